@@ -1,0 +1,32 @@
+#pragma once
+
+#include <lockstep/collectives/communicator.h>
+
+#include <memory>
+
+namespace lockstep {
+
+/// Owns MPI for the life of the process: initialises it if nobody has, finalises it only then.
+///
+/// With no launcher (no mpirun, srun or hydra in the environment) MPI is not even initialised and
+/// the world is Communicator::solo().
+/// Ranks: constructed by every rank, once a process (Error otherwise). The destructor finalises
+/// MPI, which waits for all ranks, unless an exception is being unwound: then it returns at once
+/// so that the launcher sees this rank die and ends the others.
+class MpiSession {
+ public:
+  explicit MpiSession(CommunicatorOptions options = {});
+  ~MpiSession();
+  MpiSession(const MpiSession&) = delete;
+  MpiSession& operator=(const MpiSession&) = delete;
+
+  Communicator world() const;
+  /// "Open MPI v4.1.4, ...", or empty when MPI is not in use.
+  std::string library_version() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,35 @@
+#pragma once
+
+namespace lockstep {
+
+/// How a reduction combines the ranks' elements.
+///
+/// `avg` is a sum that is divided by the number of ranks. With `predivide(f)` each rank's element
+/// is multiplied by 1/f before the sum, and the sum by f/size after it, as in Apex and Horovod
+/// (`gradient_predivide_factor`), which keeps a 16-bit sum in range. Host transports accumulate
+/// fp16 and bf16 in fp32 and round once, at the very end, so there f changes nothing but the
+/// rounding of subnormal numbers. Integer types know sum and max only.
+class ReduceOp {
+ public:
+  enum class Kind { sum, max, avg };
+
+  static constexpr ReduceOp sum() { return {Kind::sum, 1.0}; }
+  static constexpr ReduceOp max() { return {Kind::max, 1.0}; }
+  static constexpr ReduceOp avg() { return {Kind::avg, 1.0}; }
+  /// Only for avg; f must be positive and finite, else the collective throws Error.
+  constexpr ReduceOp predivide(double f) const { return {kind_, f}; }
+
+  constexpr Kind kind() const { return kind_; }
+  constexpr double predivide_factor() const { return predivide_; }
+
+  constexpr bool operator==(const ReduceOp& other) const {
+    return kind_ == other.kind_ && predivide_ == other.predivide_;
+  }
+
+ private:
+  constexpr ReduceOp(Kind kind, double predivide) : kind_(kind), predivide_(predivide) {}
+  Kind kind_;
+  double predivide_;
+};
+
+}  // namespace lockstep
