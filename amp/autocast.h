@@ -1,0 +1,29 @@
+#pragma once
+
+#include <c10/core/DeviceType.h>
+#include <c10/core/ScalarType.h>
+
+namespace lockstep::amp {
+
+/// Autocast for the life of the object: torch.autocast in C++.
+///
+/// Nests, and restores what was set before, also when an exception passes. Leaving the outermost
+/// region clears autocast's weight cache; clear_cache() does so within a region after weights
+/// changed (LibTorch checks no version: without it the old weights stay in use).
+/// Threads: acts on the calling thread only. Ranks: local.
+class Autocast {
+ public:
+  Autocast(c10::DeviceType device, c10::ScalarType dtype, bool enabled = true);
+  ~Autocast();
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+
+  static void clear_cache();
+
+ private:
+  c10::DeviceType device_;
+  bool previous_enabled_;
+  c10::ScalarType previous_dtype_;
+};
+
+}  // namespace lockstep::amp

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <lockstep/amp/step_state.h>
+#include <torch/arg.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace torch::optim {
+class Optimizer;
+}
+
+namespace lockstep {
+
+struct ModelTensor;
+
+namespace amp {
+
+/// A run of neighbouring elements of one bucket: all arrays have the same length, are contiguous,
+/// start at a multiple of 64 bytes and lie on one device.
+struct FlatSpan {
+  at::Tensor gradient;  // wire dtype: fp32, fp16 or bf16
+  at::Tensor master;    // fp32; at O3 undefined: then `weight` is updated, in fp32 maths
+  at::Tensor weight;    // the model's dtype; undefined where the master is the weight
+  std::vector<at::Tensor> moments;  // fp32, UpdateRule::moments() of them
+};
+
+/// The arithmetic of one optimizer with one set of hyper-parameters, over flat arrays.
+/// Threads: const and stateless, any thread. Ranks: local, no communication.
+class UpdateRule {
+ public:
+  virtual ~UpdateRule() = default;
+  virtual int moments() const = 0;
+  /// One pass: gradient * state.gradient_factor -> optimizer in fp32 on master and moments ->
+  /// master and weight written. Nothing is written when state.skip. `state` is a StepState in the
+  /// span's device memory.
+  virtual void apply(const FlatSpan& span, const StepState* state) const = 0;
+};
+
+}  // namespace amp
+
+/// What is common to AdamW, Adam and SGD: parameter groups. A group is a rule of its own for the
+/// parameters that a predicate picks; the last group that matches wins; others use the base.
+class OptimizerSpec {
+ public:
+  virtual ~OptimizerSpec() = default;
+  /// Index of the group of this parameter: 0 is the base rule, i the i-th group().
+  int group_of(const ModelTensor& parameter) const;
+  int groups() const { return 1 + static_cast<int>(predicates_.size()); }
+  virtual std::shared_ptr<const amp::UpdateRule> rule(int group) const = 0;
+  virtual double learning_rate(int group) const = 0;
+  /// "AdamW lr 0.0003 weight_decay 0.1, 1 group"
+  virtual std::string describe() const = 0;
+  /// Throws Error naming the option.
+  virtual void validate() const = 0;
+  virtual std::shared_ptr<OptimizerSpec> clone() const = 0;
+  /// Non-null for TorchOptimizer: built once, on the fp32 masters; then rule() is not used.
+  virtual std::unique_ptr<torch::optim::Optimizer> build(std::vector<at::Tensor> masters) const;
+
+ protected:
+  using Predicate = std::function<bool(const ModelTensor&)>;
+  std::vector<Predicate> predicates_;
+};
+
+}  // namespace lockstep

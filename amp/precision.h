@@ -1,0 +1,78 @@
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+#include <lockstep/amp/loss_scaler_options.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+struct ModelTensor;
+
+/// What is kept, computed and sent in which dtype: Apex's levels O0 to O3, for fp16 and bf16.
+///
+/// |    | model weights        | masters | compute  | wire | loss scale                      |
+/// | O0 | fp32                 | -       | fp32     | fp32 | 1 (dynamic if the wire is fp16) |
+/// | O1 | fp32                 | -       | autocast | half | dynamic for fp16, 1 for bf16    |
+/// | O2 | half, norms fp32     | fp32    | autocast | half | dynamic for fp16, 1 for bf16    |
+/// | O3 | half, norms as well  | none    | autocast | half | 1                               |
+/// "half" is the dtype given to the level. The update's arithmetic is fp32 at every level.
+///
+/// Options return a changed copy. validate() throws Error for an impossible combination and says
+/// why. A plain value: no rank or thread requirements, but all ranks must use the same one.
+class Precision {
+ public:
+  enum class Level { O0, O1, O2, O3 };
+
+  static Precision O0();
+  static Precision O1(c10::ScalarType compute = c10::ScalarType::Half);
+  static Precision O2(c10::ScalarType compute = c10::ScalarType::Half);
+  static Precision O3(c10::ScalarType compute = c10::ScalarType::Half);
+  /// bf16 or fp16 (O1) where the device computes in it fast, else O0 with an fp16 wire.
+  static Precision automatic(c10::Device device);
+
+  /// The dtype in which gradients travel: fp32, fp16 or bf16.
+  Precision wire(c10::ScalarType dtype) const;
+  /// O2 keeps norms in fp32 unless this is false; O3 converts them unless it is true. Under O0
+  /// and O1 norms are fp32 anyway: true is accepted, false is refused by validate().
+  Precision keep_batchnorm_fp32(bool keep) const;
+  /// Parameters and buffers whose name contains `pattern` as a dotted part ("wo" matches
+  /// "block.0.wo.weight") stay fp32. May be called several times.
+  Precision keep_fp32(std::string pattern) const;
+  /// Replaces the level's loss scale policy.
+  Precision loss_scale(amp::LossScalerOptions options) const;
+  /// See ReduceOp::predivide. Default 1.
+  Precision predivide(double factor) const;
+
+  Level level() const { return level_; }
+  /// "O2 (fp16 model, fp32 norms and masters, fp16 wire)"
+  std::string describe() const;
+  bool autocast() const { return level_ != Level::O0; }
+  c10::ScalarType compute_dtype() const { return compute_; }
+  c10::ScalarType wire_dtype() const;
+  double predivide_factor() const { return predivide_; }
+  amp::LossScalerOptions loss_scaler_options() const;
+  /// fp32 masters beside half weights.
+  bool has_masters() const { return level_ == Level::O2; }
+  /// The dtype that this parameter or buffer is to have: its own for integers and bool.
+  c10::ScalarType storage_dtype(const ModelTensor& tensor) const;
+  /// Throws Error naming the option and the reason.
+  void validate() const;
+
+ private:
+  Precision(Level level, c10::ScalarType compute) : level_(level), compute_(compute) {}
+  bool keeps_norms_fp32() const;
+
+  Level level_;
+  c10::ScalarType compute_;
+  std::optional<c10::ScalarType> wire_;
+  std::optional<bool> keep_norms_;
+  std::vector<std::string> keep_fp32_;
+  std::optional<amp::LossScalerOptions> loss_scale_;
+  double predivide_ = 1.0;
+};
+
+}  // namespace lockstep

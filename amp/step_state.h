@@ -1,0 +1,18 @@
+#pragma once
+
+#include <lockstep/amp/host_device.h>
+
+#include <cstdint>
+
+namespace lockstep::amp {
+
+/// What one update's kernels read, in memory of the device they run on: filled in once per update
+/// by the decision (after consensus), never by the host in between.
+struct StepState {
+  float gradient_factor = 1.0F;  // wire gradient * this = gradient: 1 / scale * clip coefficient
+  float learning_rate_factor = 1.0F;  // the schedule's factor; multiplies each group's own rate
+  int64_t update = 1;                 // number of this update, from 1: bias corrections use it
+  bool skip = false;                  // overflow or error somewhere: kernels write nothing
+};
+
+}  // namespace lockstep::amp
