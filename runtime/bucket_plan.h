@@ -1,0 +1,53 @@
+#pragma once
+
+#include <c10/core/ScalarType.h>
+#include <torch/arg.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace lockstep {
+
+struct BucketOptions {
+  /// Bytes of gradient on the wire in the bucket that is ready first: small, so that the first
+  /// collective starts early (DDP's kDefaultFirstBucketBytes).
+  TORCH_ARG(int64_t, first_bucket_bytes) = 1 << 20;
+  /// Bytes in each later bucket (DDP's 25 MiB). A parameter is never split.
+  TORCH_ARG(int64_t, bucket_bytes) = 25 << 20;
+};
+
+/// What the plan needs to know of a trainable parameter; given in registration order.
+struct PlannedParameter {
+  int64_t numel = 0;
+  c10::ScalarType weight_dtype = c10::ScalarType::Float;
+  c10::ScalarType wire_dtype = c10::ScalarType::Float;
+  int group = 0;  // optimizer group
+};
+
+struct Slot {
+  int parameter = 0;   // index into the planned parameters
+  int64_t offset = 0;  // elements from the start of the bucket; a multiple of slot_alignment
+  int64_t numel = 0;
+};
+
+/// Parameters that travel and are updated together: one weight dtype, wire dtype and group.
+struct BucketPlan {
+  c10::ScalarType weight_dtype = c10::ScalarType::Float;
+  c10::ScalarType wire_dtype = c10::ScalarType::Float;
+  int group = 0;
+  int64_t numel = 0;  // with padding
+  std::vector<Slot> slots;
+};
+
+/// Slots start at multiples of this many elements: 128 bytes of fp16, 256 of fp32.
+constexpr int64_t slot_alignment = 64;
+
+/// Lays out buckets: parameters in reverse registration order (about the order in which backward
+/// finishes them), buckets ordered by their last parameter's turn. A pure function of its
+/// arguments, the same on every rank; the layout never changes afterwards, since another layout
+/// sums in another order and changes low bits (pytorch #197890).
+/// Throws Error for byte limits that are not positive.
+std::vector<BucketPlan> plan_buckets(const std::vector<PlannedParameter>& parameters,
+                                     const BucketOptions& options);
+
+}  // namespace lockstep

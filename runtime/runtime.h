@@ -1,0 +1,93 @@
+#pragma once
+
+#include <c10/core/Device.h>
+#include <lockstep/collectives/communicator.h>
+#include <lockstep/runtime/data/loader.h>
+#include <torch/arg.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace lockstep {
+
+struct RuntimeOptions {
+  /// The one seed of the run. Every rank's generators start from it, so models are built alike;
+  /// seed_ranks() then gives each rank a stream of its own.
+  TORCH_ARG(uint64_t, seed) = 0;
+  /// How long a collective may wait for its peers before CommunicationError.
+  TORCH_ARG(std::chrono::milliseconds, timeout) = std::chrono::minutes(10);
+  /// Compare on every collective what the ranks called.
+  TORCH_ARG(bool, check_collectives) = true;
+  /// Compute threads of this rank. 0: OMP_NUM_THREADS if set, else cores of this node / ranks on
+  /// it.
+  TORCH_ARG(int, threads) = 0;
+};
+
+/// Who am I: rank, device, seeds, threads, and the communicator of all ranks.
+///
+/// Works under mpirun (Open MPI 4 and 5), MPICH-style launchers and srun; without a launcher the
+/// world has size 1 and MPI is not used. Refuses (Error, exit code environment, on every rank)
+/// when the launcher's rank count disagrees with MPI's. Binds the device before any CUDA call:
+/// the only visible device, or the one numbered local_rank.
+/// Ranks: constructed first thing in main by every rank, once; the destructor waits for all ranks
+/// unless an exception is in flight. Threads: use from the main thread.
+/// Environment: LOCKSTEP_SEED, LOCKSTEP_TIMEOUT (seconds), LOCKSTEP_CHECK (0 or 1) override the
+/// options.
+class Runtime {
+ public:
+  Runtime(int argc, char** argv, RuntimeOptions options = {});
+  ~Runtime();
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
+  int rank() const { return world_.rank(); }
+  int size() const { return world_.size(); }
+  int local_rank() const { return world_.local_rank(); }
+  int local_size() const { return world_.local_size(); }
+  /// True on rank 0, the one that prints.
+  bool is_main() const { return rank() == 0; }
+  c10::Device device() const { return device_; }
+  int threads() const { return threads_; }
+  uint64_t seed() const { return options_.seed(); }
+  const std::string& program() const { return program_; }
+
+  /// All ranks, for gradients.
+  const Communicator& communicator() const { return world_; }
+  /// All ranks again, for small host messages; its order is independent of communicator()'s.
+  const Communicator& control() const { return control_; }
+
+  /// Gives this rank's generators the stream mix(seed, rank). Trainer calls it once the model is
+  /// equal on all ranks, so dropout differs between ranks.
+  void seed_ranks() const;
+
+  /// This rank's share of `dataset`, in batches: a torch::data dataset or anything with `size()`
+  /// and `get(index)`. Every rank must ask with the same options.
+  template <typename Dataset>
+  Loader<Dataset> loader(Dataset dataset, LoaderOptions options = {}) const {
+    return Loader<Dataset>(std::move(dataset), rank(), size(), seed(), std::move(options));
+  }
+
+  /// One screen: ranks, nodes, device, threads, transport, versions. Empty but on rank 0.
+  std::string summary() const;
+
+ private:
+  struct Session;
+  RuntimeOptions options_;
+  std::string program_;
+  std::unique_ptr<Session> session_;
+  Communicator world_;
+  Communicator control_;
+  c10::Device device_;
+  int threads_ = 1;
+};
+
+/// Runs `body(runtime)` and returns the exit code of its outcome: 0, the code of a lockstep::Error,
+/// or 1 for any other exception, whose text is printed once with the rank. For main functions:
+/// `int main(int c, char** v) { return lockstep::run(c, v, [](lockstep::Runtime& runtime) {...});
+/// }` A rank that fails leaves without waiting for the others; the launcher ends them.
+int run(int argc, char** argv, const std::function<void(Runtime&)>& body);
+
+}  // namespace lockstep

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <lockstep/amp/model.h>
+#include <lockstep/amp/optimizer.h>
+#include <lockstep/amp/optimizers.h>
+#include <lockstep/amp/scaler_state.h>
+#include <lockstep/runtime/loss.h>
+#include <lockstep/runtime/runtime.h>
+#include <lockstep/runtime/step_report.h>
+#include <lockstep/runtime/trainer_options.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+/// The step: forward, scaled backward, all-reduce, consensus, update, scale, in an order that
+/// users cannot get wrong (DESIGN: "Every rank steps, or none does").
+///
+/// Construction (every rank, same arguments) does, in this order: checks the options, compares the
+/// model across ranks, copies rank 0's parameters and buffers to all and verifies them by hash,
+/// makes fp32 masters, converts the model to its precision, lays parameters, masters, gradients
+/// and moments out in flat buckets, hooks the parameters, gives each rank its random stream.
+/// Parameters stay the tensors the model holds; their gradients are consumed by the step, so
+/// grad() is undefined after it.
+/// Ranks: every rank must make the same calls. Threads: one.
+/// Errors: Error on every rank for misuse; CommunicationError for a lost peer. After an exception
+/// from step() no weight, moment, counter or scale has moved, and the next step() starts a new
+/// window.
+class Trainer {
+ public:
+  Trainer(Runtime& runtime, Model model, const OptimizerSpec& optimizer,
+          TrainerOptions options = {});
+  ~Trainer();
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
+  /// Runs one micro-batch: `closure` computes the loss (a Tensor or a Loss) under the precision's
+  /// autocast; every accumulate()-th call also makes the update.
+  StepReport step(const std::function<Loss()>& closure);
+  /// The same from a loss that the caller computed under autocast() himself; never updates.
+  void backward(const Loss& loss);
+  /// Makes the update after accumulate() calls of backward. Throws Error saying what to call
+  /// otherwise.
+  StepReport update();
+  /// With uneven_data: takes part in a window with no micro-batch of this rank's own. Returns like
+  /// step(); all_out_of_data() of the report says that no rank had one, then stop.
+  StepReport step_without_data();
+  /// Forgets the micro-batches of an unfinished window. Every rank.
+  void abandon();
+
+  /// Asks all ranks to stop: once any rank did, stop_requested() is true on all of them after the
+  /// same update. Safe to call from a signal handler.
+  void request_stop() noexcept;
+  bool stop_requested() const;
+
+  /// Moves a batch (tensor, pair, tuple or vector of tensors) to the device; never casts: autocast
+  /// does.
+  template <typename Batch>
+  Batch to_device(Batch batch) const;
+
+  /// Real updates so far: skipped ones do not count.
+  int64_t updates() const;
+  double loss_scale() const;
+  const amp::ScalerState scaler_state() const;
+  /// The fp32 masters by parameter name (the weights themselves at O0 and O1): views.
+  std::vector<std::pair<std::string, at::Tensor>> masters() const;
+  /// True if masters, scale and update count have the same bits on every rank. Every rank.
+  bool replicas_agree() const;
+  /// Bytes of weights, masters, gradients and moments, and of communication beside them.
+  struct Memory {
+    int64_t weights = 0, masters = 0, gradients = 0, accumulators = 0, moments = 0;
+  };
+  Memory memory() const;
+  /// One screen: model, precision, buckets, optimizer, memory. Empty but on rank 0.
+  std::string summary() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep

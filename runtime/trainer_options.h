@@ -1,0 +1,33 @@
+#pragma once
+
+#include <lockstep/amp/precision.h>
+#include <lockstep/runtime/bucket_plan.h>
+#include <lockstep/runtime/data_parallel.h>
+#include <lockstep/runtime/schedule.h>
+#include <torch/arg.h>
+
+namespace lockstep {
+
+struct TrainerOptions {
+  TORCH_ARG(Precision, precision) = Precision::O0();
+  /// Micro-batches per update. Requires: >= 1.
+  TORCH_ARG(int64_t, accumulate) = 1;
+  /// The update's gradient is scaled down to this norm, measured over all parameters after
+  /// averaging. Requires: > 0. Infinity: the norm is reported, nothing is clipped.
+  TORCH_ARG(double, clip_grad_norm) = std::numeric_limits<double>::infinity();
+  /// Factor on each group's learning rate as a function of the number of real updates.
+  TORCH_ARG(Schedule, schedule) = Constant();
+  TORCH_ARG(UnusedParameters, unused) = UnusedParameters::error;
+  TORCH_ARG(BufferPolicy, buffers) = BufferPolicy::broadcast;
+  TORCH_ARG(BucketOptions, buckets) = {};
+  TORCH_ARG(bool, densify_sparse) = false;
+  /// True: ranks may have different numbers of micro-batches: one that has none left calls
+  /// step_without_data(), and each update averages over the micro-batches that were there.
+  TORCH_ARG(bool, uneven_data) = false;
+
+ public:
+  /// Throws Error naming the option.
+  void validate() const;
+};
+
+}  // namespace lockstep
