@@ -1,0 +1,82 @@
+# How tests are added. Every test program is GoogleTest; ctest names are room.Suite.Test for unit
+# tests and room.name.npN for tests of N ranks.
+include(GoogleTest)
+find_package(GTest REQUIRED)
+
+execute_process(COMMAND "${MPIEXEC_EXECUTABLE}" --version
+  OUTPUT_VARIABLE _mpiexec_version ERROR_VARIABLE _mpiexec_version)
+set(LOCKSTEP_MPIEXEC "${MPIEXEC_EXECUTABLE}")
+if(_mpiexec_version MATCHES "Open MPI|OpenRTE|PRRTE")
+  # More ranks than cores is normal here, and two tests at a time must not share a core by binding.
+  list(APPEND LOCKSTEP_MPIEXEC --oversubscribe --bind-to none)
+endif()
+
+set(LOCKSTEP_TEST_ENVIRONMENT OMP_NUM_THREADS=1
+  OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1)
+
+# The mains that test programs choose from; tests/*.h say what each offers.
+add_library(lockstep_test_ranks STATIC EXCLUDE_FROM_ALL "${PROJECT_SOURCE_DIR}/tests/ranks.cpp")
+target_include_directories(lockstep_test_ranks PUBLIC "${PROJECT_SOURCE_DIR}/tests")
+target_link_libraries(lockstep_test_ranks
+  PUBLIC GTest::gtest PRIVATE MPI::MPI_C lockstep_flags)
+add_library(lockstep_test_mpi_main STATIC EXCLUDE_FROM_ALL
+  "${PROJECT_SOURCE_DIR}/tests/mpi_main.cpp")
+target_link_libraries(lockstep_test_mpi_main
+  PUBLIC lockstep_test_ranks lockstep::collectives PRIVATE lockstep_flags)
+if(TARGET lockstep::runtime)
+  add_library(lockstep_test_runtime_main STATIC EXCLUDE_FROM_ALL
+    "${PROJECT_SOURCE_DIR}/tests/runtime_main.cpp")
+  target_link_libraries(lockstep_test_runtime_main
+    PUBLIC lockstep_test_ranks lockstep::runtime PRIVATE lockstep_flags)
+endif()
+
+# lockstep_add_unit_test(room name SOURCES file... [LIBRARIES target...] [TIMEOUT seconds])
+#
+# One process; each TEST becomes the ctest entry room.Suite.Test. Label: unit.
+function(lockstep_add_unit_test room name)
+  cmake_parse_arguments(TEST "" "TIMEOUT" "SOURCES;LIBRARIES" ${ARGN})
+  if(NOT TEST_TIMEOUT)
+    set(TEST_TIMEOUT 120)
+  endif()
+  set(target ${room}_${name})
+  add_executable(${target} ${TEST_SOURCES})
+  target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
+  target_link_libraries(${target} PRIVATE GTest::gtest_main GTest::gmock ${TEST_LIBRARIES}
+    lockstep_flags)
+  gtest_discover_tests(${target} TEST_PREFIX "${room}." DISCOVERY_TIMEOUT 120
+    PROPERTIES LABELS unit TIMEOUT ${TEST_TIMEOUT} ENVIRONMENT OMP_NUM_THREADS=1)
+endfunction()
+
+# lockstep_add_mpi_test(room name RANKS n... SOURCES file... [LIBRARIES target...]
+#                       [TIMEOUT seconds] [RUNTIME_MAIN | OWN_MAIN])
+#
+# One program, and one ctest entry room.name.npN for each N in RANKS. Label: mpi.
+#   default        tests/mpi_main.cpp: lockstep::testing::world() of mpi_world.h
+#   RUNTIME_MAIN   tests/runtime_main.cpp: lockstep::testing::runtime() of test_runtime.h
+#   OWN_MAIN       the sources bring a main; it ends with lockstep::testing::run_tests() of ranks.h
+function(lockstep_add_mpi_test room name)
+  cmake_parse_arguments(TEST "RUNTIME_MAIN;OWN_MAIN" "TIMEOUT" "RANKS;SOURCES;LIBRARIES" ${ARGN})
+  if(NOT TEST_TIMEOUT)
+    set(TEST_TIMEOUT 180)
+  endif()
+  set(main lockstep_test_mpi_main)
+  if(TEST_RUNTIME_MAIN)
+    set(main lockstep_test_runtime_main)
+  elseif(TEST_OWN_MAIN)
+    set(main lockstep_test_ranks)
+  endif()
+  set(target ${room}_${name}_mpi)
+  add_executable(${target} ${TEST_SOURCES})
+  target_link_libraries(${target} PRIVATE ${main} GTest::gmock ${TEST_LIBRARIES} lockstep_flags)
+  foreach(ranks IN LISTS TEST_RANKS)
+    set(processors 1)
+    if(ranks GREATER 1)
+      set(processors 2)
+    endif()
+    add_test(NAME ${room}.${name}.np${ranks}
+      COMMAND ${LOCKSTEP_MPIEXEC} ${MPIEXEC_NUMPROC_FLAG} ${ranks} $<TARGET_FILE:${target}>)
+    set_tests_properties(${room}.${name}.np${ranks} PROPERTIES
+      LABELS mpi TIMEOUT ${TEST_TIMEOUT} PROCESSORS ${processors}
+      ENVIRONMENT "${LOCKSTEP_TEST_ENVIRONMENT};LOCKSTEP_TEST_RANKS=${ranks}")
+  endforeach()
+endfunction()
