@@ -82,8 +82,13 @@ class Communicator {
   /// Every rank's bytes, in rank order. Blocking; for small control messages such as names.
   std::vector<std::string> all_gather_bytes(const std::string& bytes);
 
+  /// The last collectives this rank called here and the state of each, one a line.
+  std::string collective_log() const;
+
  private:
   Communicator() = default;
+  Transport& transport() const;
+
   std::shared_ptr<Transport> transport_;
 };
 

@@ -12,15 +12,15 @@ namespace lockstep {
 /// mpirun's own codes stay distinguishable.
 enum class ExitCode : int {
   ok = 0,
-  usage = 2,          // wrong arguments, options or calls
-  environment = 3,    // wrong rank count, missing device, missing library
-  data = 10,          // a data file is missing, truncated or malformed
-  snapshot = 11,      // a snapshot cannot be used
-  peer_lost = 20,     // a rank died or did not arrive in time; restart from the last snapshot
-  diverged = 21,      // replicas differ where they must be equal
-  non_finite = 22,    // the budget of consecutive skipped updates is spent
+  usage = 2,        // wrong arguments, options or calls
+  environment = 3,  // wrong rank count, missing device, missing library
+  data = 10,        // a data file is missing, truncated or malformed
+  snapshot = 11,    // a snapshot cannot be used
+  peer_lost = 20,   // a rank died or did not arrive in time; restart from the last snapshot
+  diverged = 21,    // replicas differ where they must be equal
+  non_finite = 22,  // the budget of consecutive skipped updates is spent
   out_of_memory = 23,
-  preempted = 75,     // stopped on request, snapshot saved
+  preempted = 75,  // stopped on request, snapshot saved
 };
 
 /// Misuse or bad input: nothing was changed, and what is wrong is named. Thrown on every rank
@@ -39,8 +39,7 @@ class Error : public std::runtime_error {
 /// pending collective wrote to, is unusable: restart, or build a new Runtime.
 class CommunicationError : public Error {
  public:
-  explicit CommunicationError(const std::string& message)
-      : Error(message, ExitCode::peer_lost) {}
+  explicit CommunicationError(const std::string& message) : Error(message, ExitCode::peer_lost) {}
 };
 
 }  // namespace lockstep

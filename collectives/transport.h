@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <lockstep/collectives/collective_log.h>
 #include <lockstep/collectives/reduce_op.h>
 #include <lockstep/collectives/work.h>
 
@@ -35,6 +36,8 @@ class Transport {
   /// Collective. Zeroed memory in which this transport is fastest.
   virtual at::Tensor allocate(int64_t numel, at::ScalarType dtype) = 0;
   virtual void progress() = 0;
+  /// What this rank has called so far.
+  virtual const CollectiveLog& log() const = 0;
 };
 
 }  // namespace lockstep

@@ -1,0 +1,73 @@
+#include <lockstep/collectives/collective_call.h>
+
+#include <c10/util/StringUtil.h>
+
+namespace lockstep {
+namespace {
+
+const char* op_name(ReduceOp::Kind op) {
+  switch (op) {
+    case ReduceOp::Kind::sum:
+      return "sum";
+    case ReduceOp::Kind::max:
+      return "max";
+    case ReduceOp::Kind::avg:
+      return "avg";
+  }
+  return "unknown operation";
+}
+
+bool reduces(Verb verb) {
+  return verb == Verb::all_reduce || verb == Verb::reduce_scatter;
+}
+
+}  // namespace
+
+const char* verb_name(Verb verb) {
+  switch (verb) {
+    case Verb::all_reduce:
+      return "all_reduce";
+    case Verb::reduce_scatter:
+      return "reduce_scatter";
+    case Verb::all_gather:
+      return "all_gather";
+    case Verb::broadcast:
+      return "broadcast";
+    case Verb::barrier:
+      return "barrier";
+    case Verb::split:
+      return "split";
+    case Verb::allocate:
+      return "allocate";
+  }
+  return "unknown verb";
+}
+
+bool CollectiveCall::operator==(const CollectiveCall& other) const {
+  return verb == other.verb && dtype == other.dtype && op == other.op && root == other.root &&
+         numel == other.numel && predivide == other.predivide && window == other.window &&
+         window_offset == other.window_offset && sequence == other.sequence;
+}
+
+std::string CollectiveCall::describe() const {
+  std::string text = c10::str(verb_name(verb), " #", sequence);
+  if (verb == Verb::barrier || verb == Verb::split) {
+    return text;
+  }
+  text += c10::str(" of ", c10::toString(dtype), "[", numel, "]");
+  if (reduces(verb)) {
+    text += c10::str(", ", op_name(op));
+  }
+  if (predivide != 1.0) {
+    text += c10::str(", predivide ", predivide);
+  }
+  if (verb == Verb::broadcast) {
+    text += c10::str(", root ", root);
+  }
+  if (window != kPrivate) {
+    text += c10::str(", at byte ", window_offset, " of window ", window);
+  }
+  return text;
+}
+
+}  // namespace lockstep

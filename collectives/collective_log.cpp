@@ -1,0 +1,54 @@
+#include <lockstep/collectives/collective_log.h>
+
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace lockstep {
+namespace {
+
+const char* state_name(CollectiveLog::State state) {
+  switch (state) {
+    case CollectiveLog::State::issued:
+      return "issued";
+    case CollectiveLog::State::running:
+      return "running";
+    case CollectiveLog::State::complete:
+      return "complete";
+    case CollectiveLog::State::failed:
+      return "failed";
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+void CollectiveLog::issue(CollectiveCall& call) {
+  call.sequence = next_++;
+  entries_[call.sequence % kCapacity] = {call, State::issued, std::chrono::steady_clock::now()};
+}
+
+void CollectiveLog::set_state(uint64_t sequence, State state) {
+  Entry& entry = entries_[sequence % kCapacity];
+  if (entry.call.sequence == sequence) {
+    entry.state = state;
+  }
+}
+
+std::string CollectiveLog::render(uint64_t count) const {
+  const uint64_t held = std::min({count, kCapacity, next_ - 1});
+  const auto now = std::chrono::steady_clock::now();
+  std::string text;
+  for (uint64_t sequence = next_ - held; sequence < next_; ++sequence) {
+    const Entry& entry = entries_[sequence % kCapacity];
+    char age[32];
+    std::snprintf(age, sizeof age, "%.3f",
+                  std::chrono::duration<double>(now - entry.issued_at).count());
+    text += c10::str("  ", entry.call.describe(), ": ", state_name(entry.state), ", issued ", age,
+                     " s ago\n");
+  }
+  return text;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,178 @@
+#include <lockstep/collectives/communicator.h>
+
+#include <ATen/ops/empty.h>
+#include <lockstep/collectives/solo_transport.h>
+#include <lockstep/collectives/transport.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace lockstep {
+namespace {
+
+/// Checks the arguments of one call and names the call in every message.
+class ArgumentCheck {
+ public:
+  ArgumentCheck(const Transport& transport, Verb verb) : transport_(transport), verb_(verb) {}
+
+  template <class... Parts>
+  void that(bool condition, const Parts&... parts) const {
+    if (!condition) {
+      throw Error(c10::str("rank ", transport_.rank(), " of ", transport_.size(), ": ",
+                           verb_name(verb_), " #", transport_.log().next_sequence(), ": ",
+                           parts...));
+    }
+  }
+
+  void tensor(const at::Tensor& tensor, const char* what) const {
+    that(tensor.defined(), what, " is undefined");
+    that(tensor.layout() == at::kStrided, what, " must be dense, but its layout is ",
+         tensor.layout(), "; densify it first");
+    that(tensor.is_contiguous(), what, " of sizes ", tensor.sizes(), " and strides ",
+         tensor.strides(), " must be contiguous; call contiguous() first");
+  }
+
+  void pair(const at::Tensor& output, const at::Tensor& input) const {
+    tensor(output, "output");
+    tensor(input, "input");
+    that(output.scalar_type() == input.scalar_type(), "output is ", output.scalar_type(),
+         " but input is ", input.scalar_type(), "; both must have one dtype");
+    that(output.device() == input.device(), "output is on ", output.device(), " but input is on ",
+         input.device(), "; both must be on one device");
+  }
+
+  void reduction(at::ScalarType dtype, ReduceOp op) const {
+    const bool is_float =
+        dtype == at::kFloat || dtype == at::kDouble || dtype == at::kHalf || dtype == at::kBFloat16;
+    const bool is_integer = at::isIntegralType(dtype, /*includeBool=*/true) &&
+                            at::elementSize(dtype) <= 8 && !at::isBarebonesUnsignedType(dtype);
+    that(is_float || is_integer, "cannot reduce ", dtype,
+         "; reducible are float32, float64, float16, bfloat16, int8 to int64, uint8 and bool");
+    that(dtype != at::kBool || op.kind() == ReduceOp::Kind::max,
+         "bool tensors know max only; convert to an integer type to count");
+    that(is_float || op.kind() != ReduceOp::Kind::avg, "avg of ", dtype,
+         " would truncate; integer types know sum and max only");
+    const double f = op.predivide_factor();
+    that(op.kind() == ReduceOp::Kind::avg || f == 1.0, "predivide(", f, ") belongs to avg only");
+    that(std::isfinite(f) && f > 0.0, "predivide factor must be positive and finite, found ", f);
+  }
+
+ private:
+  const Transport& transport_;
+  Verb verb_;
+};
+
+}  // namespace
+
+Communicator Communicator::solo() {
+  return Communicator(make_solo_transport());
+}
+
+Communicator::Communicator(std::shared_ptr<Transport> transport)
+    : transport_(std::move(transport)) {
+  LOCKSTEP_CHECK(transport_ != nullptr, "Communicator: the transport is null");
+}
+
+Transport& Communicator::transport() const {
+  LOCKSTEP_CHECK(valid(),
+                 "this Communicator is not valid: split() gave this rank none because its color "
+                 "was negative; ask valid() first");
+  return *transport_;
+}
+
+int Communicator::rank() const {
+  return transport().rank();
+}
+int Communicator::size() const {
+  return transport().size();
+}
+int Communicator::local_rank() const {
+  return transport().local_rank();
+}
+int Communicator::local_size() const {
+  return transport().local_size();
+}
+std::string Communicator::transport_name() const {
+  return transport().name();
+}
+std::string Communicator::collective_log() const {
+  return transport().log().render();
+}
+
+Work Communicator::all_reduce(const at::Tensor& tensor, ReduceOp op) {
+  const ArgumentCheck check(transport(), Verb::all_reduce);
+  check.tensor(tensor, "tensor");
+  check.reduction(tensor.scalar_type(), op);
+  return Work(transport_->all_reduce(tensor, op));
+}
+
+Work Communicator::reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op) {
+  const ArgumentCheck check(transport(), Verb::reduce_scatter);
+  check.pair(output, input);
+  check.reduction(input.scalar_type(), op);
+  check.that(input.numel() == output.numel() * size(), "input has ", input.numel(),
+             " elements; output's ", output.numel(), " times ", size(), " ranks are expected");
+  return Work(transport_->reduce_scatter(output, input, op));
+}
+
+Work Communicator::all_gather(const at::Tensor& output, const at::Tensor& input) {
+  const ArgumentCheck check(transport(), Verb::all_gather);
+  check.pair(output, input);
+  check.that(output.numel() == input.numel() * size(), "output has ", output.numel(),
+             " elements; input's ", input.numel(), " times ", size(), " ranks are expected");
+  return Work(transport_->all_gather(output, input));
+}
+
+Work Communicator::broadcast(const at::Tensor& tensor, int root) {
+  const ArgumentCheck check(transport(), Verb::broadcast);
+  check.tensor(tensor, "tensor");
+  check.that(root >= 0 && root < size(), "root is ", root, ", expected 0 to ", size() - 1);
+  return Work(transport_->broadcast(tensor, root));
+}
+
+Work Communicator::barrier() {
+  return Work(transport().barrier());
+}
+
+Communicator Communicator::split(int color, int key) {
+  Communicator result;
+  result.transport_ = transport().split(color, key);
+  return result;
+}
+
+at::Tensor Communicator::allocate(int64_t numel, at::ScalarType dtype) {
+  const ArgumentCheck check(transport(), Verb::allocate);
+  check.that(numel >= 0, "numel is ", numel, ", expected 0 or more");
+  return transport_->allocate(numel, dtype);
+}
+
+void Communicator::progress() {
+  transport().progress();
+}
+
+std::vector<std::string> Communicator::all_gather_bytes(const std::string& bytes) {
+  const int64_t ranks = size();
+  at::Tensor own_length = at::empty({1}, at::kLong);
+  own_length.mutable_data_ptr<int64_t>()[0] = static_cast<int64_t>(bytes.size());
+  at::Tensor lengths = at::empty({ranks}, at::kLong);
+  all_gather(lengths, own_length).wait();
+
+  const int64_t* length = lengths.const_data_ptr<int64_t>();
+  const int64_t longest = *std::max_element(length, length + ranks);
+  at::Tensor own = at::empty({longest}, at::kByte);
+  std::memcpy(own.mutable_data_ptr(), bytes.data(), bytes.size());
+  std::memset(static_cast<char*>(own.mutable_data_ptr()) + bytes.size(), 0,
+              static_cast<size_t>(longest) - bytes.size());
+  at::Tensor gathered = at::empty({ranks * longest}, at::kByte);
+  all_gather(gathered, own).wait();
+
+  std::vector<std::string> result;
+  const char* data = static_cast<const char*>(gathered.const_data_ptr());
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    result.emplace_back(data + rank * longest, static_cast<size_t>(length[rank]));
+  }
+  return result;
+}
+
+}  // namespace lockstep

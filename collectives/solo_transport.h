@@ -1,0 +1,12 @@
+#pragma once
+
+#include <lockstep/collectives/transport.h>
+
+#include <memory>
+
+namespace lockstep {
+
+/// A world of one rank: every collective is complete when it returns. Tensors on any device.
+std::shared_ptr<Transport> make_solo_transport();
+
+}  // namespace lockstep
