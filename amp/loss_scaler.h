@@ -16,6 +16,8 @@ class LossScaler {
  public:
   /// Throws Error for invalid options.
   explicit LossScaler(LossScalerOptions options = {}, c10::Device device = c10::kCPU);
+  LossScaler(LossScaler&&) = default;
+  LossScaler& operator=(LossScaler&&) = default;
 
   /// loss in fp32, times the scale; 0-dimensional floating tensor in, 0-dimensional fp32 out.
   at::Tensor scale(const at::Tensor& loss) const;
@@ -38,8 +40,20 @@ class LossScaler {
   ScalerState* device_state();
 
  private:
+  void advance_by(const at::Tensor& overflow);
+
   LossScalerOptions options_;
   at::Tensor storage_;  // sizeof(ScalerState) bytes on the device
 };
+
+/// LossScalerOptions as the plain data that advance() takes. Throws Error for invalid options.
+ScalerRule scaler_rule(const LossScalerOptions& options);
+
+/// The state before the first update.
+ScalerState initial_state(const LossScalerOptions& options);
+
+/// Throws Error (exit code non_finite) once options.max_consecutive_skips() updates in a row were
+/// skipped; says what the scale was and which cause that points to.
+void check_skip_budget(const LossScalerOptions& options, const ScalerState& state);
 
 }  // namespace lockstep::amp

@@ -13,8 +13,7 @@ enum class GrowthRule {
   /// (torch.amp.GradScaler, Apex LossScaler, Megatron DynamicGradScaler).
   clean_streak,
   /// When (iteration - last overflow - 1) is a positive multiple of the interval, so the first
-  /// growth comes
-  /// one update later (DeepSpeed DynamicLossScaler).
+  /// growth comes one update later (DeepSpeed DynamicLossScaler).
   iterations_since_overflow,
 };
 
@@ -28,26 +27,28 @@ struct LossScalerOptions {
 
   /// False: the scale never changes. Overflow still skips the update.
   TORCH_ARG(bool, dynamic) = true;
-  /// The scale of the first step. Requires: finite, > 0.
+  /// The scale of the first step. Requires: from min_scale to max_scale.
   TORCH_ARG(double, init_scale) = 65536.0;
   /// Requires: >= 1.
   TORCH_ARG(double, growth_factor) = 2.0;
   /// Requires: in (0, 1].
   TORCH_ARG(double, backoff_factor) = 0.5;
-  /// Clean updates until the scale grows. Requires: >= 1.
+  /// Clean updates until the scale grows. Requires: >= 1, < 2^31.
   TORCH_ARG(int64_t, growth_interval) = 2000;
   TORCH_ARG(GrowthRule, growth_rule) = GrowthRule::clean_streak;
   /// Overflows that are forgiven before the scale backs off, plus one: 1 backs off at once.
+  /// Requires:
+  /// >= 1, < 2^31.
   TORCH_ARG(int64_t, hysteresis) = 1;
   /// True: the allowance refills at each clean update (DeepSpeed's consecutive_hysteresis, Apex's
   /// kernel). False: it refills only when the scale grows.
   TORCH_ARG(bool, consecutive_hysteresis) = false;
-  /// The scale never falls below this. Requires: > 0, so it never becomes 0.
+  /// The scale never falls below this. Requires: > 0 as fp32, so it never becomes 0.
   TORCH_ARG(double, min_scale) = 1.1754943508222875e-38;  // smallest normal fp32
-  /// The scale never rises above this. Requires: >= min_scale.
+  /// The scale never rises above this. Requires: >= min_scale, finite as fp32.
   TORCH_ARG(double, max_scale) = 1.7014118346046923e38;  // 2^127
   /// Skipped updates in a row after which the next step throws Error (exit code non_finite); 0:
-  /// never.
+  /// never. Requires: >= 0. The check is check_skip_budget() in loss_scaler.h.
   TORCH_ARG(int64_t, max_consecutive_skips) = 0;
 
  public:

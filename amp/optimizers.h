@@ -16,6 +16,7 @@ class AdamW final : public OptimizerSpec {
   TORCH_ARG(double, lr);
   TORCH_ARG(double, beta1) = 0.9;
   TORCH_ARG(double, beta2) = 0.999;
+  /// Requires: > 0 in fp32, so that an element without gradient stays where it is.
   TORCH_ARG(double, eps) = 1e-8;
   TORCH_ARG(double, weight_decay) = 1e-2;
 
@@ -42,6 +43,7 @@ class Adam final : public OptimizerSpec {
   TORCH_ARG(double, lr);
   TORCH_ARG(double, beta1) = 0.9;
   TORCH_ARG(double, beta2) = 0.999;
+  /// Requires: > 0 in fp32, so that an element without gradient stays where it is.
   TORCH_ARG(double, eps) = 1e-8;
   TORCH_ARG(double, weight_decay) = 0.0;
 

@@ -18,10 +18,11 @@ struct ScalerState {
   int64_t skipped = 0;         // updates skipped in all
 };
 
-/// LossScalerOptions as plain data for kernels.
+/// LossScalerOptions as plain data for kernels. Factors are fp64 because the product is rounded
+/// once, as torch._amp_update_scale_ does.
 struct ScalerRule {
-  float growth_factor;
-  float backoff_factor;
+  double growth_factor;
+  double backoff_factor;
   float min_scale;
   float max_scale;
   int32_t growth_interval;
@@ -31,7 +32,55 @@ struct ScalerRule {
   bool iterations_since_overflow;
 };
 
+/// Overflow: spend one of the forgiven overflows, or back off.
+LOCKSTEP_HOST_DEVICE void advance_overflow(ScalerState& state, const ScalerRule& rule) {
+  ++state.skipped;
+  ++state.consecutive_skips;
+  state.growth_tracker = 0;
+  if (rule.dynamic) {
+    if (state.hysteresis_tracker > 1) {
+      --state.hysteresis_tracker;
+    } else {
+      const float lower = static_cast<float>(state.scale * rule.backoff_factor);
+      state.scale = lower > rule.min_scale ? lower : rule.min_scale;
+    }
+  }
+  state.last_overflow = state.iteration;
+}
+
+/// Clean: grow when the rule says so. A growth beyond fp32 is not taken (as torch does).
+LOCKSTEP_HOST_DEVICE void advance_clean(ScalerState& state, const ScalerRule& rule) {
+  constexpr double kLargestFloat = 3.4028234663852886e38;
+  state.consecutive_skips = 0;
+  ++state.growth_tracker;
+  if (rule.consecutive_hysteresis) {
+    state.hysteresis_tracker = rule.hysteresis;
+  }
+  const int64_t stable = state.iteration - state.last_overflow - 1;
+  const bool grows = rule.iterations_since_overflow
+                         ? stable > 0 && stable % rule.growth_interval == 0
+                         : state.growth_tracker >= rule.growth_interval;
+  if (!grows) {
+    return;
+  }
+  state.growth_tracker = 0;
+  if (rule.dynamic) {
+    state.hysteresis_tracker = rule.hysteresis;
+    const double higher = state.scale * rule.growth_factor;
+    if (higher <= kLargestFloat) {
+      state.scale = higher < rule.max_scale ? static_cast<float>(higher) : rule.max_scale;
+    }
+  }
+}
+
 /// The one place where a loss scale changes: after a decided update, from the consensus flag.
-LOCKSTEP_HOST_DEVICE void advance(ScalerState& state, const ScalerRule& rule, bool overflow);
+LOCKSTEP_HOST_DEVICE void advance(ScalerState& state, const ScalerRule& rule, bool overflow) {
+  if (overflow) {
+    advance_overflow(state, rule);
+  } else {
+    advance_clean(state, rule);
+  }
+  ++state.iteration;
+}
 
 }  // namespace lockstep::amp

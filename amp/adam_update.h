@@ -1,0 +1,62 @@
+#pragma once
+
+#include <lockstep/amp/host_device.h>
+#include <lockstep/amp/step_state.h>
+
+#include <cmath>
+
+namespace lockstep::amp {
+
+/// The hyper-parameters of Adam and AdamW.
+struct AdamHyperparameters {
+  double lr, beta1, beta2, eps, weight_decay;
+};
+
+/// What both share once the coefficients of this update are known: the moments and the step.
+/// Coefficients are computed in fp64 once per span, elements in fp32.
+struct AdamStep {
+  float gradient_factor, beta1, rest1, beta2, rest2, step_size, root_correction, eps;
+
+  LOCKSTEP_HOST_DEVICE static AdamStep prepare(const AdamHyperparameters& h,
+                                               const StepState& state) {
+    const double updates = static_cast<double>(state.update);
+    const double lr = h.lr * state.learning_rate_factor;
+    AdamStep step;
+    step.gradient_factor = state.gradient_factor;
+    step.beta1 = static_cast<float>(h.beta1);
+    step.rest1 = static_cast<float>(1.0 - h.beta1);
+    step.beta2 = static_cast<float>(h.beta2);
+    step.rest2 = static_cast<float>(1.0 - h.beta2);
+    step.step_size = static_cast<float>(lr / (1.0 - std::pow(h.beta1, updates)));
+    step.root_correction = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(h.beta2, updates)));
+    step.eps = static_cast<float>(h.eps);
+    return step;
+  }
+
+  LOCKSTEP_HOST_DEVICE float operator()(float weight, float gradient, float& m, float& v) const {
+    m = beta1 * m + rest1 * gradient;
+    v = beta2 * v + rest2 * (gradient * gradient);
+    return weight - step_size * (m / (std::sqrt(v) * root_correction + eps));
+  }
+};
+
+/// Adam: weight decay is added to the gradient.
+struct AdamUpdate {
+  static constexpr int kMoments = 2;
+  AdamHyperparameters hyperparameters;
+
+  struct Prepared {
+    AdamStep step;
+    float l2;
+    LOCKSTEP_HOST_DEVICE float operator()(float weight, float gradient, float& m, float& v) const {
+      return step(weight, gradient * step.gradient_factor + l2 * weight, m, v);
+    }
+  };
+
+  LOCKSTEP_HOST_DEVICE Prepared prepare(const StepState& state) const {
+    return {AdamStep::prepare(hyperparameters, state),
+            static_cast<float>(hyperparameters.weight_decay)};
+  }
+};
+
+}  // namespace lockstep::amp

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <c10/core/Device.h>
+#include <lockstep/amp/adam_update.h>
+#include <lockstep/amp/adamw_update.h>
+#include <lockstep/amp/optimizer.h>
+#include <lockstep/amp/scaler_state.h>
+#include <lockstep/amp/sgd_update.h>
+
+namespace lockstep::amp {
+
+/// The kernels of this room for CUDA tensors. A build without CUDA has them throw Error.
+/// All run on the current stream and never make the host wait.
+bool cuda_kernels_available();
+
+/// 80 for compute capability 8.0.
+int cuda_capability(c10::Device device);
+
+/// advance() on device memory; `overflow` is one element there.
+void advance_on_cuda(ScalerState* state, const ScalerRule& rule, const float* overflow);
+
+/// UpdateRule::apply on device memory.
+void update_on_cuda(const AdamWUpdate& update, const FlatSpan& span, const StepState* state);
+void update_on_cuda(const AdamUpdate& update, const FlatSpan& span, const StepState* state);
+void update_on_cuda(const SgdUpdate& update, const FlatSpan& span, const StepState* state);
+void update_on_cuda(const MomentumUpdate& update, const FlatSpan& span, const StepState* state);
+
+}  // namespace lockstep::amp

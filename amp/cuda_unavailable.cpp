@@ -1,0 +1,38 @@
+#include <lockstep/amp/cuda_kernels.h>
+#include <lockstep/collectives/error.h>
+
+namespace lockstep::amp {
+
+namespace {
+
+[[noreturn]] void refuse() {
+  throw Error(
+      "lockstep was built without CUDA kernels: keep model and optimizer on the CPU, or "
+      "build lockstep where nvcc is found");
+}
+
+}  // namespace
+
+bool cuda_kernels_available() {
+  return false;
+}
+int cuda_capability(c10::Device) {
+  refuse();
+}
+void advance_on_cuda(ScalerState*, const ScalerRule&, const float*) {
+  refuse();
+}
+void update_on_cuda(const AdamWUpdate&, const FlatSpan&, const StepState*) {
+  refuse();
+}
+void update_on_cuda(const AdamUpdate&, const FlatSpan&, const StepState*) {
+  refuse();
+}
+void update_on_cuda(const SgdUpdate&, const FlatSpan&, const StepState*) {
+  refuse();
+}
+void update_on_cuda(const MomentumUpdate&, const FlatSpan&, const StepState*) {
+  refuse();
+}
+
+}  // namespace lockstep::amp

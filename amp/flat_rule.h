@@ -1,0 +1,37 @@
+#pragma once
+
+#include <lockstep/amp/cpu_update.h>
+#include <lockstep/amp/cuda_kernels.h>
+#include <lockstep/amp/flat_span.h>
+
+#include <memory>
+
+namespace lockstep::amp {
+
+/// The UpdateRule of one update functor (AdamWUpdate, ...): checks the span, picks the device.
+template <typename Update>
+class FlatRule final : public UpdateRule {
+ public:
+  explicit FlatRule(const Update& update) : update_(update) {}
+
+  int moments() const override { return Update::kMoments; }
+
+  void apply(const FlatSpan& span, const StepState* state) const override {
+    check_span(span, Update::kMoments);
+    if (span.gradient.is_cuda()) {
+      update_on_cuda(update_, span, state);
+    } else {
+      update_on_cpu(update_, span, *state);
+    }
+  }
+
+ private:
+  Update update_;
+};
+
+template <typename Update>
+std::shared_ptr<const UpdateRule> flat_rule(const Update& update) {
+  return std::make_shared<FlatRule<Update>>(update);
+}
+
+}  // namespace lockstep::amp

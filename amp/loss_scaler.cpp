@@ -1,0 +1,133 @@
+#include <lockstep/amp/cuda_kernels.h>
+#include <lockstep/amp/loss_scaler.h>
+#include <lockstep/collectives/error.h>
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+namespace lockstep::amp {
+
+static_assert(std::is_trivially_copyable_v<ScalerState>);
+static_assert(offsetof(ScalerState, scale) == 0, "scale_tensor() views the first four bytes");
+
+ScalerRule scaler_rule(const LossScalerOptions& options) {
+  options.validate();
+  ScalerRule rule{};
+  rule.growth_factor = options.growth_factor();
+  rule.backoff_factor = options.backoff_factor();
+  rule.min_scale = static_cast<float>(options.min_scale());
+  rule.max_scale = static_cast<float>(options.max_scale());
+  rule.growth_interval = static_cast<int32_t>(options.growth_interval());
+  rule.hysteresis = static_cast<int32_t>(options.hysteresis());
+  rule.dynamic = options.dynamic();
+  rule.consecutive_hysteresis = options.consecutive_hysteresis();
+  rule.iterations_since_overflow = options.growth_rule() == GrowthRule::iterations_since_overflow;
+  return rule;
+}
+
+ScalerState initial_state(const LossScalerOptions& options) {
+  ScalerState state;
+  state.scale = static_cast<float>(options.init_scale());
+  state.hysteresis_tracker = static_cast<int32_t>(options.hysteresis());
+  return state;
+}
+
+void check_skip_budget(const LossScalerOptions& options, const ScalerState& state) {
+  const int64_t budget = options.max_consecutive_skips();
+  if (budget == 0 || state.consecutive_skips < budget) {
+    return;
+  }
+  const bool exhausted =
+      !options.dynamic() || state.scale <= options.min_scale() || state.scale <= 1.0F;
+  throw Error(
+      c10::str(state.consecutive_skips, " updates in a row were skipped (max_consecutive_skips is ",
+               budget, "), the loss scale is ", state.scale,
+               exhausted ? ": it cannot help further, so the cause is the model or the data: look "
+                           "for the first non-finite activation, lower the learning rate, or keep "
+                           "the layer that overflows in fp32 (Precision::keep_fp32)"
+                         : ": start from a smaller init_scale, or allow more skips while it falls"),
+      ExitCode::non_finite);
+}
+
+LossScaler::LossScaler(LossScalerOptions options, c10::Device device)
+    : options_(std::move(options)) {
+  options_.validate();
+  LOCKSTEP_CHECK(device.is_cpu() || (device.is_cuda() && cuda_kernels_available()),
+                 "LossScaler: no kernels for device ", device.str(),
+                 " in this build: use the CPU, or build lockstep with CUDA");
+  storage_ = at::zeros({static_cast<int64_t>(sizeof(ScalerState))},
+                       at::TensorOptions().dtype(at::kByte).device(device));
+  load(initial_state(options_));
+}
+
+at::Tensor LossScaler::scale_tensor() const {
+  return storage_.view(at::kFloat).select(0, 0);
+}
+
+at::Tensor LossScaler::scale(const at::Tensor& loss) const {
+  LOCKSTEP_CHECK(loss.defined() && loss.dim() == 0 && at::isFloatingType(loss.scalar_type()),
+                 "LossScaler::scale: the loss must be a 0-dimensional floating tensor, found ",
+                 loss.defined() ? c10::str(loss.scalar_type(), loss.sizes()) : "no tensor",
+                 ": reduce it with mean() or sum()");
+  return loss.to(at::kFloat) * scale_tensor();
+}
+
+void LossScaler::update(const at::Tensor& overflow) {
+  LOCKSTEP_CHECK(overflow.defined() && overflow.numel() == 1 &&
+                     overflow.scalar_type() == at::kFloat && overflow.device() == storage_.device(),
+                 "LossScaler::update: the overflow flag must be one fp32 element on ",
+                 storage_.device().str());
+  advance_by(overflow);
+}
+
+void LossScaler::update(bool overflow) {
+  advance_by(at::full({}, overflow ? 1.0F : 0.0F, storage_.options().dtype(at::kFloat)));
+}
+
+void LossScaler::advance_by(const at::Tensor& overflow) {
+  const ScalerRule rule = scaler_rule(options_);
+  if (storage_.is_cuda()) {
+    advance_on_cuda(device_state(), rule, overflow.const_data_ptr<float>());
+  } else {
+    const float flag = *overflow.const_data_ptr<float>();
+    advance(*device_state(), rule, !(flag == 0.0F));
+  }
+}
+
+double LossScaler::value() const {
+  return state().scale;
+}
+
+ScalerState LossScaler::state() const {
+  const at::Tensor host = storage_.cpu();
+  ScalerState state;
+  std::memcpy(&state, host.const_data_ptr(), sizeof(state));
+  return state;
+}
+
+void LossScaler::load(const ScalerState& state) {
+  LOCKSTEP_CHECK(std::isfinite(state.scale) && state.scale > 0.0F,
+                 "LossScaler::load: the saved scale is ", state.scale,
+                 ", a scaler's is finite and positive");
+  LOCKSTEP_CHECK(state.growth_tracker >= 0 && state.hysteresis_tracker >= 1 &&
+                     state.consecutive_skips >= 0 && state.iteration >= 0 &&
+                     state.last_overflow >= -1 && state.last_overflow < state.iteration + 1 &&
+                     state.skipped >= 0 && state.skipped <= state.iteration,
+                 "LossScaler::load: the saved counters cannot come from a scaler: growth_tracker ",
+                 state.growth_tracker, ", hysteresis_tracker ", state.hysteresis_tracker,
+                 ", consecutive_skips ", state.consecutive_skips, ", iteration ", state.iteration,
+                 ", last_overflow ", state.last_overflow, ", skipped ", state.skipped);
+  at::Tensor host = at::empty({static_cast<int64_t>(sizeof(state))}, at::kByte);
+  std::memcpy(host.mutable_data_ptr(), &state, sizeof(state));
+  storage_.copy_(host);
+}
+
+ScalerState* LossScaler::device_state() {
+  return static_cast<ScalerState*>(storage_.mutable_data_ptr());
+}
+
+}  // namespace lockstep::amp

@@ -1,0 +1,65 @@
+#include <lockstep/amp/model_builder.h>
+#include <lockstep/collectives/error.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+
+namespace lockstep {
+
+namespace {
+
+struct Extent {
+  const void* storage;
+  int64_t begin;  // bytes in the storage
+  int64_t end;
+  size_t index;
+};
+
+Extent extent_of(const at::Tensor& tensor, size_t index) {
+  int64_t elements = tensor.numel() == 0 ? 0 : 1;
+  for (int64_t d = 0; d < tensor.dim() && elements != 0; ++d) {
+    elements += (tensor.size(d) - 1) * tensor.stride(d);
+  }
+  const auto item = static_cast<int64_t>(tensor.element_size());
+  const int64_t begin = tensor.storage_offset() * item;
+  return {tensor.storage().unsafeGetStorageImpl(), begin, begin + elements * item, index};
+}
+
+}  // namespace
+
+void TensorList::add(const std::string& name, const at::Tensor& tensor, bool in_norm) {
+  const auto [entry, added] = index_.emplace(tensor.unsafeGetTensorImpl(), tensors_.size());
+  if (added) {
+    tensors_.push_back({name, {}, tensor, in_norm});
+    return;
+  }
+  ModelTensor& known = tensors_[entry->second];
+  known.aliases.push_back(name);
+  known.in_norm = known.in_norm || in_norm;
+}
+
+std::vector<ModelTensor> TensorList::take_disjoint() {
+  std::vector<Extent> extents;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (tensors_[i].tensor.has_storage()) {
+      extents.push_back(extent_of(tensors_[i].tensor, i));
+    }
+  }
+  std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) {
+    return std::tie(a.storage, a.begin, a.index) < std::tie(b.storage, b.begin, b.index);
+  });
+  for (size_t i = 1; i < extents.size(); ++i) {
+    const Extent& a = extents[i - 1];
+    const Extent& b = extents[i];
+    const size_t first = std::min(a.index, b.index);
+    const size_t second = std::max(a.index, b.index);
+    LOCKSTEP_CHECK(a.storage != b.storage || b.begin >= a.end, "parameters '", tensors_[first].name,
+                   "' and '", tensors_[second].name,
+                   "' are different tensors that overlap in memory, so updating one would change "
+                   "the other: register one tensor under both names (register_parameter)");
+  }
+  return std::move(tensors_);
+}
+
+}  // namespace lockstep

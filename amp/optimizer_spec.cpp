@@ -1,0 +1,15 @@
+#include <lockstep/amp/model.h>
+#include <lockstep/amp/optimizer.h>
+
+namespace lockstep {
+
+int OptimizerSpec::group_of(const ModelTensor& parameter) const {
+  for (size_t i = predicates_.size(); i > 0; --i) {
+    if (predicates_[i - 1](parameter)) {
+      return static_cast<int>(i);
+    }
+  }
+  return 0;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,165 @@
+#include <lockstep/amp/model.h>
+#include <lockstep/amp/precision.h>
+#include <lockstep/collectives/error.h>
+
+#include <cmath>
+#include <utility>
+
+namespace lockstep {
+
+namespace {
+
+using c10::ScalarType;
+
+bool is_half(ScalarType dtype) {
+  return dtype == ScalarType::Half || dtype == ScalarType::BFloat16;
+}
+
+const char* short_name(ScalarType dtype) {
+  switch (dtype) {
+    case ScalarType::Half:
+      return "fp16";
+    case ScalarType::BFloat16:
+      return "bf16";
+    case ScalarType::Float:
+      return "fp32";
+    default:
+      return c10::toString(dtype);
+  }
+}
+
+const char* level_name(Precision::Level level) {
+  static constexpr const char* kNames[] = {"O0", "O1", "O2", "O3"};
+  return kNames[static_cast<int>(level)];
+}
+
+/// "wo" is a dotted part of "block.0.wo.weight", and so is "0.wo".
+bool has_part(const std::string& name, const std::string& part) {
+  return ("." + name + ".").find("." + part + ".") != std::string::npos;
+}
+
+}  // namespace
+
+Precision Precision::O0() {
+  return {Level::O0, ScalarType::Float};
+}
+Precision Precision::O1(ScalarType compute) {
+  return {Level::O1, compute};
+}
+Precision Precision::O2(ScalarType compute) {
+  return {Level::O2, compute};
+}
+Precision Precision::O3(ScalarType compute) {
+  return {Level::O3, compute};
+}
+
+Precision Precision::wire(ScalarType dtype) const {
+  Precision changed = *this;
+  changed.wire_ = dtype;
+  return changed;
+}
+
+Precision Precision::keep_batchnorm_fp32(bool keep) const {
+  Precision changed = *this;
+  changed.keep_norms_ = keep;
+  return changed;
+}
+
+Precision Precision::keep_fp32(std::string pattern) const {
+  Precision changed = *this;
+  changed.keep_fp32_.push_back(std::move(pattern));
+  return changed;
+}
+
+Precision Precision::loss_scale(amp::LossScalerOptions options) const {
+  Precision changed = *this;
+  changed.loss_scale_ = options;
+  return changed;
+}
+
+Precision Precision::predivide(double factor) const {
+  Precision changed = *this;
+  changed.predivide_ = factor;
+  return changed;
+}
+
+ScalarType Precision::wire_dtype() const {
+  return wire_.value_or(level_ == Level::O0 ? ScalarType::Float : compute_);
+}
+
+amp::LossScalerOptions Precision::loss_scaler_options() const {
+  if (loss_scale_) {
+    return *loss_scale_;
+  }
+  const bool fp16 = compute_ == ScalarType::Half || wire_dtype() == ScalarType::Half;
+  const bool dynamic = fp16 && level_ != Level::O3;
+  return dynamic ? amp::LossScalerOptions::torch() : amp::LossScalerOptions::fixed(1.0);
+}
+
+bool Precision::keeps_norms_fp32() const {
+  return keep_norms_.value_or(level_ != Level::O3);
+}
+
+ScalarType Precision::storage_dtype(const ModelTensor& tensor) const {
+  const ScalarType own = tensor.tensor.scalar_type();
+  if (!c10::isFloatingType(own)) {
+    return own;
+  }
+  if (level_ == Level::O0 || level_ == Level::O1 || (tensor.in_norm && keeps_norms_fp32())) {
+    return ScalarType::Float;
+  }
+  for (const std::string& pattern : keep_fp32_) {
+    bool kept = has_part(tensor.name, pattern);
+    for (const std::string& alias : tensor.aliases) {
+      kept = kept || has_part(alias, pattern);
+    }
+    if (kept) {
+      return ScalarType::Float;
+    }
+  }
+  return compute_;
+}
+
+std::string Precision::describe() const {
+  const std::string half = short_name(compute_);
+  const std::string norms = keeps_norms_fp32() ? "fp32 norms" : half + " norms";
+  std::string model;
+  switch (level_) {
+    case Level::O0:
+      model = "fp32 model";
+      break;
+    case Level::O1:
+      model = "fp32 model, " + half + " autocast";
+      break;
+    case Level::O2:
+      model = half + " model, " +
+              (keeps_norms_fp32() ? "fp32 norms and masters" : norms + ", fp32 masters");
+      break;
+    case Level::O3:
+      model = half + " model, " + norms + ", no masters";
+      break;
+  }
+  return c10::str(level_name(level_), " (", model, ", ", short_name(wire_dtype()), " wire)");
+}
+
+void Precision::validate() const {
+  const char* level = level_name(level_);
+  LOCKSTEP_CHECK(level_ == Level::O0 || is_half(compute_), "Precision::", level, ": compute dtype ",
+                 compute_, " is not a 16-bit floating type: use Half or BFloat16, or O0 for fp32");
+  LOCKSTEP_CHECK(is_half(wire_dtype()) || wire_dtype() == ScalarType::Float,
+                 "Precision: wire dtype ", wire_dtype(),
+                 " cannot carry gradients: use Float, Half or BFloat16");
+  LOCKSTEP_CHECK(level_ == Level::O2 || level_ == Level::O3 || keep_norms_.value_or(true),
+                 "Precision: keep_batchnorm_fp32(false) is impossible at ", level,
+                 ": its model is fp32 throughout, so there is nothing to convert; use O2 or O3");
+  for (const std::string& pattern : keep_fp32_) {
+    LOCKSTEP_CHECK(!pattern.empty() && pattern.front() != '.' && pattern.back() != '.',
+                   "Precision: keep_fp32 pattern '", pattern,
+                   "' names no part of a dotted name; give a part such as \"wo\" or \"0.wo\"");
+  }
+  LOCKSTEP_CHECK(std::isfinite(predivide_) && predivide_ > 0.0, "Precision: predivide is ",
+                 predivide_, ", it must be finite and positive");
+  loss_scaler_options().validate();
+}
+
+}  // namespace lockstep

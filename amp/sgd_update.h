@@ -1,0 +1,57 @@
+#pragma once
+
+#include <lockstep/amp/host_device.h>
+#include <lockstep/amp/step_state.h>
+
+namespace lockstep::amp {
+
+/// SGD without momentum, with L2 weight decay.
+struct SgdUpdate {
+  static constexpr int kMoments = 0;
+  double lr, weight_decay;
+
+  struct Prepared {
+    float gradient_factor, l2, lr;
+    LOCKSTEP_HOST_DEVICE float operator()(float weight, float gradient) const {
+      return weight - lr * (gradient * gradient_factor + l2 * weight);
+    }
+  };
+
+  LOCKSTEP_HOST_DEVICE Prepared prepare(const StepState& state) const {
+    return {state.gradient_factor, static_cast<float>(weight_decay),
+            static_cast<float>(lr * state.learning_rate_factor)};
+  }
+};
+
+/// SGD with momentum. The first update sets the buffer to the gradient, as torch.optim.SGD.
+struct MomentumUpdate {
+  static constexpr int kMoments = 1;
+  double lr, momentum, dampening, weight_decay;
+  bool nesterov;
+
+  struct Prepared {
+    float gradient_factor, l2, lr;
+    float keep, add;                     // buffer = keep * buffer + add * gradient
+    float gradient_share, buffer_share;  // direction = shares of both
+    LOCKSTEP_HOST_DEVICE float operator()(float weight, float gradient, float& buffer) const {
+      const float decayed = gradient * gradient_factor + l2 * weight;
+      buffer = keep * buffer + add * decayed;
+      return weight - lr * (gradient_share * decayed + buffer_share * buffer);
+    }
+  };
+
+  LOCKSTEP_HOST_DEVICE Prepared prepare(const StepState& state) const {
+    const bool first = state.update == 1;
+    Prepared p;
+    p.gradient_factor = state.gradient_factor;
+    p.l2 = static_cast<float>(weight_decay);
+    p.lr = static_cast<float>(lr * state.learning_rate_factor);
+    p.keep = first ? 0.0F : static_cast<float>(momentum);
+    p.add = first ? 1.0F : static_cast<float>(1.0 - dampening);
+    p.gradient_share = nesterov ? 1.0F : 0.0F;
+    p.buffer_share = nesterov ? static_cast<float>(momentum) : 1.0F;
+    return p;
+  }
+};
+
+}  // namespace lockstep::amp
