@@ -22,14 +22,17 @@ class RankPrinter : public EmptyTestEventListener {
   explicit RankPrinter(int rank) : prefix_("[rank " + std::to_string(rank) + "] ") {}
 
  private:
+  void OnTestStart(const TestInfo& test) override {
+    test_ = std::string(test.test_suite_name()) + "." + test.name();
+  }
+
   void OnTestPartResult(const TestPartResult& result) override {
     if (!result.failed()) {
       return;
     }
-    const TestInfo* test = ::testing::UnitTest::GetInstance()->current_test_info();
     std::istringstream lines(result.message());
     std::ostringstream text;
-    text << prefix_ << (test ? std::string(test->test_suite_name()) + "." + test->name() : "main");
+    text << prefix_ << test_;
     if (result.file_name()) {
       text << " " << result.file_name() << ":" << result.line_number();
     }
@@ -40,7 +43,8 @@ class RankPrinter : public EmptyTestEventListener {
     std::cerr << text.str() << std::flush;
   }
 
-  std::string prefix_;
+  const std::string prefix_;
+  std::string test_ = "before the tests";
 };
 
 /// Fails a test on every rank when it failed on any.
