@@ -76,7 +76,6 @@ class DataParallel {
     friend class DataParallel;
     explicit NoSync(DataParallel& owner);
     DataParallel& owner_;
-    bool previous_;
   };
   NoSync no_sync() { return NoSync(*this); }
 

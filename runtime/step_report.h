@@ -33,7 +33,7 @@ class StepReport {
   double update_seconds() const { return update_seconds_; }
 
  private:
-  friend class Trainer;
+  friend class Step;
   bool closes_update_ = false;
   bool skipped_ = false;
   bool all_out_of_data_ = false;

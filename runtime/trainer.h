@@ -7,6 +7,7 @@
 #include <lockstep/runtime/loss.h>
 #include <lockstep/runtime/runtime.h>
 #include <lockstep/runtime/step_report.h>
+#include <lockstep/runtime/to_device.h>
 #include <lockstep/runtime/trainer_options.h>
 
 #include <functional>
@@ -60,17 +61,21 @@ class Trainer {
   /// Moves a batch (tensor, pair, tuple or vector of tensors) to the device; never casts: autocast
   /// does.
   template <typename Batch>
-  Batch to_device(Batch batch) const;
+  Batch to_device(const Batch& batch) const {
+    return moved(batch, device());
+  }
+  c10::Device device() const;
 
   /// Real updates so far: skipped ones do not count.
   int64_t updates() const;
   double loss_scale() const;
-  const amp::ScalerState scaler_state() const;
+  amp::ScalerState scaler_state() const;
   /// The fp32 masters by parameter name (the weights themselves at O0 and O1): views.
   std::vector<std::pair<std::string, at::Tensor>> masters() const;
   /// True if masters, scale and update count have the same bits on every rank. Every rank.
   bool replicas_agree() const;
-  /// Bytes of weights, masters, gradients and moments, and of communication beside them.
+  /// Bytes of the arena: weights, masters that are not the weights, gradients in the wire dtype,
+  /// fp32 accumulators (accumulate > 1 only), moments.
   struct Memory {
     int64_t weights = 0, masters = 0, gradients = 0, accumulators = 0, moments = 0;
   };

@@ -6,6 +6,9 @@
 #include <lockstep/runtime/schedule.h>
 #include <torch/arg.h>
 
+#include <limits>
+#include <string>
+
 namespace lockstep {
 
 struct TrainerOptions {
@@ -28,6 +31,8 @@ struct TrainerOptions {
  public:
   /// Throws Error naming the option.
   void validate() const;
+  /// All options on one line: compared between ranks at construction.
+  std::string describe() const;
 };
 
 }  // namespace lockstep

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <lockstep/collectives/communicator.h>
+
+#include <cstdint>
+#include <exception>
+#include <optional>
+#include <string>
+
+namespace lockstep {
+
+/// The word that all ranks share about one update. Every field is a sum over ranks, so that words
+/// of different purpose have one form and ranks that took different paths still meet.
+struct Word {
+  double overflow = 0;  // ranks that saw a non-finite gradient
+  double error = 0;     // ranks that failed
+  double stop = 0;      // ranks asked to stop
+  double data = 0;      // micro-batches with data in this window
+  double weight = 0;    // their weights
+  double sums = 0;      // ranks whose loss is a Loss::sum
+  double update = 0;    // updates made so far, and its square: equal on all ranks or an Error
+  double update_squared = 0;
+};
+
+/// What ranks tell each other on the control communicator. Ranks: every call is collective.
+class Agreement {
+ public:
+  explicit Agreement(Communicator control) : control_(std::move(control)) {}
+
+  /// The sum of all ranks' words. Throws Error on every rank if ranks are at different updates.
+  Word exchange(const Word& mine);
+
+  /// Throws the same Error on every rank if any rank passes a message; it quotes them all.
+  void raise_if_any(const std::optional<std::string>& message, ExitCode code = ExitCode::usage);
+
+  /// Throws the same Error on every rank; called when the word says that some rank failed.
+  [[noreturn]] void raise(const std::optional<std::string>& message,
+                          ExitCode code = ExitCode::usage);
+
+  /// The same from the rank whose exception it is: the others get an Error that quotes it, this
+  /// rank gets its own exception back.
+  [[noreturn]] void raise(const std::exception_ptr& mine);
+
+  Communicator& communicator() { return control_; }
+
+ private:
+  Communicator control_;
+};
+
+}  // namespace lockstep

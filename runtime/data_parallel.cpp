@@ -1,0 +1,141 @@
+#include <ATen/ops/empty_like.h>
+#include <lockstep/collectives/cast_kernels.h>
+#include <lockstep/runtime/agreement.h>
+#include <lockstep/runtime/data_parallel.h>
+#include <lockstep/runtime/flat.h>
+#include <lockstep/runtime/replicas.h>
+#include <lockstep/runtime/trainable.h>
+
+namespace lockstep {
+namespace {
+
+std::vector<BucketPlan> plans_for(const std::vector<ModelTensor>& parameters,
+                                  const DataParallelOptions& options) {
+  std::vector<PlannedParameter> planned;
+  for (const ModelTensor& entry : parameters) {
+    const c10::ScalarType dtype = entry.tensor.scalar_type();
+    planned.push_back({entry.tensor.numel(), dtype, wire_dtype(dtype, options.wire()), 0});
+  }
+  return plan_buckets(planned, options.buckets());
+}
+
+}  // namespace
+
+struct DataParallel::Impl {
+  Impl(Communicator communicator, Model model, DataParallelOptions options)
+      : communicator(std::move(communicator)),
+        agreement(this->communicator.split(0, this->communicator.rank())),
+        model(std::move(model)),
+        options(std::move(options)) {
+    require_same_structure(this->model, agreement);
+    trainable = trainable_parameters(this->model);
+    ReducerOptions reducer_options;
+    reducer_options.op = this->options.reduce();
+    reducer_options.densify_sparse = this->options.densify_sparse();
+    reducer =
+        std::make_unique<Reducer>(this->communicator, trainable.parameters,
+                                  plans_for(trainable.parameters, this->options), reducer_options);
+    broadcast_and_verify(this->model.parameters(), this->communicator, agreement);
+    broadcast_and_verify(this->model.buffers(), this->communicator, agreement);
+  }
+
+  void finish();
+  void publish(const std::vector<char>& used);
+  void publish_slot(size_t bucket, const Slot& slot);
+
+  Communicator communicator;
+  Agreement agreement;
+  Model model;
+  DataParallelOptions options;
+  Trainable trainable;
+  std::unique_ptr<Reducer> reducer;
+};
+
+void DataParallel::Impl::finish() {
+  std::optional<std::string> problem;
+  if (!reducer->touched()) {
+    problem = "finish() without a backward before it; call loss.backward() first";
+  }
+  reducer->launch_rest();
+  if (!problem.has_value()) {
+    problem = window_problem(*reducer, trainable, options.unused());
+  }
+  for (size_t b = 0; b < reducer->size(); ++b) {
+    reducer->wait(b);
+  }
+  std::vector<char> used(trainable.parameters.size(), 1);
+  try {
+    agreement.raise_if_any(problem);
+    if (options.unused() == UnusedParameters::detect) {
+      used = used_anywhere(*reducer, agreement.communicator());
+    }
+  } catch (...) {
+    reducer->reset();
+    throw;
+  }
+  publish(used);
+  synchronise_buffers(model.buffers(), options.buffers(), communicator);
+  reducer->reset();
+}
+
+void DataParallel::Impl::publish(const std::vector<char>& used) {
+  for (size_t b = 0; b < reducer->size(); ++b) {
+    for (const Slot& slot : reducer->plans()[b].slots) {
+      if (used[static_cast<size_t>(slot.parameter)] != 0) {
+        publish_slot(b, slot);
+      }
+    }
+  }
+}
+
+void DataParallel::Impl::publish_slot(size_t bucket, const Slot& slot) {
+  const at::Tensor& parameter = trainable.parameters[static_cast<size_t>(slot.parameter)].tensor;
+  const at::Tensor& wire = reducer->wire(bucket);
+  at::Tensor& gradient = parameter.mutable_grad();
+  if (wire.scalar_type() == parameter.scalar_type()) {
+    const at::Tensor view = shaped_view(wire, slot.offset, parameter);
+    if (!gradient.defined() || gradient.const_data_ptr() != view.const_data_ptr()) {
+      gradient = view;
+    }
+    return;
+  }
+  if (!gradient.defined() || gradient.strides() != parameter.strides()) {
+    gradient = at::empty_like(parameter.detach());
+  }
+  const at::Tensor source = wire.narrow(0, slot.offset, slot.numel);
+  kernels::cast_scaled(gradient.mutable_data_ptr(), gradient.scalar_type(), source.const_data_ptr(),
+                       source.scalar_type(), slot.numel, 1.0);
+}
+
+DataParallel::DataParallel(Communicator communicator, Model model, DataParallelOptions options)
+    : impl_(std::make_unique<Impl>(std::move(communicator), std::move(model), std::move(options))) {
+}
+DataParallel::~DataParallel() = default;
+DataParallel::DataParallel(DataParallel&&) noexcept = default;
+DataParallel& DataParallel::operator=(DataParallel&&) noexcept = default;
+
+void DataParallel::finish() {
+  impl_->finish();
+}
+
+void DataParallel::abandon() {
+  impl_->reducer->launch_rest();
+  for (size_t b = 0; b < impl_->reducer->size(); ++b) {
+    impl_->reducer->wait(b);
+  }
+  impl_->reducer->reset();
+}
+
+int DataParallel::buckets() const {
+  return static_cast<int>(impl_->reducer->size());
+}
+
+DataParallel::NoSync::NoSync(DataParallel& owner) : owner_(owner) {
+  owner_.impl_->reducer->collect();
+}
+
+DataParallel::NoSync::~NoSync() {
+  owner_.impl_->reducer->synchronise(1.0);
+}
+
+}  // namespace lockstep

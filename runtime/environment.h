@@ -1,0 +1,14 @@
+#pragma once
+
+namespace lockstep {
+
+struct RuntimeOptions;
+
+/// Every environment variable that lockstep itself reads, in one place:
+///   LOCKSTEP_SEED     unsigned integer: RuntimeOptions::seed
+///   LOCKSTEP_TIMEOUT  seconds, > 0: RuntimeOptions::timeout
+///   LOCKSTEP_CHECK    0 or 1: RuntimeOptions::check_collectives
+/// Returns the options with what is set applied. Throws Error that quotes a malformed value.
+RuntimeOptions with_environment(RuntimeOptions options);
+
+}  // namespace lockstep

@@ -1,0 +1,17 @@
+#include <lockstep/collectives/error.h>
+#include <lockstep/runtime/flat.h>
+
+namespace lockstep {
+
+at::Tensor flat_alias(const at::Tensor& tensor, const std::string& name) {
+  LOCKSTEP_CHECK(tensor.is_non_overlapping_and_dense(), "tensor ", name, " of sizes ",
+                 tensor.sizes(), " and strides ", tensor.strides(),
+                 " has gaps or overlaps; make it contiguous() before wrapping the model");
+  return tensor.detach().as_strided({tensor.numel()}, {1});
+}
+
+at::Tensor shaped_view(const at::Tensor& flat, int64_t offset, const at::Tensor& like) {
+  return flat.as_strided(like.sizes(), like.strides(), flat.storage_offset() + offset);
+}
+
+}  // namespace lockstep

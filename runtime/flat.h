@@ -1,0 +1,17 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+
+namespace lockstep {
+
+/// The elements of a dense tensor in memory order, as a one-dimensional alias without gradient:
+/// contiguous and channels_last tensors alike. Throws Error naming the tensor if it has gaps or
+/// overlaps (an expanded or sliced tensor).
+at::Tensor flat_alias(const at::Tensor& tensor, const std::string& name);
+
+/// A view of `numel` elements of `flat` from `offset` with the sizes and strides of `like`.
+at::Tensor shaped_view(const at::Tensor& flat, int64_t offset, const at::Tensor& like);
+
+}  // namespace lockstep

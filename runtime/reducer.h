@@ -1,0 +1,100 @@
+#pragma once
+
+#include <lockstep/amp/model.h>
+#include <lockstep/collectives/communicator.h>
+#include <lockstep/runtime/bucket_plan.h>
+#include <lockstep/runtime/gradient_hooks.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+struct ReducerOptions {
+  ReduceOp op = ReduceOp::avg();
+  bool densify_sparse = false;
+  /// True (Trainer): the reducer takes each gradient: grad() becomes undefined as soon as it is
+  /// packed or added to the fp32 accumulators. False (DataParallel): gradients stay in grad().
+  bool take_gradients = false;
+  /// fp32 accumulators for windows of several micro-batches; needs take_gradients.
+  bool accumulators = false;
+};
+
+/// Packs gradients into flat buckets as backward produces them, and all-reduces each bucket as
+/// soon as it and those before it are full, always in bucket order.
+///
+/// A window: any number of collecting backwards, then one synchronising backward, then launch_rest
+/// and wait for every bucket, then reset. Ranks: the same windows on every rank.
+/// Errors inside hooks are kept (problem()) rather than thrown, since only one rank may have them:
+/// the owner shares them and throws on all ranks.
+class Reducer {
+ public:
+  Reducer(Communicator communicator, std::vector<ModelTensor> parameters,
+          std::vector<BucketPlan> plans, ReducerOptions options);
+
+  /// What the coming backwards do: collect only, or synchronise with this factor on every
+  /// gradient as it is packed.
+  void collect() { synchronising_ = false; }
+  void synchronise(double factor);
+
+  /// After the synchronising backward: buckets that miss a gradient get zeros for it (or what
+  /// earlier backwards collected) and all are on their way. Parameters with no gradient at all are
+  /// in unused() afterwards.
+  void launch_rest();
+  const std::vector<int>& unused() const { return unused_; }
+  void wait(size_t bucket) { works_[bucket].wait(); }
+  /// Ends the window: nothing is ready any more.
+  void reset();
+
+  /// The first error met by a hook in this window.
+  const std::optional<std::string>& problem() const { return problem_; }
+  /// True if any backward of this window reached a parameter.
+  bool touched() const { return touched_any_; }
+
+  const std::vector<ModelTensor>& parameters() const { return parameters_; }
+  const std::vector<BucketPlan>& plans() const { return plans_; }
+  size_t size() const { return plans_.size(); }
+  /// Bucket b's flat gradients in the wire dtype; after wait(b) the reduced ones.
+  const at::Tensor& wire(size_t bucket) const { return wires_[bucket]; }
+  int64_t accumulator_bytes() const;
+
+ private:
+  struct Place {
+    size_t bucket;
+    int64_t offset;
+  };
+  void on_gradient(int index);
+  void take(int index, const at::Tensor& gradient);
+  void pack(int index, const at::Tensor& gradient);
+  void accumulate(int index, const at::Tensor& gradient);
+  void pack_collected(int index);
+  void mark_ready(int index);
+  void launch_ready();
+  at::Tensor dense_gradient(int index);
+  at::Tensor slot(const std::vector<at::Tensor>& flats, int index) const;
+
+  Communicator communicator_;
+  std::vector<ModelTensor> parameters_;
+  std::vector<BucketPlan> plans_;
+  ReducerOptions options_;
+  std::vector<Place> places_;
+  std::vector<at::Tensor> wires_;
+  std::vector<at::Tensor> accumulators_;
+
+  bool synchronising_ = true;
+  double factor_ = 1.0;
+  bool touched_any_ = false;
+  std::vector<char> collected_;  // earlier backwards of this window left something
+  std::vector<char> ready_;      // packed in the synchronising backward
+  std::vector<int64_t> pending_;
+  size_t next_bucket_ = 0;
+  std::vector<Work> works_;
+  std::vector<int> unused_;
+  std::optional<std::string> problem_;
+
+  std::unique_ptr<GradientHooks> hooks_;  // last: hooks die first
+};
+
+}  // namespace lockstep

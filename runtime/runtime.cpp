@@ -1,0 +1,85 @@
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <lockstep/collectives/mpi_session.h>
+#include <lockstep/runtime/environment.h>
+#include <lockstep/runtime/host_threads.h>
+#include <lockstep/runtime/runtime.h>
+
+#include <iostream>
+#include <sstream>
+
+namespace lockstep {
+namespace {
+
+CommunicatorOptions communicator_options(const RuntimeOptions& options) {
+  CommunicatorOptions result;
+  result.timeout = options.timeout();
+  result.check = options.check_collectives() ? CollectiveCheck::on : CollectiveCheck::off;
+  return result;
+}
+
+/// SplitMix64's finaliser: neighbouring (seed, rank) pairs give unrelated streams.
+uint64_t mix(uint64_t seed, uint64_t rank) {
+  uint64_t value = seed + (rank + 1) * 0x9E3779B97F4A7C15ULL;
+  value = (value ^ (value >> 30U)) * 0xBF58476D1CE4E5B9ULL;
+  value = (value ^ (value >> 27U)) * 0x94D049BB133111EBULL;
+  return value ^ (value >> 31U);
+}
+
+}  // namespace
+
+struct Runtime::Session {
+  explicit Session(const RuntimeOptions& options) : mpi(communicator_options(options)) {}
+  MpiSession mpi;
+};
+
+Runtime::Runtime(int argc, char** argv, RuntimeOptions options)
+    : options_(with_environment(std::move(options))),
+      program_(argc > 0 && argv != nullptr ? argv[0] : ""),
+      session_(std::make_unique<Session>(options_)),
+      world_(session_->mpi.world()),
+      control_(world_.split(0, world_.rank())),
+      device_(c10::kCPU) {
+  keep_freed_memory();
+  threads_ = options_.threads() > 0 ? options_.threads() : threads_of_this_rank(control_);
+  at::set_num_threads(threads_);
+  at::manual_seed(seed());
+}
+
+Runtime::~Runtime() = default;
+
+void Runtime::seed_ranks() const {
+  at::manual_seed(mix(seed(), static_cast<uint64_t>(rank())));
+}
+
+std::string Runtime::summary() const {
+  if (!is_main()) {
+    return {};
+  }
+  std::ostringstream out;
+  const std::string library = session_->mpi.library_version();
+  out << "ranks      " << size() << " (" << local_size() << " on this node), transport "
+      << world_.transport_name() << (library.empty() ? "" : ", " + library) << "\n"
+      << "device     " << device_ << ", " << threads_ << (threads_ == 1 ? " thread" : " threads")
+      << " a rank\n"
+      << "seed       " << seed() << "\n";
+  return out.str();
+}
+
+int run(int argc, char** argv, const std::function<void(Runtime&)>& body) {
+  std::string who = "lockstep";
+  try {
+    Runtime runtime(argc, argv);
+    who = c10::str("rank ", runtime.rank());
+    body(runtime);
+    return static_cast<int>(ExitCode::ok);
+  } catch (const Error& error) {
+    std::cerr << who << ": " << error.what() << std::endl;
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    std::cerr << who << ": " << error.what() << std::endl;
+    return 1;
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,265 @@
+#include <lockstep/amp/autocast.h>
+#include <lockstep/amp/measure.h>
+#include <lockstep/runtime/replicas.h>
+#include <lockstep/runtime/step.h>
+
+#include <chrono>
+#include <cmath>
+
+namespace lockstep {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+void require_scalar_with_grad(const at::Tensor& loss) {
+  LOCKSTEP_CHECK(loss.defined(), "the closure returned an undefined loss");
+  LOCKSTEP_CHECK(loss.numel() == 1, "the loss must have one element, has sizes ", loss.sizes(),
+                 "; reduce it with mean(), or use Loss::sum(total, weight)");
+  LOCKSTEP_CHECK(loss.is_floating_point(), "the loss must be floating point, is ",
+                 loss.scalar_type());
+  LOCKSTEP_CHECK(loss.requires_grad(),
+                 "the loss does not depend on a trainable parameter: it was computed under "
+                 "no_grad, detached, or from frozen parameters only");
+}
+
+}  // namespace
+
+Step::Step(StepParts parts) : parts_(std::move(parts)) {}
+
+void Step::micro_batch(const std::function<Loss()>& closure, bool under_autocast) {
+  require_budget();
+  const auto start = Clock::now();
+  const Loss loss = attempt([&] { return forward(closure, under_autocast); });
+  prepare_backward();
+  attempt([&] { parts_.scaler.scale(loss.tensor()).backward(); });
+  ++count_;
+  ++micro_batches_;
+  compute_seconds_ += seconds_since(start);
+}
+
+/// Runs `body`; where it throws, the other ranks are told before the exception goes on.
+template <typename Body>
+auto Step::attempt(const Body& body) -> decltype(body()) {
+  std::exception_ptr error;
+  try {
+    return body();
+  } catch (const CommunicationError&) {
+    throw;
+  } catch (...) {
+    error = std::current_exception();
+  }
+  fail(error);
+}
+
+Loss Step::forward(const std::function<Loss()>& closure, bool under_autocast) {
+  const Precision& precision = parts_.options.precision();
+  const Loss loss = [&] {
+    amp::Autocast autocast(at::kCPU, precision.compute_dtype(),
+                           under_autocast && precision.autocast());
+    return closure();
+  }();
+  require_scalar_with_grad(loss.tensor());
+  LOCKSTEP_CHECK(is_sum_.value_or(loss.is_sum()) == loss.is_sum(),
+                 "one update mixes mean losses and Loss::sum; use one kind");
+  is_sum_ = loss.is_sum();
+  last_loss_ = loss.tensor().detach().to(at::kDouble).item<double>() /
+               (loss.is_sum() && loss.weight() > 0 ? loss.weight() : 1.0);
+  LOCKSTEP_CHECK_CODE(updates_ > 0 || !std::isnan(last_loss_), ExitCode::non_finite,
+                      "the loss is NaN before the first update: the data or the model is faulty, "
+                      "no loss scale can cure it");
+  ++with_data_;
+  weight_ += loss.weight();
+  return loss;
+}
+
+void Step::empty_micro_batch() {
+  require_budget();
+  LOCKSTEP_CHECK(parts_.options.uneven_data(),
+                 "step_without_data() needs TrainerOptions().uneven_data(true) on every rank");
+  prepare_backward();
+  ++count_;
+}
+
+void Step::prepare_backward() {
+  const bool last = count_ + 1 == parts_.options.accumulate();
+  if (!last) {
+    parts_.reducer.collect();
+    return;
+  }
+  if (weighted()) {
+    agree_on_weights();
+  }
+  parts_.reducer.synchronise(packing_factor());
+}
+
+/// The global denominator, before the gradients are packed.
+void Step::agree_on_weights() {
+  weights_everywhere_ = parts_.agreement.exchange(word());
+  if (weights_everywhere_->error > 0) {
+    fail_elsewhere();
+  }
+  const double sums = weights_everywhere_->sums;
+  const bool one_kind =
+      sums == 0 || sums == parts_.communicator.size() || parts_.options.uneven_data();
+  if (!one_kind) {
+    end_window();
+    throw Error("some ranks return Loss::sum, others a mean; use one kind on all ranks");
+  }
+}
+
+/// What each gradient is multiplied with when packed; the reduction then averages over ranks.
+double Step::packing_factor() const {
+  if (!weighted()) {
+    return 1.0 / static_cast<double>(parts_.options.accumulate());
+  }
+  const double total = weights_everywhere_->weight;
+  return total > 0 ? parts_.communicator.size() / total : 0.0;
+}
+
+StepReport Step::close_window() {
+  StepReport report = report_open_window();
+  report.closes_update_ = true;
+  const auto arrival = Clock::now();
+  parts_.reducer.launch_rest();
+  const UnusedParameters policy =
+      with_data_ > 0 ? parts_.options.unused() : UnusedParameters::zeros;
+  if (const auto problem = window_problem(parts_.reducer, parts_.trainable, policy)) {
+    fail(std::make_exception_ptr(Error(*problem)));
+  }
+  const Arrived arrived = wait_and_measure();
+  Word mine = word();
+  mine.overflow = arrived.finite ? 0 : 1;
+  const Word all = parts_.agreement.exchange(mine);
+  if (all.error > 0) {
+    fail_elsewhere();
+  }
+  stop_everywhere_ = stop_everywhere_ || all.stop > 0;
+  report.all_out_of_data_ = parts_.options.uneven_data() && all.data == 0;
+  const bool nothing_counted = weighted() && all.weight == 0;
+  report.skipped_ = all.overflow > 0;
+  report.communication_seconds_ = seconds_since(arrival);
+
+  const auto update_start = Clock::now();
+  if (!nothing_counted) {
+    if (!report.skipped_) {
+      update_weights(arrived, report);
+      ++updates_;
+    }
+    parts_.scaler.update(report.skipped_);
+    synchronise_buffers(parts_.buffers, parts_.options.buffers(), parts_.communicator);
+  }
+  report.update_ = updates_;
+  report.update_seconds_ = seconds_since(update_start);
+  end_window();
+  return report;
+}
+
+Step::Arrived Step::wait_and_measure() {
+  Arrived all;
+  for (size_t b = 0; b < parts_.reducer.size(); ++b) {
+    parts_.reducer.wait(b);
+    const amp::Measure bucket = amp::measure(parts_.reducer.wire(b));
+    all.finite = all.finite && bucket.finite;
+    all.sum_squares += bucket.sum_squares;
+  }
+  return all;
+}
+
+/// Only after consensus: everything that moves, moves here.
+void Step::update_weights(const Arrived& arrived, StepReport& report) {
+  const double inverse_scale = 1.0 / report.scale_;
+  report.grad_norm_ = std::sqrt(arrived.sum_squares) * inverse_scale;
+  const double clip = std::min(1.0, parts_.options.clip_grad_norm() / (report.grad_norm_ + 1e-6));
+  amp::StepState state;
+  state.gradient_factor = static_cast<float>(inverse_scale * clip);
+  state.learning_rate_factor = parts_.options.schedule().factor(updates_);
+  state.update = updates_ + 1;
+  report.learning_rate_ = parts_.learning_rate * state.learning_rate_factor;
+  std::vector<char> used;
+  if (parts_.options.unused() == UnusedParameters::detect) {
+    used = used_anywhere(parts_.reducer, parts_.agreement.communicator());
+  }
+  parts_.updater.apply(parts_.reducer, state, used);
+}
+
+StepReport Step::report_open_window() {
+  StepReport report;
+  report.update_ = updates_;
+  report.micro_batch_ = micro_batches_;
+  report.loss_ = last_loss_;
+  report.scale_ = parts_.scaler.value();
+  report.grad_norm_ = std::nan("");
+  report.learning_rate_ = parts_.learning_rate * parts_.options.schedule().factor(updates_);
+  report.compute_seconds_ = compute_seconds_;
+  return report;
+}
+
+Word Step::word() const {
+  Word mine;
+  mine.stop = stop_here_.load(std::memory_order_relaxed) ? 1 : 0;
+  mine.data = static_cast<double>(with_data_);
+  mine.weight = weight_;
+  mine.sums = is_sum_.value_or(false) ? 1 : 0;
+  mine.update = static_cast<double>(updates_);
+  mine.update_squared = mine.update * mine.update;
+  return mine;
+}
+
+/// This rank failed: it still sends its buckets and its word, so that the others hear of it.
+void Step::fail(const std::exception_ptr& error) {
+  parts_.reducer.launch_rest();
+  Word mine = word();
+  mine.error = 1;
+  parts_.agreement.exchange(mine);
+  for (size_t b = 0; b < parts_.reducer.size(); ++b) {
+    parts_.reducer.wait(b);
+  }
+  end_window();
+  parts_.agreement.raise(error);
+}
+
+/// Another rank failed, says the word.
+void Step::fail_elsewhere() {
+  parts_.reducer.launch_rest();
+  for (size_t b = 0; b < parts_.reducer.size(); ++b) {
+    parts_.reducer.wait(b);
+  }
+  end_window();
+  parts_.agreement.raise(std::nullopt);
+}
+
+void Step::abandon() {
+  parts_.reducer.launch_rest();
+  for (size_t b = 0; b < parts_.reducer.size(); ++b) {
+    parts_.reducer.wait(b);
+  }
+  end_window();
+}
+
+void Step::end_window() {
+  parts_.reducer.reset();
+  count_ = 0;
+  with_data_ = 0;
+  weight_ = 0.0;
+  is_sum_.reset();
+  weights_everywhere_.reset();
+  compute_seconds_ = 0.0;
+}
+
+void Step::require_budget() {
+  const int64_t budget = parts_.scaler.options().max_consecutive_skips();
+  if (budget == 0 || count_ > 0) {
+    return;
+  }
+  const amp::ScalerState state = parts_.scaler.state();
+  LOCKSTEP_CHECK_CODE(
+      state.consecutive_skips < budget, ExitCode::non_finite, state.consecutive_skips,
+      " updates in a row were skipped for non-finite gradients, the loss scale is ", state.scale,
+      ": at a scale this low the model itself overflows or the data holds NaN");
+}
+
+}  // namespace lockstep

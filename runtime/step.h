@@ -1,0 +1,92 @@
+#pragma once
+
+#include <lockstep/amp/loss_scaler.h>
+#include <lockstep/runtime/agreement.h>
+#include <lockstep/runtime/loss.h>
+#include <lockstep/runtime/reducer.h>
+#include <lockstep/runtime/step_report.h>
+#include <lockstep/runtime/trainable.h>
+#include <lockstep/runtime/trainer_options.h>
+#include <lockstep/runtime/updater.h>
+
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <vector>
+
+namespace lockstep {
+
+/// What the step works on; owned by the Trainer.
+struct StepParts {
+  TrainerOptions options;
+  double learning_rate = 0.0;  // the base group's, for reports
+  std::vector<ModelTensor> buffers;
+  Trainable trainable;
+  Communicator communicator;
+  Agreement agreement;
+  amp::LossScaler scaler;
+  Reducer& reducer;
+  Updater& updater;
+};
+
+/// The one order of a step (DESIGN §4), for the k micro-batches of a window and their update.
+/// Ranks: the same calls on every rank; a rank that fails still takes part in the window's
+/// collectives, so that all ranks throw.
+class Step {
+ public:
+  explicit Step(StepParts parts);
+
+  /// One micro-batch: closure under autocast (if asked), scaled backward.
+  void micro_batch(const std::function<Loss()>& closure, bool under_autocast);
+  /// A micro-batch for which this rank has no data.
+  void empty_micro_batch();
+  bool window_full() const { return count_ == parts_.options.accumulate(); }
+  int64_t micro_batches_in_window() const { return count_; }
+  /// Consensus and update; then a new window.
+  StepReport close_window();
+  /// What is known between updates.
+  StepReport report_open_window();
+  void abandon();
+
+  void request_stop() noexcept { stop_here_.store(true, std::memory_order_relaxed); }
+  bool stop_requested() const { return stop_everywhere_; }
+  int64_t updates() const { return updates_; }
+  amp::LossScaler& scaler() { return parts_.scaler; }
+
+ private:
+  struct Arrived {
+    bool finite = true;
+    double sum_squares = 0.0;
+  };
+  template <typename Body>
+  auto attempt(const Body& body) -> decltype(body());
+  Loss forward(const std::function<Loss()>& closure, bool under_autocast);
+  void prepare_backward();
+  void require_budget();
+  void agree_on_weights();
+  double packing_factor() const;
+  Arrived wait_and_measure();
+  void update_weights(const Arrived& arrived, StepReport& report);
+  [[noreturn]] void fail(const std::exception_ptr& error);
+  [[noreturn]] void fail_elsewhere();
+  void end_window();
+  Word word() const;
+  bool weighted() const { return is_sum_.value_or(false) || parts_.options.uneven_data(); }
+
+  StepParts parts_;
+  std::atomic<bool> stop_here_{false};
+  bool stop_everywhere_ = false;
+  int64_t updates_ = 0;
+  int64_t micro_batches_ = 0;
+  double last_loss_ = 0.0;
+
+  // the window
+  int64_t count_ = 0;
+  int64_t with_data_ = 0;
+  double weight_ = 0.0;
+  std::optional<bool> is_sum_;
+  std::optional<Word> weights_everywhere_;
+  double compute_seconds_ = 0.0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,88 @@
+#include <ATen/ops/ones.h>
+#include <lockstep/runtime/trainable.h>
+
+#include <algorithm>
+
+namespace lockstep {
+
+Trainable trainable_parameters(const Model& model) {
+  Trainable result;
+  for (const ModelTensor& entry : model.parameters()) {
+    const at::Tensor& tensor = entry.tensor;
+    if (!tensor.requires_grad()) {
+      result.frozen.push_back(entry);
+      continue;
+    }
+    LOCKSTEP_CHECK(tensor.is_floating_point(), "parameter ", entry.name, " has dtype ",
+                   tensor.scalar_type(), "; only fp64, fp32, fp16 and bf16 can be trained");
+    LOCKSTEP_CHECK(tensor.device().is_cpu(), "parameter ", entry.name, " is on ", tensor.device(),
+                   "; this build reduces host tensors only");
+    result.parameters.push_back(entry);
+  }
+  LOCKSTEP_CHECK(!result.parameters.empty(), "the model has no trainable parameter (",
+                 result.frozen.size(), " are frozen); set requires_grad before wrapping it");
+  return result;
+}
+
+c10::ScalarType wire_dtype(c10::ScalarType parameter, std::optional<c10::ScalarType> wire) {
+  return parameter == c10::ScalarType::Double ? parameter : wire.value_or(parameter);
+}
+
+namespace {
+
+std::optional<std::string> changed_since_construction(const Trainable& trainable) {
+  for (const ModelTensor& entry : trainable.frozen) {
+    if (entry.tensor.requires_grad()) {
+      return c10::str("parameter ", entry.name,
+                      " was frozen when the model was wrapped and is trainable now; wrap the "
+                      "model again");
+    }
+  }
+  for (const ModelTensor& entry : trainable.parameters) {
+    if (!entry.tensor.requires_grad()) {
+      return c10::str("parameter ", entry.name,
+                      " was trainable when the model was wrapped and is frozen now; wrap the "
+                      "model again");
+    }
+  }
+  return std::nullopt;
+}
+
+std::string unused_names(const Reducer& reducer) {
+  std::string names;
+  for (const int index : reducer.unused()) {
+    names += (names.empty() ? "" : ", ") + reducer.parameters()[static_cast<size_t>(index)].name;
+  }
+  return names;
+}
+
+}  // namespace
+
+std::optional<std::string> window_problem(const Reducer& reducer, const Trainable& trainable,
+                                          UnusedParameters policy) {
+  if (reducer.problem().has_value()) {
+    return reducer.problem();
+  }
+  if (auto changed = changed_since_construction(trainable)) {
+    return changed;
+  }
+  if (policy == UnusedParameters::error && !reducer.unused().empty()) {
+    return c10::str("parameters got no gradient in this update: ", unused_names(reducer),
+                    ". Outputs that do not reach the loss leave parameters unused; if that is "
+                    "meant, choose UnusedParameters::zeros or detect");
+  }
+  return std::nullopt;
+}
+
+std::vector<char> used_anywhere(const Reducer& reducer, Communicator& control) {
+  const auto count = static_cast<int64_t>(reducer.parameters().size());
+  const at::Tensor used = at::ones({count}, at::kByte);
+  for (const int index : reducer.unused()) {
+    used.mutable_data_ptr<uint8_t>()[index] = 0;
+  }
+  control.all_reduce(used, ReduceOp::max()).wait();
+  const auto* values = used.const_data_ptr<uint8_t>();
+  return {values, values + count};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <lockstep/amp/model.h>
+#include <lockstep/runtime/bucket_plan.h>
+#include <lockstep/runtime/data_parallel.h>
+#include <lockstep/runtime/reducer.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+/// The parameters that a wrapper averages, and those that were frozen when it was made.
+struct Trainable {
+  std::vector<ModelTensor> parameters;
+  std::vector<ModelTensor> frozen;
+};
+
+/// Throws Error for a model without a trainable parameter, for complex and integer parameters, and
+/// for parameters that are not on the host.
+Trainable trainable_parameters(const Model& model);
+
+/// fp64 travels as fp64, everything else in `wire` if set, else in its own dtype.
+c10::ScalarType wire_dtype(c10::ScalarType parameter, std::optional<c10::ScalarType> wire);
+
+/// What is wrong with this rank's window, if anything: a hook's problem, parameters unused against
+/// the policy, or a change of requires_grad since construction. After Reducer::launch_rest().
+std::optional<std::string> window_problem(const Reducer& reducer, const Trainable& trainable,
+                                          UnusedParameters policy);
+
+/// For UnusedParameters::detect: 1 for each parameter that some rank used. Collective.
+std::vector<char> used_anywhere(const Reducer& reducer, Communicator& control);
+
+}  // namespace lockstep

@@ -1,0 +1,219 @@
+#include <lockstep/runtime/arena.h>
+#include <lockstep/runtime/replicas.h>
+#include <lockstep/runtime/step.h>
+#include <lockstep/runtime/trainer.h>
+
+#include <sstream>
+
+namespace lockstep {
+namespace {
+
+std::vector<BucketPlan> plans_for(const std::vector<ModelTensor>& parameters,
+                                  const OptimizerSpec& optimizer, const TrainerOptions& options) {
+  std::vector<PlannedParameter> planned;
+  for (const ModelTensor& entry : parameters) {
+    planned.push_back({entry.tensor.numel(), options.precision().storage_dtype(entry),
+                       options.precision().wire_dtype(), optimizer.group_of(entry)});
+  }
+  return plan_buckets(planned, options.buckets());
+}
+
+ReducerOptions reducer_options(const TrainerOptions& options) {
+  ReducerOptions result;
+  result.op = ReduceOp::avg().predivide(options.precision().predivide_factor());
+  result.densify_sparse = options.densify_sparse();
+  result.take_gradients = true;
+  result.accumulators = options.accumulate() > 1;
+  return result;
+}
+
+void require_no_double(const std::vector<ModelTensor>& parameters) {
+  for (const ModelTensor& entry : parameters) {
+    LOCKSTEP_CHECK(entry.tensor.scalar_type() != at::kDouble, "parameter ", entry.name,
+                   " is fp64; Trainer keeps fp32 masters at most: call model->to(torch::kFloat)");
+  }
+}
+
+/// Everything that can be wrong with the arguments, found before any rank communicates.
+Trainable checked(const Model& model, const OptimizerSpec& optimizer, const TrainerOptions& options,
+                  Agreement& agreement) {
+  Trainable trainable;
+  std::optional<std::string> problem;
+  try {
+    options.validate();
+    optimizer.validate();
+    trainable = trainable_parameters(model);
+    require_no_double(trainable.parameters);
+  } catch (const Error& error) {
+    problem = error.what();
+  }
+  agreement.raise_if_any(problem);
+  require_same_structure(model, agreement);
+  require_same_text("the configuration", optimizer.describe() + "; " + options.describe(),
+                    agreement);
+  return trainable;
+}
+
+}  // namespace
+
+struct Trainer::Impl {
+  Impl(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
+       const TrainerOptions& options)
+      : runtime(runtime),
+        communicator(runtime.communicator()),
+        agreement(runtime.control()),
+        trainable(checked(model, spec, options, agreement)),
+        description(spec.describe()) {
+    broadcast_and_verify(model.parameters(), communicator, agreement);
+    broadcast_and_verify(model.buffers(), communicator, agreement);
+    const auto plans = plans_for(trainable.parameters, spec, options);
+    arena = std::make_unique<Arena>(trainable.parameters, plans, options.precision());
+    convert_storage(trainable.frozen, options.precision());
+    convert_storage(model.buffers(), options.precision());
+    reducer = std::make_unique<Reducer>(communicator, trainable.parameters, plans,
+                                        reducer_options(options));
+    updater = Updater::make(spec, *reducer, *arena);
+    step = std::make_unique<Step>(StepParts{
+        options, spec.learning_rate(0), model.buffers(), trainable, communicator, agreement,
+        amp::LossScaler(options.precision().loss_scaler_options()), *reducer, *updater});
+    precision = options.precision().describe();
+    runtime.seed_ranks();
+  }
+
+  Memory memory() const;
+
+  Runtime& runtime;
+  Communicator communicator;
+  Agreement agreement;
+  Trainable trainable;
+  std::string description;
+  std::string precision;
+  std::unique_ptr<Arena> arena;
+  std::unique_ptr<Reducer> reducer;
+  std::unique_ptr<Updater> updater;
+  std::unique_ptr<Step> step;
+};
+
+Trainer::Trainer(Runtime& runtime, Model model, const OptimizerSpec& optimizer,
+                 TrainerOptions options)
+    : impl_(std::make_unique<Impl>(runtime, model, optimizer, options)) {}
+Trainer::~Trainer() = default;
+
+StepReport Trainer::step(const std::function<Loss()>& closure) {
+  Step& step = *impl_->step;
+  LOCKSTEP_CHECK(!step.window_full(), "the window is full: call update() before the next step()");
+  step.micro_batch(closure, /*under_autocast=*/true);
+  return step.window_full() ? step.close_window() : step.report_open_window();
+}
+
+StepReport Trainer::step_without_data() {
+  Step& step = *impl_->step;
+  LOCKSTEP_CHECK(!step.window_full(), "the window is full: call update() first");
+  step.empty_micro_batch();
+  return step.window_full() ? step.close_window() : step.report_open_window();
+}
+
+void Trainer::backward(const Loss& loss) {
+  Step& step = *impl_->step;
+  LOCKSTEP_CHECK(!step.window_full(),
+                 "backward() was called accumulate() times: call update() now");
+  step.micro_batch([&] { return loss; }, /*under_autocast=*/false);
+}
+
+StepReport Trainer::update() {
+  Step& step = *impl_->step;
+  LOCKSTEP_CHECK(step.window_full(), "update() before backward(): the window has ",
+                 step.micro_batches_in_window(),
+                 " micro-batches, fewer than accumulate(); call backward(loss) first");
+  return step.close_window();
+}
+
+void Trainer::abandon() {
+  impl_->step->abandon();
+}
+void Trainer::request_stop() noexcept {
+  impl_->step->request_stop();
+}
+bool Trainer::stop_requested() const {
+  return impl_->step->stop_requested();
+}
+c10::Device Trainer::device() const {
+  return impl_->runtime.device();
+}
+int64_t Trainer::updates() const {
+  return impl_->step->updates();
+}
+double Trainer::loss_scale() const {
+  return impl_->step->scaler().value();
+}
+amp::ScalerState Trainer::scaler_state() const {
+  return impl_->step->scaler().state();
+}
+
+std::vector<std::pair<std::string, at::Tensor>> Trainer::masters() const {
+  const std::vector<at::Tensor> views = master_views(*impl_->reducer, *impl_->arena);
+  std::vector<std::pair<std::string, at::Tensor>> named;
+  for (size_t i = 0; i < views.size(); ++i) {
+    named.emplace_back(impl_->trainable.parameters[i].name, views[i]);
+  }
+  return named;
+}
+
+bool Trainer::replicas_agree() const {
+  std::vector<at::Tensor> flats;
+  for (const Arena::Bucket& bucket : impl_->arena->buckets()) {
+    flats.push_back(bucket.weights);
+    if (bucket.masters.defined()) {
+      flats.push_back(bucket.masters);
+    }
+  }
+  const amp::ScalerState scaler = scaler_state();
+  const auto update = static_cast<uint64_t>(updates());
+  uint32_t scale_bits = 0;
+  std::memcpy(&scale_bits, &scaler.scale, sizeof(scale_bits));
+  const uint64_t mine = digest(flats) ^ (update << 32U) ^ scale_bits;
+  return same_on_all_ranks(mine, impl_->agreement.communicator());
+}
+
+Trainer::Memory Trainer::Impl::memory() const {
+  Memory result;
+  result.weights = arena->weight_bytes();
+  result.masters = arena->master_bytes();
+  for (size_t b = 0; b < reducer->size(); ++b) {
+    result.gradients += static_cast<int64_t>(reducer->wire(b).nbytes());
+  }
+  result.accumulators = reducer->accumulator_bytes();
+  result.moments = updater->moment_bytes();
+  return result;
+}
+
+Trainer::Memory Trainer::memory() const {
+  return impl_->memory();
+}
+
+std::string Trainer::summary() const {
+  if (!impl_->runtime.is_main()) {
+    return {};
+  }
+  int64_t elements = 0;
+  for (const ModelTensor& entry : impl_->trainable.parameters) {
+    elements += entry.tensor.numel();
+  }
+  const Memory bytes = memory();
+  const auto mebibytes = [](int64_t value) { return static_cast<double>(value) / (1 << 20); };
+  std::ostringstream out;
+  out.precision(4);
+  out << "model      " << elements << " trainable elements in "
+      << impl_->trainable.parameters.size() << " parameters, " << impl_->trainable.frozen.size()
+      << " frozen\n"
+      << "precision  " << impl_->precision << "\n"
+      << "optimizer  " << impl_->description << "\n"
+      << "buckets    " << impl_->reducer->size() << ", laid out once\n"
+      << "memory     weights " << mebibytes(bytes.weights) << " MiB, masters "
+      << mebibytes(bytes.masters) << ", gradients " << mebibytes(bytes.gradients)
+      << ", accumulators " << mebibytes(bytes.accumulators) << ", moments "
+      << mebibytes(bytes.moments) << "\n";
+  return out.str();
+}
+
+}  // namespace lockstep

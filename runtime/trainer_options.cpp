@@ -1,0 +1,26 @@
+#include <lockstep/runtime/trainer_options.h>
+
+#include <cmath>
+
+namespace lockstep {
+
+void TrainerOptions::validate() const {
+  precision_.validate();
+  LOCKSTEP_CHECK(accumulate_ >= 1, "TrainerOptions.accumulate must be >= 1, is ", accumulate_);
+  LOCKSTEP_CHECK(clip_grad_norm_ > 0.0, "TrainerOptions.clip_grad_norm must be > 0, is ",
+                 clip_grad_norm_);
+  LOCKSTEP_CHECK(buckets_.first_bucket_bytes() > 0 && buckets_.bucket_bytes() > 0,
+                 "TrainerOptions.buckets: both byte limits must be > 0");
+}
+
+std::string TrainerOptions::describe() const {
+  return c10::str(precision_.describe(), ", accumulate ", accumulate_, ", clip_grad_norm ",
+                  clip_grad_norm_, ", schedule ", static_cast<int>(schedule_.kind), " ",
+                  schedule_.warmup, " ", schedule_.total, " ", schedule_.peak, " ", schedule_.first,
+                  " ", schedule_.last, ", unused ", static_cast<int>(unused_), ", buffers ",
+                  static_cast<int>(buffers_), ", buckets ", buckets_.first_bucket_bytes(), " ",
+                  buckets_.bucket_bytes(), ", densify_sparse ", densify_sparse_, ", uneven_data ",
+                  uneven_data_);
+}
+
+}  // namespace lockstep

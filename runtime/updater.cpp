@@ -1,0 +1,90 @@
+#include <ATen/ops/zeros.h>
+#include <lockstep/runtime/flat.h>
+#include <lockstep/runtime/updater.h>
+
+namespace lockstep {
+namespace {
+
+amp::FlatSpan narrowed(const amp::FlatSpan& span, int64_t offset, int64_t numel) {
+  const auto part = [&](const at::Tensor& flat) {
+    return flat.defined() ? flat.narrow(0, offset, numel) : flat;
+  };
+  amp::FlatSpan result{part(span.gradient), part(span.master), part(span.weight), {}};
+  for (const at::Tensor& moment : span.moments) {
+    result.moments.push_back(part(moment));
+  }
+  return result;
+}
+
+class FusedUpdater final : public Updater {
+ public:
+  FusedUpdater(const OptimizerSpec& spec, const Reducer& reducer, const Arena& arena) {
+    for (size_t b = 0; b < reducer.size(); ++b) {
+      const BucketPlan& plan = reducer.plans()[b];
+      const Arena::Bucket& bucket = arena.buckets()[b];
+      amp::FlatSpan span{reducer.wire(b), bucket.masters, {}, {}};
+      if (plan.weight_dtype != at::kFloat) {
+        span.weight = bucket.weights;
+      }
+      rules_.push_back(spec.rule(plan.group));
+      for (int m = 0; m < rules_.back()->moments(); ++m) {
+        span.moments.push_back(at::zeros({plan.numel}, at::kFloat));
+      }
+      spans_.push_back(std::move(span));
+    }
+  }
+
+  void apply(const Reducer& reducer, const amp::StepState& state,
+             const std::vector<char>& used) override {
+    for (size_t b = 0; b < spans_.size(); ++b) {
+      if (used.empty()) {
+        rules_[b]->apply(spans_[b], &state);
+        continue;
+      }
+      for (const Slot& slot : reducer.plans()[b].slots) {
+        if (used[static_cast<size_t>(slot.parameter)] != 0) {
+          rules_[b]->apply(narrowed(spans_[b], slot.offset, slot.numel), &state);
+        }
+      }
+    }
+  }
+
+  int64_t moment_bytes() const override {
+    int64_t bytes = 0;
+    for (const amp::FlatSpan& span : spans_) {
+      for (const at::Tensor& moment : span.moments) {
+        bytes += static_cast<int64_t>(moment.nbytes());
+      }
+    }
+    return bytes;
+  }
+
+ private:
+  std::vector<amp::FlatSpan> spans_;
+  std::vector<std::shared_ptr<const amp::UpdateRule>> rules_;
+};
+
+}  // namespace
+
+std::vector<at::Tensor> master_views(const Reducer& reducer, const Arena& arena) {
+  std::vector<at::Tensor> views(reducer.parameters().size());
+  for (size_t b = 0; b < reducer.size(); ++b) {
+    const Arena::Bucket& bucket = arena.buckets()[b];
+    const at::Tensor& source = bucket.masters.defined() ? bucket.masters : bucket.weights;
+    for (const Slot& slot : reducer.plans()[b].slots) {
+      const auto index = static_cast<size_t>(slot.parameter);
+      views[index] = shaped_view(source, slot.offset, reducer.parameters()[index].tensor).detach();
+    }
+  }
+  return views;
+}
+
+std::unique_ptr<Updater> Updater::make(const OptimizerSpec& spec, const Reducer& reducer,
+                                       const Arena& arena) {
+  if (auto updater = make_torch_updater(spec, reducer, arena)) {
+    return updater;
+  }
+  return std::make_unique<FusedUpdater>(spec, reducer, arena);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <lockstep/amp/optimizer.h>
+#include <lockstep/runtime/arena.h>
+#include <lockstep/runtime/reducer.h>
+
+#include <memory>
+#include <vector>
+
+namespace lockstep {
+
+/// Step 5 of the order: one pass per bucket over reduced gradients, masters, moments and weights.
+class Updater {
+ public:
+  virtual ~Updater() = default;
+  /// Updates the parameters for which `used` is 1 (all, if it is empty).
+  virtual void apply(const Reducer& reducer, const amp::StepState& state,
+                     const std::vector<char>& used) = 0;
+  /// Bytes of moments in the arena; those inside a torch::optim optimizer are not counted.
+  virtual int64_t moment_bytes() const = 0;
+
+  /// The fused rules of `spec`, or for TorchOptimizer that optimizer on the masters.
+  static std::unique_ptr<Updater> make(const OptimizerSpec& spec, const Reducer& reducer,
+                                       const Arena& arena);
+};
+
+/// The TorchOptimizer path, in a file of its own for its headers' sake; null for a fused optimizer.
+std::unique_ptr<Updater> make_torch_updater(const OptimizerSpec& spec, const Reducer& reducer,
+                                            const Arena& arena);
+
+/// One leaf tensor per parameter, in registration order: a view of its fp32 master.
+std::vector<at::Tensor> master_views(const Reducer& reducer, const Arena& arena);
+
+}  // namespace lockstep
