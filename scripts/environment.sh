@@ -1,0 +1,36 @@
+# What the scripts share; source it. Sets:
+#   root     the repository
+#   venv     the Python environment that holds LibTorch (LOCKSTEP_VENV, else .venv)
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+venv="${LOCKSTEP_VENV:-$root/.venv}"
+readonly root venv
+
+say() { printf 'lockstep: %s\n' "$*"; }
+
+# die CODE MESSAGE...
+die() {
+  local code="$1"
+  shift
+  printf 'lockstep: %s\n' "$@" >&2
+  exit "$code"
+}
+
+# configure PRESET [CMAKE-ARGUMENT...]
+configure() {
+  local preset="$1"
+  shift
+  (cd "$root" && cmake --preset "$preset" -DPython3_EXECUTABLE="$venv/bin/python" "$@" >/dev/null) ||
+    die 3 "cmake could not configure the preset $preset"
+}
+
+# build PRESET TARGET...
+build() {
+  local preset="$1"
+  shift
+  cmake --build "$(build_dir "$preset")" -- "${@:-all}" ||
+    die 1 "the build of the preset $preset failed"
+}
+
+build_dir() {
+  if [ "$1" = release ]; then echo "$root/build"; else echo "$root/build-$1"; fi
+}
