@@ -33,17 +33,18 @@ void CastScaled(void* out, const void* in, int64_t n, double factor) {
   using C = Compute<In>;
   const hn::ScalableTag<C> d;
   const auto f = hn::Set(d, static_cast<C>(factor));
-  ForEachVector(static_cast<Out*>(out), static_cast<const In*>(in), n,
-                static_cast<int64_t>(hn::Lanes(d)),
-                [&](Out* to, const In* from) { Store(hn::Mul(Load(d, from), f), d, to); });
+  ForEachVector(
+      static_cast<Out*>(out), static_cast<const In*>(in), n, static_cast<int64_t>(hn::Lanes(d)),
+      [&](Out* to, const In* from) { StoreLanes(hn::Mul(LoadLanes(d, from), f), d, to); });
 }
 
 template <class In>
 void Accumulate(float* sum, const void* in, int64_t n) {
   const hn::ScalableTag<float> d;
-  ForEachVector(
-      sum, static_cast<const In*>(in), n, static_cast<int64_t>(hn::Lanes(d)),
-      [&](float* to, const In* from) { Store(hn::Add(hn::LoadU(d, to), Load(d, from)), d, to); });
+  ForEachVector(sum, static_cast<const In*>(in), n, static_cast<int64_t>(hn::Lanes(d)),
+                [&](float* to, const In* from) {
+                  StoreLanes(hn::Add(hn::LoadU(d, to), LoadLanes(d, from)), d, to);
+                });
 }
 
 template <class In>

@@ -37,8 +37,8 @@ struct MaxOf {
   HWY_INLINE hn::Vec<D> combine(D, hn::Vec<D> sum, hn::Vec<D> value) const {
     const auto larger = hn::Max(sum, value);
     if constexpr (std::is_floating_point_v<hn::TFromD<D>>) {
-      const auto or_value = hn::IfThenElse(hn::Ne(value, value), value, larger);
-      return hn::IfThenElse(hn::Ne(sum, sum), sum, or_value);
+      const auto or_value = hn::IfThenElse(hn::IsNaN(value), value, larger);
+      return hn::IfThenElse(hn::IsNaN(sum), sum, or_value);
     } else {
       return larger;
     }
@@ -90,22 +90,22 @@ template <int kVectors, class In, class Out, class D, class Op>
 HWY_INLINE void ReduceAt(D d, const Op& op, const Spans& spans, int64_t i) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const In* source = static_cast<const In*>(spans.sources[0]) + i;
-  auto a = op.first(d, Load(d, source));
+  auto a = op.first(d, LoadLanes(d, source));
   auto b = a;
   auto c = a;
   auto e = a;
   if constexpr (kVectors == 4) {
-    b = op.first(d, Load(d, source + lanes));
-    c = op.first(d, Load(d, source + 2 * lanes));
-    e = op.first(d, Load(d, source + 3 * lanes));
+    b = op.first(d, LoadLanes(d, source + lanes));
+    c = op.first(d, LoadLanes(d, source + 2 * lanes));
+    e = op.first(d, LoadLanes(d, source + 3 * lanes));
   }
   for (int k = 1; k < spans.source_count; ++k) {
     source = static_cast<const In*>(spans.sources[k]) + i;
-    a = op.combine(d, a, Load(d, source));
+    a = op.combine(d, a, LoadLanes(d, source));
     if constexpr (kVectors == 4) {
-      b = op.combine(d, b, Load(d, source + lanes));
-      c = op.combine(d, c, Load(d, source + 2 * lanes));
-      e = op.combine(d, e, Load(d, source + 3 * lanes));
+      b = op.combine(d, b, LoadLanes(d, source + lanes));
+      c = op.combine(d, c, LoadLanes(d, source + 2 * lanes));
+      e = op.combine(d, e, LoadLanes(d, source + 3 * lanes));
     }
   }
   a = op.last(d, a);
@@ -116,11 +116,11 @@ HWY_INLINE void ReduceAt(D d, const Op& op, const Spans& spans, int64_t i) {
   }
   for (int k = 0; k < spans.destination_count; ++k) {
     Out* destination = static_cast<Out*>(spans.destinations[k]) + i;
-    Store(a, d, destination);
+    StoreLanes(a, d, destination);
     if constexpr (kVectors == 4) {
-      Store(b, d, destination + lanes);
-      Store(c, d, destination + 2 * lanes);
-      Store(e, d, destination + 3 * lanes);
+      StoreLanes(b, d, destination + lanes);
+      StoreLanes(c, d, destination + 2 * lanes);
+      StoreLanes(e, d, destination + 3 * lanes);
     }
   }
 }
@@ -133,13 +133,13 @@ void ReduceTail(D d, const Op& op, const Spans& spans, int64_t i) {
   const size_t rest = static_cast<size_t>(spans.n - i);
   In padded[kLanes] = {};
   std::memcpy(padded, static_cast<const In*>(spans.sources[0]) + i, rest * sizeof(In));
-  auto sum = op.first(d, Load(d, padded));
+  auto sum = op.first(d, LoadLanes(d, padded));
   for (int k = 1; k < spans.source_count; ++k) {
     std::memcpy(padded, static_cast<const In*>(spans.sources[k]) + i, rest * sizeof(In));
-    sum = op.combine(d, sum, Load(d, padded));
+    sum = op.combine(d, sum, LoadLanes(d, padded));
   }
   Out result[kLanes] = {};
-  Store(op.last(d, sum), d, result);
+  StoreLanes(op.last(d, sum), d, result);
   for (int k = 0; k < spans.destination_count; ++k) {
     std::memcpy(static_cast<Out*>(spans.destinations[k]) + i, result, rest * sizeof(Out));
   }

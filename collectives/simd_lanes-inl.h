@@ -31,7 +31,7 @@ constexpr bool kConvertsHalf = HWY_ARCH_ARM_A64 != 0;
 #endif
 
 template <class D, class T>
-HWY_INLINE hn::Vec<D> Load(D d, const T* from) {
+HWY_INLINE hn::Vec<D> LoadLanes(D d, const T* from) {
   if constexpr (std::is_same_v<T, HalfBits>) {
     if constexpr (kConvertsHalf) {
       const hn::Rebind<hwy::float16_t, D> d16;
@@ -55,7 +55,7 @@ HWY_INLINE hn::Vec<D> Load(D d, const T* from) {
 
 /// Rounds to nearest even. A NaN stays one.
 template <class D, class T>
-HWY_INLINE void Store(hn::Vec<D> value, D d, T* to) {
+HWY_INLINE void StoreLanes(hn::Vec<D> value, D d, T* to) {
   if constexpr (std::is_same_v<T, HalfBits>) {
     if constexpr (kConvertsHalf) {
       const hn::Rebind<hwy::float16_t, D> d16;
@@ -75,7 +75,7 @@ HWY_INLINE void Store(hn::Vec<D> value, D d, T* to) {
     const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d32, 1u));
     const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(d32, 0x7fffu)));
     const auto quiet = hn::Or(bits, hn::Set(d32, 0x400000u));
-    const auto is_nan = hn::RebindMask(d32, hn::Ne(value, value));
+    const auto is_nan = hn::RebindMask(d32, hn::IsNaN(value));
     const auto high = hn::ShiftRight<16>(hn::IfThenElse(is_nan, quiet, rounded));
     hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di32, high)), d16, reinterpret_cast<uint16_t*>(to));
   } else {
