@@ -1,0 +1,16 @@
+"""Writes each ```cpp block of a document to OUT/block_N.cpp and prints the names."""
+
+import pathlib
+import re
+import sys
+
+document, out = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+out.mkdir(parents=True, exist_ok=True)
+blocks = re.findall(r"^```cpp\n(.*?)^```$", document.read_text(encoding="utf-8"), re.M | re.S)
+if not blocks:
+    sys.exit(f"{document} has no C++ block")
+for number, block in enumerate(blocks, start=1):
+    path = out / f"block_{number}.cpp"
+    if not path.exists() or path.read_text(encoding="utf-8") != block:
+        path.write_text(block, encoding="utf-8")
+    print(path.stem)

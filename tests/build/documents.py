@@ -1,0 +1,40 @@
+"""Fails when a document links to a file, or tells to run a script or preset, that is not there."""
+
+import json
+import pathlib
+import re
+import sys
+
+root = pathlib.Path(sys.argv[1])
+presets = {p["name"] for p in json.loads((root / "CMakePresets.json").read_text())["testPresets"]}
+documents = [*root.glob("*.md"), *root.glob("docs/**/*.md")]
+wrong = []
+
+
+def complain(document, what):
+    wrong.append(f"{document.relative_to(root)}: {what}")
+
+
+def check_links(document, text):
+    for target in re.findall(r"\]\(([^)#\s]+)", text):
+        if "://" not in target and not (document.parent / target).exists():
+            complain(document, f"links to {target}, which is not there")
+
+
+def check_commands(document, text):
+    for block in re.findall(r"^```sh\n(.*?)^```$", text, re.M | re.S):
+        for script in re.findall(r"\./((?:scripts|\.ci)/\w+)", block):
+            path = root / script
+            if not path.is_file() or not path.stat().st_mode & 0o100:
+                complain(document, f"runs ./{script}, which is not an executable file")
+    for preset in re.findall(r"--preset[ =](\w+)", text):
+        if preset not in presets:
+            complain(document, f"names the preset {preset}, which is not there")
+
+
+for document in documents:
+    text = document.read_text(encoding="utf-8")
+    check_links(document, text)
+    check_commands(document, text)
+print("\n".join(wrong) or f"{len(documents)} documents are in order")
+sys.exit(bool(wrong) or not documents)

@@ -1,0 +1,18 @@
+# build.headers: each header of each room is a translation unit of its own, which sees only what
+# its room links.
+add_custom_target(lockstep_headers)
+foreach(room IN LISTS rooms)
+  file(GLOB_RECURSE headers RELATIVE "${PROJECT_SOURCE_DIR}" CONFIGURE_DEPENDS
+    "${PROJECT_SOURCE_DIR}/${room}/*.h")
+  set(sources)
+  foreach(header IN LISTS headers)
+    set(source "${CMAKE_CURRENT_BINARY_DIR}/headers/${header}.cpp")
+    file(CONFIGURE OUTPUT "${source}" CONTENT "#include <lockstep/@header@>\n" @ONLY)
+    list(APPEND sources "${source}")
+  endforeach()
+  add_library(lockstep_headers_${room} OBJECT EXCLUDE_FROM_ALL ${sources})
+  target_link_libraries(lockstep_headers_${room} PRIVATE lockstep::${room} lockstep_flags)
+  target_compile_options(lockstep_headers_${room} PRIVATE -O0 -Werror)
+  add_dependencies(lockstep_headers lockstep_headers_${room})
+endforeach()
+build_and_check(headers lockstep_headers)
