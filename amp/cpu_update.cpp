@@ -1,8 +1,8 @@
 #include <ATen/Parallel.h>
 #include <lockstep/amp/cpu_update.h>
 #include <lockstep/amp/flat_span.h>
-#include <lockstep/amp/half_block.h>
 #include <lockstep/amp/update_block.h>
+#include <lockstep/collectives/cast_kernels.h>
 
 #include <algorithm>
 
@@ -16,7 +16,7 @@ constexpr int64_t kBlocksPerTask = 16;  // below that a thread costs more than i
 /// The arrays of a span as pointers. 16-bit arrays pass through fp32 buffers, block by block.
 struct SpanView {
   explicit SpanView(const FlatSpan& span)
-      : gradient(span.gradient.const_data_ptr()),
+      : gradient(const_cast<void*>(span.gradient.const_data_ptr())),
         gradient_dtype(span.gradient.scalar_type()),
         updated(updated_array(span).mutable_data_ptr()),
         updated_dtype(updated_array(span).scalar_type()),
@@ -28,7 +28,7 @@ struct SpanView {
     }
   }
 
-  const void* gradient;
+  void* gradient;  // only read
   c10::ScalarType gradient_dtype;
   void* updated;
   c10::ScalarType updated_dtype;
@@ -37,13 +37,23 @@ struct SpanView {
   float* moments[2] = {nullptr, nullptr};
 };
 
-const float* as_float(const void* array, c10::ScalarType dtype, int64_t begin, int64_t size,
-                      float* buffer) {
+void* element(void* array, c10::ScalarType dtype, int64_t index) {
+  return static_cast<char*>(array) + index * static_cast<int64_t>(c10::elementSize(dtype));
+}
+
+/// The elements from `begin` as fp32: in place where they are, else in `buffer`.
+float* as_float(void* array, c10::ScalarType dtype, int64_t begin, int64_t size, float* buffer) {
+  void* first = element(array, dtype, begin);
   if (dtype == at::kFloat) {
-    return static_cast<const float*>(array) + begin;
+    return static_cast<float*>(first);
   }
-  load_block(array, dtype, begin, size, buffer);
+  kernels::cast_scaled(buffer, at::kFloat, first, dtype, size, 1.0);
   return buffer;
+}
+
+void store(const UpdateBlock& block, void* array, c10::ScalarType dtype, int64_t begin) {
+  kernels::cast_scaled(element(array, dtype, begin), dtype, block.weight, at::kFloat, block.size,
+                       1.0);
 }
 
 template <typename Prepared>
@@ -54,17 +64,16 @@ void update_range(const Prepared& update, const SpanView& view, int64_t begin, i
     UpdateBlock block{};
     block.size = std::min(kBlock, end - i);
     block.gradient = as_float(view.gradient, view.gradient_dtype, i, block.size, gradients);
-    block.weight =
-        const_cast<float*>(as_float(view.updated, view.updated_dtype, i, block.size, weights));
+    block.weight = as_float(view.updated, view.updated_dtype, i, block.size, weights);
     for (int k = 0; k < 2; ++k) {
       block.moments[k] = view.moments[k] == nullptr ? nullptr : view.moments[k] + i;
     }
     update_block(update, block);
     if (view.updated_dtype != at::kFloat) {
-      store_block(block.weight, block.size, view.updated, view.updated_dtype, i);
+      store(block, view.updated, view.updated_dtype, i);
     }
     if (view.copy != nullptr) {
-      store_block(block.weight, block.size, view.copy, view.copy_dtype, i);
+      store(block, view.copy, view.copy_dtype, i);
     }
   }
 }

@@ -115,7 +115,7 @@ void LossScaler::load(const ScalerState& state) {
                  ", a scaler's is finite and positive");
   LOCKSTEP_CHECK(state.growth_tracker >= 0 && state.hysteresis_tracker >= 1 &&
                      state.consecutive_skips >= 0 && state.iteration >= 0 &&
-                     state.last_overflow >= -1 && state.last_overflow < state.iteration + 1 &&
+                     state.last_overflow >= -1 && state.last_overflow < state.iteration &&
                      state.skipped >= 0 && state.skipped <= state.iteration,
                  "LossScaler::load: the saved counters cannot come from a scaler: growth_tracker ",
                  state.growth_tracker, ", hysteresis_tracker ", state.hysteresis_tracker,

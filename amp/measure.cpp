@@ -1,6 +1,6 @@
-#include <lockstep/amp/half_block.h>
 #include <lockstep/amp/lane_sums.h>
 #include <lockstep/amp/measure.h>
+#include <lockstep/collectives/cast_kernels.h>
 #include <lockstep/collectives/error.h>
 
 #include <algorithm>
@@ -12,12 +12,14 @@ namespace {
 
 constexpr int64_t kBlock = 1024;  // elements: a multiple of the lanes
 
-double sum_halves(const void* values, c10::ScalarType dtype, int64_t size) {
+double sum_halves(const at::Tensor& flat) {
+  const auto* values = static_cast<const uint16_t*>(flat.const_data_ptr());
+  const int64_t size = flat.numel();
   LaneSums sums;
   alignas(64) float block[kBlock];
   for (int64_t i = 0; i < size; i += kBlock) {
     const int64_t count = std::min(kBlock, size - i);
-    load_block(values, dtype, i, count, block);
+    kernels::cast_scaled(block, at::kFloat, values + i, flat.scalar_type(), count, 1.0);
     add_squares(block, count, sums);
   }
   return sums.total();
@@ -53,7 +55,7 @@ Measure measure(const at::Tensor& flat) {
     }
     case at::kHalf:
     case at::kBFloat16: {
-      const double sum = sum_halves(flat.const_data_ptr(), flat.scalar_type(), flat.numel());
+      const double sum = sum_halves(flat);
       return {std::isfinite(sum), sum};
     }
     default:
