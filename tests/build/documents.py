@@ -16,7 +16,8 @@ def complain(document, what):
 
 
 def check_links(document, text):
-    for target in re.findall(r"\]\(([^)#\s]+)", text):
+    prose = re.sub(r"^```.*?^```$|`[^`\n]*`", "", text, flags=re.M | re.S)
+    for target in re.findall(r"\]\(([^)#\s]+)", prose):
         if "://" not in target and not (document.parent / target).exists():
             complain(document, f"links to {target}, which is not there")
 
