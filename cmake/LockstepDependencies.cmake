@@ -3,6 +3,7 @@
 find_package(LibTorch 2.11 REQUIRED)
 find_package(MPI REQUIRED COMPONENTS C)
 find_package(Threads REQUIRED)
+find_package(ZLIB REQUIRED)
 find_package(hwy REQUIRED)
 find_package(PkgConfig REQUIRED)
 if(NOT TARGET PkgConfig::xxhash)

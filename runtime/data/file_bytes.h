@@ -1,0 +1,38 @@
+#pragma once
+
+#include <lockstep/collectives/error.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+/// The content of a data file, unpacked if it is gzip, with checks that name file and offset.
+/// Offsets count unpacked bytes. Errors: Error with exit code data. Threads: any, when const.
+class FileBytes {
+ public:
+  /// Throws when the file is missing, empty, not readable, or a truncated or broken gzip.
+  explicit FileBytes(std::string path);
+
+  const std::string& path() const { return path_; }
+  size_t size() const { return bytes_->size(); }
+  const uint8_t* data() const { return bytes_->data(); }
+  /// The bytes themselves, to be kept alive by what is made of them.
+  std::shared_ptr<std::vector<uint8_t>> share() const { return bytes_; }
+
+  /// Throws "FILE, byte OFFSET: " and the message.
+  template <typename... Message>
+  void check(bool condition, size_t offset, const Message&... message) const {
+    LOCKSTEP_CHECK_CODE(condition, ExitCode::data, path_, ", byte ", offset, ": ", message...);
+  }
+
+ private:
+  std::string path_;
+  std::shared_ptr<std::vector<uint8_t>> bytes_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,157 @@
+#pragma once
+
+#include <lockstep/runtime/data/dataset_access.h>
+#include <lockstep/runtime/data/distributed_sampler.h>
+#include <lockstep/runtime/data/loader_options.h>
+#include <lockstep/runtime/data/worker_threads.h>
+
+#include <chrono>
+#include <deque>
+#include <future>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+/// This rank's share of a dataset, in batches, for a range-for:
+///
+///   for (auto& batch : loader) { ... }
+///
+/// `Dataset` is a torch::data dataset, or anything with size() and either get(index) or
+/// get_batch(indices) that returns a ready batch. Samples become a batch member by member: tensors
+/// are stacked, numbers become a tensor, std::pair, std::tuple and torch::data::Example of those
+/// the same of batches. For a type of your own, write `collate(std::vector<T>)` beside it;
+/// otherwise the batch is the std::vector<T>.
+///
+/// One loop runs the epochs that are left of the current `epochs`; the next loop runs the next
+/// ones, in a new order if shuffled. After seek(position()) of a saved run, batches are those that
+/// would have followed. What a batch holds depends on (seed, epoch, its place) alone, however many
+/// workers there are, if get(index) depends on the index alone.
+///
+/// Ranks: each makes one with the same arguments but `rank`; every rank gets the same number of
+/// batches (DistributedSampler says how). No communication. Threads: one at a time; get() is called
+/// from `workers` threads at a time.
+/// Errors: Error (exit code data) that names rank, epoch, batch and sample when get() throws; the
+/// position stays at that batch.
+template <typename Dataset>
+class Loader {
+ public:
+  using Batch = std::decay_t<decltype(detail::load_batch(std::declval<Dataset&>(),
+                                                         std::declval<std::vector<size_t>>()))>;
+
+  Loader(Dataset dataset, int rank, int ranks, uint64_t seed, LoaderOptions options = {})
+      : options_((options.validate(), std::move(options))),
+        rank_(rank),
+        dataset_(std::make_unique<Dataset>(std::move(dataset))),
+        sampler_(detail::dataset_size(*dataset_), rank, ranks, seed, options_.shuffle(),
+                 options_.batch_size(), options_.drop_last()) {}
+
+  struct End {};
+  class Iterator {
+   public:
+    explicit Iterator(Loader& loader) : loader_(&loader) {}
+    Batch& operator*() const { return *loader_->current_; }
+    Batch* operator->() const { return &*loader_->current_; }
+    Iterator& operator++() {
+      loader_->advance();
+      return *this;
+    }
+    bool operator!=(End) const { return loader_->current_.has_value(); }
+
+   private:
+    Loader* loader_;
+  };
+
+  /// Starts at position(). One loop at a time.
+  Iterator begin() {
+    pending_.clear();
+    workers_ =
+        options_.workers() > 0 ? std::make_unique<WorkerThreads>(options_.workers()) : nullptr;
+    ahead_ = position_;
+    end_epoch_ = (position_.epoch / options_.epochs() + 1) * options_.epochs();
+    advance();
+    return Iterator(*this);
+  }
+  End end() const { return {}; }
+
+  int64_t batches_per_epoch() const { return sampler_.batches(); }
+  /// The epoch of the batch in hand; of the next one, if there is none.
+  int64_t epoch() const { return epoch_; }
+  /// The batch that comes next: what a snapshot has to keep.
+  SamplerPosition position() const { return position_; }
+  /// The next loop starts there. Throws Error if there is no such batch.
+  void seek(SamplerPosition position) {
+    sampler_.check(position);
+    position_ = position;
+    epoch_ = position.epoch;
+  }
+  /// Seconds that loops have waited for batches so far.
+  double wait_seconds() const { return wait_seconds_; }
+  const Dataset& dataset() const { return *dataset_; }
+
+ private:
+  void advance() {
+    current_.reset();
+    if (position_.epoch >= end_epoch_) {
+      workers_.reset();
+      epoch_ = position_.epoch;
+      return;
+    }
+    const auto start = std::chrono::steady_clock::now();
+    current_.emplace(workers_ ? take_ahead() : load(position_, sampler_.batch(position_)));
+    wait_seconds_ +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    epoch_ = position_.epoch;
+    position_ = sampler_.after(position_);
+  }
+
+  Batch take_ahead() {
+    while (ahead_.epoch < end_epoch_ &&
+           pending_.size() < 2 * static_cast<size_t>(options_.workers())) {
+      auto job = std::make_shared<std::packaged_task<Batch()>>(
+          [this_load = Load{rank_, dataset_.get()}, at = ahead_, indices = sampler_.batch(ahead_)] {
+            return this_load(at, indices);
+          });
+      pending_.push_back(job->get_future());
+      workers_->add([job] { (*job)(); });
+      ahead_ = sampler_.after(ahead_);
+    }
+    std::future<Batch> next = std::move(pending_.front());
+    pending_.pop_front();
+    return next.get();
+  }
+
+  /// What a worker needs: nothing of the Loader itself, which may be moved between loops.
+  struct Load {
+    int rank;
+    Dataset* dataset;
+    Batch operator()(SamplerPosition at, const std::vector<size_t>& indices) const {
+      try {
+        return detail::load_batch(*dataset, indices);
+      } catch (const std::exception&) {
+        detail::rethrow_as_data_error(
+            c10::str("rank ", rank, ": loading batch ", at.batch, " of epoch ", at.epoch));
+      }
+    }
+  };
+  Batch load(SamplerPosition at, const std::vector<size_t>& indices) const {
+    return Load{rank_, dataset_.get()}(at, indices);
+  }
+
+  LoaderOptions options_;
+  int rank_;
+  std::unique_ptr<Dataset> dataset_;
+  DistributedSampler sampler_;
+  SamplerPosition position_;
+  SamplerPosition ahead_;
+  int64_t epoch_ = 0;
+  int64_t end_epoch_ = 0;
+  double wait_seconds_ = 0.0;
+  std::optional<Batch> current_;
+  std::deque<std::future<Batch>> pending_;
+  std::unique_ptr<WorkerThreads> workers_;  // last: its threads use the dataset
+};
+
+}  // namespace lockstep
