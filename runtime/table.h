@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+/// Text in aligned columns, ASCII only: start-up summaries and results.
+///
+///   std::cout << lockstep::Table({"result", "value"}).row({"accuracy", "0.891"}).text();
+///
+/// Columns whose cells are all numbers are aligned to the right. A plain value; rows may have
+/// different numbers of cells.
+class Table {
+ public:
+  explicit Table(std::vector<std::string> header = {}) : header_(std::move(header)) {}
+
+  Table& row(std::vector<std::string> cells);
+  /// All lines, each with a line end.
+  std::string text() const;
+
+ private:
+  std::vector<std::string> header_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+}  // namespace lockstep
