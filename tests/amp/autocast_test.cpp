@@ -1,0 +1,150 @@
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <gtest/gtest.h>
+#include <lockstep/amp/autocast.h>
+#include <lockstep/collectives/error.h>
+
+#include <stdexcept>
+#include <thread>
+
+namespace lockstep {
+namespace {
+
+using amp::Autocast;
+
+bool enabled() {
+  return at::autocast::is_autocast_enabled(at::kCPU);
+}
+
+at::ScalarType product_dtype() {
+  return at::mm(at::ones({2, 2}), at::ones({2, 2})).scalar_type();
+}
+
+at::Tensor leaf(double value) {
+  return at::full({1, 2}, value).requires_grad_(true);
+}
+
+TEST(Autocast, CastsInsideTheRegionOnly) {
+  EXPECT_EQ(product_dtype(), at::kFloat);
+  {
+    Autocast region(at::kCPU, at::kBFloat16);
+    EXPECT_EQ(product_dtype(), at::kBFloat16);
+  }
+  EXPECT_EQ(product_dtype(), at::kFloat);
+}
+
+TEST(Autocast, NestsAndRestoresDtypeAndState) {
+  const auto dtype = at::autocast::get_autocast_dtype(at::kCPU);
+  {
+    Autocast outer(at::kCPU, at::kHalf);
+    EXPECT_EQ(product_dtype(), at::kHalf);
+    {
+      Autocast off(at::kCPU, at::kHalf, /*enabled=*/false);
+      EXPECT_EQ(product_dtype(), at::kFloat);
+      Autocast inner(at::kCPU, at::kBFloat16);
+      EXPECT_EQ(product_dtype(), at::kBFloat16);
+    }
+    EXPECT_EQ(product_dtype(), at::kHalf);
+  }
+  EXPECT_FALSE(enabled());
+  EXPECT_EQ(at::autocast::get_autocast_dtype(at::kCPU), dtype);
+}
+
+TEST(Autocast, RestoresWhenAnExceptionPasses) {
+  EXPECT_THROW(
+      {
+        Autocast region(at::kCPU, at::kBFloat16);
+        throw std::runtime_error("in the forward");
+      },
+      std::runtime_error);
+  EXPECT_FALSE(enabled());
+  EXPECT_EQ(product_dtype(), at::kFloat);
+}
+
+TEST(Autocast, ActsOnTheCallingThreadOnly) {
+  Autocast region(at::kCPU, at::kBFloat16);
+  bool elsewhere = true;
+  std::thread([&] { elsewhere = enabled(); }).join();
+  EXPECT_FALSE(elsewhere);
+  EXPECT_TRUE(enabled());
+}
+
+TEST(Autocast, RefusesFp32) {
+  EXPECT_THROW(Autocast(at::kCPU, at::kFloat), Error);
+  EXPECT_FALSE(enabled());
+  EXPECT_NO_THROW(Autocast(at::kCPU, at::kFloat, /*enabled=*/false));
+}
+
+TEST(Autocast, LeavingTheRegionForgetsOldWeights) {
+  const auto weight = leaf(1.0);
+  const auto forward = [&] {
+    Autocast region(at::kCPU, at::kBFloat16);
+    return at::linear(at::ones({1, 2}), weight).item<float>();
+  };
+  EXPECT_EQ(forward(), 2.0F);
+  weight.data().fill_(4.0);
+  EXPECT_EQ(forward(), 8.0F);
+}
+
+TEST(Autocast, ANestedRegionKeepsTheCacheOfTheOuterOne) {
+  const auto weight = leaf(1.0);
+  Autocast outer(at::kCPU, at::kBFloat16);
+  at::linear(at::ones({1, 2}), weight);
+  { Autocast inner(at::kCPU, at::kBFloat16); }
+  weight.data().fill_(4.0);
+  EXPECT_EQ(at::linear(at::ones({1, 2}), weight).item<float>(), 2.0F);
+}
+
+TEST(AmpFacts, N34_ARegionAcrossAnUpdateSeesNewWeights) {
+  const auto weight = leaf(1.0);
+  Autocast region(at::kCPU, at::kBFloat16);
+  EXPECT_EQ(at::linear(at::ones({1, 2}), weight).item<float>(), 2.0F);
+  weight.data().fill_(4.0);
+  Autocast::clear_cache();
+  EXPECT_EQ(at::linear(at::ones({1, 2}), weight).item<float>(), 8.0F);
+}
+
+TEST(AmpTraps, N34_RawAutocastKeepsTheOldWeight) {
+  const auto weight = leaf(1.0);
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+  EXPECT_EQ(at::linear(at::ones({1, 2}), weight).item<float>(), 2.0F);
+  weight.data().fill_(4.0);
+  EXPECT_EQ(at::linear(at::ones({1, 2}), weight).item<float>(), 2.0F);
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  at::autocast::clear_cache();
+}
+
+TEST(AmpTraps, RawAutocastGivesANestedDtypeTheWeightOfTheOuterOne) {
+  const auto weight = leaf(1.0);
+  Autocast outer(at::kCPU, at::kHalf);
+  at::linear(at::ones({1, 2}), weight);
+  at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+  EXPECT_ANY_THROW(at::linear(at::ones({1, 2}), weight));  // bf16 input, cached fp16 weight
+  at::autocast::set_autocast_dtype(at::kCPU, at::kHalf);
+}
+
+TEST(Autocast, ANestedRegionOfAnotherDtypeCastsWeightsAnew) {
+  const auto weight = leaf(1.0);
+  Autocast outer(at::kCPU, at::kHalf);
+  at::linear(at::ones({1, 2}), weight);
+  {
+    Autocast inner(at::kCPU, at::kBFloat16);
+    EXPECT_EQ(at::linear(at::ones({1, 2}), weight).scalar_type(), at::kBFloat16);
+  }
+  EXPECT_EQ(at::linear(at::ones({1, 2}), weight).scalar_type(), at::kHalf);
+}
+
+TEST(Autocast, GradientsReachLeavesSeenWithoutGradientsFirst) {
+  const auto weight = leaf(1.0);
+  Autocast region(at::kCPU, at::kBFloat16);
+  {
+    at::NoGradGuard no_grad;
+    at::linear(at::ones({1, 2}), weight);
+  }
+  at::linear(at::ones({1, 2}), weight).sum().backward();
+  EXPECT_TRUE(weight.grad().defined());
+}
+
+}  // namespace
+}  // namespace lockstep

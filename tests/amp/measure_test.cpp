@@ -1,0 +1,129 @@
+#include "spans.h"
+
+#include <lockstep/amp/measure.h>
+
+#include <cmath>
+#include <limits>
+
+namespace lockstep {
+namespace {
+
+using amp::measure;
+using testing::expect_error;
+
+constexpr at::ScalarType kTypes[] = {at::kFloat, at::kHalf, at::kBFloat16, at::kDouble};
+constexpr double kBad[] = {std::numeric_limits<double>::infinity(),
+                           -std::numeric_limits<double>::infinity(),
+                           std::numeric_limits<double>::quiet_NaN()};
+
+TEST(AmpFacts, N12_OneBadElementAtEveryPosition) {
+  testing::for_each_target([](const std::string& target) {
+    for (const auto dtype : kTypes) {
+      for (int64_t size = 1; size <= 200; size = size < 40 ? size + 1 : size + 53) {
+        const auto clean = at::randn({size}).to(dtype);
+        ASSERT_TRUE(measure(clean).finite) << target << " " << dtype << " size " << size;
+        for (int64_t at = 0; at < size; ++at) {
+          auto spoilt = clean.clone();
+          spoilt[at] = kBad[at % 3];
+          ASSERT_FALSE(measure(spoilt).finite)
+              << target << " " << dtype << " element " << at << " of " << size;
+        }
+      }
+    }
+  });
+}
+
+TEST(AmpFacts, N12_BadElementsOfALongArray) {
+  for (const auto dtype : kTypes) {
+    const auto clean = at::randn({5003}).to(dtype);
+    for (const int64_t at : {0, 1023, 1024, 1025, 4095, 5002}) {
+      for (const double bad : kBad) {
+        auto spoilt = clean.clone();
+        spoilt[at] = bad;
+        EXPECT_FALSE(measure(spoilt).finite) << dtype << " element " << at;
+      }
+    }
+  }
+}
+
+TEST(AmpFacts, N11_NonFiniteValuesOfTransposedAndSlicedGradients) {
+  for (const double bad : kBad) {
+    auto dense = at::ones({6, 8});
+    dense[2][3] = bad;
+    EXPECT_FALSE(measure(dense.t().contiguous()).finite);
+    EXPECT_FALSE(measure(dense.slice(1, 2, 5).contiguous()).finite);
+    EXPECT_TRUE(measure(dense.slice(1, 4, 8).contiguous()).finite);
+  }
+}
+
+TEST(AmpFacts, N15_ACleanArrayAfterABadOneDoesNotClearTheFlag) {
+  auto joined = at::randn({4096});
+  joined[7] = kBad[0];
+  EXPECT_FALSE(measure(joined).finite);
+  EXPECT_TRUE(measure(joined.slice(0, 8)).finite);
+}
+
+TEST(Measure, SumOfSquaresIsThatOfFp64) {
+  for (const auto dtype : kTypes) {
+    for (const int64_t size : {0, 1, 15, 16, 17, 1000, 1024, 1040, 100003}) {
+      const auto values = at::randn({size}).to(dtype);
+      const double expected = values.to(at::kDouble).square().sum().item<double>();
+      EXPECT_NEAR(measure(values).sum_squares, expected, 1e-13 * expected) << dtype << size;
+    }
+  }
+}
+
+TEST(Measure, HasTheSameBitsOnEveryInstructionSet) {
+  for (const auto dtype : kTypes) {
+    const auto values = at::randn({100003}).to(dtype);
+    const double expected = measure(values).sum_squares;
+    testing::for_each_target([&](const std::string& target) {
+      EXPECT_EQ(measure(values).sum_squares, expected) << target << " " << dtype;
+    });
+  }
+}
+
+TEST(Measure, ElementIBelongsToLaneIModulo16) {
+  const auto values = at::randn({16 * 7 + 5});
+  double lanes[16] = {};
+  for (int64_t i = 0; i < values.numel(); ++i) {
+    const double x = values[i].item<float>();
+    lanes[i % 16] += x * x;
+  }
+  double expected = 0.0;
+  for (const double lane : lanes) {
+    expected += lane;
+  }
+  EXPECT_EQ(measure(values).sum_squares, expected);
+}
+
+TEST(Measure, TheLargestFiniteValuesAreFinite) {
+  EXPECT_TRUE(measure(at::full({100}, std::numeric_limits<float>::max())).finite);
+  EXPECT_TRUE(measure(at::full({100}, 65504.0, at::kHalf)).finite);
+  EXPECT_TRUE(measure(at::full({100}, 3.3e38, at::kBFloat16)).finite);
+  EXPECT_TRUE(measure(at::full({100}, 1e300, at::kDouble)).finite);
+}
+
+TEST(Measure, AnEmptyArrayIsFinite) {
+  EXPECT_TRUE(measure(at::empty({0})).finite);
+  EXPECT_EQ(measure(at::empty({0})).sum_squares, 0.0);
+}
+
+TEST(Measure, RefusesWhatIsNotFlat) {
+  expect_error([] { measure(at::Tensor()); }, "undefined");
+  expect_error([] { measure(at::ones({4, 4}).t().slice(0, 1)); }, "contiguous");
+  expect_error([] { measure(at::ones({4}, at::kLong)); }, "dtype is Long");
+}
+
+TEST(AmpTraps, T07_TheMaximumOfValuesHidesNan) {
+  const auto values = at::tensor({1.0F, std::nanf(""), 2.0F});
+  float largest = 0.0F;
+  for (int64_t i = 0; i < values.numel(); ++i) {
+    largest = std::max(largest, values[i].item<float>());
+  }
+  EXPECT_TRUE(std::isfinite(largest));
+  EXPECT_FALSE(measure(values).finite);
+}
+
+}  // namespace
+}  // namespace lockstep

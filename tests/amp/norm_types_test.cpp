@@ -1,0 +1,24 @@
+#include <gtest/gtest.h>
+#include <lockstep/amp/norm_types.h>
+
+namespace lockstep {
+namespace {
+
+TEST(NormTypes, KnowsQualifiedAndDerivedNames) {
+  for (const char* name :
+       {"BatchNorm2d", "torch::nn::BatchNorm1dImpl", "torch::nn::LayerNormImpl", "SyncBatchNorm",
+        "__torch__.torch.nn.modules.instancenorm.___torch_mangle_3.InstanceNorm3d", "GroupNorm",
+        "RMSNorm", "T5LayerNorm", "FusedRMSNormImpl", "(anonymous namespace)::LlamaRMSNorm"}) {
+    EXPECT_TRUE(is_norm_type(name)) << name;
+  }
+}
+
+TEST(NormTypes, OtherNamesAreNoNorms) {
+  for (const char* name : {"Linear", "torch::nn::LSTMImpl", "LayerNormLSTM", "Normalizer", "",
+                           "batchnorm.Linear", "LayerNorm::Helper", "2d"}) {
+    EXPECT_FALSE(is_norm_type(name)) << name;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

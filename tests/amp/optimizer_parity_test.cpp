@@ -1,0 +1,154 @@
+#include "spans.h"
+
+#include <lockstep/amp/optimizers.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/lbfgs.h>
+#include <torch/optim/sgd.h>
+
+#include <memory>
+
+namespace lockstep {
+namespace {
+
+using testing::expect_error;
+
+constexpr int64_t kSize = 999;
+
+at::Tensor gradient_of(int step) {
+  const auto positions = at::arange(kSize, at::kFloat);
+  return at::sin(positions * 0.37 + step) * at::exp(at::cos(positions * 1.3) * 4.0);
+}
+
+/// 50 updates by both; the largest difference relative to the largest weight.
+double difference(const OptimizerSpec& ours, const TorchOptimizer::Factory& theirs) {
+  const auto start = at::linspace(-2.0, 2.0, kSize);
+  const auto rule = ours.rule(0);
+  amp::FlatSpan span;
+  span.master = start.clone();
+  for (int i = 0; i < rule->moments(); ++i) {
+    span.moments.push_back(at::zeros({kSize}));
+  }
+  auto parameter = start.clone().requires_grad_(true);
+  const auto optimizer = theirs({parameter});
+  amp::StepState state;
+  for (state.update = 1; state.update <= 50; ++state.update) {
+    span.gradient = gradient_of(static_cast<int>(state.update));
+    rule->apply(span, &state);
+    parameter.mutable_grad() = span.gradient.clone();
+    optimizer->step();
+  }
+  EXPECT_FALSE(at::allclose(span.master, start, 1e-3)) << "nothing moved";
+  const auto expected = parameter.detach().to(at::kDouble);
+  const auto error = (span.master.to(at::kDouble) - expected).abs().max() / expected.abs().max();
+  return error.item<double>();
+}
+
+template <typename Optimizer, typename Options>
+TorchOptimizer::Factory factory(const Options& options) {
+  return [options](std::vector<at::Tensor> parameters) {
+    return std::make_unique<Optimizer>(parameters, options);
+  };
+}
+
+TEST(OptimizerParity, AdamW) {
+  for (const double lr : {1e-3, 0.05}) {
+    for (const double decay : {0.0, 0.01, 0.3}) {
+      for (const auto& [b1, b2, eps] : {std::tuple{0.9, 0.999, 1e-8}, {0.0, 0.95, 1e-4}}) {
+        const auto ours = AdamW(lr).weight_decay(decay).beta1(b1).beta2(b2).eps(eps);
+        auto options = torch::optim::AdamWOptions(lr).weight_decay(decay).eps(eps);
+        options.betas(std::make_tuple(b1, b2));
+        EXPECT_LT(difference(ours, factory<torch::optim::AdamW>(options)), 1e-6)
+            << ours.describe() << " beta1 " << b1;
+      }
+    }
+  }
+}
+
+TEST(OptimizerParity, Adam) {
+  for (const double lr : {1e-3, 0.05}) {
+    for (const double decay : {0.0, 0.01, 0.3}) {
+      for (const auto& [b1, b2, eps] : {std::tuple{0.9, 0.999, 1e-8}, {0.5, 0.9, 1e-4}}) {
+        const auto ours = Adam(lr).weight_decay(decay).beta1(b1).beta2(b2).eps(eps);
+        auto options = torch::optim::AdamOptions(lr).weight_decay(decay).eps(eps);
+        options.betas(std::make_tuple(b1, b2));
+        EXPECT_LT(difference(ours, factory<torch::optim::Adam>(options)), 1e-6)
+            << ours.describe() << " beta1 " << b1;
+      }
+    }
+  }
+}
+
+TEST(OptimizerParity, SGD) {
+  for (const double momentum : {0.0, 0.5, 0.9}) {
+    for (const double dampening : {0.0, 0.3}) {
+      for (const double decay : {0.0, 0.1}) {
+        for (const bool nesterov : {false, true}) {
+          if (nesterov && (momentum == 0.0 || dampening != 0.0)) {
+            continue;
+          }
+          const auto ours =
+              SGD(0.01).momentum(momentum).dampening(dampening).weight_decay(decay).nesterov(
+                  nesterov);
+          const auto options = torch::optim::SGDOptions(0.01)
+                                   .momentum(momentum)
+                                   .dampening(dampening)
+                                   .weight_decay(decay)
+                                   .nesterov(nesterov);
+          EXPECT_LT(difference(ours, factory<torch::optim::SGD>(options)), 1e-6)
+              << ours.describe() << " dampening " << dampening << " nesterov " << nesterov;
+        }
+      }
+    }
+  }
+}
+
+TEST(TorchOptimizer, RunsAnyOptimizerOnTheMasters) {
+  const TorchOptimizer spec(factory<torch::optim::SGD>(torch::optim::SGDOptions(0.5)));
+  EXPECT_NO_THROW(spec.validate());
+  auto master = at::ones({3}).requires_grad_(true);
+  const auto optimizer = spec.clone()->build({master});
+  ASSERT_NE(optimizer, nullptr);
+  master.mutable_grad() = at::ones({3});
+  optimizer->step();
+  EXPECT_TRUE(at::equal(master.detach(), at::full({3}, 0.5)));
+}
+
+TEST(TorchOptimizer, RefusesLbfgsByName) {
+  const TorchOptimizer spec(factory<torch::optim::LBFGS>(torch::optim::LBFGSOptions(0.5)));
+  expect_error([&] { spec.build({at::ones({3})}); }, "LBFGS");
+}
+
+TEST(TorchOptimizer, RefusesAnOptimizerOnOtherTensors) {
+  const auto weights = at::ones({3});
+  const TorchOptimizer spec([&](const std::vector<at::Tensor>&) {
+    return std::make_unique<torch::optim::SGD>(std::vector<at::Tensor>{weights}, 0.5);
+  });
+  expect_error([&] { spec.build({at::ones({3})}); }, "no master");
+}
+
+TEST(TorchOptimizer, RefusesFactoriesThatMakeNothing) {
+  expect_error([] { TorchOptimizer(nullptr).validate(); }, "factory is empty");
+  const TorchOptimizer null(
+      [](const std::vector<at::Tensor>&) { return std::unique_ptr<torch::optim::Optimizer>(); });
+  expect_error([&] { null.build({at::ones({3})}); }, "returned no optimizer");
+  const TorchOptimizer empty([](const std::vector<at::Tensor>&) {
+    return std::make_unique<torch::optim::SGD>(std::vector<at::Tensor>{}, 0.5);
+  });
+  expect_error([&] { empty.build({at::ones({3})}); }, "holds no parameter");
+}
+
+TEST(TorchOptimizer, FusedOptimizersBuildNone) {
+  EXPECT_EQ(AdamW().build({at::ones({3})}), nullptr);
+  EXPECT_EQ(SGD(0.1).clone()->build({at::ones({3})}), nullptr);
+}
+
+TEST(TorchOptimizer, HasNoFusedRule) {
+  const TorchOptimizer spec(factory<torch::optim::SGD>(torch::optim::SGDOptions(0.5)));
+  expect_error([&] { spec.rule(0); }, "no fused rule");
+  EXPECT_EQ(spec.groups(), 1);
+  EXPECT_EQ(spec.learning_rate(0), 1.0);
+}
+
+}  // namespace
+}  // namespace lockstep

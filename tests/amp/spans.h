@@ -1,0 +1,74 @@
+#pragma once
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hwy/targets.h>
+#include <lockstep/amp/optimizer.h>
+#include <lockstep/collectives/error.h>
+
+#include <cstring>
+#include <functional>
+#include <string>
+
+namespace lockstep::testing {
+
+/// A span of `size` random weights with zero moments; no half weight.
+inline amp::FlatSpan fp32_span(int64_t size, int moments) {
+  amp::FlatSpan span;
+  span.gradient = at::randn({size});
+  span.master = at::randn({size});
+  for (int i = 0; i < moments; ++i) {
+    span.moments.push_back(at::zeros({size}));
+  }
+  return span;
+}
+
+inline amp::FlatSpan deep_copy(const amp::FlatSpan& span) {
+  const auto copy = [](const at::Tensor& t) { return t.defined() ? t.clone() : t; };
+  amp::FlatSpan result{copy(span.gradient), copy(span.master), copy(span.weight), {}};
+  for (const at::Tensor& moment : span.moments) {
+    result.moments.push_back(moment.clone());
+  }
+  return result;
+}
+
+/// Equal bits, also where both are NaN.
+inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  if (!a.defined() || !b.defined()) {
+    return a.defined() == b.defined();
+  }
+  return a.nbytes() == b.nbytes() &&
+         std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
+}
+
+inline bool same_bits(const amp::FlatSpan& a, const amp::FlatSpan& b) {
+  bool same = same_bits(a.master, b.master) && same_bits(a.weight, b.weight);
+  for (size_t i = 0; i < a.moments.size(); ++i) {
+    same = same && same_bits(a.moments[i], b.moments[i]);
+  }
+  return same;
+}
+
+/// Runs `body` with every instruction set of this machine, down to none.
+inline void for_each_target(const std::function<void(const std::string& name)>& body) {
+  for (int64_t rest = hwy::SupportedTargets(); rest != 0; rest &= rest - 1) {
+    const int64_t target = rest & ~(rest - 1);
+    hwy::GetChosenTarget().Update(target);
+    body(hwy::TargetName(target));
+  }
+  hwy::GetChosenTarget().Update(0);
+  body("baseline");
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+}
+
+inline void expect_error(const std::function<void()>& call, const std::string& part) {
+  try {
+    call();
+    ADD_FAILURE() << "expected an Error with '" << part << "'";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr(part));
+  }
+}
+
+}  // namespace lockstep::testing
