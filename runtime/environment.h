@@ -8,6 +8,7 @@ struct RuntimeOptions;
 ///   LOCKSTEP_SEED     unsigned integer: RuntimeOptions::seed
 ///   LOCKSTEP_TIMEOUT  seconds, > 0: RuntimeOptions::timeout
 ///   LOCKSTEP_CHECK    0 or 1: RuntimeOptions::check_collectives
+///   LOCKSTEP_PROGRESS bar or plain: see ProgressOutput
 /// Returns the options with what is set applied. Throws Error that quotes a malformed value.
 RuntimeOptions with_environment(RuntimeOptions options);
 
