@@ -1,0 +1,77 @@
+#pragma once
+
+#include <lockstep/collectives/node_engine.h>
+#include <lockstep/collectives/node_steps.h>
+#include <lockstep/collectives/transport.h>
+#include <lockstep/collectives/windows.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+/// The steps of collectives whose ranks are on several nodes.
+class NodeNetwork {
+ public:
+  virtual ~NodeNetwork() = default;
+  virtual SliceExchange& slices() = 0;
+  virtual std::unique_ptr<CollectiveStep> reduce_scatter(Span output, Span input,
+                                                         const kernels::Reduction& reduction) = 0;
+  virtual std::unique_ptr<CollectiveStep> all_gather(Span output, Span input) = 0;
+  virtual std::unique_ptr<CollectiveStep> broadcast(Span tensor, int root) = 0;
+};
+
+/// Collectives of host tensors through the memory that the ranks of a node share, and between
+/// nodes through a NodeNetwork. What is left to its kinds is how ranks find each other's memory.
+class HostTransport : public Transport {
+ public:
+  ~HostTransport() override;
+  HostTransport(const HostTransport&) = delete;
+  HostTransport& operator=(const HostTransport&) = delete;
+
+  int rank() const override { return engine_->world().rank; }
+  int size() const override { return engine_->world().size; }
+  int local_rank() const override { return engine_->group().rank(); }
+  int local_size() const override { return engine_->group().size(); }
+
+  std::shared_ptr<Operation> all_reduce(const at::Tensor& tensor, ReduceOp op) override;
+  std::shared_ptr<Operation> reduce_scatter(const at::Tensor& output, const at::Tensor& input,
+                                            ReduceOp op) override;
+  std::shared_ptr<Operation> all_gather(const at::Tensor& output, const at::Tensor& input) override;
+  std::shared_ptr<Operation> broadcast(const at::Tensor& tensor, int root) override;
+  std::shared_ptr<Operation> barrier() override;
+  std::shared_ptr<Transport> split(int color, int key) override;
+  at::Tensor allocate(int64_t numel, at::ScalarType dtype) override;
+  void progress() override { engine_->advance(); }
+  const CollectiveLog& log() const override { return engine_->log(); }
+
+ protected:
+  /// `network` is null on a single node.
+  HostTransport(std::shared_ptr<NodeEngine> engine, std::unique_ptr<NodeNetwork> network);
+
+  /// What each rank of a communicator wants of a split.
+  struct SplitWish {
+    int64_t color;
+    int64_t key;
+    int64_t rank;
+  };
+  /// All ranks, in rank order, with nothing pending. Null for a negative color.
+  virtual std::shared_ptr<Transport> split_ranks(const std::vector<SplitWish>& wishes) = 0;
+  /// This node's ranks, with nothing pending.
+  virtual std::vector<std::shared_ptr<SharedMemory>> share_memory(size_t bytes) = 0;
+
+  /// Blocking all_gather of raw bytes over all ranks, checked as a call of `call`'s verb.
+  void gather(CollectiveCall call, const void* own, size_t bytes, void* all);
+  NodeEngine& engine() { return *engine_; }
+
+ private:
+  Span host_span(const at::Tensor& tensor, Verb verb) const;
+  std::unique_ptr<CollectiveStep> all_gather_step(Span output, Span input);
+
+  std::shared_ptr<NodeEngine> engine_;
+  std::unique_ptr<NodeNetwork> network_;
+  Windows windows_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <lockstep/collectives/backoff.h>
+#include <lockstep/collectives/collective_log.h>
+#include <lockstep/collectives/collective_step.h>
+#include <lockstep/collectives/communicator.h>
+#include <lockstep/collectives/node_group.h>
+
+#include <array>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+/// Compares the calls of ranks that are on different nodes.
+class CallExchange {
+ public:
+  virtual ~CallExchange() = default;
+  /// Starts with the first call for an operation; true once `all` holds every rank's call.
+  virtual bool gather(const CollectiveCall& own, std::vector<CollectiveCall>& all) = 0;
+};
+
+/// Runs the collectives of one rank in the order of their issue, each as far as the peers allow,
+/// whenever somebody calls advance(), wait() or issue(). No thread of its own.
+///
+/// Threads: one at a time. Once a collective has failed, every later call throws what it threw.
+class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
+ public:
+  /// `rank` and `size` are those of the communicator, of which the group's ranks are this node's
+  /// part: `node_ranks[k]` is the communicator's rank of the group's rank k.
+  struct World {
+    int rank;
+    int size;
+    std::vector<int> node_ranks;
+  };
+  NodeEngine(World world, std::unique_ptr<NodeGroup> group, CommunicatorOptions options,
+             std::unique_ptr<CallExchange> other_nodes = nullptr);
+
+  std::shared_ptr<Operation> issue(CollectiveCall call, std::unique_ptr<CollectiveStep> step,
+                                   std::array<at::Tensor, 2> tensors);
+  /// Issues and waits.
+  void run(CollectiveCall call, std::unique_ptr<CollectiveStep> step);
+  void advance();
+  /// Waits for everything that was issued.
+  void drain();
+  /// Drains, unless that is hopeless, and tells the peers that this rank leaves. Never throws.
+  void close() noexcept;
+
+  const World& world() const { return world_; }
+  NodeGroup& group() { return *group_; }
+  const CommunicatorOptions& options() const { return options_; }
+  const CollectiveLog& log() const { return log_; }
+
+ private:
+  class Pending;
+
+  void throw_if_failed() const;
+  bool move_once();
+  bool post_next();
+  bool reduce_next();
+  bool finish_next();
+  bool calls_agree(Pending& operation);
+  void wait_for(const Pending& operation);
+  void check_peers(const Backoff& backoff);
+  std::vector<int> late_ranks(bool* all_posted) const;
+  [[noreturn]] void fail(std::exception_ptr error);
+
+  World world_;
+  std::unique_ptr<NodeGroup> group_;
+  CommunicatorOptions options_;
+  std::unique_ptr<CallExchange> other_nodes_;
+  CollectiveLog log_;
+
+  std::deque<std::shared_ptr<Pending>> pending_;
+  size_t to_post_ = 0;      // index in pending_ of the first operation with chunks left to post
+  size_t to_reduce_ = 0;    // and to reduce
+  uint64_t completed_ = 0;  // sequence number
+  uint64_t next_tick_ = 1;
+  uint64_t staged_issued_ = 0;  // chunks that go through staging memory
+  uint64_t staged_finished_ = 0;
+  std::array<uint64_t, NodeGroup::kSlots> slot_tick_ = {};
+  std::vector<CollectiveCall> calls_;
+  std::exception_ptr failure_;
+};
+
+}  // namespace lockstep

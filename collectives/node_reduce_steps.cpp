@@ -1,0 +1,309 @@
+#include <lockstep/collectives/node_steps.h>
+
+#include <cstring>
+
+namespace lockstep {
+namespace {
+
+constexpr int64_t kChunkBytes = static_cast<int64_t>(NodeGroup::kChunkBytes);
+
+/// A chunk of at most `bytes`, in whole cache lines.
+int64_t elements_in(int64_t bytes, int64_t element_size) {
+  return bytes / 64 * 64 / element_size;
+}
+
+class SmallAllReduce final : public CollectiveStep {
+ public:
+  SmallAllReduce(NodeGroup& group, Span tensor, const kernels::Reduction& reduction)
+      : CollectiveStep(/*chunks=*/1, /*staged=*/true, /*waits_for_peers=*/false),
+        group_(group),
+        tensor_(tensor),
+        reduction_(reduction),
+        sources_(static_cast<size_t>(group.size())) {
+    touches(0, tensor.data, tensor.bytes());
+  }
+
+  void copy_in(int64_t chunk, int slot) override {
+    if (tensor_.numel > 0) {
+      std::memcpy(group_.contribution(group_.rank(), slot), tensor_.data, tensor_.bytes());
+    }
+  }
+
+  bool reduce(int64_t chunk, int slot) override {
+    for (int k = 0; k < group_.size(); ++k) {
+      sources_[static_cast<size_t>(k)] = group_.contribution(k, slot);
+    }
+    void* destination = tensor_.data;
+    kernels::reduce(reduction_, tensor_.dtype, sources_.data(), group_.size(), tensor_.dtype,
+                    &destination, 1, tensor_.numel);
+    return true;
+  }
+
+ private:
+  NodeGroup& group_;
+  Span tensor_;
+  kernels::Reduction reduction_;
+  std::vector<const void*> sources_;
+};
+
+/// Sums one slice over the ranks of this node, then over other nodes where there are any.
+class SliceSum {
+ public:
+  SliceSum(const kernels::Reduction& reduction, c10::ScalarType dtype, SliceExchange* exchange)
+      : reduction_(reduction), dtype_(dtype), exchange_(exchange) {}
+
+  /// True once all destinations are written. Until then called again with the same arguments.
+  bool run(const std::vector<const void*>& sources, const std::vector<void*>& destinations,
+           int64_t n) {
+    if (exchange_ == nullptr) {
+      kernels::reduce(reduction_, dtype_, sources.data(), static_cast<int>(sources.size()), dtype_,
+                      destinations.data(), static_cast<int>(destinations.size()), n);
+      return true;
+    }
+    if (!exchanging_) {
+      start(sources, n);
+    }
+    exchanging_ = !exchange_->test();
+    if (exchanging_) {
+      return false;
+    }
+    for (void* destination : destinations) {
+      std::memcpy(destination, result_.data(), static_cast<size_t>(n) * c10::elementSize(dtype_));
+    }
+    return true;
+  }
+
+ private:
+  void start(const std::vector<const void*>& sources, int64_t n) {
+    result_.resize(static_cast<size_t>(n) * c10::elementSize(dtype_));
+    if (exchange_->nodes_are_ranks()) {
+      exchange_->start(reduction_, dtype_, static_cast<const char*>(sources[0]), dtype_,
+                       result_.data(), n);
+      return;
+    }
+    const bool is_16_bit = dtype_ == c10::kHalf || dtype_ == c10::kBFloat16;
+    const c10::ScalarType partial_dtype = is_16_bit ? c10::kFloat : dtype_;
+    partial_.resize(static_cast<size_t>(n) * c10::elementSize(partial_dtype));
+    void* destination = partial_.data();
+    kernels::Reduction local = reduction_;
+    local.divisor = 1.0;
+    kernels::reduce(local, dtype_, sources.data(), static_cast<int>(sources.size()), partial_dtype,
+                    &destination, 1, n);
+    kernels::Reduction rest = reduction_;
+    rest.before = 1.0;
+    exchange_->start(rest, partial_dtype, partial_.data(), dtype_, result_.data(), n);
+  }
+
+  kernels::Reduction reduction_;
+  c10::ScalarType dtype_;
+  SliceExchange* exchange_;
+  bool exchanging_ = false;
+  std::vector<char> partial_;
+  std::vector<char> result_;
+};
+
+/// Each rank leaves the slices that others sum in its staging memory, sums its own slice, and
+/// fetches the other results from their owners' staging memory.
+class StagedAllReduce final : public CollectiveStep {
+ public:
+  StagedAllReduce(NodeGroup& group, Span tensor, const kernels::Reduction& reduction,
+                  SliceExchange* exchange)
+      : CollectiveStep(chunk_count(tensor.numel, elements_in(kChunkBytes, tensor.element_size())),
+                       /*staged=*/true, /*waits_for_peers=*/true),
+        group_(group),
+        tensor_(tensor),
+        lanes_(exchange == nullptr ? group.size() : exchange->lanes()),
+        sum_(reduction, tensor.dtype, exchange),
+        sources_(static_cast<size_t>(group.size())),
+        destinations_(2) {
+    touches(0, tensor.data, tensor.bytes());
+  }
+
+  void copy_in(int64_t chunk, int slot) override {
+    const Slice part = part_of(chunk);
+    for (int lane = 0; lane < lanes_; ++lane) {
+      const Slice slice = slice_of(part.size(), lane, lanes_, tensor_.element_size());
+      if (lane != group_.rank()) {
+        copy(at(group_.contribution(group_.rank(), slot), slice.begin),
+             tensor_.at(part.begin + slice.begin), slice);
+      }
+    }
+  }
+
+  bool reduce(int64_t chunk, int slot) override {
+    if (group_.rank() >= lanes_) {
+      return true;
+    }
+    const Slice part = part_of(chunk);
+    const Slice slice = slice_of(part.size(), group_.rank(), lanes_, tensor_.element_size());
+    char* own = tensor_.at(part.begin + slice.begin);
+    for (int k = 0; k < group_.size(); ++k) {
+      sources_[static_cast<size_t>(k)] =
+          k == group_.rank() ? own : at(group_.contribution(k, slot), slice.begin);
+    }
+    destinations_[0] = own;
+    destinations_[1] = at(group_.result(group_.rank(), slot), slice.begin);
+    return sum_.run(sources_, destinations_, slice.size());
+  }
+
+  void copy_out(int64_t chunk, int slot) override {
+    const Slice part = part_of(chunk);
+    for (int lane = 0; lane < lanes_; ++lane) {
+      const Slice slice = slice_of(part.size(), lane, lanes_, tensor_.element_size());
+      if (lane != group_.rank()) {
+        copy(tensor_.at(part.begin + slice.begin), at(group_.result(lane, slot), slice.begin),
+             slice);
+      }
+    }
+  }
+
+ private:
+  Slice part_of(int64_t chunk) const {
+    return chunk_of(tensor_.numel, chunk, elements_in(kChunkBytes, tensor_.element_size()));
+  }
+  char* at(char* base, int64_t element) const { return base + element * tensor_.element_size(); }
+  void copy(char* to, const char* from, const Slice& slice) const {
+    if (slice.size() > 0) {
+      std::memcpy(to, from, static_cast<size_t>(slice.size() * tensor_.element_size()));
+    }
+  }
+
+  NodeGroup& group_;
+  Span tensor_;
+  int lanes_;
+  SliceSum sum_;
+  std::vector<const void*> sources_;
+  std::vector<void*> destinations_;
+};
+
+/// Each rank sums its slice of everybody's tensor and writes it to everybody's tensor.
+class WindowAllReduce final : public CollectiveStep {
+ public:
+  WindowAllReduce(NodeGroup& group, Span tensor, std::vector<char*> copies,
+                  const kernels::Reduction& reduction, SliceExchange* exchange)
+      : CollectiveStep(chunk_count(tensor.numel, chunk_elements(tensor, exchange)),
+                       /*staged=*/false, /*waits_for_peers=*/true),
+        rank_(group.rank()),
+        tensor_(tensor),
+        copies_(std::move(copies)),
+        chunk_elements_(chunk_elements(tensor, exchange)),
+        lanes_(exchange == nullptr ? group.size() : exchange->lanes()),
+        sum_(reduction, tensor.dtype, exchange),
+        sources_(copies_.size()),
+        destinations_(copies_.size()) {
+    touches(0, tensor.data, tensor.bytes());
+  }
+
+  bool reduce(int64_t chunk, int slot) override {
+    if (rank_ >= lanes_) {
+      return true;
+    }
+    const Slice part = chunk_of(tensor_.numel, chunk, chunk_elements_);
+    const Slice slice = slice_of(part.size(), rank_, lanes_, tensor_.element_size());
+    const int64_t offset = (part.begin + slice.begin) * tensor_.element_size();
+    for (size_t k = 0; k < copies_.size(); ++k) {
+      sources_[k] = copies_[k] + offset;
+      destinations_[k] = copies_[k] + offset;
+    }
+    return sum_.run(sources_, destinations_, slice.size());
+  }
+
+ private:
+  /// One chunk where nothing travels; else pieces, so that the next one can be summed meanwhile.
+  static int64_t chunk_elements(const Span& tensor, const SliceExchange* exchange) {
+    constexpr int64_t kTravelling = int64_t{4} << 20;
+    return exchange == nullptr ? std::max<int64_t>(1, tensor.numel)
+                               : elements_in(kTravelling, tensor.element_size());
+  }
+
+  int rank_;
+  Span tensor_;
+  std::vector<char*> copies_;
+  int64_t chunk_elements_;
+  int lanes_;
+  SliceSum sum_;
+  std::vector<const void*> sources_;
+  std::vector<void*> destinations_;
+};
+
+class ReduceScatter final : public CollectiveStep {
+ public:
+  ReduceScatter(NodeGroup& group, Span output, Span input, const kernels::Reduction& reduction)
+      : CollectiveStep(chunk_count(output.numel, block_elements(group, output)), /*staged=*/true,
+                       /*waits_for_peers=*/false),
+        group_(group),
+        output_(output),
+        input_(input),
+        block_elements_(block_elements(group, output)),
+        reduction_(reduction),
+        sources_(static_cast<size_t>(group.size())) {
+    touches(0, output.data, output.bytes());
+    touches(1, input.data, input.bytes());
+  }
+
+  void copy_in(int64_t chunk, int slot) override {
+    const Slice part = chunk_of(output_.numel, chunk, block_elements_);
+    for (int k = 0; k < group_.size(); ++k) {
+      if (k != group_.rank() && part.size() > 0) {
+        std::memcpy(block(group_.rank(), slot, k), input_.at(k * output_.numel + part.begin),
+                    static_cast<size_t>(part.size() * input_.element_size()));
+      }
+    }
+  }
+
+  bool reduce(int64_t chunk, int slot) override {
+    const Slice part = chunk_of(output_.numel, chunk, block_elements_);
+    const int own = group_.rank();
+    for (int k = 0; k < group_.size(); ++k) {
+      sources_[static_cast<size_t>(k)] =
+          k == own ? input_.at(own * output_.numel + part.begin) : block(k, slot, own);
+    }
+    void* destination = output_.at(part.begin);
+    kernels::reduce(reduction_, input_.dtype, sources_.data(), group_.size(), output_.dtype,
+                    &destination, 1, part.size());
+    return true;
+  }
+
+ private:
+  static int64_t block_elements(const NodeGroup& group, const Span& output) {
+    return elements_in(kChunkBytes / group.size(), output.element_size());
+  }
+  /// Where rank `from` leaves what rank `to` sums.
+  char* block(int from, int slot, int to) const {
+    return group_.contribution(from, slot) + to * block_elements_ * input_.element_size();
+  }
+
+  NodeGroup& group_;
+  Span output_;
+  Span input_;
+  int64_t block_elements_;
+  kernels::Reduction reduction_;
+  std::vector<const void*> sources_;
+};
+
+}  // namespace
+
+std::unique_ptr<CollectiveStep> make_small_all_reduce(NodeGroup& group, Span tensor,
+                                                      const kernels::Reduction& reduction) {
+  return std::make_unique<SmallAllReduce>(group, tensor, reduction);
+}
+
+std::unique_ptr<CollectiveStep> make_staged_all_reduce(NodeGroup& group, Span tensor,
+                                                       const kernels::Reduction& reduction,
+                                                       SliceExchange* exchange) {
+  return std::make_unique<StagedAllReduce>(group, tensor, reduction, exchange);
+}
+
+std::unique_ptr<CollectiveStep> make_window_all_reduce(NodeGroup& group, Span tensor,
+                                                       std::vector<char*> copies,
+                                                       const kernels::Reduction& reduction,
+                                                       SliceExchange* exchange) {
+  return std::make_unique<WindowAllReduce>(group, tensor, std::move(copies), reduction, exchange);
+}
+
+std::unique_ptr<CollectiveStep> make_reduce_scatter(NodeGroup& group, Span output, Span input,
+                                                    const kernels::Reduction& reduction) {
+  return std::make_unique<ReduceScatter>(group, output, input, reduction);
+}
+
+}  // namespace lockstep
