@@ -1,0 +1,158 @@
+// allreduce [SCALE]: times all-reduces of 2 ranks, ours and the peers in turn, SCALE times the
+// usual number of calls. Buffers are filled with fresh data before each call, then all ranks meet.
+#include <ATen/ATen.h>
+#include <lockstep/collectives/mpi_session.h>
+#include <mpi.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <iostream>
+#include <vector>
+
+#include "bare_kernels.h"
+#include "recorder.h"
+#include "shared_pair.h"
+
+namespace lockstep::benchmarks {
+namespace {
+
+struct Size {
+  const char* name;
+  int64_t bytes;
+  int calls;
+};
+constexpr std::array<Size, 4> sizes = {{{"4KB", 4 << 10, 1000},
+                                        {"64KB", 64 << 10, 500},
+                                        {"1MB", 1 << 20, 100},
+                                        {"32MB", 32 << 20, 15}}};
+constexpr int warm_up_calls = 3;
+
+struct Type {
+  const char* name;
+  c10::ScalarType dtype;
+};
+constexpr std::array<Type, 3> types = {{{"fp32", c10::ScalarType::Float},
+                                        {"fp16", c10::ScalarType::Half},
+                                        {"bf16", c10::ScalarType::BFloat16}}};
+
+/// MPI has no 16-bit floating-point type: what a user adds.
+template <c10::ScalarType dtype>
+void sum_operation(void* from, void* into, int* count, MPI_Datatype*) {
+  add(dtype, from, into, *count);
+}
+
+struct MpiSum {
+  MPI_Datatype type = MPI_FLOAT;
+  MPI_Op operation = MPI_SUM;
+  const char* variant = "mpi";
+
+  explicit MpiSum(c10::ScalarType dtype) {
+    if (dtype == c10::ScalarType::Float) {
+      return;
+    }
+    variant = "mpi-custom-op";
+    MPI_Type_contiguous(2, MPI_BYTE, &type);
+    MPI_Type_commit(&type);
+    MPI_Op_create(dtype == c10::ScalarType::Half ? sum_operation<c10::ScalarType::Half>
+                                                 : sum_operation<c10::ScalarType::BFloat16>,
+                  /*commute=*/1, &operation);
+  }
+  ~MpiSum() {
+    if (operation != MPI_SUM) {
+      MPI_Op_free(&operation);
+      MPI_Type_free(&type);
+    }
+  }
+  MpiSum(const MpiSum&) = delete;
+  MpiSum& operator=(const MpiSum&) = delete;
+};
+
+struct Contender {
+  Series series;
+  at::Tensor buffer;
+  std::function<void()> reduce;
+};
+
+/// Each rank sums its half of both buffers and writes the result to both.
+void bare_sum(SharedPair& pair, const at::Tensor& buffer) {
+  const int64_t half = buffer.numel() / 2;
+  const size_t offset = static_cast<size_t>(pair.rank() * half) * buffer.element_size();
+  pair.barrier();
+  sum_to_both(buffer.scalar_type(), static_cast<char*>(pair.buffer(0)) + offset,
+              static_cast<char*>(pair.buffer(1)) + offset, half);
+  pair.barrier();
+}
+
+/// Runs the contenders in turn; throws Error where one of them sums wrongly.
+void compare(std::vector<Contender>& contenders, SharedPair& pair, int calls) {
+  for (int call = 0; call < warm_up_calls + calls; ++call) {
+    const int base = 1 + call % 5;
+    for (Contender& contender : contenders) {
+      contender.buffer.fill_(base + pair.rank());
+      pair.barrier();
+      if (call >= warm_up_calls) {
+        contender.series.begin();
+      }
+      contender.reduce();
+      if (call >= warm_up_calls) {
+        contender.series.end();
+      }
+      for (const int64_t at :
+           {int64_t{0}, contender.buffer.numel() / 2, contender.buffer.numel() - 1}) {
+        const double sum = contender.buffer[at].item().toDouble();
+        LOCKSTEP_CHECK(sum == 2 * base + 1, "rank ", pair.rank(), ": element ", at, " is ", sum,
+                       ", the sum is ", 2 * base + 1);
+      }
+      pair.barrier();
+    }
+  }
+}
+
+void measure(Communicator& world, SharedPair& pair, const Type& type, const Size& size,
+             double scale) {
+  const MpiSum mpi(type.dtype);
+  const auto options = at::TensorOptions(type.dtype);
+  const int64_t numel = size.bytes / static_cast<int64_t>(c10::elementSize(type.dtype));
+  const std::string name = std::string(type.name) + " " + size.name;
+  const at::Tensor window = world.allocate(numel, type.dtype);
+  const at::Tensor private_copy = at::empty({numel}, options);
+  const at::Tensor mpi_buffer = at::empty({numel}, options);
+  const at::Tensor bare = at::from_blob(pair.buffer(pair.rank()), {numel}, options);
+
+  std::vector<Contender> contenders = {
+      {Series(name, "ours"), window, [&] { world.all_reduce(window).wait(); }},
+      {Series(name, mpi.variant), mpi_buffer,
+       [&] {
+         MPI_Allreduce(MPI_IN_PLACE, mpi_buffer.data_ptr(), static_cast<int>(numel), mpi.type,
+                       mpi.operation, MPI_COMM_WORLD);
+       }},
+      {Series(name, "bound"), bare, [&] { bare_sum(pair, bare); }},
+      {Series(name, "ours-copied"), private_copy, [&] { world.all_reduce(private_copy).wait(); }}};
+  compare(contenders, pair, std::max(3, static_cast<int>(size.calls * scale)));
+  for (const Contender& contender : contenders) {
+    contender.series.write();
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::benchmarks
+
+int main(int argc, char** argv) {
+  using namespace lockstep;
+  const double scale = argc > 1 ? std::stod(argv[1]) : 1.0;
+  try {
+    const MpiSession session;
+    Communicator world = session.world();
+    benchmarks::SharedPair pair(32 << 20);
+    for (const auto& type : benchmarks::types) {
+      for (const auto& size : benchmarks::sizes) {
+        benchmarks::measure(world, pair, type, size, scale);
+      }
+    }
+    return 0;
+  } catch (const std::exception& error) {
+    std::cerr << argv[0] << ": " << error.what() << "\n";
+    return 1;
+  }
+}

@@ -1,0 +1,41 @@
+"""Puts a table, and where it was measured, between the markers of a Markdown document."""
+
+import datetime
+import importlib.metadata
+import os
+import pathlib
+import platform
+import re
+
+from .rows import as_markdown
+
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+INTERESTING = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "f16c")
+
+
+def _processor():
+    text = pathlib.Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
+
+    def value(key):
+        found = re.search(rf"^{key}\s*: (.*)$", text, re.MULTILINE)
+        return found.group(1) if found else "unknown"
+
+    flags = [flag for flag in INTERESTING if flag in value("flags").split()]
+    return (f"{value('model name')} (family {value('cpu family')}, model {value('model')}; "
+            f"{', '.join(flags)}), {os.cpu_count()} cores")
+
+
+def _machine():
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    torch = importlib.metadata.version("torch")
+    return (f"Measured {datetime.date.today()} on {_processor()}, {memory:.0f} GiB, "
+            f"Linux {platform.release()}, LibTorch {torch}.")
+
+
+def update(path, rows):
+    """Replaces what stands between the markers; the rest of the document is kept."""
+    text = path.read_text(encoding="utf-8")
+    before, rest = text.split(BEGIN)
+    after = rest.split(END)[1]
+    path.write_text(f"{before}{BEGIN}\n{_machine()}\n\n{as_markdown(rows)}\n{END}{after}",
+                    encoding="utf-8")

@@ -1,0 +1,81 @@
+"""Runs jobs in turn (A B A B ...) and collects what they recorded."""
+
+import statistics
+import sys
+from dataclasses import dataclass, field
+
+from . import launch
+from .load import ForeignLoad
+
+LOUD_CORES = 0.25
+REPEATS = 3
+
+
+@dataclass
+class Sample:
+    """One variant's measurements of one thing, a value for each run."""
+
+    medians: list = field(default_factory=list)
+    minima: list = field(default_factory=list)
+    notes: dict = field(default_factory=dict)
+
+    def add(self, values):
+        self.medians.append(statistics.median(values))
+        self.minima.append(min(values))
+
+    @property
+    def median(self):
+        return statistics.median(self.medians)
+
+    @property
+    def minimum(self):
+        return min(self.minima)
+
+
+def together(records):
+    """Last arrival to last departure of each call, over the ranks."""
+    begins = [max(ranks) for ranks in zip(*(record["begin"] for record in records))]
+    ends = [max(ranks) for ranks in zip(*(record["end"] for record in records))]
+    return [end - begin for begin, end in zip(begins, ends)]
+
+
+def each(records):
+    """How long each call took, on whichever rank."""
+    return [end - begin for record in records
+            for begin, end in zip(record["begin"], record["end"])]
+
+
+def _quiet_run(name, job, build):
+    """The records of a run during which others left the machine alone, or of the quietest try."""
+    tries = []
+    for _ in range(1 + REPEATS):
+        with ForeignLoad() as load:
+            records = launch.run(job, build)
+        tries.append((load.cores, records))
+        if load.cores <= LOUD_CORES:
+            break
+    cores, records = min(tries, key=lambda one: one[0])
+    if cores > LOUD_CORES:
+        print(f"warning: {name}: other processes used {cores:.2f} cores in the quietest of "
+              f"{len(tries)} runs", file=sys.stderr)
+    return records
+
+
+def alternate(jobs, build, rounds, seconds_of):
+    """Runs each of {name: job} once a round; returns {(measured name, variant): Sample}."""
+    samples = {}
+    for turn in range(rounds):
+        for name, job in jobs.items():
+            print(f"  round {turn + 1}/{rounds}: {name}", file=sys.stderr)
+            groups = {}
+            for record in _quiet_run(name, job, build):
+                variant = job.variant or record["variant"]
+                groups.setdefault((record["name"], variant), []).append(record)
+            for key, records in groups.items():
+                sample = samples.setdefault(key, Sample())
+                if records[0]["begin"]:
+                    sample.add(seconds_of(records))
+                for note in records[0].keys() - {"name", "variant", "begin", "end"}:
+                    sample.notes.setdefault(note, []).append(
+                        max(record[note] for record in records))
+    return samples

@@ -1,0 +1,75 @@
+"""The rows of build/bench.json and the table that people read."""
+
+from dataclasses import asdict, dataclass
+from typing import Optional
+
+
+@dataclass
+class Row:
+    """`ours` and `peer` are medians of run medians; ratio > 1: ours is better."""
+
+    suite: str
+    name: str
+    ours: float
+    peer: float
+    peer_name: str
+    unit: str
+    better: str
+    ratio: float
+    min: float
+    median: float
+    runs: int
+    target: Optional[float] = None
+
+    @property
+    def missed(self):
+        return self.target is not None and self.ratio < self.target
+
+    def as_json(self):
+        return asdict(self)
+
+
+SCALES = {"us": 1e6, "ms": 1e3, "MB": 1e-6}
+
+
+def compare(suite, name, ours, peer, peer_name, unit, target=None):
+    """A row from two samples, of which the lower is better."""
+    scale = SCALES[unit]
+    return Row(suite, name, ours.median * scale, peer.median * scale, peer_name, unit, "lower",
+               peer.median / ours.median, ours.minimum * scale, ours.median * scale,
+               len(ours.medians), target)
+
+
+def against(suite, name, ours, limit, unit, target=None):
+    """A row from a sample and a fixed limit in the row's unit."""
+    median = ours.median * SCALES[unit]
+    return Row(suite, name, median, limit, "limit", unit, "lower", limit / median,
+               ours.minimum * SCALES[unit], median, len(ours.medians), target)
+
+
+HEADINGS = ("suite", "row", "ours", "peer", "peer takes", "unit", "ratio", "target", "", "min", "runs")
+
+
+def _number(value):
+    return f"{value:.3g}" if value < 100 else f"{value:.0f}"
+
+
+def _cells(row):
+    target = "" if row.target is None else f"{row.target:g}"
+    verdict = "" if row.target is None else ("missed" if row.missed else "ok")
+    return (row.suite, row.name, _number(row.ours), row.peer_name, _number(row.peer), row.unit,
+            f"{row.ratio:.3f}" if row.ratio < 10 else f"{row.ratio:.1f}", target, verdict,
+            _number(row.min), str(row.runs))
+
+
+def as_text(rows):
+    table = [HEADINGS, *map(_cells, rows)]
+    widths = [max(map(len, column)) for column in zip(*table)]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip()
+                     for line in table)
+
+
+def as_markdown(rows):
+    heading = "| " + " | ".join(HEADINGS) + " |"
+    rule = "|" + "---|" * len(HEADINGS)
+    return "\n".join([heading, rule, *("| " + " | ".join(_cells(row)) + " |" for row in rows)])

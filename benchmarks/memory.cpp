@@ -1,0 +1,84 @@
+// memory WIRE ACCUMULATE: the most memory that a Trainer takes on this rank, beside what its arena
+// must hold, for a model that is all parameters and hardly any activations. WIRE: fp16 or fp32.
+#include <lockstep/runtime/trainer.h>
+
+#include <fstream>
+#include <iostream>
+#include <string>
+
+#include "models.h"
+#include "recorder.h"
+
+namespace lockstep::benchmarks {
+namespace {
+
+/// The value of a line such as "VmHWM:  123 kB", in bytes.
+int64_t bytes_in(const char* path, const std::string& key) {
+  std::ifstream file(path);
+  for (std::string word; file >> word;) {
+    int64_t kilobytes = 0;
+    if (word == key && file >> kilobytes) {
+      return kilobytes * 1024;
+    }
+    file.clear();
+  }
+  throw Error(path + (" has no line " + key));
+}
+
+/// The highest resident memory of this process since begin(), above what it had then. Of pages
+/// that ranks share, each rank counts its proportion.
+class Peak {
+ public:
+  void begin() {
+    std::ofstream("/proc/self/clear_refs") << "5";
+    start_ = bytes_in("/proc/self/status", "VmRSS:") - counted_elsewhere();
+  }
+  int64_t bytes() const {
+    return bytes_in("/proc/self/status", "VmHWM:") - counted_elsewhere() - start_;
+  }
+
+ private:
+  static int64_t counted_elsewhere() {
+    return bytes_in("/proc/self/smaps_rollup", "Rss:") -
+           bytes_in("/proc/self/smaps_rollup", "Pss:");
+  }
+  int64_t start_ = 0;
+};
+
+/// Builds and trains the model and returns what it took.
+Series train(Runtime& runtime, const std::string& model, const std::string& wire, int accumulate) {
+  const auto dtype = wire == "fp16" ? c10::ScalarType::Half : c10::ScalarType::Float;
+  Series series(model, wire);
+  Peak peak;
+  peak.begin();
+  Workload workload = make_workload(model);
+  Trainer trainer(runtime, workload.module, AdamW(1e-4),
+                  TrainerOptions().precision(Precision::O0().wire(dtype)).accumulate(accumulate));
+  series.note("construction", peak.bytes());
+  for (int i = 0; i < 3 * accumulate; ++i) {
+    workload.next_batch();
+    trainer.step([&] { return Loss(workload.loss()); });
+  }
+  series.note("peak", peak.bytes());
+  const Trainer::Memory arena = trainer.memory();
+  series.note("arena",
+              arena.weights + arena.masters + arena.gradients + arena.accumulators + arena.moments);
+  series.note("bucket", BucketOptions().bucket_bytes());
+  series.note("parameters", count_parameters(*workload.module));
+  return series;
+}
+
+}  // namespace
+}  // namespace lockstep::benchmarks
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    std::cerr << "usage: " << argv[0] << " fp16|fp32 ACCUMULATE\n";
+    return 2;
+  }
+  return lockstep::run(argc, argv, [&](lockstep::Runtime& runtime) {
+    using lockstep::benchmarks::train;
+    train(runtime, "mlp-small", argv[1], std::stoi(argv[2]));  // brings the libraries' pages in
+    train(runtime, "mlp", argv[1], std::stoi(argv[2])).write();
+  });
+}

@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""Measures lockstep beside its peers, in turn; prints a table and writes DIR/bench.json."""
+
+import argparse
+import importlib
+import json
+import pathlib
+import re
+import sys
+
+from harness import document
+from harness.launch import Failed
+from harness.rows import as_text
+
+SUITES = ("allreduce", "step", "update", "memory")
+
+
+def _arguments():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("suites", nargs="*", metavar="SUITE", help=", ".join(SUITES))
+    parser.add_argument("--build", type=pathlib.Path, required=True, metavar="DIR",
+                        help="the build folder")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N",
+                        help="runs of each program (3)")
+    parser.add_argument("--only", type=re.compile, default=re.compile(""), metavar="REGEX",
+                        help="rows whose name matches")
+    parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE",
+                        help="also put the table between the markers of this document")
+    arguments = parser.parse_args()
+    unknown = set(arguments.suites) - set(SUITES)
+    if unknown:
+        parser.error(f"no suite is named {', '.join(sorted(unknown))}; there are "
+                     f"{', '.join(SUITES)}")
+    if arguments.rounds < 1:
+        parser.error("--rounds must be at least 1")
+    arguments.build = arguments.build.resolve()
+    return arguments
+
+
+def main():
+    arguments = _arguments()
+    rows = []
+    try:
+        for name in arguments.suites or SUITES:
+            print(f"suite {name}", file=sys.stderr)
+            suite = importlib.import_module(f"suites.{name}")
+            rows += suite.run(arguments.build, arguments.rounds, arguments.only)
+    except Failed as error:
+        sys.exit(f"run.py: {error}")
+    table = json.dumps([row.as_json() for row in rows], indent=1)
+    (arguments.build / "bench.json").write_text(table + "\n", encoding="utf-8")
+    if arguments.markdown:
+        document.update(arguments.markdown, rows)
+    print(as_text(rows))
+    missed = [row for row in rows if row.missed]
+    print(f"{len(rows)} rows, {len(missed)} below their target; written to "
+          f"{arguments.build / 'bench.json'}")
+
+
+if __name__ == "__main__":
+    main()

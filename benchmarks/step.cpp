@@ -1,0 +1,47 @@
+// step VARIANT MODEL STEPS: times training steps; step_loop.h names the variants, models.h the
+// models.
+#include <iostream>
+
+#include "recorder.h"
+#include "step_loop.h"
+
+namespace {
+
+constexpr int warm_up_steps = 3;
+
+int measure(const std::string& variant, const std::string& model, int steps, int argc,
+            char** argv) {
+  using namespace lockstep::benchmarks;
+  const bool ours = variant.rfind("ours-", 0) == 0;
+  const auto loop =
+      ours ? make_trainer_loop(variant, model, argc, argv) : make_libtorch_loop(variant, model);
+  Series series(model, variant);
+  series.note("parameters", count_parameters(*loop->workload().module));
+  for (int step = 0; step < warm_up_steps + steps; ++step) {
+    loop->workload().next_batch();
+    if (step < warm_up_steps) {
+      loop->step();
+      continue;
+    }
+    series.begin();
+    loop->step();
+    series.end();
+  }
+  series.write();
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 4) {
+    std::cerr << "usage: " << argv[0] << " VARIANT MODEL STEPS\n";
+    return 2;
+  }
+  try {
+    return measure(argv[1], argv[2], std::stoi(argv[3]), argc, argv);
+  } catch (const std::exception& error) {
+    std::cerr << argv[0] << ": " << error.what() << "\n";
+    return 1;
+  }
+}

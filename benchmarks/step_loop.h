@@ -1,0 +1,36 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "models.h"
+
+namespace lockstep::benchmarks {
+
+/// A way to run training steps of a reference model with AdamW: lockstep's or a peer's.
+/// Ranks: constructed by every rank; step() of ranks that communicate waits for the others.
+class StepLoop {
+ public:
+  virtual ~StepLoop() = default;
+  /// One training step on workload().
+  virtual void step() = 0;
+  const Workload& workload() const { return workload_; }
+
+  static constexpr double learning_rate = 1e-4;
+
+ protected:
+  Workload workload_;
+};
+
+/// "ours-fp16", "ours-fp32": lockstep::Trainer at O0 with that wire, on the ranks that the
+/// launcher started; without a launcher alone, that is with the communication switched off.
+std::unique_ptr<StepLoop> make_trainer_loop(const std::string& variant, const std::string& model,
+                                            int argc, char** argv);
+
+/// "libtorch": a plain loop with torch::optim::AdamW, one rank.
+/// "libtorch-fused": a plain loop with at::_fused_adamw_, one rank.
+/// "libtorch-mpi": MPI_Allreduce of each gradient after backward, torch::optim::AdamW.
+/// "libtorch-mpi-fused": gradients are views of one buffer, one MPI_Allreduce, at::_fused_adamw_.
+std::unique_ptr<StepLoop> make_libtorch_loop(const std::string& variant, const std::string& model);
+
+}  // namespace lockstep::benchmarks

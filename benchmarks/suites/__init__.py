@@ -1,0 +1,1 @@
+"""The suites: each module has run(build, rounds, only), which returns rows."""

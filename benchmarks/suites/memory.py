@@ -1,0 +1,29 @@
+"""Peak memory of a Trainer against what its arena must hold and one bucket."""
+
+from harness import measure
+from harness.launch import Job, program
+from harness.rows import compare
+
+
+def _sample(values):
+    sample = measure.Sample()
+    for value in values:
+        sample.add([value])
+    return sample
+
+
+def run(build, rounds, only):
+    rows = []
+    for launch, ranks in (("solo", 1), ("mpi", 2)):
+        for wire in ("fp16", "fp32"):
+            for accumulate in (1, 2):
+                name = f"{ranks}-rank {wire} accumulate {accumulate}"
+                if not only.search(name):
+                    continue
+                job = Job(launch, program(build, "memory", wire, accumulate))
+                (sample,) = measure.alternate({name: job}, build, rounds, measure.each).values()
+                bound = [arena + bucket for arena, bucket
+                         in zip(sample.notes["arena"], sample.notes["bucket"])]
+                rows.append(compare("memory", name, _sample(sample.notes["peak"]), _sample(bound),
+                                    "bound", "MB", 1.0))
+    return rows
