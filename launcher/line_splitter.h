@@ -1,0 +1,51 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace lockstep::launcher {
+
+/// Cuts a stream of bytes into lines.
+class LineSplitter {
+ public:
+  /// Calls on_line(text, kind) for each complete line (without its end), with '\n', or '\r' for
+  /// text that the next one overwrites, or '+' for the beginning of a line that is too long.
+  template <typename OnLine>
+  void add(std::string_view bytes, OnLine on_line) {
+    for (const char c : bytes) {
+      if (c == '\n') {
+        emit('\n', on_line);
+      } else if (returned_ && !line_.empty()) {
+        emit('\r', on_line);
+      }
+      returned_ = c == '\r';
+      if (c != '\n' && c != '\r') {
+        line_ += c;
+      }
+      if (line_.size() == max_bytes) {
+        emit('+', on_line);
+      }
+    }
+  }
+  /// The same for what has no line end.
+  template <typename OnLine>
+  void finish(OnLine on_line) {
+    if (!line_.empty()) {
+      emit('\n', on_line);
+    }
+  }
+
+ private:
+  static constexpr size_t max_bytes = 2048;
+
+  template <typename OnLine>
+  void emit(char kind, OnLine on_line) {
+    on_line(line_, kind);
+    line_.clear();
+  }
+
+  std::string line_;
+  bool returned_ = false;
+};
+
+}  // namespace lockstep::launcher

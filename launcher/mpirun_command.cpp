@@ -1,0 +1,116 @@
+#include "mpirun_command.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "machine.h"
+
+extern char** environ;
+
+namespace lockstep::launcher {
+namespace {
+
+std::string count_of(int count, const std::string& thing) {
+  return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
+}
+
+int default_ranks(JobCommand& command) {
+  if (const int gpus = visible_gpus(); gpus > 0) {
+    command.notes.push_back(count_of(gpus, "rank") + ", one for each visible GPU");
+    return gpus;
+  }
+  const int cores = physical_cores();
+  command.notes.push_back(count_of(cores, "rank") +
+                          ", one for each physical core (no GPU is visible)");
+  return cores;
+}
+
+bool is_set_to_one(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr && std::string(value) == "1";
+}
+
+bool root_is_refused() {
+  return geteuid() == 0 && !(is_set_to_one("OMPI_ALLOW_RUN_AS_ROOT") &&
+                             is_set_to_one("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"));
+}
+
+/// Remote ranks do not inherit our environment: -x for what matters to them.
+void forward_environment(std::vector<std::string>& arguments) {
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const std::string name = text.substr(0, text.find('='));
+    for (const char* prefix :
+         {"LOCKSTEP_", "OMP_", "NCCL_", "TORCH_", "CUDA_", "LD_LIBRARY_PATH"}) {
+      if (name.rfind(prefix, 0) == 0) {
+        arguments.insert(arguments.end(), {"-x", name});
+      }
+    }
+  }
+}
+
+void add_open_mpi_options(const RunOptions& options, JobCommand& command) {
+  auto& arguments = command.arguments;
+  if (root_is_refused()) {
+    arguments.emplace_back("--allow-run-as-root");
+    command.notes.emplace_back("running as root: added --allow-run-as-root");
+  }
+  if (!command.remote && command.ranks > physical_cores()) {
+    arguments.emplace_back("--oversubscribe");
+    command.notes.push_back(count_of(command.ranks, "rank") + " on " +
+                            count_of(physical_cores(), "core") + ": added --oversubscribe");
+  }
+  arguments.insert(arguments.end(), {"--bind-to", options.bind});
+  if (!options.hostfile.empty()) {
+    arguments.insert(arguments.end(), {"--hostfile", options.hostfile});
+  }
+  if (!options.hosts.empty()) {
+    arguments.insert(arguments.end(), {"--host", options.hosts});
+  }
+  if (command.remote) {
+    forward_environment(arguments);
+  }
+}
+
+void add_hydra_options(const RunOptions& options, JobCommand& command) {
+  auto& arguments = command.arguments;
+  command.notes.emplace_back("mpirun is not Open MPI's: only -n, -f and -hosts are passed to it");
+  if (!options.hostfile.empty()) {
+    arguments.insert(arguments.end(), {"-f", options.hostfile});
+  }
+  if (!options.hosts.empty()) {
+    arguments.insert(arguments.end(), {"-hosts", options.hosts});
+  }
+}
+
+}  // namespace
+
+bool is_open_mpi(const std::string& version) {
+  return version.find("Open MPI") != std::string::npos ||
+         version.find("OpenRTE") != std::string::npos || version.find("PRRTE") != std::string::npos;
+}
+
+JobCommand job_command(const RunOptions& options, const std::string& version) {
+  JobCommand command;
+  command.remote = options.has_hosts();
+  command.ranks = options.ranks > 0 ? options.ranks : default_ranks(command);
+  if (!command.uses_mpirun()) {
+    command.arguments = options.program;
+    command.notes.emplace_back("one rank: started without mpirun");
+    return command;
+  }
+  auto& arguments = command.arguments;
+  arguments = {options.mpirun, "-n", std::to_string(command.ranks)};
+  if (is_open_mpi(version)) {
+    add_open_mpi_options(options, command);
+  } else {
+    add_hydra_options(options, command);
+  }
+  arguments.insert(arguments.end(), options.mpi_arguments.begin(), options.mpi_arguments.end());
+  arguments.insert(arguments.end(), {own_program(), "exec-rank", "--"});
+  arguments.insert(arguments.end(), options.program.begin(), options.program.end());
+  return command;
+}
+
+}  // namespace lockstep::launcher

@@ -1,0 +1,123 @@
+#include "run_job.h"
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+
+#include "exit_codes.h"
+#include "job_output.h"
+#include "line_splitter.h"
+#include "machine.h"
+#include "mpirun_command.h"
+#include "rank_process.h"
+#include "shell_quote.h"
+
+namespace lockstep::launcher {
+namespace {
+
+using std::chrono::seconds;
+
+std::string output_of(const std::vector<std::string>& arguments) {
+  std::string output;
+  ChildProcess child(arguments);
+  child.run([&](bool, std::string_view bytes) { output += bytes; }, [](int) {},
+            [] { return std::nullopt; });
+  return output;
+}
+
+/// mpirun passes SIGUSR1 on and keeps the ranks' exit code; after SIGTERM it gives them less than
+/// a second and returns 1.
+StopLadder polite_ladder(int grace_seconds) {
+  return StopLadder(
+      {{SIGUSR1, seconds(grace_seconds)}, {SIGTERM, seconds(5)}, {SIGKILL, seconds(1)}});
+}
+
+int run_alone(const RunOptions& options, StopLadder& ladder, JobOutput& output) {
+  return run_rank(0, options.program, ladder, [&](const RankLine& line) { output.add(line); });
+}
+
+int run_mpirun(const JobCommand& command, StopLadder& ladder, JobOutput& output) {
+  ChildProcess mpirun(command.arguments);
+  LineSplitter streams[2];
+  const auto hand_on = [&](const std::string& text, char) {
+    if (const auto line = decode(text)) {
+      output.add(*line);
+    } else {
+      output.add_other(text);
+    }
+  };
+  const auto send = [&](int signal) { mpirun.send(signal, false); };
+  const int code = mpirun.run(
+      [&](bool is_error, std::string_view bytes) { streams[is_error].add(bytes, hand_on); },
+      [&](int signal) {
+        if (signal == SIGUSR1 || signal == SIGUSR2) {
+          send(signal);
+        } else {
+          std::cerr << "lockstep: SIG" << sigabbrev_np(signal)
+                    << (ladder.asked() ? ": asking harder" : ": asking the ranks to stop")
+                    << std::endl;
+          ladder.ask(signal, send);
+        }
+      },
+      [&] { return ladder.tick(send); });
+  for (LineSplitter& stream : streams) {
+    stream.finish(hand_on);
+  }
+  return code;
+}
+
+int finish(const JobOutput& output, int code, int stop_signal) {
+  const auto failure = output.failure();
+  if (!failure) {
+    if (code != 0) {
+      std::cerr << "lockstep: the job ended with " << code
+                << " though no rank reported a failure: mpirun could not start it, or a rank left "
+                   "without MPI_Finalize\n";
+    }
+    return code;
+  }
+  if (failure->stopped) {
+    const bool died = failure->code > 128;
+    return died && stop_signal != 0 ? 128 + stop_signal : failure->code;
+  }
+  std::cerr << "lockstep: " << output.describe(*failure);
+  return failure->code;
+}
+
+}  // namespace
+
+int run_job(const RunOptions& options) {
+  if (find_program(options.program.front()).empty()) {
+    std::cerr << "lockstep: cannot run " << options.program.front()
+              << ": there is no such program, or it is not executable; check the path\n";
+    return exit_usage;
+  }
+  const bool has_mpirun = !find_program(options.mpirun).empty();
+  const JobCommand command =
+      job_command(options, has_mpirun ? output_of({options.mpirun, "--version"}) : "Open MPI");
+  for (const std::string& note : command.notes) {
+    std::cerr << "lockstep: " << note << "\n";
+  }
+  if (options.dry_run) {
+    std::cout << shell_quote(command.arguments) << "\n";
+    return 0;
+  }
+  if (command.uses_mpirun() && !has_mpirun) {
+    std::cerr << "lockstep: cannot find " << options.mpirun
+              << "; install Open MPI (Debian: apt install openmpi-bin), name it with --mpirun, or "
+                 "run one rank with -n 1\n";
+    return exit_environment;
+  }
+  const bool terminal = isatty(STDOUT_FILENO) == 1;
+  setenv("LOCKSTEP_PROGRESS", terminal ? "bar" : "plain", /*overwrite=*/0);
+  JobOutput output(std::cout, terminal, options.tag, options.log_dir);
+  StopLadder ladder = polite_ladder(options.grace_seconds);
+  const int code = command.uses_mpirun() ? run_mpirun(command, ladder, output)
+                                         : run_alone(options, ladder, output);
+  return finish(output, code, ladder.asked());
+}
+
+}  // namespace lockstep::launcher
