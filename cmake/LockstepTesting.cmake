@@ -14,6 +14,12 @@ endif()
 set(LOCKSTEP_TEST_ENVIRONMENT OMP_NUM_THREADS=1
   OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1)
 
+# How much longer a test may take than in an optimised build.
+set(LOCKSTEP_TEST_PATIENCE 1)
+if(CMAKE_BUILD_TYPE MATCHES "^(Debug|Sanitize)$")
+  set(LOCKSTEP_TEST_PATIENCE 5)
+endif()
+
 # The mains that test programs choose from; tests/*.h say what each offers.
 add_library(lockstep_test_ranks STATIC EXCLUDE_FROM_ALL "${PROJECT_SOURCE_DIR}/tests/ranks.cpp")
 target_include_directories(lockstep_test_ranks PUBLIC "${PROJECT_SOURCE_DIR}/tests")
@@ -38,6 +44,7 @@ function(lockstep_add_unit_test room name)
   if(NOT TEST_TIMEOUT)
     set(TEST_TIMEOUT 120)
   endif()
+  math(EXPR TEST_TIMEOUT "${TEST_TIMEOUT} * ${LOCKSTEP_TEST_PATIENCE}")
   set(target ${room}_${name})
   add_executable(${target} ${TEST_SOURCES})
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
@@ -59,6 +66,7 @@ function(lockstep_add_mpi_test room name)
   if(NOT TEST_TIMEOUT)
     set(TEST_TIMEOUT 180)
   endif()
+  math(EXPR TEST_TIMEOUT "${TEST_TIMEOUT} * ${LOCKSTEP_TEST_PATIENCE}")
   set(main lockstep_test_mpi_main)
   if(TEST_RUNTIME_MAIN)
     set(main lockstep_test_runtime_main)
