@@ -46,6 +46,17 @@ void add_as(const void* from, void* into, int64_t n) {
   }
 }
 
+template <typename Type>
+void add_to_three_as(const void* from, float* a, float* b, float* c, int64_t n) {
+  const auto* source = static_cast<const typename Type::Element*>(from);
+  for (int64_t i = 0; i < n; i += lanes) {
+    const Floats more = Type::load(source + i);
+    for (float* target : {a + i, b + i, c + i}) {
+      Fp32::store(hn::Add(Fp32::load(target), more), target);
+    }
+  }
+}
+
 }  // namespace
 
 void sum_to_both(c10::ScalarType dtype, void* a, void* b, int64_t n) {
@@ -65,6 +76,17 @@ void add(c10::ScalarType dtype, const void* from, void* into, int64_t n) {
     add_as<Narrowed<hwy::bfloat16_t>>(from, into, n);
   } else {
     add_as<Fp32>(from, into, n);
+  }
+}
+
+void add_to_three(c10::ScalarType dtype, const void* from, float* a, float* b, float* c,
+                  int64_t n) {
+  if (dtype == c10::ScalarType::Half) {
+    add_to_three_as<Narrowed<hwy::float16_t>>(from, a, b, c, n);
+  } else if (dtype == c10::ScalarType::BFloat16) {
+    add_to_three_as<Narrowed<hwy::bfloat16_t>>(from, a, b, c, n);
+  } else {
+    add_to_three_as<Fp32>(from, a, b, c, n);
   }
 }
 

@@ -14,5 +14,8 @@ namespace lockstep::benchmarks {
 void sum_to_both(c10::ScalarType dtype, void* a, void* b, int64_t n);
 /// into += from.
 void add(c10::ScalarType dtype, const void* from, void* into, int64_t n);
+/// Adds `from` to three arrays at once: the memory traffic of an AdamW update, which reads a
+/// gradient and moves a weight and two moments, with next to no arithmetic.
+void add_to_three(c10::ScalarType dtype, const void* from, float* a, float* b, float* c, int64_t n);
 
 }  // namespace lockstep::benchmarks
