@@ -1,0 +1,24 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace lockstep::snapshot {
+
+struct JsonLimits {
+  size_t depth = 8;
+  size_t values = 2'000'000;
+  size_t key_bytes = 4096;
+};
+
+/// Parses JSON from outside: strict UTF-8, no duplicate key, nothing after the document but white
+/// space, memory bounded by the limits whatever the text says.
+/// Throws Error (exit code snapshot) with `file`, the byte (`first_byte` + place in the text) and
+/// what is wrong. Threads: any.
+nlohmann::json parse_json(std::string_view text, const std::string& file, size_t first_byte = 0,
+                          const JsonLimits& limits = {});
+
+}  // namespace lockstep::snapshot
