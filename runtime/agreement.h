@@ -18,6 +18,7 @@ struct Word {
   double data = 0;      // micro-batches with data in this window
   double weight = 0;    // their weights
   double sums = 0;      // ranks whose loss is a Loss::sum
+  double means = 0;     // ranks whose loss is a mean
   double update = 0;    // updates made so far, and its square: equal on all ranks or an Error
   double update_squared = 0;
 };

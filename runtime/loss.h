@@ -9,7 +9,7 @@ namespace lockstep {
 /// With a mean, the update's gradient is the average over micro-batches and ranks, each counting
 /// alike. With Loss::sum(tensor, weight) it is the sum of all gradients divided by the sum of all
 /// weights (token counts, say) over micro-batches and ranks, so uneven shares average rightly.
-/// One update must use one kind on all ranks and micro-batches.
+/// A Trainer is given one kind throughout, on all ranks and micro-batches (Error otherwise).
 class Loss {
  public:
   Loss(at::Tensor mean) : tensor_(std::move(mean)) {}  // NOLINT(google-explicit-constructor)

@@ -6,6 +6,7 @@
 #include <lockstep/runtime/runtime.h>
 
 #include <iostream>
+#include <optional>
 #include <sstream>
 
 namespace lockstep {
@@ -28,22 +29,45 @@ uint64_t mix(uint64_t seed, uint64_t rank) {
 
 }  // namespace
 
+/// Where the world comes from: MPI (or no launcher), or this process alone.
 struct Runtime::Session {
-  explicit Session(const RuntimeOptions& options) : mpi(communicator_options(options)) {}
-  MpiSession mpi;
+  RuntimeOptions options;
+  std::optional<MpiSession> mpi;
+  Communicator world = Communicator::solo();
+
+  static std::unique_ptr<Session> launched(RuntimeOptions asked) {
+    auto session = std::make_unique<Session>();
+    session->options = with_environment(std::move(asked));
+    session->mpi.emplace(communicator_options(session->options));
+    session->world = session->mpi->world();
+    return session;
+  }
+
+  static std::unique_ptr<Session> solo(RuntimeOptions asked) {
+    auto session = std::make_unique<Session>();
+    session->options = std::move(asked);
+    return session;
+  }
 };
 
-Runtime::Runtime(int argc, char** argv, RuntimeOptions options)
-    : options_(with_environment(std::move(options))),
-      program_(argc > 0 && argv != nullptr ? argv[0] : ""),
-      session_(std::make_unique<Session>(options_)),
-      world_(session_->mpi.world()),
+Runtime::Runtime(std::string program, std::unique_ptr<Session> session)
+    : options_(session->options),
+      program_(std::move(program)),
+      session_(std::move(session)),
+      world_(session_->world),
       control_(world_.split(0, world_.rank())),
       device_(c10::kCPU) {
   keep_freed_memory();
   threads_ = options_.threads() > 0 ? options_.threads() : threads_of_this_rank(control_);
   at::set_num_threads(threads_);
   at::manual_seed(seed());
+}
+
+Runtime::Runtime(int argc, char** argv, RuntimeOptions options)
+    : Runtime(argc > 0 && argv != nullptr ? argv[0] : "", Session::launched(std::move(options))) {}
+
+Runtime Runtime::solo(RuntimeOptions options) {
+  return {"", Session::solo(std::move(options))};
 }
 
 Runtime::~Runtime() = default;
@@ -57,7 +81,7 @@ std::string Runtime::summary() const {
     return {};
   }
   std::ostringstream out;
-  const std::string library = session_->mpi.library_version();
+  const std::string library = session_->mpi ? session_->mpi->library_version() : "";
   out << "ranks      " << size() << " (" << local_size() << " on this node), transport "
       << world_.transport_name() << (library.empty() ? "" : ", " + library) << "\n"
       << "device     " << device_ << ", " << threads_ << (threads_ == 1 ? " thread" : " threads")

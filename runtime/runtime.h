@@ -40,6 +40,9 @@ class Runtime {
  public:
   Runtime(int argc, char** argv, RuntimeOptions options = {});
   ~Runtime();
+  /// A world of this process alone, made beside other Runtimes or without one, for references and
+  /// tests: no MPI, no environment variables. Starts this rank's generators from the seed.
+  static Runtime solo(RuntimeOptions options = {});
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
 
@@ -75,6 +78,7 @@ class Runtime {
 
  private:
   struct Session;
+  Runtime(std::string program, std::unique_ptr<Session> session);
   RuntimeOptions options_;
   std::string program_;
   std::unique_ptr<Session> session_;

@@ -35,7 +35,7 @@ void Step::micro_batch(const std::function<Loss()>& closure, bool under_autocast
   const auto start = Clock::now();
   const Loss loss = attempt([&] { return forward(closure, under_autocast); });
   prepare_backward();
-  attempt([&] { parts_.scaler.scale(loss.tensor()).backward(); });
+  attempt([&] { parts_.scaler.scale(loss.tensor().reshape({})).backward(); });
   ++count_;
   ++micro_batches_;
   compute_seconds_ += seconds_since(start);
@@ -63,8 +63,9 @@ Loss Step::forward(const std::function<Loss()>& closure, bool under_autocast) {
     return closure();
   }();
   require_scalar_with_grad(loss.tensor());
-  LOCKSTEP_CHECK(is_sum_.value_or(loss.is_sum()) == loss.is_sum(),
-                 "one update mixes mean losses and Loss::sum; use one kind");
+  LOCKSTEP_CHECK(kind_is_sum_.value_or(is_sum_.value_or(loss.is_sum())) == loss.is_sum(),
+                 "this loss is ", loss.is_sum() ? "a Loss::sum" : "a mean",
+                 ", the earlier ones were not; use one kind throughout");
   is_sum_ = loss.is_sum();
   last_loss_ = loss.tensor().detach().to(at::kDouble).item<double>() /
                (loss.is_sum() && loss.weight() > 0 ? loss.weight() : 1.0);
@@ -78,8 +79,10 @@ Loss Step::forward(const std::function<Loss()>& closure, bool under_autocast) {
 
 void Step::empty_micro_batch() {
   require_budget();
-  LOCKSTEP_CHECK(parts_.options.uneven_data(),
-                 "step_without_data() needs TrainerOptions().uneven_data(true) on every rank");
+  attempt([&] {
+    LOCKSTEP_CHECK(parts_.options.uneven_data(),
+                   "step_without_data() needs TrainerOptions().uneven_data(true) on every rank");
+  });
   prepare_backward();
   ++count_;
 }
@@ -90,24 +93,25 @@ void Step::prepare_backward() {
     parts_.reducer.collect();
     return;
   }
-  if (weighted()) {
+  if (agrees_first()) {
     agree_on_weights();
   }
   parts_.reducer.synchronise(packing_factor());
 }
 
-/// The global denominator, before the gradients are packed.
+/// The global denominator, before the gradients are packed; no bucket is on its way yet.
 void Step::agree_on_weights() {
   weights_everywhere_ = parts_.agreement.exchange(word());
   if (weights_everywhere_->error > 0) {
     fail_elsewhere();
   }
-  const double sums = weights_everywhere_->sums;
-  const bool one_kind =
-      sums == 0 || sums == parts_.communicator.size() || parts_.options.uneven_data();
-  if (!one_kind) {
+  const Word& all = *weights_everywhere_;
+  if (all.sums > 0 && all.means > 0) {
     end_window();
     throw Error("some ranks return Loss::sum, others a mean; use one kind on all ranks");
+  }
+  if (all.sums + all.means > 0) {
+    kind_is_sum_ = all.sums > 0;
   }
 }
 
@@ -204,40 +208,43 @@ Word Step::word() const {
   mine.data = static_cast<double>(with_data_);
   mine.weight = weight_;
   mine.sums = is_sum_.value_or(false) ? 1 : 0;
+  mine.means = is_sum_.value_or(true) ? 0 : 1;
   mine.update = static_cast<double>(updates_);
   mine.update_squared = mine.update * mine.update;
   return mine;
 }
 
-/// This rank failed: it still sends its buckets and its word, so that the others hear of it.
+/// This rank failed: it still sends its buckets and its word at the places where the others do, so
+/// that they hear of it.
 void Step::fail(const std::exception_ptr& error) {
-  parts_.reducer.launch_rest();
+  const bool others_exchange_first = agrees_first() && !weights_everywhere_.has_value();
+  if (!others_exchange_first) {
+    drain();
+  }
   Word mine = word();
   mine.error = 1;
   parts_.agreement.exchange(mine);
-  for (size_t b = 0; b < parts_.reducer.size(); ++b) {
-    parts_.reducer.wait(b);
-  }
   end_window();
   parts_.agreement.raise(error);
 }
 
 /// Another rank failed, says the word.
 void Step::fail_elsewhere() {
-  parts_.reducer.launch_rest();
-  for (size_t b = 0; b < parts_.reducer.size(); ++b) {
-    parts_.reducer.wait(b);
-  }
   end_window();
   parts_.agreement.raise(std::nullopt);
 }
 
 void Step::abandon() {
+  drain();
+  end_window();
+}
+
+/// Sends what is left of the window's buckets and waits for all of them.
+void Step::drain() {
   parts_.reducer.launch_rest();
   for (size_t b = 0; b < parts_.reducer.size(); ++b) {
     parts_.reducer.wait(b);
   }
-  end_window();
 }
 
 void Step::end_window() {
@@ -251,15 +258,9 @@ void Step::end_window() {
 }
 
 void Step::require_budget() {
-  const int64_t budget = parts_.scaler.options().max_consecutive_skips();
-  if (budget == 0 || count_ > 0) {
-    return;
+  if (count_ == 0) {
+    amp::check_skip_budget(parts_.scaler.options(), parts_.scaler.state());
   }
-  const amp::ScalerState state = parts_.scaler.state();
-  LOCKSTEP_CHECK_CODE(
-      state.consecutive_skips < budget, ExitCode::non_finite, state.consecutive_skips,
-      " updates in a row were skipped for non-finite gradients, the loss scale is ", state.scale,
-      ": at a scale this low the model itself overflows or the data holds NaN");
 }
 
 }  // namespace lockstep

@@ -63,7 +63,11 @@ class Step {
   Loss forward(const std::function<Loss()>& closure, bool under_autocast);
   void prepare_backward();
   void require_budget();
+  /// Whether all ranks exchange words before the window's last backward: for the global
+  /// denominator, and in the first window for the kind of the losses.
+  bool agrees_first() const { return parts_.options.uneven_data() || kind_is_sum_.value_or(true); }
   void agree_on_weights();
+  void drain();
   double packing_factor() const;
   Arrived wait_and_measure();
   void update_weights(const Arrived& arrived, StepReport& report);
@@ -71,7 +75,7 @@ class Step {
   [[noreturn]] void fail_elsewhere();
   void end_window();
   Word word() const;
-  bool weighted() const { return is_sum_.value_or(false) || parts_.options.uneven_data(); }
+  bool weighted() const { return kind_is_sum_.value_or(false) || parts_.options.uneven_data(); }
 
   StepParts parts_;
   std::atomic<bool> stop_here_{false};
@@ -79,6 +83,7 @@ class Step {
   int64_t updates_ = 0;
   int64_t micro_batches_ = 0;
   double last_loss_ = 0.0;
+  std::optional<bool> kind_is_sum_;  // agreed by all ranks in the first window, then fixed
 
   // the window
   int64_t count_ = 0;
