@@ -1,0 +1,43 @@
+#pragma once
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/randn.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <lockstep/runtime/replicas.h>
+
+#include <string>
+
+#include "test_runtime.h"
+
+namespace lockstep::testing {
+
+/// Normal numbers that depend on `seed` alone.
+inline at::Tensor drawn(at::IntArrayRef sizes, uint64_t seed) {
+  return at::randn(sizes, at::detail::createCPUGenerator(seed));
+}
+
+/// True on every rank if `tensor` has the same bits on all. Collective.
+inline bool equal_on_all_ranks(const at::Tensor& tensor) {
+  Communicator control = runtime().control();
+  return same_on_all_ranks(digest({tensor.detach().contiguous()}), control);
+}
+
+/// The message of the lockstep::Error that `body` must throw.
+template <typename Body>
+std::string error_of(const Body& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "no lockstep::Error was thrown";
+  return {};
+}
+
+/// 0 + 1 + ... + (ranks - 1).
+inline double sum_of_ranks() {
+  return runtime().size() * (runtime().size() - 1) / 2.0;
+}
+
+}  // namespace lockstep::testing
