@@ -8,6 +8,9 @@ namespace lockstep::launcher {
 /// Cuts a stream of bytes into lines.
 class LineSplitter {
  public:
+  /// A longer line is handed on in parts.
+  explicit LineSplitter(size_t max_bytes = 2048) : max_bytes_(max_bytes) {}
+
   /// Calls on_line(text, kind) for each complete line (without its end), with '\n', or '\r' for
   /// text that the next one overwrites, or '+' for the beginning of a line that is too long.
   template <typename OnLine>
@@ -22,7 +25,7 @@ class LineSplitter {
       if (c != '\n' && c != '\r') {
         line_ += c;
       }
-      if (line_.size() == max_bytes) {
+      if (line_.size() == max_bytes_) {
         emit('+', on_line);
       }
     }
@@ -36,14 +39,13 @@ class LineSplitter {
   }
 
  private:
-  static constexpr size_t max_bytes = 2048;
-
   template <typename OnLine>
   void emit(char kind, OnLine on_line) {
     on_line(line_, kind);
     line_.clear();
   }
 
+  size_t max_bytes_;
   std::string line_;
   bool returned_ = false;
 };

@@ -20,6 +20,8 @@ namespace {
 
 using std::chrono::seconds;
 
+constexpr size_t whole_line = 1 << 20;  // ranks have cut theirs already
+
 std::string output_of(const std::vector<std::string>& arguments) {
   std::string output;
   ChildProcess child(arguments);
@@ -41,7 +43,7 @@ int run_alone(const RunOptions& options, StopLadder& ladder, JobOutput& output) 
 
 int run_mpirun(const JobCommand& command, StopLadder& ladder, JobOutput& output) {
   ChildProcess mpirun(command.arguments);
-  LineSplitter streams[2];
+  LineSplitter streams[2] = {LineSplitter(whole_line), LineSplitter(whole_line)};
   const auto hand_on = [&](const std::string& text, char) {
     if (const auto line = decode(text)) {
       output.add(*line);

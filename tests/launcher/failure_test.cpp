@@ -1,0 +1,89 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "launch.h"
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr double deadline = 10.0;  // seconds from a rank's death to the end of the job
+
+TEST(LauncherFailure, TheFailingRanksCodeIsTheCommandsCode) {
+  for (const int code : {1, 10, 75}) {
+    const Launched result = launch(
+        script({"-n", "2"}, "[ $RANK = 1 ] && exit " + std::to_string(code) + "; exec sleep 25"));
+    EXPECT_EQ(result.code, code);
+    EXPECT_THAT(result.error, HasSubstr("rank 1 ended with exit code " + std::to_string(code)));
+    EXPECT_LT(result.seconds, deadline);
+  }
+}
+
+TEST(LauncherFailure, OneRankFailsWithItsOwnCode) {
+  const Launched result = launch(script({"-n", "1"}, "echo why >&2; exit 11"));
+  EXPECT_EQ(result.code, 11);
+  EXPECT_THAT(result.error, AllOf(HasSubstr("rank 0 ended with exit code 11"), HasSubstr("| why")));
+}
+
+TEST(LauncherFailure, AKilledRankIsNamedWithItsSignal) {
+  const Launched result =
+      launch(script({"-n", "3"}, "[ $RANK = 2 ] && kill -KILL $$; exec sleep 25"));
+  EXPECT_EQ(result.code, 137);
+  EXPECT_THAT(result.error, HasSubstr("rank 2 was killed by SIGKILL"));
+  EXPECT_LT(result.seconds, deadline);
+}
+
+TEST(LauncherFailure, ACrashIsNamedWithItsSignal) {
+  const Launched result = launch(script({"-n", "1"}, "kill -SEGV $$"));
+  EXPECT_EQ(result.code, 139);
+  EXPECT_THAT(result.error, HasSubstr("rank 0 was killed by SIGSEGV and printed nothing"));
+}
+
+TEST(LauncherFailure, TheLastTenLinesOfTheFailingRankAreShown) {
+  const Launched result =
+      launch(script({"-n", "2"},
+                    "[ $RANK = 0 ] && exec sleep 25; for i in 1 2 3 4 5 6 7 8 9 10 11 12; do "
+                    "echo line $i; done; exit 3"));
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.error, AllOf(HasSubstr("  | line 3\n"), HasSubstr("  | line 12\n"),
+                                  Not(HasSubstr("  | line 2\n"))));
+}
+
+TEST(LauncherFailure, ARankThatLostItsPeersIsNotBlamed) {
+  // Rank 0 reports the loss (code 20) before rank 1, the cause, is seen to end.
+  const Launched result =
+      launch(script({"-n", "2"}, "[ $RANK = 0 ] && exit 20; trap '' TERM; exit 22"));
+  EXPECT_EQ(result.code, 22);
+  EXPECT_THAT(result.error, HasSubstr("rank 1 ended with exit code 22"));
+}
+
+TEST(LauncherFailure, ARankThatIsEndedBecauseOfAnotherIsNotBlamed) {
+  const Launched result = launch(
+      script({"-n", "2"},
+             "[ $RANK = 1 ] && { sleep 0.2; exit 20; }; trap 'exit 1' TERM; sleep 25 & wait"));
+  EXPECT_EQ(result.code, 20);
+  EXPECT_THAT(result.error, HasSubstr("rank 1 ended with exit code 20"));
+}
+
+TEST(LauncherFailure, NothingOfAFailedJobIsLeftRunning) {
+  const std::string word = unique_word();
+  const Launched result = launch(script(
+      {"-n", "2"}, "sh -c 'sleep 25; : " + word + "' & sh -c 'trap \"\" TERM; sleep 25; : " + word +
+                       "' & [ $RANK = 0 ] && { sleep 0.2; exit 5; }; wait"));
+  EXPECT_EQ(result.code, 5);
+  EXPECT_EQ(processes_with(word), 0);
+}
+
+TEST(LauncherFailure, WhatMpirunSaysOfItselfIsShown) {
+  const Launched result =
+      launch({"run", "-n", "2", "--mpi-arg=--no-such-option", "--", "/bin/true"});
+  EXPECT_NE(result.code, 0);
+  EXPECT_THAT(result.out + result.error, HasSubstr("no-such-option"));
+  EXPECT_THAT(result.error, HasSubstr("no rank reported a failure"));
+}
+
+}  // namespace
+}  // namespace lockstep::testing

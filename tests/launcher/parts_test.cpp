@@ -1,0 +1,74 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <utility>
+
+#include "line_splitter.h"
+#include "rank_line.h"
+#include "shell_quote.h"
+
+namespace lockstep::launcher {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::Pair;
+using Lines = std::vector<std::pair<std::string, char>>;
+
+Lines split(const std::vector<std::string>& pieces) {
+  LineSplitter splitter;
+  Lines lines;
+  const auto keep = [&](const std::string& text, char end) { lines.emplace_back(text, end); };
+  for (const std::string& piece : pieces) {
+    splitter.add(piece, keep);
+  }
+  splitter.finish(keep);
+  return lines;
+}
+
+TEST(LineSplitter, JoinsPiecesIntoLines) {
+  EXPECT_THAT(split({"on", "e\ntwo\n", "thr", "ee"}),
+              ElementsAre(Pair("one", '\n'), Pair("two", '\n'), Pair("three", '\n')));
+}
+
+TEST(LineSplitter, KeepsEmptyLines) {
+  EXPECT_THAT(split({"\n\na\n"}), ElementsAre(Pair("", '\n'), Pair("", '\n'), Pair("a", '\n')));
+}
+
+TEST(LineSplitter, TextBeforeACarriageReturnIsRedrawn) {
+  EXPECT_THAT(split({"\r10%", "\r2", "0%\r\n"}), ElementsAre(Pair("10%", '\r'), Pair("20%", '\n')));
+}
+
+TEST(LineSplitter, HandsOnLongLinesInParts) {
+  const Lines lines = split({std::string(5000, 'x') + "\n"});
+  ASSERT_EQ(lines.size(), 3U);
+  EXPECT_EQ(lines[0].second, '+');
+  EXPECT_EQ(lines[2].second, '\n');
+  EXPECT_EQ(lines[0].first.size() + lines[1].first.size() + lines[2].first.size(), 5000U);
+}
+
+TEST(RankLine, ComesBackFromItsEncoding) {
+  const std::string text = encode({12, RankLine::Kind::redraw, "5 of 7"});
+  EXPECT_EQ(text.back(), '\n');
+  const auto line = decode(text.substr(0, text.size() - 1));
+  ASSERT_TRUE(line.has_value());
+  EXPECT_EQ(line->rank, 12);
+  EXPECT_EQ(line->kind, RankLine::Kind::redraw);
+  EXPECT_EQ(line->text, "5 of 7");
+}
+
+TEST(RankLine, OtherTextIsNone) {
+  EXPECT_FALSE(decode("").has_value());
+  EXPECT_FALSE(decode("mpirun noticed").has_value());
+  EXPECT_FALSE(decode("\x1e").has_value());
+  EXPECT_FALSE(decode("\x1e"
+                      "7")
+                   .has_value());
+}
+
+TEST(ShellQuote, QuotesWhatAShellWouldChange) {
+  EXPECT_EQ(shell_quote({"a", "b c", "", "$x", "it's", "x=1,2"}),
+            "a 'b c' '' '$x' 'it'\\''s' x=1,2");
+}
+
+}  // namespace
+}  // namespace lockstep::launcher

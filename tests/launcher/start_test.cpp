@@ -1,0 +1,132 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "launch.h"
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::Not;
+
+TEST(LauncherStart, VersionAndHelpSucceed) {
+  const Launched version = launch({"--version"});
+  EXPECT_EQ(version.code, 0);
+  EXPECT_EQ(version.out, "lockstep " LOCKSTEP_VERSION "\n");
+  const Launched help = launch({"--help"});
+  EXPECT_EQ(help.code, 0);
+  EXPECT_THAT(help.out, HasSubstr("Start a program on many ranks"));
+  const Launched run_help = launch({"run", "--help"});
+  EXPECT_EQ(run_help.code, 0);
+  EXPECT_THAT(run_help.out, AllOf(HasSubstr("--log-dir"), HasSubstr("--dry-run")));
+}
+
+TEST(LauncherStart, WrongUseEndsWithCode2AndSaysWhatWasWrong) {
+  EXPECT_EQ(launch({}).code, 2);
+  const Launched option = launch({"run", "--bogus", "--", "/bin/true"});
+  EXPECT_EQ(option.code, 2);
+  EXPECT_THAT(option.error, HasSubstr("--bogus"));
+  const Launched command = launch({"ruN", "--", "/bin/true"});
+  EXPECT_EQ(command.code, 2);
+  const Launched ranks = launch({"run", "-n", "0", "--", "/bin/true"});
+  EXPECT_EQ(ranks.code, 2);
+  EXPECT_THAT(ranks.error, HasSubstr("--ranks"));
+  const Launched bind = launch({"run", "--bind", "socket", "--", "/bin/true"});
+  EXPECT_EQ(bind.code, 2);
+  EXPECT_THAT(bind.error, HasSubstr("--bind"));
+}
+
+TEST(LauncherStart, NoProgramEndsWithCode2AndShowsTheForm) {
+  for (const auto& arguments : {std::vector<std::string>{"run", "-n", "2"}, {"run", "--"}}) {
+    const Launched result = launch(arguments);
+    EXPECT_EQ(result.code, 2);
+    EXPECT_THAT(result.error, HasSubstr("lockstep run [options] -- program"));
+  }
+}
+
+TEST(LauncherStart, AMissingProgramEndsWithCode2) {
+  const Launched result = launch({"run", "-n", "2", "--", "/no/such/program"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.error, HasSubstr("cannot run /no/such/program"));
+  const Launched folder = launch({"run", "-n", "2", "--", "/tmp"});
+  EXPECT_EQ(folder.code, 2);
+}
+
+TEST(LauncherStart, AMissingMpirunEndsWithCode3AndSaysWhatToInstall) {
+  const Launched result = launch({"run", "-n", "2", "--mpirun", "no-mpirun", "--", "/bin/true"});
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.error, AllOf(HasSubstr("cannot find no-mpirun"), HasSubstr("openmpi-bin")));
+}
+
+TEST(LauncherStart, OneRankNeedsNoMpirun) {
+  const Launched result = launch({"run", "-n", "1", "--mpirun", "no-mpirun", "--", "/bin/sh", "-c",
+                                  "echo world ${OMPI_COMM_WORLD_SIZE:-none}"});
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.out, "[0] world none\n");
+  EXPECT_THAT(result.error, HasSubstr("without mpirun"));
+}
+
+TEST(LauncherStart, DryRunPrintsTheCommandAndRunsNothing) {
+  const Folder folder;
+  const Launched result = launch({"run", "-n", "2", "--dry-run", "--mpi-arg=--display-map",
+                                  "--bind", "core", "--", "/bin/touch", folder.path() + "/a file"});
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.out, MatchesRegex("mpirun -n 2 .*--bind-to core --display-map .*lockstep "
+                                       "exec-rank -- /bin/touch '.*/a file'\n"));
+  EXPECT_NE(access((folder.path() + "/a file").c_str(), F_OK), 0);
+}
+
+TEST(LauncherStart, DryRunOfOneRankIsTheProgramItself) {
+  EXPECT_EQ(launch({"run", "-n", "1", "--dry-run", "--", "/bin/echo", "$HOME"}).out,
+            "/bin/echo '$HOME'\n");
+}
+
+TEST(LauncherStart, OversubscribeIsAddedWhereNeededAndSaid) {
+  const Launched many = launch({"run", "-n", "4096", "--dry-run", "--", "/bin/true"});
+  EXPECT_THAT(many.out, HasSubstr("--oversubscribe"));
+  EXPECT_THAT(many.error, HasSubstr("4096 ranks on"));
+  const Launched hosts =
+      launch({"run", "-n", "4096", "--host", "a:4096", "--dry-run", "--", "/bin/true"});
+  EXPECT_THAT(hosts.out, AllOf(HasSubstr("--host a:4096"), Not(HasSubstr("--oversubscribe"))));
+}
+
+TEST(LauncherStart, RootIsAllowedOnlyWhenTheEnvironmentDoesNot) {
+  setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+  setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+  EXPECT_THAT(launch({"run", "-n", "2", "--dry-run", "--", "/bin/true"}).out,
+              Not(HasSubstr("--allow-run-as-root")));
+  unsetenv("OMPI_ALLOW_RUN_AS_ROOT");
+  unsetenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM");
+  const Launched result = launch({"run", "-n", "2", "--dry-run", "--", "/bin/true"});
+  EXPECT_EQ(result.out.find("--allow-run-as-root") != std::string::npos, geteuid() == 0);
+  EXPECT_EQ(result.error.find("running as root") != std::string::npos, geteuid() == 0);
+}
+
+TEST(LauncherStart, TheDefaultNumberOfRanksIsSaid) {
+  setenv("CUDA_VISIBLE_DEVICES", "0,1,2", 1);
+  const Launched gpus = launch({"run", "--dry-run", "--", "/bin/true"});
+  EXPECT_THAT(gpus.out, HasSubstr("mpirun -n 3 "));
+  EXPECT_THAT(gpus.error, HasSubstr("3 ranks, one for each visible GPU"));
+  setenv("CUDA_VISIBLE_DEVICES", "", 1);
+  EXPECT_THAT(launch({"run", "--dry-run", "--", "/bin/true"}).error,
+              HasSubstr("one for each physical core"));
+  unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
+TEST(LauncherStart, RemoteRanksGetTheVariablesThatMatter) {
+  setenv("NCCL_DEBUG", "WARN", 1);
+  setenv("SECRET_TOKEN", "x", 1);
+  const Launched result =
+      launch({"run", "-n", "2", "--host", "a,b", "--dry-run", "--", "/bin/true"});
+  EXPECT_THAT(result.out, AllOf(HasSubstr("-x NCCL_DEBUG"), Not(HasSubstr("SECRET_TOKEN"))));
+  unsetenv("NCCL_DEBUG");
+  unsetenv("SECRET_TOKEN");
+}
+
+}  // namespace
+}  // namespace lockstep::testing
