@@ -91,7 +91,11 @@ std::shared_ptr<Operation> HostTransport::broadcast(const at::Tensor& tensor, in
 }
 
 std::shared_ptr<Operation> HostTransport::barrier() {
-  return engine_->issue({Verb::barrier}, make_barrier(), {});
+  return engine_->issue({Verb::barrier}, barrier_step(), {});
+}
+
+std::unique_ptr<CollectiveStep> HostTransport::barrier_step() {
+  return network_ == nullptr ? make_barrier() : network_->barrier();
 }
 
 void HostTransport::gather(CollectiveCall call, const void* own, size_t bytes, void* all) {
@@ -112,7 +116,7 @@ at::Tensor HostTransport::allocate(int64_t numel, at::ScalarType dtype) {
   engine_->drain();
   CollectiveCall call{Verb::allocate, dtype};
   call.numel = numel;
-  engine_->run(call, make_barrier());
+  engine_->run(call, barrier_step());
   const size_t bytes = static_cast<size_t>(numel) * c10::elementSize(dtype);
   return windows_.add(share_memory(bytes), engine_->group().rank(), numel, dtype);
 }

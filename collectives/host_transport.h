@@ -20,6 +20,7 @@ class NodeNetwork {
                                                          const kernels::Reduction& reduction) = 0;
   virtual std::unique_ptr<CollectiveStep> all_gather(Span output, Span input) = 0;
   virtual std::unique_ptr<CollectiveStep> broadcast(Span tensor, int root) = 0;
+  virtual std::unique_ptr<CollectiveStep> barrier() = 0;
 };
 
 /// Collectives of host tensors through the memory that the ranks of a node share, and between
@@ -68,6 +69,7 @@ class HostTransport : public Transport {
  private:
   Span host_span(const at::Tensor& tensor, Verb verb) const;
   std::unique_ptr<CollectiveStep> all_gather_step(Span output, Span input);
+  std::unique_ptr<CollectiveStep> barrier_step();
 
   std::shared_ptr<NodeEngine> engine_;
   std::unique_ptr<NodeNetwork> network_;

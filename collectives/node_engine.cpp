@@ -63,7 +63,7 @@ class NodeEngine::Pending final : public Operation {
 };
 
 NodeEngine::NodeEngine(World world, std::unique_ptr<NodeGroup> group, CommunicatorOptions options,
-                       std::unique_ptr<CallExchange> other_nodes)
+                       std::unique_ptr<OtherNodes> other_nodes)
     : world_(std::move(world)),
       group_(std::move(group)),
       options_(options),
@@ -137,6 +137,9 @@ bool NodeEngine::move_once() {
     const bool posted = post_next();
     const bool reduced = reduce_next();
     const bool finished = finish_next();
+    if (other_nodes_ != nullptr && !reduced) {
+      other_nodes_->progress();
+    }
     return posted || reduced || finished;
   } catch (...) {
     fail(std::current_exception());
@@ -299,6 +302,7 @@ void NodeEngine::check_peers(const Backoff& backoff) {
 
 void NodeEngine::fail(std::exception_ptr error) {
   failure_ = error;
+  on_failure_();
   for (const auto& operation : pending_) {
     log_.set_state(operation->call.sequence, CollectiveLog::State::failed);
   }

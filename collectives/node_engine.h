@@ -10,18 +10,21 @@
 #include <array>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 namespace lockstep {
 
-/// Compares the calls of ranks that are on different nodes.
-class CallExchange {
+/// What an engine needs of the ranks on other nodes.
+class OtherNodes {
  public:
-  virtual ~CallExchange() = default;
-  /// Starts with the first call for an operation; true once `all` holds every rank's call.
+  virtual ~OtherNodes() = default;
+  /// Starts with the first call for a collective; true once `all` holds every rank's call.
   virtual bool gather(const CollectiveCall& own, std::vector<CollectiveCall>& all) = 0;
+  /// Lets data travel that this rank has sent or is to receive.
+  virtual void progress() = 0;
 };
 
 /// Runs the collectives of one rank in the order of their issue, each as far as the peers allow,
@@ -38,7 +41,7 @@ class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
     std::vector<int> node_ranks;
   };
   NodeEngine(World world, std::unique_ptr<NodeGroup> group, CommunicatorOptions options,
-             std::unique_ptr<CallExchange> other_nodes = nullptr);
+             std::unique_ptr<OtherNodes> other_nodes = nullptr);
 
   std::shared_ptr<Operation> issue(CollectiveCall call, std::unique_ptr<CollectiveStep> step,
                                    std::array<at::Tensor, 2> tensors);
@@ -49,6 +52,9 @@ class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
   void drain();
   /// Drains, unless that is hopeless, and tells the peers that this rank leaves. Never throws.
   void close() noexcept;
+
+  /// Called once, when a collective fails.
+  void on_failure(std::function<void()> callback) { on_failure_ = std::move(callback); }
 
   const World& world() const { return world_; }
   NodeGroup& group() { return *group_; }
@@ -72,7 +78,7 @@ class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
   World world_;
   std::unique_ptr<NodeGroup> group_;
   CommunicatorOptions options_;
-  std::unique_ptr<CallExchange> other_nodes_;
+  std::unique_ptr<OtherNodes> other_nodes_;
   CollectiveLog log_;
 
   std::deque<std::shared_ptr<Pending>> pending_;
@@ -85,6 +91,7 @@ class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
   std::array<uint64_t, NodeGroup::kSlots> slot_tick_ = {};
   std::vector<CollectiveCall> calls_;
   std::exception_ptr failure_;
+  std::function<void()> on_failure_ = [] {};
 };
 
 }  // namespace lockstep

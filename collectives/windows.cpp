@@ -8,6 +8,10 @@ at::Tensor Windows::add(std::vector<std::shared_ptr<SharedMemory>> memory, int r
                         at::ScalarType dtype) {
   auto window = std::make_shared<Window>(Window{next_id_++, rank, std::move(memory)});
   char* data = window->memory[static_cast<size_t>(rank)]->data();
+  // Addresses of windows that are gone may lie inside the new one.
+  for (auto entry = windows_.begin(); entry != windows_.end();) {
+    entry = entry->second.expired() ? windows_.erase(entry) : std::next(entry);
+  }
   windows_[data] = window;
   return at::from_blob(
       data, {numel}, [window](void*) {}, at::TensorOptions().dtype(dtype));
@@ -20,12 +24,9 @@ bool Windows::find(const char* data, size_t bytes, Place& place) {
   }
   const auto found = std::prev(next);
   const std::shared_ptr<Window> window = found->second.lock();
-  if (window == nullptr) {
-    windows_.erase(found);
-    return false;
-  }
   const size_t offset = static_cast<size_t>(data - found->first);
-  if (offset + bytes > window->memory[static_cast<size_t>(window->rank)]->bytes()) {
+  if (window == nullptr ||
+      offset + bytes > window->memory[static_cast<size_t>(window->rank)]->bytes()) {
     return false;
   }
   place = {window->id, static_cast<int64_t>(offset), {}};

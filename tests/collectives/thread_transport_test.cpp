@@ -198,6 +198,23 @@ TEST_P(ThreadTransport, AWindowOutlivesItsCommunicator) {
   }
 }
 
+TEST_P(ThreadTransport, DroppedWindowsAreForgotten) {
+  run([](Communicator& ranks) {
+    std::vector<at::Tensor> small;
+    for (int i = 0; i < 30; ++i) {
+      small.push_back(ranks.allocate(3000, at::kFloat));
+    }
+    small.clear();
+    at::Tensor window = ranks.allocate(30 * 5000, at::kFloat);  // where the small ones were
+    for (int i = 0; i < 30; ++i) {
+      const at::Tensor part = window.narrow(0, i * 5000, 5000);
+      part.fill_(i + ranks.rank());
+      ranks.all_reduce(part).wait();
+      EXPECT_EQ(part[4999].item<float>(), ranks.size() * i + ranks.size() * (ranks.size() - 1) / 2);
+    }
+  });
+}
+
 TEST_P(ThreadTransport, ManyOperationsInFlightWaitedForOutOfOrder) {
   run([](Communicator& ranks) {
     constexpr int kOperations = 100;

@@ -1,0 +1,121 @@
+#include <lockstep/collectives/mpi_session.h>
+
+#include <lockstep/collectives/launch_environment.h>
+#include <lockstep/collectives/mpi_transport.h>
+
+#include <atomic>
+#include <exception>
+#include <optional>
+
+namespace lockstep {
+namespace {
+
+std::atomic<bool> session_exists{false};
+
+/// MPI's life: initialised by us or by somebody else.
+class MpiLife {
+ public:
+  MpiLife() {
+    int initialized = 0;
+    check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
+    if (initialized == 0) {
+      int provided = MPI_THREAD_SINGLE;
+      check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided),
+                "MPI_Init_thread");
+      is_ours_ = true;
+    }
+    check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
+              "MPI_Comm_set_errhandler");
+  }
+  ~MpiLife() {
+    if (is_ours_) {
+      MPI_Finalize();
+    }
+  }
+  MpiLife(const MpiLife&) = delete;
+  MpiLife& operator=(const MpiLife&) = delete;
+
+  /// Leaves MPI as it is: finalising would wait for ranks that do not come.
+  void abandon() { is_ours_ = false; }
+
+ private:
+  bool is_ours_ = false;
+};
+
+bool mpi_is_up() {
+  int initialized = 0;
+  int finalized = 0;
+  check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
+  check_mpi(MPI_Finalized(&finalized), "MPI_Finalized");
+  LOCKSTEP_CHECK(finalized == 0, "MpiSession: MPI was finalised before; it cannot start again");
+  return initialized != 0;
+}
+
+/// Throws on every rank when the launcher and MPI disagree about the world on any.
+void check_world_size(const LaunchEnvironment& launch, const MpiComm& world) {
+  const int size = world.size();
+  const bool agrees = launch.world_size == 0 || launch.world_size == size;
+  LOCKSTEP_CHECK_CODE(
+      world.all_agree(agrees), ExitCode::environment, "rank ", world.rank(),
+      ": the launcher started ", launch.world_size, " ranks (", launch.size_variable,
+      "), but MPI sees a world of ", size,
+      "; start the program with the mpirun of the MPI library it is linked to, or with srun "
+      "--mpi=pmix");
+}
+
+}  // namespace
+
+struct MpiSession::Impl {
+  /// Marks this process as having a session.
+  struct OnlyOne {
+    OnlyOne() {
+      LOCKSTEP_CHECK(!session_exists.exchange(true),
+                     "MpiSession: this process already has one; copy its world() instead");
+    }
+    ~OnlyOne() { session_exists = false; }
+  };
+
+  OnlyOne only_one;
+  int exceptions = std::uncaught_exceptions();
+  std::shared_ptr<std::atomic<bool>> failed = std::make_shared<std::atomic<bool>>(false);
+  std::optional<MpiLife> mpi;
+  Communicator world = Communicator::solo();
+};
+
+MpiSession::MpiSession(CommunicatorOptions options) : impl_(std::make_unique<Impl>()) {
+  const LaunchEnvironment launch = read_launch_environment();
+  if (!launch.by_launcher && !mpi_is_up()) {
+    return;
+  }
+  impl_->mpi.emplace();
+  try {
+    MpiComm world = MpiComm::duplicate(MPI_COMM_WORLD);
+    check_world_size(launch, world);
+    impl_->world = Communicator(make_mpi_transport(std::move(world), options, impl_->failed));
+  } catch (const CommunicationError&) {
+    impl_->mpi->abandon();
+    throw;
+  }
+}
+
+MpiSession::~MpiSession() {
+  if (impl_->mpi && (impl_->failed->load() || std::uncaught_exceptions() > impl_->exceptions)) {
+    impl_->mpi->abandon();
+  }
+}
+
+Communicator MpiSession::world() const {
+  return impl_->world;
+}
+
+std::string MpiSession::library_version() const {
+  if (!impl_->mpi) {
+    return "";
+  }
+  char version[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+  int length = 0;
+  check_mpi(MPI_Get_library_version(version, &length), "MPI_Get_library_version");
+  return std::string(version, static_cast<size_t>(length));
+}
+
+}  // namespace lockstep
