@@ -17,8 +17,8 @@ struct Extent {
 };
 
 Extent extent_of(const at::Tensor& tensor, size_t index) {
-  int64_t elements = tensor.numel() == 0 ? 0 : 1;
-  for (int64_t d = 0; d < tensor.dim() && elements != 0; ++d) {
+  int64_t elements = 1;
+  for (int64_t d = 0; d < tensor.dim(); ++d) {
     elements += (tensor.size(d) - 1) * tensor.stride(d);
   }
   const auto item = static_cast<int64_t>(tensor.element_size());
@@ -42,7 +42,7 @@ void TensorList::add(const std::string& name, const at::Tensor& tensor, bool in_
 std::vector<ModelTensor> TensorList::take_disjoint() {
   std::vector<Extent> extents;
   for (size_t i = 0; i < tensors_.size(); ++i) {
-    if (tensors_[i].tensor.has_storage()) {
+    if (tensors_[i].tensor.has_storage() && tensors_[i].tensor.numel() > 0) {
       extents.push_back(extent_of(tensors_[i].tensor, i));
     }
   }

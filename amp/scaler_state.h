@@ -32,11 +32,6 @@ struct ScalerRule {
   bool iterations_since_overflow;
 };
 
-/// What a scaled gradient is multiplied by. Rounded once, as torch.amp.GradScaler does.
-LOCKSTEP_HOST_DEVICE float inverse_scale(const ScalerState& state) {
-  return static_cast<float>(1.0 / static_cast<double>(state.scale));
-}
-
 /// Overflow: spend one of the forgiven overflows, or back off.
 LOCKSTEP_HOST_DEVICE void advance_overflow(ScalerState& state, const ScalerRule& rule) {
   ++state.skipped;

@@ -15,4 +15,10 @@ struct StepState {
   bool skip = false;                  // overflow or error somewhere: kernels write nothing
 };
 
+/// StepState::gradient_factor of a loss scale and a clip coefficient: rounded once, so that without
+/// clipping it is the inverse scale of torch.amp.GradScaler.
+LOCKSTEP_HOST_DEVICE float gradient_factor(double scale, double clip = 1.0) {
+  return static_cast<float>(1.0 / scale * clip);
+}
+
 }  // namespace lockstep::amp

@@ -188,6 +188,18 @@ TEST(ModelOfNn, NeighboursInOneStorageAreFine) {
   EXPECT_EQ(Model(std::make_shared<ViewTied>(5)).parameters().size(), 2U);
 }
 
+struct EmptyInside : torch::nn::Module {
+  EmptyInside() {
+    const auto all = torch::zeros({10});
+    register_parameter("all", all);
+    register_parameter("none", all.slice(0, 3, 3).detach());
+  }
+};
+
+TEST(ModelOfNn, AnEmptyTensorOverlapsNothing) {
+  EXPECT_EQ(Model(std::make_shared<EmptyInside>()).parameters().size(), 2U);
+}
+
 TEST(AmpFacts, N31_StorageDtypesOfAModelLeaveIntegersAndNormsAlone) {
   Block block;
   const Model model(block);

@@ -47,7 +47,7 @@ TEST(AmpFacts, N18_ScaleOneIsPlainTraining) {
     StepState state;
     rule->apply(plain, &state);
     scaled.gradient.mul_(options.init_scale());
-    state.gradient_factor = static_cast<float>(1.0 / options.init_scale());
+    state.gradient_factor = amp::gradient_factor(options.init_scale());
     rule->apply(scaled, &state);
     EXPECT_TRUE(same_bits(scaled, plain)) << spec->describe();
   }
@@ -119,7 +119,7 @@ TEST(AmpTraps, T03_ClipAfterUnscalingOnly) {
   span.master = at::zeros({2});
   StepState state;
   const double norm = scaled.norm().item<double>() / scale;
-  state.gradient_factor = static_cast<float>(1.0 / scale * (1.0 / norm));
+  state.gradient_factor = amp::gradient_factor(scale, 1.0 / norm);
   SGD(1.0).rule(0)->apply(span, &state);
   EXPECT_NEAR(span.master.norm().item<double>(), 1.0, 1e-6);
 }
