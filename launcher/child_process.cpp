@@ -19,7 +19,7 @@
 namespace lockstep::launcher {
 namespace {
 
-constexpr auto drain_limit = std::chrono::milliseconds(500);
+constexpr auto silence_limit = std::chrono::milliseconds(500);
 
 sigset_t reported_signals() {
   sigset_t signals;
@@ -144,12 +144,16 @@ int ChildProcess::run(const Bytes& on_bytes, const Signal& on_signal, const Tick
 /// Reads to the end of both streams. A terminal hands on the last bytes a moment after its writer
 /// is gone, and a process that left the group may hold a stream open for ever: hence the limit.
 void ChildProcess::drain(const Bytes& on_bytes) {
-  const auto limit = std::chrono::steady_clock::now() + drain_limit;
+  auto limit = std::chrono::steady_clock::now() + silence_limit;
+  const Bytes hand_on = [&](bool is_error, std::string_view bytes) {
+    on_bytes(is_error, bytes);
+    limit = std::chrono::steady_clock::now() + silence_limit;
+  };
   while ((out_ >= 0 || error_ >= 0) && std::chrono::steady_clock::now() < limit) {
     pollfd watched[] = {{out_, POLLIN, 0}, {error_, POLLIN, 0}};
     poll(watched, 2, 10);
-    read_some(out_, on_bytes);
-    read_some(error_, on_bytes);
+    read_some(out_, hand_on);
+    read_some(error_, hand_on);
   }
 }
 

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 #include "rank_process.h"
 
@@ -29,41 +30,48 @@ int rank_from_environment() {
   return 0;
 }
 
-/// Writes whole lines to standard error so that mpirun never cuts one: it forwards what one read
-/// of at most 4096 bytes gives, so no more than that may wait in the pipe.
-class LineChannel {
- public:
-  void write(const std::string& lines) {
-    wait_until_read();
-    std::string_view left = lines;
-    while (!left.empty()) {
-      const ssize_t written = ::write(STDERR_FILENO, left.data(), left.size());
-      if (written < 0) {
-        return;  // the launcher is gone, and mpirun will end us
-      }
-      left.remove_prefix(static_cast<size_t>(written));
-    }
+/// Returns once the other side has read what was written to standard error.
+void wait_until_read() {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  int waiting = 0;
+  while (ioctl(STDERR_FILENO, FIONREAD, &waiting) == 0 && waiting > 0 &&
+         std::chrono::steady_clock::now() < limit) {
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
+}
 
-  void wait_until_read() const {
-    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(2);
-    int waiting = 0;
-    while (ioctl(STDERR_FILENO, FIONREAD, &waiting) == 0 && waiting > 0 &&
-           std::chrono::steady_clock::now() < limit) {
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
+/// Writes to standard error in pieces that mpirun does not cut: it forwards what one read of at
+/// most 4096 bytes gives, so no more than that may wait in the pipe.
+void write_piece(std::string_view piece) {
+  wait_until_read();
+  while (!piece.empty()) {
+    const ssize_t written = write(STDERR_FILENO, piece.data(), piece.size());
+    if (written < 0) {
+      return;  // the launcher is gone, and mpirun will end us
     }
+    piece.remove_prefix(static_cast<size_t>(written));
   }
-};
+}
+
+void write_lines(const std::vector<RankLine>& lines) {
+  std::string piece;
+  for (const RankLine& line : lines) {
+    const std::string text = encode(line);
+    if (piece.size() + text.size() > 4096) {
+      write_piece(std::exchange(piece, {}));
+    }
+    piece += text;
+  }
+  write_piece(piece);
+}
 
 }  // namespace
 
 int exec_rank(const std::vector<std::string>& program) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  LineChannel channel;
   StopLadder ladder({{SIGTERM, patience}, {SIGKILL, patience}});
-  const int code = run_rank(rank_from_environment(), program, ladder,
-                            [&](const RankLine& line) { channel.write(encode(line)); });
-  channel.wait_until_read();
+  const int code = run_rank(rank_from_environment(), program, ladder, write_lines);
+  wait_until_read();
   return code;
 }
 

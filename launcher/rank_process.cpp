@@ -1,6 +1,7 @@
 #include "rank_process.h"
 
 #include <csignal>
+#include <utility>
 
 #include "line_splitter.h"
 
@@ -16,16 +17,20 @@ RankLine::Kind kind_of(char line_end) {
 }  // namespace
 
 int run_rank(int rank, const std::vector<std::string>& program, StopLadder& ladder,
-             const std::function<void(const RankLine&)>& on_line) {
+             const std::function<void(const std::vector<RankLine>&)>& on_lines) {
   ChildProcess child(program);
   LineSplitter streams[2];
+  std::vector<RankLine> lines;
   bool stopped = false;
-  const auto hand_on = [&](const std::string& text, char line_end) {
-    on_line({rank, kind_of(line_end), text});
+  const auto keep = [&](const std::string& text, char line_end) {
+    lines.push_back({rank, kind_of(line_end), text});
   };
   const auto send = [&](int signal) { child.send(signal, signal != SIGUSR1); };
   const int code = child.run(
-      [&](bool is_error, std::string_view bytes) { streams[is_error].add(bytes, hand_on); },
+      [&](bool is_error, std::string_view bytes) {
+        streams[is_error].add(bytes, keep);
+        on_lines(std::exchange(lines, {}));
+      },
       [&](int signal) {
         stopped = true;
         if (signal == SIGUSR1 || signal == SIGUSR2) {
@@ -36,9 +41,11 @@ int run_rank(int rank, const std::vector<std::string>& program, StopLadder& ladd
       },
       [&] { return ladder.tick(send); });
   for (LineSplitter& stream : streams) {
-    stream.finish(hand_on);
+    stream.finish(keep);
   }
-  on_line({rank, stopped ? RankLine::Kind::stopped : RankLine::Kind::status, std::to_string(code)});
+  lines.push_back(
+      {rank, stopped ? RankLine::Kind::stopped : RankLine::Kind::status, std::to_string(code)});
+  on_lines(lines);
   return code;
 }
 

@@ -38,7 +38,11 @@ StopLadder polite_ladder(int grace_seconds) {
 }
 
 int run_alone(const RunOptions& options, StopLadder& ladder, JobOutput& output) {
-  return run_rank(0, options.program, ladder, [&](const RankLine& line) { output.add(line); });
+  return run_rank(0, options.program, ladder, [&](const std::vector<RankLine>& lines) {
+    for (const RankLine& line : lines) {
+      output.add(line);
+    }
+  });
 }
 
 int run_mpirun(const JobCommand& command, StopLadder& ladder, JobOutput& output) {
