@@ -12,8 +12,10 @@ namespace lockstep::testing {
 
 /// Small integers, exact in every dtype, that differ by rank and element.
 inline at::Tensor input_of(int rank, int64_t numel, at::ScalarType dtype) {
-  const at::Tensor index = at::arange(numel, at::kLong);
-  return ((index * 7 + rank * 13) % 11 - (at::isIntegralType(dtype, true) ? 0 : 5)).to(dtype);
+  const at::Tensor index = at::arange(11, at::kLong);
+  const at::Tensor period =
+      ((index * 7 + rank * 13) % 11 - (at::isIntegralType(dtype, true) ? 0 : 5)).to(dtype);
+  return period.repeat({numel / 11 + 1}).narrow(0, 0, numel).contiguous();
 }
 
 /// Numbers whose sums depend on the order of summation.
@@ -53,7 +55,7 @@ inline bool same_on_all_ranks(Communicator& ranks, const at::Tensor& tensor) {
 
 /// Sizes on both sides of the cache line, of the small path, of one chunk and of two.
 inline std::vector<int64_t> sizes() {
-  return {0, 1, 7, 8, 9, 63, 64, 65, 1000, 4097, 131072, 300001, 1000003};
+  return {0, 1, 7, 8, 9, 63, 64, 65, 1000, 4097, 131072, 300001};
 }
 
 inline void check_all_reduce(Communicator& ranks, int64_t numel, at::ScalarType dtype, ReduceOp op,
