@@ -1,0 +1,71 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <lockstep/checkpointing/activation/checkpoint.h>
+#include <lockstep/collectives/error.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+namespace activation {
+
+/// Modules of a torch::nn::Sequential, one after the other, as one function of a tensor.
+template <class AnyModule>
+class Slice {
+ public:
+  explicit Slice(std::vector<AnyModule> modules) : modules_(std::move(modules)) {}
+
+  at::Tensor operator()(at::Tensor x) {
+    for (AnyModule& module : modules_) {
+      x = module.template forward<at::Tensor>(std::move(x));
+    }
+    return x;
+  }
+
+  std::vector<at::Tensor> buffers() const {
+    std::vector<at::Tensor> all;
+    for (const AnyModule& module : modules_) {
+      for (at::Tensor& buffer : module.ptr()->buffers()) {
+        all.push_back(std::move(buffer));
+      }
+    }
+    return all;
+  }
+
+ private:
+  std::vector<AnyModule> modules_;
+};
+
+template <class Iterator>
+auto slice(Iterator begin, Iterator end) {
+  using AnyModule = typename std::iterator_traits<Iterator>::value_type;
+  return Slice<AnyModule>(std::vector<AnyModule>(begin, end));
+}
+
+}  // namespace activation
+
+/// Runs a torch::nn::Sequential in `segments` pieces of size() / segments modules each and
+/// checkpoints all but the last piece, which takes the remainder too: backward would need it at
+/// once.
+///
+/// input: what the first module takes, a tensor. Throws lockstep::Error if segments is not from 1
+/// to the number of modules. For the rest see checkpoint().
+template <class Sequential>
+at::Tensor checkpoint_sequential(Sequential& sequential, int64_t segments, at::Tensor input,
+                                 const CheckpointOptions& options = {}) {
+  const auto modules = static_cast<int64_t>(sequential->size());
+  LOCKSTEP_CHECK(segments >= 1 && segments <= modules, "checkpoint_sequential: segments is ",
+                 segments, ", it must be from 1 to the ", modules, " modules");
+  const int64_t length = modules / segments;
+  auto module = sequential->begin();
+  for (int64_t segment = 0; segment + 1 < segments; ++segment, module += length) {
+    input = checkpoint(options, activation::slice(module, module + length), std::move(input));
+  }
+  return activation::slice(module, sequential->end())(std::move(input));
+}
+
+}  // namespace lockstep

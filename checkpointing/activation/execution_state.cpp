@@ -1,0 +1,87 @@
+#include <ATen/Context.h>
+#include <ATen/autocast_mode.h>
+#include <c10/core/DefaultDtype.h>
+#include <c10/core/Event.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <lockstep/checkpointing/activation/execution_state.h>
+
+namespace lockstep::activation {
+
+namespace {
+
+std::optional<c10::Stream> current_stream() {
+  if (!at::globalContext().hasCUDA()) {
+    return std::nullopt;
+  }
+  const c10::impl::VirtualGuardImpl devices(c10::DeviceType::CUDA);
+  if (devices.deviceCount() == 0) {
+    return std::nullopt;
+  }
+  const c10::Device device = devices.getDevice();
+  const auto& hooks = at::globalContext().getAcceleratorHooksInterface(at::kCUDA);
+  if (!hooks.hasPrimaryContext(device.index())) {
+    return std::nullopt;
+  }
+  return devices.getStream(device);
+}
+
+// Makes `to` current, with all that is queued on `from` before what comes next on it.
+void switch_stream(const std::optional<c10::Stream>& from, const std::optional<c10::Stream>& to) {
+  if (!to || from == to) {
+    return;
+  }
+  const c10::impl::VirtualGuardImpl devices(to->device_type());
+  if (from) {
+    c10::Event reached(from->device_type());
+    reached.record(*from);
+    reached.block(*to);
+  }
+  devices.setDevice(to->device());
+  devices.exchangeStream(*to);
+}
+
+}  // namespace
+
+ExecutionState ExecutionState::current() {
+  ExecutionState state;
+  state.autocast_.reserve(at::autocast::_AUTOCAST_SUPPORTED_DEVICES.size());
+  for (const c10::DeviceType device : at::autocast::_AUTOCAST_SUPPORTED_DEVICES) {
+    state.autocast_.push_back({device, at::autocast::is_autocast_enabled(device),
+                               at::autocast::get_autocast_dtype(device)});
+  }
+  state.default_dtype_ = c10::get_default_dtype();
+  state.stream_ = current_stream();
+  return state;
+}
+
+ExecutionGuard::ExecutionGuard(const ExecutionState& state)
+    : outer_(ExecutionState::current()),
+      outer_grad_mode_(c10::GradMode::is_enabled()),
+      outer_cache_enabled_(at::autocast::is_autocast_cache_enabled()) {
+  enter(state);
+  c10::GradMode::set_enabled(true);
+  at::autocast::set_autocast_cache_enabled(false);
+  at::autocast::increment_nesting();
+  switch_stream(outer_.stream_, state.stream_);
+}
+
+ExecutionGuard::~ExecutionGuard() {
+  switch_stream(current_stream(), outer_.stream_);
+  at::autocast::decrement_nesting();
+  at::autocast::set_autocast_cache_enabled(outer_cache_enabled_);
+  c10::GradMode::set_enabled(outer_grad_mode_);
+  enter(outer_);
+}
+
+void ExecutionGuard::enter(const ExecutionState& state) {
+  for (const auto& [device, enabled, dtype] : state.autocast_) {
+    at::autocast::set_autocast_enabled(device, enabled);
+    at::autocast::set_autocast_dtype(device, dtype);
+  }
+  if (state.default_dtype_ != c10::get_default_dtype()) {
+    c10::set_default_dtype(state.default_dtype_);
+  }
+}
+
+}  // namespace lockstep::activation

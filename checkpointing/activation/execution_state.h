@@ -1,0 +1,51 @@
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+#include <c10/core/Stream.h>
+#include <c10/util/typeid.h>
+
+#include <optional>
+#include <vector>
+
+namespace lockstep::activation {
+
+/// What decides how operators run on a thread and must be as in forward when backward, on some
+/// thread, runs them again: autocast of each device type, the default dtype, and the current CUDA
+/// device with its stream.
+class ExecutionState {
+ public:
+  static ExecutionState current();
+
+ private:
+  friend class ExecutionGuard;
+  struct Autocast {
+    c10::DeviceType device;
+    bool enabled;
+    c10::ScalarType dtype;
+  };
+  std::vector<Autocast> autocast_;
+  caffe2::TypeMeta default_dtype_;
+  std::optional<c10::Stream> stream_;
+};
+
+/// Makes `state` this thread's for the life of the object, with grad mode on and inference mode
+/// off. Autocast's weight cache is neither read nor written: its entries belong to another graph.
+/// Work queued on the state's stream waits for the stream that was current, and at the end the
+/// other way round.
+class ExecutionGuard {
+ public:
+  explicit ExecutionGuard(const ExecutionState& state);
+  ~ExecutionGuard();
+  ExecutionGuard(const ExecutionGuard&) = delete;
+  ExecutionGuard& operator=(const ExecutionGuard&) = delete;
+
+ private:
+  void enter(const ExecutionState& state);
+
+  ExecutionState outer_;
+  bool outer_grad_mode_;
+  bool outer_cache_enabled_;
+};
+
+}  // namespace lockstep::activation

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <lockstep/checkpointing/activation/engine_hook.h>
+#include <lockstep/checkpointing/activation/kept_call.h>
+
+#include <any>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace lockstep::activation {
+
+/// One call of keep() inside the region whose policy is on top of this thread's stack.
+///
+/// In forward it records: inputs that autograd saves become slots of the region, everything else
+/// that autograd saves stays. In recompute it replays: it fills those slots and hands out what was
+/// kept.
+class KeepScope : public SavedTensorPolicy {
+ public:
+  static bool wanted();
+
+  explicit KeepScope(std::vector<at::Tensor> inputs);
+  KeepScope(const KeepScope&) = delete;
+  KeepScope& operator=(const KeepScope&) = delete;
+
+  /// In recompute, what forward recorded; else null.
+  const KeptCall* recorded() const noexcept { return recorded_; }
+  at::Tensor take(const KeptTensor& kept) const;
+
+  void keep(const at::Tensor& output);
+  void finish(std::any result);
+
+  std::unique_ptr<torch::autograd::SavedVariableHooks> make() override;
+
+ private:
+  class Holder;
+  void replay_recorded(SavedTensorPolicy& replay);
+
+  std::vector<at::Tensor> inputs_;
+  SavedTensorPolicy* region_;
+  const KeptCall* recorded_ = nullptr;
+  KeptCall recording_;
+  std::optional<HookScope> hooks_;
+};
+
+}  // namespace lockstep::activation

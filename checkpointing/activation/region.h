@@ -1,0 +1,104 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
+#include <lockstep/checkpointing/activation/checkpoint_options.h>
+#include <lockstep/checkpointing/activation/engine_hook.h>
+#include <lockstep/checkpointing/activation/execution_state.h>
+#include <lockstep/checkpointing/activation/kept_call.h>
+#include <lockstep/checkpointing/activation/operator_trace.h>
+#include <lockstep/checkpointing/activation/rng_state.h>
+#include <lockstep/checkpointing/activation/saved_slot.h>
+#include <lockstep/checkpointing/activation/scratch_buffers.h>
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <typeinfo>
+#include <vector>
+
+namespace lockstep::activation {
+
+/// One forward of a checkpointed function: in place of each tensor that autograd saves inside it
+/// stands a numbered slot, and the first slot that backward asks for runs the function again and
+/// fills them all. A slot's tensor is let go of when backward takes it; the next graph task, or a
+/// slot that is asked for again, recomputes.
+///
+/// Lifetime: shared by the slots that autograd holds, so it goes when the graph goes.
+/// Threads: forward on one; backward on any, one at a time by a lock.
+class Region : public SavedTensorPolicy, public std::enable_shared_from_this<Region> {
+ public:
+  /// Whether autograd records anything at all; without, no region is needed.
+  static bool wanted();
+
+  /// The function's forward, for the life of the object. finish() says that it returned, and
+  /// throws where it changed its own inputs.
+  class Forward {
+   public:
+    explicit Forward(Region& region);
+    void finish();
+
+   private:
+    Region& region_;
+    HookScope hooks_;
+    std::optional<OperatorTrace> trace_;
+    std::optional<ScratchBuffers> scratch_;
+  };
+
+  /// What fills the slots in recompute.
+  class Replay;
+
+  std::unique_ptr<torch::autograd::SavedVariableHooks> make() override;
+
+  /// Adds what a call of keep() in forward left for recompute.
+  void add_kept(KeptCall call);
+
+ protected:
+  explicit Region(CheckpointOptions options);
+
+  /// Keeps an input as autograd keeps a saved tensor, so that an enclosing region may drop it.
+  void save_input(const at::Tensor& input);
+
+  /// Runs the function on what save_input() was given, in that order.
+  virtual void run_again(const std::vector<at::Tensor>& inputs) = 0;
+  virtual std::vector<at::Tensor> module_buffers() const = 0;
+  virtual const std::type_info& function_type() const = 0;
+
+ private:
+  class Holder;
+  struct Input {
+    torch::autograd::SavedVariable saved;
+    TensorIdentity identity;
+    bool requires_grad;
+  };
+
+  std::size_t add_slot(const at::Tensor& tensor);
+  void release(std::size_t slot) noexcept;
+  at::Tensor unpack(std::size_t slot);
+  void recompute();
+  void replay(Replay& replay);
+  std::vector<at::Tensor> unpack_inputs();
+  void check_inputs_unchanged(const char* when) const;
+  void drop_recomputed() noexcept;
+  std::vector<at::Tensor> buffers() const;
+  std::string name() const;
+  std::string trace_report() const;
+
+  const CheckpointOptions options_;
+  const bool early_stop_;
+  std::optional<RngState> rng_;
+  ExecutionState execution_;
+  std::vector<Input> inputs_;
+  std::vector<SavedSlot> slots_;
+  std::vector<KeptCall> kept_;
+  bool forward_finished_ = false;
+  std::recursive_mutex mutex_;  // recompute may drop an older graph of this region
+  int graph_task_ = -1;
+  std::vector<std::string> forward_operators_;
+  std::vector<std::string> recompute_operators_;
+};
+
+}  // namespace lockstep::activation

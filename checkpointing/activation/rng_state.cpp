@@ -1,0 +1,75 @@
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <lockstep/checkpointing/activation/rng_state.h>
+
+#include <mutex>
+#include <optional>
+
+namespace lockstep::activation {
+
+struct RngState::Host {
+  at::mt19937 engine;
+  std::optional<float> next_float_normal;
+  std::optional<double> next_double_normal;
+};
+
+namespace {
+
+at::CPUGeneratorImpl& host_generator() {
+  const at::Generator& generator = at::detail::getDefaultCPUGenerator();
+  return *at::check_generator<at::CPUGeneratorImpl>(generator);
+}
+
+std::vector<int> devices_in_use() {
+  std::vector<int> devices;
+  if (!at::globalContext().hasCUDA()) {
+    return devices;
+  }
+  const auto& hooks = at::globalContext().getAcceleratorHooksInterface(at::kCUDA);
+  for (int device = 0; device < hooks.deviceCount(); ++device) {
+    if (hooks.hasPrimaryContext(static_cast<c10::DeviceIndex>(device))) {
+      devices.push_back(device);
+    }
+  }
+  return devices;
+}
+
+at::Generator device_generator(int device) {
+  return at::globalContext().defaultGenerator(
+      at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(device)));
+}
+
+}  // namespace
+
+RngState RngState::current() {
+  RngState state;
+  at::CPUGeneratorImpl& host = host_generator();
+  {
+    const std::lock_guard<std::mutex> lock(host.mutex_);
+    state.host_ = std::make_shared<const Host>(
+        Host{host.engine(), host.next_float_normal_sample(), host.next_double_normal_sample()});
+  }
+  for (int device : devices_in_use()) {
+    at::Generator generator = device_generator(device);
+    const std::lock_guard<std::mutex> lock(generator.mutex());
+    state.devices_.emplace_back(device, generator.get_state());
+  }
+  return state;
+}
+
+void RngState::restore() const {
+  at::CPUGeneratorImpl& host = host_generator();
+  {
+    const std::lock_guard<std::mutex> lock(host.mutex_);
+    host.set_engine(host_->engine);
+    host.set_next_float_normal_sample(host_->next_float_normal);
+    host.set_next_double_normal_sample(host_->next_double_normal);
+  }
+  for (const auto& [device, saved] : devices_) {
+    at::Generator generator = device_generator(device);
+    const std::lock_guard<std::mutex> lock(generator.mutex());
+    generator.set_state(saved);
+  }
+}
+
+}  // namespace lockstep::activation
