@@ -10,6 +10,7 @@ import sys
 
 from harness import document
 from harness.launch import Failed
+from harness.measure import Measurement
 from harness.rows import as_text
 
 SUITES = ("allreduce", "step", "update", "memory")
@@ -22,6 +23,8 @@ def _arguments():
                         help="the build folder")
     parser.add_argument("--rounds", type=int, default=3, metavar="N",
                         help="runs of each program (3)")
+    parser.add_argument("--repeats", type=int, default=3, metavar="N",
+                        help="further tries of a run that other processes disturbed (3)")
     parser.add_argument("--only", type=re.compile, default=re.compile(""), metavar="REGEX",
                         help="rows whose name matches")
     parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE",
@@ -31,20 +34,21 @@ def _arguments():
     if unknown:
         parser.error(f"no suite is named {', '.join(sorted(unknown))}; there are "
                      f"{', '.join(SUITES)}")
-    if arguments.rounds < 1:
-        parser.error("--rounds must be at least 1")
+    if arguments.rounds < 1 or arguments.repeats < 0:
+        parser.error("--rounds must be at least 1, and --repeats at least 0")
     arguments.build = arguments.build.resolve()
     return arguments
 
 
 def main():
     arguments = _arguments()
+    measurement = Measurement(arguments.build, arguments.rounds, arguments.repeats)
     rows = []
     try:
         for name in arguments.suites or SUITES:
             print(f"suite {name}", file=sys.stderr)
             suite = importlib.import_module(f"suites.{name}")
-            rows += suite.run(arguments.build, arguments.rounds, arguments.only)
+            rows += suite.run(measurement, arguments.only)
     except Failed as error:
         sys.exit(f"run.py: {error}")
     table = json.dumps([row.as_json() for row in rows], indent=1)

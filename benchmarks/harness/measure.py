@@ -1,5 +1,6 @@
 """Runs jobs in turn (A B A B ...) and collects what they recorded."""
 
+import pathlib
 import statistics
 import sys
 from dataclasses import dataclass, field
@@ -8,7 +9,6 @@ from . import launch
 from .load import ForeignLoad
 
 LOUD_CORES = 0.25
-REPEATS = 3
 
 
 @dataclass
@@ -45,37 +45,47 @@ def each(records):
             for begin, end in zip(record["begin"], record["end"])]
 
 
-def _quiet_run(name, job, build):
-    """The records of a run during which others left the machine alone, or of the quietest try."""
-    tries = []
-    for _ in range(1 + REPEATS):
-        with ForeignLoad() as load:
-            records = launch.run(job, build)
-        tries.append((load.cores, records))
-        if load.cores <= LOUD_CORES:
-            break
-    cores, records = min(tries, key=lambda one: one[0])
-    if cores > LOUD_CORES:
-        print(f"warning: {name}: other processes used {cores:.2f} cores in the quietest of "
-              f"{len(tries)} runs", file=sys.stderr)
-    return records
+@dataclass(frozen=True)
+class Measurement:
+    """How measurements are made: which build, how many runs, how many tries of a disturbed one."""
+
+    build: pathlib.Path
+    rounds: int
+    repeats: int
+
+    def alternate(self, jobs, seconds_of):
+        """Runs each of {name: job} once a round; returns {(measured name, variant): Sample}."""
+        samples = {}
+        for turn in range(self.rounds):
+            for name, job in jobs.items():
+                print(f"  round {turn + 1}/{self.rounds}: {name}", file=sys.stderr)
+                _collect(samples, job, self._quiet_run(name, job), seconds_of)
+        return samples
+
+    def _quiet_run(self, name, job):
+        """The records of a run that others left alone, or of the quietest try."""
+        tries = []
+        for _ in range(1 + self.repeats):
+            with ForeignLoad() as load:
+                records = launch.run(job, self.build)
+            tries.append((load.cores, records))
+            if load.cores <= LOUD_CORES:
+                break
+        cores, records = min(tries, key=lambda one: one[0])
+        if cores > LOUD_CORES:
+            print(f"warning: {name}: other processes used {cores:.2f} cores in the quietest of "
+                  f"{len(tries)} runs", file=sys.stderr)
+        return records
 
 
-def alternate(jobs, build, rounds, seconds_of):
-    """Runs each of {name: job} once a round; returns {(measured name, variant): Sample}."""
-    samples = {}
-    for turn in range(rounds):
-        for name, job in jobs.items():
-            print(f"  round {turn + 1}/{rounds}: {name}", file=sys.stderr)
-            groups = {}
-            for record in _quiet_run(name, job, build):
-                variant = job.variant or record["variant"]
-                groups.setdefault((record["name"], variant), []).append(record)
-            for key, records in groups.items():
-                sample = samples.setdefault(key, Sample())
-                if records[0]["begin"]:
-                    sample.add(seconds_of(records))
-                for note in records[0].keys() - {"name", "variant", "begin", "end"}:
-                    sample.notes.setdefault(note, []).append(
-                        max(record[note] for record in records))
-    return samples
+def _collect(samples, job, records, seconds_of):
+    groups = {}
+    for record in records:
+        key = record["name"], job.variant or record["variant"]
+        groups.setdefault(key, []).append(record)
+    for key, ranks in groups.items():
+        sample = samples.setdefault(key, Sample())
+        if ranks[0]["begin"]:
+            sample.add(seconds_of(ranks))
+        for note in ranks[0].keys() - {"name", "variant", "begin", "end"}:
+            sample.notes.setdefault(note, []).append(max(record[note] for record in ranks))

@@ -1,1 +1,1 @@
-"""The suites: each module has run(build, rounds, only), which returns rows."""
+"""The suites: each module has run(measurement, only), which returns rows."""

@@ -27,10 +27,10 @@ def _window_rows(name, dtype, size, take):
     return rows
 
 
-def run(build, rounds, only):
-    jobs = {"ours, mpi and bound": Job("mpi", program(build, "allreduce")),
+def run(measurement, only):
+    jobs = {"ours, mpi and bound": Job("mpi", program(measurement.build, "allreduce")),
             "gloo": Job("pair", peer("allreduce_gloo.py"))}
-    samples = measure.alternate(jobs, build, rounds, measure.together)
+    samples = measurement.alternate(jobs, measure.together)
 
     def take(name, variant):
         return samples[name, variant]

@@ -12,7 +12,7 @@ def _sample(values):
     return sample
 
 
-def run(build, rounds, only):
+def run(measurement, only):
     rows = []
     for launch, ranks in (("solo", 1), ("mpi", 2)):
         for wire in ("fp16", "fp32"):
@@ -20,8 +20,8 @@ def run(build, rounds, only):
                 name = f"{ranks}-rank {wire} accumulate {accumulate}"
                 if not only.search(name):
                     continue
-                job = Job(launch, program(build, "memory", wire, accumulate))
-                (sample,) = measure.alternate({name: job}, build, rounds, measure.each).values()
+                job = Job(launch, program(measurement.build, "memory", wire, accumulate))
+                (sample,) = measurement.alternate({name: job}, measure.each).values()
                 bound = [arena + bucket for arena, bucket
                          in zip(sample.notes["arena"], sample.notes["bucket"])]
                 rows.append(compare("memory", name, _sample(sample.notes["peak"]), _sample(bound),

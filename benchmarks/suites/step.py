@@ -32,8 +32,8 @@ def _jobs(build, model):
     return {f"{model} {job.variant}": job for job in jobs}
 
 
-def _samples(build, model, rounds):
-    measured = measure.alternate(_jobs(build, model), build, rounds, measure.each)
+def _samples(measurement, model):
+    measured = measurement.alternate(_jobs(measurement.build, model), measure.each)
     samples = {variant: sample for (_, variant), sample in measured.items()}
     counts = {variant: sample.notes["parameters"][0] for variant, sample in samples.items()}
     if len(set(counts.values())) != 1:
@@ -56,6 +56,6 @@ def _rows(model, samples):
     return rows
 
 
-def run(build, rounds, only):
+def run(measurement, only):
     return [row for model in MODELS if only.search(model)
-            for row in _rows(model, _samples(build, model, rounds))]
+            for row in _rows(model, _samples(measurement, model))]

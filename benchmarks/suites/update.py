@@ -5,10 +5,10 @@ from harness.launch import Failed, Job, peer, program
 from harness.rows import compare
 
 
-def run(build, rounds, only):
-    jobs = {"ours, torch::optim and bound": Job("solo", program(build, "update")),
+def run(measurement, only):
+    jobs = {"ours, torch::optim and bound": Job("solo", program(measurement.build, "update")),
             "python-fused": Job("solo", peer("update_fused.py"))}
-    samples = measure.alternate(jobs, build, rounds, measure.each)
+    samples = measurement.alternate(jobs, measure.each)
     counts = {key: sample.notes["parameters"][0] for key, sample in samples.items()}
     if len(set(counts.values())) != 1:
         raise Failed(f"the updates do not have the same number of parameters: {counts}")
