@@ -1,32 +1,38 @@
-"""Says in the last lines of scripts/test how many tests ran, which failed, which were skipped and why."""
+"""Says in the last lines of scripts/test how many tests ran, failed, were skipped and why."""
 
 import sys
 import xml.etree.ElementTree as ElementTree
 
 
-def reason(case):
+def not_run_message(case):
     skipped = case.find("skipped")
-    message = skipped.get("message", "") if skipped is not None else ""
-    output = (case.findtext("system-out") or "").strip().splitlines()
-    said = [line for line in output if line and not line.startswith("[")]
-    return said[-1] if said else message or case.get("status")
+    return skipped.get("message", "") if skipped is not None else ""
+
+
+def is_skipped(case):
+    """A test that said so itself; one that could not be started has failed."""
+    return case.get("status") == "disabled" or not_run_message(case).startswith("SKIP_")
+
+
+def reason(case):
+    if not is_skipped(case):
+        return not_run_message(case) or f"after {float(case.get('time')):.0f} s"
+    lines = (case.findtext("system-out") or "").splitlines()
+    said = [line for line in lines if line.strip() and not line.startswith("[")]
+    return said[-1] if said else case.get("status")
 
 
 def main(path):
     cases = list(ElementTree.parse(path).getroot().iter("testcase"))
-    by_status = {}
-    for case in cases:
-        by_status.setdefault(case.get("status"), []).append(case)
-    passed = by_status.pop("run", [])
-    failed = by_status.pop("fail", [])
-    skipped = [case for group in by_status.values() for case in group]
-    for case in failed:
-        print(f"  failed   {case.get('name')}")
-    for case in skipped:
-        print(f"  skipped  {case.get('name')}: {reason(case)}")
+    skipped = [case for case in cases if is_skipped(case)]
+    failed = [case for case in cases if case.get("status") != "run" and case not in skipped]
+    for word, group in (("skipped", skipped), ("failed", failed)):
+        for case in group:
+            print(f"  {word:7}  {case.get('name')}: {reason(case)}")
     seconds = sum(float(case.get("time")) for case in cases)
     print(f"{len(cases)} tests, {seconds:.0f} s of testing")
-    print(f"lockstep: {len(passed)} passed, {len(failed)} failed, {len(skipped)} skipped")
+    passed = len(cases) - len(failed) - len(skipped)
+    print(f"lockstep: {passed} passed, {len(failed)} failed, {len(skipped)} skipped")
 
 
 main(sys.argv[1])
