@@ -4,6 +4,7 @@
 
 #include <fstream>
 #include <iostream>
+#include <sstream>
 #include <string>
 
 #include "models.h"
@@ -12,36 +13,51 @@
 namespace lockstep::benchmarks {
 namespace {
 
-/// The value of a line such as "VmHWM:  123 kB", in bytes.
-int64_t bytes_in(const char* path, const std::string& key) {
-  std::ifstream file(path);
-  for (std::string word; file >> word;) {
+/// The value of a line of /proc/self/status such as "VmHWM:  123 kB", in bytes.
+int64_t status_bytes(const std::string& key) {
+  std::ifstream file("/proc/self/status");
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string name;
     int64_t kilobytes = 0;
-    if (word == key && file >> kilobytes) {
+    if (words >> name >> kilobytes && name == key) {
       return kilobytes * 1024;
     }
-    file.clear();
   }
-  throw Error(path + (" has no line " + key));
+  throw Error("/proc/self/status has no line " + key);
 }
 
-/// The highest resident memory of this process since begin(), above what it had then. Of pages
-/// that ranks share, each rank counts its proportion.
+/// What other ranks hold of the memory that is shared with them: resident here too, but theirs to
+/// count. Each rank has its proportion of a page.
+int64_t bytes_of_others() {
+  std::ifstream file("/proc/self/smaps");
+  int64_t kilobytes = 0;
+  bool shared = false;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string first, second;
+    words >> first >> second;
+    if (first.find('-') != std::string::npos) {  // a mapping: addresses, then permissions
+      shared = second.back() == 's';
+    } else if (shared && first == "Rss:") {
+      kilobytes += std::stoll(second);
+    } else if (shared && first == "Pss:") {
+      kilobytes -= std::stoll(second);
+    }
+  }
+  return kilobytes * 1024;
+}
+
+/// The highest resident memory of this process since begin(), above what it had then.
 class Peak {
  public:
   void begin() {
     std::ofstream("/proc/self/clear_refs") << "5";
-    start_ = bytes_in("/proc/self/status", "VmRSS:") - counted_elsewhere();
+    start_ = status_bytes("VmRSS:") - bytes_of_others();
   }
-  int64_t bytes() const {
-    return bytes_in("/proc/self/status", "VmHWM:") - counted_elsewhere() - start_;
-  }
+  int64_t bytes() const { return status_bytes("VmHWM:") - bytes_of_others() - start_; }
 
  private:
-  static int64_t counted_elsewhere() {
-    return bytes_in("/proc/self/smaps_rollup", "Rss:") -
-           bytes_in("/proc/self/smaps_rollup", "Pss:");
-  }
   int64_t start_ = 0;
 };
 
