@@ -175,11 +175,10 @@ Step::Arrived Step::wait_and_measure() {
 
 /// Only after consensus: everything that moves, moves here.
 void Step::update_weights(const Arrived& arrived, StepReport& report) {
-  const double inverse_scale = 1.0 / report.scale_;
-  report.grad_norm_ = std::sqrt(arrived.sum_squares) * inverse_scale;
+  report.grad_norm_ = std::sqrt(arrived.sum_squares) / report.scale_;
   const double clip = std::min(1.0, parts_.options.clip_grad_norm() / (report.grad_norm_ + 1e-6));
   amp::StepState state;
-  state.gradient_factor = static_cast<float>(inverse_scale * clip);
+  state.gradient_factor = amp::gradient_factor(report.scale_, clip);
   state.learning_rate_factor = parts_.options.schedule().factor(updates_);
   state.update = updates_ + 1;
   report.learning_rate_ = parts_.learning_rate * state.learning_rate_factor;

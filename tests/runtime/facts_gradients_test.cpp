@@ -212,7 +212,7 @@ TEST(DataParallelFacts, N34_InterleavedWrappersAverageExactly) {
   const auto second = std::make_shared<OneWeight>(at::zeros({70}));
   DataParallel one(world.split(0, world.rank()), first);
   DataParallel two(world.split(0, world.rank()), second);
-  for (int i = 0; i < 1000; ++i) {
+  for (int i = 0; i < 300; ++i) {
     testing::clear_gradients(*first);
     testing::clear_gradients(*second);
     ((first->weight + 0).sum() * (runtime().rank() + i)).backward();

@@ -1,0 +1,217 @@
+// What one rank does wrong is an Error on every rank, and the next window works.
+#include "trainer_runs.h"
+
+namespace lockstep {
+namespace {
+
+using testing::error_of;
+using testing::flat_masters;
+using ::testing::HasSubstr;
+using testing::Mlp;
+using testing::runtime;
+using testing::scaled_loss;
+
+/// Steps once on every rank; the masters must move and stay equal.
+void expect_next_window_works(Trainer& trainer, Mlp& model, int64_t accumulate = 1) {
+  const at::Tensor before = flat_masters(trainer);
+  const int64_t updates = trainer.updates();
+  for (int64_t k = 0; k < accumulate; ++k) {
+    trainer.step([&] { return scaled_loss(model, k); });
+  }
+  EXPECT_EQ(trainer.updates(), updates + 1);
+  EXPECT_FALSE(at::equal(flat_masters(trainer), before));
+  EXPECT_TRUE(trainer.replicas_agree());
+}
+
+TEST(StepRules, AnExceptionInOneClosureIsRaisedOnEveryRank) {
+  const auto model = std::make_shared<Mlp>();
+  Trainer trainer(runtime(), model, SGD(0.1), TrainerOptions().accumulate(3));
+  for (int round = 0; round < 2; ++round) {  // before the kind of loss is agreed on, and after
+    for (int failing = 0; failing < 3; ++failing) {
+      const at::Tensor before = flat_masters(trainer);
+      std::string message;
+      int reached = 0;
+      try {
+        for (int k = 0; k < 3; ++k) {
+          reached = k;
+          trainer.step([&]() -> Loss {
+            if (k == failing && runtime().rank() == 1) {
+              throw std::runtime_error("no such file: batch.bin");
+            }
+            return scaled_loss(*model, k);
+          });
+        }
+      } catch (const std::exception& error) {
+        message = error.what();
+        EXPECT_EQ(dynamic_cast<const Error*>(&error) == nullptr, runtime().rank() == 1);
+      }
+      EXPECT_THAT(message, HasSubstr("no such file: batch.bin"));
+      if (runtime().rank() != 1) {
+        EXPECT_THAT(message, HasSubstr("rank 1: "));
+        EXPECT_EQ(reached, 2);
+      }
+      EXPECT_TRUE(at::equal(flat_masters(trainer), before));
+    }
+    expect_next_window_works(trainer, *model, 3);
+  }
+}
+
+TEST(StepRules, AnExceptionInOneBackwardIsRaisedOnEveryRank) {
+  const auto model = std::make_shared<Mlp>();
+  const auto tiny = BucketOptions().first_bucket_bytes(1).bucket_bytes(1);
+  Trainer trainer(runtime(), model, SGD(0.1), TrainerOptions().buckets(tiny));
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_THAT(error_of([&] {
+                  trainer.step([&] {
+                    at::Tensor hidden = at::tanh(model->first->forward(at::ones({2, 4})));
+                    if (runtime().rank() == 1) {
+                      hidden.register_hook(
+                          [](const at::Tensor&) -> at::Tensor { throw Error("half way"); });
+                    }
+                    return Loss(model->second->forward(hidden).sum());
+                  });
+                }),
+                HasSubstr("half way"));
+    expect_next_window_works(trainer, *model);
+  }
+}
+
+TEST(StepRules, NanInTheFirstLossIsAnErrorOnEveryRank) {
+  const auto model = std::make_shared<Mlp>();
+  Trainer trainer(runtime(), model, SGD(0.1));
+  try {
+    trainer.step(
+        [&] { return scaled_loss(*model, 0, runtime().rank() == 1 ? std::nanf("") : 1.0F); });
+    FAIL() << "the update was made";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::non_finite);
+    EXPECT_THAT(error.what(), HasSubstr("the loss is NaN before the first update"));
+  }
+  expect_next_window_works(trainer, *model);
+}
+
+TEST(StepRules, UnusedParametersOfOneRankAreNamedOnEveryRank) {
+  const auto model = std::make_shared<Mlp>();
+  Trainer trainer(runtime(), model, SGD(0.1));
+  const std::string message = error_of([&] {
+    trainer.step([&]() -> Loss {
+      if (runtime().rank() == 1) {
+        return model->second->forward(at::ones({1, 8})).sum();
+      }
+      return scaled_loss(*model, 0);
+    });
+  });
+  EXPECT_THAT(message, HasSubstr("no gradient in this update: first.weight, first.bias"));
+  expect_next_window_works(trainer, *model);
+}
+
+TEST(StepRules, MixedKindsOfLossAreNamedOnEveryRank) {
+  const auto model = std::make_shared<Mlp>();
+  Trainer trainer(runtime(), model, SGD(0.1));
+  const auto step = [&](bool as_sum) {
+    trainer.step([&]() -> Loss {
+      const Loss mean = scaled_loss(*model, 0);
+      return as_sum ? Loss::sum(mean.tensor() * 5, 5) : mean;
+    });
+  };
+  EXPECT_THAT(error_of([&] { step(runtime().rank() == 1); }),
+              HasSubstr("some ranks return Loss::sum, others a mean"));
+  expect_next_window_works(trainer, *model);
+  EXPECT_THAT(error_of([&] { step(runtime().rank() == 1); }),
+              HasSubstr("this loss is a Loss::sum, the earlier ones were not"));
+  expect_next_window_works(trainer, *model);
+}
+
+TEST(StepRules, ALossThatCannotTrainIsExplainedOnEveryRank) {
+  const auto model = std::make_shared<Mlp>();
+  Trainer trainer(runtime(), model, SGD(0.1));
+  const std::vector<std::pair<at::Tensor, std::string>> bad = {
+      {at::Tensor(), "undefined loss"},
+      {at::ones({2}), "the loss must have one element"},
+      {at::ones({}, at::kLong), "the loss must be floating point"},
+      {at::ones({}), "does not depend on a trainable parameter"},
+  };
+  for (const auto& [loss, message] : bad) {
+    EXPECT_THAT(error_of([&, loss = loss] {
+                  trainer.step([&]() -> Loss {
+                    return runtime().rank() == 1 ? Loss(loss) : scaled_loss(*model, 0);
+                  });
+                }),
+                HasSubstr(message));
+  }
+  expect_next_window_works(trainer, *model);
+}
+
+TEST(StepRules, AWrongOrderOfCallsSaysWhatToCall) {
+  const auto model = std::make_shared<Mlp>();
+  Trainer trainer(runtime(), model, SGD(0.1), TrainerOptions().accumulate(2));
+  EXPECT_THAT(error_of([&] { trainer.update(); }), HasSubstr("call backward(loss) first"));
+  trainer.backward(scaled_loss(*model, 0));
+  EXPECT_THAT(error_of([&] { trainer.update(); }), HasSubstr("the window has 1 micro-batches"));
+  trainer.backward(scaled_loss(*model, 1));
+  EXPECT_THAT(error_of([&] { trainer.backward(scaled_loss(*model, 2)); }),
+              HasSubstr("call update() now"));
+  EXPECT_THAT(error_of([&] { trainer.step([&] { return scaled_loss(*model, 2); }); }),
+              HasSubstr("call update() before the next step()"));
+  EXPECT_TRUE(trainer.update().closes_update());
+  EXPECT_EQ(trainer.updates(), 1);
+}
+
+TEST(StepRules, AbandonForgetsAnUnfinishedWindow) {
+  const auto run = [&](bool with_abandoned_window) {
+    at::manual_seed(5);
+    const auto fresh = std::make_shared<Mlp>();
+    Trainer trainer(runtime(), fresh, SGD(0.1), TrainerOptions().accumulate(2));
+    if (with_abandoned_window) {
+      trainer.step([&] { return scaled_loss(*fresh, 9); });
+      trainer.abandon();
+    }
+    for (int64_t k = 0; k < 2; ++k) {
+      trainer.step([&] { return scaled_loss(*fresh, k); });
+    }
+    EXPECT_EQ(trainer.updates(), 1);
+    return flat_masters(trainer);
+  };
+  EXPECT_TRUE(at::equal(run(true), run(false)));
+}
+
+TEST(StepRules, StepWithoutDataNeedsItsOptionOnEveryRank) {
+  const auto model = std::make_shared<Mlp>();
+  Trainer trainer(runtime(), model, SGD(0.1));
+  EXPECT_THAT(error_of([&] {
+                if (runtime().rank() == 1) {
+                  trainer.step_without_data();
+                } else {
+                  trainer.step([&] { return scaled_loss(*model, 0); });
+                }
+              }),
+              HasSubstr("needs TrainerOptions().uneven_data(true)"));
+  expect_next_window_works(trainer, *model);
+}
+
+TEST(StepRules, DifferentOptionsOnRanksAreNamedOnEveryRank) {
+  const auto model = std::make_shared<Mlp>();
+  const double rate = runtime().rank() == 1 ? 0.2 : 0.1;
+  EXPECT_THAT(error_of([&] { Trainer(runtime(), model, SGD(rate)); }),
+              HasSubstr("the configuration differs between ranks"));
+  EXPECT_THAT(error_of([&] {
+                Trainer(runtime(), model, SGD(0.1),
+                        TrainerOptions().accumulate(runtime().rank() == 1 ? 0 : 1));
+              }),
+              HasSubstr("rank 1: TrainerOptions.accumulate must be >= 1, is 0"));
+}
+
+TEST(StepRules, AStopRequestIsSeenByAllRanksAtTheSameUpdate) {
+  const auto model = std::make_shared<Mlp>();
+  Trainer trainer(runtime(), model, SGD(0.1), TrainerOptions().accumulate(2));
+  for (int64_t step = 0; step < 8; ++step) {
+    if (step == 4 && runtime().rank() == 1) {
+      trainer.request_stop();
+    }
+    trainer.step([&] { return scaled_loss(*model, step); });
+    ASSERT_EQ(trainer.stop_requested(), step >= 5) << step;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
