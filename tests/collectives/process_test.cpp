@@ -1,0 +1,142 @@
+#include <gtest/gtest.h>
+#include <lockstep/collectives/host_transport.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstring>
+
+#include <ATen/Parallel.h>
+
+#include "verbs.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kRanks = 3;
+
+/// Memory and a barrier that this process and its children share from birth.
+struct Family {
+  pthread_barrier_t barrier;
+  char message[kRanks][256];
+
+  static Family& make() {
+    void* memory =
+        mmap(nullptr, sizeof(Family), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    Family& family = *static_cast<Family*>(memory);
+    pthread_barrierattr_t attributes;
+    pthread_barrierattr_init(&attributes);
+    pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+    pthread_barrier_init(&family.barrier, &attributes, kRanks);
+    return family;
+  }
+
+  void gather(int rank, const void* own, size_t bytes, void* all) {
+    std::memcpy(message[rank], own, bytes);
+    pthread_barrier_wait(&barrier);
+    for (int k = 0; k < kRanks; ++k) {
+      std::memcpy(static_cast<char*>(all) + static_cast<size_t>(k) * bytes, message[k], bytes);
+    }
+    pthread_barrier_wait(&barrier);
+  }
+};
+
+/// The collectives among processes, without MPI.
+class ProcessTransport final : public HostTransport {
+ public:
+  ProcessTransport(Family& family, int rank) : HostTransport(engine_of(family, rank), nullptr) {}
+  const char* name() const override { return "process"; }
+
+ private:
+  static std::vector<std::shared_ptr<SharedMemory>> share(Family& family, int rank, size_t bytes) {
+    return share_among_processes(
+        bytes, {rank, kRanks, [&family, rank](const void* own, size_t n, void* all) {
+                  family.gather(rank, own, n, all);
+                }});
+  }
+  static std::shared_ptr<NodeEngine> engine_of(Family& family, int rank) {
+    auto group = std::make_unique<NodeGroup>(share(family, rank, NodeGroup::block_bytes()), rank,
+                                             NodeGroup::Peers::processes);
+    pthread_barrier_wait(&family.barrier);
+    group->watch_peers();
+    return std::make_shared<NodeEngine>(NodeEngine::World{rank, kRanks, {0, 1, 2}},
+                                        std::move(group), CommunicatorOptions());
+  }
+  std::shared_ptr<Transport> split_ranks(const std::vector<SplitWish>&) override { return nullptr; }
+  std::vector<std::shared_ptr<SharedMemory>> share_memory(size_t) override { return {}; }
+};
+
+class Processes : public ::testing::Test {
+ protected:
+  /// Runs `body` as ranks 1 and 2 in children and as rank 0 here.
+  template <class Body>
+  void run(Body body) {
+    at::set_num_threads(1);  // children have no copies of OpenMP's threads
+    Family& family = Family::make();
+    for (int rank = 1; rank < kRanks; ++rank) {
+      children_.push_back(fork());
+      if (children_.back() == 0) {
+        try {
+          Communicator own(std::make_shared<ProcessTransport>(family, rank));
+          body(own);
+        } catch (const std::exception&) {
+          _exit(9);
+        }
+        _exit(::testing::Test::HasFailure() ? 1 : 0);
+      }
+    }
+    Communicator own(std::make_shared<ProcessTransport>(family, 0));
+    body(own);
+  }
+
+  int status_of(int rank) {
+    int status = 0;
+    waitpid(children_[static_cast<size_t>(rank - 1)], &status, 0);
+    return status;
+  }
+
+ private:
+  std::vector<pid_t> children_;
+};
+
+TEST_F(Processes, ReduceThroughSharedMemory) {
+  run([](Communicator& ranks) {
+    for (int64_t numel : {10, 300001}) {
+      testing::check_all_reduce(ranks, numel, at::kHalf, ReduceOp::avg(), /*in_window=*/false);
+      testing::check_all_gather(ranks, numel, at::kFloat);
+    }
+    ranks.barrier().wait();
+  });
+  EXPECT_EQ(status_of(1), 0);
+  EXPECT_EQ(status_of(2), 0);
+}
+
+TEST_F(Processes, AKilledOneIsNoticedByTheOthers) {
+  const auto start = std::chrono::steady_clock::now();
+  std::string message;
+  run([&](Communicator& ranks) {
+    ranks.barrier().wait();
+    if (ranks.rank() == 2) {
+      raise(SIGKILL);  // stays a zombie until status_of(): dead, though its pid still exists
+    }
+    try {
+      ranks.all_reduce(at::zeros({50000})).wait();
+    } catch (const CommunicationError& error) {
+      message = error.what();
+    }
+    if (ranks.rank() == 1) {
+      _exit(message.empty() ? 1 : 20);
+    }
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+  EXPECT_NE(message.find("all_reduce #2 of Float[50000]"), std::string::npos) << message;
+  EXPECT_NE(message.find("has died or left"), std::string::npos) << message;
+  EXPECT_EQ(WEXITSTATUS(status_of(1)), 20);
+  EXPECT_EQ(WTERMSIG(status_of(2)), SIGKILL);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,65 @@
+// A program for session_test.cpp. Prints what it found; the exit code is that of the error.
+//   session_probe size            the world
+//   session_probe twice           a second session in the same process
+//   session_probe kill            rank 1 dies by SIGKILL while all ranks reduce
+//   session_probe throw           rank 1 throws through the session while all ranks reduce
+//   session_probe outlive         a communicator that is used after its session is gone
+#include <ATen/ops/ones.h>
+#include <lockstep/collectives/mpi_session.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+#include <stdexcept>
+
+namespace {
+
+using lockstep::Communicator;
+using lockstep::MpiSession;
+
+void reduce_until(Communicator& world, const char* end) {
+  const at::Tensor window = world.allocate(100000, at::kFloat);
+  for (int step = 0; step < 1000000; ++step) {
+    if (world.rank() == 1 && step == 100 && std::strcmp(end, "kill") == 0) {
+      raise(SIGKILL);
+    }
+    if (world.rank() == 1 && step == 100) {
+      throw std::runtime_error("rank 1 has had enough");
+    }
+    world.all_reduce(window).wait();
+  }
+}
+
+void run(const char* mode) {
+  std::optional<MpiSession> session(std::in_place);
+  Communicator world = session->world();
+  std::printf("rank %d of %d by %s, MPI '%s'\n", world.rank(), world.size(),
+              world.transport_name().c_str(), session->library_version().substr(0, 8).c_str());
+  std::fflush(stdout);
+  if (std::strcmp(mode, "twice") == 0) {
+    MpiSession second;
+  } else if (std::strcmp(mode, "kill") == 0 || std::strcmp(mode, "throw") == 0) {
+    reduce_until(world, mode);
+  } else if (std::strcmp(mode, "outlive") == 0) {
+    session.reset();
+    const at::Tensor ones = at::ones({10});
+    world.all_reduce(ones).wait();
+    std::printf("sum %g\n", ones[9].item<double>());
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    run(argc > 1 ? argv[1] : "size");
+    return 0;
+  } catch (const lockstep::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return static_cast<int>(error.code());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,138 @@
+#include <gtest/gtest.h>
+#include <lockstep/collectives/error.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <set>
+#include <string>
+
+namespace lockstep {
+namespace {
+
+struct Finished {
+  int code = -1;
+  std::string output;
+  std::chrono::duration<double> time{};
+};
+
+/// Runs a shell command line; PROBE_PROGRAM and MPIEXEC come from CMake.
+Finished shell(const std::string& command) {
+  Finished run;
+  const auto start = std::chrono::steady_clock::now();
+  FILE* pipe = popen(("(" + command + ") 2>&1").c_str(), "r");
+  std::array<char, 4096> buffer;
+  for (size_t n; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) {
+    run.output.append(buffer.data(), n);
+  }
+  const int status = pclose(pipe);
+  run.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  run.time = std::chrono::steady_clock::now() - start;
+  return run;
+}
+
+/// The probe without any launcher, whatever started this test.
+Finished alone(const std::string& environment, const std::string& mode = "size") {
+  return shell(
+      "env -u OMPI_COMM_WORLD_SIZE -u PMI_SIZE -u PMI_RANK -u PMIX_RANK "
+      "-u SLURM_STEP_NUM_TASKS -u SLURM_PROCID OMPI_ALLOW_RUN_AS_ROOT=1 "
+      "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 " +
+      environment + " timeout 60 " PROBE_PROGRAM " " + mode);
+}
+
+Finished by_mpi(int ranks, const std::string& mode) {
+  return shell("env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 60 " MPIEXEC
+               " -n " +
+               std::to_string(ranks) + " " PROBE_PROGRAM " " + mode);
+}
+
+std::set<std::string> shared_memory_names() {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
+    if (entry.path().filename().string().find("lockstep-") == 0) {
+      names.insert(entry.path().filename());
+    }
+  }
+  return names;
+}
+
+bool has(const Finished& run, const std::string& words) {
+  return run.output.find(words) != std::string::npos;
+}
+
+TEST(MpiSession, WithoutALauncherTheWorldIsSoloAndMpiStaysDown) {
+  const Finished run = alone("");
+  EXPECT_EQ(run.code, 0);
+  EXPECT_EQ(run.output, "rank 0 of 1 by solo, MPI ''\n");
+}
+
+TEST(MpiSession, UnderALauncherItIsTheWorld) {
+  const Finished run = by_mpi(3, "size");
+  EXPECT_EQ(run.code, 0) << run.output;
+  for (const char* rank : {"rank 0 of 3 by mpi", "rank 1 of 3 by mpi", "rank 2 of 3 by mpi"}) {
+    EXPECT_TRUE(has(run, rank)) << run.output;
+  }
+}
+
+TEST(MpiSession, AWorldOfOneUnderALauncherIsSolo) {
+  const Finished run = by_mpi(1, "size");
+  EXPECT_EQ(run.code, 0) << run.output;
+  EXPECT_TRUE(has(run, "rank 0 of 1 by solo")) << run.output;
+}
+
+TEST(MpiSession, RefusesAWorldThatIsNotWhatTheLauncherStarted) {
+  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
+    const Finished run = alone(std::string(variable) + "=4");
+    EXPECT_EQ(run.code, static_cast<int>(ExitCode::environment)) << run.output;
+    EXPECT_TRUE(has(run, "the launcher started 4 ranks") && has(run, variable) &&
+                has(run, "MPI sees a world of 1"))
+        << run.output;
+  }
+}
+
+TEST(MpiSession, RefusesTasksThatSrunStartedWithoutPmix) {
+  const Finished run = alone("SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1");
+  EXPECT_EQ(run.code, static_cast<int>(ExitCode::environment)) << run.output;
+  EXPECT_TRUE(has(run, "rank 1: srun started 2 tasks") && has(run, "srun --mpi=pmix"))
+      << run.output;
+}
+
+TEST(MpiSession, OneTaskOfSrunNeedsNoMpi) {
+  const Finished run = alone("SLURM_STEP_NUM_TASKS=1 SLURM_PROCID=0");
+  EXPECT_EQ(run.code, 0) << run.output;
+  EXPECT_TRUE(has(run, "by solo")) << run.output;
+}
+
+TEST(MpiSession, ASecondSessionIsRefused) {
+  const Finished run = alone("", "twice");
+  EXPECT_EQ(run.code, static_cast<int>(ExitCode::usage)) << run.output;
+  EXPECT_TRUE(has(run, "already has one")) << run.output;
+}
+
+TEST(MpiSession, ACommunicatorMayOutliveTheSession) {
+  const Finished run = by_mpi(2, "outlive");
+  EXPECT_EQ(run.code, 0) << run.output;
+  EXPECT_TRUE(has(run, "sum 2")) << run.output;
+}
+
+TEST(MpiSession, AKilledRankEndsTheJobAndLeavesNothingBehind) {
+  const std::set<std::string> before = shared_memory_names();
+  const Finished run = by_mpi(3, "kill");
+  EXPECT_NE(run.code, 0);
+  EXPECT_NE(run.code, 124) << "the job hung: " << run.output;
+  EXPECT_LT(run.time.count(), 30.0);
+  EXPECT_EQ(shared_memory_names(), before);
+}
+
+TEST(MpiSession, AThrowingRankEndsTheJob) {
+  const Finished run = by_mpi(3, "throw");
+  EXPECT_NE(run.code, 0);
+  EXPECT_NE(run.code, 124) << "the job hung: " << run.output;
+  EXPECT_TRUE(has(run, "rank 1 has had enough")) << run.output;
+  EXPECT_LT(run.time.count(), 30.0);
+}
+
+}  // namespace
+}  // namespace lockstep
