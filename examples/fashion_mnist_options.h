@@ -1,0 +1,29 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+/// What 03_fashion_mnist can be asked for.
+struct Options {
+  std::string data = "/usr/share/datasets/fashion-mnist";
+  std::string out = "runs/fashion_mnist/result.json";
+  std::string precision = "O0";
+  int64_t epochs = 4;
+  int64_t batch_size = 128;
+  double seconds = 3600.0;
+  double min_accuracy = 0.0;
+  bool synthetic = false;
+};
+
+inline void add_options(CLI::App& app, Options& options) {
+  app.add_option("--data", options.data, "Folder with the four IDX files")->capture_default_str();
+  app.add_option("--out", options.out, "Result file")->capture_default_str();
+  app.add_option("--precision", options.precision)->check(CLI::IsMember({"O0", "O1", "O2"}));
+  app.add_option("--epochs", options.epochs)->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--batch-size", options.batch_size, "Images in an update, all ranks together")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--seconds", options.seconds, "Stop after this time")->capture_default_str();
+  app.add_option("--min-accuracy", options.min_accuracy, "Fail if the result is below this");
+  app.add_flag("--synthetic", options.synthetic, "Small made-up images instead of files");
+}

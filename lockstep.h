@@ -1,0 +1,26 @@
+#pragma once
+
+// Everything a training program needs. Rooms can also be included one by one.
+
+#include <lockstep/amp/autocast.h>
+#include <lockstep/amp/loss_scaler.h>
+#include <lockstep/amp/model.h>
+#include <lockstep/amp/optimizers.h>
+#include <lockstep/amp/precision.h>
+#include <lockstep/collectives/communicator.h>
+#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/mpi_session.h>
+#include <lockstep/runtime/data/cifar_file.h>
+#include <lockstep/runtime/data/distributed_sampler.h>
+#include <lockstep/runtime/data/idx_file.h>
+#include <lockstep/runtime/data/labelled_images.h>
+#include <lockstep/runtime/data/loader.h>
+#include <lockstep/runtime/data_parallel.h>
+#include <lockstep/runtime/loss.h>
+#include <lockstep/runtime/progress.h>
+#include <lockstep/runtime/runtime.h>
+#include <lockstep/runtime/schedule.h>
+#include <lockstep/runtime/step_report.h>
+#include <lockstep/runtime/table.h>
+#include <lockstep/runtime/trainer.h>
+#include <lockstep/runtime/trainer_options.h>
