@@ -7,7 +7,6 @@
 #include <lockstep/collectives/error.h>
 #include <torch/csrc/autograd/graph_task.h>
 
-#include <algorithm>
 #include <utility>
 
 namespace lockstep::activation {
@@ -109,7 +108,6 @@ void Region::recompute() {
     check_inputs_unchanged("after forward");
     Replay policy(slots_, kept_,
                   Replay::Rules{options_.determinism_check(), early_stop_, forward_finished_});
-    policy.set_buffers(buffers());
     replay(policy);
     policy.check_count();
   } catch (const Mismatch& mismatch) {
@@ -129,7 +127,7 @@ void Region::replay(Replay& replay) {
   }
   const ExecutionGuard execution(execution_);
   const RecomputingScope recomputing;
-  const ScratchBuffers scratch(replay.buffers());
+  const ScratchBuffers scratch(buffers());
   const HookScope hooks(&replay);
   std::optional<OperatorTrace> trace;
   if (options_.debug()) {

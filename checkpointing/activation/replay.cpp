@@ -1,7 +1,6 @@
 #include <c10/util/StringUtil.h>
 #include <lockstep/checkpointing/activation/replay.h>
 
-#include <algorithm>
 #include <exception>
 
 namespace lockstep::activation {
@@ -75,19 +74,14 @@ void Region::Replay::compare(const at::Tensor& saved) const {
   check_same_version(saved);
 }
 
-// Only tensors from outside the region are the same ones again: weights, captured inputs, masks.
+// Only tensors from outside the region use the same memory again: weights, captured inputs, masks.
 void Region::Replay::check_same_version(const at::Tensor& saved) const {
   const SavedSlot& slot = slots_[next_ - 1];
-  if (!slot.identity.is(saved) || saved._version() == slot.identity.version()) {
-    return;
-  }
-  const bool is_buffer = std::any_of(buffers_.begin(), buffers_.end(),
-                                     [&](const at::Tensor& b) { return b.is_same(saved); });
-  if (!is_buffer) {
+  if (slot.storage.is_of(saved) && saved._version() != slot.version) {
     throw Mismatch(c10::str("slot ", next_ - 1, " (", slot.layout.text(),
                             "), a tensor from outside the region, is modified in place after "
                             "forward (version ",
-                            slot.identity.version(), ", now ", saved._version(),
+                            slot.version, ", now ", saved._version(),
                             "): run backward first, or give the region a clone"));
   }
 }

@@ -27,10 +27,6 @@ class Region::Replay final : public SavedTensorPolicy {
 
   std::unique_ptr<torch::autograd::SavedVariableHooks> make() override;
 
-  /// The tensors that run on scratch copies, exempt from the check of versions.
-  void set_buffers(std::vector<at::Tensor> buffers) { buffers_ = std::move(buffers); }
-  const std::vector<at::Tensor>& buffers() const { return buffers_; }
-
   /// What forward's call of keep() number 0, 1, ... left; null past the last one so far.
   const KeptCall* next_kept();
 
@@ -47,7 +43,6 @@ class Region::Replay final : public SavedTensorPolicy {
   std::vector<SavedSlot>& slots_;
   const std::vector<KeptCall>& kept_;
   const Rules rules_;
-  std::vector<at::Tensor> buffers_;
   std::size_t needed_;  // slots up to the last one that some node holds
   std::size_t next_ = 0;
   std::size_t next_kept_ = 0;

@@ -7,14 +7,20 @@ TensorIdentity::TensorIdentity(const at::Tensor& tensor)
     : impl_(tensor.getIntrusivePtr()),
       version_(tensor.defined() ? static_cast<uint32_t>(tensor._version()) : 0) {}
 
-// The weak pointer keeps the address from being used again, so equal addresses are one tensor.
-bool TensorIdentity::is(const at::Tensor& tensor) const noexcept {
-  return impl_._unsafe_get_target() == tensor.unsafeGetTensorImpl();
-}
-
 uint32_t TensorIdentity::current_version() const {
   const auto impl = impl_.lock();
   return impl ? impl->version_counter().current_version() : version_;
+}
+
+StorageIdentity::StorageIdentity(const at::Tensor& tensor)
+    : storage_(tensor.has_storage() ? tensor.storage().getWeakStorageImpl()
+                                    : c10::weak_intrusive_ptr<c10::StorageImpl>(
+                                          c10::intrusive_ptr<c10::StorageImpl>())) {}
+
+// The weak pointer keeps the address from being used again, so equal addresses are one storage.
+bool StorageIdentity::is_of(const at::Tensor& tensor) const noexcept {
+  return tensor.has_storage() &&
+         storage_._unsafe_get_target() == tensor.storage().unsafeGetStorageImpl();
 }
 
 TensorLayout::TensorLayout(const at::Tensor& tensor)

@@ -13,7 +13,6 @@ namespace lockstep::activation {
 class TensorIdentity {
  public:
   explicit TensorIdentity(const at::Tensor& tensor);
-  bool is(const at::Tensor& tensor) const noexcept;
   uint32_t version() const noexcept { return version_; }
   /// The present version, or that of then once the tensor is gone.
   uint32_t current_version() const;
@@ -21,6 +20,16 @@ class TensorIdentity {
  private:
   c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> impl_;
   uint32_t version_;
+};
+
+/// The memory that a tensor or a view of it uses, which it does not keep from being freed.
+class StorageIdentity {
+ public:
+  explicit StorageIdentity(const at::Tensor& tensor);
+  bool is_of(const at::Tensor& tensor) const noexcept;
+
+ private:
+  c10::weak_intrusive_ptr<c10::StorageImpl> storage_;
 };
 
 /// What recompute must reproduce of a saved tensor.
@@ -40,9 +49,11 @@ class TensorLayout {
 /// A tensor that autograd saved inside a region: dropped in forward, back for the time between
 /// recompute and its use in backward.
 struct SavedSlot {
-  explicit SavedSlot(const at::Tensor& tensor) : identity(tensor), layout(tensor) {}
+  explicit SavedSlot(const at::Tensor& tensor)
+      : storage(tensor), version(static_cast<uint32_t>(tensor._version())), layout(tensor) {}
 
-  TensorIdentity identity;
+  StorageIdentity storage;
+  uint32_t version;
   TensorLayout layout;
   bool needed = true;  // some node of the graph still holds it
   at::Tensor recomputed;

@@ -1,0 +1,162 @@
+#include <lockstep/checkpointing/activation/checkpoint.h>
+#include <lockstep/checkpointing/activation/checkpoint_plan.h>
+#include <lockstep/collectives/error.h>
+
+#include <cmath>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+namespace lockstep {
+
+namespace {
+
+using Piece = CheckpointPlan::Piece;
+using Pieces = std::vector<Piece>;
+
+void check_order(const Pieces& pieces, int64_t& next) {
+  for (const Piece& piece : pieces) {
+    if (piece.is_region()) {
+      LOCKSTEP_CHECK(!piece.pieces.empty(), "CheckpointPlan: a region holds no stage");
+      check_order(piece.pieces, next);
+    } else {
+      LOCKSTEP_CHECK(piece.stage == next, "CheckpointPlan: stage ", piece.stage,
+                     " stands where stage ", next, " is due");
+      ++next;
+    }
+  }
+}
+
+void write(std::ostream& out, const Pieces& pieces) {
+  const char* gap = "";
+  for (const Piece& piece : pieces) {
+    out << std::exchange(gap, " ");
+    if (piece.is_region()) {
+      out << '(';
+      write(out, piece.pieces);
+      out << ')';
+    } else {
+      out << piece.stage;
+    }
+  }
+}
+
+Pieces read(std::istringstream& in, bool inside) {
+  Pieces pieces;
+  for (char c = 0; in >> c;) {
+    if (c == '(') {
+      pieces.push_back({-1, read(in, true)});
+    } else if (c == ')') {
+      LOCKSTEP_CHECK(inside, "CheckpointPlan: a ')' without its '(' in '", in.str(), "'");
+      return pieces;
+    } else {
+      in.putback(c);
+      Piece piece;
+      LOCKSTEP_CHECK(c >= '0' && c <= '9' && in >> piece.stage, "CheckpointPlan: '", c,
+                     "' is no stage's number in '", in.str(), "'");
+      pieces.push_back(piece);
+    }
+  }
+  LOCKSTEP_CHECK(!inside, "CheckpointPlan: a '(' without its ')' in '", in.str(), "'");
+  return pieces;
+}
+
+/// A region's function: its pieces of the chain, in which regions are checkpointed in turn.
+class PieceRunner {
+ public:
+  PieceRunner(std::shared_ptr<const Chain> chain, const Pieces& pieces)
+      : chain_(std::move(chain)), pieces_(pieces) {}
+
+  at::Tensor operator()(at::Tensor x) const {
+    for (const Piece& piece : pieces_) {
+      if (piece.is_region()) {
+        x = checkpoint(PieceRunner(chain_, piece.pieces), std::move(x));
+      } else {
+        x = (*chain_)[piece.stage].forward(std::move(x));
+      }
+    }
+    return x;
+  }
+
+  std::vector<at::Tensor> buffers() const {
+    std::vector<at::Tensor> all;
+    add_buffers(pieces_, all);
+    return all;
+  }
+
+ private:
+  void add_buffers(const Pieces& pieces, std::vector<at::Tensor>& all) const {
+    for (const Piece& piece : pieces) {
+      if (piece.is_region()) {
+        add_buffers(piece.pieces, all);
+      } else {
+        const std::vector<at::Tensor> buffers = (*chain_)[piece.stage].buffers();
+        all.insert(all.end(), buffers.begin(), buffers.end());
+      }
+    }
+  }
+
+  std::shared_ptr<const Chain> chain_;
+  Pieces pieces_;
+};
+
+}  // namespace
+
+CheckpointPlan::CheckpointPlan(std::vector<Piece> pieces) : pieces_(std::move(pieces)) {
+  check_order(pieces_, stages_);
+  LOCKSTEP_CHECK(stages_ > 0, "CheckpointPlan: the plan holds no stage");
+}
+
+CheckpointPlan CheckpointPlan::parse(const std::string& text) {
+  std::istringstream in(text);
+  return CheckpointPlan(read(in, false));
+}
+
+CheckpointPlan CheckpointPlan::uniform(int64_t stages, int64_t segments) {
+  LOCKSTEP_CHECK(segments >= 1 && segments <= stages, "CheckpointPlan: segments is ", segments,
+                 ", it must be from 1 to the ", stages, " stages");
+  const int64_t length = stages / segments;
+  Pieces pieces;
+  for (int64_t stage = 0; stage < stages; ++stage) {
+    const bool plain = stage >= length * (segments - 1);
+    if (!plain && stage % length == 0) {
+      pieces.emplace_back();
+    }
+    (plain ? pieces : pieces.back().pieces).push_back({stage, {}});
+  }
+  return CheckpointPlan(std::move(pieces));
+}
+
+CheckpointPlan CheckpointPlan::automatic(int64_t stages) {
+  return uniform(stages, std::lround(std::sqrt(static_cast<double>(stages))));
+}
+
+std::string CheckpointPlan::text() const {
+  std::ostringstream out;
+  write(out, pieces_);
+  return out.str();
+}
+
+void CheckpointPlan::save(const std::string& path) const {
+  std::ofstream file(path);
+  file << text() << '\n';
+  file.close();
+  LOCKSTEP_CHECK_CODE(file.good(), ExitCode::environment, "CheckpointPlan: cannot write ", path);
+}
+
+CheckpointPlan CheckpointPlan::load(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  LOCKSTEP_CHECK_CODE(file.good() && text.good(), ExitCode::environment,
+                      "CheckpointPlan: cannot read ", path);
+  return parse(text.str());
+}
+
+at::Tensor CheckpointPlan::run(const Chain& chain, at::Tensor input) const {
+  LOCKSTEP_CHECK(static_cast<int64_t>(chain.size()) == stages_, "CheckpointPlan: the plan is for ",
+                 stages_, " stages, the chain has ", chain.size());
+  return PieceRunner(std::make_shared<const Chain>(chain), pieces_)(std::move(input));
+}
+
+}  // namespace lockstep

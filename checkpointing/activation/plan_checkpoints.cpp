@@ -1,0 +1,56 @@
+#include <lockstep/checkpointing/activation/plan_checkpoints.h>
+#include <lockstep/checkpointing/activation/plan_solver.h>
+#include <lockstep/checkpointing/activation/segment_memory.h>
+#include <lockstep/collectives/error.h>
+
+#include <limits>
+#include <optional>
+
+namespace lockstep {
+
+namespace {
+
+using activation::SegmentMemory;
+
+void check_costs(const ChainCosts& costs) {
+  LOCKSTEP_CHECK(!costs.empty() && costs.size() < std::numeric_limits<activation::Decision>::max(),
+                 "plan_checkpoints: the chain has ", costs.size(),
+                 " stages, it must have from 1 to 32766");
+  for (const StageCosts& c : costs) {
+    LOCKSTEP_CHECK(c.forward_seconds >= 0 && c.backward_seconds >= 0 && c.output_bytes >= 0 &&
+                       c.saved_bytes >= c.output_bytes && c.forward_temporary_bytes >= 0 &&
+                       c.backward_temporary_bytes >= 0,
+                   "plan_checkpoints: stage '", c.name,
+                   "' has a negative cost, or saves less than its output");
+  }
+}
+
+}  // namespace
+
+CheckpointPlan plan_checkpoints(const ChainCosts& costs, int64_t budget_bytes, int64_t slots) {
+  check_costs(costs);
+  LOCKSTEP_CHECK(slots >= 1, "plan_checkpoints: slots is ", slots, ", it must be at least 1");
+  const activation::LeastMemory least = activation::least_memory(SegmentMemory(costs));
+  LOCKSTEP_CHECK(budget_bytes >= least.memory, "plan_checkpoints: the budget is ", budget_bytes,
+                 " bytes, but the activations of these ", costs.size(), " stages need at least ",
+                 least.memory,
+                 " bytes however they are checkpointed: raise the budget, make the "
+                 "batch smaller, or divide the largest stage");
+  const int64_t slot = (budget_bytes + slots - 1) / slots;
+  std::optional<CheckpointPlan> plan =
+      activation::fastest_plan(costs, SegmentMemory(costs, slot), budget_bytes / slot);
+  // Rounding up may lose the plans that only just fit.
+  return plan.has_value() ? *plan : least.plan;
+}
+
+CheckpointPlan plan_checkpoints(const Chain& chain, const at::Tensor& sample,
+                                int64_t budget_bytes) {
+  return plan_checkpoints(profile_chain(chain, sample), budget_bytes);
+}
+
+int64_t least_activation_bytes(const ChainCosts& costs) {
+  check_costs(costs);
+  return activation::least_memory(SegmentMemory(costs)).memory;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,303 @@
+// The planner: against revolve's closed form, against tables of rotor, against all plans of short
+// chains, and as a plan that is run.
+#include <gmock/gmock.h>
+#include <lockstep/checkpointing/activation/memory_meter.h>
+#include <lockstep/checkpointing/activation/plan_checkpoints.h>
+#include <lockstep/collectives/error.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <random>
+
+#include "activation_trial.h"
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using Pieces = std::vector<CheckpointPlan::Piece>;
+
+ChainCosts equal_stages(int64_t count, int64_t output, int64_t saved, double forward,
+                        double backward) {
+  StageCosts stage;
+  stage.name = "stage";
+  stage.forward_seconds = forward;
+  stage.backward_seconds = backward;
+  stage.output_bytes = output;
+  stage.saved_bytes = saved;
+  return ChainCosts(count, stage);
+}
+
+double seconds_of(const ChainCosts& costs, int64_t budget) {
+  const PlanCosts predicted = plan_checkpoints(costs, budget, budget).predict(costs);
+  EXPECT_LE(predicted.peak_bytes, budget);
+  return predicted.seconds;
+}
+
+int64_t binomial(int64_t n, int64_t k) {
+  int64_t result = 1;
+  for (int64_t i = 1; i <= k; ++i) {
+    result = result * (n - k + i) / i;
+  }
+  return k > n ? 0 : result;
+}
+
+// Griewank and Walther: the least forward steps that reverse `steps` with `slots` checkpoints.
+int64_t revolve(int64_t steps, int64_t slots) {
+  int64_t r = 0;
+  while (binomial(slots + r, slots) < steps) {
+    ++r;
+  }
+  return r * steps - binomial(slots + r, slots + 1);
+}
+
+// Stages so large to keep that only one fits at a time: then all that is left to plan is revolve's
+// placement of inputs.
+TEST(PlanCheckpoints, EqualsRevolvesClosedForm) {
+  EXPECT_EQ(revolve(10, 3), 15);
+  EXPECT_EQ(revolve(56, 3), 210);
+  for (int64_t steps : {1, 2, 3, 10, 16, 20, 50, 56, 100}) {
+    for (int64_t slots : {1, 2, 3, 4, 5, 10}) {
+      const int64_t kept = 200;
+      const double seconds = seconds_of(equal_stages(steps, 1, kept, 1, 0), slots + 1 + kept);
+      EXPECT_EQ(seconds, static_cast<double>(revolve(steps, slots) + steps))
+          << steps << " steps, " << slots << " slots";
+    }
+  }
+}
+
+TEST(PlanCheckpoints, EqualsTheTableOfRotor) {
+  const ChainCosts costs = equal_stages(12, 1, 4, 1, 2);
+  const std::map<int64_t, double> expected = {
+      {6, 102}, {7, 64},  {8, 57},  {9, 53},  {10, 51}, {11, 49}, {12, 47}, {14, 46}, {16, 45},
+      {19, 44}, {23, 43}, {26, 42}, {30, 41}, {34, 40}, {38, 39}, {42, 38}, {46, 37}, {49, 36}};
+  EXPECT_EQ(least_activation_bytes(costs), 6);
+  for (int64_t budget = 6; budget < 60; ++budget) {
+    EXPECT_EQ(seconds_of(costs, budget), std::prev(expected.upper_bound(budget))->second) << budget;
+  }
+}
+
+ChainCosts random_chain(std::mt19937& random) {
+  const auto pick = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
+  };
+  ChainCosts costs(pick(1, 7));
+  for (StageCosts& stage : costs) {
+    stage.forward_seconds = static_cast<double>(pick(1, 20));
+    stage.backward_seconds = static_cast<double>(pick(1, 40));
+    stage.output_bytes = pick(1, 12);
+    stage.saved_bytes = stage.output_bytes + pick(0, 20);
+    stage.forward_temporary_bytes = pick(0, 6);
+    stage.backward_temporary_bytes = pick(0, 6);
+  }
+  return costs;
+}
+
+// All ways to divide the stages first..last into stages and regions, nested.
+std::vector<Pieces> all_plans(int64_t first, int64_t last) {
+  if (first > last) {
+    return {{}};
+  }
+  std::vector<Pieces> plans;
+  const auto add = [&](const CheckpointPlan::Piece& piece, int64_t next) {
+    for (const Pieces& rest : all_plans(next, last)) {
+      plans.push_back({piece});
+      plans.back().insert(plans.back().end(), rest.begin(), rest.end());
+    }
+  };
+  add({first, {}}, first + 1);
+  for (int64_t end = first; end < last; ++end) {
+    for (const Pieces& inside : all_plans(first, end)) {
+      add({-1, inside}, end + 1);
+    }
+  }
+  return plans;
+}
+
+// The steps of a run, one after the other, with the memory that each needs: the model of
+// segment_memory.h, told again as a simulation.
+class Simulation {
+ public:
+  explicit Simulation(const ChainCosts& costs) : costs_(costs) {}
+
+  PlanCosts run(const Pieces& pieces) {
+    segment(pieces, 0);
+    EXPECT_EQ(held_, 0);
+    return total_;
+  }
+
+ private:
+  static int64_t stages_of(const Pieces& pieces) {
+    int64_t count = 0;
+    for (const auto& piece : pieces) {
+      count += piece.is_region() ? stages_of(piece.pieces) : 1;
+    }
+    return count;
+  }
+
+  void need(int64_t bytes) { total_.peak_bytes = std::max(total_.peak_bytes, held_ + bytes); }
+
+  // Forward and backward of a segment whose input is held by others.
+  void segment(const Pieces& pieces, int64_t first) {
+    const int64_t gradient = costs_[first + stages_of(pieces) - 1].output_bytes;
+    std::vector<std::pair<int64_t, int64_t>> held_by_piece;  // first stage, bytes
+    int64_t stage = first;
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      const int64_t begin = stage;
+      const bool is_end = i + 1 == pieces.size();
+      if (pieces[i].is_region()) {
+        const int64_t end = begin + stages_of(pieces[i].pieces);
+        for (; stage < end; ++stage) {
+          total_.seconds += costs_[stage].forward_seconds;
+          need(gradient + (stage == begin ? 0 : costs_[stage - 1].output_bytes) +
+               costs_[stage].output_bytes + costs_[stage].forward_temporary_bytes);
+        }
+        held_by_piece.emplace_back(begin, is_end ? 0 : costs_[end - 1].output_bytes);
+      } else {
+        total_.seconds += costs_[stage].forward_seconds;
+        need(gradient + costs_[stage].saved_bytes + costs_[stage].forward_temporary_bytes);
+        held_by_piece.emplace_back(begin, costs_[stage].saved_bytes);
+        ++stage;
+      }
+      held_ += held_by_piece.back().second;
+    }
+    for (std::size_t i = pieces.size(); i-- > 0;) {
+      const auto [begin, bytes] = held_by_piece[i];
+      held_ -= bytes;
+      if (pieces[i].is_region()) {
+        segment(pieces[i].pieces, begin);
+      } else {
+        total_.seconds += costs_[begin].backward_seconds;
+        need(costs_[begin].output_bytes + bytes + costs_[begin].backward_temporary_bytes);
+      }
+    }
+  }
+
+  const ChainCosts& costs_;
+  int64_t held_ = 0;
+  PlanCosts total_;
+};
+
+TEST(PlanCheckpoints, NoPlanOfAShortChainIsBetter) {
+  std::mt19937 random(2024);
+  for (int trial = 0; trial < 200; ++trial) {
+    const ChainCosts costs = random_chain(random);
+    std::vector<PlanCosts> all;
+    for (const Pieces& pieces : all_plans(0, static_cast<int64_t>(costs.size()) - 1)) {
+      all.push_back(Simulation(costs).run(pieces));
+      const PlanCosts predicted = CheckpointPlan(pieces).predict(costs);
+      ASSERT_EQ(predicted.peak_bytes, all.back().peak_bytes) << CheckpointPlan(pieces).text();
+      ASSERT_EQ(predicted.seconds, all.back().seconds) << CheckpointPlan(pieces).text();
+    }
+    const auto less_memory = [](const PlanCosts& a, const PlanCosts& b) {
+      return a.peak_bytes < b.peak_bytes;
+    };
+    const int64_t least = std::min_element(all.begin(), all.end(), less_memory)->peak_bytes;
+    EXPECT_EQ(least_activation_bytes(costs), least);
+    for (int64_t budget = least; budget < least + 40; budget += 3) {
+      double best = std::numeric_limits<double>::infinity();
+      for (const PlanCosts& plan : all) {
+        best = plan.peak_bytes <= budget ? std::min(best, plan.seconds) : best;
+      }
+      EXPECT_EQ(seconds_of(costs, budget), best) << "trial " << trial << ", budget " << budget;
+    }
+  }
+}
+
+TEST(PlanCheckpoints, BudgetThatIsTooSmallNamesTheLeastThatWorks) {
+  const ChainCosts costs = equal_stages(12, 1000, 4000, 1, 2);
+  const std::string message = message_of<Error>([&] { plan_checkpoints(costs, 5999); });
+  EXPECT_THAT(message, HasSubstr("the budget is 5999 bytes"));
+  EXPECT_THAT(message, HasSubstr("need at least 6000 bytes"));
+  EXPECT_EQ(plan_checkpoints(costs, 6000).predict(costs).peak_bytes, 6000);
+}
+
+TEST(PlanCheckpoints, TextIsReadBackAndWrongTextIsRefused) {
+  const std::string text = "(0 1 (2 3) 4) 5 6";
+  const CheckpointPlan plan = CheckpointPlan::parse(text);
+  EXPECT_EQ(plan.text(), text);
+  EXPECT_EQ(plan.stages(), 7);
+  const std::string path = ::testing::TempDir() + "lockstep_plan.txt";
+  plan.save(path);
+  EXPECT_EQ(CheckpointPlan::load(path).text(), text);
+  std::remove(path.c_str());
+  for (const char* wrong : {"", "(0", "0)", "0 2", "() 0", "0 x", "1 0", "(0 -1)"}) {
+    EXPECT_THROW(CheckpointPlan::parse(wrong), Error) << wrong;
+  }
+  EXPECT_THROW(CheckpointPlan::load(path), Error);
+  EXPECT_EQ(CheckpointPlan::uniform(10, 3).text(), "(0 1 2) (3 4 5) 6 7 8 9");
+  EXPECT_EQ(CheckpointPlan::automatic(9).text(), "(0 1 2) (3 4 5) 6 7 8");
+}
+
+TEST(PlanCheckpoints, HundredStagesAndFiveHundredSlotsAreSolvedInTime) {
+  std::mt19937 random(7);
+  ChainCosts costs;
+  while (costs.size() < 100) {
+    const ChainCosts more = random_chain(random);
+    costs.insert(costs.end(), more.begin(), more.end());
+  }
+  costs.resize(100);
+  const auto start = std::chrono::steady_clock::now();
+  plan_checkpoints(costs, 500, 500);
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  EXPECT_LT(taken.count(), 2.0);
+}
+
+torch::nn::Sequential uneven_net() {
+  torch::nn::Sequential net;
+  for (int64_t width : {64, 128, 512, 256, 64, 512, 64}) {
+    net->push_back(torch::nn::Linear(128, width));
+    net->push_back(torch::nn::GELU());
+    net->push_back(torch::nn::Linear(width, 128));
+    net->push_back(torch::nn::Dropout(0.2));
+  }
+  return net;
+}
+
+TEST(PlanCheckpoints, PlanRunsAsPredictedWithThePlainGradients) {
+  torch::nn::Sequential net = uneven_net();
+  const Chain chain = chain_of(net);
+  const at::Tensor x = torch::randn({512, 128});
+  const ChainCosts costs = profile_chain(chain, x);
+  const auto peak_of = [&](const CheckpointPlan& plan) {
+    MemoryMeter meter;
+    const at::Tensor y = plan.run(chain, x);
+    const at::Tensor gradient = torch::ones_like(y);
+    torch::autograd::grad({y}, net->parameters(), {gradient});
+    return meter.peak();
+  };
+  const Trial plain = run_trial(
+      net, [&](const at::Tensor& in) { return net->forward(in); }, x);
+  const int64_t least = least_activation_bytes(costs);
+  const int64_t most = CheckpointPlan::uniform(28, 1).predict(costs).peak_bytes;
+  int64_t weights = 0;
+  for (const at::Tensor& parameter : net->parameters()) {
+    weights += static_cast<int64_t>(parameter.nbytes());
+  }
+  for (int64_t budget : {least, least + (most - least) / 4, least + (most - least) / 2, most}) {
+    const CheckpointPlan plan = plan_checkpoints(costs, budget);
+    expect_equal(plain,
+                 run_trial(
+                     net, [&](const at::Tensor& in) { return plan.run(chain, in); }, x),
+                 plan.text());
+    EXPECT_LE(peak_of(plan), budget + weights) << plan.text();
+  }
+}
+
+TEST(PlanCheckpoints, ProfileLeavesNoTrace) {
+  torch::nn::Sequential net(torch::nn::Conv2d(3, 4, 3), torch::nn::BatchNorm2d(4),
+                            torch::nn::Dropout(0.5));
+  const at::Tensor before = rng_state();
+  const ChainCosts costs = profile_chain(chain_of(net), torch::randn({2, 3, 8, 8}));
+  EXPECT_EQ(net->named_buffers()["1.num_batches_tracked"].item<int64_t>(), 0);
+  EXPECT_FALSE(net->parameters()[0].grad().defined());
+  ASSERT_EQ(costs.size(), 3U);
+  EXPECT_EQ(costs[0].output_bytes, 2 * 4 * 6 * 6 * 4);
+  EXPECT_GE(costs[2].saved_bytes, 2 * costs[2].output_bytes - 2 * 4 * 6 * 6 * 3);
+  torch::randn({2, 3, 8, 8});
+}
+
+}  // namespace
+}  // namespace lockstep::testing
