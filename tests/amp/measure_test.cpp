@@ -66,7 +66,7 @@ TEST(AmpFacts, N15_ACleanArrayAfterABadOneDoesNotClearTheFlag) {
 TEST(Measure, SumOfSquaresIsThatOfFp64) {
   for (const auto dtype : kTypes) {
     for (const int64_t size : {0, 1, 15, 16, 17, 1000, 1024, 1040, 100003}) {
-      const auto values = at::randn({size}).to(dtype);
+      const auto values = at::randn({size}, at::kDouble).to(dtype);
       const double expected = values.to(at::kDouble).square().sum().item<double>();
       EXPECT_NEAR(measure(values).sum_squares, expected, 1e-13 * expected) << dtype << size;
     }
@@ -75,11 +75,13 @@ TEST(Measure, SumOfSquaresIsThatOfFp64) {
 
 TEST(Measure, HasTheSameBitsOnEveryInstructionSet) {
   for (const auto dtype : kTypes) {
-    const auto values = at::randn({100003}).to(dtype);
-    const double expected = measure(values).sum_squares;
-    testing::for_each_target([&](const std::string& target) {
-      EXPECT_EQ(measure(values).sum_squares, expected) << target << " " << dtype;
-    });
+    for (const int64_t size : {17, 48, 64, 80, 100, 333, 1000, 4099, 100003}) {
+      const auto values = at::randn({size}, at::kDouble).to(dtype);
+      const double expected = measure(values).sum_squares;
+      testing::for_each_target([&](const std::string& target) {
+        EXPECT_EQ(measure(values).sum_squares, expected) << target << " " << dtype << size;
+      });
+    }
   }
 }
 

@@ -7,6 +7,7 @@
 #include <lockstep/collectives/error.h>
 
 #include <cmath>
+#include <limits>
 #include <random>
 
 namespace lockstep {
@@ -85,6 +86,16 @@ TEST(AmpFacts, N04_CleanDoublesAndSkippedHalves) {
 TEST(AmpFacts, N05_GrowthNeverPassesTheLargestFloat) {
   const float top = std::ldexp(1.0F, 127);
   EXPECT_THAT(scales(quick(top / 2, 1), "000"), ElementsAre(top, top, top));
+}
+
+TEST(AmpFacts, N05_AGrowthBeyondFp32IsNotTaken) {
+  const float top = std::ldexp(1.0F, 127);
+  auto torchs = at::full({}, top);
+  auto tracker = at::zeros({}, at::kInt);
+  at::_amp_update_scale_(torchs, tracker, at::zeros({}), 2.0, 0.5, 1);
+  ASSERT_EQ(torchs.item<float>(), top);
+  const auto options = quick(top, 1).max_scale(std::numeric_limits<float>::max());
+  EXPECT_THAT(scales(options, "00"), ElementsAre(top, top));
 }
 
 TEST(AmpFacts, N05_ApexStaysAtItsCap) {
