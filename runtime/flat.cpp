@@ -1,3 +1,4 @@
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <lockstep/collectives/error.h>
 #include <lockstep/runtime/flat.h>
 
@@ -11,6 +12,8 @@ at::Tensor flat_alias(const at::Tensor& tensor, const std::string& name) {
 }
 
 at::Tensor shaped_view(const at::Tensor& flat, int64_t offset, const at::Tensor& like) {
+  // Autograd must not know it for a view: Optimizer::zero_grad() refuses gradients that are views.
+  const at::AutoDispatchBelowADInplaceOrView untracked;
   return flat.as_strided(like.sizes(), like.strides(), flat.storage_offset() + offset);
 }
 

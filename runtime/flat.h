@@ -11,7 +11,8 @@ namespace lockstep {
 /// overlaps (an expanded or sliced tensor).
 at::Tensor flat_alias(const at::Tensor& tensor, const std::string& name);
 
-/// A view of `numel` elements of `flat` from `offset` with the sizes and strides of `like`.
+/// Elements of `flat` from `offset` on, with the sizes and strides of `like`: an alias, which
+/// autograd does not track as a view.
 at::Tensor shaped_view(const at::Tensor& flat, int64_t offset, const at::Tensor& like);
 
 }  // namespace lockstep

@@ -1,0 +1,76 @@
+// What ranks know of each other: the runtime's numbers and streams, and their agreement.
+#include <ATen/ATen.h>
+#include <lockstep/runtime/agreement.h>
+
+#include "across_ranks.h"
+
+namespace lockstep {
+namespace {
+
+using testing::equal_on_all_ranks;
+using testing::error_of;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::runtime;
+
+TEST(RuntimeRanks, EachRankHasItsNumberAndItsShareOfTheNode) {
+  EXPECT_EQ(runtime().local_size(), runtime().size());
+  EXPECT_EQ(runtime().local_rank(), runtime().rank());
+  EXPECT_EQ(runtime().threads(), 1);  // OMP_NUM_THREADS of this test
+  EXPECT_FALSE(equal_on_all_ranks(at::full({1}, runtime().rank())));
+  EXPECT_EQ(runtime().summary().empty(), !runtime().is_main());
+}
+
+TEST(RuntimeRanks, SeedRanksGivesEachRankAStreamOfItsOwn) {
+  at::manual_seed(runtime().seed());
+  EXPECT_TRUE(equal_on_all_ranks(at::randn({8})));
+  runtime().seed_ranks();
+  const at::Tensor own = at::randn({8});
+  const at::Tensor all = at::empty({runtime().size(), 8});
+  Communicator control = runtime().control();
+  control.all_gather(all, own).wait();
+  for (int rank = 1; rank < runtime().size(); ++rank) {
+    EXPECT_FALSE(at::equal(all[rank], all[rank - 1]));
+  }
+}
+
+TEST(Agreement, AnOverflowSeenByOneRankIsEveryRanks) {
+  Agreement agreement(runtime().control());
+  for (int seen_by = 0; seen_by < runtime().size(); ++seen_by) {
+    Word mine;
+    mine.overflow = runtime().rank() == seen_by ? 1 : 0;
+    mine.weight = 0.5;
+    const Word all = agreement.exchange(mine);
+    EXPECT_EQ(all.overflow, 1);
+    EXPECT_EQ(all.weight, 0.5 * runtime().size());
+    EXPECT_EQ(all.error, 0);
+  }
+}
+
+TEST(Agreement, RanksAtDifferentUpdatesAreNamed) {
+  Agreement agreement(runtime().control());
+  Word mine;
+  mine.update = runtime().rank() == 1 ? 8 : 7;
+  mine.update_squared = mine.update * mine.update;
+  const std::string message = error_of([&] { agreement.exchange(mine); });
+  EXPECT_THAT(message, HasSubstr("rank 0: is at update 7"));
+  EXPECT_THAT(message, HasSubstr("rank 1: is at update 8"));
+}
+
+TEST(Agreement, MessagesOfAnyRankAreQuotedOnAll) {
+  Agreement agreement(runtime().control());
+  agreement.raise_if_any(std::nullopt);
+  const auto mine =
+      runtime().rank() == 1 ? std::make_optional<std::string>("no disk") : std::nullopt;
+  try {
+    agreement.raise_if_any(mine, ExitCode::data);
+    FAIL() << "nothing was raised";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::data);
+    EXPECT_THAT(error.what(), HasSubstr("rank 1: no disk"));
+    EXPECT_THAT(error.what(), Not(HasSubstr("rank 0")));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
