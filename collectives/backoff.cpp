@@ -9,7 +9,8 @@
 namespace lockstep {
 namespace {
 
-constexpr int kSpins = 2000;
+constexpr int kPolls = 200;   // a peer that is a microsecond late is noticed at once
+constexpr int kSpins = 2000;  // with the processor's pause between
 constexpr std::chrono::milliseconds kBeforeSleep(50);
 constexpr std::chrono::milliseconds kBetweenChecks(1);
 constexpr int64_t kLongestSleepUs = 1000;
@@ -19,7 +20,9 @@ constexpr int64_t kLongestSleepUs = 1000;
 void Backoff::pause() {
   ++pauses_;
   if (!crowded_ && pauses_ <= kSpins) {
-    hwy::Pause();
+    if (pauses_ > kPolls) {
+      hwy::Pause();
+    }
     return;
   }
   const bool first = pauses_ == (crowded_ ? 1 : kSpins + 1);

@@ -2,6 +2,8 @@
 
 #include <c10/util/StringUtil.h>
 
+#include <cstring>
+
 namespace lockstep {
 namespace {
 
@@ -47,6 +49,18 @@ bool CollectiveCall::operator==(const CollectiveCall& other) const {
   return verb == other.verb && dtype == other.dtype && op == other.op && root == other.root &&
          numel == other.numel && predivide == other.predivide && window == other.window &&
          window_offset == other.window_offset && sequence == other.sequence;
+}
+
+uint64_t CollectiveCall::digest() const {
+  uint64_t predivide_bits;
+  std::memcpy(&predivide_bits, &predivide, sizeof predivide_bits);
+  uint64_t hash = static_cast<uint64_t>(verb) | static_cast<uint64_t>(dtype) << 8 |
+                  static_cast<uint64_t>(op) << 16 | static_cast<uint64_t>(root) << 32;
+  for (uint64_t word : {static_cast<uint64_t>(numel), predivide_bits, static_cast<uint64_t>(window),
+                        static_cast<uint64_t>(window_offset), sequence}) {
+    hash = (hash ^ (hash >> 32)) * 0x9e3779b97f4a7c15ull + word;
+  }
+  return (hash ^ (hash >> 29)) * 0xbf58476d1ce4e5b9ull;
 }
 
 std::string CollectiveCall::describe() const {

@@ -20,8 +20,8 @@ enum class Verb : uint8_t {
 
 const char* verb_name(Verb verb);
 
-/// What one rank calls: everything that the ranks of a communicator must agree on. Fits in one
-/// cache line and is trivially copyable, so that ranks can compare it through shared memory.
+/// What one rank calls: everything that the ranks of a communicator must agree on.
+/// Trivially copyable, so that ranks can compare it through shared memory.
 struct CollectiveCall {
   static constexpr int64_t kPrivate = -1;  // window of a tensor that lies in none
 
@@ -36,6 +36,8 @@ struct CollectiveCall {
   uint64_t sequence = 0;      // counts the calls on a communicator from 1
 
   bool operator==(const CollectiveCall& other) const;
+  /// Equal for equal calls, and different for different ones but by a chance of 2^-64.
+  uint64_t digest() const;
   /// Such as "all_reduce #12 of Half[4096], sum".
   std::string describe() const;
 };

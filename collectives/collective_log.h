@@ -3,7 +3,6 @@
 #include <lockstep/collectives/collective_call.h>
 
 #include <array>
-#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -31,7 +30,7 @@ class CollectiveLog {
   struct Entry {
     CollectiveCall call;
     State state = State::issued;
-    std::chrono::steady_clock::time_point issued_at;
+    double issued_at = 0.0;  // seconds
   };
   std::array<Entry, kCapacity> entries_;
   uint64_t next_ = 1;

@@ -3,8 +3,10 @@
 namespace lockstep {
 namespace {
 
-/// Up to here one wait and redundant sums are faster than two waits.
+/// Up to here one wait, copies and redundant sums are faster than two waits.
 constexpr size_t kSmallBytes = size_t{8} << 10;
+/// The same beside two waits without copies.
+constexpr size_t kSmallWindowBytes = size_t{2} << 10;
 
 CollectiveCall make_call(Verb verb, const Span& span) {
   CollectiveCall call{verb, span.dtype};
@@ -45,12 +47,14 @@ std::shared_ptr<Operation> HostTransport::all_reduce(const at::Tensor& tensor, R
   SliceExchange* exchange = network_ == nullptr ? nullptr : &network_->slices();
   Windows::Place place;
   std::unique_ptr<CollectiveStep> step;
-  if (exchange == nullptr && span.bytes() <= kSmallBytes) {
+  if (exchange == nullptr && span.bytes() <= kSmallWindowBytes) {
     step = make_small_all_reduce(group, span, reduction);
   } else if (windows_.find(span.data, span.bytes(), place)) {
     call.window = place.window;
     call.window_offset = place.offset;
     step = make_window_all_reduce(group, span, std::move(place.copies), reduction, exchange);
+  } else if (exchange == nullptr && span.bytes() <= kSmallBytes) {
+    step = make_small_all_reduce(group, span, reduction);
   } else {
     step = make_staged_all_reduce(group, span, reduction, exchange);
   }

@@ -225,18 +225,12 @@ bool NodeEngine::calls_agree(Pending& operation) {
       return false;
     }
     throw_if_calls_differ(world_.rank, operation.call, calls_);
-  } else {
-    bool equal = true;
+  } else if (!group_->all_announced(operation.call)) {
+    calls_.clear();
     for (int k = 0; k < group_->size(); ++k) {
-      equal = equal && group_->call_of(k, operation.call.sequence) == operation.call;
+      calls_.push_back(group_->call_of(k, operation.call.sequence));
     }
-    if (!equal) {
-      calls_.clear();
-      for (int k = 0; k < group_->size(); ++k) {
-        calls_.push_back(group_->call_of(k, operation.call.sequence));
-      }
-      throw_if_calls_differ(world_.rank, operation.call, calls_);
-    }
+    throw_if_calls_differ(world_.rank, operation.call, calls_);
   }
   operation.agreed = true;
   return true;
@@ -244,7 +238,10 @@ bool NodeEngine::calls_agree(Pending& operation) {
 
 void NodeEngine::wait_for(const Pending& operation) {
   throw_if_failed();
-  Backoff backoff(group_->crowded());
+  if (!crowded_) {
+    crowded_ = group_->crowded();
+  }
+  Backoff backoff(*crowded_);
   while (!operation.done) {
     if (move_once()) {
       backoff.reset();

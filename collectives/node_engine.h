@@ -12,6 +12,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -80,6 +81,8 @@ class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
   CommunicatorOptions options_;
   std::unique_ptr<OtherNodes> other_nodes_;
   CollectiveLog log_;
+
+  std::optional<bool> crowded_;  // known once every rank has set up its group
 
   std::deque<std::shared_ptr<Pending>> pending_;
   size_t to_post_ = 0;      // index in pending_ of the first operation with chunks left to post

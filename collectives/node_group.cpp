@@ -20,6 +20,11 @@ NodeGroup::NodeGroup(std::vector<std::shared_ptr<SharedMemory>> blocks, int rank
   if (sched_getaffinity(0, sizeof(cpu_set_t), &own().cores) != 0) {
     CPU_ZERO(&own().cores);
   }
+  for (int slot = 0; slot < kSlots; ++slot) {
+    for (int k = 0; k < size(); ++k) {
+      contributions_[static_cast<size_t>(slot)].push_back(contribution(k, slot));
+    }
+  }
 }
 
 NodeGroup::~NodeGroup() {
@@ -42,6 +47,19 @@ void NodeGroup::watch_peers() {
 void NodeGroup::announce(const CollectiveCall& call) {
   own().calls[call.sequence % kCallsKept].call = call;
   own().announced.store(call.sequence, std::memory_order_relaxed);
+  own().digests[call.sequence % kDigestsKept].store(call.digest(), std::memory_order_relaxed);
+}
+
+bool NodeGroup::all_announced(const CollectiveCall& call) const {
+  const uint64_t digest = call.digest();
+  for (int k = 0; k < size(); ++k) {
+    // A rank that is ahead has newer digests here: then the calls themselves decide.
+    if (block(k).digests[call.sequence % kDigestsKept].load(std::memory_order_relaxed) != digest &&
+        !(call_of(k, call.sequence) == call)) {
+      return false;
+    }
+  }
+  return true;
 }
 
 const CollectiveCall& NodeGroup::call_of(int rank, uint64_t sequence) const {

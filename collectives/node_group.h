@@ -46,6 +46,8 @@ class NodeGroup {
   /// What rank `rank` announced under a sequence number of the last kCallsKept.
   const CollectiveCall& call_of(int rank, uint64_t sequence) const;
   uint64_t last_announced(int rank) const;
+  /// Whether every rank announced this call. Cheap: the digests travel with the counters.
+  bool all_announced(const CollectiveCall& call) const;
 
   void post(uint64_t tick) { own().posted.store(tick, std::memory_order_release); }
   void mark_reduced(uint64_t tick) { own().reduced.store(tick, std::memory_order_release); }
@@ -59,6 +61,10 @@ class NodeGroup {
   bool all_reduced(uint64_t tick) const;
 
   char* contribution(int rank, int slot) const;
+  /// The same for all ranks.
+  const std::vector<const void*>& contributions(int slot) const {
+    return contributions_[static_cast<size_t>(slot)];
+  }
   char* result(int rank, int slot) const;
 
   /// This rank will never post again. Peers that wait for it can know.
@@ -71,12 +77,14 @@ class NodeGroup {
   bool crowded() const;
 
  private:
+  static constexpr uint64_t kDigestsKept = 4;
   struct alignas(64) CallSlot {
     CollectiveCall call;
   };
   struct Block {
     alignas(64) std::atomic<uint64_t> posted;
     std::atomic<uint64_t> announced;
+    std::array<std::atomic<uint64_t>, kDigestsKept> digests;  // of the newest calls
     alignas(64) std::atomic<uint64_t> reduced;
     alignas(64) std::atomic<uint32_t> left;
     pid_t process;
@@ -93,6 +101,7 @@ class NodeGroup {
   std::vector<std::shared_ptr<SharedMemory>> blocks_;
   int rank_;
   Block* own_;
+  std::array<std::vector<const void*>, kSlots> contributions_;
   std::vector<int> processes_;  // a pidfd for each rank, or -1
 };
 

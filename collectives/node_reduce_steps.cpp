@@ -18,8 +18,7 @@ class SmallAllReduce final : public CollectiveStep {
       : CollectiveStep(/*chunks=*/1, /*staged=*/true, /*waits_for_peers=*/false),
         group_(group),
         tensor_(tensor),
-        reduction_(reduction),
-        sources_(static_cast<size_t>(group.size())) {
+        reduction_(reduction) {
     touches(0, tensor.data, tensor.bytes());
   }
 
@@ -30,12 +29,9 @@ class SmallAllReduce final : public CollectiveStep {
   }
 
   bool reduce(int64_t chunk, int slot) override {
-    for (int k = 0; k < group_.size(); ++k) {
-      sources_[static_cast<size_t>(k)] = group_.contribution(k, slot);
-    }
     void* destination = tensor_.data;
-    kernels::reduce(reduction_, tensor_.dtype, sources_.data(), group_.size(), tensor_.dtype,
-                    &destination, 1, tensor_.numel);
+    kernels::reduce(reduction_, tensor_.dtype, group_.contributions(slot).data(), group_.size(),
+                    tensor_.dtype, &destination, 1, tensor_.numel);
     return true;
   }
 
@@ -43,7 +39,6 @@ class SmallAllReduce final : public CollectiveStep {
   NodeGroup& group_;
   Span tensor_;
   kernels::Reduction reduction_;
-  std::vector<const void*> sources_;
 };
 
 /// Sums one slice over the ranks of this node, then over other nodes where there are any.
