@@ -19,7 +19,7 @@ struct Launched {
 
 /// Runs `lockstep ARGUMENTS`. `meanwhile`, if any, is called after each piece of output with all
 /// of standard output so far, and with the command's process id, to send signals to.
-/// A run that takes longer than 30 s is killed and fails the test.
+/// A run that takes longer than 60 s is killed and fails the test.
 Launched launch(const std::vector<std::string>& arguments,
                 const std::function<void(pid_t, const std::string& out)>& meanwhile = {});
 
