@@ -70,7 +70,6 @@ Series train(Runtime& runtime, const std::string& model, const std::string& wire
   Workload workload = make_workload(model);
   Trainer trainer(runtime, workload.module, AdamW(1e-4),
                   TrainerOptions().precision(Precision::O0().wire(dtype)).accumulate(accumulate));
-  series.note("construction", peak.bytes());
   for (int i = 0; i < 3 * accumulate; ++i) {
     workload.next_batch();
     trainer.step([&] { return Loss(workload.loss()); });

@@ -47,7 +47,8 @@ def against(suite, name, ours, limit, unit, target=None):
                ours.minimum * SCALES[unit], median, len(ours.medians), target)
 
 
-HEADINGS = ("suite", "row", "ours", "peer", "peer takes", "unit", "ratio", "target", "", "min", "runs")
+HEADINGS = ("suite", "row", "ours", "peer", "peer takes", "unit", "ratio", "target", "", "min",
+            "runs")
 
 
 def _number(value):

@@ -6,7 +6,8 @@ import torch.distributed as dist
 from meeting import gloo
 from recorder import Series
 
-SIZES = (("4KB", 4 << 10, 300), ("64KB", 64 << 10, 200), ("1MB", 1 << 20, 60), ("32MB", 32 << 20, 8))
+SIZES = (("4KB", 4 << 10, 300), ("64KB", 64 << 10, 200), ("1MB", 1 << 20, 60),
+         ("32MB", 32 << 20, 8))
 TYPES = (("fp32", torch.float32), ("fp16", torch.float16), ("bf16", torch.bfloat16))
 WARM_UP = 3
 
