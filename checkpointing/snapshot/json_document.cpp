@@ -117,4 +117,14 @@ json parse_json(std::string_view text, const std::string& file, size_t first_byt
   return builder.take();
 }
 
+std::string render_json(const json& document, const char* what) {
+  try {
+    return document.dump();
+  } catch (const json::exception& error) {
+    throw Error(
+        c10::str(what, " cannot be written: a name or text in it is not UTF-8: ", error.what()),
+        ExitCode::snapshot);
+  }
+}
+
 }  // namespace lockstep::snapshot

@@ -21,4 +21,7 @@ struct JsonLimits {
 nlohmann::json parse_json(std::string_view text, const std::string& file, size_t first_byte = 0,
                           const JsonLimits& limits = {});
 
+/// The document in one line. Throws Error, naming `what`, if a text in it is not UTF-8.
+std::string render_json(const nlohmann::json& document, const char* what);
+
 }  // namespace lockstep::snapshot

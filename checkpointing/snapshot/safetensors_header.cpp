@@ -134,15 +134,6 @@ std::map<std::string, std::string> read_metadata(const json& value, const std::s
   return metadata;
 }
 
-std::string render(const json& document) {
-  try {
-    return document.dump();
-  } catch (const json::exception& error) {
-    throw Error(c10::str("a name or text to be saved is not UTF-8: ", error.what()),
-                ExitCode::snapshot);
-  }
-}
-
 /// Every byte of the data must belong to exactly one tensor.
 void check_cover(const SafetensorsHeader& header, uint64_t data_bytes, const std::string& file) {
   uint64_t covered = 0;
@@ -219,7 +210,7 @@ std::string SafetensorsHeader::lay_out() {
                              {"shape", tensor.sizes},
                              {"data_offsets", {tensor.begin, tensor.end}}};
   }
-  std::string text = render(document);
+  std::string text = render_json(document, "a safetensors header");
   text.append((kLengthBytes - text.size() % kLengthBytes) % kLengthBytes, ' ');
   LOCKSTEP_CHECK_CODE(text.size() <= kMaxBytes && tensors.size() <= kMaxTensors, ExitCode::snapshot,
                       "a safetensors file cannot hold ", tensors.size(), " tensors with names of ",

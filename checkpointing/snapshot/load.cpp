@@ -1,0 +1,93 @@
+#include <lockstep/checkpointing/snapshot/load.h>
+#include <lockstep/checkpointing/snapshot/rejection.h>
+
+#include <c10/core/GradMode.h>
+
+#include <set>
+
+namespace lockstep::snapshot {
+namespace {
+
+void append(std::string& text, const char* what, const std::vector<std::string>& names) {
+  if (names.empty()) {
+    return;
+  }
+  text += c10::str(text.empty() ? "" : "\n", what, " (", names.size(), "):");
+  for (const std::string& name : names) {
+    text += "\n  " + name;
+  }
+}
+
+bool converts(at::ScalarType from, at::ScalarType to) {
+  return from == to || (c10::isFloatingType(from) && c10::isFloatingType(to));
+}
+
+std::string why_misshapen(const TensorSource& source, const std::string& name,
+                          const at::Tensor& target) {
+  const std::vector<int64_t> sizes = source.sizes(name);
+  const at::ScalarType dtype = source.dtype(name);
+  if (target.sizes() != at::IntArrayRef(sizes)) {
+    return c10::str("saved with sizes ", at::IntArrayRef(sizes), ", wanted ", target.sizes());
+  }
+  if (!converts(dtype, target.scalar_type())) {
+    return c10::str("saved as ", dtype, ", wanted as ", target.scalar_type(),
+                    ", which would change its values");
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string LoadReport::text() const {
+  std::string text;
+  append(text, "missing", missing);
+  append(text, "unexpected", unexpected);
+  append(text, "of other sizes or type", misshapen);
+  return text;
+}
+
+LoadReport load_tensors(const TensorSource& source,
+                        const std::vector<std::pair<std::string, at::Tensor>>& targets,
+                        const LoadOptions& options) {
+  LoadReport report;
+  std::vector<std::pair<at::Tensor, std::string>> matches;
+  std::set<std::string> used;
+  for (const auto& [name, target] : targets) {
+    const std::string stored = options.name_in_source ? options.name_in_source(name) : name;
+    const std::string shown = stored == name ? name : name + " (there " + stored + ")";
+    if (!source.has(stored)) {
+      report.missing.push_back(shown);
+      continue;
+    }
+    used.insert(stored);
+    const std::string why = why_misshapen(source, stored, target);
+    if (!why.empty()) {
+      report.misshapen.push_back(shown + ": " + why);
+      continue;
+    }
+    matches.emplace_back(target.detach(), stored);
+    report.loaded.push_back(name);
+  }
+  for (const std::string& name : source.names()) {
+    if (used.count(name) == 0) {
+      report.unexpected.push_back(name);
+    }
+  }
+  if (options.match == Match::strict && !report.is_complete()) {
+    reject(source.path(),
+           "does not match; nothing was loaded. Load with Match::partial if that is "
+           "meant.\n",
+           report.text());
+  }
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies;
+  for (const auto& [target, stored] : matches) {
+    copies.emplace_back(target, source.read(stored));
+  }
+  const c10::AutoGradMode no_grad(false);
+  for (auto& [target, value] : copies) {
+    target.copy_(value);
+  }
+  return report;
+}
+
+}  // namespace lockstep::snapshot

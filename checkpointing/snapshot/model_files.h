@@ -1,0 +1,39 @@
+#pragma once
+
+#include <lockstep/checkpointing/snapshot/safetensors_file.h>
+#include <lockstep/checkpointing/snapshot/tensor_source.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace lockstep::snapshot {
+
+/// The weights of a model in safetensors files from anywhere: one file, the several of an index
+/// (model.safetensors.index.json), or a folder with either of these.
+///
+/// An index may name plain files beside it only: no other folder, no link.
+/// Ranks: local. Threads: any. Errors: Error (exit code snapshot).
+class ModelFiles : public TensorSource {
+ public:
+  explicit ModelFiles(const std::string& path);
+
+  const std::string& path() const override { return path_; }
+  std::vector<std::string> names() const override;
+  bool has(const std::string& name) const override { return places_.count(name) > 0; }
+  std::vector<int64_t> sizes(const std::string& name) const override;
+  at::ScalarType dtype(const std::string& name) const override;
+  at::Tensor read(const std::string& name) const override;
+
+ private:
+  void open_file(const std::string& path);
+  void open_index(const std::string& path);
+  const StoredTensor& stored(const std::string& name) const;
+
+  std::string path_;
+  std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::map<std::string, const SafetensorsFile*> places_;
+};
+
+}  // namespace lockstep::snapshot

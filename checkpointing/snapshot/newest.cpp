@@ -1,0 +1,67 @@
+#include <lockstep/checkpointing/snapshot/file_system.h>
+#include <lockstep/checkpointing/snapshot/folder_names.h>
+#include <lockstep/checkpointing/snapshot/mapped_file.h>
+#include <lockstep/checkpointing/snapshot/newest.h>
+#include <lockstep/checkpointing/snapshot/vote.h>
+#include <lockstep/collectives/error.h>
+
+#include <algorithm>
+#include <sstream>
+
+namespace lockstep::snapshot {
+namespace {
+
+/// What `latest` names; empty if there is none that can be read.
+std::string read_latest(const std::string& folder) {
+  try {
+    const MappedFile file(folder + "/" + kLatestName);
+    const std::string_view text = file.text().substr(0, 64);
+    return std::string(text.substr(0, text.find('\n')));
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+/// First line: latest. Then the snapshots, newest first. As rank 0 sees them.
+std::string list(const std::string& folder) {
+  std::string text = read_latest(folder) + "\n";
+  const std::vector<std::string> names = names_in(folder);
+  for (auto name = names.rbegin(); name != names.rend(); ++name) {
+    if (step_of(*name)) {
+      text += *name + "\n";
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+Newest find_newest(const std::string& folder, Communicator& ranks) {
+  const std::vector<std::string> lists =
+      all_or_none(ranks, "looking for snapshots in " + folder,
+                  [&] { return ranks.rank() == 0 ? list(folder) : ""; });
+  std::istringstream lines(lists[0]);
+  std::string latest;
+  std::getline(lines, latest);
+  Newest newest;
+  for (std::string name; !newest.snapshot && std::getline(lines, name);) {
+    std::optional<Snapshot> candidate;
+    const Outcome mine = Outcome::of([&] {
+      candidate.emplace(folder + "/" + name);
+      candidate->verify(ranks.rank(), ranks.size());
+      return "";
+    });
+    if (const auto failures = failures_in(exchange(ranks, mine))) {
+      newest.notes.push_back("skipped " + folder + "/" + name + ": " + *failures);
+    } else {
+      newest.snapshot = candidate;
+      if (!latest.empty() && latest != name) {
+        newest.notes.push_back("`latest` in " + folder + " names " + latest + ", but the newest " +
+                               "whole snapshot is " + name);
+      }
+    }
+  }
+  return newest;
+}
+
+}  // namespace lockstep::snapshot

@@ -1,0 +1,95 @@
+#include <lockstep/checkpointing/snapshot/folder_names.h>
+#include <lockstep/checkpointing/snapshot/rejection.h>
+#include <lockstep/checkpointing/snapshot/run_folder.h>
+#include <lockstep/checkpointing/snapshot/vote.h>
+
+#include <random>
+#include <utility>
+
+namespace lockstep::snapshot {
+namespace {
+
+std::string made_up_name() {
+  std::random_device random;
+  std::string name = "run-";
+  for (int digit = 0; digit < 16; ++digit) {
+    name += "0123456789abcdef"[random() % 16];
+  }
+  return name;
+}
+
+std::string parent_of(const std::string& path) {
+  const size_t slash = path.find_last_of('/');
+  return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+}
+
+}  // namespace
+
+RunFolder::RunFolder(Communicator ranks, std::string path, WriterOptions options)
+    : ranks_(std::move(ranks)), path_(std::move(path)), options_(std::move(options)) {
+  while (path_.size() > 1 && path_.back() == '/') {
+    path_.pop_back();
+  }
+  all_or_none(ranks_, "options of the snapshots in " + path_, [&] {
+    options_.validate();
+    LOCKSTEP_CHECK(!path_.empty(), "the folder for snapshots is the empty text");
+    return "";
+  });
+  agree_on_run();
+  try_out();
+}
+
+void RunFolder::agree_on_run() {
+  const bool makes_up = is_first_rank() && options_.run().empty();
+  const std::string mine = makes_up ? made_up_name() : options_.run();
+  const std::vector<std::string> names =
+      all_or_none(ranks_, "the run's name", [&] { return mine; });
+  for (size_t rank = 0; rank < names.size(); ++rank) {
+    LOCKSTEP_CHECK(names[rank] == names[0] || names[rank].empty(), "rank ", rank,
+                   " names the run \"", names[rank], "\", but rank 0 \"", names[0],
+                   "\"; pass the same WriterOptions::run on every rank");
+  }
+  options_.run(names[0]);
+}
+
+void RunFolder::try_out() {
+  const std::string doing = "snapshots cannot be written to " + path_;
+  const auto probe_of = [&](int rank) {
+    return path_ + "/" + temporary_name("probe-" + std::to_string(rank), options_.run());
+  };
+  all_or_none(ranks_, doing, [&] {
+    if (is_first_rank()) {
+      const bool is_new = !exists(path_);
+      files().make_folder(path_);
+      if (is_new) {
+        files().sync_folder(parent_of(path_));
+      }
+      remove_leftovers(files(), path_, options_.run());
+      write_file(files(), probe_of(0), "0");
+      rotation_ = std::make_unique<Rotation>(path_, options_);
+    }
+    return "";
+  });
+  all_or_none(ranks_, doing, [&] {
+    if (!exists(probe_of(0))) {
+      reject(path_,
+             "this rank does not see the file that rank 0 wrote there; all ranks must share "
+             "the folder, so name one on a file system that all nodes mount");
+    }
+    if (!is_first_rank()) {
+      write_file(files(), probe_of(ranks_.rank()), "0");
+      files().remove_file(probe_of(ranks_.rank()));
+    }
+    return "";
+  });
+  all_or_none(ranks_, doing, [&] {
+    if (is_first_rank()) {
+      files().rename(probe_of(0), probe_of(ranks_.size()));
+      files().remove_file(probe_of(ranks_.size()));
+      files().sync_folder(path_);
+    }
+    return "";
+  });
+}
+
+}  // namespace lockstep::snapshot

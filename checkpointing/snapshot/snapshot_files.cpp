@@ -1,0 +1,97 @@
+#include <lockstep/checkpointing/snapshot/digest.h>
+#include <lockstep/checkpointing/snapshot/folder_names.h>
+#include <lockstep/checkpointing/snapshot/rejection.h>
+#include <lockstep/checkpointing/snapshot/snapshot_files.h>
+
+#include <sys/stat.h>
+
+#include <utility>
+
+namespace lockstep::snapshot {
+namespace {
+
+Manifest read_manifest(const std::string& path) {
+  const MappedFile file(path);
+  return Manifest::parse(file.text(), path);
+}
+
+}  // namespace
+
+SnapshotFiles::SnapshotFiles(std::string folder)
+    : folder_(std::move(folder)), manifest_(read_manifest(path_of(kManifestName))) {
+  for (const auto& [name, record] : manifest_.files) {
+    check_size(name, record);
+  }
+}
+
+void SnapshotFiles::check_size(const std::string& name, const FileRecord& record) const {
+  struct stat status {};
+  if (::lstat(path_of(name).c_str(), &status) != 0 || !S_ISREG(status.st_mode)) {
+    reject(path_of(name), "is part of the snapshot, but is missing or no regular file");
+  }
+  if (static_cast<uint64_t>(status.st_size) != record.bytes) {
+    reject(path_of(name), "has ", status.st_size, " bytes, but ", record.bytes,
+           " were written; it is truncated or was changed");
+  }
+}
+
+void SnapshotFiles::check_header(const SafetensorsFile& file, const FileRecord& record) const {
+  const std::string_view text = file.header_text();
+  const std::string digest = digest_of(text.data(), text.size());
+  if (digest != record.header) {
+    reject_at(file.path(), 0, "the header is damaged: its digest is ", digest, ", but ",
+              record.header, " was written");
+  }
+  for (const StoredTensor& tensor : file.header().tensors) {
+    if (record.tensors.count(tensor.name) == 0) {
+      reject_at(file.path(), 0, "has the tensor \"", tensor.name, "\", which the manifest lacks");
+    }
+  }
+  if (file.header().tensors.size() != record.tensors.size()) {
+    reject_at(file.path(), 0, "has ", file.header().tensors.size(), " tensors, but the manifest ",
+              record.tensors.size());
+  }
+}
+
+const SafetensorsFile& SnapshotFiles::file(const std::string& name) const {
+  auto& file = open_[name];
+  if (file == nullptr) {
+    auto opened = std::make_unique<SafetensorsFile>(path_of(name));
+    check_header(*opened, manifest_.files.at(name));
+    file = std::move(opened);
+  }
+  return *file;
+}
+
+const StoredTensor& SnapshotFiles::checked(const std::string& file_name,
+                                           const std::string& tensor) const {
+  const SafetensorsFile& opened = file(file_name);
+  const StoredTensor& stored = *opened.find(tensor);
+  if (checked_.count(&stored) > 0) {
+    return stored;
+  }
+  const std::string_view bytes = opened.bytes_of(stored);
+  const std::string digest = digest_of(bytes.data(), bytes.size());
+  const std::string& written = manifest_.files.at(file_name).tensors.at(tensor);
+  if (digest != written) {
+    reject_at(opened.path(), opened.header().data_begin + stored.begin, "tensor \"", tensor,
+              "\" is damaged: its bytes have the digest ", digest, ", but ", written,
+              " was written");
+  }
+  checked_.insert(&stored);
+  return stored;
+}
+
+void SnapshotFiles::verify(int part, int parts) const {
+  int number = 0;
+  for (const auto& [name, record] : manifest_.files) {
+    file(name);
+    for (const auto& [tensor, digest] : record.tensors) {
+      if (number++ % parts == part) {
+        checked(name, tensor);
+      }
+    }
+  }
+}
+
+}  // namespace lockstep::snapshot
