@@ -180,7 +180,7 @@ TEST(Safetensors, TensorOutlivesItsFileAndWritingToItLeavesTheFileAlone) {
   at::Tensor read = SafetensorsFile(folder.file("a")).tensor("w");
   read.fill_(7);
   EXPECT_TRUE(at::equal(SafetensorsFile(folder.file("a")).tensor("w"), at::ones({5})));
-  EXPECT_TRUE(at::equal(read, at::full({5}, 7)));
+  EXPECT_TRUE(at::equal(read, at::full({5}, 7.0F)));
 }
 
 TEST(Safetensors, WhatCannotBeSavedIsNamedAndLeavesTheOldFile) {

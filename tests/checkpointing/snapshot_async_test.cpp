@@ -1,0 +1,163 @@
+#include "checkpointing/snapshot_fault_file_system.h"
+#include "checkpointing/snapshot_sample.h"
+#include "collectives/thread_ranks.h"
+#include "runtime/temporary_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <lockstep/checkpointing/snapshot/async_writer.h>
+#include <lockstep/checkpointing/snapshot/folder_names.h>
+#include <lockstep/checkpointing/snapshot/newest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace lockstep::snapshot {
+namespace {
+
+using testing::FaultFileSystem;
+using ::testing::HasSubstr;
+using testing::run_ranks;
+using testing::sample_content;
+using testing::TemporaryFolder;
+
+/// A disk whose new files wait until it is opened.
+class GatedFileSystem : public FaultFileSystem {
+ public:
+  void shut() { set(false); }
+  void open() { set(true); }
+
+  std::unique_ptr<OutputFile> create_file(const std::string& path) override {
+    std::unique_lock lock(gate_);
+    changed_.wait(lock, [&] { return is_open_; });
+    lock.unlock();
+    return FaultFileSystem::create_file(path);
+  }
+
+ private:
+  void set(bool is_open) {
+    const std::lock_guard lock(gate_);
+    is_open_ = is_open;
+    changed_.notify_all();
+  }
+
+  std::mutex gate_;
+  std::condition_variable changed_;
+  bool is_open_ = true;
+};
+
+struct Fixture {
+  TemporaryFolder folder;
+  std::shared_ptr<GatedFileSystem> disk = std::make_shared<GatedFileSystem>();
+  WriterOptions options = WriterOptions().run("async").min_shard_bytes(1).files(disk);
+
+  Snapshot open(int64_t step) const { return Snapshot(folder.file(step_folder(step))); }
+  bool has(int64_t step) const { return exists(folder.file(step_folder(step))); }
+};
+
+TEST(SnapshotFacts, N12_WeightsMayChangeWhileTheyAreWritten) {
+  Fixture fixture;
+  run_ranks(2, [&](Communicator& ranks) {
+    AsyncWriter writer(ranks, fixture.folder.path(), fixture.options);
+    for (int64_t step = 1; step <= 3; ++step) {
+      ranks.barrier().wait();
+      fixture.disk->shut();
+      Content content = sample_content(step, ranks.rank(), 2);
+      writer.save(content, step);
+      for (const auto& [name, section] : content.sections()) {
+        for (const auto& [tensor_name, tensor] : section.whole) {
+          at::Tensor(tensor).fill_(-1);
+        }
+      }
+      ranks.barrier().wait();
+      EXPECT_FALSE(fixture.has(step));
+      ranks.barrier().wait();
+      fixture.disk->open();
+      const auto report = writer.wait();
+      ASSERT_TRUE(report.has_value());
+      EXPECT_FALSE(report->error.has_value());
+    }
+  });
+  for (int64_t step = 1; step <= 3; ++step) {
+    testing::expect_sample(fixture.open(step), 2);
+  }
+}
+
+TEST(SnapshotFacts, N13_SecondSaveWaitsForTheFirstAndTheExitDrains) {
+  Fixture fixture;
+  run_ranks(2, [&](Communicator& ranks) {
+    AsyncWriter writer(ranks, fixture.folder.path(), fixture.options);
+    ranks.barrier().wait();
+    fixture.disk->shut();
+    EXPECT_FALSE(writer.save(sample_content(1, ranks.rank(), 2), 1).previous.has_value());
+    EXPECT_TRUE(writer.is_pending());
+    EXPECT_FALSE(writer.poll().has_value());
+    EXPECT_FALSE(fixture.has(1));
+    ranks.barrier().wait();
+    std::thread opener([&] { fixture.disk->open(); });
+    const AsyncWriter::Started second = writer.save(sample_content(2, ranks.rank(), 2), 2);
+    opener.join();
+    ASSERT_TRUE(second.previous.has_value());
+    EXPECT_EQ(second.previous->step, 1);
+    EXPECT_FALSE(second.previous->error.has_value());
+    EXPECT_TRUE(fixture.has(1));
+  });
+  testing::expect_sample(fixture.open(1), 2);
+  testing::expect_sample(fixture.open(2), 2);
+}
+
+TEST(SnapshotFacts, N14_SaveReturnsBeforeTheDiskDoesAnything) {
+  Fixture fixture;
+  run_ranks(1, [&](Communicator& ranks) {
+    AsyncWriter writer(ranks, fixture.folder.path(), fixture.options);
+    fixture.disk->shut();
+    writer.save(sample_content(1, 0, 1), 1);  // would wait for ever
+    EXPECT_FALSE(writer.is_ready());
+    fixture.disk->open();
+    std::optional<SaveReport> report;
+    while (!report) {
+      report = writer.poll();
+      std::this_thread::yield();
+    }
+    EXPECT_EQ(report->step, 1);
+    EXPECT_GT(report->bytes, 0U);
+    EXPECT_FALSE(writer.is_pending());
+  });
+  testing::expect_sample(fixture.open(1), 1);
+}
+
+TEST(SnapshotFacts, N02_FailedAsynchronousSaveIsReportedOnAllRanksAndTrainingGoesOn) {
+  Fixture fixture;
+  run_ranks(2, [&](Communicator& ranks) {
+    AsyncWriter writer(ranks, fixture.folder.path(), fixture.options);
+    ranks.barrier().wait();
+    if (ranks.rank() == 0) {
+      fixture.disk->fail_where(
+          [](FaultFileSystem::Call, const std::string& path) {
+            return path.find("random.rank-00001") != std::string::npos;
+          },
+          ENOSPC);
+    }
+    ranks.barrier().wait();
+    writer.save(sample_content(1, ranks.rank(), 2), 1);
+    const auto failed = writer.wait();
+    ASSERT_TRUE(failed.has_value() && failed->error.has_value());
+    EXPECT_THAT(*failed->error, HasSubstr("rank 1 of 2"));
+    EXPECT_THAT(*failed->error, HasSubstr("No space left"));
+    ranks.barrier().wait();
+    fixture.disk->heal();
+    writer.save(sample_content(2, ranks.rank(), 2), 2);
+    const auto worked = writer.wait();
+    ASSERT_TRUE(worked.has_value());
+    EXPECT_FALSE(worked->error.has_value());
+  });
+  EXPECT_FALSE(fixture.has(1));
+  testing::expect_sample(fixture.open(2), 2);
+}
+
+}  // namespace
+}  // namespace lockstep::snapshot

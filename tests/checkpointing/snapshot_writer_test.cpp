@@ -1,0 +1,302 @@
+#include "checkpointing/snapshot_fault_file_system.h"
+#include "checkpointing/snapshot_rejected.h"
+#include "checkpointing/snapshot_sample.h"
+#include "collectives/thread_ranks.h"
+#include "runtime/temporary_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <lockstep/checkpointing/snapshot/folder_names.h>
+#include <lockstep/checkpointing/snapshot/newest.h>
+#include <lockstep/checkpointing/snapshot/safetensors_file.h>
+#include <lockstep/checkpointing/snapshot/writer.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace lockstep::snapshot {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using testing::FaultFileSystem;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::outcomes;
+using testing::rejection_of;
+using testing::run_ranks;
+using testing::sample_content;
+using testing::TemporaryFolder;
+
+std::vector<std::string> snapshots_in(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const std::string& name : names_in(folder)) {
+    if (step_of(name)) {
+      names.push_back(std::to_string(*step_of(name)));
+    }
+  }
+  return names;
+}
+
+Newest newest_in(const std::string& folder) {
+  Communicator solo = Communicator::solo();
+  return find_newest(folder, solo);
+}
+
+void save_alone(Writer& writer, int64_t step, std::optional<double> metric = std::nullopt) {
+  writer.save(sample_content(step, 0, 1), step, metric);
+}
+
+TEST(SnapshotFacts, N08_WrittenByFourRanksReadByAnyNumber) {
+  const TemporaryFolder folder;
+  run_ranks(4, [&](Communicator& ranks) {
+    Writer writer(ranks, folder.path(), WriterOptions().min_shard_bytes(1));
+    writer.save(sample_content(7, ranks.rank(), 4), 7);
+  });
+  for (const int readers : {1, 2, 3, 8}) {
+    run_ranks(readers, [&](Communicator& ranks) {
+      const Newest newest = find_newest(folder.path(), ranks);
+      ASSERT_TRUE(newest.snapshot.has_value());
+      EXPECT_THAT(newest.notes, IsEmpty());
+      testing::expect_sample(*newest.snapshot, 4);
+      const int64_t begin = 24 * ranks.rank() / readers;
+      const int64_t end = 24 * (ranks.rank() + 1) / readers;
+      EXPECT_TRUE(at::equal(newest.snapshot->section("optimizer")
+                                .read_elements("layer.weight.exp_avg_sq", begin, end),
+                            at::arange(begin, end, at::kFloat) + 7000));
+      EXPECT_THAT(rejection_of([&] { newest.snapshot->read_own("random", 4, "cpu"); }),
+                  HasSubstr("written by 4 ranks"));
+    });
+  }
+}
+
+TEST(SnapshotFacts, N09_TensorsOfAllRanksAreWrittenOnceAndSpreadByBytes) {
+  const TemporaryFolder folder;
+  std::map<std::string, at::Tensor> weights;
+  int64_t bytes = 0;
+  for (int layer = 0; layer < 12; ++layer) {
+    const at::Tensor weight = at::full({100 * (layer + 1)}, layer, at::kFloat);
+    weights["layer" + std::to_string(layer)] = weight;
+    bytes += static_cast<int64_t>(weight.nbytes());
+  }
+  run_ranks(3, [&](Communicator& ranks) {
+    Content content;
+    for (const auto& [name, weight] : weights) {
+      content.add("model", name, weight);
+    }
+    Writer writer(ranks, folder.path(), WriterOptions().min_shard_bytes(1));
+    writer.save(content, 1);
+  });
+  const Snapshot saved(folder.path() + "/" + step_folder(1));
+  std::map<int, int64_t> written;
+  for (const auto& [name, record] : saved.manifest().files) {
+    const SafetensorsFile file(saved.path() + "/" + name);
+    for (const StoredTensor& tensor : file.header().tensors) {
+      written[record.rank] += static_cast<int64_t>(tensor.end - tensor.begin);
+    }
+  }
+  ASSERT_EQ(written.size(), 3U);
+  EXPECT_EQ(written[0] + written[1] + written[2], bytes);
+  for (const auto& [rank, share] : written) {
+    EXPECT_NEAR(static_cast<double>(share), bytes / 3.0, bytes * 0.02) << rank;
+  }
+  for (const auto& [name, weight] : weights) {
+    EXPECT_TRUE(at::equal(saved.section("model").read(name), weight));
+  }
+}
+
+TEST(SnapshotFacts, N15_RotationKeepsTheLastTheBestAndTheMultiples) {
+  const TemporaryFolder folder;
+  Writer plain(Communicator::solo(), folder.file("plain"), WriterOptions());
+  std::vector<size_t> counts;
+  for (int64_t step = 1; step <= 6; ++step) {
+    save_alone(plain, step);
+    counts.push_back(snapshots_in(folder.file("plain")).size());
+  }
+  EXPECT_THAT(counts, ElementsAre(1, 2, 3, 3, 3, 3));
+  EXPECT_THAT(snapshots_in(folder.file("plain")), ElementsAre("4", "5", "6"));
+
+  const KeepOptions keep = KeepOptions().last(1).best(1).every(4);
+  Writer choosy(Communicator::solo(), folder.file("choosy"), WriterOptions().keep(keep));
+  const double losses[] = {5, 1, 3, 4, 2, 6};
+  for (int64_t step = 1; step <= 6; ++step) {
+    save_alone(choosy, step, losses[step - 1]);
+  }
+  EXPECT_THAT(snapshots_in(folder.file("choosy")), ElementsAre("2", "4", "6"));
+  EXPECT_THROW(Writer(Communicator::solo(), folder.file("none"),
+                      WriterOptions().keep(KeepOptions().last(0))),
+               Error);
+}
+
+TEST(SnapshotFacts, N15_RotationSparesTheOneLoadedFromAndOtherRuns) {
+  const TemporaryFolder folder;
+  const auto options = [](const std::string& run) {
+    return WriterOptions().run(run).keep(KeepOptions().last(1));
+  };
+  Writer other(Communicator::solo(), folder.path(), options("other"));
+  save_alone(other, 1);
+  Writer first(Communicator::solo(), folder.path(), options("mine"));
+  save_alone(first, 2);
+  Writer resumed(Communicator::solo(), folder.path(),
+                 options("mine").loaded_from(folder.path() + "/./step-000000000002/"));
+  for (int64_t step = 3; step <= 5; ++step) {
+    save_alone(resumed, step);
+  }
+  EXPECT_THAT(snapshots_in(folder.path()), ElementsAre("1", "2", "5"));
+}
+
+TEST(SnapshotFacts, N15_LowerStepThanBeforeIsNotTheOneRemoved) {
+  const TemporaryFolder folder;
+  const auto options = WriterOptions().run("again").keep(KeepOptions().last(1));
+  Writer first(Communicator::solo(), folder.path(), options);
+  save_alone(first, 50);
+  Writer again(Communicator::solo(), folder.path(), options);
+  save_alone(again, 10);
+  EXPECT_THAT(snapshots_in(folder.path()), ElementsAre("10"));
+}
+
+TEST(SnapshotFacts, N16_LeftoversAreIgnoredAndRemovedOnlyByTheirOwner) {
+  const TemporaryFolder folder;
+  const auto disk = FileSystem::real();
+  for (const char* owner : {"mine", "other"}) {
+    disk->make_folder(folder.file(temporary_name(step_folder(9), owner)));
+    write_file(*disk, folder.file(temporary_name(step_folder(9), owner)) + "/model.safetensors",
+               "?");
+    write_file(*disk, folder.file(temporary_name("latest", owner)), "?");
+  }
+  EXPECT_FALSE(newest_in(folder.path()).snapshot.has_value());
+  EXPECT_THAT(newest_in(folder.path()).notes, IsEmpty());
+  const Writer writer(Communicator::solo(), folder.path(), WriterOptions().run("mine"));
+  EXPECT_THAT(names_in(folder.path()),
+              ElementsAre("latest.other.tmp", "step-000000000009.other.tmp"));
+}
+
+TEST(SnapshotFacts, N17_LatestThatNamesNothingDoesNotMatter) {
+  const TemporaryFolder folder;
+  Writer writer(Communicator::solo(), folder.path());
+  save_alone(writer, 1);
+  save_alone(writer, 2);
+  EXPECT_THAT(newest_in(folder.path()).notes, IsEmpty());
+  for (const char* latest : {"step-000000000077\n", "../../etc\n", "", "\xff\xff"}) {
+    std::ofstream(folder.file("latest"), std::ios::trunc) << latest;
+    const Newest newest = newest_in(folder.path());
+    ASSERT_TRUE(newest.snapshot.has_value());
+    EXPECT_EQ(newest.snapshot->manifest().step, 2);
+    EXPECT_EQ(newest.notes.size(), *latest == '\0' ? 0U : 1U);
+  }
+}
+
+TEST(SnapshotFacts, N20_TargetThatCannotBeWrittenIsFoundBeforeTraining) {
+  const TemporaryFolder folder;
+  std::ofstream(folder.file("file")) << "x";
+  for (const int ranks : {1, 2}) {
+    const auto result =
+        outcomes(ranks, [&](Communicator& own) { Writer(own, folder.file("file") + "/run"); });
+    for (const auto& rank : result) {
+      EXPECT_EQ(rank.kind, testing::RankOutcome::Kind::error);
+      EXPECT_THAT(rank.message, AllOf(HasSubstr("rank 0 of "), HasSubstr("Not a directory")));
+    }
+  }
+  for (const int reason : {EROFS, EACCES, ENOSPC}) {
+    const auto disk = std::make_shared<FaultFileSystem>();
+    disk->fail_where([](auto call, auto&) { return call == FaultFileSystem::Call::create; },
+                     reason);
+    const std::string message = rejection_of(
+        [&] { Writer(Communicator::solo(), folder.file("run"), WriterOptions().files(disk)); });
+    EXPECT_THAT(message, AllOf(HasSubstr(folder.file("run")), HasSubstr(std::strerror(reason))));
+  }
+}
+
+TEST(SnapshotFacts, N20_RenameAcrossFileSystemsIsFoundBeforeTraining) {
+  const TemporaryFolder folder;
+  const auto disk = std::make_shared<FaultFileSystem>();
+  disk->fail_where([](auto call, auto&) { return call == FaultFileSystem::Call::rename; }, EXDEV);
+  EXPECT_THAT(rejection_of([&] {
+                Writer(Communicator::solo(), folder.file("run"), WriterOptions().files(disk));
+              }),
+              HasSubstr("Invalid cross-device link"));
+}
+
+TEST(SnapshotFacts, N20_FinishedSnapshotIsNeverOverwritten) {
+  const TemporaryFolder folder;
+  Writer writer(Communicator::solo(), folder.path());
+  save_alone(writer, 1);
+  EXPECT_THAT(rejection_of([&] { save_alone(writer, 1); }), HasSubstr("exists already"));
+  testing::expect_sample(Snapshot(folder.file(step_folder(1))), 1);
+}
+
+TEST(Writer, RanksThatWouldSaveDifferentThingsAreNamed) {
+  const TemporaryFolder folder;
+  const auto result = outcomes(3, [&](Communicator& ranks) {
+    Content content;
+    content.add("model", "first", at::ones({2}));
+    content.add("model", "second", at::ones({ranks.rank() == 2 ? 3 : 2}));
+    Writer writer(ranks, folder.path());
+    writer.save(content, 1);
+  });
+  for (const auto& rank : result) {
+    EXPECT_THAT(rank.message, AllOf(HasSubstr("rank 2 of 3"), HasSubstr("\"second\""),
+                                    HasSubstr("[3], where rank 0"), HasSubstr("[2]")));
+  }
+  EXPECT_THAT(names_in(folder.path()), IsEmpty());
+}
+
+TEST(Writer, RanksThatNameDifferentRunsAreRefused) {
+  const TemporaryFolder folder;
+  for (const auto& rank : outcomes(2, [&](Communicator& ranks) {
+         Writer(ranks, folder.path(), WriterOptions().run(ranks.rank() == 0 ? "a" : "b"));
+       })) {
+    EXPECT_THAT(rank.message, HasSubstr("rank 1 names the run \"b\", but rank 0 \"a\""));
+  }
+}
+
+TEST(Writer, RankThatDoesNotSeeTheFolderIsNamed) {
+  const TemporaryFolder folder;
+  for (const auto& rank : outcomes(2, [&](Communicator& ranks) {
+         Writer(ranks, folder.file(ranks.rank() == 0 ? "here" : "there"));
+       })) {
+    EXPECT_THAT(rank.message, AllOf(HasSubstr("rank 1 of 2"), HasSubstr("must share")));
+  }
+}
+
+TEST(Writer, RunGetsOneNameWhenNoneIsGiven) {
+  const TemporaryFolder folder;
+  std::vector<std::string> runs(2);
+  run_ranks(2, [&](Communicator& ranks) {
+    runs[static_cast<size_t>(ranks.rank())] = Writer(ranks, folder.path()).run();
+  });
+  EXPECT_FALSE(runs[0].empty());
+  EXPECT_EQ(runs[0], runs[1]);
+}
+
+TEST(Writer, BadArgumentsAreNamed) {
+  const TemporaryFolder folder;
+  const auto refused = [&](const WriterOptions& options) {
+    return rejection_of([&] { Writer(Communicator::solo(), folder.path(), options); });
+  };
+  EXPECT_THAT(refused(WriterOptions().run("../x")), HasSubstr("run must be"));
+  EXPECT_THAT(refused(WriterOptions().keep(KeepOptions().best(-1))), HasSubstr("keep.best"));
+  EXPECT_THAT(refused(WriterOptions().keep(KeepOptions().every(-1))), HasSubstr("keep.every"));
+  EXPECT_THAT(refused(WriterOptions().min_shard_bytes(0)), HasSubstr("min_shard_bytes"));
+  Writer writer(Communicator::solo(), folder.path());
+  EXPECT_THAT(rejection_of([&] { save_alone(writer, -1); }), HasSubstr("the step -1"));
+  EXPECT_THAT(rejection_of([&] { save_alone(writer, 1, NAN); }), HasSubstr("metric is nan"));
+  Content content;
+  EXPECT_THROW(content.add("Model", "w", at::ones(1)), Error);
+  EXPECT_THROW(content.add("", "w", at::ones(1)), Error);
+  EXPECT_THROW(content.add("model", "w", at::Tensor()), Error);
+  content.add("model", "w", at::ones(1));
+  EXPECT_THROW(content.add("model", "w", at::ones(1)), Error);
+  EXPECT_THROW(content.add_slice("model", "w", at::ones(1), 0, {1}), Error);
+  EXPECT_THROW(content.add_slice("model", "v", at::ones(3), 2, {2, 2}), Error);
+  EXPECT_THROW(content.text("a", "1").text("a", "2"), Error);
+}
+
+}  // namespace
+}  // namespace lockstep::snapshot
