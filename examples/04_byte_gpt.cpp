@@ -1,10 +1,9 @@
-// A language model on bytes: Trainer with warm-up, gradient clipping and accumulation.
+// A language model on bytes: Trainer with warm-up and gradient clipping.
 //
 //   lockstep run -n 2 -- build/examples/04_byte_gpt [--text FILE] [--steps 200] ...
 //
 // Without --text it learns sums that the program writes itself: "17+25=42;". Expected on 2 ranks,
-// after a progress bar, with other
-// digits (it learns how sums look before it learns to add):
+// after a progress bar (it learns how sums look before it learns to add):
 //   bits per byte 0.35, 8 before training
 //   12+34=123;12+45=124;12+46=125;12+47=126;12+48=
 
