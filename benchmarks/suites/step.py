@@ -41,21 +41,26 @@ def _samples(measurement, model):
     return samples
 
 
+def _names(model):
+    """The row of each variant of ours."""
+    return {"ours-fp16": model, "ours-fp32": f"{model} fp32-wire", "one-rank": f"one-rank {model}"}
+
+
 def _rows(model, samples):
     index = MODELS.index(model)
     rows = []
-    for wire in ("fp16", "fp32"):
-        name = model if wire == "fp16" else f"{model} fp32-wire"
-        for variant, targets in PEERS.items():
-            peer_sample = samples[f"bound-{wire}" if variant == "bound" else variant]
-            rows.append(compare("step", name, samples[f"ours-{wire}"], peer_sample, variant, "ms",
-                                targets[index]))
-    for variant, target in ONE_RANK_PEERS.items():
-        rows.append(compare("step", f"one-rank {model}", samples["one-rank"], samples[variant],
-                            variant, "ms", target))
+    for variant, name in _names(model).items():
+        wire = variant.split("-")[1]
+        peers = (ONE_RANK_PEERS if variant == "one-rank"
+                 else {peer_name: targets[index] for peer_name, targets in PEERS.items()})
+        for peer_name, target in peers.items():
+            peer_sample = samples[f"bound-{wire}" if peer_name == "bound" else peer_name]
+            rows.append(compare("step", name, samples[variant], peer_sample, peer_name, "ms",
+                                target))
     return rows
 
 
 def run(measurement, only):
-    return [row for model in MODELS if only.search(model)
-            for row in _rows(model, _samples(measurement, model))]
+    wanted = [model for model in MODELS if any(map(only.search, _names(model).values()))]
+    rows = [row for model in wanted for row in _rows(model, _samples(measurement, model))]
+    return [row for row in rows if only.search(row.name)]
