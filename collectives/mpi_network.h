@@ -25,7 +25,7 @@ struct NodeLayout {
 /// Collective over `all`; `node` is this rank's part of it.
 NodeLayout find_nodes(const MpiComm& all, const MpiComm& node);
 
-/// Both are collective over `all`, which must outlive nothing: they duplicate it.
+/// Both are collective over `all`, and keep copies of it.
 std::unique_ptr<OtherNodes> make_mpi_other_nodes(const MpiComm& all);
 std::unique_ptr<NodeNetwork> make_mpi_network(const MpiComm& all, const NodeLayout& layout);
 
