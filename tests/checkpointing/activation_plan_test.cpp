@@ -6,8 +6,8 @@
 #include <lockstep/collectives/error.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <map>
 #include <random>
 
@@ -239,10 +239,9 @@ TEST(PlanCheckpoints, HundredStagesAndFiveHundredSlotsAreSolvedInTime) {
     costs.insert(costs.end(), more.begin(), more.end());
   }
   costs.resize(100);
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();  // processor time: other programs may run
   plan_checkpoints(costs, 500, 500);
-  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-  EXPECT_LT(taken.count(), 2.0);
+  EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 2.0);
 }
 
 torch::nn::Sequential uneven_net() {
@@ -262,41 +261,43 @@ TEST(PlanCheckpoints, PlanRunsAsPredictedWithThePlainGradients) {
   const at::Tensor x = torch::randn({512, 128});
   const ChainCosts costs = profile_chain(chain, x);
   const auto peak_of = [&](const CheckpointPlan& plan) {
+    for (const at::Tensor& parameter : net->parameters()) {
+      parameter.mutable_grad() = torch::zeros_like(parameter);
+    }
     MemoryMeter meter;
     const at::Tensor y = plan.run(chain, x);
-    const at::Tensor gradient = torch::ones_like(y);
-    torch::autograd::grad({y}, net->parameters(), {gradient});
-    return meter.peak();
+    y.backward(torch::ones_like(y));
+    return static_cast<double>(meter.peak());
   };
   const Trial plain = run_trial(
       net, [&](const at::Tensor& in) { return net->forward(in); }, x);
   const int64_t least = least_activation_bytes(costs);
   const int64_t most = CheckpointPlan::uniform(28, 1).predict(costs).peak_bytes;
-  int64_t weights = 0;
-  for (const at::Tensor& parameter : net->parameters()) {
-    weights += static_cast<int64_t>(parameter.nbytes());
-  }
   for (int64_t budget : {least, least + (most - least) / 4, least + (most - least) / 2, most}) {
     const CheckpointPlan plan = plan_checkpoints(costs, budget);
     expect_equal(plain,
                  run_trial(
                      net, [&](const at::Tensor& in) { return plan.run(chain, in); }, x),
                  plan.text());
-    EXPECT_LE(peak_of(plan), budget + weights) << plan.text();
+    const auto predicted = static_cast<double>(plan.predict(costs).peak_bytes);
+    EXPECT_LE(predicted, static_cast<double>(budget)) << plan.text();
+    EXPECT_LE(peak_of(plan), 1.03 * predicted) << plan.text();
+    EXPECT_GE(peak_of(plan), 0.75 * predicted) << plan.text();
   }
 }
 
 TEST(PlanCheckpoints, ProfileLeavesNoTrace) {
   torch::nn::Sequential net(torch::nn::Conv2d(3, 4, 3), torch::nn::BatchNorm2d(4),
                             torch::nn::Dropout(0.5));
+  const at::Tensor x = torch::randn({2, 3, 8, 8});
   const at::Tensor before = rng_state();
-  const ChainCosts costs = profile_chain(chain_of(net), torch::randn({2, 3, 8, 8}));
+  const ChainCosts costs = profile_chain(chain_of(net), x);
   EXPECT_EQ(net->named_buffers()["1.num_batches_tracked"].item<int64_t>(), 0);
   EXPECT_FALSE(net->parameters()[0].grad().defined());
   ASSERT_EQ(costs.size(), 3U);
   EXPECT_EQ(costs[0].output_bytes, 2 * 4 * 6 * 6 * 4);
-  EXPECT_GE(costs[2].saved_bytes, 2 * costs[2].output_bytes - 2 * 4 * 6 * 6 * 3);
-  torch::randn({2, 3, 8, 8});
+  EXPECT_GE(costs[2].saved_bytes, costs[2].output_bytes);
+  EXPECT_TRUE(torch::equal(before, rng_state()));
 }
 
 }  // namespace
