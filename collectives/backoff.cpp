@@ -9,8 +9,8 @@
 namespace lockstep {
 namespace {
 
-constexpr int kPolls = 200;   // a peer that is a microsecond late is noticed at once
-constexpr int kSpins = 2000;  // with the processor's pause between
+constexpr int kPolls = 200;  // a peer that is a microsecond late is noticed at once
+constexpr int kSpins = 400;  // with the pause between; longer hurts ranks that share a core
 constexpr std::chrono::milliseconds kBeforeSleep(50);
 constexpr std::chrono::milliseconds kBetweenChecks(1);
 constexpr int64_t kLongestSleepUs = 1000;
