@@ -7,6 +7,11 @@
 #include <lockstep/amp/model.h>
 #include <lockstep/amp/optimizers.h>
 #include <lockstep/amp/precision.h>
+#include <lockstep/checkpointing/activation/checkpoint.h>
+#include <lockstep/checkpointing/activation/checkpoint_sequential.h>
+#include <lockstep/checkpointing/activation/keep.h>
+#include <lockstep/checkpointing/activation/memory_meter.h>
+#include <lockstep/checkpointing/activation/plan_checkpoints.h>
 #include <lockstep/collectives/communicator.h>
 #include <lockstep/collectives/error.h>
 #include <lockstep/collectives/mpi_session.h>

@@ -28,7 +28,13 @@ struct DataParallel::Impl {
         model(std::move(model)),
         options(std::move(options)) {
     require_same_structure(this->model, agreement);
-    trainable = trainable_parameters(this->model);
+    std::optional<std::string> problem;
+    try {
+      trainable = trainable_parameters(this->model);
+    } catch (const Error& error) {
+      problem = error.what();
+    }
+    agreement.raise_if_any(problem);
     ReducerOptions reducer_options;
     reducer_options.op = this->options.reduce();
     reducer_options.densify_sparse = this->options.densify_sparse();

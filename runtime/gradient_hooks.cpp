@@ -19,14 +19,15 @@ class Hook final : public torch::autograd::PostAccumulateGradHook {
 
 }  // namespace
 
+void require_unhooked(const ModelTensor& parameter) {
+  LOCKSTEP_CHECK(torch::autograd::impl::post_acc_grad_hooks(parameter.tensor) == nullptr,
+                 "parameter ", parameter.name,
+                 " already has a gradient hook: the model is wrapped by another DataParallel or "
+                 "Trainer. Destroy that one first");
+}
+
 GradientHooks::GradientHooks(const std::vector<ModelTensor>& parameters,
                              std::function<void(int)> on_gradient) {
-  for (const ModelTensor& parameter : parameters) {
-    LOCKSTEP_CHECK(torch::autograd::impl::post_acc_grad_hooks(parameter.tensor) == nullptr,
-                   "parameter ", parameter.name,
-                   " already has a gradient hook: the model is wrapped by another DataParallel or "
-                   "Trainer. Destroy that one first");
-  }
   const auto callback = std::make_shared<const std::function<void(int)>>(std::move(on_gradient));
   for (size_t i = 0; i < parameters.size(); ++i) {
     torch::autograd::impl::set_post_acc_grad_hooks(

@@ -9,8 +9,7 @@ namespace lockstep {
 
 /// Calls `on_gradient(index)` each time a backward has finished accumulating into parameter
 /// `index`'s grad(), on the thread that runs that backward.
-/// Throws Error if a parameter is already hooked by another live wrapper. The destructor removes
-/// every hook.
+/// The parameters must not be hooked yet (require_unhooked). The destructor removes every hook.
 class GradientHooks {
  public:
   GradientHooks(const std::vector<ModelTensor>& parameters, std::function<void(int)> on_gradient);
@@ -21,5 +20,8 @@ class GradientHooks {
  private:
   std::vector<at::Tensor> hooked_;
 };
+
+/// Throws Error naming the parameter if another live wrapper has hooked it.
+void require_unhooked(const ModelTensor& parameter);
 
 }  // namespace lockstep

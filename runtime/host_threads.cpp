@@ -54,4 +54,8 @@ void keep_freed_memory() {
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
 }
 
+void release_freed_memory() {
+  malloc_trim(0);
+}
+
 }  // namespace lockstep

@@ -17,6 +17,7 @@ Trainable trainable_parameters(const Model& model) {
                    tensor.scalar_type(), "; only fp64, fp32, fp16 and bf16 can be trained");
     LOCKSTEP_CHECK(tensor.device().is_cpu(), "parameter ", entry.name, " is on ", tensor.device(),
                    "; this build reduces host tensors only");
+    require_unhooked(entry);
     result.parameters.push_back(entry);
   }
   LOCKSTEP_CHECK(!result.parameters.empty(), "the model has no trainable parameter (",

@@ -18,8 +18,8 @@ struct Trainable {
   std::vector<ModelTensor> frozen;
 };
 
-/// Throws Error for a model without a trainable parameter, for complex and integer parameters, and
-/// for parameters that are not on the host.
+/// Throws Error for a model without a trainable parameter, for complex and integer parameters, for
+/// parameters that are not on the host, and where another wrapper holds the model.
 Trainable trainable_parameters(const Model& model);
 
 /// fp64 travels as fp64, everything else in `wire` if set, else in its own dtype.

@@ -1,4 +1,5 @@
 #include <lockstep/runtime/arena.h>
+#include <lockstep/runtime/host_threads.h>
 #include <lockstep/runtime/replicas.h>
 #include <lockstep/runtime/step.h>
 #include <lockstep/runtime/trainer.h>
@@ -70,6 +71,7 @@ struct Trainer::Impl {
     arena = std::make_unique<Arena>(trainable.parameters, plans, options.precision());
     convert_storage(trainable.frozen, options.precision());
     convert_storage(model.buffers(), options.precision());
+    release_freed_memory();
     reducer = std::make_unique<Reducer>(communicator, trainable.parameters, plans,
                                         reducer_options(options));
     updater = Updater::make(spec, *reducer, *arena);

@@ -2,6 +2,8 @@
 #include <ATen/ops/empty_strided.h>
 #include <lockstep/runtime/data_parallel.h>
 
+#include <optional>
+
 #include "across_ranks.h"
 #include "models.h"
 
@@ -152,6 +154,18 @@ TEST(DataParallel, RefusesAModelThatIsWrappedAlready) {
   {
     DataParallel parallel(runtime().communicator(), model);
     EXPECT_THAT(refusal(model), HasSubstr("parameter weight already has a gradient hook"));
+  }
+  expect_trains(model);
+}
+
+TEST(DataParallel, NamesTheRankThatHasWrappedTheModelAlreadyOnEveryRank) {
+  const auto model = std::make_shared<OneWeight>(at::ones({3}));
+  {
+    std::optional<DataParallel> own;
+    if (runtime().rank() == 1) {
+      own.emplace(Communicator::solo(), model);
+    }
+    EXPECT_THAT(refusal(model), HasSubstr("rank 1: parameter weight already has a gradient hook"));
   }
   expect_trains(model);
 }
