@@ -1,5 +1,5 @@
 # build.headers: each header of each room is a translation unit of its own, which sees only what
-# its room links. They compile as C++20 here, as C++17 in the rooms' own sources.
+# its room links, also for itself. They compile as C++20 here, as C++17 in the rooms' own sources.
 add_custom_target(lockstep_headers)
 foreach(room IN LISTS rooms)
   file(GLOB_RECURSE headers RELATIVE "${PROJECT_SOURCE_DIR}" CONFIGURE_DEPENDS
@@ -11,7 +11,8 @@ foreach(room IN LISTS rooms)
     list(APPEND sources "${source}")
   endforeach()
   add_library(lockstep_headers_${room} OBJECT EXCLUDE_FROM_ALL ${sources})
-  target_link_libraries(lockstep_headers_${room} PRIVATE lockstep::${room} lockstep_flags)
+  get_target_property(libraries lockstep_${room} LINK_LIBRARIES)
+  target_link_libraries(lockstep_headers_${room} PRIVATE lockstep::${room} ${libraries})
   target_compile_options(lockstep_headers_${room} PRIVATE -O0 -Werror)
   target_compile_features(lockstep_headers_${room} PRIVATE cxx_std_20)
   add_dependencies(lockstep_headers lockstep_headers_${room})
