@@ -54,6 +54,20 @@ void Agreement::raise_if_any(const std::optional<std::string>& message, ExitCode
   }
 }
 
+void Agreement::attempt(const std::function<void()>& body) {
+  std::optional<std::string> problem;
+  auto code = ExitCode::usage;
+  try {
+    body();
+  } catch (const Error& error) {
+    problem = error.what();
+    code = error.code();
+  } catch (const std::exception& error) {
+    problem = error.what();
+  }
+  raise_if_any(problem, code);
+}
+
 void Agreement::raise(const std::optional<std::string>& message, ExitCode code) {
   throw_gathered(control_.all_gather_bytes(encode(message, code)));
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -33,6 +34,10 @@ class Agreement {
 
   /// Throws the same Error on every rank if any rank passes a message; it quotes them all.
   void raise_if_any(const std::optional<std::string>& message, ExitCode code = ExitCode::usage);
+
+  /// Runs `body`, which must not communicate; if it threw on any rank, throws the same Error on
+  /// every rank.
+  void attempt(const std::function<void()>& body);
 
   /// Throws the same Error on every rank; called when the word says that some rank failed.
   [[noreturn]] void raise(const std::optional<std::string>& message,

@@ -28,13 +28,7 @@ struct DataParallel::Impl {
         model(std::move(model)),
         options(std::move(options)) {
     require_same_structure(this->model, agreement);
-    std::optional<std::string> problem;
-    try {
-      trainable = trainable_parameters(this->model);
-    } catch (const Error& error) {
-      problem = error.what();
-    }
-    agreement.raise_if_any(problem);
+    agreement.attempt([&] { trainable = trainable_parameters(this->model); });
     ReducerOptions reducer_options;
     reducer_options.op = this->options.reduce();
     reducer_options.densify_sparse = this->options.densify_sparse();
@@ -66,9 +60,7 @@ void DataParallel::Impl::finish() {
   if (!problem.has_value()) {
     problem = window_problem(*reducer, trainable, options.unused());
   }
-  for (size_t b = 0; b < reducer->size(); ++b) {
-    reducer->wait(b);
-  }
+  reducer->wait_all();
   std::vector<char> used(trainable.parameters.size(), 1);
   try {
     agreement.raise_if_any(problem);
@@ -125,10 +117,7 @@ void DataParallel::finish() {
 }
 
 void DataParallel::abandon() {
-  impl_->reducer->launch_rest();
-  for (size_t b = 0; b < impl_->reducer->size(); ++b) {
-    impl_->reducer->wait(b);
-  }
+  impl_->reducer->drain();
   impl_->reducer->reset();
 }
 

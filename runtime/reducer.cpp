@@ -180,6 +180,17 @@ void Reducer::launch_rest() {
   }
 }
 
+void Reducer::wait_all() {
+  for (Work& work : works_) {
+    work.wait();
+  }
+}
+
+void Reducer::drain() {
+  launch_rest();
+  wait_all();
+}
+
 int64_t Reducer::accumulator_bytes() const {
   int64_t bytes = 0;
   for (const at::Tensor& flat : accumulators_) {

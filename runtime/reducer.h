@@ -45,6 +45,9 @@ class Reducer {
   void launch_rest();
   const std::vector<int>& unused() const { return unused_; }
   void wait(size_t bucket) { works_[bucket].wait(); }
+  void wait_all();
+  /// Lets the other ranks finish a window that this one gives up: launch_rest() and wait_all().
+  void drain();
   /// Ends the window: nothing is ready any more.
   void reset();
 

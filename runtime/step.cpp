@@ -181,7 +181,6 @@ void Step::update_weights(const Arrived& arrived, StepReport& report) {
   state.gradient_factor = amp::gradient_factor(report.scale_, clip);
   state.learning_rate_factor = parts_.options.schedule().factor(updates_);
   state.update = updates_ + 1;
-  report.learning_rate_ = parts_.learning_rate * state.learning_rate_factor;
   std::vector<char> used;
   if (parts_.options.unused() == UnusedParameters::detect) {
     used = used_anywhere(parts_.reducer, parts_.agreement.communicator());
@@ -218,7 +217,7 @@ Word Step::word() const {
 void Step::fail(const std::exception_ptr& error) {
   const bool others_exchange_first = agrees_first() && !weights_everywhere_.has_value();
   if (!others_exchange_first) {
-    drain();
+    parts_.reducer.drain();
   }
   Word mine = word();
   mine.error = 1;
@@ -234,16 +233,8 @@ void Step::fail_elsewhere() {
 }
 
 void Step::abandon() {
-  drain();
+  parts_.reducer.drain();
   end_window();
-}
-
-/// Sends what is left of the window's buckets and waits for all of them.
-void Step::drain() {
-  parts_.reducer.launch_rest();
-  for (size_t b = 0; b < parts_.reducer.size(); ++b) {
-    parts_.reducer.wait(b);
-  }
 }
 
 void Step::end_window() {

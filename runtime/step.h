@@ -67,7 +67,6 @@ class Step {
   /// denominator, and in the first window for the kind of the losses.
   bool agrees_first() const { return parts_.options.uneven_data() || kind_is_sum_.value_or(true); }
   void agree_on_weights();
-  void drain();
   double packing_factor() const;
   Arrived wait_and_measure();
   void update_weights(const Arrived& arrived, StepReport& report);

@@ -39,16 +39,12 @@ void require_no_double(const std::vector<ModelTensor>& parameters) {
 Trainable checked(const Model& model, const OptimizerSpec& optimizer, const TrainerOptions& options,
                   Agreement& agreement) {
   Trainable trainable;
-  std::optional<std::string> problem;
-  try {
+  agreement.attempt([&] {
     options.validate();
     optimizer.validate();
     trainable = trainable_parameters(model);
     require_no_double(trainable.parameters);
-  } catch (const Error& error) {
-    problem = error.what();
-  }
-  agreement.raise_if_any(problem);
+  });
   require_same_structure(model, agreement);
   require_same_text("the configuration", optimizer.describe() + "; " + options.describe(),
                     agreement);

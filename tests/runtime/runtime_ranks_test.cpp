@@ -57,6 +57,19 @@ TEST(Agreement, RanksAtDifferentUpdatesAreNamed) {
   EXPECT_THAT(message, HasSubstr("rank 1: is at update 8"));
 }
 
+TEST(Agreement, WhatOneRankThrowsInAnAttemptIsThrownOnAll) {
+  Agreement agreement(runtime().control());
+  agreement.attempt([] {});
+  const std::string message = error_of([&] {
+    agreement.attempt([] {
+      if (runtime().rank() == runtime().size() - 1) {
+        throw std::out_of_range("nothing there");
+      }
+    });
+  });
+  EXPECT_THAT(message, HasSubstr(c10::str("rank ", runtime().size() - 1, ": nothing there")));
+}
+
 TEST(Agreement, MessagesOfAnyRankAreQuotedOnAll) {
   Agreement agreement(runtime().control());
   agreement.raise_if_any(std::nullopt);
