@@ -1,46 +1,58 @@
 #include <lockstep/amp/flat_rule.h>
-#include <lockstep/amp/grouped.h>
-#include <lockstep/amp/hyperparameters.h>
+#include <lockstep/amp/lamb_rule.h>
 #include <lockstep/amp/optimizers.h>
-
-#include <utility>
 
 namespace lockstep {
 
-Adam& Adam::group(std::function<bool(const ModelTensor&)> picks, const Adam& options) {
-  predicates_.push_back(std::move(picks));
-  group_options_.push_back(options);
-  return *this;
+namespace {
+
+template <typename Spec>
+amp::AdamHyperparameters hyperparameters(const Spec& spec) {
+  return {spec.lr(), spec.beta1(), spec.beta2(), spec.eps(), spec.weight_decay()};
 }
 
-Adam& Adam::no_decay_on_norms_and_biases() {
-  return group(is_norm_or_bias, Adam(lr_).beta1(beta1_).beta2(beta2_).eps(eps_).weight_decay(0.0));
+template <typename Spec>
+void check_betas_and_eps(const Spec& spec) {
+  amp::check_below_one(Spec::kName, "beta1", spec.beta1());
+  amp::check_below_one(Spec::kName, "beta2", spec.beta2());
+  amp::check_positive_fp32(Spec::kName, "eps", spec.eps());
 }
 
-std::shared_ptr<const amp::UpdateRule> Adam::rule(int group) const {
-  const Adam& o = amp::options_of(*this, group_options_, group);
-  return amp::flat_rule(amp::AdamUpdate{{o.lr_, o.beta1_, o.beta2_, o.eps_, o.weight_decay_}});
+template <typename Spec>
+std::string decay_and_moments(const Spec& spec) {
+  return c10::str(" weight_decay ", spec.weight_decay(), amp::describe_moments(spec.moments()));
 }
 
-double Adam::learning_rate(int group) const {
-  return amp::options_of(*this, group_options_, group).lr();
+}  // namespace
+
+std::shared_ptr<const amp::UpdateRule> AdamW::own_rule() const {
+  return amp::flat_rule(amp::AdamWUpdate{hyperparameters(*this)}, moments_);
+}
+std::string AdamW::describe_options() const {
+  return decay_and_moments(*this);
+}
+void AdamW::check_options() const {
+  check_betas_and_eps(*this);
 }
 
-std::string Adam::describe() const {
-  return c10::str("Adam lr ", lr_, " weight_decay ", weight_decay_, amp::count_groups(groups()));
+std::shared_ptr<const amp::UpdateRule> Adam::own_rule() const {
+  return amp::flat_rule(amp::AdamUpdate{hyperparameters(*this)}, moments_);
+}
+std::string Adam::describe_options() const {
+  return decay_and_moments(*this);
+}
+void Adam::check_options() const {
+  check_betas_and_eps(*this);
 }
 
-void Adam::validate() const {
-  amp::check_not_negative("Adam", "lr", lr_);
-  amp::check_below_one("Adam", "beta1", beta1_);
-  amp::check_below_one("Adam", "beta2", beta2_);
-  amp::check_positive_fp32("Adam", "eps", eps_);
-  amp::check_not_negative("Adam", "weight_decay", weight_decay_);
-  amp::check_groups("Adam", predicates_, group_options_);
+std::shared_ptr<const amp::UpdateRule> LAMB::own_rule() const {
+  return std::make_shared<amp::LambRule>(amp::LambUpdate{hyperparameters(*this)}, moments_);
 }
-
-std::shared_ptr<OptimizerSpec> Adam::clone() const {
-  return std::make_shared<Adam>(*this);
+std::string LAMB::describe_options() const {
+  return decay_and_moments(*this);
+}
+void LAMB::check_options() const {
+  check_betas_and_eps(*this);
 }
 
 }  // namespace lockstep

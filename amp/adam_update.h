@@ -15,14 +15,15 @@ struct AdamHyperparameters {
 /// What both share once the coefficients of this update are known: the moments and the step.
 /// Coefficients are computed in fp64 once per span, elements in fp32.
 struct AdamStep {
-  float gradient_factor, beta1, rest1, beta2, rest2, step_size, root_correction, eps;
+  GradientScale scaled;
+  float beta1, rest1, beta2, rest2, step_size, root_correction, eps;
 
   LOCKSTEP_HOST_DEVICE static AdamStep prepare(const AdamHyperparameters& h,
                                                const StepState& state) {
     const double updates = static_cast<double>(state.update);
     const double lr = h.lr * state.learning_rate_factor;
     AdamStep step;
-    step.gradient_factor = state.gradient_factor;
+    step.scaled = state.gradient_scale();
     step.beta1 = static_cast<float>(h.beta1);
     step.rest1 = static_cast<float>(1.0 - h.beta1);
     step.beta2 = static_cast<float>(h.beta2);
@@ -43,13 +44,14 @@ struct AdamStep {
 /// Adam: weight decay is added to the gradient.
 struct AdamUpdate {
   static constexpr int kMoments = 2;
+  static constexpr bool kSecondMoment = true;
   AdamHyperparameters hyperparameters;
 
   struct Prepared {
     AdamStep step;
     float l2;
     LOCKSTEP_HOST_DEVICE float operator()(float weight, float gradient, float& m, float& v) const {
-      return step(weight, gradient * step.gradient_factor + l2 * weight, m, v);
+      return step(weight, step.scaled(gradient) + l2 * weight, m, v);
     }
   };
 

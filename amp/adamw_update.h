@@ -7,13 +7,14 @@ namespace lockstep::amp {
 /// AdamW: weight decay shrinks the weight, apart from the gradient.
 struct AdamWUpdate {
   static constexpr int kMoments = 2;
+  static constexpr bool kSecondMoment = true;
   AdamHyperparameters hyperparameters;
 
   struct Prepared {
     AdamStep step;
     float keep;
     LOCKSTEP_HOST_DEVICE float operator()(float weight, float gradient, float& m, float& v) const {
-      return step(weight * keep, gradient * step.gradient_factor, m, v);
+      return step(weight * keep, step.scaled(gradient), m, v);
     }
   };
 

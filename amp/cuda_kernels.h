@@ -3,6 +3,7 @@
 #include <c10/core/Device.h>
 #include <lockstep/amp/adam_update.h>
 #include <lockstep/amp/adamw_update.h>
+#include <lockstep/amp/lion_update.h>
 #include <lockstep/amp/optimizer.h>
 #include <lockstep/amp/scaler_state.h>
 #include <lockstep/amp/sgd_update.h>
@@ -22,6 +23,7 @@ void advance_on_cuda(ScalerState* state, const ScalerRule& rule, const float* ov
 /// UpdateRule::apply on device memory.
 void update_on_cuda(const AdamWUpdate& update, const FlatSpan& span, const StepState* state);
 void update_on_cuda(const AdamUpdate& update, const FlatSpan& span, const StepState* state);
+void update_on_cuda(const LionUpdate& update, const FlatSpan& span, const StepState* state);
 void update_on_cuda(const SgdUpdate& update, const FlatSpan& span, const StepState* state);
 void update_on_cuda(const MomentumUpdate& update, const FlatSpan& span, const StepState* state);
 

@@ -28,6 +28,9 @@ void update_on_cuda(const AdamWUpdate&, const FlatSpan&, const StepState*) {
 void update_on_cuda(const AdamUpdate&, const FlatSpan&, const StepState*) {
   refuse();
 }
+void update_on_cuda(const LionUpdate&, const FlatSpan&, const StepState*) {
+  refuse();
+}
 void update_on_cuda(const SgdUpdate&, const FlatSpan&, const StepState*) {
   refuse();
 }

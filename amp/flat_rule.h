@@ -12,13 +12,15 @@ namespace lockstep::amp {
 template <typename Update>
 class FlatRule final : public UpdateRule {
  public:
-  explicit FlatRule(const Update& update) : update_(update) {}
+  FlatRule(const Update& update, MomentFormat format) : update_(update), format_(format) {}
 
   int moments() const override { return Update::kMoments; }
+  MomentFormat moment_format() const override { return format_; }
 
   void apply(const FlatSpan& span, const StepState* state) const override {
     check_span(span, Update::kMoments);
     if (span.gradient.is_cuda()) {
+      check_cuda_span(span);
       update_on_cuda(update_, span, state);
     } else {
       update_on_cpu(update_, span, *state);
@@ -27,11 +29,13 @@ class FlatRule final : public UpdateRule {
 
  private:
   Update update_;
+  MomentFormat format_;
 };
 
 template <typename Update>
-std::shared_ptr<const UpdateRule> flat_rule(const Update& update) {
-  return std::make_shared<FlatRule<Update>>(update);
+std::shared_ptr<const UpdateRule> flat_rule(const Update& update,
+                                            MomentFormat format = MomentFormat::fp32) {
+  return std::make_shared<FlatRule<Update>>(update, format);
 }
 
 }  // namespace lockstep::amp

@@ -1,3 +1,4 @@
+#include <ATen/ops/zeros.h>
 #include <lockstep/amp/flat_span.h>
 #include <lockstep/collectives/error.h>
 
@@ -22,6 +23,32 @@ void check_dtype(const char* name, const at::Tensor& array, bool good, const cha
   LOCKSTEP_CHECK(good, "FlatSpan: ", name, " is ", array.scalar_type(), ", expected ", expected);
 }
 
+int64_t blocks_of(int64_t size) {
+  return (size + moment_block - 1) / moment_block;
+}
+
+void check_moments(const FlatSpan& span, int moments) {
+  LOCKSTEP_CHECK(static_cast<int>(span.moments.size()) == moments, "FlatSpan: found ",
+                 span.moments.size(), " moments, this optimizer has ", moments);
+  size_t scales = 0;
+  for (const at::Tensor& moment : span.moments) {
+    check_array("moment", moment, span.gradient);
+    const at::ScalarType dtype = moment.scalar_type();
+    check_dtype("moment", moment,
+                dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kByte,
+                "Float, BFloat16 or Byte");
+    scales += dtype == at::kByte ? 1 : 0;
+  }
+  LOCKSTEP_CHECK(span.moment_scales.size() == scales, "FlatSpan: found ", span.moment_scales.size(),
+                 " moment_scales for ", scales, " int8 moments");
+  for (const at::Tensor& each : span.moment_scales) {
+    LOCKSTEP_CHECK(each.defined() && each.scalar_type() == at::kFloat && each.is_contiguous() &&
+                       each.numel() == blocks_of(span.gradient.numel()),
+                   "FlatSpan: moment_scales must be Float, one for each ", moment_block,
+                   " elements");
+  }
+}
+
 }  // namespace
 
 void check_span(const FlatSpan& span, int moments) {
@@ -39,12 +66,70 @@ void check_span(const FlatSpan& span, int moments) {
     check_dtype("weight", span.weight, is_wire_dtype(span.weight.scalar_type()),
                 "Float, Half or BFloat16");
   }
-  LOCKSTEP_CHECK(static_cast<int>(span.moments.size()) == moments, "FlatSpan: found ",
-                 span.moments.size(), " moments, this optimizer has ", moments);
-  for (const at::Tensor& moment : span.moments) {
-    check_array("moment", moment, span.gradient);
-    check_dtype("moment", moment, moment.scalar_type() == at::kFloat, "Float");
+  check_moments(span, moments);
+  if (span.remainder.defined()) {
+    check_array("remainder", span.remainder, span.gradient);
+    check_dtype("remainder", span.remainder, span.remainder.scalar_type() == at::kShort, "Short");
   }
+  if (span.average.defined()) {
+    check_array("average", span.average, span.gradient);
+    check_dtype("average", span.average, span.average.scalar_type() == at::kFloat, "Float");
+  }
+  const bool lone_brain = !span.master.defined() && span.weight.scalar_type() == at::kBFloat16;
+  LOCKSTEP_CHECK(lone_brain || !(span.remainder.defined() || span.rounds_randomly),
+                 "FlatSpan: a remainder, and random rounding, belong to a BFloat16 weight without "
+                 "a master");
+  LOCKSTEP_CHECK(!span.remainder.defined() || !span.rounds_randomly,
+                 "FlatSpan: a weight with a remainder is exact, so it cannot be rounded randomly");
+}
+
+void check_cuda_span(const FlatSpan& span) {
+  for (const at::Tensor& moment : span.moments) {
+    LOCKSTEP_CHECK(moment.scalar_type() == at::kFloat, "FlatSpan: moments are ",
+                   moment.scalar_type(), "; updates in device memory keep them in fp32");
+  }
+  LOCKSTEP_CHECK(!span.remainder.defined() && !span.rounds_randomly && !span.average.defined(),
+                 "FlatSpan: remainders, random rounding and averages are for host memory; device "
+                 "memory takes fp32 masters");
+}
+
+FlatSpan narrowed(const FlatSpan& span, int64_t begin, int64_t size) {
+  const auto part = [&](const at::Tensor& flat) {
+    return flat.defined() ? flat.narrow(0, begin, size) : flat;
+  };
+  FlatSpan result = span;
+  for (at::Tensor* flat :
+       {&result.gradient, &result.master, &result.weight, &result.remainder, &result.average}) {
+    *flat = part(*flat);
+  }
+  for (at::Tensor& moment : result.moments) {
+    moment = part(moment);
+  }
+  for (at::Tensor& scales : result.moment_scales) {
+    LOCKSTEP_CHECK(begin % moment_block == 0, "narrowed: begin is ", begin,
+                   ", int8 moments are cut at multiples of ", moment_block);
+    scales = scales.narrow(0, begin / moment_block, blocks_of(size));
+  }
+  result.first_element += begin;
+  return result;
+}
+
+void add_moments(FlatSpan& span, const UpdateRule& rule) {
+  static constexpr at::ScalarType kTypes[] = {at::kFloat, at::kBFloat16, at::kByte};
+  const at::ScalarType dtype = kTypes[static_cast<int>(rule.moment_format())];
+  const int64_t size = span.gradient.numel();
+  for (int i = 0; i < rule.moments(); ++i) {
+    span.moments.push_back(at::zeros({size}, span.gradient.options().dtype(dtype)));
+    if (dtype == at::kByte) {
+      span.moment_scales.push_back(
+          at::zeros({blocks_of(size)}, span.gradient.options().dtype(at::kFloat)));
+    }
+  }
+}
+
+std::string describe_moments(MomentFormat format) {
+  static constexpr const char* kNames[] = {"", " moments bf16", " moments int8"};
+  return kNames[static_cast<int>(format)];
 }
 
 const at::Tensor& updated_array(const FlatSpan& span) {

@@ -2,12 +2,27 @@
 
 #include <lockstep/amp/optimizer.h>
 
+#include <string>
+
 namespace lockstep::amp {
 
 /// Throws Error naming the array of `span` that does not fit FlatSpan's description.
 void check_span(const FlatSpan& span, int moments);
 
+/// Throws Error naming what the kernels for device memory do not know.
+void check_cuda_span(const FlatSpan& span);
+
 /// The array that the optimizer moves: the master, or the weight where there is none.
 const at::Tensor& updated_array(const FlatSpan& span);
+
+/// The elements from `begin` on, as aliases. Requires of spans with int8 moments that `begin` is a
+/// multiple of moment_block.
+FlatSpan narrowed(const FlatSpan& span, int64_t begin, int64_t size);
+
+/// Gives `span`, whose other arrays are set, the rule's moments, all zero.
+void add_moments(FlatSpan& span, const UpdateRule& rule);
+
+/// " moments bf16", empty for fp32.
+std::string describe_moments(MomentFormat format);
 
 }  // namespace lockstep::amp

@@ -1,36 +1,70 @@
 #pragma once
 
-#include <lockstep/collectives/error.h>
+#include <lockstep/amp/hyperparameters.h>
+#include <lockstep/amp/optimizer.h>
 
-#include <string>
-#include <vector>
+#include <utility>
 
-namespace lockstep::amp {
+namespace lockstep {
 
-/// The options of a group: the base rule's own for 0, else those given with the group.
+/// True for biases and for parameters of normalisation layers: those that usually get no weight
+/// decay (PyTorch users pass them as a group of their own).
+bool is_norm_or_bias(const ModelTensor& parameter);
+
+namespace amp {
+
+/// Parameter groups for the optimizer `Spec`, which derives from it and has lr(), weight_decay(),
+/// kName, and for its own options own_rule(), check_options() and describe_options().
 template <typename Spec>
-const Spec& options_of(const Spec& base, const std::vector<Spec>& groups, int group) {
-  LOCKSTEP_CHECK(group >= 0 && group <= static_cast<int>(groups.size()),
-                 "optimizer: there is no group ", group, ", only 0 to ", groups.size());
-  return group == 0 ? base : groups[static_cast<size_t>(group) - 1];
-}
-
-/// Throws Error where a group has no predicate, wrong options, or groups of its own.
-template <typename Predicate, typename Spec>
-void check_groups(const char* optimizer, const std::vector<Predicate>& predicates,
-                  const std::vector<Spec>& groups) {
-  for (size_t i = 0; i < groups.size(); ++i) {
-    LOCKSTEP_CHECK(predicates[i] != nullptr, optimizer, ": group ", i + 1,
-                   " has no predicate that picks its parameters");
-    LOCKSTEP_CHECK(groups[i].groups() == 1, optimizer, ": the options of group ", i + 1,
-                   " have groups of their own; add them to the optimizer itself");
-    groups[i].validate();
+class Grouped : public OptimizerSpec {
+ public:
+  /// Parameters that `picks` chooses get `options` instead of this rule's own.
+  Spec& group(std::function<bool(const ModelTensor&)> picks, const Spec& options) {
+    predicates_.push_back(std::move(picks));
+    group_options_.push_back(options);
+    return self();
   }
-}
+  /// The usual group: no weight decay on norms and biases.
+  Spec& no_decay_on_norms_and_biases() {
+    Spec options = self();
+    options.predicates_.clear();
+    options.group_options_.clear();
+    return group(is_norm_or_bias, options.weight_decay(0.0));
+  }
 
-/// ", 2 groups"
-inline std::string count_groups(int groups) {
-  return c10::str(", ", groups, groups == 1 ? " group" : " groups");
-}
+  std::shared_ptr<const UpdateRule> rule(int group) const override {
+    return options_of(group).own_rule();
+  }
+  double learning_rate(int group) const override { return options_of(group).lr(); }
+  std::string describe() const override {
+    return c10::str(Spec::kName, " lr ", self().lr(), self().describe_options(), ", ", groups(),
+                    groups() == 1 ? " group" : " groups");
+  }
+  void validate() const override {
+    check_not_negative(Spec::kName, "lr", self().lr());
+    check_not_negative(Spec::kName, "weight_decay", self().weight_decay());
+    self().check_options();
+    for (size_t i = 0; i < group_options_.size(); ++i) {
+      LOCKSTEP_CHECK(predicates_[i] != nullptr, Spec::kName, ": group ", i + 1,
+                     " has no predicate that picks its parameters");
+      LOCKSTEP_CHECK(group_options_[i].groups() == 1, Spec::kName, ": the options of group ", i + 1,
+                     " have groups of their own; add them to the optimizer itself");
+      group_options_[i].validate();
+    }
+  }
+  std::shared_ptr<OptimizerSpec> clone() const override { return std::make_shared<Spec>(self()); }
 
-}  // namespace lockstep::amp
+ private:
+  Spec& self() { return static_cast<Spec&>(*this); }
+  const Spec& self() const { return static_cast<const Spec&>(*this); }
+  const Spec& options_of(int group) const {
+    LOCKSTEP_CHECK(group >= 0 && group < groups(), "optimizer: there is no group ", group,
+                   ", only 0 to ", groups() - 1);
+    return group == 0 ? self() : group_options_[static_cast<size_t>(group) - 1];
+  }
+
+  std::vector<Spec> group_options_;
+};
+
+}  // namespace amp
+}  // namespace lockstep

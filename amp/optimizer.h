@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <lockstep/amp/moment_format.h>
 #include <lockstep/amp/step_state.h>
 #include <torch/arg.h>
 
@@ -26,7 +27,21 @@ struct FlatSpan {
   at::Tensor gradient;  // wire dtype: fp32, fp16 or bf16
   at::Tensor master;    // fp32; at O3 undefined: then `weight` is updated, in fp32 maths
   at::Tensor weight;    // the model's dtype; undefined where the master is the weight
-  std::vector<at::Tensor> moments;  // fp32, UpdateRule::moments() of them
+  std::vector<at::Tensor> moments;        // UpdateRule::moments() of them: fp32, bf16 or int8 codes
+  std::vector<at::Tensor> moment_scales;  // for int8 codes: fp32, one per moment_block elements
+  /// int16: with `weight` in bf16 and no master, the rest that makes it an exact fp32 master
+  /// (split_master in amp/brain_rounding.h).
+  at::Tensor remainder;
+  /// fp32: an exponential moving average of the updated array, moved in the same pass by
+  /// average += average_rest * (updated - average).
+  at::Tensor average;
+  float average_rest = 0.0F;
+  /// A bf16 `weight` without master and remainder is rounded randomly, not to nearest.
+  bool rounds_randomly = false;
+  /// Where random rounding (of this weight, of bf16 and int8 moments) takes its numbers from: a
+  /// number of the array, and of its element that this span begins with.
+  uint64_t stream = 0;
+  int64_t first_element = 0;
 };
 
 /// The arithmetic of one optimizer with one set of hyper-parameters, over flat arrays.
@@ -35,15 +50,19 @@ class UpdateRule {
  public:
   virtual ~UpdateRule() = default;
   virtual int moments() const = 0;
-  /// One pass: gradient * state.gradient_factor -> optimizer in fp32 on master and moments ->
-  /// master and weight written. Nothing is written when state.skip. `state` is a StepState in the
-  /// span's device memory.
+  virtual MomentFormat moment_format() const = 0;
+  /// True where apply() needs spans that are exactly one parameter each, because the update of an
+  /// element depends on all of them.
+  virtual bool whole_parameters() const { return false; }
+  /// One pass: gradient * state.gradient_factor, clipped -> optimizer in fp32 on master and
+  /// moments -> master, weight and average written. Nothing is written when state.skip. `state` is
+  /// a StepState in the span's device memory.
   virtual void apply(const FlatSpan& span, const StepState* state) const = 0;
 };
 
 }  // namespace amp
 
-/// What is common to AdamW, Adam and SGD: parameter groups. A group is a rule of its own for the
+/// What is common to all optimizers: parameter groups. A group is a rule of its own for the
 /// parameters that a predicate picks; the last group that matches wins; others use the base.
 class OptimizerSpec {
  public:

@@ -1,17 +1,19 @@
 #pragma once
 
+#include <lockstep/amp/grouped.h>
 #include <lockstep/amp/optimizer.h>
 
 namespace lockstep {
 
-/// True for biases and for parameters of normalisation layers: those that usually get no weight
-/// decay (PyTorch users pass them as a group of their own).
-bool is_norm_or_bias(const ModelTensor& parameter);
+// Every fused optimizer computes in fp32 at every precision level, and takes parameter groups:
+// group(predicate, options) and no_decay_on_norms_and_biases(), see amp/grouped.h. moments(...)
+// says how its moments are kept, see MomentFormat.
 
 /// AdamW with decoupled weight decay (Loshchilov and Hutter, 2019), torch.optim.AdamW's formula
-/// and defaults. Moments and arithmetic are fp32 at every precision level.
-class AdamW final : public OptimizerSpec {
+/// and defaults.
+class AdamW final : public amp::Grouped<AdamW> {
  public:
+  static constexpr const char* kName = "AdamW";
   explicit AdamW(double lr = 1e-3) : lr_(lr) {}
   TORCH_ARG(double, lr);
   TORCH_ARG(double, beta1) = 0.9;
@@ -19,26 +21,18 @@ class AdamW final : public OptimizerSpec {
   /// Requires: > 0 in fp32, so that an element without gradient stays where it is.
   TORCH_ARG(double, eps) = 1e-8;
   TORCH_ARG(double, weight_decay) = 1e-2;
+  TORCH_ARG(MomentFormat, moments) = MomentFormat::fp32;
 
  public:
-  /// Parameters that `picks` chooses get `options` instead of this rule's own.
-  AdamW& group(std::function<bool(const ModelTensor&)> picks, const AdamW& options);
-  /// The usual group: no weight decay on norms and biases.
-  AdamW& no_decay_on_norms_and_biases();
-
-  std::shared_ptr<const amp::UpdateRule> rule(int group) const override;
-  double learning_rate(int group) const override;
-  std::string describe() const override;
-  void validate() const override;
-  std::shared_ptr<OptimizerSpec> clone() const override;
-
- private:
-  std::vector<AdamW> group_options_;
+  std::shared_ptr<const amp::UpdateRule> own_rule() const;
+  std::string describe_options() const;
+  void check_options() const;
 };
 
 /// Adam (Kingma and Ba, 2015) with L2 weight decay added to the gradient, as torch.optim.Adam.
-class Adam final : public OptimizerSpec {
+class Adam final : public amp::Grouped<Adam> {
  public:
+  static constexpr const char* kName = "Adam";
   explicit Adam(double lr = 1e-3) : lr_(lr) {}
   TORCH_ARG(double, lr);
   TORCH_ARG(double, beta1) = 0.9;
@@ -46,44 +40,71 @@ class Adam final : public OptimizerSpec {
   /// Requires: > 0 in fp32, so that an element without gradient stays where it is.
   TORCH_ARG(double, eps) = 1e-8;
   TORCH_ARG(double, weight_decay) = 0.0;
+  TORCH_ARG(MomentFormat, moments) = MomentFormat::fp32;
 
  public:
-  Adam& group(std::function<bool(const ModelTensor&)> picks, const Adam& options);
-  Adam& no_decay_on_norms_and_biases();
-
-  std::shared_ptr<const amp::UpdateRule> rule(int group) const override;
-  double learning_rate(int group) const override;
-  std::string describe() const override;
-  void validate() const override;
-  std::shared_ptr<OptimizerSpec> clone() const override;
-
- private:
-  std::vector<Adam> group_options_;
+  std::shared_ptr<const amp::UpdateRule> own_rule() const;
+  std::string describe_options() const;
+  void check_options() const;
 };
 
 /// Stochastic gradient descent with momentum, Nesterov momentum and L2 weight decay, as
 /// torch.optim.SGD (its first update sets the momentum buffer to the gradient).
-class SGD final : public OptimizerSpec {
+class SGD final : public amp::Grouped<SGD> {
  public:
+  static constexpr const char* kName = "SGD";
   explicit SGD(double lr) : lr_(lr) {}
   TORCH_ARG(double, lr);
   TORCH_ARG(double, momentum) = 0.0;
   TORCH_ARG(double, dampening) = 0.0;
   TORCH_ARG(double, weight_decay) = 0.0;
   TORCH_ARG(bool, nesterov) = false;
+  TORCH_ARG(MomentFormat, moments) = MomentFormat::fp32;
 
  public:
-  SGD& group(std::function<bool(const ModelTensor&)> picks, const SGD& options);
-  SGD& no_decay_on_norms_and_biases();
+  std::shared_ptr<const amp::UpdateRule> own_rule() const;
+  std::string describe_options() const;
+  void check_options() const;
+};
 
-  std::shared_ptr<const amp::UpdateRule> rule(int group) const override;
-  double learning_rate(int group) const override;
-  std::string describe() const override;
-  void validate() const override;
-  std::shared_ptr<OptimizerSpec> clone() const override;
+/// LAMB (You et al., 2020): AdamW's direction, with bias correction, times the learning rate and
+/// the parameter's trust ratio |weight| / |direction|. The ratio is 1 where either norm is 0, and
+/// for groups without weight decay, as in Apex's FusedLAMB. Apex also clips the gradient's norm to
+/// 1: TrainerOptions().clip_grad_norm(1.0).
+class LAMB final : public amp::Grouped<LAMB> {
+ public:
+  static constexpr const char* kName = "LAMB";
+  explicit LAMB(double lr = 1e-3) : lr_(lr) {}
+  TORCH_ARG(double, lr);
+  TORCH_ARG(double, beta1) = 0.9;
+  TORCH_ARG(double, beta2) = 0.999;
+  /// Requires: > 0 in fp32.
+  TORCH_ARG(double, eps) = 1e-6;
+  TORCH_ARG(double, weight_decay) = 1e-2;
+  TORCH_ARG(MomentFormat, moments) = MomentFormat::fp32;
 
- private:
-  std::vector<SGD> group_options_;
+ public:
+  std::shared_ptr<const amp::UpdateRule> own_rule() const;
+  std::string describe_options() const;
+  void check_options() const;
+};
+
+/// Lion (Chen et al., 2023): the weight moves by lr against the sign of
+/// beta1 * moment + (1 - beta1) * gradient, with decoupled weight decay; one moment.
+class Lion final : public amp::Grouped<Lion> {
+ public:
+  static constexpr const char* kName = "Lion";
+  explicit Lion(double lr = 1e-4) : lr_(lr) {}
+  TORCH_ARG(double, lr);
+  TORCH_ARG(double, beta1) = 0.9;
+  TORCH_ARG(double, beta2) = 0.99;
+  TORCH_ARG(double, weight_decay) = 0.0;
+  TORCH_ARG(MomentFormat, moments) = MomentFormat::fp32;
+
+ public:
+  std::shared_ptr<const amp::UpdateRule> own_rule() const;
+  std::string describe_options() const;
+  void check_options() const;
 };
 
 /// Any torch::optim optimizer, run on the fp32 masters: the slower path. The factory is called

@@ -8,17 +8,19 @@ namespace lockstep::amp {
 /// SGD without momentum, with L2 weight decay.
 struct SgdUpdate {
   static constexpr int kMoments = 0;
+  static constexpr bool kSecondMoment = false;
   double lr, weight_decay;
 
   struct Prepared {
-    float gradient_factor, l2, lr;
+    GradientScale scaled;
+    float l2, lr;
     LOCKSTEP_HOST_DEVICE float operator()(float weight, float gradient) const {
-      return weight - lr * (gradient * gradient_factor + l2 * weight);
+      return weight - lr * (scaled(gradient) + l2 * weight);
     }
   };
 
   LOCKSTEP_HOST_DEVICE Prepared prepare(const StepState& state) const {
-    return {state.gradient_factor, static_cast<float>(weight_decay),
+    return {state.gradient_scale(), static_cast<float>(weight_decay),
             static_cast<float>(lr * state.learning_rate_factor)};
   }
 };
@@ -26,15 +28,17 @@ struct SgdUpdate {
 /// SGD with momentum. The first update sets the buffer to the gradient, as torch.optim.SGD.
 struct MomentumUpdate {
   static constexpr int kMoments = 1;
+  static constexpr bool kSecondMoment = false;
   double lr, momentum, dampening, weight_decay;
   bool nesterov;
 
   struct Prepared {
-    float gradient_factor, l2, lr;
+    GradientScale scaled;
+    float l2, lr;
     float keep, add;                     // buffer = keep * buffer + add * gradient
     float gradient_share, buffer_share;  // direction = shares of both
     LOCKSTEP_HOST_DEVICE float operator()(float weight, float gradient, float& buffer) const {
-      const float decayed = gradient * gradient_factor + l2 * weight;
+      const float decayed = scaled(gradient) + l2 * weight;
       buffer = keep * buffer + add * decayed;
       return weight - lr * (gradient_share * decayed + buffer_share * buffer);
     }
@@ -43,7 +47,7 @@ struct MomentumUpdate {
   LOCKSTEP_HOST_DEVICE Prepared prepare(const StepState& state) const {
     const bool first = state.update == 1;
     Prepared p;
-    p.gradient_factor = state.gradient_factor;
+    p.scaled = state.gradient_scale();
     p.l2 = static_cast<float>(weight_decay);
     p.lr = static_cast<float>(lr * state.learning_rate_factor);
     p.keep = first ? 0.0F : static_cast<float>(momentum);

@@ -6,13 +6,29 @@
 
 namespace lockstep::amp {
 
+/// What becomes of a wire gradient before the optimizer sees it: unscaled, clipped by norm (both in
+/// `factor`), then clipped by value.
+struct GradientScale {
+  float factor;
+  float limit;
+  LOCKSTEP_HOST_DEVICE float operator()(float gradient) const {
+    const float scaled = gradient * factor;
+    return scaled > limit ? limit : (scaled < -limit ? -limit : scaled);
+  }
+};
+
 /// What one update's kernels read, in memory of the device they run on: filled in once per update
 /// by the decision (after consensus), never by the host in between.
 struct StepState {
   float gradient_factor = 1.0F;  // wire gradient * this = gradient: 1 / scale * clip coefficient
+  float gradient_limit = 3.4028234663852886e38F;  // then clipped to [-limit, limit]
   float learning_rate_factor = 1.0F;  // the schedule's factor; multiplies each group's own rate
   int64_t update = 1;                 // number of this update, from 1: bias corrections use it
   bool skip = false;                  // overflow or error somewhere: kernels write nothing
+
+  LOCKSTEP_HOST_DEVICE GradientScale gradient_scale() const {
+    return {gradient_factor, gradient_limit};
+  }
 };
 
 /// StepState::gradient_factor of a loss scale and a clip coefficient: rounded once, so that without

@@ -30,14 +30,31 @@ void adam_block(const AdamUpdate::Prepared& update, const UpdateBlock& block) {
   two_moments(update, block);
 }
 
-void momentum_block(const MomentumUpdate::Prepared& prepared, const UpdateBlock& block) {
-  const MomentumUpdate::Prepared update = prepared;
+void lamb_direction_block(const LambUpdate::Direction& update, const UpdateBlock& block) {
+  two_moments(update, block);
+}
+
+void lamb_move_block(const LambUpdate::Move& update, const UpdateBlock& block) {
+  two_moments(update, block);
+}
+
+template <typename Prepared>
+HWY_INLINE void one_moment(const Prepared& prepared, const UpdateBlock& block) {
+  const Prepared update = prepared;
   float* HWY_RESTRICT weight = block.weight;
   const float* HWY_RESTRICT gradient = block.gradient;
-  float* HWY_RESTRICT buffer = block.moments[0];
+  float* HWY_RESTRICT moment = block.moments[0];
   for (int64_t i = 0; i < block.size; ++i) {
-    weight[i] = update(weight[i], gradient[i], buffer[i]);
+    weight[i] = update(weight[i], gradient[i], moment[i]);
   }
+}
+
+void momentum_block(const MomentumUpdate::Prepared& update, const UpdateBlock& block) {
+  one_moment(update, block);
+}
+
+void lion_block(const LionUpdate::Prepared& update, const UpdateBlock& block) {
+  one_moment(update, block);
 }
 
 void sgd_block(const SgdUpdate::Prepared& prepared, const UpdateBlock& block) {
@@ -58,6 +75,9 @@ namespace lockstep::amp {
 
 HWY_EXPORT(adamw_block);
 HWY_EXPORT(adam_block);
+HWY_EXPORT(lamb_direction_block);
+HWY_EXPORT(lamb_move_block);
+HWY_EXPORT(lion_block);
 HWY_EXPORT(momentum_block);
 HWY_EXPORT(sgd_block);
 
@@ -69,6 +89,15 @@ void update_block(const AdamUpdate::Prepared& update, const UpdateBlock& block) 
 }
 void update_block(const MomentumUpdate::Prepared& update, const UpdateBlock& block) {
   HWY_DYNAMIC_DISPATCH(momentum_block)(update, block);
+}
+void update_block(const LambUpdate::Direction& update, const UpdateBlock& block) {
+  HWY_DYNAMIC_DISPATCH(lamb_direction_block)(update, block);
+}
+void update_block(const LambUpdate::Move& update, const UpdateBlock& block) {
+  HWY_DYNAMIC_DISPATCH(lamb_move_block)(update, block);
+}
+void update_block(const LionUpdate::Prepared& update, const UpdateBlock& block) {
+  HWY_DYNAMIC_DISPATCH(lion_block)(update, block);
 }
 void update_block(const SgdUpdate::Prepared& update, const UpdateBlock& block) {
   HWY_DYNAMIC_DISPATCH(sgd_block)(update, block);

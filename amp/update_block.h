@@ -2,6 +2,8 @@
 
 #include <lockstep/amp/adam_update.h>
 #include <lockstep/amp/adamw_update.h>
+#include <lockstep/amp/lamb_update.h>
+#include <lockstep/amp/lion_update.h>
 #include <lockstep/amp/sgd_update.h>
 
 #include <cstdint>
@@ -19,6 +21,9 @@ struct UpdateBlock {
 /// Applies the functor to every element, with the widest vectors of the machine.
 void update_block(const AdamWUpdate::Prepared& update, const UpdateBlock& block);
 void update_block(const AdamUpdate::Prepared& update, const UpdateBlock& block);
+void update_block(const LambUpdate::Direction& update, const UpdateBlock& block);
+void update_block(const LambUpdate::Move& update, const UpdateBlock& block);
+void update_block(const LionUpdate::Prepared& update, const UpdateBlock& block);
 void update_block(const SgdUpdate::Prepared& update, const UpdateBlock& block);
 void update_block(const MomentumUpdate::Prepared& update, const UpdateBlock& block);
 

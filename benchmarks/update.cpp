@@ -2,6 +2,7 @@
 // turn. The bound reads and writes the same arrays and computes next to nothing.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <lockstep/amp/flat_span.h>
 #include <lockstep/amp/optimizers.h>
 #include <torch/optim/adamw.h>
 
@@ -28,11 +29,10 @@ struct Contender {
 
 class Flat {
  public:
-  explicit Flat(c10::ScalarType wire)
-      : rule_(AdamW(1e-3).rule(0)), span_{at::zeros({numel}, wire), at::randn({numel}), {}, {}} {
-    for (int i = 0; i < rule_->moments(); ++i) {
-      span_.moments.push_back(at::zeros({numel}));
-    }
+  explicit Flat(c10::ScalarType wire) : rule_(AdamW(1e-3).rule(0)) {
+    span_.gradient = at::zeros({numel}, wire);
+    span_.master = at::randn({numel});
+    amp::add_moments(span_, *rule_);
   }
   void refresh(double value) { span_.gradient.fill_(value); }
   void update() {

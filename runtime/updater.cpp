@@ -1,20 +1,9 @@
-#include <ATen/ops/zeros.h>
+#include <lockstep/amp/flat_span.h>
 #include <lockstep/runtime/flat.h>
 #include <lockstep/runtime/updater.h>
 
 namespace lockstep {
 namespace {
-
-amp::FlatSpan narrowed(const amp::FlatSpan& span, int64_t offset, int64_t numel) {
-  const auto part = [&](const at::Tensor& flat) {
-    return flat.defined() ? flat.narrow(0, offset, numel) : flat;
-  };
-  amp::FlatSpan result{part(span.gradient), part(span.master), part(span.weight), {}};
-  for (const at::Tensor& moment : span.moments) {
-    result.moments.push_back(part(moment));
-  }
-  return result;
-}
 
 class FusedUpdater final : public Updater {
  public:
@@ -22,14 +11,15 @@ class FusedUpdater final : public Updater {
     for (size_t b = 0; b < reducer.size(); ++b) {
       const BucketPlan& plan = reducer.plans()[b];
       const Arena::Bucket& bucket = arena.buckets()[b];
-      amp::FlatSpan span{reducer.wire(b), bucket.masters, {}, {}};
+      amp::FlatSpan span;
+      span.gradient = reducer.wire(b);
+      span.master = bucket.masters;
       if (plan.weight_dtype != at::kFloat) {
         span.weight = bucket.weights;
       }
       rules_.push_back(spec.rule(plan.group));
-      for (int m = 0; m < rules_.back()->moments(); ++m) {
-        span.moments.push_back(at::zeros({plan.numel}, at::kFloat));
-      }
+      span.stream = b;
+      amp::add_moments(span, *rules_.back());
       spans_.push_back(std::move(span));
     }
   }
@@ -37,13 +27,13 @@ class FusedUpdater final : public Updater {
   void apply(const Reducer& reducer, const amp::StepState& state,
              const std::vector<char>& used) override {
     for (size_t b = 0; b < spans_.size(); ++b) {
-      if (used.empty()) {
+      if (used.empty() && !rules_[b]->whole_parameters()) {
         rules_[b]->apply(spans_[b], &state);
         continue;
       }
       for (const Slot& slot : reducer.plans()[b].slots) {
-        if (used[static_cast<size_t>(slot.parameter)] != 0) {
-          rules_[b]->apply(narrowed(spans_[b], slot.offset, slot.numel), &state);
+        if (used.empty() || used[static_cast<size_t>(slot.parameter)] != 0) {
+          rules_[b]->apply(amp::narrowed(spans_[b], slot.offset, slot.numel), &state);
         }
       }
     }
@@ -52,8 +42,10 @@ class FusedUpdater final : public Updater {
   int64_t moment_bytes() const override {
     int64_t bytes = 0;
     for (const amp::FlatSpan& span : spans_) {
-      for (const at::Tensor& moment : span.moments) {
-        bytes += static_cast<int64_t>(moment.nbytes());
+      for (const auto* list : {&span.moments, &span.moment_scales}) {
+        for (const at::Tensor& moment : *list) {
+          bytes += static_cast<int64_t>(moment.nbytes());
+        }
       }
     }
     return bytes;

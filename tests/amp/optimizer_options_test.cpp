@@ -44,6 +44,9 @@ TEST(Optimizers, DefaultsAreTorchs) {
   EXPECT_EQ(Adam().eps(), 1e-8);
   EXPECT_EQ(SGD(0.1).momentum(), 0.0);
   EXPECT_FALSE(SGD(0.1).nesterov());
+  EXPECT_EQ(LAMB().eps(), 1e-6);  // Apex's
+  EXPECT_EQ(Lion().lr(), 1e-4);   // the paper's
+  EXPECT_EQ(Lion().beta2(), 0.99);
 }
 
 TEST(Optimizers, MomentsAreThoseTheFormulaNeeds) {
@@ -51,6 +54,14 @@ TEST(Optimizers, MomentsAreThoseTheFormulaNeeds) {
   EXPECT_EQ(Adam().rule(0)->moments(), 2);
   EXPECT_EQ(SGD(0.1).rule(0)->moments(), 0);
   EXPECT_EQ(SGD(0.1).momentum(0.9).rule(0)->moments(), 1);
+  EXPECT_EQ(LAMB().rule(0)->moments(), 2);
+  EXPECT_EQ(Lion().rule(0)->moments(), 1);
+}
+
+TEST(Optimizers, MomentFormatsBelongToTheirGroup) {
+  const auto spec = AdamW().group(is_head, AdamW().moments(MomentFormat::int8));
+  EXPECT_EQ(spec.rule(0)->moment_format(), MomentFormat::fp32);
+  EXPECT_EQ(spec.rule(1)->moment_format(), MomentFormat::int8);
 }
 
 TEST(Optimizers, DescribeThemselves) {
@@ -58,6 +69,8 @@ TEST(Optimizers, DescribeThemselves) {
   EXPECT_EQ(Adam().no_decay_on_norms_and_biases().describe(),
             "Adam lr 0.001 weight_decay 0, 2 groups");
   EXPECT_EQ(SGD(0.1).momentum(0.9).describe(), "SGD lr 0.1 momentum 0.9 weight_decay 0, 1 group");
+  EXPECT_EQ(Lion().moments(MomentFormat::bf16).describe(),
+            "Lion lr 0.0001 weight_decay 0 moments bf16, 1 group");
 }
 
 TEST(Optimizers, TheLastGroupThatMatchesWins) {
@@ -134,6 +147,9 @@ TEST(Optimizers, ErrorsNameTheOption) {
   refuses(SGD(1).weight_decay(-1), "SGD: weight_decay is -1");
   refuses(SGD(1).nesterov(true), "SGD: nesterov needs momentum");
   refuses(SGD(1).momentum(0.9).dampening(0.1).nesterov(true), "dampening 0.1");
+  refuses(SGD(1).moments(MomentFormat::bf16), "without momentum there is none");
+  refuses(LAMB().eps(0), "LAMB: eps is 0");
+  refuses(Lion().beta1(1), "Lion: beta1 is 1");
   for (const auto& good : {AdamW().clone(), Adam(0).clone(), SGD(1).momentum(0.9).clone()}) {
     EXPECT_NO_THROW(good->validate());
   }

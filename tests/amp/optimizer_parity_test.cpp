@@ -6,6 +6,7 @@
 #include <torch/optim/lbfgs.h>
 #include <torch/optim/sgd.h>
 
+#include <cmath>
 #include <memory>
 
 namespace lockstep {
@@ -101,6 +102,81 @@ TEST(OptimizerParity, SGD) {
       }
     }
   }
+}
+
+/// A torch::optim::Optimizer whose step is `rule` on a parameter and its state, in fp64.
+template <typename Rule>
+class Written final : public torch::optim::Optimizer {
+ public:
+  Written(const std::vector<at::Tensor>& parameters, Rule rule)
+      : Optimizer({torch::optim::OptimizerParamGroup(parameters)},
+                  std::make_unique<torch::optim::SGDOptions>(0.0)),
+        rule_(std::move(rule)) {}
+  at::Tensor step(LossClosure) override {
+    const at::NoGradGuard no_grad;
+    at::Tensor parameter = param_groups()[0].params()[0];
+    rule_(parameter, parameter.grad().to(at::kDouble), ++count_);
+    return {};
+  }
+
+ private:
+  Rule rule_;
+  int count_ = 0;
+};
+
+template <typename Rule>
+TorchOptimizer::Factory written(Rule rule) {
+  return [rule](std::vector<at::Tensor> parameters) {
+    return std::make_unique<Written<Rule>>(parameters, rule);
+  };
+}
+
+TEST(OptimizerParity, LAMB) {
+  for (const double lr : {1e-3, 0.05}) {
+    for (const double decay : {0.0, 0.01, 0.3}) {
+      const auto reference = [=, m = at::zeros({kSize}, at::kDouble),
+                              v = at::zeros({kSize}, at::kDouble), w = at::Tensor()](
+                                 at::Tensor& parameter, const at::Tensor& g, int step) mutable {
+        w = w.defined() ? w : parameter.to(at::kDouble).clone();
+        m = 0.9 * m + 0.1 * g;
+        v = 0.999 * v + 0.001 * g * g;
+        const auto u =
+            m / (1 - std::pow(0.9, step)) / ((v / (1 - std::pow(0.999, step))).sqrt() + 1e-6) +
+            decay * w;
+        const auto ratio = decay == 0.0 ? at::ones({}, at::kDouble) : w.norm() / u.norm();
+        w = w - lr * ratio * u;
+        parameter.copy_(w);
+      };
+      const auto ours = LAMB(lr).weight_decay(decay);
+      EXPECT_LT(difference(ours, written(reference)), 2e-6) << ours.describe();
+    }
+  }
+}
+
+TEST(OptimizerParity, Lion) {
+  for (const double lr : {1e-3, 0.05}) {
+    for (const double decay : {0.0, 0.3}) {
+      const auto reference = [=, m = at::zeros({kSize}, at::kDouble), w = at::Tensor()](
+                                 at::Tensor& parameter, const at::Tensor& g, int) mutable {
+        w = w.defined() ? w : parameter.to(at::kDouble).clone();
+        w = w * (1 - lr * decay) - lr * at::sign(0.9 * m + 0.1 * g);
+        m = 0.99 * m + 0.01 * g;
+        parameter.copy_(w);
+      };
+      const auto ours = Lion(lr).weight_decay(decay);
+      EXPECT_LT(difference(ours, written(reference)), 2e-6) << ours.describe();
+    }
+  }
+}
+
+TEST(OptimizerParity, LambsTrustRatioIsOneForAWeightOfZeros) {
+  amp::FlatSpan span;
+  span.gradient = at::ones({64});
+  span.master = at::zeros({64});
+  span.moments = {at::zeros({64}), at::zeros({64})};
+  const amp::StepState state;
+  LAMB(0.1).weight_decay(0.5).eps(1e-12).rule(0)->apply(span, &state);
+  EXPECT_TRUE(at::allclose(span.master, at::full({64}, -0.1)));
 }
 
 TEST(TorchOptimizer, RunsAnyOptimizerOnTheMasters) {

@@ -26,9 +26,15 @@ inline amp::FlatSpan fp32_span(int64_t size, int moments) {
 
 inline amp::FlatSpan deep_copy(const amp::FlatSpan& span) {
   const auto copy = [](const at::Tensor& t) { return t.defined() ? t.clone() : t; };
-  amp::FlatSpan result{copy(span.gradient), copy(span.master), copy(span.weight), {}};
-  for (const at::Tensor& moment : span.moments) {
-    result.moments.push_back(moment.clone());
+  amp::FlatSpan result = span;
+  for (at::Tensor* array :
+       {&result.gradient, &result.master, &result.weight, &result.remainder, &result.average}) {
+    *array = copy(*array);
+  }
+  for (auto* list : {&result.moments, &result.moment_scales}) {
+    for (at::Tensor& array : *list) {
+      array = array.clone();
+    }
   }
   return result;
 }

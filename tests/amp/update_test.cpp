@@ -1,6 +1,7 @@
 #include "spans.h"
 
 #include <ATen/Parallel.h>
+#include <lockstep/amp/flat_span.h>
 #include <lockstep/amp/loss_scaler_options.h>
 #include <lockstep/amp/optimizers.h>
 
@@ -255,11 +256,7 @@ TEST(Update, AnySplitIntoSpansGivesTheSameBits) {
   const FlatSpan whole = trained(*rule, start);
   FlatSpan parts = testing::deep_copy(start);
   for (const auto& [begin, end] : {std::pair{0, 16}, {16, 528}, {528, 1000}}) {
-    const auto part = [&, b = begin, e = end](const at::Tensor& t) { return t.slice(0, b, e); };
-    const FlatSpan span{part(parts.gradient),
-                        part(parts.master),
-                        part(parts.weight),
-                        {part(parts.moments[0]), part(parts.moments[1])}};
+    const FlatSpan span = amp::narrowed(parts, begin, end - begin);
     StepState state;
     state.gradient_factor = 0.37F;
     for (state.update = 1; state.update <= 3; ++state.update) {

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <lockstep/amp/host_device.h>
+
+#include <cmath>
+#include <cstdint>
+
+namespace lockstep::amp {
+
+/// Eight-bit numbers for moments, block-wise, after the dynamic data type of Dettmers et al.
+/// ("8-bit Optimizers via Block-wise Quantization", 2022): the leading one bit of a code says the
+/// decade below the block's largest magnitude, the bits after it the place within the decade.
+///
+/// First moments have a sign bit and 7 decades of 1 to 64 levels; second moments are kept as their
+/// square root, in 8 decades of 1 to 128 levels. An element becomes one of the two levels around
+/// it, at random so that the mean is right: in the highest decade, where the levels are closest to
+/// each other for their size, its error is below a 70th of the block's largest magnitude
+/// (a 141st for the root); one decade down a fifth of that, and so on. A second moment that is
+/// not 0 never becomes 0.
+struct EightBitCode {
+  int bits;  // of the magnitude: 7 or 8
+
+  LOCKSTEP_HOST_DEVICE int top() const { return (1 << bits) - 1; }
+
+  /// The magnitude of a code as a fraction of the largest, rising with the code; 0 for 0.
+  LOCKSTEP_HOST_DEVICE float level(int code) const {
+    if (code == 0) {
+      return 0.0F;
+    }
+    int place = 0;  // of the leading one
+    while ((code >> (place + 1)) != 0) {
+      ++place;
+    }
+    double decade = 1.0;
+    for (int k = place; k < bits - 1; ++k) {
+      decade *= 0.1;
+    }
+    const double levels = static_cast<double>(1 << place);
+    return static_cast<float>(decade * (0.1 + 0.9 * (code - levels + 0.5) / levels));
+  }
+};
+
+/// The levels of a code, and its search as plain arithmetic, so that it runs in SIMD lanes and on a
+/// device alike.
+struct EightBitLevels {
+  float level[257];  // one more than there are codes: the last repeats the top
+  int bits;
+  int top;
+
+  LOCKSTEP_HOST_DEVICE static EightBitLevels of(EightBitCode code) {
+    EightBitLevels levels;
+    levels.bits = code.bits;
+    levels.top = code.top();
+    for (int i = 0; i < 257; ++i) {
+      levels.level[i] = code.level(i < levels.top ? i : levels.top);
+    }
+    return levels;
+  }
+
+  /// The code next below or above `fraction` (0 to level[top]); `random` in [0, 1) chooses.
+  LOCKSTEP_HOST_DEVICE int encode(float fraction, float random) const {
+    int place = bits - 1;
+    float scaled = fraction;
+    float bound = 0.1F;
+    for (int k = 0; k < 7; ++k) {  // a decade at a time; no branch, so that it vectorises
+      const bool below = fraction < bound && place > 0;
+      place -= below ? 1 : 0;
+      scaled = below ? scaled * 10.0F : scaled;
+      bound *= 0.1F;
+    }
+    const int levels = 1 << place;
+    const float position = (scaled - 0.1F) * (1.0F / 0.9F) * static_cast<float>(levels) - 0.5F;
+    const int low = levels + static_cast<int>(position + 1.0F) - 1;  // rounded down: it is > -1
+    const int lower = low < top ? low : top;
+    const float gap = level[lower + 1] - level[lower];
+    return lower + (lower < top && fraction - level[lower] > random * gap ? 1 : 0);
+  }
+};
+
+}  // namespace lockstep::amp

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <lockstep/amp/lamb_update.h>
+#include <lockstep/amp/optimizer.h>
+
+namespace lockstep::amp {
+
+/// LAMB's UpdateRule: a span is one parameter, since the trust ratio is one.
+class LambRule final : public UpdateRule {
+ public:
+  LambRule(const LambUpdate& update, MomentFormat format) : update_(update), format_(format) {}
+
+  int moments() const override { return LambUpdate::kMoments; }
+  MomentFormat moment_format() const override { return format_; }
+  bool whole_parameters() const override { return true; }
+  /// On the host only; throws Error for a span in device memory.
+  void apply(const FlatSpan& span, const StepState* state) const override;
+
+ private:
+  LambUpdate update_;
+  MomentFormat format_;
+};
+
+}  // namespace lockstep::amp

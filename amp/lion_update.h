@@ -1,0 +1,40 @@
+#pragma once
+
+#include <lockstep/amp/host_device.h>
+#include <lockstep/amp/step_state.h>
+
+namespace lockstep::amp {
+
+/// Lion: the sign of an interpolation of moment and gradient, with decoupled weight decay.
+struct LionUpdate {
+  static constexpr int kMoments = 1;
+  static constexpr bool kSecondMoment = false;
+  double lr, beta1, beta2, weight_decay;
+
+  struct Prepared {
+    GradientScale scaled;
+    float keep, lr, beta1, rest1, beta2, rest2;
+    LOCKSTEP_HOST_DEVICE float operator()(float weight, float gradient, float& m) const {
+      const float g = scaled(gradient);
+      const float direction = beta1 * m + rest1 * g;
+      m = beta2 * m + rest2 * g;
+      const float move = direction > 0.0F ? lr : (direction < 0.0F ? -lr : 0.0F);
+      return weight * keep - move;
+    }
+  };
+
+  LOCKSTEP_HOST_DEVICE Prepared prepare(const StepState& state) const {
+    const double rate = lr * state.learning_rate_factor;
+    Prepared p;
+    p.scaled = state.gradient_scale();
+    p.keep = static_cast<float>(1.0 - rate * weight_decay);
+    p.lr = static_cast<float>(rate);
+    p.beta1 = static_cast<float>(beta1);
+    p.rest1 = static_cast<float>(1.0 - beta1);
+    p.beta2 = static_cast<float>(beta2);
+    p.rest2 = static_cast<float>(1.0 - beta2);
+    return p;
+  }
+};
+
+}  // namespace lockstep::amp

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <lockstep/amp/host_device.h>
+
+#include <cstdint>
+
+namespace lockstep::amp {
+
+/// Random bits as a function of (stream, update, element): the same on every rank and in a resumed
+/// run, with no state to save. Two rounds of a 32-bit finaliser with a key before and between.
+struct RandomBits {
+  uint32_t before = 0;
+  uint32_t between = 0;
+
+  /// `stream` tells arrays apart, `update` the times that they are rounded.
+  LOCKSTEP_HOST_DEVICE static RandomBits of(uint64_t stream, int64_t update) {
+    const uint64_t key = scrambled(scrambled(stream) + static_cast<uint64_t>(update));
+    return {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32U)};
+  }
+
+  /// 32 bits for element number `element` of the array, modulo 2^32.
+  LOCKSTEP_HOST_DEVICE uint32_t operator()(uint32_t element) const {
+    return mixed(mixed(element + before) ^ between);
+  }
+
+ private:
+  LOCKSTEP_HOST_DEVICE static uint32_t mixed(uint32_t x) {
+    x ^= x >> 16U;
+    x *= 0x7feb352dU;
+    x ^= x >> 15U;
+    x *= 0x846ca68bU;
+    return x ^ (x >> 16U);
+  }
+  /// splitmix64
+  LOCKSTEP_HOST_DEVICE static uint64_t scrambled(uint64_t x) {
+    x += 0x9e3779b97f4a7c15U;
+    x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9U;
+    x = (x ^ (x >> 27U)) * 0x94d049bb133111ebU;
+    return x ^ (x >> 31U);
+  }
+};
+
+}  // namespace lockstep::amp

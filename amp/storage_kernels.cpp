@@ -1,0 +1,182 @@
+#include <lockstep/amp/brain_rounding.h>
+#include <lockstep/amp/eight_bit.h>
+#include <lockstep/amp/moment_format.h>
+#include <lockstep/amp/storage_kernels.h>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "lockstep/amp/storage_kernels.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#ifndef LOCKSTEP_AMP_STORAGE_LEVELS_
+#define LOCKSTEP_AMP_STORAGE_LEVELS_
+namespace lockstep::amp {
+
+inline const EightBitLevels signed_levels = EightBitLevels::of({7});
+inline const EightBitLevels square_levels = EightBitLevels::of({8});
+/// Magnitudes are kept below this, so that neither a scale nor a square is infinite.
+constexpr float largest_magnitude(bool square) {
+  return square ? 1.8e19F : 3.3e38F;
+}
+/// Blocks whose largest magnitude is below this are zero: its inverse would be infinite.
+constexpr float kSmallest = 1.2e-38F;
+
+}  // namespace lockstep::amp
+#endif
+
+// Compiled once for each instruction set: the compiler vectorises the loops for it.
+HWY_BEFORE_NAMESPACE();
+namespace lockstep::amp {
+namespace HWY_NAMESPACE {
+
+void random_brains(uint16_t* HWY_RESTRICT to, const float* HWY_RESTRICT from, int64_t size,
+                   RandomBits random, int64_t first) {
+  for (int64_t i = 0; i < size; ++i) {
+    to[i] = brain_randomly(from[i], random(static_cast<uint32_t>(first + i)));
+  }
+}
+
+void split_all(uint16_t* HWY_RESTRICT weights, int16_t* HWY_RESTRICT rests,
+               const float* HWY_RESTRICT masters, int64_t size) {
+  for (int64_t i = 0; i < size; ++i) {
+    const BrainAndRest parts = split_master(masters[i]);
+    weights[i] = parts.brain;
+    rests[i] = parts.rest;
+  }
+}
+
+void join_all(float* HWY_RESTRICT masters, const uint16_t* HWY_RESTRICT weights,
+              const int16_t* HWY_RESTRICT rests, int64_t size) {
+  for (int64_t i = 0; i < size; ++i) {
+    masters[i] = join_master(weights[i], rests[i]);
+  }
+}
+
+template <bool kSquare>
+HWY_INLINE float magnitude_of(float value) {
+  const float size = kSquare ? std::sqrt(value) : std::fabs(value);
+  constexpr float kLargest = largest_magnitude(kSquare);
+  return size < kLargest ? size : kLargest;
+}
+
+/// One block of at most moment_block elements; returns its scale.
+template <bool kSquare>
+HWY_INLINE float encode_block(const EightBitLevels& levels, uint8_t* HWY_RESTRICT codes,
+                              const float* HWY_RESTRICT from, int64_t size, RandomBits random,
+                              uint32_t first) {
+  float magnitudes[moment_block];
+  float largest = 0.0F;
+  for (int64_t i = 0; i < size; ++i) {
+    magnitudes[i] = magnitude_of<kSquare>(from[i]);
+    largest = magnitudes[i] > largest ? magnitudes[i] : largest;
+  }
+  const float highest = levels.level[levels.top];
+  const bool zero = largest < kSmallest;
+  const float inverse = zero ? 0.0F : highest / largest;
+  for (int64_t i = 0; i < size; ++i) {
+    const uint32_t bits = random(first + static_cast<uint32_t>(i)) >> 8U;
+    const float fraction = magnitudes[i] * inverse;
+    int code = levels.encode(fraction, static_cast<float>(static_cast<int>(bits)) * 0x1p-24F);
+    if (kSquare) {
+      code = code == 0 && fraction > 0.0F ? 1 : code;
+    } else {
+      code |= from[i] < 0.0F ? 0x80 : 0;
+    }
+    codes[i] = static_cast<uint8_t>(code);
+  }
+  return zero ? 0.0F : largest / highest;
+}
+
+template <bool kSquare>
+void encode_all(uint8_t* codes, float* scales, const float* from, int64_t size, RandomBits random,
+                int64_t first) {
+  const EightBitLevels& levels = kSquare ? square_levels : signed_levels;
+  for (int64_t i = 0; i < size; i += moment_block) {
+    const int64_t count = size - i < moment_block ? size - i : moment_block;
+    scales[i / moment_block] = encode_block<kSquare>(levels, codes + i, from + i, count, random,
+                                                     static_cast<uint32_t>(first + i));
+  }
+}
+
+template <bool kSquare>
+void decode_all(float* HWY_RESTRICT to, const uint8_t* HWY_RESTRICT codes,
+                const float* HWY_RESTRICT scales, int64_t size) {
+  const float* HWY_RESTRICT level = (kSquare ? square_levels : signed_levels).level;
+  for (int64_t begin = 0; begin < size; begin += moment_block) {
+    const float scale = scales[begin / moment_block];
+    const int64_t end = size - begin < moment_block ? size : begin + moment_block;
+    for (int64_t i = begin; i < end; ++i) {
+      const float magnitude = level[kSquare ? codes[i] : codes[i] & 0x7f] * scale;
+      to[i] = kSquare ? magnitude * magnitude : ((codes[i] & 0x80) != 0 ? -magnitude : magnitude);
+    }
+  }
+}
+
+void encode_signs(uint8_t* codes, float* scales, const float* from, int64_t size, RandomBits random,
+                  int64_t first) {
+  encode_all<false>(codes, scales, from, size, random, first);
+}
+void encode_squares(uint8_t* codes, float* scales, const float* from, int64_t size,
+                    RandomBits random, int64_t first) {
+  encode_all<true>(codes, scales, from, size, random, first);
+}
+void decode_signs(float* to, const uint8_t* codes, const float* scales, int64_t size) {
+  decode_all<false>(to, codes, scales, size);
+}
+void decode_squares(float* to, const uint8_t* codes, const float* scales, int64_t size) {
+  decode_all<true>(to, codes, scales, size);
+}
+
+void average_all(float* HWY_RESTRICT average, const float* HWY_RESTRICT from, int64_t size,
+                 float rest) {
+  for (int64_t i = 0; i < size; ++i) {
+    average[i] += rest * (from[i] - average[i]);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace lockstep::amp
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lockstep::amp {
+
+HWY_EXPORT(random_brains);
+HWY_EXPORT(split_all);
+HWY_EXPORT(join_all);
+HWY_EXPORT(encode_signs);
+HWY_EXPORT(encode_squares);
+HWY_EXPORT(decode_signs);
+HWY_EXPORT(decode_squares);
+HWY_EXPORT(average_all);
+
+void round_randomly(uint16_t* to, const float* from, int64_t size, RandomBits random,
+                    int64_t first) {
+  HWY_DYNAMIC_DISPATCH(random_brains)(to, from, size, random, first);
+}
+void split_masters(uint16_t* weights, int16_t* rests, const float* masters, int64_t size) {
+  HWY_DYNAMIC_DISPATCH(split_all)(weights, rests, masters, size);
+}
+void join_masters(float* masters, const uint16_t* weights, const int16_t* rests, int64_t size) {
+  HWY_DYNAMIC_DISPATCH(join_all)(masters, weights, rests, size);
+}
+void encode_signed(uint8_t* codes, float* scales, const float* from, int64_t size,
+                   RandomBits random, int64_t first) {
+  HWY_DYNAMIC_DISPATCH(encode_signs)(codes, scales, from, size, random, first);
+}
+void decode_signed(float* to, const uint8_t* codes, const float* scales, int64_t size) {
+  HWY_DYNAMIC_DISPATCH(decode_signs)(to, codes, scales, size);
+}
+void encode_square(uint8_t* codes, float* scales, const float* from, int64_t size,
+                   RandomBits random, int64_t first) {
+  HWY_DYNAMIC_DISPATCH(encode_squares)(codes, scales, from, size, random, first);
+}
+void decode_square(float* to, const uint8_t* codes, const float* scales, int64_t size) {
+  HWY_DYNAMIC_DISPATCH(decode_squares)(to, codes, scales, size);
+}
+void move_average(float* average, const float* from, int64_t size, float rest) {
+  HWY_DYNAMIC_DISPATCH(average_all)(average, from, size, rest);
+}
+
+}  // namespace lockstep::amp
+#endif
