@@ -147,6 +147,7 @@ TEST(Parity, EveryOptimizerMatchesOneRank) {
   EXPECT_LE(distance<Mlp>(Adam(1e-3).weight_decay(0.1), options, Joined::micro_batches), 1e-6);
   EXPECT_LE(distance<Mlp>(SGD(0.05).momentum(0.9).nesterov(true), options, Joined::micro_batches),
             1e-6);
+  EXPECT_LE(distance<Mlp>(LAMB(1e-2).weight_decay(0.1), options, Joined::micro_batches), 1e-6);
 }
 
 TEST(Parity, AccumulationEqualsOneLargeBatch) {
