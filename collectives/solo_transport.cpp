@@ -7,6 +7,7 @@ namespace {
 
 class SoloTransport final : public Transport {
  public:
+  explicit SoloTransport(c10::Device device) : device_(device) {}
   const char* name() const override { return "solo"; }
   int rank() const override { return 0; }
   int size() const override { return 1; }
@@ -37,12 +38,12 @@ class SoloTransport final : public Transport {
 
   std::shared_ptr<Transport> split(int color, int key) override {
     record({Verb::split});
-    return color < 0 ? nullptr : make_solo_transport();
+    return color < 0 ? nullptr : make_solo_transport(device_);
   }
 
   at::Tensor allocate(int64_t numel, at::ScalarType dtype) override {
     record({Verb::allocate, dtype});
-    return at::zeros({numel}, dtype);
+    return at::zeros({numel}, at::TensorOptions().dtype(dtype).device(device_));
   }
 
   void progress() override {}
@@ -61,13 +62,14 @@ class SoloTransport final : public Transport {
     return nullptr;
   }
 
+  c10::Device device_;
   CollectiveLog log_;
 };
 
 }  // namespace
 
-std::shared_ptr<Transport> make_solo_transport() {
-  return std::make_shared<SoloTransport>();
+std::shared_ptr<Transport> make_solo_transport(c10::Device device) {
+  return std::make_shared<SoloTransport>(device);
 }
 
 }  // namespace lockstep

@@ -7,6 +7,6 @@
 namespace lockstep {
 
 /// A world of one rank: every collective is complete when it returns. Tensors on any device.
-std::shared_ptr<Transport> make_solo_transport();
+std::shared_ptr<Transport> make_solo_transport(c10::Device device = c10::kCPU);
 
 }  // namespace lockstep

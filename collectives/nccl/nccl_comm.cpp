@@ -1,0 +1,132 @@
+#include <lockstep/collectives/backoff.h>
+#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/nccl/nccl_comm.h>
+
+#include <cstdio>
+#include <future>
+#include <thread>
+
+namespace lockstep {
+
+std::shared_ptr<NcclComm> NcclComm::init(std::shared_ptr<NcclApi> api, const NcclApi::Id& id,
+                                         Place place, NcclDeadlines deadlines, const Idle& idle) {
+  std::shared_ptr<NcclComm> comm(new NcclComm(std::move(api), place, deadlines));
+  comm->settle("ncclCommInitRankConfig",
+               comm->api_->init(&comm->handle_, place.size, id, place.rank), idle);
+  return comm;
+}
+
+std::shared_ptr<NcclComm> NcclComm::split(int color, int key, Place place, const Idle& idle) {
+  std::shared_ptr<NcclComm> part(new NcclComm(api_, place, deadlines_));
+  settle("ncclCommSplit", api_->split(handle_, color, key, &part->handle_), idle);
+  if (color < 0) {
+    return nullptr;
+  }
+  part->settle("ncclCommSplit", part->poll(), idle);
+  return part;
+}
+
+NcclComm::~NcclComm() {
+  if (handle_ == nullptr || aborted_.load()) {
+    return;
+  }
+  if (std::uncaught_exceptions() > 0) {
+    abort();
+    return;
+  }
+  try {
+    settle("ncclCommFinalize", api_->finalize(handle_), [] {});
+    settle("ncclCommDestroy", api_->destroy(handle_), [] {});
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "lockstep: while closing a communicator: %s\n", error.what());
+  }
+}
+
+/// Waits until NCCL has done what it answered `status` to.
+void NcclComm::settle(const char* what, NcclStatus status, const Idle& idle) {
+  Backoff backoff(/*crowded=*/true);
+  while (status == NcclStatus::in_progress) {
+    idle();
+    if (backoff.seconds() > std::chrono::duration<double>(deadlines_.call).count()) {
+      fail(what, c10::str("not done after ", backoff.seconds(),
+                          " s: a rank has not arrived, or the ranks' NCCL cannot reach each other "
+                          "(NCCL_DEBUG=INFO says more)"));
+    }
+    backoff.pause();
+    status = poll();
+  }
+  if (aborted_.load()) {
+    fail(what, "the communicator was aborted meanwhile");
+  }
+  if (status != NcclStatus::success) {
+    fail(what, c10::str("NCCL reports ", status_name(status), ": ", api_->last_error(handle_)));
+  }
+}
+
+/// Not while the handle is being freed.
+NcclStatus NcclComm::poll() {
+  const std::lock_guard<std::mutex> not_ending(ending_);
+  return aborted_.load() ? NcclStatus::unknown : api_->poll(handle_);
+}
+
+void NcclComm::fail(const char* what, const std::string& why) {
+  const bool ended = abort();
+  throw CommunicationError(
+      c10::str("rank ", place_.rank, " of ", place_.size, ": ", what, ": ", why,
+               ended ? "" : "; ncclCommAbort has not returned, so this process should end",
+               ". Restart from the last snapshot."));
+}
+
+int NcclComm::premultiplied_sum(c10::ScalarType dtype, double factor) {
+  const auto known = operators_.find({dtype, factor});
+  if (known != operators_.end()) {
+    return known->second;
+  }
+  int op = 0;
+  settle("ncclRedOpCreatePreMulSum", api_->make_premultiplied_sum(handle_, dtype, factor, &op),
+         [] {});
+  return operators_[{dtype, factor}] = op;
+}
+
+bool NcclComm::register_memory(void* memory, size_t bytes, void** token) {
+  const std::lock_guard<std::mutex> not_ending(ending_);
+  return !aborted_.load() &&
+         api_->register_memory(handle_, memory, bytes, token) == NcclStatus::success;
+}
+
+void NcclComm::deregister_memory(void* token) {
+  const std::lock_guard<std::mutex> not_ending(ending_);
+  if (!aborted_.load()) {
+    api_->deregister_memory(handle_, token);
+  }
+}
+
+std::string NcclComm::failure() {
+  const NcclStatus state = poll();
+  if (aborted_.load() || state == NcclStatus::success || state == NcclStatus::in_progress) {
+    return {};
+  }
+  return c10::str("NCCL reports ", status_name(state), ": ", api_->last_error(handle_));
+}
+
+bool NcclComm::abort() noexcept {
+  const std::lock_guard<std::mutex> once(ending_);
+  if (aborted_.exchange(true) || handle_ == nullptr) {
+    return abort_returned_;
+  }
+  try {
+    auto done = std::make_shared<std::promise<void>>();
+    std::future<void> returned = done->get_future();
+    std::thread([api = api_, handle = handle_, done] {
+      api->abort(handle);
+      done->set_value();
+    }).detach();
+    abort_returned_ = returned.wait_for(deadlines_.abort) == std::future_status::ready;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "lockstep: ncclCommAbort was not called: %s\n", error.what());
+    abort_returned_ = false;
+  }
+  return abort_returned_;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <lockstep/collectives/nccl/nccl_api.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+namespace lockstep {
+
+struct NcclDeadlines {
+  /// For every call of NCCL, and for every collective from its issue on.
+  std::chrono::milliseconds call = std::chrono::minutes(10);
+  /// For an abort, which NCCL itself may never return from.
+  std::chrono::milliseconds abort = std::chrono::seconds(10);
+};
+
+/// One NCCL communicator from its birth to its end; waits for non-blocking calls, never for the
+/// device.
+///
+/// Errors: CommunicationError when NCCL fails or a deadline passes; the communicator is aborted
+/// before it is thrown. Threads: one at a time, but failure() and abort() may be called from any.
+class NcclComm {
+ public:
+  struct Place {
+    int rank;
+    int size;
+  };
+  /// Called while a call is in progress; what it throws ends the wait.
+  using Idle = std::function<void()>;
+
+  static std::shared_ptr<NcclComm> init(std::shared_ptr<NcclApi> api, const NcclApi::Id& id,
+                                        Place place, NcclDeadlines deadlines, const Idle& idle);
+  /// Collective. Null for a negative color. `place` is this rank's in the part.
+  std::shared_ptr<NcclComm> split(int color, int key, Place place, const Idle& idle);
+  /// Finalizes and destroys, or aborts where that is hopeless. Never throws.
+  ~NcclComm();
+  NcclComm(const NcclComm&) = delete;
+  NcclComm& operator=(const NcclComm&) = delete;
+
+  /// Makes one call and waits until it is no longer in progress.
+  template <typename Call>
+  void call(const char* what, const Call& make_call, const Idle& idle) {
+    settle(what, aborted() ? NcclStatus::unknown : make_call(*api_, handle_), idle);
+  }
+  /// The operator that multiplies by `factor`, then sums. Made once for each pair.
+  int premultiplied_sum(c10::ScalarType dtype, double factor);
+  /// What NCCL says has gone wrong since, such as a peer's end; empty while all is well.
+  std::string failure();
+  /// Ends all that is under way, on a thread of its own, and waits for the abort deadline at most.
+  /// False if NCCL did not come back by then: the process should end soon. Does nothing twice.
+  bool abort() noexcept;
+  bool aborted() const { return aborted_.load(); }
+
+  /// False where NCCL cannot, or no longer.
+  bool register_memory(void* memory, size_t bytes, void** token);
+  void deregister_memory(void* token);
+
+  NcclApi& api() { return *api_; }
+  const std::shared_ptr<NcclApi>& shared_api() const { return api_; }
+  const Place& place() const { return place_; }
+
+ private:
+  NcclComm(std::shared_ptr<NcclApi> api, Place place, NcclDeadlines deadlines)
+      : api_(std::move(api)), place_(place), deadlines_(deadlines) {}
+
+  void settle(const char* what, NcclStatus status, const Idle& idle);
+  NcclStatus poll();
+  [[noreturn]] void fail(const char* what, const std::string& why);
+
+  std::shared_ptr<NcclApi> api_;
+  NcclApi::Handle handle_ = nullptr;
+  Place place_;
+  NcclDeadlines deadlines_;
+  std::map<std::pair<c10::ScalarType, double>, int> operators_;
+  std::mutex ending_;
+  std::atomic<bool> aborted_{false};
+  bool abort_returned_ = true;
+};
+
+}  // namespace lockstep

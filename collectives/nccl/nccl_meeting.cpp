@@ -1,0 +1,84 @@
+#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/nccl/nccl_meeting.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+
+namespace lockstep {
+namespace {
+
+NcclPeer this_peer(const NcclParts& parts) {
+  const char* share = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  return {parts.api->version(), share != nullptr && std::strcmp(share, "1") == 0, parts.device_id};
+}
+
+std::string encode(const NcclPeer& peer) {
+  return c10::str(peer.version, peer.may_share_gpu ? "+" : "-", peer.device_id);
+}
+
+NcclPeer decode(const std::string& text) {
+  const size_t sign = text.find_first_of("+-");
+  return {std::atoi(text.c_str()), text[sign] == '+', text.substr(sign + 1)};
+}
+
+/// Rank 0's id, or an error on every rank if it could make none.
+NcclApi::Id shared_id(const NcclParts& parts, Communicator& host) {
+  std::string mine;
+  if (host.rank() == 0) {
+    NcclApi::Id id{};
+    const NcclStatus status = parts.api->make_id(&id);
+    mine = status == NcclStatus::success ? std::string(id.begin(), id.end())
+                                         : std::string(status_name(status));
+  }
+  const std::string received = host.all_gather_bytes(mine)[0];
+  NcclApi::Id id{};
+  LOCKSTEP_CHECK_CODE(received.size() == id.size(), ExitCode::environment, "rank ", host.rank(),
+                      " of ", host.size(), ": ncclGetUniqueId: NCCL reports ", received,
+                      " on rank 0; NCCL_DEBUG=INFO says more");
+  std::copy(received.begin(), received.end(), id.begin());
+  return id;
+}
+
+}  // namespace
+
+std::string nccl_refusal(const std::vector<NcclPeer>& peers) {
+  std::map<std::string, size_t> owner;
+  for (size_t k = 0; k < peers.size(); ++k) {
+    const NcclPeer& peer = peers[k];
+    if (peer.version != peers[0].version) {
+      return c10::str("rank 0 has NCCL ", nccl_version_text(peers[0].version), ", rank ", k, " ",
+                      nccl_version_text(peer.version), "; install the same on all nodes");
+    }
+    const auto place = owner.emplace(peer.device_id, k);
+    const bool shares = !place.second;
+    if (shares && peer.version < NcclApi::kSharesGpu) {
+      return c10::str("ranks ", place.first->second, " and ", k, " use one GPU (", peer.device_id,
+                      "), which NCCL ", nccl_version_text(peer.version), " refuses and ",
+                      nccl_version_text(NcclApi::kSharesGpu),
+                      " allows; start fewer ranks on that node, or use the staged transport");
+    }
+    if (shares && !(peer.may_share_gpu && peers[place.first->second].may_share_gpu)) {
+      return c10::str("ranks ", place.first->second, " and ", k, " use one GPU (", peer.device_id,
+                      "); start fewer ranks on that node, or set NCCL_MULTI_RANK_GPU_ENABLE=1 "
+                      "for all of them, or use the staged transport");
+    }
+  }
+  return {};
+}
+
+std::shared_ptr<NcclComm> meet(const NcclParts& parts) {
+  Communicator host = parts.host;
+  std::vector<NcclPeer> peers;
+  for (const std::string& text : host.all_gather_bytes(encode(this_peer(parts)))) {
+    peers.push_back(decode(text));
+  }
+  const std::string refusal = nccl_refusal(peers);
+  LOCKSTEP_CHECK_CODE(refusal.empty(), ExitCode::environment, "rank ", host.rank(), " of ",
+                      host.size(), ": ", refusal);
+  const NcclApi::Id id = shared_id(parts, host);
+  return NcclComm::init(parts.api, id, {host.rank(), host.size()},
+                        {parts.options.timeout, parts.abort_deadline}, [] {});
+}
+
+}  // namespace lockstep

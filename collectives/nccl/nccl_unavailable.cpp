@@ -1,0 +1,17 @@
+#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/nccl/nccl_api.h>
+
+namespace lockstep {
+
+bool nccl_available() {
+  return false;
+}
+
+std::shared_ptr<NcclApi> load_nccl() {
+  throw Error(
+      "lockstep was built without NCCL, because its LibTorch has none: install a torch wheel with "
+      "CUDA and build again, or use the staged transport",
+      ExitCode::environment);
+}
+
+}  // namespace lockstep

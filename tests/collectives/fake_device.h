@@ -1,0 +1,156 @@
+#pragma once
+
+#include <ATen/ATen.h>
+#include <lockstep/collectives/device/lane.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+namespace lockstep::testing {
+
+/// A device's stream as a thread: does what it is given, in order, later than the caller.
+class FakeStream {
+ public:
+  using Task = std::function<bool()>;  // asked again until it answers true
+
+  FakeStream() : thread_([this] { work(); }) {}
+  ~FakeStream() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      stop_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  void put(Task task) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    tasks_.push_back(std::move(task));
+    changed_.notify_all();
+  }
+  void run(std::function<void()> task) {
+    put([task = std::move(task)] {
+      task();
+      return true;
+    });
+  }
+  /// True from when the stream gets here.
+  std::shared_ptr<std::atomic<bool>> marker() {
+    auto reached = std::make_shared<std::atomic<bool>>(false);
+    run([reached] { reached->store(true); });
+    return reached;
+  }
+  void follow(std::shared_ptr<std::atomic<bool>> reached) {
+    put([reached = std::move(reached)] { return reached->load(); });
+  }
+  /// Waits until all is done.
+  void finish() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return tasks_.empty(); });
+  }
+
+ private:
+  void work() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (!stop_) {
+      if (tasks_.empty()) {
+        changed_.wait(lock);
+        continue;
+      }
+      Task& task = tasks_.front();  // stays where it is while others are added
+      lock.unlock();
+      const bool done = task();
+      if (!done) {
+        std::this_thread::yield();
+      }
+      lock.lock();
+      if (done) {
+        tasks_.pop_front();
+        changed_.notify_all();
+      }
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Task> tasks_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+inline const c10::Device kFakeDevice(c10::DeviceType::PrivateUse1, 0);
+
+/// The bytes of a tensor of the fake device, for the test to look at.
+inline at::Tensor bytes_of_device(const at::Tensor& tensor) {
+  return at::from_blob(tensor.data_ptr(), tensor.sizes(),
+                       at::TensorOptions().dtype(tensor.scalar_type()));
+}
+
+/// A copy of `values` on the fake device. `dies` is called when its memory does.
+inline at::Tensor on_fake_device(
+    const at::Tensor& values, std::function<void()> dies = [] {}) {
+  const at::Tensor memory = values.clone();
+  return at::from_blob(
+      memory.data_ptr(), memory.sizes(), [memory, dies = std::move(dies)](void*) { dies(); },
+      at::TensorOptions().dtype(values.scalar_type()).device(kFakeDevice), kFakeDevice);
+}
+
+/// A lane of the fake device beside the stream on which the test computes.
+class FakeLane final : public DeviceLane {
+ public:
+  explicit FakeLane(FakeStream& current) : current_(current) {}
+
+  c10::Device device() const override { return kFakeDevice; }
+  void* stream() const override { return &lane_; }
+  void enter_thread() const override { ++threads_entered; }
+  void follow_current() override { lane_.follow(current_.marker()); }
+  std::shared_ptr<LaneMark> mark() override {
+    return std::make_shared<Mark>(lane_.marker(), current_);
+  }
+  void protect(const at::Tensor& tensor) override { protected_memory.push_back(tensor.data_ptr()); }
+  void scale(const at::Tensor& tensor, double factor) override {
+    scales.push_back(factor);
+    lane_.run([tensor, factor] { bytes_of_device(tensor).mul_(factor); });
+  }
+  void copy(const at::Tensor& to, const at::Tensor& from) override {
+    lane_.run([to, from] { std::memcpy(to.data_ptr(), from.data_ptr(), from.nbytes()); });
+  }
+  at::Tensor zeros_on(void* memory, int64_t numel, at::ScalarType dtype,
+                      std::function<void(void*)> release) override {
+    std::memset(memory, 0, static_cast<size_t>(numel) * c10::elementSize(dtype));
+    return at::from_blob(memory, {numel}, std::move(release),
+                         at::TensorOptions().dtype(dtype).device(kFakeDevice), kFakeDevice);
+  }
+  at::Tensor host_memory(int64_t numel, at::ScalarType dtype) override {
+    return at::empty({numel}, dtype);
+  }
+  void drain() override { lane_.finish(); }
+
+  std::vector<double> scales;
+  std::vector<void*> protected_memory;
+  mutable std::atomic<int> threads_entered{0};
+
+ private:
+  class Mark final : public LaneMark {
+   public:
+    Mark(std::shared_ptr<std::atomic<bool>> reached, FakeStream& current)
+        : reached_(std::move(reached)), current_(current) {}
+    bool passed() const override { return reached_->load(); }
+    void hold_current() const override { current_.follow(reached_); }
+
+   private:
+    std::shared_ptr<std::atomic<bool>> reached_;
+    FakeStream& current_;
+  };
+
+  FakeStream& current_;
+  mutable FakeStream lane_;
+};
+
+}  // namespace lockstep::testing

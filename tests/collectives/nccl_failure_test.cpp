@@ -1,0 +1,359 @@
+// How an NCCL transport ends: refusals at the start, errors, hangs, lost peers, aborts.
+#include "nccl_ranks.h"
+
+#include <lockstep/collectives/nccl/loaded_libraries.h>
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+using namespace testing;
+using Kind = RankOutcome::Kind;
+
+at::Tensor ones(int64_t numel = 4) {
+  return on_fake_device(at::ones({numel}));
+}
+
+/// Calls until the transport throws, as a training loop does.
+[[noreturn]] void go_on_until_it_throws(Communicator& nccl) {
+  while (true) {
+    nccl.progress();
+    std::this_thread::yield();
+  }
+}
+
+void expect_all(const std::vector<RankOutcome>& result, Kind kind, const std::string& text) {
+  for (size_t k = 0; k < result.size(); ++k) {
+    EXPECT_EQ(result[k].kind, kind) << "rank " << k << ": " << result[k].message;
+    EXPECT_NE(result[k].message.find(text), std::string::npos)
+        << "rank " << k << ": " << result[k].message;
+  }
+}
+
+NcclCase scripted(int ranks, int culprit, std::function<void(FakeNccl::Script&)> fault) {
+  NcclCase test;
+  test.ranks = ranks;
+  test.script = [culprit, fault = std::move(fault)](int rank, FakeNccl::Script& script) {
+    if (rank == culprit) {
+      fault(script);
+    }
+  };
+  return test;
+}
+
+TEST(NcclStart, DifferentVersionsAreRefusedOnEveryRank) {
+  const auto result =
+      nccl_outcomes(scripted(3, 2, [](FakeNccl::Script& script) { script.version = 23003; }),
+                    [](NcclRank&, Communicator&) {});
+  expect_all(result, Kind::error, "rank 0 has NCCL 2.28.9, rank 2 2.30.3");
+}
+
+TEST(NcclStart, TwoRanksOnOneGpuAreRefusedByOldNccl) {
+  NcclCase test{2};
+  test.device_id = [](int) { return "GPU-1234"; };
+  expect_all(nccl_outcomes(test, [](NcclRank&, Communicator&) {}), Kind::error,
+             "ranks 0 and 1 use one GPU (GPU-1234), which NCCL 2.28.9 refuses and 2.30.3 allows");
+}
+
+TEST(NcclStart, TwoRanksOnOneGpuNeedNewNcclAndTheVariable) {
+  const std::vector<NcclPeer> silent{{23003, false, "a"}, {23003, false, "a"}};
+  EXPECT_NE(nccl_refusal(silent).find("set NCCL_MULTI_RANK_GPU_ENABLE=1"), std::string::npos);
+  const std::vector<NcclPeer> half{{23003, true, "a"}, {23003, false, "a"}};
+  EXPECT_NE(nccl_refusal(half).find("for all of them"), std::string::npos);
+  const std::vector<NcclPeer> asked{{23003, true, "a"}, {23003, true, "a"}, {23003, false, "b"}};
+  EXPECT_EQ(nccl_refusal(asked), "");
+  const std::vector<NcclPeer> old{{23002, true, "a"}, {23002, true, "a"}};
+  EXPECT_NE(nccl_refusal(old).find("refuses"), std::string::npos);
+}
+
+TEST(NcclStart, ARankThatCannotMakeTheIdStopsAll) {
+  expect_all(nccl_outcomes(scripted(2, 0,
+                                    [](FakeNccl::Script& script) {
+                                      script.id_fails = NcclStatus::system_error;
+                                    }),
+                           [](NcclRank&, Communicator&) {}),
+             Kind::error, "ncclGetUniqueId: NCCL reports system error on rank 0");
+}
+
+TEST(NcclStart, ARankThatNeverInitialisesTimesOutEverywhere) {
+  NcclCase test;
+  test.script = [](int, FakeNccl::Script& script) { script.init_hangs = true; };
+  test.timeout = std::chrono::milliseconds(200);
+  expect_all(nccl_outcomes(test, [](NcclRank&, Communicator&) {}), Kind::communication_error,
+             "ncclCommInitRankConfig: not done after");
+}
+
+TEST(NcclStart, AnInitThatFailsSaysWhatNcclSays) {
+  NcclCase test = scripted(
+      2, 1, [](FakeNccl::Script& script) { script.init_fails = NcclStatus::invalid_usage; });
+  test.timeout = std::chrono::milliseconds(200);  // for the other rank
+  const auto result = nccl_outcomes(test, [](NcclRank&, Communicator&) {});
+  EXPECT_EQ(result[1].kind, Kind::communication_error);
+  EXPECT_NE(result[1].message.find("invalid usage: the fake's last words"), std::string::npos);
+  EXPECT_EQ(result[0].kind, Kind::communication_error);
+}
+
+TEST(NcclStart, AnAbortedInitIsAborted) {
+  NcclCase test;
+  test.script = [](int, FakeNccl::Script& script) { script.init_hangs = true; };
+  test.timeout = std::chrono::milliseconds(100);
+  const auto world = make_fake_nccl_world();
+  outcomes(2, [&](Communicator& host) {
+    NcclRank rank(test, world, host);
+    EXPECT_THROW(rank.start(), CommunicationError);
+    EXPECT_EQ(rank.nccl->count("abort"), 1);
+    EXPECT_EQ(rank.nccl->count("destroy"), 0);
+  });
+}
+
+TEST(NcclOrder, DifferentDtypesAreAnErrorOnEveryRankThatShowsBothCalls) {
+  const auto result = nccl_outcomes({2}, [](NcclRank& rank, Communicator& nccl) {
+    nccl.all_reduce(on_fake_device(at::ones({4}, rank.rank() == 0 ? at::kFloat : at::kHalf)))
+        .wait();
+  });
+  expect_all(result, Kind::error, "rank 0: all_reduce #1 of Float[4]");
+  expect_all(result, Kind::error, "rank 1: all_reduce #1 of Half[4]");
+}
+
+TEST(NcclOrder, AnotherOrderIsAnErrorOnEveryRank) {
+  expect_all(nccl_outcomes({2},
+                           [](NcclRank& rank, Communicator& nccl) {
+                             const at::Tensor a = ones(4), b = ones(8);
+                             nccl.all_reduce(rank.rank() == 0 ? a : b);
+                             nccl.all_reduce(rank.rank() == 0 ? b : a).wait();
+                           }),
+             Kind::error, "the ranks do not make the same call #1");
+}
+
+TEST(NcclOrder, AnotherVerbAborts) {
+  nccl_outcomes({2}, [](NcclRank& rank, Communicator& nccl) {
+    const at::Tensor tensor = ones();
+    EXPECT_THROW((rank.rank() == 0 ? nccl.all_reduce(tensor) : nccl.broadcast(tensor)).wait(),
+                 Error);
+    EXPECT_EQ(rank.nccl->count("abort"), 1);
+    EXPECT_EQ(rank.failures->load(), 1);
+    rank.current.finish();  // the abort has ended what hung on the device
+  });
+}
+
+TEST(NcclOrder, ADifferentRootIsFoundWhileTheCallIsInProgress) {
+  NcclCase test;
+  test.script = [](int, FakeNccl::Script& script) { script.polls = 3; };
+  expect_all(
+      nccl_outcomes(test, [](NcclRank& rank,
+                             Communicator& nccl) { nccl.broadcast(ones(), rank.rank()).wait(); }),
+      Kind::error, "broadcast #1 of Float[4], root 1");
+}
+
+TEST(NcclOrder, DifferentAllocationsAreAnError) {
+  expect_all(
+      nccl_outcomes({2}, [](NcclRank& rank,
+                            Communicator& nccl) { nccl.allocate(8 + rank.rank(), at::kFloat); }),
+      Kind::error, "rank 1: allocate #1 of Float[9]");
+}
+
+TEST(NcclErrors, AnAsynchronousErrorEndsTheCommunicator) {
+  const auto result = nccl_outcomes(scripted(2, 1,
+                                             [](FakeNccl::Script& script) {
+                                               script.error_after = {{2, NcclStatus::remote_error}};
+                                               script.hangs_at = {2};
+                                             }),
+                                    [](NcclRank& rank, Communicator& nccl) {
+                                      nccl.all_reduce(ones()).wait();
+                                      nccl.all_reduce(ones()).wait();
+                                      if (rank.rank() == 1) {
+                                        go_on_until_it_throws(nccl);
+                                      }
+                                    });
+  EXPECT_EQ(result[1].kind, Kind::communication_error);
+  EXPECT_NE(result[1].message.find("NCCL reports remote error: the fake's last words"),
+            std::string::npos);
+  EXPECT_NE(result[1].message.find("all_reduce #2"), std::string::npos) << result[1].message;
+}
+
+TEST(NcclErrors, AFailedCallSaysWhatNcclSays) {
+  NcclCase test;
+  test.script = [](int, FakeNccl::Script& script) {
+    script.collective_fails = NcclStatus::invalid_argument;
+  };
+  expect_all(nccl_outcomes(test,
+                           [](NcclRank& rank, Communicator& nccl) {
+                             EXPECT_THROW(nccl.all_reduce(ones()), CommunicationError);
+                             EXPECT_EQ(rank.nccl->count("abort"), 1);
+                             nccl.progress();
+                           }),
+             Kind::communication_error,
+             "ncclAllReduce: NCCL reports invalid argument: the fake's last words");
+}
+
+TEST(NcclErrors, AFailedSplitAborts) {
+  NcclCase test;
+  test.script = [](int, FakeNccl::Script& script) {
+    script.split_fails = NcclStatus::internal_error;
+  };
+  expect_all(nccl_outcomes(test, [](NcclRank&, Communicator& nccl) { nccl.split(0); }),
+             Kind::communication_error, "ncclCommSplit: NCCL reports internal error");
+}
+
+TEST(NcclHangs, ACollectiveThatHangsTimesOutAndIsNamed) {
+  NcclCase test = scripted(2, 1, [](FakeNccl::Script& script) { script.hangs_at = {2}; });
+  test.timeout = std::chrono::milliseconds(200);
+  expect_all(nccl_outcomes(test,
+                           [](NcclRank&, Communicator& nccl) {
+                             nccl.all_reduce(ones()).wait();
+                             nccl.all_reduce(ones(8)).wait();
+                             go_on_until_it_throws(nccl);
+                           }),
+             Kind::communication_error, "all_reduce #2 of Float[8], sum timed out");
+}
+
+TEST(NcclHangs, TheAbortFreesAHostThatWaitsForTheDevice) {
+  NcclCase test = scripted(2, 1, [](FakeNccl::Script& script) { script.hangs_at = {1}; });
+  test.timeout = std::chrono::milliseconds(200);
+  expect_all(nccl_outcomes(test,
+                           [](NcclRank& rank, Communicator& nccl) {
+                             nccl.all_reduce(ones()).wait();
+                             rank.current.finish();  // blocked until somebody aborts
+                             EXPECT_EQ(rank.nccl->count("abort"), 1);
+                             nccl.progress();
+                           }),
+             Kind::communication_error, "timed out");
+}
+
+TEST(NcclHangs, ALateCollectiveIsNoErrorBeforeTheDeadline) {
+  std::atomic<bool> go{false};
+  run_nccl({2}, [&](NcclRank& rank, Communicator& nccl) {
+    rank.current.put([&] { return go.load(); });
+    const at::Tensor tensor = ones();
+    nccl.all_reduce(tensor).wait();
+    for (int i = 0; i < 1000; ++i) {
+      nccl.progress();
+    }
+    nccl.barrier().wait();
+    go = true;
+    EXPECT_TRUE(at::equal(rank.read(tensor), at::full({4}, 2.0F)));
+    EXPECT_EQ(rank.failures->load(), 0);
+  });
+}
+
+TEST(NcclHangs, AnAbortThatHangsIsLeftBehindAfterItsDeadline) {
+  NcclCase test;
+  test.script = [](int, FakeNccl::Script& script) {
+    script.abort_hangs = true;
+    script.collective_fails = NcclStatus::system_error;
+  };
+  test.abort_deadline = std::chrono::milliseconds(50);
+  expect_all(nccl_outcomes(test,
+                           [](NcclRank& rank, Communicator& nccl) {
+                             try {
+                               nccl.all_reduce(ones());
+                             } catch (...) {
+                               rank.nccl->release_abort();
+                               throw;
+                             }
+                           }),
+             Kind::communication_error, "ncclCommAbort has not returned");
+}
+
+TEST(NcclPeers, ALostPeerEndsTheOthers) {
+  const auto result = nccl_outcomes({3}, [](NcclRank& rank, Communicator& nccl) {
+    nccl.all_reduce(ones()).wait();
+    if (rank.rank() == 1) {
+      throw std::runtime_error("rank 1 dies");
+    }
+    nccl.all_reduce(ones()).wait();
+  });
+  EXPECT_EQ(result[1].kind, Kind::other);
+  for (const size_t k : {0, 2}) {
+    EXPECT_EQ(result[k].kind, Kind::communication_error) << result[k].message;
+    EXPECT_NE(result[k].message.find("rank 1 has died or left"), std::string::npos);
+  }
+}
+
+TEST(NcclPeers, ARankThatUnwindsAbortsAndDoesNotWaitForTheOthers) {
+  const auto world = make_fake_nccl_world();
+  outcomes(2, [&](Communicator& host) {
+    NcclRank rank({2}, world, host);
+    try {
+      const Communicator nccl = rank.start();
+      throw std::runtime_error("out of data");
+    } catch (const std::runtime_error&) {
+    }
+    EXPECT_EQ(rank.nccl->count("abort"), 1);
+    EXPECT_EQ(rank.nccl->count("finalize"), 0);
+  });
+}
+
+TEST(NcclAfterwards, EveryCallThrowsTheFirstFailureAndAbortsOnce) {
+  NcclCase test;
+  test.script = [](int, FakeNccl::Script& script) {
+    script.collective_fails = NcclStatus::cuda_error;
+  };
+  nccl_outcomes(test, [](NcclRank& rank, Communicator& nccl) {
+    std::vector<std::string> messages;
+    const at::Tensor tensor = ones(), pair = ones(8);
+    for (const auto& call : std::vector<std::function<void()>>{
+             [&] { nccl.all_reduce(tensor); }, [&] { nccl.reduce_scatter(tensor, pair); },
+             [&] { nccl.all_gather(pair, tensor); }, [&] { nccl.broadcast(tensor); },
+             [&] { nccl.barrier(); }, [&] { nccl.split(0); }, [&] { nccl.allocate(4, at::kFloat); },
+             [&] { nccl.progress(); }}) {
+      try {
+        call();
+        ADD_FAILURE() << "a call went through";
+      } catch (const CommunicationError& error) {
+        messages.push_back(error.what());
+      }
+    }
+    ASSERT_EQ(messages.size(), 8U);
+    EXPECT_EQ(std::count(messages.begin(), messages.end(), messages[0]), 8);
+    EXPECT_EQ(rank.nccl->count("abort"), 1);
+    EXPECT_EQ(rank.failures->load(), 1);
+  });
+}
+
+TEST(NcclAfterwards, MemoryOfAnAbortedCommunicatorIsReleasedNotDeregistered) {
+  NcclCase test;
+  test.script = [](int, FakeNccl::Script& script) {
+    script.collective_fails = NcclStatus::cuda_error;
+  };
+  nccl_outcomes(test, [](NcclRank& rank, Communicator& nccl) {
+    at::Tensor bucket = nccl.allocate(4, at::kFloat);
+    EXPECT_THROW(nccl.all_reduce(bucket), CommunicationError);
+    bucket = at::Tensor();
+    EXPECT_EQ(rank.nccl->count("deregister"), 0);
+    EXPECT_EQ(rank.nccl->blocks(), 0);
+  });
+}
+
+TEST(NcclLibrary, TwoCopiesInOneProcessAreRefused) {
+  const std::vector<std::string> loaded{"/usr/lib/libc.so.6", "/a/libnccl.so.2", "",
+                                        "/a/libnccl.so.2", "/a/libnccl-net.so"};
+  EXPECT_EQ(one_library(loaded, "libnccl.so"), "/a/libnccl.so.2");
+  EXPECT_EQ(one_library({"/usr/lib/libc.so.6"}, "libnccl.so"), "");
+  try {
+    one_library({"/a/libnccl.so.2", "/b/libnccl.so.2.28.9"}, "libnccl.so");
+    ADD_FAILURE() << "two copies were taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::environment);
+    EXPECT_NE(std::string(error.what()).find("/b/libnccl.so.2.28.9"), std::string::npos);
+  }
+}
+
+TEST(NcclLibrary, IsTheOneThatLibtorchHasLoaded) {
+  if (!nccl_available()) {
+    EXPECT_THROW(load_nccl(), Error);
+    return;
+  }
+  const std::vector<std::string> before = loaded_libraries();
+  EXPECT_GE(load_nccl()->version(), NcclApi::kOldest);
+  EXPECT_EQ(loaded_libraries(), before) << "loading NCCL must not load a second one";
+}
+
+TEST(NcclLibrary, WritesVersionsAsNcclDoes) {
+  EXPECT_EQ(nccl_version_text(22809), "2.28.9");
+  EXPECT_EQ(nccl_version_text(NcclApi::kSharesGpu), "2.30.3");
+}
+
+}  // namespace
+}  // namespace lockstep
