@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -59,6 +60,9 @@ class StreamLane final : public DeviceLane {
                       std::function<void(void*)> release) override {
     const auto options = at::TensorOptions().dtype(dtype).device(device());
     return at::from_blob(memory, {numel}, std::move(release), options, device()).zero_();
+  }
+  at::Tensor zeros(int64_t numel, at::ScalarType dtype) override {
+    return at::zeros({numel}, at::TensorOptions().dtype(dtype).device(device()));
   }
   at::Tensor host_memory(int64_t numel, at::ScalarType dtype) override {
     return at::empty({numel}, at::TensorOptions().dtype(dtype).pinned_memory(true));

@@ -48,6 +48,8 @@ class DeviceLane {
   /// `release` gives back.
   virtual at::Tensor zeros_on(void* memory, int64_t numel, at::ScalarType dtype,
                               std::function<void(void*)> release) = 0;
+  /// A one-dimensional zeroed tensor of the device.
+  virtual at::Tensor zeros(int64_t numel, at::ScalarType dtype) = 0;
   /// Host memory that the device reads and writes without a copy in between (page-locked).
   virtual at::Tensor host_memory(int64_t numel, at::ScalarType dtype) = 0;
   /// Returns once the device has nothing left to do.

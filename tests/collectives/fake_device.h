@@ -127,6 +127,9 @@ class FakeLane final : public DeviceLane {
     return at::from_blob(memory, {numel}, std::move(release),
                          at::TensorOptions().dtype(dtype).device(kFakeDevice), kFakeDevice);
   }
+  at::Tensor zeros(int64_t numel, at::ScalarType dtype) override {
+    return on_fake_device(at::zeros({numel}, dtype));
+  }
   at::Tensor host_memory(int64_t numel, at::ScalarType dtype) override {
     return at::empty({numel}, dtype);
   }
