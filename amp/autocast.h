@@ -10,6 +10,7 @@ namespace lockstep::amp {
 /// Nests, and restores what was set before, also when an exception passes. Leaving the outermost
 /// region clears autocast's weight cache; clear_cache() does so within a region after weights
 /// changed (LibTorch checks no version: without it the old weights stay in use).
+/// Parameters marked by compute_in_fp32() (Precision::keep_fp32) compute in fp32 all the same.
 /// Threads: acts on the calling thread only. Ranks: local.
 class Autocast {
  public:
@@ -23,6 +24,7 @@ class Autocast {
  private:
   c10::DeviceType device_;
   bool previous_enabled_;
+  bool previous_kept_;
   c10::ScalarType previous_dtype_;
 };
 

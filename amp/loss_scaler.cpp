@@ -61,18 +61,24 @@ LossScaler::LossScaler(LossScalerOptions options, c10::Device device)
                  " in this build: use the CPU, or build lockstep with CUDA");
   storage_ = at::zeros({static_cast<int64_t>(sizeof(ScalerState))},
                        at::TensorOptions().dtype(at::kByte).device(device));
-  load(initial_state(options_));
+  store(initial_state(options_));
+}
+
+LossScaler::LossScaler(LossScalerOptions options, Communicator communicator, c10::Device device)
+    : LossScaler(std::move(options), device) {
+  communicator_ = std::move(communicator);
 }
 
 at::Tensor LossScaler::scale_tensor() const {
   return storage_.view(at::kFloat).select(0, 0);
 }
 
-at::Tensor LossScaler::scale(const at::Tensor& loss) const {
+at::Tensor LossScaler::scale(const at::Tensor& loss) {
   LOCKSTEP_CHECK(loss.defined() && loss.dim() == 0 && at::isFloatingType(loss.scalar_type()),
                  "LossScaler::scale: the loss must be a 0-dimensional floating tensor, found ",
                  loss.defined() ? c10::str(loss.scalar_type(), loss.sizes()) : "no tensor",
                  ": reduce it with mean() or sum()");
+  scaled_ = true;
   return loss.to(at::kFloat) * scale_tensor();
 }
 
@@ -89,6 +95,8 @@ void LossScaler::update(bool overflow) {
 }
 
 void LossScaler::advance_by(const at::Tensor& overflow) {
+  scaled_ = false;
+  rounds_.clear();
   const ScalerRule rule = scaler_rule(options_);
   if (storage_.is_cuda()) {
     advance_on_cuda(device_state(), rule, overflow.const_data_ptr<float>());
@@ -99,10 +107,15 @@ void LossScaler::advance_by(const at::Tensor& overflow) {
 }
 
 double LossScaler::value() const {
-  return state().scale;
+  return scale_tensor().item<float>();
 }
 
 ScalerState LossScaler::state() const {
+  if (!options_.enabled()) {
+    ScalerState none;
+    none.scale = 0.0F;
+    return none;
+  }
   const at::Tensor host = storage_.cpu();
   ScalerState state;
   std::memcpy(&state, host.const_data_ptr(), sizeof(state));
@@ -110,6 +123,16 @@ ScalerState LossScaler::state() const {
 }
 
 void LossScaler::load(const ScalerState& state) {
+  if (!options_.enabled()) {
+    return;
+  }
+  LOCKSTEP_CHECK(state.scale != 0.0F,
+                 "LossScaler::load: the saved scale is 0: the state comes from a disabled scaler, "
+                 "which has none; start with a new scaler, or disable this one too");
+  store(state);
+}
+
+void LossScaler::store(const ScalerState& state) {
   LOCKSTEP_CHECK(std::isfinite(state.scale) && state.scale > 0.0F,
                  "LossScaler::load: the saved scale is ", state.scale,
                  ", a scaler's is finite and positive");

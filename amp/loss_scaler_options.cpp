@@ -29,6 +29,10 @@ LossScalerOptions LossScalerOptions::fixed(double scale) {
   return LossScalerOptions().dynamic(false).init_scale(scale);
 }
 
+LossScalerOptions LossScalerOptions::disabled() {
+  return fixed(1.0).enabled(false);
+}
+
 namespace {
 
 void check_count(const char* field, int64_t value, int64_t least) {

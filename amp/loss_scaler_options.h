@@ -24,6 +24,10 @@ struct LossScalerOptions {
   static LossScalerOptions deepspeed();            // 2^16, window 1000, hysteresis 2, floor 1
   static LossScalerOptions megatron();             // 2^32, window 1000, hysteresis 2, floor 1
   static LossScalerOptions fixed(double scale);    // never changes; overflow still skips
+  static LossScalerOptions disabled();             // GradScaler(enabled=False)
+
+  /// False: losses are not scaled, gradients not touched or looked at, every step is made.
+  TORCH_ARG(bool, enabled) = true;
 
   /// False: the scale never changes. Overflow still skips the update.
   TORCH_ARG(bool, dynamic) = true;
@@ -37,8 +41,8 @@ struct LossScalerOptions {
   TORCH_ARG(int64_t, growth_interval) = 2000;
   TORCH_ARG(GrowthRule, growth_rule) = GrowthRule::clean_streak;
   /// Overflows that are forgiven before the scale backs off, plus one: 1 backs off at once.
-  /// Requires:
-  /// >= 1, < 2^31.
+  /// Requires: >= 1,
+  /// < 2^31.
   TORCH_ARG(int64_t, hysteresis) = 1;
   /// True: the allowance refills at each clean update (DeepSpeed's consecutive_hysteresis, Apex's
   /// kernel). False: it refills only when the scale grows.

@@ -105,19 +105,24 @@ ScalarType Precision::storage_dtype(const ModelTensor& tensor) const {
   if (!c10::isFloatingType(own)) {
     return own;
   }
-  if (level_ == Level::O0 || level_ == Level::O1 || (tensor.in_norm && keeps_norms_fp32())) {
+  if (level_ == Level::O0 || level_ == Level::O1 || (tensor.in_norm && keeps_norms_fp32()) ||
+      keeps_fp32(tensor)) {
     return ScalarType::Float;
   }
+  return compute_;
+}
+
+bool Precision::keeps_fp32(const ModelTensor& tensor) const {
   for (const std::string& pattern : keep_fp32_) {
     bool kept = has_part(tensor.name, pattern);
     for (const std::string& alias : tensor.aliases) {
       kept = kept || has_part(alias, pattern);
     }
     if (kept) {
-      return ScalarType::Float;
+      return true;
     }
   }
-  return compute_;
+  return false;
 }
 
 std::string Precision::describe() const {

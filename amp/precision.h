@@ -40,7 +40,8 @@ class Precision {
   /// and O1 norms are fp32 anyway: true is accepted, false is refused by validate().
   Precision keep_batchnorm_fp32(bool keep) const;
   /// Parameters and buffers whose name contains `pattern` as a dotted part ("wo" matches
-  /// "block.0.wo.weight") stay fp32. May be called several times.
+  /// "block.0.wo.weight") stay fp32, and what is computed with those parameters is computed in fp32
+  /// (kept_fp32.h), at every level. May be called several times.
   Precision keep_fp32(std::string pattern) const;
   /// Replaces the level's loss scale policy.
   Precision loss_scale(amp::LossScalerOptions options) const;
@@ -59,6 +60,8 @@ class Precision {
   bool has_masters() const { return level_ == Level::O2; }
   /// The dtype that this parameter or buffer is to have: its own for integers and bool.
   c10::ScalarType storage_dtype(const ModelTensor& tensor) const;
+  /// True if a keep_fp32 pattern names this parameter or buffer.
+  bool keeps_fp32(const ModelTensor& tensor) const;
   /// Throws Error naming the option and the reason.
   void validate() const;
 

@@ -1,32 +1,10 @@
 #include <ATen/ops/zeros.h>
+#include <lockstep/collectives/shared_error.h>
 #include <lockstep/runtime/agreement.h>
 
 #include <cstring>
 
 namespace lockstep {
-namespace {
-
-/// The exit code in the first byte, then the text; empty for a rank that did not fail.
-std::string encode(const std::optional<std::string>& message, ExitCode code) {
-  return message.has_value() ? static_cast<char>(code) + *message : std::string();
-}
-
-[[noreturn]] void throw_gathered(const std::vector<std::string>& messages) {
-  std::string text;
-  auto code = ExitCode::usage;
-  for (size_t rank = 0; rank < messages.size(); ++rank) {
-    if (messages[rank].empty()) {
-      continue;
-    }
-    if (text.empty()) {
-      code = static_cast<ExitCode>(messages[rank][0]);
-    }
-    text += c10::str(text.empty() ? "" : "; ", "rank ", rank, ": ", messages[rank].substr(1));
-  }
-  throw Error(text.empty() ? "a rank failed without a message" : text, code);
-}
-
-}  // namespace
 
 Word Agreement::exchange(const Word& mine) {
   constexpr auto fields = static_cast<int64_t>(sizeof(Word) / sizeof(double));
@@ -69,18 +47,18 @@ void Agreement::attempt(const std::function<void()>& body) {
 }
 
 void Agreement::raise(const std::optional<std::string>& message, ExitCode code) {
-  throw_gathered(control_.all_gather_bytes(encode(message, code)));
+  throw_on_every_rank(control_, message, code);
 }
 
 void Agreement::raise(const std::exception_ptr& mine) {
   try {
     std::rethrow_exception(mine);
   } catch (const Error& error) {
-    control_.all_gather_bytes(encode(error.what(), error.code()));
+    tell_every_rank(control_, error.what(), error.code());
   } catch (const std::exception& error) {
-    control_.all_gather_bytes(encode(error.what(), ExitCode::usage));
+    tell_every_rank(control_, error.what(), ExitCode::usage);
   } catch (...) {
-    control_.all_gather_bytes(encode("an exception that is no std::exception", ExitCode::usage));
+    tell_every_rank(control_, "an exception that is no std::exception", ExitCode::usage);
   }
   std::rethrow_exception(mine);
 }

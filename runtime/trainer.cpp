@@ -1,3 +1,4 @@
+#include <lockstep/amp/kept_fp32.h>
 #include <lockstep/runtime/arena.h>
 #include <lockstep/runtime/host_threads.h>
 #include <lockstep/runtime/replicas.h>
@@ -67,6 +68,11 @@ struct Trainer::Impl {
     arena = std::make_unique<Arena>(trainable.parameters, plans, options.precision());
     convert_storage(trainable.frozen, options.precision());
     convert_storage(model.buffers(), options.precision());
+    for (const ModelTensor& entry : model.parameters()) {
+      if (options.precision().keeps_fp32(entry)) {
+        amp::compute_in_fp32(entry.tensor);
+      }
+    }
     release_freed_memory();
     reducer = std::make_unique<Reducer>(communicator, trainable.parameters, plans,
                                         reducer_options(options));

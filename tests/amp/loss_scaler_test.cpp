@@ -85,7 +85,7 @@ TEST(LossScaler, FixedScaleNeverMovesButCountsSkips) {
 }
 
 TEST(LossScaler, ScalesTheLossInFp32) {
-  const LossScaler scaler;
+  LossScaler scaler;
   for (const auto dtype : {at::kFloat, at::kHalf, at::kBFloat16, at::kDouble}) {
     const auto loss = at::full({}, 10.0, dtype).requires_grad_(true);
     const auto scaled = scaler.scale(loss);
@@ -106,7 +106,7 @@ TEST(AmpTraps, T08_ScalingInHalfOverflows) {
 }
 
 TEST(LossScaler, RefusesALossThatIsNoScalar) {
-  const LossScaler scaler;
+  LossScaler scaler;
   expect_error([&] { scaler.scale(at::ones({2})); }, "0-dimensional");
   expect_error([&] { scaler.scale(at::ones({}, at::kLong)); }, "0-dimensional");
   expect_error([&] { scaler.scale(at::Tensor()); }, "no tensor");
