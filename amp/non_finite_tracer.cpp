@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <string_view>
 #include <unordered_map>
@@ -30,10 +31,11 @@ bool leaves_memory_unset(std::string_view name) {
 /// The result is the argument seen or stored in another way, so it stands for the same parameter.
 bool passes_on(std::string_view name) {
   static constexpr std::string_view kNames[] = {
-      "aten::t",       "aten::transpose", "aten::view",       "aten::reshape",
-      "aten::to",      "aten::_to_copy",  "aten::detach",     "aten::expand",
-      "aten::permute", "aten::alias",     "aten::contiguous", "aten::clone",
-      "aten::copy_",   "aten::numpy_T",   "aten::unsqueeze",  "aten::as_strided"};
+      "aten::t",          "aten::transpose", "aten::view",         "aten::reshape",
+      "aten::to",         "aten::_to_copy",  "aten::detach",       "aten::expand",
+      "aten::permute",    "aten::alias",     "aten::contiguous",   "aten::clone",
+      "aten::as_strided", "aten::numpy_T",   "aten::resolve_conj", "aten::resolve_neg",
+      "aten::unsqueeze",  "aten::slice",     "aten::select",       "aten::unsafe_view"};
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 
@@ -143,8 +145,10 @@ class NonFiniteTracer::Watch final : public c10::DebugInfoBase {
     arguments->sequence = function.seqNr();
     if (function.scope() == at::RecordScope::BACKWARD_FUNCTION) {
       arguments->autograd_node = true;
-      const auto module = module_of_sequence_.find(function.seqNr());
-      last_module_ = module == module_of_sequence_.end() ? std::string() : module->second;
+      // A node that is made by no operator follows those with lower numbers.
+      const auto after = module_of_sequence_.upper_bound(function.seqNr());
+      last_module_ =
+          after == module_of_sequence_.begin() ? std::string() : std::prev(after)->second;
       return arguments;
     }
     for (const c10::IValue& value : function.inputs()) {
@@ -268,7 +272,7 @@ class NonFiniteTracer::Watch final : public c10::DebugInfoBase {
   bool backward_ = false;
   int depth_ = 0;  // operators that run inside each other
   std::string last_module_;
-  std::unordered_map<int64_t, std::string> module_of_sequence_;
+  std::map<int64_t, std::string> module_of_sequence_;
   std::unordered_map<const c10::TensorImpl*, std::string> stands_for_;
   std::unordered_set<const void*> known_;  // storages of parameters, buffers and noted inputs
   std::unordered_set<const void*> made_;

@@ -20,6 +20,7 @@ struct Word {
   double weight = 0;    // their weights
   double sums = 0;      // ranks whose loss is a Loss::sum
   double means = 0;     // ranks whose loss is a mean
+  double diagnose = 0;  // ranks that asked for a diagnosis of the next overflow
   double update = 0;    // updates made so far, and its square: equal on all ranks or an Error
   double update_squared = 0;
 };

@@ -32,6 +32,9 @@ Step::Step(StepParts parts) : parts_(std::move(parts)) {}
 
 void Step::micro_batch(const std::function<Loss()>& closure, bool under_autocast) {
   require_budget();
+  if (parts_.diagnosis.armed() && under_autocast) {
+    attempt([&] { replay(closure); });
+  }
   const auto start = Clock::now();
   const Loss loss = attempt([&] { return forward(closure, under_autocast); });
   prepare_backward();
@@ -55,13 +58,20 @@ auto Step::attempt(const Body& body) -> decltype(body()) {
   fail(error);
 }
 
-Loss Step::forward(const std::function<Loss()>& closure, bool under_autocast) {
+Loss Step::under_autocast(const std::function<Loss()>& closure) const {
   const Precision& precision = parts_.options.precision();
-  const Loss loss = [&] {
-    amp::Autocast autocast(at::kCPU, precision.compute_dtype(),
-                           under_autocast && precision.autocast());
-    return closure();
-  }();
+  const amp::Autocast autocast(at::kCPU, precision.compute_dtype(), precision.autocast());
+  return closure();
+}
+
+void Step::replay(const std::function<Loss()>& closure) {
+  const double micro_batches = static_cast<double>(parts_.options.accumulate());
+  parts_.diagnosis.replay([&] { return under_autocast(closure); }, parts_.scaler.value(),
+                          1.0 / micro_batches, micro_batches_);
+}
+
+Loss Step::forward(const std::function<Loss()>& closure, bool under_autocast) {
+  const Loss loss = under_autocast ? this->under_autocast(closure) : closure();
   require_scalar_with_grad(loss.tensor());
   LOCKSTEP_CHECK(kind_is_sum_.value_or(is_sum_.value_or(loss.is_sum())) == loss.is_sum(),
                  "this loss is ", loss.is_sum() ? "a Loss::sum" : "a mean",
@@ -154,12 +164,31 @@ StepReport Step::close_window() {
       ++updates_;
     }
     parts_.scaler.update(report.skipped_);
+    diagnose(all, report.scale_);
     synchronise_buffers(parts_.buffers, parts_.options.buffers(), parts_.communicator);
   }
   report.update_ = updates_;
   report.update_seconds_ = seconds_since(update_start);
   end_window();
   return report;
+}
+
+void Step::diagnose(const Word& all, double scale) {
+  if (parts_.diagnosis.armed()) {
+    if (all.overflow > 0) {
+      parts_.diagnosis.conclude(parts_.reducer, parts_.agreement, updates_, scale);
+    } else {
+      parts_.diagnosis.forget();
+    }
+  }
+  const amp::ScalerState state = parts_.scaler.state();
+  const int64_t budget = parts_.scaler.options().max_consecutive_skips();
+  const int64_t chosen = parts_.options.diagnose_after_skips();
+  const int64_t after = chosen > 0 ? chosen : budget - 1;
+  if (all.diagnose > 0 || (after > 0 && state.consecutive_skips == after)) {
+    parts_.diagnosis.arm();
+  }
+  diagnose_here_ = false;
 }
 
 Step::Arrived Step::wait_and_measure() {
@@ -207,6 +236,7 @@ Word Step::word() const {
   mine.weight = weight_;
   mine.sums = is_sum_.value_or(false) ? 1 : 0;
   mine.means = is_sum_.value_or(true) ? 0 : 1;
+  mine.diagnose = diagnose_here_ ? 1 : 0;
   mine.update = static_cast<double>(updates_);
   mine.update_squared = mine.update * mine.update;
   return mine;
@@ -248,8 +278,15 @@ void Step::end_window() {
 }
 
 void Step::require_budget() {
-  if (count_ == 0) {
+  if (count_ > 0) {
+    return;
+  }
+  try {
     amp::check_skip_budget(parts_.scaler.options(), parts_.scaler.state());
+  } catch (const Error& error) {
+    const std::string& diagnosis = parts_.diagnosis.text();
+    throw Error(diagnosis.empty() ? error.what() : c10::str(error.what(), "\n", diagnosis),
+                error.code());
   }
 }
 

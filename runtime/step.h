@@ -3,6 +3,7 @@
 #include <lockstep/amp/loss_scaler.h>
 #include <lockstep/runtime/agreement.h>
 #include <lockstep/runtime/loss.h>
+#include <lockstep/runtime/non_finite_diagnosis.h>
 #include <lockstep/runtime/reducer.h>
 #include <lockstep/runtime/step_report.h>
 #include <lockstep/runtime/trainable.h>
@@ -27,6 +28,7 @@ struct StepParts {
   amp::LossScaler scaler;
   Reducer& reducer;
   Updater& updater;
+  NonFiniteDiagnosis diagnosis;
 };
 
 /// The one order of a step (DESIGN §4), for the k micro-batches of a window and their update.
@@ -51,6 +53,9 @@ class Step {
   void request_stop() noexcept { stop_here_.store(true, std::memory_order_relaxed); }
   bool stop_requested() const { return stop_everywhere_; }
   int64_t updates() const { return updates_; }
+  /// Asks all ranks to diagnose the next overflow after the coming update.
+  void diagnose_next_overflow() { diagnose_here_ = true; }
+  const NonFiniteDiagnosis& diagnosis() const { return parts_.diagnosis; }
   amp::LossScaler& scaler() { return parts_.scaler; }
 
  private:
@@ -62,6 +67,8 @@ class Step {
   auto attempt(const Body& body) -> decltype(body());
   Loss forward(const std::function<Loss()>& closure, bool under_autocast);
   void prepare_backward();
+  void replay(const std::function<Loss()>& closure);
+  Loss under_autocast(const std::function<Loss()>& closure) const;
   void require_budget();
   /// Whether all ranks exchange words before the window's last backward: for the global
   /// denominator, and in the first window for the kind of the losses.
@@ -72,6 +79,8 @@ class Step {
   void update_weights(const Arrived& arrived, StepReport& report);
   [[noreturn]] void fail(const std::exception_ptr& error);
   [[noreturn]] void fail_elsewhere();
+  /// After an update was decided: concludes a diagnosis, or arms one.
+  void diagnose(const Word& all, double scale);
   void end_window();
   Word word() const;
   bool weighted() const { return kind_is_sum_.value_or(false) || parts_.options.uneven_data(); }
@@ -79,6 +88,7 @@ class Step {
   StepParts parts_;
   std::atomic<bool> stop_here_{false};
   bool stop_everywhere_ = false;
+  bool diagnose_here_ = false;
   int64_t updates_ = 0;
   int64_t micro_batches_ = 0;
   double last_loss_ = 0.0;

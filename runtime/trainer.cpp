@@ -1,5 +1,6 @@
 #include <lockstep/amp/kept_fp32.h>
 #include <lockstep/runtime/arena.h>
+#include <lockstep/runtime/gradient_statistics.h>
 #include <lockstep/runtime/host_threads.h>
 #include <lockstep/runtime/replicas.h>
 #include <lockstep/runtime/step.h>
@@ -79,7 +80,8 @@ struct Trainer::Impl {
     updater = Updater::make(spec, *reducer, *arena);
     step = std::make_unique<Step>(StepParts{
         options, spec.learning_rate(0), model.buffers(), trainable, communicator, agreement,
-        amp::LossScaler(options.precision().loss_scaler_options()), *reducer, *updater});
+        amp::LossScaler(options.precision().loss_scaler_options()), *reducer, *updater,
+        NonFiniteDiagnosis(model, options.precision(), options.diagnosis_folder())});
     precision = options.precision().describe();
     runtime.seed_ranks();
   }
@@ -146,6 +148,15 @@ c10::Device Trainer::device() const {
 }
 int64_t Trainer::updates() const {
   return impl_->step->updates();
+}
+void Trainer::diagnose_next_overflow() {
+  impl_->step->diagnose_next_overflow();
+}
+const std::string& Trainer::diagnosis() const {
+  return impl_->step->diagnosis().text();
+}
+std::string Trainer::gradient_table() const {
+  return lockstep::gradient_table(gradient_ranges(*impl_->reducer));
 }
 double Trainer::loss_scale() const {
   return impl_->step->scaler().value();

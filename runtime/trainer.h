@@ -70,6 +70,18 @@ class Trainer {
   int64_t updates() const;
   double loss_scale() const;
   amp::ScalerState scaler_state() const;
+  /// After the coming update all ranks replay each window under observers, two more forwards and
+  /// backwards a micro-batch, until one overflows; then diagnosis() says where from. One rank
+  /// asking is enough. Closures run more often meanwhile; steps give the same bits as ever.
+  void diagnose_next_overflow();
+  /// Where the last diagnosed overflow came from, the same text on every rank: rank, micro-batch,
+  /// first operator with a non-finite value, its module and parameter, forward or backward, shape,
+  /// dtype, range, and whether the loss scale or the model is to blame. Empty if there was none.
+  /// Loops that call backward() themselves cannot be replayed: for them it names the parameters.
+  const std::string& diagnosis() const;
+  /// The range of every parameter's gradient in the last update, scaled and in the wire dtype, as
+  /// it travelled: absmax, headroom, zeros, subnormals. One pass over the flat buckets. Any rank.
+  std::string gradient_table() const;
   /// The fp32 masters by parameter name (the weights themselves at O0 and O1): views.
   std::vector<std::pair<std::string, at::Tensor>> masters() const;
   /// True if masters, scale and update count have the same bits on every rank. Every rank.

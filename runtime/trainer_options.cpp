@@ -9,6 +9,8 @@ void TrainerOptions::validate() const {
   LOCKSTEP_CHECK(accumulate_ >= 1, "TrainerOptions.accumulate must be >= 1, is ", accumulate_);
   LOCKSTEP_CHECK(clip_grad_norm_ > 0.0, "TrainerOptions.clip_grad_norm must be > 0, is ",
                  clip_grad_norm_);
+  LOCKSTEP_CHECK(diagnose_after_skips_ >= 0,
+                 "TrainerOptions.diagnose_after_skips must be >= 0, is ", diagnose_after_skips_);
   LOCKSTEP_CHECK(buckets_.first_bucket_bytes() > 0 && buckets_.bucket_bytes() > 0,
                  "TrainerOptions.buckets: both byte limits must be > 0");
 }
@@ -20,7 +22,7 @@ std::string TrainerOptions::describe() const {
                   " ", schedule_.last, ", unused ", static_cast<int>(unused_), ", buffers ",
                   static_cast<int>(buffers_), ", buckets ", buckets_.first_bucket_bytes(), " ",
                   buckets_.bucket_bytes(), ", densify_sparse ", densify_sparse_, ", uneven_data ",
-                  uneven_data_);
+                  uneven_data_, ", diagnose_after_skips ", diagnose_after_skips_);
 }
 
 }  // namespace lockstep

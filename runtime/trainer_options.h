@@ -27,6 +27,12 @@ struct TrainerOptions {
   /// True: ranks may have different numbers of micro-batches: one that has none left calls
   /// step_without_data(), and each update averages over the micro-batches that were there.
   TORCH_ARG(bool, uneven_data) = false;
+  /// Skipped updates in a row after which the next windows are replayed under observers until one
+  /// overflows, to say where from (Trainer::diagnosis()). Requires: >= 0. 0: one update before
+  /// max_consecutive_skips is spent, or when Trainer::diagnose_next_overflow() asks.
+  TORCH_ARG(int64_t, diagnose_after_skips) = 0;
+  /// Where a diagnosis writes the bad batch of each rank (safetensors). Empty: nowhere.
+  TORCH_ARG(std::string, diagnosis_folder) = "";
 
  public:
   /// Throws Error naming the option.
