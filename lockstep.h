@@ -7,6 +7,7 @@
 #include <lockstep/amp/model.h>
 #include <lockstep/amp/optimizers.h>
 #include <lockstep/amp/precision.h>
+#include <lockstep/amp/sync_batch_norm.h>
 #include <lockstep/checkpointing/activation/checkpoint.h>
 #include <lockstep/checkpointing/activation/checkpoint_sequential.h>
 #include <lockstep/checkpointing/activation/keep.h>

@@ -1,0 +1,215 @@
+#include <ATen/ATen.h>
+#include <ATen/ops/batch_norm_native.h>
+#include <lockstep/amp/sync_batch_norm.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+namespace lockstep {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// The communicator that converted layers share, in a form that autograd can keep.
+struct Group : torch::CustomClassHolder {
+  explicit Group(Communicator ranks) : communicator(std::move(ranks)) {}
+  Communicator communicator;
+};
+using GroupPtr = c10::intrusive_ptr<Group>;
+
+/// Which running means belong to converted layers. Entries of tensors that are gone are dropped
+/// when their address is met again.
+class Registry {
+ public:
+  static Registry& instance() {
+    static Registry registry;
+    return registry;
+  }
+  void add(const at::Tensor& running_mean, const GroupPtr& group) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    layers_.insert_or_assign(running_mean.unsafeGetTensorImpl(),
+                             Layer{decltype(Layer::alive)(running_mean.getIntrusivePtr()), group});
+  }
+  GroupPtr find(const at::Tensor& running_mean) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = layers_.find(running_mean.unsafeGetTensorImpl());
+    if (found == layers_.end()) {
+      return {};
+    }
+    if (found->second.alive.expired()) {
+      layers_.erase(found);
+      return {};
+    }
+    return found->second.group;
+  }
+
+ private:
+  struct Layer {
+    c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> alive;
+    GroupPtr group;
+  };
+  std::mutex mutex_;
+  std::unordered_map<const c10::TensorImpl*, Layer> layers_;
+};
+
+std::vector<int64_t> all_but_channels(const at::Tensor& x) {
+  std::vector<int64_t> dimensions;
+  for (int64_t d = 0; d < x.dim(); ++d) {
+    if (d != 1) {
+      dimensions.push_back(d);
+    }
+  }
+  return dimensions;
+}
+
+at::Tensor per_channel(const at::Tensor& values, const at::Tensor& x) {
+  std::vector<int64_t> sizes(static_cast<size_t>(x.dim()), 1);
+  sizes[1] = x.size(1);
+  return values.view(sizes);
+}
+
+/// fp64, summed over all ranks, in host memory.
+at::Tensor summed(const at::Tensor& values, Communicator& communicator) {
+  const at::Tensor sum = values.to(at::kDouble).cpu().contiguous();
+  communicator.all_reduce(sum).wait();
+  return sum;
+}
+
+struct Statistics {
+  at::Tensor mean;      // of all ranks, fp32
+  at::Tensor variance;  // biased
+  double count;         // elements a channel, of all ranks
+};
+
+/// Each rank's mean and variance become sums of values and of squares, which add up over ranks.
+Statistics statistics_of(const at::Tensor& x, Communicator& communicator) {
+  const int64_t channels = x.size(1);
+  const double count = static_cast<double>(x.numel()) / static_cast<double>(channels);
+  at::Tensor word = at::zeros({2 * channels + 1}, at::kDouble);
+  if (x.numel() > 0) {
+    const auto [variance, mean] = at::var_mean(x.to(at::kFloat), all_but_channels(x),
+                                               /*correction=*/c10::Scalar(0), /*keepdim=*/false);
+    const at::Tensor wide = mean.to(at::kDouble).cpu();
+    word.narrow(0, 0, channels).copy_(wide * count);
+    word.narrow(0, channels, channels)
+        .copy_((variance.to(at::kDouble).cpu() + wide.square()) * count);
+    word[2 * channels] = count;
+  }
+  const at::Tensor all = summed(word, communicator);
+  const double total = all[2 * channels].item<double>();
+  LOCKSTEP_CHECK(total > 1, "SyncBatchNorm: ", total,
+                 " elements a channel over all ranks; training needs at least 2");
+  const at::Tensor mean = all.narrow(0, 0, channels) / total;
+  const at::Tensor variance = all.narrow(0, channels, channels) / total - mean.square();
+  const auto options = x.options().dtype(at::kFloat);
+  return {mean.to(options), variance.clamp_min(0).to(options), total};
+}
+
+struct SyncBatchNorm : torch::autograd::Function<SyncBatchNorm> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
+                            const at::Tensor& bias, const at::Tensor& running_mean,
+                            const at::Tensor& running_var, double momentum, double eps,
+                            const GroupPtr& group) {
+    const Statistics all = statistics_of(x, group->communicator);
+    running_mean.lerp_(all.mean.to(running_mean.scalar_type()), momentum);
+    running_var.lerp_((all.variance * (all.count / (all.count - 1))).to(running_var.scalar_type()),
+                      momentum);
+    context->save_for_backward({x, weight, all.mean, (all.variance + eps).rsqrt()});
+    context->saved_data["count"] = all.count;
+    context->saved_data["group"] = c10::IValue::make_capsule(group);
+    context->saved_data["has_bias"] = bias.defined();
+    return std::get<0>(at::native_batch_norm(x, weight, bias, all.mean, all.variance,
+                                             /*training=*/false, momentum, eps));
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& outputs) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor& x = saved[0];
+    const at::Tensor& weight = saved[1];
+    const auto dimensions = all_but_channels(x);
+    const at::Tensor dy = outputs[0].to(at::kFloat);
+    const at::Tensor normed =
+        (x.to(at::kFloat) - per_channel(saved[2], x)) * per_channel(saved[3], x);
+    const at::Tensor sum_dy = dy.sum(dimensions);
+    const at::Tensor sum_dy_normed = (dy * normed).sum(dimensions);
+    const auto group =
+        c10::static_intrusive_pointer_cast<Group>(context->saved_data["group"].toCapsule());
+    const at::Tensor all = (summed(at::cat({sum_dy, sum_dy_normed}), group->communicator) /
+                            context->saved_data["count"].toDouble())
+                               .to(dy.options());
+    const at::Tensor mean_dy = per_channel(all.narrow(0, 0, x.size(1)), x);
+    const at::Tensor mean_dy_normed = per_channel(all.narrow(0, x.size(1), x.size(1)), x);
+    at::Tensor factor = saved[3];
+    if (weight.defined()) {
+      factor = factor * weight;
+    }
+    const at::Tensor dx = (dy - mean_dy - normed * mean_dy_normed) * per_channel(factor, x);
+    variable_list gradients(8);
+    gradients[0] = dx.to(x.scalar_type());
+    if (weight.defined()) {
+      gradients[1] = sum_dy_normed.to(weight.scalar_type());
+    }
+    if (context->saved_data["has_bias"].toBool()) {
+      gradients[2] = sum_dy.to(weight.defined() ? weight.scalar_type() : at::kFloat);
+    }
+    return gradients;
+  }
+};
+
+/// aten::batch_norm of every layer comes here; those that are not converted go on as they would.
+at::Tensor batch_norm(const at::Tensor& x, const std::optional<at::Tensor>& weight,
+                      const std::optional<at::Tensor>& bias,
+                      const std::optional<at::Tensor>& running_mean,
+                      const std::optional<at::Tensor>& running_var, bool training, double momentum,
+                      double eps, bool cudnn_enabled) {
+  if (training && running_mean.has_value() && running_mean->defined()) {
+    if (const GroupPtr group = Registry::instance().find(*running_mean)) {
+      return SyncBatchNorm::apply(x, weight.value_or(at::Tensor()), bias.value_or(at::Tensor()),
+                                  *running_mean, *running_var, momentum, eps, group);
+    }
+  }
+  return at::native::batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps,
+                                cudnn_enabled);
+}
+
+bool is_running_mean(const std::string& name) {
+  const std::string end = "running_mean";
+  return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
+}
+
+}  // namespace
+
+int64_t convert_sync_batchnorm(const Model& model, Communicator communicator) {
+  const auto group = c10::make_intrusive<Group>(communicator.split(0));
+  std::vector<at::Tensor> layers;
+  for (const ModelTensor& buffer : model.buffers()) {
+    if (is_running_mean(buffer.name)) {
+      layers.push_back(buffer.tensor);
+    }
+  }
+  const auto count = static_cast<int64_t>(layers.size());
+  const at::Tensor range = at::tensor({count, -count}, at::kLong);
+  group->communicator.all_reduce(range, ReduceOp::max()).wait();
+  LOCKSTEP_CHECK(range[0].item<int64_t>() == -range[1].item<int64_t>(),
+                 "convert_sync_batchnorm: ranks have from ", -range[1].item<int64_t>(), " to ",
+                 range[0].item<int64_t>(), " BatchNorm layers with running statistics, this one ",
+                 count, "; give every rank the same model");
+  for (const at::Tensor& running_mean : layers) {
+    Registry::instance().add(running_mean, group);
+  }
+  return count;
+}
+
+TORCH_LIBRARY_IMPL(aten, AutogradCPU, library) {
+  library.impl("batch_norm", &batch_norm);
+}
+TORCH_LIBRARY_IMPL(aten, AutogradCUDA, library) {
+  library.impl("batch_norm", &batch_norm);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,192 @@
+// Batch norm over the batches of all ranks.
+#include <lockstep/amp/sync_batch_norm.h>
+#include <lockstep/checkpointing/activation/checkpoint.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+
+#include "trainer_runs.h"
+
+namespace lockstep {
+namespace {
+
+using testing::drawn;
+using testing::equal_on_all_ranks;
+using testing::runtime;
+
+constexpr int64_t channels = 3;
+
+/// Rank r has r + 2 rows, of its own mean; rank 1 none, if asked.
+at::Tensor rows_of(int rank, bool one_empty, bool image) {
+  const int64_t rows = one_empty && rank == 1 ? 0 : rank + 2;
+  const std::vector<int64_t> sizes =
+      image ? std::vector<int64_t>{rows, channels, 4, 5} : std::vector<int64_t>{rows, channels};
+  return drawn(sizes, static_cast<uint64_t>(rank + 1)) * 3.0 + 10.0 * rank;
+}
+
+at::Tensor joined(bool one_empty, bool image) {
+  std::vector<at::Tensor> all;
+  for (int rank = 0; rank < runtime().size(); ++rank) {
+    all.push_back(rows_of(rank, one_empty, image));
+  }
+  return at::cat(all);
+}
+
+/// A loss that every element counts in differently.
+at::Tensor loss_of(const at::Tensor& y, const at::Tensor& x) {
+  return (y.to(at::kFloat) * at::sin(x.detach().to(at::kFloat))).sum();
+}
+
+template <typename Norm>
+void set_affine(Norm& norm) {
+  const at::NoGradGuard no_grad;
+  norm->weight.copy_(at::tensor({0.5F, 1.0F, 2.0F}));
+  norm->bias.copy_(at::tensor({1.0F, 0.0F, -1.0F}));
+}
+
+/// The converted layer on this rank's rows against the plain one on all rows.
+template <typename Norm>
+void expect_parity(bool one_empty, bool image) {
+  Norm plain(channels);
+  Norm synced(channels);
+  set_affine(plain);
+  set_affine(synced);
+  ASSERT_EQ(convert_sync_batchnorm(Model(*synced), runtime().control()), 1);
+  const auto all = joined(one_empty, image).requires_grad_(true);
+  const auto mine = rows_of(runtime().rank(), one_empty, image).requires_grad_(true);
+  const auto expected = plain->forward(all);
+  const auto y = synced->forward(mine);
+  loss_of(expected, all).backward();
+  loss_of(y, mine).backward();
+
+  int64_t first = 0;
+  for (int rank = 0; rank < runtime().rank(); ++rank) {
+    first += rows_of(rank, one_empty, image).size(0);
+  }
+  const auto own = [&](const at::Tensor& t) { return t.narrow(0, first, mine.size(0)); };
+  EXPECT_TRUE(at::allclose(y, own(expected), 1e-4, 1e-5));
+  EXPECT_TRUE(at::allclose(mine.grad(), own(all.grad()), 1e-4, 1e-5));
+  Communicator control = runtime().control();
+  for (const auto& [ours, theirs] :
+       {std::pair(synced->weight, plain->weight), std::pair(synced->bias, plain->bias)}) {
+    const at::Tensor sum = ours.grad().clone();
+    control.all_reduce(sum).wait();
+    EXPECT_TRUE(at::allclose(sum, theirs.grad(), 1e-4, 1e-4));
+  }
+  EXPECT_TRUE(at::allclose(synced->running_mean, plain->running_mean, 1e-5, 1e-6));
+  EXPECT_TRUE(at::allclose(synced->running_var, plain->running_var, 1e-5, 1e-6));
+  EXPECT_TRUE(equal_on_all_ranks(synced->running_mean));
+  EXPECT_TRUE(equal_on_all_ranks(synced->running_var));
+}
+
+TEST(SyncBatchNorm, EqualsOneLayerOnTheJoinedBatch) {
+  expect_parity<torch::nn::BatchNorm1d>(false, false);
+  expect_parity<torch::nn::BatchNorm2d>(false, true);
+}
+
+TEST(SyncBatchNorm, ARankMayHaveAnEmptyBatch) {
+  expect_parity<torch::nn::BatchNorm2d>(true, true);
+}
+
+TEST(SyncBatchNorm, StatisticsOfHalfInputsAreInFp32) {
+  torch::nn::BatchNorm2d norm(channels);
+  convert_sync_batchnorm(Model(*norm), runtime().control());
+  const auto x = (rows_of(runtime().rank(), false, true) * 1000.0).to(at::kHalf);
+  const auto y = norm->forward(x);
+  EXPECT_EQ(y.scalar_type(), at::kHalf);
+  EXPECT_TRUE(at::isfinite(y).all().item<bool>());
+  EXPECT_GT(norm->running_var.max().item<float>(), 65504.0F);
+}
+
+TEST(SyncBatchNorm, EvalNeverCommunicates) {
+  torch::nn::BatchNorm1d norm(channels);
+  torch::nn::BatchNorm1d plain(channels);
+  convert_sync_batchnorm(Model(*norm), runtime().control());
+  norm->eval();
+  plain->eval();
+  if (runtime().is_main()) {
+    const auto x = rows_of(0, false, false);
+    EXPECT_TRUE(at::equal(norm->forward(x), plain->forward(x)));
+  }
+}
+
+TEST(SyncBatchNorm, OtherLayersAreLeftAlone) {
+  torch::nn::BatchNorm1d converted(channels);
+  torch::nn::BatchNorm1d plain(channels);
+  convert_sync_batchnorm(Model(*converted), runtime().control());
+  const auto x = rows_of(2, false, false).requires_grad_(true);
+  if (runtime().is_main()) {
+    const auto y = plain->forward(x);
+    EXPECT_TRUE(at::allclose(y.mean(0), at::zeros({channels}), 0, 1e-5));
+    y.square().sum().backward();
+    EXPECT_TRUE(x.grad().defined());
+  }
+}
+
+TEST(SyncBatchNorm, RecomputeGivesTheSameGradientsAndMovesStatisticsOnce) {
+  const auto run = [&](bool recompute) {
+    at::manual_seed(5);
+    torch::nn::Sequential model(torch::nn::Conv2d(channels, channels, 3),
+                                torch::nn::BatchNorm2d(channels),
+                                torch::nn::Conv2d(channels, 2, 1));
+    convert_sync_batchnorm(Model(*model), runtime().control());
+    const auto x = rows_of(runtime().rank(), false, true);
+    const auto y = recompute ? checkpoint(model, x) : model->forward(x);
+    y.square().sum().backward();
+    std::vector<at::Tensor> result;
+    for (const at::Tensor& parameter : model->parameters()) {
+      result.push_back(parameter.grad().reshape({-1}));
+    }
+    for (const at::Tensor& buffer : model->buffers()) {
+      result.push_back(buffer.to(at::kFloat).reshape({-1}));
+    }
+    return at::cat(result);
+  };
+  EXPECT_TRUE(at::equal(run(true), run(false)));
+}
+
+struct SyncedNet : torch::nn::Module {
+  SyncedNet()
+      : norm(register_module("norm", torch::nn::BatchNorm1d(4))),
+        inner(register_module("inner", std::make_shared<testing::Mlp>())) {}
+  at::Tensor loss(const testing::Batch& batch) {
+    return inner->loss(norm->forward(batch.x), batch.y);
+  }
+  torch::nn::BatchNorm1d norm;
+  std::shared_ptr<testing::Mlp> inner;
+};
+
+TEST(SyncBatchNorm, TrainsUnderATrainerAtEveryLevel) {
+  for (const Precision& precision : {Precision::O0(), testing::half_precision()}) {
+    const auto model = std::make_shared<SyncedNet>();
+    Trainer trainer(runtime(), model, AdamW(1e-2),
+                    TrainerOptions().precision(precision).buffers(BufferPolicy::none));
+    ASSERT_EQ(convert_sync_batchnorm(Model(*model), runtime().control()), 1);
+    for (int step = 0; step < 5; ++step) {
+      const auto batch = testing::mlp_batch(step, runtime().rank());
+      EXPECT_FALSE(trainer.step([&] { return Loss(model->loss(batch)); }).skipped());
+    }
+    EXPECT_TRUE(trainer.replicas_agree());
+    EXPECT_TRUE(equal_on_all_ranks(model->norm->running_mean))
+        << "nothing but the layer itself keeps them alike";
+  }
+}
+
+TEST(SyncBatchNorm, MisuseIsNamedOnEveryRank) {
+  torch::nn::Sequential model;
+  model->push_back(torch::nn::BatchNorm1d(channels));
+  if (runtime().rank() == 1) {
+    model->push_back(torch::nn::BatchNorm1d(channels));
+  }
+  EXPECT_THAT(
+      testing::error_of([&] { convert_sync_batchnorm(Model(*model), runtime().control()); }),
+      ::testing::HasSubstr("ranks have from 1 to 2 BatchNorm layers"));
+  torch::nn::BatchNorm1d norm(channels);
+  convert_sync_batchnorm(Model(*norm), runtime().control());
+  const auto none = at::ones({0, channels});
+  EXPECT_THAT(testing::error_of([&] { norm->forward(none); }),
+              ::testing::HasSubstr("0 elements a channel over all ranks"));
+}
+
+}  // namespace
+}  // namespace lockstep
