@@ -3,6 +3,7 @@
 #include <lockstep/amp/host_device.h>
 #include <lockstep/amp/step_state.h>
 
+#include <array>
 #include <cmath>
 
 namespace lockstep::amp {
@@ -45,6 +46,7 @@ struct AdamStep {
 struct AdamUpdate {
   static constexpr int kMoments = 2;
   static constexpr bool kSecondMoment = true;
+  static constexpr std::array<const char*, kMoments> kMomentNames = {"exp_avg", "exp_avg_sq"};
   AdamHyperparameters hyperparameters;
 
   struct Prepared {

@@ -8,6 +8,7 @@ namespace lockstep::amp {
 struct AdamWUpdate {
   static constexpr int kMoments = 2;
   static constexpr bool kSecondMoment = true;
+  static constexpr std::array<const char*, kMoments> kMomentNames = {"exp_avg", "exp_avg_sq"};
   AdamHyperparameters hyperparameters;
 
   struct Prepared {

@@ -5,6 +5,8 @@
 #include <lockstep/amp/flat_span.h>
 
 #include <memory>
+#include <string>
+#include <vector>
 
 namespace lockstep::amp {
 
@@ -16,6 +18,10 @@ class FlatRule final : public UpdateRule {
 
   int moments() const override { return Update::kMoments; }
   MomentFormat moment_format() const override { return format_; }
+
+  std::vector<std::string> moment_names() const override {
+    return {Update::kMomentNames.begin(), Update::kMomentNames.end()};
+  }
 
   void apply(const FlatSpan& span, const StepState* state) const override {
     check_span(span, Update::kMoments);

@@ -3,6 +3,9 @@
 #include <lockstep/amp/lamb_update.h>
 #include <lockstep/amp/optimizer.h>
 
+#include <string>
+#include <vector>
+
 namespace lockstep::amp {
 
 /// LAMB's UpdateRule: a span is one parameter, since the trust ratio is one.
@@ -11,6 +14,9 @@ class LambRule final : public UpdateRule {
   LambRule(const LambUpdate& update, MomentFormat format) : update_(update), format_(format) {}
 
   int moments() const override { return LambUpdate::kMoments; }
+  std::vector<std::string> moment_names() const override {
+    return {LambUpdate::kMomentNames.begin(), LambUpdate::kMomentNames.end()};
+  }
   MomentFormat moment_format() const override { return format_; }
   bool whole_parameters() const override { return true; }
   /// On the host only; throws Error for a span in device memory.

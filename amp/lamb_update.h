@@ -9,6 +9,7 @@ namespace lockstep::amp {
 /// kept, and steps along it times the trust ratio.
 struct LambUpdate {
   static constexpr int kMoments = 2;
+  static constexpr std::array<const char*, kMoments> kMomentNames = {"exp_avg", "exp_avg_sq"};
   static constexpr bool kSecondMoment = true;
   AdamHyperparameters hyperparameters;
 

@@ -3,11 +3,14 @@
 #include <lockstep/amp/host_device.h>
 #include <lockstep/amp/step_state.h>
 
+#include <array>
+
 namespace lockstep::amp {
 
 /// Lion: the sign of an interpolation of moment and gradient, with decoupled weight decay.
 struct LionUpdate {
   static constexpr int kMoments = 1;
+  static constexpr std::array<const char*, kMoments> kMomentNames = {"exp_avg"};
   static constexpr bool kSecondMoment = false;
   double lr, beta1, beta2, weight_decay;
 

@@ -50,6 +50,8 @@ class UpdateRule {
  public:
   virtual ~UpdateRule() = default;
   virtual int moments() const = 0;
+  /// What torch.optim calls each of them ("exp_avg"): under these names they are saved.
+  virtual std::vector<std::string> moment_names() const = 0;
   virtual MomentFormat moment_format() const = 0;
   /// True where apply() needs spans that are exactly one parameter each, because the update of an
   /// element depends on all of them.

@@ -3,12 +3,15 @@
 #include <lockstep/amp/host_device.h>
 #include <lockstep/amp/step_state.h>
 
+#include <array>
+
 namespace lockstep::amp {
 
 /// SGD without momentum, with L2 weight decay.
 struct SgdUpdate {
   static constexpr int kMoments = 0;
   static constexpr bool kSecondMoment = false;
+  static constexpr std::array<const char*, kMoments> kMomentNames = {};
   double lr, weight_decay;
 
   struct Prepared {
@@ -29,6 +32,7 @@ struct SgdUpdate {
 struct MomentumUpdate {
   static constexpr int kMoments = 1;
   static constexpr bool kSecondMoment = false;
+  static constexpr std::array<const char*, kMoments> kMomentNames = {"momentum_buffer"};
   double lr, momentum, dampening, weight_decay;
   bool nesterov;
 

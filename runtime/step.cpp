@@ -277,6 +277,16 @@ void Step::end_window() {
   compute_seconds_ = 0.0;
 }
 
+void Step::visit_state(StateArchive& archive) {
+  int64_t kind = kind_is_sum_.has_value() ? static_cast<int64_t>(*kind_is_sum_) : -1;
+  archive.number("updates", updates_);
+  archive.number("micro_batches", micro_batches_);
+  archive.number("loss_is_sum", kind);
+  if (archive.loading()) {
+    kind_is_sum_ = kind < 0 ? std::nullopt : std::make_optional(kind != 0);
+  }
+}
+
 void Step::require_budget() {
   if (count_ > 0) {
     return;

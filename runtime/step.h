@@ -57,6 +57,9 @@ class Step {
   void diagnose_next_overflow() { diagnose_here_ = true; }
   const NonFiniteDiagnosis& diagnosis() const { return parts_.diagnosis; }
   amp::LossScaler& scaler() { return parts_.scaler; }
+  /// Counters that outlive a window: updates (which the schedule follows) and the kind of the
+  /// losses.
+  void visit_state(StateArchive& archive);
 
  private:
   struct Arrived {

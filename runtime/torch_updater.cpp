@@ -1,6 +1,7 @@
 #include <ATen/ops/empty.h>
 #include <lockstep/collectives/cast_kernels.h>
 #include <lockstep/runtime/flat.h>
+#include <lockstep/runtime/torch_optimizer_state.h>
 #include <lockstep/runtime/updater.h>
 #include <torch/optim/optimizer.h>
 
@@ -34,6 +35,12 @@ class TorchUpdater final : public Updater {
       if (!bucket.masters.is_same(bucket.weights)) {
         bucket.weights.copy_(bucket.masters);
       }
+    }
+  }
+
+  void visit_state(const Reducer& reducer, StateArchive& archive) override {
+    for (size_t i = 0; i < masters_.size(); ++i) {
+      visit_torch_state(*optimizer_, masters_[i], reducer.parameters()[i].name, archive);
     }
   }
 

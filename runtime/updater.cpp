@@ -39,6 +39,23 @@ class FusedUpdater final : public Updater {
     }
   }
 
+  void visit_state(const Reducer& reducer, StateArchive& archive) override {
+    for (size_t b = 0; b < spans_.size(); ++b) {
+      const std::vector<std::string> kinds = rules_[b]->moment_names();
+      for (const Slot& slot : reducer.plans()[b].slots) {
+        const ModelTensor& entry = reducer.parameters()[static_cast<size_t>(slot.parameter)];
+        const amp::FlatSpan part = amp::narrowed(spans_[b], slot.offset, slot.numel);
+        for (size_t m = 0; m < kinds.size(); ++m) {
+          const std::string name = entry.name + "." + kinds[m];
+          archive.tensor(name, shaped_view(part.moments[m], 0, entry.tensor));
+          if (!part.moment_scales.empty()) {
+            archive.tensor(name + "_scale", part.moment_scales[m]);
+          }
+        }
+      }
+    }
+  }
+
   int64_t moment_bytes() const override {
     int64_t bytes = 0;
     for (const amp::FlatSpan& span : spans_) {

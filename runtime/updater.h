@@ -3,6 +3,7 @@
 #include <lockstep/amp/optimizer.h>
 #include <lockstep/runtime/arena.h>
 #include <lockstep/runtime/reducer.h>
+#include <lockstep/runtime/state_archive.h>
 
 #include <memory>
 #include <vector>
@@ -16,6 +17,8 @@ class Updater {
   /// Updates the parameters for which `used` is 1 (all, if it is empty).
   virtual void apply(const Reducer& reducer, const amp::StepState& state,
                      const std::vector<char>& used) = 0;
+  /// The state of each parameter as "name.kind"; what this rank keeps of it, where it is spread.
+  virtual void visit_state(const Reducer& reducer, StateArchive& archive) = 0;
   /// Bytes of moments in the arena; those inside a torch::optim optimizer are not counted.
   virtual int64_t moment_bytes() const = 0;
 
