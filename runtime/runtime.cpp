@@ -72,8 +72,9 @@ Runtime Runtime::solo(RuntimeOptions options) {
 
 Runtime::~Runtime() = default;
 
-void Runtime::seed_ranks() const {
-  at::manual_seed(mix(seed(), static_cast<uint64_t>(rank())));
+void Runtime::seed_ranks(int64_t update) const {
+  const uint64_t run = update == 0 ? seed() : mix(seed(), ~static_cast<uint64_t>(update));
+  at::manual_seed(mix(run, static_cast<uint64_t>(rank())));
 }
 
 std::string Runtime::summary() const {

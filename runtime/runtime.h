@@ -65,14 +65,19 @@ class Runtime {
 
   /// Gives this rank's generators the stream mix(seed, rank). Trainer calls it once the model is
   /// equal on all ranks, so dropout differs between ranks.
-  void seed_ranks() const;
+  /// `update` other than 0: another stream, for ranks that begin in the middle of a run.
+  void seed_ranks(int64_t update = 0) const;
 
   /// This rank's share of `dataset`, in batches: a torch::data dataset or anything with `size()`
-  /// and `get(index)`. Every rank must ask with the same options.
+  /// and `get(index)`. Every rank must ask with the same options. Snapshots hold where it is.
   template <typename Dataset>
   Loader<Dataset> loader(Dataset dataset, LoaderOptions options = {}) const {
-    return Loader<Dataset>(std::move(dataset), rank(), size(), seed(), std::move(options));
+    return Loader<Dataset>(std::move(dataset), rank(), size(), seed(), std::move(options),
+                           loaders_.get());
   }
+
+  /// Where this rank's loaders are.
+  LoaderPlaces& loaders() const { return *loaders_; }
 
   /// One screen: ranks, nodes, device, threads, transport, versions. Empty but on rank 0.
   std::string summary() const;
@@ -87,6 +92,7 @@ class Runtime {
   Communicator control_;
   c10::Device device_;
   int threads_ = 1;
+  std::shared_ptr<LoaderPlaces> loaders_ = std::make_shared<LoaderPlaces>();
 };
 
 /// Runs `body(runtime)` and returns the exit code of its outcome: 0, the code of a lockstep::Error,

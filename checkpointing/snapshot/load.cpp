@@ -22,21 +22,21 @@ bool converts(at::ScalarType from, at::ScalarType to) {
   return from == to || (c10::isFloatingType(from) && c10::isFloatingType(to));
 }
 
+}  // namespace
+
 std::string why_misshapen(const TensorSource& source, const std::string& name,
-                          const at::Tensor& target) {
+                          at::IntArrayRef wanted_sizes, at::ScalarType wanted_dtype) {
   const std::vector<int64_t> sizes = source.sizes(name);
   const at::ScalarType dtype = source.dtype(name);
-  if (target.sizes() != at::IntArrayRef(sizes)) {
-    return c10::str("saved with sizes ", at::IntArrayRef(sizes), ", wanted ", target.sizes());
+  if (wanted_sizes != at::IntArrayRef(sizes)) {
+    return c10::str("saved with sizes ", at::IntArrayRef(sizes), ", wanted ", wanted_sizes);
   }
-  if (!converts(dtype, target.scalar_type())) {
-    return c10::str("saved as ", dtype, ", wanted as ", target.scalar_type(),
+  if (!converts(dtype, wanted_dtype)) {
+    return c10::str("saved as ", dtype, ", wanted as ", wanted_dtype,
                     ", which would change its values");
   }
   return "";
 }
-
-}  // namespace
 
 std::string LoadReport::text() const {
   std::string text;
@@ -60,7 +60,7 @@ LoadReport load_tensors(const TensorSource& source,
       continue;
     }
     used.insert(stored);
-    const std::string why = why_misshapen(source, stored, target);
+    const std::string why = why_misshapen(source, stored, target.sizes(), target.scalar_type());
     if (!why.empty()) {
       report.misshapen.push_back(shown + ": " + why);
       continue;

@@ -32,6 +32,10 @@ struct LoadReport {
   std::string text() const;
 };
 
+/// Why a tensor of the source cannot be loaded into one of these sizes and dtype; empty if it can.
+std::string why_misshapen(const TensorSource& source, const std::string& name,
+                          at::IntArrayRef wanted_sizes, at::ScalarType wanted_dtype);
+
 /// Copies tensors of the source into the targets of the same name; order plays no part. Values are
 /// converted to the target's dtype among floating types, never reinterpreted; targets may be on any
 /// device and have any strides.

@@ -51,49 +51,70 @@ DistributedSampler::DistributedSampler(size_t size, int rank, int ranks, uint64_
   LOCKSTEP_CHECK_CODE(size_ >= ranks_, ExitCode::data, "DistributedSampler: the dataset has ", size,
                       " samples for ", ranks,
                       " ranks, expected one or more for each; use fewer ranks or more data");
-  const int64_t smallest = share(size_, ranks_ - 1, ranks_);
-  const int64_t largest = share(size_, 0, ranks_);
-  batches_ = drop_last ? smallest / batch_size : std::min((largest - 1) / batch_size + 1, smallest);
-  LOCKSTEP_CHECK_CODE(batches_ >= 1, ExitCode::data, "DistributedSampler: the dataset has ", size,
+  LOCKSTEP_CHECK_CODE(batches() >= 1, ExitCode::data, "DistributedSampler: the dataset has ", size,
                       " samples, with drop_last fewer than one batch of ", batch_size,
                       " for each of ", ranks, " ranks; lower batch_size or switch drop_last off");
 }
 
-int64_t DistributedSampler::samples() const {
-  return drop_last_ ? batches_ * batch_size_ : share(size_, rank_, ranks_);
+int64_t DistributedSampler::batches(int64_t start) const {
+  const int64_t smallest = share(size_ - start, ranks_ - 1, ranks_);
+  const int64_t largest = share(size_ - start, 0, ranks_);
+  return drop_last_ ? smallest / batch_size_
+                    : std::min((largest + batch_size_ - 1) / batch_size_, smallest);
+}
+
+int64_t DistributedSampler::samples(int rank, int64_t start) const {
+  return drop_last_ ? batches(start) * batch_size_ : share(size_ - start, rank, ranks_);
+}
+
+int64_t DistributedSampler::begin_of(int rank, int64_t batch, int64_t start) const {
+  // Keep one sample for each batch that is still to come.
+  return std::min(batch * batch_size_, samples(rank, start) - (batches(start) - batch));
 }
 
 std::vector<size_t> DistributedSampler::batch(SamplerPosition position) {
   check(position);
-  const int64_t total = samples();
-  // Keep one sample for each batch that is still to come.
-  const auto begin_of = [&](int64_t batch) {
-    return std::min(batch * batch_size_, total - (batches_ - batch));
-  };
-  const int64_t begin = begin_of(position.batch);
-  const int64_t end = position.batch + 1 == batches_ ? total : begin_of(position.batch + 1);
+  const int64_t start = position.start;
+  const int64_t begin = begin_of(rank_, position.batch, start);
+  const int64_t end = position.batch + 1 == batches(start)
+                          ? samples(rank_, start)
+                          : begin_of(rank_, position.batch + 1, start);
   std::vector<size_t> indices;
   indices.reserve(static_cast<size_t>(end - begin));
   for (int64_t i = begin; i < end; ++i) {
-    const auto place = static_cast<size_t>(rank_ + i * ranks_);
+    const auto place = static_cast<size_t>(start + rank_ + i * ranks_);
     indices.push_back(shuffle_ ? order(position.epoch)[place] : place);
   }
   return indices;
 }
 
 SamplerPosition DistributedSampler::after(SamplerPosition position) const {
-  if (position.batch + 1 < batches_) {
-    return {position.epoch, position.batch + 1};
+  if (position.batch + 1 < batches(position.start)) {
+    return {position.epoch, position.batch + 1, position.start};
   }
-  return {position.epoch + 1, 0};
+  return {position.epoch + 1, 0, 0};
 }
 
 void DistributedSampler::check(SamplerPosition position) const {
-  LOCKSTEP_CHECK(position.epoch >= 0 && position.batch >= 0 && position.batch < batches_, "rank ",
-                 rank_, ": there is no batch ", position.batch, " of epoch ", position.epoch,
-                 ", an epoch of ", size_, " samples on ", ranks_, " ranks has ", batches_,
-                 " batches of ", batch_size_,
+  LOCKSTEP_CHECK(position.epoch >= 0 && position.start >= 0 && position.start < size_ &&
+                     position.batch >= 0 && position.batch < batches(position.start),
+                 "rank ", rank_, ": there is no batch ", position.batch, " of epoch ",
+                 position.epoch, ", an epoch of ", size_ - position.start, " samples on ", ranks_,
+                 " ranks has ", batches(position.start), " batches of ", batch_size_,
                  "; resume with the dataset, ranks and batch size of the saved run");
+}
+
+int64_t DistributedSampler::taken(SamplerPosition position) const {
+  check(position);
+  int64_t samples = position.start;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    samples += begin_of(rank, position.batch, position.start);
+  }
+  return samples;
+}
+
+SamplerPosition DistributedSampler::after_samples(int64_t epoch, int64_t taken) const {
+  return batches(taken) > 0 ? SamplerPosition{epoch, 0, taken} : SamplerPosition{epoch + 1, 0, 0};
 }
 
 std::vector<size_t> DistributedSampler::shuffled(size_t size, uint64_t seed, int64_t epoch) {

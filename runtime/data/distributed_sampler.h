@@ -11,9 +11,12 @@ namespace lockstep {
 struct SamplerPosition {
   int64_t epoch = 0;
   int64_t batch = 0;
+  /// Samples at the beginning of this epoch's order that are taken already, so that batch 0 starts
+  /// after them: not 0 in an epoch that began with another number of ranks or batch size.
+  int64_t start = 0;
 
   bool operator==(const SamplerPosition& other) const {
-    return epoch == other.epoch && batch == other.batch;
+    return epoch == other.epoch && batch == other.batch && start == other.start;
   }
   bool operator!=(const SamplerPosition& other) const { return !(*this == other); }
 };
@@ -38,10 +41,10 @@ class DistributedSampler {
   DistributedSampler(size_t size, int rank, int ranks, uint64_t seed, bool shuffle = true,
                      int64_t batch_size = 1, bool drop_last = false);
 
-  /// Batches in an epoch, on every rank.
-  int64_t batches() const { return batches_; }
+  /// Batches in an epoch (in what is left of it after `start` samples), on every rank.
+  int64_t batches(int64_t start = 0) const;
   /// Samples of this rank in an epoch.
-  int64_t samples() const;
+  int64_t samples() const { return samples(rank_, 0); }
   /// The indices of the samples in this rank's batch at `position`.
   std::vector<size_t> batch(SamplerPosition position);
   /// The position after `position`: the next batch, or the first of the next epoch.
@@ -49,11 +52,28 @@ class DistributedSampler {
   /// Throws Error if there is no such batch: the position comes from another sampler.
   void check(SamplerPosition position) const;
 
+  /// How many samples all ranks together have taken of the position's epoch before it: always the
+  /// first so many of its order.
+  int64_t taken(SamplerPosition position) const;
+  /// Where to go on in an epoch of which the first `taken` samples are done. Samples too few for a
+  /// batch on every rank are left out, as at the end of an epoch with drop_last.
+  SamplerPosition after_samples(int64_t epoch, int64_t taken) const;
+
+  int64_t size() const { return size_; }
+  int ranks() const { return ranks_; }
+  uint64_t seed() const { return seed_; }
+  bool shuffles() const { return shuffle_; }
+  int64_t batch_size() const { return batch_size_; }
+  bool drops_last() const { return drop_last_; }
+
   /// All `size` indices in the order of this epoch.
   static std::vector<size_t> shuffled(size_t size, uint64_t seed, int64_t epoch);
 
  private:
   const std::vector<size_t>& order(int64_t epoch);
+  int64_t samples(int rank, int64_t start) const;
+  /// How many samples of `rank` come before its batch of that number.
+  int64_t begin_of(int rank, int64_t batch, int64_t start) const;
 
   int64_t size_;
   int64_t rank_;
@@ -62,7 +82,6 @@ class DistributedSampler {
   bool shuffle_;
   int64_t batch_size_;
   bool drop_last_;
-  int64_t batches_ = 0;
   std::vector<size_t> order_;  // of order_epoch_, if shuffled
   int64_t order_epoch_ = -1;
 };

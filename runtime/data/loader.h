@@ -3,6 +3,7 @@
 #include <lockstep/runtime/data/dataset_access.h>
 #include <lockstep/runtime/data/distributed_sampler.h>
 #include <lockstep/runtime/data/loader_options.h>
+#include <lockstep/runtime/data/loader_places.h>
 #include <lockstep/runtime/data/worker_threads.h>
 
 #include <chrono>
@@ -26,9 +27,10 @@ namespace lockstep {
 /// otherwise the batch is the std::vector<T>.
 ///
 /// One loop runs the epochs that are left of the current `epochs`; the next loop runs the next
-/// ones, in a new order if shuffled. After seek(position()) of a saved run, batches are those that
-/// would have followed. What a batch holds depends on (seed, epoch, its place) alone, however many
-/// workers there are, if get(index) depends on the index alone.
+/// ones, in a new order if shuffled. After seek(position()) of a saved run (Trainer::resume does
+/// that for loaders of Runtime::loader), batches are those that would have followed. What a batch
+/// holds depends on (seed, epoch, its place) alone, however many workers there are, if get(index)
+/// depends on the index alone.
 ///
 /// Ranks: each makes one with the same arguments but `rank`; every rank gets the same number of
 /// batches (DistributedSampler says how). No communication. Threads: one at a time; get() is called
@@ -41,12 +43,20 @@ class Loader {
   using Batch = std::decay_t<decltype(detail::load_batch(std::declval<Dataset&>(),
                                                          std::declval<std::vector<size_t>>()))>;
 
-  Loader(Dataset dataset, int rank, int ranks, uint64_t seed, LoaderOptions options = {})
+  /// `places`: where snapshots find this loader's position, if any.
+  Loader(Dataset dataset, int rank, int ranks, uint64_t seed, LoaderOptions options = {},
+         LoaderPlaces* places = nullptr)
       : options_((options.validate(), std::move(options))),
         rank_(rank),
         dataset_(std::make_unique<Dataset>(std::move(dataset))),
-        sampler_(detail::dataset_size(*dataset_), rank, ranks, seed, options_.shuffle(),
-                 options_.batch_size(), options_.drop_last()) {}
+        place_(std::make_shared<LoaderPlace>(
+            DistributedSampler(detail::dataset_size(*dataset_), rank, ranks, seed,
+                               options_.shuffle(), options_.batch_size(), options_.drop_last()))) {
+    if (places != nullptr) {
+      places->add(place_);
+    }
+    epoch_ = position().epoch;
+  }
 
   struct End {};
   class Iterator {
@@ -66,57 +76,65 @@ class Loader {
 
   /// Starts at position(). One loop at a time.
   Iterator begin() {
-    pending_.clear();
-    workers_ =
-        options_.workers() > 0 ? std::make_unique<WorkerThreads>(options_.workers()) : nullptr;
-    ahead_ = position_;
-    end_epoch_ = (position_.epoch / options_.epochs() + 1) * options_.epochs();
+    start_loop();
     advance();
     return Iterator(*this);
   }
   End end() const { return {}; }
 
-  int64_t batches_per_epoch() const { return sampler_.batches(); }
+  int64_t batches_per_epoch() const { return place_->sampler().batches(); }
   /// The epoch of the batch in hand; of the next one, if there is none.
   int64_t epoch() const { return epoch_; }
   /// The batch that comes next: what a snapshot has to keep.
-  SamplerPosition position() const { return position_; }
-  /// The next loop starts there. Throws Error if there is no such batch.
+  SamplerPosition position() const { return place_->next(); }
+  /// The next loop, or the one that runs, goes on there. Throws Error if there is no such batch.
   void seek(SamplerPosition position) {
-    sampler_.check(position);
-    position_ = position;
-    epoch_ = position.epoch;
+    place_->seek(position);
+    if (!current_) {
+      epoch_ = position.epoch;
+    }
   }
   /// Seconds that loops have waited for batches so far.
   double wait_seconds() const { return wait_seconds_; }
   const Dataset& dataset() const { return *dataset_; }
 
  private:
+  void start_loop() {
+    pending_.clear();
+    workers_ =
+        options_.workers() > 0 ? std::make_unique<WorkerThreads>(options_.workers()) : nullptr;
+    seeks_ = place_->seeks();
+    ahead_ = position();
+    end_epoch_ = (ahead_.epoch / options_.epochs() + 1) * options_.epochs();
+  }
+
   void advance() {
     current_.reset();
-    if (position_.epoch >= end_epoch_) {
+    if (seeks_ != place_->seeks()) {
+      start_loop();
+    }
+    const SamplerPosition at = position();
+    epoch_ = at.epoch;
+    if (at.epoch >= end_epoch_) {
       workers_.reset();
-      epoch_ = position_.epoch;
       return;
     }
     const auto start = std::chrono::steady_clock::now();
-    current_.emplace(workers_ ? take_ahead() : load(position_, sampler_.batch(position_)));
+    current_.emplace(workers_ ? take_ahead() : load(at, place_->sampler().batch(at)));
     wait_seconds_ +=
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    epoch_ = position_.epoch;
-    position_ = sampler_.after(position_);
+    place_->step();
   }
 
   Batch take_ahead() {
     while (ahead_.epoch < end_epoch_ &&
            pending_.size() < 2 * static_cast<size_t>(options_.workers())) {
       auto job = std::make_shared<std::packaged_task<Batch()>>(
-          [this_load = Load{rank_, dataset_.get()}, at = ahead_, indices = sampler_.batch(ahead_)] {
-            return this_load(at, indices);
-          });
+          [this_load = Load{rank_, dataset_.get()}, at = ahead_,
+           indices = place_->sampler().batch(ahead_)] { return this_load(at, indices); });
       pending_.push_back(job->get_future());
       workers_->add([job] { (*job)(); });
-      ahead_ = sampler_.after(ahead_);
+      ahead_ = place_->sampler().after(ahead_);
     }
     std::future<Batch> next = std::move(pending_.front());
     pending_.pop_front();
@@ -143,8 +161,8 @@ class Loader {
   LoaderOptions options_;
   int rank_;
   std::unique_ptr<Dataset> dataset_;
-  DistributedSampler sampler_;
-  SamplerPosition position_;
+  std::shared_ptr<LoaderPlace> place_;
+  int64_t seeks_ = 0;
   SamplerPosition ahead_;
   int64_t epoch_ = 0;
   int64_t end_epoch_ = 0;
