@@ -13,6 +13,10 @@
 #include <lockstep/checkpointing/activation/keep.h>
 #include <lockstep/checkpointing/activation/memory_meter.h>
 #include <lockstep/checkpointing/activation/plan_checkpoints.h>
+#include <lockstep/checkpointing/snapshot/load.h>
+#include <lockstep/checkpointing/snapshot/newest.h>
+#include <lockstep/checkpointing/snapshot/safetensors_writer.h>
+#include <lockstep/checkpointing/snapshot/snapshot.h>
 #include <lockstep/collectives/communicator.h>
 #include <lockstep/collectives/error.h>
 #include <lockstep/collectives/mpi_session.h>

@@ -16,6 +16,7 @@ struct Word {
   double overflow = 0;  // ranks that saw a non-finite gradient
   double error = 0;     // ranks that failed
   double stop = 0;      // ranks asked to stop
+  double saved = 0;     // ranks whose share of a pending snapshot is on the disk
   double data = 0;      // micro-batches with data in this window
   double weight = 0;    // their weights
   double sums = 0;      // ranks whose loss is a Loss::sum

@@ -152,6 +152,7 @@ StepReport Step::close_window() {
     fail_elsewhere();
   }
   stop_everywhere_ = stop_everywhere_ || all.stop > 0;
+  saved_everywhere_ = all.saved == parts_.communicator.size();
   report.all_out_of_data_ = parts_.options.uneven_data() && all.data == 0;
   const bool nothing_counted = weighted() && all.weight == 0;
   report.skipped_ = all.overflow > 0;
@@ -232,6 +233,7 @@ StepReport Step::report_open_window() {
 Word Step::word() const {
   Word mine;
   mine.stop = stop_here_.load(std::memory_order_relaxed) ? 1 : 0;
+  mine.saved = saved_here_ ? 1 : 0;
   mine.data = static_cast<double>(with_data_);
   mine.weight = weight_;
   mine.sums = is_sum_.value_or(false) ? 1 : 0;

@@ -50,6 +50,10 @@ class Step {
   StepReport report_open_window();
   void abandon();
 
+  /// Says in the words of this rank whether its share of a pending snapshot is written.
+  void tell_saved(bool saved) { saved_here_ = saved; }
+  /// Whether every rank said so in the last update.
+  bool saved_everywhere() const { return saved_everywhere_; }
   void request_stop() noexcept { stop_here_.store(true, std::memory_order_relaxed); }
   bool stop_requested() const { return stop_everywhere_; }
   int64_t updates() const { return updates_; }
@@ -92,6 +96,8 @@ class Step {
   std::atomic<bool> stop_here_{false};
   bool stop_everywhere_ = false;
   bool diagnose_here_ = false;
+  bool saved_here_ = false;
+  bool saved_everywhere_ = false;
   int64_t updates_ = 0;
   int64_t micro_batches_ = 0;
   double last_loss_ = 0.0;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <lockstep/checkpointing/snapshot/save_report.h>
+
 #include <cstdint>
 #include <memory>
 
@@ -26,6 +28,8 @@ class StepReport {
   double learning_rate() const { return learning_rate_; }
   /// With uneven_data: no rank had a micro-batch.
   bool all_out_of_data() const { return all_out_of_data_; }
+  /// How a save() ended that was on its way: its error did not stop training. None: none ended.
+  const snapshot::SaveReport* saved() const { return saved_.get(); }
   /// Wall seconds of forward and backward, of waiting for communication after backward, and of the
   /// update.
   double compute_seconds() const { return compute_seconds_; }
@@ -34,6 +38,7 @@ class StepReport {
 
  private:
   friend class Step;
+  friend class Trainer;
   bool closes_update_ = false;
   bool skipped_ = false;
   bool all_out_of_data_ = false;
@@ -46,6 +51,7 @@ class StepReport {
   double compute_seconds_ = 0.0;
   double communication_seconds_ = 0.0;
   double update_seconds_ = 0.0;
+  std::shared_ptr<const snapshot::SaveReport> saved_;
 };
 
 }  // namespace lockstep

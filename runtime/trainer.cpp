@@ -3,6 +3,7 @@
 #include <lockstep/runtime/gradient_statistics.h>
 #include <lockstep/runtime/host_threads.h>
 #include <lockstep/runtime/replicas.h>
+#include <lockstep/runtime/saving.h>
 #include <lockstep/runtime/step.h>
 #include <lockstep/runtime/trainer.h>
 
@@ -83,9 +84,14 @@ struct Trainer::Impl {
         amp::LossScaler(options.precision().loss_scaler_options()), *reducer, *updater,
         NonFiniteDiagnosis(model, options.precision(), options.diagnosis_folder())});
     precision = options.precision().describe();
+    saving = std::make_unique<Saving>(
+        TrainingState({runtime, trainable, model.buffers(), *reducer, *arena, *updater, *step,
+                       precision, description + "; " + options.describe()}),
+        agreement.communicator(), options.snapshots());
     runtime.seed_ranks();
   }
 
+  StepReport close_window();
   Memory memory() const;
 
   Runtime& runtime;
@@ -98,7 +104,22 @@ struct Trainer::Impl {
   std::unique_ptr<Reducer> reducer;
   std::unique_ptr<Updater> updater;
   std::unique_ptr<Step> step;
+  std::unique_ptr<Saving> saving;  // last: what is pending is completed while all else is there
 };
+
+/// The update, and what a pending snapshot may do next now that the ranks have met.
+StepReport Trainer::Impl::close_window() {
+  saving->require_own_folder();
+  step->tell_saved(saving->is_ready());
+  StepReport report = step->close_window();
+  if (step->saved_everywhere()) {
+    saving->advance();
+  }
+  if (auto ended = saving->take_ended()) {
+    report.saved_ = std::make_shared<const snapshot::SaveReport>(std::move(*ended));
+  }
+  return report;
+}
 
 Trainer::Trainer(Runtime& runtime, Model model, const OptimizerSpec& optimizer,
                  TrainerOptions options)
@@ -109,14 +130,14 @@ StepReport Trainer::step(const std::function<Loss()>& closure) {
   Step& step = *impl_->step;
   LOCKSTEP_CHECK(!step.window_full(), "the window is full: call update() before the next step()");
   step.micro_batch(closure, /*under_autocast=*/true);
-  return step.window_full() ? step.close_window() : step.report_open_window();
+  return step.window_full() ? impl_->close_window() : step.report_open_window();
 }
 
 StepReport Trainer::step_without_data() {
   Step& step = *impl_->step;
   LOCKSTEP_CHECK(!step.window_full(), "the window is full: call update() first");
   step.empty_micro_batch();
-  return step.window_full() ? step.close_window() : step.report_open_window();
+  return step.window_full() ? impl_->close_window() : step.report_open_window();
 }
 
 void Trainer::backward(const Loss& loss) {
@@ -131,7 +152,38 @@ StepReport Trainer::update() {
   LOCKSTEP_CHECK(step.window_full(), "update() before backward(): the window has ",
                  step.micro_batches_in_window(),
                  " micro-batches, fewer than accumulate(); call backward(loss) first");
-  return step.close_window();
+  return impl_->close_window();
+}
+
+void Trainer::save(std::optional<double> metric) {
+  LOCKSTEP_CHECK(impl_->step->micro_batches_in_window() == 0,
+                 "save() in the middle of a window, after ", impl_->step->micro_batches_in_window(),
+                 " of its micro-batches: call it when StepReport::closes_update(), or abandon()");
+  impl_->saving->save(updates(), metric);
+}
+
+std::optional<snapshot::SaveReport> Trainer::finish_saving() {
+  impl_->saving->finish();
+  return impl_->saving->take_ended();
+}
+
+void Trainer::save_and_leave() {
+  save();
+  const auto report = finish_saving();
+  LOCKSTEP_CHECK_CODE(!report || !report->error, ExitCode::snapshot, *report->error);
+  throw Error(c10::str("stopped on request at update ", updates(), "; its snapshot is saved"),
+              ExitCode::preempted);
+}
+
+ResumeReport Trainer::resume(const std::string& folder) {
+  LOCKSTEP_CHECK(impl_->step->micro_batches_in_window() == 0,
+                 "resume() in the middle of a window: call it before training, or abandon() first");
+  return impl_->saving->resume(folder);
+}
+
+snapshot::LoadReport Trainer::load_weights(const std::string& path,
+                                           const snapshot::LoadOptions& options) {
+  return impl_->saving->load_weights(path, options);
 }
 
 void Trainer::abandon() {

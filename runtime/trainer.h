@@ -4,7 +4,10 @@
 #include <lockstep/amp/optimizer.h>
 #include <lockstep/amp/optimizers.h>
 #include <lockstep/amp/scaler_state.h>
+#include <lockstep/checkpointing/snapshot/load.h>
+#include <lockstep/checkpointing/snapshot/save_report.h>
 #include <lockstep/runtime/loss.h>
+#include <lockstep/runtime/resume_report.h>
 #include <lockstep/runtime/runtime.h>
 #include <lockstep/runtime/step_report.h>
 #include <lockstep/runtime/to_device.h>
@@ -12,6 +15,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,6 +56,34 @@ class Trainer {
   StepReport step_without_data();
   /// Forgets the micro-batches of an unfinished window. Every rank.
   void abandon();
+
+  /// Saves the state after the last update; between windows. Nothing happens if this update is
+  /// saved already. Asynchronous (the default), it returns after the copy, and how it ended is in
+  /// the report of a later step (StepReport::saved()); what is pending is completed when the
+  /// Trainer is destroyed. `metric`: what KeepOptions::best compares. Throws the same Error on
+  /// every rank when there is no folder or the state cannot be saved; if
+  /// SnapshotOptions::asynchronous is false, also when writing failed.
+  void save(std::optional<double> metric = std::nullopt);
+  /// Completes what is pending. Returns how the last save ended, unless a step has told.
+  std::optional<snapshot::SaveReport> finish_saving();
+  /// For a program that was asked to stop: saves, waits for the disk and throws Error with
+  /// ExitCode::preempted, with which run() ends the program.
+  [[noreturn]] void save_and_leave();
+  /// Goes on from the newest whole snapshot in `folder`, if there is one, or from `folder` itself
+  /// if it is a snapshot; later snapshots are then set aside (NAME.aside). Without a folder, from
+  /// SnapshotOptions::folder; where that is empty, save() writes to this folder from now on.
+  /// After it, weights, moments, counters, scale, loaders of runtime.loader() (also those made
+  /// later) and random numbers are those of the saved run, bit for bit on as many ranks; on another
+  /// number, the same but for random numbers and how samples are grouped into batches.
+  /// Throws the same Error on every rank, with nothing loaded: all snapshots are damaged, or names
+  /// or sizes do not fit (all are listed).
+  ResumeReport resume(const std::string& folder = "");
+  /// Weights and buffers alone, for fine-tuning: from a run's folder, a snapshot, a safetensors
+  /// file or folder, or model.safetensors.index.json. Moments, counters and loaders stay. Throws
+  /// the same Error on every rank, with nothing loaded, that lists all that does not match, unless
+  /// LoadOptions::match is partial.
+  snapshot::LoadReport load_weights(const std::string& path,
+                                    const snapshot::LoadOptions& options = {});
 
   /// Asks all ranks to stop: once any rank did, stop_requested() is true on all of them after the
   /// same update. Safe to call from a signal handler.

@@ -4,6 +4,7 @@
 #include <lockstep/runtime/bucket_plan.h>
 #include <lockstep/runtime/data_parallel.h>
 #include <lockstep/runtime/schedule.h>
+#include <lockstep/runtime/snapshot_options.h>
 #include <torch/arg.h>
 
 #include <limits>
@@ -33,6 +34,8 @@ struct TrainerOptions {
   TORCH_ARG(int64_t, diagnose_after_skips) = 0;
   /// Where a diagnosis writes the bad batch of each rank (safetensors). Empty: nowhere.
   TORCH_ARG(std::string, diagnosis_folder) = "";
+  /// Where save() and resume() find the snapshots of the run.
+  TORCH_ARG(SnapshotOptions, snapshots) = {};
 
  public:
   /// Throws Error naming the option.

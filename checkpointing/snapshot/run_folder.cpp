@@ -23,6 +23,26 @@ std::string parent_of(const std::string& path) {
   return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
 }
 
+/// Makes room for the steps after `step`.
+void set_aside_later(FileSystem& files, const std::string& folder, int64_t step) {
+  bool moved = false;
+  for (const std::string& name : names_in(folder)) {
+    const auto found = step_of(name);
+    if (!found || *found <= step) {
+      continue;
+    }
+    std::string aside = folder + "/" + name + ".aside";
+    for (int number = 2; exists(aside); ++number) {
+      aside = folder + "/" + name + ".aside" + std::to_string(number);
+    }
+    files.rename(folder + "/" + name, aside);
+    moved = true;
+  }
+  if (moved) {
+    files.sync_folder(folder);
+  }
+}
+
 }  // namespace
 
 RunFolder::RunFolder(Communicator ranks, std::string path, WriterOptions options)
@@ -65,6 +85,9 @@ void RunFolder::try_out() {
         files().sync_folder(parent_of(path_));
       }
       remove_leftovers(files(), path_, options_.run());
+      if (options_.resumed_step()) {
+        set_aside_later(files(), path_, *options_.resumed_step());
+      }
       write_file(files(), probe_of(0), "0");
       rotation_ = std::make_unique<Rotation>(path_, options_);
     }

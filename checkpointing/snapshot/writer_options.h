@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace lockstep::snapshot {
@@ -30,6 +31,10 @@ struct WriterOptions {
   TORCH_ARG(KeepOptions, keep);
   /// The snapshot this run was resumed from (its path): never removed. May be empty.
   TORCH_ARG(std::string, loaded_from);
+  /// Its step: snapshots of later steps that are in the folder all the same (they cannot be read,
+  /// or the run was taken back) are set aside when the run starts: renamed NAME.aside, never
+  /// removed.
+  TORCH_ARG(std::optional<int64_t>, resumed_step);
   /// Tensors that all ranks share are spread over as many files as there are ranks, but not into
   /// files of less than so many bytes. Requires: >= 1.
   TORCH_ARG(int64_t, min_shard_bytes) = int64_t{4} << 20;

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <lockstep/checkpointing/snapshot/content.h>
+#include <lockstep/checkpointing/snapshot/load.h>
+#include <lockstep/checkpointing/snapshot/snapshot.h>
+#include <lockstep/runtime/arena.h>
+#include <lockstep/runtime/runtime.h>
+#include <lockstep/runtime/state_archive.h>
+#include <lockstep/runtime/step.h>
+
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+/// What makes up the state of a run; owned by the Trainer.
+struct TrainingParts {
+  Runtime& runtime;
+  const Trainable& trainable;
+  std::vector<ModelTensor> buffers;
+  const Reducer& reducer;
+  const Arena& arena;
+  Updater& updater;
+  Step& step;
+  std::string precision;      // described
+  std::string configuration;  // of the optimizer and the Trainer, described
+};
+
+/// Everything that a run needs to go on bit for bit, as the content of a snapshot.
+///
+/// | section   | what                                                                            |
+/// | model     | weights under PyTorch's names, fp32 (the masters, or half weights widened); tied
+/// weights once; buffers | | optimizer | "parameter.kind", see StateArchive | | trainer   |
+/// counters, loss scale and its counters                                           | | data      |
+/// where the loaders are                                                           | | random    |
+/// each rank's own: the state of its random numbers                                | Texts:
+/// precision, configuration, versions. Ranks: every rank makes one; calls are local, the same on
+/// each.
+class TrainingState {
+ public:
+  explicit TrainingState(TrainingParts parts) : parts_(std::move(parts)) {}
+
+  snapshot::Content content();
+
+  /// Throws Error (exit code snapshot) that lists every name that is missing, left over or of other
+  /// sizes. Changes nothing.
+  void check(const Snapshot& saved);
+  /// Goes on from a snapshot that was checked. Returns what differs from the run that saved it, one
+  /// line each. Throws Error (exit code data) if the loaders cannot go on.
+  std::vector<std::string> load(const Snapshot& saved);
+  /// The weights and buffers alone, into masters and model; see load_tensors().
+  snapshot::LoadReport load_weights(const snapshot::TensorSource& source,
+                                    const snapshot::LoadOptions& options);
+
+ private:
+  struct Weight {
+    const ModelTensor* entry;
+    at::Tensor stored;  // the master where there is one, else what the model has
+  };
+  std::vector<Weight> weights() const;
+  void visit_weights(StateArchive& archive);
+  void visit_scaler(StateArchive& archive);
+  void visit_section(const std::string& section, StateArchive& archive);
+  void refresh_model();
+  void load_random(const Snapshot& saved, std::vector<std::string>& notes);
+
+  TrainingParts parts_;
+  bool with_scaler_ = true;
+};
+
+}  // namespace lockstep
