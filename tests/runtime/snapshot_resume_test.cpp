@@ -1,0 +1,196 @@
+// A run that is saved and resumed, against the same run unbroken.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
+
+#include <set>
+
+#include "snapshot_runs.h"
+
+namespace lockstep {
+namespace {
+
+using testing::digests;
+using ::testing::IsEmpty;
+using testing::Recipe;
+using testing::runtime;
+using testing::SharedFolder;
+using testing::step_path;
+using testing::TrainingRun;
+
+/// Trains `total` micro-batches at once, and again with the process "ended" after `first`; the last
+/// snapshots must have the same digest for every tensor of every section.
+void expect_bit_equal(const Recipe& recipe, int64_t first, int64_t total) {
+  const SharedFolder folder;
+  std::vector<double> losses;
+  int64_t updates = 0;
+  {
+    TrainingRun unbroken(runtime(), recipe);
+    ASSERT_FALSE(unbroken.trainer.resume(folder.file("unbroken")).resumed);
+    unbroken.train_to(total);
+    losses = unbroken.losses;
+    updates = unbroken.trainer.updates();
+    unbroken.trainer.save();
+  }
+  std::vector<double> broken_losses;
+  {
+    TrainingRun before(runtime(), recipe);
+    before.trainer.resume(folder.file("broken"));
+    before.train_to(first);
+    before.trainer.save();
+    broken_losses = before.losses;
+  }
+  at::manual_seed(987);
+  {
+    TrainingRun after(runtime(), recipe);
+    const ResumeReport report = after.trainer.resume(folder.file("broken"));
+    EXPECT_TRUE(report.resumed);
+    EXPECT_THAT(report.notes, IsEmpty());
+    after.done = first;
+    after.train_to(total);
+    broken_losses.insert(broken_losses.end(), after.losses.begin(), after.losses.end());
+    EXPECT_EQ(after.trainer.updates(), updates);
+    after.trainer.save();
+  }
+  EXPECT_EQ(broken_losses, losses);
+  const auto expected = digests(step_path(folder.file("unbroken"), updates));
+  EXPECT_GT(expected.size(), 40U);
+  EXPECT_EQ(digests(step_path(folder.file("broken"), updates)), expected);
+}
+
+Precision small_scale(Precision precision) {
+  return precision.loss_scale(amp::LossScalerOptions().init_scale(256).growth_interval(3));
+}
+
+TEST(SnapshotFacts, N05_ResumedRunEqualsTheUnbrokenOneBitForBit) {
+  const SGD momentum = SGD(0.05).momentum(0.9).nesterov(true);
+  for (const Precision& precision :
+       {Precision::O0(), Precision::O0().wire(at::kHalf), small_scale(Precision::O1(at::kBFloat16)),
+        small_scale(Precision::O2()), Precision::O2(at::kBFloat16), Precision::O3(at::kBFloat16)}) {
+    SCOPED_TRACE(precision.describe());
+    Recipe recipe;
+    recipe.options.precision(precision).clip_grad_norm(0.5).schedule(WarmupCosine(3, 40));
+    expect_bit_equal(recipe, 4, 9);
+    recipe.optimizer = momentum.clone();
+    recipe.options.accumulate(2);
+    expect_bit_equal(recipe, 6, 12);
+  }
+}
+
+TEST(SnapshotFacts, N05_TorchOptimizersGoOnBitForBit) {
+  using Masters = std::vector<at::Tensor>;
+  const auto adam = [](Masters masters) {
+    return std::make_unique<torch::optim::Adam>(std::move(masters),
+                                                torch::optim::AdamOptions(1e-2).amsgrad(true));
+  };
+  const auto adamw = [](Masters masters) {
+    return std::make_unique<torch::optim::AdamW>(std::move(masters), 1e-2);
+  };
+  const auto sgd = [](Masters masters) {
+    return std::make_unique<torch::optim::SGD>(std::move(masters),
+                                               torch::optim::SGDOptions(0.05).momentum(0.9));
+  };
+  for (const TorchOptimizer& optimizer :
+       {TorchOptimizer(adam), TorchOptimizer(adamw), TorchOptimizer(sgd)}) {
+    Recipe recipe;
+    recipe.optimizer = optimizer.clone();
+    recipe.options.precision(small_scale(Precision::O2()));
+    expect_bit_equal(recipe, 3, 6);
+  }
+}
+
+TEST(SnapshotFacts, N06_MidEpochEachSampleIsUsedOnceAndInTheSameOrder) {
+  const SharedFolder folder;
+  Recipe recipe;
+  const auto per_epoch = TrainingRun(runtime(), recipe).loader.batches_per_epoch();
+  const int64_t cut = per_epoch + per_epoch / 2;
+  TrainingRun unbroken(runtime(), recipe);
+  unbroken.train_to(3 * per_epoch);
+  std::vector<int64_t> seen;
+  {
+    TrainingRun before(runtime(), recipe);
+    before.trainer.resume(folder.file("run"));
+    before.train_to(cut);
+    before.trainer.save();
+    seen = before.seen;
+  }
+  TrainingRun after(runtime(), recipe);
+  after.trainer.resume(folder.file("run"));
+  EXPECT_EQ(after.loader.position().epoch, 1);
+  after.done = cut;
+  after.train_to(3 * per_epoch);
+  seen.insert(seen.end(), after.seen.begin(), after.seen.end());
+  EXPECT_EQ(seen, unbroken.seen);
+  const size_t mine = seen.size() / 3;
+  const std::set<int64_t> second(seen.begin() + mine, seen.begin() + 2 * mine);
+  EXPECT_EQ(second.size(), mine) << "a sample was used twice in the epoch that was cut";
+}
+
+TEST(SnapshotFacts, N06_LoaderMadeAfterResumeGoesOnToo) {
+  const SharedFolder folder;
+  Recipe recipe;
+  SamplerPosition saved;
+  {
+    TrainingRun before(runtime(), recipe);
+    before.trainer.resume(folder.file("run"));
+    before.train_to(5);
+    before.trainer.save();
+    saved = before.loader.position();
+  }
+  const auto model = std::make_shared<testing::Awkward>();
+  Trainer trainer(runtime(), model, AdamW(1e-2));
+  ASSERT_TRUE(trainer.resume(folder.file("run")).resumed);
+  auto loader = runtime().loader(testing::Numbered{recipe.samples},
+                                 LoaderOptions().batch_size(recipe.batch_size).shuffle(true));
+  EXPECT_EQ(loader.position(), saved);
+  EXPECT_NE(saved, SamplerPosition());
+}
+
+TEST(SnapshotFacts, N07_ScaleTrackersAndSkipCountsGoOn) {
+  Recipe recipe;
+  recipe.options.precision(
+      small_scale(Precision::O2())
+          .loss_scale(amp::LossScalerOptions::deepspeed().init_scale(256).growth_interval(3)));
+  recipe.overflows = [](int64_t micro_batch) { return micro_batch % 5 == 1; };
+  for (const int64_t cut : {2, 3, 7, 12}) {  // after a skip, and with trackers half way
+    expect_bit_equal(recipe, cut, 16);
+  }
+}
+
+TEST(AmpTraps, T16_SnapshotHoldsMastersExactlyAndTheWholeScaler) {
+  const SharedFolder folder;
+  Recipe recipe;
+  recipe.options.precision(small_scale(Precision::O2()));
+  TrainingRun run(runtime(), recipe);
+  run.trainer.resume(folder.file("run"));
+  run.train_to(5);
+  run.trainer.save();
+  run.trainer.finish_saving();
+  const Snapshot saved(step_path(folder.file("run"), 5));
+  bool beyond_half = false;
+  for (const auto& [name, master] : run.trainer.masters()) {
+    const at::Tensor stored = saved.section("model").read(name);
+    EXPECT_EQ(stored.scalar_type(), at::kFloat) << name;
+    EXPECT_TRUE(at::equal(stored, master)) << name;
+    beyond_half = beyond_half || !at::equal(stored, stored.to(at::kHalf).to(at::kFloat));
+  }
+  EXPECT_TRUE(beyond_half) << "this model could not tell fp16 weights from masters";
+  const amp::ScalerState state = run.trainer.scaler_state();
+  const auto counters = saved.section("trainer");
+  EXPECT_EQ(counters.read("scaler.scale").item<double>(), state.scale);
+  EXPECT_EQ(counters.read("scaler.growth_tracker").item<int64_t>(), state.growth_tracker);
+  EXPECT_EQ(counters.read("scaler.skipped").item<int64_t>(), state.skipped);
+  EXPECT_EQ(counters.read("updates").item<int64_t>(), 5);
+}
+
+TEST(AmpFacts, N29_ResumedTrainerEqualsAnUnbrokenOneAfterOverflows) {
+  Recipe recipe;
+  recipe.options.precision(small_scale(Precision::O2()));
+  recipe.overflows = [](int64_t micro_batch) { return micro_batch == 3 || micro_batch == 6; };
+  expect_bit_equal(recipe, 5, 10);
+}
+
+}  // namespace
+}  // namespace lockstep
