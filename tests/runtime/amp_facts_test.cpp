@@ -186,6 +186,40 @@ TEST(AmpTraps, T20_ClippingAndTheReportedNormSeeUnscaledGradientsInTheFusedUpdat
   EXPECT_LT(testing::relative_distance(flat_masters(trainer), expected), 1e-5);
 }
 
+TEST(AmpTraps, T18_LossesAndLongSumsAreInFp32) {
+  const auto logits = at::tensor({0.0F, 30.0F}).view({1, 2}).to(at::kHalf);
+  const auto target = at::zeros({1}, at::kLong);
+  EXPECT_TRUE(at::isinf(at::log(at::softmax(logits, -1))).any().item<bool>());
+  EXPECT_TRUE(at::isinf(at::full({70000}, 2.0, at::kHalf).sum()).item<bool>());
+  const amp::Autocast region(at::kCPU, at::kHalf);
+  const auto loss = at::cross_entropy_loss(logits, target);
+  EXPECT_EQ(loss.scalar_type(), at::kFloat);
+  EXPECT_EQ(loss.item<float>(), 30.0F);
+  const auto far = at::full({70000}, 2.0, at::kHalf);
+  EXPECT_EQ(at::mse_loss(far, at::zeros_like(far), at::Reduction::Sum).item<float>(), 280000.0F);
+}
+
+struct Rows : torch::nn::Module {
+  Rows() : rows(register_module("rows", torch::nn::Embedding(2, 1))) {
+    rows->weight.data().zero_();
+  }
+  torch::nn::Embedding rows;
+};
+
+TEST(AmpTraps, T18_AnEmbeddingsGradientAddsUpInFp32IfItIsKept) {
+  const auto ids = at::zeros({4097}, at::kLong);  // half adds ones up to 2048
+  const auto gradient = [&](const Precision& precision) {
+    const auto model = std::make_shared<Rows>();
+    Trainer trainer(runtime(), model, SGD(1.0),
+                    TrainerOptions().precision(
+                        precision.loss_scale(amp::LossScalerOptions::fixed(1)).wire(at::kFloat)));
+    trainer.step([&] { return Loss(model->rows->forward(ids).to(at::kFloat).sum()); });
+    return -flat_masters(trainer)[0].item<float>();
+  };
+  EXPECT_NE(gradient(Precision::O2()), 4097.0F);
+  EXPECT_EQ(gradient(Precision::O2().keep_fp32("rows")), 4097.0F);
+}
+
 // ---- The four bugs of the source notes: plain LibTorch or a naive port fails, lockstep does not.
 
 TEST(SourceNotes, AnOptimizerBuiltBeforeMastersUpdatesDeadTensors) {
