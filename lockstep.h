@@ -3,6 +3,7 @@
 // Everything a training program needs. Rooms can also be included one by one.
 
 #include <lockstep/amp/autocast.h>
+#include <lockstep/amp/fused_layers.h>
 #include <lockstep/amp/loss_scaler.h>
 #include <lockstep/amp/model.h>
 #include <lockstep/amp/optimizers.h>

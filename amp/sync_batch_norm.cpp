@@ -111,18 +111,20 @@ Statistics statistics_of(const at::Tensor& x, Communicator& communicator) {
 }
 
 struct SyncBatchNorm : torch::autograd::Function<SyncBatchNorm> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            const at::Tensor& bias, const at::Tensor& running_mean,
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
+                            const std::optional<at::Tensor>& weight,
+                            const std::optional<at::Tensor>& bias, const at::Tensor& running_mean,
                             const at::Tensor& running_var, double momentum, double eps,
                             const GroupPtr& group) {
     const Statistics all = statistics_of(x, group->communicator);
     running_mean.lerp_(all.mean.to(running_mean.scalar_type()), momentum);
     running_var.lerp_((all.variance * (all.count / (all.count - 1))).to(running_var.scalar_type()),
                       momentum);
-    context->save_for_backward({x, weight, all.mean, (all.variance + eps).rsqrt()});
+    context->save_for_backward(
+        {x, weight.value_or(at::Tensor()), all.mean, (all.variance + eps).rsqrt()});
     context->saved_data["count"] = all.count;
     context->saved_data["group"] = c10::IValue::make_capsule(group);
-    context->saved_data["has_bias"] = bias.defined();
+    context->saved_data["has_bias"] = bias.has_value();
     return std::get<0>(at::native_batch_norm(x, weight, bias, all.mean, all.variance,
                                              /*training=*/false, momentum, eps));
   }
@@ -161,6 +163,11 @@ struct SyncBatchNorm : torch::autograd::Function<SyncBatchNorm> {
   }
 };
 
+/// Autograd takes no undefined tensors as arguments.
+std::optional<at::Tensor> if_defined(const std::optional<at::Tensor>& tensor) {
+  return tensor.has_value() && tensor->defined() ? tensor : std::nullopt;
+}
+
 /// aten::batch_norm of every layer comes here; those that are not converted go on as they would.
 at::Tensor batch_norm(const at::Tensor& x, const std::optional<at::Tensor>& weight,
                       const std::optional<at::Tensor>& bias,
@@ -169,8 +176,8 @@ at::Tensor batch_norm(const at::Tensor& x, const std::optional<at::Tensor>& weig
                       double eps, bool cudnn_enabled) {
   if (training && running_mean.has_value() && running_mean->defined()) {
     if (const GroupPtr group = Registry::instance().find(*running_mean)) {
-      return SyncBatchNorm::apply(x, weight.value_or(at::Tensor()), bias.value_or(at::Tensor()),
-                                  *running_mean, *running_var, momentum, eps, group);
+      return SyncBatchNorm::apply(x, if_defined(weight), if_defined(bias), *running_mean,
+                                  *running_var, momentum, eps, group);
     }
   }
   return at::native::batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps,

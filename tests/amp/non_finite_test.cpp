@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/amp/autocast.h>
+#include <lockstep/amp/fused_layers.h>
 #include <lockstep/amp/kept_fp32.h>
 #include <lockstep/amp/non_finite_tracer.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -149,6 +150,17 @@ TEST(NonFiniteTracer, AMaskOfMinusInfinityIsNoFind) {
   const auto found = trace(model, [&] { return masked(at::full({4, 4}, -kInfinity)); });
   ASSERT_TRUE(found) << "a row that is masked throughout is NaN";
   EXPECT_THAT(found->first.name, HasSubstr("softmax"));
+}
+
+TEST(NonFiniteTracer, SeesFusedLayersToo) {
+  Network model;
+  model.wo->bias.data().fill_(2e4);
+  const auto found = trace(model, [&] {
+    return fused_bias_gelu(at::full({3, 4}, 6e4, at::kHalf), model.wo->bias).to(at::kFloat).mean();
+  });
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->first.name, "lockstep::fused_bias_gelu");
+  EXPECT_EQ(found->first.parameter, "wo.bias");
 }
 
 TEST(NonFiniteTracer, CollectsTheBatch) {

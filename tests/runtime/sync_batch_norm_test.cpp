@@ -88,6 +88,17 @@ TEST(SyncBatchNorm, ARankMayHaveAnEmptyBatch) {
   expect_parity<torch::nn::BatchNorm2d>(true, true);
 }
 
+TEST(SyncBatchNorm, LayersWithoutWeightsAreNormalisedOverAllRanksToo) {
+  torch::nn::BatchNorm1d plain(torch::nn::BatchNormOptions(channels).affine(false));
+  torch::nn::BatchNorm1d synced(torch::nn::BatchNormOptions(channels).affine(false));
+  ASSERT_EQ(convert_sync_batchnorm(Model(*synced), runtime().control()), 1);
+  const auto mine = rows_of(runtime().rank(), false, false).requires_grad_(true);
+  synced->forward(mine).square().sum().backward();
+  EXPECT_TRUE(mine.grad().defined());
+  plain->forward(joined(false, false));
+  EXPECT_TRUE(at::allclose(synced->running_var, plain->running_var, 1e-5, 1e-6));
+}
+
 TEST(SyncBatchNorm, StatisticsOfHalfInputsAreInFp32) {
   torch::nn::BatchNorm2d norm(channels);
   convert_sync_batchnorm(Model(*norm), runtime().control());

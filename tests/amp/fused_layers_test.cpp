@@ -1,0 +1,172 @@
+// Fused layers against LibTorch's own: values and gradients, every dtype.
+#include "spans.h"
+
+#include <lockstep/amp/autocast.h>
+#include <lockstep/amp/fused_layers.h>
+#include <lockstep/amp/model.h>
+#include <lockstep/amp/smooth_math.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <cmath>
+
+namespace lockstep {
+namespace {
+
+using testing::expect_error;
+
+at::Tensor leaf(const at::Tensor& value) {
+  return value.detach().clone().requires_grad_(true);
+}
+
+/// The largest error allowed for a result of this dtype that was computed in fp32.
+double tolerance(at::ScalarType dtype) {
+  return dtype == at::kFloat ? 2e-6 : dtype == at::kHalf ? 1e-3 : 8e-3;
+}
+
+void expect_close(const at::Tensor& ours, const at::Tensor& expected, double relative) {
+  const double scale = expected.abs().max().item<double>() + 1e-30;
+  EXPECT_LT((ours.to(at::kDouble) - expected).abs().max().item<double>() / scale, relative);
+}
+
+/// Ours in `dtype` against the reference in fp64, both from the same rounded input; values and
+/// gradients of the input and the fp32 parameters.
+template <typename Ours, typename Reference>
+void expect_parity(at::IntArrayRef sizes, std::vector<at::Tensor> parameters, const Ours& ours,
+                   const Reference& reference) {
+  for (const auto dtype : {at::kFloat, at::kHalf, at::kBFloat16}) {
+    const auto x = leaf((at::randn(sizes) * 2 + 0.5).to(dtype));
+    const auto wide = leaf(x.to(at::kDouble));
+    const auto slope = at::randn(sizes).to(dtype);
+    std::vector<at::Tensor> mine{x};
+    std::vector<at::Tensor> theirs{wide};
+    for (const at::Tensor& parameter : parameters) {
+      mine.push_back(leaf(parameter));
+      theirs.push_back(leaf(parameter.to(at::kDouble)));
+    }
+    const auto y = ours(mine);
+    const auto expected = reference(theirs);
+    EXPECT_EQ(y.scalar_type(), dtype);
+    expect_close(y, expected, tolerance(dtype));
+    const auto gradients = torch::autograd::grad({y}, mine, {slope});
+    const auto references = torch::autograd::grad({expected}, theirs, {slope.to(at::kDouble)});
+    for (size_t i = 0; i < mine.size(); ++i) {
+      EXPECT_EQ(gradients[i].scalar_type(), mine[i].scalar_type());
+      expect_close(gradients[i], references[i], i == 0 ? tolerance(dtype) : 5e-6);
+    }
+  }
+}
+
+TEST(FusedLayers, LayerNormHasLibTorchsValuesAndGradients) {
+  for (const int64_t size : {5, 7, 64, 130}) {
+    expect_parity(
+        {5, 9, size}, {at::randn({size}), at::randn({size})},
+        [](const auto& t) { return fused_layer_norm(t[0], t[1], t[2]); },
+        [&](const auto& t) { return at::layer_norm(t[0], {size}, t[1], t[2], 1e-5); });
+    if (size == 7) {
+      expect_parity(
+          {6, size}, {}, [](const auto& t) { return fused_layer_norm(t[0], {}, {}); },
+          [&](const auto& t) { return at::layer_norm(t[0], {size}, {}, {}, 1e-5); });
+    }
+  }
+}
+
+TEST(FusedLayers, RmsNormHasLibTorchsValuesAndGradients) {
+  for (const int64_t size : {7, 64, 130}) {
+    expect_parity(
+        {5, 9, size}, {at::randn({size})}, [](const auto& t) { return fused_rms_norm(t[0], t[1]); },
+        [&](const auto& t) { return at::rms_norm(t[0], {size}, t[1], 1e-6); });
+  }
+}
+
+TEST(FusedLayers, BiasGeluHasLibTorchsValuesAndGradients) {
+  for (const int64_t size : {1, 33, 64}) {
+    expect_parity(
+        {7, size}, {at::randn({size})}, [](const auto& t) { return fused_bias_gelu(t[0], t[1]); },
+        [](const auto& t) { return at::gelu(t[0] + t[1], "tanh"); });
+  }
+}
+
+TEST(FusedLayers, CrossEntropyHasLibTorchsValueAndGradient) {
+  const auto targets = at::tensor({0, 3, -100, 36, 5, 3}, at::kLong);
+  for (const double smoothing : {0.0, 0.1}) {
+    for (const auto dtype : {at::kFloat, at::kHalf, at::kBFloat16}) {
+      const auto logits = leaf((at::randn({6, 37}) * 5).to(dtype));
+      const auto wide = leaf(logits.to(at::kDouble));
+      const auto ours = fused_cross_entropy(logits, targets, smoothing) * 3.0;
+      const auto expected =
+          at::cross_entropy_loss(wide, targets, {}, at::Reduction::Mean, -100, smoothing) * 3.0;
+      EXPECT_EQ(ours.scalar_type(), at::kFloat);
+      EXPECT_NEAR(ours.item<double>(), expected.item<double>(), 1e-5);
+      ours.backward();
+      expected.backward();
+      EXPECT_EQ(logits.grad().scalar_type(), dtype);
+      expect_close(logits.grad(), wide.grad(), tolerance(dtype));
+    }
+  }
+}
+
+TEST(FusedLayers, CrossEntropyStaysFiniteWhereHalfOverflows) {
+  const auto logits = leaf(at::tensor({6e4F, -6e4F}).view({1, 2}).to(at::kHalf));
+  const auto loss = fused_cross_entropy(logits, at::ones({1}, at::kLong));
+  EXPECT_NEAR(loss.item<double>(), 120000, 100);
+  loss.backward();
+  EXPECT_TRUE(at::isfinite(logits.grad()).all().item<bool>());
+}
+
+TEST(FusedLayers, HaveTheSameBitsOnEveryInstructionSet) {
+  const auto x = at::randn({33, 77});
+  const auto weight = at::randn({77});
+  const auto targets = at::arange(33, at::kLong);
+  const auto all = [&] {
+    const auto input = leaf(x);
+    const auto w = leaf(weight);
+    const auto y = fused_bias_gelu(fused_rms_norm(fused_layer_norm(input, w, w), w), w);
+    const auto loss = fused_cross_entropy(y, targets, 0.1);
+    loss.backward();
+    return at::cat({loss.detach().view({1}), input.grad().view({-1}), w.grad()});
+  };
+  const auto expected = all();
+  testing::for_each_target(
+      [&](const std::string& name) { EXPECT_TRUE(at::equal(all(), expected)) << name; });
+}
+
+TEST(FusedLayers, ExponentialIsExactToTwoUlpAndKeepsNan) {
+  for (double x = -86.0; x < 88.0; x += 0.00917) {
+    const double exact = std::exp(static_cast<double>(static_cast<float>(x)));
+    EXPECT_NEAR(amp::exp_of(static_cast<float>(x)) / exact, 1.0, 2.4e-7) << x;
+  }
+  EXPECT_TRUE(std::isnan(amp::exp_of(std::nanf(""))));
+}
+
+struct Block : torch::nn::Module {
+  Block() : a(register_module("a", FusedLayerNorm(8))), b(register_module("b", FusedRMSNorm(8))) {}
+  FusedLayerNorm a;
+  FusedRMSNorm b;
+};
+
+TEST(FusedLayers, ModulesCountAsNormsAndKeepTheirInputsDtypeUnderAutocast) {
+  Block block;
+  const Model model(block);
+  ASSERT_EQ(model.parameters().size(), 3U);
+  for (const ModelTensor& parameter : model.parameters()) {
+    EXPECT_TRUE(parameter.in_norm) << parameter.name;
+  }
+  const amp::Autocast region(at::kCPU, at::kHalf);
+  const auto y = block.b->forward(block.a->forward(at::randn({3, 8}).to(at::kHalf)));
+  EXPECT_EQ(y.scalar_type(), at::kHalf);
+}
+
+TEST(FusedLayers, ErrorsNameTheArgument) {
+  const auto x = at::randn({2, 4});
+  expect_error([&] { fused_layer_norm(x, at::ones({3}), {}); }, "weight must be fp32 with 4");
+  expect_error([&] { fused_layer_norm(x, {}, at::ones({4})); }, "a bias needs a weight");
+  expect_error([&] { fused_rms_norm(x, at::ones({4}, at::kHalf)); }, "found Half");
+  expect_error([&] { fused_rms_norm(x.to(at::kDouble), {}); }, "found Double");
+  expect_error([&] { fused_bias_gelu(x, {}); }, "no bias");
+  expect_error([&] { fused_cross_entropy(x, at::ones({3}, at::kLong)); }, "int64 vector of 2");
+  expect_error([&] { fused_cross_entropy(x, at::full({2}, 4, at::kLong)); }, "row 0 is 4");
+  expect_error([&] { fused_cross_entropy(x, at::ones({2}, at::kLong), 1.0); }, "label_smoothing");
+}
+
+}  // namespace
+}  // namespace lockstep
