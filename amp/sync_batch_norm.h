@@ -23,8 +23,8 @@ namespace lockstep {
 /// checkpointing) communicates again, in the same order on all ranks. Threads: one at a time.
 /// Call before or after a Trainer is made. Differentiable once.
 /// Errors: Error if the ranks have different numbers of such layers; at forward, for inputs with
-/// fewer than two elements a channel over all ranks. LibTorch itself refuses a rank's training batch
-/// of exactly one element a channel.
+/// fewer than two elements a channel over all ranks. LibTorch itself refuses a rank's training
+/// batch of exactly one element a channel.
 int64_t convert_sync_batchnorm(const Model& model, Communicator communicator);
 
 }  // namespace lockstep
