@@ -1,6 +1,9 @@
+#include <unistd.h>
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -8,6 +11,7 @@
 #include "child_process.h"
 #include "exec_rank.h"
 #include "exit_codes.h"
+#include "machine.h"
 #include "run_job.h"
 
 namespace lockstep::launcher {
@@ -34,7 +38,20 @@ void add_run_options(CLI::App& run, RunOptions& options) {
       ->allow_extra_args(false);
 }
 
+/// Becomes the program that reads snapshots, which lies beside this one.
+int exec_snapshot_tool(char** argv) {
+  const std::string own = own_program();
+  const std::string tool = own.substr(0, own.find_last_of('/') + 1) + "lockstep-snapshot";
+  execv(tool.c_str(), argv);
+  std::cerr << "lockstep: cannot start " << tool << ": " << std::strerror(errno) << "\n";
+  return exit_environment;
+}
+
 int main(int argc, char** argv) {
+  const std::string command = argc > 1 ? argv[1] : "";
+  if (command == "inspect" || command == "export") {
+    return exec_snapshot_tool(argv);
+  }
   block_signals();
   const std::vector<std::string> all(argv + 1, argv + argc);
   const auto dashes = std::find(all.begin(), all.end(), "--");
@@ -53,6 +70,8 @@ int main(int argc, char** argv) {
   CLI::App* run = app.add_subcommand(
       "run", "Start a program on many ranks: lockstep run [options] -- program [arguments]");
   add_run_options(*run, options);
+  app.add_subcommand("inspect", "Print what is in a snapshot, verify it, compare two");
+  app.add_subcommand("export", "Write a snapshot's weights to one safetensors file");
   try {
     std::reverse(own.begin(), own.end());  // the order that CLI11 takes
     app.parse(own);

@@ -144,7 +144,7 @@ std::vector<std::string> names_in(const std::string& folder) {
   std::vector<std::string> names;
   DIR* entries = ::opendir(folder.c_str());
   if (entries == nullptr) {
-    if (errno == ENOENT) {
+    if (errno == ENOENT || errno == ENOTDIR) {
       return names;
     }
     fail(folder, "read the folder");

@@ -55,7 +55,6 @@ class Loader {
     if (places != nullptr) {
       places->add(place_);
     }
-    epoch_ = position().epoch;
   }
 
   struct End {};
@@ -84,16 +83,11 @@ class Loader {
 
   int64_t batches_per_epoch() const { return place_->sampler().batches(); }
   /// The epoch of the batch in hand; of the next one, if there is none.
-  int64_t epoch() const { return epoch_; }
+  int64_t epoch() const { return current_ ? epoch_ : position().epoch; }
   /// The batch that comes next: what a snapshot has to keep.
   SamplerPosition position() const { return place_->next(); }
   /// The next loop, or the one that runs, goes on there. Throws Error if there is no such batch.
-  void seek(SamplerPosition position) {
-    place_->seek(position);
-    if (!current_) {
-      epoch_ = position.epoch;
-    }
-  }
+  void seek(SamplerPosition position) { place_->seek(position); }
   /// Seconds that loops have waited for batches so far.
   double wait_seconds() const { return wait_seconds_; }
   const Dataset& dataset() const { return *dataset_; }
@@ -114,7 +108,6 @@ class Loader {
       start_loop();
     }
     const SamplerPosition at = position();
-    epoch_ = at.epoch;
     if (at.epoch >= end_epoch_) {
       workers_.reset();
       return;
@@ -123,6 +116,7 @@ class Loader {
     current_.emplace(workers_ ? take_ahead() : load(at, place_->sampler().batch(at)));
     wait_seconds_ +=
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    epoch_ = at.epoch;
     place_->step();
   }
 
@@ -164,7 +158,7 @@ class Loader {
   std::shared_ptr<LoaderPlace> place_;
   int64_t seeks_ = 0;
   SamplerPosition ahead_;
-  int64_t epoch_ = 0;
+  int64_t epoch_ = 0;  // of the batch in hand
   int64_t end_epoch_ = 0;
   double wait_seconds_ = 0.0;
   std::optional<Batch> current_;

@@ -162,6 +162,50 @@ TEST(Sampler, GoesOnFromASavedPosition) {
   }
 }
 
+/// The first `cut` batches of an epoch on `before` ranks, the rest of it on `after`, with another
+/// batch size: every sample once, but for fewer than `after` at the end.
+void expect_cover_across_worlds(size_t size, int before, int after, int64_t cut) {
+  std::multiset<size_t> seen;
+  SamplerPosition goes_on;
+  int64_t taken = 0;
+  for (int rank = 0; rank < before; ++rank) {
+    DistributedSampler sampler(size, rank, before, 7, true, 3);
+    SamplerPosition at;
+    for (int64_t batch = 0; batch < cut; ++batch, at = sampler.after(at)) {
+      const std::vector<size_t> samples = sampler.batch(at);
+      seen.insert(samples.begin(), samples.end());
+    }
+    goes_on = DistributedSampler(size, 0, after, 7, true, 2).after_samples(0, sampler.taken(at));
+    taken = sampler.taken(at);
+  }
+  EXPECT_EQ(taken, static_cast<int64_t>(seen.size()));
+  for (int rank = 0; rank < after; ++rank) {
+    DistributedSampler sampler(size, rank, after, 7, true, 2);
+    for (SamplerPosition at = goes_on; at.epoch == 0; at = sampler.after(at)) {
+      const std::vector<size_t> samples = sampler.batch(at);
+      seen.insert(samples.begin(), samples.end());
+    }
+  }
+  EXPECT_EQ(std::set<size_t>(seen.begin(), seen.end()).size(), seen.size()) << "a sample twice";
+  EXPECT_GT(seen.size() + static_cast<size_t>(after), size) << "samples left out";
+  EXPECT_TRUE(goes_on.epoch == 1 || seen.size() == size);
+}
+
+TEST(SnapshotFacts, N08_EpochGoesOnWithAnotherNumberOfRanksEachSampleOnce) {
+  for (const int before : {1, 2, 3, 4, 8}) {
+    for (const int after : {1, 2, 3, 4, 8}) {
+      for (const size_t size : {43, 48, 49}) {
+        const int64_t batches = DistributedSampler(size, 0, before, 7, true, 3).batches();
+        for (int64_t cut = 1; cut < batches; ++cut) {
+          SCOPED_TRACE(::testing::Message() << before << " ranks, then " << after << ", cut after "
+                                            << cut << " of " << size << " samples");
+          expect_cover_across_worlds(size, before, after, cut);
+        }
+      }
+    }
+  }
+}
+
 TEST(Sampler, RefusesMoreRanksThanSamplesWithBothNumbers) {
   EXPECT_THAT(error_of([] { DistributedSampler(3, 0, 4, 0); }, ExitCode::data),
               ::testing::AllOf(HasSubstr("3 samples"), HasSubstr("4 ranks")));

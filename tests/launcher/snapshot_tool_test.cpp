@@ -1,0 +1,91 @@
+// lockstep inspect and lockstep export.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <lockstep/checkpointing/snapshot/model_files.h>
+#include <lockstep/checkpointing/snapshot/writer.h>
+
+#include <fstream>
+
+#include "launch.h"
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+/// A run with snapshots of steps 1 and 2, which differ in one weight.
+struct SmallRun {
+  SmallRun() {
+    snapshot::Writer writer(Communicator::solo(), folder.path() + "/run",
+                            snapshot::WriterOptions().run("small"));
+    for (int64_t step : {1, 2}) {
+      const at::Tensor weight = at::full({2, 3}, step, at::kFloat);
+      snapshot::Content content;
+      content.text("precision", "O0");
+      content.add("model", "embed.weight", weight);
+      content.add("model", "head.weight", weight);
+      content.add("model", "head.bias", at::full({3}, 0.5, at::kFloat));
+      writer.save(content, step);
+    }
+  }
+  std::string step(int64_t number) const {
+    return folder.path() + "/run/step-00000000000" + std::to_string(number);
+  }
+  Folder folder;
+};
+
+TEST(SnapshotTool, InspectSaysWhatIsThereAndVerifiesIt) {
+  const SmallRun run;
+  const Launched one = launch({"inspect", "--tensors", run.step(2)});
+  EXPECT_EQ(one.code, 0) << one.error;
+  EXPECT_THAT(one.out, AllOf(HasSubstr("small"), HasSubstr("precision  O0"),
+                             HasSubstr("model      2 tensors"), HasSubstr("head.weight"),
+                             HasSubstr("[2, 3]"), HasSubstr("every byte")));
+  const Launched all = launch({"inspect", run.folder.path() + "/run"});
+  EXPECT_EQ(all.code, 0) << all.error;
+  EXPECT_THAT(all.out,
+              AllOf(HasSubstr("step-000000000001  whole"), HasSubstr("step-000000000002  whole")));
+}
+
+TEST(SnapshotTool, InspectOfADamagedSnapshotEndsWith11AndNamesTheTensor) {
+  const SmallRun run;
+  std::fstream file(run.step(1) + "/model.safetensors",
+                    std::ios::in | std::ios::out | std::ios::binary | std::ios::ate);
+  file.seekp(-1, std::ios::end);
+  file.put('\x7f');
+  file.close();
+  const Launched one = launch({"inspect", run.step(1)});
+  EXPECT_EQ(one.code, 11);
+  EXPECT_THAT(one.error, AllOf(HasSubstr("model.safetensors"), HasSubstr("is damaged")));
+  EXPECT_THAT(launch({"inspect", run.folder.path() + "/run"}).out,
+              AllOf(HasSubstr("step-000000000001  cannot be used"), HasSubstr("whole")));
+  EXPECT_EQ(launch({"inspect", run.folder.path()}).code, 11);
+}
+
+TEST(SnapshotTool, InspectOfTwoNamesWhatDiffers) {
+  const SmallRun run;
+  const Launched same = launch({"inspect", run.step(1), run.step(1)});
+  EXPECT_EQ(same.code, 0) << same.error;
+  const Launched other = launch({"inspect", run.step(1), run.step(2)});
+  EXPECT_EQ(other.code, 1);
+  EXPECT_THAT(other.out, AllOf(HasSubstr("differs:            model  embed.weight"),
+                               ::testing::Not(HasSubstr("head.bias"))));
+}
+
+TEST(SnapshotTool, ExportWritesOneFileWithTiedNamesInItsMetadata) {
+  const SmallRun run;
+  const std::string file = run.folder.path() + "/weights.safetensors";
+  const Launched done = launch({"export", run.step(2), file});
+  EXPECT_EQ(done.code, 0) << done.error;
+  const snapshot::SafetensorsFile written(file);
+  EXPECT_EQ(written.header().tensors.size(), 2U);
+  EXPECT_EQ(written.tensor("embed.weight").sum().item<float>(), 12.0F);
+  EXPECT_EQ(written.header().metadata.at("head.weight"), "embed.weight");
+  EXPECT_EQ(launch({"export", run.step(2), file, "--section", "none"}).code, 11);
+  EXPECT_EQ(launch({"export", run.step(2)}).code, 2);
+}
+
+}  // namespace
+}  // namespace lockstep::testing

@@ -1,0 +1,353 @@
+// What a Trainer does when saving or resuming goes wrong, or goes another way.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <lockstep/checkpointing/snapshot/file_system.h>
+#include <lockstep/checkpointing/snapshot/safetensors_writer.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <numeric>
+
+#include "checkpointing/snapshot_fault_file_system.h"
+#include "snapshot_runs.h"
+#include "trainer_runs.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using testing::error_of;
+using testing::FaultFileSystem;
+using testing::flat_masters;
+using ::testing::HasSubstr;
+using testing::is_cast_of_masters;
+using ::testing::IsEmpty;
+using testing::Recipe;
+using testing::runtime;
+using testing::SharedFolder;
+using ::testing::SizeIs;
+using testing::step_path;
+using testing::TrainingRun;
+
+void meet() {
+  Communicator control = runtime().control();
+  control.barrier().wait();
+}
+
+/// Changes one byte in the middle of a file, on one rank for all.
+void damage(const std::string& path) {
+  if (runtime().is_main()) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(0, std::ios::end);
+    const auto middle = static_cast<std::streamoff>(file.tellg()) / 2;
+    file.seekg(middle);
+    const char old = static_cast<char>(file.get());
+    file.seekp(middle);
+    file.put(static_cast<char>(old ^ 1));
+  }
+  meet();
+}
+
+/// Saves after each of the updates 1 to `updates`.
+void save_each(const std::string& folder, int64_t updates) {
+  TrainingRun run(runtime(), {});
+  run.trainer.resume(folder);
+  for (int64_t update = 1; update <= updates; ++update) {
+    run.train_to(update);
+    run.trainer.save();
+  }
+}
+
+TEST(SnapshotFacts, N03_DamagedNewestIsSkippedSaidAndSetAside) {
+  const SharedFolder folder;
+  save_each(folder.file("run"), 3);
+  damage(step_path(folder.file("run"), 3) + "/model.safetensors");
+  TrainingRun run(runtime(), {});
+  const ResumeReport report = run.trainer.resume(folder.file("run"));
+  EXPECT_EQ(report.update, 2);
+  EXPECT_THAT(report.notes, Contains(AllOf(HasSubstr("step-000000000003"), HasSubstr("damaged"))));
+  run.done = 2;
+  run.train_to(3);
+  run.trainer.save();
+  EXPECT_FALSE(run.trainer.finish_saving()->error.has_value());
+  meet();
+  EXPECT_THAT(snapshot::names_in(folder.file("run")),
+              AllOf(Contains("step-000000000003"), Contains("step-000000000003.aside")));
+}
+
+TEST(SnapshotFacts, N03_FolderWithDamagedSnapshotsOnlyIsNoNewRun) {
+  const SharedFolder folder;
+  save_each(folder.file("run"), 1);
+  damage(step_path(folder.file("run"), 1) + "/manifest.json");
+  TrainingRun run(runtime(), {});
+  const std::string error = error_of([&] { run.trainer.resume(folder.file("run")); });
+  EXPECT_THAT(error, AllOf(HasSubstr("none of the snapshots"), HasSubstr("manifest.json")));
+}
+
+TEST(SnapshotFacts, N17_RunTakenBackSetsLaterSnapshotsAside) {
+  const SharedFolder folder;
+  save_each(folder.file("run"), 3);
+  {
+    TrainingRun back(runtime(), {});
+    EXPECT_EQ(back.trainer.resume(step_path(folder.file("run"), 1)).update, 1);
+  }
+  TrainingRun newest(runtime(), {});
+  EXPECT_EQ(newest.trainer.resume(folder.file("run")).update, 1);
+  meet();
+  EXPECT_THAT(snapshot::names_in(folder.file("run")), Contains("step-000000000002.aside"));
+}
+
+/// Every rank's numbers, one rank after the other.
+std::vector<int64_t> of_all_ranks(const std::vector<int64_t>& mine) {
+  Communicator control = runtime().control();
+  std::vector<int64_t> all;
+  for (const std::string& bytes : control.all_gather_bytes(std::string(
+           reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(int64_t)))) {
+    const size_t before = all.size();
+    all.resize(before + bytes.size() / sizeof(int64_t));
+    std::memcpy(all.data() + before, bytes.data(), bytes.size());
+  }
+  return all;
+}
+
+TEST(SnapshotFacts, N08_SavedByAllRanksGoesOnOnOneAndBackEachSampleOnce) {
+  const SharedFolder folder;
+  Recipe recipe;
+  recipe.options.precision(testing::half_precision());
+  std::vector<int64_t> seen;
+  at::Tensor saved;
+  {
+    TrainingRun run(runtime(), recipe);
+    run.trainer.resume(folder.file("run"));
+    run.train_to(4);
+    run.trainer.save();
+    saved = flat_masters(run.trainer);
+    seen = of_all_ranks(run.seen);
+  }
+  if (runtime().is_main()) {
+    Runtime solo = Runtime::solo();
+    TrainingRun alone(solo, recipe);
+    const ResumeReport report = alone.trainer.resume(folder.file("run"));
+    EXPECT_EQ(report.notes.empty(), runtime().size() == 1);
+    EXPECT_TRUE(at::equal(flat_masters(alone.trainer), saved));
+    while (alone.loader.position().epoch == 0) {
+      alone.train_to(alone.done + 1);
+    }
+    seen.insert(seen.end(), alone.seen.begin(), alone.seen.end());
+    std::sort(seen.begin(), seen.end());
+    std::vector<int64_t> each(recipe.samples);
+    std::iota(each.begin(), each.end(), int64_t{0});
+    EXPECT_EQ(seen, each);
+    alone.trainer.save();
+    saved = flat_masters(alone.trainer);
+  }
+  meet();
+  TrainingRun again(runtime(), recipe);
+  EXPECT_TRUE(again.trainer.resume(folder.file("run")).resumed);
+  EXPECT_TRUE(again.trainer.replicas_agree());
+  EXPECT_EQ(again.loader.position().epoch, 1);
+  if (runtime().is_main()) {
+    EXPECT_TRUE(at::equal(flat_masters(again.trainer), saved));
+  }
+}
+
+TEST(SnapshotFacts, N18_ResumeOfAnotherModelListsEverythingAndLoadsNothing) {
+  const SharedFolder folder;
+  save_each(folder.file("run"), 1);
+  const auto model = std::make_shared<testing::Mlp>();
+  Trainer trainer(runtime(), model, SGD(0.1).momentum(0.9));
+  const at::Tensor before = flat_masters(trainer);
+  const std::string error = error_of([&] { trainer.resume(folder.file("run")); });
+  EXPECT_THAT(error, AllOf(HasSubstr("second.weight"), HasSubstr("norm.running_mean"),
+                           HasSubstr("first.weight.momentum_buffer"), HasSubstr("exp_avg_sq"),
+                           HasSubstr("saved with sizes [6, 4], wanted [8, 4]")));
+  EXPECT_TRUE(at::equal(flat_masters(trainer), before));
+  EXPECT_EQ(trainer.updates(), 0);
+}
+
+/// An Mlp whose layers are registered the other way round.
+struct Reversed : torch::nn::Module {
+  Reversed()
+      : second(register_module("second", torch::nn::Linear(8, 2))),
+        first(register_module("first", torch::nn::Linear(4, 8))) {}
+  torch::nn::Linear second;
+  torch::nn::Linear first;
+};
+
+TEST(SnapshotFacts, N19_OrderOfRegistrationDoesNotMatterForWeightsAndMoments) {
+  const SharedFolder folder;
+  std::vector<std::pair<std::string, at::Tensor>> expected;
+  {
+    const auto model = std::make_shared<testing::Mlp>();
+    Trainer trainer(runtime(), model, AdamW(1e-2));
+    trainer.resume(folder.file("run"));
+    for (int64_t step = 0; step < 3; ++step) {
+      trainer.step([&] { return testing::scaled_loss(*model, step); });
+    }
+    trainer.save();
+    trainer.finish_saving();
+    for (const auto& [name, master] : trainer.masters()) {
+      expected.emplace_back(name, master.clone());
+    }
+  }
+  const auto model = std::make_shared<Reversed>();
+  Trainer trainer(runtime(), model, AdamW(1e-2),
+                  TrainerOptions().snapshots(SnapshotOptions().folder(folder.file("again"))));
+  EXPECT_EQ(trainer.resume(folder.file("run")).update, 3);
+  const auto masters = trainer.masters();
+  for (const auto& [name, value] : expected) {
+    const auto found = std::find_if(masters.begin(), masters.end(),
+                                    [&](const auto& master) { return master.first == name; });
+    ASSERT_NE(found, masters.end());
+    EXPECT_TRUE(at::equal(found->second, value)) << name;
+  }
+  trainer.save();
+  trainer.finish_saving();
+  const auto saved = testing::digests(step_path(folder.file("run"), 3));
+  for (const auto& [name, digest] : testing::digests(step_path(folder.file("again"), 3))) {
+    if (name.find("optimizer/") == 0) {
+      EXPECT_EQ(saved.at(name), digest) << name;
+    }
+  }
+}
+
+TEST(AmpFacts, N30_SnapshotLoadsIntoEveryPrecisionByValue) {
+  const SharedFolder folder;
+  save_each(folder.file("run"), 2);
+  const Snapshot saved(step_path(folder.file("run"), 2));
+  for (const Precision& precision :
+       {Precision::O0(), testing::half_precision(), Precision::O2(at::kBFloat16),
+        Precision::O3(at::kBFloat16), Precision::O3()}) {
+    SCOPED_TRACE(precision.describe());
+    const auto model = std::make_shared<testing::Awkward>();
+    Trainer trainer(runtime(), model, AdamW(1e-2), TrainerOptions().precision(precision));
+    EXPECT_THAT(trainer.load_weights(folder.file("run")).missing, IsEmpty());
+    for (const auto& parameter : model->named_parameters()) {
+      const at::Tensor value = saved.section("model").read(parameter.key());
+      EXPECT_TRUE(at::equal(parameter.value(), value.to(parameter.value().scalar_type())))
+          << parameter.key();
+    }
+  }
+}
+
+TEST(AmpFacts, N30_HalfWeightsAreWidenedAndIntegersRefused) {
+  const SharedFolder folder;
+  const auto model = std::make_shared<testing::Mlp>();
+  Trainer trainer(runtime(), model, AdamW(1e-2));
+  snapshot::NamedTensors half;
+  for (const auto& parameter : model->named_parameters()) {
+    half.emplace_back(parameter.key(), at::full_like(parameter.value(), 0.3).to(at::kHalf));
+  }
+  snapshot::NamedTensors whole = half;
+  whole[0].second = whole[0].second.to(at::kInt);
+  if (runtime().is_main()) {
+    snapshot::save_safetensors(folder.file("half.safetensors"), half);
+    snapshot::save_safetensors(folder.file("whole.safetensors"), whole);
+  }
+  meet();
+  trainer.load_weights(folder.file("half.safetensors"));
+  const at::Tensor widened = at::full({}, 0.3, at::kHalf).to(at::kFloat);
+  EXPECT_TRUE(at::equal(flat_masters(trainer), widened.expand_as(flat_masters(trainer))));
+  EXPECT_THAT(error_of([&] { trainer.load_weights(folder.file("whole.safetensors")); }),
+              AllOf(HasSubstr(half[0].first), HasSubstr("would change its values")));
+}
+
+TEST(AmpTraps, T15_LoadedWeightsReachMastersAndModelAlike) {
+  const SharedFolder folder;
+  save_each(folder.file("run"), 2);
+  Recipe recipe;
+  recipe.options.precision(testing::half_precision());
+  TrainingRun run(runtime(), recipe);
+  run.train_to(2);
+  run.trainer.load_weights(folder.file("run"));
+  ASSERT_TRUE(is_cast_of_masters(*run.model, run.trainer));
+  const at::Tensor loaded = flat_masters(run.trainer);
+  run.train_to(3);
+  EXPECT_TRUE(is_cast_of_masters(*run.model, run.trainer));
+  EXPECT_LT(testing::relative_distance(flat_masters(run.trainer), loaded), 0.3)
+      << "the next step took the load back";
+}
+
+TEST(SnapshotFacts, N18_PartialLoadTakesWhatFitsAndTellsTheRest) {
+  const SharedFolder folder;
+  save_each(folder.file("run"), 1);
+  const auto model = std::make_shared<testing::Mlp>(6);  // first as in the snapshot, no others
+  Trainer trainer(runtime(), model, AdamW(1e-2));
+  snapshot::LoadOptions options;
+  EXPECT_THAT(error_of([&] { trainer.load_weights(folder.file("run"), options); }),
+              HasSubstr("second.weight"));
+  options.match = snapshot::Match::partial;
+  const auto report = trainer.load_weights(folder.file("run"), options);
+  EXPECT_THAT(report.loaded, ::testing::ElementsAre("first.weight", "first.bias"));
+  EXPECT_THAT(report.missing, SizeIs(2));
+  EXPECT_THAT(report.unexpected, Contains("norm.running_mean"));
+}
+
+TEST(TrainerSnapshots, MisuseIsNamedOnEveryRank) {
+  const SharedFolder folder;
+  TrainingRun run(runtime(), {});
+  EXPECT_THAT(error_of([&] { run.trainer.save(); }), HasSubstr("no folder is known"));
+  EXPECT_THAT(error_of([&] { run.trainer.resume(); }), HasSubstr("name the folder"));
+  Recipe recipe;
+  recipe.options.accumulate(2).snapshots(SnapshotOptions().folder(folder.file("run")));
+  TrainingRun window(runtime(), recipe);
+  window.train_to(1);
+  EXPECT_THAT(error_of([&] { window.trainer.save(); }), HasSubstr("middle of a window"));
+  EXPECT_THAT(error_of([&] { window.trainer.resume(); }), HasSubstr("middle of a window"));
+  window.train_to(2);
+  window.trainer.save();
+  window.trainer.save();  // this update is saved already
+  EXPECT_FALSE(window.trainer.finish_saving()->error.has_value());
+}
+
+TEST(TrainerSnapshots, FolderOfAnotherRunIsRefusedBeforeTheFirstUpdate) {
+  const SharedFolder folder;
+  save_each(folder.file("run"), 1);
+  Recipe recipe;
+  recipe.options.snapshots(SnapshotOptions().folder(folder.file("run")));
+  TrainingRun other(runtime(), recipe);
+  EXPECT_THAT(error_of([&] { other.train_to(1); }), HasSubstr("snapshots of another run"));
+  EXPECT_EQ(other.trainer.updates(), 0);
+}
+
+TEST(TrainerSnapshots, StopRequestEndsWithASnapshotAndExitCode75) {
+  const SharedFolder folder;
+  TrainingRun run(runtime(), {});
+  run.trainer.resume(folder.file("run"));
+  if (runtime().rank() == runtime().size() - 1) {
+    run.trainer.request_stop();
+  }
+  run.train_to(1);
+  ASSERT_TRUE(run.trainer.stop_requested());
+  try {
+    run.trainer.save_and_leave();
+    FAIL() << "it came back";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::preempted) << error.what();
+  }
+  EXPECT_NO_THROW(Snapshot(step_path(folder.file("run"), 1)).verify());
+}
+
+TEST(TrainerSnapshots, SavingAtOnceThrowsWhatWentWrong) {
+  const SharedFolder folder;
+  const auto disk = std::make_shared<FaultFileSystem>();
+  Recipe recipe;
+  recipe.options.snapshots(
+      SnapshotOptions().folder(folder.file("run")).asynchronous(false).files(disk));
+  TrainingRun run(runtime(), recipe);
+  run.train_to(1);
+  run.trainer.save();
+  EXPECT_NO_THROW(Snapshot(step_path(folder.file("run"), 1)).verify());
+  disk->fail_where([](FaultFileSystem::Call call,
+                      const std::string&) { return call == FaultFileSystem::Call::sync; },
+                   EIO);
+  run.train_to(2);
+  EXPECT_THAT(error_of([&] { run.trainer.save(); }), HasSubstr("Input/output error"));
+  run.train_to(3);
+  EXPECT_EQ(run.trainer.updates(), 3);
+}
+
+}  // namespace
+}  // namespace lockstep
