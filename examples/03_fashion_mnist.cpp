@@ -2,6 +2,8 @@
 //
 //   lockstep run -n 2 -- build/examples/03_fashion_mnist [--epochs 4] [--precision O0|O1|O2] ...
 //
+// With --snapshots DIR it saves there and, started again, goes on from the newest snapshot.
+//
 // Expected with the defaults: a progress bar, then a table such as
 //   result           value
 //   ---------------  ------
@@ -67,21 +69,33 @@ void train(lockstep::Runtime& runtime, const Options& options) {
       lockstep::TrainerOptions().precision(precision).schedule(lockstep::OneCycle(steps)));
   std::cout << runtime.summary() << trainer.summary() << std::flush;
 
+  const bool saves = !options.snapshots.empty();
+  if (saves) {
+    trainer.resume(options.snapshots);
+  }
+
   const Stopwatch watch;
   int64_t step = 0;
-  {
+  if (loader.epoch() < options.epochs) {
     lockstep::Progress progress("train", steps, runtime.is_main());
     for (auto& batch : loader) {
       const lockstep::StepReport report =
           trainer.step([&] { return loss_of(model, trainer.to_device(batch)); });
-      progress.show(++step, {{"loss", report.loss()}, {"scale", report.scale()}});
+      ++step;
+      progress.show(report.micro_batch(), {{"loss", report.loss()}, {"scale", report.scale()}});
       if (watch.seconds() > options.seconds) {
         trainer.request_stop();
+      }
+      if (saves && report.closes_update() && report.update() % 200 == 0) {
+        trainer.save();
       }
       if (trainer.stop_requested()) {
         break;
       }
     }
+  }
+  if (saves) {
+    trainer.save();
   }
   const double seconds = watch.seconds();
   const double accuracy = test_accuracy(runtime, model, test_images, precision);
@@ -90,7 +104,7 @@ void train(lockstep::Runtime& runtime, const Options& options) {
   result.add("images/s", static_cast<double>(step * batch_size * runtime.size()) / seconds);
   result.add("training seconds", seconds);
   result.add("updates", static_cast<double>(trainer.updates()));
-  result.add("skipped updates", static_cast<double>(step - trainer.updates()));
+  result.add("skipped updates", static_cast<double>(trainer.scaler_state().skipped));
   result.add("loss scale", trainer.loss_scale());
   result.add("waited for data, s", loader.wait_seconds());
   result.add("peak memory of a rank, MiB", peak_memory_mib(runtime));

@@ -7,6 +7,7 @@
 struct Options {
   std::string data = "/usr/share/datasets/fashion-mnist";
   std::string out = "runs/fashion_mnist/result.json";
+  std::string snapshots;
   std::string precision = "O0";
   int64_t epochs = 4;
   int64_t batch_size = 128;
@@ -18,6 +19,8 @@ struct Options {
 inline void add_options(CLI::App& app, Options& options) {
   app.add_option("--data", options.data, "Folder with the four IDX files")->capture_default_str();
   app.add_option("--out", options.out, "Result file")->capture_default_str();
+  app.add_option("--snapshots", options.snapshots,
+                 "Save in this folder, and go on from what it has");
   app.add_option("--precision", options.precision)->check(CLI::IsMember({"O0", "O1", "O2"}));
   app.add_option("--epochs", options.epochs)->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--batch-size", options.batch_size, "Images in an update, all ranks together")

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "launch.h"
+#include "runtime/temporary_folder.h"
 
 namespace lockstep::testing {
 namespace {
@@ -33,7 +34,7 @@ struct SmallRun {
   std::string step(int64_t number) const {
     return folder.path() + "/run/step-00000000000" + std::to_string(number);
   }
-  Folder folder;
+  TemporaryFolder folder;
 };
 
 TEST(SnapshotTool, InspectSaysWhatIsThereAndVerifiesIt) {
