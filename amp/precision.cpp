@@ -83,6 +83,24 @@ Precision Precision::predivide(double factor) const {
   return changed;
 }
 
+Precision Precision::remainders(bool on) const {
+  Precision changed = *this;
+  changed.remainders_ = on;
+  return changed;
+}
+
+Precision Precision::stochastic_rounding(bool on) const {
+  Precision changed = *this;
+  changed.stochastic_rounding_ = on;
+  return changed;
+}
+
+Precision Precision::error_feedback(bool on) const {
+  Precision changed = *this;
+  changed.error_feedback_ = on;
+  return changed;
+}
+
 ScalarType Precision::wire_dtype() const {
   return wire_.value_or(level_ == Level::O0 ? ScalarType::Float : compute_);
 }
@@ -144,7 +162,10 @@ std::string Precision::describe() const {
       model = half + " model, " + norms + ", no masters";
       break;
   }
-  return c10::str(level_name(level_), " (", model, ", ", short_name(wire_dtype()), " wire)");
+  return c10::str(level_name(level_), " (", model, ", ", short_name(wire_dtype()), " wire",
+                  remainders_ ? ", remainders for masters" : "",
+                  stochastic_rounding_ ? ", stochastic rounding" : "",
+                  error_feedback_ ? ", error feedback" : "", ")");
 }
 
 void Precision::validate() const {
@@ -162,6 +183,19 @@ void Precision::validate() const {
                    "Precision: keep_fp32 pattern '", pattern,
                    "' names no part of a dotted name; give a part such as \"wo\" or \"0.wo\"");
   }
+  const bool brain = compute_ == ScalarType::BFloat16;
+  LOCKSTEP_CHECK(!remainders_ || (level_ == Level::O2 && brain),
+                 "Precision: remainders(true) is impossible at ", level, " with ",
+                 short_name(compute_), ": a 16-bit rest makes a bf16 weight an fp32 master, not ",
+                 "an fp16 one, and only O2 has masters; use O2(kBFloat16)");
+  LOCKSTEP_CHECK(!stochastic_rounding_ || (level_ == Level::O3 && brain),
+                 "Precision: stochastic_rounding(true) is impossible at ", level, " with ",
+                 short_name(compute_),
+                 ": it is for bf16 weights without masters; use "
+                 "O3(kBFloat16), which alone has them");
+  LOCKSTEP_CHECK(!error_feedback_ || is_half(wire_dtype()),
+                 "Precision: error_feedback(true) is impossible with an fp32 wire: it loses "
+                 "nothing that could be fed back; use wire(kHalf) or wire(kBFloat16)");
   LOCKSTEP_CHECK(std::isfinite(predivide_) && predivide_ > 0.0, "Precision: predivide is ",
                  predivide_, ", it must be finite and positive");
   loss_scaler_options().validate();

@@ -45,6 +45,20 @@ class Precision {
   Precision keep_fp32(std::string pattern) const;
   /// Replaces the level's loss scale policy.
   Precision loss_scale(amp::LossScalerOptions options) const;
+  /// O2 with bf16 only: instead of fp32 masters, 16 bits beside each bf16 weight that make it one
+  /// exactly: 2 bytes an element less, and every update has the bits that it has with masters. A
+  /// weight half way between two bf16 numbers (one in 65,536) is the one of larger magnitude.
+  Precision remainders(bool on = true) const;
+  /// O3 with bf16 only: an updated weight is rounded up or down at random, so that it is right in
+  /// the mean; to nearest, a weight of 1 stays where it is for updates below 0.004. The random
+  /// numbers are a function of Runtime's seed, update and element: the same on all ranks and after
+  /// a resume.
+  Precision stochastic_rounding(bool on = true) const;
+  /// 16-bit wires only: what rounding a gradient to the wire dtype lost is kept, in fp32 on each
+  /// rank, and added to the next update's gradient (Seide et al., 2014; Karimireddy et al., 2019).
+  /// A skipped update changes nothing of it. Costs 8 bytes an element. The rounding of the ranks'
+  /// sum is not covered.
+  Precision error_feedback(bool on = true) const;
   /// See ReduceOp::predivide. Default 1.
   Precision predivide(double factor) const;
 
@@ -57,7 +71,11 @@ class Precision {
   double predivide_factor() const { return predivide_; }
   amp::LossScalerOptions loss_scaler_options() const;
   /// fp32 masters beside half weights.
-  bool has_masters() const { return level_ == Level::O2; }
+  bool has_masters() const { return level_ == Level::O2 && !remainders_; }
+  /// 16-bit rests that make bf16 weights fp32 masters.
+  bool has_remainders() const { return level_ == Level::O2 && remainders_; }
+  bool rounds_randomly() const { return stochastic_rounding_; }
+  bool feeds_errors_back() const { return error_feedback_; }
   /// The dtype that this parameter or buffer is to have: its own for integers and bool.
   c10::ScalarType storage_dtype(const ModelTensor& tensor) const;
   /// True if a keep_fp32 pattern names this parameter or buffer.
@@ -76,6 +94,9 @@ class Precision {
   std::vector<std::string> keep_fp32_;
   std::optional<amp::LossScalerOptions> loss_scale_;
   double predivide_ = 1.0;
+  bool remainders_ = false;
+  bool stochastic_rounding_ = false;
+  bool error_feedback_ = false;
 };
 
 }  // namespace lockstep

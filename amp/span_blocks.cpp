@@ -98,8 +98,12 @@ void SpanBlocks::store_weight(int64_t block, const UpdateBlock& from) const {
   if (copy_.data != nullptr) {
     copy_.store(begin, from.size, from.weight);
   }
+  move_average(block, from);
+}
+
+void SpanBlocks::move_average(int64_t block, const UpdateBlock& weights) const {
   if (average_ != nullptr) {
-    move_average(average_ + begin, from.weight, from.size, average_rest_);
+    move_towards(average_ + block * kBlock, weights.weight, weights.size, average_rest_);
   }
 }
 

@@ -29,6 +29,8 @@ class SpanBlocks {
   UpdateBlock load(int64_t block, Buffers& buffers) const;
   void store_weight(int64_t block, const UpdateBlock& from) const;
   void store_moments(int64_t block, const UpdateBlock& from) const;
+  /// Part of store_weight().
+  void move_average(int64_t block, const UpdateBlock& weights) const;
 
  private:
   struct Array {

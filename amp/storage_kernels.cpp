@@ -174,7 +174,7 @@ void encode_square(uint8_t* codes, float* scales, const float* from, int64_t siz
 void decode_square(float* to, const uint8_t* codes, const float* scales, int64_t size) {
   HWY_DYNAMIC_DISPATCH(decode_squares)(to, codes, scales, size);
 }
-void move_average(float* average, const float* from, int64_t size, float rest) {
+void move_towards(float* average, const float* from, int64_t size, float rest) {
   HWY_DYNAMIC_DISPATCH(average_all)(average, from, size, rest);
 }
 

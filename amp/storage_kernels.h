@@ -28,6 +28,6 @@ void encode_square(uint8_t* codes, float* scales, const float* from, int64_t siz
 void decode_square(float* to, const uint8_t* codes, const float* scales, int64_t size);
 
 /// average += rest * (from - average)
-void move_average(float* average, const float* from, int64_t size, float rest);
+void move_towards(float* average, const float* from, int64_t size, float rest);
 
 }  // namespace lockstep::amp

@@ -1,38 +1,156 @@
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <lockstep/amp/storage_kernels.h>
 #include <lockstep/runtime/arena.h>
 #include <lockstep/runtime/flat.h>
 
 namespace lockstep {
+namespace {
+
+at::Tensor own_part(const at::Tensor& flat, const Shard& share) {
+  return flat.narrow(0, share.begin, share.numel);
+}
+
+at::Tensor joined(const Arena::Bucket& bucket) {
+  at::Tensor masters = at::empty({bucket.share.numel}, at::kFloat);
+  const at::Tensor weights = own_part(bucket.weights, bucket.share);
+  amp::join_masters(masters.mutable_data_ptr<float>(),
+                    static_cast<const uint16_t*>(weights.const_data_ptr()),
+                    bucket.remainders.const_data_ptr<int16_t>(), masters.numel());
+  return masters;
+}
+
+void split(const Arena::Bucket& bucket, const at::Tensor& masters) {
+  const at::Tensor weights = own_part(bucket.weights, bucket.share);
+  amp::split_masters(static_cast<uint16_t*>(weights.mutable_data_ptr()),
+                     bucket.remainders.mutable_data_ptr<int16_t>(), masters.const_data_ptr<float>(),
+                     masters.numel());
+}
+
+}  // namespace
 
 Arena::Arena(const std::vector<ModelTensor>& parameters, const std::vector<BucketPlan>& plans,
-             const Precision& precision) {
+             const Precision& precision, Options options)
+    : sharers_(std::move(options.sharers)) {
   for (const BucketPlan& plan : plans) {
-    Bucket bucket;
-    bucket.weights = at::zeros({plan.numel}, plan.weight_dtype);
-    if (plan.weight_dtype == at::kFloat) {
-      bucket.masters = bucket.weights;
-    } else if (precision.has_masters()) {
-      bucket.masters = at::zeros({plan.numel}, at::kFloat);
+    add_bucket(parameters, plan, precision, options.averages);
+  }
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    share_weights(b).wait();
+  }
+}
+
+void Arena::add_bucket(const std::vector<ModelTensor>& parameters, const BucketPlan& plan,
+                       const Precision& precision, bool averages) {
+  const int ranks = sharded() ? sharers_->size() : 1;
+  Bucket bucket;
+  bucket.share = Shard::of(plan.numel, sharded() ? sharers_->rank() : 0, ranks);
+  bucket.storage = at::zeros({bucket.share.stride * ranks}, plan.weight_dtype);
+  bucket.weights = bucket.storage.narrow(0, 0, plan.numel);
+  const at::Tensor exact = at::zeros({plan.numel}, at::kFloat);
+  for (const Slot& slot : plan.slots) {
+    const ModelTensor& entry = parameters[static_cast<size_t>(slot.parameter)];
+    exact.narrow(0, slot.offset, slot.numel).copy_(flat_alias(entry.tensor, entry.name));
+    entry.tensor.set_data(shaped_view(bucket.weights, slot.offset, entry.tensor));
+  }
+  bucket.weights.copy_(exact);
+  const at::Tensor own = own_part(exact, bucket.share);
+  if (plan.weight_dtype == at::kFloat) {
+    bucket.masters = sharded() ? own_part(bucket.weights, bucket.share) : bucket.weights;
+  } else if (precision.has_masters()) {
+    bucket.masters = own.clone();
+  } else if (precision.has_remainders()) {
+    bucket.remainders = at::zeros({bucket.share.numel}, at::kShort);
+    split(bucket, own);
+  }
+  if (averages) {
+    bucket.average = own.clone();
+  }
+  buckets_.push_back(std::move(bucket));
+}
+
+Work Arena::share_weights(size_t b) {
+  if (!sharded()) {
+    return {};
+  }
+  const Bucket& bucket = buckets_[b];
+  const int64_t stride = bucket.share.stride;
+  return sharers_->all_gather(bucket.storage,
+                              bucket.storage.narrow(0, sharers_->rank() * stride, stride));
+}
+
+/// `own`: this rank's share of an fp32 array.
+at::Tensor Arena::whole(const at::Tensor& own, const Bucket& bucket) const {
+  if (!sharded()) {
+    return own;
+  }
+  Communicator sharers = *sharers_;
+  const at::Tensor padded = at::zeros({bucket.share.stride}, own.options());
+  padded.narrow(0, 0, own.numel()).copy_(own);
+  const at::Tensor all = at::empty({bucket.storage.numel()}, own.options());
+  sharers.all_gather(all, padded).wait();
+  return all.narrow(0, 0, bucket.weights.numel());
+}
+
+std::vector<at::Tensor> Arena::whole_masters() const {
+  std::vector<at::Tensor> all;
+  for (const Bucket& bucket : buckets_) {
+    if (bucket.remainders.defined()) {
+      all.push_back(whole(joined(bucket), bucket));
+    } else if (!bucket.masters.defined() || bucket.masters.is_alias_of(bucket.weights)) {
+      all.push_back(bucket.weights);
+    } else {
+      all.push_back(whole(bucket.masters, bucket));
     }
-    for (const Slot& slot : plan.slots) {
-      const ModelTensor& entry = parameters[static_cast<size_t>(slot.parameter)];
-      const at::Tensor values = flat_alias(entry.tensor, entry.name);
-      if (bucket.masters.defined()) {
-        bucket.masters.narrow(0, slot.offset, slot.numel).copy_(values);
-      }
-      if (!bucket.masters.is_same(bucket.weights)) {
-        bucket.weights.narrow(0, slot.offset, slot.numel).copy_(values);
-      }
-      entry.tensor.set_data(shaped_view(bucket.weights, slot.offset, entry.tensor));
+  }
+  return all;
+}
+
+void Arena::take_masters(const std::vector<at::Tensor>& whole) {
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    const Bucket& bucket = buckets_[b];
+    const at::Tensor own = own_part(whole[b], bucket.share);
+    if (bucket.remainders.defined()) {
+      bucket.weights.copy_(whole[b]);
+      split(bucket, own);
+      share_weights(b).wait();
+    } else if (bucket.masters.defined() && !bucket.masters.is_alias_of(bucket.weights)) {
+      bucket.masters.copy_(own);
+      bucket.weights.copy_(whole[b]);
     }
-    buckets_.push_back(std::move(bucket));
+  }
+}
+
+std::vector<at::Tensor> Arena::whole_averages() const {
+  std::vector<at::Tensor> all;
+  for (const Bucket& bucket : buckets_) {
+    if (bucket.average.defined()) {
+      all.push_back(whole(bucket.average, bucket));
+    }
+  }
+  return all;
+}
+
+void Arena::take_averages(const std::vector<at::Tensor>& whole) {
+  for (size_t b = 0; b < whole.size(); ++b) {
+    buckets_[b].average.copy_(own_part(whole[b], buckets_[b].share));
+  }
+}
+
+void Arena::adopt_weights() {
+  for (const Bucket& bucket : buckets_) {
+    if (bucket.remainders.defined()) {
+      bucket.remainders.zero_();
+    } else if (bucket.masters.defined() && !bucket.masters.is_alias_of(bucket.weights)) {
+      bucket.masters.copy_(own_part(bucket.weights, bucket.share));
+    }
   }
 }
 
 int64_t Arena::weight_bytes() const {
   int64_t bytes = 0;
   for (const Bucket& bucket : buckets_) {
-    bytes += static_cast<int64_t>(bucket.weights.nbytes());
+    bytes += static_cast<int64_t>(bucket.storage.nbytes());
   }
   return bytes;
 }
@@ -40,9 +158,19 @@ int64_t Arena::weight_bytes() const {
 int64_t Arena::master_bytes() const {
   int64_t bytes = 0;
   for (const Bucket& bucket : buckets_) {
-    if (bucket.masters.defined() && !bucket.masters.is_same(bucket.weights)) {
+    if (bucket.remainders.defined()) {
+      bytes += static_cast<int64_t>(bucket.remainders.nbytes());
+    } else if (bucket.masters.defined() && !bucket.masters.is_alias_of(bucket.weights)) {
       bytes += static_cast<int64_t>(bucket.masters.nbytes());
     }
+  }
+  return bytes;
+}
+
+int64_t Arena::average_bytes() const {
+  int64_t bytes = 0;
+  for (const Bucket& bucket : buckets_) {
+    bytes += bucket.average.defined() ? static_cast<int64_t>(bucket.average.nbytes()) : 0;
   }
   return bytes;
 }
@@ -54,6 +182,19 @@ void convert_storage(const std::vector<ModelTensor>& tensors, const Precision& p
       entry.tensor.set_data(entry.tensor.detach().to(wanted));
     }
   }
+}
+
+std::vector<at::Tensor> parameter_views(const std::vector<at::Tensor>& flats,
+                                        const std::vector<ModelTensor>& parameters,
+                                        const std::vector<BucketPlan>& plans) {
+  std::vector<at::Tensor> views(parameters.size());
+  for (size_t b = 0; b < plans.size(); ++b) {
+    for (const Slot& slot : plans[b].slots) {
+      const auto index = static_cast<size_t>(slot.parameter);
+      views[index] = shaped_view(flats[b], slot.offset, parameters[index].tensor).detach();
+    }
+  }
+  return views;
 }
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
+#include <lockstep/amp/error_feedback.h>
 #include <lockstep/collectives/cast_kernels.h>
 #include <lockstep/runtime/flat.h>
 #include <lockstep/runtime/reducer.h>
@@ -19,6 +20,10 @@ Reducer::Reducer(Communicator communicator, std::vector<ModelTensor> parameters,
     wires_.push_back(communicator_.allocate(plan.numel, plan.wire_dtype));
     if (options_.accumulators) {
       accumulators_.push_back(at::zeros({plan.numel}, at::kFloat));
+    }
+    if (options_.error_feedback) {
+      residuals_.push_back(at::zeros({plan.numel}, at::kFloat));
+      next_residuals_.push_back(at::zeros({plan.numel}, at::kFloat));
     }
     for (const Slot& slot : plan.slots) {
       places_[static_cast<size_t>(slot.parameter)] = {b, slot.offset};
@@ -49,9 +54,15 @@ void Reducer::reset() {
   }
 }
 
-void Reducer::synchronise(double factor) {
+void Reducer::synchronise(double factor, double scale) {
   synchronising_ = true;
   factor_ = factor;
+  scale_ = scale;
+}
+
+void Reducer::keep_residuals() {
+  std::swap(residuals_, next_residuals_);
+  residual_scale_ = scale_;
 }
 
 void Reducer::on_gradient(int index) {
@@ -140,10 +151,33 @@ void Reducer::pack(int index, const at::Tensor& gradient) {
                  "once): call finish() after each backward, or run the earlier ones under "
                  "no_sync()");
   const at::Tensor target = slot(wires_, index);
+  if (options_.error_feedback) {
+    pack_with_feedback(index, gradient);
+    mark_ready(index);
+    return;
+  }
   const bool in_place = gradient.const_data_ptr() == target.const_data_ptr();
   if (!in_place || factor_ != 1.0) {
     kernels::cast_scaled(target.mutable_data_ptr(), target.scalar_type(), gradient.const_data_ptr(),
                          gradient.scalar_type(), gradient.numel(), factor_);
+  }
+  mark_ready(index);
+}
+
+void Reducer::pack_with_feedback(int index, const at::Tensor& gradient) {
+  const at::Tensor target = slot(wires_, index);
+  amp::cast_with_feedback(target.mutable_data_ptr(), target.scalar_type(),
+                          gradient.const_data_ptr(), gradient.scalar_type(), gradient.numel(),
+                          factor_, slot(residuals_, index).const_data_ptr<float>(),
+                          static_cast<float>(scale_ / residual_scale_),
+                          slot(next_residuals_, index).mutable_data_ptr<float>());
+}
+
+/// No gradient: zeros are sent, and what was lost before stays to be fed back.
+void Reducer::pack_nothing(int index) {
+  slot(wires_, index).zero_();
+  if (options_.error_feedback) {
+    slot(next_residuals_, index).copy_(slot(residuals_, index)).mul_(scale_ / residual_scale_);
   }
   mark_ready(index);
 }
@@ -175,8 +209,7 @@ void Reducer::launch_rest() {
     if (collected_[i] == 0) {
       unused_.push_back(index);
     }
-    slot(wires_, index).zero_();
-    mark_ready(index);
+    pack_nothing(index);
   }
 }
 
@@ -191,12 +224,24 @@ void Reducer::drain() {
   wait_all();
 }
 
-int64_t Reducer::accumulator_bytes() const {
+namespace {
+
+int64_t bytes_of(const std::vector<at::Tensor>& flats) {
   int64_t bytes = 0;
-  for (const at::Tensor& flat : accumulators_) {
+  for (const at::Tensor& flat : flats) {
     bytes += static_cast<int64_t>(flat.nbytes());
   }
   return bytes;
+}
+
+}  // namespace
+
+int64_t Reducer::accumulator_bytes() const {
+  return bytes_of(accumulators_);
+}
+
+int64_t Reducer::residual_bytes() const {
+  return bytes_of(residuals_) + bytes_of(next_residuals_);
 }
 
 }  // namespace lockstep

@@ -106,7 +106,7 @@ void Step::prepare_backward() {
   if (agrees_first()) {
     agree_on_weights();
   }
-  parts_.reducer.synchronise(packing_factor());
+  parts_.reducer.synchronise(packing_factor(), parts_.scaler.value());
 }
 
 /// The global denominator, before the gradients are packed; no bucket is on its way yet.
@@ -209,6 +209,7 @@ void Step::update_weights(const Arrived& arrived, StepReport& report) {
   const double clip = std::min(1.0, parts_.options.clip_grad_norm() / (report.grad_norm_ + 1e-6));
   amp::StepState state;
   state.gradient_factor = amp::gradient_factor(report.scale_, clip);
+  state.gradient_limit = static_cast<float>(parts_.options.clip_grad_value());
   state.learning_rate_factor = parts_.options.schedule().factor(updates_);
   state.update = updates_ + 1;
   std::vector<char> used;
@@ -216,6 +217,7 @@ void Step::update_weights(const Arrived& arrived, StepReport& report) {
     used = used_anywhere(parts_.reducer, parts_.agreement.communicator());
   }
   parts_.updater.apply(parts_.reducer, state, used);
+  parts_.reducer.keep_residuals();
 }
 
 StepReport Step::report_open_window() {

@@ -1,4 +1,5 @@
 #include <ATen/ops/empty.h>
+#include <lockstep/amp/average.h>
 #include <lockstep/collectives/cast_kernels.h>
 #include <lockstep/runtime/flat.h>
 #include <lockstep/runtime/torch_optimizer_state.h>
@@ -13,8 +14,11 @@ namespace {
 class TorchUpdater final : public Updater {
  public:
   TorchUpdater(std::unique_ptr<torch::optim::Optimizer> optimizer, std::vector<at::Tensor> masters,
-               const Arena& arena)
-      : optimizer_(std::move(optimizer)), masters_(std::move(masters)), arena_(arena) {
+               const Arena& arena, std::vector<amp::FlatSpan> spans)
+      : optimizer_(std::move(optimizer)),
+        masters_(std::move(masters)),
+        arena_(arena),
+        spans_(std::move(spans)) {
     for (const auto& group : optimizer_->param_groups()) {
       learning_rates_.push_back(group.options().get_lr());
     }
@@ -23,7 +27,7 @@ class TorchUpdater final : public Updater {
   void apply(const Reducer& reducer, const amp::StepState& state,
              const std::vector<char>& used) override {
     for (size_t b = 0; b < reducer.size(); ++b) {
-      unscale(reducer, b, state.gradient_factor, used);
+      unscale(reducer, b, state, used);
     }
     for (size_t g = 0; g < learning_rates_.size(); ++g) {
       optimizer_->param_groups()[g].options().set_lr(learning_rates_[g] *
@@ -36,6 +40,9 @@ class TorchUpdater final : public Updater {
         bucket.weights.copy_(bucket.masters);
       }
     }
+    for (const amp::FlatSpan& span : spans_) {
+      amp::move_average(span);
+    }
   }
 
   void visit_state(const Reducer& reducer, StateArchive& archive) override {
@@ -47,13 +54,15 @@ class TorchUpdater final : public Updater {
   int64_t moment_bytes() const override { return 0; }
 
  private:
-  void unscale(const Reducer& reducer, size_t b, float factor, const std::vector<char>& used) {
+  void unscale(const Reducer& reducer, size_t b, const amp::StepState& state,
+               const std::vector<char>& used) {
     const at::Tensor& wire = reducer.wire(b);
     const at::Tensor gradient = wire.scalar_type() == at::kFloat
                                     ? wire
                                     : at::empty({wire.numel()}, wire.options().dtype(at::kFloat));
     kernels::cast_scaled(gradient.mutable_data_ptr(), at::kFloat, wire.const_data_ptr(),
-                         wire.scalar_type(), wire.numel(), factor);
+                         wire.scalar_type(), wire.numel(), state.gradient_factor);
+    gradient.clamp_(-state.gradient_limit, state.gradient_limit);
     for (const Slot& slot : reducer.plans()[b].slots) {
       const auto index = static_cast<size_t>(slot.parameter);
       if (used.empty() || used[index] != 0) {
@@ -65,23 +74,36 @@ class TorchUpdater final : public Updater {
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   std::vector<at::Tensor> masters_;
   const Arena& arena_;
+  std::vector<amp::FlatSpan> spans_;  // for averages
   std::vector<double> learning_rates_;
 };
 
 }  // namespace
 
 std::unique_ptr<Updater> make_torch_updater(const OptimizerSpec& spec, const Reducer& reducer,
-                                            const Arena& arena) {
-  std::vector<at::Tensor> masters = master_views(reducer, arena);
+                                            const Arena& arena, const UpdaterOptions& options) {
+  std::vector<at::Tensor> flats;
+  std::vector<amp::FlatSpan> spans;
+  for (size_t b = 0; b < reducer.size(); ++b) {
+    spans.push_back(span_of(reducer, arena, b, options));
+    const at::Tensor& masters = arena.buckets()[b].masters;
+    flats.push_back(masters.defined() && !arena.sharded() ? masters : arena.buckets()[b].weights);
+  }
+  std::vector<at::Tensor> masters = parameter_views(flats, reducer.parameters(), reducer.plans());
   std::unique_ptr<torch::optim::Optimizer> optimizer = spec.build(masters);
   if (optimizer == nullptr) {
     return nullptr;
   }
+  LOCKSTEP_CHECK(!arena.sharded(),
+                 "TorchOptimizer with shard_optimizer(true): a torch::optim optimizer keeps its "
+                 "state whole on every rank; use a fused optimizer, or do not shard");
   for (const Arena::Bucket& bucket : arena.buckets()) {
     LOCKSTEP_CHECK(bucket.masters.defined(),
-                   "TorchOptimizer needs fp32 masters; O3 has none: use O2, or a fused optimizer");
+                   "TorchOptimizer needs fp32 masters; O3 and remainders have none: use O2, or a "
+                   "fused optimizer");
   }
-  return std::make_unique<TorchUpdater>(std::move(optimizer), std::move(masters), arena);
+  return std::make_unique<TorchUpdater>(std::move(optimizer), std::move(masters), arena,
+                                        std::move(spans));
 }
 
 }  // namespace lockstep

@@ -28,7 +28,21 @@ ReducerOptions reducer_options(const TrainerOptions& options) {
   result.densify_sparse = options.densify_sparse();
   result.take_gradients = true;
   result.accumulators = options.accumulate() > 1;
+  result.error_feedback = options.precision().feeds_errors_back();
   return result;
+}
+
+Arena::Options arena_options(const TrainerOptions& options, const Communicator& communicator) {
+  Arena::Options result;
+  result.averages = options.ema() > 0.0;
+  if (options.shard_optimizer() && communicator.size() > 1) {
+    result.sharers = communicator;
+  }
+  return result;
+}
+
+UpdaterOptions updater_options(const TrainerOptions& options, uint64_t seed) {
+  return {options.precision().rounds_randomly(), seed, static_cast<float>(1.0 - options.ema())};
 }
 
 void require_no_double(const std::vector<ModelTensor>& parameters) {
@@ -67,7 +81,8 @@ struct Trainer::Impl {
     broadcast_and_verify(model.parameters(), communicator, agreement);
     broadcast_and_verify(model.buffers(), communicator, agreement);
     const auto plans = plans_for(trainable.parameters, spec, options);
-    arena = std::make_unique<Arena>(trainable.parameters, plans, options.precision());
+    arena = std::make_unique<Arena>(trainable.parameters, plans, options.precision(),
+                                    arena_options(options, communicator));
     convert_storage(trainable.frozen, options.precision());
     convert_storage(model.buffers(), options.precision());
     for (const ModelTensor& entry : model.parameters()) {
@@ -78,7 +93,7 @@ struct Trainer::Impl {
     release_freed_memory();
     reducer = std::make_unique<Reducer>(communicator, trainable.parameters, plans,
                                         reducer_options(options));
-    updater = Updater::make(spec, *reducer, *arena);
+    updater = Updater::make(spec, *reducer, *arena, updater_options(options, runtime.seed()));
     step = std::make_unique<Step>(StepParts{
         options, spec.learning_rate(0), model.buffers(), trainable, communicator, agreement,
         amp::LossScaler(options.precision().loss_scaler_options()), *reducer, *updater,
@@ -93,6 +108,7 @@ struct Trainer::Impl {
 
   StepReport close_window();
   Memory memory() const;
+  std::vector<std::pair<std::string, at::Tensor>> named(const std::vector<at::Tensor>& flats) const;
 
   Runtime& runtime;
   Communicator communicator;
@@ -217,20 +233,37 @@ amp::ScalerState Trainer::scaler_state() const {
   return impl_->step->scaler().state();
 }
 
-std::vector<std::pair<std::string, at::Tensor>> Trainer::masters() const {
-  const std::vector<at::Tensor> views = master_views(*impl_->reducer, *impl_->arena);
-  std::vector<std::pair<std::string, at::Tensor>> named;
+std::vector<std::pair<std::string, at::Tensor>> Trainer::Impl::named(
+    const std::vector<at::Tensor>& flats) const {
+  const std::vector<at::Tensor> views =
+      parameter_views(flats, reducer->parameters(), reducer->plans());
+  std::vector<std::pair<std::string, at::Tensor>> result;
   for (size_t i = 0; i < views.size(); ++i) {
-    named.emplace_back(impl_->trainable.parameters[i].name, views[i]);
+    result.emplace_back(trainable.parameters[i].name, views[i]);
   }
-  return named;
+  return result;
+}
+
+std::vector<std::pair<std::string, at::Tensor>> Trainer::masters() const {
+  return impl_->named(impl_->arena->whole_masters());
+}
+
+std::vector<std::pair<std::string, at::Tensor>> Trainer::averaged() const {
+  const std::vector<at::Tensor> flats = impl_->arena->whole_averages();
+  LOCKSTEP_CHECK(!flats.empty(),
+                 "averaged(): no average is kept; ask for one with TrainerOptions().ema(0.999)");
+  return impl_->named(flats);
+}
+
+void Trainer::adopt_weights() {
+  impl_->arena->adopt_weights();
 }
 
 bool Trainer::replicas_agree() const {
   std::vector<at::Tensor> flats;
   for (const Arena::Bucket& bucket : impl_->arena->buckets()) {
     flats.push_back(bucket.weights);
-    if (bucket.masters.defined()) {
+    if (bucket.masters.defined() && !impl_->arena->sharded()) {
       flats.push_back(bucket.masters);
     }
   }
@@ -251,6 +284,8 @@ Trainer::Memory Trainer::Impl::memory() const {
   }
   result.accumulators = reducer->accumulator_bytes();
   result.moments = updater->moment_bytes();
+  result.averages = arena->average_bytes();
+  result.residuals = reducer->residual_bytes();
   return result;
 }
 
@@ -279,7 +314,8 @@ std::string Trainer::summary() const {
       << "memory     weights " << mebibytes(bytes.weights) << " MiB, masters "
       << mebibytes(bytes.masters) << ", gradients " << mebibytes(bytes.gradients)
       << ", accumulators " << mebibytes(bytes.accumulators) << ", moments "
-      << mebibytes(bytes.moments) << "\n";
+      << mebibytes(bytes.moments) << ", averages " << mebibytes(bytes.averages) << ", residuals "
+      << mebibytes(bytes.residuals) << "\n";
   return out.str();
 }
 

@@ -114,14 +114,24 @@ class Trainer {
   /// The range of every parameter's gradient in the last update, scaled and in the wire dtype, as
   /// it travelled: absmax, headroom, zeros, subnormals. One pass over the flat buckets. Any rank.
   std::string gradient_table() const;
-  /// The fp32 masters by parameter name (the weights themselves at O0 and O1): views.
+  /// The fp32 masters by parameter name (the weights themselves at O0, O1 and O3): views; with
+  /// Precision::remainders or shard_optimizer copies, and with the latter for every rank to call.
   std::vector<std::pair<std::string, at::Tensor>> masters() const;
-  /// True if masters, scale and update count have the same bits on every rank. Every rank.
+  /// The moving averages of the weights by parameter name, fp32: views, with shard_optimizer copies
+  /// for every rank to call. Throws Error without TrainerOptions().ema().
+  std::vector<std::pair<std::string, at::Tensor>> averaged() const;
+  /// After the model's weights were written by hand (clamped, say): makes the masters what they are
+  /// now, which otherwise the next update would undo. Every rank, with the same weights.
+  void adopt_weights();
+  /// True if weights, masters (unless sharded), scale and update count have the same bits on every
+  /// rank. Every rank.
   bool replicas_agree() const;
   /// Bytes of the arena: weights, masters that are not the weights, gradients in the wire dtype,
-  /// fp32 accumulators (accumulate > 1 only), moments.
+  /// fp32 accumulators (accumulate > 1 only), moments, averages, residuals of error feedback; with
+  /// shard_optimizer this rank's shares.
   struct Memory {
     int64_t weights = 0, masters = 0, gradients = 0, accumulators = 0, moments = 0;
+    int64_t averages = 0, residuals = 0;
   };
   Memory memory() const;
   /// One screen: model, precision, buckets, optimizer, memory. Empty but on rank 0.

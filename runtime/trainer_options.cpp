@@ -11,18 +11,23 @@ void TrainerOptions::validate() const {
                  clip_grad_norm_);
   LOCKSTEP_CHECK(diagnose_after_skips_ >= 0,
                  "TrainerOptions.diagnose_after_skips must be >= 0, is ", diagnose_after_skips_);
+  LOCKSTEP_CHECK(clip_grad_value_ > 0.0, "TrainerOptions.clip_grad_value must be > 0, is ",
+                 clip_grad_value_);
+  LOCKSTEP_CHECK(ema_ >= 0.0 && ema_ < 1.0, "TrainerOptions.ema must be >= 0 and < 1, is ", ema_);
   LOCKSTEP_CHECK(buckets_.first_bucket_bytes() > 0 && buckets_.bucket_bytes() > 0,
                  "TrainerOptions.buckets: both byte limits must be > 0");
 }
 
 std::string TrainerOptions::describe() const {
   return c10::str(precision_.describe(), ", accumulate ", accumulate_, ", clip_grad_norm ",
-                  clip_grad_norm_, ", schedule ", static_cast<int>(schedule_.kind), " ",
-                  schedule_.warmup, " ", schedule_.total, " ", schedule_.peak, " ", schedule_.first,
-                  " ", schedule_.last, ", unused ", static_cast<int>(unused_), ", buffers ",
-                  static_cast<int>(buffers_), ", buckets ", buckets_.first_bucket_bytes(), " ",
-                  buckets_.bucket_bytes(), ", densify_sparse ", densify_sparse_, ", uneven_data ",
-                  uneven_data_, ", diagnose_after_skips ", diagnose_after_skips_);
+                  clip_grad_norm_, ", clip_grad_value ", clip_grad_value_, ", ema ", ema_,
+                  ", shard_optimizer ", shard_optimizer_, ", schedule ",
+                  static_cast<int>(schedule_.kind), " ", schedule_.warmup, " ", schedule_.total,
+                  " ", schedule_.peak, " ", schedule_.first, " ", schedule_.last, ", unused ",
+                  static_cast<int>(unused_), ", buffers ", static_cast<int>(buffers_), ", buckets ",
+                  buckets_.first_bucket_bytes(), " ", buckets_.bucket_bytes(), ", densify_sparse ",
+                  densify_sparse_, ", uneven_data ", uneven_data_, ", diagnose_after_skips ",
+                  diagnose_after_skips_);
 }
 
 }  // namespace lockstep

@@ -19,6 +19,15 @@ struct TrainerOptions {
   /// The update's gradient is scaled down to this norm, measured over all parameters after
   /// averaging. Requires: > 0. Infinity: the norm is reported, nothing is clipped.
   TORCH_ARG(double, clip_grad_norm) = std::numeric_limits<double>::infinity();
+  /// After that, each element of the gradient is cut to [-limit, limit]. Requires: > 0.
+  TORCH_ARG(double, clip_grad_value) = std::numeric_limits<float>::max();
+  /// Decay of an exponential moving average of the weights, Trainer::averaged(): each real update
+  /// moves it by (1 - ema) of the way to the new fp32 weights. Requires: 0 <= ema < 1; 0: none.
+  TORCH_ARG(double, ema) = 0.0;
+  /// True: masters, moments and averages are spread over the ranks (ZeRO stage 1): each updates its
+  /// share of the weights, and all gather them. The weights have the same bits as without. Refused
+  /// for LAMB and TorchOptimizer.
+  TORCH_ARG(bool, shard_optimizer) = false;
   /// Factor on each group's learning rate as a function of the number of real updates.
   TORCH_ARG(Schedule, schedule) = Constant();
   TORCH_ARG(UnusedParameters, unused) = UnusedParameters::error;

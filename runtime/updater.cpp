@@ -1,41 +1,41 @@
+#include <lockstep/amp/average.h>
 #include <lockstep/amp/flat_span.h>
-#include <lockstep/runtime/flat.h>
 #include <lockstep/runtime/updater.h>
+
+#include <algorithm>
 
 namespace lockstep {
 namespace {
 
 class FusedUpdater final : public Updater {
  public:
-  FusedUpdater(const OptimizerSpec& spec, const Reducer& reducer, const Arena& arena) {
+  FusedUpdater(const OptimizerSpec& spec, const Reducer& reducer, Arena& arena,
+               const UpdaterOptions& options)
+      : arena_(arena) {
     for (size_t b = 0; b < reducer.size(); ++b) {
-      const BucketPlan& plan = reducer.plans()[b];
-      const Arena::Bucket& bucket = arena.buckets()[b];
-      amp::FlatSpan span;
-      span.gradient = reducer.wire(b);
-      span.master = bucket.masters;
-      if (plan.weight_dtype != at::kFloat) {
-        span.weight = bucket.weights;
-      }
-      rules_.push_back(spec.rule(plan.group));
-      span.stream = b;
-      amp::add_moments(span, *rules_.back());
-      spans_.push_back(std::move(span));
+      rules_.push_back(spec.rule(reducer.plans()[b].group));
+      spans_.push_back(span_of(reducer, arena, b, options));
+      amp::add_moments(spans_.back(), *rules_.back());
+      LOCKSTEP_CHECK(!arena.sharded() || !rules_.back()->whole_parameters(), spec.describe(),
+                     ": its update of an element depends on the whole parameter, of which a rank "
+                     "has a share only with shard_optimizer(true); use another optimizer, or do "
+                     "not shard");
     }
   }
 
   void apply(const Reducer& reducer, const amp::StepState& state,
              const std::vector<char>& used) override {
+    std::vector<Work> shared;
     for (size_t b = 0; b < spans_.size(); ++b) {
       if (used.empty() && !rules_[b]->whole_parameters()) {
         rules_[b]->apply(spans_[b], &state);
-        continue;
+      } else {
+        apply_by_slot(reducer.plans()[b], b, state, used);
       }
-      for (const Slot& slot : reducer.plans()[b].slots) {
-        if (used.empty() || used[static_cast<size_t>(slot.parameter)] != 0) {
-          rules_[b]->apply(amp::narrowed(spans_[b], slot.offset, slot.numel), &state);
-        }
-      }
+      shared.push_back(arena_.share_weights(b));
+    }
+    for (Work& work : shared) {
+      work.wait();
     }
   }
 
@@ -69,31 +69,55 @@ class FusedUpdater final : public Updater {
   }
 
  private:
+  void apply_by_slot(const BucketPlan& plan, size_t b, const amp::StepState& state,
+                     const std::vector<char>& used) {
+    const Shard& share = arena_.buckets()[b].share;
+    for (const Slot& slot : plan.slots) {
+      const int64_t begin = std::max(slot.offset, share.begin);
+      const int64_t end = std::min(slot.offset + slot.numel, share.begin + share.numel);
+      if (begin >= end) {
+        continue;
+      }
+      const amp::FlatSpan part = amp::narrowed(spans_[b], begin - share.begin, end - begin);
+      if (used.empty() || used[static_cast<size_t>(slot.parameter)] != 0) {
+        rules_[b]->apply(part, &state);
+      } else {
+        amp::move_average(part);
+      }
+    }
+  }
+
+  Arena& arena_;
   std::vector<amp::FlatSpan> spans_;
   std::vector<std::shared_ptr<const amp::UpdateRule>> rules_;
 };
 
 }  // namespace
 
-std::vector<at::Tensor> master_views(const Reducer& reducer, const Arena& arena) {
-  std::vector<at::Tensor> views(reducer.parameters().size());
-  for (size_t b = 0; b < reducer.size(); ++b) {
-    const Arena::Bucket& bucket = arena.buckets()[b];
-    const at::Tensor& source = bucket.masters.defined() ? bucket.masters : bucket.weights;
-    for (const Slot& slot : reducer.plans()[b].slots) {
-      const auto index = static_cast<size_t>(slot.parameter);
-      views[index] = shaped_view(source, slot.offset, reducer.parameters()[index].tensor).detach();
-    }
+amp::FlatSpan span_of(const Reducer& reducer, const Arena& arena, size_t b,
+                      const UpdaterOptions& options) {
+  const Arena::Bucket& bucket = arena.buckets()[b];
+  amp::FlatSpan span;
+  span.gradient = reducer.wire(b).narrow(0, bucket.share.begin, bucket.share.numel);
+  span.master = bucket.masters;
+  if (bucket.weights.scalar_type() != at::kFloat) {
+    span.weight = bucket.weights.narrow(0, bucket.share.begin, bucket.share.numel);
   }
-  return views;
+  span.remainder = bucket.remainders;
+  span.average = bucket.average;
+  span.average_rest = options.average_rest;
+  span.rounds_randomly = options.rounds_randomly && !span.master.defined();
+  span.stream = options.seed << 20U ^ b;
+  span.first_element = bucket.share.begin;
+  return span;
 }
 
 std::unique_ptr<Updater> Updater::make(const OptimizerSpec& spec, const Reducer& reducer,
-                                       const Arena& arena) {
-  if (auto updater = make_torch_updater(spec, reducer, arena)) {
+                                       Arena& arena, const UpdaterOptions& options) {
+  if (auto updater = make_torch_updater(spec, reducer, arena, options)) {
     return updater;
   }
-  return std::make_unique<FusedUpdater>(spec, reducer, arena);
+  return std::make_unique<FusedUpdater>(spec, reducer, arena, options);
 }
 
 }  // namespace lockstep

@@ -10,11 +10,22 @@
 
 namespace lockstep {
 
-/// Step 5 of the order: one pass per bucket over reduced gradients, masters, moments and weights.
+struct UpdaterOptions {
+  /// bf16 weights without masters are rounded randomly.
+  bool rounds_randomly = false;
+  /// Of all random rounding; the same on every rank.
+  uint64_t seed = 0;
+  /// What an update adds of the weights to their average: 1 - decay.
+  float average_rest = 0.0F;
+};
+
+/// Step 5 of the order: one pass per bucket over reduced gradients, masters, moments and weights,
+/// of this rank's share where the arena is sharded.
 class Updater {
  public:
   virtual ~Updater() = default;
-  /// Updates the parameters for which `used` is 1 (all, if it is empty).
+  /// Updates the parameters for which `used` is 1 (all, if it is empty); averages move in any case.
+  /// Collective if the arena is sharded.
   virtual void apply(const Reducer& reducer, const amp::StepState& state,
                      const std::vector<char>& used) = 0;
   /// The state of each parameter as "name.kind"; what this rank keeps of it, where it is spread.
@@ -24,14 +35,15 @@ class Updater {
 
   /// The fused rules of `spec`, or for TorchOptimizer that optimizer on the masters.
   static std::unique_ptr<Updater> make(const OptimizerSpec& spec, const Reducer& reducer,
-                                       const Arena& arena);
+                                       Arena& arena, const UpdaterOptions& options);
 };
 
 /// The TorchOptimizer path, in a file of its own for its headers' sake; null for a fused optimizer.
 std::unique_ptr<Updater> make_torch_updater(const OptimizerSpec& spec, const Reducer& reducer,
-                                            const Arena& arena);
+                                            const Arena& arena, const UpdaterOptions& options);
 
-/// One leaf tensor per parameter, in registration order: a view of its fp32 master.
-std::vector<at::Tensor> master_views(const Reducer& reducer, const Arena& arena);
+/// Bucket b's arrays of this rank's share, all but the moments.
+amp::FlatSpan span_of(const Reducer& reducer, const Arena& arena, size_t bucket,
+                      const UpdaterOptions& options);
 
 }  // namespace lockstep

@@ -1,0 +1,21 @@
+#include <ATen/Parallel.h>
+#include <lockstep/amp/average.h>
+#include <lockstep/amp/flat_span.h>
+#include <lockstep/amp/span_blocks.h>
+
+namespace lockstep::amp {
+
+void move_average(const FlatSpan& span) {
+  if (!span.average.defined()) {
+    return;
+  }
+  const SpanBlocks blocks(span, /*second_moment=*/false, /*update=*/0);
+  at::parallel_for(0, blocks.blocks(), SpanBlocks::kBlocksPerTask, [&](int64_t begin, int64_t end) {
+    SpanBlocks::Buffers buffers;
+    for (int64_t i = begin; i < end; ++i) {
+      blocks.move_average(i, blocks.load(i, buffers));
+    }
+  });
+}
+
+}  // namespace lockstep::amp
