@@ -30,6 +30,17 @@ struct Row {
   double scale;
 };
 
+TEST(Precision, SaysHowWeightsAndWiresAreRounded) {
+  const auto rests = Precision::O2(at::kBFloat16).remainders();
+  EXPECT_NO_THROW(rests.validate());
+  EXPECT_FALSE(rests.has_masters());
+  EXPECT_TRUE(rests.has_remainders());
+  EXPECT_THAT(rests.describe(), ::testing::HasSubstr("remainders for masters"));
+  const auto random = Precision::O3(at::kBFloat16).stochastic_rounding().error_feedback();
+  EXPECT_NO_THROW(random.validate());
+  EXPECT_THAT(random.describe(), ::testing::HasSubstr("stochastic rounding, error feedback"));
+}
+
 TEST(Precision, TableOfLevels) {
   const auto kF = at::kFloat, kH = at::kHalf, kB = at::kBFloat16;
   const Row rows[] = {
@@ -153,6 +164,11 @@ TEST(Precision, ImpossibleCombinationsSayWhy) {
   refuses(Precision::O3(at::kLong), "compute dtype Long");
   refuses(Precision::O2().wire(at::kDouble), "wire dtype Double");
   refuses(Precision::O0().wire(at::kInt), "wire dtype Int");
+  refuses(Precision::O2().remainders(), "remainders(true) is impossible at O2 with fp16");
+  refuses(Precision::O3(at::kBFloat16).remainders(), "only O2 has masters");
+  refuses(Precision::O3().stochastic_rounding(), "impossible at O3 with fp16");
+  refuses(Precision::O2(at::kBFloat16).stochastic_rounding(), "use O3(kBFloat16)");
+  refuses(Precision::O0().error_feedback(), "impossible with an fp32 wire");
   refuses(Precision::O2().keep_fp32(""), "keep_fp32 pattern ''");
   refuses(Precision::O2().keep_fp32("wo."), "keep_fp32 pattern 'wo.'");
   refuses(Precision::O2().predivide(0), "predivide is 0");

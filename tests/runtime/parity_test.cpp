@@ -150,7 +150,7 @@ TEST(Parity, EveryOptimizerMatchesOneRank) {
   EXPECT_LE(distance<Mlp>(LAMB(1e-2).weight_decay(0.1), options, Joined::micro_batches), 1e-6);
 }
 
-TEST(Parity, AccumulationEqualsOneLargeBatch) {
+TEST(AmpFacts, N20_AccumulationEqualsOneLargeBatch) {
   at::manual_seed(3);
   const auto model = std::make_shared<Mlp>();
   const auto large = std::make_shared<Mlp>();

@@ -224,6 +224,9 @@ TEST(Trainer, OptionsAreValidatedByName) {
               HasSubstr("TrainerOptions.accumulate must be >= 1, is 0"));
   EXPECT_THAT(refusal(TrainerOptions().clip_grad_norm(0)), HasSubstr("clip_grad_norm"));
   EXPECT_THAT(refusal(TrainerOptions().clip_grad_norm(std::nan(""))), HasSubstr("clip_grad_norm"));
+  EXPECT_THAT(refusal(TrainerOptions().clip_grad_value(0)), HasSubstr("clip_grad_value"));
+  EXPECT_THAT(refusal(TrainerOptions().ema(1.0)), HasSubstr("TrainerOptions.ema"));
+  EXPECT_THAT(refusal(TrainerOptions().ema(-0.1)), HasSubstr("TrainerOptions.ema"));
   EXPECT_THAT(refusal(TrainerOptions().buckets(BucketOptions().bucket_bytes(0))),
               HasSubstr("TrainerOptions.buckets"));
   EXPECT_THAT(refusal(TrainerOptions().precision(Precision::O2(at::kFloat))),
