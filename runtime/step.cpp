@@ -35,6 +35,9 @@ void Step::micro_batch(const std::function<Loss()>& closure, bool under_autocast
   if (parts_.diagnosis.armed() && under_autocast) {
     attempt([&] { replay(closure); });
   }
+  if (parts_.options.precision().autocast() && !weight_casts_.has_value()) {
+    weight_casts_.emplace();
+  }
   const auto start = Clock::now();
   const Loss loss = attempt([&] { return forward(closure, under_autocast); });
   prepare_backward();
@@ -279,6 +282,7 @@ void Step::end_window() {
   is_sum_.reset();
   weights_everywhere_.reset();
   compute_seconds_ = 0.0;
+  weight_casts_.reset();
 }
 
 void Step::visit_state(StateArchive& archive) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <lockstep/amp/loss_scaler.h>
+#include <lockstep/amp/weight_casts.h>
 #include <lockstep/runtime/agreement.h>
 #include <lockstep/runtime/loss.h>
 #include <lockstep/runtime/non_finite_diagnosis.h>
@@ -110,6 +111,7 @@ class Step {
   std::optional<bool> is_sum_;
   std::optional<Word> weights_everywhere_;
   double compute_seconds_ = 0.0;
+  std::optional<amp::WeightCastScope> weight_casts_;  // weights are cast once for the window
 };
 
 }  // namespace lockstep
