@@ -15,6 +15,7 @@ namespace {
 /// In the order in which they are loaded: those that may still object come first.
 constexpr std::array<const char*, 4> kSections = {"data", "trainer", "optimizer", "model"};
 constexpr char kRandom[] = "random";
+constexpr char kResiduals[] = "residuals";
 
 std::string versions() {
   return "lockstep " LOCKSTEP_VERSION ", LibTorch " TORCH_VERSION;
@@ -53,8 +54,10 @@ void visit(amp::ScalerState& state, StateArchive& archive) {
 
 }  // namespace
 
-std::vector<TrainingState::Weight> TrainingState::weights() const {
-  const std::vector<at::Tensor> masters = master_views(parts_.reducer, parts_.arena);
+std::vector<TrainingState::Weight> TrainingState::weights(
+    const std::vector<at::Tensor>& flats) const {
+  const std::vector<at::Tensor> masters =
+      parameter_views(flats, parts_.reducer.parameters(), parts_.reducer.plans());
   std::vector<Weight> all;
   for (size_t i = 0; i < masters.size(); ++i) {
     all.push_back({&parts_.trainable.parameters[i], masters[i]});
@@ -68,8 +71,19 @@ std::vector<TrainingState::Weight> TrainingState::weights() const {
   return all;
 }
 
+std::vector<at::Tensor> TrainingState::bucket_weights() const {
+  std::vector<at::Tensor> flats;
+  for (const Arena::Bucket& bucket : parts_.arena.buckets()) {
+    flats.push_back(bucket.weights);
+  }
+  return flats;
+}
+
+/// Where they are only compared, the weights stand for the masters: gathering those is collective.
 void TrainingState::visit_weights(StateArchive& archive) {
-  for (const Weight& weight : weights()) {
+  const bool checking = archive.pass() == StateArchive::Pass::check;
+  const std::vector<at::Tensor> flats = checking ? bucket_weights() : parts_.arena.whole_masters();
+  for (const Weight& weight : weights(flats)) {
     const at::Tensor tensor = archive.saving() ? widened(weight.stored) : weight.stored;
     archive.tensor(weight.entry->name, tensor);
     for (const std::string& alias : weight.entry->aliases) {
@@ -77,17 +91,24 @@ void TrainingState::visit_weights(StateArchive& archive) {
     }
   }
   if (archive.loading()) {
-    refresh_model();
+    const c10::AutoGradMode no_grad(false);
+    parts_.arena.take_masters(flats);
   }
 }
 
-/// The model's weights from the masters just written.
-void TrainingState::refresh_model() {
-  const c10::AutoGradMode no_grad(false);
-  for (const Arena::Bucket& bucket : parts_.arena.buckets()) {
-    if (bucket.masters.defined() && !bucket.masters.is_same(bucket.weights)) {
-      bucket.weights.copy_(bucket.masters);
-    }
+void TrainingState::visit_averages(StateArchive& archive) {
+  if (parts_.arena.average_bytes() == 0) {
+    return;
+  }
+  const bool checking = archive.pass() == StateArchive::Pass::check;
+  const std::vector<at::Tensor> flats = checking ? bucket_weights() : parts_.arena.whole_averages();
+  const std::vector<at::Tensor> views =
+      parameter_views(flats, parts_.reducer.parameters(), parts_.reducer.plans());
+  for (size_t i = 0; i < views.size(); ++i) {
+    archive.tensor(parts_.trainable.parameters[i].name + ".ema", views[i]);
+  }
+  if (archive.loading()) {
+    parts_.arena.take_averages(flats);
   }
 }
 
@@ -108,8 +129,12 @@ void TrainingState::visit_section(const std::string& section, StateArchive& arch
   } else if (section == "trainer") {
     visit_scaler(archive);
     parts_.step.visit_state(archive);
+    if (!parts_.reducer.residuals().empty()) {
+      archive.real("residual_scale", parts_.reducer.residual_scale());
+    }
   } else if (section == "optimizer") {
     parts_.updater.visit_state(parts_.reducer, archive);
+    visit_averages(archive);
   } else {
     visit_weights(archive);
   }
@@ -126,6 +151,9 @@ snapshot::Content TrainingState::content() {
   }
   for (const auto& [name, generator] : generators(parts_.runtime.device())) {
     content.add_own(kRandom, name, generator.get_state());
+  }
+  for (size_t b = 0; b < parts_.reducer.residuals().size(); ++b) {
+    content.add_own(kResiduals, std::to_string(b), parts_.reducer.residuals()[b]);
   }
   return content;
 }
@@ -168,6 +196,7 @@ std::vector<std::string> TrainingState::load(const Snapshot& saved) {
     visit_section(section, archive);
   }
   load_random(saved, notes);
+  load_residuals(saved, notes);
   return notes;
 }
 
@@ -190,13 +219,33 @@ void TrainingState::load_random(const Snapshot& saved, std::vector<std::string>&
   }
 }
 
+void TrainingState::load_residuals(const Snapshot& saved, std::vector<std::string>& notes) {
+  const std::vector<at::Tensor>& residuals = parts_.reducer.residuals();
+  if (residuals.empty()) {
+    return;
+  }
+  const bool same_ranks = saved.manifest().world_size == parts_.runtime.size();
+  const size_t there = same_ranks ? saved.own_names(kResiduals, parts_.runtime.rank()).size() : 0;
+  for (size_t b = 0; b < residuals.size(); ++b) {
+    if (there == residuals.size()) {
+      residuals[b].copy_(saved.read_own(kResiduals, parts_.runtime.rank(), std::to_string(b)));
+    } else {
+      residuals[b].zero_();
+    }
+  }
+  if (there != residuals.size()) {
+    notes.emplace_back("error feedback starts anew: there is none of as many ranks and buckets");
+  }
+}
+
 snapshot::LoadReport TrainingState::load_weights(const snapshot::TensorSource& source,
                                                  const snapshot::LoadOptions& options) {
   const auto is_there = [&](const std::string& name) {
     return source.has(options.name_in_source ? options.name_in_source(name) : name);
   };
   std::vector<std::pair<std::string, at::Tensor>> targets;
-  for (const Weight& weight : weights()) {
+  const std::vector<at::Tensor> flats = parts_.arena.whole_masters();
+  for (const Weight& weight : weights(flats)) {
     const size_t before = targets.size();
     for (const std::string& alias : weight.entry->aliases) {
       if (is_there(alias)) {
@@ -208,7 +257,11 @@ snapshot::LoadReport TrainingState::load_weights(const snapshot::TensorSource& s
     }
   }
   snapshot::LoadReport report = snapshot::load_tensors(source, targets, options);
-  refresh_model();
+  const c10::AutoGradMode no_grad(false);
+  parts_.arena.take_masters(flats);
+  if (parts_.arena.average_bytes() > 0) {
+    parts_.arena.take_averages(flats);
+  }
   return report;
 }
 

@@ -18,24 +18,23 @@ struct TrainingParts {
   Runtime& runtime;
   const Trainable& trainable;
   std::vector<ModelTensor> buffers;
-  const Reducer& reducer;
-  const Arena& arena;
+  Reducer& reducer;
+  Arena& arena;
   Updater& updater;
   Step& step;
   std::string precision;      // described
   std::string configuration;  // of the optimizer and the Trainer, described
 };
 
-/// Everything that a run needs to go on bit for bit, as the content of a snapshot.
-///
-/// | section   | what                                                                            |
-/// | model     | weights under PyTorch's names, fp32 (the masters, or half weights widened); tied
-/// weights once; buffers | | optimizer | "parameter.kind", see StateArchive | | trainer   |
-/// counters, loss scale and its counters                                           | | data      |
-/// where the loaders are                                                           | | random    |
-/// each rank's own: the state of its random numbers                                | Texts:
-/// precision, configuration, versions. Ranks: every rank makes one; calls are local, the same on
-/// each.
+/// Everything that a run needs to go on bit for bit, as the content of a snapshot. Sections:
+/// - model: weights under PyTorch's names, fp32 (the masters, or half weights widened), tied weights
+///   once, and buffers
+/// - optimizer: "parameter.kind", see StateArchive; averages as "parameter.ema"
+/// - trainer: counters, loss scale and its counters
+/// - data: where the loaders are
+/// - random, residuals: each rank's own, the state of its random numbers and of error feedback
+/// and texts: precision, configuration, versions.
+/// Ranks: every rank makes one, and calls the same; collective where the optimizer is sharded.
 class TrainingState {
  public:
   explicit TrainingState(TrainingParts parts) : parts_(std::move(parts)) {}
@@ -57,11 +56,14 @@ class TrainingState {
     const ModelTensor* entry;
     at::Tensor stored;  // the master where there is one, else what the model has
   };
-  std::vector<Weight> weights() const;
+  /// `flats`: the buckets' weights or masters, whole.
+  std::vector<Weight> weights(const std::vector<at::Tensor>& flats) const;
   void visit_weights(StateArchive& archive);
   void visit_scaler(StateArchive& archive);
   void visit_section(const std::string& section, StateArchive& archive);
-  void refresh_model();
+  void visit_averages(StateArchive& archive);
+  std::vector<at::Tensor> bucket_weights() const;
+  void load_residuals(const Snapshot& saved, std::vector<std::string>& notes);
   void load_random(const Snapshot& saved, std::vector<std::string>& notes);
 
   TrainingParts parts_;

@@ -1,5 +1,7 @@
+#include <ATen/ops/empty.h>
 #include <lockstep/amp/average.h>
 #include <lockstep/amp/flat_span.h>
+#include <lockstep/runtime/flat.h>
 #include <lockstep/runtime/updater.h>
 
 #include <algorithm>
@@ -41,17 +43,8 @@ class FusedUpdater final : public Updater {
 
   void visit_state(const Reducer& reducer, StateArchive& archive) override {
     for (size_t b = 0; b < spans_.size(); ++b) {
-      const std::vector<std::string> kinds = rules_[b]->moment_names();
       for (const Slot& slot : reducer.plans()[b].slots) {
-        const ModelTensor& entry = reducer.parameters()[static_cast<size_t>(slot.parameter)];
-        const amp::FlatSpan part = amp::narrowed(spans_[b], slot.offset, slot.numel);
-        for (size_t m = 0; m < kinds.size(); ++m) {
-          const std::string name = entry.name + "." + kinds[m];
-          archive.tensor(name, shaped_view(part.moments[m], 0, entry.tensor));
-          if (!part.moment_scales.empty()) {
-            archive.tensor(name + "_scale", part.moment_scales[m]);
-          }
-        }
+        visit_slot(b, slot, reducer.parameters()[static_cast<size_t>(slot.parameter)], archive);
       }
     }
   }
@@ -69,21 +62,59 @@ class FusedUpdater final : public Updater {
   }
 
  private:
+  /// This rank's part of a slot.
+  struct Part {
+    int64_t begin;  // elements from the start of the slot
+    amp::FlatSpan span;
+    bool empty() const { return span.gradient.numel() == 0; }
+  };
+  Part part_of(size_t b, const Slot& slot) const {
+    const Shard& share = arena_.buckets()[b].share;
+    const int64_t begin = std::clamp(slot.offset, share.begin, share.begin + share.numel);
+    const int64_t end =
+        std::clamp(slot.offset + slot.numel, share.begin, share.begin + share.numel);
+    return {begin - slot.offset, amp::narrowed(spans_[b], begin - share.begin, end - begin)};
+  }
+
   void apply_by_slot(const BucketPlan& plan, size_t b, const amp::StepState& state,
                      const std::vector<char>& used) {
-    const Shard& share = arena_.buckets()[b].share;
     for (const Slot& slot : plan.slots) {
-      const int64_t begin = std::max(slot.offset, share.begin);
-      const int64_t end = std::min(slot.offset + slot.numel, share.begin + share.numel);
-      if (begin >= end) {
+      const Part part = part_of(b, slot);
+      if (part.empty()) {
         continue;
       }
-      const amp::FlatSpan part = amp::narrowed(spans_[b], begin - share.begin, end - begin);
       if (used.empty() || used[static_cast<size_t>(slot.parameter)] != 0) {
-        rules_[b]->apply(part, &state);
+        rules_[b]->apply(part.span, &state);
       } else {
-        amp::move_average(part);
+        amp::move_average(part.span);
       }
+    }
+  }
+
+  void visit_slot(size_t b, const Slot& slot, const ModelTensor& entry, StateArchive& archive) {
+    const Part part = part_of(b, slot);
+    if (part.empty() && archive.pass() != StateArchive::Pass::check) {
+      return;
+    }
+    const std::vector<std::string> kinds = rules_[b]->moment_names();
+    for (size_t m = 0; m < kinds.size(); ++m) {
+      const std::string name = entry.name + "." + kinds[m];
+      visit_part(archive, name, part.span.moments[m], part.begin, entry.tensor);
+      if (!part.span.moment_scales.empty()) {
+        const int64_t blocks = (slot.numel + amp::moment_block - 1) / amp::moment_block;
+        visit_part(archive, name + "_scale", part.span.moment_scales[m],
+                   part.begin / amp::moment_block, at::empty({blocks}, at::kFloat));
+      }
+    }
+  }
+
+  /// Whole tensors where nothing is sharded, so that others read them in their own shape.
+  void visit_part(StateArchive& archive, const std::string& name, const at::Tensor& elements,
+                  int64_t begin, const at::Tensor& like) const {
+    if (arena_.sharded()) {
+      archive.part(name, elements, begin, like);
+    } else {
+      archive.tensor(name, shaped_view(elements, 0, like));
     }
   }
 

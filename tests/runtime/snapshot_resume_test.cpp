@@ -192,5 +192,55 @@ TEST(AmpFacts, N29_ResumedTrainerEqualsAnUnbrokenOneAfterOverflows) {
   expect_bit_equal(recipe, 5, 10);
 }
 
+TEST(AmpFacts, N29_ResumedRunsRoundAverageAndFeedBackAlike) {
+  const auto brain = small_scale(Precision::O2(at::kBFloat16).remainders());
+  const auto random = small_scale(Precision::O3(at::kBFloat16).stochastic_rounding());
+  const auto feedback = small_scale(Precision::O2().error_feedback());
+  for (const Precision& precision : {brain, random, feedback}) {
+    for (const bool shard : {false, true}) {
+      SCOPED_TRACE(precision.describe());
+      Recipe recipe;
+      recipe.optimizer = AdamW(1e-2).moments(MomentFormat::int8).clone();
+      recipe.options.precision(precision).ema(0.9).shard_optimizer(shard);
+      recipe.overflows = [](int64_t micro_batch) { return micro_batch == 2; };
+      expect_bit_equal(recipe, 4, 8);
+    }
+  }
+}
+
+TEST(Sharding, SnapshotsGoOnWhetherShardedOrNot) {
+  for (const bool shard_first : {false, true}) {
+    const SharedFolder folder;
+    const auto recipe = [](bool shard) {
+      Recipe result;
+      result.optimizer = AdamW(1e-2).moments(MomentFormat::bf16).clone();
+      result.options.precision(small_scale(Precision::O2())).ema(0.9).shard_optimizer(shard);
+      return result;
+    };
+    const auto state = [](const TrainingRun& run) {
+      std::vector<at::Tensor> all;
+      for (const auto& named : {run.trainer.masters(), run.trainer.averaged()}) {
+        for (const auto& each : named) {
+          all.push_back(each.second.detach().reshape({-1}).clone());
+        }
+      }
+      return at::cat(all);
+    };
+    TrainingRun unbroken(runtime(), recipe(false));
+    unbroken.train_to(8);
+    {
+      TrainingRun before(runtime(), recipe(shard_first));
+      before.trainer.resume(folder.file("run"));
+      before.train_to(4);
+      before.trainer.save();
+    }
+    TrainingRun after(runtime(), recipe(!shard_first));
+    EXPECT_TRUE(after.trainer.resume(folder.file("run")).resumed);
+    after.done = 4;
+    after.train_to(8);
+    EXPECT_TRUE(at::equal(state(after), state(unbroken))) << shard_first;
+  }
+}
+
 }  // namespace
 }  // namespace lockstep
