@@ -40,6 +40,11 @@ def compare(suite, name, ours, peer, peer_name, unit, target=None):
                len(ours.medians), target)
 
 
+def counted(suite, name, ours, peer, peer_name, unit):
+    """A row from two counts, of which the lower is better."""
+    return Row(suite, name, ours, peer, peer_name, unit, "lower", peer / ours, ours, ours, 1)
+
+
 def against(suite, name, ours, limit, unit, target=None):
     """A row from a sample and a fixed limit in the row's unit."""
     median = ours.median * SCALES[unit]
