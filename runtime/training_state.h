@@ -27,8 +27,8 @@ struct TrainingParts {
 };
 
 /// Everything that a run needs to go on bit for bit, as the content of a snapshot. Sections:
-/// - model: weights under PyTorch's names, fp32 (the masters, or half weights widened), tied weights
-///   once, and buffers
+/// - model: fp32 weights under PyTorch's names (the masters, or half weights widened), each tied
+///   weight once, and buffers
 /// - optimizer: "parameter.kind", see StateArchive; averages as "parameter.ema"
 /// - trainer: counters, loss scale and its counters
 /// - data: where the loaders are

@@ -1,11 +1,14 @@
-"""Saving and loading 176 MB, against the plain file, the copy, and torch::save."""
+"""Saving and loading 176 MB, against the plain file, the copy, and torch::save.
+
+torch::save neither waits for the disk nor makes digests, torch::load checks none: no target.
+"""
 
 from harness import measure
 from harness.launch import Job, program
 from harness.rows import compare
 
-ROWS = {"save 176 MB": (("bound", 0.8), ("torch::save", 1.0)),
-        "load 176 MB": (("bound", 0.8), ("torch::load", 1.0)),
+ROWS = {"save 176 MB": (("bound", 0.8), ("torch::save", None)),
+        "load 176 MB": (("bound", 0.8), ("torch::load", None)),
         "stall 176 MB": (("bound", 1 / 1.1),)}
 
 
