@@ -44,6 +44,7 @@ struct EightBitCode {
 /// device alike.
 struct EightBitLevels {
   float level[257];  // one more than there are codes: the last repeats the top
+  float tenfold[8];  // 1, 10, 100, ...
   int bits;
   int top;
 
@@ -51,6 +52,11 @@ struct EightBitLevels {
     EightBitLevels levels;
     levels.bits = code.bits;
     levels.top = code.top();
+    float power = 1.0F;
+    for (float& each : levels.tenfold) {
+      each = power;
+      power *= 10.0F;
+    }
     for (int i = 0; i < 257; ++i) {
       levels.level[i] = code.level(i < levels.top ? i : levels.top);
     }
@@ -59,15 +65,13 @@ struct EightBitLevels {
 
   /// The code next below or above `fraction` (0 to level[top]); `random` in [0, 1) chooses.
   LOCKSTEP_HOST_DEVICE int encode(float fraction, float random) const {
-    int place = bits - 1;
-    float scaled = fraction;
-    float bound = 0.1F;
-    for (int k = 0; k < 7; ++k) {  // a decade at a time; no branch, so that it vectorises
-      const bool below = fraction < bound && place > 0;
-      place -= below ? 1 : 0;
-      scaled = below ? scaled * 10.0F : scaled;
-      bound *= 0.1F;
-    }
+    // No branch and no loop, so that a loop over elements vectorises.
+    const int below = (fraction < 1e-1F) + (fraction < 1e-2F) + (fraction < 1e-3F) +
+                      (fraction < 1e-4F) + (fraction < 1e-5F) + (fraction < 1e-6F) +
+                      (fraction < 1e-7F);
+    const int decade = below < bits - 1 ? below : bits - 1;
+    const int place = bits - 1 - decade;
+    const float scaled = fraction * tenfold[decade];
     const int levels = 1 << place;
     const float position = (scaled - 0.1F) * (1.0F / 0.9F) * static_cast<float>(levels) - 0.5F;
     const int low = levels + static_cast<int>(position + 1.0F) - 1;  // rounded down: it is > -1

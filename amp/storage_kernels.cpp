@@ -65,24 +65,28 @@ HWY_INLINE float encode_block(const EightBitLevels& levels, uint8_t* HWY_RESTRIC
                               const float* HWY_RESTRICT from, int64_t size, RandomBits random,
                               uint32_t first) {
   float magnitudes[moment_block];
-  float largest = 0.0F;
+  uint32_t largest_bits = 0;  // of numbers that are not negative, bits compare as the numbers do
   for (int64_t i = 0; i < size; ++i) {
     magnitudes[i] = magnitude_of<kSquare>(from[i]);
-    largest = magnitudes[i] > largest ? magnitudes[i] : largest;
   }
+  for (int64_t i = 0; i < size; ++i) {
+    const uint32_t bits = bits_of(magnitudes[i]);
+    largest_bits = bits > largest_bits ? bits : largest_bits;
+  }
+  const float largest = float_of(largest_bits);
   const float highest = levels.level[levels.top];
   const bool zero = largest < kSmallest;
   const float inverse = zero ? 0.0F : highest / largest;
+  int32_t found[moment_block];  // apart from `codes`, whose type may alias everything
   for (int64_t i = 0; i < size; ++i) {
-    const uint32_t bits = random(first + static_cast<uint32_t>(i)) >> 8U;
+    const auto bits = static_cast<int>(random(first + static_cast<uint32_t>(i)) >> 8U);
     const float fraction = magnitudes[i] * inverse;
-    int code = levels.encode(fraction, static_cast<float>(static_cast<int>(bits)) * 0x1p-24F);
-    if (kSquare) {
-      code = code == 0 && fraction > 0.0F ? 1 : code;
-    } else {
-      code |= from[i] < 0.0F ? 0x80 : 0;
-    }
-    codes[i] = static_cast<uint8_t>(code);
+    const int code = levels.encode(fraction, static_cast<float>(bits) * 0x1p-24F);
+    found[i] =
+        kSquare ? (code == 0 && fraction > 0.0F ? 1 : code) : code | (from[i] < 0.0F ? 0x80 : 0);
+  }
+  for (int64_t i = 0; i < size; ++i) {
+    codes[i] = static_cast<uint8_t>(found[i]);
   }
   return zero ? 0.0F : largest / highest;
 }
