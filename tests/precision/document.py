@@ -1,0 +1,36 @@
+"""Compares docs/precision.md with what the programs and the tests say: its tables of casts, and
+that every test it names exists.
+
+  document.py DOCUMENT CAST_TABLE TESTS [--write]     --write puts the tables in
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+document, program, tests = sys.argv[1:4]
+path = pathlib.Path(document)
+text = path.read_text(encoding="utf-8")
+begin, end = "<!-- made by tests/precision/cast_table.cpp -->\n", "<!-- end -->"
+tables = subprocess.run([program], check=True, capture_output=True, text=True).stdout
+head, rest = text.split(begin)
+old, tail = rest.split(end)
+if "--write" in sys.argv:
+    path.write_text(head + begin + tables + end + tail, encoding="utf-8")
+    sys.exit(0)
+wrong = []
+if old != tables:
+    wrong.append("the tables of casts are out of date: document.py --write puts these in\n" + tables)
+sources = "\n".join(p.read_text(encoding="utf-8") for p in pathlib.Path(tests).rglob("*_test.cpp"))
+found = re.findall(r"TEST(?:_F)?\(\s*(\w+),\s*(\w+)\)", sources)
+names = {f"{suite}.{name}" for suite, name in found}
+suites = {suite for suite, _ in found} | {"AmpFacts", "AmpTraps"}
+mentioned = {m for m in re.findall(r"`(\w+\.\w+)`", text) if m.split(".")[0] in suites}
+wrong += [f"names the test {name}, which is not there" for name in sorted(mentioned - names)]
+for kind, last in (("N", 35), ("T", 22)):
+    for number in range(1, last + 1):
+        if not re.search(rf"^\| {kind}{number} \|.*`\w+\.\w+`", text, re.M):
+            wrong.append(f"no line with a test for {kind}{number}")
+print("\n".join(wrong) or f"{len(mentioned)} tests are named, the tables are up to date")
+sys.exit(bool(wrong))
