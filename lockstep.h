@@ -13,7 +13,9 @@
 #include <lockstep/checkpointing/activation/checkpoint_sequential.h>
 #include <lockstep/checkpointing/activation/keep.h>
 #include <lockstep/checkpointing/activation/memory_meter.h>
+#include <lockstep/checkpointing/activation/offload.h>
 #include <lockstep/checkpointing/activation/plan_checkpoints.h>
+#include <lockstep/checkpointing/activation/planned_chain.h>
 #include <lockstep/checkpointing/snapshot/load.h>
 #include <lockstep/checkpointing/snapshot/newest.h>
 #include <lockstep/checkpointing/snapshot/safetensors_writer.h>

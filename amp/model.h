@@ -48,9 +48,12 @@ class Model {
   /// All parameters, trainable or frozen, each once.
   const std::vector<ModelTensor>& parameters() const { return parameters_; }
   const std::vector<ModelTensor>& buffers() const { return buffers_; }
+  /// The module, where it is one of torch::nn; else null.
+  torch::nn::Module* module() const { return module_; }
 
  private:
   std::shared_ptr<const void> keep_alive_;
+  torch::nn::Module* module_ = nullptr;
   std::vector<ModelTensor> parameters_;
   std::vector<ModelTensor> buffers_;
 };

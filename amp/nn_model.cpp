@@ -42,7 +42,7 @@ void collect(const torch::nn::Module& module, const std::string& prefix, TensorL
 
 }  // namespace
 
-Model::Model(torch::nn::Module& module) {
+Model::Model(torch::nn::Module& module) : module_(&module) {
   TensorList parameters;
   TensorList buffers;
   collect(module, "", parameters, buffers);

@@ -1,4 +1,5 @@
 #include <lockstep/amp/kept_fp32.h>
+#include <lockstep/runtime/activation_planning.h>
 #include <lockstep/runtime/arena.h>
 #include <lockstep/runtime/gradient_statistics.h>
 #include <lockstep/runtime/host_threads.h>
@@ -7,6 +8,7 @@
 #include <lockstep/runtime/step.h>
 #include <lockstep/runtime/trainer.h>
 
+#include <iostream>
 #include <sstream>
 
 namespace lockstep {
@@ -61,6 +63,7 @@ Trainable checked(const Model& model, const OptimizerSpec& optimizer, const Trai
     optimizer.validate();
     trainable = trainable_parameters(model);
     require_no_double(trainable.parameters);
+    require_activation_chain(options, model);
   });
   require_same_structure(model, agreement);
   require_same_text("the configuration", optimizer.describe() + "; " + options.describe(),
@@ -77,6 +80,7 @@ struct Trainer::Impl {
         communicator(runtime.communicator()),
         agreement(runtime.control()),
         trainable(checked(model, spec, options, agreement)),
+        activations(options, model),
         description(spec.describe()) {
     broadcast_and_verify(model.parameters(), communicator, agreement);
     broadcast_and_verify(model.buffers(), communicator, agreement);
@@ -114,6 +118,7 @@ struct Trainer::Impl {
   Communicator communicator;
   Agreement agreement;
   Trainable trainable;
+  ActivationPlanning activations;
   std::string description;
   std::string precision;
   std::unique_ptr<Arena> arena;
@@ -145,7 +150,11 @@ Trainer::~Trainer() = default;
 StepReport Trainer::step(const std::function<Loss()>& closure) {
   Step& step = *impl_->step;
   LOCKSTEP_CHECK(!step.window_full(), "the window is full: call update() before the next step()");
-  step.micro_batch(closure, /*under_autocast=*/true);
+  const bool measured = impl_->activations.watch(
+      device().type(), [&] { step.micro_batch(closure, /*under_autocast=*/true); });
+  if (measured && impl_->runtime.is_main()) {
+    std::cerr << impl_->activations.report() << std::endl;
+  }
   return step.window_full() ? impl_->close_window() : step.report_open_window();
 }
 
@@ -273,6 +282,10 @@ bool Trainer::replicas_agree() const {
   std::memcpy(&scale_bits, &scaler.scale, sizeof(scale_bits));
   const uint64_t mine = digest(flats) ^ (update << 32U) ^ scale_bits;
   return same_on_all_ranks(mine, impl_->agreement.communicator());
+}
+
+std::string Trainer::activation_report() const {
+  return impl_->activations.report();
 }
 
 Trainer::Memory Trainer::Impl::memory() const {

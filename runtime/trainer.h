@@ -134,6 +134,9 @@ class Trainer {
     int64_t averages = 0, residuals = 0;
   };
   Memory memory() const;
+  /// What the activation budget came to, in one line: predicted and measured peak, the plan. Empty
+  /// without a budget and before the first step. Of this rank.
+  std::string activation_report() const;
   /// One screen: model, precision, buckets, optimizer, memory. Empty but on rank 0.
   std::string summary() const;
 

@@ -16,6 +16,8 @@ void TrainerOptions::validate() const {
   LOCKSTEP_CHECK(ema_ >= 0.0 && ema_ < 1.0, "TrainerOptions.ema must be >= 0 and < 1, is ", ema_);
   LOCKSTEP_CHECK(buckets_.first_bucket_bytes() > 0 && buckets_.bucket_bytes() > 0,
                  "TrainerOptions.buckets: both byte limits must be > 0");
+  LOCKSTEP_CHECK(activation_chain_.is_empty() || !activation_budget_.is_unlimited(),
+                 "TrainerOptions.activation_chain needs an activation_budget");
 }
 
 std::string TrainerOptions::describe() const {
@@ -27,7 +29,7 @@ std::string TrainerOptions::describe() const {
                   static_cast<int>(unused_), ", buffers ", static_cast<int>(buffers_), ", buckets ",
                   buckets_.first_bucket_bytes(), " ", buckets_.bucket_bytes(), ", densify_sparse ",
                   densify_sparse_, ", uneven_data ", uneven_data_, ", diagnose_after_skips ",
-                  diagnose_after_skips_);
+                  diagnose_after_skips_, ", activation_budget ", activation_budget_.text());
 }
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <lockstep/amp/precision.h>
+#include <lockstep/checkpointing/activation/planned_chain.h>
 #include <lockstep/runtime/bucket_plan.h>
 #include <lockstep/runtime/data_parallel.h>
 #include <lockstep/runtime/schedule.h>
@@ -45,6 +46,14 @@ struct TrainerOptions {
   TORCH_ARG(std::string, diagnosis_folder) = "";
   /// Where save() and resume() find the snapshots of the run.
   TORCH_ARG(SnapshotOptions, snapshots) = {};
+  /// The most bytes that the activations of a chain may take in one micro-batch, such as "8 GiB":
+  /// the first micro-batch measures the chain and plans what to recompute, and after three more
+  /// rank 0 prints the predicted and the measured peak on standard error. "automatic" measures
+  /// nothing and recomputes by square root of n segments. Weights come out with the same bits.
+  TORCH_ARG(ActivationBudget, activation_budget) = {};
+  /// The chain that the budget is for; the model's forward calls it. Unset: the model's only
+  /// torch::nn::Sequential, whose modules at() and ptr() do not reach while the Trainer lives.
+  TORCH_ARG(PlannedChain, activation_chain) = {};
 
  public:
   /// Throws Error naming the option.

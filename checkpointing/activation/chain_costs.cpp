@@ -1,14 +1,21 @@
+#include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/clone.h>
 #include <ATen/ops/ones_like.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <lockstep/checkpointing/activation/chain_costs.h>
 #include <lockstep/checkpointing/activation/memory_meter.h>
 #include <lockstep/checkpointing/activation/rng_state.h>
+#include <lockstep/checkpointing/activation/saved_slot.h>
 #include <lockstep/checkpointing/activation/scratch_buffers.h>
 #include <lockstep/collectives/error.h>
-#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 namespace lockstep {
 
@@ -30,36 +37,104 @@ std::vector<at::Tensor> trainable(const at::Tensor& input, const ChainStage& sta
   return all;
 }
 
-struct Measured {
-  StageCosts costs;
-  at::Tensor output;
+/// Casts of weights that autocast caches would outlive the graph that made them.
+class NoAutocastCache {
+ public:
+  NoAutocastCache() { at::autocast::set_autocast_cache_enabled(false); }
+  ~NoAutocastCache() { at::autocast::set_autocast_cache_enabled(outer_); }
+  NoAutocastCache(const NoAutocastCache&) = delete;
+  NoAutocastCache& operator=(const NoAutocastCache&) = delete;
+
+ private:
+  const bool outer_ = at::autocast::is_autocast_cache_enabled();
 };
 
-// Gradients go to grad()'s result: no .grad is written and no parameter's hook fires.
-Measured measure_once(const ChainStage& stage, const at::Tensor& input) {
+/// The tensor as a stage gets it in a chain: nobody else holds it.
+at::Tensor handed_over(const at::Tensor& input) {
+  return input.clone();
+}
+
+/// Forward without autograd. Returns the output.
+at::Tensor measure_passing(const ChainStage& stage, const at::Tensor& input, StageCosts& costs) {
+  const at::NoGradGuard no_grad;
+  const MemoryMeter meter(input.device().type());
+  at::Tensor passed = handed_over(input);
+  const int64_t input_bytes = meter.live();
+  const at::Tensor output = stage.forward(std::move(passed));
+  costs.output_bytes = static_cast<int64_t>(output.storage().nbytes());
+  costs.passing_temporary_bytes =
+      std::max<int64_t>(0, meter.peak() - input_bytes - costs.output_bytes);
+  return output;
+}
+
+/// Lets go of weights' gradients as they come, as training does that adds them up or packs them.
+class DroppedGradients {
+ public:
+  explicit DroppedGradients(std::vector<at::Tensor> weights) {
+    for (at::Tensor& weight : weights) {
+      if (weight.requires_grad()) {
+        const unsigned hook = weight.register_hook([](const at::Tensor& gradient) {
+          return at::zeros({}, gradient.options()).expand(gradient.sizes());
+        });
+        hooks_.emplace_back(std::move(weight), hook);
+      }
+    }
+  }
+  ~DroppedGradients() {
+    for (auto& [weight, hook] : hooks_) {
+      weight.remove_hook(hook);
+    }
+  }
+  DroppedGradients(const DroppedGradients&) = delete;
+  DroppedGradients& operator=(const DroppedGradients&) = delete;
+
+ private:
+  std::vector<std::pair<at::Tensor, unsigned>> hooks_;
+};
+
+/// Backward of a graph whose output is gone. Gradients go to the result: no .grad is written and
+/// no parameter's hook fires.
+void run_backward(const torch::autograd::Edge& root, const at::Tensor& gradient,
+                  const std::vector<at::Tensor>& wanted) {
+  torch::autograd::edge_list edges;
+  for (const at::Tensor& tensor : wanted) {
+    edges.push_back(torch::autograd::impl::gradient_edge(tensor));
+  }
+  torch::autograd::Engine::get_default_engine().execute({root}, {gradient}, /*keep_graph=*/false,
+                                                        /*create_graph=*/false,
+                                                        /*accumulate_grad=*/false, edges);
+}
+
+void measure_once(const ChainStage& stage, const at::Tensor& input, const at::Tensor& output_like,
+                  StageCosts& costs) {
   const at::Device device = input.device();
-  Measured measured;
-  StageCosts& costs = measured.costs;
   MemoryMeter meter(device.type());
+  at::Tensor passed = handed_over(input);
+  const int64_t input_bytes = meter.live();
+  const activation::StorageIdentity input_storage(passed);
   const double start = seconds_now(device);
-  const at::Tensor output = stage.forward(input);
-  const double middle = seconds_now(device);
+  at::Tensor output = stage.forward(std::move(passed));
+  costs.forward_seconds = seconds_now(device) - start;
   LOCKSTEP_CHECK(output.requires_grad(), "profile_chain: stage '", stage.name,
                  "' returns a tensor that needs no gradient: leave it out of the chain");
-  costs.saved_bytes = meter.live();
-  costs.forward_temporary_bytes = meter.peak() - meter.live();
-  costs.output_bytes = static_cast<int64_t>(output.nbytes());
-  const at::Tensor gradient = at::ones_like(output);
+  const int64_t peak = meter.peak();
+  const torch::autograd::Edge root = torch::autograd::impl::gradient_edge(output);
+  const bool is_input = input_storage.is_of(output);
+  const activation::StorageIdentity output_storage(output);
+  output.reset();
+  costs.keeps_output = !is_input && !output_storage.is_freed();
+  costs.keeps_input = !input_storage.is_freed();
+  const int64_t kept_input = costs.keeps_input ? input_bytes : 0;
+  costs.saved_bytes = meter.live() - kept_input;
+  costs.forward_temporary_bytes = std::max<int64_t>(0, peak - input_bytes - costs.saved_bytes);
+
+  const at::Tensor gradient = at::ones_like(output_like);
   const int64_t before = meter.live();
   meter.reset_peak();
   const double start_backward = seconds_now(device);
-  torch::autograd::grad({output}, trainable(input, stage), {gradient}, /*retain_graph=*/false,
-                        /*create_graph=*/false, /*allow_unused=*/true);
+  run_backward(root, gradient, trainable(input, stage));
   costs.backward_seconds = seconds_now(device) - start_backward;
   costs.backward_temporary_bytes = meter.peak() - before;
-  costs.forward_seconds = middle - start;
-  measured.output = output.detach();
-  return measured;
 }
 
 template <class Member>
@@ -72,20 +147,22 @@ void take_median(StageCosts& costs, std::vector<StageCosts>& runs, Member member
 
 StageCosts measure(const ChainStage& stage, at::Tensor& input, int64_t repeats) {
   const activation::ScratchBuffers scratch(stage.buffers());
-  Measured measured = measure_once(stage, input);
-  std::vector<StageCosts> runs;
-  for (int64_t run = 0; run < repeats; ++run) {
-    runs.push_back(measure_once(stage, input).costs);
+  const DroppedGradients dropped(stage.parameters());
+  StageCosts costs;
+  const at::Tensor output = measure_passing(stage, input, costs);
+  measure_once(stage, input, output, costs);
+  std::vector<StageCosts> runs(repeats, costs);
+  for (StageCosts& run : runs) {
+    measure_once(stage, input, output, run);
   }
-  StageCosts& costs = measured.costs;
+  costs = runs.back();
   costs.name = stage.name;
   take_median(costs, runs, &StageCosts::forward_seconds);
   take_median(costs, runs, &StageCosts::backward_seconds);
   take_median(costs, runs, &StageCosts::saved_bytes);
   take_median(costs, runs, &StageCosts::forward_temporary_bytes);
   take_median(costs, runs, &StageCosts::backward_temporary_bytes);
-  costs.saved_bytes = std::max(costs.saved_bytes, costs.output_bytes);
-  input = measured.output.requires_grad_();
+  input = output.detach().requires_grad_();
   return costs;
 }
 
@@ -95,6 +172,7 @@ ChainCosts profile_chain(const Chain& chain, const at::Tensor& sample, int64_t r
   LOCKSTEP_CHECK(!chain.empty(), "profile_chain: the chain has no stages");
   LOCKSTEP_CHECK(repeats >= 1, "profile_chain: repeats is ", repeats, ", it must be at least 1");
   const activation::RngGuard rng(activation::RngState::current());
+  const NoAutocastCache no_cache;
   at::Tensor input = sample.detach();
   if (sample.requires_grad()) {
     input.requires_grad_();

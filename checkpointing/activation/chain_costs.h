@@ -15,9 +15,13 @@ struct StageCosts {
   double forward_seconds = 0;
   double backward_seconds = 0;
   int64_t output_bytes = 0;
-  int64_t saved_bytes = 0;  // kept from forward until backward, the output included, not the input
-  int64_t forward_temporary_bytes = 0;   // at the peak of forward, on top of what is then kept
-  int64_t backward_temporary_bytes = 0;  // at the peak of backward, on top of what was kept before
+  int64_t saved_bytes =
+      0;  // kept from forward until backward: its output if keeps_output, no input
+  bool keeps_output = true;              // its backward needs its output
+  bool keeps_input = true;               // its backward needs its input
+  int64_t forward_temporary_bytes = 0;   // at the peak of forward, on top of input and saved bytes
+  int64_t passing_temporary_bytes = 0;   // without autograd, on top of input and output
+  int64_t backward_temporary_bytes = 0;  // on top of saved bytes and the output's gradient
 };
 
 using ChainCosts = std::vector<StageCosts>;

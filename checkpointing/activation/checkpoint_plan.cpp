@@ -78,22 +78,20 @@ class PieceRunner {
     return x;
   }
 
-  std::vector<at::Tensor> buffers() const {
-    std::vector<at::Tensor> all;
-    add_buffers(pieces_, all);
-    return all;
-  }
+  std::vector<at::Tensor> buffers() const { return tensors(&ChainStage::buffers, pieces_); }
+  std::vector<at::Tensor> parameters() const { return tensors(&ChainStage::parameters, pieces_); }
 
  private:
-  void add_buffers(const Pieces& pieces, std::vector<at::Tensor>& all) const {
+  using TensorsOf = std::function<std::vector<at::Tensor>()> ChainStage::*;
+
+  std::vector<at::Tensor> tensors(TensorsOf of, const Pieces& pieces) const {
+    std::vector<at::Tensor> all;
     for (const Piece& piece : pieces) {
-      if (piece.is_region()) {
-        add_buffers(piece.pieces, all);
-      } else {
-        const std::vector<at::Tensor> buffers = (*chain_)[piece.stage].buffers();
-        all.insert(all.end(), buffers.begin(), buffers.end());
-      }
+      const std::vector<at::Tensor> more =
+          piece.is_region() ? tensors(of, piece.pieces) : ((*chain_)[piece.stage].*of)();
+      all.insert(all.end(), more.begin(), more.end());
     }
+    return all;
   }
 
   std::shared_ptr<const Chain> chain_;
@@ -154,9 +152,13 @@ CheckpointPlan CheckpointPlan::load(const std::string& path) {
 }
 
 at::Tensor CheckpointPlan::run(const Chain& chain, at::Tensor input) const {
-  LOCKSTEP_CHECK(static_cast<int64_t>(chain.size()) == stages_, "CheckpointPlan: the plan is for ",
-                 stages_, " stages, the chain has ", chain.size());
-  return PieceRunner(std::make_shared<const Chain>(chain), pieces_)(std::move(input));
+  return run(std::make_shared<const Chain>(chain), std::move(input));
+}
+
+at::Tensor CheckpointPlan::run(std::shared_ptr<const Chain> chain, at::Tensor input) const {
+  LOCKSTEP_CHECK(static_cast<int64_t>(chain->size()) == stages_, "CheckpointPlan: the plan is for ",
+                 stages_, " stages, the chain has ", chain->size());
+  return PieceRunner(std::move(chain), pieces_)(std::move(input));
 }
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include <lockstep/checkpointing/activation/chain_costs.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,8 @@ class CheckpointPlan {
   PlanCosts predict(const ChainCosts& costs) const;
   /// Runs the chain as planned. Throws lockstep::Error if the number of stages differs.
   at::Tensor run(const Chain& chain, at::Tensor input) const;
+  /// The same for a chain that is run often: it is shared with the regions, not copied.
+  at::Tensor run(std::shared_ptr<const Chain> chain, at::Tensor input) const;
 
  private:
   std::vector<Piece> pieces_;

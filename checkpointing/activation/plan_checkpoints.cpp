@@ -18,10 +18,11 @@ void check_costs(const ChainCosts& costs) {
                  " stages, it must have from 1 to 32766");
   for (const StageCosts& c : costs) {
     LOCKSTEP_CHECK(c.forward_seconds >= 0 && c.backward_seconds >= 0 && c.output_bytes >= 0 &&
-                       c.saved_bytes >= c.output_bytes && c.forward_temporary_bytes >= 0 &&
+                       c.saved_bytes >= (c.keeps_output ? c.output_bytes : 0) &&
+                       c.forward_temporary_bytes >= 0 && c.passing_temporary_bytes >= 0 &&
                        c.backward_temporary_bytes >= 0,
                    "plan_checkpoints: stage '", c.name,
-                   "' has a negative cost, or saves less than its output");
+                   "' has a negative cost, or keeps its output in less than its bytes");
   }
 }
 

@@ -9,6 +9,7 @@ namespace lockstep {
 namespace {
 
 using Piece = CheckpointPlan::Piece;
+using activation::Before;
 using activation::SegmentMemory;
 
 std::size_t last_stage(const Piece& piece) {
@@ -20,33 +21,30 @@ class Prediction {
  public:
   explicit Prediction(const ChainCosts& costs) : costs_(costs), memory_(costs) {}
 
-  /// The segment from piece `index` to the last of these pieces.
-  PlanCosts of(const std::vector<Piece>& pieces, std::size_t index, std::size_t first) const {
-    const std::size_t last = last_stage(pieces.back());
+  /// The segment from piece `index`, whose first stage is `first`, to the last of these pieces.
+  PlanCosts of(const std::vector<Piece>& pieces, std::size_t index, std::size_t first,
+               Before before) const {
     const Piece& piece = pieces[index];
-    const bool is_end = index + 1 == pieces.size();
-    if (!piece.is_region()) {
-      PlanCosts total = {costs_[first].forward_seconds + costs_[first].backward_seconds,
-                         memory_.keeping(first, last)};
-      if (!is_end) {
-        const PlanCosts rest = of(pieces, index + 1, first + 1);
-        total.seconds += rest.seconds;
-        total.peak_bytes =
-            std::max(total.peak_bytes, memory_.stages[first].saved + rest.peak_bytes);
-      }
-      return total;
-    }
-    PlanCosts total = of(piece.pieces, 0, first);
+    const std::size_t last = last_stage(pieces.back());
     const std::size_t end = last_stage(piece);
-    for (std::size_t stage = first; stage <= end; ++stage) {
-      total.seconds += costs_[stage].forward_seconds;
-      total.peak_bytes = std::max(total.peak_bytes, memory_.passing(stage, stage == first, last));
+    PlanCosts total;
+    if (piece.is_region()) {
+      total = of(piece.pieces, 0, first, Before::nothing);
+      for (std::size_t stage = first; stage <= end; ++stage) {
+        total.seconds += costs_[stage].forward_seconds;
+        total.peak_bytes = std::max(total.peak_bytes, memory_.passing(stage, stage == first, last));
+      }
+    } else {
+      total = {costs_[first].forward_seconds + costs_[first].backward_seconds,
+               memory_.keeping(first, last, before)};
     }
-    if (!is_end) {
-      const PlanCosts rest = of(pieces, index + 1, end + 1);
+    if (index + 1 < pieces.size()) {
+      const PlanCosts rest =
+          of(pieces, index + 1, end + 1, piece.is_region() ? Before::region : Before::kept_stage);
       total.seconds += rest.seconds;
-      total.peak_bytes = std::max(total.peak_bytes, memory_.stages[end].output + rest.peak_bytes);
+      total.peak_bytes = std::max(total.peak_bytes, rest.peak_bytes);
     }
+    total.peak_bytes += memory_.held(first, before, piece.is_region());
     return total;
   }
 
@@ -60,7 +58,7 @@ class Prediction {
 PlanCosts CheckpointPlan::predict(const ChainCosts& costs) const {
   LOCKSTEP_CHECK(static_cast<int64_t>(costs.size()) == stages_, "CheckpointPlan: the plan is for ",
                  stages_, " stages, costs are given for ", costs.size());
-  return Prediction(costs).of(pieces_, 0, 0);
+  return Prediction(costs).of(pieces_, 0, 0, activation::Before::nothing);
 }
 
 }  // namespace lockstep

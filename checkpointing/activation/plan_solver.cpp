@@ -1,6 +1,7 @@
 #include <lockstep/checkpointing/activation/plan_solver.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 namespace lockstep::activation {
@@ -9,16 +10,21 @@ namespace {
 
 constexpr double infinite = std::numeric_limits<double>::infinity();
 
-/// Least times of all segments for 0..slots of memory, from short segments to long ones.
+constexpr std::array<Before, 3> befores = {Before::nothing, Before::kept_stage, Before::region};
+
+std::size_t number_of(Before before) {
+  return static_cast<std::size_t>(before);
+}
+
+/// Least times of all segments for 0..slots of memory, from short segments to long ones: of each
+/// for what may stand before it, whose share of the memory is paid from the same slots.
 class TimeTable {
  public:
   TimeTable(const ChainCosts& costs, const SegmentMemory& memory, int64_t slots)
-      : costs_(costs),
-        memory_(memory),
-        segment_(costs.size()),
-        width_(static_cast<std::size_t>(slots) + 1),
-        seconds_(segment_.count()),
-        decisions_(segment_.count()) {
+      : costs_(costs), memory_(memory), segment_(costs.size()), width_(slots + 1) {
+    for (auto& table : tables_) {
+      table.resize(segment_.count());
+    }
     for (std::size_t length = 1; length <= costs.size(); ++length) {
       for (std::size_t first = 0; first + length <= costs.size(); ++first) {
         solve(first, first + length - 1);
@@ -26,59 +32,151 @@ class TimeTable {
     }
   }
 
-  double seconds(std::size_t first, std::size_t last, int64_t memory) const {
-    return seconds_[segment_(first, last)][memory];
+  double seconds(std::size_t first, std::size_t last, int64_t memory, Before before) const {
+    return entry(first, last, before).seconds[memory];
   }
-  Decision decision(std::size_t first, std::size_t last, int64_t memory) const {
-    return decisions_[segment_(first, last)][memory];
+  Decision decision(std::size_t first, std::size_t last, int64_t memory, Before before) const {
+    return entry(first, last, before).decisions[memory];
   }
 
  private:
+  struct Entry {
+    std::vector<double> seconds;
+    std::vector<Decision> decisions;
+  };
+
+  const Entry& entry(std::size_t first, std::size_t last, Before before) const {
+    return tables_[number_of(before)][segment_(first, last)];
+  }
+
   void solve(std::size_t first, std::size_t last) {
-    std::vector<double> best(width_, infinite);
-    std::vector<Decision> choice(width_, keep_first);
-    try_keeping(first, last, best);
+    const std::vector<double> kept = keeping(first, last);
+    const Entry regions = starting_with_region(first, last);
+    for (const Before before : befores) {
+      if (first > 0 || before == Before::nothing) {
+        tables_[number_of(before)][segment_(first, last)] =
+            better(kept, regions, first, last, before);
+      }
+    }
+  }
+
+  /// The first stage kept, wherever that fits.
+  std::vector<double> keeping(std::size_t first, std::size_t last) const {
+    std::vector<double> result(width_, 0.0);
+    if (first < last) {
+      result = entry(first + 1, last, Before::kept_stage).seconds;
+    }
+    const double own = costs_[first].forward_seconds + costs_[first].backward_seconds;
+    for (double& seconds : result) {
+      seconds += own;
+    }
+    return result;
+  }
+
+  Entry starting_with_region(std::size_t first, std::size_t last) const {
+    Entry best{std::vector<double>(width_, infinite), std::vector<Decision>(width_, keep_first)};
     int64_t needed = 0;
     double forward = 0;
     for (std::size_t end = first + 1; end <= last; ++end) {
       needed = std::max(needed, memory_.passing(end - 1, end - 1 == first, last));
       forward += costs_[end - 1].forward_seconds;
-      try_region(first, last, end, needed, forward, best, choice);
-    }
-    seconds_[segment_(first, last)] = std::move(best);
-    decisions_[segment_(first, last)] = std::move(choice);
-  }
-
-  void try_keeping(std::size_t first, std::size_t last, std::vector<double>& best) const {
-    const double own = costs_[first].forward_seconds + costs_[first].backward_seconds;
-    const int64_t saved = memory_.stages[first].saved;
-    const auto width = static_cast<int64_t>(width_);
-    for (int64_t m = memory_.keeping(first, last); m < width; ++m) {
-      best[m] = own + (first == last ? 0 : seconds(first + 1, last, m - saved));
-    }
-  }
-
-  void try_region(std::size_t first, std::size_t last, std::size_t end, int64_t needed,
-                  double forward, std::vector<double>& best, std::vector<Decision>& choice) const {
-    const int64_t output = memory_.stages[end - 1].output;
-    const double* inside = seconds_[segment_(first, end - 1)].data();
-    const double* behind = seconds_[segment_(end, last)].data();
-    const auto width = static_cast<int64_t>(width_);
-    for (int64_t m = std::max(needed, output); m < width; ++m) {
-      const double seconds = forward + inside[m] + behind[m - output];
-      if (seconds < best[m]) {
-        best[m] = seconds;
-        choice[m] = static_cast<Decision>(end);
+      const double* inside = entry(first, end - 1, Before::nothing).seconds.data();
+      const double* behind = entry(end, last, Before::region).seconds.data();
+      for (int64_t m = needed; m < width_; ++m) {
+        const double seconds = forward + inside[m] + behind[m];
+        if (seconds < best.seconds[m]) {
+          best.seconds[m] = seconds;
+          best.decisions[m] = static_cast<Decision>(end);
+        }
       }
     }
+    return best;
+  }
+
+  Entry better(const std::vector<double>& kept, const Entry& regions, std::size_t first,
+               std::size_t last, Before before) const {
+    Entry best{std::vector<double>(width_, infinite), std::vector<Decision>(width_, keep_first)};
+    const int64_t held_by_stage = memory_.held(first, before, /*by_region=*/false);
+    const int64_t held_by_region = memory_.held(first, before, /*by_region=*/true);
+    for (int64_t m = held_by_stage + memory_.keeping(first, last, before); m < width_; ++m) {
+      best.seconds[m] = kept[m - held_by_stage];
+    }
+    for (int64_t m = held_by_region; m < width_; ++m) {
+      if (regions.seconds[m - held_by_region] < best.seconds[m]) {
+        best.seconds[m] = regions.seconds[m - held_by_region];
+        best.decisions[m] = regions.decisions[m - held_by_region];
+      }
+    }
+    return best;
   }
 
   const ChainCosts& costs_;
   const SegmentMemory& memory_;
   const Segments segment_;
-  const std::size_t width_;
-  std::vector<std::vector<double>> seconds_;
-  std::vector<std::vector<Decision>> decisions_;
+  const int64_t width_;
+  std::array<std::vector<Entry>, befores.size()> tables_;
+};
+
+/// The least memory of all segments, by the same recurrence.
+class MemoryTable {
+ public:
+  explicit MemoryTable(const SegmentMemory& memory)
+      : memory_(memory), segment_(memory.stages.size()) {
+    const std::size_t stages = memory.stages.size();
+    for (auto& table : tables_) {
+      table.resize(segment_.count());
+    }
+    for (std::size_t length = 1; length <= stages; ++length) {
+      for (std::size_t first = 0; first + length <= stages; ++first) {
+        solve(first, first + length - 1);
+      }
+    }
+  }
+
+  struct Entry {
+    int64_t memory = std::numeric_limits<int64_t>::max();
+    Decision decision = keep_first;
+  };
+  const Entry& entry(std::size_t first, std::size_t last, Before before) const {
+    return tables_[number_of(before)][segment_(first, last)];
+  }
+
+ private:
+  void solve(std::size_t first, std::size_t last) {
+    const int64_t rest = first < last ? entry(first + 1, last, Before::kept_stage).memory : 0;
+    const Entry regions = starting_with_region(first, last);
+    for (const Before before : befores) {
+      if (first == 0 && before != Before::nothing) {
+        continue;
+      }
+      Entry best;
+      best.memory =
+          memory_.held(first, before, false) + std::max(memory_.keeping(first, last, before), rest);
+      const int64_t held = memory_.held(first, before, true);
+      if (regions.decision != keep_first && held + regions.memory < best.memory) {
+        best = {held + regions.memory, regions.decision};
+      }
+      tables_[number_of(before)][segment_(first, last)] = best;
+    }
+  }
+
+  Entry starting_with_region(std::size_t first, std::size_t last) const {
+    Entry best;
+    int64_t passing = 0;
+    for (std::size_t end = first + 1; end <= last; ++end) {
+      passing = std::max(passing, memory_.passing(end - 1, end - 1 == first, last));
+      const int64_t needed = std::max({passing, entry(first, end - 1, Before::nothing).memory,
+                                       entry(end, last, Before::region).memory});
+      if (needed < best.memory) {
+        best = {needed, static_cast<Decision>(end)};
+      }
+    }
+    return best;
+  }
+
+  const SegmentMemory& memory_;
+  const Segments segment_;
+  std::array<std::vector<Entry>, befores.size()> tables_;
 };
 
 }  // namespace
@@ -87,46 +185,23 @@ std::optional<CheckpointPlan> fastest_plan(const ChainCosts& costs, const Segmen
                                            int64_t slots) {
   const TimeTable table(costs, memory, slots);
   const std::size_t last = costs.size() - 1;
-  if (table.seconds(0, last, slots) == infinite) {
+  if (table.seconds(0, last, slots, Before::nothing) == infinite) {
     return std::nullopt;
   }
-  return CheckpointPlan(
-      pieces_of(memory, 0, last, 0, [&](std::size_t from, std::size_t to, int64_t used) {
-        return table.decision(from, to, slots - used);
+  return CheckpointPlan(pieces_of(
+      memory, 0, last, 0, [&](std::size_t from, std::size_t to, int64_t used, Before before) {
+        return table.decision(from, to, slots - used, before);
       }));
 }
 
 LeastMemory least_memory(const SegmentMemory& memory) {
-  const std::size_t stages = memory.stages.size();
-  const Segments segment(stages);
-  std::vector<int64_t> least(segment.count());
-  std::vector<Decision> choice(segment.count(), keep_first);
-  for (std::size_t length = 1; length <= stages; ++length) {
-    for (std::size_t first = 0; first + length <= stages; ++first) {
-      const std::size_t last = first + length - 1;
-      int64_t& best = least[segment(first, last)];
-      best = memory.keeping(first, last);
-      if (first < last) {
-        best = std::max(best, memory.stages[first].saved + least[segment(first + 1, last)]);
-      }
-      int64_t passing = 0;
-      for (std::size_t end = first + 1; end <= last; ++end) {
-        passing = std::max(passing, memory.passing(end - 1, end - 1 == first, last));
-        const int64_t needed =
-            std::max({passing, least[segment(first, end - 1)],
-                      memory.stages[end - 1].output + least[segment(end, last)]});
-        if (needed < best) {
-          best = needed;
-          choice[segment(first, last)] = static_cast<Decision>(end);
-        }
-      }
-    }
-  }
-  const auto decide = [&](std::size_t from, std::size_t to, int64_t) {
-    return choice[segment(from, to)];
+  const MemoryTable table(memory);
+  const std::size_t last = memory.stages.size() - 1;
+  const auto decide = [&](std::size_t from, std::size_t to, int64_t, Before before) {
+    return table.entry(from, to, before).decision;
   };
-  return {least[segment(0, stages - 1)],
-          CheckpointPlan(pieces_of(memory, 0, stages - 1, 0, decide))};
+  return {table.entry(0, last, Before::nothing).memory,
+          CheckpointPlan(pieces_of(memory, 0, last, 0, decide))};
 }
 
 }  // namespace lockstep::activation

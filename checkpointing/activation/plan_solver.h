@@ -38,22 +38,25 @@ struct LeastMemory {
 };
 LeastMemory least_memory(const SegmentMemory& memory);
 
-/// The pieces that decisions add up to; decide(first, last, used) gives the decision for a segment
-/// when `used` of the memory is taken by what waits for backward.
+/// The pieces that decisions add up to; decide(first, last, used, before) gives the decision for a
+/// segment when `used` of the memory is taken by what waits for backward, not counting what the
+/// piece before the segment holds.
 template <class Decide>
 std::vector<CheckpointPlan::Piece> pieces_of(const SegmentMemory& memory, std::size_t first,
                                              std::size_t last, int64_t used, const Decide& decide) {
   std::vector<CheckpointPlan::Piece> pieces;
+  Before before = Before::nothing;
   while (first <= last) {
-    const Decision decision = decide(first, last, used);
+    const Decision decision = decide(first, last, used, before);
+    used += memory.held(first, before, decision != keep_first);
     if (decision == keep_first) {
       pieces.push_back({static_cast<int64_t>(first), {}});
-      used += memory.stages[first].saved;
+      before = Before::kept_stage;
       ++first;
     } else {
       const auto end = static_cast<std::size_t>(decision);
       pieces.push_back({-1, pieces_of(memory, first, end - 1, used, decide)});
-      used += memory.stages[end - 1].output;
+      before = Before::region;
       first = end;
     }
   }

@@ -27,6 +27,7 @@ class StorageIdentity {
  public:
   explicit StorageIdentity(const at::Tensor& tensor);
   bool is_of(const at::Tensor& tensor) const noexcept;
+  bool is_freed() const noexcept { return storage_.expired(); }
 
  private:
   c10::weak_intrusive_ptr<c10::StorageImpl> storage_;

@@ -88,8 +88,11 @@ ChainCosts random_chain(std::mt19937& random) {
     stage.forward_seconds = static_cast<double>(pick(1, 20));
     stage.backward_seconds = static_cast<double>(pick(1, 40));
     stage.output_bytes = pick(1, 12);
-    stage.saved_bytes = stage.output_bytes + pick(0, 20);
+    stage.keeps_output = pick(0, 1) == 1;
+    stage.keeps_input = pick(0, 1) == 1;
+    stage.saved_bytes = (stage.keeps_output ? stage.output_bytes : 0) + pick(0, 20);
     stage.forward_temporary_bytes = pick(0, 6);
+    stage.passing_temporary_bytes = pick(0, 6);
     stage.backward_temporary_bytes = pick(0, 6);
   }
   return costs;
@@ -116,15 +119,15 @@ std::vector<Pieces> all_plans(int64_t first, int64_t last) {
   return plans;
 }
 
-// The steps of a run, one after the other, with the memory that each needs: the model of
-// segment_memory.h, told again as a simulation.
+// The steps of a run, one after the other, with all tensors that are alive: the model of
+// segment_memory.h, told again as a simulation. Tensor i is what stage i - 1 returned.
 class Simulation {
  public:
-  explicit Simulation(const ChainCosts& costs) : costs_(costs) {}
+  explicit Simulation(const ChainCosts& costs) : costs_(costs), holders_(costs.size() + 1) {}
 
   PlanCosts run(const Pieces& pieces) {
     segment(pieces, 0);
-    EXPECT_EQ(held_, 0);
+    EXPECT_EQ(alive(), 0);
     return total_;
   }
 
@@ -137,46 +140,90 @@ class Simulation {
     return count;
   }
 
-  void need(int64_t bytes) { total_.peak_bytes = std::max(total_.peak_bytes, held_ + bytes); }
+  int64_t alive() const {
+    int64_t bytes = inner_;
+    for (std::size_t i = 1; i < holders_.size(); ++i) {
+      bytes += holders_[i] > 0 ? costs_[i - 1].output_bytes : 0;
+    }
+    return bytes;
+  }
+
+  void need(int64_t bytes) { total_.peak_bytes = std::max(total_.peak_bytes, alive() + bytes); }
+
+  // What a stage saves besides its input and output.
+  int64_t inner(int64_t stage) const {
+    const StageCosts& c = costs_[stage];
+    return c.saved_bytes - (c.keeps_output ? c.output_bytes : 0);
+  }
+
+  void forward_kept(int64_t stage, int64_t gradient) {
+    const StageCosts& c = costs_[stage];
+    total_.seconds += c.forward_seconds;
+    inner_ += inner(stage);
+    holders_[stage] += c.keeps_input ? 1 : 0;
+    holders_[stage + 1] += c.keeps_output ? 1 : 0;
+    need(gradient + c.forward_temporary_bytes);
+  }
+
+  void backward_kept(int64_t stage) {
+    const StageCosts& c = costs_[stage];
+    total_.seconds += c.backward_seconds;
+    need(c.output_bytes + c.backward_temporary_bytes);
+    inner_ -= inner(stage);
+    holders_[stage] -= c.keeps_input ? 1 : 0;
+    holders_[stage + 1] -= c.keeps_output ? 1 : 0;
+  }
+
+  void forward_passing(int64_t begin, int64_t end, int64_t gradient) {
+    ++holders_[begin];
+    for (int64_t stage = begin; stage < end; ++stage) {
+      const StageCosts& c = costs_[stage];
+      total_.seconds += c.forward_seconds;
+      need(gradient + c.output_bytes + c.passing_temporary_bytes);
+      pass(stage, begin);
+    }
+  }
+
+  // The loop's variable moves on from a stage's input to its output.
+  void pass(int64_t stage, int64_t segment_begin) {
+    holders_[stage] -= stage == segment_begin ? 0 : 1;
+    ++holders_[stage + 1];
+  }
 
   // Forward and backward of a segment whose input is held by others.
   void segment(const Pieces& pieces, int64_t first) {
-    const int64_t gradient = costs_[first + stages_of(pieces) - 1].output_bytes;
-    std::vector<std::pair<int64_t, int64_t>> held_by_piece;  // first stage, bytes
+    const int64_t last = first + stages_of(pieces) - 1;
+    const int64_t gradient = costs_[last].output_bytes;
+    std::vector<int64_t> begins;
     int64_t stage = first;
-    for (std::size_t i = 0; i < pieces.size(); ++i) {
-      const int64_t begin = stage;
-      const bool is_end = i + 1 == pieces.size();
-      if (pieces[i].is_region()) {
-        const int64_t end = begin + stages_of(pieces[i].pieces);
-        for (; stage < end; ++stage) {
-          total_.seconds += costs_[stage].forward_seconds;
-          need(gradient + (stage == begin ? 0 : costs_[stage - 1].output_bytes) +
-               costs_[stage].output_bytes + costs_[stage].forward_temporary_bytes);
-        }
-        held_by_piece.emplace_back(begin, is_end ? 0 : costs_[end - 1].output_bytes);
+    for (const auto& piece : pieces) {
+      begins.push_back(stage);
+      if (piece.is_region()) {
+        const int64_t end = stage + stages_of(piece.pieces);
+        const int64_t begin = stage;
+        forward_passing(begin, end, gradient);
+        holders_[begin] -= begin == first ? 0 : 1;  // the loop's own, in favour of the region's
+        stage = end;
       } else {
-        total_.seconds += costs_[stage].forward_seconds;
-        need(gradient + costs_[stage].saved_bytes + costs_[stage].forward_temporary_bytes);
-        held_by_piece.emplace_back(begin, costs_[stage].saved_bytes);
+        forward_kept(stage, gradient);
+        pass(stage, first);
         ++stage;
       }
-      held_ += held_by_piece.back().second;
     }
+    --holders_[last + 1];
     for (std::size_t i = pieces.size(); i-- > 0;) {
-      const auto [begin, bytes] = held_by_piece[i];
-      held_ -= bytes;
       if (pieces[i].is_region()) {
-        segment(pieces[i].pieces, begin);
+        segment(pieces[i].pieces, begins[i]);
+        --holders_[begins[i]];
       } else {
-        total_.seconds += costs_[begin].backward_seconds;
-        need(costs_[begin].output_bytes + bytes + costs_[begin].backward_temporary_bytes);
+        backward_kept(begins[i]);
       }
     }
   }
 
   const ChainCosts& costs_;
-  int64_t held_ = 0;
+  std::vector<int> holders_;
+  int64_t inner_ = 0;
   PlanCosts total_;
 };
 
@@ -265,8 +312,8 @@ TEST(PlanCheckpoints, PlanRunsAsPredictedWithThePlainGradients) {
       parameter.mutable_grad() = torch::zeros_like(parameter);
     }
     MemoryMeter meter;
-    const at::Tensor y = plan.run(chain, x);
-    y.backward(torch::ones_like(y));
+    const at::Tensor loss = plan.run(chain, x).square().mean();
+    loss.backward();
     return static_cast<double>(meter.peak());
   };
   const Trial plain = run_trial(
@@ -282,7 +329,7 @@ TEST(PlanCheckpoints, PlanRunsAsPredictedWithThePlainGradients) {
     const auto predicted = static_cast<double>(plan.predict(costs).peak_bytes);
     EXPECT_LE(predicted, static_cast<double>(budget)) << plan.text();
     EXPECT_LE(peak_of(plan), 1.03 * predicted) << plan.text();
-    EXPECT_GE(peak_of(plan), 0.75 * predicted) << plan.text();
+    EXPECT_GE(peak_of(plan), 0.97 * predicted) << plan.text();
   }
 }
 

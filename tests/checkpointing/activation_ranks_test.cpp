@@ -105,6 +105,33 @@ TEST(CheckpointFacts, N23_UnusedParametersAreDetected) {
   expect_plain_average(plain, checkpointed, UnusedParameters::detect);
 }
 
+// As in synchronised batch norm: a collective before, and one behind, what backward needs.
+TEST(CheckpointedCollectives, AreIssuedAgainOnEveryRankWithoutEarlyStop) {
+  Communicator communicator(runtime().control());
+  int issued = 0;
+  const auto average = [&](const at::Tensor& x) {
+    at::Tensor mean = x.detach().mean(0);
+    communicator.all_reduce(mean, ReduceOp::avg()).wait();
+    ++issued;
+    return mean;
+  };
+  const auto f = [&](const at::Tensor& x) {
+    const at::Tensor y = (x - average(x)).tanh();
+    return y - average(y);
+  };
+  const at::Tensor x = batch_of_this_rank().requires_grad_();
+  f(x).square().sum().backward();
+  const at::Tensor expected = x.grad().clone();
+  EXPECT_EQ(issued, 2);
+  for (const bool early_stop : {false, true}) {
+    x.mutable_grad().reset();
+    issued = 0;
+    checkpoint(CheckpointOptions().early_stop(early_stop), f, x).square().sum().backward();
+    EXPECT_TRUE(at::equal(x.grad(), expected));
+    EXPECT_EQ(issued, early_stop ? 3 : 4);  // cut short alike on all ranks
+  }
+}
+
 std::vector<at::Tensor> trained(const Precision& precision, const Forward& forward) {
   const auto block = new_block();
   Trainer trainer(

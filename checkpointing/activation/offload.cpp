@@ -1,0 +1,36 @@
+#include <lockstep/checkpointing/activation/offload.h>
+#include <lockstep/checkpointing/activation/offload_store.h>
+#include <lockstep/checkpointing/activation/region.h>
+#include <lockstep/checkpointing/activation/replay.h>
+#include <lockstep/collectives/error.h>
+
+namespace lockstep {
+
+namespace {
+
+std::shared_ptr<activation::OffloadStore> new_store(const std::vector<at::Tensor>& parameters,
+                                                    const OffloadOptions& options) {
+  LOCKSTEP_CHECK(options.min_bytes() >= 0 && options.prefetch() >= 0,
+                 "OffloadOptions: min_bytes is ", options.min_bytes(), " and prefetch ",
+                 options.prefetch(), ", neither may be negative");
+  activation::SavedTensorPolicy* outer = activation::HookScope::top();
+  LOCKSTEP_CHECK(dynamic_cast<activation::Region*>(outer) == nullptr &&
+                     dynamic_cast<activation::Region::Replay*>(outer) == nullptr,
+                 "OffloadActivations inside a checkpointed region: open it around the region, "
+                 "whose inputs are then moved");
+  return std::make_shared<activation::OffloadStore>(parameters, options);
+}
+
+}  // namespace
+
+OffloadActivations::OffloadActivations(const std::vector<at::Tensor>& parameters,
+                                       const OffloadOptions& options)
+    : store_(new_store(parameters, options)), hooks_(store_.get()) {}
+
+OffloadActivations::~OffloadActivations() = default;
+
+OffloadActivations::Figures OffloadActivations::figures() const {
+  return store_->figures();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,219 @@
+// TrainerOptions::activation_budget: the plain weights, bit for bit, within the budget.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <lockstep/checkpointing/activation/plan_checkpoints.h>
+#include <lockstep/runtime/trainer.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
+
+#include <functional>
+#include <vector>
+
+#include "test_runtime.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::runtime;
+using torch::nn::Sequential;
+
+constexpr int64_t batch = 64;
+
+Sequential new_sequential() {
+  torch::manual_seed(11);
+  Sequential net;
+  for (int block = 0; block < 4; ++block) {
+    net->push_back(torch::nn::Linear(16, 48));
+    net->push_back(torch::nn::BatchNorm1d(48));
+    net->push_back(torch::nn::Tanh());
+    net->push_back(torch::nn::Dropout(0.2));
+    net->push_back(torch::nn::Linear(48, 16));
+  }
+  return net;
+}
+
+at::Tensor batch_of_this_rank() {
+  torch::manual_seed(100 + static_cast<uint64_t>(runtime().rank()));
+  return at::randn({batch, 16});
+}
+
+/// Blocks that forward() calls as one chain.
+struct Listed : torch::nn::Module {
+  Listed() {
+    torch::manual_seed(12);
+    Chain chain;
+    for (int block = 0; block < 6; ++block) {
+      const std::string name = "block" + std::to_string(block);
+      torch::nn::Linear linear(16, 16);
+      register_module(name, linear);
+      chain.push_back({name, [linear](at::Tensor x) mutable { return linear(x).tanh(); },
+                       [linear] { return linear->parameters(); }});
+    }
+    blocks = PlannedChain(std::move(chain));
+    head = register_module("head", torch::nn::Linear(16, 4));
+  }
+  at::Tensor forward(const at::Tensor& x) { return head(blocks(x)); }
+  PlannedChain blocks;
+  torch::nn::Linear head{nullptr};
+};
+
+struct Trained {
+  std::vector<at::Tensor> tensors;
+  std::string report;
+};
+
+template <class Net>
+Trained trained(Net net, const TrainerOptions& options) {
+  Trainer trainer(runtime(), net, AdamW(1e-2), options);
+  const at::Tensor x = batch_of_this_rank();
+  for (int step = 0; step < 6; ++step) {
+    trainer.step([&]() -> Loss { return net->forward(x).to(at::kFloat).square().mean(); });
+  }
+  Trained result;
+  result.report = trainer.activation_report();
+  for (const auto& master : trainer.masters()) {
+    result.tensors.push_back(master.second.detach().clone());
+  }
+  for (const at::Tensor& buffer : net->buffers()) {
+    result.tensors.push_back(buffer.clone());
+  }
+  return result;
+}
+
+void expect_equal(const Trained& expected, const Trained& ours, const std::string& what) {
+  ASSERT_EQ(expected.tensors.size(), ours.tensors.size()) << what;
+  for (size_t i = 0; i < expected.tensors.size(); ++i) {
+    EXPECT_TRUE(at::equal(expected.tensors[i], ours.tensors[i])) << what << ", tensor " << i;
+  }
+}
+
+/// Bytes that force some recompute, in fp32.
+int64_t tight_budget() {
+  Sequential net = new_sequential();
+  const ChainCosts costs = profile_chain(chain_of(net), batch_of_this_rank());
+  return least_activation_bytes(costs) * 5 / 4;
+}
+
+template <class Action>
+std::string error_of(const Action& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ActivationBudget, EveryPrecisionEndsAtThePlainWeights) {
+  const std::vector<ActivationBudget> budgets = {"automatic", tight_budget()};
+  for (const Precision& precision : {Precision::O0(), Precision::O1(), Precision::O2()}) {
+    const auto options = TrainerOptions().precision(precision).accumulate(2);
+    const Trained plain = trained(new_sequential(), options);
+    EXPECT_EQ(plain.report, "");
+    for (const ActivationBudget& budget : budgets) {
+      const Trained ours =
+          trained(new_sequential(), TrainerOptions(options).activation_budget(budget));
+      expect_equal(plain, ours, precision.describe() + ", budget " + budget.text());
+      EXPECT_THAT(ours.report, HasSubstr("budget " + budget.text()));
+      EXPECT_THAT(ours.report, HasSubstr("measured"));
+      EXPECT_EQ(ours.report.find('(') != std::string::npos, true) << ours.report;
+    }
+  }
+}
+
+TEST(ActivationBudget, ListedBlocksEndAtThePlainWeights) {
+  const auto plain = trained(std::make_shared<Listed>(), TrainerOptions());
+  const auto net = std::make_shared<Listed>();
+  const auto ours =
+      trained(net, TrainerOptions().activation_chain(net->blocks).activation_budget("automatic"));
+  expect_equal(plain, ours, "listed blocks");
+  EXPECT_THAT(ours.report, HasSubstr("plan (0 1 2) 3 4 5"));
+}
+
+TEST(ActivationBudget, MeasuredPeakKeepsToTheBudget) {
+  const int64_t budget = tight_budget();
+  Sequential net = new_sequential();
+  const PlannedChain chain(chain_of(net));
+  chain.set_budget(budget);
+  const at::Tensor x = batch_of_this_rank();
+  const auto step = [&] { chain(x).square().mean().backward(); };
+  step();
+  ASSERT_TRUE(chain.planned()->predicted.has_value());
+  EXPECT_LE(chain.planned()->predicted->peak_bytes, budget);
+  EXPECT_GT(chain.planned()->plain->peak_bytes, budget);
+  net->zero_grad(/*set_to_none=*/true);
+  const PlannedChain::Watch watch(chain, at::kCPU);
+  EXPECT_FALSE(watch.peak_bytes().has_value());
+  step();
+  EXPECT_GT(*watch.peak_bytes(), budget / 2);
+  EXPECT_LE(*watch.peak_bytes(), budget + 32 * 1024);  // gradients that stay, of this small net
+}
+
+TEST(ActivationBudget, LargerInputIsPlannedAnew) {
+  Sequential net = new_sequential();
+  const PlannedChain chain(chain_of(net));
+  chain.set_budget(1 << 30);
+  chain(at::randn({8, 16}));
+  const int64_t small = chain.planned()->predicted->peak_bytes;
+  chain(at::randn({4, 16}));
+  EXPECT_EQ(chain.planned()->predicted->peak_bytes, small);
+  chain(at::randn({32, 16}));
+  EXPECT_GT(chain.planned()->predicted->peak_bytes, 2 * small);
+}
+
+TEST(ActivationBudget, TooSmallABudgetNamesTheLeastOnEveryRank) {
+  Sequential net = new_sequential();
+  Trainer trainer(runtime(), net, AdamW(1e-2), TrainerOptions().activation_budget("1 KiB"));
+  const at::Tensor x = batch_of_this_rank();
+  const auto step = [&] {
+    trainer.step([&]() -> Loss { return net->forward(x).square().mean(); });
+  };
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const std::string message = error_of(step);
+    EXPECT_THAT(message, HasSubstr("the budget is 1024 bytes"));
+    EXPECT_THAT(message, HasSubstr("need at least"));
+  }
+  EXPECT_EQ(trainer.updates(), 0);
+}
+
+TEST(ActivationBudget, ModelsWithoutOneChainAreRefused) {
+  const auto make = [](auto net, const TrainerOptions& options) {
+    return error_of([&] { Trainer(runtime(), net, AdamW(1e-2), options); });
+  };
+  const auto budget = TrainerOptions().activation_budget("1 MiB");
+  EXPECT_THAT(make(torch::nn::Linear(2, 2), budget), HasSubstr("has no torch::nn::Sequential"));
+  auto two = std::make_shared<torch::nn::Module>();
+  two->register_module("left", new_sequential());
+  two->register_module("right", new_sequential());
+  EXPECT_THAT(make(two, budget), HasSubstr("has 2 Sequentials (left, right)"));
+  EXPECT_THAT(make(two, TrainerOptions().activation_chain(
+                            PlannedChain(Chain{{"a", [](at::Tensor x) { return x; }}}))),
+              HasSubstr("activation_chain needs an activation_budget"));
+  for (const char* text : {"", "8 Gib", "many", "-1 MB", "0"}) {
+    EXPECT_THAT(error_of([&] { TrainerOptions().activation_budget(text); }),
+                HasSubstr("expected a positive number of bytes"));
+  }
+  EXPECT_EQ(ActivationBudget("8 GiB").bytes(), int64_t{8} << 30);
+  EXPECT_EQ(ActivationBudget("1.5MB").bytes(), 1500000);
+}
+
+TEST(ActivationBudget, SequentialHasItsModulesBackAfterwards) {
+  Sequential net = new_sequential();
+  const auto names = net->named_parameters().keys();
+  const auto first = net->ptr(0);
+  {
+    const Trainer trainer(runtime(), net, AdamW(1e-2),
+                          TrainerOptions().activation_budget("automatic"));
+    EXPECT_NE(net->ptr(0), first);
+    EXPECT_EQ(net->named_parameters().keys(), names);
+  }
+  EXPECT_EQ(net->ptr(0), first);
+  EXPECT_EQ(net->ptr(4)->name(), "torch::nn::LinearImpl");
+}
+
+}  // namespace
+}  // namespace lockstep
