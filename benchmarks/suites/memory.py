@@ -1,8 +1,10 @@
-"""Peak memory of a Trainer against what its arena must hold and one bucket."""
+"""Peak memory of a Trainer against what its arena must hold and one bucket; activations."""
 
 from harness import measure
 from harness.launch import Job, program
 from harness.rows import compare
+
+from . import activation
 
 
 def _sample(values):
@@ -26,4 +28,4 @@ def run(measurement, only):
                          in zip(sample.notes["arena"], sample.notes["bucket"])]
                 rows.append(compare("memory", name, _sample(sample.notes["peak"]), _sample(bound),
                                     "bound", "MB", 1.0))
-    return rows
+    return rows + activation.run(measurement, only)

@@ -1,0 +1,182 @@
+// activation CHAIN plans PERCENT   one step of a chain: plain, the planner's plan for that part of
+//                                  the plain peak, and the fastest uniform plan that fits there too
+// activation CHAIN curve           steps of all uniform plans, and of the planner's for ten budgets
+// activation regions               a tiny and a costly region, checkpointed, plain and forward only
+// activation solver                the planner on 100 stages and 500 slots
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <lockstep/checkpointing/activation/checkpoint.h>
+#include <lockstep/checkpointing/activation/memory_meter.h>
+#include <lockstep/checkpointing/activation/plan_checkpoints.h>
+#include <lockstep/collectives/error.h>
+
+#include <iostream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "chains.h"
+#include "recorder.h"
+
+namespace lockstep::benchmarks {
+namespace {
+
+constexpr int repetitions = 5;
+
+struct Variant {
+  std::string name;
+  CheckpointPlan plan;
+  int64_t predicted;
+};
+
+void step(const ChainWorkload& workload, const CheckpointPlan& plan) {
+  const at::Tensor loss = plan.run(workload.chain, workload.input).square().mean();
+  loss.backward();
+}
+
+int64_t peak_of(const ChainWorkload& workload, const CheckpointPlan& plan) {
+  const MemoryMeter meter;
+  step(workload, plan);
+  return meter.peak();
+}
+
+/// One step of each in turn, so that all see the same machine.
+void measure(const std::string& name, const ChainWorkload& workload,
+             const std::vector<Variant>& variants) {
+  std::vector<Series> series;
+  for (const Variant& variant : variants) {
+    series.emplace_back(name, variant.name);
+    step(workload, variant.plan);  // gradients and caches are there afterwards
+    series.back().note("peak", peak_of(workload, variant.plan));
+    series.back().note("predicted", variant.predicted);
+  }
+  for (int repetition = 0; repetition < repetitions; ++repetition) {
+    for (std::size_t i = 0; i < variants.size(); ++i) {
+      series[i].begin();
+      step(workload, variants[i].plan);
+      series[i].end();
+    }
+  }
+  for (const Series& one : series) {
+    one.write();
+  }
+}
+
+Variant variant(const std::string& name, const CheckpointPlan& plan, const ChainCosts& costs) {
+  return {name, plan, plan.predict(costs).peak_bytes};
+}
+
+/// The fastest division into equal segments that keeps within the budget.
+CheckpointPlan best_uniform(const ChainCosts& costs, int64_t budget) {
+  const auto stages = static_cast<int64_t>(costs.size());
+  std::optional<CheckpointPlan> best;
+  for (int64_t segments = 1; segments <= stages; ++segments) {
+    const CheckpointPlan plan = CheckpointPlan::uniform(stages, segments);
+    const PlanCosts predicted = plan.predict(costs);
+    if (predicted.peak_bytes <= budget &&
+        (!best || predicted.seconds < best->predict(costs).seconds)) {
+      best = plan;
+    }
+  }
+  LOCKSTEP_CHECK(best.has_value(), "no uniform plan fits into ", budget, " bytes");
+  return *best;
+}
+
+void plans(const std::string& name, double percent) {
+  const ChainWorkload workload = make_chain(name);
+  const ChainCosts costs = profile_chain(workload.chain, workload.input);
+  const auto plain = CheckpointPlan::uniform(static_cast<int64_t>(costs.size()), 1);
+  const auto budget =
+      static_cast<int64_t>(percent / 100 * static_cast<double>(plain.predict(costs).peak_bytes));
+  const CheckpointPlan uniform = best_uniform(costs, budget);
+  const CheckpointPlan planned = plan_checkpoints(costs, budget);
+  std::cerr << name << ": planned " << planned.text() << "; uniform " << uniform.text() << "\n";
+  measure(name, workload,
+          {variant("plain", plain, costs), variant("planner", planned, costs),
+           variant("uniform", uniform, costs)});
+}
+
+void curve(const std::string& name) {
+  const ChainWorkload workload = make_chain(name);
+  const ChainCosts costs = profile_chain(workload.chain, workload.input);
+  const auto stages = static_cast<int64_t>(costs.size());
+  std::vector<Variant> variants;
+  for (int64_t segments = 1; segments <= stages; ++segments) {
+    variants.push_back(variant("segments " + std::to_string(segments),
+                               CheckpointPlan::uniform(stages, segments), costs));
+  }
+  const int64_t least = least_activation_bytes(costs);
+  const int64_t most = variants.front().predicted;
+  for (int64_t tenth = 0; tenth < 10; ++tenth) {
+    variants.push_back(variant("budget " + std::to_string(tenth),
+                               plan_checkpoints(costs, least + (most - least) * tenth / 10),
+                               costs));
+  }
+  measure(name, workload, variants);
+}
+
+template <class Body>
+void record(const std::string& name, const std::string& variant, int calls, const Body& body) {
+  Series series(name, variant);
+  series.note("calls", calls);
+  for (int repetition = 0; repetition < 15; ++repetition) {
+    series.begin();
+    for (int call = 0; call < calls; ++call) {
+      body();
+    }
+    series.end();
+  }
+  series.write();
+}
+
+/// A chain of products, as one region: `rows` makes it tiny or costly.
+void region(const std::string& name, int64_t rows, int calls) {
+  const at::Tensor x = at::randn({rows, rows}).requires_grad_();
+  const at::Tensor weight = at::randn({rows, rows});
+  const auto f = [weight](const at::Tensor& in) {
+    return at::tanh(at::tanh(at::tanh(in.mm(weight)).mm(weight)).mm(weight));
+  };
+  const at::Tensor ones = at::ones({rows, rows});
+  const auto backward = [&](const at::Tensor& y) { y.backward(ones); };
+  record(name, "checkpoint", calls, [&] { backward(checkpoint(f, x)); });
+  record(name, "plain", calls, [&] { backward(f(x)); });
+  record(name, "forward", calls, [&] { f(x); });
+}
+
+void solver() {
+  ChainCosts costs(100);
+  for (std::size_t i = 0; i < costs.size(); ++i) {
+    costs[i].forward_seconds = 1.0 + static_cast<double>(i * 7 % 13);
+    costs[i].backward_seconds = 2 * costs[i].forward_seconds;
+    costs[i].output_bytes = static_cast<int64_t>(1000 + i * 5 % 11 * 300);
+    costs[i].saved_bytes = 3 * costs[i].output_bytes;
+    costs[i].keeps_input = i % 3 != 0;
+  }
+  const int64_t budget = CheckpointPlan::uniform(100, 1).predict(costs).peak_bytes / 3;
+  record("solver", "planner", 1, [&] { plan_checkpoints(costs, budget, 500); });
+}
+
+int run(const std::vector<std::string>& arguments) {
+  at::set_num_threads(1);
+  if (arguments.size() == 3 && arguments[1] == "plans") {
+    plans(arguments[0], std::stod(arguments[2]));
+  } else if (arguments.size() == 2 && arguments[1] == "curve") {
+    curve(arguments[0]);
+  } else if (arguments == std::vector<std::string>{"regions"}) {
+    region("tiny region", 2, 500);
+    region("costly region", 384, 1);
+  } else if (arguments == std::vector<std::string>{"solver"}) {
+    solver();
+  } else {
+    std::cerr << "usage: activation CHAIN plans PERCENT | CHAIN curve | regions | solver\n";
+    return 2;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace lockstep::benchmarks
+
+int main(int argc, char** argv) {
+  return lockstep::benchmarks::run(std::vector<std::string>(argv + 1, argv + argc));
+}
