@@ -10,6 +10,7 @@
 #include <lockstep/checkpointing/activation/plan_checkpoints.h>
 #include <lockstep/collectives/error.h>
 
+#include <algorithm>
 #include <iostream>
 #include <optional>
 #include <string>
@@ -34,10 +35,25 @@ void step(const ChainWorkload& workload, const CheckpointPlan& plan) {
   loss.backward();
 }
 
-int64_t peak_of(const ChainWorkload& workload, const CheckpointPlan& plan) {
-  const MemoryMeter meter;
-  step(workload, plan);
-  return meter.peak();
+struct Peaks {
+  int64_t step;
+  int64_t chain;  // without the loss, as plans predict it
+};
+
+Peaks peaks_of(const ChainWorkload& workload, const CheckpointPlan& plan) {
+  MemoryMeter meter;
+  at::Tensor y = plan.run(workload.chain, workload.input);
+  const int64_t forward = meter.peak();
+  int64_t loss_peak = 0;
+  y.register_hook([&](const at::Tensor&) {
+    loss_peak = meter.peak();
+    meter.reset_peak();
+  });
+  const at::Tensor loss = y.square().mean();
+  y.reset();
+  loss.backward();
+  const int64_t chain = std::max(forward, meter.peak());
+  return {std::max(chain, loss_peak), chain};
 }
 
 /// One step of each in turn, so that all see the same machine.
@@ -47,7 +63,9 @@ void measure(const std::string& name, const ChainWorkload& workload,
   for (const Variant& variant : variants) {
     series.emplace_back(name, variant.name);
     step(workload, variant.plan);  // gradients and caches are there afterwards
-    series.back().note("peak", peak_of(workload, variant.plan));
+    const Peaks peaks = peaks_of(workload, variant.plan);
+    series.back().note("peak", peaks.step);
+    series.back().note("chain peak", peaks.chain);
     series.back().note("predicted", variant.predicted);
   }
   for (int repetition = 0; repetition < repetitions; ++repetition) {

@@ -32,7 +32,7 @@ def _plans(measurement, chain, percent):
                 _sample(plain.notes["peak"]), "plain", "MB"),
         compare("memory", f"{chain} time", _sample(ours.minima), _sample(plain.minima), "plain",
                 "ms"),
-        compare("memory", f"{chain} peak to prediction", _sample(ours.notes["peak"]),
+        compare("memory", f"{chain} peak to prediction", _sample(ours.notes["chain peak"]),
                 _sample(ours.notes["predicted"]), "predicted", "MB", 0.97)]
 
 
