@@ -20,6 +20,14 @@ int cuda_capability(c10::Device device);
 /// advance() on device memory; `overflow` is one element there.
 void advance_on_cuda(ScalerState* state, const ScalerRule& rule, const float* overflow);
 
+/// to = from * factor, multiplied in fp32 and rounded once; contiguous, fp32, fp16 or bf16.
+void cast_on_cuda(const at::Tensor& to, const at::Tensor& from, double factor);
+/// sum += from, in fp32; `sum` is fp32.
+void accumulate_on_cuda(const at::Tensor& sum, const at::Tensor& from);
+/// Adds a bucket to `totals`, two fp64 elements of the device: the sum of squares, and the number
+/// of buckets with an element that is not finite.
+void measure_on_cuda(const at::Tensor& flat, const at::Tensor& totals);
+
 /// UpdateRule::apply on device memory.
 void update_on_cuda(const AdamWUpdate& update, const FlatSpan& span, const StepState* state);
 void update_on_cuda(const AdamUpdate& update, const FlatSpan& span, const StepState* state);

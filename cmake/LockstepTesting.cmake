@@ -97,3 +97,22 @@ function(lockstep_add_mpi_test room name)
       ENVIRONMENT "${LOCKSTEP_TEST_ENVIRONMENT};LOCKSTEP_TEST_RANKS=${ranks}")
   endforeach()
 endfunction()
+
+# lockstep_add_gpu_test(room name SOURCES file... [LIBRARIES target...] [TIMEOUT seconds])
+#
+# One process, one ctest entry room.name.gpu. Label: gpu. Where there is no GPU, or no kernels in
+# this build, the test says so and counts as skipped; tests/gpu_main.cpp decides.
+function(lockstep_add_gpu_test room name)
+  cmake_parse_arguments(TEST "" "TIMEOUT" "SOURCES;LIBRARIES" ${ARGN})
+  if(NOT TEST_TIMEOUT)
+    set(TEST_TIMEOUT 300)
+  endif()
+  set(target ${room}_${name}_gpu)
+  add_executable(${target} ${TEST_SOURCES} "${PROJECT_SOURCE_DIR}/tests/gpu_main.cpp")
+  target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
+  target_link_libraries(${target} PRIVATE GTest::gtest GTest::gmock lockstep::amp ${TEST_LIBRARIES}
+    lockstep_flags)
+  add_test(NAME ${room}.${name}.gpu COMMAND ${target})
+  set_tests_properties(${room}.${name}.gpu PROPERTIES LABELS gpu TIMEOUT ${TEST_TIMEOUT}
+    SKIP_RETURN_CODE 77 RESOURCE_LOCK gpu ENVIRONMENT OMP_NUM_THREADS=1)
+endfunction()

@@ -22,6 +22,15 @@ int cuda_capability(c10::Device) {
 void advance_on_cuda(ScalerState*, const ScalerRule&, const float*) {
   refuse();
 }
+void cast_on_cuda(const at::Tensor&, const at::Tensor&, double) {
+  refuse();
+}
+void accumulate_on_cuda(const at::Tensor&, const at::Tensor&) {
+  refuse();
+}
+void measure_on_cuda(const at::Tensor&, const at::Tensor&) {
+  refuse();
+}
 void update_on_cuda(const AdamWUpdate&, const FlatSpan&, const StepState*) {
   refuse();
 }

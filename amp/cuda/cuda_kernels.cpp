@@ -1,0 +1,102 @@
+#include <ATen/ops/empty.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <lockstep/amp/cuda/launch.h>
+#include <lockstep/amp/cuda/span_arrays.h>
+#include <lockstep/amp/cuda_kernels.h>
+#include <lockstep/collectives/error.h>
+
+namespace lockstep::amp {
+namespace {
+
+constexpr uintptr_t kAlignment = 16;
+
+void* current_stream(c10::Device device) {
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  return guard.getStreamNativeHandle(guard.getStream(device));
+}
+
+void check(cuda::Problem problem, const char* kernel) {
+  LOCKSTEP_CHECK_CODE(problem == nullptr, ExitCode::environment, kernel, ": CUDA says: ", problem,
+                      "; lockstep must be built for this device's architecture "
+                      "(LOCKSTEP_CUDA_ARCHITECTURES), and the driver be no older than the toolkit");
+}
+
+bool aligned(const at::Tensor& flat) {
+  return reinterpret_cast<uintptr_t>(flat.const_data_ptr()) % kAlignment == 0;
+}
+
+template <typename Update>
+void update(const Update& rule, const FlatSpan& span, const StepState* state) {
+  const c10::DeviceGuard on(span.gradient.device());
+  check(cuda::launch_update(rule, arrays_of(span), state, current_stream(span.gradient.device())),
+        "the update kernel");
+}
+
+}  // namespace
+
+bool cuda_kernels_available() {
+  return true;
+}
+
+int cuda_capability(c10::Device device) {
+  const int found = cuda::capability(device.index() < 0 ? 0 : device.index());
+  LOCKSTEP_CHECK_CODE(found > 0, ExitCode::environment, "there is no device ", device.str(),
+                      ": nvidia-smi lists what this process may see");
+  return found;
+}
+
+void advance_on_cuda(ScalerState* state, const ScalerRule& rule, const float* overflow) {
+  const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
+  check(cuda::launch_advance(state, rule, overflow, current_stream(guard.getDevice())),
+        "the loss scaler's kernel");
+}
+
+void cast_on_cuda(const at::Tensor& to, const at::Tensor& from, double factor) {
+  const c10::DeviceGuard on(to.device());
+  if (!aligned(to) || !aligned(from)) {
+    at::Tensor(to).copy_(from.to(at::kFloat).mul(factor));
+    return;
+  }
+  check(cuda::launch_cast(elements_of(to), elements_of(from), to.numel(),
+                          static_cast<float>(factor), current_stream(to.device())),
+        "the cast kernel");
+}
+
+void accumulate_on_cuda(const at::Tensor& sum, const at::Tensor& from) {
+  const c10::DeviceGuard on(sum.device());
+  if (!aligned(sum) || !aligned(from)) {
+    at::Tensor(sum).add_(from);
+    return;
+  }
+  check(cuda::launch_accumulate(elements_of(sum), elements_of(from), sum.numel(),
+                                current_stream(sum.device())),
+        "the accumulation kernel");
+}
+
+void measure_on_cuda(const at::Tensor& flat, const at::Tensor& totals) {
+  const c10::DeviceGuard on(flat.device());
+  const at::Tensor partial = at::empty({cuda::kMeasureBlocks}, totals.options());
+  check(cuda::launch_measure(elements_of(flat), flat.numel(), partial.mutable_data_ptr<double>(),
+                             static_cast<MeasureTotals*>(totals.mutable_data_ptr()),
+                             current_stream(flat.device())),
+        "the measuring kernel");
+}
+
+void update_on_cuda(const AdamWUpdate& rule, const FlatSpan& span, const StepState* state) {
+  update(rule, span, state);
+}
+void update_on_cuda(const AdamUpdate& rule, const FlatSpan& span, const StepState* state) {
+  update(rule, span, state);
+}
+void update_on_cuda(const LionUpdate& rule, const FlatSpan& span, const StepState* state) {
+  update(rule, span, state);
+}
+void update_on_cuda(const SgdUpdate& rule, const FlatSpan& span, const StepState* state) {
+  update(rule, span, state);
+}
+void update_on_cuda(const MomentumUpdate& rule, const FlatSpan& span, const StepState* state) {
+  update(rule, span, state);
+}
+
+}  // namespace lockstep::amp

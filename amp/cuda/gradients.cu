@@ -1,0 +1,110 @@
+#include <lockstep/amp/cuda/launch.h>
+#include <lockstep/amp/cuda/grid.cuh>
+
+namespace lockstep::amp::cuda {
+namespace {
+
+__global__ void __launch_bounds__(kThreads)
+    cast_kernel(Elements to, Elements from, int64_t size, float factor) {
+  const int64_t packs = packs_of(size);
+  for (int64_t pack = first_pack(); pack < packs; pack += pack_stride()) {
+    cast_pack(to, from, size, factor, pack);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    accumulate_kernel(Elements sum, Elements from, int64_t size) {
+  const int64_t packs = packs_of(size);
+  for (int64_t pack = first_pack(); pack < packs; pack += pack_stride()) {
+    accumulate_pack(sum, from, size, pack);
+  }
+}
+
+/// The sum over a block's threads, in thread 0, always in the same order.
+__device__ double block_sum(double value) {
+  __shared__ double sums[kThreads];
+  sums[threadIdx.x] = value;
+  for (int half = kThreads / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x < half) {
+      sums[threadIdx.x] += sums[threadIdx.x + half];
+    }
+  }
+  return sums[0];
+}
+
+__global__ void __launch_bounds__(kThreads)
+    squares_kernel(Elements flat, int64_t size, double* partial) {
+  double sum = 0.0;
+  const int64_t packs = packs_of(size);
+  for (int64_t pack = first_pack(); pack < packs; pack += pack_stride()) {
+    sum += squares_of_pack(flat, size, pack);
+  }
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) {
+    partial[blockIdx.x] = sum;
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    totals_kernel(const double* partial, MeasureTotals* totals) {
+  double sum = 0.0;
+  for (int i = threadIdx.x; i < kMeasureBlocks; i += kThreads) {
+    sum += partial[i];
+  }
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) {
+    add_bucket(*totals, sum);
+  }
+}
+
+__global__ void advance_kernel(ScalerState* state, ScalerRule rule, const float* overflow) {
+  advance(*state, rule, !(*overflow == 0.0F));
+}
+
+}  // namespace
+
+Problem launch_cast(const Elements& to, const Elements& from, int64_t size, float factor,
+                    void* stream) {
+  if (size == 0) {
+    return nullptr;
+  }
+  cast_kernel<<<blocks_for(packs_of(size)), kThreads, 0, stream_of(stream)>>>(to, from, size,
+                                                                              factor);
+  return last_problem();
+}
+
+Problem launch_accumulate(const Elements& sum, const Elements& from, int64_t size, void* stream) {
+  if (size == 0) {
+    return nullptr;
+  }
+  accumulate_kernel<<<blocks_for(packs_of(size)), kThreads, 0, stream_of(stream)>>>(sum, from,
+                                                                                    size);
+  return last_problem();
+}
+
+/// Always the same number of blocks, so that the bits do not depend on the device.
+Problem launch_measure(const Elements& flat, int64_t size, double* partial, MeasureTotals* totals,
+                       void* stream) {
+  squares_kernel<<<kMeasureBlocks, kThreads, 0, stream_of(stream)>>>(flat, size, partial);
+  totals_kernel<<<1, kThreads, 0, stream_of(stream)>>>(partial, totals);
+  return last_problem();
+}
+
+Problem launch_advance(ScalerState* state, const ScalerRule& rule, const float* overflow,
+                       void* stream) {
+  advance_kernel<<<1, 1, 0, stream_of(stream)>>>(state, rule, overflow);
+  return last_problem();
+}
+
+int capability(int device) {
+  int major = 0;
+  int minor = 0;
+  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess) {
+    return 0;
+  }
+  return 10 * major + minor;
+}
+
+}  // namespace lockstep::amp::cuda

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <lockstep/amp/adam_update.h>
+#include <lockstep/amp/adamw_update.h>
+#include <lockstep/amp/cuda/pack_work.h>
+#include <lockstep/amp/lion_update.h>
+#include <lockstep/amp/scaler_state.h>
+#include <lockstep/amp/sgd_update.h>
+
+namespace lockstep::amp::cuda {
+
+/// The kernels, on the current device. `stream` is a cudaStream_t. One launch each (two for
+/// launch_measure), sized for the device. They return null, or what CUDA says is wrong.
+using Problem = const char*;
+
+Problem launch_update(const AdamWUpdate& update, const UpdateArrays& arrays, const StepState* state,
+                      void* stream);
+Problem launch_update(const AdamUpdate& update, const UpdateArrays& arrays, const StepState* state,
+                      void* stream);
+Problem launch_update(const LionUpdate& update, const UpdateArrays& arrays, const StepState* state,
+                      void* stream);
+Problem launch_update(const SgdUpdate& update, const UpdateArrays& arrays, const StepState* state,
+                      void* stream);
+Problem launch_update(const MomentumUpdate& update, const UpdateArrays& arrays,
+                      const StepState* state, void* stream);
+
+Problem launch_cast(const Elements& to, const Elements& from, int64_t size, float factor,
+                    void* stream);
+Problem launch_accumulate(const Elements& sum, const Elements& from, int64_t size, void* stream);
+/// Adds one bucket to `totals`; the same bits for the same input. `partial` has kMeasureBlocks
+/// elements.
+constexpr int kMeasureBlocks = 512;
+Problem launch_measure(const Elements& flat, int64_t size, double* partial, MeasureTotals* totals,
+                       void* stream);
+Problem launch_advance(ScalerState* state, const ScalerRule& rule, const float* overflow,
+                       void* stream);
+
+/// 80 for compute capability 8.0; 0 where there is no such device.
+int capability(int device);
+
+}  // namespace lockstep::amp::cuda

@@ -1,0 +1,133 @@
+// The kernels on a GPU against those of the host.
+#include "device_spans.h"
+
+#include <lockstep/amp/cpu_update.h>
+#include <lockstep/amp/cuda_kernels.h>
+#include <lockstep/amp/loss_scaler.h>
+#include <lockstep/amp/measure.h>
+
+namespace lockstep {
+namespace {
+
+using namespace testing;
+
+const c10::Device kGpu(c10::DeviceType::CUDA, 0);
+
+amp::FlatSpan on_gpu(const amp::FlatSpan& span) {
+  amp::FlatSpan result = span;
+  for (at::Tensor* array : {&result.gradient, &result.master, &result.weight}) {
+    *array = array->defined() ? array->to(kGpu) : *array;
+  }
+  for (at::Tensor& moment : result.moments) {
+    moment = moment.to(kGpu);
+  }
+  return result;
+}
+
+at::Tensor state_on_gpu(const amp::StepState& state) {
+  at::Tensor bytes = at::empty({static_cast<int64_t>(sizeof state)}, at::kByte);
+  std::memcpy(bytes.mutable_data_ptr(), &state, sizeof state);
+  return bytes.to(kGpu);
+}
+
+/// Coefficients come from pow() in fp64, whose last bit may differ between host and device.
+void expect_close(const at::Tensor& host, const at::Tensor& device) {
+  EXPECT_EQ(host.defined(), device.defined());
+  if (host.defined()) {
+    const double tolerance = host.scalar_type() == at::kFloat ? 1e-6 : 1e-2;
+    EXPECT_TRUE(at::allclose(device.cpu().to(at::kFloat), host.to(at::kFloat), tolerance, 1e-6));
+  }
+}
+
+template <typename Update>
+void expect_the_hosts_update(const Update& update) {
+  amp::StepState state;
+  state.gradient_factor = 0.37F;
+  state.update = 3;
+  const at::Tensor device_state = state_on_gpu(state);
+  for (const SpanKind& kind : span_kinds()) {
+    for (const int64_t size : pack_sizes()) {
+      const amp::FlatSpan host = random_span(kind, size, Update::kMoments);
+      const amp::FlatSpan device = on_gpu(host);
+      amp::update_on_cpu(update, host, state);
+      amp::update_on_cuda(update, device,
+                          static_cast<const amp::StepState*>(device_state.const_data_ptr()));
+      expect_close(host.master, device.master);
+      expect_close(host.weight, device.weight);
+      for (size_t m = 0; m < host.moments.size(); ++m) {
+        expect_close(host.moments[m], device.moments[m]);
+      }
+    }
+  }
+}
+
+TEST(CudaKernels, UpdateAsTheHostDoes) {
+  const amp::AdamHyperparameters adam{1e-2, 0.9, 0.99, 1e-8, 0.1};
+  expect_the_hosts_update(amp::AdamWUpdate{adam});
+  expect_the_hosts_update(amp::AdamUpdate{adam});
+  expect_the_hosts_update(amp::LionUpdate{1e-3, 0.9, 0.99, 0.1});
+  expect_the_hosts_update(amp::SgdUpdate{1e-2, 0.1});
+  expect_the_hosts_update(amp::MomentumUpdate{1e-2, 0.9, 0.1, 0.1, true});
+}
+
+TEST(CudaKernels, WriteNothingWhenTheUpdateIsSkipped) {
+  amp::StepState state;
+  state.skip = true;
+  const at::Tensor device_state = state_on_gpu(state);
+  const amp::FlatSpan span = on_gpu(random_span({at::kHalf, at::kFloat, at::kHalf}, 5003, 2));
+  const amp::FlatSpan before = on_gpu(deep_copy(span));
+  amp::update_on_cuda(amp::AdamWUpdate{{1e-2, 0.9, 0.99, 1e-8, 0.1}}, span,
+                      static_cast<const amp::StepState*>(device_state.const_data_ptr()));
+  EXPECT_TRUE(at::equal(span.master, before.master));
+  EXPECT_TRUE(at::equal(span.moments[1], before.moments[1]));
+}
+
+TEST(CudaKernels, CastAndAccumulateAtEveryAlignment) {
+  const at::Tensor source = at::randn({1005});
+  for (const int64_t skip : {0, 1, 3, 8}) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kHalf, at::kBFloat16}) {
+      const at::Tensor from = source.to(kGpu).narrow(0, skip, 900);
+      const at::Tensor to = at::zeros({1005}, from.options().dtype(dtype)).narrow(0, skip, 900);
+      amp::cast_on_cuda(to, from, 0.5);
+      EXPECT_TRUE(at::equal(to.cpu(), source.narrow(0, skip, 900).mul(0.5).to(dtype))) << skip;
+      const at::Tensor sum = at::ones({900}, from.options());
+      amp::accumulate_on_cuda(sum, to);
+      EXPECT_TRUE(at::equal(sum.cpu(), to.cpu().to(at::kFloat) + 1)) << skip;
+    }
+  }
+}
+
+TEST(CudaKernels, MeasureAsTheHostDoesAndAlwaysTheSame) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kHalf, at::kBFloat16}) {
+    const at::Tensor flat = at::randn({3000001}).to(dtype);
+    const at::Tensor first = at::zeros({2}, at::TensorOptions().dtype(at::kDouble).device(kGpu));
+    const at::Tensor second = at::zeros_like(first);
+    amp::measure_on_cuda(flat.to(kGpu), first);
+    amp::measure_on_cuda(flat.to(kGpu), second);
+    EXPECT_TRUE(at::equal(first, second));
+    const double expected = amp::measure(flat).sum_squares;
+    EXPECT_NEAR(first[0].item<double>(), expected, 1e-10 * expected);
+    EXPECT_EQ(first[1].item<double>(), 0.0);
+  }
+  at::Tensor bad = at::ones({100003}, at::TensorOptions().dtype(at::kHalf).device(kGpu));
+  bad[100002] = INFINITY;
+  const at::Tensor totals = at::zeros({2}, at::TensorOptions().dtype(at::kDouble).device(kGpu));
+  amp::measure_on_cuda(bad, totals);
+  EXPECT_EQ(totals[1].item<double>(), 1.0);
+}
+
+TEST(CudaKernels, TheLossScalerMovesAsOnTheHost) {
+  amp::LossScaler host;
+  amp::LossScaler device({}, kGpu);
+  const auto flag = [](float value) {
+    return at::full({}, value, at::TensorOptions().dtype(at::kFloat).device(kGpu));
+  };
+  for (const bool overflow : {true, false, false, true, true}) {
+    host.update(overflow);
+    device.update(flag(overflow ? 1.0F : 0.0F));
+    EXPECT_EQ(host.value(), device.value());
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,159 @@
+// The arithmetic of the kernels for device memory, run here on the host pack by pack: the same
+// source as on a device, and the same bits as the kernels for host memory.
+#include "device_spans.h"
+
+#include <lockstep/amp/cpu_update.h>
+#include <lockstep/amp/cuda/span_arrays.h>
+#include <lockstep/amp/measure.h>
+#include <lockstep/collectives/cast_kernels.h>
+
+namespace lockstep {
+namespace {
+
+using namespace testing;
+
+/// Packs in an order that no loop has, as threads come.
+template <typename Work>
+void for_each_pack(int64_t size, const Work& work) {
+  const int64_t packs = amp::packs_of(size);
+  for (int64_t first : {1, 0}) {
+    for (int64_t pack = first; pack < packs; pack += 2) {
+      work(pack);
+    }
+  }
+}
+
+template <typename Update>
+void update_by_packs(const Update& update, const amp::FlatSpan& span, const amp::StepState& state) {
+  const amp::UpdateArrays arrays = amp::arrays_of(span);
+  const auto prepared = update.prepare(state);
+  for_each_pack(arrays.size,
+                [&](int64_t pack) { amp::update_pack<Update>(prepared, arrays, pack); });
+}
+
+amp::StepState third_update() {
+  amp::StepState state;
+  state.gradient_factor = 0.37F;
+  state.gradient_limit = 0.5F;
+  state.learning_rate_factor = 0.9F;
+  state.update = 3;
+  return state;
+}
+
+template <typename Update>
+void expect_the_bits_of_the_host(const Update& update) {
+  at::manual_seed(1);
+  for (const SpanKind& kind : span_kinds()) {
+    for (const int64_t size : pack_sizes()) {
+      const amp::FlatSpan host = random_span(kind, size, Update::kMoments);
+      const amp::FlatSpan packs = deep_copy(host);
+      amp::update_on_cpu(update, host, third_update());
+      update_by_packs(update, packs, third_update());
+      EXPECT_TRUE(same_bits(host, packs))
+          << kind.wire << " gradients, " << kind.updated << "[" << size << "], copy " << kind.copy;
+    }
+  }
+}
+
+const amp::AdamHyperparameters kAdam{1e-2, 0.9, 0.99, 1e-8, 0.1};
+
+TEST(DeviceArithmetic, AdamWHasTheBitsOfTheHost) {
+  expect_the_bits_of_the_host(amp::AdamWUpdate{kAdam});
+}
+TEST(DeviceArithmetic, AdamHasTheBitsOfTheHost) {
+  expect_the_bits_of_the_host(amp::AdamUpdate{kAdam});
+}
+TEST(DeviceArithmetic, LionHasTheBitsOfTheHost) {
+  expect_the_bits_of_the_host(amp::LionUpdate{1e-3, 0.9, 0.99, 0.1});
+}
+TEST(DeviceArithmetic, SgdHasTheBitsOfTheHost) {
+  expect_the_bits_of_the_host(amp::SgdUpdate{1e-2, 0.1});
+}
+TEST(DeviceArithmetic, MomentumHasTheBitsOfTheHost) {
+  expect_the_bits_of_the_host(amp::MomentumUpdate{1e-2, 0.9, 0.1, 0.1, true});
+}
+
+TEST(DeviceArithmetic, CastsHaveTheBitsOfTheHost) {
+  const at::Tensor all = at::cat({delicate_values(), at::randn({500})});
+  for (const at::ScalarType from : {at::kFloat, at::kHalf, at::kBFloat16}) {
+    for (const at::ScalarType to : {at::kFloat, at::kHalf, at::kBFloat16}) {
+      for (const float factor : {1.0F, 0.25F, 3.7F}) {
+        const at::Tensor source = all.to(from);
+        const int64_t size = source.numel();
+        const at::Tensor host = at::empty({size}, to);
+        const at::Tensor packs = at::empty({size}, to);
+        kernels::cast_scaled(host.mutable_data_ptr(), to, source.const_data_ptr(), from, size,
+                             factor);
+        for_each_pack(size, [&](int64_t pack) {
+          amp::cast_pack(amp::elements_of(packs), amp::elements_of(source), size, factor, pack);
+        });
+        EXPECT_TRUE(at::equal(host.isnan(), packs.isnan())) << from << " to " << to;
+        EXPECT_TRUE(
+            same_bits(host.masked_fill(host.isnan(), 0), packs.masked_fill(packs.isnan(), 0)))
+            << from << " to " << to << " times " << factor;
+      }
+    }
+  }
+}
+
+TEST(DeviceArithmetic, AccumulationHasTheBitsOfTheHost) {
+  for (const at::ScalarType from : {at::kFloat, at::kHalf, at::kBFloat16}) {
+    const at::Tensor terms = at::randn({1001}).to(from);
+    const at::Tensor host = at::randn({1001});
+    const at::Tensor packs = host.clone();
+    kernels::accumulate(host.mutable_data_ptr<float>(), terms.const_data_ptr(), from, 1001);
+    for_each_pack(1001, [&](int64_t pack) {
+      amp::accumulate_pack(amp::elements_of(packs), amp::elements_of(terms), 1001, pack);
+    });
+    EXPECT_TRUE(same_bits(host, packs)) << from;
+  }
+}
+
+amp::MeasureTotals measured(const at::Tensor& flat) {
+  amp::MeasureTotals totals{0.0, 0.0};
+  double sum = 0.0;
+  for_each_pack(flat.numel(), [&](int64_t pack) {
+    sum += amp::squares_of_pack(amp::elements_of(flat), flat.numel(), pack);
+  });
+  amp::add_bucket(totals, sum);
+  return totals;
+}
+
+TEST(DeviceArithmetic, MeasuresWhatTheHostMeasures) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kHalf, at::kBFloat16}) {
+    for (const int64_t size : pack_sizes()) {
+      const at::Tensor flat = at::randn({size}).to(dtype);
+      const amp::Measure host = amp::measure(flat);
+      const amp::MeasureTotals totals = measured(flat);
+      EXPECT_EQ(totals.not_finite, 0.0);
+      EXPECT_NEAR(totals.sum_squares, host.sum_squares, 1e-12 * host.sum_squares);
+    }
+  }
+}
+
+TEST(DeviceArithmetic, FindsOneNonFiniteElementAnywhere) {
+  for (const float bad : {INFINITY, -INFINITY, NAN}) {
+    for (const int64_t place : {0, 7, 8, 41}) {
+      at::Tensor flat = at::ones({42}, at::kHalf);
+      flat[place] = bad;
+      EXPECT_EQ(measured(flat).not_finite, 1.0) << bad << " at " << place;
+    }
+  }
+  EXPECT_EQ(measured(at::full({42}, 3e38F)).not_finite, 0.0) << "squares beyond fp32 are finite";
+}
+
+TEST(DeviceArithmetic, ReadsAndWritesNothingBeyondTheEnd) {
+  const at::Tensor memory = at::full({24}, 5.0F);
+  const amp::Elements array{memory.mutable_data_ptr(), amp::Element::fp32};
+  amp::cast_pack(array, array, /*size=*/11, /*factor=*/2.0F, /*pack=*/0);
+  amp::cast_pack(array, array, /*size=*/11, /*factor=*/2.0F, /*pack=*/1);
+  EXPECT_TRUE(at::equal(memory.narrow(0, 0, 11), at::full({11}, 10.0F)));
+  EXPECT_TRUE(at::equal(memory.narrow(0, 11, 13), at::full({13}, 5.0F)));
+}
+
+TEST(DeviceArithmetic, RefusesOtherDtypesByName) {
+  EXPECT_THROW(amp::elements_of(at::zeros({2}, at::kDouble)), Error);
+}
+
+}  // namespace
+}  // namespace lockstep
