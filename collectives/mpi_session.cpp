@@ -108,6 +108,10 @@ Communicator MpiSession::world() const {
   return impl_->world;
 }
 
+std::function<void()> MpiSession::failure_mark() const {
+  return [failed = impl_->failed] { failed->store(true); };
+}
+
 std::string MpiSession::library_version() const {
   if (!impl_->mpi) {
     return "";

@@ -2,6 +2,7 @@
 
 #include <lockstep/collectives/communicator.h>
 
+#include <functional>
 #include <memory>
 
 namespace lockstep {
@@ -23,6 +24,9 @@ class MpiSession {
   MpiSession& operator=(const MpiSession&) = delete;
 
   Communicator world() const;
+  /// To be called, from any thread, when what was built on world() has failed: the destructor then
+  /// does not wait for the other ranks.
+  std::function<void()> failure_mark() const;
   /// "Open MPI v4.1.4, ...", or empty when MPI is not in use.
   std::string library_version() const;
 

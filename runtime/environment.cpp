@@ -4,7 +4,10 @@
 #include <charconv>
 #include <cstdlib>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace lockstep {
 namespace {
@@ -23,6 +26,24 @@ std::optional<uint64_t> unsigned_from(const char* name, uint64_t low, uint64_t h
   return value;
 }
 
+/// The choice whose name the variable has.
+template <typename Choice>
+std::optional<Choice> choice_from(const char* name,
+                                  const std::vector<std::pair<std::string, Choice>>& choices) {
+  const char* text = std::getenv(name);
+  if (text == nullptr || *text == '\0') {
+    return std::nullopt;
+  }
+  std::string known;
+  for (const auto& [choice_name, choice] : choices) {
+    if (choice_name == text) {
+      return choice;
+    }
+    known += (known.empty() ? "" : ", ") + choice_name;
+  }
+  throw Error(c10::str("environment variable ", name, "=", text, " is none of ", known));
+}
+
 }  // namespace
 
 RuntimeOptions with_environment(RuntimeOptions options) {
@@ -35,6 +56,21 @@ RuntimeOptions with_environment(RuntimeOptions options) {
   }
   if (const auto check = unsigned_from("LOCKSTEP_CHECK", 0, 1)) {
     options.check_collectives(*check == 1);
+  }
+  if (const auto device =
+          choice_from<DeviceKind>("LOCKSTEP_DEVICE", {{"cpu", DeviceKind::cpu},
+                                                      {"cuda", DeviceKind::cuda},
+                                                      {"automatic", DeviceKind::automatic}})) {
+    options.device(*device);
+  }
+  if (const auto share = unsigned_from("LOCKSTEP_SHARE_DEVICE", 0, 1)) {
+    options.share_device(*share == 1);
+  }
+  if (const auto transport = choice_from<DeviceTransport>(
+          "LOCKSTEP_TRANSPORT", {{"automatic", DeviceTransport::automatic},
+                                 {"nccl", DeviceTransport::nccl},
+                                 {"staged", DeviceTransport::staged}})) {
+    options.transport(*transport);
   }
   return options;
 }

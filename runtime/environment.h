@@ -8,6 +8,9 @@ struct RuntimeOptions;
 ///   LOCKSTEP_SEED     unsigned integer: RuntimeOptions::seed
 ///   LOCKSTEP_TIMEOUT  seconds, > 0: RuntimeOptions::timeout
 ///   LOCKSTEP_CHECK    0 or 1: RuntimeOptions::check_collectives
+///   LOCKSTEP_DEVICE   cpu, cuda or automatic: RuntimeOptions::device
+///   LOCKSTEP_SHARE_DEVICE  0 or 1: RuntimeOptions::share_device
+///   LOCKSTEP_TRANSPORT automatic, nccl or staged: RuntimeOptions::transport
 ///   LOCKSTEP_PROGRESS bar or plain: see ProgressOutput
 /// Returns the options with what is set applied. Throws Error that quotes a malformed value.
 RuntimeOptions with_environment(RuntimeOptions options);

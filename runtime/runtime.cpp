@@ -27,6 +27,19 @@ uint64_t mix(uint64_t seed, uint64_t rank) {
   return value ^ (value >> 31U);
 }
 
+void set_arithmetic(const RuntimeOptions& options, c10::Device device) {
+  at::Context& context = at::globalContext();
+  if (options.deterministic()) {
+    context.setDeterministicAlgorithms(true, /*warn_only=*/false);
+    context.setDeterministicCuDNN(true);
+  }
+  if (device.is_cuda()) {
+    context.setAllowTF32CuDNN(options.tf32());
+    context.setFloat32MatmulPrecision(options.tf32() ? "high" : "highest");
+    context.setBenchmarkCuDNN(options.cudnn_benchmark());
+  }
+}
+
 }  // namespace
 
 /// Where the world comes from: MPI (or no launcher), or this process alone.
@@ -34,6 +47,10 @@ struct Runtime::Session {
   RuntimeOptions options;
   std::optional<MpiSession> mpi;
   Communicator world = Communicator::solo();
+
+  std::function<void()> failure_mark() const {
+    return mpi ? mpi->failure_mark() : [] {};
+  }
 
   static std::unique_ptr<Session> launched(RuntimeOptions asked) {
     auto session = std::make_unique<Session>();
@@ -57,6 +74,14 @@ Runtime::Runtime(std::string program, std::unique_ptr<Session> session)
       world_(session_->world),
       control_(world_.split(0, world_.rank())),
       device_(c10::kCPU) {
+  const BoundDevice bound =
+      bind_device(options_.device(), options_.share_device(), control_, cuda_driver());
+  device_ = bound.device;
+  set_arithmetic(options_, device_);
+  if (device_.is_cuda()) {
+    world_ = make_device_world(world_, device_, bound.identity, options_.transport(),
+                               communicator_options(options_), session_->failure_mark());
+  }
   keep_freed_memory();
   threads_ = options_.threads() > 0 ? options_.threads() : threads_of_this_rank(control_);
   at::set_num_threads(threads_);

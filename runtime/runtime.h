@@ -2,7 +2,9 @@
 
 #include <c10/core/Device.h>
 #include <lockstep/collectives/communicator.h>
+#include <lockstep/collectives/device/device_world.h>
 #include <lockstep/runtime/data/loader.h>
+#include <lockstep/runtime/device_choice.h>
 #include <torch/arg.h>
 
 #include <chrono>
@@ -25,6 +27,19 @@ struct RuntimeOptions {
   /// Compute threads of this rank. 0: OMP_NUM_THREADS if set, else cores of this node / ranks on
   /// it.
   TORCH_ARG(int, threads) = 0;
+  /// What the ranks compute on. CUDA devices are bound by local rank.
+  TORCH_ARG(DeviceKind, device) = DeviceKind::cpu;
+  /// Ranks may have the same CUDA device.
+  TORCH_ARG(bool, share_device) = false;
+  /// What carries CUDA tensors.
+  TORCH_ARG(DeviceTransport, transport) = DeviceTransport::automatic;
+  /// fp32 products and convolutions of CUDA devices may use TF32 (10 bits of mantissa).
+  TORCH_ARG(bool, tf32) = false;
+  /// cuDNN tries its algorithms and keeps the fastest: for inputs of few different shapes.
+  TORCH_ARG(bool, cudnn_benchmark) = false;
+  /// Only operators that give the same bits each time; others throw. cuBLAS also wants
+  /// CUBLAS_WORKSPACE_CONFIG=:4096:8.
+  TORCH_ARG(bool, deterministic) = false;
 };
 
 /// Who am I: rank, device, seeds, threads, and the communicator of all ranks.
@@ -32,11 +47,11 @@ struct RuntimeOptions {
 /// Works under mpirun (Open MPI 4 and 5), MPICH-style launchers and srun; without a launcher the
 /// world has size 1 and MPI is not used. Refuses (Error, exit code environment, on every rank)
 /// when the launcher's rank count disagrees with MPI's. Binds the device before any CUDA call:
-/// the only visible device, or the one numbered local_rank.
+/// the only visible device, or the one numbered local_rank (Error, exit code environment, on every
+/// rank where that cannot be, or where ranks share a device unasked).
 /// Ranks: constructed first thing in main by every rank, once; the destructor waits for all ranks
 /// unless an exception is in flight. Threads: use from the main thread.
-/// Environment: LOCKSTEP_SEED, LOCKSTEP_TIMEOUT (seconds), LOCKSTEP_CHECK (0 or 1) override the
-/// options.
+/// Environment: overrides options, see runtime/environment.h.
 class Runtime {
  public:
   Runtime(int argc, char** argv, RuntimeOptions options = {});

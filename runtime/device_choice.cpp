@@ -1,0 +1,77 @@
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <lockstep/collectives/device/identity.h>
+#include <lockstep/runtime/agreement.h>
+#include <lockstep/runtime/device_choice.h>
+
+#include <algorithm>
+#include <map>
+
+namespace lockstep {
+
+int choose_device(int local_rank, int local_size, int visible) {
+  LOCKSTEP_CHECK_CODE(visible > 0, ExitCode::environment, "local rank ", local_rank,
+                      " sees no CUDA device: there is no driver, it is "
+                      "older than LibTorch's CUDA, or CUDA_VISIBLE_DEVICES hides all of them; "
+                      "nvidia-smi says which");
+  if (visible == 1) {
+    return 0;
+  }
+  LOCKSTEP_CHECK_CODE(local_rank < visible, ExitCode::environment, "local rank ", local_rank,
+                      " of ", local_size, " on this node sees ", visible,
+                      " CUDA devices, so there is none for it: start ", visible,
+                      " ranks on a node, or let each rank see only its own device");
+  return local_rank;
+}
+
+std::string shared_device(const std::vector<std::string>& identities) {
+  std::map<std::string, size_t> owner;
+  for (size_t k = 0; k < identities.size(); ++k) {
+    const auto place = owner.emplace(identities[k], k);
+    if (!place.second) {
+      return c10::str("ranks ", place.first->second, " and ", k, " have the same device ",
+                      identities[k],
+                      ": they see only that one (look at CUDA_VISIBLE_DEVICES of each rank), or "
+                      "more ranks were started than there are devices; to share it on purpose, "
+                      "RuntimeOptions().share_device(true) or LOCKSTEP_SHARE_DEVICE=1");
+    }
+  }
+  return {};
+}
+
+namespace {
+
+bool everyone_sees_one(Communicator& control, const DeviceDriver& driver) {
+  const auto seen = control.all_gather_bytes(driver.visible() > 0 ? "1" : "0");
+  return std::find(seen.begin(), seen.end(), "0") == seen.end();
+}
+
+}  // namespace
+
+DeviceDriver cuda_driver() {
+  return {visible_devices, device_identity,
+          [](c10::Device device) { c10::impl::VirtualGuardImpl(device.type()).setDevice(device); }};
+}
+
+BoundDevice bind_device(DeviceKind kind, bool may_share, Communicator& control,
+                        const DeviceDriver& driver) {
+  if (kind == DeviceKind::automatic) {
+    kind = everyone_sees_one(control, driver) ? DeviceKind::cuda : DeviceKind::cpu;
+  }
+  if (kind == DeviceKind::cpu) {
+    return {c10::Device(c10::kCPU), ""};
+  }
+  BoundDevice bound{c10::Device(c10::kCPU), ""};
+  Agreement agreement(control);
+  agreement.attempt([&] {
+    const int index = choose_device(control.local_rank(), control.local_size(), driver.visible());
+    bound.device = c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index));
+    bound.identity = driver.identity(index);
+  });
+  const std::string shared = shared_device(control.all_gather_bytes(bound.identity));
+  LOCKSTEP_CHECK_CODE(shared.empty() || may_share, ExitCode::environment, "rank ", control.rank(),
+                      ": ", shared);
+  driver.make_current(bound.device);
+  return bound;
+}
+
+}  // namespace lockstep

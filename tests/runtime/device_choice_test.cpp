@@ -1,0 +1,183 @@
+// Which device a rank gets, and what is said when there is none for it. Drivers are made up.
+#include <lockstep/runtime/device_choice.h>
+#include <lockstep/runtime/environment.h>
+#include <lockstep/runtime/runtime.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <mutex>
+#include <set>
+#include <thread>
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+template <typename Body>
+std::string environment_error(const Body& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::environment);
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(DeviceChoice, IsTheOnlyVisibleOneOrTheOneOfTheLocalRank) {
+  EXPECT_EQ(choose_device(0, 1, 1), 0);
+  EXPECT_EQ(choose_device(5, 8, 1), 0) << "the launcher shows each rank its own";
+  EXPECT_EQ(choose_device(0, 8, 8), 0);
+  EXPECT_EQ(choose_device(5, 8, 8), 5);
+  EXPECT_EQ(choose_device(1, 2, 8), 1);
+}
+
+TEST(DeviceChoice, SaysWhatIsVisibleWhereThereIsNoneForARank) {
+  EXPECT_THAT(environment_error([] { choose_device(2, 3, 2); }),
+              HasSubstr("local rank 2 of 3 on this node sees 2 CUDA devices"));
+  EXPECT_THAT(environment_error([] { choose_device(0, 1, 0); }),
+              HasSubstr("sees no CUDA device: there is no driver"));
+}
+
+TEST(DeviceChoice, NamesTheRanksThatHaveTheSameDevice) {
+  EXPECT_EQ(shared_device({"a", "b", "c"}), "");
+  EXPECT_THAT(shared_device({"a", "b", "c", "b"}),
+              HasSubstr("ranks 1 and 3 have the same device b"));
+}
+
+/// Two ranks that are threads, each with its own driver; the text of what each one threw.
+std::vector<std::string> bind_on_two_ranks(
+    DeviceKind kind, bool may_share, const std::function<DeviceDriver(int rank)>& driver,
+    const std::function<void(int rank, const BoundDevice&)>& check = [](int, const BoundDevice&) {
+    }) {
+  std::vector<Communicator> ranks = Communicator::threads(2);
+  std::vector<std::string> errors(2);
+  std::vector<std::thread> threads;
+  for (int k = 0; k < 2; ++k) {
+    threads.emplace_back([&, k, own = ranks[static_cast<size_t>(k)]]() mutable {
+      try {
+        check(k, bind_device(kind, may_share, own, driver(k)));
+      } catch (const Error& error) {
+        errors[static_cast<size_t>(k)] = error.what();
+      }
+    });
+  }
+  ranks.clear();
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  return errors;
+}
+
+DeviceDriver driver_with(
+    int visible, const std::string& prefix,
+    std::function<void(c10::Device)> make_current = [](c10::Device) {}) {
+  return {[visible] { return visible; },
+          [prefix](int index) { return prefix + std::to_string(index); }, std::move(make_current)};
+}
+
+TEST(BindDevice, MakesEachRanksOwnDeviceCurrentAndNoOther) {
+  std::mutex mutex;
+  std::multiset<int> made_current;
+  const auto errors = bind_on_two_ranks(
+      DeviceKind::cuda, false,
+      [&](int) {
+        return driver_with(4, "GPU-", [&](c10::Device device) {
+          const std::lock_guard<std::mutex> lock(mutex);
+          made_current.insert(device.index());
+        });
+      },
+      [](int rank, const BoundDevice& bound) {
+        EXPECT_EQ(bound.device, c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(rank)));
+        EXPECT_EQ(bound.identity, "GPU-" + std::to_string(rank));
+      });
+  EXPECT_EQ(errors, (std::vector<std::string>{"", ""}));
+  EXPECT_EQ(made_current, (std::multiset<int>{0, 1}));
+}
+
+TEST(BindDevice, ARankWithoutADeviceIsAnErrorOnEveryRank) {
+  const auto errors = bind_on_two_ranks(
+      DeviceKind::cuda, false, [](int rank) { return driver_with(rank == 0 ? 1 : 0, "GPU-"); });
+  for (const std::string& error : errors) {
+    EXPECT_THAT(error, HasSubstr("rank 1: local rank 1 sees no CUDA device"));
+  }
+}
+
+TEST(BindDevice, VisibleOneOfEightIsFoundByItsIdentity) {
+  const auto one_for_all = [](int) { return driver_with(1, "GPU-"); };
+  for (const std::string& error : bind_on_two_ranks(DeviceKind::cuda, false, one_for_all)) {
+    EXPECT_THAT(error, HasSubstr("ranks 0 and 1 have the same device GPU-0"));
+    EXPECT_THAT(error, HasSubstr("LOCKSTEP_SHARE_DEVICE=1"));
+  }
+  const auto errors = bind_on_two_ranks(DeviceKind::cuda, /*may_share=*/true, one_for_all);
+  EXPECT_EQ(errors, (std::vector<std::string>{"", ""}));
+  const auto own = [](int rank) { return driver_with(1, "GPU-" + std::to_string(rank)); };
+  EXPECT_EQ(bind_on_two_ranks(DeviceKind::cuda, false, own), errors);
+}
+
+TEST(BindDevice, AutomaticTakesTheCpuOnAllRanksIfOneHasNoDevice) {
+  const auto errors = bind_on_two_ranks(
+      DeviceKind::automatic, false, [](int rank) { return driver_with(rank == 0 ? 2 : 0, "GPU-"); },
+      [](int, const BoundDevice& bound) { EXPECT_TRUE(bound.device.is_cpu()); });
+  EXPECT_EQ(errors, (std::vector<std::string>{"", ""}));
+  bind_on_two_ranks(
+      DeviceKind::automatic, false, [](int) { return driver_with(2, "GPU-"); },
+      [](int, const BoundDevice& bound) { EXPECT_TRUE(bound.device.is_cuda()); });
+}
+
+TEST(DeviceTransportChoice, IsNcclWhereAllRanksCanUseItTogether) {
+  const DeviceRank a{22809, false, "a", ""}, b{22809, false, "b", ""};
+  const DeviceRank without{0, false, "c", "a build without NCCL"};
+  EXPECT_EQ(choose_transport(DeviceTransport::automatic, {a, b}).transport, DeviceTransport::nccl);
+  EXPECT_EQ(choose_transport(DeviceTransport::staged, {a, b}).transport, DeviceTransport::staged);
+  const DeviceChoice missing = choose_transport(DeviceTransport::automatic, {a, without});
+  EXPECT_EQ(missing.transport, DeviceTransport::staged);
+  EXPECT_THAT(missing.reason, HasSubstr("rank 1 has none: a build without NCCL"));
+  const DeviceChoice shared = choose_transport(DeviceTransport::automatic, {a, a});
+  EXPECT_EQ(shared.transport, DeviceTransport::staged);
+  EXPECT_THAT(shared.reason, HasSubstr("use one GPU"));
+  EXPECT_THAT(environment_error([&] {
+                choose_transport(DeviceTransport::nccl, {a, a});
+              }),
+              HasSubstr("NCCL was asked for, but ranks 0 and 1 use one GPU"));
+}
+
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
+  ~Variable() { unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+TEST(DeviceEnvironment, ChoosesDeviceAndTransportAndRefusesOtherWords) {
+  {
+    const Variable device("LOCKSTEP_DEVICE", "automatic");
+    const Variable share("LOCKSTEP_SHARE_DEVICE", "1");
+    const Variable transport("LOCKSTEP_TRANSPORT", "staged");
+    const RuntimeOptions options = with_environment({});
+    EXPECT_EQ(options.device(), DeviceKind::automatic);
+    EXPECT_TRUE(options.share_device());
+    EXPECT_EQ(options.transport(), DeviceTransport::staged);
+  }
+  const Variable device("LOCKSTEP_DEVICE", "gpu");
+  try {
+    with_environment({});
+    ADD_FAILURE() << "took LOCKSTEP_DEVICE=gpu";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("LOCKSTEP_DEVICE=gpu is none of cpu, cuda, automatic"));
+  }
+}
+
+TEST(DeviceOptions, ARuntimeOnTheCpuNeverAsksForADevice) {
+  const Runtime runtime = Runtime::solo(RuntimeOptions().device(DeviceKind::cpu));
+  EXPECT_TRUE(runtime.device().is_cpu());
+  EXPECT_EQ(runtime.communicator().transport_name(), "solo");
+}
+
+}  // namespace
+}  // namespace lockstep
