@@ -14,11 +14,12 @@ from harness.measure import Measurement
 from harness.rows import as_text
 
 SUITES = ("allreduce", "step", "update", "layers", "memory", "snapshot")
+GPU_SUITES = ("gpu",)  # only when asked for
 
 
 def _arguments():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("suites", nargs="*", metavar="SUITE", help=", ".join(SUITES))
+    parser.add_argument("suites", nargs="*", metavar="SUITE", help=", ".join(SUITES + GPU_SUITES))
     parser.add_argument("--build", type=pathlib.Path, required=True, metavar="DIR",
                         help="the build folder")
     parser.add_argument("--rounds", type=int, default=3, metavar="N",
@@ -27,13 +28,17 @@ def _arguments():
                         help="further tries of a run that other processes disturbed (3)")
     parser.add_argument("--only", type=re.compile, default=re.compile(""), metavar="REGEX",
                         help="rows whose name matches")
+    parser.add_argument("--dry-run", action="store_true",
+                        help="the gpu suite: tiny, on the CPU, to check its programs")
     parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE",
                         help="also put the table between the markers of this document")
     arguments = parser.parse_args()
-    unknown = set(arguments.suites) - set(SUITES)
+    unknown = set(arguments.suites) - set(SUITES + GPU_SUITES)
     if unknown:
         parser.error(f"no suite is named {', '.join(sorted(unknown))}; there are "
-                     f"{', '.join(SUITES)}")
+                     f"{', '.join(SUITES + GPU_SUITES)}")
+    if arguments.dry_run and arguments.suites != ["gpu"]:
+        parser.error("--dry-run is for the gpu suite")
     if arguments.rounds < 1 or arguments.repeats < 0:
         parser.error("--rounds must be at least 1, and --repeats at least 0")
     arguments.build = arguments.build.resolve()
@@ -48,7 +53,8 @@ def main():
         for name in arguments.suites or SUITES:
             print(f"suite {name}", file=sys.stderr)
             suite = importlib.import_module(f"suites.{name}")
-            rows += suite.run(measurement, arguments.only)
+            options = {"dry_run": True} if arguments.dry_run else {}
+            rows += suite.run(measurement, arguments.only, **options)
     except Failed as error:
         sys.exit(f"run.py: {error}")
     table = json.dumps([row.as_json() for row in rows], indent=1)

@@ -6,6 +6,17 @@
 #include <lockstep/runtime/reducer.h>
 
 namespace lockstep {
+namespace {
+
+void require_same_device(const at::Tensor& wire, const std::vector<ModelTensor>& parameters) {
+  for (const ModelTensor& entry : parameters) {
+    LOCKSTEP_CHECK(entry.tensor.device() == wire.device(), "parameter ", entry.name, " is on ",
+                   entry.tensor.device(), ", the communicator reduces tensors of ", wire.device(),
+                   "; use a Runtime whose device is that of the model");
+  }
+}
+
+}  // namespace
 
 Reducer::Reducer(Communicator communicator, std::vector<ModelTensor> parameters,
                  std::vector<BucketPlan> plans, ReducerOptions options)
@@ -18,6 +29,7 @@ Reducer::Reducer(Communicator communicator, std::vector<ModelTensor> parameters,
   for (size_t b = 0; b < plans_.size(); ++b) {
     const BucketPlan& plan = plans_[b];
     wires_.push_back(communicator_.allocate(plan.numel, plan.wire_dtype));
+    require_same_device(wires_.back(), parameters_);
     if (options_.accumulators) {
       accumulators_.push_back(at::zeros({plan.numel}, at::kFloat));
     }

@@ -1,6 +1,9 @@
 // Which device a rank gets, and what is said when there is none for it. Drivers are made up.
+#include <ATen/ATen.h>
+#include <lockstep/collectives/solo_transport.h>
 #include <lockstep/runtime/device_choice.h>
 #include <lockstep/runtime/environment.h>
+#include <lockstep/runtime/reducer.h>
 #include <lockstep/runtime/runtime.h>
 
 #include <gmock/gmock.h>
@@ -170,6 +173,19 @@ TEST(DeviceEnvironment, ChoosesDeviceAndTransportAndRefusesOtherWords) {
     ADD_FAILURE() << "took LOCKSTEP_DEVICE=gpu";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("LOCKSTEP_DEVICE=gpu is none of cpu, cuda, automatic"));
+  }
+}
+
+TEST(DeviceOptions, AModelOnAnotherDeviceThanTheCommunicatorsIsRefusedByName) {
+  const Communicator on_meta(make_solo_transport(c10::Device(c10::kMeta)));
+  const std::vector<ModelTensor> parameters{{"weight", {}, at::zeros({4}).requires_grad_()}};
+  const auto plans = plan_buckets({PlannedParameter{4}}, BucketOptions());
+  try {
+    const Reducer reducer(on_meta, parameters, plans, ReducerOptions());
+    ADD_FAILURE() << "took a parameter on another device";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("parameter weight is on cpu, the communicator reduces "
+                                        "tensors of meta"));
   }
 }
 
