@@ -191,10 +191,16 @@ class NonFiniteTracer::Watch final : public c10::DebugInfoBase {
         stands_for_[result.unsafeGetTensorImpl()] = parameter;
         known_tensors_.push_back(result);
       }
-      if (has_values(result) && !leaves_memory_unset(arguments.name)) {
+      if (has_values(result) && !leaves_memory_unset(arguments.name) &&
+          !is_part_of_a_cast(arguments)) {
         judge(arguments, parameter, result);
       }
     }
+  }
+
+  /// A copy inside another operator, mostly into memory without values: the outer one is judged.
+  bool is_part_of_a_cast(const Arguments& arguments) const {
+    return depth_ > 0 && arguments.name == "aten::copy_";
   }
 
   void judge(Arguments& arguments, const std::string& parameter, const at::Tensor& result) {

@@ -61,8 +61,8 @@ class Loader {
   class Iterator {
    public:
     explicit Iterator(Loader& loader) : loader_(&loader) {}
-    Batch& operator*() const { return *loader_->current_; }
-    Batch* operator->() const { return &*loader_->current_; }
+    Batch& operator*() const { return loader_->current_.value(); }
+    Batch* operator->() const { return &loader_->current_.value(); }
     Iterator& operator++() {
       loader_->advance();
       return *this;
