@@ -1,6 +1,7 @@
 # Kernels are compiled by nvcc itself, file by file: no CUDA language in CMake, so that neither this
 # project nor those that use it look for a toolkit, and a wheel's nvcc serves as well as a toolkit's.
-# Sets LOCKSTEP_NVCC to the compiler, or to nothing for a build without kernels.
+# Sets LOCKSTEP_NVCC to the compiler, or to nothing for a build without kernels, and
+# LOCKSTEP_TOOLKIT_HEADERS to the folder of the headers that come with nvcc, not with torch's wheel.
 set(LOCKSTEP_CUDA AUTO CACHE STRING "CUDA kernels: ON, OFF, or AUTO: where there is an nvcc")
 set_property(CACHE LOCKSTEP_CUDA PROPERTY STRINGS AUTO ON OFF)
 
@@ -29,6 +30,9 @@ else()
     endif()
   endif()
 endif()
+find_path(LOCKSTEP_TOOLKIT_HEADERS crt/host_config.h
+  HINTS "${LibTorch_CUDA_ROOT}" ENV CUDA_HOME /usr/local/cuda PATH_SUFFIXES include)
+mark_as_advanced(LOCKSTEP_TOOLKIT_HEADERS)
 if(LOCKSTEP_NVCC)
   message(STATUS "CUDA kernels: ${LOCKSTEP_NVCC} (${LOCKSTEP_NVCC_VERSION})")
 elseif(LOCKSTEP_CUDA STREQUAL "ON")
