@@ -160,6 +160,9 @@ std::vector<std::string> Communicator::all_gather_bytes(const std::string& bytes
 
   const int64_t* length = lengths.const_data_ptr<int64_t>();
   const int64_t longest = *std::max_element(length, length + ranks);
+  if (longest == 0) {
+    return std::vector<std::string>(static_cast<size_t>(ranks));
+  }
   at::Tensor own = at::empty({longest}, at::kByte);
   std::memcpy(own.mutable_data_ptr(), bytes.data(), bytes.size());
   std::memset(static_cast<char*>(own.mutable_data_ptr()) + bytes.size(), 0,

@@ -119,7 +119,11 @@ class FakeLane final : public DeviceLane {
     lane_.run([tensor, factor] { bytes_of_device(tensor).mul_(factor); });
   }
   void copy(const at::Tensor& to, const at::Tensor& from) override {
-    lane_.run([to, from] { std::memcpy(to.data_ptr(), from.data_ptr(), from.nbytes()); });
+    lane_.run([to, from] {
+      if (from.nbytes() > 0) {
+        std::memcpy(to.data_ptr(), from.data_ptr(), from.nbytes());
+      }
+    });
   }
   at::Tensor zeros_on(void* memory, int64_t numel, at::ScalarType dtype,
                       std::function<void(void*)> release) override {
