@@ -2,14 +2,13 @@
 //   layers [SCALE]     SCALE shortens the run
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <lockstep/amp/fused_layers.h>
 
 #include <algorithm>
 #include <functional>
-#include <iostream>
 #include <string>
 
+#include "one_thread_main.h"
 #include "recorder.h"
 
 namespace lockstep::benchmarks {
@@ -104,12 +103,5 @@ void measure(double scale) {
 }  // namespace lockstep::benchmarks
 
 int main(int argc, char** argv) {
-  at::set_num_threads(1);
-  try {
-    lockstep::benchmarks::measure(argc > 1 ? std::stod(argv[1]) : 1.0);
-    return 0;
-  } catch (const std::exception& error) {
-    std::cerr << argv[0] << ": " << error.what() << "\n";
-    return 1;
-  }
+  return lockstep::benchmarks::one_thread_main(argc, argv, lockstep::benchmarks::measure);
 }

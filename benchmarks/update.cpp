@@ -1,7 +1,6 @@
 // update [SCALE]: times one AdamW update of 14.7M parameters on one thread, ours and the peers in
 // turn. The bound reads and writes the same arrays and computes next to nothing.
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <lockstep/amp/flat_span.h>
 #include <lockstep/amp/optimizers.h>
 #include <torch/optim/adamw.h>
@@ -9,10 +8,10 @@
 #include <algorithm>
 #include <array>
 #include <functional>
-#include <iostream>
 #include <vector>
 
 #include "bare_kernels.h"
+#include "one_thread_main.h"
 #include "recorder.h"
 
 namespace lockstep::benchmarks {
@@ -126,12 +125,5 @@ void measure(double scale) {
 }  // namespace lockstep::benchmarks
 
 int main(int argc, char** argv) {
-  at::set_num_threads(1);
-  try {
-    lockstep::benchmarks::measure(argc > 1 ? std::stod(argv[1]) : 1.0);
-    return 0;
-  } catch (const std::exception& error) {
-    std::cerr << argv[0] << ": " << error.what() << "\n";
-    return 1;
-  }
+  return lockstep::benchmarks::one_thread_main(argc, argv, lockstep::benchmarks::measure);
 }

@@ -2,7 +2,6 @@
 // form of weights and moments. Beside it, a copy of as many bytes as the update reads and writes.
 // Also the pass that measures a bucket, and how often autocast casts weights between two updates.
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
 #include <lockstep/amp/autocast.h>
@@ -13,8 +12,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <iostream>
 
+#include "one_thread_main.h"
 #include "recorder.h"
 
 namespace lockstep::benchmarks {
@@ -217,12 +216,5 @@ void measure(double scale) {
 }  // namespace lockstep::benchmarks
 
 int main(int argc, char** argv) {
-  at::set_num_threads(1);
-  try {
-    lockstep::benchmarks::measure(argc > 1 ? std::stod(argv[1]) : 1.0);
-    return 0;
-  } catch (const std::exception& error) {
-    std::cerr << argv[0] << ": " << error.what() << "\n";
-    return 1;
-  }
+  return lockstep::benchmarks::one_thread_main(argc, argv, lockstep::benchmarks::measure);
 }
