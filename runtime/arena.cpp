@@ -11,20 +11,30 @@ at::Tensor own_part(const at::Tensor& flat, const Shard& share) {
   return flat.narrow(0, share.begin, share.numel);
 }
 
+/// Masters from weights and remainders, and back: by way of the host, since neither is part of a
+/// step.
 at::Tensor joined(const Arena::Bucket& bucket) {
-  at::Tensor masters = at::empty({bucket.share.numel}, at::kFloat);
-  const at::Tensor weights = own_part(bucket.weights, bucket.share);
+  const at::Tensor masters = at::empty({bucket.share.numel}, at::kFloat);
+  const at::Tensor weights = own_part(bucket.weights, bucket.share).cpu();
+  const at::Tensor remainders = bucket.remainders.cpu();
   amp::join_masters(masters.mutable_data_ptr<float>(),
                     static_cast<const uint16_t*>(weights.const_data_ptr()),
-                    bucket.remainders.const_data_ptr<int16_t>(), masters.numel());
-  return masters;
+                    remainders.const_data_ptr<int16_t>(), masters.numel());
+  return masters.to(bucket.weights.device());
 }
 
 void split(const Arena::Bucket& bucket, const at::Tensor& masters) {
   const at::Tensor weights = own_part(bucket.weights, bucket.share);
-  amp::split_masters(static_cast<uint16_t*>(weights.mutable_data_ptr()),
-                     bucket.remainders.mutable_data_ptr<int16_t>(), masters.const_data_ptr<float>(),
-                     masters.numel());
+  const at::Tensor host_masters = masters.cpu();
+  const at::Tensor host_weights = weights.cpu();
+  const at::Tensor remainders = bucket.remainders.cpu();
+  amp::split_masters(static_cast<uint16_t*>(host_weights.mutable_data_ptr()),
+                     remainders.mutable_data_ptr<int16_t>(), host_masters.const_data_ptr<float>(),
+                     host_masters.numel());
+  if (!weights.is_cpu()) {
+    weights.copy_(host_weights);
+    bucket.remainders.copy_(remainders);
+  }
 }
 
 }  // namespace
@@ -43,11 +53,13 @@ Arena::Arena(const std::vector<ModelTensor>& parameters, const std::vector<Bucke
 void Arena::add_bucket(const std::vector<ModelTensor>& parameters, const BucketPlan& plan,
                        const Precision& precision, bool averages) {
   const int ranks = sharded() ? sharers_->size() : 1;
+  const c10::Device device = parameters.front().tensor.device();
   Bucket bucket;
   bucket.share = Shard::of(plan.numel, sharded() ? sharers_->rank() : 0, ranks);
-  bucket.storage = at::zeros({bucket.share.stride * ranks}, plan.weight_dtype);
+  const auto on_device = at::TensorOptions().device(device);
+  bucket.storage = at::zeros({bucket.share.stride * ranks}, on_device.dtype(plan.weight_dtype));
   bucket.weights = bucket.storage.narrow(0, 0, plan.numel);
-  const at::Tensor exact = at::zeros({plan.numel}, at::kFloat);
+  const at::Tensor exact = at::zeros({plan.numel}, on_device.dtype(at::kFloat));
   for (const Slot& slot : plan.slots) {
     const ModelTensor& entry = parameters[static_cast<size_t>(slot.parameter)];
     exact.narrow(0, slot.offset, slot.numel).copy_(flat_alias(entry.tensor, entry.name));
@@ -60,7 +72,7 @@ void Arena::add_bucket(const std::vector<ModelTensor>& parameters, const BucketP
   } else if (precision.has_masters()) {
     bucket.masters = own.clone();
   } else if (precision.has_remainders()) {
-    bucket.remainders = at::zeros({bucket.share.numel}, at::kShort);
+    bucket.remainders = at::zeros({bucket.share.numel}, on_device.dtype(at::kShort));
     split(bucket, own);
   }
   if (averages) {

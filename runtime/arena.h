@@ -31,7 +31,8 @@ class Arena {
     std::optional<Communicator> sharers;
   };
 
-  /// Moves `parameters` (the plan's, in its order) into flat storage of the plan's dtypes. Masters
+  /// Moves `parameters` (the plan's, in its order, all on one device) into flat storage there, of
+  /// the plan's dtypes. Masters
   /// take the parameters' values as they are, weights the cast of those, averages the masters.
   Arena(const std::vector<ModelTensor>& parameters, const std::vector<BucketPlan>& plans,
         const Precision& precision, Options options);

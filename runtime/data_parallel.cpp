@@ -1,5 +1,5 @@
 #include <ATen/ops/empty_like.h>
-#include <lockstep/collectives/cast_kernels.h>
+#include <lockstep/amp/flat_kernels.h>
 #include <lockstep/runtime/agreement.h>
 #include <lockstep/runtime/data_parallel.h>
 #include <lockstep/runtime/flat.h>
@@ -28,7 +28,11 @@ struct DataParallel::Impl {
         model(std::move(model)),
         options(std::move(options)) {
     require_same_structure(this->model, agreement);
-    agreement.attempt([&] { trainable = trainable_parameters(this->model); });
+    const c10::Device device = this->communicator.allocate(1, at::kFloat).device();
+    agreement.attempt([&] {
+      trainable = trainable_parameters(this->model);
+      require_device(this->model, device);
+    });
     ReducerOptions reducer_options;
     reducer_options.op = this->options.reduce();
     reducer_options.densify_sparse = this->options.densify_sparse();
@@ -101,8 +105,7 @@ void DataParallel::Impl::publish_slot(size_t bucket, const Slot& slot) {
     gradient = at::empty_like(parameter.detach());
   }
   const at::Tensor source = wire.narrow(0, slot.offset, slot.numel);
-  kernels::cast_scaled(gradient.mutable_data_ptr(), gradient.scalar_type(), source.const_data_ptr(),
-                       source.scalar_type(), slot.numel, 1.0);
+  amp::cast_flat(gradient, source, 1.0);
 }
 
 DataParallel::DataParallel(Communicator communicator, Model model, DataParallelOptions options)

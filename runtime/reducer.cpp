@@ -1,22 +1,11 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
 #include <lockstep/amp/error_feedback.h>
-#include <lockstep/collectives/cast_kernels.h>
+#include <lockstep/amp/flat_kernels.h>
 #include <lockstep/runtime/flat.h>
 #include <lockstep/runtime/reducer.h>
 
 namespace lockstep {
-namespace {
-
-void require_same_device(const at::Tensor& wire, const std::vector<ModelTensor>& parameters) {
-  for (const ModelTensor& entry : parameters) {
-    LOCKSTEP_CHECK(entry.tensor.device() == wire.device(), "parameter ", entry.name, " is on ",
-                   entry.tensor.device(), ", the communicator reduces tensors of ", wire.device(),
-                   "; use a Runtime whose device is that of the model");
-  }
-}
-
-}  // namespace
 
 Reducer::Reducer(Communicator communicator, std::vector<ModelTensor> parameters,
                  std::vector<BucketPlan> plans, ReducerOptions options)
@@ -29,13 +18,13 @@ Reducer::Reducer(Communicator communicator, std::vector<ModelTensor> parameters,
   for (size_t b = 0; b < plans_.size(); ++b) {
     const BucketPlan& plan = plans_[b];
     wires_.push_back(communicator_.allocate(plan.numel, plan.wire_dtype));
-    require_same_device(wires_.back(), parameters_);
+    const at::TensorOptions fp32 = wires_.back().options().dtype(at::kFloat);
     if (options_.accumulators) {
-      accumulators_.push_back(at::zeros({plan.numel}, at::kFloat));
+      accumulators_.push_back(at::zeros({plan.numel}, fp32));
     }
     if (options_.error_feedback) {
-      residuals_.push_back(at::zeros({plan.numel}, at::kFloat));
-      next_residuals_.push_back(at::zeros({plan.numel}, at::kFloat));
+      residuals_.push_back(at::zeros({plan.numel}, fp32));
+      next_residuals_.push_back(at::zeros({plan.numel}, fp32));
     }
     for (const Slot& slot : plan.slots) {
       places_[static_cast<size_t>(slot.parameter)] = {b, slot.offset};
@@ -143,11 +132,9 @@ void Reducer::accumulate(int index, const at::Tensor& gradient) {
   const auto i = static_cast<size_t>(index);
   const at::Tensor sum = slot(accumulators_, index);
   if (collected_[i] != 0) {
-    kernels::accumulate(sum.mutable_data_ptr<float>(), gradient.const_data_ptr(),
-                        gradient.scalar_type(), gradient.numel());
+    amp::accumulate_flat(sum, gradient);
   } else {
-    kernels::cast_scaled(sum.mutable_data_ptr(), at::kFloat, gradient.const_data_ptr(),
-                         gradient.scalar_type(), gradient.numel(), 1.0);
+    amp::cast_flat(sum, gradient, 1.0);
   }
   collected_[i] = 1;
 }
@@ -170,8 +157,7 @@ void Reducer::pack(int index, const at::Tensor& gradient) {
   }
   const bool in_place = gradient.const_data_ptr() == target.const_data_ptr();
   if (!in_place || factor_ != 1.0) {
-    kernels::cast_scaled(target.mutable_data_ptr(), target.scalar_type(), gradient.const_data_ptr(),
-                         gradient.scalar_type(), gradient.numel(), factor_);
+    amp::cast_flat(target, gradient, factor_);
   }
   mark_ready(index);
 }

@@ -50,7 +50,8 @@ uint64_t digest(const std::vector<at::Tensor>& flat_tensors) {
                                                                        &XXH3_freeState);
   XXH3_64bits_reset(state.get());
   for (const at::Tensor& flat : flat_tensors) {
-    XXH3_64bits_update(state.get(), flat.const_data_ptr(), flat.nbytes());
+    const at::Tensor host = flat.cpu();
+    XXH3_64bits_update(state.get(), host.const_data_ptr(), host.nbytes());
   }
   return XXH3_64bits_digest(state.get());
 }

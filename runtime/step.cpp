@@ -1,5 +1,6 @@
+#include <ATen/ops/zeros.h>
 #include <lockstep/amp/autocast.h>
-#include <lockstep/amp/measure.h>
+#include <lockstep/amp/flat_kernels.h>
 #include <lockstep/runtime/replicas.h>
 #include <lockstep/runtime/step.h>
 
@@ -63,7 +64,8 @@ auto Step::attempt(const Body& body) -> decltype(body()) {
 
 Loss Step::under_autocast(const std::function<Loss()>& closure) const {
   const Precision& precision = parts_.options.precision();
-  const amp::Autocast autocast(at::kCPU, precision.compute_dtype(), precision.autocast());
+  const amp::Autocast autocast(parts_.device.type(), precision.compute_dtype(),
+                               precision.autocast());
   return closure();
 }
 
@@ -196,14 +198,15 @@ void Step::diagnose(const Word& all, double scale) {
 }
 
 Step::Arrived Step::wait_and_measure() {
-  Arrived all;
+  const at::Tensor totals =
+      at::zeros({2}, at::TensorOptions().dtype(at::kDouble).device(parts_.device));
   for (size_t b = 0; b < parts_.reducer.size(); ++b) {
     parts_.reducer.wait(b);
-    const amp::Measure bucket = amp::measure(parts_.reducer.wire(b));
-    all.finite = all.finite && bucket.finite;
-    all.sum_squares += bucket.sum_squares;
+    amp::measure_into(parts_.reducer.wire(b), totals);
   }
-  return all;
+  const at::Tensor host = totals.cpu();
+  const double* sums = host.const_data_ptr<double>();
+  return {sums[1] == 0.0, sums[0]};
 }
 
 /// Only after consensus: everything that moves, moves here.

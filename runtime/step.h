@@ -21,6 +21,7 @@ namespace lockstep {
 /// What the step works on; owned by the Trainer.
 struct StepParts {
   TrainerOptions options;
+  c10::Device device = c10::Device(c10::kCPU);
   double learning_rate = 0.0;  // the base group's, for reports
   std::vector<ModelTensor> buffers;
   Trainable trainable;

@@ -1,6 +1,6 @@
 #include <ATen/ops/empty.h>
 #include <lockstep/amp/average.h>
-#include <lockstep/collectives/cast_kernels.h>
+#include <lockstep/amp/flat_kernels.h>
 #include <lockstep/runtime/flat.h>
 #include <lockstep/runtime/torch_optimizer_state.h>
 #include <lockstep/runtime/updater.h>
@@ -60,8 +60,7 @@ class TorchUpdater final : public Updater {
     const at::Tensor gradient = wire.scalar_type() == at::kFloat
                                     ? wire
                                     : at::empty({wire.numel()}, wire.options().dtype(at::kFloat));
-    kernels::cast_scaled(gradient.mutable_data_ptr(), at::kFloat, wire.const_data_ptr(),
-                         wire.scalar_type(), wire.numel(), state.gradient_factor);
+    amp::cast_flat(gradient, wire, state.gradient_factor);
     gradient.clamp_(-state.gradient_limit, state.gradient_limit);
     for (const Slot& slot : reducer.plans()[b].slots) {
       const auto index = static_cast<size_t>(slot.parameter);

@@ -15,14 +15,24 @@ Trainable trainable_parameters(const Model& model) {
     }
     LOCKSTEP_CHECK(tensor.is_floating_point(), "parameter ", entry.name, " has dtype ",
                    tensor.scalar_type(), "; only fp64, fp32, fp16 and bf16 can be trained");
-    LOCKSTEP_CHECK(tensor.device().is_cpu(), "parameter ", entry.name, " is on ", tensor.device(),
-                   "; this build reduces host tensors only");
     require_unhooked(entry);
     result.parameters.push_back(entry);
   }
   LOCKSTEP_CHECK(!result.parameters.empty(), "the model has no trainable parameter (",
                  result.frozen.size(), " are frozen); set requires_grad before wrapping it");
   return result;
+}
+
+void require_device(const Model& model, c10::Device device) {
+  const auto check = [&](const char* kind, const std::vector<ModelTensor>& tensors) {
+    for (const ModelTensor& entry : tensors) {
+      LOCKSTEP_CHECK(entry.tensor.device() == device, kind, " ", entry.name, " is on ",
+                     entry.tensor.device(), ", the communicator reduces tensors of ", device,
+                     "; move the model with to(runtime.device()) before it is wrapped");
+    }
+  };
+  check("parameter", model.parameters());
+  check("buffer", model.buffers());
 }
 
 c10::ScalarType wire_dtype(c10::ScalarType parameter, std::optional<c10::ScalarType> wire) {

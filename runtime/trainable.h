@@ -18,9 +18,12 @@ struct Trainable {
   std::vector<ModelTensor> frozen;
 };
 
-/// Throws Error for a model without a trainable parameter, for complex and integer parameters, for
-/// parameters that are not on the host, and where another wrapper holds the model.
+/// Throws Error for a model without a trainable parameter, for complex and integer parameters, and
+/// where another wrapper holds the model.
 Trainable trainable_parameters(const Model& model);
+
+/// Throws Error naming the first parameter or buffer that is not on `device`.
+void require_device(const Model& model, c10::Device device);
 
 /// fp64 travels as fp64, everything else in `wire` if set, else in its own dtype.
 c10::ScalarType wire_dtype(c10::ScalarType parameter, std::optional<c10::ScalarType> wire);

@@ -56,13 +56,14 @@ void require_no_double(const std::vector<ModelTensor>& parameters) {
 
 /// Everything that can be wrong with the arguments, found before any rank communicates.
 Trainable checked(const Model& model, const OptimizerSpec& optimizer, const TrainerOptions& options,
-                  Agreement& agreement) {
+                  c10::Device device, Agreement& agreement) {
   Trainable trainable;
   agreement.attempt([&] {
     options.validate();
     optimizer.validate();
     trainable = trainable_parameters(model);
     require_no_double(trainable.parameters);
+    require_device(model, device);
     require_activation_chain(options, model);
   });
   require_same_structure(model, agreement);
@@ -79,7 +80,7 @@ struct Trainer::Impl {
       : runtime(runtime),
         communicator(runtime.communicator()),
         agreement(runtime.control()),
-        trainable(checked(model, spec, options, agreement)),
+        trainable(checked(model, spec, options, runtime.device(), agreement)),
         activations(options, model),
         description(spec.describe()) {
     broadcast_and_verify(model.parameters(), communicator, agreement);
@@ -99,8 +100,9 @@ struct Trainer::Impl {
                                         reducer_options(options));
     updater = Updater::make(spec, *reducer, *arena, updater_options(options, runtime.seed()));
     step = std::make_unique<Step>(StepParts{
-        options, spec.learning_rate(0), model.buffers(), trainable, communicator, agreement,
-        amp::LossScaler(options.precision().loss_scaler_options()), *reducer, *updater,
+        options, runtime.device(), spec.learning_rate(0), model.buffers(), trainable, communicator,
+        agreement, amp::LossScaler(options.precision().loss_scaler_options(), runtime.device()),
+        *reducer, *updater,
         NonFiniteDiagnosis(model, options.precision(), options.diagnosis_folder())});
     precision = options.precision().describe();
     saving = std::make_unique<Saving>(

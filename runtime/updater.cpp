@@ -5,6 +5,7 @@
 #include <lockstep/runtime/updater.h>
 
 #include <algorithm>
+#include <cstring>
 
 namespace lockstep {
 namespace {
@@ -28,11 +29,12 @@ class FusedUpdater final : public Updater {
   void apply(const Reducer& reducer, const amp::StepState& state,
              const std::vector<char>& used) override {
     std::vector<Work> shared;
+    const amp::StepState* place = on_device(state);
     for (size_t b = 0; b < spans_.size(); ++b) {
       if (used.empty() && !rules_[b]->whole_parameters()) {
-        rules_[b]->apply(spans_[b], &state);
+        rules_[b]->apply(spans_[b], place);
       } else {
-        apply_by_slot(reducer.plans()[b], b, state, used);
+        apply_by_slot(reducer.plans()[b], b, place, used);
       }
       shared.push_back(arena_.share_weights(b));
     }
@@ -62,6 +64,18 @@ class FusedUpdater final : public Updater {
   }
 
  private:
+  /// Where the kernels of the spans' device can read it, until the next call.
+  const amp::StepState* on_device(const amp::StepState& state) {
+    const at::Tensor& gradient = spans_.front().gradient;
+    if (gradient.is_cpu()) {
+      return &state;
+    }
+    const at::Tensor bytes = at::empty({static_cast<int64_t>(sizeof state)}, at::kByte);
+    std::memcpy(bytes.mutable_data_ptr(), &state, sizeof state);
+    state_ = bytes.to(gradient.device());
+    return static_cast<const amp::StepState*>(state_.const_data_ptr());
+  }
+
   /// This rank's part of a slot.
   struct Part {
     int64_t begin;  // elements from the start of the slot
@@ -76,7 +90,7 @@ class FusedUpdater final : public Updater {
     return {begin - slot.offset, amp::narrowed(spans_[b], begin - share.begin, end - begin)};
   }
 
-  void apply_by_slot(const BucketPlan& plan, size_t b, const amp::StepState& state,
+  void apply_by_slot(const BucketPlan& plan, size_t b, const amp::StepState* state,
                      const std::vector<char>& used) {
     for (const Slot& slot : plan.slots) {
       const Part part = part_of(b, slot);
@@ -84,7 +98,7 @@ class FusedUpdater final : public Updater {
         continue;
       }
       if (used.empty() || used[static_cast<size_t>(slot.parameter)] != 0) {
-        rules_[b]->apply(part.span, &state);
+        rules_[b]->apply(part.span, state);
       } else {
         amp::move_average(part.span);
       }
@@ -119,6 +133,7 @@ class FusedUpdater final : public Updater {
   }
 
   Arena& arena_;
+  at::Tensor state_;
   std::vector<amp::FlatSpan> spans_;
   std::vector<std::shared_ptr<const amp::UpdateRule>> rules_;
 };

@@ -1,10 +1,11 @@
 // Which device a rank gets, and what is said when there is none for it. Drivers are made up.
 #include <ATen/ATen.h>
 #include <lockstep/collectives/solo_transport.h>
+#include <lockstep/runtime/data_parallel.h>
 #include <lockstep/runtime/device_choice.h>
 #include <lockstep/runtime/environment.h>
-#include <lockstep/runtime/reducer.h>
 #include <lockstep/runtime/runtime.h>
+#include <torch/nn/modules/linear.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -178,10 +179,9 @@ TEST(DeviceEnvironment, ChoosesDeviceAndTransportAndRefusesOtherWords) {
 
 TEST(DeviceOptions, AModelOnAnotherDeviceThanTheCommunicatorsIsRefusedByName) {
   const Communicator on_meta(make_solo_transport(c10::Device(c10::kMeta)));
-  const std::vector<ModelTensor> parameters{{"weight", {}, at::zeros({4}).requires_grad_()}};
-  const auto plans = plan_buckets({PlannedParameter{4}}, BucketOptions());
+  const torch::nn::Linear model(2, 2);
   try {
-    const Reducer reducer(on_meta, parameters, plans, ReducerOptions());
+    const DataParallel parallel(on_meta, model);
     ADD_FAILURE() << "took a parameter on another device";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("parameter weight is on cpu, the communicator reduces "

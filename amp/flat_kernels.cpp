@@ -1,0 +1,45 @@
+#include <lockstep/amp/cuda_kernels.h>
+#include <lockstep/amp/flat_kernels.h>
+#include <lockstep/amp/measure.h>
+#include <lockstep/collectives/cast_kernels.h>
+
+namespace lockstep::amp {
+namespace {
+
+/// The elements in memory order.
+at::Tensor in_a_row(const at::Tensor& dense) {
+  return dense.dim() == 1 ? dense : dense.as_strided({dense.numel()}, {1});
+}
+
+}  // namespace
+
+void cast_flat(const at::Tensor& to, const at::Tensor& from, double factor) {
+  if (to.is_cuda()) {
+    cast_on_cuda(in_a_row(to), in_a_row(from), factor);
+    return;
+  }
+  kernels::cast_scaled(to.mutable_data_ptr(), to.scalar_type(), from.const_data_ptr(),
+                       from.scalar_type(), to.numel(), factor);
+}
+
+void accumulate_flat(const at::Tensor& sum, const at::Tensor& from) {
+  if (sum.is_cuda()) {
+    accumulate_on_cuda(in_a_row(sum), in_a_row(from));
+    return;
+  }
+  kernels::accumulate(sum.mutable_data_ptr<float>(), from.const_data_ptr(), from.scalar_type(),
+                      sum.numel());
+}
+
+void measure_into(const at::Tensor& flat, const at::Tensor& totals) {
+  if (flat.is_cuda()) {
+    measure_on_cuda(flat, totals);
+    return;
+  }
+  const Measure bucket = measure(flat);
+  double* sums = totals.mutable_data_ptr<double>();
+  sums[0] += bucket.sum_squares;
+  sums[1] += bucket.finite ? 0.0 : 1.0;
+}
+
+}  // namespace lockstep::amp
