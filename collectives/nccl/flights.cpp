@@ -1,0 +1,107 @@
+#include <lockstep/collectives/nccl/flights.h>
+
+#include <cstdio>
+
+namespace lockstep {
+
+Flights::Flights(const NcclParts& parts, std::shared_ptr<NcclComm> comm)
+    : rank_(parts.host.rank()),
+      size_(parts.host.size()),
+      timeout_(parts.options.timeout),
+      lane_(parts.lane),
+      on_failure_(parts.on_failure),
+      comm_(std::move(comm)),
+      watchdog_(parts.watch_interval, [this] { return watch(); }) {}
+
+void Flights::issue(CollectiveCall& call) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  log_.issue(call);
+}
+
+void Flights::start(const CollectiveCall& call, Tensors tensors, std::shared_ptr<LaneMark> mark) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  log_.set_state(call.sequence, CollectiveLog::State::running);
+  flights_.push_back({call, std::move(tensors), std::move(mark), Clock::now()});
+}
+
+void Flights::retire() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  while (!flights_.empty() && flights_.front().mark->passed()) {
+    log_.set_state(flights_.front().call.sequence, CollectiveLog::State::complete);
+    flights_.pop_front();
+  }
+}
+
+void Flights::throw_if_failed() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (failure_ != nullptr) {
+    for (const Flight& flight : flights_) {
+      log_.set_state(flight.call.sequence, CollectiveLog::State::failed);
+    }
+    std::rethrow_exception(failure_);
+  }
+}
+
+void Flights::fail(const std::exception_ptr& error) {
+  end(error);
+  throw_if_failed();
+  std::rethrow_exception(error);
+}
+
+/// Any thread. The first failure stays.
+void Flights::end(const std::exception_ptr& error) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (failure_ != nullptr) {
+      return;
+    }
+    failure_ = error;
+  }
+  if (!comm_->abort()) {
+    std::fprintf(stderr, "lockstep: rank %d: ncclCommAbort has not returned; end this process\n",
+                 rank_);
+  }
+  on_failure_();
+}
+
+/// On the watchdog's thread. False once there is nothing left to watch.
+bool Flights::watch() {
+  constexpr uint64_t kLogTail = 8;
+  std::string why = comm_->failure();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (failure_ != nullptr) {
+      return false;
+    }
+    if (why.empty()) {
+      why = late_flight();
+    }
+    if (why.empty()) {
+      return true;
+    }
+    why = c10::str("rank ", rank_, " of ", size_, ": ", why, "\nLast calls of this rank:\n",
+                   log_.render(kLogTail),
+                   "Look at the output of the other ranks first; restart from the last snapshot.");
+  }
+  lane_->enter_thread();
+  end(std::make_exception_ptr(CommunicationError(why)));
+  return false;
+}
+
+/// What is said of the oldest collective if it has been under way for too long.
+std::string Flights::late_flight() const {
+  for (const Flight& flight : flights_) {
+    if (flight.mark->passed()) {
+      continue;
+    }
+    const std::chrono::duration<double> age = Clock::now() - flight.issued;
+    if (age <= timeout_) {
+      return {};
+    }
+    return c10::str(flight.call.describe(), " timed out: not complete ", age.count(),
+                    " s after its issue; a rank did not arrive, or its device is stuck");
+  }
+  return {};
+}
+
+}  // namespace lockstep
