@@ -12,11 +12,13 @@
 #include <functional>
 #include <vector>
 
+#include "error_of.h"
 #include "test_runtime.h"
 
 namespace lockstep {
 namespace {
 
+using testing::error_of;
 using ::testing::HasSubstr;
 using testing::runtime;
 using torch::nn::Sequential;
@@ -96,16 +98,6 @@ int64_t tight_budget() {
   Sequential net = new_sequential();
   const ChainCosts costs = profile_chain(chain_of(net), batch_of_this_rank());
   return least_activation_bytes(costs) * 5 / 4;
-}
-
-template <class Action>
-std::string error_of(const Action& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 TEST(ActivationBudget, EveryPrecisionEndsAtThePlainWeights) {

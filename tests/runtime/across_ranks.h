@@ -6,8 +6,7 @@
 #include <gtest/gtest.h>
 #include <lockstep/runtime/replicas.h>
 
-#include <string>
-
+#include "error_of.h"
 #include "test_runtime.h"
 
 namespace lockstep::testing {
@@ -21,18 +20,6 @@ inline at::Tensor drawn(at::IntArrayRef sizes, uint64_t seed) {
 inline bool equal_on_all_ranks(const at::Tensor& tensor) {
   Communicator control = runtime().control();
   return same_on_all_ranks(digest({tensor.detach().contiguous()}), control);
-}
-
-/// The message of the lockstep::Error that `body` must throw.
-template <typename Body>
-std::string error_of(const Body& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "no lockstep::Error was thrown";
-  return {};
 }
 
 /// 0 + 1 + ... + (ranks - 1).

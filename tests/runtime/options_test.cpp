@@ -9,20 +9,13 @@
 
 #include <cmath>
 
+#include "error_of.h"
+
 namespace lockstep {
 namespace {
 
+using testing::error_of;
 using ::testing::HasSubstr;
-
-template <typename Body>
-std::string error_of(const Body& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST(Loss, IsAMeanOfWeightOneOrASumWithItsWeight) {
   const Loss mean = at::ones({});

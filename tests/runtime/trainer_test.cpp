@@ -8,23 +8,15 @@
 
 #include <limits>
 
+#include "error_of.h"
 #include "models.h"
 
 namespace lockstep {
 namespace {
 
+using testing::error_of;
 using ::testing::HasSubstr;
 using testing::Mlp;
-
-template <typename Body>
-std::string error_of(const Body& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 at::Tensor flat(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> flats;
