@@ -38,8 +38,7 @@ CheckpointPlan plan_checkpoints(const ChainCosts& costs, int64_t budget_bytes, i
                  " bytes however they are checkpointed: raise the budget, make the "
                  "batch smaller, or divide the largest stage");
   const int64_t slot = (budget_bytes + slots - 1) / slots;
-  std::optional<CheckpointPlan> plan =
-      activation::fastest_plan(costs, SegmentMemory(costs, slot), budget_bytes / slot);
+  std::optional<CheckpointPlan> plan = activation::fastest_plan(costs, slot, budget_bytes);
   // Rounding up may lose the plans that only just fit.
   return plan.has_value() ? *plan : least.plan;
 }

@@ -14,10 +14,10 @@ namespace lockstep {
 /// dynamic programme of rotor (Beaumont, Eyraud-Dubois, Herrmann, Joly, Shilova): optimal for
 /// chains among plans that keep what they save until backward uses it.
 ///
-/// The budget is divided into `slots` and each size rounded up to slots, so the plan is within the
-/// budget; more slots waste less of it and take longer (time and memory grow by slots; 100 stages
-/// and 500 slots take well under 2 s). Throws lockstep::Error that names the least budget which
-/// works.
+/// The budget is divided into `slots` and each size rounded up to slots; plans that would only fit
+/// without the rounding are then tried too, so the plan is within the budget and wastes little of
+/// it. More slots waste less and take longer (time and memory grow by slots; 100 stages and 500
+/// slots take under 2 s). Throws lockstep::Error that names the least budget which works.
 CheckpointPlan plan_checkpoints(const ChainCosts& costs, int64_t budget_bytes, int64_t slots = 500);
 
 /// Measures the chain on a sample first; see profile_chain().

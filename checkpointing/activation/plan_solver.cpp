@@ -12,6 +12,11 @@ constexpr double infinite = std::numeric_limits<double>::infinity();
 
 constexpr std::array<Before, 3> befores = {Before::nothing, Before::kept_stage, Before::region};
 
+/// Plans never put the chain's last stage in a region: it would be needed at once.
+Pass pass_of(const SegmentMemory& memory, std::size_t last) {
+  return last + 1 == memory.stages.size() ? Pass::first : Pass::recompute;
+}
+
 std::size_t number_of(Before before) {
   return static_cast<std::size_t>(before);
 }
@@ -75,10 +80,11 @@ class TimeTable {
 
   Entry starting_with_region(std::size_t first, std::size_t last) const {
     Entry best{std::vector<double>(width_, infinite), std::vector<Decision>(width_, keep_first)};
+    const Pass pass = pass_of(memory_, last);
     int64_t needed = 0;
     double forward = 0;
     for (std::size_t end = first + 1; end <= last; ++end) {
-      needed = std::max(needed, memory_.passing(end - 1, end - 1 == first, last));
+      needed = std::max(needed, memory_.passing(end - 1, end - 1 == first, last, pass));
       forward += costs_[end - 1].forward_seconds;
       const double* inside = entry(first, end - 1, Before::nothing).seconds.data();
       const double* behind = entry(end, last, Before::region).seconds.data();
@@ -98,7 +104,8 @@ class TimeTable {
     Entry best{std::vector<double>(width_, infinite), std::vector<Decision>(width_, keep_first)};
     const int64_t held_by_stage = memory_.held(first, before, /*by_region=*/false);
     const int64_t held_by_region = memory_.held(first, before, /*by_region=*/true);
-    for (int64_t m = held_by_stage + memory_.keeping(first, last, before); m < width_; ++m) {
+    const int64_t keeping = memory_.keeping(first, last, before, pass_of(memory_, last));
+    for (int64_t m = held_by_stage + keeping; m < width_; ++m) {
       best.seconds[m] = kept[m - held_by_stage];
     }
     for (int64_t m = held_by_region; m < width_; ++m) {
@@ -150,8 +157,8 @@ class MemoryTable {
         continue;
       }
       Entry best;
-      best.memory =
-          memory_.held(first, before, false) + std::max(memory_.keeping(first, last, before), rest);
+      const int64_t keeping = memory_.keeping(first, last, before, pass_of(memory_, last));
+      best.memory = memory_.held(first, before, false) + std::max(keeping, rest);
       const int64_t held = memory_.held(first, before, true);
       if (regions.decision != keep_first && held + regions.memory < best.memory) {
         best = {held + regions.memory, regions.decision};
@@ -162,9 +169,10 @@ class MemoryTable {
 
   Entry starting_with_region(std::size_t first, std::size_t last) const {
     Entry best;
+    const Pass pass = pass_of(memory_, last);
     int64_t passing = 0;
     for (std::size_t end = first + 1; end <= last; ++end) {
-      passing = std::max(passing, memory_.passing(end - 1, end - 1 == first, last));
+      passing = std::max(passing, memory_.passing(end - 1, end - 1 == first, last, pass));
       const int64_t needed = std::max({passing, entry(first, end - 1, Before::nothing).memory,
                                        entry(end, last, Before::region).memory});
       if (needed < best.memory) {
@@ -181,17 +189,23 @@ class MemoryTable {
 
 }  // namespace
 
-std::optional<CheckpointPlan> fastest_plan(const ChainCosts& costs, const SegmentMemory& memory,
-                                           int64_t slots) {
-  const TimeTable table(costs, memory, slots);
+std::optional<CheckpointPlan> fastest_plan(const ChainCosts& costs, int64_t slot,
+                                           int64_t budget_bytes) {
+  const SegmentMemory memory(costs, slot);
+  const int64_t sure = budget_bytes / slot;
+  const int64_t most = slot == 1 ? sure : sure + sure / 8;
+  const TimeTable table(costs, memory, most);
   const std::size_t last = costs.size() - 1;
-  if (table.seconds(0, last, slots, Before::nothing) == infinite) {
-    return std::nullopt;
+  for (int64_t slots = most; table.seconds(0, last, slots, Before::nothing) < infinite; --slots) {
+    CheckpointPlan plan(pieces_of(
+        memory, 0, last, 0, [&](std::size_t from, std::size_t to, int64_t used, Before before) {
+          return table.decision(from, to, slots - used, before);
+        }));
+    if (slots <= sure || plan.predict(costs).peak_bytes <= budget_bytes) {
+      return plan;
+    }
   }
-  return CheckpointPlan(pieces_of(
-      memory, 0, last, 0, [&](std::size_t from, std::size_t to, int64_t used, Before before) {
-        return table.decision(from, to, slots - used, before);
-      }));
+  return std::nullopt;
 }
 
 LeastMemory least_memory(const SegmentMemory& memory) {

@@ -27,9 +27,11 @@ class Segments {
   std::size_t stages_;
 };
 
-/// The least time within `slots` of memory; none if the chain does not fit.
-std::optional<CheckpointPlan> fastest_plan(const ChainCosts& costs, const SegmentMemory& memory,
-                                           int64_t slots);
+/// The least time within the budget, of the plans that sizes rounded up to slots tell apart; none
+/// if no plan fits then. Rounding takes memory that a run does not: what up to an eighth more slots
+/// would allow is found with them, and taken where its bytes fit.
+std::optional<CheckpointPlan> fastest_plan(const ChainCosts& costs, int64_t slot,
+                                           int64_t budget_bytes);
 
 /// The least memory, and a plan that needs no more.
 struct LeastMemory {

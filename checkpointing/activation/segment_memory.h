@@ -11,10 +11,13 @@ namespace lockstep::activation {
 /// What stands before a segment, and holds its input if need be.
 enum class Before { nothing, kept_stage, region };
 
+/// When a segment's stages run forward: with the whole chain, or again for a region's backward.
+enum class Pass { first, recompute };
+
 /// The memory model that plans are predicted and solved with, in any unit of memory: that of rotor
 /// (Beaumont et al.), but an output is held only if its own stage, the next one, or a region that
 /// starts there needs it. Of the stages first..last as one segment it counts what is needed besides
-/// the segment's input: always the gradient of its output, and
+/// the segment's input: in recompute the gradient of its output, which is there by then, and
 ///   - while stages run forward with nothing kept, one stage's input, output and temporary;
 ///   - while a stage runs with all kept, its input, what it keeps and its temporary;
 ///   - while its backward runs, its output's gradient, what it keeps, and its temporary.
@@ -40,7 +43,9 @@ struct SegmentMemory {
     }
   }
 
-  int64_t gradient(std::size_t last) const { return stages[last].output; }
+  int64_t gradient(std::size_t last, Pass pass) const {
+    return pass == Pass::recompute ? stages[last].output : 0;
+  }
 
   /// What the piece before `first` holds until its own backward, if a region or a kept stage
   /// starts there.
@@ -57,19 +62,19 @@ struct SegmentMemory {
   }
 
   /// Forward of `stage`, the first or a later one of a segment that ends in `last`, nothing kept.
-  int64_t passing(std::size_t stage, bool is_first, std::size_t last) const {
+  int64_t passing(std::size_t stage, bool is_first, std::size_t last, Pass pass) const {
     const int64_t input = is_first ? 0 : stages[stage - 1].output;
-    return gradient(last) + input + stages[stage].output + stages[stage].passing_temporary;
+    return gradient(last, pass) + input + stages[stage].output + stages[stage].passing_temporary;
   }
 
   /// Forward, all kept, and backward of the first stage of a segment that ends in `last`.
-  int64_t keeping(std::size_t first, std::size_t last, Before before) const {
+  int64_t keeping(std::size_t first, std::size_t last, Before before, Pass pass) const {
     const Stage& s = stages[first];
     const bool input_is_held = before == Before::nothing || s.keeps_input ||
                                (before == Before::kept_stage && stages[first - 1].keeps_output);
     const int64_t input = input_is_held ? 0 : stages[first - 1].output;
-    return s.saved + std::max(gradient(last) + input + s.forward_temporary,
-                              gradient(first) + s.backward_temporary);
+    return s.saved + std::max(gradient(last, pass) + input + s.forward_temporary,
+                              s.output + s.backward_temporary);
   }
 };
 
