@@ -1,19 +1,25 @@
 // activation CHAIN plans PERCENT   one step of a chain: plain, the planner's plan for that part of
 //                                  the plain peak, and the fastest uniform plan that fits there too
+// activation CHAIN uniform N...    steps of the uniform plans of N segments
 // activation CHAIN curve           steps of all uniform plans, and of the planner's for ten budgets
 // activation regions               a tiny and a costly region, checkpointed, plain and forward only
 // activation solver                the planner on 100 stages and 500 slots
+// Freed memory stays with the process, as Runtime sees to.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <lockstep/checkpointing/activation/checkpoint.h>
 #include <lockstep/checkpointing/activation/memory_meter.h>
 #include <lockstep/checkpointing/activation/plan_checkpoints.h>
 #include <lockstep/collectives/error.h>
+#include <lockstep/runtime/host_threads.h>
 
 #include <algorithm>
+#include <exception>
+#include <functional>
 #include <iostream>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "chains.h"
@@ -28,6 +34,7 @@ struct Variant {
   std::string name;
   CheckpointPlan plan;
   int64_t predicted;
+  int64_t budget;  // 0: none was set
 };
 
 void step(const ChainWorkload& workload, const CheckpointPlan& plan) {
@@ -67,6 +74,7 @@ void measure(const std::string& name, const ChainWorkload& workload,
     series.back().note("peak", peaks.step);
     series.back().note("chain peak", peaks.chain);
     series.back().note("predicted", variant.predicted);
+    series.back().note("budget", variant.budget);
   }
   for (int repetition = 0; repetition < repetitions; ++repetition) {
     for (std::size_t i = 0; i < variants.size(); ++i) {
@@ -80,8 +88,14 @@ void measure(const std::string& name, const ChainWorkload& workload,
   }
 }
 
-Variant variant(const std::string& name, const CheckpointPlan& plan, const ChainCosts& costs) {
-  return {name, plan, plan.predict(costs).peak_bytes};
+Variant variant(const std::string& name, const CheckpointPlan& plan, const ChainCosts& costs,
+                int64_t budget = 0) {
+  return {name, plan, plan.predict(costs).peak_bytes, budget};
+}
+
+Variant uniform_variant(int64_t segments, const ChainCosts& costs) {
+  return variant("segments " + std::to_string(segments),
+                 CheckpointPlan::uniform(static_cast<int64_t>(costs.size()), segments), costs);
 }
 
 /// The fastest division into equal segments that keeps within the budget.
@@ -110,8 +124,18 @@ void plans(const std::string& name, double percent) {
   const CheckpointPlan planned = plan_checkpoints(costs, budget);
   std::cerr << name << ": planned " << planned.text() << "; uniform " << uniform.text() << "\n";
   measure(name, workload,
-          {variant("plain", plain, costs), variant("planner", planned, costs),
-           variant("uniform", uniform, costs)});
+          {variant("plain", plain, costs), variant("planner", planned, costs, budget),
+           variant("uniform", uniform, costs, budget)});
+}
+
+void uniform(const std::string& name, const std::vector<std::string>& segments) {
+  const ChainWorkload workload = make_chain(name);
+  const ChainCosts costs = profile_chain(workload.chain, workload.input);
+  std::vector<Variant> variants;
+  for (const std::string& count : segments) {
+    variants.push_back(uniform_variant(std::stoll(count), costs));
+  }
+  measure(name, workload, variants);
 }
 
 void curve(const std::string& name) {
@@ -120,31 +144,40 @@ void curve(const std::string& name) {
   const auto stages = static_cast<int64_t>(costs.size());
   std::vector<Variant> variants;
   for (int64_t segments = 1; segments <= stages; ++segments) {
-    variants.push_back(variant("segments " + std::to_string(segments),
-                               CheckpointPlan::uniform(stages, segments), costs));
+    variants.push_back(uniform_variant(segments, costs));
   }
   const int64_t least = least_activation_bytes(costs);
   const int64_t most = variants.front().predicted;
   for (int64_t tenth = 0; tenth < 10; ++tenth) {
-    variants.push_back(variant("budget " + std::to_string(tenth),
-                               plan_checkpoints(costs, least + (most - least) * tenth / 10),
-                               costs));
+    const int64_t budget = least + (most - least) * tenth / 10;
+    variants.push_back(
+        variant("budget " + std::to_string(tenth), plan_checkpoints(costs, budget), costs, budget));
   }
   measure(name, workload, variants);
 }
 
-template <class Body>
-void record(const std::string& name, const std::string& variant, int calls, const Body& body) {
-  Series series(name, variant);
-  series.note("calls", calls);
-  for (int repetition = 0; repetition < 15; ++repetition) {
-    series.begin();
-    for (int call = 0; call < calls; ++call) {
-      body();
-    }
-    series.end();
+using Bodies = std::vector<std::pair<std::string, std::function<void()>>>;
+
+/// `calls` calls of each body in turn, so that all see the same machine.
+void record(const std::string& name, const Bodies& bodies, int calls, int repetitions) {
+  std::vector<Series> series;
+  for (const auto& [variant, body] : bodies) {
+    series.emplace_back(name, variant);
+    series.back().note("calls", calls);
+    body();
   }
-  series.write();
+  for (int repetition = 0; repetition < repetitions; ++repetition) {
+    for (std::size_t i = 0; i < bodies.size(); ++i) {
+      series[i].begin();
+      for (int call = 0; call < calls; ++call) {
+        bodies[i].second();
+      }
+      series[i].end();
+    }
+  }
+  for (const Series& one : series) {
+    one.write();
+  }
 }
 
 /// A chain of products, as one region: `rows` makes it tiny or costly.
@@ -155,10 +188,11 @@ void region(const std::string& name, int64_t rows, int calls) {
     return at::tanh(at::tanh(at::tanh(in.mm(weight)).mm(weight)).mm(weight));
   };
   const at::Tensor ones = at::ones({rows, rows});
-  const auto backward = [&](const at::Tensor& y) { y.backward(ones); };
-  record(name, "checkpoint", calls, [&] { backward(checkpoint(f, x)); });
-  record(name, "plain", calls, [&] { backward(f(x)); });
-  record(name, "forward", calls, [&] { f(x); });
+  record(name,
+         {{"checkpoint", [&] { checkpoint(f, x).backward(ones); }},
+          {"plain", [&] { f(x).backward(ones); }},
+          {"forward", [&] { f(x); }}},
+         calls, 60);
 }
 
 void solver() {
@@ -171,30 +205,45 @@ void solver() {
     costs[i].keeps_input = i % 3 != 0;
   }
   const int64_t budget = CheckpointPlan::uniform(100, 1).predict(costs).peak_bytes / 3;
-  record("solver", "planner", 1, [&] { plan_checkpoints(costs, budget, 500); });
+  record("solver", {{"planner", [&] { plan_checkpoints(costs, budget, 500); }}}, 1, 3);
 }
 
-int run(const std::vector<std::string>& arguments) {
-  at::set_num_threads(1);
-  if (arguments.size() == 3 && arguments[1] == "plans") {
+bool run(const std::vector<std::string>& arguments) {
+  const auto is = [&](std::size_t count, std::size_t place, const char* word) {
+    return arguments.size() == count && arguments[place] == word;
+  };
+  if (is(3, 1, "plans")) {
     plans(arguments[0], std::stod(arguments[2]));
-  } else if (arguments.size() == 2 && arguments[1] == "curve") {
+  } else if (arguments.size() > 2 && arguments[1] == "uniform") {
+    uniform(arguments[0], {arguments.begin() + 2, arguments.end()});
+  } else if (is(2, 1, "curve")) {
     curve(arguments[0]);
-  } else if (arguments == std::vector<std::string>{"regions"}) {
-    region("tiny region", 2, 500);
+  } else if (is(1, 0, "regions")) {
+    region("tiny region", 2, 100);
     region("costly region", 384, 1);
-  } else if (arguments == std::vector<std::string>{"solver"}) {
+  } else if (is(1, 0, "solver")) {
     solver();
   } else {
-    std::cerr << "usage: activation CHAIN plans PERCENT | CHAIN curve | regions | solver\n";
-    return 2;
+    return false;
   }
-  return 0;
+  return true;
 }
 
 }  // namespace
 }  // namespace lockstep::benchmarks
 
 int main(int argc, char** argv) {
-  return lockstep::benchmarks::run(std::vector<std::string>(argv + 1, argv + argc));
+  at::set_num_threads(1);
+  lockstep::keep_freed_memory();
+  try {
+    if (lockstep::benchmarks::run({argv + 1, argv + argc})) {
+      return 0;
+    }
+    std::cerr << "usage: activation CHAIN plans PERCENT | CHAIN uniform N... | CHAIN curve | "
+                 "regions | solver\n";
+    return 2;
+  } catch (const std::exception& error) {
+    std::cerr << argv[0] << ": " << error.what() << "\n";
+    return 1;
+  }
 }

@@ -105,7 +105,7 @@ struct ResidualLayers : nn::Module {
   }
   at::Tensor forward(at::Tensor x) {
     for (auto& layer : layers) {
-      x = x + layer(x).tanh();
+      x = x + layer(x).relu();
     }
     return x;
   }

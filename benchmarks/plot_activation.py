@@ -16,7 +16,7 @@ KINDS = (("segments", "#1f6feb", "checkpoint_sequential, 1 to 12 segments"),
 def measured(build, rounds):
     """{variant: (peak in MiB, time relative to the plain step)} of the fastest steps."""
     jobs = (launch.Job("solo", launch.program(build, "activation", "encoder", "curve")),
-            launch.Job("solo", launch.peer("checkpoint_encoder.py", "encoder", *range(1, 13))))
+            launch.Job("solo", launch.peer("checkpoint_chains.py", "encoder", *range(1, 13))))
     seconds, peaks = {}, {}
     for _ in range(rounds):
         for job in jobs:

@@ -1,4 +1,4 @@
-"""checkpoint_sequential of Python's torch on the encoders of chains.h: NAME SEGMENTS..."""
+"""checkpoint_sequential of Python's torch on chains of chains.h: NAME SEGMENTS..."""
 
 import sys
 
@@ -9,8 +9,8 @@ from torch.utils.checkpoint import checkpoint_sequential
 
 from recorder import Series
 
-LAYERS, REPETITIONS = 12, 5
-SIZES = {"encoder": (256, 4, 8, 64), "bert-base": (768, 12, 4, 64)}
+REPETITIONS = 5
+ENCODERS = {"encoder": (256, 4, 8, 64), "bert-base": (768, 12, 4, 64)}
 
 
 class EncoderLayer(nn.Module):
@@ -29,6 +29,26 @@ class EncoderLayer(nn.Module):
         mixed = mixed.transpose(1, 2).reshape(batch, length, units)
         h = self.norm1(x + functional.dropout(self.projection(mixed), 0.1))
         return self.norm2(h + functional.dropout(self.down(functional.gelu(self.up(h))), 0.1))
+
+
+class ResidualLayers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(128, 128) for _ in range(10))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = x + layer(x).relu()
+        return x
+
+
+def chain(name):
+    """The model and an input for it."""
+    if name == "residual-1000":
+        return nn.Sequential(*(ResidualLayers() for _ in range(100))), torch.randn(256, 128)
+    units, heads, batch, length = ENCODERS[name]
+    model = nn.Sequential(*(EncoderLayer(units, heads) for _ in range(12)))
+    return model, torch.randn(batch, length, units)
 
 
 def step(model, segments, x):
@@ -54,9 +74,7 @@ def main():
     torch.set_num_threads(1)
     torch.manual_seed(1)
     name, segments = sys.argv[1], [int(word) for word in sys.argv[2:]]
-    units, heads, batch, length = SIZES[name]
-    model = nn.Sequential(*(EncoderLayer(units, heads) for _ in range(LAYERS)))
-    x = torch.randn(batch, length, units)
+    model, x = chain(name)
     series = {}
     for count in segments:
         step(model, count, x)
