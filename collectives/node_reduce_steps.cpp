@@ -1,5 +1,6 @@
 #include <lockstep/collectives/node_steps.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace lockstep {
@@ -63,7 +64,7 @@ class SliceSum {
       return false;
     }
     for (void* destination : destinations) {
-      std::memcpy(destination, result_.data(), static_cast<size_t>(n) * c10::elementSize(dtype_));
+      std::copy(result_.begin(), result_.end(), static_cast<char*>(destination));
     }
     return true;
   }
