@@ -6,7 +6,6 @@
 #include <exception>
 #include <functional>
 #include <optional>
-#include <string>
 
 namespace lockstep {
 
@@ -34,16 +33,16 @@ class Agreement {
   /// The sum of all ranks' words. Throws Error on every rank if ranks are at different updates.
   Word exchange(const Word& mine);
 
-  /// Throws the same Error on every rank if any rank passes a message; it quotes them all.
-  void raise_if_any(const std::optional<std::string>& message, ExitCode code = ExitCode::usage);
+  /// Throws the same Error on every rank if any rank passes one; it quotes them all, and has the
+  /// exit code of the first.
+  void raise_if_any(const std::optional<Error>& mine);
 
   /// Runs `body`, which must not communicate; if it threw on any rank, throws the same Error on
   /// every rank.
   void attempt(const std::function<void()>& body);
 
   /// Throws the same Error on every rank; called when the word says that some rank failed.
-  [[noreturn]] void raise(const std::optional<std::string>& message,
-                          ExitCode code = ExitCode::usage);
+  [[noreturn]] void raise(const std::optional<Error>& mine);
 
   /// The same from the rank whose exception it is: the others get an Error that quotes it, this
   /// rank gets its own exception back.

@@ -56,9 +56,9 @@ struct DataParallel::Impl {
 };
 
 void DataParallel::Impl::finish() {
-  std::optional<std::string> problem;
+  std::optional<Error> problem;
   if (!reducer->touched()) {
-    problem = "finish() without a backward before it; call loss.backward() first";
+    problem = Error("finish() without a backward before it; call loss.backward() first");
   }
   reducer->launch_rest();
   if (!problem.has_value()) {

@@ -8,11 +8,9 @@
 
 namespace lockstep {
 
-int choose_device(int local_rank, int local_size, int visible) {
+int choose_device(int local_rank, int local_size, int visible, const std::string& why_none) {
   LOCKSTEP_CHECK_CODE(visible > 0, ExitCode::environment, "local rank ", local_rank,
-                      " sees no CUDA device: there is no driver, it is "
-                      "older than LibTorch's CUDA, or CUDA_VISIBLE_DEVICES hides all of them; "
-                      "nvidia-smi says which");
+                      " sees no CUDA device: ", why_none);
   if (visible == 1) {
     return 0;
   }
@@ -49,7 +47,8 @@ bool everyone_sees_one(Communicator& control, const DeviceDriver& driver) {
 
 DeviceDriver cuda_driver() {
   return {visible_devices, device_identity,
-          [](c10::Device device) { c10::impl::VirtualGuardImpl(device.type()).setDevice(device); }};
+          [](c10::Device device) { c10::impl::VirtualGuardImpl(device.type()).setDevice(device); },
+          [] { return why_no_device(driver_versions()); }};
 }
 
 BoundDevice bind_device(DeviceKind kind, bool may_share, Communicator& control,
@@ -63,7 +62,9 @@ BoundDevice bind_device(DeviceKind kind, bool may_share, Communicator& control,
   BoundDevice bound{c10::Device(c10::kCPU), ""};
   Agreement agreement(control);
   agreement.attempt([&] {
-    const int index = choose_device(control.local_rank(), control.local_size(), driver.visible());
+    const int visible = driver.visible();
+    const int index = choose_device(control.local_rank(), control.local_size(), visible,
+                                    visible > 0 ? "" : driver.why_none());
     bound.device = c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index));
     bound.identity = driver.identity(index);
   });

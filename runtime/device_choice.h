@@ -17,9 +17,9 @@ enum class DeviceKind {
 };
 
 /// The CUDA device of this rank: the only one it sees (the launcher has chosen), or the one
-/// numbered `local_rank`. Throws Error (environment) that says what is visible and what to start
-/// instead.
-int choose_device(int local_rank, int local_size, int visible);
+/// numbered `local_rank`. `why_none`: where `visible` is 0. Throws Error (environment) that says
+/// what is visible and what to start instead.
+int choose_device(int local_rank, int local_size, int visible, const std::string& why_none);
 
 /// Why these devices, of the ranks in order, are not one for each rank; empty where they are.
 std::string shared_device(const std::vector<std::string>& identities);
@@ -35,6 +35,7 @@ struct DeviceDriver {
   std::function<int()> visible;
   std::function<std::string(int index)> identity;
   std::function<void(c10::Device)> make_current;
+  std::function<std::string()> why_none;
 };
 /// This machine's.
 DeviceDriver cuda_driver();

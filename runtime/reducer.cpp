@@ -2,6 +2,7 @@
 #include <ATen/ops/zeros.h>
 #include <lockstep/amp/error_feedback.h>
 #include <lockstep/amp/flat_kernels.h>
+#include <lockstep/runtime/as_error.h>
 #include <lockstep/runtime/flat.h>
 #include <lockstep/runtime/reducer.h>
 
@@ -82,8 +83,8 @@ void Reducer::on_gradient(int index) {
     }
   } catch (const CommunicationError&) {
     throw;
-  } catch (const std::exception& error) {
-    problem_ = error.what();
+  } catch (...) {
+    problem_ = as_error(std::current_exception());
   }
 }
 

@@ -57,7 +57,7 @@ class Reducer {
   void reset();
 
   /// The first error met by a hook in this window.
-  const std::optional<std::string>& problem() const { return problem_; }
+  const std::optional<Error>& problem() const { return problem_; }
   /// True if any backward of this window reached a parameter.
   bool touched() const { return touched_any_; }
 
@@ -111,7 +111,7 @@ class Reducer {
   size_t next_bucket_ = 0;
   std::vector<Work> works_;
   std::vector<int> unused_;
-  std::optional<std::string> problem_;
+  std::optional<Error> problem_;
 
   std::unique_ptr<GradientHooks> hooks_;  // last: hooks die first
 };

@@ -1,6 +1,7 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <lockstep/collectives/mpi_session.h>
+#include <lockstep/runtime/as_error.h>
 #include <lockstep/runtime/environment.h>
 #include <lockstep/runtime/host_threads.h>
 #include <lockstep/runtime/runtime.h>
@@ -128,7 +129,8 @@ int run(int argc, char** argv, const std::function<void(Runtime&)>& body) {
     return static_cast<int>(error.code());
   } catch (const std::exception& error) {
     std::cerr << who << ": " << error.what() << std::endl;
-    return 1;
+    const ExitCode code = as_error(std::current_exception()).code();
+    return code == ExitCode::usage ? 1 : static_cast<int>(code);
   }
 }
 

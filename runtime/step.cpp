@@ -1,6 +1,7 @@
 #include <ATen/ops/zeros.h>
 #include <lockstep/amp/autocast.h>
 #include <lockstep/amp/flat_kernels.h>
+#include <lockstep/runtime/as_error.h>
 #include <lockstep/runtime/replicas.h>
 #include <lockstep/runtime/step.h>
 
@@ -147,7 +148,7 @@ StepReport Step::close_window() {
   const UnusedParameters policy =
       with_data_ > 0 ? parts_.options.unused() : UnusedParameters::zeros;
   if (const auto problem = window_problem(parts_.reducer, parts_.trainable, policy)) {
-    fail(std::make_exception_ptr(Error(*problem)));
+    fail(std::make_exception_ptr(*problem));
   }
   const Arrived arrived = wait_and_measure();
   Word mine = word();
@@ -252,9 +253,34 @@ Word Step::word() const {
   return mine;
 }
 
-/// This rank failed: it still sends its buckets and its word at the places where the others do, so
-/// that they hear of it.
+/// Where memory or the device is the reason, every rank gets the same Error.
 void Step::fail(const std::exception_ptr& error) {
+  const Error mine = as_error(error);
+  try {
+    tell_of_failure();
+  } catch (const CommunicationError&) {
+    throw;
+  } catch (const std::exception& second) {
+    throw CommunicationError(c10::str("rank ", parts_.communicator.rank(), ": ", mine.what(),
+                                      "; and then the buckets could not be sent: ", second.what(),
+                                      "; restart from the last snapshot"));
+  }
+  if (mine.code() == ExitCode::out_of_memory) {
+    parts_.agreement.raise(Error(c10::str("out of memory in micro-batch ", micro_batches_, ": ",
+                                          mine.what(), "\n", parts_.out_of_memory_advice()),
+                                 mine.code()));
+  }
+  if (mine.code() == ExitCode::peer_lost) {
+    parts_.agreement.raise(
+        Error(c10::str("the device failed: ", mine.what(), "; restart from the last snapshot"),
+              mine.code()));
+  }
+  parts_.agreement.raise(error);
+}
+
+/// This rank still sends its buckets and its word at the places where the others do, so that they
+/// hear of it.
+void Step::tell_of_failure() {
   const bool others_exchange_first = agrees_first() && !weights_everywhere_.has_value();
   if (!others_exchange_first) {
     parts_.reducer.drain();
@@ -263,7 +289,6 @@ void Step::fail(const std::exception_ptr& error) {
   mine.error = 1;
   parts_.agreement.exchange(mine);
   end_window();
-  parts_.agreement.raise(error);
 }
 
 /// Another rank failed, says the word.

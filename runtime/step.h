@@ -31,6 +31,7 @@ struct StepParts {
   Reducer& reducer;
   Updater& updater;
   NonFiniteDiagnosis diagnosis;
+  std::function<std::string()> out_of_memory_advice;  // of this rank
 };
 
 /// The one order of a step (DESIGN §4), for the k micro-batches of a window and their update.
@@ -87,6 +88,7 @@ class Step {
   Arrived wait_and_measure();
   void update_weights(const Arrived& arrived, StepReport& report);
   [[noreturn]] void fail(const std::exception_ptr& error);
+  void tell_of_failure();
   [[noreturn]] void fail_elsewhere();
   /// After an update was decided: concludes a diagnosis, or arms one.
   void diagnose(const Word& all, double scale);

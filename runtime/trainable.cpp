@@ -69,18 +69,18 @@ std::string unused_names(const Reducer& reducer) {
 
 }  // namespace
 
-std::optional<std::string> window_problem(const Reducer& reducer, const Trainable& trainable,
-                                          UnusedParameters policy) {
+std::optional<Error> window_problem(const Reducer& reducer, const Trainable& trainable,
+                                    UnusedParameters policy) {
   if (reducer.problem().has_value()) {
     return reducer.problem();
   }
   if (auto changed = changed_since_construction(trainable)) {
-    return changed;
+    return Error(*changed);
   }
   if (policy == UnusedParameters::error && !reducer.unused().empty()) {
-    return c10::str("parameters got no gradient in this update: ", unused_names(reducer),
-                    ". Outputs that do not reach the loss leave parameters unused; if that is "
-                    "meant, choose UnusedParameters::zeros or detect");
+    return Error(c10::str("parameters got no gradient in this update: ", unused_names(reducer),
+                          ". Outputs that do not reach the loss leave parameters unused; if that "
+                          "is meant, choose UnusedParameters::zeros or detect"));
   }
   return std::nullopt;
 }

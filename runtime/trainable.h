@@ -30,8 +30,8 @@ c10::ScalarType wire_dtype(c10::ScalarType parameter, std::optional<c10::ScalarT
 
 /// What is wrong with this rank's window, if anything: a hook's problem, parameters unused against
 /// the policy, or a change of requires_grad since construction. After Reducer::launch_rest().
-std::optional<std::string> window_problem(const Reducer& reducer, const Trainable& trainable,
-                                          UnusedParameters policy);
+std::optional<Error> window_problem(const Reducer& reducer, const Trainable& trainable,
+                                    UnusedParameters policy);
 
 /// For UnusedParameters::detect: 1 for each parameter that some rank used. Collective.
 std::vector<char> used_anywhere(const Reducer& reducer, Communicator& control);

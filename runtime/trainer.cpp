@@ -103,7 +103,10 @@ struct Trainer::Impl {
         options, runtime.device(), spec.learning_rate(0), model.buffers(), trainable, communicator,
         agreement, amp::LossScaler(options.precision().loss_scaler_options(), runtime.device()),
         *reducer, *updater,
-        NonFiniteDiagnosis(model, options.precision(), options.diagnosis_folder())});
+        NonFiniteDiagnosis(model, options.precision(), options.diagnosis_folder()), [this] {
+          return out_of_memory_advice(memory(), device_memory(this->runtime.device()),
+                                      activations.report());
+        }});
     precision = options.precision().describe();
     saving = std::make_unique<Saving>(
         TrainingState({runtime, trainable, model.buffers(), *reducer, *arena, *updater, *step,
@@ -316,8 +319,6 @@ std::string Trainer::summary() const {
   for (const ModelTensor& entry : impl_->trainable.parameters) {
     elements += entry.tensor.numel();
   }
-  const Memory bytes = memory();
-  const auto mebibytes = [](int64_t value) { return static_cast<double>(value) / (1 << 20); };
   std::ostringstream out;
   out.precision(4);
   out << "model      " << elements << " trainable elements in "
@@ -326,11 +327,7 @@ std::string Trainer::summary() const {
       << "precision  " << impl_->precision << "\n"
       << "optimizer  " << impl_->description << "\n"
       << "buckets    " << impl_->reducer->size() << ", laid out once\n"
-      << "memory     weights " << mebibytes(bytes.weights) << " MiB, masters "
-      << mebibytes(bytes.masters) << ", gradients " << mebibytes(bytes.gradients)
-      << ", accumulators " << mebibytes(bytes.accumulators) << ", moments "
-      << mebibytes(bytes.moments) << ", averages " << mebibytes(bytes.averages) << ", residuals "
-      << mebibytes(bytes.residuals) << "\n";
+      << "memory     " << memory_line(memory()) << "\n";
   return out.str();
 }
 

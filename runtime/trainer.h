@@ -7,6 +7,7 @@
 #include <lockstep/checkpointing/snapshot/load.h>
 #include <lockstep/checkpointing/snapshot/save_report.h>
 #include <lockstep/runtime/loss.h>
+#include <lockstep/runtime/memory_use.h>
 #include <lockstep/runtime/resume_report.h>
 #include <lockstep/runtime/runtime.h>
 #include <lockstep/runtime/step_report.h>
@@ -32,9 +33,10 @@ namespace lockstep {
 /// Parameters stay the tensors the model holds; their gradients are consumed by the step, so
 /// grad() is undefined after it.
 /// Ranks: every rank must make the same calls. Threads: one.
-/// Errors: Error on every rank for misuse; CommunicationError for a lost peer. After an exception
-/// from step() no weight, moment, counter or scale has moved, and the next step() starts a new
-/// window.
+/// Errors: Error on every rank for misuse; the same Error on every rank, exit code out_of_memory
+/// and with what holds the memory, where a rank's closure or backward got none; CommunicationError
+/// for a lost peer. After an exception from step() no weight, moment, counter or scale has moved,
+/// and the next step() starts a new window.
 class Trainer {
  public:
   Trainer(Runtime& runtime, Model model, const OptimizerSpec& optimizer,
@@ -126,13 +128,8 @@ class Trainer {
   /// True if weights, masters (unless sharded), scale and update count have the same bits on every
   /// rank. Every rank.
   bool replicas_agree() const;
-  /// Bytes of the arena: weights, masters that are not the weights, gradients in the wire dtype,
-  /// fp32 accumulators (accumulate > 1 only), moments, averages, residuals of error feedback; with
-  /// shard_optimizer this rank's shares.
-  struct Memory {
-    int64_t weights = 0, masters = 0, gradients = 0, accumulators = 0, moments = 0;
-    int64_t averages = 0, residuals = 0;
-  };
+  using Memory = ArenaMemory;
+  /// Of this rank.
   Memory memory() const;
   /// What the activation budget came to, in one line: predicted and measured peak, the plan. Empty
   /// without a budget and before the first step. Of this rank.

@@ -1,5 +1,6 @@
 // Which device a rank gets, and what is said when there is none for it. Drivers are made up.
 #include <ATen/ATen.h>
+#include <lockstep/collectives/device/identity.h>
 #include <lockstep/collectives/solo_transport.h>
 #include <lockstep/runtime/data_parallel.h>
 #include <lockstep/runtime/device_choice.h>
@@ -32,18 +33,26 @@ std::string environment_error(const Body& body) {
 }
 
 TEST(DeviceChoice, IsTheOnlyVisibleOneOrTheOneOfTheLocalRank) {
-  EXPECT_EQ(choose_device(0, 1, 1), 0);
-  EXPECT_EQ(choose_device(5, 8, 1), 0) << "the launcher shows each rank its own";
-  EXPECT_EQ(choose_device(0, 8, 8), 0);
-  EXPECT_EQ(choose_device(5, 8, 8), 5);
-  EXPECT_EQ(choose_device(1, 2, 8), 1);
+  EXPECT_EQ(choose_device(0, 1, 1, ""), 0);
+  EXPECT_EQ(choose_device(5, 8, 1, ""), 0) << "the launcher shows each rank its own";
+  EXPECT_EQ(choose_device(0, 8, 8, ""), 0);
+  EXPECT_EQ(choose_device(5, 8, 8, ""), 5);
+  EXPECT_EQ(choose_device(1, 2, 8, ""), 1);
 }
 
 TEST(DeviceChoice, SaysWhatIsVisibleWhereThereIsNoneForARank) {
-  EXPECT_THAT(environment_error([] { choose_device(2, 3, 2); }),
+  EXPECT_THAT(environment_error([] { choose_device(2, 3, 2, ""); }),
               HasSubstr("local rank 2 of 3 on this node sees 2 CUDA devices"));
-  EXPECT_THAT(environment_error([] { choose_device(0, 1, 0); }),
+  EXPECT_THAT(environment_error([] { choose_device(0, 1, 0, "there is no driver"); }),
               HasSubstr("sees no CUDA device: there is no driver"));
+}
+
+TEST(DeviceChoice, SaysWhyNoDeviceIsVisible) {
+  EXPECT_THAT(why_no_device({false, 13000, 0}), HasSubstr("this LibTorch is for CPUs"));
+  EXPECT_THAT(why_no_device({true, std::nullopt, 13000}), HasSubstr("no libcuda.so.1"));
+  EXPECT_THAT(why_no_device({true, 12090, 13000}), HasSubstr("install a newer driver"));
+  EXPECT_THAT(why_no_device({true, 13000, 13020}), HasSubstr("CUDA_VISIBLE_DEVICES hides all"));
+  EXPECT_EQ(driver_versions().libtorch_has_cuda, driver_versions().runtime > 0);
 }
 
 TEST(DeviceChoice, NamesTheRanksThatHaveTheSameDevice) {
@@ -80,7 +89,10 @@ DeviceDriver driver_with(
     int visible, const std::string& prefix,
     std::function<void(c10::Device)> make_current = [](c10::Device) {}) {
   return {[visible] { return visible; },
-          [prefix](int index) { return prefix + std::to_string(index); }, std::move(make_current)};
+          [prefix](int index) { return prefix + std::to_string(index); }, std::move(make_current),
+          [] {
+            return why_no_device({true, 12040, 13000});
+          }};
 }
 
 TEST(BindDevice, MakesEachRanksOwnDeviceCurrentAndNoOther) {
@@ -106,7 +118,8 @@ TEST(BindDevice, ARankWithoutADeviceIsAnErrorOnEveryRank) {
   const auto errors = bind_on_two_ranks(
       DeviceKind::cuda, false, [](int rank) { return driver_with(rank == 0 ? 1 : 0, "GPU-"); });
   for (const std::string& error : errors) {
-    EXPECT_THAT(error, HasSubstr("rank 1: local rank 1 sees no CUDA device"));
+    EXPECT_THAT(error, HasSubstr("rank 1: local rank 1 sees no CUDA device: the driver supports "
+                                 "CUDA 12.4 at most, LibTorch is built for 13.0"));
   }
 }
 

@@ -74,9 +74,9 @@ TEST(Agreement, MessagesOfAnyRankAreQuotedOnAll) {
   Agreement agreement(runtime().control());
   agreement.raise_if_any(std::nullopt);
   const auto mine =
-      runtime().rank() == 1 ? std::make_optional<std::string>("no disk") : std::nullopt;
+      runtime().rank() == 1 ? std::make_optional<Error>("no disk", ExitCode::data) : std::nullopt;
   try {
-    agreement.raise_if_any(mine, ExitCode::data);
+    agreement.raise_if_any(mine);
     FAIL() << "nothing was raised";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::data);

@@ -6,6 +6,7 @@ namespace {
 
 using testing::error_of;
 using testing::flat_masters;
+using testing::half_precision;
 using ::testing::HasSubstr;
 using testing::Mlp;
 using testing::runtime;
@@ -74,6 +75,70 @@ TEST(StepRules, AnExceptionInOneBackwardIsRaisedOnEveryRank) {
                 HasSubstr("half way"));
     expect_next_window_works(trainer, *model);
   }
+}
+
+/// The Error that step() throws on this rank where `fail` runs in rank 1's closure or backward.
+Error error_of_step(Trainer& trainer, Mlp& model, bool in_backward,
+                    const std::function<void()>& fail) {
+  try {
+    trainer.step([&] {
+      at::Tensor hidden = at::tanh(model.first->forward(at::ones({2, 4})));
+      if (runtime().rank() == 1 && in_backward) {
+        hidden.register_hook([&](const at::Tensor&) -> at::Tensor {
+          fail();
+          return {};
+        });
+      } else if (runtime().rank() == 1) {
+        fail();
+      }
+      return Loss(model.second->forward(hidden).sum());
+    });
+  } catch (const Error& error) {
+    return error;
+  }
+  return Error("the update was made", ExitCode::ok);
+}
+
+TEST(StepRules, OutOfMemoryOnOneRankIsOneErrorWithATableOnEveryRank) {
+  const auto model = std::make_shared<Mlp>();
+  Trainer trainer(runtime(), model, AdamW(0.1), TrainerOptions().precision(half_precision()));
+  const std::vector<std::pair<std::string, std::function<void()>>> failures = {
+      {"CUDA out of memory",
+       [] { TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory"); }},
+      {"bad_alloc", [] { throw std::bad_alloc(); }},
+      {"you tried to allocate 1125899906842624 bytes",
+       [] { at::empty({int64_t{1} << 50}, at::kByte); }},
+  };
+  for (const auto& [text, fail] : failures) {
+    for (const bool in_backward : {false, true}) {
+      const at::Tensor before = flat_masters(trainer).clone();
+      const Error error = error_of_step(trainer, *model, in_backward, fail);
+      EXPECT_EQ(error.code(), ExitCode::out_of_memory);
+      EXPECT_THAT(error.what(), HasSubstr("rank 1: out of memory in micro-batch"));
+      EXPECT_THAT(error.what(), HasSubstr(text));
+      EXPECT_THAT(error.what(), HasSubstr("masters 1 KiB, gradients 512 B, moments 2 KiB"));
+      EXPECT_THAT(error.what(), HasSubstr("What needs less: smaller micro-batches"));
+      Communicator control = runtime().control();
+      for (const std::string& other : control.all_gather_bytes(error.what())) {
+        EXPECT_EQ(other, error.what());
+      }
+      EXPECT_TRUE(at::equal(flat_masters(trainer), before));
+      expect_next_window_works(trainer, *model);
+    }
+  }
+}
+
+TEST(StepRules, AFailedDeviceOfOneRankIsOneErrorOnEveryRank) {
+  const auto model = std::make_shared<Mlp>();
+  Trainer trainer(runtime(), model, AdamW(0.1));
+  constexpr int32_t launch_failure = 719;
+  const Error error = error_of_step(trainer, *model, false, [] {
+    throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, launch_failure,
+                                "CUDA error: unspecified launch failure");
+  });
+  EXPECT_EQ(error.code(), ExitCode::peer_lost);
+  EXPECT_THAT(error.what(), HasSubstr("rank 1: the device failed: CUDA error: unspecified launch"));
+  EXPECT_THAT(error.what(), HasSubstr("restart from the last snapshot"));
 }
 
 TEST(StepRules, NanInTheFirstLossIsAnErrorOnEveryRank) {
