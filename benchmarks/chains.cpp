@@ -1,75 +1,30 @@
 #include "chains.h"
 
 #include <lockstep/collectives/error.h>
-#include <torch/torch.h>
 
 #include <memory>
 #include <utility>
+
+#include "blocks.h"
 
 namespace lockstep::benchmarks {
 namespace {
 
 namespace nn = torch::nn;
 
-struct EncoderLayer : nn::Module {
-  EncoderLayer(int64_t units, int64_t heads)
-      : heads(heads),
-        qkv(register_module("qkv", nn::Linear(units, 3 * units))),
-        projection(register_module("projection", nn::Linear(units, units))),
-        up(register_module("up", nn::Linear(units, 4 * units))),
-        down(register_module("down", nn::Linear(4 * units, units))),
-        norm1(register_module("norm1", nn::LayerNorm(nn::LayerNormOptions({units})))),
-        norm2(register_module("norm2", nn::LayerNorm(nn::LayerNormOptions({units})))) {}
-
-  at::Tensor forward(const at::Tensor& x) {
-    const int64_t batch = x.size(0), length = x.size(1), units = x.size(2);
-    const auto parts =
-        qkv(x).view({batch, length, 3, heads, units / heads}).permute({2, 0, 3, 1, 4}).unbind(0);
-    const at::Tensor mixed = at::scaled_dot_product_attention(parts[0], parts[1], parts[2])
-                                 .transpose(1, 2)
-                                 .reshape({batch, length, units});
-    const at::Tensor h = norm1(x + at::dropout(projection(mixed), 0.1, true));
-    return norm2(h + at::dropout(down(at::gelu(up(h))), 0.1, true));
-  }
-
-  int64_t heads;
-  nn::Linear qkv, projection, up, down;
-  nn::LayerNorm norm1, norm2;
-};
-
 ChainWorkload encoder(int64_t units, int64_t heads, int64_t batch, int64_t length) {
   ChainWorkload workload;
   for (int layer = 0; layer < 12; ++layer) {
-    workload.chain.push_back(chain_stage("layer " + std::to_string(layer),
-                                         std::make_shared<EncoderLayer>(units, heads)));
+    TransformerLayer::Options options;
+    options.units = units;
+    options.heads = heads;
+    options.dropout = 0.1;
+    workload.chain.push_back(
+        chain_stage("layer " + std::to_string(layer), std::make_shared<TransformerLayer>(options)));
   }
   workload.input = at::randn({batch, length, units});
   return workload;
 }
-
-nn::Conv2d convolution(int64_t in, int64_t out, int64_t size, int64_t stride) {
-  return nn::Conv2d(nn::Conv2dOptions(in, out, size).stride(stride).padding(size / 2).bias(false));
-}
-
-nn::Sequential normalised(int64_t in, int64_t out, int64_t size, int64_t stride) {
-  return nn::Sequential(convolution(in, out, size, stride), nn::BatchNorm2d(out));
-}
-
-struct Bottleneck : nn::Module {
-  Bottleneck(int64_t in, int64_t middle, int64_t stride)
-      : first(register_module("first", normalised(in, middle, 1, 1))),
-        second(register_module("second", normalised(middle, middle, 3, stride))),
-        third(register_module("third", normalised(middle, 4 * middle, 1, 1))) {
-    if (stride != 1 || in != 4 * middle) {
-      shortcut = register_module("shortcut", normalised(in, 4 * middle, 1, stride));
-    }
-  }
-  at::Tensor forward(const at::Tensor& x) {
-    const at::Tensor h = second->forward(first->forward(x).relu()).relu();
-    return at::relu(third->forward(h) + (shortcut ? shortcut->forward(x) : x));
-  }
-  nn::Sequential first, second, third, shortcut{nullptr};
-};
 
 ChainWorkload resnet50() {
   ChainWorkload workload;

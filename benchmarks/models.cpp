@@ -1,9 +1,11 @@
 #include "models.h"
 
 #include <lockstep/collectives/error.h>
-#include <torch/torch.h>
 
 #include <array>
+#include <map>
+
+#include "blocks.h"
 
 namespace lockstep::benchmarks {
 namespace {
@@ -32,169 +34,197 @@ struct LstmLanguageModel : nn::Module {
   static Tensor targets() { return torch::randint(vocabulary, {tokens * batch}, torch::kLong); }
 };
 
-struct GptBlock : nn::Module {
-  static constexpr int64_t heads = 8;
-  nn::LayerNorm norm1, norm2;
-  nn::Linear qkv, projection, up, down;
-
-  explicit GptBlock(int64_t units)
-      : norm1(nn::LayerNormOptions({units})),
-        norm2(nn::LayerNormOptions({units})),
-        qkv(units, 3 * units),
-        projection(units, units),
-        up(units, 4 * units),
-        down(4 * units, units) {
-    register_module("norm1", norm1);
-    register_module("norm2", norm2);
-    register_module("qkv", qkv);
-    register_module("projection", projection);
-    register_module("up", up);
-    register_module("down", down);
-  }
-  Tensor forward(const Tensor& x) {
-    const int64_t batch = x.size(0), length = x.size(1), units = x.size(2);
-    const Tensor split =
-        qkv(norm1(x)).view({batch, length, 3, heads, units / heads}).permute({2, 0, 3, 1, 4});
-    const Tensor mixed =
-        at::scaled_dot_product_attention(split[0], split[1], split[2], {}, 0.0, true);
-    const Tensor y = x + projection(mixed.transpose(1, 2).reshape({batch, length, units}));
-    return y + down(at::gelu(up(norm2(y))));
-  }
+/// Layers between an embedding of tokens and their positions, and a head.
+struct GptSize {
+  int64_t vocabulary = 0, units = 0, heads = 0, layers = 0, length = 0, batch = 0;
+  bool tied = false;  // GPT-2: a last norm, and the embedding again as head
 };
 
 struct Gpt : nn::Module {
-  static constexpr int64_t vocabulary = 256, units = 256, layers = 6, length = 128, batch = 8;
-  nn::Embedding token{vocabulary, units}, position{length, units};
-  std::vector<std::shared_ptr<GptBlock>> blocks;
-  nn::Linear head{units, vocabulary};
+  GptSize size;
+  nn::Embedding token, position;
+  nn::Sequential layers;
+  nn::LayerNorm norm{nullptr};
+  nn::Linear head{nullptr};
 
-  Gpt() {
-    register_module("token", token);
-    register_module("position", position);
-    for (int64_t i = 0; i < layers; ++i) {
-      blocks.push_back(
-          register_module("block" + std::to_string(i), std::make_shared<GptBlock>(units)));
+  explicit Gpt(const GptSize& size)
+      : size(size),
+        token(register_module("token", nn::Embedding(size.vocabulary, size.units))),
+        position(register_module("position", nn::Embedding(size.length, size.units))) {
+    const TransformerLayer::Options options{size.units, size.heads, true, true, 0.0};
+    for (int64_t i = 0; i < size.layers; ++i) {
+      layers->push_back(TransformerLayer(options));
     }
-    register_module("head", head);
+    register_module("layers", layers);
+    if (size.tied) {
+      norm = register_module("norm", nn::LayerNorm(nn::LayerNormOptions({size.units})));
+    } else {
+      head = register_module("head", nn::Linear(size.units, size.vocabulary));
+    }
   }
   Tensor forward(const Tensor& input) {
-    Tensor x = token(input) + position(at::arange(input.size(1)));
-    for (const auto& block : blocks) {
-      x = block->forward(x);
-    }
-    return head(x).flatten(0, 1);
+    const Tensor places = at::arange(input.size(1), input.options());
+    const Tensor x = layers->forward(token(input) + position(places));
+    return (size.tied ? at::linear(norm(x), token->weight) : head(x)).flatten(0, 1);
   }
-  static Tensor inputs() { return torch::randint(vocabulary, {batch, length}, torch::kLong); }
-  static Tensor targets() { return torch::randint(vocabulary, {batch * length}, torch::kLong); }
-};
-
-nn::Conv2d convolution(int64_t in, int64_t out, int64_t size, int64_t stride) {
-  return nn::Conv2d(nn::Conv2dOptions(in, out, size).stride(stride).padding(size / 2).bias(false));
-}
-
-struct ResidualBlock : nn::Module {
-  nn::Conv2d conv1, conv2;
-  nn::BatchNorm2d norm1, norm2;
-  nn::Sequential shortcut;
-
-  ResidualBlock(int64_t in, int64_t out, int64_t stride)
-      : conv1(convolution(in, out, 3, stride)),
-        conv2(convolution(out, out, 3, 1)),
-        norm1(out),
-        norm2(out) {
-    register_module("conv1", conv1);
-    register_module("norm1", norm1);
-    register_module("conv2", conv2);
-    register_module("norm2", norm2);
-    register_module("shortcut", shortcut);
-    if (stride != 1 || in != out) {
-      shortcut->push_back(convolution(in, out, 1, stride));
-      shortcut->push_back(nn::BatchNorm2d(out));
-    }
+  Tensor inputs() const {
+    return torch::randint(size.vocabulary, {size.batch, size.length}, torch::kLong);
   }
-  Tensor forward(const Tensor& x) {
-    const Tensor y = norm2(conv2(at::relu(norm1(conv1(x)))));
-    return at::relu(y + (shortcut->is_empty() ? x : shortcut->forward(x)));
+  Tensor targets() const {
+    return torch::randint(size.vocabulary, {size.batch * size.length}, torch::kLong);
   }
 };
 
-struct ResNet18 : nn::Module {
-  static constexpr int64_t batch = 16, classes = 100;
-  nn::Conv2d stem = convolution(3, 64, 3, 1);
-  nn::BatchNorm2d norm{64};
-  std::vector<std::shared_ptr<ResidualBlock>> blocks;
-  nn::Linear head{512, classes};
+/// An encoder of tokens with a head for two classes.
+struct BertSize {
+  int64_t vocabulary = 0, units = 0, heads = 0, layers = 0, length = 0, batch = 0;
+};
 
-  ResNet18() {
+struct Bert : nn::Module {
+  BertSize size;
+  nn::Embedding token, position, kind;
+  nn::LayerNorm norm;
+  nn::Sequential layers;
+  nn::Linear pooler, head;
+
+  explicit Bert(const BertSize& size)
+      : size(size),
+        token(register_module("token", nn::Embedding(size.vocabulary, size.units))),
+        position(register_module("position", nn::Embedding(512, size.units))),
+        kind(register_module("kind", nn::Embedding(2, size.units))),
+        norm(register_module("norm", nn::LayerNorm(nn::LayerNormOptions({size.units})))),
+        pooler(register_module("pooler", nn::Linear(size.units, size.units))),
+        head(register_module("head", nn::Linear(size.units, 2))) {
+    const TransformerLayer::Options options{size.units, size.heads, false, false, dropout};
+    for (int64_t i = 0; i < size.layers; ++i) {
+      layers->push_back(TransformerLayer(options));
+    }
+    register_module("layers", layers);
+  }
+  Tensor forward(const Tensor& input) {
+    const Tensor places = at::arange(input.size(1), input.options());
+    const Tensor x = token(input) + position(places) + kind(at::zeros_like(places));
+    const Tensor y = layers->forward(at::dropout(norm(x), dropout, true));
+    return head(at::dropout(at::tanh(pooler(y.select(1, 0))), dropout, true));
+  }
+  Tensor inputs() const {
+    return torch::randint(size.vocabulary, {size.batch, size.length}, torch::kLong);
+  }
+  Tensor targets() const { return torch::randint(2, {size.batch}, torch::kLong); }
+
+  static constexpr double dropout = 0.1;
+};
+
+struct ResNetSize {
+  std::array<int64_t, 4> depths{};
+  int64_t width = 64, image = 0, classes = 0, batch = 0;
+  bool large_images = false;  // a stem of 7 x 7 and a pool, both of stride 2; else of 3 x 3
+};
+
+template <typename Block>
+struct ResNet : nn::Module {
+  ResNetSize size;
+  nn::Sequential stem, blocks;
+  nn::Linear head{nullptr};
+
+  explicit ResNet(const ResNetSize& size)
+      : size(size),
+        stem(size.large_images ? normalised(3, size.width, 7, 2)
+                               : normalised(3, size.width, 3, 1)) {
     register_module("stem", stem);
-    register_module("norm", norm);
-    int64_t in = 64;
-    for (const int64_t out : std::array<int64_t, 4>{64, 128, 256, 512}) {
-      for (const int64_t stride : {out == 64 ? 1 : 2, 1}) {
-        blocks.push_back(register_module("block" + std::to_string(blocks.size()),
-                                         std::make_shared<ResidualBlock>(in, out, stride)));
-        in = out;
+    int64_t in = size.width, out = size.width;
+    for (const int64_t depth : size.depths) {
+      for (int64_t i = 0; i < depth; ++i) {
+        blocks->push_back(Block(in, out, i == 0 && out > size.width ? 2 : 1));
+        in = Block::expansion * out;
       }
+      out *= 2;
     }
-    register_module("head", head);
+    register_module("blocks", blocks);
+    head = register_module("head", nn::Linear(in, size.classes));
   }
   Tensor forward(const Tensor& input) {
-    Tensor x = at::relu(norm(stem(input)));
-    for (const auto& block : blocks) {
-      x = block->forward(x);
+    Tensor x = at::relu(stem->forward(input));
+    if (size.large_images) {
+      x = at::max_pool2d(x, 3, 2, 1);
     }
-    return head(at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
+    return head(at::adaptive_avg_pool2d(blocks->forward(x), {1, 1}).flatten(1));
   }
-  static Tensor inputs() { return torch::randn({batch, 3, 32, 32}); }
-  static Tensor targets() { return torch::randint(classes, {batch}, torch::kLong); }
+  Tensor inputs() const { return torch::randn({size.batch, 3, size.image, size.image}); }
+  Tensor targets() const { return torch::randint(size.classes, {size.batch}, torch::kLong); }
 };
 
-template <int64_t units>
 struct Mlp : nn::Module {
+  int64_t units;
   nn::Sequential layers;
 
-  Mlp() {
+  explicit Mlp(int64_t units) : units(units) {
     for (int i = 0; i < 16; ++i) {
       layers->push_back(nn::Linear(units, units));
     }
     register_module("layers", layers);
   }
   Tensor forward(const Tensor& x) { return layers->forward(x); }
-  static Tensor inputs() { return torch::randn({1, units}); }
-  static Tensor targets() { return torch::randint(units, {1}, torch::kLong); }
+  Tensor inputs() const { return torch::randn({1, units}); }
+  Tensor targets() const { return torch::randint(units, {1}, torch::kLong); }
 };
 
+/// Where there are images, they and the convolutions are channels_last, if asked for.
 template <typename Network>
-Workload workload() {
-  auto network = std::make_shared<Network>();
+Workload workload(const std::shared_ptr<Network>& network, const WorkloadOptions& options) {
+  const auto placed = [options](const Tensor& tensor) {
+    return tensor.dim() == 4 && options.channels_last
+               ? tensor.to(options.device).contiguous(at::MemoryFormat::ChannelsLast)
+               : tensor.to(options.device);
+  };
+  for (const Tensor& tensor : network->parameters()) {
+    tensor.set_data(placed(tensor.detach()));
+  }
+  for (const Tensor& tensor : network->buffers()) {
+    tensor.set_data(placed(tensor));
+  }
   auto batch = std::make_shared<std::pair<Tensor, Tensor>>();
   return {network,
-          [batch] {
-            *batch = {Network::inputs(), Network::targets()};
+          [network, batch, placed] {
+            *batch = {placed(network->inputs()), placed(network->targets())};
           },
           [network, batch] {
             return nn::functional::cross_entropy(network->forward(batch->first), batch->second);
           }};
 }
 
+using Maker = std::function<Workload(const WorkloadOptions&)>;
+
+template <typename Network, typename... Size>
+Maker maker(const Size&... size) {
+  return [size...](const WorkloadOptions& options) {
+    return workload(std::make_shared<Network>(size...), options);
+  };
+}
+
+const std::map<std::string, Maker>& makers() {
+  static const std::map<std::string, Maker> all = {
+      {"lstm", maker<LstmLanguageModel>()},
+      {"gpt", maker<Gpt>(GptSize{256, 256, 8, 6, 128, 8, false})},
+      {"gpt2", maker<Gpt>(GptSize{50257, 768, 12, 12, 1024, 8, true})},
+      {"gpt2-tiny", maker<Gpt>(GptSize{64, 32, 2, 2, 16, 2, true})},
+      {"bert", maker<Bert>(BertSize{30522, 768, 12, 12, 128, 64})},
+      {"bert-tiny", maker<Bert>(BertSize{64, 32, 2, 2, 16, 2})},
+      {"resnet18", maker<ResNet<BasicBlock>>(ResNetSize{{2, 2, 2, 2}, 64, 32, 100, 16, false})},
+      {"resnet18-tiny", maker<ResNet<BasicBlock>>(ResNetSize{{1, 1, 1, 1}, 4, 16, 10, 2, false})},
+      {"resnet50", maker<ResNet<Bottleneck>>(ResNetSize{{3, 4, 6, 3}, 64, 224, 1000, 256, true})},
+      {"resnet50-tiny", maker<ResNet<Bottleneck>>(ResNetSize{{1, 1, 1, 1}, 4, 64, 10, 2, true})},
+      {"mlp", maker<Mlp>(int64_t{1024})},
+      {"mlp-small", maker<Mlp>(int64_t{16})}};
+  return all;
+}
+
 }  // namespace
 
-Workload make_workload(const std::string& name) {
-  if (name == "lstm") {
-    return workload<LstmLanguageModel>();
-  }
-  if (name == "gpt") {
-    return workload<Gpt>();
-  }
-  if (name == "resnet18") {
-    return workload<ResNet18>();
-  }
-  if (name == "mlp-small") {
-    return workload<Mlp<16>>();
-  }
-  LOCKSTEP_CHECK(name == "mlp", "no workload is named ", name,
-                 "; there are lstm, gpt, resnet18, mlp, mlp-small");
-  return workload<Mlp<1024>>();
+Workload make_workload(const std::string& name, const WorkloadOptions& options) {
+  const auto found = makers().find(name);
+  LOCKSTEP_CHECK(found != makers().end(), "no workload is named ", name, "; models.h lists them");
+  return found->second(options);
 }
 
 int64_t count_parameters(const torch::nn::Module& module) {

@@ -57,14 +57,16 @@ def main():
             rows += suite.run(measurement, arguments.only, **options)
     except Failed as error:
         sys.exit(f"run.py: {error}")
-    table = json.dumps([row.as_json() for row in rows], indent=1)
-    (arguments.build / "bench.json").write_text(table + "\n", encoding="utf-8")
-    if arguments.markdown:
-        document.update(arguments.markdown, rows)
     print(as_text(rows))
     missed = [row for row in rows if row.missed]
-    print(f"{len(rows)} rows, {len(missed)} below their target; written to "
-          f"{arguments.build / 'bench.json'}")
+    print(f"{len(rows)} rows, {len(missed)} below their target")
+    if arguments.dry_run:
+        return
+    table = json.dumps([row.as_json() for row in rows], indent=1)
+    (arguments.build / "bench.json").write_text(table + "\n", encoding="utf-8")
+    print(f"written to {arguments.build / 'bench.json'}")
+    if arguments.markdown:
+        document.update(arguments.markdown, rows)
 
 
 if __name__ == "__main__":

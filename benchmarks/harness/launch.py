@@ -20,7 +20,8 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Job:
-    """`launch`: "mpi" (2 ranks), "pair" (2 processes that start together) or "solo".
+    """`launch`: "mpi" (2 ranks), "pair" (2 processes that start together), "solo" (one, on a core of
+    its own) or "free" (one, on any core).
 
     What the program records counts as `variant`, if that is given, else as what it says itself.
     """
@@ -52,6 +53,8 @@ def _mpiexec(build):
 
 def _processes(job, build, scratch):
     """The command and the extra environment of each process to start."""
+    if job.launch == "free":
+        return [(list(map(str, job.command)), {})]
     first, second = cores()
     if job.launch == "mpi":
         ranks = ["-n", "1", *_pinned(first, job.command), ":", "-n", "1",

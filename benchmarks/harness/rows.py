@@ -6,29 +6,32 @@ from typing import Optional
 
 @dataclass
 class Row:
-    """`ours` and `peer` are medians of run medians; ratio > 1: ours is better."""
+    """`ours` and `peer` are medians of run medians; ratio > 1: ours is better. Where the peer could not
+    run, it has no figure, and `remark` says why."""
 
     suite: str
     name: str
     ours: float
-    peer: float
+    peer: Optional[float]
     peer_name: str
     unit: str
     better: str
-    ratio: float
+    ratio: Optional[float]
     min: float
     median: float
     runs: int
     target: Optional[float] = None
+    remark: str = ""
 
     @property
     def missed(self):
-        return self.target is not None and self.ratio < self.target
+        return None not in (self.target, self.ratio) and self.ratio < self.target
 
     def as_json(self):
         return asdict(self)
 
 
+MANY = 1e6  # the ratio of something to nothing
 SCALES = {"us": 1e6, "ms": 1e3, "MB": 1e-6}
 
 
@@ -40,9 +43,17 @@ def compare(suite, name, ours, peer, peer_name, unit, target=None):
                len(ours.medians), target)
 
 
-def counted(suite, name, ours, peer, peer_name, unit):
+def counted(suite, name, ours, peer, peer_name, unit, target=None):
     """A row from two counts, of which the lower is better."""
-    return Row(suite, name, ours, peer, peer_name, unit, "lower", peer / ours, ours, ours, 1)
+    ratio = peer / ours if ours > 0 else MANY
+    return Row(suite, name, ours, peer, peer_name, unit, "lower", ratio, ours, ours, 1, target)
+
+
+def absent(suite, name, ours, peer_name, unit, remark):
+    """A row for a peer that is not here."""
+    median = ours.median * SCALES[unit]
+    return Row(suite, name, median, None, peer_name, unit, "lower", None,
+               ours.minimum * SCALES[unit], median, len(ours.medians), None, remark)
 
 
 def against(suite, name, ours, limit, unit, target=None):
@@ -63,9 +74,10 @@ def _number(value):
 def _cells(row):
     target = "" if row.target is None else f"{row.target:g}"
     verdict = "" if row.target is None else ("missed" if row.missed else "ok")
-    return (row.suite, row.name, _number(row.ours), row.peer_name, _number(row.peer), row.unit,
-            f"{row.ratio:.3f}" if row.ratio < 10 else f"{row.ratio:.1f}", target, verdict,
-            _number(row.min), str(row.runs))
+    peer = row.remark if row.peer is None else _number(row.peer)
+    ratio = "" if row.ratio is None else f"{row.ratio:.3f}" if row.ratio < 10 else f"{row.ratio:.1f}"
+    return (row.suite, row.name, _number(row.ours), row.peer_name, peer, row.unit, ratio, target,
+            verdict, _number(row.min), str(row.runs))
 
 
 def as_text(rows):

@@ -19,6 +19,9 @@ class Series:
     def end(self):
         self._record["end"].append(time.clock_gettime(time.CLOCK_MONOTONIC))
 
+    def note(self, key, value):
+        self._record[key] = value
+
     def write(self):
         line = json.dumps(self._record) + "\n"
         folder = os.environ.get("LOCKSTEP_BENCH_RECORDS")

@@ -1,14 +1,26 @@
-"""One GPU: ten fused AdamW updates beside the device's copy bandwidth and Python's fused AdamW."""
+"""One GPU: ten fused AdamW updates beside the device's copy bandwidth and Python's fused AdamW, and
+ten training steps beside Python's, by eager autocast, torch.compile and accelerate."""
+
+import importlib.util
+import os
 
 from harness import measure
 from harness.launch import Failed, Job, peer, program
-from harness.rows import compare
+from harness.rows import absent, compare, counted
 
 GROUPS = 10
-SIZES = {"124M": 124_000_000, "336M": 336_000_000}
-DRY_SIZES = {"0.1M": 100_000}
+UPDATES = {"124M": 124_000_000, "336M": 336_000_000}
+DRY_UPDATES = {"0.1M": 100_000}
 # Ratio that each peer must be beaten by.
-PEERS = {"bound": 0.9, "python-fused": 1.3}
+UPDATE_PEERS = {"bound": 0.9, "python-fused": 1.3}
+STEPS = {"resnet50": {"eager": 1.05, "compile": None, "accelerate": None},
+         "gpt2": {"eager": 1.15, "compile": 0.95, "accelerate": None},
+         "bert": {"eager": 1.1, "compile": None, "accelerate": None},
+         "mlp-small": {"eager": 3.0, "compile": None, "accelerate": None},
+         "resnet18": {"eager": 3.0, "compile": None, "accelerate": None}}
+DRY_MODELS = {"resnet50": "resnet50-tiny", "gpt2": "gpt2-tiny", "bert": "bert-tiny",
+              "resnet18": "resnet18-tiny"}
+IDLE_LIMIT_PERCENT = 1.0
 
 
 def _has_gpu():
@@ -16,20 +28,86 @@ def _has_gpu():
     return torch.cuda.is_available()
 
 
-def _rows(measurement, device, name, count, groups):
+def _update_rows(measurement, device, name, count, groups):
     jobs = {f"ours and bound {name}":
-                Job("solo", program(measurement.build, "gpu_update", device, count, groups)),
-            f"python-fused {name}": Job("solo", peer("gpu_update.py", device, count, groups))}
+                Job("free", program(measurement.build, "gpu_update", device, count, groups)),
+            f"python-fused {name}": Job("free", peer("gpu_update.py", device, count, groups))}
     samples = measurement.alternate(jobs, measure.each)
     return [compare("gpu", f"10 updates adamw {name}", samples["adamw", "ours"],
-                    samples["adamw", variant], variant, "ms", target if device == "cuda" else None)
-            for variant, target in PEERS.items()]
+                    samples["adamw", variant], variant, "ms", target)
+            for variant, target in UPDATE_PEERS.items()]
+
+
+def _step_samples(measurement, models, dtype, variants, groups):
+    """The models of a call run in one process, one after the other."""
+    names = " ".join(models)
+    jobs = {f"ours-{dtype} {names}":
+                Job("free", program(measurement.build, "gpu_step", dtype, groups, *models))}
+    for variant in variants:
+        jobs[f"python-{variant}-{dtype} {names}"] = Job(
+            "free", peer("gpu_step.py", variant, dtype, groups, *models))
+    return measurement.alternate(jobs, measure.each)
+
+
+def _require_one_model(samples, model):
+    counts = {variant: sample.notes["parameters"][0]
+              for (name, variant), sample in samples.items() if name == model}
+    if len(set(counts.values())) != 1:
+        raise Failed(f"{model} is not the same model everywhere: parameters are {counts}")
+
+
+def _most(sample, note):
+    return max(sample.notes[note])
+
+
+def _step_rows(samples, model, dtype, targets, missing):
+    _require_one_model(samples, model)
+    ours = samples[model, f"ours-{dtype}"]
+    rows = []
+    for variant, target in targets.items():
+        name, peer_name = f"10 steps {model} {dtype}", f"python-{variant}"
+        if variant in missing:
+            rows.append(absent("gpu", name, ours, peer_name, "ms", "not installed"))
+            continue
+        theirs = samples[model, f"python-{variant}-{dtype}"]
+        rows.append(compare("gpu", name, ours, theirs, peer_name, "ms", target))
+        rows.append(counted("gpu", f"memory {model} {dtype}", _most(ours, "used_bytes") / 2**20,
+                            _most(theirs, "used_bytes") / 2**20, peer_name, "MiB",
+                            1.0 if variant == "eager" else None))
+    rows.append(counted("gpu", f"idle {model} {dtype}", _most(ours, "idle_millionths") / 1e4,
+                        IDLE_LIMIT_PERCENT, "limit", "%", 1.0))
+    return rows
+
+
+def _dry_rows(measurement):
+    """Every program and every model once, in its smallest size; what it measures means nothing."""
+    os.environ["LOCKSTEP_DEVICE"] = "cpu"
+    rows = [row for name, count in DRY_UPDATES.items()
+            for row in _update_rows(measurement, "cpu", name, count, 2)]
+    models = [DRY_MODELS.get(model, model) for model in STEPS]
+    samples = _step_samples(measurement, models, "fp16", ("eager", "compile"), 1)
+    for model in models:
+        rows += _step_rows(samples, model, "fp16",
+                           {"eager": None, "compile": None, "accelerate": None}, {"accelerate"})
+    return rows
+
+
+def _rows(measurement):
+    os.environ["LOCKSTEP_DEVICE"] = "cuda"
+    rows = [row for name, count in UPDATES.items()
+            for row in _update_rows(measurement, "cuda", name, count, GROUPS)]
+    missing = {"accelerate"} if importlib.util.find_spec("accelerate") is None else set()
+    for model, targets in STEPS.items():
+        for dtype in ("fp16", "bf16"):
+            samples = _step_samples(measurement, [model], dtype, targets.keys() - missing, GROUPS)
+            rows += _step_rows(samples, model, dtype, targets, missing)
+    return rows
 
 
 def run(measurement, only, dry_run=False):
     if not dry_run and not _has_gpu():
         raise Failed("there is no GPU here; --dry-run checks the programs of this suite on the CPU")
-    device, groups = ("cpu", 2) if dry_run else ("cuda", GROUPS)
-    rows = [row for name, count in (DRY_SIZES if dry_run else SIZES).items()
-            for row in _rows(measurement, device, name, count, groups)]
+    rows = _dry_rows(measurement) if dry_run else _rows(measurement)
+    for row in rows if dry_run else ():
+        row.target = None
     return [row for row in rows if only.search(row.name)]

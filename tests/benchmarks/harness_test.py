@@ -56,6 +56,16 @@ class Rows(unittest.TestCase):
         row = rows.against("s", "n", sample(5e-6), 10.0, "us", target=1.0)
         self.assertAlmostEqual(row.ratio, 2.0)
 
+    def test_a_peer_that_is_not_here_has_no_ratio_and_misses_nothing(self):
+        row = rows.absent("s", "n", sample(0.002), "p", "ms", "not installed")
+        self.assertFalse(row.missed)
+        self.assertIn("not installed", rows.as_text([row]))
+        self.assertIsNone(row.as_json()["ratio"])
+
+    def test_a_count_of_nothing_beats_any_target(self):
+        self.assertFalse(rows.counted("s", "n", 0.0, 1.0, "limit", "%", target=1.0).missed)
+        self.assertTrue(rows.counted("s", "n", 2.0, 1.0, "limit", "%", target=1.0).missed)
+
     def test_json_has_the_agreed_keys(self):
         row = rows.compare("s", "n", sample(1.0), sample(1.0), "p", "ms")
         self.assertLessEqual({"suite", "name", "ours", "peer", "peer_name", "unit", "better",
