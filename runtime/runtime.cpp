@@ -1,7 +1,7 @@
-#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <lockstep/collectives/mpi_session.h>
 #include <lockstep/runtime/as_error.h>
+#include <lockstep/runtime/device_arithmetic.h>
 #include <lockstep/runtime/environment.h>
 #include <lockstep/runtime/host_threads.h>
 #include <lockstep/runtime/runtime.h>
@@ -26,19 +26,6 @@ uint64_t mix(uint64_t seed, uint64_t rank) {
   value = (value ^ (value >> 30U)) * 0xBF58476D1CE4E5B9ULL;
   value = (value ^ (value >> 27U)) * 0x94D049BB133111EBULL;
   return value ^ (value >> 31U);
-}
-
-void set_arithmetic(const RuntimeOptions& options, c10::Device device) {
-  at::Context& context = at::globalContext();
-  if (options.deterministic()) {
-    context.setDeterministicAlgorithms(true, /*warn_only=*/false);
-    context.setDeterministicCuDNN(true);
-  }
-  if (device.is_cuda()) {
-    context.setAllowTF32CuDNN(options.tf32());
-    context.setFloat32MatmulPrecision(options.tf32() ? "high" : "highest");
-    context.setBenchmarkCuDNN(options.cudnn_benchmark());
-  }
 }
 
 }  // namespace

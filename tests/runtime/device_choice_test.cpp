@@ -3,6 +3,7 @@
 #include <lockstep/collectives/device/identity.h>
 #include <lockstep/collectives/solo_transport.h>
 #include <lockstep/runtime/data_parallel.h>
+#include <lockstep/runtime/device_arithmetic.h>
 #include <lockstep/runtime/device_choice.h>
 #include <lockstep/runtime/environment.h>
 #include <lockstep/runtime/runtime.h>
@@ -59,6 +60,27 @@ TEST(DeviceChoice, NamesTheRanksThatHaveTheSameDevice) {
   EXPECT_EQ(shared_device({"a", "b", "c"}), "");
   EXPECT_THAT(shared_device({"a", "b", "c", "b"}),
               HasSubstr("ranks 1 and 3 have the same device b"));
+}
+
+TEST(DeviceArithmetic, FollowsTheOptionsOnADeviceOnly) {
+  at::Context& context = at::globalContext();
+  const c10::Device device(c10::kCUDA, 0);
+  set_arithmetic(RuntimeOptions().tf32(true).cudnn_benchmark(true), device);
+  EXPECT_TRUE(context.allowTF32CuDNN());
+  EXPECT_EQ(context.float32MatmulPrecision(), at::Float32MatmulPrecision::HIGH);
+  EXPECT_TRUE(context.benchmarkCuDNN());
+  set_arithmetic({}, c10::kCPU);
+  EXPECT_TRUE(context.benchmarkCuDNN());
+  set_arithmetic({}, device);
+  EXPECT_FALSE(context.allowTF32CuDNN());
+  EXPECT_EQ(context.float32MatmulPrecision(), at::Float32MatmulPrecision::HIGHEST);
+  EXPECT_FALSE(context.benchmarkCuDNN());
+  EXPECT_FALSE(context.deterministicAlgorithms());
+  set_arithmetic(RuntimeOptions().deterministic(true), c10::kCPU);
+  EXPECT_TRUE(context.deterministicAlgorithms());
+  EXPECT_TRUE(context.deterministicCuDNN());
+  context.setDeterministicAlgorithms(false, false);
+  context.setDeterministicCuDNN(false);
 }
 
 /// Two ranks that are threads, each with its own driver; the text of what each one threw.

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <lockstep/runtime/runtime.h>
+
+namespace lockstep {
+
+/// Sets LibTorch's process-wide switches as `options` say: deterministic() on every device; tf32()
+/// and cudnn_benchmark() where `device` is a CUDA device, also when they are false, since LibTorch
+/// allows TF32 in convolutions by itself.
+void set_arithmetic(const RuntimeOptions& options, c10::Device device);
+
+}  // namespace lockstep
