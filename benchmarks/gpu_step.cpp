@@ -1,7 +1,7 @@
-// gpu_step fp16|bf16 GROUPS MODEL...: times groups of ten training steps at O2 on the Runtime's
-// device (LOCKSTEP_DEVICE), which has finished a group before its end is taken. Images are
-// channels_last. Notes: parameters, bytes of the device in use, and how long it waited for the host
-// between the last ten steps, in millionths of their time.
+// gpu_step GROUPS STEPS (fp16|bf16 MODEL)...: after a group that warms up, times groups of training
+// steps at O2 on the Runtime's device (LOCKSTEP_DEVICE), which has finished a group before its end
+// is taken. Images are channels_last. Notes: parameters, bytes of the device in use, and how long
+// it waited for the host between the steps of a last group, in millionths of its time.
 #include <c10/core/Event.h>
 #include <lockstep/runtime/trainer.h>
 #include <torch/nn/module.h>
@@ -15,9 +15,6 @@
 
 namespace lockstep::benchmarks {
 namespace {
-
-constexpr int steps_in_group = 10;
-constexpr int warm_up_steps = 10;
 
 /// Where the device was at each begin and end of a step.
 class Idleness {
@@ -48,7 +45,8 @@ class Idleness {
   std::vector<c10::Event> marks_;
 };
 
-void measure(Runtime& runtime, const std::string& dtype, int groups, const std::string& name) {
+void measure(Runtime& runtime, const std::string& dtype, int groups, int steps_in_group,
+             const std::string& name) {
   const c10::Device device = runtime.device();
   at::manual_seed(0);
   const Workload workload = make_workload(name, {device, /*channels_last=*/true});
@@ -63,7 +61,7 @@ void measure(Runtime& runtime, const std::string& dtype, int groups, const std::
   };
   Series series(name, "ours-" + dtype);
   series.note("parameters", count_parameters(*workload.module));
-  steps(warm_up_steps);
+  steps(steps_in_group);
   for (int group = 0; group < groups; ++group) {
     wait_for(device);
     series.begin();
@@ -86,14 +84,15 @@ void measure(Runtime& runtime, const std::string& dtype, int groups, const std::
 }  // namespace lockstep::benchmarks
 
 int main(int argc, char** argv) {
-  if (argc < 4) {
-    std::cerr << "usage: " << argv[0] << " fp16|bf16 GROUPS MODEL...\n";
+  if (argc < 5 || argc % 2 == 0) {
+    std::cerr << "usage: " << argv[0] << " GROUPS STEPS (fp16|bf16 MODEL)...\n";
     return 2;
   }
   try {
     lockstep::Runtime runtime(argc, argv, lockstep::RuntimeOptions().cudnn_benchmark(true));
-    for (int i = 3; i < argc; ++i) {
-      lockstep::benchmarks::measure(runtime, argv[1], std::stoi(argv[2]), argv[i]);
+    for (int i = 3; i < argc; i += 2) {
+      lockstep::benchmarks::measure(runtime, argv[i], std::stoi(argv[1]), std::stoi(argv[2]),
+                                    argv[i + 1]);
     }
     return 0;
   } catch (const std::exception& error) {

@@ -211,9 +211,9 @@ const std::map<std::string, Maker>& makers() {
       {"bert", maker<Bert>(BertSize{30522, 768, 12, 12, 128, 64})},
       {"bert-tiny", maker<Bert>(BertSize{64, 32, 2, 2, 16, 2})},
       {"resnet18", maker<ResNet<BasicBlock>>(ResNetSize{{2, 2, 2, 2}, 64, 32, 100, 16, false})},
-      {"resnet18-tiny", maker<ResNet<BasicBlock>>(ResNetSize{{1, 1, 1, 1}, 4, 16, 10, 2, false})},
+      {"resnet18-tiny", maker<ResNet<BasicBlock>>(ResNetSize{{1, 1, 1, 1}, 4, 8, 10, 2, false})},
       {"resnet50", maker<ResNet<Bottleneck>>(ResNetSize{{3, 4, 6, 3}, 64, 224, 1000, 256, true})},
-      {"resnet50-tiny", maker<ResNet<Bottleneck>>(ResNetSize{{1, 1, 1, 1}, 4, 64, 10, 2, true})},
+      {"resnet50-tiny", maker<ResNet<Bottleneck>>(ResNetSize{{1, 1, 1, 1}, 4, 32, 10, 2, true})},
       {"mlp", maker<Mlp>(int64_t{1024})},
       {"mlp-small", maker<Mlp>(int64_t{16})}};
   return all;

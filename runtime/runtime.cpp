@@ -1,3 +1,4 @@
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <lockstep/collectives/mpi_session.h>
 #include <lockstep/runtime/as_error.h>

@@ -20,8 +20,8 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Job:
-    """`launch`: "mpi" (2 ranks), "pair" (2 processes that start together), "solo" (one, on a core of
-    its own) or "free" (one, on any core).
+    """`launch`: "mpi" (2 ranks), "pair" (2 processes that start together), "solo" (one process on
+    one core) or "free" (one on any).
 
     What the program records counts as `variant`, if that is given, else as what it says itself.
     """

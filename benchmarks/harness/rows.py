@@ -6,8 +6,8 @@ from typing import Optional
 
 @dataclass
 class Row:
-    """`ours` and `peer` are medians of run medians; ratio > 1: ours is better. Where the peer could not
-    run, it has no figure, and `remark` says why."""
+    """`ours` and `peer` are medians of run medians; ratio > 1: ours is better. A peer that could not
+    run has no figure, and `remark` says why."""
 
     suite: str
     name: str
@@ -75,7 +75,7 @@ def _cells(row):
     target = "" if row.target is None else f"{row.target:g}"
     verdict = "" if row.target is None else ("missed" if row.missed else "ok")
     peer = row.remark if row.peer is None else _number(row.peer)
-    ratio = "" if row.ratio is None else f"{row.ratio:.3f}" if row.ratio < 10 else f"{row.ratio:.1f}"
+    ratio = "" if row.ratio is None else f"{row.ratio:.{3 if row.ratio < 10 else 1}f}"
     return (row.suite, row.name, _number(row.ours), row.peer_name, peer, row.unit, ratio, target,
             verdict, _number(row.min), str(row.runs))
 

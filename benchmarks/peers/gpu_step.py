@@ -1,6 +1,7 @@
-"""Training steps in Python with autocast, GradScaler (fp16) and the fused AdamW; groups of ten.
+"""Training steps in Python with autocast, GradScaler (fp16) and the fused AdamW.
 
-gpu_step.py eager|compile|accelerate fp16|bf16 GROUPS MODEL..., on the device LOCKSTEP_DEVICE
+gpu_step.py eager|compile|accelerate GROUPS STEPS (fp16|bf16 MODEL)..., on the device
+LOCKSTEP_DEVICE: as gpu_step.cpp does.
 """
 
 import os
@@ -13,7 +14,6 @@ from torch.nn.functional import cross_entropy
 from models import MODELS
 from recorder import Series
 
-STEPS_IN_GROUP, WARM_UP_STEPS = 10, 10
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -76,19 +76,19 @@ def used_bytes(device):
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def measure(variant, dtype, groups, name, device):
+def measure(variant, dtype, groups, steps, name, device):
     torch.manual_seed(0)
     model = placed(MODELS[name](), device)
     loop = make_loop(variant, model, DTYPES[dtype], device)
     inputs, targets = (placed(tensor, device) for tensor in model.batch())
     count = sum(parameter.numel() for parameter in model.parameters())
     series = Series(name, f"python-{variant}-{dtype}", parameters=count)
-    for _ in range(WARM_UP_STEPS):
+    for _ in range(steps):
         loop.step(inputs, targets)
     for _ in range(groups):
         wait_for(device)
         series.begin()
-        for _ in range(STEPS_IN_GROUP):
+        for _ in range(steps):
             loop.step(inputs, targets)
         wait_for(device)
         series.end()
@@ -97,11 +97,11 @@ def measure(variant, dtype, groups, name, device):
 
 
 def main():
-    variant, dtype, groups, *names = sys.argv[1:]
+    variant, groups, steps, *cases = sys.argv[1:]
     device = torch.device(os.environ.get("LOCKSTEP_DEVICE", "cuda"))
     torch.backends.cudnn.benchmark = True
-    for name in names:
-        measure(variant, dtype, int(groups), name, device)
+    for dtype, name in zip(cases[::2], cases[1::2]):
+        measure(variant, dtype, int(groups), int(steps), name, device)
 
 
 if __name__ == "__main__":

@@ -106,7 +106,8 @@ class BasicBlock(nn.Module):
 
     def __init__(self, inputs, width, stride):
         super().__init__()
-        self.first, self.second = normalised(inputs, width, 3, stride), normalised(width, width, 3, 1)
+        self.first = normalised(inputs, width, 3, stride)
+        self.second = normalised(width, width, 3, 1)
         self.shortcut = (nn.Identity() if stride == 1 and inputs == width
                          else normalised(inputs, width, 1, stride))
 
@@ -120,7 +121,8 @@ class Bottleneck(nn.Module):
     def __init__(self, inputs, width, stride):
         super().__init__()
         outputs = self.EXPANSION * width
-        self.first, self.second = normalised(inputs, width, 1, 1), normalised(width, width, 3, stride)
+        self.first = normalised(inputs, width, 1, 1)
+        self.second = normalised(width, width, 3, stride)
         self.third = normalised(width, outputs, 1, 1)
         self.shortcut = (nn.Identity() if stride == 1 and inputs == outputs
                          else normalised(inputs, outputs, 1, stride))
@@ -133,7 +135,8 @@ class Bottleneck(nn.Module):
 class ResNet(nn.Module):
     def __init__(self, block, depths, width, image, classes, batch, large_images=False):
         super().__init__()
-        self.shape, self.classes, self.large_images = (batch, 3, image, image), classes, large_images
+        self.shape, self.classes = (batch, 3, image, image), classes
+        self.large_images = large_images
         self.stem = normalised(3, width, 7, 2) if large_images else normalised(3, width, 3, 1)
         blocks, inputs = [], width
         for stage, depth in enumerate(depths):
@@ -171,9 +174,9 @@ MODELS = {
     "bert": lambda: Bert(30522, 768, 12, 12, 128, 64),
     "bert-tiny": lambda: Bert(64, 32, 2, 2, 16, 2),
     "resnet18": lambda: ResNet(BasicBlock, (2, 2, 2, 2), 64, 32, 100, 16),
-    "resnet18-tiny": lambda: ResNet(BasicBlock, (1, 1, 1, 1), 4, 16, 10, 2),
+    "resnet18-tiny": lambda: ResNet(BasicBlock, (1, 1, 1, 1), 4, 8, 10, 2),
     "resnet50": lambda: ResNet(Bottleneck, (3, 4, 6, 3), 64, 224, 1000, 256, large_images=True),
-    "resnet50-tiny": lambda: ResNet(Bottleneck, (1, 1, 1, 1), 4, 64, 10, 2, large_images=True),
+    "resnet50-tiny": lambda: ResNet(Bottleneck, (1, 1, 1, 1), 4, 32, 10, 2, large_images=True),
     "mlp": lambda: Mlp(1024),
     "mlp-small": lambda: Mlp(16),
 }
