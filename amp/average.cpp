@@ -1,5 +1,6 @@
 #include <ATen/Parallel.h>
 #include <lockstep/amp/average.h>
+#include <lockstep/amp/cuda_kernels.h>
 #include <lockstep/amp/flat_span.h>
 #include <lockstep/amp/span_blocks.h>
 
@@ -7,6 +8,11 @@ namespace lockstep::amp {
 
 void move_average(const FlatSpan& span) {
   if (!span.average.defined()) {
+    return;
+  }
+  if (span.average.is_cuda()) {
+    check_cuda_span(span);
+    move_average_on_cuda(span);
     return;
   }
   const SpanBlocks blocks(span, /*second_moment=*/false, /*update=*/0);

@@ -28,6 +28,9 @@ void accumulate_on_cuda(const at::Tensor& sum, const at::Tensor& from);
 /// of buckets with an element that is not finite.
 void measure_on_cuda(const at::Tensor& flat, const at::Tensor& totals);
 
+/// move_average() on device memory.
+void move_average_on_cuda(const FlatSpan& span);
+
 /// UpdateRule::apply on device memory.
 void update_on_cuda(const AdamWUpdate& update, const FlatSpan& span, const StepState* state);
 void update_on_cuda(const AdamUpdate& update, const FlatSpan& span, const StepState* state);

@@ -50,17 +50,24 @@ struct EightBitLevels {
 
   LOCKSTEP_HOST_DEVICE static EightBitLevels of(EightBitCode code) {
     EightBitLevels levels;
-    levels.bits = code.bits;
-    levels.top = code.top();
-    float power = 1.0F;
-    for (float& each : levels.tenfold) {
-      each = power;
-      power *= 10.0F;
-    }
-    for (int i = 0; i < 257; ++i) {
-      levels.level[i] = code.level(i < levels.top ? i : levels.top);
-    }
+    levels.fill(code, 0, 1);
     return levels;
+  }
+
+  /// What thread `thread` of `threads` does to set the table; all of them set all of it.
+  LOCKSTEP_HOST_DEVICE void fill(EightBitCode code, int thread, int threads) {
+    if (thread == 0) {
+      bits = code.bits;
+      top = code.top();
+      float power = 1.0F;
+      for (float& each : tenfold) {
+        each = power;
+        power *= 10.0F;
+      }
+    }
+    for (int i = thread; i < 257; i += threads) {
+      level[i] = code.level(i < code.top() ? i : code.top());
+    }
   }
 
   /// The code next below or above `fraction` (0 to level[top]); `random` in [0, 1) chooses.
@@ -80,5 +87,61 @@ struct EightBitLevels {
     return lower + (lower < top && fraction - level[lower] > random * gap ? 1 : 0);
   }
 };
+
+/// Both tables: of first moments, with a sign, and of second ones.
+struct EightBitTables {
+  EightBitLevels levels[2];
+
+  LOCKSTEP_HOST_DEVICE static EightBitTables of() {
+    EightBitTables tables;
+    tables.fill(0, 1);
+    return tables;
+  }
+  LOCKSTEP_HOST_DEVICE void fill(int thread, int threads) {
+    levels[0].fill({7}, thread, threads);
+    levels[1].fill({8}, thread, threads);
+  }
+  /// Of second moments if `square`.
+  LOCKSTEP_HOST_DEVICE const EightBitLevels& of_moment(bool square) const {
+    return levels[square ? 1 : 0];
+  }
+};
+
+/// What is coded of an element: its magnitude, of a second moment the root. Held below a bound, so
+/// that neither a scale nor a square becomes infinite.
+template <bool kSquare>
+LOCKSTEP_HOST_DEVICE float coded_magnitude(float value) {
+  const float size = kSquare ? std::sqrt(value) : std::fabs(value);
+  constexpr float kLargest = kSquare ? 1.8e19F : 3.3e38F;
+  return size < kLargest ? size : kLargest;
+}
+
+/// What the elements of a block share, from the largest of their magnitudes.
+struct EightBitBlock {
+  float scale;    // kept beside the codes
+  float inverse;  // magnitude * inverse = fraction
+
+  LOCKSTEP_HOST_DEVICE static EightBitBlock of(const EightBitLevels& levels, float largest) {
+    constexpr float kSmallest = 1.2e-38F;  // below that the inverse would be infinite
+    const float highest = levels.level[levels.top];
+    const bool zero = largest < kSmallest;
+    return {zero ? 0.0F : largest / highest, zero ? 0.0F : highest / largest};
+  }
+};
+
+template <bool kSquare>
+LOCKSTEP_HOST_DEVICE int eight_bit_code(const EightBitLevels& levels, float value, float magnitude,
+                                        float inverse, uint32_t random) {
+  const float fraction = magnitude * inverse;
+  const int code =
+      levels.encode(fraction, static_cast<float>(static_cast<int>(random >> 8U)) * 0x1p-24F);
+  return kSquare ? (code == 0 && fraction > 0.0F ? 1 : code) : code | (value < 0.0F ? 0x80 : 0);
+}
+
+template <bool kSquare>
+LOCKSTEP_HOST_DEVICE float eight_bit_value(const float* level, int code, float scale) {
+  const float magnitude = level[kSquare ? code : code & 0x7f] * scale;
+  return kSquare ? magnitude * magnitude : ((code & 0x80) != 0 ? -magnitude : magnitude);
+}
 
 }  // namespace lockstep::amp

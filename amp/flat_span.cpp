@@ -43,9 +43,10 @@ void check_moments(const FlatSpan& span, int moments) {
                  " moment_scales for ", scales, " int8 moments");
   for (const at::Tensor& each : span.moment_scales) {
     LOCKSTEP_CHECK(each.defined() && each.scalar_type() == at::kFloat && each.is_contiguous() &&
+                       each.device() == span.gradient.device() &&
                        each.numel() == blocks_of(span.gradient.numel()),
                    "FlatSpan: moment_scales must be Float, one for each ", moment_block,
-                   " elements");
+                   " elements, on ", span.gradient.device().str());
   }
 }
 
@@ -84,13 +85,22 @@ void check_span(const FlatSpan& span, int moments) {
 }
 
 void check_cuda_span(const FlatSpan& span) {
+  const auto check = [](const char* name, const at::Tensor& array) {
+    constexpr uintptr_t kAlignment = 16;
+    LOCKSTEP_CHECK(
+        !array.defined() || array.numel() == 0 ||
+            reinterpret_cast<uintptr_t>(array.const_data_ptr()) % kAlignment == 0,
+        "FlatSpan: ", name, " begins at an address that is no multiple of ", kAlignment,
+        ", as updates in device memory need it; begin spans at multiples of 64 elements");
+  };
+  check("gradient", span.gradient);
+  check("master", span.master);
+  check("weight", span.weight);
+  check("remainder", span.remainder);
+  check("average", span.average);
   for (const at::Tensor& moment : span.moments) {
-    LOCKSTEP_CHECK(moment.scalar_type() == at::kFloat, "FlatSpan: moments are ",
-                   moment.scalar_type(), "; updates in device memory keep them in fp32");
+    check("moment", moment);
   }
-  LOCKSTEP_CHECK(!span.remainder.defined() && !span.rounds_randomly && !span.average.defined(),
-                 "FlatSpan: remainders, random rounding and averages are for host memory; device "
-                 "memory takes fp32 masters");
 }
 
 FlatSpan narrowed(const FlatSpan& span, int64_t begin, int64_t size) {

@@ -9,7 +9,8 @@ namespace lockstep::amp {
 /// Throws Error naming the array of `span` that does not fit FlatSpan's description.
 void check_span(const FlatSpan& span, int moments);
 
-/// Throws Error naming what the kernels for device memory do not know.
+/// Throws Error naming an array that the kernels for device memory cannot reach 16 bytes at a time.
+/// `span` is one that check_span() has accepted.
 void check_cuda_span(const FlatSpan& span);
 
 /// The array that the optimizer moves: the master, or the weight where there is none.

@@ -40,4 +40,15 @@ struct RandomBits {
   }
 };
 
+/// What one update of a span draws from: FlatSpan::stream numbers the arrays in fours.
+struct SpanRandom {
+  RandomBits weight;
+  RandomBits moments[2];
+
+  LOCKSTEP_HOST_DEVICE static SpanRandom of(uint64_t stream, int64_t update) {
+    return {RandomBits::of(4 * stream, update),
+            {RandomBits::of(4 * stream + 1, update), RandomBits::of(4 * stream + 2, update)}};
+  }
+};
+
 }  // namespace lockstep::amp

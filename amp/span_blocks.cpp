@@ -40,15 +40,13 @@ SpanBlocks::SpanBlocks(const FlatSpan& span, bool second_moment, int64_t update)
       average_(span.average.defined() ? span.average.mutable_data_ptr<float>() : nullptr),
       average_rest_(span.average_rest),
       rounds_randomly_(span.rounds_randomly),
+      random_(SpanRandom::of(span.stream, update)),
       first_element_(span.first_element),
       moments_(static_cast<int>(span.moments.size())) {
-  const uint64_t stream = span.stream * 4;
-  random_ = RandomBits::of(stream, update);
   for (int i = 0; i < moments_; ++i) {
     const auto k = static_cast<size_t>(i);
     moment_[i].array = array_of(span.moments[k]);
     moment_[i].second = second_moment && i == 1;
-    moment_[i].random = RandomBits::of(stream + 1 + k, update);
     if (!span.moment_scales.empty()) {
       moment_[i].scales = span.moment_scales[k].mutable_data_ptr<float>();
     }
@@ -90,8 +88,8 @@ void SpanBlocks::store_weight(int64_t block, const UpdateBlock& from) const {
     split_masters(static_cast<uint16_t*>(updated_.at(begin)),
                   static_cast<int16_t*>(remainder_.at(begin)), from.weight, from.size);
   } else if (rounds_randomly_) {
-    round_randomly(static_cast<uint16_t*>(updated_.at(begin)), from.weight, from.size, random_,
-                   first_element_ + begin);
+    round_randomly(static_cast<uint16_t*>(updated_.at(begin)), from.weight, from.size,
+                   random_.weight, first_element_ + begin);
   } else {
     updated_.store(begin, from.size, from.weight);
   }
@@ -112,13 +110,14 @@ void SpanBlocks::store_moments(int64_t block, const UpdateBlock& from) const {
   const int64_t first = first_element_ + begin;
   for (int i = 0; i < moments_; ++i) {
     const Moment& moment = moment_[i];
+    const RandomBits random = random_.moments[i];
     void* const to = moment.array.at(begin);
     if (moment.array.dtype == at::kBFloat16) {
-      round_randomly(static_cast<uint16_t*>(to), from.moments[i], from.size, moment.random, first);
+      round_randomly(static_cast<uint16_t*>(to), from.moments[i], from.size, random, first);
     } else if (moment.array.dtype == at::kByte) {
       const auto encode = moment.second ? encode_square : encode_signed;
       encode(static_cast<uint8_t*>(to), moment.scales + begin / moment_block, from.moments[i],
-             from.size, moment.random, first);
+             from.size, random, first);
     }
   }
 }

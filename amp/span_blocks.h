@@ -44,7 +44,6 @@ class SpanBlocks {
     Array array;
     float* scales = nullptr;
     bool second = false;
-    RandomBits random;
   };
   static Array array_of(const at::Tensor& tensor);
   float* load_moment(const Moment& moment, int64_t begin, int64_t size, float* buffer) const;
@@ -57,7 +56,7 @@ class SpanBlocks {
   float* average_ = nullptr;
   float average_rest_;
   bool rounds_randomly_;
-  RandomBits random_;
+  SpanRandom random_;
   int64_t first_element_;
   int moments_;
   Moment moment_[2];

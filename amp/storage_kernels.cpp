@@ -1,3 +1,4 @@
+#include <lockstep/amp/average_step.h>
 #include <lockstep/amp/brain_rounding.h>
 #include <lockstep/amp/eight_bit.h>
 #include <lockstep/amp/moment_format.h>
@@ -12,14 +13,7 @@
 #define LOCKSTEP_AMP_STORAGE_LEVELS_
 namespace lockstep::amp {
 
-inline const EightBitLevels signed_levels = EightBitLevels::of({7});
-inline const EightBitLevels square_levels = EightBitLevels::of({8});
-/// Magnitudes are kept below this, so that neither a scale nor a square is infinite.
-constexpr float largest_magnitude(bool square) {
-  return square ? 1.8e19F : 3.3e38F;
-}
-/// Blocks whose largest magnitude is below this are zero: its inverse would be infinite.
-constexpr float kSmallest = 1.2e-38F;
+inline const EightBitTables eight_bit_tables = EightBitTables::of();
 
 }  // namespace lockstep::amp
 #endif
@@ -52,13 +46,6 @@ void join_all(float* HWY_RESTRICT masters, const uint16_t* HWY_RESTRICT weights,
   }
 }
 
-template <bool kSquare>
-HWY_INLINE float magnitude_of(float value) {
-  const float size = kSquare ? std::sqrt(value) : std::fabs(value);
-  constexpr float kLargest = largest_magnitude(kSquare);
-  return size < kLargest ? size : kLargest;
-}
-
 /// One block of at most moment_block elements; returns its scale.
 template <bool kSquare>
 HWY_INLINE float encode_block(const EightBitLevels& levels, uint8_t* HWY_RESTRICT codes,
@@ -67,34 +54,28 @@ HWY_INLINE float encode_block(const EightBitLevels& levels, uint8_t* HWY_RESTRIC
   float magnitudes[moment_block];
   uint32_t largest_bits = 0;  // of numbers that are not negative, bits compare as the numbers do
   for (int64_t i = 0; i < size; ++i) {
-    magnitudes[i] = magnitude_of<kSquare>(from[i]);
+    magnitudes[i] = coded_magnitude<kSquare>(from[i]);
   }
   for (int64_t i = 0; i < size; ++i) {
     const uint32_t bits = bits_of(magnitudes[i]);
     largest_bits = bits > largest_bits ? bits : largest_bits;
   }
-  const float largest = float_of(largest_bits);
-  const float highest = levels.level[levels.top];
-  const bool zero = largest < kSmallest;
-  const float inverse = zero ? 0.0F : highest / largest;
+  const EightBitBlock block = EightBitBlock::of(levels, float_of(largest_bits));
   int32_t found[moment_block];  // apart from `codes`, whose type may alias everything
   for (int64_t i = 0; i < size; ++i) {
-    const auto bits = static_cast<int>(random(first + static_cast<uint32_t>(i)) >> 8U);
-    const float fraction = magnitudes[i] * inverse;
-    const int code = levels.encode(fraction, static_cast<float>(bits) * 0x1p-24F);
-    found[i] =
-        kSquare ? (code == 0 && fraction > 0.0F ? 1 : code) : code | (from[i] < 0.0F ? 0x80 : 0);
+    found[i] = eight_bit_code<kSquare>(levels, from[i], magnitudes[i], block.inverse,
+                                       random(first + static_cast<uint32_t>(i)));
   }
   for (int64_t i = 0; i < size; ++i) {
     codes[i] = static_cast<uint8_t>(found[i]);
   }
-  return zero ? 0.0F : largest / highest;
+  return block.scale;
 }
 
 template <bool kSquare>
 void encode_all(uint8_t* codes, float* scales, const float* from, int64_t size, RandomBits random,
                 int64_t first) {
-  const EightBitLevels& levels = kSquare ? square_levels : signed_levels;
+  const EightBitLevels& levels = eight_bit_tables.of_moment(kSquare);
   for (int64_t i = 0; i < size; i += moment_block) {
     const int64_t count = size - i < moment_block ? size - i : moment_block;
     scales[i / moment_block] = encode_block<kSquare>(levels, codes + i, from + i, count, random,
@@ -105,13 +86,12 @@ void encode_all(uint8_t* codes, float* scales, const float* from, int64_t size, 
 template <bool kSquare>
 void decode_all(float* HWY_RESTRICT to, const uint8_t* HWY_RESTRICT codes,
                 const float* HWY_RESTRICT scales, int64_t size) {
-  const float* HWY_RESTRICT level = (kSquare ? square_levels : signed_levels).level;
+  const float* HWY_RESTRICT level = eight_bit_tables.of_moment(kSquare).level;
   for (int64_t begin = 0; begin < size; begin += moment_block) {
     const float scale = scales[begin / moment_block];
     const int64_t end = size - begin < moment_block ? size : begin + moment_block;
     for (int64_t i = begin; i < end; ++i) {
-      const float magnitude = level[kSquare ? codes[i] : codes[i] & 0x7f] * scale;
-      to[i] = kSquare ? magnitude * magnitude : ((codes[i] & 0x80) != 0 ? -magnitude : magnitude);
+      to[i] = eight_bit_value<kSquare>(level, codes[i], scale);
     }
   }
 }
@@ -134,7 +114,7 @@ void decode_squares(float* to, const uint8_t* codes, const float* scales, int64_
 void average_all(float* HWY_RESTRICT average, const float* HWY_RESTRICT from, int64_t size,
                  float rest) {
   for (int64_t i = 0; i < size; ++i) {
-    average[i] += rest * (from[i] - average[i]);
+    average[i] = moved_towards(average[i], from[i], rest);
   }
 }
 

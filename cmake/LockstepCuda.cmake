@@ -67,10 +67,10 @@ function(lockstep_cuda_objects variable)
   foreach(source IN LISTS ARGN)
     string(MAKE_C_IDENTIFIER "${source}" stem)
     set(object "${CMAKE_CURRENT_BINARY_DIR}/${stem}.o")
-    # No fused multiply-add, as on the host: equal bits.
+    # No fused multiply-add, as on the host: equal bits. No array of a thread in memory.
     add_custom_command(OUTPUT "${object}"
       COMMAND "${LOCKSTEP_NVCC}" -c -std=c++17 -O3 -fmad=false -ccbin "${CMAKE_CXX_COMPILER}"
-        -Xcompiler -fPIC -Werror all-warnings ${flags}
+        -Xcompiler -fPIC -Xptxas -warn-lmem-usage -Werror all-warnings ${flags}
         "-I${PROJECT_BINARY_DIR}/include/amp" "-I${PROJECT_BINARY_DIR}/include/collectives"
         -MD -MF "${object}.d" -o "${object}" "${CMAKE_CURRENT_SOURCE_DIR}/${source}"
       DEPENDS "${source}" DEPFILE "${object}.d" VERBATIM)

@@ -83,6 +83,12 @@ void measure_on_cuda(const at::Tensor& flat, const at::Tensor& totals) {
         "the measuring kernel");
 }
 
+void move_average_on_cuda(const FlatSpan& span) {
+  const c10::DeviceGuard on(span.average.device());
+  check(cuda::launch_average(arrays_of(span), current_stream(span.average.device())),
+        "the averaging kernel");
+}
+
 void update_on_cuda(const AdamWUpdate& rule, const FlatSpan& span, const StepState* state) {
   update(rule, span, state);
 }

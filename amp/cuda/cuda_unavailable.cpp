@@ -31,6 +31,9 @@ void accumulate_on_cuda(const at::Tensor&, const at::Tensor&) {
 void measure_on_cuda(const at::Tensor&, const at::Tensor&) {
   refuse();
 }
+void move_average_on_cuda(const FlatSpan&) {
+  refuse();
+}
 void update_on_cuda(const AdamWUpdate&, const FlatSpan&, const StepState*) {
   refuse();
 }

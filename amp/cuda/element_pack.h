@@ -23,10 +23,6 @@ struct Elements {
   Element type = Element::none;
 };
 
-struct alignas(16) Sixteen {
-  uint32_t words[4];
-};
-
 LOCKSTEP_HOST_DEVICE float half_as_float(uint16_t bits) {
 #ifdef __CUDA_ARCH__
   return __half2float(__ushort_as_half(bits));
@@ -60,87 +56,76 @@ LOCKSTEP_HOST_DEVICE uint16_t narrowed_to(float value, Element type) {
   return type == Element::fp16 ? float_as_half(value) : float_as_brain(value);
 }
 
-/// values = array[first, first + 8).
-LOCKSTEP_HOST_DEVICE void load_pack(const Elements& array, int64_t first, float (&values)[kPack]) {
-  if (array.type == Element::fp32) {
-    const auto* from =
-        reinterpret_cast<const Sixteen*>(static_cast<const float*>(array.data) + first);
-    const Sixteen halves[2] = {from[0], from[1]};
-    for (int k = 0; k < kPack; ++k) {
-      values[k] = float_of(halves[k / 4].words[k % 4]);
-    }
-    return;
-  }
-  const Sixteen all =
-      *reinterpret_cast<const Sixteen*>(static_cast<const uint16_t*>(array.data) + first);
-  for (int k = 0; k < kPack; ++k) {
-    values[k] = widened(static_cast<uint16_t>(all.words[k / 2] >> (k % 2 * 16)), array.type);
-  }
-}
+/// Eight neighbours, as wide as one access or two.
+template <typename T>
+struct alignas(kPack * sizeof(T) < 16 ? kPack * sizeof(T) : 16) Pack {
+  T values[kPack];
+};
 
-/// array[first, first + 8) = values, rounded to nearest even.
-LOCKSTEP_HOST_DEVICE void store_pack(const Elements& array, int64_t first,
-                                     const float (&values)[kPack]) {
-  if (array.type == Element::fp32) {
-    auto* to = reinterpret_cast<Sixteen*>(static_cast<float*>(array.data) + first);
-    for (int half = 0; half < 2; ++half) {
-      Sixteen part;
-      for (int k = 0; k < 4; ++k) {
-        part.words[k] = bits_of(values[half * 4 + k]);
-      }
-      to[half] = part;
-    }
-    return;
-  }
-  Sixteen all;
-  for (int k = 0; k < 4; ++k) {
-    all.words[k] = narrowed_to(values[2 * k], array.type) |
-                   static_cast<uint32_t>(narrowed_to(values[2 * k + 1], array.type)) << 16U;
-  }
-  *reinterpret_cast<Sixteen*>(static_cast<uint16_t*>(array.data) + first) = all;
-}
-
-/// The same for the last `count` < 8 elements of an array; the rest of `values` becomes 0.
-LOCKSTEP_HOST_DEVICE void load_some(const Elements& array, int64_t first, int count,
-                                    float (&values)[kPack]) {
-  for (int k = 0; k < kPack; ++k) {
-    values[k] = k >= count ? 0.0F
-                : array.type == Element::fp32
-                    ? static_cast<const float*>(array.data)[first + k]
-                    : widened(static_cast<const uint16_t*>(array.data)[first + k], array.type);
-  }
-}
-
-LOCKSTEP_HOST_DEVICE void store_some(const Elements& array, int64_t first, int count,
-                                     const float (&values)[kPack]) {
-  for (int k = 0; k < count; ++k) {
-    if (array.type == Element::fp32) {
-      static_cast<float*>(array.data)[first + k] = values[k];
-    } else {
-      static_cast<uint16_t*>(array.data)[first + k] = narrowed_to(values[k], array.type);
-    }
-  }
-}
-
-/// Pack number `pack` of an array of `size` elements, whole or in part.
-LOCKSTEP_HOST_DEVICE void load(const Elements& array, int64_t pack, int64_t size,
-                               float (&values)[kPack]) {
+/// Pack number `pack` of an array of `size` elements, which begins at a multiple of 16 bytes;
+/// beyond its end `values` becomes 0.
+template <typename T>
+LOCKSTEP_HOST_DEVICE void load_pack(const T* array, int64_t pack, int64_t size,
+                                    T (&values)[kPack]) {
   const int64_t first = pack * kPack;
   if (first + kPack <= size) {
-    load_pack(array, first, values);
+    const Pack<T> whole = *reinterpret_cast<const Pack<T>*>(array + first);
+    for (int k = 0; k < kPack; ++k) {
+      values[k] = whole.values[k];
+    }
   } else {
-    load_some(array, first, static_cast<int>(size - first), values);
+    for (int k = 0; k < kPack; ++k) {
+      values[k] = first + k < size ? array[first + k] : T(0);
+    }
+  }
+}
+
+/// Writes nothing beyond the end.
+template <typename T>
+LOCKSTEP_HOST_DEVICE void store_pack(T* array, int64_t pack, int64_t size,
+                                     const T (&values)[kPack]) {
+  const int64_t first = pack * kPack;
+  if (first + kPack <= size) {
+    Pack<T> whole;
+    for (int k = 0; k < kPack; ++k) {
+      whole.values[k] = values[k];
+    }
+    *reinterpret_cast<Pack<T>*>(array + first) = whole;
+  } else {
+    // A fixed number of rounds: a run-time index would put `values` into memory.
+    for (int k = 0; k < kPack; ++k) {
+      if (first + k < size) {
+        array[first + k] = values[k];
+      }
+    }
+  }
+}
+
+/// The same for a flat array, as fp32; stored values are rounded to nearest even.
+LOCKSTEP_HOST_DEVICE void load(const Elements& array, int64_t pack, int64_t size,
+                               float (&values)[kPack]) {
+  if (array.type == Element::fp32) {
+    load_pack(static_cast<const float*>(array.data), pack, size, values);
+    return;
+  }
+  uint16_t bits[kPack];
+  load_pack(static_cast<const uint16_t*>(array.data), pack, size, bits);
+  for (int k = 0; k < kPack; ++k) {
+    values[k] = widened(bits[k], array.type);
   }
 }
 
 LOCKSTEP_HOST_DEVICE void store(const Elements& array, int64_t pack, int64_t size,
                                 const float (&values)[kPack]) {
-  const int64_t first = pack * kPack;
-  if (first + kPack <= size) {
-    store_pack(array, first, values);
-  } else {
-    store_some(array, first, static_cast<int>(size - first), values);
+  if (array.type == Element::fp32) {
+    store_pack(static_cast<float*>(array.data), pack, size, values);
+    return;
   }
+  uint16_t bits[kPack];
+  for (int k = 0; k < kPack; ++k) {
+    bits[k] = narrowed_to(values[k], array.type);
+  }
+  store_pack(static_cast<uint16_t*>(array.data), pack, size, bits);
 }
 
 LOCKSTEP_HOST_DEVICE int64_t packs_of(int64_t size) {

@@ -3,6 +3,7 @@
 #include <lockstep/amp/adam_update.h>
 #include <lockstep/amp/adamw_update.h>
 #include <lockstep/amp/cuda/pack_work.h>
+#include <lockstep/amp/cuda/update_pack.h>
 #include <lockstep/amp/lion_update.h>
 #include <lockstep/amp/scaler_state.h>
 #include <lockstep/amp/sgd_update.h>
@@ -23,6 +24,9 @@ Problem launch_update(const SgdUpdate& update, const UpdateArrays& arrays, const
                       void* stream);
 Problem launch_update(const MomentumUpdate& update, const UpdateArrays& arrays,
                       const StepState* state, void* stream);
+
+/// Moves the average alone.
+Problem launch_average(const UpdateArrays& arrays, void* stream);
 
 Problem launch_cast(const Elements& to, const Elements& from, int64_t size, float factor,
                     void* stream);

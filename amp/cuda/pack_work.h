@@ -7,44 +7,6 @@ namespace lockstep::amp {
 /// What one thread does to one pack, for each kernel of this room. A kernel calls these for all
 /// packs, in no order; the host's tests do the same.
 
-/// The arrays of a FlatSpan, as device code takes them.
-struct UpdateArrays {
-  Elements gradient;
-  Elements updated;  // the master, or the weight where there is none
-  Elements copy;     // the model's weight beside a master, or none
-  float* moments[2] = {nullptr, nullptr};
-  int64_t size = 0;
-};
-
-template <typename Update>
-LOCKSTEP_HOST_DEVICE void update_pack(const typename Update::Prepared& update,
-                                      const UpdateArrays& arrays, int64_t pack) {
-  float weight[kPack];
-  float gradient[kPack];
-  float moments[2][kPack];
-  load(arrays.updated, pack, arrays.size, weight);
-  load(arrays.gradient, pack, arrays.size, gradient);
-  for (int m = 0; m < Update::kMoments; ++m) {
-    load({arrays.moments[m], Element::fp32}, pack, arrays.size, moments[m]);
-  }
-  for (int k = 0; k < kPack; ++k) {
-    if constexpr (Update::kMoments == 2) {
-      weight[k] = update(weight[k], gradient[k], moments[0][k], moments[1][k]);
-    } else if constexpr (Update::kMoments == 1) {
-      weight[k] = update(weight[k], gradient[k], moments[0][k]);
-    } else {
-      weight[k] = update(weight[k], gradient[k]);
-    }
-  }
-  store(arrays.updated, pack, arrays.size, weight);
-  for (int m = 0; m < Update::kMoments; ++m) {
-    store({arrays.moments[m], Element::fp32}, pack, arrays.size, moments[m]);
-  }
-  if (arrays.copy.type != Element::none) {
-    store(arrays.copy, pack, arrays.size, weight);
-  }
-}
-
 /// to = from * factor, multiplied in fp32 and rounded once.
 LOCKSTEP_HOST_DEVICE void cast_pack(const Elements& to, const Elements& from, int64_t size,
                                     float factor, int64_t pack) {

@@ -24,6 +24,19 @@ Elements elements_of(const at::Tensor& flat) {
   return {const_cast<void*>(flat.const_data_ptr()), element_of(flat.scalar_type())};
 }
 
+namespace {
+
+MomentArray moment_of(const at::Tensor& moment) {
+  const bool codes = moment.scalar_type() == at::kByte;
+  const bool brains = moment.scalar_type() == at::kBFloat16;
+  MomentArray array;
+  array.data = const_cast<void*>(moment.const_data_ptr());
+  array.format = codes ? MomentFormat::int8 : brains ? MomentFormat::bf16 : MomentFormat::fp32;
+  return array;
+}
+
+}  // namespace
+
 UpdateArrays arrays_of(const FlatSpan& span) {
   UpdateArrays arrays;
   arrays.gradient = elements_of(span.gradient);
@@ -32,8 +45,21 @@ UpdateArrays arrays_of(const FlatSpan& span) {
     arrays.copy = elements_of(span.weight);
   }
   for (size_t m = 0; m < span.moments.size(); ++m) {
-    arrays.moments[m] = span.moments[m].mutable_data_ptr<float>();
+    arrays.moments[m] = moment_of(span.moments[m]);
+    if (!span.moment_scales.empty()) {
+      arrays.moments[m].scales = span.moment_scales[m].mutable_data_ptr<float>();
+    }
   }
+  if (span.remainder.defined()) {
+    arrays.remainder = span.remainder.mutable_data_ptr<int16_t>();
+  }
+  if (span.average.defined()) {
+    arrays.average = span.average.mutable_data_ptr<float>();
+    arrays.average_rest = span.average_rest;
+  }
+  arrays.rounds_randomly = span.rounds_randomly;
+  arrays.stream = span.stream;
+  arrays.first_element = span.first_element;
   arrays.size = span.gradient.numel();
   return arrays;
 }

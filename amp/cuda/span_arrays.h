@@ -1,7 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <lockstep/amp/cuda/pack_work.h>
+#include <lockstep/amp/cuda/update_pack.h>
 #include <lockstep/amp/optimizer.h>
 
 namespace lockstep::amp {

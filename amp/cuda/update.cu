@@ -23,14 +23,68 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+/// The largest of the threads whose packs have one scale.
+__device__ uint32_t largest_of_scale(uint32_t bits) {
+  const unsigned lanes = ((1U << kScalePacks) - 1U) << (threadIdx.x % 32 & ~(kScalePacks - 1));
+  for (int step = 1; step < kScalePacks; step *= 2) {
+    const uint32_t other = __shfl_xor_sync(lanes, bits, step);
+    bits = other > bits ? other : bits;
+  }
+  return bits;
+}
+
+/// Threads take whole groups of packs with one scale, some of them beyond the end.
+template <typename Update>
+__global__ void __launch_bounds__(kThreads)
+    narrow_update_kernel(Update update, UpdateArrays arrays, const StepState* state) {
+  if (state->skip) {
+    return;
+  }
+  __shared__ typename Update::Prepared prepared;
+  __shared__ EightBitTables tables;
+  if (threadIdx.x == 0) {
+    prepared = update.prepare(*state);
+  }
+  tables.fill(threadIdx.x, kThreads);
+  __syncthreads();
+  const SpanRandom random = SpanRandom::of(arrays.stream, state->update);
+  const NarrowUpdate<Update> narrow{arrays, tables};
+  const int64_t packs = scale_groups_of(arrays.size) * kScalePacks;
+  for (int64_t pack = first_pack(); pack < packs; pack += pack_stride()) {
+    PackValues values;
+    narrow.load(pack, values);
+    compute_pack<Update>(prepared, values);
+    LargestBits bits = narrow.largest(values);
+    for (int m = 0; m < Update::kMoments; ++m) {
+      if (arrays.moments[m].format == MomentFormat::int8) {
+        bits.of[m] = largest_of_scale(bits.of[m]);
+      }
+    }
+    narrow.store(pack, values, random, bits);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) average_kernel(UpdateArrays arrays) {
+  const int64_t packs = packs_of(arrays.size);
+  for (int64_t pack = first_pack(); pack < packs; pack += pack_stride()) {
+    float weight[kPack];
+    load_weight(arrays, pack, weight);
+    move_average_pack(arrays, pack, weight);
+  }
+}
+
 template <typename Update>
 Problem launch(const Update& update, const UpdateArrays& arrays, const StepState* state,
                void* stream) {
   if (arrays.size == 0) {
     return nullptr;
   }
-  update_kernel<Update><<<blocks_for(packs_of(arrays.size)), kThreads, 0, stream_of(stream)>>>(
-      update, arrays, state);
+  const int blocks = blocks_for(packs_of(arrays.size));
+  if (arrays.narrow()) {
+    narrow_update_kernel<Update><<<blocks, kThreads, 0, stream_of(stream)>>>(update, arrays, state);
+  } else {
+    update_kernel<Update><<<blocks, kThreads, 0, stream_of(stream)>>>(update, arrays, state);
+  }
   return last_problem();
 }
 
@@ -55,6 +109,14 @@ Problem launch_update(const SgdUpdate& update, const UpdateArrays& arrays, const
 Problem launch_update(const MomentumUpdate& update, const UpdateArrays& arrays,
                       const StepState* state, void* stream) {
   return launch(update, arrays, state, stream);
+}
+
+Problem launch_average(const UpdateArrays& arrays, void* stream) {
+  if (arrays.size == 0) {
+    return nullptr;
+  }
+  average_kernel<<<blocks_for(packs_of(arrays.size)), kThreads, 0, stream_of(stream)>>>(arrays);
+  return last_problem();
 }
 
 }  // namespace lockstep::amp::cuda

@@ -5,6 +5,7 @@
 #include <lockstep/amp/cuda_kernels.h>
 #include <lockstep/amp/loss_scaler.h>
 #include <lockstep/amp/measure.h>
+#include <lockstep/amp/optimizers.h>
 
 namespace lockstep {
 namespace {
@@ -15,11 +16,14 @@ const c10::Device kGpu(c10::DeviceType::CUDA, 0);
 
 amp::FlatSpan on_gpu(const amp::FlatSpan& span) {
   amp::FlatSpan result = span;
-  for (at::Tensor* array : {&result.gradient, &result.master, &result.weight}) {
+  for (at::Tensor* array :
+       {&result.gradient, &result.master, &result.weight, &result.remainder, &result.average}) {
     *array = array->defined() ? array->to(kGpu) : *array;
   }
-  for (at::Tensor& moment : result.moments) {
-    moment = moment.to(kGpu);
+  for (auto* list : {&result.moments, &result.moment_scales}) {
+    for (at::Tensor& array : *list) {
+      array = array.to(kGpu);
+    }
   }
   return result;
 }
@@ -70,6 +74,36 @@ TEST(CudaKernels, UpdateAsTheHostDoes) {
   expect_the_hosts_update(amp::MomentumUpdate{1e-2, 0.9, 0.1, 0.1, true});
 }
 
+/// The last bit of a coefficient can move a random rounding to its other neighbour.
+void expect_few_differ(const at::Tensor& host, const at::Tensor& device, const std::string& what) {
+  EXPECT_LE((device.cpu() != host).sum().item<int64_t>(), 1 + host.numel() / 1000) << what;
+}
+
+TEST(CudaKernels, KeepNarrowFormsAsTheHostDoes) {
+  const amp::AdamWUpdate update{{1e-2, 0.9, 0.99, 1e-8, 0.1}};
+  amp::StepState state;
+  state.update = 3;
+  const at::Tensor device_state = state_on_gpu(state);
+  for (const SpanForm& form : span_forms()) {
+    const auto rule = amp::flat_rule(update, form.moments);
+    for (const int64_t size : {7, 64, 70001}) {
+      const amp::FlatSpan host = span_in_form(form, size, *rule);
+      const amp::FlatSpan device = on_gpu(host);
+      rule->apply(host, &state);
+      rule->apply(device, static_cast<const amp::StepState*>(device_state.const_data_ptr()));
+      expect_close(host.master, device.master);
+      expect_close(host.average, device.average);
+      expect_few_differ(host.weight, device.weight, describe(form, size));
+      for (size_t m = 0; m < host.moments.size(); ++m) {
+        expect_few_differ(host.moments[m], device.moments[m], describe(form, size));
+      }
+      for (size_t m = 0; m < host.moment_scales.size(); ++m) {
+        expect_close(host.moment_scales[m], device.moment_scales[m]);
+      }
+    }
+  }
+}
+
 TEST(CudaKernels, WriteNothingWhenTheUpdateIsSkipped) {
   amp::StepState state;
   state.skip = true;
@@ -80,6 +114,14 @@ TEST(CudaKernels, WriteNothingWhenTheUpdateIsSkipped) {
                       static_cast<const amp::StepState*>(device_state.const_data_ptr()));
   EXPECT_TRUE(at::equal(span.master, before.master));
   EXPECT_TRUE(at::equal(span.moments[1], before.moments[1]));
+  const auto rule = AdamW(1e-2).moments(MomentFormat::int8).rule(0);
+  const SpanForm form{MomentFormat::int8, false, true, false, true};
+  const amp::FlatSpan narrow = on_gpu(span_in_form(form, 5003, *rule));
+  const amp::FlatSpan narrow_before = on_gpu(deep_copy(narrow));
+  rule->apply(narrow, static_cast<const amp::StepState*>(device_state.const_data_ptr()));
+  EXPECT_TRUE(at::equal(narrow.weight, narrow_before.weight));
+  EXPECT_TRUE(at::equal(narrow.average, narrow_before.average));
+  EXPECT_TRUE(at::equal(narrow.moments[1], narrow_before.moments[1]));
 }
 
 TEST(CudaKernels, CastAndAccumulateAtEveryAlignment) {

@@ -2,7 +2,9 @@
 // source as on a device, and the same bits as the kernels for host memory.
 #include "device_spans.h"
 
+#include <lockstep/amp/average.h>
 #include <lockstep/amp/cpu_update.h>
+#include <lockstep/amp/cuda/pack_work.h>
 #include <lockstep/amp/cuda/span_arrays.h>
 #include <lockstep/amp/measure.h>
 #include <lockstep/collectives/cast_kernels.h>
@@ -40,6 +42,49 @@ amp::StepState third_update() {
   return state;
 }
 
+/// As the threads of one scale do: all compute before one of them writes.
+template <typename Update>
+void update_narrowly_by_packs(const Update& update, const amp::FlatSpan& span,
+                              const amp::StepState& state) {
+  const amp::UpdateArrays arrays = amp::arrays_of(span);
+  const auto prepared = update.prepare(state);
+  const amp::EightBitTables tables = amp::EightBitTables::of();
+  const auto random = amp::SpanRandom::of(arrays.stream, state.update);
+  const amp::NarrowUpdate<Update> narrow{arrays, tables};
+  for (int64_t group = amp::scale_groups_of(arrays.size) - 1; group >= 0; --group) {
+    std::vector<amp::PackValues> packs(amp::kScalePacks);
+    amp::LargestBits largest;
+    for (int64_t k = 0; k < amp::kScalePacks; ++k) {
+      amp::PackValues& values = packs[static_cast<size_t>(k)];
+      narrow.load(group * amp::kScalePacks + k, values);
+      amp::compute_pack<Update>(prepared, values);
+      const amp::LargestBits bits = narrow.largest(values);
+      for (int m = 0; m < 2; ++m) {
+        largest.of[m] = std::max(largest.of[m], bits.of[m]);
+      }
+    }
+    for (int64_t k = amp::kScalePacks - 1; k >= 0; --k) {
+      narrow.store(group * amp::kScalePacks + k, packs[static_cast<size_t>(k)], random, largest);
+    }
+  }
+}
+
+template <typename Update>
+void expect_the_bits_of_the_host_in_every_form(const Update& update) {
+  at::manual_seed(2);
+  for (const SpanForm& form : span_forms()) {
+    const auto rule = amp::flat_rule(update, form.moments);
+    for (const int64_t size : pack_sizes()) {
+      const amp::FlatSpan host = span_in_form(form, size, *rule);
+      const amp::FlatSpan packs = deep_copy(host);
+      ASSERT_TRUE(amp::arrays_of(host).narrow() || form.master);
+      amp::update_on_cpu(update, host, third_update());
+      update_narrowly_by_packs(update, packs, third_update());
+      EXPECT_TRUE(same_bits(host, packs)) << describe(form, size);
+    }
+  }
+}
+
 template <typename Update>
 void expect_the_bits_of_the_host(const Update& update) {
   at::manual_seed(1);
@@ -71,6 +116,49 @@ TEST(DeviceArithmetic, SgdHasTheBitsOfTheHost) {
 }
 TEST(DeviceArithmetic, MomentumHasTheBitsOfTheHost) {
   expect_the_bits_of_the_host(amp::MomentumUpdate{1e-2, 0.9, 0.1, 0.1, true});
+}
+
+TEST(DeviceArithmetic, NarrowFormsHaveTheBitsOfTheHost) {
+  expect_the_bits_of_the_host_in_every_form(amp::AdamWUpdate{kAdam});
+  expect_the_bits_of_the_host_in_every_form(amp::AdamUpdate{kAdam});
+  expect_the_bits_of_the_host_in_every_form(amp::LionUpdate{1e-3, 0.9, 0.99, 0.1});
+  expect_the_bits_of_the_host_in_every_form(amp::SgdUpdate{1e-2, 0.1});
+  expect_the_bits_of_the_host_in_every_form(amp::MomentumUpdate{1e-2, 0.9, 0.1, 0.1, true});
+}
+
+TEST(DeviceArithmetic, AveragesAloneMoveAsOnTheHost) {
+  for (const SpanForm& form : span_forms()) {
+    if (!form.average) {
+      continue;
+    }
+    const auto rule = amp::flat_rule(amp::AdamWUpdate{kAdam}, form.moments);
+    const amp::FlatSpan host = span_in_form(form, 5003, *rule);
+    const amp::FlatSpan packs = deep_copy(host);
+    amp::move_average(host);
+    const amp::UpdateArrays arrays = amp::arrays_of(packs);
+    for_each_pack(arrays.size, [&](int64_t pack) {
+      float weight[amp::kPack];
+      amp::load_weight(arrays, pack, weight);
+      amp::move_average_pack(arrays, pack, weight);
+    });
+    EXPECT_TRUE(same_bits(host, packs)) << describe(form, 5003);
+  }
+}
+
+TEST(DeviceArithmetic, TablesOfCodesDoNotDependOnTheNumberOfThreads) {
+  const amp::EightBitTables one = amp::EightBitTables::of();
+  amp::EightBitTables many;
+  for (int thread = 255; thread >= 0; --thread) {
+    many.fill(thread, 256);
+  }
+  EXPECT_EQ(std::memcmp(&one, &many, sizeof one), 0);
+}
+
+TEST(DeviceArithmetic, SpansThatBeginBetweenAccessesAreRefusedByName) {
+  amp::FlatSpan span = fp32_span(64, 1);
+  amp::check_cuda_span(span);
+  span.moments[0] = at::zeros({65}).narrow(0, 1, 64);
+  expect_error([&] { amp::check_cuda_span(span); }, "moment begins at");
 }
 
 TEST(DeviceArithmetic, CastsHaveTheBitsOfTheHost) {

@@ -2,6 +2,8 @@
 
 #include "spans.h"
 
+#include <lockstep/amp/flat_rule.h>
+
 #include <vector>
 
 namespace lockstep::testing {
@@ -42,6 +44,58 @@ inline amp::FlatSpan random_span(const SpanKind& kind, int64_t size, int moments
     span.moments.push_back(at::rand({size}));
   }
   return span;
+}
+
+/// How a span is kept where it is not the plain way.
+struct SpanForm {
+  MomentFormat moments = MomentFormat::fp32;
+  bool master = false;  // in fp32, with a bf16 copy; else a bf16 weight
+  bool remainder = false;
+  bool rounds_randomly = false;
+  bool average = false;
+};
+
+inline std::vector<SpanForm> span_forms() {
+  std::vector<SpanForm> forms;
+  for (const MomentFormat moments : {MomentFormat::fp32, MomentFormat::bf16, MomentFormat::int8}) {
+    forms.push_back({moments, true, false, false, moments != MomentFormat::bf16});
+    forms.push_back({moments, false, true, false, false});
+    forms.push_back({moments, false, true, false, true});
+    forms.push_back({moments, false, false, true, moments == MomentFormat::bf16});
+  }
+  return forms;
+}
+
+/// A span of the form that `rule`, which keeps its moments so, has moved twice on the host.
+inline amp::FlatSpan span_in_form(const SpanForm& form, int64_t size, const amp::UpdateRule& rule) {
+  amp::FlatSpan span;
+  span.gradient = at::randn({size}).to(at::kBFloat16);
+  span.weight = at::randn({size}).to(at::kBFloat16);
+  if (form.master) {
+    span.master = at::randn({size});
+  }
+  if (form.remainder) {
+    span.remainder = at::zeros({size}, at::kShort);
+  }
+  if (form.average) {
+    span.average = at::randn({size});
+    span.average_rest = 0.1F;
+  }
+  span.rounds_randomly = form.rounds_randomly;
+  span.stream = 5;
+  span.first_element = 640;
+  amp::add_moments(span, rule);
+  amp::StepState state;
+  for (state.update = 1; state.update <= 2; ++state.update) {
+    rule.apply(span, &state);
+  }
+  return span;
+}
+
+inline std::string describe(const SpanForm& form, int64_t size) {
+  return c10::str("moments", amp::describe_moments(form.moments), form.master ? ", master" : "",
+                  form.remainder ? ", remainder" : "", form.rounds_randomly ? ", random" : "",
+                  form.average ? ", average" : "", ", size ", size);
 }
 
 /// Sizes below, at and above one pack, one warp and one block.

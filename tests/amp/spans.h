@@ -49,9 +49,13 @@ inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
 }
 
 inline bool same_bits(const amp::FlatSpan& a, const amp::FlatSpan& b) {
-  bool same = same_bits(a.master, b.master) && same_bits(a.weight, b.weight);
+  bool same = same_bits(a.master, b.master) && same_bits(a.weight, b.weight) &&
+              same_bits(a.remainder, b.remainder) && same_bits(a.average, b.average);
   for (size_t i = 0; i < a.moments.size(); ++i) {
     same = same && same_bits(a.moments[i], b.moments[i]);
+  }
+  for (size_t i = 0; i < a.moment_scales.size(); ++i) {
+    same = same && same_bits(a.moment_scales[i], b.moment_scales[i]);
   }
   return same;
 }
