@@ -3,10 +3,13 @@
 #include <c10/core/Device.h>
 #include <lockstep/amp/adam_update.h>
 #include <lockstep/amp/adamw_update.h>
+#include <lockstep/amp/lamb_update.h>
 #include <lockstep/amp/lion_update.h>
 #include <lockstep/amp/optimizer.h>
 #include <lockstep/amp/scaler_state.h>
 #include <lockstep/amp/sgd_update.h>
+
+#include <vector>
 
 namespace lockstep::amp {
 
@@ -37,5 +40,8 @@ void update_on_cuda(const AdamUpdate& update, const FlatSpan& span, const StepSt
 void update_on_cuda(const LionUpdate& update, const FlatSpan& span, const StepState* state);
 void update_on_cuda(const SgdUpdate& update, const FlatSpan& span, const StepState* state);
 void update_on_cuda(const MomentumUpdate& update, const FlatSpan& span, const StepState* state);
+/// Of spans on one device, each of them a whole parameter: three launches for every 16.
+void update_on_cuda(const LambUpdate& update, const std::vector<FlatSpan>& spans,
+                    const StepState* state);
 
 }  // namespace lockstep::amp

@@ -1,9 +1,9 @@
 #include <ATen/Parallel.h>
+#include <lockstep/amp/cuda_kernels.h>
 #include <lockstep/amp/flat_span.h>
 #include <lockstep/amp/lamb_rule.h>
 #include <lockstep/amp/lane_sums.h>
 #include <lockstep/amp/span_blocks.h>
-#include <lockstep/collectives/error.h>
 
 #include <algorithm>
 
@@ -61,15 +61,29 @@ void move_weights(const LambUpdate::Move& move, const SpanBlocks& blocks) {
 }  // namespace
 
 void LambRule::apply(const FlatSpan& span, const StepState* state) const {
+  if (span.gradient.is_cuda()) {
+    apply_all({span}, state);
+    return;
+  }
   check_span(span, LambUpdate::kMoments);
-  LOCKSTEP_CHECK(span.gradient.is_cpu(), "LAMB: updates are for host memory, found a span on ",
-                 span.gradient.device().str(), "; use AdamW there");
   if (state->skip) {
     return;
   }
   const SpanBlocks blocks(span, LambUpdate::kSecondMoment, state->update);
   const Norms norms = move_moments(update_.prepare(*state), blocks);
   move_weights(update_.prepare_move(*state, norms.weights, norms.directions), blocks);
+}
+
+void LambRule::apply_all(const std::vector<FlatSpan>& spans, const StepState* state) const {
+  if (spans.empty() || !spans.front().gradient.is_cuda()) {
+    UpdateRule::apply_all(spans, state);
+    return;
+  }
+  for (const FlatSpan& span : spans) {
+    check_span(span, LambUpdate::kMoments);
+    check_cuda_span(span);
+  }
+  update_on_cuda(update_, spans, state);
 }
 
 }  // namespace lockstep::amp

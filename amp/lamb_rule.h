@@ -19,8 +19,8 @@ class LambRule final : public UpdateRule {
   }
   MomentFormat moment_format() const override { return format_; }
   bool whole_parameters() const override { return true; }
-  /// On the host only; throws Error for a span in device memory.
   void apply(const FlatSpan& span, const StepState* state) const override;
+  void apply_all(const std::vector<FlatSpan>& spans, const StepState* state) const override;
 
  private:
   LambUpdate update_;

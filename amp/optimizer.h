@@ -60,6 +60,12 @@ class UpdateRule {
   /// moments -> master, weight and average written. Nothing is written when state.skip. `state` is
   /// a StepState in the span's device memory.
   virtual void apply(const FlatSpan& span, const StepState* state) const = 0;
+  /// apply() on each of the spans, which lie on one device; there, with fewer launches.
+  virtual void apply_all(const std::vector<FlatSpan>& spans, const StepState* state) const {
+    for (const FlatSpan& span : spans) {
+      apply(span, state);
+    }
+  }
 };
 
 }  // namespace amp

@@ -105,4 +105,26 @@ void update_on_cuda(const MomentumUpdate& rule, const FlatSpan& span, const Step
   update(rule, span, state);
 }
 
+void update_on_cuda(const LambUpdate& rule, const std::vector<FlatSpan>& spans,
+                    const StepState* state) {
+  const c10::DeviceGuard on(spans.front().gradient.device());
+  const auto launch = [&](const LambBatch& batch) {
+    const at::Tensor memory =
+        at::empty({LambScratch::bytes(batch)}, spans.front().gradient.options().dtype(at::kByte));
+    check(cuda::launch_lamb(rule, batch, LambScratch::in(memory.mutable_data_ptr(), batch), state,
+                            current_stream(memory.device())),
+          "LAMB's kernel");
+  };
+  LambBatch batch;
+  for (const FlatSpan& span : spans) {
+    const UpdateArrays arrays = arrays_of(span);
+    if (!batch.add(arrays)) {
+      launch(batch);
+      batch = {};
+      batch.add(arrays);
+    }
+  }
+  launch(batch);
+}
+
 }  // namespace lockstep::amp

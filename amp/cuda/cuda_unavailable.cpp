@@ -49,5 +49,8 @@ void update_on_cuda(const SgdUpdate&, const FlatSpan&, const StepState*) {
 void update_on_cuda(const MomentumUpdate&, const FlatSpan&, const StepState*) {
   refuse();
 }
+void update_on_cuda(const LambUpdate&, const std::vector<FlatSpan>&, const StepState*) {
+  refuse();
+}
 
 }  // namespace lockstep::amp

@@ -20,19 +20,6 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// The sum over a block's threads, in thread 0, always in the same order.
-__device__ double block_sum(double value) {
-  __shared__ double sums[kThreads];
-  sums[threadIdx.x] = value;
-  for (int half = kThreads / 2; half > 0; half /= 2) {
-    __syncthreads();
-    if (threadIdx.x < half) {
-      sums[threadIdx.x] += sums[threadIdx.x + half];
-    }
-  }
-  return sums[0];
-}
-
 __global__ void __launch_bounds__(kThreads)
     squares_kernel(Elements flat, int64_t size, double* partial) {
   double sum = 0.0;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cuda_runtime.h>
+#include <lockstep/amp/cuda/update_pack.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -37,6 +38,44 @@ __device__ inline int64_t first_pack() {
 }
 __device__ inline int64_t pack_stride() {
   return gridDim.x * int64_t{blockDim.x};
+}
+
+/// The sum over a block's threads, in all of them, always in the same order.
+__device__ inline double block_sum(double value) {
+  __shared__ double sums[kThreads];
+  __syncthreads();  // the last call's sum has been read
+  sums[threadIdx.x] = value;
+  for (int half = kThreads / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x < half) {
+      sums[threadIdx.x] += sums[threadIdx.x + half];
+    }
+  }
+  __syncthreads();
+  return sums[0];
+}
+
+/// The largest over the threads whose packs have one scale.
+__device__ inline uint32_t largest_of_scale(uint32_t bits) {
+  const unsigned lanes = ((1U << kScalePacks) - 1U) << (threadIdx.x % 32 & ~(kScalePacks - 1));
+  for (int step = 1; step < kScalePacks; step *= 2) {
+    const uint32_t other = __shfl_xor_sync(lanes, bits, step);
+    bits = other > bits ? other : bits;
+  }
+  return bits;
+}
+
+/// What NarrowUpdate::store() needs of all threads with this thread's scale.
+template <typename Update>
+__device__ LargestBits agreed_largest(const NarrowUpdate<Update>& narrow,
+                                      const PackValues& values) {
+  LargestBits bits = narrow.largest(values);
+  for (int m = 0; m < Update::kMoments; ++m) {
+    if (narrow.arrays.moments[m].format == MomentFormat::int8) {
+      bits.of[m] = largest_of_scale(bits.of[m]);
+    }
+  }
+  return bits;
 }
 
 }  // namespace lockstep::amp::cuda

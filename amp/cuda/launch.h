@@ -2,16 +2,15 @@
 
 #include <lockstep/amp/adam_update.h>
 #include <lockstep/amp/adamw_update.h>
-#include <lockstep/amp/cuda/pack_work.h>
-#include <lockstep/amp/cuda/update_pack.h>
+#include <lockstep/amp/cuda/lamb_pack.h>
 #include <lockstep/amp/lion_update.h>
 #include <lockstep/amp/scaler_state.h>
 #include <lockstep/amp/sgd_update.h>
 
 namespace lockstep::amp::cuda {
 
-/// The kernels, on the current device. `stream` is a cudaStream_t. One launch each (two for
-/// launch_measure), sized for the device. They return null, or what CUDA says is wrong.
+/// The kernels, on the current device. `stream` is a cudaStream_t. One launch each unless it
+/// says otherwise, sized for the device. They return null, or what CUDA says is wrong.
 using Problem = const char*;
 
 Problem launch_update(const AdamWUpdate& update, const UpdateArrays& arrays, const StepState* state,
@@ -25,14 +24,17 @@ Problem launch_update(const SgdUpdate& update, const UpdateArrays& arrays, const
 Problem launch_update(const MomentumUpdate& update, const UpdateArrays& arrays,
                       const StepState* state, void* stream);
 
+/// Three launches for the whole batch; `scratch` lies in device memory.
+Problem launch_lamb(const LambUpdate& update, const LambBatch& batch, const LambScratch& scratch,
+                    const StepState* state, void* stream);
 /// Moves the average alone.
 Problem launch_average(const UpdateArrays& arrays, void* stream);
 
 Problem launch_cast(const Elements& to, const Elements& from, int64_t size, float factor,
                     void* stream);
 Problem launch_accumulate(const Elements& sum, const Elements& from, int64_t size, void* stream);
-/// Adds one bucket to `totals`; the same bits for the same input. `partial` has kMeasureBlocks
-/// elements.
+/// Two launches. Adds one bucket to `totals`; the same bits for the same input. `partial` has
+/// kMeasureBlocks elements.
 constexpr int kMeasureBlocks = 512;
 Problem launch_measure(const Elements& flat, int64_t size, double* partial, MeasureTotals* totals,
                        void* stream);

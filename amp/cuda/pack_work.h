@@ -32,14 +32,18 @@ LOCKSTEP_HOST_DEVICE void accumulate_pack(const Elements& sum, const Elements& f
 }
 
 /// In fp64, so that finite elements have a finite sum.
-LOCKSTEP_HOST_DEVICE double squares_of_pack(const Elements& array, int64_t size, int64_t pack) {
-  float values[kPack];
-  load(array, pack, size, values);
+LOCKSTEP_HOST_DEVICE double squares_of(const float (&values)[kPack]) {
   double sum = 0.0;
   for (const float value : values) {
     sum += static_cast<double>(value) * value;
   }
   return sum;
+}
+
+LOCKSTEP_HOST_DEVICE double squares_of_pack(const Elements& array, int64_t size, int64_t pack) {
+  float values[kPack];
+  load(array, pack, size, values);
+  return squares_of(values);
 }
 
 /// What measure kernels add to, one bucket after another.

@@ -23,16 +23,6 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// The largest of the threads whose packs have one scale.
-__device__ uint32_t largest_of_scale(uint32_t bits) {
-  const unsigned lanes = ((1U << kScalePacks) - 1U) << (threadIdx.x % 32 & ~(kScalePacks - 1));
-  for (int step = 1; step < kScalePacks; step *= 2) {
-    const uint32_t other = __shfl_xor_sync(lanes, bits, step);
-    bits = other > bits ? other : bits;
-  }
-  return bits;
-}
-
 /// Threads take whole groups of packs with one scale, some of them beyond the end.
 template <typename Update>
 __global__ void __launch_bounds__(kThreads)
@@ -54,13 +44,7 @@ __global__ void __launch_bounds__(kThreads)
     PackValues values;
     narrow.load(pack, values);
     compute_pack<Update>(prepared, values);
-    LargestBits bits = narrow.largest(values);
-    for (int m = 0; m < Update::kMoments; ++m) {
-      if (arrays.moments[m].format == MomentFormat::int8) {
-        bits.of[m] = largest_of_scale(bits.of[m]);
-      }
-    }
-    narrow.store(pack, values, random, bits);
+    narrow.store(pack, values, random, agreed_largest(narrow, values));
   }
 }
 

@@ -104,6 +104,28 @@ TEST(CudaKernels, KeepNarrowFormsAsTheHostDoes) {
   }
 }
 
+TEST(CudaKernels, MoveManyParametersByLambAsTheHostDoes) {
+  amp::StepState state;
+  state.update = 3;
+  const at::Tensor device_state = state_on_gpu(state);
+  for (const SpanForm& form : span_forms()) {
+    const auto rule = LAMB(1e-2).weight_decay(0.1).moments(form.moments).rule(0);
+    std::vector<amp::FlatSpan> host;
+    std::vector<amp::FlatSpan> device;
+    for (int64_t k = 0; k < 20; ++k) {
+      host.push_back(span_in_form(form, 1 + 997 * k, *rule));
+      device.push_back(on_gpu(host.back()));
+    }
+    rule->apply_all(host, &state);
+    rule->apply_all(device, static_cast<const amp::StepState*>(device_state.const_data_ptr()));
+    for (size_t i = 0; i < host.size(); ++i) {
+      expect_close(host[i].master, device[i].master);
+      expect_close(host[i].average, device[i].average);
+      expect_few_differ(host[i].weight, device[i].weight, describe(form, host[i].gradient.numel()));
+    }
+  }
+}
+
 TEST(CudaKernels, WriteNothingWhenTheUpdateIsSkipped) {
   amp::StepState state;
   state.skip = true;

@@ -4,8 +4,9 @@
 
 #include <lockstep/amp/average.h>
 #include <lockstep/amp/cpu_update.h>
-#include <lockstep/amp/cuda/pack_work.h>
+#include <lockstep/amp/cuda/lamb_pack.h>
 #include <lockstep/amp/cuda/span_arrays.h>
+#include <lockstep/amp/lamb_rule.h>
 #include <lockstep/amp/measure.h>
 #include <lockstep/collectives/cast_kernels.h>
 
@@ -124,6 +125,89 @@ TEST(DeviceArithmetic, NarrowFormsHaveTheBitsOfTheHost) {
   expect_the_bits_of_the_host_in_every_form(amp::LionUpdate{1e-3, 0.9, 0.99, 0.1});
   expect_the_bits_of_the_host_in_every_form(amp::SgdUpdate{1e-2, 0.1});
   expect_the_bits_of_the_host_in_every_form(amp::MomentumUpdate{1e-2, 0.9, 0.1, 0.1, true});
+}
+
+/// The chunks of all spans, last first, as blocks come.
+void lamb_by_packs(const amp::LambUpdate& update, const std::vector<amp::FlatSpan>& spans,
+                   const amp::StepState& state) {
+  amp::LambBatch batch;
+  for (const amp::FlatSpan& span : spans) {
+    ASSERT_TRUE(batch.add(amp::arrays_of(span)));
+  }
+  const amp::EightBitTables tables = amp::EightBitTables::of();
+  const auto direction = update.prepare(state);
+  std::vector<amp::LambSums> sums(static_cast<size_t>(batch.count));
+  constexpr int64_t kPacks = amp::kLambChunk / amp::kPack;
+  const auto for_each_group = [&](const auto& work) {
+    for (int64_t chunk = batch.chunks() - 1; chunk >= 0; --chunk) {
+      const int span = batch.span_of(chunk);
+      const int64_t first = (chunk - batch.first_chunk[span]) * kPacks;
+      for (int64_t pack = first; pack < first + kPacks; pack += amp::kScalePacks) {
+        work(span, amp::NarrowUpdate<amp::LambUpdate>{batch.spans[span], tables}, pack);
+      }
+    }
+  };
+  for_each_group([&](int span, const auto& narrow, int64_t first) {
+    amp::PackValues packs[amp::kScalePacks];
+    amp::LargestBits largest;
+    for (int64_t k = 0; k < amp::kScalePacks; ++k) {
+      narrow.load(first + k, packs[k]);
+      amp::lamb_direction_pack(direction, packs[k], sums[static_cast<size_t>(span)]);
+      const amp::LargestBits bits = narrow.largest(packs[k]);
+      for (int m = 0; m < 2; ++m) {
+        largest.of[m] = std::max(largest.of[m], bits.of[m]);
+      }
+    }
+    for (int64_t k = 0; k < amp::kScalePacks; ++k) {
+      narrow.store_moments(first + k, packs[k],
+                           amp::SpanRandom::of(narrow.arrays.stream, state.update), largest);
+    }
+  });
+  for_each_group([&](int span, const auto& narrow, int64_t first) {
+    const amp::LambSums& all = sums[static_cast<size_t>(span)];
+    const auto move = update.prepare_move(state, all.weights, all.directions);
+    for (int64_t pack = first; pack < first + amp::kScalePacks; ++pack) {
+      amp::PackValues values;
+      narrow.load(pack, values);
+      amp::compute_pack<amp::LambUpdate>(move, values);
+      amp::store_weight(narrow.arrays, pack, values.weight,
+                        amp::SpanRandom::of(narrow.arrays.stream, state.update).weight);
+    }
+  });
+}
+
+TEST(DeviceArithmetic, LambHasTheBitsOfTheHostForManyParametersAtOnce) {
+  at::manual_seed(3);
+  const amp::LambUpdate update{kAdam};
+  for (const SpanForm& form : span_forms()) {
+    const amp::LambRule rule(update, form.moments);
+    std::vector<amp::FlatSpan> host;
+    std::vector<amp::FlatSpan> packs;
+    for (const int64_t size : {7, 8192, 64, 5003, 20001}) {
+      host.push_back(span_in_form(form, size, rule));
+      packs.push_back(deep_copy(host.back()));
+    }
+    const amp::StepState state = third_update();
+    rule.apply_all(host, &state);
+    lamb_by_packs(update, packs, state);
+    for (size_t i = 0; i < host.size(); ++i) {
+      EXPECT_TRUE(same_bits(host[i], packs[i])) << describe(form, host[i].gradient.numel());
+    }
+  }
+}
+
+TEST(DeviceArithmetic, ABatchOfParametersFitsIntoTheArgumentsOfAKernel) {
+  EXPECT_LE(sizeof(amp::LambUpdate) + sizeof(amp::LambBatch) + sizeof(amp::LambScratch) + 8, 4096U);
+  amp::LambBatch batch;
+  amp::UpdateArrays arrays;
+  arrays.size = amp::kLambChunk + 1;
+  for (int k = 0; k < amp::LambBatch::kSpans; ++k) {
+    EXPECT_TRUE(batch.add(arrays));
+    EXPECT_EQ(batch.span_of(2 * k), k);
+    EXPECT_EQ(batch.span_of(2 * k + 1), k);
+  }
+  EXPECT_FALSE(batch.add(arrays));
+  EXPECT_EQ(batch.chunks(), 2 * amp::LambBatch::kSpans);
 }
 
 TEST(DeviceArithmetic, AveragesAloneMoveAsOnTheHost) {

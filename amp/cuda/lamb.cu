@@ -1,0 +1,106 @@
+#include <lockstep/amp/cuda/launch.h>
+#include <lockstep/amp/cuda/grid.cuh>
+
+namespace lockstep::amp::cuda {
+namespace {
+
+constexpr int kRounds = static_cast<int>(kLambChunk / kPack / kThreads);
+static_assert(kRounds * kPack * kThreads == kLambChunk);
+
+/// Moments move; the sums of each chunk are written. Threads take packs beyond the end too, whose
+/// elements are 0, so that those of one scale stay together.
+__global__ void __launch_bounds__(kThreads)
+    lamb_directions(LambUpdate update, LambBatch batch, LambScratch scratch,
+                    const StepState* state) {
+  if (state->skip) {
+    return;
+  }
+  __shared__ LambUpdate::Direction direction;
+  __shared__ EightBitTables tables;
+  if (threadIdx.x == 0) {
+    direction = update.prepare(*state);
+  }
+  tables.fill(threadIdx.x, kThreads);
+  __syncthreads();
+  for (int64_t chunk = blockIdx.x; chunk < batch.chunks(); chunk += gridDim.x) {
+    const int span = batch.span_of(chunk);
+    const UpdateArrays& arrays = batch.spans[span];
+    const NarrowUpdate<LambUpdate> narrow{arrays, tables};
+    const SpanRandom random = SpanRandom::of(arrays.stream, state->update);
+    const int64_t first = (chunk - batch.first_chunk[span]) * (kLambChunk / kPack) + threadIdx.x;
+    LambSums sums;
+    for (int round = 0; round < kRounds; ++round) {
+      const int64_t pack = first + round * kThreads;
+      PackValues values;
+      narrow.load(pack, values);
+      lamb_direction_pack(direction, values, sums);
+      narrow.store_moments(pack, values, random, agreed_largest(narrow, values));
+    }
+    const double weights = block_sum(sums.weights);
+    const double directions = block_sum(sums.directions);
+    if (threadIdx.x == 0) {
+      scratch.sums[chunk] = {weights, directions};
+    }
+  }
+}
+
+/// One block for each span: the sums of its chunks give the trust ratio.
+__global__ void __launch_bounds__(kThreads)
+    lamb_trust(LambUpdate update, LambBatch batch, LambScratch scratch, const StepState* state) {
+  if (state->skip) {
+    return;
+  }
+  const int span = static_cast<int>(blockIdx.x);
+  LambSums sums;
+  for (int64_t chunk = batch.first_chunk[span] + threadIdx.x; chunk < batch.first_chunk[span + 1];
+       chunk += kThreads) {
+    sums.weights += scratch.sums[chunk].weights;
+    sums.directions += scratch.sums[chunk].directions;
+  }
+  const double weights = block_sum(sums.weights);
+  const double directions = block_sum(sums.directions);
+  if (threadIdx.x == 0) {
+    scratch.moves[span] = update.prepare_move(*state, weights, directions);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    lamb_weights(LambBatch batch, LambScratch scratch, const StepState* state) {
+  if (state->skip) {
+    return;
+  }
+  __shared__ EightBitTables tables;
+  tables.fill(threadIdx.x, kThreads);
+  __syncthreads();
+  for (int64_t chunk = blockIdx.x; chunk < batch.chunks(); chunk += gridDim.x) {
+    const int span = batch.span_of(chunk);
+    const UpdateArrays& arrays = batch.spans[span];
+    const NarrowUpdate<LambUpdate> narrow{arrays, tables};
+    const RandomBits random = SpanRandom::of(arrays.stream, state->update).weight;
+    const LambUpdate::Move move = scratch.moves[span];
+    const int64_t first = (chunk - batch.first_chunk[span]) * (kLambChunk / kPack) + threadIdx.x;
+    for (int round = 0; round < kRounds; ++round) {
+      const int64_t pack = first + round * kThreads;
+      PackValues values;
+      narrow.load(pack, values);
+      compute_pack<LambUpdate>(move, values);
+      store_weight(arrays, pack, values.weight, random);
+    }
+  }
+}
+
+}  // namespace
+
+Problem launch_lamb(const LambUpdate& update, const LambBatch& batch, const LambScratch& scratch,
+                    const StepState* state, void* stream) {
+  if (batch.chunks() == 0) {
+    return nullptr;
+  }
+  const int blocks = blocks_for(batch.chunks() * kThreads);
+  lamb_directions<<<blocks, kThreads, 0, stream_of(stream)>>>(update, batch, scratch, state);
+  lamb_trust<<<batch.count, kThreads, 0, stream_of(stream)>>>(update, batch, scratch, state);
+  lamb_weights<<<blocks, kThreads, 0, stream_of(stream)>>>(batch, scratch, state);
+  return last_problem();
+}
+
+}  // namespace lockstep::amp::cuda

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <lockstep/amp/cuda/pack_work.h>
+#include <lockstep/amp/cuda/update_pack.h>
+#include <lockstep/amp/lamb_update.h>
+
+namespace lockstep::amp {
+
+/// Sums of squares over one parameter, or over a part of it.
+struct LambSums {
+  double weights = 0.0;
+  double directions = 0.0;
+};
+
+/// Elements whose sums one block of threads makes: always the same additions, whatever the device.
+constexpr int64_t kLambChunk = 8192;
+
+LOCKSTEP_HOST_DEVICE int64_t lamb_chunks_of(int64_t size) {
+  return (size + kLambChunk - 1) / kLambChunk;
+}
+
+/// LAMB's first pass over a pack: its moments move, its squares are added to `sums`.
+LOCKSTEP_HOST_DEVICE void lamb_direction_pack(const LambUpdate::Direction& direction,
+                                              PackValues& values, LambSums& sums) {
+  sums.weights += squares_of(values.weight);
+  compute_pack<LambUpdate>(direction, values);
+  sums.directions += squares_of(values.weight);
+}
+
+/// Parameters that one set of launches updates. Chunk c of all belongs to the last span s with
+/// first_chunk[s] <= c.
+struct LambBatch {
+  static constexpr int kSpans = 16;  // kernels take them by value: at most 4 KB
+  UpdateArrays spans[kSpans];
+  int64_t first_chunk[kSpans + 1] = {};
+  int count = 0;
+
+  /// False if it is full.
+  bool add(const UpdateArrays& arrays) {
+    if (count == kSpans) {
+      return false;
+    }
+    spans[count] = arrays;
+    first_chunk[count + 1] = first_chunk[count] + lamb_chunks_of(arrays.size);
+    ++count;
+    return true;
+  }
+  LOCKSTEP_HOST_DEVICE int64_t chunks() const { return first_chunk[count]; }
+  LOCKSTEP_HOST_DEVICE int span_of(int64_t chunk) const {
+    int span = 0;
+    while (span + 1 < count && first_chunk[span + 1] <= chunk) {
+      ++span;
+    }
+    return span;
+  }
+};
+
+/// What the launches pass to each other: one for each chunk, one for each span.
+struct LambScratch {
+  LambSums* sums = nullptr;
+  LambUpdate::Move* moves = nullptr;
+
+  static int64_t bytes(const LambBatch& batch) {
+    return batch.chunks() * static_cast<int64_t>(sizeof(LambSums)) +
+           batch.count * static_cast<int64_t>(sizeof(LambUpdate::Move));
+  }
+  static LambScratch in(void* memory, const LambBatch& batch) {
+    auto* const sums = static_cast<LambSums*>(memory);
+    return {sums, reinterpret_cast<LambUpdate::Move*>(sums + batch.chunks())};
+  }
+};
+
+}  // namespace lockstep::amp
