@@ -6,13 +6,16 @@
 
 namespace lockstep::amp {
 
-void move_average(const FlatSpan& span) {
+void move_average(const FlatSpan& span, const StepState* state) {
   if (!span.average.defined()) {
     return;
   }
   if (span.average.is_cuda()) {
     check_cuda_span(span);
-    move_average_on_cuda(span);
+    move_average_on_cuda(span, state);
+    return;
+  }
+  if (state->skip) {
     return;
   }
   const SpanBlocks blocks(span, /*second_moment=*/false, /*update=*/0);

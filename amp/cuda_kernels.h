@@ -25,6 +25,10 @@ void advance_on_cuda(ScalerState* state, const ScalerRule& rule, const float* ov
 
 /// to = from * factor, multiplied in fp32 and rounded once; contiguous, fp32, fp16 or bf16.
 void cast_on_cuda(const at::Tensor& to, const at::Tensor& from, double factor);
+/// cast_with_feedback() of contiguous tensors; `residual_factor` is one fp32 element of the device.
+void cast_with_feedback_on_cuda(const at::Tensor& wire, const at::Tensor& gradient, double factor,
+                                const at::Tensor& residual, const at::Tensor& residual_factor,
+                                const at::Tensor& next);
 /// sum += from, in fp32; `sum` is fp32.
 void accumulate_on_cuda(const at::Tensor& sum, const at::Tensor& from);
 /// Adds a bucket to `totals`, two fp64 elements of the device: the sum of squares, and the number
@@ -32,7 +36,7 @@ void accumulate_on_cuda(const at::Tensor& sum, const at::Tensor& from);
 void measure_on_cuda(const at::Tensor& flat, const at::Tensor& totals);
 
 /// move_average() on device memory.
-void move_average_on_cuda(const FlatSpan& span);
+void move_average_on_cuda(const FlatSpan& span, const StepState* state);
 
 /// UpdateRule::apply on device memory.
 void update_on_cuda(const AdamWUpdate& update, const FlatSpan& span, const StepState* state);

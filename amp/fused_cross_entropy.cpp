@@ -1,9 +1,8 @@
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
+#include <lockstep/amp/cuda_kernels.h>
 #include <lockstep/amp/fused_layers.h>
+#include <lockstep/amp/layer_passes.h>
 #include <lockstep/amp/observed.h>
-#include <lockstep/amp/row_kernels.h>
-#include <lockstep/amp/tensor_rows.h>
 #include <lockstep/collectives/error.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -11,74 +10,38 @@ namespace lockstep {
 
 namespace {
 
-using amp::RowSums;
-using amp::TensorRows;
+using amp::CrossEntropyPass;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input,
                             const at::Tensor& targets, double smoothing, int64_t ignore_index) {
-    const at::Tensor logits = input.contiguous();
-    const int64_t rows = logits.size(0);
-    const auto classes = static_cast<float>(logits.size(1));
-    const at::Tensor log_sums = at::zeros({rows}, at::kFloat);
-    const at::Tensor losses = at::zeros({rows}, at::kDouble);
-    auto* log_sum = log_sums.mutable_data_ptr<float>();
-    auto* loss = losses.mutable_data_ptr<double>();
-    const auto* target = targets.const_data_ptr<int64_t>();
-    const TensorRows in(logits);
-    at::parallel_for(0, rows, 16, [&](int64_t begin, int64_t end) {
-      std::vector<float> wide;
-      for (int64_t row = begin; row < end; ++row) {
-        if (target[row] == ignore_index) {
-          continue;
-        }
-        const float* values = in.read(row, wide);
-        const RowSums sums = amp::sum_row(values, in.size());
-        log_sum[row] = sums.log_sum_exp;
-        loss[row] = sums.log_sum_exp - (1.0 - smoothing) * values[target[row]] -
-                    smoothing * (sums.sum / classes);
-      }
-    });
-    const auto counted = static_cast<double>(targets.ne(ignore_index).sum().item<int64_t>());
-    context->save_for_backward({logits, targets, log_sums});
+    CrossEntropyPass pass;
+    pass.logits = input.contiguous();
+    pass.targets = targets;
+    pass.log_sums = at::empty({input.size(0)}, input.options().dtype(at::kFloat));
+    pass.counted = at::empty({}, input.options().dtype(at::kDouble));
+    pass.smoothing = smoothing;
+    pass.ignore_index = ignore_index;
+    context->save_for_backward({pass.logits, targets, pass.log_sums, pass.counted});
     context->saved_data["smoothing"] = smoothing;
     context->saved_data["ignore_index"] = ignore_index;
-    context->saved_data["counted"] = counted;
-    double total = 0.0;  // in order: the same bits for any number of threads
-    for (int64_t row = 0; row < rows; ++row) {
-      total += loss[row];
-    }
-    return at::full({}, total / counted, at::kFloat);
+    return (input.is_cuda() ? amp::cross_entropy_on_cuda : amp::cross_entropy_on_cpu)(pass);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& outputs) {
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor& logits = saved[0];
-    const double smoothing = context->saved_data["smoothing"].toDouble();
-    const int64_t ignore_index = context->saved_data["ignore_index"].toInt();
-    const auto factor =
-        static_cast<float>(outputs[0].item<double>() / context->saved_data["counted"].toDouble());
-    const auto rest = static_cast<float>(smoothing / static_cast<double>(logits.size(1)));
-    const at::Tensor gradient = at::zeros_like(logits);
-    const auto* target = saved[1].const_data_ptr<int64_t>();
-    const auto* log_sum = saved[2].const_data_ptr<float>();
-    const TensorRows in(logits);
-    const TensorRows out(gradient);
-    at::parallel_for(0, logits.size(0), 16, [&](int64_t begin, int64_t end) {
-      std::vector<float> wide;
-      std::vector<float> result;
-      for (int64_t row = begin; row < end; ++row) {
-        if (target[row] == ignore_index) {
-          continue;
-        }
-        float* slope = out.target(row, result);
-        amp::softmax_minus(slope, in.read(row, wide), in.size(), log_sum[row], factor, rest);
-        slope[target[row]] -= static_cast<float>(factor * (1.0 - smoothing));
-        out.store(row, slope);
-      }
-    });
+    const CrossEntropyPass pass{saved[0],
+                                saved[1],
+                                saved[2],
+                                saved[3],
+                                context->saved_data["smoothing"].toDouble(),
+                                context->saved_data["ignore_index"].toInt()};
+    const at::Tensor gradient = at::empty_like(pass.logits);
+    const auto run = gradient.is_cuda() ? amp::cross_entropy_backward_on_cuda
+                                        : amp::cross_entropy_backward_on_cpu;
+    run(pass, gradient, outputs[0].contiguous());
     return {gradient, at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
@@ -91,12 +54,14 @@ void check(const at::Tensor& logits, const at::Tensor& targets, double smoothing
                       logits.scalar_type() == at::kBFloat16),
                  kName, ": the logits must be an fp32, fp16 or bf16 matrix (rows, classes), found ",
                  logits.defined() ? c10::str(logits.scalar_type(), logits.sizes()) : "no tensor");
-  LOCKSTEP_CHECK(
-      targets.defined() && targets.scalar_type() == at::kLong && targets.dim() == 1 &&
-          targets.size(0) == logits.size(0) && targets.is_contiguous(),
-      kName, ": the targets must be a contiguous int64 vector of ", logits.size(0),
-      " elements, found ",
-      targets.defined() ? c10::str(targets.scalar_type(), targets.sizes()) : "no tensor");
+  LOCKSTEP_CHECK(targets.defined() && targets.scalar_type() == at::kLong && targets.dim() == 1 &&
+                     targets.size(0) == logits.size(0) && targets.is_contiguous() &&
+                     targets.device() == logits.device(),
+                 kName, ": the targets must be a contiguous int64 vector of ", logits.size(0),
+                 " elements on ", logits.device().str(), ", found ",
+                 targets.defined() ? c10::str(targets.scalar_type(), targets.sizes(), " on ",
+                                              targets.device().str())
+                                   : "no tensor");
   LOCKSTEP_CHECK(smoothing >= 0.0 && smoothing < 1.0, kName, ": label_smoothing is ", smoothing,
                  ", it must be at least 0 and below 1");
   if (logits.is_cpu()) {
@@ -115,7 +80,7 @@ void check(const at::Tensor& logits, const at::Tensor& targets, double smoothing
 at::Tensor fused_cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
                                double label_smoothing, int64_t ignore_index) {
   check(logits, targets, label_smoothing, ignore_index);
-  if (!logits.is_cpu()) {
+  if (!logits.is_cpu() && !(logits.is_cuda() && amp::cuda_kernels_available())) {
     return at::cross_entropy_loss(logits.to(at::kFloat), targets, {}, at::Reduction::Mean,
                                   ignore_index, label_smoothing);
   }

@@ -13,50 +13,76 @@ HWY_BEFORE_NAMESPACE();
 namespace lockstep::amp {
 namespace HWY_NAMESPACE {
 
-constexpr int64_t kLanes = 16;
+#undef LOCKSTEP_ROW
+#define LOCKSTEP_ROW HWY_INLINE
+#include <lockstep/amp/row_arithmetic-inl.h>
 
-/// Sum of term(i) for i in 0..size.
-template <typename Term>
-HWY_INLINE float lane_sum(int64_t size, const Term& term) {
-  float lanes[kLanes] = {};
-  int64_t i = 0;
-  for (; i + kLanes <= size; i += kLanes) {
+/// Lanes of which the compiler makes vectors.
+struct Lanes {
+  static constexpr int64_t kLanes = 16;
+
+  template <typename Term>
+  HWY_INLINE float sum(int64_t size, const Term& term) const {
+    float lanes[kLanes] = {};
+    int64_t i = 0;
+    for (; i + kLanes <= size; i += kLanes) {
+      for (int64_t k = 0; k < kLanes; ++k) {
+        lanes[k] += term(i + k);
+      }
+    }
+    for (; i < size; ++i) {
+      lanes[i % kLanes] += term(i);
+    }
+    float sum = 0.0F;
+    for (const float lane : lanes) {
+      sum += lane;
+    }
+    return sum;
+  }
+
+  template <typename Term>
+  HWY_INLINE float max(int64_t size, const Term& term) const {
+    float lanes[kLanes];
     for (int64_t k = 0; k < kLanes; ++k) {
-      lanes[k] += term(i + k);
+      lanes[k] = term(k < size ? k : 0);
+    }
+    for (int64_t i = 0; i < size; ++i) {
+      lanes[i % kLanes] = term(i) > lanes[i % kLanes] ? term(i) : lanes[i % kLanes];
+    }
+    float largest = lanes[0];
+    for (const float lane : lanes) {
+      largest = lane > largest ? lane : largest;
+    }
+    return largest;
+  }
+
+  template <typename Body>
+  HWY_INLINE void each(int64_t size, const Body& body) const {
+    for (int64_t i = 0; i < size; ++i) {
+      body(i);
     }
   }
-  for (; i < size; ++i) {
-    lanes[i % kLanes] += term(i);
-  }
-  float sum = 0.0F;
-  for (const float lane : lanes) {
-    sum += lane;
-  }
-  return sum;
-}
+};
 
 RowNorm measure(const float* x, int64_t size, bool centred, double eps) {
-  const auto count = static_cast<float>(size);
-  const float mean = centred ? lane_sum(size, [=](int64_t i) { return x[i]; }) / count : 0.0F;
-  const float square = lane_sum(size, [=](int64_t i) { return (x[i] - mean) * (x[i] - mean); });
-  return {mean, static_cast<float>(1.0 / std::sqrt(square / count + eps))};
+  return measure_row_with(
+      Lanes(), size, [=](int64_t i) { return x[i]; }, centred, eps);
 }
 
 void norm(float* y, const float* x, const float* weight, const float* bias, int64_t size,
           const RowNorm& norm) {
-  const float mean = norm.mean;
-  const float inverse = norm.inverse;
+  const RowNorm row = norm;
   if (weight == nullptr) {
     for (int64_t i = 0; i < size; ++i) {
-      y[i] = (x[i] - mean) * inverse;
+      y[i] = normed(x[i], row);
     }
   } else if (bias == nullptr) {
     for (int64_t i = 0; i < size; ++i) {
-      y[i] = (x[i] - mean) * inverse * weight[i];
+      y[i] = normed(x[i], row) * weight[i];
     }
   } else {
     for (int64_t i = 0; i < size; ++i) {
-      y[i] = (x[i] - mean) * inverse * weight[i] + bias[i];
+      y[i] = normed(x[i], row) * weight[i] + bias[i];
     }
   }
 }
@@ -64,44 +90,26 @@ void norm(float* y, const float* x, const float* weight, const float* bias, int6
 void norm_backward(float* dx, const float* dy, const float* x, const float* weight,
                    float* weight_gradient, float* bias_gradient, int64_t size, const RowNorm& norm,
                    bool centred) {
-  const float mean = norm.mean;
-  const float inverse = norm.inverse;
-  const auto slope = [=](int64_t i) { return weight == nullptr ? dy[i] : dy[i] * weight[i]; };
-  const auto normed = [=](int64_t i) { return (x[i] - mean) * inverse; };
-  const auto count = static_cast<float>(size);
-  const float mean_slope = centred ? lane_sum(size, slope) / count : 0.0F;
-  const float mean_product =
-      lane_sum(size, [=](int64_t i) { return slope(i) * normed(i); }) / count;
+  const RowNorm row = norm;
   for (int64_t i = 0; weight_gradient != nullptr && i < size; ++i) {
-    weight_gradient[i] += dy[i] * normed(i);
+    weight_gradient[i] += dy[i] * normed(x[i], row);
   }
   for (int64_t i = 0; bias_gradient != nullptr && i < size; ++i) {
     bias_gradient[i] += dy[i];
   }
-  for (int64_t i = 0; i < size; ++i) {
-    dx[i] = inverse * (slope(i) - mean_slope - normed(i) * mean_product);
-  }
+  norm_backward_with(
+      Lanes(), size, [=](int64_t i) { return x[i]; },
+      [=](int64_t i) { return weight == nullptr ? dy[i] : dy[i] * weight[i]; },
+      [=](int64_t i, float value) { dx[i] = value; }, row, centred);
 }
 
 RowSums sums(const float* x, int64_t size) {
-  float lanes[kLanes];
-  for (int64_t k = 0; k < kLanes; ++k) {
-    lanes[k] = x[k < size ? k : 0];
-  }
-  for (int64_t i = 0; i < size; ++i) {
-    lanes[i % kLanes] = x[i] > lanes[i % kLanes] ? x[i] : lanes[i % kLanes];
-  }
-  float largest = lanes[0];
-  for (const float lane : lanes) {
-    largest = lane > largest ? lane : largest;
-  }
-  const float total = lane_sum(size, [=](int64_t i) { return exp_of(x[i] - largest); });
-  return {largest + std::log(total), lane_sum(size, [=](int64_t i) { return x[i]; })};
+  return sum_row_with(Lanes(), size, [=](int64_t i) { return x[i]; });
 }
 
 void softmax(float* dx, const float* x, int64_t size, float log_sum_exp, float factor, float rest) {
   for (int64_t i = 0; i < size; ++i) {
-    dx[i] = factor * (exp_of(x[i] - log_sum_exp) - rest);
+    dx[i] = softmax_slope(x[i], log_sum_exp, factor, rest);
   }
 }
 

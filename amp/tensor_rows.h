@@ -14,8 +14,10 @@ class TensorRows {
       : data_(static_cast<char*>(tensor.mutable_data_ptr())),
         dtype_(tensor.scalar_type()),
         size_(tensor.size(-1)),
+        rows_(size_ == 0 ? 0 : tensor.numel() / size_),
         row_bytes_(size_ * static_cast<int64_t>(tensor.element_size())) {}
 
+  int64_t rows() const { return rows_; }
   int64_t size() const { return size_; }
 
   /// The row itself if it is fp32, else cast into `scratch`.
@@ -47,6 +49,7 @@ class TensorRows {
   char* data_;
   at::ScalarType dtype_;
   int64_t size_;
+  int64_t rows_;
   int64_t row_bytes_;
 };
 

@@ -100,7 +100,8 @@ endfunction()
 
 # lockstep_add_gpu_test(room name SOURCES file... [LIBRARIES target...] [TIMEOUT seconds])
 #
-# One process, one ctest entry room.name.gpu. Label: gpu. Where there is no GPU, or no kernels in
+# One process, one ctest entry room.name.gpu. Sources may be those of a unit test: what they make on
+# testing::device() (tests/test_device.h) is then on the GPU. Label: gpu. Where there is no GPU, or no kernels in
 # this build, the test says so and counts as skipped; tests/gpu_main.cpp decides.
 function(lockstep_add_gpu_test room name)
   cmake_parse_arguments(TEST "" "TIMEOUT" "SOURCES;LIBRARIES" ${ARGN})
@@ -109,6 +110,7 @@ function(lockstep_add_gpu_test room name)
   endif()
   set(target ${room}_${name}_gpu)
   add_executable(${target} ${TEST_SOURCES} "${PROJECT_SOURCE_DIR}/tests/gpu_main.cpp")
+  target_compile_definitions(${target} PRIVATE LOCKSTEP_TEST_DEVICE="cuda:0")
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
   target_link_libraries(${target} PRIVATE GTest::gtest GTest::gmock lockstep::amp ${TEST_LIBRARIES}
     lockstep_flags)

@@ -41,7 +41,7 @@ class TorchUpdater final : public Updater {
       }
     }
     for (const amp::FlatSpan& span : spans_) {
-      amp::move_average(span);
+      amp::move_average(span, &state);
     }
   }
 

@@ -100,7 +100,7 @@ class FusedUpdater final : public Updater {
       if (used.empty() || used[static_cast<size_t>(slot.parameter)] != 0) {
         rules_[b]->apply(part.span, state);
       } else {
-        amp::move_average(part.span);
+        amp::move_average(part.span, &state);
       }
     }
   }

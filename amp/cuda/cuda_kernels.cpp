@@ -1,6 +1,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <lockstep/amp/cuda/cuda_call.h>
 #include <lockstep/amp/cuda/launch.h>
 #include <lockstep/amp/cuda/span_arrays.h>
 #include <lockstep/amp/cuda_kernels.h>
@@ -11,17 +12,6 @@ namespace {
 
 constexpr uintptr_t kAlignment = 16;
 
-void* current_stream(c10::Device device) {
-  const c10::impl::VirtualGuardImpl guard(device.type());
-  return guard.getStreamNativeHandle(guard.getStream(device));
-}
-
-void check(cuda::Problem problem, const char* kernel) {
-  LOCKSTEP_CHECK_CODE(problem == nullptr, ExitCode::environment, kernel, ": CUDA says: ", problem,
-                      "; lockstep must be built for this device's architecture "
-                      "(LOCKSTEP_CUDA_ARCHITECTURES), and the driver be no older than the toolkit");
-}
-
 bool aligned(const at::Tensor& flat) {
   return reinterpret_cast<uintptr_t>(flat.const_data_ptr()) % kAlignment == 0;
 }
@@ -29,8 +19,9 @@ bool aligned(const at::Tensor& flat) {
 template <typename Update>
 void update(const Update& rule, const FlatSpan& span, const StepState* state) {
   const c10::DeviceGuard on(span.gradient.device());
-  check(cuda::launch_update(rule, arrays_of(span), state, current_stream(span.gradient.device())),
-        "the update kernel");
+  check_call(
+      cuda::launch_update(rule, arrays_of(span), state, current_stream(span.gradient.device())),
+      "the update kernel");
 }
 
 }  // namespace
@@ -48,8 +39,8 @@ int cuda_capability(c10::Device device) {
 
 void advance_on_cuda(ScalerState* state, const ScalerRule& rule, const float* overflow) {
   const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
-  check(cuda::launch_advance(state, rule, overflow, current_stream(guard.getDevice())),
-        "the loss scaler's kernel");
+  check_call(cuda::launch_advance(state, rule, overflow, current_stream(guard.getDevice())),
+             "the loss scaler's kernel");
 }
 
 void cast_on_cuda(const at::Tensor& to, const at::Tensor& from, double factor) {
@@ -58,9 +49,26 @@ void cast_on_cuda(const at::Tensor& to, const at::Tensor& from, double factor) {
     at::Tensor(to).copy_(from.to(at::kFloat).mul(factor));
     return;
   }
-  check(cuda::launch_cast(elements_of(to), elements_of(from), to.numel(),
-                          static_cast<float>(factor), current_stream(to.device())),
-        "the cast kernel");
+  check_call(cuda::launch_cast(elements_of(to), elements_of(from), to.numel(),
+                               static_cast<float>(factor), current_stream(to.device())),
+             "the cast kernel");
+}
+
+void cast_with_feedback_on_cuda(const at::Tensor& wire, const at::Tensor& gradient, double factor,
+                                const at::Tensor& residual, const at::Tensor& residual_factor,
+                                const at::Tensor& next) {
+  const c10::DeviceGuard on(wire.device());
+  if (!aligned(wire) || !aligned(gradient) || !aligned(residual) || !aligned(next)) {
+    const at::Tensor sum = gradient.to(at::kFloat) * factor + residual * residual_factor;
+    at::Tensor(wire).copy_(sum);
+    at::Tensor(next).copy_(sum - wire.to(at::kFloat));
+    return;
+  }
+  check_call(cuda::launch_feedback(
+                 elements_of(wire), elements_of(gradient), residual.const_data_ptr<float>(),
+                 next.mutable_data_ptr<float>(), wire.numel(), static_cast<float>(factor),
+                 residual_factor.const_data_ptr<float>(), current_stream(wire.device())),
+             "the error feedback kernel");
 }
 
 void accumulate_on_cuda(const at::Tensor& sum, const at::Tensor& from) {
@@ -69,24 +77,25 @@ void accumulate_on_cuda(const at::Tensor& sum, const at::Tensor& from) {
     at::Tensor(sum).add_(from);
     return;
   }
-  check(cuda::launch_accumulate(elements_of(sum), elements_of(from), sum.numel(),
-                                current_stream(sum.device())),
-        "the accumulation kernel");
+  check_call(cuda::launch_accumulate(elements_of(sum), elements_of(from), sum.numel(),
+                                     current_stream(sum.device())),
+             "the accumulation kernel");
 }
 
 void measure_on_cuda(const at::Tensor& flat, const at::Tensor& totals) {
   const c10::DeviceGuard on(flat.device());
   const at::Tensor partial = at::empty({cuda::kMeasureBlocks}, totals.options());
-  check(cuda::launch_measure(elements_of(flat), flat.numel(), partial.mutable_data_ptr<double>(),
-                             static_cast<MeasureTotals*>(totals.mutable_data_ptr()),
-                             current_stream(flat.device())),
-        "the measuring kernel");
+  check_call(
+      cuda::launch_measure(elements_of(flat), flat.numel(), partial.mutable_data_ptr<double>(),
+                           static_cast<MeasureTotals*>(totals.mutable_data_ptr()),
+                           current_stream(flat.device())),
+      "the measuring kernel");
 }
 
-void move_average_on_cuda(const FlatSpan& span) {
+void move_average_on_cuda(const FlatSpan& span, const StepState* state) {
   const c10::DeviceGuard on(span.average.device());
-  check(cuda::launch_average(arrays_of(span), current_stream(span.average.device())),
-        "the averaging kernel");
+  check_call(cuda::launch_average(arrays_of(span), state, current_stream(span.average.device())),
+             "the averaging kernel");
 }
 
 void update_on_cuda(const AdamWUpdate& rule, const FlatSpan& span, const StepState* state) {
@@ -111,9 +120,9 @@ void update_on_cuda(const LambUpdate& rule, const std::vector<FlatSpan>& spans,
   const auto launch = [&](const LambBatch& batch) {
     const at::Tensor memory =
         at::empty({LambScratch::bytes(batch)}, spans.front().gradient.options().dtype(at::kByte));
-    check(cuda::launch_lamb(rule, batch, LambScratch::in(memory.mutable_data_ptr(), batch), state,
-                            current_stream(memory.device())),
-          "LAMB's kernel");
+    check_call(cuda::launch_lamb(rule, batch, LambScratch::in(memory.mutable_data_ptr(), batch),
+                                 state, current_stream(memory.device())),
+               "LAMB's kernel");
   };
   LambBatch batch;
   for (const FlatSpan& span : spans) {

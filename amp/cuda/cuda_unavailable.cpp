@@ -1,4 +1,5 @@
 #include <lockstep/amp/cuda_kernels.h>
+#include <lockstep/amp/layer_passes.h>
 #include <lockstep/collectives/error.h>
 
 namespace lockstep::amp {
@@ -25,13 +26,17 @@ void advance_on_cuda(ScalerState*, const ScalerRule&, const float*) {
 void cast_on_cuda(const at::Tensor&, const at::Tensor&, double) {
   refuse();
 }
+void cast_with_feedback_on_cuda(const at::Tensor&, const at::Tensor&, double, const at::Tensor&,
+                                const at::Tensor&, const at::Tensor&) {
+  refuse();
+}
 void accumulate_on_cuda(const at::Tensor&, const at::Tensor&) {
   refuse();
 }
 void measure_on_cuda(const at::Tensor&, const at::Tensor&) {
   refuse();
 }
-void move_average_on_cuda(const FlatSpan&) {
+void move_average_on_cuda(const FlatSpan&, const StepState*) {
   refuse();
 }
 void update_on_cuda(const AdamWUpdate&, const FlatSpan&, const StepState*) {
@@ -50,6 +55,25 @@ void update_on_cuda(const MomentumUpdate&, const FlatSpan&, const StepState*) {
   refuse();
 }
 void update_on_cuda(const LambUpdate&, const std::vector<FlatSpan>&, const StepState*) {
+  refuse();
+}
+void norm_on_cuda(const NormPass&, const at::Tensor&) {
+  refuse();
+}
+at::Tensor norm_backward_on_cuda(const NormPass&, const at::Tensor&, const at::Tensor&) {
+  refuse();
+}
+void bias_gelu_on_cuda(const at::Tensor&, const at::Tensor&, const at::Tensor&) {
+  refuse();
+}
+at::Tensor bias_gelu_backward_on_cuda(const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                                      const at::Tensor&) {
+  refuse();
+}
+at::Tensor cross_entropy_on_cuda(const CrossEntropyPass&) {
+  refuse();
+}
+void cross_entropy_backward_on_cuda(const CrossEntropyPass&, const at::Tensor&, const at::Tensor&) {
   refuse();
 }
 

@@ -56,6 +56,21 @@ LOCKSTEP_HOST_DEVICE uint16_t narrowed_to(float value, Element type) {
   return type == Element::fp16 ? float_as_half(value) : float_as_brain(value);
 }
 
+/// One element.
+LOCKSTEP_HOST_DEVICE float element_of(const Elements& array, int64_t index) {
+  return array.type == Element::fp32
+             ? static_cast<const float*>(array.data)[index]
+             : widened(static_cast<const uint16_t*>(array.data)[index], array.type);
+}
+
+LOCKSTEP_HOST_DEVICE void set_element(const Elements& array, int64_t index, float value) {
+  if (array.type == Element::fp32) {
+    static_cast<float*>(array.data)[index] = value;
+  } else {
+    static_cast<uint16_t*>(array.data)[index] = narrowed_to(value, array.type);
+  }
+}
+
 /// Eight neighbours, as wide as one access or two.
 template <typename T>
 struct alignas(kPack * sizeof(T) < 16 ? kPack * sizeof(T) : 16) Pack {

@@ -28,10 +28,14 @@ Problem launch_update(const MomentumUpdate& update, const UpdateArrays& arrays,
 Problem launch_lamb(const LambUpdate& update, const LambBatch& batch, const LambScratch& scratch,
                     const StepState* state, void* stream);
 /// Moves the average alone.
-Problem launch_average(const UpdateArrays& arrays, void* stream);
+Problem launch_average(const UpdateArrays& arrays, const StepState* state, void* stream);
 
 Problem launch_cast(const Elements& to, const Elements& from, int64_t size, float factor,
                     void* stream);
+/// `residual_factor` lies in device memory.
+Problem launch_feedback(const Elements& wire, const Elements& gradient, const float* residual,
+                        float* next, int64_t size, float factor, const float* residual_factor,
+                        void* stream);
 Problem launch_accumulate(const Elements& sum, const Elements& from, int64_t size, void* stream);
 /// Two launches. Adds one bucket to `totals`; the same bits for the same input. `partial` has
 /// kMeasureBlocks elements.

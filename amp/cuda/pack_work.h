@@ -18,6 +18,22 @@ LOCKSTEP_HOST_DEVICE void cast_pack(const Elements& to, const Elements& from, in
   store(to, pack, size, values);
 }
 
+/// cast_with_feedback() of one pack; `residual` and `next`, which may be one array, are fp32.
+LOCKSTEP_HOST_DEVICE void feedback_pack(const Elements& wire, const Elements& gradient,
+                                        const float* residual, float* next, int64_t size,
+                                        float factor, float residual_factor, int64_t pack) {
+  float sum[kPack];
+  float rest[kPack];
+  load(gradient, pack, size, sum);
+  load_pack(residual, pack, size, rest);
+  for (int k = 0; k < kPack; ++k) {
+    sum[k] = sum[k] * factor + rest[k] * residual_factor;
+    rest[k] = sum[k] - widened(narrowed_to(sum[k], wire.type), wire.type);
+  }
+  store(wire, pack, size, sum);
+  store_pack(next, pack, size, rest);
+}
+
 /// sum += from.
 LOCKSTEP_HOST_DEVICE void accumulate_pack(const Elements& sum, const Elements& from, int64_t size,
                                           int64_t pack) {

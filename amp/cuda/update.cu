@@ -48,7 +48,11 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-__global__ void __launch_bounds__(kThreads) average_kernel(UpdateArrays arrays) {
+__global__ void __launch_bounds__(kThreads)
+    average_kernel(UpdateArrays arrays, const StepState* state) {
+  if (state->skip) {
+    return;
+  }
   const int64_t packs = packs_of(arrays.size);
   for (int64_t pack = first_pack(); pack < packs; pack += pack_stride()) {
     float weight[kPack];
@@ -95,11 +99,12 @@ Problem launch_update(const MomentumUpdate& update, const UpdateArrays& arrays,
   return launch(update, arrays, state, stream);
 }
 
-Problem launch_average(const UpdateArrays& arrays, void* stream) {
+Problem launch_average(const UpdateArrays& arrays, const StepState* state, void* stream) {
   if (arrays.size == 0) {
     return nullptr;
   }
-  average_kernel<<<blocks_for(packs_of(arrays.size)), kThreads, 0, stream_of(stream)>>>(arrays);
+  average_kernel<<<blocks_for(packs_of(arrays.size)), kThreads, 0, stream_of(stream)>>>(arrays,
+                                                                                        state);
   return last_problem();
 }
 

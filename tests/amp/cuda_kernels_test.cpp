@@ -3,6 +3,7 @@
 
 #include <lockstep/amp/cpu_update.h>
 #include <lockstep/amp/cuda_kernels.h>
+#include <lockstep/amp/error_feedback.h>
 #include <lockstep/amp/loss_scaler.h>
 #include <lockstep/amp/measure.h>
 #include <lockstep/amp/optimizers.h>
@@ -158,6 +159,27 @@ TEST(CudaKernels, CastAndAccumulateAtEveryAlignment) {
       amp::accumulate_on_cuda(sum, to);
       EXPECT_TRUE(at::equal(sum.cpu(), to.cpu().to(at::kFloat) + 1)) << skip;
     }
+  }
+}
+
+TEST(CudaKernels, FeedErrorsBackAsTheHostDoesAtEveryAlignment) {
+  const at::Tensor gradient = at::randn({1005});
+  const at::Tensor residual = at::randn({1005});
+  const at::Tensor factor = at::full({}, 2.0F).to(kGpu);
+  for (const int64_t skip : {0, 3}) {
+    const at::Tensor from = gradient.narrow(0, skip, 900);
+    const at::Tensor rest = residual.narrow(0, skip, 900);
+    const at::Tensor wire = at::empty({900}, at::kHalf);
+    const at::Tensor next = at::empty({900});
+    amp::cast_with_feedback(wire.mutable_data_ptr(), at::kHalf, from.const_data_ptr(), at::kFloat,
+                            900, 0.5, rest.const_data_ptr<float>(), 2.0F,
+                            next.mutable_data_ptr<float>());
+    const at::Tensor found = at::empty({900}, wire.options().device(kGpu));
+    const at::Tensor found_next = at::empty({900}, next.options().device(kGpu));
+    amp::cast_with_feedback_on_cuda(found, gradient.to(kGpu).narrow(0, skip, 900), 0.5,
+                                    residual.to(kGpu).narrow(0, skip, 900), factor, found_next);
+    EXPECT_TRUE(at::equal(found.cpu(), wire)) << skip;
+    EXPECT_TRUE(at::equal(found_next.cpu(), next)) << skip;
   }
 }
 

@@ -6,6 +6,7 @@
 #include <lockstep/amp/cpu_update.h>
 #include <lockstep/amp/cuda/lamb_pack.h>
 #include <lockstep/amp/cuda/span_arrays.h>
+#include <lockstep/amp/error_feedback.h>
 #include <lockstep/amp/lamb_rule.h>
 #include <lockstep/amp/measure.h>
 #include <lockstep/collectives/cast_kernels.h>
@@ -218,7 +219,8 @@ TEST(DeviceArithmetic, AveragesAloneMoveAsOnTheHost) {
     const auto rule = amp::flat_rule(amp::AdamWUpdate{kAdam}, form.moments);
     const amp::FlatSpan host = span_in_form(form, 5003, *rule);
     const amp::FlatSpan packs = deep_copy(host);
-    amp::move_average(host);
+    const amp::StepState state;
+    amp::move_average(host, &state);
     const amp::UpdateArrays arrays = amp::arrays_of(packs);
     for_each_pack(arrays.size, [&](int64_t pack) {
       float weight[amp::kPack];
@@ -264,6 +266,29 @@ TEST(DeviceArithmetic, CastsHaveTheBitsOfTheHost) {
             same_bits(host.masked_fill(host.isnan(), 0), packs.masked_fill(packs.isnan(), 0)))
             << from << " to " << to << " times " << factor;
       }
+    }
+  }
+}
+
+TEST(DeviceArithmetic, ErrorFeedbackHasTheBitsOfTheHost) {
+  for (const at::ScalarType from : {at::kFloat, at::kHalf, at::kBFloat16}) {
+    for (const at::ScalarType wire : {at::kHalf, at::kBFloat16}) {
+      const at::Tensor gradient = (at::randn({1001}) * 100).to(from);
+      const at::Tensor residual = at::randn({1001});
+      const at::Tensor host = at::empty({1001}, wire);
+      const at::Tensor packs = at::empty({1001}, wire);
+      const at::Tensor host_next = at::empty({1001});
+      const at::Tensor packs_next = residual.clone();  // in place
+      amp::cast_with_feedback(host.mutable_data_ptr(), wire, gradient.const_data_ptr(), from, 1001,
+                              0.37, residual.const_data_ptr<float>(), 2.0F,
+                              host_next.mutable_data_ptr<float>());
+      auto* const next = packs_next.mutable_data_ptr<float>();
+      for_each_pack(1001, [&](int64_t pack) {
+        amp::feedback_pack(amp::elements_of(packs), amp::elements_of(gradient), next, next, 1001,
+                           0.37F, 2.0F, pack);
+      });
+      EXPECT_TRUE(same_bits(host, packs)) << from << " to " << wire;
+      EXPECT_TRUE(same_bits(host_next, packs_next)) << from << " to " << wire;
     }
   }
 }

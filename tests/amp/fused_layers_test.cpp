@@ -1,5 +1,6 @@
 // Fused layers against LibTorch's own: values and gradients, every dtype.
 #include "spans.h"
+#include "test_device.h"
 
 #include <lockstep/amp/autocast.h>
 #include <lockstep/amp/fused_layers.h>
@@ -12,7 +13,13 @@
 namespace lockstep {
 namespace {
 
+using testing::device;
 using testing::expect_error;
+using testing::on_device;
+
+at::Tensor randn(at::IntArrayRef sizes) {
+  return at::randn(sizes, on_device());
+}
 
 at::Tensor leaf(const at::Tensor& value) {
   return value.detach().clone().requires_grad_(true);
@@ -34,9 +41,9 @@ template <typename Ours, typename Reference>
 void expect_parity(at::IntArrayRef sizes, std::vector<at::Tensor> parameters, const Ours& ours,
                    const Reference& reference) {
   for (const auto dtype : {at::kFloat, at::kHalf, at::kBFloat16}) {
-    const auto x = leaf((at::randn(sizes) * 2 + 0.5).to(dtype));
+    const auto x = leaf((randn(sizes) * 2 + 0.5).to(dtype));
     const auto wide = leaf(x.to(at::kDouble));
-    const auto slope = at::randn(sizes).to(dtype);
+    const auto slope = randn(sizes).to(dtype);
     std::vector<at::Tensor> mine{x};
     std::vector<at::Tensor> theirs{wide};
     for (const at::Tensor& parameter : parameters) {
@@ -59,7 +66,7 @@ void expect_parity(at::IntArrayRef sizes, std::vector<at::Tensor> parameters, co
 TEST(FusedLayers, LayerNormHasLibTorchsValuesAndGradients) {
   for (const int64_t size : {5, 7, 64, 130}) {
     expect_parity(
-        {5, 9, size}, {at::randn({size}), at::randn({size})},
+        {5, 9, size}, {randn({size}), randn({size})},
         [](const auto& t) { return fused_layer_norm(t[0], t[1], t[2]); },
         [&](const auto& t) { return at::layer_norm(t[0], {size}, t[1], t[2], 1e-5); });
     if (size == 7) {
@@ -73,7 +80,7 @@ TEST(FusedLayers, LayerNormHasLibTorchsValuesAndGradients) {
 TEST(FusedLayers, RmsNormHasLibTorchsValuesAndGradients) {
   for (const int64_t size : {7, 64, 130}) {
     expect_parity(
-        {5, 9, size}, {at::randn({size})}, [](const auto& t) { return fused_rms_norm(t[0], t[1]); },
+        {5, 9, size}, {randn({size})}, [](const auto& t) { return fused_rms_norm(t[0], t[1]); },
         [&](const auto& t) { return at::rms_norm(t[0], {size}, t[1], 1e-6); });
   }
 }
@@ -81,16 +88,16 @@ TEST(FusedLayers, RmsNormHasLibTorchsValuesAndGradients) {
 TEST(FusedLayers, BiasGeluHasLibTorchsValuesAndGradients) {
   for (const int64_t size : {1, 33, 64}) {
     expect_parity(
-        {7, size}, {at::randn({size})}, [](const auto& t) { return fused_bias_gelu(t[0], t[1]); },
+        {7, size}, {randn({size})}, [](const auto& t) { return fused_bias_gelu(t[0], t[1]); },
         [](const auto& t) { return at::gelu(t[0] + t[1], "tanh"); });
   }
 }
 
 TEST(FusedLayers, CrossEntropyHasLibTorchsValueAndGradient) {
-  const auto targets = at::tensor({0, 3, -100, 36, 5, 3}, at::kLong);
+  const auto targets = at::tensor({0, 3, -100, 36, 5, 3}, at::kLong).to(device());
   for (const double smoothing : {0.0, 0.1}) {
     for (const auto dtype : {at::kFloat, at::kHalf, at::kBFloat16}) {
-      const auto logits = leaf((at::randn({6, 37}) * 5).to(dtype));
+      const auto logits = leaf((randn({6, 37}) * 5).to(dtype));
       const auto wide = leaf(logits.to(at::kDouble));
       const auto ours = fused_cross_entropy(logits, targets, smoothing) * 3.0;
       const auto expected =
@@ -106,17 +113,17 @@ TEST(FusedLayers, CrossEntropyHasLibTorchsValueAndGradient) {
 }
 
 TEST(FusedLayers, CrossEntropyStaysFiniteWhereHalfOverflows) {
-  const auto logits = leaf(at::tensor({6e4F, -6e4F}).view({1, 2}).to(at::kHalf));
-  const auto loss = fused_cross_entropy(logits, at::ones({1}, at::kLong));
+  const auto logits = leaf(at::tensor({6e4F, -6e4F}).view({1, 2}).to(on_device(at::kHalf)));
+  const auto loss = fused_cross_entropy(logits, at::ones({1}, on_device(at::kLong)));
   EXPECT_NEAR(loss.item<double>(), 120000, 100);
   loss.backward();
   EXPECT_TRUE(at::isfinite(logits.grad()).all().item<bool>());
 }
 
 TEST(FusedLayers, HaveTheSameBitsOnEveryInstructionSet) {
-  const auto x = at::randn({33, 77});
-  const auto weight = at::randn({77});
-  const auto targets = at::arange(33, at::kLong);
+  const auto x = randn({33, 77});
+  const auto weight = randn({77});
+  const auto targets = at::arange(33, on_device(at::kLong));
   const auto all = [&] {
     const auto input = leaf(x);
     const auto w = leaf(weight);
@@ -146,26 +153,36 @@ struct Block : torch::nn::Module {
 
 TEST(FusedLayers, ModulesCountAsNormsAndKeepTheirInputsDtypeUnderAutocast) {
   Block block;
+  block.to(device());
   const Model model(block);
   ASSERT_EQ(model.parameters().size(), 3U);
   for (const ModelTensor& parameter : model.parameters()) {
     EXPECT_TRUE(parameter.in_norm) << parameter.name;
   }
-  const amp::Autocast region(at::kCPU, at::kHalf);
-  const auto y = block.b->forward(block.a->forward(at::randn({3, 8}).to(at::kHalf)));
+  const amp::Autocast region(device().type(), at::kHalf);
+  const auto y = block.b->forward(block.a->forward(randn({3, 8}).to(at::kHalf)));
   EXPECT_EQ(y.scalar_type(), at::kHalf);
 }
 
 TEST(FusedLayers, ErrorsNameTheArgument) {
-  const auto x = at::randn({2, 4});
-  expect_error([&] { fused_layer_norm(x, at::ones({3}), {}); }, "weight must be fp32 with 4");
-  expect_error([&] { fused_layer_norm(x, {}, at::ones({4})); }, "a bias needs a weight");
-  expect_error([&] { fused_rms_norm(x, at::ones({4}, at::kHalf)); }, "found Half");
+  const auto x = randn({2, 4});
+  expect_error([&] { fused_layer_norm(x, at::ones({3}, on_device()), {}); },
+               "weight must be fp32 with 4");
+  expect_error([&] { fused_layer_norm(x, {}, at::ones({4}, on_device())); },
+               "a bias needs a weight");
+  expect_error([&] { fused_rms_norm(x, at::ones({4}, on_device(at::kHalf))); }, "found Half");
   expect_error([&] { fused_rms_norm(x.to(at::kDouble), {}); }, "found Double");
   expect_error([&] { fused_bias_gelu(x, {}); }, "no bias");
-  expect_error([&] { fused_cross_entropy(x, at::ones({3}, at::kLong)); }, "int64 vector of 2");
-  expect_error([&] { fused_cross_entropy(x, at::full({2}, 4, at::kLong)); }, "row 0 is 4");
-  expect_error([&] { fused_cross_entropy(x, at::ones({2}, at::kLong), 1.0); }, "label_smoothing");
+  expect_error([&] { fused_cross_entropy(x, at::ones({3}, on_device(at::kLong))); },
+               "int64 vector of 2");
+  const auto no_class = at::full({2}, 4, on_device(at::kLong));
+  if (x.is_cpu()) {
+    expect_error([&] { fused_cross_entropy(x, no_class); }, "row 0 is 4");
+  } else {
+    EXPECT_TRUE(std::isnan(fused_cross_entropy(x, no_class).item<double>()));
+  }
+  expect_error([&] { fused_cross_entropy(x, at::ones({2}, on_device(at::kLong)), 1.0); },
+               "label_smoothing");
 }
 
 }  // namespace
