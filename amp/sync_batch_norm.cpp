@@ -73,9 +73,9 @@ at::Tensor per_channel(const at::Tensor& values, const at::Tensor& x) {
   return values.view(sizes);
 }
 
-/// fp64, summed over all ranks, in host memory.
+/// fp64, summed over all ranks, where the values are.
 at::Tensor summed(const at::Tensor& values, Communicator& communicator) {
-  const at::Tensor sum = values.to(at::kDouble).cpu().contiguous();
+  const at::Tensor sum = values.to(at::kDouble).contiguous();
   communicator.all_reduce(sum).wait();
   return sum;
 }
@@ -83,31 +83,30 @@ at::Tensor summed(const at::Tensor& values, Communicator& communicator) {
 struct Statistics {
   at::Tensor mean;      // of all ranks, fp32
   at::Tensor variance;  // biased
-  double count;         // elements a channel, of all ranks
+  at::Tensor count;     // elements a channel, of all ranks, fp64
 };
 
-/// Each rank's mean and variance become sums of values and of squares, which add up over ranks.
+/// Each rank's mean and variance become sums of values and of squares, which add up over ranks. The
+/// host looks at the count where that costs no wait for a device.
 Statistics statistics_of(const at::Tensor& x, Communicator& communicator) {
   const int64_t channels = x.size(1);
   const double count = static_cast<double>(x.numel()) / static_cast<double>(channels);
-  at::Tensor word = at::zeros({2 * channels + 1}, at::kDouble);
+  const at::Tensor word = at::zeros({2 * channels + 1}, x.options().dtype(at::kDouble));
   if (x.numel() > 0) {
     const auto [variance, mean] = at::var_mean(x.to(at::kFloat), all_but_channels(x),
                                                /*correction=*/c10::Scalar(0), /*keepdim=*/false);
-    const at::Tensor wide = mean.to(at::kDouble).cpu();
+    const at::Tensor wide = mean.to(at::kDouble);
     word.narrow(0, 0, channels).copy_(wide * count);
-    word.narrow(0, channels, channels)
-        .copy_((variance.to(at::kDouble).cpu() + wide.square()) * count);
-    word[2 * channels] = count;
+    word.narrow(0, channels, channels).copy_((variance.to(at::kDouble) + wide.square()) * count);
+    word.select(0, 2 * channels).fill_(count);
   }
   const at::Tensor all = summed(word, communicator);
-  const double total = all[2 * channels].item<double>();
-  LOCKSTEP_CHECK(total > 1, "SyncBatchNorm: ", total,
+  const at::Tensor total = all.select(0, 2 * channels);
+  LOCKSTEP_CHECK(!x.is_cpu() || total.item<double>() > 1, "SyncBatchNorm: ", total.item<double>(),
                  " elements a channel over all ranks; training needs at least 2");
   const at::Tensor mean = all.narrow(0, 0, channels) / total;
   const at::Tensor variance = all.narrow(0, channels, channels) / total - mean.square();
-  const auto options = x.options().dtype(at::kFloat);
-  return {mean.to(options), variance.clamp_min(0).to(options), total};
+  return {mean.to(at::kFloat), variance.clamp_min(0).to(at::kFloat), total};
 }
 
 struct SyncBatchNorm : torch::autograd::Function<SyncBatchNorm> {
@@ -121,8 +120,7 @@ struct SyncBatchNorm : torch::autograd::Function<SyncBatchNorm> {
     running_var.lerp_((all.variance * (all.count / (all.count - 1))).to(running_var.scalar_type()),
                       momentum);
     context->save_for_backward(
-        {x, weight.value_or(at::Tensor()), all.mean, (all.variance + eps).rsqrt()});
-    context->saved_data["count"] = all.count;
+        {x, weight.value_or(at::Tensor()), all.mean, (all.variance + eps).rsqrt(), all.count});
     context->saved_data["group"] = c10::IValue::make_capsule(group);
     context->saved_data["has_bias"] = bias.has_value();
     return std::get<0>(at::native_batch_norm(x, weight, bias, all.mean, all.variance,
@@ -141,9 +139,8 @@ struct SyncBatchNorm : torch::autograd::Function<SyncBatchNorm> {
     const at::Tensor sum_dy_normed = (dy * normed).sum(dimensions);
     const auto group =
         c10::static_intrusive_pointer_cast<Group>(context->saved_data["group"].toCapsule());
-    const at::Tensor all = (summed(at::cat({sum_dy, sum_dy_normed}), group->communicator) /
-                            context->saved_data["count"].toDouble())
-                               .to(dy.options());
+    const at::Tensor all =
+        (summed(at::cat({sum_dy, sum_dy_normed}), group->communicator) / saved[4]).to(at::kFloat);
     const at::Tensor mean_dy = per_channel(all.narrow(0, 0, x.size(1)), x);
     const at::Tensor mean_dy_normed = per_channel(all.narrow(0, x.size(1), x.size(1)), x);
     at::Tensor factor = saved[3];
@@ -189,6 +186,11 @@ bool is_running_mean(const std::string& name) {
   return name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0;
 }
 
+c10::Device device_of(const Model& model) {
+  return model.parameters().empty() ? c10::Device(c10::DeviceType::CPU)
+                                    : model.parameters().front().tensor.device();
+}
+
 }  // namespace
 
 int64_t convert_sync_batchnorm(const Model& model, Communicator communicator) {
@@ -200,12 +202,13 @@ int64_t convert_sync_batchnorm(const Model& model, Communicator communicator) {
     }
   }
   const auto count = static_cast<int64_t>(layers.size());
-  const at::Tensor range = at::tensor({count, -count}, at::kLong);
+  const at::Tensor range = at::tensor({count, -count}, at::kLong).to(device_of(model));
   group->communicator.all_reduce(range, ReduceOp::max()).wait();
-  LOCKSTEP_CHECK(range[0].item<int64_t>() == -range[1].item<int64_t>(),
-                 "convert_sync_batchnorm: ranks have from ", -range[1].item<int64_t>(), " to ",
-                 range[0].item<int64_t>(), " BatchNorm layers with running statistics, this one ",
-                 count, "; give every rank the same model");
+  const int64_t most = range[0].item<int64_t>();
+  const int64_t fewest = -range[1].item<int64_t>();
+  LOCKSTEP_CHECK(most == fewest, "convert_sync_batchnorm: ranks have from ", fewest, " to ", most,
+                 " BatchNorm layers with running statistics, this one ", count,
+                 "; give every rank the same model");
   for (const at::Tensor& running_mean : layers) {
     Registry::instance().add(running_mean, group);
   }

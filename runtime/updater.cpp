@@ -92,17 +92,19 @@ class FusedUpdater final : public Updater {
 
   void apply_by_slot(const BucketPlan& plan, size_t b, const amp::StepState* state,
                      const std::vector<char>& used) {
+    std::vector<amp::FlatSpan> moving;
     for (const Slot& slot : plan.slots) {
       const Part part = part_of(b, slot);
       if (part.empty()) {
         continue;
       }
       if (used.empty() || used[static_cast<size_t>(slot.parameter)] != 0) {
-        rules_[b]->apply(part.span, state);
+        moving.push_back(part.span);
       } else {
-        amp::move_average(part.span, &state);
+        amp::move_average(part.span, state);
       }
     }
+    rules_[b]->apply_all(moving, state);
   }
 
   void visit_slot(size_t b, const Slot& slot, const ModelTensor& entry, StateArchive& archive) {

@@ -17,4 +17,22 @@ inline at::TensorOptions on_device(at::ScalarType dtype = at::kFloat) {
   return at::TensorOptions().dtype(dtype).device(device());
 }
 
+/// at::ones and its like, there.
+inline at::Tensor ones(at::IntArrayRef sizes, at::ScalarType dtype = at::kFloat) {
+  return at::ones(sizes, on_device(dtype));
+}
+inline at::Tensor zeros(at::IntArrayRef sizes, at::ScalarType dtype = at::kFloat) {
+  return at::zeros(sizes, on_device(dtype));
+}
+inline at::Tensor full(at::IntArrayRef sizes, const at::Scalar& value,
+                       at::ScalarType dtype = at::kFloat) {
+  return at::full(sizes, value, on_device(dtype));
+}
+inline at::Tensor randn(at::IntArrayRef sizes) {
+  return at::randn(sizes, on_device());
+}
+inline at::Tensor tensor(at::ArrayRef<float> values) {
+  return at::tensor(values).to(device());
+}
+
 }  // namespace lockstep::testing

@@ -59,9 +59,9 @@ void cast_with_feedback_on_cuda(const at::Tensor& wire, const at::Tensor& gradie
                                 const at::Tensor& next) {
   const c10::DeviceGuard on(wire.device());
   if (!aligned(wire) || !aligned(gradient) || !aligned(residual) || !aligned(next)) {
-    const at::Tensor sum = gradient.to(at::kFloat) * factor + residual * residual_factor;
+    const at::Tensor sum = gradient.to(at::kFloat).mul(factor).add(residual.mul(residual_factor));
     at::Tensor(wire).copy_(sum);
-    at::Tensor(next).copy_(sum - wire.to(at::kFloat));
+    at::Tensor(next).copy_(sum.sub(wire.to(at::kFloat)));
     return;
   }
   check_call(cuda::launch_feedback(

@@ -140,7 +140,8 @@ int blocks_for_rows(const Rows& rows) {
 }
 
 dim3 blocks_for_columns(int64_t size, int layers) {
-  return {static_cast<unsigned>((size + kRowLanes - 1) / kRowLanes), static_cast<unsigned>(layers)};
+  const int64_t blocks = std::max<int64_t>((size + kRowLanes - 1) / kRowLanes, 1);
+  return {static_cast<unsigned>(blocks), static_cast<unsigned>(layers)};
 }
 
 }  // namespace

@@ -16,10 +16,9 @@ namespace {
 using testing::device;
 using testing::expect_error;
 using testing::on_device;
-
-at::Tensor randn(at::IntArrayRef sizes) {
-  return at::randn(sizes, on_device());
-}
+using testing::ones;
+using testing::randn;
+using testing::tensor;
 
 at::Tensor leaf(const at::Tensor& value) {
   return value.detach().clone().requires_grad_(true);
@@ -113,8 +112,8 @@ TEST(FusedLayers, CrossEntropyHasLibTorchsValueAndGradient) {
 }
 
 TEST(FusedLayers, CrossEntropyStaysFiniteWhereHalfOverflows) {
-  const auto logits = leaf(at::tensor({6e4F, -6e4F}).view({1, 2}).to(on_device(at::kHalf)));
-  const auto loss = fused_cross_entropy(logits, at::ones({1}, on_device(at::kLong)));
+  const auto logits = leaf(tensor({6e4F, -6e4F}).view({1, 2}).to(at::kHalf));
+  const auto loss = fused_cross_entropy(logits, ones({1}, at::kLong));
   EXPECT_NEAR(loss.item<double>(), 120000, 100);
   loss.backward();
   EXPECT_TRUE(at::isfinite(logits.grad()).all().item<bool>());
@@ -164,25 +163,32 @@ TEST(FusedLayers, ModulesCountAsNormsAndKeepTheirInputsDtypeUnderAutocast) {
   EXPECT_EQ(y.scalar_type(), at::kHalf);
 }
 
+TEST(FusedLayers, TakeInputsWithoutElements) {
+  const auto no_rows = leaf(randn({0, 4}));
+  const auto weight = leaf(ones({4}));
+  fused_bias_gelu(fused_layer_norm(no_rows, weight, weight), weight).sum().backward();
+  EXPECT_TRUE(at::equal(weight.grad(), testing::zeros({4})));
+  const auto no_columns = leaf(randn({3, 0}));
+  const auto none = leaf(ones({0}));
+  fused_bias_gelu(fused_rms_norm(no_columns, none), none).sum().backward();
+  EXPECT_EQ(none.grad().numel(), 0);
+}
+
 TEST(FusedLayers, ErrorsNameTheArgument) {
   const auto x = randn({2, 4});
-  expect_error([&] { fused_layer_norm(x, at::ones({3}, on_device()), {}); },
-               "weight must be fp32 with 4");
-  expect_error([&] { fused_layer_norm(x, {}, at::ones({4}, on_device())); },
-               "a bias needs a weight");
-  expect_error([&] { fused_rms_norm(x, at::ones({4}, on_device(at::kHalf))); }, "found Half");
+  expect_error([&] { fused_layer_norm(x, ones({3}), {}); }, "weight must be fp32 with 4");
+  expect_error([&] { fused_layer_norm(x, {}, ones({4})); }, "a bias needs a weight");
+  expect_error([&] { fused_rms_norm(x, ones({4}, at::kHalf)); }, "found Half");
   expect_error([&] { fused_rms_norm(x.to(at::kDouble), {}); }, "found Double");
   expect_error([&] { fused_bias_gelu(x, {}); }, "no bias");
-  expect_error([&] { fused_cross_entropy(x, at::ones({3}, on_device(at::kLong))); },
-               "int64 vector of 2");
+  expect_error([&] { fused_cross_entropy(x, ones({3}, at::kLong)); }, "int64 vector of 2");
   const auto no_class = at::full({2}, 4, on_device(at::kLong));
   if (x.is_cpu()) {
     expect_error([&] { fused_cross_entropy(x, no_class); }, "row 0 is 4");
   } else {
     EXPECT_TRUE(std::isnan(fused_cross_entropy(x, no_class).item<double>()));
   }
-  expect_error([&] { fused_cross_entropy(x, at::ones({2}, on_device(at::kLong)), 1.0); },
-               "label_smoothing");
+  expect_error([&] { fused_cross_entropy(x, ones({2}, at::kLong), 1.0); }, "label_smoothing");
 }
 
 }  // namespace

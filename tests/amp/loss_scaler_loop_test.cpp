@@ -1,5 +1,6 @@
 // A hand-written loop: any torch::optim optimizer, torch.amp.GradScaler's order of calls.
 #include "spans.h"
+#include "test_device.h"
 
 #include <lockstep/amp/autocast.h>
 #include <lockstep/amp/loss_scaler.h>
@@ -17,7 +18,13 @@ namespace {
 
 using amp::LossScaler;
 using amp::LossScalerOptions;
+using testing::device;
 using testing::expect_error;
+using testing::full;
+using testing::ones;
+using testing::randn;
+using testing::tensor;
+using testing::zeros;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
@@ -38,9 +45,9 @@ LossScalerOptions quick() {
 }
 
 TEST(AmpFacts, N17_AWrongOrderSaysWhichCallComesFirst) {
-  const auto weight = leaf(at::ones({3}));
+  const auto weight = leaf(ones({3}));
   auto optimizer = sgd(weight);
-  LossScaler scaler(quick());
+  LossScaler scaler(quick(), device());
   expect_error([&] { scaler.update(); }, "call scale(loss).backward() and step(optimizer) first");
   expect_error([&] { scaler.step(optimizer); }, "no loss was scaled");
   scaler.scale(loss_of(weight)).backward();
@@ -56,49 +63,49 @@ TEST(AmpFacts, N17_AWrongOrderSaysWhichCallComesFirst) {
 }
 
 TEST(AmpFacts, N17_AStepWithoutGradientsIsAnError) {
-  const auto weight = leaf(at::ones({3}));
-  const auto other = leaf(at::ones({3}));
+  const auto weight = leaf(ones({3}));
+  const auto other = leaf(ones({3}));
   auto optimizer = sgd(other);
-  LossScaler scaler(quick());
+  LossScaler scaler(quick(), device());
   scaler.scale(loss_of(weight)).backward();
   expect_error([&] { scaler.step(optimizer); }, "no parameter of the optimizer has a gradient");
 }
 
 TEST(AmpFacts, N17_OptimizersThatRunClosuresAreRefused) {
-  const auto weight = leaf(at::ones({3}));
+  const auto weight = leaf(ones({3}));
   torch::optim::LBFGS optimizer(std::vector<at::Tensor>{weight});
-  LossScaler scaler(quick());
+  LossScaler scaler(quick(), device());
   scaler.scale(loss_of(weight)).backward();
   expect_error([&] { scaler.step(optimizer); }, "LBFGS evaluates a closure several times");
 }
 
 TEST(AmpTraps, T21_HalfGradientsAreRefusedRatherThanUnscaledInHalf) {
   for (const auto dtype : {at::kHalf, at::kBFloat16}) {
-    const auto weight = leaf(at::ones({3}, dtype));
+    const auto weight = leaf(ones({3}, dtype));
     auto optimizer = sgd(weight);
-    LossScaler scaler(quick());
+    LossScaler scaler(quick(), device());
     scaler.scale((weight * weight).sum()).backward();
     expect_error([&] { scaler.step(optimizer); }, "keep fp32 weights");
     expect_error([&] { scaler.unscale_(optimizer); }, "Precision::O2()");
   }
   // What unscaling in half would do: the gradient is there, scaled, and gone after.
-  const auto scaled = at::full({}, 1e-8 * 65536, at::kHalf);
+  const auto scaled = full({}, 1e-8 * 65536, at::kHalf);
   EXPECT_GT(scaled.item<float>(), 0.0F);
   EXPECT_EQ((scaled / 65536.0).item<float>(), 0.0F);
 }
 
 TEST(AmpTraps, T21_DoubleGradientsAreRefused) {
-  const auto weight = leaf(at::ones({3}, at::kDouble));
+  const auto weight = leaf(ones({3}, at::kDouble));
   auto optimizer = sgd(weight);
-  LossScaler scaler(quick());
+  LossScaler scaler(quick(), device());
   scaler.scale(loss_of(weight)).backward();
   expect_error([&] { scaler.step(optimizer); }, "Double gradients");
 }
 
 TEST(LossScalerLoop, AnErrorLeavesTheRoundUsable) {
-  const auto weight = leaf(at::ones({3}));
+  const auto weight = leaf(ones({3}));
   auto optimizer = sgd(weight);
-  LossScaler scaler(quick());
+  LossScaler scaler(quick(), device());
   scaler.scale(loss_of(weight)).backward();
   expect_error([&] { scaler.update(); }, "step(optimizer)");
   EXPECT_TRUE(scaler.step(optimizer));
@@ -106,8 +113,8 @@ TEST(LossScalerLoop, AnErrorLeavesTheRoundUsable) {
 }
 
 TEST(LossScalerLoop, StateOfADisabledScalerIsRefusedByAnEnabledOne) {
-  LossScaler disabled(LossScalerOptions::disabled());
-  LossScaler enabled(quick());
+  LossScaler disabled(LossScalerOptions::disabled(), device());
+  LossScaler enabled(quick(), device());
   expect_error([&] { enabled.load(disabled.state()); }, "comes from a disabled scaler");
   EXPECT_NO_THROW(disabled.load(enabled.state()));
   EXPECT_EQ(disabled.value(), 1);
@@ -117,11 +124,12 @@ TEST(LossScalerLoop, StateOfADisabledScalerIsRefusedByAnEnabledOne) {
 at::Tensor trained(const LossScalerOptions& options, bool with_scaler, double clip) {
   at::manual_seed(3);
   torch::nn::Linear model(5, 2);
+  model->to(device());
   torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(0.1));
-  LossScaler scaler(options);
+  LossScaler scaler(options, device());
   for (int i = 0; i < 3; ++i) {
     optimizer.zero_grad();
-    const auto loss = model->forward(at::randn({4, 5})).square().mean();
+    const auto loss = model->forward(randn({4, 5})).square().mean();
     if (with_scaler) {
       scaler.scale(loss).backward();
       scaler.unscale_(optimizer);
@@ -149,69 +157,69 @@ TEST(LossScalerLoop, AScaledRunHasTheBitsOfAPlainOne) {
 TEST(AmpFacts, N18_ADisabledScalerIsPlainTraining) {
   EXPECT_TRUE(
       at::equal(trained(LossScalerOptions::disabled(), true, 0.01), trained({}, false, 0.01)));
-  const auto weight = leaf(at::ones({3}));
+  const auto weight = leaf(ones({3}));
   auto optimizer = sgd(weight);
-  LossScaler scaler(LossScalerOptions::disabled());
+  LossScaler scaler(LossScalerOptions::disabled(), device());
   scaler.scale(loss_of(weight, kInfinity)).backward();
   EXPECT_TRUE(scaler.step(optimizer)) << "a disabled scaler skips nothing";
 }
 
 TEST(AmpTraps, T04_UnscalingWithinAWindowMixesScales) {
-  const auto weight = leaf(at::full({3}, 2.0));
+  const auto weight = leaf(full({3}, 2.0));
   auto optimizer = sgd(weight);
   // Naive: unscale after the first of two micro-batches, as torch's raw operator lets one do.
-  at::Tensor found = at::zeros({});
+  at::Tensor found = zeros({});
   (loss_of(weight) / 2 * 128).backward();
   std::vector<at::Tensor> gradients{weight.grad()};
-  at::_amp_foreach_non_finite_check_and_unscale_(gradients, found, at::full({}, 1.0 / 128));
+  at::_amp_foreach_non_finite_check_and_unscale_(gradients, found, full({}, 1.0 / 128));
   (loss_of(weight) / 2 * 128).backward();
-  EXPECT_FALSE(at::allclose(weight.grad() / 128, at::full({3}, 4.0)));
+  EXPECT_FALSE(at::allclose(weight.grad() / 128, full({3}, 4.0)));
   // Here a window has one scale and is unscaled once; a second time is refused.
-  LossScaler scaler(quick());
+  LossScaler scaler(quick(), device());
   optimizer.zero_grad();
   scaler.scale(loss_of(weight) / 2).backward();
   scaler.scale(loss_of(weight) / 2).backward();
   scaler.unscale_(optimizer);
-  EXPECT_TRUE(at::equal(weight.grad(), at::full({3}, 4.0)));
+  EXPECT_TRUE(at::equal(weight.grad(), full({3}, 4.0)));
 }
 
 TEST(AmpTraps, T04_AnInfInOneMicroBatchPoisonsTheWindow) {
   for (int bad = 0; bad < 3; ++bad) {
-    const auto weight = leaf(at::ones({3}));
+    const auto weight = leaf(ones({3}));
     auto optimizer = sgd(weight);
-    LossScaler scaler(quick());
+    LossScaler scaler(quick(), device());
     for (int k = 0; k < 3; ++k) {
       scaler.scale(loss_of(weight, k == bad ? kInfinity : 1.0F) / 3).backward();
     }
     EXPECT_FALSE(scaler.step(optimizer));
     scaler.update();
     EXPECT_EQ(scaler.value(), 64);
-    EXPECT_TRUE(at::equal(weight, at::ones({3})));
+    EXPECT_TRUE(at::equal(weight, ones({3})));
   }
 }
 
 TEST(AmpFacts, N21_OnlyTheOptimizerThatOverflowedSkips) {
-  const auto a = leaf(at::ones({3}));
-  const auto b = leaf(at::ones({3}));
+  const auto a = leaf(ones({3}));
+  const auto b = leaf(ones({3}));
   auto first = sgd(a);
   auto second = sgd(b);
-  LossScaler scaler(quick());
+  LossScaler scaler(quick(), device());
   scaler.scale(loss_of(a, kInfinity) + loss_of(b)).backward();
   EXPECT_FALSE(scaler.step(first));
   EXPECT_TRUE(scaler.step(second));
   scaler.update();
   EXPECT_EQ(scaler.value(), 64) << "one back-off for both";
-  EXPECT_TRUE(at::equal(a, at::ones({3})));
-  EXPECT_TRUE(at::equal(b, at::zeros({3})));
+  EXPECT_TRUE(at::equal(a, ones({3})));
+  EXPECT_TRUE(at::equal(b, zeros({3})));
 }
 
 TEST(LossScalerLoop, LossesWithTheirOwnScalersSkipByThemselves) {
-  const auto a = leaf(at::ones({3}));
-  const auto b = leaf(at::ones({3}));
+  const auto a = leaf(ones({3}));
+  const auto b = leaf(ones({3}));
   auto generator = sgd(a);
   auto critic = sgd(b);
-  LossScaler ours(quick().init_scale(1024));
-  LossScaler theirs(quick());
+  LossScaler ours(quick().init_scale(1024), device());
+  LossScaler theirs(quick(), device());
   ours.scale(loss_of(a, kInfinity)).backward();
   EXPECT_FALSE(ours.step(generator));
   ours.update();
@@ -223,10 +231,10 @@ TEST(LossScalerLoop, LossesWithTheirOwnScalersSkipByThemselves) {
 }
 
 TEST(LossScalerLoop, TwoLossesOnOneOptimizerAddTheirUnscaledGradients) {
-  const auto weight = leaf(at::tensor({1.0F, -2.0F, 3.0F}));
+  const auto weight = leaf(tensor({1.0F, -2.0F, 3.0F}));
   auto optimizer = sgd(weight);
-  LossScaler first(quick().init_scale(1024));
-  LossScaler second(quick().init_scale(8));
+  LossScaler first(quick().init_scale(1024), device());
+  LossScaler second(quick().init_scale(8), device());
   first.backward(loss_of(weight), optimizer);
   second.backward(loss_of(weight, 3.0F), optimizer);
   first.backward(loss_of(weight), optimizer);  // a second micro-batch
@@ -234,10 +242,10 @@ TEST(LossScalerLoop, TwoLossesOnOneOptimizerAddTheirUnscaledGradients) {
 }
 
 TEST(LossScalerLoop, OnlyTheLossThatOverflowedBacksOff) {
-  const auto weight = leaf(at::ones({3}));
+  const auto weight = leaf(ones({3}));
   auto optimizer = sgd(weight);
-  LossScaler first(quick());
-  LossScaler second(quick());
+  LossScaler first(quick(), device());
+  LossScaler second(quick(), device());
   first.backward(loss_of(weight, kInfinity), optimizer);
   second.backward(loss_of(weight), optimizer);
   EXPECT_FALSE(LossScaler::step_with(optimizer, {&first, &second}));
@@ -245,7 +253,7 @@ TEST(LossScalerLoop, OnlyTheLossThatOverflowedBacksOff) {
   second.update();
   EXPECT_EQ(first.value(), 64);
   EXPECT_EQ(second.value(), 256);
-  EXPECT_TRUE(at::equal(weight, at::ones({3})));
+  EXPECT_TRUE(at::equal(weight, ones({3})));
 }
 
 /// Mean square of the error plus the norm of its gradient, unscaled by `unscale`.
@@ -258,13 +266,13 @@ at::Tensor with_penalty(const at::Tensor& weight, const Scale& scale, const Unsc
 }
 
 TEST(AmpFacts, N22_AGradientPenaltyHasTheGradientsOfAnUnscaledRun) {
-  const auto control = leaf(at::tensor({1.0F, -2.0F, 3.0F}));
+  const auto control = leaf(tensor({1.0F, -2.0F, 3.0F}));
   const auto same = [](const auto& x) { return x; };
   with_penalty(control, same, same).backward();
 
   const auto weight = leaf(control.detach());
   auto optimizer = sgd(weight);
-  LossScaler scaler(LossScalerOptions::torch());
+  LossScaler scaler(LossScalerOptions::torch(), device());
   const auto loss = with_penalty(
       weight, [&](const at::Tensor& l) { return scaler.scale(l); },
       [&](const std::vector<at::Tensor>& g) { return scaler.unscaled(g); });
@@ -280,13 +288,13 @@ TEST(AmpFacts, N22_AGradientPenaltyHasTheGradientsOfAnUnscaledRun) {
 TEST(AmpFacts, N14_DuplicateSparseEntriesOverflowInTheirSum) {
   const float large = std::ldexp(1.5F, 127);
   for (const float value : {large, 1.0F}) {
-    const auto weight = leaf(at::ones({4, 2}));
+    const auto weight = leaf(ones({4, 2}));
     auto optimizer = sgd(weight);
-    const auto index = at::tensor({1, 1}, at::kLong).view({1, 2});
-    LossScaler scaler(LossScalerOptions::fixed(1));
+    const auto index = at::tensor({1, 1}, at::kLong).view({1, 2}).to(device());
+    LossScaler scaler(LossScalerOptions::fixed(1), device());
     scaler.scale(loss_of(weight)).backward();
     weight.mutable_grad() =
-        at::sparse_coo_tensor(index, at::full({2, 2}, value), {4, 2}, at::TensorOptions());
+        at::sparse_coo_tensor(index, full({2, 2}, value), {4, 2}, testing::on_device());
     EXPECT_EQ(scaler.step(optimizer), value == 1.0F);
   }
 }

@@ -16,6 +16,7 @@ namespace {
 using amp::GrowthRule;
 using amp::LossScaler;
 using amp::LossScalerOptions;
+using testing::device;
 using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 using testing::scales;
@@ -29,7 +30,7 @@ LossScalerOptions deepspeed(double init, int64_t window) {
 }
 
 TEST(AmpFacts, N01_TorchUpdateScale) {
-  LossScaler scaler(quick(4, 2));
+  LossScaler scaler(quick(4, 2), device());
   scaler.update(false);
   EXPECT_EQ(scaler.value(), 4);
   EXPECT_EQ(scaler.state().growth_tracker, 1);
@@ -53,7 +54,7 @@ TEST(AmpFacts, N02_IntervalThree) {
 
 TEST(AmpFacts, N03_WeightsChangeExactlyOnCleanSteps) {
   const std::string pattern = "0100110000";
-  LossScaler scaler(quick(8, 2));
+  LossScaler scaler(quick(8, 2), device());
   const auto rule = SGD(0.5).rule(0);
   amp::FlatSpan span;
   span.master = at::ones({16});
@@ -76,7 +77,7 @@ TEST(AmpFacts, N03_WeightsChangeExactlyOnCleanSteps) {
 TEST(AmpFacts, N04_CleanDoublesAndSkippedHalves) {
   for (int clean = 0; clean <= 4; ++clean) {
     for (int skipped = 0; skipped <= 4; ++skipped) {
-      LossScaler scaler(quick(128, 1));
+      LossScaler scaler(quick(128, 1), device());
       scales(scaler, std::string(clean, '0') + std::string(skipped, '1'));
       EXPECT_EQ(scaler.value(), 128 * std::pow(2, clean) * std::pow(0.5, skipped));
     }
@@ -110,7 +111,7 @@ TEST(AmpFacts, N05_CapThatIsNoPowerOfTheScaleIsReached) {
 
 TEST(AmpFacts, N06_DeepSpeedAllOverflow) {
   EXPECT_THAT(scales(deepspeed(16, 1000), "11111111"), ElementsAre(8, 4, 2, 1, 1, 1, 1, 1));
-  LossScaler floor_two(deepspeed(16, 1000).min_scale(2));
+  LossScaler floor_two(deepspeed(16, 1000).min_scale(2), device());
   EXPECT_THAT(scales(floor_two, "11111111"), ElementsAre(8, 4, 2, 2, 2, 2, 2, 2));
   EXPECT_EQ(floor_two.state().iteration, 8);
 }
@@ -145,7 +146,7 @@ TEST(AmpFacts, N09_StickyAllowanceRefillsWhenTheScaleGrows) {
 }
 
 TEST(AmpFacts, N10_TheFloorIsNeverZeroAndSkipsAreCounted) {
-  LossScaler scaler(LossScalerOptions::torch().max_consecutive_skips(3));
+  LossScaler scaler(LossScalerOptions::torch().max_consecutive_skips(3), device());
   scales(scaler, std::string(400, '1'));
   EXPECT_EQ(scaler.value(), std::numeric_limits<float>::min());
   EXPECT_EQ(scaler.state().consecutive_skips, 400);
@@ -154,7 +155,7 @@ TEST(AmpFacts, N10_TheFloorIsNeverZeroAndSkipsAreCounted) {
 
 TEST(AmpFacts, N10_BudgetOfSkipsEndsInAnErrorOnlyWhenConfigured) {
   const auto options = LossScalerOptions::torch().max_consecutive_skips(3);
-  LossScaler scaler(options);
+  LossScaler scaler(options, device());
   scales(scaler, "1101");
   EXPECT_NO_THROW(check_skip_budget(options, scaler.state()));
   scales(scaler, "11");
@@ -192,7 +193,8 @@ TEST(AmpFacts, N16_InverseScaleIsRoundedOnce) {
 /// 2000 random updates give the bits of the operator behind torch.amp.GradScaler.
 void follow_torch(double growth, double backoff, int64_t interval) {
   std::mt19937 random(7);
-  LossScaler scaler(quick(1000.3, interval).growth_factor(growth).backoff_factor(backoff));
+  LossScaler scaler(quick(1000.3, interval).growth_factor(growth).backoff_factor(backoff),
+                    device());
   auto scale = at::full({}, 1000.3F);
   auto tracker = at::zeros({}, at::kInt);
   for (int i = 0; i < 2000; ++i) {

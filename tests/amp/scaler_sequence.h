@@ -1,5 +1,7 @@
 #pragma once
 
+#include "test_device.h"
+
 #include <lockstep/amp/loss_scaler.h>
 
 #include <string>
@@ -19,7 +21,7 @@ inline std::vector<float> scales(amp::LossScaler& scaler, const std::string& pat
 
 inline std::vector<float> scales(const amp::LossScalerOptions& options,
                                  const std::string& pattern) {
-  amp::LossScaler scaler(options);
+  amp::LossScaler scaler(options, device());
   return scales(scaler, pattern);
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "test_device.h"
+
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,10 +18,10 @@ namespace lockstep::testing {
 /// A span of `size` random weights with zero moments; no half weight.
 inline amp::FlatSpan fp32_span(int64_t size, int moments) {
   amp::FlatSpan span;
-  span.gradient = at::randn({size});
-  span.master = at::randn({size});
+  span.gradient = randn({size});
+  span.master = randn({size});
   for (int i = 0; i < moments; ++i) {
-    span.moments.push_back(at::zeros({size}));
+    span.moments.push_back(zeros({size}));
   }
   return span;
 }
@@ -39,13 +41,28 @@ inline amp::FlatSpan deep_copy(const amp::FlatSpan& span) {
   return result;
 }
 
+/// One update, wherever the span is.
+inline void apply(const amp::UpdateRule& rule, const amp::FlatSpan& span,
+                  const amp::StepState& state) {
+  if (!span.gradient.defined() || span.gradient.is_cpu()) {
+    rule.apply(span, &state);
+    return;
+  }
+  const at::Tensor bytes = at::empty({static_cast<int64_t>(sizeof state)}, at::kByte);
+  std::memcpy(bytes.mutable_data_ptr(), &state, sizeof state);
+  const at::Tensor there = bytes.to(span.gradient.device());
+  rule.apply(span, static_cast<const amp::StepState*>(there.const_data_ptr()));
+}
+
 /// Equal bits, also where both are NaN.
 inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   if (!a.defined() || !b.defined()) {
     return a.defined() == b.defined();
   }
-  return a.nbytes() == b.nbytes() &&
-         std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
+  const at::Tensor first = a.cpu();
+  const at::Tensor second = b.cpu();
+  return first.nbytes() == second.nbytes() &&
+         std::memcmp(first.const_data_ptr(), second.const_data_ptr(), first.nbytes()) == 0;
 }
 
 inline bool same_bits(const amp::FlatSpan& a, const amp::FlatSpan& b) {

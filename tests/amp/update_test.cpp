@@ -13,9 +13,14 @@ namespace {
 
 using amp::FlatSpan;
 using amp::StepState;
+using testing::apply;
 using testing::expect_error;
 using testing::fp32_span;
+using testing::full;
+using testing::ones;
 using testing::same_bits;
+using testing::tensor;
+using testing::zeros;
 
 std::vector<std::shared_ptr<OptimizerSpec>> all_optimizers() {
   return {AdamW(1e-2).clone(), Adam(1e-2).weight_decay(0.1).clone(), SGD(0.1).clone(),
@@ -31,12 +36,12 @@ FlatSpan half_span(int64_t size, int moments, at::ScalarType wire, at::ScalarTyp
 
 TEST(AmpFacts, N11_UnscalesByTheFactor) {
   FlatSpan span;
-  span.gradient = at::full({33}, 4.0);
-  span.master = at::ones({33});
+  span.gradient = full({33}, 4.0);
+  span.master = ones({33});
   StepState state;
   state.gradient_factor = 0.25F;
-  SGD(1.0).rule(0)->apply(span, &state);
-  EXPECT_TRUE(at::equal(span.master, at::zeros({33})));
+  apply(*SGD(1.0).rule(0), span, state);
+  EXPECT_TRUE(at::equal(span.master, zeros({33})));
 }
 
 TEST(AmpFacts, N18_ScaleOneIsPlainTraining) {
@@ -46,10 +51,10 @@ TEST(AmpFacts, N18_ScaleOneIsPlainTraining) {
     FlatSpan scaled = fp32_span(100, rule->moments());
     FlatSpan plain = testing::deep_copy(scaled);
     StepState state;
-    rule->apply(plain, &state);
+    apply(*rule, plain, state);
     scaled.gradient.mul_(options.init_scale());
     state.gradient_factor = amp::gradient_factor(options.init_scale());
-    rule->apply(scaled, &state);
+    apply(*rule, scaled, state);
     EXPECT_TRUE(same_bits(scaled, plain)) << spec->describe();
   }
 }
@@ -64,17 +69,17 @@ TEST(AmpFacts, N28_SkipWritesNothing) {
     const FlatSpan before = testing::deep_copy(span);
     StepState state;
     state.skip = true;
-    rule->apply(span, &state);
+    apply(*rule, span, state);
     EXPECT_TRUE(same_bits(span, before)) << spec->describe();
     state.skip = false;
-    rule->apply(span, &state);
+    apply(*rule, span, state);
     EXPECT_FALSE(same_bits(span, before)) << spec->describe();
   }
 }
 
 TEST(AmpFacts, N32_HalfGradientsOfZeroAndTinyValues) {
   FlatSpan half = fp32_span(256, 2);
-  const auto values = at::zeros({256});
+  const auto values = zeros({256});
   values.slice(0, 0, 64).fill_(1e-7);
   values.slice(0, 64, 128).fill_(1e-3);
   half.gradient = values.to(at::kHalf);
@@ -85,8 +90,8 @@ TEST(AmpFacts, N32_HalfGradientsOfZeroAndTinyValues) {
   const auto rule = Adam(1e-3).rule(0);
   StepState state;
   for (state.update = 1; state.update <= 10; ++state.update) {
-    rule->apply(half, &state);
-    rule->apply(full, &state);
+    apply(*rule, half, state);
+    apply(*rule, full, state);
   }
   EXPECT_TRUE(at::isfinite(half.master).all().item<bool>());
   EXPECT_TRUE(at::equal(half.master.slice(0, 128), start.slice(0, 128)));
@@ -95,65 +100,65 @@ TEST(AmpFacts, N32_HalfGradientsOfZeroAndTinyValues) {
 
 TEST(AmpFacts, N33_AThousandSmallUpdatesMoveABf16Weight) {
   FlatSpan with_master;
-  with_master.gradient = at::ones({16}, at::kBFloat16);
-  with_master.master = at::ones({16});
-  with_master.weight = at::ones({16}, at::kBFloat16);
+  with_master.gradient = ones({16}, at::kBFloat16);
+  with_master.master = ones({16});
+  with_master.weight = ones({16}, at::kBFloat16);
   const auto rule = SGD(1e-3).rule(0);
   const StepState state;
-  auto plain = at::ones({16}, at::kBFloat16);
+  auto plain = ones({16}, at::kBFloat16);
   for (int i = 0; i < 1000; ++i) {
-    rule->apply(with_master, &state);
-    plain.sub_(at::full({16}, 1e-3, at::kBFloat16));
+    apply(*rule, with_master, state);
+    plain.sub_(full({16}, 1e-3, at::kBFloat16));
   }
   EXPECT_LT(with_master.weight.to(at::kFloat).abs().max().item<float>(), 1e-4);
-  EXPECT_TRUE(at::equal(plain, at::ones({16}, at::kBFloat16)));  // the trap, T12
+  EXPECT_TRUE(at::equal(plain, ones({16}, at::kBFloat16)));  // the trap, T12
 }
 
 TEST(AmpTraps, T03_ClipAfterUnscalingOnly) {
-  const auto gradient = at::tensor({3.0F, 4.0F});
+  const auto gradient = tensor({3.0F, 4.0F});
   const double scale = 65536.0;
   const auto scaled = gradient * scale;
   const auto wrong = scaled / scaled.norm() / scale;
   EXPECT_NEAR(wrong.norm().item<double>(), 1.0 / scale, 1e-9);
   FlatSpan span;
   span.gradient = scaled;
-  span.master = at::zeros({2});
+  span.master = zeros({2});
   StepState state;
   const double norm = scaled.norm().item<double>() / scale;
   state.gradient_factor = amp::gradient_factor(scale, 1.0 / norm);
-  SGD(1.0).rule(0)->apply(span, &state);
+  apply(*SGD(1.0).rule(0), span, state);
   EXPECT_NEAR(span.master.norm().item<double>(), 1.0, 1e-6);
 }
 
 TEST(AmpTraps, T11_HalfAdamTurnsZeroGradientsIntoNan) {
-  const auto weight = at::ones({4}, at::kHalf);
-  const auto gradient = at::zeros({4}, at::kHalf);
-  const auto denominator = gradient.square().sqrt() + at::full({4}, 1e-8, at::kHalf);
+  const auto weight = ones({4}, at::kHalf);
+  const auto gradient = zeros({4}, at::kHalf);
+  const auto denominator = gradient.square().sqrt() + full({4}, 1e-8, at::kHalf);
   EXPECT_TRUE(at::isnan(weight - gradient / denominator).all().item<bool>());
   FlatSpan span;  // O3: half weight, fp32 maths
   span.gradient = gradient;
   span.weight = weight.clone();
-  span.moments = {at::zeros({4}), at::zeros({4})};
+  span.moments = {zeros({4}), zeros({4})};
   const StepState state;
-  Adam(1e-3).rule(0)->apply(span, &state);
+  apply(*Adam(1e-3).rule(0), span, state);
   EXPECT_TRUE(at::equal(span.weight, weight));
 }
 
 TEST(AmpTraps, T12_Fp16WeightsWithoutMasterStall) {
   FlatSpan master = fp32_span(4, 0);
   master.master.fill_(1.0);
-  master.gradient = at::ones({4}, at::kHalf);
+  master.gradient = ones({4}, at::kHalf);
   FlatSpan half;
   half.gradient = master.gradient;
-  half.weight = at::ones({4}, at::kHalf);
+  half.weight = ones({4}, at::kHalf);
   master.weight = half.weight.clone();
   const auto rule = SGD(2e-4).rule(0);
   const StepState state;
   for (int i = 0; i < 100; ++i) {
-    rule->apply(master, &state);
-    rule->apply(half, &state);
+    apply(*rule, master, state);
+    apply(*rule, half, state);
   }
-  EXPECT_TRUE(at::equal(half.weight, at::ones({4}, at::kHalf)));
+  EXPECT_TRUE(at::equal(half.weight, ones({4}, at::kHalf)));
   EXPECT_NEAR(master.weight[0].item<float>(), 0.98, 1e-3);
 }
 
@@ -163,7 +168,7 @@ TEST(Update, ModelWeightIsTheRoundedMaster) {
     for (const auto dtype : {at::kHalf, at::kBFloat16, at::kFloat}) {
       FlatSpan span = half_span(2500, rule->moments(), at::kHalf, dtype);
       const StepState state;
-      rule->apply(span, &state);
+      apply(*rule, span, state);
       EXPECT_TRUE(at::equal(span.weight, span.master.to(dtype))) << spec->describe() << dtype;
     }
   }
@@ -179,8 +184,8 @@ TEST(Update, WithoutMasterTheHalfWeightMovesInFp32Maths) {
       full.master = half.weight.to(at::kFloat);
       full.weight = at::Tensor();
       const StepState state;
-      rule->apply(half, &state);
-      rule->apply(full, &state);
+      apply(*rule, half, state);
+      apply(*rule, full, state);
       EXPECT_TRUE(at::equal(half.weight, full.master.to(dtype))) << spec->describe() << dtype;
       EXPECT_TRUE(same_bits(half.moments.empty() ? half.weight : half.moments[0],
                             full.moments.empty() ? half.weight : full.moments[0]));
@@ -194,8 +199,8 @@ TEST(Update, Fp32WeightWithoutMasterIsUpdatedInPlace) {
   std::swap(as_weight.master, as_weight.weight);
   const StepState state;
   const auto rule = AdamW().rule(0);
-  rule->apply(span, &state);
-  rule->apply(as_weight, &state);
+  apply(*rule, span, state);
+  apply(*rule, as_weight, state);
   EXPECT_TRUE(same_bits(span.master, as_weight.weight));
 }
 
@@ -206,8 +211,8 @@ TEST(Update, HalfWireGivesTheUpdateOfItsExactValues) {
     FlatSpan full = testing::deep_copy(half);
     full.gradient = half.gradient.to(at::kFloat);
     const StepState state;
-    AdamW().rule(0)->apply(half, &state);
-    AdamW().rule(0)->apply(full, &state);
+    apply(*AdamW().rule(0), half, state);
+    apply(*AdamW().rule(0), full, state);
     EXPECT_TRUE(same_bits(half, full)) << dtype;
   }
 }
@@ -218,7 +223,7 @@ FlatSpan trained(const amp::UpdateRule& rule, const FlatSpan& start) {
   StepState state;
   state.gradient_factor = 0.37F;
   for (state.update = 1; state.update <= 3; ++state.update) {
-    rule.apply(span, &state);
+    apply(rule, span, state);
   }
   return span;
 }
@@ -260,7 +265,7 @@ TEST(Update, AnySplitIntoSpansGivesTheSameBits) {
     StepState state;
     state.gradient_factor = 0.37F;
     for (state.update = 1; state.update <= 3; ++state.update) {
-      rule->apply(span, &state);
+      apply(*rule, span, state);
     }
   }
   EXPECT_TRUE(same_bits(parts, whole));
@@ -288,9 +293,9 @@ TEST(Update, LearningRateFactorScalesTheStep) {
     FlatSpan a = fp32_span(100, full->rule(0)->moments());
     FlatSpan b = testing::deep_copy(a);
     StepState state;
-    halved->rule(0)->apply(b, &state);
+    apply(*halved->rule(0), b, state);
     state.learning_rate_factor = 0.5F;
-    full->rule(0)->apply(a, &state);
+    apply(*full->rule(0), a, state);
     EXPECT_TRUE(same_bits(a, b)) << full->describe();
   }
 }
@@ -302,18 +307,18 @@ TEST(Update, ErrorsNameTheArray) {
     spoil(span);
     const FlatSpan before = span;
     const StepState state;
-    expect_error([&] { rule->apply(span, &state); }, part);
+    expect_error([&] { apply(*rule, span, state); }, part);
   };
   refuses([](auto& s) { s.gradient = at::Tensor(); }, "gradient is undefined");
-  refuses([](auto& s) { s.gradient = at::ones({32}, at::kDouble); }, "gradient is Double");
-  refuses([](auto& s) { s.gradient = at::ones({64}).slice(0, 0, 64, 2); }, "gradient has");
+  refuses([](auto& s) { s.gradient = ones({32}, at::kDouble); }, "gradient is Double");
+  refuses([](auto& s) { s.gradient = ones({64}).slice(0, 0, 64, 2); }, "gradient has");
   refuses([](auto& s) { s.master = s.master.slice(0, 1); }, "master has sizes [31]");
   refuses([](auto& s) { s.master = s.master.to(at::kHalf); }, "master is Half");
-  refuses([](auto& s) { s.weight = at::ones({32}, at::kDouble); }, "weight is Double");
+  refuses([](auto& s) { s.weight = ones({32}, at::kDouble); }, "weight is Double");
   refuses([](auto& s) { s.weight = s.weight.slice(0, 2); }, "weight has sizes [30]");
   refuses([](auto& s) { s.master = s.weight = at::Tensor(); }, "neither master nor weight");
   refuses([](auto& s) { s.moments.pop_back(); }, "found 1 moments, this optimizer has 2");
-  refuses([](auto& s) { s.moments[1] = at::ones({32}, at::kHalf); }, "moment is Half");
+  refuses([](auto& s) { s.moments[1] = ones({32}, at::kHalf); }, "moment is Half");
 }
 
 }  // namespace

@@ -1,4 +1,6 @@
 // How often autocast casts a weight: once for each region, also where a layer transposes it.
+#include "test_device.h"
+
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
@@ -13,6 +15,10 @@
 
 namespace lockstep {
 namespace {
+
+using testing::device;
+using testing::ones;
+using testing::randn;
 
 std::atomic<int> casts{0};
 
@@ -36,8 +42,12 @@ class CastCounter {
 };
 
 struct Layer {
+  Layer() {
+    linear->to(device());
+    at::autocast::set_autocast_dtype(device().type(), at::kBFloat16);
+  }
   torch::nn::Linear linear{torch::nn::LinearOptions(6, 6)};
-  at::Tensor x = at::randn({3, 6}).to(at::kBFloat16);
+  at::Tensor x = randn({3, 6}).to(at::kBFloat16);
   /// `uses` times one after the other.
   at::Tensor forward(int uses) {
     at::Tensor y = x;
@@ -51,7 +61,7 @@ struct Layer {
 TEST(WeightCasts, OnceARegionHoweverOftenALinearIsUsed) {
   Layer layer;
   const CastCounter counter;
-  const amp::Autocast autocast(c10::kCPU, at::kBFloat16);
+  const amp::Autocast autocast(device().type(), at::kBFloat16);
   layer.forward(5);
   EXPECT_EQ(counter.count(), 2);  // weight and bias
 }
@@ -59,12 +69,12 @@ TEST(WeightCasts, OnceARegionHoweverOftenALinearIsUsed) {
 TEST(WeightCasts, LibTorchAloneCastsALinearsWeightOnEveryUse) {
   Layer layer;
   const CastCounter counter;
-  at::autocast::set_autocast_enabled(c10::kCPU, true);
+  at::autocast::set_autocast_enabled(device().type(), true);
   at::autocast::increment_nesting();
   layer.forward(5);
   at::autocast::decrement_nesting();
   at::autocast::clear_cache();
-  at::autocast::set_autocast_enabled(c10::kCPU, false);
+  at::autocast::set_autocast_enabled(device().type(), false);
   EXPECT_EQ(counter.count(), 6);  // five times the weight, once the bias
 }
 
@@ -74,13 +84,13 @@ TEST(WeightCasts, ForwardAndGradientsOfOneUseAreThoseOfLibTorch) {
     layer.linear->zero_grad();
     at::Tensor y;
     if (ours) {
-      const amp::Autocast autocast(c10::kCPU, at::kBFloat16);
+      const amp::Autocast autocast(device().type(), at::kBFloat16);
       y = layer.forward(1);
     } else {
-      at::autocast::set_autocast_enabled(c10::kCPU, true);
+      at::autocast::set_autocast_enabled(device().type(), true);
       y = layer.forward(1);
       at::autocast::clear_cache();
-      at::autocast::set_autocast_enabled(c10::kCPU, false);
+      at::autocast::set_autocast_enabled(device().type(), false);
     }
     y.to(at::kFloat).square().sum().backward();
     return at::cat({y.to(at::kFloat).detach().reshape({-1}),
@@ -97,7 +107,7 @@ TEST(WeightCasts, RegionsInAScopeShareThemAndSoDoTheirBackwards) {
     for (int i = 0; i < 3; ++i) {
       at::Tensor y;
       {
-        const amp::Autocast autocast(c10::kCPU, at::kBFloat16);
+        const amp::Autocast autocast(device().type(), at::kBFloat16);
         y = layer.forward(1);
       }
       y.sum().backward();
@@ -107,7 +117,7 @@ TEST(WeightCasts, RegionsInAScopeShareThemAndSoDoTheirBackwards) {
   const at::Tensor shared = layer.linear->weight.grad().clone();
   layer.linear->zero_grad();
   for (int i = 0; i < 3; ++i) {
-    const amp::Autocast autocast(c10::kCPU, at::kBFloat16);
+    const amp::Autocast autocast(device().type(), at::kBFloat16);
     layer.forward(1).sum().backward();
   }
   EXPECT_TRUE(at::equal(layer.linear->weight.grad(), shared));
@@ -117,7 +127,7 @@ TEST(WeightCasts, AfterAScopeNewWeightsAreSeen) {
   Layer layer;
   const auto first = [&] {
     const amp::WeightCastScope scope;
-    const amp::Autocast autocast(c10::kCPU, at::kBFloat16);
+    const amp::Autocast autocast(device().type(), at::kBFloat16);
     return layer.forward(1);
   };
   const at::Tensor before = first();
@@ -126,16 +136,16 @@ TEST(WeightCasts, AfterAScopeNewWeightsAreSeen) {
     layer.linear->weight.zero_();
     layer.linear->bias.fill_(1.0);
   }
-  EXPECT_TRUE(at::equal(first(), at::ones({3, 6}, at::kBFloat16)));
+  EXPECT_TRUE(at::equal(first(), ones({3, 6}, at::kBFloat16)));
   EXPECT_FALSE(at::equal(before, first()));
 }
 
 TEST(WeightCasts, OtherTransposesAreLeftAlone) {
-  const amp::Autocast autocast(c10::kCPU, at::kBFloat16);
-  EXPECT_EQ(at::randn({2, 3}).t().scalar_type(), at::kFloat);  // no parameter
-  const at::Tensor twice = at::randn({2, 3}, at::kDouble).requires_grad_();
+  const amp::Autocast autocast(device().type(), at::kBFloat16);
+  EXPECT_EQ(randn({2, 3}).t().scalar_type(), at::kFloat);  // no parameter
+  const at::Tensor twice = randn({2, 3}).to(at::kDouble).requires_grad_();
   EXPECT_EQ(twice.t().scalar_type(), at::kDouble);
-  const at::Tensor kept = at::randn({2, 3}).requires_grad_();
+  const at::Tensor kept = randn({2, 3}).requires_grad_();
   amp::compute_in_fp32(kept);
   EXPECT_EQ(kept.t().scalar_type(), at::kFloat);
 }
