@@ -50,12 +50,12 @@ struct NormWork {
 
   template <typename Team>
   LOCKSTEP_HOST_DEVICE void forward(const Team& team, const Rows& y, int64_t row) const {
-    const auto value = [=](int64_t i) { return x.at(row, i); };
+    const auto value = [&](int64_t i) { return x.at(row, i); };
     const RowNorm norm = measure_row_with(team, x.size, value, centred, eps);
     if (team.first()) {
       norms[row] = norm;
     }
-    team.each(x.size, [=](int64_t i) {
+    team.each(x.size, [&](int64_t i) {
       const float scaled = normed(value(i), norm) * (weight == nullptr ? 1.0F : weight[i]);
       y.set(row, i, bias == nullptr ? scaled : scaled + bias[i]);
     });
@@ -65,9 +65,9 @@ struct NormWork {
   LOCKSTEP_HOST_DEVICE void backward(const Team& team, const Rows& dx, const Rows& dy,
                                      int64_t row) const {
     norm_backward_with(
-        team, x.size, [=](int64_t i) { return x.at(row, i); },
-        [=](int64_t i) { return dy.at(row, i) * (weight == nullptr ? 1.0F : weight[i]); },
-        [=](int64_t i, float value) { dx.set(row, i, value); }, norms[row], centred);
+        team, x.size, [&](int64_t i) { return x.at(row, i); },
+        [&](int64_t i) { return dy.at(row, i) * (weight == nullptr ? 1.0F : weight[i]); },
+        [&](int64_t i, float value) { dx.set(row, i, value); }, norms[row], centred);
   }
 
   /// Sums of gradients over a part of the rows, for column i.
@@ -91,7 +91,7 @@ struct BiasGeluWork {
 
   template <typename Team>
   LOCKSTEP_HOST_DEVICE void forward(const Team& team, const Rows& y, int64_t row) const {
-    team.each(x.size, [=](int64_t i) { y.set(row, i, gelu_of(x.at(row, i) + bias[i])); });
+    team.each(x.size, [&](int64_t i) { y.set(row, i, gelu_of(x.at(row, i) + bias[i])); });
   }
 
   LOCKSTEP_HOST_DEVICE void backward_part(const Rows& dx, const Rows& dy, float* bias_part,
@@ -135,7 +135,7 @@ struct CrossEntropyWork {
       return 0.0;
     }
     const RowSums sums =
-        sum_row_with(team, logits.size, [=](int64_t i) { return logits.at(row, i); });
+        sum_row_with(team, logits.size, [&](int64_t i) { return logits.at(row, i); });
     if (team.first()) {
       log_sums[row] = sums.log_sum_exp;
     }
@@ -156,7 +156,7 @@ struct CrossEntropyWork {
     const float log_sum = counted ? log_sums[row] : 0.0F;
     const auto rest = static_cast<float>(smoothing / static_cast<double>(logits.size));
     const auto hit = static_cast<float>(factor * (1.0 - smoothing));
-    team.each(logits.size, [=](int64_t i) {
+    team.each(logits.size, [&](int64_t i) {
       const float slope = counted ? softmax_slope(logits.at(row, i), log_sum, factor, rest) : 0.0F;
       gradient.set(row, i, counted && i == target ? slope - hit : slope);
     });

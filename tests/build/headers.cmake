@@ -1,9 +1,11 @@
 # build.headers: each header of each room is a translation unit of its own, which sees only what
 # its room links, also for itself. They compile as C++20 here, as C++17 in the rooms' own sources.
+# Those named -inl.h are for inclusion within a namespace.
 add_custom_target(lockstep_headers)
 foreach(room IN LISTS rooms)
   file(GLOB_RECURSE headers RELATIVE "${PROJECT_SOURCE_DIR}" CONFIGURE_DEPENDS
     "${PROJECT_SOURCE_DIR}/${room}/*.h")
+  list(FILTER headers EXCLUDE REGEX "-inl\\.h$")
   set(sources)
   foreach(header IN LISTS headers)
     set(source "${CMAKE_CURRENT_BINARY_DIR}/headers/${header}.cpp")
