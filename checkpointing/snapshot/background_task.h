@@ -1,12 +1,15 @@
 #pragma once
 
+#include <sys/resource.h>
+
 #include <atomic>
 #include <functional>
 #include <thread>
 
 namespace lockstep::snapshot {
 
-/// One action at a time on a thread of its own. The action must not throw. Threads: one uses it.
+/// One action at a time on a thread of its own, which leaves the processor to others (nice 10
+/// more): ranks compute on every core. The action must not throw. Threads: one uses it.
 class BackgroundTask {
  public:
   ~BackgroundTask() { join(); }
@@ -15,6 +18,7 @@ class BackgroundTask {
     join();
     done_.store(false, std::memory_order_relaxed);
     thread_ = std::thread([this, action = std::move(action)] {
+      yield_to_others();
       action();
       done_.store(true, std::memory_order_release);
     });
@@ -27,6 +31,11 @@ class BackgroundTask {
   }
 
  private:
+  /// Linux keeps a nice value for each thread. Without it the work is done all the same.
+  static void yield_to_others() {
+    ::setpriority(PRIO_PROCESS, 0, ::getpriority(PRIO_PROCESS, 0) + 10);
+  }
+
   std::atomic<bool> done_{true};
   std::thread thread_;
 };
