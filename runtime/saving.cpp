@@ -47,13 +47,9 @@ snapshot::Newest find(const std::string& path, Communicator& control) {
   if (!as_rank_zero(control, path, is_snapshot)) {
     return snapshot::find_newest(path, control);
   }
-  snapshot::Newest found;
-  snapshot::all_or_none(control, "reading " + path, [&] {
-    found.snapshot.emplace(path);
-    found.snapshot->verify(control.rank(), control.size());
-    return "";
-  });
-  return found;
+  snapshot::Opened opened = snapshot::open_verified(path, control);
+  LOCKSTEP_CHECK_CODE(opened.snapshot, ExitCode::snapshot, "reading ", path, ": ", opened.failure);
+  return {std::move(opened.snapshot), {}};
 }
 
 std::string joined(const std::vector<std::string>& lines) {

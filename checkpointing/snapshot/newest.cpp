@@ -36,6 +36,20 @@ std::string list(const std::string& folder) {
 
 }  // namespace
 
+Opened open_verified(const std::string& path, Communicator& ranks) {
+  std::optional<Snapshot> candidate;
+  const Outcome mine = Outcome::of([&] {
+    candidate.emplace(path);
+    candidate->verify(ranks.rank(), ranks.size());
+    return "";
+  });
+  if (const auto failures = failures_in(exchange(ranks, mine))) {
+    return {std::nullopt, *failures};
+  }
+  candidate->trust();
+  return {std::move(candidate), ""};
+}
+
 Newest find_newest(const std::string& folder, Communicator& ranks) {
   const std::vector<std::string> lists =
       all_or_none(ranks, "looking for snapshots in " + folder,
@@ -45,20 +59,13 @@ Newest find_newest(const std::string& folder, Communicator& ranks) {
   std::getline(lines, latest);
   Newest newest;
   for (std::string name; !newest.snapshot && std::getline(lines, name);) {
-    std::optional<Snapshot> candidate;
-    const Outcome mine = Outcome::of([&] {
-      candidate.emplace(folder + "/" + name);
-      candidate->verify(ranks.rank(), ranks.size());
-      return "";
-    });
-    if (const auto failures = failures_in(exchange(ranks, mine))) {
-      newest.notes.push_back("skipped " + folder + "/" + name + ": " + *failures);
-    } else {
-      newest.snapshot = candidate;
-      if (!latest.empty() && latest != name) {
-        newest.notes.push_back("`latest` in " + folder + " names " + latest + ", but the newest " +
-                               "whole snapshot is " + name);
-      }
+    Opened opened = open_verified(folder + "/" + name, ranks);
+    newest.snapshot = std::move(opened.snapshot);
+    if (!newest.snapshot) {
+      newest.notes.push_back("skipped " + folder + "/" + name + ": " + opened.failure);
+    } else if (!latest.empty() && latest != name) {
+      newest.notes.push_back("`latest` in " + folder + " names " + latest + ", but the newest " +
+                             "whole snapshot is " + name);
     }
   }
   return newest;

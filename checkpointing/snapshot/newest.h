@@ -17,6 +17,15 @@ struct Newest {
   std::vector<std::string> notes;
 };
 
+struct Opened {
+  std::optional<Snapshot> snapshot;
+  std::string failure;  // why there is none
+};
+
+/// Opens a snapshot and checks every byte of it, spread over the ranks; what is read from it later
+/// is not checked again. Ranks: all; the same result on each.
+Opened open_verified(const std::string& path, Communicator& ranks);
+
 /// Finds what a run in this folder goes on from. Every byte is read and checked, spread over the
 /// ranks; unfinished and foreign names are passed over.
 /// Ranks: all; the same result on each. Errors: the same on each.

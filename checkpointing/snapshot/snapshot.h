@@ -27,6 +27,9 @@ class Snapshot {
 
   /// Reads and checks every byte of one of `parts` shares of the tensors.
   void verify(int part = 0, int parts = 1) const { files_->verify(part, parts); }
+  /// Reads from here on check no digest again: the shares of verify() that are not this rank's were
+  /// checked by others, who said so.
+  void trust() const { files_->trust(); }
 
   /// Sorted.
   std::vector<std::string> sections() const;
