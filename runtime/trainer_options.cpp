@@ -21,9 +21,12 @@ void TrainerOptions::validate() const {
 }
 
 std::string TrainerOptions::describe() const {
+  const auto limit = [](double value) {
+    return value < std::numeric_limits<float>::max() ? c10::str(value) : "none";
+  };
   return c10::str(precision_.describe(), ", accumulate ", accumulate_, ", clip_grad_norm ",
-                  clip_grad_norm_, ", clip_grad_value ", clip_grad_value_, ", ema ", ema_,
-                  ", shard_optimizer ", shard_optimizer_, ", schedule ",
+                  limit(clip_grad_norm_), ", clip_grad_value ", limit(clip_grad_value_), ", ema ",
+                  ema_, ", shard_optimizer ", shard_optimizer_, ", schedule ",
                   static_cast<int>(schedule_.kind), " ", schedule_.warmup, " ", schedule_.total,
                   " ", schedule_.peak, " ", schedule_.first, " ", schedule_.last, ", unused ",
                   static_cast<int>(unused_), ", buffers ", static_cast<int>(buffers_), ", buckets ",
