@@ -76,7 +76,7 @@ void train(lockstep::Runtime& runtime, const Options& options) {
 
   const Stopwatch watch;
   int64_t step = 0;
-  if (loader.epoch() < options.epochs) {
+  {
     lockstep::Progress progress("train", steps, runtime.is_main());
     for (auto& batch : loader) {
       const lockstep::StepReport report =

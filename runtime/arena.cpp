@@ -23,18 +23,21 @@ at::Tensor joined(const Arena::Bucket& bucket) {
   return masters.to(bucket.weights.device());
 }
 
-void split(const Arena::Bucket& bucket, const at::Tensor& masters) {
-  const at::Tensor weights = own_part(bucket.weights, bucket.share);
+void split(const at::Tensor& weights, const at::Tensor& remainders, const at::Tensor& masters) {
   const at::Tensor host_masters = masters.cpu();
   const at::Tensor host_weights = weights.cpu();
-  const at::Tensor remainders = bucket.remainders.cpu();
+  const at::Tensor host_remainders = remainders.cpu();
   amp::split_masters(static_cast<uint16_t*>(host_weights.mutable_data_ptr()),
-                     remainders.mutable_data_ptr<int16_t>(), host_masters.const_data_ptr<float>(),
-                     host_masters.numel());
+                     host_remainders.mutable_data_ptr<int16_t>(),
+                     host_masters.const_data_ptr<float>(), host_masters.numel());
   if (!weights.is_cpu()) {
     weights.copy_(host_weights);
-    bucket.remainders.copy_(remainders);
+    remainders.copy_(host_remainders);
   }
+}
+
+bool has_own_masters(const Arena::Bucket& bucket) {
+  return bucket.masters.defined() && !bucket.masters.is_alias_of(bucket.weights);
 }
 
 }  // namespace
@@ -73,7 +76,7 @@ void Arena::add_bucket(const std::vector<ModelTensor>& parameters, const BucketP
     bucket.masters = own.clone();
   } else if (precision.has_remainders()) {
     bucket.remainders = at::zeros({bucket.share.numel}, on_device.dtype(at::kShort));
-    split(bucket, own);
+    split(own_part(bucket.weights, bucket.share), bucket.remainders, own);
   }
   if (averages) {
     bucket.average = own.clone();
@@ -104,15 +107,30 @@ at::Tensor Arena::whole(const at::Tensor& own, const Bucket& bucket) const {
   return all.narrow(0, 0, bucket.weights.numel());
 }
 
+at::Tensor Arena::room(const at::Tensor& own, const Bucket& bucket) const {
+  return sharded() ? at::zeros({bucket.weights.numel()}, own.options()) : own;
+}
+
 std::vector<at::Tensor> Arena::whole_masters() const {
   std::vector<at::Tensor> all;
   for (const Bucket& bucket : buckets_) {
     if (bucket.remainders.defined()) {
       all.push_back(whole(joined(bucket), bucket));
-    } else if (!bucket.masters.defined() || bucket.masters.is_alias_of(bucket.weights)) {
-      all.push_back(bucket.weights);
     } else {
-      all.push_back(whole(bucket.masters, bucket));
+      all.push_back(has_own_masters(bucket) ? whole(bucket.masters, bucket) : bucket.weights);
+    }
+  }
+  return all;
+}
+
+std::vector<at::Tensor> Arena::room_for_masters() const {
+  std::vector<at::Tensor> all;
+  for (const Bucket& bucket : buckets_) {
+    if (bucket.remainders.defined()) {
+      all.push_back(
+          at::zeros({bucket.weights.numel()}, bucket.weights.options().dtype(at::kFloat)));
+    } else {
+      all.push_back(has_own_masters(bucket) ? room(bucket.masters, bucket) : bucket.weights);
     }
   }
   return all;
@@ -121,13 +139,12 @@ std::vector<at::Tensor> Arena::whole_masters() const {
 void Arena::take_masters(const std::vector<at::Tensor>& whole) {
   for (size_t b = 0; b < buckets_.size(); ++b) {
     const Bucket& bucket = buckets_[b];
-    const at::Tensor own = own_part(whole[b], bucket.share);
     if (bucket.remainders.defined()) {
-      bucket.weights.copy_(whole[b]);
-      split(bucket, own);
-      share_weights(b).wait();
-    } else if (bucket.masters.defined() && !bucket.masters.is_alias_of(bucket.weights)) {
-      bucket.masters.copy_(own);
+      const at::Tensor remainders = at::empty({whole[b].numel()}, bucket.remainders.options());
+      split(bucket.weights, remainders, whole[b]);
+      bucket.remainders.copy_(own_part(remainders, bucket.share));
+    } else if (has_own_masters(bucket)) {
+      bucket.masters.copy_(own_part(whole[b], bucket.share));
       bucket.weights.copy_(whole[b]);
     }
   }
@@ -143,6 +160,16 @@ std::vector<at::Tensor> Arena::whole_averages() const {
   return all;
 }
 
+std::vector<at::Tensor> Arena::room_for_averages() const {
+  std::vector<at::Tensor> all;
+  for (const Bucket& bucket : buckets_) {
+    if (bucket.average.defined()) {
+      all.push_back(room(bucket.average, bucket));
+    }
+  }
+  return all;
+}
+
 void Arena::take_averages(const std::vector<at::Tensor>& whole) {
   for (size_t b = 0; b < whole.size(); ++b) {
     buckets_[b].average.copy_(own_part(whole[b], buckets_[b].share));
@@ -153,7 +180,7 @@ void Arena::adopt_weights() {
   for (const Bucket& bucket : buckets_) {
     if (bucket.remainders.defined()) {
       bucket.remainders.zero_();
-    } else if (bucket.masters.defined() && !bucket.masters.is_alias_of(bucket.weights)) {
+    } else if (has_own_masters(bucket)) {
       bucket.masters.copy_(own_part(bucket.weights, bucket.share));
     }
   }
@@ -172,7 +199,7 @@ int64_t Arena::master_bytes() const {
   for (const Bucket& bucket : buckets_) {
     if (bucket.remainders.defined()) {
       bytes += static_cast<int64_t>(bucket.remainders.nbytes());
-    } else if (bucket.masters.defined() && !bucket.masters.is_alias_of(bucket.weights)) {
+    } else if (has_own_masters(bucket)) {
       bytes += static_cast<int64_t>(bucket.masters.nbytes());
     }
   }

@@ -46,10 +46,14 @@ class Arena {
   /// fp32 masters (weights where there are none), whole: aliases where this rank has them so, else
   /// copies. Collective if sharded.
   std::vector<at::Tensor> whole_masters() const;
-  /// Takes over what was written to the tensors of whole_masters(), and refreshes the weights.
+  /// Where all masters may be written for take_masters(): as whole_masters(), with any content.
+  std::vector<at::Tensor> room_for_masters() const;
+  /// Takes over what was written to these tensors, the same on every rank, and refreshes the
+  /// weights.
   void take_masters(const std::vector<at::Tensor>& whole);
   /// The averages, whole, as whole_masters(); empty if there are none.
   std::vector<at::Tensor> whole_averages() const;
+  std::vector<at::Tensor> room_for_averages() const;
   void take_averages(const std::vector<at::Tensor>& whole);
   /// Makes the masters what the weights are now.
   void adopt_weights();
@@ -63,6 +67,8 @@ class Arena {
   void add_bucket(const std::vector<ModelTensor>& parameters, const BucketPlan& plan,
                   const Precision& precision, bool averages);
   at::Tensor whole(const at::Tensor& own, const Bucket& bucket) const;
+  /// `own` if that is all of it.
+  at::Tensor room(const at::Tensor& own, const Bucket& bucket) const;
 
   std::optional<Communicator> sharers_;
   std::vector<Bucket> buckets_;

@@ -12,7 +12,6 @@
 namespace lockstep {
 namespace {
 
-/// In the order in which they are loaded: those that may still object come first.
 constexpr std::array<const char*, 4> kSections = {"data", "trainer", "optimizer", "model"};
 constexpr char kRandom[] = "random";
 constexpr char kResiduals[] = "residuals";
@@ -71,18 +70,9 @@ std::vector<TrainingState::Weight> TrainingState::weights(
   return all;
 }
 
-std::vector<at::Tensor> TrainingState::bucket_weights() const {
-  std::vector<at::Tensor> flats;
-  for (const Arena::Bucket& bucket : parts_.arena.buckets()) {
-    flats.push_back(bucket.weights);
-  }
-  return flats;
-}
-
-/// Where they are only compared, the weights stand for the masters: gathering those is collective.
 void TrainingState::visit_weights(StateArchive& archive) {
-  const bool checking = archive.pass() == StateArchive::Pass::check;
-  const std::vector<at::Tensor> flats = checking ? bucket_weights() : parts_.arena.whole_masters();
+  const std::vector<at::Tensor> flats =
+      archive.saving() ? parts_.arena.whole_masters() : parts_.arena.room_for_masters();
   for (const Weight& weight : weights(flats)) {
     const at::Tensor tensor = archive.saving() ? widened(weight.stored) : weight.stored;
     archive.tensor(weight.entry->name, tensor);
@@ -100,8 +90,8 @@ void TrainingState::visit_averages(StateArchive& archive) {
   if (parts_.arena.average_bytes() == 0) {
     return;
   }
-  const bool checking = archive.pass() == StateArchive::Pass::check;
-  const std::vector<at::Tensor> flats = checking ? bucket_weights() : parts_.arena.whole_averages();
+  const std::vector<at::Tensor> flats =
+      archive.saving() ? parts_.arena.whole_averages() : parts_.arena.room_for_averages();
   const std::vector<at::Tensor> views =
       parameter_views(flats, parts_.reducer.parameters(), parts_.reducer.plans());
   for (size_t i = 0; i < views.size(); ++i) {
@@ -173,6 +163,9 @@ void TrainingState::check(const Snapshot& saved) {
                       ": does not fit this model and optimizer; nothing was loaded. Resume with "
                       "those of the saved run, or take over its weights with load_weights()",
                       wrong);
+  const snapshot::SnapshotSection data = saved.section("data");
+  LoadingArchive places(data);
+  parts_.runtime.loaders().check(places);
 }
 
 std::vector<std::string> TrainingState::load(const Snapshot& saved) {

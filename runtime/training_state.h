@@ -34,7 +34,8 @@ struct TrainingParts {
 /// - data: where the loaders are
 /// - random, residuals: each rank's own, the state of its random numbers and of error feedback
 /// and texts: precision, configuration, versions.
-/// Ranks: every rank makes one, and calls the same; collective where the optimizer is sharded.
+/// Ranks: every rank makes one, and calls the same. Where the optimizer is sharded, content() and
+/// load_weights() begin with a collective; what can fail on one rank alone comes after it.
 class TrainingState {
  public:
   explicit TrainingState(TrainingParts parts) : parts_(std::move(parts)) {}
@@ -42,10 +43,10 @@ class TrainingState {
   snapshot::Content content();
 
   /// Throws Error (exit code snapshot) that lists every name that is missing, left over or of other
-  /// sizes. Changes nothing.
+  /// sizes, or (exit code data) says why a loader cannot go on. Changes nothing.
   void check(const Snapshot& saved);
   /// Goes on from a snapshot that was checked. Returns what differs from the run that saved it, one
-  /// line each. Throws Error (exit code data) if the loaders cannot go on.
+  /// line each.
   std::vector<std::string> load(const Snapshot& saved);
   /// The weights and buffers alone, into masters and model; see load_tensors().
   snapshot::LoadReport load_weights(const snapshot::TensorSource& source,
@@ -62,7 +63,6 @@ class TrainingState {
   void visit_scaler(StateArchive& archive);
   void visit_section(const std::string& section, StateArchive& archive);
   void visit_averages(StateArchive& archive);
-  std::vector<at::Tensor> bucket_weights() const;
   void load_residuals(const Snapshot& saved, std::vector<std::string>& notes);
   void load_random(const Snapshot& saved, std::vector<std::string>& notes);
 

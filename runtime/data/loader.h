@@ -27,10 +27,12 @@ namespace lockstep {
 /// otherwise the batch is the std::vector<T>.
 ///
 /// One loop runs the epochs that are left of the current `epochs`; the next loop runs the next
-/// ones, in a new order if shuffled. After seek(position()) of a saved run (Trainer::resume does
-/// that for loaders of Runtime::loader), batches are those that would have followed. What a batch
-/// holds depends on (seed, epoch, its place) alone, however many workers there are, if get(index)
-/// depends on the index alone.
+/// ones, in a new order if shuffled. After Trainer::resume the first loop over a loader of
+/// Runtime::loader is the one that the saved run was in, and its batches are those that would have
+/// followed: none, if all its `epochs` were done, so a finished run that is started again ends at
+/// once. A program that counts epochs itself, with one loop for each, begins at epoch(). What a
+/// batch holds depends on (seed, epoch, its place) alone, however many workers there are, if
+/// get(index) depends on the index alone.
 ///
 /// Ranks: each makes one with the same arguments but `rank`; every rank gets the same number of
 /// batches (DistributedSampler says how). No communication. Threads: one at a time; get() is called
@@ -82,8 +84,12 @@ class Loader {
   End end() const { return {}; }
 
   int64_t batches_per_epoch() const { return place_->sampler().batches(); }
-  /// The epoch of the batch in hand; of the next one, if there is none.
-  int64_t epoch() const { return current_ ? epoch_ : position().epoch; }
+  /// The epoch of the batch in hand; of the next one in the loop that runs or comes next, if there
+  /// is none; the last of that loop, if it goes on with one of a saved run that was done.
+  int64_t epoch() const {
+    return current_ ? epoch_
+                    : position().epoch - (place_->is_behind_loop(options_.epochs()) ? 1 : 0);
+  }
   /// The batch that comes next: what a snapshot has to keep.
   SamplerPosition position() const { return place_->next(); }
   /// The next loop, or the one that runs, goes on there. Throws Error if there is no such batch.
@@ -99,7 +105,10 @@ class Loader {
         options_.workers() > 0 ? std::make_unique<WorkerThreads>(options_.workers()) : nullptr;
     seeks_ = place_->seeks();
     ahead_ = position();
-    end_epoch_ = (ahead_.epoch / options_.epochs() + 1) * options_.epochs();
+    end_epoch_ = place_->is_behind_loop(options_.epochs())
+                     ? ahead_.epoch
+                     : (ahead_.epoch / options_.epochs() + 1) * options_.epochs();
+    place_->begin_loop();
   }
 
   void advance() {

@@ -8,7 +8,7 @@ namespace lockstep {
 
 void LoaderPlaces::add(const std::shared_ptr<LoaderPlace>& place) {
   if (!waiting_.empty()) {
-    place->seek(position_for(waiting_.back(), *place));
+    place->resume(position_for(waiting_.back(), *place));
     waiting_.pop_back();
   }
   places_.push_back(place);
@@ -59,7 +59,26 @@ SamplerPosition LoaderPlaces::position_for(const Saved& saved, LoaderPlace& plac
                       "the same LoaderOptions and RuntimeOptions::seed");
   const bool same = now.ranks == saved.ranks && now.batch_size == saved.batch_size &&
                     now.drops_last == saved.drops_last;
-  return same ? saved.next : place.sampler().after_samples(saved.next.epoch, saved.taken);
+  const SamplerPosition position =
+      same ? saved.next : place.sampler().after_samples(saved.next.epoch, saved.taken);
+  place.sampler().check(position);
+  return position;
+}
+
+std::vector<LoaderPlaces::Saved> LoaderPlaces::all_in(StateArchive& archive) {
+  std::vector<Saved> all;
+  for (size_t i = 0; archive.has("loader" + std::to_string(i) + ".epoch"); ++i) {
+    visit(archive, i, all.emplace_back());
+  }
+  return all;
+}
+
+void LoaderPlaces::check(StateArchive& archive) {
+  const std::vector<Saved> all = all_in(archive);
+  const std::vector<std::shared_ptr<LoaderPlace>> places = alive();
+  for (size_t i = 0; i < std::min(all.size(), places.size()); ++i) {
+    position_for(all[i], *places[i]);
+  }
 }
 
 void LoaderPlaces::visit_state(StateArchive& archive) {
@@ -71,21 +90,13 @@ void LoaderPlaces::visit_state(StateArchive& archive) {
     }
     return;
   }
-  std::vector<Saved> all;
-  for (size_t i = 0; archive.has("loader" + std::to_string(i) + ".epoch"); ++i) {
-    visit(archive, i, all.emplace_back());
-  }
+  const std::vector<Saved> all = all_in(archive);
   if (!archive.loading()) {
     return;
   }
-  std::vector<SamplerPosition> positions;
   const size_t count = std::min(all.size(), places.size());
   for (size_t i = 0; i < count; ++i) {
-    positions.push_back(position_for(all[i], *places[i]));
-    places[i]->sampler().check(positions.back());
-  }
-  for (size_t i = 0; i < count; ++i) {
-    places[i]->seek(positions[i]);
+    places[i]->resume(position_for(all[i], *places[i]));
   }
   waiting_.assign(all.rbegin(), all.rend() - static_cast<std::ptrdiff_t>(count));
 }

@@ -22,14 +22,28 @@ class LoaderPlace {
   void seek(SamplerPosition position) {
     sampler_.check(position);
     next_ = position;
+    resumed_ = false;
     ++seeks_;
   }
+  /// The same for a position that a snapshot holds: the loop that comes next is the one that the
+  /// saved run was in.
+  void resume(SamplerPosition position) {
+    seek(position);
+    resumed_ = true;
+  }
+  /// Whether the next loop goes on with one of a saved run, which had run all its `epochs`.
+  bool is_behind_loop(int64_t epochs) const {
+    return resumed_ && next_.epoch > 0 && next_.epoch % epochs == 0 && next_.batch == 0 &&
+           next_.start == 0;
+  }
+  void begin_loop() { resumed_ = false; }
   /// How often seek() was called: what was loaded ahead is of no use after it.
   int64_t seeks() const { return seeks_; }
 
  private:
   DistributedSampler sampler_;
   SamplerPosition next_;
+  bool resumed_ = false;
   int64_t seeks_ = 0;
 };
 
@@ -45,9 +59,10 @@ class LoaderPlaces {
   /// Throws Error (exit code data) if a saved place is waiting for it and is of another dataset.
   void add(const std::shared_ptr<LoaderPlace>& place);
 
-  /// Loading throws Error (exit code data) before any loader has moved, if the dataset has another
-  /// size, or is shuffled in another order.
   void visit_state(StateArchive& archive);
+  /// Throws Error (exit code data) if loading from this archive will, because a dataset has another
+  /// size, or is shuffled in another order. Nothing moves.
+  void check(StateArchive& archive);
 
  private:
   struct Saved {
@@ -62,6 +77,7 @@ class LoaderPlaces {
   };
   static Saved saved(LoaderPlace& place);
   static void visit(StateArchive& archive, size_t number, Saved& saved);
+  static std::vector<Saved> all_in(StateArchive& archive);
   static SamplerPosition position_for(const Saved& saved, LoaderPlace& place);
   std::vector<std::shared_ptr<LoaderPlace>> alive();
 

@@ -285,6 +285,74 @@ TEST(SnapshotFacts, N18_PartialLoadTakesWhatFitsAndTellsTheRest) {
   EXPECT_THAT(report.unexpected, Contains("norm.running_mean"));
 }
 
+TEST(TrainerSnapshots, OneRankThatCannotGoOnIsAnErrorOnAllAndNothingIsLoaded) {
+  const SharedFolder folder;
+  Recipe recipe;
+  recipe.options.precision(Precision::O2(at::kBFloat16).remainders())
+      .ema(0.9)
+      .shard_optimizer(true);
+  {
+    TrainingRun run(runtime(), recipe);
+    run.trainer.resume(folder.file("run"));
+    run.train_to(2);
+    run.trainer.save();
+  }
+  const bool is_odd = runtime().rank() == runtime().size() - 1;
+  recipe.samples += is_odd ? 1 : 0;
+  TrainingRun other(runtime(), recipe);
+  const at::Tensor before = flat_masters(other.trainer);
+  const std::string error = error_of([&] { other.trainer.resume(folder.file("run")); });
+  EXPECT_THAT(error, AllOf(HasSubstr(c10::str("rank ", runtime().size() - 1, " of ")),
+                           HasSubstr("went over 43 samples, this one has 44")));
+  EXPECT_TRUE(at::equal(flat_masters(other.trainer), before));
+  EXPECT_EQ(other.trainer.updates(), 0);
+  EXPECT_EQ(other.loader.position(), SamplerPosition());
+}
+
+TEST(TrainerSnapshots, FinishedRunEndsAtOnceWhenItIsStartedAgain) {
+  const SharedFolder folder;
+  const auto start = [&](int64_t epochs) {
+    const auto model = std::make_shared<testing::Awkward>();
+    Trainer trainer(runtime(), model, AdamW(1e-2));
+    auto loader =
+        runtime().loader(testing::Numbered{24}, LoaderOptions().batch_size(4).epochs(epochs));
+    trainer.resume(folder.file("run"));
+    const int64_t first_epoch = loader.epoch();
+    int64_t steps = 0;
+    for (auto& batch : loader) {
+      trainer.step([&] { return model->loss(batch.first, batch.second); });
+      ++steps;
+    }
+    trainer.save();
+    return std::make_pair(first_epoch, steps / loader.batches_per_epoch());
+  };
+  using EpochAndEpochs = std::pair<int64_t, int64_t>;
+  EXPECT_EQ(start(2), EpochAndEpochs(0, 2));
+  EXPECT_EQ(start(2), EpochAndEpochs(1, 0));
+  EXPECT_EQ(start(3), EpochAndEpochs(2, 1)) << "three epochs were asked for now";
+}
+
+TEST(TrainerSnapshots, LoopsOfOneEpochGoOnWithTheEpochAfterTheLastWhole) {
+  const SharedFolder folder;
+  std::vector<int64_t> epochs;
+  for (const int64_t stop_before : {2, 4}) {
+    const auto model = std::make_shared<testing::Awkward>();
+    Trainer trainer(runtime(), model, AdamW(1e-2));
+    auto loader = runtime().loader(testing::Numbered{24}, LoaderOptions().batch_size(12));
+    trainer.resume(folder.file("run"));
+    for (int64_t epoch = loader.epoch(); epoch < stop_before; ++epoch) {
+      for (auto& batch : loader) {
+        trainer.step([&] { return model->loss(batch.first, batch.second); });
+        if (epochs.empty() || epochs.back() != loader.epoch()) {
+          epochs.push_back(loader.epoch());
+        }
+      }
+      trainer.save();
+    }
+  }
+  EXPECT_THAT(epochs, ::testing::ElementsAre(0, 1, 2, 3));
+}
+
 TEST(TrainerSnapshots, MisuseIsNamedOnEveryRank) {
   const SharedFolder folder;
   TrainingRun run(runtime(), {});
