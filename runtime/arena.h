@@ -58,6 +58,8 @@ class Arena {
   /// Makes the masters what the weights are now.
   void adopt_weights();
 
+  /// The same on every rank, also on one whose shares are all empty.
+  bool has_averages() const { return buckets_.front().average.defined(); }
   int64_t weight_bytes() const;
   /// Bytes of masters that are not the weights themselves, and of remainders.
   int64_t master_bytes() const;

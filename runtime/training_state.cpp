@@ -87,7 +87,7 @@ void TrainingState::visit_weights(StateArchive& archive) {
 }
 
 void TrainingState::visit_averages(StateArchive& archive) {
-  if (parts_.arena.average_bytes() == 0) {
+  if (!parts_.arena.has_averages()) {
     return;
   }
   const std::vector<at::Tensor> flats =
@@ -252,7 +252,7 @@ snapshot::LoadReport TrainingState::load_weights(const snapshot::TensorSource& s
   snapshot::LoadReport report = snapshot::load_tensors(source, targets, options);
   const c10::AutoGradMode no_grad(false);
   parts_.arena.take_masters(flats);
-  if (parts_.arena.average_bytes() > 0) {
+  if (parts_.arena.has_averages()) {
     parts_.arena.take_averages(flats);
   }
   return report;
