@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <lockstep/checkpointing/snapshot/async_writer.h>
 #include <lockstep/checkpointing/snapshot/folder_names.h>
 #include <lockstep/checkpointing/snapshot/newest.h>
 #include <lockstep/checkpointing/snapshot/writer.h>
@@ -35,19 +36,64 @@ Newest newest_in(const std::string& folder) {
   return find_newest(folder, solo);
 }
 
-/// A folder with the snapshots of steps 1 and 2, of which saving step 3 will remove the first.
-struct CrashRun {
+/// The snapshots of steps 1 and 2.
+struct SavedRun {
   TemporaryFolder temporary;
   std::string folder = temporary.file("run");
-  std::shared_ptr<FaultFileSystem> disk = std::make_shared<FaultFileSystem>();
 
-  CrashRun() {
+  SavedRun() {
+    const auto disk = std::make_shared<FaultFileSystem>();
     run_ranks(kRanks, [&](Communicator& ranks) {
       Writer writer(ranks, folder, options_on(disk));
       writer.save(sample_content(1, ranks.rank(), kRanks), 1);
       writer.save(sample_content(2, ranks.rank(), kRanks), 2);
     });
-    disk->crash(FaultFileSystem::Loss::nothing);
+  }
+};
+
+/// A folder with them, of which saving step 3 will remove the first.
+struct CrashRun {
+  TemporaryFolder temporary;
+  std::string folder = temporary.file("run");
+  std::shared_ptr<FaultFileSystem> disk = std::make_shared<FaultFileSystem>();
+
+  explicit CrashRun(const SavedRun& saved) { testing::link_run(saved.folder, folder); }
+
+  /// Saves steps 3 and 4, with `arm` called once all is ready; an error ends neither. Returns for
+  /// each rank the last step that it was told is saved.
+  std::vector<int64_t> save_two(bool asynchronous, const std::function<void()>& arm) const {
+    std::once_flag once;
+    std::vector<int64_t> promised(kRanks, 2);
+    const auto save_with = [&](auto& writer, const auto& save, Communicator& ranks) {
+      std::call_once(once, arm);
+      ranks.barrier().wait();
+      for (const int64_t step : {3, 4}) {
+        try {
+          if (!save(writer, sample_content(step, ranks.rank(), kRanks), step).error) {
+            promised[static_cast<size_t>(ranks.rank())] = step;
+          }
+        } catch (const Error&) {
+          continue;
+        }
+      }
+    };
+    run_ranks(kRanks, [&](Communicator& ranks) {
+      if (asynchronous) {
+        AsyncWriter writer(ranks, folder, options_on(disk));
+        const auto save = [](AsyncWriter& it, const Content& content, int64_t step) {
+          it.save(content, step);
+          return *it.wait();
+        };
+        save_with(writer, save, ranks);
+      } else {
+        Writer writer(ranks, folder, options_on(disk));
+        const auto save = [](Writer& it, const Content& content, int64_t step) {
+          return it.save(content, step);
+        };
+        save_with(writer, save, ranks);
+      }
+    });
+    return promised;
   }
 
   /// Saves step 3, with `arm` called once all is ready. Returns each rank's report.
@@ -64,11 +110,11 @@ struct CrashRun {
   void expect_next_save_works() const {
     run_ranks(kRanks, [&](Communicator& ranks) {
       Writer writer(ranks, folder, options_on(disk));
-      writer.save(sample_content(4, ranks.rank(), kRanks), 4);
+      writer.save(sample_content(5, ranks.rank(), kRanks), 5);
     });
     const Newest newest = newest_in(folder);
     ASSERT_TRUE(newest.snapshot.has_value());
-    EXPECT_EQ(newest.snapshot->manifest().step, 4);
+    EXPECT_EQ(newest.snapshot->manifest().step, 5);
     testing::expect_sample(*newest.snapshot, kRanks);
     for (const std::string& name : names_in(folder)) {
       EXPECT_FALSE(is_temporary_of(name, "crash")) << name;
@@ -80,47 +126,58 @@ bool returned(const std::vector<testing::RankOutcome>& ranks) {
   return ranks[0].kind == testing::RankOutcome::Kind::returned;
 }
 
-/// Ends the disk at every single call of a save. What was reported as saved must be there after
-/// the crash, and what is there must be whole.
-void crash_at_every_call(FaultFileSystem::Loss loss) {
-  int points = 0;
-  for (bool finished = false; !finished; ++points) {
-    SCOPED_TRACE(c10::str("crash at call ", points + 1));
-    const CrashRun run;
-    const auto ranks = run.save_third([&] { run.disk->die_at(points + 1); });
-    finished = run.disk->calls() <= points;
-    EXPECT_EQ(returned(ranks), ranks[1].kind == testing::RankOutcome::Kind::returned);
-    run.disk->crash(loss);
-    const Newest newest = newest_in(run.folder);
-    ASSERT_TRUE(newest.snapshot.has_value());
-    EXPECT_THAT(newest.notes, ::testing::Each(HasSubstr("`latest`")));
-    EXPECT_GE(newest.snapshot->manifest().step, returned(ranks) ? 3 : 2);
-    testing::expect_sample(*newest.snapshot, kRanks);
-    run.expect_next_save_works();
-    if (::testing::Test::HasFailure()) {
-      return;
-    }
+/// Ends the disk at one call of two saves, and expects what the documentation promises. Returns
+/// whether there were fewer calls.
+bool crash_at(const SavedRun& saved, int call, bool asynchronous, FaultFileSystem::Loss loss) {
+  SCOPED_TRACE(c10::str(asynchronous ? "asynchronous" : "direct", ", crash at call ", call));
+  const CrashRun run(saved);
+  const auto promised = run.save_two(asynchronous, [&] { run.disk->die_at(call); });
+  const bool all_calls_done = run.disk->calls() < call;
+  EXPECT_EQ(promised[0], promised[1]);
+  run.disk->crash(loss);
+  const Newest newest = newest_in(run.folder);
+  if (!newest.snapshot) {
+    ADD_FAILURE() << "nothing can be loaded";
+    return true;
   }
-  EXPECT_GT(points, 50);
+  EXPECT_THAT(newest.notes, ::testing::Each(HasSubstr("`latest`")));
+  EXPECT_GE(newest.snapshot->manifest().step, all_calls_done ? 4 : promised[0]);
+  testing::expect_sample(*newest.snapshot, kRanks);
+  run.expect_next_save_works();
+  return all_calls_done || ::testing::Test::HasFailure();
+}
+
+void crash_at_every_call(bool asynchronous, FaultFileSystem::Loss loss) {
+  const SavedRun saved;
+  int call = 1;
+  while (!crash_at(saved, call, asynchronous, loss)) {
+    ++call;
+  }
+  EXPECT_GT(call, 100);
 }
 
 TEST(SnapshotFacts, N01_KilledAtEveryCallTheNewestWholeSnapshotLoads) {
-  crash_at_every_call(FaultFileSystem::Loss::nothing);
+  crash_at_every_call(false, FaultFileSystem::Loss::nothing);
+}
+
+TEST(SnapshotFacts, N01_KilledAtEveryCallOfAThreadTheNewestWholeSnapshotLoads) {
+  crash_at_every_call(true, FaultFileSystem::Loss::nothing);
 }
 
 TEST(SnapshotFacts, N01_PowerLostAtEveryCallWithUnsyncedContentGone) {
-  crash_at_every_call(FaultFileSystem::Loss::data);
+  crash_at_every_call(false, FaultFileSystem::Loss::data);
 }
 
 TEST(SnapshotFacts, N01_PowerLostAtEveryCallWithUnsyncedNamesGone) {
-  crash_at_every_call(FaultFileSystem::Loss::names);
+  crash_at_every_call(true, FaultFileSystem::Loss::names);
 }
 
 TEST(SnapshotFacts, N02_DiskFullAtAnyCallFailsOnAllRanksAndHarmsNothing) {
+  const SavedRun saved;
   int failures = 0;
   for (int call = 1;; ++call) {
     SCOPED_TRACE(c10::str("disk full at call ", call));
-    const CrashRun run;
+    const CrashRun run(saved);
     const auto ranks = run.save_third([&] { run.disk->fail_at(call, ENOSPC); });
     if (run.disk->calls() < call) {
       break;
@@ -146,7 +203,7 @@ TEST(SnapshotFacts, N02_DiskFullAtAnyCallFailsOnAllRanksAndHarmsNothing) {
 }
 
 TEST(SnapshotFacts, N02_DiskFullOnOneRankIsReportedByNameAndLeavesNoFolder) {
-  const CrashRun run;
+  const CrashRun run{SavedRun()};
   const auto ranks = run.save_third([&] {
     run.disk->fail_where(
         [](FaultFileSystem::Call call, const std::string& path) {

@@ -36,6 +36,16 @@ bool is_in(const std::string& path, const std::string& folder) {
 
 }  // namespace
 
+void link_run(const std::string& from, const std::string& to) {
+  ::mkdir(to.c_str(), 0777);
+  for (const std::string& name : snapshot::names_in(from)) {
+    const std::string path = from + "/" + name;
+    if (::link(path.c_str(), (to + "/" + name).c_str()) != 0) {
+      link_run(path, to + "/" + name);  // a folder
+    }
+  }
+}
+
 class FaultFileSystem::File : public OutputFile {
  public:
   File(std::shared_ptr<FaultFileSystem> system, std::string path, std::unique_ptr<OutputFile> real)

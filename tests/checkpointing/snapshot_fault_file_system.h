@@ -10,6 +10,10 @@
 
 namespace lockstep::testing {
 
+/// The folder of a run under a second name, by hard links: what is removed or replaced in one stays
+/// in the other.
+void link_run(const std::string& from, const std::string& to);
+
 /// A disk that fails, dies or loses power at a chosen call. Changes really happen, but nothing is
 /// on the disk for good until it was synced: sync() and sync_folder() are only remembered.
 /// Threads: any.
