@@ -1,0 +1,118 @@
+"""Whole processes that are killed, and started again on other numbers of ranks.
+
+snapshot_processes.py TEST PROGRAM LAUNCHER...    PROGRAM: snapshot_program; LAUNCHER ends before N
+"""
+
+import collections
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import torch
+
+from snapshot_reader import decode, read_snapshot
+
+SAMPLES = 120
+
+
+def start(ranks, *arguments):
+    return subprocess.run([*LAUNCHER, str(ranks), PROGRAM, *map(str, arguments)],
+                          capture_output=True, text=True, timeout=100, check=False)
+
+
+class Processes(unittest.TestCase):
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.folder = pathlib.Path(temporary.name)
+
+    def train(self, ranks, *arguments):
+        ended = start(ranks, *arguments)
+        self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
+
+    def assert_same(self, ours, expected, what):
+        self.assertEqual(ours.keys(), expected.keys(), what)
+        for name, tensor in expected.items():
+            self.assertTrue(torch.equal(ours[name], tensor), f"{what}, {name}")
+
+    def test_elastic(self):
+        """Other numbers of ranks take over the same state, and each sample is used once an epoch.
+
+        (ranks, micro-batches until the end, sharded): 24 + 6 + 12 + 18 samples, then the last 60.
+        """
+        stages = [(4, 3, "sharded"), (1, 6, ""), (2, 9, "sharded"), (3, 12, "sharded"),
+                  (8, 16, "sharded")]
+        before, seen = self.folder / "none", collections.Counter()
+        for number, (ranks, end, sharded) in enumerate(stages):
+            run = self.folder / f"run{number}"
+            self.train(ranks, before, run, end, *sharded.split())
+            if number > 0:
+                step = f"step-{stages[number - 1][1]:012}"
+                _, expected, _ = read_snapshot(before / step)
+                manifest, taken_over, _ = read_snapshot(run / step)
+                self.assertEqual(manifest["world_size"], ranks)
+                for section in ("model", "optimizer", "trainer"):
+                    self.assert_same(taken_over[section], expected[section], f"{ranks} ranks")
+            for rank in range(ranks):
+                for line in pathlib.Path(f"{run}.seen.{rank}").read_text().splitlines():
+                    seen[tuple(map(int, line.split()))] += 1
+            before = run
+        self.assertEqual(seen, collections.Counter((0, sample) for sample in range(SAMPLES)))
+
+    def test_reader(self):
+        """docs/snapshot-format.md suffices to read slices, tied names, codes and ranks' own state."""
+        states = []
+        for moments in ((), ("fp32-moments",)):
+            run = self.folder / f"run{len(states)}"
+            self.train(2, run, run, 1, "sharded", *moments)
+            manifest, shared, own = read_snapshot(run / "step-000000000001")
+            roles = {file["role"] for file in manifest["files"].values()}
+            self.assertEqual(roles, {"whole", "slices", "own"})
+            self.assertEqual(shared["trainer"]["updates"].item(), 1)
+            self.assertEqual(shared["model"]["tied"].shape, (6, 6))
+            self.assertTrue(torch.equal(shared["model"]["tied"], shared["model"]["middle.weight"]))
+            self.assertEqual(shared["model"]["first.weight"].dtype, torch.float32)
+            self.assertEqual(own["random", 1]["cpu"].dtype, torch.uint8)
+            states.append(shared["optimizer"])
+        coded, exact = states
+        names = [name for name in exact if name.endswith((".exp_avg", ".exp_avg_sq"))]
+        self.assertGreater(len(names), 10)
+        for name in names:
+            is_square = name.endswith("_sq")
+            ours = decode(coded[name], coded[name + "_scale"], is_square)
+            for one, other in zip(ours.split(64), exact[name].flatten().split(64)):
+                if is_square:
+                    one, other = one.sqrt(), other.sqrt()
+                self.assertLessEqual((one - other).abs().max(), other.abs().max() / 60, name)
+
+    def test_kill(self):
+        """kill -9 of one of two ranks in the middle of a save, five times, ends bit-equal."""
+        end = 12
+        self.train(2, self.folder / "unbroken", self.folder / "unbroken", end, "sharded")
+        seed = int.from_bytes(os.urandom(4), "little")
+        draw = random.Random(seed)
+        run, kills = self.folder / "run", 0
+        for _ in range(5):
+            point = f"kill={draw.randrange(2)}:{draw.randrange(20, 160)}"
+            ended = start(2, run, run, end, "sharded", point)
+            kills += ended.returncode != 0
+            if ended.returncode != 0:
+                self.assertIn(f"signal {int(signal.SIGKILL)}", ended.stdout + ended.stderr)
+        self.assertGreater(kills, 1, f"seed {seed}")
+        self.train(2, run, run, end, "sharded")
+        _, expected, expected_own = read_snapshot(self.folder / "unbroken" / f"step-{end:012}")
+        _, ours, own = read_snapshot(run / f"step-{end:012}")
+        for section in expected:
+            self.assert_same(ours[section], expected[section], f"seed {seed}, {section}")
+        for key in expected_own:
+            self.assert_same(own[key], expected_own[key], f"seed {seed}, {key}")
+
+
+if __name__ == "__main__":
+    PROGRAM, LAUNCHER = sys.argv[2], sys.argv[3:]
+    unittest.main(argv=[sys.argv[0], f"Processes.{sys.argv[1]}"])
