@@ -9,9 +9,7 @@
 #include <lockstep/checkpointing/snapshot/writer.h>
 #include <torch/serialize.h>
 
-#include <fcntl.h>
 #include <ftw.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <functional>
@@ -19,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "plain_file.h"
 #include "recorder.h"
 
 namespace lockstep::benchmarks {
@@ -26,8 +25,6 @@ namespace {
 
 constexpr int tensors = 42, repetitions = 5;
 constexpr int64_t numel = 1 << 20;
-
-using Named = std::vector<std::pair<std::string, at::Tensor>>;
 
 Named make_tensors() {
   Named all;
@@ -44,33 +41,6 @@ snapshot::Content content_of(const Named& all) {
   }
   return content;
 }
-
-/// A file with the bytes of all tensors and nothing else.
-class PlainFile {
- public:
-  explicit PlainFile(std::string path) : path_(std::move(path)) {}
-  void write(const Named& all) const {
-    const int file = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    for (const auto& [name, tensor] : all) {
-      require(::write(file, tensor.const_data_ptr(), tensor.nbytes()), tensor);
-    }
-    ::fsync(file);
-    ::close(file);
-  }
-  void read(const Named& all) const {
-    const int file = ::open(path_.c_str(), O_RDONLY);
-    for (const auto& [name, tensor] : all) {
-      require(::read(file, tensor.mutable_data_ptr(), tensor.nbytes()), tensor);
-    }
-    ::close(file);
-  }
-
- private:
-  static void require(ssize_t done, const at::Tensor& tensor) {
-    LOCKSTEP_CHECK(done == static_cast<ssize_t>(tensor.nbytes()), "the plain file came up short");
-  }
-  std::string path_;
-};
 
 std::vector<at::Tensor> values_of(const Named& all) {
   std::vector<at::Tensor> values;
