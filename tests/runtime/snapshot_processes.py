@@ -74,6 +74,7 @@ class Processes(unittest.TestCase):
             roles = {file["role"] for file in manifest["files"].values()}
             self.assertEqual(roles, {"whole", "slices", "own"})
             self.assertEqual(shared["trainer"]["updates"].item(), 1)
+            self.assertIn("clip_grad_value none", manifest["texts"]["configuration"])
             self.assertEqual(shared["model"]["tied"].shape, (6, 6))
             self.assertTrue(torch.equal(shared["model"]["tied"], shared["model"]["middle.weight"]))
             self.assertEqual(shared["model"]["first.weight"].dtype, torch.float32)
