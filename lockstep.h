@@ -8,6 +8,7 @@
 #include <lockstep/amp/model.h>
 #include <lockstep/amp/optimizers.h>
 #include <lockstep/amp/precision.h>
+#include <lockstep/amp/schedule.h>
 #include <lockstep/amp/sync_batch_norm.h>
 #include <lockstep/checkpointing/activation/checkpoint.h>
 #include <lockstep/checkpointing/activation/checkpoint_sequential.h>
@@ -32,7 +33,6 @@
 #include <lockstep/runtime/loss.h>
 #include <lockstep/runtime/progress.h>
 #include <lockstep/runtime/runtime.h>
-#include <lockstep/runtime/schedule.h>
 #include <lockstep/runtime/step_report.h>
 #include <lockstep/runtime/table.h>
 #include <lockstep/runtime/trainer.h>

@@ -3,6 +3,7 @@
 #include <c10/core/Device.h>
 #include <lockstep/amp/adam_update.h>
 #include <lockstep/amp/adamw_update.h>
+#include <lockstep/amp/decision.h>
 #include <lockstep/amp/lamb_update.h>
 #include <lockstep/amp/lion_update.h>
 #include <lockstep/amp/optimizer.h>
@@ -22,6 +23,10 @@ int cuda_capability(c10::Device device);
 
 /// advance() on device memory; `overflow` is one element there.
 void advance_on_cuda(ScalerState* state, const ScalerRule& rule, const float* overflow);
+
+/// decide() and conclude() on device memory.
+void decide_on_cuda(Decision* decision, const ScalerState* scaler, const DecisionRule& rule);
+void conclude_on_cuda(Decision* decision, ScalerState* scaler, const DecisionRule& rule);
 
 /// to = from * factor, multiplied in fp32 and rounded once; contiguous, fp32, fp16 or bf16.
 void cast_on_cuda(const at::Tensor& to, const at::Tensor& from, double factor);

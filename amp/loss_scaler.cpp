@@ -116,6 +116,10 @@ ScalerState LossScaler::state() const {
     none.scale = 0.0F;
     return none;
   }
+  return raw_state();
+}
+
+ScalerState LossScaler::raw_state() const {
   const at::Tensor host = storage_.cpu();
   ScalerState state;
   std::memcpy(&state, host.const_data_ptr(), sizeof(state));

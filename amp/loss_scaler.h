@@ -92,6 +92,8 @@ class LossScaler {
   const LossScalerOptions& options() const { return options_; }
   /// The state in device memory, for kernels.
   ScalerState* device_state();
+  /// What is there, also of a disabled scaler. Waits for the device.
+  ScalerState raw_state() const;
 
  private:
   enum class Stage { unscaled, stepped };

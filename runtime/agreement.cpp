@@ -8,17 +8,27 @@
 namespace lockstep {
 
 Word Agreement::exchange(const Word& mine) {
+  post(mine);
+  return collect();
+}
+
+void Agreement::post(const Word& mine) {
   constexpr auto fields = static_cast<int64_t>(sizeof(Word) / sizeof(double));
-  const at::Tensor buffer = at::zeros({fields}, at::kDouble);
-  std::memcpy(buffer.mutable_data_ptr<double>(), &mine, sizeof(Word));
-  control_.all_reduce(buffer).wait();
+  posted_ = at::zeros({fields}, at::kDouble);
+  std::memcpy(posted_.mutable_data_ptr<double>(), &mine, sizeof(Word));
+  posted_update_ = mine.update;
+  on_its_way_ = control_.all_reduce(posted_);
+}
+
+Word Agreement::collect() {
+  on_its_way_.wait();
   Word sum;
-  std::memcpy(static_cast<void*>(&sum), buffer.const_data_ptr<double>(), sizeof(Word));
+  std::memcpy(static_cast<void*>(&sum), posted_.const_data_ptr<double>(), sizeof(Word));
   // All equal if and only if the variance is zero; every rank comes to the same verdict.
   const bool in_step = sum.update * sum.update == sum.update_squared * control_.size();
   if (!in_step && sum.error == 0) {
     raise(Error(c10::str(
-        "is at update ", static_cast<int64_t>(mine.update),
+        "is at update ", static_cast<int64_t>(posted_update_),
         " while others are not: ranks made different numbers of calls to step() or update()")));
   }
   return sum;

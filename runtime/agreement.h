@@ -32,6 +32,9 @@ class Agreement {
 
   /// The sum of all ranks' words. Throws Error on every rank if ranks are at different updates.
   Word exchange(const Word& mine);
+  /// The same in two halves, so that nobody waits in between: one word on its way at a time.
+  void post(const Word& mine);
+  Word collect();
 
   /// Throws the same Error on every rank if any rank passes one; it quotes them all, and has the
   /// exit code of the first.
@@ -52,6 +55,9 @@ class Agreement {
 
  private:
   Communicator control_;
+  at::Tensor posted_;
+  Work on_its_way_;
+  double posted_update_ = 0.0;
 };
 
 }  // namespace lockstep

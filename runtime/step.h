@@ -3,6 +3,8 @@
 #include <lockstep/amp/loss_scaler.h>
 #include <lockstep/amp/weight_casts.h>
 #include <lockstep/runtime/agreement.h>
+#include <lockstep/runtime/consensus.h>
+#include <lockstep/runtime/decisions.h>
 #include <lockstep/runtime/loss.h>
 #include <lockstep/runtime/non_finite_diagnosis.h>
 #include <lockstep/runtime/reducer.h>
@@ -22,6 +24,7 @@ namespace lockstep {
 struct StepParts {
   TrainerOptions options;
   c10::Device device = c10::Device(c10::kCPU);
+  HostActs host_acts = HostActs::at_once;
   double learning_rate = 0.0;  // the base group's, for reports
   std::vector<ModelTensor> buffers;
   Trainable trainable;
@@ -34,13 +37,21 @@ struct StepParts {
   std::function<std::string()> out_of_memory_advice;  // of this rank
 };
 
-/// The one order of a step (DESIGN §4), for the k micro-batches of a window and their update.
+/// The one order of a step (DESIGN §4), for the k micro-batches of a window and their update. It is
+/// the same wherever the model is: what is decided lies in the memory of the model's device
+/// (Decisions), and the host acts on it at once or, where that would make it wait, a window later.
 /// Ranks: the same calls on every rank; a rank that fails still takes part in the window's
 /// collectives, so that all ranks throw.
 class Step {
  public:
   explicit Step(StepParts parts);
+  ~Step();
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
 
+  /// Before the first micro-batch of a window: acts on what the ranks said in the last one.
+  /// Collective. Nothing happens in the middle of a window.
+  void begin_window();
   /// One micro-batch: closure under autocast (if asked), scaled backward.
   void micro_batch(const std::function<Loss()>& closure, bool under_autocast);
   /// A micro-batch for which this rank has no data.
@@ -50,61 +61,70 @@ class Step {
   /// Consensus and update; then a new window.
   StepReport close_window();
   /// What is known between updates.
-  StepReport report_open_window();
+  StepReport report_open_window() const;
   void abandon();
+  /// Acts on the word that is on its way, if one is. Collective.
+  void settle();
 
   /// Says in the words of this rank whether its share of a pending snapshot is written.
   void tell_saved(bool saved) { saved_here_ = saved; }
-  /// Whether every rank said so in the last update.
-  bool saved_everywhere() const { return saved_everywhere_; }
+  /// Whether every rank said so in the last word; true once a word.
+  bool take_saved_everywhere() { return std::exchange(saved_everywhere_, false); }
   void request_stop() noexcept { stop_here_.store(true, std::memory_order_relaxed); }
   bool stop_requested() const { return stop_everywhere_; }
-  int64_t updates() const { return updates_; }
+  /// Real updates so far. Waits for the device.
+  int64_t updates() const { return decisions_.latest()->read().updates; }
   /// Asks all ranks to diagnose the next overflow after the coming update.
   void diagnose_next_overflow() { diagnose_here_ = true; }
   const NonFiniteDiagnosis& diagnosis() const { return parts_.diagnosis; }
   amp::LossScaler& scaler() { return parts_.scaler; }
   /// Counters that outlive a window: updates (which the schedule follows) and the kind of the
-  /// losses.
+  /// losses. The scaler's state is to be loaded before.
   void visit_state(StateArchive& archive);
 
  private:
-  struct Arrived {
-    bool finite = true;
-    double sum_squares = 0.0;
-  };
   template <typename Body>
   auto attempt(const Body& body) -> decltype(body());
   Loss forward(const std::function<Loss()>& closure, bool under_autocast);
+  void note_loss(const Loss& loss);
+  void require_number(double loss) const;
   void prepare_backward();
   void replay(const std::function<Loss()>& closure);
   Loss under_autocast(const std::function<Loss()>& closure) const;
+  /// The scaler's counters that the host may act on.
+  amp::ScalerState known_scaler() const;
   void require_budget();
+  void arm_diagnosis();
   /// Whether all ranks exchange words before the window's last backward: for the global
   /// denominator, and in the first window for the kind of the losses.
   bool agrees_first() const { return parts_.options.uneven_data() || kind_is_sum_.value_or(true); }
   void agree_on_weights();
   double packing_factor() const;
-  Arrived wait_and_measure();
-  void update_weights(const Arrived& arrived, StepReport& report);
+  bool nothing_counted() const { return weighted() && weights_everywhere_->weight == 0; }
+  std::optional<Word> share(bool failed);
+  void heed(const Word& all);
+  void update();
   [[noreturn]] void fail(const std::exception_ptr& error);
   void tell_of_failure();
   [[noreturn]] void fail_elsewhere();
-  /// After an update was decided: concludes a diagnosis, or arms one.
-  void diagnose(const Word& all, double scale);
+  /// After an update was decided.
+  void conclude_diagnosis();
   void end_window();
   Word word() const;
   bool weighted() const { return kind_is_sum_.value_or(false) || parts_.options.uneven_data(); }
 
   StepParts parts_;
+  Decisions decisions_;
+  Consensus consensus_;
   std::atomic<bool> stop_here_{false};
   bool stop_everywhere_ = false;
   bool diagnose_here_ = false;
+  bool diagnose_everywhere_ = false;
   bool saved_here_ = false;
   bool saved_everywhere_ = false;
-  int64_t updates_ = 0;
+  int64_t windows_ = 0;  // whose update was decided
   int64_t micro_batches_ = 0;
-  double last_loss_ = 0.0;
+  at::Tensor last_loss_;             // fp64, 0-dimensional, on the device
   std::optional<bool> kind_is_sum_;  // agreed by all ranks in the first window, then fixed
 
   // the window

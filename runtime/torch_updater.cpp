@@ -24,8 +24,13 @@ class TorchUpdater final : public Updater {
     }
   }
 
-  void apply(const Reducer& reducer, const amp::StepState& state,
+  /// The optimizer runs on the host, which has to know whether to skip.
+  void apply(const Reducer& reducer, const Decisions& decisions,
              const std::vector<char>& used) override {
+    const amp::StepState state = decisions.step_on_host();
+    if (state.skip) {
+      return;
+    }
     for (size_t b = 0; b < reducer.size(); ++b) {
       unscale(reducer, b, state, used);
     }
@@ -41,7 +46,7 @@ class TorchUpdater final : public Updater {
       }
     }
     for (const amp::FlatSpan& span : spans_) {
-      amp::move_average(span, &state);
+      amp::move_average(span, decisions.step());
     }
   }
 

@@ -1,10 +1,10 @@
 #pragma once
 
 #include <lockstep/amp/precision.h>
+#include <lockstep/amp/schedule.h>
 #include <lockstep/checkpointing/activation/planned_chain.h>
 #include <lockstep/runtime/bucket_plan.h>
 #include <lockstep/runtime/data_parallel.h>
-#include <lockstep/runtime/schedule.h>
 #include <lockstep/runtime/snapshot_options.h>
 #include <torch/arg.h>
 

@@ -5,7 +5,6 @@
 #include <lockstep/runtime/updater.h>
 
 #include <algorithm>
-#include <cstring>
 
 namespace lockstep {
 namespace {
@@ -26,15 +25,15 @@ class FusedUpdater final : public Updater {
     }
   }
 
-  void apply(const Reducer& reducer, const amp::StepState& state,
+  void apply(const Reducer& reducer, const Decisions& decisions,
              const std::vector<char>& used) override {
     std::vector<Work> shared;
-    const amp::StepState* place = on_device(state);
+    const amp::StepState* state = decisions.step();
     for (size_t b = 0; b < spans_.size(); ++b) {
       if (used.empty() && !rules_[b]->whole_parameters()) {
-        rules_[b]->apply(spans_[b], place);
+        rules_[b]->apply(spans_[b], state);
       } else {
-        apply_by_slot(reducer.plans()[b], b, place, used);
+        apply_by_slot(reducer.plans()[b], b, state, used);
       }
       shared.push_back(arena_.share_weights(b));
     }
@@ -64,18 +63,6 @@ class FusedUpdater final : public Updater {
   }
 
  private:
-  /// Where the kernels of the spans' device can read it, until the next call.
-  const amp::StepState* on_device(const amp::StepState& state) {
-    const at::Tensor& gradient = spans_.front().gradient;
-    if (gradient.is_cpu()) {
-      return &state;
-    }
-    const at::Tensor bytes = at::empty({static_cast<int64_t>(sizeof state)}, at::kByte);
-    std::memcpy(bytes.mutable_data_ptr(), &state, sizeof state);
-    state_ = bytes.to(gradient.device());
-    return static_cast<const amp::StepState*>(state_.const_data_ptr());
-  }
-
   /// This rank's part of a slot.
   struct Part {
     int64_t begin;  // elements from the start of the slot
@@ -135,7 +122,6 @@ class FusedUpdater final : public Updater {
   }
 
   Arena& arena_;
-  at::Tensor state_;
   std::vector<amp::FlatSpan> spans_;
   std::vector<std::shared_ptr<const amp::UpdateRule>> rules_;
 };

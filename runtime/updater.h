@@ -2,6 +2,7 @@
 
 #include <lockstep/amp/optimizer.h>
 #include <lockstep/runtime/arena.h>
+#include <lockstep/runtime/decisions.h>
 #include <lockstep/runtime/reducer.h>
 #include <lockstep/runtime/state_archive.h>
 
@@ -25,8 +26,8 @@ class Updater {
  public:
   virtual ~Updater() = default;
   /// Updates the parameters for which `used` is 1 (all, if it is empty); averages move in any case.
-  /// Collective if the arena is sharded.
-  virtual void apply(const Reducer& reducer, const amp::StepState& state,
+  /// Nothing moves where decisions.step() says skip. Collective if the arena is sharded.
+  virtual void apply(const Reducer& reducer, const Decisions& decisions,
                      const std::vector<char>& used) = 0;
   /// The state of each parameter as "name.kind"; what this rank keeps of it, where it is spread.
   virtual void visit_state(const Reducer& reducer, StateArchive& archive) = 0;

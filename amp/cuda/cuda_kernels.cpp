@@ -12,6 +12,10 @@ namespace {
 
 constexpr uintptr_t kAlignment = 16;
 
+c10::Device current_device() {
+  return c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getDevice();
+}
+
 bool aligned(const at::Tensor& flat) {
   return reinterpret_cast<uintptr_t>(flat.const_data_ptr()) % kAlignment == 0;
 }
@@ -38,9 +42,18 @@ int cuda_capability(c10::Device device) {
 }
 
 void advance_on_cuda(ScalerState* state, const ScalerRule& rule, const float* overflow) {
-  const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
-  check_call(cuda::launch_advance(state, rule, overflow, current_stream(guard.getDevice())),
+  check_call(cuda::launch_advance(state, rule, overflow, current_stream(current_device())),
              "the loss scaler's kernel");
+}
+
+void decide_on_cuda(Decision* decision, const ScalerState* scaler, const DecisionRule& rule) {
+  check_call(cuda::launch_decide(decision, scaler, rule, current_stream(current_device())),
+             "the decision's kernel");
+}
+
+void conclude_on_cuda(Decision* decision, ScalerState* scaler, const DecisionRule& rule) {
+  check_call(cuda::launch_conclude(decision, scaler, rule, current_stream(current_device())),
+             "the decision's kernel");
 }
 
 void cast_on_cuda(const at::Tensor& to, const at::Tensor& from, double factor) {

@@ -23,6 +23,12 @@ int cuda_capability(c10::Device) {
 void advance_on_cuda(ScalerState*, const ScalerRule&, const float*) {
   refuse();
 }
+void decide_on_cuda(Decision*, const ScalerState*, const DecisionRule&) {
+  refuse();
+}
+void conclude_on_cuda(Decision*, ScalerState*, const DecisionRule&) {
+  refuse();
+}
 void cast_on_cuda(const at::Tensor&, const at::Tensor&, double) {
   refuse();
 }

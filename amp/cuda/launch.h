@@ -3,6 +3,7 @@
 #include <lockstep/amp/adam_update.h>
 #include <lockstep/amp/adamw_update.h>
 #include <lockstep/amp/cuda/lamb_pack.h>
+#include <lockstep/amp/decision.h>
 #include <lockstep/amp/lion_update.h>
 #include <lockstep/amp/scaler_state.h>
 #include <lockstep/amp/sgd_update.h>
@@ -44,6 +45,12 @@ Problem launch_measure(const Elements& flat, int64_t size, double* partial, Meas
                        void* stream);
 Problem launch_advance(ScalerState* state, const ScalerRule& rule, const float* overflow,
                        void* stream);
+
+/// decide() and conclude() by one thread.
+Problem launch_decide(Decision* decision, const ScalerState* scaler, const DecisionRule& rule,
+                      void* stream);
+Problem launch_conclude(Decision* decision, ScalerState* scaler, const DecisionRule& rule,
+                        void* stream);
 
 /// 80 for compute capability 8.0; 0 where there is no such device.
 int capability(int device);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <lockstep/amp/cuda/element_pack.h>
+#include <lockstep/amp/measure_totals.h>
 
 namespace lockstep::amp {
 
@@ -60,18 +61,6 @@ LOCKSTEP_HOST_DEVICE double squares_of_pack(const Elements& array, int64_t size,
   float values[kPack];
   load(array, pack, size, values);
   return squares_of(values);
-}
-
-/// What measure kernels add to, one bucket after another.
-struct MeasureTotals {
-  double sum_squares;
-  double not_finite;  // buckets with an element that is not
-};
-
-LOCKSTEP_HOST_DEVICE void add_bucket(MeasureTotals& totals, double sum_squares) {
-  const bool finite = sum_squares - sum_squares == 0.0;
-  totals.sum_squares += sum_squares;
-  totals.not_finite += finite ? 0.0 : 1.0;
 }
 
 }  // namespace lockstep::amp

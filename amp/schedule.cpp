@@ -1,5 +1,5 @@
+#include <lockstep/amp/schedule.h>
 #include <lockstep/collectives/error.h>
-#include <lockstep/runtime/schedule.h>
 
 namespace lockstep {
 namespace {

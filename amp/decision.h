@@ -1,0 +1,66 @@
+#pragma once
+
+#include <lockstep/amp/measure_totals.h>
+#include <lockstep/amp/scaler_state.h>
+#include <lockstep/amp/schedule.h>
+#include <lockstep/amp/step_state.h>
+
+#include <cmath>
+#include <cstdint>
+
+namespace lockstep::amp {
+
+/// What updates are decided by, as plain data for kernels.
+struct DecisionRule {
+  ScalerRule scaler;
+  double clip_norm;  // infinity: nothing is clipped
+  float clip_value;
+  Schedule schedule;
+};
+
+/// One update, from what was measured to what became of it: plain data in host or device memory,
+/// the same bits on every rank but for `loss`.
+struct Decision {
+  // What all ranks have shared when decide() runs, in this order.
+  MeasureTotals totals;  // of the reduced gradients
+  double failed = 0.0;   // ranks that failed in this window
+  double loss = 0.0;     // of this rank, until the first update: to see whether it is NaN
+
+  // What decide() makes of it.
+  StepState step;
+  bool skipped = false;
+  float scale = 1.0F;      // the loss scale of these gradients
+  double grad_norm = 0.0;  // of the unscaled gradient before clipping; NaN if skipped
+
+  // After conclude().
+  int64_t updates = 0;  // real ones so far
+  ScalerState scaler;
+};
+
+/// Step 4 of the order, from the flags of all ranks: whether to update, and with which factors.
+LOCKSTEP_HOST_DEVICE void decide(Decision& decision, const ScalerState& scaler,
+                                 const DecisionRule& rule) {
+  decision.skipped = !(decision.totals.not_finite == 0.0) || decision.failed > 0.0;
+  decision.scale = scaler.scale;
+  const double scale = scaler.scale;
+  const double norm = sqrt(decision.totals.sum_squares) / scale;
+  const double ratio = rule.clip_norm / (norm + 1e-6);
+  decision.grad_norm = decision.skipped ? static_cast<double>(NAN) : norm;
+  decision.step.gradient_factor = gradient_factor(scale, ratio < 1.0 ? ratio : 1.0);
+  decision.step.gradient_limit = rule.clip_value;
+  decision.step.learning_rate_factor = rule.schedule.factor(decision.updates);
+  decision.step.update = decision.updates + 1;
+  decision.step.skip = decision.skipped;
+}
+
+/// Step 6, after the update: counts it, and moves the scale. A window that failed never was.
+LOCKSTEP_HOST_DEVICE void conclude(Decision& decision, ScalerState& scaler,
+                                   const DecisionRule& rule) {
+  if (!(decision.failed > 0.0)) {
+    decision.updates += decision.skipped ? 0 : 1;
+    advance(scaler, rule.scaler, decision.skipped);
+  }
+  decision.scaler = scaler;
+}
+
+}  // namespace lockstep::amp

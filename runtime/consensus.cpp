@@ -1,0 +1,28 @@
+#include <lockstep/runtime/consensus.h>
+
+namespace lockstep {
+
+std::optional<Word> Consensus::share(Word mine, Decisions& decisions) {
+  const at::Tensor& flags = decisions.flags();
+  if (acts_ == HostActs::at_once) {
+    double* overflow = flags.mutable_data_ptr<double>();
+    mine.overflow = *overflow > 0 ? 1 : 0;
+    const Word all = agreement_.exchange(mine);
+    *overflow = all.overflow;
+    return all;
+  }
+  devices_.all_reduce(flags).wait();
+  agreement_.post(mine);
+  on_its_way_ = true;
+  return std::nullopt;
+}
+
+std::optional<Word> Consensus::settle() {
+  if (!on_its_way_) {
+    return std::nullopt;
+  }
+  on_its_way_ = false;
+  return agreement_.collect();
+}
+
+}  // namespace lockstep

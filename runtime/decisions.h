@@ -1,0 +1,79 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
+#include <lockstep/amp/decision.h>
+#include <lockstep/amp/loss_scaler.h>
+
+#include <memory>
+#include <optional>
+
+namespace lockstep {
+
+/// A Decision as it was when the copy was made. Any thread.
+class DecisionCopy {
+ public:
+  /// Returns at once on the host; waits for the copy where it comes from a device.
+  const amp::Decision& read() const;
+
+ private:
+  friend class Decisions;
+  at::Tensor bytes_;  // host memory
+  std::optional<c10::Event> copied_;
+};
+
+/// When the host acts on what was decided.
+enum class HostActs {
+  at_once,          // the decision is made in host memory
+  one_window_late,  // it is made on a device: the host never waits for the window just enqueued
+};
+
+/// The Decision of the window at hand, in memory of the model's device, and copies of those before.
+/// Nothing here makes the host wait but reading a copy and step_on_host().
+/// Threads: one. Ranks: local.
+class Decisions {
+ public:
+  Decisions(c10::Device device, HostActs acts, const amp::DecisionRule& rule,
+            amp::LossScaler& scaler);
+
+  HostActs host_acts() const { return acts_; }
+
+  /// A new window: nothing measured, no rank failed.
+  void begin();
+  /// For amp::measure_into().
+  const at::Tensor& totals() const { return totals_; }
+  /// Two fp64 elements, sums over ranks once shared: overflows, failures.
+  const at::Tensor& flags() const { return flags_; }
+  void mark_failed();
+  void note_loss(const at::Tensor& loss) { loss_.copy_(loss); }
+  void decide();
+  /// For update kernels, in the device's memory.
+  const amp::StepState* step() const;
+  /// The same for the host; waits for the device.
+  amp::StepState step_on_host() const;
+  /// After the update: counts, moves the scale, and copies.
+  void conclude();
+
+  /// The last concluded one.
+  const std::shared_ptr<const DecisionCopy>& latest() const { return latest_; }
+  /// The newest that the host may act on; the same one on every rank.
+  const amp::Decision& known() const;
+
+  /// Goes on from a saved state: `updates` real ones, and the scaler's state as it is.
+  void restart(int64_t updates);
+
+ private:
+  amp::Decision* place() const;
+  std::shared_ptr<const DecisionCopy> copy() const;
+
+  c10::Device device_;
+  HostActs acts_;
+  amp::DecisionRule rule_;
+  amp::LossScaler& scaler_;
+  at::Tensor bytes_;
+  at::Tensor totals_, flags_, loss_, measured_;  // views of bytes_
+  std::shared_ptr<const DecisionCopy> latest_;
+  std::shared_ptr<const DecisionCopy> earlier_;
+};
+
+}  // namespace lockstep

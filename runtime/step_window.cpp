@@ -1,0 +1,191 @@
+// The end of a window: measuring, consensus, update, and how a failure reaches all ranks.
+#include <lockstep/amp/flat_kernels.h>
+#include <lockstep/runtime/as_error.h>
+#include <lockstep/runtime/replicas.h>
+#include <lockstep/runtime/step.h>
+
+#include <chrono>
+
+namespace lockstep {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+}  // namespace
+
+StepReport Step::close_window() {
+  const auto arrival = Clock::now();
+  parts_.reducer.launch_rest();
+  const UnusedParameters policy =
+      with_data_ > 0 ? parts_.options.unused() : UnusedParameters::zeros;
+  if (const auto problem = window_problem(parts_.reducer, parts_.trainable, policy)) {
+    fail(std::make_exception_ptr(*problem));
+  }
+  if (const auto all = share(/*failed=*/false)) {
+    heed(*all);
+  }
+  const double communication_seconds = seconds_since(arrival);
+
+  const auto update_start = Clock::now();
+  const bool decides = !nothing_counted();
+  if (decides) {
+    update();
+    conclude_diagnosis();
+  }
+  StepReport report = report_open_window();
+  report.closes_update_ = true;
+  report.decided_ = decides;
+  report.all_out_of_data_ = parts_.options.uneven_data() && weights_everywhere_->data == 0;
+  report.communication_seconds_ = communication_seconds;
+  report.update_seconds_ = seconds_since(update_start);
+  end_window();
+  return report;
+}
+
+/// Steps 3 and 4: each arrived bucket is measured, then the ranks share what they saw.
+std::optional<Word> Step::share(bool failed) {
+  decisions_.begin();
+  for (size_t b = 0; b < parts_.reducer.size(); ++b) {
+    parts_.reducer.wait(b);
+    amp::measure_into(parts_.reducer.wire(b), decisions_.totals());
+  }
+  if (failed) {
+    decisions_.mark_failed();
+  }
+  Word mine = word();
+  mine.error = failed ? 1 : 0;
+  return consensus_.share(mine, decisions_);
+}
+
+/// What the ranks' hosts said.
+void Step::heed(const Word& all) {
+  if (all.error > 0) {
+    fail_elsewhere();
+  }
+  stop_everywhere_ = stop_everywhere_ || all.stop > 0;
+  saved_everywhere_ = all.saved == parts_.communicator.size();
+  diagnose_everywhere_ = diagnose_everywhere_ || all.diagnose > 0;
+}
+
+void Step::settle() {
+  if (const auto all = consensus_.settle()) {
+    heed(*all);
+  }
+}
+
+/// Steps 5 and 6, only after consensus: everything that moves, moves here, and nothing of it asks
+/// the host whether it may.
+void Step::update() {
+  decisions_.decide();
+  std::vector<char> used;
+  if (parts_.options.unused() == UnusedParameters::detect) {
+    used = used_anywhere(parts_.reducer, parts_.agreement.communicator());
+  }
+  parts_.updater.apply(parts_.reducer, decisions_, used);
+  decisions_.conclude();
+  if (parts_.options.precision().feeds_errors_back() && !decisions_.latest()->read().skipped) {
+    parts_.reducer.keep_residuals();
+  }
+  synchronise_buffers(parts_.buffers, parts_.options.buffers(), parts_.communicator);
+  ++windows_;
+  diagnose_here_ = false;
+}
+
+/// Reads the decision at once: replays cost far more than waiting for it.
+void Step::conclude_diagnosis() {
+  if (!parts_.diagnosis.armed()) {
+    return;
+  }
+  const amp::Decision& decision = decisions_.latest()->read();
+  if (decision.skipped && !(decision.failed > 0)) {
+    parts_.diagnosis.conclude(parts_.reducer, parts_.agreement, decision.updates, decision.scale);
+  } else {
+    parts_.diagnosis.forget();
+  }
+}
+
+Word Step::word() const {
+  Word mine;
+  mine.stop = stop_here_.load(std::memory_order_relaxed) ? 1 : 0;
+  mine.saved = saved_here_ ? 1 : 0;
+  mine.data = static_cast<double>(with_data_);
+  mine.weight = weight_;
+  mine.sums = is_sum_.value_or(false) ? 1 : 0;
+  mine.means = is_sum_.value_or(true) ? 0 : 1;
+  mine.diagnose = diagnose_here_ ? 1 : 0;
+  mine.update = static_cast<double>(windows_);
+  mine.update_squared = mine.update * mine.update;
+  return mine;
+}
+
+/// Where memory or the device is the reason, every rank gets the same Error.
+void Step::fail(const std::exception_ptr& error) {
+  const Error mine = as_error(error);
+  try {
+    tell_of_failure();
+  } catch (const CommunicationError&) {
+    throw;
+  } catch (const std::exception& second) {
+    throw CommunicationError(c10::str("rank ", parts_.communicator.rank(), ": ", mine.what(),
+                                      "; and then the buckets could not be sent: ", second.what(),
+                                      "; restart from the last snapshot"));
+  }
+  if (mine.code() == ExitCode::out_of_memory) {
+    parts_.agreement.raise(Error(c10::str("out of memory in micro-batch ", micro_batches_, ": ",
+                                          mine.what(), "\n", parts_.out_of_memory_advice()),
+                                 mine.code()));
+  }
+  if (mine.code() == ExitCode::peer_lost) {
+    parts_.agreement.raise(
+        Error(c10::str("the device failed: ", mine.what(), "; restart from the last snapshot"),
+              mine.code()));
+  }
+  parts_.agreement.raise(error);
+}
+
+/// This rank still sends its buckets and its word at the places where the others do, so that they
+/// hear of it. Where their hosts do not hear at once, it goes through the update with them, which
+/// moves nothing.
+void Step::tell_of_failure() {
+  if (agrees_first() && !weights_everywhere_.has_value()) {
+    Word mine = word();
+    mine.error = 1;
+    parts_.agreement.exchange(mine);
+  } else {
+    parts_.reducer.drain();
+    if (!share(/*failed=*/true)) {
+      update();
+      consensus_.settle();
+    }
+  }
+  end_window();
+}
+
+/// Another rank failed, says the word.
+void Step::fail_elsewhere() {
+  end_window();
+  parts_.agreement.raise(std::nullopt);
+}
+
+void Step::abandon() {
+  settle();
+  parts_.reducer.drain();
+  end_window();
+}
+
+void Step::end_window() {
+  parts_.reducer.reset();
+  count_ = 0;
+  with_data_ = 0;
+  weight_ = 0.0;
+  is_sum_.reset();
+  weights_everywhere_.reset();
+  compute_seconds_ = 0.0;
+  weight_casts_.reset();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,204 @@
+#include <lockstep/amp/kept_fp32.h>
+#include <lockstep/runtime/host_threads.h>
+#include <lockstep/runtime/replicas.h>
+#include <lockstep/runtime/training.h>
+
+#include <iostream>
+
+namespace lockstep {
+namespace {
+
+std::vector<BucketPlan> plans_for(const std::vector<ModelTensor>& parameters,
+                                  const OptimizerSpec& optimizer, const TrainerOptions& options) {
+  std::vector<PlannedParameter> planned;
+  for (const ModelTensor& entry : parameters) {
+    planned.push_back({entry.tensor.numel(), options.precision().storage_dtype(entry),
+                       options.precision().wire_dtype(), optimizer.group_of(entry)});
+  }
+  return plan_buckets(planned, options.buckets());
+}
+
+ReducerOptions reducer_options(const TrainerOptions& options) {
+  ReducerOptions result;
+  result.op = ReduceOp::avg().predivide(options.precision().predivide_factor());
+  result.densify_sparse = options.densify_sparse();
+  result.take_gradients = true;
+  result.accumulators = options.accumulate() > 1;
+  result.error_feedback = options.precision().feeds_errors_back();
+  return result;
+}
+
+Arena::Options arena_options(const TrainerOptions& options, const Communicator& communicator) {
+  Arena::Options result;
+  result.averages = options.ema() > 0.0;
+  if (options.shard_optimizer() && communicator.size() > 1) {
+    result.sharers = communicator;
+  }
+  return result;
+}
+
+UpdaterOptions updater_options(const TrainerOptions& options, uint64_t seed) {
+  return {options.precision().rounds_randomly(), seed, static_cast<float>(1.0 - options.ema())};
+}
+
+void require_no_double(const std::vector<ModelTensor>& parameters) {
+  for (const ModelTensor& entry : parameters) {
+    LOCKSTEP_CHECK(entry.tensor.scalar_type() != at::kDouble, "parameter ", entry.name,
+                   " is fp64; Trainer keeps fp32 masters at most: call model->to(torch::kFloat)");
+  }
+}
+
+/// Everything that can be wrong with the arguments, found before any rank communicates.
+Trainable checked(const Model& model, const OptimizerSpec& optimizer, const TrainerOptions& options,
+                  c10::Device device, HostActs acts, Agreement& agreement) {
+  Trainable trainable;
+  agreement.attempt([&] {
+    options.validate();
+    optimizer.validate();
+    trainable = trainable_parameters(model);
+    require_no_double(trainable.parameters);
+    require_device(model, device);
+    LOCKSTEP_CHECK(acts == HostActs::at_once || !options.precision().feeds_errors_back(),
+                   "Precision::error_feedback is for models on the CPU: what a skipped update may "
+                   "not lose would have to be decided by the host; use a wider wire on ",
+                   device);
+    require_activation_chain(options, model);
+  });
+  require_same_structure(model, agreement);
+  require_same_text("the configuration", optimizer.describe() + "; " + options.describe(),
+                    agreement);
+  return trainable;
+}
+
+}  // namespace
+
+Training::Training(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
+                   const TrainerOptions& options)
+    : Training(runtime, model, spec, options,
+               runtime.device().is_cpu() ? HostActs::at_once : HostActs::one_window_late) {}
+
+Training::Training(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
+                   const TrainerOptions& options, HostActs acts)
+    : runtime(runtime),
+      communicator(runtime.communicator()),
+      agreement(runtime.control()),
+      trainable(checked(model, spec, options, runtime.device(), acts, agreement)),
+      activations(options, model),
+      description(spec.describe()) {
+  broadcast_and_verify(model.parameters(), communicator, agreement);
+  broadcast_and_verify(model.buffers(), communicator, agreement);
+  const auto plans = plans_for(trainable.parameters, spec, options);
+  arena = std::make_unique<Arena>(trainable.parameters, plans, options.precision(),
+                                  arena_options(options, communicator));
+  convert_storage(trainable.frozen, options.precision());
+  convert_storage(model.buffers(), options.precision());
+  for (const ModelTensor& entry : model.parameters()) {
+    if (options.precision().keeps_fp32(entry)) {
+      amp::compute_in_fp32(entry.tensor);
+    }
+  }
+  release_freed_memory();
+  reducer = std::make_unique<Reducer>(communicator, trainable.parameters, plans,
+                                      reducer_options(options));
+  updater = Updater::make(spec, *reducer, *arena, updater_options(options, runtime.seed()));
+  steps = std::make_unique<Step>(StepParts{
+      options, runtime.device(), acts, spec.learning_rate(0), model.buffers(), trainable,
+      communicator, agreement,
+      amp::LossScaler(options.precision().loss_scaler_options(), runtime.device()), *reducer,
+      *updater, NonFiniteDiagnosis(model, options.precision(), options.diagnosis_folder()), [this] {
+        return out_of_memory_advice(memory(), device_memory(this->runtime.device()),
+                                    activations.report());
+      }});
+  precision = options.precision().describe();
+  saving = std::make_unique<Saving>(
+      TrainingState({runtime, trainable, model.buffers(), *reducer, *arena, *updater, *steps,
+                     precision, description + "; " + options.describe()}),
+      agreement.communicator(), options.snapshots());
+  runtime.seed_ranks();
+}
+
+StepReport Training::step(const std::function<Loss()>& closure) {
+  LOCKSTEP_CHECK(!steps->window_full(), "the window is full: call update() before the next step()");
+  begin_window();
+  const bool measured = activations.watch(
+      runtime.device().type(), [&] { steps->micro_batch(closure, /*under_autocast=*/true); });
+  if (measured && runtime.is_main()) {
+    std::cerr << activations.report() << std::endl;
+  }
+  return report();
+}
+
+StepReport Training::step_without_data() {
+  LOCKSTEP_CHECK(!steps->window_full(), "the window is full: call update() first");
+  begin_window();
+  steps->empty_micro_batch();
+  return report();
+}
+
+void Training::backward(const Loss& loss) {
+  LOCKSTEP_CHECK(!steps->window_full(),
+                 "backward() was called accumulate() times: call update() now");
+  begin_window();
+  steps->micro_batch([&] { return loss; }, /*under_autocast=*/false);
+}
+
+StepReport Training::update() {
+  LOCKSTEP_CHECK(steps->window_full(), "update() before backward(): the window has ",
+                 steps->micro_batches_in_window(),
+                 " micro-batches, fewer than accumulate(); call backward(loss) first");
+  return close_window();
+}
+
+void Training::begin_window() {
+  steps->begin_window();
+  advance_saving();
+}
+
+StepReport Training::report() {
+  return steps->window_full() ? close_window() : steps->report_open_window();
+}
+
+/// The update, and what a pending snapshot may do next now that the ranks have met.
+StepReport Training::close_window() {
+  saving->require_own_folder();
+  steps->tell_saved(saving->is_ready());
+  StepReport report = steps->close_window();
+  advance_saving();
+  if (auto ended = saving->take_ended()) {
+    report.saved_ = std::make_shared<const snapshot::SaveReport>(std::move(*ended));
+  }
+  return report;
+}
+
+void Training::advance_saving() {
+  if (steps->take_saved_everywhere()) {
+    saving->advance();
+  }
+}
+
+std::vector<std::pair<std::string, at::Tensor>> Training::named(
+    const std::vector<at::Tensor>& flats) const {
+  const std::vector<at::Tensor> views =
+      parameter_views(flats, reducer->parameters(), reducer->plans());
+  std::vector<std::pair<std::string, at::Tensor>> result;
+  for (size_t i = 0; i < views.size(); ++i) {
+    result.emplace_back(trainable.parameters[i].name, views[i]);
+  }
+  return result;
+}
+
+Trainer::Memory Training::memory() const {
+  Trainer::Memory result;
+  result.weights = arena->weight_bytes();
+  result.masters = arena->master_bytes();
+  for (size_t b = 0; b < reducer->size(); ++b) {
+    result.gradients += static_cast<int64_t>(reducer->wire(b).nbytes());
+  }
+  result.accumulators = reducer->accumulator_bytes();
+  result.moments = updater->moment_bytes();
+  result.averages = arena->average_bytes();
+  result.residuals = reducer->residual_bytes();
+  return result;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <lockstep/runtime/activation_planning.h>
+#include <lockstep/runtime/arena.h>
+#include <lockstep/runtime/saving.h>
+#include <lockstep/runtime/step.h>
+#include <lockstep/runtime/trainer.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+/// The parts of a Trainer, put together in their one order, and how a step goes through them.
+/// Ranks and threads: as Trainer.
+struct Training {
+  /// `acts`: what the device asks for, unless a test asks for the other.
+  Training(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
+           const TrainerOptions& options, HostActs acts);
+  Training(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
+           const TrainerOptions& options);
+
+  StepReport step(const std::function<Loss()>& closure);
+  StepReport step_without_data();
+  void backward(const Loss& loss);
+  StepReport update();
+
+  Trainer::Memory memory() const;
+  /// Views of flat arrays that are laid out as the buckets are, by parameter name.
+  std::vector<std::pair<std::string, at::Tensor>> named(const std::vector<at::Tensor>& flats) const;
+
+  Runtime& runtime;
+  Communicator communicator;
+  Agreement agreement;
+  Trainable trainable;
+  ActivationPlanning activations;
+  std::string description;
+  std::string precision;
+  std::unique_ptr<Arena> arena;
+  std::unique_ptr<Reducer> reducer;
+  std::unique_ptr<Updater> updater;
+  std::unique_ptr<Step> steps;
+  std::unique_ptr<Saving> saving;  // last: what is pending is completed while all else is there
+
+ private:
+  void begin_window();
+  StepReport report();
+  StepReport close_window();
+  void advance_saving();
+};
+
+}  // namespace lockstep

@@ -1,0 +1,186 @@
+// The step as it goes on a device, where the host acts on a decision a window late: here with the
+// model in host memory.
+#include <lockstep/runtime/training.h>
+
+#include "read_watch.h"
+#include "trainer_runs.h"
+
+namespace lockstep {
+namespace {
+
+using testing::error_of;
+using ::testing::HasSubstr;
+using testing::Mlp;
+using testing::overflow_factor;
+using testing::ReadWatch;
+using testing::runtime;
+using testing::scaled_loss;
+
+struct Trained {
+  explicit Trained(const TrainerOptions& options, HostActs acts, const OptimizerSpec& optimizer)
+      : model(made()), training(runtime(), model, optimizer, options, acts) {}
+  explicit Trained(const TrainerOptions& options, HostActs acts = HostActs::one_window_late)
+      : Trained(options, acts, AdamW(1e-2).weight_decay(0.1)) {}
+
+  static std::shared_ptr<Mlp> made() {
+    at::manual_seed(11);
+    return std::make_shared<Mlp>();
+  }
+  StepReport step(int64_t step, float factor = 1.0F) {
+    return training.step([&] { return scaled_loss(*model, step, factor); });
+  }
+  at::Tensor masters() const {
+    std::vector<at::Tensor> flats;
+    for (const auto& master : training.named(training.arena->whole_masters())) {
+      flats.push_back(master.second.detach().reshape({-1}));
+    }
+    return at::cat(flats);
+  }
+
+  std::shared_ptr<Mlp> model;
+  Training training;
+};
+
+TrainerOptions dynamic_half(int64_t accumulate) {
+  return TrainerOptions()
+      .precision(
+          Precision::O2().loss_scale(amp::LossScalerOptions().init_scale(256).growth_interval(20)))
+      .accumulate(accumulate)
+      .clip_grad_norm(0.5)
+      .clip_grad_value(0.2)
+      .ema(0.9)
+      .schedule(WarmupCosine(5, 100));
+}
+
+bool planted_at(int64_t step) {
+  return step == 3 || step == 50 || step == 51 || step == 120 || step == 199;
+}
+
+float planted_factor(int64_t step) {
+  const bool here = runtime().rank() == runtime().size() - 1;
+  return here && planted_at(step) ? overflow_factor : 1.0F;
+}
+
+void expect_same(const StepReport& late, const StepReport& prompt, int64_t step) {
+  EXPECT_EQ(late.closes_update(), prompt.closes_update()) << step;
+  EXPECT_EQ(late.update(), prompt.update()) << step;
+  EXPECT_EQ(late.micro_batch(), prompt.micro_batch()) << step;
+  EXPECT_EQ(late.skipped(), prompt.skipped()) << step;
+  EXPECT_EQ(late.scale(), prompt.scale()) << step;
+  EXPECT_EQ(late.learning_rate(), prompt.learning_rate()) << step;
+  if (!planted_at(step)) {
+    EXPECT_EQ(late.loss(), prompt.loss()) << step;
+  }
+  EXPECT_EQ(std::isnan(late.grad_norm()), std::isnan(prompt.grad_norm())) << step;
+  if (!std::isnan(prompt.grad_norm())) {
+    EXPECT_EQ(late.grad_norm(), prompt.grad_norm()) << step;
+  }
+}
+
+TEST(StepRules, ALateHostGetsTheBitsOfAPromptOneAndItsReports) {
+  constexpr int64_t steps = 200;
+  for (const int64_t accumulate : {1, 2}) {
+    Trained prompt(dynamic_half(accumulate), HostActs::at_once);
+    Trained late(dynamic_half(accumulate), HostActs::one_window_late);
+    std::vector<StepReport> expected;
+    std::vector<StepReport> found;
+    for (int64_t step = 0; step < steps; ++step) {
+      expected.push_back(prompt.step(step, planted_factor(step)));
+      found.push_back(late.step(step, planted_factor(step)));
+      ASSERT_TRUE(at::equal(late.masters(), prompt.masters())) << step;
+    }
+    for (size_t step = 0; step < found.size(); ++step) {  // later steps changed no report
+      expect_same(found[step], expected[step], static_cast<int64_t>(step));
+    }
+    EXPECT_EQ(late.training.steps->updates(), prompt.training.steps->updates());
+    EXPECT_LT(late.training.steps->updates(), steps / accumulate - 2);
+    for (size_t b = 0; b < late.training.arena->buckets().size(); ++b) {
+      EXPECT_TRUE(at::equal(late.training.arena->buckets()[b].average,
+                            prompt.training.arena->buckets()[b].average));
+    }
+  }
+}
+
+TEST(StepRules, NoStepOfALateHostReadsWhatMayLieOnADevice) {
+  for (const int64_t accumulate : {1, 2}) {
+    Trained late(dynamic_half(accumulate));
+    for (int64_t step = 0; step < 60; ++step) {
+      const ReadWatch watch;
+      const StepReport report = late.step(step, planted_factor(step));
+      ASSERT_EQ(watch.count(), 0) << step;
+      report.loss();
+      ASSERT_GT(watch.count(), 0) << "the watch sees nothing";
+    }
+  }
+}
+
+TEST(StepRules, AFailureReachesLateHostsWhenTheNextWindowBegins) {
+  Trained late(dynamic_half(1));
+  for (int64_t step = 0; step < 3; ++step) {
+    late.step(step);
+  }
+  const at::Tensor before = late.masters();
+  const double scale = late.training.steps->scaler().value();
+  const int failing = runtime().size() - 1;
+  std::string message;
+  bool closed = false;
+  try {
+    const StepReport report = late.training.step([&]() -> Loss {
+      if (runtime().rank() == failing) {
+        throw std::runtime_error("no such file: batch.bin");
+      }
+      return scaled_loss(*late.model, 3);
+    });
+    closed = true;
+    EXPECT_TRUE(report.skipped());
+    late.step(4);
+  } catch (const std::exception& error) {
+    message = error.what();
+  }
+  EXPECT_EQ(closed, runtime().rank() != failing);
+  EXPECT_THAT(message, HasSubstr("no such file: batch.bin"));
+  EXPECT_TRUE(at::equal(late.masters(), before));
+  EXPECT_EQ(late.training.steps->scaler().value(), scale);
+  EXPECT_EQ(late.training.steps->updates(), 3);
+  EXPECT_FALSE(late.step(5).skipped());
+  EXPECT_EQ(late.training.steps->updates(), 4);
+}
+
+TEST(StepRules, LateHostsSpendTheSkipBudgetOneWindowLater) {
+  const auto options = TrainerOptions().precision(Precision::O2().loss_scale(
+      amp::LossScalerOptions().init_scale(256).max_consecutive_skips(2)));
+  for (const HostActs acts : {HostActs::at_once, HostActs::one_window_late}) {
+    Trained trained(options, acts);
+    trained.step(0);
+    const int64_t more = acts == HostActs::at_once ? 2 : 3;
+    for (int64_t step = 1; step <= more; ++step) {
+      EXPECT_TRUE(trained.step(step, overflow_factor).skipped());
+    }
+    EXPECT_THAT(error_of([&] { trained.step(9); }), HasSubstr("updates in a row were skipped"));
+  }
+}
+
+TEST(StepRules, LateHostsFindALossThatIsNaNFromTheBeginning) {
+  Trained late(dynamic_half(1));
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const std::string message = error_of([&] {
+    for (int64_t step = 0; step < 4; ++step) {
+      EXPECT_TRUE(late.step(step, nan).skipped());
+    }
+  });
+  EXPECT_THAT(message, HasSubstr("the loss is NaN before the first update"));
+}
+
+TEST(StepRules, LateHostsStopTogetherWhenTheNextWindowBegins) {
+  Trained late(dynamic_half(1));
+  late.step(0);
+  if (runtime().rank() == 0) {
+    late.training.steps->request_stop();
+  }
+  late.step(1);
+  late.step(2);
+  EXPECT_TRUE(late.training.steps->stop_requested());
+}
+
+}  // namespace
+}  // namespace lockstep

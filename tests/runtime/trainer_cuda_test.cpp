@@ -1,0 +1,160 @@
+// The Trainer on a GPU against itself on the host.
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <lockstep/runtime/data_parallel.h>
+#include <lockstep/runtime/trainer.h>
+#include <torch/optim/sgd.h>
+
+#include <cmath>
+#include <limits>
+
+#include "models.h"
+#include "read_watch.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::Mlp;
+using testing::ReadWatch;
+
+Runtime runtime_on(DeviceKind device) {
+  return Runtime::solo(RuntimeOptions().device(device));
+}
+
+at::Tensor drawn(at::IntArrayRef sizes, int64_t seed) {
+  return at::randn(sizes, at::detail::createCPUGenerator(static_cast<uint64_t>(seed)));
+}
+
+struct Trained {
+  Trained(DeviceKind device, const TrainerOptions& options) : runtime(runtime_on(device)) {
+    at::manual_seed(11);
+    model = std::make_shared<Mlp>(64);
+    model->to(runtime.device());
+    trainer = std::make_unique<Trainer>(runtime, model, AdamW(1e-2), options);
+  }
+  StepReport step(int64_t step, float factor = 1.0F) {
+    const auto batch =
+        trainer->to_device(std::make_pair(drawn({32, 4}, step), drawn({32, 2}, -step)));
+    return trainer->step([&] { return model->loss(batch.first, batch.second) * factor; });
+  }
+  at::Tensor masters() const {
+    std::vector<at::Tensor> flats;
+    for (const auto& master : trainer->masters()) {
+      flats.push_back(master.second.detach().reshape({-1}).cpu());
+    }
+    return at::cat(flats);
+  }
+
+  Runtime runtime;
+  std::shared_ptr<Mlp> model;
+  std::unique_ptr<Trainer> trainer;
+};
+
+TrainerOptions options_of(const Precision& precision) {
+  return TrainerOptions().precision(precision).accumulate(2).clip_grad_norm(1.0).schedule(
+      WarmupCosine(5, 100));
+}
+
+Precision half() {
+  return Precision::O2().loss_scale(amp::LossScalerOptions().init_scale(256).growth_interval(7));
+}
+
+constexpr float kOverflow = std::numeric_limits<float>::infinity();
+
+TEST(TrainerOnCuda, HasTheHostsLossCurveWithinABound) {
+  for (const auto& [precision, bound] :
+       {std::make_pair(Precision::O0(), 1e-4), std::make_pair(half(), 5e-2)}) {
+    Trained host(DeviceKind::cpu, options_of(precision));
+    Trained device(DeviceKind::cuda, options_of(precision));
+    for (int64_t step = 0; step < 60; ++step) {
+      const double expected = host.step(step).loss();
+      EXPECT_NEAR(device.step(step).loss(), expected, bound * std::fabs(expected)) << step;
+    }
+    EXPECT_EQ(device.trainer->updates(), host.trainer->updates());
+  }
+}
+
+TEST(TrainerOnCuda, ScalesAndSkipsAsOnTheHost) {
+  Trained host(DeviceKind::cpu, options_of(half()));
+  Trained device(DeviceKind::cuda, options_of(half()));
+  std::vector<StepReport> expected;
+  std::vector<StepReport> found;
+  for (int64_t step = 0; step < 60; ++step) {
+    const float factor = step == 8 || step == 30 || step == 33 ? kOverflow : 1.0F;
+    expected.push_back(host.step(step, factor));
+    found.push_back(device.step(step, factor));
+  }
+  for (size_t step = 0; step < found.size(); ++step) {
+    EXPECT_EQ(found[step].skipped(), expected[step].skipped()) << step;
+    EXPECT_EQ(found[step].scale(), expected[step].scale()) << step;
+    EXPECT_EQ(found[step].update(), expected[step].update()) << step;
+    EXPECT_NEAR(found[step].learning_rate(), expected[step].learning_rate(), 1e-9) << step;
+  }
+}
+
+TEST(TrainerOnCuda, ASkippedUpdateMovesNothing) {
+  Trained device(DeviceKind::cuda, options_of(half()));
+  device.step(0);
+  device.step(1);
+  const at::Tensor before = device.masters();
+  device.step(2, kOverflow);
+  EXPECT_TRUE(device.step(3).skipped());
+  EXPECT_TRUE(at::equal(device.masters(), before));
+  EXPECT_EQ(device.trainer->updates(), 1);
+}
+
+/// The device is given work for longer than a step takes the host; a step that waited for it would
+/// come back after it.
+TEST(TrainerOnCuda, AStepNeverWaitsForTheDevice) {
+  Trained device(DeviceKind::cuda, options_of(half()));
+  for (int64_t step = 0; step < 8; ++step) {
+    device.step(step);
+  }
+  const c10::Device gpu = device.runtime.device();
+  const c10::impl::VirtualGuardImpl guard(gpu.type());
+  guard.synchronizeDevice(gpu.index());
+  at::Tensor work = at::ones({8192, 8192}, at::TensorOptions().device(gpu));
+  for (int i = 0; i < 20; ++i) {
+    work = at::mm(work, work);
+  }
+  c10::Event done(gpu.type());
+  done.record(guard.getStream(gpu));
+  const ReadWatch watch;
+  device.step(8, kOverflow);
+  device.step(9);
+  EXPECT_EQ(watch.count(), 0);
+  EXPECT_FALSE(done.query()) << "the step waited for the device";
+}
+
+TEST(TrainerOnCuda, AModelOnTheHostIsRefusedByName) {
+  Runtime runtime = runtime_on(DeviceKind::cuda);
+  try {
+    const Trainer trainer(runtime, std::make_shared<Mlp>(), SGD(0.1));
+    ADD_FAILURE() << "took a model on the host";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("parameter first.weight is on cpu"));
+  }
+}
+
+TEST(DataParallelOnCuda, GivesTheGradientsOfBackward) {
+  Runtime runtime = runtime_on(DeviceKind::cuda);
+  const auto model = std::make_shared<Mlp>();
+  model->to(runtime.device());
+  const at::Tensor x = drawn({8, 4}, 1).to(runtime.device());
+  const at::Tensor y = drawn({8, 2}, 2).to(runtime.device());
+  model->loss(x, y).backward();
+  const at::Tensor expected = model->first->weight.grad().clone();
+  testing::clear_gradients(*model);
+  DataParallel parallel(runtime.communicator(), model, DataParallelOptions().wire(at::kHalf));
+  model->loss(x, y).backward();
+  parallel.finish();
+  EXPECT_TRUE(at::allclose(model->first->weight.grad(), expected, 1e-3, 1e-4));
+}
+
+}  // namespace
+}  // namespace lockstep
