@@ -65,6 +65,9 @@ void Decisions::decide() {
 
 void Decisions::conclude() {
   amp::conclude_in_place(place(), scaler_.device_state(), rule_, device_);
+}
+
+void Decisions::publish() {
   earlier_ = latest_;
   latest_ = copy();
 }

@@ -29,6 +29,7 @@ enum class HostActs {
 };
 
 /// The Decision of the window at hand, in memory of the model's device, and copies of those before.
+/// From begin() to conclude() it is the device's work alone, which could be captured and replayed.
 /// Nothing here makes the host wait but reading a copy and step_on_host().
 /// Threads: one. Ranks: local.
 class Decisions {
@@ -51,10 +52,12 @@ class Decisions {
   const amp::StepState* step() const;
   /// The same for the host; waits for the device.
   amp::StepState step_on_host() const;
-  /// After the update: counts, moves the scale, and copies.
+  /// After the update: counts, and moves the scale.
   void conclude();
+  /// Copies what was concluded, for reports and for the host.
+  void publish();
 
-  /// The last concluded one.
+  /// The last published one.
   const std::shared_ptr<const DecisionCopy>& latest() const { return latest_; }
   /// The newest that the host may act on; the same one on every rank.
   const amp::Decision& known() const;

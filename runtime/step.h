@@ -104,6 +104,7 @@ class Step {
   std::optional<Word> share(bool failed);
   void heed(const Word& all);
   void update();
+  void move_everything();
   [[noreturn]] void fail(const std::exception_ptr& error);
   void tell_of_failure();
   [[noreturn]] void fail_elsewhere();

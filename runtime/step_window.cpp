@@ -77,9 +77,19 @@ void Step::settle() {
   }
 }
 
-/// Steps 5 and 6, only after consensus: everything that moves, moves here, and nothing of it asks
-/// the host whether it may.
+/// Only after consensus.
 void Step::update() {
+  move_everything();
+  decisions_.publish();
+  if (parts_.options.precision().feeds_errors_back() && !decisions_.latest()->read().skipped) {
+    parts_.reducer.keep_residuals();
+  }
+  ++windows_;
+  diagnose_here_ = false;
+}
+
+/// Steps 5 and 6: the device's work, none of which asks the host whether it may move something.
+void Step::move_everything() {
   decisions_.decide();
   std::vector<char> used;
   if (parts_.options.unused() == UnusedParameters::detect) {
@@ -87,12 +97,7 @@ void Step::update() {
   }
   parts_.updater.apply(parts_.reducer, decisions_, used);
   decisions_.conclude();
-  if (parts_.options.precision().feeds_errors_back() && !decisions_.latest()->read().skipped) {
-    parts_.reducer.keep_residuals();
-  }
   synchronise_buffers(parts_.buffers, parts_.options.buffers(), parts_.communicator);
-  ++windows_;
-  diagnose_here_ = false;
 }
 
 /// Reads the decision at once: replays cost far more than waiting for it.
