@@ -98,13 +98,13 @@ function(lockstep_add_mpi_test room name)
   endforeach()
 endfunction()
 
-# lockstep_add_gpu_test(room name SOURCES file... [LIBRARIES target...] [TIMEOUT seconds])
+# lockstep_add_gpu_test(room name SOURCES file... [LIBRARIES target...] [TIMEOUT seconds] [RANKS n])
 #
-# One process, one ctest entry room.name.gpu. Sources may be those of a unit test: what they make on
+# One process, or n of MPI, one ctest entry room.name.gpu. Sources may be those of a unit test: what they make on
 # testing::device() (tests/test_device.h) is then on the GPU. Label: gpu. Where there is no GPU, or no kernels in
 # this build, the test says so and counts as skipped; tests/gpu_main.cpp decides.
 function(lockstep_add_gpu_test room name)
-  cmake_parse_arguments(TEST "" "TIMEOUT" "SOURCES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(TEST "" "TIMEOUT;RANKS" "SOURCES;LIBRARIES" ${ARGN})
   if(NOT TEST_TIMEOUT)
     set(TEST_TIMEOUT 300)
   endif()
@@ -114,7 +114,11 @@ function(lockstep_add_gpu_test room name)
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
   target_link_libraries(${target} PRIVATE GTest::gtest GTest::gmock lockstep::amp ${TEST_LIBRARIES}
     lockstep_flags)
-  add_test(NAME ${room}.${name}.gpu COMMAND ${target})
+  set(command $<TARGET_FILE:${target}>)
+  if(TEST_RANKS)
+    set(command ${LOCKSTEP_MPIEXEC} ${MPIEXEC_NUMPROC_FLAG} ${TEST_RANKS} $<TARGET_FILE:${target}>)
+  endif()
+  add_test(NAME ${room}.${name}.gpu COMMAND ${command})
   set_tests_properties(${room}.${name}.gpu PROPERTIES LABELS gpu TIMEOUT ${TEST_TIMEOUT}
-    SKIP_RETURN_CODE 77 RESOURCE_LOCK gpu ENVIRONMENT OMP_NUM_THREADS=1)
+    SKIP_RETURN_CODE 77 RESOURCE_LOCK gpu ENVIRONMENT "${LOCKSTEP_TEST_ENVIRONMENT}")
 endfunction()

@@ -1,58 +1,34 @@
 // The Trainer on a GPU against itself on the host.
-#include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/runtime/data_parallel.h>
 #include <lockstep/runtime/trainer.h>
-#include <torch/optim/sgd.h>
 
 #include <cmath>
 #include <limits>
 
-#include "models.h"
+#include "cuda_runs.h"
 #include "read_watch.h"
 
 namespace lockstep {
 namespace {
 
+using testing::DeviceRun;
 using ::testing::HasSubstr;
 using testing::Mlp;
 using testing::ReadWatch;
 
-Runtime runtime_on(DeviceKind device) {
-  return Runtime::solo(RuntimeOptions().device(device));
-}
-
-at::Tensor drawn(at::IntArrayRef sizes, int64_t seed) {
-  return at::randn(sizes, at::detail::createCPUGenerator(static_cast<uint64_t>(seed)));
-}
-
-struct Trained {
-  Trained(DeviceKind device, const TrainerOptions& options) : runtime(runtime_on(device)) {
-    at::manual_seed(11);
-    model = std::make_shared<Mlp>(64);
-    model->to(runtime.device());
-    trainer = std::make_unique<Trainer>(runtime, model, AdamW(1e-2), options);
-  }
-  StepReport step(int64_t step, float factor = 1.0F) {
-    const auto batch =
-        trainer->to_device(std::make_pair(drawn({32, 4}, step), drawn({32, 2}, -step)));
-    return trainer->step([&] { return model->loss(batch.first, batch.second) * factor; });
-  }
-  at::Tensor masters() const {
-    std::vector<at::Tensor> flats;
-    for (const auto& master : trainer->masters()) {
-      flats.push_back(master.second.detach().reshape({-1}).cpu());
-    }
-    return at::cat(flats);
-  }
-
+struct OwnRuntime {
+  explicit OwnRuntime(DeviceKind device)
+      : runtime(Runtime::solo(RuntimeOptions().device(device))) {}
   Runtime runtime;
-  std::shared_ptr<Mlp> model;
-  std::unique_ptr<Trainer> trainer;
+};
+
+struct Trained : OwnRuntime, DeviceRun {
+  Trained(DeviceKind device, const TrainerOptions& options)
+      : OwnRuntime(device), DeviceRun(runtime, options) {}
 };
 
 TrainerOptions options_of(const Precision& precision) {
@@ -132,7 +108,7 @@ TEST(TrainerOnCuda, AStepNeverWaitsForTheDevice) {
 }
 
 TEST(TrainerOnCuda, AModelOnTheHostIsRefusedByName) {
-  Runtime runtime = runtime_on(DeviceKind::cuda);
+  Runtime runtime = Runtime::solo(RuntimeOptions().device(DeviceKind::cuda));
   try {
     const Trainer trainer(runtime, std::make_shared<Mlp>(), SGD(0.1));
     ADD_FAILURE() << "took a model on the host";
@@ -142,11 +118,12 @@ TEST(TrainerOnCuda, AModelOnTheHostIsRefusedByName) {
 }
 
 TEST(DataParallelOnCuda, GivesTheGradientsOfBackward) {
-  Runtime runtime = runtime_on(DeviceKind::cuda);
+  Runtime runtime = Runtime::solo(RuntimeOptions().device(DeviceKind::cuda));
   const auto model = std::make_shared<Mlp>();
   model->to(runtime.device());
-  const at::Tensor x = drawn({8, 4}, 1).to(runtime.device());
-  const at::Tensor y = drawn({8, 2}, 2).to(runtime.device());
+  const auto [rows, targets] = testing::rows_of(1, 0, 8);
+  const at::Tensor x = rows.to(runtime.device());
+  const at::Tensor y = targets.to(runtime.device());
   model->loss(x, y).backward();
   const at::Tensor expected = model->first->weight.grad().clone();
   testing::clear_gradients(*model);
