@@ -62,8 +62,13 @@ struct OneCycle : Schedule {
 };
 
 LOCKSTEP_HOST_DEVICE double Schedule::cosine(double from, double to, double progress) {
+#ifdef __CUDA_ARCH__
+  const double wave = cospi(progress);  // the device's cos() has an array for large angles
+#else
   constexpr double pi = 3.14159265358979323846;
-  return to + (from - to) * 0.5 * (1.0 + cos(pi * progress));
+  const double wave = cos(pi * progress);
+#endif
+  return to + (from - to) * 0.5 * (1.0 + wave);
 }
 
 LOCKSTEP_HOST_DEVICE float Schedule::factor(int64_t updates) const {
