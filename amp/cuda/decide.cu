@@ -1,5 +1,5 @@
-#include <lockstep/amp/cuda/grid.cuh>
 #include <lockstep/amp/cuda/launch.h>
+#include <lockstep/amp/cuda/grid.cuh>
 
 namespace lockstep::amp::cuda {
 namespace {

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
-#include <lockstep/collectives/error.h>
 #include <lockstep/amp/schedule.h>
+#include <lockstep/collectives/error.h>
 
 #include <limits>
 #include <string>
