@@ -192,7 +192,7 @@ void region(const std::string& name, int64_t rows, int calls) {
          {{"checkpoint", [&] { checkpoint(f, x).backward(ones); }},
           {"plain", [&] { f(x).backward(ones); }},
           {"forward", [&] { f(x); }}},
-         calls, 60);
+         calls, 200);
 }
 
 void solver() {
@@ -219,8 +219,8 @@ bool run(const std::vector<std::string>& arguments) {
   } else if (is(2, 1, "curve")) {
     curve(arguments[0]);
   } else if (is(1, 0, "regions")) {
-    region("tiny region", 2, 100);
-    region("costly region", 384, 1);
+    region("tiny region", 2, 50);
+    region("costly region", 256, 1);
   } else if (is(1, 0, "solver")) {
     solver();
   } else {

@@ -19,6 +19,17 @@ class Sample:
     minima: list = field(default_factory=list)
     notes: dict = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, values):
+        """From one value of each run."""
+        return cls(medians=list(values), minima=list(values))
+
+    def noted(self, note):
+        return Sample.of(self.notes[note])
+
+    def fastest(self):
+        return Sample.of(self.minima)
+
     def add(self, values):
         self.medians.append(statistics.median(values))
         self.minima.append(min(values))

@@ -1,58 +1,52 @@
 """Activation checkpointing beside the plain run, uniform segments, and Python's; suite memory."""
 
+from functools import partial
+
 from harness import measure
 from harness.launch import Job, peer, program
+from harness.measure import Sample
 from harness.rows import against, compare
 
-
-def _sample(values):
-    sample = measure.Sample()
-    for value in values:
-        sample.add([value])
-    return sample
+_row, _limit = partial(compare, "memory"), partial(against, "memory")
 
 
 def _run(measurement, *arguments):
     job = Job("solo", program(measurement.build, "activation", *arguments))
-    samples = measurement.alternate({" ".join(map(str, arguments)): job}, measure.each)
-    return {variant: sample for (_, variant), sample in samples.items()}
+    return measurement.alternate({" ".join(map(str, arguments)): job}, measure.each)
 
 
 def _extra(variant, base):
-    """By how much the fastest step of a run is slower than that of the plain variant."""
-    return [ours - plain for ours, plain in zip(variant.minima, base.minima)]
+    """By how much the fastest step of each run is slower than that of the base."""
+    return Sample.of([ours - other for ours, other in zip(variant.minima, base.minima)])
 
 
 def _plans(measurement, chain, percent, memory_target=None, time_target=None):
-    """The planner against plain: memory, time, and what was predicted."""
+    """Plain, planner and the best uniform plan, with rows of the first two."""
     samples = _run(measurement, chain, "plans", percent)
-    plain, ours = samples["plain"], samples["planner"]
-    peak = _sample(ours.notes["chain peak"])
-    return samples, [
-        compare("memory", f"{chain} peak", _sample(ours.notes["peak"]),
-                _sample(plain.notes["peak"]), "plain", "MB", memory_target),
-        compare("memory", f"{chain} time", _sample(ours.minima), _sample(plain.minima), "plain",
-                "ms", time_target),
-        compare("memory", f"{chain} peak to prediction", peak, _sample(ours.notes["predicted"]),
-                "predicted", "MB", 0.97),
-        compare("memory", f"{chain} peak to budget", peak, _sample(ours.notes["budget"]), "budget",
-                "MB", 1.0)]
+    plain, ours, uniform = (samples[chain, name] for name in ("plain", "planner", "uniform"))
+    peak = ours.noted("chain peak")
+    return (plain, ours, uniform), [
+        _row(f"{chain} peak", ours.noted("peak"), plain.noted("peak"), "plain", "MB",
+             memory_target),
+        _row(f"{chain} time", ours.fastest(), plain.fastest(), "plain", "ms", time_target),
+        _row(f"{chain} peak to prediction", peak, ours.noted("predicted"), "predicted", "MB", 0.97),
+        _row(f"{chain} peak to budget", peak, ours.noted("budget"), "budget", "MB", 1.0)]
 
 
 def _python(measurement, chain, *segments):
     """checkpoint_sequential, ours and Python's."""
-    jobs = {"ours": Job("solo", program(measurement.build, "activation", chain, "uniform",
-                                        *segments)),
-            "python": Job("solo", peer("checkpoint_chains.py", chain, *segments))}
+    ours = program(measurement.build, "activation", chain, "uniform", *segments)
+    jobs = {f"{chain} uniform": Job("solo", ours),
+            f"{chain} python": Job("solo", peer("checkpoint_chains.py", chain, *segments))}
     samples = measurement.alternate(jobs, measure.each)
     rows = []
     for count in segments:
-        ours, python = samples[chain, f"segments {count}"], samples[chain, f"python segments {count}"]
-        name = f"{chain} {count} segments"
-        rows.append(compare("memory", f"{name} time", _sample(ours.minima), _sample(python.minima),
-                            "python", "ms", 1.0))
-        rows.append(compare("memory", f"{name} peak", _sample(ours.notes["peak"]),
-                            _sample(python.notes["peak"]), "python", "MB", 0.97))
+        name = f"segments {count}"
+        ours, python = samples[chain, name], samples[chain, f"python {name}"]
+        rows.append(_row(f"{chain} {name} time", ours.fastest(), python.fastest(), "python", "ms",
+                         1.0))
+        rows.append(_row(f"{chain} {name} peak", ours.noted("peak"), python.noted("peak"), "python",
+                         "MB", 0.97))
     return rows
 
 
@@ -65,45 +59,37 @@ def _encoder(measurement):
 
 
 def _resnet(measurement):
-    samples, rows = _plans(measurement, "resnet50", 60)
-    plain = samples["plain"]
-    rows.append(compare("memory", "resnet50 extra time", _sample(_extra(samples["planner"], plain)),
-                        _sample(_extra(samples["uniform"], plain)), "best uniform", "ms", 1 / 0.9))
-    return rows
+    (plain, ours, uniform), rows = _plans(measurement, "resnet50", 60)
+    return rows + [_row("resnet50 extra time", _extra(ours, plain), _extra(uniform, plain),
+                        "best uniform", "ms", 1 / 0.9)]
 
 
 def _residual(measurement):
-    samples, rows = _plans(measurement, "residual-1000", 16.5, 6.0, 1 / 1.35)
-    ours = samples["planner"]
-    rows.append(compare("memory", "residual-1000 budget in use", _sample(ours.notes["budget"]),
-                        _sample(ours.notes["chain peak"]), "peak", "MB", 0.97))
-    return rows + _python(measurement, "residual-1000", 18)
+    (_, ours, _), rows = _plans(measurement, "residual-1000", 16.5, 6.0, 1 / 1.35)
+    in_use = _row("residual-1000 budget in use", ours.noted("budget"), ours.noted("chain peak"),
+                  "peak", "MB", 0.97)
+    return rows + [in_use] + _python(measurement, "residual-1000", 18)
 
 
-def _overhead(measurement):
-    samples = measurement.alternate(
-        {"regions": Job("solo", program(measurement.build, "activation", "regions"))},
-        measure.each)
-    tiny, costly = ({variant: sample for (name, variant), sample in samples.items() if name == kind}
-                    for kind in ("tiny region", "costly region"))
+def _region(measurement):
+    samples = _run(measurement, "regions")
+    tiny, costly = ({name: samples[f"{kind} region", name]
+                     for name in ("checkpoint", "plain", "forward")} for kind in ("tiny", "costly"))
     calls = tiny["plain"].notes["calls"][0]
-    spent = [(extra - forward) / calls for extra, forward
-             in zip(_extra(tiny["checkpoint"], tiny["plain"]), tiny["forward"].minima)]
-    return [
-        against("memory", "overhead of a region", _sample(spent), 20, "us", 1.0),
-        compare("memory", "recompute of a region",
-                _sample(_extra(costly["checkpoint"], costly["plain"])),
-                _sample(costly["forward"].minima), "forward", "ms", 0.95)]
+    recompute = _extra(tiny["checkpoint"], tiny["plain"])
+    overhead = [spent / calls for spent in _extra(recompute, tiny["forward"]).minima]
+    return [_limit("overhead of a region", Sample.of(overhead), 20, "us", 1.0),
+            _row("recompute of a region", _extra(costly["checkpoint"], costly["plain"]),
+                 costly["forward"].fastest(), "forward", "ms", 0.95)]
 
 
 def _solver(measurement):
-    solver = _run(measurement, "solver")["planner"]
-    return [against("memory", "planner 100 stages 500 slots", _sample(solver.minima), 2000, "ms",
-                    1.0)]
+    solver = _run(measurement, "solver")["solver", "planner"]
+    return [_limit("planner 100 stages 500 slots", solver.fastest(), 2000, "ms", 1.0)]
 
 
 PARTS = {"bert-base": _bert, "encoder": _encoder, "resnet50": _resnet, "residual-1000": _residual,
-         "region": _overhead, "planner": _solver}
+         "region": _region, "planner": _solver}
 
 
 def run(measurement, only):

@@ -2,16 +2,10 @@
 
 from harness import measure
 from harness.launch import Job, program
+from harness.measure import Sample
 from harness.rows import compare
 
 from . import activation
-
-
-def _sample(values):
-    sample = measure.Sample()
-    for value in values:
-        sample.add([value])
-    return sample
 
 
 def run(measurement, only):
@@ -26,6 +20,6 @@ def run(measurement, only):
                 (sample,) = measurement.alternate({name: job}, measure.each).values()
                 bound = [arena + bucket for arena, bucket
                          in zip(sample.notes["arena"], sample.notes["bucket"])]
-                rows.append(compare("memory", name, _sample(sample.notes["peak"]), _sample(bound),
+                rows.append(compare("memory", name, sample.noted("peak"), Sample.of(bound),
                                     "bound", "MB", 1.0))
     return rows + activation.run(measurement, only)
