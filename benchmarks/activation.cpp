@@ -148,7 +148,7 @@ void curve(const std::string& name) {
   }
   const int64_t least = least_activation_bytes(costs);
   const int64_t most = variants.front().predicted;
-  for (int64_t tenth = 0; tenth < 10; ++tenth) {
+  for (int64_t tenth = 1; tenth <= 10; ++tenth) {
     const int64_t budget = least + (most - least) * tenth / 10;
     variants.push_back(
         variant("budget " + std::to_string(tenth), plan_checkpoints(costs, budget), costs, budget));
@@ -192,7 +192,7 @@ void region(const std::string& name, int64_t rows, int calls) {
          {{"checkpoint", [&] { checkpoint(f, x).backward(ones); }},
           {"plain", [&] { f(x).backward(ones); }},
           {"forward", [&] { f(x); }}},
-         calls, 200);
+         calls, 60);
 }
 
 void solver() {
@@ -219,8 +219,8 @@ bool run(const std::vector<std::string>& arguments) {
   } else if (is(2, 1, "curve")) {
     curve(arguments[0]);
   } else if (is(1, 0, "regions")) {
-    region("tiny region", 2, 50);
-    region("costly region", 256, 1);
+    region("tiny region", 2, 100);
+    region("costly region", 384, 1);
   } else if (is(1, 0, "solver")) {
     solver();
   } else {

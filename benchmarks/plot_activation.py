@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws memory against time for checkpointed steps of an encoder: plot_activation.py --build DIR SVG."""
+"""Draws memory against time of checkpointed steps of an encoder: plot_activation.py --build DIR SVG."""
 
 import argparse
 import pathlib
@@ -8,7 +8,7 @@ import statistics
 from harness import launch
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 720, 440, 64, 56, 24, 24
-KINDS = (("segments", "#1f6feb", "checkpoint_sequential, 1 to 12 segments"),
+KINDS = (("segments", "#1f6feb", "checkpoint_sequential, by number of segments"),
          ("budget", "#cf222e", "planner, ten budgets"),
          ("python", "#6e7781", "Python's checkpoint_sequential"))
 
@@ -57,17 +57,30 @@ class Axes:
         return lines
 
 
+def circle(x, y, kind, colour):
+    """Python's points are rings, since ours may lie upon them."""
+    fill = "none" if kind == "python" else colour
+    radius = 6 if kind == "python" else 4
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{fill}" stroke="{colour}"/>'
+
+
 def svg(points):
     axes = Axes(points.values())
     parts = axes.drawn()
     for row, (kind, colour, legend) in enumerate(KINDS):
-        chosen = sorted(point for variant, point in points.items() if variant.startswith(kind))
-        places = [axes.at(*point) for point in chosen]
-        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-        parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-opacity="0.4"/>')
-        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>' for x, y in places]
-        parts.append(f'<circle cx="{WIDTH - 300}" cy="{TOP + 10 + 20 * row}" r="4" fill="{colour}"/>')
-        parts.append(f'<text x="{WIDTH - 288}" y="{TOP + 14 + 20 * row}">{legend}</text>')
+        places = {variant: axes.at(*point) for variant, point in points.items()
+                  if variant.startswith(kind)}
+        if kind == "budget":
+            line = " ".join(f"{x:.1f},{y:.1f}" for x, y in sorted(places.values()))
+            parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}"/>')
+        for variant, (x, y) in places.items():
+            parts.append(circle(x, y, kind, colour))
+            if kind == "segments":
+                parts.append(f'<text x="{x + 8:.1f}" y="{y - 6:.1f}" font-size="10" '
+                             f'fill="{colour}">{variant.split()[-1]}</text>')
+        legend_y = TOP + 10 + 20 * row
+        parts.append(circle(WIDTH - 320, legend_y, kind, colour))
+        parts.append(f'<text x="{WIDTH - 308}" y="{legend_y + 4}">{legend}</text>')
     return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
             'font-family="sans-serif" font-size="13">\n'
             f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>\n' + "\n".join(parts) + "\n</svg>\n")
@@ -76,7 +89,8 @@ def svg(points):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", type=pathlib.Path, required=True, metavar="DIR")
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=2, metavar="N",
+                        help="runs of each program, of which the fastest steps count (2)")
     parser.add_argument("svg", type=pathlib.Path)
     arguments = parser.parse_args()
     points = measured(arguments.build.resolve(), arguments.rounds)
