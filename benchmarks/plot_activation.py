@@ -67,7 +67,8 @@ def circle(x, y, kind, colour):
 def svg(points):
     axes = Axes(points.values())
     parts = axes.drawn()
-    for row, (kind, colour, legend) in enumerate(KINDS):
+    drawn = [kind for kind in KINDS if any(variant.startswith(kind[0]) for variant in points)]
+    for row, (kind, colour, legend) in enumerate(drawn):
         places = {variant: axes.at(*point) for variant, point in points.items()
                   if variant.startswith(kind)}
         if kind == "budget":
