@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <lockstep/amp/cuda_kernels.h>
 #include <lockstep/amp/layer_passes.h>
 #include <lockstep/amp/row_kernels.h>
 #include <lockstep/amp/tensor_rows.h>
@@ -53,6 +54,10 @@ RowNorm* norms_of(const NormPass& pass) {
 }
 
 }  // namespace
+
+bool has_passes(const at::Tensor& x) {
+  return x.is_cpu() || (x.is_cuda() && cuda_kernels_available());
+}
 
 void norm_on_cpu(const NormPass& pass, const at::Tensor& y) {
   RowNorm* const norms = norms_of(pass);

@@ -1,5 +1,4 @@
 #include <ATen/ATen.h>
-#include <lockstep/amp/cuda_kernels.h>
 #include <lockstep/amp/fused_layers.h>
 #include <lockstep/amp/layer_passes.h>
 #include <lockstep/amp/observed.h>
@@ -80,7 +79,7 @@ void check(const at::Tensor& logits, const at::Tensor& targets, double smoothing
 at::Tensor fused_cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
                                double label_smoothing, int64_t ignore_index) {
   check(logits, targets, label_smoothing, ignore_index);
-  if (!logits.is_cpu() && !(logits.is_cuda() && amp::cuda_kernels_available())) {
+  if (!amp::has_passes(logits)) {
     return at::cross_entropy_loss(logits.to(at::kFloat), targets, {}, at::Reduction::Mean,
                                   ignore_index, label_smoothing);
   }

@@ -1,6 +1,5 @@
 #include <ATen/ATen.h>
 #include <lockstep/amp/autocast.h>
-#include <lockstep/amp/cuda_kernels.h>
 #include <lockstep/amp/fused_layers.h>
 #include <lockstep/amp/layer_passes.h>
 #include <lockstep/amp/observed.h>
@@ -31,11 +30,6 @@ void check_parameter(const char* layer, const char* name, const at::Tensor& para
       layer, ": ", name, " must be fp32 with ", x.size(-1), " elements, the input's last size, on ",
       x.device().str(), "; found ", parameter.scalar_type(), parameter.sizes(), " on ",
       parameter.device().str(), " (keep norms in fp32, as O1 and O2 do)");
-}
-
-/// Where lockstep has kernels.
-bool fuses(const at::Tensor& x) {
-  return x.is_cpu() || (x.is_cuda() && amp::cuda_kernels_available());
 }
 
 struct Norm : torch::autograd::Function<Norm> {
@@ -109,7 +103,7 @@ at::Tensor norm(const char* layer, const at::Tensor& x, const at::Tensor& weight
   check_parameter(layer, "weight", weight, x);
   check_parameter(layer, "bias", bias, x);
   LOCKSTEP_CHECK(weight.defined() || !bias.defined(), layer, ": a bias needs a weight");
-  if (!fuses(x)) {
+  if (!amp::has_passes(x)) {
     return composed_norm(x, weight, bias, centred, eps);
   }
   return amp::observed(layer, {x, weight, bias}, [&] {
@@ -133,7 +127,7 @@ at::Tensor fused_bias_gelu(const at::Tensor& x, const at::Tensor& bias) {
   check_input(kName, x);
   LOCKSTEP_CHECK(bias.defined(), kName, ": there is no bias");
   check_parameter(kName, "bias", bias, x);
-  if (!fuses(x)) {
+  if (!amp::has_passes(x)) {
     return at::gelu(x.to(at::kFloat) + bias, "tanh").to(x.scalar_type());
   }
   return amp::observed(kName, {x, bias}, [&] { return BiasGelu::apply(x, bias); });

@@ -12,6 +12,9 @@ namespace lockstep::amp {
 // memory run on the current stream, never make the host wait, and throw Error in a build without
 // CUDA; weights' gradients have the same bits at every run. Any thread.
 
+/// Whether there are passes for this tensor's device in this build.
+bool has_passes(const at::Tensor& x);
+
 /// LayerNorm, or RMSNorm if not centred.
 struct NormPass {
   at::Tensor x;

@@ -1,3 +1,5 @@
+#include "test_device.h"
+
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
@@ -11,49 +13,52 @@ namespace lockstep {
 namespace {
 
 using amp::Autocast;
+using testing::device;
+using testing::full;
+using testing::ones;
 
 bool enabled() {
-  return at::autocast::is_autocast_enabled(at::kCPU);
+  return at::autocast::is_autocast_enabled(device().type());
 }
 
 at::ScalarType product_dtype() {
-  return at::mm(at::ones({2, 2}), at::ones({2, 2})).scalar_type();
+  return at::mm(ones({2, 2}), ones({2, 2})).scalar_type();
 }
 
 at::Tensor leaf(double value) {
-  return at::full({1, 2}, value).requires_grad_(true);
+  return full({1, 2}, value).requires_grad_(true);
 }
 
 TEST(Autocast, CastsInsideTheRegionOnly) {
   EXPECT_EQ(product_dtype(), at::kFloat);
   {
-    Autocast region(at::kCPU, at::kBFloat16);
+    Autocast region(device().type(), at::kBFloat16);
     EXPECT_EQ(product_dtype(), at::kBFloat16);
   }
   EXPECT_EQ(product_dtype(), at::kFloat);
 }
 
 TEST(Autocast, NestsAndRestoresDtypeAndState) {
-  const auto dtype = at::autocast::get_autocast_dtype(at::kCPU);
+  const auto dtype = at::autocast::get_autocast_dtype(device().type());
   {
-    Autocast outer(at::kCPU, at::kHalf);
+    Autocast outer(device().type(), at::kHalf);
     EXPECT_EQ(product_dtype(), at::kHalf);
     {
-      Autocast off(at::kCPU, at::kHalf, /*enabled=*/false);
+      Autocast off(device().type(), at::kHalf, /*enabled=*/false);
       EXPECT_EQ(product_dtype(), at::kFloat);
-      Autocast inner(at::kCPU, at::kBFloat16);
+      Autocast inner(device().type(), at::kBFloat16);
       EXPECT_EQ(product_dtype(), at::kBFloat16);
     }
     EXPECT_EQ(product_dtype(), at::kHalf);
   }
   EXPECT_FALSE(enabled());
-  EXPECT_EQ(at::autocast::get_autocast_dtype(at::kCPU), dtype);
+  EXPECT_EQ(at::autocast::get_autocast_dtype(device().type()), dtype);
 }
 
 TEST(Autocast, RestoresWhenAnExceptionPasses) {
   EXPECT_THROW(
       {
-        Autocast region(at::kCPU, at::kBFloat16);
+        Autocast region(device().type(), at::kBFloat16);
         throw std::runtime_error("in the forward");
       },
       std::runtime_error);
@@ -62,7 +67,7 @@ TEST(Autocast, RestoresWhenAnExceptionPasses) {
 }
 
 TEST(Autocast, ActsOnTheCallingThreadOnly) {
-  Autocast region(at::kCPU, at::kBFloat16);
+  Autocast region(device().type(), at::kBFloat16);
   bool elsewhere = true;
   std::thread([&] { elsewhere = enabled(); }).join();
   EXPECT_FALSE(elsewhere);
@@ -70,16 +75,16 @@ TEST(Autocast, ActsOnTheCallingThreadOnly) {
 }
 
 TEST(Autocast, RefusesFp32) {
-  EXPECT_THROW(Autocast(at::kCPU, at::kFloat), Error);
+  EXPECT_THROW(Autocast(device().type(), at::kFloat), Error);
   EXPECT_FALSE(enabled());
-  EXPECT_NO_THROW(Autocast(at::kCPU, at::kFloat, /*enabled=*/false));
+  EXPECT_NO_THROW(Autocast(device().type(), at::kFloat, /*enabled=*/false));
 }
 
 TEST(Autocast, LeavingTheRegionForgetsOldWeights) {
   const auto weight = leaf(1.0);
   const auto forward = [&] {
-    Autocast region(at::kCPU, at::kBFloat16);
-    return at::linear(at::ones({1, 2}), weight).item<float>();
+    Autocast region(device().type(), at::kBFloat16);
+    return at::linear(ones({1, 2}), weight).item<float>();
   };
   EXPECT_EQ(forward(), 2.0F);
   weight.data().fill_(4.0);
@@ -88,61 +93,61 @@ TEST(Autocast, LeavingTheRegionForgetsOldWeights) {
 
 TEST(Autocast, ANestedRegionKeepsTheCacheOfTheOuterOne) {
   const auto weight = leaf(1.0);
-  Autocast outer(at::kCPU, at::kBFloat16);
-  at::linear(at::ones({1, 2}), weight);
-  { Autocast inner(at::kCPU, at::kBFloat16); }
+  Autocast outer(device().type(), at::kBFloat16);
+  at::linear(ones({1, 2}), weight);
+  { Autocast inner(device().type(), at::kBFloat16); }
   weight.data().fill_(4.0);
-  EXPECT_EQ(at::linear(at::ones({1, 2}), weight).item<float>(), 2.0F);
+  EXPECT_EQ(at::linear(ones({1, 2}), weight).item<float>(), 2.0F);
 }
 
 TEST(AmpFacts, N34_ARegionAcrossAnUpdateSeesNewWeights) {
   const auto weight = leaf(1.0);
-  Autocast region(at::kCPU, at::kBFloat16);
-  EXPECT_EQ(at::linear(at::ones({1, 2}), weight).item<float>(), 2.0F);
+  Autocast region(device().type(), at::kBFloat16);
+  EXPECT_EQ(at::linear(ones({1, 2}), weight).item<float>(), 2.0F);
   weight.data().fill_(4.0);
   Autocast::clear_cache();
-  EXPECT_EQ(at::linear(at::ones({1, 2}), weight).item<float>(), 8.0F);
+  EXPECT_EQ(at::linear(ones({1, 2}), weight).item<float>(), 8.0F);
 }
 
 TEST(AmpTraps, N34_RawAutocastKeepsTheOldWeight) {
   const auto weight = leaf(1.0);
-  at::autocast::set_autocast_enabled(at::kCPU, true);
-  at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
-  EXPECT_EQ(at::linear(at::ones({1, 2}), weight).item<float>(), 2.0F);
+  at::autocast::set_autocast_enabled(device().type(), true);
+  at::autocast::set_autocast_dtype(device().type(), at::kBFloat16);
+  EXPECT_EQ(at::linear(ones({1, 2}), weight).item<float>(), 2.0F);
   weight.data().fill_(4.0);
-  EXPECT_EQ(at::linear(at::ones({1, 2}), weight).item<float>(), 2.0F);
-  at::autocast::set_autocast_enabled(at::kCPU, false);
+  EXPECT_EQ(at::linear(ones({1, 2}), weight).item<float>(), 2.0F);
+  at::autocast::set_autocast_enabled(device().type(), false);
   at::autocast::clear_cache();
 }
 
 TEST(AmpTraps, RawAutocastGivesANestedDtypeTheWeightOfTheOuterOne) {
   const auto weight = leaf(1.0);
-  Autocast outer(at::kCPU, at::kHalf);
-  at::linear(at::ones({1, 2}), weight);
-  at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
-  EXPECT_ANY_THROW(at::linear(at::ones({1, 2}), weight));  // bf16 input, cached fp16 weight
-  at::autocast::set_autocast_dtype(at::kCPU, at::kHalf);
+  Autocast outer(device().type(), at::kHalf);
+  at::linear(ones({1, 2}), weight);
+  at::autocast::set_autocast_dtype(device().type(), at::kBFloat16);
+  EXPECT_ANY_THROW(at::linear(ones({1, 2}), weight));  // bf16 input, cached fp16 weight
+  at::autocast::set_autocast_dtype(device().type(), at::kHalf);
 }
 
 TEST(Autocast, ANestedRegionOfAnotherDtypeCastsWeightsAnew) {
   const auto weight = leaf(1.0);
-  Autocast outer(at::kCPU, at::kHalf);
-  at::linear(at::ones({1, 2}), weight);
+  Autocast outer(device().type(), at::kHalf);
+  at::linear(ones({1, 2}), weight);
   {
-    Autocast inner(at::kCPU, at::kBFloat16);
-    EXPECT_EQ(at::linear(at::ones({1, 2}), weight).scalar_type(), at::kBFloat16);
+    Autocast inner(device().type(), at::kBFloat16);
+    EXPECT_EQ(at::linear(ones({1, 2}), weight).scalar_type(), at::kBFloat16);
   }
-  EXPECT_EQ(at::linear(at::ones({1, 2}), weight).scalar_type(), at::kHalf);
+  EXPECT_EQ(at::linear(ones({1, 2}), weight).scalar_type(), at::kHalf);
 }
 
 TEST(Autocast, GradientsReachLeavesSeenWithoutGradientsFirst) {
   const auto weight = leaf(1.0);
-  Autocast region(at::kCPU, at::kBFloat16);
+  Autocast region(device().type(), at::kBFloat16);
   {
     at::NoGradGuard no_grad;
-    at::linear(at::ones({1, 2}), weight);
+    at::linear(ones({1, 2}), weight);
   }
-  at::linear(at::ones({1, 2}), weight).sum().backward();
+  at::linear(ones({1, 2}), weight).sum().backward();
   EXPECT_TRUE(weight.grad().defined());
 }
 
