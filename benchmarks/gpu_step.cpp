@@ -1,7 +1,8 @@
-// gpu_step GROUPS STEPS (fp16|bf16 MODEL)...: after a group that warms up, times groups of training
-// steps at O2 on the Runtime's device (LOCKSTEP_DEVICE), which has finished a group before its end
-// is taken. Images are channels_last. Notes: parameters, bytes of the device in use, and how long
-// it waited for the host between the steps of a last group, in millionths of its time.
+// gpu_step GROUPS STEPS (fp16|bf16|fp16-graph|bf16-graph MODEL)...: after a group that warms up,
+// times groups of training steps at O2 on the Runtime's device (LOCKSTEP_DEVICE), which has
+// finished a group before its end is taken; "-graph" replays recorded steps. Images are
+// channels_last. Notes: parameters, bytes of the device in use, and how long it waited for the host
+// between the steps of a last group, in millionths of its time.
 #include <c10/core/Event.h>
 #include <lockstep/runtime/trainer.h>
 #include <torch/nn/module.h>
@@ -45,21 +46,26 @@ class Idleness {
   std::vector<c10::Event> marks_;
 };
 
-void measure(Runtime& runtime, const std::string& dtype, int groups, int steps_in_group,
+TrainerOptions options_of(const std::string& form) {
+  const bool half = form.rfind("fp16", 0) == 0;
+  return TrainerOptions()
+      .precision(Precision::O2(half ? at::kHalf : at::kBFloat16))
+      .cuda_graph(form.find("-graph") != std::string::npos);
+}
+
+void measure(Runtime& runtime, const std::string& form, int groups, int steps_in_group,
              const std::string& name) {
   const c10::Device device = runtime.device();
   at::manual_seed(0);
   const Workload workload = make_workload(name, {device, /*channels_last=*/true});
-  Trainer trainer(
-      runtime, workload.module, AdamW(1e-4),
-      TrainerOptions().precision(Precision::O2(dtype == "fp16" ? at::kHalf : at::kBFloat16)));
+  Trainer trainer(runtime, workload.module, AdamW(1e-4), options_of(form));
   workload.next_batch();
   const auto steps = [&](int count) {
     for (int i = 0; i < count; ++i) {
-      trainer.step([&] { return Loss(workload.loss()); });
+      trainer.step({}, [&](const std::vector<at::Tensor>&) { return Loss(workload.loss()); });
     }
   };
-  Series series(name, "ours-" + dtype);
+  Series series(name, "ours-" + form);
   series.note("parameters", count_parameters(*workload.module));
   steps(steps_in_group);
   for (int group = 0; group < groups; ++group) {
@@ -85,7 +91,8 @@ void measure(Runtime& runtime, const std::string& dtype, int groups, int steps_i
 
 int main(int argc, char** argv) {
   if (argc < 5 || argc % 2 == 0) {
-    std::cerr << "usage: " << argv[0] << " GROUPS STEPS (fp16|bf16 MODEL)...\n";
+    std::cerr << "usage: " << argv[0]
+              << " GROUPS STEPS (fp16|bf16|fp16-graph|bf16-graph MODEL)...\n";
     return 2;
   }
   try {

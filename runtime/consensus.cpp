@@ -12,9 +12,13 @@ std::optional<Word> Consensus::share(Word mine, Decisions& decisions) {
     return all;
   }
   devices_.all_reduce(flags).wait();
+  post(mine);
+  return std::nullopt;
+}
+
+void Consensus::post(const Word& mine) {
   agreement_.post(mine);
   on_its_way_ = true;
-  return std::nullopt;
 }
 
 std::optional<Word> Consensus::settle() {

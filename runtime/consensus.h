@@ -20,6 +20,8 @@ class Consensus {
   /// Afterwards the flags of `decisions` are those of all ranks. Returns all ranks' word, or none
   /// if it is on its way.
   std::optional<Word> share(Word mine, Decisions& decisions);
+  /// Sends the word alone on its way: one rank, whose flags are everybody's.
+  void post(const Word& mine);
   /// The word on its way, if there is one.
   std::optional<Word> settle();
   bool on_its_way() const { return on_its_way_; }

@@ -14,4 +14,15 @@ Loss Loss::sum(at::Tensor total, double weight) {
   return loss;
 }
 
+void require_scalar_with_grad(const at::Tensor& loss) {
+  LOCKSTEP_CHECK(loss.defined(), "the closure returned an undefined loss");
+  LOCKSTEP_CHECK(loss.numel() == 1, "the loss must have one element, has sizes ", loss.sizes(),
+                 "; reduce it with mean(), or use Loss::sum(total, weight)");
+  LOCKSTEP_CHECK(loss.is_floating_point(), "the loss must be floating point, is ",
+                 loss.scalar_type());
+  LOCKSTEP_CHECK(loss.requires_grad(),
+                 "the loss does not depend on a trainable parameter: it was computed under "
+                 "no_grad, detached, or from frozen parameters only");
+}
+
 }  // namespace lockstep

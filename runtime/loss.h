@@ -26,4 +26,8 @@ class Loss {
   double weight_ = 1.0;
 };
 
+/// Throws Error unless `loss` is what backward can start from: one floating-point element that
+/// depends on a trainable parameter.
+void require_scalar_with_grad(const at::Tensor& loss);
+
 }  // namespace lockstep

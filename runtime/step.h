@@ -60,6 +60,16 @@ class Step {
   int64_t micro_batches_in_window() const { return count_; }
   /// Consensus and update; then a new window.
   StepReport close_window();
+  /// True once a window's device work is always the same: the kind of loss is agreed on and an
+  /// update was made. Throws Error where that cannot be: for a Loss::sum.
+  bool can_be_recorded() const;
+  /// What a window of one micro-batch gives the device to do, the update included; the host neither
+  /// reads nor decides, so that it can be recorded. Requires: can_be_recorded(), one rank, and a
+  /// `loss` like loss_like(), which takes this window's.
+  void run_window(const std::function<Loss()>& closure, const at::Tensor& loss);
+  at::Tensor loss_like() const;
+  /// What the host does each time that work was given to the device.
+  StepReport close_recorded_window(const at::Tensor& loss);
   /// What is known between updates.
   StepReport report_open_window() const;
   void abandon();
@@ -101,10 +111,12 @@ class Step {
   void agree_on_weights();
   double packing_factor() const;
   bool nothing_counted() const { return weighted() && weights_everywhere_->weight == 0; }
+  void measure();
   std::optional<Word> share(bool failed);
   void heed(const Word& all);
   void update();
   void move_everything();
+  void conclude_on_host();
   [[noreturn]] void fail(const std::exception_ptr& error);
   void tell_of_failure();
   [[noreturn]] void fail_elsewhere();

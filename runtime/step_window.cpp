@@ -46,13 +46,18 @@ StepReport Step::close_window() {
   return report;
 }
 
-/// Steps 3 and 4: each arrived bucket is measured, then the ranks share what they saw.
-std::optional<Word> Step::share(bool failed) {
+/// Step 3: each arrived bucket.
+void Step::measure() {
   decisions_.begin();
   for (size_t b = 0; b < parts_.reducer.size(); ++b) {
     parts_.reducer.wait(b);
     amp::measure_into(parts_.reducer.wire(b), decisions_.totals());
   }
+}
+
+/// Steps 3 and 4: the ranks share what they saw.
+std::optional<Word> Step::share(bool failed) {
+  measure();
   if (failed) {
     decisions_.mark_failed();
   }
@@ -80,10 +85,15 @@ void Step::settle() {
 /// Only after consensus.
 void Step::update() {
   move_everything();
-  decisions_.publish();
+  conclude_on_host();
   if (parts_.options.precision().feeds_errors_back() && !decisions_.latest()->read().skipped) {
     parts_.reducer.keep_residuals();
   }
+}
+
+/// After the device was given its work.
+void Step::conclude_on_host() {
+  decisions_.publish();
   ++windows_;
   diagnose_here_ = false;
 }

@@ -20,6 +20,10 @@ Trainer::~Trainer() = default;
 StepReport Trainer::step(const std::function<Loss()>& closure) {
   return impl_->step(closure);
 }
+StepReport Trainer::step(const std::vector<at::Tensor>& inputs,
+                         const std::function<Loss(const std::vector<at::Tensor>&)>& closure) {
+  return impl_->step(inputs, closure);
+}
 StepReport Trainer::step_without_data() {
   return impl_->step_without_data();
 }

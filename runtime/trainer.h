@@ -48,6 +48,10 @@ class Trainer {
   /// Runs one micro-batch: `closure` computes the loss (a Tensor or a Loss) under the precision's
   /// autocast; every accumulate()-th call also makes the update.
   StepReport step(const std::function<Loss()>& closure);
+  /// The same for closure(inputs): what TrainerOptions::cuda_graph needs, since the inputs of a
+  /// record stay at one place, to which these are copied.
+  StepReport step(const std::vector<at::Tensor>& inputs,
+                  const std::function<Loss(const std::vector<at::Tensor>&)>& closure);
   /// The same from a loss that the caller computed under autocast() himself; never updates.
   void backward(const Loss& loss);
   /// Makes the update after accumulate() calls of backward. Throws Error saying what to call

@@ -18,6 +18,19 @@ void TrainerOptions::validate() const {
                  "TrainerOptions.buckets: both byte limits must be > 0");
   LOCKSTEP_CHECK(activation_chain_.is_empty() || !activation_budget_.is_unlimited(),
                  "TrainerOptions.activation_chain needs an activation_budget");
+  if (cuda_graph_) {
+    validate_cuda_graph();
+  }
+}
+
+void TrainerOptions::validate_cuda_graph() const {
+  constexpr const char* why = "TrainerOptions.cuda_graph records a window whole: ";
+  LOCKSTEP_CHECK(accumulate_ == 1, why, "accumulate must be 1, is ", accumulate_);
+  LOCKSTEP_CHECK(!uneven_data_, why, "with uneven_data the host decides what a window counts");
+  LOCKSTEP_CHECK(unused_ != UnusedParameters::detect, why,
+                 "with UnusedParameters::detect the host decides what is updated");
+  LOCKSTEP_CHECK(activation_budget_.is_unlimited(), why,
+                 "an activation_budget measures on the host");
 }
 
 std::string TrainerOptions::describe() const {
@@ -32,7 +45,8 @@ std::string TrainerOptions::describe() const {
                   static_cast<int>(unused_), ", buffers ", static_cast<int>(buffers_), ", buckets ",
                   buckets_.first_bucket_bytes(), " ", buckets_.bucket_bytes(), ", densify_sparse ",
                   densify_sparse_, ", uneven_data ", uneven_data_, ", diagnose_after_skips ",
-                  diagnose_after_skips_, ", activation_budget ", activation_budget_.text());
+                  diagnose_after_skips_, ", activation_budget ", activation_budget_.text(),
+                  ", cuda_graph ", cuda_graph_);
 }
 
 }  // namespace lockstep

@@ -54,12 +54,23 @@ struct TrainerOptions {
   /// The chain that the budget is for; the model's forward calls it. Unset: the model's only
   /// torch::nn::Sequential, whose modules at() and ptr() do not reach while the Trainer lives.
   TORCH_ARG(PlannedChain, activation_chain) = {};
+  /// On a CUDA device: step(inputs, closure) records the device's work of a window (forward,
+  /// backward, update) once for each shape of the inputs and then runs the record, which costs the
+  /// host one call. Same bits as without; skipped updates, the scale and the schedule move on the
+  /// device. The closure is then called no more: it may use its inputs, tensors that stay where
+  /// they are, and random numbers of the device, and may not read the device. Refused with a
+  /// reason: on the CPU, on several ranks, with accumulate, uneven_data, UnusedParameters::detect,
+  /// activation_budget, TorchOptimizer, Loss::sum.
+  TORCH_ARG(bool, cuda_graph) = false;
 
  public:
   /// Throws Error naming the option.
   void validate() const;
   /// All options on one line: compared between ranks at construction.
   std::string describe() const;
+
+ private:
+  void validate_cuda_graph() const;
 };
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
 #include <lockstep/amp/kept_fp32.h>
+#include <lockstep/amp/optimizers.h>
 #include <lockstep/runtime/host_threads.h>
 #include <lockstep/runtime/replicas.h>
 #include <lockstep/runtime/training.h>
@@ -48,9 +49,21 @@ void require_no_double(const std::vector<ModelTensor>& parameters) {
   }
 }
 
+void require_recordable(const OptimizerSpec& optimizer, const Runtime& runtime, bool has_graphs) {
+  LOCKSTEP_CHECK(has_graphs, "cuda_graph needs a CUDA device, this rank computes on ",
+                 runtime.device(), "; use cuda_graph(false)");
+  LOCKSTEP_CHECK(runtime.size() == 1, "cuda_graph records no collectives, and there are ",
+                 runtime.size(), " ranks; use cuda_graph(false)");
+  LOCKSTEP_CHECK(dynamic_cast<const TorchOptimizer*>(&optimizer) == nullptr,
+                 "cuda_graph: ", optimizer.describe(),
+                 " decides on the host whether to update; use a fused optimizer, or "
+                 "cuda_graph(false)");
+}
+
 /// Everything that can be wrong with the arguments, found before any rank communicates.
 Trainable checked(const Model& model, const OptimizerSpec& optimizer, const TrainerOptions& options,
-                  c10::Device device, HostActs acts, Agreement& agreement) {
+                  const Runtime& runtime, HostActs acts, bool has_graphs, Agreement& agreement) {
+  const c10::Device device = runtime.device();
   Trainable trainable;
   agreement.attempt([&] {
     options.validate();
@@ -63,6 +76,9 @@ Trainable checked(const Model& model, const OptimizerSpec& optimizer, const Trai
                    "not lose would have to be decided by the host; use a wider wire on ",
                    device);
     require_activation_chain(options, model);
+    if (options.cuda_graph()) {
+      require_recordable(optimizer, runtime, has_graphs);
+    }
   });
   require_same_structure(model, agreement);
   require_same_text("the configuration", optimizer.describe() + "; " + options.describe(),
@@ -74,15 +90,19 @@ Trainable checked(const Model& model, const OptimizerSpec& optimizer, const Trai
 
 Training::Training(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
                    const TrainerOptions& options)
-    : Training(runtime, model, spec, options,
-               runtime.device().is_cpu() ? HostActs::at_once : HostActs::one_window_late) {}
+    : Training(
+          runtime, model, spec, options,
+          runtime.device().is_cpu() ? HostActs::at_once : HostActs::one_window_late,
+          runtime.device().is_cpu() ? MakeStepGraph() : [device = runtime.device()] {
+            return make_cuda_graph(device);
+          }) {}
 
 Training::Training(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
-                   const TrainerOptions& options, HostActs acts)
+                   const TrainerOptions& options, HostActs acts, MakeStepGraph make_graph)
     : runtime(runtime),
       communicator(runtime.communicator()),
       agreement(runtime.control()),
-      trainable(checked(model, spec, options, runtime.device(), acts, agreement)),
+      trainable(checked(model, spec, options, runtime, acts, make_graph != nullptr, agreement)),
       activations(options, model),
       description(spec.describe()) {
   broadcast_and_verify(model.parameters(), communicator, agreement);
@@ -109,6 +129,13 @@ Training::Training(Runtime& runtime, const Model& model, const OptimizerSpec& sp
         return out_of_memory_advice(memory(), device_memory(this->runtime.device()),
                                     activations.report());
       }});
+  if (options.cuda_graph()) {
+    graphed = std::make_unique<GraphedSteps>(
+        *steps, std::move(make_graph),
+        GraphedSteps::Ways{
+            [this](const std::function<Loss()>& closure) { return micro_batch(closure); },
+            [this](const std::function<StepReport()>& close) { return close_by(close); }});
+  }
   precision = options.precision().describe();
   saving = std::make_unique<Saving>(
       TrainingState({runtime, trainable, model.buffers(), *reducer, *arena, *updater, *steps,
@@ -117,9 +144,34 @@ Training::Training(Runtime& runtime, const Model& model, const OptimizerSpec& sp
   runtime.seed_ranks();
 }
 
-StepReport Training::step(const std::function<Loss()>& closure) {
+void Training::require_open_window() const {
   LOCKSTEP_CHECK(!steps->window_full(), "the window is full: call update() before the next step()");
+}
+
+void Training::require_no_graph() const {
+  LOCKSTEP_CHECK(graphed == nullptr,
+                 "with cuda_graph only step(inputs, closure) can be called: the "
+                 "inputs of a record are replaced, its closure is not");
+}
+
+StepReport Training::step(const std::function<Loss()>& closure) {
+  require_open_window();
+  require_no_graph();
   begin_window();
+  return micro_batch(closure);
+}
+
+StepReport Training::step(const std::vector<at::Tensor>& inputs,
+                          const GraphedSteps::Closure& closure) {
+  require_open_window();
+  begin_window();
+  if (graphed == nullptr) {
+    return micro_batch([&] { return closure(inputs); });
+  }
+  return graphed->run(inputs, closure);
+}
+
+StepReport Training::micro_batch(const std::function<Loss()>& closure) {
   const bool measured = activations.watch(
       runtime.device().type(), [&] { steps->micro_batch(closure, /*under_autocast=*/true); });
   if (measured && runtime.is_main()) {
@@ -138,6 +190,7 @@ StepReport Training::step_without_data() {
 void Training::backward(const Loss& loss) {
   LOCKSTEP_CHECK(!steps->window_full(),
                  "backward() was called accumulate() times: call update() now");
+  require_no_graph();
   begin_window();
   steps->micro_batch([&] { return loss; }, /*under_autocast=*/false);
 }
@@ -160,9 +213,13 @@ StepReport Training::report() {
 
 /// The update, and what a pending snapshot may do next now that the ranks have met.
 StepReport Training::close_window() {
+  return close_by([this] { return steps->close_window(); });
+}
+
+StepReport Training::close_by(const std::function<StepReport()>& close) {
   saving->require_own_folder();
   steps->tell_saved(saving->is_ready());
-  StepReport report = steps->close_window();
+  StepReport report = close();
   advance_saving();
   if (auto ended = saving->take_ended()) {
     report.saved_ = std::make_shared<const snapshot::SaveReport>(std::move(*ended));

@@ -2,6 +2,7 @@
 
 #include <lockstep/runtime/activation_planning.h>
 #include <lockstep/runtime/arena.h>
+#include <lockstep/runtime/graphed_steps.h>
 #include <lockstep/runtime/saving.h>
 #include <lockstep/runtime/step.h>
 #include <lockstep/runtime/trainer.h>
@@ -17,13 +18,14 @@ namespace lockstep {
 /// The parts of a Trainer, put together in their one order, and how a step goes through them.
 /// Ranks and threads: as Trainer.
 struct Training {
-  /// `acts`: what the device asks for, unless a test asks for the other.
+  /// `acts` and `make_graph`: what the device asks for, unless a test asks for others.
   Training(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
-           const TrainerOptions& options, HostActs acts);
+           const TrainerOptions& options, HostActs acts, MakeStepGraph make_graph = nullptr);
   Training(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
            const TrainerOptions& options);
 
   StepReport step(const std::function<Loss()>& closure);
+  StepReport step(const std::vector<at::Tensor>& inputs, const GraphedSteps::Closure& closure);
   StepReport step_without_data();
   void backward(const Loss& loss);
   StepReport update();
@@ -43,12 +45,17 @@ struct Training {
   std::unique_ptr<Reducer> reducer;
   std::unique_ptr<Updater> updater;
   std::unique_ptr<Step> steps;
+  std::unique_ptr<GraphedSteps> graphed;  // with TrainerOptions::cuda_graph
   std::unique_ptr<Saving> saving;  // last: what is pending is completed while all else is there
 
  private:
+  void require_open_window() const;
+  void require_no_graph() const;
   void begin_window();
+  StepReport micro_batch(const std::function<Loss()>& closure);
   StepReport report();
   StepReport close_window();
+  StepReport close_by(const std::function<StepReport()>& close);
   void advance_saving();
 };
 

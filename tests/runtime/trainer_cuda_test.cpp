@@ -19,6 +19,7 @@ using testing::DeviceRun;
 using ::testing::HasSubstr;
 using testing::Mlp;
 using testing::ReadWatch;
+using testing::rows_of;
 
 struct OwnRuntime {
   explicit OwnRuntime(DeviceKind device)
@@ -52,6 +53,53 @@ TEST(TrainerOnCuda, HasTheHostsLossCurveWithinABound) {
       EXPECT_NEAR(device.step(step).loss(), expected, bound * std::fabs(expected)) << step;
     }
     EXPECT_EQ(device.trainer->updates(), host.trainer->updates());
+  }
+}
+
+TEST(TrainerOnCuda, RecordedStepsHaveTheBitsOfPlainOnes) {
+  const auto options = TrainerOptions().precision(half()).schedule(WarmupCosine(5, 100));
+  const auto run = [](Trained& trained) {
+    at::manual_seed(5);
+    std::vector<StepReport> reports;
+    for (int64_t step = 0; step < 60; ++step) {
+      auto [x, y] = trained.trainer->to_device(rows_of(step, 0, 32));
+      const at::Tensor factor = at::full({}, step == 20 ? kOverflow : 1.0F, x.options());
+      reports.push_back(
+          trained.trainer->step({x, y, factor}, [&](const std::vector<at::Tensor>& from) -> Loss {
+            const at::Tensor dropped = at::dropout(from[0], 0.2, true);
+            return trained.model->loss(dropped, from[1]) * from[2];
+          }));
+    }
+    return reports;
+  };
+  Trained plain(DeviceKind::cuda, options);
+  Trained recorded(DeviceKind::cuda, TrainerOptions(options).cuda_graph(true));
+  const auto expected = run(plain);
+  const auto found = run(recorded);
+  EXPECT_TRUE(at::equal(recorded.masters(), plain.masters()));
+  EXPECT_TRUE(expected[20].skipped());
+  for (size_t step = 0; step < found.size(); ++step) {
+    EXPECT_EQ(found[step].skipped(), expected[step].skipped()) << step;
+    EXPECT_EQ(found[step].scale(), expected[step].scale()) << step;
+    EXPECT_EQ(found[step].update(), expected[step].update()) << step;
+  }
+}
+
+TEST(TrainerOnCuda, AStepThatReadsTheDeviceCannotBeRecorded) {
+  Trained trained(DeviceKind::cuda, TrainerOptions().cuda_graph(true));
+  const auto [x, y] = trained.trainer->to_device(rows_of(0, 0, 32));
+  const auto reading = [&](const std::vector<at::Tensor>& from) -> Loss {
+    const at::Tensor loss = trained.model->loss(from[0], from[1]);
+    return loss.item<float>() > 0 ? loss : loss * 2;
+  };
+  for (int step = 0; step < 3; ++step) {
+    trained.trainer->step({x, y}, reading);
+  }
+  try {
+    trained.trainer->step({x, y}, reading);
+    FAIL() << "it was recorded";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("cuda_graph: the step cannot be recorded"));
   }
 }
 
