@@ -98,18 +98,25 @@ function(lockstep_add_mpi_test room name)
   endforeach()
 endfunction()
 
-# lockstep_add_gpu_test(room name SOURCES file... [LIBRARIES target...] [TIMEOUT seconds] [RANKS n])
+# lockstep_add_gpu_test(room name SOURCES file... [LIBRARIES target...] [TIMEOUT seconds] [RANKS n]
+#                       [RUNTIME_MAIN])
 #
-# One process, or n of MPI, one ctest entry room.name.gpu. Sources may be those of a unit test: what they make on
-# testing::device() (tests/test_device.h) is then on the GPU. Label: gpu. Where there is no GPU, or no kernels in
-# this build, the test says so and counts as skipped; tests/gpu_main.cpp decides.
+# One process, or n of MPI, one ctest entry room.name.gpu. Sources may be those of a test for the CPU: what they make
+# on testing::device() (tests/test_device.h) is then on the GPU; with RUNTIME_MAIN (tests/gpu_runtime_main.cpp)
+# testing::runtime(), too. Label: gpu. Where there is no GPU, or no kernels in this build, the test says so and
+# counts as skipped; tests/gpu_tests.h decides.
 function(lockstep_add_gpu_test room name)
-  cmake_parse_arguments(TEST "" "TIMEOUT;RANKS" "SOURCES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(TEST "RUNTIME_MAIN" "TIMEOUT;RANKS" "SOURCES;LIBRARIES" ${ARGN})
   if(NOT TEST_TIMEOUT)
     set(TEST_TIMEOUT 300)
   endif()
   set(target ${room}_${name}_gpu)
-  add_executable(${target} ${TEST_SOURCES} "${PROJECT_SOURCE_DIR}/tests/gpu_main.cpp")
+  set(main gpu_main.cpp)
+  if(TEST_RUNTIME_MAIN)
+    set(main gpu_runtime_main.cpp)
+    list(APPEND TEST_LIBRARIES lockstep_test_ranks)
+  endif()
+  add_executable(${target} ${TEST_SOURCES} "${PROJECT_SOURCE_DIR}/tests/${main}")
   target_compile_definitions(${target} PRIVATE LOCKSTEP_TEST_DEVICE="cuda:0")
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
   target_link_libraries(${target} PRIVATE GTest::gtest GTest::gmock lockstep::amp ${TEST_LIBRARIES}
@@ -120,5 +127,6 @@ function(lockstep_add_gpu_test room name)
   endif()
   add_test(NAME ${room}.${name}.gpu COMMAND ${command})
   set_tests_properties(${room}.${name}.gpu PROPERTIES LABELS gpu TIMEOUT ${TEST_TIMEOUT}
-    SKIP_RETURN_CODE 77 RESOURCE_LOCK gpu ENVIRONMENT "${LOCKSTEP_TEST_ENVIRONMENT}")
+    SKIP_RETURN_CODE 77 RESOURCE_LOCK gpu
+    ENVIRONMENT "${LOCKSTEP_TEST_ENVIRONMENT};LOCKSTEP_TEST_RANKS=${TEST_RANKS}")
 endfunction()

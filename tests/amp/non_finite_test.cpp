@@ -13,6 +13,8 @@
 #include <cmath>
 #include <limits>
 
+#include "test_device.h"
+
 namespace lockstep {
 namespace {
 
@@ -20,14 +22,21 @@ using amp::Autocast;
 using amp::NonFinite;
 using amp::NonFiniteTracer;
 using amp::summarise;
+using testing::device;
+using testing::full;
 using ::testing::HasSubstr;
+using testing::ones;
+using testing::randn;
+using testing::zeros;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 struct Network : torch::nn::Module {
   Network()
       : wi(register_module("wi", torch::nn::Linear(4, 8))),
-        wo(register_module("wo", torch::nn::Linear(8, 4))) {}
+        wo(register_module("wo", torch::nn::Linear(8, 4))) {
+    to(device());
+  }
   at::Tensor forward(const at::Tensor& x) { return wo->forward(at::relu(wi->forward(x))); }
   torch::nn::Linear wi, wo;
 };
@@ -44,7 +53,7 @@ std::optional<NonFinite> trace(Network& model, const Loss& loss_of, float scale 
 
 TEST(ValueSummary, CountsEveryKindOfValueInEveryDtype) {
   for (const auto dtype : {at::kFloat, at::kHalf, at::kBFloat16, at::kDouble}) {
-    auto values = at::zeros({3000}, dtype);
+    auto values = zeros({3000}, dtype);
     values[1] = kInfinity;
     values[1500] = -kInfinity;
     values[2999] = std::nan("");
@@ -59,21 +68,21 @@ TEST(ValueSummary, CountsEveryKindOfValueInEveryDtype) {
     EXPECT_EQ(summary.absmax, 512.0);
     EXPECT_FALSE(summary.finite());
   }
-  EXPECT_NEAR(summarise(at::full({2}, 16376.0)).headroom_bits(at::kHalf), 2.0, 1e-9);
-  EXPECT_ANY_THROW(summarise(at::zeros({2}, at::kLong)));
+  EXPECT_NEAR(summarise(full({2}, 16376.0)).headroom_bits(at::kHalf), 2.0, 1e-9);
+  EXPECT_ANY_THROW(summarise(zeros({2}, at::kLong)));
 }
 
 TEST(NonFiniteTracer, FindsNothingInACleanStep) {
   Network model;
-  EXPECT_FALSE(trace(model, [&] { return model.forward(at::randn({3, 4})).square().mean(); }));
+  EXPECT_FALSE(trace(model, [&] { return model.forward(randn({3, 4})).square().mean(); }));
 }
 
 TEST(NonFiniteTracer, NamesTheModuleAndOperatorOfAForwardOverflow) {
   Network model;
   model.wo->weight.data().fill_(3e4);
   const auto found = trace(model, [&] {
-    const Autocast region(at::kCPU, at::kHalf);
-    return model.forward(at::full({3, 4}, 10.0)).to(at::kFloat).mean() +
+    const Autocast region(device().type(), at::kHalf);
+    return model.forward(full({3, 4}, 10.0)).to(at::kFloat).mean() +
            model.wi->weight.square().sum() * 4.0;
   });
   ASSERT_TRUE(found);
@@ -95,8 +104,8 @@ TEST(NonFiniteTracer, NamesTheModuleOfABackwardOverflow) {
   const auto found = trace(
       model,
       [&] {
-        const Autocast region(at::kCPU, at::kHalf);
-        return model.forward(at::randn({3, 4})).to(at::kFloat).sum();
+        const Autocast region(device().type(), at::kHalf);
+        return model.forward(randn({3, 4})).to(at::kFloat).sum();
       },
       1e8F);
   ASSERT_TRUE(found);
@@ -108,7 +117,7 @@ TEST(NonFiniteTracer, NamesTheModuleOfABackwardOverflow) {
 
 TEST(NonFiniteTracer, TellsBatchAndParameterFromOperators) {
   Network model;
-  auto batch = at::ones({3, 4});
+  auto batch = ones({3, 4});
   batch[1][2] = std::nanf("");
   const auto loss = [&] { return model.forward(batch).square().mean(); };
   auto found = trace(model, loss);
@@ -128,8 +137,8 @@ TEST(NonFiniteTracer, AWeightThatIsTooLargeForHalfIsFoundInItsCast) {
   Network model;
   model.wo->weight.data()[0][0] = 1e5;
   const auto found = trace(model, [&] {
-    const Autocast region(at::kCPU, at::kHalf);
-    return model.forward(at::ones({3, 4})).to(at::kFloat).mean();
+    const Autocast region(device().type(), at::kHalf);
+    return model.forward(ones({3, 4})).to(at::kFloat).mean();
   });
   ASSERT_TRUE(found);
   EXPECT_EQ(found->origin, NonFinite::Origin::op);
@@ -139,15 +148,15 @@ TEST(NonFiniteTracer, AWeightThatIsTooLargeForHalfIsFoundInItsCast) {
 
 TEST(NonFiniteTracer, AMaskOfMinusInfinityIsNoFind) {
   Network model;
-  const auto mask = at::zeros({4, 4}).masked_fill(at::ones({4, 4}, at::kBool).triu(1), -kInfinity);
+  const auto mask = zeros({4, 4}).masked_fill(ones({4, 4}, at::kBool).triu(1), -kInfinity);
   const auto masked = [&](const at::Tensor& m) {
-    return at::softmax(model.forward(at::ones({4, 4})) + m, -1).square().sum();
+    return at::softmax(model.forward(ones({4, 4})) + m, -1).square().sum();
   };
   EXPECT_FALSE(trace(model, [&] { return masked(mask); }));
   EXPECT_FALSE(trace(model, [&] {
-    return masked(at::zeros({4, 4}).masked_fill(at::ones({4, 4}, at::kBool).triu(1), -kInfinity));
+    return masked(zeros({4, 4}).masked_fill(ones({4, 4}, at::kBool).triu(1), -kInfinity));
   }));
-  const auto found = trace(model, [&] { return masked(at::full({4, 4}, -kInfinity)); });
+  const auto found = trace(model, [&] { return masked(full({4, 4}, -kInfinity)); });
   ASSERT_TRUE(found) << "a row that is masked throughout is NaN";
   EXPECT_THAT(found->first.name, HasSubstr("softmax"));
 }
@@ -156,7 +165,7 @@ TEST(NonFiniteTracer, SeesFusedLayersToo) {
   Network model;
   model.wo->bias.data().fill_(2e4);
   const auto found = trace(model, [&] {
-    return fused_bias_gelu(at::full({3, 4}, 6e4, at::kHalf), model.wo->bias).to(at::kFloat).mean();
+    return fused_bias_gelu(full({3, 4}, 6e4, at::kHalf), model.wo->bias).to(at::kFloat).mean();
   });
   ASSERT_TRUE(found);
   EXPECT_EQ(found->first.name, "lockstep::fused_bias_gelu");
@@ -165,8 +174,8 @@ TEST(NonFiniteTracer, SeesFusedLayersToo) {
 
 TEST(NonFiniteTracer, CollectsTheBatch) {
   Network model;
-  const auto batch = at::ones({3, 4});
-  const auto target = at::zeros({3, 4});
+  const auto batch = ones({3, 4});
+  const auto target = zeros({3, 4});
   NonFiniteTracer tracer{Model(model)};
   (model.forward(batch) - target).square().mean();
   ASSERT_EQ(tracer.inputs().size(), 2U);
@@ -186,26 +195,26 @@ TEST(KeptFp32, AKeptLayerComputesInFp32UnderAutocast) {
   EXPECT_TRUE(amp::computes_in_fp32(model.wo->weight));
   EXPECT_FALSE(amp::computes_in_fp32(model.wi->weight));
   for (const auto& sizes : {std::vector<int64_t>{3, 4}, std::vector<int64_t>{2, 3, 4}}) {
-    const auto x = at::randn(sizes);
-    const Autocast region(at::kCPU, at::kHalf);
+    const auto x = randn(sizes);
+    const Autocast region(device().type(), at::kHalf);
     const auto hidden = model.wi->forward(x);
     EXPECT_EQ(hidden.scalar_type(), at::kHalf);
     const auto out = model.wo->forward(hidden);
     EXPECT_EQ(out.scalar_type(), at::kFloat);
-    const Autocast off(at::kCPU, at::kHalf, /*enabled=*/false);
+    const Autocast off(device().type(), at::kHalf, /*enabled=*/false);
     EXPECT_TRUE(at::equal(out, model.wo->forward(hidden.to(at::kFloat))));
   }
 }
 
 TEST(KeptFp32, IsNothingOutsideAutocastAndGoesWithOtherData) {
   Network model;
-  const auto x = at::randn({3, 4});
+  const auto x = randn({3, 4});
   const auto plain = model.forward(x);
   amp::compute_in_fp32(model.wo->weight);
   EXPECT_TRUE(at::equal(model.forward(x), plain));
   model.forward(x).sum().backward();
   EXPECT_EQ(model.wo->weight.grad().scalar_type(), at::kFloat);
-  model.wo->weight.set_data(at::zeros({4, 8}));
+  model.wo->weight.set_data(zeros({4, 8}));
   EXPECT_FALSE(amp::computes_in_fp32(model.wo->weight));
 }
 

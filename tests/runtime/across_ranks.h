@@ -7,13 +7,14 @@
 #include <lockstep/runtime/replicas.h>
 
 #include "error_of.h"
+#include "test_device.h"
 #include "test_runtime.h"
 
 namespace lockstep::testing {
 
-/// Normal numbers that depend on `seed` alone.
+/// Normal numbers that depend on `seed` alone, on device().
 inline at::Tensor drawn(at::IntArrayRef sizes, uint64_t seed) {
-  return at::randn(sizes, at::detail::createCPUGenerator(seed));
+  return at::randn(sizes, at::detail::createCPUGenerator(seed)).to(device());
 }
 
 /// True on every rank if `tensor` has the same bits on all. Collective.

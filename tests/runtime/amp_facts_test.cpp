@@ -15,6 +15,7 @@
 namespace lockstep {
 namespace {
 
+using testing::device;
 using testing::drawn;
 using testing::equal_on_all_ranks;
 using testing::flat_masters;
@@ -28,7 +29,9 @@ using testing::scaled_loss;
 struct Normed : torch::nn::Module {
   Normed()
       : norm(register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({4})))),
-        mlp(register_module("mlp", std::make_shared<Mlp>())) {}
+        mlp(register_module("mlp", std::make_shared<Mlp>())) {
+    to(device());
+  }
   at::Tensor loss(const testing::Batch& batch) {
     return mlp->loss(norm->forward(batch.x), batch.y);
   }
@@ -59,7 +62,9 @@ TEST(AmpFacts, N13_GradientsOfMixedDtypesAreGroupedAndAnInfInEitherSkips) {
 struct SparseRows : torch::nn::Module {
   SparseRows()
       : rows(register_module(
-            "rows", torch::nn::Embedding(torch::nn::EmbeddingOptions(4, 2).sparse(true)))) {}
+            "rows", torch::nn::Embedding(torch::nn::EmbeddingOptions(4, 2).sparse(true)))) {
+    to(device());
+  }
   torch::nn::Embedding rows;
 };
 
@@ -71,7 +76,8 @@ TEST(AmpFacts, N14_SparseHalfGradientsThatOverflowOnlyInTheirSum) {
                         .precision(Precision::O2().loss_scale(amp::LossScalerOptions::fixed(1.0)))
                         .densify_sparse(true));
     ASSERT_EQ(model->rows->weight.scalar_type(), at::kHalf);
-    const auto ids = at::tensor({1, overflows ? 1 : 2}, at::kLong);  // 64000 twice, or once each
+    const auto ids =
+        at::tensor({1, overflows ? 1 : 2}, at::kLong).to(device());  // 64000 twice, or once each
     const auto report = trainer.step(
         [&] { return Loss((model->rows->forward(ids).to(at::kFloat) * 64000.0).sum()); });
     EXPECT_EQ(report.skipped(), overflows);
@@ -82,7 +88,7 @@ TEST(AmpFacts, N23_AnInfOnOneRankSkipsAndHalvesOnAllInAHandWrittenLoop) {
   Mlp model;
   torch::optim::SGD optimizer(model.parameters(), 0.1);
   DataParallel parallel(runtime().communicator(), Model(model));
-  amp::LossScaler scaler(amp::LossScalerOptions().init_scale(1024), runtime().control());
+  amp::LossScaler scaler(amp::LossScalerOptions().init_scale(1024), runtime().control(), device());
   for (int step = 0; step < 6; ++step) {
     optimizer.zero_grad();
     const bool bad = step % 2 == 0;
@@ -102,10 +108,10 @@ TEST(AmpFacts, N23_AnInfOnOneRankSkipsAndHalvesOnAllInAHandWrittenLoop) {
 }
 
 TEST(AmpFacts, N17_OneRanksMisuseIsRaisedOnEveryRank) {
-  const auto weight = at::ones({3}).requires_grad_(true);
+  const auto weight = testing::ones({3}).requires_grad_(true);
   torch::optim::SGD optimizer(std::vector<at::Tensor>{weight}, torch::optim::SGDOptions(0.1));
-  amp::LossScaler scaler({}, runtime().control());
-  const auto other = at::ones({3}).requires_grad_(true);
+  amp::LossScaler scaler({}, runtime().control(), device());
+  const auto other = testing::ones({3}).requires_grad_(true);
   scaler.scale((runtime().rank() == 1 ? other : weight).sum()).backward();
   const auto message = testing::error_of([&] { scaler.step(optimizer); });
   EXPECT_THAT(message, ::testing::StartsWith("rank 1: "));
@@ -149,7 +155,7 @@ at::Tensor clipped_control(Mlp& model, double norm, double& measured) {
   torch::optim::AdamW optimizer(model.parameters(), torch::optim::AdamWOptions(0.01));
   for (int step = 0; step < 4; ++step) {
     optimizer.zero_grad();
-    at::Tensor loss = at::zeros({});
+    at::Tensor loss = testing::zeros({});
     for (int rank = 0; rank < runtime().size(); ++rank) {
       const auto batch = mlp_batch(step, rank);
       loss = loss + model.loss(batch.x, batch.y) / runtime().size();
@@ -187,27 +193,28 @@ TEST(AmpTraps, T20_ClippingAndTheReportedNormSeeUnscaledGradientsInTheFusedUpdat
 }
 
 TEST(AmpTraps, T18_LossesAndLongSumsAreInFp32) {
-  const auto logits = at::tensor({0.0F, 30.0F}).view({1, 2}).to(at::kHalf);
-  const auto target = at::zeros({1}, at::kLong);
+  const auto logits = testing::tensor({0.0F, 30.0F}).view({1, 2}).to(at::kHalf);
+  const auto target = testing::zeros({1}, at::kLong);
   EXPECT_TRUE(at::isinf(at::log(at::softmax(logits, -1))).any().item<bool>());
-  EXPECT_TRUE(at::isinf(at::full({70000}, 2.0, at::kHalf).sum()).item<bool>());
-  const amp::Autocast region(at::kCPU, at::kHalf);
+  EXPECT_TRUE(at::isinf(testing::full({70000}, 2.0, at::kHalf).sum()).item<bool>());
+  const amp::Autocast region(device().type(), at::kHalf);
   const auto loss = at::cross_entropy_loss(logits, target);
   EXPECT_EQ(loss.scalar_type(), at::kFloat);
   EXPECT_EQ(loss.item<float>(), 30.0F);
-  const auto far = at::full({70000}, 2.0, at::kHalf);
+  const auto far = testing::full({70000}, 2.0, at::kHalf);
   EXPECT_EQ(at::mse_loss(far, at::zeros_like(far), at::Reduction::Sum).item<float>(), 280000.0F);
 }
 
 struct Rows : torch::nn::Module {
   Rows() : rows(register_module("rows", torch::nn::Embedding(2, 1))) {
+    to(device());
     rows->weight.data().zero_();
   }
   torch::nn::Embedding rows;
 };
 
 TEST(AmpTraps, T18_AnEmbeddingsGradientAddsUpInFp32IfItIsKept) {
-  const auto ids = at::zeros({4097}, at::kLong);  // half adds ones up to 2048
+  const auto ids = testing::zeros({4097}, at::kLong);  // half adds ones up to 2048
   const auto gradient = [&](const Precision& precision) {
     const auto model = std::make_shared<Rows>();
     Trainer trainer(runtime(), model, SGD(1.0),
@@ -258,6 +265,7 @@ TEST(AmpTraps, T22_HooksSetBeforeTheConversionHearOfNothing) {
 struct BatchNormed : torch::nn::Module {
   BatchNormed() : norm(register_module("norm", torch::nn::BatchNorm1d(4))) {
     inner = register_module("inner", std::make_shared<Mlp>());
+    to(device());
   }
   at::Tensor loss(const testing::Batch& batch) {
     return inner->loss(norm->forward(batch.x), batch.y);
@@ -280,24 +288,24 @@ TEST(SourceNotes, FineTuningWithFrozenBatchNormStatisticsInHalf) {
     Trainer trainer(runtime(), model, SGD(0.1), TrainerOptions().precision(precision));
     EXPECT_FALSE(trainer.step([&] { return Loss(model->loss(batch)); }).skipped());
     EXPECT_EQ(model->norm->running_mean.scalar_type(), at::kFloat);
-    EXPECT_TRUE(at::equal(model->norm->running_mean, at::full({4}, 0.5)));
+    EXPECT_TRUE(at::equal(model->norm->running_mean, testing::full({4}, 0.5)));
   }
 }
 
 TEST(SourceNotes, AdamsEpsVanishesInPureHalf) {
-  const auto weight = at::ones({3}, at::kHalf).requires_grad_(true);
+  const auto weight = testing::ones({3}, at::kHalf).requires_grad_(true);
   torch::optim::Adam naive(std::vector<at::Tensor>{weight}, torch::optim::AdamOptions(1e-3));
-  weight.mutable_grad() = at::zeros({3}, at::kHalf);
+  weight.mutable_grad() = testing::zeros({3}, at::kHalf);
   naive.step();
   EXPECT_TRUE(at::isnan(weight).all().item<bool>());
 
   for (const Precision& precision : {Precision::O2(), Precision::O3()}) {
-    const auto model = std::make_shared<testing::OneWeight>(at::ones({3}));
+    const auto model = std::make_shared<testing::OneWeight>(testing::ones({3}));
     Trainer trainer(
         runtime(), model, Adam(1e-3),
         TrainerOptions().precision(precision.loss_scale(amp::LossScalerOptions::fixed(1.0))));
     EXPECT_FALSE(trainer.step([&] { return Loss((model->weight * 0.0).sum()); }).skipped());
-    EXPECT_TRUE(at::equal(model->weight, at::ones({3}, at::kHalf)));
+    EXPECT_TRUE(at::equal(model->weight, testing::ones({3}, at::kHalf)));
   }
 }
 

@@ -6,11 +6,17 @@
 
 #include <memory>
 
+#include "test_device.h"
+
 namespace lockstep::testing {
+
+// Models are on device().
 
 /// One parameter named "weight".
 struct OneWeight : torch::nn::Module {
-  explicit OneWeight(at::Tensor value) { weight = register_parameter("weight", std::move(value)); }
+  explicit OneWeight(at::Tensor value) {
+    weight = register_parameter("weight", value.to(device()));
+  }
   at::Tensor weight;
 };
 
@@ -18,7 +24,9 @@ struct OneWeight : torch::nn::Module {
 struct Mlp : torch::nn::Module {
   explicit Mlp(int64_t hidden = 8)
       : first(register_module("first", torch::nn::Linear(4, hidden))),
-        second(register_module("second", torch::nn::Linear(hidden, 2))) {}
+        second(register_module("second", torch::nn::Linear(hidden, 2))) {
+    to(device());
+  }
   at::Tensor forward(const at::Tensor& x) { return second->forward(at::tanh(first->forward(x))); }
   /// Mean squared error.
   at::Tensor loss(const at::Tensor& x, const at::Tensor& y) {
@@ -32,7 +40,9 @@ struct Mlp : torch::nn::Module {
 struct Branches : torch::nn::Module {
   Branches()
       : left(register_module("left", torch::nn::Linear(3, 1))),
-        right(register_module("right", torch::nn::Linear(3, 1))) {}
+        right(register_module("right", torch::nn::Linear(3, 1))) {
+    to(device());
+  }
   torch::nn::Linear left;
   torch::nn::Linear right;
 };

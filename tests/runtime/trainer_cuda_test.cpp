@@ -157,8 +157,10 @@ TEST(TrainerOnCuda, AStepNeverWaitsForTheDevice) {
 
 TEST(TrainerOnCuda, AModelOnTheHostIsRefusedByName) {
   Runtime runtime = Runtime::solo(RuntimeOptions().device(DeviceKind::cuda));
+  const auto model = std::make_shared<Mlp>();
+  model->to(at::kCPU);
   try {
-    const Trainer trainer(runtime, std::make_shared<Mlp>(), SGD(0.1));
+    const Trainer trainer(runtime, model, SGD(0.1));
     ADD_FAILURE() << "took a model on the host";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("parameter first.weight is on cpu"));
@@ -168,7 +170,6 @@ TEST(TrainerOnCuda, AModelOnTheHostIsRefusedByName) {
 TEST(DataParallelOnCuda, GivesTheGradientsOfBackward) {
   Runtime runtime = Runtime::solo(RuntimeOptions().device(DeviceKind::cuda));
   const auto model = std::make_shared<Mlp>();
-  model->to(runtime.device());
   const auto [rows, targets] = testing::rows_of(1, 0, 8);
   const at::Tensor x = rows.to(runtime.device());
   const at::Tensor y = targets.to(runtime.device());
