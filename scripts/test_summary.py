@@ -19,7 +19,7 @@ def reason(case):
         return not_run_message(case) or f"after {float(case.get('time')):.0f} s"
     lines = (case.findtext("system-out") or "").splitlines()
     said = [line for line in lines if line.strip() and not line.startswith("[")]
-    return said[-1] if said else case.get("status")
+    return said[0] if said else case.get("status")  # what mpirun adds comes after it
 
 
 def main(path):
