@@ -10,7 +10,7 @@ namespace lockstep::amp {
 /// vectorised: x = n ln 2 + r, a polynomial in r (Cephes' coefficients), 2^n by its bits. Arguments
 /// are held to -87..88; NaN stays NaN.
 LOCKSTEP_HOST_DEVICE float exp_of(float x) {
-  const float held = x < -87.0F ? -87.0F : (x > 88.0F ? 88.0F : x);
+  const float held = x > -87.0F ? (x < 88.0F ? x : 88.0F) : -87.0F;  // NaN: -87
   const float shifted = held * 1.44269504F + 12582912.0F;  // 1.5 * 2^23 rounds to an integer
   const float n = shifted - 12582912.0F;
   const float r = held - n * 0.693359375F + n * 2.12194440e-4F;
