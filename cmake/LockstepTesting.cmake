@@ -31,7 +31,7 @@ target_link_libraries(lockstep_test_mpi_main
   PUBLIC lockstep_test_ranks lockstep::collectives PRIVATE lockstep_flags)
 if(TARGET lockstep::runtime)
   add_library(lockstep_test_runtime_main STATIC EXCLUDE_FROM_ALL
-    "${PROJECT_SOURCE_DIR}/tests/runtime_main.cpp")
+    "${PROJECT_SOURCE_DIR}/tests/runtime_main.cpp" "${PROJECT_SOURCE_DIR}/tests/runtime_tests.cpp")
   target_link_libraries(lockstep_test_runtime_main
     PUBLIC lockstep_test_ranks lockstep::runtime PRIVATE lockstep_flags)
 endif()
@@ -114,6 +114,7 @@ function(lockstep_add_gpu_test room name)
   set(main gpu_main.cpp)
   if(TEST_RUNTIME_MAIN)
     set(main gpu_runtime_main.cpp)
+    list(APPEND TEST_SOURCES "${PROJECT_SOURCE_DIR}/tests/runtime_tests.cpp")
     list(APPEND TEST_LIBRARIES lockstep_test_ranks)
   endif()
   add_executable(${target} ${TEST_SOURCES} "${PROJECT_SOURCE_DIR}/tests/${main}")

@@ -6,11 +6,13 @@
 
 #include <limits>
 
+#include "error_of.h"
 #include "models.h"
 
 namespace lockstep {
 namespace {
 
+using testing::error_of;
 using ::testing::HasSubstr;
 using testing::Mlp;
 using Inputs = std::vector<at::Tensor>;
@@ -122,16 +124,6 @@ void expect_same(const Course& found, const Course& expected) {
     EXPECT_EQ(c10::str(one.loss()), c10::str(other.loss())) << step;
     EXPECT_EQ(c10::str(one.grad_norm()), c10::str(other.grad_norm())) << step;
   }
-}
-
-template <typename Body>
-std::string error_of(const Body& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 TEST(GraphedSteps, HaveTheBitsAndReportsOfPlainOnesAlsoWhereUpdatesAreSkipped) {
