@@ -1,9 +1,9 @@
 #include <lockstep/collectives/staged_transport.h>
 
 #include <ATen/ops/from_blob.h>
+#include <lockstep/collectives/device_transport.h>
 #include <lockstep/collectives/solo_transport.h>
 #include <lockstep/collectives/staged_step.h>
-#include <lockstep/collectives/work_operation.h>
 
 #include <algorithm>
 #include <deque>
@@ -18,27 +18,17 @@ at::Tensor part_of(const at::Tensor& tensor, int64_t begin, int64_t numel) {
       data, {numel}, [tensor](void*) {}, tensor.options(), tensor.device());
 }
 
-class StagedTransport final : public Transport,
+class StagedTransport final : public DeviceTransport,
                               public std::enable_shared_from_this<StagedTransport> {
  public:
   explicit StagedTransport(StagedParts parts)
-      : parts_(std::move(parts)),
+      : DeviceTransport(parts.host, parts.down->device()),
+        parts_(std::move(parts)),
         pipeline_(parts_.down, parts_.up, parts_.host.split(0, parts_.host.rank()),
                   parts_.timeout) {}
   ~StagedTransport() override;
 
   const char* name() const override { return "staged"; }
-  int rank() const override { return parts_.host.rank(); }
-  int size() const override { return parts_.host.size(); }
-  int local_rank() const override { return parts_.host.local_rank(); }
-  int local_size() const override { return parts_.host.local_size(); }
-
-  std::shared_ptr<Operation> all_reduce(const at::Tensor& tensor, ReduceOp op) override;
-  std::shared_ptr<Operation> reduce_scatter(const at::Tensor& output, const at::Tensor& input,
-                                            ReduceOp op) override;
-  std::shared_ptr<Operation> all_gather(const at::Tensor& output, const at::Tensor& input) override;
-  std::shared_ptr<Operation> broadcast(const at::Tensor& tensor, int root) override;
-  std::shared_ptr<Operation> barrier() override { return operation_of(parts_.host.barrier()); }
   std::shared_ptr<Transport> split(int color, int key) override;
   at::Tensor allocate(int64_t numel, at::ScalarType dtype) override;
   void progress() override;
@@ -51,7 +41,14 @@ class StagedTransport final : public Transport,
     uint64_t last_step;
   };
 
-  bool on_host(const at::Tensor& tensor) const { return tensor.device() != parts_.down->device(); }
+  std::shared_ptr<Operation> all_reduce_on_device(const at::Tensor& tensor, ReduceOp op) override;
+  std::shared_ptr<Operation> reduce_scatter_on_device(const at::Tensor& output,
+                                                      const at::Tensor& input,
+                                                      ReduceOp op) override;
+  std::shared_ptr<Operation> all_gather_on_device(const at::Tensor& output,
+                                                  const at::Tensor& input) override;
+  std::shared_ptr<Operation> broadcast_on_device(const at::Tensor& tensor, int root) override;
+
   at::Tensor host_copy(const at::Tensor& tensor) const {
     return parts_.down->host_memory(tensor.numel(), tensor.scalar_type());
   }
@@ -108,10 +105,8 @@ std::shared_ptr<Operation> StagedTransport::operation(const CollectiveCall& call
   return std::make_shared<StagedOperation>(shared_from_this(), last_step);
 }
 
-std::shared_ptr<Operation> StagedTransport::all_reduce(const at::Tensor& tensor, ReduceOp op) {
-  if (on_host(tensor)) {
-    return operation_of(parts_.host.all_reduce(tensor, op));
-  }
+std::shared_ptr<Operation> StagedTransport::all_reduce_on_device(const at::Tensor& tensor,
+                                                                 ReduceOp op) {
   const CollectiveCall call = record(Verb::all_reduce, tensor, op);
   const int64_t chunk = std::max<int64_t>(1, parts_.chunk_bytes / tensor.element_size());
   uint64_t last = 0;
@@ -125,11 +120,9 @@ std::shared_ptr<Operation> StagedTransport::all_reduce(const at::Tensor& tensor,
   return operation(call, last);
 }
 
-std::shared_ptr<Operation> StagedTransport::reduce_scatter(const at::Tensor& output,
-                                                           const at::Tensor& input, ReduceOp op) {
-  if (on_host(input)) {
-    return operation_of(parts_.host.reduce_scatter(output, input, op));
-  }
+std::shared_ptr<Operation> StagedTransport::reduce_scatter_on_device(const at::Tensor& output,
+                                                                     const at::Tensor& input,
+                                                                     ReduceOp op) {
   const CollectiveCall call = record(Verb::reduce_scatter, input, op);
   const at::Tensor from = host_copy(input);
   const at::Tensor to = host_copy(output);
@@ -140,11 +133,8 @@ std::shared_ptr<Operation> StagedTransport::reduce_scatter(const at::Tensor& out
                                         {{to, output}}}));
 }
 
-std::shared_ptr<Operation> StagedTransport::all_gather(const at::Tensor& output,
-                                                       const at::Tensor& input) {
-  if (on_host(input)) {
-    return operation_of(parts_.host.all_gather(output, input));
-  }
+std::shared_ptr<Operation> StagedTransport::all_gather_on_device(const at::Tensor& output,
+                                                                 const at::Tensor& input) {
   const CollectiveCall call = record(Verb::all_gather, input);
   const at::Tensor from = host_copy(input);
   const at::Tensor to = host_copy(output);
@@ -154,10 +144,8 @@ std::shared_ptr<Operation> StagedTransport::all_gather(const at::Tensor& output,
                            {{to, output}}}));
 }
 
-std::shared_ptr<Operation> StagedTransport::broadcast(const at::Tensor& tensor, int root) {
-  if (on_host(tensor)) {
-    return operation_of(parts_.host.broadcast(tensor, root));
-  }
+std::shared_ptr<Operation> StagedTransport::broadcast_on_device(const at::Tensor& tensor,
+                                                                int root) {
   const CollectiveCall call = record(Verb::broadcast, tensor);
   const at::Tensor host = host_copy(tensor);
   return operation(

@@ -1,3 +1,4 @@
+#include <lockstep/collectives/device_transport.h>
 #include <lockstep/collectives/nccl/averaging.h>
 #include <lockstep/collectives/nccl/call_comparison.h>
 #include <lockstep/collectives/nccl/flights.h>
@@ -6,7 +7,6 @@
 #include <lockstep/collectives/nccl/nccl_transport.h>
 #include <lockstep/collectives/nccl/registered_memory.h>
 #include <lockstep/collectives/solo_transport.h>
-#include <lockstep/collectives/work_operation.h>
 
 namespace lockstep {
 namespace {
@@ -26,25 +26,17 @@ CollectiveCall make_call(Verb verb, const at::Tensor& tensor, ReduceOp op) {
   return call;
 }
 
-class NcclTransport final : public Transport, public std::enable_shared_from_this<NcclTransport> {
+class NcclTransport final : public DeviceTransport,
+                            public std::enable_shared_from_this<NcclTransport> {
  public:
   NcclTransport(NcclParts parts, std::shared_ptr<NcclComm> comm)
-      : parts_(std::move(parts)),
+      : DeviceTransport(parts.host, parts.lane->device()),
+        parts_(std::move(parts)),
         flights_(parts_, comm),
         comm_(std::move(comm)),
         comparison_(parts_.host, parts_.options.check) {}
 
   const char* name() const override { return "nccl"; }
-  int rank() const override { return parts_.host.rank(); }
-  int size() const override { return parts_.host.size(); }
-  int local_rank() const override { return parts_.host.local_rank(); }
-  int local_size() const override { return parts_.host.local_size(); }
-
-  std::shared_ptr<Operation> all_reduce(const at::Tensor& tensor, ReduceOp op) override;
-  std::shared_ptr<Operation> reduce_scatter(const at::Tensor& output, const at::Tensor& input,
-                                            ReduceOp op) override;
-  std::shared_ptr<Operation> all_gather(const at::Tensor& output, const at::Tensor& input) override;
-  std::shared_ptr<Operation> broadcast(const at::Tensor& tensor, int root) override;
   std::shared_ptr<Operation> barrier() override;
   std::shared_ptr<Transport> split(int color, int key) override;
   at::Tensor allocate(int64_t numel, at::ScalarType dtype) override;
@@ -54,7 +46,14 @@ class NcclTransport final : public Transport, public std::enable_shared_from_thi
  private:
   class FlightOperation;
 
-  bool on_host(const at::Tensor& tensor) const { return tensor.device() != parts_.lane->device(); }
+  std::shared_ptr<Operation> all_reduce_on_device(const at::Tensor& tensor, ReduceOp op) override;
+  std::shared_ptr<Operation> reduce_scatter_on_device(const at::Tensor& output,
+                                                      const at::Tensor& input,
+                                                      ReduceOp op) override;
+  std::shared_ptr<Operation> all_gather_on_device(const at::Tensor& output,
+                                                  const at::Tensor& input) override;
+  std::shared_ptr<Operation> broadcast_on_device(const at::Tensor& tensor, int root) override;
+
   int operator_for(ReduceOp op, at::ScalarType dtype, double before);
   void require_reducible(const CollectiveCall& call) const;
   void issue(CollectiveCall& call);
@@ -90,10 +89,8 @@ class NcclTransport::FlightOperation final : public Operation {
   std::shared_ptr<LaneMark> mark_;
 };
 
-std::shared_ptr<Operation> NcclTransport::all_reduce(const at::Tensor& tensor, ReduceOp op) {
-  if (on_host(tensor)) {
-    return operation_of(parts_.host.all_reduce(tensor, op));
-  }
+std::shared_ptr<Operation> NcclTransport::all_reduce_on_device(const at::Tensor& tensor,
+                                                               ReduceOp op) {
   const CollectiveCall call = make_call(Verb::all_reduce, tensor, op);
   require_reducible(call);
   return launch(call, {tensor, {}}, [&](const Averaging& factors) {
@@ -107,11 +104,9 @@ std::shared_ptr<Operation> NcclTransport::all_reduce(const at::Tensor& tensor, R
   });
 }
 
-std::shared_ptr<Operation> NcclTransport::reduce_scatter(const at::Tensor& output,
-                                                         const at::Tensor& input, ReduceOp op) {
-  if (on_host(input)) {
-    return operation_of(parts_.host.reduce_scatter(output, input, op));
-  }
+std::shared_ptr<Operation> NcclTransport::reduce_scatter_on_device(const at::Tensor& output,
+                                                                   const at::Tensor& input,
+                                                                   ReduceOp op) {
   const CollectiveCall call = make_call(Verb::reduce_scatter, input, op);
   require_reducible(call);
   return launch(call, {output, input}, [&](const Averaging& factors) {
@@ -125,11 +120,8 @@ std::shared_ptr<Operation> NcclTransport::reduce_scatter(const at::Tensor& outpu
   });
 }
 
-std::shared_ptr<Operation> NcclTransport::all_gather(const at::Tensor& output,
-                                                     const at::Tensor& input) {
-  if (on_host(input)) {
-    return operation_of(parts_.host.all_gather(output, input));
-  }
+std::shared_ptr<Operation> NcclTransport::all_gather_on_device(const at::Tensor& output,
+                                                               const at::Tensor& input) {
   return launch(make_call(Verb::all_gather, input), {output, input}, [&](const Averaging&) {
     call_nccl("ncclAllGather", [&](NcclApi& api, NcclApi::Handle comm) {
       return api.all_gather(input.data_ptr(), output.data_ptr(), input.nbytes(), comm,
@@ -139,10 +131,7 @@ std::shared_ptr<Operation> NcclTransport::all_gather(const at::Tensor& output,
   });
 }
 
-std::shared_ptr<Operation> NcclTransport::broadcast(const at::Tensor& tensor, int root) {
-  if (on_host(tensor)) {
-    return operation_of(parts_.host.broadcast(tensor, root));
-  }
+std::shared_ptr<Operation> NcclTransport::broadcast_on_device(const at::Tensor& tensor, int root) {
   CollectiveCall call = make_call(Verb::broadcast, tensor);
   call.root = root;
   return launch(call, {tensor, {}}, [&](const Averaging&) {
@@ -155,7 +144,7 @@ std::shared_ptr<Operation> NcclTransport::broadcast(const at::Tensor& tensor, in
 
 std::shared_ptr<Operation> NcclTransport::barrier() {
   flights_.throw_if_failed();
-  return operation_of(parts_.host.barrier());
+  return DeviceTransport::barrier();
 }
 
 std::shared_ptr<Transport> NcclTransport::split(int color, int key) {
