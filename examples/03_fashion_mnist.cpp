@@ -82,11 +82,13 @@ void train(lockstep::Runtime& runtime, const Options& options) {
       const lockstep::StepReport report =
           trainer.step([&] { return loss_of(model, trainer.to_device(batch)); });
       ++step;
-      progress.show(report.micro_batch(), {{"loss", report.loss()}, {"scale", report.scale()}});
+      progress.show(report.micro_batch(), [&] {
+        return lockstep::Progress::Values{{"loss", report.loss()}, {"scale", report.scale()}};
+      });
       if (watch.seconds() > options.seconds) {
         trainer.request_stop();
       }
-      if (saves && report.closes_update() && report.update() % 200 == 0) {
+      if (saves && report.micro_batch() % 200 == 0) {
         trainer.save();
       }
       if (trainer.stop_requested()) {

@@ -80,6 +80,10 @@ Progress::~Progress() {
 }
 
 void Progress::show(int64_t done, const Values& values) {
+  show(done, [&] { return values; });
+}
+
+void Progress::show(int64_t done, const std::function<Values()>& values) {
   if (output_.stream == nullptr) {
     return;
   }
@@ -87,7 +91,7 @@ void Progress::show(int64_t done, const Values& values) {
   if (!is_due(done, now)) {
     return;
   }
-  std::string text = line(done, now - start_, values);
+  std::string text = line(done, now - start_, values());
   shown_ = done;
   shown_at_ = now;
   if (!output_.terminal) {

@@ -26,6 +26,7 @@ struct ProgressOutput {
 ///
 ///   lockstep::Progress progress("train", steps, runtime.is_main());
 ///   for (...) { ...; progress.show(step, {{"loss", loss}, {"scale", scale}}); }
+///   for (...) { ...; progress.show(step, [&] { return Progress::Values{{"loss", r.loss()}}; }); }
 ///
 /// On a terminal one line is redrawn, at most 10 times a second; elsewhere a plain line appears
 /// about every 5 %. Ranks: made by every rank, prints on the one for which `prints` is true.
@@ -43,6 +44,9 @@ class Progress {
 
   /// `done` of `total` are done. Values are printed as given; integers in full.
   void show(int64_t done, const Values& values = {});
+  /// Asks for the values only where they are printed: what has to be read from a device is read
+  /// that often.
+  void show(int64_t done, const std::function<Values()>& values);
 
  private:
   bool is_due(int64_t done, double now) const;

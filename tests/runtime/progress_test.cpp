@@ -44,6 +44,24 @@ TEST_F(ProgressTest, PlainOutputIsALineForEachTwentieth) {
   EXPECT_THAT(text(), EndsWith("train 100%  1000/1000  100.0 it/s  in 0:10\n"));
 }
 
+TEST_F(ProgressTest, ValuesAreAskedForWhereTheyArePrinted) {
+  int asked = 0;
+  Progress progress("train", 1000, output(false));
+  for (int64_t step = 1; step <= 1000; ++step) {
+    progress.show(step, [&] {
+      ++asked;
+      return Progress::Values{{"loss", 0.25}};
+    });
+  }
+  EXPECT_EQ(asked, 21);
+  EXPECT_THAT(text(), HasSubstr("loss 0.25\n"));
+}
+
+TEST_F(ProgressTest, RanksThatPrintNothingAskForNothing) {
+  Progress progress("train", 2, ProgressOutput{nullptr, false, [this] { return now_; }});
+  progress.show(1, []() -> Progress::Values { throw std::logic_error("asked"); });
+}
+
 TEST_F(ProgressTest, ShortLoopsPrintEachStepOnce) {
   Progress progress("epoch", 3, output(false));
   for (int64_t step = 1; step <= 3; ++step) {
