@@ -30,10 +30,10 @@ void conclude_on_cuda(Decision* decision, ScalerState* scaler, const DecisionRul
 
 /// to = from * factor, multiplied in fp32 and rounded once; contiguous, fp32, fp16 or bf16.
 void cast_on_cuda(const at::Tensor& to, const at::Tensor& from, double factor);
-/// cast_with_feedback() of contiguous tensors; `residual_factor` is one fp32 element of the device.
+/// cast_with_feedback() of contiguous tensors, `gradient` may be undefined; `wire` and `residuals`
+/// begin at multiples of 16 bytes.
 void cast_with_feedback_on_cuda(const at::Tensor& wire, const at::Tensor& gradient, double factor,
-                                const at::Tensor& residual, const at::Tensor& residual_factor,
-                                const at::Tensor& next);
+                                const Residuals& residuals, const FeedbackState* state);
 /// sum += from, in fp32; `sum` is fp32.
 void accumulate_on_cuda(const at::Tensor& sum, const at::Tensor& from);
 /// Adds a bucket to `totals`, two fp64 elements of the device: the sum of squares, and the number

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <lockstep/amp/feedback_state.h>
 #include <lockstep/amp/measure_totals.h>
 #include <lockstep/amp/scaler_state.h>
 #include <lockstep/amp/schedule.h>
@@ -35,6 +36,7 @@ struct Decision {
   // After conclude().
   int64_t updates = 0;  // real ones so far
   ScalerState scaler;
+  FeedbackState feedback;
 };
 
 /// Step 4 of the order, from the flags of all ranks: whether to update, and with which factors.
@@ -53,7 +55,7 @@ LOCKSTEP_HOST_DEVICE void decide(Decision& decision, const ScalerState& scaler,
   decision.step.skip = decision.skipped;
 }
 
-/// Step 6, after the update: counts it, and moves the scale. A window that failed never was.
+/// Step 6, after the update: counts it, moves the scale and what is fed back. A window that failed never was.
 LOCKSTEP_HOST_DEVICE void conclude(Decision& decision, ScalerState& scaler,
                                    const DecisionRule& rule) {
   if (!(decision.failed > 0.0)) {
@@ -61,6 +63,7 @@ LOCKSTEP_HOST_DEVICE void conclude(Decision& decision, ScalerState& scaler,
     advance(scaler, rule.scaler, decision.skipped);
   }
   decision.scaler = scaler;
+  advance(decision.feedback, decision.skipped, decision.scale, scaler.scale);
 }
 
 }  // namespace lockstep::amp

@@ -1,4 +1,5 @@
 #include <lockstep/amp/cuda_kernels.h>
+#include <lockstep/amp/error_feedback.h>
 #include <lockstep/amp/flat_kernels.h>
 #include <lockstep/amp/measure.h>
 #include <lockstep/collectives/cast_kernels.h>
@@ -8,7 +9,7 @@ namespace {
 
 /// The elements in memory order.
 at::Tensor in_a_row(const at::Tensor& dense) {
-  return dense.dim() == 1 ? dense : dense.as_strided({dense.numel()}, {1});
+  return !dense.defined() || dense.dim() == 1 ? dense : dense.as_strided({dense.numel()}, {1});
 }
 
 }  // namespace
@@ -20,6 +21,20 @@ void cast_flat(const at::Tensor& to, const at::Tensor& from, double factor) {
   }
   kernels::cast_scaled(to.mutable_data_ptr(), to.scalar_type(), from.const_data_ptr(),
                        from.scalar_type(), to.numel(), factor);
+}
+
+void cast_with_feedback(const at::Tensor& wire, const at::Tensor& gradient, double factor,
+                        const at::Tensor& residuals, const FeedbackState* state) {
+  const Residuals arrays{
+      {residuals[0].mutable_data_ptr<float>(), residuals[1].mutable_data_ptr<float>()}};
+  if (wire.is_cuda()) {
+    cast_with_feedback_on_cuda(wire, in_a_row(gradient), factor, arrays, state);
+    return;
+  }
+  const bool given = gradient.defined();
+  cast_with_feedback(
+      wire.mutable_data_ptr(), wire.scalar_type(), given ? gradient.const_data_ptr() : nullptr,
+      given ? gradient.scalar_type() : at::kFloat, wire.numel(), factor, arrays, *state);
 }
 
 void accumulate_flat(const at::Tensor& sum, const at::Tensor& from) {

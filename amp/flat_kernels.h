@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <lockstep/amp/feedback_state.h>
 
 namespace lockstep::amp {
 
@@ -10,6 +11,12 @@ namespace lockstep::amp {
 
 /// to = from * factor, multiplied in fp32 and rounded once; fp32, fp16, bf16 (fp64 on the host).
 void cast_flat(const at::Tensor& to, const at::Tensor& from, double factor);
+
+/// cast_with_feedback() (error_feedback.h) to a 16-bit `wire`; `gradient` may be undefined.
+/// `residuals`: fp32 of shape {2, n}, the arrays that change their parts. `state` lies in the
+/// memory of the device.
+void cast_with_feedback(const at::Tensor& wire, const at::Tensor& gradient, double factor,
+                        const at::Tensor& residuals, const FeedbackState* state);
 
 /// sum += from, in fp32; `sum` is fp32.
 void accumulate_flat(const at::Tensor& sum, const at::Tensor& from);

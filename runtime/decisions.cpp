@@ -40,10 +40,11 @@ Decisions::Decisions(c10::Device device, HostActs acts, const amp::DecisionRule&
   restart(0);
 }
 
-void Decisions::restart(int64_t updates) {
+void Decisions::restart(int64_t updates, float residual_scale) {
   Decision decision;
   decision.updates = updates;
   decision.scaler = scaler_.raw_state();
+  decision.feedback = {0, residual_scale, decision.scaler.scale / residual_scale};
   const at::Tensor host = at::empty({kBytes}, at::kByte);
   std::memcpy(host.mutable_data_ptr(), &decision, sizeof(decision));
   bytes_.copy_(host);
@@ -78,6 +79,10 @@ const Decision& Decisions::known() const {
 
 const amp::StepState* Decisions::step() const {
   return &place()->step;
+}
+
+const amp::FeedbackState* Decisions::feedback() const {
+  return &place()->feedback;
 }
 
 amp::StepState Decisions::step_on_host() const {

@@ -52,7 +52,9 @@ class Decisions {
   const amp::StepState* step() const;
   /// The same for the host; waits for the device.
   amp::StepState step_on_host() const;
-  /// After the update: counts, and moves the scale.
+  /// What the windows' packing reads of error feedback, in the device's memory.
+  const amp::FeedbackState* feedback() const;
+  /// After the update: counts, and moves the scale and what is fed back.
   void conclude();
   /// Copies what was concluded, for reports and for the host.
   void publish();
@@ -62,8 +64,9 @@ class Decisions {
   /// The newest that the host may act on; the same one on every rank.
   const amp::Decision& known() const;
 
-  /// Goes on from a saved state: `updates` real ones, and the scaler's state as it is.
-  void restart(int64_t updates);
+  /// Goes on from a saved state: `updates` real ones, residuals of that loss scale in the first of
+  /// their two arrays, and the scaler's state as it is.
+  void restart(int64_t updates, float residual_scale = 1.0F);
 
  private:
   amp::Decision* place() const;

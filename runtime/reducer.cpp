@@ -1,6 +1,5 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
-#include <lockstep/amp/error_feedback.h>
 #include <lockstep/amp/flat_kernels.h>
 #include <lockstep/runtime/as_error.h>
 #include <lockstep/runtime/flat.h>
@@ -24,8 +23,7 @@ Reducer::Reducer(Communicator communicator, std::vector<ModelTensor> parameters,
       accumulators_.push_back(at::zeros({plan.numel}, fp32));
     }
     if (options_.error_feedback) {
-      residuals_.push_back(at::zeros({plan.numel}, fp32));
-      next_residuals_.push_back(at::zeros({plan.numel}, fp32));
+      residuals_.push_back(at::zeros({2, plan.numel}, fp32));
     }
     for (const Slot& slot : plan.slots) {
       places_[static_cast<size_t>(slot.parameter)] = {b, slot.offset};
@@ -56,15 +54,9 @@ void Reducer::reset() {
   }
 }
 
-void Reducer::synchronise(double factor, double scale) {
+void Reducer::synchronise(double factor) {
   synchronising_ = true;
   factor_ = factor;
-  scale_ = scale;
-}
-
-void Reducer::keep_residuals() {
-  std::swap(residuals_, next_residuals_);
-  residual_scale_ = scale_;
 }
 
 void Reducer::on_gradient(int index) {
@@ -151,34 +143,31 @@ void Reducer::pack(int index, const at::Tensor& gradient) {
                  "once): call finish() after each backward, or run the earlier ones under "
                  "no_sync()");
   const at::Tensor target = slot(wires_, index);
+  const bool in_place = gradient.const_data_ptr() == target.const_data_ptr();
   if (options_.error_feedback) {
     pack_with_feedback(index, gradient);
-    mark_ready(index);
-    return;
-  }
-  const bool in_place = gradient.const_data_ptr() == target.const_data_ptr();
-  if (!in_place || factor_ != 1.0) {
+  } else if (!in_place || factor_ != 1.0) {
     amp::cast_flat(target, gradient, factor_);
   }
   mark_ready(index);
 }
 
-void Reducer::pack_with_feedback(int index, const at::Tensor& gradient) {
-  const at::Tensor target = slot(wires_, index);
-  amp::cast_with_feedback(target.mutable_data_ptr(), target.scalar_type(),
-                          gradient.const_data_ptr(), gradient.scalar_type(), gradient.numel(),
-                          factor_, slot(residuals_, index).const_data_ptr<float>(),
-                          static_cast<float>(scale_ / residual_scale_),
-                          slot(next_residuals_, index).mutable_data_ptr<float>());
-}
-
 /// No gradient: zeros are sent, and what was lost before stays to be fed back.
 void Reducer::pack_nothing(int index) {
-  slot(wires_, index).zero_();
   if (options_.error_feedback) {
-    slot(next_residuals_, index).copy_(slot(residuals_, index)).mul_(scale_ / residual_scale_);
+    pack_with_feedback(index, {});
+  } else {
+    slot(wires_, index).zero_();
   }
   mark_ready(index);
+}
+
+void Reducer::pack_with_feedback(int index, const at::Tensor& gradient) {
+  const Place& place = places_[static_cast<size_t>(index)];
+  const at::Tensor target = slot(wires_, index);
+  amp::cast_with_feedback(target, gradient, factor_,
+                          residuals_[place.bucket].narrow(1, place.offset, target.numel()),
+                          feedback_);
 }
 
 void Reducer::mark_ready(int index) {
@@ -240,7 +229,7 @@ int64_t Reducer::accumulator_bytes() const {
 }
 
 int64_t Reducer::residual_bytes() const {
-  return bytes_of(residuals_) + bytes_of(next_residuals_);
+  return bytes_of(residuals_);
 }
 
 }  // namespace lockstep

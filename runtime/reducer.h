@@ -1,5 +1,6 @@
 #pragma once
 
+#include <lockstep/amp/feedback_state.h>
 #include <lockstep/amp/model.h>
 #include <lockstep/collectives/communicator.h>
 #include <lockstep/runtime/bucket_plan.h>
@@ -37,10 +38,9 @@ class Reducer {
           std::vector<BucketPlan> plans, ReducerOptions options);
 
   /// What the coming backwards do: collect only, or synchronise with this factor on every
-  /// gradient as it is packed. `scale`: the loss scale of this window's gradients, the unit of what
-  /// is fed back.
+  /// gradient as it is packed.
   void collect() { synchronising_ = false; }
-  void synchronise(double factor, double scale = 1.0);
+  void synchronise(double factor);
 
   /// After the synchronising backward: buckets that miss a gradient get zeros for it (or what
   /// earlier backwards collected) and all are on their way. Parameters with no gradient at all are
@@ -51,8 +51,6 @@ class Reducer {
   void wait_all();
   /// Lets the other ranks finish a window that this one gives up: launch_rest() and wait_all().
   void drain();
-  /// This window's update was made: what its wires lost goes to the next one.
-  void keep_residuals();
   /// Ends the window: nothing is ready any more.
   void reset();
 
@@ -68,10 +66,12 @@ class Reducer {
   const at::Tensor& wire(size_t bucket) const { return wires_[bucket]; }
   int64_t accumulator_bytes() const;
   int64_t residual_bytes() const;
-  /// Bucket b's residual, fp32, in units of the loss scale residual_scale(); empty without error
-  /// feedback.
+  /// With error feedback: where windows find what is kept of the residuals, in the memory of the
+  /// device. Before the first window.
+  void follow(const amp::FeedbackState* feedback) { feedback_ = feedback; }
+  /// Bucket b's residuals, fp32 of shape {2, n}: amp::FeedbackState says which are kept. Empty
+  /// without error feedback.
   const std::vector<at::Tensor>& residuals() const { return residuals_; }
-  double& residual_scale() { return residual_scale_; }
 
  private:
   struct Place {
@@ -81,8 +81,8 @@ class Reducer {
   void on_gradient(int index);
   void take(int index, const at::Tensor& gradient);
   void pack(int index, const at::Tensor& gradient);
-  void pack_with_feedback(int index, const at::Tensor& gradient);
   void pack_nothing(int index);
+  void pack_with_feedback(int index, const at::Tensor& gradient);
   void accumulate(int index, const at::Tensor& gradient);
   void pack_collected(int index);
   void mark_ready(int index);
@@ -97,13 +97,11 @@ class Reducer {
   std::vector<Place> places_;
   std::vector<at::Tensor> wires_;
   std::vector<at::Tensor> accumulators_;
-  std::vector<at::Tensor> residuals_;       // for 16-bit wires: what the last update's lost
-  std::vector<at::Tensor> next_residuals_;  // what this window's lose
-  double residual_scale_ = 1.0;
+  std::vector<at::Tensor> residuals_;
+  const amp::FeedbackState* feedback_ = nullptr;
 
   bool synchronising_ = true;
   double factor_ = 1.0;
-  double scale_ = 1.0;
   bool touched_any_ = false;
   std::vector<char> collected_;  // earlier backwards of this window left something
   std::vector<char> ready_;      // packed in the synchronising backward

@@ -22,7 +22,9 @@ amp::DecisionRule decision_rule(const TrainerOptions& options) {
 Step::Step(StepParts parts)
     : parts_(std::move(parts)),
       decisions_(parts_.device, parts_.host_acts, decision_rule(parts_.options), parts_.scaler),
-      consensus_(parts_.communicator, parts_.agreement, parts_.host_acts) {}
+      consensus_(parts_.communicator, parts_.agreement, parts_.host_acts) {
+  parts_.reducer.follow(decisions_.feedback());
+}
 
 /// The other ranks may have to hear of a failure in the last window.
 Step::~Step() {
@@ -142,8 +144,7 @@ void Step::prepare_backward() {
   if (agrees_first()) {
     agree_on_weights();
   }
-  const bool feeds_back = parts_.options.precision().feeds_errors_back();
-  parts_.reducer.synchronise(packing_factor(), feeds_back ? parts_.scaler.value() : 1.0);
+  parts_.reducer.synchronise(packing_factor());
 }
 
 /// The global denominator, before the gradients are packed; no bucket is on its way yet.
@@ -205,16 +206,28 @@ void Step::arm_diagnosis() {
   diagnose_everywhere_ = false;
 }
 
+std::vector<at::Tensor> Step::residuals() const {
+  std::vector<at::Tensor> kept;
+  for (const at::Tensor& both : parts_.reducer.residuals()) {
+    kept.push_back(both[decisions_.latest()->read().feedback.kept]);
+  }
+  return kept;
+}
+
 void Step::visit_state(StateArchive& archive) {
   int64_t kind = kind_is_sum_.has_value() ? static_cast<int64_t>(*kind_is_sum_) : -1;
   int64_t updates = this->updates();
   archive.number("updates", updates);
   archive.number("micro_batches", micro_batches_);
   archive.number("loss_is_sum", kind);
+  double residual_scale = decisions_.latest()->read().feedback.scale;
+  if (parts_.options.precision().feeds_errors_back()) {
+    archive.real("residual_scale", residual_scale);
+  }
   if (archive.loading()) {
     kind_is_sum_ = kind < 0 ? std::nullopt : std::make_optional(kind != 0);
     windows_ = updates;
-    decisions_.restart(updates);
+    decisions_.restart(updates, static_cast<float>(residual_scale));
   }
 }
 

@@ -88,8 +88,10 @@ class Step {
   void diagnose_next_overflow() { diagnose_here_ = true; }
   const NonFiniteDiagnosis& diagnosis() const { return parts_.diagnosis; }
   amp::LossScaler& scaler() { return parts_.scaler; }
-  /// Counters that outlive a window: updates (which the schedule follows) and the kind of the
-  /// losses. The scaler's state is to be loaded before.
+  /// What is fed back, bucket by bucket, fp32; empty without error feedback. Waits for the device.
+  std::vector<at::Tensor> residuals() const;
+  /// Counters that outlive a window: updates (which the schedule follows), the kind of the losses
+  /// and the unit of the residuals. The scaler's state is to be loaded before, residuals after.
   void visit_state(StateArchive& archive);
 
  private:

@@ -86,9 +86,6 @@ void Step::settle() {
 void Step::update() {
   move_everything();
   conclude_on_host();
-  if (parts_.options.precision().feeds_errors_back() && !decisions_.latest()->read().skipped) {
-    parts_.reducer.keep_residuals();
-  }
 }
 
 /// After the device was given its work.

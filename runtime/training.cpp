@@ -62,7 +62,7 @@ void require_recordable(const OptimizerSpec& optimizer, const Runtime& runtime, 
 
 /// Everything that can be wrong with the arguments, found before any rank communicates.
 Trainable checked(const Model& model, const OptimizerSpec& optimizer, const TrainerOptions& options,
-                  const Runtime& runtime, HostActs acts, bool has_graphs, Agreement& agreement) {
+                  const Runtime& runtime, bool has_graphs, Agreement& agreement) {
   const c10::Device device = runtime.device();
   Trainable trainable;
   agreement.attempt([&] {
@@ -71,10 +71,6 @@ Trainable checked(const Model& model, const OptimizerSpec& optimizer, const Trai
     trainable = trainable_parameters(model);
     require_no_double(trainable.parameters);
     require_device(model, device);
-    LOCKSTEP_CHECK(acts == HostActs::at_once || !options.precision().feeds_errors_back(),
-                   "Precision::error_feedback is for models on the CPU: what a skipped update may "
-                   "not lose would have to be decided by the host; use a wider wire on ",
-                   device);
     require_activation_chain(options, model);
     if (options.cuda_graph()) {
       require_recordable(optimizer, runtime, has_graphs);
@@ -102,7 +98,7 @@ Training::Training(Runtime& runtime, const Model& model, const OptimizerSpec& sp
     : runtime(runtime),
       communicator(runtime.communicator()),
       agreement(runtime.control()),
-      trainable(checked(model, spec, options, runtime, acts, make_graph != nullptr, agreement)),
+      trainable(checked(model, spec, options, runtime, make_graph != nullptr, agreement)),
       activations(options, model),
       description(spec.describe()) {
   broadcast_and_verify(model.parameters(), communicator, agreement);

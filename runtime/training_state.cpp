@@ -119,9 +119,6 @@ void TrainingState::visit_section(const std::string& section, StateArchive& arch
   } else if (section == "trainer") {
     visit_scaler(archive);
     parts_.step.visit_state(archive);
-    if (!parts_.reducer.residuals().empty()) {
-      archive.real("residual_scale", parts_.reducer.residual_scale());
-    }
   } else if (section == "optimizer") {
     parts_.updater.visit_state(parts_.reducer, archive);
     visit_averages(archive);
@@ -142,8 +139,9 @@ snapshot::Content TrainingState::content() {
   for (const auto& [name, generator] : generators(parts_.runtime.device())) {
     content.add_own(kRandom, name, generator.get_state());
   }
-  for (size_t b = 0; b < parts_.reducer.residuals().size(); ++b) {
-    content.add_own(kResiduals, std::to_string(b), parts_.reducer.residuals()[b]);
+  const std::vector<at::Tensor> residuals = parts_.step.residuals();
+  for (size_t b = 0; b < residuals.size(); ++b) {
+    content.add_own(kResiduals, std::to_string(b), residuals[b]);
   }
   return content;
 }
@@ -213,7 +211,7 @@ void TrainingState::load_random(const Snapshot& saved, std::vector<std::string>&
 }
 
 void TrainingState::load_residuals(const Snapshot& saved, std::vector<std::string>& notes) {
-  const std::vector<at::Tensor>& residuals = parts_.reducer.residuals();
+  const std::vector<at::Tensor> residuals = parts_.step.residuals();
   if (residuals.empty()) {
     return;
   }

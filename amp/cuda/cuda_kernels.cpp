@@ -68,19 +68,13 @@ void cast_on_cuda(const at::Tensor& to, const at::Tensor& from, double factor) {
 }
 
 void cast_with_feedback_on_cuda(const at::Tensor& wire, const at::Tensor& gradient, double factor,
-                                const at::Tensor& residual, const at::Tensor& residual_factor,
-                                const at::Tensor& next) {
+                                const Residuals& residuals, const FeedbackState* state) {
   const c10::DeviceGuard on(wire.device());
-  if (!aligned(wire) || !aligned(gradient) || !aligned(residual) || !aligned(next)) {
-    const at::Tensor sum = gradient.to(at::kFloat).mul(factor).add(residual.mul(residual_factor));
-    at::Tensor(wire).copy_(sum);
-    at::Tensor(next).copy_(sum.sub(wire.to(at::kFloat)));
-    return;
-  }
-  check_call(cuda::launch_feedback(
-                 elements_of(wire), elements_of(gradient), residual.const_data_ptr<float>(),
-                 next.mutable_data_ptr<float>(), wire.numel(), static_cast<float>(factor),
-                 residual_factor.const_data_ptr<float>(), current_stream(wire.device())),
+  const bool given = gradient.defined();
+  const at::Tensor from = given && !aligned(gradient) ? gradient.clone() : gradient;
+  check_call(cuda::launch_feedback(elements_of(wire), given ? elements_of(from) : Elements{},
+                                   residuals, wire.numel(), static_cast<float>(factor), state,
+                                   current_stream(wire.device())),
              "the error feedback kernel");
 }
 

@@ -32,8 +32,8 @@ void conclude_on_cuda(Decision*, ScalerState*, const DecisionRule&) {
 void cast_on_cuda(const at::Tensor&, const at::Tensor&, double) {
   refuse();
 }
-void cast_with_feedback_on_cuda(const at::Tensor&, const at::Tensor&, double, const at::Tensor&,
-                                const at::Tensor&, const at::Tensor&) {
+void cast_with_feedback_on_cuda(const at::Tensor&, const at::Tensor&, double, const Residuals&,
+                                const FeedbackState*) {
   refuse();
 }
 void accumulate_on_cuda(const at::Tensor&, const at::Tensor&) {

@@ -13,12 +13,12 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads)
-    feedback_kernel(Elements wire, Elements gradient, const float* residual, float* next,
-                    int64_t size, float factor, const float* residual_factor) {
-  const float rest_factor = *residual_factor;
+    feedback_kernel(Elements wire, Elements gradient, Residuals residuals, int64_t size,
+                    float factor, const FeedbackState* state) {
+  const FeedbackState fed = *state;
   const int64_t packs = packs_of(size);
   for (int64_t pack = first_pack(); pack < packs; pack += pack_stride()) {
-    feedback_pack(wire, gradient, residual, next, size, factor, rest_factor, pack);
+    feedback_pack(wire, gradient, residuals, size, factor, fed, pack);
   }
 }
 
@@ -71,14 +71,13 @@ Problem launch_cast(const Elements& to, const Elements& from, int64_t size, floa
   return last_problem();
 }
 
-Problem launch_feedback(const Elements& wire, const Elements& gradient, const float* residual,
-                        float* next, int64_t size, float factor, const float* residual_factor,
-                        void* stream) {
+Problem launch_feedback(const Elements& wire, const Elements& gradient, const Residuals& residuals,
+                        int64_t size, float factor, const FeedbackState* state, void* stream) {
   if (size == 0) {
     return nullptr;
   }
   feedback_kernel<<<blocks_for(packs_of(size)), kThreads, 0, stream_of(stream)>>>(
-      wire, gradient, residual, next, size, factor, residual_factor);
+      wire, gradient, residuals, size, factor, state);
   return last_problem();
 }
 

@@ -33,10 +33,9 @@ Problem launch_average(const UpdateArrays& arrays, const StepState* state, void*
 
 Problem launch_cast(const Elements& to, const Elements& from, int64_t size, float factor,
                     void* stream);
-/// `residual_factor` lies in device memory.
-Problem launch_feedback(const Elements& wire, const Elements& gradient, const float* residual,
-                        float* next, int64_t size, float factor, const float* residual_factor,
-                        void* stream);
+/// `gradient` may be empty; `state` lies in device memory.
+Problem launch_feedback(const Elements& wire, const Elements& gradient, const Residuals& residuals,
+                        int64_t size, float factor, const FeedbackState* state, void* stream);
 Problem launch_accumulate(const Elements& sum, const Elements& from, int64_t size, void* stream);
 /// Two launches. Adds one bucket to `totals`; the same bits for the same input. `partial` has
 /// kMeasureBlocks elements.

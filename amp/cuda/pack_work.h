@@ -1,6 +1,7 @@
 #pragma once
 
 #include <lockstep/amp/cuda/element_pack.h>
+#include <lockstep/amp/feedback_state.h>
 #include <lockstep/amp/measure_totals.h>
 
 namespace lockstep::amp {
@@ -19,20 +20,26 @@ LOCKSTEP_HOST_DEVICE void cast_pack(const Elements& to, const Elements& from, in
   store(to, pack, size, values);
 }
 
-/// cast_with_feedback() of one pack; `residual` and `next`, which may be one array, are fp32.
+/// cast_with_feedback() of one pack.
 LOCKSTEP_HOST_DEVICE void feedback_pack(const Elements& wire, const Elements& gradient,
-                                        const float* residual, float* next, int64_t size,
-                                        float factor, float residual_factor, int64_t pack) {
-  float sum[kPack];
+                                        const Residuals& residuals, int64_t size, float factor,
+                                        const FeedbackState& state, int64_t pack) {
+  float sum[kPack] = {};
   float rest[kPack];
-  load(gradient, pack, size, sum);
-  load_pack(residual, pack, size, rest);
+  const bool given = gradient.type != Element::none;
+  if (given) {
+    load(gradient, pack, size, sum);
+  }
+  load_pack(residuals.kept(state), pack, size, rest);
   for (int k = 0; k < kPack; ++k) {
-    sum[k] = sum[k] * factor + rest[k] * residual_factor;
-    rest[k] = sum[k] - widened(narrowed_to(sum[k], wire.type), wire.type);
+    rest[k] *= state.factor;
+    if (given) {
+      sum[k] = sum[k] * factor + rest[k];
+      rest[k] = sum[k] - widened(narrowed_to(sum[k], wire.type), wire.type);
+    }
   }
   store(wire, pack, size, sum);
-  store_pack(next, pack, size, rest);
+  store_pack(residuals.next(state), pack, size, rest);
 }
 
 /// sum += from.

@@ -3,7 +3,7 @@
 
 #include <lockstep/amp/cpu_update.h>
 #include <lockstep/amp/cuda_kernels.h>
-#include <lockstep/amp/error_feedback.h>
+#include <lockstep/amp/flat_kernels.h>
 #include <lockstep/amp/loss_scaler.h>
 #include <lockstep/amp/measure.h>
 #include <lockstep/amp/optimizers.h>
@@ -162,24 +162,24 @@ TEST(CudaKernels, CastAndAccumulateAtEveryAlignment) {
   }
 }
 
-TEST(CudaKernels, FeedErrorsBackAsTheHostDoesAtEveryAlignment) {
+TEST(CudaKernels, FeedErrorsBackAsTheHostDoesAtEveryAlignmentOfAGradient) {
   const at::Tensor gradient = at::randn({1005});
-  const at::Tensor residual = at::randn({1005});
-  const at::Tensor factor = at::full({}, 2.0F).to(kGpu);
-  for (const int64_t skip : {0, 3}) {
-    const at::Tensor from = gradient.narrow(0, skip, 900);
-    const at::Tensor rest = residual.narrow(0, skip, 900);
-    const at::Tensor wire = at::empty({900}, at::kHalf);
-    const at::Tensor next = at::empty({900});
-    amp::cast_with_feedback(wire.mutable_data_ptr(), at::kHalf, from.const_data_ptr(), at::kFloat,
-                            900, 0.5, rest.const_data_ptr<float>(), 2.0F,
-                            next.mutable_data_ptr<float>());
-    const at::Tensor found = at::empty({900}, wire.options().device(kGpu));
-    const at::Tensor found_next = at::empty({900}, next.options().device(kGpu));
-    amp::cast_with_feedback_on_cuda(found, gradient.to(kGpu).narrow(0, skip, 900), 0.5,
-                                    residual.to(kGpu).narrow(0, skip, 900), factor, found_next);
-    EXPECT_TRUE(at::equal(found.cpu(), wire)) << skip;
-    EXPECT_TRUE(at::equal(found_next.cpu(), next)) << skip;
+  amp::FeedbackState state{/*kept=*/1, /*scale=*/2.0F, /*factor=*/1.7F};
+  const at::Tensor bytes =
+      at::from_blob(&state, {static_cast<int64_t>(sizeof(state))}, at::kByte).to(kGpu);
+  const auto* const state_there = static_cast<const amp::FeedbackState*>(bytes.const_data_ptr());
+  for (const int64_t skip : {0, 3, -1}) {  // -1: no gradient
+    const at::Tensor from = skip < 0 ? at::Tensor() : gradient.narrow(0, skip, 900);
+    const at::Tensor wire = at::ones({900}, at::kHalf);
+    const at::Tensor residuals = at::randn({2, 960});
+    const at::Tensor wire_there = wire.to(kGpu);
+    const at::Tensor residuals_there = residuals.to(kGpu);
+    amp::cast_with_feedback(wire, from, 0.5, residuals.narrow(1, 0, 900), &state);
+    amp::cast_with_feedback(wire_there,
+                            skip < 0 ? at::Tensor() : gradient.to(kGpu).narrow(0, skip, 900), 0.5,
+                            residuals_there.narrow(1, 0, 900), state_there);
+    EXPECT_TRUE(at::equal(wire_there.cpu(), wire)) << skip;
+    EXPECT_TRUE(at::equal(residuals_there.cpu(), residuals)) << skip;
   }
 }
 

@@ -6,7 +6,7 @@
 #include <lockstep/amp/cpu_update.h>
 #include <lockstep/amp/cuda/lamb_pack.h>
 #include <lockstep/amp/cuda/span_arrays.h>
-#include <lockstep/amp/error_feedback.h>
+#include <lockstep/amp/flat_kernels.h>
 #include <lockstep/amp/lamb_rule.h>
 #include <lockstep/amp/measure.h>
 #include <lockstep/collectives/cast_kernels.h>
@@ -270,25 +270,32 @@ TEST(DeviceArithmetic, CastsHaveTheBitsOfTheHost) {
   }
 }
 
+void expect_equal_feedback(const at::Tensor& gradient, at::ScalarType wire, int32_t kept) {
+  const int64_t size = 1001;
+  const amp::FeedbackState state{kept, /*scale=*/2.0F, /*factor=*/1.7F};
+  const at::Tensor host = at::ones({size}, wire);
+  const at::Tensor packs = host.clone();
+  const at::Tensor host_residuals = at::randn({2, 1008});
+  const at::Tensor packs_residuals = host_residuals.clone();
+  amp::cast_with_feedback(host, gradient, 0.37, host_residuals.narrow(1, 0, size), &state);
+  auto* const residuals = packs_residuals.mutable_data_ptr<float>();
+  const auto from = gradient.defined() ? amp::elements_of(gradient) : amp::Elements{};
+  for_each_pack(size, [&](int64_t pack) {
+    amp::feedback_pack(amp::elements_of(packs), from, {{residuals, residuals + 1008}}, size, 0.37F,
+                       state, pack);
+  });
+  EXPECT_TRUE(same_bits(host, packs));
+  EXPECT_TRUE(same_bits(host_residuals, packs_residuals));
+}
+
 TEST(DeviceArithmetic, ErrorFeedbackHasTheBitsOfTheHost) {
-  for (const at::ScalarType from : {at::kFloat, at::kHalf, at::kBFloat16}) {
-    for (const at::ScalarType wire : {at::kHalf, at::kBFloat16}) {
-      const at::Tensor gradient = (at::randn({1001}) * 100).to(from);
-      const at::Tensor residual = at::randn({1001});
-      const at::Tensor host = at::empty({1001}, wire);
-      const at::Tensor packs = at::empty({1001}, wire);
-      const at::Tensor host_next = at::empty({1001});
-      const at::Tensor packs_next = residual.clone();  // in place
-      amp::cast_with_feedback(host.mutable_data_ptr(), wire, gradient.const_data_ptr(), from, 1001,
-                              0.37, residual.const_data_ptr<float>(), 2.0F,
-                              host_next.mutable_data_ptr<float>());
-      auto* const next = packs_next.mutable_data_ptr<float>();
-      for_each_pack(1001, [&](int64_t pack) {
-        amp::feedback_pack(amp::elements_of(packs), amp::elements_of(gradient), next, next, 1001,
-                           0.37F, 2.0F, pack);
-      });
-      EXPECT_TRUE(same_bits(host, packs)) << from << " to " << wire;
-      EXPECT_TRUE(same_bits(host_next, packs_next)) << from << " to " << wire;
+  for (const at::ScalarType wire : {at::kHalf, at::kBFloat16}) {
+    for (const int32_t kept : {0, 1}) {
+      expect_equal_feedback({}, wire, kept);
+      for (const at::ScalarType from : {at::kFloat, at::kHalf, at::kBFloat16}) {
+        SCOPED_TRACE(c10::str(from, " to ", wire));
+        expect_equal_feedback((at::randn({1001}) * 100).to(from), wire, kept);
+      }
     }
   }
 }

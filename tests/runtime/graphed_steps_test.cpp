@@ -128,17 +128,24 @@ void expect_same(const Course& found, const Course& expected) {
 
 TEST(GraphedSteps, HaveTheBitsAndReportsOfPlainOnesAlsoWhereUpdatesAreSkipped) {
   constexpr int64_t steps = 150;
-  Trained plain(dynamic_half(), false);
-  Trained graphed(dynamic_half(), true);
-  const auto inputs = [](int64_t step) { return batch(step); };
-  const Course expected = run(plain, steps, inputs);
-  expect_same(run(graphed, steps, inputs), expected);
-  EXPECT_TRUE(expected.reports[50].skipped());
-  EXPECT_GT(expected.reports.back().scale(), 256.0);
-  EXPECT_EQ(plain.calls.apart, 0);
-  EXPECT_EQ(graphed.calls.apart, 3);
-  EXPECT_EQ(graphed.calls.captures, 1);
-  EXPECT_EQ(graphed.calls.replays, steps - 3);
+  const auto fed_back =
+      Precision::O0()
+          .wire(at::kHalf)
+          .loss_scale(amp::LossScalerOptions().init_scale(256).growth_interval(20))
+          .error_feedback();
+  for (const auto& options : {dynamic_half(), dynamic_half().precision(fed_back)}) {
+    Trained plain(options, false);
+    Trained graphed(options, true);
+    const auto inputs = [](int64_t step) { return batch(step); };
+    const Course expected = run(plain, steps, inputs);
+    expect_same(run(graphed, steps, inputs), expected);
+    EXPECT_TRUE(expected.reports[50].skipped());
+    EXPECT_GT(expected.reports.back().scale(), 256.0);
+    EXPECT_EQ(plain.calls.apart, 0);
+    EXPECT_EQ(graphed.calls.apart, 3);
+    EXPECT_EQ(graphed.calls.captures, 1);
+    EXPECT_EQ(graphed.calls.replays, steps - 3);
+  }
 }
 
 TEST(GraphedSteps, RecordEightShapesAndRunTheRestAsTheyCome) {

@@ -41,11 +41,16 @@ Precision half() {
   return Precision::O2().loss_scale(amp::LossScalerOptions().init_scale(256).growth_interval(7));
 }
 
+Precision fed_back() {
+  return Precision::O0().wire(at::kHalf).loss_scale(half().loss_scaler_options()).error_feedback();
+}
+
 constexpr float kOverflow = std::numeric_limits<float>::infinity();
 
 TEST(TrainerOnCuda, HasTheHostsLossCurveWithinABound) {
   for (const auto& [precision, bound] :
-       {std::make_pair(Precision::O0(), 1e-4), std::make_pair(half(), 5e-2)}) {
+       {std::make_pair(Precision::O0(), 1e-4), std::make_pair(half(), 5e-2),
+        std::make_pair(fed_back(), 1e-3)}) {
     Trained host(DeviceKind::cpu, options_of(precision));
     Trained device(DeviceKind::cuda, options_of(precision));
     for (int64_t step = 0; step < 60; ++step) {
@@ -57,7 +62,6 @@ TEST(TrainerOnCuda, HasTheHostsLossCurveWithinABound) {
 }
 
 TEST(TrainerOnCuda, RecordedStepsHaveTheBitsOfPlainOnes) {
-  const auto options = TrainerOptions().precision(half()).schedule(WarmupCosine(5, 100));
   const auto run = [](Trained& trained) {
     at::manual_seed(5);
     std::vector<StepReport> reports;
@@ -72,16 +76,19 @@ TEST(TrainerOnCuda, RecordedStepsHaveTheBitsOfPlainOnes) {
     }
     return reports;
   };
-  Trained plain(DeviceKind::cuda, options);
-  Trained recorded(DeviceKind::cuda, TrainerOptions(options).cuda_graph(true));
-  const auto expected = run(plain);
-  const auto found = run(recorded);
-  EXPECT_TRUE(at::equal(recorded.masters(), plain.masters()));
-  EXPECT_TRUE(expected[20].skipped());
-  for (size_t step = 0; step < found.size(); ++step) {
-    EXPECT_EQ(found[step].skipped(), expected[step].skipped()) << step;
-    EXPECT_EQ(found[step].scale(), expected[step].scale()) << step;
-    EXPECT_EQ(found[step].update(), expected[step].update()) << step;
+  for (const Precision& precision : {half(), fed_back()}) {
+    const auto options = TrainerOptions().precision(precision).schedule(WarmupCosine(5, 100));
+    Trained plain(DeviceKind::cuda, options);
+    Trained recorded(DeviceKind::cuda, TrainerOptions(options).cuda_graph(true));
+    const auto expected = run(plain);
+    const auto found = run(recorded);
+    EXPECT_TRUE(at::equal(recorded.masters(), plain.masters()));
+    EXPECT_TRUE(expected[20].skipped());
+    for (size_t step = 0; step < found.size(); ++step) {
+      EXPECT_EQ(found[step].skipped(), expected[step].skipped()) << step;
+      EXPECT_EQ(found[step].scale(), expected[step].scale()) << step;
+      EXPECT_EQ(found[step].update(), expected[step].update()) << step;
+    }
   }
 }
 
