@@ -16,13 +16,13 @@ __global__ void conclude_kernel(Decision* decision, ScalerState* scaler, Decisio
 
 Problem launch_decide(Decision* decision, const ScalerState* scaler, const DecisionRule& rule,
                       void* stream) {
-  decide_kernel<<<1, 1, 0, stream_of(stream)>>>(decision, scaler, rule);
+  start(decide_kernel, 1, 1, stream, decision, scaler, rule);
   return last_problem();
 }
 
 Problem launch_conclude(Decision* decision, ScalerState* scaler, const DecisionRule& rule,
                         void* stream) {
-  conclude_kernel<<<1, 1, 0, stream_of(stream)>>>(decision, scaler, rule);
+  start(conclude_kernel, 1, 1, stream, decision, scaler, rule);
   return last_problem();
 }
 

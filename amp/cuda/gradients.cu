@@ -66,8 +66,7 @@ Problem launch_cast(const Elements& to, const Elements& from, int64_t size, floa
   if (size == 0) {
     return nullptr;
   }
-  cast_kernel<<<blocks_for(packs_of(size)), kThreads, 0, stream_of(stream)>>>(to, from, size,
-                                                                              factor);
+  start(cast_kernel, blocks_for(packs_of(size)), kThreads, stream, to, from, size, factor);
   return last_problem();
 }
 
@@ -76,8 +75,8 @@ Problem launch_feedback(const Elements& wire, const Elements& gradient, const Re
   if (size == 0) {
     return nullptr;
   }
-  feedback_kernel<<<blocks_for(packs_of(size)), kThreads, 0, stream_of(stream)>>>(
-      wire, gradient, residuals, size, factor, state);
+  start(feedback_kernel, blocks_for(packs_of(size)), kThreads, stream, wire, gradient, residuals,
+        size, factor, state);
   return last_problem();
 }
 
@@ -85,22 +84,21 @@ Problem launch_accumulate(const Elements& sum, const Elements& from, int64_t siz
   if (size == 0) {
     return nullptr;
   }
-  accumulate_kernel<<<blocks_for(packs_of(size)), kThreads, 0, stream_of(stream)>>>(sum, from,
-                                                                                    size);
+  start(accumulate_kernel, blocks_for(packs_of(size)), kThreads, stream, sum, from, size);
   return last_problem();
 }
 
 /// Always the same number of blocks, so that the bits do not depend on the device.
 Problem launch_measure(const Elements& flat, int64_t size, double* partial, MeasureTotals* totals,
                        void* stream) {
-  squares_kernel<<<kMeasureBlocks, kThreads, 0, stream_of(stream)>>>(flat, size, partial);
-  totals_kernel<<<1, kThreads, 0, stream_of(stream)>>>(partial, totals);
+  start(squares_kernel, kMeasureBlocks, kThreads, stream, flat, size, partial);
+  start(totals_kernel, 1, kThreads, stream, partial, totals);
   return last_problem();
 }
 
 Problem launch_advance(ScalerState* state, const ScalerRule& rule, const float* overflow,
                        void* stream) {
-  advance_kernel<<<1, 1, 0, stream_of(stream)>>>(state, rule, overflow);
+  start(advance_kernel, 1, 1, stream, state, rule, overflow);
   return last_problem();
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 namespace lockstep::amp::cuda {
 
@@ -24,8 +25,13 @@ inline int blocks_for(int64_t packs) {
       std::clamp<int64_t>(wanted, 1, int64_t{processors} * kBlocksPerProcessor));
 }
 
-inline cudaStream_t stream_of(void* stream) {
-  return static_cast<cudaStream_t>(stream);
+/// Launches the kernel; last_problem() says whether that went well.
+template <typename... Parameters>
+void start(void (*kernel)(Parameters...), dim3 blocks, int threads, void* stream,
+           std::decay_t<Parameters>... arguments) {
+  void* pointers[] = {&arguments...};
+  cudaLaunchKernel(kernel, blocks, dim3(static_cast<unsigned>(threads)), pointers,
+                   /*sharedMem=*/0, static_cast<cudaStream_t>(stream));
 }
 
 inline const char* last_problem() {
@@ -45,7 +51,7 @@ __device__ inline double block_sum(double value) {
   __shared__ double sums[kThreads];
   __syncthreads();  // the last call's sum has been read
   sums[threadIdx.x] = value;
-  for (int half = kThreads / 2; half > 0; half /= 2) {
+  for (unsigned half = kThreads / 2; half > 0; half /= 2) {
     __syncthreads();
     if (threadIdx.x < half) {
       sums[threadIdx.x] += sums[threadIdx.x + half];

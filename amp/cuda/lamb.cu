@@ -97,9 +97,9 @@ Problem launch_lamb(const LambUpdate& update, const LambBatch& batch, const Lamb
     return nullptr;
   }
   const int blocks = blocks_for(batch.chunks() * kThreads);
-  lamb_directions<<<blocks, kThreads, 0, stream_of(stream)>>>(update, batch, scratch, state);
-  lamb_trust<<<batch.count, kThreads, 0, stream_of(stream)>>>(update, batch, scratch, state);
-  lamb_weights<<<blocks, kThreads, 0, stream_of(stream)>>>(batch, scratch, state);
+  start(lamb_directions, blocks, kThreads, stream, update, batch, scratch, state);
+  start(lamb_trust, batch.count, kThreads, stream, update, batch, scratch, state);
+  start(lamb_weights, blocks, kThreads, stream, batch, scratch, state);
   return last_problem();
 }
 

@@ -147,52 +147,48 @@ dim3 blocks_for_columns(int64_t size, int layers) {
 }  // namespace
 
 Problem launch_norm(const NormWork& work, const Rows& y, void* stream) {
-  norm_kernel<<<blocks_for_rows(y), kRowLanes, 0, stream_of(stream)>>>(work, y);
+  start(norm_kernel, blocks_for_rows(y), kRowLanes, stream, work, y);
   return last_problem();
 }
 
 Problem launch_norm_backward(const NormWork& work, const Rows& dx, const Rows& dy, void* stream) {
-  norm_backward_kernel<<<blocks_for_rows(dx), kRowLanes, 0, stream_of(stream)>>>(work, dx, dy);
+  start(norm_backward_kernel, blocks_for_rows(dx), kRowLanes, stream, work, dx, dy);
   return last_problem();
 }
 
 Problem launch_norm_sums(const NormWork& work, const Rows& dy, float* parts, float* sums,
                          void* stream) {
   const int64_t size = dy.size;
-  norm_parts_kernel<<<blocks_for_columns(size, kRowParts), kRowLanes, 0, stream_of(stream)>>>(
-      work, dy, parts);
-  join_parts_kernel<<<blocks_for_columns(size, 2), kRowLanes, 0, stream_of(stream)>>>(parts, sums,
-                                                                                      size);
+  start(norm_parts_kernel, blocks_for_columns(size, kRowParts), kRowLanes, stream, work, dy, parts);
+  start(join_parts_kernel, blocks_for_columns(size, 2), kRowLanes, stream, parts, sums, size);
   return last_problem();
 }
 
 Problem launch_bias_gelu(const BiasGeluWork& work, const Rows& y, void* stream) {
-  bias_gelu_kernel<<<blocks_for_rows(y), kRowLanes, 0, stream_of(stream)>>>(work, y);
+  start(bias_gelu_kernel, blocks_for_rows(y), kRowLanes, stream, work, y);
   return last_problem();
 }
 
 Problem launch_bias_gelu_backward(const BiasGeluWork& work, const Rows& dx, const Rows& dy,
                                   float* parts, float* bias_sum, void* stream) {
   const int64_t size = dx.size;
-  bias_gelu_backward_kernel<<<blocks_for_columns(size, kRowParts), kRowLanes, 0,
-                              stream_of(stream)>>>(work, dx, dy, parts);
-  join_parts_kernel<<<blocks_for_columns(size, 1), kRowLanes, 0, stream_of(stream)>>>(
-      parts, bias_sum, size);
+  start(bias_gelu_backward_kernel, blocks_for_columns(size, kRowParts), kRowLanes, stream, work, dx,
+        dy, parts);
+  start(join_parts_kernel, blocks_for_columns(size, 1), kRowLanes, stream, parts, bias_sum, size);
   return last_problem();
 }
 
 Problem launch_cross_entropy(const CrossEntropyWork& work, double* losses, float* loss,
                              double* counted, void* stream) {
-  cross_entropy_kernel<<<blocks_for_rows(work.logits), kRowLanes, 0, stream_of(stream)>>>(work,
-                                                                                          losses);
-  mean_loss_kernel<<<1, kThreads, 0, stream_of(stream)>>>(work, losses, loss, counted);
+  start(cross_entropy_kernel, blocks_for_rows(work.logits), kRowLanes, stream, work, losses);
+  start(mean_loss_kernel, 1, kThreads, stream, work, losses, loss, counted);
   return last_problem();
 }
 
 Problem launch_cross_entropy_backward(const CrossEntropyWork& work, const Rows& gradient,
                                       const float* slope, const double* counted, void* stream) {
-  cross_entropy_backward_kernel<<<blocks_for_rows(gradient), kRowLanes, 0, stream_of(stream)>>>(
-      work, gradient, slope, counted);
+  start(cross_entropy_backward_kernel, blocks_for_rows(gradient), kRowLanes, stream, work, gradient,
+        slope, counted);
   return last_problem();
 }
 

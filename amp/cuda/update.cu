@@ -69,9 +69,9 @@ Problem launch(const Update& update, const UpdateArrays& arrays, const StepState
   }
   const int blocks = blocks_for(packs_of(arrays.size));
   if (arrays.narrow()) {
-    narrow_update_kernel<Update><<<blocks, kThreads, 0, stream_of(stream)>>>(update, arrays, state);
+    start(narrow_update_kernel<Update>, blocks, kThreads, stream, update, arrays, state);
   } else {
-    update_kernel<Update><<<blocks, kThreads, 0, stream_of(stream)>>>(update, arrays, state);
+    start(update_kernel<Update>, blocks, kThreads, stream, update, arrays, state);
   }
   return last_problem();
 }
@@ -103,8 +103,7 @@ Problem launch_average(const UpdateArrays& arrays, const StepState* state, void*
   if (arrays.size == 0) {
     return nullptr;
   }
-  average_kernel<<<blocks_for(packs_of(arrays.size)), kThreads, 0, stream_of(stream)>>>(arrays,
-                                                                                        state);
+  start(average_kernel, blocks_for(packs_of(arrays.size)), kThreads, stream, arrays, state);
   return last_problem();
 }
 
