@@ -12,7 +12,7 @@
 namespace lockstep::amp {
 
 /// How device code reads and writes flat arrays: eight elements at a time, in accesses of 16 bytes,
-/// as fp32. Also host code, so that the arithmetic of every kernel is tested without a device.
+/// as fp32. Also host code: the tests run every kernel on an emulated device.
 constexpr int kPack = 8;
 
 enum class Element : uint8_t { none, fp32, fp16, bf16 };

@@ -7,7 +7,7 @@
 namespace lockstep::amp {
 
 /// What one thread does to one pack, for each kernel of this room. A kernel calls these for all
-/// packs, in no order; the host's tests do the same.
+/// packs, in no order.
 
 /// to = from * factor, multiplied in fp32 and rounded once.
 LOCKSTEP_HOST_DEVICE void cast_pack(const Elements& to, const Elements& from, int64_t size,

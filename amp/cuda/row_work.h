@@ -13,8 +13,7 @@ namespace lockstep::amp {
 #include <lockstep/amp/row_arithmetic-inl.h>
 
 /// What fused layers do to one row, by a team of threads, and to one column of a part of the rows,
-/// by one thread. A kernel calls these for all rows, or columns and parts, in no order; the host's
-/// tests do the same with a team that is a loop.
+/// by one thread. A kernel calls these for all rows, or columns and parts, in no order.
 
 /// Threads of a team on a device.
 constexpr int kRowLanes = 128;

@@ -8,8 +8,7 @@
 
 namespace lockstep::amp {
 
-/// What one thread does to one pack of a span. A kernel does it for all packs, in no order; the
-/// host's tests do the same.
+/// What one thread does to one pack of a span. A kernel does it for all packs, in no order.
 
 struct MomentArray {
   void* data = nullptr;

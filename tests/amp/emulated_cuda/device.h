@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+
+namespace lockstep::emulated_cuda {
+
+/// A CUDA device made of the host's stacks: it runs the .cu files' own kernels with the launches'
+/// own shapes, one block after another on the thread that launches, each thread of a block until it
+/// waits. A launch gives an error, which names block, thread and line, for what a device does not
+/// allow or leaves undefined:
+///   a grid or a block without threads or beyond CUDA's limits, arguments beyond 4 KB, static
+///   shared memory beyond 48 KB;
+///   __syncthreads() that a thread of the block never reaches or reaches at another line;
+///   __shfl_xor_sync() by or from a lane that its mask does not name, or with a mask that names
+///   lanes that do not come.
+/// Shared memory holds what the last block left there. Launches from several host threads run one
+/// after another.
+enum class Order : uint8_t { forward, backward, shuffled };
+
+struct Device {
+  int processors = 2;
+  int capability = 90;
+  Order order = Order::forward;  // of a grid's blocks, and of a block's threads
+};
+
+/// What the next launches run on.
+Device& device();
+
+}  // namespace lockstep::emulated_cuda

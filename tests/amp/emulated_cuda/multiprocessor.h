@@ -1,0 +1,75 @@
+#pragma once
+
+#include "cuda_runtime.h"
+#include "stacks.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace lockstep::emulated_cuda {
+
+/// Runs one block at a time: each thread on a stack of its own until it waits, in turns.
+class Multiprocessor {
+ public:
+  static Multiprocessor& only();
+
+  /// Returns what went wrong in a block, or nothing.
+  std::string run_grid(const Launch& launch, Order order);
+
+  // By the running thread.
+  void barrier(Place place);
+  uint64_t exchange(unsigned mask, uint64_t value, int step, Place place);
+  void warp_barrier(unsigned mask, Place place);
+
+ private:
+  enum class State : uint8_t { ready, at_barrier, at_exchange, done };
+  struct Thread {
+    uint3 index{};
+    State state = State::ready;
+    size_t number = 0;
+    unsigned round = 0;        // the barrier that it waits at
+    void* observed = nullptr;  // what the sanitizer holds for it
+    Place place;               // where it waits, and for what
+    unsigned mask = 0;
+    int step = 0;
+    uint64_t value = 0;
+    uint64_t received = 0;
+    char seen = 0;  // channel of its warp barriers
+  };
+
+  void run_block();
+  void begin_block();
+  void end_block();
+  static void run_threads();
+  bool goes_on(const Thread& thread) const;
+  Thread* next();
+  void switch_to(Thread* thread, void** from);
+  void wait();
+  /// Ends the launch.
+  [[noreturn]] void fail(std::string&& problem);
+  bool arrives_last(const Thread& self, int own);
+  std::string describe(const Thread& thread) const;
+  std::string describe_stuck() const;
+  Thread* lane(const Thread& self, int lane);
+
+  const Launch* launch_ = nullptr;
+  std::unique_ptr<Stacks> stacks_;
+  std::vector<void*> tops_;  // of the stacks of the threads that do not run
+  std::vector<Thread> threads_;
+  std::vector<int64_t> order_;  // in which the threads have their turns
+  size_t turn_ = 0;
+  Thread* running_ = nullptr;
+  void* own_top_ = nullptr;
+  void* own_observed_ = nullptr;
+  std::string problem_;
+  size_t at_barrier_ = 0;
+  unsigned barriers_ = 0;
+  Place barrier_place_;
+  // Channels of the sanitizer.
+  char begun_ = 0;
+  char ended_ = 0;
+  std::vector<char> passed_;  // of every other barrier
+};
+
+}  // namespace lockstep::emulated_cuda

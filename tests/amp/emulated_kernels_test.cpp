@@ -1,0 +1,365 @@
+// The kernels for device memory, launched as on a device but on the host (emulated_cuda/device.h):
+// the same bits as the kernels for host memory, whatever the number of processors and the order of
+// blocks and threads. Arrays end where nothing may be touched.
+#include "device_spans.h"
+#include "emulated_launches.h"
+#include "guarded_tensors.h"
+
+#include <lockstep/amp/average.h>
+#include <lockstep/amp/cpu_update.h>
+#include <lockstep/amp/cuda/launch.h>
+#include <lockstep/amp/cuda/span_arrays.h>
+#include <lockstep/amp/flat_kernels.h>
+#include <lockstep/amp/lamb_rule.h>
+#include <lockstep/amp/loss_scaler.h>
+#include <lockstep/amp/measure.h>
+#include <lockstep/collectives/cast_kernels.h>
+
+namespace lockstep {
+namespace {
+
+using namespace testing;
+
+/// Sizes below, at and above one pack, one scale, one block, and one round of one processor.
+std::vector<int64_t> sizes() {
+  return {0, 1, 3, 4, 5, 7, 8, 9, 64, 65, 255, 2048, 5003, 20001};
+}
+
+amp::StepState third_update() {
+  amp::StepState state;
+  state.gradient_factor = 0.37F;
+  state.gradient_limit = 0.5F;
+  state.learning_rate_factor = 0.9F;
+  state.update = 3;
+  return state;
+}
+
+amp::StepState skipped_update() {
+  amp::StepState state = third_update();
+  state.skip = true;
+  return state;
+}
+
+template <typename Update>
+void update_as_on_a_device(const Update& update, const amp::FlatSpan& span,
+                           const amp::StepState& state) {
+  expect_well(amp::cuda::launch_update(update, amp::arrays_of(span), &state, nullptr));
+}
+
+template <typename Update>
+void expect_the_bits_of_the_host_in_every_form(const Update& update) {
+  at::manual_seed(2);
+  for (const SpanForm& form : span_forms()) {
+    const auto rule = amp::flat_rule(update, form.moments);
+    for (const int64_t size : sizes()) {
+      const amp::FlatSpan before = span_in_form(form, size, *rule);
+      const amp::FlatSpan host = deep_copy(before);
+      ASSERT_TRUE(amp::arrays_of(host).narrow() || form.master || size == 0);
+      amp::update_on_cpu(update, host, third_update());
+      for_each_device([&] {
+        const amp::FlatSpan found = guarded_copy(before);
+        update_as_on_a_device(update, found, skipped_update());
+        EXPECT_TRUE(same_bits(before, found)) << "skipped, " << describe(form, size);
+        update_as_on_a_device(update, found, third_update());
+        EXPECT_TRUE(same_bits(host, found)) << describe(form, size);
+      });
+    }
+  }
+}
+
+template <typename Update>
+void expect_the_bits_of_the_host(const Update& update) {
+  at::manual_seed(1);
+  for (const SpanKind& kind : span_kinds()) {
+    for (const int64_t size : sizes()) {
+      const amp::FlatSpan before = random_span(kind, size, Update::kMoments);
+      const amp::FlatSpan host = deep_copy(before);
+      amp::update_on_cpu(update, host, third_update());
+      for_each_device([&] {
+        const amp::FlatSpan found = guarded_copy(before);
+        update_as_on_a_device(update, found, skipped_update());
+        EXPECT_TRUE(same_bits(before, found)) << "skipped, size " << size;
+        update_as_on_a_device(update, found, third_update());
+        EXPECT_TRUE(same_bits(host, found)) << kind.wire << " gradients, " << kind.updated << "["
+                                            << size << "], copy " << kind.copy;
+      });
+    }
+  }
+}
+
+const amp::AdamHyperparameters kAdam{1e-2, 0.9, 0.99, 1e-8, 0.1};
+
+TEST(EmulatedKernels, AdamWHasTheBitsOfTheHost) {
+  expect_the_bits_of_the_host(amp::AdamWUpdate{kAdam});
+}
+TEST(EmulatedKernels, AdamHasTheBitsOfTheHost) {
+  expect_the_bits_of_the_host(amp::AdamUpdate{kAdam});
+}
+TEST(EmulatedKernels, LionHasTheBitsOfTheHost) {
+  expect_the_bits_of_the_host(amp::LionUpdate{1e-3, 0.9, 0.99, 0.1});
+}
+TEST(EmulatedKernels, SgdHasTheBitsOfTheHost) {
+  expect_the_bits_of_the_host(amp::SgdUpdate{1e-2, 0.1});
+}
+TEST(EmulatedKernels, MomentumHasTheBitsOfTheHost) {
+  expect_the_bits_of_the_host(amp::MomentumUpdate{1e-2, 0.9, 0.1, 0.1, true});
+}
+
+TEST(EmulatedKernels, NarrowFormsHaveTheBitsOfTheHost) {
+  expect_the_bits_of_the_host_in_every_form(amp::AdamWUpdate{kAdam});
+  expect_the_bits_of_the_host_in_every_form(amp::AdamUpdate{kAdam});
+  expect_the_bits_of_the_host_in_every_form(amp::LionUpdate{1e-3, 0.9, 0.99, 0.1});
+  expect_the_bits_of_the_host_in_every_form(amp::SgdUpdate{1e-2, 0.1});
+  expect_the_bits_of_the_host_in_every_form(amp::MomentumUpdate{1e-2, 0.9, 0.1, 0.1, true});
+}
+
+void lamb_as_on_a_device(const amp::LambUpdate& update, const std::vector<amp::FlatSpan>& spans,
+                         const amp::StepState& state) {
+  amp::LambBatch batch;
+  for (const amp::FlatSpan& span : spans) {
+    ASSERT_TRUE(batch.add(amp::arrays_of(span)));
+  }
+  const GuardedMemory scratch(static_cast<size_t>(amp::LambScratch::bytes(batch)));
+  expect_well(amp::cuda::launch_lamb(update, batch, amp::LambScratch::in(scratch.data(), batch),
+                                     &state, nullptr));
+}
+
+template <typename Copy>
+std::vector<amp::FlatSpan> copies(const std::vector<amp::FlatSpan>& spans, const Copy& copy) {
+  std::vector<amp::FlatSpan> result;
+  for (const amp::FlatSpan& span : spans) {
+    result.push_back(copy(span));
+  }
+  return result;
+}
+
+void expect_same(const std::vector<amp::FlatSpan>& expected,
+                 const std::vector<amp::FlatSpan>& found, const SpanForm& form) {
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_TRUE(same_bits(expected[i], found[i])) << describe(form, expected[i].gradient.numel());
+  }
+}
+
+TEST(EmulatedKernels, LambHasTheBitsOfTheHostForManyParametersAtOnce) {
+  at::manual_seed(3);
+  const amp::LambUpdate update{kAdam};
+  for (const SpanForm& form : span_forms()) {
+    const amp::LambRule rule(update, form.moments);
+    std::vector<amp::FlatSpan> before;
+    for (const int64_t size :
+         {7, 8192, 64, 1, 8193, 3, 5003, 20001, 4, 5, 65, 8, 640, 9, 16384, 2}) {
+      before.push_back(span_in_form(form, size, rule));
+    }
+    const auto host = copies(before, deep_copy);
+    const amp::StepState state = third_update();
+    rule.apply_all(host, &state);
+    for_each_device([&] {
+      const auto found =
+          copies(before, [](const amp::FlatSpan& span) { return guarded_copy(span); });
+      lamb_as_on_a_device(update, found, skipped_update());
+      expect_same(before, found, form);
+      lamb_as_on_a_device(update, found, state);
+      expect_same(host, found, form);
+    });
+  }
+}
+
+TEST(EmulatedKernels, LambWithoutElementsMovesNothing) {
+  lamb_as_on_a_device(amp::LambUpdate{kAdam}, {}, third_update());
+  lamb_as_on_a_device(amp::LambUpdate{kAdam}, {fp32_span(0, 2)}, third_update());
+}
+
+TEST(EmulatedKernels, AveragesAloneMoveAsOnTheHost) {
+  for (const SpanForm& form : span_forms()) {
+    if (!form.average) {
+      continue;
+    }
+    const auto rule = amp::flat_rule(amp::AdamWUpdate{kAdam}, form.moments);
+    for (const int64_t size : {0, 1, 5003, 20001}) {
+      const amp::FlatSpan before = span_in_form(form, size, *rule);
+      const amp::FlatSpan host = deep_copy(before);
+      const amp::StepState state;
+      amp::move_average(host, &state);
+      for_each_device([&] {
+        const amp::FlatSpan found = guarded_copy(before);
+        const amp::StepState skipped = skipped_update();
+        expect_well(amp::cuda::launch_average(amp::arrays_of(found), &skipped, nullptr));
+        EXPECT_TRUE(same_bits(before, found)) << "skipped, " << describe(form, size);
+        expect_well(amp::cuda::launch_average(amp::arrays_of(found), &state, nullptr));
+        EXPECT_TRUE(same_bits(host, found)) << describe(form, size);
+      });
+    }
+  }
+}
+
+TEST(EmulatedKernels, SpansThatBeginBetweenAccessesAreRefusedByName) {
+  amp::FlatSpan span = fp32_span(64, 1);
+  amp::check_cuda_span(span);
+  span.moments[0] = at::zeros({65}).narrow(0, 1, 64);
+  expect_error([&] { amp::check_cuda_span(span); }, "moment begins at");
+}
+
+/// Delicate values first.
+at::Tensor values_to_cast(int64_t size) {
+  const at::Tensor all = at::cat({delicate_values(), at::randn({20001})});
+  return all.narrow(0, 0, size);
+}
+
+void expect_same_but_for_nan_bits(const at::Tensor& host, const at::Tensor& found) {
+  EXPECT_TRUE(at::equal(host.isnan(), found.isnan()));
+  EXPECT_TRUE(same_bits(host.masked_fill(host.isnan(), 0), found.masked_fill(found.isnan(), 0)));
+}
+
+TEST(EmulatedKernels, CastsHaveTheBitsOfTheHost) {
+  for (const at::ScalarType from : {at::kFloat, at::kHalf, at::kBFloat16}) {
+    for (const at::ScalarType to : {at::kFloat, at::kHalf, at::kBFloat16}) {
+      for (const int64_t size : sizes()) {
+        const float factor = size % 2 == 0 ? 1.0F : 3.7F;
+        const at::Tensor source = guarded_copy(values_to_cast(size).to(from));
+        const at::Tensor host = at::empty({size}, to);
+        kernels::cast_scaled(host.mutable_data_ptr(), to, source.const_data_ptr(), from, size,
+                             factor);
+        for_each_device([&] {
+          SCOPED_TRACE(c10::str(from, " to ", to, " times ", factor, ", size ", size));
+          const at::Tensor found = guarded({size}, to);
+          expect_well(amp::cuda::launch_cast(amp::elements_of(found), amp::elements_of(source),
+                                             size, factor, nullptr));
+          expect_same_but_for_nan_bits(host, found);
+        });
+      }
+    }
+  }
+}
+
+void expect_equal_feedback(const at::Tensor& gradient, int64_t size, at::ScalarType wire,
+                           int32_t kept) {
+  const amp::FeedbackState state{kept, /*scale=*/2.0F, /*factor=*/1.7F};
+  const at::Tensor host = at::ones({size}, wire);
+  const at::Tensor before[2] = {at::randn({size}), at::randn({size})};
+  const at::Tensor host_residuals = at::stack({before[0], before[1]});
+  amp::cast_with_feedback(host, gradient, 0.37, host_residuals, &state);
+  for_each_device([&] {
+    const at::Tensor found = guarded({size}, wire);
+    const at::Tensor residuals[2] = {guarded_copy(before[0]), guarded_copy(before[1])};
+    const auto from = gradient.defined() ? amp::elements_of(gradient) : amp::Elements{};
+    expect_well(amp::cuda::launch_feedback(
+        amp::elements_of(found), from,
+        {{residuals[0].mutable_data_ptr<float>(), residuals[1].mutable_data_ptr<float>()}}, size,
+        0.37F, &state, nullptr));
+    EXPECT_TRUE(same_bits(host, found)) << "size " << size;
+    EXPECT_TRUE(same_bits(host_residuals, at::stack({residuals[0], residuals[1]})))
+        << "size " << size;
+  });
+}
+
+TEST(EmulatedKernels, ErrorFeedbackHasTheBitsOfTheHost) {
+  for (const at::ScalarType wire : {at::kHalf, at::kBFloat16}) {
+    for (const int64_t size : sizes()) {
+      for (const int32_t kept : {0, 1}) {
+        expect_equal_feedback({}, size, wire, kept);
+        for (const at::ScalarType from : {at::kFloat, at::kHalf, at::kBFloat16}) {
+          SCOPED_TRACE(c10::str(from, " to ", wire));
+          expect_equal_feedback(guarded_copy((at::randn({size}) * 100).to(from)), size, wire, kept);
+        }
+      }
+    }
+  }
+}
+
+TEST(EmulatedKernels, AccumulationHasTheBitsOfTheHost) {
+  for (const at::ScalarType from : {at::kFloat, at::kHalf, at::kBFloat16}) {
+    for (const int64_t size : sizes()) {
+      const at::Tensor terms = guarded_copy(at::randn({size}).to(from));
+      const at::Tensor before = at::randn({size});
+      const at::Tensor host = before.clone();
+      kernels::accumulate(host.mutable_data_ptr<float>(), terms.const_data_ptr(), from, size);
+      for_each_device([&] {
+        const at::Tensor found = guarded_copy(before);
+        expect_well(amp::cuda::launch_accumulate(amp::elements_of(found), amp::elements_of(terms),
+                                                 size, nullptr));
+        EXPECT_TRUE(same_bits(host, found)) << from << ", size " << size;
+      });
+    }
+  }
+}
+
+amp::MeasureTotals measured(const at::Tensor& flat) {
+  amp::MeasureTotals totals;
+  const at::Tensor partial = guarded({amp::cuda::kMeasureBlocks}, at::kDouble);
+  expect_well(amp::cuda::launch_measure(amp::elements_of(flat), flat.numel(),
+                                        partial.mutable_data_ptr<double>(), &totals, nullptr));
+  return totals;
+}
+
+TEST(EmulatedKernels, MeasureWhatTheHostMeasuresTheSameOnEveryDevice) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kHalf, at::kBFloat16}) {
+    const int64_t size = dtype == at::kFloat ? 1100003 : 5003;  // more than a round of all blocks
+    const at::Tensor flat = guarded_copy(at::randn({size}).to(dtype));
+    const double host = amp::measure(flat).sum_squares;
+    std::vector<double> sums;
+    for_each_device([&] {
+      const amp::MeasureTotals totals = measured(flat);
+      EXPECT_EQ(totals.not_finite, 0.0);
+      EXPECT_NEAR(totals.sum_squares, host, 1e-12 * host);
+      sums.push_back(totals.sum_squares);
+    });
+    EXPECT_THAT(sums, ::testing::Each(sums.front()));
+  }
+}
+
+TEST(EmulatedKernels, MeasureFewElementsAndNone) {
+  for (const int64_t size : {0, 1, 3, 4, 5}) {
+    const at::Tensor flat = guarded_copy(at::randn({size}).to(at::kHalf));
+    const double expected = flat.to(at::kDouble).square().sum().item<double>();
+    EXPECT_NEAR(measured(flat).sum_squares, expected, 1e-12 * expected) << size;
+  }
+}
+
+TEST(EmulatedKernels, FindOneNonFiniteElementAnywhere) {
+  for (const float bad : {INFINITY, -INFINITY, NAN}) {
+    for (const int64_t place : {0, 7, 8, 41}) {
+      at::Tensor flat = at::ones({42}, at::kHalf);
+      flat[place] = bad;
+      EXPECT_EQ(measured(flat).not_finite, 1.0) << bad << " at " << place;
+    }
+  }
+  EXPECT_EQ(measured(at::full({42}, 3e38F)).not_finite, 0.0) << "squares beyond fp32 are finite";
+}
+
+amp::DecisionRule decision_rule() {
+  amp::DecisionRule rule{};
+  rule.scaler = amp::scaler_rule(amp::LossScalerOptions().growth_interval(2));
+  rule.clip_norm = 0.5;
+  rule.clip_value = 0.25F;
+  return rule;
+}
+
+TEST(EmulatedKernels, DecideConcludeAndMoveTheScaleAsTheHostDoes) {
+  const amp::DecisionRule rule = decision_rule();
+  amp::Decision host;
+  amp::Decision found;
+  amp::ScalerState host_scaler;
+  amp::ScalerState found_scaler;
+  amp::ScalerState advanced;
+  for (const float overflow : {0.0F, 1.0F, 0.0F, 0.0F, 1.0F}) {
+    host.totals = found.totals = {3.0, overflow};
+    amp::decide(host, host_scaler, rule);
+    amp::conclude(host, host_scaler, rule);
+    expect_well(amp::cuda::launch_decide(&found, &found_scaler, rule, nullptr));
+    expect_well(amp::cuda::launch_conclude(&found, &found_scaler, rule, nullptr));
+    expect_well(amp::cuda::launch_advance(&advanced, rule.scaler, &overflow, nullptr));
+    EXPECT_EQ(found.skipped, overflow != 0.0F);
+    EXPECT_EQ(found.step.gradient_factor, host.step.gradient_factor);
+    EXPECT_EQ(found.updates, host.updates);
+    EXPECT_EQ(found.scaler.scale, host.scaler.scale);
+    EXPECT_EQ(advanced.scale, host.scaler.scale);
+    EXPECT_EQ(advanced.iteration, host.scaler.iteration);
+  }
+}
+
+TEST(EmulatedKernels, RefusesOtherDtypesByName) {
+  EXPECT_THROW(amp::elements_of(at::zeros({2}, at::kDouble)), Error);
+}
+
+}  // namespace
+}  // namespace lockstep
