@@ -55,7 +55,8 @@ LOCKSTEP_HOST_DEVICE void decide(Decision& decision, const ScalerState& scaler,
   decision.step.skip = decision.skipped;
 }
 
-/// Step 6, after the update: counts it, moves the scale and what is fed back. A window that failed never was.
+/// Step 6, after the update: counts it, moves the scale and what is fed back. A window that failed
+/// never was.
 LOCKSTEP_HOST_DEVICE void conclude(Decision& decision, ScalerState& scaler,
                                    const DecisionRule& rule) {
   if (!(decision.failed > 0.0)) {
