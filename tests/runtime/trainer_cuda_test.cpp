@@ -107,6 +107,13 @@ TEST(TrainerOnCuda, AStepThatReadsTheDeviceCannotBeRecorded) {
     FAIL() << "it was recorded";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("cuda_graph: the step cannot be recorded"));
+    EXPECT_EQ(error.code(), ExitCode::usage);
+  }
+  const auto dropping = [&](const std::vector<at::Tensor>& from) -> Loss {
+    return trained.model->loss(at::dropout(from[0], 0.2, true), from[1]);
+  };
+  for (int step = 0; step < 5; ++step) {
+    EXPECT_FALSE(trained.trainer->step({x, y}, dropping).skipped()) << step;
   }
 }
 
