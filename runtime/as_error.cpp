@@ -10,6 +10,8 @@ namespace {
 // Of the CUDA runtime.
 constexpr int32_t cuda_memory_allocation = 2;
 constexpr int32_t cuda_assert = 710;
+constexpr int32_t first_capture_error = 900;  // what a stream does not do while it is recorded
+constexpr int32_t last_capture_error = 908;
 
 /// Allocators whose failure has no type of its own.
 bool says_out_of_memory(std::string_view text) {
@@ -23,7 +25,11 @@ bool says_out_of_memory(std::string_view text) {
 }
 
 ExitCode code_of(const c10::AcceleratorError& error) {
-  switch (error.get_error_code()) {
+  const int32_t code = error.get_error_code();
+  if (code >= first_capture_error && code <= last_capture_error) {
+    return ExitCode::usage;
+  }
+  switch (code) {
     case cuda_memory_allocation:
       return ExitCode::out_of_memory;
     case cuda_assert:

@@ -44,6 +44,13 @@ TEST(AsError, TellsALostDeviceFromAWrongIndex) {
   EXPECT_EQ(as_error_of(device_error(710)).code(), ExitCode::usage);
 }
 
+TEST(AsError, IsUsageForWorkThatCannotBeRecorded) {
+  for (const int32_t code : {900, 901, 905, 906, 908}) {
+    EXPECT_EQ(as_error_of(device_error(code)).code(), ExitCode::usage) << code;
+  }
+  EXPECT_EQ(as_error_of(device_error(909)).code(), ExitCode::peer_lost) << "a timeout";
+}
+
 TEST(AsError, IsUsageForTheRest) {
   EXPECT_EQ(as_error_of(std::runtime_error("sizes differ")).code(), ExitCode::usage);
   EXPECT_STREQ(as_error_of(std::runtime_error("sizes differ")).what(), "sizes differ");
