@@ -1,3 +1,4 @@
+#include <c10/util/Exception.h>
 #include <lockstep/collectives/nccl/flights.h>
 
 #include <cstdio>
@@ -25,11 +26,13 @@ void Flights::start(const CollectiveCall& call, Tensors tensors, std::shared_ptr
 }
 
 void Flights::retire() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  while (!flights_.empty() && flights_.front().mark->passed()) {
-    log_.set_state(flights_.front().call.sequence, CollectiveLog::State::complete);
-    flights_.pop_front();
-  }
+  guarded([this] {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    while (!flights_.empty() && flights_.front().mark->passed()) {
+      log_.set_state(flights_.front().call.sequence, CollectiveLog::State::complete);
+      flights_.pop_front();
+    }
+  });
 }
 
 void Flights::throw_if_failed() {
@@ -67,14 +70,11 @@ void Flights::end(const std::exception_ptr& error) {
 /// On the watchdog's thread. False once there is nothing left to watch.
 bool Flights::watch() {
   constexpr uint64_t kLogTail = 8;
-  std::string why = comm_->failure();
+  std::string why = trouble();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (failure_ != nullptr) {
       return false;
-    }
-    if (why.empty()) {
-      why = late_flight();
     }
     if (why.empty()) {
       return true;
@@ -86,6 +86,20 @@ bool Flights::watch() {
   lane_->enter_thread();
   end(std::make_exception_ptr(CommunicationError(why)));
   return false;
+}
+
+/// What has gone wrong by now, in NCCL, on the device or for lack of a peer.
+std::string Flights::trouble() {
+  const std::string failure = comm_->failure();
+  if (!failure.empty()) {
+    return failure;
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  try {
+    return late_flight();
+  } catch (const c10::Error& error) {  // marks of a device that has failed
+    return c10::str("the device failed: ", error.what_without_backtrace());
+  }
 }
 
 /// What is said of the oldest collective if it has been under way for too long.

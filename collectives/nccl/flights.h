@@ -56,6 +56,7 @@ class Flights {
   [[noreturn]] void fail(const std::exception_ptr& error);
   void end(const std::exception_ptr& error);
   bool watch();
+  std::string trouble();
   std::string late_flight() const;
 
   int rank_;

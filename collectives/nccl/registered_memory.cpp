@@ -1,3 +1,4 @@
+#include <c10/util/Exception.h>
 #include <lockstep/collectives/error.h>
 #include <lockstep/collectives/nccl/registered_memory.h>
 
@@ -26,7 +27,11 @@ class Block {
     if (memory_ == nullptr) {
       return;
     }
-    lane_->drain();
+    try {
+      lane_->drain();
+    } catch (const c10::Error&) {
+      // the device has failed: nothing runs on it any more
+    }
     deregister();
     api_->release(memory_);
   }

@@ -111,7 +111,7 @@ class FakeLane final : public DeviceLane {
   void enter_thread() const override { ++threads_entered; }
   void follow_current() override { lane_.follow(current_.marker()); }
   std::shared_ptr<LaneMark> mark() override {
-    return std::make_shared<Mark>(lane_.marker(), current_);
+    return std::make_shared<Mark>(lane_.marker(), current_, lost);
   }
   void protect(const at::Tensor& tensor) override { protected_memory.push_back(tensor.data_ptr()); }
   void scale(const at::Tensor& tensor, double factor) override {
@@ -137,23 +137,41 @@ class FakeLane final : public DeviceLane {
   at::Tensor host_memory(int64_t numel, at::ScalarType dtype) override {
     return at::empty({numel}, dtype);
   }
-  void drain() override { lane_.finish(); }
+  void drain() override {
+    require(lost);
+    lane_.finish();
+  }
 
+  /// Whether whoever asks the device how far it is hears that it has failed.
+  const std::shared_ptr<std::atomic<bool>> lost = std::make_shared<std::atomic<bool>>(false);
   std::vector<double> scales;
   std::vector<void*> protected_memory;
   mutable std::atomic<int> threads_entered{0};
 
  private:
+  using Flag = std::shared_ptr<std::atomic<bool>>;
+
+  static void require(const Flag& lost) {
+    if (lost->load()) {
+      throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, 719,
+                                  "unspecified launch failure");
+    }
+  }
+
   class Mark final : public LaneMark {
    public:
-    Mark(std::shared_ptr<std::atomic<bool>> reached, FakeStream& current)
-        : reached_(std::move(reached)), current_(current) {}
-    bool passed() const override { return reached_->load(); }
+    Mark(Flag reached, FakeStream& current, Flag lost)
+        : reached_(std::move(reached)), current_(current), lost_(std::move(lost)) {}
+    bool passed() const override {
+      require(lost_);
+      return reached_->load();
+    }
     void hold_current() const override { current_.follow(reached_); }
 
    private:
-    std::shared_ptr<std::atomic<bool>> reached_;
+    Flag reached_;
     FakeStream& current_;
+    Flag lost_;
   };
 
   FakeStream& current_;

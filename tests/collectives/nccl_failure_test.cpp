@@ -256,6 +256,35 @@ TEST(NcclHangs, AnAbortThatHangsIsLeftBehindAfterItsDeadline) {
              Kind::communication_error, "ncclCommAbort has not returned");
 }
 
+TEST(NcclDevice, TheWatchdogOutlivesADeviceThatFails) {
+  nccl_outcomes({2}, [](NcclRank& rank, Communicator& nccl) {
+    rank.current.put([lost = rank.lane->lost] { return lost->load(); });
+    nccl.all_reduce(ones()).wait();
+    *rank.lane->lost = true;
+    while (rank.failures->load() == 0) {
+      std::this_thread::yield();
+    }
+    try {
+      nccl.progress();
+      ADD_FAILURE() << "a call went through";
+    } catch (const CommunicationError& error) {
+      EXPECT_NE(std::string(error.what()).find("the device failed: unspecified launch failure"),
+                std::string::npos)
+          << error.what();
+    }
+  });
+}
+
+TEST(NcclDevice, MemoryOfADeviceThatFailedIsGivenBack) {
+  nccl_outcomes({2}, [](NcclRank& rank, Communicator& nccl) {
+    at::Tensor bucket = nccl.allocate(4, at::kFloat);
+    *rank.lane->lost = true;
+    bucket = at::Tensor();
+    EXPECT_EQ(rank.nccl->count("deregister"), 1);
+    EXPECT_EQ(rank.nccl->blocks(), 0);
+  });
+}
+
 TEST(NcclPeers, ALostPeerEndsTheOthers) {
   const auto result = nccl_outcomes({3}, [](NcclRank& rank, Communicator& nccl) {
     nccl.all_reduce(ones()).wait();
