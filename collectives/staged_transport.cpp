@@ -1,6 +1,6 @@
 #include <lockstep/collectives/staged_transport.h>
 
-#include <ATen/ops/from_blob.h>
+#include <ATen/core/Tensor.h>
 #include <lockstep/collectives/device_transport.h>
 #include <lockstep/collectives/solo_transport.h>
 #include <lockstep/collectives/staged_step.h>
@@ -11,11 +11,15 @@
 namespace lockstep {
 namespace {
 
-/// Elements [begin, begin + numel) of a dense tensor, as a vector.
+/// Elements [begin, begin + numel) of a dense tensor, as a vector in the tensor's own storage: the
+/// allocator knows whose memory is in use by that.
 at::Tensor part_of(const at::Tensor& tensor, int64_t begin, int64_t numel) {
-  char* data = static_cast<char*>(tensor.data_ptr()) + begin * tensor.element_size();
-  return at::from_blob(
-      data, {numel}, [tensor](void*) {}, tensor.options(), tensor.device());
+  at::Tensor part = at::detail::make_tensor<c10::TensorImpl>(
+      c10::TensorImpl::VIEW, c10::Storage(tensor.storage()), tensor.key_set(), tensor.dtype());
+  c10::TensorImpl& impl = *part.unsafeGetTensorImpl();
+  impl.set_storage_offset(tensor.storage_offset() + begin);
+  impl.set_sizes_contiguous({numel});
+  return part;
 }
 
 class StagedTransport final : public DeviceTransport,

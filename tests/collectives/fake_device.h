@@ -86,6 +86,15 @@ class FakeStream {
 
 inline const c10::Device kFakeDevice(c10::DeviceType::PrivateUse1, 0);
 
+using Storages = std::vector<const c10::StorageImpl*>;
+inline Storages storages_of(const std::vector<at::Tensor>& tensors) {
+  Storages storages;
+  for (const at::Tensor& tensor : tensors) {
+    storages.push_back(tensor.storage().unsafeGetStorageImpl());
+  }
+  return storages;
+}
+
 /// The bytes of a tensor of the fake device, for the test to look at.
 inline at::Tensor bytes_of_device(const at::Tensor& tensor) {
   return at::from_blob(tensor.data_ptr(), tensor.sizes(),
@@ -113,7 +122,9 @@ class FakeLane final : public DeviceLane {
   std::shared_ptr<LaneMark> mark() override {
     return std::make_shared<Mark>(lane_.marker(), current_, lost);
   }
-  void protect(const at::Tensor& tensor) override { protected_memory.push_back(tensor.data_ptr()); }
+  void protect(const at::Tensor& tensor) override {
+    protected_memory.push_back(tensor.storage().unsafeGetStorageImpl());
+  }
   void scale(const at::Tensor& tensor, double factor) override {
     scales.push_back(factor);
     lane_.run([tensor, factor] { bytes_of_device(tensor).mul_(factor); });
@@ -145,7 +156,7 @@ class FakeLane final : public DeviceLane {
   /// Whether whoever asks the device how far it is hears that it has failed.
   const std::shared_ptr<std::atomic<bool>> lost = std::make_shared<std::atomic<bool>>(false);
   std::vector<double> scales;
-  std::vector<void*> protected_memory;
+  Storages protected_memory;
   mutable std::atomic<int> threads_entered{0};
 
  private:

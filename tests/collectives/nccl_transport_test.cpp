@@ -206,8 +206,7 @@ TEST(NcclTransport, TellsTheAllocatorWhichTensorsTheLaneUses) {
     const at::Tensor input = on_fake_device(full(4, 1));
     const at::Tensor output = on_fake_device(full(2, 1));
     nccl.reduce_scatter(output, input).wait();
-    EXPECT_EQ(rank.lane->protected_memory,
-              (std::vector<void*>{output.data_ptr(), input.data_ptr()}));
+    EXPECT_EQ(rank.lane->protected_memory, storages_of({output, input}));
     rank.current.finish();
   });
 }

@@ -150,10 +150,10 @@ TEST(StagedTransport, TheCallersStreamWaitsForTheWayUpAndTheHostDoesNot) {
 
 TEST(StagedTransport, TellsTheAllocatorWhichTensorsItUses) {
   run_staged(2, [](StagedRank& rank, Communicator& staged) {
-    const at::Tensor tensor = on_fake_device(at::ones({16}));
+    const at::Tensor tensor = on_fake_device(at::ones({20}));
     staged.all_reduce(tensor).wait();
-    EXPECT_EQ(rank.down->protected_memory, std::vector<void*>{tensor.data_ptr()});
-    EXPECT_EQ(rank.up->protected_memory, std::vector<void*>{tensor.data_ptr()});
+    EXPECT_EQ(rank.down->protected_memory, storages_of({tensor, tensor})) << "two chunks";
+    EXPECT_EQ(rank.up->protected_memory, storages_of({tensor, tensor}));
     rank.current.finish();
   });
 }
