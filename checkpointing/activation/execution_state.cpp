@@ -67,7 +67,11 @@ ExecutionGuard::ExecutionGuard(const ExecutionState& state)
 }
 
 ExecutionGuard::~ExecutionGuard() {
-  switch_stream(current_stream(), outer_.stream_);
+  try {
+    switch_stream(current_stream(), outer_.stream_);
+  } catch (const c10::Error&) {
+    // the device has failed, of which the work under this guard throws
+  }
   at::autocast::decrement_nesting();
   at::autocast::set_autocast_cache_enabled(outer_cache_enabled_);
   c10::GradMode::set_enabled(outer_grad_mode_);

@@ -72,4 +72,12 @@ void RngState::restore() const {
   }
 }
 
+RngGuard::~RngGuard() {
+  try {
+    outer_.restore();
+  } catch (const c10::Error&) {
+    // the device has failed, of which the work under this guard throws
+  }
+}
+
 }  // namespace lockstep::activation

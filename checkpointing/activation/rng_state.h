@@ -25,7 +25,7 @@ class RngState {
 class RngGuard {
  public:
   explicit RngGuard(const RngState& state) : outer_(RngState::current()) { state.restore(); }
-  ~RngGuard() { outer_.restore(); }
+  ~RngGuard();
   RngGuard(const RngGuard&) = delete;
   RngGuard& operator=(const RngGuard&) = delete;
 
