@@ -10,9 +10,11 @@ namespace {
 constexpr int64_t warm_up_windows = 3;
 constexpr size_t most_recordings = 8;
 
-bool same_form(const at::Tensor& one, const at::Tensor& other) {
-  return one.sizes() == other.sizes() && one.strides() == other.strides() &&
-         one.scalar_type() == other.scalar_type() && one.device() == other.device();
+/// A slot is dense, an input need not be.
+bool fits(const at::Tensor& input, const at::Tensor& slot) {
+  return input.sizes() == slot.sizes() && input.scalar_type() == slot.scalar_type() &&
+         input.device() == slot.device() &&
+         (input.strides() == slot.strides() || !input.is_non_overlapping_and_dense());
 }
 
 }  // namespace
@@ -43,7 +45,7 @@ GraphedSteps::Recording* GraphedSteps::find(const std::vector<at::Tensor>& input
   const auto found =
       std::find_if(recordings_.begin(), recordings_.end(), [&](const Recording& recording) {
         return std::equal(inputs.begin(), inputs.end(), recording.slots.begin(),
-                          recording.slots.end(), same_form);
+                          recording.slots.end(), fits);
       });
   if (found != recordings_.end()) {
     return &*found;

@@ -160,6 +160,18 @@ TEST(GraphedSteps, RecordEightShapesAndRunTheRestAsTheyCome) {
   EXPECT_EQ(graphed.calls.replays, 8 * (rounds - 3));
 }
 
+TEST(GraphedSteps, InputsThatAreNotDenseAreRecordedOnce) {
+  Trained graphed(dynamic_half(), true);
+  for (int64_t step = 0; step < 6; ++step) {
+    Inputs inputs = batch(step);
+    inputs[0] = at::cat({inputs[0], inputs[0]}, 1).narrow(1, 0, 4);
+    inputs[1] = inputs[1].narrow(0, 0, 1).expand({5, 2});
+    graphed.step(inputs);
+  }
+  EXPECT_EQ(graphed.calls.captures, 1);
+  EXPECT_EQ(graphed.calls.replays, 3);
+}
+
 TEST(GraphedSteps, WaitForTheFirstUpdate) {
   const auto precision =
       Precision::O2().loss_scale(amp::LossScalerOptions().init_scale(256).growth_interval(20));
