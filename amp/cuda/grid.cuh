@@ -36,7 +36,7 @@ void start(void (*kernel)(Parameters...), dim3 blocks, int threads, void* stream
 
 inline const char* last_problem() {
   const cudaError_t error = cudaGetLastError();
-  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+  return error == cudaSuccess ? nullptr : cudaGetErrorName(error);
 }
 
 __device__ inline int64_t first_pack() {

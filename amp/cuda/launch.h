@@ -11,7 +11,7 @@
 namespace lockstep::amp::cuda {
 
 /// The kernels, on the current device. `stream` is a cudaStream_t. One launch each unless it
-/// says otherwise, sized for the device. They return null, or what CUDA says is wrong.
+/// says otherwise, sized for the device. They return null, or the name of CUDA's error.
 using Problem = const char*;
 
 Problem launch_update(const AdamWUpdate& update, const UpdateArrays& arrays, const StepState* state,

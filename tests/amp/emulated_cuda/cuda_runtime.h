@@ -107,3 +107,5 @@ cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 cudaError_t cudaGetLastError();
 const char* cudaGetErrorString(cudaError_t error);
+/// The same: what was wrong.
+const char* cudaGetErrorName(cudaError_t error);

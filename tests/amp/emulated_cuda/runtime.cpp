@@ -95,3 +95,7 @@ cudaError_t cudaGetLastError() {
 const char* cudaGetErrorString(cudaError_t error) {
   return error == cudaSuccess ? "no error" : last_error().text.c_str();
 }
+
+const char* cudaGetErrorName(cudaError_t error) {
+  return cudaGetErrorString(error);
+}
