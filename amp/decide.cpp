@@ -1,3 +1,4 @@
+#include <c10/core/DeviceGuard.h>
 #include <lockstep/amp/cuda_kernels.h>
 #include <lockstep/amp/decide.h>
 
@@ -6,6 +7,7 @@ namespace lockstep::amp {
 void decide_in_place(Decision* decision, const ScalerState* scaler, const DecisionRule& rule,
                      c10::Device device) {
   if (device.is_cuda()) {
+    const c10::DeviceGuard on(device);
     decide_on_cuda(decision, scaler, rule);
   } else {
     decide(*decision, *scaler, rule);
@@ -15,6 +17,7 @@ void decide_in_place(Decision* decision, const ScalerState* scaler, const Decisi
 void conclude_in_place(Decision* decision, ScalerState* scaler, const DecisionRule& rule,
                        c10::Device device) {
   if (device.is_cuda()) {
+    const c10::DeviceGuard on(device);
     conclude_on_cuda(decision, scaler, rule);
   } else {
     conclude(*decision, *scaler, rule);

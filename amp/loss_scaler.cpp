@@ -3,6 +3,7 @@
 #include <lockstep/collectives/error.h>
 
 #include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
 
 #include <cmath>
 #include <cstddef>
@@ -99,6 +100,7 @@ void LossScaler::advance_by(const at::Tensor& overflow) {
   rounds_.clear();
   const ScalerRule rule = scaler_rule(options_);
   if (storage_.is_cuda()) {
+    const c10::DeviceGuard on(storage_.device());
     advance_on_cuda(device_state(), rule, overflow.const_data_ptr<float>());
   } else {
     const float flag = *overflow.const_data_ptr<float>();
