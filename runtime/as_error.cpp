@@ -1,6 +1,8 @@
 #include <c10/util/Exception.h>
 #include <lockstep/runtime/as_error.h>
 
+#include <algorithm>
+#include <initializer_list>
 #include <new>
 #include <string_view>
 
@@ -13,15 +15,23 @@ constexpr int32_t cuda_assert = 710;
 constexpr int32_t first_capture_error = 900;  // what a stream does not do while it is recorded
 constexpr int32_t last_capture_error = 908;
 
-/// Allocators whose failure has no type of its own.
-bool says_out_of_memory(std::string_view text) {
-  for (const std::string_view sign : {"DefaultCPUAllocator: can't allocate memory",
-                                      "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED"}) {
-    if (text.find(sign) != std::string_view::npos) {
-      return true;
-    }
+bool says_any(std::string_view text, std::initializer_list<std::string_view> signs) {
+  return std::any_of(signs.begin(), signs.end(), [&](std::string_view sign) {
+    return text.find(sign) != std::string_view::npos;
+  });
+}
+
+/// Of errors that have no type of their own.
+ExitCode code_of(std::string_view text) {
+  if (says_any(text,
+               {"DefaultCPUAllocator: can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED",
+                "CUDNN_STATUS_ALLOC_FAILED", "CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED",
+                "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"})) {
+    return ExitCode::out_of_memory;
   }
-  return false;
+  return says_any(text, {"CUBLAS_STATUS_EXECUTION_FAILED", "CUDNN_STATUS_EXECUTION_FAILED"})
+             ? ExitCode::peer_lost
+             : ExitCode::usage;
 }
 
 ExitCode code_of(const c10::AcceleratorError& error) {
@@ -52,7 +62,7 @@ Error as_error(const std::exception_ptr& exception) {
     return Error(error.what_without_backtrace(), code_of(error));
   } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace();
-    return Error(text, says_out_of_memory(text) ? ExitCode::out_of_memory : ExitCode::usage);
+    return Error(text, code_of(text));
   } catch (const std::bad_alloc& error) {
     return Error(error.what(), ExitCode::out_of_memory);
   } catch (const std::exception& error) {

@@ -34,6 +34,11 @@ TEST(AsError, KnowsMemoryThatCouldNotBeHad) {
   EXPECT_EQ(as_error_of(device_error(2)).code(), ExitCode::out_of_memory);
   EXPECT_EQ(as_error_of(c10::Error(here, "CUDA error: CUBLAS_STATUS_ALLOC_FAILED")).code(),
             ExitCode::out_of_memory);
+  EXPECT_EQ(as_error_of(c10::Error(here,
+                                   "cuDNN error: "
+                                   "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"))
+                .code(),
+            ExitCode::out_of_memory);
   const Error error = as_error_of(c10::OutOfMemoryError(here, "tried to allocate 2.00 GiB"));
   EXPECT_EQ(error.code(), ExitCode::out_of_memory);
   EXPECT_STREQ(error.what(), "tried to allocate 2.00 GiB") << "no backtrace";
@@ -41,6 +46,10 @@ TEST(AsError, KnowsMemoryThatCouldNotBeHad) {
 
 TEST(AsError, TellsALostDeviceFromAWrongIndex) {
   EXPECT_EQ(as_error_of(device_error(719)).code(), ExitCode::peer_lost);
+  EXPECT_EQ(as_error_of(c10::Error({__func__, __FILE__, __LINE__},
+                                   "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling"))
+                .code(),
+            ExitCode::peer_lost);
   EXPECT_EQ(as_error_of(device_error(710)).code(), ExitCode::usage);
 }
 
