@@ -1,12 +1,15 @@
 // gpu_step GROUPS STEPS (fp16|bf16|fp16-graph|bf16-graph MODEL)...: after a group that warms up,
 // times groups of training steps at O2 on the Runtime's device (LOCKSTEP_DEVICE), which has
 // finished a group before its end is taken; "-graph" replays recorded steps. Images are
-// channels_last. Notes: parameters, bytes of the device in use, and how long it waited for the host
-// between the steps of a last group, in millionths of its time.
+// channels_last. Notes: parameters, bytes of the device in use, and how long it waits for the host
+// in a step, in millionths of its time.
+#include <ATen/ops/zeros.h>
 #include <c10/core/Event.h>
 #include <lockstep/runtime/trainer.h>
 #include <torch/nn/module.h>
 
+#include <algorithm>
+#include <functional>
 #include <iostream>
 #include <vector>
 
@@ -17,34 +20,40 @@
 namespace lockstep::benchmarks {
 namespace {
 
-/// Where the device was at each begin and end of a step.
-class Idleness {
- public:
-  explicit Idleness(c10::Device device) : device_(device) {}
+/// What the device takes for `work`, in ms, from when it has done all that it was given before.
+double device_time(c10::Device device, const std::function<void()>& work) {
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  c10::Event begin(device.type(), c10::EventFlag::BACKEND_DEFAULT);
+  c10::Event end(device.type(), c10::EventFlag::BACKEND_DEFAULT);
+  begin.record(guard.getStream(device));
+  work();
+  end.record(guard.getStream(device));
+  wait_for(device);
+  return begin.elapsedTime(end);
+}
 
-  void mark() {
-    if (device_.is_cpu()) {
-      return;  // it never waits for itself
-    }
-    marks_.emplace_back(device_.type(), c10::EventFlag::BACKEND_DEFAULT);
-    marks_.back().record(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
+/// How much longer a step takes than one that the host has put behind other work in time, so that
+/// the device need not wait for it, in millionths; 0 on the CPU.
+int64_t idle_millionths(c10::Device device, int count, const std::function<void(int)>& steps) {
+  if (device.is_cpu()) {
+    return 0;
   }
-  int64_t millionths() {
-    if (marks_.empty()) {
-      return 0;
+  constexpr int tries = 5;
+  constexpr int64_t gibibyte = int64_t{1} << 30;  // takes a quarter of a ms at least
+  steps(1);
+  const double usual = device_time(device, [&] { steps(count); }) / count;
+  at::Tensor other = at::zeros({gibibyte}, at::TensorOptions().dtype(at::kByte).device(device));
+  std::vector<double> ahead;
+  for (int i = 0; i < tries; ++i) {
+    for (int k = 0; k < 1 + 8 * usual; ++k) {
+      other.add_(1);
     }
-    wait_for(device_);
-    double waited = 0;
-    for (size_t i = 1; i + 1 < marks_.size(); i += 2) {
-      waited += marks_[i].elapsedTime(marks_[i + 1]);
-    }
-    return static_cast<int64_t>(1e6 * waited / marks_.front().elapsedTime(marks_.back()));
+    steps(1);
+    ahead.push_back(device_time(device, [&] { steps(1); }));
   }
-
- private:
-  c10::Device device_;
-  std::vector<c10::Event> marks_;
-};
+  std::sort(ahead.begin(), ahead.end());
+  return std::max<int64_t>(0, static_cast<int64_t>(1e6 * (1.0 - ahead[tries / 2] / usual)));
+}
 
 TrainerOptions options_of(const std::string& form) {
   const bool half = form.rfind("fp16", 0) == 0;
@@ -76,13 +85,7 @@ void measure(Runtime& runtime, const std::string& form, int groups, int steps_in
     series.end();
   }
   series.note("used_bytes", used_bytes(device));
-  Idleness idleness(device);
-  for (int i = 0; i < steps_in_group; ++i) {
-    idleness.mark();
-    steps(1);
-    idleness.mark();
-  }
-  series.note("idle_millionths", idleness.millionths());
+  series.note("idle_millionths", idle_millionths(device, steps_in_group, steps));
   series.write();
 }
 
