@@ -61,13 +61,14 @@ __device__ inline double block_sum(double value) {
   return sums[0];
 }
 
-/// The largest over the threads whose packs have one scale.
+/// The largest over the threads whose packs have one scale; all of them have read it before.
 __device__ inline uint32_t largest_of_scale(uint32_t bits) {
   const unsigned lanes = ((1U << kScalePacks) - 1U) << (threadIdx.x % 32 & ~(kScalePacks - 1));
   for (int step = 1; step < kScalePacks; step *= 2) {
     const uint32_t other = __shfl_xor_sync(lanes, bits, step);
     bits = other > bits ? other : bits;
   }
+  __syncwarp(lanes);  // an exchange orders no memory
   return bits;
 }
 
