@@ -19,6 +19,13 @@ dim3 grid_size;
 namespace {
 
 constexpr int kWarp = 32;
+constexpr size_t kMostThreads = 1024;
+
+/// With a sanitizer every other block has other fibers, so that what one block's threads know of
+/// each other orders nothing for the threads of the next.
+size_t fibers_of_a_thread() {
+  return races_are_reported() ? 2 : 1;
+}
 
 int64_t count_of(const dim3& size) {
   return int64_t{size.x} * size.y * size.z;
@@ -73,6 +80,8 @@ bool named(unsigned mask, int lane) {
 
 }  // namespace
 
+Multiprocessor::Multiprocessor() : stacks_(kMostThreads * fibers_of_a_thread()) {}
+
 Multiprocessor& Multiprocessor::only() {
   static Multiprocessor multiprocessor;
   return multiprocessor;
@@ -92,7 +101,7 @@ std::string Multiprocessor::run_grid(const Launch& launch, Order order) {
       run_block();
     }
     if (!problem_.empty()) {
-      stacks_.reset();  // stacks that no thread will return from
+      fibers_.clear();  // some wait in a kernel
       break;
     }
   }
@@ -103,28 +112,19 @@ std::string Multiprocessor::run_grid(const Launch& launch, Order order) {
 void Multiprocessor::begin_block() {
   const auto count = static_cast<size_t>(count_of(block_size));
   own_observed_ = this_thread();
-  if (stacks_ == nullptr || stacks_->count() < count) {
-    stacks_ = std::make_unique<Stacks>(count, &Multiprocessor::run_threads);
-    tops_ = stacks_->begin();
-  } else if (races_are_reported()) {
-    tops_ = stacks_->begin();
+  while (fibers_.size() < count * fibers_of_a_thread()) {
+    fibers_.push_back({stacks_.top(fibers_.size(), &Multiprocessor::run_threads), new_thread()});
   }
   threads_ = std::vector<Thread>(count);  // new memory: channels that no other block has used
   passed_ = std::vector<char>(2);
   for (size_t k = 0; k < count; ++k) {
     threads_[k].number = k;
     threads_[k].index = index_of(static_cast<int64_t>(k), block_size);
-    threads_[k].observed = new_thread();
   }
   at_barrier_ = 0;
   turn_ = count - 1;
+  ++blocks_;
   publish(&begun_);
-}
-
-void Multiprocessor::end_block() {
-  for (const Thread& thread : threads_) {
-    end_thread(thread.observed);
-  }
 }
 
 void Multiprocessor::run_block() {
@@ -134,7 +134,6 @@ void Multiprocessor::run_block() {
   if (problem_.empty() && std::any_of(threads_.begin(), threads_.end(), waits)) {
     problem_ = describe_stuck();
   }
-  end_block();
 }
 
 bool Multiprocessor::goes_on(const Thread& thread) const {
@@ -154,6 +153,11 @@ Multiprocessor::Thread* Multiprocessor::next() {
   return nullptr;
 }
 
+Multiprocessor::Fiber& Multiprocessor::fiber_of(const Thread& thread) {
+  const size_t each = fibers_of_a_thread();
+  return fibers_[thread.number * each + blocks_ % each];
+}
+
 /// To run_block() if there is no thread.
 void Multiprocessor::switch_to(Thread* thread, void** from) {
   running_ = thread;
@@ -164,13 +168,14 @@ void Multiprocessor::switch_to(Thread* thread, void** from) {
   }
   thread->state = State::ready;
   thread_index = thread->index;
-  become(thread->observed);
-  lockstep_switch_stack(from, tops_[thread->number]);
+  const Fiber& fiber = fiber_of(*thread);
+  become(fiber.observed);
+  lockstep_switch_stack(from, fiber.top);
 }
 
 /// Until the running thread goes on.
 void Multiprocessor::wait() {
-  switch_to(next(), &tops_[running_->number]);
+  switch_to(next(), &fiber_of(*running_).top);
 }
 
 /// Where a stack begins, in each block.
@@ -189,7 +194,7 @@ void Multiprocessor::fail(std::string&& problem) {
   problem.insert(0, describe(*running_));
   problem_ = std::move(problem);  // nothing is left behind on a stack that nothing unwinds
   for (;;) {
-    switch_to(nullptr, &tops_[running_->number]);
+    switch_to(nullptr, &fiber_of(*running_).top);
   }
 }
 

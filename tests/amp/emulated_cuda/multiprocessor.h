@@ -3,7 +3,6 @@
 #include "cuda_runtime.h"
 #include "stacks.h"
 
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -23,14 +22,15 @@ class Multiprocessor {
   void warp_barrier(unsigned mask, Place place);
 
  private:
+  Multiprocessor();
+
   enum class State : uint8_t { ready, at_barrier, at_exchange, done };
   struct Thread {
     uint3 index{};
     State state = State::ready;
     size_t number = 0;
-    unsigned round = 0;        // the barrier that it waits at
-    void* observed = nullptr;  // what the sanitizer holds for it
-    Place place;               // where it waits, and for what
+    unsigned round = 0;  // the barrier that it waits at
+    Place place;         // where it waits, and for what
     unsigned mask = 0;
     int step = 0;
     uint64_t value = 0;
@@ -38,12 +38,17 @@ class Multiprocessor {
     char seen = 0;  // channel of its warp barriers
   };
 
+  struct Fiber {
+    void* top;       // of its stack, while it does not run
+    void* observed;  // what the sanitizer holds for it
+  };
+
   void run_block();
   void begin_block();
-  void end_block();
   static void run_threads();
   bool goes_on(const Thread& thread) const;
   Thread* next();
+  Fiber& fiber_of(const Thread& thread);
   void switch_to(Thread* thread, void** from);
   void wait();
   /// Ends the launch.
@@ -54,8 +59,9 @@ class Multiprocessor {
   Thread* lane(const Thread& self, int lane);
 
   const Launch* launch_ = nullptr;
-  std::unique_ptr<Stacks> stacks_;
-  std::vector<void*> tops_;  // of the stacks of the threads that do not run
+  Stacks stacks_;
+  std::vector<Fiber> fibers_;
+  size_t blocks_ = 0;  // run so far
   std::vector<Thread> threads_;
   std::vector<int64_t> order_;  // in which the threads have their turns
   size_t turn_ = 0;

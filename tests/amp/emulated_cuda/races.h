@@ -10,7 +10,6 @@ bool races_are_reported();
 /// What the sanitizer holds for a thread: of the running one, and a new one.
 void* this_thread();
 void* new_thread();
-void end_thread(void* thread);
 /// Before the stacks are switched.
 void become(void* thread);
 

@@ -11,7 +11,6 @@ void* this_thread() {
 void* new_thread() {
   return nullptr;
 }
-void end_thread(void*) {}
 void become(void*) {}
 void publish(void*) {}
 void observe(void*) {}

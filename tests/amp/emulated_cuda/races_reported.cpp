@@ -13,9 +13,6 @@ void* this_thread() {
 void* new_thread() {
   return __tsan_create_fiber(0);
 }
-void end_thread(void* thread) {
-  __tsan_destroy_fiber(thread);
-}
 void become(void* thread) {
   __tsan_switch_to_fiber(thread, __tsan_switch_to_fiber_no_sync);
 }

@@ -1,28 +1,25 @@
 #pragma once
 
 #include <cstddef>
-#include <vector>
 
 namespace lockstep::emulated_cuda {
 
 /// Leaves the running stack, whose top is kept in `*from`, for the one with top `to`.
 extern "C" void lockstep_switch_stack(void** from, void* to);
 
-/// Stacks for the threads of a block.
+/// Memory for stacks, of which only what is used costs anything.
 class Stacks {
  public:
-  Stacks(size_t count, void (*entry)());
+  explicit Stacks(size_t count);
   ~Stacks();
   Stacks(const Stacks&) = delete;
   Stacks& operator=(const Stacks&) = delete;
 
-  size_t count() const { return count_; }
-  /// Every stack begins with `entry`, again, in new memory; their tops.
-  std::vector<void*> begin();
+  /// The top of a stack that begins with `entry`.
+  void* top(size_t number, void (*entry)()) const;
 
  private:
   size_t count_;
-  void (*entry_)();
   std::byte* memory_;
 };
 

@@ -1,0 +1,246 @@
+// Every launch of amp/cuda/launch.h and row_launch.h in its smallest and a larger shape, for the
+// sanitizers, and so without LibTorch: what the kernels compute is tested elsewhere. The program is
+// built once with ThreadSanitizer, which reports accesses of two device threads that no barrier
+// orders, and once with AddressSanitizer and UndefinedBehaviorSanitizer.
+#include "emulated_launches.h"
+#include "guarded_memory.h"
+
+#include <lockstep/amp/cuda/launch.h>
+#include <lockstep/amp/cuda/row_launch.h>
+
+#include <memory>
+#include <random>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+using namespace amp;
+using testing::expect_well;
+
+/// Random floats, or their nearest bf16.
+template <typename T>
+class Array {
+ public:
+  explicit Array(int64_t size) : memory_(static_cast<size_t>(size) * sizeof(T)) {
+    std::mt19937 bits(7);
+    for (int64_t i = 0; i < size; ++i) {
+      const float value = std::uniform_real_distribution<float>(0.1F, 2.0F)(bits);
+      if constexpr (std::is_same_v<T, uint16_t>) {
+        data()[i] = float_as_brain(value);
+      } else {
+        data()[i] = static_cast<T>(value);
+      }
+    }
+  }
+  T* data() const { return static_cast<T*>(memory_.data()); }
+  Elements elements() const {
+    return {memory_.data(), sizeof(T) == sizeof(float) ? Element::fp32 : Element::bf16};
+  }
+
+ private:
+  testing::GuardedMemory memory_;
+};
+
+StepState third_update() {
+  StepState state;
+  state.update = 3;
+  return state;
+}
+
+/// A span's arrays, in one of three forms.
+struct Span {
+  explicit Span(int64_t size)
+      : floats{Array<float>(size), Array<float>(size), Array<float>(size), Array<float>(size)},
+        brains{Array<uint16_t>(size), Array<uint16_t>(size), Array<uint16_t>(size)},
+        rests(size),
+        codes{Array<uint8_t>(size), Array<uint8_t>(size)},
+        scales{Array<float>(scale_groups_of(size)), Array<float>(scale_groups_of(size))} {
+    plain.gradient = brains[0].elements();
+    plain.size = size;
+    plain.updated = floats[0].elements();
+    plain.copy = brains[1].elements();
+    plain.moments[0] = {floats[1].data(), nullptr, MomentFormat::fp32};
+    plain.moments[1] = {floats[2].data(), nullptr, MomentFormat::fp32};
+    coded = plain;
+    coded.updated = brains[1].elements();
+    coded.copy = {};
+    coded.remainder = rests.data();
+    coded.average = floats[3].data();
+    coded.average_rest = 0.1F;
+    coded.moments[0] = {codes[0].data(), scales[0].data(), MomentFormat::int8};
+    coded.moments[1] = {codes[1].data(), scales[1].data(), MomentFormat::int8};
+    random = coded;
+    random.remainder = nullptr;
+    random.rounds_randomly = true;
+    random.moments[0] = {brains[2].data(), nullptr, MomentFormat::bf16};
+    random.moments[1] = {floats[2].data(), nullptr, MomentFormat::fp32};
+  }
+
+  Array<float> floats[4];
+  Array<uint16_t> brains[3];
+  Array<int16_t> rests;
+  Array<uint8_t> codes[2];
+  Array<float> scales[2];
+  UpdateArrays plain;
+  UpdateArrays coded;
+  UpdateArrays random;
+};
+
+/// One processor, so that threads take several packs.
+class KernelLaunches : public ::testing::Test {
+ protected:
+  void SetUp() override { emulated_cuda::device() = {1, 80, emulated_cuda::Order::shuffled}; }
+};
+
+constexpr int64_t kSizes[] = {0, 1, 65, 17001};
+
+const AdamHyperparameters kAdam{1e-2, 0.9, 0.99, 1e-8, 0.1};
+
+template <typename Update>
+void launch_in_every_form(const Update& update) {
+  const StepState state = third_update();
+  for (const int64_t size : kSizes) {
+    const Span span(size);
+    for (const UpdateArrays& arrays : {span.plain, span.coded, span.random}) {
+      expect_well(cuda::launch_update(update, arrays, &state, nullptr));
+    }
+  }
+}
+
+TEST_F(KernelLaunches, AdamW) {
+  launch_in_every_form(AdamWUpdate{kAdam});
+}
+TEST_F(KernelLaunches, Adam) {
+  launch_in_every_form(AdamUpdate{kAdam});
+}
+TEST_F(KernelLaunches, Lion) {
+  launch_in_every_form(LionUpdate{1e-3, 0.9, 0.99, 0.1});
+}
+TEST_F(KernelLaunches, Sgd) {
+  launch_in_every_form(SgdUpdate{1e-2, 0.1});
+}
+TEST_F(KernelLaunches, Momentum) {
+  launch_in_every_form(MomentumUpdate{1e-2, 0.9, 0.1, 0.1, true});
+}
+
+TEST_F(KernelLaunches, Lamb) {
+  const StepState state = third_update();
+  for (UpdateArrays Span::*form : {&Span::plain, &Span::coded, &Span::random}) {
+    std::vector<std::unique_ptr<Span>> spans;
+    LambBatch batch;
+    for (const int64_t size : {7, 8193, 640}) {
+      spans.push_back(std::make_unique<Span>(size));
+      ASSERT_TRUE(batch.add(*spans.back().*form));
+    }
+    const testing::GuardedMemory scratch(static_cast<size_t>(LambScratch::bytes(batch)));
+    expect_well(cuda::launch_lamb(LambUpdate{kAdam}, batch, LambScratch::in(scratch.data(), batch),
+                                  &state, nullptr));
+  }
+}
+
+TEST_F(KernelLaunches, Average) {
+  const StepState state = third_update();
+  for (const int64_t size : kSizes) {
+    expect_well(cuda::launch_average(Span(size).coded, &state, nullptr));
+  }
+}
+
+TEST_F(KernelLaunches, Gradients) {
+  for (const int64_t size : kSizes) {
+    const Array<float> floats(size);
+    const Array<float> others(size);
+    const Array<uint16_t> brains(size);
+    const FeedbackState fed{1, 2.0F, 1.7F};
+    expect_well(
+        cuda::launch_cast(brains.elements(), floats.elements(), size, /*factor=*/0.5F, nullptr));
+    expect_well(cuda::launch_feedback(brains.elements(), brains.elements(),
+                                      {{floats.data(), others.data()}}, size, /*factor=*/0.5F, &fed,
+                                      nullptr));
+    expect_well(cuda::launch_accumulate(floats.elements(), brains.elements(), size, nullptr));
+  }
+}
+
+TEST_F(KernelLaunches, DecisionFromWhatIsMeasured) {
+  const Array<float> floats(4097);
+  const Array<double> partial(cuda::kMeasureBlocks);
+  Decision decision;
+  ScalerState scaler;
+  DecisionRule rule{};
+  rule.clip_norm = 0.5;
+  const float overflow = 0.0F;
+  expect_well(
+      cuda::launch_measure(floats.elements(), 4097, partial.data(), &decision.totals, nullptr));
+  expect_well(cuda::launch_decide(&decision, &scaler, rule, nullptr));
+  expect_well(cuda::launch_conclude(&decision, &scaler, rule, nullptr));
+  expect_well(cuda::launch_advance(&scaler, rule.scaler, &overflow, nullptr));
+  EXPECT_EQ(decision.updates, 1);
+}
+
+struct RowCase {
+  int64_t rows;
+  int64_t size;
+};
+constexpr RowCase kRowCases[] = {{0, 7}, {1, 1}, {3, 7}, {20, 300}};
+
+TEST_F(KernelLaunches, Norm) {
+  for (const auto [rows, size] : kRowCases) {
+    const Array<float> x(rows * size);
+    const Array<float> y(rows * size);
+    const Array<uint16_t> dy(rows * size);
+    const Array<float> weight(size);
+    const Array<float> norms(2 * rows);
+    const Array<float> parts(2 * kRowParts * size);
+    const Array<float> sums(2 * size);
+    const NormWork work{{x.elements(), rows, size},
+                        weight.data(),
+                        weight.data(),
+                        reinterpret_cast<RowNorm*>(norms.data()),
+                        /*centred=*/true,
+                        /*eps=*/1e-5};
+    const Rows slopes{dy.elements(), rows, size};
+    expect_well(cuda::launch_norm(work, {y.elements(), rows, size}, nullptr));
+    expect_well(cuda::launch_norm_backward(work, {y.elements(), rows, size}, slopes, nullptr));
+    expect_well(cuda::launch_norm_sums(work, slopes, parts.data(), sums.data(), nullptr));
+  }
+}
+
+TEST_F(KernelLaunches, BiasGelu) {
+  for (const auto [rows, size] : kRowCases) {
+    const Array<float> x(rows * size);
+    const Array<float> y(rows * size);
+    const Array<uint16_t> dy(rows * size);
+    const Array<float> bias(size);
+    const Array<float> parts(kRowParts * size);
+    const Array<float> sum(size);
+    const BiasGeluWork work{{x.elements(), rows, size}, bias.data()};
+    const Rows result{y.elements(), rows, size};
+    expect_well(cuda::launch_bias_gelu(work, result, nullptr));
+    expect_well(cuda::launch_bias_gelu_backward(work, result, {dy.elements(), rows, size},
+                                                parts.data(), sum.data(), nullptr));
+  }
+}
+
+TEST_F(KernelLaunches, CrossEntropy) {
+  for (const auto [rows, size] : kRowCases) {
+    const Array<float> logits(rows * size);
+    const Array<uint16_t> gradient(rows * size);
+    const Array<int64_t> targets(rows);  // 0 or 1, which of one class is none
+    const Array<float> log_sums(rows);
+    const Array<double> losses(rows);
+    const CrossEntropyWork work{{logits.elements(), rows, size},
+                                targets.data(),
+                                log_sums.data(),
+                                /*smoothing=*/0.1,
+                                /*ignore_index=*/0};
+    float loss = 0.0F;
+    double counted = 0.0;
+    const float slope = 2.0F;
+    expect_well(cuda::launch_cross_entropy(work, losses.data(), &loss, &counted, nullptr));
+    expect_well(cuda::launch_cross_entropy_backward(work, {gradient.elements(), rows, size}, &slope,
+                                                    &counted, nullptr));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
