@@ -12,7 +12,7 @@ namespace lockstep {
 namespace {
 
 /// Elements [begin, begin + numel) of a dense tensor, as a vector in the tensor's own storage: the
-/// allocator knows whose memory is in use by that.
+/// allocator knows whose memory is in use by that. Host memory is a vector, too.
 at::Tensor part_of(const at::Tensor& tensor, int64_t begin, int64_t numel) {
   at::Tensor part = at::detail::make_tensor<c10::TensorImpl>(
       c10::TensorImpl::VIEW, c10::Storage(tensor.storage()), tensor.key_set(), tensor.dtype());
@@ -20,6 +20,10 @@ at::Tensor part_of(const at::Tensor& tensor, int64_t begin, int64_t numel) {
   impl.set_storage_offset(tensor.storage_offset() + begin);
   impl.set_sizes_contiguous({numel});
   return part;
+}
+
+at::Tensor whole(const at::Tensor& tensor) {
+  return part_of(tensor, 0, tensor.numel());
 }
 
 class StagedTransport final : public DeviceTransport,
@@ -130,11 +134,11 @@ std::shared_ptr<Operation> StagedTransport::reduce_scatter_on_device(const at::T
   const CollectiveCall call = record(Verb::reduce_scatter, input, op);
   const at::Tensor from = host_copy(input);
   const at::Tensor to = host_copy(output);
-  return operation(call, pipeline_.add({{{from, input}},
+  return operation(call, pipeline_.add({{{from, whole(input)}},
                                         [from, to, op](Communicator& ranks) {
                                           return ranks.reduce_scatter(to, from, op);
                                         },
-                                        {{to, output}}}));
+                                        {{to, whole(output)}}}));
 }
 
 std::shared_ptr<Operation> StagedTransport::all_gather_on_device(const at::Tensor& output,
@@ -143,9 +147,9 @@ std::shared_ptr<Operation> StagedTransport::all_gather_on_device(const at::Tenso
   const at::Tensor from = host_copy(input);
   const at::Tensor to = host_copy(output);
   return operation(
-      call, pipeline_.add({{{from, input}},
+      call, pipeline_.add({{{from, whole(input)}},
                            [from, to](Communicator& ranks) { return ranks.all_gather(to, from); },
-                           {{to, output}}}));
+                           {{to, whole(output)}}}));
 }
 
 std::shared_ptr<Operation> StagedTransport::broadcast_on_device(const at::Tensor& tensor,
@@ -154,9 +158,9 @@ std::shared_ptr<Operation> StagedTransport::broadcast_on_device(const at::Tensor
   const at::Tensor host = host_copy(tensor);
   return operation(
       call,
-      pipeline_.add({{{host, tensor}},
+      pipeline_.add({{{host, whole(tensor)}},
                      [host, root](Communicator& ranks) { return ranks.broadcast(host, root); },
-                     {{host, tensor}}}));
+                     {{host, whole(tensor)}}}));
 }
 
 std::shared_ptr<Transport> StagedTransport::split(int color, int key) {

@@ -130,6 +130,7 @@ class FakeLane final : public DeviceLane {
     lane_.run([tensor, factor] { bytes_of_device(tensor).mul_(factor); });
   }
   void copy(const at::Tensor& to, const at::Tensor& from) override {
+    TORCH_CHECK(to.sizes() == from.sizes(), "copies ", from.sizes(), " to ", to.sizes());
     lane_.run([to, from] {
       if (from.nbytes() > 0) {
         std::memcpy(to.data_ptr(), from.data_ptr(), from.nbytes());

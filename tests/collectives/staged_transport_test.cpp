@@ -81,6 +81,22 @@ TEST(StagedTransport, MovesAndScattersEveryDtype) {
   });
 }
 
+TEST(StagedTransport, TakesTensorsOfAnyShape) {
+  run_staged(2, [](StagedRank& rank, Communicator& staged) {
+    const at::Tensor gathered = on_fake_device(at::zeros({2, 3, 5}));
+    staged.all_gather(gathered, on_fake_device(at::ones({3, 5}))).wait();
+    EXPECT_TRUE(at::equal(rank.read(gathered), at::ones({2, 3, 5})));
+    const at::Tensor share = on_fake_device(at::zeros({5}));
+    staged.reduce_scatter(share, on_fake_device(at::ones({2, 5}))).wait();
+    EXPECT_TRUE(at::equal(rank.read(share), at::full({5}, 2.0F)));
+    const at::Tensor tensor = on_fake_device(at::full({3, 5}, static_cast<float>(rank.rank())));
+    staged.broadcast(tensor, 1).wait();
+    EXPECT_TRUE(at::equal(rank.read(tensor), at::ones({3, 5})));
+    staged.all_reduce(tensor).wait();
+    EXPECT_TRUE(at::equal(rank.read(tensor), at::full({3, 5}, 2.0F)));
+  });
+}
+
 TEST(StagedTransport, SeveralBucketsAreUnderWayAtOnce) {
   run_staged(2, [](StagedRank& rank, Communicator& staged) {
     std::vector<at::Tensor> buckets;
