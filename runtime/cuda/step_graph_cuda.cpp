@@ -8,6 +8,7 @@
 #include <lockstep/runtime/step_graph.h>
 
 #include <exception>
+#include <map>
 
 namespace lockstep {
 namespace {
@@ -50,23 +51,47 @@ class Record final : public at::cuda::CUDAGraph {
   }
 };
 
+/// The records that one thread makes for one device. They never run at the same time and leave
+/// nothing in their memory that another needs, so they share it, and the workspaces that libraries
+/// keep for each stream: a further shape costs no further activations.
+struct Family {
+  explicit Family(c10::DeviceIndex device)
+      : stream(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device)) {}
+
+  static std::shared_ptr<Family> of(c10::DeviceIndex device) {
+    thread_local std::map<c10::DeviceIndex, std::weak_ptr<Family>> families;
+    std::shared_ptr<Family> family = families[device].lock();
+    if (family == nullptr) {
+      family = std::make_shared<Family>(device);
+      families[device] = family;
+    }
+    return family;
+  }
+
+  c10::cuda::CUDAStream stream;
+  c10::MempoolId_t memory;  // that of `records`; LibTorch takes none that nobody uses any more
+  int records = 0;
+  at::cuda::CUDAEvent last_run;
+};
+
 class CudaStepGraph final : public StepGraph {
  public:
-  explicit CudaStepGraph(c10::Device device)
-      : stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index())) {}
+  explicit CudaStepGraph(c10::Device device) : family_(Family::of(device.index())) {}
+  ~CudaStepGraph() override { family_->records -= recorded_ ? 1 : 0; }
 
   void run_apart(const std::function<void()>& work) override {
-    const c10::cuda::CUDAStream current = c10::cuda::getCurrentCUDAStream(stream_.device_index());
-    order(current, stream_);
+    const c10::cuda::CUDAStream stream = family_->stream;
+    const c10::cuda::CUDAStream current = c10::cuda::getCurrentCUDAStream(stream.device_index());
+    order(current, stream);
     std::exception_ptr error;
     try {
-      const c10::cuda::CUDAStreamGuard guard(stream_);
+      const c10::cuda::CUDAStreamGuard guard(stream);
       work();
     } catch (...) {
       error = std::current_exception();
     }
     try {
-      order(stream_, current);
+      order(stream, current);
     } catch (...) {
       error = error != nullptr ? error : std::current_exception();
     }
@@ -77,8 +102,11 @@ class CudaStepGraph final : public StepGraph {
 
   /// Other threads may go on using CUDA meanwhile.
   void capture(const std::function<void()>& work) override {
+    if (family_->records == 0) {
+      family_->memory = at::cuda::graph_pool_handle();
+    }
     run_apart([&] {
-      graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
+      graph_.capture_begin(family_->memory, cudaStreamCaptureModeThreadLocal);
       try {
         work();
         graph_.capture_end();
@@ -88,9 +116,16 @@ class CudaStepGraph final : public StepGraph {
         std::rethrow_exception(error);
       }
     });
+    recorded_ = true;
+    ++family_->records;
   }
 
-  void replay() override { graph_.replay(); }
+  void replay() override {
+    const auto current = c10::cuda::getCurrentCUDAStream(family_->stream.device_index());
+    family_->last_run.block(current);
+    graph_.replay();
+    family_->last_run.record(current);
+  }
 
  private:
   /// What broke the capture is what the caller is told.
@@ -102,8 +137,9 @@ class CudaStepGraph final : public StepGraph {
     }
   }
 
-  c10::cuda::CUDAStream stream_;
+  std::shared_ptr<Family> family_;
   Record graph_;
+  bool recorded_ = false;
 };
 
 }  // namespace
