@@ -1,6 +1,8 @@
 #include <ATen/Context.h>
 #include <lockstep/runtime/device_arithmetic.h>
 
+#include <cstdlib>
+
 namespace lockstep {
 
 void set_arithmetic(const RuntimeOptions& options, c10::Device device) {
@@ -10,6 +12,9 @@ void set_arithmetic(const RuntimeOptions& options, c10::Device device) {
     context.setDeterministicCuDNN(true);
   }
   if (device.is_cuda()) {
+    if (options.deterministic()) {
+      ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+    }
     context.setAllowTF32CuDNN(options.tf32());
     context.setFloat32MatmulPrecision(options.tf32() ? "high" : "highest");
     context.setBenchmarkCuDNN(options.cudnn_benchmark());

@@ -37,8 +37,8 @@ struct RuntimeOptions {
   TORCH_ARG(bool, tf32) = false;
   /// cuDNN tries its algorithms and keeps the fastest: for inputs of few different shapes.
   TORCH_ARG(bool, cudnn_benchmark) = false;
-  /// Only operators that give the same bits each time; others throw. cuBLAS also wants
-  /// CUBLAS_WORKSPACE_CONFIG=:4096:8.
+  /// Only operators that give the same bits each time; others throw. On a CUDA device this sets
+  /// CUBLAS_WORKSPACE_CONFIG=:4096:8, which cuBLAS wants, unless the environment has it.
   TORCH_ARG(bool, deterministic) = false;
 };
 

@@ -79,6 +79,13 @@ TEST(DeviceArithmetic, FollowsTheOptionsOnADeviceOnly) {
   set_arithmetic(RuntimeOptions().deterministic(true), c10::kCPU);
   EXPECT_TRUE(context.deterministicAlgorithms());
   EXPECT_TRUE(context.deterministicCuDNN());
+  EXPECT_EQ(std::getenv("CUBLAS_WORKSPACE_CONFIG"), nullptr);
+  set_arithmetic(RuntimeOptions().deterministic(true), device);
+  EXPECT_STREQ(std::getenv("CUBLAS_WORKSPACE_CONFIG"), ":4096:8");
+  ::setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8", /*overwrite=*/1);
+  set_arithmetic(RuntimeOptions().deterministic(true), device);
+  EXPECT_STREQ(std::getenv("CUBLAS_WORKSPACE_CONFIG"), ":16:8") << "the user's own";
+  ::unsetenv("CUBLAS_WORKSPACE_CONFIG");
   context.setDeterministicAlgorithms(false, false);
   context.setDeterministicCuDNN(false);
 }
