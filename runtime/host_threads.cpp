@@ -1,3 +1,4 @@
+#include <c10/core/CachingDeviceAllocator.h>
 #include <lockstep/runtime/host_threads.h>
 #include <malloc.h>
 #include <sched.h>
@@ -54,8 +55,11 @@ void keep_freed_memory() {
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
 }
 
-void release_freed_memory() {
+void release_freed_memory(c10::Device device) {
   malloc_trim(0);
+  if (!device.is_cpu()) {
+    c10::getDeviceAllocator(device.type())->emptyCache();
+  }
 }
 
 }  // namespace lockstep

@@ -13,8 +13,8 @@ int threads_of_this_rank(Communicator& control);
 /// arithmetic (AdamW over 14 x 1M floats: 42 ms against 74 ms).
 void keep_freed_memory();
 
-/// Gives what malloc kept back to the system, once: after the model's tensors have moved into
-/// flat storage their old memory is of no more use.
-void release_freed_memory();
+/// Gives what malloc, and LibTorch's allocator of `device`, kept back to the system, once: after
+/// the model's tensors have moved into flat storage their old memory is of no more use.
+void release_freed_memory(c10::Device device);
 
 }  // namespace lockstep

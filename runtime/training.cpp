@@ -113,7 +113,7 @@ Training::Training(Runtime& runtime, const Model& model, const OptimizerSpec& sp
       amp::compute_in_fp32(entry.tensor);
     }
   }
-  release_freed_memory();
+  release_freed_memory(runtime.device());
   reducer = std::make_unique<Reducer>(communicator, trainable.parameters, plans,
                                       reducer_options(options));
   updater = Updater::make(spec, *reducer, *arena, updater_options(options, runtime.seed()));
