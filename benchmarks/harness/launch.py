@@ -24,11 +24,13 @@ class Job:
     one core) or "free" (one on any).
 
     What the program records counts as `variant`, if that is given, else as what it says itself.
+    Without an `optional` one that fails the measurement goes on.
     """
 
     launch: str
     command: tuple
     variant: str = ""
+    optional: bool = False
 
 
 def cores():

@@ -67,10 +67,17 @@ class Measurement:
     def alternate(self, jobs, seconds_of):
         """Runs each of {name: job} once a round; returns {(measured name, variant): Sample}."""
         samples = {}
+        jobs = dict(jobs)
         for turn in range(self.rounds):
-            for name, job in jobs.items():
+            for name, job in list(jobs.items()):
                 print(f"  round {turn + 1}/{self.rounds}: {name}", file=sys.stderr)
-                _collect(samples, job, self._quiet_run(name, job), seconds_of)
+                try:
+                    _collect(samples, job, self._quiet_run(name, job), seconds_of)
+                except launch.Failed as error:
+                    if not job.optional:
+                        raise
+                    print(f"warning: {name} is left out: {error}", file=sys.stderr)
+                    del jobs[name]
         return samples
 
     def _quiet_run(self, name, job):

@@ -87,6 +87,16 @@ class Launch(unittest.TestCase):
         with self.assertRaisesRegex(launch.Failed, "no such model"):
             launch.run(launch.Job("solo", (sys.executable, "-c", program)), self.BUILD)
 
+    def test_an_optional_program_that_fails_costs_its_own_samples_alone(self):
+        failing = (sys.executable, "-c", "import sys; sys.exit('no compiler')")
+        good = launch.Job("pair", (sys.executable, "-c", RECORD), variant="mine")
+        jobs = {"peer": launch.Job("solo", failing, optional=True), "ours": good}
+        samples = measure.Measurement(self.BUILD, 2, 0).alternate(jobs, measure.each)
+        self.assertEqual(samples["n", "mine"].medians, [0.375, 0.375])
+        jobs["peer"] = launch.Job("solo", failing)
+        with self.assertRaisesRegex(launch.Failed, "no compiler"):
+            measure.Measurement(self.BUILD, 2, 0).alternate(jobs, measure.each)
+
     def test_processor_time_of_others_is_noticed(self):
         with subprocess.Popen([sys.executable, "-c", "print(flush=True)\nwhile True: pass"],
                               stdout=subprocess.PIPE) as busy:
