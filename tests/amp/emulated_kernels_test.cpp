@@ -147,7 +147,7 @@ TEST(EmulatedKernels, LambHasTheBitsOfTheHostForManyParametersAtOnce) {
     const amp::LambRule rule(update, form.moments);
     std::vector<amp::FlatSpan> before;
     for (const int64_t size :
-         {7, 8192, 64, 1, 8193, 3, 5003, 20001, 4, 5, 65, 8, 640, 9, 16384, 2}) {
+         {7, 8192, 64, 1, 8193, 0, 5003, 20001, 4, 5, 65, 8, 640, 9, 16384, 3}) {
       before.push_back(span_in_form(form, size, rule));
     }
     const auto host = copies(before, deep_copy);
@@ -355,6 +355,12 @@ TEST(EmulatedKernels, DecideConcludeAndMoveTheScaleAsTheHostDoes) {
     EXPECT_EQ(advanced.scale, host.scaler.scale);
     EXPECT_EQ(advanced.iteration, host.scaler.iteration);
   }
+}
+
+TEST(EmulatedKernels, KnowTheCapabilityOfTheDevice) {
+  emulated_cuda::device().capability = 75;
+  EXPECT_EQ(amp::cuda::capability(0), 75);
+  EXPECT_EQ(amp::cuda::capability(1), 0) << "there is no such device";
 }
 
 TEST(EmulatedKernels, RefusesOtherDtypesByName) {

@@ -135,9 +135,9 @@ TEST(EmulatedRows, NormsAreThoseOfTheHost) {
   for (const Case& each : cases()) {
     for (const int64_t rows : kRowCounts) {
       check_norm(each, rows, {true, true, true});
-      check_norm(each, rows, {true, false, false});
-      check_norm(each, rows, {false, true, false});
     }
+    check_norm(each, 9, {true, false, false});
+    check_norm(each, 9, {false, true, false});
   }
 }
 

@@ -8,8 +8,7 @@ namespace lockstep::emulated_cuda {
 /// own shapes, one block after another on the thread that launches, each thread of a block until it
 /// waits. A launch gives an error, which names block, thread and line, for what a device does not
 /// allow or leaves undefined:
-///   a grid or a block without threads or beyond CUDA's limits, arguments beyond 4 KB, static
-///   shared memory beyond 48 KB;
+///   a grid or a block without threads or beyond CUDA's limits, arguments beyond 4 KB;
 ///   __syncthreads() that a thread of the block never reaches or reaches at another line;
 ///   __shfl_xor_sync() by or from a lane that its mask does not name, or with a mask that names
 ///   lanes that do not come.

@@ -21,12 +21,6 @@ namespace {
 constexpr int kWarp = 32;
 constexpr size_t kMostThreads = 1024;
 
-/// With a sanitizer every other block has other fibers, so that what one block's threads know of
-/// each other orders nothing for the threads of the next.
-size_t fibers_of_a_thread() {
-  return races_are_reported() ? 2 : 1;
-}
-
 int64_t count_of(const dim3& size) {
   return int64_t{size.x} * size.y * size.z;
 }
@@ -80,7 +74,9 @@ bool named(unsigned mask, int lane) {
 
 }  // namespace
 
-Multiprocessor::Multiprocessor() : stacks_(kMostThreads * fibers_of_a_thread()) {}
+Multiprocessor::Multiprocessor()
+    : fibers_of_a_thread_(races_are_reported() ? 2 : 1),
+      stacks_(kMostThreads * fibers_of_a_thread_) {}
 
 Multiprocessor& Multiprocessor::only() {
   static Multiprocessor multiprocessor;
@@ -112,7 +108,7 @@ std::string Multiprocessor::run_grid(const Launch& launch, Order order) {
 void Multiprocessor::begin_block() {
   const auto count = static_cast<size_t>(count_of(block_size));
   own_observed_ = this_thread();
-  while (fibers_.size() < count * fibers_of_a_thread()) {
+  while (fibers_.size() < count * fibers_of_a_thread_) {
     fibers_.push_back({stacks_.top(fibers_.size(), &Multiprocessor::run_threads), new_thread()});
   }
   threads_ = std::vector<Thread>(count);  // new memory: channels that no other block has used
@@ -123,7 +119,7 @@ void Multiprocessor::begin_block() {
   }
   at_barrier_ = 0;
   turn_ = count - 1;
-  ++blocks_;
+  turn_of_fibers_ = (turn_of_fibers_ + 1) % fibers_of_a_thread_;
   publish(&begun_);
 }
 
@@ -154,8 +150,7 @@ Multiprocessor::Thread* Multiprocessor::next() {
 }
 
 Multiprocessor::Fiber& Multiprocessor::fiber_of(const Thread& thread) {
-  const size_t each = fibers_of_a_thread();
-  return fibers_[thread.number * each + blocks_ % each];
+  return fibers_[thread.number * fibers_of_a_thread_ + turn_of_fibers_];
 }
 
 /// To run_block() if there is no thread.
@@ -191,8 +186,8 @@ void Multiprocessor::run_threads() {
 }
 
 void Multiprocessor::fail(std::string&& problem) {
-  problem.insert(0, describe(*running_));
-  problem_ = std::move(problem);  // nothing is left behind on a stack that nothing unwinds
+  problem_ = describe(*running_) + problem;
+  std::string().swap(problem);  // nothing is left behind on a stack that nothing unwinds
   for (;;) {
     switch_to(nullptr, &fiber_of(*running_).top);
   }

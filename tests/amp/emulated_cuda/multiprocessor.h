@@ -59,9 +59,12 @@ class Multiprocessor {
   Thread* lane(const Thread& self, int lane);
 
   const Launch* launch_ = nullptr;
+  /// With a sanitizer every other block has other fibers, so that what one block's threads know of
+  /// each other orders nothing for the threads of the next.
+  const size_t fibers_of_a_thread_;
+  size_t turn_of_fibers_ = 0;
   Stacks stacks_;
   std::vector<Fiber> fibers_;
-  size_t blocks_ = 0;  // run so far
   std::vector<Thread> threads_;
   std::vector<int64_t> order_;  // in which the threads have their turns
   size_t turn_ = 0;
