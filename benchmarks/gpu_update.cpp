@@ -64,7 +64,11 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    lockstep::benchmarks::measure(c10::Device(argv[1]), std::stoll(argv[2]), std::stoi(argv[3]));
+    c10::Device device(argv[1]);
+    if (!device.is_cpu() && !device.has_index()) {
+      device.set_index(0);
+    }
+    lockstep::benchmarks::measure(device, std::stoll(argv[2]), std::stoi(argv[3]));
     return 0;
   } catch (const std::exception& error) {
     std::cerr << argv[0] << ": " << error.what() << "\n";
