@@ -107,6 +107,7 @@ int capability(int device) {
   int minor = 0;
   if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
       cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess) {
+    cudaGetLastError();  // is not left to the next launch
     return 0;
   }
   return 10 * major + minor;

@@ -357,10 +357,13 @@ TEST(EmulatedKernels, DecideConcludeAndMoveTheScaleAsTheHostDoes) {
   }
 }
 
-TEST(EmulatedKernels, KnowTheCapabilityOfTheDevice) {
+TEST(EmulatedKernels, KnowTheCapabilityOfADeviceAndLeaveNoErrorWhereThereIsNone) {
   emulated_cuda::device().capability = 75;
   EXPECT_EQ(amp::cuda::capability(0), 75);
   EXPECT_EQ(amp::cuda::capability(1), 0) << "there is no such device";
+  amp::ScalerState scaler;
+  const float overflow = 0.0F;
+  expect_well(amp::cuda::launch_advance(&scaler, decision_rule().scaler, &overflow, nullptr));
 }
 
 TEST(EmulatedKernels, RefusesOtherDtypesByName) {
