@@ -24,15 +24,24 @@ thread_local std::vector<SavedTensorPolicy*> policies;
 
 class HookedEngine final : public Engine {
  public:
-  static Engine& instance() {
+  static HookedEngine& only() {
     static HookedEngine engine;
     return engine;
   }
+  static Engine& instance() { return only(); }
   ~HookedEngine() override { stop(); }
 
   std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
     SavedTensorPolicy* policy = HookScope::top();
     return policy != nullptr ? policy->make() : nullptr;
+  }
+
+  // LibTorch starts threads once in a process, for the engine that first runs a backward.
+  void have_threads() {
+    initialize_device_threads_pool();
+    if (thread_pool_shared_ == nullptr) {
+      start_device_threads();
+    }
   }
 };
 
@@ -48,6 +57,7 @@ void install() {
                  "activation checkpointing needs LibTorch's own autograd engine, but another "
                  "library (Python's torch module?) has installed its engine in this process: run "
                  "the training in a process of its own");
+  HookedEngine::only().have_threads();
   torch::autograd::set_default_engine_stub(&HookedEngine::instance);
 }
 
