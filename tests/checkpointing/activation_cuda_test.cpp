@@ -138,6 +138,7 @@ TEST(CheckpointFacts, N11_RecomputeRunsOnTheStreamOfForward) {
         },
         x);
   }
+  devices.synchronizeStream(side);
   y.sum().backward();
   EXPECT_EQ(streams, std::vector<c10::Stream>(2, side));
   EXPECT_EQ(devices.getStream(gpu), devices.getDefaultStream(gpu));
