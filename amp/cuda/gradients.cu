@@ -44,9 +44,9 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads)
-    totals_kernel(const double* partial, MeasureTotals* totals) {
+    totals_kernel(const double* partial, int blocks, MeasureTotals* totals) {
   double sum = 0.0;
-  for (int i = threadIdx.x; i < kMeasureBlocks; i += kThreads) {
+  for (int i = threadIdx.x; i < blocks; i += kThreads) {
     sum += partial[i];
   }
   sum = block_sum(sum);
@@ -88,11 +88,13 @@ Problem launch_accumulate(const Elements& sum, const Elements& from, int64_t siz
   return last_problem();
 }
 
-/// Always the same number of blocks, so that the bits do not depend on the device.
+/// The number of blocks follows from the size alone, so that the bits do not depend on the device.
 Problem launch_measure(const Elements& flat, int64_t size, double* partial, MeasureTotals* totals,
                        void* stream) {
-  start(squares_kernel, kMeasureBlocks, kThreads, stream, flat, size, partial);
-  start(totals_kernel, 1, kThreads, stream, partial, totals);
+  const int64_t wanted = (packs_of(size) + kThreads - 1) / kThreads;
+  const auto blocks = static_cast<int>(std::clamp<int64_t>(wanted, 1, kMeasureBlocks));
+  start(squares_kernel, blocks, kThreads, stream, flat, size, partial);
+  start(totals_kernel, 1, kThreads, stream, partial, blocks, totals);
   return last_problem();
 }
 
