@@ -1,6 +1,7 @@
 # FindLibTorch: imports the LibTorch inside a PyPI torch wheel, with or without a CUDA toolkit.
 #   LibTorch_ROOT (var or env) = <site-packages>/torch; else asked from Python3_EXECUTABLE / python3.
 # Targets: LibTorch::torch (everything), LibTorch::cudart, LibTorch::nccl (CUDA wheels only).
+# A program with the property LIBTORCH_FOR_CPU is linked without LibTorch's CUDA libraries.
 # Vars: LibTorch_VERSION, LibTorch_CUDA (e.g. 13.0, empty for a CPU wheel), LibTorch_CUDA_ROOT.
 if(NOT LibTorch_ROOT AND DEFINED ENV{LibTorch_ROOT})
   set(LibTorch_ROOT "$ENV{LibTorch_ROOT}")
@@ -37,7 +38,9 @@ target_include_directories(LibTorch::torch SYSTEM INTERFACE ${LibTorch_INCLUDE_D
 file(STRINGS "${LibTorch_ROOT}/include/torch/csrc/api/include/torch/all.h" _std REGEX "#error C\\+\\+[0-9]+ or later")
 string(REGEX MATCH "C\\+\\+([0-9]+)" _ "${_std}")
 target_compile_features(LibTorch::torch INTERFACE cxx_std_${CMAKE_MATCH_1})  # 17 up to 2.11, 20 in 2.15
-target_link_libraries(LibTorch::torch INTERFACE LibTorch::main LibTorch::cpu LibTorch::c10)
+set(_unless_for_cpu "$<NOT:$<BOOL:$<TARGET_PROPERTY:LIBTORCH_FOR_CPU>>>")
+target_link_libraries(LibTorch::torch INTERFACE
+  $<${_unless_for_cpu}:LibTorch::main> LibTorch::cpu LibTorch::c10)
 if(EXISTS "${_lib}/libtorch_cuda.so")
   get_filename_component(_nv "${LibTorch_ROOT}/../nvidia" ABSOLUTE)
   string(REGEX MATCH "^[0-9]+" _major "${LibTorch_CUDA}")
@@ -53,6 +56,7 @@ if(EXISTS "${_lib}/libtorch_cuda.so")
   target_include_directories(LibTorch::nccl SYSTEM INTERFACE "${_nv}/nccl/include")
   target_link_libraries(LibTorch::nccl INTERFACE LibTorch::cudart)
   # libtorch_cuda only registers kernels, no symbol of it need be used: keep it under --as-needed
-  target_link_libraries(LibTorch::torch INTERFACE "-Wl,--push-state,--no-as-needed,${_lib}/libtorch_cuda.so,--pop-state"
-    LibTorch::c10_cuda LibTorch::cudart)
+  target_link_libraries(LibTorch::torch INTERFACE
+    "$<${_unless_for_cpu}:-Wl,--push-state,--no-as-needed,${_lib}/libtorch_cuda.so,--pop-state>"
+    $<${_unless_for_cpu}:LibTorch::c10_cuda> LibTorch::cudart)
 endif()

@@ -99,35 +99,55 @@ function(lockstep_add_mpi_test room name)
 endfunction()
 
 # lockstep_add_gpu_test(room name SOURCES file... [LIBRARIES target...] [TIMEOUT seconds] [RANKS n]
-#                       [RUNTIME_MAIN])
+#                       [RUNTIME_MAIN] [ONLY_ON_A_GPU test...])
 #
-# One process, or n of MPI, one ctest entry room.name.gpu. Sources may be those of a test for the CPU: what they make
-# on testing::device() (tests/test_device.h) is then on the GPU; with RUNTIME_MAIN (tests/gpu_runtime_main.cpp)
-# testing::runtime(), too. Label: gpu. Where there is no GPU, or no kernels in this build, the test says so and
-# counts as skipped; tests/gpu_tests.h decides.
+# One process, or n of MPI. Sources may be those of a test for the CPU: what they make on
+# testing::device() (tests/test_device.h) is then on the GPU; with RUNTIME_MAIN
+# (tests/gpu_runtime_main.cpp) testing::runtime(), too. Two ctest entries of the same objects:
+#   room.name.gpu      Label: gpu. Where there is no GPU, or no kernels in this build, the test
+#                      says so and counts as skipped; tests/gpu_tests.h decides.
+#   room.name.pretend  Label: unit, or mpi. On the device of tests/pretend_device, without the tests
+#                      of ONLY_ON_A_GPU (patterns of GoogleTest).
 function(lockstep_add_gpu_test room name)
-  cmake_parse_arguments(TEST "RUNTIME_MAIN" "TIMEOUT;RANKS" "SOURCES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(TEST "RUNTIME_MAIN" "TIMEOUT;RANKS" "SOURCES;LIBRARIES;ONLY_ON_A_GPU" ${ARGN})
   if(NOT TEST_TIMEOUT)
     set(TEST_TIMEOUT 300)
   endif()
-  set(target ${room}_${name}_gpu)
+  set(target ${room}_${name})
   set(main gpu_main.cpp)
   if(TEST_RUNTIME_MAIN)
     set(main gpu_runtime_main.cpp)
     list(APPEND TEST_SOURCES "${PROJECT_SOURCE_DIR}/tests/runtime_tests.cpp")
     list(APPEND TEST_LIBRARIES lockstep_test_ranks)
   endif()
-  add_executable(${target} ${TEST_SOURCES} "${PROJECT_SOURCE_DIR}/tests/${main}")
-  target_compile_definitions(${target} PRIVATE LOCKSTEP_TEST_DEVICE="cuda:0")
-  target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
-  target_link_libraries(${target} PRIVATE GTest::gtest GTest::gmock lockstep::amp ${TEST_LIBRARIES}
-    lockstep_flags)
-  set(command $<TARGET_FILE:${target}>)
+  list(APPEND TEST_LIBRARIES GTest::gtest GTest::gmock lockstep::amp lockstep_flags)
+  add_library(${target}_gpu_objects OBJECT ${TEST_SOURCES} "${PROJECT_SOURCE_DIR}/tests/${main}")
+  target_compile_definitions(${target}_gpu_objects PRIVATE LOCKSTEP_TEST_DEVICE="cuda:0")
+  target_include_directories(${target}_gpu_objects PRIVATE "${PROJECT_SOURCE_DIR}/tests")
+  target_link_libraries(${target}_gpu_objects PRIVATE ${TEST_LIBRARIES})
+  add_executable(${target}_gpu $<TARGET_OBJECTS:${target}_gpu_objects>)
+  target_link_libraries(${target}_gpu PRIVATE ${TEST_LIBRARIES})
+
+  set(start)
+  set(label unit)
   if(TEST_RANKS)
-    set(command ${LOCKSTEP_MPIEXEC} ${MPIEXEC_NUMPROC_FLAG} ${TEST_RANKS} $<TARGET_FILE:${target}>)
+    set(start ${LOCKSTEP_MPIEXEC} ${MPIEXEC_NUMPROC_FLAG} ${TEST_RANKS})
+    set(label mpi)
   endif()
-  add_test(NAME ${room}.${name}.gpu COMMAND ${command})
+  add_test(NAME ${room}.${name}.gpu COMMAND ${start} $<TARGET_FILE:${target}_gpu>)
   set_tests_properties(${room}.${name}.gpu PROPERTIES LABELS gpu TIMEOUT ${TEST_TIMEOUT}
     SKIP_RETURN_CODE 77 RESOURCE_LOCK gpu
+    ENVIRONMENT "${LOCKSTEP_TEST_ENVIRONMENT};LOCKSTEP_TEST_RANKS=${TEST_RANKS}")
+  if(NOT TARGET lockstep_pretend_device)
+    return()
+  endif()
+
+  add_executable(${target}_pretend $<TARGET_OBJECTS:${target}_gpu_objects>)
+  target_link_libraries(${target}_pretend PRIVATE lockstep_pretend_device ${TEST_LIBRARIES})
+  set_target_properties(${target}_pretend PROPERTIES LIBTORCH_FOR_CPU ON)
+  list(JOIN TEST_ONLY_ON_A_GPU ":" left_out)
+  add_test(NAME ${room}.${name}.pretend
+    COMMAND ${start} $<TARGET_FILE:${target}_pretend> "--gtest_filter=-${left_out}")
+  set_tests_properties(${room}.${name}.pretend PROPERTIES LABELS ${label} TIMEOUT ${TEST_TIMEOUT}
     ENVIRONMENT "${LOCKSTEP_TEST_ENVIRONMENT};LOCKSTEP_TEST_RANKS=${TEST_RANKS}")
 endfunction()

@@ -24,3 +24,5 @@ function(lockstep_add_emulated_kernels name races)
   target_link_libraries(${name} PUBLIC emulated_cuda PRIVATE lockstep_flags)
 endfunction()
 lockstep_add_emulated_kernels(emulated_kernels emulated_cuda/races_ignored.cpp)
+# The same in namespace lockstep::amp::emulated, for programs that have others of these names.
+lockstep_add_emulated_kernels(emulated_kernels_apart emulated_cuda/races_ignored.cpp -Dcuda=emulated)

@@ -1,0 +1,279 @@
+// lockstep's kernels for a pretend device: the emulated ones, on the bytes behind the pointers.
+// They are compiled in a namespace of their own, so that these can stand in their place.
+#include "memory.h"
+#include "recording.h"
+
+#define cuda emulated
+#include <lockstep/amp/cuda/launch.h>
+#include <lockstep/amp/cuda/row_launch.h>
+#undef cuda
+
+namespace lockstep::amp::cuda {
+
+using emulated::Problem;
+
+namespace {
+
+using pretend::Access;
+
+/// One launch: says what it does to which memory and finds the bytes.
+class Launch {
+ public:
+  explicit Launch(void* stream) : stream_(reinterpret_cast<c10::StreamId>(stream)) {}
+
+  template <typename T>
+  T* reads(T* data, int64_t count = 1) const {
+    return used(data, count, Access::read);
+  }
+  template <typename T>
+  T* writes(T* data, int64_t count = 1) const {
+    return used(data, count, Access::write);
+  }
+  Elements reads(const Elements& array, int64_t count) const {
+    return {used(static_cast<char*>(array.data), count * size_of(array), Access::read), array.type};
+  }
+  Elements writes(const Elements& array, int64_t count) const {
+    return {used(static_cast<char*>(array.data), count * size_of(array), Access::write),
+            array.type};
+  }
+  Rows reads(const Rows& rows) const {
+    return {reads(rows.data, rows.rows * rows.size), rows.rows, rows.size};
+  }
+  Rows writes(const Rows& rows) const {
+    return {writes(rows.data, rows.rows * rows.size), rows.rows, rows.size};
+  }
+
+  UpdateArrays moves(UpdateArrays arrays) const {
+    arrays.gradient = reads(arrays.gradient, arrays.size);
+    arrays.updated = writes(arrays.updated, arrays.size);
+    arrays.copy = writes(arrays.copy, arrays.size);
+    for (MomentArray& moment : arrays.moments) {
+      const int64_t bytes = moment.format == MomentFormat::fp32   ? 4
+                            : moment.format == MomentFormat::bf16 ? 2
+                                                                  : 1;
+      moment.data = writes(static_cast<char*>(moment.data), arrays.size * bytes);
+      moment.scales = writes(moment.scales, scale_groups_of(arrays.size));
+    }
+    arrays.remainder = writes(arrays.remainder, arrays.size);
+    arrays.average = writes(arrays.average, arrays.size);
+    return arrays;
+  }
+  NormWork reads(NormWork work) const {
+    work.norms = writes(work.norms, work.x.rows);  // forward writes them
+    work.weight = reads(work.weight, work.x.size);
+    work.bias = reads(work.bias, work.x.size);
+    work.x = reads(work.x);
+    return work;
+  }
+  BiasGeluWork reads(BiasGeluWork work) const {
+    work.bias = reads(work.bias, work.x.size);
+    work.x = reads(work.x);
+    return work;
+  }
+  CrossEntropyWork reads(CrossEntropyWork work) const {
+    work.targets = reads(work.targets, work.logits.rows);
+    work.log_sums = writes(work.log_sums, work.logits.rows);  // forward writes them
+    work.logits = reads(work.logits);
+    return work;
+  }
+
+  Problem run(const std::function<Problem()>& kernel) const {
+    const Problem problem = kernel();
+    pretend::note([kernel] {
+      const Problem late = kernel();
+      TORCH_CHECK(late == nullptr, late);
+    });
+    return problem;
+  }
+
+ private:
+  static int64_t size_of(const Elements& array) { return array.type == Element::fp32 ? 4 : 2; }
+  template <typename T>
+  T* used(T* data, int64_t count, Access access) const {
+    if (data != nullptr) {
+      TORCH_CHECK(pretend::is_device_address(data), "a kernel was given memory of the host");
+      pretend::touch(data, static_cast<size_t>(count) * sizeof(T), access, stream_);
+    }
+    return pretend::on_host(data);
+  }
+
+  c10::StreamId stream_;
+};
+
+template <typename Update>
+Problem update(const Update& update, const UpdateArrays& arrays, const StepState* state,
+               void* stream) {
+  const Launch launch(stream);
+  return launch.run([=, own = launch.moves(arrays), step = launch.reads(state)] {
+    return emulated::launch_update(update, own, step, stream);
+  });
+}
+
+}  // namespace
+
+Problem launch_update(const AdamWUpdate& rule, const UpdateArrays& arrays, const StepState* state,
+                      void* stream) {
+  return update(rule, arrays, state, stream);
+}
+Problem launch_update(const AdamUpdate& rule, const UpdateArrays& arrays, const StepState* state,
+                      void* stream) {
+  return update(rule, arrays, state, stream);
+}
+Problem launch_update(const LionUpdate& rule, const UpdateArrays& arrays, const StepState* state,
+                      void* stream) {
+  return update(rule, arrays, state, stream);
+}
+Problem launch_update(const SgdUpdate& rule, const UpdateArrays& arrays, const StepState* state,
+                      void* stream) {
+  return update(rule, arrays, state, stream);
+}
+Problem launch_update(const MomentumUpdate& rule, const UpdateArrays& arrays,
+                      const StepState* state, void* stream) {
+  return update(rule, arrays, state, stream);
+}
+
+Problem launch_lamb(const LambUpdate& rule, const LambBatch& batch, const LambScratch& scratch,
+                    const StepState* state, void* stream) {
+  const Launch launch(stream);
+  LambBatch own = batch;
+  for (int k = 0; k < own.count; ++k) {
+    own.spans[k] = launch.moves(own.spans[k]);
+  }
+  const LambScratch room{launch.writes(scratch.sums, batch.chunks()),
+                         launch.writes(scratch.moves, batch.count)};
+  return launch.run([=, step = launch.reads(state)] {
+    return emulated::launch_lamb(rule, own, room, step, stream);
+  });
+}
+
+Problem launch_average(const UpdateArrays& arrays, const StepState* state, void* stream) {
+  const Launch launch(stream);
+  return launch.run([=, own = launch.moves(arrays), step = launch.reads(state)] {
+    return emulated::launch_average(own, step, stream);
+  });
+}
+
+Problem launch_cast(const Elements& to, const Elements& from, int64_t size, float factor,
+                    void* stream) {
+  const Launch launch(stream);
+  return launch.run([=, source = launch.reads(from, size), target = launch.writes(to, size)] {
+    return emulated::launch_cast(target, source, size, factor, stream);
+  });
+}
+
+Problem launch_feedback(const Elements& wire, const Elements& gradient, const Residuals& residuals,
+                        int64_t size, float factor, const FeedbackState* state, void* stream) {
+  const Launch launch(stream);
+  const Residuals rests{
+      {launch.writes(residuals.arrays[0], size), launch.writes(residuals.arrays[1], size)}};
+  return launch.run([=, source = launch.reads(gradient, size), target = launch.writes(wire, size),
+                     kept = launch.reads(state)] {
+    return emulated::launch_feedback(target, source, rests, size, factor, kept, stream);
+  });
+}
+
+Problem launch_accumulate(const Elements& sum, const Elements& from, int64_t size, void* stream) {
+  const Launch launch(stream);
+  return launch.run([=, source = launch.reads(from, size), target = launch.writes(sum, size)] {
+    return emulated::launch_accumulate(target, source, size, stream);
+  });
+}
+
+Problem launch_measure(const Elements& flat, int64_t size, double* partial, MeasureTotals* totals,
+                       void* stream) {
+  const Launch launch(stream);
+  return launch.run([=, source = launch.reads(flat, size),
+                     room = launch.writes(partial, emulated::kMeasureBlocks),
+                     sums = launch.writes(totals)] {
+    return emulated::launch_measure(source, size, room, sums, stream);
+  });
+}
+
+Problem launch_advance(ScalerState* state, const ScalerRule& rule, const float* overflow,
+                       void* stream) {
+  const Launch launch(stream);
+  return launch.run([=, own = launch.writes(state), flag = launch.reads(overflow)] {
+    return emulated::launch_advance(own, rule, flag, stream);
+  });
+}
+
+Problem launch_decide(Decision* decision, const ScalerState* scaler, const DecisionRule& rule,
+                      void* stream) {
+  const Launch launch(stream);
+  return launch.run([=, own = launch.writes(decision), scale = launch.reads(scaler)] {
+    return emulated::launch_decide(own, scale, rule, stream);
+  });
+}
+
+Problem launch_conclude(Decision* decision, ScalerState* scaler, const DecisionRule& rule,
+                        void* stream) {
+  const Launch launch(stream);
+  return launch.run([=, own = launch.writes(decision), scale = launch.writes(scaler)] {
+    return emulated::launch_conclude(own, scale, rule, stream);
+  });
+}
+
+int capability(int device) {
+  return emulated::capability(device);
+}
+
+Problem launch_norm(const NormWork& work, const Rows& y, void* stream) {
+  const Launch launch(stream);
+  return launch.run([=, own = launch.reads(work), to = launch.writes(y)] {
+    return emulated::launch_norm(own, to, stream);
+  });
+}
+
+Problem launch_norm_backward(const NormWork& work, const Rows& dx, const Rows& dy, void* stream) {
+  const Launch launch(stream);
+  return launch.run([=, own = launch.reads(work), to = launch.writes(dx), from = launch.reads(dy)] {
+    return emulated::launch_norm_backward(own, to, from, stream);
+  });
+}
+
+Problem launch_norm_sums(const NormWork& work, const Rows& dy, float* parts, float* sums,
+                         void* stream) {
+  const Launch launch(stream);
+  return launch.run([=, own = launch.reads(work), from = launch.reads(dy),
+                     room = launch.writes(parts, 2 * kRowParts * dy.size),
+                     to = launch.writes(sums, 2 * dy.size)] {
+    return emulated::launch_norm_sums(own, from, room, to, stream);
+  });
+}
+
+Problem launch_bias_gelu(const BiasGeluWork& work, const Rows& y, void* stream) {
+  const Launch launch(stream);
+  return launch.run([=, own = launch.reads(work), to = launch.writes(y)] {
+    return emulated::launch_bias_gelu(own, to, stream);
+  });
+}
+
+Problem launch_bias_gelu_backward(const BiasGeluWork& work, const Rows& dx, const Rows& dy,
+                                  float* parts, float* bias_sum, void* stream) {
+  const Launch launch(stream);
+  return launch.run([=, own = launch.reads(work), to = launch.writes(dx), from = launch.reads(dy),
+                     room = launch.writes(parts, kRowParts * dx.size),
+                     sum = launch.writes(bias_sum, dx.size)] {
+    return emulated::launch_bias_gelu_backward(own, to, from, room, sum, stream);
+  });
+}
+
+Problem launch_cross_entropy(const CrossEntropyWork& work, double* losses, float* loss,
+                             double* counted, void* stream) {
+  const Launch launch(stream);
+  return launch.run([=, own = launch.reads(work), each = launch.writes(losses, work.logits.rows),
+                     mean = launch.writes(loss), rows = launch.writes(counted)] {
+    return emulated::launch_cross_entropy(own, each, mean, rows, stream);
+  });
+}
+
+Problem launch_cross_entropy_backward(const CrossEntropyWork& work, const Rows& gradient,
+                                      const float* slope, const double* counted, void* stream) {
+  const Launch launch(stream);
+  return launch.run([=, own = launch.reads(work), to = launch.writes(gradient),
+                     from = launch.reads(slope), rows = launch.reads(counted)] {
+    return emulated::launch_cross_entropy_backward(own, to, from, rows, stream);
+  });
+}
+
+}  // namespace lockstep::amp::cuda
