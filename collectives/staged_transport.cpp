@@ -179,9 +179,21 @@ at::Tensor StagedTransport::allocate(int64_t numel, at::ScalarType dtype) {
   CollectiveCall call{Verb::allocate, dtype};
   call.numel = numel;
   log_.issue(call);
-  parts_.host.barrier().wait();
+  at::Tensor memory;
+  std::string problem;
+  try {
+    memory = parts_.up->zeros(numel, dtype);
+  } catch (const c10::OutOfMemoryError& error) {
+    problem = error.what_without_backtrace();
+  }
+  const std::vector<std::string> problems = parts_.host.all_gather_bytes(problem);
+  for (size_t k = 0; k < problems.size(); ++k) {
+    LOCKSTEP_CHECK_CODE(problems[k].empty(), ExitCode::out_of_memory, "rank ", k, " of ",
+                        problems.size(), " has no device memory for a bucket of ", numel, " ",
+                        dtype, ": ", problems[k]);
+  }
   log_.set_state(call.sequence, CollectiveLog::State::complete);
-  return parts_.up->zeros(numel, dtype);
+  return memory;
 }
 
 void StagedTransport::progress() {

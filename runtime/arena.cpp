@@ -48,9 +48,6 @@ Arena::Arena(const std::vector<ModelTensor>& parameters, const std::vector<Bucke
   for (const BucketPlan& plan : plans) {
     add_bucket(parameters, plan, precision, options.averages);
   }
-  for (size_t b = 0; b < buckets_.size(); ++b) {
-    share_weights(b).wait();
-  }
 }
 
 void Arena::add_bucket(const std::vector<ModelTensor>& parameters, const BucketPlan& plan,
@@ -75,8 +72,9 @@ void Arena::add_bucket(const std::vector<ModelTensor>& parameters, const BucketP
   } else if (precision.has_masters()) {
     bucket.masters = own.clone();
   } else if (precision.has_remainders()) {
-    bucket.remainders = at::zeros({bucket.share.numel}, on_device.dtype(at::kShort));
-    split(own_part(bucket.weights, bucket.share), bucket.remainders, own);
+    const at::Tensor remainders = at::zeros({plan.numel}, on_device.dtype(at::kShort));
+    split(bucket.weights, remainders, exact);
+    bucket.remainders = own_part(remainders, bucket.share).clone();
   }
   if (averages) {
     bucket.average = own.clone();
@@ -150,24 +148,24 @@ void Arena::take_masters(const std::vector<at::Tensor>& whole) {
   }
 }
 
-std::vector<at::Tensor> Arena::whole_averages() const {
+/// What `form` makes of each bucket's average, if there is one.
+template <typename Form>
+std::vector<at::Tensor> Arena::averages(const Form& form) const {
   std::vector<at::Tensor> all;
   for (const Bucket& bucket : buckets_) {
     if (bucket.average.defined()) {
-      all.push_back(whole(bucket.average, bucket));
+      all.push_back(form(bucket));
     }
   }
   return all;
 }
 
+std::vector<at::Tensor> Arena::whole_averages() const {
+  return averages([&](const Bucket& bucket) { return whole(bucket.average, bucket); });
+}
+
 std::vector<at::Tensor> Arena::room_for_averages() const {
-  std::vector<at::Tensor> all;
-  for (const Bucket& bucket : buckets_) {
-    if (bucket.average.defined()) {
-      all.push_back(room(bucket.average, bucket));
-    }
-  }
-  return all;
+  return averages([&](const Bucket& bucket) { return room(bucket.average, bucket); });
 }
 
 void Arena::take_averages(const std::vector<at::Tensor>& whole) {

@@ -31,9 +31,9 @@ class Arena {
     std::optional<Communicator> sharers;
   };
 
-  /// Moves `parameters` (the plan's, in its order, all on one device) into flat storage there, of
-  /// the plan's dtypes. Masters
-  /// take the parameters' values as they are, weights the cast of those, averages the masters.
+  /// Local. Moves `parameters` (the plan's, in its order, all on one device, alike on all ranks)
+  /// into flat storage there, of the plan's dtypes. Masters take the parameters' values as they
+  /// are, weights the cast of those, averages the masters.
   Arena(const std::vector<ModelTensor>& parameters, const std::vector<BucketPlan>& plans,
         const Precision& precision, Options options);
 
@@ -68,6 +68,8 @@ class Arena {
  private:
   void add_bucket(const std::vector<ModelTensor>& parameters, const BucketPlan& plan,
                   const Precision& precision, bool averages);
+  template <typename Form>
+  std::vector<at::Tensor> averages(const Form& form) const;
   at::Tensor whole(const at::Tensor& own, const Bucket& bucket) const;
   /// `own` if that is all of it.
   at::Tensor room(const at::Tensor& own, const Bucket& bucket) const;

@@ -36,9 +36,12 @@ struct DataParallel::Impl {
     ReducerOptions reducer_options;
     reducer_options.op = this->options.reduce();
     reducer_options.densify_sparse = this->options.densify_sparse();
-    reducer =
-        std::make_unique<Reducer>(this->communicator, trainable.parameters,
-                                  plans_for(trainable.parameters, this->options), reducer_options);
+    const auto plans = plans_for(trainable.parameters, this->options);
+    const auto wires = allocate_wires(this->communicator, plans);
+    agreement.attempt([&] {
+      reducer = std::make_unique<Reducer>(this->communicator, trainable.parameters, plans, wires,
+                                          reducer_options);
+    });
     broadcast_and_verify(this->model.parameters(), this->communicator, agreement);
     broadcast_and_verify(this->model.buffers(), this->communicator, agreement);
   }

@@ -60,7 +60,9 @@ std::string memory_line(const ArenaMemory& arena) {
 std::string out_of_memory_advice(const ArenaMemory& arena,
                                  const std::optional<DeviceMemory>& device,
                                  const std::string& activations) {
-  std::string text = "  lockstep holds " + bytes_text(total(arena)) + ": " + memory_line(arena);
+  const std::string line = memory_line(arena);
+  std::string text =
+      "  lockstep holds " + (line.empty() ? "nothing yet" : bytes_text(total(arena)) + ": " + line);
   if (device.has_value()) {
     text += "\n  the device has " + bytes_text(device->free) + " free of " +
             bytes_text(device->total) + "; LibTorch's tensors have " +

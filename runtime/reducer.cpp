@@ -7,18 +7,28 @@
 
 namespace lockstep {
 
+std::vector<at::Tensor> allocate_wires(Communicator& communicator,
+                                       const std::vector<BucketPlan>& plans) {
+  std::vector<at::Tensor> wires;
+  for (const BucketPlan& plan : plans) {
+    wires.push_back(communicator.allocate(plan.numel, plan.wire_dtype));
+  }
+  return wires;
+}
+
 Reducer::Reducer(Communicator communicator, std::vector<ModelTensor> parameters,
-                 std::vector<BucketPlan> plans, ReducerOptions options)
+                 std::vector<BucketPlan> plans, std::vector<at::Tensor> wires,
+                 ReducerOptions options)
     : communicator_(std::move(communicator)),
       parameters_(std::move(parameters)),
       plans_(std::move(plans)),
       options_(options),
       places_(parameters_.size()),
+      wires_(std::move(wires)),
       works_(plans_.size()) {
   for (size_t b = 0; b < plans_.size(); ++b) {
     const BucketPlan& plan = plans_[b];
-    wires_.push_back(communicator_.allocate(plan.numel, plan.wire_dtype));
-    const at::TensorOptions fp32 = wires_.back().options().dtype(at::kFloat);
+    const at::TensorOptions fp32 = wires_[b].options().dtype(at::kFloat);
     if (options_.accumulators) {
       accumulators_.push_back(at::zeros({plan.numel}, fp32));
     }

@@ -25,6 +25,11 @@ struct ReducerOptions {
   bool error_feedback = false;
 };
 
+/// Each bucket's flat gradients in the wire dtype, in the memory in which `communicator` is
+/// fastest. Collective; without memory on one rank an Error (out_of_memory) on every rank.
+std::vector<at::Tensor> allocate_wires(Communicator& communicator,
+                                       const std::vector<BucketPlan>& plans);
+
 /// Packs gradients into flat buckets as backward produces them, and all-reduces each bucket as
 /// soon as it and those before it are full, always in bucket order.
 ///
@@ -34,8 +39,9 @@ struct ReducerOptions {
 /// the owner shares them and throws on all ranks.
 class Reducer {
  public:
+  /// `wires`: allocate_wires(). Local.
   Reducer(Communicator communicator, std::vector<ModelTensor> parameters,
-          std::vector<BucketPlan> plans, ReducerOptions options);
+          std::vector<BucketPlan> plans, std::vector<at::Tensor> wires, ReducerOptions options);
 
   /// What the coming backwards do: collect only, or synchronise with this factor on every
   /// gradient as it is packed.

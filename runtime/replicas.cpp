@@ -98,8 +98,10 @@ void broadcast_and_verify(const std::vector<ModelTensor>& tensors, Communicator&
     flats.push_back(flat_alias(entry.tensor, entry.name));
     communicator.broadcast(flats.back()).wait();
   }
-  LOCKSTEP_CHECK_CODE(same_on_all_ranks(digest(flats), agreement.communicator()),
-                      ExitCode::diverged, "rank ", communicator.rank(),
+  uint64_t mine = 0;
+  agreement.attempt([&] { mine = digest(flats); });
+  LOCKSTEP_CHECK_CODE(same_on_all_ranks(mine, agreement.communicator()), ExitCode::diverged,
+                      "rank ", communicator.rank(),
                       ": after the start-up broadcast parameters and buffers are not equal on all "
                       "ranks; memory or transport is faulty");
 }

@@ -34,9 +34,9 @@ namespace lockstep {
 /// grad() is undefined after it.
 /// Ranks: every rank must make the same calls. Threads: one.
 /// Errors: Error on every rank for misuse; the same Error on every rank, exit code out_of_memory
-/// and with what holds the memory, where a rank's closure or backward got none; CommunicationError
-/// for a lost peer. After an exception from step() no weight, moment, counter or scale has moved,
-/// and the next step() starts a new window.
+/// and with what holds the memory, where a rank got none for the Trainer, its closure or its
+/// backward; CommunicationError for a lost peer. After an exception from step() no weight, moment,
+/// counter or scale has moved, and the next step() starts a new window.
 class Trainer {
  public:
   Trainer(Runtime& runtime, Model model, const OptimizerSpec& optimizer,

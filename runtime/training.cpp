@@ -1,10 +1,9 @@
 #include <lockstep/amp/kept_fp32.h>
 #include <lockstep/amp/optimizers.h>
+#include <lockstep/runtime/as_error.h>
 #include <lockstep/runtime/host_threads.h>
 #include <lockstep/runtime/replicas.h>
 #include <lockstep/runtime/training.h>
-
-#include <iostream>
 
 namespace lockstep {
 namespace {
@@ -104,6 +103,51 @@ Training::Training(Runtime& runtime, const Model& model, const OptimizerSpec& sp
   broadcast_and_verify(model.parameters(), communicator, agreement);
   broadcast_and_verify(model.buffers(), communicator, agreement);
   const auto plans = plans_for(trainable.parameters, spec, options);
+  agreement.attempt([&] { explained([&] { lay_out(model, plans, options); }); });
+  std::vector<at::Tensor> wires;
+  explained([&] { wires = allocate_wires(communicator, plans); });
+  agreement.attempt([&] {
+    explained([&] {
+      reducer = std::make_unique<Reducer>(communicator, trainable.parameters, plans,
+                                          std::move(wires), reducer_options(options));
+      updater = Updater::make(spec, *reducer, *arena, updater_options(options, runtime.seed()));
+      make_steps(model, spec, options, acts);
+      if (options.cuda_graph()) {
+        record_steps(std::move(make_graph));
+      }
+    });
+  });
+  precision = options.precision().describe();
+  saving = std::make_unique<Saving>(
+      TrainingState({runtime, trainable, model.buffers(), *reducer, *arena, *updater, *steps,
+                     precision, description + "; " + options.describe()}),
+      agreement.communicator(), options.snapshots());
+  runtime.seed_ranks();
+}
+
+/// Where `body` gets no memory, the Error says who has it.
+template <typename Body>
+void Training::explained(const Body& body) const {
+  try {
+    body();
+  } catch (...) {
+    const Error error = as_error(std::current_exception());
+    if (error.code() != ExitCode::out_of_memory) {
+      throw;
+    }
+    throw Error(
+        c10::str("out of memory while the Trainer is made: ", error.what(), "\n", memory_advice()),
+        error.code());
+  }
+}
+
+std::string Training::memory_advice() const {
+  return out_of_memory_advice(memory(), device_memory(runtime.device()), activations.report());
+}
+
+/// Parameters move into the arena, all else gets the dtype it is to have.
+void Training::lay_out(const Model& model, const std::vector<BucketPlan>& plans,
+                       const TrainerOptions& options) {
   arena = std::make_unique<Arena>(trainable.parameters, plans, options.precision(),
                                   arena_options(options, communicator));
   convert_storage(trainable.frozen, options.precision());
@@ -114,119 +158,24 @@ Training::Training(Runtime& runtime, const Model& model, const OptimizerSpec& sp
     }
   }
   release_freed_memory(runtime.device());
-  reducer = std::make_unique<Reducer>(communicator, trainable.parameters, plans,
-                                      reducer_options(options));
-  updater = Updater::make(spec, *reducer, *arena, updater_options(options, runtime.seed()));
+}
+
+void Training::make_steps(const Model& model, const OptimizerSpec& spec,
+                          const TrainerOptions& options, HostActs acts) {
   steps = std::make_unique<Step>(StepParts{
       options, runtime.device(), acts, spec.learning_rate(0), model.buffers(), trainable,
       communicator, agreement,
       amp::LossScaler(options.precision().loss_scaler_options(), runtime.device()), *reducer,
-      *updater, NonFiniteDiagnosis(model, options.precision(), options.diagnosis_folder()), [this] {
-        return out_of_memory_advice(memory(), device_memory(this->runtime.device()),
-                                    activations.report());
-      }});
-  if (options.cuda_graph()) {
-    graphed = std::make_unique<GraphedSteps>(
-        *steps, std::move(make_graph),
-        GraphedSteps::Ways{
-            [this](const std::function<Loss()>& closure) { return micro_batch(closure); },
-            [this](const std::function<StepReport()>& close) { return close_by(close); }});
-  }
-  precision = options.precision().describe();
-  saving = std::make_unique<Saving>(
-      TrainingState({runtime, trainable, model.buffers(), *reducer, *arena, *updater, *steps,
-                     precision, description + "; " + options.describe()}),
-      agreement.communicator(), options.snapshots());
-  runtime.seed_ranks();
+      *updater, NonFiniteDiagnosis(model, options.precision(), options.diagnosis_folder()),
+      [this] { return memory_advice(); }});
 }
 
-void Training::require_open_window() const {
-  LOCKSTEP_CHECK(!steps->window_full(), "the window is full: call update() before the next step()");
-}
-
-void Training::require_no_graph() const {
-  LOCKSTEP_CHECK(graphed == nullptr,
-                 "with cuda_graph only step(inputs, closure) can be called: the "
-                 "inputs of a record are replaced, its closure is not");
-}
-
-StepReport Training::step(const std::function<Loss()>& closure) {
-  require_open_window();
-  require_no_graph();
-  begin_window();
-  return micro_batch(closure);
-}
-
-StepReport Training::step(const std::vector<at::Tensor>& inputs,
-                          const GraphedSteps::Closure& closure) {
-  require_open_window();
-  begin_window();
-  if (graphed == nullptr) {
-    return micro_batch([&] { return closure(inputs); });
-  }
-  return graphed->run(inputs, closure);
-}
-
-StepReport Training::micro_batch(const std::function<Loss()>& closure) {
-  const bool measured = activations.watch(
-      runtime.device().type(), [&] { steps->micro_batch(closure, /*under_autocast=*/true); });
-  if (measured && runtime.is_main()) {
-    std::cerr << activations.report() << std::endl;
-  }
-  return report();
-}
-
-StepReport Training::step_without_data() {
-  LOCKSTEP_CHECK(!steps->window_full(), "the window is full: call update() first");
-  begin_window();
-  steps->empty_micro_batch();
-  return report();
-}
-
-void Training::backward(const Loss& loss) {
-  LOCKSTEP_CHECK(!steps->window_full(),
-                 "backward() was called accumulate() times: call update() now");
-  require_no_graph();
-  begin_window();
-  steps->micro_batch([&] { return loss; }, /*under_autocast=*/false);
-}
-
-StepReport Training::update() {
-  LOCKSTEP_CHECK(steps->window_full(), "update() before backward(): the window has ",
-                 steps->micro_batches_in_window(),
-                 " micro-batches, fewer than accumulate(); call backward(loss) first");
-  return close_window();
-}
-
-void Training::begin_window() {
-  steps->begin_window();
-  advance_saving();
-}
-
-StepReport Training::report() {
-  return steps->window_full() ? close_window() : steps->report_open_window();
-}
-
-/// The update, and what a pending snapshot may do next now that the ranks have met.
-StepReport Training::close_window() {
-  return close_by([this] { return steps->close_window(); });
-}
-
-StepReport Training::close_by(const std::function<StepReport()>& close) {
-  saving->require_own_folder();
-  steps->tell_saved(saving->is_ready());
-  StepReport report = close();
-  advance_saving();
-  if (auto ended = saving->take_ended()) {
-    report.saved_ = std::make_shared<const snapshot::SaveReport>(std::move(*ended));
-  }
-  return report;
-}
-
-void Training::advance_saving() {
-  if (steps->take_saved_everywhere()) {
-    saving->advance();
-  }
+void Training::record_steps(MakeStepGraph make_graph) {
+  graphed = std::make_unique<GraphedSteps>(
+      *steps, std::move(make_graph),
+      GraphedSteps::Ways{
+          [this](const std::function<Loss()>& closure) { return micro_batch(closure); },
+          [this](const std::function<StepReport()>& close) { return close_by(close); }});
 }
 
 std::vector<std::pair<std::string, at::Tensor>> Training::named(
@@ -242,15 +191,21 @@ std::vector<std::pair<std::string, at::Tensor>> Training::named(
 
 Trainer::Memory Training::memory() const {
   Trainer::Memory result;
-  result.weights = arena->weight_bytes();
-  result.masters = arena->master_bytes();
-  for (size_t b = 0; b < reducer->size(); ++b) {
-    result.gradients += static_cast<int64_t>(reducer->wire(b).nbytes());
+  if (arena != nullptr) {
+    result.weights = arena->weight_bytes();
+    result.masters = arena->master_bytes();
+    result.averages = arena->average_bytes();
   }
-  result.accumulators = reducer->accumulator_bytes();
-  result.moments = updater->moment_bytes();
-  result.averages = arena->average_bytes();
-  result.residuals = reducer->residual_bytes();
+  if (reducer != nullptr) {
+    for (size_t b = 0; b < reducer->size(); ++b) {
+      result.gradients += static_cast<int64_t>(reducer->wire(b).nbytes());
+    }
+    result.accumulators = reducer->accumulator_bytes();
+    result.residuals = reducer->residual_bytes();
+  }
+  if (updater != nullptr) {
+    result.moments = updater->moment_bytes();
+  }
   return result;
 }
 

@@ -16,7 +16,7 @@
 namespace lockstep {
 
 /// The parts of a Trainer, put together in their one order, and how a step goes through them.
-/// Ranks and threads: as Trainer.
+/// Ranks and threads: as Trainer. Where one rank cannot make a part, every rank throws.
 struct Training {
   /// `acts` and `make_graph`: what the device asks for, unless a test asks for others.
   Training(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
@@ -30,6 +30,7 @@ struct Training {
   void backward(const Loss& loss);
   StepReport update();
 
+  /// Of what is made by now.
   Trainer::Memory memory() const;
   /// Views of flat arrays that are laid out as the buckets are, by parameter name.
   std::vector<std::pair<std::string, at::Tensor>> named(const std::vector<at::Tensor>& flats) const;
@@ -49,6 +50,15 @@ struct Training {
   std::unique_ptr<Saving> saving;  // last: what is pending is completed while all else is there
 
  private:
+  template <typename Body>
+  void explained(const Body& body) const;
+  std::string memory_advice() const;
+  void lay_out(const Model& model, const std::vector<BucketPlan>& plans,
+               const TrainerOptions& options);
+  void make_steps(const Model& model, const OptimizerSpec& spec, const TrainerOptions& options,
+                  HostActs acts);
+  void record_steps(MakeStepGraph make_graph);
+
   void require_open_window() const;
   void require_no_graph() const;
   void begin_window();

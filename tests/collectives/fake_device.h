@@ -144,6 +144,7 @@ class FakeLane final : public DeviceLane {
                          at::TensorOptions().dtype(dtype).device(kFakeDevice), kFakeDevice);
   }
   at::Tensor zeros(int64_t numel, at::ScalarType dtype) override {
+    TORCH_CHECK_WITH(OutOfMemoryError, !is_full, "the device is full");
     return on_fake_device(at::zeros({numel}, dtype));
   }
   at::Tensor host_memory(int64_t numel, at::ScalarType dtype) override {
@@ -156,6 +157,7 @@ class FakeLane final : public DeviceLane {
 
   /// Whether whoever asks the device how far it is hears that it has failed.
   const std::shared_ptr<std::atomic<bool>> lost = std::make_shared<std::atomic<bool>>(false);
+  bool is_full = false;
   std::vector<double> scales;
   Storages protected_memory;
   mutable std::atomic<int> threads_entered{0};

@@ -1,4 +1,6 @@
 // Device tensors over the host: the host's bits, in order, in chunks, without waiting too early.
+#include <gmock/gmock.h>
+
 #include "fake_device.h"
 #include "thread_ranks.h"
 #include "verbs.h"
@@ -210,6 +212,24 @@ TEST(StagedTransport, ALostPeerIsNamed) {
   for (const size_t k : {0, 2}) {
     EXPECT_EQ(result[k].kind, RankOutcome::Kind::communication_error) << result[k].message;
     EXPECT_NE(result[k].message.find("rank 1 has died or left"), std::string::npos);
+  }
+}
+
+TEST(StagedTransport, ADeviceThatIsFullIsAnErrorOnEveryRank) {
+  const auto ranks = staged_outcomes(2, [](StagedRank& rank, Communicator& staged) {
+    rank.up->is_full = rank.rank() == 1;
+    try {
+      staged.allocate(64, at::kHalf);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::out_of_memory);
+      rank.up->is_full = false;
+      EXPECT_EQ(staged.allocate(64, at::kHalf).numel(), 64);
+      throw;
+    }
+  });
+  for (const RankOutcome& rank : ranks) {
+    EXPECT_THAT(rank.message, ::testing::HasSubstr("rank 1 of 2 has no device memory for a bucket "
+                                                   "of 64 Half: the device is full"));
   }
 }
 

@@ -93,6 +93,7 @@ TEST(MemoryUse, ListsWhatThereIsAndWhatTheDeviceHas) {
   EXPECT_THAT(text, HasSubstr("the device has 512 MiB free of 80 GiB"));
   EXPECT_THAT(text, HasSubstr("have 70 GiB now, had 75 GiB at most, it holds 78 GiB"));
   EXPECT_THAT(text, HasSubstr("\n  activations  budget 8 GiB\n"));
+  EXPECT_THAT(out_of_memory_advice({}, device, ""), HasSubstr("lockstep holds nothing yet\n"));
 }
 
 }  // namespace

@@ -1,0 +1,60 @@
+// What one rank cannot make of a Trainer is an Error on every rank, and another one can be made.
+#include <torch/optim/sgd.h>
+
+#include "trainer_runs.h"
+
+namespace lockstep {
+namespace {
+
+using testing::half_precision;
+using ::testing::HasSubstr;
+using testing::Mlp;
+using testing::runtime;
+using testing::scaled_loss;
+
+/// The Error of a Trainer whose optimizer `fail` keeps rank 1 from making.
+Error error_of_making(const std::shared_ptr<Mlp>& model, const std::function<void()>& fail) {
+  const TorchOptimizer optimizer([&](std::vector<at::Tensor> masters) {
+    if (runtime().rank() == 1) {
+      fail();
+    }
+    return std::make_unique<torch::optim::SGD>(std::move(masters), 0.1);
+  });
+  try {
+    const Trainer trainer(runtime(), model, optimizer,
+                          TrainerOptions().precision(half_precision()));
+  } catch (const Error& error) {
+    return error;
+  }
+  return Error("it was made", ExitCode::ok);
+}
+
+void expect_one_can_be_made(const std::shared_ptr<Mlp>& model) {
+  Trainer trainer(runtime(), model, SGD(0.1), TrainerOptions().precision(half_precision()));
+  EXPECT_FALSE(trainer.step([&] { return scaled_loss(*model, 0); }).skipped());
+  EXPECT_TRUE(trainer.replicas_agree());
+}
+
+TEST(TrainerMaking, WithoutMemoryOnOneRankIsOneErrorWithATableOnEveryRank) {
+  const auto model = std::make_shared<Mlp>();
+  const Error error = error_of_making(model, [] { at::empty({int64_t{1} << 50}, at::kByte); });
+  EXPECT_EQ(error.code(), ExitCode::out_of_memory);
+  EXPECT_THAT(error.what(), HasSubstr("rank 1: out of memory while the Trainer is made: "));
+  EXPECT_THAT(error.what(), HasSubstr("you tried to allocate 1125899906842624 bytes"));
+  EXPECT_THAT(error.what(), HasSubstr("lockstep holds 2 KiB: weights 512 B, masters 1 KiB, "
+                                      "gradients 512 B\n"));
+  EXPECT_THAT(error.what(), HasSubstr("What needs less: smaller micro-batches"));
+  expect_one_can_be_made(model);
+}
+
+TEST(TrainerMaking, WithAnyExceptionOnOneRankIsAnErrorOnEveryRank) {
+  const auto model = std::make_shared<Mlp>();
+  const Error error =
+      error_of_making(model, [] { throw std::runtime_error("no such setting: nesterof"); });
+  EXPECT_EQ(error.code(), ExitCode::usage);
+  EXPECT_THAT(error.what(), HasSubstr("rank 1: no such setting: nesterof"));
+  expect_one_can_be_made(model);
+}
+
+}  // namespace
+}  // namespace lockstep
