@@ -2,51 +2,18 @@
 #include <ATen/record_function.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <lockstep/amp/non_finite_tracer.h>
+#include <lockstep/amp/traced_arguments.h>
 
-#include <algorithm>
-#include <cmath>
 #include <deque>
 #include <map>
 #include <mutex>
-#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 
 namespace lockstep::amp {
-
 namespace {
 
 constexpr size_t kTrail = 6;  // operators kept before the find; those that only pass on are not
-
-bool starts_with(std::string_view text, std::string_view start) {
-  return text.substr(0, start.size()) == start;
-}
-
-/// Makes memory without values in it.
-bool leaves_memory_unset(std::string_view name) {
-  return starts_with(name, "aten::empty") || starts_with(name, "aten::new_empty") ||
-         starts_with(name, "aten::_empty") || starts_with(name, "aten::resize");
-}
-
-/// The result is the argument seen or stored in another way, so it stands for the same parameter.
-bool passes_on(std::string_view name) {
-  static constexpr std::string_view kNames[] = {
-      "aten::t",          "aten::transpose", "aten::view",         "aten::reshape",
-      "aten::to",         "aten::_to_copy",  "aten::detach",       "aten::expand",
-      "aten::permute",    "aten::alias",     "aten::contiguous",   "aten::clone",
-      "aten::as_strided", "aten::numpy_T",   "aten::resolve_conj", "aten::resolve_neg",
-      "aten::unsqueeze",  "aten::slice",     "aten::select",       "aten::unsafe_view"};
-  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
-}
-
-bool changes_in_place(std::string_view name) {
-  return !name.empty() && name.back() == '_';
-}
-
-bool has_values(const at::Tensor& tensor) {
-  return tensor.defined() && at::isFloatingType(tensor.scalar_type()) &&
-         tensor.layout() == at::kStrided && tensor.has_storage();
-}
 
 const void* storage_of(const at::Tensor& tensor) {
   return tensor.storage().unsafeGetStorageImpl();
@@ -56,48 +23,6 @@ std::string module_of(const std::string& parameter) {
   const size_t dot = parameter.rfind('.');
   return dot == std::string::npos ? std::string() : parameter.substr(0, dot);
 }
-
-/// The arguments of one operator, kept until it is done.
-struct Arguments final : at::ObserverContext {
-  std::string name;
-  std::vector<at::Tensor> tensors;
-  bool infinite_scalar = false;
-  bool autograd_node = false;
-  int64_t sequence = -1;
-  ValueSummary summary;  // of all tensors; at the start for those changed in place, else later
-  bool summarised = false;
-
-  void read(const c10::IValue& value) {
-    if (value.isTensor()) {
-      tensors.push_back(value.toTensor());
-    } else if (value.isTensorList()) {
-      const auto list = value.toTensorVector();
-      tensors.insert(tensors.end(), list.begin(), list.end());
-    } else if (value.isOptionalTensorList()) {
-      for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
-        tensors.push_back(tensor.value_or(at::Tensor()));
-      }
-    } else if (value.isDouble()) {
-      infinite_scalar = infinite_scalar || !std::isfinite(value.toDouble());
-    }
-  }
-
-  void summarise_tensors() {
-    if (summarised) {
-      return;
-    }
-    summarised = true;
-    for (const at::Tensor& tensor : tensors) {
-      if (has_values(tensor)) {
-        const ValueSummary one = summarise(tensor);
-        summary.numel += one.numel;
-        summary.infs += one.infs;
-        summary.nans += one.nans;
-        summary.absmax = std::max(summary.absmax, one.absmax);
-      }
-    }
-  }
-};
 
 }  // namespace
 
@@ -125,7 +50,7 @@ class NonFiniteTracer::Watch final : public c10::DebugInfoBase {
     const at::DisableRecordFunctionGuard no_recursion;
     auto* watch = current();
     if (watch != nullptr && context != nullptr) {
-      watch->end(function, *static_cast<Arguments*>(context));
+      watch->end(function, *static_cast<TracedArguments*>(context));
     }
   }
 
@@ -140,7 +65,7 @@ class NonFiniteTracer::Watch final : public c10::DebugInfoBase {
 
   std::unique_ptr<at::ObserverContext> start(const at::RecordFunction& function) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    auto arguments = std::make_unique<Arguments>();
+    auto arguments = std::make_unique<TracedArguments>();
     arguments->name = function.name();
     arguments->sequence = function.seqNr();
     if (function.scope() == at::RecordScope::BACKWARD_FUNCTION) {
@@ -163,7 +88,7 @@ class NonFiniteTracer::Watch final : public c10::DebugInfoBase {
     return arguments;
   }
 
-  void end(const at::RecordFunction& function, Arguments& arguments) {
+  void end(const at::RecordFunction& function, TracedArguments& arguments) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (arguments.autograd_node) {
       return;
@@ -179,7 +104,7 @@ class NonFiniteTracer::Watch final : public c10::DebugInfoBase {
       }
       module_of_sequence_[arguments.sequence] = last_module_;
     }
-    Arguments results;
+    TracedArguments results;
     for (const c10::IValue& value : function.outputs()) {
       results.read(value);
     }
@@ -199,11 +124,11 @@ class NonFiniteTracer::Watch final : public c10::DebugInfoBase {
   }
 
   /// A copy inside another operator, mostly into memory without values: the outer one is judged.
-  bool is_part_of_a_cast(const Arguments& arguments) const {
+  bool is_part_of_a_cast(const TracedArguments& arguments) const {
     return depth_ > 0 && arguments.name == "aten::copy_";
   }
 
-  void judge(Arguments& arguments, const std::string& parameter, const at::Tensor& result) {
+  void judge(TracedArguments& arguments, const std::string& parameter, const at::Tensor& result) {
     const ValueSummary values = summarise(result);
     TracedOperator traced{arguments.name,       last_module_,         parameter, backward_,
                           result.scalar_type(), result.sizes().vec(), values};
@@ -224,7 +149,8 @@ class NonFiniteTracer::Watch final : public c10::DebugInfoBase {
   }
 
   /// Nothing for a deliberate infinity and what follows from it.
-  std::optional<NonFinite::Origin> origin_of(const Arguments& arguments, const ValueSummary& values,
+  std::optional<NonFinite::Origin> origin_of(const TracedArguments& arguments,
+                                             const ValueSummary& values,
                                              std::string& parameter) const {
     for (const at::Tensor& tensor : arguments.tensors) {
       if (!has_values(tensor) || summarise(tensor).finite()) {
@@ -249,7 +175,7 @@ class NonFiniteTracer::Watch final : public c10::DebugInfoBase {
                                                               : std::nullopt;
   }
 
-  std::string parameter_read(const Arguments& arguments) const {
+  std::string parameter_read(const TracedArguments& arguments) const {
     for (const at::Tensor& tensor : arguments.tensors) {
       if (tensor.defined()) {
         const auto found = stands_for_.find(tensor.unsafeGetTensorImpl());
@@ -261,7 +187,7 @@ class NonFiniteTracer::Watch final : public c10::DebugInfoBase {
     return {};
   }
 
-  void note_inputs(const Arguments& arguments) {
+  void note_inputs(const TracedArguments& arguments) {
     for (const at::Tensor& tensor : arguments.tensors) {
       if (tensor.defined() && tensor.has_storage() &&
           !tensor.unsafeGetTensorImpl()->is_wrapped_number() &&

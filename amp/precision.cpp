@@ -38,6 +38,12 @@ bool has_part(const std::string& name, const std::string& part) {
   return ("." + name + ".").find("." + part + ".") != std::string::npos;
 }
 
+template <typename Field, typename Value>
+Precision with(Precision changed, Field Precision::*field, const Value& value) {
+  changed.*field = value;
+  return changed;
+}
+
 }  // namespace
 
 Precision Precision::O0() {
@@ -54,50 +60,30 @@ Precision Precision::O3(ScalarType compute) {
 }
 
 Precision Precision::wire(ScalarType dtype) const {
-  Precision changed = *this;
-  changed.wire_ = dtype;
-  return changed;
+  return with(*this, &Precision::wire_, dtype);
 }
-
 Precision Precision::keep_batchnorm_fp32(bool keep) const {
-  Precision changed = *this;
-  changed.keep_norms_ = keep;
-  return changed;
+  return with(*this, &Precision::keep_norms_, keep);
+}
+Precision Precision::loss_scale(amp::LossScalerOptions options) const {
+  return with(*this, &Precision::loss_scale_, options);
+}
+Precision Precision::predivide(double factor) const {
+  return with(*this, &Precision::predivide_, factor);
+}
+Precision Precision::remainders(bool on) const {
+  return with(*this, &Precision::remainders_, on);
+}
+Precision Precision::stochastic_rounding(bool on) const {
+  return with(*this, &Precision::stochastic_rounding_, on);
+}
+Precision Precision::error_feedback(bool on) const {
+  return with(*this, &Precision::error_feedback_, on);
 }
 
 Precision Precision::keep_fp32(std::string pattern) const {
   Precision changed = *this;
   changed.keep_fp32_.push_back(std::move(pattern));
-  return changed;
-}
-
-Precision Precision::loss_scale(amp::LossScalerOptions options) const {
-  Precision changed = *this;
-  changed.loss_scale_ = options;
-  return changed;
-}
-
-Precision Precision::predivide(double factor) const {
-  Precision changed = *this;
-  changed.predivide_ = factor;
-  return changed;
-}
-
-Precision Precision::remainders(bool on) const {
-  Precision changed = *this;
-  changed.remainders_ = on;
-  return changed;
-}
-
-Precision Precision::stochastic_rounding(bool on) const {
-  Precision changed = *this;
-  changed.stochastic_rounding_ = on;
-  return changed;
-}
-
-Precision Precision::error_feedback(bool on) const {
-  Precision changed = *this;
-  changed.error_feedback_ = on;
   return changed;
 }
 

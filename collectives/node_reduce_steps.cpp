@@ -1,4 +1,5 @@
 #include <lockstep/collectives/node_steps.h>
+#include <lockstep/collectives/slice_sum.h>
 
 #include <algorithm>
 #include <cstring>
@@ -40,62 +41,6 @@ class SmallAllReduce final : public CollectiveStep {
   NodeGroup& group_;
   Span tensor_;
   kernels::Reduction reduction_;
-};
-
-/// Sums one slice over the ranks of this node, then over other nodes where there are any.
-class SliceSum {
- public:
-  SliceSum(const kernels::Reduction& reduction, c10::ScalarType dtype, SliceExchange* exchange)
-      : reduction_(reduction), dtype_(dtype), exchange_(exchange) {}
-
-  /// True once all destinations are written. Until then called again with the same arguments.
-  bool run(const std::vector<const void*>& sources, const std::vector<void*>& destinations,
-           int64_t n) {
-    if (exchange_ == nullptr) {
-      kernels::reduce(reduction_, dtype_, sources.data(), static_cast<int>(sources.size()), dtype_,
-                      destinations.data(), static_cast<int>(destinations.size()), n);
-      return true;
-    }
-    if (!exchanging_) {
-      start(sources, n);
-    }
-    exchanging_ = !exchange_->test();
-    if (exchanging_) {
-      return false;
-    }
-    for (void* destination : destinations) {
-      std::copy(result_.begin(), result_.end(), static_cast<char*>(destination));
-    }
-    return true;
-  }
-
- private:
-  void start(const std::vector<const void*>& sources, int64_t n) {
-    result_.resize(static_cast<size_t>(n) * c10::elementSize(dtype_));
-    if (exchange_->nodes_are_ranks()) {
-      exchange_->start(reduction_, dtype_, static_cast<const char*>(sources[0]), dtype_,
-                       result_.data(), n);
-      return;
-    }
-    const bool is_16_bit = dtype_ == c10::kHalf || dtype_ == c10::kBFloat16;
-    const c10::ScalarType partial_dtype = is_16_bit ? c10::kFloat : dtype_;
-    partial_.resize(static_cast<size_t>(n) * c10::elementSize(partial_dtype));
-    void* destination = partial_.data();
-    kernels::Reduction local = reduction_;
-    local.divisor = 1.0;
-    kernels::reduce(local, dtype_, sources.data(), static_cast<int>(sources.size()), partial_dtype,
-                    &destination, 1, n);
-    kernels::Reduction rest = reduction_;
-    rest.before = 1.0;
-    exchange_->start(rest, partial_dtype, partial_.data(), dtype_, result_.data(), n);
-  }
-
-  kernels::Reduction reduction_;
-  c10::ScalarType dtype_;
-  SliceExchange* exchange_;
-  bool exchanging_ = false;
-  std::vector<char> partial_;
-  std::vector<char> result_;
 };
 
 /// Each rank leaves the slices that others sum in its staging memory, sums its own slice, and

@@ -63,6 +63,8 @@ class TrainingState {
   void visit_scaler(StateArchive& archive);
   void visit_section(const std::string& section, StateArchive& archive);
   void visit_averages(StateArchive& archive);
+  /// Of this rank alone.
+  void add_own(snapshot::Content& content);
   void load_residuals(const Snapshot& saved, std::vector<std::string>& notes);
   void load_random(const Snapshot& saved, std::vector<std::string>& notes);
 

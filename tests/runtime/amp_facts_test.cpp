@@ -164,11 +164,7 @@ at::Tensor clipped_control(Mlp& model, double norm, double& measured) {
     measured = torch::nn::utils::clip_grad_norm_(model.parameters(), norm);
     optimizer.step();
   }
-  std::vector<at::Tensor> flats;
-  for (const at::Tensor& parameter : model.parameters()) {
-    flats.push_back(parameter.detach().reshape({-1}));
-  }
-  return at::cat(flats);
+  return testing::flat(model.parameters());
 }
 
 TEST(AmpTraps, T20_ClippingAndTheReportedNormSeeUnscaledGradientsInTheFusedUpdate) {

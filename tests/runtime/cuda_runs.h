@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "flat_tensors.h"
 #include "models.h"
 
 namespace lockstep::testing {
@@ -35,13 +36,7 @@ struct DeviceRun {
   StepReport step(int64_t step, float factor = 1.0F) {
     return this->step(rows_of(step, 0, 32), factor);
   }
-  at::Tensor masters() const {
-    std::vector<at::Tensor> flats;
-    for (const auto& master : trainer->masters()) {
-      flats.push_back(master.second.detach().reshape({-1}).cpu());
-    }
-    return at::cat(flats);
-  }
+  at::Tensor masters() const { return flat(trainer->masters()).cpu(); }
 
   std::shared_ptr<Mlp> model;
   std::unique_ptr<Trainer> trainer;

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "error_of.h"
+#include "flat_tensors.h"
 #include "models.h"
 
 namespace lockstep {
@@ -69,11 +70,7 @@ struct Trained {
     });
   }
   at::Tensor masters() const {
-    std::vector<at::Tensor> flats;
-    for (const auto& master : training.named(training.arena->whole_masters())) {
-      flats.push_back(master.second.detach().reshape({-1}).clone());
-    }
-    return at::cat(flats);
+    return testing::flat(training.named(training.arena->whole_masters()));
   }
 
   Runtime runtime = Runtime::solo();

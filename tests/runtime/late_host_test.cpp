@@ -30,11 +30,7 @@ struct Trained {
     return training.step([&] { return scaled_loss(*model, step, factor); });
   }
   at::Tensor masters() const {
-    std::vector<at::Tensor> flats;
-    for (const auto& master : training.named(training.arena->whole_masters())) {
-      flats.push_back(master.second.detach().reshape({-1}));
-    }
-    return at::cat(flats);
+    return testing::flat(training.named(training.arena->whole_masters()));
   }
 
   std::shared_ptr<Mlp> model;

@@ -7,6 +7,7 @@
 
 #include <set>
 
+#include "flat_tensors.h"
 #include "snapshot_runs.h"
 
 namespace lockstep {
@@ -218,13 +219,7 @@ TEST(Sharding, SnapshotsGoOnWhetherShardedOrNot) {
       return result;
     };
     const auto state = [](const TrainingRun& run) {
-      std::vector<at::Tensor> all;
-      for (const auto& named : {run.trainer.masters(), run.trainer.averaged()}) {
-        for (const auto& each : named) {
-          all.push_back(each.second.detach().reshape({-1}).clone());
-        }
-      }
-      return at::cat(all);
+      return at::cat({testing::flat(run.trainer.masters()), testing::flat(run.trainer.averaged())});
     };
     TrainingRun unbroken(runtime(), recipe(false));
     unbroken.train_to(8);

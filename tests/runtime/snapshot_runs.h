@@ -129,6 +129,11 @@ inline std::map<std::string, std::string> digests(const std::string& path) {
   return all;
 }
 
+inline void meet() {
+  Communicator control = runtime().control();
+  control.barrier().wait();
+}
+
 /// One folder for all ranks, gone at the end of the test on each.
 class SharedFolder {
  public:
@@ -136,15 +141,22 @@ class SharedFolder {
     Communicator control = runtime().control();
     path_ = control.all_gather_bytes(own_.path())[0];
   }
-  ~SharedFolder() {
-    Communicator control = runtime().control();
-    control.barrier().wait();
-  }
+  ~SharedFolder() { meet(); }
   std::string file(const std::string& name) const { return path_ + "/" + name; }
 
  private:
   TemporaryFolder own_;
   std::string path_;
 };
+
+/// Saves after each of the updates 1 to `updates`.
+inline void save_each(const std::string& folder, int64_t updates) {
+  TrainingRun run(runtime(), {});
+  run.trainer.resume(folder);
+  for (int64_t update = 1; update <= updates; ++update) {
+    run.train_to(update);
+    run.trainer.save();
+  }
+}
 
 }  // namespace lockstep::testing

@@ -32,13 +32,7 @@ class PlainDescent {
     loss.backward();
     testing::descend(model_, 0.1);
   }
-  at::Tensor flat() const {
-    std::vector<at::Tensor> flats;
-    for (const at::Tensor& parameter : model_.parameters()) {
-      flats.push_back(parameter.detach().reshape({-1}));
-    }
-    return at::cat(flats);
-  }
+  at::Tensor flat() const { return testing::flat(model_.parameters()); }
 
  private:
   Mlp model_;

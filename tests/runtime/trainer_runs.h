@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "across_ranks.h"
+#include "flat_tensors.h"
 #include "models.h"
 
 namespace lockstep::testing {
@@ -40,11 +41,7 @@ inline Loss scaled_loss(Mlp& model, int64_t step, float factor = 1.0F) {
 
 /// All masters one after the other: a copy.
 inline at::Tensor flat_masters(const Trainer& trainer) {
-  std::vector<at::Tensor> flats;
-  for (const auto& master : trainer.masters()) {
-    flats.push_back(master.second.detach().reshape({-1}).to(at::kFloat));
-  }
-  return at::cat(flats);
+  return flat(trainer.masters());
 }
 
 /// |ours - expected| / |expected|.

@@ -9,22 +9,16 @@
 #include <limits>
 
 #include "error_of.h"
+#include "flat_tensors.h"
 #include "models.h"
 
 namespace lockstep {
 namespace {
 
 using testing::error_of;
+using testing::flat;
 using ::testing::HasSubstr;
 using testing::Mlp;
-
-at::Tensor flat(const std::vector<at::Tensor>& tensors) {
-  std::vector<at::Tensor> flats;
-  for (const at::Tensor& tensor : tensors) {
-    flats.push_back(tensor.detach().reshape({-1}));
-  }
-  return at::cat(flats);
-}
 
 struct Pair {
   Pair() { testing::copy_state(*ours, plain); }

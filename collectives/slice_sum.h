@@ -1,0 +1,31 @@
+#pragma once
+
+#include <lockstep/collectives/node_steps.h>
+
+#include <vector>
+
+namespace lockstep {
+
+/// Sums one slice over the ranks of this node, then over other nodes where there are any.
+class SliceSum {
+ public:
+  /// `exchange`: null where there are no other nodes.
+  SliceSum(const kernels::Reduction& reduction, c10::ScalarType dtype, SliceExchange* exchange)
+      : reduction_(reduction), dtype_(dtype), exchange_(exchange) {}
+
+  /// True once all destinations are written. Until then called again with the same arguments.
+  bool run(const std::vector<const void*>& sources, const std::vector<void*>& destinations,
+           int64_t n);
+
+ private:
+  void start(const std::vector<const void*>& sources, int64_t n);
+
+  kernels::Reduction reduction_;
+  c10::ScalarType dtype_;
+  SliceExchange* exchange_;
+  bool exchanging_ = false;
+  std::vector<char> partial_;
+  std::vector<char> result_;
+};
+
+}  // namespace lockstep
