@@ -116,7 +116,7 @@ TEST(AmpTraps, T01_ShardedStateSharesOneDecisionBeforeStepAndScale) {
   double scale = 8;
   for (const int64_t element : {0, 200, 511}) {
     const at::Tensor before = model->weight.detach().clone();
-    at::Tensor factor = at::ones({64 * 8});
+    at::Tensor factor = testing::ones({64 * 8});
     if (runtime().rank() == 0) {
       factor[element] = overflow_factor;
     }
@@ -176,7 +176,7 @@ TEST(AmpFacts, N24_AnOverflowOfAParameterThatOthersDoNotUseIsDecidedByAll) {
                         .shard_optimizer(shard));
     const at::Tensor before = flat_masters(trainer).clone();
     const auto report = trainer.step([&]() -> Loss {
-      const auto x = at::ones({1, 3}, at::kHalf);
+      const auto x = testing::ones({1, 3}, at::kHalf);
       const auto loss = model->left->forward(x).to(at::kFloat).sum();
       return runtime().is_main() ? loss + model->right->forward(x).to(at::kFloat).sum() * 1e30
                                  : loss;

@@ -11,6 +11,7 @@
 
 #include "cuda_runs.h"
 #include "read_watch.h"
+#include "temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -168,6 +169,32 @@ TEST(TrainerOnCuda, AStepNeverWaitsForTheDevice) {
   device.step(9);
   EXPECT_EQ(watch.count(), 0);
   EXPECT_FALSE(done.query()) << "the step waited for the device";
+}
+
+TEST(TrainerOnCuda, GoesOnFromASnapshotBitForBit) {
+  const testing::TemporaryFolder folder;
+  for (const bool asynchronous : {true, false}) {
+    const std::string run = folder.file(asynchronous ? "behind" : "at once");
+    auto base = options_of(half());
+    const auto options =
+        base.ema(0.9).snapshots(SnapshotOptions().folder(run).asynchronous(asynchronous));
+    const auto steps = [](Trained& trained, int64_t first, int64_t last) {
+      for (int64_t step = first; step < last; ++step) {
+        trained.step(step, step == 4 ? kOverflow : 1.0F);
+      }
+    };
+    Trained unbroken(DeviceKind::cuda, options);
+    steps(unbroken, 0, 8);
+    unbroken.trainer->save();
+    steps(unbroken, 8, 16);
+    unbroken.trainer->finish_saving();
+    Trained resumed(DeviceKind::cuda, options);
+    EXPECT_EQ(resumed.trainer->resume().update, 3);
+    steps(resumed, 8, 16);
+    EXPECT_TRUE(at::equal(resumed.masters(), unbroken.masters()));
+    EXPECT_EQ(resumed.trainer->loss_scale(), unbroken.trainer->loss_scale());
+    EXPECT_EQ(resumed.trainer->updates(), unbroken.trainer->updates());
+  }
 }
 
 TEST(TrainerOnCuda, AModelOnTheHostIsRefusedByName) {

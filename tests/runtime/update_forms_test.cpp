@@ -55,7 +55,7 @@ TEST(AmpTraps, T15_WeightsWrittenByHandLastOnceTheMastersAdoptThem) {
       }
       trainer.step([&] { return scaled_loss(*model, 1); });
       const bool lasts =
-          at::allclose(model->first->weight.to(at::kFloat), at::full({1}, 0.5), 1e-2);
+          at::allclose(model->first->weight.to(at::kFloat), testing::full({1}, 0.5), 1e-2);
       // With a remainder the weight is half of the master, so writing it is enough but for the
       // rest.
       EXPECT_EQ(lasts, adopt || precision.has_remainders());
