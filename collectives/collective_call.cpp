@@ -41,6 +41,8 @@ const char* verb_name(Verb verb) {
       return "split";
     case Verb::allocate:
       return "allocate";
+    case Verb::replay:
+      return "replay";
   }
   return "unknown verb";
 }
@@ -67,6 +69,9 @@ std::string CollectiveCall::describe() const {
   std::string text = c10::str(verb_name(verb), " #", sequence);
   if (verb == Verb::barrier || verb == Verb::split) {
     return text;
+  }
+  if (verb == Verb::replay) {
+    return c10::str(text, " of ", numel, " recorded collectives");
   }
   text += c10::str(" of ", c10::toString(dtype), "[", numel, "]");
   if (reduces(verb)) {

@@ -16,6 +16,7 @@ enum class Verb : uint8_t {
   barrier,
   split,
   allocate,
+  replay,
 };
 
 const char* verb_name(Verb verb);

@@ -19,6 +19,8 @@ const char* state_name(CollectiveLog::State state) {
       return "complete";
     case CollectiveLog::State::failed:
       return "failed";
+    case CollectiveLog::State::recorded:
+      return "recorded";
   }
   return "unknown";
 }

@@ -151,6 +151,18 @@ void Communicator::progress() {
   transport().progress();
 }
 
+std::string Communicator::recording_refusal() const {
+  return transport().recording_refusal();
+}
+
+int64_t Communicator::record(Recording kind, const CaptureWith& capture) {
+  return transport().record(kind, capture);
+}
+
+void Communicator::replay(int64_t collectives, const std::function<void()>& launch) {
+  transport().replay(collectives, launch);
+}
+
 std::vector<std::string> Communicator::all_gather_bytes(const std::string& bytes) {
   const int64_t ranks = size();
   at::Tensor own_length = at::empty({1}, at::kLong);

@@ -2,10 +2,12 @@
 
 #include <ATen/core/Tensor.h>
 #include <lockstep/collectives/error.h>
+#include <lockstep/collectives/recording.h>
 #include <lockstep/collectives/reduce_op.h>
 #include <lockstep/collectives/work.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -78,6 +80,23 @@ class Communicator {
 
   /// Moves pending collectives on without blocking.
   void progress();
+
+  /// Why collectives of device tensors cannot be part of recorded device work (a CUDA graph); empty
+  /// where they can. What follows throws Error with it.
+  std::string recording_refusal() const;
+  /// Calls `capture`, which records device work on the caller's current stream. The collectives
+  /// called in it become part of the record, or are left out of a rehearsal, and run with each
+  /// replay(), never by themselves: their Work can be waited for in the record, not tested.
+  /// Collectives of host tensors, barrier, split and allocate throw Error in it. The host waits
+  /// before it until this communicator's device work is done. Returns how many collectives were
+  /// recorded. Destroy records before their communicator. Ranks: a rehearsal is local; a real one
+  /// is collective, and an exception in it on one rank leaves the others to the timeout.
+  int64_t record(Recording kind, const CaptureWith& capture);
+  /// Calls `launch`, which gives a record with that many collectives to the caller's stream. One
+  /// call in the log, watched as a collective is. Ranks: collective, and all ranks replay what they
+  /// recorded together: a rank may not call the collectives one by one meanwhile. What `launch`
+  /// throws ends the communicator.
+  void replay(int64_t collectives, const std::function<void()>& launch);
 
   /// Every rank's bytes, in rank order. Blocking; for small control messages such as names.
   std::vector<std::string> all_gather_bytes(const std::string& bytes);

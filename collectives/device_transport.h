@@ -36,7 +36,11 @@ class DeviceTransport : public Transport {
                                                           const at::Tensor& input) = 0;
   virtual std::shared_ptr<Operation> broadcast_on_device(const at::Tensor& tensor, int root) = 0;
 
+  /// Throws where the host may not take part now.
+  virtual void require_host() const {}
+
   bool on_device(const at::Tensor& tensor) const { return tensor.device() == device_; }
+  Communicator& host();
 
   Communicator host_;
   c10::Device device_;

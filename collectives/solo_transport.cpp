@@ -15,48 +15,54 @@ class SoloTransport final : public Transport {
   int local_size() const override { return 1; }
 
   std::shared_ptr<Operation> all_reduce(const at::Tensor& tensor, ReduceOp op) override {
-    return record(Verb::all_reduce, tensor);
+    return note(Verb::all_reduce, tensor);
   }
 
   std::shared_ptr<Operation> reduce_scatter(const at::Tensor& output, const at::Tensor& input,
                                             ReduceOp op) override {
     output.view({-1}).copy_(input.view({-1}));
-    return record(Verb::reduce_scatter, input);
+    return note(Verb::reduce_scatter, input);
   }
 
   std::shared_ptr<Operation> all_gather(const at::Tensor& output,
                                         const at::Tensor& input) override {
     output.view({-1}).copy_(input.view({-1}));
-    return record(Verb::all_gather, input);
+    return note(Verb::all_gather, input);
   }
 
   std::shared_ptr<Operation> broadcast(const at::Tensor& tensor, int root) override {
-    return record(Verb::broadcast, tensor);
+    return note(Verb::broadcast, tensor);
   }
 
-  std::shared_ptr<Operation> barrier() override { return record({Verb::barrier}); }
+  std::shared_ptr<Operation> barrier() override { return note({Verb::barrier}); }
 
   std::shared_ptr<Transport> split(int color, int key) override {
-    record({Verb::split});
+    note({Verb::split});
     return color < 0 ? nullptr : make_solo_transport(device_);
   }
 
   at::Tensor allocate(int64_t numel, at::ScalarType dtype) override {
-    record({Verb::allocate, dtype});
+    note({Verb::allocate, dtype});
     return at::zeros({numel}, at::TensorOptions().dtype(dtype).device(device_));
   }
 
   void progress() override {}
+  std::string recording_refusal() const override { return {}; }
+  int64_t record(Recording, const CaptureWith& capture) override {
+    capture([] {});
+    return 0;
+  }
+  void replay(int64_t, const std::function<void()>& launch) override { launch(); }
   const CollectiveLog& log() const override { return log_; }
 
  private:
-  std::shared_ptr<Operation> record(Verb verb, const at::Tensor& tensor) {
+  std::shared_ptr<Operation> note(Verb verb, const at::Tensor& tensor) {
     CollectiveCall call{verb, tensor.scalar_type()};
     call.numel = tensor.numel();
-    return record(call);
+    return note(call);
   }
 
-  std::shared_ptr<Operation> record(CollectiveCall call) {
+  std::shared_ptr<Operation> note(CollectiveCall call) {
     log_.issue(call);
     log_.set_state(call.sequence, CollectiveLog::State::complete);
     return nullptr;

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <lockstep/collectives/collective_log.h>
+#include <lockstep/collectives/recording.h>
 #include <lockstep/collectives/reduce_op.h>
 #include <lockstep/collectives/work.h>
 
@@ -36,6 +37,10 @@ class Transport {
   /// Collective. Zeroed memory in which this transport is fastest.
   virtual at::Tensor allocate(int64_t numel, at::ScalarType dtype) = 0;
   virtual void progress() = 0;
+  /// As in Communicator; here for transports that cannot.
+  virtual std::string recording_refusal() const;
+  virtual int64_t record(Recording kind, const CaptureWith& capture);
+  virtual void replay(int64_t collectives, const std::function<void()>& launch);
   /// What this rank has called so far.
   virtual const CollectiveLog& log() const = 0;
 };

@@ -25,6 +25,11 @@ void Flights::start(const CollectiveCall& call, Tensors tensors, std::shared_ptr
   flights_.push_back({call, std::move(tensors), std::move(mark), Clock::now()});
 }
 
+void Flights::note_recorded(const CollectiveCall& call) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  log_.set_state(call.sequence, CollectiveLog::State::recorded);
+}
+
 void Flights::retire() {
   guarded([this] {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -33,6 +38,11 @@ void Flights::retire() {
       flights_.pop_front();
     }
   });
+}
+
+bool Flights::empty() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return flights_.empty();
 }
 
 void Flights::throw_if_failed() {

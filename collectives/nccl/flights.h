@@ -30,8 +30,12 @@ class Flights {
   void issue(CollectiveCall& call);
   /// Its work is on the lane up to `mark`; the tensors are kept until then.
   void start(const CollectiveCall& call, Tensors tensors, std::shared_ptr<LaneMark> mark);
+  /// Its work is part of a record.
+  void note_recorded(const CollectiveCall& call);
   /// Forgets what is complete.
   void retire();
+  /// Whether nothing is under way that the last retire() could see.
+  bool empty();
 
   void throw_if_failed();
   /// Runs `body`; what it throws ends the transport.

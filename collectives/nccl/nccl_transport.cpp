@@ -1,3 +1,5 @@
+#include <c10/util/ScopeExit.h>
+#include <lockstep/collectives/backoff.h>
 #include <lockstep/collectives/device_transport.h>
 #include <lockstep/collectives/nccl/averaging.h>
 #include <lockstep/collectives/nccl/call_comparison.h>
@@ -7,6 +9,8 @@
 #include <lockstep/collectives/nccl/nccl_transport.h>
 #include <lockstep/collectives/nccl/registered_memory.h>
 #include <lockstep/collectives/solo_transport.h>
+
+#include <optional>
 
 namespace lockstep {
 namespace {
@@ -41,6 +45,9 @@ class NcclTransport final : public DeviceTransport,
   std::shared_ptr<Transport> split(int color, int key) override;
   at::Tensor allocate(int64_t numel, at::ScalarType dtype) override;
   void progress() override;
+  std::string recording_refusal() const override { return {}; }
+  int64_t record(Recording kind, const CaptureWith& capture) override;
+  void replay(int64_t collectives, const std::function<void()>& launch) override;
   const CollectiveLog& log() const override { return flights_.log(); }
 
  private:
@@ -54,9 +61,15 @@ class NcclTransport final : public DeviceTransport,
                                                   const at::Tensor& input) override;
   std::shared_ptr<Operation> broadcast_on_device(const at::Tensor& tensor, int root) override;
 
+  void require_host() const override;
+  void refuse_while_recording(const char* what) const;
+  bool rehearsing() const { return recording_ == Recording::rehearsal; }
   int operator_for(ReduceOp op, at::ScalarType dtype, double before);
   void require_reducible(const CollectiveCall& call) const;
   void issue(CollectiveCall& call);
+  template <typename Enqueue>
+  std::shared_ptr<LaneMark> enqueue_on_lane(const CollectiveCall& call, const Tensors& tensors,
+                                            const Enqueue& enqueue);
   template <typename Enqueue>
   std::shared_ptr<Operation> launch(CollectiveCall call, Tensors tensors, const Enqueue& enqueue);
   template <typename Call>
@@ -67,14 +80,20 @@ class NcclTransport final : public DeviceTransport,
   Flights flights_;
   std::shared_ptr<NcclComm> comm_;
   CallComparison comparison_;
+  std::optional<Recording> recording_;
+  int64_t recorded_ = 0;
 };
 
 class NcclTransport::FlightOperation final : public Operation {
  public:
   FlightOperation(std::shared_ptr<NcclTransport> transport, uint64_t sequence,
                   std::shared_ptr<LaneMark> mark)
-      : transport_(std::move(transport)), sequence_(sequence), mark_(std::move(mark)) {}
+      : transport_(std::move(transport)),
+        sequence_(sequence),
+        mark_(std::move(mark)),
+        recorded_(transport_->recording_.has_value()) {}
   bool test() override {
+    LOCKSTEP_CHECK(!recorded_, "a recorded collective cannot be tested: wait for it in the record");
     transport_->progress();
     return mark_->passed();
   }
@@ -87,6 +106,7 @@ class NcclTransport::FlightOperation final : public Operation {
   std::shared_ptr<NcclTransport> transport_;
   uint64_t sequence_;
   std::shared_ptr<LaneMark> mark_;
+  bool recorded_;
 };
 
 std::shared_ptr<Operation> NcclTransport::all_reduce_on_device(const at::Tensor& tensor,
@@ -149,6 +169,7 @@ std::shared_ptr<Operation> NcclTransport::barrier() {
 
 std::shared_ptr<Transport> NcclTransport::split(int color, int key) {
   flights_.throw_if_failed();
+  refuse_while_recording("split");
   CollectiveCall call{Verb::split};
   issue(call);
   NcclParts parts = parts_;
@@ -172,6 +193,7 @@ std::shared_ptr<Transport> NcclTransport::split(int color, int key) {
 
 at::Tensor NcclTransport::allocate(int64_t numel, at::ScalarType dtype) {
   flights_.throw_if_failed();
+  refuse_while_recording("allocate");
   CollectiveCall call{Verb::allocate, dtype};
   call.numel = numel;
   issue(call);
@@ -186,6 +208,47 @@ void NcclTransport::progress() {
     comparison_.look();
   });
   flights_.retire();
+}
+
+void NcclTransport::require_host() const {
+  refuse_while_recording("a barrier, or a collective of a host tensor,");
+}
+
+void NcclTransport::refuse_while_recording(const char* what) const {
+  LOCKSTEP_CHECK(!recording_.has_value(), "rank ", rank(), " of ", size(), ": ", what,
+                 " cannot be recorded, since the host takes part in it");
+}
+
+int64_t NcclTransport::record(Recording kind, const CaptureWith& capture) {
+  Backoff backoff(/*crowded=*/true);
+  for (progress(); !flights_.empty();
+       progress()) {  // marks may not be asked while a device records
+    backoff.pause();
+  }
+  const auto end = c10::make_scope_exit([this] { recording_.reset(); });
+  recording_ = kind;
+  recorded_ = 0;
+  capture([this] {
+    if (recorded_ > 0) {
+      parts_.lane->mark()->hold_current();
+    }
+  });
+  return recorded_;
+}
+
+void NcclTransport::replay(int64_t collectives, const std::function<void()>& launch) {
+  progress();
+  CollectiveCall call{Verb::replay};
+  call.numel = collectives;
+  issue(call);
+  std::shared_ptr<LaneMark> mark;
+  flights_.guarded([&] {
+    parts_.lane->mark()->hold_current();
+    launch();
+    parts_.lane->follow_current();
+    mark = parts_.lane->mark();
+  });
+  flights_.start(call, {}, std::move(mark));
 }
 
 int NcclTransport::operator_for(ReduceOp op, at::ScalarType dtype, double before) {
@@ -207,40 +270,58 @@ void NcclTransport::issue(CollectiveCall& call) {
   flights_.guarded([&] { comparison_.announce(call); });
 }
 
-/// `enqueue` gets the factors of an average and returns the tensor that takes the second one.
 template <typename Enqueue>
 std::shared_ptr<Operation> NcclTransport::launch(CollectiveCall call, Tensors tensors,
                                                  const Enqueue& enqueue) {
   flights_.throw_if_failed();
   flights_.retire();
-  issue(call);
+  if (!rehearsing()) {
+    issue(call);
+  }
   std::shared_ptr<LaneMark> mark;
-  flights_.guarded([&] {
-    DeviceLane& lane = *parts_.lane;
-    lane.follow_current();
-    if (call.numel > 0) {
-      const Averaging factors = call.op == ReduceOp::Kind::avg
-                                    ? averaging(ReduceOp::avg().predivide(call.predivide), size())
-                                    : Averaging{};
-      const at::Tensor result = enqueue(factors);
-      if (factors.after != 1.0) {
-        lane.scale(result, factors.after);
-      }
-    }
-    for (const at::Tensor& tensor : tensors) {
-      if (tensor.defined()) {
-        lane.protect(tensor);
-      }
-    }
-    mark = lane.mark();
-  });
-  flights_.start(call, std::move(tensors), mark);
+  const auto body = [&] { mark = enqueue_on_lane(call, tensors, enqueue); };
+  if (rehearsing()) {
+    body();  // what goes wrong in it harms no other rank
+  } else {
+    flights_.guarded(body);
+  }
+  if (!recording_.has_value()) {
+    flights_.start(call, std::move(tensors), mark);
+  } else if (++recorded_; !rehearsing()) {
+    flights_.note_recorded(call);
+  }
   return std::make_shared<FlightOperation>(shared_from_this(), call.sequence, std::move(mark));
+}
+
+/// `enqueue` gets the factors of an average and returns the tensor that takes the second one.
+template <typename Enqueue>
+std::shared_ptr<LaneMark> NcclTransport::enqueue_on_lane(const CollectiveCall& call,
+                                                         const Tensors& tensors,
+                                                         const Enqueue& enqueue) {
+  DeviceLane& lane = *parts_.lane;
+  lane.follow_current();
+  if (call.numel > 0) {
+    const Averaging factors = call.op == ReduceOp::Kind::avg
+                                  ? averaging(ReduceOp::avg().predivide(call.predivide), size())
+                                  : Averaging{};
+    const at::Tensor result = enqueue(factors);
+    if (factors.after != 1.0) {
+      lane.scale(result, factors.after);
+    }
+  }
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.defined()) {
+      lane.protect(tensor);
+    }
+  }
+  return lane.mark();
 }
 
 template <typename Call>
 void NcclTransport::call_nccl(const char* what, const Call& call) {
-  comm_->call(what, call, [this] { comparison_.look(); });
+  if (!rehearsing()) {
+    comm_->call(what, call, [this] { comparison_.look(); });
+  }
 }
 
 void NcclTransport::confirm(uint64_t sequence) {

@@ -1,88 +1,13 @@
 #pragma once
 
+#include "fake_stream.h"
+
 #include <ATen/ATen.h>
 #include <lockstep/collectives/device/lane.h>
 
-#include <atomic>
-#include <condition_variable>
 #include <cstring>
-#include <deque>
-#include <functional>
-#include <mutex>
-#include <thread>
-#include <utility>
 
 namespace lockstep::testing {
-
-/// A device's stream as a thread: does what it is given, in order, later than the caller.
-class FakeStream {
- public:
-  using Task = std::function<bool()>;  // asked again until it answers true
-
-  FakeStream() : thread_([this] { work(); }) {}
-  ~FakeStream() {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      stop_ = true;
-    }
-    changed_.notify_all();
-    thread_.join();
-  }
-
-  void put(Task task) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    tasks_.push_back(std::move(task));
-    changed_.notify_all();
-  }
-  void run(std::function<void()> task) {
-    put([task = std::move(task)] {
-      task();
-      return true;
-    });
-  }
-  /// True from when the stream gets here.
-  std::shared_ptr<std::atomic<bool>> marker() {
-    auto reached = std::make_shared<std::atomic<bool>>(false);
-    run([reached] { reached->store(true); });
-    return reached;
-  }
-  void follow(std::shared_ptr<std::atomic<bool>> reached) {
-    put([reached = std::move(reached)] { return reached->load(); });
-  }
-  /// Waits until all is done.
-  void finish() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [this] { return tasks_.empty(); });
-  }
-
- private:
-  void work() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    while (!stop_) {
-      if (tasks_.empty()) {
-        changed_.wait(lock);
-        continue;
-      }
-      Task& task = tasks_.front();  // stays where it is while others are added
-      lock.unlock();
-      const bool done = task();
-      if (!done) {
-        std::this_thread::yield();
-      }
-      lock.lock();
-      if (done) {
-        tasks_.pop_front();
-        changed_.notify_all();
-      }
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Task> tasks_;
-  bool stop_ = false;
-  std::thread thread_;
-};
 
 inline const c10::Device kFakeDevice(c10::DeviceType::PrivateUse1, 0);
 
@@ -174,16 +99,19 @@ class FakeLane final : public DeviceLane {
 
   class Mark final : public LaneMark {
    public:
-    Mark(Flag reached, FakeStream& current, Flag lost)
-        : reached_(std::move(reached)), current_(current), lost_(std::move(lost)) {}
+    Mark(std::shared_ptr<FakeEvent> event, FakeStream& current, Flag lost)
+        : event_(std::move(event)), current_(current), lost_(std::move(lost)) {}
+    /// With the rules of a recording that is for all threads.
     bool passed() const override {
       require(lost_);
-      return reached_->load();
+      TORCH_CHECK(event_->record == nullptr, "an event of a record was asked");
+      TORCH_CHECK(current_.record() == nullptr, "an event was asked while a stream is recorded");
+      return event_->reached.load();
     }
-    void hold_current() const override { current_.follow(reached_); }
+    void hold_current() const override { current_.follow(event_); }
 
    private:
-    Flag reached_;
+    std::shared_ptr<FakeEvent> event_;
     FakeStream& current_;
     Flag lost_;
   };

@@ -26,6 +26,7 @@ struct Group {
   std::mutex mutex;
   std::set<int> joined;
   std::map<uint64_t, Meeting> meetings;
+  std::map<uint64_t, std::set<int>> recorded_by;  // ranks that have recorded their nth collective
   struct Split {
     std::map<int, std::pair<int, int>> wishes;    // rank -> color, key
     std::map<int, std::shared_ptr<Group>> parts;  // color -> ranks
@@ -47,9 +48,13 @@ struct FakeNccl::Comm {
   std::shared_ptr<Group> group;
   int rank = 0;
   uint64_t collectives = 0;
+  uint64_t begun = 0;  // how many its stream has come to
+  uint64_t recorded = 0;
   uint64_t splits = 0;
   int polls_left = 0;
   bool hangs = false;
+  bool finalizing = false;
+  std::atomic<int> under_way{0};
   std::atomic<bool> aborted{false};
   // A part of a split that is not complete yet.
   std::shared_ptr<Group> parent;
@@ -128,7 +133,7 @@ NcclStatus FakeNccl::init(Handle* comm, int ranks, const Id& id, int rank) {
 
 NcclStatus FakeNccl::poll(Handle handle) {
   Comm& comm = *static_cast<Comm*>(handle);
-  if (comm.hangs) {
+  if (comm.hangs || (comm.finalizing && comm.under_way.load() > 0)) {
     return NcclStatus::in_progress;
   }
   if (comm.polls_left > 0) {
@@ -168,7 +173,9 @@ NcclStatus FakeNccl::poll(Handle handle) {
     }
   }
   const std::lock_guard<std::mutex> lock(comm.group->mutex);
-  const bool all_here = static_cast<int>(comm.group->joined.size()) == comm.group->size;
+  const std::set<int>& here =
+      comm.recorded > 0 ? comm.group->recorded_by[comm.recorded] : comm.group->joined;
+  const bool all_here = static_cast<int>(here.size()) == comm.group->size;
   return all_here ? NcclStatus::success : NcclStatus::in_progress;
 }
 
@@ -197,7 +204,9 @@ NcclStatus FakeNccl::split(Handle handle, int color, int key, Handle* part) {
 
 NcclStatus FakeNccl::finalize(Handle comm) {
   note("finalize");
-  return answer(*static_cast<Comm*>(comm));
+  static_cast<Comm*>(comm)->finalizing = true;
+  answer(*static_cast<Comm*>(comm));
+  return NcclStatus::in_progress;
 }
 
 NcclStatus FakeNccl::destroy(Handle) {
@@ -224,21 +233,17 @@ NcclStatus FakeNccl::make_premultiplied_sum(Handle, c10::ScalarType dtype, doubl
   return NcclStatus::success;
 }
 
-NcclStatus FakeNccl::enqueue(Comm& comm, Plan plan, void* stream) {
-  note(plan.what);
-  const uint64_t number = ++comm.collectives;
-  if (script_.collective_fails) {
-    return *script_.collective_fails;
-  }
-  const bool hangs = script_.hangs_at.count(number) > 0;
-  std::shared_ptr<Comm> self;
-  for (const auto& known : comms_) {
-    if (known.get() == &comm) {
-      self = known;
+/// A rank's part in a collective, on its stream.
+struct FakeNccl::Part {
+  bool operator()() {
+    const bool done = meet();
+    if (done && !recorded) {
+      --self->under_way;
     }
+    return done;
   }
-  bool arrived = false;
-  static_cast<FakeStream*>(stream)->put([=]() mutable {
+
+  bool meet() {
     Group& group = *self->group;
     std::map<int, at::Tensor> brought;
     {
@@ -246,7 +251,8 @@ NcclStatus FakeNccl::enqueue(Comm& comm, Plan plan, void* stream) {
       if (self->aborted.load()) {
         return true;
       }
-      if (hangs) {
+      number = number > 0 ? number : ++self->begun;
+      if (hangs_at.count(number) > 0) {
         return false;
       }
       Meeting& meeting = group.meetings[number];
@@ -270,8 +276,38 @@ NcclStatus FakeNccl::enqueue(Comm& comm, Plan plan, void* stream) {
       plan.finish(brought);
     }
     return true;
-  });
-  return answer(comm);
+  }
+
+  std::shared_ptr<Comm> self;
+  Plan plan;
+  std::set<uint64_t> hangs_at;
+  bool recorded;
+  uint64_t number = 0;
+  bool arrived = false;
+};
+
+NcclStatus FakeNccl::enqueue(Comm& comm, Plan plan, void* stream) {
+  note(plan.what);
+  ++comm.collectives;
+  if (script_.collective_fails) {
+    return *script_.collective_fails;
+  }
+  auto& on = *static_cast<FakeStream*>(stream);
+  const bool recorded = on.record() != nullptr;
+  if (recorded) {
+    plan.what += " of a record";
+    const std::lock_guard<std::mutex> lock(comm.group->mutex);
+    comm.group->recorded_by[++comm.recorded].insert(comm.rank);
+  } else {
+    ++comm.under_way;
+  }
+  for (const auto& known : comms_) {
+    if (known.get() == &comm) {
+      on.put(Part{known, std::move(plan), script_.hangs_at, recorded});
+      break;
+    }
+  }
+  return recorded ? NcclStatus::in_progress : answer(comm);
 }
 
 namespace {

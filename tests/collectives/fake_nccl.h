@@ -18,8 +18,9 @@ struct FakeNcclWorld;
 std::shared_ptr<FakeNcclWorld> make_fake_nccl_world();
 
 /// An NCCL whose ranks are threads of this process and whose streams are FakeStreams. Like the real
-/// one it hangs when ranks call different things, rounds each partial sum to the dtype, and refuses
-/// nothing that it does not notice. What goes wrong on this rank is set in `script`.
+/// one it hangs when ranks call different things or only some have recorded what they call, makes
+/// ranks that record wait for each other, rounds each partial sum to the dtype, and refuses nothing
+/// that it does not notice. What goes wrong on this rank is set in `script`.
 class FakeNccl final : public NcclApi {
  public:
   struct Script {
@@ -79,6 +80,7 @@ class FakeNccl final : public NcclApi {
  private:
   struct Comm;
   struct Plan;
+  struct Part;
   void note(const std::string& call) const;
   NcclStatus answer(Comm& comm);
   NcclStatus enqueue(Comm& comm, Plan plan, void* stream);

@@ -162,9 +162,10 @@ TEST(NcclErrors, AnAsynchronousErrorEndsTheCommunicator) {
                                     [](NcclRank& rank, Communicator& nccl) {
                                       nccl.all_reduce(ones()).wait();
                                       nccl.all_reduce(ones()).wait();
-                                      if (rank.rank() == 1) {
-                                        go_on_until_it_throws(nccl);
+                                      if (rank.rank() == 0) {
+                                        throw std::runtime_error("its part hangs for ever");
                                       }
+                                      go_on_until_it_throws(nccl);
                                     });
   EXPECT_EQ(result[1].kind, Kind::communication_error);
   EXPECT_NE(result[1].message.find("NCCL reports remote error: the fake's last words"),

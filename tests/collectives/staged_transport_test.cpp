@@ -233,6 +233,16 @@ TEST(StagedTransport, ADeviceThatIsFullIsAnErrorOnEveryRank) {
   }
 }
 
+TEST(StagedTransport, CannotBePartOfARecordAndSaysWhy) {
+  run_staged(2, [](StagedRank&, Communicator& staged) {
+    EXPECT_EQ(staged.recording_refusal(),
+              "the collectives of the staged transport go through the host, which has no part in "
+              "recorded device work");
+    EXPECT_THROW(staged.record(Recording::rehearsal, [](const auto&) {}), Error);
+    EXPECT_THROW(staged.replay(1, [] {}), Error);
+  });
+}
+
 TEST(StagedTransport, SplitsAndAllocatesOnTheDevice) {
   run_staged(3, [](StagedRank& rank, Communicator& staged) {
     Communicator part = staged.split(rank.rank() == 2 ? 1 : 0);
