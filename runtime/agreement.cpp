@@ -34,11 +34,15 @@ Word Agreement::collect() {
   return sum;
 }
 
+bool Agreement::any(bool mine) {
+  const at::Tensor count = at::zeros({1}, at::kInt);
+  count.mutable_data_ptr<int32_t>()[0] = mine ? 1 : 0;
+  control_.all_reduce(count).wait();
+  return count.const_data_ptr<int32_t>()[0] != 0;
+}
+
 void Agreement::raise_if_any(const std::optional<Error>& mine) {
-  const at::Tensor failed = at::zeros({1}, at::kInt);
-  failed.mutable_data_ptr<int32_t>()[0] = mine.has_value() ? 1 : 0;
-  control_.all_reduce(failed).wait();
-  if (failed.const_data_ptr<int32_t>()[0] != 0) {
+  if (any(mine.has_value())) {
     raise(mine);
   }
 }

@@ -36,6 +36,9 @@ class Agreement {
   void post(const Word& mine);
   Word collect();
 
+  /// True on every rank if it is on one.
+  bool any(bool mine);
+
   /// Throws the same Error on every rank if any rank passes one; it quotes them all, and has the
   /// exit code of the first.
   void raise_if_any(const std::optional<Error>& mine);

@@ -3,17 +3,20 @@
 namespace lockstep {
 
 std::optional<Word> Consensus::share(Word mine, Decisions& decisions) {
-  const at::Tensor& flags = decisions.flags();
   if (acts_ == HostActs::at_once) {
-    double* overflow = flags.mutable_data_ptr<double>();
+    double* overflow = decisions.flags().mutable_data_ptr<double>();
     mine.overflow = *overflow > 0 ? 1 : 0;
     const Word all = agreement_.exchange(mine);
     *overflow = all.overflow;
     return all;
   }
-  devices_.all_reduce(flags).wait();
+  share_flags(decisions);
   post(mine);
   return std::nullopt;
+}
+
+void Consensus::share_flags(const Decisions& decisions) {
+  devices_.all_reduce(decisions.flags()).wait();
 }
 
 void Consensus::post(const Word& mine) {

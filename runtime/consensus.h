@@ -20,7 +20,9 @@ class Consensus {
   /// Afterwards the flags of `decisions` are those of all ranks. Returns all ranks' word, or none
   /// if it is on its way.
   std::optional<Word> share(Word mine, Decisions& decisions);
-  /// Sends the word alone on its way: one rank, whose flags are everybody's.
+  /// The two halves of it where decisions are made on a device: what the devices do, which can be
+  /// recorded, and the hosts' word.
+  void share_flags(const Decisions& decisions);
   void post(const Word& mine);
   /// The word on its way, if there is one.
   std::optional<Word> settle();

@@ -1,4 +1,6 @@
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
 #include <lockstep/runtime/as_error.h>
 #include <lockstep/runtime/graphed_steps.h>
 
@@ -8,7 +10,7 @@ namespace lockstep {
 namespace {
 
 constexpr int64_t warm_up_windows = 3;
-constexpr size_t most_recordings = 8;
+constexpr size_t most_records = 8;
 
 /// A slot is dense, an input need not be.
 bool fits(const at::Tensor& input, const at::Tensor& slot) {
@@ -20,69 +22,106 @@ bool fits(const at::Tensor& input, const at::Tensor& slot) {
 }  // namespace
 
 StepReport GraphedSteps::run(const std::vector<at::Tensor>& inputs, const Closure& closure) {
-  Recording* recording = steps_.diagnosis().armed() ? nullptr : find(inputs);
-  if (recording == nullptr) {
+  Record* record = steps_.diagnosis().armed() ? nullptr : find(inputs);
+  if (record == nullptr) {
     return ways_.as_it_comes([&] { return closure(inputs); });
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
-    recording->slots[i].copy_(inputs[i], /*non_blocking=*/true);
+    record->slots[i].copy_(inputs[i], /*non_blocking=*/true);
   }
-  if (recording->runs++ < warm_up_windows || !steps_.can_be_recorded()) {
+  if (record->runs++ < warm_up_windows || !steps_.can_be_recorded()) {
     StepReport report;
-    recording->graph->run_apart(
-        [&] { report = ways_.as_it_comes([&] { return closure(recording->slots); }); });
+    record->graph->run_apart(
+        [&] { report = ways_.as_it_comes([&] { return closure(record->slots); }); });
     return report;
   }
-  if (!recording->loss.defined()) {
-    capture(*recording, closure);
+  if (!record->loss.defined()) {
+    capture(*record, closure);
   }
-  recording->graph->replay();
-  return ways_.close([&] { return steps_.close_recorded_window(recording->loss); });
+  devices_.replay(record->collectives, [&] { record->graph->replay(); });
+  return ways_.close([&] { return steps_.close_recorded_window(record->loss); });
 }
 
-/// Null where there are too many already.
-GraphedSteps::Recording* GraphedSteps::find(const std::vector<at::Tensor>& inputs) {
-  const auto found =
-      std::find_if(recordings_.begin(), recordings_.end(), [&](const Recording& recording) {
-        return std::equal(inputs.begin(), inputs.end(), recording.slots.begin(),
-                          recording.slots.end(), fits);
-      });
-  if (found != recordings_.end()) {
+/// The same on every rank; null where there are too many already.
+GraphedSteps::Record* GraphedSteps::find(const std::vector<at::Tensor>& inputs) {
+  const auto mine = std::find_if(records_.begin(), records_.end(), [&](const Record& record) {
+    return std::equal(inputs.begin(), inputs.end(), record.slots.begin(), record.slots.end(), fits);
+  });
+  const Shapes shapes = everyones(mine - records_.begin());
+  const auto found = std::find_if(records_.begin(), records_.end(),
+                                  [&](const Record& record) { return record.shapes == shapes; });
+  if (found != records_.end()) {
     return &*found;
   }
-  if (recordings_.size() == most_recordings) {
-    return nullptr;
-  }
-  Recording& recording = recordings_.emplace_back();
-  recording.graph = make_();
-  for (const at::Tensor& input : inputs) {
-    recording.slots.push_back(at::empty_like(input));
-  }
-  return &recording;
+  return records_.size() < most_records ? &add(shapes, inputs) : nullptr;
 }
 
-void GraphedSteps::capture(Recording& recording, const Closure& closure) {
-  const at::Tensor loss = steps_.loss_like();
-  try {
-    recording.graph->capture([&steps = steps_, &recording, closure, loss] {
-      steps.run_window([&] { return closure(recording.slots); }, loss);
-    });
-  } catch (...) {
-    const Error error = as_error(std::current_exception());
-    recording.graph = make_();
-    recording.runs = 0;
-    steps_.abandon();
-    throw Error(c10::str("cuda_graph: the step cannot be recorded: ", error.what(),
-                         "; its closure may neither read values of the device nor copy from or to "
-                         "the host nor wait; else use cuda_graph(false)"),
-                error.code());
+GraphedSteps::Shapes GraphedSteps::everyones(int64_t shape) {
+  Communicator& hosts = agreement_.communicator();
+  const at::Tensor all = at::empty({hosts.size()}, at::kLong);
+  hosts.all_gather(all, at::full({1}, shape, at::kLong)).wait();
+  const int64_t* values = all.const_data_ptr<int64_t>();
+  return Shapes(values, values + hosts.size());
+}
+
+GraphedSteps::Record& GraphedSteps::add(const Shapes& shapes,
+                                        const std::vector<at::Tensor>& inputs) {
+  Record record;
+  agreement_.attempt([&] {
+    record.shapes = shapes;
+    record.graph = make_();
+    for (const at::Tensor& input : inputs) {
+      record.slots.push_back(at::empty_like(input));
+    }
+  });
+  return records_.emplace_back(std::move(record));
+}
+
+void GraphedSteps::capture(Record& record, const Closure& closure) {
+  std::optional<Error> problem;
+  const auto attempt = [&](StepGraph& graph, Recording kind) {
+    try {
+      capture(record, graph, kind, closure);
+    } catch (const CommunicationError&) {
+      throw;
+    } catch (...) {
+      const Error error = as_error(std::current_exception());
+      problem = Error(c10::str("cuda_graph: the step cannot be recorded: ", error.what(),
+                               "; its closure may neither read values of the device nor copy from "
+                               "or to the host nor wait; else use cuda_graph(false)"),
+                      error.code());
+    }
+    return agreement_.any(problem.has_value());
+  };
+  const bool alone = devices_.size() == 1;
+  if ((alone || !attempt(*make_(), Recording::rehearsal)) &&
+      !attempt(*record.graph, Recording::real)) {
+    return;
   }
-  recording.loss = loss;
+  record.loss = at::Tensor();
+  record.graph = make_();
+  record.runs = 0;
+  steps_.forget_recorded_window();
+  agreement_.raise(problem);
+}
+
+void GraphedSteps::capture(Record& record, StepGraph& graph, Recording kind,
+                           const Closure& closure) {
+  record.loss = steps_.loss_like();
+  const auto window = [&steps = steps_, &record, closure] {
+    steps.run_window([&] { return closure(record.slots); }, record.loss);
+  };
+  record.collectives = devices_.record(kind, [&](const std::function<void()>& join) {
+    graph.capture([window, join] {
+      window();
+      join();
+    });
+  });
 }
 
 int64_t GraphedSteps::recorded() const {
-  return std::count_if(recordings_.begin(), recordings_.end(),
-                       [](const Recording& recording) { return recording.loss.defined(); });
+  return std::count_if(records_.begin(), records_.end(),
+                       [](const Record& record) { return record.loss.defined(); });
 }
 
 }  // namespace lockstep

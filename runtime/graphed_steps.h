@@ -15,7 +15,15 @@ namespace lockstep {
 /// other, and windows that are to be diagnosed, run as they come.
 ///
 /// A closure is called while it is recorded, and no more: it may not read the device, and what it
-/// does on the host happens no more. Ranks: one. Threads: one.
+/// does on the host happens no more. Threads: one.
+///
+/// Ranks: all ranks record a window, or run a record, or run it as it comes. NCCL wants that: a
+/// collective is recorded by all ranks or by none, and they replay together what they recorded
+/// together. So a record belongs to the shapes of all ranks' inputs, and before each window the
+/// hosts tell each other, on the control communicator, which shape theirs is; where the device is
+/// ahead of no host that costs no time. Ranks first rehearse, each for itself and without
+/// collectives, and record together only if all could. A rank that still fails then leaves the
+/// others to the communicator's timeout, as one that dies does.
 class GraphedSteps {
  public:
   using Closure = std::function<Loss(const std::vector<at::Tensor>&)>;
@@ -28,29 +36,44 @@ class GraphedSteps {
     std::function<StepReport(const std::function<StepReport()>&)> close;
   };
 
-  GraphedSteps(Step& steps, MakeStepGraph make, Ways ways)
-      : steps_(steps), make_(std::move(make)), ways_(std::move(ways)) {}
+  /// `devices`: of all collectives of a window.
+  GraphedSteps(Step& steps, Communicator devices, Agreement agreement, MakeStepGraph make,
+               Ways ways)
+      : steps_(steps),
+        devices_(std::move(devices)),
+        agreement_(std::move(agreement)),
+        make_(std::move(make)),
+        ways_(std::move(ways)) {}
 
-  /// A window that begin_window() began. Throws Error where the closure cannot be recorded; nothing
-  /// has moved then.
+  /// A window that begin_window() began. Collective. Throws Error on every rank where the closure
+  /// of one cannot be recorded; nothing has moved then.
   StepReport run(const std::vector<at::Tensor>& inputs, const Closure& closure);
 
   int64_t recorded() const;
 
  private:
-  struct Recording {
+  /// For each rank, the first record whose inputs have the shape of that rank's.
+  using Shapes = std::vector<int64_t>;
+  struct Record {
+    Shapes shapes;
     std::vector<at::Tensor> slots;
     std::unique_ptr<StepGraph> graph;
     at::Tensor loss;  // written by each replay
+    int64_t collectives = 0;
     int64_t runs = 0;
   };
-  Recording* find(const std::vector<at::Tensor>& inputs);
-  void capture(Recording& recording, const Closure& closure);
+  Record* find(const std::vector<at::Tensor>& inputs);
+  Record& add(const Shapes& shapes, const std::vector<at::Tensor>& inputs);
+  Shapes everyones(int64_t shape);
+  void capture(Record& record, const Closure& closure);
+  void capture(Record& record, StepGraph& graph, Recording kind, const Closure& closure);
 
   Step& steps_;
+  Communicator devices_;
+  Agreement agreement_;
   MakeStepGraph make_;
   Ways ways_;
-  std::deque<Recording> recordings_;  // records refer to them
+  std::deque<Record> records_;  // they refer to their places here; gone before devices_
 };
 
 }  // namespace lockstep

@@ -64,10 +64,12 @@ class Step {
   /// update was made. Throws Error where that cannot be: for a Loss::sum.
   bool can_be_recorded() const;
   /// What a window of one micro-batch gives the device to do, the update included; the host neither
-  /// reads nor decides, so that it can be recorded. Requires: can_be_recorded(), one rank, and a
-  /// `loss` like loss_like(), which takes this window's.
+  /// reads nor decides, so that it can be recorded. Requires: can_be_recorded(), and a `loss` like
+  /// loss_like(), which takes this window's.
   void run_window(const std::function<Loss()>& closure, const at::Tensor& loss);
   at::Tensor loss_like() const;
+  /// After an exception from run_window() that was recorded: no rank has sent anything.
+  void forget_recorded_window();
   /// What the host does each time that work was given to the device.
   StepReport close_recorded_window(const at::Tensor& loss);
   /// What is known between updates.

@@ -1,4 +1,4 @@
-// A window of one micro-batch and one rank as work that can be recorded.
+// A window of one micro-batch as work that can be recorded.
 #include <ATen/ops/empty_like.h>
 #include <lockstep/runtime/step.h>
 
@@ -31,7 +31,12 @@ void Step::run_window(const std::function<Loss()>& closure, const at::Tensor& lo
     throw *problem;
   }
   measure();
+  consensus_.share_flags(decisions_);
   move_everything();
+  end_window();
+}
+
+void Step::forget_recorded_window() {
   end_window();
 }
 

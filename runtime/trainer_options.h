@@ -59,8 +59,8 @@ struct TrainerOptions {
   /// host one call. Same bits as without; skipped updates, the scale and the schedule move on the
   /// device. The closure is then called no more: it may use its inputs, tensors that stay where
   /// they are, and random numbers of the device, and may not read the device. Refused with a
-  /// reason: on the CPU, on several ranks, with accumulate, uneven_data, UnusedParameters::detect,
-  /// activation_budget, TorchOptimizer, Loss::sum.
+  /// reason: on the CPU, on several ranks without NCCL, with accumulate, uneven_data,
+  /// UnusedParameters::detect, activation_budget, TorchOptimizer, Loss::sum.
   TORCH_ARG(bool, cuda_graph) = false;
 
  public:

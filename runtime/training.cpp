@@ -48,11 +48,13 @@ void require_no_double(const std::vector<ModelTensor>& parameters) {
   }
 }
 
-void require_recordable(const OptimizerSpec& optimizer, const Runtime& runtime, bool has_graphs) {
-  LOCKSTEP_CHECK(has_graphs, "cuda_graph needs a CUDA device, this rank computes on ",
-                 runtime.device(), "; use cuda_graph(false)");
-  LOCKSTEP_CHECK(runtime.size() == 1, "cuda_graph records no collectives, and there are ",
-                 runtime.size(), " ranks; use cuda_graph(false)");
+void require_recordable(const OptimizerSpec& optimizer, c10::Device device,
+                        const Communicator& devices, bool has_graphs) {
+  LOCKSTEP_CHECK(has_graphs, "cuda_graph needs a CUDA device, this rank computes on ", device,
+                 "; use cuda_graph(false)");
+  const std::string refusal = devices.recording_refusal();
+  LOCKSTEP_CHECK(refusal.empty(), "cuda_graph: ", refusal,
+                 "; let NCCL carry them (RuntimeOptions::transport), or use cuda_graph(false)");
   LOCKSTEP_CHECK(dynamic_cast<const TorchOptimizer*>(&optimizer) == nullptr,
                  "cuda_graph: ", optimizer.describe(),
                  " decides on the host whether to update; use a fused optimizer, or "
@@ -61,8 +63,8 @@ void require_recordable(const OptimizerSpec& optimizer, const Runtime& runtime, 
 
 /// Everything that can be wrong with the arguments, found before any rank communicates.
 Trainable checked(const Model& model, const OptimizerSpec& optimizer, const TrainerOptions& options,
-                  const Runtime& runtime, bool has_graphs, Agreement& agreement) {
-  const c10::Device device = runtime.device();
+                  c10::Device device, bool has_graphs, const Communicator& devices,
+                  Agreement& agreement) {
   Trainable trainable;
   agreement.attempt([&] {
     options.validate();
@@ -72,7 +74,7 @@ Trainable checked(const Model& model, const OptimizerSpec& optimizer, const Trai
     require_device(model, device);
     require_activation_chain(options, model);
     if (options.cuda_graph()) {
-      require_recordable(optimizer, runtime, has_graphs);
+      require_recordable(optimizer, device, devices, has_graphs);
     }
   });
   require_same_structure(model, agreement);
@@ -93,11 +95,13 @@ Training::Training(Runtime& runtime, const Model& model, const OptimizerSpec& sp
           }) {}
 
 Training::Training(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
-                   const TrainerOptions& options, HostActs acts, MakeStepGraph make_graph)
+                   const TrainerOptions& options, HostActs acts, MakeStepGraph make_graph,
+                   const Communicator& devices)
     : runtime(runtime),
-      communicator(runtime.communicator()),
+      communicator(devices),
       agreement(runtime.control()),
-      trainable(checked(model, spec, options, runtime, make_graph != nullptr, agreement)),
+      trainable(checked(model, spec, options, runtime.device(), make_graph != nullptr, devices,
+                        agreement)),
       activations(options, model),
       description(spec.describe()) {
   broadcast_and_verify(model.parameters(), communicator, agreement);
@@ -172,7 +176,7 @@ void Training::make_steps(const Model& model, const OptimizerSpec& spec,
 
 void Training::record_steps(MakeStepGraph make_graph) {
   graphed = std::make_unique<GraphedSteps>(
-      *steps, std::move(make_graph),
+      *steps, communicator, agreement, std::move(make_graph),
       GraphedSteps::Ways{
           [this](const std::function<Loss()>& closure) { return micro_batch(closure); },
           [this](const std::function<StepReport()>& close) { return close_by(close); }});

@@ -18,9 +18,15 @@ namespace lockstep {
 /// The parts of a Trainer, put together in their one order, and how a step goes through them.
 /// Ranks and threads: as Trainer. Where one rank cannot make a part, every rank throws.
 struct Training {
-  /// `acts` and `make_graph`: what the device asks for, unless a test asks for others.
+  /// `acts`, `make_graph` and `devices`, the communicator of gradients: what the device asks for,
+  /// unless a test asks for others.
   Training(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
-           const TrainerOptions& options, HostActs acts, MakeStepGraph make_graph = nullptr);
+           const TrainerOptions& options, HostActs acts, MakeStepGraph make_graph,
+           const Communicator& devices);
+  Training(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
+           const TrainerOptions& options, HostActs acts, MakeStepGraph make_graph = nullptr)
+      : Training(runtime, model, spec, options, acts, std::move(make_graph),
+                 runtime.communicator()) {}
   Training(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
            const TrainerOptions& options);
 
