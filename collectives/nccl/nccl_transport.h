@@ -39,6 +39,11 @@ struct NcclParts {
 /// in flight is kept.
 /// Averages: each element times a power of two before the sum (PreMulSum), the rest of the factor
 /// after it, so no fp16 sum overflows that the average would not; NCCL's own average is not used.
+/// Records (Communicator::record): the lane is forked off the stream that is recorded by the first
+/// collective and joined at its end. Of what is recorded no event is asked and nothing is timed;
+/// replay() puts a mark behind the record, as behind a collective, and orders it with the
+/// collectives before and after. From 2.26 on NCCL ends a communicator, by abort too, only once the
+/// records with its collectives are destroyed.
 /// Failure: an error of NCCL, a late peer or differing calls abort the communicator, on a thread of
 /// its own with a deadline of its own, and every later call throws the same.
 /// Ranks: collective; with one rank all is done at once and NCCL is not asked.

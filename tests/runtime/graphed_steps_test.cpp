@@ -1,127 +1,32 @@
 // Recorded windows: the model is in host memory, and a record keeps the work and runs it again.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/runtime/training.h>
 #include <torch/optim/sgd.h>
 
-#include <limits>
-
 #include "error_of.h"
-#include "flat_tensors.h"
-#include "models.h"
+#include "graphed_runs.h"
 
 namespace lockstep {
 namespace {
 
+using testing::batch;
+using testing::Course;
+using testing::dynamic_half;
 using testing::error_of;
+using testing::expect_same;
 using ::testing::HasSubstr;
-using testing::Mlp;
-using Inputs = std::vector<at::Tensor>;
+using testing::Inputs;
+using testing::run;
 
-struct Calls {
-  int apart = 0, captures = 0, replays = 0;
-  bool refuses = false;
-};
-
-class KeptWork final : public StepGraph {
- public:
-  explicit KeptWork(Calls& calls) : calls_(calls) {}
-  void run_apart(const std::function<void()>& work) override {
-    ++calls_.apart;
-    work();
-  }
-  void capture(const std::function<void()>& work) override {
-    ++calls_.captures;
-    TORCH_CHECK(!calls_.refuses, "operation not permitted when stream is capturing");
-    work_ = work;
-  }
-  void replay() override {
-    ++calls_.replays;
-    work_();
-  }
-
- private:
-  Calls& calls_;
-  std::function<void()> work_;
-};
-
-TrainerOptions dynamic_half() {
-  return TrainerOptions()
-      .precision(
-          Precision::O2().loss_scale(amp::LossScalerOptions().init_scale(256).growth_interval(20)))
-      .clip_grad_norm(0.5)
-      .ema(0.9)
-      .schedule(WarmupCosine(5, 100));
-}
-
-struct Trained {
-  explicit Trained(TrainerOptions options, bool graph, const OptimizerSpec& optimizer = AdamW(1e-2))
-      : model(made()),
-        training(runtime, model, optimizer, options.cuda_graph(graph), HostActs::one_window_late,
-                 [this] { return std::make_unique<KeptWork>(calls); }) {}
-
-  static std::shared_ptr<Mlp> made() {
-    at::manual_seed(11);
-    return std::make_shared<Mlp>();
-  }
-  StepReport step(const Inputs& inputs) {
-    return training.step(inputs, [model = model](const Inputs& from) -> Loss {
-      return model->loss(at::dropout(from[0], 0.2, true), from[1]) * from[2];
-    });
-  }
-  at::Tensor masters() const {
-    return testing::flat(training.named(training.arena->whole_masters()));
-  }
-
+struct OwnRuntime {
   Runtime runtime = Runtime::solo();
-  Calls calls;
-  std::shared_ptr<Mlp> model;
-  Training training;
 };
 
-bool planted_at(int64_t step) {
-  return step == 7 || step == 50 || step == 51 || step == 120;
-}
-
-Inputs batch(int64_t step, int64_t rows = 5) {
-  const auto drawn = [](at::IntArrayRef sizes, int64_t seed) {
-    return at::randn(sizes, at::detail::createCPUGenerator(static_cast<uint64_t>(seed)));
-  };
-  const float factor = planted_at(step) ? std::numeric_limits<float>::infinity() : 1.0F;
-  return {drawn({rows, 4}, step), drawn({rows, 2}, 1'000'000 + step), at::full({}, factor)};
-}
-
-/// Masters after each step, and the reports.
-struct Course {
-  std::vector<at::Tensor> masters;
-  std::vector<StepReport> reports;
+struct Trained : OwnRuntime, testing::GraphedRun {
+  explicit Trained(const TrainerOptions& options, bool graph,
+                   const OptimizerSpec& optimizer = AdamW(1e-2))
+      : GraphedRun(runtime, runtime.communicator(), options, graph, optimizer) {}
 };
-
-Course run(Trained& trained, int64_t steps, const std::function<Inputs(int64_t)>& inputs) {
-  Course course;
-  at::manual_seed(5);
-  for (int64_t step = 0; step < steps; ++step) {
-    course.reports.push_back(trained.step(inputs(step)));
-    course.masters.push_back(trained.masters());
-  }
-  return course;
-}
-
-void expect_same(const Course& found, const Course& expected) {
-  for (size_t step = 0; step < expected.masters.size(); ++step) {
-    ASSERT_TRUE(at::equal(found.masters[step], expected.masters[step])) << step;
-    const StepReport& one = found.reports[step];
-    const StepReport& other = expected.reports[step];
-    EXPECT_EQ(one.closes_update(), other.closes_update()) << step;
-    EXPECT_EQ(one.micro_batch(), other.micro_batch()) << step;
-    EXPECT_EQ(one.update(), other.update()) << step;
-    EXPECT_EQ(one.skipped(), other.skipped()) << step;
-    EXPECT_EQ(one.scale(), other.scale()) << step;
-    EXPECT_EQ(one.learning_rate(), other.learning_rate()) << step;
-    EXPECT_EQ(c10::str(one.loss()), c10::str(other.loss())) << step;
-    EXPECT_EQ(c10::str(one.grad_norm()), c10::str(other.grad_norm())) << step;
-  }
-}
 
 TEST(GraphedSteps, HaveTheBitsAndReportsOfPlainOnesAlsoWhereUpdatesAreSkipped) {
   constexpr int64_t steps = 150;
@@ -203,7 +108,7 @@ TEST(GraphedSteps, ADiagnosedWindowRunsAsItComes) {
 
 TEST(GraphedSteps, AStepThatCannotBeRecordedSaysWhyAndMovesNothing) {
   Trained graphed(dynamic_half(), true);
-  graphed.calls.refuses = true;
+  graphed.calls.refuses = [] { return true; };
   for (int64_t step = 0; step < 3; ++step) {
     graphed.step(batch(step));
   }

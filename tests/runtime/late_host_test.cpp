@@ -126,19 +126,6 @@ TEST(ErrorFeedback, OfALateHostHasTheBitsOfAPromptOne) {
   }
 }
 
-TEST(StepRules, ACudaGraphOfSeveralRanksIsRefused) {
-  const auto no_graph = [] { return std::unique_ptr<StepGraph>(); };
-  const auto make = [&] {
-    Training(runtime(), Trained::made(), SGD(0.1), TrainerOptions().cuda_graph(true),
-             HostActs::one_window_late, no_graph);
-  };
-  if (runtime().size() == 1) {
-    EXPECT_NO_THROW(make());
-  } else {
-    EXPECT_THAT(error_of(make), HasSubstr("cuda_graph records no collectives, and there are"));
-  }
-}
-
 TEST(StepRules, NoStepOfALateHostReadsWhatMayLieOnADevice) {
   for (const int64_t accumulate : {1, 2}) {
     Trained late(dynamic_half(accumulate));

@@ -1,0 +1,217 @@
+// Recorded windows of several ranks: the model is in host memory, a record keeps the work and does
+// it again, collectives included.
+#include <gmock/gmock.h>
+#include <lockstep/collectives/transport.h>
+
+#include "across_ranks.h"
+#include "graphed_runs.h"
+
+namespace lockstep {
+namespace {
+
+using testing::batch;
+using testing::Course;
+using testing::dynamic_half;
+using testing::equal_on_all_ranks;
+using testing::error_of;
+using testing::expect_same;
+using testing::GraphedRun;
+using ::testing::HasSubstr;
+using testing::Inputs;
+using testing::runtime;
+
+/// Collectives over the host that let themselves be recorded by KeptWork.
+class KeptCollectives final : public Transport {
+ public:
+  explicit KeptCollectives(Communicator ranks) : ranks_(std::move(ranks)) {}
+  const char* name() const override { return "kept"; }
+  int rank() const override { return ranks_.rank(); }
+  int size() const override { return ranks_.size(); }
+  int local_rank() const override { return ranks_.local_rank(); }
+  int local_size() const override { return ranks_.local_size(); }
+
+  std::shared_ptr<Operation> all_reduce(const at::Tensor& tensor, ReduceOp op) override {
+    return kept(ranks_.all_reduce(tensor, op));
+  }
+  std::shared_ptr<Operation> reduce_scatter(const at::Tensor& output, const at::Tensor& input,
+                                            ReduceOp op) override {
+    return kept(ranks_.reduce_scatter(output, input, op));
+  }
+  std::shared_ptr<Operation> all_gather(const at::Tensor& output,
+                                        const at::Tensor& input) override {
+    return kept(ranks_.all_gather(output, input));
+  }
+  std::shared_ptr<Operation> broadcast(const at::Tensor& tensor, int root) override {
+    return kept(ranks_.broadcast(tensor, root));
+  }
+  std::shared_ptr<Operation> barrier() override { return kept(ranks_.barrier()); }
+  std::shared_ptr<Transport> split(int, int) override { return nullptr; }
+  at::Tensor allocate(int64_t numel, at::ScalarType dtype) override {
+    return ranks_.allocate(numel, dtype);
+  }
+  void progress() override { ranks_.progress(); }
+  std::string recording_refusal() const override { return {}; }
+  int64_t record(Recording kind, const CaptureWith& capture) override {
+    calls += kind == Recording::rehearsal ? "rehearsal " : "record ";
+    capture([] {});
+    return 7;
+  }
+  void replay(int64_t collectives, const std::function<void()>& launch) override {
+    calls += c10::str("replay of ", collectives, " ");
+    launch();
+  }
+  const CollectiveLog& log() const override { return log_; }
+
+  std::string calls;
+
+ private:
+  class Kept final : public Operation {
+   public:
+    explicit Kept(Work work) : work_(std::move(work)) {}
+    bool test() override { return work_.test(); }
+    void wait() override { work_.wait(); }
+
+   private:
+    Work work_;
+  };
+  static std::shared_ptr<Operation> kept(Work work) {
+    return std::make_shared<Kept>(std::move(work));
+  }
+
+  Communicator ranks_;
+  CollectiveLog log_;
+};
+
+struct Devices {
+  std::shared_ptr<KeptCollectives> transport =
+      std::make_shared<KeptCollectives>(runtime().communicator());
+};
+
+struct Trained : Devices, GraphedRun {
+  Trained(const TrainerOptions& options, bool graph)
+      : GraphedRun(runtime(), Communicator(transport), options, graph) {}
+};
+
+bool is_last() {
+  return runtime().rank() == runtime().size() - 1;
+}
+
+/// Differs by rank; only the last rank's may overflow.
+Inputs own_batch(int64_t step, int64_t rows = 5) {
+  Inputs inputs = batch(step, rows, is_last());
+  inputs[0].add_(0.1 * runtime().rank());
+  return inputs;
+}
+
+bool same_text_on_all_ranks(const std::string& text) {
+  const auto all = Communicator(runtime().control()).all_gather_bytes(text);
+  return std::all_of(all.begin(), all.end(), [&](const std::string& one) { return one == text; });
+}
+
+TEST(GraphedRanks, HaveTheBitsAndReportsOfPlainOnesAlsoWhereUpdatesAreSkipped) {
+  constexpr int64_t steps = 150;
+  for (const bool sharded : {false, true}) {
+    const auto options = dynamic_half().shard_optimizer(sharded);
+    Trained plain(options, false);
+    Trained graphed(options, true);
+    const auto inputs = [](int64_t step) { return own_batch(step); };
+    const Course expected = testing::run(plain, steps, inputs);
+    const Course found = testing::run(graphed, steps, inputs);
+    expect_same(found, expected);
+    EXPECT_TRUE(expected.reports[50].skipped());
+    EXPECT_GT(expected.reports.back().scale(), 256.0);
+    EXPECT_TRUE(equal_on_all_ranks(found.masters.back()));
+    EXPECT_EQ(plain.transport->calls, "");
+    EXPECT_EQ(graphed.calls.apart, 3);
+    EXPECT_EQ(graphed.calls.replays, steps - 3);
+    EXPECT_THAT(graphed.transport->calls,
+                ::testing::StartsWith("rehearsal record replay of 7 replay of 7 "));
+  }
+}
+
+TEST(GraphedRanks, DoTheSameInEachWindowWhateverTheShapesOfEach) {
+  constexpr int64_t steps = 40;
+  const auto inputs = [](int64_t step) {
+    return own_batch(step, is_last() ? 1 + step % 2 : 1 + step / 2 % 2);
+  };
+  Trained plain(dynamic_half(), false);
+  Trained graphed(dynamic_half(), true);
+  const Course expected = testing::run(plain, steps, inputs);
+  expect_same(testing::run(graphed, steps, inputs), expected);
+  EXPECT_EQ(graphed.training.graphed->recorded(), 4) << "two shapes of two kinds of ranks";
+  EXPECT_EQ(graphed.calls.replays, steps - 4 * 3);
+  EXPECT_TRUE(same_text_on_all_ranks(graphed.transport->calls));
+}
+
+TEST(GraphedRanks, RunAsTheyComeTogetherWhereOneHasTooManyShapes) {
+  const auto inputs = [](int64_t step) { return own_batch(step, is_last() ? 1 + step % 9 : 5); };
+  Trained plain(dynamic_half(), false);
+  Trained graphed(dynamic_half(), true);
+  const Course expected = testing::run(plain, 45, inputs);
+  expect_same(testing::run(graphed, 45, inputs), expected);
+  EXPECT_EQ(graphed.training.graphed->recorded(), 8);
+  EXPECT_EQ(graphed.calls.replays, 8 * 2);
+}
+
+TEST(GraphedRanks, AllThrowWhereOneCannotRecordAndCanGoOn) {
+  for (const int refused : {1, 2}) {  // the rehearsal, or the record
+    Trained graphed(dynamic_half(), true);
+    graphed.calls.refuses = [&] { return is_last() && graphed.calls.captures == refused; };
+    for (int64_t step = 0; step < 3; ++step) {
+      graphed.step(own_batch(step));
+    }
+    const at::Tensor before = graphed.masters();
+    const std::string message = error_of([&] { graphed.step(own_batch(3)); });
+    EXPECT_THAT(message, HasSubstr(c10::str("rank ", runtime().size() - 1)));
+    EXPECT_THAT(message, HasSubstr("cuda_graph: the step cannot be recorded: operation not "
+                                   "permitted when stream is capturing; its closure may neither"));
+    EXPECT_TRUE(at::equal(graphed.masters(), before));
+    EXPECT_EQ(graphed.transport->calls, refused == 1 ? "rehearsal " : "rehearsal record ");
+    for (int64_t step = 3; step < 7; ++step) {
+      EXPECT_EQ(graphed.step(own_batch(step)).update(), step + 1);
+    }
+    EXPECT_EQ(graphed.calls.replays, 1) << "after three more windows";
+    EXPECT_TRUE(equal_on_all_ranks(graphed.masters()));
+  }
+}
+
+TEST(GraphedRanks, AFailureBeforeRecordingReachesAllWhoThenRecordTogether) {
+  Trained graphed(dynamic_half(), true);
+  graphed.step(own_batch(0));
+  const std::string message = error_of([&] {
+    graphed.training.step(own_batch(1), [&](const Inputs& from) -> Loss {
+      LOCKSTEP_CHECK(!is_last(), "no such file: batch.bin");
+      return graphed.model->loss(from[0], from[1]);
+    });
+    graphed.step(own_batch(1));
+  });
+  EXPECT_THAT(message, HasSubstr("no such file: batch.bin"));
+  for (int64_t step = 1; step < 6; ++step) {
+    EXPECT_EQ(graphed.step(own_batch(step)).update(), step + 1);
+  }
+  EXPECT_GE(graphed.calls.replays, 3);
+  EXPECT_TRUE(same_text_on_all_ranks(graphed.transport->calls));
+}
+
+TEST(GraphedRanks, StopTogether) {
+  Trained graphed(dynamic_half(), true);
+  for (int64_t step = 0; step < 5; ++step) {
+    graphed.step(own_batch(step));
+  }
+  if (is_last()) {
+    graphed.training.steps->request_stop();
+  }
+  graphed.step(own_batch(5));
+  graphed.step(own_batch(6));
+  EXPECT_TRUE(graphed.training.steps->stop_requested());
+}
+
+TEST(GraphedRanks, ATransportThatGoesThroughTheHostIsRefused) {
+  EXPECT_THAT(
+      error_of([] { GraphedRun(runtime(), runtime().communicator(), TrainerOptions(), true); }),
+      HasSubstr("cuda_graph: the collectives of the mpi transport go through the host, "
+                "which has no part in recorded device work; let NCCL carry them"));
+}
+
+}  // namespace
+}  // namespace lockstep
