@@ -79,9 +79,9 @@ GraphedSteps::Record& GraphedSteps::add(const Shapes& shapes,
 
 void GraphedSteps::capture(Record& record, const Closure& closure) {
   std::optional<Error> problem;
-  const auto attempt = [&](StepGraph& graph, Recording kind) {
+  const auto all_can = [&](Recording kind) {
     try {
-      capture(record, graph, kind, closure);
+      capture(record, kind, closure);
     } catch (const CommunicationError&) {
       throw;
     } catch (...) {
@@ -91,11 +91,10 @@ void GraphedSteps::capture(Record& record, const Closure& closure) {
                                "or to the host nor wait; else use cuda_graph(false)"),
                       error.code());
     }
-    return agreement_.any(problem.has_value());
+    return !agreement_.any(problem.has_value());
   };
   const bool alone = devices_.size() == 1;
-  if ((alone || !attempt(*make_(), Recording::rehearsal)) &&
-      !attempt(*record.graph, Recording::real)) {
+  if ((alone || all_can(Recording::rehearsal)) && all_can(Recording::real)) {
     return;
   }
   record.loss = at::Tensor();
@@ -105,17 +104,17 @@ void GraphedSteps::capture(Record& record, const Closure& closure) {
   agreement_.raise(problem);
 }
 
-void GraphedSteps::capture(Record& record, StepGraph& graph, Recording kind,
-                           const Closure& closure) {
+void GraphedSteps::capture(Record& record, Recording kind, const Closure& closure) {
   record.loss = steps_.loss_like();
   const auto window = [&steps = steps_, &record, closure] {
     steps.run_window([&] { return closure(record.slots); }, record.loss);
   };
   record.collectives = devices_.record(kind, [&](const std::function<void()>& join) {
-    graph.capture([window, join] {
+    const auto work = [window, join] {
       window();
       join();
-    });
+    };
+    kind == Recording::rehearsal ? record.graph->rehearse(work) : record.graph->capture(work);
   });
 }
 

@@ -66,7 +66,7 @@ class GraphedSteps {
   Record& add(const Shapes& shapes, const std::vector<at::Tensor>& inputs);
   Shapes everyones(int64_t shape);
   void capture(Record& record, const Closure& closure);
-  void capture(Record& record, StepGraph& graph, Recording kind, const Closure& closure);
+  void capture(Record& record, Recording kind, const Closure& closure);
 
   Step& steps_;
   Communicator devices_;

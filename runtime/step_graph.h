@@ -15,6 +15,8 @@ class StepGraph {
   /// Runs `work` on the stream that capture() will record, after what the caller's current stream
   /// holds and before what it gets next: libraries set up there what may not be set up in a record.
   virtual void run_apart(const std::function<void()>& work) = 0;
+  /// Like capture(), and forgets what was recorded. Any number of times before it.
+  virtual void rehearse(const std::function<void()>& work) = 0;
   /// Records what `work` gives the device to do; the device does nothing. Once. What `work` throws
   /// goes on, the record is then dropped.
   virtual void capture(const std::function<void()>& work) = 0;

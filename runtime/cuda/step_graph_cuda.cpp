@@ -100,22 +100,13 @@ class CudaStepGraph final : public StepGraph {
     }
   }
 
-  /// Other threads may go on using CUDA meanwhile.
+  void rehearse(const std::function<void()>& work) override {
+    Record forgotten;
+    capture_in(forgotten, work);
+  }
+
   void capture(const std::function<void()>& work) override {
-    if (family_->records == 0) {
-      family_->memory = at::cuda::graph_pool_handle();
-    }
-    run_apart([&] {
-      graph_.capture_begin(family_->memory, cudaStreamCaptureModeThreadLocal);
-      try {
-        work();
-        graph_.capture_end();
-      } catch (...) {
-        const std::exception_ptr error = std::current_exception();
-        drop_capture();
-        std::rethrow_exception(error);
-      }
-    });
+    capture_in(graph_, work);
     recorded_ = true;
     ++family_->records;
   }
@@ -128,10 +119,28 @@ class CudaStepGraph final : public StepGraph {
   }
 
  private:
+  /// Other threads may go on using CUDA meanwhile.
+  void capture_in(Record& graph, const std::function<void()>& work) {
+    if (family_->records == 0) {
+      family_->memory = at::cuda::graph_pool_handle();
+    }
+    run_apart([&] {
+      graph.capture_begin(family_->memory, cudaStreamCaptureModeThreadLocal);
+      try {
+        work();
+        graph.capture_end();
+      } catch (...) {
+        const std::exception_ptr error = std::current_exception();
+        drop_capture(graph);
+        std::rethrow_exception(error);
+      }
+    });
+  }
+
   /// What broke the capture is what the caller is told.
-  void drop_capture() {
+  static void drop_capture(Record& graph) {
     try {
-      graph_.drop_capture();
+      graph.drop_capture();
     } catch (const std::exception&) {
       return;
     }

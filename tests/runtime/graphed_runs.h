@@ -30,6 +30,7 @@ class KeptWork final : public StepGraph {
     ++calls_.apart;
     work();
   }
+  void rehearse(const std::function<void()>&) override { capture({}); }
   void capture(const std::function<void()>& work) override {
     ++calls_.captures;
     TORCH_CHECK(!calls_.refuses(), "operation not permitted when stream is capturing");
