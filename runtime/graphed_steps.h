@@ -14,8 +14,8 @@ namespace lockstep {
 /// inputs are copied to fixed memory and the record is run. At most eight shapes are recorded; any
 /// other, and windows that are to be diagnosed, run as they come.
 ///
-/// A closure is called while it is recorded, and no more: it may not read the device, and what it
-/// does on the host happens no more. Threads: one.
+/// A closure is called while it is recorded (twice where there are several ranks), and no more: it
+/// may not read the device, and what it does on the host happens no more. Threads: one.
 ///
 /// Ranks: all ranks record a window, or run a record, or run it as it comes. NCCL wants that: a
 /// collective is recorded by all ranks or by none, and they replay together what they recorded
