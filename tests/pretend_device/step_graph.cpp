@@ -22,6 +22,9 @@ class PretendStepGraph final : public StepGraph {
     }
     follow(current, stream_);
   }
+  void rehearse(const std::function<void()>& work) override {
+    run_apart([&] { pretend::record(work); });
+  }
   void capture(const std::function<void()>& work) override {
     run_apart([&] { recording_ = pretend::record(work); });
   }
