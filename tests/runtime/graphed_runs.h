@@ -73,9 +73,7 @@ struct GraphedRun {
       return model->loss(at::dropout(from[0], 0.2, true), from[1]) * from[2];
     });
   }
-  at::Tensor masters() const {
-    return flat(training.named(training.arena->whole_masters()));
-  }
+  at::Tensor masters() const { return flat(training.named(training.arena->whole_masters())); }
 
   Calls calls;
   std::shared_ptr<Mlp> model;
