@@ -44,7 +44,7 @@ struct Norm : torch::autograd::Function<Norm> {
     pass.norms = at::empty({rows, 2}, input.options().dtype(at::kFloat));
     pass.centred = centred;
     pass.eps = eps;
-    const at::Tensor y = at::empty_like(pass.x);
+    at::Tensor y = at::empty_like(pass.x);
     (y.is_cuda() ? amp::norm_on_cuda : amp::norm_on_cpu)(pass, y);
     context->save_for_backward({pass.x, pass.weight, pass.bias, pass.norms});
     context->saved_data["centred"] = centred;
@@ -66,7 +66,7 @@ struct BiasGelu : torch::autograd::Function<BiasGelu> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input,
                             const at::Tensor& bias) {
     const at::Tensor x = input.contiguous();
-    const at::Tensor y = at::empty_like(x);
+    at::Tensor y = at::empty_like(x);
     (y.is_cuda() ? amp::bias_gelu_on_cuda : amp::bias_gelu_on_cpu)(y, x, bias);
     context->save_for_backward({x, bias});
     return y;

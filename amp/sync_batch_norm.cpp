@@ -75,7 +75,7 @@ at::Tensor per_channel(const at::Tensor& values, const at::Tensor& x) {
 
 /// fp64, summed over all ranks, where the values are.
 at::Tensor summed(const at::Tensor& values, Communicator& communicator) {
-  const at::Tensor sum = values.to(at::kDouble).contiguous();
+  at::Tensor sum = values.to(at::kDouble).contiguous();
   communicator.all_reduce(sum).wait();
   return sum;
 }

@@ -10,6 +10,7 @@ namespace lockstep {
 std::vector<at::Tensor> allocate_wires(Communicator& communicator,
                                        const std::vector<BucketPlan>& plans) {
   std::vector<at::Tensor> wires;
+  wires.reserve(plans.size());
   for (const BucketPlan& plan : plans) {
     wires.push_back(communicator.allocate(plan.numel, plan.wire_dtype));
   }
@@ -104,7 +105,7 @@ at::Tensor Reducer::dense_gradient(int index) {
                  parameter.name, " has sizes ", gradient.sizes(), ", the parameter ",
                  parameter.tensor.sizes());
   if (gradient.strides() != parameter.tensor.strides() && gradient.numel() > 0) {
-    const at::Tensor same_layout =
+    at::Tensor same_layout =
         at::empty_strided(parameter.tensor.sizes(), parameter.tensor.strides(), gradient.options());
     same_layout.copy_(gradient);
     return same_layout;

@@ -90,7 +90,7 @@ void Step::replay(const std::function<Loss()>& closure) {
 }
 
 Loss Step::forward(const std::function<Loss()>& closure, bool under_autocast) {
-  const Loss loss = under_autocast ? this->under_autocast(closure) : closure();
+  Loss loss = under_autocast ? this->under_autocast(closure) : closure();
   require_scalar_with_grad(loss.tensor());
   LOCKSTEP_CHECK(kind_is_sum_.value_or(is_sum_.value_or(loss.is_sum())) == loss.is_sum(),
                  "this loss is ", loss.is_sum() ? "a Loss::sum" : "a mean",

@@ -11,6 +11,7 @@ namespace {
 std::vector<BucketPlan> plans_for(const std::vector<ModelTensor>& parameters,
                                   const OptimizerSpec& optimizer, const TrainerOptions& options) {
   std::vector<PlannedParameter> planned;
+  planned.reserve(parameters.size());
   for (const ModelTensor& entry : parameters) {
     planned.push_back({entry.tensor.numel(), options.precision().storage_dtype(entry),
                        options.precision().wire_dtype(), optimizer.group_of(entry)});

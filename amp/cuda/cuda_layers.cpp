@@ -51,7 +51,7 @@ at::Tensor norm_backward_on_cuda(const NormPass& pass, const at::Tensor& dx, con
     return {};
   }
   const at::Tensor parts = fp32_beside(dx, {2, kRowParts, work.x.size});
-  const at::Tensor sums = fp32_beside(dx, {2, work.x.size});
+  at::Tensor sums = fp32_beside(dx, {2, work.x.size});
   check_call(cuda::launch_norm_sums(work, rows_of(dy), parts.mutable_data_ptr<float>(),
                                     sums.mutable_data_ptr<float>(), stream),
              "the norm's kernel");
@@ -69,7 +69,7 @@ at::Tensor bias_gelu_backward_on_cuda(const at::Tensor& dx, const at::Tensor& dy
                                       const at::Tensor& x, const at::Tensor& bias) {
   const c10::DeviceGuard on(dx.device());
   const at::Tensor parts = fp32_beside(dx, {kRowParts, x.size(-1)});
-  const at::Tensor sum = fp32_beside(dx, {x.size(-1)});
+  at::Tensor sum = fp32_beside(dx, {x.size(-1)});
   check_call(
       cuda::launch_bias_gelu_backward({rows_of(x), values_of(bias)}, rows_of(dx), rows_of(dy),
                                       parts.mutable_data_ptr<float>(),
@@ -81,7 +81,7 @@ at::Tensor bias_gelu_backward_on_cuda(const at::Tensor& dx, const at::Tensor& dy
 at::Tensor cross_entropy_on_cuda(const CrossEntropyPass& pass) {
   const c10::DeviceGuard on(pass.logits.device());
   const at::Tensor losses = at::empty({pass.logits.size(0)}, pass.counted.options());
-  const at::Tensor loss = fp32_beside(pass.logits, {});
+  at::Tensor loss = fp32_beside(pass.logits, {});
   check_call(cuda::launch_cross_entropy(
                  work_of(pass), losses.mutable_data_ptr<double>(), loss.mutable_data_ptr<float>(),
                  pass.counted.mutable_data_ptr<double>(), current_stream(loss.device())),

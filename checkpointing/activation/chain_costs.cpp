@@ -60,7 +60,7 @@ at::Tensor measure_passing(const ChainStage& stage, const at::Tensor& input, Sta
   const MemoryMeter meter(input.device().type());
   at::Tensor passed = handed_over(input);
   const int64_t input_bytes = meter.live();
-  const at::Tensor output = stage.forward(std::move(passed));
+  at::Tensor output = stage.forward(std::move(passed));
   costs.output_bytes = static_cast<int64_t>(output.storage().nbytes());
   costs.passing_temporary_bytes =
       std::max<int64_t>(0, meter.peak() - input_bytes - costs.output_bytes);
