@@ -221,9 +221,10 @@ void NcclTransport::refuse_while_recording(const char* what) const {
 
 int64_t NcclTransport::record(Recording kind, const CaptureWith& capture) {
   Backoff backoff(/*crowded=*/true);
-  for (progress(); !flights_.empty();
-       progress()) {  // marks may not be asked while a device records
+  progress();
+  while (!flights_.empty()) {  // marks may not be asked while a device records
     backoff.pause();
+    progress();
   }
   const auto end = c10::make_scope_exit([this] { recording_.reset(); });
   recording_ = kind;

@@ -63,6 +63,7 @@ class KeptCollectives final : public Transport {
   const CollectiveLog& log() const override { return log_; }
 
   std::string calls;
+  int64_t collectives = 0;
 
  private:
   class Kept final : public Operation {
@@ -74,7 +75,8 @@ class KeptCollectives final : public Transport {
    private:
     Work work_;
   };
-  static std::shared_ptr<Operation> kept(Work work) {
+  std::shared_ptr<Operation> kept(Work work) {
+    ++collectives;
     return std::make_shared<Kept>(std::move(work));
   }
 
@@ -122,6 +124,7 @@ TEST(GraphedRanks, HaveTheBitsAndReportsOfPlainOnesAlsoWhereUpdatesAreSkipped) {
     EXPECT_GT(expected.reports.back().scale(), 256.0);
     EXPECT_TRUE(equal_on_all_ranks(found.masters.back()));
     EXPECT_EQ(plain.transport->calls, "");
+    EXPECT_EQ(graphed.transport->collectives, plain.transport->collectives);
     EXPECT_EQ(graphed.calls.apart, 3);
     EXPECT_EQ(graphed.calls.replays, steps - 3);
     EXPECT_THAT(graphed.transport->calls,
