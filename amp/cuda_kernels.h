@@ -15,18 +15,22 @@
 namespace lockstep::amp {
 
 /// The kernels of this room for CUDA tensors. A build without CUDA has them throw Error.
-/// All run on the current stream and never make the host wait.
+/// All run on the current stream of their tensors' device, or of `device`, and never make the host
+/// wait.
 bool cuda_kernels_available();
 
 /// 80 for compute capability 8.0.
 int cuda_capability(c10::Device device);
 
 /// advance() on device memory; `overflow` is one element there.
-void advance_on_cuda(ScalerState* state, const ScalerRule& rule, const float* overflow);
+void advance_on_cuda(ScalerState* state, const ScalerRule& rule, const float* overflow,
+                     c10::Device device);
 
 /// decide() and conclude() on device memory.
-void decide_on_cuda(Decision* decision, const ScalerState* scaler, const DecisionRule& rule);
-void conclude_on_cuda(Decision* decision, ScalerState* scaler, const DecisionRule& rule);
+void decide_on_cuda(Decision* decision, const ScalerState* scaler, const DecisionRule& rule,
+                    c10::Device device);
+void conclude_on_cuda(Decision* decision, ScalerState* scaler, const DecisionRule& rule,
+                      c10::Device device);
 
 /// to = from * factor, multiplied in fp32 and rounded once; contiguous, fp32, fp16 or bf16.
 void cast_on_cuda(const at::Tensor& to, const at::Tensor& from, double factor);

@@ -1,4 +1,3 @@
-#include <c10/core/DeviceGuard.h>
 #include <lockstep/amp/cuda_kernels.h>
 #include <lockstep/amp/decide.h>
 
@@ -7,8 +6,7 @@ namespace lockstep::amp {
 void decide_in_place(Decision* decision, const ScalerState* scaler, const DecisionRule& rule,
                      c10::Device device) {
   if (device.is_cuda()) {
-    const c10::DeviceGuard on(device);
-    decide_on_cuda(decision, scaler, rule);
+    decide_on_cuda(decision, scaler, rule, device);
   } else {
     decide(*decision, *scaler, rule);
   }
@@ -17,8 +15,7 @@ void decide_in_place(Decision* decision, const ScalerState* scaler, const Decisi
 void conclude_in_place(Decision* decision, ScalerState* scaler, const DecisionRule& rule,
                        c10::Device device) {
   if (device.is_cuda()) {
-    const c10::DeviceGuard on(device);
-    conclude_on_cuda(decision, scaler, rule);
+    conclude_on_cuda(decision, scaler, rule, device);
   } else {
     conclude(*decision, *scaler, rule);
   }

@@ -3,7 +3,6 @@
 #include <lockstep/collectives/error.h>
 
 #include <ATen/ATen.h>
-#include <c10/core/DeviceGuard.h>
 
 #include <cmath>
 #include <cstddef>
@@ -100,8 +99,7 @@ void LossScaler::advance_by(const at::Tensor& overflow) {
   rounds_.clear();
   const ScalerRule rule = scaler_rule(options_);
   if (storage_.is_cuda()) {
-    const c10::DeviceGuard on(storage_.device());
-    advance_on_cuda(device_state(), rule, overflow.const_data_ptr<float>());
+    advance_on_cuda(device_state(), rule, overflow.const_data_ptr<float>(), storage_.device());
   } else {
     const float flag = *overflow.const_data_ptr<float>();
     advance(*device_state(), rule, !(flag == 0.0F));

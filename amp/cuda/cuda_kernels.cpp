@@ -1,6 +1,5 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <lockstep/amp/cuda/cuda_call.h>
 #include <lockstep/amp/cuda/launch.h>
 #include <lockstep/amp/cuda/span_arrays.h>
@@ -11,10 +10,6 @@ namespace lockstep::amp {
 namespace {
 
 constexpr uintptr_t kAlignment = 16;
-
-c10::Device current_device() {
-  return c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getDevice();
-}
 
 bool aligned(const at::Tensor& flat) {
   return reinterpret_cast<uintptr_t>(flat.const_data_ptr()) % kAlignment == 0;
@@ -41,18 +36,24 @@ int cuda_capability(c10::Device device) {
   return found;
 }
 
-void advance_on_cuda(ScalerState* state, const ScalerRule& rule, const float* overflow) {
-  check_call(cuda::launch_advance(state, rule, overflow, current_stream(current_device())),
+void advance_on_cuda(ScalerState* state, const ScalerRule& rule, const float* overflow,
+                     c10::Device device) {
+  const c10::DeviceGuard on(device);
+  check_call(cuda::launch_advance(state, rule, overflow, current_stream(device)),
              "the loss scaler's kernel");
 }
 
-void decide_on_cuda(Decision* decision, const ScalerState* scaler, const DecisionRule& rule) {
-  check_call(cuda::launch_decide(decision, scaler, rule, current_stream(current_device())),
+void decide_on_cuda(Decision* decision, const ScalerState* scaler, const DecisionRule& rule,
+                    c10::Device device) {
+  const c10::DeviceGuard on(device);
+  check_call(cuda::launch_decide(decision, scaler, rule, current_stream(device)),
              "the decision's kernel");
 }
 
-void conclude_on_cuda(Decision* decision, ScalerState* scaler, const DecisionRule& rule) {
-  check_call(cuda::launch_conclude(decision, scaler, rule, current_stream(current_device())),
+void conclude_on_cuda(Decision* decision, ScalerState* scaler, const DecisionRule& rule,
+                      c10::Device device) {
+  const c10::DeviceGuard on(device);
+  check_call(cuda::launch_conclude(decision, scaler, rule, current_stream(device)),
              "the decision's kernel");
 }
 

@@ -20,13 +20,13 @@ bool cuda_kernels_available() {
 int cuda_capability(c10::Device) {
   refuse();
 }
-void advance_on_cuda(ScalerState*, const ScalerRule&, const float*) {
+void advance_on_cuda(ScalerState*, const ScalerRule&, const float*, c10::Device) {
   refuse();
 }
-void decide_on_cuda(Decision*, const ScalerState*, const DecisionRule&) {
+void decide_on_cuda(Decision*, const ScalerState*, const DecisionRule&, c10::Device) {
   refuse();
 }
-void conclude_on_cuda(Decision*, ScalerState*, const DecisionRule&) {
+void conclude_on_cuda(Decision*, ScalerState*, const DecisionRule&, c10::Device) {
   refuse();
 }
 void cast_on_cuda(const at::Tensor&, const at::Tensor&, double) {
