@@ -21,6 +21,13 @@ if(CMAKE_BUILD_TYPE MATCHES "^(Debug|Sanitize)$")
 endif()
 
 # The mains that test programs choose from; tests/*.h say what each offers.
+add_library(lockstep_test_seeds STATIC EXCLUDE_FROM_ALL "${PROJECT_SOURCE_DIR}/tests/seeds.cpp")
+target_include_directories(lockstep_test_seeds PUBLIC "${PROJECT_SOURCE_DIR}/tests")
+target_link_libraries(lockstep_test_seeds
+  PUBLIC GTest::gtest LibTorch::torch PRIVATE lockstep_flags)
+add_library(lockstep_test_unit_main STATIC EXCLUDE_FROM_ALL
+  "${PROJECT_SOURCE_DIR}/tests/unit_main.cpp")
+target_link_libraries(lockstep_test_unit_main PUBLIC lockstep_test_seeds PRIVATE lockstep_flags)
 add_library(lockstep_test_ranks STATIC EXCLUDE_FROM_ALL "${PROJECT_SOURCE_DIR}/tests/ranks.cpp")
 target_include_directories(lockstep_test_ranks PUBLIC "${PROJECT_SOURCE_DIR}/tests")
 target_link_libraries(lockstep_test_ranks
@@ -28,7 +35,7 @@ target_link_libraries(lockstep_test_ranks
 add_library(lockstep_test_mpi_main STATIC EXCLUDE_FROM_ALL
   "${PROJECT_SOURCE_DIR}/tests/mpi_main.cpp")
 target_link_libraries(lockstep_test_mpi_main
-  PUBLIC lockstep_test_ranks lockstep::collectives PRIVATE lockstep_flags)
+  PUBLIC lockstep_test_ranks lockstep_test_seeds lockstep::collectives PRIVATE lockstep_flags)
 if(TARGET lockstep::runtime)
   add_library(lockstep_test_runtime_main STATIC EXCLUDE_FROM_ALL
     "${PROJECT_SOURCE_DIR}/tests/runtime_main.cpp" "${PROJECT_SOURCE_DIR}/tests/runtime_tests.cpp")
@@ -49,8 +56,7 @@ function(lockstep_add_unit_test room name)
   math(EXPR TEST_TIMEOUT "${TEST_TIMEOUT} * ${LOCKSTEP_TEST_PATIENCE}")
   set(target ${room}_${name})
   add_executable(${target} ${TEST_SOURCES})
-  target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
-  target_link_libraries(${target} PRIVATE GTest::gtest_main GTest::gmock ${TEST_LIBRARIES}
+  target_link_libraries(${target} PRIVATE lockstep_test_unit_main GTest::gmock ${TEST_LIBRARIES}
     lockstep_flags)
   if(CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     math(EXPR TEST_TIMEOUT "${TEST_TIMEOUT} * 4")
@@ -115,6 +121,7 @@ function(lockstep_add_gpu_test room name)
   endif()
   set(target ${room}_${name})
   set(main gpu_main.cpp)
+  list(APPEND TEST_LIBRARIES lockstep_test_seeds)
   if(TEST_RUNTIME_MAIN)
     set(main gpu_runtime_main.cpp)
     list(APPEND TEST_SOURCES "${PROJECT_SOURCE_DIR}/tests/runtime_tests.cpp")

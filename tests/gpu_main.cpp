@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "gpu_tests.h"
+#include "seeds.h"
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
@@ -10,5 +11,6 @@ int main(int argc, char** argv) {
     std::cout << reason << std::endl;
     return lockstep::testing::gpu_tests_skipped;
   }
+  lockstep::testing::seed_every_test();
   return RUN_ALL_TESTS();
 }

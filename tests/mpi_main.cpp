@@ -2,6 +2,7 @@
 
 #include "mpi_world.h"
 #include "ranks.h"
+#include "seeds.h"
 
 namespace lockstep::testing {
 namespace {
@@ -21,5 +22,6 @@ int main(int argc, char** argv) {
   lockstep::MpiSession session(options);
   lockstep::Communicator world = session.world();
   lockstep::testing::the_world = &world;
+  lockstep::testing::seed_every_test(world.rank());
   return lockstep::testing::run_tests(world.rank(), world.size());
 }

@@ -79,6 +79,7 @@ TEST(NonFiniteTracer, FindsNothingInACleanStep) {
 
 TEST(NonFiniteTracer, NamesTheModuleAndOperatorOfAForwardOverflow) {
   Network model;
+  model.wi->weight.data().fill_(0.5);
   model.wo->weight.data().fill_(3e4);
   const auto found = trace(model, [&] {
     const Autocast region(device().type(), at::kHalf);
