@@ -47,7 +47,9 @@ bool mpi_is_up() {
   int finalized = 0;
   check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
   check_mpi(MPI_Finalized(&finalized), "MPI_Finalized");
-  LOCKSTEP_CHECK(finalized == 0, "MpiSession: MPI was finalised before; it cannot start again");
+  LOCKSTEP_CHECK(finalized == 0,
+                 "MpiSession: MPI was finalised in this process, most likely with an earlier "
+                 "session or Runtime, and cannot start again; keep one for the whole program");
   return initialized != 0;
 }
 
@@ -84,7 +86,7 @@ struct MpiSession::Impl {
 
 MpiSession::MpiSession(CommunicatorOptions options) : impl_(std::make_unique<Impl>()) {
   const LaunchEnvironment launch = read_launch_environment();
-  if (!launch.by_launcher && !mpi_is_up()) {
+  if (!mpi_is_up() && !launch.by_launcher) {
     return;
   }
   impl_->mpi.emplace();

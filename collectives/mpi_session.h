@@ -11,9 +11,10 @@ namespace lockstep {
 ///
 /// With no launcher (no mpirun, srun or hydra in the environment) MPI is not even initialised and
 /// the world is Communicator::solo().
-/// Ranks: constructed by every rank, once a process (Error otherwise). The destructor finalises
-/// MPI, which waits for all ranks, unless an exception is being unwound or a collective has failed:
-/// then it returns at once so that the launcher sees this rank die and ends the others.
+/// Ranks: constructed by every rank, once a process: Error for a second one beside it, and for one
+/// after MPI was finalised, which cannot start again. The destructor finalises MPI, which waits for
+/// all ranks, unless an exception is being unwound or a collective has failed: then it returns at
+/// once so that the launcher sees this rank die and ends the others.
 /// Errors: Error (code environment) on every rank when the launcher started another number of ranks
 /// than MPI sees, or when srun started tasks that MPI cannot join.
 class MpiSession {

@@ -1,6 +1,7 @@
 // A program for session_test.cpp. Prints what it found; the exit code is that of the error.
 //   session_probe size            the world
 //   session_probe twice           a second session in the same process
+//   session_probe again           a second session after the first
 //   session_probe kill            rank 1 dies by SIGKILL while all ranks reduce
 //   session_probe throw           rank 1 throws through the session while all ranks reduce
 //   session_probe outlive         a communicator that is used after its session is gone
@@ -38,6 +39,9 @@ void run(const char* mode) {
               world.transport_name().c_str(), session->library_version().substr(0, 8).c_str());
   std::fflush(stdout);
   if (std::strcmp(mode, "twice") == 0) {
+    MpiSession second;
+  } else if (std::strcmp(mode, "again") == 0) {
+    session.reset();
     MpiSession second;
   } else if (std::strcmp(mode, "kill") == 0 || std::strcmp(mode, "throw") == 0) {
     reduce_until(world, mode);

@@ -111,6 +111,15 @@ TEST(MpiSession, ASecondSessionIsRefused) {
   EXPECT_TRUE(has(run, "already has one")) << run.output;
 }
 
+TEST(MpiSession, AnotherSessionAfterMpiWasFinalisedIsRefusedOnEveryRank) {
+  for (const int ranks : {1, 2}) {
+    const Finished run = by_mpi(ranks, "again");
+    EXPECT_EQ(run.code, static_cast<int>(ExitCode::usage)) << run.output;
+    EXPECT_TRUE(has(run, "MPI was finalised in this process")) << run.output;
+  }
+  EXPECT_EQ(alone("", "again").code, 0);
+}
+
 TEST(MpiSession, ACommunicatorMayOutliveTheSession) {
   const Finished run = by_mpi(2, "outlive");
   EXPECT_EQ(run.code, 0) << run.output;
