@@ -2,7 +2,8 @@
 //
 //   lockstep run -n 2 -- build/examples/03_fashion_mnist [--epochs 4] [--precision O0|O1|O2] ...
 //
-// With --snapshots DIR it saves there and, started again, goes on from the newest snapshot.
+// With --snapshots DIR it saves there and, started again, goes on from the newest snapshot; stopped
+// by Ctrl-C, Slurm or --seconds it saves, too, and ends with exit code 75.
 //
 // Expected with the defaults: a progress bar, then a table such as
 //   result           value
@@ -71,7 +72,11 @@ void train(lockstep::Runtime& runtime, const Options& options) {
 
   const bool saves = !options.snapshots.empty();
   if (saves) {
-    trainer.resume(options.snapshots);
+    const lockstep::ResumeReport found = trainer.resume(options.snapshots);
+    if (found.resumed && runtime.is_main()) {
+      std::cout << "resumed at update " << found.update << " from " << found.path << std::endl;
+    }
+    trainer.stop_on_signals();
   }
 
   const Stopwatch watch;
@@ -90,6 +95,9 @@ void train(lockstep::Runtime& runtime, const Options& options) {
       }
       if (saves && report.micro_batch() % 200 == 0) {
         trainer.save();
+      }
+      if (trainer.stop_requested() && saves) {
+        trainer.save_and_leave();
       }
       if (trainer.stop_requested()) {
         break;

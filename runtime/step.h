@@ -9,6 +9,7 @@
 #include <lockstep/runtime/non_finite_diagnosis.h>
 #include <lockstep/runtime/reducer.h>
 #include <lockstep/runtime/step_report.h>
+#include <lockstep/runtime/stop_signals.h>
 #include <lockstep/runtime/trainable.h>
 #include <lockstep/runtime/trainer_options.h>
 #include <lockstep/runtime/updater.h>
@@ -83,6 +84,7 @@ class Step {
   /// Whether every rank said so in the last word; true once a word.
   bool take_saved_everywhere() { return std::exchange(saved_everywhere_, false); }
   void request_stop() noexcept { stop_here_.store(true, std::memory_order_relaxed); }
+  void stop_on_signals(const std::vector<int>& signals) { stop_signals_.emplace(signals); }
   bool stop_requested() const { return stop_everywhere_; }
   /// Real updates so far. Waits for the device.
   int64_t updates() const { return decisions_.latest()->read().updates; }
@@ -134,6 +136,7 @@ class Step {
   Decisions decisions_;
   Consensus consensus_;
   std::atomic<bool> stop_here_{false};
+  std::optional<StopSignals> stop_signals_;
   bool stop_everywhere_ = false;
   bool diagnose_here_ = false;
   bool diagnose_everywhere_ = false;

@@ -122,7 +122,8 @@ void Step::conclude_diagnosis() {
 
 Word Step::word() const {
   Word mine;
-  mine.stop = stop_here_.load(std::memory_order_relaxed) ? 1 : 0;
+  const bool signalled = stop_signals_ && stop_signals_->came();
+  mine.stop = signalled || stop_here_.load(std::memory_order_relaxed) ? 1 : 0;
   mine.saved = saved_here_ ? 1 : 0;
   mine.data = static_cast<double>(with_data_);
   mine.weight = weight_;

@@ -76,6 +76,9 @@ void Trainer::abandon() {
 void Trainer::request_stop() noexcept {
   impl_->steps->request_stop();
 }
+void Trainer::stop_on_signals(const std::vector<int>& signals) {
+  impl_->steps->stop_on_signals(signals);
+}
 bool Trainer::stop_requested() const {
   return impl_->steps->stop_requested();
 }

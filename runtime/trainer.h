@@ -14,6 +14,7 @@
 #include <lockstep/runtime/to_device.h>
 #include <lockstep/runtime/trainer_options.h>
 
+#include <csignal>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -94,6 +95,11 @@ class Trainer {
   /// Asks all ranks to stop: once any rank did, stop_requested() is true on all of them after the
   /// same update. Safe to call from a signal handler.
   void request_stop() noexcept;
+  /// Lets signals do that instead of ending this process, until the Trainer is destroyed: those by
+  /// which `lockstep run` (SIGUSR1) and Slurm (SIGTERM) ask for an end. On any rank or all. The
+  /// loop must look at stop_requested(); save_and_leave() is what it then calls, mostly.
+  /// Throws Error for a signal that cannot be caught.
+  void stop_on_signals(const std::vector<int>& signals = {SIGTERM, SIGUSR1});
   bool stop_requested() const;
 
   /// Moves a batch (tensor, pair, tuple or vector of tensors) to the device; never casts: autocast
