@@ -1,7 +1,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
 #include <lockstep/amp/flat_kernels.h>
-#include <lockstep/runtime/as_error.h>
+#include <lockstep/collectives/as_error.h>
 #include <lockstep/runtime/flat.h>
 #include <lockstep/runtime/reducer.h>
 

@@ -1,6 +1,6 @@
 // The end of a window: measuring, consensus, update, and how a failure reaches all ranks.
 #include <lockstep/amp/flat_kernels.h>
-#include <lockstep/runtime/as_error.h>
+#include <lockstep/collectives/as_error.h>
 #include <lockstep/runtime/replicas.h>
 #include <lockstep/runtime/step.h>
 

@@ -1,6 +1,6 @@
 #include <lockstep/amp/kept_fp32.h>
 #include <lockstep/amp/optimizers.h>
-#include <lockstep/runtime/as_error.h>
+#include <lockstep/collectives/as_error.h>
 #include <lockstep/runtime/host_threads.h>
 #include <lockstep/runtime/replicas.h>
 #include <lockstep/runtime/training.h>

@@ -1,5 +1,5 @@
 #include <c10/util/Exception.h>
-#include <lockstep/runtime/as_error.h>
+#include <lockstep/collectives/as_error.h>
 
 #include <algorithm>
 #include <initializer_list>
