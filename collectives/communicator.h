@@ -90,7 +90,8 @@ class Communicator {
   /// Collectives of host tensors, barrier, split and allocate throw Error in it. The host waits
   /// before it until this communicator's device work is done. Returns how many collectives were
   /// recorded. Destroy records before their communicator. Ranks: a rehearsal is local; a real one
-  /// is collective, and an exception in it on one rank leaves the others to the timeout.
+  /// is collective and returns once every rank has its record. What `capture` throws on one rank is
+  /// then thrown as the same Error on all and, where there are several, ends the communicator.
   int64_t record(Recording kind, const CaptureWith& capture);
   /// Calls `launch`, which gives a record with that many collectives to the caller's stream. One
   /// call in the log, watched as a collective is. Ranks: collective, and all ranks replay what they

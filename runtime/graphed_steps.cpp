@@ -1,7 +1,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
-#include <lockstep/runtime/as_error.h>
+#include <lockstep/collectives/as_error.h>
 #include <lockstep/runtime/graphed_steps.h>
 
 #include <algorithm>
@@ -17,6 +17,21 @@ bool fits(const at::Tensor& input, const at::Tensor& slot) {
   return input.sizes() == slot.sizes() && input.scalar_type() == slot.scalar_type() &&
          input.device() == slot.device() &&
          (input.strides() == slot.strides() || !input.is_non_overlapping_and_dense());
+}
+
+template <typename Body>
+void explained(const Body& body) {
+  try {
+    body();
+  } catch (const CommunicationError&) {
+    throw;
+  } catch (...) {
+    const Error error = as_error(std::current_exception());
+    throw Error(c10::str("cuda_graph: the step cannot be recorded: ", error.what(),
+                         "; its closure may neither read values of the device nor copy from or to "
+                         "the host nor wait; else use cuda_graph(false)"),
+                error.code());
+  }
 }
 
 }  // namespace
@@ -78,34 +93,22 @@ GraphedSteps::Record& GraphedSteps::add(const Shapes& shapes,
 }
 
 void GraphedSteps::capture(Record& record, const Closure& closure) {
-  std::optional<Error> problem;
-  const auto all_can = [&](Recording kind) {
-    try {
-      capture(record, kind, closure);
-    } catch (const CommunicationError&) {
-      throw;
-    } catch (...) {
-      const Error error = as_error(std::current_exception());
-      problem = Error(c10::str("cuda_graph: the step cannot be recorded: ", error.what(),
-                               "; its closure may neither read values of the device nor copy from "
-                               "or to the host nor wait; else use cuda_graph(false)"),
-                      error.code());
+  try {
+    agreement_.attempt([&] { record.loss = steps_.loss_like(); });
+    if (devices_.size() > 1) {
+      agreement_.attempt([&] { capture(record, Recording::rehearsal, closure); });
     }
-    return !agreement_.any(problem.has_value());
-  };
-  const bool alone = devices_.size() == 1;
-  if ((alone || all_can(Recording::rehearsal)) && all_can(Recording::real)) {
-    return;
+    capture(record, Recording::real, closure);
+  } catch (...) {
+    record.loss = at::Tensor();
+    record.graph = make_();
+    record.runs = 0;
+    steps_.end_window();
+    throw;
   }
-  record.loss = at::Tensor();
-  record.graph = make_();
-  record.runs = 0;
-  steps_.forget_recorded_window();
-  agreement_.raise(problem);
 }
 
 void GraphedSteps::capture(Record& record, Recording kind, const Closure& closure) {
-  record.loss = steps_.loss_like();
   const auto window = [&steps = steps_, &record, closure] {
     steps.run_window([&] { return closure(record.slots); }, record.loss);
   };
@@ -114,7 +117,9 @@ void GraphedSteps::capture(Record& record, Recording kind, const Closure& closur
       window();
       join();
     };
-    kind == Recording::rehearsal ? record.graph->rehearse(work) : record.graph->capture(work);
+    explained([&] {
+      kind == Recording::rehearsal ? record.graph->rehearse(work) : record.graph->capture(work);
+    });
   });
 }
 

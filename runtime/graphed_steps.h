@@ -22,8 +22,9 @@ namespace lockstep {
 /// together. So a record belongs to the shapes of all ranks' inputs, and before each window the
 /// hosts tell each other, on the control communicator, which shape theirs is; where the device is
 /// ahead of no host that costs no time. Ranks first rehearse, each for itself and without
-/// collectives, and record together only if all could. A rank that still fails then leaves the
-/// others to the communicator's timeout, as one that dies does.
+/// collectives, and record together only if all could. What goes wrong in the rehearsal leaves all
+/// ranks where they were; what goes wrong in the record after it ends the communicator of
+/// `devices`, where there are several ranks.
 class GraphedSteps {
  public:
   using Closure = std::function<Loss(const std::vector<at::Tensor>&)>;
@@ -46,7 +47,7 @@ class GraphedSteps {
         ways_(std::move(ways)) {}
 
   /// A window that begin_window() began. Collective. Throws Error on every rank where the closure
-  /// of one cannot be recorded; nothing has moved then.
+  /// of one cannot be recorded; no weight has moved then.
   StepReport run(const std::vector<at::Tensor>& inputs, const Closure& closure);
 
   int64_t recorded() const;

@@ -69,13 +69,14 @@ class Step {
   /// loss_like(), which takes this window's.
   void run_window(const std::function<Loss()>& closure, const at::Tensor& loss);
   at::Tensor loss_like() const;
-  /// After an exception from run_window() that was recorded: no rank has sent anything.
-  void forget_recorded_window();
   /// What the host does each time that work was given to the device.
   StepReport close_recorded_window(const at::Tensor& loss);
   /// What is known between updates.
   StepReport report_open_window() const;
   void abandon();
+  /// Forgets the window that is open. Local: after an exception that all ranks got, when nothing
+  /// that was sent is still on its way.
+  void end_window();
   /// Acts on the word that is on its way, if one is. Collective.
   void settle();
 
@@ -128,7 +129,6 @@ class Step {
   [[noreturn]] void fail_elsewhere();
   /// After an update was decided.
   void conclude_diagnosis();
-  void end_window();
   Word word() const;
   bool weighted() const { return kind_is_sum_.value_or(false) || parts_.options.uneven_data(); }
 

@@ -36,10 +36,6 @@ void Step::run_window(const std::function<Loss()>& closure, const at::Tensor& lo
   end_window();
 }
 
-void Step::forget_recorded_window() {
-  end_window();
-}
-
 StepReport Step::close_recorded_window(const at::Tensor& loss) {
   with_data_ = 1;
   weight_ = 1.0;

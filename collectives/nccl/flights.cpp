@@ -61,7 +61,6 @@ void Flights::fail(const std::exception_ptr& error) {
   std::rethrow_exception(error);
 }
 
-/// Any thread. The first failure stays.
 void Flights::end(const std::exception_ptr& error) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);

@@ -47,6 +47,8 @@ class Flights {
       fail(std::current_exception());
     }
   }
+  /// Any thread. The first failure stays.
+  void end(const std::exception_ptr& error);
   const CollectiveLog& log() const { return log_; }
 
  private:
@@ -58,7 +60,6 @@ class Flights {
     Clock::time_point issued;
   };
   [[noreturn]] void fail(const std::exception_ptr& error);
-  void end(const std::exception_ptr& error);
   bool watch();
   std::string trouble();
   std::string late_flight() const;

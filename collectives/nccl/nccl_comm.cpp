@@ -27,11 +27,14 @@ std::shared_ptr<NcclComm> NcclComm::split(int color, int key, Place place, const
 }
 
 NcclComm::~NcclComm() {
-  if (handle_ == nullptr || aborted_.load()) {
+  if (handle_ == nullptr) {
     return;
   }
-  if (std::uncaught_exceptions() > 0) {
-    abort();
+  if (aborted_.load() || std::uncaught_exceptions() > 0) {
+    if (abort() && !abort_returns()) {
+      std::fprintf(stderr, "lockstep: rank %d: ncclCommAbort has not returned; end this process\n",
+                   place_.rank);
+    }
     return;
   }
   try {
@@ -46,7 +49,12 @@ NcclComm::~NcclComm() {
 void NcclComm::settle(const char* what, NcclStatus status, const Idle& idle) {
   Backoff backoff(/*crowded=*/true);
   while (status == NcclStatus::in_progress) {
-    idle();
+    try {
+      idle();
+    } catch (...) {
+      abort();
+      throw;
+    }
     if (backoff.seconds() > std::chrono::duration<double>(deadlines_.call).count()) {
       fail(what, c10::str("not done after ", backoff.seconds(),
                           " s: a rank has not arrived, or the ranks' NCCL cannot reach each other "
@@ -116,17 +124,21 @@ bool NcclComm::abort() noexcept {
   }
   try {
     auto done = std::make_shared<std::promise<void>>();
-    std::future<void> returned = done->get_future();
+    abort_ = done->get_future();
     std::thread([api = api_, handle = handle_, done] {
       api->abort(handle);
       done->set_value();
     }).detach();
-    abort_returned_ = returned.wait_for(deadlines_.abort) == std::future_status::ready;
+    abort_returned_ = records_.load() || abort_returns();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "lockstep: ncclCommAbort was not called: %s\n", error.what());
     abort_returned_ = false;
   }
   return abort_returned_;
+}
+
+bool NcclComm::abort_returns() const {
+  return abort_.wait_for(deadlines_.abort) == std::future_status::ready;
 }
 
 }  // namespace lockstep

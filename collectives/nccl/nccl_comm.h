@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -31,14 +32,16 @@ class NcclComm {
     int rank;
     int size;
   };
-  /// Called while a call is in progress; what it throws ends the wait.
+  /// Called while a call is in progress; what it throws ends the wait and, since that call can
+  /// neither be finished nor forgotten, aborts the communicator.
   using Idle = std::function<void()>;
 
   static std::shared_ptr<NcclComm> init(std::shared_ptr<NcclApi> api, const NcclApi::Id& id,
                                         Place place, NcclDeadlines deadlines, const Idle& idle);
   /// Collective. Null for a negative color. `place` is this rank's in the part.
   std::shared_ptr<NcclComm> split(int color, int key, Place place, const Idle& idle);
-  /// Finalizes and destroys, or aborts where that is hopeless. Never throws.
+  /// Finalizes and destroys, or aborts where that is hopeless. Never throws. Records with its
+  /// collectives are gone by now.
   ~NcclComm();
   NcclComm(const NcclComm&) = delete;
   NcclComm& operator=(const NcclComm&) = delete;
@@ -52,8 +55,12 @@ class NcclComm {
   int premultiplied_sum(c10::ScalarType dtype, double factor);
   /// What NCCL says has gone wrong since, such as a peer's end; empty while all is well.
   std::string failure();
+  /// From now on there may be records with its collectives.
+  void expect_records() { records_.store(true); }
   /// Ends all that is under way, on a thread of its own, and waits for the abort deadline at most.
   /// False if NCCL did not come back by then: the process should end soon. Does nothing twice.
+  /// NCCL does not come back while there are records, and whoever has them hears of the failure
+  /// only now. So where there may be some, it is the destructor that waits.
   bool abort() noexcept;
   bool aborted() const { return aborted_.load(); }
 
@@ -72,6 +79,7 @@ class NcclComm {
   void settle(const char* what, NcclStatus status, const Idle& idle);
   NcclStatus poll();
   [[noreturn]] void fail(const char* what, const std::string& why);
+  bool abort_returns() const;
 
   std::shared_ptr<NcclApi> api_;
   NcclApi::Handle handle_ = nullptr;
@@ -80,6 +88,8 @@ class NcclComm {
   std::map<std::pair<c10::ScalarType, double>, int> operators_;
   std::mutex ending_;
   std::atomic<bool> aborted_{false};
+  std::atomic<bool> records_{false};
+  std::future<void> abort_;
   bool abort_returned_ = true;
 };
 

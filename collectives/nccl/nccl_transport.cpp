@@ -4,6 +4,7 @@
 #include <lockstep/collectives/nccl/averaging.h>
 #include <lockstep/collectives/nccl/call_comparison.h>
 #include <lockstep/collectives/nccl/flights.h>
+#include <lockstep/collectives/nccl/joint_record.h>
 #include <lockstep/collectives/nccl/nccl_comm.h>
 #include <lockstep/collectives/nccl/nccl_meeting.h>
 #include <lockstep/collectives/nccl/nccl_transport.h>
@@ -64,6 +65,8 @@ class NcclTransport final : public DeviceTransport,
   void require_host() const override;
   void refuse_while_recording(const char* what) const;
   bool rehearsing() const { return recording_ == Recording::rehearsal; }
+  void record_alone(Recording kind, const CaptureWith& capture);
+  void look();
   int operator_for(ReduceOp op, at::ScalarType dtype, double before);
   void require_reducible(const CollectiveCall& call) const;
   void issue(CollectiveCall& call);
@@ -75,6 +78,7 @@ class NcclTransport final : public DeviceTransport,
   template <typename Call>
   void call_nccl(const char* what, const Call& call);
   void confirm(uint64_t sequence);
+  uint64_t last_call() const { return log().next_sequence() - 1; }
 
   NcclParts parts_;
   Flights flights_;
@@ -82,6 +86,8 @@ class NcclTransport final : public DeviceTransport,
   CallComparison comparison_;
   std::optional<Recording> recording_;
   int64_t recorded_ = 0;
+  std::optional<Communicator> recorders_;  // the ranks on the host, for their records
+  std::optional<JointRecord> joint_;
 };
 
 class NcclTransport::FlightOperation final : public Operation {
@@ -98,7 +104,9 @@ class NcclTransport::FlightOperation final : public Operation {
     return mark_->passed();
   }
   void wait() override {
-    transport_->confirm(sequence_);
+    if (!recorded_) {
+      transport_->confirm(sequence_);
+    }
     mark_->hold_current();
   }
 
@@ -220,11 +228,39 @@ void NcclTransport::refuse_while_recording(const char* what) const {
 }
 
 int64_t NcclTransport::record(Recording kind, const CaptureWith& capture) {
+  if (kind == Recording::rehearsal) {
+    record_alone(kind, capture);
+    return recorded_;
+  }
+  if (!recorders_.has_value()) {
+    recorders_ = parts_.host.split(0, rank());
+  }
+  comm_->expect_records();
+  joint_.emplace(*recorders_);
+  const auto end = c10::make_scope_exit([this] { joint_.reset(); });
+  std::exception_ptr error;
+  try {
+    record_alone(kind, capture);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  try {
+    joint_->finish(error);
+  } catch (...) {
+    flights_.end(std::current_exception());
+    throw;
+  }
+  flights_.guarded([&] { comparison_.require(last_call()); });
+  return recorded_;
+}
+
+void NcclTransport::record_alone(Recording kind, const CaptureWith& capture) {
   Backoff backoff(/*crowded=*/true);
   progress();
   while (!flights_.empty()) {  // marks may not be asked while a device records
     backoff.pause();
     progress();
+    look();
   }
   const auto end = c10::make_scope_exit([this] { recording_.reset(); });
   recording_ = kind;
@@ -234,7 +270,6 @@ int64_t NcclTransport::record(Recording kind, const CaptureWith& capture) {
       parts_.lane->mark()->hold_current();
     }
   });
-  return recorded_;
 }
 
 void NcclTransport::replay(int64_t collectives, const std::function<void()>& launch) {
@@ -281,8 +316,8 @@ std::shared_ptr<Operation> NcclTransport::launch(CollectiveCall call, Tensors te
   }
   std::shared_ptr<LaneMark> mark;
   const auto body = [&] { mark = enqueue_on_lane(call, tensors, enqueue); };
-  if (rehearsing()) {
-    body();  // what goes wrong in it harms no other rank
+  if (recording_.has_value()) {
+    body();  // what goes wrong in it is told when the record ends
   } else {
     flights_.guarded(body);
   }
@@ -321,7 +356,14 @@ std::shared_ptr<LaneMark> NcclTransport::enqueue_on_lane(const CollectiveCall& c
 template <typename Call>
 void NcclTransport::call_nccl(const char* what, const Call& call) {
   if (!rehearsing()) {
-    comm_->call(what, call, [this] { comparison_.look(); });
+    comm_->call(what, call, [this] { look(); });
+  }
+}
+
+void NcclTransport::look() {
+  comparison_.look();
+  if (joint_.has_value()) {
+    joint_->look();
   }
 }
 

@@ -56,6 +56,7 @@ struct FakeNccl::Comm {
   bool finalizing = false;
   std::atomic<int> under_way{0};
   std::atomic<bool> aborted{false};
+  std::shared_ptr<int> records = std::make_shared<int>(0);  // shared by what is part of one
   // A part of a split that is not complete yet.
   std::shared_ptr<Group> parent;
   uint64_t split_number = 0;
@@ -220,8 +221,14 @@ NcclStatus FakeNccl::abort(Handle comm) {
     std::this_thread::yield();
   }
   Comm& ended = *static_cast<Comm*>(comm);
-  const std::lock_guard<std::mutex> nothing_is_copied(ended.group->mutex);
-  ended.aborted.store(true);
+  {
+    const std::lock_guard<std::mutex> nothing_is_copied(ended.group->mutex);
+    ended.aborted.store(true);
+  }
+  while (ended.records.use_count() > 1) {
+    std::this_thread::yield();
+  }
+  note("has aborted");
   return NcclStatus::success;
 }
 
@@ -237,7 +244,7 @@ NcclStatus FakeNccl::make_premultiplied_sum(Handle, c10::ScalarType dtype, doubl
 struct FakeNccl::Part {
   bool operator()() {
     const bool done = meet();
-    if (done && !recorded) {
+    if (done && record == nullptr) {
       --self->under_way;
     }
     return done;
@@ -281,7 +288,7 @@ struct FakeNccl::Part {
   std::shared_ptr<Comm> self;
   Plan plan;
   std::set<uint64_t> hangs_at;
-  bool recorded;
+  std::shared_ptr<int> record;  // null where it is part of none
   uint64_t number = 0;
   bool arrived = false;
 };
@@ -303,7 +310,7 @@ NcclStatus FakeNccl::enqueue(Comm& comm, Plan plan, void* stream) {
   }
   for (const auto& known : comms_) {
     if (known.get() == &comm) {
-      on.put(Part{known, std::move(plan), script_.hangs_at, recorded});
+      on.put(Part{known, std::move(plan), script_.hangs_at, recorded ? comm.records : nullptr});
       break;
     }
   }

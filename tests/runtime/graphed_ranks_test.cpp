@@ -52,8 +52,10 @@ class KeptCollectives final : public Transport {
   void progress() override { ranks_.progress(); }
   std::string recording_refusal() const override { return {}; }
   int64_t record(Recording kind, const CaptureWith& capture) override {
-    calls += kind == Recording::rehearsal ? "rehearsal " : "record ";
-    capture([] {});
+    const bool rehearsal = kind == Recording::rehearsal;
+    calls += rehearsal ? "rehearsal " : "record ";
+    const auto body = [&] { capture([] {}); };
+    rehearsal ? body() : together_.attempt(body);
     return 7;
   }
   void replay(int64_t collectives, const std::function<void()>& launch) override {
@@ -81,6 +83,7 @@ class KeptCollectives final : public Transport {
   }
 
   Communicator ranks_;
+  Agreement together_{ranks_};
   CollectiveLog log_;
 };
 
