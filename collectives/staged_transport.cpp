@@ -1,7 +1,9 @@
 #include <lockstep/collectives/staged_transport.h>
 
-#include <ATen/core/Tensor.h>
+#include <ATen/ops/full.h>
+#include <lockstep/collectives/as_error.h>
 #include <lockstep/collectives/device_transport.h>
+#include <lockstep/collectives/shared_error.h>
 #include <lockstep/collectives/solo_transport.h>
 #include <lockstep/collectives/staged_step.h>
 
@@ -60,6 +62,9 @@ class StagedTransport final : public DeviceTransport,
   at::Tensor host_copy(const at::Tensor& tensor) const {
     return parts_.down->host_memory(tensor.numel(), tensor.scalar_type());
   }
+  std::vector<at::Tensor> chunks_of(const at::Tensor& tensor) const;
+  template <typename Body>
+  void get_memory(const char* what, int64_t numel, at::ScalarType dtype, const Body& body);
   CollectiveCall record(Verb verb, const at::Tensor& tensor, ReduceOp op = ReduceOp::sum());
   std::shared_ptr<Operation> operation(const CollectiveCall& call, uint64_t last_step);
 
@@ -116,10 +121,8 @@ std::shared_ptr<Operation> StagedTransport::operation(const CollectiveCall& call
 std::shared_ptr<Operation> StagedTransport::all_reduce_on_device(const at::Tensor& tensor,
                                                                  ReduceOp op) {
   const CollectiveCall call = record(Verb::all_reduce, tensor, op);
-  const int64_t chunk = std::max<int64_t>(1, parts_.chunk_bytes / tensor.element_size());
   uint64_t last = 0;
-  for (int64_t begin = 0; begin == 0 || begin < tensor.numel(); begin += chunk) {
-    const at::Tensor device = part_of(tensor, begin, std::min(chunk, tensor.numel() - begin));
+  for (const at::Tensor& device : chunks_of(tensor)) {
     const at::Tensor host = host_copy(device);
     last = pipeline_.add({{{host, device}},
                           [host, op](Communicator& ranks) { return ranks.all_reduce(host, op); },
@@ -128,12 +131,50 @@ std::shared_ptr<Operation> StagedTransport::all_reduce_on_device(const at::Tenso
   return operation(call, last);
 }
 
+std::vector<at::Tensor> StagedTransport::chunks_of(const at::Tensor& tensor) const {
+  const int64_t chunk = std::max<int64_t>(1, parts_.chunk_bytes / tensor.element_size());
+  std::vector<at::Tensor> chunks;
+  for (int64_t begin = 0; begin == 0 || begin < tensor.numel(); begin += chunk) {
+    chunks.push_back(part_of(tensor, begin, std::min(chunk, tensor.numel() - begin)));
+  }
+  return chunks;
+}
+
+/// Runs `body`, which gets memory for `what` of this size. Waits for all ranks: nothing is on its
+/// way yet where one throws.
+template <typename Body>
+void StagedTransport::get_memory(const char* what, int64_t numel, at::ScalarType dtype,
+                                 const Body& body) {
+  std::optional<Error> problem;
+  try {
+    body();
+  } catch (...) {
+    problem = as_error(std::current_exception());
+  }
+  const at::Tensor failed = at::full({1}, problem.has_value() ? 1 : 0, at::kInt);
+  pipeline_.wait_for(
+      pipeline_.add({{}, [failed](Communicator& ranks) { return ranks.all_reduce(failed); }, {}}));
+  if (*failed.const_data_ptr<int32_t>() == 0) {
+    return;
+  }
+  if (!problem.has_value()) {
+    throw_on_every_rank(parts_.host, std::nullopt);
+  }
+  throw_on_every_rank(
+      parts_.host,
+      c10::str("no memory for ", what, " of ", numel, " ", dtype, ": ", problem->what()),
+      problem->code());
+}
+
 std::shared_ptr<Operation> StagedTransport::reduce_scatter_on_device(const at::Tensor& output,
                                                                      const at::Tensor& input,
                                                                      ReduceOp op) {
+  at::Tensor from, to;
+  get_memory("a reduce_scatter", input.numel(), input.scalar_type(), [&] {
+    from = host_copy(input);
+    to = host_copy(output);
+  });
   const CollectiveCall call = record(Verb::reduce_scatter, input, op);
-  const at::Tensor from = host_copy(input);
-  const at::Tensor to = host_copy(output);
   return operation(call, pipeline_.add({{{from, whole(input)}},
                                         [from, to, op](Communicator& ranks) {
                                           return ranks.reduce_scatter(to, from, op);
@@ -143,9 +184,12 @@ std::shared_ptr<Operation> StagedTransport::reduce_scatter_on_device(const at::T
 
 std::shared_ptr<Operation> StagedTransport::all_gather_on_device(const at::Tensor& output,
                                                                  const at::Tensor& input) {
+  at::Tensor from, to;
+  get_memory("an all_gather", output.numel(), output.scalar_type(), [&] {
+    from = host_copy(input);
+    to = host_copy(output);
+  });
   const CollectiveCall call = record(Verb::all_gather, input);
-  const at::Tensor from = host_copy(input);
-  const at::Tensor to = host_copy(output);
   return operation(
       call, pipeline_.add({{{from, whole(input)}},
                            [from, to](Communicator& ranks) { return ranks.all_gather(to, from); },
@@ -154,8 +198,10 @@ std::shared_ptr<Operation> StagedTransport::all_gather_on_device(const at::Tenso
 
 std::shared_ptr<Operation> StagedTransport::broadcast_on_device(const at::Tensor& tensor,
                                                                 int root) {
+  at::Tensor host;
+  get_memory("a broadcast", tensor.numel(), tensor.scalar_type(),
+             [&] { host = host_copy(tensor); });
   const CollectiveCall call = record(Verb::broadcast, tensor);
-  const at::Tensor host = host_copy(tensor);
   return operation(
       call,
       pipeline_.add({{{host, whole(tensor)}},
@@ -180,18 +226,13 @@ at::Tensor StagedTransport::allocate(int64_t numel, at::ScalarType dtype) {
   call.numel = numel;
   log_.issue(call);
   at::Tensor memory;
-  std::string problem;
-  try {
+  get_memory("a bucket", numel, dtype, [&] {
     memory = parts_.up->zeros(numel, dtype);
-  } catch (const c10::OutOfMemoryError& error) {
-    problem = error.what_without_backtrace();
-  }
-  const std::vector<std::string> problems = parts_.host.all_gather_bytes(problem);
-  for (size_t k = 0; k < problems.size(); ++k) {
-    LOCKSTEP_CHECK_CODE(problems[k].empty(), ExitCode::out_of_memory, "rank ", k, " of ",
-                        problems.size(), " has no device memory for a bucket of ", numel, " ",
-                        dtype, ": ", problems[k]);
-  }
+    std::vector<at::Tensor> copies;  // page-locked memory is kept for whoever asks next
+    for (const at::Tensor& chunk : chunks_of(memory)) {
+      copies.push_back(host_copy(chunk));
+    }
+  });
   log_.set_state(call.sequence, CollectiveLog::State::complete);
   return memory;
 }

@@ -28,7 +28,9 @@ struct StagedParts {
 ///
 /// Progress: inside test(), wait() and progress(). Work::wait() returns once the host has the sum
 /// and its way up is queued: the caller's current stream then waits for the copy.
-/// Ranks: collective. Errors: as the host transport's; after one every call throws the same.
+/// Ranks: collective. Errors: as the host transport's; after one every call throws the same. Where
+/// a rank has no page-locked memory, every rank throws the same Error (out_of_memory) before
+/// anything moves, and can go on; for an all_reduce that is found out when its tensor is allocated.
 std::shared_ptr<Transport> make_staged_transport(StagedParts parts);
 
 }  // namespace lockstep

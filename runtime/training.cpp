@@ -105,8 +105,10 @@ Training::Training(Runtime& runtime, const Model& model, const OptimizerSpec& sp
                         agreement)),
       activations(options, model),
       description(spec.describe()) {
-  broadcast_and_verify(model.parameters(), communicator, agreement);
-  broadcast_and_verify(model.buffers(), communicator, agreement);
+  explained([&] {
+    broadcast_and_verify(model.parameters(), communicator, agreement);
+    broadcast_and_verify(model.buffers(), communicator, agreement);
+  });
   const auto plans = plans_for(trainable.parameters, spec, options);
   agreement.attempt([&] { explained([&] { lay_out(model, plans, options); }); });
   std::vector<at::Tensor> wires;

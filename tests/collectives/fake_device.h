@@ -73,6 +73,7 @@ class FakeLane final : public DeviceLane {
     return on_fake_device(at::zeros({numel}, dtype));
   }
   at::Tensor host_memory(int64_t numel, at::ScalarType dtype) override {
+    TORCH_CHECK_WITH(OutOfMemoryError, !is_full, "no page-locked memory");
     return at::empty({numel}, dtype);
   }
   void drain() override {

@@ -228,9 +228,33 @@ TEST(StagedTransport, ADeviceThatIsFullIsAnErrorOnEveryRank) {
     }
   });
   for (const RankOutcome& rank : ranks) {
-    EXPECT_THAT(rank.message, ::testing::HasSubstr("rank 1 of 2 has no device memory for a bucket "
-                                                   "of 64 Half: the device is full"));
+    EXPECT_EQ(rank.message, "rank 1: no memory for a bucket of 64 Half: the device is full");
   }
+}
+
+TEST(StagedTransport, ARankWithoutPageLockedMemoryIsAnErrorOnEveryRankAndAllCanGoOn) {
+  run_staged(2, [](StagedRank& rank, Communicator& staged) {
+    const at::Tensor two = on_fake_device(at::ones({2})), four = on_fake_device(at::ones({4}));
+    Work earlier = staged.all_reduce(two);
+    for (const auto& [what, call] : std::vector<std::pair<std::string, std::function<Work()>>>{
+             {"a broadcast of 4", [&] { return staged.broadcast(four, 1); }},
+             {"an all_gather of 4", [&] { return staged.all_gather(four, two); }},
+             {"a reduce_scatter of 4", [&] { return staged.reduce_scatter(two, four); }},
+             {"a bucket of 9", [&] { return staged.allocate(9, at::kFloat), Work(); }}}) {
+      rank.down->is_full = rank.rank() == 1;
+      try {
+        call();
+        ADD_FAILURE() << what;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ExitCode::out_of_memory);
+        EXPECT_EQ(error.what(), "rank 1: no memory for " + what + " Float: no page-locked memory");
+      }
+      rank.down->is_full = false;
+      call().wait();
+    }
+    earlier.wait();
+    EXPECT_TRUE(at::equal(rank.read(four), at::full({4}, 2.0F)));
+  });
 }
 
 TEST(StagedTransport, CannotBePartOfARecordAndSaysWhy) {
