@@ -37,6 +37,11 @@ LaunchEnvironment read_launch_environment() {
                       "rank ", number_in("SLURM_PROCID"), ": srun started ", number_in(tasks),
                       " tasks, but without PMIx or PMI2, so MPI cannot join them; use srun "
                       "--mpi=pmix (srun --mpi=list shows what there is), or mpirun");
+  const char* all_tasks = "SLURM_NTASKS";
+  LOCKSTEP_CHECK_CODE(number_in(all_tasks) <= 1 || is_set(tasks), ExitCode::environment,
+                      "this Slurm job has ", number_in(all_tasks), " tasks (", all_tasks,
+                      "), but nothing started the program on them, so it would be one rank; use "
+                      "srun --mpi=pmix PROGRAM, or srun -n 1 PROGRAM if one rank is meant");
   return {};
 }
 

@@ -12,7 +12,8 @@ struct LaunchEnvironment {
   const char* size_variable = "";
 };
 
-/// Throws Error (code environment) for a task of srun that MPI cannot join to the others.
+/// Throws Error (code environment) for a task of srun that MPI cannot join to the others, and for a
+/// program that a job of several tasks starts by itself, which is one rank by mistake.
 LaunchEnvironment read_launch_environment();
 
 }  // namespace lockstep

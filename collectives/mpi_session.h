@@ -16,7 +16,8 @@ namespace lockstep {
 /// all ranks, unless an exception is being unwound or a collective has failed: then it returns at
 /// once so that the launcher sees this rank die and ends the others.
 /// Errors: Error (code environment) on every rank when the launcher started another number of ranks
-/// than MPI sees, or when srun started tasks that MPI cannot join.
+/// than MPI sees, when srun started tasks that MPI cannot join, or when a Slurm job of several
+/// tasks starts the program without srun or mpirun.
 class MpiSession {
  public:
   explicit MpiSession(CommunicatorOptions options = {});

@@ -37,7 +37,7 @@ Finished shell(const std::string& command) {
 Finished alone(const std::string& environment, const std::string& mode = "size") {
   return shell(
       "env -u OMPI_COMM_WORLD_SIZE -u PMI_SIZE -u PMI_RANK -u PMIX_RANK "
-      "-u SLURM_STEP_NUM_TASKS -u SLURM_PROCID OMPI_ALLOW_RUN_AS_ROOT=1 "
+      "-u SLURM_NTASKS -u SLURM_STEP_NUM_TASKS -u SLURM_PROCID OMPI_ALLOW_RUN_AS_ROOT=1 "
       "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 " +
       environment + " timeout 60 " PROBE_PROGRAM " " + mode);
 }
@@ -99,10 +99,19 @@ TEST(MpiSession, RefusesTasksThatSrunStartedWithoutPmix) {
       << run.output;
 }
 
+TEST(MpiSession, RefusesToBeTheOneRankOfABatchScriptWithSeveralTasks) {
+  const Finished run = alone("SLURM_NTASKS=4 SLURM_PROCID=0");
+  EXPECT_EQ(run.code, static_cast<int>(ExitCode::environment)) << run.output;
+  EXPECT_TRUE(has(run, "this Slurm job has 4 tasks") && has(run, "srun --mpi=pmix PROGRAM"))
+      << run.output;
+}
+
 TEST(MpiSession, OneTaskOfSrunNeedsNoMpi) {
-  const Finished run = alone("SLURM_STEP_NUM_TASKS=1 SLURM_PROCID=0");
-  EXPECT_EQ(run.code, 0) << run.output;
-  EXPECT_TRUE(has(run, "by solo")) << run.output;
+  for (const char* tasks : {"SLURM_NTASKS=1", "SLURM_NTASKS=4", ""}) {
+    const Finished run = alone(std::string(tasks) + " SLURM_STEP_NUM_TASKS=1 SLURM_PROCID=0");
+    EXPECT_EQ(run.code, 0) << run.output;
+    EXPECT_TRUE(has(run, "by solo")) << run.output;
+  }
 }
 
 TEST(MpiSession, ASecondSessionIsRefused) {
