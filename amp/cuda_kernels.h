@@ -32,7 +32,8 @@ void decide_on_cuda(Decision* decision, const ScalerState* scaler, const Decisio
 void conclude_on_cuda(Decision* decision, ScalerState* scaler, const DecisionRule& rule,
                       c10::Device device);
 
-/// to = from * factor, multiplied in fp32 and rounded once; contiguous, fp32, fp16 or bf16.
+/// to = from * factor, multiplied in fp32 and rounded once; contiguous, fp32, fp16 or bf16. Or both
+/// fp64, and multiplied in it: by LibTorch's own kernels.
 void cast_on_cuda(const at::Tensor& to, const at::Tensor& from, double factor);
 /// cast_with_feedback() of contiguous tensors, `gradient` may be undefined; `wire` and `residuals`
 /// begin at multiples of 16 bytes.

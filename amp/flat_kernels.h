@@ -9,7 +9,8 @@ namespace lockstep::amp {
 /// device; elements are taken in memory order, so a channels_last gradient fits its flat slot. In
 /// device memory all is put on the current stream and the host never waits.
 
-/// to = from * factor, multiplied in fp32 and rounded once; fp32, fp16, bf16 (fp64 on the host).
+/// to = from * factor, multiplied in fp32 and rounded once; fp32, fp16, bf16. Or both fp64, and
+/// multiplied in it.
 void cast_flat(const at::Tensor& to, const at::Tensor& from, double factor);
 
 /// cast_with_feedback() (error_feedback.h) to a 16-bit `wire`; `gradient` may be undefined.

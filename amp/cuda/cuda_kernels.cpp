@@ -59,6 +59,10 @@ void conclude_on_cuda(Decision* decision, ScalerState* scaler, const DecisionRul
 
 void cast_on_cuda(const at::Tensor& to, const at::Tensor& from, double factor) {
   const c10::DeviceGuard on(to.device());
+  if (to.scalar_type() == at::kDouble) {
+    at::Tensor(to).copy_(from.mul(factor));
+    return;
+  }
   if (!aligned(to) || !aligned(from)) {
     at::Tensor(to).copy_(from.to(at::kFloat).mul(factor));
     return;

@@ -224,5 +224,25 @@ TEST(DataParallelOnCuda, GivesTheGradientsOfBackward) {
   EXPECT_TRUE(at::allclose(model->first->weight.grad(), expected, 1e-3, 1e-4));
 }
 
+TEST(DataParallelOnCuda, SendsGradientsOfFp64ParametersAsTheyAre) {
+  Runtime runtime = Runtime::solo(RuntimeOptions().device(DeviceKind::cuda));
+  const auto model = std::make_shared<Mlp>();
+  model->to(at::kDouble);
+  const auto [rows, targets] = testing::rows_of(1, 0, 8);
+  const at::Tensor x = rows.to(runtime.device(), at::kDouble);
+  const at::Tensor y = targets.to(runtime.device(), at::kDouble);
+  model->loss(x, y).backward();
+  const at::Tensor expected = model->first->weight.grad().clone();
+  testing::clear_gradients(*model);
+  DataParallel parallel(runtime.communicator(), model, DataParallelOptions().wire(at::kHalf));
+  {
+    const auto no_sync = parallel.no_sync();
+    model->loss(x, y).backward();
+  }
+  model->loss(x, y).backward();
+  parallel.finish();
+  EXPECT_TRUE(at::equal(model->first->weight.grad(), 2.0 * expected));
+}
+
 }  // namespace
 }  // namespace lockstep
