@@ -15,6 +15,8 @@ namespace lockstep::testing {
 
 /// What the ranks of a FakeNccl share.
 struct FakeNcclWorld;
+struct FakeComm;
+struct FakePlan;
 std::shared_ptr<FakeNcclWorld> make_fake_nccl_world();
 
 /// An NCCL whose ranks are threads of this process and whose streams are FakeStreams. Like the real
@@ -79,18 +81,15 @@ class FakeNccl final : public NcclApi {
   NcclStatus deregister_memory(Handle comm, void* token) override;
 
  private:
-  struct Comm;
-  struct Plan;
-  struct Part;
   void note(const std::string& call) const;
-  NcclStatus answer(Comm& comm);
-  NcclStatus enqueue(Comm& comm, Plan plan, void* stream);
+  NcclStatus answer(FakeComm& comm);
+  NcclStatus enqueue(FakeComm& comm, FakePlan plan, void* stream);
 
   std::shared_ptr<FakeNcclWorld> world_;
   Script script_;
   mutable std::mutex mutex_;
   mutable std::vector<std::string> calls_;
-  std::vector<std::shared_ptr<Comm>> comms_;
+  std::vector<std::shared_ptr<FakeComm>> comms_;
   std::vector<double> factors_;
   std::atomic<int> blocks_{0};
   std::atomic<bool> abort_released_{false};
