@@ -182,6 +182,30 @@ TEST(DataParallel, RefusesAParameterWithGapsByName) {
   EXPECT_THAT(refusal(model), HasSubstr("tensor strided of sizes [4] and strides [2] has gaps"));
 }
 
+TEST(DataParallel, CopiesThatStillDifferAfterTheBroadcastAreAnErrorOnEveryRank) {
+  Communicator brings_nothing = Communicator::solo();
+  Agreement agreement(runtime().control());
+  const at::Tensor weight = at::full({3}, 1.0 + runtime().rank());
+  try {
+    broadcast_and_verify({{"weight", {}, weight}}, brings_nothing, agreement);
+    ADD_FAILURE() << "nobody noticed";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::diverged);
+    EXPECT_THAT(error.what(), HasSubstr("memory or transport is faulty"));
+  }
+}
+
+TEST(DataParallel, MovesWithItsHooks) {
+  const auto model = std::make_shared<OneWeight>(at::ones({3}));
+  DataParallel first(runtime().communicator(), std::make_shared<OneWeight>(at::ones({2})));
+  DataParallel second(runtime().communicator(), model);
+  first = std::move(second);
+  (model->weight * (1.0 + runtime().rank())).sum().backward();
+  first.finish();
+  EXPECT_NEAR(model->weight.grad()[0].item<double>(), (runtime().size() + 1) / 2.0, 1e-6);
+  EXPECT_EQ(first.buckets(), 1);
+}
+
 TEST(DataParallel, ComparesHashesOverAllRanks) {
   Communicator control = runtime().control();
   const at::Tensor values = drawn({1000}, 3);

@@ -34,6 +34,22 @@ TEST(RuntimeRanks, SeedRanksGivesEachRankAStreamOfItsOwn) {
   }
 }
 
+TEST(RuntimeRanks, ControlMessagesHaveAnOrderOfTheirOwn) {
+  Communicator gradients = runtime().communicator();
+  Communicator control = runtime().control();
+  const at::Tensor bucket = at::ones({5}), word = at::ones({2}, at::kLong);
+  const bool first = runtime().rank() == 0;
+  Work one = first ? gradients.all_reduce(bucket) : control.all_reduce(word);
+  Work other = first ? control.all_reduce(word) : gradients.all_reduce(bucket);
+  bool done = false;
+  while (!done) {
+    const bool one_done = one.test();
+    done = other.test() && one_done;
+  }
+  EXPECT_TRUE(at::equal(bucket, at::full({5}, static_cast<float>(runtime().size()))));
+  EXPECT_TRUE(at::equal(word, at::full({2}, int64_t{runtime().size()})));
+}
+
 TEST(Agreement, AnOverflowSeenByOneRankIsEveryRanks) {
   Agreement agreement(runtime().control());
   for (int seen_by = 0; seen_by < runtime().size(); ++seen_by) {

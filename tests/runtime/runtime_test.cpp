@@ -76,6 +76,11 @@ TEST(Runtime, RankStreamsAreReproducibleAndNotTheSharedOne) {
   runtime.seed_ranks();
   EXPECT_TRUE(at::equal(at::randn({8}), own));
   EXPECT_FALSE(at::equal(shared, own));
+  runtime.seed_ranks(/*update=*/7);
+  const at::Tensor later = at::randn({8});
+  EXPECT_FALSE(at::equal(later, own));
+  runtime.seed_ranks(7);
+  EXPECT_TRUE(at::equal(at::randn({8}), later));
 }
 
 TEST(Runtime, EnvironmentOverridesOptions) {

@@ -94,9 +94,11 @@ TEST(Trainer, ATorchOptimizerFollowsTheSchedule) {
 }
 
 TEST(Trainer, GradientNormAndClippingAreTorchs) {
+  constexpr double limit = 0.05;
   Runtime runtime = Runtime::solo();
   Pair pair;
-  Trainer trainer(runtime, pair.ours, SGD(0.1), TrainerOptions().clip_grad_norm(0.3));
+  Trainer trainer(runtime, pair.ours, SGD(0.1),
+                  TrainerOptions().clip_grad_norm(0.3).clip_grad_value(limit));
   for (int step = 0; step < 10; ++step) {
     const at::Tensor x = at::randn({6, 4});
     const at::Tensor y = 5 * at::randn({6, 2});
@@ -112,6 +114,10 @@ TEST(Trainer, GradientNormAndClippingAreTorchs) {
     ASSERT_GT(norm, 0.3);
     for (const at::Tensor& gradient : gradients) {
       gradient.mul_(0.3 / (norm + 1e-6));
+    }
+    ASSERT_GT(flat(gradients).abs().max().item<double>(), limit);
+    for (const at::Tensor& gradient : gradients) {
+      gradient.clamp_(-limit, limit);
     }
     testing::descend(pair.plain, 0.1);
   }
@@ -139,6 +145,31 @@ TEST(Trainer, ReportsWhatTheStepDid) {
   EXPECT_EQ(second.scale(), 1.0);
   EXPECT_EQ(second.learning_rate(), 0.1);
   EXPECT_GT(second.compute_seconds(), 0.0);
+  EXPECT_GT(second.update_seconds(), 0.0);
+  EXPECT_GE(second.exposed_communication_seconds(), 0.0);
+}
+
+TEST(Trainer, ALaterStepChangesNothingInAReport) {
+  Runtime runtime = Runtime::solo();
+  Pair pair;
+  Trainer trainer(runtime, pair.ours, SGD(0.1), TrainerOptions().schedule(WarmupLinear(5, 10)));
+  const at::Tensor x = at::randn({6, 4}), y = at::randn({6, 2});
+  const auto step = [&](double by) {
+    return trainer.step([&] { return pair.ours->loss(x, y) * by; });
+  };
+  const StepReport first = step(1.0);
+  const auto values = [&] {
+    return std::vector<double>{first.loss(),
+                               first.grad_norm(),
+                               first.scale(),
+                               first.learning_rate(),
+                               static_cast<double>(first.update()),
+                               first.skipped() ? 1.0 : 0.0};
+  };
+  const std::vector<double> before = values();
+  step(std::numeric_limits<double>::infinity());
+  step(3.0);
+  EXPECT_EQ(values(), before);
 }
 
 TEST(Trainer, ConsumesTheGradients) {
