@@ -1,7 +1,7 @@
 #include <ATen/ops/zeros.h>
+#include <lockstep/collectives/as_error.h>
 #include <lockstep/collectives/shared_error.h>
 #include <lockstep/runtime/agreement.h>
-#include <lockstep/collectives/as_error.h>
 
 #include <cstring>
 

@@ -1,7 +1,7 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
-#include <lockstep/collectives/mpi_session.h>
 #include <lockstep/collectives/as_error.h>
+#include <lockstep/collectives/mpi_session.h>
 #include <lockstep/runtime/device_arithmetic.h>
 #include <lockstep/runtime/environment.h>
 #include <lockstep/runtime/host_threads.h>
