@@ -36,10 +36,10 @@ PartitionName=all Nodes=node[1-2] Default=YES MaxTime=10
 CONF
 }
 
-# Waits up to 30 s until a command succeeds.
+# Waits up to 90 s until a command succeeds.
 wait_until() {
   local try
-  for try in $(seq 150); do
+  for try in $(seq 450); do
     "$@" && return
     sleep 0.2
   done
