@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
     }
 
     lockstep::Communicator world = runtime.communicator();
-    const at::Tensor sum = at::full({1}, runtime.rank(), at::kFloat);
+    const at::Tensor sum = at::full({1}, runtime.rank(), at::kFloat).to(runtime.device());
     world.all_reduce(sum).wait();
     const int64_t expected = int64_t{runtime.size()} * (runtime.size() - 1) / 2;
     LOCKSTEP_CHECK(sum.item<int64_t>() == expected, "rank ", runtime.rank(), ": the sum is ",

@@ -31,22 +31,24 @@ struct Plane {
   }
 };
 
-double mean_over_ranks(lockstep::Communicator world, double value) {
+double mean_over_ranks(const lockstep::Runtime& runtime, double value) {
   const at::Tensor mean = torch::full({1}, value, torch::kDouble);
-  world.all_reduce(mean, lockstep::ReduceOp::avg()).wait();
+  lockstep::Communicator(runtime.control()).all_reduce(mean, lockstep::ReduceOp::avg()).wait();
   return mean.item<double>();
 }
 
 void train(lockstep::Runtime& runtime) {
   auto loader = runtime.loader(Plane(), lockstep::LoaderOptions().batch_size(32).shuffle(true));
   torch::nn::Linear model(2, 1);
+  model->to(runtime.device());
   lockstep::DataParallel parallel(runtime.communicator(), model);
   torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.1));
 
   double loss_of_epoch = 0.0;
   for (int epoch = 1; epoch <= 8; ++epoch) {
     double sum = 0.0;
-    for (auto& [points, values] : loader) {
+    for (auto& batch : loader) {
+      const auto [points, values] = lockstep::moved(batch, runtime.device());
       model->zero_grad();
       const at::Tensor loss = torch::mse_loss(model->forward(points).squeeze(1), values);
       loss.backward();
@@ -54,8 +56,7 @@ void train(lockstep::Runtime& runtime) {
       optimizer.step();
       sum += loss.item<double>();
     }
-    loss_of_epoch = mean_over_ranks(runtime.communicator(),
-                                    sum / static_cast<double>(loader.batches_per_epoch()));
+    loss_of_epoch = mean_over_ranks(runtime, sum / static_cast<double>(loader.batches_per_epoch()));
     if (runtime.is_main()) {
       std::printf("epoch %d  loss %.4f\n", epoch, loss_of_epoch);
     }

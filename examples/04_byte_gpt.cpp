@@ -65,6 +65,7 @@ void train(lockstep::Runtime& runtime, const Options& options) {
       stretches,
       lockstep::LoaderOptions().batch_size(options.batch_size).shuffle(true).epochs(options.steps));
   ByteGpt model(options.size);
+  model->to(runtime.device());
   lockstep::Trainer trainer(runtime, model, lockstep::AdamW(3e-3).no_decay_on_norms_and_biases(),
                             lockstep::TrainerOptions().clip_grad_norm(1.0).schedule(
                                 lockstep::WarmupCosine(options.steps / 10, options.steps)));
@@ -73,9 +74,10 @@ void train(lockstep::Runtime& runtime, const Options& options) {
   auto progress = std::make_optional<lockstep::Progress>("train", options.steps, runtime.is_main());
   for (auto& batch : loader) {
     const lockstep::StepReport report = trainer.step([&] {
-      const torch::Tensor scores = model->forward(batch.narrow(1, 0, options.size.context));
+      const torch::Tensor text = trainer.to_device(batch);
+      const torch::Tensor scores = model->forward(text.narrow(1, 0, options.size.context));
       return torch::nn::functional::cross_entropy(
-          scores.flatten(0, 1), batch.narrow(1, 1, options.size.context).flatten());
+          scores.flatten(0, 1), text.narrow(1, 1, options.size.context).flatten());
     });
     bits = report.loss() / std::log(2.0);
     progress->show(report.update(), {{"bits per byte", bits}, {"grad norm", report.grad_norm()}});

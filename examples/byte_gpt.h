@@ -91,7 +91,8 @@ inline std::string write_on(ByteGpt& model, std::string text, int64_t count, int
     const std::string seen =
         text.substr(text.size() - std::min(text.size(), static_cast<size_t>(context)));
     const torch::Tensor input =
-        torch::tensor(std::vector<uint8_t>(seen.begin(), seen.end()), torch::kLong);
+        torch::tensor(std::vector<uint8_t>(seen.begin(), seen.end()), torch::kLong)
+            .to(model->head->weight.device());
     const torch::Tensor next = model->forward(input.unsqueeze(0))[0][-1];
     text += static_cast<char>(next.argmax().item<int64_t>());
   }
