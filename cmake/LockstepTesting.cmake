@@ -41,6 +41,17 @@ if(TARGET lockstep::runtime)
     "${PROJECT_SOURCE_DIR}/tests/runtime_main.cpp" "${PROJECT_SOURCE_DIR}/tests/runtime_tests.cpp")
   target_link_libraries(lockstep_test_runtime_main
     PUBLIC lockstep_test_ranks lockstep::runtime PRIVATE lockstep_flags)
+  add_library(lockstep_test_gpu_runtime_main STATIC EXCLUDE_FROM_ALL
+    "${PROJECT_SOURCE_DIR}/tests/gpu_runtime_main.cpp"
+    "${PROJECT_SOURCE_DIR}/tests/runtime_tests.cpp")
+  target_link_libraries(lockstep_test_gpu_runtime_main
+    PUBLIC lockstep_test_ranks lockstep::runtime lockstep::amp PRIVATE lockstep_flags)
+endif()
+if(TARGET lockstep::amp)
+  add_library(lockstep_test_gpu_main STATIC EXCLUDE_FROM_ALL
+    "${PROJECT_SOURCE_DIR}/tests/gpu_main.cpp")
+  target_link_libraries(lockstep_test_gpu_main
+    PUBLIC lockstep_test_seeds lockstep::amp PRIVATE lockstep_flags)
 endif()
 
 # lockstep_add_unit_test(room name SOURCES file... [LIBRARIES target...] [TIMEOUT seconds])
@@ -104,35 +115,38 @@ function(lockstep_add_mpi_test room name)
   endforeach()
 endfunction()
 
-# lockstep_add_gpu_test(room name SOURCES file... [LIBRARIES target...] [TIMEOUT seconds] [RANKS n]
-#                       [RUNTIME_MAIN] [ONLY_ON_A_GPU test...])
+# lockstep_add_gpu_test(room name SOURCES file... [COMPILED_BY target...] [LIBRARIES target...]
+#                       [TIMEOUT seconds] [RANKS n] [RUNTIME_MAIN] [ONLY_ON_A_GPU test...])
 #
-# One process, or n of MPI. Sources may be those of a test for the CPU: what they make on
-# testing::device() (tests/test_device.h) is then on the GPU; with RUNTIME_MAIN
-# (tests/gpu_runtime_main.cpp) testing::runtime(), too. Two ctest entries of the same objects:
+# One process, or n of MPI. What the sources make on testing::device() (tests/test_device.h) is on
+# the GPU; with RUNTIME_MAIN (tests/gpu_runtime_main.cpp) testing::runtime(), too. COMPILED_BY: the
+# sources are those of tests for the CPU, whose objects are taken. Two ctest entries:
 #   room.name.gpu      Label: gpu. Where there is no GPU, or no kernels in this build, the test
 #                      says so and counts as skipped; tests/gpu_tests.h decides.
 #   room.name.pretend  Label: unit, or mpi. On the device of tests/pretend_device, without the tests
 #                      of ONLY_ON_A_GPU (patterns of GoogleTest).
 function(lockstep_add_gpu_test room name)
-  cmake_parse_arguments(TEST "RUNTIME_MAIN" "TIMEOUT;RANKS" "SOURCES;LIBRARIES;ONLY_ON_A_GPU" ${ARGN})
+  cmake_parse_arguments(TEST "RUNTIME_MAIN" "TIMEOUT;RANKS"
+    "SOURCES;COMPILED_BY;LIBRARIES;ONLY_ON_A_GPU" ${ARGN})
   if(NOT TEST_TIMEOUT)
     set(TEST_TIMEOUT 300)
   endif()
   set(target ${room}_${name})
-  set(main gpu_main.cpp)
-  list(APPEND TEST_LIBRARIES lockstep_test_seeds)
+  set(main lockstep_test_gpu_main)
   if(TEST_RUNTIME_MAIN)
-    set(main gpu_runtime_main.cpp)
-    list(APPEND TEST_SOURCES "${PROJECT_SOURCE_DIR}/tests/runtime_tests.cpp")
-    list(APPEND TEST_LIBRARIES lockstep_test_ranks)
+    set(main lockstep_test_gpu_runtime_main)
   endif()
-  list(APPEND TEST_LIBRARIES GTest::gtest GTest::gmock lockstep::amp lockstep_flags)
-  add_library(${target}_gpu_objects OBJECT ${TEST_SOURCES} "${PROJECT_SOURCE_DIR}/tests/${main}")
-  target_compile_definitions(${target}_gpu_objects PRIVATE LOCKSTEP_TEST_DEVICE="cuda:0")
-  target_include_directories(${target}_gpu_objects PRIVATE "${PROJECT_SOURCE_DIR}/tests")
-  target_link_libraries(${target}_gpu_objects PRIVATE ${TEST_LIBRARIES})
-  add_executable(${target}_gpu $<TARGET_OBJECTS:${target}_gpu_objects>)
+  list(APPEND TEST_LIBRARIES ${main} GTest::gmock lockstep::amp lockstep_flags)
+  if(NOT TEST_COMPILED_BY)
+    set(TEST_COMPILED_BY ${target}_gpu_objects)
+    add_library(${TEST_COMPILED_BY} OBJECT ${TEST_SOURCES})
+    target_link_libraries(${TEST_COMPILED_BY} PRIVATE ${TEST_LIBRARIES})
+  endif()
+  list(TRANSFORM TEST_COMPILED_BY REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>")
+  list(JOIN TEST_SOURCES "|" sources)
+  string(REPLACE "." "[.]" sources "${sources}")
+  set(objects "$<FILTER:${TEST_COMPILED_BY},INCLUDE,/(${sources})[.]o$>")
+  add_executable(${target}_gpu ${objects})
   target_link_libraries(${target}_gpu PRIVATE ${TEST_LIBRARIES})
   if(NOT TARGET lockstep_gpu_tests)
     add_custom_target(lockstep_gpu_tests)
@@ -153,7 +167,7 @@ function(lockstep_add_gpu_test room name)
     return()
   endif()
 
-  add_executable(${target}_pretend $<TARGET_OBJECTS:${target}_gpu_objects>)
+  add_executable(${target}_pretend ${objects})
   target_link_libraries(${target}_pretend PRIVATE lockstep_pretend_device ${TEST_LIBRARIES})
   set_target_properties(${target}_pretend PROPERTIES LIBTORCH_FOR_CPU ON)
   list(JOIN TEST_ONLY_ON_A_GPU ":" left_out)

@@ -4,6 +4,11 @@
 
 #include "gpu_tests.h"
 #include "seeds.h"
+#include "test_device.h"
+
+c10::Device lockstep::testing::device() {
+  return {c10::kCUDA, 0};
+}
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
@@ -11,6 +16,7 @@ int main(int argc, char** argv) {
     std::cout << reason << std::endl;
     return lockstep::testing::gpu_tests_skipped;
   }
+  lockstep::testing::keep_bits_equal();
   lockstep::testing::seed_every_test();
   return RUN_ALL_TESTS();
 }

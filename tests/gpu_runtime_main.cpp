@@ -10,6 +10,7 @@ int main(int argc, char** argv) {
     std::cout << reason << std::endl;
     return testing::gpu_tests_skipped;
   }
+  testing::keep_bits_equal();
   return testing::run_runtime_tests(argc, argv,
                                     RuntimeOptions()
                                         .timeout(std::chrono::seconds(60))

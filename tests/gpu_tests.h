@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ATen/Context.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <lockstep/amp/cuda_kernels.h>
 
@@ -16,6 +17,11 @@ inline const char* reason_to_skip() {
   const bool any = c10::impl::hasDeviceGuardImpl(c10::DeviceType::CUDA) &&
                    c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).deviceCount() > 0;
   return any ? nullptr : "no GPU test was run: there is no GPU, or no driver for it";
+}
+
+/// cuDNN keeps to algorithms that give the same bits each time, which many tests ask for.
+inline void keep_bits_equal() {
+  at::globalContext().setDeterministicCuDNN(true);
 }
 
 }  // namespace lockstep::testing

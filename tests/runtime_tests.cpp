@@ -1,6 +1,7 @@
 #include "runtime_tests.h"
 
 #include "ranks.h"
+#include "test_device.h"
 #include "test_runtime.h"
 
 namespace lockstep::testing {
@@ -10,6 +11,10 @@ Runtime* the_runtime = nullptr;
 
 Runtime& runtime() {
   return *the_runtime;
+}
+
+c10::Device device() {
+  return the_runtime->device();
 }
 
 int run_runtime_tests(int argc, char** argv, const RuntimeOptions& options) {

@@ -2,10 +2,18 @@
 
 #include <lockstep/runtime/runtime.h>
 
+#include "test_device.h"
+
 namespace lockstep::testing {
 
 /// The Runtime of this test. For programs made by lockstep_add_mpi_test(... RUNTIME_MAIN); a
 /// collective waits 30 s for its peers there.
 Runtime& runtime();
+
+/// A world of this process alone, on device().
+inline Runtime solo_runtime(const RuntimeOptions& options = {}) {
+  return Runtime::solo(
+      RuntimeOptions(options).device(device().is_cuda() ? DeviceKind::cuda : DeviceKind::cpu));
+}
 
 }  // namespace lockstep::testing

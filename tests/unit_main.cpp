@@ -1,6 +1,11 @@
 #include <gtest/gtest.h>
 
 #include "seeds.h"
+#include "test_device.h"
+
+c10::Device lockstep::testing::device() {
+  return c10::Device(c10::kCPU);
+}
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);

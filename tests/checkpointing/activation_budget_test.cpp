@@ -35,12 +35,13 @@ Sequential new_sequential() {
     net->push_back(torch::nn::Dropout(0.2));
     net->push_back(torch::nn::Linear(48, 16));
   }
+  net->to(testing::device());
   return net;
 }
 
 at::Tensor batch_of_this_rank() {
   torch::manual_seed(100 + static_cast<uint64_t>(runtime().rank()));
-  return at::randn({batch, 16});
+  return testing::randn({batch, 16});
 }
 
 /// Blocks that forward() calls as one chain.
@@ -57,6 +58,7 @@ struct Listed : torch::nn::Module {
     }
     blocks = PlannedChain(std::move(chain));
     head = register_module("head", torch::nn::Linear(16, 4));
+    to(testing::device());
   }
   at::Tensor forward(const at::Tensor& x) { return head(blocks(x)); }
   PlannedChain blocks;
@@ -138,7 +140,7 @@ TEST(ActivationBudget, MeasuredPeakKeepsToTheBudget) {
   EXPECT_LE(chain.planned()->predicted->peak_bytes, budget);
   EXPECT_GT(chain.planned()->plain->peak_bytes, budget);
   net->zero_grad(/*set_to_none=*/true);
-  const PlannedChain::Watch watch(chain, at::kCPU);
+  const PlannedChain::Watch watch(chain, testing::device().type());
   EXPECT_FALSE(watch.peak_bytes().has_value());
   step();
   EXPECT_GT(*watch.peak_bytes(), budget / 2);
@@ -149,11 +151,11 @@ TEST(ActivationBudget, LargerInputIsPlannedAnew) {
   Sequential net = new_sequential();
   const PlannedChain chain(chain_of(net));
   chain.set_budget(1 << 30);
-  chain(at::randn({8, 16}));
+  chain(testing::randn({8, 16}));
   const int64_t small = chain.planned()->predicted->peak_bytes;
-  chain(at::randn({4, 16}));
+  chain(testing::randn({4, 16}));
   EXPECT_EQ(chain.planned()->predicted->peak_bytes, small);
-  chain(at::randn({32, 16}));
+  chain(testing::randn({32, 16}));
   EXPECT_GT(chain.planned()->predicted->peak_bytes, 2 * small);
 }
 
@@ -174,6 +176,7 @@ TEST(ActivationBudget, TooSmallABudgetNamesTheLeastOnEveryRank) {
 
 TEST(ActivationBudget, ModelsWithoutOneChainAreRefused) {
   const auto make = [](auto net, const TrainerOptions& options) {
+    net->to(testing::device());
     return error_of([&] { Trainer(runtime(), net, AdamW(1e-2), options); });
   };
   const auto budget = TrainerOptions().activation_budget("1 MiB");

@@ -24,7 +24,9 @@ struct Block : torch::nn::Module {
         norm(register_module("norm", torch::nn::BatchNorm1d(16))),
         dropout(register_module("dropout", torch::nn::Dropout(0.2))),
         down(register_module("down", torch::nn::Linear(16, 8))),
-        spare(register_module("spare", torch::nn::Linear(8, 8))) {}
+        spare(register_module("spare", torch::nn::Linear(8, 8))) {
+    to(testing::device());
+  }
   at::Tensor forward(const at::Tensor& x) { return x + down(dropout(at::tanh(norm(up(x))))); }
   torch::nn::Linear up;
   torch::nn::BatchNorm1d norm;
@@ -50,7 +52,7 @@ std::shared_ptr<Block> new_block() {
 
 at::Tensor batch_of_this_rank() {
   torch::manual_seed(100 + static_cast<uint64_t>(runtime().rank()));
-  return at::randn({6, 8});
+  return testing::randn({6, 8});
 }
 
 /// Gradients and buffers after two accumulated backwards and one reduction.
@@ -107,7 +109,7 @@ TEST(CheckpointFacts, N23_UnusedParametersAreDetected) {
 
 // As in synchronised batch norm: a collective before, and one behind, what backward needs.
 TEST(CheckpointedCollectives, AreIssuedAgainOnEveryRankWithoutEarlyStop) {
-  Communicator communicator(runtime().control());
+  Communicator communicator(runtime().communicator());
   int issued = 0;
   const auto average = [&](const at::Tensor& x) {
     at::Tensor mean = x.detach().mean(0);

@@ -12,9 +12,14 @@
 
 namespace lockstep::testing {
 
-/// Normal numbers that depend on `seed` alone, on device().
+/// Normal numbers that depend on `seed` alone.
+inline at::Tensor drawn_on_host(at::IntArrayRef sizes, uint64_t seed) {
+  return at::randn(sizes, at::detail::createCPUGenerator(seed));
+}
+
+/// The same on device().
 inline at::Tensor drawn(at::IntArrayRef sizes, uint64_t seed) {
-  return at::randn(sizes, at::detail::createCPUGenerator(seed)).to(device());
+  return drawn_on_host(sizes, seed).to(device());
 }
 
 /// True on every rank if `tensor` has the same bits on all. Collective.

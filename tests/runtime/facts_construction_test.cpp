@@ -41,25 +41,25 @@ void expect_trains(const std::shared_ptr<OneWeight>& model) {
 }
 
 TEST(DataParallelFacts, N02_ModelWithoutTrainableParameterIsRefused) {
-  const auto model = std::make_shared<OneWeight>(at::ones({3}));
+  const auto model = std::make_shared<OneWeight>(testing::ones({3}));
   model->weight.requires_grad_(false);
   EXPECT_THAT(refusal(model), HasSubstr("no trainable parameter (1 are frozen)"));
 }
 
 TEST(DataParallelFacts, N03_DifferentParameterCountIsNamedOnEveryRank) {
-  const auto model = std::make_shared<OneWeight>(at::ones({3}));
+  const auto model = std::make_shared<OneWeight>(testing::ones({3}));
   if (is_last_rank()) {
-    model->register_parameter("extra", at::ones({2}));
+    model->register_parameter("extra", testing::ones({2}));
   }
   const std::string message = refusal(model);
   EXPECT_THAT(message, HasSubstr(last_rank() + " (2 parameters and buffers)"));
   EXPECT_THAT(message, HasSubstr("rank 0 has nothing more"));
   EXPECT_THAT(message, HasSubstr("parameter extra"));
-  expect_trains(std::make_shared<OneWeight>(at::ones({3})));
+  expect_trains(std::make_shared<OneWeight>(testing::ones({3})));
 }
 
 TEST(DataParallelFacts, N04_DifferentShapeIsNamedOnEveryRank) {
-  const auto model = std::make_shared<OneWeight>(at::ones({3, is_last_rank() ? 5 : 4}));
+  const auto model = std::make_shared<OneWeight>(testing::ones({3, is_last_rank() ? 5 : 4}));
   const std::string message = refusal(model);
   EXPECT_THAT(message, HasSubstr("parameter weight sizes [3, 4]"));
   EXPECT_THAT(message, HasSubstr("parameter weight sizes [3, 5]"));
@@ -69,7 +69,7 @@ TEST(DataParallelFacts, N04_DifferentShapeIsNamedOnEveryRank) {
 TEST(DataParallelFacts, N05_DifferentMemoryLayoutIsNamedOnEveryRank) {
   const auto format =
       is_last_rank() ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
-  const auto model = std::make_shared<OneWeight>(at::ones({2, 3, 4, 4}).contiguous(format));
+  const auto model = std::make_shared<OneWeight>(testing::ones({2, 3, 4, 4}).contiguous(format));
   const std::string message = refusal(model);
   EXPECT_THAT(message, HasSubstr("strides [48, 16, 4, 1]"));
   EXPECT_THAT(message, HasSubstr("strides [48, 1, 12, 3]"));
@@ -79,7 +79,7 @@ TEST(DataParallelFacts, N06_AllRanksStartFromRankZero) {
   at::manual_seed(100 + static_cast<uint64_t>(runtime().rank()));
   const auto model = std::make_shared<Mlp>();
   const at::Tensor buffer =
-      model->register_buffer("seen", at::full({2}, runtime().rank(), at::kLong));
+      model->register_buffer("seen", testing::full({2}, runtime().rank(), at::kLong));
   const at::Tensor own = model->first->weight.detach().clone();
   ASSERT_FALSE(equal_on_all_ranks(own));
   DataParallel parallel(runtime().communicator(), model);
@@ -91,7 +91,7 @@ TEST(DataParallelFacts, N06_AllRanksStartFromRankZero) {
 }
 
 TEST(DataParallelFacts, N22_ModelTrainsAgainAfterItsWrapperIsGone) {
-  const auto model = std::make_shared<OneWeight>(at::ones({3}));
+  const auto model = std::make_shared<OneWeight>(testing::ones({3}));
   for (int wrapper = 0; wrapper < 3; ++wrapper) {
     expect_trains(model);
   }
@@ -106,7 +106,7 @@ TEST(DataParallelFacts, N23_ModelTrainsAgainAfterAnExceptionInBackward) {
       DataParallelOptions().buckets(BucketOptions().first_bucket_bytes(1).bucket_bytes(1));
   {
     DataParallel parallel(runtime().communicator(), model, one_each);
-    at::Tensor hidden = at::tanh(model->first->forward(at::ones({2, 4})));
+    at::Tensor hidden = at::tanh(model->first->forward(testing::ones({2, 4})));
     hidden.register_hook([](const at::Tensor&) -> at::Tensor { throw Error("half way"); });
     EXPECT_THAT(error_of([&] { model->second->forward(hidden).sum().backward(); }),
                 HasSubstr("half way"));
@@ -122,7 +122,7 @@ TEST(DataParallelFacts, N23_ModelTrainsAgainAfterAnExceptionInBackward) {
 
 TEST(DataParallel, NamesADifferentDtypeOnEveryRank) {
   const auto model =
-      std::make_shared<OneWeight>(at::ones({3}, is_last_rank() ? at::kHalf : at::kFloat));
+      std::make_shared<OneWeight>(testing::ones({3}, is_last_rank() ? at::kHalf : at::kFloat));
   const std::string message = refusal(model);
   EXPECT_THAT(message, HasSubstr("Float trainable"));
   EXPECT_THAT(message, HasSubstr("Half trainable"));
@@ -130,7 +130,7 @@ TEST(DataParallel, NamesADifferentDtypeOnEveryRank) {
 
 TEST(DataParallel, NamesADifferentParameterNameOnEveryRank) {
   const auto model = std::make_shared<torch::nn::Module>();
-  model->register_parameter(is_last_rank() ? "gamma" : "weight", at::ones({3}));
+  model->register_parameter(is_last_rank() ? "gamma" : "weight", testing::ones({3}));
   const std::string message = refusal(model);
   EXPECT_THAT(message, HasSubstr("parameter weight"));
   EXPECT_THAT(message, HasSubstr("parameter gamma"));
@@ -144,13 +144,13 @@ TEST(DataParallel, NamesDifferentTrainabilityOnEveryRank) {
 }
 
 TEST(DataParallel, NamesADifferentBufferOnEveryRank) {
-  const auto model = std::make_shared<OneWeight>(at::ones({3}));
-  model->register_buffer("steps", at::zeros({1}, is_last_rank() ? at::kInt : at::kLong));
+  const auto model = std::make_shared<OneWeight>(testing::ones({3}));
+  model->register_buffer("steps", testing::zeros({1}, is_last_rank() ? at::kInt : at::kLong));
   EXPECT_THAT(refusal(model), HasSubstr("buffer steps"));
 }
 
 TEST(DataParallel, RefusesAModelThatIsWrappedAlready) {
-  const auto model = std::make_shared<OneWeight>(at::ones({3}));
+  const auto model = std::make_shared<OneWeight>(testing::ones({3}));
   {
     DataParallel parallel(runtime().communicator(), model);
     EXPECT_THAT(refusal(model), HasSubstr("parameter weight already has a gradient hook"));
@@ -159,11 +159,11 @@ TEST(DataParallel, RefusesAModelThatIsWrappedAlready) {
 }
 
 TEST(DataParallel, NamesTheRankThatHasWrappedTheModelAlreadyOnEveryRank) {
-  const auto model = std::make_shared<OneWeight>(at::ones({3}));
+  const auto model = std::make_shared<OneWeight>(testing::ones({3}));
   {
     std::optional<DataParallel> own;
     if (runtime().rank() == 1) {
-      own.emplace(Communicator::solo(), model);
+      own.emplace(testing::solo_runtime().communicator(), model);
     }
     EXPECT_THAT(refusal(model), HasSubstr("rank 1: parameter weight already has a gradient hook"));
   }
@@ -172,13 +172,13 @@ TEST(DataParallel, NamesTheRankThatHasWrappedTheModelAlreadyOnEveryRank) {
 
 TEST(DataParallel, RefusesAnIntegerOrComplexParameterByName) {
   const auto model = std::make_shared<torch::nn::Module>();
-  model->register_parameter("phase", at::ones({3}, at::kComplexFloat));
+  model->register_parameter("phase", testing::ones({3}, at::kComplexFloat));
   EXPECT_THAT(refusal(model), HasSubstr("parameter phase has dtype ComplexFloat"));
 }
 
 TEST(DataParallel, RefusesAParameterWithGapsByName) {
-  const auto model = std::make_shared<OneWeight>(at::ones({3}));
-  model->register_parameter("strided", at::empty_strided({4}, {2}).fill_(1));
+  const auto model = std::make_shared<OneWeight>(testing::ones({3}));
+  model->register_parameter("strided", at::empty_strided({4}, {2}, testing::on_device()).fill_(1));
   EXPECT_THAT(refusal(model), HasSubstr("tensor strided of sizes [4] and strides [2] has gaps"));
 }
 
@@ -196,8 +196,8 @@ TEST(DataParallel, CopiesThatStillDifferAfterTheBroadcastAreAnErrorOnEveryRank) 
 }
 
 TEST(DataParallel, MovesWithItsHooks) {
-  const auto model = std::make_shared<OneWeight>(at::ones({3}));
-  DataParallel first(runtime().communicator(), std::make_shared<OneWeight>(at::ones({2})));
+  const auto model = std::make_shared<OneWeight>(testing::ones({3}));
+  DataParallel first(runtime().communicator(), std::make_shared<OneWeight>(testing::ones({2})));
   DataParallel second(runtime().communicator(), model);
   first = std::move(second);
   (model->weight * (1.0 + runtime().rank())).sum().backward();

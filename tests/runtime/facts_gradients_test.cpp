@@ -75,8 +75,8 @@ at::Tensor averaged(at::Tensor weight, const DataParallelOptions& options,
 TEST(DataParallelFacts, N07_Fp16AveragesDoNotOverflow) {
   for (const int64_t bytes : {int64_t{1}, int64_t{1} << 20}) {
     const at::Tensor gradient =
-        averaged(at::ones({5}, at::kHalf), bucket_bytes(bytes), [](int) { return 32768.0; });
-    EXPECT_TRUE(at::equal(gradient, at::full({5}, 32768.0, at::kHalf))) << gradient;
+        averaged(testing::ones({5}, at::kHalf), bucket_bytes(bytes), [](int) { return 32768.0; });
+    EXPECT_TRUE(at::equal(gradient, testing::full({5}, 32768.0, at::kHalf))) << gradient;
   }
 }
 
@@ -96,7 +96,7 @@ TEST(DataParallelFacts, N08_GradientsKeepTheirLayoutAndMatch) {
           const at::Tensor other = model->named_parameters()["other"];
           (model->weight * factor(runtime().rank()).to(dtype)).sum().add(other.sum()).backward();
           parallel.finish();
-          at::Tensor expected = at::zeros({3, 4, 2, 2});
+          at::Tensor expected = testing::zeros({3, 4, 2, 2});
           for (int rank = 0; rank < runtime().size(); ++rank) {
             expected += factor(rank).to(dtype).to(at::kFloat) / runtime().size();
           }
@@ -105,7 +105,7 @@ TEST(DataParallelFacts, N08_GradientsKeepTheirLayoutAndMatch) {
           EXPECT_TRUE(
               at::allclose(model->weight.grad().to(at::kFloat), expected, tolerance, tolerance))
               << dtype << " " << format << " " << bytes;
-          EXPECT_TRUE(at::equal(other.grad(), at::ones({7})));
+          EXPECT_TRUE(at::equal(other.grad(), testing::ones({7})));
         }
       }
     }
@@ -115,7 +115,7 @@ TEST(DataParallelFacts, N08_GradientsKeepTheirLayoutAndMatch) {
 TEST(DataParallelFacts, N09_SharedWeightGetsTheMeanOnce) {
   for (const int64_t bytes : {int64_t{1}, int64_t{1} << 20}) {
     for (const bool set_to_none : {true, false}) {
-      const auto model = std::make_shared<OneWeight>(at::ones({3}));
+      const auto model = std::make_shared<OneWeight>(testing::ones({3}));
       const auto other = model->register_module("other", std::make_shared<torch::nn::Module>());
       other->register_parameter("tied", model->weight);
       DataParallel parallel(runtime().communicator(), model, bucket_bytes(bytes));
@@ -124,7 +124,7 @@ TEST(DataParallelFacts, N09_SharedWeightGetsTheMeanOnce) {
         const at::Tensor tied = other->parameters()[0];
         (model->weight + tied).mul(runtime().rank() + 1).sum().backward();
         parallel.finish();
-        EXPECT_TRUE(at::equal(tied.grad(), at::full({3}, runtime().size() + 1.0)));
+        EXPECT_TRUE(at::equal(tied.grad(), testing::full({3}, runtime().size() + 1.0)));
       }
     }
   }
@@ -133,15 +133,15 @@ TEST(DataParallelFacts, N09_SharedWeightGetsTheMeanOnce) {
 TEST(DataParallelFacts, N20_TwoBackwardsOfDisjointOutputsAreOneWindow) {
   const auto model = std::make_shared<testing::Branches>();
   DataParallel parallel(runtime().communicator(), model);
-  const at::Tensor x = at::full({1, 3}, static_cast<double>(runtime().rank()));
+  const at::Tensor x = testing::full({1, 3}, static_cast<double>(runtime().rank()));
   const at::Tensor left = model->left->forward(x).sum();
   const at::Tensor right = model->right->forward(2 * x).sum();
   left.backward();
   right.backward();
   parallel.finish();
   const double mean = testing::sum_of_ranks() / runtime().size();
-  EXPECT_TRUE(at::allclose(model->left->weight.grad(), at::full({1, 3}, mean)));
-  EXPECT_TRUE(at::allclose(model->right->weight.grad(), at::full({1, 3}, 2 * mean)));
+  EXPECT_TRUE(at::allclose(model->left->weight.grad(), testing::full({1, 3}, mean)));
+  EXPECT_TRUE(at::allclose(model->right->weight.grad(), testing::full({1, 3}, 2 * mean)));
 }
 
 TEST(DataParallelFacts, N21_ForwardWithoutGradientOnOneRankCommunicatesNothing) {
@@ -151,7 +151,7 @@ TEST(DataParallelFacts, N21_ForwardWithoutGradientOnOneRankCommunicatesNothing) 
     if (runtime().is_main()) {
       model->eval();
       const at::NoGradGuard no_grad;
-      EXPECT_FALSE(model->forward(at::ones({2, 4})).requires_grad());
+      EXPECT_FALSE(model->forward(testing::ones({2, 4})).requires_grad());
       EXPECT_FALSE(round == 0 && model->first->weight.grad().defined());
       model->train();
     }
@@ -209,8 +209,8 @@ TEST(DataParallelFacts, N25_CheckpointedModelEqualsThePlainOne) {
 
 TEST(DataParallelFacts, N34_InterleavedWrappersAverageExactly) {
   Communicator world = runtime().communicator();
-  const auto first = std::make_shared<OneWeight>(at::zeros({300}));
-  const auto second = std::make_shared<OneWeight>(at::zeros({70}));
+  const auto first = std::make_shared<OneWeight>(testing::zeros({300}));
+  const auto second = std::make_shared<OneWeight>(testing::zeros({70}));
   DataParallel one(world.split(0, world.rank()), first);
   DataParallel two(world.split(0, world.rank()), second);
   for (int i = 0; i < 300; ++i) {
@@ -229,8 +229,8 @@ TEST(DataParallelFacts, N34_InterleavedWrappersAverageExactly) {
 
 TEST(DataParallelFacts, N35_LargeParametersInTinyBucketsSumExactly) {
   constexpr int64_t n = 2'000'000;
-  const auto model = std::make_shared<OneWeight>(at::ones({n}));
-  model->register_parameter("other", at::full({n}, 2.0));
+  const auto model = std::make_shared<OneWeight>(testing::ones({n}));
+  model->register_parameter("other", testing::full({n}, 2.0));
   DataParallel parallel(runtime().communicator(), model, bucket_bytes(1).reduce(ReduceOp::sum()));
   ASSERT_EQ(parallel.buckets(), 2);
   const at::Tensor other = model->named_parameters()["other"];
@@ -240,8 +240,8 @@ TEST(DataParallelFacts, N35_LargeParametersInTinyBucketsSumExactly) {
     ((model->weight * factor).sum() + (other * (2 * factor)).sum()).backward();
     parallel.finish();
     const double sum = testing::sum_of_ranks() + runtime().size() * i;
-    ASSERT_TRUE(at::equal(model->weight.grad(), at::full({n}, sum)));
-    ASSERT_TRUE(at::equal(other.grad(), at::full({n}, 2 * sum)));
+    ASSERT_TRUE(at::equal(model->weight.grad(), testing::full({n}, sum)));
+    ASSERT_TRUE(at::equal(other.grad(), testing::full({n}, 2 * sum)));
   }
 }
 
@@ -277,7 +277,8 @@ TEST(DataParallel, WireDtypeRoundsAndGradientsKeepTheirOwn) {
   const auto thirds = [](int rank) { return (rank + 1) / 3.0; };
   const double mean = (runtime().size() + 1) / 6.0;
   for (const auto wire : {at::kFloat, at::kHalf, at::kBFloat16}) {
-    const at::Tensor gradient = averaged(at::ones({70}), DataParallelOptions().wire(wire), thirds);
+    const at::Tensor gradient =
+        averaged(testing::ones({70}), DataParallelOptions().wire(wire), thirds);
     EXPECT_EQ(gradient.scalar_type(), at::kFloat);
     EXPECT_TRUE(equal_on_all_ranks(gradient));
     const double unit = wire == at::kFloat ? 1e-7 : wire == at::kHalf ? 1e-3 : 8e-3;
@@ -291,7 +292,7 @@ TEST(DataParallel, WireDtypeRoundsAndGradientsKeepTheirOwn) {
 TEST(DataParallel, Fp64StaysFp64WhateverTheWire) {
   const auto tiny = [](int rank) { return 1.0 + (rank + 1) * 1e-12; };
   const at::Tensor gradient =
-      averaged(at::ones({3}, at::kDouble), DataParallelOptions().wire(at::kHalf), tiny);
+      averaged(testing::ones({3}, at::kDouble), DataParallelOptions().wire(at::kHalf), tiny);
   EXPECT_EQ(gradient.scalar_type(), at::kDouble);
   EXPECT_NEAR(gradient[0].item<double>() - 1.0, (runtime().size() + 1) * 0.5e-12, 1e-15);
 }
@@ -300,17 +301,17 @@ TEST(DataParallel, SumsWhenAskedAndPredivideKeepsTheMean) {
   const auto of_rank = [](int rank) { return rank + 1.0; };
   const double ranks = runtime().size();
   const auto options = [](ReduceOp op) { return DataParallelOptions().reduce(op); };
-  EXPECT_EQ(averaged(at::ones({1}), options(ReduceOp::sum()), of_rank).item<double>(),
+  EXPECT_EQ(averaged(testing::ones({1}), options(ReduceOp::sum()), of_rank).item<double>(),
             ranks * (ranks + 1) / 2);
   for (const double factor : {2.0, 8.0}) {
-    EXPECT_NEAR(
-        averaged(at::ones({1}), options(ReduceOp::avg().predivide(factor)), of_rank).item<double>(),
-        (ranks + 1) / 2, 1e-6);
+    EXPECT_NEAR(averaged(testing::ones({1}), options(ReduceOp::avg().predivide(factor)), of_rank)
+                    .item<double>(),
+                (ranks + 1) / 2, 1e-6);
   }
 }
 
 TEST(DataParallel, GradientStaysInItsBucketWhereDtypesAgree) {
-  const auto model = std::make_shared<OneWeight>(at::ones({3}));
+  const auto model = std::make_shared<OneWeight>(testing::ones({3}));
   DataParallel parallel(runtime().communicator(), model);
   torch::optim::SGD optimizer(model->parameters(), /*lr=*/0.0);
   const void* address = nullptr;
@@ -320,14 +321,14 @@ TEST(DataParallel, GradientStaysInItsBucketWhereDtypesAgree) {
     parallel.finish();
     EXPECT_TRUE(address == nullptr || address == model->weight.grad().const_data_ptr());
     address = model->weight.grad().const_data_ptr();
-    EXPECT_TRUE(at::equal(model->weight.grad(), at::ones({3})));
+    EXPECT_TRUE(at::equal(model->weight.grad(), testing::ones({3})));
   }
 }
 
 TEST(DataParallel, FrozenAndZeroElementParametersAreLeftInPeace) {
-  const auto model = std::make_shared<OneWeight>(at::ones({3}));
-  model->register_parameter("frozen", at::full({2}, 5.0), /*requires_grad=*/false);
-  model->register_parameter("empty", at::ones({0, 4}));
+  const auto model = std::make_shared<OneWeight>(testing::ones({3}));
+  model->register_parameter("frozen", testing::full({2}, 5.0), /*requires_grad=*/false);
+  model->register_parameter("empty", testing::ones({0, 4}));
   DataParallel parallel(runtime().communicator(), model, bucket_bytes(1));
   const at::Tensor empty = model->named_parameters()["empty"];
   const at::Tensor frozen = model->named_parameters()["frozen"];

@@ -22,7 +22,7 @@ DataParallelOptions unused(UnusedParameters policy) {
 }
 
 at::Tensor ones(double value = 1.0) {
-  return at::full({1, 3}, value);
+  return testing::full({1, 3}, value);
 }
 
 double mean_of_ranks() {
@@ -50,7 +50,7 @@ TEST(DataParallelFacts, N10_TiedParameterUnusedInOnePlaceIsNoError) {
 
 TEST(DataParallelFacts, N11_NoSyncKeepsGradientsLocalUntilTheNextBackward) {
   for (const auto wire : {at::kFloat, at::kBFloat16}) {
-    const auto model = std::make_shared<OneWeight>(at::ones({3}));
+    const auto model = std::make_shared<OneWeight>(testing::ones({3}));
     DataParallel parallel(runtime().communicator(), model, DataParallelOptions().wire(wire));
     for (int round = 0; round < 3; ++round) {
       testing::clear_gradients(*model);
@@ -130,7 +130,7 @@ TEST(DataParallelFacts, N14_BranchTakenOnOneRankOnlyIsAveragedWithZeros) {
 }
 
 TEST(DataParallelFacts, N24_ForgottenFinishIsReportedOnEveryRank) {
-  const auto model = std::make_shared<OneWeight>(at::ones({3}));
+  const auto model = std::make_shared<OneWeight>(testing::ones({3}));
   DataParallel parallel(runtime().communicator(), model);
   const auto backward = [&] {
     testing::clear_gradients(*model);
@@ -151,9 +151,9 @@ TEST(DataParallelFacts, N24_ForgottenFinishIsReportedOnEveryRank) {
 
 TEST(DataParallelFacts, N33_BuffersAreEqualAfterFinish) {
   for (const auto policy : {BufferPolicy::broadcast, BufferPolicy::average, BufferPolicy::none}) {
-    const auto model = std::make_shared<OneWeight>(at::ones({3}));
-    const at::Tensor mean = model->register_buffer("mean", at::zeros({5}));
-    const at::Tensor count = model->register_buffer("count", at::zeros({1}, at::kLong));
+    const auto model = std::make_shared<OneWeight>(testing::ones({3}));
+    const at::Tensor mean = model->register_buffer("mean", testing::zeros({5}));
+    const at::Tensor count = model->register_buffer("count", testing::zeros({1}, at::kLong));
     DataParallel parallel(runtime().communicator(), model, DataParallelOptions().buffers(policy));
     for (int i = 0; i < 3; ++i) {
       testing::clear_gradients(*model);
@@ -188,7 +188,7 @@ TEST(DataParallel, NamesUnusedParametersAndTheRankThatMissesThem) {
 }
 
 TEST(DataParallel, NamesTheRankThatCallsFinishWithoutBackward) {
-  const auto model = std::make_shared<OneWeight>(at::ones({3}));
+  const auto model = std::make_shared<OneWeight>(testing::ones({3}));
   DataParallel parallel(runtime().communicator(), model);
   if (runtime().rank() != 1) {
     model->weight.sum().backward();
@@ -215,14 +215,14 @@ TEST(DataParallel, NamesParametersThatWereFrozenOrThawedAfterWrapping) {
 }
 
 at::Tensor sparse_loss(const at::Tensor& table) {
-  const at::Tensor rows = at::full({2}, runtime().rank() % 3, at::kLong);
+  const at::Tensor rows = testing::full({2}, runtime().rank() % 3, at::kLong);
   return at::embedding(table, rows, /*padding_idx=*/-1, /*scale_grad_by_freq=*/false,
                        /*sparse=*/true)
       .sum();
 }
 
 TEST(DataParallel, RefusesSparseGradientsByNameOnEveryRank) {
-  const auto model = std::make_shared<OneWeight>(at::ones({3, 2}));
+  const auto model = std::make_shared<OneWeight>(testing::ones({3, 2}));
   DataParallel parallel(runtime().communicator(), model);
   sparse_loss(model->weight).backward();
   EXPECT_THAT(error_of([&] { parallel.finish(); }),
@@ -230,12 +230,12 @@ TEST(DataParallel, RefusesSparseGradientsByNameOnEveryRank) {
 }
 
 TEST(DataParallel, DensifiesSparseGradientsWhenAsked) {
-  const auto model = std::make_shared<OneWeight>(at::ones({3, 2}));
+  const auto model = std::make_shared<OneWeight>(testing::ones({3, 2}));
   DataParallel parallel(runtime().communicator(), model,
                         DataParallelOptions().densify_sparse(true));
   sparse_loss(model->weight).backward();
   parallel.finish();
-  at::Tensor expected = at::zeros({3, 2});
+  at::Tensor expected = testing::zeros({3, 2});
   for (int rank = 0; rank < runtime().size(); ++rank) {
     expected[rank % 3] += 2.0 / runtime().size();
   }

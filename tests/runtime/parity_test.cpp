@@ -41,7 +41,7 @@ double distance(const OptimizerSpec& optimizer, const TrainerOptions& options, J
   const auto alone = std::make_shared<Net>();
   testing::copy_state(*model, *alone);
   Trainer trainer(runtime(), model, optimizer, options);
-  Runtime solo = Runtime::solo();
+  Runtime solo = testing::solo_runtime();
   const int64_t parts = joined == Joined::micro_batches ? runtime().size() : 1;
   Trainer reference(solo, alone, optimizer, TrainerOptions(options).accumulate(parts));
   for (int64_t step = 0; step < steps; ++step) {

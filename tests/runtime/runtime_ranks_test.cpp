@@ -37,7 +37,7 @@ TEST(RuntimeRanks, SeedRanksGivesEachRankAStreamOfItsOwn) {
 TEST(RuntimeRanks, ControlMessagesHaveAnOrderOfTheirOwn) {
   Communicator gradients = runtime().communicator();
   Communicator control = runtime().control();
-  const at::Tensor bucket = at::ones({5}), word = at::ones({2}, at::kLong);
+  const at::Tensor bucket = testing::ones({5}), word = at::ones({2}, at::kLong);
   const bool first = runtime().rank() == 0;
   Work one = first ? gradients.all_reduce(bucket) : control.all_reduce(word);
   Work other = first ? control.all_reduce(word) : gradients.all_reduce(bucket);
@@ -46,7 +46,7 @@ TEST(RuntimeRanks, ControlMessagesHaveAnOrderOfTheirOwn) {
     const bool one_done = one.test();
     done = other.test() && one_done;
   }
-  EXPECT_TRUE(at::equal(bucket, at::full({5}, static_cast<float>(runtime().size()))));
+  EXPECT_TRUE(at::equal(bucket, testing::full({5}, static_cast<float>(runtime().size()))));
   EXPECT_TRUE(at::equal(word, at::full({2}, int64_t{runtime().size()})));
 }
 

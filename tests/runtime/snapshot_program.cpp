@@ -122,7 +122,10 @@ testing::Recipe recipe(const Arguments& arguments, int rank) {
   return recipe;
 }
 
+c10::Device device_of_this_rank(c10::kCPU);
+
 void train(Runtime& runtime, const Arguments& arguments) {
+  device_of_this_rank = runtime.device();
   testing::TrainingRun run(runtime, recipe(arguments, runtime.rank()));
   run.trainer.resume(arguments.run);
   if (arguments.next != arguments.run) {
@@ -143,6 +146,11 @@ void train(Runtime& runtime, const Arguments& arguments) {
 }
 
 }  // namespace
+
+c10::Device testing::device() {
+  return device_of_this_rank;
+}
+
 }  // namespace lockstep
 
 int main(int argc, char** argv) {

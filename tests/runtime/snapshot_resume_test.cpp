@@ -172,7 +172,7 @@ TEST(AmpTraps, T16_SnapshotHoldsMastersExactlyAndTheWholeScaler) {
   const Snapshot saved(step_path(folder.file("run"), 5));
   bool beyond_half = false;
   for (const auto& [name, master] : run.trainer.masters()) {
-    const at::Tensor stored = saved.section("model").read(name);
+    const at::Tensor stored = saved.section("model").read(name).to(testing::device());
     EXPECT_EQ(stored.scalar_type(), at::kFloat) << name;
     EXPECT_TRUE(at::equal(stored, master)) << name;
     beyond_half = beyond_half || !at::equal(stored, stored.to(at::kHalf).to(at::kFloat));

@@ -29,6 +29,7 @@ struct Awkward : torch::nn::Module {
         last(register_module("last", torch::nn::Linear(6, 2))) {
     tied = register_parameter("tied", middle->weight);
     frozen = register_parameter("frozen", at::ones({6}) * 0.3, /*requires_grad=*/false);
+    to(device());
   }
   at::Tensor loss(const at::Tensor& x, const at::Tensor& y) {
     // As the module does it, but for one sample too.
@@ -57,7 +58,7 @@ struct Numbered {
     if (seen != nullptr) {
       seen->push_back(static_cast<int64_t>(index));
     }
-    return {drawn({4}, index), drawn({2}, index + 1'000'000)};
+    return {drawn_on_host({4}, index), drawn_on_host({2}, index + 1'000'000)};
   }
 };
 
@@ -91,7 +92,8 @@ class TrainingRun {
     }
   }
 
-  void train_one(const std::pair<at::Tensor, at::Tensor>& batch) {
+  void train_one(const std::pair<at::Tensor, at::Tensor>& on_host) {
+    const auto batch = trainer.to_device(on_host);
     const float factor = recipe_.overflows(done) ? std::numeric_limits<float>::infinity() : 1.0F;
     const StepReport report =
         trainer.step([&] { return model->loss(batch.first, batch.second) * factor; });

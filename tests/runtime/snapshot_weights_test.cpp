@@ -45,7 +45,9 @@ TEST(SnapshotFacts, N18_ResumeOfAnotherModelListsEverythingAndLoadsNothing) {
 struct Reversed : torch::nn::Module {
   Reversed()
       : second(register_module("second", torch::nn::Linear(8, 2))),
-        first(register_module("first", torch::nn::Linear(4, 8))) {}
+        first(register_module("first", torch::nn::Linear(4, 8))) {
+    to(testing::device());
+  }
   torch::nn::Linear second;
   torch::nn::Linear first;
 };
@@ -99,7 +101,7 @@ TEST(AmpFacts, N30_SnapshotLoadsIntoEveryPrecisionByValue) {
     Trainer trainer(runtime(), model, AdamW(1e-2), TrainerOptions().precision(precision));
     EXPECT_THAT(trainer.load_weights(folder.file("run")).missing, IsEmpty());
     for (const auto& parameter : model->named_parameters()) {
-      const at::Tensor value = saved.section("model").read(parameter.key());
+      const at::Tensor value = saved.section("model").read(parameter.key()).to(testing::device());
       EXPECT_TRUE(at::equal(parameter.value(), value.to(parameter.value().scalar_type())))
           << parameter.key();
     }
@@ -122,7 +124,7 @@ TEST(AmpFacts, N30_HalfWeightsAreWidenedAndIntegersRefused) {
   }
   meet();
   trainer.load_weights(folder.file("half.safetensors"));
-  const at::Tensor widened = at::full({}, 0.3, at::kHalf).to(at::kFloat);
+  const at::Tensor widened = testing::full({}, 0.3, at::kHalf).to(at::kFloat);
   EXPECT_TRUE(at::equal(flat_masters(trainer), widened.expand_as(flat_masters(trainer))));
   EXPECT_THAT(error_of([&] { trainer.load_weights(folder.file("whole.safetensors")); }),
               AllOf(HasSubstr(half[0].first), HasSubstr("would change its values")));

@@ -1,5 +1,6 @@
 // What one rank does wrong is an Error on every rank, and the next window works.
 #include "trainer_runs.h"
+#include "windows_late.h"
 
 namespace lockstep {
 namespace {
@@ -11,6 +12,23 @@ using ::testing::HasSubstr;
 using testing::Mlp;
 using testing::runtime;
 using testing::scaled_loss;
+using testing::windows_late;
+
+/// Where the host acts a window late, it hears of the other ranks' failures only after the window.
+void hear_of_others(Trainer& trainer) {
+  if (windows_late() > 0) {
+    trainer.abandon();
+  }
+}
+
+/// What every rank throws for what one of them does in `window`.
+template <typename Window>
+std::string error_of_ranks(Trainer& trainer, const Window& window) {
+  return error_of([&] {
+    window();
+    hear_of_others(trainer);
+  });
+}
 
 /// Steps once on every rank; the masters must move and stay equal.
 void expect_next_window_works(Trainer& trainer, Mlp& model, int64_t accumulate = 1) {
@@ -42,6 +60,7 @@ TEST(StepRules, AnExceptionInOneClosureIsRaisedOnEveryRank) {
             return scaled_loss(*model, k);
           });
         }
+        hear_of_others(trainer);
       } catch (const std::exception& error) {
         message = error.what();
         EXPECT_EQ(dynamic_cast<const Error*>(&error) == nullptr, runtime().rank() == 1);
@@ -62,16 +81,18 @@ TEST(StepRules, AnExceptionInOneBackwardIsRaisedOnEveryRank) {
   const auto tiny = BucketOptions().first_bucket_bytes(1).bucket_bytes(1);
   Trainer trainer(runtime(), model, SGD(0.1), TrainerOptions().buckets(tiny));
   for (int round = 0; round < 2; ++round) {
-    EXPECT_THAT(error_of([&] {
-                  trainer.step([&] {
-                    at::Tensor hidden = at::tanh(model->first->forward(at::ones({2, 4})));
-                    if (runtime().rank() == 1) {
-                      hidden.register_hook(
-                          [](const at::Tensor&) -> at::Tensor { throw Error("half way"); });
-                    }
-                    return Loss(model->second->forward(hidden).sum());
-                  });
-                }),
+    EXPECT_THAT(error_of_ranks(
+                    trainer,
+                    [&] {
+                      trainer.step([&] {
+                        at::Tensor hidden = at::tanh(model->first->forward(testing::ones({2, 4})));
+                        if (runtime().rank() == 1) {
+                          hidden.register_hook(
+                              [](const at::Tensor&) -> at::Tensor { throw Error("half way"); });
+                        }
+                        return Loss(model->second->forward(hidden).sum());
+                      });
+                    }),
                 HasSubstr("half way"));
     expect_next_window_works(trainer, *model);
   }
@@ -82,7 +103,7 @@ Error error_of_step(Trainer& trainer, Mlp& model, bool in_backward,
                     const std::function<void()>& fail) {
   try {
     trainer.step([&] {
-      at::Tensor hidden = at::tanh(model.first->forward(at::ones({2, 4})));
+      at::Tensor hidden = at::tanh(model.first->forward(testing::ones({2, 4})));
       if (runtime().rank() == 1 && in_backward) {
         hidden.register_hook([&](const at::Tensor&) -> at::Tensor {
           fail();
@@ -93,6 +114,7 @@ Error error_of_step(Trainer& trainer, Mlp& model, bool in_backward,
       }
       return Loss(model.second->forward(hidden).sum());
     });
+    hear_of_others(trainer);
   } catch (const Error& error) {
     return error;
   }
@@ -145,8 +167,11 @@ TEST(StepRules, NanInTheFirstLossIsAnErrorOnEveryRank) {
   const auto model = std::make_shared<Mlp>();
   Trainer trainer(runtime(), model, SGD(0.1));
   try {
-    trainer.step(
-        [&] { return scaled_loss(*model, 0, runtime().rank() == 1 ? std::nanf("") : 1.0F); });
+    for (int64_t window = 0; window <= 2 * windows_late(); ++window) {
+      const bool here = window == 0 && runtime().rank() == 1;
+      trainer.step([&] { return scaled_loss(*model, 0, here ? std::nanf("") : 1.0F); });
+    }
+    hear_of_others(trainer);
     FAIL() << "the update was made";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::non_finite);
@@ -158,10 +183,10 @@ TEST(StepRules, NanInTheFirstLossIsAnErrorOnEveryRank) {
 TEST(StepRules, UnusedParametersOfOneRankAreNamedOnEveryRank) {
   const auto model = std::make_shared<Mlp>();
   Trainer trainer(runtime(), model, SGD(0.1));
-  const std::string message = error_of([&] {
+  const std::string message = error_of_ranks(trainer, [&] {
     trainer.step([&]() -> Loss {
       if (runtime().rank() == 1) {
-        return model->second->forward(at::ones({1, 8})).sum();
+        return model->second->forward(testing::ones({1, 8})).sum();
       }
       return scaled_loss(*model, 0);
     });
@@ -182,7 +207,7 @@ TEST(StepRules, MixedKindsOfLossAreNamedOnEveryRank) {
   EXPECT_THAT(error_of([&] { step(runtime().rank() == 1); }),
               HasSubstr("some ranks return Loss::sum, others a mean"));
   expect_next_window_works(trainer, *model);
-  EXPECT_THAT(error_of([&] { step(runtime().rank() == 1); }),
+  EXPECT_THAT(error_of_ranks(trainer, [&] { step(runtime().rank() == 1); }),
               HasSubstr("this loss is a Loss::sum, the earlier ones were not"));
   expect_next_window_works(trainer, *model);
 }
@@ -192,16 +217,18 @@ TEST(StepRules, ALossThatCannotTrainIsExplainedOnEveryRank) {
   Trainer trainer(runtime(), model, SGD(0.1));
   const std::vector<std::pair<at::Tensor, std::string>> bad = {
       {at::Tensor(), "undefined loss"},
-      {at::ones({2}), "the loss must have one element"},
+      {testing::ones({2}), "the loss must have one element"},
       {at::ones({}, at::kLong), "the loss must be floating point"},
-      {at::ones({}), "does not depend on a trainable parameter"},
+      {testing::ones({}), "does not depend on a trainable parameter"},
   };
   for (const auto& [loss, message] : bad) {
-    EXPECT_THAT(error_of([&, loss = loss] {
-                  trainer.step([&]() -> Loss {
-                    return runtime().rank() == 1 ? Loss(loss) : scaled_loss(*model, 0);
-                  });
-                }),
+    EXPECT_THAT(error_of_ranks(trainer,
+                               [&, loss = loss] {
+                                 trainer.step([&]() -> Loss {
+                                   return runtime().rank() == 1 ? Loss(loss)
+                                                                : scaled_loss(*model, 0);
+                                 });
+                               }),
                 HasSubstr(message));
   }
   expect_next_window_works(trainer, *model);
@@ -243,13 +270,14 @@ TEST(StepRules, AbandonForgetsAnUnfinishedWindow) {
 TEST(StepRules, StepWithoutDataNeedsItsOptionOnEveryRank) {
   const auto model = std::make_shared<Mlp>();
   Trainer trainer(runtime(), model, SGD(0.1));
-  EXPECT_THAT(error_of([&] {
-                if (runtime().rank() == 1) {
-                  trainer.step_without_data();
-                } else {
-                  trainer.step([&] { return scaled_loss(*model, 0); });
-                }
-              }),
+  EXPECT_THAT(error_of_ranks(trainer,
+                             [&] {
+                               if (runtime().rank() == 1) {
+                                 trainer.step_without_data();
+                               } else {
+                                 trainer.step([&] { return scaled_loss(*model, 0); });
+                               }
+                             }),
               HasSubstr("needs TrainerOptions().uneven_data(true)"));
   expect_next_window_works(trainer, *model);
 }
@@ -274,7 +302,7 @@ TEST(StepRules, AStopRequestIsSeenByAllRanksAtTheSameUpdate) {
       trainer.request_stop();
     }
     trainer.step([&] { return scaled_loss(*model, step); });
-    ASSERT_EQ(trainer.stop_requested(), step >= 5) << step;
+    ASSERT_EQ(trainer.stop_requested(), step >= 5 + windows_late()) << step;
   }
 }
 

@@ -49,28 +49,29 @@ TEST(StepRules, AParameterUsedInOneMicroBatchOfOneRankCounts) {
       trainer.step([&] { return branch_loss(here ? model->right : model->left); });
     }
     const double gradient = 2.0 / (3 * runtime().size());
-    EXPECT_TRUE(at::allclose(start - model->right->weight, at::full({1, 3}, gradient), 1e-4, 1e-6));
+    EXPECT_TRUE(
+        at::allclose(start - model->right->weight, testing::full({1, 3}, gradient), 1e-4, 1e-6));
     EXPECT_TRUE(trainer.replicas_agree());
   }
 }
 
 Loss sparse_loss(const OneWeight& model) {
-  const at::Tensor rows = at::full({2}, runtime().rank() % 3, at::kLong);
+  const at::Tensor rows = testing::full({2}, runtime().rank() % 3, at::kLong);
   return at::embedding(model.weight, rows, /*padding_idx=*/-1, /*scale_grad_by_freq=*/false,
                        /*sparse=*/true)
       .sum();
 }
 
 TEST(StepRules, SparseGradientsAreRefusedByNameOrMadeDense) {
-  const auto model = std::make_shared<OneWeight>(at::ones({3, 2}));
+  const auto model = std::make_shared<OneWeight>(testing::ones({3, 2}));
   {
     Trainer trainer(runtime(), model, SGD(1.0));
     EXPECT_THAT(error_of([&] { trainer.step([&] { return sparse_loss(*model); }); }),
                 HasSubstr("parameter weight has a sparse gradient"));
-    EXPECT_TRUE(at::equal(model->weight, at::ones({3, 2})));
+    EXPECT_TRUE(at::equal(model->weight, testing::ones({3, 2})));
   }
   Trainer trainer(runtime(), model, SGD(1.0), TrainerOptions().densify_sparse(true).accumulate(2));
-  at::Tensor expected = at::ones({3, 2});
+  at::Tensor expected = testing::ones({3, 2});
   for (int k = 0; k < 2; ++k) {
     trainer.step([&] { return sparse_loss(*model); });
   }
@@ -81,7 +82,7 @@ TEST(StepRules, SparseGradientsAreRefusedByNameOrMadeDense) {
 }
 
 TEST(AmpFacts, N25_Fp16AveragesStayInRangeWhereSumsOverflow) {
-  const auto model = std::make_shared<OneWeight>(at::ones({5}, at::kHalf));
+  const auto model = std::make_shared<OneWeight>(testing::ones({5}, at::kHalf));
   for (const ReduceOp op : {ReduceOp::avg(), ReduceOp::avg().predivide(2), ReduceOp::sum()}) {
     DataParallel parallel(runtime().communicator(), model, DataParallelOptions().reduce(op));
     testing::clear_gradients(*model);
@@ -89,7 +90,7 @@ TEST(AmpFacts, N25_Fp16AveragesStayInRangeWhereSumsOverflow) {
     parallel.finish();
     const double expected =
         op == ReduceOp::sum() ? std::numeric_limits<double>::infinity() : 40000.0;
-    EXPECT_TRUE(at::equal(model->weight.grad(), at::full({5}, expected, at::kHalf)))
+    EXPECT_TRUE(at::equal(model->weight.grad(), testing::full({5}, expected, at::kHalf)))
         << model->weight.grad();
   }
 }

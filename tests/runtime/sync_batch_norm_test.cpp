@@ -10,6 +10,7 @@
 namespace lockstep {
 namespace {
 
+using testing::device;
 using testing::drawn;
 using testing::equal_on_all_ranks;
 using testing::runtime;
@@ -40,8 +41,8 @@ at::Tensor loss_of(const at::Tensor& y, const at::Tensor& x) {
 template <typename Norm>
 void set_affine(Norm& norm) {
   const at::NoGradGuard no_grad;
-  norm->weight.copy_(at::tensor({0.5F, 1.0F, 2.0F}));
-  norm->bias.copy_(at::tensor({1.0F, 0.0F, -1.0F}));
+  norm->weight.copy_(testing::tensor({0.5F, 1.0F, 2.0F}));
+  norm->bias.copy_(testing::tensor({1.0F, 0.0F, -1.0F}));
 }
 
 /// The converted layer on this rank's rows against the plain one on all rows.
@@ -49,9 +50,11 @@ template <typename Norm>
 void expect_parity(bool one_empty, bool image) {
   Norm plain(channels);
   Norm synced(channels);
+  plain->to(device());
+  synced->to(device());
   set_affine(plain);
   set_affine(synced);
-  ASSERT_EQ(convert_sync_batchnorm(Model(*synced), runtime().control()), 1);
+  ASSERT_EQ(convert_sync_batchnorm(Model(*synced), runtime().communicator()), 1);
   const auto all = joined(one_empty, image).requires_grad_(true);
   const auto mine = rows_of(runtime().rank(), one_empty, image).requires_grad_(true);
   const auto expected = plain->forward(all);
@@ -66,11 +69,11 @@ void expect_parity(bool one_empty, bool image) {
   const auto own = [&](const at::Tensor& t) { return t.narrow(0, first, mine.size(0)); };
   EXPECT_TRUE(at::allclose(y, own(expected), 1e-4, 1e-5));
   EXPECT_TRUE(at::allclose(mine.grad(), own(all.grad()), 1e-4, 1e-5));
-  Communicator control = runtime().control();
+  Communicator ranks = runtime().communicator();
   for (const auto& [ours, theirs] :
        {std::pair(synced->weight, plain->weight), std::pair(synced->bias, plain->bias)}) {
     const at::Tensor sum = ours.grad().clone();
-    control.all_reduce(sum).wait();
+    ranks.all_reduce(sum).wait();
     EXPECT_TRUE(at::allclose(sum, theirs.grad(), 1e-4, 1e-4));
   }
   EXPECT_TRUE(at::allclose(synced->running_mean, plain->running_mean, 1e-5, 1e-6));
@@ -91,7 +94,9 @@ TEST(SyncBatchNorm, ARankMayHaveAnEmptyBatch) {
 TEST(SyncBatchNorm, LayersWithoutWeightsAreNormalisedOverAllRanksToo) {
   torch::nn::BatchNorm1d plain(torch::nn::BatchNormOptions(channels).affine(false));
   torch::nn::BatchNorm1d synced(torch::nn::BatchNormOptions(channels).affine(false));
-  ASSERT_EQ(convert_sync_batchnorm(Model(*synced), runtime().control()), 1);
+  plain->to(device());
+  synced->to(device());
+  ASSERT_EQ(convert_sync_batchnorm(Model(*synced), runtime().communicator()), 1);
   const auto mine = rows_of(runtime().rank(), false, false).requires_grad_(true);
   synced->forward(mine).square().sum().backward();
   EXPECT_TRUE(mine.grad().defined());
@@ -101,7 +106,8 @@ TEST(SyncBatchNorm, LayersWithoutWeightsAreNormalisedOverAllRanksToo) {
 
 TEST(SyncBatchNorm, StatisticsOfHalfInputsAreInFp32) {
   torch::nn::BatchNorm2d norm(channels);
-  convert_sync_batchnorm(Model(*norm), runtime().control());
+  norm->to(device());
+  convert_sync_batchnorm(Model(*norm), runtime().communicator());
   const auto x = (rows_of(runtime().rank(), false, true) * 1000.0).to(at::kHalf);
   const auto y = norm->forward(x);
   EXPECT_EQ(y.scalar_type(), at::kHalf);
@@ -112,7 +118,9 @@ TEST(SyncBatchNorm, StatisticsOfHalfInputsAreInFp32) {
 TEST(SyncBatchNorm, EvalNeverCommunicates) {
   torch::nn::BatchNorm1d norm(channels);
   torch::nn::BatchNorm1d plain(channels);
-  convert_sync_batchnorm(Model(*norm), runtime().control());
+  norm->to(device());
+  plain->to(device());
+  convert_sync_batchnorm(Model(*norm), runtime().communicator());
   norm->eval();
   plain->eval();
   if (runtime().is_main()) {
@@ -124,11 +132,13 @@ TEST(SyncBatchNorm, EvalNeverCommunicates) {
 TEST(SyncBatchNorm, OtherLayersAreLeftAlone) {
   torch::nn::BatchNorm1d converted(channels);
   torch::nn::BatchNorm1d plain(channels);
-  convert_sync_batchnorm(Model(*converted), runtime().control());
+  converted->to(device());
+  plain->to(device());
+  convert_sync_batchnorm(Model(*converted), runtime().communicator());
   const auto x = rows_of(2, false, false).requires_grad_(true);
   if (runtime().is_main()) {
     const auto y = plain->forward(x);
-    EXPECT_TRUE(at::allclose(y.mean(0), at::zeros({channels}), 0, 1e-5));
+    EXPECT_TRUE(at::allclose(y.mean(0), testing::zeros({channels}), 0, 1e-5));
     y.square().sum().backward();
     EXPECT_TRUE(x.grad().defined());
   }
@@ -140,7 +150,8 @@ TEST(SyncBatchNorm, RecomputeGivesTheSameGradientsAndMovesStatisticsOnce) {
     torch::nn::Sequential model(torch::nn::Conv2d(channels, channels, 3),
                                 torch::nn::BatchNorm2d(channels),
                                 torch::nn::Conv2d(channels, 2, 1));
-    convert_sync_batchnorm(Model(*model), runtime().control());
+    model->to(device());
+    convert_sync_batchnorm(Model(*model), runtime().communicator());
     const auto x = rows_of(runtime().rank(), false, true);
     const auto y = recompute ? checkpoint(model, x) : model->forward(x);
     y.square().sum().backward();
@@ -159,7 +170,9 @@ TEST(SyncBatchNorm, RecomputeGivesTheSameGradientsAndMovesStatisticsOnce) {
 struct SyncedNet : torch::nn::Module {
   SyncedNet()
       : norm(register_module("norm", torch::nn::BatchNorm1d(4))),
-        inner(register_module("inner", std::make_shared<testing::Mlp>())) {}
+        inner(register_module("inner", std::make_shared<testing::Mlp>())) {
+    to(device());
+  }
   at::Tensor loss(const testing::Batch& batch) {
     return inner->loss(norm->forward(batch.x), batch.y);
   }
@@ -172,7 +185,7 @@ TEST(SyncBatchNorm, TrainsUnderATrainerAtEveryLevel) {
     const auto model = std::make_shared<SyncedNet>();
     Trainer trainer(runtime(), model, AdamW(1e-2),
                     TrainerOptions().precision(precision).buffers(BufferPolicy::none));
-    ASSERT_EQ(convert_sync_batchnorm(Model(*model), runtime().control()), 1);
+    ASSERT_EQ(convert_sync_batchnorm(Model(*model), runtime().communicator()), 1);
     for (int step = 0; step < 5; ++step) {
       const auto batch = testing::mlp_batch(step, runtime().rank());
       EXPECT_FALSE(trainer.step([&] { return Loss(model->loss(batch)); }).skipped());
@@ -190,13 +203,19 @@ TEST(SyncBatchNorm, MisuseIsNamedOnEveryRank) {
     model->push_back(torch::nn::BatchNorm1d(channels));
   }
   EXPECT_THAT(
-      testing::error_of([&] { convert_sync_batchnorm(Model(*model), runtime().control()); }),
+      testing::error_of([&] { convert_sync_batchnorm(Model(*model), runtime().communicator()); }),
       ::testing::HasSubstr("ranks have from 1 to 2 BatchNorm layers"));
   torch::nn::BatchNorm1d norm(channels);
-  convert_sync_batchnorm(Model(*norm), runtime().control());
-  const auto none = at::ones({0, channels});
-  EXPECT_THAT(testing::error_of([&] { norm->forward(none); }),
-              ::testing::HasSubstr("0 elements a channel over all ranks"));
+  norm->to(device());
+  convert_sync_batchnorm(Model(*norm), runtime().communicator());
+  const auto none = testing::ones({0, channels});
+  if (device().is_cpu()) {
+    EXPECT_THAT(testing::error_of([&] { norm->forward(none); }),
+                ::testing::HasSubstr("0 elements a channel over all ranks"));
+  } else {
+    norm->forward(none);
+    EXPECT_TRUE(norm->running_var.isnan().all().item<bool>());
+  }
 }
 
 }  // namespace

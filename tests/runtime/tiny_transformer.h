@@ -8,6 +8,8 @@
 
 #include <cmath>
 
+#include "test_device.h"
+
 namespace lockstep::testing {
 
 /// One block of a causal language model: 11 tokens, width 8, one head. Tied embedding.
@@ -24,6 +26,7 @@ struct TinyTransformer : torch::nn::Module {
         widen(register_module("widen", torch::nn::Linear(width, 2 * width))),
         narrow(register_module("narrow", torch::nn::Linear(2 * width, width))) {
     register_parameter("tied_head", embedding->weight);
+    to(device());
   }
 
   /// The bias of keys has no gradient but rounding errors, which Adam would blow up.
@@ -38,7 +41,7 @@ struct TinyTransformer : torch::nn::Module {
   at::Tensor attend(const at::Tensor& x) {
     const auto parts = qkv->forward(x).chunk(3, -1);
     at::Tensor scores = parts[0].matmul(parts[1].transpose(1, 2)) / std::sqrt(double{width});
-    const at::Tensor later = at::ones({x.size(1), x.size(1)}, at::kBool).triu(1);
+    const at::Tensor later = at::ones({x.size(1), x.size(1)}, x.options().dtype(at::kBool)).triu(1);
     scores = scores.masked_fill(later, -1e4);
     return projection->forward(at::softmax(scores, -1).to(parts[2].scalar_type()).matmul(parts[2]));
   }

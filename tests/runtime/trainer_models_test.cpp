@@ -10,6 +10,7 @@
 #include <torch/nn/modules/rnn.h>
 
 #include "models.h"
+#include "test_runtime.h"
 
 namespace lockstep {
 namespace {
@@ -39,14 +40,14 @@ int steps_to_a_tenth(Trainer& trainer, const Closure& loss) {
 }
 
 TEST(TrainerModels, AScriptModuleTrains) {
-  Runtime runtime = Runtime::solo();
+  Runtime runtime = testing::solo_runtime();
   torch::jit::Module model("Line");
-  model.register_parameter("weight", at::zeros({3}), /*is_buffer=*/false);
+  model.register_parameter("weight", testing::zeros({3}), /*is_buffer=*/false);
   model.attr("weight").toTensor().requires_grad_(true);
   model.define("def forward(self, x):\n  return x.matmul(self.weight)\n");
   Trainer trainer(runtime, model, SGD(0.1));
-  const at::Tensor x = at::randn({20, 3});
-  const at::Tensor y = x.matmul(at::tensor({1.0F, -2.0F, 3.0F}));
+  const at::Tensor x = testing::randn({20, 3});
+  const at::Tensor y = x.matmul(testing::tensor({1.0F, -2.0F, 3.0F}));
   const int steps = steps_to_a_tenth(
       trainer, [&]() -> Loss { return (model.forward({x}).toTensor() - y).square().mean(); });
   EXPECT_LT(steps, 300);
@@ -54,15 +55,17 @@ TEST(TrainerModels, AScriptModuleTrains) {
 }
 
 TEST(TrainerModels, AnLstmTrainsAndItsFlatWeightsFollow) {
-  Runtime runtime = Runtime::solo();
+  Runtime runtime = testing::solo_runtime();
   struct Net : torch::nn::Module {
-    Net() : lstm(register_module("lstm", torch::nn::LSTM(torch::nn::LSTMOptions(2, 6)))) {}
+    Net() : lstm(register_module("lstm", torch::nn::LSTM(torch::nn::LSTMOptions(2, 6)))) {
+      to(testing::device());
+    }
     torch::nn::LSTM lstm;
   };
   const auto model = std::make_shared<Net>();
   Trainer trainer(runtime, model, AdamW(0.02));
-  const at::Tensor x = at::randn({5, 3, 2});
-  const at::Tensor y = 0.5 * at::tanh(at::randn({5, 3, 6}));
+  const at::Tensor x = testing::randn({5, 3, 2});
+  const at::Tensor y = 0.5 * at::tanh(testing::randn({5, 3, 6}));
   const auto output = [&] { return std::get<0>(model->lstm->forward(x)); };
   const at::Tensor before = output().detach();
   for (int step = 0; step < 20; ++step) {
@@ -75,11 +78,13 @@ TEST(TrainerModels, AnLstmTrainsAndItsFlatWeightsFollow) {
 }
 
 TEST(TrainerModels, ChannelsLastWeightsKeepTheirLayout) {
-  Runtime runtime = Runtime::solo();
+  Runtime runtime = testing::solo_runtime();
   struct Net : torch::nn::Module {
     Net()
         : conv(register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 4, 3)))),
-          norm(register_module("norm", torch::nn::BatchNorm2d(4))) {}
+          norm(register_module("norm", torch::nn::BatchNorm2d(4))) {
+      to(testing::device());
+    }
     at::Tensor forward(const at::Tensor& x) { return norm->forward(conv->forward(x)); }
     torch::nn::Conv2d conv;
     torch::nn::BatchNorm2d norm;
@@ -92,7 +97,7 @@ TEST(TrainerModels, ChannelsLastWeightsKeepTheirLayout) {
   Trainer trainer(runtime, model, SGD(0.1));
   Trainer reference(runtime, plain, SGD(0.1));
   for (int step = 0; step < 5; ++step) {
-    const at::Tensor x = at::randn({2, 3, 6, 6});
+    const at::Tensor x = testing::randn({2, 3, 6, 6});
     trainer.step([&]() -> Loss { return model->forward(x).square().mean(); });
     reference.step([&]() -> Loss { return plain->forward(x).square().mean(); });
   }
@@ -102,9 +107,9 @@ TEST(TrainerModels, ChannelsLastWeightsKeepTheirLayout) {
 }
 
 TEST(TrainerModels, HalfModelsKeepNormsAndIntegersAndFreezeAlike) {
-  Runtime runtime = Runtime::solo();
+  Runtime runtime = testing::solo_runtime();
   struct Net : Mlp {
-    Net() : norm(register_module("norm", torch::nn::BatchNorm1d(2))) {}
+    Net() : norm(register_module("norm", torch::nn::BatchNorm1d(2))) { to(testing::device()); }
     torch::nn::BatchNorm1d norm;
   };
   const auto model = std::make_shared<Net>();
@@ -118,17 +123,20 @@ TEST(TrainerModels, HalfModelsKeepNormsAndIntegersAndFreezeAlike) {
   EXPECT_EQ(model->norm->num_batches_tracked.item<int64_t>(), 2049);
   const at::Tensor frozen = model->first->bias.clone();
   trainer.step([&]() -> Loss {
-    return model->norm->forward(model->forward(at::randn({6, 4}))).to(at::kFloat).pow(3).mean();
+    return model->norm->forward(model->forward(testing::randn({6, 4})))
+        .to(at::kFloat)
+        .pow(3)
+        .mean();
   });
   EXPECT_EQ(model->norm->num_batches_tracked.item<int64_t>(), 2050);
   EXPECT_TRUE(at::equal(model->first->bias, frozen));
 }
 
 TEST(TrainerModels, TwoTrainersOneAfterTheOtherContinueTheModel) {
-  Runtime runtime = Runtime::solo();
+  Runtime runtime = testing::solo_runtime();
   const auto model = std::make_shared<Mlp>();
-  const at::Tensor x = at::randn({6, 4});
-  const at::Tensor y = at::randn({6, 2});
+  const at::Tensor x = testing::randn({6, 4});
+  const at::Tensor y = testing::randn({6, 2});
   const auto loss = [&]() -> Loss { return model->loss(x, y); };
   double reached = 0;
   {
@@ -144,7 +152,7 @@ TEST(TrainerModels, TwoTrainersOneAfterTheOtherContinueTheModel) {
 }
 
 TEST(TrainerModels, AModelBelongsToOneWrapperAtATime) {
-  Runtime runtime = Runtime::solo();
+  Runtime runtime = testing::solo_runtime();
   const auto model = std::make_shared<Mlp>();
   Trainer trainer(runtime, model, SGD(0.1));
   try {
@@ -157,20 +165,20 @@ TEST(TrainerModels, AModelBelongsToOneWrapperAtATime) {
 }
 
 TEST(TrainerModels, DataParallelLeavesNoHooks) {
-  Runtime runtime = Runtime::solo();
+  Runtime runtime = testing::solo_runtime();
   const auto model = std::make_shared<Mlp>();
   { DataParallel parallel(runtime.communicator(), model); }
   EXPECT_FALSE(has_hooks(*model));
 }
 
 TEST(TrainerModels, DropoutStreamsStartFromTheRank) {
-  Runtime runtime = Runtime::solo(RuntimeOptions().seed(7));
+  Runtime runtime = testing::solo_runtime(RuntimeOptions().seed(7));
   const auto model = std::make_shared<Mlp>();
-  const at::Tensor after_model = at::randn({4});
+  const at::Tensor after_model = testing::randn({4});
   Trainer trainer(runtime, model, SGD(0.1));
-  const at::Tensor first = at::randn({4});
+  const at::Tensor first = testing::randn({4});
   runtime.seed_ranks();
-  EXPECT_TRUE(at::equal(at::randn({4}), first));
+  EXPECT_TRUE(at::equal(testing::randn({4}), first));
   EXPECT_FALSE(at::equal(after_model, first));
 }
 

@@ -11,6 +11,7 @@
 #include "error_of.h"
 #include "flat_tensors.h"
 #include "models.h"
+#include "test_runtime.h"
 
 namespace lockstep {
 namespace {
@@ -29,13 +30,13 @@ struct Pair {
 /// 50 updates by a Trainer and by a plain loop: the relative distance of the weights.
 template <typename Optimizer, typename Options>
 double distance_to_plain(const OptimizerSpec& spec, const Options& options) {
-  Runtime runtime = Runtime::solo();
+  Runtime runtime = testing::solo_runtime();
   Pair pair;
   Trainer trainer(runtime, pair.ours, spec);
   Optimizer optimizer(pair.plain.parameters(), options);
   for (int step = 0; step < 50; ++step) {
-    const at::Tensor x = at::randn({6, 4});
-    const at::Tensor y = at::randn({6, 2});
+    const at::Tensor x = testing::randn({6, 4});
+    const at::Tensor y = testing::randn({6, 2});
     trainer.step([&] { return pair.ours->loss(x, y); });
     optimizer.zero_grad();
     pair.plain.loss(x, y).backward();
@@ -75,7 +76,7 @@ TEST(Trainer, RunsAnyTorchOptimizerOnTheMasters) {
 }
 
 TEST(Trainer, ATorchOptimizerFollowsTheSchedule) {
-  Runtime runtime = Runtime::solo();
+  Runtime runtime = testing::solo_runtime();
   const TorchOptimizer sgd([](std::vector<at::Tensor> masters) {
     return std::make_unique<torch::optim::SGD>(std::move(masters), torch::optim::SGDOptions(0.2));
   });
@@ -85,8 +86,8 @@ TEST(Trainer, ATorchOptimizerFollowsTheSchedule) {
   testing::copy_state(pair.plain, *fused_model);
   Trainer fused(runtime, fused_model, SGD(0.2), TrainerOptions().schedule(WarmupLinear(5, 10)));
   for (int step = 0; step < 8; ++step) {
-    const at::Tensor x = at::randn({6, 4});
-    const at::Tensor y = at::randn({6, 2});
+    const at::Tensor x = testing::randn({6, 4});
+    const at::Tensor y = testing::randn({6, 2});
     ours.step([&] { return pair.ours->loss(x, y); });
     fused.step([&] { return fused_model->loss(x, y); });
   }
@@ -95,13 +96,13 @@ TEST(Trainer, ATorchOptimizerFollowsTheSchedule) {
 
 TEST(Trainer, GradientNormAndClippingAreTorchs) {
   constexpr double limit = 0.05;
-  Runtime runtime = Runtime::solo();
+  Runtime runtime = testing::solo_runtime();
   Pair pair;
   Trainer trainer(runtime, pair.ours, SGD(0.1),
                   TrainerOptions().clip_grad_norm(0.3).clip_grad_value(limit));
   for (int step = 0; step < 10; ++step) {
-    const at::Tensor x = at::randn({6, 4});
-    const at::Tensor y = 5 * at::randn({6, 2});
+    const at::Tensor x = testing::randn({6, 4});
+    const at::Tensor y = 5 * testing::randn({6, 2});
     const auto report = trainer.step([&] { return pair.ours->loss(x, y); });
     testing::clear_gradients(pair.plain);
     pair.plain.loss(x, y).backward();
@@ -125,11 +126,11 @@ TEST(Trainer, GradientNormAndClippingAreTorchs) {
 }
 
 TEST(Trainer, ReportsWhatTheStepDid) {
-  Runtime runtime = Runtime::solo();
+  Runtime runtime = testing::solo_runtime();
   Pair pair;
   Trainer trainer(runtime, pair.ours, SGD(0.1), TrainerOptions().accumulate(2));
-  const at::Tensor x = at::randn({6, 4});
-  const at::Tensor y = at::randn({6, 2});
+  const at::Tensor x = testing::randn({6, 4});
+  const at::Tensor y = testing::randn({6, 2});
   const double loss = pair.plain.loss(x, y).item<double>();
   const auto first = trainer.step([&] { return pair.ours->loss(x, y); });
   EXPECT_FALSE(first.closes_update());
@@ -150,10 +151,10 @@ TEST(Trainer, ReportsWhatTheStepDid) {
 }
 
 TEST(Trainer, ALaterStepChangesNothingInAReport) {
-  Runtime runtime = Runtime::solo();
+  Runtime runtime = testing::solo_runtime();
   Pair pair;
   Trainer trainer(runtime, pair.ours, SGD(0.1), TrainerOptions().schedule(WarmupLinear(5, 10)));
-  const at::Tensor x = at::randn({6, 4}), y = at::randn({6, 2});
+  const at::Tensor x = testing::randn({6, 4}), y = testing::randn({6, 2});
   const auto step = [&](double by) {
     return trainer.step([&] { return pair.ours->loss(x, y) * by; });
   };
@@ -173,17 +174,17 @@ TEST(Trainer, ALaterStepChangesNothingInAReport) {
 }
 
 TEST(Trainer, ConsumesTheGradients) {
-  Runtime runtime = Runtime::solo();
+  Runtime runtime = testing::solo_runtime();
   Pair pair;
   Trainer trainer(runtime, pair.ours, SGD(0.1));
-  trainer.step([&] { return pair.ours->loss(at::randn({6, 4}), at::randn({6, 2})); });
+  trainer.step([&] { return pair.ours->loss(testing::randn({6, 4}), testing::randn({6, 2})); });
   for (const at::Tensor& parameter : pair.ours->parameters()) {
     EXPECT_FALSE(parameter.grad().defined());
   }
 }
 
 TEST(Trainer, MemoryIsGradientsAndMomentsAndPadding) {
-  Runtime runtime = Runtime::solo();
+  Runtime runtime = testing::solo_runtime();
   const auto model = std::make_shared<Mlp>(64);  // 256 + 64 + 128 + 2 elements, 2 padded to 64
   constexpr int64_t elements = 256 + 64 + 128 + 64;
   {
@@ -206,7 +207,7 @@ TEST(Trainer, MemoryIsGradientsAndMomentsAndPadding) {
 }
 
 TEST(Trainer, MastersAreNamedInRegistrationOrder) {
-  Runtime runtime = Runtime::solo();
+  Runtime runtime = testing::solo_runtime();
   const auto model = std::make_shared<Mlp>();
   Trainer trainer(runtime, model, AdamW(), TrainerOptions().precision(Precision::O2()));
   std::vector<std::string> names;
@@ -220,19 +221,19 @@ TEST(Trainer, MastersAreNamedInRegistrationOrder) {
 }
 
 TEST(Trainer, ParameterGroupsHaveRatesOfTheirOwn) {
-  Runtime runtime = Runtime::solo();
+  Runtime runtime = testing::solo_runtime();
   Pair pair;
   const auto is_bias = [](const ModelTensor& tensor) {
     return tensor.name.find("bias") != std::string::npos;
   };
   Trainer trainer(runtime, pair.ours, SGD(0.1).group(is_bias, SGD(0.0)));
-  trainer.step([&] { return pair.ours->loss(at::randn({6, 4}), at::randn({6, 2})); });
+  trainer.step([&] { return pair.ours->loss(testing::randn({6, 4}), testing::randn({6, 2})); });
   EXPECT_TRUE(at::equal(pair.ours->first->bias, pair.plain.first->bias));
   EXPECT_FALSE(at::equal(pair.ours->first->weight, pair.plain.first->weight));
 }
 
 TEST(Trainer, OptionsAreValidatedByName) {
-  Runtime runtime = Runtime::solo();
+  Runtime runtime = testing::solo_runtime();
   const auto model = std::make_shared<Mlp>();
   const auto refusal = [&](const TrainerOptions& options) {
     return error_of([&] { Trainer(runtime, model, SGD(0.1), options); });
@@ -254,7 +255,7 @@ TEST(Trainer, OptionsAreValidatedByName) {
 }
 
 TEST(Trainer, RefusesTorchOptimizersWhereThereAreNoMasters) {
-  Runtime runtime = Runtime::solo();
+  Runtime runtime = testing::solo_runtime();
   const TorchOptimizer sgd([](std::vector<at::Tensor> masters) {
     return std::make_unique<torch::optim::SGD>(std::move(masters), torch::optim::SGDOptions(0.2));
   });
@@ -266,7 +267,7 @@ TEST(Trainer, RefusesTorchOptimizersWhereThereAreNoMasters) {
 }
 
 TEST(Trainer, SummaryHasOneScreen) {
-  Runtime runtime = Runtime::solo();
+  Runtime runtime = testing::solo_runtime();
   Trainer trainer(runtime, std::make_shared<Mlp>(), AdamW(3e-4),
                   TrainerOptions().precision(Precision::O2()));
   const std::string summary = trainer.summary();
