@@ -65,7 +65,6 @@ void train(lockstep::Runtime& runtime, const Options& options) {
 
   const lockstep::Precision precision = precision_of(options.precision);
   torch::nn::Sequential model = small_resnet(/*classes=*/10);
-  model->to(runtime.device());
   lockstep::Trainer trainer(
       runtime, model, lockstep::AdamW(5e-3).weight_decay(0.05).no_decay_on_norms_and_biases(),
       lockstep::TrainerOptions().precision(precision).schedule(lockstep::OneCycle(steps)));

@@ -65,7 +65,6 @@ void train(lockstep::Runtime& runtime, const Options& options) {
       stretches,
       lockstep::LoaderOptions().batch_size(options.batch_size).shuffle(true).epochs(options.steps));
   ByteGpt model(options.size);
-  model->to(runtime.device());
   lockstep::Trainer trainer(runtime, model, lockstep::AdamW(3e-3).no_decay_on_norms_and_biases(),
                             lockstep::TrainerOptions().clip_grad_norm(1.0).schedule(
                                 lockstep::WarmupCosine(options.steps / 10, options.steps)));

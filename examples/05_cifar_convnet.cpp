@@ -77,7 +77,6 @@ void train(lockstep::Runtime& runtime, const Options& options) {
                                            .shuffle(true)
                                            .epochs(options.epochs));
   ConvNet model(options.plain);
-  model->to(runtime.device());
   lockstep::Trainer trainer(runtime, model, lockstep::AdamW(1e-3));
 
   int64_t peak = 0;

@@ -51,7 +51,6 @@ void train(lockstep::Runtime& runtime, Options options) {
       tweets,
       lockstep::LoaderOptions().batch_size(options.batch_size).shuffle(true).epochs(options.steps));
   Bert model(options.size, /*checkpointed=*/options.activations == "checkpoint");
-  model->to(runtime.device());
   lockstep::Trainer trainer(
       runtime, model,
       lockstep::AdamW(options.learning_rate).weight_decay(0.01).no_decay_on_norms_and_biases(),

@@ -1,5 +1,6 @@
 #include <ATen/ops/ones.h>
 #include <lockstep/runtime/trainable.h>
+#include <torch/nn/module.h>
 
 #include <algorithm>
 
@@ -21,6 +22,19 @@ Trainable trainable_parameters(const Model& model) {
   LOCKSTEP_CHECK(!result.parameters.empty(), "the model has no trainable parameter (",
                  result.frozen.size(), " are frozen); set requires_grad before wrapping it");
   return result;
+}
+
+void move_to(const Model& model, c10::Device device) {
+  if (model.module() != nullptr) {
+    model.module()->to(device);  // modules of the user's may do more than to move their tensors
+    return;
+  }
+  const at::NoGradGuard no_grad;
+  for (const auto* tensors : {&model.parameters(), &model.buffers()}) {
+    for (const ModelTensor& entry : *tensors) {
+      entry.tensor.set_data(entry.tensor.to(device));
+    }
+  }
 }
 
 void require_device(const Model& model, c10::Device device) {

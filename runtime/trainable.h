@@ -22,6 +22,9 @@ struct Trainable {
 /// where another wrapper holds the model.
 Trainable trainable_parameters(const Model& model);
 
+/// Parameters and buffers stay the tensors that the model uses.
+void move_to(const Model& model, c10::Device device);
+
 /// Throws Error naming the first parameter or buffer that is not on `device`.
 void require_device(const Model& model, c10::Device device);
 

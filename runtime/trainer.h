@@ -27,10 +27,11 @@ namespace lockstep {
 /// The step: forward, scaled backward, all-reduce, consensus, update, scale, in an order that
 /// users cannot get wrong (DESIGN: "Every rank steps, or none does").
 ///
-/// Construction (every rank, same arguments) does, in this order: checks the options, compares the
-/// model across ranks, copies rank 0's parameters and buffers to all and verifies them by hash,
-/// makes fp32 masters, converts the model to its precision, lays parameters, masters, gradients
-/// and moments out in flat buckets, hooks the parameters, gives each rank its random stream.
+/// Construction (every rank, same arguments) does, in this order: checks the options, moves the
+/// model to Runtime::device(), compares it across ranks, copies rank 0's parameters and buffers to
+/// all and verifies them by hash, makes fp32 masters, converts the model to its precision, lays
+/// parameters, masters, gradients and moments out in flat buckets, hooks the parameters, gives each
+/// rank its random stream.
 /// Parameters stay the tensors the model holds; their gradients are consumed by the step, so
 /// grad() is undefined after it.
 /// Ranks: every rank must make the same calls. Threads: one.

@@ -72,7 +72,7 @@ Trainable checked(const Model& model, const OptimizerSpec& optimizer, const Trai
     optimizer.validate();
     trainable = trainable_parameters(model);
     require_no_double(trainable.parameters);
-    require_device(model, device);
+    move_to(model, device);
     require_activation_chain(options, model);
     if (options.cuda_graph()) {
       require_recordable(optimizer, device, devices, has_graphs);

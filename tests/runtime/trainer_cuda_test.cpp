@@ -197,16 +197,17 @@ TEST(TrainerOnCuda, GoesOnFromASnapshotBitForBit) {
   }
 }
 
-TEST(TrainerOnCuda, AModelOnTheHostIsRefusedByName) {
+TEST(TrainerOnCuda, MovesAModelToTheDeviceAndKeepsItsTensors) {
   Runtime runtime = Runtime::solo(RuntimeOptions().device(DeviceKind::cuda));
   const auto model = std::make_shared<Mlp>();
   model->to(at::kCPU);
-  try {
-    const Trainer trainer(runtime, model, SGD(0.1));
-    ADD_FAILURE() << "took a model on the host";
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("parameter first.weight is on cpu"));
-  }
+  const at::Tensor held = model->first->weight;
+  const at::Tensor before = held.detach().clone();
+  Trainer trainer(runtime, model, SGD(0.1));
+  EXPECT_EQ(held.device(), runtime.device());
+  EXPECT_TRUE(at::equal(held.detach().cpu(), before));
+  trainer.step([&] { return model->forward(testing::ones({3, 4})).square().mean(); });
+  EXPECT_FALSE(at::equal(held.detach().cpu(), before));
 }
 
 TEST(DataParallelOnCuda, GivesTheGradientsOfBackward) {

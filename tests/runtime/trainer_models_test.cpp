@@ -42,7 +42,7 @@ int steps_to_a_tenth(Trainer& trainer, const Closure& loss) {
 TEST(TrainerModels, AScriptModuleTrains) {
   Runtime runtime = testing::solo_runtime();
   torch::jit::Module model("Line");
-  model.register_parameter("weight", testing::zeros({3}), /*is_buffer=*/false);
+  model.register_parameter("weight", at::zeros({3}), /*is_buffer=*/false);  // the Trainer moves it
   model.attr("weight").toTensor().requires_grad_(true);
   model.define("def forward(self, x):\n  return x.matmul(self.weight)\n");
   Trainer trainer(runtime, model, SGD(0.1));
