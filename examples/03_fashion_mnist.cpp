@@ -96,10 +96,10 @@ void train(lockstep::Runtime& runtime, const Options& options) {
       if (saves && report.micro_batch() % 200 == 0) {
         trainer.save();
       }
-      if (trainer.stop_requested() && saves) {
-        trainer.save_and_leave();
-      }
       if (trainer.stop_requested()) {
+        if (saves) {
+          trainer.save_and_leave();
+        }
         break;
       }
     }
