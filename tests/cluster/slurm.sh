@@ -65,7 +65,7 @@ test_a_stopped_job_is_requeued_and_resumes() {
   local job_script=$1
   shift
   local job
-  job=$(on_cluster sbatch --parsable --requeue --nodes=2 --ntasks-per-node=1 --open-mode=append \
+  job=$(on_cluster sbatch --parsable --nodes=2 --ntasks-per-node=1 \
     --output="$state/job.out" --chdir="$state" "$job_script" "$@" \
     --snapshots "$state/snapshots") || fail "sbatch failed"
   wait_until job_says ' it/s' || fail "no update was made: $(cat "$state/job.out")"

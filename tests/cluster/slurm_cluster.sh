@@ -53,10 +53,13 @@ nodes_are_idle() {
 }
 
 start_cluster() {
-  if ! command -v slurmctld slurmd srun munged >/dev/null; then
-    echo "there is no Slurm here: apt-get install slurmd slurmctld slurm-client munge" >&2
-    exit 77
-  fi
+  local program
+  for program in slurmctld slurmd srun munged; do
+    if ! command -v "$program" >/dev/null; then
+      echo "there is no $program: apt-get install slurmd slurmctld slurm-client munge" >&2
+      exit 77
+    fi
+  done
   state=$(mktemp -d /tmp/lockstep-slurm.XXXXXX) # sockets want a short path
   trap stop_cluster EXIT
   make_hosts
