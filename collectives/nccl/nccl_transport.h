@@ -48,10 +48,10 @@ struct NcclParts {
 /// its own with a deadline of its own, and every later call throws the same. From 2.26 on NCCL
 /// comes back from an abort only once the records with its collectives are destroyed, which their
 /// owner does when he has heard of the failure: then a failure is thrown as soon as the abort has
-/// begun, which ends what is under way, and the destructor waits for its return. Ranks: collective;
-/// with one rank all is done at once and NCCL is not asked. Errors: Error (environment) on every
-/// rank when versions differ, or when two ranks share a GPU and NCCL cannot (before 2.30.3, or
-/// without NCCL_MULTI_RANK_GPU_ENABLE=1).
+/// begun, which ends what is under way, and the destructor waits for its return.
+/// Ranks: collective; with one rank all is done at once and NCCL is not asked.
+/// Errors: Error (environment) on every rank when versions differ, or when two ranks share a GPU
+/// and NCCL cannot (before 2.30.3, or without NCCL_MULTI_RANK_GPU_ENABLE=1).
 std::shared_ptr<Transport> make_nccl_transport(NcclParts parts);
 
 /// What a rank tells the others before they meet.
