@@ -23,13 +23,6 @@ namespace {
 constexpr c10::DeviceType kType = c10::DeviceType::CUDA;
 using torch::jit::Stack;
 
-/// Within an operator: what it calls is for the host, and no observer's business.
-struct Inside {
-  at::AutoDispatchBelowADInplaceOrView below;
-  c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
-  at::RecordFunctionGuard no_records{/*is_enabled=*/false};
-};
-
 /// The bytes between a tensor's first element and its last.
 size_t extent(const at::Tensor& tensor) {
   if (tensor.numel() == 0) {
@@ -350,33 +343,6 @@ at::Tensor& set_storage(at::Tensor& self, at::Storage source, int64_t offset, at
   return self;
 }
 
-/// CUDA's softmaxes take 16-bit inputs to fp32, and gradients back; the host's do not.
-template <auto softmax>
-at::Tensor& softmax_out(const at::Tensor& self, int64_t dim, bool to_float, at::Tensor& out) {
-  touch(self, Access::read);
-  touch(out, Access::write);
-  perform([=] {
-    const Inside inside;
-    const at::Tensor input = to_float ? on_host(self).to(at::kFloat) : on_host(self);
-    on_host(out).copy_(softmax(input, dim, false));
-  });
-  return out;
-}
-
-template <auto softmax_backward>
-at::Tensor& softmax_backward_out(const at::Tensor& gradient, const at::Tensor& output, int64_t dim,
-                                 at::ScalarType /*input*/, at::Tensor& out) {
-  touch(gradient, Access::read);
-  touch(output, Access::read);
-  touch(out, Access::write);
-  perform([=] {
-    const Inside inside;
-    const at::Tensor incoming = on_host(gradient);
-    on_host(out).copy_(softmax_backward(incoming, on_host(output), dim, incoming.scalar_type()));
-  });
-  return out;
-}
-
 void record_stream(at::Tensor& self, at::Stream stream) {
   keep_for(self.storage().data(), stream.id());
 }
@@ -413,11 +379,6 @@ TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   library.impl("resize_", &resize_);
   library.impl("set_.source_Storage_storage_offset", &set_storage);
   library.impl("record_stream", &record_stream);
-  library.impl("_softmax.out", &softmax_out<at::_softmax>);
-  library.impl("_log_softmax.out", &softmax_out<at::_log_softmax>);
-  library.impl("_softmax_backward_data.out", &softmax_backward_out<at::_softmax_backward_data>);
-  library.impl("_log_softmax_backward_data.out",
-               &softmax_backward_out<at::_log_softmax_backward_data>);
 }
 
 }  // namespace lockstep::pretend
