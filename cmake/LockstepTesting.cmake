@@ -54,6 +54,19 @@ if(TARGET lockstep::amp)
     PUBLIC lockstep_test_seeds lockstep::amp PRIVATE lockstep_flags)
 endif()
 
+# LibTorch's headers take longest in a test, and optimising it gains nothing: test programs share one
+# precompiled header of them, and are compiled with -O1.
+add_executable(lockstep_test_headers EXCLUDE_FROM_ALL
+  "${PROJECT_SOURCE_DIR}/tests/precompiled_headers.cpp")
+target_link_libraries(lockstep_test_headers PRIVATE LibTorch::torch GTest::gmock lockstep_flags)
+target_compile_options(lockstep_test_headers PRIVATE -O1 -fpch-preprocess)
+target_precompile_headers(lockstep_test_headers PRIVATE
+  <gmock/gmock.h> <gtest/gtest.h> <torch/torch.h>)
+function(lockstep_compile_as_test target)
+  target_compile_options(${target} PRIVATE -O1 -fpch-preprocess)
+  target_precompile_headers(${target} REUSE_FROM lockstep_test_headers)
+endfunction()
+
 # lockstep_add_unit_test(room name SOURCES file... [LIBRARIES target...] [TIMEOUT seconds])
 #
 # One process; each TEST becomes the ctest entry room.Suite.Test. Label: unit.
@@ -69,6 +82,7 @@ function(lockstep_add_unit_test room name)
   add_executable(${target} ${TEST_SOURCES})
   target_link_libraries(${target} PRIVATE lockstep_test_unit_main GTest::gmock ${TEST_LIBRARIES}
     lockstep_flags)
+  lockstep_compile_as_test(${target})
   if(CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     math(EXPR TEST_TIMEOUT "${TEST_TIMEOUT} * 4")
     add_test(NAME ${room}.${name} COMMAND ${target} --gtest_brief=1)
@@ -102,6 +116,7 @@ function(lockstep_add_mpi_test room name)
   set(target ${room}_${name}_mpi)
   add_executable(${target} ${TEST_SOURCES})
   target_link_libraries(${target} PRIVATE ${main} GTest::gmock ${TEST_LIBRARIES} lockstep_flags)
+  lockstep_compile_as_test(${target})
   foreach(ranks IN LISTS TEST_RANKS)
     set(processors 1)
     if(ranks GREATER 1)

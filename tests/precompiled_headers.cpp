@@ -1,0 +1,2 @@
+// What test programs share: cmake/LockstepTesting.cmake gives it its headers.
+int main() {}
