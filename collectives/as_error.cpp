@@ -12,7 +12,7 @@ namespace {
 // Of the CUDA runtime.
 constexpr int32_t cuda_memory_allocation = 2;
 constexpr int32_t cuda_assert = 710;
-constexpr int32_t first_capture_error = 900;  // what a stream does not do while it is recorded
+constexpr int32_t first_capture_error = 900;  // what a stream refuses during capture
 constexpr int32_t last_capture_error = 908;
 
 bool says_any(std::string_view text, std::initializer_list<std::string_view> signs) {

@@ -41,16 +41,16 @@ const char* verb_name(Verb verb) {
       return "split";
     case Verb::allocate:
       return "allocate";
-    case Verb::replay:
-      return "replay";
+    case Verb::graph_launch:
+      return "graph_launch";
   }
   return "unknown verb";
 }
 
 bool CollectiveCall::operator==(const CollectiveCall& other) const {
   return verb == other.verb && dtype == other.dtype && op == other.op && root == other.root &&
-         numel == other.numel && predivide == other.predivide && window == other.window &&
-         window_offset == other.window_offset && sequence == other.sequence;
+         numel == other.numel && predivide == other.predivide && buffer == other.buffer &&
+         buffer_offset == other.buffer_offset && sequence == other.sequence;
 }
 
 uint64_t CollectiveCall::digest() const {
@@ -58,8 +58,8 @@ uint64_t CollectiveCall::digest() const {
   std::memcpy(&predivide_bits, &predivide, sizeof predivide_bits);
   uint64_t hash = static_cast<uint64_t>(verb) | static_cast<uint64_t>(dtype) << 8 |
                   static_cast<uint64_t>(op) << 16 | static_cast<uint64_t>(root) << 32;
-  for (uint64_t word : {static_cast<uint64_t>(numel), predivide_bits, static_cast<uint64_t>(window),
-                        static_cast<uint64_t>(window_offset), sequence}) {
+  for (uint64_t word : {static_cast<uint64_t>(numel), predivide_bits, static_cast<uint64_t>(buffer),
+                        static_cast<uint64_t>(buffer_offset), sequence}) {
     hash = (hash ^ (hash >> 32)) * 0x9e3779b97f4a7c15ull + word;
   }
   return (hash ^ (hash >> 29)) * 0xbf58476d1ce4e5b9ull;
@@ -70,8 +70,8 @@ std::string CollectiveCall::describe() const {
   if (verb == Verb::barrier || verb == Verb::split) {
     return text;
   }
-  if (verb == Verb::replay) {
-    return c10::str(text, " of ", numel, " recorded collectives");
+  if (verb == Verb::graph_launch) {
+    return c10::str(text, " of ", numel, " captured collectives");
   }
   text += c10::str(" of ", c10::toString(dtype), "[", numel, "]");
   if (reduces(verb)) {
@@ -83,8 +83,8 @@ std::string CollectiveCall::describe() const {
   if (verb == Verb::broadcast) {
     text += c10::str(", root ", root);
   }
-  if (window != kPrivate) {
-    text += c10::str(", at byte ", window_offset, " of window ", window);
+  if (buffer != kPrivate) {
+    text += c10::str(", at byte ", buffer_offset, " of shared buffer ", buffer);
   }
   return text;
 }

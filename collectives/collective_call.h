@@ -16,7 +16,7 @@ enum class Verb : uint8_t {
   barrier,
   split,
   allocate,
-  replay,
+  graph_launch,
 };
 
 const char* verb_name(Verb verb);
@@ -24,7 +24,7 @@ const char* verb_name(Verb verb);
 /// What one rank calls: everything that the ranks of a communicator must agree on.
 /// Trivially copyable, so that ranks can compare it through shared memory.
 struct CollectiveCall {
-  static constexpr int64_t kPrivate = -1;  // window of a tensor that lies in none
+  static constexpr int64_t kPrivate = -1;  // buffer of a tensor that lies in none
 
   Verb verb = Verb::barrier;
   c10::ScalarType dtype = c10::ScalarType::Byte;
@@ -32,8 +32,8 @@ struct CollectiveCall {
   int32_t root = 0;
   int64_t numel = 0;  // of the tensor that every rank passes in
   double predivide = 1.0;
-  int64_t window = kPrivate;
-  int64_t window_offset = 0;  // bytes
+  int64_t buffer = kPrivate;
+  int64_t buffer_offset = 0;  // bytes
   uint64_t sequence = 0;      // counts the calls on a communicator from 1
 
   bool operator==(const CollectiveCall& other) const;

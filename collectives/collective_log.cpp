@@ -19,8 +19,8 @@ const char* state_name(CollectiveLog::State state) {
       return "complete";
     case CollectiveLog::State::failed:
       return "failed";
-    case CollectiveLog::State::recorded:
-      return "recorded";
+    case CollectiveLog::State::captured:
+      return "captured";
   }
   return "unknown";
 }

@@ -14,7 +14,7 @@ namespace lockstep {
 /// same collective. Threads: as its Communicator.
 class CollectiveLog {
  public:
-  enum class State : uint8_t { issued, running, complete, failed, recorded };
+  enum class State : uint8_t { issued, running, complete, failed, captured };
   static constexpr uint64_t kCapacity = 64;
 
   /// The number that the next call gets.

@@ -100,14 +100,15 @@ std::string Communicator::collective_log() const {
   return transport().log().render();
 }
 
-Work Communicator::all_reduce(const at::Tensor& tensor, ReduceOp op) {
+Work Communicator::all_reduce(const at::Tensor& tensor, ReduceOp op) const {
   const ArgumentCheck check(transport(), Verb::all_reduce);
   check.tensor(tensor, "tensor");
   check.reduction(tensor.scalar_type(), op);
   return Work(transport_->all_reduce(tensor, op));
 }
 
-Work Communicator::reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op) {
+Work Communicator::reduce_scatter(const at::Tensor& output, const at::Tensor& input,
+                                  ReduceOp op) const {
   const ArgumentCheck check(transport(), Verb::reduce_scatter);
   check.pair(output, input);
   check.reduction(input.scalar_type(), op);
@@ -116,7 +117,7 @@ Work Communicator::reduce_scatter(const at::Tensor& output, const at::Tensor& in
   return Work(transport_->reduce_scatter(output, input, op));
 }
 
-Work Communicator::all_gather(const at::Tensor& output, const at::Tensor& input) {
+Work Communicator::all_gather(const at::Tensor& output, const at::Tensor& input) const {
   const ArgumentCheck check(transport(), Verb::all_gather);
   check.pair(output, input);
   check.that(output.numel() == input.numel() * size(), "output has ", output.numel(),
@@ -124,46 +125,34 @@ Work Communicator::all_gather(const at::Tensor& output, const at::Tensor& input)
   return Work(transport_->all_gather(output, input));
 }
 
-Work Communicator::broadcast(const at::Tensor& tensor, int root) {
+Work Communicator::broadcast(const at::Tensor& tensor, int root) const {
   const ArgumentCheck check(transport(), Verb::broadcast);
   check.tensor(tensor, "tensor");
   check.that(root >= 0 && root < size(), "root is ", root, ", expected 0 to ", size() - 1);
   return Work(transport_->broadcast(tensor, root));
 }
 
-Work Communicator::barrier() {
+Work Communicator::barrier() const {
   return Work(transport().barrier());
 }
 
-Communicator Communicator::split(int color, int key) {
+Communicator Communicator::split(int color, int key) const {
   Communicator result;
   result.transport_ = transport().split(color, key);
   return result;
 }
 
-at::Tensor Communicator::allocate(int64_t numel, at::ScalarType dtype) {
+at::Tensor Communicator::allocate(int64_t numel, at::ScalarType dtype) const {
   const ArgumentCheck check(transport(), Verb::allocate);
   check.that(numel >= 0, "numel is ", numel, ", expected 0 or more");
   return transport_->allocate(numel, dtype);
 }
 
-void Communicator::progress() {
+void Communicator::progress() const {
   transport().progress();
 }
 
-std::string Communicator::recording_refusal() const {
-  return transport().recording_refusal();
-}
-
-int64_t Communicator::record(Recording kind, const CaptureWith& capture) {
-  return transport().record(kind, capture);
-}
-
-void Communicator::replay(int64_t collectives, const std::function<void()>& launch) {
-  transport().replay(collectives, launch);
-}
-
-std::vector<std::string> Communicator::all_gather_bytes(const std::string& bytes) {
+std::vector<std::string> Communicator::all_gather_bytes(const std::string& bytes) const {
   const int64_t ranks = size();
   at::Tensor own_length = at::empty({1}, at::kLong);
   own_length.mutable_data_ptr<int64_t>()[0] = static_cast<int64_t>(bytes.size());

@@ -2,18 +2,17 @@
 
 #include <ATen/core/Tensor.h>
 #include <lockstep/collectives/error.h>
-#include <lockstep/collectives/recording.h>
 #include <lockstep/collectives/reduce_op.h>
 #include <lockstep/collectives/work.h>
 
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 namespace lockstep {
 
+class GraphCapture;
 class Transport;
 
 /// Whether ranks compare what they call (verb, dtype, size, operation, order) before data moves.
@@ -56,56 +55,41 @@ class Communicator {
   std::string transport_name() const;
 
   /// tensor = reduction of all ranks' tensors. Float, integer types; avg for float types only.
-  Work all_reduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::sum());
+  Work all_reduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::sum()) const;
   /// output (n elements) = this rank's n-element share of the reduction of all ranks' inputs
   /// (size * n elements).
   Work reduce_scatter(const at::Tensor& output, const at::Tensor& input,
-                      ReduceOp op = ReduceOp::sum());
+                      ReduceOp op = ReduceOp::sum()) const;
   /// output (size * n elements) = all ranks' inputs (n elements each), in rank order.
-  Work all_gather(const at::Tensor& output, const at::Tensor& input);
+  Work all_gather(const at::Tensor& output, const at::Tensor& input) const;
   /// tensor = rank root's tensor. Any dtype.
-  Work broadcast(const at::Tensor& tensor, int root = 0);
+  Work broadcast(const at::Tensor& tensor, int root = 0) const;
   /// Complete once every rank has called it.
-  Work barrier();
+  Work barrier() const;
 
   /// One communicator for each color, ranks ordered by (key, rank). A negative color takes part
   /// but gets no communicator: the result then is not valid().
-  Communicator split(int color, int key = 0);
+  Communicator split(int color, int key = 0) const;
   bool valid() const { return transport_ != nullptr; }
 
   /// Zeroed one-dimensional tensor in the memory this transport reduces fastest (a shared-memory
-  /// window on the host). Every rank must ask for the same numel and dtype. The memory lives
+  /// buffer on the host). Every rank must ask for the same numel and dtype. The memory lives
   /// until the last tensor on it is gone.
-  at::Tensor allocate(int64_t numel, at::ScalarType dtype);
+  at::Tensor allocate(int64_t numel, at::ScalarType dtype) const;
 
   /// Moves pending collectives on without blocking.
-  void progress();
-
-  /// Why collectives of device tensors cannot be part of recorded device work (a CUDA graph); empty
-  /// where they can. What follows throws Error with it.
-  std::string recording_refusal() const;
-  /// Calls `capture`, which records device work on the caller's current stream. The collectives
-  /// called in it become part of the record, or are left out of a rehearsal, and run with each
-  /// replay(), never by themselves: their Work can be waited for in the record, not tested.
-  /// Collectives of host tensors, barrier, split and allocate throw Error in it. The host waits
-  /// before it until this communicator's device work is done. Returns how many collectives were
-  /// recorded. Destroy records before their communicator. Ranks: a rehearsal is local; a real one
-  /// is collective and returns once every rank has its record. What `capture` throws on one rank is
-  /// then thrown as the same Error on all and, where there are several, ends the communicator.
-  int64_t record(Recording kind, const CaptureWith& capture);
-  /// Calls `launch`, which gives a record with that many collectives to the caller's stream. One
-  /// call in the log, watched as a collective is. Ranks: collective, and all ranks replay what they
-  /// recorded together: a rank may not call the collectives one by one meanwhile. What `launch`
-  /// throws ends the communicator.
-  void replay(int64_t collectives, const std::function<void()>& launch);
+  void progress() const;
 
   /// Every rank's bytes, in rank order. Blocking; for small control messages such as names.
-  std::vector<std::string> all_gather_bytes(const std::string& bytes);
+  std::vector<std::string> all_gather_bytes(const std::string& bytes) const;
 
   /// The last collectives this rank called here and the state of each, one a line.
   std::string collective_log() const;
 
  private:
+  friend std::string graph_capture_refusal(const Communicator& communicator);
+  friend GraphCapture& graph_capture(const Communicator& communicator);
+
   Communicator() = default;
   Transport& transport() const;
 

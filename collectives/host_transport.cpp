@@ -6,7 +6,7 @@ namespace {
 /// Up to here one wait, copies and redundant sums are faster than two waits.
 constexpr size_t kSmallBytes = size_t{8} << 10;
 /// The same beside two waits without copies.
-constexpr size_t kSmallWindowBytes = size_t{2} << 10;
+constexpr size_t kSmallBufferBytes = size_t{2} << 10;
 
 CollectiveCall make_call(Verb verb, const Span& span) {
   CollectiveCall call{verb, span.dtype};
@@ -45,14 +45,14 @@ std::shared_ptr<Operation> HostTransport::all_reduce(const at::Tensor& tensor, R
   CollectiveCall call = make_call(Verb::all_reduce, span, op);
   NodeGroup& group = engine_->group();
   SliceExchange* exchange = network_ == nullptr ? nullptr : &network_->slices();
-  Windows::Place place;
+  SharedBuffers::Place place;
   std::unique_ptr<CollectiveStep> step;
-  if (exchange == nullptr && span.bytes() <= kSmallWindowBytes) {
+  if (exchange == nullptr && span.bytes() <= kSmallBufferBytes) {
     step = make_small_all_reduce(group, span, reduction);
-  } else if (windows_.find(span.data, span.bytes(), place)) {
-    call.window = place.window;
-    call.window_offset = place.offset;
-    step = make_window_all_reduce(group, span, std::move(place.copies), reduction, exchange);
+  } else if (shared_buffers_.find(span.data, span.bytes(), place)) {
+    call.buffer = place.buffer;
+    call.buffer_offset = place.offset;
+    step = make_shared_buffer_all_reduce(group, span, std::move(place.copies), reduction, exchange);
   } else if (exchange == nullptr && span.bytes() <= kSmallBytes) {
     step = make_small_all_reduce(group, span, reduction);
   } else {
@@ -122,7 +122,7 @@ at::Tensor HostTransport::allocate(int64_t numel, at::ScalarType dtype) {
   call.numel = numel;
   engine_->run(call, barrier_step());
   const size_t bytes = static_cast<size_t>(numel) * c10::elementSize(dtype);
-  return windows_.add(share_memory(bytes), engine_->group().rank(), numel, dtype);
+  return shared_buffers_.add(share_memory(bytes), engine_->group().rank(), numel, dtype);
 }
 
 }  // namespace lockstep

@@ -2,8 +2,8 @@
 
 #include <lockstep/collectives/node_engine.h>
 #include <lockstep/collectives/node_steps.h>
+#include <lockstep/collectives/shared_buffers.h>
 #include <lockstep/collectives/transport.h>
-#include <lockstep/collectives/windows.h>
 
 #include <memory>
 #include <string>
@@ -73,7 +73,7 @@ class HostTransport : public Transport {
 
   std::shared_ptr<NodeEngine> engine_;
   std::unique_ptr<NodeNetwork> network_;
-  Windows windows_;
+  SharedBuffers shared_buffers_;
 };
 
 }  // namespace lockstep

@@ -118,10 +118,10 @@ class StagedAllReduce final : public CollectiveStep {
 };
 
 /// Each rank sums its slice of everybody's tensor and writes it to everybody's tensor.
-class WindowAllReduce final : public CollectiveStep {
+class SharedBufferAllReduce final : public CollectiveStep {
  public:
-  WindowAllReduce(NodeGroup& group, Span tensor, std::vector<char*> copies,
-                  const kernels::Reduction& reduction, SliceExchange* exchange)
+  SharedBufferAllReduce(NodeGroup& group, Span tensor, std::vector<char*> copies,
+                        const kernels::Reduction& reduction, SliceExchange* exchange)
       : CollectiveStep(chunk_count(tensor.numel, chunk_elements(tensor, exchange)),
                        /*staged=*/false, /*waits_for_peers=*/true),
         rank_(group.rank()),
@@ -235,11 +235,12 @@ std::unique_ptr<CollectiveStep> make_staged_all_reduce(NodeGroup& group, Span te
   return std::make_unique<StagedAllReduce>(group, tensor, reduction, exchange);
 }
 
-std::unique_ptr<CollectiveStep> make_window_all_reduce(NodeGroup& group, Span tensor,
-                                                       std::vector<char*> copies,
-                                                       const kernels::Reduction& reduction,
-                                                       SliceExchange* exchange) {
-  return std::make_unique<WindowAllReduce>(group, tensor, std::move(copies), reduction, exchange);
+std::unique_ptr<CollectiveStep> make_shared_buffer_all_reduce(NodeGroup& group, Span tensor,
+                                                              std::vector<char*> copies,
+                                                              const kernels::Reduction& reduction,
+                                                              SliceExchange* exchange) {
+  return std::make_unique<SharedBufferAllReduce>(group, tensor, std::move(copies), reduction,
+                                                 exchange);
 }
 
 std::unique_ptr<CollectiveStep> make_reduce_scatter(NodeGroup& group, Span output, Span input,

@@ -46,10 +46,10 @@ std::unique_ptr<CollectiveStep> make_staged_all_reduce(NodeGroup& group, Span te
                                                        SliceExchange* exchange);
 /// The same on memory that all ranks of the node can reach, with nothing copied: `copies[k]` is
 /// rank k's tensor.
-std::unique_ptr<CollectiveStep> make_window_all_reduce(NodeGroup& group, Span tensor,
-                                                       std::vector<char*> copies,
-                                                       const kernels::Reduction& reduction,
-                                                       SliceExchange* exchange);
+std::unique_ptr<CollectiveStep> make_shared_buffer_all_reduce(NodeGroup& group, Span tensor,
+                                                              std::vector<char*> copies,
+                                                              const kernels::Reduction& reduction,
+                                                              SliceExchange* exchange);
 std::unique_ptr<CollectiveStep> make_reduce_scatter(NodeGroup& group, Span output, Span input,
                                                     const kernels::Reduction& reduction);
 std::unique_ptr<CollectiveStep> make_all_gather(NodeGroup& group, Span output, Span input);

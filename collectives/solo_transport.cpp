@@ -1,11 +1,12 @@
 #include <lockstep/collectives/solo_transport.h>
 
 #include <ATen/ops/zeros.h>
+#include <lockstep/collectives/graph_capture.h>
 
 namespace lockstep {
 namespace {
 
-class SoloTransport final : public Transport {
+class SoloTransport final : public Transport, public GraphCapture {
  public:
   explicit SoloTransport(c10::Device device) : device_(device) {}
   const char* name() const override { return "solo"; }
@@ -47,12 +48,12 @@ class SoloTransport final : public Transport {
   }
 
   void progress() override {}
-  std::string recording_refusal() const override { return {}; }
-  int64_t record(Recording, const CaptureWith& capture) override {
-    capture([] {});
+  GraphCapture* graph_capture() override { return this; }
+  int64_t capture(CaptureKind, const CaptureWith& body) override {
+    body([] {});
     return 0;
   }
-  void replay(int64_t, const std::function<void()>& launch) override { launch(); }
+  void launch(int64_t, const std::function<void()>& launch) override { launch(); }
   const CollectiveLog& log() const override { return log_; }
 
  private:

@@ -2,7 +2,6 @@
 
 #include <ATen/core/Tensor.h>
 #include <lockstep/collectives/collective_log.h>
-#include <lockstep/collectives/recording.h>
 #include <lockstep/collectives/reduce_op.h>
 #include <lockstep/collectives/work.h>
 
@@ -10,6 +9,8 @@
 #include <string>
 
 namespace lockstep {
+
+class GraphCapture;
 
 /// What carries the collectives of one communicator: solo, thread, mpi (and, on GPUs, nccl and
 /// staged). Arguments were checked by Communicator; tensors are dense and contiguous.
@@ -37,10 +38,8 @@ class Transport {
   /// Collective. Zeroed memory in which this transport is fastest.
   virtual at::Tensor allocate(int64_t numel, at::ScalarType dtype) = 0;
   virtual void progress() = 0;
-  /// As in Communicator; here for transports that cannot.
-  virtual std::string recording_refusal() const;
-  virtual int64_t record(Recording kind, const CaptureWith& capture);
-  virtual void replay(int64_t collectives, const std::function<void()>& launch);
+  /// Null where the host takes part in collectives, so that CUDA graphs cannot hold them.
+  virtual GraphCapture* graph_capture() { return nullptr; }
   /// What this rank has called so far.
   virtual const CollectiveLog& log() const = 0;
 };

@@ -2,6 +2,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <lockstep/collectives/as_error.h>
+#include <lockstep/collectives/graph_capture.h>
 #include <lockstep/runtime/graphed_steps.h>
 
 #include <algorithm>
@@ -27,7 +28,7 @@ void explained(const Body& body) {
     throw;
   } catch (...) {
     const Error error = as_error(std::current_exception());
-    throw Error(c10::str("cuda_graph: the step cannot be recorded: ", error.what(),
+    throw Error(c10::str("cuda_graph: the step cannot be captured: ", error.what(),
                          "; its closure may neither read values of the device nor copy from or to "
                          "the host nor wait; else use cuda_graph(false)"),
                 error.code());
@@ -53,7 +54,7 @@ StepReport GraphedSteps::run(const std::vector<at::Tensor>& inputs, const Closur
   if (!record->loss.defined()) {
     capture(*record, closure);
   }
-  devices_.replay(record->collectives, [&] { record->graph->replay(); });
+  graph_capture(devices_).launch(record->collectives, [&] { record->graph->launch(); });
   return ways_.close([&] { return steps_.close_recorded_window(record->loss); });
 }
 
@@ -96,9 +97,9 @@ void GraphedSteps::capture(Record& record, const Closure& closure) {
   try {
     agreement_.attempt([&] { record.loss = steps_.loss_like(); });
     if (devices_.size() > 1) {
-      agreement_.attempt([&] { capture(record, Recording::rehearsal, closure); });
+      agreement_.attempt([&] { capture(record, CaptureKind::rehearsal, closure); });
     }
-    capture(record, Recording::real, closure);
+    capture(record, CaptureKind::real, closure);
   } catch (...) {
     record.loss = at::Tensor();
     record.graph = make_();
@@ -108,19 +109,21 @@ void GraphedSteps::capture(Record& record, const Closure& closure) {
   }
 }
 
-void GraphedSteps::capture(Record& record, Recording kind, const Closure& closure) {
+void GraphedSteps::capture(Record& record, CaptureKind kind, const Closure& closure) {
   const auto window = [&steps = steps_, &record, closure] {
     steps.run_window([&] { return closure(record.slots); }, record.loss);
   };
-  record.collectives = devices_.record(kind, [&](const std::function<void()>& join) {
-    const auto work = [window, join] {
-      window();
-      join();
-    };
-    explained([&] {
-      kind == Recording::rehearsal ? record.graph->rehearse(work) : record.graph->capture(work);
-    });
-  });
+  record.collectives =
+      graph_capture(devices_).capture(kind, [&](const std::function<void()>& join) {
+        const auto work = [window, join] {
+          window();
+          join();
+        };
+        explained([&] {
+          kind == CaptureKind::rehearsal ? record.graph->rehearse(work)
+                                         : record.graph->capture(work);
+        });
+      });
 }
 
 int64_t GraphedSteps::recorded() const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <lockstep/collectives/graph_capture.h>
 #include <lockstep/runtime/step.h>
 #include <lockstep/runtime/step_graph.h>
 
@@ -67,7 +68,7 @@ class GraphedSteps {
   Record& add(const Shapes& shapes, const std::vector<at::Tensor>& inputs);
   Shapes everyones(int64_t shape);
   void capture(Record& record, const Closure& closure);
-  void capture(Record& record, Recording kind, const Closure& closure);
+  void capture(Record& record, CaptureKind kind, const Closure& closure);
 
   Step& steps_;
   Communicator devices_;

@@ -21,7 +21,7 @@ class StepGraph {
   /// goes on, the record is then dropped.
   virtual void capture(const std::function<void()>& work) = 0;
   /// Gives the record to the current stream.
-  virtual void replay() = 0;
+  virtual void launch() = 0;
 };
 
 using MakeStepGraph = std::function<std::unique_ptr<StepGraph>()>;

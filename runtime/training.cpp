@@ -1,6 +1,7 @@
 #include <lockstep/amp/kept_fp32.h>
 #include <lockstep/amp/optimizers.h>
 #include <lockstep/collectives/as_error.h>
+#include <lockstep/collectives/graph_capture.h>
 #include <lockstep/runtime/host_threads.h>
 #include <lockstep/runtime/replicas.h>
 #include <lockstep/runtime/training.h>
@@ -53,7 +54,7 @@ void require_recordable(const OptimizerSpec& optimizer, c10::Device device,
                         const Communicator& devices, bool has_graphs) {
   LOCKSTEP_CHECK(has_graphs, "cuda_graph needs a CUDA device, this rank computes on ", device,
                  "; use cuda_graph(false)");
-  const std::string refusal = devices.recording_refusal();
+  const std::string refusal = graph_capture_refusal(devices);
   LOCKSTEP_CHECK(refusal.empty(), "cuda_graph: ", refusal,
                  "; let NCCL carry them (RuntimeOptions::transport), or use cuda_graph(false)");
   LOCKSTEP_CHECK(dynamic_cast<const TorchOptimizer*>(&optimizer) == nullptr,

@@ -129,7 +129,7 @@ bool NcclComm::abort() noexcept {
       api->abort(handle);
       done->set_value();
     }).detach();
-    abort_returned_ = records_.load() || abort_returns();
+    abort_returned_ = has_graphs_.load() || abort_returns();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "lockstep: ncclCommAbort was not called: %s\n", error.what());
     abort_returned_ = false;

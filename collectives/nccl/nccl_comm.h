@@ -40,8 +40,8 @@ class NcclComm {
                                         Place place, NcclDeadlines deadlines, const Idle& idle);
   /// Collective. Null for a negative color. `place` is this rank's in the part.
   std::shared_ptr<NcclComm> split(int color, int key, Place place, const Idle& idle);
-  /// Finalizes and destroys, or aborts where that is hopeless. Never throws. Records with its
-  /// collectives are gone by now.
+  /// Finalizes and destroys, or aborts where that cannot succeed. Never throws. Graphs with its
+  /// collectives must be destroyed before.
   ~NcclComm();
   NcclComm(const NcclComm&) = delete;
   NcclComm& operator=(const NcclComm&) = delete;
@@ -55,12 +55,13 @@ class NcclComm {
   int premultiplied_sum(c10::ScalarType dtype, double factor);
   /// What NCCL says has gone wrong since, such as a peer's end; empty while all is well.
   std::string failure();
-  /// From now on there may be records with its collectives.
-  void expect_records() { records_.store(true); }
-  /// Ends all that is under way, on a thread of its own, and waits for the abort deadline at most.
-  /// False if NCCL did not come back by then: the process should end soon. Does nothing twice.
-  /// NCCL does not come back while there are records, and whoever has them hears of the failure
-  /// only now. So where there may be some, it is the destructor that waits.
+  /// From now on there may be graphs that captured its collectives.
+  void expect_graphs() { has_graphs_.store(true); }
+  /// Aborts everything in flight, on a thread of its own, and waits at most until the abort
+  /// deadline. False if ncclCommAbort has not returned by then: the process should end soon. A
+  /// second call does nothing. ncclCommAbort does not return while graphs with its collectives
+  /// exist, and their owner learns of the failure only now. So where there may be graphs, the
+  /// destructor does the waiting.
   bool abort() noexcept;
   bool aborted() const { return aborted_.load(); }
 
@@ -88,7 +89,7 @@ class NcclComm {
   std::map<std::pair<c10::ScalarType, double>, int> operators_;
   std::mutex ending_;
   std::atomic<bool> aborted_{false};
-  std::atomic<bool> records_{false};
+  std::atomic<bool> has_graphs_{false};
   std::future<void> abort_;
   bool abort_returned_ = true;
 };

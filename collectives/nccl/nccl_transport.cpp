@@ -1,12 +1,13 @@
 #include <c10/util/ScopeExit.h>
 #include <lockstep/collectives/backoff.h>
 #include <lockstep/collectives/device_transport.h>
+#include <lockstep/collectives/graph_capture.h>
 #include <lockstep/collectives/nccl/averaging.h>
 #include <lockstep/collectives/nccl/call_comparison.h>
-#include <lockstep/collectives/nccl/flights.h>
-#include <lockstep/collectives/nccl/joint_record.h>
+#include <lockstep/collectives/nccl/capture_agreement.h>
+#include <lockstep/collectives/nccl/in_flight_ops.h>
+#include <lockstep/collectives/nccl/nccl_bootstrap.h>
 #include <lockstep/collectives/nccl/nccl_comm.h>
-#include <lockstep/collectives/nccl/nccl_meeting.h>
 #include <lockstep/collectives/nccl/nccl_transport.h>
 #include <lockstep/collectives/nccl/registered_memory.h>
 #include <lockstep/collectives/solo_transport.h>
@@ -16,7 +17,7 @@
 namespace lockstep {
 namespace {
 
-using Tensors = Flights::Tensors;
+using Tensors = InFlightOps::Tensors;
 
 CollectiveCall make_call(Verb verb, const at::Tensor& tensor) {
   CollectiveCall call{verb, tensor.scalar_type()};
@@ -32,12 +33,13 @@ CollectiveCall make_call(Verb verb, const at::Tensor& tensor, ReduceOp op) {
 }
 
 class NcclTransport final : public DeviceTransport,
+                            public GraphCapture,
                             public std::enable_shared_from_this<NcclTransport> {
  public:
   NcclTransport(NcclParts parts, std::shared_ptr<NcclComm> comm)
       : DeviceTransport(parts.host, parts.lane->device()),
         parts_(std::move(parts)),
-        flights_(parts_, comm),
+        in_flight_(parts_, comm),
         comm_(std::move(comm)),
         comparison_(parts_.host, parts_.options.check) {}
 
@@ -46,13 +48,13 @@ class NcclTransport final : public DeviceTransport,
   std::shared_ptr<Transport> split(int color, int key) override;
   at::Tensor allocate(int64_t numel, at::ScalarType dtype) override;
   void progress() override;
-  std::string recording_refusal() const override { return {}; }
-  int64_t record(Recording kind, const CaptureWith& capture) override;
-  void replay(int64_t collectives, const std::function<void()>& launch) override;
-  const CollectiveLog& log() const override { return flights_.log(); }
+  GraphCapture* graph_capture() override { return this; }
+  int64_t capture(CaptureKind kind, const CaptureWith& body) override;
+  void launch(int64_t collectives, const std::function<void()>& launch) override;
+  const CollectiveLog& log() const override { return in_flight_.log(); }
 
  private:
-  class FlightOperation;
+  class InFlightOperation;
 
   std::shared_ptr<Operation> all_reduce_on_device(const at::Tensor& tensor, ReduceOp op) override;
   std::shared_ptr<Operation> reduce_scatter_on_device(const at::Tensor& output,
@@ -63,9 +65,9 @@ class NcclTransport final : public DeviceTransport,
   std::shared_ptr<Operation> broadcast_on_device(const at::Tensor& tensor, int root) override;
 
   void require_host() const override;
-  void refuse_while_recording(const char* what) const;
-  bool rehearsing() const { return recording_ == Recording::rehearsal; }
-  void record_alone(Recording kind, const CaptureWith& capture);
+  void refuse_during_capture(const char* what) const;
+  bool rehearsing() const { return capturing_ == CaptureKind::rehearsal; }
+  void capture_on_this_rank(CaptureKind kind, const CaptureWith& body);
   void look();
   int operator_for(ReduceOp op, at::ScalarType dtype, double before);
   void require_reducible(const CollectiveCall& call) const;
@@ -81,30 +83,31 @@ class NcclTransport final : public DeviceTransport,
   uint64_t last_call() const { return log().next_sequence() - 1; }
 
   NcclParts parts_;
-  Flights flights_;
+  InFlightOps in_flight_;
   std::shared_ptr<NcclComm> comm_;
   CallComparison comparison_;
-  std::optional<Recording> recording_;
-  int64_t recorded_ = 0;
-  std::optional<Communicator> recorders_;  // the ranks on the host, for their records
-  std::optional<JointRecord> joint_;
+  std::optional<CaptureKind> capturing_;
+  int64_t captured_ = 0;                       // collectives of the current capture
+  std::optional<Communicator> capture_ranks_;  // the ranks on the host, for capture_agreement_
+  std::optional<CaptureAgreement> capture_agreement_;
 };
 
-class NcclTransport::FlightOperation final : public Operation {
+class NcclTransport::InFlightOperation final : public Operation {
  public:
-  FlightOperation(std::shared_ptr<NcclTransport> transport, uint64_t sequence,
-                  std::shared_ptr<LaneMark> mark)
+  InFlightOperation(std::shared_ptr<NcclTransport> transport, uint64_t sequence,
+                    std::shared_ptr<LaneMark> mark)
       : transport_(std::move(transport)),
         sequence_(sequence),
         mark_(std::move(mark)),
-        recorded_(transport_->recording_.has_value()) {}
+        captured_(transport_->capturing_.has_value()) {}
   bool test() override {
-    LOCKSTEP_CHECK(!recorded_, "a recorded collective cannot be tested: wait for it in the record");
+    LOCKSTEP_CHECK(!captured_,
+                   "a captured collective cannot be tested: wait for it during the capture");
     transport_->progress();
     return mark_->passed();
   }
   void wait() override {
-    if (!recorded_) {
+    if (!captured_) {
       transport_->confirm(sequence_);
     }
     mark_->hold_current();
@@ -114,7 +117,7 @@ class NcclTransport::FlightOperation final : public Operation {
   std::shared_ptr<NcclTransport> transport_;
   uint64_t sequence_;
   std::shared_ptr<LaneMark> mark_;
-  bool recorded_;
+  bool captured_;
 };
 
 std::shared_ptr<Operation> NcclTransport::all_reduce_on_device(const at::Tensor& tensor,
@@ -171,21 +174,21 @@ std::shared_ptr<Operation> NcclTransport::broadcast_on_device(const at::Tensor& 
 }
 
 std::shared_ptr<Operation> NcclTransport::barrier() {
-  flights_.throw_if_failed();
+  in_flight_.throw_if_failed();
   return DeviceTransport::barrier();
 }
 
 std::shared_ptr<Transport> NcclTransport::split(int color, int key) {
-  flights_.throw_if_failed();
-  refuse_while_recording("split");
+  in_flight_.throw_if_failed();
+  refuse_during_capture("split");
   CollectiveCall call{Verb::split};
   issue(call);
   NcclParts parts = parts_;
   std::shared_ptr<NcclComm> comm;
-  flights_.guarded([&] {
+  in_flight_.guarded([&] {
     comparison_.require(call.sequence);
     parts_.lane->drain();  // NCCL splits idle communicators only
-    flights_.throw_if_failed();
+    in_flight_.throw_if_failed();
     parts.host = parts_.host.split(color, key);
     const bool alone = color < 0 || parts.host.size() == 1;
     const NcclComm::Place place =
@@ -200,91 +203,91 @@ std::shared_ptr<Transport> NcclTransport::split(int color, int key) {
 }
 
 at::Tensor NcclTransport::allocate(int64_t numel, at::ScalarType dtype) {
-  flights_.throw_if_failed();
-  refuse_while_recording("allocate");
+  in_flight_.throw_if_failed();
+  refuse_during_capture("allocate");
   CollectiveCall call{Verb::allocate, dtype};
   call.numel = numel;
   issue(call);
-  flights_.guarded([&] { comparison_.require(call.sequence); });
+  in_flight_.guarded([&] { comparison_.require(call.sequence); });
   return registered_zeros(comm_, parts_.lane, parts_.host, numel, dtype);
 }
 
 void NcclTransport::progress() {
-  flights_.throw_if_failed();
-  flights_.guarded([&] {
+  in_flight_.throw_if_failed();
+  in_flight_.guarded([&] {
     parts_.host.progress();
     comparison_.look();
   });
-  flights_.retire();
+  in_flight_.retire();
 }
 
 void NcclTransport::require_host() const {
-  refuse_while_recording("a barrier, or a collective of a host tensor,");
+  refuse_during_capture("a barrier, or a collective of a host tensor,");
 }
 
-void NcclTransport::refuse_while_recording(const char* what) const {
-  LOCKSTEP_CHECK(!recording_.has_value(), "rank ", rank(), " of ", size(), ": ", what,
-                 " cannot be recorded, since the host takes part in it");
+void NcclTransport::refuse_during_capture(const char* what) const {
+  LOCKSTEP_CHECK(!capturing_.has_value(), "rank ", rank(), " of ", size(), ": ", what,
+                 " cannot be captured into a CUDA graph, since the host takes part in it");
 }
 
-int64_t NcclTransport::record(Recording kind, const CaptureWith& capture) {
-  if (kind == Recording::rehearsal) {
-    record_alone(kind, capture);
-    return recorded_;
+int64_t NcclTransport::capture(CaptureKind kind, const CaptureWith& body) {
+  if (kind == CaptureKind::rehearsal) {
+    capture_on_this_rank(kind, body);
+    return captured_;
   }
-  if (!recorders_.has_value()) {
-    recorders_ = parts_.host.split(0, rank());
+  if (!capture_ranks_.has_value()) {
+    capture_ranks_ = parts_.host.split(0, rank());
   }
-  comm_->expect_records();
-  joint_.emplace(*recorders_);
-  const auto end = c10::make_scope_exit([this] { joint_.reset(); });
+  comm_->expect_graphs();
+  capture_agreement_.emplace(*capture_ranks_);
+  const auto end = c10::make_scope_exit([this] { capture_agreement_.reset(); });
   std::exception_ptr error;
   try {
-    record_alone(kind, capture);
+    capture_on_this_rank(kind, body);
   } catch (...) {
     error = std::current_exception();
   }
   try {
-    joint_->finish(error);
+    capture_agreement_->finish(error);
   } catch (...) {
-    flights_.end(std::current_exception());
+    in_flight_.end(std::current_exception());
     throw;
   }
-  flights_.guarded([&] { comparison_.require(last_call()); });
-  return recorded_;
+  in_flight_.guarded([&] { comparison_.require(last_call()); });
+  return captured_;
 }
 
-void NcclTransport::record_alone(Recording kind, const CaptureWith& capture) {
+void NcclTransport::capture_on_this_rank(CaptureKind kind, const CaptureWith& body) {
   Backoff backoff(/*crowded=*/true);
   progress();
-  while (!flights_.empty()) {  // marks may not be asked while a device records
+  while (!in_flight_.empty()) {  // events may not be queried during a capture
     backoff.pause();
     progress();
     look();
   }
-  const auto end = c10::make_scope_exit([this] { recording_.reset(); });
-  recording_ = kind;
-  recorded_ = 0;
-  capture([this] {
-    if (recorded_ > 0) {
+  const auto end = c10::make_scope_exit([this] { capturing_.reset(); });
+  capturing_ = kind;
+  captured_ = 0;
+  body([this] {
+    if (captured_ > 0) {
       parts_.lane->mark()->hold_current();
     }
   });
 }
 
-void NcclTransport::replay(int64_t collectives, const std::function<void()>& launch) {
+void NcclTransport::launch(int64_t collectives, const std::function<void()>& launch) {
   progress();
-  CollectiveCall call{Verb::replay};
+  CollectiveCall call{Verb::graph_launch};
   call.numel = collectives;
   issue(call);
   std::shared_ptr<LaneMark> mark;
-  flights_.guarded([&] {
+  in_flight_.guarded([&] {
     parts_.lane->mark()->hold_current();
     launch();
     parts_.lane->follow_current();
     mark = parts_.lane->mark();
   });
-  flights_.start(call, {}, std::move(mark));
+  in_flight_.start(call, {}, std::move(mark));
 }
 
 int NcclTransport::operator_for(ReduceOp op, at::ScalarType dtype, double before) {
@@ -302,31 +305,31 @@ void NcclTransport::require_reducible(const CollectiveCall& call) const {
 }
 
 void NcclTransport::issue(CollectiveCall& call) {
-  flights_.issue(call);
-  flights_.guarded([&] { comparison_.announce(call); });
+  in_flight_.issue(call);
+  in_flight_.guarded([&] { comparison_.announce(call); });
 }
 
 template <typename Enqueue>
 std::shared_ptr<Operation> NcclTransport::launch(CollectiveCall call, Tensors tensors,
                                                  const Enqueue& enqueue) {
-  flights_.throw_if_failed();
-  flights_.retire();
+  in_flight_.throw_if_failed();
+  in_flight_.retire();
   if (!rehearsing()) {
     issue(call);
   }
   std::shared_ptr<LaneMark> mark;
   const auto body = [&] { mark = enqueue_on_lane(call, tensors, enqueue); };
-  if (recording_.has_value()) {
-    body();  // what goes wrong in it is told when the record ends
+  if (capturing_.has_value()) {
+    body();  // an exception is shared when the capture ends
   } else {
-    flights_.guarded(body);
+    in_flight_.guarded(body);
   }
-  if (!recording_.has_value()) {
-    flights_.start(call, std::move(tensors), mark);
-  } else if (++recorded_; !rehearsing()) {
-    flights_.note_recorded(call);
+  if (!capturing_.has_value()) {
+    in_flight_.start(call, std::move(tensors), mark);
+  } else if (++captured_; !rehearsing()) {
+    in_flight_.note_captured(call);
   }
-  return std::make_shared<FlightOperation>(shared_from_this(), call.sequence, std::move(mark));
+  return std::make_shared<InFlightOperation>(shared_from_this(), call.sequence, std::move(mark));
 }
 
 /// `enqueue` gets the factors of an average and returns the tensor that takes the second one.
@@ -362,15 +365,15 @@ void NcclTransport::call_nccl(const char* what, const Call& call) {
 
 void NcclTransport::look() {
   comparison_.look();
-  if (joint_.has_value()) {
-    joint_->look();
+  if (capture_agreement_.has_value()) {
+    capture_agreement_->poll();
   }
 }
 
 void NcclTransport::confirm(uint64_t sequence) {
-  flights_.throw_if_failed();
-  flights_.guarded([&] { comparison_.require(sequence); });
-  flights_.retire();
+  in_flight_.throw_if_failed();
+  in_flight_.guarded([&] { comparison_.require(sequence); });
+  in_flight_.retire();
 }
 
 }  // namespace
@@ -379,7 +382,7 @@ std::shared_ptr<Transport> make_nccl_transport(NcclParts parts) {
   if (parts.host.size() == 1) {
     return make_solo_transport(parts.lane->device());
   }
-  std::shared_ptr<NcclComm> comm = meet(parts);
+  std::shared_ptr<NcclComm> comm = bootstrap_nccl(parts);
   return std::make_shared<NcclTransport>(std::move(parts), std::move(comm));
 }
 

@@ -39,22 +39,22 @@ struct NcclParts {
 /// in flight is kept.
 /// Averages: each element times a power of two before the sum (PreMulSum), the rest of the factor
 /// after it, so no fp16 sum overflows that the average would not; NCCL's own average is not used.
-/// Records (Communicator::record): the ranks watch each other over the host (JointRecord), so one
-/// that fails is waited for neither by the others nor by their NCCL. The lane is forked off the
-/// stream that is recorded by the first collective and joined at its end. Of what is recorded no
-/// event is asked and nothing is timed; replay() puts a mark behind the record, as behind a
-/// collective, and orders it with the collectives before and after.
-/// Failure: an error of NCCL, a late peer or differing calls abort the communicator, on a thread of
-/// its own with a deadline of its own, and every later call throws the same. From 2.26 on NCCL
-/// comes back from an abort only once the records with its collectives are destroyed, which their
-/// owner does when he has heard of the failure: then a failure is thrown as soon as the abort has
-/// begun, which ends what is under way, and the destructor waits for its return.
+/// Graph capture (graph_capture.h): during capture the ranks exchange their states over the host
+/// (CaptureAgreement), so neither a rank nor its NCCL waits for a rank that failed. The first
+/// collective forks the lane off the captured stream, and the lane joins the stream at the end.
+/// During capture no event is queried and nothing is timed. launch() puts a mark behind the graph,
+/// as behind a collective, which orders the graph with the collectives before and after. Failure:
+/// an error of NCCL, a late peer or differing calls abort the communicator, on a thread of its own
+/// with a deadline of its own, and every later call throws the same error. Since NCCL 2.26
+/// ncclCommAbort returns only after every graph that captured its collectives is destroyed. So
+/// after a capture the error is thrown as soon as the abort has started, the owner can destroy the
+/// graphs, and the destructor waits for the abort to return.
 /// Ranks: collective; with one rank all is done at once and NCCL is not asked.
 /// Errors: Error (environment) on every rank when versions differ, or when two ranks share a GPU
 /// and NCCL cannot (before 2.30.3, or without NCCL_MULTI_RANK_GPU_ENABLE=1).
 std::shared_ptr<Transport> make_nccl_transport(NcclParts parts);
 
-/// What a rank tells the others before they meet.
+/// What a rank tells the others before they make a communicator.
 struct NcclPeer {
   int version;
   bool may_share_gpu;  // NCCL_MULTI_RANK_GPU_ENABLE=1

@@ -111,7 +111,7 @@ class CudaStepGraph final : public StepGraph {
     ++family_->records;
   }
 
-  void replay() override {
+  void launch() override {
     const auto current = c10::cuda::getCurrentCUDAStream(family_->stream.device_index());
     family_->last_run.block(current);
     graph_.replay();

@@ -102,11 +102,11 @@ class FakeLane final : public DeviceLane {
    public:
     Mark(std::shared_ptr<FakeEvent> event, FakeStream& current, Flag lost)
         : event_(std::move(event)), current_(current), lost_(std::move(lost)) {}
-    /// With the rules of a recording that is for all threads.
+    /// With the rules of a capture in global mode.
     bool passed() const override {
       require(lost_);
-      TORCH_CHECK(event_->record == nullptr, "an event of a record was asked");
-      TORCH_CHECK(current_.record() == nullptr, "an event was asked while a stream is recorded");
+      TORCH_CHECK(event_->graph == nullptr, "an event of a graph was queried");
+      TORCH_CHECK(current_.graph() == nullptr, "an event was queried during a capture");
       return event_->reached.load();
     }
     void hold_current() const override { current_.follow(event_); }

@@ -150,7 +150,7 @@ NcclStatus FakeNccl::abort(Handle comm) {
     const std::lock_guard<std::mutex> nothing_is_copied(ended.group->mutex);
     ended.aborted.store(true);
   }
-  while (ended.has_records()) {
+  while (ended.has_graphs()) {
     std::this_thread::yield();
   }
   note("has aborted");
@@ -172,20 +172,20 @@ NcclStatus FakeNccl::enqueue(FakeComm& comm, FakePlan plan, void* stream) {
     return *script_.collective_fails;
   }
   auto& on = *static_cast<FakeStream*>(stream);
-  const bool recorded = on.record() != nullptr;
-  if (recorded) {
-    plan.what += " of a record";
-    comm.note_record();
+  const bool captured = on.graph() != nullptr;
+  if (captured) {
+    plan.what += " of a graph";
+    comm.note_captured();
   } else {
     ++comm.under_way;
   }
   for (const auto& known : comms_) {
     if (known.get() == &comm) {
-      on.put(FakePart{known, std::move(plan), script_.hangs_at, recorded ? comm.records : nullptr});
+      on.put(FakePart{known, std::move(plan), script_.hangs_at, captured ? comm.graphs : nullptr});
       break;
     }
   }
-  return recorded ? NcclStatus::in_progress : answer(comm);
+  return captured ? NcclStatus::in_progress : answer(comm);
 }
 
 namespace {

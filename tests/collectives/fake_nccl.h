@@ -20,8 +20,8 @@ struct FakePlan;
 std::shared_ptr<FakeNcclWorld> make_fake_nccl_world();
 
 /// An NCCL whose ranks are threads of this process and whose streams are FakeStreams. Like the real
-/// one it hangs when ranks call different things or only some have recorded what they call, makes
-/// ranks that record wait for each other, comes back from an abort once the records are gone,
+/// one it hangs when ranks call different things or only some have captured what they call, makes
+/// ranks that capture wait for each other, comes back from an abort once the graphs are gone,
 /// rounds each partial sum to the dtype, and refuses nothing that it does not notice. What goes
 /// wrong on this rank is set in `script`.
 class FakeNccl final : public NcclApi {

@@ -40,18 +40,18 @@ bool FakeComm::find_group() {
 
 bool FakeComm::all_here() {
   const std::lock_guard<std::mutex> lock(group->mutex);
-  const std::set<int>& here = recorded > 0 ? group->recorded_by[recorded] : group->joined;
+  const std::set<int>& here = captured > 0 ? group->captured_by[captured] : group->joined;
   return static_cast<int>(here.size()) == group->size;
 }
 
-void FakeComm::note_record() {
+void FakeComm::note_captured() {
   const std::lock_guard<std::mutex> lock(group->mutex);
-  group->recorded_by[++recorded].insert(rank);
+  group->captured_by[++captured].insert(rank);
 }
 
 bool FakePart::operator()() {
   const bool done = meet();
-  if (done && record == nullptr) {
+  if (done && graph == nullptr) {
     --self->under_way;
   }
   return done;

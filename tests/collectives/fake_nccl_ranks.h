@@ -26,7 +26,7 @@ struct FakeGroup {
     std::map<int, at::Tensor> brought;  // by rank
   };
   std::map<uint64_t, Meeting> meetings;
-  std::map<uint64_t, std::set<int>> recorded_by;  // ranks that have recorded their nth collective
+  std::map<uint64_t, std::set<int>> captured_by;  // ranks that have captured their nth collective
   struct Split {
     std::map<int, std::pair<int, int>> wishes;        // rank -> color, key
     std::map<int, std::shared_ptr<FakeGroup>> parts;  // color -> ranks
@@ -40,14 +40,14 @@ struct FakeComm {
   int rank = 0;
   uint64_t collectives = 0;
   uint64_t begun = 0;  // how many its stream has come to
-  uint64_t recorded = 0;
+  uint64_t captured = 0;
   uint64_t splits = 0;
   int polls_left = 0;
   bool hangs = false;
   bool finalizing = false;
   std::atomic<int> under_way{0};
   std::atomic<bool> aborted{false};
-  std::shared_ptr<int> records = std::make_shared<int>(0);  // shared by what is part of one
+  std::shared_ptr<int> graphs = std::make_shared<int>(0);  // shared by what is part of one
   // A part of a split that is not complete yet.
   std::shared_ptr<FakeGroup> parent;
   uint64_t split_number = 0;
@@ -55,11 +55,11 @@ struct FakeComm {
 
   /// False while ranks of the parent have not said where they want to be.
   bool find_group();
-  /// Whether all ranks have joined; where this one records, whether all have recorded as much.
+  /// Whether all ranks have joined; during a capture, whether all have captured as much.
   bool all_here();
-  /// Has recorded one more collective.
-  void note_record();
-  bool has_records() const { return records.use_count() > 1; }
+  /// Has captured one more collective.
+  void note_captured();
+  bool has_graphs() const { return graphs.use_count() > 1; }
 };
 
 /// What a collective does once all ranks have brought their data.
@@ -78,7 +78,7 @@ struct FakePart {
   std::shared_ptr<FakeComm> self;
   FakePlan plan;
   std::set<uint64_t> hangs_at;
-  std::shared_ptr<int> record;  // null where it is part of none
+  std::shared_ptr<int> graph;  // null where it is part of none
   uint64_t number = 0;
   bool arrived = false;
 };

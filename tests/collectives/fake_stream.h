@@ -16,16 +16,16 @@
 
 namespace lockstep::testing {
 
-class FakeRecord;
+class FakeGraph;
 
-/// A point on a stream. What was recorded has no time of its own: nobody may ask.
+/// A point on a stream. What was captured has no time of its own: nobody may ask.
 struct FakeEvent {
   std::atomic<bool> reached{false};
-  FakeRecord* record = nullptr;  // the one that the point is part of
+  FakeGraph* graph = nullptr;  // the one that the point is part of
 };
 
 /// A device's stream as a thread: does what it is given, in order, later than the caller. While a
-/// FakeRecord records it, nothing is done.
+/// FakeGraph captures it, nothing is done.
 class FakeStream {
  public:
   using Task = std::function<bool()>;  // asked again until it answers true
@@ -50,17 +50,17 @@ class FakeStream {
   /// A mark here, which others follow.
   inline std::shared_ptr<FakeEvent> marker();
   inline void follow(const std::shared_ptr<FakeEvent>& event);
-  /// Null unless the stream is being recorded.
-  FakeRecord* record() const { return record_.load(); }
+  /// Null unless the stream is being captured.
+  FakeGraph* graph() const { return graph_.load(); }
   /// Waits until all is done.
   void finish() {
-    TORCH_CHECK(record_ == nullptr, "the host waits for a stream that is being recorded");
+    TORCH_CHECK(graph_ == nullptr, "the host waits for a stream that is being captured");
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait(lock, [this] { return tasks_.empty(); });
   }
 
  private:
-  friend class FakeRecord;
+  friend class FakeGraph;
   void work() {
     std::unique_lock<std::mutex> lock(mutex_);
     while (!stop_) {
@@ -86,22 +86,22 @@ class FakeStream {
   std::condition_variable changed_;
   std::deque<Task> tasks_;
   bool stop_ = false;
-  std::atomic<FakeRecord*> record_{nullptr};
+  std::atomic<FakeGraph*> graph_{nullptr};
   std::thread thread_;
 };
 
-/// Work of streams that is recorded and run again, with the rules of a CUDA graph: a stream that
-/// follows one that is recorded is recorded too, must have been followed back when recording ends,
-/// and may not follow what happens outside; meanwhile no host waits and nobody asks an event.
-class FakeRecord {
+/// Work of streams that is captured and run again, with the rules of a CUDA graph: a stream that
+/// follows one that is captured is captured too, must have been followed back when the capture
+/// ends, and may not follow what happens outside; meanwhile no host waits and nobody asks an event.
+class FakeGraph {
  public:
-  explicit FakeRecord(FakeStream& origin) : origin_(origin) {}
-  FakeRecord(const FakeRecord&) = delete;
-  FakeRecord& operator=(const FakeRecord&) = delete;
+  explicit FakeGraph(FakeStream& origin) : origin_(origin) {}
+  FakeGraph(const FakeGraph&) = delete;
+  FakeGraph& operator=(const FakeGraph&) = delete;
 
-  /// What `work` throws goes on, and the record is empty then.
+  /// What `work` throws goes on, and the graph is empty then.
   void capture(const std::function<void()>& work) {
-    recording_ = true;
+    capturing_ = true;
     join(origin_);
     try {
       work();
@@ -113,12 +113,12 @@ class FakeRecord {
     leave();
     for (const auto& [stream, branch] : branches_) {
       TORCH_CHECK(stream == &origin_ || branch.joined == branch.steps.size(),
-                  "a stream that was recorded has not been joined");
+                  "a stream that was captured has not been joined");
     }
   }
 
   /// Gives everything to the origin once more.
-  void replay() {
+  void launch() {
     std::map<FakeEvent*, std::shared_ptr<FakeEvent>> anew;
     for (auto& [stream, branch] : branches_) {
       for (const Step& step : branch.steps) {
@@ -155,13 +155,13 @@ class FakeRecord {
   };
 
   void join(FakeStream& stream) {
-    stream.record_ = this;
+    stream.graph_ = this;
     branches_[&stream];
   }
   void leave() {
-    recording_ = false;
+    capturing_ = false;
     for (const auto& [stream, branch] : branches_) {
-      stream->record_ = nullptr;
+      stream->graph_ = nullptr;
     }
   }
   void add(FakeStream& stream, Step step) {
@@ -178,13 +178,13 @@ class FakeRecord {
   }
 
   FakeStream& origin_;
-  bool recording_ = false;
+  bool capturing_ = false;
   std::map<FakeStream*, Branch> branches_;
 };
 
 inline void FakeStream::put(Task task) {
-  if (FakeRecord* record = record_.load()) {
-    record->add(*this, {std::move(task), {}, {}});
+  if (FakeGraph* graph = graph_.load()) {
+    graph->add(*this, {std::move(task), {}, {}});
     return;
   }
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -194,9 +194,9 @@ inline void FakeStream::put(Task task) {
 
 inline std::shared_ptr<FakeEvent> FakeStream::marker() {
   auto event = std::make_shared<FakeEvent>();
-  event->record = record();
-  if (event->record != nullptr) {
-    event->record->add(*this, {{}, event, {}});
+  event->graph = graph();
+  if (event->graph != nullptr) {
+    event->graph->add(*this, {{}, event, {}});
   } else {
     run([event] { event->reached.store(true); });
   }
@@ -204,13 +204,13 @@ inline std::shared_ptr<FakeEvent> FakeStream::marker() {
 }
 
 inline void FakeStream::follow(const std::shared_ptr<FakeEvent>& event) {
-  if (record() == nullptr && event->record != nullptr && event->record->recording_) {
-    event->record->join(*this);
+  if (graph() == nullptr && event->graph != nullptr && event->graph->capturing_) {
+    event->graph->join(*this);
   }
-  TORCH_CHECK(event->record == record(), "a stream follows into or out of a record");
-  if (event->record != nullptr) {
-    event->record->joined(event);
-    event->record->add(*this, {{}, {}, event});
+  TORCH_CHECK(event->graph == graph(), "a stream follows into or out of a graph");
+  if (event->graph != nullptr) {
+    event->graph->joined(event);
+    event->graph->add(*this, {{}, {}, event});
   } else {
     put([event] { return event->reached.load(); });
   }

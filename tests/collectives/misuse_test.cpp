@@ -140,7 +140,8 @@ TEST_P(Mismatch, OfWindowOffsetsIsReportedOnEveryRank) {
         ranks.all_reduce(window.narrow(0, ranks.rank() == 0 ? 0 : 16, 90000)).wait();
       },
       kPatient);
-  expect_all(result, Kind::error, {"at byte 0 of window 0", "at byte 64 of window 0"});
+  expect_all(result, Kind::error,
+             {"at byte 0 of shared buffer 0", "at byte 64 of shared buffer 0"});
 }
 
 TEST_P(Mismatch, PoisonsTheCommunicator) {

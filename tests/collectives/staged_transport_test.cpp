@@ -5,6 +5,7 @@
 #include "thread_ranks.h"
 #include "verbs.h"
 
+#include <lockstep/collectives/graph_capture.h>
 #include <lockstep/collectives/staged_transport.h>
 
 namespace lockstep {
@@ -257,13 +258,12 @@ TEST(StagedTransport, ARankWithoutPageLockedMemoryIsAnErrorOnEveryRankAndAllCanG
   });
 }
 
-TEST(StagedTransport, CannotBePartOfARecordAndSaysWhy) {
+TEST(StagedTransport, CannotBePartOfAGraphAndSaysWhy) {
   run_staged(2, [](StagedRank&, Communicator& staged) {
-    EXPECT_EQ(staged.recording_refusal(),
+    EXPECT_EQ(graph_capture_refusal(staged),
               "the collectives of the staged transport go through the host, which has no part in "
-              "recorded device work");
-    EXPECT_THROW(staged.record(Recording::rehearsal, [](const auto&) {}), Error);
-    EXPECT_THROW(staged.replay(1, [] {}), Error);
+              "a CUDA graph");
+    EXPECT_THROW(graph_capture(staged), Error);
   });
 }
 

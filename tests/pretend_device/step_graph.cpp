@@ -28,7 +28,7 @@ class PretendStepGraph final : public StepGraph {
   void capture(const std::function<void()>& work) override {
     run_apart([&] { recording_ = pretend::record(work); });
   }
-  void replay() override {
+  void launch() override {
     for (const auto& work : recording_) {
       work();
     }

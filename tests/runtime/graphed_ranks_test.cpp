@@ -1,6 +1,7 @@
 // Recorded windows of several ranks: the model is in host memory, a record keeps the work and does
 // it again, collectives included.
 #include <gmock/gmock.h>
+#include <lockstep/collectives/graph_capture.h>
 #include <lockstep/collectives/transport.h>
 
 #include "across_ranks.h"
@@ -21,7 +22,7 @@ using testing::Inputs;
 using testing::runtime;
 
 /// Collectives over the host that let themselves be recorded by KeptWork.
-class KeptCollectives final : public Transport {
+class KeptCollectives final : public Transport, public GraphCapture {
  public:
   explicit KeptCollectives(Communicator ranks) : ranks_(std::move(ranks)) {}
   const char* name() const override { return "kept"; }
@@ -50,16 +51,16 @@ class KeptCollectives final : public Transport {
     return ranks_.allocate(numel, dtype);
   }
   void progress() override { ranks_.progress(); }
-  std::string recording_refusal() const override { return {}; }
-  int64_t record(Recording kind, const CaptureWith& capture) override {
-    const bool rehearsal = kind == Recording::rehearsal;
-    calls += rehearsal ? "rehearsal " : "record ";
+  GraphCapture* graph_capture() override { return this; }
+  int64_t capture(CaptureKind kind, const CaptureWith& capture) override {
+    const bool rehearsal = kind == CaptureKind::rehearsal;
+    calls += rehearsal ? "rehearsal " : "capture ";
     const auto body = [&] { capture([] {}); };
     rehearsal ? body() : together_.attempt(body);
     return 7;
   }
-  void replay(int64_t collectives, const std::function<void()>& launch) override {
-    calls += c10::str("replay of ", collectives, " ");
+  void launch(int64_t collectives, const std::function<void()>& launch) override {
+    calls += c10::str("launch of ", collectives, " ");
     launch();
   }
   const CollectiveLog& log() const override { return log_; }
@@ -131,7 +132,7 @@ TEST(GraphedRanks, HaveTheBitsAndReportsOfPlainOnesAlsoWhereUpdatesAreSkipped) {
     EXPECT_EQ(graphed.calls.apart, 3);
     EXPECT_EQ(graphed.calls.replays, steps - 3);
     EXPECT_THAT(graphed.transport->calls,
-                ::testing::StartsWith("rehearsal record replay of 7 replay of 7 "));
+                ::testing::StartsWith("rehearsal capture launch of 7 launch of 7 "));
   }
 }
 
@@ -169,10 +170,10 @@ TEST(GraphedRanks, AllThrowWhereOneCannotRecordAndCanGoOn) {
     const at::Tensor before = graphed.masters();
     const std::string message = error_of([&] { graphed.step(own_batch(3)); });
     EXPECT_THAT(message, HasSubstr(c10::str("rank ", runtime().size() - 1)));
-    EXPECT_THAT(message, HasSubstr("cuda_graph: the step cannot be recorded: operation not "
+    EXPECT_THAT(message, HasSubstr("cuda_graph: the step cannot be captured: operation not "
                                    "permitted when stream is capturing; its closure may neither"));
     EXPECT_TRUE(at::equal(graphed.masters(), before));
-    EXPECT_EQ(graphed.transport->calls, refused == 1 ? "rehearsal " : "rehearsal record ");
+    EXPECT_EQ(graphed.transport->calls, refused == 1 ? "rehearsal " : "rehearsal capture ");
     for (int64_t step = 3; step < 7; ++step) {
       EXPECT_EQ(graphed.step(own_batch(step)).update(), step + 1);
     }
@@ -216,7 +217,7 @@ TEST(GraphedRanks, ATransportThatGoesThroughTheHostIsRefused) {
   EXPECT_THAT(
       error_of([] { GraphedRun(runtime(), runtime().communicator(), TrainerOptions(), true); }),
       HasSubstr("cuda_graph: the collectives of the mpi transport go through the host, "
-                "which has no part in recorded device work; let NCCL carry them"));
+                "which has no part in a CUDA graph; let NCCL carry them"));
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ class KeptWork final : public StepGraph {
     TORCH_CHECK(!calls_.refuses(), "operation not permitted when stream is capturing");
     work_ = work;
   }
-  void replay() override {
+  void launch() override {
     ++calls_.replays;
     work_();
   }

@@ -114,7 +114,7 @@ TEST(GraphedSteps, AStepThatCannotBeRecordedSaysWhyAndMovesNothing) {
   }
   const at::Tensor before = graphed.masters();
   const std::string message = error_of([&] { graphed.step(batch(3)); });
-  EXPECT_THAT(message, HasSubstr("cuda_graph: the step cannot be recorded: operation not permitted "
+  EXPECT_THAT(message, HasSubstr("cuda_graph: the step cannot be captured: operation not permitted "
                                  "when stream is capturing; its closure may neither read"));
   EXPECT_TRUE(at::equal(graphed.masters(), before));
   EXPECT_EQ(graphed.step(batch(3)).update(), 4);

@@ -108,7 +108,7 @@ TEST(TrainerOnCuda, AStepThatReadsTheDeviceCannotBeRecorded) {
     trained.trainer->step({x, y}, reading);
     FAIL() << "it was recorded";
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("cuda_graph: the step cannot be recorded"));
+    EXPECT_THAT(error.what(), HasSubstr("cuda_graph: the step cannot be captured"));
     EXPECT_EQ(error.code(), ExitCode::usage);
   }
   const auto dropping = [&](const std::vector<at::Tensor>& from) -> Loss {

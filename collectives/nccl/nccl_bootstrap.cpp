@@ -1,5 +1,5 @@
 #include <lockstep/collectives/error.h>
-#include <lockstep/collectives/nccl/nccl_meeting.h>
+#include <lockstep/collectives/nccl/nccl_bootstrap.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -67,7 +67,7 @@ std::string nccl_refusal(const std::vector<NcclPeer>& peers) {
   return {};
 }
 
-std::shared_ptr<NcclComm> meet(const NcclParts& parts) {
+std::shared_ptr<NcclComm> bootstrap_nccl(const NcclParts& parts) {
   Communicator host = parts.host;
   std::vector<NcclPeer> peers;
   for (const std::string& text : host.all_gather_bytes(encode(this_peer(parts)))) {

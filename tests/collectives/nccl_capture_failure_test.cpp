@@ -1,5 +1,5 @@
-// What goes wrong while ranks record collectives of NCCL, and while they replay them.
-#include "nccl_records.h"
+// What goes wrong while ranks capture collectives of NCCL, and while they launch the graphs.
+#include "nccl_graphs.h"
 
 #include <gmock/gmock.h>
 
@@ -11,11 +11,11 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using Kind = RankOutcome::Kind;
 
-TEST(NcclRecording, RanksThatRecordDifferentCallsAreTold) {
+TEST(NcclGraphCapture, RanksThatRecordDifferentCallsAreTold) {
   const auto result = nccl_outcomes({2}, [](NcclRank& rank, Communicator& nccl) {
-    FakeRecord graph(rank.current);
+    FakeGraph graph(rank.current);
     const at::Tensor tensor = on_fake_device(full(4 + rank.rank(), 1));
-    record(graph, nccl, [&] { nccl.all_reduce(tensor).wait(); });
+    capture(graph, nccl, [&] { nccl.all_reduce(tensor).wait(); });
   });
   for (const RankOutcome& rank : result) {
     EXPECT_EQ(rank.kind, Kind::error);
@@ -23,13 +23,13 @@ TEST(NcclRecording, RanksThatRecordDifferentCallsAreTold) {
   }
 }
 
-TEST(NcclRecording, ARankThatCallsWhileAnotherReplaysIsTold) {
+TEST(NcclGraphCapture, ARankThatCallsWhileAnotherReplaysIsTold) {
   const auto result = nccl_outcomes({2}, [](NcclRank& rank, Communicator& nccl) {
-    FakeRecord graph(rank.current);
+    FakeGraph graph(rank.current);
     const at::Tensor tensor = on_fake_device(full(4, 1));
-    record(graph, nccl, [&] { nccl.all_reduce(tensor).wait(); });
+    capture(graph, nccl, [&] { nccl.all_reduce(tensor).wait(); });
     if (rank.rank() == 0) {
-      nccl.replay(1, [&] { graph.replay(); });
+      graph_capture(nccl).launch(1, [&] { graph.launch(); });
     } else {
       nccl.all_reduce(tensor);
     }
@@ -39,34 +39,34 @@ TEST(NcclRecording, ARankThatCallsWhileAnotherReplaysIsTold) {
   });
   for (const RankOutcome& rank : result) {
     EXPECT_EQ(rank.kind, Kind::error);
-    EXPECT_THAT(rank.message, HasSubstr("replay #2 of 1 recorded collectives"));
+    EXPECT_THAT(rank.message, HasSubstr("graph_launch #2 of 1 captured collectives"));
     EXPECT_THAT(rank.message, HasSubstr("all_reduce #2 of Float[4]"));
   }
 }
 
-TEST(NcclRecording, APeerThatNeverReplaysIsFoundByTheDeadline) {
+TEST(NcclGraphCapture, APeerThatNeverReplaysIsFoundByTheDeadline) {
   NcclCase test;
   test.timeout = std::chrono::seconds(1);
   test.check = CollectiveCheck::off;
   const auto result = nccl_outcomes(test, [](NcclRank& rank, Communicator& nccl) {
-    FakeRecord graph(rank.current);
+    FakeGraph graph(rank.current);
     const at::Tensor tensor = on_fake_device(full(4, 1));
-    record(graph, nccl, [&] { nccl.all_reduce(tensor).wait(); });
-    nccl.replay(1, [&] { graph.replay(); });
+    capture(graph, nccl, [&] { nccl.all_reduce(tensor).wait(); });
+    graph_capture(nccl).launch(1, [&] { graph.launch(); });
     rank.current.finish();
     if (rank.rank() == 0) {
-      nccl.replay(1, [&] { graph.replay(); });
+      graph_capture(nccl).launch(1, [&] { graph.launch(); });
       rank.current.finish();  // blocked until somebody aborts
       EXPECT_EQ(rank.nccl->count("abort"), 1);
-      nccl.replay(1, [&] { graph.replay(); });
+      graph_capture(nccl).launch(1, [&] { graph.launch(); });
     }
   });
   EXPECT_EQ(result[0].kind, Kind::communication_error);
-  EXPECT_THAT(result[0].message, HasSubstr("replay #3 of 1 recorded collectives timed out"));
+  EXPECT_THAT(result[0].message, HasSubstr("graph_launch #3 of 1 captured collectives timed out"));
   EXPECT_EQ(result[1].kind, Kind::returned) << result[1].message;
 }
 
-TEST(NcclRecording, AReplayThatHangsOnOneRankIsAbortedOnAll) {
+TEST(NcclGraphCapture, AReplayThatHangsOnOneRankIsAbortedOnAll) {
   NcclCase test;
   test.timeout = std::chrono::seconds(1);
   test.script = [](int rank, FakeNccl::Script& script) {
@@ -75,23 +75,23 @@ TEST(NcclRecording, AReplayThatHangsOnOneRankIsAbortedOnAll) {
     }
   };
   const auto result = nccl_outcomes(test, [](NcclRank& rank, Communicator& nccl) {
-    FakeRecord graph(rank.current);
+    FakeGraph graph(rank.current);
     const at::Tensor tensor = on_fake_device(full(4, 1));
-    record(graph, nccl, [&] { nccl.all_reduce(tensor).wait(); });
+    capture(graph, nccl, [&] { nccl.all_reduce(tensor).wait(); });
     for (int step = 0; step < 3; ++step) {
-      nccl.replay(1, [&] { graph.replay(); });
+      graph_capture(nccl).launch(1, [&] { graph.launch(); });
       rank.current.finish();
     }
     EXPECT_EQ(rank.nccl->count("abort"), 1);
-    nccl.replay(1, [&] { graph.replay(); });
+    graph_capture(nccl).launch(1, [&] { graph.launch(); });
   });
   for (const RankOutcome& rank : result) {
     EXPECT_EQ(rank.kind, Kind::communication_error);
-    EXPECT_THAT(rank.message, HasSubstr("replay #4 of 1 recorded collectives timed out"));
+    EXPECT_THAT(rank.message, HasSubstr("graph_launch #4 of 1 captured collectives timed out"));
   }
 }
 
-TEST(NcclRecording, ARankThatFailsStopsAllAtOnceWithOneErrorThatNamesIt) {
+TEST(NcclGraphCapture, ARankThatFailsStopsAllAtOnceWithOneErrorThatNamesIt) {
   for (const int fails_after : {0, 1, 2}) {  // the others wait in NCCL, or are done
     const auto result = nccl_outcomes({3}, [=](NcclRank& rank, Communicator& nccl) {
       const auto may_fail = [&](int calls) {
@@ -99,7 +99,7 @@ TEST(NcclRecording, ARankThatFailsStopsAllAtOnceWithOneErrorThatNamesIt) {
                             "no memory left");
       };
       const at::Tensor tensor = on_fake_device(full(4, 1));
-      FakeRecord graph(rank.current);
+      FakeGraph graph(rank.current);
       const auto work = [&] {
         may_fail(0);
         nccl.all_reduce(tensor).wait();
@@ -108,7 +108,7 @@ TEST(NcclRecording, ARankThatFailsStopsAllAtOnceWithOneErrorThatNamesIt) {
         may_fail(2);
       };
       try {
-        record(graph, nccl, work);
+        capture(graph, nccl, work);
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), ExitCode::out_of_memory);
       }
@@ -121,17 +121,18 @@ TEST(NcclRecording, ARankThatFailsStopsAllAtOnceWithOneErrorThatNamesIt) {
     for (const RankOutcome& rank : result) {
       EXPECT_EQ(rank.kind, Kind::error);
       EXPECT_EQ(rank.message,
-                "rank 1: no memory left; NCCL has ended with that record: restart from the last "
+                "rank 1: no memory left; the NCCL communicator ended with this capture: restart "
+                "from the last "
                 "snapshot")
           << fails_after;
     }
   }
 }
 
-TEST(NcclRecording, RanksThatFailTogetherAreAllQuoted) {
+TEST(NcclGraphCapture, RanksThatFailTogetherAreAllQuoted) {
   const auto result = nccl_outcomes({2}, [](NcclRank& rank, Communicator& nccl) {
-    FakeRecord graph(rank.current);
-    record(graph, nccl, [&] { LOCKSTEP_CHECK(false, "no file ", rank.rank()); });
+    FakeGraph graph(rank.current);
+    capture(graph, nccl, [&] { LOCKSTEP_CHECK(false, "no file ", rank.rank()); });
   });
   for (const RankOutcome& rank : result) {
     EXPECT_THAT(rank.message, ::testing::StartsWith("rank 0: no file 0; "));
@@ -139,7 +140,7 @@ TEST(NcclRecording, RanksThatFailTogetherAreAllQuoted) {
   }
 }
 
-TEST(NcclRecording, ARankWhoseNcclFailsInItStopsAllAtOnce) {
+TEST(NcclGraphCapture, ARankWhoseNcclFailsInItStopsAllAtOnce) {
   NcclCase test;
   test.script = [](int rank, FakeNccl::Script& script) {
     if (rank == 1) {
@@ -147,9 +148,9 @@ TEST(NcclRecording, ARankWhoseNcclFailsInItStopsAllAtOnce) {
     }
   };
   const auto result = nccl_outcomes(test, [](NcclRank& rank, Communicator& nccl) {
-    FakeRecord graph(rank.current);
+    FakeGraph graph(rank.current);
     const at::Tensor tensor = on_fake_device(full(4, 1));
-    record(graph, nccl, [&] { nccl.all_reduce(tensor).wait(); });
+    capture(graph, nccl, [&] { nccl.all_reduce(tensor).wait(); });
   });
   for (const RankOutcome& rank : result) {
     EXPECT_EQ(rank.kind, Kind::error);
@@ -157,7 +158,7 @@ TEST(NcclRecording, ARankWhoseNcclFailsInItStopsAllAtOnce) {
   }
 }
 
-TEST(NcclRecording, AFailureDoesNotWaitForRecordsThatOnlyItsCallerCanDrop) {
+TEST(NcclGraphCapture, AFailureDoesNotWaitForRecordsThatOnlyItsCallerCanDrop) {
   const auto world = make_fake_nccl_world();
   const NcclCase test;
   outcomes(2, [&](Communicator& host) {
@@ -165,21 +166,24 @@ TEST(NcclRecording, AFailureDoesNotWaitForRecordsThatOnlyItsCallerCanDrop) {
     const auto start = std::chrono::steady_clock::now();
     {
       Communicator nccl = rank.start();
-      FakeRecord graph(rank.current);
+      FakeGraph graph(rank.current);
       const at::Tensor tensor = on_fake_device(full(4, 1));
-      record(graph, nccl, [&] { nccl.all_reduce(tensor).wait(); });
-      EXPECT_THROW(nccl.replay(1, [] { TORCH_CHECK(false, "out of memory"); }), c10::Error);
+      capture(graph, nccl, [&] { nccl.all_reduce(tensor).wait(); });
+      EXPECT_THROW(graph_capture(nccl).launch(1, [] { TORCH_CHECK(false, "out of memory"); }),
+                   c10::Error);
       EXPECT_EQ(rank.failures->load(), 1);
       EXPECT_EQ(rank.nccl->count("has aborted"), 0);
     }
-    EXPECT_EQ(rank.nccl->count("has aborted"), 1) << "with the record";
+    EXPECT_EQ(rank.nccl->count("has aborted"), 1) << "with the graph";
     EXPECT_LT(std::chrono::steady_clock::now() - start, test.abort_deadline);
   });
 }
 
-TEST(NcclRecording, ARecordThatCannotBeLaunchedEndsTheCommunicator) {
+TEST(NcclGraphCapture, ARecordThatCannotBeLaunchedEndsTheCommunicator) {
   nccl_outcomes({2}, [](NcclRank& rank, Communicator& nccl) {
-    const auto launch = [&] { nccl.replay(1, [] { TORCH_CHECK(false, "out of memory"); }); };
+    const auto launch = [&] {
+      graph_capture(nccl).launch(1, [] { TORCH_CHECK(false, "out of memory"); });
+    };
     EXPECT_THROW(launch(), c10::Error);
     EXPECT_EQ(rank.nccl->count("abort"), 1);
     EXPECT_THROW(nccl.progress(), c10::Error);

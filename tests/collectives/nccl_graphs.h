@@ -1,5 +1,7 @@
 #pragma once
 
+#include <lockstep/collectives/graph_capture.h>
+
 #include <functional>
 #include <vector>
 
@@ -12,10 +14,10 @@ inline at::Tensor full(int64_t numel, double value) {
   return at::full({numel}, value);
 }
 
-inline int64_t record(FakeRecord& record, Communicator& nccl, const std::function<void()>& work,
-                      Recording kind = Recording::real) {
-  return nccl.record(kind, [&](const std::function<void()>& join) {
-    record.capture([&] {
+inline int64_t capture(FakeGraph& graph, Communicator& nccl, const std::function<void()>& work,
+                       CaptureKind kind = CaptureKind::real) {
+  return graph_capture(nccl).capture(kind, [&](const std::function<void()>& join) {
+    graph.capture([&] {
       work();
       join();
     });

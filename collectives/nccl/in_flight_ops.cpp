@@ -1,11 +1,11 @@
 #include <c10/util/Exception.h>
-#include <lockstep/collectives/nccl/flights.h>
+#include <lockstep/collectives/nccl/in_flight_ops.h>
 
 #include <cstdio>
 
 namespace lockstep {
 
-Flights::Flights(const NcclParts& parts, std::shared_ptr<NcclComm> comm)
+InFlightOps::InFlightOps(const NcclParts& parts, std::shared_ptr<NcclComm> comm)
     : rank_(parts.host.rank()),
       size_(parts.host.size()),
       timeout_(parts.options.timeout),
@@ -14,54 +14,55 @@ Flights::Flights(const NcclParts& parts, std::shared_ptr<NcclComm> comm)
       comm_(std::move(comm)),
       watchdog_(parts.watch_interval, [this] { return watch(); }) {}
 
-void Flights::issue(CollectiveCall& call) {
+void InFlightOps::issue(CollectiveCall& call) {
   const std::lock_guard<std::mutex> lock(mutex_);
   log_.issue(call);
 }
 
-void Flights::start(const CollectiveCall& call, Tensors tensors, std::shared_ptr<LaneMark> mark) {
+void InFlightOps::start(const CollectiveCall& call, Tensors tensors,
+                        std::shared_ptr<LaneMark> mark) {
   const std::lock_guard<std::mutex> lock(mutex_);
   log_.set_state(call.sequence, CollectiveLog::State::running);
-  flights_.push_back({call, std::move(tensors), std::move(mark), Clock::now()});
+  ops_.push_back({call, std::move(tensors), std::move(mark), Clock::now()});
 }
 
-void Flights::note_recorded(const CollectiveCall& call) {
+void InFlightOps::note_captured(const CollectiveCall& call) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  log_.set_state(call.sequence, CollectiveLog::State::recorded);
+  log_.set_state(call.sequence, CollectiveLog::State::captured);
 }
 
-void Flights::retire() {
+void InFlightOps::retire() {
   guarded([this] {
     const std::lock_guard<std::mutex> lock(mutex_);
-    while (!flights_.empty() && flights_.front().mark->passed()) {
-      log_.set_state(flights_.front().call.sequence, CollectiveLog::State::complete);
-      flights_.pop_front();
+    while (!ops_.empty() && ops_.front().mark->passed()) {
+      log_.set_state(ops_.front().call.sequence, CollectiveLog::State::complete);
+      ops_.pop_front();
     }
   });
 }
 
-bool Flights::empty() {
+bool InFlightOps::empty() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return flights_.empty();
+  return ops_.empty();
 }
 
-void Flights::throw_if_failed() {
+void InFlightOps::throw_if_failed() {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (failure_ != nullptr) {
-    for (const Flight& flight : flights_) {
-      log_.set_state(flight.call.sequence, CollectiveLog::State::failed);
+    for (const InFlightOp& op : ops_) {
+      log_.set_state(op.call.sequence, CollectiveLog::State::failed);
     }
     std::rethrow_exception(failure_);
   }
 }
 
-void Flights::fail(const std::exception_ptr& error) {
+void InFlightOps::fail(const std::exception_ptr& error) {
   end(error);
   throw_if_failed();
   std::rethrow_exception(error);
 }
 
-void Flights::end(const std::exception_ptr& error) {
+void InFlightOps::end(const std::exception_ptr& error) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (failure_ != nullptr) {
@@ -77,7 +78,7 @@ void Flights::end(const std::exception_ptr& error) {
 }
 
 /// On the watchdog's thread. False once there is nothing left to watch.
-bool Flights::watch() {
+bool InFlightOps::watch() {
   constexpr uint64_t kLogTail = 8;
   std::string why = trouble();
   {
@@ -98,30 +99,30 @@ bool Flights::watch() {
 }
 
 /// What has gone wrong by now, in NCCL, on the device or for lack of a peer.
-std::string Flights::trouble() {
+std::string InFlightOps::trouble() {
   const std::string failure = comm_->failure();
   if (!failure.empty()) {
     return failure;
   }
   const std::lock_guard<std::mutex> lock(mutex_);
   try {
-    return late_flight();
+    return late_op();
   } catch (const c10::Error& error) {  // marks of a device that has failed
     return c10::str("the device failed: ", error.what_without_backtrace());
   }
 }
 
 /// What is said of the oldest collective if it has been under way for too long.
-std::string Flights::late_flight() const {
-  for (const Flight& flight : flights_) {
-    if (flight.mark->passed()) {
+std::string InFlightOps::late_op() const {
+  for (const InFlightOp& op : ops_) {
+    if (op.mark->passed()) {
       continue;
     }
-    const std::chrono::duration<double> age = Clock::now() - flight.issued;
+    const std::chrono::duration<double> age = Clock::now() - op.issued;
     if (age <= timeout_) {
       return {};
     }
-    return c10::str(flight.call.describe(), " timed out: not complete ", age.count(),
+    return c10::str(op.call.describe(), " timed out: not complete ", age.count(),
                     " s after its issue; a rank did not arrive, or its device is stuck");
   }
   return {};

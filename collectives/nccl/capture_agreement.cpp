@@ -1,42 +1,42 @@
 #include <ATen/ops/zeros.h>
 #include <lockstep/collectives/as_error.h>
-#include <lockstep/collectives/nccl/joint_record.h>
+#include <lockstep/collectives/nccl/capture_agreement.h>
 #include <lockstep/collectives/shared_error.h>
 
 namespace lockstep {
 
-JointRecord::JointRecord(Communicator host) : host_(std::move(host)) {
-  post(State::recording);
+CaptureAgreement::CaptureAgreement(Communicator host) : host_(std::move(host)) {
+  post(State::capturing);
 }
 
-void JointRecord::post(State state) {
+void CaptureAgreement::post(State state) {
   count_ = at::zeros({2}, at::kLong);
   int64_t* count = count_.mutable_data_ptr<int64_t>();
-  count[0] = state == State::recording ? 1 : 0;
+  count[0] = state == State::capturing ? 1 : 0;
   count[1] = state == State::failed ? 1 : 0;
   round_ = host_.all_reduce(count_);
 }
 
-void JointRecord::read_round() {
+void CaptureAgreement::read_round() {
   const int64_t* count = count_.const_data_ptr<int64_t>();
   all_done_ = count[0] + count[1] == 0;
   one_failed_ = count[1] > 0;
 }
 
-void JointRecord::look() {
+void CaptureAgreement::poll() {
   if (!one_failed_ && round_.test()) {
     read_round();
     if (!one_failed_) {
-      post(State::recording);
+      post(State::capturing);
     }
   }
   if (one_failed_) {
-    told_ = true;
-    throw CommunicationError("another rank failed while this one recorded");
+    saw_failure_ = true;
+    throw CommunicationError("another rank failed during this graph capture");
   }
 }
 
-void JointRecord::finish(const std::exception_ptr& error) {
+void CaptureAgreement::finish(const std::exception_ptr& error) {
   while (!one_failed_) {
     round_.wait();
     read_round();
@@ -47,14 +47,14 @@ void JointRecord::finish(const std::exception_ptr& error) {
       post(error != nullptr ? State::failed : State::done);
     }
   }
-  if (error == nullptr || told_) {
+  if (error == nullptr || saw_failure_) {
     throw_on_every_rank(host_, std::nullopt);
   }
   const Error mine = as_error(error);
   throw_on_every_rank(host_,
                       c10::str(mine.what(),
-                               "; NCCL has ended with that record: restart from the "
-                               "last snapshot"),
+                               "; the NCCL communicator ended with this capture: restart from "
+                               "the last snapshot"),
                       mine.code());
 }
 

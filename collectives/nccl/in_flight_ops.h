@@ -16,29 +16,29 @@
 
 namespace lockstep {
 
-/// The collectives of an NCCL transport that are under way, and what ends them all: a thread looks
-/// for errors of NCCL and for collectives older than the deadline. The first failure aborts the
-/// communicator and stays; every later call throws it.
-/// Threads: the transport's, and one of its own.
-class Flights {
+/// The collectives of an NCCL transport that are in flight, and the watchdog that ends them: a
+/// thread polls NCCL for errors and looks for collectives older than the deadline. The first
+/// failure aborts the communicator; every later call throws that failure. Threads: the transport's
+/// thread, and the watchdog's.
+class InFlightOps {
  public:
   using Tensors = std::array<at::Tensor, 2>;
 
-  Flights(const NcclParts& parts, std::shared_ptr<NcclComm> comm);
+  InFlightOps(const NcclParts& parts, std::shared_ptr<NcclComm> comm);
 
-  /// Gives the call its number.
+  /// Gives the call its sequence number.
   void issue(CollectiveCall& call);
-  /// Its work is on the lane up to `mark`; the tensors are kept until then.
+  /// The call's work is on the lane up to `mark`; the tensors are kept alive until then.
   void start(const CollectiveCall& call, Tensors tensors, std::shared_ptr<LaneMark> mark);
-  /// Its work is part of a record.
-  void note_recorded(const CollectiveCall& call);
-  /// Forgets what is complete.
+  /// The call was captured into a graph.
+  void note_captured(const CollectiveCall& call);
+  /// Removes the collectives that are complete.
   void retire();
-  /// Whether nothing is under way that the last retire() could see.
+  /// Whether the last retire() found every collective complete.
   bool empty();
 
   void throw_if_failed();
-  /// Runs `body`; what it throws ends the transport.
+  /// Runs `body`; an exception from it ends the transport.
   template <typename Body>
   void guarded(const Body& body) {
     try {
@@ -47,13 +47,13 @@ class Flights {
       fail(std::current_exception());
     }
   }
-  /// Any thread. The first failure stays.
+  /// Ends the transport with `error`, unless it has failed already. Any thread.
   void end(const std::exception_ptr& error);
   const CollectiveLog& log() const { return log_; }
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct Flight {
+  struct InFlightOp {
     CollectiveCall call;
     Tensors tensors;
     std::shared_ptr<LaneMark> mark;
@@ -62,7 +62,7 @@ class Flights {
   [[noreturn]] void fail(const std::exception_ptr& error);
   bool watch();
   std::string trouble();
-  std::string late_flight() const;
+  std::string late_op() const;
 
   int rank_;
   int size_;
@@ -71,7 +71,7 @@ class Flights {
   std::function<void()> on_failure_;
   std::mutex mutex_;  // of what the watchdog reads too
   CollectiveLog log_;
-  std::deque<Flight> flights_;
+  std::deque<InFlightOp> ops_;
   std::exception_ptr failure_;
   std::shared_ptr<NcclComm> comm_;  // goes before the tensors: it waits for what is under way
   Watchdog watchdog_;               // its thread ends first of all

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <lockstep/collectives/nccl/nccl_comm.h>
+#include <lockstep/collectives/nccl/nccl_transport.h>
+
+#include <memory>
+
+namespace lockstep {
+
+/// Makes the NCCL communicator of all ranks of parts.host: the ranks compare versions and devices,
+/// rank 0 makes the unique id, all ranks initialise with it. Collective. Throws Error (environment)
+/// on every rank for nccl_refusal().
+std::shared_ptr<NcclComm> bootstrap_nccl(const NcclParts& parts);
+
+}  // namespace lockstep
