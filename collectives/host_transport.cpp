@@ -23,9 +23,7 @@ CollectiveCall make_call(Verb verb, const Span& span, ReduceOp op) {
 
 }  // namespace
 
-HostTransport::HostTransport(std::shared_ptr<NodeEngine> engine,
-                             std::unique_ptr<NodeNetwork> network)
-    : engine_(std::move(engine)), network_(std::move(network)) {}
+HostTransport::HostTransport(std::shared_ptr<NodeEngine> engine) : engine_(std::move(engine)) {}
 
 HostTransport::~HostTransport() {
   engine_->close();
@@ -44,19 +42,20 @@ std::shared_ptr<Operation> HostTransport::all_reduce(const at::Tensor& tensor, R
   const kernels::Reduction reduction = kernels::make_reduction(op, size());
   CollectiveCall call = make_call(Verb::all_reduce, span, op);
   NodeGroup& group = engine_->group();
-  SliceExchange* exchange = network_ == nullptr ? nullptr : &network_->slices();
+  InterNode* inter_node = engine_->inter_node();
   SharedBuffers::Place place;
   std::unique_ptr<CollectiveStep> step;
-  if (exchange == nullptr && span.bytes() <= kSmallBufferBytes) {
+  if (inter_node == nullptr && span.bytes() <= kSmallBufferBytes) {
     step = make_small_all_reduce(group, span, reduction);
   } else if (shared_buffers_.find(span.data, span.bytes(), place)) {
     call.buffer = place.buffer;
     call.buffer_offset = place.offset;
-    step = make_shared_buffer_all_reduce(group, span, std::move(place.copies), reduction, exchange);
-  } else if (exchange == nullptr && span.bytes() <= kSmallBytes) {
+    step =
+        make_shared_buffer_all_reduce(group, span, std::move(place.copies), reduction, inter_node);
+  } else if (inter_node == nullptr && span.bytes() <= kSmallBytes) {
     step = make_small_all_reduce(group, span, reduction);
   } else {
-    step = make_staged_all_reduce(group, span, reduction, exchange);
+    step = make_staged_all_reduce(group, span, reduction, inter_node);
   }
   return engine_->issue(call, std::move(step), {tensor, at::Tensor()});
 }
@@ -66,15 +65,16 @@ std::shared_ptr<Operation> HostTransport::reduce_scatter(const at::Tensor& outpu
   const Span to = host_span(output, Verb::reduce_scatter);
   const Span from = host_span(input, Verb::reduce_scatter);
   const kernels::Reduction reduction = kernels::make_reduction(op, size());
-  auto step = network_ == nullptr ? make_reduce_scatter(engine_->group(), to, from, reduction)
-                                  : network_->reduce_scatter(to, from, reduction);
+  auto step = engine_->inter_node() == nullptr
+                  ? make_reduce_scatter(engine_->group(), to, from, reduction)
+                  : engine_->inter_node()->reduce_scatter(to, from, reduction);
   return engine_->issue(make_call(Verb::reduce_scatter, from, op), std::move(step),
                         {output, input});
 }
 
 std::unique_ptr<CollectiveStep> HostTransport::all_gather_step(Span output, Span input) {
-  return network_ == nullptr ? make_all_gather(engine_->group(), output, input)
-                             : network_->all_gather(output, input);
+  return engine_->inter_node() == nullptr ? make_all_gather(engine_->group(), output, input)
+                                          : engine_->inter_node()->all_gather(output, input);
 }
 
 std::shared_ptr<Operation> HostTransport::all_gather(const at::Tensor& output,
@@ -89,8 +89,8 @@ std::shared_ptr<Operation> HostTransport::broadcast(const at::Tensor& tensor, in
   const Span span = host_span(tensor, Verb::broadcast);
   CollectiveCall call = make_call(Verb::broadcast, span);
   call.root = root;
-  auto step = network_ == nullptr ? make_broadcast(engine_->group(), span, root)
-                                  : network_->broadcast(span, root);
+  auto step = engine_->inter_node() == nullptr ? make_broadcast(engine_->group(), span, root)
+                                               : engine_->inter_node()->broadcast(span, root);
   return engine_->issue(call, std::move(step), {tensor, at::Tensor()});
 }
 
@@ -99,7 +99,7 @@ std::shared_ptr<Operation> HostTransport::barrier() {
 }
 
 std::unique_ptr<CollectiveStep> HostTransport::barrier_step() {
-  return network_ == nullptr ? make_barrier() : network_->barrier();
+  return engine_->inter_node() == nullptr ? make_barrier() : engine_->inter_node()->barrier();
 }
 
 void HostTransport::gather(CollectiveCall call, const void* own, size_t bytes, void* all) {

@@ -11,20 +11,8 @@
 
 namespace lockstep {
 
-/// The steps of collectives whose ranks are on several nodes.
-class NodeNetwork {
- public:
-  virtual ~NodeNetwork() = default;
-  virtual SliceExchange& slices() = 0;
-  virtual std::unique_ptr<CollectiveStep> reduce_scatter(Span output, Span input,
-                                                         const kernels::Reduction& reduction) = 0;
-  virtual std::unique_ptr<CollectiveStep> all_gather(Span output, Span input) = 0;
-  virtual std::unique_ptr<CollectiveStep> broadcast(Span tensor, int root) = 0;
-  virtual std::unique_ptr<CollectiveStep> barrier() = 0;
-};
-
 /// Collectives of host tensors through the memory that the ranks of a node share, and between
-/// nodes through a NodeNetwork. What is left to its kinds is how ranks find each other's memory.
+/// nodes through the engine's InterNode. Subclasses say how ranks find each other's memory.
 class HostTransport : public Transport {
  public:
   ~HostTransport() override;
@@ -48,8 +36,7 @@ class HostTransport : public Transport {
   const CollectiveLog& log() const override { return engine_->log(); }
 
  protected:
-  /// `network` is null on a single node.
-  HostTransport(std::shared_ptr<NodeEngine> engine, std::unique_ptr<NodeNetwork> network);
+  explicit HostTransport(std::shared_ptr<NodeEngine> engine);
 
   /// What each rank of a communicator wants of a split.
   struct SplitWish {
@@ -72,7 +59,6 @@ class HostTransport : public Transport {
   std::unique_ptr<CollectiveStep> barrier_step();
 
   std::shared_ptr<NodeEngine> engine_;
-  std::unique_ptr<NodeNetwork> network_;
   SharedBuffers shared_buffers_;
 };
 

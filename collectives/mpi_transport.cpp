@@ -1,7 +1,7 @@
 #include <lockstep/collectives/mpi_transport.h>
 
 #include <lockstep/collectives/host_transport.h>
-#include <lockstep/collectives/mpi_network.h>
+#include <lockstep/collectives/mpi_inter_node.h>
 #include <lockstep/collectives/solo_transport.h>
 
 #include <algorithm>
@@ -40,9 +40,8 @@ struct MpiRanks {
 
 class MpiTransport final : public HostTransport {
  public:
-  MpiTransport(MpiRanks ranks, std::shared_ptr<NodeEngine> engine,
-               std::unique_ptr<NodeNetwork> network)
-      : HostTransport(std::move(engine), std::move(network)), ranks_(std::move(ranks)) {}
+  MpiTransport(MpiRanks ranks, std::shared_ptr<NodeEngine> engine)
+      : HostTransport(std::move(engine)), ranks_(std::move(ranks)) {}
   const char* name() const override { return "mpi"; }
 
  private:
@@ -79,16 +78,11 @@ std::shared_ptr<Transport> make_mpi_transport(MpiComm comm, CommunicatorOptions 
   const NodeLayout layout = find_nodes(ranks.all, ranks.node);
   NodeEngine::World world{ranks.all.rank(), ranks.all.size(), layout.ranks_of_this_node()};
   std::unique_ptr<NodeGroup> group = make_group(ranks);
-  std::unique_ptr<OtherNodes> others;
-  std::unique_ptr<NodeNetwork> network;
-  if (layout.nodes.size() > 1) {
-    others = make_mpi_other_nodes(ranks.all);
-    network = make_mpi_network(ranks.all, layout);
-  }
-  auto engine =
-      std::make_shared<NodeEngine>(std::move(world), std::move(group), options, std::move(others));
+  auto inter_node = layout.nodes.size() > 1 ? make_mpi_inter_node(ranks.all, layout) : nullptr;
+  auto engine = std::make_shared<NodeEngine>(std::move(world), std::move(group), options,
+                                             std::move(inter_node));
   engine->on_failure([failed] { failed->store(true); });
-  return std::make_shared<MpiTransport>(std::move(ranks), std::move(engine), std::move(network));
+  return std::make_shared<MpiTransport>(std::move(ranks), std::move(engine));
 }
 
 }  // namespace lockstep

@@ -63,11 +63,11 @@ class NodeEngine::Pending final : public Operation {
 };
 
 NodeEngine::NodeEngine(World world, std::unique_ptr<NodeGroup> group, CommunicatorOptions options,
-                       std::unique_ptr<OtherNodes> other_nodes)
+                       std::unique_ptr<InterNode> inter_node)
     : world_(std::move(world)),
       group_(std::move(group)),
       options_(options),
-      other_nodes_(std::move(other_nodes)) {}
+      inter_node_(std::move(inter_node)) {}
 
 std::shared_ptr<Operation> NodeEngine::issue(CollectiveCall call,
                                              std::unique_ptr<CollectiveStep> step,
@@ -137,8 +137,8 @@ bool NodeEngine::move_once() {
     const bool posted = post_next();
     const bool reduced = reduce_next();
     const bool finished = finish_next();
-    if (other_nodes_ != nullptr && !reduced) {
-      other_nodes_->progress();
+    if (inter_node_ != nullptr && !reduced) {
+      inter_node_->progress();
     }
     return posted || reduced || finished;
   } catch (...) {
@@ -220,8 +220,8 @@ bool NodeEngine::calls_agree(Pending& operation) {
   if (operation.agreed || options_.check == CollectiveCheck::off) {
     return true;
   }
-  if (other_nodes_ != nullptr) {
-    if (!other_nodes_->gather(operation.call, calls_)) {
+  if (inter_node_ != nullptr) {
+    if (!inter_node_->gather_calls(operation.call, calls_)) {
       return false;
     }
     throw_if_calls_differ(world_.rank, operation.call, calls_);

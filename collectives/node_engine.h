@@ -5,6 +5,7 @@
 #include <lockstep/collectives/collective_log.h>
 #include <lockstep/collectives/collective_step.h>
 #include <lockstep/collectives/communicator.h>
+#include <lockstep/collectives/inter_node.h>
 #include <lockstep/collectives/node_group.h>
 
 #include <array>
@@ -17,16 +18,6 @@
 #include <vector>
 
 namespace lockstep {
-
-/// What an engine needs of the ranks on other nodes.
-class OtherNodes {
- public:
-  virtual ~OtherNodes() = default;
-  /// Starts with the first call for a collective; true once `all` holds every rank's call.
-  virtual bool gather(const CollectiveCall& own, std::vector<CollectiveCall>& all) = 0;
-  /// Lets data travel that this rank has sent or is to receive.
-  virtual void progress() = 0;
-};
 
 /// Runs the collectives of one rank in the order of their issue, each as far as the peers allow,
 /// whenever somebody calls advance(), wait() or issue(). No thread of its own.
@@ -42,7 +33,7 @@ class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
     std::vector<int> node_ranks;
   };
   NodeEngine(World world, std::unique_ptr<NodeGroup> group, CommunicatorOptions options,
-             std::unique_ptr<OtherNodes> other_nodes = nullptr);
+             std::unique_ptr<InterNode> inter_node = nullptr);
 
   std::shared_ptr<Operation> issue(CollectiveCall call, std::unique_ptr<CollectiveStep> step,
                                    std::array<at::Tensor, 2> tensors);
@@ -59,6 +50,8 @@ class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
 
   const World& world() const { return world_; }
   NodeGroup& group() { return *group_; }
+  /// Null on a single node.
+  InterNode* inter_node() { return inter_node_.get(); }
   const CommunicatorOptions& options() const { return options_; }
   const CollectiveLog& log() const { return log_; }
 
@@ -79,7 +72,7 @@ class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
   World world_;
   std::unique_ptr<NodeGroup> group_;
   CommunicatorOptions options_;
-  std::unique_ptr<OtherNodes> other_nodes_;
+  std::unique_ptr<InterNode> inter_node_;
   CollectiveLog log_;
 
   std::optional<bool> crowded_;  // known once every rank has set up its group

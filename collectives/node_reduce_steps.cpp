@@ -48,13 +48,13 @@ class SmallAllReduce final : public CollectiveStep {
 class StagedAllReduce final : public CollectiveStep {
  public:
   StagedAllReduce(NodeGroup& group, Span tensor, const kernels::Reduction& reduction,
-                  SliceExchange* exchange)
+                  InterNode* inter_node)
       : CollectiveStep(chunk_count(tensor.numel, elements_in(kChunkBytes, tensor.element_size())),
                        /*staged=*/true, /*waits_for_peers=*/true),
         group_(group),
         tensor_(tensor),
-        lanes_(exchange == nullptr ? group.size() : exchange->lanes()),
-        sum_(reduction, tensor.dtype, exchange),
+        lanes_(inter_node == nullptr ? group.size() : inter_node->lanes()),
+        sum_(reduction, tensor.dtype, inter_node),
         sources_(static_cast<size_t>(group.size())),
         destinations_(2) {
     touches(0, tensor.data, tensor.bytes());
@@ -121,15 +121,15 @@ class StagedAllReduce final : public CollectiveStep {
 class SharedBufferAllReduce final : public CollectiveStep {
  public:
   SharedBufferAllReduce(NodeGroup& group, Span tensor, std::vector<char*> copies,
-                        const kernels::Reduction& reduction, SliceExchange* exchange)
-      : CollectiveStep(chunk_count(tensor.numel, chunk_elements(tensor, exchange)),
+                        const kernels::Reduction& reduction, InterNode* inter_node)
+      : CollectiveStep(chunk_count(tensor.numel, chunk_elements(tensor, inter_node)),
                        /*staged=*/false, /*waits_for_peers=*/true),
         rank_(group.rank()),
         tensor_(tensor),
         copies_(std::move(copies)),
-        chunk_elements_(chunk_elements(tensor, exchange)),
-        lanes_(exchange == nullptr ? group.size() : exchange->lanes()),
-        sum_(reduction, tensor.dtype, exchange),
+        chunk_elements_(chunk_elements(tensor, inter_node)),
+        lanes_(inter_node == nullptr ? group.size() : inter_node->lanes()),
+        sum_(reduction, tensor.dtype, inter_node),
         sources_(copies_.size()),
         destinations_(copies_.size()) {
     touches(0, tensor.data, tensor.bytes());
@@ -151,10 +151,10 @@ class SharedBufferAllReduce final : public CollectiveStep {
 
  private:
   /// One chunk where nothing travels; else pieces, so that the next one can be summed meanwhile.
-  static int64_t chunk_elements(const Span& tensor, const SliceExchange* exchange) {
+  static int64_t chunk_elements(const Span& tensor, const InterNode* inter_node) {
     constexpr int64_t kTravelling = int64_t{4} << 20;
-    return exchange == nullptr ? std::max<int64_t>(1, tensor.numel)
-                               : elements_in(kTravelling, tensor.element_size());
+    return inter_node == nullptr ? std::max<int64_t>(1, tensor.numel)
+                                 : elements_in(kTravelling, tensor.element_size());
   }
 
   int rank_;
@@ -231,16 +231,16 @@ std::unique_ptr<CollectiveStep> make_small_all_reduce(NodeGroup& group, Span ten
 
 std::unique_ptr<CollectiveStep> make_staged_all_reduce(NodeGroup& group, Span tensor,
                                                        const kernels::Reduction& reduction,
-                                                       SliceExchange* exchange) {
-  return std::make_unique<StagedAllReduce>(group, tensor, reduction, exchange);
+                                                       InterNode* inter_node) {
+  return std::make_unique<StagedAllReduce>(group, tensor, reduction, inter_node);
 }
 
 std::unique_ptr<CollectiveStep> make_shared_buffer_all_reduce(NodeGroup& group, Span tensor,
                                                               std::vector<char*> copies,
                                                               const kernels::Reduction& reduction,
-                                                              SliceExchange* exchange) {
+                                                              InterNode* inter_node) {
   return std::make_unique<SharedBufferAllReduce>(group, tensor, std::move(copies), reduction,
-                                                 exchange);
+                                                 inter_node);
 }
 
 std::unique_ptr<CollectiveStep> make_reduce_scatter(NodeGroup& group, Span output, Span input,

@@ -6,7 +6,7 @@ namespace lockstep {
 
 bool SliceSum::run(const std::vector<const void*>& sources, const std::vector<void*>& destinations,
                    int64_t n) {
-  if (exchange_ == nullptr) {
+  if (inter_node_ == nullptr) {
     kernels::reduce(reduction_, dtype_, sources.data(), static_cast<int>(sources.size()), dtype_,
                     destinations.data(), static_cast<int>(destinations.size()), n);
     return true;
@@ -14,7 +14,7 @@ bool SliceSum::run(const std::vector<const void*>& sources, const std::vector<vo
   if (!exchanging_) {
     start(sources, n);
   }
-  exchanging_ = !exchange_->test();
+  exchanging_ = !inter_node_->slice_is_reduced();
   if (exchanging_) {
     return false;
   }
@@ -26,9 +26,9 @@ bool SliceSum::run(const std::vector<const void*>& sources, const std::vector<vo
 
 void SliceSum::start(const std::vector<const void*>& sources, int64_t n) {
   result_.resize(static_cast<size_t>(n) * c10::elementSize(dtype_));
-  if (exchange_->nodes_are_ranks()) {
-    exchange_->start(reduction_, dtype_, static_cast<const char*>(sources[0]), dtype_,
-                     result_.data(), n);
+  if (inter_node_->nodes_are_ranks()) {
+    inter_node_->reduce_slice(reduction_, dtype_, static_cast<const char*>(sources[0]), dtype_,
+                              result_.data(), n);
     return;
   }
   const bool is_16_bit = dtype_ == c10::kHalf || dtype_ == c10::kBFloat16;
@@ -41,7 +41,7 @@ void SliceSum::start(const std::vector<const void*>& sources, int64_t n) {
                   &destination, 1, n);
   kernels::Reduction rest = reduction_;
   rest.before = 1.0;
-  exchange_->start(rest, partial_dtype, partial_.data(), dtype_, result_.data(), n);
+  inter_node_->reduce_slice(rest, partial_dtype, partial_.data(), dtype_, result_.data(), n);
 }
 
 }  // namespace lockstep

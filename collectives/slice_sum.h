@@ -9,9 +9,9 @@ namespace lockstep {
 /// Sums one slice over the ranks of this node, then over other nodes where there are any.
 class SliceSum {
  public:
-  /// `exchange`: null where there are no other nodes.
-  SliceSum(const kernels::Reduction& reduction, c10::ScalarType dtype, SliceExchange* exchange)
-      : reduction_(reduction), dtype_(dtype), exchange_(exchange) {}
+  /// `inter_node`: null where there are no other nodes.
+  SliceSum(const kernels::Reduction& reduction, c10::ScalarType dtype, InterNode* inter_node)
+      : reduction_(reduction), dtype_(dtype), inter_node_(inter_node) {}
 
   /// True once all destinations are written. Until then called again with the same arguments.
   bool run(const std::vector<const void*>& sources, const std::vector<void*>& destinations,
@@ -22,7 +22,7 @@ class SliceSum {
 
   kernels::Reduction reduction_;
   c10::ScalarType dtype_;
-  SliceExchange* exchange_;
+  InterNode* inter_node_;
   bool exchanging_ = false;
   std::vector<char> partial_;
   std::vector<char> result_;

@@ -14,8 +14,7 @@ using Blocks = std::vector<std::shared_ptr<SharedMemory>>;
 
 class ThreadTransport final : public HostTransport {
  public:
-  explicit ThreadTransport(std::shared_ptr<NodeEngine> engine)
-      : HostTransport(std::move(engine), /*network=*/nullptr) {}
+  explicit ThreadTransport(std::shared_ptr<NodeEngine> engine) : HostTransport(std::move(engine)) {}
   const char* name() const override { return "thread"; }
 
  private:

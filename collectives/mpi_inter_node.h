@@ -1,6 +1,6 @@
 #pragma once
 
-#include <lockstep/collectives/host_transport.h>
+#include <lockstep/collectives/inter_node.h>
 #include <lockstep/collectives/mpi_comm.h>
 
 #include <memory>
@@ -25,8 +25,7 @@ struct NodeLayout {
 /// Collective over `all`; `node` is this rank's part of it.
 NodeLayout find_nodes(const MpiComm& all, const MpiComm& node);
 
-/// Both are collective over `all`, and keep copies of it.
-std::unique_ptr<OtherNodes> make_mpi_other_nodes(const MpiComm& all);
-std::unique_ptr<NodeNetwork> make_mpi_network(const MpiComm& all, const NodeLayout& layout);
+/// The InterNode that MPI carries. Collective over `all`, of which the result keeps copies.
+std::unique_ptr<InterNode> make_mpi_inter_node(const MpiComm& all, const NodeLayout& layout);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-#include <lockstep/collectives/mpi_network.h>
+#include <lockstep/collectives/mpi_inter_node.h>
 
 #include <lockstep/collectives/mpi_slices.h>
 
@@ -10,43 +10,6 @@ namespace {
 
 /// What all ranks together send or receive in one piece.
 constexpr int64_t kPieceBytes = int64_t{8} << 20;
-
-class MpiOtherNodes final : public OtherNodes {
- public:
-  explicit MpiOtherNodes(const MpiComm& all)
-      : comm_(MpiComm::duplicate(all.get())), calls_(static_cast<size_t>(all.size())) {}
-
-  bool gather(const CollectiveCall& own, std::vector<CollectiveCall>& all) override {
-    constexpr int kBytes = static_cast<int>(sizeof(CollectiveCall));
-    if (!gathering_) {
-      own_ = own;
-      comm_.check(MPI_Iallgather(&own_, kBytes, MPI_BYTE, calls_.data(), kBytes, MPI_BYTE,
-                                 comm_.get(), &request_),
-                  "MPI_Iallgather");
-      gathering_ = true;
-    }
-    int complete = 0;
-    comm_.check(MPI_Test(&request_, &complete, MPI_STATUS_IGNORE), "MPI_Test");
-    if (complete != 0) {
-      gathering_ = false;
-      all = calls_;
-    }
-    return complete != 0;
-  }
-
-  void progress() override {
-    int found = 0;
-    comm_.check(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_.get(), &found, MPI_STATUS_IGNORE),
-                "MPI_Iprobe");
-  }
-
- private:
-  MpiComm comm_;
-  CollectiveCall own_;
-  std::vector<CollectiveCall> calls_;
-  MPI_Request request_ = MPI_REQUEST_NULL;
-  bool gathering_ = false;
-};
 
 /// A collective that MPI carries whole, piece by piece.
 class MpiStep : public CollectiveStep {
@@ -206,12 +169,51 @@ class MpiReduceScatter final : public MpiBlocks {
   std::vector<char> received_;
 };
 
-class MpiNetwork final : public NodeNetwork {
+class MpiInterNode final : public InterNode {
  public:
-  MpiNetwork(const MpiComm& all, const NodeLayout& layout)
-      : all_(MpiComm::duplicate(all.get())), slices_(make_slices(all, layout)) {}
+  MpiInterNode(const MpiComm& all, const NodeLayout& layout)
+      : all_(MpiComm::duplicate(all.get())),
+        calls_comm_(MpiComm::duplicate(all.get())),
+        calls_(static_cast<size_t>(all.size())),
+        lanes_(layout.lanes()),
+        nodes_are_ranks_(layout.nodes.size() == static_cast<size_t>(all.size())),
+        slices_(MpiComm::split(all.get(),
+                               layout.local_rank < lanes_ ? layout.local_rank : MPI_UNDEFINED,
+                               /*key=*/layout.own_node)) {}
 
-  SliceExchange& slices() override { return *slices_; }
+  bool gather_calls(const CollectiveCall& own, std::vector<CollectiveCall>& all) override {
+    constexpr int kBytes = static_cast<int>(sizeof(CollectiveCall));
+    if (!gathering_) {
+      own_call_ = own;
+      calls_comm_.check(MPI_Iallgather(&own_call_, kBytes, MPI_BYTE, calls_.data(), kBytes,
+                                       MPI_BYTE, calls_comm_.get(), &request_),
+                        "MPI_Iallgather");
+      gathering_ = true;
+    }
+    int complete = 0;
+    calls_comm_.check(MPI_Test(&request_, &complete, MPI_STATUS_IGNORE), "MPI_Test");
+    if (complete != 0) {
+      gathering_ = false;
+      all = calls_;
+    }
+    return complete != 0;
+  }
+
+  void progress() override {
+    int found = 0;
+    calls_comm_.check(
+        MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, calls_comm_.get(), &found, MPI_STATUS_IGNORE),
+        "MPI_Iprobe");
+  }
+
+  int lanes() const override { return lanes_; }
+  bool nodes_are_ranks() const override { return nodes_are_ranks_; }
+  void reduce_slice(const kernels::Reduction& reduction, c10::ScalarType partial_dtype,
+                    const char* partial, c10::ScalarType dtype, char* result, int64_t n) override {
+    slices_.start(reduction, partial_dtype, partial, dtype, result, n);
+  }
+  bool slice_is_reduced() override { return slices_.test(); }
+
   std::unique_ptr<CollectiveStep> reduce_scatter(Span output, Span input,
                                                  const kernels::Reduction& reduction) override {
     return std::make_unique<MpiReduceScatter>(all_, output, input, reduction);
@@ -225,16 +227,15 @@ class MpiNetwork final : public NodeNetwork {
   std::unique_ptr<CollectiveStep> barrier() override { return std::make_unique<MpiBarrier>(all_); }
 
  private:
-  static std::unique_ptr<SliceExchange> make_slices(const MpiComm& all, const NodeLayout& layout) {
-    const bool in_a_lane = layout.local_rank < layout.lanes();
-    const bool nodes_are_ranks = layout.nodes.size() == static_cast<size_t>(all.size());
-    return make_mpi_slices(MpiComm::split(all.get(), in_a_lane ? layout.local_rank : MPI_UNDEFINED,
-                                          /*key=*/layout.own_node),
-                           layout.lanes(), nodes_are_ranks);
-  }
-
   MpiComm all_;
-  std::unique_ptr<SliceExchange> slices_;
+  MpiComm calls_comm_;
+  CollectiveCall own_call_;
+  std::vector<CollectiveCall> calls_;
+  MPI_Request request_ = MPI_REQUEST_NULL;
+  bool gathering_ = false;
+  int lanes_;
+  bool nodes_are_ranks_;
+  MpiSlices slices_;
 };
 
 }  // namespace
@@ -272,12 +273,8 @@ NodeLayout find_nodes(const MpiComm& all, const MpiComm& node) {
   return layout;
 }
 
-std::unique_ptr<OtherNodes> make_mpi_other_nodes(const MpiComm& all) {
-  return std::make_unique<MpiOtherNodes>(all);
-}
-
-std::unique_ptr<NodeNetwork> make_mpi_network(const MpiComm& all, const NodeLayout& layout) {
-  return std::make_unique<MpiNetwork>(all, layout);
+std::unique_ptr<InterNode> make_mpi_inter_node(const MpiComm& all, const NodeLayout& layout) {
+  return std::make_unique<MpiInterNode>(all, layout);
 }
 
 }  // namespace lockstep
