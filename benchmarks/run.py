@@ -20,8 +20,9 @@ GPU_SUITES = ("gpu",)  # only when asked for
 def _arguments():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=", ".join(SUITES + GPU_SUITES))
-    parser.add_argument("--build", type=pathlib.Path, required=True, metavar="DIR",
-                        help="the build folder")
+    parser.add_argument("--build", type=pathlib.Path, metavar="DIR", help="the build folder")
+    parser.add_argument("--list-targets", action="store_true",
+                        help="only name what the suites need built, for scripts/bench")
     parser.add_argument("--rounds", type=int, default=3, metavar="N",
                         help="runs of each program (3)")
     parser.add_argument("--repeats", type=int, default=3, metavar="N",
@@ -39,22 +40,33 @@ def _arguments():
                      f"{', '.join(SUITES + GPU_SUITES)}")
     if arguments.dry_run and arguments.suites != ["gpu"]:
         parser.error("--dry-run is for the gpu suite")
+    if arguments.list_targets:
+        return arguments
+    if arguments.build is None:
+        parser.error("--build is needed")
     if arguments.rounds < 1 or arguments.repeats < 0:
         parser.error("--rounds must be at least 1, and --repeats at least 0")
     arguments.build = arguments.build.resolve()
     return arguments
 
 
+def _suite(name):
+    return importlib.import_module(f"suites.{name}")
+
+
 def main():
     arguments = _arguments()
+    if arguments.list_targets:
+        for name in arguments.suites or SUITES:
+            print("\n".join(f"benchmark_{program}" for program in _suite(name).PROGRAMS))
+        return
     measurement = Measurement(arguments.build, arguments.rounds, arguments.repeats)
     rows = []
     try:
         for name in arguments.suites or SUITES:
             print(f"suite {name}", file=sys.stderr)
-            suite = importlib.import_module(f"suites.{name}")
             options = {"dry_run": True} if arguments.dry_run else {}
-            rows += suite.run(measurement, arguments.only, **options)
+            rows += _suite(name).run(measurement, arguments.only, **options)
     except Failed as error:
         sys.exit(f"run.py: {error}")
     print(as_text(rows))

@@ -4,6 +4,8 @@ from harness import measure
 from harness.launch import Job, peer, program
 from harness.rows import against, compare
 
+PROGRAMS = ("allreduce",)
+
 TYPES = ("fp16", "fp32", "bf16")
 SIZES = ("4KB", "64KB", "1MB", "32MB")
 

@@ -9,6 +9,8 @@ from harness import measure
 from harness.launch import Failed, Job, peer, program
 from harness.rows import absent, compare, counted
 
+PROGRAMS = ("gpu_step", "gpu_update")
+
 GROUPS, STEPS_IN_GROUP = 10, 10
 UPDATES = {"124M": 124_000_000, "336M": 336_000_000}
 DRY_UPDATES = {"0.1M": 100_000}

@@ -4,6 +4,8 @@ from harness import measure
 from harness.launch import Job, program
 from harness.rows import compare
 
+PROGRAMS = ("layers",)
+
 
 def run(measurement, only):
     job = Job("solo", program(measurement.build, "layers"))

@@ -7,6 +7,8 @@ from harness.rows import compare
 
 from . import activation
 
+PROGRAMS = ("memory", "activation")
+
 
 def run(measurement, only):
     rows = []

@@ -10,6 +10,8 @@ from harness import measure
 from harness.launch import Job, peer, program
 from harness.rows import compare
 
+PROGRAMS = ("snapshot", "snapshot_ranks")
+
 ROWS = {"save 176 MB": (("bound", 0.8), ("torch::save", None), ("python-dcp", 0.8)),
         "load 176 MB": (("bound", 0.8), ("torch::load", None), ("python-dcp", None)),
         "load 176 MB, 2 ranks": (("bound", 0.8),),

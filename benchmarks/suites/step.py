@@ -4,6 +4,8 @@ from harness import measure
 from harness.launch import Failed, Job, peer, program
 from harness.rows import compare
 
+PROGRAMS = ("step",)
+
 STEPS = 12
 MODELS = ("lstm", "gpt", "resnet18")
 # Ratio that each peer must be beaten by: lstm, gpt, resnet18.

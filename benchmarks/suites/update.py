@@ -4,6 +4,8 @@ from harness import measure
 from harness.launch import Failed, Job, peer, program
 from harness.rows import compare, counted
 
+PROGRAMS = ("update", "update_forms")
+
 # Of copy bandwidth: what an fp32 or 16-bit form that is bound by memory has to reach.
 COPY_TARGET = 0.85
 MEMORY_BOUND = ("adamw fp32", "adamw bf16 masters", "sgd", "sgd momentum", "lion")
