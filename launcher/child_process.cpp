@@ -24,7 +24,7 @@ constexpr auto silence_limit = std::chrono::milliseconds(500);
 sigset_t reported_signals() {
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) {
+  for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
     sigaddset(&signals, signal);
   }
   return signals;

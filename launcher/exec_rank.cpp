@@ -1,5 +1,6 @@
 #include "exec_rank.h"
 
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -30,11 +31,16 @@ int rank_from_environment() {
   return 0;
 }
 
-/// Returns once the other side has read what was written to standard error.
+bool reader_is_gone() {
+  pollfd standard_error = {STDERR_FILENO, 0, 0};
+  return poll(&standard_error, 1, 0) > 0 && (standard_error.revents & POLLERR) != 0;
+}
+
+/// Returns once the other side has read what was written to standard error, or is gone.
 void wait_until_read() {
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   int waiting = 0;
-  while (ioctl(STDERR_FILENO, FIONREAD, &waiting) == 0 && waiting > 0 &&
+  while (ioctl(STDERR_FILENO, FIONREAD, &waiting) == 0 && waiting > 0 && !reader_is_gone() &&
          std::chrono::steady_clock::now() < limit) {
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }

@@ -68,8 +68,9 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", "lockstep " LOCKSTEP_VERSION);
   app.require_subcommand(1);
   CLI::App* run = app.add_subcommand(
-      "run", "Start a program on many ranks: lockstep run [options] -- program [arguments]");
+      "run", "Start a program on many ranks: lockstep run [options] [--] program [arguments]");
   add_run_options(*run, options);
+  run->prefix_command();  // what follows the options is the program, with or without --
   app.add_subcommand("inspect", "Print what is in a snapshot, verify it, compare two");
   app.add_subcommand("export", "Write a snapshot's weights to one safetensors file");
   try {
@@ -78,6 +79,15 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : exit_usage;
   }
+  std::vector<std::string> rest = run->remaining();
+  if (!rest.empty() && rest.front().front() == '-') {
+    std::cerr << "lockstep: run has no option " << rest.front() << "; see lockstep run --help\n";
+    return exit_usage;
+  }
+  if (!rest.empty() && dashes != all.end()) {
+    rest.emplace_back("--");  // the program's own
+  }
+  options.program.insert(options.program.begin(), rest.begin(), rest.end());
   if (options.program.empty()) {
     std::cerr << "lockstep: no program to run; expected: lockstep run [options] -- program "
                  "[arguments]\n";

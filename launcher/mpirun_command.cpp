@@ -42,7 +42,8 @@ void forward_environment(std::vector<std::string>& arguments) {
     const std::string text = *entry;
     const std::string name = text.substr(0, text.find('='));
     for (const char* prefix :
-         {"LOCKSTEP_", "OMP_", "NCCL_", "TORCH_", "CUDA_", "LD_LIBRARY_PATH"}) {
+         {"LOCKSTEP_", "OMP_", "KMP_", "GOMP_", "MKL_", "MALLOC_", "NCCL_", "UCX_", "TORCH_",
+          "PYTORCH_", "CUDA_", "CUBLAS_", "CUDNN_", "NVIDIA_", "LD_LIBRARY_PATH", "LD_PRELOAD"}) {
       if (name.rfind(prefix, 0) == 0) {
         arguments.insert(arguments.end(), {"-x", name});
       }

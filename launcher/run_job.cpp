@@ -2,18 +2,20 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
 
+#include "child_process.h"
 #include "exit_codes.h"
 #include "job_output.h"
 #include "line_splitter.h"
 #include "machine.h"
 #include "mpirun_command.h"
-#include "rank_process.h"
 #include "shell_quote.h"
+#include "stop_ladder.h"
 
 namespace lockstep::launcher {
 namespace {
@@ -34,19 +36,21 @@ std::string output_of(const std::vector<std::string>& arguments) {
 /// a second and returns 1.
 StopLadder polite_ladder(int grace_seconds) {
   return StopLadder(
-      {{SIGUSR1, seconds(grace_seconds)}, {SIGTERM, seconds(5)}, {SIGKILL, seconds(1)}});
+      {{SIGUSR1, seconds(grace_seconds)}, {SIGTERM, seconds(5)}, {SIGKILL, seconds(1)}},
+      /*same_request=*/seconds(2));
 }
 
-int run_alone(const RunOptions& options, StopLadder& ladder, JobOutput& output) {
-  return run_rank(0, options.program, ladder, [&](const std::vector<RankLine>& lines) {
-    for (const RankLine& line : lines) {
-      output.add(line);
-    }
-  });
+/// One rank runs under the wrapper, too: the wrapper ends the rank when this process dies.
+std::vector<std::string> wrapped(const JobCommand& command) {
+  std::vector<std::string> arguments = command.arguments;
+  if (!command.uses_mpirun()) {
+    arguments.insert(arguments.begin(), {own_program(), "exec-rank", "--"});
+  }
+  return arguments;
 }
 
-int run_mpirun(const JobCommand& command, StopLadder& ladder, JobOutput& output) {
-  ChildProcess mpirun(command.arguments);
+int run(const JobCommand& command, StopLadder& ladder, JobOutput& output) {
+  ChildProcess child(wrapped(command));
   LineSplitter streams[2] = {LineSplitter(whole_line), LineSplitter(whole_line)};
   const auto hand_on = [&](const std::string& text, char) {
     if (const auto line = decode(text)) {
@@ -55,17 +59,17 @@ int run_mpirun(const JobCommand& command, StopLadder& ladder, JobOutput& output)
       output.add_other(text);
     }
   };
-  const auto send = [&](int signal) { mpirun.send(signal, false); };
-  const int code = mpirun.run(
+  const auto send = [&](int signal) { child.send(signal, false); };
+  const int code = child.run(
       [&](bool is_error, std::string_view bytes) { streams[is_error].add(bytes, hand_on); },
       [&](int signal) {
         if (signal == SIGUSR1 || signal == SIGUSR2) {
           send(signal);
-        } else {
-          std::cerr << "lockstep: SIG" << sigabbrev_np(signal)
-                    << (ladder.asked() ? ": asking harder" : ": asking the ranks to stop")
-                    << std::endl;
-          ladder.ask(signal, send);
+          return;
+        }
+        const char* what = ladder.asked() != 0 ? ": asking harder" : ": asking the ranks to stop";
+        if (ladder.ask(signal, send)) {
+          std::cerr << "lockstep: SIG" << sigabbrev_np(signal) << what << std::endl;
         }
       },
       [&] { return ladder.tick(send); });
@@ -121,8 +125,7 @@ int run_job(const RunOptions& options) {
   setenv("LOCKSTEP_PROGRESS", terminal ? "bar" : "plain", /*overwrite=*/0);
   JobOutput output(std::cout, terminal, options.tag, options.log_dir);
   StopLadder ladder = polite_ladder(options.grace_seconds);
-  const int code = command.uses_mpirun() ? run_mpirun(command, ladder, output)
-                                         : run_alone(options, ladder, output);
+  const int code = run(command, ladder, output);
   return finish(output, code, ladder.asked());
 }
 

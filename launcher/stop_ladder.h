@@ -15,15 +15,25 @@ class StopLadder {
     Clock::duration patience;
   };
 
-  explicit StopLadder(std::vector<Rung> rungs) : rungs_(std::move(rungs)) {}
+  /// Two requests less than `same_request` apart count as one: Ctrl-C pressed twice, or a signal
+  /// that comes from the terminal and from a scheduler, must not cost the snapshot.
+  explicit StopLadder(std::vector<Rung> rungs, Clock::duration same_request = {})
+      : rungs_(std::move(rungs)), same_request_(same_request) {}
 
   /// The first signal that we were asked to stop with; 0 if none.
   int asked() const { return asked_; }
-  /// Somebody asks us to stop, with `signal`: sends the next one, now.
+  /// Somebody asks us to stop, with `signal`: sends the next one, now. False if this is the same
+  /// request as the one before.
   template <typename Send>
-  void ask(int signal, Send send) {
+  bool ask(int signal, Send send) {
+    const auto now = Clock::now();
+    const bool same = asked_ != 0 && now - asked_at_ < same_request_;
+    asked_at_ = now;
     asked_ = asked_ != 0 ? asked_ : signal;
-    climb(send);
+    if (!same) {
+      climb(send);
+    }
+    return !same;
   }
   /// The next signal if its time has come. Returns when to call again.
   template <typename Send>
@@ -45,8 +55,10 @@ class StopLadder {
   }
 
   std::vector<Rung> rungs_;
+  Clock::duration same_request_;
   size_t next_ = 0;
   int asked_ = 0;
+  Clock::time_point asked_at_;
   Clock::time_point due_;
 };
 

@@ -6,6 +6,7 @@
 #include "line_splitter.h"
 #include "rank_line.h"
 #include "shell_quote.h"
+#include "stop_ladder.h"
 
 namespace lockstep::launcher {
 namespace {
@@ -63,6 +64,26 @@ TEST(RankLine, OtherTextIsNone) {
   EXPECT_FALSE(decode("\x1e"
                       "7")
                    .has_value());
+}
+
+TEST(StopLadder, EachRequestSendsTheNextSignal) {
+  StopLadder ladder({{1, std::chrono::hours(1)}, {2, std::chrono::hours(1)}});
+  std::vector<int> sent;
+  const auto send = [&](int signal) { sent.push_back(signal); };
+  EXPECT_TRUE(ladder.ask(15, send));
+  EXPECT_TRUE(ladder.ask(2, send));
+  EXPECT_THAT(sent, ElementsAre(1, 2));
+  EXPECT_EQ(ladder.asked(), 15);
+}
+
+TEST(StopLadder, TwoRequestsWithinTheGivenTimeAreOne) {
+  StopLadder ladder({{1, std::chrono::hours(1)}, {2, std::chrono::hours(1)}},
+                    /*same_request=*/std::chrono::hours(1));
+  std::vector<int> sent;
+  const auto send = [&](int signal) { sent.push_back(signal); };
+  EXPECT_TRUE(ladder.ask(2, send));
+  EXPECT_FALSE(ladder.ask(2, send));
+  EXPECT_THAT(sent, ElementsAre(1));
 }
 
 TEST(ShellQuote, QuotesWhatAShellWouldChange) {

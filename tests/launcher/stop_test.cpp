@@ -41,10 +41,31 @@ TEST(LauncherStop, SigtermLetsEveryRankSaveAndKeepsTheirCode) {
   EXPECT_THAT(result.error, Not(HasSubstr("ended with exit code")));
 }
 
-TEST(LauncherStop, SigintDoesTheSame) {
-  const Launched result = launch(script({"-n", "1"}, saves_and_ends), when_ready(SIGINT, 1));
+TEST(LauncherStop, SigintAndSigquitDoTheSame) {
+  for (const int signal : {SIGINT, SIGQUIT}) {
+    const Launched result = launch(script({"-n", "1"}, saves_and_ends), when_ready(signal, 1));
+    EXPECT_EQ(result.code, 75);
+    EXPECT_THAT(result.out, HasSubstr("[0] saved"));
+  }
+}
+
+TEST(LauncherStop, TwoSigintsAtOnceAreOneRequest) {
+  bool sent = false;
+  const Launched result =
+      launch(script({"-n", "2"},
+                    "trap 'sleep 1; echo saved; exit 75' USR1; echo ready; while :; do sleep 0.05; "
+                    "done"),
+             [&](pid_t pid, const std::string& out) {
+               if (!sent && count(out, "ready") == 2) {
+                 kill(pid, SIGINT);
+                 std::this_thread::sleep_for(std::chrono::milliseconds(50));
+                 kill(pid, SIGINT);
+                 sent = true;
+               }
+             });
   EXPECT_EQ(result.code, 75);
-  EXPECT_THAT(result.out, HasSubstr("[0] saved"));
+  EXPECT_EQ(count(result.out, "saved"), 2U);
+  EXPECT_THAT(result.error, Not(HasSubstr("asking harder")));
 }
 
 TEST(LauncherStop, ProgramsThatKnowNoUsr1EndAndTheCodeNamesTheSignal) {
@@ -83,7 +104,8 @@ TEST(LauncherStop, NothingSurvivesWhenTheCommandItselfIsKilled) {
   const std::string word = unique_word();
   for (const std::string ranks : {"1", "2"}) {
     const Launched result =
-        launch(script({"-n", ranks}, "echo ready; : " + word + "; while :; do sleep 0.05; done"),
+        launch(script({"-n", ranks}, "trap '' TERM USR1 HUP; echo ready; : " + word +
+                                         "; while :; do sleep 0.05; done"),
                when_ready(SIGKILL, ranks == "1" ? 1 : 2));
     EXPECT_EQ(result.code, 137);
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
