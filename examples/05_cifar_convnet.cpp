@@ -1,14 +1,17 @@
-// Activation checkpointing by hand: a small convolutional net whose second block is computed again
-// in backward instead of being kept. The losses are the same with --plain; the memory is not.
+// Activation checkpointing by hand: a small convolutional net whose six blocks are computed again in
+// backward; only their inputs are kept. The loss is the same with --plain, bit for bit, and the
+// memory is less than half. One checkpointed block would save next to nothing: when backward comes
+// to it, its activations are there again, beside those that all other blocks keep.
 //
 //   lockstep run -n 2 -- build/examples/05_cifar_convnet [--data data_batch_1.bin ...] [--plain]
 //
 // --data takes files of CIFAR-10's binary version; without it the program makes up its images.
-// Expected on 2 ranks, without --data (all but the time is the same on every machine):
+// Expected on 2 ranks, without --data, here on an Intel Xeon; with --plain the peak is 134.3:
 //   result                 value
 //   ---------------------  -----
-//   loss                   ...
-//   peak activations, MiB  ...
+//   loss                   1.166
+//   peak activations, MiB  56.75
+//   training seconds       ...
 
 #include <lockstep/lockstep.h>
 #include <torch/nn.h>
@@ -57,7 +60,7 @@ struct ConvNetImpl : nn::Module {
       // move once.
       x = plain ? block(x) : lockstep::checkpoint(block, x);
     }
-    return head(torch::adaptive_avg_pool2d(x, 4).flatten(1));
+    return head(torch::adaptive_avg_pool2d(x, {4, 4}).flatten(1));
   }
   const bool plain;
   nn::Conv2d stem = register_module("stem", BlockImpl::convolution(3, 16));

@@ -18,8 +18,8 @@ struct Encoder : torch::nn::Module {
   /// The input and the output of each block, as BERT's output_hidden_states gives them.
   std::vector<at::Tensor> forward(const at::Tensor& x, bool checkpointed) {
     std::vector<at::Tensor> hidden = {x};
-    for (const torch::nn::Linear& block : blocks) {
-      const auto run = [block](const at::Tensor& h) mutable { return at::tanh(block(h)); };
+    for (torch::nn::Linear& block : blocks) {
+      auto run = [block](const at::Tensor& h) mutable { return at::tanh(block(h)); };
       hidden.push_back(checkpointed ? checkpoint(run, hidden.back()) : run(hidden.back()));
     }
     return hidden;

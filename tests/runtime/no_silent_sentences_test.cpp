@@ -53,7 +53,7 @@ struct MadeUpTimes {
 };
 
 TEST(NoSilentResult, N14_ASlowDtypeIsSaidOnceByRankZero) {
-  const MadeUpTimes times(70);
+  MadeUpTimes times(70);
   times.make_trainer(Precision::O0().wire(at::kHalf));
   EXPECT_EQ(times.measured, 0) << "O0 computes in fp32";
   for (const Precision& precision : {Precision::O1(), Precision::O2(), Precision::O3()}) {
@@ -72,13 +72,13 @@ TEST(NoSilentResult, N14_ASlowDtypeIsSaidOnceByRankZero) {
 }
 
 TEST(NoSilentResult, N14_AFastDtypeIsNotSpokenOf) {
-  const MadeUpTimes times(4.9);
+  MadeUpTimes times(4.9);
   times.make_trainer(Precision::O2());
   EXPECT_EQ(times.out.str(), "");
 }
 
 TEST(NoSilentResult, N14_TheProbeOfTheDtypeCanBeSwitchedOff) {
-  const MadeUpTimes times(70);
+  MadeUpTimes times(70);
   setenv("LOCKSTEP_PROBE_DTYPE", "0", 1);
   times.make_trainer(Precision::O2());
   setenv("LOCKSTEP_PROBE_DTYPE", "no", 1);
