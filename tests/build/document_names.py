@@ -2,8 +2,9 @@
 
   document_names.py ROOT
 
-Looked at are the words in `backticks` outside code blocks, the options in ```sh blocks, and the
-last column of the table in docs/coverage.md, which must name a test or say why there is none.
+Looked at are the words in `backticks` outside code blocks, the options in ```sh blocks, members and
+names of lockstep in ```cpp blocks, and the last column of the tables in docs/coverage.md, which must
+name a test or say why there is none.
 """
 
 import pathlib
@@ -94,6 +95,13 @@ def check(document):
         for option in re.findall(r"(?<=\s)--\w[\w-]*", block):
             if option not in FOREIGN and not re.search(rf"{option}\b", everything):
                 wrong.append(f"{document.relative_to(root)}: {option} is in no source")
+    for block in re.findall(r"^```cpp\n(.*?)^```$", text, re.M | re.S):
+        for word in re.findall(r"(?:lockstep::|amp::|\.|->)(\w+)", re.sub(r'"[^"]*"|//.*', "", block)):
+            if word not in words and not word.isdigit():
+                wrong.append(f"{document.relative_to(root)}: {word} in a C++ block is in no source")
+    for path in re.findall(r"^#include <lockstep/(.*)>$", text, re.M):
+        if not (root / path).exists():
+            wrong.append(f"{document.relative_to(root)}: includes {path}, which is not there")
 
 
 def check_coverage(document):

@@ -44,6 +44,27 @@ TEST(NoSilentResult, N14_ActivationsIn16BitsTakeAboutHalfTheMemory) {
   }
 }
 
+TEST(NoSilentResult, N14_AModelThatIsHalfAlreadyTrainsAtEveryLevel) {
+  Runtime runtime = Runtime::solo(RuntimeOptions().threads(1));
+  const at::Tensor x = testing::drawn_on_host({16, 4}, 5);
+  const at::Tensor y = x.sum(1, /*keepdim=*/true);
+  for (const Precision& precision :
+       {Precision::O0(), Precision::O1(), Precision::O2(), Precision::O3()}) {
+    torch::nn::Sequential model(torch::nn::Linear(4, 16), torch::nn::Tanh(),
+                                torch::nn::Linear(16, 1));
+    model->to(at::kHalf);
+    Trainer trainer(runtime, model, AdamW(1e-2), TrainerOptions().precision(precision));
+    double first = 0.0;
+    double last = 0.0;
+    for (int update = 0; update < 60; ++update) {
+      last = trainer.step([&] { return (model->forward(x).to(at::kFloat) - y).square().mean(); })
+                 .loss();
+      first = update == 0 ? last : first;
+    }
+    EXPECT_LT(last, 0.3 * first) << precision.describe();
+  }
+}
+
 /// The mean loss of the last ten of 80 updates of a convolutional net whose batch norm keeps the
 /// statistics that it has, in eval().
 double loss_of_fine_tuning(Runtime& runtime, const Precision& precision) {

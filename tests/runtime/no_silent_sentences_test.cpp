@@ -90,7 +90,7 @@ TEST(NoSilentResult, N14_TheProbeOfTheDtypeCanBeSwitchedOff) {
 }
 
 /// What docs/snapshot-format.md says that Python types, word for word, on a snapshot whose weights
-/// are in as many files as there are ranks.
+/// are in as many files as there are ranks; and what lockstep export makes of it.
 TEST(NoSilentResult, N14_PythonReadsTheWeightsAsTheDocumentSays) {
   const SharedFolder folder;
   Recipe recipe;
@@ -108,7 +108,7 @@ TEST(NoSilentResult, N14_PythonReadsTheWeightsAsTheDocumentSays) {
     const std::string saved = step_path(folder.file("run"), 2);
     snapshot::save_safetensors(saved + "/expected", expected);
     testing::expect_python(saved, c10::str("RANKS = ", runtime().size(), R"(
-import os, re, torch
+import os, re, subprocess, torch
 from safetensors.torch import load_file as load_one
 text = open(")",
                                            LOCKSTEP_SNAPSHOT_DOCUMENT, R"(").read()
@@ -119,6 +119,11 @@ weights = load_weights(".")
 for name, tensor in load_one("expected").items():
     assert torch.equal(weights[name], tensor), name
 assert torch.equal(weights["tied"], weights["middle.weight"])
+subprocess.run([")",
+                                           LOCKSTEP_COMMAND, R"(", "export", ".", "one"], check=True)
+exported = load_one("one")
+assert exported.keys() | {"tied", "middle.weight"} == weights.keys()
+assert all(torch.equal(weights[name], tensor) for name, tensor in exported.items())
 assert os.path.exists("model.safetensors") == (RANKS == 1)
 assert os.path.exists("model.safetensors.index.json") == (RANKS > 1)
 )"));
