@@ -14,6 +14,8 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <tuple>
+#include <utility>
 
 namespace lockstep::amp {
 namespace {
@@ -105,12 +107,13 @@ std::string slow_compute_advice(c10::ScalarType dtype, const ComputeSpeed& speed
   if (speed.slowdown() <= kSlowCompute) {
     return "";
   }
-  return c10::str(dtype == c10::kHalf ? "fp16" : "bf16",
-                  " is slow on this processor: forward and backward of a small matrix product take ",
-                  times(speed.product, speed.product_fp32), ", of a small convolution ",
-                  times(speed.convolution, speed.convolution_fp32),
-                  ". Precision::automatic(runtime.device()) chooses a dtype that is fast here; "
-                  "Precision::O0().wire(torch::kHalf) computes in fp32 and sends fp16");
+  return c10::str(
+      dtype == c10::kHalf ? "fp16" : "bf16",
+      " is slow on this processor: forward and backward of a small matrix product take ",
+      times(speed.product, speed.product_fp32), ", of a small convolution ",
+      times(speed.convolution, speed.convolution_fp32),
+      ". Precision::automatic(runtime.device()) chooses a dtype that is fast here; "
+      "Precision::O0().wire(torch::kHalf) computes in fp32 and sends fp16");
 }
 
 std::optional<c10::ScalarType> fast_16_bit_dtype(

@@ -1,5 +1,5 @@
-// Activation checkpointing by hand: a small convolutional net whose six blocks are computed again in
-// backward; only their inputs are kept. The loss is the same with --plain, bit for bit, and the
+// Activation checkpointing by hand: a small convolutional net whose six blocks are computed again
+// in backward; only their inputs are kept. The loss is the same with --plain, bit for bit, and the
 // memory is less than half. One checkpointed block would save next to nothing: when backward comes
 // to it, its activations are there again, beside those that all other blocks keep.
 //

@@ -16,9 +16,9 @@ struct RuntimeOptions;
 /// Returns the options with what is set applied. Throws Error that quotes a malformed value.
 RuntimeOptions with_environment(RuntimeOptions options);
 
-/// Whether rank 0 measures, when a Trainer is made on a CPU, how fast its compute dtype is, and says
-/// so if it is slow. True unless LOCKSTEP_PROBE_DTYPE is 0. Throws Error that quotes a malformed
-/// value.
+/// Whether rank 0 measures, when a Trainer is made on a CPU, how fast its compute dtype is, and
+/// says so if it is slow. True unless LOCKSTEP_PROBE_DTYPE is 0. Throws Error that quotes a
+/// malformed value.
 bool dtype_is_probed();
 
 }  // namespace lockstep

@@ -11,8 +11,7 @@ namespace {
 struct Encoder : torch::nn::Module {
   Encoder() {
     for (int block = 0; block < 4; ++block) {
-      blocks.push_back(
-          register_module("block" + std::to_string(block), torch::nn::Linear(6, 6)));
+      blocks.push_back(register_module("block" + std::to_string(block), torch::nn::Linear(6, 6)));
     }
   }
   /// The input and the output of each block, as BERT's output_hidden_states gives them.

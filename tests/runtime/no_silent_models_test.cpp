@@ -70,9 +70,9 @@ TEST(NoSilentResult, N14_AModelThatIsHalfAlreadyTrainsAtEveryLevel) {
 double loss_of_fine_tuning(Runtime& runtime, const Precision& precision) {
   at::manual_seed(21);
   torch::nn::BatchNorm2d norm(8);
-  torch::nn::Sequential model(
-      torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 8, 3).padding(1)), norm, torch::nn::ReLU(),
-      torch::nn::Flatten(), torch::nn::Linear(8 * 64, 4));
+  torch::nn::Sequential model(torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 8, 3).padding(1)), norm,
+                              torch::nn::ReLU(), torch::nn::Flatten(),
+                              torch::nn::Linear(8 * 64, 4));
   norm->running_mean.uniform_(-0.2, 0.2);
   norm->running_var.uniform_(0.5, 2.0);
   const at::Tensor mean = norm->running_mean.clone();

@@ -1,12 +1,14 @@
-// Sentences of README and docs that programs from outside found to be false: a dtype that is slow on
-// this processor, and weights that ranks wrote in several files.
+// Sentences of README and docs that programs from outside found to be false: a dtype that is slow
+// on this processor, and weights that ranks wrote in several files.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/checkpointing/snapshot/safetensors_writer.h>
 #include <lockstep/runtime/slow_dtype_notice.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <iostream>
 #include <sstream>
 
 #include "checkpointing/snapshot_python.h"
@@ -38,7 +40,10 @@ struct MadeUpTimes {
   }
   ~MadeUpTimes() {
     SlowDtypeNotice::of_process().replace(
-        [](c10::ScalarType) { return amp::ComputeSpeed{1, 1, 1, 1}; }, std::cerr);
+        [](c10::ScalarType) {
+          return amp::ComputeSpeed{1, 1, 1, 1};
+        },
+        std::cerr);
   }
   void make_trainer(const Precision& precision) const {
     Trainer(runtime(), std::make_shared<Mlp>(), AdamW(1e-2), TrainerOptions().precision(precision));
@@ -107,11 +112,12 @@ TEST(NoSilentResult, N14_PythonReadsTheWeightsAsTheDocumentSays) {
     expected.emplace_back("norm.running_mean", run.model->norm->running_mean);
     const std::string saved = step_path(folder.file("run"), 2);
     snapshot::save_safetensors(saved + "/expected", expected);
-    testing::expect_python(saved, c10::str("RANKS = ", runtime().size(), R"(
+    testing::expect_python(saved,
+                           c10::str("RANKS = ", runtime().size(), R"(
 import os, re, subprocess, torch
 from safetensors.torch import load_file as load_one
 text = open(")",
-                                           LOCKSTEP_SNAPSHOT_DOCUMENT, R"(").read()
+                                    LOCKSTEP_SNAPSHOT_DOCUMENT, R"(").read()
 blocks = [block for block in re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)]
 assert len(blocks) == 1, blocks
 exec(blocks[0])
@@ -120,7 +126,7 @@ for name, tensor in load_one("expected").items():
     assert torch.equal(weights[name], tensor), name
 assert torch.equal(weights["tied"], weights["middle.weight"])
 subprocess.run([")",
-                                           LOCKSTEP_COMMAND, R"(", "export", ".", "one"], check=True)
+                                    LOCKSTEP_COMMAND, R"(", "export", ".", "one"], check=True)
 exported = load_one("one")
 assert exported.keys() | {"tied", "middle.weight"} == weights.keys()
 assert all(torch.equal(weights[name], tensor) for name, tensor in exported.items())
