@@ -31,7 +31,10 @@ class Precision {
   static Precision O1(c10::ScalarType compute = c10::ScalarType::Half);
   static Precision O2(c10::ScalarType compute = c10::ScalarType::Half);
   static Precision O3(c10::ScalarType compute = c10::ScalarType::Half);
-  /// bf16 or fp16 (O1) where the device computes in it fast, else O0 with an fp16 wire.
+  /// bf16 or fp16 (O1) where the device computes in it fast, else O0 with an fp16 wire. On a CPU:
+  /// the processor has instructions for the dtype, and a small matrix product and a small
+  /// convolution are not more than 5 times slower in it than in fp32 (compute_speed.h). Ranks on
+  /// different processors may choose differently, which a Trainer refuses: give them one by name.
   static Precision automatic(c10::Device device);
 
   /// The dtype in which gradients travel: fp32, fp16 or bf16.

@@ -1,4 +1,5 @@
 #include <ATen/cpu/Utils.h>
+#include <lockstep/amp/compute_speed.h>
 #include <lockstep/amp/cuda_kernels.h>
 #include <lockstep/amp/precision.h>
 #include <lockstep/collectives/error.h>
@@ -14,13 +15,10 @@ bool cpu_has(const char* feature) {
 }
 
 Precision automatic_cpu() {
-  if (cpu_has("amx_bf16") || cpu_has("avx512_bf16")) {
-    return Precision::O1(c10::kBFloat16);
-  }
-  if (cpu_has("amx_fp16") || cpu_has("avx512_fp16")) {
-    return Precision::O1(c10::kHalf);
-  }
-  return Precision::O0().wire(c10::kHalf);
+  const auto dtype = amp::fast_16_bit_dtype(
+      cpu_has("amx_bf16") || cpu_has("avx512_bf16"), cpu_has("amx_fp16") || cpu_has("avx512_fp16"),
+      [](c10::ScalarType type) { return amp::compute_speed(type).slowdown(); });
+  return dtype ? Precision::O1(*dtype) : Precision::O0().wire(c10::kHalf);
 }
 
 /// Tensor cores compute in fp16 from capability 7.0 on, in bf16 from 8.0 on.

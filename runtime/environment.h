@@ -12,7 +12,13 @@ struct RuntimeOptions;
 ///   LOCKSTEP_SHARE_DEVICE  0 or 1: RuntimeOptions::share_device
 ///   LOCKSTEP_TRANSPORT automatic, nccl or staged: RuntimeOptions::transport
 ///   LOCKSTEP_PROGRESS bar or plain: see ProgressOutput
+///   LOCKSTEP_PROBE_DTYPE  0 or 1: see dtype_is_probed()
 /// Returns the options with what is set applied. Throws Error that quotes a malformed value.
 RuntimeOptions with_environment(RuntimeOptions options);
+
+/// Whether rank 0 measures, when a Trainer is made on a CPU, how fast its compute dtype is, and
+/// says so if it is slow. True unless LOCKSTEP_PROBE_DTYPE is 0. Throws Error that quotes a
+/// malformed value.
+bool dtype_is_probed();
 
 }  // namespace lockstep

@@ -2,8 +2,10 @@
 #include <lockstep/amp/optimizers.h>
 #include <lockstep/collectives/as_error.h>
 #include <lockstep/collectives/graph_capture.h>
+#include <lockstep/runtime/environment.h>
 #include <lockstep/runtime/host_threads.h>
 #include <lockstep/runtime/replicas.h>
+#include <lockstep/runtime/slow_dtype_notice.h>
 #include <lockstep/runtime/training.h>
 
 namespace lockstep {
@@ -111,7 +113,12 @@ Training::Training(Runtime& runtime, const Model& model, const OptimizerSpec& sp
     broadcast_and_verify(model.buffers(), communicator, agreement);
   });
   const auto plans = plans_for(trainable.parameters, spec, options);
-  agreement.attempt([&] { explained([&] { lay_out(model, plans, options); }); });
+  agreement.attempt([&] {
+    if (dtype_is_probed() && runtime.is_main()) {
+      SlowDtypeNotice::of_process().look_at(options.precision(), runtime.device());
+    }
+    explained([&] { lay_out(model, plans, options); });
+  });
   std::vector<at::Tensor> wires;
   explained([&] { wires = allocate_wires(communicator, plans); });
   agreement.attempt([&] {
