@@ -32,11 +32,12 @@ at::Tensor fused_bias_gelu(const at::Tensor& x, const at::Tensor& bias);
 at::Tensor fused_cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
                                double label_smoothing = 0.0, int64_t ignore_index = -100);
 
-/// fused_layer_norm with weight and bias. Counts as a norm for Precision.
+/// fused_layer_norm with weight and bias. Counts as a norm for Precision. Stands in
+/// torch::nn::Sequential, as FusedRMSNorm does.
 class FusedLayerNormImpl : public torch::nn::Module {
  public:
   explicit FusedLayerNormImpl(int64_t size, double eps = 1e-5);
-  at::Tensor forward(const at::Tensor& x) const { return fused_layer_norm(x, weight, bias, eps_); }
+  at::Tensor forward(const at::Tensor& x) { return fused_layer_norm(x, weight, bias, eps_); }
   at::Tensor weight, bias;
 
  private:
@@ -48,7 +49,7 @@ TORCH_MODULE(FusedLayerNorm);
 class FusedRMSNormImpl : public torch::nn::Module {
  public:
   explicit FusedRMSNormImpl(int64_t size, double eps = 1e-6);
-  at::Tensor forward(const at::Tensor& x) const { return fused_rms_norm(x, weight, eps_); }
+  at::Tensor forward(const at::Tensor& x) { return fused_rms_norm(x, weight, eps_); }
   at::Tensor weight;
 
  private:

@@ -3,7 +3,9 @@
 #include <lockstep/amp/hyperparameters.h>
 #include <lockstep/amp/optimizer.h>
 
+#include <memory>
 #include <utility>
+#include <vector>
 
 namespace lockstep {
 
@@ -21,7 +23,7 @@ class Grouped : public OptimizerSpec {
   /// Parameters that `picks` chooses get `options` instead of this rule's own.
   Spec& group(std::function<bool(const ModelTensor&)> picks, const Spec& options) {
     predicates_.push_back(std::move(picks));
-    group_options_.push_back(options);
+    group_options_.push_back(std::make_shared<const Spec>(options));
     return self();
   }
   /// The usual group: no weight decay on norms and biases.
@@ -47,9 +49,9 @@ class Grouped : public OptimizerSpec {
     for (size_t i = 0; i < group_options_.size(); ++i) {
       LOCKSTEP_CHECK(predicates_[i] != nullptr, Spec::kName, ": group ", i + 1,
                      " has no predicate that picks its parameters");
-      LOCKSTEP_CHECK(group_options_[i].groups() == 1, Spec::kName, ": the options of group ", i + 1,
-                     " have groups of their own; add them to the optimizer itself");
-      group_options_[i].validate();
+      LOCKSTEP_CHECK(group_options_[i]->groups() == 1, Spec::kName, ": the options of group ",
+                     i + 1, " have groups of their own; add them to the optimizer itself");
+      group_options_[i]->validate();
     }
   }
   std::shared_ptr<OptimizerSpec> clone() const override { return std::make_shared<Spec>(self()); }
@@ -60,10 +62,11 @@ class Grouped : public OptimizerSpec {
   const Spec& options_of(int group) const {
     LOCKSTEP_CHECK(group >= 0 && group < groups(), "optimizer: there is no group ", group,
                    ", only 0 to ", groups() - 1);
-    return group == 0 ? self() : group_options_[static_cast<size_t>(group) - 1];
+    return group == 0 ? self() : *group_options_[static_cast<size_t>(group) - 1];
   }
 
-  std::vector<Spec> group_options_;
+  // By pointer: Spec is not complete here, and clang in C++20 needs an element's destructor now.
+  std::vector<std::shared_ptr<const Spec>> group_options_;
 };
 
 }  // namespace amp

@@ -1,52 +1,178 @@
 #include <ATen/autocast_mode.h>
-#include <ATen/ops/t.h>
-#include <lockstep/amp/kept_fp32.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/to_ops.h>
+#include <lockstep/amp/region_kernels.h>
 #include <lockstep/amp/weight_casts.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/library.h>
+
+#include <algorithm>
+#include <atomic>
+#include <iterator>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+#include <vector>
 
 namespace lockstep::amp {
 
 namespace {
 
-thread_local bool caches_transposes = false;
+struct WeightCast {
+  c10::weak_intrusive_ptr<c10::TensorImpl> weight;  // no other tensor gets its address meanwhile
+  uint32_t version;
+  bool in_window;
+  at::Tensor cast;
+  std::shared_ptr<std::atomic<bool>> had_backward = std::make_shared<std::atomic<bool>>(false);
 
-bool is_fp32_parameter(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kFloat && tensor.requires_grad() && tensor.is_leaf() &&
-         !tensor.is_view() && !computes_in_fp32(tensor);
+  /// Whether a graph goes through the cast and no backward has yet. What LibTorch's SGD writes
+  /// through data() has no version, but it comes after backward.
+  bool is_in_use() const { return cast.grad_fn().use_count() > 1 && !*had_backward; }
+};
+
+const at::TensorBase& weight_of(const at::Tensor& tensor) {
+  return tensor.is_view() ? tensor._base() : tensor;
 }
 
-template <c10::DeviceType kDevice>
-at::Tensor transpose(const at::Tensor& tensor) {
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-  if (!caches_transposes || !is_fp32_parameter(tensor)) {
-    return at::t(tensor);
+/// Where a weight begins. A view of other layout takes the place of the one before it.
+using Casts = std::unordered_map<const void*, WeightCast>;
+
+class ThreadCasts {
+ public:
+  bool is_on() const { return holders_ > 0; }
+  void hold() { ++holders_; }
+  void release() {
+    if (--holders_ == 0) {
+      clear();
+    }
   }
-  return at::t(
-      at::autocast::cached_cast(at::autocast::get_autocast_dtype(kDevice), tensor, kDevice));
+  void clear() { casts_.clear(); }
+  void open_window(const WeightSet* weights) { windows_.push_back(weights); }
+  void close_window(const WeightSet* weights) {
+    windows_.erase(std::find(windows_.begin(), windows_.end(), weights));
+  }
+
+  const at::Tensor* find(const at::Tensor& tensor, at::ScalarType dtype) const {
+    const auto found = casts_.find(tensor.const_data_ptr());
+    if (found == casts_.end()) {
+      return nullptr;
+    }
+    const WeightCast& known = found->second;
+    const bool same =
+        known.weight._unsafe_get_target() == weight_of(tensor).unsafeGetTensorImpl() &&
+        known.version == tensor._version() && known.cast.scalar_type() == dtype &&
+        known.cast._version() == 0 && known.cast.sizes() == tensor.sizes() &&
+        known.cast.strides() == tensor.strides();
+    return same && (known.in_window || known.is_in_use()) ? &known.cast : nullptr;
+  }
+
+  void add(const at::Tensor& tensor, const at::Tensor& cast) {
+    forget_unused();
+    const at::TensorBase& weight = weight_of(tensor);
+    WeightCast added{c10::weak_intrusive_ptr<c10::TensorImpl>(weight.getIntrusivePtr()),
+                     static_cast<uint32_t>(tensor._version()),
+                     is_of_a_window(weight.unsafeGetTensorImpl()), cast};
+    cast.register_hook([flag = added.had_backward](const at::Tensor& /*gradient*/) {
+      flag->store(true, std::memory_order_relaxed);
+    });
+    casts_.insert_or_assign(tensor.const_data_ptr(), std::move(added));
+  }
+
+ private:
+  bool is_of_a_window(const c10::TensorImpl* weight) const {
+    return std::any_of(windows_.begin(), windows_.end(),
+                       [&](const WeightSet* weights) { return weights->count(weight) > 0; });
+  }
+
+  /// Weights that come and go within a region leave casts behind.
+  void forget_unused() {
+    if (casts_.size() < limit_) {
+      return;
+    }
+    for (auto entry = casts_.begin(); entry != casts_.end();) {
+      const WeightCast& known = entry->second;
+      const bool kept = !known.weight.expired() && (known.in_window || known.is_in_use());
+      entry = kept ? std::next(entry) : casts_.erase(entry);
+    }
+    limit_ = std::max(kLeastLimit, 2 * casts_.size());
+  }
+
+  static constexpr std::size_t kLeastLimit = 256;
+
+  int holders_ = 0;
+  Casts casts_;
+  std::size_t limit_ = kLeastLimit;
+  std::vector<const WeightSet*> windows_;
+};
+
+thread_local ThreadCasts thread_casts;
+
+/// Whether autocast asks for this cast, for one of its operators: it is switched off within them.
+/// What the program itself asks for is its own, to change as it likes.
+bool is_by_autocast(const at::Tensor& tensor, at::ScalarType dtype) {
+  const c10::DeviceType device = tensor.device().type();
+  return (device == c10::kCPU || device == c10::kCUDA) &&
+         !at::autocast::is_autocast_enabled(device) &&
+         dtype == at::autocast::get_autocast_dtype(device);
+}
+
+bool is_weight(const at::Tensor& tensor) {
+  if (tensor.scalar_type() != at::kFloat || !tensor.requires_grad() ||
+      tensor.layout() != at::kStrided || tensor.numel() == 0 ||
+      !tensor.is_non_overlapping_and_dense()) {
+    return false;
+  }
+  const at::TensorBase& weight = weight_of(tensor);
+  return weight.is_leaf() && weight.requires_grad();
+}
+
+at::Tensor to_dtype(c10::DispatchKeySet keys, const at::Tensor& tensor, at::ScalarType dtype,
+                    bool non_blocking, bool copy, std::optional<at::MemoryFormat> format) {
+  const bool shared = thread_casts.is_on() && c10::GradMode::is_enabled() && !copy &&
+                      !format.has_value() && is_by_autocast(tensor, dtype) && is_weight(tensor);
+  if (shared) {
+    if (const at::Tensor* known = thread_casts.find(tensor, dtype)) {
+      return *known;
+    }
+  }
+  at::Tensor cast = at::_ops::to_dtype::redispatch(after_region_key(keys), tensor, dtype,
+                                                   non_blocking, copy, format);
+  if (shared) {
+    thread_casts.add(tensor, cast);
+  }
+  return cast;
 }
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, AutocastCPU, library) {
-  library.impl("t", &transpose<c10::kCPU>);
-}
-TORCH_LIBRARY_IMPL(aten, AutocastCUDA, library) {
-  library.impl("t", &transpose<c10::kCUDA>);
+TORCH_LIBRARY_IMPL(aten, AutocastIPU, library) {
+  library.impl("to.dtype", &to_dtype);
 }
 
-CachedTransposes::CachedTransposes() : previous_(caches_transposes) {
-  caches_transposes = true;
-}
-CachedTransposes::~CachedTransposes() {
-  caches_transposes = previous_;
+SharedWeightCasts::SharedWeightCasts(bool enabled)
+    : previous_cache_(at::autocast::is_autocast_cache_enabled()) {
+  thread_casts.hold();
+  at::autocast::set_autocast_cache_enabled(previous_cache_ && !enabled);
 }
 
-WeightCastScope::WeightCastScope() {
-  at::autocast::increment_nesting();
+SharedWeightCasts::~SharedWeightCasts() {
+  at::autocast::set_autocast_cache_enabled(previous_cache_);
+  thread_casts.release();
 }
+
+void SharedWeightCasts::clear() {
+  thread_casts.clear();
+}
+
+WeightCastScope::WeightCastScope(const WeightSet& weights) : weights_(&weights) {
+  thread_casts.hold();
+  thread_casts.open_window(weights_);
+}
+
 WeightCastScope::~WeightCastScope() {
-  at::autocast::decrement_nesting();
-  at::autocast::clear_cache();
+  thread_casts.close_window(weights_);
+  thread_casts.clear();
+  thread_casts.release();
 }
 
 }  // namespace lockstep::amp

@@ -169,7 +169,11 @@ void count_casts() {
   const at::Tensor x = at::randn({2, 8}).to(at::kBFloat16);
   {
     const CastCount count;
-    const amp::WeightCastScope window;
+    amp::WeightSet weights;
+    for (const torch::nn::Linear& layer : layers) {
+      weights.insert({layer->weight.unsafeGetTensorImpl(), layer->bias.unsafeGetTensorImpl()});
+    }
+    const amp::WeightCastScope window(weights);
     for (int micro_batch = 0; micro_batch < 4; ++micro_batch) {
       const amp::Autocast autocast(c10::kCPU, at::kBFloat16);
       forwards(layers, x);

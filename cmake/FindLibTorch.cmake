@@ -1,5 +1,6 @@
 # FindLibTorch: imports the LibTorch inside a PyPI torch wheel, with or without a CUDA toolkit.
-#   LibTorch_ROOT (var or env) = <site-packages>/torch; else asked from Python3_EXECUTABLE / python3.
+#   LibTorch_ROOT (var or env) = <site-packages>/torch, or the unpacked libtorch/ of a zip for CPUs;
+#   else asked from Python3_EXECUTABLE / python3.
 # Targets: LibTorch::torch (everything), LibTorch::cudart, LibTorch::nccl (CUDA wheels only).
 # A program with the property LIBTORCH_FOR_CPU is linked without LibTorch's CUDA libraries.
 # Vars: LibTorch_VERSION, LibTorch_CUDA (e.g. 13.0, empty for a CPU wheel), LibTorch_CUDA_ROOT.
@@ -20,6 +21,15 @@ if(EXISTS "${LibTorch_ROOT}/version.py")
   set(LibTorch_VERSION "${CMAKE_MATCH_1}")
   string(REGEX MATCH "cuda[^=;]*= '([0-9.]+)" _ "${_v}")
   set(LibTorch_CUDA "${CMAKE_MATCH_1}")
+elseif(EXISTS "${LibTorch_ROOT}/build-version")  # a zip: 2.11.0+cpu
+  file(STRINGS "${LibTorch_ROOT}/build-version" _v LIMIT_COUNT 1)
+  string(REGEX MATCH "^([0-9.]+)" _ "${_v}")
+  set(LibTorch_VERSION "${CMAKE_MATCH_1}")
+  if(EXISTS "${_lib}/libtorch_cuda.so")
+    message(FATAL_ERROR "${LibTorch_ROOT} is an unpacked LibTorch ${_v}, whose CUDA run-time and NCCL "
+      "lockstep does not find: install the wheel torch==${LibTorch_VERSION} with pip and give "
+      "-DLibTorch_ROOT=<site-packages>/torch, or take the zip for CPUs")
+  endif()
 endif()
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(LibTorch REQUIRED_VARS LibTorch_ROOT LibTorch_VERSION VERSION_VAR LibTorch_VERSION)
@@ -38,6 +48,10 @@ target_include_directories(LibTorch::torch SYSTEM INTERFACE ${LibTorch_INCLUDE_D
 file(STRINGS "${LibTorch_ROOT}/include/torch/csrc/api/include/torch/all.h" _std REGEX "#error C\\+\\+[0-9]+ or later")
 string(REGEX MATCH "C\\+\\+([0-9]+)" _ "${_std}")
 target_compile_features(LibTorch::torch INTERFACE cxx_std_${CMAKE_MATCH_1})  # 17 up to 2.11, 20 in 2.15
+# libtorch_cpu.so exports the std::filesystem of another GCC: programs that take remove_all from it
+# crash. So the compiler's own library comes first on the link line and in the search at run time.
+target_link_options(LibTorch::torch INTERFACE
+  "LINKER:--push-state,--no-as-needed,-lstdc++,--pop-state")
 set(_unless_for_cpu "$<NOT:$<BOOL:$<TARGET_PROPERTY:LIBTORCH_FOR_CPU>>>")
 target_link_libraries(LibTorch::torch INTERFACE
   $<${_unless_for_cpu}:LibTorch::main> LibTorch::cpu LibTorch::c10)

@@ -9,7 +9,7 @@ namespace lockstep {
 
 /// A transport for the tensors of one device. Who the ranks are is known by a communicator of the
 /// same ranks on the host, which also carries all tensors that are not on that device.
-class DeviceTransport : public Transport {
+class SingleDeviceTransport : public Transport {
  public:
   int rank() const final { return host_.rank(); }
   int size() const final { return host_.size(); }
@@ -24,7 +24,7 @@ class DeviceTransport : public Transport {
   std::shared_ptr<Operation> barrier() override;
 
  protected:
-  DeviceTransport(Communicator host, c10::Device device);
+  SingleDeviceTransport(Communicator host, c10::Device device);
 
  private:
   virtual std::shared_ptr<Operation> all_reduce_on_device(const at::Tensor& tensor,

@@ -28,11 +28,11 @@ at::Tensor whole(const at::Tensor& tensor) {
   return part_of(tensor, 0, tensor.numel());
 }
 
-class StagedTransport final : public DeviceTransport,
+class StagedTransport final : public SingleDeviceTransport,
                               public std::enable_shared_from_this<StagedTransport> {
  public:
   explicit StagedTransport(StagedParts parts)
-      : DeviceTransport(parts.host, parts.down->device()),
+      : SingleDeviceTransport(parts.host, parts.down->device()),
         parts_(std::move(parts)),
         pipeline_(parts_.down, parts_.up, parts_.host.split(0, parts_.host.rank()),
                   parts_.timeout) {}

@@ -24,6 +24,9 @@ Step::Step(StepParts parts)
       decisions_(parts_.device, parts_.host_acts, decision_rule(parts_.options), parts_.scaler),
       consensus_(parts_.communicator, parts_.agreement, parts_.host_acts) {
   parts_.reducer.follow(decisions_.feedback());
+  for (const ModelTensor& parameter : parts_.trainable.parameters) {
+    weights_.insert(parameter.tensor.unsafeGetTensorImpl());
+  }
 }
 
 /// The other ranks may have to hear of a failure in the last window.
@@ -51,7 +54,7 @@ void Step::micro_batch(const std::function<Loss()>& closure, bool under_autocast
     attempt([&] { replay(closure); });
   }
   if (parts_.options.precision().autocast() && !weight_casts_.has_value()) {
-    weight_casts_.emplace();
+    weight_casts_.emplace(weights_);
   }
   const auto start = Clock::now();
   const Loss loss = attempt([&] { return forward(closure, under_autocast); });

@@ -154,6 +154,7 @@ class Step {
   std::optional<bool> is_sum_;
   std::optional<Word> weights_everywhere_;
   double compute_seconds_ = 0.0;
+  amp::WeightSet weights_;
   std::optional<amp::WeightCastScope> weight_casts_;  // weights are cast once for the window
 };
 

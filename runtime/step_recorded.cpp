@@ -17,7 +17,7 @@ at::Tensor Step::loss_like() const {
 
 void Step::run_window(const std::function<Loss()>& closure, const at::Tensor& loss) {
   if (parts_.options.precision().autocast()) {
-    weight_casts_.emplace();
+    weight_casts_.emplace(weights_);
   }
   const Loss mine = under_autocast(closure);
   require_scalar_with_grad(mine.tensor());

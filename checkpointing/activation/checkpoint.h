@@ -3,7 +3,6 @@
 #include <lockstep/checkpointing/activation/checkpoint_options.h>
 #include <lockstep/checkpointing/activation/function_region.h>
 #include <lockstep/checkpointing/activation/recomputing.h>
-#include <lockstep/checkpointing/activation/reentrant_function.h>
 
 #include <memory>
 #include <type_traits>
@@ -33,13 +32,8 @@ template <class Function, class... Inputs>
 decltype(auto) checkpoint(const CheckpointOptions& options, Function&& function,
                           Inputs&&... inputs) {
   using Region = activation::FunctionRegion<std::decay_t<Function>, Inputs...>;
-  using Reentrant = activation::ReentrantFunction<std::decay_t<Function>, Inputs...>;
   if (!activation::Region::wanted()) {
     return activation::call(function, std::forward<Inputs>(inputs)...);
-  }
-  if (!activation::engine_hook_available()) {
-    return Reentrant::run(options, std::forward<Function>(function),
-                          std::forward<Inputs>(inputs)...);
   }
   const auto region =
       std::make_shared<Region>(options, std::forward<Function>(function), inputs...);

@@ -28,10 +28,6 @@ struct CheckpointOptions {
   /// batch norm that a free function calls: recompute updates copies of them. The buffers of a
   /// module that is given to checkpoint() are added by themselves.
   TORCH_ARG(std::vector<at::Tensor>, buffers);
-  /// Weights that a free function uses besides its inputs. Read only in builds for a LibTorch
-  /// without the engine hook (see engine_hook_available()), whose backward throws where one is
-  /// missing; a module's own are known.
-  TORCH_ARG(std::vector<at::Tensor>, parameters);
 };
 
 }  // namespace lockstep

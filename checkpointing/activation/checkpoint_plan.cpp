@@ -78,17 +78,14 @@ class PieceRunner {
     return x;
   }
 
-  std::vector<at::Tensor> buffers() const { return tensors(&ChainStage::buffers, pieces_); }
-  std::vector<at::Tensor> parameters() const { return tensors(&ChainStage::parameters, pieces_); }
+  std::vector<at::Tensor> buffers() const { return buffers_of(pieces_); }
 
  private:
-  using TensorsOf = std::function<std::vector<at::Tensor>()> ChainStage::*;
-
-  std::vector<at::Tensor> tensors(TensorsOf of, const Pieces& pieces) const {
+  std::vector<at::Tensor> buffers_of(const Pieces& pieces) const {
     std::vector<at::Tensor> all;
     for (const Piece& piece : pieces) {
       const std::vector<at::Tensor> more =
-          piece.is_region() ? tensors(of, piece.pieces) : ((*chain_)[piece.stage].*of)();
+          piece.is_region() ? buffers_of(piece.pieces) : (*chain_)[piece.stage].buffers();
       all.insert(all.end(), more.begin(), more.end());
     }
     return all;

@@ -27,24 +27,16 @@ class Slice {
   }
 
   std::vector<at::Tensor> buffers() const {
-    return all_of([](const AnyModule& module) { return module.ptr()->buffers(); });
-  }
-  std::vector<at::Tensor> parameters() const {
-    return all_of([](const AnyModule& module) { return module.ptr()->parameters(); });
-  }
-
- private:
-  template <class TensorsOf>
-  std::vector<at::Tensor> all_of(const TensorsOf& tensors_of) const {
     std::vector<at::Tensor> all;
     for (const AnyModule& module : modules_) {
-      for (at::Tensor& tensor : tensors_of(module)) {
+      for (at::Tensor& tensor : module.ptr()->buffers()) {
         all.push_back(std::move(tensor));
       }
     }
     return all;
   }
 
+ private:
   std::vector<AnyModule> modules_;
 };
 

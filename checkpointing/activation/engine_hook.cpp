@@ -1,5 +1,4 @@
-// The only file that depends on how LibTorch's autograd engine is built;
-// engine_hook_unavailable.cpp is built in its place for other versions. LibTorch offers C++ no
+// The only file that depends on how LibTorch's autograd engine is built. LibTorch offers C++ no
 // default hooks for saved tensors, but each SavedVariable asks the default engine for them, and the
 // default engine can be replaced by a subclass.
 #include <lockstep/checkpointing/activation/engine_hook.h>
@@ -62,10 +61,6 @@ void install() {
 }
 
 }  // namespace
-
-bool engine_hook_available() noexcept {
-  return true;
-}
 
 HookScope::HookScope(SavedTensorPolicy* policy) {
   if (&Engine::get_default_engine() != &HookedEngine::instance()) {

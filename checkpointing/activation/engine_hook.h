@@ -6,11 +6,6 @@
 
 namespace lockstep::activation {
 
-/// Whether this build is for a LibTorch whose engine lets HookScope work. Where it is not,
-/// checkpoint() falls back to ReentrantRegion, keep() only calls its function, and HookScope
-/// throws.
-bool engine_hook_available() noexcept;
-
 /// Decides how autograd keeps the tensors that backward will need.
 ///
 /// While a HookScope of it is open, LibTorch asks make() for each tensor that an operator saves and

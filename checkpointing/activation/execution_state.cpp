@@ -3,6 +3,7 @@
 #include <c10/core/DefaultDtype.h>
 #include <c10/core/Event.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <lockstep/checkpointing/activation/execution_state.h>
 
@@ -47,7 +48,9 @@ ExecutionState ExecutionState::current() {
   ExecutionState state;
   state.autocast_.reserve(at::autocast::_AUTOCAST_SUPPORTED_DEVICES.size());
   for (const c10::DeviceType device : at::autocast::_AUTOCAST_SUPPORTED_DEVICES) {
+    const auto key = at::autocast::get_autocast_dispatch_key_from_device_type(device);
     state.autocast_.push_back({device, at::autocast::is_autocast_enabled(device),
+                               c10::impl::tls_is_dispatch_key_included(key),
                                at::autocast::get_autocast_dtype(device)});
   }
   state.default_dtype_ = c10::get_default_dtype();
@@ -79,7 +82,9 @@ ExecutionGuard::~ExecutionGuard() {
 }
 
 void ExecutionGuard::enter(const ExecutionState& state) {
-  for (const auto& [device, enabled, dtype] : state.autocast_) {
+  for (const auto& [device, enabled, included, dtype] : state.autocast_) {
+    const auto key = at::autocast::get_autocast_dispatch_key_from_device_type(device);
+    c10::impl::tls_set_dispatch_key_included(key, included);
     at::autocast::set_autocast_enabled(device, enabled);
     at::autocast::set_autocast_dtype(device, dtype);
   }

@@ -22,6 +22,7 @@ class ExecutionState {
   struct Autocast {
     c10::DeviceType device;
     bool enabled;
+    bool included;  // its key, in the dispatch of every operator, see amp::RegionKernels
     c10::ScalarType dtype;
   };
   std::vector<Autocast> autocast_;
@@ -30,7 +31,7 @@ class ExecutionState {
 };
 
 /// Makes `state` this thread's for the life of the object, with grad mode on and inference mode
-/// off. Autocast's weight cache is neither read nor written: its entries belong to another graph.
+/// off. LibTorch's weight cache is neither read nor written: its entries belong to another graph.
 /// Work queued on the state's stream waits for the stream that was current, and at the end the
 /// other way round.
 class ExecutionGuard {

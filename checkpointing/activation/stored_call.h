@@ -16,12 +16,11 @@ struct IsModule : std::false_type {};
 template <class T>
 struct IsModule<T, std::void_t<decltype(std::declval<T&>()->buffers())>> : std::true_type {};
 
-/// A callable that has buffers and parameters.
+/// A callable that has buffers.
 template <class T, class = void>
-struct HasTensors : std::false_type {};
+struct HasBuffers : std::false_type {};
 template <class T>
-struct HasTensors<T, std::void_t<decltype(std::declval<T&>().buffers()),
-                                 decltype(std::declval<T&>().parameters())>> : std::true_type {};
+struct HasBuffers<T, std::void_t<decltype(std::declval<T&>().buffers())>> : std::true_type {};
 
 template <class Function, class... Inputs>
 decltype(auto) call(Function& function, Inputs&&... inputs) {
@@ -75,18 +74,8 @@ class StoredCall {
   std::vector<at::Tensor> buffers() const {
     if constexpr (IsModule<Function>::value) {
       return function_->buffers();
-    } else if constexpr (HasTensors<Function>::value) {
+    } else if constexpr (HasBuffers<Function>::value) {
       return function_.buffers();
-    } else {
-      return {};
-    }
-  }
-
-  std::vector<at::Tensor> parameters() const {
-    if constexpr (IsModule<Function>::value) {
-      return function_->parameters();
-    } else if constexpr (HasTensors<Function>::value) {
-      return function_.parameters();
     } else {
       return {};
     }

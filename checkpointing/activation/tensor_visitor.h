@@ -7,7 +7,6 @@
 #include <map>
 #include <optional>
 #include <tuple>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -17,20 +16,9 @@ namespace lockstep {
 /// order. Values of other types hold none, unless you specialise this for your own struct.
 template <class T>
 struct TensorVisitor {
-  static constexpr bool is_opaque = true;
   template <class F>
   static void visit(T& /*value*/, F&& /*f*/) {}
 };
-
-namespace activation {
-
-/// A type that TensorVisitor does not look into.
-template <class T, class = void>
-struct IsOpaque : std::false_type {};
-template <class T>
-struct IsOpaque<T, std::enable_if_t<TensorVisitor<T>::is_opaque>> : std::true_type {};
-
-}  // namespace activation
 
 template <class T, class F>
 void visit_tensors(T& value, F&& f) {

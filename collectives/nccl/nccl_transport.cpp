@@ -32,12 +32,12 @@ CollectiveCall make_call(Verb verb, const at::Tensor& tensor, ReduceOp op) {
   return call;
 }
 
-class NcclTransport final : public DeviceTransport,
+class NcclTransport final : public SingleDeviceTransport,
                             public GraphCapture,
                             public std::enable_shared_from_this<NcclTransport> {
  public:
   NcclTransport(NcclParts parts, std::shared_ptr<NcclComm> comm)
-      : DeviceTransport(parts.host, parts.lane->device()),
+      : SingleDeviceTransport(parts.host, parts.lane->device()),
         parts_(std::move(parts)),
         in_flight_(parts_, comm),
         comm_(std::move(comm)),
@@ -175,7 +175,7 @@ std::shared_ptr<Operation> NcclTransport::broadcast_on_device(const at::Tensor& 
 
 std::shared_ptr<Operation> NcclTransport::barrier() {
   in_flight_.throw_if_failed();
-  return DeviceTransport::barrier();
+  return SingleDeviceTransport::barrier();
 }
 
 std::shared_ptr<Transport> NcclTransport::split(int color, int key) {

@@ -91,13 +91,14 @@ TEST(Autocast, LeavingTheRegionForgetsOldWeights) {
   EXPECT_EQ(forward(), 8.0F);
 }
 
-TEST(Autocast, ANestedRegionKeepsTheCacheOfTheOuterOne) {
+TEST(Autocast, ClearCacheForgetsWeightsWhoseResultsAreHeld) {
   const auto weight = leaf(1.0);
-  Autocast outer(device().type(), at::kBFloat16);
-  at::linear(ones({1, 2}), weight);
-  { Autocast inner(device().type(), at::kBFloat16); }
-  weight.data().fill_(4.0);
+  Autocast region(device().type(), at::kBFloat16);
+  const auto held = at::linear(ones({1, 2}), weight);
+  weight.data().fill_(4.0);  // neither counted by LibTorch nor after a backward
   EXPECT_EQ(at::linear(ones({1, 2}), weight).item<float>(), 2.0F);
+  Autocast::clear_cache();
+  EXPECT_EQ(at::linear(ones({1, 2}), weight).item<float>(), 8.0F);
 }
 
 TEST(AmpFacts, N34_ARegionAcrossAnUpdateSeesNewWeights) {
@@ -105,8 +106,12 @@ TEST(AmpFacts, N34_ARegionAcrossAnUpdateSeesNewWeights) {
   Autocast region(device().type(), at::kBFloat16);
   EXPECT_EQ(at::linear(ones({1, 2}), weight).item<float>(), 2.0F);
   weight.data().fill_(4.0);
-  Autocast::clear_cache();
   EXPECT_EQ(at::linear(ones({1, 2}), weight).item<float>(), 8.0F);
+  {
+    at::NoGradGuard no_grad;
+    weight.add_(1.0);
+  }
+  EXPECT_EQ(at::linear(ones({1, 2}), weight).item<float>(), 10.0F);
 }
 
 TEST(AmpTraps, N34_RawAutocastKeepsTheOldWeight) {
@@ -122,11 +127,15 @@ TEST(AmpTraps, N34_RawAutocastKeepsTheOldWeight) {
 
 TEST(AmpTraps, RawAutocastGivesANestedDtypeTheWeightOfTheOuterOne) {
   const auto weight = leaf(1.0);
-  Autocast outer(device().type(), at::kHalf);
+  const auto dtype = at::autocast::get_autocast_dtype(device().type());
+  at::autocast::set_autocast_enabled(device().type(), true);
+  at::autocast::set_autocast_dtype(device().type(), at::kHalf);
   at::linear(ones({1, 2}), weight);
   at::autocast::set_autocast_dtype(device().type(), at::kBFloat16);
   EXPECT_ANY_THROW(at::linear(ones({1, 2}), weight));  // bf16 input, cached fp16 weight
-  at::autocast::set_autocast_dtype(device().type(), at::kHalf);
+  at::autocast::set_autocast_dtype(device().type(), dtype);
+  at::autocast::set_autocast_enabled(device().type(), false);
+  at::autocast::clear_cache();
 }
 
 TEST(Autocast, ANestedRegionOfAnotherDtypeCastsWeightsAnew) {

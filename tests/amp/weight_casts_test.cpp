@@ -1,4 +1,4 @@
-// How often autocast casts a weight: once for each region, also where a layer transposes it.
+// How often autocast casts a weight: once for each graph, also where a layer transposes it.
 #include "test_device.h"
 
 #include <ATen/ATen.h>
@@ -48,6 +48,7 @@ struct Layer {
   }
   torch::nn::Linear linear{torch::nn::LinearOptions(6, 6)};
   at::Tensor x = randn({3, 6}).to(at::kBFloat16);
+  amp::WeightSet weights{linear->weight.unsafeGetTensorImpl(), linear->bias.unsafeGetTensorImpl()};
   /// `uses` times one after the other.
   at::Tensor forward(int uses) {
     at::Tensor y = x;
@@ -102,7 +103,7 @@ TEST(WeightCasts, ForwardAndGradientsOfOneUseAreThoseOfLibTorch) {
 TEST(WeightCasts, RegionsInAScopeShareThemAndSoDoTheirBackwards) {
   Layer layer;
   {
-    const amp::WeightCastScope scope;
+    const amp::WeightCastScope scope(layer.weights);
     const CastCounter counter;
     for (int i = 0; i < 3; ++i) {
       at::Tensor y;
@@ -126,7 +127,7 @@ TEST(WeightCasts, RegionsInAScopeShareThemAndSoDoTheirBackwards) {
 TEST(WeightCasts, AfterAScopeNewWeightsAreSeen) {
   Layer layer;
   const auto first = [&] {
-    const amp::WeightCastScope scope;
+    const amp::WeightCastScope scope(layer.weights);
     const amp::Autocast autocast(device().type(), at::kBFloat16);
     return layer.forward(1);
   };
@@ -138,6 +139,36 @@ TEST(WeightCasts, AfterAScopeNewWeightsAreSeen) {
   }
   EXPECT_TRUE(at::equal(first(), ones({3, 6}, at::kBFloat16)));
   EXPECT_FALSE(at::equal(before, first()));
+}
+
+/// What `scope` keeps and what it does not: a forward, and its backward, then `write`.
+template <typename Write>
+at::Tensor after(Layer& layer, const amp::WeightSet& kept, const Write& write) {
+  const amp::WeightCastScope scope(kept);
+  const auto forward = [&] {
+    const amp::Autocast autocast(device().type(), at::kBFloat16);
+    return layer.forward(1);
+  };
+  forward().sum().backward();
+  write(layer.linear->weight);
+  write(layer.linear->bias);
+  return forward();
+}
+
+TEST(WeightCasts, AScopeSeesWhatOthersWriteIntoItsWeights) {
+  Layer layer;
+  EXPECT_TRUE(at::equal(after(layer, layer.weights,
+                              [](const at::Tensor& weight) {
+                                const at::NoGradGuard no_grad;
+                                weight.zero_();
+                              }),
+                        at::zeros({3, 6}, layer.x.options())));
+}
+
+TEST(WeightCasts, AScopeKeepsNoCastOfOtherWeightsBeyondBackward) {
+  Layer layer;
+  EXPECT_TRUE(at::equal(after(layer, {}, [](const at::Tensor& weight) { weight.data().zero_(); }),
+                        at::zeros({3, 6}, layer.x.options())));
 }
 
 TEST(WeightCasts, OtherTransposesAreLeftAlone) {

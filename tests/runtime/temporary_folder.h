@@ -1,18 +1,17 @@
 #pragma once
 
-#include <ftw.h>
 #include <stdlib.h>
 
-#include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <vector>
 
 namespace lockstep::testing {
 
-/// A folder that is gone at the end of the test. POSIX calls, since libtorch_cpu.so exports a
-/// std::filesystem of another compiler, whose remove_all crashes.
+/// A folder that is gone at the end of the test.
 class TemporaryFolder {
  public:
   TemporaryFolder() : path_("/tmp/lockstep_test_XXXXXX") {
@@ -21,10 +20,8 @@ class TemporaryFolder {
     }
   }
   ~TemporaryFolder() {
-    nftw(
-        path_.c_str(),
-        [](const char* path, const struct stat*, int, struct FTW*) { return std::remove(path); }, 8,
-        FTW_DEPTH | FTW_PHYS);
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
   }
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;

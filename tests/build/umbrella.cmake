@@ -1,0 +1,33 @@
+# build.umbrella_<compiler>_<standard>: the umbrella header, as a program includes it, for each clang
+# that is installed, in each standard that this LibTorch can be compiled in. g++ compiles the rooms.
+get_target_property(_of_torch LibTorch::torch INTERFACE_INCLUDE_DIRECTORIES)
+get_target_property(_of_mpi MPI::MPI_C INTERFACE_INCLUDE_DIRECTORIES)
+get_target_property(_torch_standard LibTorch::torch INTERFACE_COMPILE_FEATURES)
+file(WRITE "${CMAKE_CURRENT_BINARY_DIR}/umbrella.cpp" "#include <lockstep/lockstep.h>\n")
+set(_flags -fsyntax-only -Wno-everything "-I${CMAKE_CURRENT_BINARY_DIR}/umbrella")
+foreach(directory IN LISTS _of_torch _of_mpi)
+  list(APPEND _flags -isystem "${directory}")
+endforeach()
+file(MAKE_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}/umbrella")
+file(CREATE_LINK "${PROJECT_SOURCE_DIR}" "${CMAKE_CURRENT_BINARY_DIR}/umbrella/lockstep" SYMBOLIC)
+foreach(name clang++-14 clang++-16 clang++-19 clang++)
+  find_program(LOCKSTEP_${name} ${name})
+  if(NOT LOCKSTEP_${name})
+    continue()
+  endif()
+  # One of the same version is enough.
+  file(REAL_PATH "${LOCKSTEP_${name}}" _program)
+  if(_program IN_LIST _programs)
+    continue()
+  endif()
+  list(APPEND _programs "${_program}")
+  foreach(standard 17 20)
+    if(_torch_standard STREQUAL cxx_std_20 AND standard EQUAL 17)
+      continue()
+    endif()
+    add_test(NAME build.umbrella_${name}_${standard}
+      COMMAND "${LOCKSTEP_${name}}" -std=c++${standard} -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX ${_flags}
+        "${CMAKE_CURRENT_BINARY_DIR}/umbrella.cpp")
+    set_tests_properties(build.umbrella_${name}_${standard} PROPERTIES LABELS build TIMEOUT 300)
+  endforeach()
+endforeach()
