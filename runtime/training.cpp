@@ -164,6 +164,7 @@ void Training::lay_out(const Model& model, const std::vector<BucketPlan>& plans,
       amp::compute_in_fp32(entry.tensor);
     }
   }
+  show_ties(model);
   release_freed_memory(runtime.device());
 }
 
