@@ -24,7 +24,7 @@ ReducerOptions reducer_options(const TrainerOptions& options) {
   result.op = ReduceOp::avg().predivide(options.precision().predivide_factor());
   result.densify_sparse = options.densify_sparse();
   result.take_gradients = true;
-  result.accumulators = options.accumulate() > 1;
+  result.accumulators = options.accumulate() > 1 || options.losses() > 1;
   result.error_feedback = options.precision().feeds_errors_back();
   return result;
 }
