@@ -27,10 +27,9 @@ constexpr const char* kTwiceInABackward =
 constexpr const char* kTwiceBeforeFinish =
     " got a gradient twice before finish(): two backwards reached it, and the first is being sent "
     "(marked ready only once). If both are of this model's loss, call finish() after each "
-    "backward, "
-    "or run the earlier ones under no_sync(). If the second is of another network's loss that runs "
-    "through this model, run it under no_sync() and drop what it leaves here with zero_grad(), or "
-    "set requires_grad_(false) on this model's parameters for that time";
+    "backward, or run the earlier ones under no_sync(). If the second is of another network's loss "
+    "that runs through this model, run it under no_sync() and drop what it leaves here with "
+    "zero_grad(), or set requires_grad_(false) on this model's parameters for that time";
 
 }  // namespace
 
