@@ -27,6 +27,9 @@ struct Decision {
   double failed = 0.0;   // ranks that failed in this window
   double loss = 0.0;     // of this rank, until the first update: to see whether it is NaN
 
+  // With several losses: how often one overflowed in its own gradients, before their sum travelled.
+  double loss_overflow = 0.0;
+
   // What decide() makes of it.
   StepState step;
   bool skipped = false;
@@ -42,7 +45,8 @@ struct Decision {
 /// Step 4 of the order, from the flags of all ranks: whether to update, and with which factors.
 LOCKSTEP_HOST_DEVICE void decide(Decision& decision, const ScalerState& scaler,
                                  const DecisionRule& rule) {
-  decision.skipped = !(decision.totals.not_finite == 0.0) || decision.failed > 0.0;
+  decision.skipped =
+      !(decision.totals.not_finite == 0.0) || decision.failed > 0.0 || decision.loss_overflow > 0.0;
   decision.scale = scaler.scale;
   const double scale = scaler.scale;
   const double norm = sqrt(decision.totals.sum_squares) / scale;
@@ -56,12 +60,14 @@ LOCKSTEP_HOST_DEVICE void decide(Decision& decision, const ScalerState& scaler,
 }
 
 /// Step 6, after the update: counts it, moves the scale and what is fed back. A window that failed
-/// never was.
+/// never was. What one of several losses has overflowed is for that loss's scale to cure.
 LOCKSTEP_HOST_DEVICE void conclude(Decision& decision, ScalerState& scaler,
                                    const DecisionRule& rule) {
   if (!(decision.failed > 0.0)) {
     decision.updates += decision.skipped ? 0 : 1;
-    advance(scaler, rule.scaler, decision.skipped);
+    ScalerRule moved = rule.scaler;
+    moved.dynamic = moved.dynamic && !(decision.loss_overflow > 0.0);
+    advance(scaler, moved, decision.skipped);
   }
   decision.scaler = scaler;
   advance(decision.feedback, decision.skipped, decision.scale, scaler.scale);

@@ -94,6 +94,12 @@ void LossScaler::update(bool overflow) {
   advance_by(at::full({}, overflow ? 1.0F : 0.0F, storage_.options().dtype(at::kFloat)));
 }
 
+void LossScaler::update(const at::Tensor& overflow, const at::Tensor& unless) {
+  const at::Tensor before = storage_.clone();
+  update(overflow);
+  storage_.copy_(at::where(unless != 0, before, storage_));
+}
+
 void LossScaler::advance_by(const at::Tensor& overflow) {
   scaled_ = false;
   rounds_.clear();

@@ -80,6 +80,8 @@ class LossScaler {
   /// After each decided update: `overflow` is one fp32 element, 0 for clean.
   void update(const at::Tensor& overflow);
   void update(bool overflow);
+  /// The same, but that nothing changes where `unless`, one element on the device, is not 0.
+  void update(const at::Tensor& overflow, const at::Tensor& unless);
 
   /// The scale. Waits for the device.
   double value() const;

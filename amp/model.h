@@ -25,14 +25,20 @@ struct ModelTensor {
   std::vector<std::string> aliases;  // the other names of the same tensor (tied weights)
   at::Tensor tensor;                 // the very tensor that the model uses, not a copy
   bool in_norm = false;              // owned by a BatchNorm, LayerNorm, GroupNorm, InstanceNorm...
+  std::vector<at::Tensor> replaced = {};  // registered under an alias, but no longer used
 };
 
 /// A view of a torch::nn or torch::jit module: its tensors by name, each once, in registration
 /// order. Converts implicitly from what users hold (a holder such as `ResNet18`, a shared_ptr to
 /// a module, a module, a torch::jit::Module) and shares its tensors.
+/// Weights are tied as in Python, before the Model is made: decoder->weight = encoder->weight. That
+/// replaces the member that forward() uses, not what LibTorch has registered under its name, so for
+/// LibTorch's own modules and this library's the Model looks at the member. Both names then belong
+/// to one tensor. Modules of the program's own: register what is used, under each name it is to
+/// have (register_parameter("tied", encoder->weight)), and nothing else.
 /// Threads and ranks: a plain value; each rank makes its own, no communication.
-/// Throws Error where two different parameters share storage: assign one tensor to both names
-/// (register_parameter) instead, otherwise the tie would be lost in flat storage.
+/// Throws Error where two different parameters share storage, as after set_data(): the tie would be
+/// lost in flat storage.
 class Model {
  public:
   Model(torch::nn::Module& module);                  // NOLINT(google-explicit-constructor)
@@ -57,5 +63,10 @@ class Model {
   std::vector<ModelTensor> parameters_;
   std::vector<ModelTensor> buffers_;
 };
+
+/// Lets the registered tensors that a tie has replaced show the tensor in their place (they share
+/// its memory, and never have a gradient), so that parameters(), torch::save() and torch::load()
+/// of the module are right. To be called again when the memory of parameters has changed. Local.
+void show_ties(const Model& model);
 
 }  // namespace lockstep

@@ -1,3 +1,4 @@
+#include <ATen/core/grad_mode.h>
 #include <lockstep/amp/model_builder.h>
 #include <lockstep/collectives/error.h>
 
@@ -39,6 +40,12 @@ void TensorList::add(const std::string& name, const at::Tensor& tensor, bool in_
   known.in_norm = known.in_norm || in_norm;
 }
 
+void TensorList::add_tied(const std::string& name, const at::Tensor& used, bool in_norm,
+                          const at::Tensor& registered) {
+  add(name, used, in_norm);
+  tensors_[index_.at(used.unsafeGetTensorImpl())].replaced.push_back(registered);
+}
+
 std::vector<ModelTensor> TensorList::take_disjoint() {
   std::vector<Extent> extents;
   for (size_t i = 0; i < tensors_.size(); ++i) {
@@ -57,9 +64,19 @@ std::vector<ModelTensor> TensorList::take_disjoint() {
     LOCKSTEP_CHECK(a.storage != b.storage || b.begin >= a.end, "parameters '", tensors_[first].name,
                    "' and '", tensors_[second].name,
                    "' are different tensors that overlap in memory, so updating one would change "
-                   "the other: register one tensor under both names (register_parameter)");
+                   "the other. To tie weights, assign the tensor itself, not its data (set_data): "
+                   "decoder->weight = encoder->weight");
   }
   return std::move(tensors_);
+}
+
+void show_ties(const Model& model) {
+  const at::NoGradGuard no_grad;
+  for (const ModelTensor& entry : model.parameters()) {
+    for (const at::Tensor& replaced : entry.replaced) {
+      replaced.set_data(entry.tensor.detach());
+    }
+  }
 }
 
 }  // namespace lockstep

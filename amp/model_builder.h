@@ -12,6 +12,9 @@ namespace lockstep {
 class TensorList {
  public:
   void add(const std::string& name, const at::Tensor& tensor, bool in_norm);
+  /// The same where `registered`, under that name, is not what the module uses: `used` is.
+  void add_tied(const std::string& name, const at::Tensor& used, bool in_norm,
+                const at::Tensor& registered);
   /// The tensors in the order of their first names. Throws Error naming the two where different
   /// tensors overlap in memory.
   std::vector<ModelTensor> take_disjoint();

@@ -1,11 +1,13 @@
 #include <lockstep/amp/model_builder.h>
 #include <lockstep/amp/norm_types.h>
+#include <lockstep/amp/used_parameters.h>
 #include <lockstep/collectives/error.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/instancenorm.h>
 #include <torch/nn/modules/normalization.h>
 
+#include <unordered_set>
 #include <utility>
 
 namespace lockstep {
@@ -26,17 +28,25 @@ bool is_norm(const torch::nn::Module& module) {
          is_norm_type(module.name());
 }
 
-void collect(const torch::nn::Module& module, const std::string& prefix, TensorList& parameters,
-             TensorList& buffers) {
+using Impls = std::unordered_set<const void*>;
+
+void collect(const torch::nn::Module& module, const std::string& prefix, const Impls& registered,
+             TensorList& parameters, TensorList& buffers) {
   const bool norm = is_norm(module);
+  const UsedParameters used(module);
   for (const auto& parameter : module.named_parameters(/*recurse=*/false)) {
-    parameters.add(prefix + parameter.key(), parameter.value(), norm);
+    const at::Tensor& member = used.find(parameter.key(), parameter.value(), registered);
+    if (member.is_same(parameter.value())) {
+      parameters.add(prefix + parameter.key(), member, norm);
+    } else {
+      parameters.add_tied(prefix + parameter.key(), member, norm, parameter.value());
+    }
   }
   for (const auto& buffer : module.named_buffers(/*recurse=*/false)) {
     buffers.add(prefix + buffer.key(), buffer.value(), norm);
   }
   for (const auto& child : module.named_children()) {
-    collect(*child.value(), prefix + child.key() + ".", parameters, buffers);
+    collect(*child.value(), prefix + child.key() + ".", registered, parameters, buffers);
   }
 }
 
@@ -45,7 +55,11 @@ void collect(const torch::nn::Module& module, const std::string& prefix, TensorL
 Model::Model(torch::nn::Module& module) : module_(&module) {
   TensorList parameters;
   TensorList buffers;
-  collect(module, "", parameters, buffers);
+  Impls registered;
+  for (const at::Tensor& parameter : module.parameters()) {
+    registered.insert(parameter.unsafeGetTensorImpl());
+  }
+  collect(module, "", registered, parameters, buffers);
   parameters_ = parameters.take_disjoint();
   buffers_ = buffers.take();
 }

@@ -44,6 +44,7 @@ struct DataParallel::Impl {
     });
     broadcast_and_verify(this->model.parameters(), this->communicator, agreement);
     broadcast_and_verify(this->model.buffers(), this->communicator, agreement);
+    show_ties(this->model);
   }
 
   void finish();

@@ -14,8 +14,8 @@ using amp::Decision;
 
 static_assert(std::is_trivially_copyable_v<Decision>);
 static_assert(offsetof(Decision, totals) == 0 && offsetof(Decision, failed) == 16 &&
-                  offsetof(Decision, loss) == 24,
-              "the views of a Decision's first four fp64 elements");
+                  offsetof(Decision, loss) == 24 && offsetof(Decision, loss_overflow) == 32,
+              "the views of a Decision's first five fp64 elements");
 
 constexpr auto kBytes = static_cast<int64_t>(sizeof(Decision));
 
@@ -32,11 +32,12 @@ Decisions::Decisions(c10::Device device, HostActs acts, const amp::DecisionRule&
                      amp::LossScaler& scaler)
     : device_(device), acts_(acts), rule_(rule), scaler_(scaler) {
   bytes_ = at::zeros({kBytes}, at::TensorOptions().dtype(at::kByte).device(device));
-  const at::Tensor numbers = bytes_.narrow(0, 0, 4 * sizeof(double)).view(at::kDouble);
+  const at::Tensor numbers = bytes_.narrow(0, 0, 5 * sizeof(double)).view(at::kDouble);
   measured_ = numbers.narrow(0, 0, 3);
   totals_ = numbers.narrow(0, 0, 2);
   flags_ = numbers.narrow(0, 1, 2);
   loss_ = numbers.select(0, 3);
+  loss_overflow_ = numbers.select(0, 4);
   restart(0);
 }
 

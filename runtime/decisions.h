@@ -47,6 +47,10 @@ class Decisions {
   const at::Tensor& flags() const { return flags_; }
   void mark_failed();
   void note_loss(const at::Tensor& loss) { loss_.copy_(loss); }
+  /// Several losses: how often one overflowed, on all ranks.
+  void note_loss_overflow(const at::Tensor& overflows) const { loss_overflow_.copy_(overflows); }
+  /// One fp64 element on the device: ranks that failed in this window.
+  at::Tensor failed() const { return flags_.select(0, 1); }
   void decide();
   /// For update kernels, in the device's memory.
   const amp::StepState* step() const;
@@ -77,7 +81,7 @@ class Decisions {
   amp::DecisionRule rule_;
   amp::LossScaler& scaler_;
   at::Tensor bytes_;
-  at::Tensor totals_, flags_, loss_, measured_;  // views of bytes_
+  at::Tensor totals_, flags_, loss_, loss_overflow_, measured_;  // views of bytes_
   std::shared_ptr<const DecisionCopy> latest_;
   std::shared_ptr<const DecisionCopy> earlier_;
 };

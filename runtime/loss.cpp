@@ -2,6 +2,7 @@
 #include <lockstep/runtime/loss.h>
 
 #include <cmath>
+#include <cstring>
 
 namespace lockstep {
 
@@ -14,6 +15,19 @@ Loss Loss::sum(at::Tensor total, double weight) {
   return loss;
 }
 
+Loss Loss::several(std::vector<at::Tensor> means) {
+  LOCKSTEP_CHECK(!means.empty(), "Loss::several: there is no loss");
+  at::Tensor sum;
+  for (const at::Tensor& mean : means) {
+    require_scalar_with_grad(mean);
+    const at::Tensor wide = mean.reshape({}).to(at::kFloat);
+    sum = sum.defined() ? sum + wide : wide;
+  }
+  Loss loss(std::move(sum));
+  loss.parts_ = std::move(means);
+  return loss;
+}
+
 void require_scalar_with_grad(const at::Tensor& loss) {
   LOCKSTEP_CHECK(loss.defined(), "the closure returned an undefined loss");
   LOCKSTEP_CHECK(loss.numel() == 1, "the loss must have one element, has sizes ", loss.sizes(),
@@ -23,6 +37,21 @@ void require_scalar_with_grad(const at::Tensor& loss) {
   LOCKSTEP_CHECK(loss.requires_grad(),
                  "the loss does not depend on a trainable parameter: it was computed under "
                  "no_grad, detached, or from frozen parameters only");
+}
+
+void run_backward(const at::Tensor& loss, bool keep_graph) {
+  try {
+    loss.backward(/*gradient=*/{}, keep_graph);
+  } catch (const std::exception& error) {
+    if (std::strstr(error.what(), "backward through the graph a second time") == nullptr) {
+      throw;
+    }
+    throw Error(
+        "the graph of this loss is gone: the loss was given to a backward before, or to another "
+        "Trainer. If it trains one model, compute the loss anew in each step(). If one loss is to "
+        "train two models, make one Trainer over both: a module that registers both, and an "
+        "optimizer with a group for each (SGD(0.1).group(...))");
+  }
 }
 
 }  // namespace lockstep

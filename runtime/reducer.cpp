@@ -1,5 +1,6 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/ScopeExit.h>
 #include <lockstep/amp/flat_kernels.h>
 #include <lockstep/collectives/as_error.h>
 #include <lockstep/runtime/flat.h>
@@ -16,6 +17,21 @@ std::vector<at::Tensor> allocate_wires(Communicator& communicator,
   }
   return wires;
 }
+
+namespace {
+
+constexpr const char* kTwiceInABackward =
+    " got two gradients in one backward: something in the loss's graph runs a backward of its own "
+    "while the step's backward runs. Let that compute its gradients with torch::autograd::grad() "
+    "and return them";
+constexpr const char* kTwiceBeforeFinish =
+    " got a gradient twice before finish(): two backwards reached it, and the first is being sent "
+    "(marked ready only once). If both are of this model's loss, call finish() after each "
+    "backward, or run the earlier ones under no_sync(). If the second is of another network's loss "
+    "that runs through this model, run it under no_sync() and drop what it leaves here with "
+    "zero_grad(), or set requires_grad_(false) on this model's parameters for that time";
+
+}  // namespace
 
 Reducer::Reducer(Communicator communicator, std::vector<ModelTensor> parameters,
                  std::vector<BucketPlan> plans, std::vector<at::Tensor> wires,
@@ -59,10 +75,26 @@ void Reducer::reset() {
   unused_.clear();
   problem_.reset();
   if (options_.take_gradients) {
-    for (const ModelTensor& parameter : parameters_) {
-      parameter.tensor.mutable_grad().reset();
-    }
+    drop_gradients();
   }
+}
+
+void Reducer::drop_gradients() {
+  for (const ModelTensor& parameter : parameters_) {
+    parameter.tensor.mutable_grad().reset();
+  }
+}
+
+void Reducer::take_from(const std::function<void()>& backward, const Form& form, bool last) {
+  drop_gradients();
+  taking_ = true;
+  last_backward_ = last;
+  form_ = form ? &form : nullptr;
+  const auto stop = c10::make_scope_exit([this] {
+    taking_ = false;
+    form_ = nullptr;
+  });
+  backward();
 }
 
 void Reducer::synchronise(double factor) {
@@ -71,6 +103,9 @@ void Reducer::synchronise(double factor) {
 }
 
 void Reducer::on_gradient(int index) {
+  if (options_.take_gradients && !taking_) {
+    return;
+  }
   touched_any_ = true;
   if (problem_.has_value()) {
     return;
@@ -78,7 +113,7 @@ void Reducer::on_gradient(int index) {
   try {
     const at::Tensor gradient = dense_gradient(index);
     if (options_.take_gradients) {
-      take(index, gradient);
+      take(index, form_ != nullptr ? (*form_)(gradient) : gradient);
     } else if (synchronising_) {
       pack(index, gradient);
     } else {
@@ -121,9 +156,10 @@ at::Tensor Reducer::slot(const std::vector<at::Tensor>& flats, int index) const 
 
 void Reducer::take(int index, const at::Tensor& gradient) {
   const auto i = static_cast<size_t>(index);
-  if (!synchronising_ || collected_[i] != 0) {
+  const bool packs = synchronising_ && last_backward_;
+  if (!packs || collected_[i] != 0) {
     accumulate(index, gradient);
-    if (synchronising_) {
+    if (packs) {
       pack_collected(index);
     }
   } else {
@@ -150,9 +186,7 @@ void Reducer::pack_collected(int index) {
 void Reducer::pack(int index, const at::Tensor& gradient) {
   const auto i = static_cast<size_t>(index);
   LOCKSTEP_CHECK(ready_[i] == 0, "parameter ", parameters_[i].name,
-                 " got a gradient twice in one synchronising backward window (marked ready only "
-                 "once): call finish() after each backward, or run the earlier ones under "
-                 "no_sync()");
+                 options_.take_gradients ? kTwiceInABackward : kTwiceBeforeFinish);
   const at::Tensor target = slot(wires_, index);
   const bool in_place = gradient.const_data_ptr() == target.const_data_ptr();
   if (options_.error_feedback) {
@@ -195,17 +229,23 @@ void Reducer::launch_ready() {
   communicator_.progress();
 }
 
+/// Whether earlier backwards of this window did, unless zero_grad() dropped it.
+bool Reducer::left_something(int index) const {
+  const auto i = static_cast<size_t>(index);
+  return collected_[i] != 0 && (options_.take_gradients || parameters_[i].tensor.grad().defined());
+}
+
 void Reducer::launch_rest() {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const auto index = static_cast<int>(i);
     if (ready_[i] != 0) {
       continue;
     }
-    if (collected_[i] != 0 && !problem_.has_value()) {
+    if (left_something(index) && !problem_.has_value()) {
       pack_collected(index);
       continue;
     }
-    if (collected_[i] == 0) {
+    if (!left_something(index)) {
       unused_.push_back(index);
     }
     pack_nothing(index);

@@ -6,6 +6,7 @@
 #include <lockstep/runtime/bucket_plan.h>
 #include <lockstep/runtime/gradient_hooks.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,8 +17,9 @@ namespace lockstep {
 struct ReducerOptions {
   ReduceOp op = ReduceOp::avg();
   bool densify_sparse = false;
-  /// True (Trainer): the reducer takes each gradient: grad() becomes undefined as soon as it is
-  /// packed or added to the fp32 accumulators. False (DataParallel): gradients stay in grad().
+  /// True (Trainer): the reducer takes each gradient of the backwards that it runs, see
+  /// take_from(): grad() becomes undefined as soon as it is packed or added to the fp32
+  /// accumulators. False (DataParallel): it sees every backward, and gradients stay in grad().
   bool take_gradients = false;
   /// fp32 accumulators for windows of several micro-batches; needs take_gradients.
   bool accumulators = false;
@@ -47,6 +49,13 @@ class Reducer {
   /// gradient as it is packed.
   void collect() { synchronising_ = false; }
   void synchronise(double factor);
+
+  /// With take_gradients: runs a backward, and takes its gradients. What others left in grad() is
+  /// dropped before. A backward that is run in any other way is the program's own: its gradients
+  /// are summed in grad(), as without a reducer. Where a micro-batch has several backwards, `last`
+  /// is false but for its last one. `form`: what is taken of each gradient.
+  using Form = std::function<at::Tensor(const at::Tensor&)>;
+  void take_from(const std::function<void()>& backward, const Form& form = {}, bool last = true);
 
   /// After the synchronising backward: buckets that miss a gradient get zeros for it (or what
   /// earlier backwards collected) and all are on their way. Parameters with no gradient at all are
@@ -85,6 +94,8 @@ class Reducer {
     int64_t offset;
   };
   void on_gradient(int index);
+  void drop_gradients();
+  bool left_something(int index) const;
   void take(int index, const at::Tensor& gradient);
   void pack(int index, const at::Tensor& gradient);
   void pack_nothing(int index);
@@ -106,6 +117,9 @@ class Reducer {
   std::vector<at::Tensor> residuals_;
   const amp::FeedbackState* feedback_ = nullptr;
 
+  bool taking_ = false;         // inside take_from()
+  bool last_backward_ = true;   // of its micro-batch
+  const Form* form_ = nullptr;  // of the backward at hand
   bool synchronising_ = true;
   double factor_ = 1.0;
   bool touched_any_ = false;

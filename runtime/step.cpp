@@ -21,6 +21,7 @@ amp::DecisionRule decision_rule(const TrainerOptions& options) {
 
 Step::Step(StepParts parts)
     : parts_(std::move(parts)),
+      loss_scales_(parts_.options.losses(), parts_.scaler.options(), parts_.device, parts_.scaler),
       decisions_(parts_.device, parts_.host_acts, decision_rule(parts_.options), parts_.scaler),
       consensus_(parts_.communicator, parts_.agreement, parts_.host_acts) {
   parts_.reducer.follow(decisions_.feedback());
@@ -59,7 +60,7 @@ void Step::micro_batch(const std::function<Loss()>& closure, bool under_autocast
   const auto start = Clock::now();
   const Loss loss = attempt([&] { return forward(closure, under_autocast); });
   prepare_backward();
-  attempt([&] { parts_.scaler.scale(loss.tensor().reshape({})).backward(); });
+  attempt([&] { backward(loss); });
   ++count_;
   ++micro_batches_;
   compute_seconds_ += std::chrono::duration<double>(Clock::now() - start).count();
@@ -88,13 +89,14 @@ Loss Step::under_autocast(const std::function<Loss()>& closure) const {
 
 void Step::replay(const std::function<Loss()>& closure) {
   const double micro_batches = static_cast<double>(parts_.options.accumulate());
-  parts_.diagnosis.replay([&] { return under_autocast(closure); }, parts_.scaler.value(),
-                          1.0 / micro_batches, micro_batches_);
+  parts_.diagnosis.replay([&] { return loss_scales_.sum_in_unit(under_autocast(closure)); },
+                          parts_.scaler.value(), 1.0 / micro_batches, micro_batches_);
 }
 
 Loss Step::forward(const std::function<Loss()>& closure, bool under_autocast) {
   Loss loss = under_autocast ? this->under_autocast(closure) : closure();
   require_scalar_with_grad(loss.tensor());
+  loss_scales_.check(loss);
   LOCKSTEP_CHECK(kind_is_sum_.value_or(is_sum_.value_or(loss.is_sum())) == loss.is_sum(),
                  "this loss is ", loss.is_sum() ? "a Loss::sum" : "a mean",
                  ", the earlier ones were not; use one kind throughout");
@@ -103,6 +105,15 @@ Loss Step::forward(const std::function<Loss()>& closure, bool under_autocast) {
   ++with_data_;
   weight_ += loss.weight();
   return loss;
+}
+
+/// The only backward whose gradients are the step's.
+void Step::backward(const Loss& loss) {
+  if (loss_scales_.several()) {
+    loss_scales_.backward(loss, parts_.reducer);
+    return;
+  }
+  parts_.reducer.take_from([&] { run_backward(parts_.scaler.scale(loss.tensor().reshape({}))); });
 }
 
 /// Copied, so that nothing the caller does to his tensor later changes a report.
@@ -207,6 +218,12 @@ void Step::arm_diagnosis() {
     parts_.diagnosis.arm();
   }
   diagnose_everywhere_ = false;
+}
+
+const amp::LossScaler& Step::scaler_of(int64_t loss) const {
+  LOCKSTEP_CHECK(loss >= 0 && loss < parts_.options.losses(), "there is no loss ", loss,
+                 ": TrainerOptions.losses is ", parts_.options.losses());
+  return loss_scales_.several() ? loss_scales_.scalers()[static_cast<size_t>(loss)] : parts_.scaler;
 }
 
 std::vector<at::Tensor> Step::residuals() const {

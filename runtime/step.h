@@ -6,6 +6,7 @@
 #include <lockstep/runtime/consensus.h>
 #include <lockstep/runtime/decisions.h>
 #include <lockstep/runtime/loss.h>
+#include <lockstep/runtime/loss_scales.h>
 #include <lockstep/runtime/non_finite_diagnosis.h>
 #include <lockstep/runtime/reducer.h>
 #include <lockstep/runtime/step_report.h>
@@ -92,7 +93,11 @@ class Step {
   /// Asks all ranks to diagnose the next overflow after the coming update.
   void diagnose_next_overflow() { diagnose_here_ = true; }
   const NonFiniteDiagnosis& diagnosis() const { return parts_.diagnosis; }
+  /// The loss's; of several losses, that of the unit in which their gradients travel.
   amp::LossScaler& scaler() { return parts_.scaler; }
+  LossScales& loss_scales() { return loss_scales_; }
+  /// Throws Error where there is no such loss.
+  const amp::LossScaler& scaler_of(int64_t loss) const;
   /// What is fed back, bucket by bucket, fp32; empty without error feedback. Waits for the device.
   std::vector<at::Tensor> residuals() const;
   /// Counters that outlive a window: updates (which the schedule follows), the kind of the losses
@@ -103,6 +108,7 @@ class Step {
   template <typename Body>
   auto attempt(const Body& body) -> decltype(body());
   Loss forward(const std::function<Loss()>& closure, bool under_autocast);
+  void backward(const Loss& loss);
   void note_loss(const Loss& loss);
   void require_number(double loss) const;
   void prepare_backward();
@@ -133,6 +139,7 @@ class Step {
   bool weighted() const { return kind_is_sum_.value_or(false) || parts_.options.uneven_data(); }
 
   StepParts parts_;
+  LossScales loss_scales_;
   Decisions decisions_;
   Consensus consensus_;
   std::atomic<bool> stop_here_{false};

@@ -24,7 +24,7 @@ void Step::run_window(const std::function<Loss()>& closure, const at::Tensor& lo
   LOCKSTEP_CHECK(!mine.is_sum(), "this loss is a Loss::sum, the earlier ones were not");
   loss.copy_(mine.tensor().detach().reshape({}));
   parts_.reducer.synchronise(packing_factor());
-  parts_.scaler.scale(mine.tensor().reshape({})).backward();
+  backward(mine);
   parts_.reducer.launch_rest();
   if (const auto problem =
           window_problem(parts_.reducer, parts_.trainable, parts_.options.unused())) {

@@ -25,12 +25,13 @@ class StepReport {
   /// D. True if the update was skipped on all ranks because a gradient was not finite on one of
   /// them (on a device also if a rank failed: the next step throws its error on all ranks).
   bool skipped() const;
-  /// D. This rank's loss, unscaled, of the last micro-batch: the mean, or sum / weight. On a GPU it
+  /// D. This rank's loss, unscaled, of the last micro-batch: the mean, or sum / weight, or the sum
+  /// of several losses. On a GPU it
   /// waits for all that the caller's stream holds by now.
   double loss() const;
   /// D. Norm of the averaged, unscaled gradient before clipping; NaN if not measured or skipped.
   double grad_norm() const;
-  /// D. The loss scale that this step used.
+  /// D. The loss scale that this step used; with several losses the unit of their sum.
   double scale() const;
   /// D. The base group's, with the schedule's factor.
   double learning_rate() const;

@@ -1,4 +1,5 @@
 // The end of a window: measuring, consensus, update, and how a failure reaches all ranks.
+#include <lockstep/amp/autocast.h>
 #include <lockstep/amp/flat_kernels.h>
 #include <lockstep/collectives/as_error.h>
 #include <lockstep/runtime/replicas.h>
@@ -58,6 +59,7 @@ void Step::measure() {
 /// Steps 3 and 4: the ranks share what they saw.
 std::optional<Word> Step::share(bool failed) {
   measure();
+  loss_scales_.share(parts_.communicator, decisions_);
   if (failed) {
     decisions_.mark_failed();
   }
@@ -90,6 +92,7 @@ void Step::update() {
 
 /// After the device was given its work.
 void Step::conclude_on_host() {
+  amp::Autocast::clear_cache();  // the window of another Trainer may have cast these weights
   decisions_.publish();
   ++windows_;
   diagnose_here_ = false;
@@ -104,6 +107,7 @@ void Step::move_everything() {
   }
   parts_.updater.apply(parts_.reducer, decisions_, used);
   decisions_.conclude();
+  loss_scales_.conclude(decisions_);
   synchronise_buffers(parts_.buffers, parts_.options.buffers(), parts_.communicator);
 }
 
@@ -198,6 +202,7 @@ void Step::end_window() {
   is_sum_.reset();
   weights_everywhere_.reset();
   compute_seconds_ = 0.0;
+  loss_scales_.begin();
   weight_casts_.reset();
 }
 

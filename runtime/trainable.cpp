@@ -27,12 +27,13 @@ Trainable trainable_parameters(const Model& model) {
 void move_to(const Model& model, c10::Device device) {
   if (model.module() != nullptr) {
     model.module()->to(device);  // modules of the user's may do more than to move their tensors
-    return;
   }
   const at::NoGradGuard no_grad;
   for (const auto* tensors : {&model.parameters(), &model.buffers()}) {
     for (const ModelTensor& entry : *tensors) {
-      entry.tensor.set_data(entry.tensor.to(device));
+      if (entry.tensor.device() != device) {
+        entry.tensor.set_data(entry.tensor.to(device));
+      }
     }
   }
 }
@@ -93,8 +94,11 @@ std::optional<Error> window_problem(const Reducer& reducer, const Trainable& tra
   }
   if (policy == UnusedParameters::error && !reducer.unused().empty()) {
     return Error(c10::str("parameters got no gradient in this update: ", unused_names(reducer),
-                          ". Outputs that do not reach the loss leave parameters unused; if that "
-                          "is meant, choose UnusedParameters::zeros or detect"));
+                          ". For each of them: is another tensor used in its place (a tie made "
+                          "after the model was wrapped, or in a module of your own)? Then tie "
+                          "before wrapping, and do not register the one that is not used. Else its "
+                          "output does not reach the loss; if that is meant, choose "
+                          "UnusedParameters::zeros or detect"));
   }
   return std::nullopt;
 }

@@ -97,11 +97,11 @@ const std::string& Trainer::diagnosis() const {
 std::string Trainer::gradient_table() const {
   return lockstep::gradient_table(gradient_ranges(*impl_->reducer));
 }
-double Trainer::loss_scale() const {
-  return impl_->steps->scaler().value();
+double Trainer::loss_scale(int64_t loss) const {
+  return impl_->steps->scaler_of(loss).value();
 }
-amp::ScalerState Trainer::scaler_state() const {
-  return impl_->steps->scaler().state();
+amp::ScalerState Trainer::scaler_state(int64_t loss) const {
+  return impl_->steps->scaler_of(loss).state();
 }
 
 std::vector<std::pair<std::string, at::Tensor>> Trainer::masters() const {
@@ -130,7 +130,10 @@ bool Trainer::replicas_agree() const {
       flats.push_back(bucket.masters);
     }
   }
-  const amp::ScalerState scaler = scaler_state();
+  for (const amp::LossScaler& one : impl_->steps->loss_scales().scalers()) {
+    flats.push_back(one.scale_tensor());
+  }
+  const amp::ScalerState scaler = impl_->steps->scaler().state();
   const auto update = static_cast<uint64_t>(updates());
   uint32_t scale_bits = 0;
   std::memcpy(&scale_bits, &scaler.scale, sizeof(scale_bits));

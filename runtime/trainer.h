@@ -34,6 +34,14 @@ namespace lockstep {
 /// rank its random stream.
 /// Parameters stay the tensors the model holds; their gradients are consumed by the step, so
 /// grad() is undefined after it.
+///
+/// Only the backward of step() and backward() is the Trainer's. In any other (of another network's
+/// loss that runs through this model, as in a GAN; one that the closure itself runs) the parameters
+/// behave as plain ones: gradients are summed in grad(), where they may be read until the next
+/// backward of the Trainer drops them. set_requires_grad(false) meanwhile saves that work. So two
+/// Trainers may train through one another's models, each with its own windows, scale and optimizer;
+/// a loss belongs to one of them.
+/// Weights are tied by decoder->weight = encoder->weight before the Trainer is made (amp/model.h).
 /// Ranks: every rank must make the same calls. Threads: one.
 /// Errors: Error on every rank for misuse; the same Error on every rank, exit code out_of_memory
 /// and with what holds the memory, where a rank got none for the Trainer, its closure or its
@@ -113,8 +121,9 @@ class Trainer {
 
   /// Real updates so far: skipped ones do not count.
   int64_t updates() const;
-  double loss_scale() const;
-  amp::ScalerState scaler_state() const;
+  /// Of one of TrainerOptions().losses(), from 0. Throws Error where there is no such loss.
+  double loss_scale(int64_t loss = 0) const;
+  amp::ScalerState scaler_state(int64_t loss = 0) const;
   /// After the coming update all ranks replay each window under observers, two more forwards and
   /// backwards a micro-batch, until one overflows; then diagnosis() says where from. One rank
   /// asking is enough. Closures run more often meanwhile; steps give the same bits as ever.

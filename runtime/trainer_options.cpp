@@ -7,6 +7,7 @@ namespace lockstep {
 void TrainerOptions::validate() const {
   precision_.validate();
   LOCKSTEP_CHECK(accumulate_ >= 1, "TrainerOptions.accumulate must be >= 1, is ", accumulate_);
+  LOCKSTEP_CHECK(losses_ >= 1, "TrainerOptions.losses must be >= 1, is ", losses_);
   LOCKSTEP_CHECK(clip_grad_norm_ > 0.0, "TrainerOptions.clip_grad_norm must be > 0, is ",
                  clip_grad_norm_);
   LOCKSTEP_CHECK(diagnose_after_skips_ >= 0,
@@ -26,6 +27,7 @@ void TrainerOptions::validate() const {
 void TrainerOptions::validate_cuda_graph() const {
   constexpr const char* why = "TrainerOptions.cuda_graph records a window whole: ";
   LOCKSTEP_CHECK(accumulate_ == 1, why, "accumulate must be 1, is ", accumulate_);
+  LOCKSTEP_CHECK(losses_ == 1, why, "losses must be 1, is ", losses_);
   LOCKSTEP_CHECK(!uneven_data_, why, "with uneven_data the host decides what a window counts");
   LOCKSTEP_CHECK(unused_ != UnusedParameters::detect, why,
                  "with UnusedParameters::detect the host decides what is updated");
@@ -46,7 +48,8 @@ std::string TrainerOptions::describe() const {
                   buckets_.first_bucket_bytes(), " ", buckets_.bucket_bytes(), ", densify_sparse ",
                   densify_sparse_, ", uneven_data ", uneven_data_, ", diagnose_after_skips ",
                   diagnose_after_skips_, ", activation_budget ", activation_budget_.text(),
-                  ", cuda_graph ", cuda_graph_);
+                  ", cuda_graph ", cuda_graph_,
+                  losses_ > 1 ? c10::str(", losses ", losses_) : std::string());
 }
 
 }  // namespace lockstep

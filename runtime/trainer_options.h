@@ -17,6 +17,13 @@ struct TrainerOptions {
   TORCH_ARG(Precision, precision) = Precision::O0();
   /// Micro-batches per update. Requires: >= 1.
   TORCH_ARG(int64_t, accumulate) = 1;
+  /// Losses of each micro-batch, each with a loss scale of its own by Precision::loss_scale (Apex:
+  /// num_losses): the closure returns Loss::several() with so many. Each runs a backward of its
+  /// own. A loss that is not finite in the gradients of a rank skips the update, and lowers its own
+  /// scale alone. Their sum travels in a unit of its own, a further scale, which falls where the
+  /// sum is not finite once it travelled. Costs fp32 accumulators, as accumulate(2) does, and one
+  /// small all-reduce an update. Requires: >= 1. Refused with cuda_graph.
+  TORCH_ARG(int64_t, losses) = 1;
   /// The update's gradient is scaled down to this norm, measured over all parameters after
   /// averaging. Requires: > 0. Infinity: the norm is reported, nothing is clipped.
   TORCH_ARG(double, clip_grad_norm) = std::numeric_limits<double>::infinity();

@@ -27,7 +27,7 @@ ReducerOptions reducer_options(const TrainerOptions& options) {
   result.op = ReduceOp::avg().predivide(options.precision().predivide_factor());
   result.densify_sparse = options.densify_sparse();
   result.take_gradients = true;
-  result.accumulators = options.accumulate() > 1;
+  result.accumulators = options.accumulate() > 1 || options.losses() > 1;
   result.error_feedback = options.precision().feeds_errors_back();
   return result;
 }
@@ -172,6 +172,7 @@ void Training::lay_out(const Model& model, const std::vector<BucketPlan>& plans,
       amp::compute_in_fp32(entry.tensor);
     }
   }
+  show_ties(model);
   release_freed_memory(runtime.device());
 }
 

@@ -18,13 +18,13 @@ at::Tensor widened(const at::Tensor& tensor) {
   return at::isReducedFloatingType(tensor.scalar_type()) ? tensor.to(at::kFloat) : tensor;
 }
 
-void visit(amp::ScalerState& state, StateArchive& archive) {
+void visit(amp::ScalerState& state, const std::string& prefix, StateArchive& archive) {
   double scale = state.scale;
-  archive.real("scaler.scale", scale);
+  archive.real(prefix + "scale", scale);
   state.scale = static_cast<float>(scale);
   const auto number = [&](const char* name, auto& field) {
     int64_t value = field;
-    archive.number(std::string("scaler.") + name, value);
+    archive.number(prefix + name, value);
     field = static_cast<std::decay_t<decltype(field)>>(value);
   };
   number("growth_tracker", state.growth_tracker);
@@ -90,10 +90,17 @@ void TrainingState::visit_scaler(StateArchive& archive) {
   if (archive.loading() && !with_scaler_) {
     return;
   }
-  amp::ScalerState state = parts_.step.scaler().state();
-  visit(state, archive);
-  if (archive.loading()) {
-    parts_.step.scaler().load(state);
+  const auto visit_one = [&](amp::LossScaler& scaler, const std::string& prefix) {
+    amp::ScalerState state = scaler.state();
+    visit(state, prefix, archive);
+    if (archive.loading()) {
+      scaler.load(state);
+    }
+  };
+  visit_one(parts_.step.scaler(), "scaler.");
+  size_t loss = 0;
+  for (amp::LossScaler& scaler : parts_.step.loss_scales().scalers()) {
+    visit_one(scaler, c10::str("scaler.loss", loss++, "."));
   }
 }
 
