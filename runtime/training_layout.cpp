@@ -62,7 +62,7 @@ void Training::move_into_new_layout(const Trainable& now) {
   MemoryArchive moments(arena->sharded() ? std::make_optional(agreement.communicator())
                                          : std::nullopt);
   const Values masters = copies(named(arena->whole_masters()));
-  const Values averages = copies(named(arena->whole_averages()));
+  const Values averages = arena->has_averages() ? copies(named(arena->whole_averages())) : Values();
   updater->visit_state(*reducer, moments);
   moments.give_back();
 
@@ -88,8 +88,8 @@ void Training::move_into_new_layout(const Trainable& now) {
     const std::vector<at::Tensor> flats = arena->room_for_masters();
     write(named(flats), masters, fresh);
     arena->take_masters(flats);
-    const std::vector<at::Tensor> means = arena->room_for_averages();
-    if (!means.empty()) {
+    if (arena->has_averages()) {
+      const std::vector<at::Tensor> means = arena->room_for_averages();
       write(named(means), averages, fresh);
       arena->take_averages(means);
     }
