@@ -3,6 +3,7 @@
 #include <lockstep/runtime/agreement.h>
 #include <lockstep/runtime/data_parallel.h>
 #include <lockstep/runtime/flat.h>
+#include <lockstep/runtime/rank_streams.h>
 #include <lockstep/runtime/replicas.h>
 #include <lockstep/runtime/trainable.h>
 
@@ -45,6 +46,7 @@ struct DataParallel::Impl {
     broadcast_and_verify(this->model.parameters(), this->communicator, agreement);
     broadcast_and_verify(this->model.buffers(), this->communicator, agreement);
     show_ties(this->model);
+    separate_random_streams(agreement.communicator());
   }
 
   void finish();

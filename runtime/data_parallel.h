@@ -47,6 +47,10 @@ struct DataParallelOptions {
 /// Construction (every rank): compares the model's structure across ranks (Error on every rank
 /// that names the first difference), then copies rank 0's parameters and buffers to all ranks and
 /// verifies them by hash. Build the optimizer before or after, as you like.
+/// Random numbers: a process whose LibTorch generators have the seed of a lower rank's (as under
+/// Runtime, which seeds all ranks alike so that models are built alike) has them seeded anew from
+/// (that seed, rank), so that dropout differs between ranks. Rank 0's stream, and those of ranks
+/// that the program seeded differently, go on as they are.
 /// Buckets are laid out once. Where wire and parameter dtype are equal, grad() is a view of the
 /// bucket. Parameters that are frozen at construction stay out; changing requires_grad later is
 /// reported by finish().

@@ -52,6 +52,8 @@ class GraphedSteps {
   StepReport run(const std::vector<at::Tensor>& inputs, const Closure& closure);
 
   int64_t recorded() const;
+  /// The memory that was recorded is gone. Every rank.
+  void forget() { records_.clear(); }
 
  private:
   /// For each rank, the first record whose inputs have the shape of that rank's.

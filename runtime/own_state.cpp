@@ -1,4 +1,4 @@
-// What each rank saves for itself: its random numbers, and what it feeds back.
+// What each rank saves for itself: its random numbers, what it feeds back, the loop's variables.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 #include <lockstep/runtime/training_state.h>
@@ -32,6 +32,7 @@ void TrainingState::add_own(snapshot::Content& content) {
   for (size_t b = 0; b < residuals.size(); ++b) {
     content.add_own(kResiduals, std::to_string(b), residuals[b]);
   }
+  parts_.loop.save(content);
 }
 
 void TrainingState::load_random(const Snapshot& saved, std::vector<std::string>& notes) {

@@ -6,6 +6,8 @@
 #include <lockstep/runtime/flat.h>
 #include <lockstep/runtime/reducer.h>
 
+#include <map>
+
 namespace lockstep {
 
 std::vector<at::Tensor> allocate_wires(Communicator& communicator,
@@ -36,13 +38,23 @@ constexpr const char* kTwiceBeforeFinish =
 Reducer::Reducer(Communicator communicator, std::vector<ModelTensor> parameters,
                  std::vector<BucketPlan> plans, std::vector<at::Tensor> wires,
                  ReducerOptions options)
-    : communicator_(std::move(communicator)),
-      parameters_(std::move(parameters)),
-      plans_(std::move(plans)),
-      options_(options),
-      places_(parameters_.size()),
-      wires_(std::move(wires)),
-      works_(plans_.size()) {
+    : communicator_(std::move(communicator)), options_(options) {
+  lay_out(std::move(parameters), std::move(plans), std::move(wires));
+}
+
+void Reducer::lay_out(std::vector<ModelTensor> parameters, std::vector<BucketPlan> plans,
+                      std::vector<at::Tensor> wires) {
+  std::map<std::string, at::Tensor> kept;
+  for (size_t i = 0; i < parameters_.size() && options_.error_feedback; ++i) {
+    kept[parameters_[i].name] = residual_of(static_cast<int>(i)).clone();
+  }
+  hooks_.reset();
+  parameters_ = std::move(parameters);
+  plans_ = std::move(plans);
+  wires_ = std::move(wires);
+  places_.assign(parameters_.size(), {});
+  accumulators_.clear();
+  residuals_.clear();
   for (size_t b = 0; b < plans_.size(); ++b) {
     const BucketPlan& plan = plans_[b];
     const at::TensorOptions fp32 = wires_[b].options().dtype(at::kFloat);
@@ -56,8 +68,19 @@ Reducer::Reducer(Communicator communicator, std::vector<ModelTensor> parameters,
       places_[static_cast<size_t>(slot.parameter)] = {b, slot.offset};
     }
   }
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (const auto found = kept.find(parameters_[i].name); found != kept.end()) {
+      residual_of(static_cast<int>(i)).copy_(found->second);
+    }
+  }
   reset();
   hooks_ = std::make_unique<GradientHooks>(parameters_, [this](int index) { on_gradient(index); });
+}
+
+/// Both rows.
+at::Tensor Reducer::residual_of(int index) const {
+  const auto i = static_cast<size_t>(index);
+  return residuals_[places_[i].bucket].narrow(1, places_[i].offset, parameters_[i].tensor.numel());
 }
 
 void Reducer::reset() {
@@ -208,11 +231,8 @@ void Reducer::pack_nothing(int index) {
 }
 
 void Reducer::pack_with_feedback(int index, const at::Tensor& gradient) {
-  const Place& place = places_[static_cast<size_t>(index)];
   const at::Tensor target = slot(wires_, index);
-  amp::cast_with_feedback(target, gradient, factor_,
-                          residuals_[place.bucket].narrow(1, place.offset, target.numel()),
-                          feedback_);
+  amp::cast_with_feedback(target, gradient, factor_, residual_of(index), feedback_);
 }
 
 void Reducer::mark_ready(int index) {

@@ -45,6 +45,10 @@ class Reducer {
   Reducer(Communicator communicator, std::vector<ModelTensor> parameters,
           std::vector<BucketPlan> plans, std::vector<at::Tensor> wires, ReducerOptions options);
 
+  /// Between windows: other parameters, in other buckets. Residuals of those that stay are kept.
+  void lay_out(std::vector<ModelTensor> parameters, std::vector<BucketPlan> plans,
+               std::vector<at::Tensor> wires);
+
   /// What the coming backwards do: collect only, or synchronise with this factor on every
   /// gradient as it is packed.
   void collect() { synchronising_ = false; }
@@ -106,6 +110,7 @@ class Reducer {
   void launch_ready();
   at::Tensor dense_gradient(int index);
   at::Tensor slot(const std::vector<at::Tensor>& flats, int index) const;
+  at::Tensor residual_of(int index) const;
 
   Communicator communicator_;
   std::vector<ModelTensor> parameters_;

@@ -5,6 +5,7 @@
 #include <lockstep/runtime/device_arithmetic.h>
 #include <lockstep/runtime/environment.h>
 #include <lockstep/runtime/host_threads.h>
+#include <lockstep/runtime/mixed_seed.h>
 #include <lockstep/runtime/runtime.h>
 
 #include <iostream>
@@ -19,14 +20,6 @@ CommunicatorOptions communicator_options(const RuntimeOptions& options) {
   result.timeout = options.timeout();
   result.check = options.check_collectives() ? CollectiveCheck::on : CollectiveCheck::off;
   return result;
-}
-
-/// SplitMix64's finaliser: neighbouring (seed, rank) pairs give unrelated streams.
-uint64_t mix(uint64_t seed, uint64_t rank) {
-  uint64_t value = seed + (rank + 1) * 0x9E3779B97F4A7C15ULL;
-  value = (value ^ (value >> 30U)) * 0xBF58476D1CE4E5B9ULL;
-  value = (value ^ (value >> 27U)) * 0x94D049BB133111EBULL;
-  return value ^ (value >> 31U);
 }
 
 }  // namespace
@@ -87,8 +80,8 @@ Runtime Runtime::solo(RuntimeOptions options) {
 Runtime::~Runtime() = default;
 
 void Runtime::seed_ranks(int64_t update) const {
-  const uint64_t run = update == 0 ? seed() : mix(seed(), ~static_cast<uint64_t>(update));
-  at::manual_seed(mix(run, static_cast<uint64_t>(rank())));
+  const uint64_t run = update == 0 ? seed() : mixed_seed(seed(), ~static_cast<uint64_t>(update));
+  at::manual_seed(mixed_seed(run, static_cast<uint64_t>(rank())));
 }
 
 std::string Runtime::summary() const {

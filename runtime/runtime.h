@@ -4,6 +4,7 @@
 #include <lockstep/collectives/communicator.h>
 #include <lockstep/collectives/device/device_world.h>
 #include <lockstep/runtime/data/loader.h>
+#include <lockstep/runtime/data/rank_comparison.h>
 #include <lockstep/runtime/device_choice.h>
 #include <torch/arg.h>
 
@@ -78,16 +79,46 @@ class Runtime {
   /// All ranks again, for small host messages; its order is independent of communicator()'s.
   const Communicator& control() const { return control_; }
 
-  /// Gives this rank's generators the stream mix(seed, rank). Trainer calls it once the model is
-  /// equal on all ranks, so dropout differs between ranks.
+  /// Gives this rank's generators a stream of its own, of (seed, rank). Trainer calls it once the
+  /// model is equal on all ranks, so dropout differs between ranks; DataParallel does as much. A
+  /// loop with neither calls it itself after the model is made, else all ranks draw the same.
   /// `update` other than 0: another stream, for ranks that begin in the middle of a run.
   void seed_ranks(int64_t update = 0) const;
 
   /// This rank's share of `dataset`, in batches: a torch::data dataset or anything with `size()`
-  /// and `get(index)`. Every rank must ask with the same options. Snapshots hold where it is.
+  /// and `get(index)`. The dataset is one and the same on every rank, and is dealt out to the
+  /// ranks. Snapshots hold where it is. Every rank calls it, with the same options; where there are
+  /// several, they compare size, first and last sample, for which each calls get(). Throws Error
+  /// (exit code data) on every rank where these differ (unless LoaderOptions::compare_ranks is
+  /// false): local_loader() is what to call.
   template <typename Dataset>
   Loader<Dataset> loader(Dataset dataset, LoaderOptions options = {}) const {
+    if (options.compare_ranks() && size() > 1) {
+      detail::require_same_data(control(), detail::dataset_size(dataset), [&](size_t index) {
+        return detail::sample_numbers(dataset, index, SampleSeeds{seed(), 0});
+      });
+    }
     return Loader<Dataset>(std::move(dataset), rank(), size(), seed(), std::move(options),
+                           loaders_.get());
+  }
+
+  /// The same for samples that each rank has of its own, as in an MPI program that computes them:
+  /// this rank takes all of `dataset` once an epoch, in an order of its own. Sizes may differ.
+  /// Every rank gets the same number of batches, as many as the rank with the most samples needs; a
+  /// rank that would need fewer spreads its samples over as many, so its batches are smaller and
+  /// nothing is left out or used twice. A mean loss then counts samples of smaller batches for
+  /// more; Loss::sum counts all alike.
+  /// Snapshots hold where it is; each rank resumes with the number of samples that it had. With
+  /// another number of ranks or batch size, the epoch that was cut begins again, and ResumeReport
+  /// says so.
+  /// Every rank calls it, with the same options. Throws Error (exit code data) on every rank where
+  /// a rank has fewer samples than there are batches, or would leave out whole batches with
+  /// drop_last.
+  template <typename Dataset>
+  Loader<Dataset> local_loader(Dataset dataset, LoaderOptions options = {}) const {
+    auto sizes =
+        detail::of_each_rank(control(), static_cast<int64_t>(detail::dataset_size(dataset)));
+    return Loader<Dataset>(std::move(dataset), std::move(sizes), rank(), seed(), std::move(options),
                            loaders_.get());
   }
 

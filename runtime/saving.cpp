@@ -157,10 +157,16 @@ ResumeReport Saving::resume(const std::string& given) {
     return report;
   }
   const Snapshot& saved = *newest.snapshot;
-  snapshot::all_or_none(control_, "resuming from " + saved.path(), [&] {
-    state_.check(saved);
-    return "";
-  });
+  const std::function<void()> take_back = state_.match_trainable(saved);
+  try {
+    snapshot::all_or_none(control_, "resuming from " + saved.path(), [&] {
+      state_.check(saved);
+      return "";
+    });
+  } catch (const Error&) {
+    take_back();
+    throw;
+  }
   snapshot::all_or_none(control_, "resuming from " + saved.path(), [&] {
     const std::vector<std::string> differences = state_.load(saved);
     report.notes.insert(report.notes.end(), differences.begin(), differences.end());

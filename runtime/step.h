@@ -17,6 +17,7 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -34,7 +35,7 @@ struct StepParts {
   Agreement agreement;
   amp::LossScaler scaler;
   Reducer& reducer;
-  Updater& updater;
+  std::unique_ptr<Updater>& updater;
   NonFiniteDiagnosis diagnosis;
   std::function<std::string()> out_of_memory_advice;  // of this rank
 };
@@ -80,6 +81,9 @@ class Step {
   void end_window();
   /// Acts on the word that is on its way, if one is. Collective.
   void settle();
+
+  /// Between windows: the parameters that the reducer has now.
+  void adopt(const Trainable& trainable) { parts_.trainable = trainable; }
 
   /// Says in the words of this rank whether its share of a pending snapshot is written.
   void tell_saved(bool saved) { saved_here_ = saved; }

@@ -105,7 +105,7 @@ void Step::move_everything() {
   if (parts_.options.unused() == UnusedParameters::detect) {
     used = used_anywhere(parts_.reducer, parts_.agreement.communicator());
   }
-  parts_.updater.apply(parts_.reducer, decisions_, used);
+  parts_.updater->apply(parts_.reducer, decisions_, used);
   decisions_.conclude();
   loss_scales_.conclude(decisions_);
   synchronise_buffers(parts_.buffers, parts_.options.buffers(), parts_.communicator);

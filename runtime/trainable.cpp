@@ -2,12 +2,20 @@
 #include <lockstep/runtime/trainable.h>
 #include <torch/nn/module.h>
 
-#include <algorithm>
+#include <set>
 
 namespace lockstep {
 
 Trainable trainable_parameters(const Model& model) {
+  return trainable_now(model, {});
+}
+
+Trainable trainable_now(const Model& model, const Trainable& before) {
   Trainable result;
+  std::set<const void*> held;
+  for (const ModelTensor& entry : before.parameters) {
+    held.insert(entry.tensor.unsafeGetTensorImpl());
+  }
   for (const ModelTensor& entry : model.parameters()) {
     const at::Tensor& tensor = entry.tensor;
     if (!tensor.requires_grad()) {
@@ -16,12 +24,21 @@ Trainable trainable_parameters(const Model& model) {
     }
     LOCKSTEP_CHECK(tensor.is_floating_point(), "parameter ", entry.name, " has dtype ",
                    tensor.scalar_type(), "; only fp64, fp32, fp16 and bf16 can be trained");
-    require_unhooked(entry);
+    if (held.count(tensor.unsafeGetTensorImpl()) == 0) {
+      require_unhooked(entry);
+    }
     result.parameters.push_back(entry);
   }
   LOCKSTEP_CHECK(!result.parameters.empty(), "the model has no trainable parameter (",
                  result.frozen.size(), " are frozen); set requires_grad before wrapping it");
   return result;
+}
+
+void require_no_double(const std::vector<ModelTensor>& parameters) {
+  for (const ModelTensor& entry : parameters) {
+    LOCKSTEP_CHECK(entry.tensor.scalar_type() != at::kDouble, "parameter ", entry.name,
+                   " is fp64; Trainer keeps fp32 masters at most: call model->to(torch::kFloat)");
+  }
 }
 
 void move_to(const Model& model, c10::Device device) {
@@ -60,15 +77,17 @@ std::optional<std::string> changed_since_construction(const Trainable& trainable
   for (const ModelTensor& entry : trainable.frozen) {
     if (entry.tensor.requires_grad()) {
       return c10::str("parameter ", entry.name,
-                      " was frozen when the model was wrapped and is trainable now; wrap the "
-                      "model again");
+                      " was frozen when the model was wrapped and is trainable now; call "
+                      "Trainer::adopt_trainable() after such a change, or wrap the model again in "
+                      "a new DataParallel");
     }
   }
   for (const ModelTensor& entry : trainable.parameters) {
     if (!entry.tensor.requires_grad()) {
       return c10::str("parameter ", entry.name,
-                      " was trainable when the model was wrapped and is frozen now; wrap the "
-                      "model again");
+                      " was trainable when the model was wrapped and is frozen now; call "
+                      "Trainer::adopt_trainable() after such a change, or wrap the model again in "
+                      "a new DataParallel");
     }
   }
   return std::nullopt;

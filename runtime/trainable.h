@@ -22,6 +22,13 @@ struct Trainable {
 /// where another wrapper holds the model.
 Trainable trainable_parameters(const Model& model);
 
+/// The same as `before`'s wrapper sees them now, to go on with. Throws Error as above, but lets
+/// that wrapper hold its parameters.
+Trainable trainable_now(const Model& model, const Trainable& before);
+
+/// Throws Error naming the first fp64 parameter.
+void require_no_double(const std::vector<ModelTensor>& parameters);
+
 /// Parameters and buffers stay the tensors that the model uses.
 void move_to(const Model& model, c10::Device device);
 

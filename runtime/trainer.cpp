@@ -70,6 +70,16 @@ snapshot::LoadReport Trainer::load_weights(const std::string& path,
   return impl_->saving->load_weights(path, options);
 }
 
+void Trainer::state(const std::string& name, at::Tensor& tensor) {
+  impl_->loop.add(name, &tensor);
+}
+void Trainer::state(const std::string& name, double& number) {
+  impl_->loop.add(name, &number);
+}
+void Trainer::state(const std::string& name, int64_t& number) {
+  impl_->loop.add(name, &number);
+}
+
 void Trainer::abandon() {
   impl_->steps->abandon();
 }
@@ -119,6 +129,10 @@ std::vector<std::pair<std::string, at::Tensor>> Trainer::averaged() const {
 
 void Trainer::adopt_weights() {
   impl_->arena->adopt_weights();
+}
+
+void Trainer::adopt_trainable() {
+  impl_->adopt_trainable();
 }
 
 bool Trainer::replicas_agree() const {

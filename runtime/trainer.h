@@ -88,11 +88,11 @@ class Trainer {
   /// Goes on from the newest whole snapshot in `folder`, if there is one, or from `folder` itself
   /// if it is a snapshot; later snapshots are then set aside (NAME.aside). Without a folder, from
   /// SnapshotOptions::folder; where that is empty, save() writes to this folder from now on.
-  /// After it, weights, moments, counters, scale, loaders of runtime.loader() (also those made
-  /// later) and random numbers are those of the saved run, bit for bit on as many ranks; on another
-  /// number, the same but for random numbers and how samples are grouped into batches.
-  /// Throws the same Error on every rank, with nothing loaded: all snapshots are damaged, or names
-  /// or sizes do not fit (all are listed).
+  /// After it, weights, moments, counters, scale, loaders of runtime.loader(), variables of state()
+  /// (both also if made later) and random numbers are those of the saved run, bit for bit on as
+  /// many ranks; on another number, the same but for random numbers and how samples are grouped
+  /// into batches. Throws the same Error on every rank, with nothing loaded: all snapshots are
+  /// damaged, or names or sizes do not fit (all are listed).
   ResumeReport resume(const std::string& folder = "");
   /// Weights and buffers alone, for fine-tuning: from a run's folder, a snapshot, a safetensors
   /// file or folder, or model.safetensors.index.json. Moments, counters and loaders stay. Throws
@@ -100,6 +100,20 @@ class Trainer {
   /// LoadOptions::match is partial.
   snapshot::LoadReport load_weights(const std::string& path,
                                     const snapshot::LoadOptions& options = {});
+
+  /// Makes a variable of the loop (a hidden state that is carried from batch to batch, a counter,
+  /// the best metric) part of snapshots under `name`: save() stores what it holds then, each rank
+  /// its own; resume() gives it back, or state() itself, if the variable is named after resume().
+  /// The variable has to be there at every save() and resume(); naming another under the same name
+  /// takes its place. A tensor becomes a new one with the saved sizes, dtype and bits, without
+  /// gradient, on the device of the tensor that the variable holds, or on device() if it holds
+  /// none; an undefined one becomes undefined. On another number of ranks, what was the same on all
+  /// ranks is given back to all; the rest stays as it is, and ResumeReport names it, as it names
+  /// what the snapshot does not have. Ranks: local. Throws Error for an empty name, and (exit code
+  /// snapshot) where the snapshot has another kind of variable under this name.
+  void state(const std::string& name, at::Tensor& tensor);
+  void state(const std::string& name, double& number);
+  void state(const std::string& name, int64_t& number);
 
   /// Asks all ranks to stop: once any rank did, stop_requested() is true on all of them after the
   /// same update. Safe to call from a signal handler.
@@ -145,6 +159,15 @@ class Trainer {
   /// After the model's weights were written by hand (clamped, say): makes the masters what they are
   /// now, which otherwise the next update would undo. Every rank, with the same weights.
   void adopt_weights();
+  /// After requires_grad of parameters was changed (layers thawed or frozen), between windows:
+  /// trains those that are trainable now, which otherwise is an Error at the end of the next
+  /// window. The buckets are laid out again. Parameters that stay keep weight, master, moments and
+  /// average bit for bit; counters and scale stay. One that joins starts with the weight that it
+  /// has, and without moments; an optimizer that counts updates for all parameters in one goes on
+  /// counting. One that leaves keeps its weight. Snapshots hold which parameters are trainable:
+  /// resume() makes it as it was. Every rank, with the same parameters; throws Error on every rank
+  /// otherwise.
+  void adopt_trainable();
   /// True if weights, masters (unless sharded), scale and update count have the same bits on every
   /// rank. Every rank.
   bool replicas_agree() const;

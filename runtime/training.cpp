@@ -11,17 +11,6 @@
 namespace lockstep {
 namespace {
 
-std::vector<BucketPlan> plans_for(const std::vector<ModelTensor>& parameters,
-                                  const OptimizerSpec& optimizer, const TrainerOptions& options) {
-  std::vector<PlannedParameter> planned;
-  planned.reserve(parameters.size());
-  for (const ModelTensor& entry : parameters) {
-    planned.push_back({entry.tensor.numel(), options.precision().storage_dtype(entry),
-                       options.precision().wire_dtype(), optimizer.group_of(entry)});
-  }
-  return plan_buckets(planned, options.buckets());
-}
-
 ReducerOptions reducer_options(const TrainerOptions& options) {
   ReducerOptions result;
   result.op = ReduceOp::avg().predivide(options.precision().predivide_factor());
@@ -43,13 +32,6 @@ Arena::Options arena_options(const TrainerOptions& options, const Communicator& 
 
 UpdaterOptions updater_options(const TrainerOptions& options, uint64_t seed) {
   return {options.precision().rounds_randomly(), seed, static_cast<float>(1.0 - options.ema())};
-}
-
-void require_no_double(const std::vector<ModelTensor>& parameters) {
-  for (const ModelTensor& entry : parameters) {
-    LOCKSTEP_CHECK(entry.tensor.scalar_type() != at::kDouble, "parameter ", entry.name,
-                   " is fp64; Trainer keeps fp32 masters at most: call model->to(torch::kFloat)");
-  }
 }
 
 void require_recordable(const OptimizerSpec& optimizer, c10::Device device,
@@ -104,15 +86,19 @@ Training::Training(Runtime& runtime, const Model& model, const OptimizerSpec& sp
     : runtime(runtime),
       communicator(devices),
       agreement(runtime.control()),
+      model(model),
+      spec(spec.clone()),
+      options(options),
       trainable(checked(model, spec, options, runtime.device(), make_graph != nullptr, devices,
                         agreement)),
       activations(options, model),
-      description(spec.describe()) {
+      description(spec.describe()),
+      loop(runtime.device()) {
   explained([&] {
     broadcast_and_verify(model.parameters(), communicator, agreement);
     broadcast_and_verify(model.buffers(), communicator, agreement);
   });
-  const auto plans = plans_for(trainable.parameters, spec, options);
+  const auto plans = plans_for(trainable.parameters);
   agreement.attempt([&] {
     if (dtype_is_probed() && runtime.is_main()) {
       SlowDtypeNotice::of_process().look_at(options.precision(), runtime.device());
@@ -125,7 +111,7 @@ Training::Training(Runtime& runtime, const Model& model, const OptimizerSpec& sp
     explained([&] {
       reducer = std::make_unique<Reducer>(communicator, trainable.parameters, plans,
                                           std::move(wires), reducer_options(options));
-      updater = Updater::make(spec, *reducer, *arena, updater_options(options, runtime.seed()));
+      updater = new_updater();
       make_steps(model, spec, options, acts);
       if (options.cuda_graph()) {
         record_steps(std::move(make_graph));
@@ -134,15 +120,15 @@ Training::Training(Runtime& runtime, const Model& model, const OptimizerSpec& sp
   });
   precision = options.precision().describe();
   saving = std::make_unique<Saving>(
-      TrainingState({runtime, trainable, model.buffers(), *reducer, *arena, *updater, *steps,
-                     precision, description + "; " + options.describe()}),
+      TrainingState({runtime, trainable, model.buffers(), *reducer, *arena, updater, *steps, loop,
+                     precision, description + "; " + options.describe(),
+                     [this] { adopt_trainable(); }}),
       agreement.communicator(), options.snapshots());
   runtime.seed_ranks();
 }
 
 /// Where `body` gets no memory, the Error says who has it.
-template <typename Body>
-void Training::explained(const Body& body) const {
+void Training::explained(const std::function<void()>& body) const {
   try {
     body();
   } catch (...) {
@@ -163,17 +149,38 @@ std::string Training::memory_advice() const {
 /// Parameters move into the arena, all else gets the dtype it is to have.
 void Training::lay_out(const Model& model, const std::vector<BucketPlan>& plans,
                        const TrainerOptions& options) {
-  arena = std::make_unique<Arena>(trainable.parameters, plans, options.precision(),
-                                  arena_options(options, communicator));
+  arena = std::make_unique<Arena>(new_arena(plans));
   convert_storage(trainable.frozen, options.precision());
   convert_storage(model.buffers(), options.precision());
+  refresh_model();
+  release_freed_memory(runtime.device());
+}
+
+std::vector<BucketPlan> Training::plans_for(const std::vector<ModelTensor>& parameters) const {
+  std::vector<PlannedParameter> planned;
+  planned.reserve(parameters.size());
+  for (const ModelTensor& entry : parameters) {
+    planned.push_back({entry.tensor.numel(), options.precision().storage_dtype(entry),
+                       options.precision().wire_dtype(), spec->group_of(entry)});
+  }
+  return plan_buckets(planned, options.buckets());
+}
+
+Arena Training::new_arena(const std::vector<BucketPlan>& plans) const {
+  return {trainable.parameters, plans, options.precision(), arena_options(options, communicator)};
+}
+
+std::unique_ptr<Updater> Training::new_updater() {
+  return Updater::make(*spec, *reducer, *arena, updater_options(options, runtime.seed()));
+}
+
+void Training::refresh_model() const {
   for (const ModelTensor& entry : model.parameters()) {
     if (options.precision().keeps_fp32(entry)) {
       amp::compute_in_fp32(entry.tensor);
     }
   }
   show_ties(model);
-  release_freed_memory(runtime.device());
 }
 
 void Training::make_steps(const Model& model, const OptimizerSpec& spec,
@@ -182,7 +189,7 @@ void Training::make_steps(const Model& model, const OptimizerSpec& spec,
       options, runtime.device(), acts, spec.learning_rate(0), model.buffers(), trainable,
       communicator, agreement,
       amp::LossScaler(options.precision().loss_scaler_options(), runtime.device()), *reducer,
-      *updater, NonFiniteDiagnosis(model, options.precision(), options.diagnosis_folder()),
+      updater, NonFiniteDiagnosis(model, options.precision(), options.diagnosis_folder()),
       [this] { return memory_advice(); }});
 }
 

@@ -35,6 +35,8 @@ struct Training {
   StepReport step_without_data();
   void backward(const Loss& loss);
   StepReport update();
+  /// See Trainer::adopt_trainable().
+  void adopt_trainable();
 
   /// Of what is made by now.
   Trainer::Memory memory() const;
@@ -44,6 +46,9 @@ struct Training {
   Runtime& runtime;
   Communicator communicator;
   Agreement agreement;
+  Model model;
+  std::shared_ptr<const OptimizerSpec> spec;
+  TrainerOptions options;
   Trainable trainable;
   ActivationPlanning activations;
   std::string description;
@@ -53,14 +58,20 @@ struct Training {
   std::unique_ptr<Updater> updater;
   std::unique_ptr<Step> steps;
   std::unique_ptr<GraphedSteps> graphed;  // with TrainerOptions::cuda_graph
+  LoopState loop;
   std::unique_ptr<Saving> saving;  // last: what is pending is completed while all else is there
 
  private:
-  template <typename Body>
-  void explained(const Body& body) const;
+  void explained(const std::function<void()>& body) const;
   std::string memory_advice() const;
   void lay_out(const Model& model, const std::vector<BucketPlan>& plans,
                const TrainerOptions& options);
+  std::vector<BucketPlan> plans_for(const std::vector<ModelTensor>& parameters) const;
+  Arena new_arena(const std::vector<BucketPlan>& plans) const;
+  std::unique_ptr<Updater> new_updater();
+  /// After parameters got new memory: marks what computes in fp32, shows it under all tied names.
+  void refresh_model() const;
+  void move_into_new_layout(const Trainable& now);
   void make_steps(const Model& model, const OptimizerSpec& spec, const TrainerOptions& options,
                   HostActs acts);
   void record_steps(MakeStepGraph make_graph);

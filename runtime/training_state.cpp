@@ -18,6 +18,16 @@ at::Tensor widened(const at::Tensor& tensor) {
   return at::isReducedFloatingType(tensor.scalar_type()) ? tensor.to(at::kFloat) : tensor;
 }
 
+constexpr char kSeparator[] = ", ";
+
+std::string frozen_names(const Trainable& trainable) {
+  std::string names;
+  for (const ModelTensor& entry : trainable.frozen) {
+    names += (names.empty() ? "" : kSeparator) + entry.name;
+  }
+  return names.empty() ? "none" : names;
+}
+
 void visit(amp::ScalerState& state, const std::string& prefix, StateArchive& archive) {
   double scale = state.scale;
   archive.real(prefix + "scale", scale);
@@ -111,7 +121,7 @@ void TrainingState::visit_section(const std::string& section, StateArchive& arch
     visit_scaler(archive);
     parts_.step.visit_state(archive);
   } else if (section == "optimizer") {
-    parts_.updater.visit_state(parts_.reducer, archive);
+    parts_.updater->visit_state(parts_.reducer, archive);
     visit_averages(archive);
   } else {
     visit_weights(archive);
@@ -123,12 +133,38 @@ snapshot::Content TrainingState::content() {
   content.text("precision", parts_.precision);
   content.text("configuration", parts_.configuration);
   content.text("versions", versions());
+  content.text("frozen", frozen_names(parts_.trainable));
   for (const char* section : kSections) {
     SavingArchive archive(content, section);
     visit_section(section, archive);
   }
   add_own(content);
   return content;
+}
+
+std::function<void()> TrainingState::match_trainable(const Snapshot& saved) {
+  const auto text = saved.manifest().texts.find("frozen");
+  if (text == saved.manifest().texts.end() || text->second == frozen_names(parts_.trainable)) {
+    return [] {};
+  }
+  const std::string frozen = kSeparator + text->second + kSeparator;
+  const Trainable before = parts_.trainable;
+  for (const auto* entries : {&before.parameters, &before.frozen}) {
+    for (const ModelTensor& entry : *entries) {
+      const std::string name = kSeparator + entry.name + kSeparator;
+      entry.tensor.set_requires_grad(frozen.find(name) == std::string::npos);
+    }
+  }
+  parts_.adopt_trainable();
+  return [this, before] {
+    for (const ModelTensor& entry : before.parameters) {
+      entry.tensor.set_requires_grad(true);
+    }
+    for (const ModelTensor& entry : before.frozen) {
+      entry.tensor.set_requires_grad(false);
+    }
+    parts_.adopt_trainable();
+  };
 }
 
 void TrainingState::check(const Snapshot& saved) {
@@ -149,6 +185,7 @@ void TrainingState::check(const Snapshot& saved) {
   const snapshot::SnapshotSection data = saved.section("data");
   LoadingArchive places(data);
   parts_.runtime.loaders().check(places);
+  parts_.loop.check(saved, parts_.runtime.rank(), parts_.runtime.size());
 }
 
 std::vector<std::string> TrainingState::load(const Snapshot& saved) {
@@ -173,6 +210,11 @@ std::vector<std::string> TrainingState::load(const Snapshot& saved) {
   }
   load_random(saved, notes);
   load_residuals(saved, notes);
+  for (const std::vector<std::string>& more :
+       {parts_.runtime.loaders().take_notes(),
+        parts_.loop.load(saved, parts_.runtime.rank(), parts_.runtime.size())}) {
+    notes.insert(notes.end(), more.begin(), more.end());
+  }
   return notes;
 }
 

@@ -4,10 +4,13 @@
 #include <lockstep/checkpointing/snapshot/load.h>
 #include <lockstep/checkpointing/snapshot/snapshot.h>
 #include <lockstep/runtime/arena.h>
+#include <lockstep/runtime/loop_state.h>
 #include <lockstep/runtime/runtime.h>
 #include <lockstep/runtime/state_archive.h>
 #include <lockstep/runtime/step.h>
 
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -20,10 +23,12 @@ struct TrainingParts {
   std::vector<ModelTensor> buffers;
   Reducer& reducer;
   Arena& arena;
-  Updater& updater;
+  std::unique_ptr<Updater>& updater;
   Step& step;
+  LoopState& loop;
   std::string precision;      // described
   std::string configuration;  // of the optimizer and the Trainer, described
+  std::function<void()> adopt_trainable;
 };
 
 /// Everything that a run needs to go on bit for bit, as the content of a snapshot. Sections:
@@ -32,8 +37,9 @@ struct TrainingParts {
 /// - optimizer: "parameter.kind", see StateArchive; averages as "parameter.ema"
 /// - trainer: counters, loss scale and its counters
 /// - data: where the loaders are
-/// - random, residuals: each rank's own, the state of its random numbers and of error feedback
-/// and texts: precision, configuration, versions.
+/// - random, residuals, state: each rank's own, the state of its random numbers, of error feedback
+///   and of the loop's variables
+/// and texts: precision, configuration, versions, and the names of frozen parameters.
 /// Ranks: every rank makes one, and calls the same. Where the optimizer is sharded, content() and
 /// load_weights() begin with a collective; what can fail on one rank alone comes after it.
 class TrainingState {
@@ -42,6 +48,9 @@ class TrainingState {
 
   snapshot::Content content();
 
+  /// Makes those parameters trainable that were so in the saved run. Returns what takes it back.
+  /// Collective.
+  std::function<void()> match_trainable(const Snapshot& saved);
   /// Throws Error (exit code snapshot) that lists every name that is missing, left over or of other
   /// sizes, or (exit code data) says why a loader cannot go on. Changes nothing.
   void check(const Snapshot& saved);

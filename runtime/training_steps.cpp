@@ -64,6 +64,7 @@ StepReport Training::update() {
 }
 
 void Training::begin_window() {
+  runtime.loaders().note_step();
   steps->begin_window();
   advance_saving();
 }

@@ -3,6 +3,7 @@
 #include <c10/util/StringUtil.h>
 #include <lockstep/collectives/error.h>
 #include <lockstep/runtime/data/collate.h>
+#include <lockstep/runtime/data/sample_random.h>
 
 #include <cstddef>
 #include <exception>
@@ -10,6 +11,11 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+namespace torch::data::datasets {
+template <typename SourceDataset, typename AppliedTransform>
+class MapDataset;
+}
 
 namespace lockstep::detail {
 
@@ -38,6 +44,12 @@ struct GetBatch<Dataset, std::void_t<decltype(std::declval<Dataset&>().get_batch
   static constexpr bool is_ready = !IsVector<Result>::value;
 };
 
+template <typename Dataset>
+struct IsMap : std::false_type {};
+template <typename Source, typename Transform>
+struct IsMap<torch::data::datasets::MapDataset<Source, Transform>>
+    : std::bool_constant<!Source::is_stateful> {};
+
 /// Number of samples; torch::data datasets return an optional, which is empty for streams.
 template <typename Dataset>
 size_t dataset_size(const Dataset& dataset) {
@@ -60,33 +72,69 @@ size_t dataset_size(const Dataset& dataset) {
   }
 }
 
+/// What `get` gives for this sample, which has random numbers of its own.
+template <typename Get>
+auto with_sample(size_t index, const SampleSeeds& seeds, const Get& get) {
+  try {
+    const SampleRandom random(seeds.of(index));
+    return get();
+  } catch (const std::exception&) {
+    rethrow_as_data_error(c10::str("sample ", index));
+  }
+}
+
 template <typename Dataset>
-auto get_samples(Dataset& dataset, const std::vector<size_t>& indices) {
+auto get_samples(Dataset& dataset, const std::vector<size_t>& indices, const SampleSeeds& seeds) {
   using Sample = std::decay_t<decltype(dataset.get(size_t{0}))>;
   std::vector<Sample> samples;
   samples.reserve(indices.size());
   for (const size_t index : indices) {
-    try {
-      samples.push_back(dataset.get(index));
-    } catch (const std::exception&) {
-      rethrow_as_data_error(c10::str("sample ", index));
-    }
+    samples.push_back(with_sample(index, seeds, [&] { return dataset.get(index); }));
   }
   return samples;
+}
+
+/// MapDataset shows its members as const though they are not, and neither are their functions.
+template <typename Member>
+Member& changeable(const Member& member) {
+  return const_cast<Member&>(member);
+}
+
+/// get_batch(indices), called for one index after the other as far as a batch is the vector of its
+/// samples: also below the transform that makes it a ready one.
+template <typename Dataset>
+auto get_batch(Dataset& dataset, const std::vector<size_t>& indices, const SampleSeeds& seeds) {
+  if constexpr (!GetBatch<Dataset>::is_ready) {
+    typename GetBatch<Dataset>::Result samples;
+    for (const size_t index : indices) {
+      auto one = with_sample(index, seeds, [&] { return dataset.get_batch({index}); });
+      for (auto& sample : one) {
+        samples.push_back(std::move(sample));
+      }
+    }
+    return samples;
+  } else if constexpr (IsMap<Dataset>::value) {
+    auto batch = get_batch(changeable(dataset.dataset()), indices, seeds);
+    const SampleRandom random(seeds.of(indices));
+    return changeable(dataset.transform()).apply_batch(std::move(batch));
+  } else {
+    const SampleRandom random(seeds.of(indices));
+    return dataset.get_batch(indices);
+  }
 }
 
 /// The batch of these samples: get_batch(indices) where that gives a ready one, else get(index)
 /// for each, collated. Throws Error (data) that names the sample, or whatever get_batch throws.
 template <typename Dataset>
-auto load_batch(Dataset& dataset, const std::vector<size_t>& indices) {
+auto load_batch(Dataset& dataset, const std::vector<size_t>& indices, const SampleSeeds& seeds) {
   if constexpr (GetBatch<Dataset>::is_ready) {
-    return dataset.get_batch(indices);
+    return get_batch(dataset, indices, seeds);
   } else if constexpr (HasGet<Dataset>::value) {
-    auto samples = get_samples(dataset, indices);
+    auto samples = get_samples(dataset, indices, seeds);
     return Collate<typename decltype(samples)::value_type>::batch(std::move(samples));
   } else {
     static_assert(GetBatch<Dataset>::exists, "a dataset needs get(index) or get_batch(indices)");
-    auto samples = dataset.get_batch(indices);
+    auto samples = get_batch(dataset, indices, seeds);
     return Collate<typename decltype(samples)::value_type>::batch(std::move(samples));
   }
 }

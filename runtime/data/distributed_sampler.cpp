@@ -1,5 +1,6 @@
 #include <lockstep/collectives/error.h>
 #include <lockstep/runtime/data/distributed_sampler.h>
+#include <lockstep/runtime/mixed_seed.h>
 
 #include <algorithm>
 #include <limits>
@@ -8,14 +9,6 @@
 
 namespace lockstep {
 namespace {
-
-/// The finaliser of SplitMix64: every bit of the input changes about half of the output's.
-uint64_t mix(uint64_t value) {
-  value += 0x9e3779b97f4a7c15ULL;
-  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  value = (value ^ (value >> 27)) * 0x94d049bb133111ebULL;
-  return value ^ (value >> 31);
-}
 
 /// Uniform in [0, bound). std::uniform_int_distribution differs between standard libraries.
 uint64_t draw_below(uint64_t bound, std::mt19937_64& generator) {
@@ -28,9 +21,8 @@ uint64_t draw_below(uint64_t bound, std::mt19937_64& generator) {
   return value % bound;
 }
 
-/// Samples at positions rank, rank + ranks, ... below size.
-int64_t share(int64_t size, int64_t rank, int64_t ranks) {
-  return (size - rank + ranks - 1) / ranks;
+int64_t rounded_up(int64_t samples, int64_t batch_size) {
+  return (samples + batch_size - 1) / batch_size;
 }
 
 }  // namespace
@@ -56,20 +48,88 @@ DistributedSampler::DistributedSampler(size_t size, int rank, int ranks, uint64_
                       " for each of ", ranks, " ranks; lower batch_size or switch drop_last off");
 }
 
+DistributedSampler DistributedSampler::local(std::vector<int64_t> sizes, int rank, uint64_t seed,
+                                             bool shuffle, int64_t batch_size, bool drop_last) {
+  const int64_t all = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  // Enough for the constructor: check_local() says what is wrong.
+  const auto ranks = static_cast<int>(sizes.size());
+  DistributedSampler sampler(static_cast<size_t>(std::max<int64_t>(all, ranks)), rank, ranks, seed,
+                             shuffle, batch_size);
+  sampler.size_ = all;
+  sampler.sizes_ = std::move(sizes);
+  sampler.drop_last_ = drop_last;
+  sampler.check_local();
+  return sampler;
+}
+
+void DistributedSampler::check_local() const {
+  const auto least = std::min_element(sizes_.begin(), sizes_.end()) - sizes_.begin();
+  const auto most = std::max_element(sizes_.begin(), sizes_.end()) - sizes_.begin();
+  const int64_t smallest = sizes_[static_cast<size_t>(least)];
+  const int64_t largest = sizes_[static_cast<size_t>(most)];
+  LOCKSTEP_CHECK_CODE(smallest >= 1, ExitCode::data, "rank ", least,
+                      " has no sample of its own; give it some, or leave it out of the run");
+  if (drop_last_) {
+    LOCKSTEP_CHECK_CODE(
+        batches() >= 1 && largest - batches() * batch_size_ < batch_size_, ExitCode::data, "rank ",
+        least, " has ", smallest, " samples of its own and rank ", most, " has ", largest,
+        ": with drop_last and batches of ", batch_size_, " each makes ", batches(),
+        " batches, and rank ", most, " would leave out ", largest - batches() * batch_size_,
+        " samples in each epoch; switch drop_last off");
+  } else {
+    LOCKSTEP_CHECK_CODE(batches() <= smallest, ExitCode::data, "rank ", least, " has ", smallest,
+                        " samples of its own, too few for ", batches(), " batches, which rank ",
+                        most, " makes of its ", largest, "; raise batch_size from ", batch_size_,
+                        " to ", rounded_up(largest, smallest),
+                        " or more, or deal the samples out more evenly");
+  }
+}
+
+int64_t DistributedSampler::share(int64_t rank, int64_t start) const {
+  return is_local() ? sizes_[static_cast<size_t>(rank)]
+                    : (size_ - start - rank + ranks_ - 1) / ranks_;
+}
+
+int64_t DistributedSampler::largest_share(int64_t start) const {
+  return is_local() ? *std::max_element(sizes_.begin(), sizes_.end()) : share(0, start);
+}
+
+int64_t DistributedSampler::smallest_share(int64_t start) const {
+  return is_local() ? *std::min_element(sizes_.begin(), sizes_.end()) : share(ranks_ - 1, start);
+}
+
 int64_t DistributedSampler::batches(int64_t start) const {
-  const int64_t smallest = share(size_ - start, ranks_ - 1, ranks_);
-  const int64_t largest = share(size_ - start, 0, ranks_);
-  return drop_last_ ? smallest / batch_size_
-                    : std::min((largest + batch_size_ - 1) / batch_size_, smallest);
+  if (drop_last_) {
+    return smallest_share(start) / batch_size_;
+  }
+  const int64_t wanted = rounded_up(largest_share(start), batch_size_);
+  return is_local() ? wanted : std::min(wanted, smallest_share(start));
 }
 
 int64_t DistributedSampler::samples(int rank, int64_t start) const {
-  return drop_last_ ? batches(start) * batch_size_ : share(size_ - start, rank, ranks_);
+  return drop_last_ ? batches(start) * batch_size_ : share(rank, start);
 }
 
 int64_t DistributedSampler::begin_of(int rank, int64_t batch, int64_t start) const {
+  const int64_t mine = samples(rank, start);
+  const int64_t all = batches(start);
+  if (is_local() && rounded_up(mine, batch_size_) < all) {
+    return batch * mine / all;
+  }
   // Keep one sample for each batch that is still to come.
-  return std::min(batch * batch_size_, samples(rank, start) - (batches(start) - batch));
+  return std::min(batch * batch_size_, mine - (all - batch));
+}
+
+int64_t DistributedSampler::sizes_digest() const {
+  uint64_t digest = 0;
+  for (const int64_t size : sizes_) {
+    digest = mixed_seed(digest, static_cast<uint64_t>(size));
+  }
+  return static_cast<int64_t>(digest >> 1U);
+}
+
+uint64_t DistributedSampler::samples_seed() const {
+  return is_local() ? mixed_seed(seed_, static_cast<uint64_t>(rank_)) : seed_;
 }
 
 std::vector<size_t> DistributedSampler::batch(SamplerPosition position) {
@@ -82,7 +142,7 @@ std::vector<size_t> DistributedSampler::batch(SamplerPosition position) {
   std::vector<size_t> indices;
   indices.reserve(static_cast<size_t>(end - begin));
   for (int64_t i = begin; i < end; ++i) {
-    const auto place = static_cast<size_t>(start + rank_ + i * ranks_);
+    const auto place = static_cast<size_t>(is_local() ? i : start + rank_ + i * ranks_);
     indices.push_back(shuffle_ ? order(position.epoch)[place] : place);
   }
   return indices;
@@ -96,8 +156,9 @@ SamplerPosition DistributedSampler::after(SamplerPosition position) const {
 }
 
 void DistributedSampler::check(SamplerPosition position) const {
-  LOCKSTEP_CHECK(position.epoch >= 0 && position.start >= 0 && position.start < size_ &&
-                     position.batch >= 0 && position.batch < batches(position.start),
+  LOCKSTEP_CHECK(position.epoch >= 0 && position.start >= 0 &&
+                     position.start < (is_local() ? 1 : size_) && position.batch >= 0 &&
+                     position.batch < batches(position.start),
                  "rank ", rank_, ": there is no batch ", position.batch, " of epoch ",
                  position.epoch, ", an epoch of ", size_ - position.start, " samples on ", ranks_,
                  " ranks has ", batches(position.start), " batches of ", batch_size_,
@@ -120,7 +181,7 @@ SamplerPosition DistributedSampler::after_samples(int64_t epoch, int64_t taken) 
 std::vector<size_t> DistributedSampler::shuffled(size_t size, uint64_t seed, int64_t epoch) {
   std::vector<size_t> order(size);
   std::iota(order.begin(), order.end(), size_t{0});
-  std::mt19937_64 generator(mix(mix(seed) + static_cast<uint64_t>(epoch)));
+  std::mt19937_64 generator(mixed_seed(mixed_seed(seed) + static_cast<uint64_t>(epoch)));
   for (size_t i = size; i > 1; --i) {
     std::swap(order[i - 1], order[draw_below(i, generator)]);
   }
@@ -129,7 +190,8 @@ std::vector<size_t> DistributedSampler::shuffled(size_t size, uint64_t seed, int
 
 const std::vector<size_t>& DistributedSampler::order(int64_t epoch) {
   if (order_epoch_ != epoch) {
-    order_ = shuffled(static_cast<size_t>(size_), seed_, epoch);
+    order_ =
+        shuffled(static_cast<size_t>(is_local() ? share(rank_, 0) : size_), samples_seed(), epoch);
     order_epoch_ = epoch;
   }
   return order_;

@@ -32,6 +32,11 @@ struct SamplerPosition {
 /// moves one sample over to it. With drop_last, every batch has batch_size samples and the
 /// remaining ones of that epoch are left out.
 ///
+/// Where each rank has samples of its own, local() makes it: each rank takes all of its own, in an
+/// order of its own, once an epoch, and again every rank makes the same number of batches: those
+/// that the rank with the most samples needs. A rank that would need fewer spreads its samples
+/// evenly over as many, so its batches are smaller.
+///
 /// Ranks: each makes its own with the same arguments but `rank`; no communication. Threads: one
 /// at a time.
 /// Throws Error when size < ranks (with drop_last: size < ranks * batch_size), and for arguments
@@ -40,6 +45,13 @@ class DistributedSampler {
  public:
   DistributedSampler(size_t size, int rank, int ranks, uint64_t seed, bool shuffle = true,
                      int64_t batch_size = 1, bool drop_last = false);
+
+  /// `sizes`: how many samples each rank has. Throws Error (exit code data) that names ranks and
+  /// sizes where a rank would have to make batches without a sample, or, with drop_last, would
+  /// leave out a whole batch or more.
+  static DistributedSampler local(std::vector<int64_t> sizes, int rank, uint64_t seed,
+                                  bool shuffle = true, int64_t batch_size = 1,
+                                  bool drop_last = false);
 
   /// Batches in an epoch (in what is left of it after `start` samples), on every rank.
   int64_t batches(int64_t start = 0) const;
@@ -59,7 +71,15 @@ class DistributedSampler {
   /// batch on every rank are left out, as at the end of an epoch with drop_last.
   SamplerPosition after_samples(int64_t epoch, int64_t taken) const;
 
+  /// Of all ranks together.
   int64_t size() const { return size_; }
+  /// Whether each rank has samples of its own, and a number that tells ranks' sizes from others; 0
+  /// if not.
+  bool is_local() const { return !sizes_.empty(); }
+  int64_t sizes_digest() const;
+  /// The seed of this rank's samples, the same on all ranks unless they have samples of their own.
+  uint64_t samples_seed() const;
+  int rank() const { return static_cast<int>(rank_); }
   int ranks() const { return ranks_; }
   uint64_t seed() const { return seed_; }
   bool shuffles() const { return shuffle_; }
@@ -71,11 +91,16 @@ class DistributedSampler {
 
  private:
   const std::vector<size_t>& order(int64_t epoch);
+  void check_local() const;
+  int64_t share(int64_t rank, int64_t start) const;
+  int64_t largest_share(int64_t start) const;
+  int64_t smallest_share(int64_t start) const;
   int64_t samples(int rank, int64_t start) const;
   /// How many samples of `rank` come before its batch of that number.
   int64_t begin_of(int rank, int64_t batch, int64_t start) const;
 
   int64_t size_;
+  std::vector<int64_t> sizes_;  // of each rank's own samples
   int64_t rank_;
   int64_t ranks_;
   uint64_t seed_;

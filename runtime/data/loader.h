@@ -28,11 +28,22 @@ namespace lockstep {
 ///
 /// One loop runs the epochs that are left of the current `epochs`; the next loop runs the next
 /// ones, in a new order if shuffled. After Trainer::resume the first loop over a loader of
-/// Runtime::loader is the one that the saved run was in, and its batches are those that would have
-/// followed: none, if all its `epochs` were done, so a finished run that is started again ends at
-/// once. A program that counts epochs itself, with one loop for each, begins at epoch(). What a
-/// batch holds depends on (seed, epoch, its place) alone, however many workers there are, if
-/// get(index) depends on the index alone.
+/// Runtime::loader that trains is the one that the saved run was in, and its batches are those that
+/// would have followed: none, if all its `epochs` were done, so a finished run that is started
+/// again ends at once. A program that counts epochs itself, with one loop for each, begins at
+/// epoch(). A loader trains if the Trainer made a step while one of its batches was in hand. Any
+/// other goes on at its position, too, but a loop over it is never empty: validation sees all its
+/// batches in the first epoch after a resume as in any other.
+///
+/// Random numbers: while get(index) runs, LibTorch's random operators on the host (torch::rand and
+/// its like) draw from a generator that belongs to (seed, epoch, index), see SampleRandom. So an
+/// augmented sample has the same bits however many workers and ranks there are, and after a
+/// resume, and loading takes nothing from the stream that dropout draws from. The same holds for
+/// get_batch() that returns a std::vector of samples, which is called for one index at a time, and
+/// for torch::data transforms above it. A get_batch() that returns a ready batch draws from one
+/// generator for all of it: its bits depend on which samples are together. For numbers of other
+/// libraries take a seed from torch::randint. What get() draws from generators that it keeps is its
+/// own affair.
 ///
 /// Ranks: each makes one with the same arguments but `rank`; every rank gets the same number of
 /// batches (DistributedSampler says how). No communication. Threads: one at a time; get() is called
@@ -42,8 +53,8 @@ namespace lockstep {
 template <typename Dataset>
 class Loader {
  public:
-  using Batch = std::decay_t<decltype(detail::load_batch(std::declval<Dataset&>(),
-                                                         std::declval<std::vector<size_t>>()))>;
+  using Batch = std::decay_t<decltype(detail::load_batch(
+      std::declval<Dataset&>(), std::declval<std::vector<size_t>>(), std::declval<SampleSeeds>()))>;
 
   /// `places`: where snapshots find this loader's position, if any.
   Loader(Dataset dataset, int rank, int ranks, uint64_t seed, LoaderOptions options = {},
@@ -54,6 +65,20 @@ class Loader {
         place_(std::make_shared<LoaderPlace>(
             DistributedSampler(detail::dataset_size(*dataset_), rank, ranks, seed,
                                options_.shuffle(), options_.batch_size(), options_.drop_last()))) {
+    if (places != nullptr) {
+      places->add(place_);
+    }
+  }
+  /// Batches of this rank's own samples, of which the ranks have `sizes`: see
+  /// Runtime::local_loader.
+  Loader(Dataset dataset, std::vector<int64_t> sizes, int rank, uint64_t seed,
+         LoaderOptions options, LoaderPlaces* places)
+      : options_((options.validate(), std::move(options))),
+        rank_(rank),
+        dataset_(std::make_unique<Dataset>(std::move(dataset))),
+        place_(std::make_shared<LoaderPlace>(
+            DistributedSampler::local(std::move(sizes), rank, seed, options_.shuffle(),
+                                      options_.batch_size(), options_.drop_last()))) {
     if (places != nullptr) {
       places->add(place_);
     }
@@ -113,6 +138,7 @@ class Loader {
 
   void advance() {
     current_.reset();
+    place_->hold(false);
     if (seeks_ != place_->seeks()) {
       start_loop();
     }
@@ -126,6 +152,7 @@ class Loader {
     wait_seconds_ +=
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     epoch_ = at.epoch;
+    place_->hold(true);
     place_->step();
   }
 
@@ -133,8 +160,9 @@ class Loader {
     while (ahead_.epoch < end_epoch_ &&
            pending_.size() < 2 * static_cast<size_t>(options_.workers())) {
       auto job = std::make_shared<std::packaged_task<Batch()>>(
-          [this_load = Load{rank_, dataset_.get()}, at = ahead_,
-           indices = place_->sampler().batch(ahead_)] { return this_load(at, indices); });
+          [this_load = work(), at = ahead_, indices = place_->sampler().batch(ahead_)] {
+            return this_load(at, indices);
+          });
       pending_.push_back(job->get_future());
       workers_->add([job] { (*job)(); });
       ahead_ = place_->sampler().after(ahead_);
@@ -147,18 +175,20 @@ class Loader {
   /// What a worker needs: nothing of the Loader itself, which may be moved between loops.
   struct Load {
     int rank;
+    uint64_t seed;
     Dataset* dataset;
     Batch operator()(SamplerPosition at, const std::vector<size_t>& indices) const {
       try {
-        return detail::load_batch(*dataset, indices);
+        return detail::load_batch(*dataset, indices, SampleSeeds{seed, at.epoch});
       } catch (const std::exception&) {
         detail::rethrow_as_data_error(
             c10::str("rank ", rank, ": loading batch ", at.batch, " of epoch ", at.epoch));
       }
     }
   };
+  Load work() const { return {rank_, place_->sampler().samples_seed(), dataset_.get()}; }
   Batch load(SamplerPosition at, const std::vector<size_t>& indices) const {
-    return Load{rank_, dataset_.get()}(at, indices);
+    return work()(at, indices);
   }
 
   LoaderOptions options_;

@@ -18,6 +18,9 @@ struct LoaderOptions {
   TORCH_ARG(int, workers) = 0;
   /// How many epochs one loop over the loader runs. Requires: >= 1.
   TORCH_ARG(int64_t, epochs) = 1;
+  /// Runtime::loader compares the dataset's size, its first and its last sample across ranks when
+  /// it makes the loader. False: it does not, for data that is one dataset and yet differs.
+  TORCH_ARG(bool, compare_ranks) = true;
 
  public:
   /// Throws Error naming the option.

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -25,11 +26,12 @@ class LoaderPlace {
     resumed_ = false;
     ++seeks_;
   }
-  /// The same for a position that a snapshot holds: the loop that comes next is the one that the
-  /// saved run was in.
-  void resume(SamplerPosition position) {
+  /// The same for a position that a snapshot holds: the loop that comes next over a loader that
+  /// `trains` is the one that the saved run was in.
+  void resume(SamplerPosition position, bool trains) {
     seek(position);
-    resumed_ = true;
+    resumed_ = trains;
+    trains_ = trains;
   }
   /// Whether the next loop goes on with one of a saved run, which had run all its `epochs`.
   bool is_behind_loop(int64_t epochs) const {
@@ -37,6 +39,12 @@ class LoaderPlace {
            next_.start == 0;
   }
   void begin_loop() { resumed_ = false; }
+  /// Whether the loop has a batch in hand.
+  void hold(bool batch) { in_hand_ = batch; }
+  /// A Trainer steps: with a batch of this loader, if one is in hand.
+  void note_step() { trains_ = trains_ || in_hand_; }
+  /// Whether a Trainer stepped with one of its batches; others validate.
+  bool trains() const { return trains_; }
   /// How often seek() was called: what was loaded ahead is of no use after it.
   int64_t seeks() const { return seeks_; }
 
@@ -44,6 +52,8 @@ class LoaderPlace {
   DistributedSampler sampler_;
   SamplerPosition next_;
   bool resumed_ = false;
+  bool in_hand_ = false;
+  bool trains_ = false;
   int64_t seeks_ = 0;
 };
 
@@ -52,14 +62,19 @@ class LoaderPlace {
 /// that it makes later.
 ///
 /// On as many ranks with the same batch size a loader goes on with the very batch that would have
-/// come next. On another number it goes on with the samples of the epoch that no rank has had.
-/// Ranks: each keeps its own. Threads: one.
+/// come next. On another number it goes on with the samples of the epoch that no rank has had;
+/// where each rank has samples of its own, nobody knows which those are, so that epoch begins
+/// again. Ranks: each keeps its own. Threads: one.
 class LoaderPlaces {
  public:
   /// Throws Error (exit code data) if a saved place is waiting for it and is of another dataset.
   void add(const std::shared_ptr<LoaderPlace>& place);
 
   void visit_state(StateArchive& archive);
+  /// What differs from the run that saved the places that were loaded, a line each.
+  std::vector<std::string> take_notes() { return std::exchange(notes_, {}); }
+  /// Before a Trainer's micro-batch.
+  void note_step();
   /// Throws Error (exit code data) if loading from this archive will, because a dataset has another
   /// size, or is shuffled in another order. Nothing moves.
   void check(StateArchive& archive);
@@ -74,15 +89,20 @@ class LoaderPlaces {
     int64_t drops_last = 0;
     int64_t shuffles = 0;
     int64_t seed = 0;
+    int64_t trains = 1;        // in snapshots that do not say so, all do
+    int64_t sizes_digest = 0;  // 0: ranks share one dataset
   };
   static Saved saved(LoaderPlace& place);
   static void visit(StateArchive& archive, size_t number, Saved& saved);
   static std::vector<Saved> all_in(StateArchive& archive);
   static SamplerPosition position_for(const Saved& saved, LoaderPlace& place);
+  static bool begins_again(const Saved& saved, LoaderPlace& place);
+  void resume(const Saved& saved, LoaderPlace& place);
   std::vector<std::shared_ptr<LoaderPlace>> alive();
 
   std::vector<std::weak_ptr<LoaderPlace>> places_;
   std::vector<Saved> waiting_;  // for loaders that are not made yet; the next one last
+  std::vector<std::string> notes_;
 };
 
 }  // namespace lockstep

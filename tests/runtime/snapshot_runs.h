@@ -69,6 +69,7 @@ struct Recipe {
   std::function<bool(int64_t micro_batch)> overflows = [](int64_t) { return false; };
   size_t samples = 43;
   int64_t batch_size = 3;
+  bool compare_ranks = true;
 };
 
 /// A whole training program but for its main().
@@ -78,9 +79,14 @@ class TrainingRun {
       : recipe_(std::move(recipe)),
         model((at::manual_seed(5), std::make_shared<Awkward>())),
         trainer(runtime, model, *recipe_.optimizer, recipe_.options),
-        loader(runtime.loader(
-            Numbered{recipe_.samples, &seen},
-            LoaderOptions().batch_size(recipe_.batch_size).shuffle(true).epochs(1000))) {}
+        loader(runtime.loader(Numbered{recipe_.samples, &seen},
+                              LoaderOptions()
+                                  .batch_size(recipe_.batch_size)
+                                  .shuffle(true)
+                                  .epochs(1000)
+                                  .compare_ranks(recipe_.compare_ranks))) {
+    seen.clear();  // what ranks compared
+  }
 
   /// Micro-batches until this many were run by this process and those it goes on from.
   void train_to(int64_t micro_batches) {

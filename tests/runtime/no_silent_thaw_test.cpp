@@ -1,0 +1,261 @@
+// Layers that are thawed or frozen while a Trainer runs: what stays is kept bit for bit.
+#include <torch/optim/adam.h>
+
+#include "snapshot_runs.h"
+#include "trainer_runs.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using testing::digests;
+using testing::error_of;
+using testing::flat;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::runtime;
+using testing::SharedFolder;
+using testing::step_path;
+
+/// A head that trains from the start, and a body that may join it.
+struct FineTuned : torch::nn::Module {
+  FineTuned()
+      : body(register_module("body", torch::nn::Linear(4, 40))),
+        norm(register_module("norm", torch::nn::BatchNorm1d(40))),
+        head(register_module("head", torch::nn::Linear(40, 2))) {
+    to(testing::device());
+    thaw(false);
+  }
+  void thaw(bool trainable) {
+    for (const at::Tensor& parameter : body->parameters()) {
+      parameter.set_requires_grad(trainable);
+    }
+  }
+  at::Tensor loss(const at::Tensor& x, const at::Tensor& y) {
+    const at::Tensor h = normed(at::tanh(body->forward(x)));
+    const at::Tensor kept = at::dropout(h, 0.2, /*train=*/true);
+    return (head->forward(kept).to(at::kFloat) - y).square().mean();
+  }
+  at::Tensor normed(const at::Tensor& h) { return norm->forward(h.to(norm->weight.scalar_type())); }
+  torch::nn::Linear body;
+  torch::nn::BatchNorm1d norm;
+  torch::nn::Linear head;
+};
+
+struct Tuning {
+  explicit Tuning(const TrainerOptions& options, const OptimizerSpec& optimizer = AdamW(1e-2))
+      : options(options),
+        model((at::manual_seed(5), std::make_shared<FineTuned>())),
+        trainer(runtime(), model, optimizer, options) {}
+
+  /// `uses_body`: else the body gets no gradient even where it is trainable.
+  void train_to(int64_t last, bool uses_body = true) {
+    while (done < last * options.accumulate()) {
+      const testing::Batch batch = testing::mlp_batch(done++, runtime().rank());
+      const float factor = done == 3 && options.precision().wire_dtype() == at::kHalf
+                               ? testing::overflow_factor
+                               : 1.0F;
+      trainer.step([&] {
+        if (uses_body) {
+          return model->loss(batch.x, batch.y) * factor;
+        }
+        const at::Tensor h = at::tanh(batch.x.repeat({1, 10}));
+        const at::Tensor scores = model->head->forward(h).to(at::kFloat);
+        const at::Tensor more = model->normed(h).to(at::kFloat).square().mean();
+        return ((scores - batch.y).square().mean() + more) * factor;
+      });
+    }
+  }
+  void thaw(bool trainable) {
+    model->thaw(trainable);
+    trainer.adopt_trainable();
+  }
+  /// Masters of everything but the body.
+  at::Tensor others() const {
+    std::vector<std::pair<std::string, at::Tensor>> kept;
+    for (const auto& entry : trainer.masters()) {
+      if (entry.first.rfind("body", 0) != 0) {
+        kept.push_back(entry);
+      }
+    }
+    return flat(kept).clone();
+  }
+  TrainerOptions options;
+  std::shared_ptr<FineTuned> model;
+  Trainer trainer;
+  int64_t done = 0;
+};
+
+Precision small_scale(Precision precision) {
+  return precision.loss_scale(amp::LossScalerOptions().init_scale(256).growth_interval(3));
+}
+
+std::vector<Precision> precisions() {
+  return {Precision::O0(), small_scale(Precision::O2()),
+          small_scale(Precision::O2(at::kBFloat16).remainders()),
+          small_scale(Precision::O2().error_feedback()), Precision::O3(at::kBFloat16)};
+}
+
+TEST(NoSilentResult, N10_ThawingKeepsMomentsMastersAndAveragesOfTheRest) {
+  for (const Precision& precision : precisions()) {
+    for (const bool shard : {false, true}) {
+      for (const MomentFormat moments : {MomentFormat::fp32, MomentFormat::int8}) {
+        SCOPED_TRACE(c10::str(precision.describe(), shard ? " sharded" : ""));
+        const SharedFolder folder;
+        const auto saved_at_4 = [&](const std::string& name, bool thaws) {
+          Tuning run(TrainerOptions().precision(precision).ema(0.9).shard_optimizer(shard),
+                     AdamW(1e-2).moments(moments));
+          run.trainer.resume(folder.file(name));
+          run.train_to(5);
+          if (thaws) {
+            run.thaw(true);
+          }
+          EXPECT_TRUE(run.trainer.replicas_agree());
+          run.trainer.save();
+          return run.trainer.updates();
+        };
+        const int64_t update = saved_at_4("frozen", false);
+        ASSERT_EQ(saved_at_4("thawed", true), update);
+        const Snapshot frozen(step_path(folder.file("frozen"), update));
+        const Snapshot thawed(step_path(folder.file("thawed"), update));
+        for (const char* section : {"model", "optimizer", "trainer"}) {
+          for (const std::string& name : frozen.section(section).names()) {
+            EXPECT_TRUE(
+                at::equal(thawed.section(section).read(name), frozen.section(section).read(name)))
+                << section << " " << name;
+          }
+        }
+        EXPECT_GT(thawed.section("optimizer").names().size(),
+                  frozen.section("optimizer").names().size());
+      }
+    }
+  }
+}
+
+TEST(NoSilentResult, N10_TheRestGoesOnAsIfNothingHadJoined) {
+  const TorchOptimizer adam([](std::vector<at::Tensor> masters) {
+    return std::make_unique<torch::optim::Adam>(std::move(masters),
+                                                torch::optim::AdamOptions(1e-2));
+  });
+  const std::vector<Precision> with_masters = {Precision::O0(), small_scale(Precision::O2())};
+  const std::vector<std::pair<std::shared_ptr<OptimizerSpec>, std::vector<Precision>>> forms = {
+      {AdamW(1e-2).clone(), precisions()},
+      {SGD(0.05).momentum(0.9).clone(), precisions()},
+      {adam.clone(), with_masters}};
+  for (const auto& [optimizer, each] : forms) {
+    for (const Precision& precision : each) {
+      SCOPED_TRACE(c10::str(optimizer->describe(), " ", precision.describe()));
+      const auto options =
+          TrainerOptions().precision(precision).accumulate(2).unused(UnusedParameters::zeros);
+      Tuning unbroken(options, *optimizer), thawed(options, *optimizer);
+      unbroken.train_to(8, /*uses_body=*/false);
+      thawed.train_to(4, /*uses_body=*/false);
+      thawed.thaw(true);
+      thawed.train_to(8, /*uses_body=*/false);
+      EXPECT_TRUE(at::equal(thawed.others(), unbroken.others()));
+      EXPECT_EQ(thawed.trainer.updates(), unbroken.trainer.updates());
+      EXPECT_EQ(thawed.trainer.loss_scale(), unbroken.trainer.loss_scale());
+    }
+  }
+}
+
+TEST(NoSilentResult, N10_LayersJoinAndLeaveAndOnlyTheTrainableMove) {
+  for (const Precision& precision : precisions()) {
+    SCOPED_TRACE(precision.describe());
+    Tuning run(TrainerOptions().precision(precision));
+    const auto body = [&] { return run.model->body->weight.detach().to(at::kFloat).clone(); };
+    const at::Tensor start = body();
+    run.train_to(4);
+    EXPECT_TRUE(at::equal(body(), start));
+    run.thaw(true);
+    EXPECT_TRUE(at::equal(body(), start)) << "a layer that joins keeps its weight";
+    run.train_to(8);
+    EXPECT_FALSE(at::equal(body(), start));
+    EXPECT_EQ(run.trainer.masters().size(), 6U);
+    const at::Tensor trained = body();
+    run.thaw(false);
+    EXPECT_TRUE(at::equal(body(), trained)) << "a layer that leaves keeps its weight";
+    run.train_to(12);
+    EXPECT_TRUE(at::equal(body(), trained));
+    EXPECT_EQ(run.trainer.masters().size(), 4U);
+    EXPECT_TRUE(run.trainer.replicas_agree());
+    run.trainer.adopt_trainable();  // nothing changed
+  }
+}
+
+TEST(NoSilentResult, N10_AForgottenCallIsAnErrorWhoseAdviceWorks) {
+  Tuning run{TrainerOptions()};
+  run.train_to(2);
+  run.model->thaw(true);
+  EXPECT_THAT(error_of([&] { run.train_to(3); }),
+              AllOf(HasSubstr("body.weight"), HasSubstr("Trainer::adopt_trainable()")));
+  run.trainer.adopt_trainable();
+  run.train_to(4);
+  EXPECT_EQ(run.trainer.updates(), 3);
+}
+
+TEST(NoSilentResult, N10_RanksThatThawDifferentLayersAreAnErrorOnAll) {
+  Tuning run{TrainerOptions()};
+  run.train_to(1);
+  if (runtime().rank() == runtime().size() - 1) {
+    run.model->thaw(true);
+  }
+  if (runtime().size() == 1) {
+    EXPECT_NO_THROW(run.trainer.adopt_trainable());
+    return;
+  }
+  EXPECT_THAT(error_of([&] { run.trainer.adopt_trainable(); }),
+              AllOf(HasSubstr("which parameters are trainable"), HasSubstr("body.weight")));
+  run.model->thaw(true);
+  run.trainer.adopt_trainable();
+  run.train_to(2);
+  EXPECT_EQ(run.trainer.updates(), 2);
+}
+
+TEST(NoSilentResult, N10_SnapshotsAcrossAThawGoOnBitForBit) {
+  for (const Precision& precision : precisions()) {
+    for (const bool back : {false, true}) {
+      SCOPED_TRACE(c10::str(precision.describe(), back ? ", frozen again" : ""));
+      const SharedFolder folder;
+      const auto options = TrainerOptions().precision(precision).ema(0.9);
+      const auto begin = [&](Tuning& run) {
+        run.train_to(3);
+        run.thaw(true);
+        run.train_to(5);
+        run.thaw(!back);
+        run.train_to(6);
+      };
+      int64_t update = 0;
+      {
+        Tuning unbroken(options);
+        unbroken.trainer.resume(folder.file("unbroken"));
+        begin(unbroken);
+        unbroken.train_to(9);
+        unbroken.trainer.save();
+        update = unbroken.trainer.updates();
+      }
+      {
+        Tuning before(options);
+        before.trainer.resume(folder.file("broken"));
+        begin(before);
+        before.trainer.save();
+      }
+      Tuning after(options);
+      if (back) {
+        after.thaw(true);  // resume() freezes it
+      }
+      EXPECT_THAT(after.trainer.resume(folder.file("broken")).notes, IsEmpty());
+      EXPECT_EQ(after.model->body->weight.requires_grad(), !back);
+      after.done = 6;
+      after.train_to(9);
+      after.trainer.save();
+      after.trainer.finish_saving();
+      testing::meet();
+      EXPECT_EQ(digests(step_path(folder.file("broken"), update)),
+                digests(step_path(folder.file("unbroken"), update)));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
