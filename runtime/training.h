@@ -3,6 +3,7 @@
 #include <lockstep/runtime/activation_planning.h>
 #include <lockstep/runtime/arena.h>
 #include <lockstep/runtime/graphed_steps.h>
+#include <lockstep/runtime/plateau.h>
 #include <lockstep/runtime/saving.h>
 #include <lockstep/runtime/step.h>
 #include <lockstep/runtime/trainer.h>
@@ -52,6 +53,7 @@ struct Training {
   std::unique_ptr<Reducer> reducer;
   std::unique_ptr<Updater> updater;
   std::unique_ptr<Step> steps;
+  std::unique_ptr<Plateau> plateau;       // with TrainerOptions::reduce_on_plateau
   std::unique_ptr<GraphedSteps> graphed;  // with TrainerOptions::cuda_graph
   std::unique_ptr<Saving> saving;  // last: what is pending is completed while all else is there
 
@@ -61,8 +63,7 @@ struct Training {
   std::string memory_advice() const;
   void lay_out(const Model& model, const std::vector<BucketPlan>& plans,
                const TrainerOptions& options);
-  void make_steps(const Model& model, const OptimizerSpec& spec, const TrainerOptions& options,
-                  HostActs acts);
+  void make_steps(const Model& model, const TrainerOptions& options, HostActs acts);
   void record_steps(MakeStepGraph make_graph);
 
   void require_open_window() const;

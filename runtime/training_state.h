@@ -4,6 +4,7 @@
 #include <lockstep/checkpointing/snapshot/load.h>
 #include <lockstep/checkpointing/snapshot/snapshot.h>
 #include <lockstep/runtime/arena.h>
+#include <lockstep/runtime/plateau.h>
 #include <lockstep/runtime/runtime.h>
 #include <lockstep/runtime/state_archive.h>
 #include <lockstep/runtime/step.h>
@@ -22,6 +23,7 @@ struct TrainingParts {
   Arena& arena;
   Updater& updater;
   Step& step;
+  Plateau* plateau;           // or null
   std::string precision;      // described
   std::string configuration;  // of the optimizer and the Trainer, described
 };
@@ -30,7 +32,7 @@ struct TrainingParts {
 /// - model: fp32 weights under PyTorch's names (the masters, or half weights widened), each tied
 ///   weight once, and buffers
 /// - optimizer: "parameter.kind", see StateArchive; averages as "parameter.ema"
-/// - trainer: counters, loss scale and its counters
+/// - trainer: counters, loss scale and its counters, learning rates
 /// - data: where the loaders are
 /// - random, residuals: each rank's own, the state of its random numbers and of error feedback
 /// and texts: precision, configuration, versions.
