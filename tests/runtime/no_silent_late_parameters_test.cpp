@@ -13,11 +13,15 @@ using testing::SharedFolder;
 constexpr int64_t kOwnSteps = 9;
 constexpr int64_t kOwnOverflow = 3;  // this one is skipped on all ranks
 
-/// Two parameters whose gradients know nothing of each other.
+/// Two parameters whose gradients know nothing of each other. bf16 has their values, so that
+/// averages begin at the weights in every form.
 struct Apart : torch::nn::Module {
   Apart() {
-    early = register_parameter("early", testing::drawn({70}, 1));
-    late = register_parameter("late", testing::drawn({13, 10}, 2));
+    early = register_parameter("early", values({70}, 1));
+    late = register_parameter("late", values({13, 10}, 2));
+  }
+  static at::Tensor values(at::IntArrayRef sizes, uint64_t seed) {
+    return testing::drawn(sizes, seed).to(at::kBFloat16).to(at::kFloat);
   }
   at::Tensor early, late;
 };

@@ -206,8 +206,8 @@ at::Tensor trained_alone(const TorchOptimizer::Factory& factory, bool one_backwa
 }
 
 at::Tensor trained_by_a_trainer(const TorchOptimizer::Factory& factory) {
-  at::manual_seed(3);
   Runtime solo = testing::solo_runtime();
+  at::manual_seed(3);
   const auto model = std::make_shared<Normed>();
   Trainer trainer(solo, model, TorchOptimizer(factory), TrainerOptions().accumulate(3));
   for (int64_t step = 0; step < 3 * kUpdates; ++step) {
