@@ -32,6 +32,7 @@
 #include <lockstep/runtime/data_parallel.h>
 #include <lockstep/runtime/loss.h>
 #include <lockstep/runtime/progress.h>
+#include <lockstep/runtime/reduce_on_plateau.h>
 #include <lockstep/runtime/runtime.h>
 #include <lockstep/runtime/step_report.h>
 #include <lockstep/runtime/table.h>

@@ -22,7 +22,7 @@ struct AdamStep {
   LOCKSTEP_HOST_DEVICE static AdamStep prepare(const AdamHyperparameters& h,
                                                const StepState& state) {
     const double updates = static_cast<double>(state.update);
-    const double lr = h.lr * state.learning_rate_factor;
+    const double lr = state.rate(h.lr);
     AdamStep step;
     step.scaled = state.gradient_scale();
     step.beta1 = static_cast<float>(h.beta1);

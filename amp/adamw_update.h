@@ -20,7 +20,7 @@ struct AdamWUpdate {
   };
 
   LOCKSTEP_HOST_DEVICE Prepared prepare(const StepState& state) const {
-    const double lr = hyperparameters.lr * state.learning_rate_factor;
+    const double lr = state.rate(hyperparameters.lr);
     return {AdamStep::prepare(hyperparameters, state),
             static_cast<float>(1.0 - lr * hyperparameters.weight_decay)};
   }

@@ -3,7 +3,7 @@
 #include <lockstep/amp/feedback_state.h>
 #include <lockstep/amp/measure_totals.h>
 #include <lockstep/amp/scaler_state.h>
-#include <lockstep/amp/schedule.h>
+#include <lockstep/amp/schedule_formula.h>
 #include <lockstep/amp/step_state.h>
 
 #include <cmath>
@@ -16,7 +16,7 @@ struct DecisionRule {
   ScalerRule scaler;
   double clip_norm;  // infinity: nothing is clipped
   float clip_value;
-  Schedule schedule;
+  ScheduleFormula schedule;
 };
 
 /// One update, from what was measured to what became of it: plain data in host or device memory,
@@ -29,6 +29,8 @@ struct Decision {
 
   // With several losses: how often one overflowed in its own gradients, before their sum travelled.
   double loss_overflow = 0.0;
+  // From the host, before the window, where the schedule is a function.
+  PlannedFactors planned;
 
   // What decide() makes of it.
   StepState step;
@@ -54,7 +56,9 @@ LOCKSTEP_HOST_DEVICE void decide(Decision& decision, const ScalerState& scaler,
   decision.grad_norm = decision.skipped ? static_cast<double>(NAN) : norm;
   decision.step.gradient_factor = gradient_factor(scale, ratio < 1.0 ? ratio : 1.0);
   decision.step.gradient_limit = rule.clip_value;
-  decision.step.learning_rate_factor = rule.schedule.factor(decision.updates);
+  decision.step.learning_rate_factor = rule.schedule.kind == ScheduleFormula::Kind::function
+                                           ? decision.planned.factor(decision.updates)
+                                           : rule.schedule.factor(decision.updates);
   decision.step.update = decision.updates + 1;
   decision.step.skip = decision.skipped;
 }

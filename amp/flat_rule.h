@@ -29,7 +29,7 @@ class FlatRule final : public UpdateRule {
       check_cuda_span(span);
       update_on_cuda(update_, span, state);
     } else {
-      update_on_cpu(update_, span, *state);
+      update_on_cpu(update_, span, step_of(span, *state));
     }
   }
 

@@ -50,6 +50,13 @@ void check_moments(const FlatSpan& span, int moments) {
   }
 }
 
+void check_number(const char* name, const at::Tensor& number, at::ScalarType dtype,
+                  const at::Tensor& like) {
+  LOCKSTEP_CHECK(!number.defined() || (number.numel() == 1 && number.scalar_type() == dtype &&
+                                       number.device() == like.device()),
+                 "FlatSpan: ", name, " must be one ", dtype, " element on ", like.device().str());
+}
+
 }  // namespace
 
 void check_span(const FlatSpan& span, int moments) {
@@ -76,6 +83,8 @@ void check_span(const FlatSpan& span, int moments) {
     check_array("average", span.average, span.gradient);
     check_dtype("average", span.average, span.average.scalar_type() == at::kFloat, "Float");
   }
+  check_number("learning_rate", span.learning_rate, at::kDouble, span.gradient);
+  check_number("missed", span.missed, at::kLong, span.gradient);
   const bool lone_brain = !span.master.defined() && span.weight.scalar_type() == at::kBFloat16;
   LOCKSTEP_CHECK(lone_brain || !(span.remainder.defined() || span.rounds_randomly),
                  "FlatSpan: a remainder, and random rounding, belong to a BFloat16 weight without "
@@ -101,6 +110,13 @@ void check_cuda_span(const FlatSpan& span) {
   for (const at::Tensor& moment : span.moments) {
     check("moment", moment);
   }
+}
+
+StepState step_of(const FlatSpan& span, const StepState& step) {
+  const bool has_rate = span.learning_rate.defined();
+  const bool has_missed = span.missed.defined();
+  return own_step(step, has_rate ? span.learning_rate.const_data_ptr<double>() : nullptr,
+                  has_missed ? span.missed.const_data_ptr<int64_t>() : nullptr);
 }
 
 FlatSpan narrowed(const FlatSpan& span, int64_t begin, int64_t size) {

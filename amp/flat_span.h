@@ -16,6 +16,9 @@ void check_cuda_span(const FlatSpan& span);
 /// The array that the optimizer moves: the master, or the weight where there is none.
 const at::Tensor& updated_array(const FlatSpan& span);
 
+/// What `step` is for a span in host memory, with its own learning rate and number of updates.
+StepState step_of(const FlatSpan& span, const StepState& step);
+
 /// The elements from `begin` on, as aliases. Requires of spans with int8 moments that `begin` is a
 /// multiple of moment_block.
 FlatSpan narrowed(const FlatSpan& span, int64_t begin, int64_t size);

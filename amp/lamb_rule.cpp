@@ -69,9 +69,10 @@ void LambRule::apply(const FlatSpan& span, const StepState* state) const {
   if (state->skip) {
     return;
   }
-  const SpanBlocks blocks(span, LambUpdate::kSecondMoment, state->update);
-  const Norms norms = move_moments(update_.prepare(*state), blocks);
-  move_weights(update_.prepare_move(*state, norms.weights, norms.directions), blocks);
+  const StepState own = step_of(span, *state);
+  const SpanBlocks blocks(span, LambUpdate::kSecondMoment, own.update);
+  const Norms norms = move_moments(update_.prepare(own), blocks);
+  move_weights(update_.prepare_move(own, norms.weights, norms.directions), blocks);
 }
 
 void LambRule::apply_all(const std::vector<FlatSpan>& spans, const StepState* state) const {

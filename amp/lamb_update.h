@@ -49,8 +49,7 @@ struct LambUpdate {
                                          double directions) const {
     const bool trusts = hyperparameters.weight_decay != 0.0 && weights > 0.0 && directions > 0.0;
     const double ratio = trusts ? std::sqrt(weights) / std::sqrt(directions) : 1.0;
-    return {prepare(state),
-            static_cast<float>(hyperparameters.lr * state.learning_rate_factor * ratio)};
+    return {prepare(state), static_cast<float>(state.rate(hyperparameters.lr) * ratio)};
   }
 };
 

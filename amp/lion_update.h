@@ -27,7 +27,7 @@ struct LionUpdate {
   };
 
   LOCKSTEP_HOST_DEVICE Prepared prepare(const StepState& state) const {
-    const double rate = lr * state.learning_rate_factor;
+    const double rate = state.rate(lr);
     Prepared p;
     p.scaled = state.gradient_scale();
     p.keep = static_cast<float>(1.0 - rate * weight_decay);

@@ -42,6 +42,11 @@ struct FlatSpan {
   /// number of the array, and of its element that this span begins with.
   uint64_t stream = 0;
   int64_t first_element = 0;
+  /// One fp64 element on the span's device: the learning rate, instead of the rule's own. Read when
+  /// the update runs, so that a launch of a captured CUDA graph sees the rate of its time.
+  at::Tensor learning_rate;
+  /// One int64 element there: real updates that these elements missed, having had no gradient.
+  at::Tensor missed;
 };
 
 /// The arithmetic of one optimizer with one set of hyper-parameters, over flat arrays.

@@ -109,7 +109,12 @@ class Lion final : public amp::Grouped<Lion> {
 
 /// Any torch::optim optimizer, run on the fp32 masters: the slower path. The factory is called
 /// once with the masters, in the model's registration order; the schedule scales each group's lr.
-/// Refused with Error at construction: LBFGS and others that need a closure.
+/// A pointer to the optimizer that the factory keeps may edit its options between steps, the same
+/// on every rank: a group's lr, as Trainer::set_learning_rate() does (what is read there has the
+/// schedule's factor, and so has what is written), and whatever else its step() reads.
+/// Refused with Error at construction: LBFGS and others that need a closure. Adagrad without
+/// initial_accumulator_value divides a first gradient by itself: where that is only rounding error
+/// (a bias before batch norm), weights depend on the order of additions, here as in LibTorch alone.
 class TorchOptimizer final : public OptimizerSpec {
  public:
   using Factory =

@@ -1,33 +1,29 @@
 #pragma once
 
-#include <lockstep/amp/host_device.h>
+#include <lockstep/amp/schedule_formula.h>
 
-#include <cmath>
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
 
 namespace lockstep {
 
 /// The learning rate as a factor on each group's own rate: a function of the number of real
 /// updates made so far (0 before the first), so a skipped update does not advance it.
 ///
-/// Plain data, evaluated where the update runs, host or device. Make one of the types below; each
-/// constructor throws Error naming the argument that is out of range. Threads and ranks: a value;
-/// all ranks must use the same one.
-struct Schedule {
-  enum class Kind : int32_t { constant, warmup_linear, warmup_cosine, step, one_cycle };
-  Kind kind = Kind::constant;
-  int64_t warmup = 0;  // updates of linear warm-up
-  int64_t total = 0;   // updates until the end; the period of Kind::step
-  double peak = 0.0;   // Kind::one_cycle: the update, maybe between two, at which the factor is 1
-  double first = 1.0;  // Kind::one_cycle: the factor at update 0
-  double last = 1.0;   // the factor at `total`; what Kind::step multiplies by
+/// Make one of the types below; each constructor throws Error naming the argument that is out of
+/// range. All but ScheduleFunction are formulas that are evaluated where the update runs, host or
+/// device. Threads and ranks: a value; all ranks must use the same one.
+struct Schedule : amp::ScheduleFormula {
+  std::shared_ptr<const std::function<double(int64_t)>> function;  // of Kind::function
 
-  /// The factor for the update that follows `updates` real ones. After `total` it stays.
-  LOCKSTEP_HOST_DEVICE float factor(int64_t updates) const;
-
- private:
-  /// From `from` at progress 0 to `to` at 1, by half a cosine.
-  LOCKSTEP_HOST_DEVICE static double cosine(double from, double to, double progress);
+  /// The factor for the update that follows `updates` real ones. Throws Error where a
+  /// ScheduleFunction returns a number that is negative, infinite or NaN.
+  float factor(int64_t updates) const;
+  /// "WarmupCosine 500 20000 0": equal for equal formulas.
+  std::string describe() const;
 };
 
 /// Always 1.
@@ -47,10 +43,24 @@ struct WarmupCosine : Schedule {
   WarmupCosine(int64_t warmup, int64_t total, double floor = 0.0);
 };
 
+/// Linear warm-up as above, then 1, then over the last `decay` updates linear down to `floor` at
+/// `total` (warm-up, stable, decay). Requires: 0 <= warmup, 1 <= decay, warmup + decay <= total,
+/// 0 <= floor <= 1.
+struct WarmupStableDecay : Schedule {
+  WarmupStableDecay(int64_t warmup, int64_t decay, int64_t total, double floor = 0.0);
+};
+
 /// Multiplied by `gamma` every `every` updates (torch.optim.lr_scheduler.StepLR).
 /// Requires: every >= 1, 0 < gamma <= 1.
 struct StepDecay : Schedule {
   explicit StepDecay(int64_t every, double gamma = 0.1);
+};
+
+/// Multiplied by `gamma` at each of `milestones`, which are numbers of updates
+/// (torch.optim.lr_scheduler.MultiStepLR). Requires: 1 to 16 milestones in ascending order, all
+/// >= 1; 0 < gamma <= 1.
+struct MultiStepDecay : Schedule {
+  explicit MultiStepDecay(const std::vector<int64_t>& milestones, double gamma = 0.1);
 };
 
 /// torch.optim.lr_scheduler.OneCycleLR with cosine annealing and two phases; the optimizer's rate
@@ -61,37 +71,13 @@ struct OneCycle : Schedule {
                     double final_div_factor = 1e4);
 };
 
-LOCKSTEP_HOST_DEVICE double Schedule::cosine(double from, double to, double progress) {
-#ifdef __CUDA_ARCH__
-  const double wave = cospi(progress);  // the device's cos() has an array for large angles
-#else
-  constexpr double pi = 3.14159265358979323846;
-  const double wave = cos(pi * progress);
-#endif
-  return to + (from - to) * 0.5 * (1.0 + wave);
-}
-
-LOCKSTEP_HOST_DEVICE float Schedule::factor(int64_t updates) const {
-  const double done = static_cast<double>(updates < total ? updates : total);
-  if (kind == Kind::constant) {
-    return 1.0F;
-  }
-  if (kind == Kind::step) {
-    return static_cast<float>(pow(last, static_cast<double>(updates / total)));
-  }
-  if (kind == Kind::one_cycle) {
-    const double end = static_cast<double>(total - 1);
-    const double at = done < end ? done : end;
-    return static_cast<float>(at < peak ? cosine(first, 1.0, at / peak)
-                                        : cosine(1.0, last, (at - peak) / (end - peak)));
-  }
-  if (updates < warmup) {
-    return static_cast<float>((done + 1.0) / static_cast<double>(warmup));
-  }
-  const double progress =
-      (done - static_cast<double>(warmup)) / static_cast<double>(total - warmup);
-  return static_cast<float>(kind == Kind::warmup_linear ? 1.0 + (last - 1.0) * progress
-                                                        : cosine(1.0, last, progress));
-}
+/// Any function of the number of real updates (torch.optim.lr_scheduler.LambdaLR). The host calls
+/// it before each window for the update to come; on a device, where it does not know yet whether
+/// the last update was skipped, also for the one after it. So it must depend on nothing but its
+/// argument, and return the same on every rank; that is compared before each update.
+/// Requires: a function, whose results are finite and not negative.
+struct ScheduleFunction : Schedule {
+  explicit ScheduleFunction(std::function<double(int64_t updates)> factor);
+};
 
 }  // namespace lockstep

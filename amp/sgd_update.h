@@ -24,7 +24,7 @@ struct SgdUpdate {
 
   LOCKSTEP_HOST_DEVICE Prepared prepare(const StepState& state) const {
     return {state.gradient_scale(), static_cast<float>(weight_decay),
-            static_cast<float>(lr * state.learning_rate_factor)};
+            static_cast<float>(state.rate(lr))};
   }
 };
 
@@ -53,7 +53,7 @@ struct MomentumUpdate {
     Prepared p;
     p.scaled = state.gradient_scale();
     p.l2 = static_cast<float>(weight_decay);
-    p.lr = static_cast<float>(lr * state.learning_rate_factor);
+    p.lr = static_cast<float>(state.rate(lr));
     p.keep = first ? 0.0F : static_cast<float>(momentum);
     p.add = first ? 1.0F : static_cast<float>(1.0 - dampening);
     p.gradient_share = nesterov ? 1.0F : 0.0F;

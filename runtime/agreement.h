@@ -21,7 +21,9 @@ struct Word {
   double sums = 0;      // ranks whose loss is a Loss::sum
   double means = 0;     // ranks whose loss is a mean
   double diagnose = 0;  // ranks that asked for a diagnosis of the next overflow
-  double update = 0;    // updates made so far, and its square: equal on all ranks or an Error
+  double rates = 0;     // a digest of the learning rates, and its square: equal on all ranks
+  double rates_squared = 0;
+  double update = 0;  // updates made so far, and its square: equal on all ranks or an Error
   double update_squared = 0;
 };
 

@@ -13,7 +13,9 @@ namespace lockstep {
 enum class UnusedParameters {
   error,   // Error on every rank that names them and the rank, before anything is updated
   zeros,   // counts as a zero gradient
-  detect,  // unused on all ranks: its gradient stays undefined; used on some: zeros on the others
+  // Unused on all ranks: its gradient stays undefined, so it is not updated, and its optimizer's
+  // count of updates stays, too; used on some: zeros on the others.
+  detect,
 };
 
 /// How buffers (BatchNorm statistics...) are kept alike, once per finish(); integer buffers are

@@ -38,6 +38,8 @@ Decisions::Decisions(c10::Device device, HostActs acts, const amp::DecisionRule&
   flags_ = numbers.narrow(0, 1, 2);
   loss_ = numbers.select(0, 3);
   loss_overflow_ = numbers.select(0, 4);
+  planned_bytes_ = bytes_.narrow(0, offsetof(Decision, planned), sizeof(amp::PlannedFactors));
+  skipped_ = bytes_.narrow(0, offsetof(Decision, skipped), sizeof(Decision::skipped));
   restart(0);
 }
 
@@ -51,6 +53,18 @@ void Decisions::restart(int64_t updates, float residual_scale) {
   bytes_.copy_(host);
   latest_ = copy();
   earlier_ = latest_;
+}
+
+void Decisions::plan(const Schedule& schedule) {
+  planned_.first = known().updates;
+  planned_.factors[0] = schedule.factor(planned_.first);
+  planned_.factors[1] =
+      acts_ == HostActs::at_once ? planned_.factors[0] : schedule.factor(planned_.first + 1);
+  const bool pinned = !device_.is_cpu();
+  const at::Tensor host = at::empty({planned_bytes_.numel()},
+                                    at::TensorOptions().dtype(at::kByte).pinned_memory(pinned));
+  std::memcpy(host.mutable_data_ptr(), &planned_, sizeof(planned_));
+  planned_bytes_.copy_(host, /*non_blocking=*/pinned);
 }
 
 void Decisions::begin() {

@@ -4,6 +4,7 @@
 #include <c10/core/Event.h>
 #include <lockstep/amp/decision.h>
 #include <lockstep/amp/loss_scaler.h>
+#include <lockstep/amp/schedule.h>
 
 #include <memory>
 #include <optional>
@@ -39,6 +40,11 @@ class Decisions {
 
   HostActs host_acts() const { return acts_; }
 
+  /// For a schedule that is a function: calls it for the window to come. Throws Error where that
+  /// fails.
+  void plan(const Schedule& schedule);
+  /// What it gave.
+  const amp::PlannedFactors& planned() const { return planned_; }
   /// A new window: nothing measured, no rank failed.
   void begin();
   /// For amp::measure_into().
@@ -56,6 +62,8 @@ class Decisions {
   const amp::StepState* step() const;
   /// The same for the host; waits for the device.
   amp::StepState step_on_host() const;
+  /// One byte in the device's memory: 1 where nothing moves.
+  const at::Tensor& skipped() const { return skipped_; }
   /// What the windows' packing reads of error feedback, in the device's memory.
   const amp::FeedbackState* feedback() const;
   /// After the update: counts, and moves the scale and what is fed back.
@@ -81,7 +89,9 @@ class Decisions {
   amp::DecisionRule rule_;
   amp::LossScaler& scaler_;
   at::Tensor bytes_;
-  at::Tensor totals_, flags_, loss_, loss_overflow_, measured_;  // views of bytes_
+  at::Tensor totals_, flags_, loss_, loss_overflow_, measured_, planned_bytes_,
+      skipped_;  // views of bytes_
+  amp::PlannedFactors planned_;
   std::shared_ptr<const DecisionCopy> latest_;
   std::shared_ptr<const DecisionCopy> earlier_;
 };

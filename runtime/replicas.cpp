@@ -66,6 +66,10 @@ bool same_on_all_ranks(uint64_t digest, Communicator& communicator) {
                      [&](int64_t value) { return value == static_cast<int64_t>(digest); });
 }
 
+uint64_t digest_of(const void* data, size_t bytes, uint64_t seed) {
+  return XXH3_64bits_withSeed(data, bytes, seed);
+}
+
 void require_same_structure(const Model& model, Agreement& agreement) {
   std::ostringstream out;
   describe(out, "parameter", model.parameters());

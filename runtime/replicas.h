@@ -24,6 +24,8 @@ void broadcast_and_verify(const std::vector<ModelTensor>& tensors, Communicator&
 /// One digest over the bits of all tensors.
 uint64_t digest(const std::vector<at::Tensor>& flat_tensors);
 
+uint64_t digest_of(const void* data, size_t bytes, uint64_t seed = 0);
+
 /// True on every rank if the digest is equal on all. Collective.
 bool same_on_all_ranks(uint64_t digest, Communicator& communicator);
 

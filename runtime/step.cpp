@@ -48,6 +48,24 @@ void Step::begin_window() {
   settle();
   require_budget();
   arm_diagnosis();
+  plan_learning_rate();
+}
+
+void Step::plan_learning_rate() {
+  const Schedule& schedule = parts_.options.schedule();
+  if (schedule.kind != Schedule::Kind::function) {
+    return;
+  }
+  const auto plan = [&] { decisions_.plan(schedule); };
+  if (parts_.options.cuda_graph()) {
+    parts_.agreement.attempt(plan);  // no rank can tell the others in the middle of a record
+  } else {
+    attempt(plan);
+  }
+}
+
+void Step::take_edited_rates() {
+  attempt([&] { parts_.updater->take_edited_rates(); });
 }
 
 void Step::micro_batch(const std::function<Loss()>& closure, bool under_autocast) {
@@ -191,7 +209,7 @@ StepReport Step::report_open_window() const {
   report.micro_batch_ = micro_batches_;
   report.decision_ = decisions_.latest();
   report.loss_ = last_loss_;
-  report.base_learning_rate_ = parts_.learning_rate;
+  report.base_learning_rate_ = parts_.updater->learning_rates().of(0);
   report.schedule_ = parts_.options.schedule();
   report.compute_seconds_ = compute_seconds_;
   return report;
@@ -240,6 +258,7 @@ void Step::visit_state(StateArchive& archive) {
   archive.number("updates", updates);
   archive.number("micro_batches", micro_batches_);
   archive.number("loss_is_sum", kind);
+  parts_.updater->learning_rates().visit_state(archive);
   double residual_scale = decisions_.latest()->read().feedback.scale;
   if (parts_.options.precision().feeds_errors_back()) {
     archive.real("residual_scale", residual_scale);

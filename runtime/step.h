@@ -28,7 +28,6 @@ struct StepParts {
   TrainerOptions options;
   c10::Device device = c10::Device(c10::kCPU);
   HostActs host_acts = HostActs::at_once;
-  double learning_rate = 0.0;  // the base group's, for reports
   std::vector<ModelTensor> buffers;
   Trainable trainable;
   Communicator communicator;
@@ -121,6 +120,12 @@ class Step {
   /// The scaler's counters that the host may act on.
   amp::ScalerState known_scaler() const;
   void require_budget();
+  void plan_learning_rate();
+  void take_edited_rates();
+  /// Of what this rank's next update is made with.
+  double digest_of_rates();
+  /// Throws the same Error on every rank unless the ranks told each other the same.
+  void require_same_rates(const Word& all);
   void arm_diagnosis();
   /// Whether all ranks exchange words before the window's last backward: for the global
   /// denominator, and in the first window for the kind of the losses.
@@ -139,7 +144,7 @@ class Step {
   [[noreturn]] void fail_elsewhere();
   /// After an update was decided.
   void conclude_diagnosis();
-  Word word() const;
+  Word word();
   bool weighted() const { return kind_is_sum_.value_or(false) || parts_.options.uneven_data(); }
 
   StepParts parts_;
@@ -153,7 +158,8 @@ class Step {
   bool diagnose_everywhere_ = false;
   bool saved_here_ = false;
   bool saved_everywhere_ = false;
-  int64_t windows_ = 0;  // whose update was decided
+  int64_t windows_ = 0;             // whose update was decided
+  std::vector<double> told_rates_;  // learning rates by group, and the schedule's factors
   int64_t micro_batches_ = 0;
   at::Tensor last_loss_;             // fp64, 0-dimensional, on the device
   std::optional<bool> kind_is_sum_;  // agreed by all ranks in the first window, then fixed

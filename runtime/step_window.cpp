@@ -6,6 +6,7 @@
 #include <lockstep/runtime/step.h>
 
 #include <chrono>
+#include <sstream>
 
 namespace lockstep {
 namespace {
@@ -21,6 +22,7 @@ double seconds_since(Clock::time_point start) {
 StepReport Step::close_window() {
   const auto arrival = Clock::now();
   parts_.reducer.launch_rest();
+  take_edited_rates();
   const UnusedParameters policy =
       with_data_ > 0 ? parts_.options.unused() : UnusedParameters::zeros;
   if (const auto problem = window_problem(parts_.reducer, parts_.trainable, policy)) {
@@ -73,9 +75,39 @@ void Step::heed(const Word& all) {
   if (all.error > 0) {
     fail_elsewhere();
   }
+  require_same_rates(all);
   stop_everywhere_ = stop_everywhere_ || all.stop > 0;
   saved_everywhere_ = all.saved == parts_.communicator.size();
   diagnose_everywhere_ = diagnose_everywhere_ || all.diagnose > 0;
+}
+
+/// 16 bits, whose squares are summed without rounding; other ones in each window.
+double Step::digest_of_rates() {
+  told_rates_ = parts_.updater->learning_rates().all();
+  for (const float factor : decisions_.planned().factors) {
+    told_rates_.push_back(factor);
+  }
+  const uint64_t digest = digest_of(told_rates_.data(), told_rates_.size() * sizeof(double),
+                                    static_cast<uint64_t>(windows_));
+  return static_cast<double>(digest & 0xffffU);
+}
+
+void Step::require_same_rates(const Word& all) {
+  if (all.rates * all.rates == all.rates_squared * parts_.communicator.size()) {
+    return;
+  }
+  end_window();
+  std::ostringstream mine;
+  mine.precision(17);
+  for (size_t i = 0; i < told_rates_.size(); ++i) {
+    mine << (i + 2 == told_rates_.size() ? "times the schedule's " : "") << told_rates_[i] << ' ';
+  }
+  const bool late = parts_.host_acts == HostActs::one_window_late;
+  require_same_text(late ? "the learning rate of the last update, which was made (resume from a "
+                           "snapshot before it),"
+                         : "the learning rate (Trainer::set_learning_rate, reduce_on_plateau, a "
+                           "ScheduleFunction, options of a torch::optim optimizer)",
+                    mine.str(), parts_.agreement);
 }
 
 void Step::settle() {
@@ -124,7 +156,7 @@ void Step::conclude_diagnosis() {
   }
 }
 
-Word Step::word() const {
+Word Step::word() {
   Word mine;
   const bool signalled = stop_signals_ && stop_signals_->came();
   mine.stop = signalled || stop_here_.load(std::memory_order_relaxed) ? 1 : 0;
@@ -134,6 +166,8 @@ Word Step::word() const {
   mine.sums = is_sum_.value_or(false) ? 1 : 0;
   mine.means = is_sum_.value_or(true) ? 0 : 1;
   mine.diagnose = diagnose_here_ ? 1 : 0;
+  mine.rates = digest_of_rates();
+  mine.rates_squared = mine.rates * mine.rates;
   mine.update = static_cast<double>(windows_);
   mine.update_squared = mine.update * mine.update;
   return mine;

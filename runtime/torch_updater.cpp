@@ -18,11 +18,9 @@ class TorchUpdater final : public Updater {
       : optimizer_(std::move(optimizer)),
         masters_(std::move(masters)),
         arena_(arena),
-        spans_(std::move(spans)) {
-    for (const auto& group : optimizer_->param_groups()) {
-      learning_rates_.push_back(group.options().get_lr());
-    }
-  }
+        spans_(std::move(spans)),
+        rates_(configured_rates(*optimizer_), c10::kCPU),
+        written_(rates_.all()) {}
 
   /// The optimizer runs on the host, which has to know whether to skip.
   void apply(const Reducer& reducer, const Decisions& decisions,
@@ -34,9 +32,10 @@ class TorchUpdater final : public Updater {
     for (size_t b = 0; b < reducer.size(); ++b) {
       unscale(reducer, b, state, used);
     }
-    for (size_t g = 0; g < learning_rates_.size(); ++g) {
-      optimizer_->param_groups()[g].options().set_lr(learning_rates_[g] *
-                                                     state.learning_rate_factor);
+    factor_ = state.learning_rate_factor;
+    for (size_t g = 0; g < written_.size(); ++g) {
+      written_[g] = rates_.all()[g] * state.learning_rate_factor;
+      optimizer_->param_groups()[g].options().set_lr(written_[g]);
     }
     optimizer_->step();
     optimizer_->zero_grad();
@@ -58,7 +57,28 @@ class TorchUpdater final : public Updater {
 
   int64_t moment_bytes() const override { return 0; }
 
+  LearningRates& learning_rates() override { return rates_; }
+
+  /// What is read there is the rate with the schedule's factor, so that is what was edited.
+  void take_edited_rates() override {
+    for (size_t g = 0; g < written_.size(); ++g) {
+      const double found = optimizer_->param_groups()[g].options().get_lr();
+      if (found != written_[g]) {
+        rates_.set(factor_ > 0.0 ? found / factor_ : found, static_cast<int>(g));
+        written_[g] = found;
+      }
+    }
+  }
+
  private:
+  static std::vector<double> configured_rates(const torch::optim::Optimizer& optimizer) {
+    std::vector<double> rates;
+    for (const auto& group : optimizer.param_groups()) {
+      rates.push_back(group.options().get_lr());
+    }
+    return rates;
+  }
+
   void unscale(const Reducer& reducer, size_t b, const amp::StepState& state,
                const std::vector<char>& used) {
     const at::Tensor& wire = reducer.wire(b);
@@ -79,7 +99,9 @@ class TorchUpdater final : public Updater {
   std::vector<at::Tensor> masters_;
   const Arena& arena_;
   std::vector<amp::FlatSpan> spans_;  // for averages
-  std::vector<double> learning_rates_;
+  LearningRates rates_;
+  std::vector<double> written_;  // the rates in the optimizer's options
+  double factor_ = 1.0;          // of the schedule in them
 };
 
 }  // namespace

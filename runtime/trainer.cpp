@@ -98,6 +98,18 @@ c10::Device Trainer::device() const {
 int64_t Trainer::updates() const {
   return impl_->steps->updates();
 }
+void Trainer::set_learning_rate(double rate, std::optional<int> group) {
+  impl_->updater->learning_rates().set(rate, group);
+}
+double Trainer::learning_rate(int group) const {
+  return impl_->updater->learning_rates().of(group);
+}
+bool Trainer::reduce_on_plateau(double metric) {
+  LOCKSTEP_CHECK(impl_->plateau != nullptr,
+                 "reduce_on_plateau() needs a rule: TrainerOptions().reduce_on_plateau("
+                 "ReduceOnPlateau())");
+  return impl_->plateau->step(metric, impl_->updater->learning_rates());
+}
 void Trainer::diagnose_next_overflow() {
   impl_->steps->diagnose_next_overflow();
 }

@@ -133,6 +133,20 @@ class Trainer {
   }
   c10::Device device() const;
 
+  /// Sets the learning rate of a group (0: the optimizer's own options, i: those of its i-th
+  /// group(); of a TorchOptimizer the i-th of param_groups()), or of all, from the next update on.
+  /// The schedule's factor multiplies it as before; with Constant() it is the rate. Snapshots have
+  /// it: resume() brings it back, unless the program now configures another rate for the group than
+  /// the saved run did; ResumeReport::notes then say so. Every rank, the same rate: the next step()
+  /// compares and throws Error on every rank, before anything moves (on a device one step later).
+  /// Throws Error for a rate that is negative, infinite or NaN, and where there is no such group.
+  void set_learning_rate(double rate, std::optional<int> group = std::nullopt);
+  /// The group's rate without the schedule's factor.
+  double learning_rate(int group = 0) const;
+  /// Gives TrainerOptions::reduce_on_plateau a metric, as after each epoch: it must be the same on
+  /// every rank. Returns true if it lowered a learning rate. Throws Error without that option.
+  bool reduce_on_plateau(double metric);
+
   /// Real updates so far: skipped ones do not count.
   int64_t updates() const;
   /// Of one of TrainerOptions().losses(), from 0. Throws Error where there is no such loss.

@@ -19,6 +19,9 @@ void TrainerOptions::validate() const {
                  "TrainerOptions.buckets: both byte limits must be > 0");
   LOCKSTEP_CHECK(activation_chain_.is_empty() || !activation_budget_.is_unlimited(),
                  "TrainerOptions.activation_chain needs an activation_budget");
+  if (reduce_on_plateau_) {
+    reduce_on_plateau_->validate();
+  }
   if (cuda_graph_) {
     validate_cuda_graph();
   }
@@ -41,9 +44,8 @@ std::string TrainerOptions::describe() const {
   };
   return c10::str(precision_.describe(), ", accumulate ", accumulate_, ", clip_grad_norm ",
                   limit(clip_grad_norm_), ", clip_grad_value ", limit(clip_grad_value_), ", ema ",
-                  ema_, ", shard_optimizer ", shard_optimizer_, ", schedule ",
-                  static_cast<int>(schedule_.kind), " ", schedule_.warmup, " ", schedule_.total,
-                  " ", schedule_.peak, " ", schedule_.first, " ", schedule_.last, ", unused ",
+                  ema_, ", shard_optimizer ", shard_optimizer_, ", schedule ", schedule_.describe(),
+                  ", ", reduce_on_plateau_ ? reduce_on_plateau_->describe() + ", " : "", "unused ",
                   static_cast<int>(unused_), ", buffers ", static_cast<int>(buffers_), ", buckets ",
                   buckets_.first_bucket_bytes(), " ", buckets_.bucket_bytes(), ", densify_sparse ",
                   densify_sparse_, ", uneven_data ", uneven_data_, ", diagnose_after_skips ",

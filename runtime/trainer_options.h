@@ -5,10 +5,12 @@
 #include <lockstep/checkpointing/activation/planned_chain.h>
 #include <lockstep/runtime/bucket_plan.h>
 #include <lockstep/runtime/data_parallel.h>
+#include <lockstep/runtime/reduce_on_plateau.h>
 #include <lockstep/runtime/snapshot_options.h>
 #include <torch/arg.h>
 
 #include <limits>
+#include <optional>
 #include <string>
 
 namespace lockstep {
@@ -38,6 +40,8 @@ struct TrainerOptions {
   TORCH_ARG(bool, shard_optimizer) = false;
   /// Factor on each group's learning rate as a function of the number of real updates.
   TORCH_ARG(Schedule, schedule) = Constant();
+  /// The rule by which Trainer::reduce_on_plateau() lowers the learning rates. Unset: none.
+  TORCH_ARG(std::optional<ReduceOnPlateau>, reduce_on_plateau) = std::nullopt;
   TORCH_ARG(UnusedParameters, unused) = UnusedParameters::error;
   TORCH_ARG(BufferPolicy, buffers) = BufferPolicy::broadcast;
   TORCH_ARG(BucketOptions, buckets) = {};

@@ -31,7 +31,8 @@ Arena::Options arena_options(const TrainerOptions& options, const Communicator& 
 }
 
 UpdaterOptions updater_options(const TrainerOptions& options, uint64_t seed) {
-  return {options.precision().rounds_randomly(), seed, static_cast<float>(1.0 - options.ema())};
+  return {options.precision().rounds_randomly(), seed, static_cast<float>(1.0 - options.ema()),
+          options.unused() == UnusedParameters::detect};
 }
 
 void require_recordable(const OptimizerSpec& optimizer, c10::Device device,
@@ -112,16 +113,19 @@ Training::Training(Runtime& runtime, const Model& model, const OptimizerSpec& sp
       reducer = std::make_unique<Reducer>(communicator, trainable.parameters, plans,
                                           std::move(wires), reducer_options(options));
       updater = new_updater();
-      make_steps(model, spec, options, acts);
+      make_steps(model, options, acts);
       if (options.cuda_graph()) {
         record_steps(std::move(make_graph));
       }
     });
   });
+  if (options.reduce_on_plateau()) {
+    plateau = std::make_unique<Plateau>(*options.reduce_on_plateau());
+  }
   precision = options.precision().describe();
   saving = std::make_unique<Saving>(
       TrainingState({runtime, trainable, model.buffers(), *reducer, *arena, updater, *steps, loop,
-                     precision, description + "; " + options.describe(),
+                     plateau.get(), precision, description + "; " + options.describe(),
                      [this] { adopt_trainable(); }}),
       agreement.communicator(), options.snapshots());
   runtime.seed_ranks();
@@ -183,11 +187,9 @@ void Training::refresh_model() const {
   show_ties(model);
 }
 
-void Training::make_steps(const Model& model, const OptimizerSpec& spec,
-                          const TrainerOptions& options, HostActs acts) {
+void Training::make_steps(const Model& model, const TrainerOptions& options, HostActs acts) {
   steps = std::make_unique<Step>(StepParts{
-      options, runtime.device(), acts, spec.learning_rate(0), model.buffers(), trainable,
-      communicator, agreement,
+      options, runtime.device(), acts, model.buffers(), trainable, communicator, agreement,
       amp::LossScaler(options.precision().loss_scaler_options(), runtime.device()), *reducer,
       updater, NonFiniteDiagnosis(model, options.precision(), options.diagnosis_folder()),
       [this] { return memory_advice(); }});

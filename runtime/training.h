@@ -3,6 +3,7 @@
 #include <lockstep/runtime/activation_planning.h>
 #include <lockstep/runtime/arena.h>
 #include <lockstep/runtime/graphed_steps.h>
+#include <lockstep/runtime/plateau.h>
 #include <lockstep/runtime/saving.h>
 #include <lockstep/runtime/step.h>
 #include <lockstep/runtime/trainer.h>
@@ -57,6 +58,7 @@ struct Training {
   std::unique_ptr<Reducer> reducer;
   std::unique_ptr<Updater> updater;
   std::unique_ptr<Step> steps;
+  std::unique_ptr<Plateau> plateau;       // with TrainerOptions::reduce_on_plateau
   std::unique_ptr<GraphedSteps> graphed;  // with TrainerOptions::cuda_graph
   LoopState loop;
   std::unique_ptr<Saving> saving;  // last: what is pending is completed while all else is there
@@ -72,8 +74,7 @@ struct Training {
   /// After parameters got new memory: marks what computes in fp32, shows it under all tied names.
   void refresh_model() const;
   void move_into_new_layout(const Trainable& now);
-  void make_steps(const Model& model, const OptimizerSpec& spec, const TrainerOptions& options,
-                  HostActs acts);
+  void make_steps(const Model& model, const TrainerOptions& options, HostActs acts);
   void record_steps(MakeStepGraph make_graph);
 
   void require_open_window() const;

@@ -64,6 +64,7 @@ void Training::move_into_new_layout(const Trainable& now) {
   const Values masters = copies(named(arena->whole_masters()));
   const Values averages = arena->has_averages() ? copies(named(arena->whole_averages())) : Values();
   updater->visit_state(*reducer, moments);
+  updater->learning_rates().visit_state(moments);
   moments.give_back();
 
   const auto plans = plans_for(now.parameters);
@@ -95,6 +96,7 @@ void Training::move_into_new_layout(const Trainable& now) {
     }
     updater = new_updater();
     updater->visit_state(*reducer, moments);
+    updater->learning_rates().visit_state(moments);
     steps->adopt(trainable);
   });
   if (graphed != nullptr) {

@@ -120,6 +120,11 @@ void TrainingState::visit_section(const std::string& section, StateArchive& arch
   } else if (section == "trainer") {
     visit_scaler(archive);
     parts_.step.visit_state(archive);
+    if (parts_.plateau != nullptr) {
+      parts_.plateau->visit_state(archive);
+    } else {
+      Plateau::pass_over(archive);
+    }
   } else if (section == "optimizer") {
     parts_.updater->visit_state(parts_.reducer, archive);
     visit_averages(archive);
@@ -207,6 +212,9 @@ std::vector<std::string> TrainingState::load(const Snapshot& saved) {
     const snapshot::SnapshotSection source = saved.section(section);
     LoadingArchive archive(source);
     visit_section(section, archive);
+  }
+  if (const std::string& note = parts_.updater->learning_rates().note(); !note.empty()) {
+    notes.push_back(note);
   }
   load_random(saved, notes);
   load_residuals(saved, notes);

@@ -5,6 +5,7 @@
 #include <lockstep/checkpointing/snapshot/snapshot.h>
 #include <lockstep/runtime/arena.h>
 #include <lockstep/runtime/loop_state.h>
+#include <lockstep/runtime/plateau.h>
 #include <lockstep/runtime/runtime.h>
 #include <lockstep/runtime/state_archive.h>
 #include <lockstep/runtime/step.h>
@@ -26,6 +27,7 @@ struct TrainingParts {
   std::unique_ptr<Updater>& updater;
   Step& step;
   LoopState& loop;
+  Plateau* plateau;           // or null
   std::string precision;      // described
   std::string configuration;  // of the optimizer and the Trainer, described
   std::function<void()> adopt_trainable;
@@ -35,7 +37,7 @@ struct TrainingParts {
 /// - model: fp32 weights under PyTorch's names (the masters, or half weights widened), each tied
 ///   weight once, and buffers
 /// - optimizer: "parameter.kind", see StateArchive; averages as "parameter.ema"
-/// - trainer: counters, loss scale and its counters
+/// - trainer: counters, loss scale and its counters, learning rates
 /// - data: where the loaders are
 /// - random, residuals, state: each rank's own, the state of its random numbers, of error feedback
 ///   and of the loop's variables

@@ -1,4 +1,6 @@
 #include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <lockstep/amp/average.h>
 #include <lockstep/amp/flat_span.h>
 #include <lockstep/runtime/flat.h>
@@ -13,11 +15,15 @@ class FusedUpdater final : public Updater {
  public:
   FusedUpdater(const OptimizerSpec& spec, const Reducer& reducer, Arena& arena,
                const UpdaterOptions& options)
-      : arena_(arena) {
+      : arena_(arena), rates_(configured_rates(spec), arena.buckets().front().weights.device()) {
+    if (options.counts_by_parameter) {
+      start_counting(reducer.parameters().size());
+    }
     for (size_t b = 0; b < reducer.size(); ++b) {
       rules_.push_back(spec.rule(reducer.plans()[b].group));
       spans_.push_back(span_of(reducer, arena, b, options));
       amp::add_moments(spans_.back(), *rules_.back());
+      spans_.back().learning_rate = rates_.on_device().narrow(0, reducer.plans()[b].group, 1);
       LOCKSTEP_CHECK(!arena.sharded() || !rules_.back()->whole_parameters(), spec.describe(),
                      ": its update of an element depends on the whole parameter, of which a rank "
                      "has a share only with shard_optimizer(true); use another optimizer, or do "
@@ -30,13 +36,14 @@ class FusedUpdater final : public Updater {
     std::vector<Work> shared;
     const amp::StepState* state = decisions.step();
     for (size_t b = 0; b < spans_.size(); ++b) {
-      if (used.empty() && !rules_[b]->whole_parameters()) {
+      if (used.empty() && !missed_.defined() && !rules_[b]->whole_parameters()) {
         rules_[b]->apply(spans_[b], state);
       } else {
         apply_by_slot(reducer.plans()[b], b, state, used);
       }
       shared.push_back(arena_.share_weights(b));
     }
+    count_missed(used, decisions);
     for (Work& work : shared) {
       work.wait();
     }
@@ -48,7 +55,10 @@ class FusedUpdater final : public Updater {
         visit_slot(b, slot, reducer.parameters()[static_cast<size_t>(slot.parameter)], archive);
       }
     }
+    visit_missed(reducer.parameters(), archive);
   }
+
+  LearningRates& learning_rates() override { return rates_; }
 
   int64_t moment_bytes() const override {
     int64_t bytes = 0;
@@ -63,6 +73,57 @@ class FusedUpdater final : public Updater {
   }
 
  private:
+  static std::vector<double> configured_rates(const OptimizerSpec& spec) {
+    std::vector<double> rates;
+    for (int group = 0; group < spec.groups(); ++group) {
+      rates.push_back(spec.learning_rate(group));
+    }
+    return rates;
+  }
+
+  void start_counting(size_t parameters) {
+    missed_ = at::zeros({static_cast<int64_t>(parameters)},
+                        rates_.on_device().options().dtype(at::kLong));
+  }
+
+  /// On the device, which alone knows whether this update is skipped.
+  void count_missed(const std::vector<char>& used, const Decisions& decisions) {
+    if (!missed_.defined() || std::find(used.begin(), used.end(), 0) == used.end()) {
+      return;
+    }
+    const bool pinned = !missed_.is_cpu();
+    const at::Tensor unused =
+        at::empty({missed_.numel()}, at::TensorOptions().dtype(at::kLong).pinned_memory(pinned));
+    std::transform(used.begin(), used.end(), unused.mutable_data_ptr<int64_t>(),
+                   [](char one) { return one == 0 ? 1 : 0; });
+    const at::Tensor counted = decisions.skipped().to(at::kLong).neg().add(1);
+    missed_.add_(unused.to(missed_.device(), /*non_blocking=*/pinned).mul(counted));
+  }
+
+  /// Only what was missed is named, so that a run without late parameters goes on from any
+  /// snapshot.
+  void visit_missed(const std::vector<ModelTensor>& parameters, StateArchive& archive) {
+    std::vector<int64_t> missed(parameters.size(), 0);
+    if (missed_.defined()) {
+      const at::Tensor host = missed_.cpu();
+      std::copy_n(host.const_data_ptr<int64_t>(), missed.size(), missed.begin());
+    }
+    bool any = false;
+    for (size_t i = 0; i < missed.size(); ++i) {
+      const std::string name = parameters[i].name + ".missed_updates";
+      if (archive.saving() ? missed[i] != 0 : archive.has(name)) {
+        archive.number(name, missed[i]);
+        any = true;
+      } else {
+        missed[i] = 0;
+      }
+    }
+    if (archive.loading() && (any || missed_.defined())) {
+      start_counting(missed.size());
+      missed_.copy_(at::tensor(missed, at::kLong));
+    }
+  }
+
   /// This rank's part of a slot.
   struct Part {
     int64_t begin;  // elements from the start of the slot
@@ -87,6 +148,9 @@ class FusedUpdater final : public Updater {
       }
       if (used.empty() || used[static_cast<size_t>(slot.parameter)] != 0) {
         moving.push_back(part.span);
+        if (missed_.defined()) {
+          moving.back().missed = missed_.narrow(0, slot.parameter, 1);
+        }
       } else {
         amp::move_average(part.span, state);
       }
@@ -122,6 +186,8 @@ class FusedUpdater final : public Updater {
   }
 
   Arena& arena_;
+  LearningRates rates_;
+  at::Tensor missed_;  // by parameter: real updates without it; undefined where nobody counts
   std::vector<amp::FlatSpan> spans_;
   std::vector<std::shared_ptr<const amp::UpdateRule>> rules_;
 };

@@ -17,16 +17,21 @@ __global__ void __launch_bounds__(kThreads)
   }
   __shared__ LambUpdate::Direction direction;
   __shared__ EightBitTables tables;
-  if (threadIdx.x == 0) {
-    direction = update.prepare(*state);
-  }
   tables.fill(threadIdx.x, kThreads);
-  __syncthreads();
+  int prepared = -1;  // the span that `direction` is for
   for (int64_t chunk = blockIdx.x; chunk < batch.chunks(); chunk += gridDim.x) {
     const int span = batch.span_of(chunk);
     const UpdateArrays& arrays = batch.spans[span];
+    if (span != prepared) {
+      __syncthreads();
+      if (threadIdx.x == 0) {
+        direction = update.prepare(arrays.step(*state));
+      }
+      __syncthreads();
+      prepared = span;
+    }
     const NarrowUpdate<LambUpdate> narrow{arrays, tables};
-    const SpanRandom random = SpanRandom::of(arrays.stream, state->update);
+    const SpanRandom random = SpanRandom::of(arrays.stream, arrays.step(*state).update);
     const int64_t first = (chunk - batch.first_chunk[span]) * (kLambChunk / kPack) + threadIdx.x;
     LambSums sums;
     for (int round = 0; round < kRounds; ++round) {
@@ -60,7 +65,7 @@ __global__ void __launch_bounds__(kThreads)
   const double weights = block_sum(sums.weights);
   const double directions = block_sum(sums.directions);
   if (threadIdx.x == 0) {
-    scratch.moves[span] = update.prepare_move(*state, weights, directions);
+    scratch.moves[span] = update.prepare_move(batch.spans[span].step(*state), weights, directions);
   }
 }
 
@@ -76,7 +81,7 @@ __global__ void __launch_bounds__(kThreads)
     const int span = batch.span_of(chunk);
     const UpdateArrays& arrays = batch.spans[span];
     const NarrowUpdate<LambUpdate> narrow{arrays, tables};
-    const RandomBits random = SpanRandom::of(arrays.stream, state->update).weight;
+    const RandomBits random = SpanRandom::of(arrays.stream, arrays.step(*state).update).weight;
     const LambUpdate::Move move = scratch.moves[span];
     const int64_t first = (chunk - batch.first_chunk[span]) * (kLambChunk / kPack) + threadIdx.x;
     for (int round = 0; round < kRounds; ++round) {

@@ -61,6 +61,12 @@ UpdateArrays arrays_of(const FlatSpan& span) {
   arrays.stream = span.stream;
   arrays.first_element = span.first_element;
   arrays.size = span.gradient.numel();
+  if (span.learning_rate.defined()) {
+    arrays.learning_rate = span.learning_rate.const_data_ptr<double>();
+  }
+  if (span.missed.defined()) {
+    arrays.missed = span.missed.const_data_ptr<int64_t>();
+  }
   return arrays;
 }
 

@@ -13,7 +13,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   __shared__ typename Update::Prepared shared;
   if (threadIdx.x == 0) {
-    shared = update.prepare(*state);
+    shared = update.prepare(arrays.step(*state));
   }
   __syncthreads();
   const typename Update::Prepared prepared = shared;
@@ -33,11 +33,11 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ typename Update::Prepared prepared;
   __shared__ EightBitTables tables;
   if (threadIdx.x == 0) {
-    prepared = update.prepare(*state);
+    prepared = update.prepare(arrays.step(*state));
   }
   tables.fill(threadIdx.x, kThreads);
   __syncthreads();
-  const SpanRandom random = SpanRandom::of(arrays.stream, state->update);
+  const SpanRandom random = SpanRandom::of(arrays.stream, arrays.step(*state).update);
   const NarrowUpdate<Update> narrow{arrays, tables};
   const int64_t packs = scale_groups_of(arrays.size) * kScalePacks;
   for (int64_t pack = first_pack(); pack < packs; pack += pack_stride()) {

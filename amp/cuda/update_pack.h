@@ -5,6 +5,7 @@
 #include <lockstep/amp/eight_bit.h>
 #include <lockstep/amp/moment_format.h>
 #include <lockstep/amp/random_bits.h>
+#include <lockstep/amp/step_state.h>
 
 namespace lockstep::amp {
 
@@ -29,6 +30,12 @@ struct UpdateArrays {
   uint64_t stream = 0;
   int64_t first_element = 0;
   int64_t size = 0;
+  const double* learning_rate = nullptr;  // one, or the rule's
+  const int64_t* missed = nullptr;        // one, or none
+
+  LOCKSTEP_HOST_DEVICE StepState step(const StepState& all) const {
+    return own_step(all, learning_rate, missed);
+  }
 
   /// Anything but fp32 moments and weights rounded to nearest.
   bool narrow() const {

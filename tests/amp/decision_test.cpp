@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <lockstep/amp/decide.h>
 #include <lockstep/amp/loss_scaler.h>
+#include <lockstep/amp/schedule.h>
 
 #include <cmath>
 #include <limits>
@@ -46,7 +47,7 @@ TEST(Decision, LeavesASmallGradientAndAnUnlimitedOneUnclipped) {
 
 TEST(Decision, CountsUpdatesAndFollowsTheScheduleButForSkips) {
   Windows run;
-  const Schedule schedule = run.rule.schedule;
+  const ScheduleFormula schedule = run.rule.schedule;
   int64_t updates = 0;
   for (const bool overflow : {false, true, true, false, false, true, false}) {
     const Decision& decision = run.window(1.0, overflow ? 2.0 : 0.0);

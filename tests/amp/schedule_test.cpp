@@ -90,6 +90,45 @@ TEST(Schedule, OneCycleStaysAtItsEnd) {
   EXPECT_EQ(OneCycle(10).factor(1000), OneCycle(10).factor(9));
 }
 
+// Expected values: torch 2.11, MultiStepLR(milestones=[2, 3, 6], gamma=0.5).
+TEST(NoSilentResult, N09_MultiStepDecayEqualsTorchMultiStepLR) {
+  expect_factors(MultiStepDecay({2, 3, 6}, 0.5),
+                 {1, 1, 0.5F, 0.25F, 0.25F, 0.25F, 0.125F, 0.125F, 0.125F});
+  expect_factors(MultiStepDecay({1, 1}, 0.5), {1, 0.25F});
+}
+
+// Expected values: torch 2.11, SequentialLR of LinearLR(0.25, 1, total_iters=3), ConstantLR(1) and
+// LinearLR(1, 0.1, total_iters=4) with milestones 3 and 6.
+TEST(NoSilentResult, N09_WarmupStableDecayEqualsTorchsSchedulersInSequence) {
+  expect_factors(WarmupStableDecay(4, 4, 10, 0.1),
+                 {0.25F, 0.5F, 0.75F, 1.0F, 1.0F, 1.0F, 1.0F, 0.775F, 0.55F, 0.325F, 0.1F, 0.1F});
+  EXPECT_EQ(factors(WarmupStableDecay(2, 6, 8, 0.1), 12), factors(WarmupLinear(2, 8, 0.1), 12));
+}
+
+TEST(NoSilentResult, N09_AnyFunctionIsASchedule) {
+  expect_factors(
+      ScheduleFunction([](int64_t updates) { return 1.0 / static_cast<double>(1 + updates); }),
+      {1, 0.5F, 1.0F / 3.0F});
+  for (const double bad :
+       {-0.5, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+    const ScheduleFunction schedule([bad](int64_t updates) { return updates < 3 ? 1.0 : bad; });
+    EXPECT_EQ(schedule.factor(2), 1.0F);
+    expect_error_naming("the factor after 3 updates", [&] { schedule.factor(3); });
+  }
+  expect_error_naming("factor", [] { ScheduleFunction(nullptr); });
+}
+
+TEST(NoSilentResult, N09_SchedulesDescribeThemselves) {
+  EXPECT_EQ(Constant().describe(), "Constant");
+  EXPECT_EQ(WarmupCosine(500, 20000).describe(), "WarmupCosine 500 20000 0");
+  EXPECT_EQ(WarmupLinear(1, 3, 0.5).describe(), "WarmupLinear 1 3 0.5");
+  EXPECT_EQ(WarmupStableDecay(1, 2, 9, 0.5).describe(), "WarmupStableDecay 1 2 9 0.5");
+  EXPECT_EQ(StepDecay(3, 0.5).describe(), "StepDecay 3 0.5");
+  EXPECT_EQ(MultiStepDecay({2, 5}, 0.5).describe(), "MultiStepDecay [2, 5] 0.5");
+  EXPECT_EQ(OneCycle(10, 0.25, 2, 4).describe(), "OneCycle 10 1.5 0.5 0.125");
+  EXPECT_EQ(ScheduleFunction([](int64_t) { return 1.0; }).describe(), "ScheduleFunction");
+}
+
 TEST(Schedule, SurvivesBeingStoredAsThePlainType) {
   const Schedule stored = OneCycle(10);
   EXPECT_EQ(factors(stored, 12), factors(OneCycle(10), 12));
@@ -104,6 +143,14 @@ TEST(Schedule, RefusesBadArgumentsByName) {
   expect_error_naming("floor", [] { WarmupCosine(1, 10, 1.5); });
   expect_error_naming("every", [] { StepDecay(0); });
   expect_error_naming("gamma", [] { StepDecay(10, 0.0); });
+  expect_error_naming("warmup", [] { WarmupStableDecay(-1, 2, 10); });
+  expect_error_naming("decay", [] { WarmupStableDecay(4, 7, 10); });
+  expect_error_naming("decay", [] { WarmupStableDecay(4, 0, 10); });
+  expect_error_naming("milestones", [] { MultiStepDecay({}); });
+  expect_error_naming("milestones", [] { MultiStepDecay(std::vector<int64_t>(17, 1)); });
+  expect_error_naming("milestones", [] { MultiStepDecay({3, 2}); });
+  expect_error_naming("milestones", [] { MultiStepDecay({0, 2}); });
+  expect_error_naming("gamma", [] { MultiStepDecay({2}, 1.5); });
   expect_error_naming("total", [] { OneCycle(1); });
   expect_error_naming("pct_start", [] { OneCycle(10, 1.0); });
   expect_error_naming("div_factor", [] { OneCycle(10, 0.3, 0.5); });

@@ -56,6 +56,8 @@ class Launch {
     }
     arrays.remainder = writes(arrays.remainder, arrays.size);
     arrays.average = writes(arrays.average, arrays.size);
+    arrays.learning_rate = reads(arrays.learning_rate);
+    arrays.missed = reads(arrays.missed);
     return arrays;
   }
   NormWork reads(NormWork work) const {
