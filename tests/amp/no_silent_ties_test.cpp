@@ -26,8 +26,8 @@ Model both(const First& first, const Second& second) {
 /// Ties the member of two modules that `make` makes, and looks for both names of one tensor.
 template <typename Make, typename Module>
 void expect_tied(const Make& make, at::Tensor Module::*member, const std::string& name) {
-  const auto first = make();
-  const auto second = make();
+  auto first = make();
+  auto second = make();
   (*second).*member = (*first).*member;
   const Model model = both(first, second);
   for (const ModelTensor& entry : model.parameters()) {
