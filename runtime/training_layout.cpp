@@ -64,7 +64,7 @@ void Training::move_into_new_layout(const Trainable& now) {
   const Values masters = copies(named(arena->whole_masters()));
   const Values averages = arena->has_averages() ? copies(named(arena->whole_averages())) : Values();
   updater->visit_state(*reducer, moments);
-  updater->learning_rates().visit_state(moments);
+  const std::vector<double> rates = updater->learning_rates().all();
   moments.give_back();
 
   const auto plans = plans_for(now.parameters);
@@ -96,7 +96,9 @@ void Training::move_into_new_layout(const Trainable& now) {
     }
     updater = new_updater();
     updater->visit_state(*reducer, moments);
-    updater->learning_rates().visit_state(moments);
+    for (size_t g = 0; g < rates.size(); ++g) {
+      updater->learning_rates().set(rates[g], static_cast<int>(g));
+    }
     steps->adopt(trainable);
   });
   if (graphed != nullptr) {
