@@ -52,7 +52,7 @@ std::optional<snapshot::SaveReport> Trainer::finish_saving() {
 void Trainer::save_and_leave() {
   save();
   const auto report = finish_saving();
-  LOCKSTEP_CHECK_CODE(!report || !report->error, ExitCode::snapshot, *report->error);
+  LOCKSTEP_CHECK_CODE(!report || !report->error, report->code, *report->error);
   throw Error(c10::str("stopped on request at update ", updates(), "; its snapshot is saved"),
               ExitCode::preempted);
 }
@@ -68,6 +68,10 @@ snapshot::LoadReport Trainer::load_weights(const std::string& path,
                                            const snapshot::LoadOptions& options) {
   impl_->steps->settle();
   return impl_->saving->load_weights(path, options);
+}
+
+amp::Autocast Trainer::autocast() const {
+  return impl_->steps->autocast();
 }
 
 void Trainer::abandon() {
