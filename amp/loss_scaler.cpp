@@ -32,7 +32,7 @@ ScalerRule scaler_rule(const LossScalerOptions& options) {
 
 namespace {
 
-constexpr int64_t kSkipsAtRest = 20;                   // in a row, at a scale that falls no further
+constexpr int64_t kSkipsAtRest = 20;                  // in a row, at a scale that falls no further
 constexpr double kLowestUsefulScale = 1.0 / 65536.0;  // only gradients above 4e9 overflow fp16 here
 
 /// Whether an overflow still lowers the scale, or spends its hysteresis.

@@ -135,8 +135,11 @@ class NonFiniteTracer::Watch final : public c10::DebugInfoBase {
     if (!values.finite()) {
       arguments.summarise_tensors();
       if (const auto origin = origin_of(arguments, values, traced.parameter)) {
-        first_ = NonFinite{*origin, traced, arguments.faulty_number.value_or(0.0),
-                           arguments.summary, {trail_.begin(), trail_.end()}};
+        first_ = NonFinite{*origin,
+                           traced,
+                           arguments.faulty_number.value_or(0.0),
+                           arguments.summary,
+                           {trail_.begin(), trail_.end()}};
         return;
       }
     }

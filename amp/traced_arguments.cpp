@@ -35,8 +35,8 @@ bool changes_in_place(std::string_view name) {
 
 bool calculates(std::string_view name) {
   static constexpr std::string_view kNames[] = {
-      "aten::add",  "aten::sub",    "aten::rsub",     "aten::mul",      "aten::div",
-      "aten::pow",  "aten::lerp",   "aten::multiply", "aten::divide",   "aten::true_divide",
+      "aten::add",     "aten::sub",     "aten::rsub",     "aten::mul",         "aten::div",
+      "aten::pow",     "aten::lerp",    "aten::multiply", "aten::divide",      "aten::true_divide",
       "aten::addcmul", "aten::addcdiv", "aten::subtract", "aten::floor_divide"};
   if (changes_in_place(name)) {
     name.remove_suffix(1);

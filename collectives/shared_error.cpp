@@ -21,7 +21,8 @@ Error gathered(Communicator& communicator, const std::string& encoded) {
   }
   const auto code = static_cast<ExitCode>(failed->front());
   for (std::string& message : messages) {
-    message = message.size() == 1 ? "no message" : message.substr(std::min<size_t>(1, message.size()));
+    message =
+        message.size() == 1 ? "no message" : message.substr(std::min<size_t>(1, message.size()));
   }
   return Error(quoted(messages), code);
 }

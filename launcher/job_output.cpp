@@ -90,7 +90,8 @@ std::string JobOutput::describe(const RankFailure& failure) const {
   const std::deque<std::string> lines = last_lines(failure.rank);
   std::vector<int> ranks;
   for (const RankFailure& other : failures_) {
-    if (other.code == failure.code && last_lines(other.rank) == lines) {
+    const bool alike = other.code == failure.code || (other.stopped && !lines.empty());
+    if (other.rank == failure.rank || (alike && last_lines(other.rank) == lines)) {
       ranks.push_back(other.rank);
     }
   }

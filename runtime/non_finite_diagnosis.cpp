@@ -115,10 +115,12 @@ NonFiniteDiagnosis::Replay NonFiniteDiagnosis::trace(const std::function<Loss()>
   const bool scaled_overflows = std::abs(value * scale) > std::numeric_limits<float>::max();
   if (!found_in_forward && !std::isfinite(value)) {
     result.fault = Fault::loss;
-    result.text = c10::str("the loss is ", value, ", though every operator seen made finite values");
+    result.text =
+        c10::str("the loss is ", value, ", though every operator seen made finite values");
   } else if (!found_in_forward && scaled_overflows) {
     result.fault = Fault::scaled_loss;
-    result.text = c10::str("the loss, ", value, ", times the loss scale ", scale, " is beyond fp32");
+    result.text =
+        c10::str("the loss, ", value, ", times the loss scale ", scale, " is beyond fp32");
   } else if (result.first) {
     result.fault = Fault::op;
     result.text = result.first->describe();
@@ -146,7 +148,8 @@ std::string NonFiniteDiagnosis::verdict(const Replay& replay) const {
                  ? "no loss scale can cure it: make the loss smaller"
                  : "no loss scale can cure it: use a wider wire (Precision::wire(torch::kFloat))";
     default:
-      return "no loss scale can cure it: look for a value that no operator makes: a custom autograd "
+      return "no loss scale can cure it: look for a value that no operator makes: a custom "
+             "autograd "
              "function, a hook, memory written by hand";
   }
 }
@@ -159,8 +162,8 @@ void NonFiniteDiagnosis::replay(const std::function<Loss()>& forward, double sca
   if (found_ || scaled.fault == Fault::none) {
     return;
   }
-  const std::string text = scaled.text + "\n  " +
-                           (at_one.fault == Fault::none ? kScaleTooHigh : verdict(scaled));
+  const std::string text =
+      scaled.text + "\n  " + (at_one.fault == Fault::none ? kScaleTooHigh : verdict(scaled));
   found_ = Found{micro_batch, text, std::move(scaled.batch)};
 }
 
@@ -186,7 +189,8 @@ std::string NonFiniteDiagnosis::of_first_loss(int rank) {
     text = "no loss scale can cure it: not finite in the model before the forward: " + names;
   } else if (replayed_) {
     text =
-        "the micro-batch at hand was run again, with a finite loss, and so are the weights: look at "
+        "the micro-batch at hand was run again, with a finite loss, and so are the weights: look "
+        "at "
         "the batches before it";
   } else {
     text =

@@ -231,13 +231,14 @@ void Step::warn_of_skips() {
     next *= 2;
   }
   if (skips == next && warned_of_ != skips && parts_.communicator.rank() == 0) {
-    std::cerr << "warning: " << skips
-              << " updates in a row were skipped, since a gradient was not finite on some rank; the "
-                 "loss scale is "
-              << scaler.scale
-              << ". Trainer::diagnose_next_overflow() or TrainerOptions::diagnose_after_skips says "
-                 "where from; LossScalerOptions::max_consecutive_skips ends such a run"
-              << std::endl;
+    std::cerr
+        << "warning: " << skips
+        << " updates in a row were skipped, since a gradient was not finite on some rank; the "
+           "loss scale is "
+        << scaler.scale
+        << ". Trainer::diagnose_next_overflow() or TrainerOptions::diagnose_after_skips says "
+           "where from; LossScalerOptions::max_consecutive_skips ends such a run"
+        << std::endl;
   }
   warned_of_ = skips;
 }
@@ -255,9 +256,8 @@ void Step::require_budget() {
 void Step::arm_diagnosis() {
   const int64_t chosen = parts_.options.diagnose_after_skips();
   const amp::ScalerState& scaler = decisions_.known().scaler;
-  const bool now = chosen > 0
-                       ? scaler.consecutive_skips == chosen
-                       : amp::next_skip_spends_budget(parts_.scaler.options(), scaler);
+  const bool now = chosen > 0 ? scaler.consecutive_skips == chosen
+                              : amp::next_skip_spends_budget(parts_.scaler.options(), scaler);
   if (diagnose_everywhere_ || now) {
     parts_.diagnosis.arm();
   }

@@ -151,7 +151,7 @@ class Step {
   bool saved_everywhere_ = false;
   int64_t windows_ = 0;  // whose update was decided
   int64_t micro_batches_ = 0;
-  int64_t warned_of_ = 0;  // skips in a row
+  int64_t warned_of_ = 0;            // skips in a row
   at::Tensor last_loss_;             // fp64, 0-dimensional, on the device
   std::optional<bool> kind_is_sum_;  // agreed by all ranks in the first window, then fixed
 

@@ -45,13 +45,14 @@ namespace lockstep {
 /// weight, moment, counter or scale has moved, and the next step() starts a new window.
 ///
 /// What is not finite: an update is skipped on all ranks where a gradient of any is not finite.
-/// Before the first update a loss that is NaN on some rank ends the step with an Error on every rank
-/// instead (exit code non_finite): no scale cures it, and nothing is lost yet. Before that Error all
-/// ranks run their last closure again under observers, and it says where the NaN came from, as
-/// diagnosis() then does; on a device two windows later, since the host does not wait. An inf loss
-/// is skipped like any later one. After 10, 20, 40, ... skips in a row rank 0 prints a warning on
-/// standard error, and LossScalerOptions::max_consecutive_skips ends the run (Error on every rank,
-/// exit code non_finite) with a diagnosis of the last window, also where the scaler is disabled.
+/// Before the first update a loss that is NaN on some rank ends the step with an Error on every
+/// rank instead (exit code non_finite): no scale cures it, and nothing is lost yet. Before that
+/// Error all ranks run their last closure again under observers, and it says where the NaN came
+/// from, as diagnosis() then does; on a device two windows later, since the host does not wait. An
+/// inf loss is skipped like any later one. After 10, 20, 40, ... skips in a row rank 0 prints a
+/// warning on standard error, and LossScalerOptions::max_consecutive_skips ends the run (Error on
+/// every rank, exit code non_finite) with a diagnosis of the last window, also where the scaler is
+/// disabled.
 class Trainer {
  public:
   Trainer(Runtime& runtime, Model model, const OptimizerSpec& optimizer,
