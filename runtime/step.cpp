@@ -66,6 +66,7 @@ void Step::micro_batch(const std::function<Loss()>& closure, bool under_autocast
   require_number([&] {
     if (under_autocast) {
       const activation::RngGuard same_numbers(*random);
+      weight_casts_.reset();  // so that the weights are seen where they are cast
       replay(closure);
     }
   });

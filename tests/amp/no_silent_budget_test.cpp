@@ -6,6 +6,7 @@
 #include <lockstep/amp/non_finite_tracer.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -132,9 +133,7 @@ TEST(NoSilentResult, N03_ANumberThatIsNotFiniteIsAFindOfItsOwn) {
   }
   EXPECT_FALSE(trace([&](torch::nn::Linear& model) {
     const at::Tensor mask = (ones({4, 4}) * -infinity).triu(1);
-    return at::softmax(model(ones({4, 4})) + mask.nan_to_num(0.0, 0.0, -infinity), -1)
-        .square()
-        .sum();
+    return at::softmax(model(ones({4, 4})) + mask, -1).square().sum();
   })) << "a mask";
   const auto divided = trace([&](torch::nn::Linear& model) {
     const volatile double count = 0.0;

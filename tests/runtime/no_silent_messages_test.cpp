@@ -139,6 +139,8 @@ TEST(NoSilentResult, N11_OtherDataThanTheSnapshotsIsCode10WhereverTheLoaderIsMad
     runtime().loader(testing::Numbered{44}, LoaderOptions().batch_size(3).shuffle(true));
   });
   EXPECT_EQ(late.code(), ExitCode::data);
+  EXPECT_NO_THROW(
+      runtime().loader(testing::Numbered{43}, LoaderOptions().batch_size(3).shuffle(true)));
 }
 
 TEST(NoSilentResult, N11_WeightsThatDoNotFitAreCode11) {
