@@ -6,6 +6,7 @@
 #include <lockstep/amp/fused_layers.h>
 #include <lockstep/amp/loss_scaler.h>
 #include <lockstep/amp/model.h>
+#include <lockstep/amp/non_finite_tracer.h>
 #include <lockstep/amp/optimizers.h>
 #include <lockstep/amp/precision.h>
 #include <lockstep/amp/schedule.h>

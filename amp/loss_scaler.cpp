@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -23,34 +24,62 @@ ScalerRule scaler_rule(const LossScalerOptions& options) {
   rule.max_scale = static_cast<float>(options.max_scale());
   rule.growth_interval = static_cast<int32_t>(options.growth_interval());
   rule.hysteresis = static_cast<int32_t>(options.hysteresis());
-  rule.dynamic = options.dynamic();
+  rule.dynamic = options.enabled() && options.dynamic();
   rule.consecutive_hysteresis = options.consecutive_hysteresis();
   rule.iterations_since_overflow = options.growth_rule() == GrowthRule::iterations_since_overflow;
   return rule;
 }
 
+namespace {
+
+constexpr int64_t kSkipsAtRest = 20;                  // in a row, at a scale that falls no further
+constexpr double kLowestUsefulScale = 1.0 / 65536.0;  // only gradients above 4e9 overflow fp16 here
+
+/// Whether an overflow still lowers the scale, or spends its hysteresis.
+bool still_falls(const LossScalerOptions& options, const ScalerState& state) {
+  return options.enabled() && options.dynamic() && options.backoff_factor() < 1.0 &&
+         state.scale > std::max(options.min_scale(), kLowestUsefulScale);
+}
+
+bool budget_is_spent(const LossScalerOptions& options, const ScalerState& state) {
+  if (const auto& budget = options.max_consecutive_skips()) {
+    return *budget > 0 && state.consecutive_skips >= *budget;
+  }
+  return state.consecutive_skips >= kSkipsAtRest && !still_falls(options, state);
+}
+
+}  // namespace
+
 ScalerState initial_state(const LossScalerOptions& options) {
   ScalerState state;
-  state.scale = static_cast<float>(options.init_scale());
+  state.scale = options.enabled() ? static_cast<float>(options.init_scale()) : 1.0F;
   state.hysteresis_tracker = static_cast<int32_t>(options.hysteresis());
   return state;
 }
 
 void check_skip_budget(const LossScalerOptions& options, const ScalerState& state) {
-  const int64_t budget = options.max_consecutive_skips();
-  if (budget == 0 || state.consecutive_skips < budget) {
+  if (!budget_is_spent(options, state)) {
     return;
   }
-  const bool exhausted =
-      !options.dynamic() || state.scale <= options.min_scale() || state.scale <= 1.0F;
+  const auto& budget = options.max_consecutive_skips();
+  const bool exhausted = !still_falls(options, state) || state.scale <= 1.0F;
   throw Error(
       c10::str(state.consecutive_skips, " updates in a row were skipped (max_consecutive_skips is ",
-               budget, "), the loss scale is ", state.scale,
+               budget ? std::to_string(*budget) : "unset", "), the loss scale is ", state.scale,
                exhausted ? ": it cannot help further, so the cause is the model or the data: look "
                            "for the first non-finite activation, lower the learning rate, or keep "
                            "the layer that overflows in fp32 (Precision::keep_fp32)"
                          : ": start from a smaller init_scale, or allow more skips while it falls"),
       ExitCode::non_finite);
+}
+
+bool next_skip_spends_budget(const LossScalerOptions& options, const ScalerState& state) {
+  if (state.consecutive_skips == 0) {
+    return false;
+  }
+  ScalerState next = state;
+  advance(next, scaler_rule(options), /*overflow=*/true);
+  return budget_is_spent(options, next);
 }
 
 LossScaler::LossScaler(LossScalerOptions options, c10::Device device)

@@ -124,8 +124,12 @@ ScalerRule scaler_rule(const LossScalerOptions& options);
 /// The state before the first update.
 ScalerState initial_state(const LossScalerOptions& options);
 
-/// Throws Error (exit code non_finite) once options.max_consecutive_skips() updates in a row were
-/// skipped; says what the scale was and which cause that points to.
+/// Throws Error (exit code non_finite) once as many updates in a row were skipped as
+/// LossScalerOptions::max_consecutive_skips says; says what the scale was and which cause that
+/// points to.
 void check_skip_budget(const LossScalerOptions& options, const ScalerState& state);
+
+/// True within a row of skipped updates if one more spends that budget.
+bool next_skip_spends_budget(const LossScalerOptions& options, const ScalerState& state);
 
 }  // namespace lockstep::amp

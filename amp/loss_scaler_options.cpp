@@ -62,7 +62,7 @@ void LossScalerOptions::validate() const {
                  ", it must be above 0 and at most 1");
   check_count("growth_interval", growth_interval_, 1);
   check_count("hysteresis", hysteresis_, 1);
-  check_count("max_consecutive_skips", max_consecutive_skips_, 0);
+  check_count("max_consecutive_skips", max_consecutive_skips_.value_or(0), 0);
 }
 
 }  // namespace lockstep::amp

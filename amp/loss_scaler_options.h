@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 
 namespace lockstep::amp {
 
@@ -52,8 +53,12 @@ struct LossScalerOptions {
   /// The scale never rises above this. Requires: >= min_scale, finite as fp32.
   TORCH_ARG(double, max_scale) = 1.7014118346046923e38;  // 2^127
   /// Skipped updates in a row after which the next step throws Error (exit code non_finite); 0:
-  /// never. Requires: >= 0. The check is check_skip_budget() in loss_scaler.h.
-  TORCH_ARG(int64_t, max_consecutive_skips) = 0;
+  /// never. Requires: >= 0. Unset: 20, but while a dynamic scale still falls, the updates that it
+  /// takes to fall to min_scale, or to 2^-16 where that is higher (below it only gradients above
+  /// 4e9 overflow fp16): 32 from 65536 with the defaults. So no fall of the scale ends a run,
+  /// whatever the scale starts from, is divided by and forgives; a fixed or disabled scale, at
+  /// which nothing can change, gets the 20. The check is check_skip_budget() in loss_scaler.h.
+  TORCH_ARG(std::optional<int64_t>, max_consecutive_skips) = std::nullopt;
 
  public:
   /// Throws Error naming the field.

@@ -43,6 +43,9 @@ std::string NonFinite::describe() const {
       out << "non-finite in a tensor that came from outside (the batch or a buffer), first read "
              "by ";
       break;
+    case Origin::number:
+      out << "the number " << number << " of the program, not a tensor, was given to ";
+      break;
   }
   out << first.describe() << "\n  largest input: " << largest_input.describe();
   if (largest_input.absmax > 0) {

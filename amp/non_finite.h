@@ -30,9 +30,11 @@ struct NonFinite {
     op,         // an operator whose inputs were finite
     parameter,  // a parameter that held it before the forward
     input,      // a tensor that came from outside: the batch, or a buffer
+    number,     // a number of the program, such as 1.0 / 0, that an operator calculated with
   };
   Origin origin = Origin::op;
   TracedOperator first;                // the operator that made it, or read it first
+  double number = 0.0;                 // inf or NaN, where a number of the program is the origin
   ValueSummary largest_input;          // of the operator's floating input with the highest absmax
   std::vector<TracedOperator> before;  // the operators before it, oldest first
 

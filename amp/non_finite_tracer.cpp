@@ -135,7 +135,11 @@ class NonFiniteTracer::Watch final : public c10::DebugInfoBase {
     if (!values.finite()) {
       arguments.summarise_tensors();
       if (const auto origin = origin_of(arguments, values, traced.parameter)) {
-        first_ = NonFinite{*origin, traced, arguments.summary, {trail_.begin(), trail_.end()}};
+        first_ = NonFinite{*origin,
+                           traced,
+                           arguments.faulty_number.value_or(0.0),
+                           arguments.summary,
+                           {trail_.begin(), trail_.end()}};
         return;
       }
     }
@@ -167,6 +171,9 @@ class NonFiniteTracer::Watch final : public c10::DebugInfoBase {
       if (outside && !mask) {
         return NonFinite::Origin::input;
       }
+    }
+    if (arguments.faulty_number && calculates(arguments.name)) {
+      return NonFinite::Origin::number;
     }
     const ValueSummary& input = arguments.summary;
     const bool new_nan = values.nans > 0 && input.nans == 0;

@@ -13,7 +13,8 @@ namespace lockstep::amp {
 /// value out of finite ones. C++ modules have no hooks: operators are observed instead
 /// (at::RecordFunction), and a module is known by its parameters that an operator reads, also
 /// through views and casts of them. A deliberate infinity (masked_fill with -inf, full) is no find:
-/// it is given as an argument.
+/// it is given as an argument. A NaN or +inf that the program calculates with (loss * (1.0 / 0)) is
+/// one, with a cause of its own.
 ///
 ///   NonFiniteTracer tracer(model);
 ///   const auto loss = closure();

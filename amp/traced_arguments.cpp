@@ -33,14 +33,33 @@ bool changes_in_place(std::string_view name) {
   return !name.empty() && name.back() == '_';
 }
 
+bool calculates(std::string_view name) {
+  static constexpr std::string_view kNames[] = {
+      "aten::add",     "aten::sub",     "aten::rsub",     "aten::mul",         "aten::div",
+      "aten::pow",     "aten::lerp",    "aten::multiply", "aten::divide",      "aten::true_divide",
+      "aten::addcmul", "aten::addcdiv", "aten::subtract", "aten::floor_divide"};
+  if (changes_in_place(name)) {
+    name.remove_suffix(1);
+  }
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
 bool has_values(const at::Tensor& tensor) {
   return tensor.defined() && at::isFloatingType(tensor.scalar_type()) &&
          tensor.layout() == at::kStrided && tensor.has_storage();
 }
 
 void TracedArguments::read(const c10::IValue& value) {
+  const auto read_number = [this](double number) {
+    if (std::isnan(number) || (std::isinf(number) && number > 0)) {
+      faulty_number = number;
+    }
+  };
   if (value.isTensor()) {
-    tensors.push_back(value.toTensor());
+    const at::Tensor& tensor = tensors.emplace_back(value.toTensor());
+    if (has_values(tensor) && tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+      read_number(tensor.item<double>());
+    }
   } else if (value.isTensorList()) {
     const auto list = value.toTensorVector();
     tensors.insert(tensors.end(), list.begin(), list.end());
@@ -50,6 +69,7 @@ void TracedArguments::read(const c10::IValue& value) {
     }
   } else if (value.isDouble()) {
     infinite_scalar = infinite_scalar || !std::isfinite(value.toDouble());
+    read_number(value.toDouble());
   }
 }
 

@@ -2,6 +2,7 @@
 #include <lockstep/collectives/as_error.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <initializer_list>
 #include <new>
 #include <string_view>
@@ -49,6 +50,13 @@ ExitCode code_of(const c10::AcceleratorError& error) {
   }
 }
 
+/// LibTorch's message, with its backtrace where the environment asks for that.
+std::string text_of(const c10::Error& error) {
+  const char* asked = std::getenv("LOCKSTEP_BACKTRACE");
+  const bool all = asked != nullptr && std::string_view(asked) == "1";
+  return all ? error.what() : error.what_without_backtrace();
+}
+
 }  // namespace
 
 Error as_error(const std::exception_ptr& exception) {
@@ -57,12 +65,11 @@ Error as_error(const std::exception_ptr& exception) {
   } catch (const Error& error) {
     return error;
   } catch (const c10::OutOfMemoryError& error) {
-    return Error(error.what_without_backtrace(), ExitCode::out_of_memory);
+    return Error(text_of(error), ExitCode::out_of_memory);
   } catch (const c10::AcceleratorError& error) {
-    return Error(error.what_without_backtrace(), code_of(error));
+    return Error(text_of(error), code_of(error));
   } catch (const c10::Error& error) {
-    const std::string text = error.what_without_backtrace();
-    return Error(text, code_of(text));
+    return Error(text_of(error), code_of(error.what_without_backtrace()));
   } catch (const std::bad_alloc& error) {
     return Error(error.what(), ExitCode::out_of_memory);
   } catch (const std::exception& error) {

@@ -1,10 +1,13 @@
 #include "job_output.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <ostream>
 #include <stdexcept>
+
+#include <lockstep/collectives/rank_names.h>
 
 #include "exit_codes.h"
 
@@ -17,6 +20,12 @@ std::string describe_code(int code) {
   const char* signal = code > 128 ? sigabbrev_np(code - 128) : nullptr;
   return signal ? std::string("was killed by SIG") + signal
                 : "ended with exit code " + std::to_string(code);
+}
+
+/// "frame #12: at::_ops::addmm::call(...) + 0x1b5 (0x7f... in libtorch_cpu.so)", and what LibTorch
+/// writes before the first.
+bool is_of_backtrace(const std::string& line) {
+  return line.rfind("frame #", 0) == 0 || line.rfind("Exception raised from ", 0) == 0;
 }
 
 }  // namespace
@@ -78,13 +87,22 @@ std::optional<RankFailure> JobOutput::failure() const {
 }
 
 std::string JobOutput::describe(const RankFailure& failure) const {
-  std::string text = "rank " + std::to_string(failure.rank) + " " + describe_code(failure.code);
-  const auto lines = last_lines_.find(failure.rank);
-  if (lines == last_lines_.end()) {
+  const std::deque<std::string> lines = last_lines(failure.rank);
+  std::vector<int> ranks;
+  for (const RankFailure& other : failures_) {
+    const bool alike = other.code == failure.code || (other.stopped && !lines.empty());
+    if (other.rank == failure.rank || (alike && last_lines(other.rank) == lines)) {
+      ranks.push_back(other.rank);
+    }
+  }
+  std::sort(ranks.begin(), ranks.end());
+  const bool alone = ranks.size() == 1;
+  std::string text = rank_names(ranks) + " " + describe_code(failure.code);
+  if (lines.empty()) {
     return text + " and printed nothing\n";
   }
-  text += "; its last lines:\n";
-  for (const std::string& line : lines->second) {
+  text += alone ? "; its last lines:\n" : "; the last lines of each:\n";
+  for (const std::string& line : alone ? last_lines_.at(failure.rank) : lines) {
     text += "  | " + line + "\n";
   }
   if (!log_dir_.empty()) {
@@ -104,11 +122,29 @@ void JobOutput::print(int rank, const std::string& text, bool redraw) {
   redrawn_ = redraw;
 }
 
+/// Without "rank 1: " before a line of that rank, so that ranks can be compared.
+std::deque<std::string> JobOutput::last_lines(int rank) const {
+  const auto kept = last_lines_.find(rank);
+  std::deque<std::string> lines;
+  if (kept != last_lines_.end()) {
+    lines = kept->second;
+  }
+  const std::string own = "rank " + std::to_string(rank) + ": ";
+  for (std::string& line : lines) {
+    if (line.rfind(own, 0) == 0) {
+      line.erase(0, own.size());
+    }
+  }
+  return lines;
+}
+
 void JobOutput::keep(int rank, const std::string& text) {
-  auto& lines = last_lines_[rank];
-  lines.push_back(text);
-  if (lines.size() > kept_lines) {
-    lines.pop_front();
+  if (!is_of_backtrace(text)) {
+    auto& lines = last_lines_[rank];
+    lines.push_back(text);
+    if (lines.size() > kept_lines) {
+      lines.pop_front();
+    }
   }
   if (!log_dir_.empty()) {
     log(rank) << text << "\n" << std::flush;

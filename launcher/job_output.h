@@ -34,12 +34,15 @@ class JobOutput {
   /// The rank to blame: the first that failed without being asked to stop. One that lost its peers
   /// counts only if there is no other.
   std::optional<RankFailure> failure() const;
-  /// "rank 1 ended with exit code 3" with its last lines.
+  /// "rank 1 ended with exit code 3" with its last lines. Ranks that printed the same lines, but
+  /// for a "rank 1: " before them, and ended with the same code or were asked to stop are named
+  /// together. Lines of a C++ backtrace are left out: the cause is above them.
   std::string describe(const RankFailure& failure) const;
 
  private:
   void print(int rank, const std::string& text, bool redraw);
   void keep(int rank, const std::string& text);
+  std::deque<std::string> last_lines(int rank) const;
   std::ofstream& log(int rank);
 
   std::ostream& merged_;

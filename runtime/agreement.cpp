@@ -64,10 +64,8 @@ void Agreement::raise(const std::optional<Error>& mine) {
   throw_on_every_rank(control_, std::nullopt);
 }
 
-void Agreement::raise(const std::exception_ptr& mine) {
-  const Error error = as_error(mine);
-  tell_every_rank(control_, error.what(), error.code());
-  std::rethrow_exception(mine);
+void Agreement::raise(const Error& mine, const std::exception_ptr& cause) {
+  throw_on_every_rank(control_, mine, cause);
 }
 
 }  // namespace lockstep

@@ -23,7 +23,8 @@ struct Word {
   double diagnose = 0;  // ranks that asked for a diagnosis of the next overflow
   double rates = 0;     // a digest of the learning rates, and its square: equal on all ranks
   double rates_squared = 0;
-  double update = 0;  // updates made so far, and its square: equal on all ranks or an Error
+  double nan_loss = 0;  // ranks whose loss is NaN before the first update
+  double update = 0;    // updates made so far, and its square: equal on all ranks or an Error
   double update_squared = 0;
 };
 
@@ -52,9 +53,8 @@ class Agreement {
   /// Throws the same Error on every rank; called when the word says that some rank failed.
   [[noreturn]] void raise(const std::optional<Error>& mine);
 
-  /// The same from the rank whose exception it is: the others get an Error that quotes it, this
-  /// rank gets its own exception back.
-  [[noreturn]] void raise(const std::exception_ptr& mine);
+  /// The same from the rank that failed because of `cause`, which is nested in what it throws.
+  [[noreturn]] void raise(const Error& mine, const std::exception_ptr& cause);
 
   Communicator& communicator() { return control_; }
 

@@ -57,6 +57,7 @@ RuntimeOptions with_environment(RuntimeOptions options) {
   if (const auto check = unsigned_from("LOCKSTEP_CHECK", 0, 1)) {
     options.check_collectives(*check == 1);
   }
+  unsigned_from("LOCKSTEP_BACKTRACE", 0, 1);  // as_error() reads it
   if (const auto device =
           choice_from<DeviceKind>("LOCKSTEP_DEVICE", {{"cpu", DeviceKind::cpu},
                                                       {"cuda", DeviceKind::cuda},

@@ -13,6 +13,8 @@ struct RuntimeOptions;
 ///   LOCKSTEP_TRANSPORT automatic, nccl or staged: RuntimeOptions::transport
 ///   LOCKSTEP_PROGRESS bar or plain: see ProgressOutput
 ///   LOCKSTEP_PROBE_DTYPE  0 or 1: see dtype_is_probed()
+///   LOCKSTEP_BACKTRACE 0 or 1: with 1 an Error that quotes a LibTorch error has its C++ backtrace
+///                     too (as_error)
 /// Returns the options with what is set applied. Throws Error that quotes a malformed value.
 RuntimeOptions with_environment(RuntimeOptions options);
 

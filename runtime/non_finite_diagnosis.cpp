@@ -7,6 +7,9 @@
 #include <lockstep/runtime/non_finite_diagnosis.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <cmath>
+#include <limits>
+
 namespace lockstep {
 namespace {
 
@@ -34,18 +37,24 @@ class KeptBuffers {
 };
 
 /// What an operator at fault points to, given that it is so at scale 1 too.
-std::string verdict(const NonFinite& found) {
-  if (found.origin != NonFinite::Origin::op) {
-    return "no loss scale can cure it: the data or the weights were not finite before the step";
+std::string advice(const NonFinite& found) {
+  switch (found.origin) {
+    case NonFinite::Origin::parameter:
+    case NonFinite::Origin::input:
+      return "the data or the weights were not finite before the step";
+    case NonFinite::Origin::number:
+      return "look where the program computes that number (a division by zero, say)";
+    case NonFinite::Origin::op:
+      break;
   }
   const bool half = found.first.dtype == at::kHalf || found.first.dtype == at::kBFloat16;
   const std::string cure =
       half ? c10::str("compute ", found.first.module.empty() ? "that layer" : found.first.module,
                       " in fp32 with Precision::keep_fp32(\"", found.first.module,
                       "\"), or use bf16")
-           : "the model has a bug, or the learning rate is too high";
-  return c10::str("no loss scale can cure it (at scale 1 ",
-                  found.first.backward ? "backward" : "forward", " overflows too): ", cure);
+           : "the model or the loss has a bug (a division by zero, the logarithm of zero), or the "
+             "learning rate is too high";
+  return cure;
 }
 
 constexpr const char* kScaleTooHigh =
@@ -62,21 +71,24 @@ void NonFiniteDiagnosis::forget() {
   replayed_ = false;
 }
 
-std::string NonFiniteDiagnosis::gradient_problem(const std::string& name,
-                                                 const at::Tensor& gradient, double factor) const {
+void NonFiniteDiagnosis::judge_gradient(const std::string& name, const at::Tensor& gradient,
+                                        double factor, Replay& result) const {
   if (!gradient.defined() || gradient.layout() != at::kStrided) {
-    return {};
+    return;
   }
   amp::ValueSummary values = amp::summarise(gradient);
   if (!values.finite()) {
-    return c10::str("the gradient of parameter ", name, " is not finite (", values.describe(),
-                    "), though every operator seen made finite values");
+    result.fault = Fault::gradient;
+    result.text = c10::str("the gradient of parameter ", name, " is not finite (",
+                           values.describe(), "), though every operator seen made finite values");
+    return;
   }
   values.absmax *= factor;
-  return values.headroom_bits(precision_.wire_dtype()) < 0
-             ? c10::str("the gradient of parameter ", name, ", absmax ", values.absmax,
-                        ", is too large for the ", precision_.wire_dtype(), " wire")
-             : std::string();
+  if (values.headroom_bits(precision_.wire_dtype()) < 0) {
+    result.fault = Fault::wire;
+    result.text = c10::str("the gradient of parameter ", name, ", absmax ", values.absmax,
+                           ", is too large for the ", precision_.wire_dtype(), " wire");
+  }
 }
 
 NonFiniteDiagnosis::Replay NonFiniteDiagnosis::trace(const std::function<Loss()>& forward,
@@ -92,15 +104,54 @@ NonFiniteDiagnosis::Replay NonFiniteDiagnosis::trace(const std::function<Loss()>
     }
   }
   amp::NonFiniteTracer tracer(model_);
-  const at::Tensor loss = forward().tensor().reshape({}).to(at::kFloat) * scale;
+  const at::Tensor loss = forward().tensor().reshape({}).to(at::kFloat);
+  const bool found_in_forward = tracer.first().has_value();
+  const auto value = loss.item<double>();
+  const at::Tensor scaled = loss * scale;
   tracer.begin_backward();
-  const auto gradients = torch::autograd::grad({loss}, trained, {}, /*retain_graph=*/false,
+  const auto gradients = torch::autograd::grad({scaled}, trained, {}, /*retain_graph=*/false,
                                                /*create_graph=*/false, /*allow_unused=*/true);
-  Replay result{tracer.first(), {}, tracer.inputs()};
-  for (size_t i = 0; i < gradients.size() && result.clean(); ++i) {
-    result.gradient = gradient_problem(names[i], gradients[i], factor);
+  Replay result{Fault::none, tracer.first(), {}, tracer.inputs()};
+  const bool scaled_overflows = std::abs(value * scale) > std::numeric_limits<float>::max();
+  if (!found_in_forward && !std::isfinite(value)) {
+    result.fault = Fault::loss;
+    result.text =
+        c10::str("the loss is ", value, ", though every operator seen made finite values");
+  } else if (!found_in_forward && scaled_overflows) {
+    result.fault = Fault::scaled_loss;
+    result.text =
+        c10::str("the loss, ", value, ", times the loss scale ", scale, " is beyond fp32");
+  } else if (result.first) {
+    result.fault = Fault::op;
+    result.text = result.first->describe();
+  }
+  for (size_t i = 0; i < gradients.size() && result.fault == Fault::none; ++i) {
+    judge_gradient(names[i], gradients[i], factor, result);
   }
   return result;
+}
+
+/// What is to blame for a fault that scale 1 has too.
+std::string NonFiniteDiagnosis::verdict(const Replay& replay) const {
+  switch (replay.fault) {
+    case Fault::op: {
+      const bool where = replay.first->origin == NonFinite::Origin::op;
+      return c10::str(
+          "no loss scale can cure it",
+          where ? c10::str(" (at scale 1 ", replay.first->first.backward ? "backward" : "forward",
+                           " overflows too)")
+                : std::string(),
+          ": ", advice(*replay.first));
+    }
+    case Fault::wire:
+      return precision_.wire_dtype() == at::kFloat
+                 ? "no loss scale can cure it: make the loss smaller"
+                 : "no loss scale can cure it: use a wider wire (Precision::wire(torch::kFloat))";
+    default:
+      return "no loss scale can cure it: look for a value that no operator makes: a custom "
+             "autograd "
+             "function, a hook, memory written by hand";
+  }
 }
 
 void NonFiniteDiagnosis::replay(const std::function<Loss()>& forward, double scale, double factor,
@@ -108,19 +159,48 @@ void NonFiniteDiagnosis::replay(const std::function<Loss()>& forward, double sca
   replayed_ = true;
   Replay scaled = trace(forward, scale, factor);
   const Replay at_one = trace(forward, 1.0, factor);
-  if (found_ || scaled.clean()) {
+  if (found_ || scaled.fault == Fault::none) {
     return;
   }
-  std::string text = scaled.first ? scaled.first->describe() : scaled.gradient;
-  text += "\n  ";
-  if (at_one.clean()) {
-    text += kScaleTooHigh;
-  } else if (scaled.first) {
-    text += verdict(*scaled.first);
-  } else {
-    text += "no loss scale can cure it: use a wider wire (Precision::wire(torch::kFloat))";
-  }
+  const std::string text =
+      scaled.text + "\n  " + (at_one.fault == Fault::none ? kScaleTooHigh : verdict(scaled));
   found_ = Found{micro_batch, text, std::move(scaled.batch)};
+}
+
+std::string NonFiniteDiagnosis::not_finite_in_model() const {
+  std::string names;
+  const auto look = [&](const std::vector<ModelTensor>& tensors) {
+    for (const ModelTensor& entry : tensors) {
+      if (entry.tensor.is_floating_point() && !at::isfinite(entry.tensor).all().item<bool>()) {
+        names += (names.empty() ? "" : ", ") + entry.name;
+      }
+    }
+  };
+  look(model_.parameters());
+  look(model_.buffers());
+  return names;
+}
+
+std::string NonFiniteDiagnosis::of_first_loss(int rank) {
+  std::string text;
+  if (found_) {
+    text = c10::str("micro-batch ", found_->micro_batch, ": ", found_->text, save_batch(rank, 0));
+  } else if (const std::string names = not_finite_in_model(); !names.empty()) {
+    text = "no loss scale can cure it: not finite in the model before the forward: " + names;
+  } else if (replayed_) {
+    text =
+        "the micro-batch at hand was run again, with a finite loss, and so are the weights: look "
+        "at "
+        "the batches before it";
+  } else {
+    text =
+        "the weights are finite, so it comes from the batch or from the forward. A loss that is "
+        "given to backward() cannot be replayed; use step(closure) to see where it came from, or "
+        "let an amp::NonFiniteTracer watch the forward";
+  }
+  forget();
+  armed_ = false;
+  return text;
 }
 
 void NonFiniteDiagnosis::conclude(const Reducer& reducer, Agreement& agreement, int64_t update,
@@ -144,12 +224,13 @@ void NonFiniteDiagnosis::conclude(const Reducer& reducer, Agreement& agreement, 
   if (!finds.empty()) {
     text_ += finds;
   } else if (looked) {
+    const bool half = precision_.wire_dtype() != at::kFloat;
     text_ += c10::str("Every rank's own gradients are finite: the overflow was born on the ",
-                      precision_.wire_dtype(),
-                      " wire, in packing or in the all-reduce. Divide before the sum "
-                      "(Precision::predivide) or use a wider "
-                      "wire (Precision::wire(torch::kFloat)). Not finite after it: ",
-                      non_finite_names(reducer));
+                      precision_.wire_dtype(), " wire, in packing or in the all-reduce. ",
+                      half ? "Divide before the sum (Precision::predivide) or use a wider wire "
+                             "(Precision::wire(torch::kFloat))"
+                           : "Make the loss smaller",
+                      ". Not finite after it: ", non_finite_names(reducer));
   } else {
     text_ += c10::str(
         "A loss that is given to backward() cannot be replayed; use step(closure) to "

@@ -35,17 +35,24 @@ class NonFiniteDiagnosis {
   void conclude(const Reducer& reducer, Agreement& agreement, int64_t update, double scale);
   /// After an update that was made: forgets its replays.
   void forget();
+  /// What this rank can say of its NaN loss before the first update, after replay() of the
+  /// micro-batch at hand or, where that cannot be, without. Local. Forgets the replay.
+  std::string of_first_loss(int rank);
+  /// An Error that says it all: text() from now on. The same on every rank.
+  void note(std::string text) { text_ = std::move(text); }
 
   /// The last conclusion, the same on every rank; empty if there was none.
   const std::string& text() const { return text_; }
 
  private:
+  /// What is not finite, or cannot travel.
+  enum class Fault { none, op, loss, scaled_loss, gradient, wire };
   /// One replayed forward and backward.
   struct Replay {
+    Fault fault = Fault::none;
     std::optional<amp::NonFinite> first;
-    std::string gradient;  // what is wrong with a gradient where no operator was at fault
+    std::string text;  // of the fault
     std::vector<at::Tensor> batch;
-    bool clean() const { return !first && gradient.empty(); }
   };
   struct Found {
     int64_t micro_batch;
@@ -53,8 +60,10 @@ class NonFiniteDiagnosis {
     std::vector<at::Tensor> batch;
   };
   Replay trace(const std::function<Loss()>& forward, double scale, double factor) const;
-  std::string gradient_problem(const std::string& name, const at::Tensor& gradient,
-                               double factor) const;
+  void judge_gradient(const std::string& name, const at::Tensor& gradient, double factor,
+                      Replay& result) const;
+  std::string verdict(const Replay& replay) const;
+  std::string not_finite_in_model() const;
   std::string save_batch(int rank, int64_t update) const;
 
   Model model_;

@@ -11,6 +11,7 @@
 #include <iostream>
 #include <optional>
 #include <sstream>
+#include <string_view>
 
 namespace lockstep {
 namespace {
@@ -98,6 +99,22 @@ std::string Runtime::summary() const {
   return out.str();
 }
 
+namespace {
+
+/// LibTorch's ways to say that a 16-bit weight met an fp32 input.
+bool mixes_dtypes(std::string_view text) {
+  const auto says = [text](std::string_view part) { return text.find(part) != text.npos; };
+  return (says("same dtype") || says("should be the same") || says("expected scalar type") ||
+          says("mixed dtype")) &&
+         (says("Half") || says("BFloat16") || says("mixed dtype"));
+}
+
+constexpr const char* kMixedAdvice =
+    "\nA Trainer at O2 or O3 keeps the model's weights in 16 bits: use the model outside step() "
+    "within `const auto region = trainer.autocast();`";
+
+}  // namespace
+
 int run(int argc, char** argv, const std::function<void(Runtime&)>& body) {
   std::string who = "lockstep";
   try {
@@ -108,9 +125,11 @@ int run(int argc, char** argv, const std::function<void(Runtime&)>& body) {
   } catch (const Error& error) {
     std::cerr << who << ": " << error.what() << std::endl;
     return static_cast<int>(error.code());
-  } catch (const std::exception& error) {
-    std::cerr << who << ": " << error.what() << std::endl;
-    const ExitCode code = as_error(std::current_exception()).code();
+  } catch (const std::exception&) {
+    const Error error = as_error(std::current_exception());
+    std::cerr << who << ": " << error.what() << (mixes_dtypes(error.what()) ? kMixedAdvice : "")
+              << std::endl;
+    const ExitCode code = error.code();
     return code == ExitCode::usage ? 1 : static_cast<int>(code);
   }
 }

@@ -143,7 +143,8 @@ class Runtime {
 
 /// Runs `body(runtime)` and returns the exit code of its outcome: 0, the code of a lockstep::Error,
 /// out_of_memory or peer_lost where another exception says that memory or the device failed, or 1
-/// for the rest; its text is printed once with the rank. For main functions:
+/// for the rest; its text is printed once with the rank, a LibTorch error's without its backtrace
+/// (LOCKSTEP_BACKTRACE=1 brings that back). For main functions:
 /// `int main(int c, char** v) { return lockstep::run(c, v, [](lockstep::Runtime& runtime) {...});
 /// }` A rank that fails leaves without waiting for the others; the launcher ends them.
 int run(int argc, char** argv, const std::function<void(Runtime&)>& body);

@@ -1,6 +1,8 @@
 // The micro-batches of a window: closure, scaled backward, what goes wrong in them.
 #include <ATen/ops/_to_copy.h>
 #include <lockstep/amp/autocast.h>
+#include <lockstep/checkpointing/activation/rng_state.h>
+#include <lockstep/collectives/as_error.h>
 #include <lockstep/runtime/step.h>
 
 #include <chrono>
@@ -46,6 +48,7 @@ void Step::begin_window() {
     return;
   }
   settle();
+  warn_of_skips();
   require_budget();
   arm_diagnosis();
   plan_learning_rate();
@@ -76,8 +79,19 @@ void Step::micro_batch(const std::function<Loss()>& closure, bool under_autocast
     weight_casts_.emplace(weights_);
   }
   const auto start = Clock::now();
+  std::optional<activation::RngState> random;
+  if (before_first_update()) {
+    random = activation::RngState::current();
+  }
   const Loss loss = attempt([&] { return forward(closure, under_autocast); });
   prepare_backward();
+  require_number([&] {
+    if (under_autocast) {
+      const activation::RngGuard same_numbers(*random);
+      weight_casts_.reset();  // so that the weights are seen where they are cast
+      replay(closure);
+    }
+  });
   attempt([&] { backward(loss); });
   ++count_;
   ++micro_batches_;
@@ -98,10 +112,13 @@ auto Step::attempt(const Body& body) -> decltype(body()) {
   fail(error);
 }
 
-Loss Step::under_autocast(const std::function<Loss()>& closure) const {
+amp::Autocast Step::autocast() const {
   const Precision& precision = parts_.options.precision();
-  const amp::Autocast autocast(parts_.device.type(), precision.compute_dtype(),
-                               precision.autocast());
+  return {parts_.device.type(), precision.compute_dtype(), precision.autocast()};
+}
+
+Loss Step::under_autocast(const std::function<Loss()>& closure) const {
+  const amp::Autocast region = autocast();
   return closure();
 }
 
@@ -140,22 +157,44 @@ void Step::note_loss(const Loss& loss) {
   if (loss.is_sum() && loss.weight() > 0) {
     last_loss_.div_(loss.weight());
   }
-  const amp::Decision& known = decisions_.known();
-  if (known.updates > 0) {
+  if (!before_first_update()) {
     return;
   }
   if (parts_.host_acts == HostActs::at_once) {
-    require_number(*last_loss_.const_data_ptr<double>());
+    nan_loss_ = nan_loss_ || std::isnan(*last_loss_.const_data_ptr<double>());
   } else {
     decisions_.note_loss(last_loss_);
-    require_number(known.loss);
+    nan_loss_ = std::isnan(decisions_.known().loss);
   }
 }
 
-void Step::require_number(double loss) const {
-  LOCKSTEP_CHECK_CODE(!std::isnan(loss), ExitCode::non_finite,
-                      "the loss is NaN before the first update: the data or the model is faulty, "
-                      "no loss scale can cure it");
+/// Before the first update a NaN loss is an Error at once: no scale cures it, and nothing is learnt
+/// yet. All ranks replay the micro-batch at hand, since a forward may communicate, and those with
+/// such a loss say where it comes from.
+void Step::require_number(const std::function<void()>& replay) {
+  if (!weights_everywhere_.has_value() || weights_everywhere_->nan_loss == 0) {
+    return;
+  }
+  std::string found;
+  try {
+    replay();
+  } catch (const CommunicationError&) {
+    throw;
+  } catch (...) {
+    found = c10::str("; its replay failed: ", as_error(std::current_exception()).what());
+  }
+  found = parts_.diagnosis.of_first_loss(parts_.communicator.rank()) + found;
+  try {
+    if (nan_loss_) {
+      fail(std::make_exception_ptr(
+          Error("the loss is NaN before the first update: " + found, ExitCode::non_finite)));
+    }
+    tell_of_failure();
+    parts_.agreement.raise(std::nullopt);
+  } catch (const Error& error) {
+    parts_.diagnosis.note(error.what());
+    throw;
+  }
 }
 
 void Step::empty_micro_batch() {
@@ -164,6 +203,7 @@ void Step::empty_micro_batch() {
                    "step_without_data() needs TrainerOptions().uneven_data(true) on every rank");
   });
   prepare_backward();
+  require_number([] {});
   ++count_;
 }
 
@@ -215,13 +255,30 @@ StepReport Step::report_open_window() const {
   return report;
 }
 
-amp::ScalerState Step::known_scaler() const {
-  return parts_.scaler.options().enabled() ? decisions_.known().scaler : amp::ScalerState();
+/// On rank 0, where the count of skips in a row gets to 10, 20, 40 and so on.
+void Step::warn_of_skips() {
+  const amp::ScalerState& scaler = decisions_.known().scaler;
+  const int64_t skips = scaler.consecutive_skips;
+  int64_t next = 10;
+  while (next < skips) {
+    next *= 2;
+  }
+  if (skips == next && warned_of_ != skips && parts_.communicator.rank() == 0) {
+    std::cerr
+        << "warning: " << skips
+        << " updates in a row were skipped, since a gradient was not finite on some rank; the "
+           "loss scale is "
+        << scaler.scale
+        << ". Trainer::diagnose_next_overflow() or TrainerOptions::diagnose_after_skips says "
+           "where from; LossScalerOptions::max_consecutive_skips ends such a run"
+        << std::endl;
+  }
+  warned_of_ = skips;
 }
 
 void Step::require_budget() {
   try {
-    amp::check_skip_budget(parts_.scaler.options(), known_scaler());
+    amp::check_skip_budget(parts_.scaler.options(), decisions_.known().scaler);
   } catch (const Error& error) {
     const std::string& diagnosis = parts_.diagnosis.text();
     throw Error(diagnosis.empty() ? error.what() : c10::str(error.what(), "\n", diagnosis),
@@ -231,8 +288,10 @@ void Step::require_budget() {
 
 void Step::arm_diagnosis() {
   const int64_t chosen = parts_.options.diagnose_after_skips();
-  const int64_t after = chosen > 0 ? chosen : parts_.scaler.options().max_consecutive_skips() - 1;
-  if (diagnose_everywhere_ || (after > 0 && known_scaler().consecutive_skips == after)) {
+  const amp::ScalerState& scaler = decisions_.known().scaler;
+  const bool now = chosen > 0 ? scaler.consecutive_skips == chosen
+                              : amp::next_skip_spends_budget(parts_.scaler.options(), scaler);
+  if (diagnose_everywhere_ || now) {
     parts_.diagnosis.arm();
   }
   diagnose_everywhere_ = false;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <lockstep/amp/autocast.h>
 #include <lockstep/amp/loss_scaler.h>
 #include <lockstep/amp/weight_casts.h>
 #include <lockstep/runtime/agreement.h>
@@ -101,6 +102,8 @@ class Step {
   LossScales& loss_scales() { return loss_scales_; }
   /// Throws Error where there is no such loss.
   const amp::LossScaler& scaler_of(int64_t loss) const;
+  /// The precision's, until what this returns is destroyed.
+  amp::Autocast autocast() const;
   /// What is fed back, bucket by bucket, fp32; empty without error feedback. Waits for the device.
   std::vector<at::Tensor> residuals() const;
   /// Counters that outlive a window: updates (which the schedule follows), the kind of the losses
@@ -113,12 +116,13 @@ class Step {
   Loss forward(const std::function<Loss()>& closure, bool under_autocast);
   void backward(const Loss& loss);
   void note_loss(const Loss& loss);
-  void require_number(double loss) const;
+  /// As far as the host may know; the same on every rank.
+  bool before_first_update() const { return decisions_.known().updates == 0; }
   void prepare_backward();
+  void require_number(const std::function<void()>& replay);
   void replay(const std::function<Loss()>& closure);
   Loss under_autocast(const std::function<Loss()>& closure) const;
-  /// The scaler's counters that the host may act on.
-  amp::ScalerState known_scaler() const;
+  void warn_of_skips();
   void require_budget();
   void plan_learning_rate();
   void take_edited_rates();
@@ -128,8 +132,11 @@ class Step {
   void require_same_rates(const Word& all);
   void arm_diagnosis();
   /// Whether all ranks exchange words before the window's last backward: for the global
-  /// denominator, and in the first window for the kind of the losses.
-  bool agrees_first() const { return parts_.options.uneven_data() || kind_is_sum_.value_or(true); }
+  /// denominator, in the first window for the kind of the losses, and before the first update for
+  /// losses that are NaN.
+  bool agrees_first() const {
+    return parts_.options.uneven_data() || kind_is_sum_.value_or(true) || before_first_update();
+  }
   void agree_on_weights();
   double packing_factor() const;
   bool nothing_counted() const { return weighted() && weights_everywhere_->weight == 0; }
@@ -161,6 +168,7 @@ class Step {
   int64_t windows_ = 0;             // whose update was decided
   std::vector<double> told_rates_;  // learning rates by group, and the schedule's factors
   int64_t micro_batches_ = 0;
+  int64_t warned_of_ = 0;            // skips in a row
   at::Tensor last_loss_;             // fp64, 0-dimensional, on the device
   std::optional<bool> kind_is_sum_;  // agreed by all ranks in the first window, then fixed
 
@@ -168,6 +176,7 @@ class Step {
   int64_t count_ = 0;
   int64_t with_data_ = 0;
   double weight_ = 0.0;
+  bool nan_loss_ = false;  // of this rank, before the first update
   std::optional<bool> is_sum_;
   std::optional<Word> weights_everywhere_;
   double compute_seconds_ = 0.0;

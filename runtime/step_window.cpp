@@ -168,12 +168,13 @@ Word Step::word() {
   mine.diagnose = diagnose_here_ ? 1 : 0;
   mine.rates = digest_of_rates();
   mine.rates_squared = mine.rates * mine.rates;
+  mine.nan_loss = nan_loss_ ? 1 : 0;
   mine.update = static_cast<double>(windows_);
   mine.update_squared = mine.update * mine.update;
   return mine;
 }
 
-/// Where memory or the device is the reason, every rank gets the same Error.
+/// Every rank throws the same Error; this rank's has its exception nested in it.
 void Step::fail(const std::exception_ptr& error) {
   const Error mine = as_error(error);
   try {
@@ -185,17 +186,14 @@ void Step::fail(const std::exception_ptr& error) {
                                       "; and then the buckets could not be sent: ", second.what(),
                                       "; restart from the last snapshot"));
   }
+  std::string text = mine.what();
   if (mine.code() == ExitCode::out_of_memory) {
-    parts_.agreement.raise(Error(c10::str("out of memory in micro-batch ", micro_batches_, ": ",
-                                          mine.what(), "\n", parts_.out_of_memory_advice()),
-                                 mine.code()));
+    text = c10::str("out of memory in micro-batch ", micro_batches_, ": ", text, "\n",
+                    parts_.out_of_memory_advice());
+  } else if (mine.code() == ExitCode::peer_lost) {
+    text = c10::str("the device failed: ", text, "; restart from the last snapshot");
   }
-  if (mine.code() == ExitCode::peer_lost) {
-    parts_.agreement.raise(
-        Error(c10::str("the device failed: ", mine.what(), "; restart from the last snapshot"),
-              mine.code()));
-  }
-  parts_.agreement.raise(error);
+  parts_.agreement.raise(Error(text, mine.code()), error);
 }
 
 /// This rank still sends its buckets and its word at the places where the others do, so that they
@@ -233,6 +231,7 @@ void Step::end_window() {
   count_ = 0;
   with_data_ = 0;
   weight_ = 0.0;
+  nan_loss_ = false;
   is_sum_.reset();
   weights_everywhere_.reset();
   compute_seconds_ = 0.0;

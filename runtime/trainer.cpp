@@ -52,7 +52,7 @@ std::optional<snapshot::SaveReport> Trainer::finish_saving() {
 void Trainer::save_and_leave() {
   save();
   const auto report = finish_saving();
-  LOCKSTEP_CHECK_CODE(!report || !report->error, ExitCode::snapshot, *report->error);
+  LOCKSTEP_CHECK_CODE(!report || !report->error, report->code, *report->error);
   throw Error(c10::str("stopped on request at update ", updates(), "; its snapshot is saved"),
               ExitCode::preempted);
 }
@@ -78,6 +78,9 @@ void Trainer::state(const std::string& name, double& number) {
 }
 void Trainer::state(const std::string& name, int64_t& number) {
   impl_->loop.add(name, &number);
+}
+amp::Autocast Trainer::autocast() const {
+  return impl_->steps->autocast();
 }
 
 void Trainer::abandon() {

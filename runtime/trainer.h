@@ -1,5 +1,6 @@
 #pragma once
 
+#include <lockstep/amp/autocast.h>
 #include <lockstep/amp/model.h>
 #include <lockstep/amp/optimizer.h>
 #include <lockstep/amp/optimizers.h>
@@ -45,8 +46,21 @@ namespace lockstep {
 /// Ranks: every rank must make the same calls. Threads: one.
 /// Errors: Error on every rank for misuse; the same Error on every rank, exit code out_of_memory
 /// and with what holds the memory, where a rank got none for the Trainer, its closure or its
-/// backward; CommunicationError for a lost peer. After an exception from step() no weight, moment,
-/// counter or scale has moved, and the next step() starts a new window.
+/// backward; CommunicationError for a lost peer. An exception of any other type from a closure
+/// comes out of step() as the same Error on every rank, which quotes it ("rank 1: no such file")
+/// and has the exit code of an Error, out_of_memory, peer_lost or else usage; on the rank that
+/// threw it, it is nested in that Error (std::rethrow_if_nested). After an exception from step() no
+/// weight, moment, counter or scale has moved, and the next step() starts a new window.
+///
+/// What is not finite: an update is skipped on all ranks where a gradient of any is not finite.
+/// Before the first update a loss that is NaN on some rank ends the step with an Error on every
+/// rank instead (exit code non_finite): no scale cures it, and nothing is lost yet. Before that
+/// Error all ranks run their last closure again under observers, and it says where the NaN came
+/// from, as diagnosis() then does; on a device two windows later, since the host does not wait. An
+/// inf loss is skipped like any later one. After 10, 20, 40, ... skips in a row rank 0 prints a
+/// warning on standard error, and LossScalerOptions::max_consecutive_skips ends the run (Error on
+/// every rank, exit code non_finite) with a diagnosis of the last window, also where the scaler is
+/// disabled.
 class Trainer {
  public:
   Trainer(Runtime& runtime, Model model, const OptimizerSpec& optimizer,
@@ -64,6 +78,14 @@ class Trainer {
                   const std::function<Loss(const std::vector<at::Tensor>&)>& closure);
   /// The same from a loss that the caller computed under autocast() himself; never updates.
   void backward(const Loss& loss);
+  /// The autocast that step() calls its closure under, until what this returns is destroyed: for
+  /// evaluation, and for a loss that is given to backward(). At O0 it is off in the region.
+  ///   const auto region = trainer.autocast();
+  ///   const torch::NoGradGuard no_grad;
+  ///   const auto output = model->forward(input);
+  /// At O2 and O3 the weights are 16-bit, so without such a region LibTorch refuses fp32 inputs
+  /// ("mat1 and mat2 must have the same dtype"). Of the calling thread. Local.
+  [[nodiscard]] amp::Autocast autocast() const;
   /// Makes the update after accumulate() calls of backward. Throws Error saying what to call
   /// otherwise.
   StepReport update();

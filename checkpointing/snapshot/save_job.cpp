@@ -127,6 +127,7 @@ void SaveJob::write() {
 bool SaveJob::agree() {
   const std::vector<Outcome> outcomes = exchange(folder_->ranks(), outcome_);
   report_.error = failures_in(outcomes);
+  report_.code = failure_code(outcomes);
   outcome_ = {};
   if (report_.error) {
     if (folder_->is_first_rank()) {
@@ -192,6 +193,7 @@ SaveReport SaveJob::finish() {
   if (!report_.error) {
     const std::vector<Outcome> outcomes = exchange(folder_->ranks(), outcome_);
     report_.error = failures_in(outcomes);
+    report_.code = failure_code(outcomes);
     report_.warnings = split_lines(outcomes[0].text);
   }
   if (report_.error) {

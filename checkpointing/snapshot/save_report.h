@@ -1,5 +1,7 @@
 #pragma once
 
+#include <lockstep/collectives/error.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -14,6 +16,8 @@ struct SaveReport {
   uint64_t bytes = 0;  // of all tensor files, of all ranks
   /// Why there is no new snapshot. What was there before is unharmed.
   std::optional<std::string> error;
+  /// The exit code of that error, of the first rank that failed; ok without one.
+  ExitCode code = ExitCode::ok;
   /// What else went wrong: `latest` not updated, old snapshots not removed.
   std::vector<std::string> warnings;
 };

@@ -1,6 +1,8 @@
 #include <lockstep/checkpointing/snapshot/vote.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/as_error.h>
+#include <lockstep/collectives/shared_error.h>
 
+#include <algorithm>
 #include <exception>
 
 namespace lockstep::snapshot {
@@ -16,36 +18,45 @@ Outcome Outcome::of(const std::function<std::string()>& action) {
     return {false, action()};
   } catch (const CommunicationError&) {
     throw;
-  } catch (const std::exception& error) {
-    return {true, error.what()};
+  } catch (...) {
+    const Error error = as_error(std::current_exception());
+    const bool has_code = error.code() != ExitCode::usage;
+    return {true, error.what(), has_code ? error.code() : ExitCode::snapshot};
   }
 }
 
 std::vector<Outcome> exchange(Communicator& ranks, const Outcome& mine) {
   std::vector<Outcome> outcomes;
-  for (const std::string& word :
-       ranks.all_gather_bytes((mine.failed ? kFailed : kDone) + mine.text)) {
-    outcomes.push_back({word.front() == kFailed, word.substr(1)});
+  const std::string word{mine.failed ? kFailed : kDone, static_cast<char>(mine.code)};
+  for (const std::string& said : ranks.all_gather_bytes(word + mine.text)) {
+    outcomes.push_back({said[0] == kFailed, said.substr(2), static_cast<ExitCode>(said[1])});
   }
   return outcomes;
 }
 
 std::optional<std::string> failures_in(const std::vector<Outcome>& outcomes) {
-  std::string text;
-  for (size_t rank = 0; rank < outcomes.size(); ++rank) {
-    if (outcomes[rank].failed) {
-      text += c10::str(text.empty() ? "" : "; ", "rank ", rank, " of ", outcomes.size(), ": ",
-                       outcomes[rank].text);
-    }
+  if (failure_code(outcomes) == ExitCode::ok) {
+    return std::nullopt;
   }
-  return text.empty() ? std::nullopt : std::make_optional(text);
+  std::vector<std::string> messages;
+  for (const Outcome& outcome : outcomes) {
+    const std::string text = outcome.text.empty() ? "no message" : outcome.text;
+    messages.push_back(outcome.failed ? text : "");
+  }
+  return quoted(messages, c10::str(" of ", outcomes.size()));
+}
+
+ExitCode failure_code(const std::vector<Outcome>& outcomes) {
+  const auto failed = std::find_if(outcomes.begin(), outcomes.end(),
+                                   [](const Outcome& outcome) { return outcome.failed; });
+  return failed == outcomes.end() ? ExitCode::ok : failed->code;
 }
 
 std::vector<std::string> all_or_none(Communicator& ranks, const std::string& doing,
                                      const std::function<std::string()>& action) {
   const std::vector<Outcome> outcomes = exchange(ranks, Outcome::of(action));
   if (const auto failures = failures_in(outcomes)) {
-    throw Error(doing + ": " + *failures, ExitCode::snapshot);
+    throw Error(doing + ": " + *failures, failure_code(outcomes));
   }
   std::vector<std::string> texts;
   for (const Outcome& outcome : outcomes) {

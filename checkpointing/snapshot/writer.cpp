@@ -11,7 +11,7 @@ SaveReport Writer::save(const Content& content, int64_t step, std::optional<doub
   }
   SaveReport report = job.finish();
   if (report.error) {
-    throw Error(*report.error, ExitCode::snapshot);
+    throw Error(*report.error, report.code);
   }
   return report;
 }

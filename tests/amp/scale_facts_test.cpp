@@ -153,7 +153,7 @@ TEST(AmpFacts, N10_TheFloorIsNeverZeroAndSkipsAreCounted) {
   EXPECT_EQ(scaler.state().skipped, 400);
 }
 
-TEST(AmpFacts, N10_BudgetOfSkipsEndsInAnErrorOnlyWhenConfigured) {
+TEST(AmpFacts, N10_AConfiguredBudgetOfSkipsEndsInAnError) {
   const auto options = LossScalerOptions::torch().max_consecutive_skips(3);
   LossScaler scaler(options, device());
   scales(scaler, "1101");
