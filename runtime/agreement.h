@@ -23,6 +23,8 @@ struct Word {
   double diagnose = 0;  // ranks that asked for a diagnosis of the next overflow
   double update = 0;    // updates made so far, and its square: equal on all ranks or an Error
   double update_squared = 0;
+  double digest = 0;  // of a part of the state, and its square: equal on all ranks (ReplicaCheck)
+  double digest_squared = 0;
 };
 
 /// What ranks tell each other on the control communicator. Ranks: every call is collective.

@@ -47,6 +47,7 @@ void Step::begin_window() {
 }
 
 void Step::micro_batch(const std::function<Loss()>& closure, bool under_autocast) {
+  attempt([&] { parts_.watch.require_unchanged(count_ == 0); });
   if (parts_.diagnosis.armed() && under_autocast) {
     attempt([&] { replay(closure); });
   }
@@ -128,6 +129,7 @@ void Step::require_number(double loss) const {
 
 void Step::empty_micro_batch() {
   attempt([&] {
+    parts_.watch.require_unchanged(count_ == 0);
     LOCKSTEP_CHECK(parts_.options.uneven_data(),
                    "step_without_data() needs TrainerOptions().uneven_data(true) on every rank");
   });

@@ -6,8 +6,10 @@
 #include <lockstep/runtime/consensus.h>
 #include <lockstep/runtime/decisions.h>
 #include <lockstep/runtime/loss.h>
+#include <lockstep/runtime/model_watch.h>
 #include <lockstep/runtime/non_finite_diagnosis.h>
 #include <lockstep/runtime/reducer.h>
+#include <lockstep/runtime/replica_check.h>
 #include <lockstep/runtime/step_report.h>
 #include <lockstep/runtime/stop_signals.h>
 #include <lockstep/runtime/trainable.h>
@@ -34,6 +36,8 @@ struct StepParts {
   amp::LossScaler scaler;
   Reducer& reducer;
   Updater& updater;
+  ModelWatch& watch;
+  ReplicaCheck& replicas;
   NonFiniteDiagnosis diagnosis;
   std::function<std::string()> out_of_memory_advice;  // of this rank
 };
@@ -93,6 +97,8 @@ class Step {
   void diagnose_next_overflow() { diagnose_here_ = true; }
   const NonFiniteDiagnosis& diagnosis() const { return parts_.diagnosis; }
   amp::LossScaler& scaler() { return parts_.scaler; }
+  /// Of this rank.
+  std::optional<Error> change_of_model() const { return parts_.watch.departure(); }
   /// What is fed back, bucket by bucket, fp32; empty without error feedback. Waits for the device.
   std::vector<at::Tensor> residuals() const;
   /// Counters that outlive a window: updates (which the schedule follows), the kind of the losses

@@ -25,6 +25,9 @@ StepReport Step::close_window() {
   if (const auto problem = window_problem(parts_.reducer, parts_.trainable, policy)) {
     fail(std::make_exception_ptr(*problem));
   }
+  if (const auto left = parts_.watch.departure()) {
+    fail(std::make_exception_ptr(*left));
+  }
   if (const auto all = share(/*failed=*/false)) {
     heed(*all);
   }
@@ -63,6 +66,7 @@ std::optional<Word> Step::share(bool failed) {
   }
   Word mine = word();
   mine.error = failed ? 1 : 0;
+  parts_.replicas.add_to(mine, windows_);
   return consensus_.share(mine, decisions_);
 }
 
@@ -70,6 +74,10 @@ std::optional<Word> Step::share(bool failed) {
 void Step::heed(const Word& all) {
   if (all.error > 0) {
     fail_elsewhere();
+  }
+  if (parts_.replicas.differ(all)) {
+    end_window();
+    parts_.replicas.raise();
   }
   stop_everywhere_ = stop_everywhere_ || all.stop > 0;
   saved_everywhere_ = all.saved == parts_.communicator.size();

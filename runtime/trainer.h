@@ -37,8 +37,12 @@ namespace lockstep {
 /// Ranks: every rank must make the same calls. Threads: one.
 /// Errors: Error on every rank for misuse; the same Error on every rank, exit code out_of_memory
 /// and with what holds the memory, where a rank got none for the Trainer, its closure or its
-/// backward; CommunicationError for a lost peer. After an exception from step() no weight, moment,
-/// counter or scale has moved, and the next step() starts a new window.
+/// backward; the same Error on every rank for a model whose parameters left the Trainer's memory
+/// (torch::load, to(dtype), set_data: see adopt_weights()) or that got a parameter since; the same
+/// Error, exit code diverged, where ranks hold different weights
+/// (TrainerOptions::compare_replicas_every); CommunicationError for a lost peer. After an exception
+/// from step() no weight, moment, counter or scale has moved, and the next step() starts a new
+/// window.
 class Trainer {
  public:
   Trainer(Runtime& runtime, Model model, const OptimizerSpec& optimizer,
@@ -133,11 +137,14 @@ class Trainer {
   /// The moving averages of the weights by parameter name, fp32: views, with shard_optimizer copies
   /// for every rank to call. Throws Error without TrainerOptions().ema().
   std::vector<std::pair<std::string, at::Tensor>> averaged() const;
-  /// After the model's weights were written by hand (clamped, say): makes the masters what they are
-  /// now, which otherwise the next update would undo. Every rank, with the same weights.
+  /// After the model's weights were written by hand (clamped, say), loaded by torch::load or
+  /// converted by to(dtype): makes the masters what they are now, which otherwise the next update
+  /// would undo, and the parameters of the model again what the Trainer trains, in the dtype of its
+  /// precision. A parameter that is its master rounded leaves the master as it is. Every rank, with
+  /// the same weights: else the same Error on every rank (exit code diverged), and for other sizes.
   void adopt_weights();
-  /// True if weights, masters (unless sharded), scale and update count have the same bits on every
-  /// rank. Every rank.
+  /// True if weights, masters and moments (unless sharded), frozen parameters, scale and update
+  /// count have the same bits on every rank, and the model computes with these weights. Every rank.
   bool replicas_agree() const;
   using Memory = ArenaMemory;
   /// Of this rank.

@@ -73,6 +73,7 @@ Trainable checked(const Model& model, const OptimizerSpec& optimizer, const Trai
     trainable = trainable_parameters(model);
     require_no_double(trainable.parameters);
     move_to(model, device);
+    options.precision().require_known_names(model);
     require_activation_chain(options, model);
     if (options.cuda_graph()) {
       require_recordable(optimizer, device, devices, has_graphs);
@@ -118,16 +119,21 @@ Training::Training(Runtime& runtime, const Model& model, const OptimizerSpec& sp
       reducer = std::make_unique<Reducer>(communicator, trainable.parameters, plans,
                                           std::move(wires), reducer_options(options));
       updater = Updater::make(spec, *reducer, *arena, updater_options(options, runtime.seed()));
+      make_checks(model, options);
       make_steps(model, spec, options, acts);
       if (options.cuda_graph()) {
         record_steps(std::move(make_graph));
       }
     });
   });
+  if (const std::string details = updater->describe(); !details.empty()) {
+    require_same_text("the optimizer", details, agreement);
+    description = details;
+  }
   precision = options.precision().describe();
   saving = std::make_unique<Saving>(
-      TrainingState({runtime, trainable, model.buffers(), *reducer, *arena, *updater, *steps,
-                     precision, description + "; " + options.describe()}),
+      TrainingState({runtime, trainable, model.buffers(), *reducer, *arena, exact, *updater,
+                     *replicas, *steps, precision, description + "; " + options.describe()}),
       agreement.communicator(), options.snapshots());
   runtime.seed_ranks();
 }
@@ -157,8 +163,8 @@ void Training::lay_out(const Model& model, const std::vector<BucketPlan>& plans,
                        const TrainerOptions& options) {
   arena = std::make_unique<Arena>(trainable.parameters, plans, options.precision(),
                                   arena_options(options, communicator));
-  convert_storage(trainable.frozen, options.precision());
-  convert_storage(model.buffers(), options.precision());
+  exact.convert(trainable.frozen, options.precision());
+  exact.convert(model.buffers(), options.precision());
   for (const ModelTensor& entry : model.parameters()) {
     if (options.precision().keeps_fp32(entry)) {
       amp::compute_in_fp32(entry.tensor);
@@ -167,14 +173,23 @@ void Training::lay_out(const Model& model, const std::vector<BucketPlan>& plans,
   release_freed_memory(runtime.device());
 }
 
+/// Once everything is where it stays.
+void Training::make_checks(const Model& model, const TrainerOptions& options) {
+  const int64_t every = options.compare_replicas_every();
+  watch = std::make_unique<ModelWatch>(model, trainable, every > 0 ? every : 100);
+  replicas =
+      std::make_unique<ReplicaCheck>(trainable, *arena, *reducer, *updater, agreement, every);
+}
+
 void Training::make_steps(const Model& model, const OptimizerSpec& spec,
                           const TrainerOptions& options, HostActs acts) {
-  steps = std::make_unique<Step>(StepParts{
-      options, runtime.device(), acts, spec.learning_rate(0), model.buffers(), trainable,
-      communicator, agreement,
-      amp::LossScaler(options.precision().loss_scaler_options(), runtime.device()), *reducer,
-      *updater, NonFiniteDiagnosis(model, options.precision(), options.diagnosis_folder()),
-      [this] { return memory_advice(); }});
+  steps = std::make_unique<Step>(
+      StepParts{options, runtime.device(), acts, spec.learning_rate(0), model.buffers(), trainable,
+                communicator, agreement,
+                amp::LossScaler(options.precision().loss_scaler_options(), runtime.device()),
+                *reducer, *updater, *watch, *replicas,
+                NonFiniteDiagnosis(model, options.precision(), options.diagnosis_folder()),
+                [this] { return memory_advice(); }});
 }
 
 void Training::record_steps(MakeStepGraph make_graph) {

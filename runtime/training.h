@@ -2,7 +2,10 @@
 
 #include <lockstep/runtime/activation_planning.h>
 #include <lockstep/runtime/arena.h>
+#include <lockstep/runtime/exact_values.h>
 #include <lockstep/runtime/graphed_steps.h>
+#include <lockstep/runtime/model_watch.h>
+#include <lockstep/runtime/replica_check.h>
 #include <lockstep/runtime/saving.h>
 #include <lockstep/runtime/step.h>
 #include <lockstep/runtime/trainer.h>
@@ -36,6 +39,12 @@ struct Training {
   void backward(const Loss& loss);
   StepReport update();
 
+  /// Makes the masters what the model's weights are, and the weights views of the arena again.
+  void adopt_weights();
+  /// Throws the same Error on every rank where a parameter left the arena on one.
+  void require_whole_model();
+  bool replicas_agree();
+
   /// Of what is made by now.
   Trainer::Memory memory() const;
   /// Views of flat arrays that are laid out as the buckets are, by parameter name.
@@ -49,8 +58,11 @@ struct Training {
   std::string description;
   std::string precision;
   std::unique_ptr<Arena> arena;
+  ExactValues exact;
   std::unique_ptr<Reducer> reducer;
   std::unique_ptr<Updater> updater;
+  std::unique_ptr<ModelWatch> watch;
+  std::unique_ptr<ReplicaCheck> replicas;
   std::unique_ptr<Step> steps;
   std::unique_ptr<GraphedSteps> graphed;  // with TrainerOptions::cuda_graph
   std::unique_ptr<Saving> saving;  // last: what is pending is completed while all else is there
@@ -61,6 +73,7 @@ struct Training {
   std::string memory_advice() const;
   void lay_out(const Model& model, const std::vector<BucketPlan>& plans,
                const TrainerOptions& options);
+  void make_checks(const Model& model, const TrainerOptions& options);
   void make_steps(const Model& model, const OptimizerSpec& spec, const TrainerOptions& options,
                   HostActs acts);
   void record_steps(MakeStepGraph make_graph);

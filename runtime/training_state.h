@@ -4,6 +4,8 @@
 #include <lockstep/checkpointing/snapshot/load.h>
 #include <lockstep/checkpointing/snapshot/snapshot.h>
 #include <lockstep/runtime/arena.h>
+#include <lockstep/runtime/exact_values.h>
+#include <lockstep/runtime/replica_check.h>
 #include <lockstep/runtime/runtime.h>
 #include <lockstep/runtime/state_archive.h>
 #include <lockstep/runtime/step.h>
@@ -20,26 +22,29 @@ struct TrainingParts {
   std::vector<ModelTensor> buffers;
   Reducer& reducer;
   Arena& arena;
+  ExactValues& exact;
   Updater& updater;
+  ReplicaCheck& replicas;
   Step& step;
   std::string precision;      // described
   std::string configuration;  // of the optimizer and the Trainer, described
 };
 
 /// Everything that a run needs to go on bit for bit, as the content of a snapshot. Sections:
-/// - model: fp32 weights under PyTorch's names (the masters, or half weights widened), each tied
-///   weight once, and buffers
+/// - model: fp32 weights under PyTorch's names (the masters, or half weights widened; the fp32
+///   values that frozen ones were given), each tied weight once, and buffers
 /// - optimizer: "parameter.kind", see StateArchive; averages as "parameter.ema"
 /// - trainer: counters, loss scale and its counters
 /// - data: where the loaders are
 /// - random, residuals: each rank's own, the state of its random numbers and of error feedback
 /// and texts: precision, configuration, versions.
-/// Ranks: every rank makes one, and calls the same. Where the optimizer is sharded, content() and
-/// load_weights() begin with a collective; what can fail on one rank alone comes after it.
+/// Ranks: every rank makes one, and calls the same. content() begins with collectives, and where
+/// the optimizer is sharded load_weights(); what can fail on one rank alone comes after them.
 class TrainingState {
  public:
   explicit TrainingState(TrainingParts parts) : parts_(std::move(parts)) {}
 
+  /// Throws the same Error on every rank (exit code diverged) where ranks hold different bits.
   snapshot::Content content();
 
   /// Throws Error (exit code snapshot) that lists every name that is missing, left over or of other
@@ -56,9 +61,11 @@ class TrainingState {
   struct Weight {
     const ModelTensor* entry;
     at::Tensor stored;  // the master where there is one, else what the model has
+    bool trained;
   };
-  /// `flats`: the buckets' weights or masters, whole.
-  std::vector<Weight> weights(const std::vector<at::Tensor>& flats) const;
+  /// `flats`: the buckets' weights or masters, whole. `to_write`: for take_weights().
+  std::vector<Weight> weights(const std::vector<at::Tensor>& flats, bool to_write) const;
+  void take_weights(const std::vector<at::Tensor>& flats, const std::vector<Weight>& written);
   void visit_weights(StateArchive& archive);
   void visit_scaler(StateArchive& archive);
   void visit_section(const std::string& section, StateArchive& archive);
