@@ -10,6 +10,7 @@
 
 namespace lockstep {
 
+class Model;
 struct ModelTensor;
 
 /// What is kept, computed and sent in which dtype: Apex's levels O0 to O3, for fp16 and bf16.
@@ -85,6 +86,8 @@ class Precision {
   bool keeps_fp32(const ModelTensor& tensor) const;
   /// Throws Error naming the option and the reason.
   void validate() const;
+  /// Throws Error for a keep_fp32 pattern that names nothing of the model, with the nearest names.
+  void require_known_names(const Model& model) const;
 
  private:
   Precision(Level level, c10::ScalarType compute) : level_(level), compute_(compute) {}

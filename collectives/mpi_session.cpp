@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <exception>
+#include <numeric>
 #include <optional>
 
 namespace lockstep {
@@ -112,6 +113,30 @@ Communicator MpiSession::world() const {
 
 std::function<void()> MpiSession::failure_mark() const {
   return [failed = impl_->failed] { failed->store(true); };
+}
+
+std::vector<std::string> MpiSession::leave_with(const std::string& bytes) {
+  if (!impl_->mpi || impl_->failed->load()) {
+    return {};
+  }
+  const auto ranks = static_cast<size_t>(impl_->world.size());
+  impl_->world = Communicator::solo();
+  const int mine = static_cast<int>(bytes.size());
+  std::vector<int> sizes(ranks);
+  check_mpi(MPI_Allgather(&mine, 1, MPI_INT, sizes.data(), 1, MPI_INT, MPI_COMM_WORLD),
+            "MPI_Allgather");
+  std::vector<int> begins(ranks + 1);
+  std::partial_sum(sizes.begin(), sizes.end(), begins.begin() + 1);
+  std::string all(static_cast<size_t>(begins.back()), '\0');
+  check_mpi(MPI_Allgatherv(bytes.data(), mine, MPI_BYTE, all.data(), sizes.data(), begins.data(),
+                           MPI_BYTE, MPI_COMM_WORLD),
+            "MPI_Allgatherv");
+  std::vector<std::string> result;
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    result.push_back(
+        all.substr(static_cast<size_t>(begins[rank]), static_cast<size_t>(sizes[rank])));
+  }
+  return result;
 }
 
 std::string MpiSession::library_version() const {

@@ -4,6 +4,8 @@
 
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -29,6 +31,11 @@ class MpiSession {
   /// To be called, from any thread, when what was built on world() has failed: the destructor then
   /// does not wait for the other ranks.
   std::function<void()> failure_mark() const;
+  /// Every rank's bytes, in rank order, when all have come to the end, however late: as the
+  /// destructor, this waits without a deadline. Collective. Drop all copies of world() before, so
+  /// that ranks which are still at work see that this one left. Empty without MPI, and where a
+  /// collective has failed.
+  std::vector<std::string> leave_with(const std::string& bytes);
   /// "Open MPI v4.1.4, ...", or empty when MPI is not in use.
   std::string library_version() const;
 

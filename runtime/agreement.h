@@ -26,6 +26,8 @@ struct Word {
   double nan_loss = 0;  // ranks whose loss is NaN before the first update
   double update = 0;    // updates made so far, and its square: equal on all ranks or an Error
   double update_squared = 0;
+  double digest = 0;  // of a part of the state, and its square: equal on all ranks (ReplicaCheck)
+  double digest_squared = 0;
 };
 
 /// What ranks tell each other on the control communicator. Ranks: every call is collective.

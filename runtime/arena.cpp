@@ -174,16 +174,6 @@ void Arena::take_averages(const std::vector<at::Tensor>& whole) {
   }
 }
 
-void Arena::adopt_weights() {
-  for (const Bucket& bucket : buckets_) {
-    if (bucket.remainders.defined()) {
-      bucket.remainders.zero_();
-    } else if (has_own_masters(bucket)) {
-      bucket.masters.copy_(own_part(bucket.weights, bucket.share));
-    }
-  }
-}
-
 int64_t Arena::weight_bytes() const {
   int64_t bytes = 0;
   for (const Bucket& bucket : buckets_) {
@@ -210,15 +200,6 @@ int64_t Arena::average_bytes() const {
     bytes += bucket.average.defined() ? static_cast<int64_t>(bucket.average.nbytes()) : 0;
   }
   return bytes;
-}
-
-void convert_storage(const std::vector<ModelTensor>& tensors, const Precision& precision) {
-  for (const ModelTensor& entry : tensors) {
-    const c10::ScalarType wanted = precision.storage_dtype(entry);
-    if (wanted != entry.tensor.scalar_type()) {
-      entry.tensor.set_data(entry.tensor.detach().to(wanted));
-    }
-  }
 }
 
 std::vector<at::Tensor> parameter_views(const std::vector<at::Tensor>& flats,

@@ -55,8 +55,6 @@ class Arena {
   std::vector<at::Tensor> whole_averages() const;
   std::vector<at::Tensor> room_for_averages() const;
   void take_averages(const std::vector<at::Tensor>& whole);
-  /// Makes the masters what the weights are now.
-  void adopt_weights();
 
   /// The same on every rank, also on one whose shares are all empty.
   bool has_averages() const { return buckets_.front().average.defined(); }
@@ -77,9 +75,6 @@ class Arena {
   std::optional<Communicator> sharers_;
   std::vector<Bucket> buckets_;
 };
-
-/// Gives frozen parameters and buffers the dtype that `precision` wants; integers stay.
-void convert_storage(const std::vector<ModelTensor>& tensors, const Precision& precision);
 
 /// One leaf tensor per parameter, in registration order: views of flat arrays laid out as the
 /// plans say.

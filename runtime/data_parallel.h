@@ -56,6 +56,8 @@ struct DataParallelOptions {
 /// Buckets are laid out once. Where wire and parameter dtype are equal, grad() is a view of the
 /// bucket. Parameters that are frozen at construction stay out; changing requires_grad later is
 /// reported by finish().
+/// A backward that reaches a parameter again before finish() throws Error: gradients were not
+/// averaged yet. abandon() then drops them.
 /// Ranks: every rank must run the same number of synchronising backwards and finish() calls.
 /// Threads: one. One wrapper a model at a time (Error otherwise); the destructor removes all hooks.
 class DataParallel {

@@ -58,12 +58,18 @@ StepReport GraphedSteps::run(const std::vector<at::Tensor>& inputs, const Closur
   return ways_.close([&] { return steps_.close_recorded_window(record->loss); });
 }
 
-/// The same on every rank; null where there are too many already.
+/// The same on every rank; null where there are too many already. Throws the same Error on every
+/// rank where the model of one has changed.
 GraphedSteps::Record* GraphedSteps::find(const std::vector<at::Tensor>& inputs) {
+  constexpr int64_t changed = -1;
+  std::optional<Error> problem = steps_.change_of_model();
   const auto mine = std::find_if(records_.begin(), records_.end(), [&](const Record& record) {
     return std::equal(inputs.begin(), inputs.end(), record.slots.begin(), record.slots.end(), fits);
   });
-  const Shapes shapes = everyones(mine - records_.begin());
+  const Shapes shapes = everyones(problem ? changed : mine - records_.begin());
+  if (std::find(shapes.begin(), shapes.end(), changed) != shapes.end()) {
+    agreement_.raise(problem);
+  }
   const auto found = std::find_if(records_.begin(), records_.end(),
                                   [&](const Record& record) { return record.shapes == shapes; });
   if (found != records_.end()) {

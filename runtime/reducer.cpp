@@ -130,6 +130,7 @@ void Reducer::on_gradient(int index) {
     return;
   }
   touched_any_ = true;
+  require_finished(index);
   if (problem_.has_value()) {
     return;
   }
@@ -147,6 +148,21 @@ void Reducer::on_gradient(int index) {
   } catch (...) {
     problem_ = as_error(std::current_exception());
   }
+}
+
+void Reducer::require_finished(int index) {
+  const auto i = static_cast<size_t>(index);
+  if (options_.take_gradients || ready_[i] == 0) {
+    return;
+  }
+  problem_ = Error(c10::str(
+      "parameter ", parameters_[i].name,
+      " got a gradient twice in one synchronising backward window (marked ready only once), before "
+      "finish(): until then gradients are those of this rank alone. In the loop call finish() "
+      "after "
+      "each backward and before the optimizer's step, or run the earlier backwards of an update "
+      "under no_sync(); now call abandon() and zero_grad() on every rank"));
+  throw *problem_;
 }
 
 at::Tensor Reducer::dense_gradient(int index) {

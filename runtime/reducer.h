@@ -38,7 +38,8 @@ std::vector<at::Tensor> allocate_wires(Communicator& communicator,
 /// A window: any number of collecting backwards, then one synchronising backward, then launch_rest
 /// and wait for every bucket, then reset. Ranks: the same windows on every rank.
 /// Errors inside hooks are kept (problem()) rather than thrown, since only one rank may have them:
-/// the owner shares them and throws on all ranks.
+/// the owner shares them and throws on all ranks. A gradient that comes to DataParallel where
+/// finish() was to be called is thrown as well: its loop may never call that.
 class Reducer {
  public:
   /// `wires`: allocate_wires(). Local.
@@ -100,6 +101,8 @@ class Reducer {
   void on_gradient(int index);
   void drop_gradients();
   bool left_something(int index) const;
+  /// DataParallel: throws from a backward that comes where finish() was to be called.
+  void require_finished(int index);
   void take(int index, const at::Tensor& gradient);
   void pack(int index, const at::Tensor& gradient);
   void pack_nothing(int index);

@@ -6,8 +6,10 @@
 #include <lockstep/runtime/environment.h>
 #include <lockstep/runtime/host_threads.h>
 #include <lockstep/runtime/mixed_seed.h>
+#include <lockstep/runtime/replica_check.h>
 #include <lockstep/runtime/runtime.h>
 
+#include <algorithm>
 #include <iostream>
 #include <optional>
 #include <sstream>
@@ -85,6 +87,11 @@ void Runtime::seed_ranks(int64_t update) const {
   at::manual_seed(mixed_seed(run, static_cast<uint64_t>(rank())));
 }
 
+void Runtime::hold_at_end(const std::string& name, uint64_t digest) const {
+  ends_->names.push_back(name);
+  ends_->digests.push_back(digest);
+}
+
 std::string Runtime::summary() const {
   if (!is_main()) {
     return {};
@@ -113,14 +120,33 @@ constexpr const char* kMixedAdvice =
     "\nA Trainer at O2 or O3 keeps the model's weights in 16 bits: use the model outside step() "
     "within `const auto region = trainer.autocast();`";
 
+/// The ranks may come hours apart, where one of them evaluates say: there is no deadline.
+void require_equal_ends(const std::vector<std::string>& names, const std::vector<uint64_t>& digests,
+                        MpiSession& session) {
+  const auto all = session.leave_with(std::string(reinterpret_cast<const char*>(digests.data()),
+                                                  digests.size() * sizeof(uint64_t)));
+  const bool equal = std::all_of(all.begin(), all.end(),
+                                 [&](const std::string& each) { return each == all.front(); });
+  LOCKSTEP_CHECK_CODE(equal, ExitCode::diverged,
+                      "the program ended with replicas that differ: ", difference_of(names, all),
+                      ". Do not use these weights: go on from the last snapshot");
+}
+
 }  // namespace
 
 int run(int argc, char** argv, const std::function<void(Runtime&)>& body) {
   std::string who = "lockstep";
   try {
-    Runtime runtime(argc, argv);
-    who = c10::str("rank ", runtime.rank());
-    body(runtime);
+    auto runtime = std::make_unique<Runtime>(argc, argv);
+    who = c10::str("rank ", runtime->rank());
+    body(*runtime);
+    const std::shared_ptr<Runtime::Ends> ends = runtime->ends_;
+    const std::unique_ptr<Runtime::Session> session = std::move(runtime->session_);
+    session->world = Communicator::solo();
+    runtime.reset();
+    if (session->mpi) {
+      require_equal_ends(ends->names, ends->digests, *session->mpi);
+    }
     return static_cast<int>(ExitCode::ok);
   } catch (const Error& error) {
     std::cerr << who << ": " << error.what() << std::endl;

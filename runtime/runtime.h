@@ -14,6 +14,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace lockstep {
 
@@ -125,6 +126,10 @@ class Runtime {
   /// Where this rank's loaders are.
   LoaderPlaces& loaders() const { return *loaders_; }
 
+  /// Notes the digest of an array that all ranks must hold alike when the program ends: what a
+  /// Trainer leaves. run() compares, when all ranks have come to the end.
+  void hold_at_end(const std::string& name, uint64_t digest) const;
+
   /// One screen: ranks, nodes, device, threads, transport, versions. Empty but on rank 0.
   std::string summary() const;
 
@@ -139,6 +144,13 @@ class Runtime {
   c10::Device device_;
   int threads_ = 1;
   std::shared_ptr<LoaderPlaces> loaders_ = std::make_shared<LoaderPlaces>();
+
+  friend int run(int argc, char** argv, const std::function<void(Runtime&)>& body);
+  struct Ends {
+    std::vector<std::string> names;
+    std::vector<uint64_t> digests;
+  };
+  std::shared_ptr<Ends> ends_ = std::make_shared<Ends>();
 };
 
 /// Runs `body(runtime)` and returns the exit code of its outcome: 0, the code of a lockstep::Error,
@@ -146,7 +158,9 @@ class Runtime {
 /// for the rest; its text is printed once with the rank, a LibTorch error's without its backtrace
 /// (LOCKSTEP_BACKTRACE=1 brings that back). For main functions:
 /// `int main(int c, char** v) { return lockstep::run(c, v, [](lockstep::Runtime& runtime) {...});
-/// }` A rank that fails leaves without waiting for the others; the launcher ends them.
+/// }` A rank that fails leaves without waiting for the others; the launcher ends them. Where no
+/// rank failed, but the last Trainers left different weights or moments on some, all of them return
+/// diverged.
 int run(int argc, char** argv, const std::function<void(Runtime&)>& body);
 
 }  // namespace lockstep

@@ -72,6 +72,7 @@ void Step::take_edited_rates() {
 }
 
 void Step::micro_batch(const std::function<Loss()>& closure, bool under_autocast) {
+  attempt([&] { parts_.watch->require_unchanged(count_ == 0); });
   if (parts_.diagnosis.armed() && under_autocast) {
     attempt([&] { replay(closure); });
   }
@@ -199,6 +200,7 @@ void Step::require_number(const std::function<void()>& replay) {
 
 void Step::empty_micro_batch() {
   attempt([&] {
+    parts_.watch->require_unchanged(count_ == 0);
     LOCKSTEP_CHECK(parts_.options.uneven_data(),
                    "step_without_data() needs TrainerOptions().uneven_data(true) on every rank");
   });

@@ -8,8 +8,10 @@
 #include <lockstep/runtime/decisions.h>
 #include <lockstep/runtime/loss.h>
 #include <lockstep/runtime/loss_scales.h>
+#include <lockstep/runtime/model_watch.h>
 #include <lockstep/runtime/non_finite_diagnosis.h>
 #include <lockstep/runtime/reducer.h>
+#include <lockstep/runtime/replica_check.h>
 #include <lockstep/runtime/step_report.h>
 #include <lockstep/runtime/stop_signals.h>
 #include <lockstep/runtime/trainable.h>
@@ -36,6 +38,8 @@ struct StepParts {
   amp::LossScaler scaler;
   Reducer& reducer;
   std::unique_ptr<Updater>& updater;
+  std::unique_ptr<ModelWatch>& watch;
+  std::unique_ptr<ReplicaCheck>& replicas;
   NonFiniteDiagnosis diagnosis;
   std::function<std::string()> out_of_memory_advice;  // of this rank
 };
@@ -104,6 +108,8 @@ class Step {
   const amp::LossScaler& scaler_of(int64_t loss) const;
   /// The precision's, until what this returns is destroyed.
   amp::Autocast autocast() const;
+  /// Of this rank.
+  std::optional<Error> change_of_model() const { return parts_.watch->departure(); }
   /// What is fed back, bucket by bucket, fp32; empty without error feedback. Waits for the device.
   std::vector<at::Tensor> residuals() const;
   /// Counters that outlive a window: updates (which the schedule follows), the kind of the losses

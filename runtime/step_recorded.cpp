@@ -41,7 +41,9 @@ StepReport Step::close_recorded_window(const at::Tensor& loss) {
   weight_ = 1.0;
   is_sum_ = false;
   ++micro_batches_;
-  consensus_.post(word());
+  Word mine = word();
+  parts_.replicas->add_to(mine, windows_);
+  consensus_.post(mine);
   conclude_on_host();
   last_loss_ = loss.clone();
   StepReport report = report_open_window();

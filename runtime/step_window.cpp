@@ -28,6 +28,9 @@ StepReport Step::close_window() {
   if (const auto problem = window_problem(parts_.reducer, parts_.trainable, policy)) {
     fail(std::make_exception_ptr(*problem));
   }
+  if (const auto left = parts_.watch->departure()) {
+    fail(std::make_exception_ptr(*left));
+  }
   if (const auto all = share(/*failed=*/false)) {
     heed(*all);
   }
@@ -67,6 +70,7 @@ std::optional<Word> Step::share(bool failed) {
   }
   Word mine = word();
   mine.error = failed ? 1 : 0;
+  parts_.replicas->add_to(mine, windows_);
   return consensus_.share(mine, decisions_);
 }
 
@@ -76,6 +80,10 @@ void Step::heed(const Word& all) {
     fail_elsewhere();
   }
   require_same_rates(all);
+  if (parts_.replicas->differ(all)) {
+    end_window();
+    parts_.replicas->raise();
+  }
   stop_everywhere_ = stop_everywhere_ || all.stop > 0;
   saved_everywhere_ = all.saved == parts_.communicator.size();
   diagnose_everywhere_ = diagnose_everywhere_ || all.diagnose > 0;

@@ -2,6 +2,7 @@
 #include <lockstep/amp/average.h>
 #include <lockstep/amp/flat_kernels.h>
 #include <lockstep/runtime/flat.h>
+#include <lockstep/runtime/torch_optimizer_options.h>
 #include <lockstep/runtime/torch_optimizer_state.h>
 #include <lockstep/runtime/updater.h>
 #include <torch/optim/optimizer.h>
@@ -54,6 +55,8 @@ class TorchUpdater final : public Updater {
       visit_torch_state(*optimizer_, masters_[i], reducer.parameters()[i].name, archive);
     }
   }
+
+  std::string describe() const override { return describe_options(*optimizer_, masters_); }
 
   int64_t moment_bytes() const override { return 0; }
 

@@ -1,9 +1,9 @@
 #include <lockstep/runtime/gradient_statistics.h>
-#include <lockstep/runtime/replicas.h>
 #include <lockstep/runtime/trainer.h>
 #include <lockstep/runtime/training.h>
 
-#include <cstring>
+#include <exception>
+#include <iostream>
 #include <sstream>
 
 namespace lockstep {
@@ -15,7 +15,17 @@ struct Trainer::Impl : Training {
 Trainer::Trainer(Runtime& runtime, Model model, const OptimizerSpec& optimizer,
                  TrainerOptions options)
     : impl_(std::make_unique<Impl>(runtime, model, optimizer, options)) {}
-Trainer::~Trainer() = default;
+
+/// An exception on its way is what the program ends with.
+Trainer::~Trainer() {
+  if (std::uncaught_exceptions() == 0) {
+    try {
+      impl_->replicas->hold_at_end(impl_->runtime);
+    } catch (const std::exception& error) {
+      std::cerr << "the replicas cannot be compared: " << error.what() << std::endl;
+    }
+  }
+}
 
 StepReport Trainer::step(const std::function<Loss()>& closure) {
   return impl_->step(closure);
@@ -40,6 +50,7 @@ void Trainer::save(std::optional<double> metric) {
                  impl_->steps->micro_batches_in_window(),
                  " of its micro-batches: call it when StepReport::closes_update(), or abandon()");
   impl_->steps->settle();
+  impl_->require_whole_model();
   impl_->saving->save(updates(), metric);
 }
 
@@ -61,12 +72,14 @@ ResumeReport Trainer::resume(const std::string& folder) {
   LOCKSTEP_CHECK(impl_->steps->micro_batches_in_window() == 0,
                  "resume() in the middle of a window: call it before training, or abandon() first");
   impl_->steps->settle();
+  impl_->require_whole_model();
   return impl_->saving->resume(folder);
 }
 
 snapshot::LoadReport Trainer::load_weights(const std::string& path,
                                            const snapshot::LoadOptions& options) {
   impl_->steps->settle();
+  impl_->require_whole_model();
   return impl_->saving->load_weights(path, options);
 }
 
@@ -143,7 +156,7 @@ std::vector<std::pair<std::string, at::Tensor>> Trainer::averaged() const {
 }
 
 void Trainer::adopt_weights() {
-  impl_->arena->adopt_weights();
+  impl_->adopt_weights();
 }
 
 void Trainer::adopt_trainable() {
@@ -151,23 +164,7 @@ void Trainer::adopt_trainable() {
 }
 
 bool Trainer::replicas_agree() const {
-  impl_->steps->settle();
-  std::vector<at::Tensor> flats;
-  for (const Arena::Bucket& bucket : impl_->arena->buckets()) {
-    flats.push_back(bucket.weights);
-    if (bucket.masters.defined() && !impl_->arena->sharded()) {
-      flats.push_back(bucket.masters);
-    }
-  }
-  for (const amp::LossScaler& one : impl_->steps->loss_scales().scalers()) {
-    flats.push_back(one.scale_tensor());
-  }
-  const amp::ScalerState scaler = impl_->steps->scaler().state();
-  const auto update = static_cast<uint64_t>(updates());
-  uint32_t scale_bits = 0;
-  std::memcpy(&scale_bits, &scaler.scale, sizeof(scale_bits));
-  const uint64_t mine = digest(flats) ^ (update << 32U) ^ scale_bits;
-  return same_on_all_ranks(mine, impl_->agreement.communicator());
+  return impl_->replicas_agree();
 }
 
 std::string Trainer::activation_report() const {

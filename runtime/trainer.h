@@ -46,11 +46,15 @@ namespace lockstep {
 /// Ranks: every rank must make the same calls. Threads: one.
 /// Errors: Error on every rank for misuse; the same Error on every rank, exit code out_of_memory
 /// and with what holds the memory, where a rank got none for the Trainer, its closure or its
-/// backward; CommunicationError for a lost peer. An exception of any other type from a closure
-/// comes out of step() as the same Error on every rank, which quotes it ("rank 1: no such file")
-/// and has the exit code of an Error, out_of_memory, peer_lost or else usage; on the rank that
-/// threw it, it is nested in that Error (std::rethrow_if_nested). After an exception from step() no
-/// weight, moment, counter or scale has moved, and the next step() starts a new window.
+/// backward; the same Error on every rank for a model whose parameters left the Trainer's memory
+/// (torch::load, to(dtype), set_data: see adopt_weights()) or that got a parameter since; the same
+/// Error, exit code diverged, where ranks hold different weights
+/// (TrainerOptions::compare_replicas_every); CommunicationError for a lost peer. An exception of any
+/// other type from a closure comes out of step() as the same Error on every rank, which quotes it
+/// ("rank 1: no such file") and has the exit code of an Error, out_of_memory, peer_lost or else
+/// usage; on the rank that threw it, it is nested in that Error (std::rethrow_if_nested). After an
+/// exception from step() no weight, moment, counter or scale has moved, and the next step() starts a
+/// new window.
 ///
 /// What is not finite: an update is skipped on all ranks where a gradient of any is not finite.
 /// Before the first update a loss that is NaN on some rank ends the step with an Error on every
@@ -192,8 +196,11 @@ class Trainer {
   /// The moving averages of the weights by parameter name, fp32: views, with shard_optimizer copies
   /// for every rank to call. Throws Error without TrainerOptions().ema().
   std::vector<std::pair<std::string, at::Tensor>> averaged() const;
-  /// After the model's weights were written by hand (clamped, say): makes the masters what they are
-  /// now, which otherwise the next update would undo. Every rank, with the same weights.
+  /// After the model's weights were written by hand (clamped, say), loaded by torch::load or
+  /// converted by to(dtype): makes the masters what they are now, which otherwise the next update
+  /// would undo, and the parameters of the model again what the Trainer trains, in the dtype of its
+  /// precision. A parameter that is its master rounded leaves the master as it is. Every rank, with
+  /// the same weights: else the same Error on every rank (exit code diverged), and for other sizes.
   void adopt_weights();
   /// After requires_grad of parameters was changed (layers thawed or frozen), between windows:
   /// trains those that are trainable now, which otherwise is an Error at the end of the next
@@ -204,8 +211,8 @@ class Trainer {
   /// resume() makes it as it was. Every rank, with the same parameters; throws Error on every rank
   /// otherwise.
   void adopt_trainable();
-  /// True if weights, masters (unless sharded), scale and update count have the same bits on every
-  /// rank. Every rank.
+  /// True if weights, masters and moments (unless sharded), frozen parameters, scale and update
+  /// count have the same bits on every rank, and the model computes with these weights. Every rank.
   bool replicas_agree() const;
   using Memory = ArenaMemory;
   /// Of this rank.

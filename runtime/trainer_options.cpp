@@ -12,6 +12,9 @@ void TrainerOptions::validate() const {
                  clip_grad_norm_);
   LOCKSTEP_CHECK(diagnose_after_skips_ >= 0,
                  "TrainerOptions.diagnose_after_skips must be >= 0, is ", diagnose_after_skips_);
+  LOCKSTEP_CHECK(compare_replicas_every_ >= 0,
+                 "TrainerOptions.compare_replicas_every must be >= 0, is ",
+                 compare_replicas_every_);
   LOCKSTEP_CHECK(clip_grad_value_ > 0.0, "TrainerOptions.clip_grad_value must be > 0, is ",
                  clip_grad_value_);
   LOCKSTEP_CHECK(ema_ >= 0.0 && ema_ < 1.0, "TrainerOptions.ema must be >= 0 and < 1, is ", ema_);
@@ -48,9 +51,9 @@ std::string TrainerOptions::describe() const {
                   ", ", reduce_on_plateau_ ? reduce_on_plateau_->describe() + ", " : "", "unused ",
                   static_cast<int>(unused_), ", buffers ", static_cast<int>(buffers_), ", buckets ",
                   buckets_.first_bucket_bytes(), " ", buckets_.bucket_bytes(), ", densify_sparse ",
-                  densify_sparse_, ", uneven_data ", uneven_data_, ", diagnose_after_skips ",
-                  diagnose_after_skips_, ", activation_budget ", activation_budget_.text(),
-                  ", cuda_graph ", cuda_graph_,
+                  densify_sparse_, ", uneven_data ", uneven_data_, ", compare_replicas_every ",
+                  compare_replicas_every_, ", diagnose_after_skips ", diagnose_after_skips_,
+                  ", activation_budget ", activation_budget_.text(), ", cuda_graph ", cuda_graph_,
                   losses_ > 1 ? c10::str(", losses ", losses_) : std::string());
 }
 

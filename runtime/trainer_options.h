@@ -49,6 +49,11 @@ struct TrainerOptions {
   /// True: ranks may have different numbers of micro-batches: one that has none left calls
   /// step_without_data(), and each update averages over the micro-batches that were there.
   TORCH_ARG(bool, uneven_data) = false;
+  /// The ranks compare their weights, masters and moments a part at each update, all of it within
+  /// so many updates, and whole before each snapshot: Error (exit code diverged) on every rank,
+  /// with the rank whose bits differ. On a device they compare at snapshots only. Requires: >= 0.
+  /// 0: at snapshots only.
+  TORCH_ARG(int64_t, compare_replicas_every) = 100;
   /// Skipped updates in a row after which the next windows are replayed under observers until one
   /// overflows, to say where from (Trainer::diagnosis()). Requires: >= 0. 0: one update before
   /// max_consecutive_skips is spent, or when Trainer::diagnose_next_overflow() asks.

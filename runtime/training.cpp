@@ -59,6 +59,7 @@ Trainable checked(const Model& model, const OptimizerSpec& optimizer, const Trai
     trainable = trainable_parameters(model);
     require_no_double(trainable.parameters);
     move_to(model, device);
+    options.precision().require_known_names(model);
     require_activation_chain(options, model);
     if (options.cuda_graph()) {
       require_recordable(optimizer, device, devices, has_graphs);
@@ -113,6 +114,7 @@ Training::Training(Runtime& runtime, const Model& model, const OptimizerSpec& sp
       reducer = std::make_unique<Reducer>(communicator, trainable.parameters, plans,
                                           std::move(wires), reducer_options(options));
       updater = new_updater();
+      make_checks();
       make_steps(model, options, acts);
       if (options.cuda_graph()) {
         record_steps(std::move(make_graph));
@@ -122,11 +124,15 @@ Training::Training(Runtime& runtime, const Model& model, const OptimizerSpec& sp
   if (options.reduce_on_plateau()) {
     plateau = std::make_unique<Plateau>(*options.reduce_on_plateau());
   }
+  if (const std::string details = updater->describe(); !details.empty()) {
+    require_same_text("the optimizer", details, agreement);
+    description = details;
+  }
   precision = options.precision().describe();
   saving = std::make_unique<Saving>(
-      TrainingState({runtime, trainable, model.buffers(), *reducer, *arena, updater, *steps, loop,
-                     plateau.get(), precision, description + "; " + options.describe(),
-                     [this] { adopt_trainable(); }}),
+      TrainingState({runtime, trainable, model.buffers(), *reducer, *arena, exact, updater,
+                     replicas, *steps, loop, plateau.get(), precision,
+                     description + "; " + options.describe(), [this] { adopt_trainable(); }}),
       agreement.communicator(), options.snapshots());
   runtime.seed_ranks();
 }
@@ -154,8 +160,8 @@ std::string Training::memory_advice() const {
 void Training::lay_out(const Model& model, const std::vector<BucketPlan>& plans,
                        const TrainerOptions& options) {
   arena = std::make_unique<Arena>(new_arena(plans));
-  convert_storage(trainable.frozen, options.precision());
-  convert_storage(model.buffers(), options.precision());
+  exact.convert(trainable.frozen, options.precision());
+  exact.convert(model.buffers(), options.precision());
   refresh_model();
   release_freed_memory(runtime.device());
 }
@@ -187,11 +193,20 @@ void Training::refresh_model() const {
   show_ties(model);
 }
 
+/// Once everything is where it stays.
+void Training::make_checks() {
+  const int64_t every = options.compare_replicas_every();
+  watch = std::make_unique<ModelWatch>(model, trainable, every > 0 ? every : 100);
+  replicas =
+      std::make_unique<ReplicaCheck>(trainable, *arena, *reducer, *updater, agreement, every);
+}
+
 void Training::make_steps(const Model& model, const TrainerOptions& options, HostActs acts) {
   steps = std::make_unique<Step>(StepParts{
       options, runtime.device(), acts, model.buffers(), trainable, communicator, agreement,
       amp::LossScaler(options.precision().loss_scaler_options(), runtime.device()), *reducer,
-      updater, NonFiniteDiagnosis(model, options.precision(), options.diagnosis_folder()),
+      updater, watch, replicas,
+      NonFiniteDiagnosis(model, options.precision(), options.diagnosis_folder()),
       [this] { return memory_advice(); }});
 }
 

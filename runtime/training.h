@@ -2,8 +2,11 @@
 
 #include <lockstep/runtime/activation_planning.h>
 #include <lockstep/runtime/arena.h>
+#include <lockstep/runtime/exact_values.h>
 #include <lockstep/runtime/graphed_steps.h>
+#include <lockstep/runtime/model_watch.h>
 #include <lockstep/runtime/plateau.h>
+#include <lockstep/runtime/replica_check.h>
 #include <lockstep/runtime/saving.h>
 #include <lockstep/runtime/step.h>
 #include <lockstep/runtime/trainer.h>
@@ -39,6 +42,12 @@ struct Training {
   /// See Trainer::adopt_trainable().
   void adopt_trainable();
 
+  /// Makes the masters what the model's weights are, and the weights views of the arena again.
+  void adopt_weights();
+  /// Throws the same Error on every rank where a parameter left the arena on one.
+  void require_whole_model();
+  bool replicas_agree();
+
   /// Of what is made by now.
   Trainer::Memory memory() const;
   /// Views of flat arrays that are laid out as the buckets are, by parameter name.
@@ -55,8 +64,11 @@ struct Training {
   std::string description;
   std::string precision;
   std::unique_ptr<Arena> arena;
+  ExactValues exact;
   std::unique_ptr<Reducer> reducer;
   std::unique_ptr<Updater> updater;
+  std::unique_ptr<ModelWatch> watch;
+  std::unique_ptr<ReplicaCheck> replicas;
   std::unique_ptr<Step> steps;
   std::unique_ptr<Plateau> plateau;       // with TrainerOptions::reduce_on_plateau
   std::unique_ptr<GraphedSteps> graphed;  // with TrainerOptions::cuda_graph
@@ -74,6 +86,7 @@ struct Training {
   /// After parameters got new memory: marks what computes in fp32, shows it under all tied names.
   void refresh_model() const;
   void move_into_new_layout(const Trainable& now);
+  void make_checks();
   void make_steps(const Model& model, const TrainerOptions& options, HostActs acts);
   void record_steps(MakeStepGraph make_graph);
 

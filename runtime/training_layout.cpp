@@ -72,13 +72,15 @@ void Training::move_into_new_layout(const Trainable& now) {
   Values fresh;
   agreement.attempt([&] {
     for (const ModelTensor& entry : now.frozen) {
-      if (masters.count(entry.name) > 0) {
+      if (const auto master = masters.find(entry.name); master != masters.end()) {
         entry.tensor.set_data(entry.tensor.detach().clone());
+        exact.convert({entry}, options.precision());
+        exact.take(entry.tensor, master->second.to(at::kCPU, at::kFloat));
       }
     }
     for (const ModelTensor& entry : now.parameters) {
       if (masters.count(entry.name) == 0) {
-        fresh[entry.name] = entry.tensor.detach().to(at::kFloat).clone();
+        fresh[entry.name] = exact.stored(entry.tensor).to(at::kFloat).clone();
       }
     }
     trainable = now;
@@ -99,6 +101,7 @@ void Training::move_into_new_layout(const Trainable& now) {
     for (size_t g = 0; g < rates.size(); ++g) {
       updater->learning_rates().set(rates[g], static_cast<int>(g));
     }
+    make_checks();
     steps->adopt(trainable);
   });
   if (graphed != nullptr) {

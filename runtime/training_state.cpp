@@ -47,27 +47,40 @@ void visit(amp::ScalerState& state, const std::string& prefix, StateArchive& arc
 
 }  // namespace
 
-std::vector<TrainingState::Weight> TrainingState::weights(
-    const std::vector<at::Tensor>& flats) const {
+std::vector<TrainingState::Weight> TrainingState::weights(const std::vector<at::Tensor>& flats,
+                                                          bool to_write) const {
   const std::vector<at::Tensor> masters =
       parameter_views(flats, parts_.reducer.parameters(), parts_.reducer.plans());
   std::vector<Weight> all;
   for (size_t i = 0; i < masters.size(); ++i) {
-    all.push_back({&parts_.trainable.parameters[i], masters[i]});
+    all.push_back({&parts_.trainable.parameters[i], masters[i], true});
   }
-  for (const ModelTensor& entry : parts_.trainable.frozen) {
-    all.push_back({&entry, entry.tensor.detach()});
-  }
-  for (const ModelTensor& entry : parts_.buffers) {
-    all.push_back({&entry, entry.tensor.detach()});
+  for (const auto* list : {&parts_.trainable.frozen, &parts_.buffers}) {
+    for (const ModelTensor& entry : *list) {
+      const at::Tensor& tensor = entry.tensor;
+      all.push_back(
+          {&entry, to_write ? parts_.exact.room(tensor) : parts_.exact.stored(tensor), false});
+    }
   }
   return all;
+}
+
+void TrainingState::take_weights(const std::vector<at::Tensor>& flats,
+                                 const std::vector<Weight>& written) {
+  const c10::AutoGradMode no_grad(false);
+  parts_.arena.take_masters(flats);
+  for (const Weight& weight : written) {
+    if (!weight.trained) {
+      parts_.exact.take(weight.entry->tensor, weight.stored);
+    }
+  }
 }
 
 void TrainingState::visit_weights(StateArchive& archive) {
   const std::vector<at::Tensor> flats =
       archive.saving() ? parts_.arena.whole_masters() : parts_.arena.room_for_masters();
-  for (const Weight& weight : weights(flats)) {
+  const std::vector<Weight> all = weights(flats, /*to_write=*/archive.loading());
+  for (const Weight& weight : all) {
     const at::Tensor tensor = archive.saving() ? widened(weight.stored) : weight.stored;
     archive.tensor(weight.entry->name, tensor);
     for (const std::string& alias : weight.entry->aliases) {
@@ -75,8 +88,7 @@ void TrainingState::visit_weights(StateArchive& archive) {
     }
   }
   if (archive.loading()) {
-    const c10::AutoGradMode no_grad(false);
-    parts_.arena.take_masters(flats);
+    take_weights(flats, all);
   }
 }
 
@@ -134,6 +146,7 @@ void TrainingState::visit_section(const std::string& section, StateArchive& arch
 }
 
 snapshot::Content TrainingState::content() {
+  parts_.replicas->require_equal();
   snapshot::Content content;
   content.text("precision", parts_.precision);
   content.text("configuration", parts_.configuration);
@@ -233,7 +246,8 @@ snapshot::LoadReport TrainingState::load_weights(const snapshot::TensorSource& s
   };
   std::vector<std::pair<std::string, at::Tensor>> targets;
   const std::vector<at::Tensor> flats = parts_.arena.whole_masters();
-  for (const Weight& weight : weights(flats)) {
+  const std::vector<Weight> all = weights(flats, /*to_write=*/true);
+  for (const Weight& weight : all) {
     const size_t before = targets.size();
     for (const std::string& alias : weight.entry->aliases) {
       if (is_there(alias)) {
@@ -245,8 +259,8 @@ snapshot::LoadReport TrainingState::load_weights(const snapshot::TensorSource& s
     }
   }
   snapshot::LoadReport report = snapshot::load_tensors(source, targets, options);
+  take_weights(flats, all);
   const c10::AutoGradMode no_grad(false);
-  parts_.arena.take_masters(flats);
   if (parts_.arena.has_averages()) {
     parts_.arena.take_averages(flats);
   }

@@ -6,6 +6,8 @@
 #include <lockstep/runtime/arena.h>
 #include <lockstep/runtime/loop_state.h>
 #include <lockstep/runtime/plateau.h>
+#include <lockstep/runtime/exact_values.h>
+#include <lockstep/runtime/replica_check.h>
 #include <lockstep/runtime/runtime.h>
 #include <lockstep/runtime/state_archive.h>
 #include <lockstep/runtime/step.h>
@@ -24,7 +26,9 @@ struct TrainingParts {
   std::vector<ModelTensor> buffers;
   Reducer& reducer;
   Arena& arena;
+  ExactValues& exact;
   std::unique_ptr<Updater>& updater;
+  std::unique_ptr<ReplicaCheck>& replicas;
   Step& step;
   LoopState& loop;
   Plateau* plateau;           // or null
@@ -34,20 +38,21 @@ struct TrainingParts {
 };
 
 /// Everything that a run needs to go on bit for bit, as the content of a snapshot. Sections:
-/// - model: fp32 weights under PyTorch's names (the masters, or half weights widened), each tied
-///   weight once, and buffers
+/// - model: fp32 weights under PyTorch's names (the masters, or half weights widened; the fp32
+///   values that frozen ones were given), each tied weight once, and buffers
 /// - optimizer: "parameter.kind", see StateArchive; averages as "parameter.ema"
 /// - trainer: counters, loss scale and its counters, learning rates
 /// - data: where the loaders are
 /// - random, residuals, state: each rank's own, the state of its random numbers, of error feedback
 ///   and of the loop's variables
 /// and texts: precision, configuration, versions, and the names of frozen parameters.
-/// Ranks: every rank makes one, and calls the same. Where the optimizer is sharded, content() and
-/// load_weights() begin with a collective; what can fail on one rank alone comes after it.
+/// Ranks: every rank makes one, and calls the same. content() begins with collectives, and where
+/// the optimizer is sharded load_weights(); what can fail on one rank alone comes after them.
 class TrainingState {
  public:
   explicit TrainingState(TrainingParts parts) : parts_(std::move(parts)) {}
 
+  /// Throws the same Error on every rank (exit code diverged) where ranks hold different bits.
   snapshot::Content content();
 
   /// Makes those parameters trainable that were so in the saved run. Returns what takes it back.
@@ -67,9 +72,11 @@ class TrainingState {
   struct Weight {
     const ModelTensor* entry;
     at::Tensor stored;  // the master where there is one, else what the model has
+    bool trained;
   };
-  /// `flats`: the buckets' weights or masters, whole.
-  std::vector<Weight> weights(const std::vector<at::Tensor>& flats) const;
+  /// `flats`: the buckets' weights or masters, whole. `to_write`: for take_weights().
+  std::vector<Weight> weights(const std::vector<at::Tensor>& flats, bool to_write) const;
+  void take_weights(const std::vector<at::Tensor>& flats, const std::vector<Weight>& written);
   void visit_weights(StateArchive& archive);
   void visit_scaler(StateArchive& archive);
   void visit_section(const std::string& section, StateArchive& archive);

@@ -8,6 +8,7 @@
 #include <lockstep/runtime/state_archive.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace lockstep {
@@ -35,6 +36,9 @@ class Updater {
                      const std::vector<char>& used) = 0;
   /// The state of each parameter as "name.kind"; what this rank keeps of it, where it is spread.
   virtual void visit_state(const Reducer& reducer, StateArchive& archive) = 0;
+  /// Options that only the optimizer itself knows, to be compared between ranks; empty for a fused
+  /// one, whose OptimizerSpec says all.
+  virtual std::string describe() const { return {}; }
   /// Bytes of moments in the arena; those inside a torch::optim optimizer are not counted.
   virtual int64_t moment_bytes() const = 0;
   /// What updates read.

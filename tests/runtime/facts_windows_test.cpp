@@ -138,7 +138,8 @@ TEST(DataParallelFacts, N24_ForgottenFinishIsReportedOnEveryRank) {
   };
   backward();
   if (runtime().rank() == 1) {
-    backward();  // its finish() was forgotten
+    // Its finish() was forgotten.
+    EXPECT_THAT(error_of(backward), HasSubstr("parameter weight got a gradient twice"));
   }
   const std::string message = error_of([&] { parallel.finish(); });
   EXPECT_THAT(message, HasSubstr("rank 1: parameter weight got a gradient twice"));
