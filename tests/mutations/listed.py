@@ -16,8 +16,8 @@ TEST = re.compile(r"^TEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\s*\)", re.M)
 
 INTRODUCTION = """# What each test catches
 
-A test that cannot fail proves nothing. For each test of {suites}, and for each
-other test that README or a page of `docs/` names, `tests/mutations/*.toml` has a break: one small change of one source of the
+A test that cannot fail proves nothing. For each test of {suites},
+and for each test that {pages} name, `tests/mutations/*.toml` has a break: one small change of one source of the
 library, a mistake that somebody could make, under which the test must fail. `scripts/mutations` makes the breaks one after the
 other, builds, runs the tests and puts the source back; the ctest entry `mutations.table` looks whether the list is whole and
 fits the sources. `scripts/mutations --table` writes this page. {run} of {all} breaks have been run in the form in which they
@@ -48,16 +48,21 @@ class Break:
 
 
 def read_list():
-    breaks, exceptions, suites = [], {}, []
+    breaks, exceptions, suites, pages = [], {}, [], []
     for path in sorted(LIST.glob("*.toml")):
         document = tomllib.loads(path.read_text(encoding="utf-8"))
         breaks += [Break(entry, path.name) for entry in document.get("mutation", [])]
         exceptions.update(document.get("exceptions", {}))
         suites += document.get("suites", [])
-    return breaks, exceptions, suites
+        pages += document.get("pages", [])
+    return breaks, exceptions, suites, pages
 
 
 def tracked(*patterns):
+    """Names of files, as git knows them; where there is no repository, all that are there."""
+    if not (ROOT / ".git").exists():
+        return [str(path.relative_to(ROOT)) for pattern in patterns for path in ROOT.rglob(pattern)
+                if not path.relative_to(ROOT).parts[0].startswith((".", "build"))]
     listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z", *patterns], check=True,
                             capture_output=True, text=True).stdout
     return [name for name in listed.split("\0") if name and (ROOT / name).is_file()]
@@ -86,24 +91,23 @@ def source_of(entry, sources):
     return found[0], None
 
 
-def promises():
-    """Tests that README and docs/ name, without those of the table itself."""
-    text = "\n".join((ROOT / name).read_text(encoding="utf-8")
-                     for name in tracked("README.md", "docs/*.md") if ROOT / name != TABLE)
+def promises(pages):
+    """Names of tests, and maybe other words of their form, in these pages."""
+    text = "\n".join((ROOT / page).read_text(encoding="utf-8") for page in pages)
     return set(re.findall(r"`(\w+\.\w+)`", text))
 
 
 def tests_in_sources():
     tests = set()
-    for name in tracked("tests/*.cpp"):
+    for name in tracked("*_test.cpp"):
         text = (ROOT / name).read_text(encoding="utf-8")
         tests.update(f"{suite}.{test}" for suite, test in TEST.findall(text))
     return tests
 
 
-def to_be_covered(suites):
+def to_be_covered(suites, pages):
     tests = tests_in_sources()
-    return {test for test in tests if test.split(".")[0] in suites} | (promises() & tests)
+    return {test for test in tests if test.split(".")[0] in suites} | (promises(pages) & tests)
 
 
 def read_results():
@@ -115,10 +119,10 @@ def result_of(entry, results):
     return kept.get("tests", {}) if kept.get("digest") == entry.digest() else {}
 
 
-def render(breaks, exceptions, suites, results):
+def render(breaks, exceptions, suites, pages, results):
     run = sum(1 for entry in breaks if result_of(entry, results))
     text = INTRODUCTION.format(suites=", ".join(f"`{suite}`" for suite in suites), run=run,
-                               all=len(breaks))
+                               pages=" and ".join(f"`{page}`" for page in pages), all=len(breaks))
     rows = {}
     for entry in breaks:
         result = result_of(entry, results)

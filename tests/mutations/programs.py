@@ -63,10 +63,10 @@ class Programs:
 
     def tests_of(self, entry):
         """Names of the tests, or None where the program is not there."""
+        if entry not in self.entries or not self.entries[entry][2].is_file():
+            return None
         if entry not in self.known:
             _, environment, program = self.entries[entry]
-            if not program.is_file():
-                return None
             shown = subprocess.run(
                 [str(program), "--gtest_list_tests"], capture_output=True, text=True, check=False,
                 env={**os.environ, **environment, "LOCKSTEP_TEST_RANKS": "1"}, timeout=120)
