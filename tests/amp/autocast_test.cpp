@@ -123,6 +123,13 @@ TEST(AmpTraps, N34_RawAutocastKeepsTheOldWeight) {
   EXPECT_EQ(at::linear(ones({1, 2}), weight).item<float>(), 2.0F);
   at::autocast::set_autocast_enabled(device().type(), false);
   at::autocast::clear_cache();
+  const auto forward = [&] {  // a region of ours for each
+    Autocast region(device().type(), at::kBFloat16);
+    return at::linear(ones({1, 2}), weight).item<float>();
+  };
+  EXPECT_EQ(forward(), 8.0F);
+  weight.data().fill_(1.0);
+  EXPECT_EQ(forward(), 2.0F);
 }
 
 TEST(AmpTraps, RawAutocastGivesANestedDtypeTheWeightOfTheOuterOne) {
@@ -136,6 +143,10 @@ TEST(AmpTraps, RawAutocastGivesANestedDtypeTheWeightOfTheOuterOne) {
   at::autocast::set_autocast_dtype(device().type(), dtype);
   at::autocast::set_autocast_enabled(device().type(), false);
   at::autocast::clear_cache();
+  const Autocast outer(device().type(), at::kHalf);
+  at::linear(ones({1, 2}), weight);
+  const Autocast inner(device().type(), at::kBFloat16);
+  EXPECT_EQ(at::linear(ones({1, 2}), weight).scalar_type(), at::kBFloat16);
 }
 
 TEST(Autocast, ANestedRegionOfAnotherDtypeCastsWeightsAnew) {

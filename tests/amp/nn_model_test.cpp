@@ -212,20 +212,6 @@ TEST(AmpFacts, N31_StorageDtypesOfAModelLeaveIntegersAndNormsAlone) {
   EXPECT_EQ(o2.storage_dtype(find(model.buffers(), "steps")), at::kLong);
 }
 
-TEST(AmpTraps, N31_ModuleToHalfRoundsIntegerBuffers) {
-  Block block;
-  block->to(torch::kHalf);
-  EXPECT_EQ(block->steps.scalar_type(), torch::kHalf);
-  EXPECT_EQ(block->steps[2].item<float>(), 2048.0F);  // was 2049
-}
-
-TEST(AmpTraps, T17_EvalBatchNormWithHalfWeightsFailsOnFp32Input) {
-  torch::nn::BatchNorm1d norm(4);
-  norm->to(torch::kHalf);
-  norm->eval();
-  EXPECT_ANY_THROW(norm(torch::ones({2, 4})));
-}
-
 /// Gives every tensor the dtype that the level stores it in.
 void convert(torch::nn::Module& module, const Precision& precision) {
   const Model model(module);
@@ -236,13 +222,43 @@ void convert(torch::nn::Module& module, const Precision& precision) {
   }
 }
 
+TEST(AmpTraps, N31_ModuleToHalfRoundsIntegerBuffers) {
+  Block block;
+  block->to(torch::kHalf);
+  EXPECT_EQ(block->steps.scalar_type(), torch::kHalf);
+  EXPECT_EQ(block->steps[2].item<float>(), 2048.0F);  // was 2049
+  Block ours;
+  convert(*ours, Precision::O2());
+  EXPECT_EQ(ours->scale.scalar_type(), torch::kHalf);
+  EXPECT_EQ(ours->steps[2].item<int64_t>(), 2049);
+}
+
+torch::nn::BatchNorm1d norm_of(const Block& block) {
+  return std::dynamic_pointer_cast<torch::nn::BatchNorm1dImpl>(block->inner->ptr(1));
+}
+
+TEST(AmpTraps, T17_EvalBatchNormWithHalfWeightsFailsOnFp32Input) {
+  torch::nn::BatchNorm1d norm(4);
+  norm->to(torch::kHalf);
+  norm->eval();
+  EXPECT_ANY_THROW(norm(torch::ones({2, 4})));
+  Block ours;
+  convert(*ours, Precision::O2());
+  ours->eval();
+  EXPECT_NO_THROW(norm_of(ours)->forward(torch::ones({2, 4})));
+}
+
 TEST(AmpTraps, T17_EvalBatchNormAtO2TakesAnyInput) {
   Block block;
   convert(*block, Precision::O2());
   block->eval();
   const amp::Autocast region(at::kCPU, at::kHalf);
   for (const auto dtype : {at::kFloat, at::kHalf}) {
-    EXPECT_TRUE(block->inner->forward(torch::ones({2, 4}, dtype)).isfinite().all().item<bool>());
+    const auto x = torch::ones({2, 4}, dtype);
+    EXPECT_TRUE(block->inner->forward(x).isfinite().all().item<bool>());
+    const auto normed = norm_of(block)->forward(x);
+    EXPECT_EQ(normed.scalar_type(), dtype);
+    EXPECT_TRUE(normed.isfinite().all().item<bool>());
   }
 }
 
@@ -256,6 +272,7 @@ TEST(AmpTraps, T17_BatchNormStatisticsBeyondHalfStayFinite) {
   }
   const auto variance = find(Model(block).buffers(), "inner.1.running_var").tensor;
   EXPECT_GT(variance.max().item<float>(), 65504.0F);
+  EXPECT_TRUE(variance.isfinite().all().item<bool>());
   EXPECT_TRUE(variance.to(at::kHalf).isinf().any().item<bool>());
 }
 

@@ -220,6 +220,9 @@ TEST(AmpTraps, T13_TorchsOperatorCollapsesToZero) {
     at::_amp_update_scale_(scale, tracker, at::ones({}), 2.0, 0.5, 2000);
   }
   EXPECT_EQ(scale.item<float>(), 0.0F);
+  LossScaler scaler(LossScalerOptions::torch(), device());
+  scales(scaler, std::string(166, '1'));
+  EXPECT_GT(scaler.value(), 0);
 }
 
 }  // namespace

@@ -256,6 +256,15 @@ TEST(AmpTraps, T22_HooksSetBeforeTheConversionHearOfNothing) {
   naive->weight = naive->weight.detach().to(at::kHalf).requires_grad_(true);
   (naive->weight.to(at::kFloat).sum()).backward();
   EXPECT_EQ(heard, 0);
+
+  // Trainer converts the parameters that are there, and takes the gradients of the converted ones.
+  const auto model = std::make_shared<Mlp>();
+  model->first->weight.register_hook([&](const at::Tensor&) { ++heard; });
+  Trainer trainer(runtime(), model, SGD(0.5), TrainerOptions().precision(half_precision()));
+  const at::Tensor start = model->first->weight.detach().clone();
+  trainer.step([&] { return scaled_loss(*model, 0); });
+  EXPECT_EQ(heard, 1);
+  EXPECT_FALSE(at::equal(model->first->weight, start));
 }
 
 struct BatchNormed : torch::nn::Module {

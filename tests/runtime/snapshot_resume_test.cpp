@@ -154,7 +154,10 @@ TEST(SnapshotFacts, N07_ScaleTrackersAndSkipCountsGoOn) {
   recipe.options.precision(
       small_scale(Precision::O2())
           .loss_scale(amp::LossScalerOptions::deepspeed().init_scale(256).growth_interval(3)));
-  recipe.overflows = [](int64_t micro_batch) { return micro_batch % 5 == 1; };
+  // The second of two skips lowers the scale, since it has not grown in between.
+  recipe.overflows = [](int64_t micro_batch) {
+    return micro_batch % 9 == 1 || micro_batch % 9 == 5;
+  };
   for (const int64_t cut : {2, 3, 7, 12}) {  // after a skip, and with trackers half way
     expect_bit_equal(recipe, cut, 16);
   }
