@@ -136,7 +136,7 @@ TEST(NoSilentResult, N13_NormsOfO3AndOfO2WithoutFp32NormsTakeFp32Batches) {
   using torch::nn::AnyModule;
   for (const Precision& precision : {Precision::O3(at::kBFloat16), Precision::O3(at::kHalf),
                                      Precision::O2(at::kBFloat16).keep_batchnorm_fp32(false),
-                                     Precision::O2(at::kHalf).keep_batchnorm_fp32(false)}) {
+                                     testing::half_precision().keep_batchnorm_fp32(false)}) {
     for (AnyModule norm :
          {AnyModule(torch::nn::BatchNorm1d(4)),
           AnyModule(torch::nn::LayerNorm(torch::nn::LayerNormOptions({4}))),
