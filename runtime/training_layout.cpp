@@ -1,5 +1,6 @@
 // Where a Training's parameters lie: laid out when it is made, and again when other parameters are
 // trainable.
+#include <c10/core/GradMode.h>
 #include <lockstep/amp/kept_fp32.h>
 #include <lockstep/runtime/memory_archive.h>
 #include <lockstep/runtime/replicas.h>
@@ -58,7 +59,7 @@ void Training::adopt_trainable() {
 
 /// The arena and the reducer stay the objects that others refer to.
 void Training::move_into_new_layout(const Trainable& now) {
-  const at::NoGradGuard no_grad;
+  const c10::AutoGradMode no_grad(false);
   MemoryArchive moments(arena->sharded() ? std::make_optional(agreement.communicator())
                                          : std::nullopt);
   const Values masters = copies(named(arena->whole_masters()));
