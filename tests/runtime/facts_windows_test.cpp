@@ -109,8 +109,7 @@ TEST(DataParallelFacts, N13_BranchThatFlipsOnAllRanksAlikeIsDetectedOrNamed) {
   model->left->forward(ones()).sum().backward();
   const std::string message = error_of([&] { parallel.finish(); });
   EXPECT_THAT(message, HasSubstr("no gradient in this update: right.weight, right.bias"));
-  EXPECT_THAT(message, HasSubstr("rank 0: "));
-  EXPECT_THAT(message, HasSubstr(c10::str("rank ", runtime().size() - 1, ": ")));
+  EXPECT_THAT(message, HasSubstr(c10::str("ranks 0-", runtime().size() - 1, ": ")));
 }
 
 TEST(DataParallelFacts, N14_BranchTakenOnOneRankOnlyIsAveragedWithZeros) {

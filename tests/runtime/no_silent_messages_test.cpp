@@ -127,11 +127,12 @@ TEST(NoSilentResult, N11_OtherDataThanTheSnapshotsIsCode10WhereverTheLoaderIsMad
   }
   Recipe recipe;
   recipe.samples += 1;
-  TrainingRun other(runtime(), recipe);  // its loader is made before resume()
-  const Error early = shared_error_of([&] { other.trainer.resume(folder.file("run")); });
-  EXPECT_EQ(early.code(), ExitCode::data);
-  EXPECT_THAT(early.what(), HasSubstr("went over 43 samples, this one has 44"));
-
+  {
+    TrainingRun other(runtime(), recipe);  // its loader is made before resume()
+    const Error early = shared_error_of([&] { other.trainer.resume(folder.file("run")); });
+    EXPECT_EQ(early.code(), ExitCode::data);
+    EXPECT_THAT(early.what(), HasSubstr("went over 43 samples, this one has 44"));
+  }
   const auto model = std::make_shared<testing::Awkward>();
   Trainer trainer(runtime(), model, AdamW(1e-2));
   trainer.resume(folder.file("run"));

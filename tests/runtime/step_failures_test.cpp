@@ -61,13 +61,11 @@ TEST(StepRules, AnExceptionInOneClosureIsRaisedOnEveryRank) {
           });
         }
         hear_of_others(trainer);
-      } catch (const std::exception& error) {
+      } catch (const Error& error) {
         message = error.what();
-        EXPECT_EQ(dynamic_cast<const Error*>(&error) == nullptr, runtime().rank() == 1);
       }
-      EXPECT_THAT(message, HasSubstr("no such file: batch.bin"));
+      EXPECT_EQ(message, "rank 1: no such file: batch.bin");
       if (runtime().rank() != 1) {
-        EXPECT_THAT(message, HasSubstr("rank 1: "));
         EXPECT_EQ(reached, 2);
       }
       EXPECT_TRUE(at::equal(flat_masters(trainer), before));
