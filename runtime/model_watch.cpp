@@ -19,6 +19,14 @@ void note_all(const torch::nn::Module& module, std::unordered_set<const void*>& 
   }
 }
 
+/// torch::load gives a tensor other memory but leaves it its dtype: fp32 values in a 16-bit tensor
+/// are then read as numbers that nobody wrote.
+bool holds_fp32_bytes(const at::Tensor& tensor) {
+  return at::isReducedFloatingType(tensor.scalar_type()) && tensor.numel() > 0 &&
+         tensor.storage_offset() == 0 &&
+         tensor.storage().nbytes() == static_cast<size_t>(tensor.numel()) * sizeof(float);
+}
+
 /// The name of a parameter that is not known; empty if there is none.
 std::string unknown(const torch::nn::Module& module, const std::string& prefix,
                     const std::unordered_set<const void*>& known) {
@@ -103,6 +111,15 @@ void ModelWatch::require_adoptable() const {
     LOCKSTEP_CHECK(place.parameter.is_floating_point(), "adopt_weights(): parameter ", place.name,
                    " has dtype ", place.parameter.scalar_type(),
                    "; convert the model to a floating dtype");
+  }
+  for (const auto* tensors : {&model_.parameters(), &model_.buffers()}) {
+    for (const ModelTensor& entry : *tensors) {
+      LOCKSTEP_CHECK(!holds_fp32_bytes(entry.tensor), "adopt_weights(): ", entry.name,
+                     " is a tensor of ", entry.tensor.scalar_type(),
+                     " over memory for as many fp32 values: torch::load does that with an fp32 "
+                     "file, and its numbers are wrong. Call model->to(torch::kFloat) before "
+                     "torch::load, then adopt_weights()");
+    }
   }
 }
 

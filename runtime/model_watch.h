@@ -27,8 +27,8 @@ class ModelWatch {
   /// Throws departure(), and where it is due addition(). Before each micro-batch.
   void require_unchanged(bool window_begins);
 
-  /// Throws Error naming the first parameter whose values cannot be taken over: another size, no
-  /// floating dtype.
+  /// Throws Error naming the first tensor whose values cannot be taken over: another size, no
+  /// floating dtype, fp32 bytes in a 16-bit tensor.
   void require_adoptable() const;
   /// Makes all parameters views of the arena again, marks of Precision::keep_fp32 included.
   void bring_back() const;

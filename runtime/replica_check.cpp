@@ -219,7 +219,8 @@ void ReplicaCheck::add_to(Word& mine, int64_t update) {
 bool ReplicaCheck::differ(const Word& all) const {
   const auto sum = static_cast<uint64_t>(all.digest);
   const auto squares = static_cast<uint64_t>(all.digest_squared);
-  return sum * sum != squares * static_cast<uint64_t>(agreement_.communicator().size());
+  Agreement agreement = agreement_;
+  return sum * sum != squares * static_cast<uint64_t>(agreement.communicator().size());
 }
 
 void ReplicaCheck::raise() {

@@ -199,8 +199,10 @@ class Trainer {
   /// After the model's weights were written by hand (clamped, say), loaded by torch::load or
   /// converted by to(dtype): makes the masters what they are now, which otherwise the next update
   /// would undo, and the parameters of the model again what the Trainer trains, in the dtype of its
-  /// precision. A parameter that is its master rounded leaves the master as it is. Every rank, with
-  /// the same weights: else the same Error on every rank (exit code diverged), and for other sizes.
+  /// precision. A parameter that is its master rounded leaves the master as it is. Before
+  /// torch::load of an fp32 file into a 16-bit model, call model->to(torch::kFloat): LibTorch would
+  /// read the values as 16-bit ones. Every rank, with the same weights: else the same Error on
+  /// every rank (exit code diverged), and for other sizes.
   void adopt_weights();
   /// After requires_grad of parameters was changed (layers thawed or frozen), between windows:
   /// trains those that are trainable now, which otherwise is an Error at the end of the next

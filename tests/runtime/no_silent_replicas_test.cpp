@@ -204,17 +204,17 @@ TEST(NoSilentResult, N05_TorchOptimizersThatDifferAreNamed) {
   EXPECT_THAT(refusal([](std::vector<at::Tensor> masters) {
                 const double mine = runtime().rank() == 1 ? 0.5 : 0.25;
                 return std::make_unique<torch::optim::SGD>(
-                    std::move(masters), torch::optim::SGDOptions(0.1).momentum(mine));
+                    std::move(masters), torch::optim::SGDOptions(0.125).momentum(mine));
               }),
               AllOf(HasSubstr("the optimizer differs between ranks"),
-                    HasSubstr("torch::optim::SGD: parameters 0-3 with lr 0.1, momentum 0.25"),
+                    HasSubstr("torch::optim::SGD: parameters 0-3 with lr 0.125, momentum 0.25"),
                     HasSubstr("rank 1 has torch::optim::SGD"), HasSubstr("momentum 0.5")));
   EXPECT_THAT(refusal([](std::vector<at::Tensor> masters) {
                 return std::make_unique<torch::optim::AdamW>(
                     std::move(masters), torch::optim::AdamWOptions(1e-3).betas(
-                                            {0.9, runtime().rank() == 1 ? 0.99 : 0.999}));
+                                            {0.5, runtime().rank() == 1 ? 0.25 : 0.75}));
               }),
-              AllOf(HasSubstr("betas (0.9, 0.999)"), HasSubstr("betas (0.9, 0.99)")));
+              AllOf(HasSubstr("betas (0.5, 0.75)"), HasSubstr("betas (0.5, 0.25)")));
   EXPECT_THAT(refusal([](std::vector<at::Tensor> masters) {
                 if (runtime().rank() == 1) {
                   masters.pop_back();
