@@ -1,3 +1,4 @@
+#include <ATen/TensorOperators.h>
 #include <lockstep/collectives/error.h>
 #include <lockstep/runtime/loss.h>
 

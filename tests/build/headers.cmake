@@ -1,7 +1,18 @@
-# build.headers: each header of each room is a translation unit of its own, which sees only what
-# its room links, also for itself; one more unit includes all of a room's headers together. They
-# compile as C++20 here, as C++17 in the rooms' own sources. Those named -inl.h are for inclusion
-# within a namespace.
+# build.headers: each header that lockstep.h reaches is a translation unit of its own, which sees
+# only what its room links, also for itself; one more unit includes all of a room's headers, private
+# ones too, together. They compile as C++20 here, as C++17 in the rooms' own sources. Those named
+# -inl.h are for inclusion within a namespace.
+set(pending lockstep.h)
+set(public)
+while(pending)
+  list(POP_FRONT pending header)
+  if(NOT header IN_LIST public)
+    list(APPEND public "${header}")
+    file(STRINGS "${PROJECT_SOURCE_DIR}/${header}" includes REGEX "^#include <lockstep/")
+    list(TRANSFORM includes REPLACE "^#include <lockstep/([^>]+)>.*" "\\1")
+    list(APPEND pending ${includes})
+  endif()
+endwhile()
 add_custom_target(lockstep_headers)
 foreach(room IN LISTS rooms)
   file(GLOB_RECURSE headers RELATIVE "${PROJECT_SOURCE_DIR}" CONFIGURE_DEPENDS
@@ -9,6 +20,9 @@ foreach(room IN LISTS rooms)
   list(FILTER headers EXCLUDE REGEX "-inl\\.h$")
   set(sources)
   foreach(header IN LISTS headers)
+    if(NOT header IN_LIST public)
+      continue()
+    endif()
     set(source "${CMAKE_CURRENT_BINARY_DIR}/headers/${header}.cpp")
     file(CONFIGURE OUTPUT "${source}" CONTENT "#include <lockstep/@header@>\n" @ONLY)
     list(APPEND sources "${source}")
