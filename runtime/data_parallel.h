@@ -11,8 +11,8 @@ namespace lockstep {
 
 /// What to do with a parameter that got no gradient in a synchronising backward.
 enum class UnusedParameters {
-  error,   // Error on every rank that names them and the rank, before anything is updated
-  zeros,   // counts as a zero gradient
+  error,  // Error on every rank that names them and the rank, before anything is updated
+  zeros,  // counts as a zero gradient
   // Unused on all ranks: its gradient stays undefined, so it is not updated, and its optimizer's
   // count of updates stays, too; used on some: zeros on the others.
   detect,

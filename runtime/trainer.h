@@ -49,12 +49,12 @@ namespace lockstep {
 /// backward; the same Error on every rank for a model whose parameters left the Trainer's memory
 /// (torch::load, to(dtype), set_data: see adopt_weights()) or that got a parameter since; the same
 /// Error, exit code diverged, where ranks hold different weights
-/// (TrainerOptions::compare_replicas_every); CommunicationError for a lost peer. An exception of any
-/// other type from a closure comes out of step() as the same Error on every rank, which quotes it
-/// ("rank 1: no such file") and has the exit code of an Error, out_of_memory, peer_lost or else
+/// (TrainerOptions::compare_replicas_every); CommunicationError for a lost peer. An exception of
+/// any other type from a closure comes out of step() as the same Error on every rank, which quotes
+/// it ("rank 1: no such file") and has the exit code of an Error, out_of_memory, peer_lost or else
 /// usage; on the rank that threw it, it is nested in that Error (std::rethrow_if_nested). After an
-/// exception from step() no weight, moment, counter or scale has moved, and the next step() starts a
-/// new window.
+/// exception from step() no weight, moment, counter or scale has moved, and the next step() starts
+/// a new window.
 ///
 /// What is not finite: an update is skipped on all ranks where a gradient of any is not finite.
 /// Before the first update a loss that is NaN on some rank ends the step with an Error on every

@@ -4,9 +4,9 @@
 #include <lockstep/checkpointing/snapshot/load.h>
 #include <lockstep/checkpointing/snapshot/snapshot.h>
 #include <lockstep/runtime/arena.h>
+#include <lockstep/runtime/exact_values.h>
 #include <lockstep/runtime/loop_state.h>
 #include <lockstep/runtime/plateau.h>
-#include <lockstep/runtime/exact_values.h>
 #include <lockstep/runtime/replica_check.h>
 #include <lockstep/runtime/runtime.h>
 #include <lockstep/runtime/state_archive.h>
