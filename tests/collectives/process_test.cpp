@@ -47,7 +47,7 @@ struct Family {
 /// The collectives among processes, without MPI.
 class ProcessTransport final : public HostTransport {
  public:
-  ProcessTransport(Family& family, int rank) : HostTransport(engine_of(family, rank), nullptr) {}
+  ProcessTransport(Family& family, int rank) : HostTransport(engine_of(family, rank)) {}
   const char* name() const override { return "process"; }
 
  private:
