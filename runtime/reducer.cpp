@@ -155,13 +155,8 @@ void Reducer::require_finished(int index) {
   if (options_.take_gradients || ready_[i] == 0) {
     return;
   }
-  problem_ = Error(c10::str(
-      "parameter ", parameters_[i].name,
-      " got a gradient twice in one synchronising backward window (marked ready only once), before "
-      "finish(): until then gradients are those of this rank alone. In the loop call finish() "
-      "after "
-      "each backward and before the optimizer's step, or run the earlier backwards of an update "
-      "under no_sync(); now call abandon() and zero_grad() on every rank"));
+  problem_ = Error(c10::str("parameter ", parameters_[i].name, kTwiceBeforeFinish,
+                            "; now call abandon() and zero_grad() on every rank"));
   throw *problem_;
 }
 
@@ -224,8 +219,7 @@ void Reducer::pack_collected(int index) {
 
 void Reducer::pack(int index, const at::Tensor& gradient) {
   const auto i = static_cast<size_t>(index);
-  LOCKSTEP_CHECK(ready_[i] == 0, "parameter ", parameters_[i].name,
-                 options_.take_gradients ? kTwiceInABackward : kTwiceBeforeFinish);
+  LOCKSTEP_CHECK(ready_[i] == 0, "parameter ", parameters_[i].name, kTwiceInABackward);
   const at::Tensor target = slot(wires_, index);
   const bool in_place = gradient.const_data_ptr() == target.const_data_ptr();
   if (options_.error_feedback) {
