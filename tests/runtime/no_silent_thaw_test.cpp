@@ -120,9 +120,13 @@ TEST(NoSilentResult, N10_ThawingKeepsMomentsMastersAndAveragesOfTheRest) {
         const Snapshot thawed(step_path(folder.file("thawed"), update));
         for (const char* section : {"model", "optimizer", "trainer"}) {
           for (const std::string& name : frozen.section(section).names()) {
-            EXPECT_TRUE(
-                at::equal(thawed.section(section).read(name), frozen.section(section).read(name)))
-                << section << " " << name;
+            at::Tensor expected = frozen.section(section).read(name);
+            if (precision.level() == Precision::Level::O3 && section == std::string("model")) {
+              // Without masters a layer that joins has the weights that the model computes with.
+              expected = expected.to(at::kBFloat16).to(expected.scalar_type());
+            }
+            const at::Tensor found = thawed.section(section).read(name);
+            EXPECT_TRUE(at::equal(found, expected)) << section << " " << name;
           }
         }
         EXPECT_GT(thawed.section("optimizer").names().size(),
