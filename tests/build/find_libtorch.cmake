@@ -19,6 +19,7 @@ function(unpack name version with_cuda)
   execute_process(COMMAND "${CMAKE_COMMAND}" -S "${FOLDER}" -B "${FOLDER}/build-${name}"
       "-DLibTorch_ROOT=${root}"
     RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  string(REGEX REPLACE "[ \n]+" " " output "${output}")  # cmake breaks lines where paths are long
   set(status ${status} PARENT_SCOPE)
   set(output "${output}" PARENT_SCOPE)
 endfunction()
