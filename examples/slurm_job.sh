@@ -5,7 +5,8 @@
 #SBATCH --open-mode=append
 #SBATCH --signal=TERM@180
 
-srun --mpi=pmix --kill-on-bad-exit=1 "$@"
+# With --kill-on-bad-exit=1 the first rank that leaves with 75 would have the others killed.
+srun --mpi=pmix --kill-on-bad-exit=0 "$@"
 code=$?
 if [ "$code" = 75 ]; then # saved after a stop signal: start me again
   scontrol requeue "$SLURM_JOB_ID"
