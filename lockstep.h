@@ -1,6 +1,7 @@
 #pragma once
 
-// Everything a training program needs. Rooms can also be included one by one.
+// Includes everything that a training program needs. The headers of each library can also be
+// included one by one.
 
 #include <lockstep/amp/autocast.h>
 #include <lockstep/amp/fused_layers.h>

@@ -7,16 +7,16 @@
 
 namespace lockstep::amp {
 
-/// Autocast for the life of the object: torch.autocast in C++.
+/// Enables autocast for the life of the object: torch.autocast in C++.
 ///
-/// Nests, and restores what was set before, also when an exception passes. A region may hold one
-/// forward or a whole loop over updates: each forward sees the weights of its time, whoever changed
-/// them. A weight is cast once for each graph that uses it, also in layers that transpose it: see
-/// SharedWeightCasts. Only a write that LibTorch does not count, through data() or a pointer, needs
-/// clear_cache(), and only where results that were computed before it are still held and no
-/// backward has run through them.
-/// Parameters marked by compute_in_fp32() (Precision::keep_fp32) compute in fp32 all the same.
-/// Norms with half weights convert an fp32 input to the weights' dtype.
+/// Regions nest. The destructor restores the previous settings, also when an exception passes. A
+/// region may hold one forward or a whole training loop: each forward uses the current weights, no
+/// matter who changed them. Each graph casts a weight once, also in layers that transpose it: see
+/// SharedWeightCasts. clear_cache() is needed only after a write that LibTorch does not count
+/// (through data() or a pointer), and only while results computed before the write are still held
+/// and no backward has run through them.
+/// Parameters marked by compute_in_fp32() (Precision::keep_fp32) still compute in fp32. Norms with
+/// half weights convert an fp32 input to the dtype of the weights.
 /// Threads: acts on the calling thread only. Ranks: local.
 class Autocast {
  public:
@@ -25,7 +25,7 @@ class Autocast {
   Autocast(const Autocast&) = delete;
   Autocast& operator=(const Autocast&) = delete;
 
-  /// Forgets the casts of weights on this thread.
+  /// Drops this thread's casts of weights.
   static void clear_cache();
 
  private:

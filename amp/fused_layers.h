@@ -9,30 +9,32 @@
 
 namespace lockstep {
 
-/// Layers in one pass over memory with fp32 arithmetic whatever the input's dtype, also under
-/// amp::Autocast; results have the input's dtype, losses are fp32. Inputs: fp32, fp16 or bf16 with
-/// the normalised (or class) dimension last; weights and biases fp32. On the CPU they run in
-/// lockstep's kernels, whose bits do not depend on threads or instruction set; on CUDA in its
-/// kernels there, which give the same bits at every run; elsewhere, and on CUDA in a build without
-/// kernels, they are composed of LibTorch's operators. Differentiable once.
-/// Ranks: local. Threads: any. Errors: Error naming the argument whose dtype or size is wrong.
+/// Layers that make one pass over memory, with fp32 arithmetic for every input dtype, also under
+/// amp::Autocast. Results have the dtype of the input; losses are fp32. Inputs: fp32, fp16 or bf16,
+/// with the normalised (or class) dimension last; weights and biases fp32. Differentiable once.
+/// On the CPU they run in lockstep's own kernels, whose results have the same bits for every number
+/// of threads and every instruction set. On CUDA they run in lockstep's CUDA kernels, which give
+/// the same bits in every run. On other devices, and on CUDA in a build without kernels, they are
+/// composed of LibTorch's operators.
+/// Ranks: local. Threads: any. Errors: Error that names the argument whose dtype or size is wrong.
 
-/// LayerNorm (Ba, Kiros and Hinton, 2016) over the last dimension. weight, bias: may be undefined.
+/// LayerNorm (Ba, Kiros and Hinton, 2016) over the last dimension. `weight` and `bias` may be
+/// undefined.
 at::Tensor fused_layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                             double eps = 1e-5);
-/// RMSNorm (Zhang and Sennrich, 2019), T5's LayerNorm: x / sqrt(mean(x^2) + eps) * weight.
+/// RMSNorm (Zhang and Sennrich, 2019), the LayerNorm of T5: x / sqrt(mean(x^2) + eps) * weight.
 at::Tensor fused_rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps = 1e-6);
-/// gelu(x + bias), GELU in its tanh form, as torch's gelu with approximate="tanh".
+/// gelu(x + bias) with the tanh formula, as torch's gelu with approximate="tanh".
 at::Tensor fused_bias_gelu(const at::Tensor& x, const at::Tensor& bias);
-/// Mean cross-entropy of (rows, classes) logits and int64 targets, with label smoothing as
-/// torch.nn.CrossEntropyLoss; rows whose target is `ignore_index` do not count. Keeps one number a
-/// row for backward instead of a softmax. fp32, 0-dimensional. NaN if no row counts. A
-/// target that is no class is an Error on the CPU and makes the loss NaN on CUDA, where the host
-/// does not look at it.
+/// Mean cross-entropy of (rows, classes) logits and int64 targets, with label smoothing as in
+/// torch.nn.CrossEntropyLoss. Rows whose target is `ignore_index` do not count. Keeps one number
+/// per row for backward instead of a softmax. The result is fp32, 0-dimensional; NaN if no row
+/// counts. A target that is not a class throws Error on the CPU. On CUDA it makes the loss NaN,
+/// because the host does not read the targets there.
 at::Tensor fused_cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
                                double label_smoothing = 0.0, int64_t ignore_index = -100);
 
-/// fused_layer_norm with weight and bias. Counts as a norm for Precision. Stands in
+/// fused_layer_norm with weight and bias, as a module. Counts as a norm for Precision. Works in
 /// torch::nn::Sequential, as FusedRMSNorm does.
 class FusedLayerNormImpl : public torch::nn::Module {
  public:
@@ -45,7 +47,7 @@ class FusedLayerNormImpl : public torch::nn::Module {
 };
 TORCH_MODULE(FusedLayerNorm);
 
-/// fused_rms_norm with weight. Counts as a norm for Precision.
+/// fused_rms_norm with weight, as a module. Counts as a norm for Precision.
 class FusedRMSNormImpl : public torch::nn::Module {
  public:
   explicit FusedRMSNormImpl(int64_t size, double eps = 1e-6);

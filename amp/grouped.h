@@ -9,24 +9,25 @@
 
 namespace lockstep {
 
-/// True for biases and for parameters of normalisation layers: those that usually get no weight
-/// decay (PyTorch users pass them as a group of their own).
+/// True for biases and for parameters of normalisation layers. These usually get no weight decay;
+/// PyTorch users put them in a separate parameter group.
 bool is_norm_or_bias(const ModelTensor& parameter);
 
 namespace amp {
 
-/// Parameter groups for the optimizer `Spec`, which derives from it and has lr(), weight_decay(),
-/// kName, and for its own options own_rule(), check_options() and describe_options().
+/// Adds parameter groups to the optimizer `Spec`. Spec derives from Grouped<Spec> and must provide
+/// lr(), weight_decay() and kName, and for its other options own_rule(), check_options() and
+/// describe_options().
 template <typename Spec>
 class Grouped : public OptimizerSpec {
  public:
-  /// Parameters that `picks` chooses get `options` instead of this rule's own.
+  /// Parameters that `picks` selects use `options` instead of the options of this optimizer.
   Spec& group(std::function<bool(const ModelTensor&)> picks, const Spec& options) {
     predicates_.push_back(std::move(picks));
     group_options_.push_back(std::make_shared<const Spec>(options));
     return self();
   }
-  /// The usual group: no weight decay on norms and biases.
+  /// Adds the usual group: no weight decay on norms and biases.
   Spec& no_decay_on_norms_and_biases() {
     Spec options = self();
     options.predicates_.clear();
@@ -65,7 +66,7 @@ class Grouped : public OptimizerSpec {
     return group == 0 ? self() : *group_options_[static_cast<size_t>(group) - 1];
   }
 
-  // By pointer: Spec is not complete here, and clang in C++20 needs an element's destructor now.
+  // Pointers, because Spec is incomplete here and clang in C++20 needs an element's destructor now.
   std::vector<std::shared_ptr<const Spec>> group_options_;
 };
 

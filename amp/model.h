@@ -19,26 +19,27 @@ struct Module;
 
 namespace lockstep {
 
-/// One parameter or buffer of a model, with what precision rules need to know about it.
+/// One parameter or buffer of a model, with the facts that precision rules use.
 struct ModelTensor {
-  std::string name;                  // PyTorch's dotted name; the first one where it is shared
+  std::string name;                  // PyTorch's dotted name; the first name if the tensor is tied
   std::vector<std::string> aliases;  // the other names of the same tensor (tied weights)
-  at::Tensor tensor;                 // the very tensor that the model uses, not a copy
+  at::Tensor tensor;                 // the tensor that the model uses, not a copy
   bool in_norm = false;              // owned by a BatchNorm, LayerNorm, GroupNorm, InstanceNorm...
-  std::vector<at::Tensor> replaced = {};  // registered under an alias, but no longer used
+  std::vector<at::Tensor> replaced = {};  // registered under an alias, but not used
 };
 
-/// A view of a torch::nn or torch::jit module: its tensors by name, each once, in registration
-/// order. Converts implicitly from what users hold (a holder such as `ResNet18`, a shared_ptr to
-/// a module, a module, a torch::jit::Module) and shares its tensors.
-/// Weights are tied as in Python, before the Model is made: decoder->weight = encoder->weight. That
-/// replaces the member that forward() uses, not what LibTorch has registered under its name, so for
-/// LibTorch's own modules and this library's the Model looks at the member. Both names then belong
-/// to one tensor. Modules of the program's own: register what is used, under each name it is to
-/// have (register_parameter("tied", encoder->weight)), and nothing else.
-/// Threads and ranks: a plain value; each rank makes its own, no communication.
-/// Throws Error where two different parameters share storage, as after set_data(): the tie would be
-/// lost in flat storage.
+/// A view of a torch::nn or torch::jit module: each tensor once, with its names, in registration
+/// order. Converts implicitly from a module holder (such as `ResNet18`), a shared_ptr to a module,
+/// a module, or a torch::jit::Module. Shares the tensors of the module.
+/// Tied weights: tie as in Python, before the Model is made: decoder->weight = encoder->weight. The
+/// assignment replaces the member that forward() uses, but not the tensor that LibTorch has
+/// registered under that name. For the modules of LibTorch and lockstep, the Model therefore reads
+/// the member, and one tensor gets both names. A module class of the program must register the
+/// tensor that it uses, under each of its names (register_parameter("tied", encoder->weight)), and
+/// no other tensor.
+/// Threads and ranks: a plain value; each rank makes its own, without communication.
+/// Throws Error if two different parameters share storage, as after set_data(): flat storage would
+/// lose the tie.
 class Model {
  public:
   Model(torch::nn::Module& module);                  // NOLINT(google-explicit-constructor)
@@ -54,7 +55,7 @@ class Model {
   /// All parameters, trainable or frozen, each once.
   const std::vector<ModelTensor>& parameters() const { return parameters_; }
   const std::vector<ModelTensor>& buffers() const { return buffers_; }
-  /// The module, where it is one of torch::nn; else null.
+  /// The torch::nn module; null for a torch::jit module.
   torch::nn::Module* module() const { return module_; }
 
  private:
@@ -64,9 +65,10 @@ class Model {
   std::vector<ModelTensor> buffers_;
 };
 
-/// Lets the registered tensors that a tie has replaced show the tensor in their place (they share
-/// its memory, and never have a gradient), so that parameters(), torch::save() and torch::load()
-/// of the module are right. To be called again when the memory of parameters has changed. Local.
+/// For each registered tensor that a tie replaced: makes it share the memory of the tensor that the
+/// model uses, so that parameters(), torch::save() and torch::load() of the module are right. A
+/// replaced tensor never gets a gradient. Call again when the memory of parameters has changed.
+/// Local.
 void show_ties(const Model& model);
 
 }  // namespace lockstep

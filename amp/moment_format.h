@@ -4,21 +4,22 @@
 
 namespace lockstep {
 
-/// How an optimizer keeps its moments between updates; its arithmetic is fp32 in every format.
+/// The storage format of an optimizer's moments between updates; the arithmetic is fp32 in every
+/// format.
 ///
-/// bf16 and int8 round randomly up or down so that the mean is right: rounding to nearest would
-/// never let go of a value, since one update changes a second moment by a thousandth and the next
-/// bf16 number is a 128th away. The random numbers are a function of element and update
-/// (amp/random_bits.h), so nothing of them is saved and all ranks draw the same.
+/// bf16 and int8 use stochastic rounding, so that the mean is exact. With rounding to nearest a
+/// second moment would get stuck: one update changes it by a thousandth, and the next bf16 number
+/// is a 128th away. The random numbers depend only on the element and the update
+/// (amp/random_bits.h), so there is no random state to save, and all ranks draw the same numbers.
 enum class MomentFormat : int32_t {
-  fp32,  // 4 bytes an element
-  bf16,  // 2 bytes; relative error of one rounding below 2^-7
-  int8,  // 1 byte, and 4 for each block of 64 elements; see amp/eight_bit.h
+  fp32,  // 4 bytes per element
+  bf16,  // 2 bytes per element; relative error of one rounding below 2^-7
+  int8,  // 1 byte per element, and 4 per block of 64 elements; see amp/eight_bit.h
 };
 
 namespace amp {
 
-/// Elements of an int8 moment that share a scale.
+/// The number of elements of an int8 moment that share one scale.
 constexpr int64_t moment_block = 64;
 
 }  // namespace amp

@@ -9,11 +9,11 @@
 
 namespace lockstep::amp {
 
-/// One operator that ran, and what it made.
+/// One operator that ran, and a summary of its result.
 struct TracedOperator {
-  std::string name;    // "aten::addmm"
-  std::string module;  // the module whose parameter it reads, else the last one that ran before it
-  std::string parameter;  // the parameter it reads; empty for none
+  std::string name;       // "aten::addmm"
+  std::string module;     // the module whose parameter the operator reads, else the last that ran
+  std::string parameter;  // the parameter that the operator reads; empty for none
   bool backward = false;
   at::ScalarType dtype = at::kFloat;
   std::vector<int64_t> sizes;
@@ -23,22 +23,23 @@ struct TracedOperator {
   std::string describe() const;
 };
 
-/// Where the first non-finite value of a forward and backward came from.
+/// The origin of the first non-finite value in a forward and backward.
 struct NonFinite {
-  /// What brought it into being.
+  /// What introduced the value.
   enum class Origin {
     op,         // an operator whose inputs were finite
-    parameter,  // a parameter that held it before the forward
-    input,      // a tensor that came from outside: the batch, or a buffer
-    number,     // a number of the program, such as 1.0 / 0, that an operator calculated with
+    parameter,  // a parameter that was non-finite before the forward
+    input,      // a tensor from outside: the batch, or a buffer
+    number,     // a scalar argument from the program, such as 1.0 / 0, in a calculation
   };
   Origin origin = Origin::op;
-  TracedOperator first;                // the operator that made it, or read it first
-  double number = 0.0;                 // inf or NaN, where a number of the program is the origin
-  ValueSummary largest_input;          // of the operator's floating input with the highest absmax
-  std::vector<TracedOperator> before;  // the operators before it, oldest first
+  TracedOperator first;                // the operator that produced the value, or first read it
+  double number = 0.0;                 // for Origin::number: the inf or NaN
+  ValueSummary largest_input;          // the range of the floating inputs of `first`
+  std::vector<TracedOperator> before;  // the operators before `first`, oldest first
 
-  /// Several lines: the operator, the input's range and its headroom in fp16, the trail before it.
+  /// Several lines: the operator, the range of its input and the headroom of the input in fp16, and
+  /// the operators before it.
   std::string describe() const;
 };
 

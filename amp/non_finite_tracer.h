@@ -9,12 +9,12 @@
 
 namespace lockstep::amp {
 
-/// Watches every operator of a forward and backward and finds the first that makes a non-finite
-/// value out of finite ones. C++ modules have no hooks: operators are observed instead
-/// (at::RecordFunction), and a module is known by its parameters that an operator reads, also
-/// through views and casts of them. A deliberate infinity (masked_fill with -inf, full) is no find:
-/// it is given as an argument. A NaN or +inf that the program calculates with (loss * (1.0 / 0)) is
-/// one, with a cause of its own.
+/// Finds the first operator of a forward and backward that makes a non-finite value out of finite
+/// inputs. C++ modules have no hooks, so the tracer observes operators (at::RecordFunction). It
+/// identifies a module by the parameters that an operator reads, also through views and casts of
+/// them. A deliberate infinity (masked_fill with -inf, full) is not reported, because it is an
+/// argument of the operator. A NaN or +inf scalar in a calculation (loss * (1.0 / 0)) is reported,
+/// as Origin::number.
 ///
 ///   NonFiniteTracer tracer(model);
 ///   const auto loss = closure();
@@ -22,8 +22,9 @@ namespace lockstep::amp {
 ///   torch::autograd::grad({loss}, parameters);
 ///   if (tracer.first()) { ... tracer.first()->describe() ... }
 ///
-/// Costs a pass over every operator's output while it lives, nothing before or after.
-/// Threads: watches the thread it was made on and the threads that run its backward. Ranks: local.
+/// Cost: one pass over the output of every operator while the tracer exists, nothing before or
+/// after.
+/// Threads: watches the thread that made it, and the threads that run its backward. Ranks: local.
 class NonFiniteTracer {
  public:
   explicit NonFiniteTracer(const Model& model);
@@ -31,11 +32,12 @@ class NonFiniteTracer {
   NonFiniteTracer(const NonFiniteTracer&) = delete;
   NonFiniteTracer& operator=(const NonFiniteTracer&) = delete;
 
-  /// Between forward and backward.
+  /// Call between forward and backward.
   void begin_backward();
 
   const std::optional<NonFinite>& first() const;
-  /// The tensors that forward read and neither made nor has as parameter or buffer: the batch.
+  /// The tensors that forward read but did not make, and that are no parameters or buffers: the
+  /// batch.
   const std::vector<at::Tensor>& inputs() const;
 
  private:

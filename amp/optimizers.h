@@ -5,12 +5,12 @@
 
 namespace lockstep {
 
-// Every fused optimizer computes in fp32 at every precision level, and takes parameter groups:
+// Every fused optimizer computes in fp32 at every precision level. All take parameter groups:
 // group(predicate, options) and no_decay_on_norms_and_biases(), see amp/grouped.h. moments(...)
-// says how its moments are kept, see MomentFormat.
+// sets the storage format of the moments, see MomentFormat.
 
-/// AdamW with decoupled weight decay (Loshchilov and Hutter, 2019), torch.optim.AdamW's formula
-/// and defaults.
+/// AdamW with decoupled weight decay (Loshchilov and Hutter, 2019). Formula and defaults of
+/// torch.optim.AdamW.
 class AdamW final : public amp::Grouped<AdamW> {
  public:
   static constexpr const char* kName = "AdamW";
@@ -18,7 +18,7 @@ class AdamW final : public amp::Grouped<AdamW> {
   TORCH_ARG(double, lr);
   TORCH_ARG(double, beta1) = 0.9;
   TORCH_ARG(double, beta2) = 0.999;
-  /// Requires: > 0 in fp32, so that an element without gradient stays where it is.
+  /// Requires: > 0 in fp32; with 0, an element whose gradients are all 0 would become 0 / 0.
   TORCH_ARG(double, eps) = 1e-8;
   TORCH_ARG(double, weight_decay) = 1e-2;
   TORCH_ARG(MomentFormat, moments) = MomentFormat::fp32;
@@ -37,7 +37,7 @@ class Adam final : public amp::Grouped<Adam> {
   TORCH_ARG(double, lr);
   TORCH_ARG(double, beta1) = 0.9;
   TORCH_ARG(double, beta2) = 0.999;
-  /// Requires: > 0 in fp32, so that an element without gradient stays where it is.
+  /// Requires: > 0 in fp32; with 0, an element whose gradients are all 0 would become 0 / 0.
   TORCH_ARG(double, eps) = 1e-8;
   TORCH_ARG(double, weight_decay) = 0.0;
   TORCH_ARG(MomentFormat, moments) = MomentFormat::fp32;
@@ -67,10 +67,10 @@ class SGD final : public amp::Grouped<SGD> {
   void check_options() const;
 };
 
-/// LAMB (You et al., 2020): AdamW's direction, with bias correction, times the learning rate and
-/// the parameter's trust ratio |weight| / |direction|. The ratio is 1 where either norm is 0, and
-/// for groups without weight decay, as in Apex's FusedLAMB. Apex also clips the gradient's norm to
-/// 1: TrainerOptions().clip_grad_norm(1.0).
+/// LAMB (You et al., 2020). An update is AdamW's direction, with bias correction, times the
+/// learning rate, times the parameter's trust ratio |weight| / |direction|. The trust ratio is 1
+/// where either norm is 0, and in groups without weight decay, as in Apex's FusedLAMB. Apex also
+/// clips the gradient norm to 1; for that, set TrainerOptions().clip_grad_norm(1.0).
 class LAMB final : public amp::Grouped<LAMB> {
  public:
   static constexpr const char* kName = "LAMB";
@@ -89,8 +89,8 @@ class LAMB final : public amp::Grouped<LAMB> {
   void check_options() const;
 };
 
-/// Lion (Chen et al., 2023): the weight moves by lr against the sign of
-/// beta1 * moment + (1 - beta1) * gradient, with decoupled weight decay; one moment.
+/// Lion (Chen et al., 2023). An update moves the weight by lr against the sign of beta1 * moment +
+/// (1 - beta1) * gradient. Weight decay is decoupled. One moment.
 class Lion final : public amp::Grouped<Lion> {
  public:
   static constexpr const char* kName = "Lion";
@@ -107,14 +107,17 @@ class Lion final : public amp::Grouped<Lion> {
   void check_options() const;
 };
 
-/// Any torch::optim optimizer, run on the fp32 masters: the slower path. The factory is called
-/// once with the masters, in the model's registration order; the schedule scales each group's lr.
-/// A pointer to the optimizer that the factory keeps may edit its options between steps, the same
-/// on every rank: a group's lr, as Trainer::set_learning_rate() does (what is read there has the
-/// schedule's factor, and so has what is written), and whatever else its step() reads.
-/// Refused with Error at construction: LBFGS and others that need a closure. Adagrad without
-/// initial_accumulator_value divides a first gradient by itself: where that is only rounding error
-/// (a bias before batch norm), weights depend on the order of additions, here as in LibTorch alone.
+/// Runs any torch::optim optimizer on the fp32 masters. Slower than the fused optimizers above.
+/// The factory is called once, with the masters in the model's registration order. The schedule
+/// scales the lr of each group.
+/// The factory may keep a pointer to the optimizer. Through it, options may be edited between
+/// steps, in the same way on every rank: the lr of a group, as with Trainer::set_learning_rate()
+/// (an lr that is read or written there includes the schedule's factor), and any other option that
+/// step() reads.
+/// Errors: Error at construction for LBFGS and other optimizers that need a closure.
+/// Adagrad without initial_accumulator_value divides the first gradient by itself. Where that
+/// gradient is only rounding error (a bias before batch norm), the weights depend on the order of
+/// additions, here as in plain LibTorch.
 class TorchOptimizer final : public OptimizerSpec {
  public:
   using Factory =

@@ -4,21 +4,22 @@
 
 namespace lockstep::amp {
 
-/// The kernels that lockstep adds to operators within amp::Autocast: norms with half weights
-/// convert an fp32 input to the weights' dtype, and autocast's casts of weights are shared
-/// (weight_casts.h).
+/// The dispatch key of the kernels that lockstep adds to operators inside amp::Autocast. These
+/// kernels convert an fp32 input of a norm with half weights to the dtype of the weights, and share
+/// autocast's casts of weights (weight_casts.h).
 ///
-/// How: they have a dispatch key of their own, that of a device which lockstep does not use, and a
-/// thread includes the key in all its dispatches while autocast is on in an amp::Autocast.
-/// Operators without such a kernel fall through at no cost. Nothing happens outside amp::Autocast.
+/// The key is that of a device which lockstep does not use. A thread includes the key in all its
+/// dispatches while an amp::Autocast has autocast enabled. Operators without such a kernel fall
+/// through at no cost. Outside amp::Autocast the key is not included and nothing changes.
 constexpr c10::DispatchKey kRegionKey = c10::DispatchKey::AutocastIPU;
 
-/// What comes after kRegionKey in a dispatch.
+/// The keys that follow kRegionKey in a dispatch.
 constexpr c10::DispatchKeySet after_region_key(c10::DispatchKeySet keys) {
   return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kRegionKey);
 }
 
-/// Switches these kernels on or off for the life of the object. amp::Autocast has one.
+/// Enables or disables these kernels for the life of the object; the destructor restores the
+/// previous setting. A member of amp::Autocast.
 /// Threads: acts on the calling thread only. Ranks: local.
 class RegionKernels {
  public:

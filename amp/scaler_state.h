@@ -6,20 +6,20 @@
 
 namespace lockstep::amp {
 
-/// The loss scale and its counters: plain data, in host or device memory, the same bits on every
-/// rank. Saved and loaded as it is.
+/// The loss scale and its counters. Plain data in host or device memory, with the same bits on
+/// every rank. Saved and loaded unchanged.
 struct ScalerState {
   float scale = 65536.0F;
   int32_t growth_tracker = 0;      // clean updates since the last growth or overflow
-  int32_t hysteresis_tracker = 1;  // overflows left until the scale backs off
+  int32_t hysteresis_tracker = 1;  // overflows until the scale backs off, that one included
   int32_t consecutive_skips = 0;
-  int64_t iteration = 0;       // updates decided, clean or skipped
+  int64_t iteration = 0;       // updates made or skipped
   int64_t last_overflow = -1;  // iteration of the last overflow
-  int64_t skipped = 0;         // updates skipped in all
+  int64_t skipped = 0;         // total of skipped updates
 };
 
-/// LossScalerOptions as plain data for kernels. Factors are fp64 because the product is rounded
-/// once, as torch._amp_update_scale_ does.
+/// LossScalerOptions as plain data for kernels. The factors are fp64, so that their product with
+/// the scale is rounded once, as in torch._amp_update_scale_.
 struct ScalerRule {
   double growth_factor;
   double backoff_factor;
@@ -32,7 +32,7 @@ struct ScalerRule {
   bool iterations_since_overflow;
 };
 
-/// Overflow: spend one of the forgiven overflows, or back off.
+/// After an overflow: uses up one tolerated overflow, or backs off if none is left.
 LOCKSTEP_HOST_DEVICE void advance_overflow(ScalerState& state, const ScalerRule& rule) {
   ++state.skipped;
   ++state.consecutive_skips;
@@ -48,7 +48,8 @@ LOCKSTEP_HOST_DEVICE void advance_overflow(ScalerState& state, const ScalerRule&
   state.last_overflow = state.iteration;
 }
 
-/// Clean: grow when the rule says so. A growth beyond fp32 is not taken (as torch does).
+/// After a clean update: grows the scale when the rule says so. A growth beyond the range of fp32
+/// is not made, as in torch.
 LOCKSTEP_HOST_DEVICE void advance_clean(ScalerState& state, const ScalerRule& rule) {
   constexpr double kLargestFloat = 3.4028234663852886e38;
   state.consecutive_skips = 0;
@@ -73,7 +74,8 @@ LOCKSTEP_HOST_DEVICE void advance_clean(ScalerState& state, const ScalerRule& ru
   }
 }
 
-/// The one place where a loss scale changes: after a decided update, from the consensus flag.
+/// The only function that changes a loss scale. Called once per update, made or skipped, with the
+/// overflow flag of the consensus.
 LOCKSTEP_HOST_DEVICE void advance(ScalerState& state, const ScalerRule& rule, bool overflow) {
   if (overflow) {
     advance_overflow(state, rule);

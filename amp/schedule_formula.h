@@ -16,7 +16,7 @@ struct ScheduleFormula {
     step,
     one_cycle,
     multi_step,
-    function,  // no formula: see PlannedFactors
+    function,  // not a formula: see PlannedFactors
   };
   static constexpr int32_t kMostMilestones = 16;
 
@@ -24,22 +24,24 @@ struct ScheduleFormula {
   int32_t milestone_count = 0;
   int64_t warmup = 0;  // updates of linear warm-up
   int64_t total = 0;   // updates until the end; the period of Kind::step
-  int64_t decay = 0;   // of those of a warm-up schedule, the last ones, in which the factor falls
-  double peak = 0.0;   // Kind::one_cycle: the update, maybe between two, at which the factor is 1
+  int64_t decay = 0;   // warm-up schedules: the last updates of `total`, in which the factor falls
+  double peak = 0.0;   // Kind::one_cycle: where the factor is 1, may lie between two updates
   double first = 1.0;  // Kind::one_cycle: the factor at update 0
-  double last = 1.0;   // the factor at `total`; what the steps of step and multi_step multiply by
+  double last = 1.0;   // the factor at `total`; for step and multi_step: gamma
   int64_t milestones[kMostMilestones] = {};  // Kind::multi_step: ascending
 
-  /// The factor for the update that follows `updates` real ones. After `total` it stays.
+  /// The factor for the update that follows `updates` real ones. Warm-up schedules and one_cycle
+  /// stay constant after `total`.
   LOCKSTEP_HOST_DEVICE float factor(int64_t updates) const;
 
  private:
-  /// From `from` at progress 0 to `to` at 1, by half a cosine.
+  /// Half a cosine from `from` at progress 0 to `to` at progress 1.
   LOCKSTEP_HOST_DEVICE static double cosine(double from, double to, double progress);
 };
 
-/// The factors of a schedule that is a function of the host's, for the update after `first` real
-/// ones, and for the one after it: on a device it is not yet known which of them comes.
+/// The factors of a ScheduleFunction, which only the host can call: for the update after `first`
+/// real ones, and for the update after that. On a device the host does not yet know which of the
+/// two comes next.
 struct PlannedFactors {
   int64_t first = 0;
   float factors[2] = {1.0F, 1.0F};
@@ -50,7 +52,7 @@ struct PlannedFactors {
 
 LOCKSTEP_HOST_DEVICE double ScheduleFormula::cosine(double from, double to, double progress) {
 #ifdef __CUDA_ARCH__
-  const double wave = cospi(progress);  // the device's cos() has an array for large angles
+  const double wave = cospi(progress);  // CUDA's cos() needs a local array for large angles
 #else
   constexpr double pi = 3.14159265358979323846;
   const double wave = cos(pi * progress);

@@ -6,8 +6,8 @@
 
 namespace lockstep::amp {
 
-/// What becomes of a wire gradient before the optimizer sees it: unscaled, clipped by norm (both in
-/// `factor`), then clipped by value.
+/// Converts a wire gradient to the gradient that the optimizer uses: unscaled and clipped by norm
+/// (both in `factor`), then clipped by value.
 struct GradientScale {
   float factor;
   float limit;
@@ -17,27 +17,28 @@ struct GradientScale {
   }
 };
 
-/// What one update's kernels read, in memory of the device they run on: filled in once per update
-/// by the decision (after consensus), never by the host in between.
+/// The parameters of one update, read by its kernels from the memory of their device. Written once
+/// per update by the decision (after consensus), never by the host in between.
 struct StepState {
-  float gradient_factor = 1.0F;  // wire gradient * this = gradient: 1 / scale * clip coefficient
-  float gradient_limit = 3.4028234663852886e38F;  // then clipped to [-limit, limit]
-  float learning_rate_factor = 1.0F;  // the schedule's factor; multiplies each group's own rate
-  int64_t update = 1;                 // number of this update, from 1: bias corrections use it
-  bool skip = false;                  // overflow or error somewhere: kernels write nothing
-  double learning_rate = -1.0;        // the group's, before that factor; negative: the rule's own
+  float gradient_factor = 1.0F;  // 1 / scale * clip coefficient; multiplies the wire gradient
+  float gradient_limit = 3.4028234663852886e38F;  // then clip to [-limit, limit]
+  float learning_rate_factor = 1.0F;  // of the schedule; multiplies each group's own rate
+  int64_t update = 1;                 // number of this update, from 1; used by bias corrections
+  bool skip = false;                  // overflow or error on some rank: kernels write nothing
+  double learning_rate = -1.0;        // of the group, without the factor; negative: use the rule's
 
   LOCKSTEP_HOST_DEVICE GradientScale gradient_scale() const {
     return {gradient_factor, gradient_limit};
   }
-  /// Of a rule whose own rate is `rules`.
+  /// The learning rate of this update, for a rule whose own rate is `rules`.
   LOCKSTEP_HOST_DEVICE double rate(double rules) const {
     return (learning_rate < 0.0 ? rules : learning_rate) * learning_rate_factor;
   }
 };
 
-/// `step` for an array whose group has a learning rate of its own, and which `missed` so many real
-/// updates that others had: its own number counts for bias corrections. Null: as in `step`.
+/// The step state for an array whose group has its own learning rate, or which `missed` that many
+/// real updates that other arrays had; bias corrections then use the number of updates of this
+/// array. A null argument leaves that value as in `step`.
 LOCKSTEP_HOST_DEVICE StepState own_step(const StepState& step, const double* learning_rate,
                                         const int64_t* missed) {
   StepState own = step;
@@ -50,8 +51,8 @@ LOCKSTEP_HOST_DEVICE StepState own_step(const StepState& step, const double* lea
   return own;
 }
 
-/// StepState::gradient_factor of a loss scale and a clip coefficient: rounded once, so that without
-/// clipping it is the inverse scale of torch.amp.GradScaler.
+/// StepState::gradient_factor for a loss scale and a clip coefficient. Rounded once, so that
+/// without clipping it equals the inverse scale of torch.amp.GradScaler.
 LOCKSTEP_HOST_DEVICE float gradient_factor(double scale, double clip = 1.0) {
   return static_cast<float>(1.0 / scale * clip);
 }

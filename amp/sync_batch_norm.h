@@ -7,28 +7,30 @@
 
 namespace lockstep {
 
-/// Makes every BatchNorm of the model (torch::nn or torch::jit, any number of dimensions) take its
-/// statistics over the batches of all ranks; returns how many there are.
+/// Converts every BatchNorm layer of the model (torch::nn or torch::jit, any number of dimensions)
+/// to synchronised batch norm, with statistics over the batches of all ranks. Returns the number of
+/// such layers.
 ///
-/// In training mean and variance are those of all ranks' elements together, weighted by their
-/// counts, in fp32 or better whatever the input's dtype; a rank may have an empty batch. In eval
-/// nothing is communicated. Gradients are those of one BatchNorm on the joined batch once they are
-/// averaged over ranks (Trainer, DataParallel). Running statistics come out the same on all ranks.
-/// The model keeps its layers: no type changes, weights and names stay, forward is called as ever.
-/// How: layers are known by their running_mean; the operator aten::batch_norm asks for it. So
-/// layers without running statistics (track_running_stats(false)) are not converted.
+/// In training, mean and variance are those of the elements of all ranks together, weighted by each
+/// rank's count and computed in at least fp32 for every input dtype. A rank may have an empty
+/// batch. In eval nothing is communicated. Once gradients are averaged over ranks (Trainer,
+/// DataParallel), they equal those of one BatchNorm on the joined batch. Running statistics are the
+/// same on all ranks.
+/// Layers keep their type, weights and names; forward is called as before. A layer is identified by
+/// its running_mean, which aten::batch_norm looks up. Therefore layers without running statistics
+/// (track_running_stats(false)) are not converted.
 ///
-/// Statistics stay where the model is, which is the device of `communicator`'s tensors
-/// (runtime.communicator()); there the host waits for none of them.
+/// Statistics stay on the device of the model, which must be the device of `communicator`'s tensors
+/// (runtime.communicator()). On a GPU the host does not wait for them.
 ///
-/// Ranks: collective, with the same model; afterwards each training forward and each backward of
-/// such a layer is collective, on a communicator of its own. One that is recomputed (activation
-/// checkpointing) communicates again, in the same order on all ranks. Threads: one at a time.
-/// Call before or after a Trainer is made. Differentiable once.
-/// Errors: Error if the ranks have different numbers of such layers; at forward, for inputs with
-/// fewer than two elements a channel over all ranks (on the CPU; elsewhere the running variance
-/// becomes NaN). LibTorch itself refuses a rank's training
-/// batch of exactly one element a channel.
+/// Ranks: collective, with the same model. Afterwards each training forward and each backward of a
+/// converted layer is collective, on a communicator that is split off for these layers. A layer
+/// that is recomputed (activation checkpointing) communicates again, in the same order on all
+/// ranks. Threads: one at a time. Call before or after a Trainer is made. Differentiable once.
+/// Errors: Error if the ranks have different numbers of such layers. On the CPU, forward throws
+/// Error for fewer than two elements per channel over all ranks; on other devices the running
+/// variance becomes NaN. LibTorch itself refuses a training batch of exactly one element per
+/// channel on a rank.
 int64_t convert_sync_batchnorm(const Model& model, Communicator communicator);
 
 }  // namespace lockstep

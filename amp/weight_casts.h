@@ -6,16 +6,17 @@
 
 namespace lockstep::amp {
 
-/// Shares the casts of fp32 weights that autocast makes on this thread, in place of LibTorch's
-/// cache, which compares no versions and goes on with the old weights after an update.
-/// amp::Autocast has one.
+/// Shares the casts of fp32 weights that autocast makes on this thread. Replaces LibTorch's cache,
+/// which does not compare versions and so keeps using old weights after an update. A member of
+/// amp::Autocast.
 ///
-/// A weight is cast once for each graph, however often the graph uses it. It is cast anew once
-/// backward has run through the cast, once the results that were computed with it are gone, and as
-/// soon as the weight has another version or other memory: so every optimizer's update is seen, and
-/// so is a write by hand. Without autograd a weight is cast at each use. Views of a weight count as
-/// weights: C++ torch::nn::Linear multiplies with weight.t(), which LibTorch casts on every call.
-/// The forward's bits are those of LibTorch. Where a weight is used several times, its gradients
+/// A weight is cast once per graph, however often the graph uses it. The weight is cast again once
+/// backward has run through the cast, once the results computed with the cast are gone, or as soon
+/// as the weight has another version or other memory. So every update of an optimizer is seen, and
+/// so is a manual write. Without autograd a weight is cast at each use. A view of a weight counts
+/// as a weight: C++ torch::nn::Linear multiplies with weight.t(), which LibTorch casts in every
+/// call.
+/// The forward has the same bits as LibTorch's. Where a weight is used several times, its gradients
 /// are added in the autocast dtype, as in Python.
 /// Threads: acts on the calling thread only. Ranks: local.
 class SharedWeightCasts {
@@ -25,7 +26,7 @@ class SharedWeightCasts {
   SharedWeightCasts(const SharedWeightCasts&) = delete;
   SharedWeightCasts& operator=(const SharedWeightCasts&) = delete;
 
-  /// Forgets this thread's casts.
+  /// Drops this thread's casts.
   static void clear();
 
  private:
@@ -34,11 +35,12 @@ class SharedWeightCasts {
 
 using WeightSet = std::unordered_set<const c10::TensorImpl*>;
 
-/// Keeps the casts of `weights` across the regions and backwards within its life, and forgets all
-/// casts at the end. For a window of micro-batches between two updates of these weights: meanwhile
-/// only writes that give them another version or other memory are seen. The casts of other weights
-/// are shared as by SharedWeightCasts. `weights` outlives the object.
-/// Threads: made and destroyed on the thread of those regions. Ranks: local.
+/// Keeps the casts of `weights` across autocast regions and backwards for its lifetime; the
+/// destructor drops all casts of the thread. For a window of micro-batches between two updates of
+/// these weights: during the window, only writes that give a weight another version or other memory
+/// are seen. Casts of other weights are shared as by SharedWeightCasts. `weights` must outlive the
+/// object.
+/// Threads: make and destroy it on the thread of those regions. Ranks: local.
 class WeightCastScope {
  public:
   explicit WeightCastScope(const WeightSet& weights);

@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-/// The exit codes of programs that use lockstep. All are below 110 and none is 128 + n, so that
-/// mpirun's own codes stay distinguishable.
+/// Exit codes of programs that use lockstep. All are below 110 and none is 128 + n, so they cannot
+/// be confused with mpirun's own codes.
 enum class ExitCode : int {
   ok = 0,
   usage = 2,        // wrong arguments, options or calls
@@ -17,14 +17,14 @@ enum class ExitCode : int {
   data = 10,        // a data file is missing, truncated or malformed
   snapshot = 11,    // a snapshot cannot be used
   peer_lost = 20,   // a rank died or did not arrive in time; restart from the last snapshot
-  diverged = 21,    // replicas differ where they must be equal
-  non_finite = 22,  // the budget of consecutive skipped updates is spent
+  diverged = 21,    // replicas differ that must be equal
+  non_finite = 22,  // too many updates in a row were skipped: the non-finite budget is spent
   out_of_memory = 23,
-  preempted = 75,  // stopped on request, snapshot saved
+  preempted = 75,  // stopped on request; a snapshot was saved
 };
 
-/// Misuse or bad input: nothing was changed, and what is wrong is named. Thrown on every rank
-/// whenever the cause is something that ranks share or compare.
+/// Thrown for misuse or bad input. Nothing was changed, and the message names what is wrong. Thrown
+/// on every rank if ranks share or compare the value that is wrong.
 class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& message, ExitCode code = ExitCode::usage)
@@ -35,8 +35,9 @@ class Error : public std::runtime_error {
   ExitCode code_;
 };
 
-/// A peer is gone or did not arrive in time. The communicator that threw it, and every tensor a
-/// pending collective wrote to, is unusable: restart, or build a new Runtime.
+/// Thrown when a peer is gone or did not arrive in time. The communicator that threw it is
+/// unusable, and so is every tensor that a pending collective wrote to: restart, or build a new
+/// Runtime.
 class CommunicationError : public Error {
  public:
   explicit CommunicationError(const std::string& message) : Error(message, ExitCode::peer_lost) {}
@@ -44,7 +45,8 @@ class CommunicationError : public Error {
 
 }  // namespace lockstep
 
-/// LOCKSTEP_CHECK(condition, parts of a message...) throws lockstep::Error with the joined parts.
+/// LOCKSTEP_CHECK(condition, message parts...) throws lockstep::Error (code usage) with the joined
+/// parts if the condition is false.
 #define LOCKSTEP_CHECK(condition, ...)                  \
   do {                                                  \
     if (!(condition)) {                                 \
@@ -52,7 +54,7 @@ class CommunicationError : public Error {
     }                                                   \
   } while (false)
 
-/// The same with an exit code that is not `usage`.
+/// LOCKSTEP_CHECK with the given exit code instead of `usage`.
 #define LOCKSTEP_CHECK_CODE(condition, exit_code, ...)               \
   do {                                                               \
     if (!(condition)) {                                              \

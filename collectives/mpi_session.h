@@ -9,16 +9,18 @@
 
 namespace lockstep {
 
-/// Owns MPI for the life of the process: initialises it if nobody has, finalises it only then.
+/// Owns MPI for the life of the process: initialises MPI unless the program has done so, and
+/// finalises MPI only if it initialised it.
 ///
-/// With no launcher (no mpirun, srun or hydra in the environment) MPI is not even initialised and
-/// the world is Communicator::solo().
-/// Ranks: constructed by every rank, once a process: Error for a second one beside it, and for one
-/// after MPI was finalised, which cannot start again. The destructor finalises MPI, which waits for
-/// all ranks, unless an exception is being unwound or a collective has failed: then it returns at
-/// once so that the launcher sees this rank die and ends the others.
-/// Errors: Error (code environment) on every rank when the launcher started another number of ranks
-/// than MPI sees, when srun started tasks that MPI cannot join, or when a Slurm job of several
+/// Without a launcher (no mpirun, srun or hydra in the environment) MPI is not initialised, and the
+/// world is Communicator::solo().
+/// Ranks: every rank constructs one, once per process. A second one while the first exists throws
+/// Error, and so does one after MPI was finalised, because MPI cannot start again. The destructor
+/// finalises MPI, which waits for all ranks. If an exception is being unwound, or a collective has
+/// failed, the destructor returns at once instead, so that the launcher sees this rank die and ends
+/// the others.
+/// Errors: Error (code environment) on every rank if the launcher started a different number of
+/// ranks than MPI sees, if srun started tasks that MPI cannot join, or if a Slurm job with several
 /// tasks starts the program without srun or mpirun.
 class MpiSession {
  public:
@@ -28,15 +30,15 @@ class MpiSession {
   MpiSession& operator=(const MpiSession&) = delete;
 
   Communicator world() const;
-  /// To be called, from any thread, when what was built on world() has failed: the destructor then
-  /// does not wait for the other ranks.
+  /// Returns a function to call, from any thread, when something that was built on world() has
+  /// failed. After that call the destructor does not wait for the other ranks.
   std::function<void()> failure_mark() const;
-  /// Every rank's bytes, in rank order, when all have come to the end, however late: as the
-  /// destructor, this waits without a deadline. Collective. Drop all copies of world() before, so
-  /// that ranks which are still at work see that this one left. Empty without MPI, and where a
-  /// collective has failed.
+  /// Gathers every rank's bytes, in rank order, at the end of the program. Collective. Like the
+  /// destructor, it waits for all ranks without a deadline. Drop all copies of world() before the
+  /// call, so that ranks which are still working see that this rank left. The result is empty
+  /// without MPI, and after a collective has failed.
   std::vector<std::string> leave_with(const std::string& bytes);
-  /// "Open MPI v4.1.4, ...", or empty when MPI is not in use.
+  /// "Open MPI v4.1.4, ...", or empty if MPI is not in use.
   std::string library_version() const;
 
  private:

@@ -2,13 +2,13 @@
 
 namespace lockstep {
 
-/// How a reduction combines the ranks' elements.
+/// How a reduction combines the elements of the ranks.
 ///
-/// `avg` is a sum that is divided by the number of ranks. With `predivide(f)` each rank's element
-/// is multiplied by 1/f before the sum, and the sum by f/size after it, as in Apex and Horovod
-/// (`gradient_predivide_factor`), which keeps a 16-bit sum in range. Host transports accumulate
-/// fp16 and bf16 in fp32 and round once, at the very end, so there f changes nothing but the
-/// rounding of subnormal numbers. Integer types know sum and max only.
+/// `avg` divides the sum by the number of ranks. With `predivide(f)` each rank's element is
+/// multiplied by 1/f before the sum, and the sum by f/size afterwards, as in Apex and Horovod
+/// (`gradient_predivide_factor`). This keeps a 16-bit sum in range. Host transports accumulate fp16
+/// and bf16 in fp32 and round once, at the end, so on the host f only affects the rounding of
+/// subnormal numbers. Integer dtypes support sum and max only.
 class ReduceOp {
  public:
   enum class Kind { sum, max, avg };
@@ -16,7 +16,7 @@ class ReduceOp {
   static constexpr ReduceOp sum() { return {Kind::sum, 1.0}; }
   static constexpr ReduceOp max() { return {Kind::max, 1.0}; }
   static constexpr ReduceOp avg() { return {Kind::avg, 1.0}; }
-  /// Only for avg; f must be positive and finite, else the collective throws Error.
+  /// Only for avg. f must be positive and finite, else the collective throws Error.
   constexpr ReduceOp predivide(double f) const { return {kind_, f}; }
 
   constexpr Kind kind() const { return kind_; }

@@ -4,23 +4,24 @@
 
 namespace lockstep {
 
-/// One operation in flight, as a transport sees it.
+/// One in-flight operation of a transport.
 class Operation {
  public:
   virtual ~Operation() = default;
-  /// Moves this operation (and those before it) on without blocking; true once it is complete.
+  /// Advances this operation, and those issued before it, without blocking. True once it is
+  /// complete.
   virtual bool test() = 0;
-  /// Blocks until complete. Throws what the collective ended with.
+  /// Blocks until the operation is complete. Throws the error of the collective, if it failed.
   virtual void wait() = 0;
 };
 
-/// A handle on a collective that may still be running.
+/// A handle on a collective that may still be in flight.
 ///
-/// Progress: host collectives move on inside `test()`, `wait()` and any other call on the same
-/// Communicator (`Communicator::progress()` does only that), never on a thread of their own, so
-/// no core is taken from the computation. Dropping a Work does not cancel it: the tensors are
-/// kept alive, and every rank must still let it complete.
-/// Threads: use a Work from one thread at a time, as its Communicator.
+/// Progress: host collectives advance inside `test()`, `wait()` and any other call on the same
+/// Communicator (`Communicator::progress()` does nothing else). They have no thread of their own,
+/// so they take no core from the computation. Dropping a Work does not cancel the collective: its
+/// tensors are kept alive, and every rank must still let it complete.
+/// Threads: use a Work from one thread at a time, like its Communicator.
 class Work {
  public:
   Work() = default;  // already complete
@@ -28,8 +29,8 @@ class Work {
 
   /// True once the result may be read. Throws like wait().
   bool test() { return operation_ == nullptr || operation_->test(); }
-  /// Returns once the result may be read. Throws Error when the ranks called different things,
-  /// CommunicationError when a rank died or did not arrive within the communicator's timeout.
+  /// Blocks until the result may be read. Throws Error if the ranks made different calls,
+  /// CommunicationError if a rank died or did not arrive within the timeout of the communicator.
   void wait() {
     if (operation_ != nullptr) {
       operation_->wait();

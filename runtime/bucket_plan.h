@@ -9,14 +9,15 @@
 namespace lockstep {
 
 struct BucketOptions {
-  /// Bytes of gradient on the wire in the bucket that is ready first: small, so that the first
+  /// Bytes of gradients, in the wire dtype, in the first bucket. Small, so that the first
   /// collective starts early (DDP's kDefaultFirstBucketBytes).
   TORCH_ARG(int64_t, first_bucket_bytes) = 1 << 20;
   /// Bytes in each later bucket (DDP's 25 MiB). A parameter is never split.
   TORCH_ARG(int64_t, bucket_bytes) = 25 << 20;
 };
 
-/// What the plan needs to know of a trainable parameter; given in registration order.
+/// Properties of a trainable parameter that the plan depends on. Parameters are passed in
+/// registration order.
 struct PlannedParameter {
   int64_t numel = 0;
   c10::ScalarType weight_dtype = c10::ScalarType::Float;
@@ -30,7 +31,8 @@ struct Slot {
   int64_t numel = 0;
 };
 
-/// Parameters that travel and are updated together: one weight dtype, wire dtype and group.
+/// Parameters that are reduced and updated together. They share one weight dtype, wire dtype and
+/// optimizer group.
 struct BucketPlan {
   c10::ScalarType weight_dtype = c10::ScalarType::Float;
   c10::ScalarType wire_dtype = c10::ScalarType::Float;
@@ -39,14 +41,14 @@ struct BucketPlan {
   std::vector<Slot> slots;
 };
 
-/// Slots start at multiples of this many elements: 128 bytes of fp16, 256 of fp32.
+/// Slots start at multiples of this number of elements: 128 bytes of fp16, 256 bytes of fp32.
 constexpr int64_t slot_alignment = 64;
 
-/// Lays out buckets: parameters in reverse registration order (about the order in which backward
-/// finishes them), buckets ordered by their last parameter's turn. A pure function of its
-/// arguments, the same on every rank; the layout never changes afterwards, since another layout
-/// sums in another order and changes low bits (pytorch #197890).
-/// Throws Error for byte limits that are not positive.
+/// Lays out the buckets. Parameters are placed in reverse registration order, which is roughly the
+/// order in which backward completes them. Buckets are ordered by the position of their last
+/// parameter in that order. A pure function of its arguments, with the same result on every rank.
+/// The layout never changes afterwards: another layout adds in another order, which changes low
+/// bits (pytorch #197890). Throws Error for byte limits that are not positive.
 std::vector<BucketPlan> plan_buckets(const std::vector<PlannedParameter>& parameters,
                                      const BucketOptions& options);
 

@@ -7,24 +7,25 @@
 
 namespace lockstep {
 
-/// Step 4 of the order: the ranks share what they saw of a window, and what their hosts have to
-/// say. Where decisions are made in host memory both travel in one word, and all ranks know at
-/// once. Where they are made on a device, the flags travel between the devices, and the hosts' word
-/// is on its way until the next window begins, so that no host waits for its device. Ranks: every
-/// call is collective, but for settle() where nothing is on its way.
+/// Runs the consensus of a window: all ranks share their votes. A vote has the flags that the
+/// devices measured and the host's fields (Word).
+/// If decisions are made in host memory, both are reduced in one exchange, and all ranks know the
+/// result at once. If decisions are made on a device, the devices reduce the flags. The votes of
+/// the hosts stay in flight until the next window begins, so that no host waits for its device.
+/// Ranks: every call is collective, except settle() when no votes are in flight.
 class Consensus {
  public:
   Consensus(Communicator devices, Agreement agreement, HostActs acts)
       : devices_(std::move(devices)), agreement_(std::move(agreement)), acts_(acts) {}
 
-  /// Afterwards the flags of `decisions` are those of all ranks. Returns all ranks' word, or none
-  /// if it is on its way.
+  /// Shares this rank's vote. Afterwards the flags of `decisions` are those of all ranks. Returns
+  /// the sum of all ranks' votes, or nothing if the votes are in flight.
   std::optional<Word> share(Word mine, Decisions& decisions);
-  /// The two halves of it where decisions are made on a device: what the devices do, which can be
-  /// recorded, and the hosts' word.
+  /// The two halves of share() where decisions are made on a device. share_flags(): the devices'
+  /// part, which can be captured. post(): starts the exchange of the hosts' votes.
   void share_flags(const Decisions& decisions);
   void post(const Word& mine);
-  /// The word on its way, if there is one.
+  /// Waits for the votes in flight and returns them, if there are any.
   std::optional<Word> settle();
   bool on_its_way() const { return on_its_way_; }
 

@@ -11,31 +11,33 @@ namespace lockstep {
 
 /// What to do with a parameter that got no gradient in a synchronising backward.
 enum class UnusedParameters {
-  error,  // Error on every rank that names them and the rank, before anything is updated
-  zeros,  // counts as a zero gradient
-  // Unused on all ranks: its gradient stays undefined, so it is not updated, and its optimizer's
-  // count of updates stays, too; used on some: zeros on the others.
+  error,  // throws Error on every rank, before any update; names the parameters and the rank
+  zeros,  // treats the gradient as zero
+  // Unused on all ranks: the gradient stays undefined, so the optimizer neither updates the
+  // parameter nor counts an update for it. Used on some ranks: the others contribute zeros.
   detect,
 };
 
-/// How buffers (BatchNorm statistics...) are kept alike, once per finish(); integer buffers are
-/// never averaged but take rank 0's value.
+/// How buffers (for example BatchNorm statistics) are kept equal on all ranks, once per finish().
+/// Integer buffers are never averaged; they take rank 0's value.
 enum class BufferPolicy { none, broadcast, average };
 
 struct DataParallelOptions {
   TORCH_ARG(BucketOptions, buckets) = {};
-  /// The dtype in which gradients travel; fp32, fp16 or bf16. fp64 parameters always travel as
-  /// fp64. Unset: the parameter's own dtype.
+  /// The dtype in which gradients travel: fp32, fp16 or bf16. Gradients of fp64 parameters always
+  /// travel as fp64. Unset: the parameter's dtype.
   TORCH_ARG(std::optional<c10::ScalarType>, wire) = std::nullopt;
-  /// avg (default, with or without predivide) or sum.
+  /// ReduceOp::avg (default, with or without predivide) or sum.
   TORCH_ARG(ReduceOp, reduce) = ReduceOp::avg();
   TORCH_ARG(UnusedParameters, unused) = UnusedParameters::error;
   TORCH_ARG(BufferPolicy, buffers) = BufferPolicy::broadcast;
-  /// False: a sparse gradient is refused by name. True: it is turned into a dense one.
+  /// False: a sparse gradient throws an Error that names the parameter. True: a sparse gradient is
+  /// converted to a dense one.
   TORCH_ARG(bool, densify_sparse) = false;
 };
 
-/// Data parallelism for a loop of one's own: averages gradients while backward runs.
+/// Data parallelism for a training loop that the user writes: averages gradients over the ranks
+/// while backward runs.
 ///
 ///   lockstep::DataParallel parallel(runtime.communicator(), model);
 ///   torch::optim::AdamW optimizer(model->parameters(), 3e-4);
@@ -46,20 +48,22 @@ struct DataParallelOptions {
 ///     optimizer.step();
 ///   }
 ///
-/// Construction (every rank): compares the model's structure across ranks (Error on every rank
-/// that names the first difference), then copies rank 0's parameters and buffers to all ranks and
-/// verifies them by hash. Build the optimizer before or after, as you like.
-/// Random numbers: a process whose LibTorch generators have the seed of a lower rank's (as under
-/// Runtime, which seeds all ranks alike so that models are built alike) has them seeded anew from
-/// (that seed, rank), so that dropout differs between ranks. Rank 0's stream, and those of ranks
-/// that the program seeded differently, go on as they are.
-/// Buckets are laid out once. Where wire and parameter dtype are equal, grad() is a view of the
-/// bucket. Parameters that are frozen at construction stay out; changing requires_grad later is
-/// reported by finish().
-/// A backward that reaches a parameter again before finish() throws Error: gradients were not
-/// averaged yet. abandon() then drops them.
+/// Construction is collective. It compares the model's structure across ranks, copies rank 0's
+/// parameters and buffers to all ranks, and verifies the copies by hash. If the structure differs,
+/// throws Error on every rank that names the first difference. The optimizer may be made before or
+/// after.
+/// Random numbers: if the LibTorch generators of a rank have the same seed as those of a lower
+/// rank, construction seeds them again from (that seed, rank), so that dropout differs between
+/// ranks. Under Runtime all ranks have the same seed, so that they build the same model. The
+/// streams of rank 0, and of ranks that the program seeded differently, do not change.
+/// Buckets are laid out once. If wire dtype and parameter dtype are equal, grad() is a view of the
+/// bucket. Parameters that are frozen at construction are left out. finish() reports a later change
+/// of requires_grad.
+/// Errors: throws Error if a backward reaches a parameter again before finish(), since the
+/// gradients are not averaged yet. abandon() drops those gradients.
 /// Ranks: every rank must run the same number of synchronising backwards and finish() calls.
-/// Threads: one. One wrapper a model at a time (Error otherwise); the destructor removes all hooks.
+/// Threads: one. A model can have one wrapper at a time (Error otherwise). The destructor removes
+/// all hooks.
 class DataParallel {
  public:
   DataParallel(Communicator communicator, Model model, DataParallelOptions options = {});
@@ -67,13 +71,14 @@ class DataParallel {
   DataParallel(DataParallel&&) noexcept;
   DataParallel& operator=(DataParallel&&) noexcept;
 
-  /// Waits for the reductions that backward started; afterwards every used parameter's grad() is
-  /// the average (or sum). Throws Error on every rank when the unused policy is violated, or when
+  /// Waits for the reductions that backward started. Afterwards the grad() of every used parameter
+  /// holds the average (or sum). Throws Error on every rank if the unused policy is violated, or if
   /// no backward preceded.
   void finish();
 
-  /// While the returned object lives, backward adds to the local gradients and sends nothing; the
-  /// first backward after it sends the accumulated sum. Covers backwards, not forwards.
+  /// While the returned object lives, backward adds to the local gradients and sends nothing. The
+  /// first backward after its end sends the accumulated sum. Only the time of backward counts, not
+  /// that of forward.
   class NoSync {
    public:
     ~NoSync();
@@ -87,7 +92,8 @@ class DataParallel {
   };
   NoSync no_sync() { return NoSync(*this); }
 
-  /// Drops a backward that threw half way: waits for what was sent, forgets it. Every rank.
+  /// Drops a backward that threw an exception: waits for reductions in flight and discards them.
+  /// Every rank must call it.
   void abandon();
 
   int buckets() const;

@@ -11,10 +11,11 @@
 
 namespace lockstep {
 
-/// A Decision as it was when the copy was made. Any thread.
+/// A copy of a Decision, as it was when the copy was made. Threads: any.
 class DecisionCopy {
  public:
-  /// Returns at once on the host; waits for the copy where it comes from a device.
+  /// Returns the Decision. Does not wait if the copy was made on the host; waits for a copy from a
+  /// device.
   const amp::Decision& read() const;
 
  private:
@@ -23,15 +24,15 @@ class DecisionCopy {
   std::optional<c10::Event> copied_;
 };
 
-/// When the host acts on what was decided.
+/// When the host acts on a decision.
 enum class HostActs {
-  at_once,          // the decision is made in host memory
-  one_window_late,  // it is made on a device: the host never waits for the window just enqueued
+  at_once,          // decisions are made in host memory
+  one_window_late,  // made on a device: the host never waits for the window just enqueued
 };
 
-/// The Decision of the window at hand, in memory of the model's device, and copies of those before.
-/// From begin() to conclude() it is the device's work alone, which could be captured and replayed.
-/// Nothing here makes the host wait but reading a copy and step_on_host().
+/// Holds the Decision of the current window in memory of the model's device, and copies of earlier
+/// Decisions. From begin() to conclude() only the device works, so this part can be captured and
+/// launched. Only reading a copy and step_on_host() make the host wait.
 /// Threads: one. Ranks: local.
 class Decisions {
  public:
@@ -40,44 +41,44 @@ class Decisions {
 
   HostActs host_acts() const { return acts_; }
 
-  /// For a schedule that is a function: calls it for the window to come. Throws Error where that
+  /// For a schedule that is a function: calls it for the coming window. Throws Error if that call
   /// fails.
   void plan(const Schedule& schedule);
-  /// What it gave.
+  /// The factors from the last plan().
   const amp::PlannedFactors& planned() const { return planned_; }
-  /// A new window: nothing measured, no rank failed.
+  /// Starts a window: clears the measurements and the failure flag.
   void begin();
-  /// For amp::measure_into().
+  /// The tensor for amp::measure_into().
   const at::Tensor& totals() const { return totals_; }
-  /// Two fp64 elements, sums over ranks once shared: overflows, failures.
+  /// Two fp64 elements, overflows and failures. Sums over all ranks once they are shared.
   const at::Tensor& flags() const { return flags_; }
   void mark_failed();
   void note_loss(const at::Tensor& loss) { loss_.copy_(loss); }
-  /// Several losses: how often one overflowed, on all ranks.
+  /// With several losses: records how often a loss overflowed, on all ranks.
   void note_loss_overflow(const at::Tensor& overflows) const { loss_overflow_.copy_(overflows); }
-  /// One fp64 element on the device: ranks that failed in this window.
+  /// One fp64 element on the device: number of ranks that failed in this window.
   at::Tensor failed() const { return flags_.select(0, 1); }
   void decide();
-  /// For update kernels, in the device's memory.
+  /// The step state that update kernels read, in device memory.
   const amp::StepState* step() const;
-  /// The same for the host; waits for the device.
+  /// A host copy of the step state. Waits for the device.
   amp::StepState step_on_host() const;
-  /// One byte in the device's memory: 1 where nothing moves.
+  /// One byte in device memory: 1 if the update is skipped.
   const at::Tensor& skipped() const { return skipped_; }
-  /// What the windows' packing reads of error feedback, in the device's memory.
+  /// Error-feedback state that the packing kernels read (device memory).
   const amp::FeedbackState* feedback() const;
-  /// After the update: counts, and moves the scale and what is fed back.
+  /// Call after the update: counts it, and advances loss scale and error-feedback state.
   void conclude();
-  /// Copies what was concluded, for reports and for the host.
+  /// Copies the concluded Decision, for reports and for the host.
   void publish();
 
-  /// The last published one.
+  /// The last published Decision.
   const std::shared_ptr<const DecisionCopy>& latest() const { return latest_; }
-  /// The newest that the host may act on; the same one on every rank.
+  /// The newest Decision that the host may act on. The same one on every rank.
   const amp::Decision& known() const;
 
-  /// Goes on from a saved state: `updates` real ones, residuals of that loss scale in the first of
-  /// their two arrays, and the scaler's state as it is.
+  /// Continues from a saved state with `updates` real updates. The residuals are in the first of
+  /// their two rows and have the loss scale `residual_scale`. The scaler keeps its present state.
   void restart(int64_t updates, float residual_scale = 1.0F);
 
  private:

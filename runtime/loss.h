@@ -6,26 +6,30 @@
 
 namespace lockstep {
 
-/// What a step's closure returns: a mean over this rank's micro-batch, or a sum with its weight.
+/// What the closure of a step returns: a mean over this rank's micro-batch, a sum with its weight,
+/// or several means.
 ///
-/// With a mean, the update's gradient is the average over micro-batches and ranks, each counting
-/// alike. With Loss::sum(tensor, weight) it is the sum of all gradients divided by the sum of all
-/// weights (token counts, say) over micro-batches and ranks, so uneven shares average rightly.
-/// With Loss::several (see TrainerOptions::losses) it is the sum of the gradients of the means.
-/// A Trainer is given one kind throughout, on all ranks and micro-batches (Error otherwise).
+///   - A mean: the update's gradient is the average over micro-batches and ranks, with equal
+///     weights.
+///   - Loss::sum(tensor, weight): the update's gradient is the sum of all gradients divided by the
+///     sum of all weights (for example token counts), over micro-batches and ranks. Uneven shares
+///     are therefore averaged correctly.
+///   - Loss::several (see TrainerOptions::losses): the sum of the gradients of the means.
+/// All losses of a Trainer must be of one kind, on all ranks and in all micro-batches (Error
+/// otherwise).
 class Loss {
  public:
   Loss(at::Tensor mean)  // NOLINT(google-explicit-constructor)
       : tensor_(std::move(mean)), parts_{tensor_} {}
-  /// `weight` >= 0; 0 for a micro-batch that has nothing to count.
+  /// `weight`: finite and >= 0. 0 for a micro-batch in which nothing counts.
   static Loss sum(at::Tensor total, double weight);
-  /// Means that are added, each with a loss scale of its own; they may share a graph. Throws Error
-  /// for no mean, and for one that is no scalar with a gradient.
+  /// Means that are added, each with a separate loss scale. They may share an autograd graph.
+  /// Throws Error if `means` is empty, or if a mean is not a scalar with a gradient.
   static Loss several(std::vector<at::Tensor> means);
 
-  /// All of it.
+  /// The whole loss; for Loss::several the sum of the means.
   const at::Tensor& tensor() const { return tensor_; }
-  /// The means of Loss::several; else tensor() alone.
+  /// The means of Loss::several; otherwise tensor() alone.
   const std::vector<at::Tensor>& parts() const { return parts_; }
   bool is_sum() const { return is_sum_; }
   double weight() const { return weight_; }
@@ -37,12 +41,12 @@ class Loss {
   double weight_ = 1.0;
 };
 
-/// Throws Error unless `loss` is what backward can start from: one floating-point element that
-/// depends on a trainable parameter.
+/// Throws Error unless backward can start from `loss`: one floating-point element that depends on a
+/// trainable parameter.
 void require_scalar_with_grad(const at::Tensor& loss);
 
-/// loss.backward(). Where an earlier backward has freed the graph of this loss, which another
-/// Trainer's may have been, throws Error that says what to do.
+/// Calls loss.backward(). If an earlier backward (possibly of another Trainer) has freed the graph
+/// of this loss, throws an Error that says what to do.
 void run_backward(const at::Tensor& loss, bool keep_graph = false);
 
 }  // namespace lockstep

@@ -8,29 +8,30 @@
 
 namespace lockstep {
 
-/// Bytes of the arena: weights, masters that are not the weights, gradients in the wire dtype, fp32
-/// accumulators (accumulate > 1 only), moments, averages, residuals of error feedback; with
-/// shard_optimizer this rank's shares.
+/// Bytes of the arena of one rank: weights; masters that are not the weights themselves; gradients
+/// in the wire dtype; fp32 accumulators (only with accumulate > 1 or several losses); moments;
+/// averages; residuals of error feedback. With shard_optimizer, masters, moments and averages count
+/// only this rank's shards.
 struct ArenaMemory {
   int64_t weights = 0, masters = 0, gradients = 0, accumulators = 0, moments = 0;
   int64_t averages = 0, residuals = 0;
 };
 
-/// Bytes of a device, and of LibTorch's allocator there: what tensors have, had at most, and what
-/// it holds for them.
+/// Bytes of a device (free, total) and of LibTorch's allocator there: allocated to tensors now,
+/// most ever allocated to tensors, and reserved by the allocator.
 struct DeviceMemory {
   int64_t free = 0, total = 0;
   int64_t allocated = 0, most_allocated = 0, reserved = 0;
 };
 
-/// Of this process's device; none for the CPU.
+/// Memory of `device` as this process sees it. Empty for the CPU.
 std::optional<DeviceMemory> device_memory(c10::Device device);
 
-/// "weights 1.5 GiB, masters 3 GiB, ...": what there is none of is left out.
+/// One line such as "weights 1.5 GiB, masters 3 GiB, ...". Parts of 0 bytes are left out.
 std::string memory_line(const ArenaMemory& arena);
 
-/// What holds the memory of a rank that got no more, a line for each, then what would need less.
-/// `activations`: Trainer::activation_report(), may be empty.
+/// Text for the out-of-memory Error of a rank: one line for each part that holds memory, then
+/// changes that would need less. `activations`: Trainer::activation_report(), may be empty.
 std::string out_of_memory_advice(const ArenaMemory& arena,
                                  const std::optional<DeviceMemory>& device,
                                  const std::string& activations);

@@ -17,64 +17,68 @@ namespace lockstep {
 struct ReducerOptions {
   ReduceOp op = ReduceOp::avg();
   bool densify_sparse = false;
-  /// True (Trainer): the reducer takes each gradient of the backwards that it runs, see
-  /// take_from(): grad() becomes undefined as soon as it is packed or added to the fp32
-  /// accumulators. False (DataParallel): it sees every backward, and gradients stay in grad().
+  /// True (Trainer): the reducer takes the gradients of the backwards that take_from() runs. grad()
+  /// becomes undefined as soon as the gradient is packed or added to the fp32 accumulators. False
+  /// (DataParallel): the reducer sees every backward, and gradients stay in grad().
   bool take_gradients = false;
-  /// fp32 accumulators for windows of several micro-batches; needs take_gradients.
+  /// True: keep fp32 accumulators for windows of several micro-batches. Requires take_gradients.
   bool accumulators = false;
-  /// What 16-bit wires lost is added to the next window's gradients: Precision::error_feedback.
+  /// True: add what a 16-bit wire dtype lost to the gradients of the next window
+  /// (Precision::error_feedback).
   bool error_feedback = false;
 };
 
-/// Each bucket's flat gradients in the wire dtype, in the memory in which `communicator` is
-/// fastest. Collective; without memory on one rank an Error (out_of_memory) on every rank.
+/// Allocates one flat tensor per bucket, in the wire dtype, in the memory in which `communicator`
+/// is fastest. Collective. If one rank runs out of memory, throws Error (exit code out_of_memory)
+/// on every rank.
 std::vector<at::Tensor> allocate_wires(Communicator& communicator,
                                        const std::vector<BucketPlan>& plans);
 
-/// Packs gradients into flat buckets as backward produces them, and all-reduces each bucket as
-/// soon as it and those before it are full, always in bucket order.
+/// Packs gradients into flat buckets as backward produces them. Starts the all-reduce of a bucket
+/// as soon as this bucket and all earlier ones are full, so always in bucket order.
 ///
-/// A window: any number of collecting backwards, then one synchronising backward, then launch_rest
-/// and wait for every bucket, then reset. Ranks: the same windows on every rank.
-/// Errors inside hooks are kept (problem()) rather than thrown, since only one rank may have them:
-/// the owner shares them and throws on all ranks. A gradient that comes to DataParallel where
-/// finish() was to be called is thrown as well: its loop may never call that.
+/// A window has any number of collecting backwards and one synchronising backward, then
+/// launch_rest(), wait() for every bucket, and reset(). Ranks: every rank runs the same windows.
+/// Errors inside hooks are stored (see problem()), since only one rank may have them. The owner
+/// shares the errors and throws on all ranks. Exception: if DataParallel gets a gradient where
+/// finish() had to be called, the hook also throws, since that loop may never call finish().
 class Reducer {
  public:
-  /// `wires`: allocate_wires(). Local.
+  /// `wires`: the tensors from allocate_wires(). Local.
   Reducer(Communicator communicator, std::vector<ModelTensor> parameters,
           std::vector<BucketPlan> plans, std::vector<at::Tensor> wires, ReducerOptions options);
 
-  /// Between windows: other parameters, in other buckets. Residuals of those that stay are kept.
+  /// Replaces parameters and buckets. Call it between windows. Keeps the residuals of parameters
+  /// that stay.
   void lay_out(std::vector<ModelTensor> parameters, std::vector<BucketPlan> plans,
                std::vector<at::Tensor> wires);
 
-  /// What the coming backwards do: collect only, or synchronise with this factor on every
-  /// gradient as it is packed.
+  /// Selects what the next backwards do. collect(): only collect gradients. synchronise(): also
+  /// pack each gradient, multiplied by `factor`, and reduce it.
   void collect() { synchronising_ = false; }
   void synchronise(double factor);
 
-  /// With take_gradients: runs a backward, and takes its gradients. What others left in grad() is
-  /// dropped before. A backward that is run in any other way is the program's own: its gradients
-  /// are summed in grad(), as without a reducer. Where a micro-batch has several backwards, `last`
-  /// is false but for its last one. `form`: what is taken of each gradient.
+  /// With take_gradients: runs `backward` and takes its gradients. First drops gradients that other
+  /// backwards left in grad(). The program itself may run other backwards: their gradients are
+  /// summed in grad(), as without a reducer. If a micro-batch has several backwards, pass `last` =
+  /// false for all but the last. `form` is applied to each gradient before it is taken.
   using Form = std::function<at::Tensor(const at::Tensor&)>;
   void take_from(const std::function<void()>& backward, const Form& form = {}, bool last = true);
 
-  /// After the synchronising backward: buckets that miss a gradient get zeros for it (or what
-  /// earlier backwards collected) and all are on their way. Parameters with no gradient at all are
-  /// in unused() afterwards.
+  /// Call after the synchronising backward. Fills missing gradients of a bucket with zeros, or with
+  /// what earlier backwards collected, and starts all remaining reductions. Afterwards unused()
+  /// lists the parameters that have no gradient at all.
   void launch_rest();
   const std::vector<int>& unused() const { return unused_; }
   void wait(size_t bucket) { works_[bucket].wait(); }
   void wait_all();
-  /// Lets the other ranks finish a window that this one gives up: launch_rest() and wait_all().
+  /// Completes the collectives of a window that this rank gives up, so that the other ranks can
+  /// finish it: launch_rest() and wait_all().
   void drain();
-  /// Ends the window: nothing is ready any more.
+  /// Ends the window and resets its state.
   void reset();
 
-  /// The first error met by a hook in this window.
+  /// The first error in a hook of this window.
   const std::optional<Error>& problem() const { return problem_; }
   /// True if any backward of this window reached a parameter.
   bool touched() const { return touched_any_; }
@@ -82,15 +86,15 @@ class Reducer {
   const std::vector<ModelTensor>& parameters() const { return parameters_; }
   const std::vector<BucketPlan>& plans() const { return plans_; }
   size_t size() const { return plans_.size(); }
-  /// Bucket b's flat gradients in the wire dtype; after wait(b) the reduced ones.
+  /// The flat gradients of a bucket in the wire dtype; after wait(bucket) the reduced ones.
   const at::Tensor& wire(size_t bucket) const { return wires_[bucket]; }
   int64_t accumulator_bytes() const;
   int64_t residual_bytes() const;
-  /// With error feedback: where windows find what is kept of the residuals, in the memory of the
-  /// device. Before the first window.
+  /// With error feedback: sets where packing finds the feedback state, in device memory. Call it
+  /// before the first window.
   void follow(const amp::FeedbackState* feedback) { feedback_ = feedback; }
-  /// Bucket b's residuals, fp32 of shape {2, n}: amp::FeedbackState says which are kept. Empty
-  /// without error feedback.
+  /// The residuals of each bucket, fp32 of shape {2, n}. amp::FeedbackState says which row is
+  /// current. Empty without error feedback.
   const std::vector<at::Tensor>& residuals() const { return residuals_; }
 
  private:
@@ -101,7 +105,7 @@ class Reducer {
   void on_gradient(int index);
   void drop_gradients();
   bool left_something(int index) const;
-  /// DataParallel: throws from a backward that comes where finish() was to be called.
+  /// DataParallel: throws if a backward reaches a parameter again before finish().
   void require_finished(int index);
   void take(int index, const at::Tensor& gradient);
   void pack(int index, const at::Tensor& gradient);
@@ -126,20 +130,20 @@ class Reducer {
   const amp::FeedbackState* feedback_ = nullptr;
 
   bool taking_ = false;         // inside take_from()
-  bool last_backward_ = true;   // of its micro-batch
-  const Form* form_ = nullptr;  // of the backward at hand
+  bool last_backward_ = true;   // of the micro-batch
+  const Form* form_ = nullptr;  // of the current backward
   bool synchronising_ = true;
   double factor_ = 1.0;
   bool touched_any_ = false;
-  std::vector<char> collected_;  // earlier backwards of this window left something
-  std::vector<char> ready_;      // packed in the synchronising backward
+  std::vector<char> collected_;  // 1: an earlier backward of this window left a gradient
+  std::vector<char> ready_;      // 1: packed in the synchronising backward
   std::vector<int64_t> pending_;
   size_t next_bucket_ = 0;
   std::vector<Work> works_;
   std::vector<int> unused_;
   std::optional<Error> problem_;
 
-  std::unique_ptr<GradientHooks> hooks_;  // last: hooks die first
+  std::unique_ptr<GradientHooks> hooks_;  // last member: destroyed first
 };
 
 }  // namespace lockstep

@@ -19,47 +19,51 @@
 namespace lockstep {
 
 struct RuntimeOptions {
-  /// The one seed of the run. Every rank's generators start from it, so models are built alike;
-  /// seed_ranks() then gives each rank a stream of its own.
+  /// The seed of the run. Every rank's generators start from this seed, so that all ranks build the
+  /// same model. seed_ranks() then gives each rank a different stream.
   TORCH_ARG(uint64_t, seed) = 0;
-  /// How long a collective may wait for its peers before CommunicationError.
+  /// How long a collective waits for its peers before it throws CommunicationError.
   TORCH_ARG(std::chrono::milliseconds, timeout) = std::chrono::minutes(10);
-  /// Compare on every collective what the ranks called.
+  /// True: every collective checks that all ranks made the same call.
   TORCH_ARG(bool, check_collectives) = true;
-  /// Compute threads of this rank. 0: OMP_NUM_THREADS if set, else cores of this node / ranks on
-  /// it.
+  /// Compute threads of this rank. 0: OMP_NUM_THREADS if set, else the cores of this node divided
+  /// by its ranks.
   TORCH_ARG(int, threads) = 0;
-  /// What the ranks compute on. CUDA devices are bound by local rank.
+  /// Kind of device that the ranks compute on. CUDA devices are bound by local rank.
   TORCH_ARG(DeviceKind, device) = DeviceKind::cpu;
-  /// Ranks may have the same CUDA device.
+  /// True: several ranks may use the same CUDA device.
   TORCH_ARG(bool, share_device) = false;
-  /// What carries CUDA tensors.
+  /// Transport of CUDA tensors between ranks.
   TORCH_ARG(DeviceTransport, transport) = DeviceTransport::automatic;
-  /// fp32 products and convolutions of CUDA devices may use TF32 (10 bits of mantissa).
+  /// True: fp32 matrix products and convolutions on CUDA devices may use TF32 (10 bits of
+  /// mantissa).
   TORCH_ARG(bool, tf32) = false;
-  /// cuDNN tries its algorithms and keeps the fastest: for inputs of few different shapes.
+  /// True: cuDNN tries its algorithms and keeps the fastest one. Useful if inputs have few
+  /// different shapes.
   TORCH_ARG(bool, cudnn_benchmark) = false;
-  /// Only operators that give the same bits each time; others throw. On a CUDA device this sets
-  /// CUBLAS_WORKSPACE_CONFIG=:4096:8, which cuBLAS wants, unless the environment has it.
+  /// True: only operators that give the same bits each time may run; others throw. On a CUDA device
+  /// this also sets CUBLAS_WORKSPACE_CONFIG=:4096:8, which cuBLAS requires, unless the environment
+  /// already sets it.
   TORCH_ARG(bool, deterministic) = false;
 };
 
-/// Who am I: rank, device, seeds, threads, and the communicator of all ranks.
+/// Gives a process its rank, device, seeds, threads and the communicator of all ranks.
 ///
-/// Works under mpirun (Open MPI 4 and 5), MPICH-style launchers and srun; without a launcher the
-/// world has size 1 and MPI is not used. Refuses (Error, exit code environment, on every rank)
-/// when the launcher's rank count disagrees with MPI's. Binds the device before any CUDA call:
-/// the only visible device, or the one numbered local_rank (Error, exit code environment, on every
-/// rank where that cannot be, or where ranks share a device unasked).
-/// Ranks: constructed first thing in main by every rank, once; the destructor waits for all ranks
-/// unless an exception is in flight. Threads: use from the main thread.
-/// Environment: overrides options, see runtime/environment.h.
+/// Works under mpirun (Open MPI 4 and 5), MPICH-style launchers and srun. Without a launcher the
+/// world has size 1 and MPI is not used. Throws Error (exit code environment) on every rank if the
+/// launcher's rank count disagrees with MPI's.
+/// The constructor binds the device before any CUDA call. If one device is visible, the rank uses
+/// it, else the device with number local_rank. Throws Error (exit code environment) on every rank
+/// if a rank has no such device, or if ranks share a device without share_device.
+/// Ranks: every rank constructs one Runtime, once, first in main. The destructor waits for all
+/// ranks unless an exception is in flight. Threads: use it from the main thread.
+/// Environment variables override the options: see runtime/environment.h.
 class Runtime {
  public:
   Runtime(int argc, char** argv, RuntimeOptions options = {});
   ~Runtime();
-  /// A world of this process alone, made beside other Runtimes or without one, for references and
-  /// tests: no MPI, no environment variables. Starts this rank's generators from the seed.
+  /// Makes a world of this process alone, for references and tests. Other Runtimes may exist. Uses
+  /// neither MPI nor environment variables. Starts this rank's generators from the seed.
   static Runtime solo(RuntimeOptions options = {});
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
@@ -68,7 +72,7 @@ class Runtime {
   int size() const { return world_.size(); }
   int local_rank() const { return world_.local_rank(); }
   int local_size() const { return world_.local_size(); }
-  /// True on rank 0, the one that prints.
+  /// True on rank 0, the rank that prints.
   bool is_main() const { return rank() == 0; }
   c10::Device device() const { return device_; }
   int threads() const { return threads_; }
@@ -77,21 +81,24 @@ class Runtime {
 
   /// All ranks, for gradients.
   const Communicator& communicator() const { return world_; }
-  /// All ranks again, for small host messages; its order is independent of communicator()'s.
+  /// All ranks again, for small host messages. The order of its collectives is independent of the
+  /// order on communicator().
   const Communicator& control() const { return control_; }
 
-  /// Gives this rank's generators a stream of its own, of (seed, rank). Trainer calls it once the
-  /// model is equal on all ranks, so dropout differs between ranks; DataParallel does as much. A
-  /// loop with neither calls it itself after the model is made, else all ranks draw the same.
-  /// `update` other than 0: another stream, for ranks that begin in the middle of a run.
+  /// Seeds this rank's generators from (seed, rank), so that dropout, for example, differs between
+  /// ranks. Trainer calls it once the model is equal on all ranks. DataParallel does the
+  /// equivalent. A training loop without either must call it after the model is made; otherwise all
+  /// ranks draw the same numbers. `update` other than 0 selects another stream, for ranks that
+  /// start in the middle of a run.
   void seed_ranks(int64_t update = 0) const;
 
-  /// This rank's share of `dataset`, in batches: a torch::data dataset or anything with `size()`
-  /// and `get(index)`. The dataset is one and the same on every rank, and is dealt out to the
-  /// ranks. Snapshots hold where it is. Every rank calls it, with the same options; where there are
-  /// several, they compare size, first and last sample, for which each calls get(). Throws Error
-  /// (exit code data) on every rank where these differ (unless LoaderOptions::compare_ranks is
-  /// false): local_loader() is what to call.
+  /// Returns this rank's share of `dataset`, in batches. `dataset` is a torch::data dataset, or any
+  /// type with `size()` and `get(index)`. It must be the same dataset on every rank; its samples
+  /// are divided among the ranks. Snapshots hold the position of the loader. Every rank must call
+  /// it, with the same options. If there are several ranks, they compare size, first sample and
+  /// last sample; each rank calls get() for that. If these differ, throws Error (exit code data) on
+  /// every rank, unless LoaderOptions::compare_ranks is false. For different data on each rank,
+  /// call local_loader().
   template <typename Dataset>
   Loader<Dataset> loader(Dataset dataset, LoaderOptions options = {}) const {
     if (options.compare_ranks() && size() > 1) {
@@ -103,16 +110,17 @@ class Runtime {
                            loaders_.get());
   }
 
-  /// The same for samples that each rank has of its own, as in an MPI program that computes them:
-  /// this rank takes all of `dataset` once an epoch, in an order of its own. Sizes may differ.
-  /// Every rank gets the same number of batches, as many as the rank with the most samples needs; a
-  /// rank that would need fewer spreads its samples over as many, so its batches are smaller and
-  /// nothing is left out or used twice. A mean loss then counts samples of smaller batches for
-  /// more; Loss::sum counts all alike.
-  /// Snapshots hold where it is; each rank resumes with the number of samples that it had. With
-  /// another number of ranks or batch size, the epoch that was cut begins again, and ResumeReport
-  /// says so.
-  /// Every rank calls it, with the same options. Throws Error (exit code data) on every rank where
+  /// Returns batches of samples that only this rank has, as in an MPI program that computes its
+  /// samples. This rank takes all of `dataset` once per epoch, in an order that is independent of
+  /// other ranks. Sizes may differ between ranks. Every rank gets the same number of batches: as
+  /// many as the rank with the most samples needs. A rank with fewer samples spreads them over this
+  /// number of batches. Its batches are smaller, and no sample is left out or used twice. With a
+  /// mean loss, a sample in a smaller batch then has more weight; with Loss::sum all samples have
+  /// equal weight.
+  /// Snapshots hold the position of the loader. Each rank must resume with the number of samples
+  /// that it had. With another number of ranks or another batch size, the interrupted epoch starts
+  /// again, and ResumeReport says so.
+  /// Every rank must call it, with the same options. Throws Error (exit code data) on every rank if
   /// a rank has fewer samples than there are batches, or would leave out whole batches with
   /// drop_last.
   template <typename Dataset>
@@ -123,14 +131,15 @@ class Runtime {
                            loaders_.get());
   }
 
-  /// Where this rank's loaders are.
+  /// The positions of this rank's loaders.
   LoaderPlaces& loaders() const { return *loaders_; }
 
-  /// Notes the digest of an array that all ranks must hold alike when the program ends: what a
-  /// Trainer leaves. run() compares, when all ranks have come to the end.
+  /// Registers the digest of an array that must be equal on all ranks when the program ends, such
+  /// as the final weights of a Trainer. run() compares the digests after all ranks have finished.
   void hold_at_end(const std::string& name, uint64_t digest) const;
 
-  /// One screen: ranks, nodes, device, threads, transport, versions. Empty but on rank 0.
+  /// A summary of one screen: ranks, nodes, device, threads, transport, versions. Empty on all
+  /// ranks but rank 0.
   std::string summary() const;
 
  private:
@@ -153,13 +162,16 @@ class Runtime {
   std::shared_ptr<Ends> ends_ = std::make_shared<Ends>();
 };
 
-/// Runs `body(runtime)` and returns the exit code of its outcome: 0, the code of a lockstep::Error,
-/// out_of_memory or peer_lost where another exception says that memory or the device failed, or 1
-/// for the rest; its text is printed once with the rank, a LibTorch error's without its backtrace
-/// (LOCKSTEP_BACKTRACE=1 brings that back). For main functions:
-/// `int main(int c, char** v) { return lockstep::run(c, v, [](lockstep::Runtime& runtime) {...});
-/// }` A rank that fails leaves without waiting for the others; the launcher ends them. Where no
-/// rank failed, but the last Trainers left different weights or moments on some, all of them return
+/// Runs `body(runtime)` and returns the exit code of the program. For main functions:
+///   int main(int c, char** v) {
+///     return lockstep::run(c, v, [](lockstep::Runtime& runtime) {...});
+///   }
+/// The exit code is 0 on success, and the code of a lockstep::Error. For another exception it is
+/// out_of_memory or peer_lost if it reports that memory or the device failed, else 1. The text
+/// of the exception is printed once, with the rank. The text of a LibTorch error is printed without
+/// its backtrace, unless LOCKSTEP_BACKTRACE=1.
+/// A rank that fails exits without waiting for the others; the launcher ends them. If no rank
+/// failed, but the last Trainers left different weights or moments on some ranks, all ranks return
 /// diverged.
 int run(int argc, char** argv, const std::function<void(Runtime&)>& body);
 

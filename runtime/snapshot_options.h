@@ -11,19 +11,19 @@ namespace lockstep {
 
 using snapshot::KeepOptions;
 
-/// Where and how a Trainer saves. Ranks: the same everywhere.
+/// Where and how a Trainer saves snapshots. Ranks: the same options on every rank.
 struct SnapshotOptions {
-  /// The folder of the run, made if need be and tried out when the Trainer is made. Empty: the one
-  /// that Trainer::resume() is given.
+  /// The folder of the run. It is created if necessary, and the constructor of the Trainer checks
+  /// that it can be used. Empty: the folder that is passed to Trainer::resume().
   TORCH_ARG(std::string, folder);
-  /// True: save() costs the copy of this rank's share into host memory; a thread writes it while
-  /// training goes on. False: save() returns once the snapshot is on the disk.
+  /// True: save() copies this rank's share into host memory and returns; a thread writes the copy
+  /// while training continues. False: save() returns after the snapshot is on the disk.
   TORCH_ARG(bool, asynchronous) = true;
-  /// Which snapshots stay: the newest 3, unless told otherwise.
+  /// Which snapshots are kept. Default: the newest 3.
   TORCH_ARG(KeepOptions, keep);
-  /// Tensors are spread over files of at least so many bytes. Requires: >= 1.
+  /// Tensors are divided into files of at least this many bytes. Requires: >= 1.
   TORCH_ARG(int64_t, min_shard_bytes) = int64_t{4} << 20;
-  /// What changes the disk.
+  /// File system to write to. Tests inject faults here.
   TORCH_ARG(std::shared_ptr<snapshot::FileSystem>, files) = snapshot::FileSystem::real();
 
  public:

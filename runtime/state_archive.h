@@ -7,39 +7,39 @@
 
 namespace lockstep {
 
-/// Takes a component's state, or gives it back: the component names each piece of its state once,
-/// in one function, and the archive decides what that means (saved, compared with what is saved, or
-/// loaded).
+/// Saves, checks or loads the state of a component. The component names each piece of its state
+/// once, in one function. The archive decides what a call does, depending on the pass.
 ///
 ///   void visit_state(StateArchive& archive) { archive.tensor(name + ".exp_avg", moment); ... }
 ///
-/// While loading(), values are there as soon as the call returns; before that all names and sizes
-/// were compared in a pass of their own, so nothing is loaded in part.
-/// Names: parameter, dot, kind ("encoder.weight.exp_avg"); a kind has no dot. Ranks: every rank
-/// names the same, but part() only what it keeps. Threads: one.
+/// While loading(), a call writes the value before it returns. A separate check pass compares all
+/// names and sizes first, so state is never loaded in part.
+/// Names: parameter, dot, kind ("encoder.weight.exp_avg"). A kind contains no dot. Ranks: every
+/// rank visits the same names; with part() a rank passes only the elements that it keeps. Threads:
+/// one.
 class StateArchive {
  public:
   virtual ~StateArchive() = default;
 
   enum class Pass {
-    save,   // the calls read
-    check,  // nothing moves: names and sizes are compared with what is saved
-    load,   // the calls write
+    save,   // calls read the values
+    check,  // calls compare names and sizes with the saved ones; no value changes
+    load,   // calls write the values
   };
   virtual Pass pass() const = 0;
   bool saving() const { return pass() == Pass::save; }
   bool loading() const { return pass() == Pass::load; }
 
-  /// Whether something of this name is saved. Not while saving.
+  /// True if a value of this name is saved. Must not be called while saving.
   virtual bool has(const std::string& name) const = 0;
 
-  /// A tensor that all ranks have alike, of any dense strides; floating types are converted to the
-  /// tensor's own when loaded.
+  /// A tensor that is equal on all ranks, of any dense strides. On loading, floating-point types
+  /// are converted to the tensor's dtype.
   virtual void tensor(const std::string& name, const at::Tensor& tensor) = 0;
 
-  /// What this rank keeps of a tensor that is spread over ranks: `elements` (1-dimensional) are
-  /// those from `begin` on of a tensor with the sizes and strides of `like`, in the order in which
-  /// that has them in memory. Any other distribution can load them.
+  /// This rank's part of a tensor that is distributed over ranks. `elements` (1-dimensional) are
+  /// the elements from index `begin` on of a tensor with the sizes and strides of `like`, in the
+  /// memory order of `like`. Any other distribution can load them.
   virtual void part(const std::string& name, const at::Tensor& elements, int64_t begin,
                     const at::Tensor& like) = 0;
 

@@ -26,7 +26,7 @@
 
 namespace lockstep {
 
-/// What the step works on; owned by the Trainer.
+/// The objects that a Step works on; owned by the Trainer.
 struct StepParts {
   TrainerOptions options;
   c10::Device device = c10::Device(c10::kCPU);
@@ -41,13 +41,14 @@ struct StepParts {
   std::unique_ptr<ModelWatch>& watch;
   std::unique_ptr<ReplicaCheck>& replicas;
   NonFiniteDiagnosis diagnosis;
-  std::function<std::string()> out_of_memory_advice;  // of this rank
+  std::function<std::string()> out_of_memory_advice;  // for this rank
 };
 
-/// The one order of a step (DESIGN §4), for the k micro-batches of a window and their update. It is
-/// the same wherever the model is: what is decided lies in the memory of the model's device
-/// (Decisions), and the host acts on it at once or, where that would make it wait, a window later.
-/// Ranks: the same calls on every rank; a rank that fails still takes part in the window's
+/// Runs a window: k micro-batches and their update, in the one fixed order. The order is the same
+/// on the host and on a device. The decision whether to update lies in the memory of the model's
+/// device (Decisions). The host acts on the decision at once if it is in host memory. On a device
+/// that would make the host wait, so the host acts one window later.
+/// Ranks: every rank makes the same calls. A rank that fails still takes part in the window's
 /// collectives, so that all ranks throw.
 class Step {
  public:
@@ -56,64 +57,67 @@ class Step {
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
 
-  /// Before the first micro-batch of a window: acts on what the ranks said in the last one.
-  /// Collective. Nothing happens in the middle of a window.
+  /// Call before the first micro-batch of a window: acts on the votes of the last window.
+  /// Collective. Does nothing in the middle of a window.
   void begin_window();
-  /// One micro-batch: closure under autocast (if asked), scaled backward.
+  /// Runs one micro-batch: the closure (under autocast if asked), then the scaled backward.
   void micro_batch(const std::function<Loss()>& closure, bool under_autocast);
-  /// A micro-batch for which this rank has no data.
+  /// Runs a micro-batch for which this rank has no data.
   void empty_micro_batch();
   bool window_full() const { return count_ == parts_.options.accumulate(); }
   int64_t micro_batches_in_window() const { return count_; }
-  /// Consensus and update; then a new window.
+  /// Runs consensus and update, and starts a new window.
   StepReport close_window();
-  /// True once a window's device work is always the same: the kind of loss is agreed on and an
-  /// update was made. Throws Error where that cannot be: for a Loss::sum.
+  /// True once the device work of every window is the same, so that it can be captured: the ranks
+  /// have agreed on the kind of the losses, and an update was made. Throws Error for a Loss::sum,
+  /// which cannot be captured.
   bool can_be_recorded() const;
-  /// What a window of one micro-batch gives the device to do, the update included; the host neither
-  /// reads nor decides, so that it can be recorded. Requires: can_be_recorded(), and a `loss` like
-  /// loss_like(), which takes this window's.
+  /// Enqueues the device work of a window of one micro-batch, including the update. The host
+  /// neither reads the device nor decides anything, so the work can be captured. Requires:
+  /// can_be_recorded(). `loss`: a tensor like loss_like(); receives the loss of this window.
   void run_window(const std::function<Loss()>& closure, const at::Tensor& loss);
   at::Tensor loss_like() const;
-  /// What the host does each time that work was given to the device.
+  /// The host's part of a window whose captured work was launched. Call it after each launch.
   StepReport close_recorded_window(const at::Tensor& loss);
-  /// What is known between updates.
+  /// The report of a window that is not complete.
   StepReport report_open_window() const;
   void abandon();
-  /// Forgets the window that is open. Local: after an exception that all ranks got, when nothing
-  /// that was sent is still on its way.
+  /// Drops the open window. Local. For use after an exception that all ranks threw, when no
+  /// collective is in flight.
   void end_window();
-  /// Acts on the word that is on its way, if one is. Collective.
+  /// Completes the votes in flight, if any, and acts on them. Collective.
   void settle();
 
-  /// Between windows: the parameters that the reducer has now.
+  /// Adopts the parameters that the reducer has now. Call it between windows.
   void adopt(const Trainable& trainable) { parts_.trainable = trainable; }
 
-  /// Says in the words of this rank whether its share of a pending snapshot is written.
+  /// Sets this rank's vote on whether its share of a pending snapshot is written.
   void tell_saved(bool saved) { saved_here_ = saved; }
-  /// Whether every rank said so in the last word; true once a word.
+  /// True if every rank voted so in the last window. Returns true only once per vote.
   bool take_saved_everywhere() { return std::exchange(saved_everywhere_, false); }
   void request_stop() noexcept { stop_here_.store(true, std::memory_order_relaxed); }
   void stop_on_signals(const std::vector<int>& signals) { stop_signals_.emplace(signals); }
   bool stop_requested() const { return stop_everywhere_; }
-  /// Real updates so far. Waits for the device.
+  /// Number of real updates so far. Waits for the device.
   int64_t updates() const { return decisions_.latest()->read().updates; }
   /// Asks all ranks to diagnose the next overflow after the coming update.
   void diagnose_next_overflow() { diagnose_here_ = true; }
   const NonFiniteDiagnosis& diagnosis() const { return parts_.diagnosis; }
-  /// The loss's; of several losses, that of the unit in which their gradients travel.
+  /// The scaler of the loss. With several losses: the scaler of the sum of their gradients.
   amp::LossScaler& scaler() { return parts_.scaler; }
   LossScales& loss_scales() { return loss_scales_; }
-  /// Throws Error where there is no such loss.
+  /// The scaler of one loss. Throws Error for a loss that does not exist.
   const amp::LossScaler& scaler_of(int64_t loss) const;
-  /// The precision's, until what this returns is destroyed.
+  /// The precision's autocast state, until the returned guard is destroyed.
   amp::Autocast autocast() const;
-  /// Of this rank.
+  /// The Error for a model whose parameters changed on this rank, if they did.
   std::optional<Error> change_of_model() const { return parts_.watch->departure(); }
-  /// What is fed back, bucket by bucket, fp32; empty without error feedback. Waits for the device.
+  /// The residuals of error feedback, fp32, one tensor per bucket; empty without error feedback.
+  /// Waits for the device.
   std::vector<at::Tensor> residuals() const;
-  /// Counters that outlive a window: updates (which the schedule follows), the kind of the losses
-  /// and the unit of the residuals. The scaler's state is to be loaded before, residuals after.
+  /// Visits counters that outlive a window: number of updates (which the schedule follows), kind of
+  /// the losses, loss scale of the residuals. Load the scaler's state before this call, and
+  /// residuals after it.
   void visit_state(StateArchive& archive);
 
  private:
@@ -122,7 +126,7 @@ class Step {
   Loss forward(const std::function<Loss()>& closure, bool under_autocast);
   void backward(const Loss& loss);
   void note_loss(const Loss& loss);
-  /// As far as the host may know; the same on every rank.
+  /// As far as the host knows. The same value on every rank.
   bool before_first_update() const { return decisions_.known().updates == 0; }
   void prepare_backward();
   void require_number(const std::function<void()>& replay);
@@ -132,14 +136,15 @@ class Step {
   void require_budget();
   void plan_learning_rate();
   void take_edited_rates();
-  /// Of what this rank's next update is made with.
+  /// A digest of the learning rates of this rank's next update.
   double digest_of_rates();
-  /// Throws the same Error on every rank unless the ranks told each other the same.
+  /// Throws the same Error on every rank if the ranks voted with different digests of learning
+  /// rates.
   void require_same_rates(const Word& all);
   void arm_diagnosis();
-  /// Whether all ranks exchange words before the window's last backward: for the global
-  /// denominator, in the first window for the kind of the losses, and before the first update for
-  /// losses that are NaN.
+  /// True if all ranks exchange votes before the last backward of the window. Needed for the global
+  /// denominator, for the kind of the losses in the first window, and for NaN losses before the
+  /// first update.
   bool agrees_first() const {
     return parts_.options.uneven_data() || kind_is_sum_.value_or(true) || before_first_update();
   }
@@ -155,7 +160,7 @@ class Step {
   [[noreturn]] void fail(const std::exception_ptr& error);
   void tell_of_failure();
   [[noreturn]] void fail_elsewhere();
-  /// After an update was decided.
+  /// Call after the update is decided.
   void conclude_diagnosis();
   Word word();
   bool weighted() const { return kind_is_sum_.value_or(false) || parts_.options.uneven_data(); }
@@ -171,23 +176,23 @@ class Step {
   bool diagnose_everywhere_ = false;
   bool saved_here_ = false;
   bool saved_everywhere_ = false;
-  int64_t windows_ = 0;             // whose update was decided
-  std::vector<double> told_rates_;  // learning rates by group, and the schedule's factors
+  int64_t windows_ = 0;             // windows whose update was decided
+  std::vector<double> told_rates_;  // rates by group and schedule factors of the last vote
   int64_t micro_batches_ = 0;
   int64_t warned_of_ = 0;            // skips in a row
   at::Tensor last_loss_;             // fp64, 0-dimensional, on the device
   std::optional<bool> kind_is_sum_;  // agreed by all ranks in the first window, then fixed
 
-  // the window
+  // State of the open window.
   int64_t count_ = 0;
   int64_t with_data_ = 0;
   double weight_ = 0.0;
-  bool nan_loss_ = false;  // of this rank, before the first update
+  bool nan_loss_ = false;  // on this rank, before the first update
   std::optional<bool> is_sum_;
   std::optional<Word> weights_everywhere_;
   double compute_seconds_ = 0.0;
   amp::WeightSet weights_;
-  std::optional<amp::WeightCastScope> weight_casts_;  // weights are cast once for the window
+  std::optional<amp::WeightCastScope> weight_casts_;  // casts weights once per window
 };
 
 }  // namespace lockstep

@@ -11,36 +11,38 @@ namespace lockstep {
 
 class DecisionCopy;
 
-/// What one step did. What the host knows is there at once; what lives on the device (marked D) is
-/// read when asked for, which on a GPU waits for that step, and only for it. A later step changes
-/// nothing in the report of an earlier one.
+/// The result of one step. Values that the host knows are available at once. Values marked D live
+/// on the device and are read on request: on a GPU the call waits for this step, and only for this
+/// step. Later steps do not change the report of an earlier step.
 class StepReport {
  public:
-  /// True if this micro-batch completed a window, so an update was decided.
+  /// True if this micro-batch completed a window, so that an update was made or skipped.
   bool closes_update() const { return closes_update_; }
-  /// D. Number of real updates made so far, this one included.
+  /// D. Number of real updates so far, including the update of this step.
   int64_t update() const;
-  /// Micro-batches run so far.
+  /// Number of micro-batches so far.
   int64_t micro_batch() const { return micro_batch_; }
-  /// D. True if the update was skipped on all ranks because a gradient was not finite on one of
-  /// them (on a device also if a rank failed: the next step throws its error on all ranks).
+  /// D. True if all ranks skipped the update because a gradient was not finite on some rank. On a
+  /// device also true if a rank failed: the next step then throws that rank's error on all ranks.
   bool skipped() const;
-  /// D. This rank's loss, unscaled, of the last micro-batch: the mean, or sum / weight, or the sum
-  /// of several losses. On a GPU it
-  /// waits for all that the caller's stream holds by now.
+  /// D. This rank's loss of the last micro-batch, unscaled: the mean, or sum / weight, or the sum
+  /// of several losses. On a GPU this call waits for all work that is queued on the caller's
+  /// stream.
   double loss() const;
-  /// D. Norm of the averaged, unscaled gradient before clipping; NaN if not measured or skipped.
+  /// D. Norm of the averaged, unscaled gradient before clipping. NaN if not measured or skipped.
   double grad_norm() const;
-  /// D. The loss scale that this step used; with several losses the unit of their sum.
+  /// D. The loss scale that this step used; with several losses, the scale of the sum of their
+  /// gradients.
   double scale() const;
-  /// D. The base group's, with the schedule's factor.
+  /// D. The learning rate of group 0, with the schedule's factor.
   double learning_rate() const;
-  /// With uneven_data: no rank had a micro-batch.
+  /// With uneven_data: true if no rank had a micro-batch.
   bool all_out_of_data() const { return all_out_of_data_; }
-  /// How a save() ended that was on its way: its error did not stop training. None: none ended.
+  /// The result of an asynchronous save() that ended by this step. An error of the save did not
+  /// stop training. Null if no save ended.
   const snapshot::SaveReport* saved() const { return saved_.get(); }
-  /// Wall seconds of the host in forward and backward, in waiting for communication after backward,
-  /// and in the update.
+  /// Wall-clock seconds on the host: in forward and backward; in waiting for communication after
+  /// backward; in the update.
   double compute_seconds() const { return compute_seconds_; }
   double exposed_communication_seconds() const { return communication_seconds_; }
   double update_seconds() const { return update_seconds_; }
@@ -49,7 +51,7 @@ class StepReport {
   friend class Step;
   friend struct Training;
   bool closes_update_ = false;
-  bool decided_ = false;  // decision_ is that of this window, else of the one before
+  bool decided_ = false;  // true: decision_ is of this window; false: of the window before
   bool all_out_of_data_ = false;
   int64_t micro_batch_ = 0;
   std::shared_ptr<const DecisionCopy> decision_;

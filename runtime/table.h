@@ -5,12 +5,12 @@
 
 namespace lockstep {
 
-/// Text in aligned columns, ASCII only: start-up summaries and results.
+/// Formats text in aligned columns, ASCII only. For start-up summaries and results.
 ///
 ///   std::cout << lockstep::Table({"result", "value"}).row({"accuracy", "0.891"}).text();
 ///
-/// Columns whose cells are all numbers are aligned to the right. A plain value; rows may have
-/// different numbers of cells.
+/// Columns whose cells are all numbers are right-aligned. Rows may have different numbers of cells.
+/// A plain value.
 class Table {
  public:
   explicit Table(std::vector<std::string> header = {}) : header_(std::move(header)) {}

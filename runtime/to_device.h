@@ -8,10 +8,10 @@
 
 namespace lockstep {
 
-/// Moves the tensors of a batch to `device`, without casting them: a tensor, or a pair, tuple,
-/// vector of such, or a struct with `data` and `target` (torch::data::Example). To a CUDA device
-/// they go by way of page-locked memory: from other memory a copy would wait for the work before
-/// it.
+/// Moves the tensors of a batch to `device` without casting. A batch is a tensor, a pair, tuple or
+/// vector of batches, or a struct with `data` and `target` (torch::data::Example). Copies to a CUDA
+/// device go through page-locked memory: a copy from pageable memory would wait for earlier work on
+/// the stream.
 inline at::Tensor moved(const at::Tensor& tensor, c10::Device device) {
   const bool pins = device.is_cuda() && tensor.is_cpu() && !tensor.is_pinned();
   return (pins ? tensor.pin_memory() : tensor).to(device, /*non_blocking=*/true);

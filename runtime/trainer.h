@@ -25,45 +25,56 @@
 
 namespace lockstep {
 
-/// The step: forward, scaled backward, all-reduce, consensus, update, scale, in an order that
-/// users cannot get wrong (DESIGN: "Every rank steps, or none does").
+/// Trains a model on all ranks: forward, scaled backward, all-reduce, consensus, update, loss
+/// scale. Users cannot get the order wrong. Either every rank makes an update or none does.
 ///
-/// Construction (every rank, same arguments) does, in this order: checks the options, moves the
-/// model to Runtime::device(), compares it across ranks, copies rank 0's parameters and buffers to
-/// all and verifies them by hash, makes fp32 masters, converts the model to its precision, lays
-/// parameters, masters, gradients and moments out in flat buckets, hooks the parameters, gives each
-/// rank its random stream.
-/// Parameters stay the tensors the model holds; their gradients are consumed by the step, so
-/// grad() is undefined after it.
+/// Construction is collective: every rank passes the same arguments. The constructor does, in this
+/// order:
+///   - checks the options and moves the model to Runtime::device();
+///   - compares the model across ranks, copies rank 0's parameters and buffers to all ranks and
+///     verifies the copies by hash;
+///   - makes fp32 masters and converts the model to its precision;
+///   - lays out parameters, masters, gradients and moments in flat buckets;
+///   - hooks the parameters, and seeds a separate random stream on each rank.
+/// The model keeps its parameter tensors. The step consumes their gradients, so grad() is undefined
+/// after a step.
 ///
-/// Only the backward of step() and backward() is the Trainer's. In any other (of another network's
-/// loss that runs through this model, as in a GAN; one that the closure itself runs) the parameters
-/// behave as plain ones: gradients are summed in grad(), where they may be read until the next
-/// backward of the Trainer drops them. set_requires_grad(false) meanwhile saves that work. So two
-/// Trainers may train through one another's models, each with its own windows, scale and optimizer;
-/// a loss belongs to one of them.
-/// Weights are tied by decoder->weight = encoder->weight before the Trainer is made (amp/model.h).
+/// Only the backward that step() or backward() runs belongs to the Trainer. In any other backward
+/// the parameters behave as plain LibTorch parameters. Examples are the loss of another network
+/// that runs through this model, as in a GAN, or a backward that the closure itself runs. The
+/// gradients of such a backward are summed in grad() and can be read until the next backward of the
+/// Trainer drops them. set_requires_grad(false) saves that work. Two Trainers may therefore train
+/// through each other's models, each with its own windows, loss scale and optimizer. Each loss
+/// belongs to one Trainer.
+///
+/// To tie weights, assign decoder->weight = encoder->weight before the Trainer is made
+/// (amp/model.h).
 /// Ranks: every rank must make the same calls. Threads: one.
-/// Errors: Error on every rank for misuse; the same Error on every rank, exit code out_of_memory
-/// and with what holds the memory, where a rank got none for the Trainer, its closure or its
-/// backward; the same Error on every rank for a model whose parameters left the Trainer's memory
-/// (torch::load, to(dtype), set_data: see adopt_weights()) or that got a parameter since; the same
-/// Error, exit code diverged, where ranks hold different weights
-/// (TrainerOptions::compare_replicas_every); CommunicationError for a lost peer. An exception of
-/// any other type from a closure comes out of step() as the same Error on every rank, which quotes
-/// it ("rank 1: no such file") and has the exit code of an Error, out_of_memory, peer_lost or else
-/// usage; on the rank that threw it, it is nested in that Error (std::rethrow_if_nested). After an
-/// exception from step() no weight, moment, counter or scale has moved, and the next step() starts
-/// a new window.
 ///
-/// What is not finite: an update is skipped on all ranks where a gradient of any is not finite.
-/// Before the first update a loss that is NaN on some rank ends the step with an Error on every
-/// rank instead (exit code non_finite): no scale cures it, and nothing is lost yet. Before that
-/// Error all ranks run their last closure again under observers, and it says where the NaN came
-/// from, as diagnosis() then does; on a device two windows later, since the host does not wait. An
-/// inf loss is skipped like any later one. After 10, 20, 40, ... skips in a row rank 0 prints a
-/// warning on standard error, and LossScalerOptions::max_consecutive_skips ends the run (Error on
-/// every rank, exit code non_finite) with a diagnosis of the last window, also where the scaler is
+/// Errors. Each of these is thrown as the same Error on every rank:
+///   - misuse;
+///   - exit code out_of_memory: a rank ran out of memory in the constructor, the closure or the
+///     backward; the text lists what holds the memory;
+///   - a parameter of the model left the Trainer's memory (torch::load, to(dtype), set_data: see
+///     adopt_weights()), or the model has a new parameter;
+///   - exit code diverged: ranks hold different weights (TrainerOptions::compare_replicas_every);
+///   - an exception from a closure. The Error quotes it ("rank 1: no such file") and keeps the exit
+///     code of an Error. For other types the exit code is out_of_memory or peer_lost where memory
+///     or a device failed, else usage. On the rank that threw, the original exception is nested in
+///     the Error (std::rethrow_if_nested).
+/// A lost peer is a CommunicationError.
+/// After an exception from step() no weight, moment, counter or loss scale has changed, and the
+/// next step() starts a new window.
+///
+/// Non-finite values. All ranks skip an update if any gradient on any rank is not finite.
+/// Before the first update, a NaN loss on any rank throws an Error on every rank instead (exit code
+/// non_finite): no loss scale can correct a NaN loss, and no training is lost yet. All ranks first
+/// run their last closure again under observers, so that the Error and diagnosis() name the origin
+/// of the NaN. On a device this Error comes two windows later, since the host does not wait for the
+/// device. An inf loss before the first update is skipped, as it is later.
+/// After 10, 20, 40, ... skips in a row, rank 0 prints a warning on standard error.
+/// LossScalerOptions::max_consecutive_skips ends the run with an Error on every rank (exit code
+/// non_finite) and a diagnosis of the last window. The limit also applies where the scaler is
 /// disabled.
 class Trainer {
  public:
@@ -73,156 +84,180 @@ class Trainer {
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  /// Runs one micro-batch: `closure` computes the loss (a Tensor or a Loss) under the precision's
-  /// autocast; every accumulate()-th call also makes the update.
+  /// Runs one micro-batch. `closure` computes the loss (a Tensor or a Loss) under the precision's
+  /// autocast. Every accumulate()-th call also makes the update.
   StepReport step(const std::function<Loss()>& closure);
-  /// The same for closure(inputs): what TrainerOptions::cuda_graph needs, since the inputs of a
-  /// record stay at one place, to which these are copied.
+  /// The same for closure(inputs). TrainerOptions::cuda_graph requires this overload: a captured
+  /// graph reads its inputs from fixed memory, and step() copies `inputs` there.
   StepReport step(const std::vector<at::Tensor>& inputs,
                   const std::function<Loss(const std::vector<at::Tensor>&)>& closure);
-  /// The same from a loss that the caller computed under autocast() himself; never updates.
+  /// Runs one micro-batch from a loss that the caller computed under autocast(). Never makes the
+  /// update: call update().
   void backward(const Loss& loss);
-  /// The autocast that step() calls its closure under, until what this returns is destroyed: for
-  /// evaluation, and for a loss that is given to backward(). At O0 it is off in the region.
+  /// Returns a scope guard with the autocast state under which step() calls its closure. The state
+  /// holds until the guard is destroyed. Use it for evaluation, and to compute a loss for
+  /// backward(). At O0 autocast is off inside the scope.
   ///   const auto region = trainer.autocast();
   ///   const torch::NoGradGuard no_grad;
   ///   const auto output = model->forward(input);
-  /// At O2 and O3 the weights are 16-bit, so without such a region LibTorch refuses fp32 inputs
-  /// ("mat1 and mat2 must have the same dtype"). Of the calling thread. Local.
+  /// At O2 and O3 the weights have 16 bits. Without this guard LibTorch then refuses fp32 inputs
+  /// ("mat1 and mat2 must have the same dtype"). Threads: affects the calling thread. Ranks: local.
   [[nodiscard]] amp::Autocast autocast() const;
-  /// Makes the update after accumulate() calls of backward. Throws Error saying what to call
-  /// otherwise.
+  /// Makes the update after accumulate() calls of backward(). Otherwise throws an Error that names
+  /// the call to make.
   StepReport update();
-  /// With uneven_data: takes part in a window with no micro-batch of this rank's own. Returns like
-  /// step(); all_out_of_data() of the report says that no rank had one, then stop.
+  /// With uneven_data: takes part in a window on a rank that has no micro-batch left. Returns the
+  /// same report as step(). If StepReport::all_out_of_data() is true, no rank had a micro-batch:
+  /// stop.
   StepReport step_without_data();
-  /// Forgets the micro-batches of an unfinished window. Every rank.
+  /// Drops the micro-batches of an unfinished window. Every rank must call it.
   void abandon();
 
-  /// Saves the state after the last update; between windows. Nothing happens if this update is
-  /// saved already. Asynchronous (the default), it returns after the copy, and how it ended is in
-  /// the report of a later step (StepReport::saved()); what is pending is completed when the
-  /// Trainer is destroyed. `metric`: what KeepOptions::best compares. Throws the same Error on
-  /// every rank when there is no folder or the state cannot be saved; if
-  /// SnapshotOptions::asynchronous is false, also when writing failed.
+  /// Saves the state after the last update. Call it between windows, on every rank. Does nothing if
+  /// this update is already saved. An asynchronous save (the default) returns after the state is
+  /// copied. The result of the write is in the report of a later step (StepReport::saved()). The
+  /// destructor of the Trainer completes a pending save. `metric`: the value that KeepOptions::best
+  /// compares. Throws the same Error on every rank if there is no folder or the state cannot be
+  /// saved, and, if SnapshotOptions::asynchronous is false, if writing fails.
   void save(std::optional<double> metric = std::nullopt);
-  /// Completes what is pending. Returns how the last save ended, unless a step has told.
+  /// Completes a pending save. Returns the result of the last save, unless a step has already
+  /// reported it.
   std::optional<snapshot::SaveReport> finish_saving();
-  /// For a program that was asked to stop: saves, waits for the disk and throws Error with
-  /// ExitCode::preempted, with which run() ends the program.
+  /// Ends a program that was asked to stop: saves, waits until the snapshot is on the disk, and
+  /// throws an Error with ExitCode::preempted. run() ends the program with that code.
   [[noreturn]] void save_and_leave();
-  /// Goes on from the newest whole snapshot in `folder`, if there is one, or from `folder` itself
-  /// if it is a snapshot; later snapshots are then set aside (NAME.aside). Without a folder, from
-  /// SnapshotOptions::folder; where that is empty, save() writes to this folder from now on.
-  /// After it, weights, moments, counters, scale, loaders of runtime.loader(), variables of state()
-  /// (both also if made later) and random numbers are those of the saved run, bit for bit on as
-  /// many ranks; on another number, the same but for random numbers and how samples are grouped
-  /// into batches. Throws the same Error on every rank, with nothing loaded: all snapshots are
-  /// damaged, or names or sizes do not fit (all are listed).
+  /// Resumes from the newest complete snapshot in `folder`, if there is one. If `folder` itself is
+  /// a snapshot, resumes from it. Later snapshots are then renamed NAME.aside. An empty `folder`
+  /// means SnapshotOptions::folder. If SnapshotOptions::folder is empty, save() writes to this
+  /// folder from now on.
+  /// Restores weights, moments, counters, loss scale, loaders of runtime.loader(), variables of
+  /// state() and random numbers. Loaders and variables may also be made after resume(). On the same
+  /// number of ranks the restored state is that of the saved run, bit for bit. On another number,
+  /// random numbers and the grouping of samples into batches differ.
+  /// Throws the same Error on every rank, and loads nothing, if all snapshots are damaged, or if
+  /// names or sizes do not fit (the Error lists all of them).
   ResumeReport resume(const std::string& folder = "");
-  /// Weights and buffers alone, for fine-tuning: from a run's folder, a snapshot, a safetensors
-  /// file or folder, or model.safetensors.index.json. Moments, counters and loaders stay. Throws
-  /// the same Error on every rank, with nothing loaded, that lists all that does not match, unless
-  /// LoadOptions::match is partial.
+  /// Loads only weights and buffers, for fine-tuning. `path` is the folder of a run, a snapshot, a
+  /// safetensors file or folder, or model.safetensors.index.json. Moments, counters and loaders do
+  /// not change. If names or sizes do not match, throws the same Error on every rank, lists every
+  /// mismatch and loads nothing, unless LoadOptions::match is partial.
   snapshot::LoadReport load_weights(const std::string& path,
                                     const snapshot::LoadOptions& options = {});
 
-  /// Makes a variable of the loop (a hidden state that is carried from batch to batch, a counter,
-  /// the best metric) part of snapshots under `name`: save() stores what it holds then, each rank
-  /// its own; resume() gives it back, or state() itself, if the variable is named after resume().
-  /// The variable has to be there at every save() and resume(); naming another under the same name
-  /// takes its place. A tensor becomes a new one with the saved sizes, dtype and bits, without
-  /// gradient, on the device of the tensor that the variable holds, or on device() if it holds
-  /// none; an undefined one becomes undefined. On another number of ranks, what was the same on all
-  /// ranks is given back to all; the rest stays as it is, and ResumeReport names it, as it names
-  /// what the snapshot does not have. Ranks: local. Throws Error for an empty name, and (exit code
-  /// snapshot) where the snapshot has another kind of variable under this name.
+  /// Adds a variable of the training loop to snapshots under `name`. Examples: a hidden state that
+  /// is carried from batch to batch, a counter, the best metric. save() stores the current value of
+  /// each rank. resume() restores it; if the variable is added after resume(), state() restores it.
+  /// The variable must exist at every save() and resume(). A second call with the same name
+  /// replaces the variable.
+  /// A restored tensor is a new tensor with the saved sizes, dtype and bits, and without gradient.
+  /// It is on the device of the tensor that the variable holds, or on device() if the variable
+  /// holds none. An undefined tensor is restored as undefined.
+  /// On another number of ranks, a value that was the same on all ranks is restored on all. Other
+  /// variables keep their present value, and ResumeReport lists them. ResumeReport also lists
+  /// variables that are missing in the snapshot. Ranks: local. Throws Error for an empty name, and
+  /// Error (exit code snapshot) if the snapshot has a variable of another type under this name.
   void state(const std::string& name, at::Tensor& tensor);
   void state(const std::string& name, double& number);
   void state(const std::string& name, int64_t& number);
 
-  /// Asks all ranks to stop: once any rank did, stop_requested() is true on all of them after the
-  /// same update. Safe to call from a signal handler.
+  /// Asks all ranks to stop. Once any rank has asked, stop_requested() becomes true on all ranks
+  /// after the same update. Safe to call from a signal handler.
   void request_stop() noexcept;
-  /// Lets signals do that instead of ending this process, until the Trainer is destroyed: those by
-  /// which `lockstep run` (SIGUSR1) and Slurm (SIGTERM) ask for an end. On any rank or all. The
-  /// loop must look at stop_requested(); save_and_leave() is what it then calls, mostly.
-  /// Throws Error for a signal that cannot be caught.
+  /// Makes `signals` ask all ranks to stop, as request_stop() does, instead of ending the process,
+  /// until the Trainer is destroyed. The defaults are the signals with which Slurm (SIGTERM) and
+  /// `lockstep run` (SIGUSR1) ask a program to end. May be called on any rank or on all. The
+  /// training loop must check stop_requested(), and then usually calls save_and_leave(). Throws
+  /// Error for a signal that cannot be caught.
   void stop_on_signals(const std::vector<int>& signals = {SIGTERM, SIGUSR1});
   bool stop_requested() const;
 
-  /// Moves a batch (tensor, pair, tuple or vector of tensors) to the device; never casts: autocast
-  /// does.
+  /// Moves a batch (tensor, pair, tuple or vector of tensors) to the device. Never casts: autocast
+  /// casts.
   template <typename Batch>
   Batch to_device(const Batch& batch) const {
     return moved(batch, device());
   }
   c10::Device device() const;
 
-  /// Sets the learning rate of a group (0: the optimizer's own options, i: those of its i-th
-  /// group(); of a TorchOptimizer the i-th of param_groups()), or of all, from the next update on.
-  /// The schedule's factor multiplies it as before; with Constant() it is the rate. Snapshots have
-  /// it: resume() brings it back, unless the program now configures another rate for the group than
-  /// the saved run did; ResumeReport::notes then say so. Every rank, the same rate: the next step()
-  /// compares and throws Error on every rank, before anything moves (on a device one step later).
-  /// Throws Error for a rate that is negative, infinite or NaN, and where there is no such group.
+  /// Sets the learning rate of one group, or of all groups, from the next update on. Group 0 has
+  /// the optimizer's own options, group i those of its i-th group(). For a TorchOptimizer, i is an
+  /// index into param_groups(). The schedule's factor still multiplies the rate; with Constant()
+  /// the factor is 1. Snapshots hold the rate, and resume() restores it. Exception: if the program
+  /// now configures another rate for the group than the saved run did, the rate is not restored and
+  /// ResumeReport::notes says so.
+  /// Every rank must set the same rate. The next step() compares the rates. If they differ, it
+  /// throws Error on every rank before anything changes; on a device, step() throws one step later,
+  /// after the update was made. Throws Error for a rate that is negative, infinite or NaN, and for
+  /// a group that does not exist.
   void set_learning_rate(double rate, std::optional<int> group = std::nullopt);
-  /// The group's rate without the schedule's factor.
+  /// The learning rate of a group, without the schedule's factor.
   double learning_rate(int group = 0) const;
-  /// Gives TrainerOptions::reduce_on_plateau a metric, as after each epoch: it must be the same on
-  /// every rank. Returns true if it lowered a learning rate. Throws Error without that option.
+  /// Passes a metric to the rule TrainerOptions::reduce_on_plateau, for example after each epoch.
+  /// The metric must be the same on every rank. Returns true if the rule lowered a learning rate.
+  /// Throws Error if the option is not set.
   bool reduce_on_plateau(double metric);
 
-  /// Real updates so far: skipped ones do not count.
+  /// Number of real updates so far. Skipped updates do not count.
   int64_t updates() const;
-  /// Of one of TrainerOptions().losses(), from 0. Throws Error where there is no such loss.
+  /// The loss scale of one of the TrainerOptions().losses() losses, counted from 0. Throws Error
+  /// for a loss that does not exist.
   double loss_scale(int64_t loss = 0) const;
   amp::ScalerState scaler_state(int64_t loss = 0) const;
-  /// After the coming update all ranks replay each window under observers, two more forwards and
-  /// backwards a micro-batch, until one overflows; then diagnosis() says where from. One rank
-  /// asking is enough. Closures run more often meanwhile; steps give the same bits as ever.
+  /// Asks for a diagnosis of the next overflow. After the coming update all ranks replay each
+  /// window under observers, until a window overflows. diagnosis() then names the origin. A replay
+  /// costs two more forwards and backwards per micro-batch and calls the closure more often. The
+  /// bits of the training steps do not change. A request from one rank is enough.
   void diagnose_next_overflow();
-  /// Where the last diagnosed overflow came from, the same text on every rank: rank, micro-batch,
-  /// first operator with a non-finite value, its module and parameter, forward or backward, shape,
-  /// dtype, range, and whether the loss scale or the model is to blame. Empty if there was none.
-  /// Loops that call backward() themselves cannot be replayed: for them it names the parameters.
+  /// The origin of the last diagnosed overflow; empty if there was none. The text is the same on
+  /// every rank. It names the rank, the micro-batch, the first operator with a non-finite value,
+  /// the operator's module and parameter, forward or backward, shape, dtype and range, and says
+  /// whether the loss scale or the model is the cause. A loop that calls backward() itself cannot
+  /// be replayed: the text then names the parameters.
   const std::string& diagnosis() const;
-  /// The range of every parameter's gradient in the last update, scaled and in the wire dtype, as
-  /// it travelled: absmax, headroom, zeros, subnormals. One pass over the flat buckets. Any rank.
+  /// A table of the range of every parameter's gradient in the last update: absmax, headroom,
+  /// zeros, subnormals. The values are those that travelled: scaled, in the wire dtype. Costs one
+  /// pass over the flat buckets. May be called on any rank alone.
   std::string gradient_table() const;
-  /// The fp32 masters by parameter name (the weights themselves at O0, O1 and O3): views; with
-  /// Precision::remainders or shard_optimizer copies, and with the latter for every rank to call.
+  /// The fp32 masters by parameter name. At O0, O1 and O3 these are the weights themselves. The
+  /// tensors are views; with Precision::remainders or shard_optimizer they are copies. With
+  /// shard_optimizer every rank must call it.
   std::vector<std::pair<std::string, at::Tensor>> masters() const;
-  /// The moving averages of the weights by parameter name, fp32: views, with shard_optimizer copies
-  /// for every rank to call. Throws Error without TrainerOptions().ema().
+  /// The moving averages of the weights by parameter name, fp32. The tensors are views; with
+  /// shard_optimizer they are copies, and every rank must call it. Throws Error without
+  /// TrainerOptions().ema().
   std::vector<std::pair<std::string, at::Tensor>> averaged() const;
-  /// After the model's weights were written by hand (clamped, say), loaded by torch::load or
-  /// converted by to(dtype): makes the masters what they are now, which otherwise the next update
-  /// would undo, and the parameters of the model again what the Trainer trains, in the dtype of its
-  /// precision. A parameter that is its master rounded leaves the master as it is. Before
-  /// torch::load of an fp32 file into a 16-bit model, call model->to(torch::kFloat): LibTorch would
-  /// read the values as 16-bit ones. Every rank, with the same weights: else the same Error on
-  /// every rank (exit code diverged), and for other sizes.
+  /// Adopts weights that the program changed itself: written by hand (clamped, for example), loaded
+  /// by torch::load or converted by to(dtype). Sets the masters to the new weights; otherwise the
+  /// next update would undo the change. The parameters of the model become again the tensors that
+  /// the Trainer trains, in the dtype of its precision. A weight that equals its rounded master
+  /// leaves the master unchanged. Before torch::load of an fp32 file into a 16-bit model, call
+  /// model->to(torch::kFloat): otherwise LibTorch reads the values as 16-bit values.
+  /// Every rank must call it, with the same weights. If weights differ between ranks, throws the
+  /// same Error on every rank (exit code diverged). Throws the same Error on every rank if sizes
+  /// changed.
   void adopt_weights();
-  /// After requires_grad of parameters was changed (layers thawed or frozen), between windows:
-  /// trains those that are trainable now, which otherwise is an Error at the end of the next
-  /// window. The buckets are laid out again. Parameters that stay keep weight, master, moments and
-  /// average bit for bit; counters and scale stay. One that joins starts with the weight that it
-  /// has, and without moments; an optimizer that counts updates for all parameters in one goes on
-  /// counting. One that leaves keeps its weight. Snapshots hold which parameters are trainable:
-  /// resume() makes it as it was. Every rank, with the same parameters; throws Error on every rank
-  /// otherwise.
+  /// Adopts a change of requires_grad (layers thawed or frozen). Call it between windows. Without
+  /// this call, the end of the next window throws Error. The Trainer then trains the parameters
+  /// that are trainable now, and lays out the buckets again. Counters and loss scale do not change.
+  ///   - A parameter that stays trainable keeps weight, master, moments and average bit for bit.
+  ///   - A parameter that becomes trainable starts with its present weight and without moments. An
+  ///     optimizer with one count of updates for all parameters continues that count.
+  ///   - A parameter that becomes frozen keeps its weight.
+  /// Snapshots hold which parameters are trainable, and resume() restores that. Every rank must
+  /// call it, with the same trainable parameters; otherwise throws Error on every rank.
   void adopt_trainable();
-  /// True if weights, masters and moments (unless sharded), frozen parameters, scale and update
-  /// count have the same bits on every rank, and the model computes with these weights. Every rank.
+  /// True if weights, masters and moments (unless sharded), frozen parameters, loss scale and
+  /// update count have the same bits on every rank, and the model computes with these weights.
+  /// Every rank must call it.
   bool replicas_agree() const;
   using Memory = ArenaMemory;
-  /// Of this rank.
+  /// Memory use of this rank's arena, in bytes.
   Memory memory() const;
-  /// What the activation budget came to, in one line: predicted and measured peak, the plan. Empty
-  /// without a budget and before the first step. Of this rank.
+  /// The result of the activation budget in one line: predicted and measured peak, and the plan.
+  /// Empty without a budget and before the first step. Of this rank.
   std::string activation_report() const;
-  /// One screen: model, precision, buckets, optimizer, memory. Empty but on rank 0.
+  /// A summary of one screen: model, precision, buckets, optimizer, memory. Empty on all ranks but
+  /// rank 0.
   std::string summary() const;
 
  private:

@@ -5,10 +5,10 @@
 
 namespace lockstep {
 
-/// How many bytes of activations a chain may keep: none given (unlimited), a number, or automatic,
-/// which measures nothing and divides the chain into as many regions as the square root of its
-/// stages. As text: "8 GiB", "900 MB", "1048576", "automatic". Throws lockstep::Error for other
-/// texts and for budgets below one byte.
+/// How many bytes of activations a chain may keep: unlimited (the default), a number of bytes, or
+/// automatic. An automatic budget measures nothing and divides the chain into as many segments as
+/// the square root of the number of stages. As text: "8 GiB", "900 MB", "1048576", "automatic".
+/// Throws lockstep::Error for other texts and for budgets below one byte.
 class ActivationBudget {
  public:
   ActivationBudget() = default;
@@ -18,7 +18,7 @@ class ActivationBudget {
 
   bool is_unlimited() const noexcept { return bytes_ == unlimited; }
   bool is_automatic() const noexcept { return bytes_ == automatic; }
-  /// Meaningless for an unlimited or automatic budget.
+  /// Undefined for an unlimited or automatic budget.
   int64_t bytes() const noexcept { return bytes_; }
   std::string text() const;
 
@@ -28,7 +28,7 @@ class ActivationBudget {
   int64_t bytes_ = unlimited;
 };
 
-/// For people: "93.6 MiB".
+/// Formats a number of bytes for messages, such as "93.6 MiB".
 std::string bytes_text(int64_t bytes);
 
 }  // namespace lockstep

@@ -10,8 +10,9 @@
 
 namespace lockstep {
 
-/// One step of a chain: takes the tensor that the step before it returned. forward is called
-/// again in recompute; parameters and buffers list what it uses, for profiling and recompute.
+/// One stage of a chain. forward takes the tensor that the previous stage returned; recompute calls
+/// it again. parameters and buffers list the tensors that forward uses, for profiling and
+/// recompute.
 struct ChainStage {
   std::string name;
   std::function<at::Tensor(at::Tensor)> forward;
@@ -19,17 +20,17 @@ struct ChainStage {
   std::function<std::vector<at::Tensor>()> buffers = [] { return std::vector<at::Tensor>(); };
 };
 
-/// Stages that run one after the other: what a CheckpointPlan divides into regions.
+/// Stages that run one after another. A CheckpointPlan divides a chain into regions.
 using Chain = std::vector<ChainStage>;
 
-/// A module, by its holder or pointer, as a stage; its forward takes and returns a tensor.
+/// Makes a stage of a module (its holder or a pointer) whose forward takes and returns one tensor.
 template <class Module>
 ChainStage chain_stage(const std::string& name, Module module) {
   return {name, [module](at::Tensor x) mutable { return module->forward(std::move(x)); },
           [module] { return module->parameters(); }, [module] { return module->buffers(); }};
 }
 
-/// The modules of a torch::nn::Sequential as a chain.
+/// Makes a chain of the modules of a torch::nn::Sequential.
 template <class Sequential>
 Chain chain_of(Sequential& sequential) {
   Chain chain;

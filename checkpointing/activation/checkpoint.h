@@ -10,24 +10,26 @@
 
 namespace lockstep {
 
-/// Runs a function or module on the inputs, and keeps none of the tensors that autograd would save
-/// inside it: backward computes them again when it first needs one. Gradients, random numbers and
-/// buffers come out as without.
+/// Runs a function or module on the inputs without keeping the tensors that autograd would save
+/// inside it. Backward recomputes them when it first needs one. Gradients, random numbers and
+/// buffers are the same as without checkpointing.
 ///
-/// function: a callable, called with the inputs, or a module by its holder or shared_ptr, whose
-/// forward() is called. It is copied, and kept until backward: let it capture by value, never what
-/// it returns (the graph would own itself), and do the same each time it runs. inputs: of any type
-/// and number; tensors are also found inside std::vector, optional, pair, tuple, array and map (see
-/// TensorVisitor). In nested regions, tensors that are inputs are dropped by the outer region,
-/// while those that a lambda captures stay. Returns what the function returns.
+/// function: a callable, which is called with the inputs, or a module (its holder or a shared_ptr),
+/// whose forward() is called. The function is copied and kept until backward. It must do the same
+/// each time it runs. A lambda should capture by value, and must not capture the tensor that it
+/// returns (the graph would own itself). inputs: any number, of any type. Tensors are also found
+/// inside std::vector, optional, pair, tuple, array and map (see TensorVisitor). In nested regions
+/// the outer region drops the tensors that are inputs of the inner one; tensors that a lambda
+/// captures stay in memory. Returns the result of the function.
 ///
 /// Works with backward(), grad(), double backward, retained graphs and inputs that need no
-/// gradient. Under no_grad or inference mode the function is just called. Threads: backward may run
-/// on another one. Collectives inside the function are issued again in backward, on every rank
-/// alike: switch early_stop off for it.
+/// gradient. Under no_grad or inference mode the function is called and nothing else happens.
+/// Threads: backward may run on another thread than forward. Collectives inside the function run
+/// again in backward, on every rank: switch early_stop off for such a function.
 ///
-/// Throws lockstep::Error, from backward, where an input or weight changed after forward or
-/// recompute takes another path; the message names the region and the saved tensor's slot.
+/// Throws lockstep::Error from backward if an input or weight changed after forward, or if
+/// recompute takes another path than forward. The message names the region and the slot of the
+/// saved tensor.
 template <class Function, class... Inputs>
 decltype(auto) checkpoint(const CheckpointOptions& options, Function&& function,
                           Inputs&&... inputs) {

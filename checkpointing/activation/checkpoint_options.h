@@ -8,25 +8,27 @@
 
 namespace lockstep {
 
-/// How one checkpointed region behaves; see checkpoint().
+/// Options of one checkpointed region; see checkpoint().
 struct CheckpointOptions {
-  /// Recompute draws the same random numbers as forward did, and leaves the generators of the host
-  /// and of each initialised CUDA device where it found them. Off saves a copy of their states
-  /// (2.5 KB and less than a microsecond a region) where nothing is random.
+  /// Recompute draws the same random numbers as forward, and then restores the random generators of
+  /// the host and of each initialised CUDA device. If nothing in the region is random, switch this
+  /// off: it avoids a copy of the generator states (2.5 KB and less than a microsecond per region).
   TORCH_ARG(bool, preserve_rng) = true;
-  /// Recompute must save the same tensors as forward: their count, shapes, dtypes and devices.
+  /// Checks that recompute saves the same tensors as forward: their number, shapes, dtypes and
+  /// devices.
   TORCH_ARG(bool, determinism_check) = true;
-  /// Recompute ends at the last tensor that backward needs; an EarlyStop in force when forward runs
-  /// overrides it. Off where what follows has effects that must happen again, such as collectives.
+  /// Recompute stops at the last tensor that backward needs. An EarlyStop object that is alive when
+  /// forward runs overrides this option. Switch the option off if later operators of the region
+  /// have effects that must be repeated, such as collectives.
   TORCH_ARG(bool, early_stop) = true;
-  /// Records the operators of forward and recompute, so that a mismatch names the first operator
-  /// that differs. Slower: for finding a fault.
+  /// Records the operators of forward and recompute, so that the error of a mismatch names the
+  /// first operator that differs. Slow: for debugging only.
   TORCH_ARG(bool, debug) = false;
-  /// What errors call the region; the type of what it runs if empty.
+  /// Name of the region in error messages. Empty: the type of the function.
   TORCH_ARG(std::string, name);
   /// Tensors that the region updates in place in each forward, such as the running statistics of a
-  /// batch norm that a free function calls: recompute updates copies of them. The buffers of a
-  /// module that is given to checkpoint() are added by themselves.
+  /// batch norm inside a free function. Recompute updates copies of them. The buffers of a module
+  /// that is passed to checkpoint() need not be listed.
   TORCH_ARG(std::vector<at::Tensor>, buffers);
 };
 

@@ -11,30 +11,33 @@
 
 namespace lockstep {
 
-/// What a plan costs: activation bytes at the peak (weights and the chain's input not counted, the
-/// gradient of its output counted), and seconds of one forward and backward.
+/// The predicted costs of a plan: peak activation bytes (without weights and the input of the
+/// chain, with the gradient of its output), and seconds of one forward and backward.
 struct PlanCosts {
   double seconds = 0;
   int64_t peak_bytes = 0;
 };
 
-/// Which stages of a chain are checkpointed regions, nested as needed. As text: the numbers of the
-/// stages in order, with parentheses around each region, as in "(0 1 (2 3) 4) 5 6".
+/// Divides the stages of a chain into checkpointed regions and plain stages. Regions may be nested.
+/// As text, such as "(0 1 (2 3) 4) 5 6": the stage numbers in order, with parentheses around each
+/// region.
 class CheckpointPlan {
  public:
-  /// A stage, or a region of pieces.
+  /// One stage, or a region that consists of pieces.
   struct Piece {
-    int64_t stage = -1;  // of a region, -1
+    int64_t stage = -1;  // -1 for a region
     std::vector<Piece> pieces;
     bool is_region() const noexcept { return stage < 0; }
   };
 
-  /// Throws lockstep::Error unless pieces hold the stages 0, 1, ... in order and no empty region.
+  /// Throws lockstep::Error unless `pieces` holds the stages 0, 1, ... in order, and no empty
+  /// region.
   explicit CheckpointPlan(std::vector<Piece> pieces);
   static CheckpointPlan parse(const std::string& text);
-  /// `segments` regions of equal length, but for the last segment, which stays plain.
+  /// Divides the stages into `segments` segments of equal length. Each is a region except for the
+  /// last, which is plain and takes the remainder.
   static CheckpointPlan uniform(int64_t stages, int64_t segments);
-  /// uniform() with the square root of the stages as segments.
+  /// uniform() with the square root of the number of stages, rounded, as the number of segments.
   static CheckpointPlan automatic(int64_t stages);
 
   std::string text() const;
@@ -44,11 +47,12 @@ class CheckpointPlan {
   int64_t stages() const noexcept { return stages_; }
   const std::vector<Piece>& pieces() const noexcept { return pieces_; }
 
-  /// What the plan costs on a chain of such stages. Throws lockstep::Error if their number differs.
+  /// Predicts the costs of the plan for a chain with these costs. Throws lockstep::Error if the
+  /// number of stages differs.
   PlanCosts predict(const ChainCosts& costs) const;
-  /// Runs the chain as planned. Throws lockstep::Error if the number of stages differs.
+  /// Runs the chain by this plan. Throws lockstep::Error if the number of stages differs.
   at::Tensor run(const Chain& chain, at::Tensor input) const;
-  /// The same for a chain that is run often: it is shared with the regions, not copied.
+  /// As above, for a chain that runs often: the regions share the chain instead of copying it.
   at::Tensor run(std::shared_ptr<const Chain> chain, at::Tensor input) const;
 
  private:

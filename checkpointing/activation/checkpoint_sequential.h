@@ -13,7 +13,7 @@ namespace lockstep {
 
 namespace activation {
 
-/// Modules of a torch::nn::Sequential, one after the other, as one function of a tensor.
+/// Consecutive modules of a torch::nn::Sequential, as one function from tensor to tensor.
 template <class AnyModule>
 class Slice {
  public:
@@ -48,12 +48,12 @@ auto slice(Iterator begin, Iterator end) {
 
 }  // namespace activation
 
-/// Runs a torch::nn::Sequential in `segments` pieces of size() / segments modules each and
-/// checkpoints all but the last piece, which takes the remainder too: backward would need it at
-/// once.
+/// Runs a torch::nn::Sequential in `segments` pieces and checkpoints all but the last piece, which
+/// backward would need at once. A piece has size() / segments modules; the last piece also takes
+/// the remainder.
 ///
-/// input: what the first module takes, a tensor. Throws lockstep::Error if segments is not from 1
-/// to the number of modules. For the rest see checkpoint().
+/// input: the tensor that the first module takes. Throws lockstep::Error unless 1 <= segments <=
+/// the number of modules. For everything else see checkpoint().
 template <class Sequential>
 at::Tensor checkpoint_sequential(Sequential& sequential, int64_t segments, at::Tensor input,
                                  const CheckpointOptions& options = {}) {

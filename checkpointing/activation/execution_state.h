@@ -10,9 +10,9 @@
 
 namespace lockstep::activation {
 
-/// What decides how operators run on a thread and must be as in forward when backward, on some
-/// thread, runs them again: autocast of each device type, the default dtype, and the current CUDA
-/// device with its stream.
+/// The thread-local state that recompute must share with forward, whichever thread backward runs
+/// on: autocast of each device type, the default dtype, and the current CUDA device with its
+/// stream.
 class ExecutionState {
  public:
   static ExecutionState current();
@@ -22,7 +22,7 @@ class ExecutionState {
   struct Autocast {
     c10::DeviceType device;
     bool enabled;
-    bool included;  // its key, in the dispatch of every operator, see amp::RegionKernels
+    bool included;  // its dispatch key is included for every operator; see amp::RegionKernels
     c10::ScalarType dtype;
   };
   std::vector<Autocast> autocast_;
@@ -30,10 +30,10 @@ class ExecutionState {
   std::optional<c10::Stream> stream_;
 };
 
-/// Makes `state` this thread's for the life of the object, with grad mode on and inference mode
-/// off. LibTorch's weight cache is neither read nor written: its entries belong to another graph.
-/// Work queued on the state's stream waits for the stream that was current, and at the end the
-/// other way round.
+/// Applies `state` to this thread in the lifetime of the object, with grad mode on and inference
+/// mode off. The autocast weight cache is neither read nor written, since its entries belong to
+/// another graph. Work on the state's stream waits for the stream that was current before; at the
+/// end, that stream waits for the state's stream.
 class ExecutionGuard {
  public:
   explicit ExecutionGuard(const ExecutionState& state);

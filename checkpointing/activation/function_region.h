@@ -9,7 +9,7 @@
 
 namespace lockstep::activation {
 
-/// The region of one call.
+/// The region of one checkpoint() call: stores the function and its inputs for recompute.
 template <class Function, class... Inputs>
 class FunctionRegion final : public Region {
  public:

@@ -11,14 +11,15 @@
 
 namespace lockstep {
 
-/// Marks a costly part of a checkpointed region, such as a matrix product or attention: its result
-/// is kept, and recompute takes the result instead of running the part again. Its inputs are still
-/// recomputed; what it saves besides inputs and result (weights, inner tensors) is kept as well, so
-/// let it be one operator or a few.
+/// Marks an expensive part of a checkpointed region, such as a matrix product or attention. The
+/// result of the part is kept, and recompute takes it instead of running the part again. The inputs
+/// of the part are still recomputed. What autograd saves inside the part besides inputs and result
+/// (weights, inner tensors) is kept too, so a part should be one operator or a few.
 ///
-/// inputs: all tensors of the region that the function uses; it must not change them in place, nor
-/// may the result be changed in place afterwards: recompute then throws lockstep::Error. In nested
-/// regions the innermost keeps. Outside regions, and without autograd, the function is just called.
+/// inputs: all tensors of the region that the function uses. The function must not change them in
+/// place, and the result must not be changed in place afterwards: recompute then throws
+/// lockstep::Error. In nested regions the innermost region keeps the result. Outside regions, or
+/// without autograd, the function is simply called.
 template <class Function, class... Inputs>
 auto keep(Function&& function, Inputs&&... inputs) {
   using Result = std::decay_t<std::invoke_result_t<Function&, Inputs&...>>;

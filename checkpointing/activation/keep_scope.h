@@ -11,11 +11,11 @@
 
 namespace lockstep::activation {
 
-/// One call of keep() inside the region whose policy is on top of this thread's stack.
+/// One call of keep(), inside the region whose policy is on top of this thread's stack.
 ///
-/// In forward it records: inputs that autograd saves become slots of the region, everything else
-/// that autograd saves stays. In recompute it replays: it fills those slots and hands out what was
-/// kept.
+/// In forward it records the call. Inputs that autograd saves become slots of the region;
+/// everything else that autograd saves is kept. In recompute it fills those slots and returns the
+/// kept tensors.
 class KeepScope : public SavedTensorPolicy {
  public:
   static bool wanted();
@@ -24,7 +24,7 @@ class KeepScope : public SavedTensorPolicy {
   KeepScope(const KeepScope&) = delete;
   KeepScope& operator=(const KeepScope&) = delete;
 
-  /// In recompute, what forward recorded; else null.
+  /// In recompute, the record that forward made of this call; otherwise null.
   const KeptCall* recorded() const noexcept { return recorded_; }
   at::Tensor take(const KeptTensor& kept) const;
 

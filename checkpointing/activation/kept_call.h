@@ -11,12 +11,12 @@
 
 namespace lockstep::activation {
 
-/// A tensor's data without its graph, as it was when kept.
+/// The data of a kept tensor, without its graph.
 class KeptTensor {
  public:
   KeptTensor() = default;
   explicit KeptTensor(const at::Tensor& tensor);
-  /// The data again; throws lockstep::Error if it has been modified in place since.
+  /// The data. Throws lockstep::Error if it was modified in place after it was kept.
   const at::Tensor& data() const;
   bool requires_grad() const noexcept { return requires_grad_; }
 
@@ -26,25 +26,25 @@ class KeptTensor {
   bool requires_grad_ = false;
 };
 
-/// A tensor that autograd saved, as a view of one of the inputs.
+/// Describes a tensor that autograd saved, as a view of one of the inputs.
 struct InputView {
   std::size_t input;
   at::DimVector sizes;
   at::DimVector strides;
-  int64_t offset;  // in elements, from the input's first
+  int64_t offset;  // in elements, relative to the input's first
 
   at::Tensor of(const at::Tensor& input_again) const;
 };
 
-/// The view of an input that `saved` is, if it shares memory with one.
+/// Describes `saved` as a view of an input; empty if it shares memory with none of the inputs.
 std::optional<InputView> view_of_input(const std::vector<at::Tensor>& inputs,
                                        const at::Tensor& saved);
 
-/// One call of keep() in a region's forward: what stands in for it in recompute.
+/// One call of keep() in a region's forward, with all that recompute needs in its place.
 struct KeptCall {
-  std::any result;                      // its tensors taken out
-  std::vector<KeptTensor> tensors;      // those tensors
-  std::vector<InputView> saved_inputs;  // what autograd saved of the inputs, in order
+  std::any result;                      // with its tensors removed
+  std::vector<KeptTensor> tensors;      // the removed tensors
+  std::vector<InputView> saved_inputs;  // the inputs that autograd saved, in order
   std::optional<RngState> rng_after;
 };
 

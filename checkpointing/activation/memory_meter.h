@@ -8,22 +8,22 @@
 
 namespace lockstep {
 
-/// Counts the bytes of the tensors that this thread, and backward on its behalf, allocates while
-/// the object lives: for activations, open it before forward. It sees LibTorch's own allocators, on
-/// the host or on CUDA devices, through the channel that LibTorch's profiler uses, so not while
-/// that profiler runs. Meters nest: the innermost counts. Memory from before the meter is not
-/// counted.
+/// Counts the bytes of the tensors that this thread, and backward on its behalf, allocates in the
+/// lifetime of the object. To measure activations, open it before forward. The meter sees the
+/// allocations of LibTorch's own allocators, on the host or on CUDA devices. It uses the reporting
+/// channel of LibTorch's profiler, so it cannot work while that profiler runs. Meters nest: only
+/// the innermost counts. Memory that was allocated before the meter opened is not counted.
 ///
-/// Threads: created and destroyed on one; the figures may be read on any.
+/// Threads: create and destroy it on one thread; any thread may read the figures.
 class MemoryMeter {
  public:
   explicit MemoryMeter(c10::DeviceType device = c10::DeviceType::CPU);
   MemoryMeter(const MemoryMeter&) = delete;
   MemoryMeter& operator=(const MemoryMeter&) = delete;
 
-  /// Bytes allocated since the start and not freed.
+  /// Bytes allocated since construction and not freed yet.
   int64_t live() const noexcept;
-  /// The most that live() has been since the start or the last reset_peak().
+  /// The maximum of live() since construction or the last reset_peak().
   int64_t peak() const noexcept;
   void reset_peak() noexcept;
 

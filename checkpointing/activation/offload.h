@@ -16,34 +16,36 @@ namespace activation {
 class OffloadStore;
 }
 
-/// What OffloadActivations moves, and how far ahead backward brings it back.
+/// Which tensors OffloadActivations moves, and how far ahead backward fetches them.
 struct OffloadOptions {
-  /// Smaller tensors stay on their device.
+  /// Smaller tensors stay on their device. Requires: not negative.
   TORCH_ARG(int64_t, min_bytes) = 64 * 1024;
-  /// How many tensors are on their way back while backward uses the one that it asked for.
+  /// How many further tensors are fetched while backward uses the one that it asked for. Requires:
+  /// not negative.
   TORCH_ARG(int64_t, prefetch) = 2;
 };
 
-/// Moves the tensors that autograd saves to host memory while the object lives, and brings them
-/// back in backward. Gradients have the same bits as without.
+/// Moves the tensors that autograd saves in the lifetime of the object to host memory. Backward
+/// brings them back. Gradients have the same bits as without offload.
 ///
-/// From CUDA devices the copies go to pinned memory and back on a stream of their own, beside the
-/// computation; backward asks for tensors in reverse order, so the next ones are fetched ahead.
-/// Tensors on the host go to a second buffer outside LibTorch's allocator, by the same rules and at
-/// once: for tests. These stay where they are: parameters and views of them, integers, tensors
-/// below min_bytes, and views with gaps. A tensor that several operators save is moved once.
+/// From CUDA devices the tensors are copied to pinned memory and back on a separate stream, in
+/// parallel with the computation. Backward asks for tensors in reverse order, so the next ones are
+/// prefetched. Tensors on the host are copied synchronously, by the same rules, to a second buffer
+/// outside LibTorch's allocator: this is for tests. Not moved: parameters and views of them,
+/// integers, tensors smaller than min_bytes, and views with gaps. A tensor that several operators
+/// save is moved once.
 ///
-///   OffloadActivations offload(model);          // as a local variable of the forward
-///   h = checkpoint(block, h);                   // then the regions' inputs are what is moved
+///   OffloadActivations offload(model);          // a local variable of the forward
+///   h = checkpoint(block, h);                   // the inputs of the regions are moved
 ///
-/// Open it around checkpointed regions, not inside one: throws lockstep::Error there, since
-/// recompute would move the tensors again. Threads: created and destroyed on one, that runs
-/// forward; backward may run on another. It may end before backward runs.
+/// Open it around checkpointed regions. Inside a region the constructor throws lockstep::Error,
+/// since recompute would move the tensors again. Threads: create and destroy it on the thread that
+/// runs forward; backward may run on another one. It may be destroyed before backward runs.
 class OffloadActivations {
  public:
   explicit OffloadActivations(const std::vector<at::Tensor>& parameters,
                               const OffloadOptions& options = {});
-  /// A module, by its holder or pointer.
+  /// module: its holder or a pointer.
   template <class Module,
             class = std::void_t<decltype(std::declval<const Module&>()->parameters())>>
   explicit OffloadActivations(const Module& module, const OffloadOptions& options = {})
@@ -52,12 +54,12 @@ class OffloadActivations {
   OffloadActivations(const OffloadActivations&) = delete;
   OffloadActivations& operator=(const OffloadActivations&) = delete;
 
-  /// So far, backward included.
+  /// Totals since construction, including those of backward.
   struct Figures {
-    int64_t tensors = 0;  // moved out
-    int64_t bytes = 0;
-    int64_t loads = 0;       // brought back
-    int64_t prefetched = 0;  // of these, asked for before backward did
+    int64_t tensors = 0;     // moved to the host
+    int64_t bytes = 0;       // moved to the host
+    int64_t loads = 0;       // tensors brought back
+    int64_t prefetched = 0;  // of these, fetched before backward asked
   };
   Figures figures() const;
 

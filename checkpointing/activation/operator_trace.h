@@ -7,7 +7,7 @@
 
 namespace lockstep::activation {
 
-/// Notes the name of each operator that this thread runs while the object lives.
+/// Records the name of each operator that this thread runs in the lifetime of the object.
 class OperatorTrace {
  public:
   explicit OperatorTrace(std::vector<std::string>& names);
@@ -20,8 +20,8 @@ class OperatorTrace {
   at::CallbackHandle handle_;
 };
 
-/// Where the recomputed list leaves forward's, in words; a recompute that ends early leaves it
-/// nowhere.
+/// Describes in words the first difference between the operators of forward and of recompute. If
+/// recompute only ended early, the text says how many operators it ran.
 std::string first_difference(const std::vector<std::string>& forward,
                              const std::vector<std::string>& recomputed);
 

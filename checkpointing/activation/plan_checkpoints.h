@@ -10,27 +10,28 @@
 
 namespace lockstep {
 
-/// The plan with the least time among those whose activations stay within the budget, by the
-/// dynamic programme of rotor (Beaumont, Eyraud-Dubois, Herrmann, Joly, Shilova): optimal for
-/// chains among plans that keep what they save until backward uses it.
+/// Finds the fastest plan whose activations stay within the budget, with the dynamic programme of
+/// rotor (Beaumont, Eyraud-Dubois, Herrmann, Joly, Shilova). The plan is optimal for chains, among
+/// the plans that keep each saved tensor until backward uses it.
 ///
-/// The budget is divided into `slots` and each size rounded up to slots; plans that would only fit
-/// without the rounding are then tried too, so the plan is within the budget and wastes little of
-/// it. More slots waste less and take longer (time and memory grow by slots; 100 stages and 500
-/// slots take under 2 s). Throws lockstep::Error that names the least budget which works.
+/// The budget is divided into `slots`, and each size is rounded up to whole slots. Plans that fit
+/// only without the rounding are then tried too, so the plan stays within the budget and wastes
+/// little of it. More slots waste less, but planning takes more time and memory, both of which grow
+/// with the slots (100 stages and 500 slots take less than 2 s). Throws lockstep::Error if no plan
+/// fits; the message gives the smallest budget that works.
 CheckpointPlan plan_checkpoints(const ChainCosts& costs, int64_t budget_bytes, int64_t slots = 500);
 
-/// Measures the chain on a sample first; see profile_chain().
+/// As above, with costs that profile_chain() measures on the sample.
 CheckpointPlan plan_checkpoints(const Chain& chain, const at::Tensor& sample, int64_t budget_bytes);
 
-/// The same for a torch::nn::Sequential; run the plan with plan.run(chain_of(sequential), x).
+/// As above, for a torch::nn::Sequential. Run the plan with plan.run(chain_of(sequential), x).
 template <class Sequential, class = decltype(std::declval<Sequential&>()->size())>
 CheckpointPlan plan_checkpoints(Sequential& sequential, const at::Tensor& sample,
                                 int64_t budget_bytes) {
   return plan_checkpoints(chain_of(sequential), sample, budget_bytes);
 }
 
-/// The least activation bytes that any plan needs, exactly.
+/// The smallest number of activation bytes that any plan needs; exact, not rounded to slots.
 int64_t least_activation_bytes(const ChainCosts& costs);
 
 }  // namespace lockstep

@@ -11,21 +11,23 @@
 
 namespace lockstep {
 
-/// A chain that keeps within a budget of activation bytes: called with its first input it measures
-/// its stages and plans which of them to checkpoint; each call then runs by that plan.
+/// Runs a chain of stages within a budget of activation bytes. The first call measures the stages
+/// on its input and plans which of them to checkpoint; each call then runs by that plan.
 ///
-/// Without a budget, and without autograd, it just runs its stages. A larger input than the one
-/// that was planned for is planned anew. The plan comes from this rank's clock: ranks may find
-/// different ones, and the results have the same bits; for stages with collectives in them use the
-/// automatic budget, which is the same everywhere. Copies share one chain and plan. Threads: one.
+/// Without a budget, or without autograd, the stages simply run. An input with more bytes than the
+/// one that was planned for leads to a new plan. The measured times are those of this rank's clock,
+/// so ranks may have different plans; the results have the same bits. If stages contain
+/// collectives, use the automatic budget, whose plan is the same on every rank. Copies share one
+/// chain and one plan. Threads: one.
 ///
 ///   model: PlannedChain blocks({chain_stage("a", a), chain_stage("b", b)});
 ///   forward(): return head(blocks(stem(x)));
 ///
-/// Throws lockstep::Error from a call where no plan meets the budget; it says the least that works.
+/// A call throws lockstep::Error if no plan meets the budget; the message gives the smallest budget
+/// that works.
 class PlannedChain {
  public:
-  /// No chain: for options that are not set.
+  /// An empty object without a chain: the default of an option.
   PlannedChain() = default;
   /// Throws lockstep::Error for a chain without stages.
   explicit PlannedChain(Chain chain);
@@ -34,20 +36,21 @@ class PlannedChain {
   void set_budget(const ActivationBudget& budget) const;
   bool is_empty() const noexcept { return state_ == nullptr; }
 
-  /// What was planned on the largest input so far.
+  /// The plan for the largest input so far.
   struct Planned {
     CheckpointPlan plan;
-    std::optional<PlanCosts> predicted;  // none where nothing was measured
-    std::optional<PlanCosts> plain;      // the same without checkpoints
+    std::optional<PlanCosts> predicted;  // empty if nothing was measured
+    std::optional<PlanCosts> plain;      // the prediction without checkpoints
   };
   const std::optional<Planned>& planned() const;
 
-  /// Measures the peak of the chain's activations in one forward and backward, both of them in the
-  /// life of the object: what predicted->peak_bytes foresees. Threads: that of forward.
+  /// Measures the peak of the chain's activation bytes in one forward and backward, to be compared
+  /// with predicted->peak_bytes. Both must run in the lifetime of the object. Threads: the thread
+  /// that runs forward.
   class Watch {
    public:
     Watch(const PlannedChain& chain, c10::DeviceType device);
-    /// None if the chain has not run, or if it has planned meanwhile.
+    /// Empty if the chain has not run. A call that makes a plan is not measured.
     std::optional<int64_t> peak_bytes() const;
 
    private:

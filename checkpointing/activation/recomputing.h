@@ -4,12 +4,12 @@
 
 namespace lockstep {
 
-/// True while this thread recomputes a checkpointed region for backward: a layer with state of its
-/// own (counters, moving averages) asks before it changes that state.
+/// True while this thread recomputes a checkpointed region for backward. A layer with state outside
+/// its buffers (counters, moving averages) should call it before it changes that state.
 bool is_recomputing() noexcept;
 
-/// Overrides CheckpointOptions::early_stop for the regions whose forward runs on this thread while
-/// the object lives. Objects nest; the innermost counts.
+/// Overrides CheckpointOptions::early_stop for the regions whose forward runs on this thread in the
+/// lifetime of the object. Objects nest; the innermost applies.
 class EarlyStop {
  public:
   explicit EarlyStop(bool enabled);
@@ -17,7 +17,7 @@ class EarlyStop {
   EarlyStop(const EarlyStop&) = delete;
   EarlyStop& operator=(const EarlyStop&) = delete;
 
-  /// What is in force on this thread, if anything.
+  /// The value that applies on this thread; empty if there is no object.
   static std::optional<bool> in_force() noexcept;
 
  private:
@@ -26,7 +26,7 @@ class EarlyStop {
 
 namespace activation {
 
-/// is_recomputing() for the life of the object.
+/// Makes is_recomputing() true in the lifetime of the object.
 class RecomputingScope {
  public:
   RecomputingScope() noexcept;

@@ -22,20 +22,21 @@
 
 namespace lockstep::activation {
 
-/// One forward of a checkpointed function: in place of each tensor that autograd saves inside it
-/// stands a numbered slot, and the first slot that backward asks for runs the function again and
-/// fills them all. A slot's tensor is let go of when backward takes it; the next graph task, or a
-/// slot that is asked for again, recomputes.
+/// One forward of a checkpointed function. Each tensor that autograd saves inside the function is
+/// replaced by a numbered slot. The first slot that backward asks for runs the function again,
+/// which fills all slots. The tensor of a slot is released when backward takes it. Another graph
+/// task, or a slot that is asked for a second time, recomputes again.
 ///
-/// Lifetime: shared by the slots that autograd holds, so it goes when the graph goes.
-/// Threads: forward on one; backward on any, one at a time by a lock.
+/// Lifetime: the slots that autograd holds share the region, so the region is destroyed with the
+/// graph.
+/// Threads: forward on one thread; backward on any thread, one at a time (a lock).
 class Region : public SavedTensorPolicy, public std::enable_shared_from_this<Region> {
  public:
-  /// Whether autograd records anything at all; without, no region is needed.
+  /// Whether autograd records operators at present; if not, no region is needed.
   static bool wanted();
 
-  /// The function's forward, for the life of the object. finish() says that it returned, and
-  /// throws where it changed its own inputs.
+  /// Open while the function's forward runs. finish() marks the return of the function, and throws
+  /// if the function changed its own inputs.
   class Forward {
    public:
     explicit Forward(Region& region);
@@ -48,21 +49,22 @@ class Region : public SavedTensorPolicy, public std::enable_shared_from_this<Reg
     std::optional<ScratchBuffers> scratch_;
   };
 
-  /// What fills the slots in recompute.
+  /// The policy that fills the slots in recompute.
   class Replay;
 
   std::unique_ptr<torch::autograd::SavedVariableHooks> make() override;
 
-  /// Adds what a call of keep() in forward left for recompute.
+  /// Adds the record of a keep() call in forward, for recompute.
   void add_kept(KeptCall call);
 
  protected:
   explicit Region(CheckpointOptions options);
 
-  /// Keeps an input as autograd keeps a saved tensor, so that an enclosing region may drop it.
+  /// Keeps an input in the way that autograd keeps a saved tensor, so that an enclosing region may
+  /// drop it.
   void save_input(const at::Tensor& input);
 
-  /// Runs the function on what save_input() was given, in that order.
+  /// Runs the function on the inputs that were passed to save_input(), in that order.
   virtual void run_again(const std::vector<at::Tensor>& inputs) = 0;
   virtual std::vector<at::Tensor> module_buffers() const = 0;
   virtual const std::type_info& function_type() const = 0;

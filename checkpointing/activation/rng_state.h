@@ -7,9 +7,9 @@
 
 namespace lockstep::activation {
 
-/// The state of the default random generators: the host's, and that of each CUDA device that is in
-/// use (a device that nothing has touched yet is left alone). Threads: any; the generators are
-/// shared by the process, so ranks that live as threads share the stream.
+/// The state of the default random generators: that of the host, and that of each CUDA device in
+/// use (a device without a CUDA context is left alone). Threads: any. The generators belong to the
+/// process, so ranks that are threads of one process share them.
 class RngState {
  public:
   static RngState current();
@@ -21,7 +21,7 @@ class RngState {
   std::vector<std::pair<int, at::Tensor>> devices_;
 };
 
-/// Takes the generators to `state` and, at the end, back to where they were.
+/// Sets the generators to `state`; the destructor restores their previous state.
 class RngGuard {
  public:
   explicit RngGuard(const RngState& state) : outer_(RngState::current()) { state.restore(); }

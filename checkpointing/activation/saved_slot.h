@@ -8,13 +8,13 @@
 
 namespace lockstep::activation {
 
-/// Which tensor it was, if any, and its version then; keeps the tensor's memory no longer than
-/// others do.
+/// Identifies a tensor and its version at construction, without keeping its memory alive. The
+/// tensor may be undefined.
 class TensorIdentity {
  public:
   explicit TensorIdentity(const at::Tensor& tensor);
   uint32_t version() const noexcept { return version_; }
-  /// The present version, or that of then once the tensor is gone.
+  /// The version now; if the tensor no longer exists, the version at construction.
   uint32_t current_version() const;
 
  private:
@@ -22,7 +22,7 @@ class TensorIdentity {
   uint32_t version_;
 };
 
-/// The memory that a tensor or a view of it uses, which it does not keep from being freed.
+/// Identifies the storage of a tensor and of its views, without keeping that storage alive.
 class StorageIdentity {
  public:
   explicit StorageIdentity(const at::Tensor& tensor);
@@ -33,12 +33,12 @@ class StorageIdentity {
   c10::weak_intrusive_ptr<c10::StorageImpl> storage_;
 };
 
-/// What recompute must reproduce of a saved tensor.
+/// The properties of a saved tensor that recompute must reproduce: sizes, dtype and device.
 class TensorLayout {
  public:
   explicit TensorLayout(const at::Tensor& tensor);
   bool operator==(const TensorLayout& other) const;
-  /// For instance "Float[32, 64] on cpu".
+  /// Text for messages, for instance "Float[32, 64] on cpu".
   std::string text() const;
 
  private:
@@ -47,7 +47,7 @@ class TensorLayout {
   at::Device device_;
 };
 
-/// A tensor that autograd saved inside a region: dropped in forward, back for the time between
+/// A tensor that autograd saved inside a region. Forward drops it; it exists again between
 /// recompute and its use in backward.
 struct SavedSlot {
   explicit SavedSlot(const at::Tensor& tensor)
@@ -56,7 +56,7 @@ struct SavedSlot {
   StorageIdentity storage;
   uint32_t version;
   TensorLayout layout;
-  bool needed = true;  // some node of the graph still holds it
+  bool needed = true;  // a node of the graph still holds this slot
   at::Tensor recomputed;
   uint32_t recomputed_version = 0;
 };

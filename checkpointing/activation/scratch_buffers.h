@@ -7,9 +7,9 @@
 
 namespace lockstep::activation {
 
-/// Lends tensors scratch copies of their storage for the life of the object: what is written to
-/// them meanwhile is forgotten, and neither their identity nor their version counters notice.
-/// Threads: none may use the tensors at the same time.
+/// Replaces the storage of tensors by scratch copies in the lifetime of the object. Writes to the
+/// tensors in that time are discarded; the identity and version counters of the tensors do not
+/// change. Threads: no other thread may use the tensors meanwhile.
 class ScratchBuffers {
  public:
   explicit ScratchBuffers(std::vector<at::Tensor> buffers);

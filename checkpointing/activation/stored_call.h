@@ -10,13 +10,13 @@
 
 namespace lockstep::activation {
 
-/// A module by its holder or pointer: what answers function->buffers().
+/// True for a module, by its holder or pointer: a type on which function->buffers() compiles.
 template <class T, class = void>
 struct IsModule : std::false_type {};
 template <class T>
 struct IsModule<T, std::void_t<decltype(std::declval<T&>()->buffers())>> : std::true_type {};
 
-/// A callable that has buffers.
+/// True for a callable with a member function buffers().
 template <class T, class = void>
 struct HasBuffers : std::false_type {};
 template <class T>
@@ -31,14 +31,14 @@ decltype(auto) call(Function& function, Inputs&&... inputs) {
   }
 }
 
-/// How recompute passes a stored argument: as forward passed it, but for arrays, stored as
-/// pointers.
+/// The type in which recompute passes a stored argument: the same as in forward, except for arrays,
+/// which are stored as pointers.
 template <class Input>
 using Passed = std::conditional_t<std::is_array_v<std::remove_reference_t<Input>>,
                                   std::decay_t<Input>, Input&&>;
 
-/// A function with its inputs, to be called again. Inputs are deduced as forwarding references are,
-/// so that recompute calls the function in the same way.
+/// A function with its inputs, stored so that recompute can call it again. Inputs are deduced like
+/// forwarding references, so that recompute calls the function in the same way as forward.
 template <class Function, class... Inputs>
 class StoredCall {
  public:
@@ -48,7 +48,8 @@ class StoredCall {
   explicit StoredCall(F&& function, const std::decay_t<Inputs>&... inputs)
       : function_(std::forward<F>(function)), arguments_(inputs...) {}
 
-  /// Takes the tensors out of the inputs: again() wants them, in this order.
+  /// Removes the tensors from the stored inputs and returns them. again() expects them in this
+  /// order.
   std::vector<at::Tensor> take_tensors() {
     std::vector<at::Tensor> tensors;
     visit_tensors(arguments_, [&](at::Tensor& tensor) {

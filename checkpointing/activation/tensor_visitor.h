@@ -13,7 +13,8 @@
 namespace lockstep {
 
 /// Finds the tensors inside a value: visit(value, f) calls f(at::Tensor&) for each, in a fixed
-/// order. Values of other types hold none, unless you specialise this for your own struct.
+/// order. Other types than those below are treated as holding no tensor; specialise TensorVisitor
+/// for your own struct.
 template <class T>
 struct TensorVisitor {
   template <class F>

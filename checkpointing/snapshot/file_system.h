@@ -7,7 +7,8 @@
 
 namespace lockstep::snapshot {
 
-/// A file being written. Errors: Error (exit code snapshot) with path and the system's reason.
+/// A file that is open for writing. Errors: Error (exit code snapshot) with the path and the reason
+/// from the system.
 class OutputFile {
  public:
   virtual ~OutputFile() = default;
@@ -17,21 +18,21 @@ class OutputFile {
   virtual void close() = 0;
 };
 
-/// Every change that saving makes to the disk goes through here, so that tests can fail or end it
-/// at each single call.
+/// The interface through which saving makes every change to the disk. Tests replace it to make any
+/// single call fail, or to end the process there.
 ///
-/// Errors: Error (exit code snapshot) with path and the system's reason. Threads: any.
+/// Errors: Error (exit code snapshot) with the path and the reason from the system. Threads: any.
 class FileSystem {
  public:
-  /// The one of this machine.
+  /// The file system of this machine.
   static std::shared_ptr<FileSystem> real();
   virtual ~FileSystem() = default;
 
-  /// Makes the folder and those above it; one that exists is fine.
+  /// Creates the folder and its parents; no error if it exists.
   virtual void make_folder(const std::string& path) = 0;
-  /// A new file; one that exists is an error.
+  /// Creates a new file; an error if `path` exists.
   virtual std::unique_ptr<OutputFile> create_file(const std::string& path) = 0;
-  /// Atomic; a file at `to` is replaced.
+  /// Renames atomically; replaces a file at `to`.
   virtual void rename(const std::string& from, const std::string& to) = 0;
   /// Returns once the entries of the folder (new, renamed and removed names) are on the disk.
   virtual void sync_folder(const std::string& path) = 0;
@@ -39,13 +40,13 @@ class FileSystem {
   virtual void remove_folder(const std::string& path) = 0;
 };
 
-/// Whether there is anything of this name.
+/// Whether a file, folder or link with this path exists.
 bool exists(const std::string& path);
-/// The names in a folder, sorted; none where there is no such folder.
+/// The names in a folder, sorted; empty if there is no such folder.
 std::vector<std::string> names_in(const std::string& folder);
-/// Removes a folder of plain files and the files in it.
+/// Removes a folder that holds only plain files, and those files.
 void remove_folder_of_files(FileSystem& files, const std::string& folder);
-/// Writes a small file: content on disk, name not yet (see sync_folder).
+/// Writes a small file. Its content is then on the disk, but not its name (see sync_folder).
 void write_file(FileSystem& files, const std::string& path, const std::string& content);
 
 }  // namespace lockstep::snapshot

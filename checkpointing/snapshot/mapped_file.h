@@ -6,10 +6,10 @@
 
 namespace lockstep::snapshot {
 
-/// A regular file in memory, private to this process. Symbolic links are not followed.
+/// Maps a regular file into memory, private to this process. Symbolic links are not followed.
 ///
 /// The file must not become shorter while it is mapped (a finished snapshot never changes).
-/// Errors: Error with exit code snapshot and the system's reason. Threads: any.
+/// Errors: Error (exit code snapshot) with the reason from the system. Threads: any.
 class MappedFile {
  public:
   explicit MappedFile(std::string path);
@@ -19,7 +19,7 @@ class MappedFile {
 
   const std::string& path() const { return path_; }
   size_t size() const { return size_; }
-  /// Writable: changes are this process's own and never reach the file.
+  /// Writable. Changes are visible to this process alone and never reach the file.
   char* data() const { return data_; }
   std::string_view text() const { return {data_, size_}; }
 

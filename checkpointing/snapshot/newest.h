@@ -9,26 +9,28 @@
 
 namespace lockstep::snapshot {
 
+/// The result of find_newest().
 struct Newest {
-  /// The one with the highest step that is whole; none if there is none.
+  /// The undamaged snapshot with the highest step; empty if there is none.
   std::optional<Snapshot> snapshot;
-  /// One line for each newer one that cannot be used and why, and for a `latest` that names
-  /// another.
+  /// One line for each newer snapshot that cannot be used, with the reason, and one line if the
+  /// file `latest` names another snapshot.
   std::vector<std::string> notes;
 };
 
+/// The result of open_verified().
 struct Opened {
   std::optional<Snapshot> snapshot;
-  std::string failure;  // why there is none
+  std::string failure;  // the reason if `snapshot` is empty
 };
 
-/// Opens a snapshot and checks every byte of it, spread over the ranks; what is read from it later
-/// is not checked again. Ranks: all; the same result on each.
+/// Opens a snapshot and checks every byte of it; the ranks divide the work. Later reads do not
+/// check digests again. Ranks: collective; the same result on each.
 Opened open_verified(const std::string& path, Communicator& ranks);
 
-/// Finds what a run in this folder goes on from. Every byte is read and checked, spread over the
-/// ranks; unfinished and foreign names are passed over.
-/// Ranks: all; the same result on each. Errors: the same on each.
+/// Finds the snapshot in `folder` from which a run resumes. Every byte of it is read and checked;
+/// the ranks divide the work. Names of unfinished snapshots and of other files are ignored.
+/// Ranks: collective; the same result on each. Errors: the same Error on every rank.
 Newest find_newest(const std::string& folder, Communicator& ranks);
 
 }  // namespace lockstep::snapshot

@@ -11,27 +11,29 @@
 
 namespace lockstep::snapshot {
 
-/// A safetensors file for reading, mapped into memory; any writer's, padded or not.
+/// Reads a safetensors file through a memory mapping. The file may come from any program, padded or
+/// not.
 ///
-/// Errors: Error (exit code snapshot) with file and byte when the file is not whole and well
-/// formed. Threads: any. Ranks: local.
+/// Errors: Error (exit code snapshot) with the file and the byte offset if the file is truncated or
+/// malformed. Threads: any. Ranks: local.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);
 
   const std::string& path() const { return file_->path(); }
   const SafetensorsHeader& header() const { return header_; }
-  /// Null if there is none of this name.
+  /// Null if there is no tensor with this name.
   const StoredTensor* find(const std::string& name) const;
 
-  /// Length and header, as they are in the file.
+  /// The length field and the header, as stored in the file.
   std::string_view header_text() const { return file_->text().substr(0, header_.data_begin); }
   std::string_view bytes_of(const StoredTensor& tensor) const;
-  /// On the CPU, contiguous. Shares the mapped memory where the file is aligned, else a copy;
-  /// either way it stays valid after this object is gone, and writing to it never reaches the file.
-  /// Throws for a dtype that tensors do not have (F4, F6_*).
+  /// Returns the tensor on the CPU, contiguous. It shares the mapped memory if its bytes are
+  /// aligned in the file; otherwise it is a copy. Either way it stays valid after this object is
+  /// destroyed, and writes to it never reach the file. Throws for a dtype that tensors do not have
+  /// (F4, F6_*).
   at::Tensor tensor(const StoredTensor& stored) const;
-  /// The same by name; throws when there is none.
+  /// As above, by name. Throws if there is no tensor with this name.
   at::Tensor tensor(const std::string& name) const;
 
  private:

@@ -11,16 +11,17 @@
 
 namespace lockstep::snapshot {
 
-/// One tensor of a safetensors file: row-major, little-endian.
+/// The header entry of one tensor of a safetensors file. The bytes of a tensor are row-major and
+/// little-endian.
 struct StoredTensor {
   std::string name;
   const StoredType* type = nullptr;
   std::vector<int64_t> sizes;
-  uint64_t begin = 0;  // of its bytes, counted from the end of the header
+  uint64_t begin = 0;  // byte offset of its data, from the end of the header
   uint64_t end = 0;
 };
 
-/// The header of a safetensors file: 8 bytes of length, then JSON.
+/// The header of a safetensors file: its length in 8 bytes, then JSON.
 ///
 /// Limits: 100,000,000 bytes of JSON, 200,000 tensors, 8 dimensions, names of 4096 bytes.
 struct SafetensorsHeader {
@@ -28,20 +29,22 @@ struct SafetensorsHeader {
   static constexpr size_t kMaxTensors = 200'000;
   static constexpr size_t kMaxDimensions = 8;
 
-  std::vector<StoredTensor> tensors;  // in the order of their bytes, which leave no hole
+  std::vector<StoredTensor> tensors;  // in the order of their bytes, without gaps
   std::map<std::string, std::string> metadata;
-  uint64_t data_begin = 0;  // bytes of the file before the first tensor: a multiple of 8 if we
-                            // wrote it, anything if others did
+  uint64_t data_begin = 0;  // bytes of the file before the first tensor: a multiple of 8 in files
+                            // of lockstep, any number in files of other programs
 
-  /// Throws Error (exit code snapshot) with file and byte unless `file_text`, the whole file, has
-  /// a header that accounts for each of its bytes exactly once.
+  /// Parses the header of `file_text`, the whole file. Throws Error (exit code snapshot) with the
+  /// file and the byte offset unless the header assigns every byte of the data to exactly one
+  /// tensor.
   static SafetensorsHeader parse(std::string_view file_text, const std::string& file);
 
-  /// Places the tensors (largest element first, then by name), sets begin, end and data_begin, and
-  /// returns the bytes before the data. Throws Error for a duplicate or unusable name.
+  /// Assigns an offset to each tensor (largest element type first, then by name): sets begin, end
+  /// and data_begin. Returns the bytes before the data. Throws Error for a duplicate or unusable
+  /// name.
   std::string lay_out();
 
-  /// Bytes of the whole file.
+  /// The size of the whole file in bytes.
   uint64_t file_bytes() const { return data_begin + (tensors.empty() ? 0 : tensors.back().end); }
 };
 

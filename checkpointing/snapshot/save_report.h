@@ -9,16 +9,16 @@
 
 namespace lockstep::snapshot {
 
-/// How a save ended: the same on every rank.
+/// The outcome of a save: the same on every rank.
 struct SaveReport {
   int64_t step = 0;
-  std::string path;    // of the finished snapshot
-  uint64_t bytes = 0;  // of all tensor files, of all ranks
-  /// Why there is no new snapshot. What was there before is unharmed.
+  std::string path;    // path of the finished snapshot
+  uint64_t bytes = 0;  // total of the tensor files of all ranks
+  /// Why there is no new snapshot; empty if there is one. Earlier snapshots are unharmed.
   std::optional<std::string> error;
-  /// The exit code of that error, of the first rank that failed; ok without one.
+  /// The exit code of the error of the first rank that failed; ok without an error.
   ExitCode code = ExitCode::ok;
-  /// What else went wrong: `latest` not updated, old snapshots not removed.
+  /// Other problems: `latest` was not updated, old snapshots were not removed.
   std::vector<std::string> warnings;
 };
 

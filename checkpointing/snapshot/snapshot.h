@@ -10,33 +10,35 @@
 
 namespace lockstep::snapshot {
 
-/// A finished snapshot, for reading: its manifest, texts and tensors.
+/// Reads a finished snapshot: its manifest, texts and tensors.
 ///
-/// Ranks: local, any number of them, however many wrote it. Threads: one. Cheap to copy.
-/// Errors: Error (exit code snapshot) with file, byte and what is wrong.
+/// Ranks: local; any number of ranks may open it, whatever the number that wrote it. Threads: one.
+/// Cheap to copy.
+/// Errors: Error (exit code snapshot) with the file, the byte offset and the reason.
 class Snapshot {
  public:
-  /// Opens FOLDER/step-000000001200. Checks the manifest and the sizes of all files; each file's
-  /// header and each tensor's digest is checked when it is first read, or by verify().
+  /// path: FOLDER/step-000000001200. Checks the manifest and the sizes of all files. The header of
+  /// a file and the digest of a tensor are checked when they are first read, or by verify().
   explicit Snapshot(const std::string& path) : files_(std::make_shared<SnapshotFiles>(path)) {}
 
   const std::string& path() const { return files_->folder(); }
   const Manifest& manifest() const { return files_->manifest(); }
-  /// Throws when there is no text of this name.
+  /// Throws if there is no text with this name.
   const std::string& text(const std::string& name) const;
 
-  /// Reads and checks every byte of one of `parts` shares of the tensors.
+  /// Divides the tensors into `parts` shares, and reads and checks every byte of share number
+  /// `part`.
   void verify(int part = 0, int parts = 1) const { files_->verify(part, parts); }
-  /// Reads from here on check no digest again: the shares of verify() that are not this rank's were
-  /// checked by others, who said so.
+  /// Disables digest checks on later reads. Call it once every rank has verified its share with
+  /// verify().
   void trust() const { files_->trust(); }
 
-  /// Sorted.
+  /// The names of all sections, sorted.
   std::vector<std::string> sections() const;
-  /// The tensors that all ranks share; empty if there is no such section.
+  /// The tensors of the section that all ranks share; empty if there is no such section.
   SnapshotSection section(const std::string& name) const { return {files_, name}; }
 
-  /// The tensors that rank `rank` saved with Content::add_own; sorted.
+  /// The names of the tensors that rank `rank` saved with Content::add_own, sorted.
   std::vector<std::string> own_names(const std::string& section, int rank) const;
   at::Tensor read_own(const std::string& section, int rank, const std::string& name) const;
 

@@ -10,22 +10,24 @@
 
 namespace lockstep::snapshot {
 
-/// The files of a finished snapshot, each opened when first needed and held against the manifest.
-/// Errors: Error (exit code snapshot) naming file, byte and tensor. Threads: one.
+/// The files of a finished snapshot. Each file is opened when it is first needed, and compared with
+/// the manifest. Errors: Error (exit code snapshot) with the file, byte offset and tensor. Threads:
+/// one.
 class SnapshotFiles {
  public:
-  /// Reads the manifest and compares the files' sizes.
+  /// Reads the manifest and compares the sizes of the files with it.
   explicit SnapshotFiles(std::string folder);
 
   const std::string& folder() const { return folder_; }
   const Manifest& manifest() const { return manifest_; }
   const SafetensorsFile& file(const std::string& name) const;
-  /// The tensor's place in the file, after its digest was checked once.
+  /// Returns the place of the tensor in its file. The first call checks the digest of the tensor.
   const StoredTensor& checked(const std::string& file_name, const std::string& tensor) const;
-  /// Checks the header of each file and the digests of every `parts`-th tensor, from number `part`
-  /// on, with all compute threads.
+  /// Checks the header of each file, and the digests of every `parts`-th tensor, starting with
+  /// tensor number `part`. Uses all compute threads.
   void verify(int part, int parts) const;
-  /// No digest is computed any more: others have checked the parts that this rank has not.
+  /// Disables digest checks from now on, because other ranks have checked the tensors that this
+  /// rank has not.
   void trust() const { trusted_ = true; }
 
  private:

@@ -11,8 +11,9 @@
 
 namespace lockstep::snapshot {
 
-/// The tensors of one section that all ranks share, wherever their bytes are: whole in a file, tied
-/// to another, or in slices of several ranks (of any number of ranks: any other can read them).
+/// Reads the tensors of one section that all ranks share, wherever their bytes are stored: whole in
+/// one file, tied to another tensor, or in slices of several ranks. Any number of ranks can read
+/// the slices, whatever the number that wrote them.
 class SnapshotSection : public TensorSource {
  public:
   SnapshotSection(std::shared_ptr<const SnapshotFiles> files, const std::string& section);
@@ -23,7 +24,8 @@ class SnapshotSection : public TensorSource {
   std::vector<int64_t> sizes(const std::string& name) const override;
   at::ScalarType dtype(const std::string& name) const override;
   at::Tensor read(const std::string& name) const override;
-  /// Elements [begin, end) in row-major order, 1-dimensional; reads no more than these are in.
+  /// Reads the elements [begin, end) in row-major order, as a 1-dimensional tensor. Reads only the
+  /// parts that hold these elements.
   at::Tensor read_elements(const std::string& name, int64_t begin, int64_t end) const;
 
  private:

@@ -11,25 +11,27 @@
 
 namespace lockstep::snapshot {
 
-/// Writes the snapshots of a run, each of them completely or not at all.
+/// Writes the snapshots of a run. Each snapshot is written completely or not at all.
 ///
-/// A snapshot is FOLDER/step-000000001200/. Killed at any moment, the folder holds the snapshots
-/// that were complete before, and perhaps the new one, never a mix.
-/// Ranks: every call is collective, with the same arguments but for slices and own tensors.
-/// Threads: one. One writer of a run at a time.
+/// A snapshot is the folder FOLDER/step-000000001200/. If the job is killed at any moment, FOLDER
+/// holds the snapshots that were complete before, and perhaps the new one, but never a mix.
+/// Ranks: every call is collective, with the same arguments on each rank except for slices and own
+/// tensors.
+/// Threads: one. A run must have only one writer at a time.
 class Writer {
  public:
-  /// Tries the folder out; see RunFolder. Throws the same Error on every rank.
+  /// Tests that the folder can be used; see RunFolder. Throws the same Error on every rank.
   Writer(Communicator ranks, std::string folder, WriterOptions options = {})
       : folder_(std::move(ranks), std::move(folder), std::move(options)) {}
 
-  /// Returns once the snapshot is on the disk. `metric`: what KeepOptions::best compares; finite.
-  /// Throws the same Error on every rank when it could not be saved on any: nothing of it is left,
-  /// nothing else has changed, and training can go on.
+  /// Returns once the snapshot is on the disk. metric: the value that KeepOptions::best compares;
+  /// finite.
+  /// If any rank cannot save, throws the same Error on every rank. Nothing of the new snapshot
+  /// remains, nothing else has changed, and training can continue.
   SaveReport save(const Content& content, int64_t step,
                   std::optional<double> metric = std::nullopt);
 
-  /// The run's name, to be passed on when it is resumed.
+  /// The name of the run. A resumed run passes it on in its options.
   const std::string& run() const { return folder_.options().run(); }
 
  private:

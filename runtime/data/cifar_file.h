@@ -7,16 +7,16 @@
 
 namespace lockstep {
 
-/// Reads the binary version of CIFAR-10 (records of 1 label byte and 3072 pixels; files
-/// data_batch_1.bin ... and test_batch.bin), plain or gzip, files one after another: images uint8
-/// [N, 3, 32, 32], labels 0..9.
+/// Reads CIFAR-10 in its binary version, plain or gzip. A record is 1 label byte and 3072 pixels.
+/// The files (data_batch_1.bin ... and test_batch.bin) are read one after another. Returns images
+/// uint8 [N, 3, 32, 32] and labels 0..9.
 /// Ranks: local. Threads: any.
-/// Throws Error (exit code data) with file, byte offset and what was expected: missing or empty
-/// file, a last record that is cut, a label out of range.
+/// Throws Error (exit code data) that names file, byte offset and the expected content: missing or
+/// empty file, truncated last record, label out of range.
 LabelledImages read_cifar10(const std::vector<std::string>& paths);
 
-/// The same for CIFAR-100 (1 coarse label, 1 fine label, 3072 pixels; train.bin and test.bin):
-/// labels are the fine ones, 0..99.
+/// Reads CIFAR-100 in the same way (1 coarse label, 1 fine label, 3072 pixels; train.bin and
+/// test.bin). The labels are the fine labels, 0..99.
 LabelledImages read_cifar100(const std::vector<std::string>& paths);
 
 }  // namespace lockstep

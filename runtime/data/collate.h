@@ -15,7 +15,7 @@ struct Example;
 
 namespace lockstep {
 
-/// One tensor with a new first dimension. Throws Error when shapes or dtypes differ.
+/// Stacks the samples along a new first dimension. Throws Error if shapes or dtypes differ.
 at::Tensor stack_samples(const std::vector<at::Tensor>& samples);
 /// One-dimensional tensors, int64 and float32.
 at::Tensor stack_samples(const std::vector<int64_t>& samples);
@@ -29,8 +29,8 @@ template <typename Sample>
 struct HasOwnCollate<Sample, std::void_t<decltype(collate(std::declval<std::vector<Sample>>()))>>
     : std::true_type {};
 
-/// How samples of one type become a batch. A type of the user's: his collate(std::vector<Sample>),
-/// found in the namespace of Sample, or else the vector itself.
+/// Makes a batch of samples of one type. For a type of the user, calls collate(std::vector<Sample>)
+/// from the namespace of Sample; if there is none, the batch is the vector itself.
 template <typename Sample, typename = void>
 struct Collate {
   static auto batch(std::vector<Sample> samples) {
@@ -55,7 +55,7 @@ struct Collate<Number, std::enable_if_t<std::is_arithmetic_v<Number>>> {
   }
 };
 
-/// The batch of one member of all samples.
+/// Collates one member of all samples.
 template <typename Sample, typename Get>
 auto collate_member(std::vector<Sample>& samples, Get get) {
   using Member = std::decay_t<decltype(get(samples.front()))>;

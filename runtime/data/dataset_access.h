@@ -50,7 +50,8 @@ template <typename Source, typename Transform>
 struct IsMap<torch::data::datasets::MapDataset<Source, Transform>>
     : std::bool_constant<!Source::is_stateful> {};
 
-/// Number of samples; torch::data datasets return an optional, which is empty for streams.
+/// Number of samples. size() of a torch::data dataset returns an optional, which is empty for
+/// streams.
 template <typename Dataset>
 size_t dataset_size(const Dataset& dataset) {
   const auto size = dataset.size();
@@ -72,7 +73,7 @@ size_t dataset_size(const Dataset& dataset) {
   }
 }
 
-/// What `get` gives for this sample, which has random numbers of its own.
+/// Calls `get` for sample `index`, with random numbers that belong to this sample (SampleRandom).
 template <typename Get>
 auto with_sample(size_t index, const SampleSeeds& seeds, const Get& get) {
   try {
@@ -94,14 +95,15 @@ auto get_samples(Dataset& dataset, const std::vector<size_t>& indices, const Sam
   return samples;
 }
 
-/// MapDataset shows its members as const though they are not, and neither are their functions.
+/// MapDataset exposes its members only as const, although they are not const and their functions
+/// are not const either.
 template <typename Member>
 Member& changeable(const Member& member) {
   return const_cast<Member&>(member);
 }
 
-/// get_batch(indices), called for one index after the other as far as a batch is the vector of its
-/// samples: also below the transform that makes it a ready one.
+/// Calls get_batch(indices). If a batch is a std::vector of samples, calls get_batch() for one
+/// index at a time. The same holds below a transform that turns the vector into a ready batch.
 template <typename Dataset>
 auto get_batch(Dataset& dataset, const std::vector<size_t>& indices, const SampleSeeds& seeds) {
   if constexpr (!GetBatch<Dataset>::is_ready) {
@@ -123,8 +125,9 @@ auto get_batch(Dataset& dataset, const std::vector<size_t>& indices, const Sampl
   }
 }
 
-/// The batch of these samples: get_batch(indices) where that gives a ready one, else get(index)
-/// for each, collated. Throws Error (data) that names the sample, or whatever get_batch throws.
+/// Loads the batch of these samples: get_batch(indices) if that returns a ready batch, else
+/// get(index) for each sample, collated. Throws Error (exit code data) that names the sample, or
+/// whatever get_batch throws.
 template <typename Dataset>
 auto load_batch(Dataset& dataset, const std::vector<size_t>& indices, const SampleSeeds& seeds) {
   if constexpr (GetBatch<Dataset>::is_ready) {

@@ -16,47 +16,47 @@
 
 namespace lockstep {
 
-/// This rank's share of a dataset, in batches, for a range-for:
+/// Loads this rank's share of a dataset in batches, for a range-for:
 ///
 ///   for (auto& batch : loader) { ... }
 ///
-/// `Dataset` is a torch::data dataset, or anything with size() and either get(index) or
-/// get_batch(indices) that returns a ready batch. Samples become a batch member by member: tensors
-/// are stacked, numbers become a tensor, std::pair, std::tuple and torch::data::Example of those
-/// the same of batches. For a type of your own, write `collate(std::vector<T>)` beside it;
-/// otherwise the batch is the std::vector<T>.
+/// `Dataset` is a torch::data dataset, or any type with size() and either get(index) or
+/// get_batch(indices) that returns a ready batch. Samples are collated member by member. Tensors
+/// are stacked and numbers become a tensor. A std::pair, std::tuple or torch::data::Example of
+/// samples becomes the same type of batches. For another type, define `collate(std::vector<T>)` in
+/// the namespace of T; otherwise the batch is the std::vector<T>.
 ///
-/// One loop runs the epochs that are left of the current `epochs`; the next loop runs the next
-/// ones, in a new order if shuffled. After Trainer::resume the first loop over a loader of
-/// Runtime::loader that trains is the one that the saved run was in, and its batches are those that
-/// would have followed: none, if all its `epochs` were done, so a finished run that is started
-/// again ends at once. A program that counts epochs itself, with one loop for each, begins at
-/// epoch(). A loader trains if the Trainer made a step while one of its batches was in hand. Any
-/// other goes on at its position, too, but a loop over it is never empty: validation sees all its
-/// batches in the first epoch after a resume as in any other.
+/// Epochs: one loop runs the remaining epochs of the current group of `epochs` epochs. The next
+/// loop runs the next group, in a new order if shuffled.
+/// A loader trains if the Trainer made a step while the loader had a current batch. After
+/// Trainer::resume, the first loop over a training loader of Runtime::loader continues the loop of
+/// the saved run, with the batches that would have followed. If all `epochs` of that loop were
+/// complete, the loop runs no batch: a finished run that is started again ends at once. A program
+/// that counts epochs itself, with one loop per epoch, starts at epoch().
+/// A loader that does not train (validation) also continues at its position, but a loop over it is
+/// never empty: in the first epoch after a resume it sees all its batches, as in any other epoch.
 ///
 /// Random numbers: while get(index) runs, LibTorch's random operators on the host (torch::rand and
-/// its like) draw from a generator that belongs to (seed, epoch, index), see SampleRandom. So an
-/// augmented sample has the same bits however many workers and ranks there are, and after a
-/// resume, and loading takes nothing from the stream that dropout draws from. The same holds for
-/// get_batch() that returns a std::vector of samples, which is called for one index at a time, and
-/// for torch::data transforms above it. A get_batch() that returns a ready batch draws from one
-/// generator for all of it: its bits depend on which samples are together. For numbers of other
-/// libraries take a seed from torch::randint. What get() draws from generators that it keeps is its
-/// own affair.
+/// similar) draw from a generator that belongs to (seed, epoch, index): see SampleRandom. So an
+/// augmented sample has the same bits with any number of workers and ranks and after a resume.
+/// Loading does not advance the stream that dropout uses. The same holds for a get_batch() that
+/// returns a std::vector of samples, which is called for one index at a time, and for torch::data
+/// transforms above it. A get_batch() that returns a ready batch draws from one generator for the
+/// whole batch, so its bits depend on which samples are in the batch. To seed other libraries, take
+/// a seed from torch::randint. Generators that get() keeps itself are not managed.
 ///
-/// Ranks: each makes one with the same arguments but `rank`; every rank gets the same number of
-/// batches (DistributedSampler says how). No communication. Threads: one at a time; get() is called
-/// from `workers` threads at a time.
-/// Errors: Error (exit code data) that names rank, epoch, batch and sample when get() throws; the
-/// position stays at that batch.
+/// Ranks: each rank makes a loader with the same arguments except `rank`. Every rank gets the same
+/// number of batches (see DistributedSampler). No communication. Threads: one at a time; up to
+/// `workers` threads call get() at the same time.
+/// Errors: if get() throws, throws Error (exit code data) that names rank, epoch, batch and sample.
+/// The position stays at that batch.
 template <typename Dataset>
 class Loader {
  public:
   using Batch = std::decay_t<decltype(detail::load_batch(
       std::declval<Dataset&>(), std::declval<std::vector<size_t>>(), std::declval<SampleSeeds>()))>;
 
-  /// `places`: where snapshots find this loader's position, if any.
+  /// `places`: registry through which snapshots find this loader's position; may be null.
   Loader(Dataset dataset, int rank, int ranks, uint64_t seed, LoaderOptions options = {},
          LoaderPlaces* places = nullptr)
       : options_((options.validate(), std::move(options))),
@@ -69,7 +69,7 @@ class Loader {
       places->add(place_);
     }
   }
-  /// Batches of this rank's own samples, of which the ranks have `sizes`: see
+  /// A loader of samples that only this rank has. `sizes`: the number of samples of each rank. See
   /// Runtime::local_loader.
   Loader(Dataset dataset, std::vector<int64_t> sizes, int rank, uint64_t seed,
          LoaderOptions options, LoaderPlaces* places)
@@ -100,7 +100,7 @@ class Loader {
     Loader* loader_;
   };
 
-  /// Starts at position(). One loop at a time.
+  /// Starts at position(). Only one loop may run at a time.
   Iterator begin() {
     start_loop();
     advance();
@@ -109,17 +109,18 @@ class Loader {
   End end() const { return {}; }
 
   int64_t batches_per_epoch() const { return place_->sampler().batches(); }
-  /// The epoch of the batch in hand; of the next one in the loop that runs or comes next, if there
-  /// is none; the last of that loop, if it goes on with one of a saved run that was done.
+  /// Epoch of the current batch. Without a current batch: the epoch of the next batch in the loop
+  /// that runs or comes next. After resuming a loop that was complete: the last epoch of that loop.
   int64_t epoch() const {
     return current_ ? epoch_
                     : position().epoch - (place_->is_behind_loop(options_.epochs()) ? 1 : 0);
   }
-  /// The batch that comes next: what a snapshot has to keep.
+  /// Position of the next batch. Snapshots store it.
   SamplerPosition position() const { return place_->next(); }
-  /// The next loop, or the one that runs, goes on there. Throws Error if there is no such batch.
+  /// Makes the next loop, or the loop that runs, continue at `position`. Throws Error if there is
+  /// no batch at `position`.
   void seek(SamplerPosition position) { place_->seek(position); }
-  /// Seconds that loops have waited for batches so far.
+  /// Total seconds that loops have waited for batches so far.
   double wait_seconds() const { return wait_seconds_; }
   const Dataset& dataset() const { return *dataset_; }
 
@@ -172,7 +173,8 @@ class Loader {
     return next.get();
   }
 
-  /// What a worker needs: nothing of the Loader itself, which may be moved between loops.
+  /// The data that a worker needs. It does not refer to the Loader, which may be moved between
+  /// loops.
   struct Load {
     int rank;
     uint64_t seed;
@@ -197,7 +199,7 @@ class Loader {
   std::shared_ptr<LoaderPlace> place_;
   int64_t seeks_ = 0;
   SamplerPosition ahead_;
-  int64_t epoch_ = 0;  // of the batch in hand
+  int64_t epoch_ = 0;  // of the current batch
   int64_t end_epoch_ = 0;
   double wait_seconds_ = 0.0;
   std::optional<Batch> current_;

@@ -14,8 +14,8 @@
 
 namespace lockstep::detail {
 
-/// A few numbers by which one sample can be told from another, taken from any mixture of tensors,
-/// numbers, strings, pairs, tuples, vectors and torch::data Examples; other types say nothing.
+/// A few numbers that identify a sample, taken from any mixture of tensors, numbers, strings,
+/// pairs, tuples, vectors and torch::data Examples. Other types add no numbers.
 class SampleNumbers {
  public:
   template <typename Value>
@@ -76,14 +76,14 @@ std::vector<double> sample_numbers(Dataset& dataset, size_t index, const SampleS
   return numbers.take();
 }
 
-/// Throws the same Error (exit code data) on every rank where datasets of which each rank is to
-/// take its share differ in size, or in their first or last sample; unless a rank's sample differs
-/// from itself when it is asked for again. Floating-point numbers may differ by 0.1 %, since ranks
-/// may compute them on different processors. Collective.
+/// Throws the same Error (exit code data) on every rank if the datasets of the ranks differ in
+/// size, or in their first or last sample. For datasets that are divided among the ranks. A sample
+/// that changes when a rank reads it again is not compared. Floating-point numbers may differ by
+/// 0.1 %, since ranks may compute them on different processors. Collective.
 void require_same_data(Communicator control, size_t size,
                        const std::function<std::vector<double>(size_t index)>& sample);
 
-/// Every rank's number, in rank order. Collective.
+/// Gathers one number of every rank, in rank order. Collective.
 std::vector<int64_t> of_each_rank(Communicator control, int64_t mine);
 
 }  // namespace lockstep::detail

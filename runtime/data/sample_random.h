@@ -9,21 +9,22 @@
 
 namespace lockstep {
 
-/// Where the samples of one epoch take their random numbers from.
+/// Derives the random seeds of the samples of one epoch.
 struct SampleSeeds {
-  uint64_t seed = 0;  // of the run; where ranks have samples of their own, of this rank
+  uint64_t seed = 0;  // of the run; for a local loader, of this rank
   int64_t epoch = 0;
 
   uint64_t of(size_t index) const;
-  /// For a batch whose samples cannot be told apart.
+  /// The seed for a batch that get_batch() returns ready, as one unit.
   uint64_t of(const std::vector<size_t>& indices) const;
 };
 
-/// While one lives, LibTorch's random operators (torch::rand, randn_like, dropout, randperm, ...)
-/// draw, on this thread and for host tensors, from a generator that begins with `seed`, not from
-/// the default generator, whose stream stays where it is. An operator that is given a generator
-/// uses that one.
-/// Threads: any; ends on the thread on which it began. Nested ones: the innermost counts.
+/// Replaces the default generator of LibTorch's random operators (torch::rand, randn_like, dropout,
+/// randperm, ...) while the object lives, on this thread and for host tensors. The operators draw
+/// from a generator that starts with `seed`, and the stream of the default generator does not
+/// advance. An operator that is passed a generator uses that generator.
+/// Threads: any; destroy the object on the thread that made it. Objects may be nested: the
+/// innermost one applies.
 class SampleRandom {
  public:
   explicit SampleRandom(uint64_t seed);
@@ -31,7 +32,7 @@ class SampleRandom {
   SampleRandom(const SampleRandom&) = delete;
   SampleRandom& operator=(const SampleRandom&) = delete;
 
-  /// Made when it is first asked for.
+  /// Created at the first call.
   const at::Generator& generator();
 
  private:

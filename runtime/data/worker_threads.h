@@ -9,10 +9,10 @@
 
 namespace lockstep {
 
-/// Threads that run jobs in the order in which they were given.
+/// Threads that run jobs in the order in which the jobs were added.
 ///
-/// Jobs must not throw. Threads: add() from one. The destructor drops the jobs that have not begun
-/// and waits for those that have.
+/// Jobs must not throw. Threads: add() from one thread. The destructor drops jobs that have not
+/// started and waits for running ones.
 class WorkerThreads {
  public:
   explicit WorkerThreads(int count);
