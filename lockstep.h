@@ -26,12 +26,12 @@
 #include <lockstep/collectives/communicator.h>
 #include <lockstep/collectives/error.h>
 #include <lockstep/collectives/mpi_session.h>
-#include <lockstep/runtime/data/cifar_file.h>
-#include <lockstep/runtime/data/distributed_sampler.h>
-#include <lockstep/runtime/data/idx_file.h>
-#include <lockstep/runtime/data/labelled_images.h>
-#include <lockstep/runtime/data/loader.h>
+#include <lockstep/runtime/cifar_file.h>
 #include <lockstep/runtime/data_parallel.h>
+#include <lockstep/runtime/distributed_sampler.h>
+#include <lockstep/runtime/idx_file.h>
+#include <lockstep/runtime/labelled_images.h>
+#include <lockstep/runtime/loader.h>
 #include <lockstep/runtime/loss.h>
 #include <lockstep/runtime/progress.h>
 #include <lockstep/runtime/reduce_on_plateau.h>

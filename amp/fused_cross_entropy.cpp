@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 #include <lockstep/amp/fused_layers.h>
-#include <lockstep/amp/layer_passes.h>
-#include <lockstep/amp/observed.h>
+#include <lockstep/amp/layers/layer_passes.h>
+#include <lockstep/amp/tracing/observed.h>
 #include <lockstep/collectives/error.h>
 #include <torch/csrc/autograd/custom_function.h>
 

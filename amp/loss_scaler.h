@@ -111,7 +111,6 @@ class LossScaler {
   Round* find(const torch::optim::Optimizer& optimizer);
   /// Divides the gradients of the optimizer by the scale; true if one is not finite on some rank.
   bool unscale_gradients(torch::optim::Optimizer& optimizer);
-  bool overflow_on_any_rank(bool overflow, const std::optional<std::string>& problem);
   void store(const ScalerState& state);
   void advance_by(const at::Tensor& overflow);
 

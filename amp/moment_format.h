@@ -20,7 +20,7 @@ enum class MomentFormat : int32_t {
 namespace amp {
 
 /// The number of elements of an int8 moment that share one scale.
-constexpr int64_t moment_block = 64;
+constexpr int64_t kMomentBlock = 64;
 
 }  // namespace amp
 }  // namespace lockstep

@@ -2,7 +2,7 @@
 #include <ATen/record_function.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <lockstep/amp/non_finite_tracer.h>
-#include <lockstep/amp/traced_arguments.h>
+#include <lockstep/amp/tracing/traced_arguments.h>
 
 #include <deque>
 #include <map>

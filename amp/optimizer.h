@@ -28,7 +28,7 @@ struct FlatSpan {
   at::Tensor master;                // fp32; undefined at O3: `weight` is then updated, in fp32
   at::Tensor weight;                // the model's dtype; undefined if the master is the weight
   std::vector<at::Tensor> moments;  // UpdateRule::moments() arrays: fp32, bf16 or int8 codes
-  std::vector<at::Tensor> moment_scales;  // for int8 codes: fp32, one per moment_block elements
+  std::vector<at::Tensor> moment_scales;  // for int8 codes: fp32, one per kMomentBlock elements
   /// int16, for a bf16 `weight` without master: the remainder that makes the weight an exact fp32
   /// master (split_master in amp/brain_rounding.h).
   at::Tensor remainder;

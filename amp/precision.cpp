@@ -1,8 +1,14 @@
+#include <ATen/cpu/Utils.h>
+#include <lockstep/amp/casting/compute_speed.h>
+#include <lockstep/amp/cuda/cuda_kernels.h>
 #include <lockstep/amp/model.h>
 #include <lockstep/amp/precision.h>
 #include <lockstep/collectives/error.h>
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <set>
 #include <utility>
 
 namespace lockstep {
@@ -38,6 +44,27 @@ bool has_part(const std::string& name, const std::string& part) {
   return ("." + name + ".").find("." + part + ".") != std::string::npos;
 }
 
+bool cpu_has(const char* feature) {
+  const auto capabilities = at::cpu::get_cpu_capabilities();
+  const auto found = capabilities.find(feature);
+  return found != capabilities.end() && found->second.isBool() && found->second.toBool();
+}
+
+Precision automatic_cpu() {
+  const auto dtype = amp::fast_16_bit_dtype(
+      cpu_has("amx_bf16") || cpu_has("avx512_bf16"), cpu_has("amx_fp16") || cpu_has("avx512_fp16"),
+      [](c10::ScalarType type) { return amp::compute_speed(type).slowdown(); });
+  return dtype ? Precision::O1(*dtype) : Precision::O0().wire(c10::kHalf);
+}
+
+/// Tensor cores compute in fp16 from capability 7.0 on, in bf16 from 8.0 on.
+Precision automatic_cuda(int capability) {
+  if (capability >= 80) {
+    return Precision::O1(c10::kBFloat16);
+  }
+  return capability >= 70 ? Precision::O1(c10::kHalf) : Precision::O0().wire(c10::kHalf);
+}
+
 template <typename Field, typename Value>
 Precision with(Precision changed, Field Precision::*field, const Value& value) {
   changed.*field = value;
@@ -57,6 +84,12 @@ Precision Precision::O2(ScalarType compute) {
 }
 Precision Precision::O3(ScalarType compute) {
   return {Level::O3, compute};
+}
+
+Precision Precision::automatic(c10::Device device) {
+  LOCKSTEP_CHECK(device.is_cpu() || device.is_cuda(), "Precision::automatic: device ", device.str(),
+                 " is neither a CPU nor a CUDA device");
+  return device.is_cpu() ? automatic_cpu() : automatic_cuda(amp::cuda_capability(device));
 }
 
 Precision Precision::wire(ScalarType dtype) const {
@@ -185,6 +218,70 @@ void Precision::validate() const {
   LOCKSTEP_CHECK(std::isfinite(predivide_) && predivide_ > 0.0, "Precision: predivide is ",
                  predivide_, ", it must be finite and positive");
   loss_scaler_options().validate();
+}
+
+namespace {
+
+/// Levenshtein's distance.
+size_t distance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i + 1);
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, diagonal + 1, row[j] + 1});
+    }
+  }
+  return row.back();
+}
+
+/// The runs of `count` dotted parts in a name.
+void add_runs(std::set<std::string>& runs, const std::string& name, int64_t count) {
+  std::vector<size_t> begins = {0};
+  for (size_t i = 0; i < name.size(); ++i) {
+    if (name[i] == '.') {
+      begins.push_back(i + 1);
+    }
+  }
+  begins.push_back(name.size() + 1);
+  for (size_t i = 0; i + static_cast<size_t>(count) < begins.size(); ++i) {
+    runs.insert(name.substr(begins[i], begins[i + static_cast<size_t>(count)] - 1 - begins[i]));
+  }
+}
+
+std::string nearest(const std::string& pattern, const std::set<std::string>& runs) {
+  std::vector<std::pair<size_t, std::string>> ranked;
+  for (const std::string& run : runs) {
+    ranked.emplace_back(distance(pattern, run), run);
+  }
+  std::sort(ranked.begin(), ranked.end());
+  std::string text;
+  for (size_t i = 0; i < std::min<size_t>(ranked.size(), 3); ++i) {
+    text += c10::str(i == 0 ? "" : ", ", '"', ranked[i].second, '"');
+  }
+  return text;
+}
+
+}  // namespace
+
+void Precision::require_known_names(const Model& model) const {
+  for (const std::string& pattern : keep_fp32_) {
+    const int64_t parts = 1 + std::count(pattern.begin(), pattern.end(), '.');
+    std::set<std::string> runs;
+    for (const auto* tensors : {&model.parameters(), &model.buffers()}) {
+      for (const ModelTensor& entry : *tensors) {
+        add_runs(runs, entry.name, parts);
+        for (const std::string& alias : entry.aliases) {
+          add_runs(runs, alias, parts);
+        }
+      }
+    }
+    LOCKSTEP_CHECK(runs.count(pattern) != 0, "Precision: keep_fp32(\"", pattern,
+                   "\") names no parameter and no buffer of the model; the nearest names are ",
+                   nearest(pattern, runs));
+  }
 }
 
 }  // namespace lockstep

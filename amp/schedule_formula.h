@@ -54,8 +54,8 @@ LOCKSTEP_HOST_DEVICE double ScheduleFormula::cosine(double from, double to, doub
 #ifdef __CUDA_ARCH__
   const double wave = cospi(progress);  // CUDA's cos() needs a local array for large angles
 #else
-  constexpr double pi = 3.14159265358979323846;
-  const double wave = cos(pi * progress);
+  constexpr double kPi = 3.14159265358979323846;
+  const double wave = cos(kPi * progress);
 #endif
   return to + (from - to) * 0.5 * (1.0 + wave);
 }

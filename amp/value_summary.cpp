@@ -1,6 +1,6 @@
 #include <ATen/ops/empty.h>
+#include <lockstep/amp/casting/cast_kernels.h>
 #include <lockstep/amp/value_summary.h>
-#include <lockstep/collectives/cast_kernels.h>
 #include <lockstep/collectives/error.h>
 
 #include <algorithm>

@@ -11,7 +11,7 @@
 #include <lockstep/checkpointing/activation/memory_meter.h>
 #include <lockstep/checkpointing/activation/plan_checkpoints.h>
 #include <lockstep/collectives/error.h>
-#include <lockstep/runtime/host_threads.h>
+#include <lockstep/runtime/process/host_threads.h>
 
 #include <algorithm>
 #include <exception>
@@ -234,7 +234,7 @@ bool run(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   at::set_num_threads(1);
-  lockstep::keep_freed_memory();
+  lockstep::detail::keep_freed_memory();
   try {
     if (lockstep::benchmarks::run({argv + 1, argv + argc})) {
       return 0;

@@ -3,10 +3,10 @@
 // Files come from the page cache when they are read.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <lockstep/checkpointing/snapshot/async_writer.h>
 #include <lockstep/checkpointing/snapshot/load.h>
 #include <lockstep/checkpointing/snapshot/snapshot.h>
-#include <lockstep/checkpointing/snapshot/writer.h>
+#include <lockstep/checkpointing/snapshot/write/async_writer.h>
+#include <lockstep/checkpointing/snapshot/write/writer.h>
 #include <torch/serialize.h>
 
 #include <ftw.h>

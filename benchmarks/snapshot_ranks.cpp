@@ -8,7 +8,7 @@
 #include <ATen/ATen.h>
 #include <lockstep/checkpointing/snapshot/load.h>
 #include <lockstep/checkpointing/snapshot/newest.h>
-#include <lockstep/checkpointing/snapshot/writer.h>
+#include <lockstep/checkpointing/snapshot/write/writer.h>
 #include <lockstep/runtime/trainer.h>
 
 #include <ftw.h>

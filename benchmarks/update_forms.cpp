@@ -5,9 +5,9 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
 #include <lockstep/amp/autocast.h>
-#include <lockstep/amp/flat_span.h>
-#include <lockstep/amp/measure.h>
 #include <lockstep/amp/optimizers.h>
+#include <lockstep/amp/update/flat_span.h>
+#include <lockstep/amp/update/measure.h>
 #include <torch/nn/modules/linear.h>
 
 #include <algorithm>
@@ -17,6 +17,9 @@
 #include "recorder.h"
 
 namespace lockstep::benchmarks {
+
+using namespace detail;
+
 namespace {
 
 constexpr int64_t numel = 14 << 20;

@@ -2,7 +2,6 @@
 #   LibTorch_ROOT (var or env) = <site-packages>/torch, or the unpacked libtorch/ of a zip for CPUs;
 #   else asked from Python3_EXECUTABLE / python3.
 # Targets: LibTorch::torch (everything), LibTorch::cudart, LibTorch::nccl (CUDA wheels only).
-# A program with the property LIBTORCH_FOR_CPU is linked without LibTorch's CUDA libraries.
 # Vars: LibTorch_VERSION, LibTorch_CUDA (e.g. 13.0, empty for a CPU wheel), LibTorch_CUDA_ROOT.
 if(NOT LibTorch_ROOT AND DEFINED ENV{LibTorch_ROOT})
   set(LibTorch_ROOT "$ENV{LibTorch_ROOT}")
@@ -52,9 +51,7 @@ target_compile_features(LibTorch::torch INTERFACE cxx_std_${CMAKE_MATCH_1})  # 1
 # crash. So the compiler's own library comes first on the link line and in the search at run time.
 target_link_options(LibTorch::torch INTERFACE
   "LINKER:--push-state,--no-as-needed,-lstdc++,--pop-state")
-set(_unless_for_cpu "$<NOT:$<BOOL:$<TARGET_PROPERTY:LIBTORCH_FOR_CPU>>>")
-target_link_libraries(LibTorch::torch INTERFACE
-  $<${_unless_for_cpu}:LibTorch::main> LibTorch::cpu LibTorch::c10)
+target_link_libraries(LibTorch::torch INTERFACE LibTorch::main LibTorch::cpu LibTorch::c10)
 if(EXISTS "${_lib}/libtorch_cuda.so")
   get_filename_component(_nv "${LibTorch_ROOT}/../nvidia" ABSOLUTE)
   string(REGEX MATCH "^[0-9]+" _major "${LibTorch_CUDA}")
@@ -71,6 +68,6 @@ if(EXISTS "${_lib}/libtorch_cuda.so")
   target_link_libraries(LibTorch::nccl INTERFACE LibTorch::cudart)
   # libtorch_cuda only registers kernels, no symbol of it need be used: keep it under --as-needed
   target_link_libraries(LibTorch::torch INTERFACE
-    "$<${_unless_for_cpu}:-Wl,--push-state,--no-as-needed,${_lib}/libtorch_cuda.so,--pop-state>"
-    $<${_unless_for_cpu}:LibTorch::c10_cuda> LibTorch::cudart)
+    "-Wl,--push-state,--no-as-needed,${_lib}/libtorch_cuda.so,--pop-state"
+    LibTorch::c10_cuda LibTorch::cudart)
 endif()

@@ -1,4 +1,4 @@
-# The build rules that every room shares. Included by the root and usable by nothing else.
+# The build rules that every library shares. Included by the root and usable by nothing else.
 include(GNUInstallDirs)
 
 find_program(CCACHE_PROGRAM ccache)
@@ -17,33 +17,48 @@ set(CMAKE_INSTALL_RPATH "${LibTorch_ROOT}/lib")
 add_library(lockstep_flags INTERFACE)
 target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wno-unused-parameter)
 
-# lockstep_add_room(name SOURCES file... [DEPENDS room...] [LIBRARIES target...] [PRIVATE_LIBRARIES target...])
+# lockstep_add_library(name SOURCES file... PUBLIC_HEADERS file... [DEPENDS library...]
+#                      [LIBRARIES target...] [PRIVATE_LIBRARIES target...])
 #
-# Makes lockstep::name. Its only public include directory is a build-tree folder that holds the link
-# lockstep/name -> the room's sources, so a room sees the rooms it DEPENDS on and no other: an
-# include against the arrows does not compile.
-function(lockstep_add_room name)
-  cmake_parse_arguments(ROOM "" "" "SOURCES;DEPENDS;LIBRARIES;PRIVATE_LIBRARIES" ${ARGN})
-  set(include_dir "${PROJECT_BINARY_DIR}/include/${name}")
-  file(MAKE_DIRECTORY "${include_dir}/lockstep")
-  file(CREATE_LINK "${CMAKE_CURRENT_SOURCE_DIR}" "${include_dir}/lockstep/${name}" SYMBOLIC)
+# Makes lockstep::name from the current folder. PUBLIC_HEADERS are the headers in the folder itself,
+# all of them: they alone are installed. What lies in sub-folders is private.
+# The library's only public include directory is a folder of the build tree with a link
+# lockstep/<folder> to the sources, so a library sees those it DEPENDS on and no other: an include
+# against the arrows does not compile.
+function(lockstep_add_library name)
+  cmake_parse_arguments(LIBRARY "" ""
+    "SOURCES;PUBLIC_HEADERS;DEPENDS;LIBRARIES;PRIVATE_LIBRARIES" ${ARGN})
+  file(RELATIVE_PATH folder "${PROJECT_SOURCE_DIR}" "${CMAKE_CURRENT_SOURCE_DIR}")
+  file(GLOB found RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}" CONFIGURE_DEPENDS "*.h")
+  foreach(header IN LISTS found)
+    if(NOT header IN_LIST LIBRARY_PUBLIC_HEADERS)
+      message(FATAL_ERROR "${folder}/${header} lies in a library's folder, so it is public: "
+        "name it in PUBLIC_HEADERS, or move it to a sub-folder")
+    endif()
+  endforeach()
 
-  add_library(lockstep_${name} STATIC ${ROOM_SOURCES})
+  set(include_dir "${PROJECT_BINARY_DIR}/include/${name}")
+  get_filename_component(parent "${include_dir}/lockstep/${folder}" DIRECTORY)
+  file(MAKE_DIRECTORY "${parent}")
+  file(CREATE_LINK "${CMAKE_CURRENT_SOURCE_DIR}" "${include_dir}/lockstep/${folder}" SYMBOLIC)
+
+  add_library(lockstep_${name} STATIC ${LIBRARY_SOURCES})
   add_library(lockstep::${name} ALIAS lockstep_${name})
-  set_target_properties(lockstep_${name} PROPERTIES EXPORT_NAME ${name})
+  set_target_properties(lockstep_${name} PROPERTIES EXPORT_NAME ${name}
+    LOCKSTEP_FOLDER "${folder}" LOCKSTEP_PUBLIC_HEADERS "${LIBRARY_PUBLIC_HEADERS}")
   target_include_directories(lockstep_${name} PUBLIC
     "$<BUILD_INTERFACE:${include_dir}>" "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
-  list(TRANSFORM ROOM_DEPENDS PREPEND lockstep_)
+  list(TRANSFORM LIBRARY_DEPENDS PREPEND lockstep_)
   target_link_libraries(lockstep_${name}
-    PUBLIC ${ROOM_DEPENDS} ${ROOM_LIBRARIES} LibTorch::torch
-    PRIVATE ${ROOM_PRIVATE_LIBRARIES} $<BUILD_INTERFACE:lockstep_flags>)
-  set_property(GLOBAL APPEND PROPERTY LOCKSTEP_ROOMS ${name})
+    PUBLIC ${LIBRARY_DEPENDS} ${LIBRARY_LIBRARIES} LibTorch::torch
+    PRIVATE ${LIBRARY_PRIVATE_LIBRARIES} $<BUILD_INTERFACE:lockstep_flags>)
+  set_property(GLOBAL APPEND PROPERTY LOCKSTEP_LIBRARIES ${name})
 endfunction()
 
-# lockstep::lockstep is all rooms together, with the umbrella header <lockstep/lockstep.h>.
+# lockstep::lockstep is all libraries together, with the umbrella header <lockstep/lockstep.h>.
 function(lockstep_add_umbrella)
-  get_property(rooms GLOBAL PROPERTY LOCKSTEP_ROOMS)
-  list(TRANSFORM rooms PREPEND lockstep_ OUTPUT_VARIABLE targets)
+  get_property(libraries GLOBAL PROPERTY LOCKSTEP_LIBRARIES)
+  list(TRANSFORM libraries PREPEND lockstep_ OUTPUT_VARIABLE targets)
   set(include_dir "${PROJECT_BINARY_DIR}/include/umbrella")
   file(MAKE_DIRECTORY "${include_dir}/lockstep")
   file(CREATE_LINK "${PROJECT_SOURCE_DIR}/lockstep.h" "${include_dir}/lockstep/lockstep.h" SYMBOLIC)

@@ -1,17 +1,19 @@
-# cmake --install: static libraries, headers under include/lockstep/<room>/, the lockstep command
+# cmake --install: static libraries, public headers under include/lockstep/<library>/, the lockstep command
 # and the package that find_package(lockstep) reads.
 include(CMakePackageConfigHelpers)
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/lockstep")
 
-get_property(rooms GLOBAL PROPERTY LOCKSTEP_ROOMS)
-set(room_targets)
-foreach(room IN LISTS rooms)
-  list(APPEND room_targets lockstep_${room})
-  install(DIRECTORY "${PROJECT_SOURCE_DIR}/${room}/"
-    DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/lockstep/${room}" FILES_MATCHING PATTERN "*.h")
+get_property(libraries GLOBAL PROPERTY LOCKSTEP_LIBRARIES)
+set(library_targets)
+foreach(library IN LISTS libraries)
+  list(APPEND library_targets lockstep_${library})
+  get_target_property(folder lockstep_${library} LOCKSTEP_FOLDER)
+  get_target_property(headers lockstep_${library} LOCKSTEP_PUBLIC_HEADERS)
+  list(TRANSFORM headers PREPEND "${PROJECT_SOURCE_DIR}/${folder}/")
+  install(FILES ${headers} DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/lockstep/${folder}")
 endforeach()
 install(FILES "${PROJECT_SOURCE_DIR}/lockstep.h" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/lockstep")
-install(TARGETS lockstep ${room_targets} EXPORT lockstepTargets)
+install(TARGETS lockstep ${library_targets} EXPORT lockstepTargets)
 install(EXPORT lockstepTargets NAMESPACE lockstep:: DESTINATION "${package_dir}")
 
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/lockstepConfig.cmake.in"

@@ -1,5 +1,5 @@
-# How tests are added. Every test program is GoogleTest; ctest names are room.Suite.Test for unit
-# tests and room.name.npN for tests of N ranks.
+# How tests are added. Every test program is GoogleTest; ctest names are library.Suite.Test for unit
+# tests and library.name.npN for tests of N ranks.
 include(GoogleTest)
 find_package(GTest REQUIRED)
 
@@ -19,6 +19,13 @@ set(LOCKSTEP_TEST_PATIENCE 1)
 if(CMAKE_BUILD_TYPE MATCHES "^(Debug|Sanitize)$")
   set(LOCKSTEP_TEST_PATIENCE 5)
 endif()
+
+# A program with the property LIBTORCH_FOR_CPU is linked without LibTorch's CUDA libraries: programs
+# on the pretend device, which takes the place of CUDA.
+get_target_property(_libraries LibTorch::torch INTERFACE_LINK_LIBRARIES)
+list(TRANSFORM _libraries REPLACE "^(LibTorch::main|LibTorch::c10_cuda|-Wl,.*libtorch_cuda.so.*)$"
+  "$<$<NOT:$<BOOL:$<TARGET_PROPERTY:LIBTORCH_FOR_CPU>>>:\\1>")
+set_property(TARGET LibTorch::torch PROPERTY INTERFACE_LINK_LIBRARIES "${_libraries}")
 
 # The mains that test programs choose from; tests/*.h say what each offers.
 add_library(lockstep_test_seeds STATIC EXCLUDE_FROM_ALL "${PROJECT_SOURCE_DIR}/tests/seeds.cpp")
@@ -67,41 +74,41 @@ function(lockstep_compile_as_test target)
   target_precompile_headers(${target} REUSE_FROM lockstep_test_headers)
 endfunction()
 
-# lockstep_add_unit_test(room name SOURCES file... [LIBRARIES target...] [TIMEOUT seconds])
+# lockstep_add_unit_test(library name SOURCES file... [LIBRARIES target...] [TIMEOUT seconds])
 #
-# One process; each TEST becomes the ctest entry room.Suite.Test. Label: unit.
+# One process; each TEST becomes the ctest entry library.Suite.Test. Label: unit.
 # Under a sanitizer, where starting a process takes seconds, the whole program is one entry,
-# room.name.
-function(lockstep_add_unit_test room name)
+# library.name.
+function(lockstep_add_unit_test library name)
   cmake_parse_arguments(TEST "" "TIMEOUT" "SOURCES;LIBRARIES" ${ARGN})
   if(NOT TEST_TIMEOUT)
     set(TEST_TIMEOUT 120)
   endif()
   math(EXPR TEST_TIMEOUT "${TEST_TIMEOUT} * ${LOCKSTEP_TEST_PATIENCE}")
-  set(target ${room}_${name})
+  set(target ${library}_${name})
   add_executable(${target} ${TEST_SOURCES})
   target_link_libraries(${target} PRIVATE lockstep_test_unit_main GTest::gmock ${TEST_LIBRARIES}
     lockstep_flags)
   lockstep_compile_as_test(${target})
   if(CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     math(EXPR TEST_TIMEOUT "${TEST_TIMEOUT} * 4")
-    add_test(NAME ${room}.${name} COMMAND ${target} --gtest_brief=1)
-    set_tests_properties(${room}.${name} PROPERTIES
+    add_test(NAME ${library}.${name} COMMAND ${target} --gtest_brief=1)
+    set_tests_properties(${library}.${name} PROPERTIES
       LABELS unit TIMEOUT ${TEST_TIMEOUT} ENVIRONMENT OMP_NUM_THREADS=1)
   else()
-    gtest_discover_tests(${target} TEST_PREFIX "${room}." DISCOVERY_TIMEOUT 120
+    gtest_discover_tests(${target} TEST_PREFIX "${library}." DISCOVERY_TIMEOUT 120
       PROPERTIES LABELS unit TIMEOUT ${TEST_TIMEOUT} ENVIRONMENT OMP_NUM_THREADS=1)
   endif()
 endfunction()
 
-# lockstep_add_mpi_test(room name RANKS n... SOURCES file... [LIBRARIES target...]
+# lockstep_add_mpi_test(library name RANKS n... SOURCES file... [LIBRARIES target...]
 #                       [TIMEOUT seconds] [RUNTIME_MAIN | OWN_MAIN])
 #
-# One program, and one ctest entry room.name.npN for each N in RANKS. Label: mpi.
+# One program, and one ctest entry library.name.npN for each N in RANKS. Label: mpi.
 #   default        tests/mpi_main.cpp: lockstep::testing::world() of mpi_world.h
 #   RUNTIME_MAIN   tests/runtime_main.cpp: lockstep::testing::runtime() of test_runtime.h
 #   OWN_MAIN       the sources bring a main; it ends with lockstep::testing::run_tests() of ranks.h
-function(lockstep_add_mpi_test room name)
+function(lockstep_add_mpi_test library name)
   cmake_parse_arguments(TEST "RUNTIME_MAIN;OWN_MAIN" "TIMEOUT" "RANKS;SOURCES;LIBRARIES" ${ARGN})
   if(NOT TEST_TIMEOUT)
     set(TEST_TIMEOUT 180)
@@ -113,7 +120,7 @@ function(lockstep_add_mpi_test room name)
   elseif(TEST_OWN_MAIN)
     set(main lockstep_test_ranks)
   endif()
-  set(target ${room}_${name}_mpi)
+  set(target ${library}_${name}_mpi)
   add_executable(${target} ${TEST_SOURCES})
   target_link_libraries(${target} PRIVATE ${main} GTest::gmock ${TEST_LIBRARIES} lockstep_flags)
   lockstep_compile_as_test(${target})
@@ -122,31 +129,31 @@ function(lockstep_add_mpi_test room name)
     if(ranks GREATER 1)
       set(processors 2)
     endif()
-    add_test(NAME ${room}.${name}.np${ranks}
+    add_test(NAME ${library}.${name}.np${ranks}
       COMMAND ${LOCKSTEP_MPIEXEC} ${MPIEXEC_NUMPROC_FLAG} ${ranks} $<TARGET_FILE:${target}>)
-    set_tests_properties(${room}.${name}.np${ranks} PROPERTIES
+    set_tests_properties(${library}.${name}.np${ranks} PROPERTIES
       LABELS mpi TIMEOUT ${TEST_TIMEOUT} PROCESSORS ${processors}
       ENVIRONMENT "${LOCKSTEP_TEST_ENVIRONMENT};LOCKSTEP_TEST_RANKS=${ranks}")
   endforeach()
 endfunction()
 
-# lockstep_add_gpu_test(room name SOURCES file... [COMPILED_BY target...] [LIBRARIES target...]
+# lockstep_add_gpu_test(library name SOURCES file... [COMPILED_BY target...] [LIBRARIES target...]
 #                       [TIMEOUT seconds] [RANKS n] [RUNTIME_MAIN] [ONLY_ON_A_GPU test...])
 #
 # One process, or n of MPI. What the sources make on testing::device() (tests/test_device.h) is on
 # the GPU; with RUNTIME_MAIN (tests/gpu_runtime_main.cpp) testing::runtime(), too. COMPILED_BY: the
 # sources are those of tests for the CPU, whose objects are taken. Two ctest entries:
-#   room.name.gpu      Label: gpu. Where there is no GPU, or no kernels in this build, the test
+#   library.name.gpu      Label: gpu. Where there is no GPU, or no kernels in this build, the test
 #                      says so and counts as skipped; tests/gpu_tests.h decides.
-#   room.name.pretend  Label: unit, or mpi. On the device of tests/pretend_device, without the tests
+#   library.name.pretend  Label: unit, or mpi. On the device of tests/pretend_device, without the tests
 #                      of ONLY_ON_A_GPU (patterns of GoogleTest).
-function(lockstep_add_gpu_test room name)
+function(lockstep_add_gpu_test library name)
   cmake_parse_arguments(TEST "RUNTIME_MAIN" "TIMEOUT;RANKS"
     "SOURCES;COMPILED_BY;LIBRARIES;ONLY_ON_A_GPU" ${ARGN})
   if(NOT TEST_TIMEOUT)
     set(TEST_TIMEOUT 300)
   endif()
-  set(target ${room}_${name})
+  set(target ${library}_${name})
   set(main lockstep_test_gpu_main)
   if(TEST_RUNTIME_MAIN)
     set(main lockstep_test_gpu_runtime_main)
@@ -174,8 +181,8 @@ function(lockstep_add_gpu_test room name)
     set(start ${LOCKSTEP_MPIEXEC} ${MPIEXEC_NUMPROC_FLAG} ${TEST_RANKS})
     set(label mpi)
   endif()
-  add_test(NAME ${room}.${name}.gpu COMMAND ${start} $<TARGET_FILE:${target}_gpu>)
-  set_tests_properties(${room}.${name}.gpu PROPERTIES LABELS gpu TIMEOUT ${TEST_TIMEOUT}
+  add_test(NAME ${library}.${name}.gpu COMMAND ${start} $<TARGET_FILE:${target}_gpu>)
+  set_tests_properties(${library}.${name}.gpu PROPERTIES LABELS gpu TIMEOUT ${TEST_TIMEOUT}
     SKIP_RETURN_CODE 77 RESOURCE_LOCK gpu
     ENVIRONMENT "${LOCKSTEP_TEST_ENVIRONMENT};LOCKSTEP_TEST_RANKS=${TEST_RANKS}")
   if(NOT TARGET lockstep_pretend_device)
@@ -186,8 +193,8 @@ function(lockstep_add_gpu_test room name)
   target_link_libraries(${target}_pretend PRIVATE lockstep_pretend_device ${TEST_LIBRARIES})
   set_target_properties(${target}_pretend PROPERTIES LIBTORCH_FOR_CPU ON)
   list(JOIN TEST_ONLY_ON_A_GPU ":" left_out)
-  add_test(NAME ${room}.${name}.pretend
+  add_test(NAME ${library}.${name}.pretend
     COMMAND ${start} $<TARGET_FILE:${target}_pretend> "--gtest_filter=-${left_out}")
-  set_tests_properties(${room}.${name}.pretend PROPERTIES LABELS ${label} TIMEOUT ${TEST_TIMEOUT}
+  set_tests_properties(${library}.${name}.pretend PROPERTIES LABELS ${label} TIMEOUT ${TEST_TIMEOUT}
     ENVIRONMENT "${LOCKSTEP_TEST_ENVIRONMENT};LOCKSTEP_TEST_RANKS=${TEST_RANKS}")
 endfunction()

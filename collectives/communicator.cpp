@@ -1,8 +1,9 @@
 #include <lockstep/collectives/communicator.h>
 
 #include <ATen/ops/empty.h>
-#include <lockstep/collectives/solo_transport.h>
-#include <lockstep/collectives/transport.h>
+#include <lockstep/collectives/core/solo_transport.h>
+#include <lockstep/collectives/core/transport.h>
+#include <lockstep/collectives/host/thread_transport.h>
 
 #include <algorithm>
 #include <cmath>
@@ -14,13 +15,14 @@ namespace {
 /// Checks the arguments of one call and names the call in every message.
 class ArgumentCheck {
  public:
-  ArgumentCheck(const Transport& transport, Verb verb) : transport_(transport), verb_(verb) {}
+  ArgumentCheck(const detail::Transport& transport, detail::Verb verb)
+      : transport_(transport), verb_(verb) {}
 
   template <class... Parts>
   void that(bool condition, const Parts&... parts) const {
     if (!condition) {
       throw Error(c10::str("rank ", transport_.rank(), " of ", transport_.size(), ": ",
-                           verb_name(verb_), " #", transport_.log().next_sequence(), ": ",
+                           detail::verb_name(verb_), " #", transport_.log().next_sequence(), ": ",
                            parts...));
     }
   }
@@ -59,22 +61,30 @@ class ArgumentCheck {
   }
 
  private:
-  const Transport& transport_;
-  Verb verb_;
+  const detail::Transport& transport_;
+  detail::Verb verb_;
 };
 
 }  // namespace
 
 Communicator Communicator::solo() {
-  return Communicator(make_solo_transport());
+  return Communicator(detail::make_solo_transport());
 }
 
-Communicator::Communicator(std::shared_ptr<Transport> transport)
+std::vector<Communicator> Communicator::threads(int size, CommunicatorOptions options) {
+  std::vector<Communicator> communicators;
+  for (auto& transport : detail::make_thread_transports(size, options)) {
+    communicators.emplace_back(std::move(transport));
+  }
+  return communicators;
+}
+
+Communicator::Communicator(std::shared_ptr<detail::Transport> transport)
     : transport_(std::move(transport)) {
   LOCKSTEP_CHECK(transport_ != nullptr, "Communicator: the transport is null");
 }
 
-Transport& Communicator::transport() const {
+detail::Transport& Communicator::transport() const {
   LOCKSTEP_CHECK(valid(),
                  "this Communicator is not valid: split() gave this rank none because its color "
                  "was negative; ask valid() first");
@@ -101,7 +111,7 @@ std::string Communicator::collective_log() const {
 }
 
 Work Communicator::all_reduce(const at::Tensor& tensor, ReduceOp op) const {
-  const ArgumentCheck check(transport(), Verb::all_reduce);
+  const ArgumentCheck check(transport(), detail::Verb::all_reduce);
   check.tensor(tensor, "tensor");
   check.reduction(tensor.scalar_type(), op);
   return Work(transport_->all_reduce(tensor, op));
@@ -109,7 +119,7 @@ Work Communicator::all_reduce(const at::Tensor& tensor, ReduceOp op) const {
 
 Work Communicator::reduce_scatter(const at::Tensor& output, const at::Tensor& input,
                                   ReduceOp op) const {
-  const ArgumentCheck check(transport(), Verb::reduce_scatter);
+  const ArgumentCheck check(transport(), detail::Verb::reduce_scatter);
   check.pair(output, input);
   check.reduction(input.scalar_type(), op);
   check.that(input.numel() == output.numel() * size(), "input has ", input.numel(),
@@ -118,7 +128,7 @@ Work Communicator::reduce_scatter(const at::Tensor& output, const at::Tensor& in
 }
 
 Work Communicator::all_gather(const at::Tensor& output, const at::Tensor& input) const {
-  const ArgumentCheck check(transport(), Verb::all_gather);
+  const ArgumentCheck check(transport(), detail::Verb::all_gather);
   check.pair(output, input);
   check.that(output.numel() == input.numel() * size(), "output has ", output.numel(),
              " elements; input's ", input.numel(), " times ", size(), " ranks are expected");
@@ -126,7 +136,7 @@ Work Communicator::all_gather(const at::Tensor& output, const at::Tensor& input)
 }
 
 Work Communicator::broadcast(const at::Tensor& tensor, int root) const {
-  const ArgumentCheck check(transport(), Verb::broadcast);
+  const ArgumentCheck check(transport(), detail::Verb::broadcast);
   check.tensor(tensor, "tensor");
   check.that(root >= 0 && root < size(), "root is ", root, ", expected 0 to ", size() - 1);
   return Work(transport_->broadcast(tensor, root));
@@ -143,7 +153,7 @@ Communicator Communicator::split(int color, int key) const {
 }
 
 at::Tensor Communicator::allocate(int64_t numel, at::ScalarType dtype) const {
-  const ArgumentCheck check(transport(), Verb::allocate);
+  const ArgumentCheck check(transport(), detail::Verb::allocate);
   check.that(numel >= 0, "numel is ", numel, ", expected 0 or more");
   return transport_->allocate(numel, dtype);
 }

@@ -12,8 +12,14 @@
 
 namespace lockstep {
 
+class Communicator;
+
+namespace detail {
 class GraphCapture;
 class Transport;
+std::string graph_capture_refusal(const Communicator& communicator);
+GraphCapture& graph_capture(const Communicator& communicator);
+}  // namespace detail
 
 /// Whether ranks compare their calls (verb, dtype, size, operation, order) before any data moves.
 enum class CollectiveCheck { off, on };
@@ -44,7 +50,7 @@ class Communicator {
   /// thread i. For tests and simulation; MPI is not used.
   static std::vector<Communicator> threads(int size, CommunicatorOptions options = {});
 
-  explicit Communicator(std::shared_ptr<Transport> transport);
+  explicit Communicator(std::shared_ptr<detail::Transport> transport);
 
   int rank() const;
   int size() const;
@@ -89,13 +95,13 @@ class Communicator {
   std::string collective_log() const;
 
  private:
-  friend std::string graph_capture_refusal(const Communicator& communicator);
-  friend GraphCapture& graph_capture(const Communicator& communicator);
+  friend std::string detail::graph_capture_refusal(const Communicator& communicator);
+  friend detail::GraphCapture& detail::graph_capture(const Communicator& communicator);
 
   Communicator() = default;
-  Transport& transport() const;
+  detail::Transport& transport() const;
 
-  std::shared_ptr<Transport> transport_;
+  std::shared_ptr<detail::Transport> transport_;
 };
 
 }  // namespace lockstep

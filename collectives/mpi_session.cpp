@@ -1,7 +1,7 @@
 #include <lockstep/collectives/mpi_session.h>
 
-#include <lockstep/collectives/launch_environment.h>
-#include <lockstep/collectives/mpi_transport.h>
+#include <lockstep/collectives/core/launch_environment.h>
+#include <lockstep/collectives/mpi/mpi_transport.h>
 
 #include <atomic>
 #include <exception>
@@ -18,15 +18,15 @@ class MpiLife {
  public:
   MpiLife() {
     int initialized = 0;
-    check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
+    detail::check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
     if (initialized == 0) {
       int provided = MPI_THREAD_SINGLE;
-      check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided),
-                "MPI_Init_thread");
+      detail::check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided),
+                        "MPI_Init_thread");
       is_ours_ = true;
     }
-    check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
-              "MPI_Comm_set_errhandler");
+    detail::check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
+                      "MPI_Comm_set_errhandler");
   }
   ~MpiLife() {
     if (is_ours_) {
@@ -46,8 +46,8 @@ class MpiLife {
 bool mpi_is_up() {
   int initialized = 0;
   int finalized = 0;
-  check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
-  check_mpi(MPI_Finalized(&finalized), "MPI_Finalized");
+  detail::check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
+  detail::check_mpi(MPI_Finalized(&finalized), "MPI_Finalized");
   LOCKSTEP_CHECK(finalized == 0,
                  "MpiSession: MPI was finalised in this process, most likely with an earlier "
                  "session or Runtime, and cannot start again; keep one for the whole program");
@@ -55,7 +55,7 @@ bool mpi_is_up() {
 }
 
 /// Throws on every rank when the launcher and MPI disagree about the world on any.
-void check_world_size(const LaunchEnvironment& launch, const MpiComm& world) {
+void check_world_size(const detail::LaunchEnvironment& launch, const detail::MpiComm& world) {
   const int size = world.size();
   const bool agrees = launch.world_size == 0 || launch.world_size == size;
   LOCKSTEP_CHECK_CODE(
@@ -86,15 +86,16 @@ struct MpiSession::Impl {
 };
 
 MpiSession::MpiSession(CommunicatorOptions options) : impl_(std::make_unique<Impl>()) {
-  const LaunchEnvironment launch = read_launch_environment();
+  const detail::LaunchEnvironment launch = detail::read_launch_environment();
   if (!mpi_is_up() && !launch.by_launcher) {
     return;
   }
   impl_->mpi.emplace();
   try {
-    MpiComm world = MpiComm::duplicate(MPI_COMM_WORLD);
+    detail::MpiComm world = detail::MpiComm::duplicate(MPI_COMM_WORLD);
     check_world_size(launch, world);
-    impl_->world = Communicator(make_mpi_transport(std::move(world), options, impl_->failed));
+    impl_->world =
+        Communicator(detail::make_mpi_transport(std::move(world), options, impl_->failed));
   } catch (const CommunicationError&) {
     impl_->mpi->abandon();
     throw;
@@ -123,14 +124,14 @@ std::vector<std::string> MpiSession::leave_with(const std::string& bytes) {
   impl_->world = Communicator::solo();
   const int mine = static_cast<int>(bytes.size());
   std::vector<int> sizes(ranks);
-  check_mpi(MPI_Allgather(&mine, 1, MPI_INT, sizes.data(), 1, MPI_INT, MPI_COMM_WORLD),
-            "MPI_Allgather");
+  detail::check_mpi(MPI_Allgather(&mine, 1, MPI_INT, sizes.data(), 1, MPI_INT, MPI_COMM_WORLD),
+                    "MPI_Allgather");
   std::vector<int> begins(ranks + 1);
   std::partial_sum(sizes.begin(), sizes.end(), begins.begin() + 1);
   std::string all(static_cast<size_t>(begins.back()), '\0');
-  check_mpi(MPI_Allgatherv(bytes.data(), mine, MPI_BYTE, all.data(), sizes.data(), begins.data(),
-                           MPI_BYTE, MPI_COMM_WORLD),
-            "MPI_Allgatherv");
+  detail::check_mpi(MPI_Allgatherv(bytes.data(), mine, MPI_BYTE, all.data(), sizes.data(),
+                                   begins.data(), MPI_BYTE, MPI_COMM_WORLD),
+                    "MPI_Allgatherv");
   std::vector<std::string> result;
   for (size_t rank = 0; rank < ranks; ++rank) {
     result.push_back(
@@ -145,7 +146,7 @@ std::string MpiSession::library_version() const {
   }
   char version[MPI_MAX_LIBRARY_VERSION_STRING] = {};
   int length = 0;
-  check_mpi(MPI_Get_library_version(version, &length), "MPI_Get_library_version");
+  detail::check_mpi(MPI_Get_library_version(version, &length), "MPI_Get_library_version");
   return std::string(version, static_cast<size_t>(length));
 }
 

@@ -1,7 +1,7 @@
 #include "inspect_snapshot.h"
 
-#include <lockstep/checkpointing/snapshot/file_system.h>
-#include <lockstep/checkpointing/snapshot/folder_names.h>
+#include <lockstep/checkpointing/snapshot/format/file_system.h>
+#include <lockstep/checkpointing/snapshot/format/folder_names.h>
 #include <lockstep/checkpointing/snapshot/safetensors_writer.h>
 #include <lockstep/checkpointing/snapshot/snapshot.h>
 #include <lockstep/collectives/error.h>

@@ -7,11 +7,12 @@
 #include <ostream>
 #include <stdexcept>
 
-#include <lockstep/collectives/rank_names.h>
+#include <lockstep/collectives/core/rank_names.h>
 
 #include "exit_codes.h"
 
 namespace lockstep::launcher {
+
 namespace {
 
 constexpr size_t kept_lines = 10;
@@ -97,7 +98,7 @@ std::string JobOutput::describe(const RankFailure& failure) const {
   }
   std::sort(ranks.begin(), ranks.end());
   const bool alone = ranks.size() == 1;
-  std::string text = rank_names(ranks) + " " + describe_code(failure.code);
+  std::string text = detail::rank_names(ranks) + " " + describe_code(failure.code);
   if (lines.empty()) {
     return text + " and printed nothing\n";
   }

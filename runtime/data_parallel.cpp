@@ -1,11 +1,11 @@
 #include <ATen/ops/empty_like.h>
-#include <lockstep/amp/flat_kernels.h>
-#include <lockstep/runtime/agreement.h>
+#include <lockstep/amp/update/flat_kernels.h>
+#include <lockstep/collectives/core/agreement.h>
 #include <lockstep/runtime/data_parallel.h>
-#include <lockstep/runtime/flat.h>
-#include <lockstep/runtime/rank_streams.h>
-#include <lockstep/runtime/replicas.h>
-#include <lockstep/runtime/trainable.h>
+#include <lockstep/runtime/process/rank_streams.h>
+#include <lockstep/runtime/process/replicas.h>
+#include <lockstep/runtime/state/flat.h>
+#include <lockstep/runtime/step/trainable.h>
 
 namespace lockstep {
 namespace {
@@ -15,7 +15,7 @@ std::vector<BucketPlan> plans_for(const std::vector<ModelTensor>& parameters,
   std::vector<PlannedParameter> planned;
   for (const ModelTensor& entry : parameters) {
     const c10::ScalarType dtype = entry.tensor.scalar_type();
-    planned.push_back({entry.tensor.numel(), dtype, wire_dtype(dtype, options.wire()), 0});
+    planned.push_back({entry.tensor.numel(), dtype, detail::wire_dtype(dtype, options.wire()), 0});
   }
   return plan_buckets(planned, options.buckets());
 }
@@ -28,25 +28,25 @@ struct DataParallel::Impl {
         agreement(this->communicator.split(0, this->communicator.rank())),
         model(std::move(model)),
         options(std::move(options)) {
-    require_same_structure(this->model, agreement);
+    detail::require_same_structure(this->model, agreement);
     const c10::Device device = this->communicator.allocate(1, at::kFloat).device();
     agreement.attempt([&] {
-      trainable = trainable_parameters(this->model);
-      require_device(this->model, device);
+      trainable = detail::trainable_parameters(this->model);
+      detail::require_device(this->model, device);
     });
-    ReducerOptions reducer_options;
+    detail::ReducerOptions reducer_options;
     reducer_options.op = this->options.reduce();
     reducer_options.densify_sparse = this->options.densify_sparse();
     const auto plans = plans_for(trainable.parameters, this->options);
-    const auto wires = allocate_wires(this->communicator, plans);
+    const auto wires = detail::allocate_wires(this->communicator, plans);
     agreement.attempt([&] {
-      reducer = std::make_unique<Reducer>(this->communicator, trainable.parameters, plans, wires,
-                                          reducer_options);
+      reducer = std::make_unique<detail::Reducer>(this->communicator, trainable.parameters, plans,
+                                                  wires, reducer_options);
     });
-    broadcast_and_verify(this->model.parameters(), this->communicator, agreement);
-    broadcast_and_verify(this->model.buffers(), this->communicator, agreement);
+    detail::broadcast_and_verify(this->model.parameters(), this->communicator, agreement);
+    detail::broadcast_and_verify(this->model.buffers(), this->communicator, agreement);
     show_ties(this->model);
-    separate_random_streams(agreement.communicator());
+    detail::separate_random_streams(agreement.communicator());
   }
 
   void finish();
@@ -54,11 +54,11 @@ struct DataParallel::Impl {
   void publish_slot(size_t bucket, const Slot& slot);
 
   Communicator communicator;
-  Agreement agreement;
+  detail::Agreement agreement;
   Model model;
   DataParallelOptions options;
-  Trainable trainable;
-  std::unique_ptr<Reducer> reducer;
+  detail::Trainable trainable;
+  std::unique_ptr<detail::Reducer> reducer;
 };
 
 void DataParallel::Impl::finish() {
@@ -68,21 +68,21 @@ void DataParallel::Impl::finish() {
   }
   reducer->launch_rest();
   if (!problem.has_value()) {
-    problem = window_problem(*reducer, trainable, options.unused());
+    problem = detail::window_problem(*reducer, trainable, options.unused());
   }
   reducer->wait_all();
   std::vector<char> used(trainable.parameters.size(), 1);
   try {
     agreement.raise_if_any(problem);
     if (options.unused() == UnusedParameters::detect) {
-      used = used_anywhere(*reducer, agreement.communicator());
+      used = detail::used_anywhere(*reducer, agreement.communicator());
     }
   } catch (...) {
     reducer->reset();
     throw;
   }
   publish(used);
-  synchronise_buffers(model.buffers(), options.buffers(), communicator);
+  detail::synchronise_buffers(model.buffers(), options.buffers(), communicator);
   reducer->reset();
 }
 
@@ -101,7 +101,7 @@ void DataParallel::Impl::publish_slot(size_t bucket, const Slot& slot) {
   const at::Tensor& wire = reducer->wire(bucket);
   at::Tensor& gradient = parameter.mutable_grad();
   if (wire.scalar_type() == parameter.scalar_type()) {
-    const at::Tensor view = shaped_view(wire, slot.offset, parameter);
+    const at::Tensor view = detail::shaped_view(wire, slot.offset, parameter);
     if (!gradient.defined() || gradient.const_data_ptr() != view.const_data_ptr()) {
       gradient = view;
     }

@@ -1,9 +1,8 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <lockstep/collectives/device/identity.h>
-#include <lockstep/runtime/agreement.h>
+#include <lockstep/collectives/core/agreement.h>
 #include <lockstep/runtime/device_choice.h>
+#include <lockstep/runtime/process/identity.h>
 
-#include <algorithm>
 #include <map>
 
 namespace lockstep {
@@ -36,31 +35,22 @@ std::string shared_device(const std::vector<std::string>& identities) {
   return {};
 }
 
-namespace {
-
-bool everyone_sees_one(Communicator& control, const DeviceDriver& driver) {
-  const auto seen = control.all_gather_bytes(driver.visible() > 0 ? "1" : "0");
-  return std::find(seen.begin(), seen.end(), "0") == seen.end();
-}
-
-}  // namespace
-
 DeviceDriver cuda_driver() {
-  return {visible_devices, device_identity,
+  return {detail::visible_devices, detail::device_identity,
           [](c10::Device device) { c10::impl::VirtualGuardImpl(device.type()).setDevice(device); },
-          [] { return why_no_device(driver_versions()); }};
+          [] { return detail::why_no_device(detail::driver_versions()); }};
 }
 
 BoundDevice bind_device(DeviceKind kind, bool may_share, Communicator& control,
                         const DeviceDriver& driver) {
+  const detail::Agreement agreement(control);
   if (kind == DeviceKind::automatic) {
-    kind = everyone_sees_one(control, driver) ? DeviceKind::cuda : DeviceKind::cpu;
+    kind = agreement.any(driver.visible() <= 0) ? DeviceKind::cpu : DeviceKind::cuda;
   }
   if (kind == DeviceKind::cpu) {
     return {c10::Device(c10::kCPU), ""};
   }
   BoundDevice bound{c10::Device(c10::kCPU), ""};
-  Agreement agreement(control);
   agreement.attempt([&] {
     const int visible = driver.visible();
     const int index = choose_device(control.local_rank(), control.local_size(), visible,

@@ -1,13 +1,13 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
-#include <lockstep/collectives/as_error.h>
+#include <lockstep/collectives/core/as_error.h>
 #include <lockstep/collectives/mpi_session.h>
-#include <lockstep/runtime/device_arithmetic.h>
-#include <lockstep/runtime/environment.h>
-#include <lockstep/runtime/host_threads.h>
-#include <lockstep/runtime/mixed_seed.h>
-#include <lockstep/runtime/replica_check.h>
+#include <lockstep/runtime/process/device_arithmetic.h>
+#include <lockstep/runtime/process/environment.h>
+#include <lockstep/runtime/process/host_threads.h>
+#include <lockstep/runtime/process/mixed_seed.h>
 #include <lockstep/runtime/runtime.h>
+#include <lockstep/runtime/step/replica_check.h>
 
 #include <algorithm>
 #include <iostream>
@@ -39,7 +39,7 @@ struct Runtime::Session {
 
   static std::unique_ptr<Session> launched(RuntimeOptions asked) {
     auto session = std::make_unique<Session>();
-    session->options = with_environment(std::move(asked));
+    session->options = detail::with_environment(std::move(asked));
     session->mpi.emplace(communicator_options(session->options));
     session->world = session->mpi->world();
     return session;
@@ -62,13 +62,13 @@ Runtime::Runtime(std::string program, std::unique_ptr<Session> session)
   const BoundDevice bound =
       bind_device(options_.device(), options_.share_device(), control_, cuda_driver());
   device_ = bound.device;
-  set_arithmetic(options_, device_);
+  detail::set_arithmetic(options_, device_);
   if (device_.is_cuda()) {
     world_ = make_device_world(world_, device_, bound.identity, options_.transport(),
                                communicator_options(options_), session_->failure_mark());
   }
-  keep_freed_memory();
-  threads_ = options_.threads() > 0 ? options_.threads() : threads_of_this_rank(control_);
+  detail::keep_freed_memory();
+  threads_ = options_.threads() > 0 ? options_.threads() : detail::threads_of_this_rank(control_);
   at::set_num_threads(threads_);
   at::manual_seed(seed());
 }
@@ -83,8 +83,9 @@ Runtime Runtime::solo(RuntimeOptions options) {
 Runtime::~Runtime() = default;
 
 void Runtime::seed_ranks(int64_t update) const {
-  const uint64_t run = update == 0 ? seed() : mixed_seed(seed(), ~static_cast<uint64_t>(update));
-  at::manual_seed(mixed_seed(run, static_cast<uint64_t>(rank())));
+  const uint64_t run =
+      update == 0 ? seed() : detail::mixed_seed(seed(), ~static_cast<uint64_t>(update));
+  at::manual_seed(detail::mixed_seed(run, static_cast<uint64_t>(rank())));
 }
 
 void Runtime::hold_at_end(const std::string& name, uint64_t digest) const {
@@ -127,8 +128,8 @@ void require_equal_ends(const std::vector<std::string>& names, const std::vector
                                                   digests.size() * sizeof(uint64_t)));
   const bool equal = std::all_of(all.begin(), all.end(),
                                  [&](const std::string& each) { return each == all.front(); });
-  LOCKSTEP_CHECK_CODE(equal, ExitCode::diverged,
-                      "the program ended with replicas that differ: ", difference_of(names, all),
+  LOCKSTEP_CHECK_CODE(equal, ExitCode::diverged, "the program ended with replicas that differ: ",
+                      detail::difference_of(names, all),
                       ". Do not use these weights: go on from the last snapshot");
 }
 
@@ -152,7 +153,7 @@ int run(int argc, char** argv, const std::function<void(Runtime&)>& body) {
     std::cerr << who << ": " << error.what() << std::endl;
     return static_cast<int>(error.code());
   } catch (const std::exception&) {
-    const Error error = as_error(std::current_exception());
+    const Error error = detail::as_error(std::current_exception());
     std::cerr << who << ": " << error.what() << (mixes_dtypes(error.what()) ? kMixedAdvice : "")
               << std::endl;
     const ExitCode code = error.code();

@@ -2,10 +2,10 @@
 
 #include <c10/core/Device.h>
 #include <lockstep/collectives/communicator.h>
-#include <lockstep/collectives/device/device_world.h>
-#include <lockstep/runtime/data/loader.h>
-#include <lockstep/runtime/data/rank_comparison.h>
+#include <lockstep/collectives/device_world.h>
 #include <lockstep/runtime/device_choice.h>
+#include <lockstep/runtime/loader.h>
+#include <lockstep/runtime/rank_comparison.h>
 #include <torch/arg.h>
 
 #include <chrono>

@@ -1,10 +1,9 @@
 #pragma once
 
-#include <lockstep/checkpointing/snapshot/writer_options.h>
+#include <lockstep/checkpointing/snapshot/keep_options.h>
 #include <torch/arg.h>
 
 #include <cstdint>
-#include <memory>
 #include <string>
 
 namespace lockstep {
@@ -23,13 +22,6 @@ struct SnapshotOptions {
   TORCH_ARG(KeepOptions, keep);
   /// Tensors are divided into files of at least this many bytes. Requires: >= 1.
   TORCH_ARG(int64_t, min_shard_bytes) = int64_t{4} << 20;
-  /// File system to write to. Tests inject faults here.
-  TORCH_ARG(std::shared_ptr<snapshot::FileSystem>, files) = snapshot::FileSystem::real();
-
- public:
-  snapshot::WriterOptions writer() const {
-    return snapshot::WriterOptions().keep(keep()).min_shard_bytes(min_shard_bytes()).files(files());
-  }
 };
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-#include <lockstep/runtime/decisions.h>
+#include <lockstep/runtime/step/decisions.h>
 #include <lockstep/runtime/step_report.h>
 
 #include <cmath>

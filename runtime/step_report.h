@@ -8,8 +8,11 @@
 #include <memory>
 
 namespace lockstep {
-
+namespace detail {
 class DecisionCopy;
+class Step;
+struct Training;
+}  // namespace detail
 
 /// The result of one step. Values that the host knows are available at once. Values marked D live
 /// on the device and are read on request: on a GPU the call waits for this step, and only for this
@@ -48,13 +51,13 @@ class StepReport {
   double update_seconds() const { return update_seconds_; }
 
  private:
-  friend class Step;
-  friend struct Training;
+  friend class detail::Step;
+  friend struct detail::Training;
   bool closes_update_ = false;
   bool decided_ = false;  // true: decision_ is of this window; false: of the window before
   bool all_out_of_data_ = false;
   int64_t micro_batch_ = 0;
-  std::shared_ptr<const DecisionCopy> decision_;
+  std::shared_ptr<const detail::DecisionCopy> decision_;
   at::Tensor loss_;
   double base_learning_rate_ = 0.0;
   Schedule schedule_;

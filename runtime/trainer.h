@@ -24,6 +24,9 @@
 #include <vector>
 
 namespace lockstep {
+namespace detail {
+struct Training;
+}  // namespace detail
 
 /// Trains a model on all ranks: forward, scaled backward, all-reduce, consensus, update, loss
 /// scale. Users cannot get the order wrong. Either every rank makes an update or none does.
@@ -52,7 +55,7 @@ namespace lockstep {
 /// Ranks: every rank must make the same calls. Threads: one.
 ///
 /// Errors. Each of these is thrown as the same Error on every rank:
-///   - misuse;
+///   - misuse of a call that every rank makes;
 ///   - exit code out_of_memory: a rank ran out of memory in the constructor, the closure or the
 ///     backward; the text lists what holds the memory;
 ///   - a parameter of the model left the Trainer's memory (torch::load, to(dtype), set_data: see
@@ -62,9 +65,11 @@ namespace lockstep {
 ///     code of an Error. For other types the exit code is out_of_memory or peer_lost where memory
 ///     or a device failed, else usage. On the rank that threw, the original exception is nested in
 ///     the Error (std::rethrow_if_nested).
-/// A lost peer is a CommunicationError.
-/// After an exception from step() no weight, moment, counter or loss scale has changed, and the
-/// next step() starts a new window.
+/// A window that ends with such an Error has changed no weight, master, moment or loss scale and no
+/// count of updates or micro-batches; buffers and random numbers may differ between ranks. The next
+/// step() starts a new window. Exception: on a device, an Error about learning rates or diverged
+/// replicas comes after the update was made.
+/// A lost peer is a CommunicationError. After it, resume in a new process.
 ///
 /// Non-finite values. All ranks skip an update if any gradient on any rank is not finite.
 /// Before the first update, a NaN loss on any rank throws an Error on every rank instead (exit code
@@ -161,7 +166,8 @@ class Trainer {
   void state(const std::string& name, int64_t& number);
 
   /// Asks all ranks to stop. Once any rank has asked, stop_requested() becomes true on all ranks
-  /// after the same update. Safe to call from a signal handler.
+  /// after the same update; on a device one update later than on the host. It is true between
+  /// windows only, where save() can be called. Safe to call from a signal handler.
   void request_stop() noexcept;
   /// Makes `signals` ask all ranks to stop, as request_stop() does, instead of ending the process,
   /// until the Trainer is destroyed. The defaults are the signals with which Slurm (SIGTERM) and
@@ -218,7 +224,8 @@ class Trainer {
   /// zeros, subnormals. The values are those that travelled: scaled, in the wire dtype. Costs one
   /// pass over the flat buckets. May be called on any rank alone.
   std::string gradient_table() const;
-  /// The fp32 masters by parameter name. At O0, O1 and O3 these are the weights themselves. The
+  /// The fp32 masters by parameter name. At O0, O1 and O3 there are no masters, and these are the
+  /// weights themselves, with 16 bits at O3. The
   /// tensors are views; with Precision::remainders or shard_optimizer they are copies. With
   /// shard_optimizer every rank must call it.
   std::vector<std::pair<std::string, at::Tensor>> masters() const;
@@ -261,8 +268,7 @@ class Trainer {
   std::string summary() const;
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<detail::Training> training_;
 };
 
 }  // namespace lockstep

@@ -56,7 +56,7 @@ struct TrainerOptions {
   /// Number of updates in which the ranks compare all of their weights, masters and moments once:
   /// they compare one part at each update. They also compare everything before each snapshot. A
   /// difference throws Error (exit code diverged) on every rank and names the rank whose bits
-  /// differ. On a device, ranks compare only at snapshots. Requires: >= 0. 0: only at snapshots.
+  /// differ; on a device two updates later. Requires: >= 0. 0: only at snapshots.
   TORCH_ARG(int64_t, compare_replicas_every) = 100;
   /// Number of skipped updates in a row after which windows are replayed under observers, until a
   /// window overflows: see Trainer::diagnosis(). Requires: >= 0. 0: windows are replayed one update

@@ -1,9 +1,10 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
 #include <lockstep/amp/cuda/cuda_call.h>
+#include <lockstep/amp/cuda/cuda_kernels.h>
 #include <lockstep/amp/cuda/launch.h>
 #include <lockstep/amp/cuda/span_arrays.h>
-#include <lockstep/amp/cuda_kernels.h>
+#include <lockstep/amp/update/optimizer_list.h>
 #include <lockstep/collectives/error.h>
 
 namespace lockstep::amp {
@@ -13,14 +14,6 @@ constexpr uintptr_t kAlignment = 16;
 
 bool aligned(const at::Tensor& flat) {
   return reinterpret_cast<uintptr_t>(flat.const_data_ptr()) % kAlignment == 0;
-}
-
-template <typename Update>
-void update(const Update& rule, const FlatSpan& span, const StepState* state) {
-  const c10::DeviceGuard on(span.gradient.device());
-  check_call(
-      cuda::launch_update(rule, arrays_of(span), state, current_stream(span.gradient.device())),
-      "the update kernel");
 }
 
 }  // namespace
@@ -110,21 +103,17 @@ void move_average_on_cuda(const FlatSpan& span, const StepState* state) {
              "the averaging kernel");
 }
 
-void update_on_cuda(const AdamWUpdate& rule, const FlatSpan& span, const StepState* state) {
-  update(rule, span, state);
+template <typename Update>
+void update_on_cuda(const Update& update, const FlatSpan& span, const StepState* state) {
+  const c10::DeviceGuard on(span.gradient.device());
+  check_call(
+      cuda::launch_update(update, arrays_of(span), state, current_stream(span.gradient.device())),
+      "the update kernel");
 }
-void update_on_cuda(const AdamUpdate& rule, const FlatSpan& span, const StepState* state) {
-  update(rule, span, state);
-}
-void update_on_cuda(const LionUpdate& rule, const FlatSpan& span, const StepState* state) {
-  update(rule, span, state);
-}
-void update_on_cuda(const SgdUpdate& rule, const FlatSpan& span, const StepState* state) {
-  update(rule, span, state);
-}
-void update_on_cuda(const MomentumUpdate& rule, const FlatSpan& span, const StepState* state) {
-  update(rule, span, state);
-}
+
+#define LOCKSTEP_INSTANTIATE(Update) \
+  template void update_on_cuda(const Update&, const FlatSpan&, const StepState*);
+LOCKSTEP_FOR_EACH_UPDATE(LOCKSTEP_INSTANTIATE)
 
 void update_on_cuda(const LambUpdate& rule, const std::vector<FlatSpan>& spans,
                     const StepState* state) {

@@ -1,5 +1,6 @@
-#include <lockstep/amp/cuda_kernels.h>
-#include <lockstep/amp/layer_passes.h>
+#include <lockstep/amp/cuda/cuda_kernels.h>
+#include <lockstep/amp/layers/layer_passes.h>
+#include <lockstep/amp/update/optimizer_list.h>
 #include <lockstep/collectives/error.h>
 
 namespace lockstep::amp {
@@ -45,21 +46,13 @@ void measure_on_cuda(const at::Tensor&, const at::Tensor&) {
 void move_average_on_cuda(const FlatSpan&, const StepState*) {
   refuse();
 }
-void update_on_cuda(const AdamWUpdate&, const FlatSpan&, const StepState*) {
+template <typename Update>
+void update_on_cuda(const Update&, const FlatSpan&, const StepState*) {
   refuse();
 }
-void update_on_cuda(const AdamUpdate&, const FlatSpan&, const StepState*) {
-  refuse();
-}
-void update_on_cuda(const LionUpdate&, const FlatSpan&, const StepState*) {
-  refuse();
-}
-void update_on_cuda(const SgdUpdate&, const FlatSpan&, const StepState*) {
-  refuse();
-}
-void update_on_cuda(const MomentumUpdate&, const FlatSpan&, const StepState*) {
-  refuse();
-}
+#define LOCKSTEP_INSTANTIATE(Update) \
+  template void update_on_cuda(const Update&, const FlatSpan&, const StepState*);
+LOCKSTEP_FOR_EACH_UPDATE(LOCKSTEP_INSTANTIATE)
 void update_on_cuda(const LambUpdate&, const std::vector<FlatSpan>&, const StepState*) {
   refuse();
 }

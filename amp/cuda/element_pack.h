@@ -1,8 +1,8 @@
 #pragma once
 
-#include <lockstep/amp/brain_rounding.h>
 #include <lockstep/amp/host_device.h>
-#include <lockstep/collectives/half_bits.h>
+#include <lockstep/amp/update/brain_rounding.h>
+#include <lockstep/collectives/kernels/half_bits.h>
 
 #include <cstdint>
 #ifdef __CUDACC__

@@ -1,12 +1,8 @@
 #pragma once
 
-#include <lockstep/amp/adam_update.h>
-#include <lockstep/amp/adamw_update.h>
 #include <lockstep/amp/cuda/lamb_pack.h>
-#include <lockstep/amp/decision.h>
-#include <lockstep/amp/lion_update.h>
 #include <lockstep/amp/scaler_state.h>
-#include <lockstep/amp/sgd_update.h>
+#include <lockstep/amp/update/decision.h>
 
 namespace lockstep::amp::cuda {
 
@@ -14,16 +10,10 @@ namespace lockstep::amp::cuda {
 /// says otherwise, sized for the device. They return null, or the name of CUDA's error.
 using Problem = const char*;
 
-Problem launch_update(const AdamWUpdate& update, const UpdateArrays& arrays, const StepState* state,
+/// For the functors of optimizer_list.h.
+template <typename Update>
+Problem launch_update(const Update& update, const UpdateArrays& arrays, const StepState* state,
                       void* stream);
-Problem launch_update(const AdamUpdate& update, const UpdateArrays& arrays, const StepState* state,
-                      void* stream);
-Problem launch_update(const LionUpdate& update, const UpdateArrays& arrays, const StepState* state,
-                      void* stream);
-Problem launch_update(const SgdUpdate& update, const UpdateArrays& arrays, const StepState* state,
-                      void* stream);
-Problem launch_update(const MomentumUpdate& update, const UpdateArrays& arrays,
-                      const StepState* state, void* stream);
 
 /// Three launches for the whole batch; `scratch` lies in device memory.
 Problem launch_lamb(const LambUpdate& update, const LambBatch& batch, const LambScratch& scratch,

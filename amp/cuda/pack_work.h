@@ -1,8 +1,7 @@
 #pragma once
 
 #include <lockstep/amp/cuda/element_pack.h>
-#include <lockstep/amp/feedback_state.h>
-#include <lockstep/amp/measure_totals.h>
+#include <lockstep/amp/update/decision.h>
 
 namespace lockstep::amp {
 

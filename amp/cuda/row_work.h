@@ -1,8 +1,8 @@
 #pragma once
 
 #include <lockstep/amp/cuda/element_pack.h>
-#include <lockstep/amp/row_kernels.h>
-#include <lockstep/amp/smooth_math.h>
+#include <lockstep/amp/layers/row_kernels.h>
+#include <lockstep/amp/layers/smooth_math.h>
 
 #include <cmath>
 
@@ -10,7 +10,7 @@ namespace lockstep::amp {
 
 #undef LOCKSTEP_ROW
 #define LOCKSTEP_ROW LOCKSTEP_HOST_DEVICE
-#include <lockstep/amp/row_arithmetic-inl.h>
+#include <lockstep/amp/layers/row_arithmetic-inl.h>
 
 /// What fused layers do to one row, by a team of threads, and to one column of a part of the rows,
 /// by one thread. A kernel calls these for all rows, or columns and parts, in no order.

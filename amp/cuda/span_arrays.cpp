@@ -1,5 +1,5 @@
 #include <lockstep/amp/cuda/span_arrays.h>
-#include <lockstep/amp/flat_span.h>
+#include <lockstep/amp/update/flat_span.h>
 #include <lockstep/collectives/error.h>
 
 namespace lockstep::amp {

@@ -1,4 +1,5 @@
 #include <lockstep/amp/cuda/launch.h>
+#include <lockstep/amp/update/optimizer_list.h>
 #include <lockstep/amp/cuda/grid.cuh>
 
 namespace lockstep::amp::cuda {
@@ -61,9 +62,11 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+}  // namespace
+
 template <typename Update>
-Problem launch(const Update& update, const UpdateArrays& arrays, const StepState* state,
-               void* stream) {
+Problem launch_update(const Update& update, const UpdateArrays& arrays, const StepState* state,
+                      void* stream) {
   if (arrays.size == 0) {
     return nullptr;
   }
@@ -76,28 +79,9 @@ Problem launch(const Update& update, const UpdateArrays& arrays, const StepState
   return last_problem();
 }
 
-}  // namespace
-
-Problem launch_update(const AdamWUpdate& update, const UpdateArrays& arrays, const StepState* state,
-                      void* stream) {
-  return launch(update, arrays, state, stream);
-}
-Problem launch_update(const AdamUpdate& update, const UpdateArrays& arrays, const StepState* state,
-                      void* stream) {
-  return launch(update, arrays, state, stream);
-}
-Problem launch_update(const LionUpdate& update, const UpdateArrays& arrays, const StepState* state,
-                      void* stream) {
-  return launch(update, arrays, state, stream);
-}
-Problem launch_update(const SgdUpdate& update, const UpdateArrays& arrays, const StepState* state,
-                      void* stream) {
-  return launch(update, arrays, state, stream);
-}
-Problem launch_update(const MomentumUpdate& update, const UpdateArrays& arrays,
-                      const StepState* state, void* stream) {
-  return launch(update, arrays, state, stream);
-}
+#define LOCKSTEP_INSTANTIATE(Update) \
+  template Problem launch_update(const Update&, const UpdateArrays&, const StepState*, void*);
+LOCKSTEP_FOR_EACH_UPDATE(LOCKSTEP_INSTANTIATE)
 
 Problem launch_average(const UpdateArrays& arrays, const StepState* state, void* stream) {
   if (arrays.size == 0) {

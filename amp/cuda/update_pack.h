@@ -1,11 +1,11 @@
 #pragma once
 
-#include <lockstep/amp/average_step.h>
 #include <lockstep/amp/cuda/element_pack.h>
-#include <lockstep/amp/eight_bit.h>
 #include <lockstep/amp/moment_format.h>
-#include <lockstep/amp/random_bits.h>
 #include <lockstep/amp/step_state.h>
+#include <lockstep/amp/update/average_step.h>
+#include <lockstep/amp/update/eight_bit.h>
+#include <lockstep/amp/update/random_bits.h>
 
 namespace lockstep::amp {
 
@@ -45,9 +45,9 @@ struct UpdateArrays {
 };
 
 /// Packs that share the scale of an int8 moment: neighbouring threads of a kernel.
-constexpr int kScalePacks = static_cast<int>(moment_block) / kPack;
+constexpr int kScalePacks = static_cast<int>(kMomentBlock) / kPack;
 LOCKSTEP_HOST_DEVICE int64_t scale_groups_of(int64_t size) {
-  return (size + moment_block - 1) / moment_block;
+  return (size + kMomentBlock - 1) / kMomentBlock;
 }
 
 /// A pack between reading and writing.

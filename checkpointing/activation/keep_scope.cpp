@@ -1,5 +1,5 @@
 #include <lockstep/checkpointing/activation/keep_scope.h>
-#include <lockstep/checkpointing/activation/replay.h>
+#include <lockstep/checkpointing/activation/recompute/replay.h>
 
 #include <utility>
 

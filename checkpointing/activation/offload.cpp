@@ -1,7 +1,7 @@
 #include <lockstep/checkpointing/activation/offload.h>
-#include <lockstep/checkpointing/activation/offload_store.h>
+#include <lockstep/checkpointing/activation/offload/offload_store.h>
+#include <lockstep/checkpointing/activation/recompute/replay.h>
 #include <lockstep/checkpointing/activation/region.h>
-#include <lockstep/checkpointing/activation/replay.h>
 #include <lockstep/collectives/error.h>
 
 namespace lockstep {

@@ -1,6 +1,6 @@
+#include <lockstep/checkpointing/activation/plan/plan_solver.h>
 #include <lockstep/checkpointing/activation/plan_checkpoints.h>
-#include <lockstep/checkpointing/activation/plan_solver.h>
-#include <lockstep/checkpointing/activation/segment_memory.h>
+#include <lockstep/checkpointing/activation/recompute/segment_memory.h>
 #include <lockstep/collectives/error.h>
 
 #include <limits>

@@ -1,9 +1,9 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Type.h>
+#include <lockstep/checkpointing/activation/recompute/replay.h>
 #include <lockstep/checkpointing/activation/recomputing.h>
 #include <lockstep/checkpointing/activation/region.h>
-#include <lockstep/checkpointing/activation/replay.h>
 #include <lockstep/collectives/error.h>
 #include <torch/csrc/autograd/graph_task.h>
 

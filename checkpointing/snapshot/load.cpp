@@ -1,5 +1,5 @@
+#include <lockstep/checkpointing/snapshot/format/rejection.h>
 #include <lockstep/checkpointing/snapshot/load.h>
-#include <lockstep/checkpointing/snapshot/rejection.h>
 
 #include <c10/core/GradMode.h>
 

@@ -1,9 +1,8 @@
-#include <lockstep/checkpointing/snapshot/file_system.h>
-#include <lockstep/checkpointing/snapshot/folder_names.h>
+#include <lockstep/checkpointing/snapshot/format/file_system.h>
+#include <lockstep/checkpointing/snapshot/format/folder_names.h>
 #include <lockstep/checkpointing/snapshot/mapped_file.h>
 #include <lockstep/checkpointing/snapshot/newest.h>
-#include <lockstep/checkpointing/snapshot/vote.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/core/agreement.h>
 
 #include <algorithm>
 #include <sstream>
@@ -36,24 +35,26 @@ std::string list(const std::string& folder) {
 
 }  // namespace
 
-Opened open_verified(const std::string& path, Communicator& ranks) {
+Opened open_verified(const std::string& path, const Communicator& ranks) {
   std::optional<Snapshot> candidate;
-  const Outcome mine = Outcome::of([&] {
+  const detail::Agreement agreement(ranks, ExitCode::snapshot);
+  const detail::Outcome mine = agreement.outcome_of([&] {
     candidate.emplace(path);
     candidate->verify(ranks.rank(), ranks.size());
     return "";
   });
-  if (const auto failures = failures_in(exchange(ranks, mine))) {
-    return {std::nullopt, *failures};
+  if (const auto failure = detail::failure_in(agreement.exchange(mine))) {
+    return {std::nullopt, failure->what()};
   }
   candidate->trust();
   return {std::move(candidate), ""};
 }
 
-Newest find_newest(const std::string& folder, Communicator& ranks) {
-  const std::vector<std::string> lists =
-      all_or_none(ranks, "looking for snapshots in " + folder,
-                  [&] { return ranks.rank() == 0 ? list(folder) : ""; });
+Newest find_newest(const std::string& folder, const Communicator& ranks) {
+  const std::vector<std::string> lists = detail::Agreement(ranks, ExitCode::snapshot)
+                                             .gather("looking for snapshots in " + folder, [&] {
+                                               return ranks.rank() == 0 ? list(folder) : "";
+                                             });
   std::istringstream lines(lists[0]);
   std::string latest;
   std::getline(lines, latest);

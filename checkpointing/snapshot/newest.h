@@ -26,11 +26,11 @@ struct Opened {
 
 /// Opens a snapshot and checks every byte of it; the ranks divide the work. Later reads do not
 /// check digests again. Ranks: collective; the same result on each.
-Opened open_verified(const std::string& path, Communicator& ranks);
+Opened open_verified(const std::string& path, const Communicator& ranks);
 
 /// Finds the snapshot in `folder` from which a run resumes. Every byte of it is read and checked;
 /// the ranks divide the work. Names of unfinished snapshots and of other files are ignored.
 /// Ranks: collective; the same result on each. Errors: the same Error on every rank.
-Newest find_newest(const std::string& folder, Communicator& ranks);
+Newest find_newest(const std::string& folder, const Communicator& ranks);
 
 }  // namespace lockstep::snapshot

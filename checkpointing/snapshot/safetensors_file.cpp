@@ -1,4 +1,4 @@
-#include <lockstep/checkpointing/snapshot/rejection.h>
+#include <lockstep/checkpointing/snapshot/format/rejection.h>
 #include <lockstep/checkpointing/snapshot/safetensors_file.h>
 
 #include <ATen/ops/empty.h>

@@ -1,5 +1,5 @@
-#include <lockstep/checkpointing/snapshot/json_document.h>
-#include <lockstep/checkpointing/snapshot/rejection.h>
+#include <lockstep/checkpointing/snapshot/format/json_document.h>
+#include <lockstep/checkpointing/snapshot/format/rejection.h>
 #include <lockstep/checkpointing/snapshot/safetensors_header.h>
 
 #include <nlohmann/json.hpp>

@@ -1,9 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <lockstep/checkpointing/snapshot/file_system.h>
 
-#include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
@@ -13,29 +11,11 @@ namespace lockstep::snapshot {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
-/// The size and the digests (digest.h) of a written file, for the manifest.
-struct WrittenFile {
-  uint64_t bytes = 0;
-  std::string header;                          // digest of the length field and the header
-  std::map<std::string, std::string> tensors;  // digest of each tensor's bytes
-};
-
-/// Returns the elements of the tensor in row-major order in host memory, ready to be written. If
-/// the tensor has this form already, it is not copied. Throws Error with the name of the tensor if
-/// it is undefined or not dense.
-at::Tensor host_elements(const std::string& name, const at::Tensor& tensor);
-
-/// Writes a new safetensors file. Its content is on the disk when the function returns.
-/// Tensors: dense, on any device, with any strides and any dtype of the format, in any order.
-/// Threads: any. Ranks: local.
-WrittenFile write_safetensors(FileSystem& files, const std::string& path,
-                              const NamedTensors& tensors,
-                              const std::map<std::string, std::string>& metadata);
-
 /// Writes a stand-alone safetensors file for other programs, atomically: `path` holds either the
-/// old file or the complete new one. files: null writes to the real file system.
+/// old file or the complete new one. Tensors: dense, on any device, with any strides and any dtype
+/// of the format, in any order. Ranks: local. Threads: any. Errors: Error (exit code snapshot) with
+/// the path or the name of the tensor.
 void save_safetensors(const std::string& path, const NamedTensors& tensors,
-                      const std::map<std::string, std::string>& metadata = {{"format", "pt"}},
-                      FileSystem* files = nullptr);
+                      const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 
 }  // namespace lockstep::snapshot

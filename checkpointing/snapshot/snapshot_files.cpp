@@ -1,7 +1,7 @@
 #include <ATen/Parallel.h>
-#include <lockstep/checkpointing/snapshot/digest.h>
-#include <lockstep/checkpointing/snapshot/folder_names.h>
-#include <lockstep/checkpointing/snapshot/rejection.h>
+#include <lockstep/checkpointing/snapshot/format/digest.h>
+#include <lockstep/checkpointing/snapshot/format/folder_names.h>
+#include <lockstep/checkpointing/snapshot/format/rejection.h>
 #include <lockstep/checkpointing/snapshot/snapshot_files.h>
 
 #include <sys/stat.h>

@@ -7,7 +7,7 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-namespace lockstep {
+namespace lockstep::detail {
 namespace {
 
 using c10::impl::VirtualGuardImpl;
@@ -80,4 +80,4 @@ std::shared_ptr<DeviceLane> make_device_lane(c10::Device device) {
   return std::make_shared<StreamLane>(device);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

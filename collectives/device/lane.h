@@ -5,7 +5,7 @@
 #include <functional>
 #include <memory>
 
-namespace lockstep {
+namespace lockstep::detail {
 
 /// A point on a lane.
 class LaneMark {
@@ -60,4 +60,4 @@ class DeviceLane {
 /// interface by which LibTorch's devices plug in.
 std::shared_ptr<DeviceLane> make_device_lane(c10::Device device);
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

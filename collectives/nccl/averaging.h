@@ -2,7 +2,7 @@
 
 #include <lockstep/collectives/reduce_op.h>
 
-namespace lockstep {
+namespace lockstep::detail {
 
 /// An average as a factor on each element, a sum, and a factor on the sum.
 struct Averaging {
@@ -22,4 +22,4 @@ inline Averaging averaging(ReduceOp op, int ranks) {
   return {1.0 / divisor, divisor / ranks};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

@@ -1,10 +1,10 @@
 #include <ATen/ops/empty.h>
-#include <lockstep/collectives/call_mismatch.h>
+#include <lockstep/collectives/core/call_mismatch.h>
 #include <lockstep/collectives/nccl/call_comparison.h>
 
 #include <cstring>
 
-namespace lockstep {
+namespace lockstep::detail {
 namespace {
 
 constexpr auto kCallBytes = static_cast<int64_t>(sizeof(CollectiveCall));
@@ -46,4 +46,4 @@ void CallComparison::compare_oldest() {
   throw_if_calls_differ(host_.rank(), oldest.call, calls);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <lockstep/collectives/collective_call.h>
 #include <lockstep/collectives/communicator.h>
+#include <lockstep/collectives/core/collective_call.h>
 
 #include <deque>
 
-namespace lockstep {
+namespace lockstep::detail {
 
 /// Compares over the host what the ranks call on a device communicator, and lets them go on
 /// meanwhile. Ranks: announce() is collective. Errors: Error with every rank's call when they
@@ -34,4 +34,4 @@ class CallComparison {
   std::deque<Pending> pending_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

@@ -1,9 +1,8 @@
 #include <ATen/ops/zeros.h>
-#include <lockstep/collectives/as_error.h>
+#include <lockstep/collectives/core/as_error.h>
 #include <lockstep/collectives/nccl/capture_agreement.h>
-#include <lockstep/collectives/shared_error.h>
 
-namespace lockstep {
+namespace lockstep::detail {
 
 CaptureAgreement::CaptureAgreement(Communicator host) : host_(std::move(host)) {
   post(State::capturing);
@@ -14,7 +13,7 @@ void CaptureAgreement::post(State state) {
   int64_t* count = count_.mutable_data_ptr<int64_t>();
   count[0] = state == State::capturing ? 1 : 0;
   count[1] = state == State::failed ? 1 : 0;
-  round_ = host_.all_reduce(count_);
+  round_ = host_.communicator().all_reduce(count_);
 }
 
 void CaptureAgreement::read_round() {
@@ -48,14 +47,13 @@ void CaptureAgreement::finish(const std::exception_ptr& error) {
     }
   }
   if (error == nullptr || saw_failure_) {
-    throw_on_every_rank(host_, std::nullopt);
+    host_.raise(std::nullopt);
   }
   const Error mine = as_error(error);
-  throw_on_every_rank(host_,
-                      c10::str(mine.what(),
-                               "; the NCCL communicator ended with this capture: restart from "
-                               "the last snapshot"),
-                      mine.code());
+  host_.raise(Error(c10::str(mine.what(),
+                             "; the NCCL communicator ended with this capture: restart from the "
+                             "last snapshot"),
+                    mine.code()));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

@@ -1,11 +1,11 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <lockstep/collectives/communicator.h>
+#include <lockstep/collectives/core/agreement.h>
 
 #include <exception>
 
-namespace lockstep {
+namespace lockstep::detail {
 
 /// Agrees on the outcome of a graph capture that all ranks make together. During capture NCCL may
 /// block a rank on its peers, so ranks report their state (capturing, done, failed) in non-blocking
@@ -30,7 +30,7 @@ class CaptureAgreement {
   void post(State state);
   void read_round();
 
-  Communicator host_;
+  Agreement host_;
   at::Tensor count_;  // of the ranks that are still capturing, and of those that failed
   Work round_;
   bool all_done_ = false;
@@ -38,4 +38,4 @@ class CaptureAgreement {
   bool saw_failure_ = false;  // this rank's own exception is only the consequence of another's
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

@@ -3,7 +3,7 @@
 
 #include <cstdio>
 
-namespace lockstep {
+namespace lockstep::detail {
 
 InFlightOps::InFlightOps(const NcclParts& parts, std::shared_ptr<NcclComm> comm)
     : rank_(parts.host.rank()),
@@ -128,4 +128,4 @@ std::string InFlightOps::late_op() const {
   return {};
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

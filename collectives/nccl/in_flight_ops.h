@@ -1,6 +1,6 @@
 #pragma once
 
-#include <lockstep/collectives/collective_log.h>
+#include <lockstep/collectives/core/collective_log.h>
 #include <lockstep/collectives/nccl/nccl_comm.h>
 #include <lockstep/collectives/nccl/nccl_transport.h>
 #include <lockstep/collectives/nccl/watchdog.h>
@@ -14,7 +14,7 @@
 #include <mutex>
 #include <string>
 
-namespace lockstep {
+namespace lockstep::detail {
 
 /// The collectives of an NCCL transport that are in flight, and the watchdog that ends them: a
 /// thread polls NCCL for errors and looks for collectives older than the deadline. The first
@@ -77,4 +77,4 @@ class InFlightOps {
   Watchdog watchdog_;               // its thread ends first of all
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

@@ -2,7 +2,7 @@
 #include <lockstep/collectives/error.h>
 #include <lockstep/collectives/nccl/loaded_libraries.h>
 
-namespace lockstep {
+namespace lockstep::detail {
 
 std::vector<std::string> loaded_libraries() {
   std::vector<std::string> names;
@@ -31,4 +31,4 @@ std::string one_library(const std::vector<std::string>& libraries, const std::st
   return found;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

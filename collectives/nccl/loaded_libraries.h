@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::detail {
 
 /// The shared libraries of this process.
 std::vector<std::string> loaded_libraries();
@@ -13,4 +13,4 @@ std::vector<std::string> loaded_libraries();
 /// its own.
 std::string one_library(const std::vector<std::string>& libraries, const std::string& name);
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

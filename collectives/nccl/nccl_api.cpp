@@ -1,7 +1,7 @@
 #include <c10/util/StringUtil.h>
 #include <lockstep/collectives/nccl/nccl_api.h>
 
-namespace lockstep {
+namespace lockstep::detail {
 
 const char* status_name(NcclStatus status) {
   switch (status) {
@@ -48,4 +48,4 @@ std::string nccl_version_text(int version) {
   return c10::str(version / 10000, ".", version / 100 % 100, ".", version % 100);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

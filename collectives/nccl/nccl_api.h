@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-namespace lockstep {
+namespace lockstep::detail {
 
 enum class NcclStatus : uint8_t {
   success,
@@ -92,4 +92,4 @@ std::shared_ptr<NcclApi> load_nccl();
 /// Whether this build has the NCCL transport.
 bool nccl_available();
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

@@ -1,11 +1,12 @@
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/core/agreement.h>
 #include <lockstep/collectives/nccl/nccl_bootstrap.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 
-namespace lockstep {
+namespace lockstep::detail {
 namespace {
 
 NcclPeer this_peer(const NcclParts& parts) {
@@ -23,19 +24,18 @@ NcclPeer decode(const std::string& text) {
 }
 
 /// Rank 0's id, or an error on every rank if it could make none.
-NcclApi::Id shared_id(const NcclParts& parts, Communicator& host) {
-  std::string mine;
-  if (host.rank() == 0) {
-    NcclApi::Id id{};
-    const NcclStatus status = parts.api->make_id(&id);
-    mine = status == NcclStatus::success ? std::string(id.begin(), id.end())
-                                         : std::string(status_name(status));
-  }
-  const std::string received = host.all_gather_bytes(mine)[0];
+NcclApi::Id shared_id(const NcclParts& parts, const Communicator& host) {
   NcclApi::Id id{};
-  LOCKSTEP_CHECK_CODE(received.size() == id.size(), ExitCode::environment, "rank ", host.rank(),
-                      " of ", host.size(), ": ncclGetUniqueId: NCCL reports ", received,
-                      " on rank 0; NCCL_DEBUG=INFO says more");
+  const auto make = [&]() -> std::string {
+    if (host.rank() != 0) {
+      return "";
+    }
+    const NcclStatus status = parts.api->make_id(&id);
+    LOCKSTEP_CHECK_CODE(status == NcclStatus::success, ExitCode::environment, "NCCL reports ",
+                        status_name(status), "; NCCL_DEBUG=INFO says more");
+    return {id.begin(), id.end()};
+  };
+  const std::string received = Agreement(host).gather("ncclGetUniqueId", make)[0];
   std::copy(received.begin(), received.end(), id.begin());
   return id;
 }
@@ -81,4 +81,4 @@ std::shared_ptr<NcclComm> bootstrap_nccl(const NcclParts& parts) {
                         {parts.options.timeout, parts.abort_deadline}, [] {});
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

@@ -1,4 +1,4 @@
-#include <lockstep/collectives/backoff.h>
+#include <lockstep/collectives/core/backoff.h>
 #include <lockstep/collectives/error.h>
 #include <lockstep/collectives/nccl/nccl_comm.h>
 
@@ -6,7 +6,7 @@
 #include <future>
 #include <thread>
 
-namespace lockstep {
+namespace lockstep::detail {
 
 std::shared_ptr<NcclComm> NcclComm::init(std::shared_ptr<NcclApi> api, const NcclApi::Id& id,
                                          Place place, NcclDeadlines deadlines, const Idle& idle) {
@@ -141,4 +141,4 @@ bool NcclComm::abort_returns() const {
   return abort_.wait_for(deadlines_.abort) == std::future_status::ready;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

@@ -12,7 +12,7 @@
 #include <string>
 #include <utility>
 
-namespace lockstep {
+namespace lockstep::detail {
 
 struct NcclDeadlines {
   /// For every call of NCCL, and for every collective from its issue on.
@@ -94,4 +94,4 @@ class NcclComm {
   bool abort_returned_ = true;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

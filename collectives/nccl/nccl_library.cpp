@@ -4,7 +4,7 @@
 #include <lockstep/collectives/nccl/nccl_api.h>
 #include <nccl.h>
 
-namespace lockstep {
+namespace lockstep::detail {
 namespace {
 
 NcclStatus status_of(ncclResult_t result) {
@@ -242,4 +242,4 @@ std::shared_ptr<NcclApi> load_nccl() {
   return nccl;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

@@ -1,7 +1,8 @@
 #include <c10/util/ScopeExit.h>
-#include <lockstep/collectives/backoff.h>
-#include <lockstep/collectives/device_transport.h>
-#include <lockstep/collectives/graph_capture.h>
+#include <lockstep/collectives/core/backoff.h>
+#include <lockstep/collectives/core/graph_capture.h>
+#include <lockstep/collectives/core/solo_transport.h>
+#include <lockstep/collectives/device/device_transport.h>
 #include <lockstep/collectives/nccl/averaging.h>
 #include <lockstep/collectives/nccl/call_comparison.h>
 #include <lockstep/collectives/nccl/capture_agreement.h>
@@ -10,11 +11,10 @@
 #include <lockstep/collectives/nccl/nccl_comm.h>
 #include <lockstep/collectives/nccl/nccl_transport.h>
 #include <lockstep/collectives/nccl/registered_memory.h>
-#include <lockstep/collectives/solo_transport.h>
 
 #include <optional>
 
-namespace lockstep {
+namespace lockstep::detail {
 namespace {
 
 using Tensors = InFlightOps::Tensors;
@@ -386,4 +386,4 @@ std::shared_ptr<Transport> make_nccl_transport(NcclParts parts) {
   return std::make_shared<NcclTransport>(std::move(parts), std::move(comm));
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

@@ -1,9 +1,9 @@
 #pragma once
 
 #include <lockstep/collectives/communicator.h>
+#include <lockstep/collectives/core/transport.h>
 #include <lockstep/collectives/device/lane.h>
 #include <lockstep/collectives/nccl/nccl_api.h>
-#include <lockstep/collectives/transport.h>
 
 #include <chrono>
 #include <functional>
@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::detail {
 
 /// What an NCCL transport is made of.
 struct NcclParts {
@@ -64,4 +64,4 @@ struct NcclPeer {
 /// Why these ranks, in rank order, cannot use NCCL together; empty where they can.
 std::string nccl_refusal(const std::vector<NcclPeer>& peers);
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

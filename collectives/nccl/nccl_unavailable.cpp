@@ -1,7 +1,7 @@
 #include <lockstep/collectives/error.h>
 #include <lockstep/collectives/nccl/nccl_api.h>
 
-namespace lockstep {
+namespace lockstep::detail {
 
 bool nccl_available() {
   return false;
@@ -15,4 +15,4 @@ std::shared_ptr<NcclApi> load_nccl() {
       ExitCode::environment);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

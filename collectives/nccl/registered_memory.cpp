@@ -1,15 +1,11 @@
 #include <c10/util/Exception.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/core/agreement.h>
 #include <lockstep/collectives/nccl/registered_memory.h>
 
 #include <algorithm>
-#include <string>
-#include <vector>
 
-namespace lockstep {
+namespace lockstep::detail {
 namespace {
-
-enum class Got : char { nothing = 'n', memory = 'm', registered = 'r' };
 
 /// One rank's block; gives back what it holds.
 class Block {
@@ -39,9 +35,7 @@ class Block {
   Block& operator=(const Block&) = delete;
 
   void* memory() const { return memory_; }
-  Got got() const {
-    return memory_ == nullptr ? Got::nothing : registered_ ? Got::registered : Got::memory;
-  }
+  bool registered() const { return registered_; }
   void deregister() {
     const std::shared_ptr<NcclComm> comm = comm_.lock();
     if (registered_ && comm != nullptr) {
@@ -65,22 +59,19 @@ at::Tensor registered_zeros(const std::shared_ptr<NcclComm>& comm,
                             const std::shared_ptr<DeviceLane>& lane, Communicator& host,
                             int64_t numel, at::ScalarType dtype) {
   const size_t bytes = std::max<size_t>(1, static_cast<size_t>(numel) * c10::elementSize(dtype));
-  auto block = std::make_shared<Block>(comm, lane, bytes);
-  const std::vector<std::string> all =
-      host.all_gather_bytes(std::string(1, static_cast<char>(block->got())));
-  const auto first_with = [&](Got got) {
-    return std::find(all.begin(), all.end(), std::string(1, static_cast<char>(got))) - all.begin();
-  };
-  const auto ranks = static_cast<int64_t>(all.size());
-  const int64_t without = first_with(Got::nothing);
-  LOCKSTEP_CHECK_CODE(without == ranks, ExitCode::out_of_memory, "rank ", host.rank(), " of ",
-                      ranks, ": rank ", without, " has no ", bytes,
-                      " bytes of device memory left for a bucket; use a smaller model, more "
-                      "checkpointing, or stop other programs on its device");
-  if (first_with(Got::memory) != ranks) {
+  const Agreement agreement(host);
+  std::shared_ptr<Block> block;
+  agreement.attempt([&] {
+    block = std::make_shared<Block>(comm, lane, bytes);
+    LOCKSTEP_CHECK_CODE(block->memory() != nullptr, ExitCode::out_of_memory, "this rank has no ",
+                        bytes,
+                        " bytes of device memory left for a bucket; use a smaller model, more "
+                        "checkpointing, or stop other programs on its device");
+  });
+  if (agreement.any(!block->registered())) {
     block->deregister();  // all ranks or none
   }
   return lane->zeros_on(block->memory(), numel, dtype, [block](void*) {});
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

@@ -6,7 +6,7 @@
 
 #include <memory>
 
-namespace lockstep {
+namespace lockstep::detail {
 
 /// Zeroed device memory that NCCL has allocated and, where every rank could, registered with
 /// `comm`. It may outlive the communicator. Collective over `host`. Throws Error (out_of_memory)
@@ -15,4 +15,4 @@ at::Tensor registered_zeros(const std::shared_ptr<NcclComm>& comm,
                             const std::shared_ptr<DeviceLane>& lane, Communicator& host,
                             int64_t numel, at::ScalarType dtype);
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <thread>
 
-namespace lockstep {
+namespace lockstep::detail {
 
 /// A thread that calls `check` every `interval` until it answers false, or the Watchdog dies.
 class Watchdog {
@@ -41,4 +41,4 @@ class Watchdog {
   std::thread thread_;  // last: starts when the rest is there
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

@@ -5,12 +5,12 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
-#include <lockstep/runtime/step_graph.h>
+#include <lockstep/runtime/step/step_graph.h>
 
 #include <exception>
 #include <map>
 
-namespace lockstep {
+namespace lockstep::detail {
 namespace {
 
 /// What the device is given on `then` from now on starts after what `first` holds.
@@ -157,4 +157,4 @@ std::unique_ptr<StepGraph> make_cuda_graph(c10::Device device) {
   return std::make_unique<CudaStepGraph>(device);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

@@ -1,7 +1,7 @@
 #include <lockstep/collectives/error.h>
-#include <lockstep/runtime/step_graph.h>
+#include <lockstep/runtime/step/step_graph.h>
 
-namespace lockstep {
+namespace lockstep::detail {
 
 std::unique_ptr<StepGraph> make_cuda_graph(c10::Device device) {
   throw Error(c10::str("cuda_graph on ", device,
@@ -10,4 +10,4 @@ std::unique_ptr<StepGraph> make_cuda_graph(c10::Device device) {
               ExitCode::environment);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

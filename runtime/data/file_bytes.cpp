@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <cstring>
 
-namespace lockstep {
+namespace lockstep::detail {
 namespace {
 
 constexpr unsigned chunk_bytes = 1U << 20;
@@ -43,4 +43,4 @@ FileBytes::FileBytes(std::string path)
   check(size > 0, 0, "the file is empty");
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

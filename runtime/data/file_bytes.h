@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::detail {
 
 /// The content of a data file, unpacked if it is gzip, with checks that name file and offset.
 /// Offsets count unpacked bytes. Errors: Error with exit code data. Threads: any, when const.
@@ -35,4 +35,4 @@ class FileBytes {
   std::shared_ptr<std::vector<uint8_t>> bytes_;
 };
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

@@ -1,12 +1,13 @@
 // The kernels on a GPU against those of the host.
 #include "device_spans.h"
+#include "update_samples.h"
 
-#include <lockstep/amp/cpu_update.h>
-#include <lockstep/amp/cuda_kernels.h>
-#include <lockstep/amp/flat_kernels.h>
+#include <lockstep/amp/cuda/cuda_kernels.h>
 #include <lockstep/amp/loss_scaler.h>
-#include <lockstep/amp/measure.h>
 #include <lockstep/amp/optimizers.h>
+#include <lockstep/amp/update/cpu_update.h>
+#include <lockstep/amp/update/flat_kernels.h>
+#include <lockstep/amp/update/measure.h>
 
 namespace lockstep {
 namespace {
@@ -67,12 +68,8 @@ void expect_the_hosts_update(const Update& update) {
 }
 
 TEST(CudaKernels, UpdateAsTheHostDoes) {
-  const amp::AdamHyperparameters adam{1e-2, 0.9, 0.99, 1e-8, 0.1};
-  expect_the_hosts_update(amp::AdamWUpdate{adam});
-  expect_the_hosts_update(amp::AdamUpdate{adam});
-  expect_the_hosts_update(amp::LionUpdate{1e-3, 0.9, 0.99, 0.1});
-  expect_the_hosts_update(amp::SgdUpdate{1e-2, 0.1});
-  expect_the_hosts_update(amp::MomentumUpdate{1e-2, 0.9, 0.1, 0.1, true});
+#define LOCKSTEP_EXPECT(Update) expect_the_hosts_update(sample<amp::Update>());
+  LOCKSTEP_FOR_EACH_UPDATE(LOCKSTEP_EXPECT)
 }
 
 /// The last bit of a coefficient can move a random rounding to its other neighbour.
@@ -81,7 +78,7 @@ void expect_few_differ(const at::Tensor& host, const at::Tensor& device, const s
 }
 
 TEST(CudaKernels, KeepNarrowFormsAsTheHostDoes) {
-  const amp::AdamWUpdate update{{1e-2, 0.9, 0.99, 1e-8, 0.1}};
+  const auto update = sample<amp::AdamWUpdate>();
   amp::StepState state;
   state.update = 3;
   const at::Tensor device_state = state_on_gpu(state);
@@ -133,7 +130,7 @@ TEST(CudaKernels, WriteNothingWhenTheUpdateIsSkipped) {
   const at::Tensor device_state = state_on_gpu(state);
   const amp::FlatSpan span = on_gpu(random_span({at::kHalf, at::kFloat, at::kHalf}, 5003, 2));
   const amp::FlatSpan before = on_gpu(deep_copy(span));
-  amp::update_on_cuda(amp::AdamWUpdate{{1e-2, 0.9, 0.99, 1e-8, 0.1}}, span,
+  amp::update_on_cuda(sample<amp::AdamWUpdate>(), span,
                       static_cast<const amp::StepState*>(device_state.const_data_ptr()));
   EXPECT_TRUE(at::equal(span.master, before.master));
   EXPECT_TRUE(at::equal(span.moments[1], before.moments[1]));

@@ -2,7 +2,7 @@
 
 #include "spans.h"
 
-#include <lockstep/amp/flat_rule.h>
+#include <lockstep/amp/update/flat_rule.h>
 
 #include <vector>
 

@@ -4,16 +4,17 @@
 #include "device_spans.h"
 #include "emulated_launches.h"
 #include "guarded_tensors.h"
+#include "update_samples.h"
 
-#include <lockstep/amp/average.h>
-#include <lockstep/amp/cpu_update.h>
+#include <lockstep/amp/casting/cast_kernels.h>
 #include <lockstep/amp/cuda/launch.h>
 #include <lockstep/amp/cuda/span_arrays.h>
-#include <lockstep/amp/flat_kernels.h>
-#include <lockstep/amp/lamb_rule.h>
 #include <lockstep/amp/loss_scaler.h>
-#include <lockstep/amp/measure.h>
-#include <lockstep/collectives/cast_kernels.h>
+#include <lockstep/amp/update/average.h>
+#include <lockstep/amp/update/cpu_update.h>
+#include <lockstep/amp/update/flat_kernels.h>
+#include <lockstep/amp/update/lamb_rule.h>
+#include <lockstep/amp/update/measure.h>
 
 namespace lockstep {
 namespace {
@@ -87,31 +88,14 @@ void expect_the_bits_of_the_host(const Update& update) {
   }
 }
 
-const amp::AdamHyperparameters kAdam{1e-2, 0.9, 0.99, 1e-8, 0.1};
-
-TEST(EmulatedKernels, AdamWHasTheBitsOfTheHost) {
-  expect_the_bits_of_the_host(amp::AdamWUpdate{kAdam});
-}
-TEST(EmulatedKernels, AdamHasTheBitsOfTheHost) {
-  expect_the_bits_of_the_host(amp::AdamUpdate{kAdam});
-}
-TEST(EmulatedKernels, LionHasTheBitsOfTheHost) {
-  expect_the_bits_of_the_host(amp::LionUpdate{1e-3, 0.9, 0.99, 0.1});
-}
-TEST(EmulatedKernels, SgdHasTheBitsOfTheHost) {
-  expect_the_bits_of_the_host(amp::SgdUpdate{1e-2, 0.1});
-}
-TEST(EmulatedKernels, MomentumHasTheBitsOfTheHost) {
-  expect_the_bits_of_the_host(amp::MomentumUpdate{1e-2, 0.9, 0.1, 0.1, true});
-}
-
-TEST(EmulatedKernels, NarrowFormsHaveTheBitsOfTheHost) {
-  expect_the_bits_of_the_host_in_every_form(amp::AdamWUpdate{kAdam});
-  expect_the_bits_of_the_host_in_every_form(amp::AdamUpdate{kAdam});
-  expect_the_bits_of_the_host_in_every_form(amp::LionUpdate{1e-3, 0.9, 0.99, 0.1});
-  expect_the_bits_of_the_host_in_every_form(amp::SgdUpdate{1e-2, 0.1});
-  expect_the_bits_of_the_host_in_every_form(amp::MomentumUpdate{1e-2, 0.9, 0.1, 0.1, true});
-}
+#define LOCKSTEP_TEST(Update)                                         \
+  TEST(EmulatedKernels, Update##HasTheBitsOfTheHost) {                \
+    expect_the_bits_of_the_host(sample<amp::Update>());               \
+  }                                                                   \
+  TEST(EmulatedKernels, Update##HasTheBitsOfTheHostInEveryForm) {     \
+    expect_the_bits_of_the_host_in_every_form(sample<amp::Update>()); \
+  }
+LOCKSTEP_FOR_EACH_UPDATE(LOCKSTEP_TEST)
 
 void lamb_as_on_a_device(const amp::LambUpdate& update, const std::vector<amp::FlatSpan>& spans,
                          const amp::StepState& state) {
@@ -142,7 +126,7 @@ void expect_same(const std::vector<amp::FlatSpan>& expected,
 
 TEST(EmulatedKernels, LambHasTheBitsOfTheHostForManyParametersAtOnce) {
   at::manual_seed(3);
-  const amp::LambUpdate update{kAdam};
+  const amp::LambUpdate update{kAdamSample};
   for (const SpanForm& form : span_forms()) {
     const amp::LambRule rule(update, form.moments);
     std::vector<amp::FlatSpan> before;
@@ -165,8 +149,8 @@ TEST(EmulatedKernels, LambHasTheBitsOfTheHostForManyParametersAtOnce) {
 }
 
 TEST(EmulatedKernels, LambWithoutElementsMovesNothing) {
-  lamb_as_on_a_device(amp::LambUpdate{kAdam}, {}, third_update());
-  lamb_as_on_a_device(amp::LambUpdate{kAdam}, {fp32_span(0, 2)}, third_update());
+  lamb_as_on_a_device(amp::LambUpdate{kAdamSample}, {}, third_update());
+  lamb_as_on_a_device(amp::LambUpdate{kAdamSample}, {fp32_span(0, 2)}, third_update());
 }
 
 TEST(EmulatedKernels, AveragesAloneMoveAsOnTheHost) {
@@ -174,7 +158,7 @@ TEST(EmulatedKernels, AveragesAloneMoveAsOnTheHost) {
     if (!form.average) {
       continue;
     }
-    const auto rule = amp::flat_rule(amp::AdamWUpdate{kAdam}, form.moments);
+    const auto rule = amp::flat_rule(amp::AdamWUpdate{kAdamSample}, form.moments);
     for (const int64_t size : {0, 1, 5003, 20001}) {
       const amp::FlatSpan before = span_in_form(form, size, *rule);
       const amp::FlatSpan host = deep_copy(before);

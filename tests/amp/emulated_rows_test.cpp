@@ -6,7 +6,7 @@
 
 #include <lockstep/amp/cuda/row_launch.h>
 #include <lockstep/amp/cuda/span_arrays.h>
-#include <lockstep/amp/layer_passes.h>
+#include <lockstep/amp/layers/layer_passes.h>
 
 #include <algorithm>
 

@@ -4,8 +4,8 @@
 
 #include <lockstep/amp/autocast.h>
 #include <lockstep/amp/fused_layers.h>
+#include <lockstep/amp/layers/smooth_math.h>
 #include <lockstep/amp/model.h>
-#include <lockstep/amp/smooth_math.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <cmath>

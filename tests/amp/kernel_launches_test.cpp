@@ -4,6 +4,7 @@
 // orders, and once with AddressSanitizer and UndefinedBehaviorSanitizer.
 #include "emulated_launches.h"
 #include "guarded_memory.h"
+#include "update_samples.h"
 
 #include <lockstep/amp/cuda/launch.h>
 #include <lockstep/amp/cuda/row_launch.h>
@@ -13,6 +14,7 @@
 #include <vector>
 
 namespace lockstep {
+
 namespace {
 
 using namespace amp;
@@ -95,8 +97,6 @@ class KernelLaunches : public ::testing::Test {
 
 constexpr int64_t kSizes[] = {0, 1, 65, 17001};
 
-const AdamHyperparameters kAdam{1e-2, 0.9, 0.99, 1e-8, 0.1};
-
 template <typename Update>
 void launch_in_every_form(const Update& update) {
   const StepState state = third_update();
@@ -108,21 +108,11 @@ void launch_in_every_form(const Update& update) {
   }
 }
 
-TEST_F(KernelLaunches, AdamW) {
-  launch_in_every_form(AdamWUpdate{kAdam});
-}
-TEST_F(KernelLaunches, Adam) {
-  launch_in_every_form(AdamUpdate{kAdam});
-}
-TEST_F(KernelLaunches, Lion) {
-  launch_in_every_form(LionUpdate{1e-3, 0.9, 0.99, 0.1});
-}
-TEST_F(KernelLaunches, Sgd) {
-  launch_in_every_form(SgdUpdate{1e-2, 0.1});
-}
-TEST_F(KernelLaunches, Momentum) {
-  launch_in_every_form(MomentumUpdate{1e-2, 0.9, 0.1, 0.1, true});
-}
+#define LOCKSTEP_TEST(Update)                        \
+  TEST_F(KernelLaunches, Update) {                   \
+    launch_in_every_form(testing::sample<Update>()); \
+  }
+LOCKSTEP_FOR_EACH_UPDATE(LOCKSTEP_TEST)
 
 TEST_F(KernelLaunches, Lamb) {
   const StepState state = third_update();
@@ -134,8 +124,8 @@ TEST_F(KernelLaunches, Lamb) {
       ASSERT_TRUE(batch.add(*spans.back().*form));
     }
     const testing::GuardedMemory scratch(static_cast<size_t>(LambScratch::bytes(batch)));
-    expect_well(cuda::launch_lamb(LambUpdate{kAdam}, batch, LambScratch::in(scratch.data(), batch),
-                                  &state, nullptr));
+    expect_well(cuda::launch_lamb(LambUpdate{testing::kAdamSample}, batch,
+                                  LambScratch::in(scratch.data(), batch), &state, nullptr));
   }
 }
 

@@ -1,7 +1,7 @@
 #include "spans.h"
 
-#include <lockstep/amp/flat_kernels.h>
-#include <lockstep/amp/measure.h>
+#include <lockstep/amp/update/flat_kernels.h>
+#include <lockstep/amp/update/measure.h>
 
 #include <cmath>
 #include <limits>

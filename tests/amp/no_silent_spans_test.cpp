@@ -2,12 +2,13 @@
 #include "device_spans.h"
 #include "emulated_launches.h"
 #include "guarded_tensors.h"
+#include "update_samples.h"
 
 #include <lockstep/amp/cuda/launch.h>
 #include <lockstep/amp/cuda/span_arrays.h>
-#include <lockstep/amp/flat_rule.h>
-#include <lockstep/amp/lamb_rule.h>
 #include <lockstep/amp/optimizers.h>
+#include <lockstep/amp/update/flat_rule.h>
+#include <lockstep/amp/update/lamb_rule.h>
 
 namespace lockstep {
 namespace {
@@ -40,60 +41,38 @@ amp::FlatSpan updated(const amp::UpdateRule& rule, const amp::FlatSpan& before, 
 
 /// In host memory and by the device's kernels: a span with its own rate, that missed 4 of 7
 /// updates, moves as the third update of a rule with that rate.
-template <typename Spec, typename Launch>
-void expect_own_rate_and_count(Spec spec, const Launch& launch) {
+template <typename Update>
+void expect_own_rate_and_count() {
   at::manual_seed(4);
+  auto update = sample<Update>();
+  auto update_at_own_rate = update;
+  rate_of(update) = 1.0;
+  rate_of(update_at_own_rate) = kOwnRate;
   for (const SpanForm& form : span_forms()) {
-    spec.moments(form.moments);
-    const auto rule = spec.lr(1.0).rule(0);
+    const auto rule = amp::flat_rule(update, form.moments);
     const amp::FlatSpan before = span_in_form(form, 5003, *rule);
-    const amp::FlatSpan expected = updated(*Spec(spec).lr(kOwnRate).rule(0), before, 3);
+    const amp::FlatSpan expected =
+        updated(*amp::flat_rule(update_at_own_rate, form.moments), before, 3);
     EXPECT_FALSE(same_bits(expected, updated(*rule, before, 3)));
     EXPECT_TRUE(same_bits(expected, updated(*rule, with_own(before, 4), 7)));
     for_each_device([&] {
       const amp::FlatSpan found = with_own(guarded_copy(before), 4);
-      launch(spec, found, at_update(7));
+      const amp::StepState state = at_update(7);
+      expect_well(amp::cuda::launch_update(update, amp::arrays_of(found), &state, nullptr));
       EXPECT_TRUE(same_bits(expected, found)) << describe(form, 5003);
     });
   }
 }
 
-amp::AdamHyperparameters adam(double lr, double beta1, double beta2, double eps, double decay) {
-  return {lr, beta1, beta2, eps, decay};
-}
-
-template <typename Update, typename Spec>
-auto flat_launch() {
-  return [](const Spec& spec, const amp::FlatSpan& span, const amp::StepState& state) {
-    const Update update{
-        adam(spec.lr(), spec.beta1(), spec.beta2(), spec.eps(), spec.weight_decay())};
-    expect_well(amp::cuda::launch_update(update, amp::arrays_of(span), &state, nullptr));
-  };
-}
-
-TEST(NoSilentResult, N12_KernelsOfAdamTakeTheSpansOwnRateAndCount) {
-  expect_own_rate_and_count(AdamW(), flat_launch<amp::AdamWUpdate, AdamW>());
-  expect_own_rate_and_count(Adam().weight_decay(0.1), flat_launch<amp::AdamUpdate, Adam>());
-}
-
-TEST(NoSilentResult, N12_KernelsOfSgdAndLionTakeTheSpansOwnRateAndCount) {
-  expect_own_rate_and_count(
-      SGD(1.0).momentum(0.9).dampening(0.3),
-      [](const SGD& spec, const amp::FlatSpan& span, const amp::StepState& state) {
-        const amp::MomentumUpdate update{spec.lr(), spec.momentum(), spec.dampening(),
-                                         spec.weight_decay(), spec.nesterov()};
-        expect_well(amp::cuda::launch_update(update, amp::arrays_of(span), &state, nullptr));
-      });
-  expect_own_rate_and_count(
-      Lion(), [](const Lion& spec, const amp::FlatSpan& span, const amp::StepState& state) {
-        const amp::LionUpdate update{spec.lr(), spec.beta1(), spec.beta2(), spec.weight_decay()};
-        expect_well(amp::cuda::launch_update(update, amp::arrays_of(span), &state, nullptr));
-      });
-}
+#define LOCKSTEP_TEST(Update)                                                \
+  TEST(NoSilentResult, N12_KernelsOf##Update##TakeTheSpansOwnRateAndCount) { \
+    expect_own_rate_and_count<amp::Update>();                                \
+  }
+LOCKSTEP_FOR_EACH_UPDATE(LOCKSTEP_TEST)
 
 TEST(NoSilentResult, N12_KernelsOfLambTakeEachSpansOwnRateAndCount) {
   at::manual_seed(5);
-  const amp::LambUpdate update{adam(1.0, 0.9, 0.999, 1e-6, 0.1)};
+  const amp::LambUpdate update{{1.0, 0.9, 0.999, 1e-6, 0.1}};
   for (const SpanForm& form : span_forms()) {
     const amp::LambRule rule(update, form.moments);
     std::vector<amp::FlatSpan> before;

@@ -1,7 +1,10 @@
 #include <gtest/gtest.h>
-#include <lockstep/amp/norm_types.h>
+#include <lockstep/amp/layers/norm_types.h>
 
 namespace lockstep {
+
+using namespace detail;
+
 namespace {
 
 TEST(NormTypes, KnowsQualifiedAndDerivedNames) {

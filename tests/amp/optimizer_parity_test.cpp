@@ -1,11 +1,14 @@
 #include "spans.h"
+#include "update_samples.h"
 
 #include <lockstep/amp/optimizers.h>
+#include <lockstep/amp/update/flat_rule.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/lbfgs.h>
 #include <torch/optim/sgd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 
@@ -103,6 +106,43 @@ TEST(OptimizerParity, SGD) {
     }
   }
 }
+
+/// 50 updates by the functor and by its formula in fp64.
+template <typename Update>
+void expect_its_formula() {
+  const auto update = testing::sample<Update>();
+  const auto rule = amp::flat_rule(update);
+  amp::FlatSpan span;
+  span.master = at::linspace(-2.0, 2.0, kSize);
+  span.moments.assign(Update::kMoments, at::Tensor());
+  for (at::Tensor& moment : span.moments) {
+    moment = at::zeros({kSize});
+  }
+  std::vector<testing::PlainElement> plain(static_cast<size_t>(kSize));
+  for (size_t i = 0; i < plain.size(); ++i) {
+    plain[i].weight = span.master.const_data_ptr<float>()[i];
+  }
+  amp::StepState state;
+  for (state.update = 1; state.update <= 50; ++state.update) {
+    span.gradient = gradient_of(static_cast<int>(state.update));
+    rule->apply(span, &state);
+    for (size_t i = 0; i < plain.size(); ++i) {
+      formula(update, span.gradient.const_data_ptr<float>()[i], state.update, plain[i]);
+    }
+  }
+  for (size_t i = 0; i < plain.size(); ++i) {
+    const double expected = plain[i].weight;
+    ASSERT_NEAR(span.master.const_data_ptr<float>()[i], expected,
+                1e-5 * std::max(1.0, std::abs(expected)))
+        << "element " << i;
+  }
+}
+
+#define LOCKSTEP_TEST(Update)                   \
+  TEST(OptimizerParity, Update##IsItsFormula) { \
+    expect_its_formula<amp::Update>();          \
+  }
+LOCKSTEP_FOR_EACH_UPDATE(LOCKSTEP_TEST)
 
 /// A torch::optim::Optimizer whose step is `rule` on a parameter and its state, in fp64.
 template <typename Rule>

@@ -1,11 +1,11 @@
 // How weights and moments are kept in fewer bits: exactness, bounds, means, reproducibility.
 #include "spans.h"
 
-#include <lockstep/amp/brain_rounding.h>
-#include <lockstep/amp/eight_bit.h>
-#include <lockstep/amp/flat_span.h>
 #include <lockstep/amp/optimizers.h>
-#include <lockstep/amp/storage_kernels.h>
+#include <lockstep/amp/update/brain_rounding.h>
+#include <lockstep/amp/update/eight_bit.h>
+#include <lockstep/amp/update/flat_span.h>
+#include <lockstep/amp/update/storage_kernels.h>
 
 #include <cmath>
 #include <limits>

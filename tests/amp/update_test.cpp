@@ -1,9 +1,9 @@
 #include "spans.h"
 
 #include <ATen/Parallel.h>
-#include <lockstep/amp/flat_span.h>
 #include <lockstep/amp/loss_scaler_options.h>
 #include <lockstep/amp/optimizers.h>
+#include <lockstep/amp/update/flat_span.h>
 
 #include <cmath>
 #include <memory>

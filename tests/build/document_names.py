@@ -37,7 +37,7 @@ words = set(re.findall(r"\w+", everything))
 tests = {f"{suite}.{name}" for suite, name in
          re.findall(r"^TEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\)", everything, re.M)}
 suites = {test.split(".")[0] for test in tests}
-entries = {f"{room}.{name}" for room, name in
+entries = {f"{library}.{name}" for library, name in
            re.findall(r"lockstep_add_\w*test\(\s*(\w+)\s+(\w+)", everything)}
 made = {re.sub(r"\\\$\\\{\w+\\\}", r"\\w+", re.escape(name)) for name in
         re.findall(r"NAME\s+((?:\w+\.)+[\w.${}]+)", everything)}

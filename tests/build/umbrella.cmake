@@ -1,5 +1,5 @@
 # build.umbrella_<compiler>_<standard>: the umbrella header, as a program includes it, for each clang
-# that is installed, in each standard that this LibTorch can be compiled in. g++ compiles the rooms.
+# that is installed, in each standard that this LibTorch can be compiled in. g++ compiles the libraries.
 get_target_property(_of_torch LibTorch::torch INTERFACE_INCLUDE_DIRECTORIES)
 get_target_property(_of_mpi MPI::MPI_C INTERFACE_INCLUDE_DIRECTORIES)
 get_target_property(_torch_standard LibTorch::torch INTERFACE_COMPILE_FEATURES)

@@ -125,6 +125,7 @@ TEST(CheckpointFacts, N29_AutocastOfAGpuHoldsOnTheThreadOfBackward) {
 TEST(CheckpointFacts, N11_RecomputeRunsOnTheStreamOfForward) {
   const c10::impl::VirtualGuardImpl devices(gpu.type());
   const c10::Stream side = devices.getStreamFromGlobalPool(gpu);
+  const c10::Stream other = devices.getStreamFromGlobalPool(gpu);
   std::vector<c10::Stream> streams;
   const at::Tensor x = batch();
   devices.synchronizeDevice(gpu.index());
@@ -134,11 +135,15 @@ TEST(CheckpointFacts, N11_RecomputeRunsOnTheStreamOfForward) {
     y = checkpoint(
         [&](const at::Tensor& in) {
           streams.push_back(devices.getStream(gpu));
-          return in.sin().exp();
+          const at::Tensor h = in.sin();
+          devices.synchronizeStream(side);
+          const c10::StreamGuard inner(other);  // backward begins here, and asks for the recompute
+          return h.exp();
         },
         x);
   }
   devices.synchronizeStream(side);
+  devices.synchronizeStream(other);
   y.sum().backward();
   EXPECT_EQ(streams, std::vector<c10::Stream>(2, side));
   EXPECT_EQ(devices.getStream(gpu), devices.getDefaultStream(gpu));

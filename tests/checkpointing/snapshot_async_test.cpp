@@ -5,14 +5,17 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/checkpointing/snapshot/async_writer.h>
-#include <lockstep/checkpointing/snapshot/folder_names.h>
+#include <lockstep/checkpointing/snapshot/format/folder_names.h>
 #include <lockstep/checkpointing/snapshot/newest.h>
+#include <lockstep/checkpointing/snapshot/write/async_writer.h>
+#include <lockstep/checkpointing/snapshot/write/writer.h>
 
 #include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <new>
+#include <stdexcept>
 #include <string>
 #include <thread>
 
@@ -87,6 +90,76 @@ TEST(SnapshotFacts, N12_WeightsMayChangeWhileTheyAreWritten) {
   }
 }
 
+TEST(AsyncWriter, MemoryThatTheCopyOfOneRankDidNotGetIsCode23OnEveryRank) {
+  for (const int size : {1, 2, 3}) {
+    const Fixture fixture;
+    run_ranks(size, [&](Communicator& ranks) {
+      AsyncWriter writer(ranks, fixture.folder.path(), fixture.options);
+      Content content = sample_content(1, ranks.rank(), size);
+      const bool is_last = ranks.rank() == size - 1;
+      content.add_own("random", "more",  // what no machine has memory for
+                      at::zeros({1}).expand({is_last ? int64_t{1} << 50 : 1}));
+      try {
+        writer.save(content, 1);
+        ADD_FAILURE() << "rank " << ranks.rank() << " threw nothing";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ExitCode::out_of_memory);
+        EXPECT_THAT(error.what(),
+                    HasSubstr(c10::str("copying what is to be saved: rank ", size - 1, ": ")));
+      }
+      EXPECT_FALSE(writer.is_pending());
+    });
+  }
+}
+
+/// A disk that no file can be made on; with the error that this throws.
+struct FailingFileSystem : FaultFileSystem {
+  std::unique_ptr<OutputFile> create_file(const std::string& path) override {
+    if (fail && path.find("random.rank") != std::string::npos) {
+      fail(path);
+    }
+    return FaultFileSystem::create_file(path);
+  }
+  std::function<void(const std::string& path)> fail;
+};
+
+TEST(AsyncWriter, TheCodeOfTheFirstRankThatFailedIsEveryRanks) {
+  const std::vector<std::pair<ExitCode, std::function<void()>>> failures = {
+      {ExitCode::data, [] { throw Error("made up", ExitCode::data); }},
+      {ExitCode::out_of_memory, [] { throw std::bad_alloc(); }},
+      {ExitCode::snapshot, [] { throw std::runtime_error("made up"); }},
+  };
+  for (const int size : {1, 2, 3}) {
+    for (const auto& [code, fail] : failures) {
+      const TemporaryFolder folder;
+      const auto disk = std::make_shared<FailingFileSystem>();
+      const auto options = WriterOptions().run("async").files(disk);
+      const std::string last = c10::str("random.rank-0000", size - 1);
+      disk->fail = [last, fail = fail](const std::string& path) {
+        if (path.find(last) != std::string::npos) {
+          fail();
+        }
+      };
+      run_ranks(size, [&, code = code](Communicator& ranks) {
+        AsyncWriter writer(ranks, folder.path(), options);
+        writer.save(sample_content(1, ranks.rank(), size), 1);
+        const auto report = writer.wait();
+        ASSERT_TRUE(report.has_value());
+        EXPECT_EQ(report->code, code);
+        EXPECT_THAT(report->error.value_or(""), HasSubstr(c10::str(": rank ", size - 1, ": ")));
+      });
+      run_ranks(size, [&, code = code](Communicator& ranks) {
+        try {
+          Writer(ranks, folder.path(), options).save(sample_content(1, ranks.rank(), size), 1);
+          ADD_FAILURE() << "rank " << ranks.rank() << " threw nothing";
+        } catch (const Error& error) {
+          EXPECT_EQ(error.code(), code);
+        }
+      });
+    }
+  }
+}
+
 TEST(SnapshotFacts, N13_SecondSaveWaitsForTheFirstAndTheExitDrains) {
   Fixture fixture;
   run_ranks(2, [&](Communicator& ranks) {
@@ -146,7 +219,7 @@ TEST(SnapshotFacts, N02_FailedAsynchronousSaveIsReportedOnAllRanksAndTrainingGoe
     writer.save(sample_content(1, ranks.rank(), 2), 1);
     const auto failed = writer.wait();
     ASSERT_TRUE(failed.has_value() && failed->error.has_value());
-    EXPECT_THAT(*failed->error, HasSubstr("rank 1 of 2"));
+    EXPECT_THAT(*failed->error, HasSubstr(": rank 1: "));
     EXPECT_THAT(*failed->error, HasSubstr("No space left"));
     ranks.barrier().wait();
     fixture.disk->heal();

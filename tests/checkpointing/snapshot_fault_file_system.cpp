@@ -1,7 +1,7 @@
 #include "checkpointing/snapshot_fault_file_system.h"
 
 #include <fcntl.h>
-#include <lockstep/checkpointing/snapshot/rejection.h>
+#include <lockstep/checkpointing/snapshot/format/rejection.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

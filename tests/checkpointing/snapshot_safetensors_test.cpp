@@ -4,7 +4,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/checkpointing/snapshot/digest.h>
+#include <lockstep/checkpointing/snapshot/format/digest.h>
 #include <lockstep/checkpointing/snapshot/safetensors_file.h>
 #include <lockstep/checkpointing/snapshot/safetensors_writer.h>
 

@@ -6,10 +6,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/checkpointing/snapshot/folder_names.h>
+#include <lockstep/checkpointing/snapshot/format/folder_names.h>
 #include <lockstep/checkpointing/snapshot/newest.h>
 #include <lockstep/checkpointing/snapshot/safetensors_file.h>
-#include <lockstep/checkpointing/snapshot/writer.h>
+#include <lockstep/checkpointing/snapshot/write/writer.h>
 
 #include <cerrno>
 #include <cmath>
@@ -200,7 +200,7 @@ TEST(SnapshotFacts, N20_TargetThatCannotBeWrittenIsFoundBeforeTraining) {
         outcomes(ranks, [&](Communicator& own) { Writer(own, folder.file("file") + "/run"); });
     for (const auto& rank : result) {
       EXPECT_EQ(rank.kind, testing::RankOutcome::Kind::error);
-      EXPECT_THAT(rank.message, AllOf(HasSubstr("rank 0 of "), HasSubstr("Not a directory")));
+      EXPECT_THAT(rank.message, AllOf(HasSubstr(": rank 0: "), HasSubstr("Not a directory")));
     }
   }
   for (const int reason : {EROFS, EACCES, ENOSPC}) {
@@ -241,7 +241,7 @@ TEST(Writer, RanksThatWouldSaveDifferentThingsAreNamed) {
     writer.save(content, 1);
   });
   for (const auto& rank : result) {
-    EXPECT_THAT(rank.message, AllOf(HasSubstr("rank 2 of 3"), HasSubstr("\"second\""),
+    EXPECT_THAT(rank.message, AllOf(HasSubstr(": rank 2: "), HasSubstr("\"second\""),
                                     HasSubstr("[3], where rank 0"), HasSubstr("[2]")));
   }
   EXPECT_THAT(names_in(folder.path()), IsEmpty());
@@ -261,7 +261,7 @@ TEST(Writer, RankThatDoesNotSeeTheFolderIsNamed) {
   for (const auto& rank : outcomes(2, [&](Communicator& ranks) {
          Writer(ranks, folder.file(ranks.rank() == 0 ? "here" : "there"));
        })) {
-    EXPECT_THAT(rank.message, AllOf(HasSubstr("rank 1 of 2"), HasSubstr("must share")));
+    EXPECT_THAT(rank.message, AllOf(HasSubstr(": rank 1: "), HasSubstr("must share")));
   }
 }
 

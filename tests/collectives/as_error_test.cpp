@@ -1,11 +1,14 @@
 // What exceptions of any kind mean for a run. Those of devices are made up.
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
-#include <lockstep/collectives/as_error.h>
+#include <lockstep/collectives/core/as_error.h>
 
 #include <new>
 
 namespace lockstep {
+
+using namespace detail;
+
 namespace {
 
 template <typename Exception>

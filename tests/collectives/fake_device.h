@@ -9,6 +9,8 @@
 
 namespace lockstep::testing {
 
+using namespace detail;
+
 inline const c10::Device kFakeDevice(c10::DeviceType::PrivateUse1, 0);
 
 using Storages = std::vector<const c10::StorageImpl*>;

@@ -7,6 +7,9 @@
 #include <cstdlib>
 
 namespace lockstep::testing {
+
+using namespace detail;
+
 namespace {
 
 constexpr int kFirstFactor = 2;  // operators 0 and 1 are sum and max

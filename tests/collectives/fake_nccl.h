@@ -13,6 +13,8 @@
 
 namespace lockstep::testing {
 
+using namespace detail;
+
 /// What the ranks of a FakeNccl share.
 struct FakeNcclWorld;
 struct FakeComm;

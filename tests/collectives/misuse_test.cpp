@@ -1,5 +1,5 @@
-#include <lockstep/collectives/collective_log.h>
 #include <lockstep/collectives/communicator.h>
+#include <lockstep/collectives/core/collective_log.h>
 
 #include <chrono>
 
@@ -7,6 +7,9 @@
 #include "verbs.h"
 
 namespace lockstep {
+
+using namespace detail;
+
 namespace {
 
 using testing::outcomes;

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 
 namespace lockstep {
+
+using namespace detail;
+
 namespace {
 
 using namespace testing;

@@ -5,6 +5,9 @@
 #include <gmock/gmock.h>
 
 namespace lockstep {
+
+using namespace detail;
+
 namespace {
 
 using namespace testing;

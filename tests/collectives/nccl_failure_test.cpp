@@ -6,6 +6,9 @@
 #include <algorithm>
 
 namespace lockstep {
+
+using namespace detail;
+
 namespace {
 
 using namespace testing;
@@ -73,7 +76,7 @@ TEST(NcclStart, ARankThatCannotMakeTheIdStopsAll) {
                                       script.id_fails = NcclStatus::system_error;
                                     }),
                            [](NcclRank&, Communicator&) {}),
-             Kind::error, "ncclGetUniqueId: NCCL reports system error on rank 0");
+             Kind::error, "ncclGetUniqueId: rank 0: NCCL reports system error");
 }
 
 TEST(NcclStart, ARankThatNeverInitialisesTimesOutEverywhere) {

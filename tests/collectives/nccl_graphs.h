@@ -1,6 +1,6 @@
 #pragma once
 
-#include <lockstep/collectives/graph_capture.h>
+#include <lockstep/collectives/core/graph_capture.h>
 
 #include <functional>
 #include <vector>
@@ -9,6 +9,8 @@
 #include "verbs.h"
 
 namespace lockstep::testing {
+
+using namespace detail;
 
 inline at::Tensor full(int64_t numel, double value) {
   return at::full({numel}, value);

@@ -13,6 +13,8 @@
 
 namespace lockstep::testing {
 
+using namespace detail;
+
 /// What a test gives each rank.
 struct NcclCase {
   int ranks = 2;

@@ -5,6 +5,9 @@
 #include <lockstep/collectives/nccl/averaging.h>
 
 namespace lockstep {
+
+using namespace detail;
+
 namespace {
 
 using namespace testing;
@@ -375,7 +378,8 @@ TEST(NcclMemory, MissingOnOneRankIsAnErrorOnAllAndLeaksNothing) {
   });
   for (const RankOutcome& rank : result) {
     EXPECT_EQ(rank.kind, RankOutcome::Kind::error);
-    EXPECT_NE(rank.message.find("rank 2 has no 4000 bytes"), std::string::npos) << rank.message;
+    EXPECT_NE(rank.message.find("rank 2: this rank has no 4000 bytes"), std::string::npos)
+        << rank.message;
   }
 }
 

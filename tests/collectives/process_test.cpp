@@ -1,5 +1,5 @@
 #include <gtest/gtest.h>
-#include <lockstep/collectives/host_transport.h>
+#include <lockstep/collectives/host/host_transport.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -14,6 +14,9 @@
 #include "verbs.h"
 
 namespace lockstep {
+
+using namespace detail;
+
 namespace {
 
 constexpr int kRanks = 3;

@@ -2,7 +2,7 @@
 #include <c10/util/Half.h>
 #include <gtest/gtest.h>
 #include <lockstep/collectives/error.h>
-#include <lockstep/collectives/reduce_kernels.h>
+#include <lockstep/collectives/kernels/reduce_kernels.h>
 
 #include <algorithm>
 #include <cmath>

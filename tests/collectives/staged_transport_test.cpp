@@ -5,10 +5,13 @@
 #include "thread_ranks.h"
 #include "verbs.h"
 
-#include <lockstep/collectives/graph_capture.h>
-#include <lockstep/collectives/staged_transport.h>
+#include <lockstep/collectives/core/graph_capture.h>
+#include <lockstep/collectives/device/staged_transport.h>
 
 namespace lockstep {
+
+using namespace detail;
+
 namespace {
 
 using namespace testing;

@@ -1,9 +1,9 @@
-#include <lockstep/collectives/device/identity.h>
+#include <lockstep/runtime/process/identity.h>
 
-namespace lockstep {
+namespace lockstep::detail {
 
 std::string device_identity(int /*index*/) {
   return "GPU-pretend";
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

@@ -7,6 +7,7 @@
 #include <lockstep/amp/cuda/launch.h>
 #include <lockstep/amp/cuda/row_launch.h>
 #undef cuda
+#include <lockstep/amp/update/optimizer_list.h>
 
 namespace lockstep::amp::cuda {
 
@@ -102,37 +103,20 @@ class Launch {
   c10::StreamId stream_;
 };
 
+}  // namespace
+
 template <typename Update>
-Problem update(const Update& update, const UpdateArrays& arrays, const StepState* state,
-               void* stream) {
+Problem launch_update(const Update& update, const UpdateArrays& arrays, const StepState* state,
+                      void* stream) {
   const Launch launch(stream);
   return launch.run([=, own = launch.moves(arrays), step = launch.reads(state)] {
     return emulated::launch_update(update, own, step, stream);
   });
 }
 
-}  // namespace
-
-Problem launch_update(const AdamWUpdate& rule, const UpdateArrays& arrays, const StepState* state,
-                      void* stream) {
-  return update(rule, arrays, state, stream);
-}
-Problem launch_update(const AdamUpdate& rule, const UpdateArrays& arrays, const StepState* state,
-                      void* stream) {
-  return update(rule, arrays, state, stream);
-}
-Problem launch_update(const LionUpdate& rule, const UpdateArrays& arrays, const StepState* state,
-                      void* stream) {
-  return update(rule, arrays, state, stream);
-}
-Problem launch_update(const SgdUpdate& rule, const UpdateArrays& arrays, const StepState* state,
-                      void* stream) {
-  return update(rule, arrays, state, stream);
-}
-Problem launch_update(const MomentumUpdate& rule, const UpdateArrays& arrays,
-                      const StepState* state, void* stream) {
-  return update(rule, arrays, state, stream);
-}
+#define LOCKSTEP_INSTANTIATE(Update) \
+  template Problem launch_update(const Update&, const UpdateArrays&, const StepState*, void*);
+LOCKSTEP_FOR_EACH_UPDATE(LOCKSTEP_INSTANTIATE)
 
 Problem launch_lamb(const LambUpdate& rule, const LambBatch& batch, const LambScratch& scratch,
                     const StepState* state, void* stream) {

@@ -1,11 +1,12 @@
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <lockstep/runtime/step_graph.h>
+#include <lockstep/runtime/step/step_graph.h>
 
 #include "recording.h"
 
-namespace lockstep {
+namespace lockstep::detail {
+
 namespace {
 
 class PretendStepGraph final : public StepGraph {
@@ -52,4 +53,4 @@ std::unique_ptr<StepGraph> make_cuda_graph(c10::Device device) {
   return std::make_unique<PretendStepGraph>(device);
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

@@ -4,13 +4,15 @@
 #include <ATen/ops/randn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/runtime/replicas.h>
+#include <lockstep/runtime/process/replicas.h>
 
 #include "error_of.h"
 #include "test_device.h"
 #include "test_runtime.h"
 
 namespace lockstep::testing {
+
+using namespace detail;
 
 /// Normal numbers that depend on `seed` alone.
 inline at::Tensor drawn_on_host(at::IntArrayRef sizes, uint64_t seed) {

@@ -1,11 +1,11 @@
 // Which device a rank gets, and what is said when there is none for it. Drivers are made up.
 #include <ATen/ATen.h>
-#include <lockstep/collectives/device/identity.h>
-#include <lockstep/collectives/solo_transport.h>
+#include <lockstep/collectives/core/solo_transport.h>
 #include <lockstep/runtime/data_parallel.h>
-#include <lockstep/runtime/device_arithmetic.h>
 #include <lockstep/runtime/device_choice.h>
-#include <lockstep/runtime/environment.h>
+#include <lockstep/runtime/process/device_arithmetic.h>
+#include <lockstep/runtime/process/environment.h>
+#include <lockstep/runtime/process/identity.h>
 #include <lockstep/runtime/runtime.h>
 #include <torch/nn/modules/linear.h>
 
@@ -18,6 +18,9 @@
 #include <thread>
 
 namespace lockstep {
+
+using namespace detail;
+
 namespace {
 
 using ::testing::HasSubstr;

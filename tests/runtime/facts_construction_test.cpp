@@ -8,6 +8,9 @@
 #include "models.h"
 
 namespace lockstep {
+
+using namespace detail;
+
 namespace {
 
 using testing::drawn;

@@ -1,14 +1,19 @@
 // The step as it goes on a device, where the host acts on a decision a window late: here with the
 // model in host memory.
-#include <lockstep/runtime/training.h>
+#include <lockstep/runtime/step/training.h>
 
 #include "read_watch.h"
+#include "same_report.h"
 #include "trainer_runs.h"
 
 namespace lockstep {
+
+using namespace detail;
+
 namespace {
 
 using testing::error_of;
+using testing::expect_same_report;
 using ::testing::HasSubstr;
 using testing::Mlp;
 using testing::overflow_factor;
@@ -30,7 +35,7 @@ struct Trained {
     return training.step([&] { return scaled_loss(*model, step, factor); });
   }
   at::Tensor masters() const {
-    return testing::flat(training.named(training.arena->whole_masters()));
+    return testing::flat(training.storage.named(training.storage.arena().whole_masters()));
   }
 
   std::shared_ptr<Mlp> model;
@@ -57,22 +62,6 @@ float planted_factor(int64_t step) {
   return here && planted_at(step) ? overflow_factor : 1.0F;
 }
 
-void expect_same(const StepReport& late, const StepReport& prompt, int64_t step) {
-  EXPECT_EQ(late.closes_update(), prompt.closes_update()) << step;
-  EXPECT_EQ(late.update(), prompt.update()) << step;
-  EXPECT_EQ(late.micro_batch(), prompt.micro_batch()) << step;
-  EXPECT_EQ(late.skipped(), prompt.skipped()) << step;
-  EXPECT_EQ(late.scale(), prompt.scale()) << step;
-  EXPECT_EQ(late.learning_rate(), prompt.learning_rate()) << step;
-  if (!planted_at(step)) {
-    EXPECT_EQ(late.loss(), prompt.loss()) << step;
-  }
-  EXPECT_EQ(std::isnan(late.grad_norm()), std::isnan(prompt.grad_norm())) << step;
-  if (!std::isnan(prompt.grad_norm())) {
-    EXPECT_EQ(late.grad_norm(), prompt.grad_norm()) << step;
-  }
-}
-
 TEST(StepRules, ALateHostGetsTheBitsOfAPromptOneAndItsReports) {
   constexpr int64_t steps = 200;
   for (const int64_t accumulate : {1, 2}) {
@@ -80,19 +69,22 @@ TEST(StepRules, ALateHostGetsTheBitsOfAPromptOneAndItsReports) {
     Trained late(dynamic_half(accumulate), HostActs::one_window_late);
     std::vector<StepReport> expected;
     std::vector<StepReport> found;
+    std::vector<double> scales;  // read at once
     for (int64_t step = 0; step < steps; ++step) {
       expected.push_back(prompt.step(step, planted_factor(step)));
+      scales.push_back(expected.back().scale());
       found.push_back(late.step(step, planted_factor(step)));
       ASSERT_TRUE(at::equal(late.masters(), prompt.masters())) << step;
     }
     for (size_t step = 0; step < found.size(); ++step) {  // later steps changed no report
-      expect_same(found[step], expected[step], static_cast<int64_t>(step));
+      expect_same_report(found[step], expected[step], static_cast<int64_t>(step));
+      EXPECT_EQ(expected[step].scale(), scales[step]) << step;
     }
     EXPECT_EQ(late.training.steps->updates(), prompt.training.steps->updates());
     EXPECT_LT(late.training.steps->updates(), steps / accumulate - 2);
-    for (size_t b = 0; b < late.training.arena->buckets().size(); ++b) {
-      EXPECT_TRUE(at::equal(late.training.arena->buckets()[b].average,
-                            prompt.training.arena->buckets()[b].average));
+    for (size_t b = 0; b < late.training.storage.arena().buckets().size(); ++b) {
+      EXPECT_TRUE(at::equal(late.training.storage.arena().buckets()[b].average,
+                            prompt.training.storage.arena().buckets()[b].average));
     }
   }
 }
@@ -113,7 +105,7 @@ TEST(ErrorFeedback, OfALateHostHasTheBitsOfAPromptOne) {
       const auto found = late.step(step, planted_factor(step));
       ASSERT_EQ(watch.count(), 0) << step;
       ASSERT_TRUE(at::equal(late.masters(), prompt.masters())) << step;
-      expect_same(found, expected, step);
+      expect_same_report(found, expected, step);
     }
     EXPECT_LT(late.training.steps->updates(), steps / accumulate - 2);
     EXPECT_FALSE(at::equal(late.masters(), without.masters()));
@@ -200,11 +192,46 @@ TEST(StepRules, LateHostsStopTogetherWhenTheNextWindowBegins) {
   Trained late(dynamic_half(1));
   late.step(0);
   if (runtime().rank() == 0) {
-    late.training.steps->request_stop();
+    late.training.steps->consensus().request_stop();
   }
   late.step(1);
   late.step(2);
   EXPECT_TRUE(late.training.steps->stop_requested());
+}
+
+/// In the middle of a window nothing can be saved.
+TEST(StepRules, LateHostsAreAskedToStopBetweenWindowsOnly) {
+  Trained late(dynamic_half(2));
+  late.step(0);
+  late.step(1);
+  late.training.steps->consensus().request_stop();
+  for (int64_t step = 2; step < 8; ++step) {
+    const StepReport report = late.step(step);
+    EXPECT_EQ(late.training.steps->stop_requested(), step >= 5 && report.closes_update()) << step;
+  }
+}
+
+/// Programs count with it when to save, on all ranks together.
+TEST(StepRules, MicroBatchesAreCountedAlikeOnAllRanksAlsoAfterAFailedWindow) {
+  Trained late(dynamic_half(4), HostActs::at_once);
+  for (int64_t step = 0; step < 4; ++step) {
+    late.step(step);
+  }
+  const int failing = runtime().size() - 1;
+  EXPECT_THAT(error_of([&] {
+                for (int64_t step = 4; step < 8; ++step) {
+                  late.training.step([&]() -> Loss {
+                    if (runtime().rank() == failing && step == 5) {
+                      throw std::runtime_error("no such file");
+                    }
+                    return scaled_loss(*late.model, step);
+                  });
+                }
+              }),
+              HasSubstr("no such file"));
+  EXPECT_EQ(late.step(8).micro_batch(), 5);
+  late.training.steps->abandon();
+  EXPECT_EQ(late.step(9).micro_batch(), 5);
 }
 
 }  // namespace

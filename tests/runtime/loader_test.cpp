@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/runtime/data/loader.h>
+#include <lockstep/runtime/loader.h>
 
 #include <atomic>
 #include <numeric>

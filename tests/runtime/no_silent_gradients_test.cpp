@@ -4,7 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/modules/embedding.h>
 
-#include "graphed_runs.h"
+#include "captured_runs.h"
 #include "trainer_runs.h"
 
 namespace lockstep {
@@ -242,14 +242,14 @@ TEST(NoSilentResult, N01_ASparseGradientOfAnotherNetworksLossIsPlain) {
   EXPECT_EQ(trainer.updates(), 2);
 }
 
-TEST(NoSilentResult, N01_RecordedWindowsTakeTheirOwnGradientsToo) {
+TEST(NoSilentResult, N01_CapturedWindowsTakeTheirOwnGradientsToo) {
   if (runtime().size() > 1) {
-    GTEST_SKIP() << "a recorded window of several ranks needs NCCL";
+    GTEST_SKIP() << "a captured window of several ranks needs NCCL";
   }
   std::vector<at::Tensor> ends;
   for (const bool disturbed : {false, true}) {
     Runtime solo = Runtime::solo(RuntimeOptions().device(DeviceKind::cpu));
-    testing::GraphedRun run(solo, solo.communicator(), testing::dynamic_half(), /*graph=*/true);
+    testing::CapturedRun run(solo, solo.communicator(), testing::dynamic_half(), /*graph=*/true);
     at::manual_seed(5);
     for (int64_t step = 0; step < 8; ++step) {
       if (disturbed) {
@@ -257,7 +257,7 @@ TEST(NoSilentResult, N01_RecordedWindowsTakeTheirOwnGradientsToo) {
       }
       run.step(testing::batch(step, 5, /*overflows=*/false));
     }
-    EXPECT_GT(run.calls.replays, 0);
+    EXPECT_GT(run.calls.launches, 0);
     ends.push_back(run.masters());
   }
   EXPECT_TRUE(at::equal(ends[0], ends[1]));

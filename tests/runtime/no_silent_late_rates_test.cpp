@@ -1,15 +1,18 @@
 // Learning rates where the host acts a window late, as on a device, and in captured windows: here
 // with the model in host memory.
 #include "across_ranks.h"
-#include "graphed_runs.h"
+#include "captured_runs.h"
 
 namespace lockstep {
+
+using namespace detail;
+
 namespace {
 
 using testing::batch;
+using testing::CapturedRun;
 using testing::dynamic_half;
 using testing::error_of;
-using testing::GraphedRun;
 using ::testing::HasSubstr;
 using testing::runtime;
 
@@ -25,8 +28,8 @@ struct Course {
 
 /// Sets rates in between; some windows overflow.
 Course course(const TrainerOptions& options, HostActs acts, bool graph) {
-  GraphedRun::made();
-  const auto model = GraphedRun::made();
+  CapturedRun::made();
+  const auto model = CapturedRun::made();
   testing::Calls calls;
   Runtime solo = Runtime::solo();
   const bool together = !graph;
@@ -38,16 +41,17 @@ Course course(const TrainerOptions& options, HostActs acts, bool graph) {
   Course result;
   for (int64_t step = 0; step < 130; ++step) {
     if (step == 9 || step == 51) {  // after an overflow
-      training.updater->learning_rates().set(step == 9 ? 2e-2 : 5e-3);
+      training.storage.updater().learning_rates().set(step == 9 ? 2e-2 : 5e-3);
     }
     if (step == 20) {
-      training.updater->learning_rates().set(1e-3, 1);
+      training.storage.updater().learning_rates().set(1e-3, 1);
     }
     result.reports.push_back(
         training.step(batch(step), [&](const std::vector<at::Tensor>& from) -> Loss {
           return model->loss(from[0], from[1]) * from[2];
         }));
-    result.masters.push_back(testing::flat(training.named(training.arena->whole_masters())));
+    result.masters.push_back(
+        testing::flat(training.storage.named(training.storage.arena().whole_masters())));
   }
   EXPECT_EQ(calls.captures, graph ? 1 : 0);
   return result;
@@ -84,17 +88,17 @@ TEST(NoSilentResult, N09_ALateHostHearsOfRatesThatDifferAStepLaterOnEveryRank) {
   if (runtime().size() == 1) {
     return;
   }
-  const auto model = GraphedRun::made();
+  const auto model = CapturedRun::made();
   Training training(runtime(), model, SGD(0.5), TrainerOptions(), HostActs::one_window_late);
   const auto step = [&] {
     training.step([&]() -> Loss { return model->loss(batch(0)[0], batch(0)[1]); });
   };
   step();
   if (runtime().rank() == 1) {
-    training.updater->learning_rates().set(0.25);
+    training.storage.updater().learning_rates().set(0.25);
   }
   step();
-  training.updater->learning_rates().set(0.25);  // too late
+  training.storage.updater().learning_rates().set(0.25);  // too late
   EXPECT_THAT(error_of(step),
               AllOf(HasSubstr("the learning rate of the last update, which was made"),
                     HasSubstr("rank 0 has 0.5 "), HasSubstr("rank 1 has 0.25 ")));
@@ -105,10 +109,10 @@ TEST(NoSilentResult, N09_AFunctionThatFailsBeforeACapturedWindowIsAnError) {
     return;
   }
   Runtime solo = Runtime::solo();
-  GraphedRun run(solo, solo.communicator(),
-                 dynamic_half().schedule(
-                     ScheduleFunction([](int64_t updates) { return updates < 9 ? 1.0 : -1.0; })),
-                 /*graph=*/true);
+  CapturedRun run(solo, solo.communicator(),
+                  dynamic_half().schedule(
+                      ScheduleFunction([](int64_t updates) { return updates < 9 ? 1.0 : -1.0; })),
+                  /*graph=*/true);
   for (int64_t k = 0; k < 2; ++k) {
     int64_t made = 0;
     const std::string said = error_of([&] {

@@ -1,5 +1,5 @@
 // Loaders: validation after a resume, and samples that each rank has of its own.
-#include <lockstep/runtime/data/loader.h>
+#include <lockstep/runtime/loader.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,10 +1,13 @@
 // Several losses of one Trainer, with a loss scale each.
-#include <lockstep/runtime/training.h>
+#include <lockstep/runtime/step/training.h>
 
 #include "snapshot_runs.h"
 #include "trainer_runs.h"
 
 namespace lockstep {
+
+using namespace detail;
+
 namespace {
 
 using testing::drawn;

@@ -1,6 +1,10 @@
 // One Error on every rank with the exit code of its cause, in words that say what to do.
+#include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
+#include <lockstep/amp/loss_scaler.h>
+#include <lockstep/checkpointing/snapshot/format/file_system.h>
 #include <stdlib.h>
+#include <torch/optim/sgd.h>
 
 #include "snapshot_runs.h"
 #include "trainer_runs.h"
@@ -90,8 +94,9 @@ TEST(NoSilentResult, N11_TheCodeOfTheCauseComesOutOfAClosure) {
   const auto code_of = [](const std::function<void()>& fail) {
     return error_of_closure(fail).code();
   };
-  for (const ExitCode code : {ExitCode::environment, ExitCode::data, ExitCode::snapshot,
-                              ExitCode::diverged, ExitCode::non_finite, ExitCode::preempted}) {
+  for (const ExitCode code :
+       {ExitCode::usage, ExitCode::environment, ExitCode::data, ExitCode::snapshot,
+        ExitCode::diverged, ExitCode::non_finite, ExitCode::out_of_memory, ExitCode::preempted}) {
     EXPECT_EQ(code_of([code] { throw Error("made up", code); }), code);
   }
   EXPECT_EQ(code_of([] { throw std::bad_alloc(); }), ExitCode::out_of_memory);
@@ -144,6 +149,79 @@ TEST(NoSilentResult, N11_OtherDataThanTheSnapshotsIsCode10WhereverTheLoaderIsMad
       runtime().loader(testing::Numbered{43}, LoaderOptions().batch_size(3).shuffle(true)));
 }
 
+/// A dataset of which one rank cannot read a sample.
+struct Unreadable : testing::Numbered {
+  std::function<void()> fail;
+  std::pair<at::Tensor, at::Tensor> get(size_t index) const {
+    if (runtime().rank() == last_rank()) {
+      fail();
+    }
+    return Numbered::get(index);
+  }
+};
+
+TEST(NoSilentResult, N11_TheCodeOfASampleThatOneRankCannotReadIsEveryRanks) {
+  if (runtime().size() == 1) {
+    return;  // nothing is compared
+  }
+  const auto error = [](std::function<void()> fail) {
+    return shared_error_of([&] {
+      runtime().loader(Unreadable{{43}, std::move(fail)}, LoaderOptions().batch_size(3));
+    });
+  };
+  for (const ExitCode code : {ExitCode::environment, ExitCode::data, ExitCode::out_of_memory}) {
+    const Error found = error([code] { throw Error("made up", code); });
+    EXPECT_EQ(found.what(), c10::str("rank ", last_rank(), ": sample 0 failed: made up"));
+    EXPECT_EQ(found.code(), code);
+  }
+  EXPECT_EQ(error([] { throw std::runtime_error("made up"); }).code(), ExitCode::data);
+  EXPECT_EQ(error([] { throw std::bad_alloc(); }).code(), ExitCode::out_of_memory);
+}
+
+TEST(NoSilentResult, N11_TheCodeOfASampleComesOutOfTheLoader) {
+  const auto code_of = [](std::function<void()> fail, int workers) {
+    auto loader =
+        runtime().loader(Unreadable{{43}, std::move(fail)},
+                         LoaderOptions().batch_size(3).compare_ranks(false).workers(workers));
+    ExitCode code = ExitCode::ok;
+    try {
+      for (const auto& batch : loader) {
+        EXPECT_NE(runtime().rank(), last_rank()) << batch.first.sizes();
+        break;
+      }
+    } catch (const Error& error) {
+      code = error.code();
+    }
+    return code;
+  };
+  for (const int workers : {0, 2}) {
+    const auto expected = [](ExitCode code) {
+      return runtime().rank() == last_rank() ? code : ExitCode::ok;
+    };
+    for (const ExitCode code : {ExitCode::environment, ExitCode::data, ExitCode::out_of_memory}) {
+      EXPECT_EQ(code_of([code] { throw Error("made up", code); }, workers), expected(code));
+    }
+    EXPECT_EQ(code_of([] { throw std::bad_alloc(); }, workers), expected(ExitCode::out_of_memory));
+    EXPECT_EQ(code_of([] { throw std::runtime_error("made up"); }, workers),
+              expected(ExitCode::data));
+  }
+}
+
+TEST(NoSilentResult, N11_MemoryThatUnscalingOfOneRankDidNotGetIsCode23) {
+  const at::Tensor weight = at::ones({3}).requires_grad_(true);
+  torch::optim::SGD optimizer(std::vector<at::Tensor>{weight}, torch::optim::SGDOptions(0.1));
+  amp::LossScaler scaler({}, runtime().control());
+  scaler.scale(weight.sum()).backward();
+  if (runtime().rank() == last_rank()) {
+    const int64_t entries = int64_t{1} << 50;  // what their sum needs, no machine has
+    weight.mutable_grad() = at::_sparse_coo_tensor_unsafe(
+        at::zeros({1, 1}, at::kLong).expand({1, entries}), at::zeros({1}).expand({entries}), {3});
+  }
+  const Error error = shared_error_of([&] { scaler.step(optimizer); });
+  EXPECT_EQ(error.code(), ExitCode::out_of_memory);
+  EXPECT_THAT(error.what(), ::testing::StartsWith(c10::str("rank ", last_rank(), ": ")));
+}
+
 TEST(NoSilentResult, N11_WeightsThatDoNotFitAreCode11) {
   const SharedFolder folder;
   {
@@ -178,8 +256,9 @@ struct FailingFiles : snapshot::FileSystem {
   std::function<void()> fail;
 };
 
-TEST(NoSilentResult, N11_MemoryThatASaveDidNotGetIsCode23AndABrokenDisk11) {
+TEST(NoSilentResult, N11_TheCodeOfTheCauseComesOutOfASaveAndABrokenDiskIs11) {
   const std::vector<std::pair<ExitCode, std::function<void()>>> failures = {
+      {ExitCode::data, [] { throw Error("made up", ExitCode::data); }},
       {ExitCode::out_of_memory, [] { throw std::bad_alloc(); }},
       {ExitCode::snapshot, [] { throw std::runtime_error("the disk is broken"); }},
   };
@@ -187,15 +266,16 @@ TEST(NoSilentResult, N11_MemoryThatASaveDidNotGetIsCode23AndABrokenDisk11) {
     for (const auto& [code, fail] : failures) {
       const SharedFolder folder;
       const auto files = std::make_shared<FailingFiles>();
+      const snapshot::FileSystemScope scope(files);
       Recipe recipe;
       recipe.options.snapshots(
-          SnapshotOptions().folder(folder.file("run")).asynchronous(asynchronous).files(files));
+          SnapshotOptions().folder(folder.file("run")).asynchronous(asynchronous));
       TrainingRun run(runtime(), recipe);
       run.train_to(1);
       files->fail = runtime().rank() == 0 ? fail : nullptr;
       const Error error = shared_error_of([&] { run.trainer.save_and_leave(); });
       EXPECT_EQ(error.code(), code) << asynchronous;
-      EXPECT_THAT(error.what(), HasSubstr("rank 0 of "));
+      EXPECT_THAT(error.what(), HasSubstr(": rank 0: "));
       files->fail = nullptr;
       EXPECT_EQ(shared_error_of([&] { run.trainer.save_and_leave(); }).code(), ExitCode::preempted);
     }

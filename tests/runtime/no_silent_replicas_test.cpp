@@ -1,5 +1,5 @@
 // Ranks whose replicas differ: flipped bits, and optimizers that were given other options.
-#include <lockstep/runtime/training.h>
+#include <lockstep/runtime/step/training.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 
@@ -7,6 +7,9 @@
 #include "trainer_runs.h"
 
 namespace lockstep {
+
+using namespace detail;
+
 namespace {
 
 using ::testing::AllOf;
@@ -99,7 +102,7 @@ TEST(NoSilentResult, N05_ABitFlippedInAMomentOrWeightIsNamed) {
       const auto step = [&] { training.step([&] { return scaled_loss(*model, 0); }); };
       step();
       Arrays arrays;
-      training.updater->visit_state(*training.reducer, arrays);
+      training.storage.updater().visit_state(training.storage.reducer(), arrays);
       arrays.by_name["second.bias"] = model->second->bias.detach();
       flip(arrays.by_name.at(where), 1);
       EXPECT_THAT(divergence([&] {

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/checkpointing/snapshot/safetensors_writer.h>
-#include <lockstep/runtime/slow_dtype_notice.h>
+#include <lockstep/runtime/process/slow_dtype_notice.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -16,6 +16,9 @@
 #include "trainer_runs.h"
 
 namespace lockstep {
+
+using namespace detail;
+
 namespace {
 
 using ::testing::AllOf;

@@ -5,6 +5,9 @@
 #include "trainer_runs.h"
 
 namespace lockstep {
+
+using namespace detail;
+
 namespace {
 
 using ::testing::AllOf;

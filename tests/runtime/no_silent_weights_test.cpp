@@ -1,5 +1,5 @@
 // Weights that leave the Trainer's memory, and models that change after the Trainer was made.
-#include <lockstep/amp/kept_fp32.h>
+#include <lockstep/amp/casting/kept_fp32.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/serialize.h>
 

@@ -1,10 +1,10 @@
-// Small value types of the runtime room: losses, flat views, bucket and trainer options.
+// Small value types of the runtime library: losses, flat views, bucket and trainer options.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/collectives/error.h>
-#include <lockstep/runtime/flat.h>
 #include <lockstep/runtime/loss.h>
+#include <lockstep/runtime/state/flat.h>
 #include <lockstep/runtime/to_device.h>
 
 #include <cmath>
@@ -12,6 +12,9 @@
 #include "error_of.h"
 
 namespace lockstep {
+
+using namespace detail;
+
 namespace {
 
 using testing::error_of;

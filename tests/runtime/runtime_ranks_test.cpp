@@ -1,17 +1,19 @@
-// What ranks know of each other: the runtime's numbers and streams, and their agreement.
+// What ranks know of each other: the runtime's numbers and streams, and their words.
 #include <ATen/ATen.h>
-#include <lockstep/collectives/rank_names.h>
-#include <lockstep/runtime/agreement.h>
+#include <lockstep/collectives/core/rank_names.h>
+#include <lockstep/runtime/step/votes.h>
 
 #include "across_ranks.h"
 
 namespace lockstep {
+
+using namespace detail;
+
 namespace {
 
 using testing::equal_on_all_ranks;
 using testing::error_of;
 using ::testing::HasSubstr;
-using ::testing::Not;
 using testing::runtime;
 
 TEST(RuntimeRanks, EachRankHasItsNumberAndItsShareOfTheNode) {
@@ -51,59 +53,31 @@ TEST(RuntimeRanks, ControlMessagesHaveAnOrderOfTheirOwn) {
   EXPECT_TRUE(at::equal(word, at::full({2}, int64_t{runtime().size()})));
 }
 
-TEST(Agreement, AnOverflowSeenByOneRankIsEveryRanks) {
-  Agreement agreement(runtime().control());
+TEST(Votes, AFailureOfOneRankIsKnownToAll) {
+  const Agreement agreement(runtime().control());
   for (int seen_by = 0; seen_by < runtime().size(); ++seen_by) {
-    Word mine;
-    mine.overflow = runtime().rank() == seen_by ? 1 : 0;
+    Votes mine;
+    mine.error = runtime().rank() == seen_by ? 1 : 0;
     mine.weight = 0.5;
-    const Word all = agreement.exchange(mine);
-    EXPECT_EQ(all.overflow, 1);
+    const Votes all = exchange(agreement, mine);
+    EXPECT_EQ(all.error, 1);
     EXPECT_EQ(all.weight, 0.5 * runtime().size());
-    EXPECT_EQ(all.error, 0);
+    EXPECT_EQ(all.stop, 0);
   }
 }
 
-TEST(Agreement, RanksAtDifferentUpdatesAreNamed) {
-  Agreement agreement(runtime().control());
-  Word mine;
+TEST(Votes, RanksAtDifferentUpdatesAreNamed) {
+  const Agreement agreement(runtime().control());
+  Votes mine;
   mine.update = runtime().rank() == 1 ? 8 : 7;
   mine.update_squared = mine.update * mine.update;
-  const std::string message = error_of([&] { agreement.exchange(mine); });
+  const std::string message = error_of([&] { exchange(agreement, mine); });
   std::vector<int> others = {0};
   for (int rank = 2; rank < runtime().size(); ++rank) {
     others.push_back(rank);
   }
   EXPECT_THAT(message, HasSubstr(rank_names(others) + ": is at update 7"));
   EXPECT_THAT(message, HasSubstr("rank 1: is at update 8"));
-}
-
-TEST(Agreement, WhatOneRankThrowsInAnAttemptIsThrownOnAll) {
-  Agreement agreement(runtime().control());
-  agreement.attempt([] {});
-  const std::string message = error_of([&] {
-    agreement.attempt([] {
-      if (runtime().rank() == runtime().size() - 1) {
-        throw std::out_of_range("nothing there");
-      }
-    });
-  });
-  EXPECT_THAT(message, HasSubstr(c10::str("rank ", runtime().size() - 1, ": nothing there")));
-}
-
-TEST(Agreement, MessagesOfAnyRankAreQuotedOnAll) {
-  Agreement agreement(runtime().control());
-  agreement.raise_if_any(std::nullopt);
-  const auto mine =
-      runtime().rank() == 1 ? std::make_optional<Error>("no disk", ExitCode::data) : std::nullopt;
-  try {
-    agreement.raise_if_any(mine);
-    FAIL() << "nothing was raised";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::data);
-    EXPECT_THAT(error.what(), HasSubstr("rank 1: no disk"));
-    EXPECT_THAT(error.what(), Not(HasSubstr("rank 0")));
-  }
 }
 
 }  // namespace

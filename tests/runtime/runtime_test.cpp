@@ -2,12 +2,15 @@
 #include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/runtime/environment.h>
+#include <lockstep/runtime/process/environment.h>
 #include <lockstep/runtime/runtime.h>
 
 #include <cstdlib>
 
 namespace lockstep {
+
+using namespace detail;
+
 namespace {
 
 using ::testing::HasSubstr;

@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/collectives/error.h>
-#include <lockstep/runtime/data/distributed_sampler.h>
+#include <lockstep/runtime/distributed_sampler.h>
 
 #include <algorithm>
 #include <set>

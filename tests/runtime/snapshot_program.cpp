@@ -10,6 +10,7 @@
 #include <fstream>
 #include <utility>
 
+#include <lockstep/checkpointing/snapshot/format/file_system.h>
 #include "snapshot_runs.h"
 
 namespace lockstep {
@@ -108,17 +109,15 @@ struct Arguments {
   }
 };
 
-testing::Recipe recipe(const Arguments& arguments, int rank) {
+testing::Recipe recipe(const Arguments& arguments) {
   testing::Recipe recipe;
   recipe.samples = 120;
   recipe.batch_size = 2;
   recipe.optimizer = AdamW(1e-2).moments(arguments.moments).clone();
-  const auto disk =
-      std::make_shared<DeadlyFileSystem>(rank == arguments.victim ? arguments.call : 0);
   recipe.options.precision(Precision::O2(at::kBFloat16).remainders())
       .ema(0.9)
       .shard_optimizer(arguments.sharded)
-      .snapshots(SnapshotOptions().folder(arguments.next).min_shard_bytes(1).files(disk));
+      .snapshots(SnapshotOptions().folder(arguments.next).min_shard_bytes(1));
   return recipe;
 }
 
@@ -126,7 +125,10 @@ c10::Device device_of_this_rank(c10::kCPU);
 
 void train(Runtime& runtime, const Arguments& arguments) {
   device_of_this_rank = runtime.device();
-  testing::TrainingRun run(runtime, recipe(arguments, runtime.rank()));
+  const bool dies = runtime.rank() == arguments.victim;
+  const snapshot::FileSystemScope scope(
+      std::make_shared<DeadlyFileSystem>(dies ? arguments.call : 0));
+  testing::TrainingRun run(runtime, recipe(arguments));
   run.trainer.resume(arguments.run);
   if (arguments.next != arguments.run) {
     run.trainer.save();

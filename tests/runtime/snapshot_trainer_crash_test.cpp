@@ -33,11 +33,11 @@ Recipe recipe_of(const Way& way) {
 /// whether it had fewer calls to make.
 bool run_with_crash(const Way& way, int victim, int call, const std::string& folder) {
   const auto disk = std::make_shared<FaultFileSystem>();
+  const snapshot::FileSystemScope scope(disk);
   Recipe recipe = recipe_of(way);
   recipe.options.snapshots(SnapshotOptions()
                                .asynchronous(way.asynchronous)
                                .min_shard_bytes(1)
-                               .files(disk)
                                .keep(KeepOptions().last(1)));
   TrainingRun run(runtime(), recipe);
   run.done = run.trainer.resume(folder).update;
@@ -106,8 +106,8 @@ TEST(SnapshotFacts, N01_KilledAtEveryCallTheResumedRunEndsBitEqual) {
 TEST(SnapshotFacts, N02_FullDiskOfOneRankIsToldToAllAtALaterStepAndTrainingGoesOn) {
   const SharedFolder folder;
   const auto disk = std::make_shared<FaultFileSystem>();
-  Recipe recipe;
-  recipe.options.snapshots(SnapshotOptions().files(disk));
+  const snapshot::FileSystemScope scope(disk);
+  const Recipe recipe;
   TrainingRun run(runtime(), recipe);
   run.trainer.resume(folder.file("run"));
   run.train_to(1);

@@ -1,7 +1,7 @@
 // What a Trainer does when saving or resuming goes wrong, or goes another way.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/checkpointing/snapshot/file_system.h>
+#include <lockstep/checkpointing/snapshot/format/file_system.h>
 
 #include <algorithm>
 #include <cstring>
@@ -156,7 +156,7 @@ TEST(TrainerSnapshots, OneRankThatCannotGoOnIsAnErrorOnAllAndNothingIsLoaded) {
   TrainingRun other(runtime(), recipe);
   const at::Tensor before = flat_masters(other.trainer);
   const std::string error = error_of([&] { other.trainer.resume(folder.file("run")); });
-  EXPECT_THAT(error, AllOf(HasSubstr(c10::str("rank ", runtime().size() - 1, " of ")),
+  EXPECT_THAT(error, AllOf(HasSubstr(c10::str(": rank ", runtime().size() - 1, ": ")),
                            HasSubstr("went over 43 samples, this one has 44")));
   EXPECT_TRUE(at::equal(flat_masters(other.trainer), before));
   EXPECT_EQ(other.trainer.updates(), 0);
@@ -257,9 +257,9 @@ TEST(TrainerSnapshots, StopRequestEndsWithASnapshotAndExitCode75) {
 TEST(TrainerSnapshots, SavingAtOnceThrowsWhatWentWrong) {
   const SharedFolder folder;
   const auto disk = std::make_shared<FaultFileSystem>();
+  const snapshot::FileSystemScope scope(disk);
   Recipe recipe;
-  recipe.options.snapshots(
-      SnapshotOptions().folder(folder.file("run")).asynchronous(false).files(disk));
+  recipe.options.snapshots(SnapshotOptions().folder(folder.file("run")).asynchronous(false));
   TrainingRun run(runtime(), recipe);
   run.train_to(1);
   run.trainer.save();

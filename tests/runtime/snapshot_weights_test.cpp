@@ -9,6 +9,9 @@
 #include "trainer_runs.h"
 
 namespace lockstep {
+
+using namespace detail;
+
 namespace {
 
 using ::testing::AllOf;
@@ -137,9 +140,12 @@ TEST(AmpTraps, T15_LoadedWeightsReachMastersAndModelAlike) {
   recipe.options.precision(testing::half_precision());
   TrainingRun run(runtime(), recipe);
   run.train_to(2);
+  TrainingRun saved(runtime(), {});
+  EXPECT_EQ(saved.trainer.resume(folder.file("run")).update, 2);
   run.trainer.load_weights(folder.file("run"));
   ASSERT_TRUE(is_cast_of_masters(*run.model, run.trainer));
   const at::Tensor loaded = flat_masters(run.trainer);
+  EXPECT_TRUE(at::equal(loaded, flat_masters(saved.trainer)));
   run.train_to(3);
   EXPECT_TRUE(is_cast_of_masters(*run.model, run.trainer));
   EXPECT_LT(testing::relative_distance(flat_masters(run.trainer), loaded), 0.3)

@@ -300,7 +300,8 @@ TEST(StepRules, AStopRequestIsSeenByAllRanksAtTheSameUpdate) {
       trainer.request_stop();
     }
     trainer.step([&] { return scaled_loss(*model, step); });
-    ASSERT_EQ(trainer.stop_requested(), step >= 5 + windows_late()) << step;
+    const bool between_windows = step % 2 == 1;
+    ASSERT_EQ(trainer.stop_requested(), between_windows && step >= 5 + windows_late()) << step;
   }
 }
 

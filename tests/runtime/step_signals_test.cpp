@@ -25,7 +25,8 @@ TEST(StepRules, AStopSignalToOneRankIsSeenByAllRanksAtTheSameUpdate) {
       std::thread([] { std::raise(SIGTERM); }).join();
     }
     trainer.step([&] { return model->forward(ones({3, 4})).square().mean(); });
-    ASSERT_EQ(trainer.stop_requested(), step >= 5) << step;
+    const bool between_windows = step % 2 == 1;
+    ASSERT_EQ(trainer.stop_requested(), between_windows && step >= 5) << step;
   }
 }
 

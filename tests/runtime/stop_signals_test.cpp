@@ -1,12 +1,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/runtime/stop_signals.h>
+#include <lockstep/runtime/process/stop_signals.h>
 
 #include <optional>
 
 #include "error_of.h"
 
 namespace lockstep {
+
+using namespace detail;
+
 namespace {
 
 using testing::error_of;

@@ -1,5 +1,5 @@
 #include <gtest/gtest.h>
-#include <lockstep/runtime/data/loader.h>
+#include <lockstep/runtime/loader.h>
 #include <torch/data/datasets.h>
 #include <torch/data/transforms.h>
 

@@ -4,6 +4,9 @@
 #include "update_runs.h"
 
 namespace lockstep {
+
+using namespace detail;
+
 namespace {
 
 using testing::at_scale;

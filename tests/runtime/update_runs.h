@@ -4,6 +4,8 @@
 
 namespace lockstep::testing {
 
+using namespace detail;
+
 /// What a run left; inf on the last rank at some steps.
 struct Outcome {
   at::Tensor masters, weights, averages;

@@ -1,4 +1,4 @@
-// One room alone, built as part of another project.
+// One library alone, built as part of another project.
 #include <ATen/Functions.h>
 #include <lockstep/collectives/communicator.h>
 

@@ -1,0 +1,88 @@
+#include <ATen/autocast_mode.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <lockstep/amp/casting/kept_fp32.h>
+#include <torch/library.h>
+
+namespace lockstep::amp {
+
+namespace {
+
+// A key above those of autocast on CPU and CUDA, whose own device lockstep does not use.
+constexpr auto kKey = c10::DispatchKey::AutocastPrivateUse1;
+
+void widen(c10::IValue& value) {
+  if (value.isTensor()) {
+    const at::Tensor& tensor = value.toTensor();
+    if (tensor.defined() &&
+        (tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16)) {
+      value = tensor.to(at::kFloat);
+    }
+  } else if (value.isTensorList()) {
+    std::vector<at::Tensor> wide;
+    for (const at::Tensor& tensor : value.toTensorVector()) {
+      c10::IValue element(tensor);
+      widen(element);
+      wide.push_back(element.toTensor());
+    }
+    value = std::move(wide);
+  }
+}
+
+void run_in_fp32(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  const size_t arguments = op.schema().arguments().size();
+  for (size_t i = stack->size() - arguments; i < stack->size(); ++i) {
+    widen((*stack)[i]);
+  }
+  op.callBoxed(stack);
+}
+
+}  // namespace
+
+void compute_in_fp32(const at::Tensor& parameter) {
+  const at::Tensor data = parameter.detach();
+  at::Tensor marked = at::detail::make_tensor<c10::TensorImpl>(
+      c10::TensorImpl::VIEW, c10::Storage(data.storage()), data.key_set().add(kKey), data.dtype());
+  marked.unsafeGetTensorImpl()->set_sizes_and_strides(data.sizes(), data.strides(),
+                                                      data.storage_offset());
+  parameter.set_data(marked);
+}
+
+bool computes_in_fp32(const at::Tensor& parameter) {
+  return parameter.key_set().has(kKey);
+}
+
+TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, library) {
+  library.fallback(torch::CppFunction::makeFallthrough());
+}
+
+// The low-precision list of autocast: matrix products, convolutions, attention.
+TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, library) {
+  for (const char* name : {"linear",
+                           "matmul",
+                           "mm",
+                           "bmm",
+                           "mv",
+                           "addmm",
+                           "addmv",
+                           "addr",
+                           "baddbmm",
+                           "addbmm",
+                           "einsum",
+                           "chain_matmul",
+                           "linalg_multi_dot",
+                           "prelu",
+                           "conv1d",
+                           "conv2d",
+                           "conv3d",
+                           "conv_transpose1d",
+                           "conv_transpose2d.input",
+                           "conv_transpose3d.input",
+                           "convolution",
+                           "_convolution",
+                           "scaled_dot_product_attention"}) {
+    library.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_in_fp32>());
+  }
+}
+
+}  // namespace lockstep::amp

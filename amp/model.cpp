@@ -1,0 +1,194 @@
+#include <ATen/core/grad_mode.h>
+#include <lockstep/amp/layers/norm_types.h>
+#include <lockstep/amp/model.h>
+#include <lockstep/amp/model/used_parameters.h>
+#include <lockstep/collectives/error.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/instancenorm.h>
+#include <torch/nn/modules/normalization.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <tuple>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+namespace lockstep {
+
+namespace {
+
+/// Collects tensors under their names, each tensor once: further names become aliases.
+class TensorList {
+ public:
+  void add(const std::string& name, const at::Tensor& tensor, bool in_norm);
+  /// The same where `registered`, under that name, is not what the module uses: `used` is.
+  void add_tied(const std::string& name, const at::Tensor& used, bool in_norm,
+                const at::Tensor& registered);
+  /// The tensors in the order of their first names. Throws Error naming the two where different
+  /// tensors overlap in memory.
+  std::vector<ModelTensor> take_disjoint();
+  std::vector<ModelTensor> take() { return std::move(tensors_); }
+
+ private:
+  std::vector<ModelTensor> tensors_;
+  std::unordered_map<const void*, size_t> index_;  // by TensorImpl
+};
+
+struct Extent {
+  const void* storage;
+  int64_t begin;  // bytes in the storage
+  int64_t end;
+  size_t index;
+};
+
+Extent extent_of(const at::Tensor& tensor, size_t index) {
+  int64_t elements = 1;
+  for (int64_t d = 0; d < tensor.dim(); ++d) {
+    elements += (tensor.size(d) - 1) * tensor.stride(d);
+  }
+  const auto item = static_cast<int64_t>(tensor.element_size());
+  const int64_t begin = tensor.storage_offset() * item;
+  return {tensor.storage().unsafeGetStorageImpl(), begin, begin + elements * item, index};
+}
+
+void TensorList::add(const std::string& name, const at::Tensor& tensor, bool in_norm) {
+  const auto [entry, added] = index_.emplace(tensor.unsafeGetTensorImpl(), tensors_.size());
+  if (added) {
+    tensors_.push_back({name, {}, tensor, in_norm});
+    return;
+  }
+  ModelTensor& known = tensors_[entry->second];
+  known.aliases.push_back(name);
+  known.in_norm = known.in_norm || in_norm;
+}
+
+void TensorList::add_tied(const std::string& name, const at::Tensor& used, bool in_norm,
+                          const at::Tensor& registered) {
+  add(name, used, in_norm);
+  tensors_[index_.at(used.unsafeGetTensorImpl())].replaced.push_back(registered);
+}
+
+std::vector<ModelTensor> TensorList::take_disjoint() {
+  std::vector<Extent> extents;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (tensors_[i].tensor.has_storage() && tensors_[i].tensor.numel() > 0) {
+      extents.push_back(extent_of(tensors_[i].tensor, i));
+    }
+  }
+  std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) {
+    return std::tie(a.storage, a.begin, a.index) < std::tie(b.storage, b.begin, b.index);
+  });
+  for (size_t i = 1; i < extents.size(); ++i) {
+    const Extent& a = extents[i - 1];
+    const Extent& b = extents[i];
+    const size_t first = std::min(a.index, b.index);
+    const size_t second = std::max(a.index, b.index);
+    LOCKSTEP_CHECK(a.storage != b.storage || b.begin >= a.end, "parameters '", tensors_[first].name,
+                   "' and '", tensors_[second].name,
+                   "' are different tensors that overlap in memory, so updating one would change "
+                   "the other. To tie weights, assign the tensor itself, not its data (set_data): "
+                   "decoder->weight = encoder->weight");
+  }
+  return std::move(tensors_);
+}
+
+template <typename... Norms>
+bool is_any(const torch::nn::Module& module) {
+  return ((dynamic_cast<const Norms*>(&module) != nullptr) || ...);
+}
+
+/// By class, so that classes derived from LibTorch's count, or by name.
+bool is_norm(const torch::nn::Module& module) {
+  return is_any<torch::nn::BatchNorm1dImpl, torch::nn::BatchNorm2dImpl, torch::nn::BatchNorm3dImpl,
+                torch::nn::InstanceNorm1dImpl, torch::nn::InstanceNorm2dImpl,
+                torch::nn::InstanceNorm3dImpl, torch::nn::LayerNormImpl, torch::nn::GroupNormImpl>(
+             module) ||
+         detail::is_norm_type(module.name());
+}
+
+bool is_norm(const torch::jit::Module& module) {
+  const auto name = module.type()->name();
+  return name.has_value() && detail::is_norm_type(name->name());
+}
+
+using Impls = std::unordered_set<const void*>;
+
+void collect(const torch::nn::Module& module, const std::string& prefix, const Impls& registered,
+             TensorList& parameters, TensorList& buffers) {
+  const bool norm = is_norm(module);
+  const detail::UsedParameters used(module);
+  for (const auto& parameter : module.named_parameters(/*recurse=*/false)) {
+    const at::Tensor& member = used.find(parameter.key(), parameter.value(), registered);
+    if (member.is_same(parameter.value())) {
+      parameters.add(prefix + parameter.key(), member, norm);
+    } else {
+      parameters.add_tied(prefix + parameter.key(), member, norm, parameter.value());
+    }
+  }
+  for (const auto& buffer : module.named_buffers(/*recurse=*/false)) {
+    buffers.add(prefix + buffer.key(), buffer.value(), norm);
+  }
+  for (const auto& child : module.named_children()) {
+    collect(*child.value(), prefix + child.key() + ".", registered, parameters, buffers);
+  }
+}
+
+void collect(const torch::jit::Module& module, const std::string& prefix, TensorList& parameters,
+             TensorList& buffers) {
+  const bool norm = is_norm(module);
+  for (const auto& parameter : module.named_parameters(/*recurse=*/false)) {
+    parameters.add(prefix + parameter.name, parameter.value, norm);
+  }
+  for (const auto& buffer : module.named_buffers(/*recurse=*/false)) {
+    buffers.add(prefix + buffer.name, buffer.value, norm);
+  }
+  for (const auto& child : module.named_children()) {
+    collect(child.value, prefix + child.name + ".", parameters, buffers);
+  }
+}
+
+torch::nn::Module& checked(const std::shared_ptr<torch::nn::Module>& module) {
+  LOCKSTEP_CHECK(module != nullptr, "Model: the module is empty (nullptr)");
+  return *module;
+}
+
+}  // namespace
+
+Model::Model(torch::nn::Module& module) : module_(&module) {
+  TensorList parameters;
+  TensorList buffers;
+  Impls registered;
+  for (const at::Tensor& parameter : module.parameters()) {
+    registered.insert(parameter.unsafeGetTensorImpl());
+  }
+  collect(module, "", registered, parameters, buffers);
+  parameters_ = parameters.take_disjoint();
+  buffers_ = buffers.take();
+}
+
+Model::Model(std::shared_ptr<torch::nn::Module> module) : Model(checked(module)) {
+  keep_alive_ = std::move(module);
+}
+
+Model::Model(const torch::jit::Module& module)
+    : keep_alive_(std::make_shared<torch::jit::Module>(module)) {
+  TensorList parameters;
+  TensorList buffers;
+  collect(module, "", parameters, buffers);
+  parameters_ = parameters.take_disjoint();
+  buffers_ = buffers.take();
+}
+
+void show_ties(const Model& model) {
+  const at::NoGradGuard no_grad;
+  for (const ModelTensor& entry : model.parameters()) {
+    for (const at::Tensor& replaced : entry.replaced) {
+      replaced.set_data(entry.tensor.detach());
+    }
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,165 @@
+#include <ATen/ops/zeros.h>
+#include <lockstep/amp/update/flat_span.h>
+#include <lockstep/collectives/error.h>
+
+namespace lockstep::amp {
+
+namespace {
+
+bool is_wire_dtype(c10::ScalarType dtype) {
+  return dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16;
+}
+
+void check_array(const char* name, const at::Tensor& array, const at::Tensor& like) {
+  LOCKSTEP_CHECK(array.defined(), "FlatSpan: ", name, " is undefined");
+  LOCKSTEP_CHECK(array.dim() == 1 && array.is_contiguous() && array.numel() == like.numel() &&
+                     array.device() == like.device(),
+                 "FlatSpan: ", name, " has sizes ", array.sizes(), " strides ", array.strides(),
+                 " on ", array.device().str(), ", expected a contiguous array of ", like.numel(),
+                 " elements on ", like.device().str());
+}
+
+void check_dtype(const char* name, const at::Tensor& array, bool good, const char* expected) {
+  LOCKSTEP_CHECK(good, "FlatSpan: ", name, " is ", array.scalar_type(), ", expected ", expected);
+}
+
+int64_t blocks_of(int64_t size) {
+  return (size + kMomentBlock - 1) / kMomentBlock;
+}
+
+void check_moments(const FlatSpan& span, int moments) {
+  LOCKSTEP_CHECK(static_cast<int>(span.moments.size()) == moments, "FlatSpan: found ",
+                 span.moments.size(), " moments, this optimizer has ", moments);
+  size_t scales = 0;
+  for (const at::Tensor& moment : span.moments) {
+    check_array("moment", moment, span.gradient);
+    const at::ScalarType dtype = moment.scalar_type();
+    check_dtype("moment", moment,
+                dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kByte,
+                "Float, BFloat16 or Byte");
+    scales += dtype == at::kByte ? 1 : 0;
+  }
+  LOCKSTEP_CHECK(span.moment_scales.size() == scales, "FlatSpan: found ", span.moment_scales.size(),
+                 " moment_scales for ", scales, " int8 moments");
+  for (const at::Tensor& each : span.moment_scales) {
+    LOCKSTEP_CHECK(each.defined() && each.scalar_type() == at::kFloat && each.is_contiguous() &&
+                       each.device() == span.gradient.device() &&
+                       each.numel() == blocks_of(span.gradient.numel()),
+                   "FlatSpan: moment_scales must be Float, one for each ", kMomentBlock,
+                   " elements, on ", span.gradient.device().str());
+  }
+}
+
+void check_number(const char* name, const at::Tensor& number, at::ScalarType dtype,
+                  const at::Tensor& like) {
+  LOCKSTEP_CHECK(!number.defined() || (number.numel() == 1 && number.scalar_type() == dtype &&
+                                       number.device() == like.device()),
+                 "FlatSpan: ", name, " must be one ", dtype, " element on ", like.device().str());
+}
+
+}  // namespace
+
+void check_span(const FlatSpan& span, int moments) {
+  check_array("gradient", span.gradient, span.gradient);
+  check_dtype("gradient", span.gradient, is_wire_dtype(span.gradient.scalar_type()),
+              "Float, Half or BFloat16");
+  LOCKSTEP_CHECK(span.master.defined() || span.weight.defined(),
+                 "FlatSpan: neither master nor weight is defined, so there is nothing to update");
+  if (span.master.defined()) {
+    check_array("master", span.master, span.gradient);
+    check_dtype("master", span.master, span.master.scalar_type() == at::kFloat, "Float");
+  }
+  if (span.weight.defined()) {
+    check_array("weight", span.weight, span.gradient);
+    check_dtype("weight", span.weight, is_wire_dtype(span.weight.scalar_type()),
+                "Float, Half or BFloat16");
+  }
+  check_moments(span, moments);
+  if (span.remainder.defined()) {
+    check_array("remainder", span.remainder, span.gradient);
+    check_dtype("remainder", span.remainder, span.remainder.scalar_type() == at::kShort, "Short");
+  }
+  if (span.average.defined()) {
+    check_array("average", span.average, span.gradient);
+    check_dtype("average", span.average, span.average.scalar_type() == at::kFloat, "Float");
+  }
+  check_number("learning_rate", span.learning_rate, at::kDouble, span.gradient);
+  check_number("missed", span.missed, at::kLong, span.gradient);
+  const bool lone_brain = !span.master.defined() && span.weight.scalar_type() == at::kBFloat16;
+  LOCKSTEP_CHECK(lone_brain || !(span.remainder.defined() || span.rounds_randomly),
+                 "FlatSpan: a remainder, and random rounding, belong to a BFloat16 weight without "
+                 "a master");
+  LOCKSTEP_CHECK(!span.remainder.defined() || !span.rounds_randomly,
+                 "FlatSpan: a weight with a remainder is exact, so it cannot be rounded randomly");
+}
+
+void check_cuda_span(const FlatSpan& span) {
+  const auto check = [](const char* name, const at::Tensor& array) {
+    constexpr uintptr_t kAlignment = 16;
+    LOCKSTEP_CHECK(
+        !array.defined() || array.numel() == 0 ||
+            reinterpret_cast<uintptr_t>(array.const_data_ptr()) % kAlignment == 0,
+        "FlatSpan: ", name, " begins at an address that is no multiple of ", kAlignment,
+        ", as updates in device memory need it; begin spans at multiples of 64 elements");
+  };
+  check("gradient", span.gradient);
+  check("master", span.master);
+  check("weight", span.weight);
+  check("remainder", span.remainder);
+  check("average", span.average);
+  for (const at::Tensor& moment : span.moments) {
+    check("moment", moment);
+  }
+}
+
+StepState step_of(const FlatSpan& span, const StepState& step) {
+  const bool has_rate = span.learning_rate.defined();
+  const bool has_missed = span.missed.defined();
+  return own_step(step, has_rate ? span.learning_rate.const_data_ptr<double>() : nullptr,
+                  has_missed ? span.missed.const_data_ptr<int64_t>() : nullptr);
+}
+
+FlatSpan narrowed(const FlatSpan& span, int64_t begin, int64_t size) {
+  const auto part = [&](const at::Tensor& flat) {
+    return flat.defined() ? flat.narrow(0, begin, size) : flat;
+  };
+  FlatSpan result = span;
+  for (at::Tensor* flat :
+       {&result.gradient, &result.master, &result.weight, &result.remainder, &result.average}) {
+    *flat = part(*flat);
+  }
+  for (at::Tensor& moment : result.moments) {
+    moment = part(moment);
+  }
+  for (at::Tensor& scales : result.moment_scales) {
+    LOCKSTEP_CHECK(begin % kMomentBlock == 0, "narrowed: begin is ", begin,
+                   ", int8 moments are cut at multiples of ", kMomentBlock);
+    scales = scales.narrow(0, begin / kMomentBlock, blocks_of(size));
+  }
+  result.first_element += begin;
+  return result;
+}
+
+void add_moments(FlatSpan& span, const UpdateRule& rule) {
+  static constexpr at::ScalarType kTypes[] = {at::kFloat, at::kBFloat16, at::kByte};
+  const at::ScalarType dtype = kTypes[static_cast<int>(rule.moment_format())];
+  const int64_t size = span.gradient.numel();
+  for (int i = 0; i < rule.moments(); ++i) {
+    span.moments.push_back(at::zeros({size}, span.gradient.options().dtype(dtype)));
+    if (dtype == at::kByte) {
+      span.moment_scales.push_back(
+          at::zeros({blocks_of(size)}, span.gradient.options().dtype(at::kFloat)));
+    }
+  }
+}
+
+std::string describe_moments(MomentFormat format) {
+  static constexpr const char* kNames[] = {"", " moments bf16", " moments int8"};
+  return kNames[static_cast<int>(format)];
+}
+
+const at::Tensor& updated_array(const FlatSpan& span) {
+  return span.master.defined() ? span.master : span.weight;
+}
+
+}  // namespace lockstep::amp

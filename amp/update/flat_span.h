@@ -1,0 +1,32 @@
+#pragma once
+
+#include <lockstep/amp/optimizer.h>
+
+#include <string>
+
+namespace lockstep::amp {
+
+/// Throws Error naming the array of `span` that does not fit FlatSpan's description.
+void check_span(const FlatSpan& span, int moments);
+
+/// Throws Error naming an array that the kernels for device memory cannot reach 16 bytes at a time.
+/// `span` is one that check_span() has accepted.
+void check_cuda_span(const FlatSpan& span);
+
+/// The array that the optimizer moves: the master, or the weight where there is none.
+const at::Tensor& updated_array(const FlatSpan& span);
+
+/// What `step` is for a span in host memory, with its own learning rate and number of updates.
+StepState step_of(const FlatSpan& span, const StepState& step);
+
+/// The elements from `begin` on, as aliases. Requires of spans with int8 moments that `begin` is a
+/// multiple of kMomentBlock.
+FlatSpan narrowed(const FlatSpan& span, int64_t begin, int64_t size);
+
+/// Gives `span`, whose other arrays are set, the rule's moments, all zero.
+void add_moments(FlatSpan& span, const UpdateRule& rule);
+
+/// " moments bf16", empty for fp32.
+std::string describe_moments(MomentFormat format);
+
+}  // namespace lockstep::amp

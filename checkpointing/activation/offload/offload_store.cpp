@@ -1,0 +1,99 @@
+#include <lockstep/checkpointing/activation/offload/offload_store.h>
+#include <lockstep/collectives/error.h>
+
+#include <utility>
+
+namespace lockstep::activation {
+
+/// What a node holds: a slot, or the tensor itself where it stays.
+class OffloadStore::Holder final : public torch::autograd::SavedVariableHooks {
+ public:
+  explicit Holder(std::shared_ptr<OffloadStore> store) : store_(std::move(store)) {}
+
+  void call_pack_hook(const at::Tensor& tensor) override {
+    if (store_->moves(tensor)) {
+      slot_ = store_->add(tensor);
+    } else {
+      stays_ = tensor.detach();
+      version_ = static_cast<uint32_t>(tensor._version());
+    }
+  }
+  at::Tensor call_unpack_hook() override {
+    if (slot_) {
+      return store_->take(*slot_);
+    }
+    LOCKSTEP_CHECK(stays_._version() == version_, "OffloadActivations: a saved tensor (",
+                   stays_.dtype(), stays_.sizes(), " on ", stays_.device(),
+                   ") is modified in place after forward (version ", version_, ", now ",
+                   stays_._version(), "): run backward first");
+    return stays_;
+  }
+
+ private:
+  std::shared_ptr<OffloadStore> store_;
+  std::shared_ptr<Slot> slot_;
+  at::Tensor stays_;
+  uint32_t version_ = 0;
+};
+
+OffloadStore::OffloadStore(const std::vector<at::Tensor>& parameters, OffloadOptions options)
+    : options_(std::move(options)) {
+  for (const at::Tensor& parameter : parameters) {
+    weights_.insert(parameter.storage().unsafeGetStorageImpl());
+  }
+}
+
+std::unique_ptr<torch::autograd::SavedVariableHooks> OffloadStore::make() {
+  return std::make_unique<Holder>(shared_from_this());
+}
+
+OffloadActivations::Figures OffloadStore::figures() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return figures_;
+}
+
+bool OffloadStore::moves(const at::Tensor& tensor) const {
+  return tensor.has_storage() && tensor.is_floating_point() &&
+         static_cast<int64_t>(tensor.nbytes()) >= options_.min_bytes() &&
+         weights_.count(tensor.storage().unsafeGetStorageImpl()) == 0 &&
+         tensor.is_non_overlapping_and_dense();
+}
+
+std::shared_ptr<OffloadStore::Slot> OffloadStore::add(const at::Tensor& tensor) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::weak_ptr<Slot>& known = by_address_[tensor.const_data_ptr()];
+  std::shared_ptr<Slot> slot = known.lock();
+  if (!slot || !slot->source.is_of(tensor) ||
+      slot->version != static_cast<uint32_t>(tensor._version()) || !slot->copy.is_like(tensor)) {
+    slot = std::make_shared<Slot>(tensor, slots_.size());
+    slots_.push_back(slot);
+    known = slot;
+    ++figures_.tensors;
+    figures_.bytes += static_cast<int64_t>(tensor.nbytes());
+  }
+  ++slot->holders;
+  return slot;
+}
+
+at::Tensor OffloadStore::take(Slot& slot) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const bool is_first = slot.taken % slot.holders == 0;
+  figures_.loads += is_first ? 1 : 0;
+  figures_.prefetched += is_first && slot.copy.is_loading() ? 1 : 0;
+  ++slot.taken;
+  slot.copy.load();
+  at::Tensor tensor = slot.copy.wait();
+  if (slot.taken % slot.holders == 0) {
+    slot.copy.unload();
+  }
+  int64_t ahead = options_.prefetch();
+  for (std::size_t i = slot.index; i-- > 0 && ahead > 0;) {
+    if (const std::shared_ptr<Slot> next = slots_[i].lock()) {
+      next->copy.load();
+      --ahead;
+    }
+  }
+  return tensor;
+}
+
+}  // namespace lockstep::activation

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <lockstep/checkpointing/activation/engine_hook.h>
+#include <lockstep/checkpointing/activation/offload.h>
+#include <lockstep/checkpointing/activation/offload/host_copy.h>
+#include <lockstep/checkpointing/activation/saved_slot.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+namespace lockstep::activation {
+
+/// The tensors of one OffloadActivations, in the order in which forward saved them.
+///
+/// Lifetime: shared by what autograd holds; a tensor's host copy goes with the last node that saved
+/// it. Threads: forward on one, backward on any, by a lock.
+class OffloadStore final : public SavedTensorPolicy,
+                           public std::enable_shared_from_this<OffloadStore> {
+ public:
+  OffloadStore(const std::vector<at::Tensor>& parameters, OffloadOptions options);
+
+  std::unique_ptr<torch::autograd::SavedVariableHooks> make() override;
+  OffloadActivations::Figures figures() const;
+
+ private:
+  class Holder;
+  struct Slot {
+    Slot(const at::Tensor& tensor, std::size_t index)
+        : source(tensor),
+          version(static_cast<uint32_t>(tensor._version())),
+          index(index),
+          copy(tensor) {}
+    StorageIdentity source;
+    uint32_t version;
+    std::size_t index;
+    HostCopy copy;
+    int64_t holders = 0;
+    int64_t taken = 0;
+  };
+
+  bool moves(const at::Tensor& tensor) const;
+  /// The slot that holds the tensor's data, an earlier one if the same data is there already.
+  std::shared_ptr<Slot> add(const at::Tensor& tensor);
+  at::Tensor take(Slot& slot);
+
+  const OffloadOptions options_;
+  std::unordered_set<const c10::StorageImpl*> weights_;
+  mutable std::mutex mutex_;
+  std::vector<std::weak_ptr<Slot>> slots_;
+  std::unordered_map<const void*, std::weak_ptr<Slot>> by_address_;
+  OffloadActivations::Figures figures_;
+};
+
+}  // namespace lockstep::activation

@@ -1,0 +1,193 @@
+#include <lockstep/checkpointing/snapshot/format/file_system.h>
+#include <lockstep/checkpointing/snapshot/format/rejection.h>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+namespace lockstep::snapshot {
+namespace {
+
+[[noreturn]] void fail(const std::string& path, const char* doing) {
+  const int reason = errno;
+  reject(
+      path, "cannot ", doing, ": ", std::strerror(reason),
+      reason == ENOSPC || reason == EDQUOT ? "; free some space, the run itself is unharmed" : "");
+}
+
+int open_new_file(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (descriptor < 0) {
+    fail(path, "create the file");
+  }
+  return descriptor;
+}
+
+class RealFile : public OutputFile {
+ public:
+  explicit RealFile(std::string path) : path_(std::move(path)), descriptor_(open_new_file(path_)) {}
+  ~RealFile() override {
+    if (descriptor_ >= 0) {
+      ::close(descriptor_);
+    }
+  }
+
+  void write(const void* data, size_t bytes) override {
+    constexpr size_t kLargestCall = size_t{1} << 30;
+    const char* next = static_cast<const char*>(data);
+    while (bytes > 0) {
+      const ssize_t written = ::write(descriptor_, next, std::min(bytes, kLargestCall));
+      if (written < 0 && errno == EINTR) {
+        continue;
+      }
+      if (written <= 0) {
+        fail(path_, "write");
+      }
+      next += written;
+      bytes -= static_cast<size_t>(written);
+    }
+  }
+
+  void sync() override {
+    if (::fsync(descriptor_) != 0) {
+      fail(path_, "bring the file to the disk (fsync)");
+    }
+  }
+
+  void close() override {
+    if (::close(std::exchange(descriptor_, -1)) != 0) {
+      fail(path_, "close the file");
+    }
+  }
+
+ private:
+  std::string path_;
+  int descriptor_;
+};
+
+class RealFileSystem : public FileSystem {
+ public:
+  void make_folder(const std::string& path) override {
+    for (size_t end = path.find('/', 1); end != std::string::npos; end = path.find('/', end + 1)) {
+      make_one(path.substr(0, end));
+    }
+    make_one(path);
+    struct stat status {};
+    if (::stat(path.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) {
+      reject(path, "is needed as a folder, but it is something else");
+    }
+  }
+
+  std::unique_ptr<OutputFile> create_file(const std::string& path) override {
+    return std::make_unique<RealFile>(path);
+  }
+
+  void rename(const std::string& from, const std::string& to) override {
+    if (::rename(from.c_str(), to.c_str()) != 0) {
+      fail(from, ("rename it to " + to).c_str());
+    }
+  }
+
+  void sync_folder(const std::string& path) override {
+    const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor < 0) {
+      fail(path, "open the folder");
+    }
+    const int result = ::fsync(descriptor);
+    const int reason = errno;
+    ::close(descriptor);
+    errno = reason;
+    if (result != 0) {
+      fail(path, "bring the folder to the disk (fsync)");
+    }
+  }
+
+  void remove_file(const std::string& path) override {
+    if (::unlink(path.c_str()) != 0) {
+      fail(path, "remove the file");
+    }
+  }
+
+  void remove_folder(const std::string& path) override {
+    if (::rmdir(path.c_str()) != 0) {
+      fail(path, "remove the folder");
+    }
+  }
+
+ private:
+  static void make_one(const std::string& path) {
+    if (::mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) {
+      fail(path, "make the folder");
+    }
+  }
+};
+
+std::shared_ptr<FileSystem>& of_scope() {
+  static std::shared_ptr<FileSystem> files;
+  return files;
+}
+
+}  // namespace
+
+std::shared_ptr<FileSystem> FileSystem::real() {
+  return std::make_shared<RealFileSystem>();
+}
+
+std::shared_ptr<FileSystem> FileSystem::current() {
+  return of_scope() ? of_scope() : real();
+}
+
+FileSystemScope::FileSystemScope(std::shared_ptr<FileSystem> files)
+    : before_(std::exchange(of_scope(), std::move(files))) {}
+
+FileSystemScope::~FileSystemScope() {
+  of_scope() = std::move(before_);
+}
+
+bool exists(const std::string& path) {
+  struct stat status {};
+  return ::lstat(path.c_str(), &status) == 0;
+}
+
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> names;
+  DIR* entries = ::opendir(folder.c_str());
+  if (entries == nullptr) {
+    if (errno == ENOENT || errno == ENOTDIR) {
+      return names;
+    }
+    fail(folder, "read the folder");
+  }
+  while (const dirent* entry = ::readdir(entries)) {
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") {
+      names.push_back(name);
+    }
+  }
+  ::closedir(entries);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void remove_folder_of_files(FileSystem& files, const std::string& folder) {
+  for (const std::string& name : names_in(folder)) {
+    files.remove_file(folder + "/" + name);
+  }
+  files.remove_folder(folder);
+}
+
+void write_file(FileSystem& files, const std::string& path, const std::string& content) {
+  const auto file = files.create_file(path);
+  file->write(content.data(), content.size());
+  file->sync();
+  file->close();
+}
+
+}  // namespace lockstep::snapshot

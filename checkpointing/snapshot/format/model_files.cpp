@@ -1,0 +1,120 @@
+#include <lockstep/checkpointing/snapshot/format/file_system.h>
+#include <lockstep/checkpointing/snapshot/format/json_fields.h>
+#include <lockstep/checkpointing/snapshot/format/model_files.h>
+#include <lockstep/checkpointing/snapshot/format/rejection.h>
+#include <lockstep/checkpointing/snapshot/manifest.h>
+#include <lockstep/checkpointing/snapshot/mapped_file.h>
+
+#include <sys/stat.h>
+#include <nlohmann/json.hpp>
+
+namespace lockstep::snapshot {
+namespace {
+
+constexpr size_t kMaxIndexBytes = 100'000'000;
+
+bool is_folder(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+bool ends_with(const std::string& text, const std::string& end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+std::string resolved(const std::string& path) {
+  if (!is_folder(path)) {
+    return path;
+  }
+  const std::string single = path + "/model.safetensors";
+  const std::string index = single + ".index.json";
+  if (exists(index)) {
+    return index;
+  }
+  if (!exists(single)) {
+    reject(path, "has neither model.safetensors nor model.safetensors.index.json");
+  }
+  return single;
+}
+
+std::string folder_of(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "" : path.substr(0, slash + 1);
+}
+
+}  // namespace
+
+ModelFiles::ModelFiles(const std::string& path) : path_(resolved(path)) {
+  if (ends_with(path_, ".json")) {
+    open_index(path_);
+  } else {
+    open_file(path_);
+    for (const StoredTensor& tensor : files_.back()->header().tensors) {
+      places_[tensor.name] = files_.back().get();
+    }
+  }
+}
+
+void ModelFiles::open_file(const std::string& path) {
+  files_.push_back(std::make_unique<SafetensorsFile>(path));
+}
+
+void ModelFiles::open_index(const std::string& path) {
+  const MappedFile file(path);
+  if (file.size() > kMaxIndexBytes) {
+    reject(path, "has ", file.size(), " bytes; an index has at most ", kMaxIndexBytes);
+  }
+  const nlohmann::json document = parse_json(file.text(), path);
+  const auto names = JsonFields(document, path, "").object("weight_map").all_texts();
+  std::map<std::string, const SafetensorsFile*> opened;
+  for (const auto& [tensor, file_name] : names) {
+    if (!is_plain_name(file_name)) {
+      reject(path, "places \"", tensor, "\" in \"", file_name,
+             "\", which is no plain file name beside the index");
+    }
+    const SafetensorsFile*& shard = opened[file_name];
+    if (shard == nullptr) {
+      open_file(folder_of(path) + file_name);
+      shard = files_.back().get();
+    }
+    if (shard->find(tensor) == nullptr) {
+      reject(path, "places \"", tensor, "\" in ", file_name, ", which does not have it");
+    }
+    places_[tensor] = shard;
+  }
+}
+
+std::vector<std::string> ModelFiles::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, file] : places_) {
+    names.push_back(name);
+  }
+  return names;
+}
+
+const StoredTensor& ModelFiles::stored(const std::string& name) const {
+  const auto place = places_.find(name);
+  if (place == places_.end()) {
+    reject(path_, "has no tensor \"", name, "\" among its ", places_.size());
+  }
+  return *place->second->find(name);
+}
+
+std::vector<int64_t> ModelFiles::sizes(const std::string& name) const {
+  return stored(name).sizes;
+}
+
+at::ScalarType ModelFiles::dtype(const std::string& name) const {
+  const StoredTensor& tensor = stored(name);
+  if (!tensor.type->torch) {
+    reject(path_, "tensor \"", name, "\" is ", tensor.type->name,
+           ", a packed type that tensors cannot hold here");
+  }
+  return *tensor.type->torch;
+}
+
+at::Tensor ModelFiles::read(const std::string& name) const {
+  return places_.at(name)->tensor(stored(name));
+}
+
+}  // namespace lockstep::snapshot

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <lockstep/checkpointing/snapshot/format/file_system.h>
+#include <lockstep/checkpointing/snapshot/safetensors_writer.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace lockstep::snapshot {
+
+/// The size and the digests (digest.h) of a written file, for the manifest.
+struct WrittenFile {
+  uint64_t bytes = 0;
+  std::string header;                          // digest of the length field and the header
+  std::map<std::string, std::string> tensors;  // digest of each tensor's bytes
+};
+
+/// Returns the elements of the tensor in row-major order in host memory, ready to be written. If
+/// the tensor has this form already, it is not copied. Throws Error with the name of the tensor if
+/// it is undefined or not dense.
+at::Tensor host_elements(const std::string& name, const at::Tensor& tensor);
+
+/// Writes a new safetensors file. Its content is on the disk when the function returns.
+/// Tensors: dense, on any device, with any strides and any dtype of the format, in any order.
+/// Threads: any. Ranks: local.
+WrittenFile write_safetensors(FileSystem& files, const std::string& path,
+                              const NamedTensors& tensors,
+                              const std::map<std::string, std::string>& metadata);
+
+}  // namespace lockstep::snapshot

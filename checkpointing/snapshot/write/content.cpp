@@ -1,0 +1,78 @@
+#include <lockstep/checkpointing/snapshot/write/content.h>
+#include <lockstep/collectives/error.h>
+
+#include <functional>
+#include <numeric>
+
+namespace lockstep::snapshot {
+namespace {
+
+bool same_memory(const at::Tensor& a, const at::Tensor& b) {
+  return a.numel() > 0 && a.const_data_ptr() == b.const_data_ptr() && a.sizes() == b.sizes() &&
+         a.strides() == b.strides() && a.scalar_type() == b.scalar_type() &&
+         a.device() == b.device() && a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg();
+}
+
+}  // namespace
+
+Content& Content::text(const std::string& name, std::string value) {
+  LOCKSTEP_CHECK(texts_.emplace(name, std::move(value)).second, "the text \"", name,
+                 "\" was given twice to one snapshot");
+  return *this;
+}
+
+Content::Section& Content::section(const std::string& name, const std::string& tensor_name,
+                                   const at::Tensor& tensor) {
+  LOCKSTEP_CHECK(!name.empty() && name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") ==
+                                      std::string::npos,
+                 "a section of a snapshot is a word of [a-z0-9_], found \"", name, "\"");
+  LOCKSTEP_CHECK(tensor.defined() && tensor.layout() == at::kStrided, "tensor \"", tensor_name,
+                 "\" of section ", name, " is ", tensor.defined() ? "not dense" : "undefined",
+                 " and cannot be saved");
+  return sections_[name];
+}
+
+void Content::take_name(Section& section, const std::string& name) {
+  LOCKSTEP_CHECK(section.names.insert(name).second, "the name \"", name,
+                 "\" was given twice to one section of a snapshot");
+}
+
+Content& Content::add(const std::string& section_name, const std::string& name,
+                      const at::Tensor& tensor) {
+  Section& target = section(section_name, name, tensor);
+  take_name(target, name);
+  const void* memory = tensor.const_data_ptr();
+  const auto [first, last] = target.places.equal_range(memory);
+  for (auto place = first; place != last; ++place) {
+    const auto& [stored_name, stored] = target.whole[place->second];
+    if (same_memory(stored, tensor)) {
+      target.tied.emplace(name, stored_name);
+      return *this;
+    }
+  }
+  target.places.emplace(memory, target.whole.size());
+  target.whole.emplace_back(name, tensor);
+  return *this;
+}
+
+Content& Content::add_slice(const std::string& section_name, const std::string& name,
+                            const at::Tensor& elements, int64_t begin, std::vector<int64_t> sizes) {
+  Section& target = section(section_name, name, elements);
+  take_name(target, name);
+  const int64_t whole =
+      std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<int64_t>());
+  LOCKSTEP_CHECK(elements.dim() == 1 && begin >= 0 && begin + elements.numel() <= whole,
+                 "the slice of \"", name, "\" has sizes ", elements.sizes(), " from element ",
+                 begin, " on; it must be 1-dimensional and lie within the ", whole,
+                 " elements of the whole tensor");
+  target.slices.emplace_back(name, Slice{elements, begin, std::move(sizes)});
+  return *this;
+}
+
+Content& Content::add_own(const std::string& section_name, const std::string& name,
+                          const at::Tensor& tensor) {
+  section(section_name, name, tensor).own.emplace_back(name, tensor);
+  return *this;
+}
+
+}  // namespace lockstep::snapshot

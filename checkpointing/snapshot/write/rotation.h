@@ -1,0 +1,37 @@
+#pragma once
+
+#include <lockstep/checkpointing/snapshot/write/writer_options.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep::snapshot {
+
+/// Removes the snapshots of one run that are not to be kept. Ranks: one of them. Threads: one at a
+/// time.
+class Rotation {
+ public:
+  /// Finds the snapshots of options.run() that are in the folder already.
+  Rotation(std::string folder, const WriterOptions& options);
+
+  /// A snapshot of this run is complete. Removes what need not be kept, and returns one line for
+  /// each that could not be removed.
+  std::vector<std::string> committed(int64_t step, std::optional<double> metric);
+
+ private:
+  bool is_loaded_from(int64_t step) const;
+  std::vector<int64_t> not_to_be_kept(int64_t newest) const;
+  void hide(int64_t step);
+
+  std::string folder_;
+  WriterOptions options_;
+  std::map<int64_t, std::optional<double>> metrics_;  // of this run's snapshots, by step
+};
+
+/// Removes what this run left unfinished in the folder.
+void remove_leftovers(FileSystem& files, const std::string& folder, const std::string& run);
+
+}  // namespace lockstep::snapshot

@@ -1,0 +1,114 @@
+#include <lockstep/checkpointing/snapshot/format/folder_names.h>
+#include <lockstep/checkpointing/snapshot/format/rejection.h>
+#include <lockstep/checkpointing/snapshot/write/run_folder.h>
+
+#include <random>
+#include <utility>
+
+namespace lockstep::snapshot {
+namespace {
+
+std::string made_up_name() {
+  std::random_device random;
+  std::string name = "run-";
+  for (int digit = 0; digit < 16; ++digit) {
+    name += "0123456789abcdef"[random() % 16];
+  }
+  return name;
+}
+
+std::string parent_of(const std::string& path) {
+  const size_t slash = path.find_last_of('/');
+  return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+}
+
+/// Makes room for the steps after `step`.
+void set_aside_later(FileSystem& files, const std::string& folder, int64_t step) {
+  bool moved = false;
+  for (const std::string& name : names_in(folder)) {
+    const auto found = step_of(name);
+    if (!found || *found <= step) {
+      continue;
+    }
+    std::string aside = folder + "/" + name + ".aside";
+    for (int number = 2; exists(aside); ++number) {
+      aside = folder + "/" + name + ".aside" + std::to_string(number);
+    }
+    files.rename(folder + "/" + name, aside);
+    moved = true;
+  }
+  if (moved) {
+    files.sync_folder(folder);
+  }
+}
+
+}  // namespace
+
+RunFolder::RunFolder(Communicator ranks, std::string path, WriterOptions options)
+    : agreement_(std::move(ranks), ExitCode::snapshot),
+      path_(std::move(path)),
+      options_(std::move(options)) {
+  while (path_.size() > 1 && path_.back() == '/') {
+    path_.pop_back();
+  }
+  agreement_.attempt("options of the snapshots in " + path_, [&] {
+    options_.validate();
+    LOCKSTEP_CHECK(!path_.empty(), "the folder for snapshots is the empty text");
+  });
+  agree_on_run();
+  try_out();
+}
+
+void RunFolder::agree_on_run() {
+  const bool makes_up = is_first_rank() && options_.run().empty();
+  const std::string mine = makes_up ? made_up_name() : options_.run();
+  const std::vector<std::string> names = agreement_.gather("the run's name", [&] { return mine; });
+  for (size_t rank = 0; rank < names.size(); ++rank) {
+    LOCKSTEP_CHECK(names[rank] == names[0] || names[rank].empty(), "rank ", rank,
+                   " names the run \"", names[rank], "\", but rank 0 \"", names[0],
+                   "\"; pass the same WriterOptions::run on every rank");
+  }
+  options_.run(names[0]);
+}
+
+void RunFolder::try_out() {
+  const std::string doing = "snapshots cannot be written to " + path_;
+  const auto probe_of = [&](int rank) {
+    return path_ + "/" + temporary_name("probe-" + std::to_string(rank), options_.run());
+  };
+  agreement_.attempt(doing, [&] {
+    if (is_first_rank()) {
+      const bool is_new = !exists(path_);
+      files().make_folder(path_);
+      if (is_new) {
+        files().sync_folder(parent_of(path_));
+      }
+      remove_leftovers(files(), path_, options_.run());
+      if (options_.resumed_step()) {
+        set_aside_later(files(), path_, *options_.resumed_step());
+      }
+      write_file(files(), probe_of(0), "0");
+      rotation_ = std::make_unique<Rotation>(path_, options_);
+    }
+  });
+  agreement_.attempt(doing, [&] {
+    if (!exists(probe_of(0))) {
+      reject(path_,
+             "this rank does not see the file that rank 0 wrote there; all ranks must share "
+             "the folder, so name one on a file system that all nodes mount");
+    }
+    if (!is_first_rank()) {
+      write_file(files(), probe_of(ranks().rank()), "0");
+      files().remove_file(probe_of(ranks().rank()));
+    }
+  });
+  agreement_.attempt(doing, [&] {
+    if (is_first_rank()) {
+      files().rename(probe_of(0), probe_of(ranks().size()));
+      files().remove_file(probe_of(ranks().size()));
+      files().sync_folder(path_);
+    }
+  });
+}
+
+}  // namespace lockstep::snapshot

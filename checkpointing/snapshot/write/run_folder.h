@@ -1,0 +1,42 @@
+#pragma once
+
+#include <lockstep/checkpointing/snapshot/write/rotation.h>
+#include <lockstep/checkpointing/snapshot/write/writer_options.h>
+#include <lockstep/collectives/core/agreement.h>
+
+#include <memory>
+#include <string>
+
+namespace lockstep::snapshot {
+
+/// The folder that a run's snapshots are written to, seen by all ranks.
+///
+/// Construction tries out everything that saving will need, so that a folder that cannot be
+/// written, or that ranks do not share, is found before training and not at its first save; it also
+/// removes what this run left unfinished there. Ranks: all, same arguments. Threads: one. Errors:
+/// the same Error on every rank.
+class RunFolder {
+ public:
+  RunFolder(Communicator ranks, std::string path, WriterOptions options);
+
+  /// Failures without an exit code of their own have that of snapshots.
+  const detail::Agreement& agreement() const { return agreement_; }
+  const Communicator& ranks() const { return agreement_.communicator(); }
+  const std::string& path() const { return path_; }
+  const WriterOptions& options() const { return options_; }
+  FileSystem& files() const { return *options_.files(); }
+  bool is_first_rank() const { return ranks().rank() == 0; }
+  /// Rank 0 only.
+  Rotation& rotation() { return *rotation_; }
+
+ private:
+  void agree_on_run();
+  void try_out();
+
+  detail::Agreement agreement_;
+  std::string path_;
+  WriterOptions options_;
+  std::unique_ptr<Rotation> rotation_;
+};
+
+}  // namespace lockstep::snapshot

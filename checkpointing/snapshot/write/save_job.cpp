@@ -1,0 +1,218 @@
+#include <lockstep/checkpointing/snapshot/format/digest.h>
+#include <lockstep/checkpointing/snapshot/format/folder_names.h>
+#include <lockstep/checkpointing/snapshot/format/rejection.h>
+#include <lockstep/checkpointing/snapshot/write/save_job.h>
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+namespace lockstep::snapshot {
+namespace {
+
+/// One text of many, none of which has a line break after this.
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (std::string line : lines) {
+    std::replace(line.begin(), line.end(), '\n', ' ');
+    text += line + "\n";
+  }
+  return text;
+}
+
+std::vector<std::string> split_lines(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) {
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+std::string first_difference(const std::vector<std::string>& mine,
+                             const std::vector<std::string>& first) {
+  const auto [own, other] = std::mismatch(mine.begin(), mine.end(), first.begin(), first.end());
+  const auto quoted = [](auto line, auto end) { return line == end ? "nothing more" : *line; };
+  return c10::str("it would save ", quoted(own, mine.end()), ", where rank 0 has ",
+                  quoted(other, first.end()));
+}
+
+}  // namespace
+
+SaveJob::SaveJob(RunFolder& folder, const Content& content, int64_t step,
+                 std::optional<double> metric)
+    : folder_(&folder) {
+  manifest_.run = folder.options().run();
+  manifest_.step = step;
+  manifest_.world_size = folder.ranks().size();
+  manifest_.metric = metric;
+  manifest_.texts = content.texts();
+  for (const auto& [name, section] : content.sections()) {
+    if (!section.tied.empty()) {
+      manifest_.tied[name] = section.tied;
+    }
+  }
+  report_.step = step;
+  report_.path = final_path();
+  std::vector<std::string> lines = shared_lines(content);
+  lines.push_back(c10::str("step ", step));
+  compare_content(lines);
+  planned_ = plan_files(content, folder.ranks().rank(), folder.ranks().size(),
+                        folder.options().min_shard_bytes());
+}
+
+std::string SaveJob::final_path() const {
+  return folder_->path() + "/" + step_folder(manifest_.step);
+}
+
+std::string SaveJob::temporary_path() const {
+  return temporary_name(final_path(), manifest_.run);
+}
+
+void SaveJob::refuse_existing() const {
+  if (exists(final_path())) {
+    reject(final_path(),
+           "exists already, and a finished snapshot is never overwritten; move it "
+           "away, or save under another step or folder");
+  }
+}
+
+void SaveJob::compare_content(const std::vector<std::string>& lines) {
+  const std::string doing = "saving " + final_path();
+  const std::string text = joined(lines);
+  const std::vector<std::string> digests = folder_->agreement().gather(doing, [&] {
+    LOCKSTEP_CHECK(manifest_.step >= 0, "a snapshot cannot have the step ", manifest_.step);
+    LOCKSTEP_CHECK(!manifest_.metric || std::isfinite(*manifest_.metric), "the metric is ",
+                   *manifest_.metric, ", which cannot be compared; save without one");
+    if (folder_->is_first_rank()) {
+      refuse_existing();
+      remove_leftovers(folder_->files(), folder_->path(), manifest_.run);
+    }
+    return digest_of(text);
+  });
+  if (std::equal(digests.begin() + 1, digests.end(), digests.begin())) {
+    return;
+  }
+  const std::vector<detail::Outcome> texts = folder_->agreement().exchange({std::nullopt, text});
+  std::vector<detail::Outcome> verdicts(texts.size());
+  for (size_t rank = 1; rank < texts.size(); ++rank) {
+    if (texts[rank].text != texts[0].text) {
+      verdicts[rank].error.emplace(
+          first_difference(split_lines(texts[rank].text), split_lines(texts[0].text)));
+    }
+  }
+  throw Error(doing + ": ranks differ in what must be the same: " +
+              detail::failure_in(verdicts).value_or(Error("the digests do")).what());
+}
+
+std::string SaveJob::write_files() {
+  FileSystem& files = folder_->files();
+  FileRecords records;
+  files.make_folder(temporary_path());
+  for (const PlannedFile& file : planned_) {
+    const WrittenFile written =
+        write_safetensors(files, temporary_path() + "/" + file.name, file.tensors, file.metadata);
+    records[file.name] = {file.section,  file.role,      folder_->ranks().rank(),
+                          written.bytes, written.header, written.tensors,
+                          file.slices};
+  }
+  return render_records(records);
+}
+
+void SaveJob::write() {
+  outcome_ = folder_->agreement().outcome_of([&] { return write_files(); });
+  forget_tensors();
+}
+
+std::vector<detail::Outcome> SaveJob::exchange_outcomes() {
+  std::vector<detail::Outcome> outcomes = folder_->agreement().exchange(outcome_);
+  if (const auto failure = detail::failure_in(outcomes)) {
+    report_.error = failure->what();
+    report_.code = failure->code();
+  }
+  outcome_ = {};
+  return outcomes;
+}
+
+bool SaveJob::agree() {
+  const std::vector<detail::Outcome> outcomes = exchange_outcomes();
+  if (report_.error) {
+    if (folder_->is_first_rank()) {
+      remove_temporary();
+    }
+    return false;
+  }
+  for (const detail::Outcome& outcome : outcomes) {
+    for (auto& [name, record] : parse_records(outcome.text, "what a rank wrote")) {
+      report_.bytes += record.bytes;
+      manifest_.files[name] = record;
+    }
+  }
+  return true;
+}
+
+void SaveJob::put_in_place() {
+  FileSystem& files = folder_->files();
+  const std::string temporary = temporary_path();
+  for (const auto& [name, text] : index_files(manifest_.files)) {
+    write_file(files, temporary + "/" + name, text);
+  }
+  write_file(files, temporary + "/" + kManifestName, manifest_.render());
+  files.sync_folder(temporary);
+  refuse_existing();
+  files.rename(temporary, final_path());
+  files.sync_folder(folder_->path());
+}
+
+std::string SaveJob::name_latest_and_rotate() {
+  FileSystem& files = folder_->files();
+  const std::string latest = folder_->path() + "/" + kLatestName;
+  std::vector<std::string> warnings;
+  try {
+    write_file(files, temporary_name(latest, manifest_.run), step_folder(manifest_.step) + "\n");
+    files.rename(temporary_name(latest, manifest_.run), latest);
+    files.sync_folder(folder_->path());
+  } catch (const std::exception& error) {
+    warnings.push_back(std::string("the snapshot is complete, but `latest` does not name it: ") +
+                       error.what());
+  }
+  const auto more = folder_->rotation().committed(manifest_.step, manifest_.metric);
+  warnings.insert(warnings.end(), more.begin(), more.end());
+  return joined(warnings);
+}
+
+void SaveJob::commit() {
+  if (!folder_->is_first_rank()) {
+    return;
+  }
+  outcome_ = folder_->agreement().outcome_of([&] {
+    put_in_place();
+    return "";
+  });
+  if (outcome_.error) {
+    remove_temporary();
+  } else {
+    outcome_.text = name_latest_and_rotate();
+  }
+}
+
+SaveReport SaveJob::finish() {
+  if (!report_.error) {
+    report_.warnings = split_lines(exchange_outcomes()[0].text);
+  }
+  if (report_.error) {
+    report_.error = "saving " + final_path() + ": " + *report_.error;
+    report_.warnings.clear();
+  }
+  return report_;
+}
+
+void SaveJob::remove_temporary() noexcept {
+  try {
+    remove_folder_of_files(folder_->files(), temporary_path());
+  } catch (const std::exception&) {
+    return;  // the next save, or the next start of the run, removes it
+  }
+}
+
+}  // namespace lockstep::snapshot

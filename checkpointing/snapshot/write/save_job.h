@@ -1,0 +1,57 @@
+#pragma once
+
+#include <lockstep/checkpointing/snapshot/manifest.h>
+#include <lockstep/checkpointing/snapshot/save_report.h>
+#include <lockstep/checkpointing/snapshot/write/run_folder.h>
+#include <lockstep/checkpointing/snapshot/write/save_plan.h>
+#include <lockstep/collectives/core/agreement.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep::snapshot {
+
+/// One snapshot on its way to the disk, in the only order that survives a crash:
+///   plan     all ranks   who writes what; nothing on disk yet
+///   write    each rank   its files into the temporary folder, each brought to the disk
+///   agree    all ranks   one rank's failure ends it for all, and the folder is removed
+///   commit   rank 0      manifest, folder to disk, one rename, parent to disk; `latest`, rotation
+///   finish   all ranks   what rank 0 has to say
+/// write() and commit() touch the disk and speak to nobody, so a thread may run them; the others
+/// are collectives. Between these no two may run at the same time.
+class SaveJob {
+ public:
+  SaveJob(RunFolder& folder, const Content& content, int64_t step, std::optional<double> metric);
+
+  /// What write() will write; a copy may take the place of each tensor before.
+  std::vector<PlannedFile>& planned() { return planned_; }
+  void write();
+  /// True on every rank if commit() is next; else finish() is.
+  bool agree();
+  /// Does nothing but on rank 0.
+  void commit();
+  SaveReport finish();
+
+ private:
+  std::string final_path() const;
+  std::string temporary_path() const;
+  void refuse_existing() const;
+  /// Every rank's outcome of this phase; the report says so if a rank failed.
+  std::vector<detail::Outcome> exchange_outcomes();
+  void compare_content(const std::vector<std::string>& lines);
+  std::string write_files();
+  void put_in_place();
+  std::string name_latest_and_rotate();
+  void remove_temporary() noexcept;
+  void forget_tensors() { planned_.clear(); }
+
+  RunFolder* folder_;
+  Manifest manifest_;  // files: on rank 0, after agree()
+  std::vector<PlannedFile> planned_;
+  detail::Outcome outcome_;  // of this rank, in the phase that runs
+  SaveReport report_;
+};
+
+}  // namespace lockstep::snapshot

@@ -1,0 +1,19 @@
+#include <lockstep/checkpointing/snapshot/write/save_job.h>
+#include <lockstep/checkpointing/snapshot/write/writer.h>
+
+namespace lockstep::snapshot {
+
+SaveReport Writer::save(const Content& content, int64_t step, std::optional<double> metric) {
+  SaveJob job(folder_, content, step, metric);
+  job.write();
+  if (job.agree()) {
+    job.commit();
+  }
+  SaveReport report = job.finish();
+  if (report.error) {
+    throw Error(*report.error, report.code);
+  }
+  return report;
+}
+
+}  // namespace lockstep::snapshot

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <lockstep/checkpointing/snapshot/format/file_system.h>
+#include <lockstep/checkpointing/snapshot/keep_options.h>
+#include <torch/arg.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace lockstep::snapshot {
+
+/// How the snapshots of a run are written. Ranks: the same values on every rank.
+struct WriterOptions {
+  /// Name of the run: marks the snapshots that rotation may remove. At most 64 characters of
+  /// [A-Za-z0-9_-]. Empty: rank 0 generates a name. A resumed run passes the name in the manifest.
+  TORCH_ARG(std::string, run);
+  TORCH_ARG(KeepOptions, keep);
+  /// Path of the snapshot from which this run was resumed: never removed. May be empty.
+  TORCH_ARG(std::string, loaded_from);
+  /// Step of the snapshot from which this run was resumed. The folder may still hold snapshots of
+  /// later steps (they cannot be read, or an earlier snapshot was resumed). These are renamed to
+  /// NAME.aside when the run starts; they are never removed.
+  TORCH_ARG(std::optional<int64_t>, resumed_step);
+  /// Tensors that all ranks share are divided among as many files as there are ranks, but a file is
+  /// not made smaller than this many bytes. Requires: >= 1.
+  TORCH_ARG(int64_t, min_shard_bytes) = int64_t{4} << 20;
+  /// File system to write to. Requires: not null.
+  TORCH_ARG(std::shared_ptr<FileSystem>, files) = FileSystem::current();
+
+ public:
+  /// Throws Error with the name of the wrong field.
+  void validate() const;
+};
+
+}  // namespace lockstep::snapshot

@@ -1,0 +1,82 @@
+#include <c10/util/Exception.h>
+#include <lockstep/collectives/core/as_error.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <initializer_list>
+#include <new>
+#include <string_view>
+
+namespace lockstep::detail {
+namespace {
+
+// Of the CUDA runtime.
+constexpr int32_t cuda_memory_allocation = 2;
+constexpr int32_t cuda_assert = 710;
+constexpr int32_t first_capture_error = 900;  // what a stream refuses during capture
+constexpr int32_t last_capture_error = 908;
+
+bool says_any(std::string_view text, std::initializer_list<std::string_view> signs) {
+  return std::any_of(signs.begin(), signs.end(), [&](std::string_view sign) {
+    return text.find(sign) != std::string_view::npos;
+  });
+}
+
+/// Of errors that have no type of their own.
+ExitCode code_of(std::string_view text) {
+  if (says_any(text,
+               {"DefaultCPUAllocator: can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED",
+                "CUDNN_STATUS_ALLOC_FAILED", "CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED",
+                "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"})) {
+    return ExitCode::out_of_memory;
+  }
+  return says_any(text, {"CUBLAS_STATUS_EXECUTION_FAILED", "CUDNN_STATUS_EXECUTION_FAILED"})
+             ? ExitCode::peer_lost
+             : ExitCode::usage;
+}
+
+ExitCode code_of(const c10::AcceleratorError& error) {
+  const int32_t code = error.get_error_code();
+  if (code >= first_capture_error && code <= last_capture_error) {
+    return ExitCode::usage;
+  }
+  switch (code) {
+    case cuda_memory_allocation:
+      return ExitCode::out_of_memory;
+    case cuda_assert:
+      return ExitCode::usage;
+    default:
+      return ExitCode::peer_lost;
+  }
+}
+
+/// LibTorch's message, with its backtrace where the environment asks for that.
+std::string text_of(const c10::Error& error) {
+  const char* asked = std::getenv("LOCKSTEP_BACKTRACE");
+  const bool all = asked != nullptr && std::string_view(asked) == "1";
+  return all ? error.what() : error.what_without_backtrace();
+}
+
+}  // namespace
+
+Error as_error(const std::exception_ptr& exception) {
+  try {
+    std::rethrow_exception(exception);
+  } catch (const Error& error) {
+    return error;
+  } catch (const c10::OutOfMemoryError& error) {
+    return Error(text_of(error), ExitCode::out_of_memory);
+  } catch (const c10::AcceleratorError& error) {
+    return Error(text_of(error), code_of(error));
+  } catch (const c10::Error& error) {
+    return Error(text_of(error), code_of(error.what_without_backtrace()));
+  } catch (const std::bad_alloc& error) {
+    return Error(error.what(), ExitCode::out_of_memory);
+  } catch (const std::exception& error) {
+    return Error(error.what());
+  } catch (...) {
+    return Error("an exception that is no std::exception");
+  }
+}
+
+}  // namespace lockstep::detail

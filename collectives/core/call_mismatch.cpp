@@ -1,0 +1,70 @@
+#include <lockstep/collectives/core/call_mismatch.h>
+
+#include <lockstep/collectives/error.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+
+namespace lockstep::detail {
+namespace {
+
+constexpr uint64_t kLogTail = 8;
+
+/// Ranks as "0, 2, 3", or "0, 1, 2, 3 and 28 more".
+std::string list_ranks(const std::vector<size_t>& ranks) {
+  constexpr size_t kShown = 8;
+  std::string text;
+  for (size_t i = 0; i < std::min(ranks.size(), kShown); ++i) {
+    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  }
+  if (ranks.size() > kShown) {
+    text += c10::str(" and ", ranks.size() - kShown, " more");
+  }
+  return (ranks.size() == 1 ? "rank " : "ranks ") + text;
+}
+
+}  // namespace
+
+void throw_if_calls_differ(int rank, const CollectiveCall& own,
+                           const std::vector<CollectiveCall>& calls) {
+  const bool equal = std::all_of(calls.begin(), calls.end(),
+                                 [&](const CollectiveCall& call) { return call == calls[0]; });
+  if (equal) {
+    return;
+  }
+  std::map<std::string, std::vector<size_t>> callers;
+  for (size_t k = 0; k < calls.size(); ++k) {
+    callers[calls[k].describe()].push_back(k);
+  }
+  std::string text = c10::str("rank ", rank, " of ", calls.size(),
+                              ": the ranks do not make the same call #", own.sequence, ":");
+  for (const auto& entry : callers) {
+    text += "\n  " + list_ranks(entry.second) + ": " + entry.first;
+  }
+  throw Error(text +
+              "\nEvery rank must make the same collective calls in the same order, with the same "
+              "dtype, size, operation and root.");
+}
+
+std::string describe_trouble(const PeerTrouble& trouble, const CollectiveCall& call,
+                             const CollectiveLog& log) {
+  char seconds[32];
+  std::snprintf(seconds, sizeof seconds, "%.1f", trouble.seconds);
+  std::string text =
+      c10::str("rank ", trouble.rank, " of ", trouble.size, ": ", call.describe(),
+               trouble.some_are_gone ? " failed after " : " timed out after ", seconds, " s: ");
+  if (trouble.late.empty()) {
+    text += "all ranks of this node have arrived, a rank of another node has not";
+  }
+  for (size_t i = 0; i < trouble.late.size(); ++i) {
+    const PeerTrouble::Late& late = trouble.late[i];
+    text += c10::str(i == 0 ? "" : "; ", "rank ", late.rank,
+                     late.gone ? " has died or left" : " did not arrive", " (its last call was #",
+                     late.last_call, ")");
+  }
+  return text + "\nLast calls of this rank:\n" + log.render(kLogTail) +
+         "Look at the late rank's own output first; restart from the last snapshot.";
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,48 @@
+#include <lockstep/collectives/core/launch_environment.h>
+
+#include <lockstep/collectives/error.h>
+
+#include <cstdlib>
+
+namespace lockstep::detail {
+namespace {
+
+bool is_set(const char* variable) {
+  return std::getenv(variable) != nullptr;
+}
+
+int number_in(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? 0 : std::atoi(text);
+}
+
+}  // namespace
+
+LaunchEnvironment read_launch_environment() {
+  // The order matters: under mpirun inside a Slurm job the SLURM_ variables describe mpirun's own
+  // daemons, not the ranks.
+  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
+    if (is_set(variable)) {
+      return {true, number_in(variable), variable};
+    }
+  }
+  const char* tasks = "SLURM_STEP_NUM_TASKS";
+  if (is_set("PMIX_RANK")) {
+    return {true, number_in(tasks), tasks};
+  }
+  if (is_set("PMI_RANK")) {
+    return {true, 0, ""};
+  }
+  LOCKSTEP_CHECK_CODE(number_in(tasks) <= 1 || !is_set("SLURM_PROCID"), ExitCode::environment,
+                      "rank ", number_in("SLURM_PROCID"), ": srun started ", number_in(tasks),
+                      " tasks, but without PMIx or PMI2, so MPI cannot join them; use srun "
+                      "--mpi=pmix (srun --mpi=list shows what there is), or mpirun");
+  const char* all_tasks = "SLURM_NTASKS";
+  LOCKSTEP_CHECK_CODE(number_in(all_tasks) <= 1 || is_set(tasks), ExitCode::environment,
+                      "this Slurm job has ", number_in(all_tasks), " tasks (", all_tasks,
+                      "), but nothing started the program on them, so it would be one rank; use "
+                      "srun --mpi=pmix PROGRAM, or srun -n 1 PROGRAM if one rank is meant");
+  return {};
+}
+
+}  // namespace lockstep::detail

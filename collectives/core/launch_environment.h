@@ -1,0 +1,19 @@
+#pragma once
+
+namespace lockstep::detail {
+
+/// What the environment says about how this process was started. Reads only; MPI need not be up.
+struct LaunchEnvironment {
+  /// Whether an MPI launcher (mpirun, srun with PMIx or PMI2, hydra) started this process.
+  bool by_launcher = false;
+  /// The number of ranks the launcher started, or 0 where it does not say.
+  int world_size = 0;
+  /// The variable that said so.
+  const char* size_variable = "";
+};
+
+/// Throws Error (code environment) for a task of srun that MPI cannot join to the others, and for a
+/// program that a job of several tasks starts by itself, which is one rank by mistake.
+LaunchEnvironment read_launch_environment();
+
+}  // namespace lockstep::detail

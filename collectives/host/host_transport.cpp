@@ -1,0 +1,128 @@
+#include <lockstep/collectives/host/host_transport.h>
+
+namespace lockstep::detail {
+namespace {
+
+/// Up to here one wait, copies and redundant sums are faster than two waits.
+constexpr size_t kSmallBytes = size_t{8} << 10;
+/// The same beside two waits without copies.
+constexpr size_t kSmallBufferBytes = size_t{2} << 10;
+
+CollectiveCall make_call(Verb verb, const Span& span) {
+  CollectiveCall call{verb, span.dtype};
+  call.numel = span.numel;
+  return call;
+}
+
+CollectiveCall make_call(Verb verb, const Span& span, ReduceOp op) {
+  CollectiveCall call = make_call(verb, span);
+  call.op = op.kind();
+  call.predivide = op.predivide_factor();
+  return call;
+}
+
+}  // namespace
+
+HostTransport::HostTransport(std::shared_ptr<NodeEngine> engine) : engine_(std::move(engine)) {}
+
+HostTransport::~HostTransport() {
+  engine_->close();
+}
+
+Span HostTransport::host_span(const at::Tensor& tensor, Verb verb) const {
+  LOCKSTEP_CHECK(tensor.device().is_cpu(), "rank ", rank(), " of ", size(), ": ", verb_name(verb),
+                 " #", log().next_sequence(), ": the ", name(),
+                 " transport carries host tensors, found one on ", tensor.device(),
+                 "; copy it with cpu() first");
+  return {static_cast<char*>(tensor.data_ptr()), tensor.numel(), tensor.scalar_type()};
+}
+
+std::shared_ptr<Operation> HostTransport::all_reduce(const at::Tensor& tensor, ReduceOp op) {
+  const Span span = host_span(tensor, Verb::all_reduce);
+  const kernels::Reduction reduction = kernels::make_reduction(op, size());
+  CollectiveCall call = make_call(Verb::all_reduce, span, op);
+  NodeGroup& group = engine_->group();
+  InterNode* inter_node = engine_->inter_node();
+  SharedBuffers::Place place;
+  std::unique_ptr<CollectiveStep> step;
+  if (inter_node == nullptr && span.bytes() <= kSmallBufferBytes) {
+    step = make_small_all_reduce(group, span, reduction);
+  } else if (shared_buffers_.find(span.data, span.bytes(), place)) {
+    call.buffer = place.buffer;
+    call.buffer_offset = place.offset;
+    step =
+        make_shared_buffer_all_reduce(group, span, std::move(place.copies), reduction, inter_node);
+  } else if (inter_node == nullptr && span.bytes() <= kSmallBytes) {
+    step = make_small_all_reduce(group, span, reduction);
+  } else {
+    step = make_staged_all_reduce(group, span, reduction, inter_node);
+  }
+  return engine_->issue(call, std::move(step), {tensor, at::Tensor()});
+}
+
+std::shared_ptr<Operation> HostTransport::reduce_scatter(const at::Tensor& output,
+                                                         const at::Tensor& input, ReduceOp op) {
+  const Span to = host_span(output, Verb::reduce_scatter);
+  const Span from = host_span(input, Verb::reduce_scatter);
+  const kernels::Reduction reduction = kernels::make_reduction(op, size());
+  auto step = engine_->inter_node() == nullptr
+                  ? make_reduce_scatter(engine_->group(), to, from, reduction)
+                  : engine_->inter_node()->reduce_scatter(to, from, reduction);
+  return engine_->issue(make_call(Verb::reduce_scatter, from, op), std::move(step),
+                        {output, input});
+}
+
+std::unique_ptr<CollectiveStep> HostTransport::all_gather_step(Span output, Span input) {
+  return engine_->inter_node() == nullptr ? make_all_gather(engine_->group(), output, input)
+                                          : engine_->inter_node()->all_gather(output, input);
+}
+
+std::shared_ptr<Operation> HostTransport::all_gather(const at::Tensor& output,
+                                                     const at::Tensor& input) {
+  const Span to = host_span(output, Verb::all_gather);
+  const Span from = host_span(input, Verb::all_gather);
+  return engine_->issue(make_call(Verb::all_gather, from), all_gather_step(to, from),
+                        {output, input});
+}
+
+std::shared_ptr<Operation> HostTransport::broadcast(const at::Tensor& tensor, int root) {
+  const Span span = host_span(tensor, Verb::broadcast);
+  CollectiveCall call = make_call(Verb::broadcast, span);
+  call.root = root;
+  auto step = engine_->inter_node() == nullptr ? make_broadcast(engine_->group(), span, root)
+                                               : engine_->inter_node()->broadcast(span, root);
+  return engine_->issue(call, std::move(step), {tensor, at::Tensor()});
+}
+
+std::shared_ptr<Operation> HostTransport::barrier() {
+  return engine_->issue({Verb::barrier}, barrier_step(), {});
+}
+
+std::unique_ptr<CollectiveStep> HostTransport::barrier_step() {
+  return engine_->inter_node() == nullptr ? make_barrier() : engine_->inter_node()->barrier();
+}
+
+void HostTransport::gather(CollectiveCall call, const void* own, size_t bytes, void* all) {
+  const Span input{const_cast<char*>(static_cast<const char*>(own)), static_cast<int64_t>(bytes)};
+  const Span output{static_cast<char*>(all), static_cast<int64_t>(bytes) * size()};
+  engine_->run(call, all_gather_step(output, input));
+}
+
+std::shared_ptr<Transport> HostTransport::split(int color, int key) {
+  engine_->drain();
+  std::vector<SplitWish> wishes(static_cast<size_t>(size()));
+  const SplitWish own{color, key, rank()};
+  gather({Verb::split}, &own, sizeof own, wishes.data());
+  return split_ranks(wishes);
+}
+
+at::Tensor HostTransport::allocate(int64_t numel, at::ScalarType dtype) {
+  engine_->drain();
+  CollectiveCall call{Verb::allocate, dtype};
+  call.numel = numel;
+  engine_->run(call, barrier_step());
+  const size_t bytes = static_cast<size_t>(numel) * c10::elementSize(dtype);
+  return shared_buffers_.add(share_memory(bytes), engine_->group().rank(), numel, dtype);
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <lockstep/collectives/core/collective_call.h>
+#include <lockstep/collectives/host/collective_step.h>
+#include <lockstep/collectives/host/span.h>
+#include <lockstep/collectives/kernels/reduce_kernels.h>
+
+#include <memory>
+#include <vector>
+
+namespace lockstep::detail {
+
+/// What the collectives of one rank need of the ranks on other nodes: their calls, their part of a
+/// slice, and whole collectives that the network carries. Ranks on one node have no InterNode.
+/// Threads: as the communicator.
+class InterNode {
+ public:
+  virtual ~InterNode() = default;
+
+  /// Starts with the first call for a collective; true once `all` holds every rank's call.
+  virtual bool gather_calls(const CollectiveCall& own, std::vector<CollectiveCall>& all) = 0;
+  /// Moves data on that this rank has sent or is to receive.
+  virtual void progress() = 0;
+
+  /// This rank takes part in slices 0 ... lanes()-1, one for each rank of the smallest node.
+  virtual int lanes() const = 0;
+  /// Whether every node has one rank only, so that there is nothing to sum inside a node.
+  virtual bool nodes_are_ranks() const = 0;
+  /// Reduces `n` elements of `partial_dtype`, a slice that this node has summed, over the nodes and
+  /// writes the result, of `dtype`, to `result`. One slice at a time. All memory must stay until
+  /// slice_is_reduced() has returned true.
+  virtual void reduce_slice(const kernels::Reduction& reduction, c10::ScalarType partial_dtype,
+                            const char* partial, c10::ScalarType dtype, char* result,
+                            int64_t n) = 0;
+  virtual bool slice_is_reduced() = 0;
+
+  virtual std::unique_ptr<CollectiveStep> reduce_scatter(Span output, Span input,
+                                                         const kernels::Reduction& reduction) = 0;
+  virtual std::unique_ptr<CollectiveStep> all_gather(Span output, Span input) = 0;
+  virtual std::unique_ptr<CollectiveStep> broadcast(Span tensor, int root) = 0;
+  virtual std::unique_ptr<CollectiveStep> barrier() = 0;
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <lockstep/collectives/communicator.h>
+#include <lockstep/collectives/core/backoff.h>
+#include <lockstep/collectives/core/collective_log.h>
+#include <lockstep/collectives/host/collective_step.h>
+#include <lockstep/collectives/host/inter_node.h>
+#include <lockstep/collectives/host/node_group.h>
+
+#include <array>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep::detail {
+
+/// Runs the collectives of one rank in the order of their issue, each as far as the peers allow,
+/// whenever somebody calls advance(), wait() or issue(). No thread of its own.
+///
+/// Threads: one at a time. Once a collective has failed, every later call throws what it threw.
+class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
+ public:
+  /// `rank` and `size` are those of the communicator, of which the group's ranks are this node's
+  /// part: `node_ranks[k]` is the communicator's rank of the group's rank k.
+  struct World {
+    int rank;
+    int size;
+    std::vector<int> node_ranks;
+  };
+  NodeEngine(World world, std::unique_ptr<NodeGroup> group, CommunicatorOptions options,
+             std::unique_ptr<InterNode> inter_node = nullptr);
+
+  std::shared_ptr<Operation> issue(CollectiveCall call, std::unique_ptr<CollectiveStep> step,
+                                   std::array<at::Tensor, 2> tensors);
+  /// Issues and waits.
+  void run(CollectiveCall call, std::unique_ptr<CollectiveStep> step);
+  void advance();
+  /// Waits for everything that was issued.
+  void drain();
+  /// Drains, unless that is hopeless, and tells the peers that this rank leaves. Never throws.
+  void close() noexcept;
+
+  /// Called once, when a collective fails.
+  void on_failure(std::function<void()> callback) { on_failure_ = std::move(callback); }
+
+  const World& world() const { return world_; }
+  NodeGroup& group() { return *group_; }
+  /// Null on a single node.
+  InterNode* inter_node() { return inter_node_.get(); }
+  const CommunicatorOptions& options() const { return options_; }
+  const CollectiveLog& log() const { return log_; }
+
+ private:
+  class Pending;
+
+  void throw_if_failed() const;
+  bool move_once();
+  bool post_next();
+  bool reduce_next();
+  bool finish_next();
+  bool calls_agree(Pending& operation);
+  void wait_for(const Pending& operation);
+  void check_peers(const Backoff& backoff);
+  std::vector<int> late_ranks(bool* all_posted) const;
+  [[noreturn]] void fail(std::exception_ptr error);
+
+  World world_;
+  std::unique_ptr<NodeGroup> group_;
+  CommunicatorOptions options_;
+  std::unique_ptr<InterNode> inter_node_;
+  CollectiveLog log_;
+
+  std::optional<bool> crowded_;  // known once every rank has set up its group
+
+  std::deque<std::shared_ptr<Pending>> pending_;
+  size_t to_post_ = 0;      // index in pending_ of the first operation with chunks left to post
+  size_t to_reduce_ = 0;    // and to reduce
+  uint64_t completed_ = 0;  // sequence number
+  uint64_t next_tick_ = 1;
+  uint64_t staged_issued_ = 0;  // chunks that go through staging memory
+  uint64_t staged_finished_ = 0;
+  std::array<uint64_t, NodeGroup::kSlots> slot_tick_ = {};
+  std::vector<CollectiveCall> calls_;
+  std::exception_ptr failure_;
+  std::function<void()> on_failure_ = [] {};
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,121 @@
+#include <lockstep/collectives/host/node_group.h>
+
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace lockstep::detail {
+
+constexpr size_t NodeGroup::staging_offset() {
+  return (sizeof(Block) + 4095) / 4096 * 4096;
+}
+
+size_t NodeGroup::block_bytes() {
+  return staging_offset() + 2 * kSlots * kChunkBytes;
+}
+
+NodeGroup::NodeGroup(std::vector<std::shared_ptr<SharedMemory>> blocks, int rank, Peers peers)
+    : blocks_(std::move(blocks)), rank_(rank), own_(&block(rank)), processes_(blocks_.size(), -1) {
+  own().process = peers == Peers::processes ? getpid() : 0;
+  if (sched_getaffinity(0, sizeof(cpu_set_t), &own().cores) != 0) {
+    CPU_ZERO(&own().cores);
+  }
+  for (int slot = 0; slot < kSlots; ++slot) {
+    for (int k = 0; k < size(); ++k) {
+      contributions_[static_cast<size_t>(slot)].push_back(contribution(k, slot));
+    }
+  }
+}
+
+NodeGroup::~NodeGroup() {
+  for (int process : processes_) {
+    if (process >= 0) {
+      close(process);
+    }
+  }
+}
+
+void NodeGroup::watch_peers() {
+  for (int k = 0; k < size(); ++k) {
+    if (k != rank_ && block(k).process != 0) {
+      processes_[static_cast<size_t>(k)] =
+          static_cast<int>(syscall(SYS_pidfd_open, block(k).process, 0));
+    }
+  }
+}
+
+void NodeGroup::announce(const CollectiveCall& call) {
+  own().calls[call.sequence % kCallsKept].call = call;
+  own().announced.store(call.sequence, std::memory_order_relaxed);
+  own().digests[call.sequence % kDigestsKept].store(call.digest(), std::memory_order_relaxed);
+}
+
+bool NodeGroup::all_announced(const CollectiveCall& call) const {
+  const uint64_t digest = call.digest();
+  for (int k = 0; k < size(); ++k) {
+    // A rank that is ahead has newer digests here: then the calls themselves decide.
+    if (block(k).digests[call.sequence % kDigestsKept].load(std::memory_order_relaxed) != digest &&
+        !(call_of(k, call.sequence) == call)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+const CollectiveCall& NodeGroup::call_of(int rank, uint64_t sequence) const {
+  return block(rank).calls[sequence % kCallsKept].call;
+}
+
+uint64_t NodeGroup::last_announced(int rank) const {
+  return block(rank).announced.load(std::memory_order_acquire);
+}
+
+bool NodeGroup::all_posted(uint64_t tick) const {
+  for (int k = 0; k < size(); ++k) {
+    if (!has_posted(k, tick)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool NodeGroup::all_reduced(uint64_t tick) const {
+  for (int k = 0; k < size(); ++k) {
+    if (!has_reduced(k, tick)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+char* NodeGroup::contribution(int rank, int slot) const {
+  return blocks_[static_cast<size_t>(rank)]->data() + staging_offset() +
+         static_cast<size_t>(slot) * kChunkBytes;
+}
+
+char* NodeGroup::result(int rank, int slot) const {
+  return contribution(rank, slot) + kSlots * kChunkBytes;
+}
+
+bool NodeGroup::is_gone(int rank) const {
+  if (block(rank).left.load(std::memory_order_acquire) != 0) {
+    return true;
+  }
+  const int process = processes_[static_cast<size_t>(rank)];
+  if (process < 0) {
+    return false;
+  }
+  pollfd ended = {process, POLLIN, 0};  // readable once the process is dead, reaped or not
+  return poll(&ended, 1, /*timeout=*/0) > 0;
+}
+
+bool NodeGroup::crowded() const {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  for (int k = 0; k < size(); ++k) {
+    CPU_OR(&cores, &cores, &block(k).cores);
+  }
+  return CPU_COUNT(&cores) < size();
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,251 @@
+#include <lockstep/collectives/host/node_steps.h>
+#include <lockstep/collectives/host/slice_sum.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace lockstep::detail {
+namespace {
+
+constexpr int64_t kChunkBytes = static_cast<int64_t>(NodeGroup::kChunkBytes);
+
+/// A chunk of at most `bytes`, in whole cache lines.
+int64_t elements_in(int64_t bytes, int64_t element_size) {
+  return bytes / 64 * 64 / element_size;
+}
+
+class SmallAllReduce final : public CollectiveStep {
+ public:
+  SmallAllReduce(NodeGroup& group, Span tensor, const kernels::Reduction& reduction)
+      : CollectiveStep(/*chunks=*/1, /*staged=*/true, /*waits_for_peers=*/false),
+        group_(group),
+        tensor_(tensor),
+        reduction_(reduction) {
+    touches(0, tensor.data, tensor.bytes());
+  }
+
+  void copy_in(int64_t chunk, int slot) override {
+    if (tensor_.numel > 0) {
+      std::memcpy(group_.contribution(group_.rank(), slot), tensor_.data, tensor_.bytes());
+    }
+  }
+
+  bool reduce(int64_t chunk, int slot) override {
+    void* destination = tensor_.data;
+    kernels::reduce(reduction_, tensor_.dtype, group_.contributions(slot).data(), group_.size(),
+                    tensor_.dtype, &destination, 1, tensor_.numel);
+    return true;
+  }
+
+ private:
+  NodeGroup& group_;
+  Span tensor_;
+  kernels::Reduction reduction_;
+};
+
+/// Each rank leaves the slices that others sum in its staging memory, sums its own slice, and
+/// fetches the other results from their owners' staging memory.
+class StagedAllReduce final : public CollectiveStep {
+ public:
+  StagedAllReduce(NodeGroup& group, Span tensor, const kernels::Reduction& reduction,
+                  InterNode* inter_node)
+      : CollectiveStep(chunk_count(tensor.numel, elements_in(kChunkBytes, tensor.element_size())),
+                       /*staged=*/true, /*waits_for_peers=*/true),
+        group_(group),
+        tensor_(tensor),
+        lanes_(inter_node == nullptr ? group.size() : inter_node->lanes()),
+        sum_(reduction, tensor.dtype, inter_node),
+        sources_(static_cast<size_t>(group.size())),
+        destinations_(2) {
+    touches(0, tensor.data, tensor.bytes());
+  }
+
+  void copy_in(int64_t chunk, int slot) override {
+    const Slice part = part_of(chunk);
+    for (int lane = 0; lane < lanes_; ++lane) {
+      const Slice slice = slice_of(part.size(), lane, lanes_, tensor_.element_size());
+      if (lane != group_.rank()) {
+        copy(at(group_.contribution(group_.rank(), slot), slice.begin),
+             tensor_.at(part.begin + slice.begin), slice);
+      }
+    }
+  }
+
+  bool reduce(int64_t chunk, int slot) override {
+    if (group_.rank() >= lanes_) {
+      return true;
+    }
+    const Slice part = part_of(chunk);
+    const Slice slice = slice_of(part.size(), group_.rank(), lanes_, tensor_.element_size());
+    char* own = tensor_.at(part.begin + slice.begin);
+    for (int k = 0; k < group_.size(); ++k) {
+      sources_[static_cast<size_t>(k)] =
+          k == group_.rank() ? own : at(group_.contribution(k, slot), slice.begin);
+    }
+    destinations_[0] = own;
+    destinations_[1] = at(group_.result(group_.rank(), slot), slice.begin);
+    return sum_.run(sources_, destinations_, slice.size());
+  }
+
+  void copy_out(int64_t chunk, int slot) override {
+    const Slice part = part_of(chunk);
+    for (int lane = 0; lane < lanes_; ++lane) {
+      const Slice slice = slice_of(part.size(), lane, lanes_, tensor_.element_size());
+      if (lane != group_.rank()) {
+        copy(tensor_.at(part.begin + slice.begin), at(group_.result(lane, slot), slice.begin),
+             slice);
+      }
+    }
+  }
+
+ private:
+  Slice part_of(int64_t chunk) const {
+    return chunk_of(tensor_.numel, chunk, elements_in(kChunkBytes, tensor_.element_size()));
+  }
+  char* at(char* base, int64_t element) const { return base + element * tensor_.element_size(); }
+  void copy(char* to, const char* from, const Slice& slice) const {
+    if (slice.size() > 0) {
+      std::memcpy(to, from, static_cast<size_t>(slice.size() * tensor_.element_size()));
+    }
+  }
+
+  NodeGroup& group_;
+  Span tensor_;
+  int lanes_;
+  SliceSum sum_;
+  std::vector<const void*> sources_;
+  std::vector<void*> destinations_;
+};
+
+/// Each rank sums its slice of everybody's tensor and writes it to everybody's tensor.
+class SharedBufferAllReduce final : public CollectiveStep {
+ public:
+  SharedBufferAllReduce(NodeGroup& group, Span tensor, std::vector<char*> copies,
+                        const kernels::Reduction& reduction, InterNode* inter_node)
+      : CollectiveStep(chunk_count(tensor.numel, chunk_elements(tensor, inter_node)),
+                       /*staged=*/false, /*waits_for_peers=*/true),
+        rank_(group.rank()),
+        tensor_(tensor),
+        copies_(std::move(copies)),
+        chunk_elements_(chunk_elements(tensor, inter_node)),
+        lanes_(inter_node == nullptr ? group.size() : inter_node->lanes()),
+        sum_(reduction, tensor.dtype, inter_node),
+        sources_(copies_.size()),
+        destinations_(copies_.size()) {
+    touches(0, tensor.data, tensor.bytes());
+  }
+
+  bool reduce(int64_t chunk, int slot) override {
+    if (rank_ >= lanes_) {
+      return true;
+    }
+    const Slice part = chunk_of(tensor_.numel, chunk, chunk_elements_);
+    const Slice slice = slice_of(part.size(), rank_, lanes_, tensor_.element_size());
+    const int64_t offset = (part.begin + slice.begin) * tensor_.element_size();
+    for (size_t k = 0; k < copies_.size(); ++k) {
+      sources_[k] = copies_[k] + offset;
+      destinations_[k] = copies_[k] + offset;
+    }
+    return sum_.run(sources_, destinations_, slice.size());
+  }
+
+ private:
+  /// One chunk where nothing travels; else pieces, so that the next one can be summed meanwhile.
+  static int64_t chunk_elements(const Span& tensor, const InterNode* inter_node) {
+    constexpr int64_t kTravelling = int64_t{4} << 20;
+    return inter_node == nullptr ? std::max<int64_t>(1, tensor.numel)
+                                 : elements_in(kTravelling, tensor.element_size());
+  }
+
+  int rank_;
+  Span tensor_;
+  std::vector<char*> copies_;
+  int64_t chunk_elements_;
+  int lanes_;
+  SliceSum sum_;
+  std::vector<const void*> sources_;
+  std::vector<void*> destinations_;
+};
+
+class ReduceScatter final : public CollectiveStep {
+ public:
+  ReduceScatter(NodeGroup& group, Span output, Span input, const kernels::Reduction& reduction)
+      : CollectiveStep(chunk_count(output.numel, block_elements(group, output)), /*staged=*/true,
+                       /*waits_for_peers=*/false),
+        group_(group),
+        output_(output),
+        input_(input),
+        block_elements_(block_elements(group, output)),
+        reduction_(reduction),
+        sources_(static_cast<size_t>(group.size())) {
+    touches(0, output.data, output.bytes());
+    touches(1, input.data, input.bytes());
+  }
+
+  void copy_in(int64_t chunk, int slot) override {
+    const Slice part = chunk_of(output_.numel, chunk, block_elements_);
+    for (int k = 0; k < group_.size(); ++k) {
+      if (k != group_.rank() && part.size() > 0) {
+        std::memcpy(block(group_.rank(), slot, k), input_.at(k * output_.numel + part.begin),
+                    static_cast<size_t>(part.size() * input_.element_size()));
+      }
+    }
+  }
+
+  bool reduce(int64_t chunk, int slot) override {
+    const Slice part = chunk_of(output_.numel, chunk, block_elements_);
+    const int own = group_.rank();
+    for (int k = 0; k < group_.size(); ++k) {
+      sources_[static_cast<size_t>(k)] =
+          k == own ? input_.at(own * output_.numel + part.begin) : block(k, slot, own);
+    }
+    void* destination = output_.at(part.begin);
+    kernels::reduce(reduction_, input_.dtype, sources_.data(), group_.size(), output_.dtype,
+                    &destination, 1, part.size());
+    return true;
+  }
+
+ private:
+  static int64_t block_elements(const NodeGroup& group, const Span& output) {
+    return elements_in(kChunkBytes / group.size(), output.element_size());
+  }
+  /// Where rank `from` leaves what rank `to` sums.
+  char* block(int from, int slot, int to) const {
+    return group_.contribution(from, slot) + to * block_elements_ * input_.element_size();
+  }
+
+  NodeGroup& group_;
+  Span output_;
+  Span input_;
+  int64_t block_elements_;
+  kernels::Reduction reduction_;
+  std::vector<const void*> sources_;
+};
+
+}  // namespace
+
+std::unique_ptr<CollectiveStep> make_small_all_reduce(NodeGroup& group, Span tensor,
+                                                      const kernels::Reduction& reduction) {
+  return std::make_unique<SmallAllReduce>(group, tensor, reduction);
+}
+
+std::unique_ptr<CollectiveStep> make_staged_all_reduce(NodeGroup& group, Span tensor,
+                                                       const kernels::Reduction& reduction,
+                                                       InterNode* inter_node) {
+  return std::make_unique<StagedAllReduce>(group, tensor, reduction, inter_node);
+}
+
+std::unique_ptr<CollectiveStep> make_shared_buffer_all_reduce(NodeGroup& group, Span tensor,
+                                                              std::vector<char*> copies,
+                                                              const kernels::Reduction& reduction,
+                                                              InterNode* inter_node) {
+  return std::make_unique<SharedBufferAllReduce>(group, tensor, std::move(copies), reduction,
+                                                 inter_node);
+}
+
+std::unique_ptr<CollectiveStep> make_reduce_scatter(NodeGroup& group, Span output, Span input,
+                                                    const kernels::Reduction& reduction) {
+  return std::make_unique<ReduceScatter>(group, output, input, reduction);
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <lockstep/collectives/host/collective_step.h>
+#include <lockstep/collectives/host/inter_node.h>
+#include <lockstep/collectives/host/node_group.h>
+#include <lockstep/collectives/host/slice.h>
+#include <lockstep/collectives/host/span.h>
+#include <lockstep/collectives/kernels/reduce_kernels.h>
+
+#include <memory>
+#include <vector>
+
+namespace lockstep::detail {
+
+/// Each rank sums all of a small tensor for itself: one wait instead of two.
+std::unique_ptr<CollectiveStep> make_small_all_reduce(NodeGroup& group, Span tensor,
+                                                      const kernels::Reduction& reduction);
+/// Each rank sums its slice of each chunk. `inter_node` is null on a single node.
+std::unique_ptr<CollectiveStep> make_staged_all_reduce(NodeGroup& group, Span tensor,
+                                                       const kernels::Reduction& reduction,
+                                                       InterNode* inter_node);
+/// The same on memory that all ranks of the node can reach, with nothing copied: `copies[k]` is
+/// rank k's tensor.
+std::unique_ptr<CollectiveStep> make_shared_buffer_all_reduce(NodeGroup& group, Span tensor,
+                                                              std::vector<char*> copies,
+                                                              const kernels::Reduction& reduction,
+                                                              InterNode* inter_node);
+std::unique_ptr<CollectiveStep> make_reduce_scatter(NodeGroup& group, Span output, Span input,
+                                                    const kernels::Reduction& reduction);
+std::unique_ptr<CollectiveStep> make_all_gather(NodeGroup& group, Span output, Span input);
+std::unique_ptr<CollectiveStep> make_broadcast(NodeGroup& group, Span tensor, int root);
+std::unique_ptr<CollectiveStep> make_barrier();
+
+}  // namespace lockstep::detail

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace lockstep::detail {
+
+/// A run of elements.
+struct Slice {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t size() const { return end - begin; }
+};
+
+/// Part `part` of `n` elements cut into `parts` nearly equal runs that begin on cache lines.
+inline Slice slice_of(int64_t n, int part, int parts, int64_t element_size) {
+  const int64_t line = std::max<int64_t>(1, 64 / element_size);
+  const int64_t lines = (n + line - 1) / line;
+  return {std::min(n, lines * part / parts * line), std::min(n, lines * (part + 1) / parts * line)};
+}
+
+/// Elements [begin, end) of chunk `chunk` out of n.
+inline Slice chunk_of(int64_t n, int64_t chunk, int64_t chunk_elements) {
+  return {std::min(n, chunk * chunk_elements), std::min(n, (chunk + 1) * chunk_elements)};
+}
+
+inline int64_t chunk_count(int64_t n, int64_t chunk_elements) {
+  return std::max<int64_t>(1, (n + chunk_elements - 1) / chunk_elements);
+}
+
+}  // namespace lockstep::detail

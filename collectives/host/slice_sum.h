@@ -1,0 +1,31 @@
+#pragma once
+
+#include <lockstep/collectives/host/node_steps.h>
+
+#include <vector>
+
+namespace lockstep::detail {
+
+/// Sums one slice over the ranks of this node, then over other nodes where there are any.
+class SliceSum {
+ public:
+  /// `inter_node`: null where there are no other nodes.
+  SliceSum(const kernels::Reduction& reduction, c10::ScalarType dtype, InterNode* inter_node)
+      : reduction_(reduction), dtype_(dtype), inter_node_(inter_node) {}
+
+  /// True once all destinations are written. Until then called again with the same arguments.
+  bool run(const std::vector<const void*>& sources, const std::vector<void*>& destinations,
+           int64_t n);
+
+ private:
+  void start(const std::vector<const void*>& sources, int64_t n);
+
+  kernels::Reduction reduction_;
+  c10::ScalarType dtype_;
+  InterNode* inter_node_;
+  bool exchanging_ = false;
+  std::vector<char> partial_;
+  std::vector<char> result_;
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <lockstep/collectives/communicator.h>
+#include <lockstep/collectives/core/transport.h>
+#include <lockstep/collectives/mpi/mpi_comm.h>
+
+#include <atomic>
+#include <memory>
+
+namespace lockstep::detail {
+
+/// The ranks of an MPI communicator of any size; solo where it has one rank. Collective.
+/// `failed` becomes true once this transport, or one split from it, has thrown.
+std::shared_ptr<Transport> make_mpi_transport(MpiComm comm, CommunicatorOptions options,
+                                              std::shared_ptr<std::atomic<bool>> failed);
+
+}  // namespace lockstep::detail

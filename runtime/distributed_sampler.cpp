@@ -1,0 +1,201 @@
+#include <lockstep/collectives/error.h>
+#include <lockstep/runtime/distributed_sampler.h>
+#include <lockstep/runtime/process/mixed_seed.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <random>
+
+namespace lockstep {
+namespace {
+
+/// Uniform in [0, bound). std::uniform_int_distribution differs between standard libraries.
+uint64_t draw_below(uint64_t bound, std::mt19937_64& generator) {
+  const uint64_t unbiased =
+      std::numeric_limits<uint64_t>::max() - std::numeric_limits<uint64_t>::max() % bound;
+  uint64_t value = generator();
+  while (value >= unbiased) {
+    value = generator();
+  }
+  return value % bound;
+}
+
+int64_t rounded_up(int64_t samples, int64_t batch_size) {
+  return (samples + batch_size - 1) / batch_size;
+}
+
+}  // namespace
+
+DistributedSampler::DistributedSampler(size_t size, int rank, int ranks, uint64_t seed,
+                                       bool shuffle, int64_t batch_size, bool drop_last)
+    : size_(static_cast<int64_t>(size)),
+      rank_(rank),
+      ranks_(ranks),
+      seed_(seed),
+      shuffle_(shuffle),
+      batch_size_(batch_size),
+      drop_last_(drop_last) {
+  LOCKSTEP_CHECK(ranks >= 1 && rank >= 0 && rank < ranks, "DistributedSampler: rank is ", rank,
+                 " of ", ranks, " ranks, expected 0 <= rank < ranks");
+  LOCKSTEP_CHECK(batch_size >= 1, "DistributedSampler: batch_size is ", batch_size,
+                 ", expected 1 or more");
+  LOCKSTEP_CHECK_CODE(size_ >= ranks_, ExitCode::data, "DistributedSampler: the dataset has ", size,
+                      " samples for ", ranks,
+                      " ranks, expected one or more for each; use fewer ranks or more data");
+  LOCKSTEP_CHECK_CODE(batches() >= 1, ExitCode::data, "DistributedSampler: the dataset has ", size,
+                      " samples, with drop_last fewer than one batch of ", batch_size,
+                      " for each of ", ranks, " ranks; lower batch_size or switch drop_last off");
+}
+
+DistributedSampler DistributedSampler::local(std::vector<int64_t> sizes, int rank, uint64_t seed,
+                                             bool shuffle, int64_t batch_size, bool drop_last) {
+  const int64_t all = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  // Enough for the constructor: check_local() says what is wrong.
+  const auto ranks = static_cast<int>(sizes.size());
+  DistributedSampler sampler(static_cast<size_t>(std::max<int64_t>(all, ranks)), rank, ranks, seed,
+                             shuffle, batch_size);
+  sampler.size_ = all;
+  sampler.sizes_ = std::move(sizes);
+  sampler.drop_last_ = drop_last;
+  sampler.check_local();
+  return sampler;
+}
+
+void DistributedSampler::check_local() const {
+  const auto least = std::min_element(sizes_.begin(), sizes_.end()) - sizes_.begin();
+  const auto most = std::max_element(sizes_.begin(), sizes_.end()) - sizes_.begin();
+  const int64_t smallest = sizes_[static_cast<size_t>(least)];
+  const int64_t largest = sizes_[static_cast<size_t>(most)];
+  LOCKSTEP_CHECK_CODE(smallest >= 1, ExitCode::data, "rank ", least,
+                      " has no sample of its own; give it some, or leave it out of the run");
+  if (drop_last_) {
+    LOCKSTEP_CHECK_CODE(
+        batches() >= 1 && largest - batches() * batch_size_ < batch_size_, ExitCode::data, "rank ",
+        least, " has ", smallest, " samples of its own and rank ", most, " has ", largest,
+        ": with drop_last and batches of ", batch_size_, " each makes ", batches(),
+        " batches, and rank ", most, " would leave out ", largest - batches() * batch_size_,
+        " samples in each epoch; switch drop_last off");
+  } else {
+    LOCKSTEP_CHECK_CODE(batches() <= smallest, ExitCode::data, "rank ", least, " has ", smallest,
+                        " samples of its own, too few for ", batches(), " batches, which rank ",
+                        most, " makes of its ", largest, "; raise batch_size from ", batch_size_,
+                        " to ", rounded_up(largest, smallest),
+                        " or more, or deal the samples out more evenly");
+  }
+}
+
+int64_t DistributedSampler::share(int64_t rank, int64_t start) const {
+  return is_local() ? sizes_[static_cast<size_t>(rank)]
+                    : (size_ - start - rank + ranks_ - 1) / ranks_;
+}
+
+int64_t DistributedSampler::largest_share(int64_t start) const {
+  return is_local() ? *std::max_element(sizes_.begin(), sizes_.end()) : share(0, start);
+}
+
+int64_t DistributedSampler::smallest_share(int64_t start) const {
+  return is_local() ? *std::min_element(sizes_.begin(), sizes_.end()) : share(ranks_ - 1, start);
+}
+
+int64_t DistributedSampler::batches(int64_t start) const {
+  if (drop_last_) {
+    return smallest_share(start) / batch_size_;
+  }
+  const int64_t wanted = rounded_up(largest_share(start), batch_size_);
+  return is_local() ? wanted : std::min(wanted, smallest_share(start));
+}
+
+int64_t DistributedSampler::samples(int rank, int64_t start) const {
+  return drop_last_ ? batches(start) * batch_size_ : share(rank, start);
+}
+
+int64_t DistributedSampler::begin_of(int rank, int64_t batch, int64_t start) const {
+  const int64_t mine = samples(rank, start);
+  const int64_t all = batches(start);
+  if (is_local() && rounded_up(mine, batch_size_) < all) {
+    return batch * mine / all;
+  }
+  // Keep one sample for each batch that is still to come.
+  return std::min(batch * batch_size_, mine - (all - batch));
+}
+
+int64_t DistributedSampler::sizes_digest() const {
+  uint64_t digest = 0;
+  for (const int64_t size : sizes_) {
+    digest = detail::mixed_seed(digest, static_cast<uint64_t>(size));
+  }
+  return static_cast<int64_t>(digest >> 1U);
+}
+
+uint64_t DistributedSampler::samples_seed() const {
+  return is_local() ? detail::mixed_seed(seed_, static_cast<uint64_t>(rank_)) : seed_;
+}
+
+std::vector<size_t> DistributedSampler::batch(SamplerPosition position) {
+  check(position);
+  const int64_t start = position.start;
+  const int64_t begin = begin_of(rank_, position.batch, start);
+  const int64_t end = position.batch + 1 == batches(start)
+                          ? samples(rank_, start)
+                          : begin_of(rank_, position.batch + 1, start);
+  std::vector<size_t> indices;
+  indices.reserve(static_cast<size_t>(end - begin));
+  for (int64_t i = begin; i < end; ++i) {
+    const auto place = static_cast<size_t>(is_local() ? i : start + rank_ + i * ranks_);
+    indices.push_back(shuffle_ ? order(position.epoch)[place] : place);
+  }
+  return indices;
+}
+
+SamplerPosition DistributedSampler::after(SamplerPosition position) const {
+  if (position.batch + 1 < batches(position.start)) {
+    return {position.epoch, position.batch + 1, position.start};
+  }
+  return {position.epoch + 1, 0, 0};
+}
+
+void DistributedSampler::check(SamplerPosition position) const {
+  LOCKSTEP_CHECK(position.epoch >= 0 && position.start >= 0 &&
+                     position.start < (is_local() ? 1 : size_) && position.batch >= 0 &&
+                     position.batch < batches(position.start),
+                 "rank ", rank_, ": there is no batch ", position.batch, " of epoch ",
+                 position.epoch, ", an epoch of ", size_ - position.start, " samples on ", ranks_,
+                 " ranks has ", batches(position.start), " batches of ", batch_size_,
+                 "; resume with the dataset, ranks and batch size of the saved run");
+}
+
+int64_t DistributedSampler::taken(SamplerPosition position) const {
+  check(position);
+  int64_t samples = position.start;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    samples += begin_of(rank, position.batch, position.start);
+  }
+  return samples;
+}
+
+SamplerPosition DistributedSampler::after_samples(int64_t epoch, int64_t taken) const {
+  return batches(taken) > 0 ? SamplerPosition{epoch, 0, taken} : SamplerPosition{epoch + 1, 0, 0};
+}
+
+std::vector<size_t> DistributedSampler::shuffled(size_t size, uint64_t seed, int64_t epoch) {
+  std::vector<size_t> order(size);
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::mt19937_64 generator(
+      detail::mixed_seed(detail::mixed_seed(seed) + static_cast<uint64_t>(epoch)));
+  for (size_t i = size; i > 1; --i) {
+    std::swap(order[i - 1], order[draw_below(i, generator)]);
+  }
+  return order;
+}
+
+const std::vector<size_t>& DistributedSampler::order(int64_t epoch) {
+  if (order_epoch_ != epoch) {
+    order_ =
+        shuffled(static_cast<size_t>(is_local() ? share(rank_, 0) : size_), samples_seed(), epoch);
+    order_epoch_ = epoch;
+  }
+  return order_;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,151 @@
+#include <lockstep/collectives/error.h>
+#include <lockstep/runtime/loader_places.h>
+
+#include <algorithm>
+#include <string>
+
+namespace lockstep {
+
+void LoaderPlaces::add(const std::shared_ptr<LoaderPlace>& place) {
+  if (!waiting_.empty()) {
+    resume(waiting_.back(), *place);
+    waiting_.pop_back();
+  }
+  places_.push_back(place);
+}
+
+std::vector<std::shared_ptr<LoaderPlace>> LoaderPlaces::alive() {
+  std::vector<std::shared_ptr<LoaderPlace>> alive;
+  for (const auto& place : places_) {
+    if (auto found = place.lock()) {
+      alive.push_back(std::move(found));
+    }
+  }
+  places_.assign(alive.begin(), alive.end());
+  return alive;
+}
+
+LoaderPlaces::Saved LoaderPlaces::saved(LoaderPlace& place) {
+  const DistributedSampler& sampler = place.sampler();
+  return {place.next(),         sampler.taken(place.next()),
+          sampler.size(),       sampler.ranks(),
+          sampler.batch_size(), static_cast<int64_t>(sampler.drops_last()),
+          sampler.shuffles(),   static_cast<int64_t>(sampler.seed()),
+          place.trains(),       sampler.sizes_digest()};
+}
+
+void LoaderPlaces::visit(StateArchive& archive, size_t number, Saved& saved) {
+  const std::string name = "loader" + std::to_string(number);
+  archive.number(name + ".epoch", saved.next.epoch);
+  archive.number(name + ".batch", saved.next.batch);
+  archive.number(name + ".start", saved.next.start);
+  archive.number(name + ".taken", saved.taken);
+  archive.number(name + ".size", saved.size);
+  archive.number(name + ".ranks", saved.ranks);
+  archive.number(name + ".batch_size", saved.batch_size);
+  archive.number(name + ".drop_last", saved.drops_last);
+  archive.number(name + ".shuffle", saved.shuffles);
+  archive.number(name + ".seed", saved.seed);
+  const auto later = [&](const std::string& kind, int64_t& value) {
+    if (archive.saving() || archive.has(name + kind)) {
+      archive.number(name + kind, value);
+    }
+  };
+  later(".trains", saved.trains);
+  later(".own_sizes", saved.sizes_digest);
+}
+
+SamplerPosition LoaderPlaces::position_for(const Saved& saved, LoaderPlace& place) {
+  const Saved now = LoaderPlaces::saved(place);
+  LOCKSTEP_CHECK_CODE(now.size == saved.size, ExitCode::data, "the snapshot's loader went over ",
+                      saved.size, " samples, this one has ", now.size,
+                      "; resume with the same dataset, and make the loaders in the same order");
+  LOCKSTEP_CHECK_CODE(now.shuffles == saved.shuffles && (now.seed == saved.seed || !now.shuffles),
+                      ExitCode::data, "the snapshot's loader had shuffle ", saved.shuffles,
+                      " and seed ", saved.seed, ", this one has ", now.shuffles, " and ", now.seed,
+                      ", so its order would repeat some samples and leave out others; resume with "
+                      "the same LoaderOptions and RuntimeOptions::seed");
+  LOCKSTEP_CHECK_CODE((now.sizes_digest == 0) == (saved.sizes_digest == 0), ExitCode::data,
+                      "the snapshot's loader was made by ",
+                      saved.sizes_digest == 0 ? "loader()" : "local_loader()", ", this one by ",
+                      now.sizes_digest == 0 ? "loader()" : "local_loader()",
+                      "; make the loaders as the saved run did");
+  LOCKSTEP_CHECK_CODE(now.ranks != saved.ranks || now.sizes_digest == saved.sizes_digest,
+                      ExitCode::data,
+                      "ranks have other numbers of samples of their own than in the saved run; "
+                      "give each rank the samples that it had");
+  const bool same = now.ranks == saved.ranks && now.batch_size == saved.batch_size &&
+                    now.drops_last == saved.drops_last;
+  SamplerPosition position = saved.next;
+  if (begins_again(saved, place)) {
+    position = {saved.next.epoch, 0, 0};
+  } else if (!same) {
+    position = place.sampler().after_samples(saved.next.epoch, saved.taken);
+  }
+  place.sampler().check(position);
+  return position;
+}
+
+/// Ranks have samples of their own, and are not in batches as they were.
+bool LoaderPlaces::begins_again(const Saved& saved, LoaderPlace& place) {
+  const Saved now = LoaderPlaces::saved(place);
+  return now.sizes_digest != 0 && (now.ranks != saved.ranks || now.batch_size != saved.batch_size ||
+                                   now.drops_last != saved.drops_last);
+}
+
+void LoaderPlaces::resume(const Saved& saved, LoaderPlace& place) {
+  place.resume(position_for(saved, place), saved.trains != 0);
+  if (begins_again(saved, place) && saved.next.batch > 0) {
+    notes_.push_back(c10::str("epoch ", saved.next.epoch,
+                              " begins again, since its samples are each rank's own: saved by ",
+                              saved.ranks, " ranks in batches of ", saved.batch_size,
+                              ", goes on with ", place.sampler().ranks(), " in batches of ",
+                              place.sampler().batch_size()));
+  }
+}
+
+void LoaderPlaces::note_step() {
+  for (const auto& place : places_) {
+    if (const auto found = place.lock()) {
+      found->note_step();
+    }
+  }
+}
+
+std::vector<LoaderPlaces::Saved> LoaderPlaces::all_in(StateArchive& archive) {
+  std::vector<Saved> all;
+  for (size_t i = 0; archive.has("loader" + std::to_string(i) + ".epoch"); ++i) {
+    visit(archive, i, all.emplace_back());
+  }
+  return all;
+}
+
+void LoaderPlaces::check(StateArchive& archive) {
+  const std::vector<Saved> all = all_in(archive);
+  const std::vector<std::shared_ptr<LoaderPlace>> places = alive();
+  for (size_t i = 0; i < std::min(all.size(), places.size()); ++i) {
+    position_for(all[i], *places[i]);
+  }
+}
+
+void LoaderPlaces::visit_state(StateArchive& archive) {
+  const std::vector<std::shared_ptr<LoaderPlace>> places = alive();
+  if (archive.saving()) {
+    for (size_t i = 0; i < places.size(); ++i) {
+      Saved mine = saved(*places[i]);
+      visit(archive, i, mine);
+    }
+    return;
+  }
+  const std::vector<Saved> all = all_in(archive);
+  if (!archive.loading()) {
+    return;
+  }
+  const size_t count = std::min(all.size(), places.size());
+  for (size_t i = 0; i < count; ++i) {
+    resume(all[i], *places[i]);
+  }
+  waiting_.assign(all.rbegin(), all.rend() - static_cast<std::ptrdiff_t>(count));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,109 @@
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/linspace.h>
+#include <lockstep/collectives/core/agreement.h>
+#include <lockstep/runtime/rank_comparison.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace lockstep::detail {
+namespace {
+
+constexpr int64_t kMostElements = 64;
+
+bool is_close(double a, double b) {
+  return a == b || (std::isnan(a) && std::isnan(b)) ||
+         std::abs(a - b) <= 1e-3 * std::max(std::abs(a), std::abs(b));
+}
+
+bool are_close(const std::vector<double>& a, const std::vector<double>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), is_close);
+}
+
+std::string bytes_of(const std::vector<double>& numbers) {
+  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(double)};
+}
+
+std::vector<double> numbers_of(const std::string& bytes) {
+  std::vector<double> numbers(bytes.size() / sizeof(double));
+  std::memcpy(numbers.data(), bytes.data(), bytes.size());
+  return numbers;
+}
+
+/// What to do where each rank has data of its own.
+constexpr char kAdvice[] =
+    ". runtime.loader() deals one dataset, the same on every rank, out to the ranks: each would "
+    "train on a part of its data only. If each rank has samples of its own, call "
+    "runtime.local_loader()";
+
+}  // namespace
+
+void SampleNumbers::add_tensor(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.layout() != at::kStrided || tensor.is_complex()) {
+    return;
+  }
+  for (const int64_t size : tensor.sizes()) {
+    add(size);
+  }
+  if (tensor.numel() == 0) {
+    return;
+  }
+  const at::Tensor flat = tensor.detach().to(at::kCPU).flatten();
+  const int64_t count = std::min(flat.numel(), kMostElements);
+  const at::Tensor places = at::linspace(0, flat.numel() - 1, count, at::kDouble).to(at::kLong);
+  const at::Tensor some = flat.index_select(0, places).to(at::kDouble).contiguous();
+  numbers_.insert(numbers_.end(), some.const_data_ptr<double>(),
+                  some.const_data_ptr<double>() + count);
+  add(flat.to(at::kDouble).mean().item<double>());
+}
+
+void SampleNumbers::add_text(const std::string& text) {
+  add(text.size());
+  for (size_t i = 0; i < text.size() && i < static_cast<size_t>(kMostElements); ++i) {
+    add(static_cast<int>(text[i]));
+  }
+}
+
+void require_same_data(Communicator control, size_t size,
+                       const std::function<std::vector<double>(size_t index)>& sample) {
+  const std::vector<int64_t> sizes = of_each_rank(control, static_cast<int64_t>(size));
+  for (size_t rank = 1; rank < sizes.size(); ++rank) {
+    LOCKSTEP_CHECK_CODE(sizes[rank] == sizes[0], ExitCode::data, "the dataset of rank ", rank,
+                        " has ", sizes[rank], " samples, that of rank 0 has ", sizes[0], kAdvice);
+  }
+  const detail::Agreement agreement(control);
+  const std::vector<size_t> indices =
+      size == 0 ? std::vector<size_t>() : std::vector<size_t>{0, size - 1};
+  for (const size_t index : indices) {
+    std::vector<double> mine;
+    agreement.attempt([&] { mine = sample(index); });
+    const std::vector<std::string> all = control.all_gather_bytes(bytes_of(mine));
+    const auto other = std::find_if(all.begin(), all.end(), [&](const std::string& bytes) {
+      return !are_close(numbers_of(bytes), numbers_of(all[0]));
+    });
+    if (other == all.end()) {
+      continue;
+    }
+    bool changes = false;
+    agreement.attempt([&] { changes = !are_close(sample(index), mine); });
+    if (agreement.any(changes)) {
+      continue;
+    }
+    throw Error(c10::str("sample ", index, " of rank ", other - all.begin(),
+                         " is not that of rank 0", kAdvice,
+                         "; if it is one dataset and yet differs, switch "
+                         "LoaderOptions().compare_ranks(false) on every rank"),
+                ExitCode::data);
+  }
+}
+
+std::vector<int64_t> of_each_rank(Communicator control, int64_t mine) {
+  const at::Tensor all = at::empty({control.size()}, at::kLong);
+  control.all_gather(all, at::full({1}, mine, at::kLong)).wait();
+  const auto* values = all.const_data_ptr<int64_t>();
+  return {values, values + all.numel()};
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <lockstep/collectives/communicator.h>
+#include <lockstep/runtime/state_archive.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace lockstep::detail {
+
+/// Carries state from one layout of the buckets to another, by name, in memory: first it takes what
+/// is named, then it gives that back. What it does not have stays as it is.
+/// Ranks: taking is collective where the state is spread over ranks.
+class MemoryArchive final : public StateArchive {
+ public:
+  /// `sharers`: the hosts of the ranks over which the state is spread, if it is.
+  explicit MemoryArchive(std::optional<Communicator> sharers) : sharers_(std::move(sharers)) {}
+
+  void give_back() { gives_ = true; }
+
+  /// What is spread is named on every rank, also where a rank keeps nothing of it, in the pass that
+  /// checks.
+  Pass pass() const override {
+    return gives_ ? Pass::load : sharers_.has_value() ? Pass::check : Pass::save;
+  }
+  bool has(const std::string& name) const override;
+  void tensor(const std::string& name, const at::Tensor& tensor) override;
+  void part(const std::string& name, const at::Tensor& elements, int64_t begin,
+            const at::Tensor& like) override;
+  void number(const std::string& name, int64_t& value) override;
+  void real(const std::string& name, double& value) override;
+
+ private:
+  std::optional<Communicator> sharers_;
+  bool gives_ = false;
+  std::map<std::string, at::Tensor> tensors_;  // parts: whole, 1-dimensional, on the host
+  std::map<std::string, int64_t> numbers_;
+  std::map<std::string, double> reals_;
+};
+
+}  // namespace lockstep::detail

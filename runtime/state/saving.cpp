@@ -1,0 +1,223 @@
+#include <lockstep/checkpointing/snapshot/format/folder_names.h>
+#include <lockstep/checkpointing/snapshot/format/model_files.h>
+#include <lockstep/checkpointing/snapshot/newest.h>
+#include <lockstep/runtime/state/saving.h>
+
+#include <algorithm>
+#include <iostream>
+#include <utility>
+
+namespace lockstep::detail {
+namespace {
+
+std::string trimmed(std::string path) {
+  while (path.size() > 1 && path.back() == '/') {
+    path.pop_back();
+  }
+  return path;
+}
+
+std::string parent_of(const std::string& path) {
+  const size_t slash = path.find_last_of('/');
+  return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+}
+
+bool is_snapshot(const std::string& path) {
+  return snapshot::exists(path + "/" + snapshot::kManifestName);
+}
+
+bool has_snapshots(const std::string& folder) {
+  const std::vector<std::string> names = snapshot::names_in(folder);
+  return std::any_of(names.begin(), names.end(),
+                     [](const std::string& name) { return snapshot::step_of(name).has_value(); });
+}
+
+/// What rank 0 says: ranks must not look at a folder at different times.
+bool as_rank_zero(const Agreement& agreement, const std::string& path,
+                  bool (*holds)(const std::string&)) {
+  bool found = false;
+  agreement.attempt("looking at " + path,
+                    [&] { found = agreement.communicator().rank() == 0 && holds(path); });
+  return agreement.any(found);
+}
+
+/// The snapshot at `path`, or the newest in that folder, with every byte checked; none if there is
+/// none.
+snapshot::Newest find(const std::string& path, const Agreement& agreement) {
+  if (!as_rank_zero(agreement, path, is_snapshot)) {
+    return snapshot::find_newest(path, agreement.communicator());
+  }
+  snapshot::Opened opened = snapshot::open_verified(path, agreement.communicator());
+  LOCKSTEP_CHECK_CODE(opened.snapshot, ExitCode::snapshot, "reading ", path, ": ", opened.failure);
+  return {std::move(opened.snapshot), {}};
+}
+
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) {
+    text += "\n  " + line;
+  }
+  return text;
+}
+
+snapshot::WriterOptions writer_options(const SnapshotOptions& options) {
+  return snapshot::WriterOptions().keep(options.keep()).min_shard_bytes(options.min_shard_bytes());
+}
+
+}  // namespace
+
+Saving::Saving(TrainingState state, Communicator control, SnapshotOptions options)
+    : state_(std::move(state)),
+      agreement_(std::move(control), ExitCode::snapshot),
+      options_(std::move(options)) {
+  if (!options_.folder().empty()) {
+    write_to(trimmed(options_.folder()), writer_options(options_));
+  }
+}
+
+void Saving::write_to(const std::string& folder, snapshot::WriterOptions options) {
+  direct_.reset();
+  background_.reset();
+  folder_ = folder;
+  if (options_.asynchronous()) {
+    background_ = std::make_unique<snapshot::AsyncWriter>(agreement_.communicator(), folder,
+                                                          std::move(options));
+  } else {
+    direct_ =
+        std::make_unique<snapshot::Writer>(agreement_.communicator(), folder, std::move(options));
+  }
+}
+
+void Saving::require_own_folder() {
+  if (is_own_folder_ || folder_.empty()) {
+    return;
+  }
+  LOCKSTEP_CHECK_CODE(!as_rank_zero(agreement_, folder_, has_snapshots), ExitCode::snapshot,
+                      folder_,
+                      " holds the snapshots of another run; go on from them with resume(), or name "
+                      "another folder");
+  is_own_folder_ = true;
+}
+
+void Saving::save(int64_t update, std::optional<double> metric) {
+  LOCKSTEP_CHECK(!folder_.empty(),
+                 "save(): no folder is known; name one with TrainerOptions().snapshots("
+                 "SnapshotOptions().folder(...)), or call resume(folder) first");
+  require_own_folder();
+  if (saved_update_ == update) {
+    return;
+  }
+  const snapshot::Content content = state_.content();
+  if (direct_) {
+    note_end(direct_->save(content, update, metric));
+  } else {
+    note_end(background_->save(content, update, metric).previous);
+  }
+  saved_update_ = update;
+}
+
+bool Saving::is_ready() const {
+  return background_ && background_->is_pending() && background_->is_ready();
+}
+
+void Saving::advance() {
+  note_end(background_->advance());
+}
+
+void Saving::finish() {
+  if (background_) {
+    note_end(background_->wait());
+  }
+}
+
+void Saving::note_end(std::optional<snapshot::SaveReport> report) {
+  if (!report) {
+    return;
+  }
+  if (report->error) {
+    saved_update_.reset();
+  }
+  if (prints()) {
+    if (report->error) {
+      std::cerr << *report->error << std::endl;
+    }
+    for (const std::string& warning : report->warnings) {
+      std::cerr << warning << std::endl;
+    }
+  }
+  ended_ = std::move(report);
+}
+
+ResumeReport Saving::resume(const std::string& given) {
+  const std::string path = trimmed(given.empty() ? options_.folder() : given);
+  LOCKSTEP_CHECK(!path.empty(), "resume(): name the folder of the run");
+  finish();
+  snapshot::Newest newest = find(path, agreement_);
+  ResumeReport report;
+  report.notes = newest.notes;
+  LOCKSTEP_CHECK_CODE(
+      newest.snapshot || newest.notes.empty(), ExitCode::snapshot, "none of the snapshots in ",
+      path, " can be used; move them away to start from the beginning:", joined(newest.notes));
+  const bool names_folder = options_.folder().empty() || trimmed(options_.folder()) == path;
+  if (!newest.snapshot) {
+    if (names_folder && folder_ != path) {
+      write_to(path, writer_options(options_));
+    }
+    return report;
+  }
+  const Snapshot& saved = *newest.snapshot;
+  const std::function<void()> take_back = state_.match_trainable(saved);
+  try {
+    agreement_.attempt("resuming from " + saved.path(), [&] { state_.check(saved); });
+  } catch (const Error&) {
+    take_back();
+    throw;
+  }
+  agreement_.attempt("resuming from " + saved.path(), [&] {
+    const std::vector<std::string> differences = state_.load(saved);
+    report.notes.insert(report.notes.end(), differences.begin(), differences.end());
+  });
+  report.resumed = true;
+  report.update = saved.manifest().step;
+  report.path = saved.path();
+  const std::string run_folder = parent_of(saved.path());
+  if (options_.folder().empty() || trimmed(options_.folder()) == run_folder) {
+    write_to(run_folder, writer_options(options_)
+                             .run(saved.manifest().run)
+                             .loaded_from(saved.path())
+                             .resumed_step(report.update));
+    is_own_folder_ = true;
+    saved_update_ = report.update;
+  }
+  if (prints()) {
+    for (const std::string& note : report.notes) {
+      std::cerr << note << std::endl;
+    }
+  }
+  return report;
+}
+
+snapshot::LoadReport Saving::load_weights(const std::string& given,
+                                          const snapshot::LoadOptions& options) {
+  const std::string path = trimmed(given);
+  const bool of_lockstep =
+      as_rank_zero(agreement_, path, is_snapshot) || as_rank_zero(agreement_, path, has_snapshots);
+  std::optional<Snapshot> saved;
+  if (of_lockstep) {
+    snapshot::Newest newest = find(path, agreement_);
+    LOCKSTEP_CHECK_CODE(newest.snapshot, ExitCode::snapshot, "none of the snapshots in ", path,
+                        " can be used:", joined(newest.notes));
+    saved = newest.snapshot;
+  }
+  snapshot::LoadReport report;
+  agreement_.attempt("loading weights from " + path, [&] {
+    if (saved) {
+      report = state_.load_weights(saved->section("model"), options);
+    } else {
+      report = state_.load_weights(snapshot::ModelFiles(path), options);
+    }
+  });
+  return report;
+}
+
+}  // namespace lockstep::detail

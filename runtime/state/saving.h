@@ -1,0 +1,56 @@
+#pragma once
+
+#include <lockstep/checkpointing/snapshot/write/async_writer.h>
+#include <lockstep/checkpointing/snapshot/write/writer.h>
+#include <lockstep/collectives/core/agreement.h>
+#include <lockstep/runtime/resume_report.h>
+#include <lockstep/runtime/snapshot_options.h>
+#include <lockstep/runtime/state/training_state.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace lockstep::detail {
+
+/// What a Trainer does about snapshots: it writes them, sees asynchronous ones through, and goes on
+/// from the newest. Ranks: every call but is_ready() is collective. Threads: one.
+class Saving {
+ public:
+  /// Tries the folder out, if the options name one.
+  Saving(TrainingState state, Communicator control, SnapshotOptions options);
+
+  /// The state after `update`; see Trainer::save().
+  void save(int64_t update, std::optional<double> metric);
+  ResumeReport resume(const std::string& path);
+  snapshot::LoadReport load_weights(const std::string& path, const snapshot::LoadOptions& options);
+
+  /// Before the first update: throws Error if the folder holds the snapshots of another run.
+  void require_own_folder();
+
+  /// This rank's part in the word of a step: whether its share of what is pending is on the disk.
+  bool is_ready() const;
+  /// The next phase of what is pending; called once every rank is ready.
+  void advance();
+  /// Completes what is pending.
+  void finish();
+  /// How a save ended that has not been told of yet; errors are on rank 0's stderr too.
+  std::optional<snapshot::SaveReport> take_ended() { return std::exchange(ended_, std::nullopt); }
+
+ private:
+  void write_to(const std::string& folder, snapshot::WriterOptions options);
+  void note_end(std::optional<snapshot::SaveReport> report);
+  bool prints() const { return agreement_.communicator().rank() == 0; }
+
+  TrainingState state_;
+  Agreement agreement_;  // failures without an exit code of their own have that of snapshots
+  SnapshotOptions options_;
+  std::string folder_;                   // that snapshots go to; may be empty
+  bool is_own_folder_ = false;           // resumed from, or found without snapshots
+  std::optional<int64_t> saved_update_;  // of the newest that is saved, or on its way
+  std::optional<snapshot::SaveReport> ended_;
+  std::unique_ptr<snapshot::Writer> direct_;
+  std::unique_ptr<snapshot::AsyncWriter> background_;
+};
+
+}  // namespace lockstep::detail

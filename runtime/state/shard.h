@@ -1,0 +1,26 @@
+#pragma once
+
+#include <lockstep/runtime/bucket_plan.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace lockstep::detail {
+
+/// The part of a bucket for which a rank keeps masters, moments and averages, and which it updates
+/// (ZeRO stage 1: Rajbhandari et al., 2020). Shards start at multiples of slot_alignment, so that
+/// blocks of int8 moments stay whole. The last shards may be short or empty.
+struct Shard {
+  int64_t begin = 0;
+  int64_t numel = 0;
+  int64_t stride = 0;  // elements from the start of one rank's shard to the next
+
+  static Shard of(int64_t bucket_numel, int rank, int ranks) {
+    const int64_t each = (bucket_numel + ranks - 1) / ranks;
+    const int64_t stride = (each + slot_alignment - 1) / slot_alignment * slot_alignment;
+    const int64_t begin = std::min(rank * stride, bucket_numel);
+    return {begin, std::min(stride, bucket_numel - begin), stride};
+  }
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,123 @@
+#include <ATen/ops/empty_like.h>
+#include <lockstep/collectives/error.h>
+#include <lockstep/runtime/state/torch_optimizer_state.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+
+#include <memory>
+
+namespace lockstep::detail {
+namespace {
+
+/// The state of one parameter, piece by piece.
+class Pieces {
+ public:
+  Pieces(StateArchive& archive, std::string name, const at::Tensor& parameter)
+      : archive_(archive), name_(std::move(name)), parameter_(parameter) {}
+
+  /// One that is undefined until it is needed.
+  void tensor(const char* kind, at::Tensor& value) {
+    const std::string name = name_ + "." + kind;
+    if (archive_.saving() ? !value.defined() : !archive_.has(name)) {
+      return;
+    }
+    const at::Tensor target = value.defined() ? value : at::empty_like(parameter_).detach();
+    archive_.tensor(name, target);
+    if (archive_.loading()) {
+      value = target;
+    }
+  }
+
+  void number(const char* kind, int64_t& value) {
+    int64_t number = value;
+    archive_.number(name_ + "." + kind, number);
+    if (archive_.loading()) {
+      value = number;
+    }
+  }
+
+  bool has(const char* kind) const { return archive_.has(name_ + "." + kind); }
+
+ private:
+  StateArchive& archive_;
+  std::string name_;
+  at::Tensor parameter_;
+};
+
+template <typename State>
+void visit_adam(State& state, Pieces& pieces) {
+  pieces.number("step", state.step());
+  pieces.tensor("exp_avg", state.exp_avg());
+  pieces.tensor("exp_avg_sq", state.exp_avg_sq());
+  pieces.tensor("max_exp_avg_sq", state.max_exp_avg_sq());
+}
+void visit(torch::optim::AdamParamState& state, Pieces& pieces) {
+  visit_adam(state, pieces);
+}
+void visit(torch::optim::AdamWParamState& state, Pieces& pieces) {
+  visit_adam(state, pieces);
+}
+void visit(torch::optim::SGDParamState& state, Pieces& pieces) {
+  pieces.tensor("momentum_buffer", state.momentum_buffer());
+}
+void visit(torch::optim::AdagradParamState& state, Pieces& pieces) {
+  pieces.number("step", state.step());
+  pieces.tensor("sum", state.sum());
+}
+void visit(torch::optim::RMSpropParamState& state, Pieces& pieces) {
+  pieces.number("step", state.step());
+  pieces.tensor("square_avg", state.square_avg());
+  pieces.tensor("momentum_buffer", state.momentum_buffer());
+  pieces.tensor("grad_avg", state.grad_avg());
+}
+
+/// Returns whether `optimizer` is an Optimizer; `first` is the piece that is always there.
+template <typename Optimizer, typename State>
+bool visit_if(torch::optim::Optimizer& optimizer, const at::Tensor& parameter, const char* first,
+              const std::string& name, StateArchive& archive) {
+  if (dynamic_cast<Optimizer*>(&optimizer) == nullptr) {
+    return false;
+  }
+  auto& states = optimizer.state();
+  const auto found = states.find(parameter.unsafeGetTensorImpl());
+  Pieces pieces(archive, name, parameter);
+  if (archive.saving()) {
+    if (found != states.end()) {
+      visit(static_cast<State&>(*found->second), pieces);
+    }
+    return true;
+  }
+  auto state = std::make_unique<State>();
+  const bool is_saved = pieces.has(first);
+  if (is_saved) {
+    visit(*state, pieces);
+  }
+  if (archive.loading()) {
+    states.erase(parameter.unsafeGetTensorImpl());
+    if (is_saved) {
+      states[parameter.unsafeGetTensorImpl()] = std::move(state);
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+void visit_torch_state(torch::optim::Optimizer& optimizer, const at::Tensor& parameter,
+                       const std::string& name, StateArchive& archive) {
+  using namespace torch::optim;
+  const bool known =
+      visit_if<Adam, AdamParamState>(optimizer, parameter, "step", name, archive) ||
+      visit_if<AdamW, AdamWParamState>(optimizer, parameter, "step", name, archive) ||
+      visit_if<SGD, SGDParamState>(optimizer, parameter, "momentum_buffer", name, archive) ||
+      visit_if<Adagrad, AdagradParamState>(optimizer, parameter, "step", name, archive) ||
+      visit_if<RMSprop, RMSpropParamState>(optimizer, parameter, "step", name, archive);
+  LOCKSTEP_CHECK(known,
+                 "TorchOptimizer: only torch::optim's Adam, AdamW, SGD, Adagrad and RMSprop can be "
+                 "saved and resumed; use one of these, or train without snapshots");
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,335 @@
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <c10/core/GradMode.h>
+#include <lockstep/runtime/state/snapshot_archive.h>
+#include <lockstep/runtime/state/training_state.h>
+#include <torch/version.h>
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+
+namespace lockstep::detail {
+namespace {
+
+constexpr std::array<const char*, 4> kSections = {"data", "trainer", "optimizer", "model"};
+
+std::string versions() {
+  return "lockstep " LOCKSTEP_VERSION ", LibTorch " TORCH_VERSION;
+}
+
+at::Tensor widened(const at::Tensor& tensor) {
+  return at::isReducedFloatingType(tensor.scalar_type()) ? tensor.to(at::kFloat) : tensor;
+}
+
+constexpr char kSeparator[] = ", ";
+
+std::string frozen_names(const Trainable& trainable) {
+  std::string names;
+  for (const ModelTensor& entry : trainable.frozen) {
+    names += (names.empty() ? "" : kSeparator) + entry.name;
+  }
+  return names.empty() ? "none" : names;
+}
+
+void visit(amp::ScalerState& state, const std::string& prefix, StateArchive& archive) {
+  double scale = state.scale;
+  archive.real(prefix + "scale", scale);
+  state.scale = static_cast<float>(scale);
+  const auto number = [&](const char* name, auto& field) {
+    int64_t value = field;
+    archive.number(prefix + name, value);
+    field = static_cast<std::decay_t<decltype(field)>>(value);
+  };
+  number("growth_tracker", state.growth_tracker);
+  number("hysteresis_tracker", state.hysteresis_tracker);
+  number("consecutive_skips", state.consecutive_skips);
+  number("iteration", state.iteration);
+  number("last_overflow", state.last_overflow);
+  number("skipped", state.skipped);
+}
+
+constexpr char kRandom[] = "random";
+constexpr char kResiduals[] = "residuals";
+
+/// This rank's random generators by name.
+std::vector<std::pair<std::string, at::Generator>> generators(c10::Device device) {
+  std::vector<std::pair<std::string, at::Generator>> all = {
+      {"cpu", at::detail::getDefaultCPUGenerator()}};
+  if (device.is_cuda()) {
+    all.emplace_back("cuda", at::globalContext().defaultGenerator(device));
+  }
+  return all;
+}
+
+}  // namespace
+
+std::vector<TrainingState::Weight> TrainingState::weights(const std::vector<at::Tensor>& flats,
+                                                          bool to_write) const {
+  const std::vector<at::Tensor> masters = parameter_views(
+      flats, parts_.storage.reducer().parameters(), parts_.storage.reducer().plans());
+  std::vector<Weight> all;
+  for (size_t i = 0; i < masters.size(); ++i) {
+    all.push_back({&trainable().parameters[i], masters[i], true});
+  }
+  for (const auto* list : {&trainable().frozen, &parts_.buffers}) {
+    for (const ModelTensor& entry : *list) {
+      const at::Tensor& tensor = entry.tensor;
+      all.push_back({&entry, to_write ? exact().room(tensor) : exact().stored(tensor), false});
+    }
+  }
+  return all;
+}
+
+void TrainingState::take_weights(const std::vector<at::Tensor>& flats,
+                                 const std::vector<Weight>& written) {
+  const c10::AutoGradMode no_grad(false);
+  arena().take_masters(flats);
+  for (const Weight& weight : written) {
+    if (!weight.trained) {
+      exact().take(weight.entry->tensor, weight.stored);
+    }
+  }
+}
+
+void TrainingState::visit_weights(StateArchive& archive) {
+  const std::vector<at::Tensor> flats =
+      archive.saving() ? arena().whole_masters() : arena().room_for_masters();
+  const std::vector<Weight> all = weights(flats, /*to_write=*/archive.loading());
+  for (const Weight& weight : all) {
+    const at::Tensor tensor = archive.saving() ? widened(weight.stored) : weight.stored;
+    archive.tensor(weight.entry->name, tensor);
+    for (const std::string& alias : weight.entry->aliases) {
+      archive.tensor(alias, tensor);
+    }
+  }
+  if (archive.loading()) {
+    take_weights(flats, all);
+  }
+}
+
+void TrainingState::visit_averages(StateArchive& archive) {
+  if (!arena().has_averages()) {
+    return;
+  }
+  const std::vector<at::Tensor> flats =
+      archive.saving() ? arena().whole_averages() : arena().room_for_averages();
+  const std::vector<at::Tensor> views = parameter_views(
+      flats, parts_.storage.reducer().parameters(), parts_.storage.reducer().plans());
+  for (size_t i = 0; i < views.size(); ++i) {
+    archive.tensor(trainable().parameters[i].name + ".ema", views[i]);
+  }
+  if (archive.loading()) {
+    arena().take_averages(flats);
+  }
+}
+
+void TrainingState::visit_scaler(StateArchive& archive) {
+  if (archive.loading() && !with_scaler_) {
+    return;
+  }
+  const auto visit_one = [&](amp::LossScaler& scaler, const std::string& prefix) {
+    amp::ScalerState state = scaler.state();
+    visit(state, prefix, archive);
+    if (archive.loading()) {
+      scaler.load(state);
+    }
+  };
+  visit_one(parts_.step.scaler(), "scaler.");
+  size_t loss = 0;
+  for (amp::LossScaler& scaler : parts_.step.loss_scales().scalers()) {
+    visit_one(scaler, c10::str("scaler.loss", loss++, "."));
+  }
+}
+
+void TrainingState::visit_section(const std::string& section, StateArchive& archive) {
+  if (section == "data") {
+    parts_.runtime.loaders().visit_state(archive);
+  } else if (section == "trainer") {
+    visit_scaler(archive);
+    parts_.step.visit_state(archive);
+    if (parts_.plateau != nullptr) {
+      parts_.plateau->visit_state(archive);
+    } else {
+      Plateau::pass_over(archive);
+    }
+  } else if (section == "optimizer") {
+    parts_.storage.updater().visit_state(parts_.storage.reducer(), archive);
+    visit_averages(archive);
+  } else {
+    visit_weights(archive);
+  }
+}
+
+snapshot::Content TrainingState::content() {
+  parts_.storage.replicas().require_equal();
+  snapshot::Content content;
+  content.text("precision", parts_.precision);
+  content.text("configuration", parts_.configuration);
+  content.text("versions", versions());
+  content.text("frozen", frozen_names(trainable()));
+  for (const char* section : kSections) {
+    SavingArchive archive(content, section);
+    visit_section(section, archive);
+  }
+  add_own(content);
+  return content;
+}
+
+std::function<void()> TrainingState::match_trainable(const Snapshot& saved) {
+  const auto text = saved.manifest().texts.find("frozen");
+  if (text == saved.manifest().texts.end() || text->second == frozen_names(trainable())) {
+    return [] {};
+  }
+  const std::string frozen = kSeparator + text->second + kSeparator;
+  const Trainable before = trainable();
+  for (const auto* entries : {&before.parameters, &before.frozen}) {
+    for (const ModelTensor& entry : *entries) {
+      const std::string name = kSeparator + entry.name + kSeparator;
+      entry.tensor.set_requires_grad(frozen.find(name) == std::string::npos);
+    }
+  }
+  parts_.adopt_trainable();
+  return [this, before] {
+    for (const ModelTensor& entry : before.parameters) {
+      entry.tensor.set_requires_grad(true);
+    }
+    for (const ModelTensor& entry : before.frozen) {
+      entry.tensor.set_requires_grad(false);
+    }
+    parts_.adopt_trainable();
+  };
+}
+
+void TrainingState::check(const Snapshot& saved) {
+  std::string wrong;
+  for (const char* section : kSections) {
+    const snapshot::SnapshotSection source = saved.section(section);
+    CheckingArchive archive(source);
+    visit_section(section, archive);
+    const snapshot::LoadReport report = archive.finish();
+    if (!report.is_complete()) {
+      wrong += c10::str("\nsection ", section, "\n", report.text());
+    }
+  }
+  LOCKSTEP_CHECK_CODE(wrong.empty(), ExitCode::snapshot, saved.path(),
+                      ": does not fit this model and optimizer; nothing was loaded. Resume with "
+                      "those of the saved run, or take over its weights with load_weights()",
+                      wrong);
+  const snapshot::SnapshotSection data = saved.section("data");
+  LoadingArchive places(data);
+  parts_.runtime.loaders().check(places);
+  parts_.loop.check(saved, parts_.runtime.rank(), parts_.runtime.size());
+}
+
+std::vector<std::string> TrainingState::load(const Snapshot& saved) {
+  std::vector<std::string> notes;
+  const auto compare = [&](const char* what, const std::string& mine) {
+    const std::string& theirs = saved.text(what);
+    if (theirs != mine) {
+      notes.push_back(c10::str(what, " was: ", theirs, "; is now: ", mine));
+    }
+    return theirs == mine;
+  };
+  with_scaler_ = compare("precision", parts_.precision);
+  if (!with_scaler_) {
+    notes.emplace_back("the loss scale starts anew, since the precision is another");
+  }
+  compare("configuration", parts_.configuration);
+  compare("versions", versions());
+  for (const char* section : kSections) {
+    const snapshot::SnapshotSection source = saved.section(section);
+    LoadingArchive archive(source);
+    visit_section(section, archive);
+  }
+  if (const std::string& note = parts_.storage.updater().learning_rates().note(); !note.empty()) {
+    notes.push_back(note);
+  }
+  load_random(saved, notes);
+  load_residuals(saved, notes);
+  for (const std::vector<std::string>& more :
+       {parts_.runtime.loaders().take_notes(),
+        parts_.loop.load(saved, parts_.runtime.rank(), parts_.runtime.size())}) {
+    notes.insert(notes.end(), more.begin(), more.end());
+  }
+  return notes;
+}
+
+snapshot::LoadReport TrainingState::load_weights(const snapshot::TensorSource& source,
+                                                 const snapshot::LoadOptions& options) {
+  const auto is_there = [&](const std::string& name) {
+    return source.has(options.name_in_source ? options.name_in_source(name) : name);
+  };
+  std::vector<std::pair<std::string, at::Tensor>> targets;
+  const std::vector<at::Tensor> flats = arena().whole_masters();
+  const std::vector<Weight> all = weights(flats, /*to_write=*/true);
+  for (const Weight& weight : all) {
+    const size_t before = targets.size();
+    for (const std::string& alias : weight.entry->aliases) {
+      if (is_there(alias)) {
+        targets.emplace_back(alias, weight.stored);
+      }
+    }
+    if (targets.size() == before || is_there(weight.entry->name)) {
+      targets.emplace_back(weight.entry->name, weight.stored);
+    }
+  }
+  snapshot::LoadReport report = snapshot::load_tensors(source, targets, options);
+  take_weights(flats, all);
+  const c10::AutoGradMode no_grad(false);
+  if (arena().has_averages()) {
+    arena().take_averages(flats);
+  }
+  return report;
+}
+
+void TrainingState::add_own(snapshot::Content& content) {
+  for (const auto& [name, generator] : generators(parts_.runtime.device())) {
+    content.add_own(kRandom, name, generator.get_state());
+  }
+  const std::vector<at::Tensor> residuals = parts_.step.residuals();
+  for (size_t b = 0; b < residuals.size(); ++b) {
+    content.add_own(kResiduals, std::to_string(b), residuals[b]);
+  }
+  parts_.loop.save(content);
+}
+
+void TrainingState::load_random(const Snapshot& saved, std::vector<std::string>& notes) {
+  const int ranks = parts_.runtime.size();
+  if (saved.manifest().world_size != ranks) {
+    parts_.runtime.seed_ranks(parts_.step.updates());
+    notes.push_back(c10::str("saved by ", saved.manifest().world_size, " ranks, goes on with ",
+                             ranks, ": each gets a new stream of random numbers"));
+    return;
+  }
+  for (auto& [name, generator] : generators(parts_.runtime.device())) {
+    const std::vector<std::string> names = saved.own_names(kRandom, parts_.runtime.rank());
+    if (std::find(names.begin(), names.end(), name) != names.end()) {
+      const std::lock_guard<std::mutex> lock(generator.mutex());
+      generator.set_state(saved.read_own(kRandom, parts_.runtime.rank(), name));
+    } else {
+      notes.push_back("the random numbers of " + name + " start anew; none were saved");
+    }
+  }
+}
+
+void TrainingState::load_residuals(const Snapshot& saved, std::vector<std::string>& notes) {
+  const std::vector<at::Tensor> residuals = parts_.step.residuals();
+  if (residuals.empty()) {
+    return;
+  }
+  const bool same_ranks = saved.manifest().world_size == parts_.runtime.size();
+  const size_t there = same_ranks ? saved.own_names(kResiduals, parts_.runtime.rank()).size() : 0;
+  for (size_t b = 0; b < residuals.size(); ++b) {
+    if (there == residuals.size()) {
+      residuals[b].copy_(saved.read_own(kResiduals, parts_.runtime.rank(), std::to_string(b)));
+    } else {
+      residuals[b].zero_();
+    }
+  }
+  if (there != residuals.size()) {
+    notes.emplace_back("error feedback starts anew: there is none of as many ranks and buckets");
+  }
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <lockstep/checkpointing/snapshot/load.h>
+#include <lockstep/checkpointing/snapshot/snapshot.h>
+#include <lockstep/checkpointing/snapshot/write/content.h>
+#include <lockstep/runtime/runtime.h>
+#include <lockstep/runtime/state/loop_state.h>
+#include <lockstep/runtime/state/training_storage.h>
+#include <lockstep/runtime/state_archive.h>
+#include <lockstep/runtime/step/plateau.h>
+#include <lockstep/runtime/step/step.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace lockstep::detail {
+
+/// What makes up the state of a run; owned by the Trainer.
+struct TrainingParts {
+  Runtime& runtime;
+  TrainingStorage& storage;
+  std::vector<ModelTensor> buffers;
+  Step& step;
+  LoopState& loop;
+  Plateau* plateau;           // or null
+  std::string precision;      // described
+  std::string configuration;  // of the optimizer and the Trainer, described
+  std::function<void()> adopt_trainable;
+};
+
+/// Everything that a run needs to go on bit for bit, as the content of a snapshot. Sections:
+/// - model: fp32 weights under PyTorch's names (the masters, or half weights widened; the fp32
+///   values that frozen ones were given), each tied weight once, and buffers
+/// - optimizer: "parameter.kind", see StateArchive; averages as "parameter.ema"
+/// - trainer: counters, loss scale and its counters, learning rates
+/// - data: where the loaders are
+/// - random, residuals, state: each rank's own, the state of its random numbers, of error feedback
+///   and of the loop's variables
+/// and texts: precision, configuration, versions, and the names of frozen parameters.
+/// Ranks: every rank makes one, and calls the same. content() begins with collectives, and where
+/// the optimizer is sharded load_weights(); what can fail on one rank alone comes after them.
+class TrainingState {
+ public:
+  explicit TrainingState(TrainingParts parts) : parts_(std::move(parts)) {}
+
+  /// Throws the same Error on every rank (exit code diverged) where ranks hold different bits.
+  snapshot::Content content();
+
+  /// Makes those parameters trainable that were so in the saved run. Returns what takes it back.
+  /// Collective.
+  std::function<void()> match_trainable(const Snapshot& saved);
+  /// Throws Error (exit code snapshot) that lists every name that is missing, left over or of other
+  /// sizes, or (exit code data) says why a loader cannot go on. Changes nothing.
+  void check(const Snapshot& saved);
+  /// Goes on from a snapshot that was checked. Returns what differs from the run that saved it, one
+  /// line each.
+  std::vector<std::string> load(const Snapshot& saved);
+  /// The weights and buffers alone, into masters and model; see load_tensors().
+  snapshot::LoadReport load_weights(const snapshot::TensorSource& source,
+                                    const snapshot::LoadOptions& options);
+
+ private:
+  struct Weight {
+    const ModelTensor* entry;
+    at::Tensor stored;  // the master where there is one, else what the model has
+    bool trained;
+  };
+  /// `flats`: the buckets' weights or masters, whole. `to_write`: for take_weights().
+  std::vector<Weight> weights(const std::vector<at::Tensor>& flats, bool to_write) const;
+  void take_weights(const std::vector<at::Tensor>& flats, const std::vector<Weight>& written);
+  void visit_weights(StateArchive& archive);
+  void visit_scaler(StateArchive& archive);
+  void visit_section(const std::string& section, StateArchive& archive);
+  void visit_averages(StateArchive& archive);
+  /// Of this rank alone.
+  void add_own(snapshot::Content& content);
+  void load_residuals(const Snapshot& saved, std::vector<std::string>& notes);
+  void load_random(const Snapshot& saved, std::vector<std::string>& notes);
+
+  const Trainable& trainable() const { return parts_.storage.trainable(); }
+  Arena& arena() const { return parts_.storage.arena(); }
+  ExactValues& exact() const { return parts_.storage.exact(); }
+
+  TrainingParts parts_;
+  bool with_scaler_ = true;
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,320 @@
+#include <ATen/ops/equal.h>
+#include <c10/core/GradMode.h>
+#include <lockstep/amp/casting/kept_fp32.h>
+#include <lockstep/collectives/core/as_error.h>
+#include <lockstep/runtime/memory_use.h>
+#include <lockstep/runtime/process/environment.h>
+#include <lockstep/runtime/process/host_threads.h>
+#include <lockstep/runtime/process/replicas.h>
+#include <lockstep/runtime/process/slow_dtype_notice.h>
+#include <lockstep/runtime/state/memory_archive.h>
+#include <lockstep/runtime/state/training_storage.h>
+
+namespace lockstep::detail {
+namespace {
+
+ReducerOptions reducer_options(const TrainerOptions& options) {
+  ReducerOptions result;
+  result.op = ReduceOp::avg().predivide(options.precision().predivide_factor());
+  result.densify_sparse = options.densify_sparse();
+  result.take_gradients = true;
+  result.accumulators = options.accumulate() > 1 || options.losses() > 1;
+  result.error_feedback = options.precision().feeds_errors_back();
+  return result;
+}
+
+Arena::Options arena_options(const TrainerOptions& options, const Communicator& communicator) {
+  Arena::Options result;
+  result.averages = options.ema() > 0.0;
+  if (options.shard_optimizer() && communicator.size() > 1) {
+    result.sharers = communicator;
+  }
+  return result;
+}
+
+UpdaterOptions updater_options(const TrainerOptions& options, uint64_t seed) {
+  return {options.precision().rounds_randomly(), seed, static_cast<float>(1.0 - options.ema()),
+          options.unused() == UnusedParameters::detect};
+}
+
+std::map<std::string, at::Tensor> copies(const TrainingStorage::Named& named) {
+  std::map<std::string, at::Tensor> values;
+  for (const auto& [name, tensor] : named) {
+    values[name] = tensor.clone();
+  }
+  return values;
+}
+
+/// Writes to views of flat arrays: what was there before for the same name, else `fresh`.
+void write(const TrainingStorage::Named& views, const std::map<std::string, at::Tensor>& before,
+           const std::map<std::string, at::Tensor>& fresh) {
+  for (const auto& [name, view] : views) {
+    const auto found = before.find(name);
+    view.copy_(found != before.end() ? found->second : fresh.at(name));
+  }
+}
+
+std::string names_of(const std::vector<ModelTensor>& parameters) {
+  std::string names;
+  for (const ModelTensor& entry : parameters) {
+    names += (names.empty() ? "" : ", ") + entry.name;
+  }
+  return names;
+}
+
+/// `master`: of any dtype; keeps its low bits where `weight` is what it is rounded to.
+void take_over(const at::Tensor& master, const at::Tensor& weight, c10::ScalarType rounded) {
+  const at::Tensor given = weight.detach().to(master.device(), at::kFloat);
+  if (!at::equal(master.to(rounded).to(at::kFloat), given)) {
+    master.copy_(given);
+  }
+}
+
+}  // namespace
+
+TrainingStorage::TrainingStorage(const Runtime& runtime, const Model& model,
+                                 std::shared_ptr<const OptimizerSpec> spec,
+                                 const TrainerOptions& options, Trainable trainable,
+                                 const Communicator& devices, const Agreement& agreement,
+                                 const ActivationPlanning& activations)
+    : runtime_(runtime),
+      model_(model),
+      spec_(std::move(spec)),
+      options_(options),
+      trainable_(std::move(trainable)),
+      devices_(devices),
+      agreement_(agreement),
+      activations_(activations) {
+  explained([&] {
+    broadcast_and_verify(model.parameters(), devices_, agreement_);
+    broadcast_and_verify(model.buffers(), devices_, agreement_);
+  });
+  const auto plans = plans_for(trainable_.parameters);
+  agreement_.attempt([&] {
+    if (dtype_is_probed() && runtime.is_main()) {
+      SlowDtypeNotice::of_process().look_at(options.precision(), runtime.device());
+    }
+    explained([&] {
+      arena_ = std::make_unique<Arena>(new_arena(plans));
+      exact_.convert(trainable_.frozen, options.precision());
+      exact_.convert(model.buffers(), options.precision());
+      refresh_model();
+      release_freed_memory(runtime.device());
+    });
+  });
+  std::vector<at::Tensor> wires;
+  explained([&] { wires = allocate_wires(devices_, plans); });
+  agreement_.attempt([&] {
+    explained([&] {
+      reducer_ = std::make_unique<Reducer>(devices_, trainable_.parameters, plans, std::move(wires),
+                                           reducer_options(options));
+      updater_ = new_updater();
+      make_checks();
+    });
+  });
+}
+
+/// Runs `body`; if it gets no memory, the Error says who has it.
+void TrainingStorage::explained(const std::function<void()>& body) const {
+  try {
+    body();
+  } catch (...) {
+    const Error error = as_error(std::current_exception());
+    if (error.code() != ExitCode::out_of_memory) {
+      throw;
+    }
+    throw Error(c10::str("out of memory while the Trainer is made: ", error.what(), "\n",
+                         out_of_memory_advice()),
+                error.code());
+  }
+}
+
+std::string TrainingStorage::out_of_memory_advice() const {
+  return lockstep::out_of_memory_advice(memory(), device_memory(runtime_.device()),
+                                        activations_.report());
+}
+
+Error TrainingStorage::explained(const Error& error, int64_t micro_batch) const {
+  std::string text = error.what();
+  if (error.code() == ExitCode::out_of_memory) {
+    text = c10::str("out of memory in micro-batch ", micro_batch, ": ", text, "\n",
+                    out_of_memory_advice());
+  } else if (error.code() == ExitCode::peer_lost) {
+    text = c10::str("the device failed: ", text, "; restart from the last snapshot");
+  }
+  return Error(text, error.code());
+}
+
+std::vector<BucketPlan> TrainingStorage::plans_for(
+    const std::vector<ModelTensor>& parameters) const {
+  std::vector<PlannedParameter> planned;
+  planned.reserve(parameters.size());
+  for (const ModelTensor& entry : parameters) {
+    planned.push_back({entry.tensor.numel(), options_.precision().storage_dtype(entry),
+                       options_.precision().wire_dtype(), spec_->group_of(entry)});
+  }
+  return plan_buckets(planned, options_.buckets());
+}
+
+Arena TrainingStorage::new_arena(const std::vector<BucketPlan>& plans) const {
+  return {trainable_.parameters, plans, options_.precision(), arena_options(options_, devices_)};
+}
+
+std::unique_ptr<Updater> TrainingStorage::new_updater() {
+  return Updater::make(*spec_, *reducer_, *arena_, updater_options(options_, runtime_.seed()));
+}
+
+/// After parameters got new memory: marks those that compute in fp32, and makes all names of a tied
+/// weight show the same tensor.
+void TrainingStorage::refresh_model() const {
+  for (const ModelTensor& entry : model_.parameters()) {
+    if (options_.precision().keeps_fp32(entry)) {
+      amp::compute_in_fp32(entry.tensor);
+    }
+  }
+  show_ties(model_);
+}
+
+/// Call once everything is in its final place.
+void TrainingStorage::make_checks() {
+  const int64_t every = options_.compare_replicas_every();
+  watch_ = std::make_unique<ModelWatch>(model_, trainable_, every > 0 ? every : 100);
+  replicas_ =
+      std::make_unique<ReplicaCheck>(trainable_, *arena_, *reducer_, *updater_, agreement_, every);
+}
+
+void TrainingStorage::adopt_weights() {
+  agreement_.attempt([&] { watch_->require_adoptable(); });
+  std::vector<ReplicatedArray> given;
+  for (const auto* list : {&trainable_.parameters, &trainable_.frozen}) {
+    for (const ModelTensor& entry : *list) {
+      given.push_back({entry.name, entry.tensor.detach()});
+    }
+  }
+  const auto difference = difference_between_ranks(given, agreement_);
+  LOCKSTEP_CHECK_CODE(!difference, ExitCode::diverged, "adopt_weights(): ", *difference,
+                      ". Nothing was adopted. Give the model the same weights on every rank");
+  const c10::AutoGradMode no_grad(false);
+  const std::vector<at::Tensor> flats = arena_->whole_masters();
+  const std::vector<at::Tensor> masters =
+      parameter_views(flats, trainable_.parameters, reducer_->plans());
+  for (size_t b = 0; b < reducer_->size(); ++b) {
+    for (const Slot& slot : reducer_->plans()[b].slots) {
+      const auto i = static_cast<size_t>(slot.parameter);
+      take_over(masters[i], trainable_.parameters[i].tensor, reducer_->plans()[b].weight_dtype);
+    }
+  }
+  arena_->take_masters(flats);
+  exact_.convert_again();
+  watch_->bring_back();
+  show_ties(model_);
+}
+
+bool TrainingStorage::adopt_trainable() {
+  Trainable now;
+  agreement_.attempt([&] {
+    now = trainable_now(model_, trainable_);
+    require_no_double(now.parameters);
+  });
+  require_same_text("which parameters are trainable", names_of(now.parameters), agreement_);
+  if (names_of(now.parameters) == names_of(trainable_.parameters)) {
+    return false;
+  }
+  explained([&] { move_into_new_layout(now); });
+  return true;
+}
+
+/// The arena and the reducer stay the same objects, because others refer to them.
+void TrainingStorage::move_into_new_layout(const Trainable& now) {
+  const c10::AutoGradMode no_grad(false);
+  MemoryArchive moments(arena_->sharded() ? std::make_optional(agreement_.communicator())
+                                          : std::nullopt);
+  const Values masters = copies(named(arena_->whole_masters()));
+  const Values averages =
+      arena_->has_averages() ? copies(named(arena_->whole_averages())) : Values();
+  updater_->visit_state(*reducer_, moments);
+  const std::vector<double> rates = updater_->learning_rates().all();
+  moments.give_back();
+
+  const auto plans = plans_for(now.parameters);
+  std::vector<at::Tensor> wires = allocate_wires(devices_, plans);
+  agreement_.attempt([&] {
+    const Values fresh = freeze_and_thaw(now, masters);
+    trainable_ = now;
+    updater_.reset();
+    *arena_ = new_arena(plans);
+    refresh_model();
+    reducer_->lay_out(trainable_.parameters, plans, std::move(wires));
+    const std::vector<at::Tensor> flats = arena_->room_for_masters();
+    write(named(flats), masters, fresh);
+    arena_->take_masters(flats);
+    if (arena_->has_averages()) {
+      const std::vector<at::Tensor> means = arena_->room_for_averages();
+      write(named(means), averages, fresh);
+      arena_->take_averages(means);
+    }
+    updater_ = new_updater();
+    updater_->visit_state(*reducer_, moments);
+    for (size_t g = 0; g < rates.size(); ++g) {
+      updater_->learning_rates().set(rates[g], static_cast<int>(g));
+    }
+    make_checks();
+  });
+}
+
+/// Gives parameters that are frozen now their master's value, in memory of their own. Returns the
+/// fp32 values of parameters that are trainable now and have no master yet.
+TrainingStorage::Values TrainingStorage::freeze_and_thaw(const Trainable& now,
+                                                         const Values& masters) {
+  for (const ModelTensor& entry : now.frozen) {
+    if (const auto master = masters.find(entry.name); master != masters.end()) {
+      entry.tensor.set_data(entry.tensor.detach().clone());
+      exact_.convert({entry}, options_.precision());
+      exact_.take(entry.tensor, master->second.to(at::kCPU, at::kFloat));
+    }
+  }
+  Values fresh;
+  for (const ModelTensor& entry : now.parameters) {
+    if (masters.count(entry.name) == 0) {
+      fresh[entry.name] = exact_.stored(entry.tensor).to(at::kFloat).clone();
+    }
+  }
+  return fresh;
+}
+
+std::optional<Error> TrainingStorage::problem_of_window(UnusedParameters policy) const {
+  auto problem = window_problem(*reducer_, trainable_, policy);
+  return problem ? problem : watch_->departure();
+}
+
+TrainingStorage::Named TrainingStorage::named(const std::vector<at::Tensor>& flats) const {
+  const std::vector<at::Tensor> views =
+      parameter_views(flats, reducer_->parameters(), reducer_->plans());
+  Named result;
+  for (size_t i = 0; i < views.size(); ++i) {
+    result.emplace_back(trainable_.parameters[i].name, views[i]);
+  }
+  return result;
+}
+
+Trainer::Memory TrainingStorage::memory() const {
+  Trainer::Memory result;
+  if (arena_ != nullptr) {
+    result.weights = arena_->weight_bytes();
+    result.masters = arena_->master_bytes();
+    result.averages = arena_->average_bytes();
+  }
+  if (reducer_ != nullptr) {
+    for (size_t b = 0; b < reducer_->size(); ++b) {
+      result.gradients += static_cast<int64_t>(reducer_->wire(b).nbytes());
+    }
+    result.accumulators = reducer_->accumulator_bytes();
+    result.residuals = reducer_->residual_bytes();
+  }
+  if (updater_ != nullptr) {
+    result.moments = updater_->moment_bytes();
+  }
+  return result;
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,146 @@
+#include <lockstep/runtime/step/activation_planning.h>
+#include <torch/nn/modules/container/sequential.h>
+
+#include <algorithm>
+#include <sstream>
+
+namespace lockstep::detail {
+
+namespace {
+
+using torch::nn::AnyModule;
+using torch::nn::SequentialImpl;
+
+constexpr int64_t watched_micro_batches = 3;
+
+struct RunsPlan final : torch::nn::Module {
+  explicit RunsPlan(PlannedChain chain) : chain(std::move(chain)) {}
+  at::Tensor forward(at::Tensor x) { return chain(std::move(x)); }
+  PlannedChain chain;
+};
+
+/// Stands for the modules behind the first, which RunsPlan has already run.
+struct PassesOn final : torch::nn::Module {
+  at::Tensor forward(at::Tensor x) { return x; }
+};
+
+void find_sequentials(torch::nn::Module& module, const std::string& name,
+                      std::vector<std::pair<std::string, SequentialImpl*>>& found) {
+  if (auto* sequential = dynamic_cast<SequentialImpl*>(&module)) {
+    found.emplace_back(name.empty() ? "the model" : name, sequential);
+    return;
+  }
+  for (const auto& child : module.named_children()) {
+    find_sequentials(*child.value(), name.empty() ? child.key() : name + "." + child.key(), found);
+  }
+}
+
+SequentialImpl* only_sequential(const Model& model) {
+  constexpr const char* advice =
+      "; list its blocks as a PlannedChain that forward() calls, and give that to "
+      "TrainerOptions().activation_chain()";
+  LOCKSTEP_CHECK(model.module() != nullptr,
+                 "activation_budget needs a torch::nn model, this is a torch::jit::Module");
+  std::vector<std::pair<std::string, SequentialImpl*>> found;
+  find_sequentials(*model.module(), "", found);
+  LOCKSTEP_CHECK(!found.empty(), "activation_budget: the model has no torch::nn::Sequential",
+                 advice);
+  std::string names;
+  for (const auto& [name, sequential] : found) {
+    names += (names.empty() ? "" : ", ") + name;
+  }
+  LOCKSTEP_CHECK(found.size() == 1, "activation_budget: the model has ", found.size(),
+                 " Sequentials (", names, ")", advice);
+  LOCKSTEP_CHECK(!found[0].second->is_empty(), "activation_budget: ", names, " is empty");
+  return found[0].second;
+}
+
+}  // namespace
+
+/// Exchanges the modules of a Sequential for its plan, and puts them back.
+class ActivationPlanning::SequentialPlan {
+ public:
+  explicit SequentialPlan(SequentialImpl* sequential)
+      : keep_alive_(sequential->weak_from_this().lock()),
+        sequential_(sequential),
+        modules_(sequential->begin(), sequential->end()),
+        chain_(chain_of(sequential)) {
+    std::fill(sequential->begin(), sequential->end(), AnyModule(std::make_shared<PassesOn>()));
+    *sequential->begin() = AnyModule(std::make_shared<RunsPlan>(chain_));
+  }
+  ~SequentialPlan() { std::copy(modules_.begin(), modules_.end(), sequential_->begin()); }
+  SequentialPlan(const SequentialPlan&) = delete;
+  SequentialPlan& operator=(const SequentialPlan&) = delete;
+
+  const PlannedChain& chain() const { return chain_; }
+
+ private:
+  std::shared_ptr<torch::nn::Module> keep_alive_;
+  SequentialImpl* sequential_;
+  std::vector<AnyModule> modules_;
+  PlannedChain chain_;
+};
+
+void require_activation_chain(const TrainerOptions& options, const Model& model) {
+  if (!options.activation_budget().is_unlimited() && options.activation_chain().is_empty()) {
+    only_sequential(model);
+  }
+}
+
+ActivationPlanning::ActivationPlanning(const TrainerOptions& options, const Model& model)
+    : chain_(options.activation_chain()), budget_(options.activation_budget()) {
+  if (budget_.is_unlimited()) {
+    return;
+  }
+  if (chain_.is_empty()) {
+    sequential_ = std::make_unique<SequentialPlan>(only_sequential(model));
+    chain_ = sequential_->chain();
+  }
+  chain_.set_budget(budget_);
+}
+
+ActivationPlanning::~ActivationPlanning() {
+  if (!chain_.is_empty()) {
+    chain_.set_budget({});
+  }
+}
+
+bool ActivationPlanning::watch(c10::DeviceType device, const std::function<void()>& micro_batch) {
+  if (budget_.is_unlimited() || watched_ == watched_micro_batches) {
+    micro_batch();
+    return false;
+  }
+  const PlannedChain::Watch watch(chain_, device);
+  micro_batch();
+  const std::optional<int64_t> peak = watch.peak_bytes();
+  if (!peak.has_value()) {
+    return false;
+  }
+  measured_peak_ = std::max(measured_peak_, *peak);
+  return ++watched_ == watched_micro_batches;
+}
+
+std::string ActivationPlanning::report() const {
+  if (budget_.is_unlimited() || !chain_.planned().has_value()) {
+    return {};
+  }
+  const PlannedChain::Planned& planned = *chain_.planned();
+  std::ostringstream out;
+  out.precision(3);
+  out << "activations  budget " << budget_.text();
+  if (planned.predicted.has_value()) {
+    out << ", predicted " << bytes_text(planned.predicted->peak_bytes);
+  }
+  if (watched_ > 0) {
+    out << ", measured " << bytes_text(measured_peak_);
+  }
+  if (planned.plain.has_value()) {
+    const double extra = planned.predicted->seconds / planned.plain->seconds - 1;
+    out << " (plain " << bytes_text(planned.plain->peak_bytes) << "), recompute " << 100 * extra
+        << " % of a step's time";
+  }
+  out << ", plan " << planned.plan.text();
+  return out.str();
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,68 @@
+#include <lockstep/runtime/step/consensus.h>
+
+#include <exception>
+#include <iostream>
+
+namespace lockstep::detail {
+namespace {
+
+/// Updates are compared modulo this, so that sums of their squares over 8192 ranks are exact.
+constexpr int64_t kUpdates = int64_t{1} << 20;
+
+}  // namespace
+
+Consensus::~Consensus() {
+  if (posted_ && std::uncaught_exceptions() == 0) {
+    try {
+      settle();
+    } catch (const std::exception& error) {
+      std::cerr << error.what() << std::endl;
+    }
+  }
+}
+
+void Consensus::share_flags(const Decisions& decisions) {
+  devices_.all_reduce(decisions.flags()).wait();
+}
+
+Votes Consensus::complete(Votes mine, const Decisions& decisions, int64_t update) {
+  const bool signalled = stop_signals_ && stop_signals_->came();
+  mine.stop = signalled || stop_here_.load(std::memory_order_relaxed) ? 1 : 0;
+  mine.diagnose = diagnose_here_ ? 1 : 0;
+  mine.update = static_cast<double>(update % kUpdates);
+  mine.update_squared = mine.update * mine.update;
+  rate_check_.add_to(mine, storage_.updater().learning_rates(), decisions.planned(), update);
+  return mine;
+}
+
+void Consensus::post(Votes mine, int64_t update) {
+  storage_.replicas().add_to(mine, update);
+  posted_.emplace(agreement_, mine);
+}
+
+void Consensus::settle() {
+  if (!posted_) {
+    return;
+  }
+  const Votes all = std::exchange(posted_, std::nullopt)->collect();
+  if (all.error > 0) {
+    agreement_.raise(std::nullopt);
+  }
+  if (!rate_check_.equal(all, devices_.size())) {
+    rate_check_.raise(acts_, agreement_);
+  }
+  if (storage_.replicas().differ(all)) {
+    storage_.replicas().raise();
+  }
+  stop_everywhere_ = stop_everywhere_ || all.stop > 0;
+  diagnose_everywhere_ = diagnose_everywhere_ || all.diagnose > 0;
+  received_ = all;
+}
+
+void Consensus::discard() {
+  if (posted_) {
+    std::exchange(posted_, std::nullopt)->collect();
+  }
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,159 @@
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <lockstep/amp/update/decide.h>
+#include <lockstep/runtime/step/decisions.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+
+namespace lockstep::detail {
+namespace {
+
+using amp::Decision;
+
+static_assert(std::is_trivially_copyable_v<Decision>);
+static_assert(offsetof(Decision, totals) == 0 && offsetof(Decision, failed) == 16 &&
+                  offsetof(Decision, loss) == 24 && offsetof(Decision, loss_overflow) == 32,
+              "the views of a Decision's first five fp64 elements");
+
+constexpr auto kBytes = static_cast<int64_t>(sizeof(Decision));
+
+}  // namespace
+
+const Decision& DecisionCopy::read() const {
+  if (copied_ && !arrived_.load(std::memory_order_acquire)) {
+    copied_->synchronize();
+    arrived_.store(true, std::memory_order_release);
+  }
+  return *static_cast<const Decision*>(bytes_.const_data_ptr());
+}
+
+Decisions::Decisions(c10::Device device, HostActs acts, const amp::DecisionRule& rule,
+                     amp::LossScaler& scaler)
+    : device_(device), acts_(acts), rule_(rule), scaler_(scaler) {
+  bytes_ = at::zeros({kBytes}, at::TensorOptions().dtype(at::kByte).device(device));
+  const at::Tensor numbers = bytes_.narrow(0, 0, 5 * sizeof(double)).view(at::kDouble);
+  measured_ = numbers.narrow(0, 0, 3);
+  totals_ = numbers.narrow(0, 0, 2);
+  flags_ = numbers.narrow(0, 1, 2);
+  loss_ = numbers.select(0, 3);
+  loss_overflow_ = numbers.select(0, 4);
+  planned_bytes_ = bytes_.narrow(0, offsetof(Decision, planned), sizeof(amp::PlannedFactors));
+  skipped_ = bytes_.narrow(0, offsetof(Decision, skipped), sizeof(Decision::skipped));
+  restart(0);
+}
+
+void Decisions::restart(int64_t updates, float residual_scale) {
+  Decision decision;
+  decision.updates = updates;
+  decision.scaler = scaler_.raw_state();
+  decision.feedback = {0, residual_scale, decision.scaler.scale / residual_scale};
+  const at::Tensor host = at::empty({kBytes}, at::kByte);
+  std::memcpy(host.mutable_data_ptr(), &decision, sizeof(decision));
+  bytes_.copy_(host);
+  latest_ = copy();
+  earlier_ = latest_;
+}
+
+bool Decisions::note_loss(const at::Tensor& loss) {
+  if (acts_ == HostActs::at_once) {
+    return std::isnan(*loss.const_data_ptr<double>());
+  }
+  loss_.copy_(loss);
+  return std::isnan(known().loss);
+}
+
+void Decisions::visit_state(StateArchive& archive, bool feeds_errors_back) {
+  const Decision& decision = latest_->read();
+  int64_t updates = decision.updates;
+  double residual_scale = decision.feedback.scale;
+  archive.number("updates", updates);
+  if (feeds_errors_back) {
+    archive.real("residual_scale", residual_scale);
+  }
+  if (archive.loading()) {
+    restart(updates, static_cast<float>(residual_scale));
+  }
+}
+
+std::vector<at::Tensor> Decisions::kept(const std::vector<at::Tensor>& residuals) const {
+  std::vector<at::Tensor> result;
+  for (const at::Tensor& both : residuals) {
+    result.push_back(both[latest_->read().feedback.kept]);
+  }
+  return result;
+}
+
+void Decisions::plan(const Schedule& schedule) {
+  planned_.first = known().updates;
+  planned_.factors[0] = schedule.factor(planned_.first);
+  planned_.factors[1] =
+      acts_ == HostActs::at_once ? planned_.factors[0] : schedule.factor(planned_.first + 1);
+  const bool pinned = !device_.is_cpu();
+  const at::Tensor host = at::empty({planned_bytes_.numel()},
+                                    at::TensorOptions().dtype(at::kByte).pinned_memory(pinned));
+  std::memcpy(host.mutable_data_ptr(), &planned_, sizeof(planned_));
+  planned_bytes_.copy_(host, /*non_blocking=*/pinned);
+}
+
+void Decisions::begin() {
+  measured_.zero_();
+}
+
+void Decisions::mark_failed() {
+  flags_.select(0, 1).fill_(1.0);
+}
+
+void Decisions::decide() {
+  amp::decide_in_place(place(), scaler_.device_state(), rule_, device_);
+}
+
+void Decisions::conclude() {
+  amp::conclude_in_place(place(), scaler_.device_state(), rule_, device_);
+}
+
+void Decisions::publish() {
+  earlier_ = latest_;
+  latest_ = copy();
+}
+
+const Decision& Decisions::known() const {
+  return (acts_ == HostActs::at_once ? latest_ : earlier_)->read();
+}
+
+const amp::StepState* Decisions::step() const {
+  return &place()->step;
+}
+
+const amp::FeedbackState* Decisions::feedback() const {
+  return &place()->feedback;
+}
+
+amp::StepState Decisions::step_on_host() const {
+  const at::Tensor host = bytes_.cpu();
+  return static_cast<const Decision*>(host.const_data_ptr())->step;
+}
+
+Decision* Decisions::place() const {
+  return static_cast<Decision*>(bytes_.mutable_data_ptr());
+}
+
+std::shared_ptr<const DecisionCopy> Decisions::copy() const {
+  auto result = std::make_shared<DecisionCopy>();
+  const bool on_device = !device_.is_cpu();
+  result->bytes_ =
+      at::empty({kBytes}, at::TensorOptions().dtype(at::kByte).pinned_memory(on_device));
+  if (!on_device) {
+    std::memcpy(result->bytes_.mutable_data_ptr(), place(), sizeof(Decision));
+    return result;
+  }
+  result->bytes_.copy_(bytes_, /*non_blocking=*/true);
+  const c10::impl::VirtualGuardImpl guard(device_.type());
+  result->copied_.emplace(device_.type());
+  result->copied_->record(guard.getStream(device_));
+  return result;
+}
+
+}  // namespace lockstep::detail

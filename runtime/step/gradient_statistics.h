@@ -1,0 +1,28 @@
+#pragma once
+
+#include <lockstep/amp/value_summary.h>
+#include <lockstep/runtime/step/reducer.h>
+
+#include <string>
+#include <vector>
+
+namespace lockstep::detail {
+
+/// The range of one parameter's reduced gradient as it travelled: scaled, in the wire dtype.
+struct GradientRange {
+  std::string parameter;
+  at::ScalarType wire = at::kFloat;
+  amp::ValueSummary values;
+};
+
+/// Of every parameter, in the buckets' order: one pass over the flat buckets of the last window.
+std::vector<GradientRange> gradient_ranges(const Reducer& reducer);
+
+/// One row a parameter: absmax, headroom of the wire dtype in bits, share of zeros and of values
+/// that are subnormal in fp16.
+std::string gradient_table(const std::vector<GradientRange>& ranges);
+
+/// "a.weight, b.bias": the parameters whose reduced gradient is not finite.
+std::string non_finite_names(const Reducer& reducer);
+
+}  // namespace lockstep::detail

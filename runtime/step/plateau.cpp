@@ -1,0 +1,68 @@
+#include <lockstep/runtime/step/plateau.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace lockstep::detail {
+
+Plateau::Plateau(const ReduceOnPlateau& rule)
+    : rule_(rule),
+      best_(rule.mode() == ReduceOnPlateau::Mode::min ? std::numeric_limits<double>::infinity()
+                                                      : -std::numeric_limits<double>::infinity()) {}
+
+bool Plateau::step(double metric, LearningRates& rates) {
+  if (improves(metric)) {
+    best_ = metric;
+    bad_ = 0;
+  } else {
+    ++bad_;
+  }
+  if (cooling_ > 0) {
+    --cooling_;
+    bad_ = 0;
+  }
+  if (bad_ <= rule_.patience()) {
+    return false;
+  }
+  cooling_ = rule_.cooldown();
+  bad_ = 0;
+  return lower(rates);
+}
+
+bool Plateau::improves(double metric) const {
+  const double by = rule_.threshold();
+  const bool rel = rule_.threshold_mode() == ReduceOnPlateau::Threshold::rel;
+  if (rule_.mode() == ReduceOnPlateau::Mode::min) {
+    return metric < (rel ? best_ * (1.0 - by) : best_ - by);
+  }
+  return metric > (rel ? best_ * (1.0 + by) : best_ + by);
+}
+
+bool Plateau::lower(LearningRates& rates) const {
+  bool lowered = false;
+  for (int group = 0; group < rates.groups(); ++group) {
+    const double lower = std::max(rates.of(group) * rule_.factor(), rule_.min_lr());
+    if (rates.of(group) - lower > rule_.eps()) {
+      rates.set(lower, group);
+      lowered = true;
+    }
+  }
+  return lowered;
+}
+
+void Plateau::visit_state(StateArchive& archive) {
+  if (!archive.saving() && !archive.has("plateau.best")) {
+    return;
+  }
+  archive.real("plateau.best", best_);
+  archive.number("plateau.bad", bad_);
+  archive.number("plateau.cooling", cooling_);
+}
+
+void Plateau::pass_over(StateArchive& archive) {
+  if (!archive.saving()) {
+    Plateau(ReduceOnPlateau()).visit_state(archive);
+  }
+}
+
+}  // namespace lockstep::detail

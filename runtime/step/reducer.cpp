@@ -1,0 +1,316 @@
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/zeros.h>
+#include <c10/util/ScopeExit.h>
+#include <lockstep/amp/update/flat_kernels.h>
+#include <lockstep/collectives/core/as_error.h>
+#include <lockstep/runtime/state/flat.h>
+#include <lockstep/runtime/step/reducer.h>
+
+#include <map>
+
+namespace lockstep::detail {
+
+std::vector<at::Tensor> allocate_wires(Communicator& communicator,
+                                       const std::vector<BucketPlan>& plans) {
+  std::vector<at::Tensor> wires;
+  wires.reserve(plans.size());
+  for (const BucketPlan& plan : plans) {
+    wires.push_back(communicator.allocate(plan.numel, plan.wire_dtype));
+  }
+  return wires;
+}
+
+namespace {
+
+constexpr const char* kTwiceInABackward =
+    " got two gradients in one backward: something in the loss's graph runs a backward of its own "
+    "while the step's backward runs. Let that compute its gradients with torch::autograd::grad() "
+    "and return them";
+constexpr const char* kTwiceBeforeFinish =
+    " got a gradient twice before finish(): two backwards reached it, and the first is being sent "
+    "(marked ready only once). If both are of this model's loss, call finish() after each "
+    "backward, or run the earlier ones under no_sync(). If the second is of another network's loss "
+    "that runs through this model, run it under no_sync() and drop what it leaves here with "
+    "zero_grad(), or set requires_grad_(false) on this model's parameters for that time";
+
+}  // namespace
+
+Reducer::Reducer(Communicator communicator, std::vector<ModelTensor> parameters,
+                 std::vector<BucketPlan> plans, std::vector<at::Tensor> wires,
+                 ReducerOptions options)
+    : communicator_(std::move(communicator)), options_(options) {
+  lay_out(std::move(parameters), std::move(plans), std::move(wires));
+}
+
+void Reducer::lay_out(std::vector<ModelTensor> parameters, std::vector<BucketPlan> plans,
+                      std::vector<at::Tensor> wires) {
+  std::map<std::string, at::Tensor> kept;
+  for (size_t i = 0; i < parameters_.size() && options_.error_feedback; ++i) {
+    kept[parameters_[i].name] = residual_of(static_cast<int>(i)).clone();
+  }
+  hooks_.reset();
+  parameters_ = std::move(parameters);
+  plans_ = std::move(plans);
+  wires_ = std::move(wires);
+  places_.assign(parameters_.size(), {});
+  accumulators_.clear();
+  residuals_.clear();
+  for (size_t b = 0; b < plans_.size(); ++b) {
+    const BucketPlan& plan = plans_[b];
+    const at::TensorOptions fp32 = wires_[b].options().dtype(at::kFloat);
+    if (options_.accumulators) {
+      accumulators_.push_back(at::zeros({plan.numel}, fp32));
+    }
+    if (options_.error_feedback) {
+      residuals_.push_back(at::zeros({2, plan.numel}, fp32));
+    }
+    for (const Slot& slot : plan.slots) {
+      places_[static_cast<size_t>(slot.parameter)] = {b, slot.offset};
+    }
+  }
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (const auto found = kept.find(parameters_[i].name); found != kept.end()) {
+      residual_of(static_cast<int>(i)).copy_(found->second);
+    }
+  }
+  reset();
+  hooks_ = std::make_unique<GradientHooks>(parameters_, [this](int index) { on_gradient(index); });
+}
+
+/// Both rows.
+at::Tensor Reducer::residual_of(int index) const {
+  const auto i = static_cast<size_t>(index);
+  return residuals_[places_[i].bucket].narrow(1, places_[i].offset, parameters_[i].tensor.numel());
+}
+
+void Reducer::reset() {
+  synchronising_ = true;
+  factor_ = 1.0;
+  touched_any_ = false;
+  collected_.assign(parameters_.size(), 0);
+  ready_.assign(parameters_.size(), 0);
+  pending_.clear();
+  for (const BucketPlan& plan : plans_) {
+    pending_.push_back(static_cast<int64_t>(plan.slots.size()));
+  }
+  next_bucket_ = 0;
+  works_.assign(plans_.size(), Work());
+  unused_.clear();
+  problem_.reset();
+  if (options_.take_gradients) {
+    drop_gradients();
+  }
+}
+
+void Reducer::drop_gradients() {
+  for (const ModelTensor& parameter : parameters_) {
+    parameter.tensor.mutable_grad().reset();
+  }
+}
+
+void Reducer::take_from(const std::function<void()>& backward, const Form& form, bool last) {
+  drop_gradients();
+  taking_ = true;
+  last_backward_ = last;
+  form_ = form ? &form : nullptr;
+  const auto stop = c10::make_scope_exit([this] {
+    taking_ = false;
+    form_ = nullptr;
+  });
+  backward();
+}
+
+void Reducer::synchronise(double factor) {
+  synchronising_ = true;
+  factor_ = factor;
+}
+
+void Reducer::on_gradient(int index) {
+  if (options_.take_gradients && !taking_) {
+    return;
+  }
+  touched_any_ = true;
+  require_finished(index);
+  if (problem_.has_value()) {
+    return;
+  }
+  try {
+    const at::Tensor gradient = dense_gradient(index);
+    if (options_.take_gradients) {
+      take(index, form_ != nullptr ? (*form_)(gradient) : gradient);
+    } else if (synchronising_) {
+      pack(index, gradient);
+    } else {
+      collected_[static_cast<size_t>(index)] = 1;
+    }
+  } catch (const CommunicationError&) {
+    throw;
+  } catch (...) {
+    problem_ = as_error(std::current_exception());
+  }
+}
+
+void Reducer::require_finished(int index) {
+  const auto i = static_cast<size_t>(index);
+  if (options_.take_gradients || ready_[i] == 0) {
+    return;
+  }
+  problem_ = Error(c10::str("parameter ", parameters_[i].name, kTwiceBeforeFinish,
+                            "; now call abandon() and zero_grad() on every rank"));
+  throw *problem_;
+}
+
+at::Tensor Reducer::dense_gradient(int index) {
+  const ModelTensor& parameter = parameters_[static_cast<size_t>(index)];
+  at::Tensor gradient = parameter.tensor.grad().detach();
+  if (gradient.is_sparse()) {
+    LOCKSTEP_CHECK(options_.densify_sparse, "parameter ", parameter.name,
+                   " has a sparse gradient; set densify_sparse(true) or build the embedding "
+                   "without sparse gradients");
+    gradient = gradient.to_dense();
+    parameter.tensor.mutable_grad() = gradient;
+  }
+  LOCKSTEP_CHECK(gradient.sizes() == parameter.tensor.sizes(), "the gradient of parameter ",
+                 parameter.name, " has sizes ", gradient.sizes(), ", the parameter ",
+                 parameter.tensor.sizes());
+  if (gradient.strides() != parameter.tensor.strides() && gradient.numel() > 0) {
+    at::Tensor same_layout =
+        at::empty_strided(parameter.tensor.sizes(), parameter.tensor.strides(), gradient.options());
+    same_layout.copy_(gradient);
+    return same_layout;
+  }
+  return gradient;
+}
+
+at::Tensor Reducer::slot(const std::vector<at::Tensor>& flats, int index) const {
+  const Place& place = places_[static_cast<size_t>(index)];
+  const int64_t numel = parameters_[static_cast<size_t>(index)].tensor.numel();
+  return flats[place.bucket].narrow(0, place.offset, numel);
+}
+
+void Reducer::take(int index, const at::Tensor& gradient) {
+  const auto i = static_cast<size_t>(index);
+  const bool packs = synchronising_ && last_backward_;
+  if (!packs || collected_[i] != 0) {
+    accumulate(index, gradient);
+    if (packs) {
+      pack_collected(index);
+    }
+  } else {
+    pack(index, gradient);
+  }
+  parameters_[i].tensor.mutable_grad().reset();
+}
+
+void Reducer::accumulate(int index, const at::Tensor& gradient) {
+  const auto i = static_cast<size_t>(index);
+  const at::Tensor sum = slot(accumulators_, index);
+  if (collected_[i] != 0) {
+    amp::accumulate_flat(sum, gradient);
+  } else {
+    amp::cast_flat(sum, gradient, 1.0);
+  }
+  collected_[i] = 1;
+}
+
+void Reducer::pack_collected(int index) {
+  pack(index, options_.take_gradients ? slot(accumulators_, index) : dense_gradient(index));
+}
+
+void Reducer::pack(int index, const at::Tensor& gradient) {
+  const auto i = static_cast<size_t>(index);
+  LOCKSTEP_CHECK(ready_[i] == 0, "parameter ", parameters_[i].name, kTwiceInABackward);
+  const at::Tensor target = slot(wires_, index);
+  const bool in_place = gradient.const_data_ptr() == target.const_data_ptr();
+  if (options_.error_feedback) {
+    pack_with_feedback(index, gradient);
+  } else if (!in_place || factor_ != 1.0) {
+    amp::cast_flat(target, gradient, factor_);
+  }
+  mark_ready(index);
+}
+
+/// No gradient: zeros are sent, and what was lost before stays to be fed back.
+void Reducer::pack_nothing(int index) {
+  if (options_.error_feedback) {
+    pack_with_feedback(index, {});
+  } else {
+    slot(wires_, index).zero_();
+  }
+  mark_ready(index);
+}
+
+void Reducer::pack_with_feedback(int index, const at::Tensor& gradient) {
+  const at::Tensor target = slot(wires_, index);
+  amp::cast_with_feedback(target, gradient, factor_, residual_of(index), feedback_);
+}
+
+void Reducer::mark_ready(int index) {
+  ready_[static_cast<size_t>(index)] = 1;
+  --pending_[places_[static_cast<size_t>(index)].bucket];
+  launch_ready();
+}
+
+void Reducer::launch_ready() {
+  while (next_bucket_ < plans_.size() && pending_[next_bucket_] == 0) {
+    works_[next_bucket_] = communicator_.all_reduce(wires_[next_bucket_], options_.op);
+    ++next_bucket_;
+  }
+  communicator_.progress();
+}
+
+/// Whether earlier backwards of this window did, unless zero_grad() dropped it.
+bool Reducer::left_something(int index) const {
+  const auto i = static_cast<size_t>(index);
+  return collected_[i] != 0 && (options_.take_gradients || parameters_[i].tensor.grad().defined());
+}
+
+void Reducer::launch_rest() {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const auto index = static_cast<int>(i);
+    if (ready_[i] != 0) {
+      continue;
+    }
+    if (left_something(index) && !problem_.has_value()) {
+      pack_collected(index);
+      continue;
+    }
+    if (!left_something(index)) {
+      unused_.push_back(index);
+    }
+    pack_nothing(index);
+  }
+}
+
+void Reducer::wait_all() {
+  for (Work& work : works_) {
+    work.wait();
+  }
+}
+
+void Reducer::drain() {
+  launch_rest();
+  wait_all();
+}
+
+namespace {
+
+int64_t bytes_of(const std::vector<at::Tensor>& flats) {
+  int64_t bytes = 0;
+  for (const at::Tensor& flat : flats) {
+    bytes += static_cast<int64_t>(flat.nbytes());
+  }
+  return bytes;
+}
+
+}  // namespace
+
+int64_t Reducer::accumulator_bytes() const {
+  return bytes_of(accumulators_);
+}
+
+int64_t Reducer::residual_bytes() const {
+  return bytes_of(residuals_);
+}
+
+}  // namespace lockstep::detail

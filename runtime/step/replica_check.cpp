@@ -1,0 +1,311 @@
+#include <ATen/ops/empty.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <lockstep/collectives/core/rank_names.h>
+#include <lockstep/runtime/process/replicas.h>
+#include <lockstep/runtime/runtime.h>
+#include <lockstep/runtime/state/flat.h>
+#include <lockstep/runtime/step/replica_check.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace lockstep::detail {
+namespace {
+
+constexpr int64_t kLeastPart = 4096;  // bytes: half a microsecond
+
+/// In the votes a digest has so few bits that sums of its square over 8192 ranks are exact.
+constexpr unsigned kVoteBits = 18;
+
+/// Notes the arrays of a component's state.
+class CollectingArchive final : public StateArchive {
+ public:
+  explicit CollectingArchive(std::vector<ReplicatedArray>& arrays) : arrays_(arrays) {}
+  Pass pass() const override { return Pass::save; }
+  bool has(const std::string&) const override { return false; }
+  void tensor(const std::string& name, const at::Tensor& tensor) override {
+    arrays_.push_back({name, tensor.detach()});
+  }
+  void part(const std::string&, const at::Tensor&, int64_t, const at::Tensor&) override {}
+  void number(const std::string& name, int64_t& value) override {
+    arrays_.push_back({name, at::scalar_tensor(value, at::kLong)});
+  }
+  void real(const std::string& name, double& value) override {
+    arrays_.push_back({name, at::scalar_tensor(value, at::kDouble)});
+  }
+
+ private:
+  std::vector<ReplicatedArray>& arrays_;
+};
+
+at::Tensor in_memory_order(const at::Tensor& array) {
+  return array.is_non_overlapping_and_dense() ? flat_alias(array, "") : array.contiguous();
+}
+
+/// What `form` makes of each bucket, by parameter name.
+template <typename Form>
+void add_flats(std::vector<ReplicatedArray>& arrays, const Arena& arena, const Reducer& reducer,
+               const char* kind, const Form& form) {
+  for (size_t b = 0; b < arena.buckets().size(); ++b) {
+    const at::Tensor flat = form(arena.buckets()[b]);
+    if (!flat.defined()) {
+      continue;
+    }
+    for (const Slot& slot : reducer.plans()[b].slots) {
+      arrays.push_back({reducer.parameters()[static_cast<size_t>(slot.parameter)].name + kind,
+                        flat.narrow(0, slot.offset, slot.numel)});
+    }
+  }
+}
+
+/// Empty for a torch::optim optimizer whose state cannot be named; the masters tell of it.
+std::vector<ReplicatedArray> moments(const Reducer& reducer, Updater& updater) {
+  std::vector<ReplicatedArray> arrays;
+  CollectingArchive archive(arrays);
+  try {
+    updater.visit_state(reducer, archive);
+  } catch (const Error&) {
+    arrays.clear();
+  }
+  return arrays;
+}
+
+std::vector<uint64_t> digests(const std::vector<ReplicatedArray>& arrays) {
+  std::vector<uint64_t> all;
+  for (const ReplicatedArray& each : arrays) {
+    all.push_back(digest({in_memory_order(each.array)}));
+  }
+  return all;
+}
+
+std::string bytes_of(const std::vector<uint64_t>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(uint64_t)};
+}
+
+uint64_t value_at(const std::string& bytes, size_t index) {
+  uint64_t value = 0;
+  if ((index + 1) * sizeof(value) <= bytes.size()) {
+    std::memcpy(&value, bytes.data() + index * sizeof(value), sizeof(value));
+  }
+  return value;
+}
+
+/// A rank that holds what more than half of the ranks hold, if there is one.
+std::optional<size_t> of_the_majority(const std::vector<std::string>& all) {
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (2 * std::count(all.begin(), all.end(), all[rank]) > static_cast<int64_t>(all.size())) {
+      return rank;
+    }
+  }
+  return std::nullopt;
+}
+
+std::string who_differs(const std::vector<std::string>& all) {
+  const auto right = of_the_majority(all);
+  if (!right.has_value()) {
+    return all.size() == 2
+               ? std::string(
+                     "ranks 0 and 1 hold different bits (of two ranks, nobody "
+                     "can tell which is right)")
+               : c10::str("no majority of the ", all.size(), " ranks holds the same bits");
+  }
+  std::vector<int> wrong;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank] != all[*right]) {
+      wrong.push_back(static_cast<int>(rank));
+    }
+  }
+  return c10::str(rank_names(wrong), wrong.size() == 1 ? " holds" : " hold",
+                  " other bits than the ", all.size() - wrong.size(), " others");
+}
+
+std::vector<std::string> names_of(const std::vector<ReplicatedArray>& arrays) {
+  std::vector<std::string> names;
+  for (const ReplicatedArray& each : arrays) {
+    names.push_back(each.name);
+  }
+  return names;
+}
+
+Error diverged(const std::string& difference) {
+  return Error(c10::str("replicas have diverged: ", difference,
+                        ". Nothing was updated or saved. Memory that is faulty, or weights that "
+                        "the program wrote on one rank alone, do that: go on from the last "
+                        "snapshot with trainer.resume(folder) on every rank"),
+               ExitCode::diverged);
+}
+
+}  // namespace
+
+std::string difference_of(const std::vector<std::string>& names,
+                          const std::vector<std::string>& all) {
+  std::string first;
+  int64_t count = 0;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const bool equal = std::all_of(all.begin(), all.end(), [&](const std::string& rank) {
+      return value_at(rank, i) == value_at(all[0], i);
+    });
+    if (!equal && count++ == 0) {
+      first = names[i];
+    }
+  }
+  return c10::str(who_differs(all), ", first in ", first.empty() ? "their number of arrays" : first,
+                  " (", count, " of ", names.size(), " arrays)");
+}
+
+std::optional<std::string> difference_between_ranks(const std::vector<ReplicatedArray>& arrays,
+                                                    const Agreement& agreement) {
+  std::vector<uint64_t> mine;
+  agreement.attempt([&] { mine = digests(arrays); });
+  const std::string bytes = bytes_of(mine);
+  if (same_on_all_ranks(XXH3_64bits(bytes.data(), bytes.size()), agreement.communicator())) {
+    return std::nullopt;
+  }
+  return difference_of(names_of(arrays), agreement.communicator().all_gather_bytes(bytes));
+}
+
+ReplicaCheck::ReplicaCheck(const Trainable& trainable, const Arena& arena, const Reducer& reducer,
+                           Updater& updater, Agreement agreement, int64_t every)
+    : trainable_(trainable),
+      reducer_(reducer),
+      updater_(updater),
+      agreement_(std::move(agreement)) {
+  using Bucket = Arena::Bucket;
+  if (!arena.sharded()) {
+    add_flats(arrays_, arena, reducer, " (master)", [](const Bucket& bucket) {
+      return bucket.masters.is_same(bucket.weights) ? at::Tensor() : bucket.masters;
+    });
+    add_flats(arrays_, arena, reducer, " (remainder)",
+              [](const Bucket& bucket) { return bucket.remainders; });
+    add_flats(arrays_, arena, reducer, ".ema", [](const Bucket& bucket) { return bucket.average; });
+  }
+  add_flats(arrays_, arena, reducer, "", [](const Bucket& bucket) { return bucket.weights; });
+  without_moments_ = arrays_.size();
+  for (const ReplicatedArray& moment : moments(reducer, updater)) {
+    arrays_.push_back({moment.name, in_memory_order(moment.array)});
+  }
+  begins_.push_back(0);
+  for (const ReplicatedArray& each : arrays_) {
+    begins_.push_back(begins_.back() + static_cast<int64_t>(each.array.nbytes()));
+  }
+  if (every == 0 || agreement_.communicator().size() == 1) {
+    return;
+  }
+  if (arrays_.front().array.is_cpu()) {
+    part_bytes_ = std::max(kLeastPart, (begins_.back() + every - 1) / every);
+  } else {
+    const auto updates = static_cast<size_t>(every);
+    part_arrays_ = (arrays_.size() + updates - 1) / updates;
+  }
+}
+
+void ReplicaCheck::add_to(Votes& mine, int64_t update) {
+  compared_ = false;
+  if (part_bytes_ > 0) {
+    digest_on_host(update);
+  } else if (part_arrays_ > 0) {
+    digest_on_device(update);
+  }
+  mine.digest = static_cast<double>(last_digest_ >> (64U - kVoteBits));
+  mine.digest_squared = mine.digest * mine.digest;
+}
+
+void ReplicaCheck::digest_on_host(int64_t update) {
+  const int64_t parts = (begins_.back() + part_bytes_ - 1) / part_bytes_;
+  const int64_t begin = update % parts * part_bytes_;
+  const int64_t end = std::min(begin + part_bytes_, begins_.back());
+  auto i = static_cast<size_t>(std::upper_bound(begins_.begin(), begins_.end(), begin) -
+                               begins_.begin() - 1);
+  last_array_ = i;
+  last_digest_ = 0;
+  for (; i < arrays_.size() && begins_[i] < end; ++i) {
+    const int64_t from = std::max(begin, begins_[i]) - begins_[i];
+    const int64_t to = std::min(end, begins_[i + 1]) - begins_[i];
+    const auto* bytes = static_cast<const char*>(arrays_[i].array.const_data_ptr());
+    last_digest_ = XXH3_64bits_withSeed(bytes + from, static_cast<size_t>(to - from), last_digest_);
+  }
+}
+
+/// The sum of the bytes: one flipped bit changes the sum. Integers, so the order does not matter.
+/// The host has waited for the window before last already (Decisions::known()).
+void ReplicaCheck::digest_on_device(int64_t update) {
+  const size_t parts = (arrays_.size() + part_arrays_ - 1) / part_arrays_;
+  const size_t first = static_cast<size_t>(update) % parts * part_arrays_;
+  const c10::Device device = arrays_.front().array.device();
+  const at::Tensor sum = at::zeros({}, at::TensorOptions().dtype(at::kLong).device(device));
+  for (size_t i = first; i < std::min(first + part_arrays_, arrays_.size()); ++i) {
+    const at::Tensor& array = arrays_[i].array;
+    if (array.device() == device) {  // counters of moments are in host memory
+      sum.mul_(31).add_(array.view(at::kByte).sum(at::kLong));
+    }
+  }
+  const at::Tensor host = at::empty({}, at::TensorOptions().dtype(at::kLong).pinned_memory(true));
+  host.copy_(sum, /*non_blocking=*/true);
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  copied_.push_back({host, c10::Event(device.type()), first});
+  copied_.back().event.record(guard.getStream(device));
+  if (copied_.size() > 2) {
+    const Copied& earlier = copied_.front();
+    earlier.event.synchronize();
+    last_array_ = earlier.first_array;
+    const int64_t value = *earlier.sum.const_data_ptr<int64_t>();
+    last_digest_ = XXH3_64bits(&value, sizeof(value));
+    copied_.pop_front();
+  }
+}
+
+bool ReplicaCheck::differ(const Votes& all) const {
+  const auto sum = static_cast<uint64_t>(all.digest);
+  const auto squares = static_cast<uint64_t>(all.digest_squared);
+  return sum * sum != squares * static_cast<uint64_t>(agreement_.communicator().size());
+}
+
+void ReplicaCheck::raise() {
+  if (const auto found = difference_between_ranks(whole_state(), agreement_)) {
+    throw diverged(*found);
+  }
+  // A weight beside a master: the update wrote it again before this late host knew.
+  const std::vector<std::string> names = {
+      c10::str("what the last update compared, from ", arrays_[last_array_].name, " on")};
+  const std::vector<uint64_t> mine = {last_digest_};
+  throw diverged(difference_of(names, agreement_.communicator().all_gather_bytes(bytes_of(mine))));
+}
+
+std::vector<ReplicatedArray> ReplicaCheck::whole_state() {
+  std::vector<ReplicatedArray> state(
+      arrays_.begin(), arrays_.begin() + static_cast<std::ptrdiff_t>(without_moments_));
+  for (ReplicatedArray& moment : moments(reducer_, updater_)) {
+    state.push_back(std::move(moment));
+  }
+  for (const ModelTensor& entry : trainable_.frozen) {
+    state.push_back({entry.name, entry.tensor.detach()});
+  }
+  return state;
+}
+
+void ReplicaCheck::require_equal() {
+  if (const auto found = difference_between_ranks(whole_state(), agreement_)) {
+    throw diverged(*found);
+  }
+  compared_ = true;
+}
+
+void ReplicaCheck::hold_at_end(const Runtime& runtime) {
+  if (compared_ || agreement_.communicator().size() == 1) {
+    return;
+  }
+  for (const ReplicatedArray& each : whole_state()) {
+    runtime.hold_at_end(each.name, digest({in_memory_order(each.array)}));
+  }
+}
+
+bool ReplicaCheck::are_equal(const std::vector<ReplicatedArray>& more) {
+  std::vector<ReplicatedArray> state = whole_state();
+  state.insert(state.end(), more.begin(), more.end());
+  return !difference_between_ranks(state, agreement_).has_value();
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <c10/core/Event.h>
+#include <lockstep/runtime/state/arena.h>
+#include <lockstep/runtime/step/reducer.h>
+#include <lockstep/runtime/step/trainable.h>
+#include <lockstep/runtime/step/updater.h>
+#include <lockstep/runtime/step/votes.h>
+
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+class Runtime;
+}  // namespace lockstep
+
+namespace lockstep::detail {
+
+/// An array of which every rank holds a copy with the same bits.
+struct ReplicatedArray {
+  std::string name;
+  at::Tensor array;  // dense, of any strides and device
+};
+
+/// What is wrong where ranks hold other bits than others: which ranks (those that differ from more
+/// than half of them), and in which array first. None if all are equal. The same on every rank;
+/// collective.
+std::optional<std::string> difference_between_ranks(const std::vector<ReplicatedArray>& arrays,
+                                                    const Agreement& agreement);
+
+/// The same from the digests of arrays of these names that each rank found: 8 bytes an array.
+std::string difference_of(const std::vector<std::string>& names,
+                          const std::vector<std::string>& digests_of_ranks);
+
+/// Compares what every rank keeps of the training state: weights, masters and moments (weights
+/// alone where the optimizer is sharded). A bit that flipped in one rank's memory, or weights that
+/// one rank alone wrote, are errors with exit code diverged.
+///
+/// A part is compared at each update, and after `every` updates everything was compared. The digest
+/// of the part travels in the ranks' votes. In host memory a difference is found before the update.
+/// On a device the host must not wait for the device, so the digest of an update travels two
+/// updates later. Threads: one.
+class ReplicaCheck {
+ public:
+  /// `every`: 0 compares nothing at updates.
+  ReplicaCheck(const Trainable& trainable, const Arena& arena, const Reducer& reducer,
+               Updater& updater, Agreement agreement, int64_t every);
+
+  /// Adds the digest of what is due at update number `update` to this rank's votes; on a device,
+  /// of what was due two updates ago.
+  void add_to(Votes& mine, int64_t update);
+  /// Whether the ranks' digests differ, according to the votes of all ranks.
+  bool differ(const Votes& all) const;
+  /// Finds out where, after differ(), and throws the same Error on every rank. Collective.
+  [[noreturn]] void raise();
+
+  /// Compares all of it. Throws the same Error on every rank. Collective.
+  void require_equal();
+  /// The same as an answer. `more`: what else is to be equal.
+  bool are_equal(const std::vector<ReplicatedArray>& more);
+  /// Names and digests of what was not compared since the last update, if anything. Local.
+  void hold_at_end(const Runtime& runtime);
+
+ private:
+  /// A digest on its way from the device to the host.
+  struct Copied {
+    at::Tensor sum;  // int64, 0-dimensional, in pinned memory
+    c10::Event event;
+    size_t first_array;
+  };
+  std::vector<ReplicatedArray> whole_state();
+  void digest_on_host(int64_t update);
+  void digest_on_device(int64_t update);
+
+  const Trainable& trainable_;
+  const Reducer& reducer_;
+  Updater& updater_;
+  Agreement agreement_;
+  std::vector<ReplicatedArray> arrays_;  // flat, and where they are for good
+  size_t without_moments_ = 0;           // so many of them
+  std::vector<int64_t> begins_;          // bytes before each of them, and of all
+  int64_t part_bytes_ = 0;               // of one update, in host memory; 0: none
+  size_t part_arrays_ = 0;               // of one update, on a device; 0: none
+  std::deque<Copied> copied_;
+  bool compared_ = true;  // whole, since the last update
+  uint64_t last_digest_ = 0;
+  size_t last_array_ = 0;  // where the part of the last update begins
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,399 @@
+#include <ATen/ops/empty_like.h>
+#include <lockstep/amp/update/flat_kernels.h>
+#include <lockstep/checkpointing/activation/rng_state.h>
+#include <lockstep/collectives/core/as_error.h>
+#include <lockstep/runtime/process/replicas.h>
+#include <lockstep/runtime/step/step.h>
+
+#include <chrono>
+
+namespace lockstep::detail {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+amp::DecisionRule decision_rule(const TrainerOptions& options) {
+  return {amp::scaler_rule(options.precision().loss_scaler_options()), options.clip_grad_norm(),
+          static_cast<float>(options.clip_grad_value()), options.schedule()};
+}
+
+}  // namespace
+
+Step::Step(StepParts parts)
+    : parts_(std::move(parts)),
+      passes_(parts_.options, parts_.device, parts_.scaler, parts_.storage.trainable().parameters),
+      loss_weights_(parts_.options.uneven_data(), parts_.options.accumulate(),
+                    parts_.communicator.size()),
+      decisions_(parts_.device, parts_.host_acts, decision_rule(parts_.options), parts_.scaler),
+      consensus_(parts_.communicator, parts_.agreement, parts_.storage, parts_.host_acts),
+      skip_watch_(parts_.scaler.options(), parts_.options.diagnose_after_skips()) {
+  parts_.storage.reducer().follow(decisions_.feedback());
+}
+
+/// The one order, after the last backward of a window, whose hooks packed the gradients and started
+/// the all-reduce of each bucket that was full (Reducer). The numbers are those of
+/// docs/architecture.md.
+void Step::update_weights(Pass pass, const Votes& votes) {
+  const bool device = pass != Pass::launched;
+  const bool host = pass != Pass::captured;
+  const auto start = Clock::now();
+  update_seconds_ = 0.0;
+  if (device) {
+    parts_.storage.reducer().launch_rest();  // 2. the buckets that are not in flight yet
+    require_complete(pass);
+    measure(pass);                       // 3. each bucket: non-finite values, sum of squares
+    consensus_.share_flags(decisions_);  // 4. did any rank overflow or fail?
+  }
+  if (host) {
+    vote(pass, votes);  // 4. stop, error, data, replicas
+  }
+  communication_seconds_ = seconds_since(start);
+  if (loss_weights_.nothing_counted() || (pass == Pass::failed && decides_at_once())) {
+    return;
+  }
+  const auto update_start = Clock::now();
+  if (device) {
+    decisions_.decide();    // 4. update or skip, clip factor, learning rate
+    apply();                // 5. optimizer, masters, weights; nothing on a skip
+    decisions_.conclude();  // 6. the count of updates and the loss scale
+    passes_.scales().conclude(decisions_);
+    synchronise_buffers(parts_.buffers, parts_.options.buffers(), parts_.communicator);
+  }
+  if (host) {
+    amp::Autocast::clear_cache();  // a window of another Trainer may have cast these weights
+    decisions_.publish();
+    ++windows_;
+    consensus_.forget_own_request();
+    parts_.diagnosis.conclude_window(*decisions_.latest(), parts_.storage.reducer(),
+                                     parts_.agreement);
+  }
+  update_seconds_ = seconds_since(update_start);
+}
+
+/// Every gradient came, and every parameter is where the optimizer writes.
+void Step::require_complete(Pass pass) {
+  if (pass == Pass::failed) {
+    return;
+  }
+  if (pass == Pass::whole) {
+    attempt([&] { parts_.storage.updater().take_edited_rates(); });
+  }
+  const auto problem = parts_.storage.problem_of_window(
+      loss_weights_.rank_has_data() ? parts_.options.unused() : UnusedParameters::zeros);
+  if (problem && pass == Pass::captured) {
+    throw *problem;  // the ranks agree on it after the capture (CapturedSteps)
+  }
+  if (problem) {
+    fail(std::make_exception_ptr(*problem));
+  }
+}
+
+void Step::measure(Pass pass) {
+  decisions_.begin();
+  Reducer& reducer = parts_.storage.reducer();
+  for (size_t b = 0; b < reducer.size(); ++b) {
+    reducer.wait(b);
+    amp::measure_into(reducer.wire(b), decisions_.totals());
+  }
+  passes_.scales().share(parts_.communicator, decisions_);
+  if (pass == Pass::failed) {
+    decisions_.mark_failed();
+  }
+}
+
+/// The hosts' half of step 4. Where the decision is in host memory, all ranks act on it now; else
+/// when the next window begins.
+void Step::vote(Pass pass, const Votes& votes) {
+  Votes mine = own_votes(votes);
+  mine.error = pass == Pass::failed ? 1 : 0;
+  consensus_.post(mine, windows_);
+  if (pass != Pass::failed && decides_at_once()) {
+    settle();
+  }
+}
+
+Votes Step::own_votes(Votes votes) {
+  votes.nan_loss = nan_loss_ ? 1 : 0;
+  loss_weights_.add_to(votes);
+  return consensus_.complete(votes, decisions_, windows_);
+}
+
+void Step::settle() {
+  try {
+    consensus_.settle();
+  } catch (const CommunicationError&) {
+    throw;
+  } catch (...) {
+    end_window();  // all ranks throw
+    throw;
+  }
+}
+
+void Step::apply() {
+  std::vector<char> used;
+  if (parts_.options.unused() == UnusedParameters::detect) {
+    used = used_anywhere(parts_.storage.reducer(), parts_.agreement.communicator());
+  }
+  parts_.storage.updater().apply(parts_.storage.reducer(), decisions_, used);
+}
+
+void Step::begin_window() {
+  if (count_ > 0) {
+    return;
+  }
+  settle();
+  const amp::ScalerState& scaler = decisions_.known().scaler;
+  skip_watch_.warn(scaler, parts_.communicator.rank() == 0);
+  skip_watch_.require_budget(scaler, parts_.diagnosis.text());
+  if (consensus_.take_diagnosis() || skip_watch_.wants_diagnosis(scaler)) {
+    parts_.diagnosis.arm();
+  }
+  if (parts_.options.schedule().kind == Schedule::Kind::function) {
+    plan_learning_rate();
+  }
+}
+
+/// Where the schedule is a function, which may throw.
+void Step::plan_learning_rate() {
+  const auto plan = [&] { decisions_.plan(parts_.options.schedule()); };
+  if (parts_.options.cuda_graph()) {
+    parts_.agreement.attempt(plan);  // there is no vote for an error once a graph is launched
+  } else {
+    attempt(plan);
+  }
+}
+
+void Step::micro_batch(const std::function<Loss()>& closure, bool under_autocast) {
+  attempt([&] { parts_.storage.watch().require_unchanged(count_ == 0); });
+  if (parts_.diagnosis.armed() && under_autocast) {
+    attempt([&] { passes_.replay(closure, parts_.diagnosis, micro_batches_ + count_); });
+  }
+  passes_.share_casts();
+  const auto start = Clock::now();
+  std::optional<activation::RngState> random;
+  if (before_first_update()) {
+    random = activation::RngState::current();
+  }
+  const Loss loss = attempt([&] { return forward(closure, under_autocast); });
+  prepare_backward();
+  require_number([&] {
+    if (under_autocast) {
+      const activation::RngGuard same_numbers(*random);
+      passes_.drop_casts();  // so that the observers see where the weights are cast
+      passes_.replay(closure, parts_.diagnosis, micro_batches_ + count_);
+    }
+  });
+  attempt([&] { passes_.backward(loss, parts_.storage.reducer()); });
+  ++count_;
+  compute_seconds_ += seconds_since(start);
+}
+
+void Step::empty_micro_batch() {
+  attempt([&] {
+    parts_.storage.watch().require_unchanged(count_ == 0);
+    LOCKSTEP_CHECK(parts_.options.uneven_data(),
+                   "step_without_data() needs TrainerOptions().uneven_data(true) on every rank");
+  });
+  prepare_backward();
+  require_number([] {});
+  ++count_;
+}
+
+StepReport Step::close_window(const Votes& votes) {
+  update_weights(Pass::whole, votes);
+  return report_closed_window();
+}
+
+bool Step::can_be_captured() const {
+  LOCKSTEP_CHECK(!loss_weights_.are_sums(),
+                 "cuda_graph: a Loss::sum is divided by a weight that the host must know before "
+                 "backward; return a mean, or use cuda_graph(false)");
+  return !exchanges_first();
+}
+
+at::Tensor Step::loss_like() const {
+  return at::empty_like(passes_.last_loss());
+}
+
+void Step::capture_window(const std::function<Loss()>& closure, const at::Tensor& loss) {
+  passes_.share_casts();
+  const Loss mine = forward(closure, /*under_autocast=*/true);
+  loss.copy_(passes_.last_loss());
+  prepare_backward();
+  passes_.backward(mine, parts_.storage.reducer());
+  update_weights(Pass::captured, {});
+  end_window();
+}
+
+StepReport Step::launch_window(const std::function<void()>& launch, const at::Tensor& loss,
+                               const Votes& votes) {
+  const auto start = Clock::now();
+  launch();
+  loss_weights_.add(/*is_sum=*/false, /*weight=*/1.0);
+  count_ = 1;
+  passes_.set_last_loss(loss.clone());
+  compute_seconds_ = seconds_since(start);
+  update_weights(Pass::launched, votes);
+  return report_closed_window();
+}
+
+Loss Step::forward(const std::function<Loss()>& closure, bool under_autocast) {
+  Loss loss = passes_.forward(closure, under_autocast);
+  loss_weights_.add(loss.is_sum(), loss.weight());
+  if (before_first_update()) {
+    nan_loss_ = decisions_.note_loss(passes_.last_loss()) || nan_loss_;
+  }
+  return loss;
+}
+
+/// Tells the reducer what the coming backward is for.
+void Step::prepare_backward() {
+  const bool last = count_ + 1 == parts_.options.accumulate();
+  if (!last) {
+    parts_.storage.reducer().collect();
+    return;
+  }
+  if (exchanges_first()) {
+    exchange_votes();
+  }
+  parts_.storage.reducer().synchronise(loss_weights_.packing_factor());
+}
+
+/// For the global weight, before gradients are packed: no bucket is in flight yet.
+void Step::exchange_votes() {
+  exchanged_ = exchange(parts_.agreement, own_votes({}));
+  if (exchanged_->error > 0) {
+    fail_elsewhere();
+  }
+  try {
+    loss_weights_.take(*exchanged_);
+  } catch (const Error&) {
+    end_window();  // all ranks throw
+    throw;
+  }
+}
+
+/// A NaN loss before the first update is an Error at once: no scale cures it, and nothing is learnt
+/// yet. All ranks replay the current micro-batch, because a forward may communicate, and the ranks
+/// with such a loss say where it comes from.
+void Step::require_number(const std::function<void()>& replay) {
+  if (!exchanged_.has_value() || exchanged_->nan_loss == 0) {
+    return;
+  }
+  const std::string found = parts_.diagnosis.of_first_loss(replay, parts_.communicator.rank());
+  try {
+    if (nan_loss_) {
+      fail(std::make_exception_ptr(
+          Error("the loss is NaN before the first update: " + found, ExitCode::non_finite)));
+    }
+    tell_of_failure();
+    parts_.agreement.raise(std::nullopt);
+  } catch (const Error& error) {
+    parts_.diagnosis.note(error.what());
+    throw;
+  }
+}
+
+StepReport Step::report_open_window() const {
+  StepReport report;
+  report.micro_batch_ = micro_batches_ + count_;
+  report.decision_ = decisions_.latest();
+  report.loss_ = passes_.last_loss();
+  report.base_learning_rate_ = parts_.storage.updater().learning_rates().of(0);
+  report.schedule_ = parts_.options.schedule();
+  report.compute_seconds_ = compute_seconds_;
+  return report;
+}
+
+StepReport Step::report_closed_window() {
+  StepReport report = report_open_window();
+  report.closes_update_ = true;
+  report.decided_ = !loss_weights_.nothing_counted();
+  report.all_out_of_data_ = parts_.options.uneven_data() && exchanged_->data == 0;
+  report.communication_seconds_ = communication_seconds_;
+  report.update_seconds_ = update_seconds_;
+  micro_batches_ += count_;
+  end_window();
+  return report;
+}
+
+/// Runs `body`. If it throws, tells the other ranks before the exception goes on.
+template <typename Body>
+auto Step::attempt(const Body& body) -> decltype(body()) {
+  std::exception_ptr error;
+  try {
+    return body();
+  } catch (const CommunicationError&) {
+    throw;
+  } catch (...) {
+    error = std::current_exception();
+  }
+  fail(error);
+}
+
+/// Every rank throws the same Error; on this rank its own exception is nested in it.
+void Step::fail(const std::exception_ptr& error) {
+  const Error mine = as_error(error);
+  const int64_t micro_batch = micro_batches_ + count_;
+  try {
+    tell_of_failure();
+  } catch (const CommunicationError&) {
+    throw;
+  } catch (const std::exception& second) {
+    throw CommunicationError(c10::str("rank ", parts_.communicator.rank(), ": ", mine.what(),
+                                      "; and then the buckets could not be sent: ", second.what(),
+                                      "; restart from the last snapshot"));
+  }
+  parts_.agreement.raise(parts_.storage.explained(mine, micro_batch), error);
+}
+
+/// Meets the other ranks in the collective that they come to next, with a vote for an error.
+void Step::tell_of_failure() {
+  if (exchanges_first() && !exchanged_.has_value()) {
+    Votes mine = own_votes({});
+    mine.error = 1;
+    exchange(parts_.agreement, mine);
+  } else {
+    update_weights(Pass::failed, {});
+    consensus_.discard();
+  }
+  end_window();
+}
+
+/// Another rank failed.
+void Step::fail_elsewhere() {
+  end_window();
+  parts_.agreement.raise(std::nullopt);
+}
+
+void Step::abandon() {
+  settle();
+  parts_.storage.reducer().drain();
+  end_window();
+}
+
+void Step::end_window() {
+  parts_.storage.reducer().reset();
+  count_ = 0;
+  nan_loss_ = false;
+  exchanged_.reset();
+  compute_seconds_ = 0.0;
+  loss_weights_.begin_window();
+  passes_.end_window();
+}
+
+void Step::visit_state(StateArchive& archive) {
+  archive.number("micro_batches", micro_batches_);
+  loss_weights_.visit_state(archive);
+  parts_.storage.updater().learning_rates().visit_state(archive);
+  decisions_.visit_state(archive, parts_.options.precision().feeds_errors_back());
+  if (archive.loading()) {
+    windows_ = updates();
+  }
+}
+
+}  // namespace lockstep::detail

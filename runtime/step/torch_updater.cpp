@@ -1,0 +1,138 @@
+#include <ATen/ops/empty.h>
+#include <lockstep/amp/update/average.h>
+#include <lockstep/amp/update/flat_kernels.h>
+#include <lockstep/runtime/state/flat.h>
+#include <lockstep/runtime/state/torch_optimizer_state.h>
+#include <lockstep/runtime/step/torch_optimizer_options.h>
+#include <lockstep/runtime/step/updater.h>
+#include <torch/optim/optimizer.h>
+
+namespace lockstep::detail {
+namespace {
+
+/// Runs a torch::optim optimizer on the masters: gradients are unscaled into fp32, the optimizer
+/// steps, and the model's weights are cast from the masters.
+class TorchUpdater final : public Updater {
+ public:
+  TorchUpdater(std::unique_ptr<torch::optim::Optimizer> optimizer, std::vector<at::Tensor> masters,
+               const Arena& arena, std::vector<amp::FlatSpan> spans)
+      : optimizer_(std::move(optimizer)),
+        masters_(std::move(masters)),
+        arena_(arena),
+        spans_(std::move(spans)),
+        rates_(configured_rates(*optimizer_), c10::kCPU),
+        written_(rates_.all()) {}
+
+  /// The optimizer runs on the host, which has to know whether to skip.
+  void apply(const Reducer& reducer, const Decisions& decisions,
+             const std::vector<char>& used) override {
+    const amp::StepState state = decisions.step_on_host();
+    if (state.skip) {
+      return;
+    }
+    for (size_t b = 0; b < reducer.size(); ++b) {
+      unscale(reducer, b, state, used);
+    }
+    factor_ = state.learning_rate_factor;
+    for (size_t g = 0; g < written_.size(); ++g) {
+      written_[g] = rates_.all()[g] * state.learning_rate_factor;
+      optimizer_->param_groups()[g].options().set_lr(written_[g]);
+    }
+    optimizer_->step();
+    optimizer_->zero_grad();
+    for (const Arena::Bucket& bucket : arena_.buckets()) {
+      if (!bucket.masters.is_same(bucket.weights)) {
+        bucket.weights.copy_(bucket.masters);
+      }
+    }
+    for (const amp::FlatSpan& span : spans_) {
+      amp::move_average(span, decisions.step());
+    }
+  }
+
+  void visit_state(const Reducer& reducer, StateArchive& archive) override {
+    for (size_t i = 0; i < masters_.size(); ++i) {
+      visit_torch_state(*optimizer_, masters_[i], reducer.parameters()[i].name, archive);
+    }
+  }
+
+  std::string describe() const override { return describe_options(*optimizer_, masters_); }
+
+  int64_t moment_bytes() const override { return 0; }
+
+  LearningRates& learning_rates() override { return rates_; }
+
+  /// What is read there is the rate with the schedule's factor, so that is what was edited.
+  void take_edited_rates() override {
+    for (size_t g = 0; g < written_.size(); ++g) {
+      const double found = optimizer_->param_groups()[g].options().get_lr();
+      if (found != written_[g]) {
+        rates_.set(factor_ > 0.0 ? found / factor_ : found, static_cast<int>(g));
+        written_[g] = found;
+      }
+    }
+  }
+
+ private:
+  static std::vector<double> configured_rates(const torch::optim::Optimizer& optimizer) {
+    std::vector<double> rates;
+    for (const auto& group : optimizer.param_groups()) {
+      rates.push_back(group.options().get_lr());
+    }
+    return rates;
+  }
+
+  void unscale(const Reducer& reducer, size_t b, const amp::StepState& state,
+               const std::vector<char>& used) {
+    const at::Tensor& wire = reducer.wire(b);
+    const at::Tensor gradient = wire.scalar_type() == at::kFloat
+                                    ? wire
+                                    : at::empty({wire.numel()}, wire.options().dtype(at::kFloat));
+    amp::cast_flat(gradient, wire, state.gradient_factor);
+    gradient.clamp_(-state.gradient_limit, state.gradient_limit);
+    for (const Slot& slot : reducer.plans()[b].slots) {
+      const auto index = static_cast<size_t>(slot.parameter);
+      if (used.empty() || used[index] != 0) {
+        masters_[index].mutable_grad() = shaped_view(gradient, slot.offset, masters_[index]);
+      }
+    }
+  }
+
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+  std::vector<at::Tensor> masters_;
+  const Arena& arena_;
+  std::vector<amp::FlatSpan> spans_;  // for averages
+  LearningRates rates_;
+  std::vector<double> written_;  // the rates in the optimizer's options
+  double factor_ = 1.0;          // of the schedule in them
+};
+
+}  // namespace
+
+std::unique_ptr<Updater> make_torch_updater(const OptimizerSpec& spec, const Reducer& reducer,
+                                            const Arena& arena, const UpdaterOptions& options) {
+  std::vector<at::Tensor> flats;
+  std::vector<amp::FlatSpan> spans;
+  for (size_t b = 0; b < reducer.size(); ++b) {
+    spans.push_back(span_of(reducer, arena, b, options));
+    const at::Tensor& masters = arena.buckets()[b].masters;
+    flats.push_back(masters.defined() && !arena.sharded() ? masters : arena.buckets()[b].weights);
+  }
+  std::vector<at::Tensor> masters = parameter_views(flats, reducer.parameters(), reducer.plans());
+  std::unique_ptr<torch::optim::Optimizer> optimizer = spec.build(masters);
+  if (optimizer == nullptr) {
+    return nullptr;
+  }
+  LOCKSTEP_CHECK(!arena.sharded(),
+                 "TorchOptimizer with shard_optimizer(true): a torch::optim optimizer keeps its "
+                 "state whole on every rank; use a fused optimizer, or do not shard");
+  for (const Arena::Bucket& bucket : arena.buckets()) {
+    LOCKSTEP_CHECK(bucket.masters.defined(),
+                   "TorchOptimizer needs fp32 masters; O3 and remainders have none: use O2, or a "
+                   "fused optimizer");
+  }
+  return std::make_unique<TorchUpdater>(std::move(optimizer), std::move(masters), arena,
+                                        std::move(spans));
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,136 @@
+#include <ATen/ops/ones.h>
+#include <lockstep/runtime/step/trainable.h>
+#include <torch/nn/module.h>
+
+#include <set>
+
+namespace lockstep::detail {
+
+Trainable trainable_parameters(const Model& model) {
+  return trainable_now(model, {});
+}
+
+Trainable trainable_now(const Model& model, const Trainable& before) {
+  Trainable result;
+  std::set<const void*> held;
+  for (const ModelTensor& entry : before.parameters) {
+    held.insert(entry.tensor.unsafeGetTensorImpl());
+  }
+  for (const ModelTensor& entry : model.parameters()) {
+    const at::Tensor& tensor = entry.tensor;
+    if (!tensor.requires_grad()) {
+      result.frozen.push_back(entry);
+      continue;
+    }
+    LOCKSTEP_CHECK(tensor.is_floating_point(), "parameter ", entry.name, " has dtype ",
+                   tensor.scalar_type(), "; only fp64, fp32, fp16 and bf16 can be trained");
+    if (held.count(tensor.unsafeGetTensorImpl()) == 0) {
+      require_unhooked(entry);
+    }
+    result.parameters.push_back(entry);
+  }
+  LOCKSTEP_CHECK(!result.parameters.empty(), "the model has no trainable parameter (",
+                 result.frozen.size(), " are frozen); set requires_grad before wrapping it");
+  return result;
+}
+
+void require_no_double(const std::vector<ModelTensor>& parameters) {
+  for (const ModelTensor& entry : parameters) {
+    LOCKSTEP_CHECK(entry.tensor.scalar_type() != at::kDouble, "parameter ", entry.name,
+                   " is fp64; Trainer keeps fp32 masters at most: call model->to(torch::kFloat)");
+  }
+}
+
+void move_to(const Model& model, c10::Device device) {
+  if (model.module() != nullptr) {
+    model.module()->to(device);  // modules of the user's may do more than to move their tensors
+  }
+  const at::NoGradGuard no_grad;
+  for (const auto* tensors : {&model.parameters(), &model.buffers()}) {
+    for (const ModelTensor& entry : *tensors) {
+      if (entry.tensor.device() != device) {
+        entry.tensor.set_data(entry.tensor.to(device));
+      }
+    }
+  }
+}
+
+void require_device(const Model& model, c10::Device device) {
+  const auto check = [&](const char* kind, const std::vector<ModelTensor>& tensors) {
+    for (const ModelTensor& entry : tensors) {
+      LOCKSTEP_CHECK(entry.tensor.device() == device, kind, " ", entry.name, " is on ",
+                     entry.tensor.device(), ", the communicator reduces tensors of ", device,
+                     "; move the model with to(runtime.device()) before it is wrapped");
+    }
+  };
+  check("parameter", model.parameters());
+  check("buffer", model.buffers());
+}
+
+c10::ScalarType wire_dtype(c10::ScalarType parameter, std::optional<c10::ScalarType> wire) {
+  return parameter == c10::ScalarType::Double ? parameter : wire.value_or(parameter);
+}
+
+namespace {
+
+std::optional<std::string> changed_since_construction(const Trainable& trainable) {
+  for (const ModelTensor& entry : trainable.frozen) {
+    if (entry.tensor.requires_grad()) {
+      return c10::str("parameter ", entry.name,
+                      " was frozen when the model was wrapped and is trainable now; call "
+                      "Trainer::adopt_trainable() after such a change, or wrap the model again in "
+                      "a new DataParallel");
+    }
+  }
+  for (const ModelTensor& entry : trainable.parameters) {
+    if (!entry.tensor.requires_grad()) {
+      return c10::str("parameter ", entry.name,
+                      " was trainable when the model was wrapped and is frozen now; call "
+                      "Trainer::adopt_trainable() after such a change, or wrap the model again in "
+                      "a new DataParallel");
+    }
+  }
+  return std::nullopt;
+}
+
+std::string unused_names(const Reducer& reducer) {
+  std::string names;
+  for (const int index : reducer.unused()) {
+    names += (names.empty() ? "" : ", ") + reducer.parameters()[static_cast<size_t>(index)].name;
+  }
+  return names;
+}
+
+}  // namespace
+
+std::optional<Error> window_problem(const Reducer& reducer, const Trainable& trainable,
+                                    UnusedParameters policy) {
+  if (reducer.problem().has_value()) {
+    return reducer.problem();
+  }
+  if (auto changed = changed_since_construction(trainable)) {
+    return Error(*changed);
+  }
+  if (policy == UnusedParameters::error && !reducer.unused().empty()) {
+    return Error(c10::str("parameters got no gradient in this update: ", unused_names(reducer),
+                          ". For each of them: is another tensor used in its place (a tie made "
+                          "after the model was wrapped, or in a module of your own)? Then tie "
+                          "before wrapping, and do not register the one that is not used. Else its "
+                          "output does not reach the loss; if that is meant, choose "
+                          "UnusedParameters::zeros or detect"));
+  }
+  return std::nullopt;
+}
+
+std::vector<char> used_anywhere(const Reducer& reducer, const Communicator& control) {
+  const auto count = static_cast<int64_t>(reducer.parameters().size());
+  const at::Tensor used = at::ones({count}, at::kByte);
+  for (const int index : reducer.unused()) {
+    used.mutable_data_ptr<uint8_t>()[index] = 0;
+  }
+  control.all_reduce(used, ReduceOp::max()).wait();
+  const auto* values = used.const_data_ptr<uint8_t>();
+  return {values, values + count};
+}
+
+}  // namespace lockstep::detail

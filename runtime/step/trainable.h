@@ -1,0 +1,49 @@
+#pragma once
+
+#include <lockstep/amp/model.h>
+#include <lockstep/runtime/bucket_plan.h>
+#include <lockstep/runtime/data_parallel.h>
+#include <lockstep/runtime/step/reducer.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep::detail {
+
+/// The parameters that a wrapper averages, and those that were frozen when it was made.
+struct Trainable {
+  std::vector<ModelTensor> parameters;
+  std::vector<ModelTensor> frozen;
+};
+
+/// Throws Error for a model without a trainable parameter, for complex and integer parameters, and
+/// where another wrapper holds the model.
+Trainable trainable_parameters(const Model& model);
+
+/// The same as `before`'s wrapper sees them now, to go on with. Throws Error as above, but lets
+/// that wrapper hold its parameters.
+Trainable trainable_now(const Model& model, const Trainable& before);
+
+/// Throws Error naming the first fp64 parameter.
+void require_no_double(const std::vector<ModelTensor>& parameters);
+
+/// Parameters and buffers stay the tensors that the model uses.
+void move_to(const Model& model, c10::Device device);
+
+/// Throws Error naming the first parameter or buffer that is not on `device`.
+void require_device(const Model& model, c10::Device device);
+
+/// fp64 travels as fp64, everything else in `wire` if set, else in its own dtype.
+c10::ScalarType wire_dtype(c10::ScalarType parameter, std::optional<c10::ScalarType> wire);
+
+/// What is wrong with this rank's window, if anything: a hook's problem, parameters unused against
+/// the policy, or a change of requires_grad since construction. After Reducer::launch_rest().
+std::optional<Error> window_problem(const Reducer& reducer, const Trainable& trainable,
+                                    UnusedParameters policy);
+
+/// For UnusedParameters::detect: 1 for each parameter that some rank used. Collective.
+std::vector<char> used_anywhere(const Reducer& reducer, const Communicator& control);
+
+}  // namespace lockstep::detail

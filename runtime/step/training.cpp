@@ -1,0 +1,274 @@
+#include <ATen/ops/scalar_tensor.h>
+#include <lockstep/amp/optimizers.h>
+#include <lockstep/collectives/core/graph_capture.h>
+#include <lockstep/runtime/memory_use.h>
+#include <lockstep/runtime/process/replicas.h>
+#include <lockstep/runtime/step/training.h>
+
+#include <iostream>
+#include <sstream>
+
+namespace lockstep::detail {
+namespace {
+
+void require_capturable(const OptimizerSpec& optimizer, c10::Device device,
+                        const Communicator& devices, bool has_graphs) {
+  LOCKSTEP_CHECK(has_graphs, "cuda_graph needs a CUDA device, this rank computes on ", device,
+                 "; use cuda_graph(false)");
+  const std::string refusal = graph_capture_refusal(devices);
+  LOCKSTEP_CHECK(refusal.empty(), "cuda_graph: ", refusal,
+                 "; let NCCL carry them (RuntimeOptions::transport), or use cuda_graph(false)");
+  LOCKSTEP_CHECK(dynamic_cast<const TorchOptimizer*>(&optimizer) == nullptr,
+                 "cuda_graph: ", optimizer.describe(),
+                 " decides on the host whether to update; use a fused optimizer, or "
+                 "cuda_graph(false)");
+}
+
+/// Everything that can be wrong with the arguments, found before any rank communicates.
+Trainable checked(const Model& model, const OptimizerSpec& optimizer, const TrainerOptions& options,
+                  c10::Device device, bool has_graphs, const Communicator& devices,
+                  const Agreement& agreement) {
+  Trainable trainable;
+  agreement.attempt([&] {
+    options.validate();
+    optimizer.validate();
+    trainable = trainable_parameters(model);
+    require_no_double(trainable.parameters);
+    move_to(model, device);
+    options.precision().require_known_names(model);
+    require_activation_chain(options, model);
+    if (options.cuda_graph()) {
+      require_capturable(optimizer, device, devices, has_graphs);
+    }
+  });
+  require_same_structure(model, agreement);
+  require_same_text("the configuration", optimizer.describe() + "; " + options.describe(),
+                    agreement);
+  return trainable;
+}
+
+}  // namespace
+
+Training::Training(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
+                   const TrainerOptions& options)
+    : Training(
+          runtime, model, spec, options,
+          runtime.device().is_cpu() ? HostActs::at_once : HostActs::one_window_late,
+          runtime.device().is_cpu() ? MakeStepGraph() : [device = runtime.device()] {
+            return make_cuda_graph(device);
+          }) {}
+
+/// The order is part of the contract of Trainer: check, copy rank 0's weights, lay out, then the
+/// parts that refer to the layout.
+Training::Training(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
+                   const TrainerOptions& options, HostActs acts, MakeStepGraph make_graph,
+                   const Communicator& devices)
+    : Training(runtime, model, spec, options, acts, std::move(make_graph), devices,
+               checked(model, spec, options, runtime.device(), make_graph != nullptr, devices,
+                       Agreement(runtime.control()))) {}
+
+Training::Training(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
+                   const TrainerOptions& options, HostActs acts, MakeStepGraph make_graph,
+                   const Communicator& devices, Trainable trainable)
+    : runtime(runtime),
+      agreement(runtime.control()),
+      options(options),
+      description(spec.describe()),
+      activations(options, model),
+      storage(runtime, model, spec.clone(), options, std::move(trainable), devices, agreement,
+              activations),
+      loop(runtime.device()) {
+  agreement.attempt([&] {
+    steps = std::make_unique<Step>(StepParts{
+        options, runtime.device(), acts, model.buffers(), devices, agreement,
+        amp::LossScaler(options.precision().loss_scaler_options(), runtime.device()), storage,
+        NonFiniteDiagnosis(model, options.precision(), options.diagnosis_folder())});
+    if (options.cuda_graph()) {
+      captured = std::make_unique<CapturedSteps>(*steps, devices, agreement, std::move(make_graph));
+    }
+    if (options.reduce_on_plateau()) {
+      plateau = std::make_unique<Plateau>(*options.reduce_on_plateau());
+    }
+  });
+  if (const std::string details = storage.updater().describe(); !details.empty()) {
+    require_same_text("the optimizer", details, agreement);
+    description = details;
+  }
+  saving = std::make_unique<Saving>(
+      TrainingState({runtime, storage, model.buffers(), *steps, loop, plateau.get(),
+                     options.precision().describe(), description + "; " + options.describe(),
+                     [this] { adopt_trainable(); }}),
+      agreement.communicator(), options.snapshots());
+  runtime.seed_ranks();
+}
+
+StepReport Training::step(const std::function<Loss()>& closure) {
+  require_no_graph();
+  begin_micro_batch();
+  return micro_batch(closure);
+}
+
+StepReport Training::step(const std::vector<at::Tensor>& inputs,
+                          const CapturedSteps::Closure& closure) {
+  begin_micro_batch();
+  if (captured == nullptr) {
+    return micro_batch([&] { return closure(inputs); });
+  }
+  return with_saved(captured->run(inputs, closure, votes()));
+}
+
+StepReport Training::step_without_data() {
+  begin_micro_batch();
+  steps->empty_micro_batch();
+  return report();
+}
+
+void Training::backward(const Loss& loss) {
+  LOCKSTEP_CHECK(!steps->window_full(),
+                 "backward() was called accumulate() times: call update() now");
+  require_no_graph();
+  begin_micro_batch();
+  steps->micro_batch([&] { return loss; }, /*under_autocast=*/false);
+}
+
+StepReport Training::update() {
+  LOCKSTEP_CHECK(steps->window_full(), "update() before backward(): the window has ",
+                 steps->micro_batches_in_window(),
+                 " micro-batches, fewer than accumulate(); call backward(loss) first");
+  return with_saved(steps->close_window(votes()));
+}
+
+/// All ranks have the votes of the last window here, so a pending snapshot may advance.
+void Training::begin_micro_batch() {
+  LOCKSTEP_CHECK(!steps->window_full(), "the window is full: call update() before the next step()");
+  runtime.loaders().note_step();
+  steps->begin_window();
+  advance_saving();
+}
+
+StepReport Training::micro_batch(const std::function<Loss()>& closure) {
+  const bool measured = activations.watch(
+      runtime.device().type(), [&] { steps->micro_batch(closure, /*under_autocast=*/true); });
+  if (measured && runtime.is_main()) {
+    std::cerr << activations.report() << std::endl;
+  }
+  return report();
+}
+
+StepReport Training::report() {
+  return steps->window_full() ? with_saved(steps->close_window(votes()))
+                              : steps->report_open_window();
+}
+
+/// What this rank votes about its share of a pending snapshot.
+Votes Training::votes() const {
+  saving->require_own_folder();
+  Votes votes;
+  votes.saved = saving->is_ready() ? 1 : 0;
+  return votes;
+}
+
+/// Once the votes of all ranks say that their share of a snapshot is on the disk.
+void Training::advance_saving() {
+  const auto all = steps->consensus().take();
+  if (all && all->saved == runtime.size()) {
+    saving->advance();
+  }
+}
+
+StepReport Training::with_saved(StepReport report) {
+  advance_saving();
+  if (auto ended = saving->take_ended()) {
+    report.saved_ = std::make_shared<const snapshot::SaveReport>(std::move(*ended));
+  }
+  return report;
+}
+
+void Training::require_no_graph() const {
+  LOCKSTEP_CHECK(captured == nullptr,
+                 "with cuda_graph only step(inputs, closure) can be called: the "
+                 "inputs of a graph are replaced, its closure is not");
+}
+
+void Training::require_between_windows(const char* call) const {
+  LOCKSTEP_CHECK(steps->micro_batches_in_window() == 0, call, " in the middle of a window, after ",
+                 steps->micro_batches_in_window(),
+                 " of its micro-batches: call it when StepReport::closes_update(), or abandon() "
+                 "first");
+}
+
+void Training::save(std::optional<double> metric) {
+  require_between_windows("save()");
+  steps->settle();
+  agreement.raise_if_any(storage.watch().departure());
+  saving->save(steps->updates(), metric);
+}
+
+std::optional<snapshot::SaveReport> Training::finish_saving() {
+  steps->settle();
+  saving->finish();
+  return saving->take_ended();
+}
+
+ResumeReport Training::resume(const std::string& folder) {
+  require_between_windows("resume()");
+  steps->settle();
+  agreement.raise_if_any(storage.watch().departure());
+  return saving->resume(folder);
+}
+
+snapshot::LoadReport Training::load_weights(const std::string& path,
+                                            const snapshot::LoadOptions& options) {
+  steps->settle();
+  agreement.raise_if_any(storage.watch().departure());
+  return saving->load_weights(path, options);
+}
+
+void Training::adopt_trainable() {
+  require_between_windows("adopt_trainable()");
+  steps->settle();
+  if (storage.adopt_trainable() && captured != nullptr) {
+    captured->forget();
+  }
+}
+
+void Training::adopt_weights() {
+  steps->settle();
+  storage.adopt_weights();
+}
+
+bool Training::replicas_agree() {
+  steps->settle();
+  const bool whole = !agreement.any(storage.watch().departure().has_value());
+  const amp::ScalerState scaler = steps->scaler().state();
+  std::vector<ReplicatedArray> counters = {
+      {"the loss scale", at::scalar_tensor(scaler.scale, at::kFloat)},
+      {"the number of updates", at::scalar_tensor(steps->updates(), at::kLong)}};
+  for (const amp::LossScaler& each : steps->loss_scales().scalers()) {
+    counters.push_back({"the scale of a loss", each.scale_tensor()});
+  }
+  const bool equal = storage.replicas().are_equal(counters);
+  return whole && equal;
+}
+
+std::string Training::summary() const {
+  if (!runtime.is_main()) {
+    return {};
+  }
+  const Trainable& trainable = storage.trainable();
+  int64_t elements = 0;
+  for (const ModelTensor& entry : trainable.parameters) {
+    elements += entry.tensor.numel();
+  }
+  std::ostringstream out;
+  out.precision(4);
+  out << "model      " << elements << " trainable elements in " << trainable.parameters.size()
+      << " parameters, " << trainable.frozen.size() << " frozen\n"
+      << "precision  " << options.precision().describe() << "\n"
+      << "optimizer  " << description << "\n"
+      << "buckets    " << storage.reducer().size() << ", laid out once\n"
+      << "memory     " << memory_line(storage.memory()) << "\n";
+  return out.str();
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <lockstep/runtime/state/saving.h>
+#include <lockstep/runtime/state/training_storage.h>
+#include <lockstep/runtime/step/activation_planning.h>
+#include <lockstep/runtime/step/captured_steps.h>
+#include <lockstep/runtime/step/plateau.h>
+#include <lockstep/runtime/step/step.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep::detail {
+
+/// What a Trainer consists of, and the calls of a Trainer in terms of these parts.
+/// Ranks and threads: as Trainer. If one rank cannot make a part, every rank throws.
+struct Training {
+  /// `acts`, `make_graph` and `devices` (the communicator of the gradients) follow from the device
+  /// of `runtime`; tests give others.
+  Training(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
+           const TrainerOptions& options, HostActs acts, MakeStepGraph make_graph,
+           const Communicator& devices);
+  Training(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
+           const TrainerOptions& options, HostActs acts, MakeStepGraph make_graph = nullptr)
+      : Training(runtime, model, spec, options, acts, std::move(make_graph),
+                 runtime.communicator()) {}
+  Training(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
+           const TrainerOptions& options);
+
+  StepReport step(const std::function<Loss()>& closure);
+  StepReport step(const std::vector<at::Tensor>& inputs, const CapturedSteps::Closure& closure);
+  StepReport step_without_data();
+  void backward(const Loss& loss);
+  StepReport update();
+
+  void save(std::optional<double> metric);
+  std::optional<snapshot::SaveReport> finish_saving();
+  ResumeReport resume(const std::string& folder);
+  snapshot::LoadReport load_weights(const std::string& path, const snapshot::LoadOptions& options);
+
+  void adopt_trainable();
+  void adopt_weights();
+  bool replicas_agree();
+  std::string summary() const;
+
+  Runtime& runtime;
+  Agreement agreement;
+  TrainerOptions options;
+  std::string description;  // of the optimizer
+  ActivationPlanning activations;
+  TrainingStorage storage;
+  std::unique_ptr<Step> steps;
+  std::unique_ptr<Plateau> plateau;         // with TrainerOptions::reduce_on_plateau
+  std::unique_ptr<CapturedSteps> captured;  // with TrainerOptions::cuda_graph
+  LoopState loop;
+  std::unique_ptr<Saving> saving;  // last: its destructor completes a pending snapshot
+
+ private:
+  Training(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
+           const TrainerOptions& options, HostActs acts, MakeStepGraph make_graph,
+           const Communicator& devices, Trainable trainable);
+  void begin_micro_batch();
+  void require_no_graph() const;
+  void require_between_windows(const char* call) const;
+  StepReport micro_batch(const std::function<Loss()>& closure);
+  StepReport report();
+  Votes votes() const;
+  void advance_saving();
+  StepReport with_saved(StepReport report);
+};
+
+}  // namespace lockstep::detail

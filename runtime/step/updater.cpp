@@ -1,0 +1,223 @@
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <lockstep/amp/update/average.h>
+#include <lockstep/amp/update/flat_span.h>
+#include <lockstep/runtime/state/flat.h>
+#include <lockstep/runtime/step/updater.h>
+
+#include <algorithm>
+
+namespace lockstep::detail {
+namespace {
+
+class FusedUpdater final : public Updater {
+ public:
+  FusedUpdater(const OptimizerSpec& spec, const Reducer& reducer, Arena& arena,
+               const UpdaterOptions& options)
+      : arena_(arena), rates_(configured_rates(spec), arena.buckets().front().weights.device()) {
+    if (options.counts_by_parameter) {
+      start_counting(reducer.parameters().size());
+    }
+    for (size_t b = 0; b < reducer.size(); ++b) {
+      rules_.push_back(spec.rule(reducer.plans()[b].group));
+      spans_.push_back(span_of(reducer, arena, b, options));
+      amp::add_moments(spans_.back(), *rules_.back());
+      spans_.back().learning_rate = rates_.on_device().narrow(0, reducer.plans()[b].group, 1);
+      LOCKSTEP_CHECK(!arena.sharded() || !rules_.back()->whole_parameters(), spec.describe(),
+                     ": its update of an element depends on the whole parameter, of which a rank "
+                     "has a share only with shard_optimizer(true); use another optimizer, or do "
+                     "not shard");
+    }
+  }
+
+  void apply(const Reducer& reducer, const Decisions& decisions,
+             const std::vector<char>& used) override {
+    std::vector<Work> shared;
+    const amp::StepState* state = decisions.step();
+    for (size_t b = 0; b < spans_.size(); ++b) {
+      if (used.empty() && !missed_.defined() && !rules_[b]->whole_parameters()) {
+        rules_[b]->apply(spans_[b], state);
+      } else {
+        apply_by_slot(reducer.plans()[b], b, state, used);
+      }
+      shared.push_back(arena_.share_weights(b));
+    }
+    count_missed(used, decisions);
+    for (Work& work : shared) {
+      work.wait();
+    }
+  }
+
+  void visit_state(const Reducer& reducer, StateArchive& archive) override {
+    for (size_t b = 0; b < spans_.size(); ++b) {
+      for (const Slot& slot : reducer.plans()[b].slots) {
+        visit_slot(b, slot, reducer.parameters()[static_cast<size_t>(slot.parameter)], archive);
+      }
+    }
+    visit_missed(reducer.parameters(), archive);
+  }
+
+  LearningRates& learning_rates() override { return rates_; }
+
+  int64_t moment_bytes() const override {
+    int64_t bytes = 0;
+    for (const amp::FlatSpan& span : spans_) {
+      for (const auto* list : {&span.moments, &span.moment_scales}) {
+        for (const at::Tensor& moment : *list) {
+          bytes += static_cast<int64_t>(moment.nbytes());
+        }
+      }
+    }
+    return bytes;
+  }
+
+ private:
+  static std::vector<double> configured_rates(const OptimizerSpec& spec) {
+    std::vector<double> rates;
+    for (int group = 0; group < spec.groups(); ++group) {
+      rates.push_back(spec.learning_rate(group));
+    }
+    return rates;
+  }
+
+  void start_counting(size_t parameters) {
+    missed_ = at::zeros({static_cast<int64_t>(parameters)},
+                        rates_.on_device().options().dtype(at::kLong));
+  }
+
+  /// On the device, which alone knows whether this update is skipped.
+  void count_missed(const std::vector<char>& used, const Decisions& decisions) {
+    if (!missed_.defined() || std::find(used.begin(), used.end(), 0) == used.end()) {
+      return;
+    }
+    const bool pinned = !missed_.is_cpu();
+    const at::Tensor unused =
+        at::empty({missed_.numel()}, at::TensorOptions().dtype(at::kLong).pinned_memory(pinned));
+    std::transform(used.begin(), used.end(), unused.mutable_data_ptr<int64_t>(),
+                   [](char one) { return one == 0 ? 1 : 0; });
+    const at::Tensor counted = decisions.skipped().to(at::kLong).neg().add(1);
+    missed_.add_(unused.to(missed_.device(), /*non_blocking=*/pinned).mul(counted));
+  }
+
+  /// Only what was missed is named, so that a run without late parameters goes on from any
+  /// snapshot.
+  void visit_missed(const std::vector<ModelTensor>& parameters, StateArchive& archive) {
+    std::vector<int64_t> missed(parameters.size(), 0);
+    if (missed_.defined()) {
+      const at::Tensor host = missed_.cpu();
+      std::copy_n(host.const_data_ptr<int64_t>(), missed.size(), missed.begin());
+    }
+    bool any = false;
+    for (size_t i = 0; i < missed.size(); ++i) {
+      const std::string name = parameters[i].name + ".missed_updates";
+      if (archive.saving() ? missed[i] != 0 : archive.has(name)) {
+        archive.number(name, missed[i]);
+        any = true;
+      } else {
+        missed[i] = 0;
+      }
+    }
+    if (archive.loading() && (any || missed_.defined())) {
+      start_counting(missed.size());
+      missed_.copy_(at::tensor(missed, at::kLong));
+    }
+  }
+
+  /// This rank's part of a slot.
+  struct Part {
+    int64_t begin;  // elements from the start of the slot
+    amp::FlatSpan span;
+    bool empty() const { return span.gradient.numel() == 0; }
+  };
+  Part part_of(size_t b, const Slot& slot) const {
+    const Shard& share = arena_.buckets()[b].share;
+    const int64_t begin = std::clamp(slot.offset, share.begin, share.begin + share.numel);
+    const int64_t end =
+        std::clamp(slot.offset + slot.numel, share.begin, share.begin + share.numel);
+    return {begin - slot.offset, amp::narrowed(spans_[b], begin - share.begin, end - begin)};
+  }
+
+  void apply_by_slot(const BucketPlan& plan, size_t b, const amp::StepState* state,
+                     const std::vector<char>& used) {
+    std::vector<amp::FlatSpan> moving;
+    for (const Slot& slot : plan.slots) {
+      const Part part = part_of(b, slot);
+      if (part.empty()) {
+        continue;
+      }
+      if (used.empty() || used[static_cast<size_t>(slot.parameter)] != 0) {
+        moving.push_back(part.span);
+        if (missed_.defined()) {
+          moving.back().missed = missed_.narrow(0, slot.parameter, 1);
+        }
+      } else {
+        amp::move_average(part.span, state);
+      }
+    }
+    rules_[b]->apply_all(moving, state);
+  }
+
+  void visit_slot(size_t b, const Slot& slot, const ModelTensor& entry, StateArchive& archive) {
+    const Part part = part_of(b, slot);
+    if (part.empty() && archive.pass() != StateArchive::Pass::check) {
+      return;
+    }
+    const std::vector<std::string> kinds = rules_[b]->moment_names();
+    for (size_t m = 0; m < kinds.size(); ++m) {
+      const std::string name = entry.name + "." + kinds[m];
+      visit_part(archive, name, part.span.moments[m], part.begin, entry.tensor);
+      if (!part.span.moment_scales.empty()) {
+        const int64_t blocks = (slot.numel + amp::kMomentBlock - 1) / amp::kMomentBlock;
+        visit_part(archive, name + "_scale", part.span.moment_scales[m],
+                   part.begin / amp::kMomentBlock, at::empty({blocks}, at::kFloat));
+      }
+    }
+  }
+
+  /// Whole tensors where nothing is sharded, so that others read them in their own shape.
+  void visit_part(StateArchive& archive, const std::string& name, const at::Tensor& elements,
+                  int64_t begin, const at::Tensor& like) const {
+    if (arena_.sharded()) {
+      archive.part(name, elements, begin, like);
+    } else {
+      archive.tensor(name, shaped_view(elements, 0, like));
+    }
+  }
+
+  Arena& arena_;
+  LearningRates rates_;
+  at::Tensor missed_;  // by parameter: real updates without it; undefined where nobody counts
+  std::vector<amp::FlatSpan> spans_;
+  std::vector<std::shared_ptr<const amp::UpdateRule>> rules_;
+};
+
+}  // namespace
+
+amp::FlatSpan span_of(const Reducer& reducer, const Arena& arena, size_t b,
+                      const UpdaterOptions& options) {
+  const Arena::Bucket& bucket = arena.buckets()[b];
+  amp::FlatSpan span;
+  span.gradient = reducer.wire(b).narrow(0, bucket.share.begin, bucket.share.numel);
+  span.master = bucket.masters;
+  if (bucket.weights.scalar_type() != at::kFloat) {
+    span.weight = bucket.weights.narrow(0, bucket.share.begin, bucket.share.numel);
+  }
+  span.remainder = bucket.remainders;
+  span.average = bucket.average;
+  span.average_rest = options.average_rest;
+  span.rounds_randomly = options.rounds_randomly && !span.master.defined();
+  span.stream = options.seed << 20U ^ b;
+  span.first_element = bucket.share.begin;
+  return span;
+}
+
+std::unique_ptr<Updater> Updater::make(const OptimizerSpec& spec, const Reducer& reducer,
+                                       Arena& arena, const UpdaterOptions& options) {
+  if (auto updater = make_torch_updater(spec, reducer, arena, options)) {
+    return updater;
+  }
+  return std::make_unique<FusedUpdater>(spec, reducer, arena, options);
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <lockstep/amp/optimizer.h>
+#include <lockstep/runtime/state/arena.h>
+#include <lockstep/runtime/state_archive.h>
+#include <lockstep/runtime/step/decisions.h>
+#include <lockstep/runtime/step/learning_rates.h>
+#include <lockstep/runtime/step/reducer.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace lockstep::detail {
+
+struct UpdaterOptions {
+  /// bf16 weights without masters use stochastic rounding.
+  bool rounds_randomly = false;
+  /// Seed of all stochastic rounding; the same on every rank.
+  uint64_t seed = 0;
+  /// Weight of the new weights in their moving average: 1 - decay.
+  float average_rest = 0.0F;
+  /// Updates are counted per parameter, since some parameters may miss updates.
+  bool counts_by_parameter = false;
+};
+
+/// Updates the weights: one pass per bucket over reduced gradients, masters, moments and weights.
+/// If the arena is sharded, over this rank's shard.
+class Updater {
+ public:
+  virtual ~Updater() = default;
+  /// Updates the parameters for which `used` is 1; all parameters if `used` is empty. Averages are
+  /// updated in any case. Changes nothing if decisions.step() says skip. Collective if the arena is
+  /// sharded. For an unused parameter the count of updates does not change either, as in
+  /// torch.optim.
+  virtual void apply(const Reducer& reducer, const Decisions& decisions,
+                     const std::vector<char>& used) = 0;
+  /// Visits the state of each parameter as "name.kind". Where state is sharded, visits this rank's
+  /// shard.
+  virtual void visit_state(const Reducer& reducer, StateArchive& archive) = 0;
+  /// Options that only the optimizer object knows, as text to compare between ranks. Empty for a
+  /// fused optimizer, whose OptimizerSpec contains all options.
+  virtual std::string describe() const { return {}; }
+  /// Bytes of moments in the arena. Moments inside a torch::optim optimizer are not counted.
+  virtual int64_t moment_bytes() const = 0;
+  /// The learning rates that updates read.
+  virtual LearningRates& learning_rates() = 0;
+  /// Takes over learning rates that the program wrote to the optimizer's options since the last
+  /// update. Only a torch::optim optimizer has such options. Local. Throws Error for an invalid
+  /// rate.
+  virtual void take_edited_rates() {}
+
+  /// Makes an updater with the fused rules of `spec`, or, for TorchOptimizer, with that optimizer
+  /// on the masters.
+  static std::unique_ptr<Updater> make(const OptimizerSpec& spec, const Reducer& reducer,
+                                       Arena& arena, const UpdaterOptions& options);
+};
+
+/// Makes the updater for a TorchOptimizer; null for a fused optimizer. In a separate file because
+/// of the headers that it includes.
+std::unique_ptr<Updater> make_torch_updater(const OptimizerSpec& spec, const Reducer& reducer,
+                                            const Arena& arena, const UpdaterOptions& options);
+
+/// The flat arrays of this rank's shard of a bucket, except the moments.
+amp::FlatSpan span_of(const Reducer& reducer, const Arena& arena, size_t bucket,
+                      const UpdaterOptions& options);
+
+}  // namespace lockstep::detail
