@@ -29,10 +29,14 @@
 #include <lockstep/runtime/cifar_file.h>
 #include <lockstep/runtime/data_parallel.h>
 #include <lockstep/runtime/distributed_sampler.h>
+#include <lockstep/runtime/evaluate.h>
+#include <lockstep/runtime/evaluation_scopes.h>
 #include <lockstep/runtime/idx_file.h>
 #include <lockstep/runtime/labelled_images.h>
+#include <lockstep/runtime/load_weights.h>
 #include <lockstep/runtime/loader.h>
 #include <lockstep/runtime/loss.h>
+#include <lockstep/runtime/metrics.h>
 #include <lockstep/runtime/progress.h>
 #include <lockstep/runtime/reduce_on_plateau.h>
 #include <lockstep/runtime/runtime.h>
@@ -40,3 +44,4 @@
 #include <lockstep/runtime/table.h>
 #include <lockstep/runtime/trainer.h>
 #include <lockstep/runtime/trainer_options.h>
+#include <lockstep/runtime/validation_loader.h>

@@ -16,6 +16,9 @@
 
 namespace lockstep {
 
+template <typename Dataset>
+class ValidationLoader;
+
 /// Loads this rank's share of a dataset in batches, for a range-for:
 ///
 ///   for (auto& batch : loader) { ... }
@@ -61,7 +64,7 @@ class Loader {
          LoaderPlaces* places = nullptr)
       : options_((options.validate(), std::move(options))),
         rank_(rank),
-        dataset_(std::make_unique<Dataset>(std::move(dataset))),
+        dataset_(std::make_shared<Dataset>(std::move(dataset))),
         place_(std::make_shared<LoaderPlace>(
             DistributedSampler(detail::dataset_size(*dataset_), rank, ranks, seed,
                                options_.shuffle(), options_.batch_size(), options_.drop_last()))) {
@@ -75,7 +78,7 @@ class Loader {
          LoaderOptions options, LoaderPlaces* places)
       : options_((options.validate(), std::move(options))),
         rank_(rank),
-        dataset_(std::make_unique<Dataset>(std::move(dataset))),
+        dataset_(std::make_shared<Dataset>(std::move(dataset))),
         place_(std::make_shared<LoaderPlace>(
             DistributedSampler::local(std::move(sizes), rank, seed, options_.shuffle(),
                                       options_.batch_size(), options_.drop_last()))) {
@@ -193,9 +196,12 @@ class Loader {
     return work()(at, indices);
   }
 
+  template <typename Other>
+  friend class ValidationLoader;
+
   LoaderOptions options_;
   int rank_;
-  std::unique_ptr<Dataset> dataset_;
+  std::shared_ptr<Dataset> dataset_;  // a ValidationLoader may share it
   std::shared_ptr<LoaderPlace> place_;
   int64_t seeks_ = 0;
   SamplerPosition ahead_;

@@ -6,6 +6,7 @@
 #include <lockstep/runtime/device_choice.h>
 #include <lockstep/runtime/loader.h>
 #include <lockstep/runtime/rank_comparison.h>
+#include <lockstep/runtime/validation_loader.h>
 #include <torch/arg.h>
 
 #include <chrono>
@@ -101,11 +102,7 @@ class Runtime {
   /// call local_loader().
   template <typename Dataset>
   Loader<Dataset> loader(Dataset dataset, LoaderOptions options = {}) const {
-    if (options.compare_ranks() && size() > 1) {
-      detail::require_same_data(control(), detail::dataset_size(dataset), [&](size_t index) {
-        return detail::sample_numbers(dataset, index, SampleSeeds{seed(), 0});
-      });
-    }
+    compare(dataset, options);
     return Loader<Dataset>(std::move(dataset), rank(), size(), seed(), std::move(options),
                            loaders_.get());
   }
@@ -131,6 +128,17 @@ class Runtime {
                            loaders_.get());
   }
 
+  /// Returns a loader for evaluate(): each sample of `dataset` once, on any number of ranks, even
+  /// if there are fewer samples than ranks. Snapshots hold nothing of it. Of the options it uses
+  /// batch_size, workers and compare_ranks (see loader()). Every rank must call it, with the same
+  /// dataset and options. Throws Error (exit code data) on every rank if the dataset is empty.
+  template <typename Dataset>
+  ValidationLoader<Dataset> validation_loader(Dataset dataset,
+                                              const LoaderOptions& options = {}) const {
+    compare(dataset, options);
+    return ValidationLoader<Dataset>(std::move(dataset), rank(), size(), seed(), options);
+  }
+
   /// The positions of this rank's loaders.
   LoaderPlaces& loaders() const { return *loaders_; }
 
@@ -145,6 +153,16 @@ class Runtime {
  private:
   struct Session;
   Runtime(std::string program, std::unique_ptr<Session> session);
+
+  template <typename Dataset>
+  void compare(Dataset& dataset, const LoaderOptions& options) const {
+    if (options.compare_ranks() && size() > 1) {
+      detail::require_same_data(control(), detail::dataset_size(dataset), [&](size_t index) {
+        return detail::sample_numbers(dataset, index, SampleSeeds{seed(), 0});
+      });
+    }
+  }
+
   RuntimeOptions options_;
   std::string program_;
   std::unique_ptr<Session> session_;

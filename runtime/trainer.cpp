@@ -90,6 +90,9 @@ bool Trainer::stop_requested() const {
 c10::Device Trainer::device() const {
   return training_->runtime.device();
 }
+Runtime& Trainer::runtime() const {
+  return training_->runtime;
+}
 int64_t Trainer::updates() const {
   return training_->steps->updates();
 }

@@ -184,6 +184,8 @@ class Trainer {
     return moved(batch, device());
   }
   c10::Device device() const;
+  /// The Runtime that the Trainer was made with.
+  Runtime& runtime() const;
 
   /// Sets the learning rate of one group, or of all groups, from the next update on. Group 0 has
   /// the optimizer's own options, group i those of its i-th group(). For a TorchOptimizer, i is an

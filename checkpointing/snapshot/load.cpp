@@ -60,12 +60,14 @@ LoadReport load_tensors(const TensorSource& source,
       continue;
     }
     used.insert(stored);
-    const std::string why = why_misshapen(source, stored, target.sizes(), target.scalar_type());
+    const bool transposed = options.transposed && target.dim() == 2 && options.transposed(name);
+    const at::Tensor view = transposed ? target.detach().t() : target.detach();
+    const std::string why = why_misshapen(source, stored, view.sizes(), view.scalar_type());
     if (!why.empty()) {
-      report.misshapen.push_back(shown + ": " + why);
+      report.misshapen.push_back(shown + ": " + why + (transposed ? " (transposed)" : ""));
       continue;
     }
-    matches.emplace_back(target.detach(), stored);
+    matches.emplace_back(view, stored);
     report.loaded.push_back(name);
   }
   for (const std::string& name : source.names()) {

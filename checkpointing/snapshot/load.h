@@ -19,6 +19,10 @@ struct LoadOptions {
   Match match = Match::strict;
   /// Maps the name of a target to its name in the source. Default: the same name.
   std::function<std::string(const std::string&)> name_in_source;
+  /// True for the name of a target whose tensor in the source has rows and columns exchanged, such
+  /// as the weight of a Conv1D of Hugging Face's GPT-2. Only matrices are transposed; other targets
+  /// are loaded as they are. Default: none.
+  std::function<bool(const std::string&)> transposed;
 };
 
 /// The result of a load. Each list has one entry for each name.

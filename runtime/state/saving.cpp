@@ -1,63 +1,15 @@
-#include <lockstep/checkpointing/snapshot/format/folder_names.h>
-#include <lockstep/checkpointing/snapshot/format/model_files.h>
-#include <lockstep/checkpointing/snapshot/newest.h>
 #include <lockstep/runtime/state/saving.h>
+#include <lockstep/runtime/state/snapshot_search.h>
 
-#include <algorithm>
 #include <iostream>
 #include <utility>
 
 namespace lockstep::detail {
 namespace {
 
-std::string trimmed(std::string path) {
-  while (path.size() > 1 && path.back() == '/') {
-    path.pop_back();
-  }
-  return path;
-}
-
 std::string parent_of(const std::string& path) {
   const size_t slash = path.find_last_of('/');
   return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
-}
-
-bool is_snapshot(const std::string& path) {
-  return snapshot::exists(path + "/" + snapshot::kManifestName);
-}
-
-bool has_snapshots(const std::string& folder) {
-  const std::vector<std::string> names = snapshot::names_in(folder);
-  return std::any_of(names.begin(), names.end(),
-                     [](const std::string& name) { return snapshot::step_of(name).has_value(); });
-}
-
-/// What rank 0 says: ranks must not look at a folder at different times.
-bool as_rank_zero(const Agreement& agreement, const std::string& path,
-                  bool (*holds)(const std::string&)) {
-  bool found = false;
-  agreement.attempt("looking at " + path,
-                    [&] { found = agreement.communicator().rank() == 0 && holds(path); });
-  return agreement.any(found);
-}
-
-/// The snapshot at `path`, or the newest in that folder, with every byte checked; none if there is
-/// none.
-snapshot::Newest find(const std::string& path, const Agreement& agreement) {
-  if (!as_rank_zero(agreement, path, is_snapshot)) {
-    return snapshot::find_newest(path, agreement.communicator());
-  }
-  snapshot::Opened opened = snapshot::open_verified(path, agreement.communicator());
-  LOCKSTEP_CHECK_CODE(opened.snapshot, ExitCode::snapshot, "reading ", path, ": ", opened.failure);
-  return {std::move(opened.snapshot), {}};
-}
-
-std::string joined(const std::vector<std::string>& lines) {
-  std::string text;
-  for (const std::string& line : lines) {
-    text += "\n  " + line;
-  }
-  return text;
 }
 
 snapshot::WriterOptions writer_options(const SnapshotOptions& options) {
@@ -92,7 +44,7 @@ void Saving::require_own_folder() {
   if (is_own_folder_ || folder_.empty()) {
     return;
   }
-  LOCKSTEP_CHECK_CODE(!as_rank_zero(agreement_, folder_, has_snapshots), ExitCode::snapshot,
+  LOCKSTEP_CHECK_CODE(!has_snapshots(folder_, agreement_.communicator()), ExitCode::snapshot,
                       folder_,
                       " holds the snapshots of another run; go on from them with resume(), or name "
                       "another folder");
@@ -152,7 +104,7 @@ ResumeReport Saving::resume(const std::string& given) {
   const std::string path = trimmed(given.empty() ? options_.folder() : given);
   LOCKSTEP_CHECK(!path.empty(), "resume(): name the folder of the run");
   finish();
-  snapshot::Newest newest = find(path, agreement_);
+  snapshot::Newest newest = find_snapshot(path, agreement_.communicator());
   ResumeReport report;
   report.notes = newest.notes;
   LOCKSTEP_CHECK_CODE(
@@ -200,23 +152,10 @@ ResumeReport Saving::resume(const std::string& given) {
 snapshot::LoadReport Saving::load_weights(const std::string& given,
                                           const snapshot::LoadOptions& options) {
   const std::string path = trimmed(given);
-  const bool of_lockstep =
-      as_rank_zero(agreement_, path, is_snapshot) || as_rank_zero(agreement_, path, has_snapshots);
-  std::optional<Snapshot> saved;
-  if (of_lockstep) {
-    snapshot::Newest newest = find(path, agreement_);
-    LOCKSTEP_CHECK_CODE(newest.snapshot, ExitCode::snapshot, "none of the snapshots in ", path,
-                        " can be used:", joined(newest.notes));
-    saved = newest.snapshot;
-  }
+  const auto source = open_weights(path, agreement_.communicator());
   snapshot::LoadReport report;
-  agreement_.attempt("loading weights from " + path, [&] {
-    if (saved) {
-      report = state_.load_weights(saved->section("model"), options);
-    } else {
-      report = state_.load_weights(snapshot::ModelFiles(path), options);
-    }
-  });
+  agreement_.attempt("loading weights from " + path,
+                     [&] { report = state_.load_weights(*source, options); });
   return report;
 }
 

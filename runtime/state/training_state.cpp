@@ -3,6 +3,7 @@
 #include <c10/core/GradMode.h>
 #include <lockstep/runtime/state/snapshot_archive.h>
 #include <lockstep/runtime/state/training_state.h>
+#include <lockstep/runtime/state/weight_targets.h>
 #include <torch/version.h>
 
 #include <algorithm>
@@ -257,24 +258,14 @@ std::vector<std::string> TrainingState::load(const Snapshot& saved) {
 
 snapshot::LoadReport TrainingState::load_weights(const snapshot::TensorSource& source,
                                                  const snapshot::LoadOptions& options) {
-  const auto is_there = [&](const std::string& name) {
-    return source.has(options.name_in_source ? options.name_in_source(name) : name);
-  };
-  std::vector<std::pair<std::string, at::Tensor>> targets;
   const std::vector<at::Tensor> flats = arena().whole_masters();
   const std::vector<Weight> all = weights(flats, /*to_write=*/true);
+  std::vector<NamedWeight> named;
   for (const Weight& weight : all) {
-    const size_t before = targets.size();
-    for (const std::string& alias : weight.entry->aliases) {
-      if (is_there(alias)) {
-        targets.emplace_back(alias, weight.stored);
-      }
-    }
-    if (targets.size() == before || is_there(weight.entry->name)) {
-      targets.emplace_back(weight.entry->name, weight.stored);
-    }
+    named.push_back({weight.entry, weight.stored});
   }
-  snapshot::LoadReport report = snapshot::load_tensors(source, targets, options);
+  snapshot::LoadReport report =
+      snapshot::load_tensors(source, weight_targets(source, named, options), options);
   take_weights(flats, all);
   const c10::AutoGradMode no_grad(false);
   if (arena().has_averages()) {

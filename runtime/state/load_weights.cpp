@@ -1,0 +1,20 @@
+#include <lockstep/runtime/load_weights.h>
+#include <lockstep/runtime/state/snapshot_search.h>
+#include <lockstep/runtime/state/weight_targets.h>
+
+namespace lockstep {
+
+snapshot::LoadReport load_weights(const Model& model, const std::string& path,
+                                  const snapshot::LoadOptions& options) {
+  const auto source = detail::open_weights(path, Communicator::solo());
+  std::vector<detail::NamedWeight> weights;
+  for (const auto* list : {&model.parameters(), &model.buffers()}) {
+    for (const ModelTensor& entry : *list) {
+      weights.push_back({&entry, entry.tensor});
+    }
+  }
+  return snapshot::load_tensors(*source, detail::weight_targets(*source, weights, options),
+                                options);
+}
+
+}  // namespace lockstep

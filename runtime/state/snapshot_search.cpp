@@ -1,0 +1,83 @@
+#include <lockstep/checkpointing/snapshot/format/file_system.h>
+#include <lockstep/checkpointing/snapshot/format/folder_names.h>
+#include <lockstep/checkpointing/snapshot/format/model_files.h>
+#include <lockstep/collectives/core/agreement.h>
+#include <lockstep/runtime/state/snapshot_search.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+namespace lockstep::detail {
+namespace {
+
+bool is_snapshot(const std::string& path) {
+  return snapshot::exists(path + "/" + snapshot::kManifestName);
+}
+
+bool holds_snapshots(const std::string& folder) {
+  const std::vector<std::string> names = snapshot::names_in(folder);
+  return std::any_of(names.begin(), names.end(),
+                     [](const std::string& name) { return snapshot::step_of(name).has_value(); });
+}
+
+bool as_rank_zero(const Communicator& ranks, const std::string& path,
+                  bool (*holds)(const std::string&)) {
+  const Agreement agreement(ranks, ExitCode::snapshot);
+  bool found = false;
+  agreement.attempt("looking at " + path, [&] { found = ranks.rank() == 0 && holds(path); });
+  return agreement.any(found);
+}
+
+}  // namespace
+
+std::string trimmed(std::string path) {
+  while (path.size() > 1 && path.back() == '/') {
+    path.pop_back();
+  }
+  return path;
+}
+
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) {
+    text += "\n  " + line;
+  }
+  return text;
+}
+
+bool has_snapshots(const std::string& folder, const Communicator& ranks) {
+  return as_rank_zero(ranks, folder, holds_snapshots);
+}
+
+snapshot::Newest find_snapshot(const std::string& path, const Communicator& ranks) {
+  if (!as_rank_zero(ranks, path, is_snapshot)) {
+    return snapshot::find_newest(path, ranks);
+  }
+  snapshot::Opened opened = snapshot::open_verified(path, ranks);
+  LOCKSTEP_CHECK_CODE(opened.snapshot, ExitCode::snapshot, "reading ", path, ": ", opened.failure);
+  return {std::move(opened.snapshot), {}};
+}
+
+std::unique_ptr<snapshot::TensorSource> open_weights(const std::string& given,
+                                                     const Communicator& ranks) {
+  const std::string path = trimmed(given);
+  std::optional<Snapshot> saved;
+  if (as_rank_zero(ranks, path, is_snapshot) || has_snapshots(path, ranks)) {
+    snapshot::Newest newest = find_snapshot(path, ranks);
+    LOCKSTEP_CHECK_CODE(newest.snapshot, ExitCode::snapshot, "none of the snapshots in ", path,
+                        " can be used:", joined(newest.notes));
+    saved = std::move(newest.snapshot);
+  }
+  std::unique_ptr<snapshot::TensorSource> source;
+  Agreement(ranks, ExitCode::snapshot).attempt("loading weights from " + path, [&] {
+    if (saved) {
+      source = std::make_unique<snapshot::SnapshotSection>(saved->section("model"));
+    } else {
+      source = std::make_unique<snapshot::ModelFiles>(path);
+    }
+  });
+  return source;
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <lockstep/checkpointing/snapshot/newest.h>
+#include <lockstep/checkpointing/snapshot/tensor_source.h>
+#include <lockstep/collectives/communicator.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace lockstep::detail {
+
+// What a path names: a snapshot, the folder of a run, or weights from elsewhere. Rank 0 looks,
+// since ranks must not look at a folder at different times. Ranks: the functions with a
+// communicator are collective. Errors: the same Error on every rank.
+
+/// `path` without slashes at its end.
+std::string trimmed(std::string path);
+
+/// The lines, each below the one before and indented.
+std::string joined(const std::vector<std::string>& lines);
+
+/// True if `folder` holds snapshots.
+bool has_snapshots(const std::string& folder, const Communicator& ranks);
+
+/// The snapshot at `path`, or the newest in that folder, with every byte checked; none if there is
+/// none.
+snapshot::Newest find_snapshot(const std::string& path, const Communicator& ranks);
+
+/// The weights at `path`: of a snapshot, of the newest snapshot of a run, or in safetensors files.
+std::unique_ptr<snapshot::TensorSource> open_weights(const std::string& path,
+                                                     const Communicator& ranks);
+
+}  // namespace lockstep::detail

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <lockstep/amp/model.h>
+#include <lockstep/checkpointing/snapshot/load.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep::detail {
+
+/// A parameter or buffer, and the tensor that its saved value is copied to.
+struct NamedWeight {
+  const ModelTensor* entry;
+  at::Tensor stored;
+};
+
+/// The targets of load_tensors() for these weights. A tied weight is a target under each of its
+/// names that the source has, or under its first name if the source has none.
+std::vector<std::pair<std::string, at::Tensor>> weight_targets(
+    const snapshot::TensorSource& source, const std::vector<NamedWeight>& weights,
+    const snapshot::LoadOptions& options);
+
+}  // namespace lockstep::detail
