@@ -166,6 +166,23 @@ TEST(CapturedSteps, AreRefusedWithAReason) {
               HasSubstr("cuda_graph needs a CUDA device, this rank computes on cpu"));
 }
 
+TEST(NoSilentResult, N01_CapturedWindowsTakeTheirOwnGradientsToo) {
+  std::vector<at::Tensor> ends;
+  for (const bool disturbed : {false, true}) {
+    Trained run(dynamic_half(), true);
+    at::manual_seed(5);
+    for (int64_t step = 0; step < 8; ++step) {
+      if (disturbed) {
+        run.model->second->weight.to(at::kFloat).square().sum().backward();
+      }
+      run.step(batch(step, 5, /*overflows=*/false));
+    }
+    EXPECT_GT(run.calls.launches, 0);
+    ends.push_back(run.masters());
+  }
+  EXPECT_TRUE(at::equal(ends[0], ends[1]));
+}
+
 TEST(Trainer, StepTakesItsInputsAsArguments) {
   Runtime runtime = Runtime::solo();
   const auto weights_after = [&](bool as_arguments) {

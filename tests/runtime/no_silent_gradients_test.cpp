@@ -4,7 +4,6 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/modules/embedding.h>
 
-#include "captured_runs.h"
 #include "trainer_runs.h"
 
 namespace lockstep {
@@ -240,27 +239,6 @@ TEST(NoSilentResult, N01_ASparseGradientOfAnotherNetworksLossIsPlain) {
   EXPECT_TRUE(table->weight.grad().is_sparse());
   own();
   EXPECT_EQ(trainer.updates(), 2);
-}
-
-TEST(NoSilentResult, N01_CapturedWindowsTakeTheirOwnGradientsToo) {
-  if (runtime().size() > 1) {
-    GTEST_SKIP() << "a captured window of several ranks needs NCCL";
-  }
-  std::vector<at::Tensor> ends;
-  for (const bool disturbed : {false, true}) {
-    Runtime solo = Runtime::solo(RuntimeOptions().device(DeviceKind::cpu));
-    testing::CapturedRun run(solo, solo.communicator(), testing::dynamic_half(), /*graph=*/true);
-    at::manual_seed(5);
-    for (int64_t step = 0; step < 8; ++step) {
-      if (disturbed) {
-        run.model->second->weight.to(at::kFloat).square().sum().backward();
-      }
-      run.step(testing::batch(step, 5, /*overflows=*/false));
-    }
-    EXPECT_GT(run.calls.launches, 0);
-    ends.push_back(run.masters());
-  }
-  EXPECT_TRUE(at::equal(ends[0], ends[1]));
 }
 
 /// A generator and a discriminator in one module.

@@ -70,9 +70,6 @@ class Arrays final : public StateArchive {
 };
 
 TEST(NoSilentResult, N05_ABitFlippedInAMasterIsNamedAtTheNextUpdate) {
-  if (runtime().size() == 1) {
-    GTEST_SKIP() << "one rank cannot differ";
-  }
   for (const Precision& precision : {Precision::O0(), half_precision()}) {
     const auto model = std::make_shared<Mlp>();
     Trainer trainer(runtime(), model, AdamW(1e-2), TrainerOptions().precision(precision));
@@ -91,9 +88,6 @@ TEST(NoSilentResult, N05_ABitFlippedInAMasterIsNamedAtTheNextUpdate) {
 }
 
 TEST(NoSilentResult, N05_ABitFlippedInAMomentOrWeightIsNamed) {
-  if (runtime().size() == 1) {
-    GTEST_SKIP() << "one rank cannot differ";
-  }
   for (const HostActs acts : {HostActs::at_once, HostActs::one_window_late}) {
     for (const char* where : {"first.weight.exp_avg", "second.bias.exp_avg_sq", "second.bias"}) {
       const auto model = std::make_shared<Mlp>();
@@ -117,9 +111,6 @@ TEST(NoSilentResult, N05_ABitFlippedInAMomentOrWeightIsNamed) {
 }
 
 TEST(NoSilentResult, N05_AFlippedBitIsFoundWithinSoManyUpdates) {
-  if (runtime().size() == 1) {
-    GTEST_SKIP() << "one rank cannot differ";
-  }
   constexpr int64_t elements = 16'384;  // 64 KiB: four parts
   for (const int64_t element : {int64_t{0}, int64_t{9'000}, elements - 1}) {
     const auto model = std::make_shared<OneWeight>(testing::ones({elements}));
@@ -138,9 +129,6 @@ TEST(NoSilentResult, N05_AFlippedBitIsFoundWithinSoManyUpdates) {
 }
 
 TEST(NoSilentResult, N05_AFlippedBitReachesNoSnapshotAndResumeCuresIt) {
-  if (runtime().size() == 1) {
-    GTEST_SKIP() << "one rank cannot differ";
-  }
   for (const auto& spec : {AdamW(1e-2).clone(), TorchOptimizer([](std::vector<at::Tensor> masters) {
                                                   return std::make_unique<torch::optim::AdamW>(
                                                       std::move(masters),
@@ -170,9 +158,6 @@ TEST(NoSilentResult, N05_AFlippedBitReachesNoSnapshotAndResumeCuresIt) {
 }
 
 TEST(NoSilentResult, N05_ABitFlippedInAFrozenLayerReachesNoSnapshot) {
-  if (runtime().size() == 1) {
-    GTEST_SKIP() << "one rank cannot differ";
-  }
   const SharedFolder folder;
   const auto model = std::make_shared<Mlp>();
   model->first->weight.requires_grad_(false);
@@ -185,9 +170,6 @@ TEST(NoSilentResult, N05_ABitFlippedInAFrozenLayerReachesNoSnapshot) {
 }
 
 TEST(NoSilentResult, N05_ShardedWeightsAreCompared) {
-  if (runtime().size() == 1) {
-    GTEST_SKIP() << "one rank cannot differ";
-  }
   const auto model = std::make_shared<Mlp>();
   Trainer trainer(runtime(), model, AdamW(1e-2), TrainerOptions().shard_optimizer(true));
   const auto step = [&] { trainer.step([&] { return scaled_loss(*model, 0); }); };
@@ -198,9 +180,6 @@ TEST(NoSilentResult, N05_ShardedWeightsAreCompared) {
 }
 
 TEST(NoSilentResult, N05_TorchOptimizersThatDifferAreNamed) {
-  if (runtime().size() == 1) {
-    GTEST_SKIP() << "one rank cannot differ";
-  }
   const auto refusal = [&](const TorchOptimizer::Factory& factory) {
     return error_of([&] { Trainer(runtime(), std::make_shared<Mlp>(), TorchOptimizer(factory)); });
   };
