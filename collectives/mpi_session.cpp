@@ -20,10 +20,11 @@ class MpiLife {
     int initialized = 0;
     detail::check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
     if (initialized == 0) {
-      int provided = MPI_THREAD_SINGLE;
-      detail::check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided),
+      detail::check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &thread_level_),
                         "MPI_Init_thread");
       is_ours_ = true;
+    } else {
+      detail::check_mpi(MPI_Query_thread(&thread_level_), "MPI_Query_thread");
     }
     detail::check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
                       "MPI_Comm_set_errhandler");
@@ -39,8 +40,32 @@ class MpiLife {
   /// Leaves MPI as it is: finalising would wait for ranks that do not come.
   void abandon() { is_ours_ = false; }
 
+  /// Throws on every rank if MPI allows too little on any.
+  void check_thread_level(const detail::MpiComm& world) const {
+    const bool enough = thread_level_ >= MPI_THREAD_SERIALIZED;
+    const std::string start =
+        is_ours_ ? "; MPI offers no more: use an MPI library that is built with support for threads"
+                 : "; start MPI with MPI_Init_thread(..., MPI_THREAD_SERIALIZED, ...) or "
+                   "MPI_THREAD_MULTIPLE in place of MPI_Init, or let lockstep start MPI";
+    LOCKSTEP_CHECK_CODE(
+        world.all_agree(enough), ExitCode::environment, "rank ", world.rank(),
+        ": MPI's thread level is ", level_name(thread_level_),
+        enough ? " here, but too low on another rank" : "",
+        "; lockstep needs MPI_THREAD_SERIALIZED: the hooks of gradients on a device call MPI from "
+        "a thread of autograd",
+        start);
+  }
+
  private:
+  static const char* level_name(int level) {
+    return level == MPI_THREAD_SINGLE       ? "MPI_THREAD_SINGLE"
+           : level == MPI_THREAD_FUNNELED   ? "MPI_THREAD_FUNNELED"
+           : level == MPI_THREAD_SERIALIZED ? "MPI_THREAD_SERIALIZED"
+                                            : "MPI_THREAD_MULTIPLE";
+  }
+
   bool is_ours_ = false;
+  int thread_level_ = MPI_THREAD_SINGLE;
 };
 
 bool mpi_is_up() {
@@ -94,6 +119,7 @@ MpiSession::MpiSession(CommunicatorOptions options) : impl_(std::make_unique<Imp
   try {
     detail::MpiComm world = detail::MpiComm::duplicate(MPI_COMM_WORLD);
     check_world_size(launch, world);
+    impl_->mpi->check_thread_level(world);
     impl_->world =
         Communicator(detail::make_mpi_transport(std::move(world), options, impl_->failed));
   } catch (const CommunicationError&) {

@@ -19,9 +19,14 @@ namespace lockstep {
 /// finalises MPI, which waits for all ranks. If an exception is being unwound, or a collective has
 /// failed, the destructor returns at once instead, so that the launcher sees this rank die and ends
 /// the others.
-/// Errors: Error (code environment) on every rank if the launcher started a different number of
-/// ranks than MPI sees, if srun started tasks that MPI cannot join, or if a Slurm job with several
-/// tasks starts the program without srun or mpirun.
+/// MPI's thread level: MPI_THREAD_SERIALIZED is needed, MPI_THREAD_MULTIPLE is asked for. In
+/// backward on a device, autograd calls the hooks of gradients, and so MPI, from a thread of its
+/// own, while the thread that called backward waits. No two threads of lockstep call MPI at the
+/// same time; the thread that writes a snapshot, the workers of a loader and the watchdog never do.
+/// A program that initialises MPI itself calls MPI_Init_thread with one of these two levels.
+/// Errors: Error (code environment) on every rank if MPI's thread level is lower on any rank, if
+/// the launcher started a different number of ranks than MPI sees, if srun started tasks that MPI
+/// cannot join, or if a Slurm job with several tasks starts the program without srun or mpirun.
 class MpiSession {
  public:
   explicit MpiSession(CommunicatorOptions options = {});

@@ -5,14 +5,20 @@
 //   session_probe kill            rank 1 dies by SIGKILL while all ranks reduce
 //   session_probe throw           rank 1 throws through the session while all ranks reduce
 //   session_probe outlive         a communicator that is used after its session is gone
+//   session_probe level-NAME      the world where the program itself has started MPI: single,
+//   funneled,
+//                                 serialized, multiple; mixed: funneled on rank 1, else multiple
 #include <ATen/ops/ones.h>
 #include <lockstep/collectives/mpi_session.h>
+#include <mpi.h>
 
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <stdexcept>
+#include <string>
 
 namespace {
 
@@ -32,7 +38,25 @@ void reduce_until(Communicator& world, const char* end) {
   }
 }
 
+void start_mpi(const std::string& level) {
+  int provided = MPI_THREAD_SINGLE;
+  int rank = 0;
+  if (const char* text = std::getenv("OMPI_COMM_WORLD_RANK")) {
+    rank = std::atoi(text);
+  }
+  const int wanted = level == "single"               ? MPI_THREAD_SINGLE
+                     : level == "funneled"           ? MPI_THREAD_FUNNELED
+                     : level == "serialized"         ? MPI_THREAD_SERIALIZED
+                     : level == "mixed" && rank == 1 ? MPI_THREAD_FUNNELED
+                                                     : MPI_THREAD_MULTIPLE;
+  MPI_Init_thread(nullptr, nullptr, wanted, &provided);
+}
+
 void run(const char* mode) {
+  const std::string level = mode;
+  if (level.rfind("level-", 0) == 0) {
+    start_mpi(level.substr(6));
+  }
   std::optional<MpiSession> session(std::in_place);
   Communicator world = session->world();
   std::printf("rank %d of %d by %s, MPI '%s'\n", world.rank(), world.size(),
@@ -50,6 +74,10 @@ void run(const char* mode) {
     const at::Tensor ones = at::ones({10});
     world.all_reduce(ones).wait();
     std::printf("sum %g\n", ones[9].item<double>());
+  }
+  session.reset();
+  if (level.rfind("level-", 0) == 0) {
+    MPI_Finalize();
   }
 }
 

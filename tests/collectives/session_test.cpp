@@ -2,7 +2,9 @@
 #include <lockstep/collectives/error.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -127,6 +129,35 @@ TEST(MpiSession, AnotherSessionAfterMpiWasFinalisedIsRefusedOnEveryRank) {
     EXPECT_TRUE(has(run, "MPI was finalised in this process")) << run.output;
   }
   EXPECT_EQ(alone("", "again").code, 0);
+}
+
+TEST(MpiThreadLevel, OfAProgramThatStartsMpiMustBeSerializedOrMultiple) {
+  for (const char* level : {"level-serialized", "level-multiple"}) {
+    const Finished run = by_mpi(2, level);
+    EXPECT_EQ(run.code, 0) << level << run.output;
+    EXPECT_TRUE(has(run, "rank 1 of 2 by mpi")) << run.output;
+  }
+  for (const char* level : {"SINGLE", "FUNNELED"}) {
+    std::string mode = std::string("level-") + level;
+    std::transform(mode.begin(), mode.end(), mode.begin(),
+                   [](unsigned char c) { return std::tolower(c); });
+    const Finished run = by_mpi(2, mode);
+    EXPECT_EQ(run.code, static_cast<int>(ExitCode::environment)) << run.output;
+    EXPECT_TRUE(has(run, std::string("MPI's thread level is MPI_THREAD_") + level) &&
+                has(run, "lockstep needs MPI_THREAD_SERIALIZED") &&
+                has(run, "start MPI with MPI_Init_thread"))
+        << run.output;
+  }
+}
+
+TEST(MpiThreadLevel, ThatIsTooLowOnOneRankIsRefusedOnEveryRank) {
+  const Finished run = by_mpi(2, "level-mixed");
+  EXPECT_EQ(run.code, static_cast<int>(ExitCode::environment)) << run.output;
+  EXPECT_TRUE(has(run,
+                  "rank 0: MPI's thread level is MPI_THREAD_MULTIPLE here, but too low on "
+                  "another rank") ||
+              has(run, "rank 1: MPI's thread level is MPI_THREAD_FUNNELED"))
+      << run.output;
 }
 
 TEST(MpiSession, ACommunicatorMayOutliveTheSession) {
