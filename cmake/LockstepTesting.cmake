@@ -11,8 +11,10 @@ if(_mpiexec_version MATCHES "Open MPI|OpenRTE|PRRTE")
   list(APPEND LOCKSTEP_MPIEXEC --oversubscribe --bind-to none)
 endif()
 
-set(LOCKSTEP_TEST_ENVIRONMENT OMP_NUM_THREADS=1
+set(LOCKSTEP_GPU_TEST_ENVIRONMENT OMP_NUM_THREADS=1
   OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1)
+# The other tests run on CPUs, also where there are GPUs, which a Runtime would choose.
+set(LOCKSTEP_TEST_ENVIRONMENT ${LOCKSTEP_GPU_TEST_ENVIRONMENT} CUDA_VISIBLE_DEVICES=)
 
 # How much longer a test may take than in an optimised build.
 set(LOCKSTEP_TEST_PATIENCE 1)
@@ -94,10 +96,13 @@ function(lockstep_add_unit_test library name)
     math(EXPR TEST_TIMEOUT "${TEST_TIMEOUT} * 4")
     add_test(NAME ${library}.${name} COMMAND ${target} --gtest_brief=1)
     set_tests_properties(${library}.${name} PROPERTIES
-      LABELS unit TIMEOUT ${TEST_TIMEOUT} ENVIRONMENT OMP_NUM_THREADS=1)
+      LABELS unit TIMEOUT ${TEST_TIMEOUT} ENVIRONMENT OMP_NUM_THREADS=1
+      ENVIRONMENT_MODIFICATION CUDA_VISIBLE_DEVICES=set:)
   else()
     gtest_discover_tests(${target} TEST_PREFIX "${library}." DISCOVERY_TIMEOUT 120
-      PROPERTIES LABELS unit TIMEOUT ${TEST_TIMEOUT} ENVIRONMENT OMP_NUM_THREADS=1)
+      PROPERTIES LABELS unit TIMEOUT ${TEST_TIMEOUT}
+        ENVIRONMENT OMP_NUM_THREADS=1
+        ENVIRONMENT_MODIFICATION CUDA_VISIBLE_DEVICES=set:)
   endif()
 endfunction()
 
@@ -184,7 +189,7 @@ function(lockstep_add_gpu_test library name)
   add_test(NAME ${library}.${name}.gpu COMMAND ${start} $<TARGET_FILE:${target}_gpu>)
   set_tests_properties(${library}.${name}.gpu PROPERTIES LABELS gpu TIMEOUT ${TEST_TIMEOUT}
     SKIP_RETURN_CODE 77 RESOURCE_LOCK gpu
-    ENVIRONMENT "${LOCKSTEP_TEST_ENVIRONMENT};LOCKSTEP_TEST_RANKS=${TEST_RANKS}")
+    ENVIRONMENT "${LOCKSTEP_GPU_TEST_ENVIRONMENT};LOCKSTEP_TEST_RANKS=${TEST_RANKS}")
   if(NOT TARGET lockstep_pretend_device)
     return()
   endif()

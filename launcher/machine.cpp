@@ -48,10 +48,13 @@ int physical_cores() {
 
 int visible_gpus() {
   if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
-    const std::string list = visible;
-    return list.empty() || list[0] == '-'
-               ? 0
-               : 1 + static_cast<int>(std::count(list.begin(), list.end(), ','));
+    std::istringstream list(visible);  // CUDA sees what stands before the first that is none
+    int count = 0;
+    for (std::string device; std::getline(list, device, ',') && !device.empty() &&
+                             device.front() != '-' && device != "NoDevFiles";) {
+      ++count;
+    }
+    return count;
   }
   int gpus = 0;
   while (access(("/dev/nvidia" + std::to_string(gpus)).c_str(), F_OK) == 0) {

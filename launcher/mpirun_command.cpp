@@ -15,7 +15,15 @@ std::string count_of(int count, const std::string& thing) {
   return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
 }
 
+/// One for each device that the program's Runtime would choose.
 int default_ranks(JobCommand& command) {
+  const char* device = std::getenv("LOCKSTEP_DEVICE");
+  if (device != nullptr && std::string(device) == "cpu") {
+    const int cores = physical_cores();
+    command.notes.push_back(count_of(cores, "rank") +
+                            ", one for each physical core (LOCKSTEP_DEVICE=cpu)");
+    return cores;
+  }
   if (const int gpus = visible_gpus(); gpus > 0) {
     command.notes.push_back(count_of(gpus, "rank") + ", one for each visible GPU");
     return gpus;
@@ -42,8 +50,12 @@ void forward_environment(std::vector<std::string>& arguments) {
     const std::string text = *entry;
     const std::string name = text.substr(0, text.find('='));
     for (const char* prefix :
-         {"LOCKSTEP_", "OMP_", "KMP_", "GOMP_", "MKL_", "MALLOC_", "NCCL_", "UCX_", "TORCH_",
-          "PYTORCH_", "CUDA_", "CUBLAS_", "CUDNN_", "NVIDIA_", "LD_LIBRARY_PATH", "LD_PRELOAD"}) {
+         {"LOCKSTEP_",       "OMP_",      "KMP_",    "GOMP_",     "MKL_",           "OPENBLAS_",
+          "DNNL_",           "ONEDNN_",   "ATEN_",   "MALLOC_",   "GLIBC_TUNABLES", "TORCH_",
+          "PYTORCH_",        "CUDA_",     "CUBLAS_", "CUBLASLT_", "CUDNN_",         "NVIDIA_",
+          "NCCL_",           "UCX_",      "UCC_",    "FI_",       "IBV_",           "RDMAV_",
+          "MLX5_",           "PSM2_",     "PSM3_",   "HCOLL_",    "SHARP_",         "HWLOC_",
+          "LD_LIBRARY_PATH", "LD_PRELOAD"}) {
       if (name.rfind(prefix, 0) == 0) {
         arguments.insert(arguments.end(), {"-x", name});
       }

@@ -26,10 +26,16 @@ int choose_device(int local_rank, int local_size, int visible, const std::string
 /// rank has a different device.
 std::string shared_device(const std::vector<std::string>& identities);
 
-/// A rank's device, and a text that identifies it uniquely; the text is empty for the CPU.
+/// A rank's device.
 struct BoundDevice {
   c10::Device device;
-  std::string identity;
+  std::string identity;  // unique to the device; empty for the CPU
+  /// Why the run is on this kind of device, one line: "8 GPUs are visible; this run is on CPUs
+  /// because rank 3 sees no CUDA device: ...". The same on every rank.
+  std::string reason;
+  /// True if `automatic` made the choice and there is a GPU in the machine of any rank: then the
+  /// Runtime prints `reason`.
+  bool notable = false;
 };
 
 /// The queries that choose_device() and bind_device() make to the machine. Tests substitute them.
@@ -38,6 +44,8 @@ struct DeviceDriver {
   std::function<std::string(int index)> identity;
   std::function<void(c10::Device)> make_current;
   std::function<std::string()> why_none;
+  /// GPUs in this machine, even if LibTorch or the driver cannot use them.
+  std::function<int()> present;
 };
 /// The CUDA driver of this machine.
 DeviceDriver cuda_driver();

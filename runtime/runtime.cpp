@@ -32,6 +32,7 @@ struct Runtime::Session {
   RuntimeOptions options;
   std::optional<MpiSession> mpi;
   Communicator world = Communicator::solo();
+  std::string device_reason;
 
   std::function<void()> failure_mark() const {
     return mpi ? mpi->failure_mark() : [] {};
@@ -62,6 +63,10 @@ Runtime::Runtime(std::string program, std::unique_ptr<Session> session)
   const BoundDevice bound =
       bind_device(options_.device(), options_.share_device(), control_, cuda_driver());
   device_ = bound.device;
+  session_->device_reason = bound.reason;
+  if (bound.notable && session_->mpi && is_main()) {
+    std::cerr << "lockstep: " << bound.reason << std::endl;
+  }
   detail::set_arithmetic(options_, device_);
   if (device_.is_cuda()) {
     world_ = make_device_world(world_, device_, bound.identity, options_.transport(),
@@ -102,7 +107,7 @@ std::string Runtime::summary() const {
   out << "ranks      " << size() << " (" << local_size() << " on this node), transport "
       << world_.transport_name() << (library.empty() ? "" : ", " + library) << "\n"
       << "device     " << device_ << ", " << threads_ << (threads_ == 1 ? " thread" : " threads")
-      << " a rank\n"
+      << " a rank: " << session_->device_reason << "\n"
       << "seed       " << seed() << "\n";
   return out.str();
 }

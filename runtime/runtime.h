@@ -30,8 +30,10 @@ struct RuntimeOptions {
   /// Compute threads of this rank. 0: OMP_NUM_THREADS if set, else the cores of this node divided
   /// by its ranks.
   TORCH_ARG(int, threads) = 0;
-  /// Kind of device that the ranks compute on. CUDA devices are bound by local rank.
-  TORCH_ARG(DeviceKind, device) = DeviceKind::cpu;
+  /// Kind of device that the ranks compute on. CUDA devices are bound by local rank. `automatic`:
+  /// CUDA devices if every rank sees one, else the CPU on all ranks. If a machine has a GPU, rank 0
+  /// prints one line on standard error that says what was chosen and why; summary() always says so.
+  TORCH_ARG(DeviceKind, device) = DeviceKind::automatic;
   /// True: several ranks may use the same CUDA device.
   TORCH_ARG(bool, share_device) = false;
   /// Transport of CUDA tensors between ranks.
@@ -64,7 +66,8 @@ class Runtime {
   Runtime(int argc, char** argv, RuntimeOptions options = {});
   ~Runtime();
   /// Makes a world of this process alone, for references and tests. Other Runtimes may exist. Uses
-  /// neither MPI nor environment variables. Starts this rank's generators from the seed.
+  /// neither MPI nor environment variables, and prints nothing. Starts this rank's generators from
+  /// the seed.
   static Runtime solo(RuntimeOptions options = {});
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
@@ -146,8 +149,8 @@ class Runtime {
   /// as the final weights of a Trainer. run() compares the digests after all ranks have finished.
   void hold_at_end(const std::string& name, uint64_t digest) const;
 
-  /// A summary of one screen: ranks, nodes, device, threads, transport, versions. Empty on all
-  /// ranks but rank 0.
+  /// A summary of one screen: ranks, nodes, device and why it was chosen, threads, transport,
+  /// versions. Empty on all ranks but rank 0.
   std::string summary() const;
 
  private:

@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 #include <lockstep/collectives/error.h>
 #include <lockstep/runtime/process/identity.h>
+#include <unistd.h>
 
 namespace lockstep::detail {
 
@@ -10,6 +11,18 @@ int visible_devices() {
     return 0;
   }
   return c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).deviceCount();
+}
+
+int gpus_present(const std::string& devices) {
+  int count = 0;
+  while (access((devices + "/nvidia" + std::to_string(count)).c_str(), F_OK) == 0) {
+    ++count;
+  }
+  return count;
+}
+
+int gpus_present() {
+  return gpus_present("/dev");
 }
 
 DriverVersions driver_versions() {

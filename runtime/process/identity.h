@@ -9,6 +9,11 @@ namespace lockstep::detail {
 /// this LibTorch. Makes no context.
 int visible_devices();
 
+/// NVIDIA GPUs in this machine (/dev/nvidia0, 1, ...), also those that LibTorch or the driver
+/// cannot use. `devices` is the folder to look in.
+int gpus_present(const std::string& devices);
+int gpus_present();
+
 /// What a process without a device has: CUDA versions as 1000 * major + 10 * minor.
 struct DriverVersions {
   bool libtorch_has_cuda = false;

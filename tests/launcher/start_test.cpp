@@ -128,11 +128,48 @@ TEST(LauncherStart, TheDefaultNumberOfRanksIsSaid) {
   unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
+TEST(LauncherStart, TheDefaultNumberOfRanksIsThatOfTheDevicesTheRuntimeChooses) {
+  setenv("CUDA_VISIBLE_DEVICES", "0,1,-1,3", 1);
+  EXPECT_THAT(launch({"run", "--dry-run", "--", "/bin/true"}).error,
+              HasSubstr("2 ranks, one for each visible GPU"));
+  setenv("LOCKSTEP_DEVICE", "cpu", 1);
+  EXPECT_THAT(launch({"run", "--dry-run", "--", "/bin/true"}).error,
+              HasSubstr("one for each physical core (LOCKSTEP_DEVICE=cpu)"));
+  setenv("LOCKSTEP_DEVICE", "automatic", 1);
+  EXPECT_THAT(launch({"run", "--dry-run", "--", "/bin/true"}).error,
+              HasSubstr("2 ranks, one for each visible GPU"));
+  unsetenv("LOCKSTEP_DEVICE");
+  unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
 TEST(LauncherStart, RemoteRanksGetTheVariablesThatMatter) {
-  const char* const forwarded[] = {"NCCL_DEBUG", "PYTORCH_ALLOC_CONF", "UCX_TLS",
-                                   "CUBLAS_WORKSPACE_CONFIG", "OMP_NUM_THREADS"};
+  const char* const forwarded[] = {"NCCL_DEBUG",
+                                   "PYTORCH_ALLOC_CONF",
+                                   "PYTORCH_CUDA_ALLOC_CONF",
+                                   "TORCH_NCCL_AVOID_RECORD_STREAMS",
+                                   "UCX_TLS",
+                                   "UCC_TLS",
+                                   "FI_PROVIDER",
+                                   "RDMAV_FORK_SAFE",
+                                   "CUBLAS_WORKSPACE_CONFIG",
+                                   "CUBLASLT_WORKSPACE_SIZE",
+                                   "CUDNN_LOGLEVEL_DBG",
+                                   "CUDA_DEVICE_MAX_CONNECTIONS",
+                                   "NVIDIA_TF32_OVERRIDE",
+                                   "OMP_NUM_THREADS",
+                                   "MKL_CBWR",
+                                   "DNNL_MAX_CPU_ISA",
+                                   "ONEDNN_MAX_CPU_ISA",
+                                   "ATEN_CPU_CAPABILITY",
+                                   "GLIBC_TUNABLES",
+                                   "MALLOC_ARENA_MAX",
+                                   "LOCKSTEP_SEED",
+                                   "LOCKSTEP_PROBE_DTYPE",
+                                   "LD_LIBRARY_PATH"};
+  const char* libraries = std::getenv("LD_LIBRARY_PATH");
+  const std::string before = libraries == nullptr ? "" : libraries;
   for (const char* name : forwarded) {
-    setenv(name, "1", 1);
+    setenv(name, std::string(name) == "GLIBC_TUNABLES" ? "" : "1", 1);
   }
   setenv("SECRET_TOKEN", "x", 1);
   const Launched result =
@@ -141,6 +178,9 @@ TEST(LauncherStart, RemoteRanksGetTheVariablesThatMatter) {
   for (const char* name : forwarded) {
     EXPECT_THAT(result.out, HasSubstr(std::string("-x ") + name));
     unsetenv(name);
+  }
+  if (libraries != nullptr) {
+    setenv("LD_LIBRARY_PATH", before.c_str(), 1);
   }
   unsetenv("SECRET_TOKEN");
 }

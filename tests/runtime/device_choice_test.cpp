@@ -13,6 +13,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -124,7 +126,8 @@ DeviceDriver driver_with(
           [prefix](int index) { return prefix + std::to_string(index); }, std::move(make_current),
           [] {
             return why_no_device({true, 12040, 13000});
-          }};
+          },
+          [visible] { return visible; }};
 }
 
 TEST(BindDevice, MakesEachRanksOwnDeviceCurrentAndNoOther) {
@@ -175,6 +178,73 @@ TEST(BindDevice, AutomaticTakesTheCpuOnAllRanksIfOneHasNoDevice) {
   bind_on_two_ranks(
       DeviceKind::automatic, false, [](int) { return driver_with(2, "GPU-"); },
       [](int, const BoundDevice& bound) { EXPECT_TRUE(bound.device.is_cuda()); });
+}
+
+TEST(AutomaticDevice, IsTheDefaultAndSaysWhatItChoseAndWhyOnEveryRank) {
+  EXPECT_EQ(RuntimeOptions().device(), DeviceKind::automatic);
+  bind_on_two_ranks(
+      DeviceKind::automatic, false, [](int) { return driver_with(8, "GPU-"); },
+      [](int, const BoundDevice& bound) {
+        EXPECT_TRUE(bound.notable);
+        EXPECT_THAT(bound.reason, HasSubstr("8 GPUs are visible; this run is on CUDA devices"));
+        EXPECT_THAT(bound.reason, HasSubstr("LOCKSTEP_DEVICE=cpu"));
+      });
+  bind_on_two_ranks(
+      DeviceKind::automatic, false, [](int rank) { return driver_with(rank == 0 ? 8 : 0, "GPU-"); },
+      [](int, const BoundDevice& bound) {
+        EXPECT_TRUE(bound.notable);
+        EXPECT_THAT(bound.reason, HasSubstr("8 GPUs are visible to some ranks; this run is on CPUs "
+                                            "because rank 1: sees no CUDA device (the driver "
+                                            "supports CUDA 12.4"));
+      });
+}
+
+TEST(AutomaticDevice, NamesGpusThatNoRankCanUseAndIsQuietWhereThereIsNone) {
+  for (const int present : {0, 2}) {
+    const auto driver = [present](int) {
+      DeviceDriver made_up = driver_with(0, "");
+      made_up.present = [present] { return present; };
+      return made_up;
+    };
+    bind_on_two_ranks(
+        DeviceKind::automatic, false, driver, [present](int, const BoundDevice& bound) {
+          EXPECT_TRUE(bound.device.is_cpu());
+          EXPECT_EQ(bound.notable, present > 0);
+          EXPECT_EQ(bound.reason.rfind("2 GPUs are in the machine; ", 0) == 0, present > 0);
+          EXPECT_THAT(bound.reason, HasSubstr("because ranks 0-1: sees no CUDA"));
+        });
+  }
+}
+
+TEST(AutomaticDevice, AKindThatWasAskedForIsNotNotable) {
+  for (const DeviceKind kind : {DeviceKind::cpu, DeviceKind::cuda}) {
+    bind_on_two_ranks(
+        kind, false, [](int) { return driver_with(8, "GPU-"); },
+        [kind](int, const BoundDevice& bound) {
+          EXPECT_EQ(bound.device.is_cpu(), kind == DeviceKind::cpu);
+          EXPECT_FALSE(bound.notable);
+          EXPECT_THAT(bound.reason, HasSubstr("LOCKSTEP_DEVICE asks"));
+        });
+  }
+}
+
+TEST(AutomaticDevice, GpusInTheMachineAreCountedByTheirFiles) {
+  std::string folder = ::testing::TempDir() + "devices-XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  EXPECT_EQ(gpus_present(folder), 0);
+  for (const char* name : {"nvidia0", "nvidia1", "nvidia3", "nvidiactl"}) {
+    std::ofstream(folder + "/" + name) << "";
+  }
+  EXPECT_EQ(gpus_present(folder), 2);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(AutomaticDevice, TheSummarySaysWhyTheRunIsOnItsDevice) {
+  EXPECT_THAT(Runtime::solo(RuntimeOptions().device(DeviceKind::cpu)).summary(),
+              HasSubstr("a rank: as RuntimeOptions::device or LOCKSTEP_DEVICE asks\n"));
+  if (visible_devices() == 0) {
+    EXPECT_THAT(Runtime::solo().summary(), HasSubstr("this run is on CPUs because"));
+  }
 }
 
 TEST(DeviceTransportChoice, IsNcclWhereAllRanksCanUseItTogether) {
