@@ -13,7 +13,7 @@ namespace {
 
 std::atomic<bool> session_exists{false};
 
-/// MPI's life: initialised by us or by somebody else.
+/// MPI's life: initialised by us or by somebody else, to whom it then belongs.
 class MpiLife {
  public:
   MpiLife() {
@@ -23,11 +23,11 @@ class MpiLife {
       detail::check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &thread_level_),
                         "MPI_Init_thread");
       is_ours_ = true;
+      detail::check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
+                        "MPI_Comm_set_errhandler");
     } else {
       detail::check_mpi(MPI_Query_thread(&thread_level_), "MPI_Query_thread");
     }
-    detail::check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
-                      "MPI_Comm_set_errhandler");
   }
   ~MpiLife() {
     if (is_ours_) {
@@ -103,29 +103,48 @@ struct MpiSession::Impl {
     ~OnlyOne() { session_exists = false; }
   };
 
-  OnlyOne only_one;
+  /// Not for a guest: a program may construct several on its communicators.
+  std::optional<OnlyOne> only_one;
   int exceptions = std::uncaught_exceptions();
   std::shared_ptr<std::atomic<bool>> failed = std::make_shared<std::atomic<bool>>(false);
   std::optional<MpiLife> mpi;
   Communicator world = Communicator::solo();
+  MPI_Comm joined = MPI_COMM_WORLD;
+
+  /// Makes `world` of the ranks of `comm`. `launch` says what the world must be.
+  void join(MPI_Comm comm, const detail::LaunchEnvironment& launch, CommunicatorOptions options) {
+    joined = comm;
+    mpi.emplace();
+    try {
+      detail::MpiComm ranks = detail::MpiComm::duplicate(comm);
+      check_world_size(launch, ranks);
+      mpi->check_thread_level(ranks);
+      world = Communicator(detail::make_mpi_transport(std::move(ranks), options, failed));
+    } catch (const CommunicationError&) {
+      mpi->abandon();
+      throw;
+    }
+  }
 };
 
 MpiSession::MpiSession(CommunicatorOptions options) : impl_(std::make_unique<Impl>()) {
-  const detail::LaunchEnvironment launch = detail::read_launch_environment();
-  if (!mpi_is_up() && !launch.by_launcher) {
+  impl_->only_one.emplace();
+  if (mpi_is_up()) {
+    impl_->join(MPI_COMM_WORLD, {}, options);
     return;
   }
-  impl_->mpi.emplace();
-  try {
-    detail::MpiComm world = detail::MpiComm::duplicate(MPI_COMM_WORLD);
-    check_world_size(launch, world);
-    impl_->mpi->check_thread_level(world);
-    impl_->world =
-        Communicator(detail::make_mpi_transport(std::move(world), options, impl_->failed));
-  } catch (const CommunicationError&) {
-    impl_->mpi->abandon();
-    throw;
+  const detail::LaunchEnvironment launch = detail::read_launch_environment();
+  if (launch.by_launcher) {
+    impl_->join(MPI_COMM_WORLD, launch, options);
   }
+}
+
+MpiSession::MpiSession(MpiCommHandle comm, CommunicatorOptions options)
+    : impl_(std::make_unique<Impl>()) {
+  LOCKSTEP_CHECK(mpi_is_up(),
+                 "the program passed a communicator, but has not started MPI; call "
+                 "MPI_Init_thread(..., MPI_THREAD_MULTIPLE, ...) first");
+  impl_->join(detail::program_comm(comm), {}, options);
 }
 
 MpiSession::~MpiSession() {
@@ -150,13 +169,13 @@ std::vector<std::string> MpiSession::leave_with(const std::string& bytes) {
   impl_->world = Communicator::solo();
   const int mine = static_cast<int>(bytes.size());
   std::vector<int> sizes(ranks);
-  detail::check_mpi(MPI_Allgather(&mine, 1, MPI_INT, sizes.data(), 1, MPI_INT, MPI_COMM_WORLD),
+  detail::check_mpi(MPI_Allgather(&mine, 1, MPI_INT, sizes.data(), 1, MPI_INT, impl_->joined),
                     "MPI_Allgather");
   std::vector<int> begins(ranks + 1);
   std::partial_sum(sizes.begin(), sizes.end(), begins.begin() + 1);
   std::string all(static_cast<size_t>(begins.back()), '\0');
   detail::check_mpi(MPI_Allgatherv(bytes.data(), mine, MPI_BYTE, all.data(), sizes.data(),
-                                   begins.data(), MPI_BYTE, MPI_COMM_WORLD),
+                                   begins.data(), MPI_BYTE, impl_->joined),
                     "MPI_Allgatherv");
   std::vector<std::string> result;
   for (size_t rank = 0; rank < ranks; ++rank) {

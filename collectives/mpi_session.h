@@ -1,6 +1,7 @@
 #pragma once
 
 #include <lockstep/collectives/communicator.h>
+#include <lockstep/collectives/mpi_comm_handle.h>
 
 #include <functional>
 #include <memory>
@@ -9,11 +10,12 @@
 
 namespace lockstep {
 
-/// Owns MPI for the life of the process: initialises MPI unless the program has done so, and
+/// Makes the communicator of all ranks from MPI. Initialises MPI unless the program has done so, and
 /// finalises MPI only if it initialised it.
 ///
-/// Without a launcher (no mpirun, srun or hydra in the environment) MPI is not initialised, and the
-/// world is Communicator::solo().
+/// Without a launcher in the environment (mpirun, srun, hydra, Flux, jsrun, Cray PALS), and unless
+/// the program has initialised MPI, MPI stays down and the world is Communicator::solo(). If the
+/// program has initialised MPI, its world is taken as it is, whatever the environment says.
 /// Ranks: every rank constructs one, once per process. A second one while the first exists throws
 /// Error, and so does one after MPI was finalised, because MPI cannot start again. The destructor
 /// finalises MPI, which waits for all ranks. If an exception is being unwound, or a collective has
@@ -30,6 +32,15 @@ namespace lockstep {
 class MpiSession {
  public:
   explicit MpiSession(CommunicatorOptions options = {});
+  /// A guest on `comm`, a communicator of a program that initialised MPI: world() has the ranks of
+  /// `comm`, in their order. Every rank of `comm` constructs one, and no other rank takes part. A
+  /// process may have several at a time, and more after another, each on a communicator of its
+  /// own or on the same one. The construction duplicates `comm`, which waits for its ranks without
+  /// a deadline, as MPI's own calls do. Nothing of MPI's state in the program changes: error
+  /// handlers stay, nothing is finalised. Destroy it before MPI_Finalize.
+  /// Errors: Error (code usage) if MPI is not initialised, or for MPI_COMM_NULL; for the thread
+  /// level as above.
+  MpiSession(MpiCommHandle comm, CommunicatorOptions options);
   ~MpiSession();
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;

@@ -4,6 +4,7 @@
 #include <lockstep/collectives/mpi_session.h>
 #include <lockstep/runtime/process/device_arithmetic.h>
 #include <lockstep/runtime/process/environment.h>
+#include <lockstep/runtime/process/host_state.h>
 #include <lockstep/runtime/process/host_threads.h>
 #include <lockstep/runtime/process/mixed_seed.h>
 #include <lockstep/runtime/runtime.h>
@@ -27,8 +28,11 @@ CommunicatorOptions communicator_options(const RuntimeOptions& options) {
 
 }  // namespace
 
-/// Where the world comes from: MPI (or no launcher), or this process alone.
+/// Where the world comes from: MPI (or no launcher), a communicator of the program, or this process
+/// alone.
 struct Runtime::Session {
+  /// Only of a guest, and destroyed last.
+  std::optional<detail::HostState> found;
   RuntimeOptions options;
   std::optional<MpiSession> mpi;
   Communicator world = Communicator::solo();
@@ -42,6 +46,15 @@ struct Runtime::Session {
     auto session = std::make_unique<Session>();
     session->options = detail::with_environment(std::move(asked));
     session->mpi.emplace(communicator_options(session->options));
+    session->world = session->mpi->world();
+    return session;
+  }
+
+  static std::unique_ptr<Session> guest(const MpiCommHandle& comm, RuntimeOptions asked) {
+    auto session = std::make_unique<Session>();
+    session->found.emplace();
+    session->options = detail::with_environment(std::move(asked));
+    session->mpi.emplace(comm, communicator_options(session->options));
     session->world = session->mpi->world();
     return session;
   }
@@ -72,14 +85,24 @@ Runtime::Runtime(std::string program, std::unique_ptr<Session> session)
     world_ = make_device_world(world_, device_, bound.identity, options_.transport(),
                                communicator_options(options_), session_->failure_mark());
   }
-  detail::keep_freed_memory();
-  threads_ = options_.threads() > 0 ? options_.threads() : detail::threads_of_this_rank(control_);
+  const bool is_guest = session_->found.has_value();
+  if (is_guest) {
+    session_->found->add_generator_of(device_);
+  } else {
+    detail::keep_freed_memory();
+  }
+  threads_ = options_.threads() > 0 ? options_.threads()
+             : is_guest             ? at::get_num_threads()
+                                    : detail::threads_of_this_rank(control_);
   at::set_num_threads(threads_);
   at::manual_seed(seed());
 }
 
 Runtime::Runtime(int argc, char** argv, RuntimeOptions options)
     : Runtime(argc > 0 && argv != nullptr ? argv[0] : "", Session::launched(std::move(options))) {}
+
+Runtime::Runtime(MpiCommHandle comm, RuntimeOptions options)
+    : Runtime("", Session::guest(comm, std::move(options))) {}
 
 Runtime Runtime::solo(RuntimeOptions options) {
   return {"", Session::solo(std::move(options))};

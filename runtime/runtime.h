@@ -3,6 +3,7 @@
 #include <c10/core/Device.h>
 #include <lockstep/collectives/communicator.h>
 #include <lockstep/collectives/device_world.h>
+#include <lockstep/collectives/mpi_comm_handle.h>
 #include <lockstep/runtime/device_choice.h>
 #include <lockstep/runtime/loader.h>
 #include <lockstep/runtime/rank_comparison.h>
@@ -28,7 +29,7 @@ struct RuntimeOptions {
   /// True: every collective checks that all ranks made the same call.
   TORCH_ARG(bool, check_collectives) = true;
   /// Compute threads of this rank. 0: OMP_NUM_THREADS if set, else the cores of this node divided
-  /// by its ranks.
+  /// by its ranks; for a guest in a program with MPI, what the program has set.
   TORCH_ARG(int, threads) = 0;
   /// Kind of device that the ranks compute on. CUDA devices are bound by local rank. `automatic`:
   /// CUDA devices if every rank sees one, else the CPU on all ranks. If a machine has a GPU, rank 0
@@ -64,6 +65,17 @@ struct RuntimeOptions {
 class Runtime {
  public:
   Runtime(int argc, char** argv, RuntimeOptions options = {});
+  /// A guest in a program that has initialised MPI: a world of the ranks of `comm`, an MPI_Comm of
+  /// the program. Every rank of `comm` constructs it; other ranks of the program take no part. A
+  /// program may have several, at once or one after another. The program calls MPI_Init_thread
+  /// with at least MPI_THREAD_SERIALIZED, and MPI_Finalize after the last Runtime.
+  /// A guest leaves the program as it found it: no error handler, signal handler or setting of
+  /// malloc is changed. Threads stay as they are unless RuntimeOptions::threads is set. The
+  /// destructor puts back LibTorch's number of threads, arithmetic settings and random number
+  /// generators. Of several at a time, destroy the last made first.
+  /// Two guests on different ranks of one node both count their devices from 0: give each rank its
+  /// own CUDA_VISIBLE_DEVICES.
+  explicit Runtime(MpiCommHandle comm, RuntimeOptions options = {});
   ~Runtime();
   /// Makes a world of this process alone, for references and tests. Other Runtimes may exist. Uses
   /// neither MPI nor environment variables, and prints nothing. Starts this rank's generators from

@@ -21,7 +21,9 @@ int number_in(const char* variable) {
 LaunchEnvironment read_launch_environment() {
   // The order matters: under mpirun inside a Slurm job the SLURM_ variables describe mpirun's own
   // daemons, not the ranks.
-  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
+  // Open MPI; MPICH, Intel MPI and Slurm's PMI2; MVAPICH; Flux; jsrun of LSF.
+  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE",
+                               "FLUX_JOB_SIZE", "JSM_NAMESPACE_SIZE"}) {
     if (is_set(variable)) {
       return {true, number_in(variable), variable};
     }
@@ -30,8 +32,11 @@ LaunchEnvironment read_launch_environment() {
   if (is_set("PMIX_RANK")) {
     return {true, number_in(tasks), tasks};
   }
-  if (is_set("PMI_RANK")) {
-    return {true, 0, ""};
+  // PALS: Cray's launcher, also under Slurm and PBS. The world's size is MPI's.
+  for (const char* variable : {"PMI_RANK", "PALS_RANKID"}) {
+    if (is_set(variable)) {
+      return {true, 0, ""};
+    }
   }
   LOCKSTEP_CHECK_CODE(number_in(tasks) <= 1 || !is_set("SLURM_PROCID"), ExitCode::environment,
                       "rank ", number_in("SLURM_PROCID"), ": srun started ", number_in(tasks),

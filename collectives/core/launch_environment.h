@@ -4,7 +4,8 @@ namespace lockstep::detail {
 
 /// What the environment says about how this process was started. Reads only; MPI need not be up.
 struct LaunchEnvironment {
-  /// Whether an MPI launcher (mpirun, srun with PMIx or PMI2, hydra) started this process.
+  /// Whether an MPI launcher started this process: mpirun, srun with PMIx or PMI2, hydra, Flux,
+  /// jsrun, or Cray PALS.
   bool by_launcher = false;
   /// The number of ranks the launcher started, or 0 where it does not say.
   int world_size = 0;

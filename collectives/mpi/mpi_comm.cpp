@@ -1,5 +1,6 @@
 #include <lockstep/collectives/mpi/mpi_comm.h>
 
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -21,7 +22,37 @@ void check_mpi(int code, const char* call) {
   }
 }
 
+MPI_Comm program_comm(const MpiCommHandle& handle) {
+  MPI_Comm comm = MPI_COMM_NULL;
+  if (handle.is_fortran()) {
+    comm = MPI_Comm_f2c(static_cast<MPI_Fint>(handle.bits()));
+  } else {
+    LOCKSTEP_CHECK(handle.bytes() == sizeof(MPI_Comm),
+                   "the program passed a communicator of ", handle.bytes(),
+                   " bytes, but an MPI_Comm of the MPI library that lockstep was built with has ",
+                   sizeof(MPI_Comm), "; build both with the same MPI library, and pass a handle "
+                   "of Fortran through MpiCommHandle::from_fortran");
+    const uint64_t bits = handle.bits();
+    std::memcpy(&comm, &bits, sizeof(MPI_Comm));
+  }
+  LOCKSTEP_CHECK(comm != MPI_COMM_NULL,
+                 "the program passed MPI_COMM_NULL; only the ranks that belong to a communicator "
+                 "construct lockstep on it");
+  return comm;
+}
+
+ReturnedErrors::ReturnedErrors(MPI_Comm comm) : comm_(comm) {
+  check_mpi(MPI_Comm_get_errhandler(comm_, &before_), "MPI_Comm_get_errhandler");
+  check_mpi(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+}
+
+ReturnedErrors::~ReturnedErrors() {
+  MPI_Comm_set_errhandler(comm_, before_);
+  MPI_Errhandler_free(&before_);
+}
+
 MpiComm MpiComm::duplicate(MPI_Comm comm) {
+  const ReturnedErrors returned(comm);
   MPI_Comm copy = MPI_COMM_NULL;
   check_mpi(MPI_Comm_dup(comm, &copy), "MPI_Comm_dup");
   MpiComm result(copy);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <lockstep/collectives/error.h>
+#include <lockstep/collectives/mpi_comm_handle.h>
 #include <mpi.h>
 
 namespace lockstep::detail {
@@ -10,7 +11,7 @@ namespace lockstep::detail {
 class MpiComm {
  public:
   MpiComm() = default;
-  /// A copy with its own message space. Collective over `comm`.
+  /// A copy with its own message space. Collective over `comm`, whose error handler stays.
   static MpiComm duplicate(MPI_Comm comm);
   /// Those of `comm` that pass the same color (MPI_UNDEFINED: none), in the order of key, rank.
   static MpiComm split(MPI_Comm comm, int color, int key);
@@ -36,6 +37,24 @@ class MpiComm {
  private:
   explicit MpiComm(MPI_Comm comm) : comm_(comm) {}
   MPI_Comm comm_ = MPI_COMM_NULL;
+};
+
+/// The communicator that a program passed. Throws Error (code usage) if the handle is of another MPI
+/// library than this one, or is MPI_COMM_NULL.
+MPI_Comm program_comm(const MpiCommHandle& handle);
+
+/// While an object of it lives, errors of calls on a communicator of the program are returned. Then
+/// the program's error handler is put back.
+class ReturnedErrors {
+ public:
+  explicit ReturnedErrors(MPI_Comm comm);
+  ~ReturnedErrors();
+  ReturnedErrors(const ReturnedErrors&) = delete;
+  ReturnedErrors& operator=(const ReturnedErrors&) = delete;
+
+ private:
+  MPI_Comm comm_;
+  MPI_Errhandler before_ = MPI_ERRHANDLER_NULL;
 };
 
 /// Throws CommunicationError with MPI's words unless `code` is MPI_SUCCESS.

@@ -38,7 +38,8 @@ Finished shell(const std::string& command) {
 /// The probe without any launcher, whatever started this test.
 Finished alone(const std::string& environment, const std::string& mode = "size") {
   return shell(
-      "env -u OMPI_COMM_WORLD_SIZE -u PMI_SIZE -u PMI_RANK -u PMIX_RANK "
+      "env -u OMPI_COMM_WORLD_SIZE -u MV2_COMM_WORLD_SIZE -u FLUX_JOB_SIZE -u JSM_NAMESPACE_SIZE "
+      "-u PALS_RANKID -u PMI_SIZE -u PMI_RANK -u PMIX_RANK "
       "-u SLURM_NTASKS -u SLURM_STEP_NUM_TASKS -u SLURM_PROCID OMPI_ALLOW_RUN_AS_ROOT=1 "
       "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 " +
       environment + " timeout 60 " PROBE_PROGRAM " " + mode);
@@ -85,7 +86,8 @@ TEST(MpiSession, AWorldOfOneUnderALauncherIsSolo) {
 }
 
 TEST(MpiSession, RefusesAWorldThatIsNotWhatTheLauncherStarted) {
-  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
+  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE",
+                               "FLUX_JOB_SIZE", "JSM_NAMESPACE_SIZE"}) {
     const Finished run = alone(std::string(variable) + "=4");
     EXPECT_EQ(run.code, static_cast<int>(ExitCode::environment)) << run.output;
     EXPECT_TRUE(has(run, "the launcher started 4 ranks") && has(run, variable) &&
@@ -99,6 +101,12 @@ TEST(MpiSession, RefusesTasksThatSrunStartedWithoutPmix) {
   EXPECT_EQ(run.code, static_cast<int>(ExitCode::environment)) << run.output;
   EXPECT_TRUE(has(run, "rank 1: srun started 2 tasks") && has(run, "srun --mpi=pmix"))
       << run.output;
+}
+
+TEST(MpiSession, TasksThatCraysLauncherStartedAreNotRefused) {
+  const Finished run = alone("PALS_RANKID=1 SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1");
+  EXPECT_EQ(run.code, 0) << run.output;
+  EXPECT_TRUE(has(run, "MPI 'Open MPI'") || !has(run, "MPI ''")) << run.output;
 }
 
 TEST(MpiSession, RefusesToBeTheOneRankOfABatchScriptWithSeveralTasks) {

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <ATen/Context.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <optional>
+#include <string>
+
+namespace lockstep::detail {
+
+/// Remembers what a Runtime changes for the whole process: LibTorch's number of threads, random
+/// number generators and arithmetic. The destructor puts back what the constructor found.
+///
+/// For a Runtime that is a guest in a program. Of several at a time the last made ends first.
+class HostState {
+ public:
+  HostState();
+  ~HostState();
+  HostState(const HostState&) = delete;
+  HostState& operator=(const HostState&) = delete;
+
+  /// Remembers the generator of `device`, too. Call once the Runtime knows its device.
+  void add_generator_of(c10::Device device);
+
+ private:
+  void put_back();
+
+  int threads_;
+  at::Tensor host_generator_;
+  std::optional<c10::Device> device_;
+  at::Tensor device_generator_;
+  bool deterministic_;
+  bool deterministic_warns_;
+  bool deterministic_cudnn_;
+  bool benchmark_cudnn_;
+  bool tf32_cudnn_;
+  std::string matmul_precision_;
+  std::optional<std::string> cublas_workspace_;
+};
+
+}  // namespace lockstep::detail
