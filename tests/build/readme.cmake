@@ -1,22 +1,33 @@
-# build.readme: the C++ blocks of README.md are whole programs that compile and link.
+# build.readme, build.embedding: the C++ blocks of the document are whole programs that compile and link.
 # build.documents: commands and links in the documents name things that exist.
 # build.document_names: so do the names of tests, files, identifiers and options.
-set(readme "${PROJECT_SOURCE_DIR}/README.md")
-set(block_dir "${CMAKE_CURRENT_BINARY_DIR}/readme")
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${readme}")
-execute_process(
-  COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/code_blocks.py" "${readme}"
-    "${block_dir}"
-  OUTPUT_VARIABLE blocks OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
-string(REPLACE "\n" ";" blocks "${blocks}")
 
-add_custom_target(lockstep_readme)
-foreach(block IN LISTS blocks)
-  add_executable(readme_${block} EXCLUDE_FROM_ALL "${block_dir}/${block}.cpp")
-  target_link_libraries(readme_${block} PRIVATE lockstep::lockstep)
-  add_dependencies(lockstep_readme readme_${block})
-endforeach()
-build_and_check(readme lockstep_readme)
+# document_compiles(name file [library...])
+function(document_compiles name file)
+  set(document "${PROJECT_SOURCE_DIR}/${file}")
+  set(block_dir "${CMAKE_CURRENT_BINARY_DIR}/${name}")
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${document}")
+  execute_process(
+    COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/code_blocks.py" "${document}"
+      "${block_dir}"
+    OUTPUT_VARIABLE blocks OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  string(REPLACE "\n" ";" blocks "${blocks}")
+  add_custom_target(lockstep_${name})
+  foreach(block IN LISTS blocks)
+    add_executable(${name}_${block} EXCLUDE_FROM_ALL "${block_dir}/${block}.cpp")
+    target_link_libraries(${name}_${block} PRIVATE lockstep::lockstep ${ARGN})
+    add_dependencies(lockstep_${name} ${name}_${block})
+  endforeach()
+  build_and_check(${name} lockstep_${name})
+endfunction()
+document_compiles(readme README.md)
+document_compiles(embedding docs/embedding.md MPI::MPI_C)
+set_tests_properties(build.embedding PROPERTIES FIXTURES_SETUP embedding)
+add_test(NAME build.embedding_runs
+  COMMAND ${LOCKSTEP_MPIEXEC} ${MPIEXEC_NUMPROC_FLAG} 3 $<TARGET_FILE:embedding_block_1>)
+set_tests_properties(build.embedding_runs PROPERTIES
+  LABELS mpi TIMEOUT 180 PROCESSORS 2 FIXTURES_REQUIRED embedding
+  ENVIRONMENT "${LOCKSTEP_TEST_ENVIRONMENT}" PASS_REGULAR_EXPRESSION "update 200, loss 0[.]0")
 
 add_test(NAME build.documents
   COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/documents.py"
