@@ -35,7 +35,7 @@ template <typename Team, typename X>
 LOCKSTEP_ROW RowSums sum_row_with(const Team& team, int64_t size, const X& x) {
   const float largest = team.max(size, x);
   const float total = team.sum(size, [=](int64_t i) { return exp_of(x(i) - largest); });
-  return {largest + std::log(total), team.sum(size, x)};
+  return {largest + log_of(total), team.sum(size, x)};
 }
 
 LOCKSTEP_ROW float softmax_slope(float x, float log_sum_exp, float factor, float rest) {

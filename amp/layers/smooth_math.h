@@ -29,6 +29,33 @@ LOCKSTEP_HOST_DEVICE float exp_of(float x) {
   return x != x ? x : p * power.value;
 }
 
+/// The natural logarithm of a number from 2^-126 on, in fp32 to 1 unit in the last place; infinity
+/// and NaN stay what they are. The same bits on hosts and devices: x = 2^n (1 + r) with the factor
+/// between sqrt(1/2) and sqrt(2), a polynomial in r (Cephes' coefficients), n ln 2 in two parts.
+LOCKSTEP_HOST_DEVICE float log_of(float x) {
+  union {
+    float value;
+    uint32_t bits;
+  } number;
+  number.value = x;
+  const int32_t exponent = static_cast<int32_t>(number.bits - 0x3f3504f3U) >> 23;
+  number.bits -= static_cast<uint32_t>(exponent) << 23U;
+  const float n = static_cast<float>(exponent);
+  const float r = number.value - 1.0F;
+  float p = 7.0376836292e-2F;
+  p = p * r - 1.1514610310e-1F;
+  p = p * r + 1.1676998740e-1F;
+  p = p * r - 1.2420140846e-1F;
+  p = p * r + 1.4249322787e-1F;
+  p = p * r - 1.6668057665e-1F;
+  p = p * r + 2.0000714765e-1F;
+  p = p * r - 2.4999993993e-1F;
+  p = p * r + 3.3333331174e-1F;
+  const float square = r * r;
+  p = p * r * square - n * 2.12194440e-4F - 0.5F * square;
+  return x - x == 0.0F ? (r + p) + n * 0.693359375F : x;
+}
+
 LOCKSTEP_HOST_DEVICE float tanh_of(float x) {
   return 1.0F - 2.0F / (exp_of(2.0F * x) + 1.0F);
 }

@@ -149,6 +149,18 @@ TEST_F(FusedLayers, ExponentialIsExactToTwoUlpAndKeepsNan) {
   EXPECT_TRUE(std::isnan(amp::exp_of(std::nanf(""))));
 }
 
+TEST_F(FusedLayers, LogarithmIsExactToOneUlpAndKeepsNanAndInfinity) {
+  for (float x = 1.2e-38F; x < 3.3e38F; x *= 1.00317F) {
+    const double exact = std::log(static_cast<double>(x));
+    const auto nearest = static_cast<float>(exact);
+    const double ulp = std::abs(std::nextafter(nearest, 2.0F * nearest) - nearest);
+    EXPECT_NEAR(amp::log_of(x), exact, ulp) << x;
+  }
+  EXPECT_EQ(amp::log_of(1.0F), 0.0F);
+  EXPECT_EQ(amp::log_of(INFINITY), INFINITY);
+  EXPECT_TRUE(std::isnan(amp::log_of(std::nanf(""))));
+}
+
 struct Block : torch::nn::Module {
   Block() : a(register_module("a", FusedLayerNorm(8))), b(register_module("b", FusedRMSNorm(8))) {}
   FusedLayerNorm a;

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <type_traits>
+#include <vector>
 
 /// What the kernels use of CUDA, on the host: the same names, so that a .cu file is C++ as it is.
 /// device.h says what is checked. All threads of a block run on one thread of the host, whose
@@ -57,11 +58,20 @@ uint64_t exchange(unsigned mask, uint64_t value, int step, Place place) noexcept
 /// Waits for the lanes of the mask, which then see each other's memory.
 void warp_barrier(unsigned mask, Place place) noexcept;
 
+/// One parameter of a kernel.
+struct Argument {
+  const void* data;
+  size_t bytes;
+  size_t alignment;
+};
+
 struct Launch {
   dim3 blocks;
   dim3 threads;
   size_t argument_bytes;
   std::function<void()> thread;  // what each thread does
+  const void* kernel;            // the function, for its name
+  std::vector<Argument> arguments;
 };
 cudaError_t launch(const Launch& launch);
 
@@ -69,6 +79,11 @@ template <typename... Parameters, size_t... k>
 std::function<void()> call(void (*kernel)(Parameters...), void** arguments,
                            std::index_sequence<k...>) {
   return [=] { kernel(*static_cast<Parameters*>(arguments[k])...); };
+}
+
+template <typename... Parameters, size_t... k>
+std::vector<Argument> list(void (*)(Parameters...), void** arguments, std::index_sequence<k...>) {
+  return {{arguments[k], sizeof(Parameters), alignof(Parameters)}...};
 }
 
 }  // namespace lockstep::emulated_cuda
@@ -99,9 +114,17 @@ T __shfl_xor_sync(unsigned mask, T value, int step, const char* file = __builtin
 template <typename... Parameters>
 cudaError_t cudaLaunchKernel(void (*kernel)(Parameters...), dim3 blocks, dim3 threads,
                              void** arguments, size_t /*shared_bytes*/, cudaStream_t /*stream*/) {
-  return lockstep::emulated_cuda::launch(
-      {blocks, threads, (sizeof(Parameters) + ... + 0),
-       lockstep::emulated_cuda::call(kernel, arguments, std::index_sequence_for<Parameters...>())});
+  constexpr std::index_sequence_for<Parameters...> kAll;
+  return lockstep::emulated_cuda::launch({blocks, threads, (sizeof(Parameters) + ... + 0),
+                                          lockstep::emulated_cuda::call(kernel, arguments, kAll),
+                                          reinterpret_cast<const void*>(kernel),
+                                          lockstep::emulated_cuda::list(kernel, arguments, kAll)});
+}
+template <typename Kernel>
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Kernel, int /*threads*/,
+                                                          size_t /*shared_bytes*/) {
+  *blocks = lockstep::emulated_cuda::device().blocks_at_once;
+  return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);

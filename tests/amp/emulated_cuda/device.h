@@ -1,8 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 namespace lockstep::emulated_cuda {
+
+struct Launch;  // cuda_runtime.h
 
 /// A CUDA device made of the host's stacks: it runs the .cu files' own kernels with the launches'
 /// own shapes, one block after another on the thread that launches, each thread of a block until it
@@ -20,6 +23,10 @@ struct Device {
   int processors = 2;
   int capability = 90;
   Order order = Order::forward;  // of a grid's blocks, and of a block's threads
+  int blocks_at_once = 8;        // on one processor, of any kernel
+  /// Called before and after each launch, where not empty.
+  std::function<void(const Launch&)> before = {};
+  std::function<void(const Launch&)> after = {};
 };
 
 /// What the next launches run on.

@@ -63,7 +63,13 @@ cudaError_t launch(const Launch& launch) {
   }
   static std::mutex one_at_a_time;
   const std::lock_guard<std::mutex> lock(one_at_a_time);
+  if (device().before) {
+    device().before(launch);
+  }
   std::string problem = Multiprocessor::only().run_grid(launch, device().order);
+  if (device().after) {
+    device().after(launch);
+  }
   return problem.empty() ? cudaSuccess : refused(cudaErrorLaunchFailure, std::move(problem));
 }
 

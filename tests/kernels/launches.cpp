@@ -1,0 +1,372 @@
+// Every kernel of amp/cuda/*.cu, launched on the emulated device by the library's own launch_*
+// functions and recorded (recording.h). replay.py runs the PTX that nvcc made of the same kernels
+// on the recorded memory and expects the same bits.
+//
+//   kernels_launches FILE
+#include "recording.h"
+#include "update_samples.h"
+
+#include <lockstep/amp/cuda/launch.h>
+#include <lockstep/amp/cuda/row_launch.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace lockstep {
+namespace {
+
+using namespace amp;
+using testing::Recording;
+
+constexpr Element kTypes[] = {Element::fp32, Element::fp16, Element::bf16};
+/// Of cases that count work: two rounds of the one processor's threads.
+constexpr int64_t kBulk = 32768;
+
+void well(cuda::Problem problem) {
+  if (problem != nullptr) {
+    std::fprintf(stderr, "%s\n", problem);
+    std::exit(1);
+  }
+}
+
+StepState state_of(int64_t update, bool skip = false) {
+  StepState state;
+  state.gradient_factor = 0.37F;
+  state.gradient_limit = 0.5F;
+  state.learning_rate_factor = 0.9F;
+  state.update = update;
+  state.skip = skip;
+  return state;
+}
+
+/// Values whose conversion is easily wrong come first.
+void make_delicate(const Elements& array, int64_t size) {
+  const float values[] = {0.0F,          -0.0F,          6.1e-5F,      6.0e-8F,  2.9e-8F,
+                          65504.0F,      65519.0F,       65520.0F,     1e-40F,   3.3e38F,
+                          1.00048828F,   1.00390625F,    1.001953125F, INFINITY, -INFINITY,
+                          -1.000976562F, 1.00146484375F, NAN};
+  for (int64_t i = 0; i < size && i < static_cast<int64_t>(std::size(values)); ++i) {
+    set_element(array, i, values[i]);
+  }
+}
+
+void gradients(Recording& record) {
+  for (const int64_t size : {int64_t{1}, int64_t{5003}, kBulk}) {
+    for (const Element from : kTypes) {
+      for (const Element to : kTypes) {
+        const bool counts = from == Element::fp32 && to == Element::fp16;
+        if (size == kBulk && !counts) {
+          continue;
+        }
+        record.begin("cast", size == kBulk ? size : 0);
+        const Elements source = record.elements(from, size);
+        if (size != kBulk) {
+          make_delicate(source, size);
+        }
+        well(cuda::launch_cast(record.elements(to, size), source, size, 0.37F, nullptr));
+      }
+      record.begin("accumulate", size == kBulk && from == Element::fp16 ? size : 0);
+      const Elements sum = record.elements(Element::fp32, size);
+      well(cuda::launch_accumulate(sum, record.elements(from, size), size, nullptr));
+      record.begin("measure", size == kBulk && from == Element::fp16 ? size : 0);
+      const Elements flat = record.elements(from, size, -300.0F, 300.0F);
+      auto* const totals = record.one(MeasureTotals{3.0, 1.0});
+      auto* const partial = record.array<double>(cuda::kMeasureBlocks);
+      well(cuda::launch_measure(flat, size, partial, totals, nullptr));
+      if (size == 1) {
+        set_element(flat, 0, INFINITY);
+        well(cuda::launch_measure(flat, size, partial, totals, nullptr));
+      }
+    }
+    if (size == 1) {
+      constexpr int64_t kManyBlocks = 300 * 2048 + 3;
+      record.begin("measure many blocks");
+      const Elements flat = record.elements(Element::fp16, kManyBlocks);
+      auto* const partial = record.array<double>(cuda::kMeasureBlocks);
+      auto* const totals = record.one(MeasureTotals{});
+      well(cuda::launch_measure(flat, kManyBlocks, partial, totals, nullptr));
+    }
+    for (const Element gradient : {Element::none, Element::fp32, Element::fp16, Element::bf16}) {
+      for (const Element wire : {Element::fp16, Element::bf16}) {
+        const bool counts = size == kBulk && gradient == Element::fp32 && wire == Element::fp16;
+        record.begin("feedback", counts ? size : 0);
+        const Residuals residuals{{record.floats(size, -1.0F, 1.0F),  //
+                                   record.floats(size, -1.0F, 1.0F)}};
+        const Elements to = record.elements(wire, size);
+        const Elements from = record.elements(gradient, size);
+        auto* const fed = record.one(FeedbackState{wire == Element::fp16 ? 1 : 0, 2.0F, 1.7F});
+        well(cuda::launch_feedback(to, from, residuals, size, 0.37F, fed, nullptr));
+      }
+    }
+  }
+}
+
+/// How a span is kept.
+struct Form {
+  Element gradient;
+  Element updated;
+  Element copy;
+  MomentFormat moments = MomentFormat::fp32;
+  bool remainder = false;
+  bool rounds_randomly = false;
+  bool average = false;
+};
+
+MomentArray moment_of(Recording& record, MomentFormat format, int64_t size, bool square) {
+  const float low = square ? 0.0F : -0.1F;
+  if (format == MomentFormat::int8) {
+    auto* const codes = record.array<uint8_t>(size);
+    for (int64_t i = 0; i < size; ++i) {
+      codes[i] = static_cast<uint8_t>(record.random()());
+    }
+    return {codes, record.floats(scale_groups_of(size), 0.01F, 1.0F), format};
+  }
+  const Element type = format == MomentFormat::fp32 ? Element::fp32 : Element::bf16;
+  return {record.elements(type, size, low, 0.1F).data, nullptr, format};
+}
+
+UpdateArrays span_of(Recording& record, const Form& form, int64_t size, bool second_is_square) {
+  UpdateArrays span;
+  span.size = size;
+  span.gradient = record.elements(form.gradient, size);
+  span.updated = record.elements(form.updated, size);
+  span.copy = record.elements(form.copy, size);
+  span.moments[0] = moment_of(record, form.moments, size, /*square=*/false);
+  span.moments[1] = moment_of(record, form.moments, size, second_is_square);
+  if (form.remainder) {
+    span.remainder = record.array<int16_t>(size);
+    for (int64_t i = 0; i < size; ++i) {
+      span.remainder[i] = static_cast<int16_t>(record.random()());
+    }
+  }
+  if (form.average) {
+    span.average = record.floats(size, -1.0F, 1.0F);
+    span.average_rest = 0.1F;
+  }
+  span.rounds_randomly = form.rounds_randomly;
+  span.stream = 5;
+  span.first_element = 640;
+  return span;
+}
+
+const std::vector<Form>& forms() {
+  constexpr Element none = Element::none, fp32 = Element::fp32, fp16 = Element::fp16,
+                    bf16 = Element::bf16;
+  static const std::vector<Form> all = {
+      {fp16, fp32, fp16},
+      {fp32, fp32, none},
+      {bf16, fp32, bf16},
+      {fp16, fp16, none},
+      {bf16, bf16, none},
+      {bf16, bf16, none, MomentFormat::bf16, true},
+      {fp16, fp32, fp16, MomentFormat::int8},
+      {bf16, bf16, none, MomentFormat::fp32, false, true, true},
+      {bf16, bf16, none, MomentFormat::int8, true, false, true},
+  };
+  return all;
+}
+
+template <typename Update>
+void updates(Recording& record, const Update& update, const char* name) {
+  for (const Form& form : forms()) {
+    for (const int64_t size : {int64_t{65}, int64_t{2051}}) {
+      record.begin(name);
+      UpdateArrays span = span_of(record, form, size, Update::kSecondMoment);
+      if (size == 65) {
+        span.learning_rate = record.one(0.003);
+        span.missed = record.one(int64_t{2});
+      }
+      for (const int64_t number : {3, 1000}) {
+        well(cuda::launch_update(update, span, record.one(state_of(number)), nullptr));
+      }
+      well(cuda::launch_update(update, span, record.one(state_of(3, /*skip=*/true)), nullptr));
+    }
+  }
+  for (const int64_t number : {1, 2, 10, 77, 5000, 123457, 100000000}) {  // for pow
+    record.begin(name);
+    const UpdateArrays span = span_of(record, forms()[1], 9, Update::kSecondMoment);
+    well(cuda::launch_update(update, span, record.one(state_of(number)), nullptr));
+  }
+  for (const size_t form : {0, 5}) {
+    record.begin(name, kBulk);
+    const UpdateArrays span = span_of(record, forms()[form], kBulk, Update::kSecondMoment);
+    well(cuda::launch_update(update, span, record.one(state_of(3)), nullptr));
+  }
+}
+
+void all_updates(Recording& record) {
+#define LOCKSTEP_RECORD(Update) updates(record, testing::sample<Update>(), #Update);
+  LOCKSTEP_FOR_EACH_UPDATE(LOCKSTEP_RECORD)
+  for (const int64_t size : {int64_t{65}, int64_t{5003}, kBulk}) {
+    for (const size_t form : {7, 8}) {
+      record.begin("average", size == kBulk && form == 7 ? size : 0);
+      const UpdateArrays span = span_of(record, forms()[form], size, /*second_is_square=*/true);
+      well(cuda::launch_average(span, record.one(state_of(3)), nullptr));
+      well(cuda::launch_average(span, record.one(state_of(3, /*skip=*/true)), nullptr));
+    }
+  }
+}
+
+void lamb(Recording& record) {
+  const LambUpdate update{testing::kAdamSample};
+  for (size_t form = 0; form < forms().size(); ++form) {
+    const bool counts = form == 0;
+    record.begin("lamb", counts ? kBulk : 0);
+    LambBatch batch;
+    for (const int64_t size :
+         counts ? std::vector<int64_t>{kBulk} : std::vector<int64_t>{7, 8193, 640}) {
+      batch.add(span_of(record, forms()[form], size, /*second_is_square=*/true));
+    }
+    const LambScratch scratch{record.array<LambSums>(batch.chunks()),
+                              record.array<LambUpdate::Move>(batch.count)};
+    well(cuda::launch_lamb(update, batch, scratch, record.one(state_of(3)), nullptr));
+    well(cuda::launch_lamb(update, batch, scratch, record.one(state_of(3, true)), nullptr));
+  }
+}
+
+ScheduleFormula schedule_of(ScheduleFormula::Kind kind) {
+  ScheduleFormula formula;
+  formula.kind = kind;
+  formula.warmup = 4;
+  formula.total = kind == ScheduleFormula::Kind::step ? 3 : 20;
+  formula.decay = 12;
+  formula.peak = 6.5;
+  formula.first = 0.04;
+  formula.last = 0.1;
+  formula.milestone_count = 2;
+  formula.milestones[0] = 2;
+  formula.milestones[1] = 9;
+  return formula;
+}
+
+void decisions(Recording& record) {
+  for (int kind = 0; kind <= static_cast<int>(ScheduleFormula::Kind::function); ++kind) {
+    DecisionRule rule{};
+    rule.scaler = {2.0, 0.5, 1.0F, 65536.0F, 2, 2, true, kind % 2 == 0, kind % 3 == 0};
+    rule.clip_norm = kind % 2 == 0 ? 0.5 : INFINITY;
+    rule.clip_value = 0.25F;
+    rule.schedule = schedule_of(static_cast<ScheduleFormula::Kind>(kind));
+    record.begin("decision");
+    Decision first;
+    first.planned = {1, {0.25F, 0.75F}};
+    first.feedback.factor = 3.0F;
+    Decision* const decision = record.one(first);
+    ScalerState* const scaler = record.one(ScalerState{1024.0F});
+    const float* const overflow = record.one(kind == 3 ? 1.0F : 0.0F);
+    for (int update = 0; update < 15; ++update) {
+      decision->totals = {7.0 + update, update % 5 == 4 ? 1.0 : 0.0};
+      decision->failed = update == 3 ? 1.0 : 0.0;
+      decision->loss_overflow = update == 7 ? 1.0 : 0.0;
+      well(cuda::launch_decide(decision, scaler, rule, nullptr));
+      well(cuda::launch_conclude(decision, scaler, rule, nullptr));
+    }
+    well(cuda::launch_advance(scaler, rule.scaler, overflow, nullptr));
+  }
+}
+
+struct RowCase {
+  int64_t rows;
+  int64_t size;
+};
+constexpr RowCase kRowCases[] = {{1, 1}, {3, 7}, {9, 300}, {2, 1031}, {300, 24}};
+/// Counts work: more rows than parts of a column's sum.
+constexpr RowCase kBulkRows{256, 768};
+
+void norms(Recording& record, const RowCase& shape, Element type, bool centred, bool scales) {
+  const auto [rows, size] = shape;
+  const int64_t all = rows * size;
+  const bool counts = rows == kBulkRows.rows && type == Element::fp16 && centred && scales;
+  record.begin(centred ? "layer norm" : "rms norm", counts ? all : 0);
+  NormWork work;
+  work.x = {record.elements(type, all), rows, size};
+  work.weight = scales ? record.floats(size, 0.5F, 1.5F) : nullptr;
+  work.bias = scales && centred ? record.floats(size, -0.5F, 0.5F) : nullptr;
+  work.norms = record.array<RowNorm>(rows);
+  work.centred = centred;
+  work.eps = 1e-5;
+  const Rows slopes{record.elements(type, all), rows, size};
+  const Rows result{record.elements(type, all), rows, size};
+  float* const parts = record.floats(2 * kRowParts * size, 0.0F, 1.0F);
+  float* const sums = record.floats(2 * size, 0.0F, 1.0F);
+  well(cuda::launch_norm(work, result, nullptr));
+  well(cuda::launch_norm_backward(work, result, slopes, nullptr));
+  well(cuda::launch_norm_sums(work, slopes, parts, sums, nullptr));
+}
+
+void bias_gelu(Recording& record, const RowCase& shape, Element type) {
+  const auto [rows, size] = shape;
+  const int64_t all = rows * size;
+  record.begin("bias gelu", rows == kBulkRows.rows && type == Element::fp16 ? all : 0);
+  const BiasGeluWork work{{record.elements(type, all, -9.0F, 9.0F), rows, size},
+                          record.floats(size, -0.5F, 0.5F)};
+  const Rows slopes{record.elements(type, all), rows, size};
+  const Rows result{record.elements(type, all), rows, size};
+  float* const parts = record.floats(kRowParts * size, 0.0F, 1.0F);
+  float* const sums = record.floats(size, 0.0F, 1.0F);
+  well(cuda::launch_bias_gelu(work, result, nullptr));
+  well(cuda::launch_bias_gelu_backward(work, result, slopes, parts, sums, nullptr));
+}
+
+void cross_entropy(Recording& record, const RowCase& shape, Element type, double smoothing) {
+  const auto [rows, size] = shape;
+  const int64_t all = rows * size;
+  const bool counts = rows == kBulkRows.rows && type == Element::fp16 && smoothing == 0.0;
+  record.begin("cross entropy", counts ? all : 0);
+  auto* const targets = record.array<int64_t>(rows);
+  for (int64_t row = 0; row < rows; ++row) {
+    targets[row] = row % 4 == 1 ? -100 : static_cast<int64_t>(record.random()()) % size;
+  }
+  if (rows == 9) {
+    targets[0] = size;  // no class
+  }
+  const CrossEntropyWork work{{record.elements(type, all, -20.0F, 20.0F), rows, size},
+                              targets,
+                              record.array<float>(rows),
+                              smoothing,
+                              /*ignore_index=*/-100};
+  auto* const losses = record.array<double>(rows);
+  float* const loss = record.floats(1, 0.0F, 1.0F);
+  auto* const counted = record.array<double>(1);
+  const float* const slope = record.one(2.0F);
+  const Rows gradient{record.elements(type, all), rows, size};
+  well(cuda::launch_cross_entropy(work, losses, loss, counted, nullptr));
+  well(cuda::launch_cross_entropy_backward(work, gradient, slope, counted, nullptr));
+}
+
+void layers(Recording& record) {
+  emulated_cuda::device().processors = 132;
+  norms(record, kBulkRows, Element::fp16, /*centred=*/true, /*scales=*/true);
+  bias_gelu(record, kBulkRows, Element::fp16);
+  cross_entropy(record, kBulkRows, Element::fp16, /*smoothing=*/0.0);
+  emulated_cuda::device().processors = 1;
+  for (const Element type : kTypes) {
+    for (const RowCase& shape : kRowCases) {
+      norms(record, shape, type, /*centred=*/true, /*scales=*/true);
+      bias_gelu(record, shape, type);
+      cross_entropy(record, shape, type, /*smoothing=*/0.0);
+      if (type == Element::bf16 && shape.rows < 16) {
+        norms(record, shape, type, /*centred=*/false, /*scales=*/true);
+        norms(record, shape, type, /*centred=*/true, /*scales=*/false);
+        cross_entropy(record, shape, type, /*smoothing=*/0.1);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: kernels_launches FILE\n");
+    return 2;
+  }
+  lockstep::testing::Recording record(argv[1]);
+  lockstep::emulated_cuda::device().processors = 1;
+  lockstep::gradients(record);
+  lockstep::all_updates(record);
+  lockstep::lamb(record);
+  lockstep::decisions(record);
+  lockstep::layers(record);
+  return 0;
+}
