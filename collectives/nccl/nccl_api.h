@@ -27,7 +27,7 @@ const char* status_name(NcclStatus status);
 
 /// What lockstep needs of NCCL, call by call, without its headers. Versions differ in here only.
 ///
-/// Threads: as NCCL: one at a time for one communicator, but poll() and abort() come from any.
+/// Threads: as NCCL: any, but one at a time for one communicator, in poll() and abort() too.
 /// Communicators are non-blocking: a call may return in_progress, then poll() tells when it is
 /// done. Streams are cudaStream_t.
 class NcclApi {

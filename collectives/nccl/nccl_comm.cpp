@@ -18,7 +18,12 @@ std::shared_ptr<NcclComm> NcclComm::init(std::shared_ptr<NcclApi> api, const Ncc
 
 std::shared_ptr<NcclComm> NcclComm::split(int color, int key, Place place, const Idle& idle) {
   std::shared_ptr<NcclComm> part(new NcclComm(api_, place, deadlines_));
-  settle("ncclCommSplit", api_->split(handle_, color, key, &part->handle_), idle);
+  call(
+      "ncclCommSplit",
+      [&](NcclApi& api, NcclApi::Handle handle) {
+        return api.split(handle, color, key, &part->handle_);
+      },
+      idle);
   if (color < 0) {
     return nullptr;
   }
@@ -38,8 +43,11 @@ NcclComm::~NcclComm() {
     return;
   }
   try {
-    settle("ncclCommFinalize", api_->finalize(handle_), [] {});
-    api_->destroy(handle_);  // it is gone whatever NCCL answers, and cannot be asked again
+    call(
+        "ncclCommFinalize",
+        [](NcclApi& api, NcclApi::Handle handle) { return api.finalize(handle); }, [] {});
+    // It is gone whatever NCCL answers, and cannot be asked again.
+    inside([](NcclApi& api, NcclApi::Handle handle) { return api.destroy(handle); });
   } catch (const std::exception& error) {
     std::fprintf(stderr, "lockstep: while closing a communicator: %s\n", error.what());
   }
@@ -67,14 +75,21 @@ void NcclComm::settle(const char* what, NcclStatus status, const Idle& idle) {
     fail(what, "the communicator was aborted meanwhile");
   }
   if (status != NcclStatus::success) {
-    fail(what, c10::str("NCCL reports ", status_name(status), ": ", api_->last_error(handle_)));
+    fail(what, words_on(status));
   }
 }
 
-/// Not while the handle is being freed.
 NcclStatus NcclComm::poll() {
-  const std::lock_guard<std::mutex> not_ending(ending_);
-  return aborted_.load() ? NcclStatus::unknown : api_->poll(handle_);
+  return inside([](NcclApi& api, NcclApi::Handle handle) { return api.poll(handle); });
+}
+
+std::string NcclComm::words_on(NcclStatus status) {
+  std::string words = c10::str("NCCL reports ", status_name(status));
+  inside([&](NcclApi& api, NcclApi::Handle handle) {
+    words += ": " + api.last_error(handle);
+    return status;
+  });
+  return words;
 }
 
 void NcclComm::fail(const char* what, const std::string& why) {
@@ -91,34 +106,38 @@ int NcclComm::premultiplied_sum(c10::ScalarType dtype, double factor) {
     return known->second;
   }
   int op = 0;
-  settle("ncclRedOpCreatePreMulSum", api_->make_premultiplied_sum(handle_, dtype, factor, &op),
-         [] {});
+  call(
+      "ncclRedOpCreatePreMulSum",
+      [&](NcclApi& api, NcclApi::Handle handle) {
+        return api.make_premultiplied_sum(handle, dtype, factor, &op);
+      },
+      [] {});
   return operators_[{dtype, factor}] = op;
 }
 
 bool NcclComm::register_memory(void* memory, size_t bytes, void** token) {
-  const std::lock_guard<std::mutex> not_ending(ending_);
-  return !aborted_.load() &&
-         api_->register_memory(handle_, memory, bytes, token) == NcclStatus::success;
+  return inside([&](NcclApi& api, NcclApi::Handle handle) {
+           return api.register_memory(handle, memory, bytes, token);
+         }) == NcclStatus::success;
 }
 
 void NcclComm::deregister_memory(void* token) {
-  const std::lock_guard<std::mutex> not_ending(ending_);
-  if (!aborted_.load()) {
-    api_->deregister_memory(handle_, token);
-  }
+  inside(
+      [&](NcclApi& api, NcclApi::Handle handle) { return api.deregister_memory(handle, token); });
 }
 
 std::string NcclComm::failure() {
-  const NcclStatus state = poll();
-  if (aborted_.load() || state == NcclStatus::success || state == NcclStatus::in_progress) {
+  const std::unique_lock<std::mutex> alone(inside_, std::try_to_lock);
+  if (!alone.owns_lock() || aborted_.load()) {
     return {};
   }
-  return c10::str("NCCL reports ", status_name(state), ": ", api_->last_error(handle_));
+  const NcclStatus state = api_->poll(handle_);
+  const bool well = state == NcclStatus::success || state == NcclStatus::in_progress;
+  return well ? "" : c10::str("NCCL reports ", status_name(state), ": ", api_->last_error(handle_));
 }
 
 bool NcclComm::abort() noexcept {
-  const std::lock_guard<std::mutex> once(ending_);
+  const std::lock_guard<std::mutex> once(inside_);
   if (aborted_.exchange(true) || handle_ == nullptr) {
     return abort_returned_;
   }

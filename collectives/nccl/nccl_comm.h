@@ -26,6 +26,11 @@ struct NcclDeadlines {
 ///
 /// Errors: CommunicationError when NCCL fails or a deadline passes; the communicator is aborted
 /// before it is thrown. Threads: one at a time, but failure() and abort() may be called from any.
+/// One lock keeps every thread but one out of NCCL: since NCCL 2.26 even asking for the state
+/// (ncclCommGetAsyncError) ends the last call's thread and frees its record. Communicators are
+/// non-blocking, so no thread holds the lock while it waits for a peer, an abort always gets it,
+/// and nothing is freed while another thread is inside a call. The price: NCCL makes a thread for
+/// each call that is not part of a graph.
 class NcclComm {
  public:
   struct Place {
@@ -49,11 +54,12 @@ class NcclComm {
   /// Makes one call and waits until it is no longer in progress.
   template <typename Call>
   void call(const char* what, const Call& make_call, const Idle& idle) {
-    settle(what, aborted() ? NcclStatus::unknown : make_call(*api_, handle_), idle);
+    settle(what, inside(make_call), idle);
   }
   /// The operator that multiplies by `factor`, then sums. Made once for each pair.
   int premultiplied_sum(c10::ScalarType dtype, double factor);
-  /// What NCCL says has gone wrong since, such as a peer's end; empty while all is well.
+  /// What NCCL says has gone wrong since, such as a peer's end; empty while all is well, and while
+  /// another thread is inside NCCL, which learns of it by itself. Never waits.
   std::string failure();
   /// From now on there may be graphs that captured its collectives.
   void expect_graphs() { has_graphs_.store(true); }
@@ -77,8 +83,15 @@ class NcclComm {
   NcclComm(std::shared_ptr<NcclApi> api, Place place, NcclDeadlines deadlines)
       : api_(std::move(api)), place_(place), deadlines_(deadlines) {}
 
+  /// What `use` makes of the handle, with no other thread inside NCCL; `unknown` after an abort.
+  template <typename Use>
+  NcclStatus inside(const Use& use) {
+    const std::lock_guard<std::mutex> alone(inside_);
+    return aborted_.load() ? NcclStatus::unknown : use(*api_, handle_);
+  }
   void settle(const char* what, NcclStatus status, const Idle& idle);
   NcclStatus poll();
+  std::string words_on(NcclStatus status);
   [[noreturn]] void fail(const char* what, const std::string& why);
   bool abort_returns() const;
 
@@ -87,7 +100,7 @@ class NcclComm {
   Place place_;
   NcclDeadlines deadlines_;
   std::map<std::pair<c10::ScalarType, double>, int> operators_;
-  std::mutex ending_;
+  std::mutex inside_;
   std::atomic<bool> aborted_{false};
   std::atomic<bool> has_graphs_{false};
   std::future<void> abort_;

@@ -54,9 +54,12 @@ ncclDataType_t type_of(c10::ScalarType dtype) {
   }
 }
 
+/// Non-blocking (NcclComm says why). A communicator and its parts share NCCL's buffers: all their
+/// collectives run on one lane, one after the other, and the failure of one ends all.
 ncclConfig_t configuration() {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
+  config.splitShare = 1;
   return config;
 }
 

@@ -26,6 +26,26 @@ std::shared_ptr<FakeNcclWorld> make_fake_nccl_world() {
   return std::make_shared<FakeNcclWorld>();
 }
 
+/// A thread's stay in one call on one communicator.
+class FakeNccl::Inside {
+ public:
+  Inside(FakeNccl& nccl, Handle handle, const char* call) : comm_(*static_cast<FakeComm*>(handle)) {
+    const char* other = comm_.inside.exchange(call);
+    if (other != nullptr || comm_.freed.load()) {
+      const std::lock_guard<std::mutex> lock(nccl.mutex_);
+      nccl.misuse_.push_back(other == nullptr ? c10::str(call, " after the end")
+                                              : c10::str(call, " during ", other));
+    }
+    nccl.script_.inside(call);
+  }
+  ~Inside() { comm_.inside.store(nullptr); }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+
+ private:
+  FakeComm& comm_;
+};
+
 FakeNccl::FakeNccl(std::shared_ptr<FakeNcclWorld> world, Script script)
     : world_(std::move(world)), script_(std::move(script)) {}
 FakeNccl::~FakeNccl() = default;
@@ -40,6 +60,11 @@ std::vector<std::string> FakeNccl::calls() const {
   return calls_;
 }
 
+std::vector<std::string> FakeNccl::misuse() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return misuse_;
+}
+
 int FakeNccl::count(const std::string& begins_with) const {
   const std::vector<std::string> all = calls();
   return static_cast<int>(std::count_if(all.begin(), all.end(), [&](const std::string& call) {
@@ -49,7 +74,8 @@ int FakeNccl::count(const std::string& begins_with) const {
 
 NcclStatus FakeNccl::answer(FakeComm& comm) {
   comm.polls_left = script_.polls;
-  return script_.polls > 0 ? NcclStatus::in_progress : NcclStatus::success;
+  comm.start_job();
+  return NcclStatus::in_progress;
 }
 
 NcclStatus FakeNccl::make_id(Id* id) {
@@ -84,12 +110,15 @@ NcclStatus FakeNccl::init(Handle* comm, int ranks, const Id& id, int rank) {
   }
   comms_.push_back(made);
   *comm = made.get();
-  made->polls_left = script_.polls;
-  return NcclStatus::in_progress;
+  return answer(*made);
 }
 
 NcclStatus FakeNccl::poll(Handle handle) {
+  const Inside inside(*this, handle, "poll");
   FakeComm& comm = *static_cast<FakeComm*>(handle);
+  if (!comm.job_is_done()) {
+    return NcclStatus::in_progress;
+  }
   if (comm.hangs || (comm.finalizing && comm.under_way.load() > 0)) {
     return NcclStatus::in_progress;
   }
@@ -109,6 +138,7 @@ NcclStatus FakeNccl::poll(Handle handle) {
 }
 
 NcclStatus FakeNccl::split(Handle handle, int color, int key, Handle* part) {
+  const Inside inside(*this, handle, "split");
   note(c10::str("split ", color < 0 ? -1 : color));
   if (script_.split_fails) {
     return *script_.split_fails;
@@ -132,18 +162,30 @@ NcclStatus FakeNccl::split(Handle handle, int color, int key, Handle* part) {
 }
 
 NcclStatus FakeNccl::finalize(Handle comm) {
+  const Inside inside(*this, comm, "finalize");
   note("finalize");
   static_cast<FakeComm*>(comm)->finalizing = true;
-  answer(*static_cast<FakeComm*>(comm));
-  return NcclStatus::in_progress;
+  return answer(*static_cast<FakeComm*>(comm));
 }
 
-NcclStatus FakeNccl::destroy(Handle) {
+NcclStatus FakeNccl::destroy(Handle comm) {
+  const Inside inside(*this, comm, "destroy");
   note("destroy");
+  static_cast<FakeComm*>(comm)->end_job();
+  static_cast<FakeComm*>(comm)->freed.store(true);
   return NcclStatus::success;
 }
 
+std::string FakeNccl::last_error(Handle comm) {
+  std::optional<Inside> inside;
+  if (comm != nullptr) {
+    inside.emplace(*this, comm, "last_error");
+  }
+  return "the fake's last words";
+}
+
 NcclStatus FakeNccl::abort(Handle comm) {
+  const Inside inside(*this, comm, "abort");
   note("abort");
   while (script_.abort_hangs && !abort_released_.load()) {
     std::this_thread::yield();
@@ -156,6 +198,8 @@ NcclStatus FakeNccl::abort(Handle comm) {
   while (ended.has_graphs()) {
     std::this_thread::yield();
   }
+  ended.end_job();
+  ended.freed.store(true);
   note("has aborted");
   return NcclStatus::success;
 }
@@ -169,6 +213,7 @@ NcclStatus FakeNccl::make_premultiplied_sum(Handle, c10::ScalarType dtype, doubl
 }
 
 NcclStatus FakeNccl::enqueue(FakeComm& comm, FakePlan plan, void* stream) {
+  const Inside inside(*this, &comm, "a collective");
   note(plan.what);
   ++comm.collectives;
   if (script_.collective_fails) {
@@ -188,7 +233,7 @@ NcclStatus FakeNccl::enqueue(FakeComm& comm, FakePlan plan, void* stream) {
       break;
     }
   }
-  return captured ? NcclStatus::in_progress : answer(comm);
+  return answer(comm);
 }
 
 namespace {
@@ -280,13 +325,15 @@ NcclStatus FakeNccl::release(void* memory) {
   return NcclStatus::success;
 }
 
-NcclStatus FakeNccl::register_memory(Handle, void* memory, size_t, void** token) {
+NcclStatus FakeNccl::register_memory(Handle comm, void* memory, size_t, void** token) {
+  const Inside inside(*this, comm, "register");
   note("register");
   *token = memory;
   return script_.no_registration ? NcclStatus::invalid_usage : NcclStatus::success;
 }
 
-NcclStatus FakeNccl::deregister_memory(Handle, void*) {
+NcclStatus FakeNccl::deregister_memory(Handle comm, void*) {
+  const Inside inside(*this, comm, "deregister");
   note("deregister");
   return NcclStatus::success;
 }

@@ -3,6 +3,7 @@
 #include <lockstep/collectives/nccl/nccl_api.h>
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -24,8 +25,10 @@ std::shared_ptr<FakeNcclWorld> make_fake_nccl_world();
 /// An NCCL whose ranks are threads of this process and whose streams are FakeStreams. Like the real
 /// one it hangs when ranks call different things or only some have captured what they call, makes
 /// ranks that capture wait for each other, comes back from an abort once the graphs are gone,
-/// rounds each partial sum to the dtype, and refuses nothing that it does not notice. What goes
-/// wrong on this rank is set in `script`.
+/// rounds each partial sum to the dtype, and refuses nothing that it does not notice. Each call
+/// makes a thread, which whoever asks for the state next joins and frees, without a lock
+/// (ThreadSanitizer sees a second thread); misuse() tells of it in every build. What goes wrong on
+/// this rank is set in `script`.
 class FakeNccl final : public NcclApi {
  public:
   struct Script {
@@ -45,6 +48,8 @@ class FakeNccl final : public NcclApi {
     bool abort_hangs = false;
     bool no_memory = false;
     bool no_registration = false;
+    /// Runs inside every call on a communicator, on the caller's thread.
+    std::function<void(const std::string& call)> inside = [](const std::string&) {};
   };
 
   FakeNccl(std::shared_ptr<FakeNcclWorld> world, Script script);
@@ -53,6 +58,8 @@ class FakeNccl final : public NcclApi {
   /// What was called here, in order: "init", "all_reduce Half[4] op 2", ...
   std::vector<std::string> calls() const;
   int count(const std::string& begins_with) const;
+  /// Calls on a communicator that another thread was in, or that had been freed.
+  std::vector<std::string> misuse() const;
   /// Blocks of allocate() that were not released.
   int blocks() const { return blocks_.load(); }
   /// Lets a hanging abort() return.
@@ -66,7 +73,7 @@ class FakeNccl final : public NcclApi {
   NcclStatus finalize(Handle comm) override;
   NcclStatus destroy(Handle comm) override;
   NcclStatus abort(Handle comm) override;
-  std::string last_error(Handle) override { return "the fake's last words"; }
+  std::string last_error(Handle comm) override;
   int plain_operator(Sum sum) override { return static_cast<int>(sum); }
   NcclStatus make_premultiplied_sum(Handle comm, c10::ScalarType dtype, double factor,
                                     int* op) override;
@@ -83,6 +90,7 @@ class FakeNccl final : public NcclApi {
   NcclStatus deregister_memory(Handle comm, void* token) override;
 
  private:
+  class Inside;
   void note(const std::string& call) const;
   NcclStatus answer(FakeComm& comm);
   NcclStatus enqueue(FakeComm& comm, FakePlan plan, void* stream);
@@ -91,6 +99,7 @@ class FakeNccl final : public NcclApi {
   Script script_;
   mutable std::mutex mutex_;
   mutable std::vector<std::string> calls_;
+  std::vector<std::string> misuse_;
   std::vector<std::shared_ptr<FakeComm>> comms_;
   std::vector<double> factors_;
   std::atomic<int> blocks_{0};

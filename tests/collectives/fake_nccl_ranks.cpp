@@ -38,6 +38,22 @@ bool FakeComm::find_group() {
   return true;
 }
 
+void FakeComm::end_job() {
+  if (job != nullptr) {
+    job->thread.join();
+    delete job;
+    job = nullptr;
+  }
+}
+
+bool FakeComm::job_is_done() {
+  if (job != nullptr && !job->done.load()) {
+    return false;
+  }
+  end_job();
+  return true;
+}
+
 bool FakeComm::all_here() {
   const std::lock_guard<std::mutex> lock(group->mutex);
   const std::set<int>& here = captured > 0 ? group->captured_by[captured] : group->joined;

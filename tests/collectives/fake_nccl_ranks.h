@@ -10,6 +10,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 
 namespace lockstep::testing {
@@ -34,8 +35,19 @@ struct FakeGroup {
   std::map<uint64_t, Split> splits;
 };
 
+/// NCCL's book-keeping of one call of a non-blocking communicator: a thread that does the work.
+struct FakeGroupJob {
+  std::atomic<bool> done{false};
+  std::thread thread{[this] { done.store(true); }};
+};
+
 /// One rank's communicator.
 struct FakeComm {
+  FakeComm() = default;
+  ~FakeComm() { end_job(); }
+  FakeComm(const FakeComm&) = delete;
+  FakeComm& operator=(const FakeComm&) = delete;
+
   std::shared_ptr<FakeGroup> group;
   int rank = 0;
   uint64_t collectives = 0;
@@ -52,7 +64,16 @@ struct FakeComm {
   std::shared_ptr<FakeGroup> parent;
   uint64_t split_number = 0;
   int color = -1, parent_rank = 0;
+  /// Who asks for the state of a call that is done joins its thread and frees it. As in NCCL
+  /// nothing guards this against a second thread.
+  FakeGroupJob* job = nullptr;
+  std::atomic<const char*> inside{nullptr};  // the call that a thread is in
+  std::atomic<bool> freed{false};
 
+  void start_job() { job = new FakeGroupJob(); }
+  void end_job();
+  /// False while the work of the last call goes on.
+  bool job_is_done();
   /// False while ranks of the parent have not said where they want to be.
   bool find_group();
   /// Whether all ranks have joined; during a capture, whether all have captured as much.

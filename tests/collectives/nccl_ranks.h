@@ -42,6 +42,9 @@ struct NcclRank {
                test.abort_deadline,
                std::chrono::milliseconds(1),
                [failures = failures] { ++*failures; }} {}
+  ~NcclRank() { EXPECT_EQ(nccl->misuse(), std::vector<std::string>{}); }
+  NcclRank(const NcclRank&) = delete;
+  NcclRank& operator=(const NcclRank&) = delete;
   /// Not in the constructor, so that a test sees what a failed start leaves.
   Communicator start() const { return Communicator(make_nccl_transport(parts_)); }
 

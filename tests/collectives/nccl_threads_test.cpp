@@ -1,0 +1,137 @@
+// The training thread and the watchdog's thread of one communicator: NCCL takes one at a time.
+#include "fake_nccl.h"
+#include "fake_stream.h"
+
+#include <gtest/gtest.h>
+#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/nccl/nccl_comm.h>
+
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace lockstep {
+
+using namespace detail;
+
+namespace {
+
+using namespace testing;
+
+constexpr int kManyTurns = 20000;  // for another thread to come in, if nothing holds it back
+
+/// A communicator of one rank.
+struct OneRank {
+  explicit OneRank(FakeNccl::Script script = {})
+      : nccl(std::make_shared<FakeNccl>(make_fake_nccl_world(), std::move(script))) {
+    NcclApi::Id id{};
+    nccl->make_id(&id);
+    comm = NcclComm::init(nccl, id, {0, 1}, {}, [] {});
+  }
+  void broadcast(std::optional<NcclStatus> answer = {}) {
+    comm->call(
+        "ncclBroadcast",
+        [&](NcclApi& api, NcclApi::Handle handle) {
+          const NcclStatus status = api.broadcast(&number, sizeof number, 0, handle, &stream);
+          return answer.value_or(status);
+        },
+        [] {});
+  }
+  void expect_no_misuse() const { EXPECT_EQ(nccl->misuse(), std::vector<std::string>{}); }
+  /// Gives another thread the time to abort, if nothing holds it back.
+  void let_abort_begin() const {
+    for (int turn = 0; turn < kManyTurns && nccl->count("abort") == 0; ++turn) {
+      std::this_thread::yield();
+    }
+  }
+
+  FakeStream stream;
+  float number = 1.0F;
+  std::shared_ptr<FakeNccl> nccl;
+  std::shared_ptr<NcclComm> comm;
+};
+
+TEST(NcclThreads, TheWatchdogNeitherAsksNorWaitsWhileACallIsInside) {
+  OneRank* rank = nullptr;
+  int asked = 0;
+  FakeNccl::Script script;
+  script.inside = [&](const std::string& call) {
+    if (call == "a collective") {
+      std::thread([&] { EXPECT_EQ(rank->comm->failure(), ""); }).join();
+      ++asked;
+    }
+  };
+  OneRank one(script);
+  rank = &one;
+  one.broadcast();
+  EXPECT_EQ(asked, 1);
+  one.expect_no_misuse();
+}
+
+TEST(NcclThreads, AnAbortFreesNothingThatACallIsInside) {
+  OneRank* rank = nullptr;
+  std::thread aborts;
+  FakeNccl::Script script;
+  script.inside = [&](const std::string& call) {
+    if (call == "a collective") {
+      aborts = std::thread([&] { EXPECT_TRUE(rank->comm->abort()); });
+      rank->let_abort_begin();
+    }
+  };
+  OneRank one(script);
+  rank = &one;
+  try {
+    one.broadcast();
+  } catch (const CommunicationError& error) {
+    EXPECT_NE(std::string(error.what()).find("was aborted meanwhile"), std::string::npos);
+  }
+  aborts.join();
+  EXPECT_EQ(one.nccl->count("abort"), 1);
+  EXPECT_THROW(one.broadcast(), CommunicationError);
+  one.expect_no_misuse();
+}
+
+TEST(NcclThreads, NcclsLastWordsAreReadBeforeAnAbortFreesThem) {
+  OneRank* rank = nullptr;
+  std::thread aborts;
+  FakeNccl::Script script;
+  script.error_after = {{1, NcclStatus::remote_error}};
+  script.inside = [&](const std::string& call) {
+    if (call == "last_error") {
+      aborts = std::thread([&] { EXPECT_TRUE(rank->comm->abort()); });
+      rank->let_abort_begin();
+    }
+  };
+  OneRank one(script);
+  rank = &one;
+  one.broadcast(NcclStatus::success);  // it fails later
+  std::string words;
+  while (words.empty()) {
+    words = one.comm->failure();
+  }
+  aborts.join();
+  EXPECT_EQ(words, "NCCL reports remote error: the fake's last words");
+  one.expect_no_misuse();
+}
+
+TEST(NcclThreads, AWatchdogThatAsksWithoutPauseMeetsNoCall) {
+  OneRank one;
+  std::atomic<bool> stop{false};
+  std::thread watchdog([&] {
+    while (!stop.load()) {
+      EXPECT_EQ(one.comm->failure(), "");
+    }
+  });
+  for (int call = 0; call < 300; ++call) {
+    one.broadcast();
+  }
+  stop.store(true);
+  watchdog.join();
+  one.stream.finish();
+  EXPECT_EQ(one.nccl->count("broadcast"), 300);
+  one.expect_no_misuse();
+}
+
+}  // namespace
+}  // namespace lockstep
