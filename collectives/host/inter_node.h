@@ -24,14 +24,11 @@ class InterNode {
 
   /// This rank takes part in slices 0 ... lanes()-1, one for each rank of the smallest node.
   virtual int lanes() const = 0;
-  /// Whether every node has one rank only, so that there is nothing to sum inside a node.
-  virtual bool nodes_are_ranks() const = 0;
-  /// Reduces `n` elements of `partial_dtype`, a slice that this node has summed, over the nodes and
-  /// writes the result, of `dtype`, to `result`. One slice at a time. All memory must stay until
-  /// slice_is_reduced() has returned true.
-  virtual void reduce_slice(const kernels::Reduction& reduction, c10::ScalarType partial_dtype,
-                            const char* partial, c10::ScalarType dtype, char* result,
-                            int64_t n) = 0;
+  /// Reduces a slice over all ranks of all nodes, in rank order with one rounding, and writes it to
+  /// `result`. `sources`: the slice of each rank of this node, of the result's dtype. One slice at
+  /// a time. All memory must stay until slice_is_reduced() has returned true.
+  virtual void reduce_slice(const kernels::Reduction& reduction,
+                            const std::vector<const void*>& sources, Span result) = 0;
   virtual bool slice_is_reduced() = 0;
 
   virtual std::unique_ptr<CollectiveStep> reduce_scatter(Span output, Span input,

@@ -6,7 +6,7 @@
 
 namespace lockstep::detail {
 
-/// Sums one slice over the ranks of this node, then over other nodes where there are any.
+/// Sums one slice over all ranks, in rank order, those of other nodes included.
 class SliceSum {
  public:
   /// `inter_node`: null where there are no other nodes.
@@ -18,13 +18,10 @@ class SliceSum {
            int64_t n);
 
  private:
-  void start(const std::vector<const void*>& sources, int64_t n);
-
   kernels::Reduction reduction_;
   c10::ScalarType dtype_;
   InterNode* inter_node_;
   bool exchanging_ = false;
-  std::vector<char> partial_;
   std::vector<char> result_;
 };
 

@@ -18,6 +18,13 @@ struct Reduction {
 /// What an op means for `ranks` ranks.
 Reduction make_reduction(ReduceOp op, int ranks);
 
+/// In what a sum of elements of this type is computed: Float for Half and BFloat16, else the type
+/// itself.
+inline c10::ScalarType sum_dtype(c10::ScalarType dtype) {
+  const bool is_16_bit = dtype == c10::ScalarType::Half || dtype == c10::ScalarType::BFloat16;
+  return is_16_bit ? c10::ScalarType::Float : dtype;
+}
+
 /// Combines n elements of several sources, in the order of the sources, and writes the result to
 /// every destination. float16 and bfloat16 are accumulated in fp32 and rounded once; float32,
 /// float64 and integers are computed in their own type. A NaN wins a max.

@@ -175,11 +175,7 @@ class MpiInterNode final : public InterNode {
       : all_(MpiComm::duplicate(all.get())),
         calls_comm_(MpiComm::duplicate(all.get())),
         calls_(static_cast<size_t>(all.size())),
-        lanes_(layout.lanes()),
-        nodes_are_ranks_(layout.nodes.size() == static_cast<size_t>(all.size())),
-        slices_(MpiComm::split(all.get(),
-                               layout.local_rank < lanes_ ? layout.local_rank : MPI_UNDEFINED,
-                               /*key=*/layout.own_node)) {}
+        slices_(all, layout) {}
 
   bool gather_calls(const CollectiveCall& own, std::vector<CollectiveCall>& all) override {
     constexpr int kBytes = static_cast<int>(sizeof(CollectiveCall));
@@ -206,11 +202,10 @@ class MpiInterNode final : public InterNode {
         "MPI_Iprobe");
   }
 
-  int lanes() const override { return lanes_; }
-  bool nodes_are_ranks() const override { return nodes_are_ranks_; }
-  void reduce_slice(const kernels::Reduction& reduction, c10::ScalarType partial_dtype,
-                    const char* partial, c10::ScalarType dtype, char* result, int64_t n) override {
-    slices_.start(reduction, partial_dtype, partial, dtype, result, n);
+  int lanes() const override { return slices_.lanes(); }
+  void reduce_slice(const kernels::Reduction& reduction, const std::vector<const void*>& sources,
+                    Span result) override {
+    slices_.start(reduction, sources, result);
   }
   bool slice_is_reduced() override { return slices_.test(); }
 
@@ -233,45 +228,10 @@ class MpiInterNode final : public InterNode {
   std::vector<CollectiveCall> calls_;
   MPI_Request request_ = MPI_REQUEST_NULL;
   bool gathering_ = false;
-  int lanes_;
-  bool nodes_are_ranks_;
   MpiSlices slices_;
 };
 
 }  // namespace
-
-int NodeLayout::lanes() const {
-  size_t smallest = nodes[0].size();
-  for (const auto& ranks : nodes) {
-    smallest = std::min(smallest, ranks.size());
-  }
-  return static_cast<int>(smallest);
-}
-
-NodeLayout find_nodes(const MpiComm& all, const MpiComm& node) {
-  int first = all.rank();  // of this node: ranks of `node` are in the order of those of `all`
-  node.check(MPI_Bcast(&first, 1, MPI_INT, /*root=*/0, node.get()), "MPI_Bcast");
-  std::vector<int> firsts(static_cast<size_t>(all.size()));
-  all.all_gather(&first, sizeof first, firsts.data());
-
-  NodeLayout layout;
-  layout.local_rank = node.rank();
-  std::vector<int> order = firsts;
-  std::sort(order.begin(), order.end());
-  order.erase(std::unique(order.begin(), order.end()), order.end());
-  for (int leader : order) {
-    if (leader == first) {
-      layout.own_node = static_cast<int>(layout.nodes.size());
-    }
-    layout.nodes.emplace_back();
-    for (size_t k = 0; k < firsts.size(); ++k) {
-      if (firsts[k] == leader) {
-        layout.nodes.back().push_back(static_cast<int>(k));
-      }
-    }
-  }
-  return layout;
-}
 
 std::unique_ptr<InterNode> make_mpi_inter_node(const MpiComm& all, const NodeLayout& layout) {
   return std::make_unique<MpiInterNode>(all, layout);

@@ -1,45 +1,38 @@
 #pragma once
 
-#include <lockstep/collectives/host/slice.h>
-#include <lockstep/collectives/host/span.h>
-#include <lockstep/collectives/kernels/reduce_kernels.h>
-#include <lockstep/collectives/mpi/mpi_comm.h>
+#include <lockstep/collectives/mpi/slice_chain.h>
+#include <lockstep/collectives/mpi/slice_exchange.h>
 
 #include <vector>
 
 namespace lockstep::detail {
 
-/// Reduces slices among the ranks of `lane` (one of each node, in node order): each rank receives
-/// its share of the slice from all others, sums the shares in node order with one rounding, and
-/// sends the result to all. One slice at a time. `lane` is not valid on ranks that take part in no
-/// lane.
+/// Reduces slices over the nodes: by the exchange, which has two rounds, where slices are small, or
+/// where the ranks' elements are no more bytes than a sum; else by the chain, which sends less.
+/// Both sum in rank order with one rounding, so the bits do not depend on the layout. One slice at
+/// a time. Ranks: one of each node makes up a lane; local ranks past the smallest node have none.
 class MpiSlices {
  public:
-  explicit MpiSlices(MpiComm lane);
+  MpiSlices(const MpiComm& all, const NodeLayout& layout);
   MpiSlices(const MpiSlices&) = delete;
   MpiSlices& operator=(const MpiSlices&) = delete;
 
-  void start(const kernels::Reduction& reduction, c10::ScalarType partial_dtype,
-             const char* partial, c10::ScalarType dtype, char* result, int64_t n);
+  /// One for each rank of the smallest node.
+  int lanes() const { return lanes_; }
+  /// `sources`: the elements of this node's ranks, in rank order. All memory must stay until test()
+  /// has returned true.
+  void start(const kernels::Reduction& reduction, const std::vector<const void*>& sources,
+             Span result);
   /// True once the result is there.
-  bool test();
+  bool test() { return chained_ ? chain_.test() : exchange_.test(); }
 
  private:
-  Slice share(int node) const;
-  void sum_own_share();
-  void send(const Span& from, const Slice& slice, int node, int tag);
-  void receive(char* to, int64_t bytes, int node, int tag);
-  bool requests_are_complete();
-
-  MpiComm lane_;
-  int node_ = 0;
-  int nodes_ = 0;
-  kernels::Reduction reduction_;
-  Span partial_;
-  Span result_;
-  bool summed_ = false;
-  std::vector<std::vector<char>> inboxes_;
-  std::vector<MPI_Request> requests_;
+  const NodeLayout layout_;
+  const int lanes_;
+  const MpiComm lane_;
+  SliceExchange exchange_;
+  SliceChain chain_;
+  bool chained_ = false;
 };
 
 }  // namespace lockstep::detail

@@ -70,11 +70,17 @@ std::unique_ptr<NodeGroup> make_group(const MpiRanks& ranks) {
 
 std::shared_ptr<Transport> make_mpi_transport(MpiComm comm, CommunicatorOptions options,
                                               std::shared_ptr<std::atomic<bool>> failed) {
+  MpiComm node = MpiComm::node_of(comm.get());
+  return make_mpi_transport(std::move(comm), std::move(node), options, std::move(failed));
+}
+
+std::shared_ptr<Transport> make_mpi_transport(MpiComm comm, MpiComm node,
+                                              CommunicatorOptions options,
+                                              std::shared_ptr<std::atomic<bool>> failed) {
   if (comm.size() == 1) {
     return make_solo_transport();
   }
-  MpiRanks ranks{std::move(comm), MpiComm(), failed};
-  ranks.node = MpiComm::node_of(ranks.all.get());
+  MpiRanks ranks{std::move(comm), std::move(node), failed};
   const NodeLayout layout = find_nodes(ranks.all, ranks.node);
   NodeEngine::World world{ranks.all.rank(), ranks.all.size(), layout.ranks_of_this_node()};
   std::unique_ptr<NodeGroup> group = make_group(ranks);

@@ -1,5 +1,4 @@
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -33,29 +32,6 @@ TEST(MpiTransport, FindsTheNodes) {
   } else {
     EXPECT_LT(world().local_size(), world().size());
   }
-}
-
-TEST(MpiTransport, SumsWithinEachNodeAndThenOverTheNodes) {
-  std::string host(256, '\0');
-  ASSERT_EQ(gethostname(host.data(), host.size()), 0);
-  const std::vector<std::string> hosts = world().all_gather_bytes(host);
-  std::vector<at::Tensor> of_nodes;  // in the order of their first rank, which is that of hosts
-  for (size_t k = 0; k < hosts.size(); ++k) {
-    const at::Tensor values =
-        uneven_numbers(static_cast<int>(k), 9001).to(at::kHalf).to(at::kFloat);
-    if (k > 0 && hosts[k] == hosts[k - 1]) {
-      of_nodes.back() = of_nodes.back() + values;
-    } else {
-      of_nodes.push_back(values);
-    }
-  }
-  at::Tensor expected = of_nodes[0];
-  for (size_t node = 1; node < of_nodes.size(); ++node) {
-    expected = expected + of_nodes[node];
-  }
-  const at::Tensor found = uneven_numbers(world().rank(), 9001).to(at::kHalf);
-  world().all_reduce(found).wait();
-  EXPECT_TRUE(same_bits(found, expected.to(at::kHalf)));
 }
 
 TEST(MpiTransport, AllReduceOfPrivateTensors) {

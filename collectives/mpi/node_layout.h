@@ -1,0 +1,31 @@
+#pragma once
+
+#include <lockstep/collectives/mpi/mpi_comm.h>
+
+#include <vector>
+
+namespace lockstep::detail {
+
+/// Which ranks share which node.
+struct NodeLayout {
+  /// Communicator ranks, ascending; nodes in the order of their first rank.
+  std::vector<std::vector<int>> nodes;
+  int own_node = 0;
+  int local_rank = 0;
+
+  const std::vector<int>& ranks_of_this_node() const {
+    return nodes[static_cast<size_t>(own_node)];
+  }
+  /// All ranks.
+  int size() const;
+  /// The ranks of the smallest node, and of the largest.
+  int smallest() const;
+  int largest() const;
+  /// Whether each node has consecutive ranks.
+  bool in_rank_order() const;
+};
+
+/// Collective over `all`; `node` is this rank's part of it.
+NodeLayout find_nodes(const MpiComm& all, const MpiComm& node);
+
+}  // namespace lockstep::detail

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <lockstep/collectives/host/slice.h>
+#include <lockstep/collectives/host/span.h>
+#include <lockstep/collectives/kernels/reduce_kernels.h>
+#include <lockstep/collectives/mpi/mpi_comm.h>
+#include <lockstep/collectives/mpi/node_layout.h>
+
+#include <vector>
+
+namespace lockstep::detail {
+
+/// Reduces a slice along the nodes, for layouts where each node has consecutive ranks: node 0 sums
+/// its ranks' elements, each next node adds those of its own ranks to the sum that it received, in
+/// rank order, and the last node rounds once and sends the result back the same way. The slice
+/// travels in pieces, so that all nodes work at the same time. A node sends the sums (fp32 for
+/// 16-bit elements) and the result once each. One slice at a time. Ranks: those of `lane`, one of
+/// each node, in node order.
+class SliceChain {
+ public:
+  SliceChain(const MpiComm& lane, const NodeLayout& layout);
+
+  /// `sources`: the elements of this node's ranks, in rank order. All memory must stay until test()
+  /// has returned true.
+  void start(const kernels::Reduction& reduction, const std::vector<const void*>& sources,
+             Span result);
+  /// True once the result is there.
+  bool test();
+
+ private:
+  static constexpr int64_t kPieceElements = 16 << 10;
+
+  bool is_first() const { return node_ == 0; }
+  bool is_last() const { return node_ == nodes_ - 1; }
+  Slice piece(int64_t index) const { return chunk_of(result_.numel, index, kPieceElements); }
+  void sum(const Slice& piece);
+  void send(const Span& from, const Slice& piece, int node, int tag);
+  void receive(std::vector<MPI_Request>& requests, const Span& to, int node, int tag);
+  bool has_arrived(MPI_Request& request) const;
+
+  const MpiComm& lane_;
+  const int node_;
+  const int nodes_;
+  kernels::Reduction reduction_;
+  std::vector<const void*> sources_;
+  Span result_;
+  Span sum_;  // over the ranks up to those of this node
+  int64_t pieces_ = 0;
+  int64_t summed_ = 0;    // pieces
+  int64_t returned_ = 0;  // pieces whose result is here
+  std::vector<char> sum_memory_;
+  std::vector<std::vector<char>> converted_;  // a piece of each rank of this node
+  std::vector<MPI_Request> incoming_sums_;    // one for each piece, and so are results
+  std::vector<MPI_Request> incoming_results_;
+  std::vector<MPI_Request> sends_;
+};
+
+}  // namespace lockstep::detail

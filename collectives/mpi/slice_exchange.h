@@ -1,0 +1,47 @@
+#pragma once
+
+#include <lockstep/collectives/host/slice.h>
+#include <lockstep/collectives/host/span.h>
+#include <lockstep/collectives/kernels/reduce_kernels.h>
+#include <lockstep/collectives/mpi/mpi_comm.h>
+#include <lockstep/collectives/mpi/node_layout.h>
+
+#include <vector>
+
+namespace lockstep::detail {
+
+/// Reduces a slice in two rounds: each node owns a share of the slice and receives this share of
+/// every rank's elements, sums them in rank order with one rounding, and sends the result to all.
+/// With n nodes of up to r ranks, a node sends (n - 1) / n * (r + 1) times the slice. One slice at
+/// a time. Ranks: those of `lane`, one of each node, in node order.
+class SliceExchange {
+ public:
+  SliceExchange(const MpiComm& lane, const NodeLayout& layout);
+
+  /// `sources`: the elements of this node's ranks, in rank order. All memory must stay until test()
+  /// has returned true.
+  void start(const kernels::Reduction& reduction, const std::vector<const void*>& sources,
+             Span result);
+  /// True once the result is there.
+  bool test();
+
+ private:
+  Slice share(int node) const { return slice_of(result_.numel, node, nodes(), element_size()); }
+  int nodes() const { return static_cast<int>(layout_.nodes.size()); }
+  int64_t element_size() const { return result_.element_size(); }
+  void sum_own_share();
+  void send(const char* from, int64_t elements, int node, int tag);
+  void receive(char* to, int64_t elements, int node, int tag);
+  bool requests_are_complete();
+
+  const MpiComm& lane_;
+  const NodeLayout& layout_;
+  kernels::Reduction reduction_;
+  std::vector<const void*> sources_;
+  Span result_;
+  bool summed_ = false;
+  std::vector<std::vector<char>> inboxes_;  // one of each rank, in rank order
+  std::vector<MPI_Request> requests_;
+};
+
+}  // namespace lockstep::detail

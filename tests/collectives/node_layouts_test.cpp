@@ -1,0 +1,151 @@
+#include <gtest/gtest.h>
+#include <lockstep/collectives/mpi/mpi_transport.h>
+
+#include <cstdlib>
+#include <functional>
+
+#include "mpi_world.h"
+#include "verbs.h"
+
+namespace lockstep {
+namespace {
+
+using testing::same_bits;
+using testing::world;
+
+using Layout = std::vector<int>;  // the node of each rank
+
+/// Every way to put the ranks on nodes, numbered in the order of their first rank.
+std::vector<Layout> all_layouts(int ranks) {
+  std::vector<Layout> layouts = {{}};
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::vector<Layout> longer;
+    for (const Layout& layout : layouts) {
+      int nodes = 0;
+      for (int node : layout) {
+        nodes = std::max(nodes, node + 1);
+      }
+      for (int node = 0; node <= nodes; ++node) {
+        longer.push_back(layout);
+        longer.back().push_back(node);
+      }
+    }
+    layouts = std::move(longer);
+  }
+  return layouts;
+}
+
+std::string text_of(const Layout& layout) {
+  std::string text = "nodes of the ranks:";
+  for (int node : layout) {
+    text += " " + std::to_string(node);
+  }
+  return text;
+}
+
+/// All ranks, as if they were on these nodes.
+Communicator on_nodes(const Layout& layout) {
+  const int node = layout[static_cast<size_t>(world().rank())];
+  return Communicator(detail::make_mpi_transport(
+      detail::MpiComm::duplicate(MPI_COMM_WORLD),
+      detail::MpiComm::split(MPI_COMM_WORLD, node, world().rank()), CommunicatorOptions(),
+      std::make_shared<std::atomic<bool>>(false)));
+}
+
+/// Calls `check` on the ranks in every layout; on several hosts, in the layout that they have.
+void in_every_layout(const std::function<void(Communicator&, const std::string&)>& check) {
+  if (std::getenv("LOCKSTEP_TEST_NODES") != nullptr) {
+    check(world(), "the hosts of this test");
+    return;
+  }
+  for (const Layout& layout : all_layouts(world().size())) {
+    Communicator ranks = on_nodes(layout);
+    check(ranks, text_of(layout));
+  }
+}
+
+/// Numbers whose sum depends on the order, in 16 bits, too: the large ones of ranks 0 and 2 cancel.
+at::Tensor values_of(int rank, int64_t numel, at::ScalarType dtype) {
+  at::Tensor values = testing::uneven_numbers(rank, numel) * 0.01;
+  if (rank == 0 || rank == 2) {
+    values.slice(0, 0, numel, 3).add_(rank == 0 ? 30000.0 : -30000.0);
+  }
+  return values.to(dtype);
+}
+
+/// In rank order, in fp32 where the elements have 16 bits, with one rounding at the end.
+at::Tensor in_rank_order(int64_t numel, at::ScalarType dtype, ReduceOp op) {
+  const at::ScalarType sum_dtype = at::elementSize(dtype) == 2 ? at::kFloat : dtype;
+  const bool scales = op.kind() == ReduceOp::Kind::avg;
+  const at::Tensor before = at::full({numel}, 1.0 / op.predivide_factor(), sum_dtype);
+  at::Tensor sum;
+  for (int rank = 0; rank < world().size(); ++rank) {
+    at::Tensor values = values_of(rank, numel, dtype).to(sum_dtype);
+    values = scales ? values * before : values;
+    sum = rank == 0                          ? values
+          : op.kind() == ReduceOp::Kind::max ? at::maximum(sum, values)
+                                             : sum + values;
+  }
+  if (scales) {
+    sum = sum / at::full({numel}, world().size() / op.predivide_factor(), sum_dtype);
+  }
+  return sum.to(dtype);
+}
+
+void expect_same_bits(const std::vector<int64_t>& sizes, const std::vector<at::ScalarType>& dtypes,
+                      const std::vector<ReduceOp>& ops) {
+  std::string wrong;
+  in_every_layout([&](Communicator& ranks, const std::string& layout) {
+    for (int64_t numel : sizes) {
+      for (at::ScalarType dtype : dtypes) {
+        for (const ReduceOp& op : ops) {
+          const at::Tensor expected = in_rank_order(numel, dtype, op);
+          const at::Tensor own = values_of(ranks.rank(), numel, dtype);
+          at::Tensor shared = ranks.allocate(numel, dtype);
+          shared.copy_(own);
+          ranks.all_reduce(shared, op).wait();
+          ranks.all_reduce(own, op).wait();
+          if (!same_bits(shared, expected) || !same_bits(own, expected)) {
+            wrong += c10::str("\n", layout, ": ", dtype, "[", numel, "]");
+          }
+        }
+      }
+    }
+  });
+  EXPECT_EQ(wrong, "");
+}
+
+const std::vector<ReduceOp> kOps = {ReduceOp::sum(), ReduceOp::avg(), ReduceOp::avg().predivide(3),
+                                    ReduceOp::max()};
+
+TEST(NodeLayouts, SmallSumsHaveTheSameBitsWhereverTheRanksAre) {
+  expect_same_bits({4097}, {at::kFloat, at::kHalf}, kOps);
+  expect_same_bits({65}, {at::kDouble, at::kBFloat16, at::kFloat}, {ReduceOp::sum()});
+}
+
+TEST(NodeLayouts, LargeSumsHaveTheSameBitsWhereverTheRanksAre) {
+  expect_same_bits({70003}, {at::kFloat, at::kHalf},
+                   {ReduceOp::sum(), ReduceOp::avg().predivide(3), ReduceOp::max()});
+}
+
+TEST(NodeLayouts, SumsOfManyChunksHaveTheSameBitsWhereverTheRanksAre) {
+  expect_same_bits({1100003}, {at::kFloat}, {ReduceOp::avg()});
+}
+
+TEST(NodeLayouts, ReduceScatterHasTheSameBitsWhereverTheRanksAre) {
+  in_every_layout([](Communicator& ranks, const std::string& layout) {
+    for (at::ScalarType dtype : {at::kFloat, at::kHalf}) {
+      const int64_t share = 30011;
+      const int64_t numel = share * ranks.size();
+      const at::Tensor output = at::empty({share}, dtype);
+      ranks.reduce_scatter(output, values_of(ranks.rank(), numel, dtype), ReduceOp::avg()).wait();
+      const at::Tensor expected = in_rank_order(numel, dtype, ReduceOp::avg())
+                                      .narrow(0, share * ranks.rank(), share)
+                                      .contiguous();
+      EXPECT_TRUE(same_bits(output, expected)) << layout << ": " << dtype;
+    }
+  });
+}
+
+}  // namespace
+}  // namespace lockstep
