@@ -2,7 +2,9 @@
 
 import importlib.util
 import pathlib
+import re
 import shutil
+import subprocess
 import sys
 
 
@@ -22,3 +24,11 @@ def cuobjdump():
     if not found:
         skip("there is no cuobjdump: it comes with a CUDA toolkit and with the triton package")
     return found
+
+
+def nvcc_version(build):
+    """Of the compiler that this build tree uses, such as 13.0.88."""
+    cache = (pathlib.Path(build) / "CMakeCache.txt").read_text(encoding="utf-8")
+    program = re.search(r"^LOCKSTEP_NVCC_PROGRAM:\w+=(.*)$", cache, re.M)[1]
+    shown = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+    return re.search(r"\bV(\d+\.\d+\.\d+)", shown)[1]

@@ -1,6 +1,9 @@
 """What the machine code of every kernel must keep to, and the table of docs/gpu.md. scripts/kernels runs it."""
 
+import re
+
 import roofline
+from cuda_tools import skip
 from machine_code import codes_of
 from replay import replay
 
@@ -9,7 +12,8 @@ BEGIN = "<!-- scripts/kernels writes from here -->"
 END = "<!-- to here -->"
 ARCHITECTURES = ("sm_80", "sm_90")
 WIDE = 128  # bits of an access
-BULK = 0.1  # of a kernel's bytes: accesses of one width that carry less are no bulk
+BULK = 0.1  # of the bytes that a kernel reads, or writes: accesses of one width that carry less are no bulk
+FEW = 0.02  # of a kernel's bytes: what writes less, such as a sum, has no bulk
 # Kernels with a fixed, small number of elements, whose accesses are no bulk.
 SMALL = {"advance_kernel", "conclude_kernel", "decide_kernel", "lamb_trust", "mean_loss_kernel", "totals_kernel"}
 # Narrower accesses that are allowed, and why: kernel -> (bits of loads, bits of stores, reason).
@@ -31,9 +35,10 @@ def widths(work):
     """The narrowest loads and stores of the executed PTX that carry bulk; 0 where there are none."""
     whole = sum(work.traffic.values())
     found = {"ld": 0, "st": 0}
-    for (direction, bits), size in sorted(work.traffic.items(), reverse=True):
-        if size >= BULK * whole:
-            found[direction] = bits
+    for direction in found:
+        own = {bits: size for (to, bits), size in work.traffic.items() if to == direction}
+        if own and sum(own.values()) >= FEW * whole:
+            found[direction] = min(bits for bits, size in own.items() if size >= BULK * sum(own.values()))
     return found["ld"], found["st"]
 
 
@@ -64,8 +69,10 @@ def rows_of(program, objects, counted):
         problems += [f"{name}: {problem}" for problem in result.problems]
     codes = [code for path in objects for code in codes_of(path)]
     for arch in ARCHITECTURES:
-        for name in sorted(set(results) - {code.kernel for code in codes if code.arch == arch}):
-            problems.append(f"{name}: there is no machine code for {arch}")
+        found = {code.kernel for code in codes if code.arch == arch}
+        if not found:
+            skip(f"this build has no machine code for {arch}: LOCKSTEP_CUDA_ARCHITECTURES")
+        problems += [f"{name}: there is no machine code for {arch}" for name in sorted(set(results) - found)]
     rows = []
     for code in sorted(codes, key=lambda code: (code.kernel, code.arch)):
         result = results[code.kernel]
@@ -94,9 +101,15 @@ def broken(rows):
             yield f"{name}: the PTX has accesses of {WIDE} bits, the machine code has none"
 
 
-def table(rows):
+def compiler_of(text):
+    """The version of nvcc that the page names, or None."""
+    found = re.search(r"^Made by nvcc (\S+):$", text, re.M)
+    return found and found[1]
+
+
+def table(rows, compiler):
     """The table of kernels, one line each for both architectures."""
-    lines = ["| kernel | registers sm_80 / sm_90 | blocks at once | loads / stores, bits | bytes an element "
+    lines = [f"Made by nvcc {compiler}:", "", "| kernel | registers sm_80 / sm_90 | blocks at once | loads / stores, bits | bytes an element "
              "| instructions an element | estimated roofline A100 / H100 |", "|---|---|---|---|---|---|---|"]
     kernels = {}
     for row in rows:
@@ -117,8 +130,8 @@ def table(rows):
     return "\n".join(lines + ([""] + ["Narrower accesses, and why:"] + notes if notes else []))
 
 
-def with_table(text, rows):
+def with_table(text, rows, compiler):
     """The page's text with this table in its place."""
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{table(rows)}\n{END}{after}"
+    return f"{before}{BEGIN}\n{table(rows, compiler)}\n{END}{after}"

@@ -5,11 +5,15 @@ import re
 import subprocess
 
 
+ELEMENTS = ("none", "fp32", "fp16", "bf16")  # amp/cuda/element_pack.h
+
+
 def short_names(mangled):
     """The kernels' names without namespaces and parameters: compilers mangle nameless namespaces differently."""
     shown = subprocess.run(["c++filt"], input="\n".join(mangled), capture_output=True, text=True, check=True)
     names = []
     for text in shown.stdout.splitlines():
+        text = re.sub(r"\((?:\w+::)*Element\)(\d)", lambda found: ELEMENTS[int(found[1])], text)
         text = re.sub(r"\(anonymous namespace\)::|lockstep::amp::(cuda::)?|^void ", "", text).split("(")[0]
         text = text.replace(" >", ">")
         names.append(text.replace("AdamFamilyUpdate<true>", "AdamWUpdate")
