@@ -38,10 +38,10 @@ void add_run_options(CLI::App& run, RunOptions& options) {
       ->allow_extra_args(false);
 }
 
-/// Becomes the program that reads snapshots, which lies beside this one.
-int exec_snapshot_tool(char** argv) {
+/// Becomes a program that needs LibTorch; it lies beside this one.
+int exec_tool(const std::string& name, char** argv) {
   const std::string own = own_program();
-  const std::string tool = own.substr(0, own.find_last_of('/') + 1) + "lockstep-snapshot";
+  const std::string tool = own.substr(0, own.find_last_of('/') + 1) + name;
   execv(tool.c_str(), argv);
   std::cerr << "lockstep: cannot start " << tool << ": " << std::strerror(errno) << "\n";
   return exit_environment;
@@ -50,7 +50,10 @@ int exec_snapshot_tool(char** argv) {
 int main(int argc, char** argv) {
   const std::string command = argc > 1 ? argv[1] : "";
   if (command == "inspect" || command == "export") {
-    return exec_snapshot_tool(argv);
+    return exec_tool("lockstep-snapshot", argv);
+  }
+  if (command == "doctor") {
+    return exec_tool("lockstep-doctor", argv);
   }
   block_signals();
   const std::vector<std::string> all(argv + 1, argv + argc);
@@ -73,6 +76,7 @@ int main(int argc, char** argv) {
   run->prefix_command();  // what follows the options is the program, with or without --
   app.add_subcommand("inspect", "Print what is in a snapshot, verify it, compare two");
   app.add_subcommand("export", "Write a snapshot's weights to one safetensors file");
+  app.add_subcommand("doctor", "Check this machine, its devices and this build, within a minute");
   try {
     std::reverse(own.begin(), own.end());  // the order that CLI11 takes
     app.parse(own);

@@ -1,0 +1,254 @@
+#include "examination.h"
+
+#include <ATen/ops/ones.h>
+#include <lockstep/collectives/mpi_session.h>
+#include <lockstep/runtime/runtime.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <optional>
+#include <sstream>
+
+#include "collective_checks.h"
+#include "fact_checks.h"
+#include "kernel_checks.h"
+#include "library_facts.h"
+#include "machine_facts.h"
+#include "rank_findings.h"
+#include "report.h"
+#include "training_checks.h"
+
+namespace lockstep::doctor {
+namespace {
+
+constexpr int64_t kElements = 1 << 20;
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+std::string content_of(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+/// The rank before MPI runs.
+int rank_of_environment() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+    if (const char* text = std::getenv(name)) {
+      return std::atoi(text);
+    }
+  }
+  return 0;
+}
+
+/// Why the Runtime is on its device, from its summary.
+std::string device_reason(const Runtime& runtime) {
+  std::istringstream lines(runtime.summary());
+  for (std::string line; std::getline(lines, line);) {
+    const size_t at = line.find(": ");
+    if (line.rfind("device", 0) == 0 && at != std::string::npos) {
+      return line.substr(at + 2);
+    }
+  }
+  return "";
+}
+
+FolderFacts measure_folder(const std::string& folder, const Runtime& runtime) {
+  FolderFacts facts = probe_folder(folder, runtime.rank(), int64_t{32} << 20);
+  runtime.control().barrier().wait();
+  facts.sees_rank_0 = sees_probe(folder, 0);
+  runtime.control().barrier().wait();
+  remove_probe(folder, runtime.rank());
+  return facts;
+}
+
+Finding stopped_rank(const ExaminationOptions& options) {
+  if (options.stopped.empty()) {
+    return {Status::skipped, "lockstep doctor -n 2, without a launcher around it, stops a rank",
+            ""};
+  }
+  const std::string text = content_of(options.stopped);
+  if (text.empty()) {
+    return {Status::warning, "the job of two ranks for this check gave no report",
+            "start lockstep doctor again when the machine is quiet"};
+  }
+  if (text.find("rank 1") == std::string::npos) {
+    return {Status::failure, "a rank that had stopped was not named: " + text,
+            "report it with the file of --json"};
+  }
+  return {Status::ok, "rank 1 stopped, and rank 0 named it at its deadline", ""};
+}
+
+/// One rank's part of all checks.
+class Examination {
+ public:
+  Examination(const ExaminationOptions& options, RankFacts facts)
+      : options_(options), facts_(std::move(facts)), report_(std::cout) {}
+
+  /// The facts of this rank alone, and why there is no Runtime.
+  int without_runtime(const Error& error) {
+    if (rank_of_environment() == 0) {
+      report_.title("lockstep doctor " LOCKSTEP_VERSION);
+      look_at({facts_});
+      report_.add({"start",
+                   {Status::failure, error.what(),
+                    "the message says what to do; a row above may name the cause"}});
+      finish({facts_});
+    }
+    return report_.exit_code();
+  }
+
+  int with(Runtime& runtime, double start_seconds) {
+    facts_.start_seconds = start_seconds;
+    read_world(facts_, runtime);
+    facts_.device_reason = device_reason(runtime);
+    if (!options_.snapshots.empty()) {
+      facts_.snapshots = measure_folder(options_.snapshots, runtime);
+    }
+    std::vector<RankFacts> ranks;
+    for (const std::string& text : runtime.control().all_gather_bytes(to_json(facts_))) {
+      ranks.push_back(from_json(text));
+    }
+    prints_ = runtime.is_main();
+    if (prints_) {
+      report_.title(c10::str("lockstep doctor " LOCKSTEP_VERSION ": ", runtime.size(),
+                             runtime.size() == 1 ? " rank on " : " ranks on ",
+                             runtime.device().is_cuda() ? "CUDA devices" : "CPUs"));
+      look_at(ranks);
+    }
+    try {
+      act(runtime, ranks);
+    } catch (const CommunicationError& error) {
+      add("ranks",
+          {Status::failure, error.what(), "a rank was lost, or is too slow: see its output"});
+    }
+    if (prints_) {
+      finish(ranks);
+    }
+    return prints_ ? report_.exit_code() : 0;
+  }
+
+ private:
+  void add(const std::string& name, const Finding& finding) {
+    if (prints_) {
+      report_.add({name, finding});
+    }
+  }
+
+  void look_at(const std::vector<RankFacts>& ranks) {
+    for (const FactCheck& check : fact_checks()) {
+      report_.add({check.name, finding_of([&] { return check.run(ranks); })});
+    }
+  }
+
+  void act(Runtime& runtime, const std::vector<RankFacts>& ranks) {
+    const Communicator& world = runtime.communicator();
+    const Communicator& control = runtime.control();
+    const c10::Device device = runtime.device();
+    const auto local = [&](const std::string& name, const std::function<Finding()>& check) {
+      add(name, worst_of(control, finding_of(check)));
+    };
+    local("update kernels", [&] { return check_kernels(update_kernels(kElements), device); });
+    local("cast kernels", [&] { return check_kernels(cast_kernels(kElements), device); });
+    local("memory speed", [&] {
+      return judge_speeds(measure_speeds(device, (device.is_cpu() ? 8 : 64) * kElements));
+    });
+
+    bool large = true;
+    for (const RankFacts& rank : ranks) {
+      large = large && rank.memory_available > (int64_t{1} << 30) * rank.local_size;
+    }
+    local("communicators", [&] { return check_start_up(world, facts_.start_seconds); });
+    const std::vector<std::pair<const char*, int64_t>> sizes{{"all-reduce 16 B", 16},
+                                                             {"all-reduce 25 MB", 25'000'000},
+                                                             {"all-reduce 256 MB", 256'000'000}};
+    for (const auto& [name, bytes] : sizes) {
+      local(name, [&, size = bytes]() -> Finding {
+        if (size > 100'000'000 && !large) {
+          return {Status::skipped, "needs 1 GiB of free host memory for each rank", ""};
+        }
+        return judge_all_reduce(all_reduce(world, control, device, size));
+      });
+    }
+    local("training", [&] { return check_equal_weights(runtime); });
+    local("transports", [&] { return check_transports(runtime); });
+    local("captured steps", [&] { return check_captured_steps(runtime); });
+    local("overflow", [&] { return check_overflow(runtime); });
+    local("exception", [&] { return check_exception(runtime); });
+    add("stopped rank", stopped_rank(options_));
+  }
+
+  void finish(const std::vector<RankFacts>& ranks) {
+    const double seconds = seconds_since(begin_);
+    report_.finish(seconds);
+    if (!options_.json.empty()) {
+      std::ofstream file(options_.json);
+      file << report_.json(ranks, seconds) << std::flush;
+      LOCKSTEP_CHECK(file.good(), "cannot write ", options_.json);
+    }
+  }
+
+  Clock::time_point begin_ = Clock::now();
+  const ExaminationOptions& options_;
+  RankFacts facts_;
+  Report report_;
+  bool prints_ = true;
+};
+
+int examined(int argc, char** argv, const ExaminationOptions& options) {
+  RankFacts facts;
+  read_machine(facts);
+  const auto begin = Clock::now();
+  std::optional<Runtime> runtime;
+  try {
+    read_libraries(facts);
+    runtime.emplace(argc, argv, RuntimeOptions().timeout(std::chrono::seconds(60)));
+  } catch (const Error& error) {
+    return Examination(options, facts).without_runtime(error);
+  }
+  return Examination(options, facts).with(*runtime, seconds_since(begin));
+}
+
+}  // namespace
+
+int examine(int argc, char** argv, const ExaminationOptions& options) {
+  const int code = examined(argc, argv, options);
+  if (options.result_file.empty()) {
+    return code;
+  }
+  if (rank_of_environment() == 0) {
+    std::ofstream(options.result_file) << code << "\n";
+  }
+  return 0;
+}
+
+int stop_a_rank(const std::string& file) {
+  CommunicatorOptions options;
+  options.timeout = std::chrono::seconds(4);
+  const MpiSession session(options);
+  const Communicator world = session.world();
+  world.barrier().wait();
+  if (world.rank() == 1) {
+    std::raise(SIGSTOP);
+  }
+  try {
+    world.all_reduce(at::ones({1})).wait();
+  } catch (const CommunicationError& error) {
+    if (world.rank() == 0) {
+      std::ofstream(file) << error.what() << "\n";
+    }
+    return static_cast<int>(error.code());
+  }
+  return 0;
+}
+
+}  // namespace lockstep::doctor

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "finding.h"
+
+namespace lockstep::doctor {
+
+/// A kernel of lockstep with inputs: run() makes them from a fixed seed, runs the kernel on
+/// `device` and returns its outputs.
+struct Kernel {
+  std::string name;
+  /// Relative. 0: equal bits. The coefficients of an update come from pow() in fp64, whose last bit
+  /// differs between host and device.
+  double tolerance = 0.0;
+  std::function<std::vector<at::Tensor>(c10::Device device)> run;
+};
+
+/// Updates of each optimizer with moments in fp32, bf16 and int8; on `size` elements.
+std::vector<Kernel> update_kernels(int64_t size);
+/// Casts between the dtypes of gradients, error feedback, accumulation, measuring.
+std::vector<Kernel> cast_kernels(int64_t size);
+
+/// Compares each kernel on `device` with its twin on the host; for the CPU, the code for this
+/// machine's instruction set with the code for none. Names the kernels that differ.
+Finding check_kernels(const std::vector<Kernel>& kernels, c10::Device device);
+
+/// Bytes per second, in GB/s.
+struct Speeds {
+  double copy = 0.0;    // read and written, within the memory of the device
+  double upload = 0.0;  // from page-locked host memory to the device; 0: there is no device
+  double update = 0.0;  // of AdamW: gradient, master, moments
+};
+Speeds measure_speeds(c10::Device device, int64_t elements);
+Finding judge_speeds(const Speeds& speeds);
+
+}  // namespace lockstep::doctor

@@ -1,0 +1,173 @@
+#include "library_facts.h"
+
+#include <ATen/Version.h>
+#include <dlfcn.h>
+#include <hwy/targets.h>
+#include <lockstep/amp/cuda/cuda_kernels.h>
+#include <lockstep/collectives/core/launch_environment.h>
+#include <lockstep/collectives/nccl/loaded_libraries.h>
+#include <lockstep/collectives/nccl/nccl_api.h>
+#include <lockstep/runtime/process/identity.h>
+#include <mpi.h>
+#include <torch/headeronly/version.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+
+#include "machine_facts.h"
+
+namespace lockstep::doctor {
+namespace {
+
+/// The text after `key` in `text`, up to a comma.
+std::string value_of(const std::string& text, const std::string& key) {
+  const size_t at = text.find(key);
+  if (at == std::string::npos) {
+    return "";
+  }
+  const size_t begin = at + key.size();
+  return text.substr(begin, text.find_first_of(", \n", begin) - begin);
+}
+
+void read_nccl(RankFacts& facts) {
+  facts.has_nccl = detail::nccl_available();
+  facts.nccl_built = LOCKSTEP_NCCL_BUILT;
+  for (const std::string& path : detail::loaded_libraries()) {
+    const std::string file = path.substr(path.rfind('/') + 1);
+    if (file.rfind("libnccl.so", 0) == 0 &&
+        std::find(facts.nccl_files.begin(), facts.nccl_files.end(), path) ==
+            facts.nccl_files.end()) {
+      facts.nccl_files.push_back(path);
+    }
+  }
+  if (facts.nccl_files.empty()) {
+    return;
+  }
+  if (void* library = dlopen(facts.nccl_files.front().c_str(), RTLD_NOW | RTLD_NOLOAD)) {
+    using GetVersion = int(int*);
+    if (auto* get = reinterpret_cast<GetVersion*>(dlsym(library, "ncclGetVersion"))) {
+      get(&facts.nccl_loaded);
+    }
+    dlclose(library);
+  }
+}
+
+/// Active NVLinks of a device; -1 where NVIDIA's library for that is missing.
+int nvlinks_of(const std::string& bus) {
+  using Initialise = int();
+  using ByBus = int(const char*, void**);
+  using LinkState = int(void*, unsigned, int*);
+  void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+  if (library == nullptr) {
+    return -1;
+  }
+  auto* initialise = reinterpret_cast<Initialise*>(dlsym(library, "nvmlInit_v2"));
+  auto* by_bus = reinterpret_cast<ByBus*>(dlsym(library, "nvmlDeviceGetHandleByPciBusId_v2"));
+  auto* link_state = reinterpret_cast<LinkState*>(dlsym(library, "nvmlDeviceGetNvLinkState"));
+  void* device = nullptr;
+  int count = -1;
+  if (initialise != nullptr && by_bus != nullptr && link_state != nullptr && initialise() == 0 &&
+      by_bus(bus.c_str(), &device) == 0) {
+    count = 0;
+    for (unsigned link = 0; link < 18; ++link) {
+      int active = 0;
+      count += link_state(device, link, &active) == 0 && active != 0 ? 1 : 0;
+    }
+  }
+  dlclose(library);
+  return count;
+}
+
+void read_devices(RankFacts& facts) {
+  using BusId = int(char*, int, int);
+  auto* bus_id = reinterpret_cast<BusId*>(dlsym(RTLD_DEFAULT, "cudaDeviceGetPCIBusId"));
+  for (int index = 0; index < detail::visible_devices(); ++index) {
+    DeviceFacts device;
+    device.index = index;
+    device.uuid = detail::device_identity(index);
+    std::array<char, 32> text{};
+    if (bus_id != nullptr && bus_id(text.data(), static_cast<int>(text.size()), index) == 0) {
+      device.bus = text.data();
+      std::transform(device.bus.begin(), device.bus.end(), device.bus.begin(),
+                     [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+      device.numa = numa_of_device(device.bus);
+      device.nvlinks = nvlinks_of(device.bus);
+    }
+    facts.devices.push_back(device);
+  }
+}
+
+std::string thread_level() {
+  int up = 0;
+  int level = 0;
+  if (MPI_Initialized(&up) != MPI_SUCCESS || up == 0 || MPI_Query_thread(&level) != MPI_SUCCESS) {
+    return "";
+  }
+  return level == MPI_THREAD_SINGLE       ? "MPI_THREAD_SINGLE"
+         : level == MPI_THREAD_FUNNELED   ? "MPI_THREAD_FUNNELED"
+         : level == MPI_THREAD_SERIALIZED ? "MPI_THREAD_SERIALIZED"
+                                          : "MPI_THREAD_MULTIPLE";
+}
+
+/// How far this rank's clock is ahead of rank 0's: the smallest difference of a few meetings.
+double clock_ahead(const Communicator& control) {
+  double ahead = 0.0;
+  for (int meeting = 0; meeting < 5; ++meeting) {
+    control.barrier().wait();
+    const double now =
+        std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+    std::string bytes(sizeof now, '\0');
+    std::memcpy(bytes.data(), &now, sizeof now);
+    double first = 0.0;
+    std::memcpy(&first, control.all_gather_bytes(bytes).front().data(), sizeof first);
+    ahead = meeting == 0 || std::abs(now - first) < std::abs(ahead) ? now - first : ahead;
+  }
+  return ahead;
+}
+
+}  // namespace
+
+void read_libraries(RankFacts& facts) {
+  facts.compiler = c10::str("g++ ", __GNUC__, ".", __GNUC_MINOR__, LOCKSTEP_DOCTOR_FLAGS);
+  const std::string config = at::show_config();
+  facts.libtorch_built = TORCH_VERSION;
+  facts.libtorch_loaded = value_of(config, "TORCH_VERSION=");
+  facts.instructions = at::get_cpu_capability() + ", " +
+                       hwy::TargetName(hwy::SupportedTargets() & -hwy::SupportedTargets());
+  const detail::DriverVersions versions = detail::driver_versions();
+  facts.libtorch_has_cuda = versions.libtorch_has_cuda;
+  facts.cuda_runtime = versions.runtime;
+  facts.cuda_driver = versions.driver.value_or(-1);
+  facts.has_kernels = amp::cuda_kernels_available();
+  facts.gpus_present = detail::gpus_present();
+  read_nccl(facts);
+  facts.launched = detail::read_launch_environment().world_size;
+}
+
+void read_world(RankFacts& facts, const Runtime& runtime) {
+  facts.rank = runtime.rank();
+  facts.size = runtime.size();
+  facts.local_rank = runtime.local_rank();
+  facts.local_size = runtime.local_size();
+  facts.device = runtime.device().str();
+  facts.threads = runtime.threads();
+  facts.transport = runtime.communicator().transport_name();
+  read_devices(facts);
+  if (runtime.device().is_cuda()) {
+    facts.device_uuid = detail::device_identity(runtime.device().index());
+  }
+  facts.thread_level = thread_level();
+  if (!facts.thread_level.empty()) {
+    std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+    int length = 0;
+    MPI_Get_library_version(text.data(), &length);
+    const std::string version(text.data(), static_cast<size_t>(length));
+    facts.mpi = version.substr(0, version.find_first_of(",\n"));
+  }
+  facts.clock = clock_ahead(runtime.control());
+}
+
+}  // namespace lockstep::doctor

@@ -1,0 +1,243 @@
+#include "machine_facts.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "../machine.h"
+
+namespace lockstep::doctor {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool exists(const std::string& path) {
+  return access(path.c_str(), F_OK) == 0;
+}
+
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (auto entry = fs::directory_iterator(folder, error);
+       !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    names.push_back(entry->path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+bool starts_with(const std::string& text, const std::string& part) {
+  return text.rfind(part, 0) == 0;
+}
+
+bool is_number(const std::string& text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+}
+
+std::string first_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+int64_t limit(__rlimit_resource resource) {
+  rlimit limits{};
+  getrlimit(resource, &limits);
+  return limits.rlim_cur == RLIM_INFINITY ? -1 : static_cast<int64_t>(limits.rlim_cur);
+}
+
+void read_processors(RankFacts& facts, const MachineFolders& folders) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  sched_getaffinity(0, sizeof allowed, &allowed);
+  std::set<int> nodes;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &allowed)) {
+      continue;
+    }
+    facts.cpus.push_back(cpu);
+    for (const std::string& name :
+         names_in(folders.system + "/devices/system/cpu/cpu" + std::to_string(cpu))) {
+      if (starts_with(name, "node") && is_number(name.substr(4))) {
+        nodes.insert(std::stoi(name.substr(4)));
+      }
+    }
+  }
+  facts.numa.assign(nodes.begin(), nodes.end());
+  facts.cores = launcher::physical_cores();
+}
+
+void read_fabric(RankFacts& facts, const MachineFolders& folders) {
+  facts.peer_memory = exists(folders.system + "/module/nvidia_peermem");
+  const std::string adapters = folders.system + "/class/infiniband";
+  for (const std::string& adapter : names_in(adapters)) {
+    const std::string ports = adapters + "/" + adapter + "/ports";
+    for (const std::string& port : names_in(ports)) {
+      const std::string state = first_line(ports + "/" + port + "/state");
+      facts.fabric_ports += state.find("ACTIVE") != std::string::npos ? 1 : 0;
+    }
+  }
+}
+
+/// The files of `folder` that a process maps.
+std::set<std::string> mapped_files(const MachineFolders& folders) {
+  std::set<std::string> mapped;
+  for (const std::string& process : names_in(folders.processes)) {
+    if (!is_number(process)) {
+      continue;
+    }
+    std::ifstream maps(folders.processes + "/" + process + "/maps");
+    for (std::string line; std::getline(maps, line);) {
+      const size_t at = line.find(folders.shared_memory + "/");
+      if (at != std::string::npos) {
+        mapped.insert(line.substr(at));
+      }
+    }
+  }
+  return mapped;
+}
+
+std::string probe_name(const std::string& folder, int rank) {
+  return folder + "/.lockstep-doctor-rank-" + std::to_string(rank);
+}
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+/// Writes and syncs; returns whether the system took it.
+bool write_all(int file, const std::string& block, int64_t bytes) {
+  for (int64_t written = 0; written < bytes;) {
+    const ssize_t now = write(file, block.data(),
+                              static_cast<size_t>(std::min<int64_t>(
+                                  static_cast<int64_t>(block.size()), bytes - written)));
+    if (now <= 0) {
+      return false;
+    }
+    written += now;
+  }
+  return fsync(file) == 0;
+}
+
+}  // namespace
+
+std::vector<Leftover> find_leftovers(const MachineFolders& folders) {
+  std::vector<Leftover> found;
+  std::vector<Leftover> candidates;
+  for (const std::string& name : names_in(folders.shared_memory)) {
+    const std::string path = folders.shared_memory + "/" + name;
+    struct stat info {};
+    const bool known = starts_with(name, "vader_segment.") || starts_with(name, "sm_segment.") ||
+                       starts_with(name, "nccl-") || starts_with(name, "lockstep-");
+    if (known && stat(path.c_str(), &info) == 0 && info.st_uid == geteuid() &&
+        static_cast<double>(std::time(nullptr) - info.st_mtime) >= folders.youngest_leftover) {
+      candidates.push_back({path, static_cast<int64_t>(info.st_size)});
+    }
+  }
+  if (!candidates.empty()) {
+    const std::set<std::string> mapped = mapped_files(folders);
+    for (const Leftover& candidate : candidates) {
+      // A job that was ending meanwhile has removed its own.
+      if (mapped.count(candidate.path) == 0 && exists(candidate.path)) {
+        found.push_back(candidate);
+      }
+    }
+  }
+  const std::string own = "." + std::to_string(geteuid());
+  for (const std::string& sessions : names_in(folders.temporary)) {
+    if (!starts_with(sessions, "ompi.") || sessions.size() < own.size() ||
+        sessions.compare(sessions.size() - own.size(), own.size(), own) != 0) {
+      continue;
+    }
+    for (const std::string& session : names_in(folders.temporary + "/" + sessions)) {
+      const std::string path = folders.temporary + "/" + sessions + "/" + session;
+      if (starts_with(session, "pid.") && is_number(session.substr(4)) &&
+          !exists(folders.processes + "/" + session.substr(4)) && exists(path)) {
+        found.push_back({path, 0});
+      }
+    }
+  }
+  return found;
+}
+
+int numa_of_device(const std::string& bus, const MachineFolders& folders) {
+  const std::string text = first_line(folders.system + "/bus/pci/devices/" + bus + "/numa_node");
+  return is_number(text) ? std::stoi(text) : -1;
+}
+
+void read_machine(RankFacts& facts, const MachineFolders& folders) {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  facts.host = name.data();
+  read_processors(facts, folders);
+  read_fabric(facts, folders);
+  struct statvfs room {};
+  if (statvfs(folders.shared_memory.c_str(), &room) == 0) {
+    facts.shm_bytes = static_cast<int64_t>(room.f_blocks) * static_cast<int64_t>(room.f_frsize);
+    facts.shm_free = static_cast<int64_t>(room.f_bavail) * static_cast<int64_t>(room.f_frsize);
+  }
+  std::ifstream memory(folders.processes + "/meminfo");
+  for (std::string line; std::getline(memory, line);) {
+    if (starts_with(line, "MemAvailable:")) {
+      facts.memory_available = std::atoll(line.c_str() + 13) * 1024;
+    }
+  }
+  facts.leftovers = find_leftovers(folders);
+  facts.memlock = limit(RLIMIT_MEMLOCK);
+  facts.open_files = limit(RLIMIT_NOFILE);
+  facts.processes = limit(RLIMIT_NPROC);
+}
+
+FolderFacts probe_folder(const std::string& folder, int rank, int64_t bytes) {
+  FolderFacts facts;
+  facts.path = folder;
+  const std::string name = probe_name(folder, rank);
+  const std::string block(size_t{1} << 20, 'x');
+  std::error_code ignored;
+  fs::create_directories(folder, ignored);
+  for (const bool small : {false, true}) {
+    const auto begin = std::chrono::steady_clock::now();
+    const int file = open(name.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0600);
+    const int64_t size = small ? 4096 : bytes;
+    if (file < 0 || !write_all(file, block, size)) {
+      facts.error = std::strerror(errno);
+    }
+    if (file >= 0) {
+      close(file);
+    }
+    if (!facts.error.empty()) {
+      return facts;
+    }
+    if (small) {
+      facts.sync_seconds = seconds_since(begin);
+    } else {
+      facts.megabytes_per_second = static_cast<double>(size) * 1e-6 / seconds_since(begin);
+    }
+  }
+  return facts;
+}
+
+bool sees_probe(const std::string& folder, int rank) {
+  return exists(probe_name(folder, rank));
+}
+
+void remove_probe(const std::string& folder, int rank) {
+  unlink(probe_name(folder, rank).c_str());
+}
+
+}  // namespace lockstep::doctor

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <lockstep/collectives/communicator.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "finding.h"
+
+namespace lockstep::doctor {
+
+/// What an action on this rank found. An exception is a failure with its text.
+Finding finding_of(const std::function<Finding()>& action);
+
+/// The worst finding of all ranks, with the rank that made it unless all found the same kind: the
+/// first rank's, where several are equally bad. Collective.
+Finding worst_of(const Communicator& control, const Finding& mine);
+
+/// The ranks whose `bytes` differ from rank 0's. Collective.
+std::vector<int> ranks_that_differ(const Communicator& control, const std::string& bytes);
+
+/// "rank 1", "ranks 1, 3"
+std::string names_of(const std::vector<int>& ranks);
+
+/// A digest of bytes of a tensor on any device.
+std::string digest_of(const std::vector<at::Tensor>& tensors);
+
+}  // namespace lockstep::doctor

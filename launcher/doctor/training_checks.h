@@ -1,0 +1,35 @@
+#pragma once
+
+#include <lockstep/runtime/runtime.h>
+
+#include <functional>
+#include <string>
+
+#include "finding.h"
+
+namespace lockstep::doctor {
+
+/// What a rank does wrong in a check of training: for tests.
+struct TrainingFault {
+  /// Called after the last step, with the weights of the model.
+  std::function<void(const std::vector<at::Tensor>&)> weights;
+  /// Called in place of planting an inf, or of throwing, on the last rank.
+  bool no_inf = false;
+  bool no_exception = false;
+};
+
+// 40 steps of a small net by a Trainer, each check with a net of its own. Collective: the same
+// finding on every rank.
+
+/// All ranks end with the same weights, and the loss has fallen.
+Finding check_equal_weights(Runtime& runtime, const TrainingFault& fault = {});
+/// Captured steps (CUDA graphs) end with the bits of steps without capture.
+Finding check_captured_steps(Runtime& runtime);
+/// NCCL and the staged transport end with the same weights.
+Finding check_transports(Runtime& runtime);
+/// An inf in the loss of one rank makes every rank skip that update, and no weight moves.
+Finding check_overflow(Runtime& runtime, const TrainingFault& fault = {});
+/// An exception in the closure of one rank is an Error on every rank, and training goes on.
+Finding check_exception(Runtime& runtime, const TrainingFault& fault = {});
+
+}  // namespace lockstep::doctor
