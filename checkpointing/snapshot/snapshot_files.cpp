@@ -3,6 +3,7 @@
 #include <lockstep/checkpointing/snapshot/format/folder_names.h>
 #include <lockstep/checkpointing/snapshot/format/rejection.h>
 #include <lockstep/checkpointing/snapshot/snapshot_files.h>
+#include <lockstep/checkpointing/snapshot/write/save_plan.h>
 
 #include <sys/stat.h>
 
@@ -20,6 +21,11 @@ Manifest read_manifest(const std::string& path) {
 
 SnapshotFiles::SnapshotFiles(std::string folder)
     : folder_(std::move(folder)), manifest_(read_manifest(path_of(kManifestName))) {
+  const auto step = step_of(folder_.substr(folder_.rfind('/') + 1));
+  if (step && *step != manifest_.step) {
+    reject(path_of(kManifestName), "is of step ", manifest_.step,
+           ", but its folder has the name of step ", *step, "; it was moved or changed");
+  }
   for (const auto& [name, record] : manifest_.files) {
     check_size(name, record);
   }
@@ -33,6 +39,15 @@ void SnapshotFiles::check_size(const std::string& name, const FileRecord& record
   if (static_cast<uint64_t>(status.st_size) != record.bytes) {
     reject(path_of(name), "has ", status.st_size, " bytes, but ", record.bytes,
            " were written; it is truncated or was changed");
+  }
+}
+
+void SnapshotFiles::check_indexes() const {
+  for (const auto& [name, written] : index_files(manifest_.files)) {
+    const MappedFile index(path_of(name));
+    if (index.text() != written) {
+      reject(index.path(), "is damaged: it differs from the index that the manifest's files make");
+    }
   }
 }
 
@@ -88,6 +103,9 @@ const StoredTensor& SnapshotFiles::checked(const std::string& file_name,
 }
 
 void SnapshotFiles::verify(int part, int parts) const {
+  if (part == 0) {
+    check_indexes();
+  }
   std::vector<std::pair<std::string, const StoredTensor*>> mine;
   int number = 0;
   for (const auto& [name, record] : manifest_.files) {

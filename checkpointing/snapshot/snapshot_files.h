@@ -23,8 +23,8 @@ class SnapshotFiles {
   const SafetensorsFile& file(const std::string& name) const;
   /// Returns the place of the tensor in its file. The first call checks the digest of the tensor.
   const StoredTensor& checked(const std::string& file_name, const std::string& tensor) const;
-  /// Checks the header of each file, and the digests of every `parts`-th tensor, starting with
-  /// tensor number `part`. Uses all compute threads.
+  /// Checks the index files (part 0), the header of each file, and the digests of every `parts`-th
+  /// tensor, starting with tensor number `part`. Uses all compute threads.
   void verify(int part, int parts) const;
   /// Disables digest checks from now on, because other ranks have checked the tensors that this
   /// rank has not.
@@ -33,6 +33,7 @@ class SnapshotFiles {
  private:
   std::string path_of(const std::string& name) const { return folder_ + "/" + name; }
   void check_size(const std::string& name, const FileRecord& record) const;
+  void check_indexes() const;
   void check_header(const SafetensorsFile& file, const FileRecord& record) const;
   void check_digest(const std::string& file_name, const StoredTensor& tensor) const;
 

@@ -1,5 +1,6 @@
 #include <lockstep/collectives/core/call_mismatch.h>
 
+#include <lockstep/collectives/core/rank_names.h>
 #include <lockstep/collectives/error.h>
 
 #include <algorithm>
@@ -47,21 +48,36 @@ void throw_if_calls_differ(int rank, const CollectiveCall& own,
               "dtype, size, operation and root.");
 }
 
+std::string PeerTrouble::cause() const {
+  std::string text;
+  for (const RankSign& sign : late) {
+    if (!sign.cause.empty()) {
+      return sign.cause;
+    }
+    text += (text.empty() ? "" : "; ") + describe_sign(sign);
+  }
+  if (!silent.empty()) {
+    text += c10::str(text.empty() ? "all ranks of this node have arrived; " : "; ",
+                     rank_names(silent), silent.size() == 1 ? ", which is" : ", which are",
+                     " on another node, gave no sign of life: stopped, dead, unreachable, or in a "
+                     "call on another communicator");
+  }
+  return text.empty() ? "all ranks have arrived, but data of another node has not" : text;
+}
+
 std::string describe_trouble(const PeerTrouble& trouble, const CollectiveCall& call,
                              const CollectiveLog& log) {
   char seconds[32];
   std::snprintf(seconds, sizeof seconds, "%.1f", trouble.seconds);
-  std::string text =
-      c10::str("rank ", trouble.rank, " of ", trouble.size, ": ", call.describe(),
-               trouble.some_are_gone ? " failed after " : " timed out after ", seconds, " s: ");
-  if (trouble.late.empty()) {
-    text += "all ranks of this node have arrived, a rank of another node has not";
-  }
-  for (size_t i = 0; i < trouble.late.size(); ++i) {
-    const PeerTrouble::Late& late = trouble.late[i];
-    text += c10::str(i == 0 ? "" : "; ", "rank ", late.rank,
-                     late.gone ? " has died or left" : " did not arrive", " (its last call was #",
-                     late.last_call, ")");
+  std::string text = c10::str("rank ", trouble.rank, " of ", trouble.size, ": ", call.describe(),
+                              trouble.label.empty() ? "" : " (" + trouble.label + ")",
+                              trouble.some_are_gone ? " failed after " : " timed out after ",
+                              seconds, " s: ", trouble.cause());
+  for (const RankSign& sign : trouble.late) {
+    if (!sign.cause.empty()) {
+      text += c10::str(" (found by rank ", sign.rank, ", which has left)");
+      break;
+    }
   }
   return text + "\nLast calls of this rank:\n" + log.render(kLogTail) +
          "Look at the late rank's own output first; restart from the last snapshot.";

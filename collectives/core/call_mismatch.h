@@ -2,6 +2,7 @@
 
 #include <lockstep/collectives/core/collective_call.h>
 #include <lockstep/collectives/core/collective_log.h>
+#include <lockstep/collectives/core/rank_sign.h>
 
 #include <string>
 #include <vector>
@@ -15,20 +16,19 @@ void throw_if_calls_differ(int rank, const CollectiveCall& own,
 
 /// Why a rank stopped waiting.
 struct PeerTrouble {
-  struct Late {
-    int rank;
-    bool gone;
-    uint64_t last_call;
-  };
   int rank = 0;
   int size = 1;
   double seconds = 0.0;
   bool some_are_gone = false;
-  bool others_on_node_arrived = false;
-  std::vector<Late> late;
+  std::string label;  // of the call: "bucket 4"; or empty
+  std::vector<RankSign> late;
+  std::vector<int> silent;  // ranks of other nodes that gave no sign of life
+
+  /// The first cause: what a rank found that left before this one, else who is late or gone.
+  std::string cause() const;
 };
 
-/// The message of the CommunicationError: who is late or gone, at what, and the log's tail.
+/// The message of the CommunicationError: the call, the first cause, and the log's tail.
 std::string describe_trouble(const PeerTrouble& trouble, const CollectiveCall& call,
                              const CollectiveLog& log);
 

@@ -46,12 +46,19 @@ void CollectiveLog::set_state(uint64_t sequence, State state) {
   }
 }
 
+std::vector<CollectiveLog::Entry> CollectiveLog::newest(uint64_t count) const {
+  std::vector<Entry> entries;
+  for (uint64_t sequence = next_ - std::min({count, kCapacity, next_ - 1}); sequence < next_;
+       ++sequence) {
+    entries.push_back(entries_[sequence % kCapacity]);
+  }
+  return entries;
+}
+
 std::string CollectiveLog::render(uint64_t count) const {
-  const uint64_t held = std::min({count, kCapacity, next_ - 1});
   const double now = seconds_now();
   std::string text;
-  for (uint64_t sequence = next_ - held; sequence < next_; ++sequence) {
-    const Entry& entry = entries_[sequence % kCapacity];
+  for (const Entry& entry : newest(count)) {
     char age[32];
     std::snprintf(age, sizeof age, "%.2f", now - entry.issued_at);
     text += c10::str("  ", entry.call.describe(), ": ", state_name(entry.state), ", issued ", age,

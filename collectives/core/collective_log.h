@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace lockstep::detail {
 
@@ -26,12 +27,15 @@ class CollectiveLog {
   /// The newest `count` calls, oldest first, one a line: number, call, state, age in seconds.
   std::string render(uint64_t count = kCapacity) const;
 
- private:
   struct Entry {
     CollectiveCall call;
     State state = State::issued;
     double issued_at = 0.0;  // seconds
   };
+  /// The newest `count` calls, oldest first.
+  std::vector<Entry> newest(uint64_t count = kCapacity) const;
+
+ private:
   std::array<Entry, kCapacity> entries_;
   uint64_t next_ = 1;
 };

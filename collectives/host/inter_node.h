@@ -6,6 +6,8 @@
 #include <lockstep/collectives/kernels/reduce_kernels.h>
 
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep::detail {
@@ -21,6 +23,13 @@ class InterNode {
   virtual bool gather_calls(const CollectiveCall& own, std::vector<CollectiveCall>& all) = 0;
   /// Moves data on that this rank has sent or is to receive.
   virtual void progress() = 0;
+
+  /// Sends a short text to every rank of the other nodes, without waiting.
+  virtual void tell(const std::string& text) = 0;
+  /// The same as the last words of this rank: gives the text some time to leave.
+  virtual void tell_at_last(const std::string& text) noexcept = 0;
+  /// The texts that have arrived, with their senders.
+  virtual std::vector<std::pair<int, std::string>> heard() = 0;
 
   /// This rank takes part in slices 0 ... lanes()-1, one for each rank of the smallest node.
   virtual int lanes() const = 0;

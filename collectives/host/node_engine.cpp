@@ -1,6 +1,7 @@
 #include <lockstep/collectives/host/node_engine.h>
 
 #include <lockstep/collectives/core/call_mismatch.h>
+#include <lockstep/collectives/core/flight_record.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -10,6 +11,12 @@ namespace {
 
 /// So far may a rank run ahead of its own oldest unfinished call: half of what the group keeps.
 constexpr uint64_t kCallsAhead = NodeGroup::kCallsKept / 2;
+/// So long does a rank wait before its peers can read for what.
+constexpr double kSecondsUntilNoted = 0.1;
+
+double seconds_of(std::chrono::milliseconds time) {
+  return std::chrono::duration<double>(time).count();
+}
 
 }  // namespace
 
@@ -41,6 +48,7 @@ class NodeEngine::Pending final : public Operation {
   bool has_begun() const { return posted > 0; }
 
   const CollectiveCall call;
+  const std::string label = CallLabel::current();
   std::unique_ptr<CollectiveStep> step;
   uint64_t first_tick = 0;
   uint64_t first_staged = 0;
@@ -67,12 +75,18 @@ NodeEngine::NodeEngine(World world, std::unique_ptr<NodeGroup> group, Communicat
     : world_(std::move(world)),
       group_(std::move(group)),
       options_(options),
-      inter_node_(std::move(inter_node)) {}
+      inter_node_(std::move(inter_node)),
+      other_nodes_(inter_node_.get(), world_.node_ranks, world_.size, seconds_of(options.timeout)) {
+}
 
 std::shared_ptr<Operation> NodeEngine::issue(CollectiveCall call,
                                              std::unique_ptr<CollectiveStep> step,
                                              std::array<at::Tensor, 2> tensors) {
   throw_if_failed();
+  if (shown_on_ != std::this_thread::get_id()) {
+    shown_on_ = std::this_thread::get_id();
+    show_activity_in(group_->own_activity());
+  }
   log_.issue(call);
   auto operation =
       std::make_shared<Pending>(shared_from_this(), call, std::move(step), std::move(tensors));
@@ -141,8 +155,11 @@ bool NodeEngine::move_once() {
       inter_node_->progress();
     }
     return posted || reduced || finished;
+  } catch (const std::exception& error) {
+    const std::string text = error.what();
+    fail(std::current_exception(), text.substr(0, text.find('\n')));
   } catch (...) {
-    fail(std::current_exception());
+    fail(std::current_exception(), "");
   }
 }
 
@@ -242,68 +259,100 @@ void NodeEngine::wait_for(const Pending& operation) {
     crowded_ = group_->crowded();
   }
   Backoff backoff(*crowded_);
+  std::optional<WaitingNote> note;
+  other_nodes_.begin_wait();
   while (!operation.done) {
     if (move_once()) {
       backoff.reset();
+      other_nodes_.begin_wait();
       continue;
     }
     backoff.pause();
     if (backoff.is_time_to_check()) {
+      if (!note && backoff.seconds() >= kSecondsUntilNoted) {
+        note.emplace("a wait for " + operation.call.describe(), group_->own_activity());
+      }
       check_peers(backoff);
     }
   }
 }
 
-std::vector<int> NodeEngine::late_ranks(bool* all_posted) const {
+std::vector<int> NodeEngine::late_ranks() const {
   // What the oldest unfinished chunk waits for.
   const Pending& operation = *pending_.front();
   const uint64_t tick = operation.tick(operation.finished);
-  *all_posted = group_->all_posted(tick);
+  const bool all_posted = group_->all_posted(tick);
   std::vector<int> late;
   for (int k = 0; k < group_->size(); ++k) {
-    if (*all_posted ? !group_->has_reduced(k, tick) : !group_->has_posted(k, tick)) {
+    if (all_posted ? !group_->has_reduced(k, tick) : !group_->has_posted(k, tick)) {
       late.push_back(k);
     }
   }
   return late;
 }
 
+RankSign NodeEngine::sign_of(int local_rank) const {
+  const ActivitySlot& activity = group_->activity_of(local_rank);
+  RankSign sign;
+  sign.rank = world_.node_ranks[static_cast<size_t>(local_rank)];
+  sign.last_call = group_->last_announced(local_rank);
+  sign.gone = group_->is_gone(local_rank);
+  sign.stopped = group_->is_stopped(local_rank);
+  sign.seconds = activity_clock() - activity.since();
+  sign.activity = activity.text();
+  sign.cause = group_->cause_of(local_rank);
+  return sign;
+}
+
 void NodeEngine::check_peers(const Backoff& backoff) {
-  bool all_posted = false;
-  const std::vector<int> late = late_ranks(&all_posted);
+  std::vector<int> late = late_ranks();
+  late.erase(std::remove(late.begin(), late.end(), group_->rank()), late.end());
   PeerTrouble trouble;
-  for (int k : late) {
-    if (k == group_->rank()) {
-      continue;
+  trouble.some_are_gone =
+      std::any_of(late.begin(), late.end(), [this](int k) { return group_->is_gone(k); });
+  other_nodes_.exchange(backoff.seconds(), [this] {
+    std::vector<RankSign> signs;
+    for (int k = 0; k < group_->size(); ++k) {
+      signs.push_back(sign_of(k));
     }
-    const int rank = world_.node_ranks[static_cast<size_t>(k)];
-    const bool gone = group_->is_gone(k);
-    trouble.some_are_gone = trouble.some_are_gone || gone;
-    trouble.late.push_back({rank, gone, group_->last_announced(k)});
-  }
-  const double timeout = std::chrono::duration<double>(options_.timeout).count();
-  if (!trouble.some_are_gone && backoff.seconds() < timeout) {
+    return signs;
+  });
+  if (!trouble.some_are_gone && !other_nodes_.have_lost_a_rank(backoff.seconds()) &&
+      backoff.seconds() < seconds_of(options_.timeout)) {
     return;
   }
   // A rank that found what is wrong leaves too, so look again before taking it for lost.
   if (move_once()) {
     return;
   }
+  for (int k : late) {
+    const RankSign sign = sign_of(k);
+    // A rank that has entered the call waits for another node, as this one does.
+    const bool waits_too =
+        inter_node_ != nullptr && sign.last_call >= pending_.front()->call.sequence;
+    if (!waits_too || sign.gone || sign.stopped) {
+      trouble.late.push_back(sign);
+    }
+  }
+  other_nodes_.add_to(trouble, pending_.front()->call.sequence);
+  trouble.label = pending_.front()->label;
   trouble.rank = world_.rank;
   trouble.size = world_.size;
   trouble.seconds = backoff.seconds();
-  trouble.others_on_node_arrived = all_posted;
   fail(std::make_exception_ptr(
-      CommunicationError(describe_trouble(trouble, pending_.front()->call, log_))));
+           CommunicationError(describe_trouble(trouble, pending_.front()->call, log_))),
+       trouble.cause());
 }
 
-void NodeEngine::fail(std::exception_ptr error) {
+void NodeEngine::fail(std::exception_ptr error, const std::string& cause) {
   failure_ = error;
   on_failure_();
   for (const auto& operation : pending_) {
     log_.set_state(operation->call.sequence, CollectiveLog::State::failed);
   }
-  group_->leave();
+  write_flight_record(log_, world_.rank, world_.size);
+  group_->leave_because(cause);
+  other_nodes_.leave_because(cause);
   pending_.clear();
   std::rethrow_exception(error);
 }

@@ -2,11 +2,13 @@
 
 #include <ATen/core/Tensor.h>
 #include <lockstep/collectives/communicator.h>
+#include <lockstep/collectives/core/activity.h>
 #include <lockstep/collectives/core/backoff.h>
 #include <lockstep/collectives/core/collective_log.h>
 #include <lockstep/collectives/host/collective_step.h>
 #include <lockstep/collectives/host/inter_node.h>
 #include <lockstep/collectives/host/node_group.h>
+#include <lockstep/collectives/host/other_nodes.h>
 
 #include <array>
 #include <deque>
@@ -15,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace lockstep::detail {
@@ -66,13 +69,16 @@ class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
   bool calls_agree(Pending& operation);
   void wait_for(const Pending& operation);
   void check_peers(const Backoff& backoff);
-  std::vector<int> late_ranks(bool* all_posted) const;
-  [[noreturn]] void fail(std::exception_ptr error);
+  std::vector<int> late_ranks() const;
+  RankSign sign_of(int local_rank) const;
+  /// `cause`: for the ranks that will miss this one.
+  [[noreturn]] void fail(std::exception_ptr error, const std::string& cause);
 
   World world_;
   std::unique_ptr<NodeGroup> group_;
   CommunicatorOptions options_;
   std::unique_ptr<InterNode> inter_node_;
+  OtherNodes other_nodes_;
   CollectiveLog log_;
 
   std::optional<bool> crowded_;  // known once every rank has set up its group
@@ -86,6 +92,7 @@ class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
   uint64_t staged_finished_ = 0;
   std::array<uint64_t, NodeGroup::kSlots> slot_tick_ = {};
   std::vector<CollectiveCall> calls_;
+  std::thread::id shown_on_;  // the thread whose activity the peers see
   std::exception_ptr failure_;
   std::function<void()> on_failure_ = [] {};
 };

@@ -4,6 +4,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+
 namespace lockstep::detail {
 
 constexpr size_t NodeGroup::staging_offset() {
@@ -107,6 +111,32 @@ bool NodeGroup::is_gone(int rank) const {
   }
   pollfd ended = {process, POLLIN, 0};  // readable once the process is dead, reaped or not
   return poll(&ended, 1, /*timeout=*/0) > 0;
+}
+
+void NodeGroup::leave_because(const std::string& cause) {
+  std::memcpy(own().cause.data(), cause.data(), std::min(cause.size(), kCauseBytes - 1));
+  leave();
+}
+
+std::string NodeGroup::cause_of(int rank) const {
+  const Block& theirs = block(rank);
+  return theirs.left.load(std::memory_order_acquire) != 0 ? theirs.cause.data() : "";
+}
+
+std::shared_ptr<ActivitySlot> NodeGroup::own_activity() const {
+  return {blocks_[static_cast<size_t>(rank_)], &own().activity};
+}
+
+bool NodeGroup::is_stopped(int rank) const {
+  if (block(rank).process == 0) {
+    return false;
+  }
+  std::ifstream file("/proc/" + std::to_string(block(rank).process) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  const size_t name_end = text.rfind(')');  // the state comes after the name, which may hold any
+  const char state = name_end + 2 < text.size() ? text[name_end + 2] : ' ';
+  return name_end != std::string::npos && (state == 'T' || state == 't');
 }
 
 bool NodeGroup::crowded() const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <lockstep/collectives/core/activity.h>
 #include <lockstep/collectives/core/collective_call.h>
 #include <lockstep/collectives/host/shared_memory.h>
 
@@ -69,6 +70,15 @@ class NodeGroup {
 
   /// This rank will never post again. Peers that wait for it can know.
   void leave() { own().left.store(1, std::memory_order_release); }
+  /// The same, with the cause, which the peers may still read afterwards.
+  void leave_because(const std::string& cause);
+  /// Why a rank left; empty if it did not say so.
+  std::string cause_of(int rank) const;
+  /// What this rank does, as its peers see it.
+  std::shared_ptr<ActivitySlot> own_activity() const;
+  const ActivitySlot& activity_of(int rank) const { return block(rank).activity; }
+  /// Whether a signal or a debugger has stopped the rank's process. False for threads.
+  bool is_stopped(int rank) const;
   /// Whether a rank has left, or its process is dead.
   bool is_gone(int rank) const;
   /// From here on is_gone() notices processes that die. Once every rank has constructed its group.
@@ -78,6 +88,7 @@ class NodeGroup {
 
  private:
   static constexpr uint64_t kDigestsKept = 4;
+  static constexpr size_t kCauseBytes = 1024;
   struct alignas(64) CallSlot {
     CollectiveCall call;
   };
@@ -89,6 +100,8 @@ class NodeGroup {
     alignas(64) std::atomic<uint32_t> left;
     pid_t process;
     cpu_set_t cores;
+    ActivitySlot activity;
+    std::array<char, kCauseBytes> cause;  // read after `left`
     std::array<CallSlot, kCallsKept> calls;
   };
   static constexpr size_t staging_offset();

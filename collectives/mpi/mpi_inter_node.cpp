@@ -1,8 +1,10 @@
 #include <lockstep/collectives/mpi/mpi_inter_node.h>
 
+#include <lockstep/collectives/mpi/mpi_signs.h>
 #include <lockstep/collectives/mpi/mpi_slices.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 namespace lockstep::detail {
@@ -175,6 +177,7 @@ class MpiInterNode final : public InterNode {
       : all_(MpiComm::duplicate(all.get())),
         calls_comm_(MpiComm::duplicate(all.get())),
         calls_(static_cast<size_t>(all.size())),
+        signs_(all, layout),
         slices_(all, layout) {}
 
   bool gather_calls(const CollectiveCall& own, std::vector<CollectiveCall>& all) override {
@@ -200,6 +203,23 @@ class MpiInterNode final : public InterNode {
     calls_comm_.check(
         MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, calls_comm_.get(), &found, MPI_STATUS_IGNORE),
         "MPI_Iprobe");
+  }
+
+  void tell(const std::string& text) override { signs_.tell(text); }
+  void tell_at_last(const std::string& text) noexcept override {
+    constexpr std::chrono::milliseconds kLongest(200);
+    try {
+      signs_.tell(text);
+      const auto end = std::chrono::steady_clock::now() + kLongest;
+      while (!signs_.progress() && std::chrono::steady_clock::now() < end) {
+      }
+    } catch (const std::exception&) {
+      return;  // the network is gone as well
+    }
+  }
+  std::vector<std::pair<int, std::string>> heard() override {
+    signs_.progress();
+    return signs_.heard();
   }
 
   int lanes() const override { return slices_.lanes(); }
@@ -228,6 +248,7 @@ class MpiInterNode final : public InterNode {
   std::vector<CollectiveCall> calls_;
   MPI_Request request_ = MPI_REQUEST_NULL;
   bool gathering_ = false;
+  MpiSigns signs_;
   MpiSlices slices_;
 };
 

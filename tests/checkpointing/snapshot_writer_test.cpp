@@ -174,7 +174,7 @@ TEST(SnapshotFacts, N16_LeftoversAreIgnoredAndRemovedOnlyByTheirOwner) {
   EXPECT_THAT(newest_in(folder.path()).notes, IsEmpty());
   const Writer writer(Communicator::solo(), folder.path(), WriterOptions().run("mine"));
   EXPECT_THAT(names_in(folder.path()),
-              ElementsAre("latest.other.tmp", "step-000000000009.other.tmp"));
+              ElementsAre("latest.other.tmp", "lock", "step-000000000009.other.tmp"));
 }
 
 TEST(SnapshotFacts, N17_LatestThatNamesNothingDoesNotMatter) {

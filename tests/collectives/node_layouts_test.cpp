@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <lockstep/collectives/core/activity.h>
 #include <lockstep/collectives/mpi/mpi_transport.h>
 
 #include <cstdlib>
@@ -44,12 +45,12 @@ std::string text_of(const Layout& layout) {
 }
 
 /// All ranks, as if they were on these nodes.
-Communicator on_nodes(const Layout& layout) {
+Communicator on_nodes(const Layout& layout, const CommunicatorOptions& options = {}) {
   const int node = layout[static_cast<size_t>(world().rank())];
-  return Communicator(detail::make_mpi_transport(
-      detail::MpiComm::duplicate(MPI_COMM_WORLD),
-      detail::MpiComm::split(MPI_COMM_WORLD, node, world().rank()), CommunicatorOptions(),
-      std::make_shared<std::atomic<bool>>(false)));
+  return Communicator(
+      detail::make_mpi_transport(detail::MpiComm::duplicate(MPI_COMM_WORLD),
+                                 detail::MpiComm::split(MPI_COMM_WORLD, node, world().rank()),
+                                 options, std::make_shared<std::atomic<bool>>(false)));
 }
 
 /// Calls `check` on the ranks in every layout; on several hosts, in the layout that they have.
@@ -145,6 +146,50 @@ TEST(NodeLayouts, ReduceScatterHasTheSameBitsWhereverTheRanksAre) {
       EXPECT_TRUE(same_bits(output, expected)) << layout << ": " << dtype;
     }
   });
+}
+
+/// What ranks say that wait for the last one, which does not come.
+std::string verdict_on_the_last(const Layout& layout) {
+  CommunicatorOptions options;
+  options.timeout = std::chrono::seconds(5);
+  Communicator ranks = on_nodes(layout, options);
+  ranks.barrier().wait();
+  std::string message;
+  if (ranks.rank() + 1 == ranks.size()) {
+    detail::note_activity("forward of micro-batch", 2);
+  } else {
+    try {
+      ranks.all_reduce(at::zeros({42})).wait();
+    } catch (const CommunicationError& error) {
+      message = error.what();
+    }
+  }
+  world().barrier().wait();
+  return message;
+}
+
+TEST(NodeLayouts, ALateRankOfAnotherNodeIsNamedByItsNeighbour) {
+  if (world().size() < 4 || std::getenv("LOCKSTEP_TEST_NODES") != nullptr) {
+    return;  // needs two ranks on each of two nodes of one host
+  }
+  const std::string message = verdict_on_the_last({0, 0, 1, 1});
+  if (world().rank() < 3) {
+    EXPECT_NE(message.find("s: rank 3 did not arrive (its last call was #1); in a wait for barrier #"),
+              std::string::npos)
+        << message;
+  }
+}
+
+TEST(NodeLayouts, ASilentRankOfAnotherNodeIsNamed) {
+  if (world().size() != 3 || std::getenv("LOCKSTEP_TEST_NODES") != nullptr) {
+    return;
+  }
+  const std::string message = verdict_on_the_last({0, 0, 1});
+  if (world().rank() < 2) {
+    EXPECT_NE(message.find("rank 2, which is on another node, gave no sign of life"),
+              std::string::npos)
+        << message;
+  }
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <lockstep/collectives/core/activity.h>
 #include <lockstep/collectives/host/host_transport.h>
 #include <pthread.h>
 #include <sys/mman.h>
@@ -47,6 +48,8 @@ struct Family {
   }
 };
 
+CommunicatorOptions options;
+
 /// The collectives among processes, without MPI.
 class ProcessTransport final : public HostTransport {
  public:
@@ -66,7 +69,7 @@ class ProcessTransport final : public HostTransport {
     pthread_barrier_wait(&family.barrier);
     group->watch_peers();
     return std::make_shared<NodeEngine>(NodeEngine::World{rank, kRanks, {0, 1, 2}},
-                                        std::move(group), CommunicatorOptions());
+                                        std::move(group), options);
   }
   std::shared_ptr<Transport> split_ranks(const std::vector<SplitWish>&) override { return nullptr; }
   std::vector<std::shared_ptr<SharedMemory>> share_memory(size_t) override { return {}; }
@@ -95,6 +98,8 @@ class Processes : public ::testing::Test {
     body(own);
   }
 
+  pid_t child(int rank) const { return children_[static_cast<size_t>(rank - 1)]; }
+
   int status_of(int rank) {
     int status = 0;
     waitpid(children_[static_cast<size_t>(rank - 1)], &status, 0);
@@ -115,6 +120,41 @@ TEST_F(Processes, ReduceThroughSharedMemory) {
   });
   EXPECT_EQ(status_of(1), 0);
   EXPECT_EQ(status_of(2), 0);
+}
+
+TEST_F(Processes, AStoppedOneIsNamedAsStopped) {
+  std::string message;
+  options.timeout = std::chrono::milliseconds(500);
+  run([&](Communicator& ranks) {
+    ranks.barrier().wait();
+    if (ranks.rank() == 2) {
+      note_activity("forward of micro-batch", 7);
+      raise(SIGSTOP);
+      _exit(0);
+    }
+    if (ranks.rank() == 0) {
+      int status = 0;
+      waitpid(child(2), &status, WUNTRACED);
+      EXPECT_TRUE(WIFSTOPPED(status));
+    }
+    try {
+      const CallLabel label("bucket", 4);
+      ranks.all_reduce(at::zeros({50000})).wait();
+    } catch (const CommunicationError& error) {
+      message = error.what();
+    }
+    if (ranks.rank() == 1) {
+      _exit(0);
+    }
+  });
+  options = {};
+  kill(child(2), SIGKILL);
+  EXPECT_NE(message.find("all_reduce #2 of Float[50000], sum (bucket 4)"), std::string::npos);
+  EXPECT_NE(message.find("rank 2 did not arrive (its last call was #1)"), std::string::npos);
+  EXPECT_NE(message.find("in forward of micro-batch 7 for "), std::string::npos) << message;
+  EXPECT_NE(message.find("stopped by a signal or a debugger"), std::string::npos) << message;
+  EXPECT_EQ(status_of(1), 0);
+  EXPECT_EQ(WTERMSIG(status_of(2)), SIGKILL);
 }
 
 TEST_F(Processes, AKilledOneIsNoticedByTheOthers) {

@@ -7,9 +7,11 @@
 namespace lockstep::snapshot {
 
 /// The names in the folder of a run. A snapshot is step-000000001200/ with a manifest.json;
-/// whatever ends in .<run>.tmp is unfinished and belongs to that run.
+/// whatever ends in .<run>.tmp is unfinished and belongs to that run; `lock` names the job that
+/// writes there.
 constexpr char kManifestName[] = "manifest.json";
 constexpr char kLatestName[] = "latest";
+constexpr char kLockName[] = "lock";
 
 std::string step_folder(int64_t step);
 /// None unless the name is that of a snapshot.

@@ -8,10 +8,14 @@
 #include <sys/stat.h>
 #include <nlohmann/json.hpp>
 
+#include <cstdlib>
+
 namespace lockstep::snapshot {
 namespace {
 
-constexpr size_t kMaxIndexBytes = 100'000'000;
+constexpr size_t kMaxIndexBytes = size_t{32} << 20;
+constexpr size_t kMaxIndexValues = 500'000;
+constexpr size_t kMaxHeaderBytes = 100'000'000;  // of all files of an index
 
 bool is_folder(const std::string& path) {
   struct stat status {};
@@ -42,31 +46,73 @@ std::string folder_of(const std::string& path) {
   return slash == std::string::npos ? "" : path.substr(0, slash + 1);
 }
 
+std::string real_path(const std::string& path) {
+  const std::unique_ptr<char, decltype(&std::free)> real(::realpath(path.c_str(), nullptr),
+                                                         &std::free);
+  return real == nullptr ? path : real.get();
+}
+
+bool is_link(const std::string& path) {
+  struct stat status {};
+  return ::lstat(path.c_str(), &status) == 0 && S_ISLNK(status.st_mode);
+}
+
+/// `path`, a file in a folder of the user, or where it leads if that is allowed.
+std::string followed(const std::string& path) {
+  if (!is_link(path)) {
+    return path;
+  }
+  std::string root = real_path(folder_of(path).empty() ? "." : folder_of(path));
+  const size_t above = root.rfind('/');
+  const std::string parent = root.substr(0, above == std::string::npos ? 0 : above);
+  if (ends_with(parent, "/snapshots")) {
+    root = parent.substr(0, parent.rfind('/'));
+  }
+  const std::string target = real_path(path);
+  if (target.compare(0, root.size() + 1, root + "/") != 0) {
+    reject(path, "cannot be opened for reading: it is a symbolic link to ", target,
+           ", which is outside of ", root);
+  }
+  return target;
+}
+
 }  // namespace
 
 ModelFiles::ModelFiles(const std::string& path) : path_(resolved(path)) {
+  const std::string opened = path_ != path    ? followed(path_)
+                             : is_link(path_) ? real_path(path_)
+                                              : path_;
+  size_t headers = 0;
   if (ends_with(path_, ".json")) {
-    open_index(path_);
+    open_index(opened);
   } else {
-    open_file(path_);
+    open_file(opened, headers);
     for (const StoredTensor& tensor : files_.back()->header().tensors) {
       places_[tensor.name] = files_.back().get();
     }
   }
 }
 
-void ModelFiles::open_file(const std::string& path) {
+void ModelFiles::open_file(const std::string& path, size_t& headers) {
   files_.push_back(std::make_unique<SafetensorsFile>(path));
+  headers += files_.back()->header_text().size();
+  if (headers > kMaxHeaderBytes) {
+    reject(path_, "names files whose headers have more than ", kMaxHeaderBytes, " bytes together");
+  }
 }
 
-void ModelFiles::open_index(const std::string& path) {
-  const MappedFile file(path);
+void ModelFiles::open_index(const std::string& opened_path) {
+  const std::string& path = path_;
+  const MappedFile file(opened_path);
   if (file.size() > kMaxIndexBytes) {
     reject(path, "has ", file.size(), " bytes; an index has at most ", kMaxIndexBytes);
   }
-  const nlohmann::json document = parse_json(file.text(), path);
+  JsonLimits limits;
+  limits.values = kMaxIndexValues;
+  const nlohmann::json document = parse_json(file.text(), path, 0, limits);
   const auto names = JsonFields(document, path, "").object("weight_map").all_texts();
   std::map<std::string, const SafetensorsFile*> opened;
+  size_t headers = 0;
   for (const auto& [tensor, file_name] : names) {
     if (!is_plain_name(file_name)) {
       reject(path, "places \"", tensor, "\" in \"", file_name,
@@ -74,7 +120,7 @@ void ModelFiles::open_index(const std::string& path) {
     }
     const SafetensorsFile*& shard = opened[file_name];
     if (shard == nullptr) {
-      open_file(folder_of(path) + file_name);
+      open_file(followed(folder_of(path) + file_name), headers);
       shard = files_.back().get();
     }
     if (shard->find(tensor) == nullptr) {

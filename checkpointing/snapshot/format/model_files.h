@@ -13,7 +13,10 @@ namespace lockstep::snapshot {
 /// The weights of a model in safetensors files from anywhere: one file, the several of an index
 /// (model.safetensors.index.json), or a folder with either of these.
 ///
-/// An index may name plain files beside it only: no other folder, no link.
+/// An index may name plain files beside it only, in no other folder. A link is followed if it is
+/// the path itself, or leads to a place inside its own folder or, in a Hugging Face cache
+/// (CACHE/snapshots/REVISION), inside CACHE. Memory is bounded: an index has at most 32 MiB and
+/// 500,000 values, and the headers of all its files together at most 100 MB.
 /// Ranks: local. Threads: any. Errors: Error (exit code snapshot).
 class ModelFiles : public TensorSource {
  public:
@@ -27,8 +30,9 @@ class ModelFiles : public TensorSource {
   at::Tensor read(const std::string& name) const override;
 
  private:
-  void open_file(const std::string& path);
-  void open_index(const std::string& path);
+  /// `headers`: the bytes of all headers so far.
+  void open_file(const std::string& path, size_t& headers);
+  void open_index(const std::string& opened_path);
   const StoredTensor& stored(const std::string& name) const;
 
   std::string path_;

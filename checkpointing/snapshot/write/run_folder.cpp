@@ -83,6 +83,7 @@ void RunFolder::try_out() {
       if (is_new) {
         files().sync_folder(parent_of(path_));
       }
+      lock_ = std::make_unique<FolderLock>(path_);
       remove_leftovers(files(), path_, options_.run());
       if (options_.resumed_step()) {
         set_aside_later(files(), path_, *options_.resumed_step());

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <lockstep/checkpointing/snapshot/write/folder_lock.h>
 #include <lockstep/checkpointing/snapshot/write/rotation.h>
 #include <lockstep/checkpointing/snapshot/write/writer_options.h>
 #include <lockstep/collectives/core/agreement.h>
@@ -12,9 +13,9 @@ namespace lockstep::snapshot {
 /// The folder that a run's snapshots are written to, seen by all ranks.
 ///
 /// Construction tries out everything that saving will need, so that a folder that cannot be
-/// written, or that ranks do not share, is found before training and not at its first save; it also
-/// removes what this run left unfinished there. Ranks: all, same arguments. Threads: one. Errors:
-/// the same Error on every rank.
+/// written, that ranks do not share, or that another job writes to, is found before training and
+/// not at its first save; it also removes what this run left unfinished there. Ranks: all, same
+/// arguments. Threads: one. Errors: the same Error on every rank.
 class RunFolder {
  public:
   RunFolder(Communicator ranks, std::string path, WriterOptions options);
@@ -28,6 +29,7 @@ class RunFolder {
   bool is_first_rank() const { return ranks().rank() == 0; }
   /// Rank 0 only.
   Rotation& rotation() { return *rotation_; }
+  const FolderLock& lock() const { return *lock_; }
 
  private:
   void agree_on_run();
@@ -36,6 +38,7 @@ class RunFolder {
   detail::Agreement agreement_;
   std::string path_;
   WriterOptions options_;
+  std::unique_ptr<FolderLock> lock_;
   std::unique_ptr<Rotation> rotation_;
 };
 

@@ -85,6 +85,7 @@ void SaveJob::compare_content(const std::vector<std::string>& lines) {
     LOCKSTEP_CHECK(!manifest_.metric || std::isfinite(*manifest_.metric), "the metric is ",
                    *manifest_.metric, ", which cannot be compared; save without one");
     if (folder_->is_first_rank()) {
+      folder_->lock().require_held();
       refuse_existing();
       remove_leftovers(folder_->files(), folder_->path(), manifest_.run);
     }

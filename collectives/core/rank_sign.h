@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep::detail {
+
+/// What is known of a rank that others wait for.
+struct RankSign {
+  int rank = 0;
+  uint64_t last_call = 0;  // that it has entered
+  bool gone = false;       // its process is dead, or it has closed the communicator
+  bool stopped = false;    // by a signal or a debugger
+  double seconds = 0.0;    // of what it is doing
+  std::string activity;    // "forward of micro-batch 2"; empty if it is not known
+  std::string cause;       // why it has left, if it said so
+};
+
+/// The signs as a text for the ranks of other nodes, and back.
+std::string render_signs(const std::vector<RankSign>& signs);
+std::vector<RankSign> parse_signs(const std::string& text);
+
+/// "rank 3 did not arrive (its last call was #811); in forward of micro-batch 2 for 41.0 s".
+std::string describe_sign(const RankSign& sign);
+
+}  // namespace lockstep::detail

@@ -1,0 +1,145 @@
+// One folder, one job.
+#include "checkpointing/snapshot_rejected.h"
+#include "checkpointing/snapshot_sample.h"
+#include "runtime/temporary_folder.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <lockstep/checkpointing/snapshot/format/folder_names.h>
+#include <lockstep/checkpointing/snapshot/mapped_file.h>
+#include <lockstep/checkpointing/snapshot/newest.h>
+#include <lockstep/checkpointing/snapshot/write/folder_lock.h>
+#include <lockstep/checkpointing/snapshot/write/writer.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+#include <optional>
+#include <string>
+
+namespace lockstep::snapshot {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::rejection_of;
+using testing::TemporaryFolder;
+
+/// A job in a process of its own that holds the lock of a folder until it is killed.
+class OtherJob {
+ public:
+  explicit OtherJob(const std::string& folder) {
+    int ends[2];
+    EXPECT_EQ(::pipe(ends), 0);
+    process_ = ::fork();
+    if (process_ == 0) {
+      const FolderLock lock(folder);
+      char held = 1;
+      const bool told = ::write(ends[1], &held, 1) == 1;
+      while (told) {
+        ::pause();
+      }
+      ::_exit(1);
+    }
+    char held = 0;
+    EXPECT_EQ(::read(ends[0], &held, 1), 1);
+    ::close(ends[0]);
+    ::close(ends[1]);
+  }
+  ~OtherJob() { kill(); }
+  void kill() {
+    if (process_ > 0) {
+      ::kill(process_, SIGKILL);
+      ::waitpid(process_, nullptr, 0);
+      process_ = 0;
+    }
+  }
+  pid_t process() const { return process_; }
+
+ private:
+  pid_t process_ = 0;
+};
+
+std::string lock_text(const TemporaryFolder& folder) {
+  return std::string(MappedFile(folder.file(kLockName)).text());
+}
+
+/// Leaves the lock of a job on another host, touched that long ago.
+void leave_lock(const TemporaryFolder& folder, const std::string& more, int64_t seconds_ago) {
+  std::ofstream(folder.file(kLockName)) << "host far-away\nprocess 4711\nstart noon\n" << more;
+  const timespec touched = {::time(nullptr) - seconds_ago, 0};
+  const timespec times[] = {touched, touched};
+  EXPECT_EQ(::utimensat(AT_FDCWD, folder.file(kLockName).c_str(), times, 0), 0);
+}
+
+TEST(FolderLock, ASecondJobEndsAtOnceNamesTheFirstAndLosesNothing) {
+  const TemporaryFolder folder;
+  Writer(Communicator::solo(), folder.path()).save(testing::sample_content(1, 0, 1), 1);
+  OtherJob other(folder.path());
+  const std::string text = rejection_of([&] { Writer{Communicator::solo(), folder.path()}; });
+  char host[256] = {};
+  ASSERT_EQ(::gethostname(host, sizeof host - 1), 0);
+  EXPECT_THAT(text, AllOf(HasSubstr(folder.file("lock")),
+                          HasSubstr("process " + std::to_string(other.process()) + " on " + host),
+                          HasSubstr("which started 20"), HasSubstr("name another folder")));
+  EXPECT_EQ(find_newest(folder.path(), Communicator::solo()).snapshot->manifest().step, 1);
+}
+
+TEST(FolderLock, OfAKilledJobLocksNobodyOut) {
+  const TemporaryFolder folder;
+  OtherJob other(folder.path());
+  other.kill();
+  EXPECT_TRUE(exists(folder.file(kLockName)));
+  EXPECT_NO_THROW(FolderLock{folder.path()});
+}
+
+TEST(FolderLock, IsRemovedAtTheEndOfTheJob) {
+  const TemporaryFolder folder;
+  { const FolderLock lock(folder.path()); }
+  EXPECT_FALSE(exists(folder.file(kLockName)));
+}
+
+TEST(FolderLock, WritersOfOneProcessShareIt) {
+  const TemporaryFolder folder;
+  std::optional<FolderLock> first(folder.path());
+  const FolderLock second(folder.path());
+  EXPECT_NO_THROW(first->require_held());
+  EXPECT_NO_THROW(second.require_held());
+}
+
+TEST(FolderLock, OfAnotherHostHoldsWhileItIsTouched) {
+  const TemporaryFolder folder;
+  leave_lock(folder, "job 815\n", 10);
+  EXPECT_THAT(rejection_of([&] { FolderLock{folder.path()}; }),
+              AllOf(HasSubstr("process 4711 on far-away"), HasSubstr("started noon as job 815")));
+  EXPECT_THAT(lock_text(folder), HasSubstr("far-away"));
+  leave_lock(folder, "job 815\n", 40);
+  EXPECT_NO_THROW(FolderLock{folder.path()});
+}
+
+TEST(FolderLock, OfAnEarlierAttemptOfTheSameJobCountsNoMore) {
+  const TemporaryFolder folder;
+  ::setenv("SLURM_JOB_ID", "815", 1);
+  ::setenv("SLURM_RESTART_COUNT", "1", 1);
+  leave_lock(folder, "job 815\nattempt 1\n", 0);
+  EXPECT_THAT(rejection_of([&] { FolderLock{folder.path()}; }), HasSubstr("far-away"));
+  leave_lock(folder, "job 815\nattempt \n", 0);
+  EXPECT_NO_THROW(FolderLock{folder.path()});
+  ::unsetenv("SLURM_JOB_ID");
+  ::unsetenv("SLURM_RESTART_COUNT");
+}
+
+TEST(FolderLock, ASaveAfterTheLockWasRemovedIsRefused) {
+  const TemporaryFolder folder;
+  Writer writer(Communicator::solo(), folder.path());
+  ASSERT_EQ(::unlink(folder.file(kLockName).c_str()), 0);
+  EXPECT_THAT(rejection_of([&] { writer.save(testing::sample_content(1, 0, 1), 1); }),
+              HasSubstr("was removed or replaced"));
+}
+
+}  // namespace
+}  // namespace lockstep::snapshot

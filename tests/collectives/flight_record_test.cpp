@@ -1,0 +1,65 @@
+// The records of ranks, as PyTorch's own analyser reads them.
+#include <gtest/gtest.h>
+#include <lockstep/collectives/core/flight_record.h>
+#include <stdlib.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+namespace lockstep {
+namespace {
+
+using detail::CollectiveCall;
+using detail::CollectiveLog;
+using detail::Verb;
+
+/// Rank 1 has entered one all_reduce less than the others.
+void write_records(const std::filesystem::path& prefix) {
+  ::setenv("LOCKSTEP_FLIGHT_RECORD", prefix.c_str(), 1);
+  for (int rank = 0; rank < 3; ++rank) {
+    CollectiveLog log;
+    for (const Verb verb : {Verb::broadcast, Verb::all_gather, Verb::reduce_scatter, Verb::barrier,
+                            Verb::all_reduce}) {
+      CollectiveCall call{verb, c10::ScalarType::Float};
+      call.numel = 12;
+      if (rank != 1 || verb != Verb::all_reduce) {
+        log.issue(call);
+        log.set_state(call.sequence, verb == Verb::all_reduce ? CollectiveLog::State::failed
+                                                              : CollectiveLog::State::complete);
+      }
+    }
+    detail::write_flight_record(log, rank, 3);
+    log = {};
+    detail::write_flight_record(log, rank, 3);  // of a communicator that failed later: not kept
+  }
+  ::unsetenv("LOCKSTEP_FLIGHT_RECORD");
+}
+
+std::string output_of(const std::string& command) {
+  std::string output;
+  FILE* pipe = popen((command + " 2>&1").c_str(), "r");
+  std::array<char, 4096> buffer;
+  for (size_t n; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) {
+    output.append(buffer.data(), n);
+  }
+  EXPECT_EQ(pclose(pipe), 0) << output;
+  return output;
+}
+
+TEST(FlightRecord, PyTorchsAnalyserNamesTheRankThatIsMissing) {
+  std::string folder = ::testing::TempDir() + "/flight-record-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  write_records(folder + "/rank_");
+  const std::string output =
+      output_of(std::string(LOCKSTEP_TEST_PYTHON) +
+                " -m torch.distributed.flight_recorder.fr_trace " + folder + " --prefix rank_");
+  EXPECT_NE(output.find("all_reduce"), std::string::npos) << output;
+  EXPECT_NE(output.find("{1}"), std::string::npos) << output;
+  EXPECT_EQ(output.find("broadcast"), std::string::npos) << output;
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace lockstep
