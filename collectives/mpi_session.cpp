@@ -1,6 +1,7 @@
 #include <lockstep/collectives/mpi_session.h>
 
 #include <lockstep/collectives/core/launch_environment.h>
+#include <lockstep/collectives/core/life_sign.h>
 #include <lockstep/collectives/mpi/mpi_transport.h>
 
 #include <atomic>
@@ -87,7 +88,9 @@ struct MpiSession::Impl {
 
 MpiSession::MpiSession(CommunicatorOptions options) : impl_(std::make_unique<Impl>()) {
   const detail::LaunchEnvironment launch = detail::read_launch_environment();
+  detail::give(detail::LifeSign::starting);
   if (!mpi_is_up() && !launch.by_launcher) {
+    detail::give(detail::LifeSign::up);
     return;
   }
   impl_->mpi.emplace();
@@ -100,11 +103,18 @@ MpiSession::MpiSession(CommunicatorOptions options) : impl_(std::make_unique<Imp
     impl_->mpi->abandon();
     throw;
   }
+  detail::give(detail::LifeSign::up);
 }
 
 MpiSession::~MpiSession() {
-  if (impl_->mpi && (impl_->failed->load() || std::uncaught_exceptions() > impl_->exceptions)) {
+  const bool fails = impl_->failed->load() || std::uncaught_exceptions() > impl_->exceptions;
+  detail::give(fails ? detail::LifeSign::failing : detail::LifeSign::leaving);
+  if (impl_->mpi && fails) {
     impl_->mpi->abandon();
+  }
+  impl_.reset();
+  if (!fails) {
+    detail::give(detail::LifeSign::left);
   }
 }
 
@@ -120,6 +130,7 @@ std::vector<std::string> MpiSession::leave_with(const std::string& bytes) {
   if (!impl_->mpi || impl_->failed->load()) {
     return {};
   }
+  detail::give(detail::LifeSign::leaving);
   const auto ranks = static_cast<size_t>(impl_->world.size());
   impl_->world = Communicator::solo();
   const int mine = static_cast<int>(bytes.size());

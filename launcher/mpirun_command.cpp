@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <optional>
 
+#include "allocation.h"
 #include "machine.h"
 
 extern char** environ;
@@ -15,7 +17,12 @@ std::string count_of(int count, const std::string& thing) {
   return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
 }
 
-int default_ranks(JobCommand& command) {
+int default_ranks(JobCommand& command, const std::optional<Allocation>& allocation) {
+  if (allocation && allocation->ranks > 0) {
+    command.notes.push_back(count_of(allocation->ranks, "rank") + ", as many as " +
+                            allocation->name + " has tasks");
+    return allocation->ranks;
+  }
   if (const int gpus = visible_gpus(); gpus > 0) {
     command.notes.push_back(count_of(gpus, "rank") + ", one for each visible GPU");
     return gpus;
@@ -94,8 +101,9 @@ bool is_open_mpi(const std::string& version) {
 
 JobCommand job_command(const RunOptions& options, const std::string& version) {
   JobCommand command;
-  command.remote = options.has_hosts();
-  command.ranks = options.ranks > 0 ? options.ranks : default_ranks(command);
+  const auto allocation = options.has_hosts() ? std::nullopt : find_allocation();
+  command.remote = options.has_hosts() || (allocation && allocation->hosts > 1);
+  command.ranks = options.ranks > 0 ? options.ranks : default_ranks(command, allocation);
   if (!command.uses_mpirun()) {
     command.arguments = options.program;
     command.notes.emplace_back("one rank: started without mpirun");
