@@ -1,6 +1,7 @@
 #include <lockstep/collectives/mpi_session.h>
 
 #include <lockstep/collectives/core/launch_environment.h>
+#include <lockstep/collectives/core/life_sign.h>
 #include <lockstep/collectives/mpi/mpi_transport.h>
 
 #include <atomic>
@@ -129,14 +130,17 @@ struct MpiSession::Impl {
 
 MpiSession::MpiSession(CommunicatorOptions options) : impl_(std::make_unique<Impl>()) {
   impl_->only_one.emplace();
+  detail::give(detail::LifeSign::starting);
   if (mpi_is_up()) {
     impl_->join(MPI_COMM_WORLD, {}, options);
+    detail::give(detail::LifeSign::up);
     return;
   }
   const detail::LaunchEnvironment launch = detail::read_launch_environment();
   if (launch.by_launcher) {
     impl_->join(MPI_COMM_WORLD, launch, options);
   }
+  detail::give(detail::LifeSign::up);
 }
 
 MpiSession::MpiSession(MpiCommHandle comm, CommunicatorOptions options)
@@ -144,12 +148,24 @@ MpiSession::MpiSession(MpiCommHandle comm, CommunicatorOptions options)
   LOCKSTEP_CHECK(mpi_is_up(),
                  "the program passed a communicator, but has not started MPI; call "
                  "MPI_Init_thread(..., MPI_THREAD_MULTIPLE, ...) first");
+  detail::give(detail::LifeSign::starting);
   impl_->join(detail::program_comm(comm), {}, options);
+  detail::give(detail::LifeSign::up);
 }
 
 MpiSession::~MpiSession() {
-  if (impl_->mpi && (impl_->failed->load() || std::uncaught_exceptions() > impl_->exceptions)) {
+  const bool fails = impl_->failed->load() || std::uncaught_exceptions() > impl_->exceptions;
+  // The end of a guest is not the end of its program.
+  const bool ends_program = impl_->only_one.has_value();
+  if (ends_program) {
+    detail::give(fails ? detail::LifeSign::failing : detail::LifeSign::leaving);
+  }
+  if (impl_->mpi && fails) {
     impl_->mpi->abandon();
+  }
+  impl_.reset();
+  if (!fails && ends_program) {
+    detail::give(detail::LifeSign::left);
   }
 }
 
@@ -165,6 +181,7 @@ std::vector<std::string> MpiSession::leave_with(const std::string& bytes) {
   if (!impl_->mpi || impl_->failed->load()) {
     return {};
   }
+  detail::give(detail::LifeSign::leaving);
   const auto ranks = static_cast<size_t>(impl_->world.size());
   impl_->world = Communicator::solo();
   const int mine = static_cast<int>(bytes.size());

@@ -7,11 +7,11 @@
 
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
 #include <string_view>
 #include <thread>
 #include <utility>
 
+#include "allocation.h"
 #include "rank_process.h"
 
 namespace lockstep::launcher {
@@ -21,15 +21,6 @@ using std::chrono::milliseconds;
 
 // mpirun ends ranks with SIGTERM, and SIGKILL 0.9 s later.
 constexpr auto patience = milliseconds(600);
-
-int rank_from_environment() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
-    if (const char* value = std::getenv(name)) {
-      return std::atoi(value);
-    }
-  }
-  return 0;
-}
 
 bool reader_is_gone() {
   pollfd standard_error = {STDERR_FILENO, 0, 0};
@@ -76,7 +67,8 @@ void write_lines(const std::vector<RankLine>& lines) {
 int exec_rank(const std::vector<std::string>& program) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   StopLadder ladder({{SIGTERM, patience}, {SIGKILL, patience}});
-  const int code = run_rank(rank_from_environment(), program, ladder, write_lines);
+  const int code =
+      run_rank({rank_in_environment(), ranks_in_environment() > 1}, program, ladder, write_lines);
   wait_until_read();
   return code;
 }

@@ -1,27 +1,21 @@
 #include "job_output.h"
 
+#include <unistd.h>
+
 #include <algorithm>
-#include <cstdlib>
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <ostream>
 #include <stdexcept>
 
-#include <lockstep/collectives/core/rank_names.h>
-
-#include "exit_codes.h"
-
 namespace lockstep::launcher {
 
 namespace {
 
-constexpr size_t kept_lines = 10;
-
-std::string describe_code(int code) {
-  const char* signal = code > 128 ? sigabbrev_np(code - 128) : nullptr;
-  return signal ? std::string("was killed by SIG") + signal
-                : "ended with exit code " + std::to_string(code);
-}
+constexpr size_t shown_lines = 10;
+constexpr size_t kept_lines = 60;
+constexpr auto held_for = std::chrono::seconds(3);
 
 /// "frame #12: at::_ops::addmm::call(...) + 0x1b5 (0x7f... in libtorch_cpu.so)", and what LibTorch
 /// writes before the first.
@@ -29,107 +23,120 @@ bool is_of_backtrace(const std::string& line) {
   return line.rfind("frame #", 0) == 0 || line.rfind("Exception raised from ", 0) == 0;
 }
 
+bool begins_message(const std::string& line, int rank) {
+  const std::string name = "rank " + std::to_string(rank);
+  return line.rfind(name + ": ", 0) == 0 || line.rfind(name + " of ", 0) == 0 ||
+         line.rfind("terminate called", 0) == 0;
+}
+
 }  // namespace
 
-JobOutput::JobOutput(std::ostream& merged, bool terminal, bool tag, std::string log_dir)
-    : merged_(merged), terminal_(terminal), tag_(tag), log_dir_(std::move(log_dir)) {
-  if (log_dir_.empty()) {
+JobOutput::JobOutput(std::ostream& out, std::ostream& error, OutputOptions options)
+    : out_(out), error_(error), options_(std::move(options)) {
+  if (options_.log_dir.empty()) {
     return;
   }
-  std::error_code error;
-  std::filesystem::create_directories(log_dir_, error);
-  if (error) {
-    throw std::runtime_error("cannot make the log folder " + log_dir_ + ": " + error.message());
+  std::error_code failure;
+  std::filesystem::create_directories(options_.log_dir, failure);
+  if (failure) {
+    throw std::runtime_error("cannot make the log folder " + options_.log_dir + ": " +
+                             failure.message());
+  }
+  if (access(options_.log_dir.c_str(), W_OK) != 0) {
+    throw std::runtime_error("cannot write to the log folder " + options_.log_dir + ": " +
+                             std::strerror(errno));
   }
 }
 
 void JobOutput::add(const RankLine& line) {
+  std::string& beginning = beginnings_[{line.rank, line.is_error}];
   switch (line.kind) {
     case RankLine::Kind::partial:
-      beginnings_[line.rank] += line.text;
+      beginning += line.text;
       return;
     case RankLine::Kind::redraw:
-      if (terminal_) {
-        print(line.rank, line.text, true);
+      if (options_.terminal) {
+        print(line, line.text, true);
       }
       return;
     case RankLine::Kind::line: {
-      const std::string text = beginnings_[line.rank] + line.text;
-      beginnings_[line.rank].clear();
-      print(line.rank, text, false);
+      const std::string text = beginning + line.text;
+      beginning.clear();
+      print(line, text, false);
       keep(line.rank, text);
       return;
     }
-    case RankLine::Kind::status:
-    case RankLine::Kind::stopped:
-      if (const int code = std::atoi(line.text.c_str()); code != 0) {
-        failures_.push_back({line.rank, code, line.kind == RankLine::Kind::stopped});
-      }
+    default:
+      return;
   }
 }
 
-void JobOutput::add_other(const std::string& line) {
-  if (failures_.empty()) {
-    merged_ << line << "\n" << std::flush;
+void JobOutput::add_other(const std::string& line, bool is_error) {
+  if (!is_error || options_.verbose) {
+    clear_redrawn();
+    (is_error ? error_ : out_) << line << "\n" << std::flush;
+  } else {
+    held_.emplace_back(Clock::now() + held_for, line);
   }
 }
 
-std::optional<RankFailure> JobOutput::failure() const {
-  const RankFailure* chosen = nullptr;
-  const auto weight = [](const RankFailure& failure) {
-    return failure.stopped ? 0 : failure.code == exit_peer_lost ? 1 : 2;
-  };
-  for (const RankFailure& failure : failures_) {
-    if (chosen == nullptr || weight(failure) > weight(*chosen)) {
-      chosen = &failure;
+std::optional<JobOutput::Clock::time_point> JobOutput::tick() {
+  while (!held_.empty() && Clock::now() >= held_.front().first) {
+    clear_redrawn();
+    error_ << held_.front().second << "\n" << std::flush;
+    held_.pop_front();
+  }
+  return held_.empty() ? std::nullopt : std::make_optional(held_.front().first);
+}
+
+void JobOutput::release(bool show) {
+  for (const auto& [due, line] : held_) {
+    if (show) {
+      error_ << line << "\n";
     }
   }
-  return chosen ? std::optional<RankFailure>(*chosen) : std::nullopt;
+  error_ << std::flush;
+  held_.clear();
 }
 
-std::string JobOutput::describe(const RankFailure& failure) const {
-  const std::deque<std::string> lines = last_lines(failure.rank);
-  std::vector<int> ranks;
-  for (const RankFailure& other : failures_) {
-    const bool alike = other.code == failure.code || (other.stopped && !lines.empty());
-    if (other.rank == failure.rank || (alike && last_lines(other.rank) == lines)) {
-      ranks.push_back(other.rank);
-    }
-  }
-  std::sort(ranks.begin(), ranks.end());
-  const bool alone = ranks.size() == 1;
-  std::string text = detail::rank_names(ranks) + " " + describe_code(failure.code);
-  if (lines.empty()) {
-    return text + " and printed nothing\n";
-  }
-  text += alone ? "; its last lines:\n" : "; the last lines of each:\n";
-  for (const std::string& line : alone ? last_lines_.at(failure.rank) : lines) {
-    text += "  | " + line + "\n";
-  }
-  if (!log_dir_.empty()) {
-    text += "all of them: " + log_dir_ + "/rank-" + std::to_string(failure.rank) + ".log\n";
-  }
-  return text;
-}
-
-void JobOutput::print(int rank, const std::string& text, bool redraw) {
+void JobOutput::clear_redrawn() {
   if (redrawn_) {
-    merged_ << "\r\x1b[K";
+    out_ << "\r\x1b[K" << std::flush;
+    redrawn_ = false;
   }
-  if (tag_) {
-    merged_ << "[" << rank << "] ";
-  }
-  merged_ << text << (redraw ? "" : "\n") << std::flush;
-  redrawn_ = redraw;
 }
 
-/// Without "rank 1: " before a line of that rank, so that ranks can be compared.
-std::deque<std::string> JobOutput::last_lines(int rank) const {
-  const auto kept = last_lines_.find(rank);
-  std::deque<std::string> lines;
-  if (kept != last_lines_.end()) {
-    lines = kept->second;
+void JobOutput::print(const RankLine& line, const std::string& text, bool redraw) {
+  if (!options_.shown_ranks.empty() && options_.shown_ranks.count(line.rank) == 0) {
+    return;
   }
+  clear_redrawn();
+  std::ostream& stream = line.is_error ? error_ : out_;
+  if (options_.tag) {
+    stream << "[" << line.rank << "] ";
+  }
+  stream << text << (redraw ? "" : "\n") << std::flush;
+  redrawn_ = redraw && !line.is_error;
+}
+
+std::vector<std::string> JobOutput::last_lines(int rank) const {
+  const auto kept = kept_.find(rank);
+  if (kept == kept_.end()) {
+    return {};
+  }
+  const std::deque<std::string>& lines = kept->second;
+  size_t first = lines.size() - std::min(lines.size(), shown_lines);
+  for (size_t i = lines.size(); i-- > 0;) {
+    if (begins_message(lines[i], rank)) {
+      first = std::min(first, i);
+      break;
+    }
+  }
+  return {lines.begin() + static_cast<std::ptrdiff_t>(first), lines.end()};
+}
+
+std::vector<std::string> JobOutput::comparable_lines(int rank) const {
+  std::vector<std::string> lines = last_lines(rank);
   const std::string own = "rank " + std::to_string(rank) + ": ";
   for (std::string& line : lines) {
     if (line.rfind(own, 0) == 0) {
@@ -139,25 +146,39 @@ std::deque<std::string> JobOutput::last_lines(int rank) const {
   return lines;
 }
 
+std::string JobOutput::log_path(int rank) const {
+  return options_.log_dir.empty() ? ""
+                                  : options_.log_dir + "/rank-" + std::to_string(rank) + ".log";
+}
+
 void JobOutput::keep(int rank, const std::string& text) {
   if (!is_of_backtrace(text)) {
-    auto& lines = last_lines_[rank];
+    std::deque<std::string>& lines = kept_[rank];
     lines.push_back(text);
     if (lines.size() > kept_lines) {
       lines.pop_front();
     }
   }
-  if (!log_dir_.empty()) {
-    log(rank) << text << "\n" << std::flush;
+  if (!options_.log_dir.empty()) {
+    log(rank, text);
   }
 }
 
-std::ofstream& JobOutput::log(int rank) {
+void JobOutput::log(int rank, const std::string& text) {
   std::ofstream& file = logs_[rank];
+  errno = 0;
   if (!file.is_open()) {
-    file.open(log_dir_ + "/rank-" + std::to_string(rank) + ".log");
+    file.open(log_path(rank));
   }
-  return file;
+  file << text << "\n" << std::flush;
+  if (!file && !log_failed_) {
+    const int reason = errno;
+    log_failed_ = true;
+    clear_redrawn();
+    error_ << "lockstep: cannot write " << log_path(rank)
+           << (reason != 0 ? std::string(": ") + std::strerror(reason) : "")
+           << "; the log files are cut here, the job goes on" << std::endl;
+  }
 }
 
 }  // namespace lockstep::launcher

@@ -1,59 +1,69 @@
 #pragma once
 
+#include <chrono>
 #include <deque>
 #include <fstream>
 #include <iosfwd>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rank_line.h"
 
 namespace lockstep::launcher {
 
-/// How a rank ended that ended the job.
-struct RankFailure {
-  int rank = 0;
-  int code = 0;          // 128 + n for signal n
-  bool stopped = false;  // it had been asked to stop
+struct OutputOptions {
+  bool terminal = false;      // `out` is one, so progress bars are redrawn
+  bool tag = true;            // "[rank] " before each line
+  std::string log_dir;        // empty: no log files
+  std::set<int> shown_ranks;  // empty: all. Log files are written for all ranks
+  bool verbose = false;       // shows mpirun's own text at once, whatever it says
 };
 
-/// Merges what the ranks print: one stream with "[rank] " before each line, a log file a rank, and
-/// the last lines of each for the case that it fails.
+/// Merges what the ranks print: their standard output and standard error each become one stream;
+/// each rank has a log file; the last lines of each are kept for the case that it fails.
 class JobOutput {
  public:
-  /// `log_dir` may be empty: no log files. `terminal`: `merged` is one, so progress bars are
-  /// redrawn. Throws std::runtime_error when the folder cannot be made.
-  JobOutput(std::ostream& merged, bool terminal, bool tag, std::string log_dir);
+  using Clock = std::chrono::steady_clock;
+  /// Throws std::runtime_error when the log folder cannot be made or written to.
+  JobOutput(std::ostream& out, std::ostream& error, OutputOptions options);
 
+  /// Lines that are no output change nothing.
   void add(const RankLine& line);
-  /// A line of mpirun's own. After a rank has failed they only repeat that, and are dropped.
-  void add_other(const std::string& line);
+  /// A line of mpirun's own. Most of what mpirun writes to standard error is advice about a rank
+  /// that ended, and the report of that comes a moment later: such lines are held back.
+  void add_other(const std::string& line, bool is_error);
+  /// Shows lines that were held back long enough; returns when to call again.
+  std::optional<Clock::time_point> tick();
+  /// Shows the lines that are still held back, or drops them.
+  void release(bool show);
 
-  /// The rank to blame: the first that failed without being asked to stop. One that lost its peers
-  /// counts only if there is no other.
-  std::optional<RankFailure> failure() const;
-  /// "rank 1 ended with exit code 3" with its last lines. Ranks that printed the same lines, but
-  /// for a "rank 1: " before them, and ended with the same code or were asked to stop are named
-  /// together. Lines of a C++ backtrace are left out: the cause is above them.
-  std::string describe(const RankFailure& failure) const;
+  /// What a rank printed last, without C++ backtraces: its last ten lines, or more if its last
+  /// message, from "rank R: " on, is longer.
+  std::vector<std::string> last_lines(int rank) const;
+  /// The same without "rank R: " before a line of that rank, so that ranks can be compared.
+  std::vector<std::string> comparable_lines(int rank) const;
+  /// Empty without log files.
+  std::string log_path(int rank) const;
 
  private:
-  void print(int rank, const std::string& text, bool redraw);
+  void print(const RankLine& line, const std::string& text, bool redraw);
   void keep(int rank, const std::string& text);
-  std::deque<std::string> last_lines(int rank) const;
-  std::ofstream& log(int rank);
+  void log(int rank, const std::string& text);
+  void clear_redrawn();
 
-  std::ostream& merged_;
-  bool terminal_;
-  bool tag_;
-  std::string log_dir_;
+  std::ostream& out_;
+  std::ostream& error_;
+  OutputOptions options_;
   bool redrawn_ = false;  // the terminal's line holds a progress bar
-  std::map<int, std::string> beginnings_;
-  std::map<int, std::deque<std::string>> last_lines_;
+  std::map<std::pair<int, bool>, std::string> beginnings_;
+  std::map<int, std::deque<std::string>> kept_;
   std::map<int, std::ofstream> logs_;
-  std::vector<RankFailure> failures_;
+  bool log_failed_ = false;
+  std::deque<std::pair<Clock::time_point, std::string>> held_;
 };
 
 }  // namespace lockstep::launcher

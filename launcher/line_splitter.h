@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -8,6 +9,8 @@ namespace lockstep::launcher {
 /// Cuts a stream of bytes into lines.
 class LineSplitter {
  public:
+  using OnLine = std::function<void(const std::string& text, char kind)>;
+
   /// A longer line is handed on in parts.
   explicit LineSplitter(size_t max_bytes = 2048) : max_bytes_(max_bytes) {}
 

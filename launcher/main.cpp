@@ -3,8 +3,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <iostream>
+#include <optional>
+#include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -17,14 +21,22 @@
 namespace lockstep::launcher {
 namespace {
 
-void add_run_options(CLI::App& run, RunOptions& options) {
+void add_run_options(CLI::App& run, RunOptions& options, std::string& show_ranks) {
   run.add_option("-n,--ranks", options.ranks,
                  "Number of ranks; default: one for each GPU, or else for each physical core")
       ->check(CLI::Range(1, 1 << 20));
   run.add_option("--hostfile", options.hostfile, "File that names the hosts, as mpirun takes it")
       ->check(CLI::ExistingFile);
   run.add_option("--host", options.hosts, "Hosts, as mpirun takes them: a:4,b:4");
-  run.add_option("--log-dir", options.log_dir, "Also write what rank R prints to DIR/rank-R.log");
+  run.add_option("--log-dir", options.log_dir,
+                 "Also write what rank R prints to DIR/rank-R.log; the logs of the attempt before "
+                 "move to DIR/attempt-N");
+  run.add_option("--failure-file", options.failure_file,
+                 "Where the report of a failure is written, as JSON; default: failure.json in the "
+                 "folder of --log-dir, if there is one");
+  run.add_option("--show-ranks", show_ranks,
+                 "Show the output of these ranks only: 0,4-7; logs are written for all");
+  run.add_flag("--verbose", options.verbose, "Show all that mpirun itself prints, at once");
   run.add_flag("--dry-run", options.dry_run, "Print the exact command and do not run it");
   run.add_flag("!--no-tag", options.tag, "Do not put [rank] before each line");
   run.add_option("--bind", options.bind, "Bind each rank to a core, or to none (default)")
@@ -32,10 +44,50 @@ void add_run_options(CLI::App& run, RunOptions& options) {
   run.add_option("--grace", options.grace_seconds,
                  "Seconds that ranks get to save and stop after SIGTERM or SIGINT; default 30")
       ->check(CLI::Range(0, 86400));
+  run.add_option("--timeout", options.timeout_seconds,
+                 "Seconds after which the ranks are asked to save and stop; default: none")
+      ->check(CLI::Range(0, 1 << 30));
+  run.add_option("--start-timeout", options.start_timeout_seconds,
+                 "Seconds that ranks wait for others that do not start; default 600, 0: no limit")
+      ->check(CLI::Range(0, 1 << 30));
+  run.add_option("--end-timeout", options.end_timeout_seconds,
+                 "Seconds that ranks may run on after others have ended; default 0: no limit, "
+                 "since a rank may evaluate alone")
+      ->check(CLI::Range(0, 1 << 30));
+  run.add_option("--report-after", options.report_seconds,
+                 "Seconds after which ranks that are late at start or end are named; default 30")
+      ->check(CLI::Range(1, 1 << 30));
+  run.add_option("--max-restarts", options.max_restarts,
+                 "How often a failed job is started again; default 0")
+      ->check(CLI::Range(0, 1 << 20));
+  run.add_option("--min-uptime", options.min_uptime_seconds,
+                 "Two attempts in a row that are shorter than these seconds and save no snapshot "
+                 "end the restarts; default 60")
+      ->check(CLI::Range(0, 1 << 30));
   run.add_option("--mpirun", options.mpirun, "The mpirun to use; default: the one in PATH");
   run.add_option("--mpi-arg", options.mpi_arguments,
                  "One more argument for mpirun, may be repeated: --mpi-arg=--display-map")
       ->allow_extra_args(false);
+}
+
+/// "0,4-7"; nothing for what is no such list. Empty: none.
+std::optional<std::set<int>> numbers_in(const std::string& text) {
+  std::set<int> numbers;
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) {
+    int low = 0;
+    int high = 0;
+    char rest = 0;
+    const int read = std::sscanf(part.c_str(), "%d-%d%c", &low, &high, &rest);
+    if (read < 1 || read > 2 || low < 0 || (read == 1 && part != std::to_string(low)) ||
+        (read == 2 && high < low) || (read == 2 && high > 1 << 20)) {
+      return std::nullopt;
+    }
+    for (int number = low; number <= (read == 2 ? high : low); ++number) {
+      numbers.insert(number);
+    }
+  }
+  return numbers;
 }
 
 /// Becomes a program that needs LibTorch; it lies beside this one.
@@ -72,7 +124,8 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   CLI::App* run = app.add_subcommand(
       "run", "Start a program on many ranks: lockstep run [options] [--] program [arguments]");
-  add_run_options(*run, options);
+  std::string show_ranks;
+  add_run_options(*run, options, show_ranks);
   run->prefix_command();  // what follows the options is the program, with or without --
   app.add_subcommand("inspect", "Print what is in a snapshot, verify it, compare two");
   app.add_subcommand("export", "Write a snapshot's weights to one safetensors file");
@@ -82,6 +135,12 @@ int main(int argc, char** argv) {
     app.parse(own);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : exit_usage;
+  }
+  if (const auto shown = numbers_in(show_ranks)) {
+    options.shown_ranks = *shown;
+  } else {
+    std::cerr << "lockstep: --show-ranks " << show_ranks << " is no list of ranks such as 0,4-7\n";
+    return exit_usage;
   }
   std::vector<std::string> rest = run->remaining();
   if (!rest.empty() && rest.front().front() == '-') {

@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <optional>
 
+#include "allocation.h"
 #include "machine.h"
 
 extern char** environ;
@@ -15,8 +17,14 @@ std::string count_of(int count, const std::string& thing) {
   return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
 }
 
-/// One for each device that the program's Runtime would choose.
-int default_ranks(JobCommand& command) {
+/// One for each task of the allocation, else one for each device that the program's Runtime would
+/// choose.
+int default_ranks(JobCommand& command, const std::optional<Allocation>& allocation) {
+  if (allocation && allocation->ranks > 0) {
+    command.notes.push_back(count_of(allocation->ranks, "rank") + ", as many as " +
+                            allocation->name + " has tasks");
+    return allocation->ranks;
+  }
   const char* device = std::getenv("LOCKSTEP_DEVICE");
   if (device != nullptr && std::string(device) == "cpu") {
     const int cores = physical_cores();
@@ -106,8 +114,9 @@ bool is_open_mpi(const std::string& version) {
 
 JobCommand job_command(const RunOptions& options, const std::string& version) {
   JobCommand command;
-  command.remote = options.has_hosts();
-  command.ranks = options.ranks > 0 ? options.ranks : default_ranks(command);
+  const auto allocation = options.has_hosts() ? std::nullopt : find_allocation();
+  command.remote = options.has_hosts() || (allocation && allocation->hosts > 1);
+  command.ranks = options.ranks > 0 ? options.ranks : default_ranks(command, allocation);
   if (!command.uses_mpirun()) {
     command.arguments = options.program;
     command.notes.emplace_back("one rank: started without mpirun");

@@ -8,7 +8,8 @@ constexpr char marker = '\x1e';
 }
 
 std::string encode(const RankLine& line) {
-  return marker + std::to_string(line.rank) + static_cast<char>(line.kind) + line.text + "\n";
+  return marker + std::to_string(line.rank) + (line.is_error ? "!" : "") +
+         static_cast<char>(line.kind) + line.text + "\n";
 }
 
 std::optional<RankLine> decode(const std::string& text) {
@@ -18,6 +19,10 @@ std::optional<RankLine> decode(const std::string& text) {
   char* end = nullptr;
   RankLine line;
   line.rank = static_cast<int>(std::strtol(text.c_str() + 1, &end, 10));
+  line.is_error = *end == '!';
+  if (line.is_error) {
+    ++end;
+  }
   if (end == text.c_str() + 1 || *end == '\0') {
     return std::nullopt;
   }

@@ -13,10 +13,15 @@ struct RankLine {
     redraw = 'r',   // ended by a carriage return: a progress bar
     status = 'x',   // text is the exit code
     stopped = 's',  // the same, of a rank that was asked to stop
+    began = 'b',    // text is the process number of the rank's wrapper and the host's name
+    word = 'w',     // a life sign of the program (collectives/core/life_sign.h)
+    halted = 'h',   // stopped by the signal with this number, such as SIGSTOP; 0: it goes on
+    early = 'e',    // ended with code 0 though its runtime had not; text is the code to end with
   };
   int rank = 0;
   Kind kind = Kind::line;
   std::string text;
+  bool is_error = false;  // of standard error
 };
 
 /// One line that starts with a byte no text starts with, so it stands out among mpirun's own.

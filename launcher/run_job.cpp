@@ -2,33 +2,35 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
 
-#include "child_process.h"
+#include "cause.h"
 #include "exit_codes.h"
-#include "job_output.h"
-#include "line_splitter.h"
+#include "failure_report.h"
+#include "job.h"
+#include "leftovers.h"
+#include "log_folder.h"
 #include "machine.h"
 #include "mpirun_command.h"
+#include "restart_policy.h"
 #include "shell_quote.h"
-#include "stop_ladder.h"
 
 namespace lockstep::launcher {
 namespace {
 
 using std::chrono::seconds;
 
-constexpr size_t whole_line = 1 << 20;  // ranks have cut theirs already
-
 std::string output_of(const std::vector<std::string>& arguments) {
   std::string output;
   ChildProcess child(arguments);
-  child.run([&](bool, std::string_view bytes) { output += bytes; }, [](int) {},
-            [] { return std::nullopt; });
+  ChildProcess::Events events;
+  events.on_bytes = [&](bool, std::string_view bytes) { output += bytes; };
+  child.run(events);
   return output;
 }
 
@@ -40,62 +42,103 @@ StopLadder polite_ladder(int grace_seconds) {
       /*same_request=*/seconds(2));
 }
 
-/// One rank runs under the wrapper, too: the wrapper ends the rank when this process dies.
-std::vector<std::string> wrapped(const JobCommand& command) {
-  std::vector<std::string> arguments = command.arguments;
-  if (!command.uses_mpirun()) {
-    arguments.insert(arguments.begin(), {own_program(), "exec-rank", "--"});
+/// The job's exit code.
+int say(const std::optional<Cause>& cause, const JobEnd& end, int stop_signal,
+        const RankTable& ranks, const JobOutput& output) {
+  if (!cause) {
+    if (end.code != 0) {
+      std::cerr << "lockstep: the job ended with " << end.code
+                << " though no rank reported a failure: mpirun could not start it\n";
+    }
+    return end.code;
   }
-  return arguments;
+  if (cause->stopped) {
+    return cause->code > 128 && stop_signal != 0 ? 128 + stop_signal : cause->code;
+  }
+  std::cerr << "lockstep: " << describe(*cause, ranks, output);
+  return cause->code;
 }
 
-int run(const JobCommand& command, StopLadder& ladder, JobOutput& output) {
-  ChildProcess child(wrapped(command));
-  LineSplitter streams[2] = {LineSplitter(whole_line), LineSplitter(whole_line)};
-  const auto hand_on = [&](const std::string& text, char) {
-    if (const auto line = decode(text)) {
-      output.add(*line);
-    } else {
-      output.add_other(text);
-    }
-  };
-  const auto send = [&](int signal) { child.send(signal, false); };
-  const int code = child.run(
-      [&](bool is_error, std::string_view bytes) { streams[is_error].add(bytes, hand_on); },
-      [&](int signal) {
-        if (signal == SIGUSR1 || signal == SIGUSR2) {
-          send(signal);
-          return;
-        }
-        const char* what = ladder.asked() != 0 ? ": asking harder" : ": asking the ranks to stop";
-        if (ladder.ask(signal, send)) {
-          std::cerr << "lockstep: SIG" << sigabbrev_np(signal) << what << std::endl;
-        }
-      },
-      [&] { return ladder.tick(send); });
-  for (LineSplitter& stream : streams) {
-    stream.finish(hand_on);
+/// Waits before the next attempt. False: somebody asks us to stop.
+bool wait_for(seconds time) {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
+    sigaddset(&signals, signal);
   }
-  return code;
+  const timespec limit = {static_cast<time_t>(time.count()), 0};
+  return sigtimedwait(&signals, nullptr, &limit) < 0;
 }
 
-int finish(const JobOutput& output, int code, int stop_signal) {
-  const auto failure = output.failure();
-  if (!failure) {
-    if (code != 0) {
-      std::cerr << "lockstep: the job ended with " << code
-                << " though no rank reported a failure: mpirun could not start it, or a rank left "
-                   "without MPI_Finalize\n";
+class Attempts {
+ public:
+  Attempts(const RunOptions& options, const JobCommand& command)
+      : options_(options),
+        command_(command),
+        policy_(options.max_restarts, seconds(options.min_uptime_seconds)) {}
+
+  int run() {
+    for (int attempt = 0;; ++attempt) {
+      setenv("LOCKSTEP_ATTEMPT", std::to_string(attempt).c_str(), /*overwrite=*/1);
+      const auto decision = run_once(attempt);
+      if (!decision.reason.empty()) {
+        std::cerr << "lockstep: " << decision.reason << std::endl;
+      }
+      if (!decision.restarts) {
+        return code_;
+      }
+      std::cerr << "lockstep: starting the job again in " << decision.wait.count() << " s, attempt "
+                << attempt + 2 << " of at most " << options_.max_restarts + 1 << std::endl;
+      if (!wait_for(decision.wait)) {
+        return code_;
+      }
     }
-    return code;
   }
-  if (failure->stopped) {
-    const bool died = failure->code > 128;
-    return died && stop_signal != 0 ? 128 + stop_signal : failure->code;
+
+ private:
+  RestartPolicy::Decision run_once(int attempt) {
+    if (const size_t count = remove_leftovers(leftover_places()).size(); count > 0) {
+      std::cerr << "lockstep: removed " << count
+                << (count == 1 ? " file or folder" : " files and folders")
+                << " that killed runs left in /dev/shm and in the folder for temporary files\n";
+    }
+    set_old_logs_aside(options_.log_dir);
+    const bool terminal = isatty(STDOUT_FILENO) == 1;
+    JobOutput output(
+        std::cout, std::cerr,
+        {terminal, options_.tag, options_.log_dir, options_.shown_ranks, options_.verbose});
+    StopLadder ladder = polite_ladder(options_.grace_seconds);
+    Job job(options_, command_, output, ladder);
+    const JobEnd end = job.run();
+    const auto cause = find_cause(job.ranks(), output, end);
+    output.release(end.code != 0 && !cause);
+    code_ = say(cause, end, ladder.asked(), job.ranks(), output);
+    RestartPolicy::Decision decision;
+    if (!end.was_asked) {
+      const auto uptime = std::chrono::duration_cast<seconds>(Job::now() - job.began());
+      decision = policy_.after(code_, uptime, !job.ranks().snapshot().empty());
+    }
+    if (cause && !cause->stopped) {
+      report(attempt, *cause, job.ranks(), output, decision.restarts);
+    }
+    return decision;
   }
-  std::cerr << "lockstep: " << output.describe(*failure);
-  return failure->code;
-}
+
+  void report(int attempt, const Cause& cause, const RankTable& ranks, const JobOutput& output,
+              bool is_restarted) const {
+    const std::string path = !options_.failure_file.empty() ? options_.failure_file
+                             : !options_.log_dir.empty()    ? options_.log_dir + "/failure.json"
+                                                            : "";
+    if (!path.empty()) {
+      write_report(path, {attempt, cause, &ranks, &output, options_.program, is_restarted});
+    }
+  }
+
+  const RunOptions& options_;
+  const JobCommand& command_;
+  RestartPolicy policy_;
+  int code_ = 0;
+};
 
 }  // namespace
 
@@ -105,6 +148,8 @@ int run_job(const RunOptions& options) {
               << ": there is no such program, or it is not executable; check the path\n";
     return exit_usage;
   }
+  setenv("LOCKSTEP_PROGRESS", isatty(STDOUT_FILENO) == 1 ? "bar" : "plain", /*overwrite=*/0);
+  setenv("LOCKSTEP_ATTEMPT", "0", /*overwrite=*/1);  // before the names for other hosts are listed
   const bool has_mpirun = !find_program(options.mpirun).empty();
   const JobCommand command =
       job_command(options, has_mpirun ? output_of({options.mpirun, "--version"}) : "Open MPI");
@@ -121,12 +166,7 @@ int run_job(const RunOptions& options) {
                  "run one rank with -n 1\n";
     return exit_environment;
   }
-  const bool terminal = isatty(STDOUT_FILENO) == 1;
-  setenv("LOCKSTEP_PROGRESS", terminal ? "bar" : "plain", /*overwrite=*/0);
-  JobOutput output(std::cout, terminal, options.tag, options.log_dir);
-  StopLadder ladder = polite_ladder(options.grace_seconds);
-  const int code = run(command, ladder, output);
-  return finish(output, code, ladder.asked());
+  return Attempts(options, command).run();
 }
 
 }  // namespace lockstep::launcher

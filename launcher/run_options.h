@@ -1,5 +1,6 @@
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -11,10 +12,19 @@ struct RunOptions {
   std::string hostfile;
   std::string hosts;
   std::string log_dir;
+  std::string failure_file;
   std::string bind = "none";
   std::string mpirun = "mpirun";
   std::vector<std::string> mpi_arguments;
+  std::set<int> shown_ranks;  // empty: all
   int grace_seconds = 30;
+  int timeout_seconds = 0;  // 0: none, also below
+  int start_timeout_seconds = 600;
+  int end_timeout_seconds = 0;
+  int report_seconds = 30;  // ranks that are late are named after this
+  int max_restarts = 0;
+  int min_uptime_seconds = 60;
+  bool verbose = false;
   bool dry_run = false;
   bool tag = true;
   std::vector<std::string> program;

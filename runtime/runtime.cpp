@@ -1,6 +1,7 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <lockstep/collectives/core/as_error.h>
+#include <lockstep/collectives/core/life_sign.h>
 #include <lockstep/collectives/mpi_session.h>
 #include <lockstep/runtime/process/device_arithmetic.h>
 #include <lockstep/runtime/process/environment.h>
@@ -178,14 +179,16 @@ int run(int argc, char** argv, const std::function<void(Runtime&)>& body) {
     }
     return static_cast<int>(ExitCode::ok);
   } catch (const Error& error) {
+    detail::give(detail::LifeSign::exit_code, std::to_string(static_cast<int>(error.code())));
     std::cerr << who << ": " << error.what() << std::endl;
     return static_cast<int>(error.code());
   } catch (const std::exception&) {
     const Error error = detail::as_error(std::current_exception());
+    const int code = error.code() == ExitCode::usage ? 1 : static_cast<int>(error.code());
+    detail::give(detail::LifeSign::exit_code, std::to_string(code));
     std::cerr << who << ": " << error.what() << (mixes_dtypes(error.what()) ? kMixedAdvice : "")
               << std::endl;
-    const ExitCode code = error.code();
-    return code == ExitCode::usage ? 1 : static_cast<int>(code);
+    return code;
   }
 }
 

@@ -1,3 +1,4 @@
+#include <lockstep/runtime/process/kept_stop_signals.h>
 #include <lockstep/runtime/step/gradient_statistics.h>
 #include <lockstep/runtime/step/training.h>
 #include <lockstep/runtime/trainer.h>
@@ -50,6 +51,7 @@ void Trainer::save_and_leave() {
   save();
   const auto report = finish_saving();
   LOCKSTEP_CHECK_CODE(!report || !report->error, report->code, *report->error);
+  detail::keep_stop_signals();
   throw Error(c10::str("stopped on request at update ", updates(), "; its snapshot is saved"),
               ExitCode::preempted);
 }

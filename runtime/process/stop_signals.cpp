@@ -1,4 +1,5 @@
 #include <lockstep/collectives/error.h>
+#include <lockstep/runtime/process/kept_stop_signals.h>
 #include <lockstep/runtime/process/stop_signals.h>
 
 #include <atomic>
@@ -9,6 +10,7 @@ namespace lockstep::detail {
 namespace {
 
 std::atomic<int> signals_so_far{0};
+std::atomic<bool> are_kept{false};
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may touch nothing else");
 
 extern "C" void count_signal(int /*signal*/) {
@@ -16,6 +18,10 @@ extern "C" void count_signal(int /*signal*/) {
 }
 
 }  // namespace
+
+void keep_stop_signals() noexcept {
+  are_kept = true;
+}
 
 StopSignals::StopSignals(const std::vector<int>& signals) : before_(signals_so_far.load()) {
   struct sigaction counted = {};
@@ -38,6 +44,9 @@ StopSignals::~StopSignals() {
 }
 
 void StopSignals::put_back() noexcept {
+  if (are_kept) {
+    return;
+  }
   for (auto entry = replaced_.rbegin(); entry != replaced_.rend(); ++entry) {
     sigaction(entry->first, &entry->second, nullptr);
   }

@@ -4,8 +4,10 @@
 
 #include <sstream>
 
+#include "cause.h"
 #include "job_output.h"
 #include "launch.h"
+#include "rank_table.h"
 
 namespace lockstep::testing {
 namespace {
@@ -37,15 +39,18 @@ using Kind = RankLine::Kind;
 
 /// How the ranks ended, after each printed its line.
 std::string describe(const std::vector<std::pair<std::string, RankLine>>& ranks) {
-  std::ostringstream merged;
-  JobOutput output(merged, /*terminal=*/false, /*tag=*/true, "");
+  std::ostringstream out;
+  JobOutput output(out, out, {});
+  launcher::RankTable table(static_cast<int>(ranks.size()));
   for (const auto& [line, status] : ranks) {
     output.add({status.rank, Kind::line, line});
+    table.add({status.rank, Kind::word, "u"});
   }
   for (const auto& [line, status] : ranks) {
-    output.add(status);
+    table.add(status);
   }
-  return output.describe(*output.failure());
+  const auto cause = launcher::find_cause(table, output, {});
+  return cause ? launcher::describe(*cause, table, output) : "";
 }
 
 TEST(NoSilentResult, N11_RanksThatSayTheSameAreNamedTogether) {

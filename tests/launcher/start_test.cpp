@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <fstream>
+#include <utility>
 
 #include "launch.h"
 
@@ -183,6 +185,54 @@ TEST(LauncherStart, RemoteRanksGetTheVariablesThatMatter) {
     setenv("LD_LIBRARY_PATH", before.c_str(), 1);
   }
   unsetenv("SECRET_TOKEN");
+}
+
+/// What `lockstep run` would do in a job of a batch system.
+struct Job {
+  std::vector<std::pair<std::string, std::string>> variables;
+  std::string says;
+  std::string command;
+};
+
+TEST(LauncherStart, TheNodesOfABatchSystemAreUsed) {
+  const Folder folder;
+  std::ofstream(folder.path() + "/nodes") << "a\na\nb\n";
+  const std::string nodes = folder.path() + "/nodes";
+  const std::vector<Job> jobs = {
+      {{{"SLURM_JOB_ID", "17"}, {"SLURM_NTASKS", "6"}, {"SLURM_JOB_NUM_NODES", "2"}},
+       "6 ranks, as many as Slurm job 17 has tasks",
+       "mpirun -n 6 "},
+      {{{"PBS_JOBID", "8"}, {"PBS_NODEFILE", nodes}}, "PBS job 8", "mpirun -n 3 "},
+      {{{"LSB_JOBID", "9"}, {"LSB_MCPU_HOSTS", "a 4 b 3"}}, "LSF job 9", "mpirun -n 7 "},
+      {{{"FLUX_JOB_ID", "x"}, {"FLUX_JOB_NNODES", "2"}}, "", "mpirun -n "},
+  };
+  setenv("NCCL_DEBUG", "1", 1);
+  for (const Job& job : jobs) {
+    for (const auto& [name, value] : job.variables) {
+      setenv(name.c_str(), value.c_str(), 1);
+    }
+    const Launched result = launch({"run", "--dry-run", "--", "/bin/true"});
+    EXPECT_THAT(result.error, HasSubstr(job.says));
+    EXPECT_THAT(result.out, AllOf(HasSubstr(job.command), HasSubstr("-x NCCL_DEBUG"),
+                                  Not(HasSubstr("--oversubscribe"))));
+    EXPECT_THAT(launch({"run", "-n", "2", "--dry-run", "--", "/bin/true"}).out,
+                HasSubstr("mpirun -n 2 "));
+    for (const auto& [name, value] : job.variables) {
+      unsetenv(name.c_str());
+    }
+  }
+  unsetenv("NCCL_DEBUG");
+}
+
+TEST(LauncherStart, ARankIsThatOfItsLauncher) {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "PALS_RANKID",
+                           "JSM_NAMESPACE_RANK", "FLUX_TASK_RANK"}) {
+    setenv(name, "5", 1);
+    EXPECT_THAT(launch({"exec-rank", "--", "/bin/echo", "a"}).error, HasSubstr("\x1e"
+                                                                               "5.a\n"))
+        << name;
+    unsetenv(name);
+  }
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <lockstep/runtime/process/kept_stop_signals.h>
 #include <lockstep/runtime/process/stop_signals.h>
 
 #include <optional>
@@ -62,6 +63,19 @@ TEST_F(StopSignalsTest, ASignalThatCannotBeCaughtIsNamedAndTheOthersArePutBack) 
               HasSubstr("signal 9 cannot ask for a stop: Invalid argument"));
   std::raise(SIGUSR2);
   EXPECT_EQ(heard_before, 1);
+}
+
+TEST_F(StopSignalsTest, OfAProcessThatIsLeavingStay) {
+  EXPECT_EXIT(
+      {
+        {
+          const StopSignals signals({SIGTERM});
+          keep_stop_signals();
+        }
+        std::raise(SIGTERM);
+        std::_Exit(75);
+      },
+      ::testing::ExitedWithCode(75), "");
 }
 
 }  // namespace

@@ -2,9 +2,11 @@
 #include <lockstep/checkpointing/snapshot/format/folder_names.h>
 #include <lockstep/checkpointing/snapshot/format/rejection.h>
 #include <lockstep/checkpointing/snapshot/write/save_job.h>
+#include <lockstep/collectives/core/life_sign.h>
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <sstream>
 
 namespace lockstep::snapshot {
@@ -194,6 +196,8 @@ void SaveJob::commit() {
     remove_temporary();
   } else {
     outcome_.text = name_latest_and_rotate();
+    lockstep::detail::give(lockstep::detail::LifeSign::snapshot,
+                           std::filesystem::absolute(final_path()).string());
   }
 }
 

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "cause.h"
+#include "child_process.h"
+#include "deadlines.h"
+#include "job_output.h"
+#include "line_splitter.h"
+#include "mpirun_command.h"
+#include "rank_table.h"
+#include "run_options.h"
+#include "stop_ladder.h"
+
+namespace lockstep::launcher {
+
+/// One start of all ranks, until the last has ended.
+///
+/// Somebody who asks us to stop makes the ranks save and leave, by `ladder`. A rank that failed,
+/// or a deadline that passed, ends the job: mpirun gets the grace time, 10 s at most, to end the
+/// others, then the launcher kills mpirun and the ranks of this host.
+class Job {
+ public:
+  Job(const RunOptions& options, const JobCommand& command, JobOutput& output, StopLadder& ladder);
+
+  /// Returns what is known about the end.
+  JobEnd run();
+  const RankTable& ranks() const { return ranks_; }
+  static std::chrono::steady_clock::time_point now() { return std::chrono::steady_clock::now(); }
+  std::chrono::steady_clock::time_point began() const { return began_; }
+
+ private:
+  using Clock = StopLadder::Clock;
+  void take(const std::string& text, bool is_error);
+  void take(int signal);
+  std::optional<Clock::time_point> tick();
+  void look_at_deadlines();
+  void look_at_failures();
+  void end_local_ranks() const;
+
+  const RunOptions& options_;
+  JobOutput& output_;
+  StopLadder& ladder_;
+  StopLadder teardown_;
+  RankTable ranks_;
+  Deadlines deadlines_;
+  ChildProcess child_;
+  LineSplitter streams_[2];
+  Clock::time_point began_ = Clock::now();
+  std::optional<Clock::time_point> teardown_at_;
+  bool timeout_said_ = false;
+  JobEnd end_;
+};
+
+}  // namespace lockstep::launcher

@@ -1,0 +1,63 @@
+#include "restart_policy.h"
+
+#include <algorithm>
+
+namespace lockstep::launcher {
+namespace {
+
+constexpr auto longest_wait = std::chrono::seconds(60);
+
+const char* why_useless(int code) {
+  switch (code) {
+    case 2:
+      return "wrong usage stays wrong";
+    case 3:
+      return "the environment has to be put right first";
+    case 10:
+      return "the data would be the same";
+    case 11:
+      return "no snapshot can be used";
+    case 21:
+      return "replicas differ: look at the named rank's host before going on";
+    case 22:
+      return "the same updates would be skipped again";
+    case 23:
+      return "the memory would be too small again";
+    case 75:
+      return "the job was preempted: its scheduler starts it again";
+    case 126:
+    case 127:
+      return "the program cannot be run";
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace
+
+RestartPolicy::Decision RestartPolicy::after(int code, Seconds uptime, bool has_progress) {
+  if (code == 0 || max_restarts_ == 0) {
+    return {};
+  }
+  const std::string not_again = "not started again: ";
+  if (const char* reason = why_useless(code)) {
+    return {false, Seconds(0), not_again + reason + " (exit code " + std::to_string(code) + ")"};
+  }
+  if (restarts_ == max_restarts_) {
+    return {false, Seconds(0), not_again + "all restarts of --max-restarts are used up"};
+  }
+  const bool is_short = uptime < min_uptime_ && !has_progress;
+  short_attempts_ = is_short ? short_attempts_ + 1 : 0;
+  if (short_attempts_ >= 2) {
+    return {false, Seconds(0),
+            not_again + "two attempts in a row saved nothing and were shorter than " +
+                std::to_string(min_uptime_.count()) + " s (--min-uptime)"};
+  }
+  ++restarts_;
+  return {
+      true,
+      is_short ? std::min<Seconds>(longest_wait, Seconds(1 << std::min(restarts_, 6))) : Seconds(1),
+      ""};
+}
+
+}  // namespace lockstep::launcher

@@ -1,0 +1,263 @@
+// Which rank a failed job is blamed on, and what is said of it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "cause.h"
+#include "failure_report.h"
+#include "leftovers.h"
+#include "restart_policy.h"
+
+namespace lockstep::launcher {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using Kind = RankLine::Kind;
+
+/// A job of three ranks whose reports come one after the other.
+class CauseOfAJob : public ::testing::Test {
+ protected:
+  void report(int rank, Kind kind, const std::string& text) {
+    table.add({rank, kind, text});
+    output.add({rank, kind, text});
+  }
+  std::string cause(int code, JobEnd end = {1, "", false, false}) {
+    found = find_cause(table, output, end);
+    if (!found) {
+      ADD_FAILURE() << "no cause";
+      return "";
+    }
+    EXPECT_EQ(found->code, code);
+    return describe(*found, table, output);
+  }
+  std::ostringstream printed;
+  RankTable table{3};
+  JobOutput output{printed, printed, {}};
+  std::optional<Cause> found;
+};
+
+std::string lost(int rank, int other, const std::string& how) {
+  const std::string me = "rank " + std::to_string(rank);
+  return me + ": " + me + " of 3: all_reduce #45 timed out after 5.0 s: rank " +
+         std::to_string(other) + " " + how + " (its last call was #44)";
+}
+
+TEST_F(CauseOfAJob, IsTheRankThatOtherRanksWaitFor) {
+  report(1, Kind::line, lost(1, 0, "has died or left"));
+  report(1, Kind::status, "20");
+  report(0, Kind::line, lost(0, 2, "did not arrive"));
+  report(0, Kind::status, "20");
+  report(2, Kind::halted, "19");
+  report(2, Kind::stopped, "137");
+  EXPECT_THAT(cause(20), AllOf(HasSubstr("rank 2 did not arrive"), HasSubstr("by SIGSTOP"),
+                               HasSubstr("the last lines of rank 0:\n  | rank 0: ")));
+}
+
+TEST_F(CauseOfAJob, OfRanksThatWaitForEachOtherIsAllOfThem) {
+  for (const int rank : {0, 1, 2}) {
+    report(rank, Kind::line, lost(rank, (rank + 1) % 3, "did not arrive"));
+    report(rank, Kind::status, "20");
+  }
+  EXPECT_THAT(cause(20), HasSubstr("ranks 0-2 waited for each other"));
+}
+
+TEST_F(CauseOfAJob, IsNeverARankThatOnlyLostItsPeer) {
+  report(1, Kind::line, lost(1, 0, "has died or left"));
+  report(1, Kind::status, "20");
+  report(0, Kind::word, "u");
+  report(0, Kind::line, "rank 0: no such file");
+  report(0, Kind::status, "1");
+  EXPECT_EQ(cause(1), "rank 0 ended with exit code 1; its last lines:\n  | rank 0: no such file\n");
+}
+
+TEST_F(CauseOfAJob, IsTheFirstOfSeveralFailures) {
+  report(2, Kind::status, "139");
+  report(0, Kind::status, "1");
+  EXPECT_THAT(cause(139), HasSubstr("rank 2 was killed by SIGSEGV"));
+}
+
+TEST_F(CauseOfAJob, SaysHowFarTheRankWas) {
+  report(0, Kind::word, "s");
+  report(1, Kind::status, "139");
+  EXPECT_THAT(cause(139), HasSubstr("rank 1 had not made a lockstep runtime\n"));
+  report(1, Kind::word, "s");
+  EXPECT_THAT(cause(139), HasSubstr("rank 1 was making its lockstep runtime\n"));
+  report(1, Kind::word, "u");
+  EXPECT_THAT(cause(139), Not(HasSubstr("runtime")));
+  report(1, Kind::word, "e");
+  EXPECT_THAT(cause(139), HasSubstr("rank 1 had left its lockstep runtime\n"));
+}
+
+TEST_F(CauseOfAJob, IsTheRankThatEndedWithoutARuntimeThoughWithCode0) {
+  report(0, Kind::word, "s");
+  report(1, Kind::status, "0");
+  EXPECT_TRUE(table.has_failure());
+  report(0, Kind::stopped, "143");
+  report(2, Kind::stopped, "143");
+  EXPECT_THAT(cause(20), HasSubstr("rank 1 ended with exit code 0 before making a runtime"));
+}
+
+TEST_F(CauseOfAJob, AreTheRanksThatWereLostWithTheirHost) {
+  for (const int rank : {0, 1, 2}) {
+    report(rank, Kind::began, rank == 0 ? "100 a" : "200 b");
+    report(rank, Kind::word, "u");
+  }
+  report(0, Kind::line, lost(0, 1, "has died or left"));
+  report(0, Kind::status, "20");
+  EXPECT_THAT(cause(20, {205, "", false, true}),
+              HasSubstr("ranks 1-2 on b ended without a report"));
+}
+
+TEST_F(CauseOfAJob, IsADeadlineUnlessARankFailed) {
+  EXPECT_EQ(cause(20, {1, "rank 2 has not made its runtime for 9 s", false, true}),
+            "rank 2 has not made its runtime for 9 s\n");
+  report(1, Kind::status, "7");
+  EXPECT_THAT(cause(7, {1, "late", false, true}), HasSubstr("rank 1 ended with exit code 7"));
+}
+
+TEST_F(CauseOfAJob, KeepsTheFirstLineOfALongMessage) {
+  report(0, Kind::line, "before");
+  report(0, Kind::line, lost(0, 2, "did not arrive"));
+  for (int call = 0; call < 30; ++call) {
+    report(0, Kind::line, "  all_reduce #" + std::to_string(call));
+  }
+  report(0, Kind::status, "20");
+  EXPECT_THAT(cause(20), AllOf(HasSubstr("rank 2 did not arrive (its last"), HasSubstr("#29\n"),
+                               Not(HasSubstr("before"))));
+}
+
+TEST_F(CauseOfAJob, IsWrittenAsJson) {
+  report(1, Kind::began, "200 b");
+  report(0, Kind::word, "p/runs/step-2");
+  report(1, Kind::line, "rank 1: \xff");
+  report(1, Kind::status, "139");
+  cause(139);
+  const std::string json =
+      FailureReport{2, *found, &table, &output, {"prog", "a b"}, true}.render();
+  EXPECT_THAT(json, AllOf(HasSubstr("\"attempt\": 2,"), HasSubstr("\"rank\": 1,"),
+                          HasSubstr("\"host\": \"b\","), HasSubstr("\"signal\": \"SIGSEGV\","),
+                          HasSubstr("\"snapshot\": \"/runs/step-2\","), HasSubstr("\"a b\""),
+                          HasSubstr("\"restarted\": true")));
+}
+
+TEST(BlamedBy, ReadsTheRanksThatAreLateOrGone) {
+  EXPECT_THAT(blamed_by(0, {"rank 0 of 9: x: rank 3 did not arrive; rank 4 has died or left"}),
+              ElementsAre(3, 4));
+  EXPECT_THAT(blamed_by(0, {"rank 0: ranks 2-4, 7 have not entered it", "rank 8 has died"}),
+              ElementsAre(2, 3, 4, 7));
+  EXPECT_THAT(blamed_by(0, {"rank 2 never entered all_reduce #812"}), ElementsAre(2));
+  EXPECT_THAT(blamed_by(0, {"rank 0: the data set is empty", "frank 3 has died"}), IsEmpty());
+}
+
+TEST(MpirunsOwnText, IsDroppedWhenARankFailedAndShownOtherwise) {
+  for (const bool show : {true, false}) {
+    std::ostringstream out;
+    std::ostringstream error;
+    JobOutput output(out, error, {});
+    output.add_other("a map that was asked for", /*is_error=*/false);
+    output.add_other("advice", /*is_error=*/true);
+    EXPECT_EQ(error.str(), "");
+    output.release(show);
+    EXPECT_EQ(error.str(), show ? "advice\n" : "");
+    EXPECT_EQ(out.str(), "a map that was asked for\n");
+  }
+}
+
+TEST(LogFiles, ThatCannotBeWrittenAreSaidOnce) {
+  std::string folder = "/tmp/lockstep_test_XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  std::ostringstream error;
+  JobOutput output(error, error, {false, true, folder + "/logs", {}, false});
+  std::filesystem::remove_all(folder);
+  output.add({0, Kind::line, "one"});
+  output.add({1, Kind::line, "two"});
+  EXPECT_THAT(error.str(), AllOf(HasSubstr("[0] one\nlockstep: cannot write " + folder),
+                                 HasSubstr("the job goes on\n[1] two\n")));
+  EXPECT_EQ(error.str().find("cannot write"), error.str().rfind("cannot write"));
+}
+
+TEST(Restarts, AreNotMadeForWhatWouldBeTheSameAgain) {
+  for (const int code : {0, 2, 3, 10, 11, 21, 22, 23, 75, 126, 127}) {
+    EXPECT_FALSE(RestartPolicy(5, RestartPolicy::Seconds(60))
+                     .after(code, RestartPolicy::Seconds(999), true)
+                     .restarts)
+        << code;
+  }
+  for (const int code : {1, 7, 20, 134, 137, 139}) {
+    EXPECT_TRUE(RestartPolicy(5, RestartPolicy::Seconds(60))
+                    .after(code, RestartPolicy::Seconds(999), true)
+                    .restarts)
+        << code;
+  }
+}
+
+TEST(Restarts, EndAfterTheGivenNumber) {
+  RestartPolicy policy(2, RestartPolicy::Seconds(60));
+  EXPECT_TRUE(policy.after(20, RestartPolicy::Seconds(999), false).restarts);
+  EXPECT_TRUE(policy.after(20, RestartPolicy::Seconds(999), false).restarts);
+  const auto last = policy.after(20, RestartPolicy::Seconds(999), false);
+  EXPECT_FALSE(last.restarts);
+  EXPECT_THAT(last.reason, HasSubstr("--max-restarts"));
+}
+
+TEST(Restarts, EndWhenAttemptsAreShortAndSaveNothing) {
+  RestartPolicy policy(9, RestartPolicy::Seconds(60));
+  const auto first = policy.after(139, RestartPolicy::Seconds(59), false);
+  EXPECT_TRUE(first.restarts);
+  EXPECT_GT(first.wait.count(), 1);
+  EXPECT_TRUE(policy.after(139, RestartPolicy::Seconds(59), true).restarts);
+  EXPECT_TRUE(policy.after(139, RestartPolicy::Seconds(59), false).restarts);
+  const auto last = policy.after(139, RestartPolicy::Seconds(59), false);
+  EXPECT_FALSE(last.restarts);
+  EXPECT_THAT(last.reason, HasSubstr("--min-uptime"));
+}
+
+void touch(const std::filesystem::path& path) {
+  std::filesystem::create_directories(path.parent_path());
+  std::ofstream(path) << "x";
+}
+
+TEST(Leftovers, OfDeadProcessesAreRemovedAndOthersAreNot) {
+  std::string folder = "/tmp/lockstep_test_XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  char host[256] = {};
+  gethostname(host, sizeof host - 1);
+  const std::string mine = std::string(host) + "." + std::to_string(geteuid());
+  const std::string session = "/tmp/ompi." + mine;
+  const std::string segment = "/shm/vader_segment." + mine;
+  touch(folder + "/proc/100/maps");
+  std::ofstream(folder + "/proc/100/maps")
+      << "7f00-7f01 rw-s 0 00:17 5 " << folder << segment << ".1.0\n";
+  const std::vector<std::string> kept = {session + "/pid.100/0", segment + ".1.0",
+                                         "/shm/lockstep-100-0",  "/shm/vader_segment.other.0.1",
+                                         "/shm/nccl-1",          "/tmp/ompi.other.0/pid.99/0"};
+  const std::vector<std::string> removed = {session + "/pid.99/0", segment + ".2.0",
+                                            "/shm/lockstep-99-0"};
+  for (const auto& names : {kept, removed}) {
+    for (const std::string& name : names) {
+      touch(folder + name);
+    }
+  }
+  LeftoverPlaces places{folder + "/shm", folder + "/tmp", folder + "/proc", 3600};
+  EXPECT_EQ(remove_leftovers(places).size(), 2U);  // a young segment may be mapped any moment
+  places.min_age_seconds = 0;
+  EXPECT_EQ(remove_leftovers(places).size(), 1U);
+  for (const std::string& name : kept) {
+    EXPECT_TRUE(std::filesystem::exists(folder + name)) << name;
+  }
+  for (const std::string& name : removed) {
+    EXPECT_FALSE(std::filesystem::exists(folder + name)) << name;
+  }
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace lockstep::launcher

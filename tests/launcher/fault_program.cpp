@@ -1,0 +1,255 @@
+// A training program with one fault, for scripts/faults:
+//   fault_program FAULT RANK FOLDER
+// Trains six updates, saves a snapshot to FOLDER after each second one, and resumes from FOLDER.
+// The fault happens on RANK; FAULT is a name of `faults` below, or none.
+#include <ATen/ATen.h>
+#include <lockstep/lockstep.h>
+#include <sys/resource.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <functional>
+#include <iostream>
+#include <limits>
+#include <map>
+#include <string>
+
+namespace {
+
+using lockstep::Loss;
+using lockstep::Runtime;
+using lockstep::Trainer;
+using torch::nn::Linear;
+
+constexpr int64_t updates = 6;
+constexpr int64_t fault_update = 4;
+
+std::string fault;
+int faulty_rank = 0;
+int own_rank = 0;
+
+bool has(const std::string& name) {
+  return fault == name && own_rank == faulty_rank;
+}
+
+[[noreturn]] void sleep_for_ever() {
+  for (;;) {
+    pause();
+  }
+}
+
+[[noreturn]] void throw_fault(const std::string& where) {
+  throw std::runtime_error("the fault of this test, in " + where);
+}
+
+struct ThrowsWhenDestroyed {
+  ~ThrowsWhenDestroyed() noexcept(false) {
+    if (has("exception-destructor")) {
+      throw_fault("a destructor");
+    }
+  }
+};
+
+void flip(at::Tensor tensor) {
+  *static_cast<unsigned char*>(tensor.detach().mutable_data_ptr()) ^= 0x10U;
+}
+
+/// Uses up what memory this process may have.
+void allocate_too_much() {
+  rlimit limit = {};
+  getrlimit(RLIMIT_AS, &limit);
+  limit.rlim_cur = rlim_t{1} << 30;
+  setrlimit(RLIMIT_AS, &limit);
+  at::ones({int64_t{1} << 30}, at::kFloat);
+}
+
+/// How a process ends, or does not.
+const std::map<std::string, std::function<void()>> processes = {
+    {"segv", [] { *reinterpret_cast<volatile int*>(8) = 1; }},
+    {"abort", [] { std::abort(); }},
+    {"fpe", [] { raise(SIGFPE); }},
+    {"kill", [] { raise(SIGKILL); }},
+    {"stop", [] { raise(SIGSTOP); }},
+    {"exit0", [] { _exit(0); }},
+    {"exit7", [] { _exit(7); }},
+    {"sleep", sleep_for_ever},
+    {"spin",
+     [] {
+       for (volatile bool spins = true; spins;) {
+       }
+     }},
+};
+
+/// `when` is the beginning of the fault's name: "early-segv".
+void disturb(const std::string& when) {
+  for (const auto& [name, action] : processes) {
+    if (has(when + name)) {
+      action();
+    }
+  }
+}
+
+struct Numbers {
+  size_t count = 240;
+  size_t size() const { return count; }
+  std::pair<at::Tensor, at::Tensor> get(size_t index) const {
+    if (has("exception-loader") && index > 60) {
+      throw_fault("the data set");
+    }
+    at::Tensor x = at::arange(8, at::kFloat) * (static_cast<double>(index % 17) / 100.0) + 0.1;
+    return {x, at::full({2}, static_cast<double>(index % 3))};
+  }
+};
+
+class Training {
+ public:
+  Training(Runtime& runtime, std::string folder)
+      : runtime_(runtime),
+        folder_(std::move(folder)),
+        model_(Linear(8, has("wrong-model") ? 20 : 16), Linear(has("wrong-model") ? 20 : 16, 2)) {}
+
+  void run() {
+    auto loader = runtime_.loader(
+        has("wrong-data") ? Numbers{200} : Numbers(),
+        lockstep::LoaderOptions().batch_size(has("wrong-batch") ? 5 : 4).epochs(1000));
+    Trainer trainer(runtime_, model_, optimizer(), options());
+    hook();
+    const auto found = trainer.resume(folder_);
+    if (found.resumed && runtime_.is_main()) {
+      std::cout << "resumed at update " << found.update << std::endl;
+    }
+    for (auto& batch : loader) {
+      if (trainer.updates() >= updates || ++steps_ > 40) {
+        break;
+      }
+      at_fault_ = trainer.updates() == fault_update - 1 && !found.resumed;
+      const auto& [inputs, targets] = batch;
+      trainer.step([&]() -> Loss { return loss_of(inputs, targets); });
+      if (at_fault_) {
+        after_step(trainer);
+      }
+      if (trainer.updates() % 2 == 0) {
+        trainer.save();
+      }
+    }
+    if (const auto saved = trainer.finish_saving(); saved && saved->error) {
+      throw lockstep::Error("the last snapshot was not saved: " + *saved->error, saved->code);
+    }
+    if (runtime_.is_main()) {
+      std::cout << "done at update " << trainer.updates() << std::endl;
+    }
+    disturb("end-");
+    const ThrowsWhenDestroyed last;
+  }
+
+ private:
+  /// One from LibTorch, so that its moments can be reached.
+  lockstep::TorchOptimizer optimizer() {
+    const double momentum = has("wrong-config") ? 0.5 : 0.9;
+    return lockstep::TorchOptimizer([this, momentum](std::vector<at::Tensor> masters) {
+      auto made = std::make_unique<torch::optim::SGD>(
+          std::move(masters), torch::optim::SGDOptions(0.01).momentum(momentum));
+      sgd_ = made.get();
+      return made;
+    });
+  }
+
+  lockstep::TrainerOptions options() const {
+    auto options = lockstep::TrainerOptions().compare_replicas_every(1);
+    if (fault == "flip-master") {
+      options.precision(lockstep::Precision::O2(at::kBFloat16));
+    }
+    return options;
+  }
+
+  void hook() {
+    model_->parameters()[0].register_hook([this](at::Tensor gradient) {
+      if (at_fault_ && has("exception-hook")) {
+        throw_fault("a hook");
+      }
+      if (at_fault_ && has("flip-gradient")) {
+        gradient = gradient.clone();
+        flip(gradient);
+      }
+      return gradient;
+    });
+  }
+
+  Loss loss_of(const at::Tensor& inputs, const at::Tensor& targets) {
+    if (at_fault_ && has("exception-closure")) {
+      throw_fault("the closure");
+    }
+    at::Tensor loss = (model_->forward(inputs) - targets).square().mean();
+    const bool now = at_fault_ || trainer_is_past_fault();
+    for (const auto& [name, value] : {std::pair<const char*, double>{"inf", INFINITY},
+                                      {"nan", std::numeric_limits<double>::quiet_NaN()}}) {
+      if ((at_fault_ && steps_ == fault_update && has(name + std::string("-once"))) ||
+          (now && has(name + std::string("-forever")))) {
+        loss = loss * value;
+      }
+    }
+    return loss;
+  }
+
+  bool trainer_is_past_fault() const { return steps_ >= fault_update; }
+
+  void after_step(Trainer& trainer) {
+    disturb("");
+    if (has("exception-loop")) {
+      throw_fault("the loop");
+    }
+    if (has("no-memory")) {
+      allocate_too_much();
+    }
+    const lockstep::Communicator& world = runtime_.communicator();
+    if (fault == "wrong-order") {
+      const at::Tensor one = at::ones({4});
+      lockstep::Communicator(own_rank == faulty_rank ? runtime_.control() : world)
+          .all_reduce(one)
+          .wait();
+    }
+    if (fault == "wrong-shapes") {
+      lockstep::Communicator(world).all_reduce(at::ones({own_rank == faulty_rank ? 5 : 4})).wait();
+    }
+    if (has("flip-weight")) {
+      flip(model_->parameters()[0]);
+    }
+    if (has("flip-master")) {
+      flip(trainer.masters()[0].second);
+    }
+    if (has("flip-moment")) {
+      for (const auto& [parameter, state] : sgd_->state()) {
+        flip(static_cast<torch::optim::SGDParamState&>(*state).momentum_buffer());
+      }
+    }
+  }
+
+  Runtime& runtime_;
+  std::string folder_;
+  torch::nn::Sequential model_;
+  torch::optim::SGD* sgd_ = nullptr;
+  int64_t steps_ = 0;
+  bool at_fault_ = false;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 4) {
+    std::cerr << "see the head of fault_program.cpp\n";
+    return 2;
+  }
+  fault = argv[1];
+  faulty_rank = std::atoi(argv[2]);
+  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  own_rank = rank == nullptr ? 0 : std::atoi(rank);
+  disturb("early-");
+  const int code =
+      lockstep::run(argc, argv, [&](Runtime& runtime) { Training(runtime, argv[3]).run(); });
+  disturb("late-");
+  return code;
+}

@@ -1,0 +1,199 @@
+// Ranks that do not start or do not end, jobs that are started again, and what is kept of them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <filesystem>
+
+#include "launch.h"
+
+namespace lockstep::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+/// A program that gives life signs as a Runtime does: `sign s`.
+std::vector<std::string> signing(std::vector<std::string> options, const std::string& text) {
+  options.insert(options.begin(), "run");
+  options.insert(options.end(),
+                 {"--", "/bin/bash", "-c",
+                  "RANK=${OMPI_COMM_WORLD_RANK:-0}; sign() { for s in $*; do echo $s "
+                  ">&${LOCKSTEP_LIFE_SIGNS%%:*}; done; }; " +
+                      text});
+  return options;
+}
+
+TEST(LauncherDeadlines, ARankThatDoesNotStartIsNamedAndEndsTheJob) {
+  const std::string word = unique_word();
+  const Launched result = launch(signing({"-n", "3", "--report-after", "1", "--start-timeout", "2"},
+                                         "[ $RANK = 1 ] || sign s; sleep 55; : " + word));
+  EXPECT_EQ(result.code, 20);
+  EXPECT_THAT(result.error, HasSubstr("lockstep: rank 1 has not made its runtime for "));
+  EXPECT_THAT(result.error, HasSubstr("s; ranks 0, 2 wait\n"));
+  EXPECT_EQ(processes_with(word), 0);
+}
+
+TEST(LauncherDeadlines, ARankThatDoesNotLeaveIsNamedAndEndsTheJob) {
+  const Launched result = launch(signing({"-n", "2", "--report-after", "1", "--end-timeout", "2"},
+                                         "sign s u; [ $RANK = 1 ] && sign l; sleep 55"));
+  EXPECT_EQ(result.code, 20);
+  EXPECT_THAT(result.error, HasSubstr("lockstep: rank 0 has not left its runtime for "));
+}
+
+TEST(LauncherDeadlines, AProcessThatDoesNotEndIsNamedAndEndsTheJob) {
+  const Launched result = launch(signing({"-n", "2", "--report-after", "1", "--end-timeout", "2"},
+                                         "sign s u l e; [ $RANK = 1 ] || sleep 55"));
+  EXPECT_EQ(result.code, 20);
+  EXPECT_THAT(result.error, HasSubstr("lockstep: rank 0 has left, but its process has not ended"));
+}
+
+TEST(LauncherDeadlines, RanksThatOnlyTrainLongAreNotNamed) {
+  const Launched result = launch(
+      signing({"-n", "2", "--report-after", "1", "--start-timeout", "1", "--end-timeout", "1"},
+              "sign s u; sleep 3; sign l e"));
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.error, Not(HasSubstr("has not")));
+}
+
+TEST(LauncherDeadlines, AJobThatTakesTooLongIsAskedToStop) {
+  const Launched result = launch(script({"-n", "2", "--timeout", "1"}, "exec sleep 55"));
+  EXPECT_EQ(result.code, 20);
+  EXPECT_THAT(result.error, HasSubstr("the job took longer than 1 s (--timeout)"));
+  EXPECT_EQ(launch(script({"-n", "2", "--timeout", "1"},
+                          "trap 'exit 75' USR1; while :; do sleep 0.05; done"))
+                .code,
+            75);
+}
+
+TEST(LauncherCause, ARankThatFailsWinsOverItsConsequences) {
+  const Folder folder;
+  // Rank 0 has said why it leaves, but is killed before it can, since rank 1 is faster.
+  const Launched result = launch(
+      signing({"-n", "2"}, "sign s u; cd " + folder.path() +
+                               "; if [ $RANK = 0 ]; then trap '' TERM; echo 'rank 0: why' >&2; "
+                               "sign f x3; touch said; sleep 55; "
+                               "else while [ ! -e said ]; do sleep 0.05; done; sleep 0.3; exit 20; "
+                               "fi"));
+  EXPECT_EQ(result.code, 3);
+  EXPECT_THAT(result.error, AllOf(HasSubstr("lockstep: rank 0 ended with exit code 3"),
+                                  HasSubstr("  | rank 0: why\n")));
+}
+
+TEST(LauncherCause, ExitCode0OfOneRankOfSeveralIsAFailure) {
+  const Launched result =
+      launch(signing({"-n", "2"}, "sign s u; [ $RANK = 1 ] && exit 0; sleep 55"));
+  EXPECT_EQ(result.code, 20);
+  EXPECT_THAT(result.error,
+              HasSubstr("lockstep: rank 1 ended with exit code 0 before its runtime had ended"));
+  EXPECT_EQ(launch(signing({"-n", "1"}, "sign s u; exit 0")).code, 0);
+}
+
+TEST(LauncherCause, ExitCode0BeforeTheRuntimeEndsTheJob) {
+  const Launched result =
+      launch(signing({"-n", "2", "--grace", "1"}, "[ $RANK = 1 ] && exit 0; sign s; sleep 55"));
+  EXPECT_EQ(result.code, 20);
+  EXPECT_THAT(result.error,
+              HasSubstr("lockstep: rank 1 ended with exit code 0 before making a runtime"));
+}
+
+TEST(LauncherCause, ARankThatFailsAndDoesNotEndIsEnded) {
+  const std::string word = unique_word();
+  const Launched result = launch(
+      signing({"-n", "2", "--grace", "1"},
+              "trap '' TERM USR1; sign s u; [ $RANK = 1 ] && sign f x22; sleep 55; : " + word));
+  EXPECT_EQ(result.code, 22);
+  EXPECT_THAT(result.error, HasSubstr("lockstep: rank 1 ended with exit code 22"));
+  EXPECT_EQ(processes_with(word), 0);
+}
+
+TEST(LauncherCause, ARankEndsWithItsWrapper) {
+  const std::string word = unique_word();
+  const Launched result =
+      launch({"run", "-n", "2", "--", "/bin/bash", "-c",
+              "trap '' TERM HUP; [ $OMPI_COMM_WORLD_RANK = 1 ] && kill -KILL $PPID; "
+              "while :; do sleep 0.1; done; : " +
+                  word});
+  EXPECT_EQ(result.code, 20);
+  EXPECT_THAT(result.error, HasSubstr("lockstep: rank 1 on "));
+  EXPECT_EQ(processes_with(word), 0);
+}
+
+TEST(LauncherRestarts, AFailedJobIsStartedAgainAndRanksKnowTheAttempt) {
+  const Launched result =
+      launch(script({"-n", "2", "--max-restarts", "3"},
+                    "echo attempt $LOCKSTEP_ATTEMPT; [ $LOCKSTEP_ATTEMPT = 1 ] || exit 7"));
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("attempt 0"), HasSubstr("attempt 1"), Not(HasSubstr("attempt 2"))));
+  EXPECT_THAT(result.error, HasSubstr("starting the job again in 2 s, attempt 2 of at most 4"));
+}
+
+TEST(LauncherRestarts, ACrashLoopEnds) {
+  const Launched result = launch(script({"-n", "1", "--max-restarts", "9"}, "exit 7"));
+  EXPECT_EQ(result.code, 7);
+  EXPECT_THAT(result.error, HasSubstr("not started again: two attempts in a row"));
+}
+
+TEST(LauncherRestarts, WrongUseAndAStopAreNotFollowedByOne) {
+  EXPECT_THAT(launch(script({"-n", "1", "--max-restarts", "9"}, "exit 2")).error,
+              HasSubstr("not started again: wrong usage"));
+  bool sent = false;
+  const Launched stopped = launch(script({"-n", "1", "--max-restarts", "9"},
+                                         "trap 'exit 7' USR1; echo ready; while :; do sleep 0.05; "
+                                         "done"),
+                                  [&](pid_t pid, const std::string& out) {
+                                    if (!sent && out.find("ready") != std::string::npos) {
+                                      kill(pid, SIGTERM);
+                                      sent = true;
+                                    }
+                                  });
+  EXPECT_EQ(stopped.code, 7);
+  EXPECT_THAT(stopped.error, Not(HasSubstr("starting the job again")));
+}
+
+TEST(LauncherLogs, OfTheAttemptBeforeAreKept) {
+  const Folder folder;
+  for (const std::string word : {"first", "second", "third"}) {
+    launch(script({"-n", "1", "--log-dir", folder.path()}, "echo " + word + "; exit 7"));
+  }
+  EXPECT_EQ(folder.read("rank-0.log"), "third\n");
+  EXPECT_EQ(folder.read("attempt-1/rank-0.log"), "first\n");
+  EXPECT_EQ(folder.read("attempt-2/rank-0.log"), "second\n");
+  EXPECT_THAT(folder.read("attempt-1/failure.json"), HasSubstr("\"first\""));
+}
+
+TEST(LauncherLogs, TheReportOfAFailureIsJson) {
+  const Folder folder;
+  const std::string file = folder.path() + "/why.json";
+  launch(
+      signing({"-n", "2", "--failure-file", file},
+              "sign s u p/runs/step-4; [ $RANK = 1 ] && { echo bad; kill -SEGV $$; }; sleep 55"));
+  EXPECT_THAT(folder.read("why.json"),
+              AllOf(HasSubstr("\"rank\": 1,"), HasSubstr("\"signal\": \"SIGSEGV\","),
+                    HasSubstr("\"code\": 139,"), HasSubstr("\"bad\""),
+                    HasSubstr("\"snapshot\": \"/runs/step-4\",")));
+}
+
+TEST(LauncherLogs, OfASuccessHaveNoReport) {
+  const Folder folder;
+  launch(script({"-n", "1", "--log-dir", folder.path()}, "echo fine"));
+  EXPECT_FALSE(std::filesystem::exists(folder.path() + "/failure.json"));
+}
+
+TEST(LauncherOutput, OnlyTheRanksThatWereAskedForAreShown) {
+  const Folder folder;
+  const Launched result = launch(
+      script({"-n", "3", "--show-ranks", "0,2-5", "--log-dir", folder.path()}, "echo I am $RANK"));
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("[0] I am 0"), HasSubstr("[2] I am 2"), Not(HasSubstr("[1]"))));
+  EXPECT_EQ(folder.read("rank-1.log"), "I am 1\n");
+  for (const std::string wrong : {"a", "1-", "3-2", "-1", "1,,2"}) {
+    EXPECT_EQ(launch({"run", "-n", "1", "--show-ranks=" + wrong, "--", "/bin/true"}).code, 2)
+        << wrong;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::testing
