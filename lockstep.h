@@ -26,6 +26,7 @@
 #include <lockstep/collectives/communicator.h>
 #include <lockstep/collectives/error.h>
 #include <lockstep/collectives/mpi_session.h>
+#include <lockstep/exported/exported_module.h>
 #include <lockstep/runtime/cifar_file.h>
 #include <lockstep/runtime/data_parallel.h>
 #include <lockstep/runtime/distributed_sampler.h>

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <caffe2/serialize/inline_container.h>
+#include <lockstep/collectives/error.h>
+
+#include <cstddef>
+#include <fstream>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep::exported {
+
+/// The bytes of one record of an archive.
+struct Record {
+  at::DataPtr data;
+  size_t size = 0;
+};
+
+/// An archive of torch.export.save(): a zip file whose records are stored, not compressed.
+/// LibTorch's own reader finds the records; it does not check their CRC-32, so this class does.
+/// Errors: Error (exit code data) with the file and the record.
+class Archive {
+ public:
+  explicit Archive(std::string path);
+
+  /// The programs in the archive, by name: of torch.export.save() the only one, "model".
+  const std::vector<std::string>& programs() const { return programs_; }
+  Record read(const std::string& name);
+  std::string text(const std::string& name);
+  nlohmann::json json(const std::string& name);
+  bool has(const std::string& name);
+  const std::string& path() const { return path_; }
+
+ private:
+  /// Reads the file through `action` and turns what LibTorch's reader throws into an Error.
+  template <typename Action>
+  auto guarded(const Action& action) -> decltype(action());
+  uint32_t stored_crc(const std::string& name, size_t size);
+  std::string bytes_at(size_t offset, size_t count);
+
+  std::string path_;
+  std::ifstream file_;
+  size_t file_size_ = 0;
+  std::unique_ptr<caffe2::serialize::PyTorchStreamReader> reader_;
+  std::vector<std::string> programs_;
+};
+
+/// Throws Error (exit code data): `path`: parts.
+template <typename... Parts>
+[[noreturn]] void refuse(const std::string& path, const Parts&... parts) {
+  throw Error(c10::str("ExportedModule: ", path, ": ", parts...), ExitCode::data);
+}
+
+}  // namespace lockstep::exported

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/function_schema.h>
+#include <ATen/core/ivalue.h>
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace lockstep::exported {
+
+/// The values of one run of a program, by slot.
+using Values = std::vector<c10::IValue>;
+
+/// Where the module is during one run.
+struct Place {
+  c10::Device device = c10::kCPU;
+  at::ScalarType dtype = at::kFloat;
+};
+
+/// One value that an argument takes: a literal, or the value of a slot.
+struct Operand {
+  int slot = -1;      // -1: the literal
+  bool last = false;  // no later operand reads the slot, so this one takes the value away
+  c10::IValue literal;
+
+  c10::IValue take(Values& values) const;
+};
+
+/// How one argument of an operator is made at each call. Made once, when the archive is read.
+struct Argument {
+  enum class Kind : uint8_t {
+    value,             // operands[0]
+    number_as_tensor,  // operands[0], a number, as a 0-dimensional tensor that promotes as one
+    int_as_float,      // operands[0], an integer for a float
+    tensors,
+    optional_tensors,
+    integers,
+    floats,
+    booleans,
+    place_device,  // the module's device
+    place_dtype,   // the module's dtype
+  };
+  Kind kind = Kind::value;
+  std::vector<Operand> operands;
+
+  void push(Values& stack, Values& values, const Place& place) const;
+};
+
+/// What the compiler knows of names and of the module at export.
+struct Names {
+  std::function<int(const std::string&)> slot;  // throws Malformed for an unknown name
+  c10::Device device = c10::kCPU;               // of the parameters at export
+};
+
+/// The template of an argument of the schema, from its JSON. Throws Malformed if the value does
+/// not fit the argument's type.
+Argument argument_of(const nlohmann::json& value, const c10::Argument& schema, const Names& names);
+/// The same for an argument without a schema: a number of shape arithmetic.
+Argument number_of(const nlohmann::json& value, const Names& names);
+/// A 0-dimensional tensor that promotes as the number does.
+at::Tensor wrapped_number(const c10::IValue& number);
+
+}  // namespace lockstep::exported

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/core/Layout.h>
+#include <c10/core/MemoryFormat.h>
+#include <c10/core/ScalarType.h>
+#include <c10/util/StringUtil.h>
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace lockstep::exported {
+
+/// Thrown where a program is not what the schema of torch.export allows, or cannot be run.
+/// parsed() (archive/parsed.h) makes it an Error that names the file.
+class Malformed : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+template <typename... Parts>
+[[noreturn]] void malformed(const Parts&... parts) {
+  throw Malformed(c10::str(parts...));
+}
+
+/// Values of the schema of torch.export (torch/_export/serde/schema.py), checked. Each throws
+/// nlohmann::json::exception or Malformed for a value that the schema does not have.
+int64_t integer(const nlohmann::json& value);
+/// A number, or "Infinity", "-Infinity", "NaN".
+double floating(const nlohmann::json& value);
+at::ScalarType scalar_type(const nlohmann::json& value);
+c10::MemoryFormat memory_format(const nlohmann::json& value);
+c10::Device device_of(const nlohmann::json& value);
+/// The key and the value of a union: an object with one entry.
+std::pair<std::string, const nlohmann::json*> alternative(const nlohmann::json& value);
+
+}  // namespace lockstep::exported

@@ -1,0 +1,227 @@
+// Models that Python exported train here as they train in Python.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <lockstep/checkpointing/activation/checkpoint.h>
+#include <lockstep/checkpointing/snapshot/safetensors_writer.h>
+#include <lockstep/runtime/load_weights.h>
+#include <lockstep/runtime/trainer.h>
+
+#include "python_models.h"
+#include "runtime/flat_tensors.h"
+#include "runtime/temporary_folder.h"
+#include "test_runtime.h"
+
+namespace lockstep {
+namespace {
+
+using testing::PythonModel;
+
+constexpr int steps = 20;
+
+std::vector<std::pair<std::string, at::Tensor>> state(const ExportedModule& model) {
+  std::vector<std::pair<std::string, at::Tensor>> tensors;
+  for (const auto& entry : model->named_parameters()) {
+    tensors.emplace_back(entry.key(), entry.value().detach());
+  }
+  for (const auto& entry : model->named_buffers()) {
+    tensors.emplace_back(entry.key(), entry.value());
+  }
+  return tensors;
+}
+
+/// Names and bits of parameters and buffers, and the output after eval().
+void expect_pythons_state(const PythonModel& python, ExportedModule& model) {
+  const auto tensors = state(model);
+  for (const auto& [name, tensor] : tensors) {
+    ASSERT_NE(python.expected.find("state." + name), nullptr) << name;
+    EXPECT_TRUE(at::equal(tensor, python.expected.tensor("state." + name))) << name;
+  }
+  size_t stored = 0;
+  for (const auto& entry : python.expected.header().tensors) {
+    stored += entry.name.rfind("state.", 0) == 0 ? 1 : 0;
+  }
+  EXPECT_EQ(tensors.size(), stored);
+  model->eval();
+  EXPECT_TRUE(at::equal(model->outputs(python.inputs).at(0), python.expected.tensor("eval")));
+  model->train();
+}
+
+std::vector<at::Tensor> trainable(const ExportedModule& model) {
+  std::vector<at::Tensor> parameters;
+  const Model view(model);
+  for (const ModelTensor& parameter : view.parameters()) {
+    if (parameter.tensor.requires_grad()) {
+      parameters.push_back(parameter.tensor);
+    }
+  }
+  return parameters;
+}
+
+void expect_pythons_training(const std::string& name) {
+  SCOPED_TRACE(name);
+  const PythonModel python(name);
+  ExportedModule model = python.load();
+  torch::optim::SGD optimizer(trainable(model), 0.05);
+  at::manual_seed(1234);
+  std::vector<at::Tensor> losses;
+  for (int step = 0; step < steps; ++step) {
+    optimizer.zero_grad();
+    const at::Tensor loss = python.loss(model);
+    loss.backward();
+    optimizer.step();
+    losses.push_back(loss.detach());
+  }
+  EXPECT_TRUE(at::equal(at::stack(losses), python.expected.tensor("losses")));
+  expect_pythons_state(python, model);
+}
+
+TEST(ExportedTraining, ConvolutionsHaveTheBitsOfPython) {
+  for (const char* name : {"resnet18", "depthwise", "unet"}) {
+    expect_pythons_training(name);
+  }
+}
+
+TEST(ExportedTraining, LanguageModelsHaveTheBitsOfPython) {
+  for (const char* name : {"lstm", "gru", "bert", "gpt"}) {
+    expect_pythons_training(name);
+  }
+}
+
+TEST(ExportedTraining, OtherModelsHaveTheBitsOfPython) {
+  for (const char* name : {"mlp", "forces", "masked", "several", "modes", "functional"}) {
+    expect_pythons_training(name);
+  }
+}
+
+void train(Trainer& trainer, const PythonModel& python, ExportedModule& model, int count) {
+  for (int step = 0; step < count; ++step) {
+    trainer.step([&] { return python.loss(model); });
+  }
+}
+
+TEST(ExportedTraining, ATrainerAtO0HasTheBitsOfPython) {
+  for (const char* name : {"mlp", "resnet18", "gru", "gpt", "several", "functional"}) {
+    SCOPED_TRACE(name);
+    const PythonModel python(name);
+    ExportedModule model = python.load();
+    Runtime runtime = testing::solo_runtime(RuntimeOptions().threads(1));
+    Trainer trainer(runtime, model, TorchOptimizer([](std::vector<at::Tensor> weights) {
+                      return std::make_unique<torch::optim::SGD>(std::move(weights), 0.05);
+                    }));
+    at::manual_seed(1234);
+    train(trainer, python, model, steps);
+    expect_pythons_state(python, model);
+  }
+}
+
+TEST(ExportedTraining, AResumedRunEndsWithTheSameBits) {
+  const PythonModel python("gpt");
+  const testing::TemporaryFolder folder;
+  Runtime runtime = testing::solo_runtime(RuntimeOptions().threads(1));
+  at::Tensor expected;
+  {
+    ExportedModule model = python.load();
+    Trainer trainer(runtime, model, AdamW(1e-2));
+    trainer.resume(folder.path());
+    train(trainer, python, model, 3);
+    trainer.save();
+    train(trainer, python, model, 3);
+    expected = testing::flat(trainer.masters());
+  }
+  ExportedModule model = python.load();
+  Trainer trainer(runtime, model, AdamW(1e-2));
+  trainer.resume(folder.path());
+  EXPECT_EQ(trainer.updates(), 3);
+  train(trainer, python, model, 3);
+  EXPECT_TRUE(at::equal(testing::flat(trainer.masters()), expected));
+}
+
+TEST(ExportedTraining, PythonsStateDictIsLoadedByName) {
+  const testing::TemporaryFolder folder;
+  for (const char* name : {"gpt", "resnet18"}) {
+    const PythonModel python(name);
+    std::vector<std::pair<std::string, at::Tensor>> weights;
+    for (const auto& entry : python.expected.header().tensors) {
+      if (entry.name.rfind("state.", 0) == 0) {
+        weights.emplace_back(entry.name.substr(6), python.expected.tensor(entry.name));
+      }
+    }
+    snapshot::save_safetensors(folder.file(name), weights);
+    ExportedModule model = python.load();
+    load_weights(model, folder.file(name));
+    expect_pythons_state(python, model);
+  }
+}
+
+TEST(ExportedTraining, CheckpointingKeepsGradientsAndMovesStatisticsOnce) {
+  for (const char* name : {"gpt", "resnet18"}) {
+    SCOPED_TRACE(name);
+    const PythonModel python(name);
+    ExportedModule plain = python.load();
+    ExportedModule model = python.load();
+    at::manual_seed(5);
+    plain->forward(python.inputs[0]).square().mean().backward();
+    at::manual_seed(5);
+    checkpoint(model, python.inputs[0]).square().mean().backward();
+    const auto expected = trainable(plain);
+    const auto parameters = trainable(model);
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      EXPECT_TRUE(at::equal(parameters[i].grad(), expected[i].grad()));
+    }
+    EXPECT_TRUE(at::equal(testing::flat(state(model)), testing::flat(state(plain))));
+  }
+}
+
+double distance(const PythonModel& python, const Precision& precision, const at::Tensor& expected,
+                at::Tensor* result) {
+  ExportedModule model = python.load();
+  Runtime runtime = testing::solo_runtime(RuntimeOptions().threads(1));
+  Trainer trainer(runtime, model, SGD(0.05), TrainerOptions().precision(precision));
+  const at::Tensor before = testing::flat(trainer.masters()).clone();
+  at::manual_seed(1234);
+  train(trainer, python, model, 4);
+  EXPECT_EQ(trainer.updates(), 4);
+  const at::Tensor moved = testing::flat(trainer.masters()) - before;
+  if (result != nullptr) {
+    *result = moved.clone();
+    return 0;
+  }
+  return ((moved - expected).norm() / expected.norm()).item<double>();
+}
+
+/// How far the weights have moved after 4 updates, compared with O0. The bound is four times the
+/// largest distance that was measured (unet in bf16).
+TEST(ExportedTraining, SixteenBitPrecisionsStayWithinTheirBounds) {
+  const auto fixed = amp::LossScalerOptions::fixed(64);
+  for (const char* name : {"mlp", "unet", "lstm", "gpt"}) {
+    const PythonModel python(name);
+    at::Tensor expected;
+    distance(python, Precision::O0(), {}, &expected);
+    std::vector<Precision> levels = {Precision::O1(at::kBFloat16), Precision::O2(at::kBFloat16)};
+    if (python.name != "unet") {  // convolutions in fp16 are slow on most CPUs
+      levels.push_back(Precision::O2(at::kHalf));
+    }
+    for (const Precision& precision : levels) {
+      const double found = distance(python, precision.loss_scale(fixed), expected, nullptr);
+      std::cout << "  " << name << " " << precision.describe() << ": " << found << "\n";
+      EXPECT_LE(found, 0.04) << name << " " << precision.describe();
+    }
+  }
+}
+
+TEST(ExportedTraining, NormsAndPatternsStayFp32AtO2) {
+  const PythonModel python("gpt");
+  ExportedModule model = python.load();
+  Runtime runtime = testing::solo_runtime(RuntimeOptions().threads(1));
+  Trainer trainer(runtime, model, AdamW(1e-3),
+                  TrainerOptions().precision(Precision::O2(at::kBFloat16).keep_fp32("up")));
+  const auto parameters = model->named_parameters();
+  for (const char* kept : {"norm1.weight", "norm2.weight", "up.weight"}) {
+    EXPECT_EQ(parameters[kept].scalar_type(), at::kFloat) << kept;
+  }
+  EXPECT_EQ(parameters["down.weight"].scalar_type(), at::kBFloat16);
+  EXPECT_TRUE(parameters["head.weight"].is_same(parameters["words.weight"]));
+}
+
+}  // namespace
+}  // namespace lockstep
