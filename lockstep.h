@@ -39,6 +39,7 @@
 #include <lockstep/runtime/metrics.h>
 #include <lockstep/runtime/progress.h>
 #include <lockstep/runtime/reduce_on_plateau.h>
+#include <lockstep/runtime/run_log.h>
 #include <lockstep/runtime/runtime.h>
 #include <lockstep/runtime/step_report.h>
 #include <lockstep/runtime/table.h>
