@@ -42,6 +42,7 @@
 #include <lockstep/runtime/run_log.h>
 #include <lockstep/runtime/runtime.h>
 #include <lockstep/runtime/step_report.h>
+#include <lockstep/runtime/step_trace.h>
 #include <lockstep/runtime/table.h>
 #include <lockstep/runtime/trainer.h>
 #include <lockstep/runtime/trainer_options.h>
