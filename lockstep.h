@@ -26,9 +26,11 @@
 #include <lockstep/collectives/communicator.h>
 #include <lockstep/collectives/error.h>
 #include <lockstep/collectives/mpi_session.h>
+#include <lockstep/runtime/best_snapshot.h>
 #include <lockstep/runtime/cifar_file.h>
 #include <lockstep/runtime/data_parallel.h>
 #include <lockstep/runtime/distributed_sampler.h>
+#include <lockstep/runtime/early_stopping.h>
 #include <lockstep/runtime/evaluate.h>
 #include <lockstep/runtime/evaluation_scopes.h>
 #include <lockstep/runtime/idx_file.h>
