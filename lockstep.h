@@ -27,9 +27,11 @@
 #include <lockstep/collectives/error.h>
 #include <lockstep/collectives/mpi_session.h>
 #include <lockstep/exported/exported_module.h>
+#include <lockstep/runtime/best_snapshot.h>
 #include <lockstep/runtime/cifar_file.h>
 #include <lockstep/runtime/data_parallel.h>
 #include <lockstep/runtime/distributed_sampler.h>
+#include <lockstep/runtime/early_stopping.h>
 #include <lockstep/runtime/evaluate.h>
 #include <lockstep/runtime/evaluation_scopes.h>
 #include <lockstep/runtime/idx_file.h>
@@ -40,8 +42,10 @@
 #include <lockstep/runtime/metrics.h>
 #include <lockstep/runtime/progress.h>
 #include <lockstep/runtime/reduce_on_plateau.h>
+#include <lockstep/runtime/run_log.h>
 #include <lockstep/runtime/runtime.h>
 #include <lockstep/runtime/step_report.h>
+#include <lockstep/runtime/step_trace.h>
 #include <lockstep/runtime/table.h>
 #include <lockstep/runtime/trainer.h>
 #include <lockstep/runtime/trainer_options.h>

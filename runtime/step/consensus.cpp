@@ -1,4 +1,5 @@
 #include <lockstep/runtime/step/consensus.h>
+#include <lockstep/runtime/step/span.h>
 
 #include <exception>
 #include <iostream>
@@ -44,7 +45,8 @@ void Consensus::settle() {
   if (!posted_) {
     return;
   }
-  const Votes all = std::exchange(posted_, std::nullopt)->collect();
+  Votes all;
+  Span(kWaitForVotes).during([&] { all = std::exchange(posted_, std::nullopt)->collect(); });
   if (all.error > 0) {
     agreement_.raise(std::nullopt);
   }

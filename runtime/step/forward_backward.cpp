@@ -1,5 +1,6 @@
 #include <ATen/ops/_to_copy.h>
 #include <lockstep/runtime/step/forward_backward.h>
+#include <lockstep/runtime/step/span.h>
 
 namespace lockstep::detail {
 
@@ -24,6 +25,7 @@ void ForwardBackward::share_casts() {
 
 /// Keeps a copy of the loss, so that what the caller does to the tensor later changes no report.
 Loss ForwardBackward::forward(const std::function<Loss()>& closure, bool under_autocast) {
+  const Span span(kForward);
   Loss loss = under_autocast ? this->under_autocast(closure) : closure();
   require_scalar_with_grad(loss.tensor());
   scales_.check(loss);
@@ -44,6 +46,7 @@ Loss ForwardBackward::under_autocast(const std::function<Loss()>& closure) const
 }
 
 void ForwardBackward::backward(const Loss& loss, Reducer& reducer) {
+  const Span span(kBackward);
   if (scales_.several()) {
     scales_.backward(loss, reducer);
     return;

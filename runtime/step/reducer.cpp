@@ -5,6 +5,7 @@
 #include <lockstep/collectives/core/as_error.h>
 #include <lockstep/runtime/state/flat.h>
 #include <lockstep/runtime/step/reducer.h>
+#include <lockstep/runtime/step/span.h>
 
 #include <map>
 
@@ -253,6 +254,7 @@ void Reducer::mark_ready(int index) {
 
 void Reducer::launch_ready() {
   while (next_bucket_ < plans_.size() && pending_[next_bucket_] == 0) {
+    const Span span(kLaunchBucket, next_bucket_);
     works_[next_bucket_] = communicator_.all_reduce(wires_[next_bucket_], options_.op);
     ++next_bucket_;
   }

@@ -3,6 +3,7 @@
 #include <lockstep/checkpointing/activation/rng_state.h>
 #include <lockstep/collectives/core/as_error.h>
 #include <lockstep/runtime/process/replicas.h>
+#include <lockstep/runtime/step/span.h>
 #include <lockstep/runtime/step/step.h>
 
 #include <chrono>
@@ -96,7 +97,7 @@ void Step::measure(Pass pass) {
   decisions_.begin();
   Reducer& reducer = parts_.storage.reducer();
   for (size_t b = 0; b < reducer.size(); ++b) {
-    reducer.wait(b);
+    Span(kWaitForBucket, b).during([&] { reducer.wait(b); });
     amp::measure_into(reducer.wire(b), decisions_.totals());
   }
   passes_.scales().share(parts_.communicator, decisions_);

@@ -3,6 +3,7 @@
 #include <lockstep/amp/update/flat_kernels.h>
 #include <lockstep/runtime/state/flat.h>
 #include <lockstep/runtime/state/torch_optimizer_state.h>
+#include <lockstep/runtime/step/span.h>
 #include <lockstep/runtime/step/torch_optimizer_options.h>
 #include <lockstep/runtime/step/updater.h>
 #include <torch/optim/optimizer.h>
@@ -26,6 +27,7 @@ class TorchUpdater final : public Updater {
   /// The optimizer runs on the host, which has to know whether to skip.
   void apply(const Reducer& reducer, const Decisions& decisions,
              const std::vector<char>& used) override {
+    const Span span(kUpdate);
     const amp::StepState state = decisions.step_on_host();
     if (state.skip) {
       return;

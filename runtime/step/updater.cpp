@@ -4,6 +4,7 @@
 #include <lockstep/amp/update/average.h>
 #include <lockstep/amp/update/flat_span.h>
 #include <lockstep/runtime/state/flat.h>
+#include <lockstep/runtime/step/span.h>
 #include <lockstep/runtime/step/updater.h>
 
 #include <algorithm>
@@ -33,6 +34,7 @@ class FusedUpdater final : public Updater {
 
   void apply(const Reducer& reducer, const Decisions& decisions,
              const std::vector<char>& used) override {
+    const Span span(kUpdate);
     std::vector<Work> shared;
     const amp::StepState* state = decisions.step();
     for (size_t b = 0; b < spans_.size(); ++b) {

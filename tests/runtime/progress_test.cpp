@@ -3,8 +3,12 @@
 #include <lockstep/collectives/error.h>
 #include <lockstep/runtime/progress.h>
 #include <lockstep/runtime/table.h>
+#include <pty.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <sstream>
 
 namespace lockstep {
@@ -18,7 +22,19 @@ using ::testing::Not;
 class ProgressTest : public ::testing::Test {
  protected:
   ProgressOutput output(bool terminal) {
-    return {&stream_, terminal, [this] { return now_; }};
+    return {&stream_, terminal, [this] { return now_; }, [this] { return columns_; }};
+  }
+  /// What the terminal shows: the text behind the last return of each line, longest first.
+  size_t longest_line() const {
+    size_t longest = 0;
+    std::istringstream lines(text());
+    for (std::string line; std::getline(lines, line);) {
+      std::istringstream drawn(line);
+      for (std::string one; std::getline(drawn, one, '\r');) {
+        longest = std::max(longest, one.size());
+      }
+    }
+    return longest;
   }
   std::string text() const { return stream_.str(); }
   int64_t count(char wanted) const {
@@ -28,6 +44,7 @@ class ProgressTest : public ::testing::Test {
 
   std::ostringstream stream_;
   double now_ = 100.0;
+  int columns_ = 80;
 };
 
 TEST_F(ProgressTest, PlainOutputIsALineForEachTwentieth) {
@@ -78,12 +95,111 @@ TEST_F(ProgressTest, ATerminalGetsOneLineThatIsRedrawn) {
       now_ += 1.0;
       progress.show(step);
     }
-    EXPECT_EQ(count('\n'), 0);
+    EXPECT_THAT(text(), HasSubstr("in 0:04"));
+    EXPECT_THAT(text(), EndsWith("\n"));
+    progress.show(4);
   }
   EXPECT_EQ(count('\r'), 4);
   EXPECT_EQ(count('\n'), 1);
   EXPECT_THAT(text(),
               HasSubstr("\rtrain  50% [############............]  2/4  1.0 it/s  eta 0:02"));
+}
+
+TEST_F(ProgressTest, ALoopThatEndsEarlyEndsItsLine) {
+  {
+    Progress progress("train", 4, output(true));
+    progress.show(1);
+    EXPECT_EQ(count('\n'), 0);
+  }
+  EXPECT_EQ(count('\n'), 1);
+}
+
+TEST_F(ProgressTest, NoLineIsLongerThanTheTerminal) {
+  for (const int columns : {200, 80, 60, 40, 20, 8, 1}) {
+    columns_ = columns;
+    stream_.str("");
+    Progress progress("train", 468, output(true));
+    for (int64_t step = 1; step <= 468; ++step) {
+      now_ += 1.0;
+      progress.show(step, {{"loss", 0.4126}, {"scale", 65536}, {"grad norm", 1.25e-5}});
+    }
+    EXPECT_LT(longest_line(), static_cast<size_t>(std::max(columns, 2))) << columns;
+    EXPECT_EQ(count('\n'), 1) << columns;
+  }
+}
+
+TEST_F(ProgressTest, TheBarBecomesShorterBeforeTheTextIsCut) {
+  Progress progress("train", 4, output(true));
+  columns_ = 48;
+  progress.show(2);
+  EXPECT_THAT(text(), EndsWith("\rtrain  50% [#########..........]  2/4  0.0 it/s"));
+  columns_ = 24;
+  now_ += 1.0;
+  progress.show(3);
+  EXPECT_THAT(text(), HasSubstr("\rtrain  75%  3/4  3.0 it"));
+}
+
+TEST_F(ProgressTest, ATerminalThatIsMadeNarrowerGetsShorterLines) {
+  Progress progress("train", 10, output(true));
+  progress.show(1);
+  stream_.str("");
+  columns_ = 30;
+  now_ += 1.0;
+  progress.show(2);
+  EXPECT_EQ(longest_line(), 29U);
+}
+
+TEST_F(ProgressTest, ALabelIsCutBetweenCharacters) {
+  columns_ = 4;
+  Progress progress("\u00fc\u00fc\u00fc\u00fc", 10, output(true));
+  progress.show(1);
+  EXPECT_EQ(text(), "\r\u00fc\u00fc\u00fc");
+}
+
+TEST_F(ProgressTest, PlainOutputIsALineForEveryNIterations) {
+  Progress progress("train", 1000, output(false));
+  progress.log_every(300);
+  for (int64_t step = 1; step <= 1000; ++step) {
+    now_ += 30.0;
+    progress.show(step);
+  }
+  EXPECT_EQ(count('\n'), 5);  // the first step, 300, 600, 900 and the last
+  EXPECT_THAT(text(), HasSubstr("  600/1000  "));
+  EXPECT_THROW(progress.log_every(0), Error);
+}
+
+TEST_F(ProgressTest, PlainOutputIsAlsoALineAMinute) {
+  Progress progress("train", 100000, output(false));
+  for (int64_t step = 1; step <= 10; ++step) {
+    now_ += 20.0;
+    progress.show(step);
+  }
+  EXPECT_EQ(count('\n'), 4);  // the first step, 4, 7 and 10
+}
+
+TEST_F(ProgressTest, StandardOutputAsksTheEnvironmentForItsColumns) {
+  ASSERT_EQ(setenv("COLUMNS", "33", 1), 0);
+  const ProgressOutput output = ProgressOutput::standard(true);
+  ::testing::internal::CaptureStdout();  // no terminal
+  const int columns = output.columns();
+  ::testing::internal::GetCapturedStdout();
+  ASSERT_EQ(unsetenv("COLUMNS"), 0);
+  EXPECT_EQ(columns, 33);
+}
+
+TEST_F(ProgressTest, ATerminalIsAskedForItsColumns) {
+  int terminal = -1;
+  int other = -1;
+  const winsize size = {24, 57, 0, 0};
+  ASSERT_EQ(openpty(&terminal, &other, nullptr, nullptr, &size), 0);
+  const int standard = dup(STDOUT_FILENO);
+  ASSERT_EQ(dup2(other, STDOUT_FILENO), STDOUT_FILENO);
+  const int columns = ProgressOutput::standard(true).columns();
+  ASSERT_EQ(dup2(standard, STDOUT_FILENO), STDOUT_FILENO);
+  for (const int descriptor : {terminal, other, standard}) {
+    close(descriptor);
+  }
+  EXPECT_EQ(columns, 57);
 }
 
 TEST_F(ProgressTest, ATerminalIsRedrawnAtMostTenTimesASecond) {

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "models/word_lm.h"
+
+/// What 07_word_lm can be asked for. The defaults are those of
+/// pytorch/examples/word_language_model.
+struct Options {
+  std::string data = "wikitext-2";
+  bool synthetic = false;
+  std::string run = "runs/word_lm";
+  WordLmSize size;
+  int64_t epochs = 30;
+  int64_t batch_size = 20;
+  int64_t length = 35;
+  int64_t save_every = 200;
+  double learning_rate = 20.0;
+  double clip = 0.25;
+};
+
+inline void add_options(CLI::App& app, Options& options) {
+  app.add_option("--data", options.data, "Folder with train.txt, valid.txt, test.txt");
+  app.add_flag("--synthetic", options.synthetic, "A small made-up language instead of files");
+  app.add_option("--run", options.run, "Folder of snapshots, log and result")
+      ->capture_default_str();
+  app.add_option("--cell", options.size.cell)
+      ->check(CLI::IsMember({"LSTM", "GRU", "RNN_TANH", "RNN_RELU"}))
+      ->capture_default_str();
+  app.add_flag("--tied", options.size.tied, "Decoder and encoder have the same weights");
+  app.add_option("--width", options.size.width)->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--hidden", options.size.hidden)
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--layers", options.size.layers)
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--dropout", options.size.dropout)->check(CLI::Range(0.0, 0.99));
+  app.add_option("--epochs", options.epochs)->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--batch-size", options.batch_size, "Columns of text, all ranks together")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--length", options.length, "Words of a column in an update")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--save-every", options.save_every)->check(CLI::PositiveNumber);
+  app.add_option("--learning-rate", options.learning_rate)->capture_default_str();
+  app.add_option("--clip", options.clip)->capture_default_str();
+}

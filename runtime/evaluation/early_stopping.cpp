@@ -1,0 +1,36 @@
+#include <lockstep/collectives/error.h>
+#include <lockstep/runtime/early_stopping.h>
+#include <lockstep/runtime/trainer.h>
+
+#include <limits>
+#include <utility>
+
+namespace lockstep {
+
+void EarlyStoppingOptions::validate() const {
+  LOCKSTEP_CHECK(patience_ >= 0, "EarlyStoppingOptions.patience must be >= 0, is ", patience_);
+  LOCKSTEP_CHECK(min_delta_ >= 0.0, "EarlyStoppingOptions.min_delta must be >= 0, is ", min_delta_);
+  LOCKSTEP_CHECK(!name_.empty(), "EarlyStoppingOptions.name must not be empty");
+}
+
+EarlyStopping::EarlyStopping(Trainer& trainer, EarlyStoppingOptions options)
+    : options_((options.validate(), std::move(options))),
+      best_(options_.lower_is_better() ? std::numeric_limits<double>::infinity()
+                                       : -std::numeric_limits<double>::infinity()) {
+  trainer.state(options_.name() + ".best", best_);
+  trainer.state(options_.name() + ".bad", bad_);
+}
+
+bool EarlyStopping::update(double metric) {
+  const bool better = options_.lower_is_better() ? metric < best_ - options_.min_delta()
+                                                 : metric > best_ + options_.min_delta();
+  if (better) {
+    best_ = metric;
+    bad_ = 0;
+  } else {
+    ++bad_;
+  }
+  return stops();
+}
+
+}  // namespace lockstep

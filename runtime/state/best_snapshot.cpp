@@ -1,0 +1,71 @@
+#include <lockstep/checkpointing/snapshot/format/file_system.h>
+#include <lockstep/checkpointing/snapshot/format/folder_names.h>
+#include <lockstep/collectives/core/agreement.h>
+#include <lockstep/runtime/best_snapshot.h>
+#include <lockstep/runtime/state/snapshot_search.h>
+#include <lockstep/runtime/trainer.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace lockstep {
+namespace {
+
+/// The snapshots of `folder` that have a metric, the best first. Adds to `notes` why others cannot
+/// be read.
+std::vector<Snapshot> ranked(const std::string& folder, bool lower_is_better,
+                             std::vector<std::string>& notes) {
+  std::vector<Snapshot> found;
+  for (const std::string& name : snapshot::names_in(folder)) {
+    if (!snapshot::step_of(name)) {
+      continue;
+    }
+    try {
+      Snapshot saved(folder + "/" + name);
+      if (saved.manifest().metric) {
+        found.push_back(std::move(saved));
+      }
+    } catch (const Error& error) {
+      notes.emplace_back(error.what());
+    }
+  }
+  std::stable_sort(found.begin(), found.end(), [&](const Snapshot& a, const Snapshot& b) {
+    const double first = *a.manifest().metric;
+    const double second = *b.manifest().metric;
+    return lower_is_better ? first < second : first > second;
+  });
+  return found;
+}
+
+}  // namespace
+
+std::string best_snapshot(const std::string& given, bool lower_is_better) {
+  const std::string folder = detail::trimmed(given);
+  std::vector<std::string> notes;
+  for (const Snapshot& saved : ranked(folder, lower_is_better, notes)) {
+    try {
+      saved.verify();
+      return saved.path();
+    } catch (const Error& error) {
+      notes.emplace_back(error.what());
+    }
+  }
+  throw Error("no snapshot in " + folder + " can be used that has a metric; pass one to " +
+                  "Trainer::save(metric), and keep it with KeepOptions::best" +
+                  detail::joined(notes),
+              ExitCode::snapshot);
+}
+
+std::string load_best(Trainer& trainer, const std::string& folder, bool lower_is_better) {
+  trainer.finish_saving();
+  const Runtime& runtime = trainer.runtime();
+  const std::string path =
+      detail::Agreement(runtime.control(), ExitCode::snapshot)
+          .gather("looking for the best snapshot", [&] {
+            return runtime.is_main() ? best_snapshot(folder, lower_is_better) : std::string();
+          })[0];
+  trainer.load_weights(path);
+  return path;
+}
+
+}  // namespace lockstep
