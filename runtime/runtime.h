@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,11 +37,11 @@ struct RuntimeOptions {
   TORCH_ARG(bool, share_device) = false;
   /// Transport of CUDA tensors between ranks.
   TORCH_ARG(DeviceTransport, transport) = DeviceTransport::automatic;
-  /// True: fp32 matrix products and convolutions on CUDA devices may use TF32 (10 bits of
-  /// mantissa).
-  TORCH_ARG(bool, tf32) = false;
+  /// Which fp32 operators on CUDA devices may use TF32 (10 bits of mantissa). True: matrix products
+  /// and convolutions. False: none. Unset: convolutions only, as in PyTorch.
+  TORCH_ARG(std::optional<bool>, tf32) = std::nullopt;
   /// True: cuDNN tries its algorithms and keeps the fastest one. Useful if inputs have few
-  /// different shapes.
+  /// different shapes. False: cuDNN chooses by rules, as in PyTorch.
   TORCH_ARG(bool, cudnn_benchmark) = false;
   /// True: only operators that give the same bits each time may run; others throw. On a CUDA device
   /// this also sets CUBLAS_WORKSPACE_CONFIG=:4096:8, which cuBLAS requires, unless the environment
