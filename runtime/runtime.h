@@ -105,7 +105,7 @@ class Runtime {
   Loader<Dataset> loader(Dataset dataset, LoaderOptions options = {}) const {
     compare(dataset, options);
     return Loader<Dataset>(std::move(dataset), rank(), size(), seed(), std::move(options),
-                           loaders_.get());
+                           loaders_.get(), device());
   }
 
   /// Returns batches of samples that only this rank has, as in an MPI program that computes its
@@ -126,13 +126,14 @@ class Runtime {
     auto sizes =
         detail::of_each_rank(control(), static_cast<int64_t>(detail::dataset_size(dataset)));
     return Loader<Dataset>(std::move(dataset), std::move(sizes), rank(), seed(), std::move(options),
-                           loaders_.get());
+                           loaders_.get(), device());
   }
 
   /// Returns a loader for evaluate(): each sample of `dataset` once, on any number of ranks, even
   /// if there are fewer samples than ranks. Snapshots hold nothing of it. Of the options it uses
-  /// batch_size, workers and compare_ranks (see loader()). Every rank must call it, with the same
-  /// dataset and options. Throws Error (exit code data) on every rank if the dataset is empty.
+  /// batch_size, workers, prefetch and compare_ranks (see loader()). Every rank must call it, with
+  /// the same dataset and options. Throws Error (exit code data) on every rank if the dataset is
+  /// empty.
   template <typename Dataset>
   ValidationLoader<Dataset> validation_loader(Dataset dataset,
                                               const LoaderOptions& options = {}) const {
