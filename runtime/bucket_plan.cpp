@@ -19,6 +19,10 @@ int64_t padded(int64_t numel) {
   return (numel + slot_alignment - 1) / slot_alignment * slot_alignment;
 }
 
+int64_t wire_bytes(const PlannedParameter& parameter, int64_t numel) {
+  return numel * static_cast<int64_t>(c10::elementSize(parameter.wire_dtype));
+}
+
 /// A bucket being filled, and the turn of its last parameter.
 struct OpenBucket {
   Key key;
@@ -53,14 +57,19 @@ std::vector<BucketPlan> plan_buckets(const std::vector<PlannedParameter>& parame
   for (int64_t turn = 0; turn < count; ++turn) {
     const auto index = static_cast<int>(count - 1 - turn);
     const PlannedParameter& parameter = parameters[static_cast<size_t>(index)];
-    OpenBucket& bucket = open_bucket(buckets, key_of(parameter));
-    bucket.plan.slots.push_back({index, bucket.plan.numel, parameter.numel});
-    bucket.plan.numel += padded(parameter.numel);
-    bucket.last_turn = turn;
-    const bool first = &bucket == &buckets.front();
-    const int64_t limit = first ? options.first_bucket_bytes() : options.bucket_bytes();
-    const auto element = static_cast<int64_t>(c10::elementSize(parameter.wire_dtype));
-    bucket.closed = bucket.plan.numel * element >= limit;
+    const auto limit_of = [&](const OpenBucket& bucket) {
+      return &bucket == &buckets.front() ? options.first_bucket_bytes() : options.bucket_bytes();
+    };
+    OpenBucket* bucket = &open_bucket(buckets, key_of(parameter));
+    if (wire_bytes(parameter, parameter.numel) >= options.bucket_bytes() &&
+        2 * wire_bytes(parameter, bucket->plan.numel) >= limit_of(*bucket)) {
+      bucket->closed = true;  // what is in it need not wait for the large gradient
+      bucket = &open_bucket(buckets, key_of(parameter));
+    }
+    bucket->plan.slots.push_back({index, bucket->plan.numel, parameter.numel});
+    bucket->plan.numel += padded(parameter.numel);
+    bucket->last_turn = turn;
+    bucket->closed = wire_bytes(parameter, bucket->plan.numel) >= limit_of(*bucket);
   }
   std::stable_sort(buckets.begin(), buckets.end(), [](const OpenBucket& a, const OpenBucket& b) {
     return a.last_turn < b.last_turn;

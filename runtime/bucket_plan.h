@@ -12,7 +12,9 @@ struct BucketOptions {
   /// Bytes of gradients, in the wire dtype, in the first bucket. Small, so that the first
   /// collective starts early (DDP's kDefaultFirstBucketBytes).
   TORCH_ARG(int64_t, first_bucket_bytes) = 1 << 20;
-  /// Bytes in each later bucket (DDP's 25 MiB). A parameter is never split.
+  /// Bytes in each later bucket (DDP's 25 MiB). A parameter is never split. A parameter that fills
+  /// a bucket by itself starts a new one if the present one is at least half full: a large
+  /// embedding, whose gradient comes last, does not hold back the gradients before it.
   TORCH_ARG(int64_t, bucket_bytes) = 25 << 20;
 };
 

@@ -2,6 +2,7 @@
 #include <lockstep/amp/update/flat_kernels.h>
 #include <lockstep/collectives/core/agreement.h>
 #include <lockstep/runtime/data_parallel.h>
+#include <lockstep/runtime/process/buffer_sync.h>
 #include <lockstep/runtime/process/rank_streams.h>
 #include <lockstep/runtime/process/replicas.h>
 #include <lockstep/runtime/state/flat.h>
@@ -27,7 +28,8 @@ struct DataParallel::Impl {
       : communicator(std::move(communicator)),
         agreement(this->communicator.split(0, this->communicator.rank())),
         model(std::move(model)),
-        options(std::move(options)) {
+        options(std::move(options)),
+        buffer_sync(this->options.buffers(), this->communicator) {
     detail::require_same_structure(this->model, agreement);
     const c10::Device device = this->communicator.allocate(1, at::kFloat).device();
     agreement.attempt([&] {
@@ -57,6 +59,7 @@ struct DataParallel::Impl {
   detail::Agreement agreement;
   Model model;
   DataParallelOptions options;
+  detail::BufferSync buffer_sync;
   detail::Trainable trainable;
   std::unique_ptr<detail::Reducer> reducer;
 };
@@ -82,7 +85,7 @@ void DataParallel::Impl::finish() {
     throw;
   }
   publish(used);
-  detail::synchronise_buffers(model.buffers(), options.buffers(), communicator);
+  buffer_sync.run(model.buffers());
   reducer->reset();
 }
 
@@ -107,7 +110,7 @@ void DataParallel::Impl::publish_slot(size_t bucket, const Slot& slot) {
     }
     return;
   }
-  if (!gradient.defined() || gradient.strides() != parameter.strides()) {
+  if (!gradient.defined() || !detail::same_memory_order(gradient, parameter)) {
     gradient = at::empty_like(parameter.detach());
   }
   const at::Tensor source = wire.narrow(0, slot.offset, slot.numel);

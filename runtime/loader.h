@@ -1,9 +1,11 @@
 #pragma once
 
 #include <lockstep/runtime/dataset_access.h>
+#include <lockstep/runtime/device_copies.h>
 #include <lockstep/runtime/distributed_sampler.h>
 #include <lockstep/runtime/loader_options.h>
 #include <lockstep/runtime/loader_places.h>
+#include <lockstep/runtime/to_device.h>
 #include <lockstep/runtime/worker_threads.h>
 
 #include <chrono>
@@ -50,9 +52,12 @@ class ValidationLoader;
 ///
 /// Ranks: each rank makes a loader with the same arguments except `rank`. Every rank gets the same
 /// number of batches (see DistributedSampler). No communication. Threads: one at a time; up to
-/// `workers` threads call get() at the same time.
+/// LoaderOptions::threads() threads call get() at the same time.
 /// Errors: if get() throws, throws Error that names rank, epoch, batch and sample, with the exit
-/// code of the exception, or data if it has none. The position stays at that batch.
+/// code of the exception, or data if it has none. The position stays at that batch. Batches that
+/// are prepared ahead (LoaderOptions::workers, prefetch) change none of this: an exception leaves
+/// the loop where the loop asks for that batch, the position counts only batches that the loop got,
+/// and a loop that is left early drops the others.
 template <typename Dataset>
 class Loader {
  public:
@@ -60,10 +65,12 @@ class Loader {
       std::declval<Dataset&>(), std::declval<std::vector<size_t>>(), std::declval<SampleSeeds>()))>;
 
   /// `places`: registry through which snapshots find this loader's position; may be null.
+  /// `device`: where LoaderOptions::prefetch copies batches to.
   Loader(Dataset dataset, int rank, int ranks, uint64_t seed, LoaderOptions options = {},
-         LoaderPlaces* places = nullptr)
+         LoaderPlaces* places = nullptr, c10::Device device = c10::kCPU)
       : options_((options.validate(), std::move(options))),
         rank_(rank),
+        device_(device),
         dataset_(std::make_shared<Dataset>(std::move(dataset))),
         place_(std::make_shared<LoaderPlace>(
             DistributedSampler(detail::dataset_size(*dataset_), rank, ranks, seed,
@@ -75,9 +82,10 @@ class Loader {
   /// A loader of samples that only this rank has. `sizes`: the number of samples of each rank. See
   /// Runtime::local_loader.
   Loader(Dataset dataset, std::vector<int64_t> sizes, int rank, uint64_t seed,
-         LoaderOptions options, LoaderPlaces* places)
+         LoaderOptions options, LoaderPlaces* places, c10::Device device = c10::kCPU)
       : options_((options.validate(), std::move(options))),
         rank_(rank),
+        device_(device),
         dataset_(std::make_shared<Dataset>(std::move(dataset))),
         place_(std::make_shared<LoaderPlace>(
             DistributedSampler::local(std::move(sizes), rank, seed, options_.shuffle(),
@@ -130,8 +138,11 @@ class Loader {
  private:
   void start_loop() {
     pending_.clear();
+    if (options_.prefetch() > 0 && device_.is_cuda() && !copies_on_) {
+      copies_on_ = DeviceCopies::new_stream(device_);
+    }
     workers_ =
-        options_.workers() > 0 ? std::make_unique<WorkerThreads>(options_.workers()) : nullptr;
+        options_.threads() > 0 ? std::make_unique<WorkerThreads>(options_.threads()) : nullptr;
     seeks_ = place_->seeks();
     ahead_ = position();
     end_epoch_ = place_->is_behind_loop(options_.epochs())
@@ -152,18 +163,19 @@ class Loader {
       return;
     }
     const auto start = std::chrono::steady_clock::now();
-    current_.emplace(workers_ ? take_ahead() : load(at, place_->sampler().batch(at)));
-    wait_seconds_ +=
+    current_.emplace(workers_ ? take_ahead(at) : work()(at, place_->sampler().batch(at)).batch);
+    const double waited =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    wait_seconds_ += waited;
+    place_->add_wait(waited);
     epoch_ = at.epoch;
     place_->hold(true);
     place_->step();
   }
 
-  Batch take_ahead() {
-    while (ahead_.epoch < end_epoch_ &&
-           pending_.size() < 2 * static_cast<size_t>(options_.workers())) {
-      auto job = std::make_shared<std::packaged_task<Batch()>>(
+  Batch take_ahead(SamplerPosition at) {
+    while (ahead_.epoch < end_epoch_ && pending_.size() <= options_.ahead()) {
+      auto job = std::make_shared<std::packaged_task<Loaded()>>(
           [this_load = work(), at = ahead_, indices = place_->sampler().batch(ahead_)] {
             return this_load(at, indices);
           });
@@ -171,10 +183,25 @@ class Loader {
       workers_->add([job] { (*job)(); });
       ahead_ = place_->sampler().after(ahead_);
     }
-    std::future<Batch> next = std::move(pending_.front());
+    std::future<Loaded> next = std::move(pending_.front());
     pending_.pop_front();
-    return next.get();
+    try {
+      Loaded loaded = next.get();
+      if (loaded.copies) {
+        loaded.copies->hand_over();
+      }
+      return std::move(loaded.batch);
+    } catch (...) {
+      pending_.clear();
+      ahead_ = at;  // a loop that goes on asks for this batch again
+      throw;
+    }
   }
+
+  struct Loaded {
+    Batch batch;
+    std::unique_ptr<DeviceCopies> copies;  // null: the batch is as the dataset made it
+  };
 
   /// The data that a worker needs. It does not refer to the Loader, which may be moved between
   /// loops.
@@ -182,18 +209,26 @@ class Loader {
     int rank;
     uint64_t seed;
     Dataset* dataset;
-    Batch operator()(SamplerPosition at, const std::vector<size_t>& indices) const {
+    std::optional<c10::Stream> copies_on;
+    Loaded operator()(SamplerPosition at, const std::vector<size_t>& indices) const {
       try {
-        return detail::load_batch(*dataset, indices, SampleSeeds{seed, at.epoch});
+        Batch batch = detail::load_batch(*dataset, indices, SampleSeeds{seed, at.epoch});
+        if (!copies_on) {
+          return {std::move(batch), nullptr};
+        }
+        auto copies = std::make_unique<DeviceCopies>(*copies_on);
+        batch = detail::BatchTensors<Batch>::map(
+            std::move(batch), [&](const at::Tensor& tensor) { return copies->add(tensor); });
+        copies->close();
+        return {std::move(batch), std::move(copies)};
       } catch (const std::exception&) {
         detail::rethrow_as_data_error(
             c10::str("rank ", rank, ": loading batch ", at.batch, " of epoch ", at.epoch));
       }
     }
   };
-  Load work() const { return {rank_, place_->sampler().samples_seed(), dataset_.get()}; }
-  Batch load(SamplerPosition at, const std::vector<size_t>& indices) const {
-    return work()(at, indices);
+  Load work() const {
+    return {rank_, place_->sampler().samples_seed(), dataset_.get(), copies_on_};
   }
 
   template <typename Other>
@@ -201,7 +236,9 @@ class Loader {
 
   LoaderOptions options_;
   int rank_;
-  std::shared_ptr<Dataset> dataset_;  // a ValidationLoader may share it
+  c10::Device device_;
+  std::optional<c10::Stream> copies_on_;  // with prefetch on a CUDA device
+  std::shared_ptr<Dataset> dataset_;      // a ValidationLoader may share it
   std::shared_ptr<LoaderPlace> place_;
   int64_t seeks_ = 0;
   SamplerPosition ahead_;
@@ -209,7 +246,7 @@ class Loader {
   int64_t end_epoch_ = 0;
   double wait_seconds_ = 0.0;
   std::optional<Batch> current_;
-  std::deque<std::future<Batch>> pending_;
+  std::deque<std::future<Loaded>> pending_;
   std::unique_ptr<WorkerThreads> workers_;  // last: its threads use the dataset
 };
 

@@ -2,6 +2,8 @@
 
 #include <torch/arg.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 namespace lockstep {
@@ -13,9 +15,17 @@ struct LoaderOptions {
   TORCH_ARG(bool, shuffle) = false;
   /// True: leave out samples that do not fill a batch on every rank.
   TORCH_ARG(bool, drop_last) = false;
-  /// Number of threads that load batches ahead. 0: a batch is loaded when the loop asks for it.
+  /// Number of threads that load batches ahead. 0: a batch is loaded when the loop asks for it,
+  /// unless there is prefetch.
   /// With workers, the dataset's get() must be safe to call from several threads. Requires: >= 0.
   TORCH_ARG(int, workers) = 0;
+  /// Maximum number of batches that are prepared ahead of the loop, off its thread: by `workers`
+  /// threads, or by one thread if workers is 0. 0: 2 * workers - 1, none without workers.
+  /// On a CUDA device, batches of Runtime::loader and local_loader are copied ahead too, through
+  /// page-locked memory on a stream of their own: the loop gets tensors that are on the device.
+  /// Then the device holds up to prefetch + 1 batches. Tensors are found in the types that moved()
+  /// takes; batches of other types stay on the host. Requires: >= 0.
+  TORCH_ARG(int, prefetch) = 0;
   /// Number of epochs that one loop over the loader runs. Requires: >= 1.
   TORCH_ARG(int64_t, epochs) = 1;
   /// True: Runtime::loader compares the dataset's size, first sample and last sample across ranks
@@ -26,6 +36,12 @@ struct LoaderOptions {
  public:
   /// Throws an Error that names the option with a value out of range.
   void validate() const;
+  /// Threads that load batches, and the maximum number of batches that they load ahead. Both are 0
+  /// if batches are loaded when the loop asks for them.
+  int threads() const { return prefetch() > 0 && workers() == 0 ? 1 : workers(); }
+  size_t ahead() const {
+    return static_cast<size_t>(prefetch() > 0 ? prefetch() : std::max(2 * workers() - 1, 0));
+  }
 };
 
 }  // namespace lockstep

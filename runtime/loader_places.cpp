@@ -104,12 +104,14 @@ void LoaderPlaces::resume(const Saved& saved, LoaderPlace& place) {
   }
 }
 
-void LoaderPlaces::note_step() {
+double LoaderPlaces::note_step() {
+  double waited = 0.0;
   for (const auto& place : places_) {
     if (const auto found = place.lock()) {
-      found->note_step();
+      waited += found->note_step();
     }
   }
+  return waited;
 }
 
 std::vector<LoaderPlaces::Saved> LoaderPlaces::all_in(StateArchive& archive) {

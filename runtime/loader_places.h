@@ -41,8 +41,14 @@ class LoaderPlace {
   void begin_loop() { resumed_ = false; }
   /// Tells whether the loop has a current batch.
   void hold(bool batch) { in_hand_ = batch; }
+  /// Notes that the loop waited for a batch.
+  void add_wait(double seconds) { waited_ += seconds; }
   /// Called before each step of a Trainer: marks the loader as training if it has a current batch.
-  void note_step() { trains_ = trains_ || in_hand_; }
+  /// Returns the seconds that its loop waited for batches since the last call.
+  double note_step() {
+    trains_ = trains_ || in_hand_;
+    return in_hand_ ? std::exchange(waited_, 0.0) : 0.0;
+  }
   /// True if a Trainer made a step with a batch of this loader. Other loaders are for validation.
   bool trains() const { return trains_; }
   /// Number of seek() calls. Batches that were loaded ahead before a seek() are discarded.
@@ -54,6 +60,7 @@ class LoaderPlace {
   bool resumed_ = false;
   bool in_hand_ = false;
   bool trains_ = false;
+  double waited_ = 0.0;  // seconds since the last step of a Trainer
   int64_t seeks_ = 0;
 };
 
@@ -74,8 +81,9 @@ class LoaderPlaces {
   void visit_state(StateArchive& archive);
   /// Differences from the run that saved the loaded positions, one line each.
   std::vector<std::string> take_notes() { return std::exchange(notes_, {}); }
-  /// Called before each micro-batch of a Trainer.
-  void note_step();
+  /// Called before each micro-batch of a Trainer. Returns the seconds that loops over the loaders
+  /// that train waited for batches since the last call.
+  double note_step();
   /// Throws Error (exit code data) if loading from this archive would fail, because a dataset has
   /// another size or is shuffled in another order. Changes nothing.
   void check(StateArchive& archive);

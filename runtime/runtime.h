@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,11 +40,11 @@ struct RuntimeOptions {
   TORCH_ARG(bool, share_device) = false;
   /// Transport of CUDA tensors between ranks.
   TORCH_ARG(DeviceTransport, transport) = DeviceTransport::automatic;
-  /// True: fp32 matrix products and convolutions on CUDA devices may use TF32 (10 bits of
-  /// mantissa).
-  TORCH_ARG(bool, tf32) = false;
+  /// Which fp32 operators on CUDA devices may use TF32 (10 bits of mantissa). True: matrix products
+  /// and convolutions. False: none. Unset: convolutions only, as in PyTorch.
+  TORCH_ARG(std::optional<bool>, tf32) = std::nullopt;
   /// True: cuDNN tries its algorithms and keeps the fastest one. Useful if inputs have few
-  /// different shapes.
+  /// different shapes. False: cuDNN chooses by rules, as in PyTorch.
   TORCH_ARG(bool, cudnn_benchmark) = false;
   /// True: only operators that give the same bits each time may run; others throw. On a CUDA device
   /// this also sets CUBLAS_WORKSPACE_CONFIG=:4096:8, which cuBLAS requires, unless the environment
@@ -119,7 +120,7 @@ class Runtime {
   Loader<Dataset> loader(Dataset dataset, LoaderOptions options = {}) const {
     compare(dataset, options);
     return Loader<Dataset>(std::move(dataset), rank(), size(), seed(), std::move(options),
-                           loaders_.get());
+                           loaders_.get(), device());
   }
 
   /// Returns batches of samples that only this rank has, as in an MPI program that computes its
@@ -140,13 +141,14 @@ class Runtime {
     auto sizes =
         detail::of_each_rank(control(), static_cast<int64_t>(detail::dataset_size(dataset)));
     return Loader<Dataset>(std::move(dataset), std::move(sizes), rank(), seed(), std::move(options),
-                           loaders_.get());
+                           loaders_.get(), device());
   }
 
   /// Returns a loader for evaluate(): each sample of `dataset` once, on any number of ranks, even
   /// if there are fewer samples than ranks. Snapshots hold nothing of it. Of the options it uses
-  /// batch_size, workers and compare_ranks (see loader()). Every rank must call it, with the same
-  /// dataset and options. Throws Error (exit code data) on every rank if the dataset is empty.
+  /// batch_size, workers, prefetch and compare_ranks (see loader()). Every rank must call it, with
+  /// the same dataset and options. Throws Error (exit code data) on every rank if the dataset is
+  /// empty.
   template <typename Dataset>
   ValidationLoader<Dataset> validation_loader(Dataset dataset,
                                               const LoaderOptions& options = {}) const {

@@ -49,6 +49,14 @@ class StepReport {
   double compute_seconds() const { return compute_seconds_; }
   double exposed_communication_seconds() const { return communication_seconds_; }
   double update_seconds() const { return update_seconds_; }
+  /// Wall-clock seconds for which this rank's training loop waited for batches of Runtime::loader
+  /// or local_loader, in this window so far; and their share, from 0 to 1, of the time since the
+  /// end of the last window. With one micro-batch per update, these are the wait for this step's
+  /// batch and its share of the time that the step took in all.
+  double data_wait_seconds() const { return data_wait_seconds_; }
+  double data_wait_share() const {
+    return elapsed_seconds_ > 0.0 ? data_wait_seconds_ / elapsed_seconds_ : 0.0;
+  }
 
  private:
   friend class detail::Step;
@@ -64,6 +72,8 @@ class StepReport {
   double compute_seconds_ = 0.0;
   double communication_seconds_ = 0.0;
   double update_seconds_ = 0.0;
+  double data_wait_seconds_ = 0.0;
+  double elapsed_seconds_ = 0.0;  // since the end of the last window
   std::shared_ptr<const snapshot::SaveReport> saved_;
 };
 

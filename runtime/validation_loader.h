@@ -21,8 +21,9 @@ namespace lockstep {
 /// Some ranks may have one batch less than others, or none: choose a batch_size that gives each
 /// rank at least one batch. The random numbers of sample i are those that it has in epoch 0 of a
 /// Loader (SampleRandom).
-/// Snapshots hold nothing of this loader. Ranks: local. Threads: one; up to `workers` threads call
-/// the dataset's get() at the same time.
+/// Snapshots hold nothing of this loader. Batches are on the host, with LoaderOptions::prefetch
+/// too. Ranks: local. Threads: one; up to LoaderOptions::threads() threads call the dataset's get()
+/// at the same time.
 template <typename Dataset>
 class ValidationLoader {
  public:
@@ -38,7 +39,8 @@ class ValidationLoader {
         stride_(ranks),
         seed_(seed),
         batch_size_(options.batch_size()),
-        workers_(options.workers()) {
+        threads_(options.threads()),
+        most_ahead_(options.ahead()) {
     options.validate();
     LOCKSTEP_CHECK(!options.shuffle() && !options.drop_last() && options.epochs() == 1,
                    "validation_loader: shuffle, drop_last and epochs have no meaning, since "
@@ -55,7 +57,8 @@ class ValidationLoader {
         stride_(is_local(loader) ? 1 : loader.place_->sampler().ranks()),
         seed_(loader.place_->sampler().samples_seed()),
         batch_size_(loader.options_.batch_size()),
-        workers_(loader.options_.workers()) {}
+        threads_(loader.options_.threads()),
+        most_ahead_(loader.options_.ahead()) {}
 
   /// Number of samples of the dataset.
   int64_t size() const { return static_cast<int64_t>(detail::dataset_size(*dataset_)); }
@@ -71,7 +74,7 @@ class ValidationLoader {
   template <typename Body>
   void for_each(const Body& body) const {
     std::deque<std::future<Batch>> pending;
-    const auto workers = workers_ > 0 ? std::make_unique<WorkerThreads>(workers_) : nullptr;
+    const auto workers = threads_ > 0 ? std::make_unique<WorkerThreads>(threads_) : nullptr;
     const int64_t count = batches();
     int64_t ahead = 0;
     for (int64_t number = 0; number < count; ++number) {
@@ -81,7 +84,7 @@ class ValidationLoader {
         body(batch, indices);
         continue;
       }
-      for (; ahead < count && pending.size() < 2 * static_cast<size_t>(workers_); ++ahead) {
+      for (; ahead < count && pending.size() <= most_ahead_; ++ahead) {
         auto job = std::make_shared<std::packaged_task<Batch()>>(
             [this, samples = samples_of(ahead)] { return load(samples); });
         pending.push_back(job->get_future());
@@ -127,7 +130,8 @@ class ValidationLoader {
   int64_t stride_;  // from one batch of this rank to the next
   uint64_t seed_;
   int64_t batch_size_;
-  int workers_;
+  int threads_;
+  size_t most_ahead_;
 };
 
 }  // namespace lockstep

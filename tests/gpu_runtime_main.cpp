@@ -16,5 +16,6 @@ int main(int argc, char** argv) {
                                         .timeout(std::chrono::seconds(60))
                                         .device(DeviceKind::cuda)
                                         .share_device(true)
+                                        .tf32(false)
                                         .transport(DeviceTransport::staged));
 }

@@ -15,8 +15,8 @@ void set_arithmetic(const RuntimeOptions& options, c10::Device device) {
     if (options.deterministic()) {
       ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
     }
-    context.setAllowTF32CuDNN(options.tf32());
-    context.setFloat32MatmulPrecision(options.tf32() ? "high" : "highest");
+    context.setAllowTF32CuDNN(options.tf32().value_or(true));
+    context.setFloat32MatmulPrecision(options.tf32().value_or(false) ? "high" : "highest");
     context.setBenchmarkCuDNN(options.cudnn_benchmark());
   }
 }

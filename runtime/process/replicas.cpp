@@ -111,21 +111,4 @@ void broadcast_and_verify(const std::vector<ModelTensor>& tensors, Communicator&
                       "ranks; memory or transport is faulty");
 }
 
-void synchronise_buffers(const std::vector<ModelTensor>& buffers, BufferPolicy policy,
-                         Communicator& communicator) {
-  if (policy == BufferPolicy::none || communicator.size() == 1) {
-    return;
-  }
-  std::vector<Work> works;
-  for (const ModelTensor& entry : buffers) {
-    const at::Tensor flat = flat_alias(entry.tensor, entry.name);
-    const bool average = policy == BufferPolicy::average && flat.is_floating_point();
-    works.push_back(average ? communicator.all_reduce(flat, ReduceOp::avg())
-                            : communicator.broadcast(flat));
-  }
-  for (Work& work : works) {
-    work.wait();
-  }
-}
-
 }  // namespace lockstep::detail

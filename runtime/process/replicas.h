@@ -3,7 +3,6 @@
 #include <lockstep/amp/model.h>
 #include <lockstep/collectives/communicator.h>
 #include <lockstep/collectives/core/agreement.h>
-#include <lockstep/runtime/data_parallel.h>
 
 #include <string>
 #include <vector>
@@ -29,9 +28,5 @@ uint64_t digest_of(const void* data, size_t bytes, uint64_t seed = 0);
 
 /// True on every rank if the digest is equal on all. Collective.
 bool same_on_all_ranks(uint64_t digest, const Communicator& communicator);
-
-/// Brings buffers alike by `policy`. Collective unless the policy is none or there are none.
-void synchronise_buffers(const std::vector<ModelTensor>& buffers, BufferPolicy policy,
-                         Communicator& communicator);
 
 }  // namespace lockstep::detail

@@ -17,4 +17,13 @@ at::Tensor shaped_view(const at::Tensor& flat, int64_t offset, const at::Tensor&
   return flat.as_strided(like.sizes(), like.strides(), flat.storage_offset() + offset);
 }
 
+bool same_memory_order(const at::Tensor& a, const at::Tensor& b) {
+  for (int64_t dim = 0; dim < a.dim(); ++dim) {
+    if (a.size(dim) != 1 && a.stride(dim) != b.stride(dim)) {
+      return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace lockstep::detail

@@ -15,4 +15,9 @@ at::Tensor flat_alias(const at::Tensor& tensor, const std::string& name);
 /// autograd does not track as a view.
 at::Tensor shaped_view(const at::Tensor& flat, int64_t offset, const at::Tensor& like);
 
+/// True if the elements of two dense tensors of the same sizes have the same order in memory. The
+/// stride of a dimension of size 1 says nothing about the order: the weight of a 1x1 convolution is
+/// contiguous and channels_last at once.
+bool same_memory_order(const at::Tensor& a, const at::Tensor& b);
+
 }  // namespace lockstep::detail

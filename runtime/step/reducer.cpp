@@ -174,7 +174,7 @@ at::Tensor Reducer::dense_gradient(int index) {
   LOCKSTEP_CHECK(gradient.sizes() == parameter.tensor.sizes(), "the gradient of parameter ",
                  parameter.name, " has sizes ", gradient.sizes(), ", the parameter ",
                  parameter.tensor.sizes());
-  if (gradient.strides() != parameter.tensor.strides() && gradient.numel() > 0) {
+  if (!same_memory_order(gradient, parameter.tensor) && gradient.numel() > 0) {
     at::Tensor same_layout =
         at::empty_strided(parameter.tensor.sizes(), parameter.tensor.strides(), gradient.options());
     same_layout.copy_(gradient);

@@ -2,7 +2,6 @@
 #include <lockstep/amp/update/flat_kernels.h>
 #include <lockstep/checkpointing/activation/rng_state.h>
 #include <lockstep/collectives/core/as_error.h>
-#include <lockstep/runtime/process/replicas.h>
 #include <lockstep/runtime/step/span.h>
 #include <lockstep/runtime/step/step.h>
 
@@ -31,6 +30,7 @@ Step::Step(StepParts parts)
                     parts_.communicator.size()),
       decisions_(parts_.device, parts_.host_acts, decision_rule(parts_.options), parts_.scaler),
       consensus_(parts_.communicator, parts_.agreement, parts_.storage, parts_.host_acts),
+      buffer_sync_(parts_.options.buffers(), parts_.communicator),
       skip_watch_(parts_.scaler.options(), parts_.options.diagnose_after_skips()) {
   parts_.storage.reducer().follow(decisions_.feedback());
 }
@@ -62,7 +62,7 @@ void Step::update_weights(Pass pass, const Votes& votes) {
     apply();                // 5. optimizer, masters, weights; nothing on a skip
     decisions_.conclude();  // 6. the count of updates and the loss scale
     passes_.scales().conclude(decisions_);
-    synchronise_buffers(parts_.buffers, parts_.options.buffers(), parts_.communicator);
+    buffer_sync_.run(parts_.buffers);
   }
   if (host) {
     amp::Autocast::clear_cache();  // a window of another Trainer may have cast these weights

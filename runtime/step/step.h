@@ -2,6 +2,7 @@
 
 #include <lockstep/amp/loss_scaler.h>
 #include <lockstep/runtime/loss.h>
+#include <lockstep/runtime/process/buffer_sync.h>
 #include <lockstep/runtime/state/training_storage.h>
 #include <lockstep/runtime/step/consensus.h>
 #include <lockstep/runtime/step/decisions.h>
@@ -139,6 +140,7 @@ class Step {
   LossWeights loss_weights_;
   Decisions decisions_;
   Consensus consensus_;
+  BufferSync buffer_sync_;
   SkipWatch skip_watch_;
   int64_t windows_ = 0;        // whose update was decided, skipped ones included
   int64_t micro_batches_ = 0;  // of closed windows

@@ -11,6 +11,8 @@
 namespace lockstep::detail {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 void require_capturable(const OptimizerSpec& optimizer, c10::Device device,
                         const Communicator& devices, bool has_graphs) {
   LOCKSTEP_CHECK(has_graphs, "cuda_graph needs a CUDA device, this rank computes on ", device,
@@ -141,7 +143,12 @@ StepReport Training::update() {
 /// All ranks have the votes of the last window here, so a pending snapshot may advance.
 void Training::begin_micro_batch() {
   LOCKSTEP_CHECK(!steps->window_full(), "the window is full: call update() before the next step()");
-  runtime.loaders().note_step();
+  const double waited = runtime.loaders().note_step();
+  data_wait_ += waited;
+  if (!window_start_) {  // the first window begins with the wait for its batch
+    window_start_ = Clock::now() - std::chrono::duration_cast<Clock::duration>(
+                                       std::chrono::duration<double>(waited));
+  }
   steps->begin_window();
   advance_saving();
 }
@@ -157,7 +164,7 @@ StepReport Training::micro_batch(const std::function<Loss()>& closure) {
 
 StepReport Training::report() {
   return steps->window_full() ? with_saved(steps->close_window(votes()))
-                              : steps->report_open_window();
+                              : with_data_wait(steps->report_open_window());
 }
 
 /// What this rank votes about its share of a pending snapshot.
@@ -180,6 +187,17 @@ StepReport Training::with_saved(StepReport report) {
   advance_saving();
   if (auto ended = saving->take_ended()) {
     report.saved_ = std::make_shared<const snapshot::SaveReport>(std::move(*ended));
+  }
+  return with_data_wait(std::move(report));
+}
+
+StepReport Training::with_data_wait(StepReport report) {
+  const Clock::time_point now = Clock::now();
+  report.data_wait_seconds_ = data_wait_;
+  report.elapsed_seconds_ = std::chrono::duration<double>(now - *window_start_).count();
+  if (report.closes_update()) {
+    data_wait_ = 0.0;
+    window_start_ = now;
   }
   return report;
 }

@@ -7,6 +7,7 @@
 #include <lockstep/runtime/step/plateau.h>
 #include <lockstep/runtime/step/step.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -70,6 +71,10 @@ struct Training {
   Votes votes() const;
   void advance_saving();
   StepReport with_saved(StepReport report);
+  StepReport with_data_wait(StepReport report);
+
+  double data_wait_ = 0.0;  // seconds, of the window
+  std::optional<std::chrono::steady_clock::time_point> window_start_;
 };
 
 }  // namespace lockstep::detail

@@ -64,6 +64,18 @@ TEST(BucketPlan, NeverSplitsAGiantParameter) {
   EXPECT_EQ(plans[0].slots[1].numel, 1'000'000);
 }
 
+TEST(BucketPlan, AHalfFullBucketDoesNotWaitForAGiantParameter) {
+  const auto giant = fp32(1'000'000);
+  const auto half_full = plan_buckets({giant, fp32(64), fp32(64)}, bytes(1024, 1024));
+  ASSERT_EQ(half_full.size(), 2U);
+  EXPECT_EQ(members(half_full[0]), (std::vector<int>{2, 1}));
+  EXPECT_EQ(members(half_full[1]), (std::vector<int>{0}));
+  const auto less = plan_buckets({giant, fp32(64), fp32(1), fp32(64)}, bytes(256, 2048));
+  ASSERT_EQ(less.size(), 2U);
+  EXPECT_EQ(members(less[1]), (std::vector<int>{2, 1, 0}))
+      << "a small bucket of its own costs more";
+}
+
 TEST(BucketPlan, GivesOneByteLimitsABucketPerParameter) {
   const auto plans = plan_buckets({fp32(5), fp32(6), fp32(7)}, bytes(1, 1));
   ASSERT_EQ(plans.size(), 3U);

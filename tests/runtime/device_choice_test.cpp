@@ -67,6 +67,22 @@ TEST(DeviceChoice, NamesTheRanksThatHaveTheSameDevice) {
               HasSubstr("ranks 1 and 3 have the same device b"));
 }
 
+TEST(DeviceArithmetic, IsPyTorchsByDefault) {
+  at::Context& context = at::globalContext();
+  const bool tf32_convolutions = context.allowTF32CuDNN();
+  const auto products = context.float32MatmulPrecision();
+  const bool benchmark = context.benchmarkCuDNN();
+  EXPECT_TRUE(tf32_convolutions);
+  for (const bool before : {true, false}) {
+    set_arithmetic(RuntimeOptions().tf32(before).cudnn_benchmark(before),
+                   c10::Device(c10::kCUDA, 0));
+    set_arithmetic({}, c10::Device(c10::kCUDA, 0));
+    EXPECT_EQ(context.allowTF32CuDNN(), tf32_convolutions);
+    EXPECT_EQ(context.float32MatmulPrecision(), products);
+    EXPECT_EQ(context.benchmarkCuDNN(), benchmark);
+  }
+}
+
 TEST(DeviceArithmetic, FollowsTheOptionsOnADeviceOnly) {
   at::Context& context = at::globalContext();
   const c10::Device device(c10::kCUDA, 0);
@@ -76,7 +92,7 @@ TEST(DeviceArithmetic, FollowsTheOptionsOnADeviceOnly) {
   EXPECT_TRUE(context.benchmarkCuDNN());
   set_arithmetic({}, c10::kCPU);
   EXPECT_TRUE(context.benchmarkCuDNN());
-  set_arithmetic({}, device);
+  set_arithmetic(RuntimeOptions().tf32(false), device);
   EXPECT_FALSE(context.allowTF32CuDNN());
   EXPECT_EQ(context.float32MatmulPrecision(), at::Float32MatmulPrecision::HIGHEST);
   EXPECT_FALSE(context.benchmarkCuDNN());

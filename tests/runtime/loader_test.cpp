@@ -277,6 +277,7 @@ TEST(Loader, RefusesOptionsOutOfRangeByName) {
   };
   EXPECT_THAT(message(LoaderOptions().batch_size(0)), HasSubstr("batch_size is 0"));
   EXPECT_THAT(message(LoaderOptions().workers(-1)), HasSubstr("workers is -1"));
+  EXPECT_THAT(message(LoaderOptions().prefetch(-1)), HasSubstr("prefetch is -1"));
   EXPECT_THAT(message(LoaderOptions().epochs(0)), HasSubstr("epochs is 0"));
   EXPECT_EQ(message(LoaderOptions()), "accepted");
 }
