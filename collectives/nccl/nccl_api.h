@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace lockstep::detail {
 
@@ -46,7 +47,10 @@ class NcclApi {
   /// 22809 for 2.28.9, of the library that runs.
   virtual int version() = 0;
   virtual NcclStatus make_id(Id* id) = 0;
-  virtual NcclStatus init(Handle* comm, int ranks, const Id& id, int rank) = 0;
+  /// Whether init() takes several ids (ncclCommInitRankScalable, since 2.23).
+  virtual bool takes_several_ids() const = 0;
+  /// `ids`: the same on every rank, made by ranks far apart.
+  virtual NcclStatus init(Handle* comm, int ranks, const std::vector<Id>& ids, int rank) = 0;
   /// color < 0: takes part, and gets null.
   virtual NcclStatus split(Handle comm, int color, int key, Handle* part) = 0;
   /// The state of a communicator: in_progress, success, or what it failed with.

@@ -23,21 +23,27 @@ NcclPeer decode(const std::string& text) {
   return {std::atoi(text.c_str()), text[sign] == '+', text.substr(sign + 1)};
 }
 
-/// Rank 0's id, or an error on every rank if it could make none.
-NcclApi::Id shared_id(const NcclParts& parts, const Communicator& host) {
-  NcclApi::Id id{};
+/// The ids that ranks 0, ranks_per_id, 2 * ranks_per_id ... make, or an error on every rank if one
+/// could make none. Each of those ranks helps its share of the ranks to find each other.
+std::vector<NcclApi::Id> shared_ids(const NcclParts& parts, const Communicator& host) {
+  const int apart = parts.api->takes_several_ids() ? parts.ranks_per_id : host.size();
   const auto make = [&]() -> std::string {
-    if (host.rank() != 0) {
+    if (host.rank() % apart != 0) {
       return "";
     }
+    NcclApi::Id id{};
     const NcclStatus status = parts.api->make_id(&id);
     LOCKSTEP_CHECK_CODE(status == NcclStatus::success, ExitCode::environment, "NCCL reports ",
                         status_name(status), "; NCCL_DEBUG=INFO says more");
     return {id.begin(), id.end()};
   };
-  const std::string received = Agreement(host).gather("ncclGetUniqueId", make)[0];
-  std::copy(received.begin(), received.end(), id.begin());
-  return id;
+  std::vector<NcclApi::Id> ids;
+  for (const std::string& received : Agreement(host).gather("ncclGetUniqueId", make)) {
+    if (!received.empty()) {
+      std::copy(received.begin(), received.end(), ids.emplace_back().begin());
+    }
+  }
+  return ids;
 }
 
 }  // namespace
@@ -76,8 +82,7 @@ std::shared_ptr<NcclComm> bootstrap_nccl(const NcclParts& parts) {
   const std::string refusal = nccl_refusal(peers);
   LOCKSTEP_CHECK_CODE(refusal.empty(), ExitCode::environment, "rank ", host.rank(), " of ",
                       host.size(), ": ", refusal);
-  const NcclApi::Id id = shared_id(parts, host);
-  return NcclComm::init(parts.api, id, {host.rank(), host.size()},
+  return NcclComm::init(parts.api, shared_ids(parts, host), {host.rank(), host.size()},
                         {parts.options.timeout, parts.abort_deadline}, [] {});
 }
 

@@ -8,8 +8,8 @@
 namespace lockstep::detail {
 
 /// Makes the NCCL communicator of all ranks of parts.host: the ranks compare versions and devices,
-/// rank 0 makes the unique id, all ranks initialise with it. Collective. Throws Error (environment)
-/// on every rank for nccl_refusal().
+/// some of them make unique ids, all ranks initialise with these. Collective. Throws Error
+/// (environment) on every rank for nccl_refusal().
 std::shared_ptr<NcclComm> bootstrap_nccl(const NcclParts& parts);
 
 }  // namespace lockstep::detail

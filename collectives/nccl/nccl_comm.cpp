@@ -8,11 +8,12 @@
 
 namespace lockstep::detail {
 
-std::shared_ptr<NcclComm> NcclComm::init(std::shared_ptr<NcclApi> api, const NcclApi::Id& id,
-                                         Place place, NcclDeadlines deadlines, const Idle& idle) {
+std::shared_ptr<NcclComm> NcclComm::init(std::shared_ptr<NcclApi> api,
+                                         const std::vector<NcclApi::Id>& ids, Place place,
+                                         NcclDeadlines deadlines, const Idle& idle) {
   std::shared_ptr<NcclComm> comm(new NcclComm(std::move(api), place, deadlines));
   comm->settle("ncclCommInitRankConfig",
-               comm->api_->init(&comm->handle_, place.size, id, place.rank), idle);
+               comm->api_->init(&comm->handle_, place.size, ids, place.rank), idle);
   return comm;
 }
 

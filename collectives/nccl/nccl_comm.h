@@ -11,6 +11,7 @@
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace lockstep::detail {
 
@@ -41,8 +42,9 @@ class NcclComm {
   /// neither be finished nor forgotten, aborts the communicator.
   using Idle = std::function<void()>;
 
-  static std::shared_ptr<NcclComm> init(std::shared_ptr<NcclApi> api, const NcclApi::Id& id,
-                                        Place place, NcclDeadlines deadlines, const Idle& idle);
+  static std::shared_ptr<NcclComm> init(std::shared_ptr<NcclApi> api,
+                                        const std::vector<NcclApi::Id>& ids, Place place,
+                                        NcclDeadlines deadlines, const Idle& idle);
   /// Collective. Null for a negative color. `place` is this rank's in the part.
   std::shared_ptr<NcclComm> split(int color, int key, Place place, const Idle& idle);
   /// Finalizes and destroys, or aborts where that cannot succeed. Never throws. Graphs with its

@@ -98,12 +98,19 @@ class NcclLibrary final : public NcclApi {
     return status_of(ncclGetUniqueId_(reinterpret_cast<ncclUniqueId*>(id)));
   }
 
-  NcclStatus init(Handle* comm, int ranks, const Id& id, int rank) override {
-    ncclUniqueId unique;
-    std::copy(id.begin(), id.end(), unique.internal);
+  bool takes_several_ids() const override { return init_scalable_ != nullptr; }
+  NcclStatus init(Handle* comm, int ranks, const std::vector<Id>& ids, int rank) override {
+    std::vector<ncclUniqueId> unique(ids.size());
+    for (size_t i = 0; i < ids.size(); ++i) {
+      std::copy(ids[i].begin(), ids[i].end(), unique[i].internal);
+    }
     ncclConfig_t config = configuration();
-    return status_of(
-        ncclCommInitRankConfig_(reinterpret_cast<ncclComm_t*>(comm), ranks, unique, rank, &config));
+    auto* made = reinterpret_cast<ncclComm_t*>(comm);
+    if (unique.size() > 1) {
+      return status_of(init_scalable_(made, ranks, rank, static_cast<int>(unique.size()),
+                                      unique.data(), &config));
+    }
+    return status_of(ncclCommInitRankConfig_(made, ranks, unique[0], rank, &config));
   }
 
   NcclStatus split(Handle comm, int color, int key, Handle* part) override {
@@ -201,7 +208,13 @@ class NcclLibrary final : public NcclApi {
     }
   };
 
+  /// ncclCommInitRankScalable: older headers do not have it.
+  using InitScalable = ncclResult_t(ncclComm_t*, int ranks, int rank, int ids, ncclUniqueId*,
+                                    ncclConfig_t*);
+
   void* library_;
+  InitScalable* const init_scalable_ =
+      reinterpret_cast<InitScalable*>(dlsym(library_, "ncclCommInitRankScalable"));
   LOCKSTEP_NCCL(ncclGetVersion);
   LOCKSTEP_NCCL(ncclGetUniqueId);
   LOCKSTEP_NCCL(ncclCommInitRankConfig);

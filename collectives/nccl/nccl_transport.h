@@ -27,6 +27,8 @@ struct NcclParts {
   std::chrono::milliseconds abort_deadline = std::chrono::seconds(10);
   /// How often a thread looks for failed and late collectives.
   std::chrono::milliseconds watch_interval = std::chrono::milliseconds(100);
+  /// One rank of so many makes an NCCL id, where NCCL takes several.
+  int ranks_per_id = 128;
   /// Called once, from any thread, when this transport or one split from it fails.
   std::function<void()> on_failure = [] {};
 };

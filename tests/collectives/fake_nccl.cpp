@@ -88,8 +88,8 @@ NcclStatus FakeNccl::make_id(Id* id) {
   return NcclStatus::success;
 }
 
-NcclStatus FakeNccl::init(Handle* comm, int ranks, const Id& id, int rank) {
-  note("init");
+NcclStatus FakeNccl::init(Handle* comm, int ranks, const std::vector<Id>& ids, int rank) {
+  note(c10::str("init with ", ids.size(), " ids"));
   if (script_.init_fails) {
     return *script_.init_fails;
   }
@@ -98,7 +98,11 @@ NcclStatus FakeNccl::init(Handle* comm, int ranks, const Id& id, int rank) {
   made->hangs = script_.init_hangs;
   {
     const std::lock_guard<std::mutex> lock(world_->mutex);
-    auto& group = world_->groups[std::string(id.data())];
+    std::string name;  // ranks that mix up their ids do not meet
+    for (const Id& id : ids) {
+      name += std::string(id.data()) + " ";
+    }
+    auto& group = world_->groups[name];
     if (group == nullptr) {
       group = std::make_shared<FakeGroup>(ranks);
     }
@@ -129,8 +133,10 @@ NcclStatus FakeNccl::poll(Handle handle) {
   if (!comm.find_group()) {
     return NcclStatus::in_progress;
   }
+  // Such an error comes after the call has returned: the caller's own polls do not see it.
+  const bool by_caller = comm.caller == std::this_thread::get_id();
   for (const auto& [number, status] : script_.error_after) {
-    if (comm.collectives >= number) {
+    if (comm.collectives >= number && !by_caller) {
       return status;
     }
   }
@@ -216,6 +222,7 @@ NcclStatus FakeNccl::enqueue(FakeComm& comm, FakePlan plan, void* stream) {
   const Inside inside(*this, &comm, "a collective");
   note(plan.what);
   ++comm.collectives;
+  comm.caller = std::this_thread::get_id();
   if (script_.collective_fails) {
     return *script_.collective_fails;
   }

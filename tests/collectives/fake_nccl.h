@@ -33,6 +33,7 @@ class FakeNccl final : public NcclApi {
  public:
   struct Script {
     int version = 22809;
+    bool takes_several_ids = true;
     /// How often poll() says in_progress after every call.
     int polls = 0;
     std::optional<NcclStatus> id_fails;
@@ -67,7 +68,8 @@ class FakeNccl final : public NcclApi {
 
   int version() override { return script_.version; }
   NcclStatus make_id(Id* id) override;
-  NcclStatus init(Handle* comm, int ranks, const Id& id, int rank) override;
+  bool takes_several_ids() const override { return script_.takes_several_ids; }
+  NcclStatus init(Handle* comm, int ranks, const std::vector<Id>& ids, int rank) override;
   NcclStatus split(Handle comm, int color, int key, Handle* part) override;
   NcclStatus poll(Handle comm) override;
   NcclStatus finalize(Handle comm) override;

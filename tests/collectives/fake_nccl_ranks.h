@@ -51,7 +51,8 @@ struct FakeComm {
   std::shared_ptr<FakeGroup> group;
   int rank = 0;
   uint64_t collectives = 0;
-  uint64_t begun = 0;  // how many its stream has come to
+  std::thread::id caller;  // of the last collective
+  uint64_t begun = 0;      // how many its stream has come to
   uint64_t captured = 0;
   uint64_t splits = 0;
   int polls_left = 0;

@@ -1,5 +1,5 @@
 // How an NCCL transport ends: refusals at the start, errors, hangs, lost peers, aborts.
-#include "nccl_ranks.h"
+#include "nccl_outcomes.h"
 
 #include <lockstep/collectives/nccl/loaded_libraries.h>
 
@@ -13,26 +13,6 @@ namespace {
 
 using namespace testing;
 using Kind = RankOutcome::Kind;
-
-at::Tensor ones(int64_t numel = 4) {
-  return on_fake_device(at::ones({numel}));
-}
-
-/// Calls until the transport throws, as a training loop does.
-[[noreturn]] void go_on_until_it_throws(Communicator& nccl) {
-  while (true) {
-    nccl.progress();
-    std::this_thread::yield();
-  }
-}
-
-void expect_all(const std::vector<RankOutcome>& result, Kind kind, const std::string& text) {
-  for (size_t k = 0; k < result.size(); ++k) {
-    EXPECT_EQ(result[k].kind, kind) << "rank " << k << ": " << result[k].message;
-    EXPECT_NE(result[k].message.find(text), std::string::npos)
-        << "rank " << k << ": " << result[k].message;
-  }
-}
 
 NcclCase scripted(int ranks, int culprit, std::function<void(FakeNccl::Script&)> fault) {
   NcclCase test;
@@ -79,6 +59,20 @@ TEST(NcclStart, ARankThatCannotMakeTheIdStopsAll) {
              Kind::error, "ncclGetUniqueId: rank 0: NCCL reports system error");
 }
 
+TEST(NcclStart, OneRankOfSoManyMakesAnIdWhereNcclTakesSeveral) {
+  for (const bool several : {false, true}) {
+    NcclCase test{5};
+    test.ranks_per_id = 2;
+    test.script = [=](int, FakeNccl::Script& script) { script.takes_several_ids = several; };
+    run_nccl(test, [=](NcclRank& rank, Communicator& nccl) {
+      EXPECT_EQ(rank.nccl->count(several ? "init with 3 ids" : "init with 1 ids"), 1);
+      const at::Tensor tensor = ones();
+      nccl.all_reduce(tensor).wait();
+      EXPECT_TRUE(at::equal(rank.read(tensor), at::full({4}, 5.0F)));
+    });
+  }
+}
+
 TEST(NcclStart, ARankThatNeverInitialisesTimesOutEverywhere) {
   NcclCase test;
   test.script = [](int, FakeNccl::Script& script) { script.init_hangs = true; };
@@ -108,52 +102,6 @@ TEST(NcclStart, AnAbortedInitIsAborted) {
     EXPECT_EQ(rank.nccl->count("abort"), 1);
     EXPECT_EQ(rank.nccl->count("destroy"), 0);
   });
-}
-
-TEST(NcclOrder, DifferentDtypesAreAnErrorOnEveryRankThatShowsBothCalls) {
-  const auto result = nccl_outcomes({2}, [](NcclRank& rank, Communicator& nccl) {
-    nccl.all_reduce(on_fake_device(at::ones({4}, rank.rank() == 0 ? at::kFloat : at::kHalf)))
-        .wait();
-  });
-  expect_all(result, Kind::error, "rank 0: all_reduce #1 of Float[4]");
-  expect_all(result, Kind::error, "rank 1: all_reduce #1 of Half[4]");
-}
-
-TEST(NcclOrder, AnotherOrderIsAnErrorOnEveryRank) {
-  expect_all(nccl_outcomes({2},
-                           [](NcclRank& rank, Communicator& nccl) {
-                             const at::Tensor a = ones(4), b = ones(8);
-                             nccl.all_reduce(rank.rank() == 0 ? a : b);
-                             nccl.all_reduce(rank.rank() == 0 ? b : a).wait();
-                           }),
-             Kind::error, "the ranks do not make the same call #1");
-}
-
-TEST(NcclOrder, AnotherVerbAborts) {
-  nccl_outcomes({2}, [](NcclRank& rank, Communicator& nccl) {
-    const at::Tensor tensor = ones();
-    EXPECT_THROW((rank.rank() == 0 ? nccl.all_reduce(tensor) : nccl.broadcast(tensor)).wait(),
-                 Error);
-    EXPECT_EQ(rank.nccl->count("abort"), 1);
-    EXPECT_EQ(rank.failures->load(), 1);
-    rank.current.finish();  // the abort has ended what hung on the device
-  });
-}
-
-TEST(NcclOrder, ADifferentRootIsFoundWhileTheCallIsInProgress) {
-  NcclCase test;
-  test.script = [](int, FakeNccl::Script& script) { script.polls = 3; };
-  expect_all(
-      nccl_outcomes(test, [](NcclRank& rank,
-                             Communicator& nccl) { nccl.broadcast(ones(), rank.rank()).wait(); }),
-      Kind::error, "broadcast #1 of Float[4], root 1");
-}
-
-TEST(NcclOrder, DifferentAllocationsAreAnError) {
-  expect_all(
-      nccl_outcomes({2}, [](NcclRank& rank,
-                            Communicator& nccl) { nccl.allocate(8 + rank.rank(), at::kFloat); }),
-      Kind::error, "rank 1: allocate #1 of Float[9]");
 }
 
 TEST(NcclErrors, AnAsynchronousErrorEndsTheCommunicator) {

@@ -25,6 +25,7 @@ struct NcclCase {
   std::chrono::milliseconds timeout = std::chrono::seconds(20);
   std::chrono::milliseconds abort_deadline = std::chrono::seconds(20);
   CollectiveCheck check = CollectiveCheck::on;
+  int ranks_per_id = 128;
 };
 
 /// One rank with a fake device and a fake NCCL.
@@ -41,6 +42,7 @@ struct NcclRank {
                {test.timeout, test.check},
                test.abort_deadline,
                std::chrono::milliseconds(1),
+               test.ranks_per_id,
                [failures = failures] { ++*failures; }} {}
   ~NcclRank() { EXPECT_EQ(nccl->misuse(), std::vector<std::string>{}); }
   NcclRank(const NcclRank&) = delete;

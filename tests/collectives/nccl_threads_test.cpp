@@ -27,7 +27,7 @@ struct OneRank {
       : nccl(std::make_shared<FakeNccl>(make_fake_nccl_world(), std::move(script))) {
     NcclApi::Id id{};
     nccl->make_id(&id);
-    comm = NcclComm::init(nccl, id, {0, 1}, {}, [] {});
+    comm = NcclComm::init(nccl, {id}, {0, 1}, {}, [] {});
   }
   void broadcast(std::optional<NcclStatus> answer = {}) {
     comm->call(
@@ -107,9 +107,12 @@ TEST(NcclThreads, NcclsLastWordsAreReadBeforeAnAbortFreesThem) {
   rank = &one;
   one.broadcast(NcclStatus::success);  // it fails later
   std::string words;
-  while (words.empty()) {
-    words = one.comm->failure();
-  }
+  std::thread watchdog([&] {
+    while (words.empty()) {
+      words = one.comm->failure();
+    }
+  });
+  watchdog.join();
   aborts.join();
   EXPECT_EQ(words, "NCCL reports remote error: the fake's last words");
   one.expect_no_misuse();
