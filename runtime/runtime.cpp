@@ -9,6 +9,7 @@
 #include <lockstep/runtime/process/host_threads.h>
 #include <lockstep/runtime/process/mixed_seed.h>
 #include <lockstep/runtime/runtime.h>
+#include <lockstep/runtime/state/failed_saves.h>
 #include <lockstep/runtime/step/replica_check.h>
 
 #include <algorithm>
@@ -166,6 +167,7 @@ void require_equal_ends(const std::vector<std::string>& names, const std::vector
 
 int run(int argc, char** argv, const std::function<void(Runtime&)>& body) {
   std::string who = "lockstep";
+  detail::take_failed_save();
   try {
     auto runtime = std::make_unique<Runtime>(argc, argv);
     who = c10::str("rank ", runtime->rank());
@@ -176,6 +178,11 @@ int run(int argc, char** argv, const std::function<void(Runtime&)>& body) {
     runtime.reset();
     if (session->mpi) {
       require_equal_ends(ends->names, ends->digests, *session->mpi);
+    }
+    if (const auto failed = detail::take_failed_save()) {
+      throw Error(
+          c10::str("the program ended, but its last snapshot is not on the disk: ", failed->what()),
+          failed->code());
     }
     return static_cast<int>(ExitCode::ok);
   } catch (const Error& error) {

@@ -1,6 +1,8 @@
+#include <lockstep/runtime/state/failed_saves.h>
 #include <lockstep/runtime/state/saving.h>
 #include <lockstep/runtime/state/snapshot_search.h>
 
+#include <exception>
 #include <iostream>
 #include <utility>
 
@@ -24,6 +26,17 @@ Saving::Saving(TrainingState state, Communicator control, SnapshotOptions option
       options_(std::move(options)) {
   if (!options_.folder().empty()) {
     write_to(trimmed(options_.folder()), writer_options(options_));
+  }
+}
+
+Saving::~Saving() {
+  if (std::uncaught_exceptions() > 0) {
+    return;
+  }
+  try {
+    finish();
+  } catch (const std::exception& error) {
+    std::cerr << "the last snapshot was not completed: " << error.what() << std::endl;
   }
 }
 
@@ -61,7 +74,12 @@ void Saving::save(int64_t update, std::optional<double> metric) {
   }
   const snapshot::Content content = state_.content();
   if (direct_) {
-    note_end(direct_->save(content, update, metric));
+    try {
+      note_end(direct_->save(content, update, metric));
+    } catch (const Error& error) {
+      note_save(folder_, error);
+      throw;
+    }
   } else {
     note_end(background_->save(content, update, metric).previous);
   }
@@ -88,6 +106,9 @@ void Saving::note_end(std::optional<snapshot::SaveReport> report) {
   }
   if (report->error) {
     saved_update_.reset();
+    note_save(folder_, Error(*report->error, report->code));
+  } else {
+    note_save(folder_, std::nullopt);
   }
   if (prints()) {
     if (report->error) {

@@ -19,6 +19,10 @@ class Saving {
  public:
   /// Tries the folder out, if the options name one.
   Saving(TrainingState state, Communicator control, SnapshotOptions options);
+  /// Completes what is pending, except while an exception unwinds.
+  ~Saving();
+  Saving(const Saving&) = delete;
+  Saving& operator=(const Saving&) = delete;
 
   /// The state after `update`; see Trainer::save().
   void save(int64_t update, std::optional<double> metric);

@@ -2,6 +2,7 @@
 #include <ATen/ops/zeros.h>
 #include <c10/util/ScopeExit.h>
 #include <lockstep/amp/update/flat_kernels.h>
+#include <lockstep/collectives/core/activity.h>
 #include <lockstep/collectives/core/as_error.h>
 #include <lockstep/runtime/state/flat.h>
 #include <lockstep/runtime/step/reducer.h>
@@ -255,6 +256,7 @@ void Reducer::mark_ready(int index) {
 void Reducer::launch_ready() {
   while (next_bucket_ < plans_.size() && pending_[next_bucket_] == 0) {
     const Span span(kLaunchBucket, next_bucket_);
+    const CallLabel label("bucket", static_cast<int64_t>(next_bucket_));
     works_[next_bucket_] = communicator_.all_reduce(wires_[next_bucket_], options_.op);
     ++next_bucket_;
   }

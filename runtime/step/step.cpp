@@ -1,6 +1,7 @@
 #include <ATen/ops/empty_like.h>
 #include <lockstep/amp/update/flat_kernels.h>
 #include <lockstep/checkpointing/activation/rng_state.h>
+#include <lockstep/collectives/core/activity.h>
 #include <lockstep/collectives/core/as_error.h>
 #include <lockstep/runtime/step/span.h>
 #include <lockstep/runtime/step/step.h>
@@ -175,10 +176,8 @@ void Step::micro_batch(const std::function<Loss()>& closure, bool under_autocast
   }
   passes_.share_casts();
   const auto start = Clock::now();
-  std::optional<activation::RngState> random;
-  if (before_first_update()) {
-    random = activation::RngState::current();
-  }
+  const auto random =
+      before_first_update() ? std::optional(activation::RngState::current()) : std::nullopt;
   const Loss loss = attempt([&] { return forward(closure, under_autocast); });
   prepare_backward();
   require_number([&] {
@@ -189,7 +188,7 @@ void Step::micro_batch(const std::function<Loss()>& closure, bool under_autocast
     }
   });
   attempt([&] { passes_.backward(loss, parts_.storage.reducer()); });
-  ++count_;
+  note_activity("what follows micro-batch", micro_batches_ + count_++);
   compute_seconds_ += seconds_since(start);
 }
 
@@ -243,6 +242,7 @@ StepReport Step::launch_window(const std::function<void()>& launch, const at::Te
 }
 
 Loss Step::forward(const std::function<Loss()>& closure, bool under_autocast) {
+  note_activity("forward of micro-batch", micro_batches_ + count_);
   Loss loss = passes_.forward(closure, under_autocast);
   loss_weights_.add(loss.is_sum(), loss.weight());
   if (before_first_update()) {
@@ -253,6 +253,7 @@ Loss Step::forward(const std::function<Loss()>& closure, bool under_autocast) {
 
 /// Tells the reducer what the coming backward is for.
 void Step::prepare_backward() {
+  note_activity("backward of micro-batch", micro_batches_ + count_);
   const bool last = count_ + 1 == parts_.options.accumulate();
   if (!last) {
     parts_.storage.reducer().collect();
