@@ -254,8 +254,7 @@ Loss Step::forward(const std::function<Loss()>& closure, bool under_autocast) {
 /// Tells the reducer what the coming backward is for.
 void Step::prepare_backward() {
   note_activity("backward of micro-batch", micro_batches_ + count_);
-  const bool last = count_ + 1 == parts_.options.accumulate();
-  if (!last) {
+  if (count_ + 1 < parts_.options.accumulate()) {
     parts_.storage.reducer().collect();
     return;
   }
