@@ -1,6 +1,7 @@
 // The word model computes what PyTorch's computes from the same weights.
 #include <gtest/gtest.h>
 #include <lockstep/checkpointing/snapshot/safetensors_writer.h>
+#include <lockstep/collectives/error.h>
 #include <torch/torch.h>
 
 #include <cstdlib>
@@ -67,11 +68,11 @@ TEST(WordLm, RefusesAnUnknownCellAndTiedWeightsOfOtherSizes) {
   WordLmSize size;
   size.words = 5;
   size.cell = "CNN";
-  EXPECT_THROW(WordLm{size}, lockstep::Error);
+  EXPECT_THROW(static_cast<void>(WordLm(size)), lockstep::Error);
   size.cell = "GRU";
   size.tied = true;
   size.hidden = size.width + 1;
-  EXPECT_THROW(WordLm{size}, lockstep::Error);
+  EXPECT_THROW(static_cast<void>(WordLm(size)), lockstep::Error);
 }
 
 }  // namespace
