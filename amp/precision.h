@@ -40,7 +40,9 @@ class Precision {
   /// that, so choose a level by name there.
   static Precision automatic(c10::Device device);
 
-  /// The dtype in which gradients travel between ranks: fp32, fp16 or bf16.
+  /// The dtype in which gradients travel between ranks: fp32, fp16 or bf16. Without this call it is
+  /// the level's; but over NCCL, which rounds a sum at each rank, a Trainer sends bf16 above 8
+  /// ranks and fp16 above 64 as fp32 (not with error_feedback).
   Precision wire(c10::ScalarType dtype) const;
   /// O2 keeps norms in fp32 unless `keep` is false; O3 converts norms unless `keep` is true. At O0
   /// and O1 norms are always fp32: true is accepted, and validate() refuses false.
@@ -75,6 +77,8 @@ class Precision {
   bool autocast() const { return level_ != Level::O0; }
   c10::ScalarType compute_dtype() const { return compute_; }
   c10::ScalarType wire_dtype() const;
+  /// True after wire(): the dtype is the program's choice, not the level's.
+  bool names_wire() const { return wire_.has_value(); }
   double predivide_factor() const { return predivide_; }
   amp::LossScalerOptions loss_scaler_options() const;
   /// True if fp32 masters are kept beside half weights.
