@@ -147,9 +147,12 @@ endfunction()
 #
 # One process, or n of MPI. What the sources make on testing::device() (tests/test_device.h) is on
 # the GPU; with RUNTIME_MAIN (tests/gpu_runtime_main.cpp) testing::runtime(), too. COMPILED_BY: the
-# sources are those of tests for the CPU, whose objects are taken. Two ctest entries:
+# sources are those of tests for the CPU, whose objects are taken. Two or three ctest entries:
 #   library.name.gpu      Label: gpu. Where there is no GPU, or no kernels in this build, the test
-#                      says so and counts as skipped; tests/gpu_tests.h decides.
+#                      says so and counts as skipped; tests/gpu_tests.h decides. Ranks meet over
+#                      the staged transport.
+#   library.name.nccl     With RANKS. The same over NCCL. Skipped where the ranks would have to share
+#                      a GPU and cannot; tests/gpu_transport.h decides.
 #   library.name.pretend  Label: unit, or mpi. On the device of tests/pretend_device, without the tests
 #                      of ONLY_ON_A_GPU (patterns of GoogleTest).
 function(lockstep_add_gpu_test library name)
@@ -186,10 +189,18 @@ function(lockstep_add_gpu_test library name)
     set(start ${LOCKSTEP_MPIEXEC} ${MPIEXEC_NUMPROC_FLAG} ${TEST_RANKS})
     set(label mpi)
   endif()
-  add_test(NAME ${library}.${name}.gpu COMMAND ${start} $<TARGET_FILE:${target}_gpu>)
-  set_tests_properties(${library}.${name}.gpu PROPERTIES LABELS gpu TIMEOUT ${TEST_TIMEOUT}
-    SKIP_RETURN_CODE 77 RESOURCE_LOCK gpu
-    ENVIRONMENT "${LOCKSTEP_GPU_TEST_ENVIRONMENT};LOCKSTEP_TEST_RANKS=${TEST_RANKS}")
+  set(entries gpu)
+  if(TEST_RANKS)
+    list(APPEND entries nccl)
+  endif()
+  foreach(entry IN LISTS entries)
+    string(REPLACE "gpu" "staged" transport ${entry})
+    set(test ${library}.${name}.${entry})
+    add_test(NAME ${test} COMMAND ${start} $<TARGET_FILE:${target}_gpu>)
+    set_tests_properties(${test} PROPERTIES LABELS gpu TIMEOUT ${TEST_TIMEOUT}
+      SKIP_RETURN_CODE 77 RESOURCE_LOCK gpu
+      ENVIRONMENT "${LOCKSTEP_GPU_TEST_ENVIRONMENT};LOCKSTEP_TEST_RANKS=${TEST_RANKS};LOCKSTEP_TRANSPORT=${transport}")
+  endforeach()
   if(NOT TARGET lockstep_pretend_device)
     return()
   endif()

@@ -9,13 +9,14 @@
 #include <lockstep/runtime/process/slow_dtype_notice.h>
 #include <lockstep/runtime/state/memory_archive.h>
 #include <lockstep/runtime/state/training_storage.h>
+#include <lockstep/runtime/step/gradient_sums.h>
 
 namespace lockstep::detail {
 namespace {
 
-ReducerOptions reducer_options(const TrainerOptions& options) {
+ReducerOptions reducer_options(const TrainerOptions& options, const Communicator& devices) {
   ReducerOptions result;
-  result.op = ReduceOp::avg().predivide(options.precision().predivide_factor());
+  result.op = gradient_operation(options.precision(), devices);
   result.densify_sparse = options.densify_sparse();
   result.take_gradients = true;
   result.accumulators = options.accumulate() > 1 || options.losses() > 1;
@@ -107,7 +108,7 @@ TrainingStorage::TrainingStorage(const Runtime& runtime, const Model& model,
   agreement_.attempt([&] {
     explained([&] {
       reducer_ = std::make_unique<Reducer>(devices_, trainable_.parameters, plans, std::move(wires),
-                                           reducer_options(options));
+                                           reducer_options(options, devices_));
       updater_ = new_updater();
       make_checks();
     });

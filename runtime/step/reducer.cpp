@@ -124,7 +124,8 @@ void Reducer::take_from(const std::function<void()>& backward, const Form& form,
 
 void Reducer::synchronise(double factor) {
   synchronising_ = true;
-  factor_ = factor;
+  const bool packs_shares = options_.take_gradients && options_.op == ReduceOp::sum();
+  factor_ = packs_shares ? factor / communicator_.size() : factor;
 }
 
 void Reducer::on_gradient(int index) {

@@ -15,6 +15,7 @@
 namespace lockstep::detail {
 
 struct ReducerOptions {
+  /// With take_gradients the result is the mean: sum packs each gradient divided by the ranks.
   ReduceOp op = ReduceOp::avg();
   bool densify_sparse = false;
   /// True (Trainer): the reducer takes the gradients of the backwards that take_from() runs. grad()

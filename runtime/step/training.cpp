@@ -3,6 +3,7 @@
 #include <lockstep/collectives/core/graph_capture.h>
 #include <lockstep/runtime/memory_use.h>
 #include <lockstep/runtime/process/replicas.h>
+#include <lockstep/runtime/step/gradient_sums.h>
 #include <lockstep/runtime/step/training.h>
 
 #include <iostream>
@@ -65,7 +66,9 @@ Training::Training(Runtime& runtime, const Model& model, const OptimizerSpec& sp
 Training::Training(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
                    const TrainerOptions& options, HostActs acts, MakeStepGraph make_graph,
                    const Communicator& devices)
-    : Training(runtime, model, spec, options, acts, std::move(make_graph), devices,
+    : Training(runtime, model, spec,
+               TrainerOptions(options).precision(with_default_wire(options.precision(), devices)),
+               acts, std::move(make_graph), devices,
                checked(model, spec, options, runtime.device(), make_graph != nullptr, devices,
                        Agreement(runtime.control()))) {}
 

@@ -1,4 +1,5 @@
-// Two ranks on one GPU, whose collectives go through the host.
+// Two ranks on GPUs, or on one; their collectives through the host, or over NCCL with
+// LOCKSTEP_TRANSPORT=nccl.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +15,7 @@ using testing::DeviceRun;
 using testing::rows_of;
 
 /// The ranks of this program; MPI starts once in a process.
-class StagedRanksOnCuda : public ::testing::Test {
+class RanksOnCuda : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     ranks_ = std::make_unique<Runtime>(0, nullptr,
@@ -28,9 +29,9 @@ class StagedRanksOnCuda : public ::testing::Test {
   static std::unique_ptr<Runtime> ranks_;
 };
 
-std::unique_ptr<Runtime> StagedRanksOnCuda::ranks_;
+std::unique_ptr<Runtime> RanksOnCuda::ranks_;
 
-TEST_F(StagedRanksOnCuda, HaveTheLossCurveOfOneRankWithAllRows) {
+TEST_F(RanksOnCuda, HaveTheLossCurveOfOneRankWithAllRows) {
   Runtime& runtime = *ranks_;
   ASSERT_EQ(runtime.size(), 2);
   Runtime alone = Runtime::solo(RuntimeOptions().device(DeviceKind::cuda));
@@ -49,7 +50,7 @@ TEST_F(StagedRanksOnCuda, HaveTheLossCurveOfOneRankWithAllRows) {
 }
 
 /// Each array of the state is compared within so many updates; the host knows two updates later.
-TEST_F(StagedRanksOnCuda, NameTheRankWhoseMemoryDivergedWithinSoManyUpdates) {
+TEST_F(RanksOnCuda, NameTheRankWhoseMemoryDivergedWithinSoManyUpdates) {
   constexpr int every = 6;
   Runtime& runtime = *ranks_;
   for (const size_t parameter : {0, 3}) {

@@ -1,0 +1,130 @@
+// How a Trainer's gradients are summed over NCCL: in which dtype, and as what.
+#include <gtest/gtest.h>
+#include <lockstep/collectives/core/transport.h>
+#include <lockstep/runtime/step/gradient_sums.h>
+#include <lockstep/runtime/step/reducer.h>
+
+namespace lockstep {
+
+using namespace detail;
+
+namespace {
+
+/// Rank 0 of `size` ranks. Records what it is given to reduce, and leaves it as it is.
+class Recorder final : public Transport {
+ public:
+  Recorder(const char* name, int size) : name_(name), size_(size) {}
+  const char* name() const override { return name_; }
+  int rank() const override { return 0; }
+  int size() const override { return size_; }
+  int local_rank() const override { return 0; }
+  int local_size() const override { return size_; }
+  std::shared_ptr<Operation> all_reduce(const at::Tensor& tensor, ReduceOp op) override {
+    operations.push_back(op);
+    reduced.push_back(tensor.clone());
+    return nullptr;
+  }
+  std::shared_ptr<Operation> reduce_scatter(const at::Tensor&, const at::Tensor&,
+                                            ReduceOp) override {
+    return nullptr;
+  }
+  std::shared_ptr<Operation> all_gather(const at::Tensor&, const at::Tensor&) override {
+    return nullptr;
+  }
+  std::shared_ptr<Operation> broadcast(const at::Tensor&, int) override { return nullptr; }
+  std::shared_ptr<Operation> barrier() override { return nullptr; }
+  std::shared_ptr<Transport> split(int, int) override { return nullptr; }
+  at::Tensor allocate(int64_t numel, at::ScalarType dtype) override {
+    return at::zeros({numel}, dtype);
+  }
+  void progress() override {}
+  const CollectiveLog& log() const override { return log_; }
+
+  std::vector<ReduceOp> operations;
+  std::vector<at::Tensor> reduced;
+
+ private:
+  const char* name_;
+  int size_;
+  CollectiveLog log_;
+};
+
+Communicator ranks(const char* name, int size) {
+  return Communicator(std::make_shared<Recorder>(name, size));
+}
+
+TEST(GradientSums, TravelIn32BitsOverManyRanksOfNccl) {
+  const auto wire = [](const Precision& precision, int size) {
+    return with_default_wire(precision, ranks("nccl", size)).wire_dtype();
+  };
+  for (const auto& level : {Precision::O1, Precision::O2, Precision::O3}) {
+    EXPECT_EQ(wire(level(at::kBFloat16), 8), at::kBFloat16);
+    EXPECT_EQ(wire(level(at::kBFloat16), 9), at::kFloat);
+    EXPECT_EQ(wire(level(at::kHalf), 64), at::kHalf);
+    EXPECT_EQ(wire(level(at::kHalf), 65), at::kFloat);
+  }
+  EXPECT_EQ(wire(Precision::O0(), 1000), at::kFloat);
+}
+
+TEST(GradientSums, TravelInTheDtypeThatTheProgramNames) {
+  const Communicator many = ranks("nccl", 1000);
+  const auto named = Precision::O1(at::kBFloat16).wire(at::kBFloat16);
+  EXPECT_EQ(with_default_wire(named, many).wire_dtype(), at::kBFloat16);
+  const auto other = Precision::O0().wire(at::kHalf);
+  EXPECT_EQ(with_default_wire(other, many).wire_dtype(), at::kHalf);
+  const auto fed_back = Precision::O1(at::kBFloat16).error_feedback();
+  EXPECT_EQ(with_default_wire(fed_back, many).wire_dtype(), at::kBFloat16);
+}
+
+TEST(GradientSums, TravelIn16BitsWhereHostsRoundOnce) {
+  for (const char* name : {"mpi", "staged", "thread", "solo"}) {
+    EXPECT_EQ(with_default_wire(Precision::O1(at::kBFloat16), ranks(name, 1000)).wire_dtype(),
+              at::kBFloat16);
+  }
+}
+
+TEST(GradientSums, AreOfSharesOverNcclUnlessResidualsOrThePredivisionNeedTheGradient) {
+  const auto sum = ReduceOp::sum(), mean = ReduceOp::avg();
+  const Communicator nccl = ranks("nccl", 3), host = ranks("mpi", 3);
+  for (const auto& precision : {Precision::O0(), Precision::O1(at::kHalf)}) {
+    EXPECT_EQ(gradient_operation(precision, nccl), sum);
+    EXPECT_EQ(gradient_operation(precision, host), mean);
+    EXPECT_EQ(gradient_operation(precision.predivide(4), nccl), mean.predivide(4));
+  }
+  EXPECT_EQ(gradient_operation(Precision::O1(at::kHalf).error_feedback(), nccl), mean);
+}
+
+/// What a Reducer sends of the gradients 1, 2, 3, 4 when `factor` is asked for.
+at::Tensor sent(Recorder& recorder, const Communicator& communicator, ReduceOp op, double factor) {
+  const at::Tensor weight = at::ones({4}).set_requires_grad(true);
+  ReducerOptions options;
+  options.op = op;
+  options.take_gradients = true;
+  Communicator devices = communicator;
+  const auto plans = plan_buckets({{4, at::kFloat, at::kFloat, 0}}, {});
+  Reducer reducer(devices, {{"weight", {}, weight}}, plans, allocate_wires(devices, plans),
+                  options);
+  reducer.synchronise(factor);
+  const at::Tensor values = at::arange(1, 5, at::kFloat);
+  reducer.take_from([&] { (weight * values).sum().backward(); });
+  reducer.launch_rest();
+  EXPECT_EQ(recorder.operations.back(), op);
+  return recorder.reduced.back().narrow(0, 0, 4);  // buckets are padded
+}
+
+TEST(GradientSums, ArePackedAsSharesOfTheMeanAndOtherwiseWhole) {
+  for (const int size : {2, 3, 8}) {
+    const auto recorder = std::make_shared<Recorder>("nccl", size);
+    const Communicator communicator(recorder);
+    const at::Tensor gradient = at::arange(1, 5, at::kFloat) * 0.5;
+    const at::Tensor share = sent(*recorder, communicator, ReduceOp::sum(), 0.5);
+    EXPECT_TRUE(at::allclose(share * size, gradient, 1e-6));
+    if (size != 3) {
+      EXPECT_TRUE(at::equal(share * size, gradient)) << "a power of two rounds nothing";
+    }
+    EXPECT_TRUE(at::equal(sent(*recorder, communicator, ReduceOp::avg(), 0.5), gradient));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
