@@ -68,7 +68,7 @@ Training::Training(Runtime& runtime, const Model& model, const OptimizerSpec& sp
                    const Communicator& devices)
     : Training(runtime, model, spec,
                TrainerOptions(options).precision(with_default_wire(options.precision(), devices)),
-               acts, std::move(make_graph), devices,
+               acts, make_graph, devices,
                checked(model, spec, options, runtime.device(), make_graph != nullptr, devices,
                        Agreement(runtime.control()))) {}
 
