@@ -1,6 +1,8 @@
-#include "multiprocessor.h"
-
+#include <atomic>
 #include <mutex>
+
+#include "launch_count.h"
+#include "multiprocessor.h"
 
 namespace lockstep::emulated_cuda {
 namespace {
@@ -21,6 +23,8 @@ cudaError_t refused(cudaError_t code, std::string why) {
   return code;
 }
 
+std::atomic<int64_t> launches{0};
+
 bool within(const dim3& size, int64_t x, int64_t y, int64_t z) {
   return size.x >= 1 && size.y >= 1 && size.z >= 1 && size.x <= x && size.y <= y && size.z <= z;
 }
@@ -30,6 +34,10 @@ std::string text_of(const dim3& size) {
 }
 
 }  // namespace
+
+int64_t launch_count() {
+  return launches;
+}
 
 Device& device() {
   static Device device;
@@ -61,6 +69,7 @@ cudaError_t launch(const Launch& launch) {
         cudaErrorInvalidConfiguration,
         "arguments of " + std::to_string(launch.argument_bytes) + " bytes are more than 4096");
   }
+  ++launches;
   static std::mutex one_at_a_time;
   const std::lock_guard<std::mutex> lock(one_at_a_time);
   if (device().before) {
