@@ -18,10 +18,10 @@ namespace lockstep {
 class MpiCommHandle {
  public:
   /// From an MPI_Comm: a pointer to a class in Open MPI, an int in MPICH and its relatives.
-  template <typename Comm, typename = std::enable_if_t<
-                               std::is_same_v<Comm, int> ||
-                               (std::is_pointer_v<Comm> &&
-                                std::is_class_v<std::remove_pointer_t<Comm>>)>>
+  template <typename Comm,
+            typename = std::enable_if_t<std::is_same_v<Comm, int> ||
+                                        (std::is_pointer_v<Comm> &&
+                                         std::is_class_v<std::remove_pointer_t<Comm>>)>>
   MpiCommHandle(Comm comm) : bytes_(sizeof(Comm)) {  // NOLINT(google-explicit-constructor)
     static_assert(sizeof(Comm) <= sizeof(bits_));
     std::memcpy(&bits_, &comm, sizeof(Comm));

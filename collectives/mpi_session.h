@@ -10,8 +10,8 @@
 
 namespace lockstep {
 
-/// Makes the communicator of all ranks from MPI. Initialises MPI unless the program has done so, and
-/// finalises MPI only if it initialised it.
+/// Makes the communicator of all ranks from MPI. Initialises MPI unless the program has done so,
+/// and finalises MPI only if it initialised it.
 ///
 /// Without a launcher in the environment (mpirun, srun, hydra, Flux, jsrun, Cray PALS), and unless
 /// the program has initialised MPI, MPI stays down and the world is Communicator::solo(). If the

@@ -27,10 +27,11 @@ MPI_Comm program_comm(const MpiCommHandle& handle) {
   if (handle.is_fortran()) {
     comm = MPI_Comm_f2c(static_cast<MPI_Fint>(handle.bits()));
   } else {
-    LOCKSTEP_CHECK(handle.bytes() == sizeof(MPI_Comm),
-                   "the program passed a communicator of ", handle.bytes(),
+    LOCKSTEP_CHECK(handle.bytes() == sizeof(MPI_Comm), "the program passed a communicator of ",
+                   handle.bytes(),
                    " bytes, but an MPI_Comm of the MPI library that lockstep was built with has ",
-                   sizeof(MPI_Comm), "; build both with the same MPI library, and pass a handle "
+                   sizeof(MPI_Comm),
+                   "; build both with the same MPI library, and pass a handle "
                    "of Fortran through MpiCommHandle::from_fortran");
     const uint64_t bits = handle.bits();
     std::memcpy(&comm, &bits, sizeof(MPI_Comm));

@@ -39,8 +39,8 @@ class MpiComm {
   MPI_Comm comm_ = MPI_COMM_NULL;
 };
 
-/// The communicator that a program passed. Throws Error (code usage) if the handle is of another MPI
-/// library than this one, or is MPI_COMM_NULL.
+/// The communicator that a program passed. Throws Error (code usage) if the handle is of another
+/// MPI library than this one, or is MPI_COMM_NULL.
 MPI_Comm program_comm(const MpiCommHandle& handle);
 
 /// While an object of it lives, errors of calls on a communicator of the program are returned. Then

@@ -218,9 +218,9 @@ void TrainingState::check(const Snapshot& saved) {
                       "those of the saved run, or take over its weights with load_weights()",
                       wrong);
   const int64_t updates = saved.section("trainer").read("updates").item<int64_t>();
-  LOCKSTEP_CHECK_CODE(updates == saved.manifest().step, ExitCode::snapshot, saved.path(),
-                      ": has ", updates, " updates, but its manifest is of step ",
-                      saved.manifest().step, "; it was changed, resume from an older one");
+  LOCKSTEP_CHECK_CODE(updates == saved.manifest().step, ExitCode::snapshot, saved.path(), ": has ",
+                      updates, " updates, but its manifest is of step ", saved.manifest().step,
+                      "; it was changed, resume from an older one");
   const snapshot::SnapshotSection data = saved.section("data");
   LoadingArchive places(data);
   parts_.runtime.loaders().check(places);

@@ -18,8 +18,8 @@ FOREIGN = set("""
     opt_level keep_batchnorm_fp32 loss_scale min_loss_scale max_loss_scale num_losses loss_id
     delay_unscale master_params state_dict get_scale convert_syncbn_model SyncBatchNorm
     initial_scale_power scale_loss bfloat16 enabled use_reentrant MPI_Allreduce get_rng_state
-    from_pretrained SLURM_NTASKS CUDA_HOME MPI_HOME DMPI_HOME xxhsum initialize
-    --no-index --find-links --tool --error-exitcode
+    from_pretrained ncclCommWindowRegister SLURM_NTASKS CUDA_HOME MPI_HOME DMPI_HOME xxhsum initialize
+    --no-deps --no-index --find-links --tool --error-exitcode
     snake_case CamelCase member_
 """.split())
 

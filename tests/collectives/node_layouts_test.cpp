@@ -174,8 +174,9 @@ TEST(NodeLayouts, ALateRankOfAnotherNodeIsNamedByItsNeighbour) {
   }
   const std::string message = verdict_on_the_last({0, 0, 1, 1});
   if (world().rank() < 3) {
-    EXPECT_NE(message.find("s: rank 3 did not arrive (its last call was #1); in a wait for barrier #"),
-              std::string::npos)
+    EXPECT_NE(
+        message.find("s: rank 3 did not arrive (its last call was #1); in a wait for barrier #"),
+        std::string::npos)
         << message;
   }
 }

@@ -18,8 +18,8 @@
 namespace lockstep {
 namespace {
 
-using ::testing::HasSubstr;
 using testing::error_of;
+using ::testing::HasSubstr;
 
 RuntimeOptions on_the_host() {
   return RuntimeOptions().device(DeviceKind::cpu).seed(3);
