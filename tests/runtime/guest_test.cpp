@@ -38,7 +38,7 @@ int size_of_world() {
 }
 
 /// The loss before and after a few updates.
-std::pair<double, double> train(const Runtime& runtime) {
+std::pair<double, double> train(Runtime& runtime) {
   torch::nn::Linear model(3, 1);
   Trainer trainer(runtime, model, SGD(0.1));
   const torch::Tensor x = torch::randn({16, 3}), y = x.sum(1, true);
@@ -77,7 +77,7 @@ TEST(GuestRuntime, LeavesTheErrorHandlersOfTheProgram) {
   MPI_Comm_create_errhandler(count_error, &own);
   MPI_Comm_set_errhandler(parts.part(), own);
   {
-    const Runtime runtime(parts.part(), on_the_host());
+    Runtime runtime(parts.part(), on_the_host());
     EXPECT_EQ(handler_of(parts.part()), own);
     EXPECT_EQ(handler_of(MPI_COMM_WORLD), MPI_ERRORS_ARE_FATAL);
     train(runtime);
@@ -112,7 +112,7 @@ TEST(GuestRuntime, LeavesSignalsMallocThreadsAndSettingsOfTheProgram) {
   at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
   ASSERT_TRUE(malloc_maps_big_blocks());
   {
-    const Runtime runtime(MPI_COMM_WORLD, on_the_host().deterministic(true));
+    Runtime runtime(MPI_COMM_WORLD, on_the_host().deterministic(true));
     EXPECT_EQ(runtime.threads(), 2);
     EXPECT_EQ(signal_dispositions(), signals);
     EXPECT_TRUE(malloc_maps_big_blocks());
@@ -120,7 +120,7 @@ TEST(GuestRuntime, LeavesSignalsMallocThreadsAndSettingsOfTheProgram) {
     train(runtime);
   }
   {
-    const Runtime runtime(MPI_COMM_WORLD, on_the_host().threads(1));
+    Runtime runtime(MPI_COMM_WORLD, on_the_host().threads(1));
     EXPECT_EQ(at::get_num_threads(), 1);
   }
   EXPECT_EQ(at::get_num_threads(), 2);
@@ -133,11 +133,12 @@ TEST(GuestRuntime, LeavesSignalsMallocThreadsAndSettingsOfTheProgram) {
 TEST(GuestRuntime, PutsBackTheRandomNumbersOfTheProgram) {
   at::manual_seed(11);
   at::rand({5});
-  const torch::Tensor state = at::detail::getDefaultCPUGenerator().get_state();
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const torch::Tensor state = generator.get_state();
   const torch::Tensor expected = at::rand({4});
-  at::detail::getDefaultCPUGenerator().set_state(state);
+  generator.set_state(state);
   {
-    const Runtime runtime(MPI_COMM_WORLD, on_the_host());
+    Runtime runtime(MPI_COMM_WORLD, on_the_host());
     train(runtime);
   }
   EXPECT_TRUE(at::equal(at::rand({4}), expected));
@@ -147,7 +148,7 @@ TEST(GuestRuntime, HasTheRanksOfItsCommunicatorInTheirOrder) {
   MPI_Comm reversed = MPI_COMM_NULL;
   MPI_Comm_split(MPI_COMM_WORLD, 0, -rank_in_world(), &reversed);
   {
-    const Runtime runtime(reversed, on_the_host());
+    Runtime runtime(reversed, on_the_host());
     EXPECT_EQ(runtime.size(), size_of_world());
     EXPECT_EQ(runtime.rank(), size_of_world() - 1 - rank_in_world());
   }
@@ -159,7 +160,7 @@ TEST(GuestRuntime, SomeRanksTrainWhileOthersGoOnWithTheirOwnWork) {
   const Communicators parts(trains ? 1 : 0);
   int token = 0;
   if (trains) {
-    const Runtime runtime(parts.part(), on_the_host());
+    Runtime runtime(parts.part(), on_the_host());
     EXPECT_EQ(runtime.size(), size_of_world() - 1);
     const auto [first, last] = train(runtime);
     EXPECT_LT(last, first);
@@ -173,8 +174,8 @@ TEST(GuestRuntime, SomeRanksTrainWhileOthersGoOnWithTheirOwnWork) {
 
 TEST(GuestRuntime, SeveralLiveAtOnceAndOneAfterAnother) {
   for (int round = 0; round < 3; ++round) {
-    const Runtime all(MPI_COMM_WORLD, on_the_host());
-    const Runtime alone(MPI_COMM_SELF, on_the_host());
+    Runtime all(MPI_COMM_WORLD, on_the_host());
+    Runtime alone(MPI_COMM_SELF, on_the_host());
     EXPECT_EQ(alone.size(), 1);
     torch::nn::Linear shared(2, 1), own(2, 1);
     Trainer with_all(all, shared, SGD(0.1));
@@ -189,7 +190,7 @@ TEST(GuestRuntime, SeveralLiveAtOnceAndOneAfterAnother) {
 }
 
 TEST(GuestRuntime, TakesAHandleOfFortran) {
-  const Runtime runtime(MpiCommHandle::from_fortran(MPI_Comm_c2f(MPI_COMM_WORLD)), on_the_host());
+  Runtime runtime(MpiCommHandle::from_fortran(MPI_Comm_c2f(MPI_COMM_WORLD)), on_the_host());
   EXPECT_EQ(runtime.rank(), rank_in_world());
 }
 
@@ -231,10 +232,10 @@ TEST(GuestRuntime, AWorldThatIsUpIsNeverRefusedWhateverTheEnvironmentSays) {
                                       {"SLURM_STEP_NUM_TASKS", "64"},
                                       {"SLURM_NTASKS", "64"}});
   {
-    const Runtime guest(MPI_COMM_WORLD, on_the_host());
+    Runtime guest(MPI_COMM_WORLD, on_the_host());
     EXPECT_EQ(guest.size(), size_of_world());
   }
-  const Runtime of_the_world(0, nullptr, on_the_host());
+  Runtime of_the_world(0, nullptr, on_the_host());
   EXPECT_EQ(of_the_world.size(), size_of_world());
   EXPECT_EQ(handler_of(MPI_COMM_WORLD), MPI_ERRORS_ARE_FATAL);
 }
