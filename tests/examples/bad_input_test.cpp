@@ -53,13 +53,13 @@ int shared_segments() {
 TEST(BadInput, AnUnknownOptionEndsWithCode2) {
   const Launched result = train_images({"--no-such-option"});
   EXPECT_EQ(result.code, 2);
-  EXPECT_THAT(result.out, HasSubstr("--no-such-option"));
+  EXPECT_THAT(result.error, HasSubstr("--no-such-option"));
 }
 
 TEST(BadInput, AMissingDataFolderEndsWithCode10AndNamesTheFile) {
   const Launched result = train_images({"--data", "/no/such/folder"});
   EXPECT_EQ(result.code, 10);
-  EXPECT_THAT(result.out, HasSubstr("/no/such/folder/train-images-idx3-ubyte"));
+  EXPECT_THAT(result.error, HasSubstr("/no/such/folder/train-images-idx3-ubyte"));
 }
 
 TEST(BadInput, ATruncatedDataFileEndsWithCode10AndNamesTheByte) {
@@ -70,7 +70,7 @@ TEST(BadInput, ATruncatedDataFileEndsWithCode10AndNamesTheByte) {
              std::string("\0\0\x08\x01\0\0\0\x05", 8) + std::string(5, '\1'));
   const Launched result = train_images({"--data", folder.path()});
   EXPECT_EQ(result.code, 10);
-  EXPECT_THAT(result.out,
+  EXPECT_THAT(result.error,
               AllOf(HasSubstr("train-images-idx3-ubyte, byte 116"), HasSubstr("expected 3920")));
 }
 
@@ -79,7 +79,7 @@ TEST(BadInput, AnEmptyDataFileEndsWithCode10) {
   write_file(folder.path() + "/train-images-idx3-ubyte", "");
   const Launched result = train_images({"--data", folder.path()});
   EXPECT_EQ(result.code, 10);
-  EXPECT_THAT(result.out, HasSubstr("the file is empty"));
+  EXPECT_THAT(result.error, HasSubstr("the file is empty"));
 }
 
 TEST(BadInput, AKilledRankEndsTheJobWithin10SecondsAndLeavesNothing) {
