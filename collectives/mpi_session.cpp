@@ -148,14 +148,12 @@ MpiSession::MpiSession(MpiCommHandle comm, CommunicatorOptions options)
   LOCKSTEP_CHECK(mpi_is_up(),
                  "the program passed a communicator, but has not started MPI; call "
                  "MPI_Init_thread(..., MPI_THREAD_MULTIPLE, ...) first");
-  detail::give(detail::LifeSign::starting);
   impl_->join(detail::program_comm(comm), {}, options);
-  detail::give(detail::LifeSign::up);
 }
 
 MpiSession::~MpiSession() {
   const bool fails = impl_->failed->load() || std::uncaught_exceptions() > impl_->exceptions;
-  // The end of a guest is not the end of its program.
+  // A guest gives no signs: its beginning and end are not those of its program.
   const bool ends_program = impl_->only_one.has_value();
   if (ends_program) {
     detail::give(fails ? detail::LifeSign::failing : detail::LifeSign::leaving);

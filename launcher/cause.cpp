@@ -146,7 +146,8 @@ std::optional<Cause> peer_lost(const RankTable& ranks, const JobOutput& output) 
     }
     path.push_back(next);
     blamed = blamed_by(next, output.last_lines(next));
-    if (blamed.empty() || blamed.front() >= ranks.size()) {
+    blamed.erase(std::lower_bound(blamed.begin(), blamed.end(), ranks.size()), blamed.end());
+    if (blamed.empty()) {
       Cause cause = of({next}, describe_code(exit_peer_lost), exit_peer_lost);
       return cause;
     }
@@ -191,6 +192,9 @@ std::vector<int> blamed_by(int rank, const std::vector<std::string>& lines) {
 
 std::optional<Cause> find_cause(const RankTable& ranks, const JobOutput& output,
                                 const JobEnd& end) {
+  if (end.code == 0 && end.overdue.empty()) {
+    return std::nullopt;  // all ended well, whatever they said on the way
+  }
   if (auto cause = own_failure(ranks)) {
     return cause;
   }

@@ -157,7 +157,7 @@ void Job::end_local_ranks() const {
   gethostname(host.data(), host.size() - 1);
   const auto running = [&] {
     return ranks_.where([&](const RankRecord& record) {
-      return record.host == host.data() && is_wrapper(record.wrapper);
+      return record.host == host.data() && !record.has_ended() && is_wrapper(record.wrapper);
     });
   };
   for (const int signal : {SIGTERM, SIGKILL}) {

@@ -111,7 +111,7 @@ class Attempts {
     Job job(options_, command_, output, ladder);
     const JobEnd end = job.run();
     const auto cause = find_cause(job.ranks(), output, end);
-    output.release(end.code != 0 && !cause);
+    output.release(!cause);
     code_ = say(cause, end, ladder.asked(), job.ranks(), output);
     RestartPolicy::Decision decision;
     if (!end.was_asked) {

@@ -88,9 +88,7 @@ Runtime::Runtime(std::string program, std::unique_ptr<Session> session)
                                communicator_options(options_), session_->failure_mark());
   }
   const bool is_guest = session_->found.has_value();
-  if (is_guest) {
-    session_->found->add_generator_of(device_);
-  } else {
+  if (!is_guest) {
     detail::keep_freed_memory();
   }
   threads_ = options_.threads() > 0 ? options_.threads()

@@ -69,7 +69,12 @@ double activity_clock() {
 }
 
 void show_activity_in(const std::shared_ptr<ActivitySlot>& slot) {
-  board().slots.push_back(slot);
+  auto& slots = board().slots;
+  const bool is_known = std::any_of(slots.begin(), slots.end(),
+                                    [&](const auto& each) { return each.lock() == slot; });
+  if (!is_known) {
+    slots.push_back(slot);
+  }
   slot->write(board().text, board().since);
 }
 

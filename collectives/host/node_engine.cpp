@@ -310,13 +310,17 @@ void NodeEngine::check_peers(const Backoff& backoff) {
   PeerTrouble trouble;
   trouble.some_are_gone =
       std::any_of(late.begin(), late.end(), [this](int k) { return group_->is_gone(k); });
-  other_nodes_.exchange(backoff.seconds(), [this] {
-    std::vector<RankSign> signs;
-    for (int k = 0; k < group_->size(); ++k) {
-      signs.push_back(sign_of(k));
-    }
-    return signs;
-  });
+  try {
+    other_nodes_.exchange(backoff.seconds(), [this] {
+      std::vector<RankSign> signs;
+      for (int k = 0; k < group_->size(); ++k) {
+        signs.push_back(sign_of(k));
+      }
+      return signs;
+    });
+  } catch (const std::exception& error) {
+    fail(std::current_exception(), error.what());
+  }
   if (!trouble.some_are_gone && !other_nodes_.have_lost_a_rank(backoff.seconds()) &&
       backoff.seconds() < seconds_of(options_.timeout)) {
     return;

@@ -11,6 +11,12 @@ MpiSigns::MpiSigns(const MpiComm& all, const NodeLayout& layout)
   }
 }
 
+MpiSigns::~MpiSigns() {
+  if (!sent_.empty()) {
+    new std::list<Message>(std::move(sent_));
+  }
+}
+
 void MpiSigns::tell(const std::string& text) {
   for (int rank : others_) {
     sent_.push_back({text, MPI_REQUEST_NULL});

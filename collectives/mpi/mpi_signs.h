@@ -15,6 +15,8 @@ namespace lockstep::detail {
 class MpiSigns {
  public:
   MpiSigns(const MpiComm& all, const NodeLayout& layout);
+  /// Messages that have not left stay in memory for ever: MPI may still read them.
+  ~MpiSigns();
   MpiSigns(const MpiSigns&) = delete;
   MpiSigns& operator=(const MpiSigns&) = delete;
 

@@ -1,4 +1,5 @@
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/DeviceAccelerator.h>
 #include <ATen/Parallel.h>
 #include <lockstep/runtime/process/host_state.h>
 
@@ -40,12 +41,13 @@ HostState::HostState()
   if (const char* workspace = std::getenv(kWorkspace)) {
     cublas_workspace_ = workspace;
   }
-}
-
-void HostState::add_generator_of(c10::Device device) {
-  if (!device.is_cpu()) {
-    device_ = device;
-    device_generator_ = state_of(at::globalContext().defaultGenerator(device));
+  if (const auto type = at::getAccelerator()) {
+    const auto& hooks = at::globalContext().getAcceleratorHooksInterface(type);
+    for (c10::DeviceIndex index = 0; index < hooks.deviceCount(); ++index) {
+      const c10::Device device(*type, index);
+      device_generators_.emplace_back(device,
+                                      state_of(at::globalContext().defaultGenerator(device)));
+    }
   }
 }
 
@@ -61,8 +63,8 @@ void HostState::put_back() {
   at::Context& context = at::globalContext();
   at::set_num_threads(threads_);
   restore(at::detail::getDefaultCPUGenerator(), host_generator_);
-  if (device_) {
-    restore(context.defaultGenerator(*device_), device_generator_);
+  for (const auto& [device, state] : device_generators_) {
+    restore(context.defaultGenerator(device), state);
   }
   context.setDeterministicAlgorithms(deterministic_, deterministic_warns_);
   context.setDeterministicCuDNN(deterministic_cudnn_);

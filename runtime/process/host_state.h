@@ -3,9 +3,12 @@
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
+#include <lockstep/runtime/process/kept_stop_signals.h>
 
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace lockstep::detail {
 
@@ -20,16 +23,14 @@ class HostState {
   HostState(const HostState&) = delete;
   HostState& operator=(const HostState&) = delete;
 
-  /// Remembers the generator of `device`, too. Call once the Runtime knows its device.
-  void add_generator_of(c10::Device device);
-
  private:
   void put_back();
 
+  ProcessGoesOn process_goes_on_;
   int threads_;
   at::Tensor host_generator_;
-  std::optional<c10::Device> device_;
-  at::Tensor device_generator_;
+  /// Of every device that at::manual_seed() reaches.
+  std::vector<std::pair<c10::Device, at::Tensor>> device_generators_;
   bool deterministic_;
   bool deterministic_warns_;
   bool deterministic_cudnn_;

@@ -11,6 +11,7 @@ namespace {
 
 std::atomic<int> signals_so_far{0};
 std::atomic<bool> are_kept{false};
+std::atomic<int> guests{0};
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may touch nothing else");
 
 extern "C" void count_signal(int /*signal*/) {
@@ -20,7 +21,17 @@ extern "C" void count_signal(int /*signal*/) {
 }  // namespace
 
 void keep_stop_signals() noexcept {
-  are_kept = true;
+  if (guests == 0) {
+    are_kept = true;
+  }
+}
+
+ProcessGoesOn::ProcessGoesOn() noexcept {
+  ++guests;
+}
+
+ProcessGoesOn::~ProcessGoesOn() {
+  --guests;
 }
 
 StopSignals::StopSignals(const std::vector<int>& signals) : before_(signals_so_far.load()) {

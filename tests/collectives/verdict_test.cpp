@@ -26,7 +26,7 @@ using ::testing::StartsWith;
 
 CommunicatorOptions impatient() {
   CommunicatorOptions options;
-  options.timeout = std::chrono::milliseconds(300);
+  options.timeout = std::chrono::seconds(2);  // also of the opening barrier
   return options;
 }
 

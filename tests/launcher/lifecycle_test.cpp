@@ -51,8 +51,8 @@ TEST(LauncherDeadlines, AProcessThatDoesNotEndIsNamedAndEndsTheJob) {
 
 TEST(LauncherDeadlines, RanksThatOnlyTrainLongAreNotNamed) {
   const Launched result = launch(
-      signing({"-n", "2", "--report-after", "1", "--start-timeout", "1", "--end-timeout", "1"},
-              "sign s u; sleep 3; sign l e"));
+      signing({"-n", "2", "--report-after", "4", "--start-timeout", "9", "--end-timeout", "9"},
+              "sign s u; sleep 10; sign l e"));
   EXPECT_EQ(result.code, 0);
   EXPECT_THAT(result.error, Not(HasSubstr("has not")));
 }
@@ -61,7 +61,7 @@ TEST(LauncherDeadlines, AJobThatTakesTooLongIsAskedToStop) {
   const Launched result = launch(script({"-n", "2", "--timeout", "1"}, "exec sleep 55"));
   EXPECT_EQ(result.code, 20);
   EXPECT_THAT(result.error, HasSubstr("the job took longer than 1 s (--timeout)"));
-  EXPECT_EQ(launch(script({"-n", "2", "--timeout", "1"},
+  EXPECT_EQ(launch(script({"-n", "2", "--timeout", "5"},
                           "trap 'exit 75' USR1; while :; do sleep 0.05; done"))
                 .code,
             75);

@@ -78,5 +78,19 @@ TEST_F(StopSignalsTest, OfAProcessThatIsLeavingStay) {
       ::testing::ExitedWithCode(75), "");
 }
 
+TEST_F(StopSignalsTest, OfAProcessThatGoesOnArePutBack) {
+  EXPECT_EXIT(
+      {
+        const ProcessGoesOn guest;
+        {
+          const StopSignals signals({SIGTERM});
+          keep_stop_signals();
+        }
+        std::raise(SIGTERM);
+        std::_Exit(75);
+      },
+      ::testing::KilledBySignal(SIGTERM), "");
+}
+
 }  // namespace
 }  // namespace lockstep
