@@ -101,12 +101,22 @@ std::vector<std::string> ExportedModuleImpl::output_names() const {
 }
 
 void ExportedModuleImpl::to(torch::Device device, torch::Dtype dtype, bool non_blocking) {
-  Module::to(device, dtype, non_blocking);
-  model_->move(device, dtype, non_blocking);
+  to(device, non_blocking);
+  to(dtype, non_blocking);
 }
 
 void ExportedModuleImpl::to(torch::Dtype dtype, bool non_blocking) {
+  // Python's to(dtype) leaves integers as they are, LibTorch's does not.
+  std::vector<std::pair<at::Tensor, at::Tensor>> integers;
+  for (const at::Tensor& buffer : buffers()) {
+    if (!buffer.is_floating_point() && !buffer.is_complex()) {
+      integers.emplace_back(buffer, buffer.detach().clone());
+    }
+  }
   Module::to(dtype, non_blocking);
+  for (auto& [buffer, kept] : integers) {
+    buffer.set_data(kept);
+  }
   model_->move(std::nullopt, dtype, non_blocking);
 }
 

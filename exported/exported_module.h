@@ -39,8 +39,9 @@ class Model;
 /// `if self.training` needs two programs.
 ///
 /// Devices and dtypes that the program names follow the module where they are those of its
-/// parameters at export: each device, and the dtype of tensors that the program makes (zeros, full,
-/// arange...). A cast to a dtype stays as it was written.
+/// parameters at export: each device, and the dtype of tensors that zeros, ones, full, empty and
+/// their new_ and _like forms make, unless 16 bits cannot hold the value. A cast to a dtype, arange
+/// and random numbers stay as they were written. Like Python's, to(dtype) leaves integers alone.
 ///
 /// Errors. The constructor throws Error (exit code data) with the file and the cause: a file that
 /// is missing, truncated or damaged (each record has a CRC-32), an unknown major version of the

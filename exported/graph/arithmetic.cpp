@@ -135,12 +135,25 @@ void power(Stack& stack) {
   replace(stack, 2, result);
 }
 
+/// Of two booleans a boolean, else the bits of integers, as Python's & and |.
 void both(Stack& stack) {
-  replace(stack, 2, truth(stack[stack.size() - 2]) && truth(stack[stack.size() - 1]));
+  const IValue a = stack[stack.size() - 2];
+  const IValue b = stack[stack.size() - 1];
+  if (a.isBool() && b.isBool()) {
+    replace(stack, 2, a.toBool() && b.toBool());
+  } else {
+    replace(stack, 2, as_integer(a) & as_integer(b));
+  }
 }
 
 void either(Stack& stack) {
-  replace(stack, 2, truth(stack[stack.size() - 2]) || truth(stack[stack.size() - 1]));
+  const IValue a = stack[stack.size() - 2];
+  const IValue b = stack[stack.size() - 1];
+  if (a.isBool() && b.isBool()) {
+    replace(stack, 2, a.toBool() || b.toBool());
+  } else {
+    replace(stack, 2, as_integer(a) | as_integer(b));
+  }
 }
 
 void negation(Stack& stack) {

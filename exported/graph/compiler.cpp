@@ -3,6 +3,7 @@
 #include <lockstep/exported/graph/operators.h>
 #include <torch/version.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <unordered_set>
@@ -23,6 +24,20 @@ bool ends_with(const std::string& text, const std::string& ending) {
 
 bool counts_batches(const std::string& buffer) {
   return buffer == "num_batches_tracked" || ends_with(buffer, ".num_batches_tracked");
+}
+
+/// Whether fp16 and bf16 can hold the number that `values` fill a tensor with. They cannot hold
+/// finfo(float32).min, for example, which masks of attention have.
+bool fits_16_bits(const std::unordered_map<std::string, const Json*>& values) {
+  const auto fill = values.find("fill_value");
+  if (fill == values.end()) {
+    return true;
+  }
+  const auto [kind, value] = alternative(*fill->second);
+  const double number = kind == "as_float" ? floating(*value)
+                        : kind == "as_int" ? static_cast<double>(integer(*value))
+                                           : 0.0;
+  return !std::isfinite(number) || std::abs(number) <= 65504.0;
 }
 
 /// The last line of the stack trace that is not torch's own: `File "model.py", line 13, in
@@ -199,8 +214,8 @@ class Compiler {
               {{-1, false, argument.default_value().value_or(c10::IValue())}}};
     }
     Argument made = argument_of(*value->second, argument, names_);
-    if (argument.name() == "dtype" && makes_a_constant(schema) && !made.operands.empty() &&
-        made.operands[0].literal.isInt() &&
+    if (argument.name() == "dtype" && makes_a_constant(schema) && fits_16_bits(values) &&
+        !made.operands.empty() && made.operands[0].literal.isInt() &&
         made.operands[0].literal.toInt() == static_cast<int64_t>(home_.dtype)) {
       program_.uses_place_dtype = true;
       return {Argument::Kind::place_dtype, {}};

@@ -66,15 +66,15 @@ Training::Training(Runtime& runtime, const Model& model, const OptimizerSpec& sp
 Training::Training(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
                    const TrainerOptions& options, HostActs acts, MakeStepGraph make_graph,
                    const Communicator& devices)
-    : Training(runtime, model, spec,
+    : Training(runtime, model, spec, options,
                TrainerOptions(options).precision(with_default_wire(options.precision(), devices)),
                acts, make_graph, devices,
                checked(model, spec, options, runtime.device(), make_graph != nullptr, devices,
                        Agreement(runtime.control()))) {}
 
 Training::Training(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
-                   const TrainerOptions& options, HostActs acts, MakeStepGraph make_graph,
-                   const Communicator& devices, Trainable trainable)
+                   const TrainerOptions& asked, const TrainerOptions& options, HostActs acts,
+                   MakeStepGraph make_graph, const Communicator& devices, Trainable trainable)
     : runtime(runtime),
       agreement(runtime.control()),
       options(options),
@@ -101,7 +101,7 @@ Training::Training(Runtime& runtime, const Model& model, const OptimizerSpec& sp
   }
   saving = std::make_unique<Saving>(
       TrainingState({runtime, storage, model.buffers(), *steps, loop, plateau.get(),
-                     options.precision().describe(), description + "; " + options.describe(),
+                     asked.precision().describe(), description + "; " + asked.describe(),
                      [this] { adopt_trainable(); }}),
       agreement.communicator(), options.snapshots());
   runtime.seed_ranks();

@@ -60,9 +60,11 @@ struct Training {
   std::unique_ptr<Saving> saving;  // last: its destructor completes a pending snapshot
 
  private:
+  /// `asked`: the program's options, which snapshots keep. The wire dtype of `options` may differ,
+  /// since its default depends on the number of ranks.
   Training(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
-           const TrainerOptions& options, HostActs acts, MakeStepGraph make_graph,
-           const Communicator& devices, Trainable trainable);
+           const TrainerOptions& asked, const TrainerOptions& options, HostActs acts,
+           MakeStepGraph make_graph, const Communicator& devices, Trainable trainable);
   void begin_micro_batch();
   void require_no_graph() const;
   void require_between_windows(const char* call) const;

@@ -140,7 +140,8 @@ class Gpt(nn.Module):
 
 
 class Masked(nn.Module):
-    """A constant, a mask of -inf, arithmetic on sizes, a frozen parameter, an unused one."""
+    """A constant, masks of -inf and of a number that 16 bits cannot hold, arithmetic on sizes, a frozen
+    parameter, an unused one."""
 
     def __init__(self):
         super().__init__()
@@ -153,10 +154,12 @@ class Masked(nn.Module):
         batch, length, width = x.shape
         y = self.a(x) * self.scale
         later = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
-        weight = (y @ y.transpose(1, 2) / width**0.5).masked_fill(later, float("-inf")).softmax(-1)
+        lowest = torch.full((length, length), torch.finfo(torch.float32).min, device=x.device).triu(1)
+        weight = (y @ y.transpose(1, 2) / width**0.5).masked_fill(later, float("-inf"))
+        weight = (weight + lowest).softmax(-1)
         pairs = (weight @ y).reshape(batch, length // 2, 2 * width)
         zeros = torch.zeros(batch, 1, 2 * width, dtype=x.dtype, device=x.device)
-        return self.b(torch.cat([zeros, pairs], 1).sum(1) / length + self.shift.repeat(8) * batch)
+        return self.b(torch.cat([zeros, pairs], 1).sum(1) / (length + (length & 12)) + self.shift.repeat(8) * batch)
 
 
 class Several(nn.Module):

@@ -118,6 +118,15 @@ TEST(ExportedModules, ConstantsAndNewTensorsFollowACast) {
   }
 }
 
+TEST(ExportedModules, ACastLeavesIntegersAsPythonDoes) {
+  ExportedModule model(PythonModel::archive("resnet18"));
+  model->to(at::kCPU, at::kBFloat16);
+  for (const auto& buffer : model->named_buffers()) {
+    const bool counts = buffer.key().find("num_batches_tracked") != std::string::npos;
+    EXPECT_EQ(buffer.value().scalar_type(), counts ? at::kLong : at::kBFloat16) << buffer.key();
+  }
+}
+
 TEST(ExportedModules, ItIsALayerOfSequentialAndOfOtherModules) {
   const PythonModel python("mlp");
   ExportedModule model = python.load();

@@ -193,7 +193,7 @@ double distance(const PythonModel& python, const Precision& precision, const at:
 /// largest distance that was measured (unet in bf16).
 TEST(ExportedTraining, SixteenBitPrecisionsStayWithinTheirBounds) {
   const auto fixed = amp::LossScalerOptions::fixed(64);
-  for (const char* name : {"mlp", "unet", "lstm", "gpt"}) {
+  for (const char* name : {"mlp", "unet", "lstm", "gpt", "masked"}) {
     const PythonModel python(name);
     at::Tensor expected;
     distance(python, Precision::O0(), {}, &expected);
