@@ -38,10 +38,9 @@ class Model;
 /// rrelu. num_batches_tracked is not counted then. What Python's forward() decides with
 /// `if self.training` needs two programs.
 ///
-/// Devices and dtypes that the program names follow the module where they are those of its
-/// parameters at export: each device, and the dtype of tensors that zeros, ones, full, empty and
-/// their new_ and _like forms make, unless 16 bits cannot hold the value. A cast to a dtype, arange
-/// and random numbers stay as they were written. Like Python's, to(dtype) leaves integers alone.
+/// Devices and dtypes that the program names follow the module if they were the parameters' at
+/// export: each device, and the dtype of zeros, ones, full and empty tensors that 16 bits can hold.
+/// Casts, arange and random numbers stay as written. Like Python's, to(dtype) keeps integers.
 ///
 /// Errors. The constructor throws Error (exit code data) with the file and the cause: a file that
 /// is missing, truncated or damaged (each record has a CRC-32), an unknown major version of the
