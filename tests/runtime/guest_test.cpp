@@ -100,7 +100,7 @@ std::map<int, void (*)(int)> signal_dispositions() {
 /// Whether malloc takes a block of 64 MiB from the system and gives it back, as it does by default.
 bool malloc_maps_big_blocks() {
   const size_t before = mallinfo2().hblks;
-  void* block = std::malloc(size_t{64} << 20);
+  void* volatile block = std::malloc(size_t{64} << 20);
   const bool is_mapped = mallinfo2().hblks > before;
   std::free(block);
   return is_mapped;
