@@ -176,7 +176,8 @@ double distance(const PythonModel& python, const Precision& precision, const at:
                 at::Tensor* result) {
   ExportedModule model = python.load();
   Runtime runtime = testing::solo_runtime(RuntimeOptions().threads(1));
-  Trainer trainer(runtime, model, SGD(0.05), TrainerOptions().precision(precision));
+  const auto options = TrainerOptions().precision(precision).unused(UnusedParameters::zeros);
+  Trainer trainer(runtime, model, SGD(0.05), options);
   const at::Tensor before = testing::flat(trainer.masters()).clone();
   at::manual_seed(1234);
   train(trainer, python, model, 4);
