@@ -61,6 +61,13 @@ TEST_F(CauseOfAJob, IsTheRankThatOtherRanksWaitFor) {
                                HasSubstr("the last lines of rank 0:\n  | rank 0: ")));
 }
 
+TEST_F(CauseOfAJob, IsNothingIfAllEndedWellWhateverTheySaidOnTheWay) {
+  report(0, Kind::word, "f");
+  report(0, Kind::word, "x23");
+  report(0, Kind::status, "0");
+  EXPECT_FALSE(find_cause(table, output, {0, "", false, false}).has_value());
+}
+
 TEST_F(CauseOfAJob, OfRanksThatWaitForEachOtherIsAllOfThem) {
   for (const int rank : {0, 1, 2}) {
     report(rank, Kind::line, lost(rank, (rank + 1) % 3, "did not arrive"));

@@ -49,7 +49,9 @@ std::string describe(const std::vector<std::pair<std::string, RankLine>>& ranks)
   for (const auto& [line, status] : ranks) {
     table.add(status);
   }
-  const auto cause = launcher::find_cause(table, output, {});
+  launcher::JobEnd end;
+  end.code = 1;
+  const auto cause = launcher::find_cause(table, output, end);
   return cause ? launcher::describe(*cause, table, output) : "";
 }
 
