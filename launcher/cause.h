@@ -26,8 +26,8 @@ struct JobEnd {
   bool mpirun_was_killed = false;  // by the launcher: no report of a rank is complete
 };
 
-/// The first cause of a job's end. Nothing if the job ended well, whatever ranks said on the way, or
-/// if nothing is known.
+/// The first cause of a job's end. Nothing if the job ended well, whatever ranks said on the way,
+/// or if nothing is known.
 ///
 /// In this order: the rank that failed first of its own accord; a deadline; ranks that ended with 0
 /// too early; ranks that were lost with their host; of ranks that say that a peer is late or gone,
