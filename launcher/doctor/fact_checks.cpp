@@ -1,12 +1,6 @@
 #include "fact_checks.h"
 
-#include <algorithm>
-#include <cmath>
-#include <cstdio>
-#include <functional>
 #include <map>
-#include <set>
-#include <sstream>
 
 #include "fact_texts.h"
 #include "machine_checks.h"

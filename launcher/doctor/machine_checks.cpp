@@ -2,11 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <functional>
 #include <map>
 #include <set>
-#include <sstream>
 
 #include "fact_texts.h"
 
