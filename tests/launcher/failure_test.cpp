@@ -53,9 +53,14 @@ TEST(LauncherFailure, TheLastTenLinesOfTheFailingRankAreShown) {
 }
 
 TEST(LauncherFailure, ARankThatLostItsPeersIsNotBlamed) {
-  // Rank 0 reports the loss (code 20) before rank 1, the cause, is seen to end.
+  // Rank 0 reports the loss (code 20) before rank 1, the cause, is seen to end. Rank 0 waits until
+  // rank 1 ignores SIGTERM: mpirun ends rank 1 as soon as rank 0 has failed.
+  const Folder folder;
+  const std::string started = folder.path() + "/started";
   const Launched result =
-      launch(script({"-n", "2"}, "[ $RANK = 0 ] && exit 20; trap '' TERM; exit 22"));
+      launch(script({"-n", "2"}, "[ $RANK = 0 ] && { while [ ! -e " + started +
+                                     " ]; do sleep 0.01; done; exit 20; }; trap '' TERM; : >" +
+                                     started + "; exit 22"));
   EXPECT_EQ(result.code, 22);
   EXPECT_THAT(result.error, HasSubstr("rank 1 ended with exit code 22"));
 }
