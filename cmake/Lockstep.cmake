@@ -10,9 +10,11 @@ endif()
 
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
-# The wheel's libraries must be found at run time, before and after install.
+# The wheel's libraries must be found at run time, before and after install; $ORIGIN is for shared
+# libraries of lockstep.
 set(CMAKE_BUILD_RPATH "${LibTorch_ROOT}/lib")
-set(CMAKE_INSTALL_RPATH "${LibTorch_ROOT}/lib")
+file(RELATIVE_PATH _libraries_from_programs "/${CMAKE_INSTALL_BINDIR}" "/${CMAKE_INSTALL_LIBDIR}")
+set(CMAKE_INSTALL_RPATH "\$ORIGIN" "\$ORIGIN/${_libraries_from_programs}" "${LibTorch_ROOT}/lib")
 
 add_library(lockstep_flags INTERFACE)
 target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wno-unused-parameter)
@@ -42,9 +44,11 @@ function(lockstep_add_library name)
   file(MAKE_DIRECTORY "${parent}")
   file(CREATE_LINK "${CMAKE_CURRENT_SOURCE_DIR}" "${include_dir}/lockstep/${folder}" SYMBOLIC)
 
-  add_library(lockstep_${name} STATIC ${LIBRARY_SOURCES})
+  add_library(lockstep_${name} ${LIBRARY_SOURCES})  # static, or shared with BUILD_SHARED_LIBS
   add_library(lockstep::${name} ALIAS lockstep_${name})
   set_target_properties(lockstep_${name} PROPERTIES EXPORT_NAME ${name}
+    VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
+    DEFINE_SYMBOL ""  # the same objects serve both kinds
     LOCKSTEP_FOLDER "${folder}" LOCKSTEP_PUBLIC_HEADERS "${LIBRARY_PUBLIC_HEADERS}")
   target_include_directories(lockstep_${name} PUBLIC
     "$<BUILD_INTERFACE:${include_dir}>" "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")

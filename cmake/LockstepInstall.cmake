@@ -1,5 +1,5 @@
-# cmake --install: static libraries, public headers under include/lockstep/<library>/, the lockstep command
-# and the package that find_package(lockstep) reads.
+# cmake --install: libraries, public headers under include/lockstep/<library>/, the lockstep command,
+# and what find_package(lockstep) and pkg-config read. cpack makes a .tar.gz and a .deb of it.
 include(CMakePackageConfigHelpers)
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/lockstep")
 
@@ -26,3 +26,49 @@ install(FILES
   "${PROJECT_SOURCE_DIR}/cmake/LockstepDependencies.cmake"
   "${PROJECT_SOURCE_DIR}/cmake/FindLibTorch.cmake"
   DESTINATION "${package_dir}")
+
+# lockstep.pc, for programs that are built without CMake. The order is that of a static link: the
+# compiler's C++ library first (see FindLibTorch), lockstep's libraries, LibTorch, MPI, the rest.
+file(RELATIVE_PATH _up "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
+set(PKGCONFIG_PREFIX "\${pcfiledir}/${_up}")
+string(REGEX REPLACE "/$" "" PKGCONFIG_PREFIX "${PKGCONFIG_PREFIX}")
+get_target_property(_features LibTorch::torch INTERFACE_COMPILE_FEATURES)
+string(REGEX MATCH "[0-9]+" PKGCONFIG_STANDARD "${_features}")
+get_target_property(_includes LibTorch::torch INTERFACE_INCLUDE_DIRECTORIES)
+set(_libraries "-Wl,--start-group")
+foreach(library IN LISTS libraries)
+  string(APPEND _libraries " -llockstep_${library}")
+endforeach()
+string(APPEND _libraries " -Wl,--end-group -L\${libtorch}/lib -Wl,-rpath,\${libtorch}/lib")
+string(APPEND _libraries " -ltorch -ltorch_cpu -lc10")
+if(TARGET LibTorch::cudart)
+  get_target_property(_cudart LibTorch::cudart IMPORTED_LOCATION)
+  get_filename_component(_cudart_dir "${_cudart}" DIRECTORY)
+  list(APPEND _includes "${LibTorch_CUDA_ROOT}/include")
+  string(APPEND _libraries " -ltorch_cuda -lc10_cuda ${_cudart} -Wl,-rpath,${_cudart_dir}")
+endif()
+foreach(library IN LISTS MPI_C_LIBRARIES)
+  string(APPEND _libraries " ${library}")
+endforeach()
+string(APPEND _libraries " -lhwy -lxxhash -lz -ldl -lpthread")
+list(REMOVE_DUPLICATES _includes)
+list(TRANSFORM _includes PREPEND "-isystem ")
+list(JOIN _includes " " PKGCONFIG_INCLUDES)
+string(REPLACE "${LibTorch_ROOT}" "\${libtorch}" PKGCONFIG_INCLUDES "${PKGCONFIG_INCLUDES}")
+set(PKGCONFIG_LIBRARIES "${_libraries}")
+configure_file("${PROJECT_SOURCE_DIR}/cmake/lockstep.pc.in" "${PROJECT_BINARY_DIR}/lockstep.pc" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/lockstep.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/template" DESTINATION "${CMAKE_INSTALL_DATADIR}/lockstep")
+
+set(CPACK_PACKAGE_VENDOR "lockstep")
+set(CPACK_PACKAGE_CONTACT "the authors of lockstep")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "Trains LibTorch models on many ranks")
+set(CPACK_PACKAGE_FILE_NAME "lockstep-${PROJECT_VERSION}-${CMAKE_SYSTEM_NAME}-${CMAKE_SYSTEM_PROCESSOR}")
+set(CPACK_RESOURCE_FILE_LICENSE "${PROJECT_SOURCE_DIR}/LICENSE")
+set(CPACK_GENERATOR TGZ DEB)
+# LibTorch is a wheel, which no package names; the rest is what a program needs to link.
+set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_PACKAGE_DEPENDS
+  "libopenmpi-dev, openmpi-bin, libhwy-dev, libxxhash-dev, zlib1g-dev, pkgconf")
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+include(CPack)

@@ -81,7 +81,8 @@ void list_run(const std::string& folder, std::ostream& out) {
       for (const auto& [file, record] : saved.manifest().files) {
         bytes += record.bytes;
       }
-      out << "whole, " << mebibytes(bytes) << ", " << saved.manifest().world_size << " ranks, run "
+      out << "whole, " << mebibytes(bytes) << ", " << saved.manifest().world_size
+          << (saved.manifest().world_size == 1 ? " rank, run " : " ranks, run ")
           << saved.manifest().run << "\n";
     } catch (const Error& error) {
       out << "cannot be used: " << error.what() << "\n";

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "child_process.h"
 #include "exec_rank.h"
 #include "exit_codes.h"
+#include "libtorch_place.h"
 #include "machine.h"
 #include "run_job.h"
 
@@ -92,6 +94,24 @@ std::optional<std::set<int>> numbers_in(const std::string& text) {
 
 /// Becomes a program that needs LibTorch; it lies beside this one.
 int exec_tool(const std::string& name, char** argv) {
+  const auto libtorch = find_libtorch(LOCKSTEP_LIBTORCH_ROOT, LOCKSTEP_LIBTORCH_VERSION,
+                                      [](const char* variable) { return std::getenv(variable); });
+  if (!libtorch) {
+    std::cerr << "lockstep: " << name << " needs LibTorch " LOCKSTEP_LIBTORCH_VERSION
+              << ", which was in " LOCKSTEP_LIBTORCH_ROOT
+                 " when lockstep was built and is no longer "
+                 "there. Set LibTorch_ROOT to the torch folder of that version, or activate a "
+                 "Python environment with torch==" LOCKSTEP_LIBTORCH_VERSION "\n";
+    return exit_environment;
+  }
+  std::string folders;
+  for (const std::string& folder : libtorch->library_folders) {
+    folders += folder + ":";
+  }
+  if (!folders.empty()) {
+    const char* before = std::getenv("LD_LIBRARY_PATH");
+    setenv("LD_LIBRARY_PATH", (folders + (before ? before : "")).c_str(), 1);
+  }
   const std::string own = own_program();
   const std::string tool = own.substr(0, own.find_last_of('/') + 1) + name;
   execv(tool.c_str(), argv);
