@@ -4,6 +4,7 @@
 
 #include <exception>
 #include <iostream>
+#include <limits>
 #include <utility>
 
 namespace lockstep::detail {
@@ -24,6 +25,8 @@ Saving::Saving(TrainingState state, Communicator control, SnapshotOptions option
     : state_(std::move(state)),
       agreement_(std::move(control), ExitCode::snapshot),
       options_(std::move(options)) {
+  LOCKSTEP_CHECK(options_.memory_every() >= 0, "SnapshotOptions.memory_every must be >= 0, is ",
+                 options_.memory_every());
   if (!options_.folder().empty()) {
     write_to(trimmed(options_.folder()), writer_options(options_));
   }
@@ -35,6 +38,9 @@ Saving::~Saving() {
   }
   try {
     finish();
+    if (memory_) {
+      memory_->remove();
+    }
   } catch (const std::exception& error) {
     std::cerr << "the last snapshot was not completed: " << error.what() << std::endl;
   }
@@ -43,7 +49,11 @@ Saving::~Saving() {
 void Saving::write_to(const std::string& folder, snapshot::WriterOptions options) {
   direct_.reset();
   background_.reset();
+  memory_.reset();
   folder_ = folder;
+  if (options_.memory_every() > 0) {
+    memory_ = std::make_unique<MemorySnapshots>(agreement_, options_.memory_folder(), folder);
+  }
   if (options_.asynchronous()) {
     background_ = std::make_unique<snapshot::AsyncWriter>(agreement_.communicator(), folder,
                                                           std::move(options));
@@ -86,18 +96,67 @@ void Saving::save(int64_t update, std::optional<double> metric) {
   saved_update_ = update;
 }
 
+bool Saving::is_memory_due() {
+  if (!memory_ || ++windows_ < options_.memory_every()) {
+    return false;
+  }
+  windows_ = 0;
+  return true;
+}
+
+void Saving::save_in_memory(int64_t update) {
+  require_own_folder();
+  if (saved_update_ == update) {
+    return;
+  }
+  try {
+    if (!memory_->is_open()) {
+      memory_->open(run(), update - 1, options_.min_shard_bytes());
+    }
+    note_memory_end(memory_->save(state_.content(), update));
+  } catch (const CommunicationError&) {
+    throw;
+  } catch (const Error& error) {  // the same on every rank
+    stop_saving_in_memory(error.what());
+  }
+}
+
 bool Saving::is_ready() const {
-  return background_ && background_->is_pending() && background_->is_ready();
+  return (is_background_pending() || is_memory_pending()) &&
+         (!is_background_pending() || background_->is_ready()) &&
+         (!is_memory_pending() || memory_->is_ready());
 }
 
 void Saving::advance() {
-  note_end(background_->advance());
+  if (is_background_pending()) {
+    note_end(background_->advance());
+  }
+  if (is_memory_pending()) {
+    note_memory_end(memory_->advance());
+  }
 }
 
 void Saving::finish() {
   if (background_) {
     note_end(background_->wait());
   }
+  if (is_memory_pending()) {
+    note_memory_end(memory_->wait());
+  }
+}
+
+void Saving::note_memory_end(const std::optional<snapshot::SaveReport>& report) {
+  if (report && report->error) {
+    stop_saving_in_memory(*report->error);
+  }
+}
+
+void Saving::stop_saving_in_memory(const std::string& reason) {
+  if (prints()) {
+    std::cerr << reason << "; from now on snapshots are saved on the disk only" << std::endl;
+  }
+  memory_->remove();
+  memory_.reset();
 }
 
 void Saving::note_end(std::optional<snapshot::SaveReport> report) {
@@ -109,6 +168,9 @@ void Saving::note_end(std::optional<snapshot::SaveReport> report) {
     note_save(folder_, Error(*report->error, report->code));
   } else {
     note_save(folder_, std::nullopt);
+    if (memory_) {
+      memory_->forget(0, report->step);
+    }
   }
   if (prints()) {
     if (report->error) {
@@ -132,6 +194,15 @@ ResumeReport Saving::resume(const std::string& given) {
       newest.snapshot || newest.notes.empty(), ExitCode::snapshot, "none of the snapshots in ",
       path, " can be used; move them away to start from the beginning:", joined(newest.notes));
   const bool names_folder = options_.folder().empty() || trimmed(options_.folder()) == path;
+  bool is_in_memory = false;
+  if (options_.memory_every() > 0 && names_folder) {
+    const int64_t on_disk = newest.snapshot ? newest.snapshot->manifest().step : -1;
+    const MemorySnapshots memory(agreement_, options_.memory_folder(), path);
+    if (auto found = memory.newest(on_disk, report.notes)) {
+      newest.snapshot = std::move(found);
+      is_in_memory = true;
+    }
+  }
   if (!newest.snapshot) {
     if (names_folder && folder_ != path) {
       write_to(path, writer_options(options_));
@@ -153,14 +224,17 @@ ResumeReport Saving::resume(const std::string& given) {
   report.resumed = true;
   report.update = saved.manifest().step;
   report.path = saved.path();
-  const std::string run_folder = parent_of(saved.path());
+  const std::string run_folder = is_in_memory ? path : parent_of(saved.path());
   if (options_.folder().empty() || trimmed(options_.folder()) == run_folder) {
     write_to(run_folder, writer_options(options_)
                              .run(saved.manifest().run)
-                             .loaded_from(saved.path())
+                             .loaded_from(is_in_memory ? "" : saved.path())
                              .resumed_step(report.update));
     is_own_folder_ = true;
     saved_update_ = report.update;
+    if (memory_) {  // later ones belong to what is now trained again
+      memory_->forget(report.update + 1, std::numeric_limits<int64_t>::max());
+    }
   }
   if (prints()) {
     for (const std::string& note : report.notes) {

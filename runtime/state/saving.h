@@ -5,6 +5,7 @@
 #include <lockstep/collectives/core/agreement.h>
 #include <lockstep/runtime/resume_report.h>
 #include <lockstep/runtime/snapshot_options.h>
+#include <lockstep/runtime/state/memory_snapshots.h>
 #include <lockstep/runtime/state/training_state.h>
 
 #include <memory>
@@ -13,8 +14,9 @@
 
 namespace lockstep::detail {
 
-/// What a Trainer does about snapshots: it writes them, sees asynchronous ones through, and goes on
-/// from the newest. Ranks: every call but is_ready() is collective. Threads: one.
+/// What a Trainer does about snapshots: it writes them, to the disk and in memory, sees
+/// asynchronous ones through, and goes on from the newest. Ranks: every call but is_ready() is
+/// collective. Threads: one.
 class Saving {
  public:
   /// Tries the folder out, if the options name one.
@@ -26,6 +28,10 @@ class Saving {
 
   /// The state after `update`; see Trainer::save().
   void save(int64_t update, std::optional<double> metric);
+  /// At the end of a window: whether a snapshot in memory is due. The same on every rank.
+  bool is_memory_due();
+  /// The state after `update`, in the memory of each node; see SnapshotOptions::memory_every.
+  void save_in_memory(int64_t update);
   ResumeReport resume(const std::string& path);
   snapshot::LoadReport load_weights(const std::string& path, const snapshot::LoadOptions& options);
 
@@ -44,6 +50,11 @@ class Saving {
  private:
   void write_to(const std::string& folder, snapshot::WriterOptions options);
   void note_end(std::optional<snapshot::SaveReport> report);
+  void note_memory_end(const std::optional<snapshot::SaveReport>& report);
+  void stop_saving_in_memory(const std::string& reason);
+  std::string run() const { return direct_ ? direct_->run() : background_->run(); }
+  bool is_background_pending() const { return background_ && background_->is_pending(); }
+  bool is_memory_pending() const { return memory_ && memory_->is_pending(); }
   bool prints() const { return agreement_.communicator().rank() == 0; }
 
   TrainingState state_;
@@ -55,6 +66,8 @@ class Saving {
   std::optional<snapshot::SaveReport> ended_;
   std::unique_ptr<snapshot::Writer> direct_;
   std::unique_ptr<snapshot::AsyncWriter> background_;
+  std::unique_ptr<MemorySnapshots> memory_;  // of folder_; none without memory_every
+  int64_t windows_ = 0;                      // since the last snapshot in memory was due
 };
 
 }  // namespace lockstep::detail

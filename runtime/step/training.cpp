@@ -188,6 +188,10 @@ void Training::advance_saving() {
 
 StepReport Training::with_saved(StepReport report) {
   advance_saving();
+  if (report.closes_update() && saving->is_memory_due()) {
+    steps->settle();
+    saving->save_in_memory(steps->updates());
+  }
   if (auto ended = saving->take_ended()) {
     report.saved_ = std::make_shared<const snapshot::SaveReport>(std::move(*ended));
   }

@@ -60,7 +60,7 @@ RunFolder::RunFolder(Communicator ranks, std::string path, WriterOptions options
 }
 
 void RunFolder::agree_on_run() {
-  const bool makes_up = is_first_rank() && options_.run().empty();
+  const bool makes_up = ranks().rank() == 0 && options_.run().empty();
   const std::string mine = makes_up ? made_up_name() : options_.run();
   const std::vector<std::string> names = agreement_.gather("the run's name", [&] { return mine; });
   for (size_t rank = 0; rank < names.size(); ++rank) {
@@ -77,7 +77,7 @@ void RunFolder::try_out() {
     return path_ + "/" + temporary_name("probe-" + std::to_string(rank), options_.run());
   };
   agreement_.attempt(doing, [&] {
-    if (is_first_rank()) {
+    if (completes()) {
       const bool is_new = !exists(path_);
       files().make_folder(path_);
       if (is_new) {
@@ -95,16 +95,19 @@ void RunFolder::try_out() {
   agreement_.attempt(doing, [&] {
     if (!exists(probe_of(0))) {
       reject(path_,
-             "this rank does not see the file that rank 0 wrote there; all ranks must share "
-             "the folder, so name one on a file system that all nodes mount");
+             options_.node_local()
+                 ? "this rank does not see the file that the first rank of its node wrote there; "
+                   "the ranks of a node must share the folder"
+                 : "this rank does not see the file that rank 0 wrote there; all ranks must share "
+                   "the folder, so name one on a file system that all nodes mount");
     }
-    if (!is_first_rank()) {
+    if (!completes()) {
       write_file(files(), probe_of(ranks().rank()), "0");
       files().remove_file(probe_of(ranks().rank()));
     }
   });
   agreement_.attempt(doing, [&] {
-    if (is_first_rank()) {
+    if (completes()) {
       files().rename(probe_of(0), probe_of(ranks().size()));
       files().remove_file(probe_of(ranks().size()));
       files().sync_folder(path_);

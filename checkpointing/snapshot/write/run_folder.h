@@ -10,7 +10,8 @@
 
 namespace lockstep::snapshot {
 
-/// The folder that a run's snapshots are written to, seen by all ranks.
+/// The folder that a run's snapshots are written to, seen by all ranks (by those of a node:
+/// WriterOptions::node_local).
 ///
 /// Construction tries out everything that saving will need, so that a folder that cannot be
 /// written, that ranks do not share, or that another job writes to, is found before training and
@@ -26,8 +27,12 @@ class RunFolder {
   const std::string& path() const { return path_; }
   const WriterOptions& options() const { return options_; }
   FileSystem& files() const { return *options_.files(); }
-  bool is_first_rank() const { return ranks().rank() == 0; }
-  /// Rank 0 only.
+  /// Whether this rank completes snapshots in the folder that it sees: rank 0, or the first rank of
+  /// each node.
+  bool completes() const {
+    return (options_.node_local() ? ranks().local_rank() : ranks().rank()) == 0;
+  }
+  /// Only where completes().
   Rotation& rotation() { return *rotation_; }
   const FolderLock& lock() const { return *lock_; }
 

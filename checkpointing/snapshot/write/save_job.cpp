@@ -86,7 +86,7 @@ void SaveJob::compare_content(const std::vector<std::string>& lines) {
     LOCKSTEP_CHECK(manifest_.step >= 0, "a snapshot cannot have the step ", manifest_.step);
     LOCKSTEP_CHECK(!manifest_.metric || std::isfinite(*manifest_.metric), "the metric is ",
                    *manifest_.metric, ", which cannot be compared; save without one");
-    if (folder_->is_first_rank()) {
+    if (folder_->completes()) {
       folder_->lock().require_held();
       refuse_existing();
       remove_leftovers(folder_->files(), folder_->path(), manifest_.run);
@@ -140,7 +140,7 @@ std::vector<detail::Outcome> SaveJob::exchange_outcomes() {
 bool SaveJob::agree() {
   const std::vector<detail::Outcome> outcomes = exchange_outcomes();
   if (report_.error) {
-    if (folder_->is_first_rank()) {
+    if (folder_->completes()) {
       remove_temporary();
     }
     return false;
@@ -185,7 +185,7 @@ std::string SaveJob::name_latest_and_rotate() {
 }
 
 void SaveJob::commit() {
-  if (!folder_->is_first_rank()) {
+  if (!folder_->completes()) {
     return;
   }
   outcome_ = folder_->agreement().outcome_of([&] {
@@ -196,8 +196,10 @@ void SaveJob::commit() {
     remove_temporary();
   } else {
     outcome_.text = name_latest_and_rotate();
-    lockstep::detail::give(lockstep::detail::LifeSign::snapshot,
-                           std::filesystem::absolute(final_path()).string());
+    if (!folder_->options().node_local()) {
+      lockstep::detail::give(lockstep::detail::LifeSign::snapshot,
+                             std::filesystem::absolute(final_path()).string());
+    }
   }
 }
 

@@ -17,8 +17,9 @@ namespace lockstep::snapshot {
 ///   plan     all ranks   who writes what; nothing on disk yet
 ///   write    each rank   its files into the temporary folder, each brought to the disk
 ///   agree    all ranks   one rank's failure ends it for all, and the folder is removed
-///   commit   rank 0      manifest, folder to disk, one rename, parent to disk; `latest`, rotation
+///   commit   rank 0 *    manifest, folder to disk, one rename, parent to disk; `latest`, rotation
 ///   finish   all ranks   what rank 0 has to say
+/// * the first rank of each node, if the folder is in the memory of each node.
 /// write() and commit() touch the disk and speak to nobody, so a thread may run them; the others
 /// are collectives. Between these no two may run at the same time.
 class SaveJob {
@@ -30,7 +31,7 @@ class SaveJob {
   void write();
   /// True on every rank if commit() is next; else finish() is.
   bool agree();
-  /// Does nothing but on rank 0.
+  /// Does nothing on ranks that do not complete the snapshot: see RunFolder::completes().
   void commit();
   SaveReport finish();
 
@@ -48,7 +49,7 @@ class SaveJob {
   void forget_tensors() { planned_.clear(); }
 
   RunFolder* folder_;
-  Manifest manifest_;  // files: on rank 0, after agree()
+  Manifest manifest_;  // files: after agree()
   std::vector<PlannedFile> planned_;
   detail::Outcome outcome_;  // of this rank, in the phase that runs
   SaveReport report_;

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <lockstep/checkpointing/snapshot/snapshot.h>
+#include <lockstep/checkpointing/snapshot/write/async_writer.h>
+#include <lockstep/collectives/core/agreement.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep::detail {
+
+/// Snapshots in the memory of each node (tmpfs), from which a run goes on after one of its ranks
+/// has died. The ranks of a node share a folder there; it has the files that these ranks wrote, and
+/// a manifest of all ranks' files. newest() copies what is missing from the other nodes.
+///
+/// The folder on the disk has a file `memory` with the name of the run, so that snapshots in memory
+/// are used only together with the folder that they belong to.
+/// Ranks: every call but is_pending() and is_ready() is collective. Threads: one.
+class MemorySnapshots {
+ public:
+  /// `memory`: a tmpfs folder. `run_folder`: the folder of the run, on the disk.
+  MemorySnapshots(Agreement agreement, const std::string& memory, std::string run_folder);
+
+  /// The newest whole snapshot of the run whose update is above `after`, if there is one; why
+  /// others cannot be used is added to `notes`.
+  std::optional<Snapshot> newest(int64_t after, std::vector<std::string>& notes) const;
+
+  /// Before the first save(): snapshots in memory are of the run with this name, and those above
+  /// `update`, or of other runs, are removed. Throws Error on every rank if the folder cannot be
+  /// used.
+  void open(const std::string& run, int64_t update, int64_t min_shard_bytes);
+  bool is_open() const { return writer_ != nullptr; }
+  /// As in AsyncWriter. save() returns how the save before ended.
+  std::optional<snapshot::SaveReport> save(const snapshot::Content& content, int64_t update);
+  bool is_pending() const { return is_open() && writer_->is_pending(); }
+  bool is_ready() const { return is_open() && writer_->is_ready(); }
+  std::optional<snapshot::SaveReport> advance() { return writer_->advance(); }
+  std::optional<snapshot::SaveReport> wait() { return writer_->wait(); }
+
+  /// Removes the snapshots of these updates, both included.
+  void forget(int64_t first, int64_t last) const noexcept;
+  /// Removes all of them, and the folder.
+  void remove() noexcept;
+
+  const std::string& folder() const { return folder_; }
+
+ private:
+  bool is_leader() const { return agreement_.communicator().local_rank() == 0; }
+  std::string run_on_disk() const;
+  std::vector<int64_t> steps_on_all_nodes() const;
+  void complete(const std::string& path) const;
+
+  Agreement agreement_;
+  std::string run_folder_;
+  std::string folder_;  // of this node
+  std::unique_ptr<snapshot::AsyncWriter> writer_;
+};
+
+}  // namespace lockstep::detail

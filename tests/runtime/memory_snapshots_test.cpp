@@ -1,0 +1,170 @@
+// A Trainer that also saves in the memory of its node.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <lockstep/checkpointing/snapshot/format/file_system.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "snapshot_runs.h"
+#include "trainer_runs.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::Contains;
+using testing::error_of;
+using testing::flat_masters;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::meet;
+using testing::Recipe;
+using testing::runtime;
+using testing::SharedFolder;
+using testing::TrainingRun;
+
+/// Saves in memory after each third update.
+Recipe saving_in_memory(const SharedFolder& folder) {
+  if (runtime().is_main()) {
+    std::filesystem::create_directories(folder.file("memory"));
+  }
+  meet();
+  Recipe recipe;
+  recipe.options.snapshots(SnapshotOptions()
+                               .folder(folder.file("run"))
+                               .memory_every(3)
+                               .memory_folder(folder.file("memory")));
+  return recipe;
+}
+
+struct Death : std::runtime_error {
+  Death() : std::runtime_error("a rank was killed") {}
+};
+
+/// A run that is killed after so many micro-batches: its Trainer is left by an exception, so that
+/// nothing is tidied up. `meanwhile` runs before that.
+void train_and_die(const Recipe& recipe, int64_t micro_batches,
+                   const std::function<void(TrainingRun&)>& meanwhile = {}) {
+  try {
+    TrainingRun run(runtime(), recipe);
+    run.done = run.trainer.resume().update;
+    run.train_to(micro_batches);
+    run.trainer.finish_saving();  // what is pending reaches the memory
+    if (meanwhile) {
+      meanwhile(run);
+    }
+    throw Death();
+  } catch (const Death&) {
+    meet();
+  }
+}
+
+std::vector<std::string> folders_in_memory(const SharedFolder& folder) {
+  meet();
+  std::vector<std::string> names;
+  for (const std::string& name : snapshot::names_in(folder.file("memory"))) {
+    for (const std::string& run : snapshot::names_in(folder.file("memory") + "/" + name)) {
+      names.push_back(folder.file("memory") + "/" + name + "/" + run);
+    }
+  }
+  return names;
+}
+
+TEST(MemorySnapshots, ARunThatDiedGoesOnFromMemoryBitForBit) {
+  TrainingRun whole(runtime(), {});
+  whole.train_to(20);
+  const SharedFolder folder;
+  train_and_die(saving_in_memory(folder), 11);
+  TrainingRun run(runtime(), saving_in_memory(folder));
+  const ResumeReport report = run.trainer.resume();
+  ASSERT_TRUE(report.resumed);
+  EXPECT_EQ(report.update, 9);
+  EXPECT_THAT(report.path, HasSubstr(folder.file("memory")));
+  run.done = report.update;
+  run.train_to(20);
+  EXPECT_TRUE(flat_masters(run.trainer).equal(flat_masters(whole.trainer)));
+  EXPECT_EQ(run.losses, std::vector<double>(whole.losses.begin() + 9, whole.losses.end()));
+}
+
+TEST(MemorySnapshots, ANewerOneOnTheDiskIsTakenAndEmptiesTheMemory) {
+  const SharedFolder folder;
+  train_and_die(saving_in_memory(folder), 10, [](TrainingRun& run) {
+    run.trainer.save();
+    EXPECT_FALSE(run.trainer.finish_saving()->error);
+  });
+  for (const std::string& node : folders_in_memory(folder)) {
+    EXPECT_THAT(snapshot::names_in(node), ::testing::Not(Contains(HasSubstr("step-"))));
+  }
+  TrainingRun run(runtime(), saving_in_memory(folder));
+  const ResumeReport report = run.trainer.resume();
+  EXPECT_EQ(report.update, 10);
+  EXPECT_THAT(report.path, HasSubstr(folder.file("run")));
+}
+
+TEST(MemorySnapshots, ADamagedOneIsSaidAndTheDiskIsUsed) {
+  const SharedFolder folder;
+  train_and_die(saving_in_memory(folder), 2, [](TrainingRun& run) {
+    run.trainer.save();
+    EXPECT_FALSE(run.trainer.finish_saving()->error);
+  });
+  train_and_die(saving_in_memory(folder), 9);
+  const auto nodes = folders_in_memory(folder);
+  ASSERT_EQ(nodes.size(), 1U);
+  if (runtime().is_main()) {
+    std::ofstream(nodes[0] + "/step-000000000008/manifest.json", std::ios::app) << "damage";
+  }
+  meet();
+  TrainingRun run(runtime(), saving_in_memory(folder));
+  const ResumeReport report = run.trainer.resume();
+  EXPECT_EQ(report.update, 2);
+  EXPECT_THAT(report.notes, Contains(HasSubstr("step-000000000008")));
+}
+
+TEST(MemorySnapshots, AnEmptiedRunFolderStartsFromTheBeginning) {
+  const SharedFolder folder;
+  train_and_die(saving_in_memory(folder), 9);
+  meet();
+  if (runtime().is_main()) {
+    std::filesystem::remove_all(folder.file("run"));
+  }
+  meet();
+  TrainingRun run(runtime(), saving_in_memory(folder));
+  EXPECT_FALSE(run.trainer.resume().resumed);
+}
+
+TEST(MemorySnapshots, ARunThatEndsLeavesNothingInMemory) {
+  const SharedFolder folder;
+  {
+    TrainingRun run(runtime(), saving_in_memory(folder));
+    run.train_to(10);
+  }
+  EXPECT_THAT(folders_in_memory(folder), IsEmpty());
+}
+
+TEST(MemorySnapshots, AMemoryThatCannotBeUsedEndsThemAndNotTheRun) {
+  const SharedFolder folder;
+  Recipe recipe = saving_in_memory(folder);
+  if (runtime().is_main()) {
+    std::ofstream(folder.file("file")) << "no folder";
+  }
+  meet();
+  recipe.options.snapshots(
+      SnapshotOptions(recipe.options.snapshots()).memory_folder(folder.file("file")));
+  TrainingRun run(runtime(), recipe);
+  ::testing::internal::CaptureStderr();
+  run.train_to(7);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(said.find("on the disk only") != std::string::npos, runtime().is_main()) << said;
+  run.trainer.save();
+  EXPECT_FALSE(run.trainer.finish_saving()->error);
+}
+
+TEST(MemorySnapshots, ANegativeNumberIsRefused) {
+  const SharedFolder folder;
+  Recipe recipe = saving_in_memory(folder);
+  recipe.options.snapshots(SnapshotOptions(recipe.options.snapshots()).memory_every(-1));
+  EXPECT_THAT(error_of([&] { TrainingRun run(runtime(), recipe); }), HasSubstr("memory_every"));
+}
+
+}  // namespace
+}  // namespace lockstep
