@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 namespace lockstep::testing {
 namespace {
@@ -106,6 +107,25 @@ int processes_with(const std::string& text) {
     }
   }
   return found;
+}
+
+bool all_gone(const std::string& text) {
+  const auto limit = Clock::now() + std::chrono::seconds(30);
+  while (processes_with(text) > 0) {
+    if (Clock::now() > limit) {
+      return false;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return true;
+}
+
+std::string await(const std::vector<std::string>& files) {
+  std::string text;
+  for (const std::string& file : files) {
+    text += "while [ ! -e " + file + " ]; do sleep 0.02; done; ";
+  }
+  return text;
 }
 
 std::string unique_word() {

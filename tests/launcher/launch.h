@@ -29,6 +29,13 @@ std::vector<std::string> script(std::vector<std::string> options, const std::str
 /// Processes whose command line contains `text`.
 int processes_with(const std::string& text);
 
+/// Waits until there is none: a process that was killed may take a moment to be gone. False after
+/// 30 s.
+bool all_gone(const std::string& text);
+
+/// Shell text that waits until all these files are there.
+std::string await(const std::vector<std::string>& files);
+
 /// A text that no other process has in its command line.
 std::string unique_word();
 
