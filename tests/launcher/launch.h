@@ -26,6 +26,9 @@ Launched launch(const std::vector<std::string>& arguments,
 /// `lockstep run OPTIONS -- /bin/sh -c SCRIPT`; $RANK is the rank in it.
 std::vector<std::string> script(std::vector<std::string> options, const std::string& text);
 
+/// The same with a program that gives life signs as a Runtime does: `sign s`.
+std::vector<std::string> signing(std::vector<std::string> options, const std::string& text);
+
 /// Processes whose command line contains `text`.
 int processes_with(const std::string& text);
 

@@ -14,17 +14,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-/// A program that gives life signs as a Runtime does: `sign s`.
-std::vector<std::string> signing(std::vector<std::string> options, const std::string& text) {
-  options.insert(options.begin(), "run");
-  options.insert(options.end(),
-                 {"--", "/bin/bash", "-c",
-                  "RANK=${OMPI_COMM_WORLD_RANK:-0}; sign() { for s in $*; do echo $s "
-                  ">&${LOCKSTEP_LIFE_SIGNS%%:*}; done; }; " +
-                      text});
-  return options;
-}
-
 TEST(LauncherDeadlines, ARankThatDoesNotStartIsNamedAndEndsTheJob) {
   const std::string word = unique_word();
   const Launched result = launch(signing({"-n", "2", "--report-after", "1", "--start-timeout", "2"},
