@@ -66,6 +66,9 @@ void write_lines(const std::vector<RankLine>& lines) {
 
 int exec_rank(const std::vector<std::string>& program) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (reader_is_gone()) {  // mpirun ended before the line above
+    return 128 + SIGTERM;
+  }
   StopLadder ladder({{SIGTERM, patience}, {SIGKILL, patience}});
   const int code =
       run_rank({rank_in_environment(), ranks_in_environment() > 1}, program, ladder, write_lines);

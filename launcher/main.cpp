@@ -62,6 +62,11 @@ void add_run_options(CLI::App& run, RunOptions& options, std::string& show_ranks
   run.add_option("--max-restarts", options.max_restarts,
                  "How often a failed job is started again; default 0")
       ->check(CLI::Range(0, 1 << 20));
+  run.add_option("--min-ranks", options.min_ranks,
+                 "A restart may have fewer ranks, but no fewer than these: without the hosts that "
+                 "do not answer, and without a host or rank that fails again at once; default: as "
+                 "many as at first. Needs --max-restarts")
+      ->check(CLI::Range(1, 1 << 20));
   run.add_option("--min-uptime", options.min_uptime_seconds,
                  "Two attempts in a row that are shorter than these seconds and save no snapshot "
                  "end the restarts; default 60")
@@ -171,6 +176,10 @@ int main(int argc, char** argv) {
     rest.emplace_back("--");  // the program's own
   }
   options.program.insert(options.program.begin(), rest.begin(), rest.end());
+  if (options.min_ranks > 0 && options.max_restarts == 0) {
+    std::cerr << "lockstep: --min-ranks is for restarts: give --max-restarts, too\n";
+    return exit_usage;
+  }
   if (options.program.empty()) {
     std::cerr << "lockstep: no program to run; expected: lockstep run [options] -- program "
                  "[arguments]\n";

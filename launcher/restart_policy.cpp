@@ -35,7 +35,8 @@ const char* why_useless(int code) {
 
 }  // namespace
 
-RestartPolicy::Decision RestartPolicy::after(int code, Seconds uptime, bool has_progress) {
+RestartPolicy::Decision RestartPolicy::after(int code, Seconds uptime, bool has_progress,
+                                             const std::function<bool(bool)>& changes_world) {
   if (code == 0 || max_restarts_ == 0) {
     return {};
   }
@@ -48,6 +49,9 @@ RestartPolicy::Decision RestartPolicy::after(int code, Seconds uptime, bool has_
   }
   const bool is_short = uptime < min_uptime_ && !has_progress;
   short_attempts_ = is_short ? short_attempts_ + 1 : 0;
+  if (changes_world && changes_world(is_short)) {
+    short_attempts_ = 0;
+  }
   if (short_attempts_ >= 2) {
     return {false, Seconds(0),
             not_again + "two attempts in a row saved nothing and were shorter than " +

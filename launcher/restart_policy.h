@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 
 namespace lockstep::launcher {
@@ -23,8 +24,11 @@ class RestartPolicy {
   /// bit: wrong usage (2), environment (3), data (10), snapshots (11), replicas that differ (21:
   /// look at the named rank's host first), the non-finite budget (22), too little memory (23), a
   /// program that cannot be run (126, 127). A preempted job (75) belongs to its scheduler. Two
-  /// attempts in a row that were shorter than the minimum and saved nothing end the restarts, too.
-  Decision after(int code, Seconds uptime, bool has_progress);
+  /// attempts in a row that were shorter than the minimum and saved nothing end the restarts, too,
+  /// unless `changes_world(is_short)`, which is asked last, says that the next attempt has other
+  /// ranks.
+  Decision after(int code, Seconds uptime, bool has_progress,
+                 const std::function<bool(bool is_short)>& changes_world = {});
 
  private:
   int max_restarts_;

@@ -8,8 +8,14 @@
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
+#include <map>
+#include <optional>
+#include <sstream>
+#include <utility>
 
+#include "ask_hosts.h"
 #include "cause.h"
+#include "elastic_world.h"
 #include "exit_codes.h"
 #include "failure_report.h"
 #include "job.h"
@@ -17,6 +23,7 @@
 #include "log_folder.h"
 #include "machine.h"
 #include "mpirun_command.h"
+#include "places.h"
 #include "restart_policy.h"
 #include "shell_quote.h"
 
@@ -70,12 +77,51 @@ bool wait_for(seconds time) {
   return sigtimedwait(&signals, nullptr, &limit) < 0;
 }
 
+/// How long a host may take to answer before it is left out.
+constexpr int answer_seconds = 30;
+
+/// The GPUs of this host, if each rank has one of its own; else none.
+std::vector<std::string> own_devices(const RunOptions& options, int ranks) {
+  const char* wanted = std::getenv("LOCKSTEP_DEVICE");
+  if (options.has_hosts() || visible_gpus() != ranks ||
+      (wanted != nullptr && std::string(wanted) == "cpu")) {
+    return {};
+  }
+  std::vector<std::string> devices;
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  std::istringstream list(visible == nullptr ? "" : visible);
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::string device = std::to_string(rank);
+    if (visible != nullptr) {
+      std::getline(list, device, ',');
+    }
+    devices.push_back(device);
+  }
+  return devices;
+}
+
 class Attempts {
  public:
-  Attempts(const RunOptions& options, const JobCommand& command)
-      : options_(options),
+  Attempts(const RunOptions& asked, const JobCommand& command, std::string version)
+      : asked_(asked),
+        version_(std::move(version)),
+        options_(asked),
         command_(command),
-        policy_(options.max_restarts, seconds(options.min_uptime_seconds)) {}
+        policy_(asked.max_restarts, seconds(asked.min_uptime_seconds)),
+        devices_(own_devices(asked, command.ranks)) {
+    if (asked.min_ranks == 0) {
+      return;
+    }
+    std::vector<Place> places = places_of(
+        asked, command.ranks, asked.has_hosts() ? std::vector<Place>() : allocated_places());
+    if (command.remote && (places.empty() || places.front().name.empty())) {
+      std::cerr << "lockstep: the hosts of this job are not known, so --min-ranks has no effect; "
+                   "name them with --host\n";
+      return;
+    }
+    world_.emplace(std::move(places), command.ranks, asked.min_ranks,
+                   [this](const std::vector<std::string>& hosts) { return answers_of(hosts); });
+  }
 
   int run() {
     for (int attempt = 0;; ++attempt) {
@@ -89,6 +135,10 @@ class Attempts {
       }
       std::cerr << "lockstep: starting the job again in " << decision.wait.count() << " s, attempt "
                 << attempt + 2 << " of at most " << options_.max_restarts + 1 << std::endl;
+      if (next_ && !next_->news.empty()) {
+        std::cerr << "lockstep: " << next_->news << std::endl;
+        take(*next_);
+      }
       if (!wait_for(decision.wait)) {
         return code_;
       }
@@ -116,7 +166,12 @@ class Attempts {
     RestartPolicy::Decision decision;
     if (!end.was_asked) {
       const auto uptime = std::chrono::duration_cast<seconds>(Job::now() - job.began());
-      decision = policy_.after(code_, uptime, !job.ranks().snapshot().empty());
+      decision = policy_.after(code_, uptime, !job.ranks().snapshot().empty(), [&](bool is_short) {
+        return changes_world(job.ranks(), cause, is_short);
+      });
+      if (decision.restarts && next_ && next_->ranks < asked_.min_ranks) {
+        decision = {false, seconds(0), "not started again: " + next_->news};
+      }
     }
     if (cause && !cause->stopped) {
       report(attempt, *cause, job.ranks(), output, decision.restarts);
@@ -134,9 +189,58 @@ class Attempts {
     }
   }
 
-  const RunOptions& options_;
-  const JobCommand& command_;
+  bool changes_world(const RankTable& ranks, const std::optional<Cause>& cause, bool is_short) {
+    if (!world_) {
+      return false;
+    }
+    std::vector<ElasticWorld::Blamed> blamed;
+    if (cause && !cause->stopped) {
+      for (const int rank : cause->ranks) {
+        blamed.push_back({rank, ranks[rank].host});
+      }
+    }
+    next_ = world_->after(blamed, is_short);
+    return !next_->news.empty();
+  }
+
+  /// The next attempts run in this world.
+  void take(const ElasticWorld::World& world) {
+    options_ = asked_;
+    options_.ranks = world.ranks;
+    if (!world.is_whole && !world.places.front().name.empty()) {
+      options_.hostfile.clear();
+      options_.hosts = list_of(world.places);
+    }
+    command_ = job_command(options_, version_);
+    if (!devices_.empty() && world.places.front().name.empty()) {
+      std::string devices;
+      for (const int number : world.numbers) {
+        devices += (devices.empty() ? "" : ",") + devices_[static_cast<size_t>(number)];
+      }
+      setenv("CUDA_VISIBLE_DEVICES", devices.c_str(), /*overwrite=*/1);
+    }
+  }
+
+  std::map<std::string, std::string> answers_of(const std::vector<std::string>& hosts) const {
+    const auto command = [&](const std::string& host) {
+      RunOptions question = asked_;
+      question.ranks = 1;
+      question.hostfile.clear();
+      question.hosts = host;
+      question.program = {"/bin/true"};
+      return job_command(question, version_).arguments;
+    };
+    return ask_hosts(hosts, command, answer_seconds);
+  }
+
+  const RunOptions& asked_;
+  const std::string version_;
+  RunOptions options_;  // of the attempt
+  JobCommand command_;
   RestartPolicy policy_;
+  const std::vector<std::string> devices_;
+  std::optional<ElasticWorld> world_;  // if it may change
+  std::optional<ElasticWorld::World> next_;
   int code_ = 0;
 };
 
@@ -151,8 +255,8 @@ int run_job(const RunOptions& options) {
   setenv("LOCKSTEP_PROGRESS", isatty(STDOUT_FILENO) == 1 ? "bar" : "plain", /*overwrite=*/0);
   setenv("LOCKSTEP_ATTEMPT", "0", /*overwrite=*/1);  // before the names for other hosts are listed
   const bool has_mpirun = !find_program(options.mpirun).empty();
-  const JobCommand command =
-      job_command(options, has_mpirun ? output_of({options.mpirun, "--version"}) : "Open MPI");
+  const std::string version = has_mpirun ? output_of({options.mpirun, "--version"}) : "Open MPI";
+  const JobCommand command = job_command(options, version);
   for (const std::string& note : command.notes) {
     std::cerr << "lockstep: " << note << "\n";
   }
@@ -166,7 +270,12 @@ int run_job(const RunOptions& options) {
                  "run one rank with -n 1\n";
     return exit_environment;
   }
-  return Attempts(options, command).run();
+  if (options.min_ranks > command.ranks) {
+    std::cerr << "lockstep: --min-ranks " << options.min_ranks << " is more than the job's "
+              << command.ranks << " ranks\n";
+    return exit_usage;
+  }
+  return Attempts(options, command, version).run();
 }
 
 }  // namespace lockstep::launcher

@@ -23,6 +23,7 @@ struct RunOptions {
   int end_timeout_seconds = 0;
   int report_seconds = 30;  // ranks that are late are named after this
   int max_restarts = 0;
+  int min_ranks = 0;  // 0: a restart has as many ranks as the first start
   int min_uptime_seconds = 60;
   bool verbose = false;
   bool dry_run = false;

@@ -29,8 +29,10 @@ struct LoaderOptions {
   /// Number of epochs that one loop over the loader runs. Requires: >= 1.
   TORCH_ARG(int64_t, epochs) = 1;
   /// True: Runtime::loader compares the dataset's size, first sample and last sample across ranks
-  /// when it makes the loader. False: no comparison, for a dataset that is the same on all ranks
-  /// although its samples differ.
+  /// when it makes the loader, and all loaders of a Runtime compare batch_size, shuffle, drop_last
+  /// and epochs. False: no comparison, for a dataset that is the same on all ranks although its
+  /// samples differ, or for ranks that get different batches on purpose
+  /// (TrainerOptions::uneven_data).
   TORCH_ARG(bool, compare_ranks) = true;
 
  public:

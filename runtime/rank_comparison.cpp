@@ -1,10 +1,11 @@
 #include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/linspace.h>
+#include <ATen/ops/tensor.h>
 #include <lockstep/collectives/core/agreement.h>
 #include <lockstep/runtime/rank_comparison.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -66,9 +67,41 @@ void SampleNumbers::add_text(const std::string& text) {
   }
 }
 
-void require_same_data(Communicator control, size_t size,
+std::vector<int64_t> samples_of_each_rank(Communicator control, size_t mine,
+                                          const LoaderOptions& options) {
+  constexpr std::array<const char*, 5> kNames = {"batch_size", "shuffle", "drop_last", "epochs",
+                                                 "compare_ranks"};
+  constexpr int64_t kColumns = 1 + static_cast<int64_t>(kNames.size());
+  const at::Tensor own =
+      at::tensor({static_cast<int64_t>(mine), options.batch_size(), int64_t{options.shuffle()},
+                  int64_t{options.drop_last()}, options.epochs(), int64_t{options.compare_ranks()}},
+                 at::kLong);
+  const at::Tensor all = at::empty({control.size() * kColumns}, at::kLong);
+  control.all_gather(all, own).wait();
+  const auto* numbers = all.const_data_ptr<int64_t>();
+  const auto of_rank = [&](int rank, int64_t column) { return numbers[rank * kColumns + column]; };
+  std::vector<int64_t> samples;
+  bool compares = false;
+  for (int rank = 0; rank < control.size(); ++rank) {
+    samples.push_back(of_rank(rank, 0));
+    compares = compares || of_rank(rank, kColumns - 1) != 0;
+  }
+  for (int rank = 1; compares && rank < control.size(); ++rank) {
+    for (int64_t column = 1; column < kColumns; ++column) {
+      LOCKSTEP_CHECK(of_rank(rank, column) == of_rank(0, column), "the LoaderOptions of rank ",
+                     rank, " are not those of rank 0: ", kNames[static_cast<size_t>(column) - 1],
+                     " is ", of_rank(rank, column), " on rank ", rank, " and ", of_rank(0, column),
+                     " on rank 0. Pass the same options on every rank. If ranks get different "
+                     "batches on purpose, switch LoaderOptions().compare_ranks(false) and "
+                     "TrainerOptions().uneven_data(true) on every rank");
+    }
+  }
+  return samples;
+}
+
+void require_same_data(Communicator control, size_t size, const LoaderOptions& options,
                        const std::function<std::vector<double>(size_t index)>& sample) {
-  const std::vector<int64_t> sizes = of_each_rank(control, static_cast<int64_t>(size));
+  const std::vector<int64_t> sizes = samples_of_each_rank(control, size, options);
   for (size_t rank = 1; rank < sizes.size(); ++rank) {
     LOCKSTEP_CHECK_CODE(sizes[rank] == sizes[0], ExitCode::data, "the dataset of rank ", rank,
                         " has ", sizes[rank], " samples, that of rank 0 has ", sizes[0], kAdvice);
@@ -97,13 +130,6 @@ void require_same_data(Communicator control, size_t size,
                          "LoaderOptions().compare_ranks(false) on every rank"),
                 ExitCode::data);
   }
-}
-
-std::vector<int64_t> of_each_rank(Communicator control, int64_t mine) {
-  const at::Tensor all = at::empty({control.size()}, at::kLong);
-  control.all_gather(all, at::full({1}, mine, at::kLong)).wait();
-  const auto* values = all.const_data_ptr<int64_t>();
-  return {values, values + all.numel()};
 }
 
 }  // namespace lockstep::detail

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <lockstep/collectives/communicator.h>
 #include <lockstep/runtime/dataset_access.h>
+#include <lockstep/runtime/loader_options.h>
 
 #include <cstdint>
 #include <functional>
@@ -76,14 +77,17 @@ std::vector<double> sample_numbers(Dataset& dataset, size_t index, const SampleS
   return numbers.take();
 }
 
-/// Throws the same Error (exit code data) on every rank if the datasets of the ranks differ in
-/// size, or in their first or last sample. For datasets that are divided among the ranks. A sample
-/// that changes when a rank reads it again is not compared. Floating-point numbers may differ by
-/// 0.1 %, since ranks may compute them on different processors. Collective.
-void require_same_data(Communicator control, size_t size,
-                       const std::function<std::vector<double>(size_t index)>& sample);
+/// Gathers how many samples each rank has, in rank order. Throws the same Error (exit code usage)
+/// on every rank if the loaders of the ranks differ in an option that decides how many batches a
+/// rank gets or in which order, unless compare_ranks is false on every rank. Collective.
+std::vector<int64_t> samples_of_each_rank(Communicator control, size_t mine,
+                                          const LoaderOptions& options);
 
-/// Gathers one number of every rank, in rank order. Collective.
-std::vector<int64_t> of_each_rank(Communicator control, int64_t mine);
+/// The same for datasets that are divided among the ranks. Throws the same Error (exit code data)
+/// on every rank if the datasets of the ranks differ in size, or in their first or last sample. A
+/// sample that changes when a rank reads it again is not compared. Floating-point numbers may
+/// differ by 0.1 %, since ranks may compute them on different processors. Collective.
+void require_same_data(Communicator control, size_t size, const LoaderOptions& options,
+                       const std::function<std::vector<double>(size_t index)>& sample);
 
 }  // namespace lockstep::detail

@@ -13,6 +13,7 @@
 #include <lockstep/runtime/step/replica_check.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <iostream>
 #include <optional>
 #include <sstream>
@@ -161,6 +162,32 @@ void require_equal_ends(const std::vector<std::string>& names, const std::vector
                       ". Do not use these weights: go on from the last snapshot");
 }
 
+/// Prints why the program ends and returns its exit code, also where no memory is left for a
+/// message.
+int code_of_failure(const std::string& who, const std::exception_ptr& failure) noexcept {
+  try {
+    try {
+      std::rethrow_exception(failure);
+    } catch (const Error& error) {
+      detail::give(detail::LifeSign::exit_code, std::to_string(static_cast<int>(error.code())));
+      std::cerr << who << ": " << error.what() << std::endl;
+      return static_cast<int>(error.code());
+    } catch (const std::exception&) {
+      const Error error = detail::as_error(failure);
+      const int code = error.code() == ExitCode::usage ? 1 : static_cast<int>(error.code());
+      detail::give(detail::LifeSign::exit_code, std::to_string(code));
+      std::cerr << who << ": " << error.what() << (mixes_dtypes(error.what()) ? kMixedAdvice : "")
+                << std::endl;
+      return code;
+    }
+  } catch (const std::exception&) {
+    const int code = static_cast<int>(ExitCode::out_of_memory);
+    detail::give(detail::LifeSign::exit_code, std::to_string(code));
+    std::fprintf(stderr, "%s: out of memory, also for a message that says where\n", who.c_str());
+    return code;
+  }
+}
+
 }  // namespace
 
 int run(int argc, char** argv, const std::function<void(Runtime&)>& body) {
@@ -183,17 +210,8 @@ int run(int argc, char** argv, const std::function<void(Runtime&)>& body) {
           failed->code());
     }
     return static_cast<int>(ExitCode::ok);
-  } catch (const Error& error) {
-    detail::give(detail::LifeSign::exit_code, std::to_string(static_cast<int>(error.code())));
-    std::cerr << who << ": " << error.what() << std::endl;
-    return static_cast<int>(error.code());
   } catch (const std::exception&) {
-    const Error error = detail::as_error(std::current_exception());
-    const int code = error.code() == ExitCode::usage ? 1 : static_cast<int>(error.code());
-    detail::give(detail::LifeSign::exit_code, std::to_string(code));
-    std::cerr << who << ": " << error.what() << (mixes_dtypes(error.what()) ? kMixedAdvice : "")
-              << std::endl;
-    return code;
+    return code_of_failure(who, std::current_exception());
   }
 }
 

@@ -112,9 +112,10 @@ class Runtime {
   /// Returns this rank's share of `dataset`, in batches. `dataset` is a torch::data dataset, or any
   /// type with `size()` and `get(index)`. It must be the same dataset on every rank; its samples
   /// are divided among the ranks. Snapshots hold the position of the loader. Every rank must call
-  /// it, with the same options. If there are several ranks, they compare size, first sample and
-  /// last sample; each rank calls get() for that. If these differ, throws Error (exit code data) on
-  /// every rank, unless LoaderOptions::compare_ranks is false. For different data on each rank,
+  /// it, with the same options. If there are several ranks, they compare the options that decide
+  /// about batches, and size, first sample and last sample; each rank calls get() for that. If
+  /// options differ, throws Error (exit code usage) on every rank; if data differ, Error (exit code
+  /// data). LoaderOptions::compare_ranks(false) switches both off. For different data on each rank,
   /// call local_loader().
   template <typename Dataset>
   Loader<Dataset> loader(Dataset dataset, LoaderOptions options = {}) const {
@@ -138,8 +139,7 @@ class Runtime {
   /// drop_last.
   template <typename Dataset>
   Loader<Dataset> local_loader(Dataset dataset, LoaderOptions options = {}) const {
-    auto sizes =
-        detail::of_each_rank(control(), static_cast<int64_t>(detail::dataset_size(dataset)));
+    auto sizes = detail::samples_of_each_rank(control(), detail::dataset_size(dataset), options);
     return Loader<Dataset>(std::move(dataset), std::move(sizes), rank(), seed(), std::move(options),
                            loaders_.get(), device());
   }
@@ -174,9 +174,10 @@ class Runtime {
   template <typename Dataset>
   void compare(Dataset& dataset, const LoaderOptions& options) const {
     if (options.compare_ranks() && size() > 1) {
-      detail::require_same_data(control(), detail::dataset_size(dataset), [&](size_t index) {
+      const auto numbers_of = [&](size_t index) {
         return detail::sample_numbers(dataset, index, SampleSeeds{seed(), 0});
-      });
+      };
+      detail::require_same_data(control(), detail::dataset_size(dataset), options, numbers_of);
     }
   }
 

@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <new>
 #include <string_view>
+#include <system_error>
 
 namespace lockstep::detail {
 namespace {
@@ -50,6 +51,15 @@ ExitCode code_of(const c10::AcceleratorError& error) {
   }
 }
 
+/// A thread that cannot be started says EAGAIN, most often because there is no memory for its
+/// stack.
+ExitCode code_of(const std::system_error& error) {
+  return error.code() == std::errc::not_enough_memory ||
+                 error.code() == std::errc::resource_unavailable_try_again
+             ? ExitCode::out_of_memory
+             : ExitCode::usage;
+}
+
 /// LibTorch's message, with its backtrace where the environment asks for that.
 std::string text_of(const c10::Error& error) {
   const char* asked = std::getenv("LOCKSTEP_BACKTRACE");
@@ -72,6 +82,8 @@ Error as_error(const std::exception_ptr& exception) {
     return Error(text_of(error), code_of(error.what_without_backtrace()));
   } catch (const std::bad_alloc& error) {
     return Error(error.what(), ExitCode::out_of_memory);
+  } catch (const std::system_error& error) {
+    return Error(error.what(), code_of(error));
   } catch (const std::exception& error) {
     return Error(error.what());
   } catch (...) {

@@ -133,9 +133,13 @@ void NodeEngine::close() noexcept {
   }
   group_->leave();
   if (failure_ == nullptr) {
-    failure_ = std::make_exception_ptr(CommunicationError(
-        c10::str("rank ", world_.rank, " of ", world_.size,
-                 ": this communicator was destroyed before its collectives were complete")));
+    try {
+      failure_ = std::make_exception_ptr(CommunicationError(
+          c10::str("rank ", world_.rank, " of ", world_.size,
+                   ": this communicator was destroyed before its collectives were complete")));
+    } catch (const std::exception&) {  // no memory for a message
+      failure_ = std::current_exception();
+    }
   }
   pending_.clear();
 }

@@ -77,8 +77,12 @@ void OtherNodes::add_to(PeerTrouble& trouble, uint64_t sequence) const {
 }
 
 void OtherNodes::leave_because(const std::string& cause) noexcept {
-  if (inter_node_ != nullptr) {
-    inter_node_->tell_at_last(std::string(kLeft) + cause);
+  try {
+    if (inter_node_ != nullptr) {
+      inter_node_->tell_at_last(std::string(kLeft) + cause);
+    }
+  } catch (const std::exception&) {
+    return;  // no memory for a message: the other nodes see that this rank is gone
   }
 }
 

@@ -203,10 +203,27 @@ StepReport Training::with_data_wait(StepReport report) {
   report.data_wait_seconds_ = data_wait_;
   report.elapsed_seconds_ = std::chrono::duration<double>(now - *window_start_).count();
   if (report.closes_update()) {
+    watch_stragglers(report);
     data_wait_ = 0.0;
     window_start_ = now;
   }
   return report;
+}
+
+/// With a device the host's clock says when work was issued, not when it was done.
+void Training::watch_stragglers(const StepReport& closed) {
+  if (!runtime.device().is_cpu() || runtime.size() == 1) {
+    return;
+  }
+  const double waiting = closed.exposed_communication_seconds();
+  stragglers_.add({closed.elapsed_seconds_ - waiting - closed.update_seconds(), waiting});
+  if (!stragglers_.is_due()) {
+    return;
+  }
+  const std::string found = stragglers_.compare(agreement.communicator());
+  if (!found.empty() && runtime.is_main()) {
+    std::cerr << "lockstep: " << found << std::endl;
+  }
 }
 
 void Training::require_no_graph() const {

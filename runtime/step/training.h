@@ -6,6 +6,7 @@
 #include <lockstep/runtime/step/captured_steps.h>
 #include <lockstep/runtime/step/plateau.h>
 #include <lockstep/runtime/step/step.h>
+#include <lockstep/runtime/step/straggler_watch.h>
 
 #include <chrono>
 #include <functional>
@@ -74,7 +75,9 @@ struct Training {
   void advance_saving();
   StepReport with_saved(StepReport report);
   StepReport with_data_wait(StepReport report);
+  void watch_stragglers(const StepReport& closed);
 
+  StragglerWatch stragglers_;
   double data_wait_ = 0.0;  // seconds, of the window
   std::optional<std::chrono::steady_clock::time_point> window_start_;
 };

@@ -4,6 +4,7 @@
 #include <lockstep/collectives/core/as_error.h>
 
 #include <new>
+#include <system_error>
 
 namespace lockstep {
 
@@ -37,6 +38,11 @@ TEST(AsError, KnowsMemoryThatCouldNotBeHad) {
                                    "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"))
                 .code(),
             ExitCode::out_of_memory);
+  // A thread without memory for its stack.
+  const auto no_thread = std::make_error_code(std::errc::resource_unavailable_try_again);
+  EXPECT_EQ(as_error_of(std::system_error(no_thread)).code(), ExitCode::out_of_memory);
+  EXPECT_EQ(as_error_of(std::system_error(std::make_error_code(std::errc::no_such_device))).code(),
+            ExitCode::usage);
   const Error error = as_error_of(c10::OutOfMemoryError(here, "tried to allocate 2.00 GiB"));
   EXPECT_EQ(error.code(), ExitCode::out_of_memory);
   EXPECT_STREQ(error.what(), "tried to allocate 2.00 GiB") << "no backtrace";

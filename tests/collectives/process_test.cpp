@@ -6,9 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <new>
+#include <thread>
 
 #include <ATen/Parallel.h>
 
@@ -25,12 +28,13 @@ constexpr int kRanks = 3;
 /// Memory and a barrier that this process and its children share from birth.
 struct Family {
   pthread_barrier_t barrier;
+  std::atomic<bool> is_stopped = false;
   char message[kRanks][256];
 
   static Family& make() {
     void* memory =
         mmap(nullptr, sizeof(Family), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    Family& family = *static_cast<Family*>(memory);
+    Family& family = *new (memory) Family;
     pthread_barrierattr_t attributes;
     pthread_barrierattr_init(&attributes);
     pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
@@ -82,6 +86,7 @@ class Processes : public ::testing::Test {
   void run(Body body) {
     at::set_num_threads(1);  // children have no copies of OpenMP's threads
     Family& family = Family::make();
+    family_ = &family;
     for (int rank = 1; rank < kRanks; ++rank) {
       children_.push_back(fork());
       if (children_.back() == 0) {
@@ -98,6 +103,7 @@ class Processes : public ::testing::Test {
     body(own);
   }
 
+  Family& family() const { return *family_; }
   pid_t child(int rank) const { return children_[static_cast<size_t>(rank - 1)]; }
 
   int status_of(int rank) {
@@ -107,6 +113,7 @@ class Processes : public ::testing::Test {
   }
 
  private:
+  Family* family_ = nullptr;
   std::vector<pid_t> children_;
 };
 
@@ -124,7 +131,7 @@ TEST_F(Processes, ReduceThroughSharedMemory) {
 
 TEST_F(Processes, AStoppedOneIsNamedAsStopped) {
   std::string message;
-  options.timeout = std::chrono::milliseconds(500);
+  options.timeout = std::chrono::seconds(2);
   run([&](Communicator& ranks) {
     ranks.barrier().wait();
     if (ranks.rank() == 2) {
@@ -136,6 +143,10 @@ TEST_F(Processes, AStoppedOneIsNamedAsStopped) {
       int status = 0;
       waitpid(child(2), &status, WUNTRACED);
       EXPECT_TRUE(WIFSTOPPED(status));
+      family().is_stopped = true;
+    }
+    while (!family().is_stopped) {  // rank 1 must not time out before rank 0
+      std::this_thread::yield();
     }
     try {
       const CallLabel label("bucket", 4);
@@ -144,16 +155,17 @@ TEST_F(Processes, AStoppedOneIsNamedAsStopped) {
       message = error.what();
     }
     if (ranks.rank() == 1) {
-      _exit(0);
+      pause();  // a rank that is gone would be named, too
     }
   });
   options = {};
+  kill(child(1), SIGKILL);
   kill(child(2), SIGKILL);
   EXPECT_NE(message.find("all_reduce #2 of Float[50000], sum (bucket 4)"), std::string::npos);
   EXPECT_NE(message.find("rank 2 did not arrive (its last call was #1)"), std::string::npos);
   EXPECT_NE(message.find("in forward of micro-batch 7 for "), std::string::npos) << message;
   EXPECT_NE(message.find("stopped by a signal or a debugger"), std::string::npos) << message;
-  EXPECT_EQ(status_of(1), 0);
+  EXPECT_EQ(WTERMSIG(status_of(1)), SIGKILL);
   EXPECT_EQ(WTERMSIG(status_of(2)), SIGKILL);
 }
 

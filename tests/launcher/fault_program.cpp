@@ -1,7 +1,9 @@
 // A training program with one fault, for scripts/faults:
 //   fault_program FAULT RANK FOLDER
 // Trains six updates, saves a snapshot to FOLDER after each second one, and resumes from FOLDER.
-// The fault happens on RANK; FAULT is a name of `faults` below, or none.
+// The fault happens on RANK; FAULT is a name that scripts/faults lists, or none. Two more serve its
+// counts: `cycle` ends RANK in each attempt, and `steps-N` trains N updates and prints what memory
+// and descriptors each rank holds after a tenth of them and at the end.
 #include <ATen/ATen.h>
 #include <lockstep/lockstep.h>
 #include <sys/resource.h>
@@ -10,13 +12,19 @@
 #include <torch/optim/sgd.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <iostream>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <string>
+#include <thread>
 
 namespace {
 
@@ -25,7 +33,7 @@ using lockstep::Runtime;
 using lockstep::Trainer;
 using torch::nn::Linear;
 
-constexpr int64_t updates = 6;
+int64_t updates = 6;
 constexpr int64_t fault_update = 4;
 
 std::string fault;
@@ -65,6 +73,39 @@ void allocate_too_much() {
   limit.rlim_cur = rlim_t{1} << 30;
   setrlimit(RLIMIT_AS, &limit);
   at::ones({int64_t{1} << 30}, at::kFloat);
+}
+
+/// Leaves no memory at all, for small requests either.
+void use_up_memory() {
+  std::ifstream file("/proc/self/statm");
+  rlim_t pages = 0;
+  file >> pages;
+  rlimit limit = {};
+  getrlimit(RLIMIT_AS, &limit);
+  limit.rlim_cur = pages * static_cast<rlim_t>(getpagesize());
+  setrlimit(RLIMIT_AS, &limit);
+  for (size_t size = size_t{1} << 24; size >= 16; size /= 2) {
+    while (std::malloc(size) != nullptr) {  // NOLINT: kept until the process ends
+    }
+  }
+  at::ones({int64_t{1} << 20});
+}
+
+/// The memory and the open descriptors of this process.
+void print_holdings(int64_t update) {
+  std::ifstream file("/proc/self/statm");
+  int64_t pages = 0;
+  file >> pages >> pages;
+  const std::filesystem::directory_iterator descriptors("/proc/self/fd");
+  std::cout << "rank " << own_rank << " after " << update
+            << " updates: " << pages * getpagesize() / 1024 << " KiB, "
+            << std::distance(begin(descriptors), end(descriptors)) << " descriptors" << std::endl;
+}
+
+/// A rank whose place is gone dies in each attempt, as long as it is one of three.
+bool is_gone() {
+  const char* size = std::getenv("OMPI_COMM_WORLD_SIZE");
+  return has("rank-gone") && size != nullptr && std::string(size) == "3";
 }
 
 /// How a process ends, or does not.
@@ -123,17 +164,29 @@ class Training {
       std::cout << "resumed at update " << found.update << std::endl;
     }
     for (auto& batch : loader) {
-      if (trainer.updates() >= updates || ++steps_ > 40) {
+      if (trainer.updates() >= updates || ++steps_ > updates + 34) {
         break;
       }
       at_fault_ = trainer.updates() == fault_update - 1 && !found.resumed;
       const auto& [inputs, targets] = batch;
+      if (has("slow")) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      }
       trainer.step([&]() -> Loss { return loss_of(inputs, targets); });
+      if (has("cycle")) {
+        _exit(7);
+      }
       if (at_fault_) {
         after_step(trainer);
       }
-      if (trainer.updates() % 2 == 0) {
+      if (trainer.updates() % std::max<int64_t>(2, updates / 10) == 0) {
         trainer.save();
+        if (fault == "rank-gone") {
+          trainer.finish_saving();  // there is a snapshot when the rank dies
+        }
+      }
+      if (updates > 6 && (trainer.updates() == updates / 10 || trainer.updates() == updates)) {
+        print_holdings(trainer.updates());
       }
     }
     if (const auto saved = trainer.finish_saving(); saved && saved->error) {
@@ -199,11 +252,17 @@ class Training {
 
   void after_step(Trainer& trainer) {
     disturb("");
+    if (is_gone()) {
+      raise(SIGKILL);
+    }
     if (has("exception-loop")) {
       throw_fault("the loop");
     }
     if (has("no-memory")) {
       allocate_too_much();
+    }
+    if (has("no-memory-left")) {
+      use_up_memory();
     }
     const lockstep::Communicator& world = runtime_.communicator();
     if (fault == "wrong-order") {
@@ -247,6 +306,16 @@ int main(int argc, char** argv) {
   faulty_rank = std::atoi(argv[2]);
   const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
   own_rank = rank == nullptr ? 0 : std::atoi(rank);
+  if (fault == "slow") {
+    updates = 101;
+  }
+  if (fault.rfind("steps-", 0) == 0) {
+    updates = std::atoll(fault.c_str() + 6);
+  }
+  const char* attempt = std::getenv("LOCKSTEP_ATTEMPT");
+  if (is_gone() && attempt != nullptr && std::string(attempt) != "0") {
+    raise(SIGKILL);
+  }
   disturb("early-");
   const int code =
       lockstep::run(argc, argv, [&](Runtime& runtime) { Training(runtime, argv[3]).run(); });

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 namespace lockstep::testing {
 namespace {
@@ -97,6 +98,16 @@ std::vector<std::string> script(std::vector<std::string> options, const std::str
   return options;
 }
 
+std::vector<std::string> signing(std::vector<std::string> options, const std::string& text) {
+  options.insert(options.begin(), "run");
+  options.insert(options.end(),
+                 {"--", "/bin/bash", "-c",
+                  "RANK=${OMPI_COMM_WORLD_RANK:-0}; sign() { for s in $*; do echo $s "
+                  ">&${LOCKSTEP_LIFE_SIGNS%%:*}; done; }; " +
+                      text});
+  return options;
+}
+
 int processes_with(const std::string& text) {
   int found = 0;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
@@ -106,6 +117,25 @@ int processes_with(const std::string& text) {
     }
   }
   return found;
+}
+
+bool all_gone(const std::string& text) {
+  const auto limit = Clock::now() + std::chrono::seconds(30);
+  while (processes_with(text) > 0) {
+    if (Clock::now() > limit) {
+      return false;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return true;
+}
+
+std::string await(const std::vector<std::string>& files) {
+  std::string text;
+  for (const std::string& file : files) {
+    text += "while [ ! -e " + file + " ]; do sleep 0.02; done; ";
+  }
+  return text;
 }
 
 std::string unique_word() {

@@ -26,8 +26,18 @@ Launched launch(const std::vector<std::string>& arguments,
 /// `lockstep run OPTIONS -- /bin/sh -c SCRIPT`; $RANK is the rank in it.
 std::vector<std::string> script(std::vector<std::string> options, const std::string& text);
 
+/// The same with a program that gives life signs as a Runtime does: `sign s`.
+std::vector<std::string> signing(std::vector<std::string> options, const std::string& text);
+
 /// Processes whose command line contains `text`.
 int processes_with(const std::string& text);
+
+/// Waits until there is none: a process that was killed may take a moment to be gone. False after
+/// 30 s.
+bool all_gone(const std::string& text);
+
+/// Shell text that waits until all these files are there.
+std::string await(const std::vector<std::string>& files);
 
 /// A text that no other process has in its command line.
 std::string unique_word();

@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <utility>
+#include <vector>
 
+#include "deadlines.h"
 #include "line_splitter.h"
 #include "rank_line.h"
 #include "shell_quote.h"
@@ -12,6 +14,7 @@ namespace lockstep::launcher {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::MatchesRegex;
 using ::testing::Pair;
 using Lines = std::vector<std::pair<std::string, char>>;
 
@@ -89,6 +92,40 @@ TEST(StopLadder, TwoRequestsWithinTheGivenTimeAreOne) {
 TEST(ShellQuote, QuotesWhatAShellWouldChange) {
   EXPECT_EQ(shell_quote({"a", "b c", "", "$x", "it's", "x=1,2"}),
             "a 'b c' '' '$x' 'it'\\''s' x=1,2");
+}
+
+/// A job of three ranks that names late ranks at once.
+class DeadlinesOfAJob : public ::testing::Test {
+ protected:
+  DeadlinesOfAJob() { options.report_seconds = 0; }
+  void sign(int rank, const std::vector<std::string>& words) {
+    for (const std::string& word : words) {
+      table.add({rank, RankLine::Kind::word, word});
+    }
+  }
+  RunOptions options;
+  RankTable table{3};
+  Deadlines deadlines{options};
+};
+
+TEST_F(DeadlinesOfAJob, NameTheRankThatOthersWaitForAtTheStart) {
+  sign(0, {"s"});
+  sign(2, {"s"});
+  const auto finding = deadlines.look(table);
+  ASSERT_TRUE(finding.has_value());
+  EXPECT_THAT(finding->text,
+              MatchesRegex("rank 1 has not made its runtime for [0-9]+ s; ranks 0, 2 wait"));
+  EXPECT_FALSE(finding->is_overdue);
+}
+
+TEST_F(DeadlinesOfAJob, SayNothingOfRanksThatTrainHoweverLong) {
+  for (const int rank : {0, 1, 2}) {
+    sign(rank, {"s", "u"});
+  }
+  EXPECT_FALSE(deadlines.look(table).has_value());
+  EXPECT_FALSE(deadlines.next().has_value());
+  sign(1, {"l"});
+  EXPECT_TRUE(deadlines.look(table).has_value());
 }
 
 }  // namespace

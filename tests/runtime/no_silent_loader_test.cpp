@@ -255,5 +255,48 @@ TEST(NoSilentResult, N08_ALocalLoaderOnOtherRanksBeginsTheCutEpochAgainAndSaysSo
   }
 }
 
+/// Options of the last rank that differ from those of the others, and what is said of them.
+struct OtherOptions {
+  LoaderOptions options;
+  std::string says;
+};
+
+TEST(LoadersOfRanks, WithOtherOptionsOnOneRankAreAnErrorOnEveryRank) {
+  const int last = runtime().size() - 1;
+  if (last == 0) {
+    return;
+  }
+  const auto same = LoaderOptions().batch_size(4);
+  const OtherOptions others[] = {
+      {LoaderOptions().batch_size(5), "batch_size is 5"},
+      {LoaderOptions().batch_size(4).shuffle(true), "shuffle is 1"},
+      {LoaderOptions().batch_size(4).drop_last(true), "drop_last is 1"},
+      {LoaderOptions().batch_size(4).epochs(2), "epochs is 2"},
+  };
+  for (const auto& [options, says] : others) {
+    const auto& mine = runtime().rank() == last ? options : same;
+    const auto told = AllOf(HasSubstr("the LoaderOptions of rank " + std::to_string(last)),
+                            HasSubstr(says + " on rank " + std::to_string(last)),
+                            HasSubstr("on rank 0"), HasSubstr("uneven_data(true)"));
+    EXPECT_THAT(error_of([&, &mine = mine] { runtime().loader(Own{40}, mine); }), told);
+    EXPECT_THAT(error_of([&, &mine = mine] { runtime().local_loader(Own{40}, mine); }), told);
+  }
+  const auto sizes = LoaderOptions().batch_size(4 + runtime().rank());
+  EXPECT_THAT(error_of([&] { runtime().validation_loader(Own{40}, sizes); }),
+              HasSubstr("batch_size is 5 on rank 1 and 4 on rank 0"));
+}
+
+TEST(LoadersOfRanks, MayDifferInWhatChangesNoBatch) {
+  const bool is_last = runtime().rank() + 1 == runtime().size();
+  const auto options = LoaderOptions().batch_size(4).workers(is_last ? 2 : 0);
+  EXPECT_NO_THROW(runtime().loader(Own{40}, options));
+}
+
+TEST(LoadersOfRanks, MayDifferIfThatIsAskedForOnEveryRank) {
+  const auto options = LoaderOptions().batch_size(4 + runtime().rank()).compare_ranks(false);
+  EXPECT_NO_THROW(runtime().loader(Own{40}, options));
+  EXPECT_NO_THROW(runtime().local_loader(Own{400}, options));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -3,23 +3,33 @@
 #include <sys/resource.h>
 
 #include <atomic>
+#include <exception>
 #include <functional>
 #include <thread>
+#include <utility>
 
 namespace lockstep::snapshot {
 
 /// One action at a time on a thread of its own, which leaves the processor to others (nice 10
-/// more): ranks compute on every core. The action must not throw. Threads: one uses it.
+/// more): ranks compute on every core. What the action throws, join() throws. Threads: one uses it.
 class BackgroundTask {
  public:
-  ~BackgroundTask() { join(); }
+  ~BackgroundTask() {
+    if (thread_.joinable()) {
+      thread_.join();
+    }
+  }
 
   void start(std::function<void()> action) {
     join();
     done_.store(false, std::memory_order_relaxed);
     thread_ = std::thread([this, action = std::move(action)] {
       yield_to_others();
-      action();
+      try {
+        action();
+      } catch (...) {
+        failure_ = std::current_exception();
+      }
       done_.store(true, std::memory_order_release);
     });
   }
@@ -27,6 +37,9 @@ class BackgroundTask {
   void join() {
     if (thread_.joinable()) {
       thread_.join();
+    }
+    if (failure_ != nullptr) {
+      std::rethrow_exception(std::exchange(failure_, nullptr));
     }
   }
 
@@ -37,6 +50,7 @@ class BackgroundTask {
   }
 
   std::atomic<bool> done_{true};
+  std::exception_ptr failure_;
   std::thread thread_;
 };
 

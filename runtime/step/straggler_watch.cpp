@@ -1,0 +1,88 @@
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+#include <lockstep/runtime/step/straggler_watch.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+namespace lockstep::detail {
+namespace {
+
+constexpr double kRatio = 1.5;
+constexpr double kSecondsMore = 0.005;
+
+/// With an even number of ranks the lower one: of two ranks, the faster.
+double median_of(std::vector<double> values) {
+  const auto middle = values.begin() + (static_cast<std::ptrdiff_t>(values.size()) - 1) / 2;
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+template <typename... Values>
+std::string formatted(const char* format, Values... values) {
+  char text[64];
+  std::snprintf(text, sizeof text, format, values...);
+  return text;
+}
+
+std::string percent(double part, double whole) {
+  return formatted("%.0f %%", whole > 0 ? 100 * part / whole : 0.0);
+}
+
+}  // namespace
+
+std::string describe_straggler(const std::vector<RankTimes>& times, int64_t updates) {
+  if (times.size() < 2 || updates == 0) {
+    return "";
+  }
+  std::vector<double> busy;
+  std::vector<double> waiting;
+  for (const RankTimes& rank : times) {
+    busy.push_back(rank.busy);
+    waiting.push_back(rank.waiting);
+  }
+  const auto slowest = std::max_element(busy.begin(), busy.end()) - busy.begin();
+  const auto waits_least = std::min_element(waiting.begin(), waiting.end()) - waiting.begin();
+  const double most = busy[static_cast<size_t>(slowest)];
+  const double median = median_of(busy);
+  const auto count = static_cast<double>(updates);
+  if (slowest != waits_least || most < kRatio * median || most - median < kSecondsMore * count) {
+    return "";
+  }
+  const double own_waiting = waiting[static_cast<size_t>(slowest)];
+  const double their_waiting = median_of(waiting);
+  return c10::str("rank ", slowest, " needs ", formatted("%.1f", median > 0 ? most / median : 0.0),
+                  "x the median time to reach the all-reduce, over the last ", updates,
+                  " updates: ", formatted("%.1f", 1e3 * most / count), " ms instead of ",
+                  formatted("%.1f", 1e3 * median / count), " ms an update. It waits least, ",
+                  percent(own_waiting, most + own_waiting), " of its time; the median rank waits ",
+                  percent(their_waiting, median + their_waiting),
+                  ". Look at that rank's host, its other load, and its data");
+}
+
+void StragglerWatch::add(RankTimes times) {
+  sum_.busy += times.busy;
+  sum_.waiting += times.waiting;
+  ++updates_;
+}
+
+std::string StragglerWatch::compare(Communicator hosts) {
+  const at::Tensor mine = at::tensor({sum_.busy, sum_.waiting}, at::kDouble);
+  const at::Tensor all = at::empty({2 * hosts.size()}, at::kDouble);
+  hosts.all_gather(all, mine).wait();
+  const auto* numbers = all.const_data_ptr<double>();
+  std::vector<RankTimes> times;
+  for (int rank = 0; rank < hosts.size(); ++rank) {
+    times.push_back({numbers[2 * rank], numbers[2 * rank + 1]});
+  }
+  const std::string text = describe_straggler(times, updates_);
+  sum_ = {};
+  updates_ = 0;
+  const std::string who = text.substr(0, text.find(" needs"));
+  const bool is_new = who != last_;
+  last_ = who;
+  return is_new ? text : "";
+}
+
+}  // namespace lockstep::detail

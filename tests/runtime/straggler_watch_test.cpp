@@ -1,0 +1,62 @@
+// Which rank is called slow. All times are made up.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <lockstep/runtime/step/straggler_watch.h>
+
+#include "collectives/thread_ranks.h"
+
+namespace lockstep::detail {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(StragglerWatch, NamesTheSlowRankWithItsRatioAndItsWait) {
+  EXPECT_EQ(describe_straggler({{5.0, 7.1}, {5.2, 6.9}, {4.8, 7.3}, {12.0, 0.1}}, 100),
+            "rank 3 needs 2.4x the median time to reach the all-reduce, over the last 100 updates: "
+            "120.0 ms instead of 50.0 ms an update. It waits least, 1 % of its time; the median "
+            "rank waits 58 %. Look at that rank's host, its other load, and its data");
+}
+
+TEST(StragglerWatch, OfTwoRanksComparesTheSlowWithTheFast) {
+  EXPECT_THAT(describe_straggler({{3.0, 0.0}, {1.0, 2.0}}, 100),
+              AllOf(HasSubstr("rank 0 needs 3.0x"), HasSubstr("30.0 ms instead of 10.0 ms")));
+}
+
+TEST(StragglerWatch, SaysNothingOfRanksThatAreAlike) {
+  EXPECT_EQ(describe_straggler({{5.0, 1.0}, {5.5, 0.5}, {7.4, 0.1}}, 100), "");
+  EXPECT_EQ(describe_straggler({{5.0, 1.0}}, 100), "");
+  EXPECT_EQ(describe_straggler({{0.0, 0.0}, {0.0, 0.0}}, 100), "");
+}
+
+TEST(StragglerWatch, SaysNothingOfDifferencesOfLessThan5MsAnUpdate) {
+  EXPECT_EQ(describe_straggler({{0.1, 0.5}, {0.1, 0.5}, {0.59, 0.0}}, 100), "");
+  EXPECT_NE(describe_straggler({{0.1, 0.5}, {0.1, 0.5}, {0.61, 0.0}}, 100), "");
+}
+
+TEST(StragglerWatch, SaysNothingIfAnotherRankWaitsLess) {
+  EXPECT_EQ(describe_straggler({{5.0, 0.1}, {5.0, 7.0}, {12.0, 0.5}}, 100), "");
+}
+
+TEST(StragglerWatch, SaysTheSameOnEveryRankAndOnlyWhatIsNew) {
+  testing::run_ranks(3, [](Communicator& ranks) {
+    StragglerWatch watch;
+    const auto period = [&](int slow) {
+      EXPECT_FALSE(watch.is_due());
+      for (int64_t update = 0; update < StragglerWatch::kUpdates; ++update) {
+        const bool mine = ranks.rank() == slow;
+        watch.add(mine ? RankTimes{0.3, 0.0} : RankTimes{0.1, 0.2});
+      }
+      EXPECT_TRUE(watch.is_due());
+      return watch.compare(ranks);
+    };
+    EXPECT_THAT(period(1), HasSubstr("rank 1 needs 3.0x"));
+    EXPECT_EQ(period(1), "");
+    EXPECT_THAT(period(2), HasSubstr("rank 2 needs 3.0x"));
+    EXPECT_EQ(period(-1), "");
+    EXPECT_THAT(period(2), HasSubstr("rank 2 needs 3.0x"));
+  });
+}
+
+}  // namespace
+}  // namespace lockstep::detail
