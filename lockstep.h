@@ -27,6 +27,8 @@
 #include <lockstep/collectives/error.h>
 #include <lockstep/collectives/mpi_session.h>
 #include <lockstep/exported/exported_module.h>
+#include <lockstep/online/sample_buffer.h>
+#include <lockstep/online/sample_link.h>
 #include <lockstep/runtime/best_snapshot.h>
 #include <lockstep/runtime/cifar_file.h>
 #include <lockstep/runtime/data_parallel.h>

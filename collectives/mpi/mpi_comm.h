@@ -7,7 +7,7 @@
 namespace lockstep::detail {
 
 /// Owns an MPI communicator, whose failures become CommunicationError. Only for .cpp files of
-/// this library: MPI stays out of what users include.
+/// the libraries: MPI stays out of what users include.
 class MpiComm {
  public:
   MpiComm() = default;

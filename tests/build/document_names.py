@@ -11,8 +11,8 @@ import pathlib
 import re
 import sys
 
-ROOMS = "collectives amp checkpointing exported runtime launcher benchmarks precision build examples cluster"
-SOURCES = ("*.h", "*.hpp", "*.cpp", "*.cu", "*.py", "*.cmake", "*.json", "*.sh", "*.txt")
+ROOMS = "collectives amp checkpointing exported runtime c fortran online launcher benchmarks precision build examples cluster"
+SOURCES = ("*.h", "*.hpp", "*.cpp", "*.cu", "*.py", "*.cmake", "*.json", "*.sh", "*.txt", "*.c", "*.f90")
 # Names of other programs and libraries.
 FOREIGN = set("""
     opt_level keep_batchnorm_fp32 loss_scale min_loss_scale max_loss_scale num_losses loss_id

@@ -1,0 +1,84 @@
+#include <ATen/ops/from_blob.h>
+#include <lockstep/c/calls/arrays.h>
+#include <lockstep/collectives/error.h>
+
+#include <algorithm>
+
+namespace lockstep::c {
+namespace {
+
+#define LOCKSTEP_CHECK_ARRAY(condition, ...) \
+  LOCKSTEP_CHECK_CODE(condition, ExitCode::data, what, ": ", __VA_ARGS__)
+
+at::ScalarType type_of(const lockstep_array& array, const std::string& what) {
+  switch (array.dtype) {
+    case LOCKSTEP_FLOAT32:
+      return at::kFloat;
+    case LOCKSTEP_FLOAT64:
+      return at::kDouble;
+    case LOCKSTEP_INT32:
+      return at::kInt;
+    case LOCKSTEP_INT64:
+      return at::kLong;
+    default:
+      LOCKSTEP_CHECK_ARRAY(false, "dtype is ", array.dtype, ", which is no lockstep_dtype");
+  }
+}
+
+}  // namespace
+
+at::Tensor borrowed(const lockstep_array& array, const std::string& what) {
+  const at::TensorOptions options = at::TensorOptions(type_of(array, what));
+  LOCKSTEP_CHECK_ARRAY(array.rank >= 0 && array.rank <= LOCKSTEP_MAX_RANK, "rank is ", array.rank,
+                       "; expected 0 to ", static_cast<int>(LOCKSTEP_MAX_RANK));
+  const at::IntArrayRef shape(array.shape, static_cast<size_t>(array.rank));
+  const at::IntArrayRef strides(array.strides, static_cast<size_t>(array.rank));
+  const auto is_negative = [](int64_t number) { return number < 0; };
+  LOCKSTEP_CHECK_ARRAY(std::none_of(shape.begin(), shape.end(), is_negative), "shape is ", shape,
+                       "; expected no negative number");
+  LOCKSTEP_CHECK_ARRAY(std::none_of(strides.begin(), strides.end(), is_negative), "strides are ",
+                       strides, "; expected no negative number");
+  const bool is_empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
+  LOCKSTEP_CHECK_ARRAY(array.data != nullptr || is_empty, "data is NULL");
+  const bool is_row_major =
+      std::all_of(strides.begin(), strides.end(), [](int64_t stride) { return stride == 0; });
+  return is_row_major ? at::from_blob(array.data, shape, options)
+                      : at::from_blob(array.data, shape, strides, options);
+}
+
+std::vector<at::Tensor> borrowed(const lockstep_array* arrays, int count, const std::string& what) {
+  LOCKSTEP_CHECK_CODE(count >= 1 && arrays != nullptr, ExitCode::data, what, ": there are ", count,
+                      " arrays; expected at least 1");
+  std::vector<at::Tensor> tensors;
+  tensors.reserve(static_cast<size_t>(count));
+  for (int i = 0; i < count; ++i) {
+    tensors.push_back(borrowed(arrays[i], count == 1 ? what : c10::str(what, " ", i)));
+  }
+  return tensors;
+}
+
+void write(const at::Tensor& tensor, const lockstep_array& array, const std::string& what) {
+  const at::Tensor target = borrowed(array, what);
+  LOCKSTEP_CHECK_ARRAY(target.sizes() == tensor.sizes(), "the array has the shape ", target.sizes(),
+                       ", the result ", tensor.sizes());
+  LOCKSTEP_CHECK_ARRAY(target.is_floating_point() == tensor.is_floating_point(),
+                       "the array has the dtype ", target.scalar_type(), ", the result ",
+                       tensor.scalar_type());
+  for (int64_t i = 0; i < target.dim(); ++i) {
+    LOCKSTEP_CHECK_ARRAY(target.size(i) < 2 || target.stride(i) > 0, "strides are ",
+                         target.strides(), "; an array to be written has none of 0");
+  }
+  target.copy_(tensor.detach());
+}
+
+void write(const std::vector<at::Tensor>& tensors, const lockstep_array* arrays, int count) {
+  LOCKSTEP_CHECK_CODE(tensors.size() == static_cast<size_t>(std::max(count, 0)), ExitCode::data,
+                      "there are ", count, " output arrays, but the model returns ", tensors.size(),
+                      " tensors");
+  for (int i = 0; i < count; ++i) {
+    write(tensors[static_cast<size_t>(i)], arrays[i],
+          count == 1 ? std::string("the output") : c10::str("output ", i));
+  }
+}
+
+}  // namespace lockstep::c

@@ -1,0 +1,32 @@
+#include <lockstep/c/calls/borrowed_state.h>
+
+namespace lockstep::c {
+
+void BorrowedState::write_restored(const std::string& name, Entry& entry) {
+  if (entry.value.is_same(entry.array)) {
+    return;
+  }
+  const at::Tensor saved = std::exchange(entry.value, entry.array);
+  LOCKSTEP_CHECK_CODE(saved.defined() && saved.sizes() == entry.array.sizes() &&
+                          saved.scalar_type() == entry.array.scalar_type(),
+                      ExitCode::snapshot, "state \"", name, "\" is ", entry.array.scalar_type(),
+                      " ", entry.array.sizes(),
+                      " now, the snapshot has another shape or dtype; "
+                      "resume with the program of the saved run");
+  entry.array.copy_(saved);
+}
+
+void BorrowedState::add(Trainer& trainer, const std::string& name, const at::Tensor& array) {
+  Entry& entry = entries_[name];
+  entry = {array, array};
+  trainer.state(name, entry.value);
+  write_restored(name, entry);
+}
+
+void BorrowedState::write_restored() {
+  for (auto& [name, entry] : entries_) {
+    write_restored(name, entry);
+  }
+}
+
+}  // namespace lockstep::c

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <lockstep/amp/model.h>
+#include <lockstep/runtime/evaluation_scopes.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace lockstep::c {
+
+/// A model that was read from a file: an ExportedModule or a torch::jit::Module.
+class LoadedModel {
+ public:
+  virtual ~LoadedModel() = default;
+  /// Reads a file *.pt2 of torch.export.save(), else a TorchScript file. In training mode. Throws
+  /// Error (exit code data), or LibTorch's error for a TorchScript file that cannot be read.
+  static std::unique_ptr<LoadedModel> read(const std::string& path);
+
+  /// All tensors that the model returns, in the order of the containers.
+  virtual std::vector<at::Tensor> outputs(const std::vector<at::Tensor>& inputs) = 0;
+  virtual Model model() = 0;
+  /// While it lives, the model is in eval mode.
+  virtual std::unique_ptr<EvalMode> eval_mode() = 0;
+  /// The device of the parameters; the host for a model without.
+  c10::Device device();
+
+ private:
+  at::Tensor parameter_;  // any one of the model's
+};
+
+}  // namespace lockstep::c

@@ -1,0 +1,197 @@
+#ifndef LOCKSTEP_C_LOCKSTEP_H
+#define LOCKSTEP_C_LOCKSTEP_H
+
+/* The C interface: trains a model that was exported from Python, on arrays of the calling program.
+ *
+ *   lockstep_runtime* runtime;
+ *   lockstep_model* model;
+ *   lockstep_trainer* trainer;
+ *   lockstep_runtime_create_on(&runtime, &comm, sizeof comm, "seed=1");
+ *   lockstep_model_load(&model, runtime, "model.pt2");
+ *   lockstep_trainer_create(&trainer, runtime, model, "loss=mse optimizer=AdamW
+ * optimizer.lr=1e-3"); lockstep_array x = {points, LOCKSTEP_FLOAT32, 2, {64, 3}, {0}};
+ *   lockstep_array y = {values, LOCKSTEP_FLOAT32, 2, {64, 1}, {0}};
+ *   if (lockstep_trainer_step(trainer, &x, 1, &y) != LOCKSTEP_OK) puts(lockstep_last_error());
+ *
+ * Every function that can fail returns a lockstep_status. Results are written through pointers, and
+ * only on success. No exception leaves a function, and none ends the process.
+ * Ranks: "collective" means that every rank of the runtime makes the call, in the same order and
+ * with the same texts. If a collective call fails on one rank, every rank gets the same status and
+ * a message that names the rank. Threads: one at a time. */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Also the exit codes of programs that end because of these errors. */
+typedef enum lockstep_status {
+  LOCKSTEP_OK = 0,
+  LOCKSTEP_USAGE = 2,       /* wrong arguments, options or calls */
+  LOCKSTEP_ENVIRONMENT = 3, /* wrong rank count, missing device, missing library */
+  LOCKSTEP_DATA = 10,       /* a file or an array cannot be used */
+  LOCKSTEP_SNAPSHOT = 11,   /* a snapshot cannot be used */
+  LOCKSTEP_PEER_LOST = 20,  /* a rank died or did not arrive in time: resume in a new process */
+  LOCKSTEP_DIVERGED = 21,   /* replicas differ that must be equal */
+  LOCKSTEP_NON_FINITE =
+      22, /* the loss is NaN before the first update, or too many skipped updates */
+  LOCKSTEP_OUT_OF_MEMORY = 23,
+  LOCKSTEP_PREEMPTED = 75 /* stopped on request; a snapshot was saved */
+} lockstep_status;
+
+/* The message of the last call on this thread that failed; empty before. Valid until another call
+ * fails on this thread. */
+const char* lockstep_last_error(void);
+
+typedef enum lockstep_dtype {
+  LOCKSTEP_FLOAT32 = 1,
+  LOCKSTEP_FLOAT64 = 2,
+  LOCKSTEP_INT32 = 3,
+  LOCKSTEP_INT64 = 4
+} lockstep_dtype;
+
+enum { LOCKSTEP_MAX_RANK = 8 };
+
+/* An array of the program in host memory. It is borrowed while the call lasts and is not copied;
+ * to another device the call copies it.
+ * `strides`: distances in elements. All 0: row-major, as C arrays are. Column-major (Fortran) with
+ * the index order kept: 1, shape[0], shape[0] * shape[1], ... An array to be written must not have
+ * a stride of 0 otherwise. */
+typedef struct lockstep_array {
+  void* data;
+  int dtype; /* lockstep_dtype */
+  int rank;  /* number of dimensions, 0 to LOCKSTEP_MAX_RANK */
+  int64_t shape[LOCKSTEP_MAX_RANK];
+  int64_t strides[LOCKSTEP_MAX_RANK];
+} lockstep_array;
+
+/* Handles. They may be destroyed in any order: a trainer keeps its runtime and its model. A null
+ * handle may be destroyed; other functions refuse it. */
+typedef struct lockstep_runtime lockstep_runtime;
+typedef struct lockstep_model lockstep_model;
+typedef struct lockstep_trainer lockstep_trainer;
+
+/* Option texts: "key=value" separated by blanks; a value with blanks stands in double quotes. Keys
+ * are the names of the C++ options. NULL or "": the defaults. An unknown key is refused
+ * (LOCKSTEP_USAGE); the message names the nearest keys.
+ * Runtime (RuntimeOptions): seed, timeout (seconds), check_collectives, threads, device (cpu, cuda,
+ * automatic), share_device, transport (automatic, nccl, staged), tf32, cudnn_benchmark,
+ * deterministic. */
+
+/* A runtime of all ranks that mpirun or srun started; of this process alone without them. MPI is
+ * started unless the program has done so. Collective. */
+int lockstep_runtime_create(lockstep_runtime** runtime, const char* options);
+/* A runtime of the ranks of a communicator of the program; see lockstep::Runtime for the rules of
+ * such a guest. `comm` points to an MPI_Comm, `size` is sizeof(MPI_Comm). Collective. */
+int lockstep_runtime_create_on(lockstep_runtime** runtime, const void* comm, size_t size,
+                               const char* options);
+/* The same for the integer handle of Fortran (MPI_Fint, or comm%MPI_VAL). */
+int lockstep_runtime_create_on_fortran(lockstep_runtime** runtime, int comm, const char* options);
+/* -1 without a runtime. */
+int lockstep_runtime_rank(const lockstep_runtime* runtime);
+int lockstep_runtime_size(const lockstep_runtime* runtime);
+/* With the last handle that uses the runtime, waits for the other ranks. Before MPI_Finalize. */
+int lockstep_runtime_destroy(lockstep_runtime* runtime);
+
+/* Reads a model: a file *.pt2 of torch.export.save(), else a TorchScript file. Collective. */
+int lockstep_model_load(lockstep_model** model, lockstep_runtime* runtime, const char* path);
+/* Runs the model in eval mode without gradients. `outputs` has one array of the right shape for
+ * each tensor that the model returns, in the order of ExportedModule::output_names();
+ * floating-point values are converted to the dtype of the array. Local. */
+int lockstep_model_infer(lockstep_model* model, const lockstep_array* inputs, int input_count,
+                         const lockstep_array* outputs, int output_count);
+int lockstep_model_destroy(lockstep_model* model);
+
+/* Options of a trainer:
+ *   loss (required)  mse, l1, cross_entropy: of the model's only output and the target, mean over
+ *                    all elements or rows; output: the model returns the loss
+ *   optimizer        AdamW (default), Adam, SGD, LAMB, Lion, with optimizer.lr, .weight_decay,
+ * .beta1, .beta2, .eps, .momentum, .dampening, .nesterov, .moments (fp32, bf16, int8) as the
+ * optimizer has them, .no_decay_on_norms_and_biases precision        O0 (default), O1, O2, O3, with
+ * precision.compute (fp16, bf16), .wire (fp32, fp16, bf16), .keep_fp32 (names, separated by
+ * commas), .keep_batchnorm_fp32, .remainders, .stochastic_rounding, .error_feedback, .predivide
+ *   loss_scale       torch, apex, deepspeed, megatron, disabled, or a fixed number, with
+ *                    loss_scale.init_scale, .growth_factor, .backoff_factor, .growth_interval,
+ *                    .hysteresis, .min_scale, .max_scale, .max_consecutive_skips
+ *   schedule         Constant, WarmupLinear(w,t,floor), WarmupCosine(w,t,floor),
+ * StepDecay(n,gamma), WarmupStableDecay(w,d,t,floor), OneCycle(t,...),
+ * MultiStepDecay(a,b,...,gamma) accumulate, clip_grad_norm, clip_grad_value, ema, shard_optimizer,
+ * uneven_data, unused (error, zeros, detect), buffers (none, broadcast, average),
+ * compare_replicas_every, diagnose_after_skips, diagnosis_folder, densify_sparse, snapshots.folder,
+ *   snapshots.asynchronous, snapshots.keep.last, snapshots.keep.every, first_bucket_bytes,
+ *   bucket_bytes
+ * Collective. */
+int lockstep_trainer_create(lockstep_trainer** trainer, lockstep_runtime* runtime,
+                            lockstep_model* model, const char* options);
+/* Completes a pending save. */
+int lockstep_trainer_destroy(lockstep_trainer* trainer);
+/* One micro-batch; every accumulate-th call makes the update. `target`: NULL with loss=output. For
+ * cross_entropy it holds class numbers, or probabilities in the dtype of the output. Collective. */
+int lockstep_trainer_step(lockstep_trainer* trainer, const lockstep_array* inputs, int input_count,
+                          const lockstep_array* target);
+/* With uneven_data: the step of a rank that has no micro-batch left. Collective. */
+int lockstep_trainer_step_without_data(lockstep_trainer* trainer);
+
+typedef struct lockstep_report {
+  int closes_update;   /* 1: the micro-batch completed a window */
+  int skipped;         /* 1: all ranks skipped the update */
+  int all_out_of_data; /* 1: with uneven_data, no rank had a micro-batch */
+  int stop_requested;  /* 1: a rank asked to stop: save and end */
+  int64_t update;      /* real updates so far */
+  int64_t micro_batch; /* micro-batches so far */
+  double loss;         /* of this rank's last micro-batch */
+  double grad_norm;    /* before clipping; NaN if skipped */
+  double scale;        /* the loss scale of the step */
+  double learning_rate;
+} lockstep_report;
+/* The values of the last step. On a device the call waits for the step. Local. */
+int lockstep_trainer_report(lockstep_trainer* trainer, lockstep_report* report);
+
+/* lockstep_model_infer() under the precision of the trainer. Local. */
+int lockstep_trainer_infer(lockstep_trainer* trainer, const lockstep_array* inputs, int input_count,
+                           const lockstep_array* outputs, int output_count);
+/* The loss of these arrays in eval mode, without training. Of this rank; local. */
+int lockstep_trainer_evaluate(lockstep_trainer* trainer, const lockstep_array* inputs,
+                              int input_count, const lockstep_array* target, double* loss);
+
+/* Registers an array of the program under `name`: saving stores its values, resuming writes them.
+ * It is borrowed until the trainer is destroyed. Local, the same on every rank. */
+int lockstep_trainer_state(lockstep_trainer* trainer, const char* name,
+                           const lockstep_array* array);
+/* Saves a snapshot into snapshots.folder, or the folder of resume(). Collective. */
+int lockstep_trainer_save(lockstep_trainer* trainer);
+/* Waits until the last snapshot is on the disk. Collective. */
+int lockstep_trainer_finish_saving(lockstep_trainer* trainer);
+/* Continues from the newest complete snapshot in `folder` ("": snapshots.folder). `update`: its
+ * number of updates, -1 if there is none; may be NULL. Collective. */
+int lockstep_trainer_resume(lockstep_trainer* trainer, const char* folder, int64_t* update);
+/* Loads weights only: a run, a snapshot or a safetensors file. Collective. */
+int lockstep_trainer_load_weights(lockstep_trainer* trainer, const char* path);
+int lockstep_trainer_set_learning_rate(lockstep_trainer* trainer, double rate);
+/* Asks all ranks to stop: see lockstep_report. Local. */
+int lockstep_trainer_request_stop(lockstep_trainer* trainer);
+/* Makes SIGTERM and SIGUSR1 do that until the trainer is destroyed. Local. */
+int lockstep_trainer_stop_on_signals(lockstep_trainer* trainer);
+/* Saves, waits for the disk and returns LOCKSTEP_PREEMPTED. Collective. */
+int lockstep_trainer_save_and_leave(lockstep_trainer* trainer);
+
+/* Samples of a running simulation; see lockstep::SampleBuffer. `like`: arrays with the shapes and
+ * dtypes of a sample, the target last unless loss=output. Options: policy (ring, reservoir,
+ * replay), capacity, capacity_bytes, batch_size. Part of the trainer's snapshots under `name`.
+ * Local. */
+typedef struct lockstep_buffer lockstep_buffer;
+int lockstep_buffer_create(lockstep_buffer** buffer, lockstep_trainer* trainer, const char* name,
+                           const lockstep_array* like, int count, const char* options);
+int lockstep_buffer_push(lockstep_buffer* buffer, const lockstep_array* sample, int count);
+int lockstep_buffer_size(const lockstep_buffer* buffer); /* -1 without a buffer */
+int lockstep_buffer_destroy(lockstep_buffer* buffer);
+/* lockstep_trainer_step() with a batch from the buffer. Collective. */
+int lockstep_trainer_step_from(lockstep_trainer* trainer, lockstep_buffer* buffer);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

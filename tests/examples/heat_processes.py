@@ -1,0 +1,69 @@
+"""A surrogate that is trained while the simulation runs: it learns, and a killed run ends with the bits of
+an unbroken one.
+
+heat_processes.py PROGRAM ARGUMENTS-OF-THE-PROGRAM -- LAUNCHER... RANKS
+"""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+
+def ranks_of(launcher):
+    """The processes of the ranks: those below the launcher that run the program."""
+    below = [launcher]
+    for process in below:
+        children = pathlib.Path(f"/proc/{process}/task/{process}/children")
+        below += map(int, children.read_text().split()) if children.exists() else []
+    return [process for process in below if os.path.realpath(f"/proc/{process}/exe") == os.path.realpath(PROGRAM)]
+
+
+class Heat(unittest.TestCase):
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.folder = pathlib.Path(temporary.name)
+
+    def start(self, run, steps="200"):
+        return subprocess.Popen([*LAUNCHER, PROGRAM, *ARGUMENTS, "--run", str(run), "--steps", steps],
+                                text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    def finish(self, run):
+        process = self.start(run)
+        said, _ = process.communicate(timeout=800)
+        self.assertEqual(process.returncode, 0, said)
+        return re.findall(r"^step .*$", said, re.M)
+
+    def newest(self, run):
+        path = max(run.glob("step-*"))
+        return path.name, {file.name: file.read_bytes() for file in path.glob("*.safetensors")}
+
+    def test_a_killed_run_ends_like_an_unbroken_one(self):
+        unbroken, killed = self.folder / "unbroken", self.folder / "killed"
+        lines = self.finish(unbroken)
+        losses = [float(line.split()[-1]) for line in lines]
+        self.assertEqual(len(losses), 10)
+        self.assertLess(losses[-1], losses[0] / 4)
+
+        with self.start(killed) as process:  # a save of step 60 or before is complete after step 80's line
+            for said in process.stdout:
+                if said.startswith("step 80 "):
+                    os.kill(ranks_of(process.pid)[-1], signal.SIGKILL)
+                    break
+            process.stdout.read()
+        self.assertNotEqual(process.returncode, 0)
+        again = self.finish(killed)
+        self.assertLess(len(again), len(lines))
+        self.assertEqual(again, lines[-len(again):])
+        self.assertEqual(self.newest(killed), self.newest(unbroken))
+
+
+if __name__ == "__main__":
+    PROGRAM, (*ARGUMENTS,) = sys.argv[1], sys.argv[2:sys.argv.index("--")]
+    LAUNCHER = sys.argv[sys.argv.index("--") + 1:]
+    unittest.main(argv=[sys.argv[0]])

@@ -1,0 +1,185 @@
+! A Fortran program that trains: training FOLDER-OF-MODELS FOLDER-OF-SNAPSHOTS. Stops with 1 at the
+! first thing that is not as expected.
+program training
+  use lockstep
+  use mpi
+  implicit none
+
+  integer, parameter :: samples = 6, inputs = 3
+  real(real32), target :: points(samples, inputs), values(samples, 1)
+  real(real32), target :: points_of(inputs, samples), values_of(1, samples)
+  character(len=1000) :: models, runs
+  integer :: level, failure, rank, ranks
+  type(lockstep_runtime) :: runtime
+
+  call get_command_argument(1, models)
+  call get_command_argument(2, runs)
+  call MPI_Init_thread(MPI_THREAD_MULTIPLE, level, failure)
+  call MPI_Comm_rank(MPI_COMM_WORLD, rank, failure)
+  call MPI_Comm_size(MPI_COMM_WORLD, ranks, failure)
+  call runtime%create("seed=5 threads=1 device=cpu", comm=MPI_COMM_WORLD)
+  call expect(runtime%rank() == rank .and. runtime%size() == ranks, "rank and size")
+  call views_have_the_strides_of_their_arrays()
+  call both_orders_train_alike()
+  call a_resumed_run_has_the_bits_of_an_unbroken_one()
+  call errors_have_a_code_and_a_message_on_every_rank()
+  call runtime%destroy()
+  call MPI_Finalize(failure)
+  if (rank == 0) print "(a)", "all as expected"
+
+contains
+
+  subroutine expect(condition, what)
+    logical, intent(in) :: condition
+    character(len=*), intent(in) :: what
+    if (condition) return
+    print "(a, i0, 2a)", "[rank ", rank, "] not as expected: ", what
+    error stop 1
+  end subroutine
+
+  subroutine expect_view(view, dtype, sizes, strides, what)
+    type(lockstep_array), intent(in) :: view
+    integer, intent(in) :: dtype, sizes(:), strides(:)
+    character(len=*), intent(in) :: what
+    call expect(view%dtype == dtype .and. view%rank == size(sizes), what // ": dtype and rank")
+    call expect(all(view%shape(:size(sizes)) == sizes), what // ": shape")
+    call expect(all(view%strides(:size(sizes)) == strides), what // ": strides")
+  end subroutine
+
+  subroutine views_have_the_strides_of_their_arrays()
+    real(real32), target :: a1(4), a2(4, 3), a3(4, 3, 2), a4(4, 3, 2, 5), a5(4, 3, 2, 5, 2)
+    real(real64), target :: b2(4, 3), b5(2, 2, 2, 2, 2)
+    integer(int64), target :: c1(4), c3(4, 1, 2)
+    call expect_view(lockstep_array(a1), 1, [4], [1], "a1")
+    call expect_view(lockstep_array(a2), 1, [4, 3], [1, 4], "a2")
+    call expect_view(lockstep_array(a2, reversed=.true.), 1, [3, 4], [4, 1], "a2 reversed")
+    call expect_view(lockstep_array(a3), 1, [4, 3, 2], [1, 4, 12], "a3")
+    call expect_view(lockstep_array(a4), 1, [4, 3, 2, 5], [1, 4, 12, 24], "a4")
+    call expect_view(lockstep_array(a5), 1, [4, 3, 2, 5, 2], [1, 4, 12, 24, 120], "a5")
+    call expect_view(lockstep_array(a2(2:4:2, :)), 1, [2, 3], [2, 4], "section of a2")
+    call expect_view(lockstep_array(a3(1, :, :)), 1, [3, 2], [4, 12], "slice of a3")
+    call expect_view(lockstep_array(b2), 2, [4, 3], [1, 4], "b2")
+    call expect_view(lockstep_array(b5), 2, [2, 2, 2, 2, 2], [1, 2, 4, 8, 16], "b5")
+    call expect_view(lockstep_array(c1), 4, [4], [1], "c1")
+    call expect_view(lockstep_array(c3), 4, [4, 1, 2], [1, 1, 4], "c3")
+    call expect_view(lockstep_array(a1(2:1)), 1, [0], [0], "nothing of a1")
+  end subroutine
+
+  subroutine fill(step)
+    integer, intent(in) :: step
+    integer :: i, j
+    do j = 1, inputs
+      do i = 1, samples
+        points(i, j) = sin(0.7 * i * (j + 1) + rank + 0.1 * step)
+      end do
+    end do
+    values(:, 1) = sum(points, 2)
+    points_of = transpose(points)
+    values_of = transpose(values)
+  end subroutine
+
+  subroutine create(model, trainer, more)
+    type(lockstep_model), intent(inout) :: model
+    type(lockstep_trainer), intent(inout) :: trainer
+    character(len=*), intent(in) :: more
+    call model%load(runtime, trim(models) // "/net.pt2")
+    call trainer%create(runtime, model, "loss=mse optimizer=AdamW optimizer.lr=0.01 " // more)
+  end subroutine
+
+  subroutine train(trainer, first, last, loss)
+    type(lockstep_trainer), intent(in) :: trainer
+    integer, intent(in) :: first, last
+    real(real64), intent(out) :: loss
+    type(lockstep_report) :: report
+    integer :: step
+    do step = first, last
+      call fill(step)
+      call trainer%step([lockstep_array(points)], lockstep_array(values))
+      call trainer%report(report)
+      call expect(report%update == step .and. report%closes_update == 1, "the report")
+    end do
+    loss = report%loss
+  end subroutine
+
+  !> x(sample, input) as it is, and x(input, sample) reversed, are the same batch.
+  subroutine both_orders_train_alike()
+    type(lockstep_model) :: model
+    type(lockstep_trainer) :: trainer
+    real(real64) :: kept, reversed
+    real(real32), target :: output(samples, 1)
+    real(real64), target :: wide(1, samples)
+    call create(model, trainer, "")
+    call fill(1)
+    call trainer%evaluate([lockstep_array(points)], lockstep_array(values), kept)
+    call trainer%evaluate([lockstep_array(points_of, reversed=.true.)], &
+        lockstep_array(values_of, reversed=.true.), reversed)
+    call expect(abs(kept - reversed) < 1e-6 * kept, "both orders have one loss")
+    call trainer%infer([lockstep_array(points)], [lockstep_array(output)])
+    call model%infer([lockstep_array(points)], [lockstep_array(wide, reversed=.true.)])
+    call expect(all(real(output(:, 1), real64) == wide(1, :)), "inference into both orders")
+    call expect(abs(sum((output - values)**2) / samples - kept) < 1e-5 * kept, "the loss is mse")
+    call trainer%destroy()
+    call model%destroy()
+  end subroutine
+
+  subroutine a_resumed_run_has_the_bits_of_an_unbroken_one()
+    type(lockstep_model) :: model
+    type(lockstep_trainer) :: trainer
+    real(real64) :: first, last, unbroken, resumed
+    real(real64), target :: field(3)
+    integer(int64) :: update
+    character(len=:), allocatable :: folder
+    folder = 'snapshots.folder="' // trim(runs) // '"'
+    block  ! objects end with their scope
+      type(lockstep_model) :: model
+      type(lockstep_trainer) :: trainer
+      call create(model, trainer, "")
+      call fill(1)
+      call trainer%evaluate([lockstep_array(points)], lockstep_array(values), first)
+      call train(trainer, 1, 20, unbroken)
+      call fill(1)
+      call trainer%evaluate([lockstep_array(points)], lockstep_array(values), last)
+    end block
+    call expect(last < first, "the loss falls")
+
+    call create(model, trainer, folder)
+    call trainer%resume(update=update)
+    call expect(update == -1, "nothing to resume")
+    call trainer%state("field", lockstep_array(field))
+    field = 0
+    call train(trainer, 1, 8, resumed)
+    field = [1, 2, 3]
+    call trainer%save()
+    call trainer%finish_saving()
+    call trainer%destroy()
+    field = 0
+    call create(model, trainer, folder)
+    call trainer%state("field", lockstep_array(field))
+    call trainer%resume(update=update)
+    call expect(update == 8 .and. all(field == [1, 2, 3]), "resume")
+    call train(trainer, 9, 20, resumed)
+    call expect(resumed == unbroken, "the resumed run has the bits of the unbroken one")
+  end subroutine
+
+  subroutine errors_have_a_code_and_a_message_on_every_rank()
+    type(lockstep_model) :: model
+    type(lockstep_trainer) :: trainer
+    type(lockstep_report) :: report
+    character(len=200) :: message
+    real(real64), target :: other(2)
+    integer :: stat
+    call model%load(runtime, "/nowhere.pt2", stat, message)
+    call expect(stat == lockstep_data .and. index(message, "/nowhere.pt2") > 0, "no model")
+    call create(model, trainer, "")
+    call trainer%report(report, stat)
+    call expect(stat == lockstep_usage, "no report")
+    if (rank == ranks - 1) then
+      call trainer%step([lockstep_array(points)], lockstep_array(other), stat, message)
+    else
+      call trainer%step([lockstep_array(points)], lockstep_array(values), stat, message)
+    end if
+    call expect(stat == lockstep_data .and. index(message, "the target [2]") > 0, "wrong target")
+    call trainer%step([lockstep_array(points)], lockstep_array(values), stat)
+    call expect(stat == lockstep_ok, "the trainer goes on")
+  end subroutine
+end program
