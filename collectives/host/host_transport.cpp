@@ -65,11 +65,26 @@ std::shared_ptr<Operation> HostTransport::reduce_scatter(const at::Tensor& outpu
   const Span to = host_span(output, Verb::reduce_scatter);
   const Span from = host_span(input, Verb::reduce_scatter);
   const kernels::Reduction reduction = kernels::make_reduction(op, size());
-  auto step = engine_->inter_node() == nullptr
-                  ? make_reduce_scatter(engine_->group(), to, from, reduction)
-                  : engine_->inter_node()->reduce_scatter(to, from, reduction);
-  return engine_->issue(make_call(Verb::reduce_scatter, from, op), std::move(step),
-                        {output, input});
+  CollectiveCall call = make_call(Verb::reduce_scatter, from, op);
+  NodeGroup& group = engine_->group();
+  InterNode* inter_node = engine_->inter_node();
+  SharedBuffers::Place place;
+  std::unique_ptr<CollectiveStep> step;
+  const bool in_place = to.data == from.at(rank() * to.numel);
+  if (in_place && shared_buffers_.find(from.data, from.bytes(), place)) {
+    call.buffer = place.buffer;
+    call.buffer_offset = place.offset;
+    // Between nodes an all-reduce sends fewer bytes than each rank's share of each rank would.
+    step = inter_node == nullptr
+               ? make_shared_buffer_reduce_scatter(group, from, std::move(place.copies), reduction)
+               : make_shared_buffer_all_reduce(group, from, std::move(place.copies), reduction,
+                                               inter_node);
+  } else if (inter_node == nullptr) {
+    step = make_reduce_scatter(group, to, from, reduction);
+  } else {
+    step = inter_node->reduce_scatter(to, from, reduction);
+  }
+  return engine_->issue(call, std::move(step), {output, input});
 }
 
 std::unique_ptr<CollectiveStep> HostTransport::all_gather_step(Span output, Span input) {

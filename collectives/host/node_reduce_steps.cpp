@@ -167,6 +167,37 @@ class SharedBufferAllReduce final : public CollectiveStep {
   std::vector<void*> destinations_;
 };
 
+/// Each rank sums its share of everybody's tensor and writes it to its own.
+class SharedBufferReduceScatter final : public CollectiveStep {
+ public:
+  SharedBufferReduceScatter(NodeGroup& group, Span input, std::vector<char*> copies,
+                            const kernels::Reduction& reduction)
+      : CollectiveStep(/*chunks=*/1, /*staged=*/false, /*waits_for_peers=*/true),
+        share_(input.numel / group.size()),
+        own_(input.at(group.rank() * share_)),
+        dtype_(input.dtype),
+        reduction_(reduction) {
+    touches(0, input.data, input.bytes());
+    for (char* copy : copies) {
+      sources_.push_back(copy + (own_ - input.data));
+    }
+  }
+
+  bool reduce(int64_t chunk, int slot) override {
+    void* destination = own_;
+    kernels::reduce(reduction_, dtype_, sources_.data(), static_cast<int>(sources_.size()), dtype_,
+                    &destination, 1, share_);
+    return true;
+  }
+
+ private:
+  int64_t share_;
+  char* own_;
+  c10::ScalarType dtype_;
+  kernels::Reduction reduction_;
+  std::vector<const void*> sources_;
+};
+
 class ReduceScatter final : public CollectiveStep {
  public:
   ReduceScatter(NodeGroup& group, Span output, Span input, const kernels::Reduction& reduction)
@@ -241,6 +272,11 @@ std::unique_ptr<CollectiveStep> make_shared_buffer_all_reduce(NodeGroup& group, 
                                                               InterNode* inter_node) {
   return std::make_unique<SharedBufferAllReduce>(group, tensor, std::move(copies), reduction,
                                                  inter_node);
+}
+
+std::unique_ptr<CollectiveStep> make_shared_buffer_reduce_scatter(
+    NodeGroup& group, Span input, std::vector<char*> copies, const kernels::Reduction& reduction) {
+  return std::make_unique<SharedBufferReduceScatter>(group, input, std::move(copies), reduction);
 }
 
 std::unique_ptr<CollectiveStep> make_reduce_scatter(NodeGroup& group, Span output, Span input,

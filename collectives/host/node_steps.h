@@ -27,6 +27,10 @@ std::unique_ptr<CollectiveStep> make_shared_buffer_all_reduce(NodeGroup& group, 
                                                               InterNode* inter_node);
 std::unique_ptr<CollectiveStep> make_reduce_scatter(NodeGroup& group, Span output, Span input,
                                                     const kernels::Reduction& reduction);
+/// In place on memory that all ranks of the node can reach, with nothing copied: each rank sums its
+/// own share of all copies, into its own. For a single node.
+std::unique_ptr<CollectiveStep> make_shared_buffer_reduce_scatter(
+    NodeGroup& group, Span input, std::vector<char*> copies, const kernels::Reduction& reduction);
 std::unique_ptr<CollectiveStep> make_all_gather(NodeGroup& group, Span output, Span input);
 std::unique_ptr<CollectiveStep> make_broadcast(NodeGroup& group, Span tensor, int root);
 std::unique_ptr<CollectiveStep> make_barrier();

@@ -98,6 +98,24 @@ TEST_P(ThreadTransport, ReduceScatterHasTheBitsOfAllReduce) {
   });
 }
 
+TEST_P(ThreadTransport, ReduceScatterInPlaceOfASharedBufferHasTheBitsOfAllReduce) {
+  run([](Communicator& ranks) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kHalf}) {
+      const int64_t share = 5000;
+      const at::Tensor buffer = ranks.allocate(share * ranks.size(), dtype);
+      const at::Tensor own = buffer.narrow(0, ranks.rank() * share, share);
+      const at::Tensor values = uneven_numbers(ranks.rank(), buffer.numel()).to(dtype);
+      const at::Tensor whole = values.clone();
+      ranks.all_reduce(whole, ReduceOp::avg()).wait();
+      for (int round = 0; round < 20; ++round) {  // a peer that is late still reads the old values
+        buffer.copy_(values);
+        ranks.reduce_scatter(own, buffer, ReduceOp::avg()).wait();
+        EXPECT_TRUE(same_bits(own.clone(), whole.narrow(0, ranks.rank() * share, share).clone()));
+      }
+    }
+  });
+}
+
 TEST_P(ThreadTransport, AllGatherKeepsRankOrder) {
   run([](Communicator& ranks) {
     for (int64_t numel : sizes()) {
