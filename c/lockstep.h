@@ -8,8 +8,8 @@
  *   lockstep_trainer* trainer;
  *   lockstep_runtime_create_on(&runtime, &comm, sizeof comm, "seed=1");
  *   lockstep_model_load(&model, runtime, "model.pt2");
- *   lockstep_trainer_create(&trainer, runtime, model, "loss=mse optimizer=AdamW
- * optimizer.lr=1e-3"); lockstep_array x = {points, LOCKSTEP_FLOAT32, 2, {64, 3}, {0}};
+ *   lockstep_trainer_create(&trainer, runtime, model, "loss=mse optimizer.lr=1e-3");
+ *   lockstep_array x = {points, LOCKSTEP_FLOAT32, 2, {64, 3}, {0}};
  *   lockstep_array y = {values, LOCKSTEP_FLOAT32, 2, {64, 1}, {0}};
  *   if (lockstep_trainer_step(trainer, &x, 1, &y) != LOCKSTEP_OK) puts(lockstep_last_error());
  *
@@ -35,8 +35,7 @@ typedef enum lockstep_status {
   LOCKSTEP_SNAPSHOT = 11,   /* a snapshot cannot be used */
   LOCKSTEP_PEER_LOST = 20,  /* a rank died or did not arrive in time: resume in a new process */
   LOCKSTEP_DIVERGED = 21,   /* replicas differ that must be equal */
-  LOCKSTEP_NON_FINITE =
-      22, /* the loss is NaN before the first update, or too many skipped updates */
+  LOCKSTEP_NON_FINITE = 22, /* a NaN loss before the first update, or too many skipped updates */
   LOCKSTEP_OUT_OF_MEMORY = 23,
   LOCKSTEP_PREEMPTED = 75 /* stopped on request; a snapshot was saved */
 } lockstep_status;
@@ -104,25 +103,28 @@ int lockstep_model_infer(lockstep_model* model, const lockstep_array* inputs, in
                          const lockstep_array* outputs, int output_count);
 int lockstep_model_destroy(lockstep_model* model);
 
-/* Options of a trainer:
- *   loss (required)  mse, l1, cross_entropy: of the model's only output and the target, mean over
- *                    all elements or rows; output: the model returns the loss
+/* clang-format off
+ * Options of a trainer:
+ *   loss             required: mse, l1, cross_entropy (of the model's only output and the target,
+ *                    mean over all elements or rows), or output (the model returns the loss)
  *   optimizer        AdamW (default), Adam, SGD, LAMB, Lion, with optimizer.lr, .weight_decay,
- * .beta1, .beta2, .eps, .momentum, .dampening, .nesterov, .moments (fp32, bf16, int8) as the
- * optimizer has them, .no_decay_on_norms_and_biases precision        O0 (default), O1, O2, O3, with
- * precision.compute (fp16, bf16), .wire (fp32, fp16, bf16), .keep_fp32 (names, separated by
- * commas), .keep_batchnorm_fp32, .remainders, .stochastic_rounding, .error_feedback, .predivide
+ *                    .beta1, .beta2, .eps, .momentum, .dampening, .nesterov, .moments (fp32, bf16,
+ *                    int8) as the optimizer has them, .no_decay_on_norms_and_biases
+ *   precision        O0 (default), O1, O2, O3, with precision.compute (fp16, bf16), .wire (fp32,
+ *                    fp16, bf16), .keep_fp32 (names, separated by commas), .keep_batchnorm_fp32,
+ *                    .remainders, .stochastic_rounding, .error_feedback, .predivide
  *   loss_scale       torch, apex, deepspeed, megatron, disabled, or a fixed number, with
  *                    loss_scale.init_scale, .growth_factor, .backoff_factor, .growth_interval,
  *                    .hysteresis, .min_scale, .max_scale, .max_consecutive_skips
  *   schedule         Constant, WarmupLinear(w,t,floor), WarmupCosine(w,t,floor),
- * StepDecay(n,gamma), WarmupStableDecay(w,d,t,floor), OneCycle(t,...),
- * MultiStepDecay(a,b,...,gamma) accumulate, clip_grad_norm, clip_grad_value, ema, shard_optimizer,
- * uneven_data, unused (error, zeros, detect), buffers (none, broadcast, average),
- * compare_replicas_every, diagnose_after_skips, diagnosis_folder, densify_sparse, snapshots.folder,
- *   snapshots.asynchronous, snapshots.keep.last, snapshots.keep.every, first_bucket_bytes,
- *   bucket_bytes
- * Collective. */
+ *                    StepDecay(n,gamma), WarmupStableDecay(w,d,t,floor), OneCycle(t,...),
+ *                    MultiStepDecay(a,b,...,gamma)
+ *   of TrainerOptions: accumulate, clip_grad_norm, clip_grad_value, ema, shard_optimizer,
+ *                    uneven_data, unused (error, zeros, detect), buffers (none, broadcast,
+ *                    average), compare_replicas_every, diagnose_after_skips, diagnosis_folder,
+ *                    densify_sparse, first_bucket_bytes, bucket_bytes, snapshots.folder,
+ *                    snapshots.asynchronous, snapshots.keep.last, snapshots.keep.every
+ * Collective. clang-format on */
 int lockstep_trainer_create(lockstep_trainer** trainer, lockstep_runtime* runtime,
                             lockstep_model* model, const char* options);
 /* Completes a pending save. */
