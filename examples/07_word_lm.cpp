@@ -2,9 +2,10 @@
 // through snapshots, a learning rate that is divided by 4 when the validation loss does not
 // improve, and the best weights at the end.
 //
-//   lockstep run -n 2 -- build/examples/07_word_lm --data wikitext-2 [--cell LSTM] [--tied] ...
+//   lockstep run -n 2 -- build/examples/07_word_lm --data wikitext-2 [--cell LSTM] [--tied]
+//       [--wire fp16] [--resume] ...
 //
-// It saves in runs/word_lm (--run) and, started again, goes on from the newest snapshot. The log is
+// It saves in runs/word_lm (--run) and, with --resume, goes on from the newest snapshot. The log is
 // there, too: tensorboard --logdir runs/word_lm
 // It ends with the perplexity of the test text, as a table and in runs/word_lm/result.json.
 
@@ -16,14 +17,15 @@
 #include "command_line.h"
 #include "models/word_lm.h"
 #include "result_file.h"
+#include "training_loop.h"
 #include "word_corpus.h"
 #include "word_lm_options.h"
 
 namespace {
 
-/// The mean loss of a word. Columns are read in stretches, so that memory does not grow with them.
-double mean_loss(lockstep::Trainer& trainer, WordLm& model, const torch::Tensor& text,
-                 int64_t length) {
+/// exp(mean loss of a word). Columns are read in stretches, so that memory does not grow with them.
+lockstep::Evaluation perplexity(lockstep::Trainer& trainer, WordLm& model,
+                                const torch::Tensor& text, int64_t length) {
   const auto losses = [&](const torch::Tensor& columns) {
     const torch::Tensor words = trainer.to_device(columns.t());
     WordLmState state;
@@ -39,7 +41,9 @@ double mean_loss(lockstep::Trainer& trainer, WordLm& model, const torch::Tensor&
   };
   const auto loader = trainer.runtime().validation_loader(WholeColumns{in_columns(text, 10)},
                                                           lockstep::LoaderOptions().batch_size(5));
-  return lockstep::evaluate(trainer, model, loader, losses, lockstep::MeanOf("loss"))["loss"];
+  auto found = lockstep::evaluate(trainer, model, loader, losses, lockstep::MeanOf("perplexity"));
+  found.values[0].second = std::exp(found.values[0].second);
+  return found;
 }
 
 void train(lockstep::Runtime& runtime, const Options& options) {
@@ -53,70 +57,39 @@ void train(lockstep::Runtime& runtime, const Options& options) {
   lockstep::Trainer trainer(
       runtime, model, lockstep::SGD(options.learning_rate),
       lockstep::TrainerOptions()
+          .precision(precision_of(options.precision))
           .clip_grad_norm(options.clip)
           .reduce_on_plateau(lockstep::ReduceOnPlateau().factor(0.25).patience(0).threshold(0.0))
-          .snapshots(lockstep::SnapshotOptions()
-                         .folder(options.run)
-                         .keep(lockstep::KeepOptions().best(1))));
+          .snapshots(options.run.snapshots()));
   std::cout << runtime.summary() << trainer.summary() << std::flush;
 
   WordLmState state;
-  int64_t validated = 0;  // epochs
   trainer.state("hidden", state.hidden);
   trainer.state("cell", state.cell);
-  trainer.state("validated", validated);
-  trainer.resume();
-  trainer.stop_on_signals();
-  lockstep::RunLog log(trainer, options.run, lockstep::RunLogOptions().log_every(20));
-  log.watch(loader);
-
-  for (int64_t epoch = loader.epoch(); epoch < options.epochs; ++epoch) {
-    lockstep::Progress progress("epoch " + std::to_string(epoch + 1), loader.batches_per_epoch(),
-                                runtime.is_main());
-    if (loader.position().batch == 0) {
+  const auto step = [&](const auto& batch) {
+    if (loader.position().batch == 1 % loader.batches_per_epoch()) {  // the first of an epoch
       state = {};
     }
-    for (auto& batch : loader) {
+    WordLmState after;
+    const lockstep::StepReport report = trainer.step([&] {
       const auto [words, next] = trainer.to_device(batch);
-      WordLmState after;
-      const lockstep::StepReport report = trainer.step([&, &words = words, &next = next] {
-        after = state;
-        const torch::Tensor scores = model->forward(words, after);
-        return torch::nn::functional::cross_entropy(scores.flatten(0, 1), next.flatten());
-      });
-      state = detached(after);
-      log.step(report);
-      const int64_t next_batch = loader.position().batch;
-      const bool last = next_batch == 0;
-      progress.show(last ? loader.batches_per_epoch() : next_batch, [&] {
-        return lockstep::Progress::Values{{"loss", report.loss()}, {"lr", report.learning_rate()}};
-      });
-      if (!last && trainer.stop_requested()) {
-        trainer.save_and_leave();
-      }
-      if (!last && report.micro_batch() % options.save_every == 0) {
-        trainer.save();
-      }
-    }
-    if (validated == epoch) {  // a run that is started again may have done this
-      const double loss = mean_loss(trainer, model, corpus.valid, options.length);
-      trainer.reduce_on_plateau(loss);
-      validated = epoch + 1;
-      log.log("validation/perplexity", std::exp(loss));
-      log.flush();
-      trainer.save(loss);
-      if (runtime.is_main()) {
-        std::cout << "epoch " << epoch + 1 << ": validation perplexity "
-                  << lockstep::format_number(std::exp(loss)) << std::endl;
-      }
-    }
-    if (trainer.stop_requested()) {
-      trainer.save_and_leave();
-    }
-  }
-  lockstep::load_best(trainer, options.run);
-  ResultFile result(runtime, options.run + "/result.json");
-  result.add("test perplexity", std::exp(mean_loss(trainer, model, corpus.test, options.length)));
+      after = state;
+      const torch::Tensor scores = model->forward(words, after);
+      return torch::nn::functional::cross_entropy(scores.flatten(0, 1), next.flatten());
+    });
+    state = detached(after);
+    return report;
+  };
+  const auto validate = [&] {
+    auto found = perplexity(trainer, model, corpus.valid, options.length);
+    trainer.reduce_on_plateau(found["perplexity"]);
+    return found;
+  };
+  train_epochs(trainer, loader, options.run, step, validate);
+  lockstep::load_best(trainer, options.run.run);
+  ResultFile result(runtime, options.run.run + "/result.json");
+  result.add("test perplexity",
+             perplexity(trainer, model, corpus.test, options.length)["perplexity"]);
   result.add("learning rate", trainer.learning_rate());
   result.add("updates", static_cast<double>(trainer.updates()));
   result.write();

@@ -2,6 +2,7 @@
 
 #include <torch/types.h>
 
+#include <fstream>
 #include <string>
 #include <utility>
 
@@ -18,6 +19,12 @@ struct Tweets {
   std::pair<torch::Tensor, torch::Tensor> get(size_t index) const {
     const auto i = static_cast<int64_t>(index);
     return {pieces[i], labels[i]};
+  }
+
+  /// Every tenth tweet, or all others.
+  Tweets part(bool tenth) const {
+    const torch::Tensor chosen = torch::arange(labels.size(0)).remainder(10).eq(0).eq(tenth);
+    return {pieces.index({chosen}), labels.index({chosen}), vocabulary};
   }
 };
 
@@ -37,14 +44,17 @@ inline Tweets made_up_tweets(int64_t count, int64_t length) {
 
 /// The columns text and sentiment of a CSV file, cut into WordPieces.
 inline Tweets read_tweets(const std::string& csv, const std::string& vocabulary, int64_t length) {
-  const WordPieces words(vocabulary);
+  LOCKSTEP_CHECK_CODE(std::ifstream(csv).good(), lockstep::ExitCode::data, csv,
+                      ": cannot be opened. Get train.csv from "
+                      "https://www.kaggle.com/c/tweet-sentiment-extraction");
   const auto rows = read_csv(csv);
+  const WordPieces words(vocabulary);
   Tweets tweets{torch::zeros({static_cast<int64_t>(rows.size()), length}, torch::kLong),
                 torch::zeros({static_cast<int64_t>(rows.size())}, torch::kLong), words.size()};
   for (size_t row = 0; row < rows.size(); ++row) {
     LOCKSTEP_CHECK_CODE(rows[row].size() == 4, lockstep::ExitCode::data, csv, ": row ", row,
                         " has ", rows[row].size(), " fields, expected 4");
-    const std::vector<int64_t> ids = words.numbers_of(rows[row][1], length);
+    const auto ids = words.encode(rows[row][1], static_cast<size_t>(length)).pieces;
     const auto i = static_cast<int64_t>(row);
     tweets.pieces[i].narrow(0, 0, static_cast<int64_t>(ids.size())).copy_(torch::tensor(ids));
     tweets.labels[i] = rows[row][3] == "negative" ? 0 : rows[row][3] == "neutral" ? 1 : 2;

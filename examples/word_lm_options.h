@@ -4,27 +4,31 @@
 #include <string>
 
 #include "models/word_lm.h"
+#include "precision_options.h"
+#include "training_loop.h"
 
 /// What 07_word_lm can be asked for. The defaults are those of
 /// pytorch/examples/word_language_model.
 struct Options {
   std::string data = "wikitext-2";
   bool synthetic = false;
-  std::string run = "runs/word_lm";
   WordLmSize size;
-  int64_t epochs = 30;
   int64_t batch_size = 20;
   int64_t length = 35;
-  int64_t save_every = 200;
   double learning_rate = 20.0;
   double clip = 0.25;
+  PrecisionOptions precision;
+  RunOptions run;
+
+  Options() {
+    run.run = "runs/word_lm";
+    run.epochs = 30;
+  }
 };
 
 inline void add_options(CLI::App& app, Options& options) {
   app.add_option("--data", options.data, "Folder with train.txt, valid.txt, test.txt");
   app.add_flag("--synthetic", options.synthetic, "A small made-up language instead of files");
-  app.add_option("--run", options.run, "Folder of snapshots, log and result")
-      ->capture_default_str();
   app.add_option("--cell", options.size.cell)
       ->check(CLI::IsMember({"LSTM", "GRU", "RNN_TANH", "RNN_RELU"}))
       ->capture_default_str();
@@ -37,13 +41,13 @@ inline void add_options(CLI::App& app, Options& options) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--dropout", options.size.dropout)->check(CLI::Range(0.0, 0.99));
-  app.add_option("--epochs", options.epochs)->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--batch-size", options.batch_size, "Columns of text, all ranks together")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--length", options.length, "Words of a column in an update")
       ->check(CLI::PositiveNumber);
-  app.add_option("--save-every", options.save_every)->check(CLI::PositiveNumber);
   app.add_option("--learning-rate", options.learning_rate)->capture_default_str();
   app.add_option("--clip", options.clip)->capture_default_str();
+  add_options(app, options.precision);
+  add_options(app, options.run);
 }
