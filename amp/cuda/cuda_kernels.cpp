@@ -16,6 +16,14 @@ bool aligned(const at::Tensor& flat) {
   return reinterpret_cast<uintptr_t>(flat.const_data_ptr()) % kAlignment == 0;
 }
 
+void launch_squares(const at::Tensor& flat, const MeasuredParts& parts, int first, int count,
+                    const at::Tensor& sums) {
+  const c10::DeviceGuard on(flat.device());
+  check_call(cuda::launch_squares(elements_of(flat), flat.numel(), parts, first, count,
+                                  sums.mutable_data_ptr<double>(), current_stream(flat.device())),
+             "the measuring kernel");
+}
+
 }  // namespace
 
 bool cuda_kernels_available() {
@@ -65,6 +73,29 @@ void cast_on_cuda(const at::Tensor& to, const at::Tensor& from, double factor) {
              "the cast kernel");
 }
 
+void cast_all_on_cuda(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from,
+                      double factor) {
+  const auto launch = [&](const CastBatch& batch) {
+    const c10::DeviceGuard on(to.front().device());
+    check_call(
+        cuda::launch_casts(batch, static_cast<float>(factor), current_stream(to.front().device())),
+        "the cast kernel");
+  };
+  CastBatch batch;
+  for (size_t i = 0; i < to.size(); ++i) {
+    if (to[i].scalar_type() == at::kDouble || !aligned(to[i]) || !aligned(from[i])) {
+      cast_on_cuda(to[i], from[i], factor);
+      continue;
+    }
+    if (!batch.add(elements_of(to[i]), elements_of(from[i]), to[i].numel())) {
+      launch(batch);
+      batch = {};
+      batch.add(elements_of(to[i]), elements_of(from[i]), to[i].numel());
+    }
+  }
+  launch(batch);
+}
+
 void cast_with_feedback_on_cuda(const at::Tensor& wire, const at::Tensor& gradient, double factor,
                                 const Residuals& residuals, const FeedbackState* state) {
   const c10::DeviceGuard on(wire.device());
@@ -87,14 +118,28 @@ void accumulate_on_cuda(const at::Tensor& sum, const at::Tensor& from) {
              "the accumulation kernel");
 }
 
-void measure_on_cuda(const at::Tensor& flat, const at::Tensor& totals) {
-  const c10::DeviceGuard on(flat.device());
-  const at::Tensor partial = at::empty({cuda::kMeasureBlocks}, totals.options());
-  check_call(
-      cuda::launch_measure(elements_of(flat), flat.numel(), partial.mutable_data_ptr<double>(),
-                           static_cast<MeasureTotals*>(totals.mutable_data_ptr()),
-                           current_stream(flat.device())),
-      "the measuring kernel");
+void measure_on_cuda(const at::Tensor& flat, const at::Tensor& totals, const MeasuredParts& parts) {
+  const MeasuredParts all = parts.each > 0 ? parts : MeasuredParts{packs_of(flat.numel()) * kPack};
+  const at::Tensor sums = at::empty({measured_sums_on_cuda(all)}, totals.options());
+  launch_squares(flat, all, 0, all.count, sums);
+  add_measured_on_cuda(sums, totals);
+}
+
+int64_t measured_sums_on_cuda(const MeasuredParts& parts) {
+  return int64_t{cuda::measuring_blocks(parts)} * parts.count;
+}
+
+void measure_part_on_cuda(const at::Tensor& flat, const MeasuredParts& parts, int part,
+                          const at::Tensor& sums) {
+  launch_squares(flat, parts, part, 1, sums);
+}
+
+void add_measured_on_cuda(const at::Tensor& sums, const at::Tensor& totals) {
+  const c10::DeviceGuard on(sums.device());
+  check_call(cuda::launch_totals(sums.const_data_ptr<double>(), static_cast<int>(sums.numel()),
+                                 static_cast<MeasureTotals*>(totals.mutable_data_ptr()),
+                                 current_stream(sums.device())),
+             "the measuring kernel");
 }
 
 void move_average_on_cuda(const FlatSpan& span, const StepState* state) {

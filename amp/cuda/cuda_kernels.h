@@ -5,6 +5,7 @@
 #include <lockstep/amp/scaler_state.h>
 #include <lockstep/amp/update/decision.h>
 #include <lockstep/amp/update/lamb_update.h>
+#include <lockstep/amp/update/measured_parts.h>
 
 #include <vector>
 
@@ -31,6 +32,9 @@ void conclude_on_cuda(Decision* decision, ScalerState* scaler, const DecisionRul
 /// to = from * factor, multiplied in fp32 and rounded once; contiguous, fp32, fp16 or bf16. Or both
 /// fp64, and multiplied in it: by LibTorch's own kernels.
 void cast_on_cuda(const at::Tensor& to, const at::Tensor& from, double factor);
+/// cast_on_cuda() of to[i] and from[i] for each i, with one launch for every 120 of them.
+void cast_all_on_cuda(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from,
+                      double factor);
 /// cast_with_feedback() of contiguous tensors, `gradient` may be undefined; `wire` and `residuals`
 /// begin at multiples of 16 bytes.
 void cast_with_feedback_on_cuda(const at::Tensor& wire, const at::Tensor& gradient, double factor,
@@ -39,7 +43,13 @@ void cast_with_feedback_on_cuda(const at::Tensor& wire, const at::Tensor& gradie
 void accumulate_on_cuda(const at::Tensor& sum, const at::Tensor& from);
 /// Adds a bucket to `totals`, two fp64 elements of the device: the sum of squares, and the number
 /// of buckets with an element that is not finite.
-void measure_on_cuda(const at::Tensor& flat, const at::Tensor& totals);
+void measure_on_cuda(const at::Tensor& flat, const at::Tensor& totals,
+                     const MeasuredParts& parts = {});
+/// The halves of it (flat_kernels.h); the bits depend on the parts, not on the device.
+int64_t measured_sums_on_cuda(const MeasuredParts& parts);
+void measure_part_on_cuda(const at::Tensor& flat, const MeasuredParts& parts, int part,
+                          const at::Tensor& sums);
+void add_measured_on_cuda(const at::Tensor& sums, const at::Tensor& totals);
 
 /// move_average() on device memory.
 void move_average_on_cuda(const FlatSpan& span, const StepState* state);

@@ -33,6 +33,9 @@ void conclude_on_cuda(Decision*, ScalerState*, const DecisionRule&, c10::Device)
 void cast_on_cuda(const at::Tensor&, const at::Tensor&, double) {
   refuse();
 }
+void cast_all_on_cuda(const std::vector<at::Tensor>&, const std::vector<at::Tensor>&, double) {
+  refuse();
+}
 void cast_with_feedback_on_cuda(const at::Tensor&, const at::Tensor&, double, const Residuals&,
                                 const FeedbackState*) {
   refuse();
@@ -40,7 +43,16 @@ void cast_with_feedback_on_cuda(const at::Tensor&, const at::Tensor&, double, co
 void accumulate_on_cuda(const at::Tensor&, const at::Tensor&) {
   refuse();
 }
-void measure_on_cuda(const at::Tensor&, const at::Tensor&) {
+void measure_on_cuda(const at::Tensor&, const at::Tensor&, const MeasuredParts&) {
+  refuse();
+}
+int64_t measured_sums_on_cuda(const MeasuredParts&) {
+  refuse();
+}
+void measure_part_on_cuda(const at::Tensor&, const MeasuredParts&, int, const at::Tensor&) {
+  refuse();
+}
+void add_measured_on_cuda(const at::Tensor&, const at::Tensor&) {
   refuse();
 }
 void move_average_on_cuda(const FlatSpan&, const StepState*) {

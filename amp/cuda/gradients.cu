@@ -12,6 +12,22 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+/// An empty array shares its first chunk with the next one, which array_of() finds.
+__global__ void __launch_bounds__(kThreads) casts_kernel(CastBatch batch, float factor) {
+  for (int chunk = static_cast<int>(blockIdx.x); chunk < batch.chunks;
+       chunk += static_cast<int>(gridDim.x)) {
+    const CastBatch::Array& array = batch.arrays[batch.array_of(chunk)];
+    const Elements to{array.to, array.to_type};
+    const Elements from{const_cast<void*>(array.from), array.from_type};
+    const int64_t first = (chunk - array.first_chunk) * (kCastChunk / kPack);
+    const int64_t packs = packs_of(array.size);
+    const int64_t end = first + kCastChunk / kPack < packs ? first + kCastChunk / kPack : packs;
+    for (int64_t pack = first + threadIdx.x; pack < end; pack += kThreads) {
+      cast_pack(to, from, array.size, factor, pack);
+    }
+  }
+}
+
 __global__ void __launch_bounds__(kThreads)
     feedback_kernel(Elements wire, Elements gradient, Residuals residuals, int64_t size,
                     float factor, const FeedbackState* state) {
@@ -31,22 +47,27 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads)
-    squares_kernel(Elements flat, int64_t size, double* partial) {
+    squares_kernel(Elements flat, int64_t size, int64_t packs_each, int first, int blocks_each,
+                   double* partial) {
+  const int part = first + static_cast<int>(blockIdx.x) / blocks_each;
+  const int block = static_cast<int>(blockIdx.x) % blocks_each;
+  const int64_t wanted = (part + 1) * packs_each;
+  const int64_t packs = packs_of(size) < wanted ? packs_of(size) : wanted;
   double sum = 0.0;
-  const int64_t packs = packs_of(size);
-  for (int64_t pack = first_pack(); pack < packs; pack += pack_stride()) {
+  for (int64_t pack = part * packs_each + block * int64_t{kThreads} + threadIdx.x; pack < packs;
+       pack += blocks_each * int64_t{kThreads}) {
     sum += squares_of_pack(flat, size, pack);
   }
   sum = block_sum(sum);
   if (threadIdx.x == 0) {
-    partial[blockIdx.x] = sum;
+    partial[part * blocks_each + block] = sum;
   }
 }
 
 __global__ void __launch_bounds__(kThreads)
-    totals_kernel(const double* partial, int blocks, MeasureTotals* totals) {
+    totals_kernel(const double* partial, int sums, MeasureTotals* totals) {
   double sum = 0.0;
-  for (int i = threadIdx.x; i < blocks; i += kThreads) {
+  for (int i = threadIdx.x; i < sums; i += kThreads) {
     sum += partial[i];
   }
   sum = block_sum(sum);
@@ -70,6 +91,15 @@ Problem launch_cast(const Elements& to, const Elements& from, int64_t size, floa
   return last_problem();
 }
 
+Problem launch_casts(const CastBatch& batch, float factor, void* stream) {
+  if (batch.chunks == 0) {
+    return nullptr;
+  }
+  start(casts_kernel, blocks_for(int64_t{batch.chunks} * kThreads), kThreads, stream, batch,
+        factor);
+  return last_problem();
+}
+
 Problem launch_feedback(const Elements& wire, const Elements& gradient, const Residuals& residuals,
                         int64_t size, float factor, const FeedbackState* state, void* stream) {
   if (size == 0) {
@@ -88,13 +118,22 @@ Problem launch_accumulate(const Elements& sum, const Elements& from, int64_t siz
   return last_problem();
 }
 
-/// The number of blocks follows from the size alone, so that the bits do not depend on the device.
-Problem launch_measure(const Elements& flat, int64_t size, double* partial, MeasureTotals* totals,
-                       void* stream) {
-  const int64_t wanted = (packs_of(size) + kThreads - 1) / kThreads;
-  const auto blocks = static_cast<int>(std::clamp<int64_t>(wanted, 1, kMeasureBlocks));
-  start(squares_kernel, blocks, kThreads, stream, flat, size, partial);
-  start(totals_kernel, 1, kThreads, stream, partial, blocks, totals);
+int measuring_blocks(const MeasuredParts& parts) {
+  constexpr int kBlocks = 512;  // for all parts
+  const int64_t wanted = (parts.each / kPack + kThreads - 1) / kThreads;
+  return static_cast<int>(std::clamp<int64_t>(wanted, 1, std::max(1, kBlocks / parts.count)));
+}
+
+Problem launch_squares(const Elements& flat, int64_t size, const MeasuredParts& parts, int first,
+                       int count, double* partial, void* stream) {
+  const int blocks = measuring_blocks(parts);
+  start(squares_kernel, count * blocks, kThreads, stream, flat, size, parts.each / kPack, first,
+        blocks, partial);
+  return last_problem();
+}
+
+Problem launch_totals(const double* partial, int sums, MeasureTotals* totals, void* stream) {
+  start(totals_kernel, 1, kThreads, stream, partial, sums, totals);
   return last_problem();
 }
 

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <lockstep/amp/cuda/cast_batch.h>
 #include <lockstep/amp/cuda/lamb_pack.h>
 #include <lockstep/amp/scaler_state.h>
 #include <lockstep/amp/update/decision.h>
+#include <lockstep/amp/update/measured_parts.h>
 
 namespace lockstep::amp::cuda {
 
@@ -23,15 +25,21 @@ Problem launch_average(const UpdateArrays& arrays, const StepState* state, void*
 
 Problem launch_cast(const Elements& to, const Elements& from, int64_t size, float factor,
                     void* stream);
+/// All arrays of the batch.
+Problem launch_casts(const CastBatch& batch, float factor, void* stream);
 /// `gradient` may be empty; `state` lies in device memory.
 Problem launch_feedback(const Elements& wire, const Elements& gradient, const Residuals& residuals,
                         int64_t size, float factor, const FeedbackState* state, void* stream);
 Problem launch_accumulate(const Elements& sum, const Elements& from, int64_t size, void* stream);
-/// Two launches. Adds one bucket to `totals`; the same bits for the same input. `partial` has
-/// kMeasureBlocks elements.
-constexpr int kMeasureBlocks = 512;
-Problem launch_measure(const Elements& flat, int64_t size, double* partial, MeasureTotals* totals,
-                       void* stream);
+/// How many blocks of threads measure a part, each for a sum of its own. It follows from the parts
+/// alone, so that the bits do not depend on the device.
+int measuring_blocks(const MeasuredParts& parts);
+/// Measures parts `first` to `first + count - 1` of `flat`. `partial` has measuring_blocks() sums
+/// for each of all parts; those of other parts are left as they are. parts.each is not 0.
+Problem launch_squares(const Elements& flat, int64_t size, const MeasuredParts& parts, int first,
+                       int count, double* partial, void* stream);
+/// Adds one bucket to `totals`, from the `sums` elements of `partial`.
+Problem launch_totals(const double* partial, int sums, MeasureTotals* totals, void* stream);
 Problem launch_advance(ScalerState* state, const ScalerRule& rule, const float* overflow,
                        void* stream);
 

@@ -4,12 +4,28 @@
 #include <lockstep/amp/update/flat_kernels.h>
 #include <lockstep/amp/update/measure.h>
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 namespace lockstep::amp {
 namespace {
 
 /// The elements in memory order.
 at::Tensor in_a_row(const at::Tensor& dense) {
   return !dense.defined() || dense.dim() == 1 ? dense : dense.as_strided({dense.numel()}, {1});
+}
+
+Measure measured(const at::Tensor& flat, const MeasuredParts& parts, int part) {
+  const int64_t each = parts.each > 0 ? parts.each : flat.numel();
+  const int64_t begin = std::min(part * each, flat.numel());
+  return measure(flat.narrow(0, begin, std::min(each, flat.numel() - begin)));
+}
+
+void add(const Measure& bucket, const at::Tensor& totals) {
+  double* sums = totals.mutable_data_ptr<double>();
+  sums[0] += bucket.sum_squares;
+  sums[1] += bucket.finite ? 0.0 : 1.0;
 }
 
 }  // namespace
@@ -21,6 +37,22 @@ void cast_flat(const at::Tensor& to, const at::Tensor& from, double factor) {
   }
   kernels::cast_scaled(to.mutable_data_ptr(), to.scalar_type(), from.const_data_ptr(),
                        from.scalar_type(), to.numel(), factor);
+}
+
+void cast_all_flat(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from,
+                   double factor) {
+  if (to.empty() || !to.front().is_cuda()) {
+    for (size_t i = 0; i < to.size(); ++i) {
+      cast_flat(to[i], from[i], factor);
+    }
+    return;
+  }
+  std::vector<at::Tensor> targets, sources;
+  for (size_t i = 0; i < to.size(); ++i) {
+    targets.push_back(in_a_row(to[i]));
+    sources.push_back(in_a_row(from[i]));
+  }
+  cast_all_on_cuda(targets, sources, factor);
 }
 
 void cast_with_feedback(const at::Tensor& wire, const at::Tensor& gradient, double factor,
@@ -46,15 +78,47 @@ void accumulate_flat(const at::Tensor& sum, const at::Tensor& from) {
                       sum.numel());
 }
 
-void measure_into(const at::Tensor& flat, const at::Tensor& totals) {
+void measure_into(const at::Tensor& flat, const at::Tensor& totals, const MeasuredParts& parts) {
   if (flat.is_cuda()) {
-    measure_on_cuda(flat, totals);
+    measure_on_cuda(flat, totals, parts);
     return;
   }
-  const Measure bucket = measure(flat);
-  double* sums = totals.mutable_data_ptr<double>();
-  sums[0] += bucket.sum_squares;
-  sums[1] += bucket.finite ? 0.0 : 1.0;
+  Measure bucket;
+  for (int part = 0; part < parts.count; ++part) {
+    const Measure one = measured(flat, parts, part);
+    bucket.finite = bucket.finite && one.finite;
+    bucket.sum_squares += one.sum_squares;
+  }
+  add(bucket, totals);
+}
+
+int64_t measured_sums(const MeasuredParts& parts, c10::Device device) {
+  return device.is_cuda() ? measured_sums_on_cuda(parts) : parts.count;
+}
+
+/// The sum of a part that is not finite travels as NaN. Finite fp64 elements may have the sum inf.
+void measure_part(const at::Tensor& flat, const MeasuredParts& parts, int part,
+                  const at::Tensor& sums) {
+  if (flat.is_cuda()) {
+    measure_part_on_cuda(flat, parts, part, sums);
+    return;
+  }
+  const Measure one = measured(flat, parts, part);
+  sums.mutable_data_ptr<double>()[part] =
+      one.finite ? one.sum_squares : std::numeric_limits<double>::quiet_NaN();
+}
+
+void add_measured(const at::Tensor& sums, const at::Tensor& totals) {
+  if (sums.is_cuda()) {
+    add_measured_on_cuda(sums, totals);
+    return;
+  }
+  Measure bucket;
+  for (int64_t part = 0; part < sums.numel(); ++part) {
+    bucket.sum_squares += sums.const_data_ptr<double>()[part];
+  }
+  bucket.finite = !std::isnan(bucket.sum_squares);
+  add(bucket, totals);
 }
 
 }  // namespace lockstep::amp

@@ -14,6 +14,10 @@
 namespace lockstep::detail {
 namespace {
 
+bool shards(const TrainerOptions& options, const Communicator& communicator) {
+  return options.shard_optimizer() && communicator.size() > 1;
+}
+
 ReducerOptions reducer_options(const TrainerOptions& options, const Communicator& devices) {
   ReducerOptions result;
   result.op = gradient_operation(options.precision(), devices);
@@ -21,13 +25,14 @@ ReducerOptions reducer_options(const TrainerOptions& options, const Communicator
   result.take_gradients = true;
   result.accumulators = options.accumulate() > 1 || options.losses() > 1;
   result.error_feedback = options.precision().feeds_errors_back();
+  result.scatter = shards(options, devices);
   return result;
 }
 
 Arena::Options arena_options(const TrainerOptions& options, const Communicator& communicator) {
   Arena::Options result;
   result.averages = options.ema() > 0.0;
-  if (options.shard_optimizer() && communicator.size() > 1) {
+  if (shards(options, communicator)) {
     result.sharers = communicator;
   }
   return result;
@@ -104,7 +109,7 @@ TrainingStorage::TrainingStorage(const Runtime& runtime, const Model& model,
     });
   });
   std::vector<at::Tensor> wires;
-  explained([&] { wires = allocate_wires(devices_, plans); });
+  explained([&] { wires = allocate_wires(devices_, plans, shards(options_, devices_)); });
   agreement_.attempt([&] {
     explained([&] {
       reducer_ = std::make_unique<Reducer>(devices_, trainable_.parameters, plans, std::move(wires),
@@ -238,7 +243,7 @@ void TrainingStorage::move_into_new_layout(const Trainable& now) {
   moments.give_back();
 
   const auto plans = plans_for(now.parameters);
-  std::vector<at::Tensor> wires = allocate_wires(devices_, plans);
+  std::vector<at::Tensor> wires = allocate_wires(devices_, plans, shards(options_, devices_));
   agreement_.attempt([&] {
     const Values fresh = freeze_and_thaw(now, masters);
     trainable_ = now;

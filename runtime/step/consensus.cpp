@@ -22,10 +22,6 @@ Consensus::~Consensus() {
   }
 }
 
-void Consensus::share_flags(const Decisions& decisions) {
-  devices_.all_reduce(decisions.flags()).wait();
-}
-
 Votes Consensus::complete(Votes mine, const Decisions& decisions, int64_t update) {
   const bool signalled = stop_signals_ && stop_signals_->came();
   mine.stop = signalled || stop_here_.load(std::memory_order_relaxed) ? 1 : 0;

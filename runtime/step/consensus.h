@@ -13,11 +13,10 @@
 
 namespace lockstep::detail {
 
-/// Step 4 of the order: what all ranks know about a window. The flags of overflow and failure are
-/// all-reduced by the model's communicator, in the memory of the model's device, before anything
-/// may move. The hosts' votes are all-reduced by the control communicator, without blocking; on a
-/// device they are read when the next window begins. Ranks: calls are collective unless they say
-/// "local". Threads: one; request_stop(): any.
+/// Step 4 of the order: what the hosts know about a window. Their votes are all-reduced by the
+/// control communicator, without blocking; on a device they are read when the next window begins.
+/// (Measures shares the flags of overflow and failure on the model's devices.) Ranks: calls are
+/// collective unless they say "local". Threads: one; request_stop(): any.
 class Consensus {
  public:
   Consensus(Communicator devices, Agreement agreement, TrainingStorage& storage, HostActs acts)
@@ -31,8 +30,6 @@ class Consensus {
   Consensus(const Consensus&) = delete;
   Consensus& operator=(const Consensus&) = delete;
 
-  /// Afterwards the flags of `decisions` are the sums over all ranks. Can be captured.
-  void share_flags(const Decisions& decisions);
   /// Completes the votes of this rank about update number `update`: stop, diagnosis, learning
   /// rates. Local.
   Votes complete(Votes mine, const Decisions& decisions, int64_t update);

@@ -2,16 +2,21 @@
 #include <lockstep/runtime/step/gradient_statistics.h>
 #include <lockstep/runtime/table.h>
 
+#include <algorithm>
+
 namespace lockstep::detail {
 
 std::vector<GradientRange> gradient_ranges(const Reducer& reducer) {
   std::vector<GradientRange> ranges;
   for (size_t b = 0; b < reducer.size(); ++b) {
     const BucketPlan& plan = reducer.plans()[b];
+    const Shard own = reducer.own_shard(b);
     for (const Slot& slot : plan.slots) {
+      const int64_t begin = std::clamp(slot.offset, own.begin, own.begin + own.numel);
+      const int64_t end = std::clamp(slot.offset + slot.numel, own.begin, own.begin + own.numel);
       ranges.push_back({reducer.parameters()[static_cast<size_t>(slot.parameter)].name,
                         plan.wire_dtype,
-                        amp::summarise(reducer.wire(b).narrow(0, slot.offset, slot.numel))});
+                        amp::summarise(reducer.wire(b).narrow(0, begin, end - begin))});
     }
   }
   return ranges;
@@ -34,11 +39,22 @@ std::string gradient_table(const std::vector<GradientRange>& ranges) {
   return table.text();
 }
 
-std::string non_finite_names(const Reducer& reducer) {
+std::string non_finite_names(const Reducer& reducer, const Communicator& control) {
+  const std::vector<GradientRange> ranges = gradient_ranges(reducer);
+  std::string found;  // '1' for each parameter that is not finite
+  for (const GradientRange& range : ranges) {
+    found += range.values.finite() ? '0' : '1';
+  }
+  if (reducer.scatters()) {
+    for (const std::string& theirs : control.all_gather_bytes(found)) {
+      std::transform(found.begin(), found.end(), theirs.begin(), found.begin(),
+                     [](char a, char b) { return std::max(a, b); });
+    }
+  }
   std::string names;
-  for (const GradientRange& range : gradient_ranges(reducer)) {
-    if (!range.values.finite()) {
-      names += (names.empty() ? "" : ", ") + range.parameter;
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    if (found[i] == '1') {
+      names += (names.empty() ? "" : ", ") + ranges[i].parameter;
     }
   }
   return names;

@@ -15,14 +15,16 @@ struct GradientRange {
   amp::ValueSummary values;
 };
 
-/// Of every parameter, in the buckets' order: one pass over the flat buckets of the last window.
+/// Of every parameter, in the buckets' order: one pass over the flat buckets of the last window. If
+/// the reducer scatters, of what this rank has of each parameter.
 std::vector<GradientRange> gradient_ranges(const Reducer& reducer);
 
 /// One row a parameter: absmax, headroom of the wire dtype in bits, share of zeros and of values
 /// that are subnormal in fp16.
 std::string gradient_table(const std::vector<GradientRange>& ranges);
 
-/// "a.weight, b.bias": the parameters whose reduced gradient is not finite.
-std::string non_finite_names(const Reducer& reducer);
+/// "a.weight, b.bias": the parameters whose reduced gradient is not finite. Every rank must call
+/// it: if the reducer scatters, `control` tells the ranks what the others have found.
+std::string non_finite_names(const Reducer& reducer, const Communicator& control);
 
 }  // namespace lockstep::detail

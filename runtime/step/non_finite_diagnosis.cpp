@@ -253,12 +253,12 @@ void NonFiniteDiagnosis::conclude(const Reducer& reducer, const Agreement& agree
                       half ? "Divide before the sum (Precision::predivide) or use a wider wire "
                              "(Precision::wire(torch::kFloat))"
                            : "Make the loss smaller",
-                      ". Not finite after it: ", non_finite_names(reducer));
+                      ". Not finite after it: ", non_finite_names(reducer, control));
   } else {
     text_ += c10::str(
         "A loss that is given to backward() cannot be replayed; use step(closure) to "
         "see where it came from. Reduced gradients that are not finite: ",
-        non_finite_names(reducer));
+        non_finite_names(reducer, control));
   }
   forget();
   armed_ = false;

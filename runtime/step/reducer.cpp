@@ -9,15 +9,18 @@
 #include <lockstep/runtime/step/span.h>
 
 #include <map>
+#include <utility>
 
 namespace lockstep::detail {
 
 std::vector<at::Tensor> allocate_wires(Communicator& communicator,
-                                       const std::vector<BucketPlan>& plans) {
+                                       const std::vector<BucketPlan>& plans, bool scatter) {
+  const int ranks = communicator.size();
   std::vector<at::Tensor> wires;
   wires.reserve(plans.size());
   for (const BucketPlan& plan : plans) {
-    wires.push_back(communicator.allocate(plan.numel, plan.wire_dtype));
+    const int64_t padded = Shard::of(plan.numel, 0, ranks).stride * ranks;
+    wires.push_back(communicator.allocate(scatter ? padded : plan.numel, plan.wire_dtype));
   }
   return wires;
 }
@@ -53,12 +56,14 @@ void Reducer::lay_out(std::vector<ModelTensor> parameters, std::vector<BucketPla
   hooks_.reset();
   parameters_ = std::move(parameters);
   plans_ = std::move(plans);
-  wires_ = std::move(wires);
+  padded_wires_ = std::move(wires);
+  wires_.clear();
   places_.assign(parameters_.size(), {});
   accumulators_.clear();
   residuals_.clear();
   for (size_t b = 0; b < plans_.size(); ++b) {
     const BucketPlan& plan = plans_[b];
+    wires_.push_back(padded_wires_[b].narrow(0, 0, plan.numel));
     const at::TensorOptions fp32 = wires_[b].options().dtype(at::kFloat);
     if (options_.accumulators) {
       accumulators_.push_back(at::zeros({plan.numel}, fp32));
@@ -96,6 +101,7 @@ void Reducer::reset() {
     pending_.push_back(static_cast<int64_t>(plan.slots.size()));
   }
   next_bucket_ = 0;
+  waiting_.assign(plans_.size(), {});
   works_.assign(plans_.size(), Work());
   unused_.clear();
   problem_.reset();
@@ -227,10 +233,19 @@ void Reducer::pack(int index, const at::Tensor& gradient) {
   const bool in_place = gradient.const_data_ptr() == target.const_data_ptr();
   if (options_.error_feedback) {
     pack_with_feedback(index, gradient);
+  } else if ((!in_place || factor_ != 1.0) && target.is_cuda()) {
+    Waiting& waiting = waiting_[places_[i].bucket];
+    waiting.slots.push_back(target);
+    waiting.gradients.push_back(gradient);
   } else if (!in_place || factor_ != 1.0) {
-    amp::cast_flat(target, gradient, factor_);
+    amp::cast_flat(target, gradient, factor_);  // while the gradient is in the cache
   }
   mark_ready(index);
+}
+
+void Reducer::pack_waiting(size_t bucket) {
+  const Waiting waiting = std::exchange(waiting_[bucket], {});
+  amp::cast_all_flat(waiting.slots, waiting.gradients, factor_);
 }
 
 /// No gradient: zeros are sent, and what was lost before stays to be fed back.
@@ -249,8 +264,12 @@ void Reducer::pack_with_feedback(int index, const at::Tensor& gradient) {
 }
 
 void Reducer::mark_ready(int index) {
+  const size_t bucket = places_[static_cast<size_t>(index)].bucket;
+  if (pending_[bucket] == 1) {
+    pack_waiting(bucket);  // may throw: then launch_rest() comes back here
+  }
   ready_[static_cast<size_t>(index)] = 1;
-  --pending_[places_[static_cast<size_t>(index)].bucket];
+  --pending_[bucket];
   launch_ready();
 }
 
@@ -258,10 +277,31 @@ void Reducer::launch_ready() {
   while (next_bucket_ < plans_.size() && pending_[next_bucket_] == 0) {
     const Span span(kLaunchBucket, next_bucket_);
     const CallLabel label("bucket", static_cast<int64_t>(next_bucket_));
-    works_[next_bucket_] = communicator_.all_reduce(wires_[next_bucket_], options_.op);
+    works_[next_bucket_] = reduced(next_bucket_);
     ++next_bucket_;
   }
   communicator_.progress();
+}
+
+Work Reducer::reduced(size_t bucket) const {
+  if (!options_.scatter) {
+    return communicator_.all_reduce(wires_[bucket], options_.op);
+  }
+  const int64_t stride = own_shard(bucket).stride;
+  const at::Tensor& all = padded_wires_[bucket];
+  return communicator_.reduce_scatter(all.narrow(0, communicator_.rank() * stride, stride), all,
+                                      options_.op);
+}
+
+Shard Reducer::own_shard(size_t bucket) const {
+  return options_.scatter
+             ? Shard::of(plans_[bucket].numel, communicator_.rank(), communicator_.size())
+             : Shard::of(plans_[bucket].numel, 0, 1);
+}
+
+amp::MeasuredParts Reducer::measured_parts(size_t bucket) const {
+  const int ranks = communicator_.size();
+  return {Shard::of(plans_[bucket].numel, 0, ranks).stride, ranks};
 }
 
 /// Whether earlier backwards of this window did, unless zero_grad() dropped it.

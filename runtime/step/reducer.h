@@ -2,8 +2,10 @@
 
 #include <lockstep/amp/model.h>
 #include <lockstep/amp/update/decision.h>
+#include <lockstep/amp/update/measured_parts.h>
 #include <lockstep/collectives/communicator.h>
 #include <lockstep/runtime/bucket_plan.h>
+#include <lockstep/runtime/state/shard.h>
 #include <lockstep/runtime/step/gradient_hooks.h>
 
 #include <functional>
@@ -27,13 +29,16 @@ struct ReducerOptions {
   /// True: add what a 16-bit wire dtype lost to the gradients of the next window
   /// (Precision::error_feedback).
   bool error_feedback = false;
+  /// True: a rank gets the reduced gradients of its Shard of each bucket alone, with a
+  /// reduce_scatter in place of an all_reduce.
+  bool scatter = false;
 };
 
 /// Allocates one flat tensor per bucket, in the wire dtype, in the memory in which `communicator`
-/// is fastest. Collective. If one rank runs out of memory, throws Error (exit code out_of_memory)
-/// on every rank.
+/// is fastest. `scatter`: padded to equal shards. Collective. If one rank runs out of memory,
+/// throws Error (exit code out_of_memory) on every rank.
 std::vector<at::Tensor> allocate_wires(Communicator& communicator,
-                                       const std::vector<BucketPlan>& plans);
+                                       const std::vector<BucketPlan>& plans, bool scatter = false);
 
 /// Packs gradients into flat buckets as backward produces them. Starts the all-reduce of a bucket
 /// as soon as this bucket and all earlier ones are full, so always in bucket order.
@@ -87,8 +92,14 @@ class Reducer {
   const std::vector<ModelTensor>& parameters() const { return parameters_; }
   const std::vector<BucketPlan>& plans() const { return plans_; }
   size_t size() const { return plans_.size(); }
-  /// The flat gradients of a bucket in the wire dtype; after wait(bucket) the reduced ones.
+  /// The flat gradients of a bucket in the wire dtype; after wait(bucket) the reduced ones, which
+  /// lie in own_shard() alone if the reducer scatters.
   const at::Tensor& wire(size_t bucket) const { return wires_[bucket]; }
+  bool scatters() const { return options_.scatter; }
+  /// What of a bucket this rank gets reduced.
+  Shard own_shard(size_t bucket) const;
+  /// The parts in which a bucket is measured: the ranks' shards, whether it is scattered or not.
+  amp::MeasuredParts measured_parts(size_t bucket) const;
   int64_t accumulator_bytes() const;
   int64_t residual_bytes() const;
   /// With error feedback: sets where packing finds the feedback state, in device memory. Call it
@@ -111,11 +122,13 @@ class Reducer {
   void take(int index, const at::Tensor& gradient);
   void pack(int index, const at::Tensor& gradient);
   void pack_nothing(int index);
+  void pack_waiting(size_t bucket);
   void pack_with_feedback(int index, const at::Tensor& gradient);
   void accumulate(int index, const at::Tensor& gradient);
   void pack_collected(int index);
   void mark_ready(int index);
   void launch_ready();
+  Work reduced(size_t bucket) const;
   at::Tensor dense_gradient(int index);
   at::Tensor slot(const std::vector<at::Tensor>& flats, int index) const;
   at::Tensor residual_of(int index) const;
@@ -125,7 +138,8 @@ class Reducer {
   std::vector<BucketPlan> plans_;
   ReducerOptions options_;
   std::vector<Place> places_;
-  std::vector<at::Tensor> wires_;
+  std::vector<at::Tensor> padded_wires_;
+  std::vector<at::Tensor> wires_;  // without their padding
   std::vector<at::Tensor> accumulators_;
   std::vector<at::Tensor> residuals_;
   const amp::FeedbackState* feedback_ = nullptr;
@@ -139,6 +153,12 @@ class Reducer {
   std::vector<char> collected_;  // 1: an earlier backward of this window left a gradient
   std::vector<char> ready_;      // 1: packed in the synchronising backward
   std::vector<int64_t> pending_;
+  /// In device memory: where the gradients of each bucket go that are not packed yet. The last one
+  /// of a bucket packs them all, with one launch.
+  struct Waiting {
+    std::vector<at::Tensor> slots, gradients;
+  };
+  std::vector<Waiting> waiting_;
   size_t next_bucket_ = 0;
   std::vector<Work> works_;
   std::vector<int> unused_;

@@ -1,5 +1,4 @@
 #include <ATen/ops/empty_like.h>
-#include <lockstep/amp/update/flat_kernels.h>
 #include <lockstep/checkpointing/activation/rng_state.h>
 #include <lockstep/collectives/core/activity.h>
 #include <lockstep/collectives/core/as_error.h>
@@ -30,6 +29,7 @@ Step::Step(StepParts parts)
       loss_weights_(parts_.options.uneven_data(), parts_.options.accumulate(),
                     parts_.communicator.size()),
       decisions_(parts_.device, parts_.host_acts, decision_rule(parts_.options), parts_.scaler),
+      measures_(parts_.communicator),
       consensus_(parts_.communicator, parts_.agreement, parts_.storage, parts_.host_acts),
       buffer_sync_(parts_.options.buffers(), parts_.communicator),
       skip_watch_(parts_.scaler.options(), parts_.options.diagnose_after_skips()) {
@@ -47,8 +47,8 @@ void Step::update_weights(Pass pass, const Votes& votes) {
   if (device) {
     parts_.storage.reducer().launch_rest();  // 2. the buckets that are not in flight yet
     require_complete(pass);
-    measure(pass);                       // 3. each bucket: non-finite values, sum of squares
-    consensus_.share_flags(decisions_);  // 4. did any rank overflow or fail?
+    measure(pass);      // 3. each bucket: non-finite values, sum of squares
+    measures_.share();  // 4. did any rank overflow or fail?
   }
   if (host) {
     vote(pass, votes);  // 4. stop, error, data, replicas
@@ -96,11 +96,7 @@ void Step::require_complete(Pass pass) {
 
 void Step::measure(Pass pass) {
   decisions_.begin();
-  Reducer& reducer = parts_.storage.reducer();
-  for (size_t b = 0; b < reducer.size(); ++b) {
-    Span(kWaitForBucket, b).during([&] { reducer.wait(b); });
-    amp::measure_into(reducer.wire(b), decisions_.totals());
-  }
+  measures_.take(parts_.storage.reducer(), decisions_);
   passes_.scales().share(parts_.communicator, decisions_);
   if (pass == Pass::failed) {
     decisions_.mark_failed();

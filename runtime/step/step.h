@@ -8,6 +8,7 @@
 #include <lockstep/runtime/step/decisions.h>
 #include <lockstep/runtime/step/forward_backward.h>
 #include <lockstep/runtime/step/loss_weights.h>
+#include <lockstep/runtime/step/measures.h>
 #include <lockstep/runtime/step/non_finite_diagnosis.h>
 #include <lockstep/runtime/step/skip_watch.h>
 #include <lockstep/runtime/step_report.h>
@@ -139,6 +140,7 @@ class Step {
   ForwardBackward passes_;
   LossWeights loss_weights_;
   Decisions decisions_;
+  Measures measures_;
   Consensus consensus_;
   BufferSync buffer_sync_;
   SkipWatch skip_watch_;

@@ -268,10 +268,13 @@ TEST(EmulatedKernels, AccumulationHasTheBitsOfTheHost) {
 }
 
 amp::MeasureTotals measured(const at::Tensor& flat) {
+  const amp::MeasuredParts all{amp::packs_of(flat.numel()) * amp::kPack};
   amp::MeasureTotals totals;
-  const at::Tensor partial = guarded({amp::cuda::kMeasureBlocks}, at::kDouble);
-  expect_well(amp::cuda::launch_measure(amp::elements_of(flat), flat.numel(),
-                                        partial.mutable_data_ptr<double>(), &totals, nullptr));
+  const at::Tensor partial = guarded({amp::cuda::measuring_blocks(all)}, at::kDouble);
+  auto* const sums = partial.mutable_data_ptr<double>();
+  expect_well(amp::cuda::launch_squares(amp::elements_of(flat), flat.numel(), all, /*first=*/0,
+                                        /*count=*/1, sums, nullptr));
+  expect_well(amp::cuda::launch_totals(sums, static_cast<int>(partial.numel()), &totals, nullptr));
   return totals;
 }
 

@@ -144,6 +144,10 @@ TEST_F(KernelLaunches, Gradients) {
     const FeedbackState fed{1, 2.0F, 1.7F};
     expect_well(
         cuda::launch_cast(brains.elements(), floats.elements(), size, /*factor=*/0.5F, nullptr));
+    CastBatch batch;
+    batch.add(brains.elements(), floats.elements(), size);
+    batch.add(others.elements(), floats.elements(), size);
+    expect_well(cuda::launch_casts(batch, /*factor=*/0.5F, nullptr));
     expect_well(cuda::launch_feedback(brains.elements(), brains.elements(),
                                       {{floats.data(), others.data()}}, size, /*factor=*/0.5F, &fed,
                                       nullptr));
@@ -153,14 +157,17 @@ TEST_F(KernelLaunches, Gradients) {
 
 TEST_F(KernelLaunches, DecisionFromWhatIsMeasured) {
   const Array<float> floats(4097);
-  const Array<double> partial(cuda::kMeasureBlocks);
+  const MeasuredParts parts{2048, 3};
+  const int sums = cuda::measuring_blocks(parts) * parts.count;
+  const Array<double> partial(sums);
   Decision decision;
   ScalerState scaler;
   DecisionRule rule{};
   rule.clip_norm = 0.5;
   const float overflow = 0.0F;
-  expect_well(
-      cuda::launch_measure(floats.elements(), 4097, partial.data(), &decision.totals, nullptr));
+  expect_well(cuda::launch_squares(floats.elements(), 4097, parts, /*first=*/0, /*count=*/3,
+                                   partial.data(), nullptr));
+  expect_well(cuda::launch_totals(partial.data(), sums, &decision.totals, nullptr));
   expect_well(cuda::launch_decide(&decision, &scaler, rule, nullptr));
   expect_well(cuda::launch_conclude(&decision, &scaler, rule, nullptr));
   expect_well(cuda::launch_advance(&scaler, rule.scaler, &overflow, nullptr));

@@ -113,6 +113,63 @@ TEST(Measure, ElementIBelongsToLaneIModulo16) {
   EXPECT_EQ(measure(values).sum_squares, expected);
 }
 
+/// What a step measures where each rank measures one part.
+std::vector<double> measured_by_parts(const at::Tensor& flat, const amp::MeasuredParts& parts) {
+  const at::Tensor sums =
+      testing::zeros({amp::measured_sums(parts, testing::device().type())}, at::kDouble);
+  for (int part = 0; part < parts.count; ++part) {
+    const at::Tensor own = at::zeros_like(sums);
+    amp::measure_part(flat, parts, part, own);
+    sums.add_(own);  // as an all-reduce of what the ranks have measured
+  }
+  const at::Tensor totals = testing::zeros({2}, at::kDouble);
+  amp::add_measured(sums, totals);
+  const at::Tensor host = totals.cpu();
+  return {host[0].item<double>(), host[1].item<double>()};
+}
+
+TEST(MeasuredParts, HaveTheBitsOfOneRankThatMeasuresAll) {
+  for (const auto dtype : {at::kFloat, at::kHalf, at::kBFloat16}) {
+    for (const int count : {1, 2, 3, 7}) {
+      const amp::MeasuredParts parts{2048, count};
+      for (const int64_t size : {64, 2048, 4032}) {
+        if (size > count * parts.each) {
+          continue;
+        }
+        const at::Tensor flat = at::randn({size}).to(dtype).to(testing::device());
+        const at::Tensor totals = testing::zeros({2}, at::kDouble);
+        amp::measure_into(flat, totals, parts);
+        const std::vector<double> found = measured_by_parts(flat, parts);
+        EXPECT_EQ(found[0], totals[0].item<double>()) << dtype << size << " in " << count;
+        EXPECT_EQ(found[1], 0.0);
+        EXPECT_NEAR(found[0], measure(flat.cpu()).sum_squares, 1e-12 * found[0]);
+      }
+    }
+  }
+}
+
+TEST(MeasuredParts, OneBadElementInAnyPartIsFound) {
+  const amp::MeasuredParts parts{64, 3};
+  for (const double bad : kBad) {
+    for (const int64_t element : {0, 63, 64, 130}) {
+      at::Tensor flat = at::ones({131}, testing::device());
+      flat[element] = bad;
+      EXPECT_EQ(measured_by_parts(flat, parts)[1], 1.0) << bad << " at " << element;
+      const at::Tensor totals = testing::zeros({2}, at::kDouble);
+      amp::measure_into(flat, totals, parts);
+      EXPECT_EQ(totals[1].item<double>(), 1.0) << bad << " at " << element;
+    }
+  }
+}
+
+TEST(MeasuredParts, FiniteElementsOf64BitsWithoutAFiniteSumAreFinite) {
+  const amp::MeasuredParts parts{64, 2};
+  const at::Tensor flat = at::full({100}, 1e300, at::kDouble);
+  if (testing::device().is_cpu()) {  // buckets in device memory are never fp64
+    EXPECT_EQ(measured_by_parts(flat, parts)[1], 0.0);
+  }
+}
+
 TEST(Measure, TheLargestFiniteValuesAreFinite) {
   EXPECT_TRUE(measure(at::full({100}, std::numeric_limits<float>::max())).finite);
   EXPECT_TRUE(measure(at::full({100}, 65504.0, at::kHalf)).finite);

@@ -50,6 +50,31 @@ void make_delicate(const Elements& array, int64_t size) {
   }
 }
 
+void casts(Recording& record) {
+  for (const int64_t more : {0, 5}) {
+    record.begin("casts", more == 0 ? 3 * kBulk : 0);
+    CastBatch batch;
+    for (const int64_t size : {kBulk + more, kBulk, int64_t{0}, kBulk}) {
+      const Elements to = record.elements(Element::fp16, size);
+      batch.add(to, record.elements(Element::fp32, size), size);
+    }
+    for (int64_t types = 0; types < more * 9 / 5; ++types) {
+      const Elements source = record.elements(kTypes[types % 3], 300);
+      make_delicate(source, 300);
+      batch.add(record.elements(kTypes[types / 3], 300), source, 300);
+    }
+    well(cuda::launch_casts(batch, 0.37F, nullptr));
+  }
+}
+
+void measure(Recording& record, const Elements& flat, int64_t size, const MeasuredParts& parts,
+             MeasureTotals* totals) {
+  const int sums = cuda::measuring_blocks(parts) * parts.count;
+  auto* const partial = record.array<double>(sums);
+  well(cuda::launch_squares(flat, size, parts, 0, parts.count, partial, nullptr));
+  well(cuda::launch_totals(partial, sums, totals, nullptr));
+}
+
 void gradients(Recording& record) {
   for (const int64_t size : {int64_t{1}, int64_t{5003}, kBulk}) {
     for (const Element from : kTypes) {
@@ -71,20 +96,21 @@ void gradients(Recording& record) {
       record.begin("measure", size == kBulk && from == Element::fp16 ? size : 0);
       const Elements flat = record.elements(from, size, -300.0F, 300.0F);
       auto* const totals = record.one(MeasureTotals{3.0, 1.0});
-      auto* const partial = record.array<double>(cuda::kMeasureBlocks);
-      well(cuda::launch_measure(flat, size, partial, totals, nullptr));
+      measure(record, flat, size, {packs_of(size) * kPack}, totals);
       if (size == 1) {
         set_element(flat, 0, INFINITY);
-        well(cuda::launch_measure(flat, size, partial, totals, nullptr));
+        measure(record, flat, size, {kPack}, totals);
+      }
+      if (size == 5003) {
+        measure(record, flat, size, {2048, 3}, totals);
       }
     }
     if (size == 1) {
       constexpr int64_t kManyBlocks = 300 * 2048 + 3;
       record.begin("measure many blocks");
       const Elements flat = record.elements(Element::fp16, kManyBlocks);
-      auto* const partial = record.array<double>(cuda::kMeasureBlocks);
       auto* const totals = record.one(MeasureTotals{});
-      well(cuda::launch_measure(flat, kManyBlocks, partial, totals, nullptr));
+      measure(record, flat, kManyBlocks, {packs_of(kManyBlocks) * kPack}, totals);
     }
     for (const Element gradient : {Element::none, Element::fp32, Element::fp16, Element::bf16}) {
       for (const Element wire : {Element::fp16, Element::bf16}) {
@@ -364,6 +390,7 @@ int main(int argc, char** argv) {
   lockstep::testing::Recording record(argv[1]);
   lockstep::emulated_cuda::device().processors = 1;
   lockstep::gradients(record);
+  lockstep::casts(record);
   lockstep::all_updates(record);
   lockstep::lamb(record);
   lockstep::decisions(record);

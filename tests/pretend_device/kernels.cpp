@@ -147,6 +147,18 @@ Problem launch_cast(const Elements& to, const Elements& from, int64_t size, floa
   });
 }
 
+Problem launch_casts(const CastBatch& batch, float factor, void* stream) {
+  const Launch launch(stream);
+  CastBatch own = batch;
+  for (int k = 0; k < own.count; ++k) {
+    CastBatch::Array& array = own.arrays[k];
+    const Elements from{const_cast<void*>(array.from), array.from_type};
+    array.from = launch.reads(from, array.size).data;
+    array.to = launch.writes(Elements{array.to, array.to_type}, array.size).data;
+  }
+  return launch.run([=] { return emulated::launch_casts(own, factor, stream); });
+}
+
 Problem launch_feedback(const Elements& wire, const Elements& gradient, const Residuals& residuals,
                         int64_t size, float factor, const FeedbackState* state, void* stream) {
   const Launch launch(stream);
@@ -165,13 +177,32 @@ Problem launch_accumulate(const Elements& sum, const Elements& from, int64_t siz
   });
 }
 
-Problem launch_measure(const Elements& flat, int64_t size, double* partial, MeasureTotals* totals,
-                       void* stream) {
+int measuring_blocks(const MeasuredParts& parts) {
+  return emulated::measuring_blocks(parts);
+}
+
+Problem launch_squares(const Elements& flat, int64_t size, const MeasuredParts& parts, int first,
+                       int count, double* partial, void* stream) {
   const Launch launch(stream);
-  return launch.run([=, source = launch.reads(flat, size),
-                     room = launch.writes(partial, emulated::kMeasureBlocks),
-                     sums = launch.writes(totals)] {
-    return emulated::launch_measure(source, size, room, sums, stream);
+  const int blocks = emulated::measuring_blocks(parts);
+  // Like the kernel, the launch reads and writes what belongs to its parts alone.
+  const int64_t begin = std::min(first * parts.each, size);
+  const int64_t end = std::min((first + count) * parts.each, size);
+  const int64_t width = flat.type == Element::fp32 ? 4 : 2;
+  const Elements own{static_cast<char*>(flat.data) + begin * width, flat.type};
+  const Elements source = launch.reads(own, end - begin);
+  double* const room = launch.writes(partial + first * blocks, count * blocks);
+  return launch.run([=] {
+    const Elements whole{static_cast<char*>(source.data) - begin * width, flat.type};
+    return emulated::launch_squares(whole, size, parts, first, count, room - first * blocks,
+                                    stream);
+  });
+}
+
+Problem launch_totals(const double* partial, int sums, MeasureTotals* totals, void* stream) {
+  const Launch launch(stream);
+  return launch.run([=, source = launch.reads(partial, sums), own = launch.writes(totals)] {
+    return emulated::launch_totals(source, sums, own, stream);
   });
 }
 

@@ -24,8 +24,11 @@ class Recorder final : public Transport {
     reduced.push_back(tensor.clone());
     return nullptr;
   }
-  std::shared_ptr<Operation> reduce_scatter(const at::Tensor&, const at::Tensor&,
-                                            ReduceOp) override {
+  std::shared_ptr<Operation> reduce_scatter(const at::Tensor& output, const at::Tensor& input,
+                                            ReduceOp op) override {
+    operations.push_back(op);
+    shares.push_back(output);
+    scattered.push_back(input);
     return nullptr;
   }
   std::shared_ptr<Operation> all_gather(const at::Tensor&, const at::Tensor&) override {
@@ -42,6 +45,7 @@ class Recorder final : public Transport {
 
   std::vector<ReduceOp> operations;
   std::vector<at::Tensor> reduced;
+  std::vector<at::Tensor> shares, scattered;
 
  private:
   const char* name_;
@@ -124,6 +128,34 @@ TEST(GradientSums, ArePackedAsSharesOfTheMeanAndOtherwiseWhole) {
     }
     EXPECT_TRUE(at::equal(sent(*recorder, communicator, ReduceOp::avg(), 0.5), gradient));
   }
+}
+
+TEST(ScatteredSums, GoToTheRankThatUpdatesTheShareAndNowhereElse) {
+  const auto recorder = std::make_shared<Recorder>("nccl", 3);  // this is rank 0
+  Communicator devices(recorder);
+  const at::Tensor weight = at::ones({500}).set_requires_grad(true);
+  ReducerOptions options;
+  options.op = ReduceOp::sum();
+  options.take_gradients = true;
+  options.scatter = true;
+  const auto plans = plan_buckets({{500, at::kFloat, at::kFloat, 0}}, {});
+  Reducer reducer(devices, {{"weight", {}, weight}}, plans,
+                  allocate_wires(devices, plans, /*scatter=*/true), options);
+  reducer.synchronise(3.0);  // shares of the mean of three ranks
+  reducer.take_from([&] { (weight * at::arange(500)).sum().backward(); });
+  reducer.launch_rest();
+  EXPECT_TRUE(recorder->reduced.empty());
+  ASSERT_EQ(recorder->scattered.size(), 1U);
+  const at::Tensor& sent = recorder->scattered.front();
+  const at::Tensor& share = recorder->shares.front();
+  const Shard own = Shard::of(plans.front().numel, 0, 3);
+  EXPECT_EQ(sent.numel(), 3 * own.stride);
+  EXPECT_EQ(share.numel(), own.stride);
+  EXPECT_EQ(share.const_data_ptr(), sent.const_data_ptr());  // in place, at rank 0's share
+  EXPECT_EQ(reducer.wire(0).const_data_ptr(), sent.const_data_ptr());
+  EXPECT_TRUE(at::equal(sent.narrow(0, 0, 500), at::arange(500, at::kFloat)));
+  EXPECT_EQ(sent.narrow(0, 500, sent.numel() - 500).count_nonzero().item<int64_t>(), 0);
+  EXPECT_EQ(reducer.own_shard(0).numel, own.numel);
 }
 
 }  // namespace

@@ -1,0 +1,58 @@
+#include <ATen/ops/zeros.h>
+#include <lockstep/amp/update/flat_kernels.h>
+#include <lockstep/runtime/step/measures.h>
+#include <lockstep/runtime/step/span.h>
+
+namespace lockstep::detail {
+
+void Measures::take(Reducer& reducer, const Decisions& decisions) {
+  begin(reducer, decisions);
+  for (size_t b = 0; b < reducer.size(); ++b) {
+    Span(kWaitForBucket, b).during([&] { reducer.wait(b); });
+    add(reducer, b);
+  }
+}
+
+void Measures::begin(const Reducer& reducer, const Decisions& decisions) {
+  totals_ = decisions.totals();
+  flags_ = decisions.flags();
+  failed_ = decisions.failed();
+  if (!reducer.scatters()) {
+    return;
+  }
+  std::vector<int64_t> ends = {0};
+  for (size_t b = 0; b < reducer.size(); ++b) {
+    ends.push_back(ends.back() + amp::measured_sums(reducer.measured_parts(b), totals_.device()));
+  }
+  shared_ = at::zeros({ends.back() + 1}, totals_.options());
+  for (size_t b = 0; b < reducer.size(); ++b) {
+    sums_.push_back(shared_.narrow(0, ends[b], ends[b + 1] - ends[b]));
+  }
+}
+
+void Measures::add(const Reducer& reducer, size_t bucket) {
+  const amp::MeasuredParts parts = reducer.measured_parts(bucket);
+  if (reducer.scatters()) {
+    amp::measure_part(reducer.wire(bucket), parts, devices_.rank(), sums_[bucket]);
+  } else {
+    amp::measure_into(reducer.wire(bucket), totals_, parts);
+  }
+}
+
+void Measures::share() {
+  if (!shared_.defined()) {
+    devices_.all_reduce(flags_).wait();
+    return;
+  }
+  const at::Tensor failed = shared_.select(0, -1);
+  failed.copy_(failed_);
+  devices_.all_reduce(shared_).wait();  // of each sum, all ranks but one bring 0
+  failed_.copy_(failed);
+  for (const at::Tensor& sums : sums_) {
+    amp::add_measured(sums, totals_);
+  }
+  sums_.clear();
+  shared_.reset();
+}
+
+}  // namespace lockstep::detail
