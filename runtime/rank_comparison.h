@@ -83,6 +83,10 @@ std::vector<double> sample_numbers(Dataset& dataset, size_t index, const SampleS
 void require_same_data(Communicator control, size_t size,
                        const std::function<std::vector<double>(size_t index)>& sample);
 
+/// Throws the same Error (exit code data) on every rank if the ranks have other weights of samples
+/// (LoaderOptions::weights), bit for bit. Collective.
+void require_same_weights(Communicator control, const at::Tensor& weights);
+
 /// Gathers one number of every rank, in rank order. Collective.
 std::vector<int64_t> of_each_rank(Communicator control, int64_t mine);
 

@@ -112,10 +112,10 @@ class Runtime {
   /// Returns this rank's share of `dataset`, in batches. `dataset` is a torch::data dataset, or any
   /// type with `size()` and `get(index)`. It must be the same dataset on every rank; its samples
   /// are divided among the ranks. Snapshots hold the position of the loader. Every rank must call
-  /// it, with the same options. If there are several ranks, they compare size, first sample and
-  /// last sample; each rank calls get() for that. If these differ, throws Error (exit code data) on
-  /// every rank, unless LoaderOptions::compare_ranks is false. For different data on each rank,
-  /// call local_loader().
+  /// it, with the same options. If there are several ranks, they compare size, first sample, last
+  /// sample and LoaderOptions::weights; each rank calls get() for that. If these differ, throws
+  /// Error (exit code data) on every rank, unless LoaderOptions::compare_ranks is false. For
+  /// different data on each rank, call local_loader().
   template <typename Dataset>
   Loader<Dataset> loader(Dataset dataset, LoaderOptions options = {}) const {
     compare(dataset, options);
@@ -177,6 +177,7 @@ class Runtime {
       detail::require_same_data(control(), detail::dataset_size(dataset), [&](size_t index) {
         return detail::sample_numbers(dataset, index, SampleSeeds{seed(), 0});
       });
+      detail::require_same_weights(control(), options.weights());
     }
   }
 
