@@ -11,7 +11,7 @@ import pathlib
 import re
 import sys
 
-ROOMS = "collectives amp checkpointing exported runtime launcher benchmarks precision build examples cluster"
+ROOMS = "collectives amp checkpointing datasets exported runtime launcher benchmarks precision build examples cluster"
 SOURCES = ("*.h", "*.hpp", "*.cpp", "*.cu", "*.py", "*.cmake", "*.json", "*.sh", "*.txt")
 # Names of other programs and libraries.
 FOREIGN = set("""
