@@ -10,6 +10,13 @@ find_package(PkgConfig REQUIRED)
 if(NOT TARGET PkgConfig::xxhash)
   pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET GLOBAL libxxhash)
 endif()
+# Readers of datasets/ that need one of these refuse by name where it is missing.
+foreach(_optional IN ITEMS turbojpeg libpng libarchive)
+  if(NOT TARGET PkgConfig::${_optional})
+    string(REPLACE "turbojpeg" "libturbojpeg" _module "${_optional}")
+    pkg_check_modules(${_optional} QUIET IMPORTED_TARGET GLOBAL ${_module})
+  endif()
+endforeach()
 
 # Only MPI's C interface is used; without these its headers ask for the C++ library too.
 set_property(TARGET MPI::MPI_C APPEND PROPERTY

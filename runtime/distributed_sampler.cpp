@@ -3,6 +3,8 @@
 #include <lockstep/runtime/process/mixed_seed.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -28,7 +30,8 @@ int64_t rounded_up(int64_t samples, int64_t batch_size) {
 }  // namespace
 
 DistributedSampler::DistributedSampler(size_t size, int rank, int ranks, uint64_t seed,
-                                       bool shuffle, int64_t batch_size, bool drop_last)
+                                       bool shuffle, int64_t batch_size, bool drop_last,
+                                       std::vector<double> weights)
     : size_(static_cast<int64_t>(size)),
       rank_(rank),
       ranks_(ranks),
@@ -46,6 +49,50 @@ DistributedSampler::DistributedSampler(size_t size, int rank, int ranks, uint64_
   LOCKSTEP_CHECK_CODE(batches() >= 1, ExitCode::data, "DistributedSampler: the dataset has ", size,
                       " samples, with drop_last fewer than one batch of ", batch_size,
                       " for each of ", ranks, " ranks; lower batch_size or switch drop_last off");
+  sum_weights(weights);
+}
+
+void DistributedSampler::sum_weights(const std::vector<double>& weights) {
+  if (weights.empty()) {
+    return;
+  }
+  LOCKSTEP_CHECK(static_cast<int64_t>(weights.size()) == size_,
+                 "DistributedSampler: ", weights.size(), " weights, expected one for each of the ",
+                 size_, " samples");
+  double sum = 0.0;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    LOCKSTEP_CHECK(weights[i] >= 0.0 && std::isfinite(weights[i]), "DistributedSampler: weight ", i,
+                   " is ", weights[i], ", expected a finite number >= 0");
+    sum += weights[i];
+    weight_sums_.push_back(sum);
+  }
+  LOCKSTEP_CHECK(sum > 0.0 && std::isfinite(sum), "DistributedSampler: the weights sum to ", sum,
+                 ", expected a finite number > 0");
+}
+
+int64_t DistributedSampler::weights_digest() const {
+  uint64_t digest = 0;
+  for (const double sum : weight_sums_) {
+    uint64_t bits = 0;
+    std::memcpy(&bits, &sum, sizeof(bits));
+    digest = detail::mixed_seed(digest, bits);
+  }
+  return static_cast<int64_t>(digest >> 1U);
+}
+
+/// By the generator's own bits: std::discrete_distribution differs between standard libraries.
+std::vector<size_t> DistributedSampler::drawn(int64_t epoch) const {
+  std::mt19937_64 generator(
+      detail::mixed_seed(detail::mixed_seed(seed_) + static_cast<uint64_t>(epoch)));
+  // The last sample that can be drawn, where rounding reaches the whole sum.
+  const auto last = std::lower_bound(weight_sums_.begin(), weight_sums_.end(), weight_sums_.back());
+  std::vector<size_t> order(static_cast<size_t>(size_));
+  for (size_t& index : order) {
+    const double share = static_cast<double>(generator() >> 11U) * 0x1p-53;
+    const auto found = std::upper_bound(weight_sums_.begin(), last, share * weight_sums_.back());
+    index = static_cast<size_t>(found - weight_sums_.begin());
+  }
+  return order;
 }
 
 DistributedSampler DistributedSampler::local(std::vector<int64_t> sizes, int rank, uint64_t seed,
@@ -143,7 +190,8 @@ std::vector<size_t> DistributedSampler::batch(SamplerPosition position) {
   indices.reserve(static_cast<size_t>(end - begin));
   for (int64_t i = begin; i < end; ++i) {
     const auto place = static_cast<size_t>(is_local() ? i : start + rank_ + i * ranks_);
-    indices.push_back(shuffle_ ? order(position.epoch)[place] : place);
+    const bool ordered = shuffle_ || !weight_sums_.empty();
+    indices.push_back(ordered ? order(position.epoch)[place] : place);
   }
   return indices;
 }
@@ -191,8 +239,10 @@ std::vector<size_t> DistributedSampler::shuffled(size_t size, uint64_t seed, int
 
 const std::vector<size_t>& DistributedSampler::order(int64_t epoch) {
   if (order_epoch_ != epoch) {
-    order_ =
-        shuffled(static_cast<size_t>(is_local() ? share(rank_, 0) : size_), samples_seed(), epoch);
+    order_ = !weight_sums_.empty()
+                 ? drawn(epoch)
+                 : shuffled(static_cast<size_t>(is_local() ? share(rank_, 0) : size_),
+                            samples_seed(), epoch);
     order_epoch_ = epoch;
   }
   return order_;

@@ -31,6 +31,11 @@ struct SamplerPosition {
 /// batch would be empty moves one sample into it. With drop_last every batch has batch_size
 /// samples, and the remaining samples of the epoch are left out.
 ///
+/// With `weights`, the order of an epoch has `size` positions, each a sample that is drawn with
+/// these relative weights, with replacement: a pure function of (weights, seed, epoch). The ranks
+/// divide the positions as above. A sample that is drawn twice in an epoch has the same random
+/// numbers each time (SampleRandom).
+///
 /// local() makes a sampler for ranks that have different data. Each rank takes all of its samples
 /// once per epoch, in an order that is independent of other ranks. Every rank makes the same number
 /// of batches: as many as the rank with the most samples needs. A rank that would need fewer
@@ -38,12 +43,13 @@ struct SamplerPosition {
 ///
 /// Ranks: each rank makes its sampler with the same arguments except `rank`; no communication.
 /// Threads: one at a time.
-/// Throws Error if size < ranks (with drop_last: size < ranks * batch_size), and for arguments out
-/// of range.
+/// Throws Error if size < ranks (with drop_last: size < ranks * batch_size), for arguments out of
+/// range, and for weights that are not one for each sample, finite, >= 0 and not all 0.
 class DistributedSampler {
  public:
   DistributedSampler(size_t size, int rank, int ranks, uint64_t seed, bool shuffle = true,
-                     int64_t batch_size = 1, bool drop_last = false);
+                     int64_t batch_size = 1, bool drop_last = false,
+                     std::vector<double> weights = {});
 
   /// `sizes`: the number of samples of each rank. Throws Error (exit code data) that names ranks
   /// and sizes if a rank would have batches without a sample or, with drop_last, would leave out a
@@ -78,6 +84,8 @@ class DistributedSampler {
   /// identifies the sizes of all ranks; 0 if not local.
   bool is_local() const { return !sizes_.empty(); }
   int64_t sizes_digest() const;
+  /// A number that identifies the weights of the samples; 0 without weights.
+  int64_t weights_digest() const;
   /// The seed of this rank's samples. The same on all ranks, unless is_local().
   uint64_t samples_seed() const;
   int rank() const { return static_cast<int>(rank_); }
@@ -92,6 +100,8 @@ class DistributedSampler {
 
  private:
   const std::vector<size_t>& order(int64_t epoch);
+  std::vector<size_t> drawn(int64_t epoch) const;
+  void sum_weights(const std::vector<double>& weights);
   void check_local() const;
   int64_t share(int64_t rank, int64_t start) const;
   int64_t largest_share(int64_t start) const;
@@ -108,7 +118,8 @@ class DistributedSampler {
   bool shuffle_;
   int64_t batch_size_;
   bool drop_last_;
-  std::vector<size_t> order_;  // order of epoch order_epoch_, if shuffled
+  std::vector<double> weight_sums_;  // up to and with each sample; empty without weights
+  std::vector<size_t> order_;        // order of epoch order_epoch_, if shuffled or drawn
   int64_t order_epoch_ = -1;
 };
 

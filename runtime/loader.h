@@ -74,7 +74,8 @@ class Loader {
         dataset_(std::make_shared<Dataset>(std::move(dataset))),
         place_(std::make_shared<LoaderPlace>(
             DistributedSampler(detail::dataset_size(*dataset_), rank, ranks, seed,
-                               options_.shuffle(), options_.batch_size(), options_.drop_last()))) {
+                               options_.shuffle(), options_.batch_size(), options_.drop_last(),
+                               options_.weights_of(detail::dataset_size(*dataset_))))) {
     if (places != nullptr) {
       places->add(place_);
     }
@@ -90,6 +91,9 @@ class Loader {
         place_(std::make_shared<LoaderPlace>(
             DistributedSampler::local(std::move(sizes), rank, seed, options_.shuffle(),
                                       options_.batch_size(), options_.drop_last()))) {
+    LOCKSTEP_CHECK(!options_.weights().defined(),
+                   "local_loader: weights are those of one dataset that all ranks share; use "
+                   "loader(), or give each rank the samples that it shall draw");
     if (places != nullptr) {
       places->add(place_);
     }

@@ -1,3 +1,4 @@
+#include <ATen/ops/_to_copy.h>
 #include <lockstep/collectives/error.h>
 #include <lockstep/runtime/loader_options.h>
 
@@ -10,6 +11,20 @@ void LoaderOptions::validate() const {
   LOCKSTEP_CHECK(prefetch() >= 0, "LoaderOptions: prefetch is ", prefetch(),
                  ", expected 0 or more");
   LOCKSTEP_CHECK(epochs() >= 1, "LoaderOptions: epochs is ", epochs(), ", expected 1 or more");
+}
+
+std::vector<double> LoaderOptions::weights_of(size_t size) const {
+  if (!weights().defined()) {
+    return {};
+  }
+  LOCKSTEP_CHECK(weights().dim() == 1 && weights().size(0) == static_cast<int64_t>(size),
+                 "LoaderOptions: weights have the shape ", weights().sizes(),
+                 ", expected one for each of the ", size, " samples");
+  const at::Tensor host =
+      at::_to_copy(weights().detach(), at::TensorOptions().dtype(at::kDouble).device(at::kCPU))
+          .contiguous();
+  const double* first = host.const_data_ptr<double>();
+  return {first, first + size};
 }
 
 }  // namespace lockstep

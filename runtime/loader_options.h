@@ -1,10 +1,12 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <torch/arg.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace lockstep {
 
@@ -13,6 +15,11 @@ struct LoaderOptions {
   TORCH_ARG(int64_t, batch_size) = 1;
   /// True: a new order for each epoch, derived from the run's seed.
   TORCH_ARG(bool, shuffle) = false;
+  /// How often each sample is drawn, relative to the others: one number >= 0 for each sample of the
+  /// dataset, 1-dimensional, the same on every rank. An epoch then has as many samples as the
+  /// dataset, drawn with replacement, whatever `shuffle` is: a sample may come several times, or
+  /// not at all. Undefined: each sample comes once. See DistributedSampler.
+  TORCH_ARG(at::Tensor, weights) = {};
   /// True: leave out samples that do not fill a batch on every rank.
   TORCH_ARG(bool, drop_last) = false;
   /// Number of threads that load batches ahead. 0: a batch is loaded when the loop asks for it,
@@ -28,16 +35,19 @@ struct LoaderOptions {
   TORCH_ARG(int, prefetch) = 0;
   /// Number of epochs that one loop over the loader runs. Requires: >= 1.
   TORCH_ARG(int64_t, epochs) = 1;
-  /// True: Runtime::loader compares the dataset's size, first sample and last sample across ranks
-  /// when it makes the loader, and all loaders of a Runtime compare batch_size, shuffle, drop_last
-  /// and epochs. False: no comparison, for a dataset that is the same on all ranks although its
-  /// samples differ, or for ranks that get different batches on purpose
+  /// True: Runtime::loader compares the dataset's size, first sample, last sample and weights
+  /// across ranks when it makes the loader, and all loaders of a Runtime compare batch_size,
+  /// shuffle, drop_last and epochs. False: no comparison, for a dataset that is the same on all
+  /// ranks although its samples differ, or for ranks that get different batches on purpose
   /// (TrainerOptions::uneven_data).
   TORCH_ARG(bool, compare_ranks) = true;
 
  public:
   /// Throws an Error that names the option with a value out of range.
   void validate() const;
+  /// The weights as numbers; empty if there are none. Throws Error unless they are one for each of
+  /// `size` samples.
+  std::vector<double> weights_of(size_t size) const;
   /// Threads that load batches, and the maximum number of batches that they load ahead. Both are 0
   /// if batches are loaded when the loop asks for them.
   int threads() const { return prefetch() > 0 && workers() == 0 ? 1 : workers(); }

@@ -100,6 +100,7 @@ class LoaderPlaces {
     int64_t seed = 0;
     int64_t trains = 1;        // 1 where a snapshot does not store it
     int64_t sizes_digest = 0;  // 0: ranks share one dataset
+    int64_t weights = 0;       // digest; 0: each sample comes once
   };
   static Saved saved(LoaderPlace& place);
   static void visit(StateArchive& archive, size_t number, Saved& saved);

@@ -2,11 +2,13 @@
 #include <ATen/ops/linspace.h>
 #include <ATen/ops/tensor.h>
 #include <lockstep/collectives/core/agreement.h>
+#include <lockstep/runtime/process/mixed_seed.h>
 #include <lockstep/runtime/rank_comparison.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 
 namespace lockstep::detail {
@@ -129,6 +131,23 @@ void require_same_data(Communicator control, size_t size, const LoaderOptions& o
                          "; if it is one dataset and yet differs, switch "
                          "LoaderOptions().compare_ranks(false) on every rank"),
                 ExitCode::data);
+  }
+}
+
+void require_same_weights(Communicator control, const at::Tensor& weights) {
+  uint64_t digest = 0;
+  if (weights.defined()) {
+    const at::Tensor host = weights.detach().to(at::kCPU).contiguous();
+    const auto* bytes = static_cast<const uint8_t*>(host.const_data_ptr());
+    digest = host.nbytes();
+    for (size_t i = 0; i < host.nbytes(); ++i) {
+      digest = mixed_seed(digest, bytes[i]);
+    }
+  }
+  const std::vector<std::string> all = control.all_gather_bytes(std::to_string(digest));
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    LOCKSTEP_CHECK_CODE(all[rank] == all[0], ExitCode::data, "the LoaderOptions::weights of rank ",
+                        rank, " are not those of rank 0; pass the same weights on every rank");
   }
 }
 

@@ -90,4 +90,8 @@ std::vector<int64_t> samples_of_each_rank(Communicator control, size_t mine,
 void require_same_data(Communicator control, size_t size, const LoaderOptions& options,
                        const std::function<std::vector<double>(size_t index)>& sample);
 
+/// Throws the same Error (exit code data) on every rank if the ranks have other weights of samples
+/// (LoaderOptions::weights), bit for bit. Collective.
+void require_same_weights(Communicator control, const at::Tensor& weights);
+
 }  // namespace lockstep::detail

@@ -113,10 +113,10 @@ class Runtime {
   /// type with `size()` and `get(index)`. It must be the same dataset on every rank; its samples
   /// are divided among the ranks. Snapshots hold the position of the loader. Every rank must call
   /// it, with the same options. If there are several ranks, they compare the options that decide
-  /// about batches, and size, first sample and last sample; each rank calls get() for that. If
-  /// options differ, throws Error (exit code usage) on every rank; if data differ, Error (exit code
-  /// data). LoaderOptions::compare_ranks(false) switches both off. For different data on each rank,
-  /// call local_loader().
+  /// about batches, and size, first sample, last sample and LoaderOptions::weights; each rank calls
+  /// get() for that. If options differ, throws Error (exit code usage) on every rank; if data
+  /// differ, Error (exit code data). LoaderOptions::compare_ranks(false) switches both off. For
+  /// different data on each rank, call local_loader().
   template <typename Dataset>
   Loader<Dataset> loader(Dataset dataset, LoaderOptions options = {}) const {
     compare(dataset, options);
@@ -178,6 +178,7 @@ class Runtime {
         return detail::sample_numbers(dataset, index, SampleSeeds{seed(), 0});
       };
       detail::require_same_data(control(), detail::dataset_size(dataset), options, numbers_of);
+      detail::require_same_weights(control(), options.weights());
     }
   }
 

@@ -30,7 +30,7 @@ class ValidationLoader {
   using Batch = typename Loader<Dataset>::Batch;
 
   /// Throws Error (exit code data) for an empty dataset, and Error for an option that has no
-  /// meaning here: shuffle, drop_last, epochs.
+  /// meaning here: shuffle, drop_last, epochs, weights.
   ValidationLoader(Dataset dataset, int rank, int ranks, uint64_t seed,
                    const LoaderOptions& options = {})
       : dataset_(std::make_shared<Dataset>(std::move(dataset))),
@@ -42,14 +42,16 @@ class ValidationLoader {
         threads_(options.threads()),
         most_ahead_(options.ahead()) {
     options.validate();
-    LOCKSTEP_CHECK(!options.shuffle() && !options.drop_last() && options.epochs() == 1,
-                   "validation_loader: shuffle, drop_last and epochs have no meaning, since "
-                   "evaluate() uses each sample once; leave them out");
+    LOCKSTEP_CHECK(
+        !options.shuffle() && !options.drop_last() && options.epochs() == 1 &&
+            !options.weights().defined(),
+        "validation_loader: shuffle, drop_last, epochs and weights have no meaning, since "
+        "evaluate() uses each sample once; leave them out");
     LOCKSTEP_CHECK_CODE(size() > 0, ExitCode::data, "validation_loader: the dataset is empty");
   }
-  /// All samples of `loader`, of its batch size. Its position, shuffle, drop_last and epochs have
-  /// no effect and do not change. If each rank has different data (Runtime::local_loader), each
-  /// rank takes all of its own.
+  /// All samples of `loader`, of its batch size. Its position, shuffle, drop_last, epochs and
+  /// weights have no effect and do not change. If each rank has different data
+  /// (Runtime::local_loader), each rank takes all of its own.
   explicit ValidationLoader(const Loader<Dataset>& loader)
       : dataset_(loader.dataset_),
         rank_(loader.rank_),

@@ -27,11 +27,17 @@ std::vector<std::shared_ptr<LoaderPlace>> LoaderPlaces::alive() {
 
 LoaderPlaces::Saved LoaderPlaces::saved(LoaderPlace& place) {
   const DistributedSampler& sampler = place.sampler();
-  return {place.next(),         sampler.taken(place.next()),
-          sampler.size(),       sampler.ranks(),
-          sampler.batch_size(), static_cast<int64_t>(sampler.drops_last()),
-          sampler.shuffles(),   static_cast<int64_t>(sampler.seed()),
-          place.trains(),       sampler.sizes_digest()};
+  return {place.next(),
+          sampler.taken(place.next()),
+          sampler.size(),
+          sampler.ranks(),
+          sampler.batch_size(),
+          static_cast<int64_t>(sampler.drops_last()),
+          sampler.shuffles(),
+          static_cast<int64_t>(sampler.seed()),
+          place.trains(),
+          sampler.sizes_digest(),
+          sampler.weights_digest()};
 }
 
 void LoaderPlaces::visit(StateArchive& archive, size_t number, Saved& saved) {
@@ -53,6 +59,7 @@ void LoaderPlaces::visit(StateArchive& archive, size_t number, Saved& saved) {
   };
   later(".trains", saved.trains);
   later(".own_sizes", saved.sizes_digest);
+  later(".weights", saved.weights);
 }
 
 SamplerPosition LoaderPlaces::position_for(const Saved& saved, LoaderPlace& place) {
@@ -60,11 +67,12 @@ SamplerPosition LoaderPlaces::position_for(const Saved& saved, LoaderPlace& plac
   LOCKSTEP_CHECK_CODE(now.size == saved.size, ExitCode::data, "the snapshot's loader went over ",
                       saved.size, " samples, this one has ", now.size,
                       "; resume with the same dataset, and make the loaders in the same order");
-  LOCKSTEP_CHECK_CODE(now.shuffles == saved.shuffles && (now.seed == saved.seed || !now.shuffles),
-                      ExitCode::data, "the snapshot's loader had shuffle ", saved.shuffles,
-                      " and seed ", saved.seed, ", this one has ", now.shuffles, " and ", now.seed,
-                      ", so its order would repeat some samples and leave out others; resume with "
-                      "the same LoaderOptions and RuntimeOptions::seed");
+  LOCKSTEP_CHECK_CODE(
+      now.shuffles == saved.shuffles && (now.seed == saved.seed || !(now.shuffles || now.weights)),
+      ExitCode::data, "the snapshot's loader had shuffle ", saved.shuffles, " and seed ",
+      saved.seed, ", this one has ", now.shuffles, " and ", now.seed,
+      ", so its order would repeat some samples and leave out others; resume with "
+      "the same LoaderOptions and RuntimeOptions::seed");
   LOCKSTEP_CHECK_CODE((now.sizes_digest == 0) == (saved.sizes_digest == 0), ExitCode::data,
                       "the snapshot's loader was made by ",
                       saved.sizes_digest == 0 ? "loader()" : "local_loader()", ", this one by ",
@@ -74,6 +82,10 @@ SamplerPosition LoaderPlaces::position_for(const Saved& saved, LoaderPlace& plac
                       ExitCode::data,
                       "ranks have other numbers of samples of their own than in the saved run; "
                       "give each rank the samples that it had");
+  LOCKSTEP_CHECK_CODE(now.weights == saved.weights, ExitCode::data, "the snapshot's loader had ",
+                      saved.weights == 0 ? "no" : "other", " LoaderOptions::weights",
+                      now.weights == 0 ? ", this one has none" : "",
+                      "; resume with those of the saved run");
   const bool same = now.ranks == saved.ranks && now.batch_size == saved.batch_size &&
                     now.drops_last == saved.drops_last;
   SamplerPosition position = saved.next;

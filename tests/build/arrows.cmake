@@ -21,9 +21,11 @@ check_arrow(snapshot activation checkpointing/activation/checkpoint.h)
 check_arrow(exported runtime runtime/runtime.h)
 check_arrow(amp exported exported/exported_module.h)
 check_arrow(runtime c c/lockstep.h)
+check_arrow(datasets runtime runtime/runtime.h)
+check_arrow(runtime datasets datasets/idx_file.h)
 
 # grep's 1 is "found none"; any other code is a failure.
 add_test(NAME build.arrows.no_include_by_path COMMAND sh -c
-  "grep -rnE '#include \"(\\.\\./|/)' --include=*.h --include=*.cpp collectives amp checkpointing exported runtime c online; test $? -eq 1"
+  "grep -rnE '#include \"(\\.\\./|/)' --include=*.h --include=*.cpp collectives amp checkpointing datasets exported runtime c online; test $? -eq 1"
   WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
 set_tests_properties(build.arrows.no_include_by_path PROPERTIES LABELS build)

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <lockstep/runtime/labelled_images.h>
+#include <lockstep/datasets/labelled_images.h>
 
 #include <string>
 #include <vector>

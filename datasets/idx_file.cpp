@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
-#include <lockstep/runtime/data/file_bytes.h>
-#include <lockstep/runtime/idx_file.h>
+#include <lockstep/datasets/files/file_bytes.h>
+#include <lockstep/datasets/idx_file.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
-#include <lockstep/runtime/cifar_file.h>
-#include <lockstep/runtime/data/file_bytes.h>
+#include <lockstep/datasets/cifar_file.h>
+#include <lockstep/datasets/files/file_bytes.h>
 
 namespace lockstep {
 namespace {

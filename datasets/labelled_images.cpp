@@ -1,7 +1,12 @@
 #include <ATen/ATen.h>
-#include <lockstep/runtime/labelled_images.h>
+#include <lockstep/datasets/labelled_images.h>
 
 namespace lockstep {
+
+std::pair<at::Tensor, int64_t> LabelledImages::get(size_t index) const {
+  const auto at = static_cast<int64_t>(index);
+  return {images[at], labels[at].item<int64_t>()};
+}
 
 std::pair<at::Tensor, at::Tensor> LabelledImages::get_batch(
     const std::vector<size_t>& indices) const {

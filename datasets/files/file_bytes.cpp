@@ -1,4 +1,4 @@
-#include <lockstep/runtime/data/file_bytes.h>
+#include <lockstep/datasets/files/file_bytes.h>
 #include <zlib.h>
 
 #include <cerrno>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <lockstep/runtime/labelled_images.h>
+#include <lockstep/datasets/labelled_images.h>
 
 #include <string>
 
