@@ -15,6 +15,11 @@ at::Tensor in_a_row(const at::Tensor& dense) {
 }  // namespace
 
 void cast_flat(const at::Tensor& to, const at::Tensor& from, double factor) {
+  const bool any_double = to.scalar_type() == at::kDouble || from.scalar_type() == at::kDouble;
+  if (any_double && to.scalar_type() != from.scalar_type()) {
+    in_a_row(to).copy_(in_a_row(from).to(at::kDouble).mul_(factor));
+    return;
+  }
   if (to.is_cuda()) {
     cast_on_cuda(in_a_row(to), in_a_row(from), factor);
     return;
@@ -38,6 +43,10 @@ void cast_with_feedback(const at::Tensor& wire, const at::Tensor& gradient, doub
 }
 
 void accumulate_flat(const at::Tensor& sum, const at::Tensor& from) {
+  if (sum.scalar_type() == at::kDouble) {
+    in_a_row(sum).add_(in_a_row(from));
+    return;
+  }
   if (sum.is_cuda()) {
     accumulate_on_cuda(in_a_row(sum), in_a_row(from));
     return;
@@ -47,6 +56,11 @@ void accumulate_flat(const at::Tensor& sum, const at::Tensor& from) {
 }
 
 void measure_into(const at::Tensor& flat, const at::Tensor& totals) {
+  if (flat.is_cuda() && flat.scalar_type() == at::kDouble) {
+    totals.select(0, 0).add_(flat.square().sum());
+    totals.select(0, 1).add_(flat.isfinite().all().logical_not());
+    return;
+  }
   if (flat.is_cuda()) {
     measure_on_cuda(flat, totals);
     return;

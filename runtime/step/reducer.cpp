@@ -61,7 +61,8 @@ void Reducer::lay_out(std::vector<ModelTensor> parameters, std::vector<BucketPla
     const BucketPlan& plan = plans_[b];
     const at::TensorOptions fp32 = wires_[b].options().dtype(at::kFloat);
     if (options_.accumulators) {
-      accumulators_.push_back(at::zeros({plan.numel}, fp32));
+      const bool wide = plan.weight_dtype == at::kDouble;
+      accumulators_.push_back(at::zeros({plan.numel}, wide ? fp32.dtype(at::kDouble) : fp32));
     }
     if (options_.error_feedback) {
       residuals_.push_back(at::zeros({2, plan.numel}, fp32));
