@@ -12,7 +12,7 @@ namespace lockstep {
 /// is a 128th away. The random numbers depend only on the element and the update
 /// (amp/random_bits.h), so there is no random state to save, and all ranks draw the same numbers.
 enum class MomentFormat : int32_t {
-  fp32,  // 4 bytes per element
+  fp32,  // 4 bytes per element; moments of fp64 parameters are fp64 and take this format only
   bf16,  // 2 bytes per element; relative error of one rounding below 2^-7
   int8,  // 1 byte per element, and 4 per block of 64 elements; see amp/eight_bit.h
 };

@@ -24,8 +24,11 @@ namespace amp {
 /// Consecutive elements of one bucket, with every array that an update of them needs. All arrays
 /// have the same length, are contiguous, start at a multiple of 64 bytes and are on one device.
 struct FlatSpan {
-  at::Tensor gradient;              // wire dtype: fp32, fp16 or bf16
-  at::Tensor master;                // fp32; undefined at O3: `weight` is then updated, in fp32
+  /// Wire dtype: fp32, fp16 or bf16; of an fp64 master fp64 or fp32.
+  at::Tensor gradient;
+  /// fp32; undefined at O3: `weight` is then updated, in fp32. fp64: moments and average are fp64,
+  /// too, and there is no `weight`.
+  at::Tensor master;
   at::Tensor weight;                // the model's dtype; undefined if the master is the weight
   std::vector<at::Tensor> moments;  // UpdateRule::moments() arrays: fp32, bf16 or int8 codes
   std::vector<at::Tensor> moment_scales;  // for int8 codes: fp32, one per kMomentBlock elements
@@ -35,7 +38,7 @@ struct FlatSpan {
   /// fp32: an exponential moving average of the updated array. The update advances it in the same
   /// pass: average += average_rest * (updated - average).
   at::Tensor average;
-  float average_rest = 0.0F;
+  double average_rest = 0.0;
   /// Round the bf16 `weight` stochastically, not to nearest. Only for a weight with neither master
   /// nor remainder.
   bool rounds_randomly = false;
@@ -50,6 +53,9 @@ struct FlatSpan {
   /// One int64 element on the span's device: the number of real updates that these elements missed
   /// because they had no gradient.
   at::Tensor missed;
+  /// For an fp64 master: two fp64 elements in host memory, which replace the fp32 numbers
+  /// StepState::gradient_factor and gradient_limit.
+  at::Tensor gradient_scale;
 };
 
 /// The arithmetic of one optimizer with one set of hyper-parameters, on flat arrays.
@@ -66,7 +72,8 @@ class UpdateRule {
   virtual bool whole_parameters() const { return false; }
   /// Runs the update in one pass: gradient * state.gradient_factor, clipped -> optimizer in fp32 on
   /// master and moments -> master, weight and average written. Writes nothing if state.skip is set.
-  /// `state` points to a StepState in the memory of the span's device.
+  /// `state` points to a StepState in the memory of the span's device. An fp64 master is updated in
+  /// fp64; throws Error if such a master is not in host memory.
   virtual void apply(const FlatSpan& span, const StepState* state) const = 0;
   /// Calls apply() on each span. All spans are on one device; on a GPU this takes fewer launches.
   virtual void apply_all(const std::vector<FlatSpan>& spans, const StepState* state) const {

@@ -5,7 +5,9 @@
 
 namespace lockstep {
 
-// Every fused optimizer computes in fp32 at every precision level. All take parameter groups:
+// Every fused optimizer computes in fp32 at every precision level, and in fp64 on the fp64
+// parameters of a model at O0. On fp64 parameters AdamW, Adam and SGD have the bits of torch.optim
+// in Python, where the processor has fused multiply-add. All take parameter groups:
 // group(predicate, options) and no_decay_on_norms_and_biases(), see amp/grouped.h. moments(...)
 // sets the storage format of the moments, see MomentFormat.
 
@@ -107,17 +109,15 @@ class Lion final : public amp::Grouped<Lion> {
   void check_options() const;
 };
 
-/// Runs any torch::optim optimizer on the fp32 masters. Slower than the fused optimizers above.
-/// The factory is called once, with the masters in the model's registration order. The schedule
-/// scales the lr of each group.
-/// The factory may keep a pointer to the optimizer. Through it, options may be edited between
-/// steps, in the same way on every rank: the lr of a group, as with Trainer::set_learning_rate()
-/// (an lr that is read or written there includes the schedule's factor), and any other option that
-/// step() reads.
-/// Errors: Error at construction for LBFGS and other optimizers that need a closure.
-/// Adagrad without initial_accumulator_value divides the first gradient by itself. Where that
-/// gradient is only rounding error (a bias before batch norm), the weights depend on the order of
-/// additions, here as in plain LibTorch.
+/// Runs any torch::optim optimizer on the fp32 (or fp64) masters. Slower than the fused optimizers
+/// above. The factory is called once, with the masters in the model's registration order. The
+/// schedule scales the lr of each group. The factory may keep a pointer to the optimizer. Through
+/// it, options may be edited between steps, in the same way on every rank: the lr of a group, as
+/// with Trainer::set_learning_rate() (an lr that is read or written there includes the schedule's
+/// factor), and any other option that step() reads. Errors: Error at construction for LBFGS and
+/// other optimizers that need a closure. Adagrad without initial_accumulator_value divides the
+/// first gradient by itself. Where that gradient is only rounding error (a bias before batch norm),
+/// the weights depend on the order of additions, here as in plain LibTorch.
 class TorchOptimizer final : public OptimizerSpec {
  public:
   using Factory =

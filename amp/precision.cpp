@@ -142,6 +142,9 @@ ScalarType Precision::storage_dtype(const ModelTensor& tensor) const {
   if (!c10::isFloatingType(own)) {
     return own;
   }
+  if (level_ == Level::O0 && own == ScalarType::Double) {
+    return own;
+  }
   if (level_ == Level::O0 || level_ == Level::O1 || (tensor.in_norm && keeps_norms_fp32()) ||
       keeps_fp32(tensor)) {
     return ScalarType::Float;

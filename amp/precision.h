@@ -23,6 +23,12 @@ struct ModelTensor;
 /// | O3 | half, norms as well  | none    | autocast | half | 1                               |
 /// "half" is the dtype passed to the level. The arithmetic of the update is fp32 at every level.
 ///
+/// At O0 fp64 parameters, and fp64 buffers, stay fp64: weights, moments and averages are fp64, the
+/// update is computed in fp64, and their gradients travel in fp64, or in fp32 after wire(kFloat). A
+/// model may mix fp32 and fp64. A Trainer refuses fp64 parameters at the other levels, with a
+/// 16-bit wire, and on a GPU with any optimizer but TorchOptimizer; frozen ones and buffers are
+/// converted there like fp32.
+///
 /// Each option returns a changed copy. validate() throws Error with the reason for an impossible
 /// combination. A plain value: any rank, any thread; all ranks must use the same Precision.
 class Precision {
@@ -87,7 +93,8 @@ class Precision {
   bool has_remainders() const { return level_ == Level::O2 && remainders_; }
   bool rounds_randomly() const { return stochastic_rounding_; }
   bool feeds_errors_back() const { return error_feedback_; }
-  /// The dtype in which this parameter or buffer is stored; integers and bool keep their own.
+  /// The dtype in which this parameter or buffer is stored; integers and bool keep their own, and
+  /// at O0 fp64 does.
   c10::ScalarType storage_dtype(const ModelTensor& tensor) const;
   /// True if a keep_fp32 pattern matches this parameter or buffer.
   bool keeps_fp32(const ModelTensor& tensor) const;

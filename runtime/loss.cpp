@@ -21,7 +21,8 @@ Loss Loss::several(std::vector<at::Tensor> means) {
   at::Tensor sum;
   for (const at::Tensor& mean : means) {
     require_scalar_with_grad(mean);
-    const at::Tensor wide = mean.reshape({}).to(at::kFloat);
+    const at::Tensor scalar = mean.reshape({});
+    const at::Tensor wide = scalar.scalar_type() == at::kDouble ? scalar : scalar.to(at::kFloat);
     sum = sum.defined() ? sum + wide : wide;
   }
   Loss loss(std::move(sum));

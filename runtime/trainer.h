@@ -231,8 +231,8 @@ class Trainer {
   /// tensors are views; with Precision::remainders or shard_optimizer they are copies. With
   /// shard_optimizer every rank must call it.
   std::vector<std::pair<std::string, at::Tensor>> masters() const;
-  /// The moving averages of the weights by parameter name, fp32. The tensors are views; with
-  /// shard_optimizer they are copies, and every rank must call it. Throws Error without
+  /// The moving averages of the weights by parameter name, fp32 or fp64. The tensors are views;
+  /// with shard_optimizer they are copies, and every rank must call it. Throws Error without
   /// TrainerOptions().ema().
   std::vector<std::pair<std::string, at::Tensor>> averaged() const;
   /// Adopts weights that the program changed itself: written by hand (clamped, for example), loaded

@@ -55,7 +55,7 @@ UpdateArrays arrays_of(const FlatSpan& span) {
   }
   if (span.average.defined()) {
     arrays.average = span.average.mutable_data_ptr<float>();
-    arrays.average_rest = span.average_rest;
+    arrays.average_rest = static_cast<float>(span.average_rest);
   }
   arrays.rounds_randomly = span.rounds_randomly;
   arrays.stream = span.stream;

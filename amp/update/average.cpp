@@ -1,6 +1,7 @@
 #include <ATen/Parallel.h>
 #include <lockstep/amp/cuda/cuda_kernels.h>
 #include <lockstep/amp/update/average.h>
+#include <lockstep/amp/update/double_update.h>
 #include <lockstep/amp/update/flat_span.h>
 #include <lockstep/amp/update/span_blocks.h>
 
@@ -8,6 +9,10 @@ namespace lockstep::amp {
 
 void move_average(const FlatSpan& span, const StepState* state) {
   if (!span.average.defined()) {
+    return;
+  }
+  if (is_double(span)) {
+    average_double(span, *state);
     return;
   }
   if (span.average.is_cuda()) {

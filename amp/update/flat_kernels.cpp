@@ -1,3 +1,4 @@
+#include <ATen/ops/empty.h>
 #include <lockstep/amp/casting/cast_kernels.h>
 #include <lockstep/amp/cuda/cuda_kernels.h>
 #include <lockstep/amp/update/error_feedback.h>
@@ -16,10 +17,24 @@ at::Tensor in_a_row(const at::Tensor& dense) {
   return !dense.defined() || dense.dim() == 1 ? dense : dense.as_strided({dense.numel()}, {1});
 }
 
-Measure measured(const at::Tensor& flat, const MeasuredParts& parts, int part) {
+at::Tensor part_of(const at::Tensor& flat, const MeasuredParts& parts, int part) {
   const int64_t each = parts.each > 0 ? parts.each : flat.numel();
   const int64_t begin = std::min(part * each, flat.numel());
-  return measure(flat.narrow(0, begin, std::min(each, flat.numel() - begin)));
+  return flat.narrow(0, begin, std::min(each, flat.numel() - begin));
+}
+
+Measure measured(const at::Tensor& flat, const MeasuredParts& parts, int part) {
+  return measure(part_of(flat, parts, part));
+}
+
+/// On a device, where no kernel measures fp64.
+void measure_fp64_part(const at::Tensor& flat, const MeasuredParts& parts, int part,
+                       const at::Tensor& sums) {
+  const at::Tensor values = part_of(flat, parts, part);
+  const int64_t slots = sums.numel() / parts.count;
+  const at::Tensor mine = sums.narrow(0, part * slots, slots).zero_();
+  mine.select(0, 0).copy_(values.square().sum().masked_fill_(
+      values.isfinite().all().logical_not(), std::numeric_limits<double>::quiet_NaN()));
 }
 
 void add(const Measure& bucket, const at::Tensor& totals) {
@@ -31,6 +46,11 @@ void add(const Measure& bucket, const at::Tensor& totals) {
 }  // namespace
 
 void cast_flat(const at::Tensor& to, const at::Tensor& from, double factor) {
+  const bool any_double = to.scalar_type() == at::kDouble || from.scalar_type() == at::kDouble;
+  if (any_double && to.scalar_type() != from.scalar_type()) {
+    in_a_row(to).copy_(in_a_row(from).to(at::kDouble).mul_(factor));
+    return;
+  }
   if (to.is_cuda()) {
     cast_on_cuda(in_a_row(to), in_a_row(from), factor);
     return;
@@ -41,7 +61,9 @@ void cast_flat(const at::Tensor& to, const at::Tensor& from, double factor) {
 
 void cast_all_flat(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from,
                    double factor) {
-  if (to.empty() || !to.front().is_cuda()) {
+  const auto is_double = [](const at::Tensor& t) { return t.scalar_type() == at::kDouble; };
+  if (to.empty() || !to.front().is_cuda() || std::any_of(to.begin(), to.end(), is_double) ||
+      std::any_of(from.begin(), from.end(), is_double)) {
     for (size_t i = 0; i < to.size(); ++i) {
       cast_flat(to[i], from[i], factor);
     }
@@ -70,6 +92,10 @@ void cast_with_feedback(const at::Tensor& wire, const at::Tensor& gradient, doub
 }
 
 void accumulate_flat(const at::Tensor& sum, const at::Tensor& from) {
+  if (sum.scalar_type() == at::kDouble) {
+    in_a_row(sum).add_(in_a_row(from));
+    return;
+  }
   if (sum.is_cuda()) {
     accumulate_on_cuda(in_a_row(sum), in_a_row(from));
     return;
@@ -79,6 +105,14 @@ void accumulate_flat(const at::Tensor& sum, const at::Tensor& from) {
 }
 
 void measure_into(const at::Tensor& flat, const at::Tensor& totals, const MeasuredParts& parts) {
+  if (flat.is_cuda() && flat.scalar_type() == at::kDouble) {
+    const at::Tensor sums = at::empty({parts.count}, totals.options());
+    for (int part = 0; part < parts.count; ++part) {
+      measure_fp64_part(flat, parts, part, sums);
+    }
+    add_measured_on_cuda(sums, totals);
+    return;
+  }
   if (flat.is_cuda()) {
     measure_on_cuda(flat, totals, parts);
     return;
@@ -99,6 +133,10 @@ int64_t measured_sums(const MeasuredParts& parts, c10::Device device) {
 /// The sum of a part that is not finite travels as NaN. Finite fp64 elements may have the sum inf.
 void measure_part(const at::Tensor& flat, const MeasuredParts& parts, int part,
                   const at::Tensor& sums) {
+  if (flat.is_cuda() && flat.scalar_type() == at::kDouble) {
+    measure_fp64_part(flat, parts, part, sums);
+    return;
+  }
   if (flat.is_cuda()) {
     measure_part_on_cuda(flat, parts, part, sums);
     return;

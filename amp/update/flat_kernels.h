@@ -12,8 +12,8 @@ namespace lockstep::amp {
 /// device; elements are taken in memory order, so a channels_last gradient fits its flat slot. In
 /// device memory all is put on the current stream and the host never waits.
 
-/// to = from * factor, multiplied in fp32 and rounded once; fp32, fp16, bf16. Or both fp64, and
-/// multiplied in it.
+/// to = from * factor, multiplied in fp32 and rounded once; fp32, fp16, bf16. If either is fp64,
+/// multiplied in fp64 and rounded once.
 void cast_flat(const at::Tensor& to, const at::Tensor& from, double factor);
 
 /// cast_flat() of to[i] and from[i] for each i. In device memory they share launches.
@@ -26,7 +26,7 @@ void cast_all_flat(const std::vector<at::Tensor>& to, const std::vector<at::Tens
 void cast_with_feedback(const at::Tensor& wire, const at::Tensor& gradient, double factor,
                         const at::Tensor& residuals, const FeedbackState* state);
 
-/// sum += from, in fp32; `sum` is fp32.
+/// sum += from, in the dtype of `sum`: fp32, or fp64.
 void accumulate_flat(const at::Tensor& sum, const at::Tensor& from);
 
 /// Adds a bucket to `totals`, fp64 elements on the same device: the sum of squares, and the number

@@ -2,6 +2,7 @@
 
 #include <lockstep/amp/cuda/cuda_kernels.h>
 #include <lockstep/amp/update/cpu_update.h>
+#include <lockstep/amp/update/double_update.h>
 #include <lockstep/amp/update/flat_span.h>
 
 #include <memory>
@@ -25,7 +26,9 @@ class FlatRule final : public UpdateRule {
 
   void apply(const FlatSpan& span, const StepState* state) const override {
     check_span(span, Update::kMoments);
-    if (span.gradient.is_cuda()) {
+    if (is_double(span)) {
+      update_double(update_, span, step_of(span, *state));
+    } else if (span.gradient.is_cuda()) {
       check_cuda_span(span);
       update_on_cuda(update_, span, state);
     } else {

@@ -57,10 +57,52 @@ void check_number(const char* name, const at::Tensor& number, at::ScalarType dty
                  "FlatSpan: ", name, " must be one ", dtype, " element on ", like.device().str());
 }
 
+/// Of a span whose master is fp64.
+void check_double_span(const FlatSpan& span, int moments) {
+  const auto check = [&](const char* name, const at::Tensor& array) {
+    check_array(name, array, span.gradient);
+    check_dtype(name, array, array.scalar_type() == at::kDouble, "Double, as the master is");
+  };
+  LOCKSTEP_CHECK(span.gradient.is_cpu(), "FlatSpan: the master is Double on ",
+                 span.gradient.device().str(), "; fp64 is updated in host memory only");
+  check_dtype(
+      "gradient", span.gradient,
+      span.gradient.scalar_type() == at::kDouble || span.gradient.scalar_type() == at::kFloat,
+      "Double or Float, since the master is Double");
+  check("master", span.master);
+  LOCKSTEP_CHECK(!span.weight.defined() && !span.remainder.defined() && !span.rounds_randomly,
+                 "FlatSpan: a Double master is the weight itself, so there is no other");
+  LOCKSTEP_CHECK(static_cast<int>(span.moments.size()) == moments && span.moment_scales.empty(),
+                 "FlatSpan: found ", span.moments.size(), " moments and ",
+                 span.moment_scales.size(), " moment_scales, this optimizer has ", moments,
+                 " moments, which are Double");
+  for (const at::Tensor& moment : span.moments) {
+    check("moment", moment);
+  }
+  if (span.average.defined()) {
+    check("average", span.average);
+  }
+  LOCKSTEP_CHECK(
+      !span.gradient_scale.defined() ||
+          (span.gradient_scale.numel() == 2 && span.gradient_scale.is_cpu() &&
+           span.gradient_scale.is_contiguous() && span.gradient_scale.scalar_type() == at::kDouble),
+      "FlatSpan: gradient_scale must be two Double elements in host memory");
+  check_number("learning_rate", span.learning_rate, at::kDouble, span.gradient);
+  check_number("missed", span.missed, at::kLong, span.gradient);
+}
+
 }  // namespace
+
+bool is_double(const FlatSpan& span) {
+  return span.master.defined() && span.master.scalar_type() == at::kDouble;
+}
 
 void check_span(const FlatSpan& span, int moments) {
   check_array("gradient", span.gradient, span.gradient);
+  if (is_double(span)) {
+    check_double_span(span, moments);
+    return;
+  }
   check_dtype("gradient", span.gradient, is_wire_dtype(span.gradient.scalar_type()),
               "Float, Half or BFloat16");
   LOCKSTEP_CHECK(span.master.defined() || span.weight.defined(),
@@ -142,7 +184,8 @@ FlatSpan narrowed(const FlatSpan& span, int64_t begin, int64_t size) {
 
 void add_moments(FlatSpan& span, const UpdateRule& rule) {
   static constexpr at::ScalarType kTypes[] = {at::kFloat, at::kBFloat16, at::kByte};
-  const at::ScalarType dtype = kTypes[static_cast<int>(rule.moment_format())];
+  const at::ScalarType dtype =
+      is_double(span) ? at::kDouble : kTypes[static_cast<int>(rule.moment_format())];
   const int64_t size = span.gradient.numel();
   for (int i = 0; i < rule.moments(); ++i) {
     span.moments.push_back(at::zeros({size}, span.gradient.options().dtype(dtype)));

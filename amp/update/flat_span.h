@@ -16,6 +16,9 @@ void check_cuda_span(const FlatSpan& span);
 /// The array that the optimizer moves: the master, or the weight where there is none.
 const at::Tensor& updated_array(const FlatSpan& span);
 
+/// True if the master is fp64.
+bool is_double(const FlatSpan& span);
+
 /// What `step` is for a span in host memory, with its own learning rate and number of updates.
 StepState step_of(const FlatSpan& span, const StepState& step);
 

@@ -1,5 +1,6 @@
 #include <ATen/Parallel.h>
 #include <lockstep/amp/cuda/cuda_kernels.h>
+#include <lockstep/amp/update/double_update.h>
 #include <lockstep/amp/update/flat_span.h>
 #include <lockstep/amp/update/lamb_rule.h>
 #include <lockstep/amp/update/lane_sums.h>
@@ -66,6 +67,10 @@ void LambRule::apply(const FlatSpan& span, const StepState* state) const {
     return;
   }
   check_span(span, LambUpdate::kMoments);
+  if (is_double(span)) {
+    update_double(update_, span, step_of(span, *state));
+    return;
+  }
   if (state->skip) {
     return;
   }

@@ -38,7 +38,7 @@ SpanBlocks::SpanBlocks(const FlatSpan& span, bool second_moment, int64_t update)
       copy_(array_of(span.master.defined() ? span.weight : at::Tensor())),
       remainder_(array_of(span.remainder)),
       average_(span.average.defined() ? span.average.mutable_data_ptr<float>() : nullptr),
-      average_rest_(span.average_rest),
+      average_rest_(static_cast<float>(span.average_rest)),
       rounds_randomly_(span.rounds_randomly),
       random_(SpanRandom::of(span.stream, update)),
       first_element_(span.first_element),

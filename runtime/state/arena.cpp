@@ -59,7 +59,9 @@ void Arena::add_bucket(const std::vector<ModelTensor>& parameters, const BucketP
   const auto on_device = at::TensorOptions().device(device);
   bucket.storage = at::zeros({bucket.share.stride * ranks}, on_device.dtype(plan.weight_dtype));
   bucket.weights = bucket.storage.narrow(0, 0, plan.numel);
-  const at::Tensor exact = at::zeros({plan.numel}, on_device.dtype(at::kFloat));
+  const bool is_master = plan.weight_dtype == at::kFloat || plan.weight_dtype == at::kDouble;
+  const at::Tensor exact =
+      at::zeros({plan.numel}, on_device.dtype(is_master ? plan.weight_dtype : at::kFloat));
   for (const Slot& slot : plan.slots) {
     const ModelTensor& entry = parameters[static_cast<size_t>(slot.parameter)];
     exact.narrow(0, slot.offset, slot.numel).copy_(flat_alias(entry.tensor, entry.name));
@@ -67,7 +69,7 @@ void Arena::add_bucket(const std::vector<ModelTensor>& parameters, const BucketP
   }
   bucket.weights.copy_(exact);
   const at::Tensor own = own_part(exact, bucket.share);
-  if (plan.weight_dtype == at::kFloat) {
+  if (is_master) {
     bucket.masters = sharded() ? own_part(bucket.weights, bucket.share) : bucket.weights;
   } else if (precision.has_masters()) {
     bucket.masters = own.clone();
@@ -92,7 +94,7 @@ Work Arena::share_weights(size_t b) {
                               bucket.storage.narrow(0, sharers_->rank() * stride, stride));
 }
 
-/// `own`: this rank's share of an fp32 array.
+/// `own`: this rank's share of an array.
 at::Tensor Arena::whole(const at::Tensor& own, const Bucket& bucket) const {
   if (!sharded()) {
     return own;

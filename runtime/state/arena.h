@@ -17,11 +17,11 @@ namespace lockstep::detail {
 class Arena {
  public:
   struct Bucket {
-    at::Tensor weights;     // the whole bucket, in the plan's weight dtype
-    Shard share;            // this rank's part of the next arrays: all of it, unless sharded
-    at::Tensor masters;     // fp32; the weights themselves if they are fp32; undefined at O3
+    at::Tensor weights;  // the whole bucket, in the plan's weight dtype
+    Shard share;         // this rank's part of the next arrays: all of it, unless sharded
+    at::Tensor masters;  // fp32; the weights themselves if they are fp32 or fp64; undefined at O3
     at::Tensor remainders;  // int16; replace the masters of bf16 weights
-    at::Tensor average;     // fp32: the moving average of the masters, if it is kept
+    at::Tensor average;     // the moving average of the masters, in their dtype, if it is kept
     at::Tensor storage;     // the weights' memory, padded to equal shares
   };
 
@@ -44,7 +44,7 @@ class Arena {
   /// once the Work is. Does nothing if the arena is not sharded.
   Work share_weights(size_t bucket);
 
-  /// The whole fp32 masters (or the weights where there are none). Aliases if this rank holds them
+  /// The whole masters (or the weights where there are none). Aliases if this rank holds them
   /// whole, else copies. Collective if sharded.
   std::vector<at::Tensor> whole_masters() const;
   /// Tensors into which all masters can be written for take_masters(). Shaped as whole_masters(),

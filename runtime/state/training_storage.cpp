@@ -39,8 +39,15 @@ Arena::Options arena_options(const TrainerOptions& options, const Communicator& 
 }
 
 UpdaterOptions updater_options(const TrainerOptions& options, uint64_t seed) {
-  return {options.precision().rounds_randomly(), seed, static_cast<float>(1.0 - options.ema()),
-          options.unused() == UnusedParameters::detect};
+  UpdaterOptions result;
+  result.rounds_randomly = options.precision().rounds_randomly();
+  result.seed = seed;
+  result.average_rest = 1.0 - options.ema();
+  if (options.clip_grad_value() < std::numeric_limits<float>::max()) {  // the default: no limit
+    result.clip_value = options.clip_grad_value();
+  }
+  result.counts_by_parameter = options.unused() == UnusedParameters::detect;
+  return result;
 }
 
 std::map<std::string, at::Tensor> copies(const TrainingStorage::Named& named) {
@@ -70,8 +77,8 @@ std::string names_of(const std::vector<ModelTensor>& parameters) {
 
 /// `master`: of any dtype; keeps its low bits where `weight` is what it is rounded to.
 void take_over(const at::Tensor& master, const at::Tensor& weight, c10::ScalarType rounded) {
-  const at::Tensor given = weight.detach().to(master.device(), at::kFloat);
-  if (!at::equal(master.to(rounded).to(at::kFloat), given)) {
+  const at::Tensor given = weight.detach().to(master.device(), master.scalar_type());
+  if (!at::equal(master.to(rounded).to(master.scalar_type()), given)) {
     master.copy_(given);
   }
 }
@@ -157,7 +164,7 @@ std::vector<BucketPlan> TrainingStorage::plans_for(
   planned.reserve(parameters.size());
   for (const ModelTensor& entry : parameters) {
     planned.push_back({entry.tensor.numel(), options_.precision().storage_dtype(entry),
-                       options_.precision().wire_dtype(), spec_->group_of(entry)});
+                       wire_dtype(entry, options_.precision()), spec_->group_of(entry)});
   }
   return plan_buckets(planned, options_.buckets());
 }
@@ -220,7 +227,7 @@ bool TrainingStorage::adopt_trainable() {
   Trainable now;
   agreement_.attempt([&] {
     now = trainable_now(model_, trainable_);
-    require_no_double(now.parameters);
+    require_trainable_doubles(now.parameters, options_.precision(), *spec_, runtime_.device());
   });
   require_same_text("which parameters are trainable", names_of(now.parameters), agreement_);
   if (names_of(now.parameters) == names_of(trainable_.parameters)) {
@@ -269,7 +276,7 @@ void TrainingStorage::move_into_new_layout(const Trainable& now) {
 }
 
 /// Gives parameters that are frozen now their master's value, in memory of their own. Returns the
-/// fp32 values of parameters that are trainable now and have no master yet.
+/// values, fp32 or fp64, of parameters that are trainable now and have no master yet.
 TrainingStorage::Values TrainingStorage::freeze_and_thaw(const Trainable& now,
                                                          const Values& masters) {
   for (const ModelTensor& entry : now.frozen) {
@@ -282,7 +289,9 @@ TrainingStorage::Values TrainingStorage::freeze_and_thaw(const Trainable& now,
   Values fresh;
   for (const ModelTensor& entry : now.parameters) {
     if (masters.count(entry.name) == 0) {
-      fresh[entry.name] = exact_.stored(entry.tensor).to(at::kFloat).clone();
+      const at::Tensor stored = exact_.stored(entry.tensor);
+      const bool wide = stored.scalar_type() == at::kDouble;
+      fresh[entry.name] = stored.to(wide ? at::kDouble : at::kFloat).clone();
     }
   }
   return fresh;

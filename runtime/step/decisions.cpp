@@ -136,6 +136,15 @@ amp::StepState Decisions::step_on_host() const {
   return static_cast<const Decision*>(host.const_data_ptr())->step;
 }
 
+/// As in amp::decide(), and as torch.nn.utils.clip_grad_norm_.
+double Decisions::gradient_factor_on_host() const {
+  const at::Tensor host = bytes_.cpu();
+  const auto* decision = static_cast<const Decision*>(host.const_data_ptr());
+  const double scale = decision->scale;
+  const double ratio = rule_.clip_norm / (std::sqrt(decision->totals.sum_squares) / scale + 1e-6);
+  return 1.0 / scale * (ratio < 1.0 ? ratio : 1.0);
+}
+
 Decision* Decisions::place() const {
   return static_cast<Decision*>(bytes_.mutable_data_ptr());
 }

@@ -69,6 +69,8 @@ class Decisions {
   const amp::StepState* step() const;
   /// A host copy of the step state. Waits for the device.
   amp::StepState step_on_host() const;
+  /// StepState::gradient_factor in fp64, for fp64 parameters. Waits for the device.
+  double gradient_factor_on_host() const;
   /// One byte in device memory: 1 if the update is skipped.
   const at::Tensor& skipped() const { return skipped_; }
   /// Error-feedback state that the packing kernels read (device memory).

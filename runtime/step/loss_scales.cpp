@@ -45,9 +45,10 @@ void LossScales::backward(const Loss& loss, Reducer& reducer) {
   }
 }
 
-/// A gradient of this loss, fp32, in the unit.
+/// A gradient of this loss, fp32 or fp64, in the unit.
 at::Tensor LossScales::measured(size_t loss, const at::Tensor& gradient) {
-  const at::Tensor wide = gradient.to(at::kFloat);
+  const at::Tensor wide =
+      at::isReducedFloatingType(gradient.scalar_type()) ? gradient.to(at::kFloat) : gradient;
   amp::measure_into(flat_alias(wide, "gradient"), totals_[static_cast<int64_t>(loss)]);
   return wide * to_unit(loss);
 }

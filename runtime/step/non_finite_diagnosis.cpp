@@ -7,6 +7,7 @@
 #include <lockstep/collectives/core/as_error.h>
 #include <lockstep/runtime/step/gradient_statistics.h>
 #include <lockstep/runtime/step/non_finite_diagnosis.h>
+#include <lockstep/runtime/step/trainable.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <cmath>
@@ -86,10 +87,11 @@ void NonFiniteDiagnosis::judge_gradient(const std::string& name, const at::Tenso
     return;
   }
   values.absmax *= factor;
-  if (values.headroom_bits(precision_.wire_dtype()) < 0) {
+  const c10::ScalarType wire = wire_dtype(ModelTensor{name, {}, gradient}, precision_);
+  if (values.headroom_bits(wire) < 0) {
     result.fault = Fault::wire;
     result.text = c10::str("the gradient of parameter ", name, ", absmax ", values.absmax,
-                           ", is too large for the ", precision_.wire_dtype(), " wire");
+                           ", is too large for the ", wire, " wire");
   }
 }
 
@@ -106,7 +108,9 @@ NonFiniteDiagnosis::Replay NonFiniteDiagnosis::trace(const std::function<Loss()>
     }
   }
   amp::NonFiniteTracer tracer(model_);
-  const at::Tensor loss = forward().tensor().reshape({}).to(at::kFloat);
+  const at::Tensor given = forward().tensor().reshape({});
+  const bool wide = given.scalar_type() == at::kDouble;
+  const at::Tensor loss = wide ? given : given.to(at::kFloat);
   const bool found_in_forward = tracer.first().has_value();
   const auto value = loss.item<double>();
   const at::Tensor scaled = loss * scale;
@@ -114,7 +118,8 @@ NonFiniteDiagnosis::Replay NonFiniteDiagnosis::trace(const std::function<Loss()>
   const auto gradients = torch::autograd::grad({scaled}, trained, {}, /*retain_graph=*/false,
                                                /*create_graph=*/false, /*allow_unused=*/true);
   Replay result{Fault::none, tracer.first(), {}, tracer.inputs()};
-  const bool scaled_overflows = std::abs(value * scale) > std::numeric_limits<float>::max();
+  const bool scaled_overflows =
+      !wide && std::abs(value * scale) > std::numeric_limits<float>::max();
   if (!found_in_forward && !std::isfinite(value)) {
     result.fault = Fault::loss;
     result.text =

@@ -66,7 +66,8 @@ void Reducer::lay_out(std::vector<ModelTensor> parameters, std::vector<BucketPla
     wires_.push_back(padded_wires_[b].narrow(0, 0, plan.numel));
     const at::TensorOptions fp32 = wires_[b].options().dtype(at::kFloat);
     if (options_.accumulators) {
-      accumulators_.push_back(at::zeros({plan.numel}, fp32));
+      const bool wide = plan.weight_dtype == at::kDouble;
+      accumulators_.push_back(at::zeros({plan.numel}, wide ? fp32.dtype(at::kDouble) : fp32));
     }
     if (options_.error_feedback) {
       residuals_.push_back(at::zeros({2, plan.numel}, fp32));

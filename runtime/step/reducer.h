@@ -24,7 +24,8 @@ struct ReducerOptions {
   /// becomes undefined as soon as the gradient is packed or added to the fp32 accumulators. False
   /// (DataParallel): the reducer sees every backward, and gradients stay in grad().
   bool take_gradients = false;
-  /// True: keep fp32 accumulators for windows of several micro-batches. Requires take_gradients.
+  /// True: keep accumulators, fp32 or of fp64 parameters fp64, for windows of several
+  /// micro-batches. Requires take_gradients.
   bool accumulators = false;
   /// True: add what a 16-bit wire dtype lost to the gradients of the next window
   /// (Precision::error_feedback).

@@ -1,12 +1,15 @@
 #include <ATen/ops/empty.h>
 #include <lockstep/amp/update/average.h>
 #include <lockstep/amp/update/flat_kernels.h>
+#include <lockstep/amp/update/flat_span.h>
 #include <lockstep/runtime/state/flat.h>
 #include <lockstep/runtime/state/torch_optimizer_state.h>
 #include <lockstep/runtime/step/span.h>
 #include <lockstep/runtime/step/torch_optimizer_options.h>
 #include <lockstep/runtime/step/updater.h>
 #include <torch/optim/optimizer.h>
+
+#include <algorithm>
 
 namespace lockstep::detail {
 namespace {
@@ -16,11 +19,12 @@ namespace {
 class TorchUpdater final : public Updater {
  public:
   TorchUpdater(std::unique_ptr<torch::optim::Optimizer> optimizer, std::vector<at::Tensor> masters,
-               const Arena& arena, std::vector<amp::FlatSpan> spans)
+               const Arena& arena, std::vector<amp::FlatSpan> spans, double clip_value)
       : optimizer_(std::move(optimizer)),
         masters_(std::move(masters)),
         arena_(arena),
         spans_(std::move(spans)),
+        clip_value_(clip_value),
         rates_(configured_rates(*optimizer_), c10::kCPU),
         written_(rates_.all()) {}
 
@@ -32,8 +36,9 @@ class TorchUpdater final : public Updater {
     if (state.skip) {
       return;
     }
+    const double factor = has_doubles() ? decisions.gradient_factor_on_host() : 1.0;
     for (size_t b = 0; b < reducer.size(); ++b) {
-      unscale(reducer, b, state, used);
+      unscale(reducer, b, state, factor, used);
     }
     factor_ = state.learning_rate_factor;
     for (size_t g = 0; g < written_.size(); ++g) {
@@ -48,7 +53,11 @@ class TorchUpdater final : public Updater {
       }
     }
     for (const amp::FlatSpan& span : spans_) {
-      amp::move_average(span, decisions.step());
+      if (amp::is_double(span) && span.average.defined()) {
+        span.average.lerp_(span.master, span.average_rest);
+      } else {
+        amp::move_average(span, decisions.step());
+      }
     }
   }
 
@@ -84,14 +93,19 @@ class TorchUpdater final : public Updater {
     return rates;
   }
 
-  void unscale(const Reducer& reducer, size_t b, const amp::StepState& state,
+  bool has_doubles() const { return std::any_of(spans_.begin(), spans_.end(), amp::is_double); }
+
+  /// `factor`: for fp64 masters.
+  void unscale(const Reducer& reducer, size_t b, const amp::StepState& state, double factor,
                const std::vector<char>& used) {
     const at::Tensor& wire = reducer.wire(b);
-    const at::Tensor gradient = wire.scalar_type() == at::kFloat
-                                    ? wire
-                                    : at::empty({wire.numel()}, wire.options().dtype(at::kFloat));
-    amp::cast_flat(gradient, wire, state.gradient_factor);
-    gradient.clamp_(-state.gradient_limit, state.gradient_limit);
+    const bool wide = amp::is_double(spans_[b]);
+    const at::ScalarType dtype = wide ? at::kDouble : at::kFloat;
+    const at::Tensor gradient =
+        wire.scalar_type() == dtype ? wire : at::empty({wire.numel()}, wire.options().dtype(dtype));
+    const double limit = wide ? clip_value_ : state.gradient_limit;
+    amp::cast_flat(gradient, wire, wide ? factor : state.gradient_factor);
+    gradient.clamp_(-limit, limit);
     for (const Slot& slot : reducer.plans()[b].slots) {
       const auto index = static_cast<size_t>(slot.parameter);
       if (used.empty() || used[index] != 0) {
@@ -104,6 +118,7 @@ class TorchUpdater final : public Updater {
   std::vector<at::Tensor> masters_;
   const Arena& arena_;
   std::vector<amp::FlatSpan> spans_;  // for averages
+  double clip_value_;                 // of fp64 masters
   LearningRates rates_;
   std::vector<double> written_;  // the rates in the optimizer's options
   double factor_ = 1.0;          // of the schedule in them
@@ -134,7 +149,7 @@ std::unique_ptr<Updater> make_torch_updater(const OptimizerSpec& spec, const Red
                    "fused optimizer");
   }
   return std::make_unique<TorchUpdater>(std::move(optimizer), std::move(masters), arena,
-                                        std::move(spans));
+                                        std::move(spans), options.clip_value);
 }
 
 }  // namespace lockstep::detail

@@ -1,4 +1,5 @@
 #include <ATen/ops/ones.h>
+#include <lockstep/amp/optimizers.h>
 #include <lockstep/runtime/step/trainable.h>
 #include <torch/nn/module.h>
 
@@ -34,10 +35,32 @@ Trainable trainable_now(const Model& model, const Trainable& before) {
   return result;
 }
 
-void require_no_double(const std::vector<ModelTensor>& parameters) {
+void require_trainable_doubles(const std::vector<ModelTensor>& parameters,
+                               const Precision& precision, const OptimizerSpec& optimizer,
+                               c10::Device device) {
+  const bool fused = dynamic_cast<const TorchOptimizer*>(&optimizer) == nullptr;
   for (const ModelTensor& entry : parameters) {
-    LOCKSTEP_CHECK(entry.tensor.scalar_type() != at::kDouble, "parameter ", entry.name,
-                   " is fp64; Trainer keeps fp32 masters at most: call model->to(torch::kFloat)");
+    if (entry.tensor.scalar_type() != at::kDouble) {
+      continue;
+    }
+    LOCKSTEP_CHECK(!precision.autocast(), "parameter ", entry.name, " is fp64, and ",
+                   precision.describe(),
+                   " computes in 16 bits: train it with Precision::O0(), or call "
+                   "model->to(torch::kFloat)");
+    const c10::ScalarType wire = wire_dtype(entry, precision);
+    LOCKSTEP_CHECK(!at::isReducedFloatingType(wire), "parameter ", entry.name,
+                   " is fp64, and its gradient would travel as ", wire,
+                   ": leave Precision::wire() out for fp64, use wire(torch::kFloat), or call "
+                   "model->to(torch::kFloat)");
+    LOCKSTEP_CHECK(
+        !fused || optimizer.rule(optimizer.group_of(entry))->moment_format() == MomentFormat::fp32,
+        "parameter ", entry.name, " is fp64, and ", optimizer.describe(),
+        " would keep its moments in fewer bits than fp32: use MomentFormat::fp32, with "
+        "which they are fp64, or call model->to(torch::kFloat)");
+    LOCKSTEP_CHECK(!fused || device.is_cpu(), "parameter ", entry.name, " is fp64, and ",
+                   optimizer.describe(), " updates fp64 in host memory only, not on ", device,
+                   ": use TorchOptimizer, train on the host (LOCKSTEP_DEVICE=cpu), or call "
+                   "model->to(torch::kFloat)");
   }
 }
 
@@ -69,6 +92,12 @@ void require_device(const Model& model, c10::Device device) {
 
 c10::ScalarType wire_dtype(c10::ScalarType parameter, std::optional<c10::ScalarType> wire) {
   return parameter == c10::ScalarType::Double ? parameter : wire.value_or(parameter);
+}
+
+c10::ScalarType wire_dtype(const ModelTensor& parameter, const Precision& precision) {
+  const bool as_it_is = parameter.tensor.scalar_type() == at::kDouble && !precision.autocast() &&
+                        !precision.names_wire();
+  return as_it_is ? at::kDouble : precision.wire_dtype();
 }
 
 namespace {

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <lockstep/amp/model.h>
+#include <lockstep/amp/optimizer.h>
+#include <lockstep/amp/precision.h>
 #include <lockstep/runtime/bucket_plan.h>
 #include <lockstep/runtime/data_parallel.h>
 #include <lockstep/runtime/step/reducer.h>
@@ -26,8 +28,11 @@ Trainable trainable_parameters(const Model& model);
 /// that wrapper hold its parameters.
 Trainable trainable_now(const Model& model, const Trainable& before);
 
-/// Throws Error naming the first fp64 parameter.
-void require_no_double(const std::vector<ModelTensor>& parameters);
+/// Throws Error naming the first fp64 parameter that cannot be trained in this way: at O1 to O3,
+/// with a 16-bit wire, with moments in fewer bits, and by a fused optimizer on a device.
+void require_trainable_doubles(const std::vector<ModelTensor>& parameters,
+                               const Precision& precision, const OptimizerSpec& optimizer,
+                               c10::Device device);
 
 /// Parameters and buffers stay the tensors that the model uses.
 void move_to(const Model& model, c10::Device device);
@@ -37,6 +42,10 @@ void require_device(const Model& model, c10::Device device);
 
 /// fp64 travels as fp64, everything else in `wire` if set, else in its own dtype.
 c10::ScalarType wire_dtype(c10::ScalarType parameter, std::optional<c10::ScalarType> wire);
+
+/// The dtype in which the gradient of a Trainer's parameter travels: an fp64 one's as fp64 unless
+/// the program chose a wire.
+c10::ScalarType wire_dtype(const ModelTensor& parameter, const Precision& precision);
 
 /// What is wrong with this rank's window, if anything: a hook's problem, parameters unused against
 /// the policy, or a change of requires_grad since construction. After Reducer::launch_rest().

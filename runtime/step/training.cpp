@@ -36,7 +36,7 @@ Trainable checked(const Model& model, const OptimizerSpec& optimizer, const Trai
     options.validate();
     optimizer.validate();
     trainable = trainable_parameters(model);
-    require_no_double(trainable.parameters);
+    require_trainable_doubles(trainable.parameters, options.precision(), optimizer, device);
     move_to(model, device);
     options.precision().require_known_names(model);
     require_activation_chain(options, model);
@@ -299,13 +299,16 @@ std::string Training::summary() const {
   }
   const Trainable& trainable = storage.trainable();
   int64_t elements = 0;
+  int64_t doubles = 0;
   for (const ModelTensor& entry : trainable.parameters) {
     elements += entry.tensor.numel();
+    doubles += entry.tensor.scalar_type() == at::kDouble ? entry.tensor.numel() : 0;
   }
   std::ostringstream out;
   out.precision(4);
   out << "model      " << elements << " trainable elements in " << trainable.parameters.size()
-      << " parameters, " << trainable.frozen.size() << " frozen\n"
+      << " parameters, " << trainable.frozen.size() << " frozen"
+      << (doubles > 0 ? c10::str(", ", doubles, " elements are fp64") : std::string()) << "\n"
       << "precision  " << options.precision().describe() << "\n"
       << "optimizer  " << description << "\n"
       << "buckets    " << storage.reducer().size() << ", laid out once\n"

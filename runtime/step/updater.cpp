@@ -24,6 +24,9 @@ class FusedUpdater final : public Updater {
       rules_.push_back(spec.rule(reducer.plans()[b].group));
       spans_.push_back(span_of(reducer, arena, b, options));
       amp::add_moments(spans_.back(), *rules_.back());
+      if (amp::is_double(spans_.back())) {
+        spans_.back().gradient_scale = double_scale(options);
+      }
       spans_.back().learning_rate = rates_.on_device().narrow(0, reducer.plans()[b].group, 1);
       LOCKSTEP_CHECK(!arena.sharded() || !rules_.back()->whole_parameters(), spec.describe(),
                      ": its update of an element depends on the whole parameter, of which a rank "
@@ -37,6 +40,9 @@ class FusedUpdater final : public Updater {
     const Span span(kUpdate);
     std::vector<Work> shared;
     const amp::StepState* state = decisions.step();
+    if (double_scale_.defined()) {
+      double_scale_.mutable_data_ptr<double>()[0] = decisions.gradient_factor_on_host();
+    }
     for (size_t b = 0; b < spans_.size(); ++b) {
       if (used.empty() && !missed_.defined() && !rules_[b]->whole_parameters()) {
         rules_[b]->apply(spans_[b], state);
@@ -81,6 +87,14 @@ class FusedUpdater final : public Updater {
       rates.push_back(spec.learning_rate(group));
     }
     return rates;
+  }
+
+  /// Factor and limit of the gradients of fp64 parameters.
+  const at::Tensor& double_scale(const UpdaterOptions& options) {
+    if (!double_scale_.defined()) {
+      double_scale_ = at::tensor({1.0, options.clip_value}, at::kDouble);
+    }
+    return double_scale_;
   }
 
   void start_counting(size_t parameters) {
@@ -189,7 +203,8 @@ class FusedUpdater final : public Updater {
 
   Arena& arena_;
   LearningRates rates_;
-  at::Tensor missed_;  // by parameter: real updates without it; undefined where nobody counts
+  at::Tensor missed_;        // by parameter: real updates without it; undefined where nobody counts
+  at::Tensor double_scale_;  // undefined without fp64 parameters
   std::vector<amp::FlatSpan> spans_;
   std::vector<std::shared_ptr<const amp::UpdateRule>> rules_;
 };
@@ -202,7 +217,7 @@ amp::FlatSpan span_of(const Reducer& reducer, const Arena& arena, size_t b,
   amp::FlatSpan span;
   span.gradient = reducer.wire(b).narrow(0, bucket.share.begin, bucket.share.numel);
   span.master = bucket.masters;
-  if (bucket.weights.scalar_type() != at::kFloat) {
+  if (!bucket.masters.defined() || !bucket.masters.is_alias_of(bucket.weights)) {
     span.weight = bucket.weights.narrow(0, bucket.share.begin, bucket.share.numel);
   }
   span.remainder = bucket.remainders;

@@ -7,6 +7,7 @@
 #include <lockstep/runtime/step/learning_rates.h>
 #include <lockstep/runtime/step/reducer.h>
 
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,7 +20,9 @@ struct UpdaterOptions {
   /// Seed of all stochastic rounding; the same on every rank.
   uint64_t seed = 0;
   /// Weight of the new weights in their moving average: 1 - decay.
-  float average_rest = 0.0F;
+  double average_rest = 0.0;
+  /// Limit of each element of the gradient of an fp64 parameter.
+  double clip_value = std::numeric_limits<double>::infinity();
   /// Updates are counted per parameter, since some parameters may miss updates.
   bool counts_by_parameter = false;
 };

@@ -122,11 +122,18 @@ TEST(AmpFacts, N31_IntegerBuffersKeepTheirDtype) {
 }
 
 TEST(Precision, OtherFloatingTypesAreConverted) {
-  EXPECT_EQ(stored(Precision::O0(), at::kDouble), at::kFloat);
+  EXPECT_EQ(stored(Precision::O1(), at::kDouble), at::kFloat);
   EXPECT_EQ(stored(Precision::O1(), at::kHalf), at::kFloat);
   EXPECT_EQ(stored(Precision::O2(), at::kDouble), at::kHalf);
   EXPECT_EQ(stored(Precision::O2(at::kBFloat16), at::kHalf), at::kBFloat16);
   EXPECT_EQ(stored(Precision::O2(), at::kHalf, /*in_norm=*/true), at::kFloat);
+}
+
+TEST(Precision, Fp64StaysFp64AtO0) {
+  EXPECT_EQ(stored(Precision::O0(), at::kDouble), at::kDouble);
+  EXPECT_EQ(stored(Precision::O0(), at::kDouble, /*in_norm=*/true), at::kDouble);
+  EXPECT_EQ(Precision::O0().keep_fp32("wo").storage_dtype(tensor("wo.weight", at::kDouble)),
+            at::kDouble);
 }
 
 TEST(Precision, KeepFp32MatchesDottedParts) {

@@ -285,11 +285,12 @@ TEST(NoSilentResult, N11_TheCodeOfTheCauseComesOutOfASaveAndABrokenDiskIs11) {
 TEST(NoSilentResult, N11_AnFp64ModelIsAnsweredWithTheParametersName) {
   const auto model = std::make_shared<Mlp>();
   model->second->to(at::kDouble);
+  const auto options = TrainerOptions().precision(Precision::O1(at::kBFloat16));
   EXPECT_THAT(
-      error_of([&] { Trainer(runtime(), model, SGD(0.1)); }),
+      error_of([&] { Trainer(runtime(), model, SGD(0.1), options); }),
       AllOf(HasSubstr("parameter second.weight is fp64"), HasSubstr("model->to(torch::kFloat)")));
   model->to(at::kFloat);  // the advice
-  EXPECT_NO_THROW(Trainer(runtime(), model, SGD(0.1)));
+  EXPECT_NO_THROW(Trainer(runtime(), model, SGD(0.1), options));
 }
 
 TEST(NoSilentResult, N11_AutocastForEvaluationIsTheStepsOwn) {

@@ -5,11 +5,13 @@
 #include <gtest/gtest.h>
 #include <lockstep/runtime/data_parallel.h>
 #include <lockstep/runtime/trainer.h>
+#include <torch/optim/sgd.h>
 
 #include <cmath>
 #include <limits>
 
 #include "cuda_runs.h"
+#include "error_of.h"
 #include "read_watch.h"
 #include "temporary_folder.h"
 
@@ -223,6 +225,49 @@ TEST(DataParallelOnCuda, GivesTheGradientsOfBackward) {
   model->loss(x, y).backward();
   parallel.finish();
   EXPECT_TRUE(at::allclose(model->first->weight.grad(), expected, 1e-3, 1e-4));
+}
+
+TEST(TrainerOnCuda, TorchOptimizersTrainFp64ParametersAndFusedOnesRefuseThem) {
+  const auto [rows, targets] = testing::rows_of(1, 0, 8);
+  const at::Tensor inputs = rows.to(at::kDouble);
+  const at::Tensor wanted = targets.to(at::kDouble);
+  const auto trained = [&](DeviceKind kind) {
+    Runtime runtime = Runtime::solo(RuntimeOptions().device(kind));
+    const auto model = std::make_shared<Mlp>();
+    model->to(at::kCPU, at::kDouble);
+    {
+      const at::NoGradGuard no_grad;
+      for (const at::Tensor& parameter : model->parameters()) {
+        parameter.copy_(at::arange(parameter.numel(), at::kDouble).sin().view(parameter.sizes()));
+      }
+    }
+    const TorchOptimizer sgd([](std::vector<at::Tensor> masters) {
+      return std::make_unique<torch::optim::SGD>(std::move(masters), 0.1);
+    });
+    Trainer trainer(runtime, model, sgd,
+                    TrainerOptions().accumulate(2).clip_grad_norm(0.5).ema(0.9));
+    for (int step = 0; step < 6; ++step) {
+      trainer.step([&] {
+        const at::Tensor y = model->forward(trainer.to_device(inputs));
+        return (y - trainer.to_device(wanted)).square().mean();
+      });
+    }
+    EXPECT_EQ(trainer.updates(), 3);
+    std::vector<at::Tensor> flats;
+    for (const auto& list : {trainer.masters(), trainer.averaged()}) {
+      for (const auto& entry : list) {
+        EXPECT_EQ(entry.second.scalar_type(), at::kDouble);
+        flats.push_back(entry.second.cpu().flatten());
+      }
+    }
+    return at::cat(flats);
+  };
+  EXPECT_TRUE(at::allclose(trained(DeviceKind::cuda), trained(DeviceKind::cpu), 1e-12, 1e-14));
+  Runtime runtime = Runtime::solo(RuntimeOptions().device(DeviceKind::cuda));
+  const auto model = std::make_shared<Mlp>();
+  model->to(at::kDouble);
+  EXPECT_THAT(testing::error_of([&] { Trainer(runtime, model, SGD(0.1)); }),
+              ::testing::HasSubstr("parameter first.weight is fp64"));
 }
 
 TEST(DataParallelOnCuda, SendsGradientsOfFp64ParametersAsTheyAre) {

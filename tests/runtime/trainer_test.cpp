@@ -251,7 +251,8 @@ TEST(Trainer, OptionsAreValidatedByName) {
               HasSubstr("not a 16-bit"));
   EXPECT_THAT(error_of([&] { Trainer(runtime, model, SGD(-1)); }), HasSubstr("SGD: lr"));
   model->to(at::kDouble);
-  EXPECT_THAT(refusal(TrainerOptions()), HasSubstr("parameter first.weight is fp64"));
+  EXPECT_THAT(refusal(TrainerOptions().precision(Precision::O1(at::kBFloat16))),
+              HasSubstr("parameter first.weight is fp64"));
 }
 
 TEST(Trainer, RefusesTorchOptimizersWhereThereAreNoMasters) {
