@@ -72,9 +72,9 @@ class Loader {
         rank_(rank),
         device_(device),
         dataset_(std::make_shared<Dataset>(std::move(dataset))),
-        place_(std::make_shared<LoaderPlace>(
-            DistributedSampler(detail::dataset_size(*dataset_), rank, ranks, seed,
-                               options_.shuffle(), options_.batch_size(), options_.drop_last()))) {
+        place_(std::make_shared<LoaderPlace>(DistributedSampler(
+            detail::dataset_size(*dataset_), rank, ranks, seed, options_.shuffle(),
+            options_.batch_size(), options_.drop_last(), options_.leaves()))) {
     if (places != nullptr) {
       places->add(place_);
     }
@@ -90,6 +90,9 @@ class Loader {
         place_(std::make_shared<LoaderPlace>(
             DistributedSampler::local(std::move(sizes), rank, seed, options_.shuffle(),
                                       options_.batch_size(), options_.drop_last()))) {
+    LOCKSTEP_CHECK(options_.leaves() == 0,
+                   "local_loader: samples of one rank cannot be dealt to leaves; use loader(), or "
+                   "leaves(0)");
     if (places != nullptr) {
       places->add(place_);
     }
