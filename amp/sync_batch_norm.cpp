@@ -215,6 +215,15 @@ int64_t convert_sync_batchnorm(const Model& model, Communicator communicator) {
   return count;
 }
 
+std::string name_of_sync_batchnorm(const Model& model) {
+  for (const ModelTensor& buffer : model.buffers()) {
+    if (is_running_mean(buffer.name) && Registry::instance().find(buffer.tensor)) {
+      return buffer.name;
+    }
+  }
+  return {};
+}
+
 TORCH_LIBRARY_IMPL(aten, AutogradCPU, library) {
   library.impl("batch_norm", &batch_norm);
 }

@@ -4,6 +4,7 @@
 #include <lockstep/collectives/communicator.h>
 
 #include <cstdint>
+#include <string>
 
 namespace lockstep {
 
@@ -32,5 +33,9 @@ namespace lockstep {
 /// variance becomes NaN. LibTorch itself refuses a training batch of exactly one element per
 /// channel on a rank.
 int64_t convert_sync_batchnorm(const Model& model, Communicator communicator);
+
+/// The running mean of the first layer of `model` that convert_sync_batchnorm() converted; empty if
+/// there is none. Local.
+std::string name_of_sync_batchnorm(const Model& model);
 
 }  // namespace lockstep

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "child_process.h"
+#include "digest_diff.h"
 #include "exec_rank.h"
 #include "exit_codes.h"
 #include "libtorch_place.h"
@@ -154,12 +155,24 @@ int main(int argc, char** argv) {
   run->prefix_command();  // what follows the options is the program, with or without --
   app.add_subcommand("inspect", "Print what is in a snapshot, verify it, compare two");
   app.add_subcommand("export", "Write a snapshot's weights to one safetensors file");
+  CLI::App* diff = app.add_subcommand(
+      "diff", "Find the first update, micro-batch and parameter at which two runs differ");
+  std::string run_a;
+  std::string run_b;
+  diff->add_option("run-a", run_a,
+                   "A file of TrainerOptions::digest_log, or a folder with a digests.jsonl")
+      ->required();
+  diff->add_option("run-b", run_b, "The other one. Exit code 0: equal, 1: different, 2: unreadable")
+      ->required();
   app.add_subcommand("doctor", "Check this machine, its devices and this build, within a minute");
   try {
     std::reverse(own.begin(), own.end());  // the order that CLI11 takes
     app.parse(own);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : exit_usage;
+  }
+  if (diff->parsed()) {
+    return diff_runs(run_a, run_b, std::cout, std::cerr);
   }
   if (const auto shown = numbers_in(show_ranks)) {
     options.shown_ranks = *shown;

@@ -31,24 +31,30 @@ int64_t rounded_up(int64_t samples, int64_t batch_size) {
 
 DistributedSampler::DistributedSampler(size_t size, int rank, int ranks, uint64_t seed,
                                        bool shuffle, int64_t batch_size, bool drop_last,
-                                       std::vector<double> weights)
+                                       std::vector<double> weights, int64_t leaves)
     : size_(static_cast<int64_t>(size)),
       rank_(rank),
       ranks_(ranks),
       seed_(seed),
       shuffle_(shuffle),
       batch_size_(batch_size),
-      drop_last_(drop_last) {
+      drop_last_(drop_last),
+      leaves_(leaves) {
   LOCKSTEP_CHECK(ranks >= 1 && rank >= 0 && rank < ranks, "DistributedSampler: rank is ", rank,
                  " of ", ranks, " ranks, expected 0 <= rank < ranks");
   LOCKSTEP_CHECK(batch_size >= 1, "DistributedSampler: batch_size is ", batch_size,
                  ", expected 1 or more");
-  LOCKSTEP_CHECK_CODE(size_ >= ranks_, ExitCode::data, "DistributedSampler: the dataset has ", size,
-                      " samples for ", ranks,
-                      " ranks, expected one or more for each; use fewer ranks or more data");
+  LOCKSTEP_CHECK(leaves >= 0 && leaves % ranks == 0, "DistributedSampler: ", leaves,
+                 " leaves cannot be shared equally by ", ranks,
+                 " ranks; use a number of ranks that divides the leaves");
+  const char* takers = leaves > 0 ? " leaves" : " ranks";
+  LOCKSTEP_CHECK_CODE(size_ >= shares(), ExitCode::data, "DistributedSampler: the dataset has ",
+                      size, " samples for ", shares(), takers,
+                      ", expected one or more for each; use fewer", takers, " or more data");
   LOCKSTEP_CHECK_CODE(batches() >= 1, ExitCode::data, "DistributedSampler: the dataset has ", size,
                       " samples, with drop_last fewer than one batch of ", batch_size,
-                      " for each of ", ranks, " ranks; lower batch_size or switch drop_last off");
+                      " for each of ", shares(), takers,
+                      "; lower batch_size or switch drop_last off");
   sum_weights(weights);
 }
 
@@ -134,7 +140,7 @@ void DistributedSampler::check_local() const {
 
 int64_t DistributedSampler::share(int64_t rank, int64_t start) const {
   return is_local() ? sizes_[static_cast<size_t>(rank)]
-                    : (size_ - start - rank + ranks_ - 1) / ranks_;
+                    : (size_ - start - rank + shares() - 1) / shares();
 }
 
 int64_t DistributedSampler::largest_share(int64_t start) const {
@@ -142,10 +148,14 @@ int64_t DistributedSampler::largest_share(int64_t start) const {
 }
 
 int64_t DistributedSampler::smallest_share(int64_t start) const {
-  return is_local() ? *std::min_element(sizes_.begin(), sizes_.end()) : share(ranks_ - 1, start);
+  return is_local() ? *std::min_element(sizes_.begin(), sizes_.end()) : share(shares() - 1, start);
 }
 
 int64_t DistributedSampler::batches(int64_t start) const {
+  return rounds(start) * batches_per_update();
+}
+
+int64_t DistributedSampler::rounds(int64_t start) const {
   if (drop_last_) {
     return smallest_share(start) / batch_size_;
   }
@@ -153,18 +163,26 @@ int64_t DistributedSampler::batches(int64_t start) const {
   return is_local() ? wanted : std::min(wanted, smallest_share(start));
 }
 
-int64_t DistributedSampler::samples(int rank, int64_t start) const {
-  return drop_last_ ? batches(start) * batch_size_ : share(rank, start);
+int64_t DistributedSampler::samples() const {
+  int64_t all = 0;
+  for (int64_t i = 0; i < batches_per_update(); ++i) {
+    all += samples(rank_ * batches_per_update() + i, 0);
+  }
+  return all;
 }
 
-int64_t DistributedSampler::begin_of(int rank, int64_t batch, int64_t start) const {
-  const int64_t mine = samples(rank, start);
-  const int64_t all = batches(start);
+int64_t DistributedSampler::samples(int64_t share, int64_t start) const {
+  return drop_last_ ? rounds(start) * batch_size_ : this->share(share, start);
+}
+
+int64_t DistributedSampler::begin_of(int64_t share, int64_t round, int64_t start) const {
+  const int64_t mine = samples(share, start);
+  const int64_t all = rounds(start);
   if (is_local() && rounded_up(mine, batch_size_) < all) {
-    return batch * mine / all;
+    return round * mine / all;
   }
   // Keep one sample for each batch that is still to come.
-  return std::min(batch * batch_size_, mine - (all - batch));
+  return std::min(round * batch_size_, mine - (all - round));
 }
 
 int64_t DistributedSampler::sizes_digest() const {
@@ -182,14 +200,15 @@ uint64_t DistributedSampler::samples_seed() const {
 std::vector<size_t> DistributedSampler::batch(SamplerPosition position) {
   check(position);
   const int64_t start = position.start;
-  const int64_t begin = begin_of(rank_, position.batch, start);
-  const int64_t end = position.batch + 1 == batches(start)
-                          ? samples(rank_, start)
-                          : begin_of(rank_, position.batch + 1, start);
+  const int64_t round = position.batch / batches_per_update();
+  const int64_t mine = rank_ * batches_per_update() + position.batch % batches_per_update();
+  const int64_t begin = begin_of(mine, round, start);
+  const int64_t end =
+      round + 1 == rounds(start) ? samples(mine, start) : begin_of(mine, round + 1, start);
   std::vector<size_t> indices;
   indices.reserve(static_cast<size_t>(end - begin));
   for (int64_t i = begin; i < end; ++i) {
-    const auto place = static_cast<size_t>(is_local() ? i : start + rank_ + i * ranks_);
+    const auto place = static_cast<size_t>(is_local() ? i : start + mine + i * shares());
     const bool ordered = shuffle_ || !weight_sums_.empty();
     indices.push_back(ordered ? order(position.epoch)[place] : place);
   }
@@ -216,8 +235,8 @@ void DistributedSampler::check(SamplerPosition position) const {
 int64_t DistributedSampler::taken(SamplerPosition position) const {
   check(position);
   int64_t samples = position.start;
-  for (int rank = 0; rank < ranks_; ++rank) {
-    samples += begin_of(rank, position.batch, position.start);
+  for (int64_t share = 0; share < shares(); ++share) {
+    samples += begin_of(share, position.batch / batches_per_update(), position.start);
   }
   return samples;
 }

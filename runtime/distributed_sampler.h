@@ -41,15 +41,21 @@ struct SamplerPosition {
 /// of batches: as many as the rank with the most samples needs. A rank that would need fewer
 /// spreads its samples evenly over this number, so its batches are smaller.
 ///
+/// `leaves`, if not 0, is the number of micro-batches of an update on all ranks together. The epoch
+/// is then divided among the leaves as it would be among that many ranks, and rank r takes leaves
+/// r * (leaves / ranks), ... one after another: leaves / ranks batches for each update. So the
+/// samples of a leaf do not depend on the number of ranks.
+///
 /// Ranks: each rank makes its sampler with the same arguments except `rank`; no communication.
 /// Threads: one at a time.
-/// Throws Error if size < ranks (with drop_last: size < ranks * batch_size), for arguments out of
-/// range, and for weights that are not one for each sample, finite, >= 0 and not all 0.
+/// Throws Error if size < ranks (with drop_last: size < ranks * batch_size), where leaves, if
+/// given, take the place of ranks; for arguments out of range; and for weights that are not one for
+/// each sample, finite, >= 0 and not all 0.
 class DistributedSampler {
  public:
   DistributedSampler(size_t size, int rank, int ranks, uint64_t seed, bool shuffle = true,
                      int64_t batch_size = 1, bool drop_last = false,
-                     std::vector<double> weights = {});
+                     std::vector<double> weights = {}, int64_t leaves = 0);
 
   /// `sizes`: the number of samples of each rank. Throws Error (exit code data) that names ranks
   /// and sizes if a rank would have batches without a sample or, with drop_last, would leave out a
@@ -61,7 +67,7 @@ class DistributedSampler {
   /// Number of batches in an epoch, or in its rest after `start` samples. The same on every rank.
   int64_t batches(int64_t start = 0) const;
   /// Number of samples of this rank in an epoch.
-  int64_t samples() const { return samples(rank_, 0); }
+  int64_t samples() const;
   /// The indices of the samples in this rank's batch at `position`.
   std::vector<size_t> batch(SamplerPosition position);
   /// The position after `position`: the next batch, or the first batch of the next epoch.
@@ -71,7 +77,7 @@ class DistributedSampler {
   void check(SamplerPosition position) const;
 
   /// Number of samples of this epoch that all ranks together have used before `position`. They are
-  /// always the first samples of the epoch's order.
+  /// always the first samples of the epoch's order. With leaves: before the update of `position`.
   int64_t taken(SamplerPosition position) const;
   /// The position at which to continue an epoch whose first `taken` samples are used. If too few
   /// samples remain for a batch on every rank, they are left out, as with drop_last at the end of
@@ -93,6 +99,10 @@ class DistributedSampler {
   uint64_t seed() const { return seed_; }
   bool shuffles() const { return shuffle_; }
   int64_t batch_size() const { return batch_size_; }
+  /// 0: samples are dealt to ranks.
+  int64_t leaves() const { return leaves_; }
+  /// Batches of this rank in an update: leaves / ranks; 1 without leaves.
+  int64_t batches_per_update() const { return leaves_ > 0 ? leaves_ / ranks_ : 1; }
   bool drops_last() const { return drop_last_; }
 
   /// All `size` indices in the order of this epoch.
@@ -103,12 +113,16 @@ class DistributedSampler {
   std::vector<size_t> drawn(int64_t epoch) const;
   void sum_weights(const std::vector<double>& weights);
   void check_local() const;
+  /// The epoch is divided into as many shares as there are ranks, or leaves. In each update a share
+  /// makes one batch.
+  int64_t shares() const { return leaves_ > 0 ? leaves_ : ranks_; }
+  int64_t rounds(int64_t start) const;
   int64_t share(int64_t rank, int64_t start) const;
   int64_t largest_share(int64_t start) const;
   int64_t smallest_share(int64_t start) const;
-  int64_t samples(int rank, int64_t start) const;
-  /// Number of samples of `rank` before its batch with number `batch`.
-  int64_t begin_of(int rank, int64_t batch, int64_t start) const;
+  int64_t samples(int64_t share, int64_t start) const;
+  /// Number of samples of a share before its batch of round `round`.
+  int64_t begin_of(int64_t share, int64_t round, int64_t start) const;
 
   int64_t size_;
   std::vector<int64_t> sizes_;  // samples of each rank; empty unless local
@@ -118,6 +132,7 @@ class DistributedSampler {
   bool shuffle_;
   int64_t batch_size_;
   bool drop_last_;
+  int64_t leaves_ = 0;
   std::vector<double> weight_sums_;  // up to and with each sample; empty without weights
   std::vector<size_t> order_;        // order of epoch order_epoch_, if shuffled or drawn
   int64_t order_epoch_ = -1;

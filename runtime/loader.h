@@ -75,7 +75,8 @@ class Loader {
         place_(std::make_shared<LoaderPlace>(
             DistributedSampler(detail::dataset_size(*dataset_), rank, ranks, seed,
                                options_.shuffle(), options_.batch_size(), options_.drop_last(),
-                               options_.weights_of(detail::dataset_size(*dataset_))))) {
+                               options_.weights_of(detail::dataset_size(*dataset_)),
+                               options_.leaves()))) {
     if (places != nullptr) {
       places->add(place_);
     }
@@ -94,6 +95,9 @@ class Loader {
     LOCKSTEP_CHECK(!options_.weights().defined(),
                    "local_loader: weights are those of one dataset that all ranks share; use "
                    "loader(), or give each rank the samples that it shall draw");
+    LOCKSTEP_CHECK(options_.leaves() == 0,
+                   "local_loader: samples of one rank cannot be dealt to leaves; use loader(), or "
+                   "leaves(0)");
     if (places != nullptr) {
       places->add(place_);
     }

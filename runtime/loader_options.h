@@ -22,6 +22,11 @@ struct LoaderOptions {
   TORCH_ARG(at::Tensor, weights) = {};
   /// True: leave out samples that do not fill a batch on every rank.
   TORCH_ARG(bool, drop_last) = false;
+  /// Micro-batches of an update on all ranks together (TrainerOptions::leaves): samples are dealt
+  /// to leaves, so a leaf has the same samples on any number of ranks. batch_size is that of a
+  /// leaf. 0: samples are dealt to ranks. Requires: >= 0, a multiple of the number of ranks.
+  /// Refused by local_loader.
+  TORCH_ARG(int64_t, leaves) = 0;
   /// Number of threads that load batches ahead. 0: a batch is loaded when the loop asks for it,
   /// unless there is prefetch.
   /// With workers, the dataset's get() must be safe to call from several threads. Requires: >= 0.

@@ -18,7 +18,10 @@ class LoaderPlace {
 
   DistributedSampler& sampler() { return sampler_; }
   SamplerPosition next() const { return next_; }
-  void step() { next_ = sampler_.after(next_); }
+  void step() {
+    current_ = next_;
+    next_ = sampler_.after(next_);
+  }
   /// Throws Error if there is no batch at `position`.
   void seek(SamplerPosition position) {
     sampler_.check(position);
@@ -51,12 +54,16 @@ class LoaderPlace {
   }
   /// True if a Trainer made a step with a batch of this loader. Other loaders are for validation.
   bool trains() const { return trains_; }
+  /// Throws Error if the loop has a batch that is not that of micro-batch `micro_batch` of an
+  /// update of `leaves` leaves.
+  void require_leaf(int64_t leaves, int64_t micro_batch) const;
   /// Number of seek() calls. Batches that were loaded ahead before a seek() are discarded.
   int64_t seeks() const { return seeks_; }
 
  private:
   DistributedSampler sampler_;
   SamplerPosition next_;
+  SamplerPosition current_;  // of the batch that the loop has
   bool resumed_ = false;
   bool in_hand_ = false;
   bool trains_ = false;
@@ -70,8 +77,9 @@ class LoaderPlace {
 ///
 /// With the same number of ranks and the same batch size, a loader continues with exactly the batch
 /// that would have come next. Otherwise it continues with the samples of the epoch that no rank has
-/// used yet. If ranks have different data (local loaders), these samples are not known, so the
-/// epoch starts again. Ranks: each rank keeps its own. Threads: one.
+/// used yet. A loader that deals samples to leaves continues with the next update on any number of
+/// ranks. If ranks have different data (local loaders), the samples are not known, so the epoch
+/// starts again. Ranks: each rank keeps its own. Threads: one.
 class LoaderPlaces {
  public:
   /// Adds a loader and gives it the saved position that waits for it, if any. Throws Error (exit
@@ -84,6 +92,8 @@ class LoaderPlaces {
   /// Called before each micro-batch of a Trainer. Returns the seconds that loops over the loaders
   /// that train waited for batches since the last call.
   double note_step();
+  /// LoaderPlace::require_leaf() for each loader.
+  void require_leaf(int64_t leaves, int64_t micro_batch) const;
   /// Throws Error (exit code data) if loading from this archive would fail, because a dataset has
   /// another size or is shuffled in another order. Changes nothing.
   void check(StateArchive& archive);
@@ -101,6 +111,7 @@ class LoaderPlaces {
     int64_t trains = 1;        // 1 where a snapshot does not store it
     int64_t sizes_digest = 0;  // 0: ranks share one dataset
     int64_t weights = 0;       // digest; 0: each sample comes once
+    int64_t leaves = 0;        // 0: samples are dealt to ranks
   };
   static Saved saved(LoaderPlace& place);
   static void visit(StateArchive& archive, size_t number, Saved& saved);

@@ -95,6 +95,7 @@ Runtime::Runtime(std::string program, std::unique_ptr<Session> session)
   threads_ = options_.threads() > 0 ? options_.threads()
              : is_guest             ? at::get_num_threads()
                                     : detail::threads_of_this_rank(control_);
+  threads_are_named_ = options_.threads() > 0 || is_guest || detail::threads_of_environment() > 0;
   at::set_num_threads(threads_);
   at::manual_seed(seed());
 }

@@ -93,6 +93,9 @@ class Runtime {
   bool is_main() const { return rank() == 0; }
   c10::Device device() const { return device_; }
   int threads() const { return threads_; }
+  /// True if RuntimeOptions::threads, OMP_NUM_THREADS or the program that this is a guest of named
+  /// the number of threads. False: it follows from the cores and ranks of the node.
+  bool threads_are_named() const { return threads_are_named_; }
   uint64_t seed() const { return options_.seed(); }
   const std::string& program() const { return program_; }
 
@@ -189,6 +192,7 @@ class Runtime {
   Communicator control_;
   c10::Device device_;
   int threads_ = 1;
+  bool threads_are_named_ = false;
   std::shared_ptr<LoaderPlaces> loaders_ = std::make_shared<LoaderPlaces>();
 
   friend int run(int argc, char** argv, const std::function<void(Runtime&)>& body);

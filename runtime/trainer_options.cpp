@@ -25,15 +25,40 @@ void TrainerOptions::validate() const {
   if (reduce_on_plateau_) {
     reduce_on_plateau_->validate();
   }
+  LOCKSTEP_CHECK(digest_every_ >= 1, "TrainerOptions.digest_every must be >= 1, is ",
+                 digest_every_);
+  LOCKSTEP_CHECK(leaves_ >= 0, "TrainerOptions.leaves must be >= 0, is ", leaves_);
+  LOCKSTEP_CHECK(reproducible_ || leaves_ == 0,
+                 "TrainerOptions.leaves needs reproducible(true); without it, use accumulate");
   if (cuda_graph_) {
     validate_cuda_graph();
   }
+  if (reproducible_) {
+    validate_reproducible();
+  }
+}
+
+void TrainerOptions::validate_reproducible() const {
+  constexpr const char* why = "TrainerOptions.reproducible: ";
+  LOCKSTEP_CHECK(!cuda_graph_, why,
+                 "a captured graph repeats the random numbers of its ranks; use cuda_graph(false)");
+  LOCKSTEP_CHECK(!uneven_data_, why,
+                 "with uneven_data ranks run out of data by themselves; deal the samples with "
+                 "LoaderOptions().leaves(), which also shares out the end of an epoch");
+  LOCKSTEP_CHECK(!precision_.feeds_errors_back(), why,
+                 "the residuals of error feedback belong to ranks; use error_feedback(false)");
+  LOCKSTEP_CHECK(precision_.predivide_factor() == 1.0, why,
+                 "the sum is exact and knows no predivide; use predivide(1)");
+  LOCKSTEP_CHECK(buffers_ != BufferPolicy::none, why,
+                 "with BufferPolicy::none each rank keeps buffers of its own; use "
+                 "BufferPolicy::broadcast");
 }
 
 void TrainerOptions::validate_cuda_graph() const {
   constexpr const char* why = "TrainerOptions.cuda_graph records a window whole: ";
   LOCKSTEP_CHECK(accumulate_ == 1, why, "accumulate must be 1, is ", accumulate_);
   LOCKSTEP_CHECK(losses_ == 1, why, "losses must be 1, is ", losses_);
+  LOCKSTEP_CHECK(digest_log_.empty(), why, "a digest_log reads every loss");
   LOCKSTEP_CHECK(!uneven_data_, why, "with uneven_data the host decides what a window counts");
   LOCKSTEP_CHECK(unused_ != UnusedParameters::detect, why,
                  "with UnusedParameters::detect the host decides what is updated");
@@ -54,7 +79,8 @@ std::string TrainerOptions::describe() const {
                   densify_sparse_, ", uneven_data ", uneven_data_, ", compare_replicas_every ",
                   compare_replicas_every_, ", diagnose_after_skips ", diagnose_after_skips_,
                   ", activation_budget ", activation_budget_.text(), ", cuda_graph ", cuda_graph_,
-                  losses_ > 1 ? c10::str(", losses ", losses_) : std::string());
+                  losses_ > 1 ? c10::str(", losses ", losses_) : std::string(),
+                  reproducible_ ? c10::str(", reproducible, leaves ", leaves_) : std::string());
 }
 
 }  // namespace lockstep

@@ -27,6 +27,24 @@ struct TrainerOptions {
   /// Costs fp32 accumulators, as accumulate(2) does, and one small all-reduce per update.
   /// Requires: >= 1. Refused with cuda_graph.
   TORCH_ARG(int64_t, losses) = 1;
+  /// True: the weights have the same bits on any number of ranks. The global batch of an update is
+  /// cut into a fixed number of micro-batches, the leaves, and each rank runs an equal share of
+  /// them. Everything that enters an update belongs to a leaf, not to a rank: samples
+  /// (LoaderOptions::leaves), random numbers, buffers such as BatchNorm statistics, and gradients,
+  /// whose sum is exact (docs/exactness.md). A snapshot can be resumed on another number of ranks,
+  /// in the middle of an epoch, and goes on with the same bits.
+  /// Costs 8 bytes per parameter in memory and 8 bytes per parameter on the wire, whatever the wire
+  /// dtype. A gradient with an element of 16384 or more, loss scale included, counts as overflow.
+  /// Refused, with the reason: devices other than the CPU, ranks that do not divide the leaves, a
+  /// number of compute threads that follows from the number of ranks, loaders that deal samples by
+  /// rank, fp64 parameters, convert_sync_batchnorm, Trainer::backward(), error feedback, predivide,
+  /// uneven_data, BufferPolicy::none, cuda_graph, and weights of Loss::sum that are not multiples
+  /// of 2^-20.
+  TORCH_ARG(bool, reproducible) = false;
+  /// With reproducible: micro-batches of an update on all ranks together. Each rank runs leaves /
+  /// ranks of them per update; accumulate must be 1 or that number. 0: accumulate * ranks.
+  /// Requires: >= 0.
+  TORCH_ARG(int64_t, leaves) = 0;
   /// Maximum norm of the update's gradient. A larger gradient is scaled down to this norm. The norm
   /// is measured over all parameters after averaging. Requires: > 0. Infinity: the norm is reported
   /// and nothing is clipped.
@@ -64,6 +82,14 @@ struct TrainerOptions {
   TORCH_ARG(int64_t, diagnose_after_skips) = 0;
   /// Folder to which a diagnosis writes each rank's bad batch (safetensors). Empty: not written.
   TORCH_ARG(std::string, diagnosis_folder) = "";
+  /// File to which rank 0 writes digests of the run, for `lockstep diff`: at each update the bits
+  /// of the loss and the state of the random numbers of each micro-batch of all ranks; at every
+  /// digest_every-th update also weights and reduced gradients of each parameter. Empty: no log. A
+  /// resumed run continues its file. Costs one pass over weights and gradients for each
+  /// digest_every-th update, and reads each loss from the device. Refused with cuda_graph.
+  TORCH_ARG(std::string, digest_log) = "";
+  /// Requires: >= 1.
+  TORCH_ARG(int64_t, digest_every) = 10;
   /// Where save() and resume() find the snapshots of the run.
   TORCH_ARG(SnapshotOptions, snapshots) = {};
   /// Maximum bytes that the activations of a chain may use in one micro-batch, for example "8 GiB".
@@ -94,6 +120,7 @@ struct TrainerOptions {
 
  private:
   void validate_cuda_graph() const;
+  void validate_reproducible() const;
 };
 
 }  // namespace lockstep

@@ -6,6 +6,28 @@
 
 namespace lockstep {
 
+void LoaderPlace::require_leaf(int64_t leaves, int64_t micro_batch) const {
+  if (!in_hand_) {
+    return;
+  }
+  LOCKSTEP_CHECK(sampler_.leaves() == leaves, "reproducible: the loader deals samples to ",
+                 sampler_.leaves() == 0 ? "ranks" : c10::str(sampler_.leaves(), " leaves"),
+                 ", the update has ", leaves,
+                 " leaves; make the loader with LoaderOptions().leaves(", leaves, ")");
+  const int64_t leaf = current_.batch % sampler_.batches_per_update();
+  LOCKSTEP_CHECK(leaf == micro_batch, "reproducible: rank ", sampler_.rank(), " is at micro-batch ",
+                 micro_batch, " of an update, its loader at the batch of micro-batch ", leaf,
+                 "; run one step for every batch, and start loops between updates");
+}
+
+void LoaderPlaces::require_leaf(int64_t leaves, int64_t micro_batch) const {
+  for (const auto& place : places_) {
+    if (const auto found = place.lock()) {
+      found->require_leaf(leaves, micro_batch);
+    }
+  }
+}
+
 void LoaderPlaces::add(const std::shared_ptr<LoaderPlace>& place) {
   if (!waiting_.empty()) {
     resume(waiting_.back(), *place);
@@ -37,7 +59,8 @@ LoaderPlaces::Saved LoaderPlaces::saved(LoaderPlace& place) {
           static_cast<int64_t>(sampler.seed()),
           place.trains(),
           sampler.sizes_digest(),
-          sampler.weights_digest()};
+          sampler.weights_digest(),
+          sampler.leaves()};
 }
 
 void LoaderPlaces::visit(StateArchive& archive, size_t number, Saved& saved) {
@@ -60,6 +83,7 @@ void LoaderPlaces::visit(StateArchive& archive, size_t number, Saved& saved) {
   later(".trains", saved.trains);
   later(".own_sizes", saved.sizes_digest);
   later(".weights", saved.weights);
+  later(".leaves", saved.leaves);
 }
 
 SamplerPosition LoaderPlaces::position_for(const Saved& saved, LoaderPlace& place) {
@@ -86,11 +110,15 @@ SamplerPosition LoaderPlaces::position_for(const Saved& saved, LoaderPlace& plac
                       saved.weights == 0 ? "no" : "other", " LoaderOptions::weights",
                       now.weights == 0 ? ", this one has none" : "",
                       "; resume with those of the saved run");
-  const bool same = now.ranks == saved.ranks && now.batch_size == saved.batch_size &&
-                    now.drops_last == saved.drops_last;
+  const bool dealt_alike = now.batch_size == saved.batch_size &&
+                           now.drops_last == saved.drops_last && now.leaves == saved.leaves;
+  const bool same = dealt_alike && now.ranks == saved.ranks;
   SamplerPosition position = saved.next;
   if (begins_again(saved, place)) {
     position = {saved.next.epoch, 0, 0};
+  } else if (!same && dealt_alike && now.leaves > 0) {
+    const int64_t update = saved.next.batch / (saved.leaves / saved.ranks);
+    position.batch = update * place.sampler().batches_per_update();
   } else if (!same) {
     position = place.sampler().after_samples(saved.next.epoch, saved.taken);
   }

@@ -33,6 +33,11 @@ std::string own_cores() {
 
 }  // namespace
 
+int threads_of_environment() {
+  const char* asked = std::getenv("OMP_NUM_THREADS");
+  return asked != nullptr ? std::max(0, std::atoi(asked)) : 0;
+}
+
 int threads_of_this_rank(Communicator& control) {
   const std::string host = host_name();
   std::string cores_of_node(CPU_SETSIZE, '0');
@@ -42,8 +47,7 @@ int threads_of_this_rank(Communicator& control) {
                      cores_of_node.begin(), [](char a, char b) { return std::max(a, b); });
     }
   }
-  const char* asked = std::getenv("OMP_NUM_THREADS");
-  const int from_environment = asked != nullptr ? std::atoi(asked) : 0;
+  const int from_environment = threads_of_environment();
   const auto cores = std::count(cores_of_node.begin(), cores_of_node.end(), '1');
   return from_environment > 0
              ? from_environment

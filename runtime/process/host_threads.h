@@ -4,6 +4,9 @@
 
 namespace lockstep::detail {
 
+/// OMP_NUM_THREADS; 0 if that is not set.
+int threads_of_environment();
+
 /// Compute threads for this rank: OMP_NUM_THREADS if set, else the cores that the ranks of this
 /// node may run on, divided by their number, at least 1. Collective.
 int threads_of_this_rank(Communicator& control);

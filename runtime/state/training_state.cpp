@@ -291,6 +291,10 @@ void TrainingState::add_own(snapshot::Content& content) {
 
 void TrainingState::load_random(const Snapshot& saved, std::vector<std::string>& notes) {
   const int ranks = parts_.runtime.size();
+  if (parts_.step.leaves().on()) {
+    parts_.step.seed_leaves();
+    return;
+  }
   if (saved.manifest().world_size != ranks) {
     parts_.runtime.seed_ranks(parts_.step.updates());
     notes.push_back(c10::str("saved by ", saved.manifest().world_size, " ranks, goes on with ",

@@ -18,14 +18,21 @@ bool shards(const TrainerOptions& options, const Communicator& communicator) {
   return options.shard_optimizer() && communicator.size() > 1;
 }
 
+/// Exact sums are all-reduced, so that every rank measures the same numbers in the same order.
+bool scatters(const TrainerOptions& options, const Communicator& communicator) {
+  return shards(options, communicator) && !options.reproducible();
+}
+
 ReducerOptions reducer_options(const TrainerOptions& options, const Communicator& devices) {
   ReducerOptions result;
   result.op = gradient_operation(options.precision(), devices);
   result.densify_sparse = options.densify_sparse();
   result.take_gradients = true;
-  result.accumulators = options.accumulate() > 1 || options.losses() > 1;
+  result.leaves =
+      options.reproducible() ? options.accumulate() * devices.size() * options.losses() : 0;
+  result.accumulators = result.leaves == 0 && (options.accumulate() > 1 || options.losses() > 1);
   result.error_feedback = options.precision().feeds_errors_back();
-  result.scatter = shards(options, devices);
+  result.scatter = scatters(options, devices);
   return result;
 }
 
@@ -116,11 +123,16 @@ TrainingStorage::TrainingStorage(const Runtime& runtime, const Model& model,
     });
   });
   std::vector<at::Tensor> wires;
-  explained([&] { wires = allocate_wires(devices_, plans, shards(options_, devices_)); });
+  std::vector<at::Tensor> leaf_sums;
+  explained([&] {
+    wires = allocate_wires(devices_, plans, scatters(options_, devices_));
+    leaf_sums = allocate_leaf_sums(plans);
+  });
   agreement_.attempt([&] {
     explained([&] {
-      reducer_ = std::make_unique<Reducer>(devices_, trainable_.parameters, plans, std::move(wires),
-                                           reducer_options(options, devices_));
+      reducer_ =
+          std::make_unique<Reducer>(devices_, trainable_.parameters, plans, std::move(wires),
+                                    reducer_options(options, devices_), std::move(leaf_sums));
       updater_ = new_updater();
       make_checks();
     });
@@ -167,6 +179,11 @@ std::vector<BucketPlan> TrainingStorage::plans_for(
                        wire_dtype(entry, options_.precision()), spec_->group_of(entry)});
   }
   return plan_buckets(planned, options_.buckets());
+}
+
+std::vector<at::Tensor> TrainingStorage::allocate_leaf_sums(
+    const std::vector<BucketPlan>& plans) const {
+  return options_.reproducible() ? LeafSums::allocate(devices_, plans) : std::vector<at::Tensor>();
 }
 
 Arena TrainingStorage::new_arena(const std::vector<BucketPlan>& plans) const {
@@ -250,14 +267,15 @@ void TrainingStorage::move_into_new_layout(const Trainable& now) {
   moments.give_back();
 
   const auto plans = plans_for(now.parameters);
-  std::vector<at::Tensor> wires = allocate_wires(devices_, plans, shards(options_, devices_));
+  std::vector<at::Tensor> wires = allocate_wires(devices_, plans, scatters(options_, devices_));
+  std::vector<at::Tensor> leaf_sums = allocate_leaf_sums(plans);
   agreement_.attempt([&] {
     const Values fresh = freeze_and_thaw(now, masters);
     trainable_ = now;
     updater_.reset();
     *arena_ = new_arena(plans);
     refresh_model();
-    reducer_->lay_out(trainable_.parameters, plans, std::move(wires));
+    reducer_->lay_out(trainable_.parameters, plans, std::move(wires), std::move(leaf_sums));
     const std::vector<at::Tensor> flats = arena_->room_for_masters();
     write(named(flats), masters, fresh);
     arena_->take_masters(flats);

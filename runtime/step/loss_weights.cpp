@@ -28,11 +28,12 @@ void LossWeights::take(const Votes& all) {
 }
 
 double LossWeights::packing_factor() const {
+  const double reduced = exact_ ? 1.0 : ranks_;  // what the reduction divides by
   if (!weighted()) {
-    return 1.0 / static_cast<double>(accumulate_);
+    return reduced / (static_cast<double>(accumulate_) * ranks_);
   }
   const double total = weight_of_all_.value_or(0.0);
-  return total > 0 ? ranks_ / total : 0.0;
+  return total > 0 ? reduced / total : 0.0;
 }
 
 void LossWeights::begin_window() {

@@ -15,9 +15,10 @@ namespace lockstep::detail {
 /// Ranks: local; Step exchanges the votes. Threads: one.
 class LossWeights {
  public:
-  /// `ranks`: the size of the world.
-  LossWeights(bool uneven_data, int64_t accumulate, int ranks)
-      : uneven_data_(uneven_data), accumulate_(accumulate), ranks_(ranks) {}
+  /// `ranks`: the size of the world. `exact`: the reduction is the exact sum of all gradients
+  /// (TrainerOptions::reproducible), else their average over ranks.
+  LossWeights(bool uneven_data, int64_t accumulate, int ranks, bool exact)
+      : uneven_data_(uneven_data), accumulate_(accumulate), ranks_(ranks), exact_(exact) {}
 
   /// Counts one micro-batch with data. Throws Error for a loss of another kind than the losses
   /// before it.
@@ -30,7 +31,8 @@ class LossWeights {
   /// Takes the votes of all ranks. Throws Error if some ranks return a sum and others a mean.
   void take(const Votes& all);
 
-  /// The factor on each gradient when it is packed; the reduction then averages over ranks.
+  /// The factor on each gradient when it is packed; the reduction then averages over ranks. With
+  /// `exact` the factor on the sum, rounded once.
   double packing_factor() const;
   /// True if the weight of all micro-batches of all ranks is 0: then there is no update.
   bool nothing_counted() const { return weighted() && weight_of_all_.value_or(1.0) == 0.0; }
@@ -46,6 +48,7 @@ class LossWeights {
   bool uneven_data_;
   int64_t accumulate_;
   int ranks_;
+  bool exact_;
   std::optional<bool> kind_is_sum_;  // agreed by all ranks in the first window, then fixed
 
   // the window

@@ -42,13 +42,13 @@ constexpr const char* kTwiceBeforeFinish =
 
 Reducer::Reducer(Communicator communicator, std::vector<ModelTensor> parameters,
                  std::vector<BucketPlan> plans, std::vector<at::Tensor> wires,
-                 ReducerOptions options)
+                 ReducerOptions options, std::vector<at::Tensor> leaf_sums)
     : communicator_(std::move(communicator)), options_(options) {
-  lay_out(std::move(parameters), std::move(plans), std::move(wires));
+  lay_out(std::move(parameters), std::move(plans), std::move(wires), std::move(leaf_sums));
 }
 
 void Reducer::lay_out(std::vector<ModelTensor> parameters, std::vector<BucketPlan> plans,
-                      std::vector<at::Tensor> wires) {
+                      std::vector<at::Tensor> wires, std::vector<at::Tensor> leaf_sums) {
   std::map<std::string, at::Tensor> kept;
   for (size_t i = 0; i < parameters_.size() && options_.error_feedback; ++i) {
     kept[parameters_[i].name] = residual_of(static_cast<int>(i)).clone();
@@ -61,6 +61,9 @@ void Reducer::lay_out(std::vector<ModelTensor> parameters, std::vector<BucketPla
   places_.assign(parameters_.size(), {});
   accumulators_.clear();
   residuals_.clear();
+  if (options_.leaves > 0) {
+    leaf_sums_.emplace(std::move(leaf_sums), plans_, options_.leaves);
+  }
   for (size_t b = 0; b < plans_.size(); ++b) {
     const BucketPlan& plan = plans_[b];
     wires_.push_back(padded_wires_[b].narrow(0, 0, plan.numel));
@@ -72,8 +75,8 @@ void Reducer::lay_out(std::vector<ModelTensor> parameters, std::vector<BucketPla
     if (options_.error_feedback) {
       residuals_.push_back(at::zeros({2, plan.numel}, fp32));
     }
-    for (const Slot& slot : plan.slots) {
-      places_[static_cast<size_t>(slot.parameter)] = {b, slot.offset};
+    for (size_t s = 0; s < plan.slots.size(); ++s) {
+      places_[static_cast<size_t>(plan.slots[s].parameter)] = {b, plan.slots[s].offset, s};
     }
   }
   for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -132,7 +135,7 @@ void Reducer::take_from(const std::function<void()>& backward, const Form& form,
 void Reducer::synchronise(double factor) {
   synchronising_ = true;
   const bool packs_shares = options_.take_gradients && options_.op == ReduceOp::sum();
-  factor_ = packs_shares ? factor / communicator_.size() : factor;
+  factor_ = packs_shares && !leaf_sums_ ? factor / communicator_.size() : factor;
 }
 
 void Reducer::on_gradient(int index) {
@@ -201,7 +204,9 @@ at::Tensor Reducer::slot(const std::vector<at::Tensor>& flats, int index) const 
 void Reducer::take(int index, const at::Tensor& gradient) {
   const auto i = static_cast<size_t>(index);
   const bool packs = synchronising_ && last_backward_;
-  if (!packs || collected_[i] != 0) {
+  if (leaf_sums_) {
+    take_leaf(index, gradient, packs);
+  } else if (!packs || collected_[i] != 0) {
     accumulate(index, gradient);
     if (packs) {
       pack_collected(index);
@@ -210,6 +215,16 @@ void Reducer::take(int index, const at::Tensor& gradient) {
     pack(index, gradient);
   }
   parameters_[i].tensor.mutable_grad().reset();
+}
+
+void Reducer::take_leaf(int index, const at::Tensor& gradient, bool packs) {
+  const auto i = static_cast<size_t>(index);
+  LOCKSTEP_CHECK(ready_[i] == 0, "parameter ", parameters_[i].name, kTwiceInABackward);
+  leaf_sums_->add(places_[i].bucket, places_[i].slot, gradient, /*first=*/collected_[i] == 0);
+  collected_[i] = 1;
+  if (packs) {
+    mark_ready(index);
+  }
 }
 
 void Reducer::accumulate(int index, const at::Tensor& gradient) {
@@ -224,6 +239,10 @@ void Reducer::accumulate(int index, const at::Tensor& gradient) {
 }
 
 void Reducer::pack_collected(int index) {
+  if (leaf_sums_) {
+    mark_ready(index);
+    return;
+  }
   pack(index, options_.take_gradients ? slot(accumulators_, index) : dense_gradient(index));
 }
 
@@ -251,7 +270,10 @@ void Reducer::pack_waiting(size_t bucket) {
 
 /// No gradient: zeros are sent, and what was lost before stays to be fed back.
 void Reducer::pack_nothing(int index) {
-  if (options_.error_feedback) {
+  const auto i = static_cast<size_t>(index);
+  if (leaf_sums_) {
+    leaf_sums_->clear(places_[i].bucket, places_[i].slot);
+  } else if (options_.error_feedback) {
     pack_with_feedback(index, {});
   } else {
     slot(wires_, index).zero_();
@@ -285,6 +307,9 @@ void Reducer::launch_ready() {
 }
 
 Work Reducer::reduced(size_t bucket) const {
+  if (leaf_sums_) {
+    return communicator_.all_reduce(leaf_sums_->of(bucket), ReduceOp::sum());
+  }
   if (!options_.scatter) {
     return communicator_.all_reduce(wires_[bucket], options_.op);
   }
@@ -301,6 +326,9 @@ Shard Reducer::own_shard(size_t bucket) const {
 }
 
 amp::MeasuredParts Reducer::measured_parts(size_t bucket) const {
+  if (leaf_sums_) {
+    return {};  // the bits must not depend on the number of ranks
+  }
   const int ranks = communicator_.size();
   return {Shard::of(plans_[bucket].numel, 0, ranks).stride, ranks};
 }
@@ -328,6 +356,13 @@ void Reducer::launch_rest() {
   }
 }
 
+void Reducer::wait(size_t bucket) {
+  works_[bucket].wait();
+  if (leaf_sums_) {
+    leaf_sums_->read(bucket, wires_[bucket], factor_);
+  }
+}
+
 void Reducer::wait_all() {
   for (Work& work : works_) {
     work.wait();
@@ -352,7 +387,7 @@ int64_t bytes_of(const std::vector<at::Tensor>& flats) {
 }  // namespace
 
 int64_t Reducer::accumulator_bytes() const {
-  return bytes_of(accumulators_);
+  return bytes_of(accumulators_) + (leaf_sums_ ? leaf_sums_->bytes() : 0);
 }
 
 int64_t Reducer::residual_bytes() const {

@@ -7,6 +7,7 @@
 #include <lockstep/runtime/bucket_plan.h>
 #include <lockstep/runtime/state/shard.h>
 #include <lockstep/runtime/step/gradient_hooks.h>
+#include <lockstep/runtime/step/leaf_sums.h>
 
 #include <functional>
 #include <memory>
@@ -33,6 +34,9 @@ struct ReducerOptions {
   /// True: a rank gets the reduced gradients of its Shard of each bucket alone, with a
   /// reduce_scatter in place of an all_reduce.
   bool scatter = false;
+  /// Not 0: gradients of all ranks are summed exactly, as those of this many leaves (LeafSums).
+  /// The arrays of LeafSums travel, and wire() is what they are read into. Requires take_gradients.
+  int64_t leaves = 0;
 };
 
 /// Allocates one flat tensor per bucket, in the wire dtype, in the memory in which `communicator`
@@ -51,17 +55,20 @@ std::vector<at::Tensor> allocate_wires(Communicator& communicator,
 /// finish() had to be called, the hook also throws, since that loop may never call finish().
 class Reducer {
  public:
-  /// `wires`: the tensors from allocate_wires(). Local.
+  /// `wires`: the tensors from allocate_wires(). `leaf_sums`: with ReducerOptions::leaves, those
+  /// from LeafSums::allocate(). Local.
   Reducer(Communicator communicator, std::vector<ModelTensor> parameters,
-          std::vector<BucketPlan> plans, std::vector<at::Tensor> wires, ReducerOptions options);
+          std::vector<BucketPlan> plans, std::vector<at::Tensor> wires, ReducerOptions options,
+          std::vector<at::Tensor> leaf_sums = {});
 
   /// Replaces parameters and buckets. Call it between windows. Keeps the residuals of parameters
   /// that stay.
   void lay_out(std::vector<ModelTensor> parameters, std::vector<BucketPlan> plans,
-               std::vector<at::Tensor> wires);
+               std::vector<at::Tensor> wires, std::vector<at::Tensor> leaf_sums = {});
 
   /// Selects what the next backwards do. collect(): only collect gradients. synchronise(): also
-  /// pack each gradient, multiplied by `factor`, and reduce it.
+  /// pack each gradient, multiplied by `factor`, and reduce it. With ReducerOptions::leaves,
+  /// `factor` multiplies the sum of all leaves.
   void collect() { synchronising_ = false; }
   void synchronise(double factor);
 
@@ -77,7 +84,7 @@ class Reducer {
   /// lists the parameters that have no gradient at all.
   void launch_rest();
   const std::vector<int>& unused() const { return unused_; }
-  void wait(size_t bucket) { works_[bucket].wait(); }
+  void wait(size_t bucket);
   void wait_all();
   /// Completes the collectives of a window that this rank gives up, so that the other ranks can
   /// finish it: launch_rest() and wait_all().
@@ -114,6 +121,7 @@ class Reducer {
   struct Place {
     size_t bucket;
     int64_t offset;
+    size_t slot;
   };
   void on_gradient(int index);
   void drop_gradients();
@@ -121,6 +129,7 @@ class Reducer {
   /// DataParallel: throws if a backward reaches a parameter again before finish().
   void require_finished(int index);
   void take(int index, const at::Tensor& gradient);
+  void take_leaf(int index, const at::Tensor& gradient, bool packs);
   void pack(int index, const at::Tensor& gradient);
   void pack_nothing(int index);
   void pack_waiting(size_t bucket);
@@ -143,6 +152,7 @@ class Reducer {
   std::vector<at::Tensor> wires_;  // without their padding
   std::vector<at::Tensor> accumulators_;
   std::vector<at::Tensor> residuals_;
+  std::optional<LeafSums> leaf_sums_;
   const amp::FeedbackState* feedback_ = nullptr;
 
   bool taking_ = false;         // inside take_from()

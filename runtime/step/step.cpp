@@ -1,4 +1,5 @@
 #include <ATen/ops/empty_like.h>
+#include <lockstep/amp/update/flat_kernels.h>
 #include <lockstep/checkpointing/activation/rng_state.h>
 #include <lockstep/collectives/core/activity.h>
 #include <lockstep/collectives/core/as_error.h>
@@ -27,11 +28,12 @@ Step::Step(StepParts parts)
     : parts_(std::move(parts)),
       passes_(parts_.options, parts_.device, parts_.scaler, parts_.storage.trainable().parameters),
       loss_weights_(parts_.options.uneven_data(), parts_.options.accumulate(),
-                    parts_.communicator.size()),
+                    parts_.communicator.size(), parts_.options.reproducible()),
       decisions_(parts_.device, parts_.host_acts, decision_rule(parts_.options), parts_.scaler),
       measures_(parts_.communicator),
       consensus_(parts_.communicator, parts_.agreement, parts_.storage, parts_.host_acts),
       buffer_sync_(parts_.options.buffers(), parts_.communicator),
+      leaves_(parts_.options, parts_.seed, parts_.communicator, parts_.buffers),
       skip_watch_(parts_.scaler.options(), parts_.options.diagnose_after_skips()) {
   parts_.storage.reducer().follow(decisions_.feedback());
 }
@@ -63,7 +65,7 @@ void Step::update_weights(Pass pass, const Votes& votes) {
     apply();                // 5. optimizer, masters, weights; nothing on a skip
     decisions_.conclude();  // 6. the count of updates and the loss scale
     passes_.scales().conclude(decisions_);
-    buffer_sync_.run(parts_.buffers);
+    leaves_.on() ? leaves_.merge_buffers() : buffer_sync_.run(parts_.buffers);
   }
   if (host) {
     amp::Autocast::clear_cache();  // a window of another Trainer may have cast these weights
@@ -167,6 +169,7 @@ void Step::plan_learning_rate() {
 
 void Step::micro_batch(const std::function<Loss()>& closure, bool under_autocast) {
   attempt([&] { parts_.storage.watch().require_unchanged(count_ == 0); });
+  leaves_.begin(decisions_.known(), count_);
   if (parts_.diagnosis.armed() && under_autocast) {
     attempt([&] { passes_.replay(closure, parts_.diagnosis, micro_batches_ + count_); });
   }
@@ -184,6 +187,7 @@ void Step::micro_batch(const std::function<Loss()>& closure, bool under_autocast
     }
   });
   attempt([&] { passes_.backward(loss, parts_.storage.reducer()); });
+  leaves_.end(decisions_.known(), count_);
   note_activity("what follows micro-batch", micro_batches_ + count_++);
   compute_seconds_ += seconds_since(start);
 }
@@ -209,10 +213,6 @@ bool Step::can_be_captured() const {
                  "cuda_graph: a Loss::sum is divided by a weight that the host must know before "
                  "backward; return a mean, or use cuda_graph(false)");
   return !exchanges_first();
-}
-
-at::Tensor Step::loss_like() const {
-  return at::empty_like(passes_.last_loss());
 }
 
 void Step::capture_window(const std::function<Loss()>& closure, const at::Tensor& loss) {
@@ -381,6 +381,7 @@ void Step::end_window() {
   compute_seconds_ = 0.0;
   loss_weights_.begin_window();
   passes_.end_window();
+  seed_leaves();
 }
 
 void Step::visit_state(StateArchive& archive) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ATen/ops/empty_like.h>
 #include <lockstep/amp/loss_scaler.h>
 #include <lockstep/runtime/loss.h>
 #include <lockstep/runtime/process/buffer_sync.h>
@@ -7,6 +8,7 @@
 #include <lockstep/runtime/step/consensus.h>
 #include <lockstep/runtime/step/decisions.h>
 #include <lockstep/runtime/step/forward_backward.h>
+#include <lockstep/runtime/step/leaves.h>
 #include <lockstep/runtime/step/loss_weights.h>
 #include <lockstep/runtime/step/measures.h>
 #include <lockstep/runtime/step/non_finite_diagnosis.h>
@@ -31,6 +33,7 @@ struct StepParts {
   amp::LossScaler scaler;
   TrainingStorage& storage;
   NonFiniteDiagnosis diagnosis;
+  uint64_t seed = 0;  // of the run
 };
 
 /// The one order of a step (docs/architecture.md): k micro-batches, which make a window, and their
@@ -67,7 +70,7 @@ class Step {
   /// reads nor decides. The graph writes its loss to `loss`, a tensor like loss_like().
   /// Requires: can_be_captured().
   void capture_window(const std::function<Loss()>& closure, const at::Tensor& loss);
-  at::Tensor loss_like() const;
+  at::Tensor loss_like() const { return at::empty_like(passes_.last_loss()); }
   /// Runs a captured window: `launch` launches the graph, then the host does its part.
   StepReport launch_window(const std::function<void()>& launch, const at::Tensor& loss,
                            const Votes& votes);
@@ -82,6 +85,9 @@ class Step {
   const Consensus& consensus() const { return consensus_; }
   /// True on every rank after one was asked to stop; only between windows, where ranks can save.
   bool stop_requested() const { return consensus_.stop_requested() && count_ == 0; }
+  const Leaves& leaves() const { return leaves_; }
+  /// With reproducible: random numbers that the loop draws before the next window. Local.
+  void seed_leaves() { leaves_.end_window(decisions_.known()); }
   /// Updates that were made so far. Waits for the device.
   int64_t updates() const { return decisions_.latest()->read().updates; }
   const NonFiniteDiagnosis& diagnosis() const { return parts_.diagnosis; }
@@ -143,6 +149,7 @@ class Step {
   Measures measures_;
   Consensus consensus_;
   BufferSync buffer_sync_;
+  Leaves leaves_;
   SkipWatch skip_watch_;
   int64_t windows_ = 0;        // whose update was decided, skipped ones included
   int64_t micro_batches_ = 0;  // of closed windows

@@ -29,15 +29,18 @@ void require_capturable(const OptimizerSpec& optimizer, c10::Device device,
 
 /// Everything that can be wrong with the arguments, found before any rank communicates.
 Trainable checked(const Model& model, const OptimizerSpec& optimizer, const TrainerOptions& options,
-                  c10::Device device, bool has_graphs, const Communicator& devices,
+                  const Runtime& runtime, bool has_graphs, const Communicator& devices,
                   const Agreement& agreement) {
+  const c10::Device device = runtime.device();
   Trainable trainable;
   agreement.attempt([&] {
     options.validate();
+    with_own_leaves(options, runtime.size());
     optimizer.validate();
     trainable = trainable_parameters(model);
     require_trainable_doubles(trainable.parameters, options.precision(), optimizer, device);
     move_to(model, device);
+    require_reproducible(options, runtime, model);
     options.precision().require_known_names(model);
     require_activation_chain(options, model);
     if (options.cuda_graph()) {
@@ -48,6 +51,13 @@ Trainable checked(const Model& model, const OptimizerSpec& optimizer, const Trai
   require_same_text("the configuration", optimizer.describe() + "; " + options.describe(),
                     agreement);
   return trainable;
+}
+
+/// The options as this rank runs them. The default wire dtype depends on the number of ranks.
+TrainerOptions as_run(const TrainerOptions& asked, const Communicator& devices) {
+  return asked.reproducible()
+             ? with_own_leaves(asked, devices.size())
+             : TrainerOptions(asked).precision(with_default_wire(asked.precision(), devices));
 }
 
 }  // namespace
@@ -66,18 +76,16 @@ Training::Training(Runtime& runtime, const Model& model, const OptimizerSpec& sp
 Training::Training(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
                    const TrainerOptions& options, HostActs acts, MakeStepGraph make_graph,
                    const Communicator& devices)
-    : Training(runtime, model, spec, options,
-               TrainerOptions(options).precision(with_default_wire(options.precision(), devices)),
-               acts, make_graph, devices,
-               checked(model, spec, options, runtime.device(), make_graph != nullptr, devices,
+    : Training(runtime, model, spec, options, acts, make_graph, devices,
+               checked(model, spec, options, runtime, make_graph != nullptr, devices,
                        Agreement(runtime.control()))) {}
 
 Training::Training(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
-                   const TrainerOptions& asked, const TrainerOptions& options, HostActs acts,
-                   MakeStepGraph make_graph, const Communicator& devices, Trainable trainable)
+                   const TrainerOptions& asked, HostActs acts, MakeStepGraph make_graph,
+                   const Communicator& devices, Trainable trainable)
     : runtime(runtime),
       agreement(runtime.control()),
-      options(options),
+      options(as_run(asked, devices)),
       description(spec.describe()),
       activations(options, model),
       storage(runtime, model, spec.clone(), options, std::move(trainable), devices, agreement,
@@ -87,9 +95,14 @@ Training::Training(Runtime& runtime, const Model& model, const OptimizerSpec& sp
     steps = std::make_unique<Step>(StepParts{
         options, runtime.device(), acts, model.buffers(), devices, agreement,
         amp::LossScaler(options.precision().loss_scaler_options(), runtime.device()), storage,
-        NonFiniteDiagnosis(model, options.precision(), options.diagnosis_folder())});
+        NonFiniteDiagnosis(model, options.precision(), options.diagnosis_folder()),
+        runtime.seed()});
     if (options.cuda_graph()) {
       captured = std::make_unique<CapturedSteps>(*steps, devices, agreement, std::move(make_graph));
+    }
+    if (!options.digest_log().empty()) {
+      digests = std::make_unique<DigestLog>(options.digest_log(), options.digest_every(),
+                                            runtime.control());
     }
     if (options.reduce_on_plateau()) {
       plateau = std::make_unique<Plateau>(*options.reduce_on_plateau());
@@ -101,10 +114,12 @@ Training::Training(Runtime& runtime, const Model& model, const OptimizerSpec& sp
   }
   saving = std::make_unique<Saving>(
       TrainingState({runtime, storage, model.buffers(), *steps, loop, plateau.get(),
-                     asked.precision().describe(), description + "; " + asked.describe(),
+                     asked.precision().describe(),
+                     description + "; " + with_all_leaves(asked, runtime.size()).describe(),
                      [this] { adopt_trainable(); }}),
       agreement.communicator(), options.snapshots());
   runtime.seed_ranks();
+  steps->seed_leaves();
 }
 
 StepReport Training::step(const std::function<Loss()>& closure) {
@@ -129,18 +144,25 @@ StepReport Training::step_without_data() {
 }
 
 void Training::backward(const Loss& loss) {
+  LOCKSTEP_CHECK(!options.reproducible(),
+                 "TrainerOptions.reproducible: the forward of this loss has run with the random "
+                 "numbers and buffers of a rank; call step(closure)");
   LOCKSTEP_CHECK(!steps->window_full(),
                  "backward() was called accumulate() times: call update() now");
   require_no_graph();
   begin_micro_batch();
+  if (digests != nullptr) {
+    digests->note_random();
+  }
   steps->micro_batch([&] { return loss; }, /*under_autocast=*/false);
+  note_loss();
 }
 
 StepReport Training::update() {
   LOCKSTEP_CHECK(steps->window_full(), "update() before backward(): the window has ",
                  steps->micro_batches_in_window(),
                  " micro-batches, fewer than accumulate(); call backward(loss) first");
-  return with_saved(steps->close_window(votes()));
+  return close_window();
 }
 
 /// All ranks have the votes of the last window here, so a pending snapshot may advance.
@@ -153,21 +175,53 @@ void Training::begin_micro_batch() {
                                        std::chrono::duration<double>(waited));
   }
   steps->begin_window();
+  if (digests != nullptr && steps->micro_batches_in_window() == 0) {
+    digests->begin_window();
+  }
   advance_saving();
 }
 
 StepReport Training::micro_batch(const std::function<Loss()>& closure) {
-  const bool measured = activations.watch(
-      runtime.device().type(), [&] { steps->micro_batch(closure, /*under_autocast=*/true); });
+  const int64_t number = steps->micro_batches_in_window();
+  const auto leaf = [&] {
+    if (options.reproducible()) {
+      runtime.loaders().require_leaf(steps->leaves().count(), number);
+    }
+    Loss loss = closure();
+    steps->leaves().require_exact(loss);
+    if (digests != nullptr) {
+      digests->note_random();
+    }
+    return loss;
+  };
+  const bool watched = options.reproducible() || digests != nullptr;
+  const bool measured = activations.watch(runtime.device().type(), [&] {
+    steps->micro_batch(watched ? std::function<Loss()>(leaf) : closure,
+                       /*under_autocast=*/true);
+  });
   if (measured && runtime.is_main()) {
     std::cerr << activations.report() << std::endl;
   }
+  note_loss();
   return report();
 }
 
 StepReport Training::report() {
-  return steps->window_full() ? with_saved(steps->close_window(votes()))
-                              : with_data_wait(steps->report_open_window());
+  return steps->window_full() ? close_window() : with_data_wait(steps->report_open_window());
+}
+
+StepReport Training::close_window() {
+  StepReport report = steps->close_window(votes());
+  if (digests != nullptr) {
+    digests->write(steps->scaler().state(), storage.reducer());
+  }
+  return with_saved(std::move(report));
+}
+
+void Training::note_loss() {
+  if (digests != nullptr) {
+    digests->note_loss(steps->report_open_window().loss());
+  }
 }
 
 /// What this rank votes about its share of a pending snapshot.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <lockstep/runtime/report/digest_log.h>
 #include <lockstep/runtime/state/saving.h>
 #include <lockstep/runtime/state/training_storage.h>
 #include <lockstep/runtime/step/activation_planning.h>
@@ -57,20 +58,23 @@ struct Training {
   std::unique_ptr<Step> steps;
   std::unique_ptr<Plateau> plateau;         // with TrainerOptions::reduce_on_plateau
   std::unique_ptr<CapturedSteps> captured;  // with TrainerOptions::cuda_graph
+  std::unique_ptr<DigestLog> digests;       // with TrainerOptions::digest_log
   LoopState loop;
   std::unique_ptr<Saving> saving;  // last: its destructor completes a pending snapshot
 
  private:
-  /// `asked`: the program's options, which snapshots keep. The wire dtype of `options` may differ,
-  /// since its default depends on the number of ranks.
+  /// `asked`: the program's options, which snapshots keep. The wire dtype and accumulate of
+  /// `options` may differ, since they may depend on the number of ranks.
   Training(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
-           const TrainerOptions& asked, const TrainerOptions& options, HostActs acts,
-           MakeStepGraph make_graph, const Communicator& devices, Trainable trainable);
+           const TrainerOptions& asked, HostActs acts, MakeStepGraph make_graph,
+           const Communicator& devices, Trainable trainable);
   void begin_micro_batch();
   void require_no_graph() const;
   void require_between_windows(const char* call) const;
   StepReport micro_batch(const std::function<Loss()>& closure);
   StepReport report();
+  StepReport close_window();
+  void note_loss();
   Votes votes() const;
   void advance_saving();
   StepReport with_saved(StepReport report);
