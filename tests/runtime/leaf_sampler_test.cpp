@@ -21,7 +21,7 @@ using Leaf = std::pair<int64_t, int64_t>;  // update, leaf
 
 DistributedSampler sampler_of(int64_t size, int rank, int ranks, int64_t leaves, int64_t batch_size,
                               bool drop_last = false) {
-  return {static_cast<size_t>(size), rank, ranks, 7, true, batch_size, drop_last, leaves};
+  return {static_cast<size_t>(size), rank, ranks, 7, true, batch_size, drop_last, {}, leaves};
 }
 
 /// What each leaf of an epoch gets.
