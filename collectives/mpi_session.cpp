@@ -2,10 +2,14 @@
 
 #include <lockstep/collectives/core/launch_environment.h>
 #include <lockstep/collectives/core/life_sign.h>
+#include <lockstep/collectives/core/roll_call.h>
 #include <lockstep/collectives/mpi/mpi_transport.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <exception>
+#include <iostream>
+#include <memory>
 #include <numeric>
 #include <optional>
 
@@ -14,6 +18,21 @@ namespace {
 
 std::atomic<bool> session_exists{false};
 
+/// Says which ranks are missing where all ranks wait in MPI; the launcher of `lockstep run` does so
+/// itself.
+std::unique_ptr<detail::RollCall> call_roll(const char* point) {
+  if (std::getenv("LOCKSTEP_LIFE_SIGNS") != nullptr) {
+    return nullptr;
+  }
+  const char* text = std::getenv("LOCKSTEP_REPORT_AFTER");
+  const int seconds = text == nullptr ? 0 : std::atoi(text);
+  return std::make_unique<detail::RollCall>(
+      detail::RollCallPlace::of_environment(), point,
+      std::chrono::seconds(seconds > 0 ? seconds : 30), [](const std::string& found) {
+        std::cerr << "lockstep: " + found + "\n" << std::flush;
+      });
+}
+
 /// MPI's life: initialised by us or by somebody else, to whom it then belongs.
 class MpiLife {
  public:
@@ -21,6 +40,7 @@ class MpiLife {
     int initialized = 0;
     detail::check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
     if (initialized == 0) {
+      const auto roll = call_roll("start");
       detail::check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &thread_level_),
                         "MPI_Init_thread");
       is_ours_ = true;
@@ -180,6 +200,7 @@ std::vector<std::string> MpiSession::leave_with(const std::string& bytes) {
     return {};
   }
   detail::give(detail::LifeSign::leaving);
+  const auto roll = call_roll("end");
   const auto ranks = static_cast<size_t>(impl_->world.size());
   impl_->world = Communicator::solo();
   const int mine = static_cast<int>(bytes.size());

@@ -7,6 +7,7 @@
 #include <cctype>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <set>
 #include <string>
@@ -77,6 +78,26 @@ TEST(MpiSession, UnderALauncherItIsTheWorld) {
   for (const char* rank : {"rank 0 of 3 by mpi", "rank 1 of 3 by mpi", "rank 2 of 3 by mpi"}) {
     EXPECT_TRUE(has(run, rank)) << run.output;
   }
+}
+
+TEST(MpiSession, ARankThatDoesNotStartIsNamedByTheOthers) {
+  std::string folder = ::testing::TempDir() + "/roll-call-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  // Rank 2 starts once it was named. Before that the others may be late, too.
+  const Finished run = shell(
+      "env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 LOCKSTEP_REPORT_AFTER=1 "
+      "timeout 120 " MPIEXEC
+      " -n 3 sh -c 'if [ \"$OMPI_COMM_WORLD_RANK\" = 2 ]; then while [ ! -e " +
+      folder +
+      "/named ]; do sleep 0.05; done; fi; exec " PROBE_PROGRAM
+      " size' 2>&1 | while read -r line; do echo \"$line\"; case $line in *'rank 2 has not arrived "
+      "(ranks 0-1 have)'*) : >" +
+      folder + "/named ;; esac; done");
+  EXPECT_TRUE(has(run, "lockstep: rank 0 has waited ")) << run.output;
+  EXPECT_TRUE(has(run, " s for the start of all ranks: rank 2 has not arrived (ranks 0-1 have)"))
+      << run.output;
+  EXPECT_TRUE(has(run, "rank 2 of 3 by mpi")) << run.output;
+  std::filesystem::remove_all(folder);
 }
 
 TEST(MpiSession, AWorldOfOneUnderALauncherIsSolo) {

@@ -1,0 +1,164 @@
+#include <lockstep/collectives/core/rank_names.h>
+#include <lockstep/collectives/core/roll_call.h>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <system_error>
+#include <vector>
+
+namespace lockstep::detail {
+namespace {
+
+std::string text_in(const char* name) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? "" : text;
+}
+
+int number_in(const char* name, int otherwise) {
+  const std::string text = text_in(name);
+  return text.empty() ? otherwise : std::atoi(text.c_str());
+}
+
+/// A job's name as a part of a file's name.
+std::string file_name_of(std::string job) {
+  std::replace_if(
+      job.begin(), job.end(),
+      [](char c) { return !std::isalnum(static_cast<unsigned char>(c)) && c != '.'; }, '_');
+  return job;
+}
+
+std::string have(const std::vector<int>& ranks) {
+  return ranks.size() == 1 ? " has" : " have";
+}
+
+}  // namespace
+
+RollCallPlace RollCallPlace::of_environment() {
+  RollCallPlace place;
+  place.folder = "/dev/shm";
+  place.job = file_name_of(text_in("PMIX_NAMESPACE"));
+  if (!text_in("OMPI_COMM_WORLD_SIZE").empty()) {
+    place.rank = number_in("OMPI_COMM_WORLD_RANK", 0);
+    place.size = number_in("OMPI_COMM_WORLD_SIZE", 1);
+    place.local_rank = number_in("OMPI_COMM_WORLD_LOCAL_RANK", 0);
+    place.local_size = number_in("OMPI_COMM_WORLD_LOCAL_SIZE", 0);
+  } else if (!place.job.empty()) {
+    place.rank = number_in("SLURM_PROCID", 0);
+    place.size = number_in("SLURM_STEP_NUM_TASKS", 1);
+    place.local_rank = number_in("SLURM_LOCALID", 0);
+    // For several nodes Slurm has only a list that has to be looked up.
+    place.local_size = number_in("SLURM_STEP_NUM_NODES", 1) == 1 ? place.size : 0;
+  } else {
+    place.rank = number_in("PMI_RANK", 0);
+    place.size = number_in("PMI_SIZE", 1);
+  }
+  return place;
+}
+
+RollCall::RollCall(RollCallPlace place, std::string point, std::chrono::milliseconds first,
+                   std::function<void(const std::string&)> say)
+    : place_(std::move(place)), point_(std::move(point)), say_(std::move(say)) {
+  if (place_.size < 2) {
+    return;
+  }
+  if (!place_.job.empty()) {
+    file_ = place_.folder + "/lockstep-" + std::to_string(getpid()) + "-" + point_ + "-" +
+            place_.job + "-" + std::to_string(place_.local_rank) + "-" +
+            std::to_string(place_.rank);
+    const int descriptor = open(file_.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    if (descriptor >= 0) {
+      close(descriptor);
+    }
+  }
+  thread_ = std::thread([this, first] { watch(first); });
+}
+
+RollCall::~RollCall() {
+  if (!thread_.joinable()) {
+    return;
+  }
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ended_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+  if (!file_.empty()) {
+    unlink(file_.c_str());
+  }
+}
+
+std::string RollCall::report() const {
+  const std::string unknown =
+      "which ranks are missing is not known here: start the program with `lockstep run`, which "
+      "names them, or look on each node for processes that have not started";
+  if (place_.job.empty() || place_.local_size == 0) {
+    return place_.rank == 0 ? unknown : "";
+  }
+  std::map<int, int> arrived;  // ranks by local rank
+  const std::string middle = "-" + point_ + "-" + place_.job + "-";
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(place_.folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    const size_t at = name.find(middle);
+    int process = 0;
+    int local_rank = 0;
+    int rank = 0;
+    if (at != std::string::npos && std::sscanf(name.c_str(), "lockstep-%d-", &process) == 1 &&
+        std::sscanf(name.c_str() + at + middle.size(), "%d-%d", &local_rank, &rank) == 2 &&
+        kill(process, 0) == 0) {
+      arrived[local_rank] = rank;
+    }
+  }
+  if (arrived.empty()) {
+    return place_.rank == 0 ? unknown : "";
+  }
+  if (arrived.begin()->first != place_.local_rank) {
+    return "";
+  }
+  std::vector<int> here;
+  std::vector<int> missing;
+  for (int local_rank = 0; local_rank < place_.local_size; ++local_rank) {
+    const auto found = arrived.find(local_rank);
+    if (found != arrived.end()) {
+      here.push_back(found->second);
+    } else {
+      missing.push_back(local_rank);
+    }
+  }
+  if (missing.empty()) {
+    return place_.local_size == place_.size
+               ? ""  // they all have arrived just now
+               : "all ranks of this node have arrived (" + rank_names(here) +
+                     "): a rank of another node has not";
+  }
+  // On a node of several, a rank that has not arrived is known by its number on the node alone.
+  const bool is_alone = place_.local_size == place_.size;
+  return (is_alone ? "" : "on this node, local ") + rank_names(missing) + have(missing) +
+         " not arrived (" + rank_names(here) + have(here) + ")";
+}
+
+void RollCall::watch(std::chrono::milliseconds first) {
+  auto wait = first;
+  auto waited = std::chrono::milliseconds(0);
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (!changed_.wait_for(lock, wait, [this] { return ended_; })) {
+    waited += wait;
+    wait = waited;
+    if (const std::string text = report(); !text.empty()) {
+      const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(waited).count();
+      say_("rank " + std::to_string(place_.rank) + " has waited " + std::to_string(seconds) +
+           " s for the " + point_ + " of all ranks: " + text);
+    }
+  }
+}
+
+}  // namespace lockstep::detail
