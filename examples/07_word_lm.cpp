@@ -89,7 +89,8 @@ void train(lockstep::Runtime& runtime, const Options& options) {
       const int64_t next_batch = loader.position().batch;
       const bool last = next_batch == 0;
       progress.show(last ? loader.batches_per_epoch() : next_batch, [&] {
-        return lockstep::Progress::Values{{"loss", report.loss()}, {"lr", report.learning_rate()}};
+        return lockstep::Progress::Values{{"loss", report.mean_loss()},
+                                          {"lr", report.learning_rate()}};
       });
       if (!last && trainer.stop_requested()) {
         trainer.save_and_leave();
