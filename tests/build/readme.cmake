@@ -1,4 +1,4 @@
-# build.readme, build.embedding: the C++ blocks of the document are whole programs that compile and link.
+# build.readme, build.data, build.embedding: the C++ blocks of the document are whole programs that compile and link.
 # build.documents: commands and links in the documents name things that exist.
 # build.document_names: so do the names of tests, files, identifiers and options.
 
@@ -21,6 +21,7 @@ function(document_compiles name file)
   build_and_check(${name} lockstep_${name})
 endfunction()
 document_compiles(readme README.md)
+document_compiles(data docs/data.md)
 document_compiles(embedding docs/embedding.md MPI::MPI_C)
 set_tests_properties(build.embedding PROPERTIES FIXTURES_SETUP embedding)
 add_test(NAME build.embedding_runs
