@@ -89,7 +89,7 @@ void train(lockstep::Runtime& runtime, const Options& options) {
           trainer.step([&] { return loss_of(model, trainer.to_device(batch)); });
       ++step;
       progress.show(report.micro_batch(), [&] {
-        return lockstep::Progress::Values{{"loss", report.loss()}, {"scale", report.scale()}};
+        return lockstep::Progress::Values{{"loss", report.mean_loss()}, {"scale", report.scale()}};
       });
       if (watch.seconds() > options.seconds) {
         trainer.request_stop();

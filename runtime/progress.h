@@ -29,7 +29,10 @@ struct ProgressOutput {
 ///
 ///   lockstep::Progress progress("train", steps, runtime.is_main());
 ///   for (...) { ...; progress.show(step, {{"loss", loss}, {"scale", scale}}); }
-///   for (...) { ...; progress.show(step, [&] { return Progress::Values{{"loss", r.loss()}}; }); }
+///   for (...) {
+///     ...;
+///     progress.show(step, [&] { return Progress::Values{{"loss", report.mean_loss()}}; });
+///   }
 ///
 /// On a terminal one line is redrawn, at most 10 times per second. The line is never longer than
 /// the terminal: first the bar becomes shorter, then the end of the line is cut. The line ends at

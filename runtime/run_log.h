@@ -43,11 +43,11 @@ struct RunLogOptions {
 /// "update", "time" (seconds since 1970) and the values, null for NaN and inf; log.csv with one
 /// value per line: update,time,name,value.
 /// A row of step() has, of this rank unless stated otherwise: loss (of the last micro-batch),
-/// learning_rate, loss_scale, skipped_updates (so far), gradient_norm (of all ranks; NaN after a
-/// skip), updates_per_second, samples_per_second, data_wait_share (see watch()),
-/// exposed_communication_share, host_memory_mib (resident), device_memory_mib (most allocated to
-/// tensors). The rates and shares are of the time since the last row. A number that is not known is
-/// left out.
+/// mean_loss (of all ranks and micro-batches of the update), learning_rate, loss_scale,
+/// skipped_updates (so far), gradient_norm (of all ranks; NaN after a skip), updates_per_second,
+/// samples_per_second, data_wait_share (see watch()), exposed_communication_share, host_memory_mib
+/// (resident), device_memory_mib (most allocated to tensors). The rates and shares are of the time
+/// since the last row. A number that is not known is left out.
 ///
 /// A resumed run continues the log of its folder. The first row that a program writes decides
 /// where: rows of later updates, which were made and lost, are removed from log.jsonl and log.csv,

@@ -10,15 +10,19 @@ int64_t StepReport::update() const {
 }
 
 bool StepReport::skipped() const {
-  return decided_ && decision_->read().skipped;
+  return weight_ > 0.0 && decision_->read().skipped;
 }
 
 double StepReport::loss() const {
   return loss_.defined() ? loss_.item<double>() : 0.0;
 }
 
+double StepReport::mean_loss() const {
+  return weight_ > 0.0 ? decision_->read().loss_sum / weight_ : std::nan("");
+}
+
 double StepReport::grad_norm() const {
-  return decided_ ? decision_->read().grad_norm : std::nan("");
+  return weight_ > 0.0 ? decision_->read().grad_norm : std::nan("");
 }
 
 double StepReport::scale() const {
@@ -26,7 +30,7 @@ double StepReport::scale() const {
     return 1.0;
   }
   const amp::Decision& decision = decision_->read();
-  return decided_ ? decision.scale : decision.scaler.scale;
+  return weight_ > 0.0 ? decision.scale : decision.scaler.scale;
 }
 
 double StepReport::learning_rate() const {
@@ -35,7 +39,7 @@ double StepReport::learning_rate() const {
   }
   const amp::Decision& decision = decision_->read();
   return base_learning_rate_ *
-         (decided_ ? decision.step.learning_rate_factor : schedule_.factor(decision.updates));
+         (weight_ > 0.0 ? decision.step.learning_rate_factor : schedule_.factor(decision.updates));
 }
 
 }  // namespace lockstep

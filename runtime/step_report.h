@@ -32,6 +32,12 @@ class StepReport {
   /// of several losses. On a GPU this call waits for all work that is queued on the caller's
   /// stream.
   double loss() const;
+  /// D. The mean loss of the update that this step closed, over all micro-batches of all ranks,
+  /// unscaled; the same on every rank. Of means: their mean, with equal weights. Of Loss::sum: the
+  /// sum of all sums, divided by the sum of all weights. NaN if the step closed no window, if
+  /// nothing counted in the window, or if a rank failed. The ranks share this number with their
+  /// flags of overflow, so that it costs no collective.
+  double mean_loss() const;
   /// D. Norm of the averaged, unscaled gradient before clipping. NaN if not measured or skipped.
   double grad_norm() const;
   /// D. The loss scale that this step used; with several losses, the scale of the sum of their
@@ -62,8 +68,8 @@ class StepReport {
   friend class detail::Step;
   friend struct detail::Training;
   bool closes_update_ = false;
-  bool decided_ = false;  // true: decision_ is of this window; false: of the window before
   bool all_out_of_data_ = false;
+  double weight_ = 0.0;  // of all ranks' losses in the window; 0: decision_ is of the window before
   int64_t micro_batch_ = 0;
   std::shared_ptr<const detail::DecisionCopy> decision_;
   at::Tensor loss_;

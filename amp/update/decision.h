@@ -65,10 +65,11 @@ struct DecisionRule {
 /// One update, from what was measured to what became of it: plain data in host or device memory,
 /// the same bits on every rank but for `loss`.
 struct Decision {
-  // Inputs of decide(), in this order. All-reduced: totals.not_finite and failed.
-  MeasureTotals totals;  // of the reduced gradients
-  double failed = 0.0;   // ranks that failed in this window
-  double loss = 0.0;     // of this rank, until the first update: to see whether it is NaN
+  // Inputs of decide(), in this order. All-reduced: totals.not_finite, failed and loss_sum.
+  MeasureTotals totals;   // of the reduced gradients
+  double failed = 0.0;    // ranks that failed in this window
+  double loss_sum = 0.0;  // over the micro-batches of the window, for reports alone
+  double loss = 0.0;      // of this rank, until the first update: to see whether it is NaN
 
   // With several losses: how often one overflowed in its own gradients, before their sum travelled.
   double loss_overflow = 0.0;

@@ -143,6 +143,7 @@ void RunLog::Writing::take(const StepReport& report) {
 detail::LogValues RunLog::Writing::values_of(const StepReport& report) {
   detail::LogValues values = {
       {"loss", report.loss()},
+      {"mean_loss", report.mean_loss()},
       {"learning_rate", report.learning_rate()},
       {"loss_scale", report.scale()},
       {"skipped_updates", static_cast<double>(trainer.scaler_state().skipped)},

@@ -15,8 +15,9 @@ using amp::Decision;
 
 static_assert(std::is_trivially_copyable_v<Decision>);
 static_assert(offsetof(Decision, totals) == 0 && offsetof(Decision, failed) == 16 &&
-                  offsetof(Decision, loss) == 24 && offsetof(Decision, loss_overflow) == 32,
-              "the views of a Decision's first five fp64 elements");
+                  offsetof(Decision, loss_sum) == 24 && offsetof(Decision, loss) == 32 &&
+                  offsetof(Decision, loss_overflow) == 40,
+              "the views of a Decision's first six fp64 elements");
 
 constexpr auto kBytes = static_cast<int64_t>(sizeof(Decision));
 
@@ -34,12 +35,13 @@ Decisions::Decisions(c10::Device device, HostActs acts, const amp::DecisionRule&
                      amp::LossScaler& scaler)
     : device_(device), acts_(acts), rule_(rule), scaler_(scaler) {
   bytes_ = at::zeros({kBytes}, at::TensorOptions().dtype(at::kByte).device(device));
-  const at::Tensor numbers = bytes_.narrow(0, 0, 5 * sizeof(double)).view(at::kDouble);
-  measured_ = numbers.narrow(0, 0, 3);
+  const at::Tensor numbers = bytes_.narrow(0, 0, 6 * sizeof(double)).view(at::kDouble);
+  measured_ = numbers.narrow(0, 0, 4);
   totals_ = numbers.narrow(0, 0, 2);
-  flags_ = numbers.narrow(0, 1, 2);
-  loss_ = numbers.select(0, 3);
-  loss_overflow_ = numbers.select(0, 4);
+  flags_ = numbers.narrow(0, 1, 3);
+  loss_sum_ = numbers.select(0, 3);
+  loss_ = numbers.select(0, 4);
+  loss_overflow_ = numbers.select(0, 5);
   planned_bytes_ = bytes_.narrow(0, offsetof(Decision, planned), sizeof(amp::PlannedFactors));
   skipped_ = bytes_.narrow(0, offsetof(Decision, skipped), sizeof(Decision::skipped));
   restart(0);
@@ -98,12 +100,16 @@ void Decisions::plan(const Schedule& schedule) {
   planned_bytes_.copy_(host, /*non_blocking=*/pinned);
 }
 
-void Decisions::begin() {
+void Decisions::begin(const at::Tensor& loss_sum) {
   measured_.zero_();
+  if (loss_sum.defined()) {
+    loss_sum_.copy_(loss_sum);
+  }
 }
 
 void Decisions::mark_failed() {
   flags_.select(0, 1).fill_(1.0);
+  loss_sum_.fill_(std::nan(""));
 }
 
 void Decisions::decide() {

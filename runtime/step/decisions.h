@@ -50,12 +50,15 @@ class Decisions {
   void plan(const Schedule& schedule);
   /// The factors from the last plan().
   const amp::PlannedFactors& planned() const { return planned_; }
-  /// Starts a window: clears the measurements and the failure flag.
-  void begin();
+  /// Starts a window: clears the measurements and the failure flag. `loss_sum`: of this rank, one
+  /// fp64 element; undefined if it had no loss.
+  void begin(const at::Tensor& loss_sum = {});
   /// The tensor for amp::measure_into().
   const at::Tensor& totals() const { return totals_; }
-  /// Two fp64 elements, overflows and failures. Sums over all ranks once they are shared.
+  /// Three fp64 elements: overflows, failures and the sum of the losses. Sums over all ranks once
+  /// they are shared.
   const at::Tensor& flags() const { return flags_; }
+  /// This rank failed, so that its losses are not known: NaN.
   void mark_failed();
   /// Notes the loss of a micro-batch, before the first update. True if the host knows of a NaN: in
   /// this loss, or on a device in the last one of an earlier window.
@@ -102,7 +105,7 @@ class Decisions {
   amp::DecisionRule rule_;
   amp::LossScaler& scaler_;
   at::Tensor bytes_;
-  at::Tensor totals_, flags_, loss_, loss_overflow_, measured_, planned_bytes_,
+  at::Tensor totals_, flags_, loss_sum_, loss_, loss_overflow_, measured_, planned_bytes_,
       skipped_;  // views of bytes_
   amp::PlannedFactors planned_;
   std::shared_ptr<const DecisionCopy> latest_;

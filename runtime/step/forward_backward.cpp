@@ -1,4 +1,5 @@
 #include <ATen/ops/_to_copy.h>
+#include <ATen/ops/add.h>
 #include <lockstep/runtime/step/forward_backward.h>
 #include <lockstep/runtime/step/span.h>
 
@@ -30,7 +31,9 @@ Loss ForwardBackward::forward(const std::function<Loss()>& closure, bool under_a
   require_scalar_with_grad(loss.tensor());
   scales_.check(loss);
   last_loss_ = at::_to_copy(loss.tensor().detach().reshape({}), at::kDouble);
+  loss_sum_ = loss_sum_.defined() ? at::add(loss_sum_, last_loss_) : last_loss_;
   if (loss.is_sum() && loss.weight() > 0) {
+    last_loss_ = last_loss_.clone();
     last_loss_.div_(loss.weight());
   }
   return loss;
@@ -69,6 +72,7 @@ const amp::LossScaler& ForwardBackward::scaler_of(int64_t loss) const {
 
 void ForwardBackward::end_window() {
   scales_.begin();
+  loss_sum_ = at::Tensor();
   drop_casts();
 }
 

@@ -40,6 +40,9 @@ class ForwardBackward {
   /// The last loss: fp64, 0-dimensional, on the device. A sum is divided by its weight.
   const at::Tensor& last_loss() const { return last_loss_; }
   void set_last_loss(at::Tensor loss) { last_loss_ = std::move(loss); }
+  /// The sum of the losses of the window so far, of Loss::sum undivided: fp64, 0-dimensional, on
+  /// the device. Undefined if there was none.
+  const at::Tensor& loss_sum() const { return loss_sum_; }
   LossScales& scales() { return scales_; }
   /// Throws Error if there is no such loss.
   const amp::LossScaler& scaler_of(int64_t loss) const;
@@ -55,6 +58,7 @@ class ForwardBackward {
   amp::WeightSet weights_;
   std::optional<amp::WeightCastScope> weight_casts_;
   at::Tensor last_loss_;
+  at::Tensor loss_sum_;
 };
 
 }  // namespace lockstep::detail

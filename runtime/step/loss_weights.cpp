@@ -36,6 +36,10 @@ double LossWeights::packing_factor() const {
   return total > 0 ? reduced / total : 0.0;
 }
 
+double LossWeights::weight_of_window() const {
+  return weighted() ? weight_of_all_.value_or(1.0) : static_cast<double>(accumulate_ * ranks_);
+}
+
 void LossWeights::begin_window() {
   is_sum_.reset();
   with_data_ = 0;

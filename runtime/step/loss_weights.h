@@ -34,6 +34,9 @@ class LossWeights {
   /// The factor on each gradient when it is packed; the reduction then averages over ranks. With
   /// `exact` the factor on the sum, rounded once.
   double packing_factor() const;
+  /// The weight of all micro-batches of all ranks, by which the sum of their losses is divided; 0
+  /// if nothing counted.
+  double weight_of_window() const;
   /// True if the weight of all micro-batches of all ranks is 0: then there is no update.
   bool nothing_counted() const { return weighted() && weight_of_all_.value_or(1.0) == 0.0; }
   bool rank_has_data() const { return with_data_ > 0; }

@@ -16,7 +16,6 @@ void Measures::take(Reducer& reducer, const Decisions& decisions) {
 void Measures::begin(const Reducer& reducer, const Decisions& decisions) {
   totals_ = decisions.totals();
   flags_ = decisions.flags();
-  failed_ = decisions.failed();
   if (!reducer.scatters()) {
     return;
   }
@@ -24,7 +23,7 @@ void Measures::begin(const Reducer& reducer, const Decisions& decisions) {
   for (size_t b = 0; b < reducer.size(); ++b) {
     ends.push_back(ends.back() + amp::measured_sums(reducer.measured_parts(b), totals_.device()));
   }
-  shared_ = at::zeros({ends.back() + 1}, totals_.options());
+  shared_ = at::zeros({ends.back() + 2}, totals_.options());
   for (size_t b = 0; b < reducer.size(); ++b) {
     sums_.push_back(shared_.narrow(0, ends[b], ends[b + 1] - ends[b]));
   }
@@ -44,10 +43,11 @@ void Measures::share() {
     devices_.all_reduce(flags_).wait();
     return;
   }
-  const at::Tensor failed = shared_.select(0, -1);
-  failed.copy_(failed_);
+  const at::Tensor failed_and_loss = flags_.narrow(0, 1, 2);
+  const at::Tensor shared = shared_.narrow(0, shared_.numel() - 2, 2);
+  shared.copy_(failed_and_loss);
   devices_.all_reduce(shared_).wait();  // of each sum, all ranks but one bring 0
-  failed_.copy_(failed);
+  failed_and_loss.copy_(shared);
   for (const at::Tensor& sums : sums_) {
     amp::add_measured(sums, totals_);
   }

@@ -27,8 +27,9 @@ class Measures {
   void add(const Reducer& reducer, size_t bucket);
 
   Communicator devices_;
-  at::Tensor totals_, flags_, failed_;  // of the window's decision
-  // If the reducer scatters: the sums of all buckets and the failure flag in one tensor, fp64.
+  at::Tensor totals_, flags_;  // of the window's decision
+  // If the reducer scatters: the sums of all buckets, the failure flag and the sum of the losses in
+  // one tensor, fp64.
   at::Tensor shared_;
   std::vector<at::Tensor> sums_;
 };

@@ -97,7 +97,7 @@ void Step::require_complete(Pass pass) {
 }
 
 void Step::measure(Pass pass) {
-  decisions_.begin();
+  decisions_.begin(passes_.loss_sum());
   measures_.take(parts_.storage.reducer(), decisions_);
   passes_.scales().share(parts_.communicator, decisions_);
   if (pass == Pass::failed) {
@@ -309,7 +309,7 @@ StepReport Step::report_open_window() const {
 StepReport Step::report_closed_window() {
   StepReport report = report_open_window();
   report.closes_update_ = true;
-  report.decided_ = !loss_weights_.nothing_counted();
+  report.weight_ = loss_weights_.weight_of_window();
   report.all_out_of_data_ = parts_.options.uneven_data() && exchanged_->data == 0;
   report.communication_seconds_ = communication_seconds_;
   report.update_seconds_ = update_seconds_;

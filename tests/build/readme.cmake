@@ -1,4 +1,4 @@
-# build.readme, build.embedding: the blocks of the document in C++, C and Fortran are whole programs
+# build.readme, build.data, build.embedding: the blocks of the document in C++, C and Fortran are whole programs
 # that compile and link.
 # build.documents: commands and links in the documents name things that exist.
 # build.document_names: so do the names of tests, files, identifiers and options.
@@ -33,6 +33,7 @@ if(TARGET lockstep_fortran)
   find_package(MPI QUIET COMPONENTS Fortran)
 endif()
 document_compiles(readme README.md)
+document_compiles(data docs/data.md)
 document_compiles(embedding docs/embedding.md MPI::MPI_C)
 set_tests_properties(build.embedding PROPERTIES FIXTURES_SETUP embedding)
 add_test(NAME build.embedding_runs

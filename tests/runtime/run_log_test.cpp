@@ -81,6 +81,7 @@ TEST(RunLog, HasARowForEveryNUpdatesWithWhatTheReportSays) {
   EXPECT_EQ(row["loss_scale"], 1.0);
   EXPECT_EQ(row["skipped_updates"], 0.0);
   EXPECT_EQ(row["gradient_norm"], reports[5].grad_norm());
+  EXPECT_EQ(row["mean_loss"], reports[5].mean_loss());
   if (runtime().is_main()) {
     EXPECT_EQ(row["loss"], reports[5].loss());
   }

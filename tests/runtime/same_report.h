@@ -15,6 +15,7 @@ inline void expect_same_report(const StepReport& found, const StepReport& expect
   EXPECT_EQ(found.micro_batch(), expected.micro_batch()) << step;
   EXPECT_EQ(found.skipped(), expected.skipped()) << step;
   EXPECT_EQ(c10::str(found.loss()), c10::str(expected.loss())) << step;  // NaN as itself
+  EXPECT_EQ(c10::str(found.mean_loss()), c10::str(expected.mean_loss())) << step;
   EXPECT_EQ(c10::str(found.grad_norm()), c10::str(expected.grad_norm())) << step;
   EXPECT_EQ(found.scale(), expected.scale()) << step;
   EXPECT_EQ(found.learning_rate(), expected.learning_rate()) << step;
