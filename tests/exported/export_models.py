@@ -2,7 +2,9 @@
 
 export_models.py FOLDER writes for each model NAME.pt2, and NAME.safetensors with the inputs
 (input.0, ...), the target, the losses of the steps, the parameters and buffers after them (state.*)
-and the output of the first input in evaluation mode (eval)."""
+and the output of the first input in evaluation mode (eval). For the model in fp64 also the parameters
+after as many steps of AdamW, on the batch (adamw.state.*) and on the mean of its halves (halves.state.*)."""
+import copy
 import sys
 
 import torch
@@ -286,6 +288,18 @@ def train(name, model, inputs, target):
     return torch.stack(losses)
 
 
+def train_by_adamw(name, model, inputs, target, parts):
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-2, weight_decay=0.1)
+    rows = BATCH // parts
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        for begin in range(0, BATCH, rows):
+            part = slice(begin, begin + rows)
+            (loss_of(name, model, (inputs[0][part],), target[part]) / parts).backward()
+        optimizer.step()
+    return model.state_dict()
+
+
 def main():
     torch.set_num_threads(1)
     for name, (make, make_inputs, make_target, shapes) in CASES.items():
@@ -294,6 +308,10 @@ def main():
         export(name, model, inputs, shapes)
         tensors = {f"input.{i}": x.contiguous() for i, x in enumerate(leaves(inputs))}
         tensors["target"] = target
+        if name == "forces":
+            for kind, parts in (("adamw", 1), ("halves", 2)):
+                state = train_by_adamw(name, copy.deepcopy(model), inputs, target, parts)
+                tensors.update({f"{kind}.state.{key}": value.detach() for key, value in state.items()})
         tensors["losses"] = train(name, model, inputs, target)
         for key, value in model.state_dict().items():
             tensors["state." + key] = value.detach().clone()

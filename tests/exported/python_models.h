@@ -48,6 +48,10 @@ struct PythonModel {
                              : at::cross_entropy_loss(output, y);
   }
 
+  /// Whether fused optimizers have the bits of Python on fp64 parameters: LibTorch fuses products
+  /// and sums on processors that can.
+  static bool fuses() { return at::get_cpu_capability() != "DEFAULT"; }
+
   std::string name;
   snapshot::SafetensorsFile expected;
   std::vector<at::Tensor> inputs;

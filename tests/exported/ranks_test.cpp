@@ -13,17 +13,35 @@ namespace {
 using testing::PythonModel;
 using testing::runtime;
 
-/// The loss of a rank's half of the batch.
-at::Tensor half_loss(const PythonModel& python, ExportedModule& model, int rank) {
+/// The loss of a rank's half of the batch. Dropout depends on the step and the half.
+at::Tensor half_loss(const PythonModel& python, ExportedModule& model, int rank, int step = 0) {
   const int64_t begin = int64_t{3} * rank;
-  return python.loss(model, {python.inputs[0].slice(0, begin, begin + 3)},
-                     python.target.slice(0, begin, begin + 3));
+  std::vector<at::Tensor> inputs;
+  for (const at::Tensor& input : python.inputs) {
+    inputs.push_back(input.dim() > 1 ? input.slice(0, begin, begin + 3) : input);
+  }
+  at::manual_seed(static_cast<uint64_t>(10 * step + rank));
+  return python.loss(model, inputs, python.target.slice(0, begin, begin + 3));
+}
+
+bool same_masters(const Trainer& a, const Trainer& b) {
+  const auto mine = a.masters();
+  const auto other = b.masters();
+  bool equal = mine.size() == other.size();
+  for (size_t i = 0; equal && i < mine.size(); ++i) {
+    equal = at::equal(mine[i].second, other[i].second);
+  }
+  return equal;
 }
 
 TEST(ExportedRanks, TwoRanksEqualOneOnTheJoinedBatch) {
-  for (const char* name : {"mlp", "unet", "masked"}) {
+  for (const char* name : {"mlp", "resnet18", "depthwise", "unet", "lstm", "gru", "bert", "gpt",
+                           "forces", "masked", "several", "modes", "functional"}) {
     for (const Precision& precision :
          {Precision::O0(), Precision::O2(at::kBFloat16).wire(at::kFloat)}) {
+      if (precision.autocast() && std::string(name) == "forces") {
+        continue;  // fp64
+      }
       SCOPED_TRACE(std::string(name) + " " + precision.describe());
       const PythonModel python(name);
       ExportedModule model = python.load();
@@ -33,13 +51,33 @@ TEST(ExportedRanks, TwoRanksEqualOneOnTheJoinedBatch) {
       Runtime solo = testing::solo_runtime();
       Trainer reference(solo, alone, AdamW(1e-2), TrainerOptions(options).accumulate(2));
       for (int step = 0; step < 5; ++step) {
-        trainer.step([&] { return half_loss(python, model, runtime().rank()); });
-        reference.step([&] { return half_loss(python, alone, 0); });
-        reference.step([&] { return half_loss(python, alone, 1); });
+        trainer.step([&] { return half_loss(python, model, runtime().rank(), step); });
+        reference.step([&] { return half_loss(python, alone, 0, step); });
+        reference.step([&] { return half_loss(python, alone, 1, step); });
       }
-      EXPECT_TRUE(at::equal(testing::flat(trainer.masters()), testing::flat(reference.masters())));
+      EXPECT_TRUE(same_masters(trainer, reference));
       EXPECT_TRUE(trainer.replicas_agree());
     }
+  }
+}
+
+TEST(ExportedRanks, TwoRanksTrainForcesWithTheBitsOfPython) {
+  if (!PythonModel::fuses()) {
+    GTEST_SKIP() << "LibTorch does not fuse products and sums on this processor";
+  }
+  for (const bool shard : {false, true}) {
+    const PythonModel python("forces");
+    ExportedModule model = python.load();
+    Trainer trainer(runtime(), model, AdamW(1e-2).weight_decay(0.1),
+                    TrainerOptions().shard_optimizer(shard));
+    for (int step = 0; step < 20; ++step) {
+      trainer.step([&] { return half_loss(python, model, runtime().rank()); });
+    }
+    for (const auto& entry : model->named_parameters()) {
+      EXPECT_TRUE(at::equal(entry.value(), python.expected.tensor("halves.state." + entry.key())))
+          << entry.key() << " " << shard;
+    }
+    EXPECT_TRUE(trainer.replicas_agree());
   }
 }
 
