@@ -65,7 +65,7 @@ class Communicator {
   /// dtypes only.
   Work all_reduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::sum()) const;
   /// output (n elements) = this rank's share of the reduction of all ranks' inputs (size * n
-  /// elements each).
+  /// elements each). If output is this share of input, the rest of input is undefined afterwards.
   Work reduce_scatter(const at::Tensor& output, const at::Tensor& input,
                       ReduceOp op = ReduceOp::sum()) const;
   /// output (size * n elements) = all ranks' inputs (n elements each), in rank order.

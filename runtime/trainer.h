@@ -224,7 +224,7 @@ class Trainer {
   const std::string& diagnosis() const;
   /// A table of the range of every parameter's gradient in the last update: absmax, headroom,
   /// zeros, subnormals. The values are those that travelled: scaled, in the wire dtype. Costs one
-  /// pass over the flat buckets. May be called on any rank alone.
+  /// pass over the flat buckets. May be called on any rank alone; with shard_optimizer: its share.
   std::string gradient_table() const;
   /// The fp32 masters by parameter name. At O0, O1 and O3 there are no masters, and these are the
   /// weights themselves, with 16 bits at O3. The

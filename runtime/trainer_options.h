@@ -56,9 +56,9 @@ struct TrainerOptions {
   /// update moves the average by (1 - ema) of its distance to the new fp32 weights.
   /// Requires: 0 <= ema < 1. 0: no average.
   TORCH_ARG(double, ema) = 0.0;
-  /// True: masters, moments and averages are sharded over the ranks (ZeRO stage 1). Each rank
-  /// updates its shard of the weights, then all ranks gather the weights. The weights have the same
-  /// bits as without sharding. Refused for LAMB and TorchOptimizer.
+  /// True: masters, moments and averages are sharded over the ranks (ZeRO stage 1). Each rank gets
+  /// the gradients of its shard and updates it, then all ranks gather the weights. Where hosts sum,
+  /// these have the same bits as without sharding. Refused for LAMB and TorchOptimizer.
   TORCH_ARG(bool, shard_optimizer) = false;
   /// Factor on each group's learning rate, as a function of the number of real updates.
   TORCH_ARG(Schedule, schedule) = Constant();

@@ -132,6 +132,8 @@ def compute(parts, kind, values):
         return PLAIN[name](*values)
     if name == "mul":
         return product(parts, kind, *values)
+    if name == "mad" and kind[0] != "f" and "lo" in parts:
+        return values[0] * values[1] + values[2]
     if name == "div":
         return values[0] / values[1] if kind[0] == "f" else truncated_quotient(*values)
     if name == "rem":
