@@ -148,38 +148,75 @@ void move_average_on_cuda(const FlatSpan& span, const StepState* state) {
              "the averaging kernel");
 }
 
+namespace {
+
+std::vector<UpdateArrays> arrays_of(const std::vector<FlatSpan>& spans) {
+  std::vector<UpdateArrays> arrays;
+  for (const FlatSpan& span : spans) {
+    arrays.push_back(arrays_of(span));
+  }
+  return arrays;
+}
+
+at::Tensor bytes_beside(const FlatSpan& span, int64_t bytes) {
+  return at::empty({bytes}, span.gradient.options().dtype(at::kByte));
+}
+
+/// The coefficients of the spans' updates, in device memory: computed once, read by every block.
 template <typename Update>
-void update_on_cuda(const Update& update, const FlatSpan& span, const StepState* state) {
-  const c10::DeviceGuard on(span.gradient.device());
-  check_call(
-      cuda::launch_update(update, arrays_of(span), state, current_stream(span.gradient.device())),
-      "the update kernel");
+class Coefficients {
+ public:
+  Coefficients(const Update& update, const std::vector<FlatSpan>& spans,
+               const std::vector<UpdateArrays>& arrays, const StepState* state, void* stream)
+      : memory_(
+            bytes_beside(spans.front(),
+                         static_cast<int64_t>(spans.size() * sizeof(typename Update::Prepared)))) {
+    check_call(cuda::launch_prepare(update, arrays.data(), static_cast<int64_t>(arrays.size()),
+                                    of(0), state, stream),
+               "the update's kernel");
+  }
+  typename Update::Prepared* of(size_t span) const {
+    return static_cast<typename Update::Prepared*>(memory_.mutable_data_ptr()) + span;
+  }
+
+ private:
+  at::Tensor memory_;
+};
+
+}  // namespace
+
+template <typename Update>
+void update_on_cuda(const Update& update, const std::vector<FlatSpan>& spans,
+                    const StepState* state) {
+  const c10::DeviceGuard on(spans.front().gradient.device());
+  void* const stream = current_stream(spans.front().gradient.device());
+  const std::vector<UpdateArrays> arrays = arrays_of(spans);
+  const Coefficients<Update> coefficients(update, spans, arrays, state, stream);
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    check_call(cuda::launch_update<Update>(arrays[i], coefficients.of(i), state, stream),
+               "the update's kernel");
+  }
 }
 
 #define LOCKSTEP_INSTANTIATE(Update) \
-  template void update_on_cuda(const Update&, const FlatSpan&, const StepState*);
+  template void update_on_cuda(const Update&, const std::vector<FlatSpan>&, const StepState*);
 LOCKSTEP_FOR_EACH_UPDATE(LOCKSTEP_INSTANTIATE)
 
 void update_on_cuda(const LambUpdate& rule, const std::vector<FlatSpan>& spans,
                     const StepState* state) {
   const c10::DeviceGuard on(spans.front().gradient.device());
-  const auto launch = [&](const LambBatch& batch) {
-    const at::Tensor memory =
-        at::empty({LambScratch::bytes(batch)}, spans.front().gradient.options().dtype(at::kByte));
-    check_call(cuda::launch_lamb(rule, batch, LambScratch::in(memory.mutable_data_ptr(), batch),
-                                 state, current_stream(memory.device())),
-               "LAMB's kernel");
-  };
-  LambBatch batch;
-  for (const FlatSpan& span : spans) {
-    const UpdateArrays arrays = arrays_of(span);
-    if (!batch.add(arrays)) {
-      launch(batch);
-      batch = {};
-      batch.add(arrays);
+  void* const stream = current_stream(spans.front().gradient.device());
+  const std::vector<UpdateArrays> arrays = arrays_of(spans);
+  const Coefficients<LambUpdate> coefficients(rule, spans, arrays, state, stream);
+  for (size_t first = 0; first < arrays.size(); first += LambBatch::kSpans) {
+    LambBatch batch;
+    for (size_t i = first; i < arrays.size() && batch.add(arrays[i]); ++i) {
     }
+    const at::Tensor memory = bytes_beside(spans.front(), LambScratch::bytes(batch));
+    check_call(cuda::launch_lamb(rule, batch, LambScratch::in(memory.mutable_data_ptr(), batch),
+                                 coefficients.of(first), state, stream),
+               "LAMB's kernel");
   }
-  launch(batch);
 }
 
 }  // namespace lockstep::amp

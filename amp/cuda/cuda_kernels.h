@@ -54,10 +54,13 @@ void add_measured_on_cuda(const at::Tensor& sums, const at::Tensor& totals);
 /// move_average() on device memory.
 void move_average_on_cuda(const FlatSpan& span, const StepState* state);
 
-/// UpdateRule::apply on device memory, for the functors of optimizer_list.h.
+/// UpdateRule::apply_all on device memory, for the functors of optimizer_list.h: one launch for the
+/// coefficients of every 128 spans, and one for each span.
 template <typename Update>
-void update_on_cuda(const Update& update, const FlatSpan& span, const StepState* state);
-/// Of spans on one device, each of them a whole parameter: three launches for every 16.
+void update_on_cuda(const Update& update, const std::vector<FlatSpan>& spans,
+                    const StepState* state);
+/// Each span is a whole parameter: one launch for the coefficients of every 128 spans, and three
+/// for every 16.
 void update_on_cuda(const LambUpdate& update, const std::vector<FlatSpan>& spans,
                     const StepState* state);
 

@@ -59,11 +59,11 @@ void move_average_on_cuda(const FlatSpan&, const StepState*) {
   refuse();
 }
 template <typename Update>
-void update_on_cuda(const Update&, const FlatSpan&, const StepState*) {
+void update_on_cuda(const Update&, const std::vector<FlatSpan>&, const StepState*) {
   refuse();
 }
 #define LOCKSTEP_INSTANTIATE(Update) \
-  template void update_on_cuda(const Update&, const FlatSpan&, const StepState*);
+  template void update_on_cuda(const Update&, const std::vector<FlatSpan>&, const StepState*);
 LOCKSTEP_FOR_EACH_UPDATE(LOCKSTEP_INSTANTIATE)
 void update_on_cuda(const LambUpdate&, const std::vector<FlatSpan>&, const StepState*) {
   refuse();

@@ -5,6 +5,7 @@
 #include <lockstep/collectives/kernels/half_bits.h>
 
 #include <cstdint>
+#include <type_traits>
 #ifdef __CUDACC__
 #include <cuda_fp16.h>
 #endif
@@ -77,6 +78,47 @@ struct alignas(kPack * sizeof(T) < 16 ? kPack * sizeof(T) : 16) Pack {
   T values[kPack];
 };
 
+/// Eight neighbours that begin at a multiple of 16 bytes.
+template <typename T>
+LOCKSTEP_HOST_DEVICE void load_whole(const T* first, T (&values)[kPack]) {
+  const Pack<T> whole = *reinterpret_cast<const Pack<T>*>(first);
+  for (int k = 0; k < kPack; ++k) {
+    values[k] = whole.values[k];
+  }
+}
+
+template <typename T>
+LOCKSTEP_HOST_DEVICE void store_whole(T* first, const T (&values)[kPack]) {
+#ifdef __CUDA_ARCH__
+  // Of its own accord the compiler may store element by element.
+  constexpr int kWords = kPack * sizeof(T) / 4;
+  uint32_t words[kWords] = {};
+  for (int k = 0; k < kPack; ++k) {
+    if constexpr (sizeof(T) == 4) {
+      words[k] = bits_of(values[k]);
+    } else {
+      constexpr int kPerWord = 4 / sizeof(T);
+      words[k / kPerWord] |= static_cast<uint32_t>(static_cast<std::make_unsigned_t<T>>(values[k]))
+                             << (k % kPerWord * 8 * sizeof(T));
+    }
+  }
+  if constexpr (kWords == 2) {
+    __stwb(reinterpret_cast<uint2*>(first), make_uint2(words[0], words[1]));
+  } else {
+    for (int k = 0; k < kWords; k += 4) {
+      __stwb(reinterpret_cast<uint4*>(first) + k / 4,
+             make_uint4(words[k], words[k + 1], words[k + 2], words[k + 3]));
+    }
+  }
+#else
+  Pack<T> whole;
+  for (int k = 0; k < kPack; ++k) {
+    whole.values[k] = values[k];
+  }
+  *reinterpret_cast<Pack<T>*>(first) = whole;
+#endif
+}
+
 /// Pack number `pack` of an array of `size` elements, which begins at a multiple of 16 bytes;
 /// beyond its end `values` becomes 0.
 template <typename T>
@@ -84,10 +126,7 @@ LOCKSTEP_HOST_DEVICE void load_pack(const T* array, int64_t pack, int64_t size,
                                     T (&values)[kPack]) {
   const int64_t first = pack * kPack;
   if (first + kPack <= size) {
-    const Pack<T> whole = *reinterpret_cast<const Pack<T>*>(array + first);
-    for (int k = 0; k < kPack; ++k) {
-      values[k] = whole.values[k];
-    }
+    load_whole(array + first, values);
   } else {
     for (int k = 0; k < kPack; ++k) {
       values[k] = first + k < size ? array[first + k] : T(0);
@@ -101,11 +140,7 @@ LOCKSTEP_HOST_DEVICE void store_pack(T* array, int64_t pack, int64_t size,
                                      const T (&values)[kPack]) {
   const int64_t first = pack * kPack;
   if (first + kPack <= size) {
-    Pack<T> whole;
-    for (int k = 0; k < kPack; ++k) {
-      whole.values[k] = values[k];
-    }
-    *reinterpret_cast<Pack<T>*>(array + first) = whole;
+    store_whole(array + first, values);
   } else {
     // A fixed number of rounds: a run-time index would put `values` into memory.
     for (int k = 0; k < kPack; ++k) {
@@ -116,7 +151,33 @@ LOCKSTEP_HOST_DEVICE void store_pack(T* array, int64_t pack, int64_t size,
   }
 }
 
-/// The same for a flat array, as fp32; stored values are rounded to nearest even.
+/// Eight elements from `first` on as fp32, which begin at a multiple of 16 bytes.
+LOCKSTEP_HOST_DEVICE void load_whole(const Elements& array, int64_t first, float (&values)[kPack]) {
+  if (array.type == Element::fp32) {
+    load_whole(static_cast<const float*>(array.data) + first, values);
+    return;
+  }
+  uint16_t bits[kPack];
+  load_whole(static_cast<const uint16_t*>(array.data) + first, bits);
+  for (int k = 0; k < kPack; ++k) {
+    values[k] = widened(bits[k], array.type);
+  }
+}
+
+LOCKSTEP_HOST_DEVICE void store_whole(const Elements& array, int64_t first,
+                                      const float (&values)[kPack]) {
+  if (array.type == Element::fp32) {
+    store_whole(static_cast<float*>(array.data) + first, values);
+    return;
+  }
+  uint16_t bits[kPack];
+  for (int k = 0; k < kPack; ++k) {
+    bits[k] = narrowed_to(values[k], array.type);
+  }
+  store_whole(static_cast<uint16_t*>(array.data) + first, bits);
+}
+
+/// Pack number `pack` of a flat array, as fp32; stored values are rounded to nearest even.
 LOCKSTEP_HOST_DEVICE void load(const Elements& array, int64_t pack, int64_t size,
                                float (&values)[kPack]) {
   if (array.type == Element::fp32) {

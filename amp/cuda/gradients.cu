@@ -87,7 +87,8 @@ Problem launch_cast(const Elements& to, const Elements& from, int64_t size, floa
   if (size == 0) {
     return nullptr;
   }
-  start(cast_kernel, blocks_for(packs_of(size)), kThreads, stream, to, from, size, factor);
+  start(cast_kernel, blocks_for(cast_kernel, packs_of(size)), kThreads, stream, to, from, size,
+        factor);
   return last_problem();
 }
 
@@ -105,8 +106,8 @@ Problem launch_feedback(const Elements& wire, const Elements& gradient, const Re
   if (size == 0) {
     return nullptr;
   }
-  start(feedback_kernel, blocks_for(packs_of(size)), kThreads, stream, wire, gradient, residuals,
-        size, factor, state);
+  start(feedback_kernel, blocks_for(feedback_kernel, packs_of(size)), kThreads, stream, wire,
+        gradient, residuals, size, factor, state);
   return last_problem();
 }
 
@@ -114,7 +115,8 @@ Problem launch_accumulate(const Elements& sum, const Elements& from, int64_t siz
   if (size == 0) {
     return nullptr;
   }
-  start(accumulate_kernel, blocks_for(packs_of(size)), kThreads, stream, sum, from, size);
+  start(accumulate_kernel, blocks_for(accumulate_kernel, packs_of(size)), kThreads, stream, sum,
+        from, size);
   return last_problem();
 }
 

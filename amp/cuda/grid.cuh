@@ -5,24 +5,45 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
+#include <mutex>
+#include <tuple>
 #include <type_traits>
 
 namespace lockstep::amp::cuda {
 
 constexpr int kThreads = 256;
-/// Enough threads under way to fill the memory's pipes on every device since sm_70.
-constexpr int kBlocksPerProcessor = 8;
 
-/// Blocks for `packs` packs of work on the current device: no more than run at once, so that what
-/// is done once a block is done few times.
-inline int blocks_for(int64_t packs) {
+/// Blocks of this kernel that one processor of the device runs at once, by its registers and shared
+/// memory. The device is asked once for each kernel. Any thread.
+template <typename... Parameters>
+int blocks_at_once(void (*kernel)(Parameters...), int threads, int device) {
+  static std::mutex mutex;
+  static std::map<std::tuple<void (*)(Parameters...), int, int>, int> known;
+  const std::lock_guard<std::mutex> lock(mutex);
+  int& blocks = known[{kernel, threads, device}];
+  if (blocks == 0) {
+    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, /*dynamicSMemSize=*/0);
+  }
+  return blocks;
+}
+
+/// Blocks for `wanted` blocks of work on the current device: no more than run at once, so that all
+/// of them start together and end together, and what is done once a block is done few times.
+template <typename... Parameters>
+int one_wave(void (*kernel)(Parameters...), int threads, int64_t wanted) {
   int device = 0;
   int processors = 1;
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
-  const int64_t wanted = (packs + kThreads - 1) / kThreads;
-  return static_cast<int>(
-      std::clamp<int64_t>(wanted, 1, int64_t{processors} * kBlocksPerProcessor));
+  const int64_t most = int64_t{processors} * blocks_at_once(kernel, threads, device);
+  return static_cast<int>(std::max<int64_t>(std::min(wanted, most), 1));
+}
+
+/// Blocks of kThreads for `packs` packs of work.
+template <typename... Parameters>
+int blocks_for(void (*kernel)(Parameters...), int64_t packs) {
+  return one_wave(kernel, kThreads, (packs + kThreads - 1) / kThreads);
 }
 
 /// Launches the kernel; last_problem() says whether that went well.

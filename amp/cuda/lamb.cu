@@ -1,5 +1,6 @@
 #include <lockstep/amp/cuda/launch.h>
 #include <lockstep/amp/cuda/grid.cuh>
+#include <lockstep/amp/cuda/prepare.cuh>
 
 namespace lockstep::amp::cuda {
 namespace {
@@ -10,26 +11,18 @@ static_assert(kRounds * kPack * kThreads == kLambChunk);
 /// Moments move; the sums of each chunk are written. Threads take packs beyond the end too, whose
 /// elements are 0, so that those of one scale stay together.
 __global__ void __launch_bounds__(kThreads)
-    lamb_directions(LambUpdate update, LambBatch batch, LambScratch scratch,
+    lamb_directions(LambBatch batch, LambScratch scratch, const LambUpdate::Prepared* coefficients,
                     const StepState* state) {
   if (state->skip) {
     return;
   }
-  __shared__ LambUpdate::Direction direction;
   __shared__ EightBitTables tables;
   tables.fill(threadIdx.x, kThreads);
-  int prepared = -1;  // the span that `direction` is for
+  __syncthreads();
   for (int64_t chunk = blockIdx.x; chunk < batch.chunks(); chunk += gridDim.x) {
     const int span = batch.span_of(chunk);
-    const UpdateArrays& arrays = batch.spans[span];
-    if (span != prepared) {
-      __syncthreads();
-      if (threadIdx.x == 0) {
-        direction = update.prepare(arrays.step(*state));
-      }
-      __syncthreads();
-      prepared = span;
-    }
+    const UpdateArrays arrays = batch.spans[span];  // a copy: with a reference stores are scalar
+    const LambUpdate::Direction direction = coefficients[span];
     const NarrowUpdate<LambUpdate> narrow{arrays, tables};
     const SpanRandom random = SpanRandom::of(arrays.stream, arrays.step(*state).update);
     const int64_t first = (chunk - batch.first_chunk[span]) * (kLambChunk / kPack) + threadIdx.x;
@@ -51,7 +44,8 @@ __global__ void __launch_bounds__(kThreads)
 
 /// One block for each span: the sums of its chunks give the trust ratio.
 __global__ void __launch_bounds__(kThreads)
-    lamb_trust(LambUpdate update, LambBatch batch, LambScratch scratch, const StepState* state) {
+    lamb_trust(LambUpdate update, LambBatch batch, LambScratch scratch,
+               const LambUpdate::Prepared* coefficients, const StepState* state) {
   if (state->skip) {
     return;
   }
@@ -65,7 +59,8 @@ __global__ void __launch_bounds__(kThreads)
   const double weights = block_sum(sums.weights);
   const double directions = block_sum(sums.directions);
   if (threadIdx.x == 0) {
-    scratch.moves[span] = update.prepare_move(batch.spans[span].step(*state), weights, directions);
+    scratch.moves[span] = update.prepare_move(coefficients[span], batch.spans[span].step(*state),
+                                              weights, directions);
   }
 }
 
@@ -79,7 +74,7 @@ __global__ void __launch_bounds__(kThreads)
   __syncthreads();
   for (int64_t chunk = blockIdx.x; chunk < batch.chunks(); chunk += gridDim.x) {
     const int span = batch.span_of(chunk);
-    const UpdateArrays& arrays = batch.spans[span];
+    const UpdateArrays arrays = batch.spans[span];  // a copy: with a reference stores are scalar
     const NarrowUpdate<LambUpdate> narrow{arrays, tables};
     const RandomBits random = SpanRandom::of(arrays.stream, arrays.step(*state).update).weight;
     const LambUpdate::Move move = scratch.moves[span];
@@ -96,15 +91,20 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
+template Problem launch_prepare(const LambUpdate&, const UpdateArrays*, int64_t,
+                                LambUpdate::Prepared*, const StepState*, void*);
+
 Problem launch_lamb(const LambUpdate& update, const LambBatch& batch, const LambScratch& scratch,
-                    const StepState* state, void* stream) {
+                    const LambUpdate::Prepared* coefficients, const StepState* state,
+                    void* stream) {
   if (batch.chunks() == 0) {
     return nullptr;
   }
-  const int blocks = blocks_for(batch.chunks() * kThreads);
-  start(lamb_directions, blocks, kThreads, stream, update, batch, scratch, state);
-  start(lamb_trust, batch.count, kThreads, stream, update, batch, scratch, state);
-  start(lamb_weights, blocks, kThreads, stream, batch, scratch, state);
+  start(lamb_directions, one_wave(lamb_directions, kThreads, batch.chunks()), kThreads, stream,
+        batch, scratch, coefficients, state);
+  start(lamb_trust, batch.count, kThreads, stream, update, batch, scratch, coefficients, state);
+  start(lamb_weights, one_wave(lamb_weights, kThreads, batch.chunks()), kThreads, stream, batch,
+        scratch, state);
   return last_problem();
 }
 

@@ -135,8 +135,9 @@ __global__ void __launch_bounds__(kRowLanes)
   }
 }
 
-int blocks_for_rows(const Rows& rows) {
-  return blocks_for(rows.rows * kThreads);
+template <typename... Parameters>
+int blocks_for_rows(void (*kernel)(Parameters...), const Rows& rows) {
+  return one_wave(kernel, kRowLanes, rows.rows);
 }
 
 dim3 blocks_for_columns(int64_t size, int layers) {
@@ -147,12 +148,13 @@ dim3 blocks_for_columns(int64_t size, int layers) {
 }  // namespace
 
 Problem launch_norm(const NormWork& work, const Rows& y, void* stream) {
-  start(norm_kernel, blocks_for_rows(y), kRowLanes, stream, work, y);
+  start(norm_kernel, blocks_for_rows(norm_kernel, y), kRowLanes, stream, work, y);
   return last_problem();
 }
 
 Problem launch_norm_backward(const NormWork& work, const Rows& dx, const Rows& dy, void* stream) {
-  start(norm_backward_kernel, blocks_for_rows(dx), kRowLanes, stream, work, dx, dy);
+  start(norm_backward_kernel, blocks_for_rows(norm_backward_kernel, dx), kRowLanes, stream, work,
+        dx, dy);
   return last_problem();
 }
 
@@ -165,7 +167,7 @@ Problem launch_norm_sums(const NormWork& work, const Rows& dy, float* parts, flo
 }
 
 Problem launch_bias_gelu(const BiasGeluWork& work, const Rows& y, void* stream) {
-  start(bias_gelu_kernel, blocks_for_rows(y), kRowLanes, stream, work, y);
+  start(bias_gelu_kernel, blocks_for_rows(bias_gelu_kernel, y), kRowLanes, stream, work, y);
   return last_problem();
 }
 
@@ -180,15 +182,16 @@ Problem launch_bias_gelu_backward(const BiasGeluWork& work, const Rows& dx, cons
 
 Problem launch_cross_entropy(const CrossEntropyWork& work, double* losses, float* loss,
                              double* counted, void* stream) {
-  start(cross_entropy_kernel, blocks_for_rows(work.logits), kRowLanes, stream, work, losses);
+  start(cross_entropy_kernel, blocks_for_rows(cross_entropy_kernel, work.logits), kRowLanes, stream,
+        work, losses);
   start(mean_loss_kernel, 1, kThreads, stream, work, losses, loss, counted);
   return last_problem();
 }
 
 Problem launch_cross_entropy_backward(const CrossEntropyWork& work, const Rows& gradient,
                                       const float* slope, const double* counted, void* stream) {
-  start(cross_entropy_backward_kernel, blocks_for_rows(gradient), kRowLanes, stream, work, gradient,
-        slope, counted);
+  start(cross_entropy_backward_kernel, blocks_for_rows(cross_entropy_backward_kernel, gradient),
+        kRowLanes, stream, work, gradient, slope, counted);
   return last_problem();
 }
 

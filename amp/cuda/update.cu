@@ -1,6 +1,7 @@
 #include <lockstep/amp/cuda/launch.h>
 #include <lockstep/amp/update/optimizer_list.h>
 #include <lockstep/amp/cuda/grid.cuh>
+#include <lockstep/amp/cuda/prepare.cuh>
 
 namespace lockstep::amp::cuda {
 namespace {
@@ -8,13 +9,14 @@ namespace {
 /// Nothing is read but the state when the update is skipped.
 template <typename Update>
 __global__ void __launch_bounds__(kThreads)
-    update_kernel(Update update, UpdateArrays arrays, const StepState* state) {
+    update_kernel(UpdateArrays arrays, const typename Update::Prepared* coefficients,
+                  const StepState* state) {
   if (state->skip) {
     return;
   }
   __shared__ typename Update::Prepared shared;
   if (threadIdx.x == 0) {
-    shared = update.prepare(arrays.step(*state));
+    shared = *coefficients;
   }
   __syncthreads();
   const typename Update::Prepared prepared = shared;
@@ -27,14 +29,15 @@ __global__ void __launch_bounds__(kThreads)
 /// Threads take whole groups of packs with one scale, some of them beyond the end.
 template <typename Update>
 __global__ void __launch_bounds__(kThreads)
-    narrow_update_kernel(Update update, UpdateArrays arrays, const StepState* state) {
+    narrow_update_kernel(UpdateArrays arrays, const typename Update::Prepared* coefficients,
+                         const StepState* state) {
   if (state->skip) {
     return;
   }
   __shared__ typename Update::Prepared prepared;
   __shared__ EightBitTables tables;
   if (threadIdx.x == 0) {
-    prepared = update.prepare(arrays.step(*state));
+    prepared = *coefficients;
   }
   tables.fill(threadIdx.x, kThreads);
   __syncthreads();
@@ -65,29 +68,30 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 template <typename Update>
-Problem launch_update(const Update& update, const UpdateArrays& arrays, const StepState* state,
-                      void* stream) {
+Problem launch_update(const UpdateArrays& arrays, const typename Update::Prepared* coefficients,
+                      const StepState* state, void* stream) {
   if (arrays.size == 0) {
     return nullptr;
   }
-  const int blocks = blocks_for(packs_of(arrays.size));
-  if (arrays.narrow()) {
-    start(narrow_update_kernel<Update>, blocks, kThreads, stream, update, arrays, state);
-  } else {
-    start(update_kernel<Update>, blocks, kThreads, stream, update, arrays, state);
-  }
+  const auto kernel = arrays.narrow() ? narrow_update_kernel<Update> : update_kernel<Update>;
+  start(kernel, blocks_for(kernel, packs_of(arrays.size)), kThreads, stream, arrays, coefficients,
+        state);
   return last_problem();
 }
 
-#define LOCKSTEP_INSTANTIATE(Update) \
-  template Problem launch_update(const Update&, const UpdateArrays&, const StepState*, void*);
+#define LOCKSTEP_INSTANTIATE(Update)                                                              \
+  template Problem launch_prepare(const Update&, const UpdateArrays*, int64_t, Update::Prepared*, \
+                                  const StepState*, void*);                                       \
+  template Problem launch_update<Update>(const UpdateArrays&, const Update::Prepared*,            \
+                                         const StepState*, void*);
 LOCKSTEP_FOR_EACH_UPDATE(LOCKSTEP_INSTANTIATE)
 
 Problem launch_average(const UpdateArrays& arrays, const StepState* state, void* stream) {
   if (arrays.size == 0) {
     return nullptr;
   }
-  start(average_kernel, blocks_for(packs_of(arrays.size)), kThreads, stream, arrays, state);
+  start(average_kernel, blocks_for(average_kernel, packs_of(arrays.size)), kThreads, stream, arrays,
+        state);
   return last_problem();
 }
 

@@ -25,15 +25,28 @@ class FlatRule final : public UpdateRule {
   }
 
   void apply(const FlatSpan& span, const StepState* state) const override {
+    if (span.gradient.is_cuda()) {
+      apply_all({span}, state);
+      return;
+    }
     check_span(span, Update::kMoments);
     if (is_double(span)) {
       update_double(update_, span, step_of(span, *state));
-    } else if (span.gradient.is_cuda()) {
-      check_cuda_span(span);
-      update_on_cuda(update_, span, state);
     } else {
       update_on_cpu(update_, span, step_of(span, *state));
     }
+  }
+
+  void apply_all(const std::vector<FlatSpan>& spans, const StepState* state) const override {
+    if (spans.empty() || !spans.front().gradient.is_cuda()) {
+      UpdateRule::apply_all(spans, state);
+      return;
+    }
+    for (const FlatSpan& span : spans) {
+      check_span(span, Update::kMoments);
+      check_cuda_span(span);
+    }
+    update_on_cuda(update_, spans, state);
   }
 
  private:

@@ -76,8 +76,9 @@ void LambRule::apply(const FlatSpan& span, const StepState* state) const {
   }
   const StepState own = step_of(span, *state);
   const SpanBlocks blocks(span, LambUpdate::kSecondMoment, own.update);
-  const Norms norms = move_moments(update_.prepare(own), blocks);
-  move_weights(update_.prepare_move(own, norms.weights, norms.directions), blocks);
+  const LambUpdate::Direction direction = update_.prepare(own);
+  const Norms norms = move_moments(direction, blocks);
+  move_weights(update_.prepare_move(direction, own, norms.weights, norms.directions), blocks);
 }
 
 void LambRule::apply_all(const std::vector<FlatSpan>& spans, const StepState* state) const {

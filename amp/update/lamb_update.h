@@ -29,6 +29,8 @@ struct LambUpdate {
     }
   };
 
+  using Prepared = Direction;
+
   struct Move {
     Direction direction;
     float size;  // learning rate times trust ratio
@@ -45,11 +47,11 @@ struct LambUpdate {
   }
 
   /// From the sums of squares of the weights and of the directions of the whole parameter.
-  LOCKSTEP_HOST_DEVICE Move prepare_move(const StepState& state, double weights,
-                                         double directions) const {
+  LOCKSTEP_HOST_DEVICE Move prepare_move(const Direction& direction, const StepState& state,
+                                         double weights, double directions) const {
     const bool trusts = hyperparameters.weight_decay != 0.0 && weights > 0.0 && directions > 0.0;
     const double ratio = trusts ? std::sqrt(weights) / std::sqrt(directions) : 1.0;
-    return {prepare(state), static_cast<float>(state.rate(hyperparameters.lr) * ratio)};
+    return {direction, static_cast<float>(state.rate(hyperparameters.lr) * ratio)};
   }
 };
 

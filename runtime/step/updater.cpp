@@ -28,6 +28,7 @@ class FusedUpdater final : public Updater {
         spans_.back().gradient_scale = double_scale(options);
       }
       spans_.back().learning_rate = rates_.on_device().narrow(0, reducer.plans()[b].group, 1);
+      add_to_calls(reducer, b);
       LOCKSTEP_CHECK(!arena.sharded() || !rules_.back()->whole_parameters(), spec.describe(),
                      ": its update of an element depends on the whole parameter, of which a rank "
                      "has a share only with shard_optimizer(true); use another optimizer, or do "
@@ -43,13 +44,19 @@ class FusedUpdater final : public Updater {
     if (double_scale_.defined()) {
       double_scale_.mutable_data_ptr<double>()[0] = decisions.gradient_factor_on_host();
     }
-    for (size_t b = 0; b < spans_.size(); ++b) {
-      if (used.empty() && !missed_.defined() && !rules_[b]->whole_parameters()) {
-        rules_[b]->apply(spans_[b], state);
-      } else {
-        apply_by_slot(reducer.plans()[b], b, state, used);
+    for (const std::vector<size_t>& call : calls_) {
+      std::vector<amp::FlatSpan> moving;
+      for (const size_t b : call) {
+        if (used.empty() && !missed_.defined() && !rules_[b]->whole_parameters()) {
+          moving.push_back(spans_[b]);
+        } else {
+          add_slots(moving, reducer.plans()[b], b, state, used);
+        }
       }
-      shared.push_back(arena_.share_weights(b));
+      rules_[call.front()]->apply_all(moving, state);
+      for (const size_t b : call) {
+        shared.push_back(arena_.share_weights(b));
+      }
     }
     count_missed(used, decisions);
     for (Work& work : shared) {
@@ -81,6 +88,20 @@ class FusedUpdater final : public Updater {
   }
 
  private:
+  /// A device computes the coefficients of all buckets of a group at once. On the host each bucket
+  /// has a call of its own: the weights of a sharded bucket travel while the next one is updated.
+  void add_to_calls(const Reducer& reducer, size_t b) {
+    const auto same_group = [&](const std::vector<size_t>& call) {
+      return reducer.plans()[call.front()].group == reducer.plans()[b].group;
+    };
+    const auto call = std::find_if(calls_.begin(), calls_.end(), same_group);
+    if (spans_[b].gradient.is_cpu() || call == calls_.end()) {
+      calls_.push_back({b});
+    } else {
+      call->push_back(b);
+    }
+  }
+
   static std::vector<double> configured_rates(const OptimizerSpec& spec) {
     std::vector<double> rates;
     for (int group = 0; group < spec.groups(); ++group) {
@@ -154,9 +175,9 @@ class FusedUpdater final : public Updater {
     return {begin - slot.offset, amp::narrowed(spans_[b], begin - share.begin, end - begin)};
   }
 
-  void apply_by_slot(const BucketPlan& plan, size_t b, const amp::StepState* state,
-                     const std::vector<char>& used) {
-    std::vector<amp::FlatSpan> moving;
+  /// Adds the parameters of a bucket that move; averages of the others move at once.
+  void add_slots(std::vector<amp::FlatSpan>& moving, const BucketPlan& plan, size_t b,
+                 const amp::StepState* state, const std::vector<char>& used) {
     for (const Slot& slot : plan.slots) {
       const Part part = part_of(b, slot);
       if (part.empty()) {
@@ -171,7 +192,6 @@ class FusedUpdater final : public Updater {
         amp::move_average(part.span, state);
       }
     }
-    rules_[b]->apply_all(moving, state);
   }
 
   void visit_slot(size_t b, const Slot& slot, const ModelTensor& entry, StateArchive& archive) {
@@ -207,6 +227,7 @@ class FusedUpdater final : public Updater {
   at::Tensor double_scale_;  // undefined without fp64 parameters
   std::vector<amp::FlatSpan> spans_;
   std::vector<std::shared_ptr<const amp::UpdateRule>> rules_;
+  std::vector<std::vector<size_t>> calls_;  // buckets that one call updates
 };
 
 }  // namespace

@@ -56,7 +56,7 @@ void expect_the_hosts_update(const Update& update) {
       const amp::FlatSpan host = random_span(kind, size, Update::kMoments);
       const amp::FlatSpan device = on_gpu(host);
       amp::update_on_cpu(update, host, state);
-      amp::update_on_cuda(update, device,
+      amp::update_on_cuda(update, {device},
                           static_cast<const amp::StepState*>(device_state.const_data_ptr()));
       expect_close(host.master, device.master);
       expect_close(host.weight, device.weight);
@@ -130,7 +130,7 @@ TEST(CudaKernels, WriteNothingWhenTheUpdateIsSkipped) {
   const at::Tensor device_state = state_on_gpu(state);
   const amp::FlatSpan span = on_gpu(random_span({at::kHalf, at::kFloat, at::kHalf}, 5003, 2));
   const amp::FlatSpan before = on_gpu(deep_copy(span));
-  amp::update_on_cuda(sample<amp::AdamWUpdate>(), span,
+  amp::update_on_cuda(sample<amp::AdamWUpdate>(), {span},
                       static_cast<const amp::StepState*>(device_state.const_data_ptr()));
   EXPECT_TRUE(at::equal(span.master, before.master));
   EXPECT_TRUE(at::equal(span.moments[1], before.moments[1]));

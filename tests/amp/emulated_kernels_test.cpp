@@ -44,7 +44,7 @@ amp::StepState skipped_update() {
 template <typename Update>
 void update_as_on_a_device(const Update& update, const amp::FlatSpan& span,
                            const amp::StepState& state) {
-  expect_well(amp::cuda::launch_update(update, amp::arrays_of(span), &state, nullptr));
+  expect_well(launch_update(update, amp::arrays_of(span), &state));
 }
 
 template <typename Update>
@@ -104,8 +104,7 @@ void lamb_as_on_a_device(const amp::LambUpdate& update, const std::vector<amp::F
     ASSERT_TRUE(batch.add(amp::arrays_of(span)));
   }
   const GuardedMemory scratch(static_cast<size_t>(amp::LambScratch::bytes(batch)));
-  expect_well(amp::cuda::launch_lamb(update, batch, amp::LambScratch::in(scratch.data(), batch),
-                                     &state, nullptr));
+  expect_well(launch_lamb(update, batch, amp::LambScratch::in(scratch.data(), batch), &state));
 }
 
 template <typename Copy>

@@ -3,6 +3,7 @@
 #include "emulated_cuda/device.h"
 
 #include <gtest/gtest.h>
+#include <lockstep/amp/cuda/launch.h>
 
 #include <functional>
 
@@ -11,6 +12,29 @@ namespace lockstep::testing {
 /// What a launch returned.
 inline void expect_well(const char* problem) {
   ASSERT_EQ(problem, nullptr) << problem;
+}
+
+/// One span's update: two launches.
+template <typename Update>
+const char* launch_update(const Update& update, const amp::UpdateArrays& arrays,
+                          const amp::StepState* state) {
+  typename Update::Prepared coefficients;
+  const char* problem =
+      amp::cuda::launch_prepare(update, &arrays, 1, &coefficients, state, nullptr);
+  return problem != nullptr
+             ? problem
+             : amp::cuda::launch_update<Update>(arrays, &coefficients, state, nullptr);
+}
+
+/// LAMB's update of a batch: four launches.
+inline const char* launch_lamb(const amp::LambUpdate& update, const amp::LambBatch& batch,
+                               const amp::LambScratch& scratch, const amp::StepState* state) {
+  amp::LambUpdate::Prepared coefficients[amp::LambBatch::kSpans];
+  const char* problem =
+      amp::cuda::launch_prepare(update, batch.spans, batch.count, coefficients, state, nullptr);
+  return problem != nullptr
+             ? problem
+             : amp::cuda::launch_lamb(update, batch, scratch, coefficients, state, nullptr);
 }
 
 /// One processor needs several rounds where 132 need one.

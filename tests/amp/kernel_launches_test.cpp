@@ -103,7 +103,7 @@ void launch_in_every_form(const Update& update) {
   for (const int64_t size : kSizes) {
     const Span span(size);
     for (const UpdateArrays& arrays : {span.plain, span.coded, span.random}) {
-      expect_well(cuda::launch_update(update, arrays, &state, nullptr));
+      expect_well(testing::launch_update(update, arrays, &state));
     }
   }
 }
@@ -124,8 +124,8 @@ TEST_F(KernelLaunches, Lamb) {
       ASSERT_TRUE(batch.add(*spans.back().*form));
     }
     const testing::GuardedMemory scratch(static_cast<size_t>(LambScratch::bytes(batch)));
-    expect_well(cuda::launch_lamb(LambUpdate{testing::kAdamSample}, batch,
-                                  LambScratch::in(scratch.data(), batch), &state, nullptr));
+    expect_well(testing::launch_lamb(LambUpdate{testing::kAdamSample}, batch,
+                                     LambScratch::in(scratch.data(), batch), &state));
   }
 }
 

@@ -58,7 +58,7 @@ void expect_own_rate_and_count() {
     for_each_device([&] {
       const amp::FlatSpan found = with_own(guarded_copy(before), 4);
       const amp::StepState state = at_update(7);
-      expect_well(amp::cuda::launch_update(update, amp::arrays_of(found), &state, nullptr));
+      expect_well(launch_update(update, amp::arrays_of(found), &state));
       EXPECT_TRUE(same_bits(expected, found)) << describe(form, 5003);
     });
   }
@@ -92,8 +92,7 @@ TEST(NoSilentResult, N12_KernelsOfLambTakeEachSpansOwnRateAndCount) {
       }
       const GuardedMemory scratch(static_cast<size_t>(amp::LambScratch::bytes(batch)));
       const amp::StepState state = at_update(7);
-      expect_well(amp::cuda::launch_lamb(update, batch, amp::LambScratch::in(scratch.data(), batch),
-                                         &state, nullptr));
+      expect_well(launch_lamb(update, batch, amp::LambScratch::in(scratch.data(), batch), &state));
       for (size_t i = 0; i < found.size(); ++i) {
         EXPECT_TRUE(same_bits(expected[i], found[i])) << describe(form, i);
       }

@@ -18,14 +18,14 @@ from replay import Kernels, ptx_of, replayed  # noqa: E402
 # What is planted, in which kernel: a pattern of PTX and what takes its place. Each changes one instruction.
 FAULTS = [
     ("a changed constant", "bias_gelu_kernel", r"(mul\.rn\.f32 [^;]*, 0f3F4C42)2A", r"\g<1>2B"),
-    ("a dropped store", "accumulate_kernel", r"st\.global\.v4\.f32 [^;]*;", ""),
+    ("a dropped store", "accumulate_kernel", r"st\.global\.wb\.v4\.u32 [^;]*;", ""),
     ("a wrong rounding mode", "cast_kernel", r"cvt\.rn\.f16\.f32", "cvt.rz.f16.f32"),
     ("an exchange with another lane", "norm_kernel", r"(shfl\.sync\.bfly\.b32 [^,]*, [^,]*), [^,]*,", r"\1, 2,"),
     ("a comparison that is off by one", "average_kernel", r"(?s)((?:setp\.ge\.s64.*?){2}setp)\.ge\.s64", r"\1.gt.s64"),
     ("a wrong place", "squares_kernel", r"(ld\.global\.v4\.f32 [^;]*)\+16\]", r"\1+32]"),
     ("an access that is not aligned", "feedback_kernel", r"(ld\.global\.v4\.f32 [^;]*)\+16\]", r"\1+20]"),
     ("a sum in another order", "totals_kernel", r"(ld\.shared\.f64 [^;]*)\+1024\]", r"\1+512]"),
-    ("a lost result of pow", "update_kernel<AdamWUpdate>", r"ld\.param\.f64 (%\w+), \[retval0\+0\]", r"mov.f64 \1, 0d3FE0000000000000"),
+    ("a lost result of pow", "prepare_kernel<AdamWUpdate>", r"ld\.param\.f64 (%\w+), \[retval0\+0\]", r"mov.f64 \1, 0d3FE0000000000000"),
     ("a wrong quotient", "cross_entropy_backward_kernel", r"div\.rn\.f64", "mul.rn.f64"),
     ("a wrong root", "narrow_update_kernel<AdamUpdate>", r"sqrt\.rn\.f32", "mov.f32"),
     ("a wrong decision", "decide_kernel", r"setp\.neu\.f64", "setp.equ.f64"),

@@ -192,6 +192,16 @@ const std::vector<Form>& forms() {
   return all;
 }
 
+/// Both launches of one span's update.
+template <typename Update>
+void launch(Recording& record, const Update& update, const UpdateArrays& span,
+            const StepState& state) {
+  auto* const coefficients = record.array<typename Update::Prepared>(1);
+  const StepState* const own = record.one(state);
+  well(cuda::launch_prepare(update, &span, 1, coefficients, own, nullptr));
+  well(cuda::launch_update<Update>(span, coefficients, own, nullptr));
+}
+
 template <typename Update>
 void updates(Recording& record, const Update& update, const char* name) {
   for (const Form& form : forms()) {
@@ -203,20 +213,20 @@ void updates(Recording& record, const Update& update, const char* name) {
         span.missed = record.one(int64_t{2});
       }
       for (const int64_t number : {3, 1000}) {
-        well(cuda::launch_update(update, span, record.one(state_of(number)), nullptr));
+        launch(record, update, span, state_of(number));
       }
-      well(cuda::launch_update(update, span, record.one(state_of(3, /*skip=*/true)), nullptr));
+      launch(record, update, span, state_of(3, /*skip=*/true));
     }
   }
   for (const int64_t number : {1, 2, 10, 77, 5000, 123457, 100000000}) {  // for pow
     record.begin(name);
     const UpdateArrays span = span_of(record, forms()[1], 9, Update::kSecondMoment);
-    well(cuda::launch_update(update, span, record.one(state_of(number)), nullptr));
+    launch(record, update, span, state_of(number));
   }
   for (const size_t form : {0, 5}) {
     record.begin(name, kBulk);
     const UpdateArrays span = span_of(record, forms()[form], kBulk, Update::kSecondMoment);
-    well(cuda::launch_update(update, span, record.one(state_of(3)), nullptr));
+    launch(record, update, span, state_of(3));
   }
 }
 
@@ -245,8 +255,12 @@ void lamb(Recording& record) {
     }
     const LambScratch scratch{record.array<LambSums>(batch.chunks()),
                               record.array<LambUpdate::Move>(batch.count)};
-    well(cuda::launch_lamb(update, batch, scratch, record.one(state_of(3)), nullptr));
-    well(cuda::launch_lamb(update, batch, scratch, record.one(state_of(3, true)), nullptr));
+    auto* const coefficients = record.array<LambUpdate::Prepared>(batch.count);
+    for (const bool skip : {false, true}) {
+      const StepState* const state = record.one(state_of(3, skip));
+      well(cuda::launch_prepare(update, batch.spans, batch.count, coefficients, state, nullptr));
+      well(cuda::launch_lamb(update, batch, scratch, coefficients, state, nullptr));
+    }
   }
 }
 

@@ -106,20 +106,43 @@ class Launch {
 }  // namespace
 
 template <typename Update>
-Problem launch_update(const Update& update, const UpdateArrays& arrays, const StepState* state,
-                      void* stream) {
+Problem launch_prepare(const Update& update, const UpdateArrays* spans, int64_t count,
+                       typename Update::Prepared* coefficients, const StepState* state,
+                       void* stream) {
   const Launch launch(stream);
-  return launch.run([=, own = launch.moves(arrays), step = launch.reads(state)] {
-    return emulated::launch_update(update, own, step, stream);
+  std::vector<UpdateArrays> own(spans, spans + count);
+  for (UpdateArrays& each : own) {
+    each.learning_rate = launch.reads(each.learning_rate);
+    each.missed = launch.reads(each.missed);
+  }
+  return launch.run([=, to = launch.writes(coefficients, count), step = launch.reads(state)] {
+    return emulated::launch_prepare(update, own.data(), count, to, step, stream);
   });
 }
 
-#define LOCKSTEP_INSTANTIATE(Update) \
-  template Problem launch_update(const Update&, const UpdateArrays&, const StepState*, void*);
+template <typename Update>
+Problem launch_update(const UpdateArrays& arrays, const typename Update::Prepared* coefficients,
+                      const StepState* state, void* stream) {
+  const Launch launch(stream);
+  return launch.run([=, own = launch.moves(arrays), from = launch.reads(coefficients),
+                     step = launch.reads(state)] {
+    return emulated::launch_update<Update>(own, from, step, stream);
+  });
+}
+
+#define LOCKSTEP_INSTANTIATE(Update)                                                              \
+  template Problem launch_prepare(const Update&, const UpdateArrays*, int64_t, Update::Prepared*, \
+                                  const StepState*, void*);                                       \
+  template Problem launch_update<Update>(const UpdateArrays&, const Update::Prepared*,            \
+                                         const StepState*, void*);
 LOCKSTEP_FOR_EACH_UPDATE(LOCKSTEP_INSTANTIATE)
 
+template Problem launch_prepare(const LambUpdate&, const UpdateArrays*, int64_t,
+                                LambUpdate::Prepared*, const StepState*, void*);
+
 Problem launch_lamb(const LambUpdate& rule, const LambBatch& batch, const LambScratch& scratch,
-                    const StepState* state, void* stream) {
+                    const LambUpdate::Prepared* coefficients, const StepState* state,
+                    void* stream) {
   const Launch launch(stream);
   LambBatch own = batch;
   for (int k = 0; k < own.count; ++k) {
@@ -127,9 +150,10 @@ Problem launch_lamb(const LambUpdate& rule, const LambBatch& batch, const LambSc
   }
   const LambScratch room{launch.writes(scratch.sums, batch.chunks()),
                          launch.writes(scratch.moves, batch.count)};
-  return launch.run([=, step = launch.reads(state)] {
-    return emulated::launch_lamb(rule, own, room, step, stream);
-  });
+  return launch.run(
+      [=, from = launch.reads(coefficients, batch.count), step = launch.reads(state)] {
+        return emulated::launch_lamb(rule, own, room, from, step, stream);
+      });
 }
 
 Problem launch_average(const UpdateArrays& arrays, const StepState* state, void* stream) {

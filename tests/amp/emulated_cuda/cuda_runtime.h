@@ -124,6 +124,7 @@ template <typename Kernel>
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Kernel, int /*threads*/,
                                                           size_t /*shared_bytes*/) {
   *blocks = lockstep::emulated_cuda::device().blocks_at_once;
+  ++lockstep::emulated_cuda::device().occupancy_questions;
   return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* device);

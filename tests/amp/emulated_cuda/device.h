@@ -24,6 +24,8 @@ struct Device {
   int capability = 90;
   Order order = Order::forward;  // of a grid's blocks, and of a block's threads
   int blocks_at_once = 8;        // on one processor, of any kernel
+  int number = 0;                // of the only device
+  int occupancy_questions = 0;   // that it has answered
   /// Called before and after each launch, where not empty.
   std::function<void(const Launch&)> before = {};
   std::function<void(const Launch&)> after = {};

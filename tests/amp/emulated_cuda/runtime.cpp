@@ -86,13 +86,13 @@ cudaError_t launch(const Launch& launch) {
 
 using namespace lockstep::emulated_cuda;
 
-cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
+cudaError_t cudaGetDevice(int* number) {
+  *number = device().number;
   return cudaSuccess;
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int number) {
-  if (number != 0) {
+  if (number != device().number) {
     return refused(cudaErrorInvalidDevice, "there is one device");
   }
   *value = attribute == cudaDevAttrMultiProcessorCount      ? device().processors

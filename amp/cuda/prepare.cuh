@@ -1,0 +1,48 @@
+#pragma once
+
+#include <lockstep/amp/cuda/launch.h>
+#include <lockstep/amp/cuda/grid.cuh>
+
+#include <algorithm>
+
+namespace lockstep::amp::cuda {
+
+/// What spans have of their own that coefficients depend on; kernels take it by value.
+struct OwnSteps {
+  static constexpr int kMost = 128;  // 2 KB
+  const double* learning_rates[kMost];
+  const int64_t* missed[kMost];
+  int count;
+};
+
+/// One thread for each span: two pow() in fp64 and what follows, which every thread of the update
+/// would else wait for.
+template <typename Update>
+__global__ void __launch_bounds__(OwnSteps::kMost)
+    prepare_kernel(Update update, OwnSteps own, typename Update::Prepared* coefficients,
+                   const StepState* state) {
+  const auto span = static_cast<int>(threadIdx.x);
+  if (!state->skip && span < own.count) {
+    coefficients[span] =
+        update.prepare(own_step(*state, own.learning_rates[span], own.missed[span]));
+  }
+}
+
+template <typename Update>
+Problem launch_prepare(const Update& update, const UpdateArrays* spans, int64_t count,
+                       typename Update::Prepared* coefficients, const StepState* state,
+                       void* stream) {
+  for (int64_t first = 0; first < count; first += OwnSteps::kMost) {
+    OwnSteps own = {};
+    own.count = static_cast<int>(std::min<int64_t>(count - first, OwnSteps::kMost));
+    for (int i = 0; i < own.count; ++i) {
+      own.learning_rates[i] = spans[first + i].learning_rate;
+      own.missed[i] = spans[first + i].missed;
+    }
+    start(prepare_kernel<Update>, 1, OwnSteps::kMost, stream, update, own, coefficients + first,
+          state);
+  }
+  return last_problem();
+}
+
+}  // namespace lockstep::amp::cuda
