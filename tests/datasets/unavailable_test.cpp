@@ -1,6 +1,7 @@
 // The readers of a build without libjpeg-turbo, libpng and libarchive.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <lockstep/collectives/error.h>
 #include <lockstep/datasets/image_file.h>
 #include <lockstep/datasets/tar_shards.h>
 
