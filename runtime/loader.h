@@ -72,11 +72,10 @@ class Loader {
         rank_(rank),
         device_(device),
         dataset_(std::make_shared<Dataset>(std::move(dataset))),
-        place_(std::make_shared<LoaderPlace>(
-            DistributedSampler(detail::dataset_size(*dataset_), rank, ranks, seed,
-                               options_.shuffle(), options_.batch_size(), options_.drop_last(),
-                               options_.weights_of(detail::dataset_size(*dataset_)),
-                               options_.leaves()))) {
+        place_(std::make_shared<LoaderPlace>(DistributedSampler(
+            detail::dataset_size(*dataset_), rank, ranks, seed, options_.shuffle(),
+            options_.batch_size(), options_.drop_last(),
+            options_.weights_of(detail::dataset_size(*dataset_)), options_.leaves()))) {
     if (places != nullptr) {
       places->add(place_);
     }

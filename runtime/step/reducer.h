@@ -5,9 +5,9 @@
 #include <lockstep/amp/update/measured_parts.h>
 #include <lockstep/collectives/communicator.h>
 #include <lockstep/runtime/bucket_plan.h>
+#include <lockstep/runtime/leaves/leaf_sums.h>
 #include <lockstep/runtime/state/shard.h>
 #include <lockstep/runtime/step/gradient_hooks.h>
-#include <lockstep/runtime/step/leaf_sums.h>
 
 #include <functional>
 #include <memory>

@@ -2,13 +2,13 @@
 
 #include <ATen/ops/empty_like.h>
 #include <lockstep/amp/loss_scaler.h>
+#include <lockstep/runtime/leaves/leaves.h>
 #include <lockstep/runtime/loss.h>
 #include <lockstep/runtime/process/buffer_sync.h>
 #include <lockstep/runtime/state/training_storage.h>
 #include <lockstep/runtime/step/consensus.h>
 #include <lockstep/runtime/step/decisions.h>
 #include <lockstep/runtime/step/forward_backward.h>
-#include <lockstep/runtime/step/leaves.h>
 #include <lockstep/runtime/step/loss_weights.h>
 #include <lockstep/runtime/step/measures.h>
 #include <lockstep/runtime/step/non_finite_diagnosis.h>

@@ -5,7 +5,8 @@ import re
 import sys
 
 root = pathlib.Path(sys.argv[1])
-libraries = ["amp", "checkpointing", "collectives", "exported", "launcher", "runtime"]
+libraries = ["amp", "c", "checkpointing", "collectives", "datasets", "exported", "launcher", "online",
+             "runtime"]
 sources = [path for library in libraries for kind in ("*.h", "*.cpp", "*.cu")
            for path in (root / library).rglob(kind)]
 # Adjacent literals are one text; what lies between "…" and << or , is another.

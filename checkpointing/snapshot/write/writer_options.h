@@ -26,8 +26,8 @@ struct WriterOptions {
   /// Tensors that all ranks share are divided among as many files as there are ranks, but a file is
   /// not made smaller than this many bytes. Requires: >= 1.
   TORCH_ARG(int64_t, min_shard_bytes) = int64_t{4} << 20;
-  /// True: the folder is in the memory of each node (tmpfs). Each node then has the files of its own
-  /// ranks, and its first rank completes the snapshot there.
+  /// True: the folder is in the memory of each node (tmpfs). Each node then has the files of its
+  /// own ranks, and its first rank completes the snapshot there.
   TORCH_ARG(bool, node_local) = false;
   /// File system to write to. Requires: not null.
   TORCH_ARG(std::shared_ptr<FileSystem>, files) = FileSystem::current();

@@ -3,9 +3,9 @@
 #include <lockstep/amp/model.h>
 #include <lockstep/amp/update/decision.h>
 #include <lockstep/collectives/communicator.h>
+#include <lockstep/runtime/leaves/leaf_buffers.h>
 #include <lockstep/runtime/loss.h>
 #include <lockstep/runtime/runtime.h>
-#include <lockstep/runtime/step/leaf_buffers.h>
 #include <lockstep/runtime/trainer_options.h>
 
 #include <cstdint>

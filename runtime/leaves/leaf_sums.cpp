@@ -1,4 +1,4 @@
-#include <lockstep/runtime/step/leaf_sums.h>
+#include <lockstep/runtime/leaves/leaf_sums.h>
 
 #include <limits>
 

@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
-#include <lockstep/runtime/step/leaf_buffers.h>
+#include <lockstep/runtime/leaves/leaf_buffers.h>
 
 #include <cstring>
 
