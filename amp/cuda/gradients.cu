@@ -96,7 +96,7 @@ Problem launch_casts(const CastBatch& batch, float factor, void* stream) {
   if (batch.chunks == 0) {
     return nullptr;
   }
-  start(casts_kernel, blocks_for(int64_t{batch.chunks} * kThreads), kThreads, stream, batch,
+  start(casts_kernel, one_wave(casts_kernel, kThreads, batch.chunks), kThreads, stream, batch,
         factor);
   return last_problem();
 }
