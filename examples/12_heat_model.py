@@ -1,4 +1,4 @@
-"""Exports the surrogate of 10_heat.f90: 10_heat_model.py heat.pt2"""
+"""Exports the surrogate of 12_heat.f90: 12_heat_model.py heat.pt2"""
 
 import sys
 

@@ -1,12 +1,12 @@
 ! Trains a surrogate of a 2-D heat equation while the simulation runs: no files in between.
 !
-!   python examples/10_heat_model.py heat.pt2
-!   lockstep run -n 2 -- build/examples/10_heat_fortran [--steps 400] [--run runs/heat] [--model heat.pt2]
+!   python examples/12_heat_model.py heat.pt2
+!   lockstep run -n 2 -- build/examples/12_heat_fortran [--steps 400] [--run runs/heat] [--model heat.pt2]
 !
 ! Each rank simulates a plate of its own, with periodic boundaries and a flame that moves. The
 ! surrogate learns to make four time steps at once, from the samples of a ring of the newest ones.
 ! The plate, the samples and the model are saved every 20 steps; started again, the program goes on
-! from there and ends with the same bits. 10_heat.cpp is the same program in C++.
+! from there and ends with the same bits. 12_heat.cpp is the same program in C++.
 program heat_surrogate
   use lockstep
   implicit none

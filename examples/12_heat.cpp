@@ -1,11 +1,11 @@
 // Trains a surrogate of a 2-D heat equation while the simulation runs: no files in between.
 //
-//   lockstep run -n 2 -- build/examples/10_heat [--steps 400] [--run runs/heat]
+//   lockstep run -n 2 -- build/examples/12_heat [--steps 400] [--run runs/heat]
 //
 // Each rank simulates a plate of its own, with periodic boundaries and a flame that moves. The
 // surrogate learns to make four time steps at once, from the samples of a ring of the newest ones.
 // The plate, the samples and the model are saved every 20 steps; started again, the program goes on
-// from there and ends with the same bits. 10_heat.f90 is the same program in Fortran.
+// from there and ends with the same bits. 12_heat.f90 is the same program in Fortran.
 
 #include <lockstep/lockstep.h>
 #include <torch/nn.h>
