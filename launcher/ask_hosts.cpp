@@ -6,10 +6,13 @@
 #include <unistd.h>
 
 #include <fcntl.h>
+#include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <optional>
 #include <sstream>
+#include <thread>
 
 #include "rank_line.h"
 
@@ -81,6 +84,26 @@ std::optional<std::string> answer_in(const std::string& text) {
   return std::nullopt;
 }
 
+/// Signals are blocked in this process; one that waits for us is left to who reads them.
+bool is_asked_to_stop() {
+  sigset_t waiting;
+  sigpending(&waiting);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
+    if (sigismember(&waiting, signal) == 1) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/// Waits for a killed process, but not for ever: one that hangs in the system is left behind.
+void reap(pid_t process) {
+  const auto limit = Clock::now() + std::chrono::seconds(2);
+  while (waitpid(process, nullptr, WNOHANG) == 0 && Clock::now() < limit) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
 }  // namespace
 
 std::map<std::string, std::string> ask_hosts(
@@ -92,11 +115,15 @@ std::map<std::string, std::string> ask_hosts(
   }
   const auto limit = Clock::now() + std::chrono::seconds(seconds);
   for (Question& question : questions) {
-    while (question.output >= 0) {
+    while (question.output >= 0 && !answer_in(question.text) && !is_asked_to_stop()) {
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(limit - Clock::now());
       pollfd watched = {question.output, POLLIN, 0};
-      const int wait_ms = left.count() > 0 ? static_cast<int>(left.count()) : 0;
-      if (poll(&watched, 1, wait_ms) == 0 || !read_some(question)) {
+      const int wait_ms = static_cast<int>(std::clamp<int64_t>(left.count(), 0, 200));
+      const int ready = poll(&watched, 1, wait_ms);
+      if (ready == 0 && left.count() > 0) {
+        continue;
+      }
+      if (ready == 0 || !read_some(question)) {
         break;
       }
     }
@@ -105,7 +132,7 @@ std::map<std::string, std::string> ask_hosts(
   for (Question& question : questions) {
     if (question.process > 0) {
       kill(-question.process, SIGKILL);
-      waitpid(question.process, nullptr, 0);
+      reap(question.process);
     }
     if (question.output >= 0) {
       close(question.output);

@@ -108,6 +108,10 @@ std::string difference(const Json& a, const Json& b) {
              what + " differ" + (gradient && weight ? "" : "s") + "\n";
     }
   }
+  if (their_parameters.size() > our_parameters.size()) {
+    const auto& further = their_parameters.at(our_parameters.size());
+    return text + "  parameters: others, from " + further.at(0).get<std::string>() + " on\n";
+  }
   return a.value("made", 0) == b.value("made", 0) ? text : text + "  one of them was skipped\n";
 }
 

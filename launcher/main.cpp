@@ -112,11 +112,11 @@ int exec_tool(const std::string& name, char** argv) {
   }
   std::string folders;
   for (const std::string& folder : libtorch->library_folders) {
-    folders += folder + ":";
+    folders += (folders.empty() ? "" : ":") + folder;
   }
   if (!folders.empty()) {
     const char* before = std::getenv("LD_LIBRARY_PATH");
-    setenv("LD_LIBRARY_PATH", (folders + (before ? before : "")).c_str(), 1);
+    setenv("LD_LIBRARY_PATH", (folders + (before ? ":" + std::string(before) : "")).c_str(), 1);
   }
   const std::string own = own_program();
   const std::string tool = own.substr(0, own.find_last_of('/') + 1) + name;

@@ -1,9 +1,12 @@
 #include "places.h"
 
 #include <algorithm>
+#include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <optional>
 #include <sstream>
 
 #include "allocation.h"
@@ -55,6 +58,15 @@ std::vector<Place> slurms_places() {
   ChildProcess::Events events;
   events.on_bytes = [&](bool is_error, std::string_view bytes) {
     output += is_error ? "" : std::string(bytes);
+  };
+  // slurmctld may not answer.
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  events.tick = [&]() -> std::optional<std::chrono::steady_clock::time_point> {
+    if (std::chrono::steady_clock::now() < limit) {
+      return limit;
+    }
+    kill(child.pid(), SIGKILL);
+    return std::nullopt;
   };
   child.run(events);
   const std::vector<int> counts = counts_in(text_in("SLURM_TASKS_PER_NODE"));

@@ -78,7 +78,18 @@ RollCall::RollCall(RollCallPlace place, std::string point, std::chrono::millisec
       close(descriptor);
     }
   }
-  thread_ = std::thread([this, first] { watch(first); });
+  try {
+    thread_ = std::thread([this, first] { watch(first); });
+  } catch (const std::system_error&) {  // then nobody is named, and the run goes on
+    remove_file();
+  }
+}
+
+void RollCall::remove_file() noexcept {
+  if (!file_.empty()) {
+    unlink(file_.c_str());
+    file_.clear();
+  }
 }
 
 RollCall::~RollCall() {
@@ -91,9 +102,7 @@ RollCall::~RollCall() {
   }
   changed_.notify_all();
   thread_.join();
-  if (!file_.empty()) {
-    unlink(file_.c_str());
-  }
+  remove_file();
 }
 
 std::string RollCall::report() const {
@@ -106,8 +115,9 @@ std::string RollCall::report() const {
   std::map<int, int> arrived;  // ranks by local rank
   const std::string middle = "-" + point_ + "-" + place_.job + "-";
   std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(place_.folder, ignored)) {
-    const std::string name = entry.path().filename().string();
+  std::filesystem::directory_iterator entry(place_.folder, ignored);
+  for (; !ignored && entry != std::filesystem::directory_iterator(); entry.increment(ignored)) {
+    const std::string name = entry->path().filename().string();
     const size_t at = name.find(middle);
     int process = 0;
     int local_rank = 0;
@@ -153,10 +163,14 @@ void RollCall::watch(std::chrono::milliseconds first) {
   while (!changed_.wait_for(lock, wait, [this] { return ended_; })) {
     waited += wait;
     wait = waited;
-    if (const std::string text = report(); !text.empty()) {
-      const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(waited).count();
-      say_("rank " + std::to_string(place_.rank) + " has waited " + std::to_string(seconds) +
-           " s for the " + point_ + " of all ranks: " + text);
+    try {
+      if (const std::string text = report(); !text.empty()) {
+        const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(waited).count();
+        say_("rank " + std::to_string(place_.rank) + " has waited " + std::to_string(seconds) +
+             " s for the " + point_ + " of all ranks: " + text);
+      }
+    } catch (const std::exception&) {
+      continue;  // a message that cannot be made ends no run
     }
   }
 }

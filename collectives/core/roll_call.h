@@ -47,6 +47,8 @@ class RollCall {
   RollCallPlace place_;
   std::string point_;
   std::function<void(const std::string&)> say_;
+  void remove_file() noexcept;
+
   std::string file_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -86,7 +86,7 @@ TEST(MpiSession, ARankThatDoesNotStartIsNamedByTheOthers) {
   // Rank 2 starts once it was named. Before that the others may be late, too.
   const Finished run = shell(
       "env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 LOCKSTEP_REPORT_AFTER=1 "
-      "timeout 120 " MPIEXEC
+      "timeout 100 " MPIEXEC
       " -n 3 sh -c 'if [ \"$OMPI_COMM_WORLD_RANK\" = 2 ]; then while [ ! -e " +
       folder +
       "/named ]; do sleep 0.05; done; fi; exec " PROBE_PROGRAM

@@ -23,7 +23,8 @@ cmake -B build -G "$generator" -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_CXX_COMP
 cmake --build build
 lockstep run -n 2 -- build/train | tee with_cmake.log
 grep -q 'accuracy 0\.9[0-9]* .*4096 samples' with_cmake.log
-lockstep inspect runs/template | grep -q 'whole'
+lockstep inspect runs/template >inspect.log
+grep -q 'whole' inspect.log
 
 export PKG_CONFIG_PATH="$folder/prefix/lib/pkgconfig:$folder/prefix/lib64/pkgconfig:$folder/prefix/lib/$(uname -m)-linux-gnu/pkgconfig"
 rm -rf runs

@@ -4,6 +4,7 @@ an unbroken one.
 heat_processes.py PROGRAM ARGUMENTS-OF-THE-PROGRAM -- LAUNCHER... RANKS
 """
 
+import contextlib
 import os
 import pathlib
 import re
@@ -18,8 +19,8 @@ def ranks_of(launcher):
     """The processes of the ranks: those below the launcher that run the program."""
     below = [launcher]
     for process in below:
-        children = pathlib.Path(f"/proc/{process}/task/{process}/children")
-        below += map(int, children.read_text().split()) if children.exists() else []
+        with contextlib.suppress(OSError):  # the process has ended
+            below += map(int, pathlib.Path(f"/proc/{process}/task/{process}/children").read_text().split())
     return [process for process in below if os.path.realpath(f"/proc/{process}/exe") == os.path.realpath(PROGRAM)]
 
 

@@ -34,10 +34,12 @@ TEST(LauncherDeadlines, ARankThatDoesNotLeaveIsNamedAndEndsTheJob) {
 TEST(LauncherDeadlines, AProcessThatDoesNotEndIsNamedAndEndsTheJob) {
   const Folder folder;
   const std::string left = folder.path() + "/left";
-  const Launched result =
-      launch(signing({"-n", "2", "--report-after", "1", "--end-timeout", "2"},
-                     "[ $RANK = 0 ] || { " + await({left}) + "}; sign s u l e; : >" + left +
-                         "; [ $RANK = 1 ] || sleep 600"));
+  const std::string here = folder.path() + "/here";
+  // Rank 1 has started before rank 0 leaves, since the deadline runs from there.
+  const Launched result = launch(signing(
+      {"-n", "2", "--report-after", "1", "--end-timeout", "10"},
+      "if [ $RANK = 0 ]; then " + await({here}) + " else : >" + here + "; " + await({left}) +
+          " fi; sign s u l e; : >" + left + "; [ $RANK = 1 ] || sleep 600"));
   EXPECT_EQ(result.code, 20);
   EXPECT_THAT(result.error, HasSubstr("lockstep: rank 0 has left, but its process has not ended"));
 }
@@ -50,7 +52,7 @@ TEST(LauncherDeadlines, AJobThatTakesTooLongIsAskedToStop) {
   for (int limit = 2;; limit *= 2) {
     ASSERT_LE(limit, 32) << "the ranks did not start";
     const Launched stopped =
-        launch(script({"-n", "2", "--timeout", std::to_string(limit)},
+        launch(script({"-n", "2", "--grace", "2", "--timeout", std::to_string(limit)},
                       "trap 'exit 75' USR1; echo ready; while :; do sleep 0.05; done"));
     if (stopped.out.find("[0] ready") != std::string::npos &&
         stopped.out.find("[1] ready") != std::string::npos) {
