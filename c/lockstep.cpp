@@ -239,7 +239,9 @@ int lockstep_trainer_finish_saving(lockstep_trainer* trainer) {
 int lockstep_trainer_resume(lockstep_trainer* trainer, const char* folder, int64_t* update) {
   return status_of([&] {
     const ResumeReport report = trainer_of(trainer).resume(text_of(folder));
-    trainer->state.write_restored();
+    detail::Agreement(trainer->runtime->control(), ExitCode::snapshot).attempt([&] {
+      trainer->state.write_restored();
+    });
     if (update != nullptr) {
       *update = report.resumed ? report.update : -1;
     }
@@ -277,8 +279,8 @@ int lockstep_buffer_create(lockstep_buffer** buffer, lockstep_trainer* trainer, 
     auto made = std::make_unique<lockstep_buffer>();
     made->buffer = std::make_shared<SampleBuffer>(*trainer->runtime, tensors,
                                                   buffer_options(text_of(options)));
+    trainer->buffers.push_back(made->buffer);  // first: the Trainer keeps pointers into the buffer
     made->buffer->save_in(owner, text_of(name));
-    trainer->buffers.push_back(made->buffer);
     *buffer = made.release();
   });
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <string_view>
 #include <system_error>
 #include <type_traits>
@@ -22,7 +23,18 @@ bool parse_number(std::string_view text, Number& number) {
     text.remove_prefix(1);
   }
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size();
+  if (end != text.data() + text.size()) {
+    return false;
+  }
+  if constexpr (std::is_same_v<Number, float>) {
+    if (error == std::errc::result_out_of_range) {  // 1e-50 is 0 in fp32; 1e50 is no number of it
+      double wide = 0.0;
+      const bool known = parse_number(text, wide) && std::abs(wide) < 1.0;
+      number = static_cast<float>(wide);
+      return known;
+    }
+  }
+  return error == std::errc();
 }
 
 std::string shortened(const std::string& text) {

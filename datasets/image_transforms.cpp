@@ -87,7 +87,8 @@ at::Tensor resized(const at::Tensor& image, int64_t height, int64_t width) {
 
 at::Tensor square(const at::Tensor& image, int64_t side) {
   require_image("square", image);
-  LOCKSTEP_CHECK(side >= 1, "square: of ", side, " pixels, expected 1 or more");
+  LOCKSTEP_CHECK(side >= 1 && side <= 1 << 16, "square: of ", side, " pixels, expected 1 to ",
+                 1 << 16);
   const int64_t shorter = std::min(image.size(1), image.size(2));
   const at::Tensor small =
       resized(image, image.size(1) * side / shorter, image.size(2) * side / shorter);

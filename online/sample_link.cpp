@@ -40,8 +40,6 @@ struct SampleLink::Impl {
       like.push_back(at::empty(part.sizes(), part.scalar_type()));
       bytes += part.nbytes();
     }
-    LOCKSTEP_CHECK(bytes <= std::numeric_limits<int>::max(), "SampleLink: a sample has ", bytes,
-                   " bytes; MPI sends less than 2 GiB at a time");
     comm = MpiComm::duplicate(detail::program_comm(handle));
     const Role mine{trains ? 1 : 0, static_cast<int64_t>(bytes)};
     std::vector<Role> all(static_cast<size_t>(comm.size()));
@@ -52,6 +50,8 @@ struct SampleLink::Impl {
                      " bytes on rank 0 and ", role.bytes, " on rank ", rank);
       (role.trains != 0 ? trainers : simulators).push_back(rank);
     }
+    LOCKSTEP_CHECK(bytes <= std::numeric_limits<int>::max(), "SampleLink: a sample has ", bytes,
+                   " bytes; MPI sends less than 2 GiB at a time");
     LOCKSTEP_CHECK(!trainers.empty() && !simulators.empty(), "SampleLink: ", trainers.size(),
                    " ranks train and ", simulators.size(),
                    " simulate; there must be one of each, at least");

@@ -23,7 +23,7 @@ struct SampleLinkOptions {
 ///   lockstep::SampleLink link(MPI_COMM_WORLD, trains, {field, next});
 ///   if (trains) {                               // the other ranks call link.send({field, next})
 ///     while (link.receive(buffer, 8) > 0) {     // and, at their end, link.finish()
-///       trainer.step(...);
+///       if (buffer.ready()) { trainer.step(...); }    // of this rank alone: see Ranks
 ///     }
 ///   }
 ///
@@ -38,11 +38,14 @@ struct SampleLinkOptions {
 /// Snapshots hold nothing of a link. A program that resumes makes a new link, and its simulation
 /// continues with the sample that follows the trained ones.
 /// Ranks: every rank of `comm` constructs one, with the same options and tensors that have the same
-/// sizes and dtypes; messages go over a duplicate of `comm`. Threads: one at a time, of those that
-/// MPI's thread level allows.
-/// Errors: Error for misuse, on the rank that calls; CommunicationError if MPI reports a failure.
-/// MPI itself knows no deadline: a rank that waits for a lost peer waits until the launcher ends
-/// it.
+/// sizes and dtypes; messages go over a duplicate of `comm`. Between two calls of receive() a
+/// training rank must not wait for another training rank, as a step of several ranks does: both may
+/// wait for samples that the other's samples hold back, and they may get different numbers of
+/// samples. Training ranks that train together need simulating ranks that send equally many
+/// samples, a multiple of the number of training ranks times `count`. Threads: one at a time, of
+/// those that MPI's thread level allows. Errors: Error for misuse, on the rank that calls;
+/// CommunicationError if MPI reports a failure. MPI itself knows no deadline: a rank that waits for
+/// a lost peer waits until the launcher ends it.
 class SampleLink {
  public:
   /// `trains`: true on the ranks that receive. `like`: as for SampleBuffer. Collective. Throws

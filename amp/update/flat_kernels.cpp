@@ -33,8 +33,10 @@ void measure_fp64_part(const at::Tensor& flat, const MeasuredParts& parts, int p
   const at::Tensor values = part_of(flat, parts, part);
   const int64_t slots = sums.numel() / parts.count;
   const at::Tensor mine = sums.narrow(0, part * slots, slots).zero_();
-  mine.select(0, 0).copy_(values.square().sum().masked_fill_(
-      values.isfinite().all().logical_not(), std::numeric_limits<double>::quiet_NaN()));
+  constexpr double kLargest = 1e300;  // stands for a sum of finite elements that is not finite
+  const at::Tensor sum = values.square().sum().clamp_max_(kLargest);
+  mine.select(0, 0).copy_(sum.masked_fill(values.isfinite().all().logical_not(),
+                                          std::numeric_limits<double>::quiet_NaN()));
 }
 
 void add(const Measure& bucket, const at::Tensor& totals) {
@@ -48,7 +50,7 @@ void add(const Measure& bucket, const at::Tensor& totals) {
 void cast_flat(const at::Tensor& to, const at::Tensor& from, double factor) {
   const bool any_double = to.scalar_type() == at::kDouble || from.scalar_type() == at::kDouble;
   if (any_double && to.scalar_type() != from.scalar_type()) {
-    in_a_row(to).copy_(in_a_row(from).to(at::kDouble).mul_(factor));
+    in_a_row(to).copy_(in_a_row(from).to(at::kDouble).mul(factor));
     return;
   }
   if (to.is_cuda()) {

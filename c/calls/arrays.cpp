@@ -57,7 +57,9 @@ std::vector<at::Tensor> borrowed(const lockstep_array* arrays, int count, const 
   return tensors;
 }
 
-void write(const at::Tensor& tensor, const lockstep_array& array, const std::string& what) {
+/// The array as a tensor that `tensor` can be copied to.
+at::Tensor target_of(const at::Tensor& tensor, const lockstep_array& array,
+                     const std::string& what) {
   const at::Tensor target = borrowed(array, what);
   LOCKSTEP_CHECK_ARRAY(target.sizes() == tensor.sizes(), "the array has the shape ", target.sizes(),
                        ", the result ", tensor.sizes());
@@ -68,16 +70,20 @@ void write(const at::Tensor& tensor, const lockstep_array& array, const std::str
     LOCKSTEP_CHECK_ARRAY(target.size(i) < 2 || target.stride(i) > 0, "strides are ",
                          target.strides(), "; an array to be written has none of 0");
   }
-  target.copy_(tensor.detach());
+  return target;
 }
 
 void write(const std::vector<at::Tensor>& tensors, const lockstep_array* arrays, int count) {
   LOCKSTEP_CHECK_CODE(tensors.size() == static_cast<size_t>(std::max(count, 0)), ExitCode::data,
                       "there are ", count, " output arrays, but the model returns ", tensors.size(),
                       " tensors");
+  std::vector<at::Tensor> targets;
   for (int i = 0; i < count; ++i) {
-    write(tensors[static_cast<size_t>(i)], arrays[i],
-          count == 1 ? std::string("the output") : c10::str("output ", i));
+    targets.push_back(target_of(tensors[static_cast<size_t>(i)], arrays[i],
+                                count == 1 ? std::string("the output") : c10::str("output ", i)));
+  }
+  for (size_t i = 0; i < targets.size(); ++i) {
+    targets[i].copy_(tensors[i].detach());
   }
 }
 

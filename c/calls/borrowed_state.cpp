@@ -1,5 +1,7 @@
 #include <lockstep/c/calls/borrowed_state.h>
 
+#include <exception>
+
 namespace lockstep::c {
 
 void BorrowedState::write_restored(const std::string& name, Entry& entry) {
@@ -24,8 +26,16 @@ void BorrowedState::add(Trainer& trainer, const std::string& name, const at::Ten
 }
 
 void BorrowedState::write_restored() {
-  for (auto& [name, entry] : entries_) {
-    write_restored(name, entry);
+  std::exception_ptr failure;
+  for (auto& [name, entry] : entries_) {  // all of them: a value that stays would be saved again
+    try {
+      write_restored(name, entry);
+    } catch (const Error&) {
+      failure = failure ? failure : std::current_exception();
+    }
+  }
+  if (failure) {
+    std::rethrow_exception(failure);
   }
 }
 

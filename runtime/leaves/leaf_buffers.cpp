@@ -38,6 +38,11 @@ void LeafBuffers::end_leaf() {
   std::vector<at::Tensor>& made = made_.emplace_back(buffers_.size());
   for (size_t i = 0; i < buffers_.size(); ++i) {
     const at::Tensor now = buffers_[i].tensor.detach().contiguous();
+    LOCKSTEP_CHECK(
+        now.sizes() == before_[i].sizes() && now.scalar_type() == before_[i].scalar_type(),
+        "buffer ", buffers_[i].name,
+        " has changed its sizes or its dtype in a step; with "
+        "reproducible(true) leaves are merged, so keep both");
     if (!same_bits(now, before_[i])) {
       made[i] = now.clone();
       put(buffers_[i], before_[i]);
@@ -48,7 +53,9 @@ void LeafBuffers::end_leaf() {
 void LeafBuffers::abandon() {
   const c10::AutoGradMode no_grad(false);
   for (size_t i = 0; i < before_.size(); ++i) {
-    put(buffers_[i], before_[i]);
+    if (buffers_[i].tensor.sizes() == before_[i].sizes()) {
+      put(buffers_[i], before_[i]);
+    }
   }
   before_.clear();
   made_.clear();

@@ -82,7 +82,9 @@ void DigestLog::write(const amp::ScalerState& scaler, const Reducer& reducer) {
         const ModelTensor& entry = reducer.parameters()[static_cast<size_t>(slot.parameter)];
         line["parameters"].push_back(
             {entry.name, digest_text(flat_alias(entry.tensor, entry.name)),
-             digest_text(reducer.wire(b).narrow(0, slot.offset, slot.numel))});
+             reducer.scatters()  // no rank has the whole gradient
+                 ? std::string()
+                 : digest_text(reducer.wire(b).narrow(0, slot.offset, slot.numel))});
       }
     }
   }

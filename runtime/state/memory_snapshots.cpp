@@ -1,5 +1,5 @@
-#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
 #include <lockstep/checkpointing/snapshot/format/digest.h>
 #include <lockstep/checkpointing/snapshot/format/file_system.h>
 #include <lockstep/checkpointing/snapshot/format/folder_names.h>
@@ -10,8 +10,10 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <map>
+#include <random>
 #include <sstream>
 #include <utility>
 
@@ -19,6 +21,7 @@ namespace lockstep::detail {
 namespace {
 
 constexpr char kMarkerName[] = "memory";
+constexpr char kTokenName[] = "token";
 constexpr size_t kChunk = size_t{64} << 20;  // bytes of a broadcast
 
 std::string host_name() {
@@ -56,22 +59,19 @@ std::map<std::string, std::string> files_in(const std::string& path) {
   return files;
 }
 
-/// Sends the bytes of a file from rank `root` to all ranks; `out`, if any, takes them.
-void broadcast_file(const Communicator& ranks, int root, const std::string& path, size_t bytes,
-                    snapshot::OutputFile* out) {
-  std::unique_ptr<snapshot::MappedFile> source;
-  if (ranks.rank() == root) {
-    source = std::make_unique<snapshot::MappedFile>(path);
+/// Replaces a small file at once.
+void replace_file(snapshot::FileSystem& files, const std::string& path, const std::string& text) {
+  const std::string temporary = path + ".part";
+  if (snapshot::exists(temporary)) {
+    files.remove_file(temporary);
   }
-  for (size_t begin = 0; begin < bytes; begin += kChunk) {
-    const auto count = static_cast<int64_t>(std::min(kChunk, bytes - begin));
-    const at::Tensor chunk = source ? at::from_blob(source->data() + begin, {count}, at::kByte)
-                                    : at::empty({count}, at::kByte);
-    ranks.broadcast(chunk, root).wait();
-    if (out != nullptr) {
-      out->write(chunk.const_data_ptr(), static_cast<size_t>(count));
-    }
-  }
+  snapshot::write_file(files, temporary, text);
+  files.rename(temporary, path);
+}
+
+std::string drawn_word() {
+  std::random_device random;
+  return std::to_string(random()) + std::to_string(random());
 }
 
 }  // namespace
@@ -84,18 +84,23 @@ MemorySnapshots::MemorySnapshots(Agreement agreement, const std::string& memory,
             snapshot::digest_of(place) + "-" + host_name();
 }
 
-std::string MemorySnapshots::run_on_disk() const {
+MemorySnapshots::Mark MemorySnapshots::mark() const {
   const Communicator& ranks = agreement_.communicator();
-  return agreement_.gather("looking for snapshots in memory", [&] {
+  std::istringstream words(agreement_.gather("looking for snapshots in memory", [&] {
     return ranks.rank() == 0 ? text_of(run_folder_ + "/" + kMarkerName) : "";
-  })[0];
+  })[0]);
+  Mark mark;
+  words >> mark.run >> mark.token;
+  return mark;
 }
 
-std::vector<int64_t> MemorySnapshots::steps_on_all_nodes() const {
+/// A node with another token has none.
+std::vector<int64_t> MemorySnapshots::steps_on_all_nodes(const std::string& token) const {
   const std::vector<std::string> lists =
       agreement_.gather("looking for snapshots in " + folder_, [&] {
         std::string text = is_leader() ? "node" : "";
-        for (const int64_t step : is_leader() ? steps_in(folder_) : std::vector<int64_t>()) {
+        const bool belongs = is_leader() && text_of(folder_ + "/" + kTokenName) == token;
+        for (const int64_t step : belongs ? steps_in(folder_) : std::vector<int64_t>()) {
           text += " " + std::to_string(step);
         }
         return text;
@@ -144,7 +149,17 @@ void MemorySnapshots::complete(const std::string& path) const {
                           name, " of different content");
     }
   }
+  // A rank that fails here still takes part in every broadcast.
   Outcome mine;
+  const auto attempt = [&](const std::function<void()>& action) {
+    if (!mine.error) {
+      mine = agreement_.outcome_of([&] {
+        action();
+        return "";
+      });
+    }
+  };
+  const auto system = snapshot::FileSystem::current();
   for (const auto& [name, size] : sizes) {
     const bool wanted = std::any_of(files.begin(), files.end(), [&](const auto& of_rank) {
       return !of_rank.empty() && of_rank.count(name) == 0;
@@ -152,32 +167,47 @@ void MemorySnapshots::complete(const std::string& path) const {
     if (!wanted || name == snapshot::kManifestName) {
       continue;
     }
+    const std::string file = path + "/" + name;
     const bool lacks = is_leader() && files[static_cast<size_t>(ranks.rank())].count(name) == 0;
     std::unique_ptr<snapshot::OutputFile> out;
-    const auto system = snapshot::FileSystem::current();
-    if (lacks) {
-      mine = agreement_.outcome_of([&] {
-        out = system->create_file(path + "/" + name + ".part");
-        return "";
+    std::unique_ptr<snapshot::MappedFile> source;
+    attempt([&] {
+      if (lacks) {
+        out = system->create_file(file + ".part");
+      } else if (ranks.rank() == owner.at(name)) {
+        source = std::make_unique<snapshot::MappedFile>(file);
+      }
+    });
+    const size_t bytes = std::stoull(size);
+    for (size_t begin = 0; begin < bytes; begin += kChunk) {
+      const auto count = static_cast<int64_t>(std::min(kChunk, bytes - begin));
+      const at::Tensor chunk = source ? at::from_blob(source->data() + begin, {count}, at::kByte)
+                                      : at::zeros({count}, at::kByte);
+      ranks.broadcast(chunk, owner.at(name)).wait();
+      attempt([&] {
+        if (out) {
+          out->write(chunk.const_data_ptr(), static_cast<size_t>(count));
+        }
       });
     }
-    broadcast_file(ranks, owner.at(name), path + "/" + name, std::stoull(size), out.get());
-    if (out != nullptr) {
-      out->close();
-      system->rename(path + "/" + name + ".part", path + "/" + name);
-    }
+    attempt([&] {
+      if (out) {
+        out->close();
+        system->rename(file + ".part", file);
+      }
+    });
   }
   agreement_.raise_if_any(mine.error);
 }
 
 std::optional<Snapshot> MemorySnapshots::newest(int64_t after,
                                                 std::vector<std::string>& notes) const {
-  const std::string run = run_on_disk();
+  const auto [run, token] = mark();
   if (run.empty()) {
     return std::nullopt;
   }
   const Communicator& ranks = agreement_.communicator();
-  for (const int64_t step : steps_on_all_nodes()) {
+  for (const int64_t step : steps_on_all_nodes(token)) {
     if (step <= after) {
       break;
     }
@@ -185,10 +215,11 @@ std::optional<Snapshot> MemorySnapshots::newest(int64_t after,
     try {
       complete(path);
       std::optional<Snapshot> found;
-      agreement_.attempt("reading " + path, [&] {
+      agreement_.attempt("reading " + path, [&, &expected = run] {
         found.emplace(path);
-        LOCKSTEP_CHECK_CODE(found->manifest().run == run, ExitCode::snapshot,
-                            "it belongs to the run ", found->manifest().run, ", this one is ", run);
+        const std::string& of = found->manifest().run;
+        LOCKSTEP_CHECK_CODE(of == expected, ExitCode::snapshot, "it belongs to the run ", of,
+                            ", this one is ", expected);
         found->verify(ranks.local_rank(), ranks.local_size());
       });
       found->trust();
@@ -203,11 +234,15 @@ std::optional<Snapshot> MemorySnapshots::newest(int64_t after,
 }
 
 void MemorySnapshots::open(const std::string& run, int64_t update, int64_t min_shard_bytes) {
+  const Mark before = mark();
+  const bool goes_on = before.run == run && !before.token.empty();
+  const std::string token = agreement_.gather(
+      "snapshots in memory", [&] { return goes_on ? before.token : drawn_word(); })[0];
   agreement_.attempt("snapshots in memory", [&] {
     const auto files = snapshot::FileSystem::current();
     for (const int64_t step : is_leader() ? steps_in(folder_) : std::vector<int64_t>()) {
       const std::string path = folder_ + "/" + snapshot::step_folder(step);
-      bool is_ours = step <= update;
+      bool is_ours = goes_on && step <= update;
       try {
         is_ours = is_ours && Snapshot(path).manifest().run == run;
       } catch (const Error&) {
@@ -217,20 +252,22 @@ void MemorySnapshots::open(const std::string& run, int64_t update, int64_t min_s
         snapshot::remove_folder_of_files(*files, path);
       }
     }
-    const std::string marker = run_folder_ + "/" + kMarkerName;
-    if (agreement_.communicator().rank() == 0 && text_of(marker) != run) {
-      const std::string temporary = snapshot::temporary_name(marker, run);
-      snapshot::write_file(*files, temporary, run);
-      files->rename(temporary, marker);
+    if (is_leader()) {
+      files->make_folder(folder_);
+      replace_file(*files, folder_ + "/" + kTokenName, token);
+    }
+    if (agreement_.communicator().rank() == 0 && !goes_on) {
+      replace_file(*files, run_folder_ + "/" + kMarkerName, run + " " + token);
       files->sync_folder(run_folder_);
     }
   });
-  writer_ = std::make_unique<snapshot::AsyncWriter>(agreement_.communicator(), folder_,
-                                                    snapshot::WriterOptions()
-                                                        .run(run)
-                                                        .node_local(true)
-                                                        .min_shard_bytes(min_shard_bytes)
-                                                        .keep(snapshot::KeepOptions().last(1)));
+  writer_ = std::make_unique<snapshot::AsyncWriter>(
+      agreement_.communicator(), folder_,
+      snapshot::WriterOptions()
+          .run(run)
+          .node_local(true)
+          .min_shard_bytes(min_shard_bytes)
+          .keep(snapshot::KeepOptions().last(2)));  // nodes commit one after another
 }
 
 std::optional<snapshot::SaveReport> MemorySnapshots::save(const snapshot::Content& content,
@@ -249,6 +286,15 @@ void MemorySnapshots::forget(int64_t first, int64_t last) const noexcept {
   } catch (const std::exception&) {
     return;  // an old snapshot in memory does no harm: resume() takes the newest
   }
+}
+
+void MemorySnapshots::forget_all_of(const std::string& run_folder, const Agreement& agreement) {
+  agreement.attempt("snapshots in memory", [&] {
+    const std::string marker = run_folder + "/" + kMarkerName;
+    if (agreement.communicator().rank() == 0 && snapshot::exists(marker)) {
+      snapshot::FileSystem::current()->remove_file(marker);
+    }
+  });
 }
 
 void MemorySnapshots::remove() noexcept {

@@ -16,8 +16,10 @@ namespace lockstep::detail {
 /// has died. The ranks of a node share a folder there; it has the files that these ranks wrote, and
 /// a manifest of all ranks' files. newest() copies what is missing from the other nodes.
 ///
-/// The folder on the disk has a file `memory` with the name of the run, so that snapshots in memory
-/// are used only together with the folder that they belong to.
+/// The folder on the disk has a file `memory` with the name of the run and a word that was drawn when
+/// its snapshots in memory began; each node's folder has that word in a file `token`. So snapshots
+/// in memory are used only together with the folder that they belong to, and not once the run has
+/// gone on from the disk.
 /// Ranks: every call but is_pending() and is_ready() is collective. Threads: one.
 class MemorySnapshots {
  public:
@@ -42,6 +44,9 @@ class MemorySnapshots {
 
   /// Removes the snapshots of these updates, both included.
   void forget(int64_t first, int64_t last) const noexcept;
+  /// Before a run goes on from the disk: no snapshot in memory belongs to `run_folder` any more,
+  /// whichever node has it.
+  static void forget_all_of(const std::string& run_folder, const Agreement& agreement);
   /// Removes all of them, and the folder.
   void remove() noexcept;
 
@@ -49,8 +54,13 @@ class MemorySnapshots {
 
  private:
   bool is_leader() const { return agreement_.communicator().local_rank() == 0; }
-  std::string run_on_disk() const;
-  std::vector<int64_t> steps_on_all_nodes() const;
+  /// What the folder on the disk says of its snapshots in memory; empty: nothing.
+  struct Mark {
+    std::string run;
+    std::string token;
+  };
+  Mark mark() const;
+  std::vector<int64_t> steps_on_all_nodes(const std::string& token) const;
   void complete(const std::string& path) const;
 
   Agreement agreement_;

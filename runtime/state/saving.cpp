@@ -38,7 +38,7 @@ Saving::~Saving() {
   }
   try {
     finish();
-    if (memory_) {
+    if (memory_ && (memory_->is_open() || memory_update_)) {  // it is this run's
       memory_->remove();
     }
   } catch (const std::exception& error) {
@@ -50,6 +50,7 @@ void Saving::write_to(const std::string& folder, snapshot::WriterOptions options
   direct_.reset();
   background_.reset();
   memory_.reset();
+  memory_update_.reset();
   folder_ = folder;
   if (options_.memory_every() > 0) {
     memory_ = std::make_unique<MemorySnapshots>(agreement_, options_.memory_folder(), folder);
@@ -106,14 +107,16 @@ bool Saving::is_memory_due() {
 
 void Saving::save_in_memory(int64_t update) {
   require_own_folder();
-  if (saved_update_ == update) {
-    return;
+  if (saved_update_ == update || memory_update_ == update) {
+    return;  // the updates since then were skipped
   }
+  const snapshot::Content content = state_.content();
   try {
     if (!memory_->is_open()) {
       memory_->open(run(), update - 1, options_.min_shard_bytes());
     }
-    note_memory_end(memory_->save(state_.content(), update));
+    note_memory_end(memory_->save(content, update));
+    memory_update_ = update;
   } catch (const CommunicationError&) {
     throw;
   } catch (const Error& error) {  // the same on every rank
@@ -155,8 +158,11 @@ void Saving::stop_saving_in_memory(const std::string& reason) {
   if (prints()) {
     std::cerr << reason << "; from now on snapshots are saved on the disk only" << std::endl;
   }
-  memory_->remove();
+  if (memory_->is_open()) {
+    memory_->remove();
+  }
   memory_.reset();
+  memory_update_.reset();
 }
 
 void Saving::note_end(std::optional<snapshot::SaveReport> report) {
@@ -190,9 +196,6 @@ ResumeReport Saving::resume(const std::string& given) {
   snapshot::Newest newest = find_snapshot(path, agreement_.communicator());
   ResumeReport report;
   report.notes = newest.notes;
-  LOCKSTEP_CHECK_CODE(
-      newest.snapshot || newest.notes.empty(), ExitCode::snapshot, "none of the snapshots in ",
-      path, " can be used; move them away to start from the beginning:", joined(newest.notes));
   const bool names_folder = options_.folder().empty() || trimmed(options_.folder()) == path;
   bool is_in_memory = false;
   if (options_.memory_every() > 0 && names_folder) {
@@ -203,6 +206,9 @@ ResumeReport Saving::resume(const std::string& given) {
       is_in_memory = true;
     }
   }
+  LOCKSTEP_CHECK_CODE(
+      newest.snapshot || newest.notes.empty(), ExitCode::snapshot, "none of the snapshots in ",
+      path, " can be used; move them away to start from the beginning:", joined(newest.notes));
   if (!newest.snapshot) {
     if (names_folder && folder_ != path) {
       write_to(path, writer_options(options_));
@@ -231,9 +237,13 @@ ResumeReport Saving::resume(const std::string& given) {
                              .loaded_from(is_in_memory ? "" : saved.path())
                              .resumed_step(report.update));
     is_own_folder_ = true;
-    saved_update_ = report.update;
-    if (memory_) {  // later ones belong to what is now trained again
+    if (is_in_memory) {  // save() still has to bring this update to the disk
+      saved_update_.reset();
+      memory_update_ = report.update;
       memory_->forget(report.update + 1, std::numeric_limits<int64_t>::max());
+    } else {
+      saved_update_ = report.update;
+      MemorySnapshots::forget_all_of(run_folder, agreement_);
     }
   }
   if (prints()) {

@@ -67,6 +67,7 @@ class Saving {
   std::unique_ptr<snapshot::Writer> direct_;
   std::unique_ptr<snapshot::AsyncWriter> background_;
   std::unique_ptr<MemorySnapshots> memory_;  // of folder_; none without memory_every
+  std::optional<int64_t> memory_update_;     // of the newest in memory, or on its way
   int64_t windows_ = 0;                      // since the last snapshot in memory was due
 };
 

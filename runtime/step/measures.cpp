@@ -16,6 +16,8 @@ void Measures::take(Reducer& reducer, const Decisions& decisions) {
 void Measures::begin(const Reducer& reducer, const Decisions& decisions) {
   totals_ = decisions.totals();
   flags_ = decisions.flags();
+  shared_.reset();
+  sums_.clear();  // of a window that an error ended
   if (!reducer.scatters()) {
     return;
   }

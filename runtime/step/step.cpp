@@ -169,7 +169,7 @@ void Step::plan_learning_rate() {
 
 void Step::micro_batch(const std::function<Loss()>& closure, bool under_autocast) {
   attempt([&] { parts_.storage.watch().require_unchanged(count_ == 0); });
-  leaves_.begin(decisions_.known(), count_);
+  attempt([&] { leaves_.begin(decisions_.known(), count_); });
   if (parts_.diagnosis.armed() && under_autocast) {
     attempt([&] { passes_.replay(closure, parts_.diagnosis, micro_batches_ + count_); });
   }
@@ -187,7 +187,7 @@ void Step::micro_batch(const std::function<Loss()>& closure, bool under_autocast
     }
   });
   attempt([&] { passes_.backward(loss, parts_.storage.reducer()); });
-  leaves_.end(decisions_.known(), count_);
+  attempt([&] { leaves_.end(decisions_.known(), count_); });
   note_activity("what follows micro-batch", micro_batches_ + count_++);
   compute_seconds_ += seconds_since(start);
 }

@@ -88,14 +88,15 @@ class FusedUpdater final : public Updater {
   }
 
  private:
-  /// A device computes the coefficients of all buckets of a group at once. On the host each bucket
-  /// has a call of its own: the weights of a sharded bucket travel while the next one is updated.
+  /// A device computes the coefficients of all buckets of a group at once. On the host, and with
+  /// sharded weights, each bucket has a call of its own: its weights travel while the next one is
+  /// updated.
   void add_to_calls(const Reducer& reducer, size_t b) {
     const auto same_group = [&](const std::vector<size_t>& call) {
       return reducer.plans()[call.front()].group == reducer.plans()[b].group;
     };
     const auto call = std::find_if(calls_.begin(), calls_.end(), same_group);
-    if (spans_[b].gradient.is_cpu() || call == calls_.end()) {
+    if (spans_[b].gradient.is_cpu() || arena_.sharded() || call == calls_.end()) {
       calls_.push_back({b});
     } else {
       call->push_back(b);

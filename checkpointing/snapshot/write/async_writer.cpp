@@ -38,7 +38,11 @@ struct AsyncWriter::Impl {
     if (!job) {
       return std::nullopt;
     }
-    task.join();
+    try {
+      task.join();
+    } catch (const std::exception&) {
+      job->note_failure(std::current_exception());  // the other ranks wait for the agreement
+    }
     if (phase == Phase::writing && job->agree()) {
       phase = Phase::committing;
       task.start([this] { job->commit(); });

@@ -127,6 +127,11 @@ void SaveJob::write() {
   forget_tensors();
 }
 
+void SaveJob::note_failure(const std::exception_ptr& failure) {
+  outcome_ =
+      folder_->agreement().outcome_of([&]() -> std::string { std::rethrow_exception(failure); });
+}
+
 std::vector<detail::Outcome> SaveJob::exchange_outcomes() {
   std::vector<detail::Outcome> outcomes = folder_->agreement().exchange(outcome_);
   if (const auto failure = detail::failure_in(outcomes)) {

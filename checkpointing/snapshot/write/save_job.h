@@ -7,6 +7,7 @@
 #include <lockstep/collectives/core/agreement.h>
 
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,6 +30,8 @@ class SaveJob {
   /// What write() will write; a copy may take the place of each tensor before.
   std::vector<PlannedFile>& planned() { return planned_; }
   void write();
+  /// write() or commit() could not end: memory for its outcome was missing. Local.
+  void note_failure(const std::exception_ptr& failure);
   /// True on every rank if commit() is next; else finish() is.
   bool agree();
   /// Does nothing on ranks that do not complete the snapshot: see RunFolder::completes().
