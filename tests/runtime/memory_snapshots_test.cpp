@@ -101,6 +101,56 @@ TEST(MemorySnapshots, ANewerOneOnTheDiskIsTakenAndEmptiesTheMemory) {
   EXPECT_THAT(report.path, HasSubstr(folder.file("run")));
 }
 
+TEST(MemorySnapshots, ASkippedUpdateChangesNothing) {
+  const SharedFolder folder;
+  Recipe recipe = saving_in_memory(folder);
+  recipe.options.snapshots(SnapshotOptions(recipe.options.snapshots()).memory_every(1));
+  recipe.overflows = [](int64_t micro_batch) { return micro_batch == 4 || micro_batch == 5; };
+  ::testing::internal::CaptureStderr();
+  train_and_die(recipe, 7);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr().find("on the disk only"), std::string::npos);
+  TrainingRun run(runtime(), recipe);
+  EXPECT_EQ(run.trainer.resume().update, 5);
+}
+
+TEST(MemorySnapshots, TheUpdateThatARunGoesOnFromReachesTheDisk) {
+  const SharedFolder folder;
+  train_and_die(saving_in_memory(folder), 9);
+  {
+    TrainingRun run(runtime(), saving_in_memory(folder));
+    EXPECT_EQ(run.trainer.resume().update, 9);
+    run.trainer.save();
+  }
+  EXPECT_THAT(folders_in_memory(folder), IsEmpty());
+  TrainingRun run(runtime(), saving_in_memory(folder));
+  const ResumeReport report = run.trainer.resume();
+  EXPECT_EQ(report.update, 9);
+  EXPECT_THAT(report.path, HasSubstr(folder.file("run")));
+}
+
+TEST(MemorySnapshots, ARunThatWentOnFromTheDiskDoesNotReturnToThem) {
+  const SharedFolder folder;
+  const auto save = [](TrainingRun& run) {
+    run.trainer.save();
+    EXPECT_FALSE(run.trainer.finish_saving()->error);
+  };
+  train_and_die(saving_in_memory(folder), 2, save);
+  train_and_die(saving_in_memory(folder), 9);  // in memory: 8
+  Recipe without = saving_in_memory(folder);
+  without.options.snapshots(SnapshotOptions(without.options.snapshots()).memory_every(0));
+  train_and_die(without, 4, save);
+  TrainingRun run(runtime(), saving_in_memory(folder));
+  EXPECT_EQ(run.trainer.resume().update, 4);
+}
+
+TEST(MemorySnapshots, ATrainerThatOnlyReadsLeavesThemAlone) {
+  const SharedFolder folder;
+  train_and_die(saving_in_memory(folder), 9);
+  { const TrainingRun other(runtime(), saving_in_memory(folder)); }
+  TrainingRun run(runtime(), saving_in_memory(folder));
+  EXPECT_EQ(run.trainer.resume().update, 9);
+}
+
 TEST(MemorySnapshots, ADamagedOneIsSaidAndTheDiskIsUsed) {
   const SharedFolder folder;
   train_and_die(saving_in_memory(folder), 2, [](TrainingRun& run) {
