@@ -1,7 +1,7 @@
 #pragma once
 
 #include <lockstep/collectives/error.h>
-#include <lockstep/runtime/cifar_file.h>
+#include <lockstep/datasets/cifar_file.h>
 #include <torch/types.h>
 
 #include <string>
