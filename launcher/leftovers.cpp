@@ -57,7 +57,8 @@ class Cleaner {
     std::vector<fs::path> segments;
     for (const fs::path& file : entries(places_.shared_memory)) {
       const std::string name = file.filename().string();
-      remove_if_dead(file, number_after(name, "lockstep-"));
+      remove_if_dead(file, number_after(name, "lockstep-"));  // shared memory
+      remove_if_dead(file, number_after(name, "lockstep_"));  // who has arrived
       if (begins_with(name, "vader_segment." + host_and_user() + ".") && is_old(file)) {
         segments.push_back(file);
       }

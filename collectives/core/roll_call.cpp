@@ -70,7 +70,7 @@ RollCall::RollCall(RollCallPlace place, std::string point, std::chrono::millisec
     return;
   }
   if (!place_.job.empty()) {
-    file_ = place_.folder + "/lockstep-" + std::to_string(getpid()) + "-" + point_ + "-" +
+    file_ = place_.folder + "/lockstep_" + std::to_string(getpid()) + "-" + point_ + "-" +
             place_.job + "-" + std::to_string(place_.local_rank) + "-" +
             std::to_string(place_.rank);
     const int descriptor = open(file_.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
@@ -122,7 +122,7 @@ std::string RollCall::report() const {
     int process = 0;
     int local_rank = 0;
     int rank = 0;
-    if (at != std::string::npos && std::sscanf(name.c_str(), "lockstep-%d-", &process) == 1 &&
+    if (at != std::string::npos && std::sscanf(name.c_str(), "lockstep_%d-", &process) == 1 &&
         std::sscanf(name.c_str() + at + middle.size(), "%d-%d", &local_rank, &rank) == 2 &&
         kill(process, 0) == 0) {
       arrived[local_rank] = rank;

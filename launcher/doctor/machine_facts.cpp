@@ -143,7 +143,8 @@ std::vector<Leftover> find_leftovers(const MachineFolders& folders) {
     const std::string path = folders.shared_memory + "/" + name;
     struct stat info {};
     const bool known = starts_with(name, "vader_segment.") || starts_with(name, "sm_segment.") ||
-                       starts_with(name, "nccl-") || starts_with(name, "lockstep-");
+                       starts_with(name, "nccl-") || starts_with(name, "lockstep-") ||
+                       starts_with(name, "lockstep_");
     if (known && stat(path.c_str(), &info) == 0 && info.st_uid == geteuid() &&
         static_cast<double>(std::time(nullptr) - info.st_mtime) >= folders.youngest_leftover) {
       candidates.push_back({path, static_cast<int64_t>(info.st_size)});

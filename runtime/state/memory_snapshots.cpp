@@ -80,7 +80,7 @@ MemorySnapshots::MemorySnapshots(Agreement agreement, const std::string& memory,
                                  std::string run_folder)
     : agreement_(std::move(agreement)), run_folder_(std::move(run_folder)) {
   const std::string place = std::filesystem::absolute(run_folder_).lexically_normal().string();
-  folder_ = memory + "/lockstep-memory-" + std::to_string(geteuid()) + "/" +
+  folder_ = memory + "/lockstep.memory-" + std::to_string(geteuid()) + "/" +
             snapshot::digest_of(place) + "-" + host_name();
 }
 

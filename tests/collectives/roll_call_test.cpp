@@ -49,7 +49,7 @@ TEST_F(RollCalls, OfOtherPointsAndJobsAndOfDeadProcessesDoNotCount) {
   RollCallPlace other = place(1);
   other.job = "job.2";
   const auto elsewhere = arrived(other);
-  std::ofstream(folder_ + "/lockstep-999999999-start-job.1-2-2") << "";
+  std::ofstream(folder_ + "/lockstep_999999999-start-job.1-2-2") << "";
   EXPECT_EQ(first->report(), "ranks 1-2 have not arrived (rank 0 has)");
 }
 

@@ -45,7 +45,7 @@ pid_t rank_one_of(const std::string& word) {
 int shared_segments() {
   int found = 0;
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
-    found += entry.path().filename().string().find("lockstep") != std::string::npos ? 1 : 0;
+    found += entry.path().filename().string().find("lockstep-") == 0 ? 1 : 0;
   }
   return found;
 }
