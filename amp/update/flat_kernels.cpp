@@ -18,9 +18,11 @@ at::Tensor in_a_row(const at::Tensor& dense) {
 }
 
 at::Tensor part_of(const at::Tensor& flat, const MeasuredParts& parts, int part) {
-  const int64_t each = parts.each > 0 ? parts.each : flat.numel();
-  const int64_t begin = std::min(part * each, flat.numel());
-  return flat.narrow(0, begin, std::min(each, flat.numel() - begin));
+  if (parts.each == 0) {
+    return flat;
+  }
+  const int64_t begin = std::min(part * parts.each, flat.numel());
+  return flat.narrow(0, begin, std::min(parts.each, flat.numel() - begin));
 }
 
 Measure measured(const at::Tensor& flat, const MeasuredParts& parts, int part) {

@@ -73,6 +73,10 @@ at::Tensor target_of(const at::Tensor& tensor, const lockstep_array& array,
   return target;
 }
 
+void write(const at::Tensor& tensor, const lockstep_array& array, const std::string& what) {
+  target_of(tensor, array, what).copy_(tensor.detach());
+}
+
 void write(const std::vector<at::Tensor>& tensors, const lockstep_array* arrays, int count) {
   LOCKSTEP_CHECK_CODE(tensors.size() == static_cast<size_t>(std::max(count, 0)), ExitCode::data,
                       "there are ", count, " output arrays, but the model returns ", tensors.size(),
