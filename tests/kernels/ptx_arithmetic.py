@@ -91,12 +91,15 @@ def towards_zero(value, dtype, modes):
 
 
 def permuted(a, b, selection):
+    """prmt.b32: each half byte of the selection names one of eight bytes; its highest bit spreads that byte's sign."""
     both = a.astype("u8") | b.astype("u8") << np.uint64(32)
-    result = np.zeros_like(both)
+    selection = np.asarray(selection).astype("u8")
+    result = np.zeros_like(both | selection)
     for place in range(4):
-        nibble = selection >> 4 * place & 15
-        assert nibble < 8, "only plain selections are known"
-        result |= (both >> np.uint64(8 * nibble) & np.uint64(255)) << np.uint64(8 * place)
+        chosen = selection >> np.uint64(4 * place) & np.uint64(15)
+        byte = both >> (chosen & np.uint64(7)) * np.uint64(8) & np.uint64(255)
+        sign = (byte >> np.uint64(7)) * np.uint64(255)
+        result |= np.where(chosen & np.uint64(8), sign, byte) << np.uint64(8 * place)
     return result.astype("u4")
 
 

@@ -359,7 +359,7 @@ class Frame:
 
     def make_prmt(self, at, instruction, parts, operands):
         a, b = (np.asarray(self.source(name, "u32")) for name in operands[1:3])
-        selection = int(operands[3].rstrip("U"), 0)
+        selection = self.source(operands[3], "u32")
         return lambda active, where: self.write(operands[0], permuted(a, b, selection), "u32", where)
 
     def make_plain(self, at, instruction, parts, operands):
