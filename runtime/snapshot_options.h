@@ -26,10 +26,10 @@ struct SnapshotOptions {
   /// those of save(). 0: none. After a rank was killed, all nodes still have their files:
   /// resume(folder) then goes on from memory if that snapshot is newer than the one on the disk.
   /// After a node is lost it goes on from the disk. The snapshots in memory are removed when one on
-  /// the disk is as new, and when the Trainer is destroyed. Costs three times the bytes of a snapshot
-  /// on each node, shared by its ranks. If a save in memory fails, rank 0 prints the reason and the
-  /// run goes on without. (Gemini, SOSP 2023, keeps such copies in the memory of other hosts.)
-  /// Requires: >= 0.
+  /// the disk is as new, and when the Trainer is destroyed. Costs three times the bytes of a
+  /// snapshot on each node, shared by its ranks. If a save in memory fails, rank 0 prints the
+  /// reason and the run goes on without. (Gemini, SOSP 2023, keeps such copies in the memory of
+  /// other hosts.) Requires: >= 0.
   TORCH_ARG(int64_t, memory_every) = 0;
   /// A folder in memory (tmpfs) that the ranks of a node share.
   TORCH_ARG(std::string, memory_folder) = "/dev/shm";

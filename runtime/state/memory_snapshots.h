@@ -16,11 +16,11 @@ namespace lockstep::detail {
 /// has died. The ranks of a node share a folder there; it has the files that these ranks wrote, and
 /// a manifest of all ranks' files. newest() copies what is missing from the other nodes.
 ///
-/// The folder on the disk has a file `memory` with the name of the run and a word that was drawn when
-/// its snapshots in memory began; each node's folder has that word in a file `token`. So snapshots
-/// in memory are used only together with the folder that they belong to, and not once the run has
-/// gone on from the disk.
-/// Ranks: every call but is_pending() and is_ready() is collective. Threads: one.
+/// The folder on the disk has a file `memory` with the name of the run and a word that was drawn
+/// when its snapshots in memory began; each node's folder has that word in a file `token`. So
+/// snapshots in memory are used only together with the folder that they belong to, and not once the
+/// run has gone on from the disk. Ranks: every call but is_pending() and is_ready() is collective.
+/// Threads: one.
 class MemorySnapshots {
  public:
   /// `memory`: a tmpfs folder. `run_folder`: the folder of the run, on the disk.
