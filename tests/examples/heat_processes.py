@@ -4,7 +4,6 @@ an unbroken one.
 heat_processes.py PROGRAM ARGUMENTS-OF-THE-PROGRAM -- LAUNCHER... RANKS
 """
 
-import contextlib
 import os
 import pathlib
 import re
@@ -14,14 +13,7 @@ import sys
 import tempfile
 import unittest
 
-
-def ranks_of(launcher):
-    """The processes of the ranks: those below the launcher that run the program."""
-    below = [launcher]
-    for process in below:
-        with contextlib.suppress(OSError):  # the process has ended
-            below += map(int, pathlib.Path(f"/proc/{process}/task/{process}/children").read_text().split())
-    return [process for process in below if os.path.realpath(f"/proc/{process}/exe") == os.path.realpath(PROGRAM)]
+from rank_processes import ranks_of
 
 
 class Heat(unittest.TestCase):
@@ -45,7 +37,7 @@ class Heat(unittest.TestCase):
         with self.start(run, 10 ** 9) as process:
             for said in process.stdout:
                 if said.startswith("step 80 "):
-                    os.kill(ranks_of(process.pid)[-1], signal.SIGKILL)
+                    os.kill(ranks_of(process.pid, PROGRAM)[-1], signal.SIGKILL)
                     break
             process.stdout.read()
         self.assertNotEqual(process.returncode, 0)

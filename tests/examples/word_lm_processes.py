@@ -14,17 +14,10 @@ import sys
 import tempfile
 import unittest
 
+from rank_processes import ranks_of
+
 SMALL = ["--synthetic", "--width", "16", "--hidden", "16", "--layers", "1", "--dropout", "0.1", "--epochs", "3",
          "--batch-size", "12", "--length", "20", "--learning-rate", "20", "--save-every", "12", "--resume"]
-
-
-def ranks_of(launcher):
-    """The processes of the ranks: those below the launcher that run the program."""
-    below = [launcher]
-    for process in below:
-        with contextlib.suppress(OSError):  # the process has ended
-            below += map(int, pathlib.Path(f"/proc/{process}/task/{process}/children").read_text().split())
-    return [process for process in below if os.path.realpath(f"/proc/{process}/exe") == os.path.realpath(PROGRAM)]
 
 
 class WordLm(unittest.TestCase):
@@ -50,7 +43,7 @@ class WordLm(unittest.TestCase):
             for said in process.stdout:
                 if line in said:
                     with contextlib.suppress(ProcessLookupError):
-                        for rank in ranks_of(process.pid)[-1:]:
+                        for rank in ranks_of(process.pid, PROGRAM)[-1:]:
                             os.kill(rank, signal.SIGKILL)
                     break
             else:

@@ -15,14 +15,7 @@ import unittest
 
 from safetensors.numpy import load_file
 
-
-def ranks_of(launcher):
-    """The processes of the ranks: those below the launcher that run the program."""
-    below = [launcher]
-    for process in below:
-        with contextlib.suppress(OSError):
-            below += map(int, pathlib.Path(f"/proc/{process}/task/{process}/children").read_text().split())
-    return [process for process in below if os.path.realpath(f"/proc/{process}/exe") == os.path.realpath(PROGRAM)]
+from rank_processes import ranks_of
 
 
 class Case(unittest.TestCase):
@@ -48,7 +41,7 @@ class Case(unittest.TestCase):
             for said in process.stdout:
                 if line in said:
                     with contextlib.suppress(ProcessLookupError):
-                        for rank in ranks_of(process.pid)[-1:]:
+                        for rank in ranks_of(process.pid, PROGRAM)[-1:]:
                             os.kill(rank, signal.SIGKILL)
                     break
             else:
