@@ -34,7 +34,19 @@ ProcessGoesOn::~ProcessGoesOn() {
   --guests;
 }
 
-StopSignals::StopSignals(const std::vector<int>& signals) : before_(signals_so_far.load()) {
+StopSignals::StopSignals(const std::vector<int>& signals) : maker_(pthread_self()) {
+  sigemptyset(&signals_);
+  for (const int signal : signals) {
+    sigaddset(&signals_, signal);
+  }
+  sigset_t before = {};
+  pthread_sigmask(SIG_BLOCK, &signals_, &before);
+  sigemptyset(&blocked_here_);
+  for (const int signal : signals) {
+    if (sigismember(&before, signal) == 0) {
+      sigaddset(&blocked_here_, signal);
+    }
+  }
   struct sigaction counted = {};
   counted.sa_handler = count_signal;
   counted.sa_flags = SA_RESTART;
@@ -48,6 +60,7 @@ StopSignals::StopSignals(const std::vector<int>& signals) : before_(signals_so_f
     }
     replaced_.emplace_back(signal, before);
   }
+  before_ = count();
 }
 
 StopSignals::~StopSignals() {
@@ -58,13 +71,25 @@ void StopSignals::put_back() noexcept {
   if (are_kept) {
     return;
   }
+  count();  // not for those who are asked again from now on
   for (auto entry = replaced_.rbegin(); entry != replaced_.rend(); ++entry) {
     sigaction(entry->first, &entry->second, nullptr);
   }
+  if (pthread_equal(maker_, pthread_self()) != 0) {
+    pthread_sigmask(SIG_UNBLOCK, &blocked_here_, nullptr);
+  }
+}
+
+int StopSignals::count() const noexcept {
+  const timespec at_once = {};
+  while (sigtimedwait(&signals_, nullptr, &at_once) > 0) {
+    signals_so_far.fetch_add(1, std::memory_order_relaxed);
+  }
+  return signals_so_far.load(std::memory_order_relaxed);
 }
 
 bool StopSignals::came() const noexcept {
-  return signals_so_far.load(std::memory_order_relaxed) != before_;
+  return count() != before_;
 }
 
 }  // namespace lockstep::detail

@@ -1,17 +1,25 @@
 #pragma once
 
+#include <pthread.h>
+
 #include <csignal>
 #include <utility>
 #include <vector>
 
 namespace lockstep::detail {
 
-/// Catches signals while it lives; then what was done about them before is done again.
+/// Notices signals while it lives; then what was done about them before is done again.
+///
+/// The signals are blocked in the thread that makes this, and thus in the threads that this thread
+/// starts later: a signal waits there until came() takes it, and interrupts no arithmetic. That
+/// matters: the LSTM backward of oneDNN, as in LibTorch 2.11 on processors with AVX-512, damages
+/// the heap if a signal handler interrupts it. A thread that is older than this gets the signal in
+/// a handler, which counts it. Programs that the process starts inherit the blocked signals.
 ///
 /// One signal is for the whole process, so every StopSignals of it sees one that comes. Of several
-/// at a time the last made ends first.
-/// Threads: came() on any, also in a signal handler. Errors: Error for a signal that cannot be
-/// caught.
+/// at a time the last made ends first, on the thread that made it.
+/// Threads: came() on any; a signal to one thread alone (std::raise) is seen on that thread.
+/// Errors: Error for a signal that cannot be caught.
 class StopSignals {
  public:
   explicit StopSignals(const std::vector<int>& signals);
@@ -24,8 +32,12 @@ class StopSignals {
 
  private:
   void put_back() noexcept;
+  int count() const noexcept;  // of all signals so far, with those that wait
 
-  int before_;  // signals that had come to this process
+  sigset_t signals_;
+  sigset_t blocked_here_;  // those that were not blocked before
+  pthread_t maker_;
+  int before_ = 0;  // signals that had come to this process
   std::vector<std::pair<int, struct sigaction>> replaced_;
 };
 

@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 #include <lockstep/runtime/process/kept_stop_signals.h>
 #include <lockstep/runtime/process/stop_signals.h>
+#include <unistd.h>
 
+#include <future>
 #include <optional>
+#include <thread>
 
 #include "error_of.h"
 
@@ -46,6 +49,68 @@ TEST_F(StopSignalsTest, PutsBackWhatWasDoneBefore) {
   signals.reset();
   std::raise(SIGUSR2);
   EXPECT_EQ(heard_before, 1);
+}
+
+bool is_blocked_here(int signal) {
+  sigset_t blocked;
+  pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+  return sigismember(&blocked, signal) == 1;
+}
+
+// A handler in the middle of oneDNN's LSTM backward damages the heap.
+TEST_F(StopSignalsTest, InterruptNeitherTheThreadThatMadeThemNorThoseThatItStarts) {
+  {
+    const StopSignals signals({SIGUSR2});
+    EXPECT_TRUE(is_blocked_here(SIGUSR2));
+    bool in_thread = false;
+    std::thread([&] { in_thread = is_blocked_here(SIGUSR2); }).join();
+    EXPECT_TRUE(in_thread);
+    kill(getpid(), SIGUSR2);
+    EXPECT_TRUE(signals.came());
+  }
+  EXPECT_FALSE(is_blocked_here(SIGUSR2));
+  EXPECT_EQ(heard_before, 0);
+}
+
+TEST_F(StopSignalsTest, ThatNobodyAskedForDoNotComeOnceTheyArePutBack) {
+  std::optional<StopSignals> signals(std::in_place, std::vector<int>{SIGUSR2});
+  std::raise(SIGUSR2);
+  signals.reset();
+  EXPECT_EQ(heard_before, 0);
+}
+
+TEST_F(StopSignalsTest, ThatCameBeforeAnotherWasMadeAreNotForIt) {
+  const StopSignals first({SIGUSR2});
+  std::raise(SIGUSR2);
+  const StopSignals second({SIGUSR2});
+  EXPECT_FALSE(second.came());
+  EXPECT_TRUE(first.came());
+}
+
+TEST_F(StopSignalsTest, StayBlockedIfTheyWereBlockedBefore) {
+  sigset_t usr2;
+  sigemptyset(&usr2);
+  sigaddset(&usr2, SIGUSR2);
+  pthread_sigmask(SIG_BLOCK, &usr2, nullptr);
+  { const StopSignals signals({SIGUSR2}); }
+  EXPECT_TRUE(is_blocked_here(SIGUSR2));
+  pthread_sigmask(SIG_UNBLOCK, &usr2, nullptr);
+}
+
+TEST_F(StopSignalsTest, OfAThreadThatIsOlderAreCountedThere) {
+  std::promise<void> made;
+  std::promise<void> raised;
+  std::thread older([&] {
+    made.get_future().wait();
+    std::raise(SIGUSR2);
+    raised.set_value();
+  });
+  const StopSignals signals({SIGUSR2});
+  made.set_value();
+  raised.get_future().wait();
+  EXPECT_TRUE(signals.came());
+  EXPECT_EQ(heard_before, 0);
+  older.join();
 }
 
 TEST_F(StopSignalsTest, TwoAtATimeSeeTheSameSignal) {
