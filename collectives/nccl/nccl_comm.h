@@ -31,7 +31,9 @@ struct NcclDeadlines {
 /// (ncclCommGetAsyncError) ends the last call's thread and frees its record. Communicators are
 /// non-blocking, so no thread holds the lock while it waits for a peer, an abort always gets it,
 /// and nothing is freed while another thread is inside a call. The price: NCCL makes a thread for
-/// each call that is not part of a graph.
+/// each call that is not part of a graph. Blocking calls make none, but ncclCommAbort waits for
+/// NCCL's own threads only and would free a communicator that a waiting call is inside
+/// (docs/gpu.md).
 class NcclComm {
  public:
   struct Place {

@@ -73,8 +73,15 @@ int FakeNccl::count(const std::string& begins_with) const {
 }
 
 NcclStatus FakeNccl::answer(FakeComm& comm) {
+  if (script_.blocks) {
+    while (script_.hangs_at.count(comm.collectives) > 0 && !comm.aborted.load()) {
+      std::this_thread::yield();
+    }
+    return comm.aborted.load() ? NcclStatus::internal_error : NcclStatus::success;
+  }
   comm.polls_left = script_.polls;
   comm.start_job();
+  ++threads_;
   return NcclStatus::in_progress;
 }
 

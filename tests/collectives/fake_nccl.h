@@ -47,6 +47,10 @@ class FakeNccl final : public NcclApi {
     /// From this collective on poll() reports the status.
     std::map<uint64_t, NcclStatus> error_after;
     bool abort_hangs = false;
+    /// As with config.blocking = 1: a collective makes no thread, and returns once its peers have
+    /// come (never at hangs_at) or an abort has told it to. Like the real one the abort waits for
+    /// threads of NCCL only, and frees a communicator that the caller's thread is still inside.
+    bool blocks = false;
     bool no_memory = false;
     bool no_registration = false;
     /// Runs inside every call on a communicator, on the caller's thread.
@@ -61,6 +65,8 @@ class FakeNccl final : public NcclApi {
   int count(const std::string& begins_with) const;
   /// Calls on a communicator that another thread was in, or that had been freed.
   std::vector<std::string> misuse() const;
+  /// Threads that calls have made so far.
+  int threads() const { return threads_.load(); }
   /// Blocks of allocate() that were not released.
   int blocks() const { return blocks_.load(); }
   /// Lets a hanging abort() return.
@@ -105,6 +111,7 @@ class FakeNccl final : public NcclApi {
   std::vector<std::shared_ptr<FakeComm>> comms_;
   std::vector<double> factors_;
   std::atomic<int> blocks_{0};
+  std::atomic<int> threads_{0};
   std::atomic<bool> abort_released_{false};
 };
 

@@ -36,6 +36,19 @@ TEST(NcclGraphCapture, ReplaysHaveTheBitsOfCalls) {
   }
 }
 
+TEST(NcclPrice, ALaunchOfAGraphMakesNoThread) {
+  run_nccl({2}, [](NcclRank& rank, Communicator& nccl) {
+    Step step(rank, nccl);
+    FakeGraph graph(rank.current);
+    const int64_t captured = capture(graph, nccl, step);
+    const int threads = rank.nccl->threads();
+    for (int launch = 0; launch < 3; ++launch) {
+      graph_capture(nccl).launch(captured, [&] { graph.launch(); });
+    }
+    EXPECT_EQ(rank.nccl->threads(), threads);
+  });
+}
+
 TEST(NcclGraphCapture, NothingRunsBeforeTheReplay) {
   run_nccl({2}, [](NcclRank& rank, Communicator& nccl) {
     const at::Tensor tensor = on_fake_device(full(4, 1));

@@ -118,6 +118,40 @@ TEST(NcclThreads, NcclsLastWordsAreReadBeforeAnAbortFreesThem) {
   one.expect_no_misuse();
 }
 
+TEST(NcclPrice, OneThreadForEachCallAndNoneForWhatLockstepAsks) {
+  OneRank one;
+  const int start = one.nccl->threads();
+  for (int call = 1; call <= 10; ++call) {
+    one.broadcast();
+    EXPECT_EQ(one.comm->failure(), "");
+    EXPECT_EQ(one.nccl->threads() - start, call);
+  }
+}
+
+TEST(NcclPrice, ABlockingCallThatWaitsForAPeerIsFreedByTheAbortThatEndsIt) {
+  FakeNccl::Script script;
+  script.blocks = true;
+  script.hangs_at = {1};
+  FakeNccl nccl(make_fake_nccl_world(), script);
+  NcclApi::Id id{};
+  nccl.make_id(&id);
+  NcclApi::Handle handle = nullptr;
+  nccl.init(&handle, 1, {id}, 0);
+  FakeStream stream;
+  float number = 1.0F;
+  std::thread training([&] {
+    EXPECT_EQ(nccl.broadcast(&number, sizeof number, 0, handle, &stream),
+              NcclStatus::internal_error);
+  });
+  while (nccl.count("broadcast") == 0) {
+    std::this_thread::yield();  // until the call is inside: it never returns by itself
+  }
+  nccl.abort(handle);
+  training.join();
+  EXPECT_EQ(nccl.threads(), 0);
+  EXPECT_EQ(nccl.misuse(), std::vector<std::string>{"abort during a collective"});
+}
+
 TEST(NcclThreads, AWatchdogThatAsksWithoutPauseMeetsNoCall) {
   OneRank one;
   std::atomic<bool> stop{false};

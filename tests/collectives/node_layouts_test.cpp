@@ -109,6 +109,11 @@ TEST(NodeLayouts, ReduceScatterHasTheSameBitsWhereverTheRanksAre) {
                                       .narrow(0, share * ranks.rank(), share)
                                       .contiguous();
       EXPECT_TRUE(same_bits(output, expected)) << layout << ": " << dtype;
+      const at::Tensor buffer = ranks.allocate(numel, dtype);
+      buffer.copy_(values_of(ranks.rank(), numel, dtype));
+      const at::Tensor own = buffer.narrow(0, share * ranks.rank(), share);
+      ranks.reduce_scatter(own, buffer, ReduceOp::avg()).wait();
+      EXPECT_TRUE(same_bits(own.clone(), expected)) << layout << ", in place: " << dtype;
     }
   });
 }
