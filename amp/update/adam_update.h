@@ -2,6 +2,7 @@
 
 #include <lockstep/amp/host_device.h>
 #include <lockstep/amp/step_state.h>
+#include <lockstep/amp/update/double_arithmetic.h>
 
 #include <array>
 #include <cmath>
@@ -42,9 +43,38 @@ struct AdamStep {
   }
 };
 
+/// The arithmetic in fp64 that all three share.
+struct DoubleAdamStep {
+  static constexpr bool kTakesRoots = true;
+  DoubleScale scaled;
+  double rest1, beta2, rest2, correction1, root_correction, eps, step_size;
+  double l2 = 0.0;    // Adam: this times the weight is added to the gradient
+  double keep = 1.0;  // AdamW: multiplies the weight
+
+  DoubleAdamStep(const AdamHyperparameters& h, const StepState& state, const DoubleScale& scale)
+      : scaled(scale),
+        rest1(1.0 - h.beta1),
+        beta2(h.beta2),
+        rest2(1.0 - h.beta2),
+        correction1(1.0 - std::pow(h.beta1, static_cast<double>(state.update))),
+        root_correction(std::pow(1.0 - std::pow(h.beta2, static_cast<double>(state.update)), 0.5)),
+        eps(h.eps),
+        step_size(-(state.rate(h.lr) / correction1)) {}
+
+  double moments(double weight, double gradient, double& m, double& v) const {
+    const double g = std::fma(l2, weight, scaled(gradient));
+    m = lerp(m, g, rest1);
+    v = std::fma(rest2 * g, g, v * beta2);
+    return weight * keep;
+  }
+  double denominator(double root) const { return root / root_correction + eps; }
+  double operator()(double weight, double root, double& m) const {
+    return weight + step_size * m / denominator(root);
+  }
+};
+
 /// AdamW (decoupled decay: the weight is multiplied by 1 - lr * weight_decay) and Adam
-/// (weight_decay
-/// * weight is added to the gradient).
+/// (weight_decay * weight is added to the gradient).
 template <bool kDecoupledDecay>
 struct AdamFamilyUpdate {
   static constexpr int kMoments = 2;
@@ -69,6 +99,21 @@ struct AdamFamilyUpdate {
     return {
         AdamStep::prepare(hyperparameters, state),
         static_cast<float>(kDecoupledDecay ? 1.0 - state.rate(hyperparameters.lr) * decay : decay)};
+  }
+
+  struct Double : DoubleAdamStep {
+    using DoubleAdamStep::DoubleAdamStep;
+  };
+
+  Double prepare_double(const StepState& state, const DoubleScale& scale) const {
+    const double decay = hyperparameters.weight_decay;
+    Double form(hyperparameters, state, scale);
+    if constexpr (kDecoupledDecay) {
+      form.keep = 1.0 - state.rate(hyperparameters.lr) * decay;
+    } else {
+      form.l2 = decay;
+    }
+    return form;
   }
 };
 

@@ -30,6 +30,15 @@ HWY_INLINE void update_elements(const Form& form, const DoubleBlock& block) {
   }
 }
 
+template <typename Form>
+HWY_INLINE void move_each_moment(const Form& form, const DoubleBlock& block) {
+  if constexpr (Form::kTakesRoots) {
+    update_elements([form](double weight, double gradient, double& m,
+                           double& v) { return form.moments(weight, gradient, m, v); },
+                    block);
+  }
+}
+
 void AverageBlock(double* HWY_RESTRICT average, const double* HWY_RESTRICT from, int64_t size,
                   double rest) {
   for (int64_t i = 0; i < size; ++i) {
@@ -38,11 +47,14 @@ void AverageBlock(double* HWY_RESTRICT average, const double* HWY_RESTRICT from,
 }
 
 #undef LOCKSTEP_BLOCK
-#define LOCKSTEP_BLOCK(Form)                                      \
-  void Form##_block(const Form& form, const DoubleBlock& block) { \
-    update_elements(form, block);                                 \
+#define LOCKSTEP_BLOCK(Update)                                                  \
+  void Update##_moments(const Update::Double& form, const DoubleBlock& block) { \
+    move_each_moment(form, block);                                              \
+  }                                                                             \
+  void Update##_block(const Update::Double& form, const DoubleBlock& block) {   \
+    update_elements(form, block);                                               \
   }
-LOCKSTEP_FOR_EACH_DOUBLE_FORM(LOCKSTEP_BLOCK)
+LOCKSTEP_FOR_EACH_BLOCK_UPDATE(LOCKSTEP_BLOCK)
 
 }  // namespace HWY_NAMESPACE
 }  // namespace lockstep::amp
@@ -51,12 +63,16 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace lockstep::amp {
 
-#define LOCKSTEP_DISPATCH(Form)                                   \
-  HWY_EXPORT(Form##_block);                                       \
-  void update_block(const Form& form, const DoubleBlock& block) { \
-    HWY_DYNAMIC_DISPATCH(Form##_block)(form, block);              \
+#define LOCKSTEP_DISPATCH(Update)                                           \
+  HWY_EXPORT(Update##_moments);                                             \
+  void move_moments(const Update::Double& form, const DoubleBlock& block) { \
+    HWY_DYNAMIC_DISPATCH(Update##_moments)(form, block);                    \
+  }                                                                         \
+  HWY_EXPORT(Update##_block);                                               \
+  void update_block(const Update::Double& form, const DoubleBlock& block) { \
+    HWY_DYNAMIC_DISPATCH(Update##_block)(form, block);                      \
   }
-LOCKSTEP_FOR_EACH_DOUBLE_FORM(LOCKSTEP_DISPATCH)
+LOCKSTEP_FOR_EACH_BLOCK_UPDATE(LOCKSTEP_DISPATCH)
 
 HWY_EXPORT(AverageBlock);
 void move_towards(double* average, const double* from, int64_t size, double rest) {

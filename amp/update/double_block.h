@@ -1,6 +1,6 @@
 #pragma once
 
-#include <lockstep/amp/update/double_forms.h>
+#include <lockstep/amp/update/update_block.h>
 
 #include <cstdint>
 
@@ -14,9 +14,12 @@ struct DoubleBlock {
   int64_t size;
 };
 
-/// Applies the pass to every element, with the widest vectors of the machine.
-#define LOCKSTEP_DECLARE(Form) void update_block(const Form& form, const DoubleBlock& block);
-LOCKSTEP_FOR_EACH_DOUBLE_FORM(LOCKSTEP_DECLARE)
+/// move_moments(): the first pass of a form with kTakesRoots, on every element; nothing for other
+/// forms. update_block(): its call operator. Both with the widest vectors of the machine.
+#define LOCKSTEP_DECLARE(Update)                                           \
+  void move_moments(const Update::Double& form, const DoubleBlock& block); \
+  void update_block(const Update::Double& form, const DoubleBlock& block);
+LOCKSTEP_FOR_EACH_BLOCK_UPDATE(LOCKSTEP_DECLARE)
 #undef LOCKSTEP_DECLARE
 
 /// average = lerp(average, from, rest)

@@ -105,56 +105,32 @@ void move_weights(const Form& form, const DoubleBlocks& blocks) {
   });
 }
 
-/// Moves the moments, and returns the blocks with the roots of the second ones as gradients.
-DoubleBlocks with_roots(const FlatSpan& span, const DoubleAdamMoments& form) {
-  DoubleBlocks(span).for_each(
-      [&](int64_t, const DoubleBlock& block) { update_block(form, block); });
-  return {span, span.moments[1].sqrt()};
-}
-
-template <bool kDecoupledDecay>
-void update_adam(const AdamFamilyUpdate<kDecoupledDecay>& update, const FlatSpan& span,
-                 const StepState& state) {
-  if (state.skip) {
-    return;
-  }
-  const AdamHyperparameters& h = update.hyperparameters;
-  DoubleAdamMoments moments(h, scale_of(span, state));
-  if (kDecoupledDecay) {
-    moments.keep = 1.0 - state.rate(h.lr) * h.weight_decay;
+/// The blocks for the call operator of `form`. Of a form with kTakesRoots the moments have moved,
+/// and the roots of the second ones are in the place of the gradient.
+template <typename Form>
+DoubleBlocks ready(const Form& form, const FlatSpan& span) {
+  if constexpr (Form::kTakesRoots) {
+    DoubleBlocks(span).for_each(
+        [&](int64_t, const DoubleBlock& block) { move_moments(form, block); });
+    return {span, span.moments[1].sqrt()};
   } else {
-    moments.l2 = h.weight_decay;
+    return DoubleBlocks(span);
   }
-  move_weights(DoubleAdamMove(h, state), with_roots(span, moments));
 }
 
 }  // namespace
 
-void update_double(const AdamWUpdate& update, const FlatSpan& span, const StepState& state) {
-  update_adam(update, span, state);
-}
-
-void update_double(const AdamUpdate& update, const FlatSpan& span, const StepState& state) {
-  update_adam(update, span, state);
-}
-
-void update_double(const SgdUpdate& update, const FlatSpan& span, const StepState& state) {
+template <typename Update>
+void update_double(const Update& update, const FlatSpan& span, const StepState& state) {
   if (!state.skip) {
-    move_weights(DoubleSgd(update, state, scale_of(span, state)), DoubleBlocks(span));
+    const auto form = update.prepare_double(state, scale_of(span, state));
+    move_weights(form, ready(form, span));
   }
 }
 
-void update_double(const MomentumUpdate& update, const FlatSpan& span, const StepState& state) {
-  if (!state.skip) {
-    move_weights(DoubleMomentum(update, state, scale_of(span, state)), DoubleBlocks(span));
-  }
-}
-
-void update_double(const LionUpdate& update, const FlatSpan& span, const StepState& state) {
-  if (!state.skip) {
-    move_weights(DoubleLion(update, state, scale_of(span, state)), DoubleBlocks(span));
-  }
-}
+#define LOCKSTEP_INSTANTIATE(Update) \
+  template void update_double(const Update&, const FlatSpan&, const StepState&);
+LOCKSTEP_FOR_EACH_UPDATE(LOCKSTEP_INSTANTIATE)
 
 /// Sums are added block by block, in order, whatever the number of threads.
 void update_double(const LambUpdate& update, const FlatSpan& span, const StepState& state) {
@@ -162,8 +138,8 @@ void update_double(const LambUpdate& update, const FlatSpan& span, const StepSta
     return;
   }
   const AdamHyperparameters& h = update.hyperparameters;
-  const DoubleBlocks blocks = with_roots(span, {h, scale_of(span, state)});
-  const DoubleLambDirection direction{{h, state}, h.weight_decay};
+  const LambUpdate::DoubleDirection direction = update.prepare_double(state, scale_of(span, state));
+  const DoubleBlocks blocks = ready(direction, span);
   std::vector<double> weights(static_cast<size_t>(blocks.count()));
   std::vector<double> directions(weights.size());
   blocks.for_each([&](int64_t index, DoubleBlock block) {
@@ -183,7 +159,7 @@ void update_double(const LambUpdate& update, const FlatSpan& span, const StepSta
   }
   const bool trusts = h.weight_decay != 0.0 && weight_squares > 0.0 && direction_squares > 0.0;
   const double ratio = trusts ? std::sqrt(weight_squares) / std::sqrt(direction_squares) : 1.0;
-  move_weights(DoubleLambMove{direction, state.rate(h.lr) * ratio}, blocks);
+  move_weights(LambUpdate::DoubleMove{direction, state.rate(h.lr) * ratio}, blocks);
 }
 
 void average_double(const FlatSpan& span, const StepState& state) {

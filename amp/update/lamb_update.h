@@ -53,6 +53,28 @@ struct LambUpdate {
     const double ratio = trusts ? std::sqrt(weights) / std::sqrt(directions) : 1.0;
     return {direction, static_cast<float>(state.rate(hyperparameters.lr) * ratio)};
   }
+
+  /// The first two passes in fp64: moves the moments, then returns the direction.
+  struct DoubleDirection : DoubleAdamStep {
+    double weight_decay;
+    double operator()(double weight, double root, double& m) const {
+      return m / correction1 / denominator(root) + weight_decay * weight;
+    }
+  };
+
+  /// The third.
+  struct DoubleMove {
+    static constexpr bool kTakesRoots = false;  // the moments have moved
+    DoubleDirection direction;
+    double size;  // learning rate times trust ratio
+    double operator()(double weight, double root, double& m) const {
+      return weight - size * direction(weight, root, m);
+    }
+  };
+
+  DoubleDirection prepare_double(const StepState& state, const DoubleScale& scale) const {
+    return {{hyperparameters, state, scale}, hyperparameters.weight_decay};
+  }
 };
 
 }  // namespace lockstep::amp

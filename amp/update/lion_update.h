@@ -2,6 +2,7 @@
 
 #include <lockstep/amp/host_device.h>
 #include <lockstep/amp/step_state.h>
+#include <lockstep/amp/update/double_arithmetic.h>
 
 #include <array>
 
@@ -37,6 +38,23 @@ struct LionUpdate {
     p.beta2 = static_cast<float>(beta2);
     p.rest2 = static_cast<float>(1.0 - beta2);
     return p;
+  }
+
+  struct Double {
+    static constexpr bool kTakesRoots = false;
+    DoubleScale scaled;
+    double keep, lr, beta1, rest1, beta2, rest2;
+    double operator()(double weight, double gradient, double& m) const {
+      const double g = scaled(gradient);
+      const double direction = std::fma(rest1, g, m * beta1);
+      m = std::fma(rest2, g, m * beta2);
+      return weight * keep - (direction > 0.0 ? lr : (direction < 0.0 ? -lr : 0.0));
+    }
+  };
+
+  Double prepare_double(const StepState& state, const DoubleScale& scale) const {
+    const double rate = state.rate(lr);
+    return {scale, 1.0 - rate * weight_decay, rate, beta1, 1.0 - beta1, beta2, 1.0 - beta2};
   }
 };
 

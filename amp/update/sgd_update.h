@@ -2,6 +2,7 @@
 
 #include <lockstep/amp/host_device.h>
 #include <lockstep/amp/step_state.h>
+#include <lockstep/amp/update/double_arithmetic.h>
 
 #include <array>
 
@@ -25,6 +26,19 @@ struct SgdUpdate {
   LOCKSTEP_HOST_DEVICE Prepared prepare(const StepState& state) const {
     return {state.gradient_scale(), static_cast<float>(weight_decay),
             static_cast<float>(state.rate(lr))};
+  }
+
+  struct Double {
+    static constexpr bool kTakesRoots = false;
+    DoubleScale scaled;
+    double l2, lr;
+    double operator()(double weight, double gradient) const {
+      return std::fma(-lr, std::fma(l2, weight, scaled(gradient)), weight);
+    }
+  };
+
+  Double prepare_double(const StepState& state, const DoubleScale& scale) const {
+    return {scale, weight_decay, state.rate(lr)};
   }
 };
 
@@ -59,6 +73,28 @@ struct MomentumUpdate {
     p.gradient_share = nesterov ? 1.0F : 0.0F;
     p.buffer_share = nesterov ? static_cast<float>(momentum) : 1.0F;
     return p;
+  }
+
+  struct Double {
+    static constexpr bool kTakesRoots = false;
+    DoubleScale scaled;
+    double l2, lr, keep, add, gradient_share, buffer_share;
+    double operator()(double weight, double gradient, double& buffer) const {
+      const double decayed = std::fma(l2, weight, scaled(gradient));
+      buffer = std::fma(add, decayed, buffer * keep);
+      return std::fma(-lr, std::fma(buffer_share, buffer, gradient_share * decayed), weight);
+    }
+  };
+
+  Double prepare_double(const StepState& state, const DoubleScale& scale) const {
+    const bool first = state.update == 1;
+    return {scale,
+            weight_decay,
+            state.rate(lr),
+            first ? 0.0 : momentum,
+            first ? 1.0 : 1.0 - dampening,
+            nesterov ? 1.0 : 0.0,
+            nesterov ? momentum : 1.0};
   }
 };
 

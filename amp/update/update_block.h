@@ -18,9 +18,11 @@ struct UpdateBlock {
 /// The two passes of LAMB, each as an entry of the list.
 struct LambDirectionPass {
   using Prepared = LambUpdate::Direction;
+  using Double = LambUpdate::DoubleDirection;
 };
 struct LambMovePass {
   using Prepared = LambUpdate::Move;
+  using Double = LambUpdate::DoubleMove;
 };
 
 #define LOCKSTEP_FOR_EACH_BLOCK_UPDATE(apply) \

@@ -1,7 +1,9 @@
 #include <lockstep/amp/optimizers.h>
+#include <lockstep/amp/update/optimizer_list.h>
 #include <lockstep/c/text/optimizer_text.h>
 
 #include <algorithm>
+#include <map>
 #include <type_traits>
 
 namespace lockstep::c {
@@ -9,57 +11,66 @@ namespace {
 
 const char* const kNoDecay = "optimizer.no_decay_on_norms_and_biases";
 
-/// The options that every optimizer has.
-template <typename Spec>
-OptionTable<Spec> common() {
-  return {{"optimizer.lr", [](Spec& spec, const OptionValue& value) { spec.lr(value.real()); }},
-          {"optimizer.weight_decay",
-           [](Spec& spec, const OptionValue& value) { spec.weight_decay(value.real()); }},
-          {"optimizer.moments",
-           [](Spec& spec, const OptionValue& value) {
-             spec.moments(value.one_of<MomentFormat>({{"fp32", MomentFormat::fp32},
-                                                      {"bf16", MomentFormat::bf16},
-                                                      {"int8", MomentFormat::int8}}));
-           }},
-          {kNoDecay, [](Spec& spec, const OptionValue& value) {
-             if (value.boolean()) {
-               spec.no_decay_on_norms_and_biases();
-             }
-           }}};
+/// Enters the option if the optimizer has it, that is, if `set` can be called.
+template <typename Spec, typename Set>
+void add(OptionTable<Spec>& options, const char* key, const Set& set) {
+  if constexpr (std::is_invocable_v<Set, Spec&, const OptionValue&>) {
+    options[key] = set;
+  }
 }
 
+/// A call of the optimizer's setter of this name; there is none for an optimizer without it.
+#define LOCKSTEP_SET(option, reader)                                                  \
+  [](auto& spec, const OptionValue& value) -> decltype(spec.option(value.reader())) { \
+    return spec.option(value.reader());                                               \
+  }
+
 template <typename Spec>
-OptionTable<Spec> table() {
-  OptionTable<Spec> result = common<Spec>();
-  if constexpr (std::is_same_v<Spec, SGD>) {
-    result["optimizer.momentum"] = [](Spec& spec, const OptionValue& value) {
-      spec.momentum(value.real());
-    };
-    result["optimizer.dampening"] = [](Spec& spec, const OptionValue& value) {
-      spec.dampening(value.real());
-    };
-    result["optimizer.nesterov"] = [](Spec& spec, const OptionValue& value) {
-      spec.nesterov(value.boolean());
-    };
-  } else {
-    result["optimizer.beta1"] = [](Spec& spec, const OptionValue& value) {
-      spec.beta1(value.real());
-    };
-    result["optimizer.beta2"] = [](Spec& spec, const OptionValue& value) {
-      spec.beta2(value.real());
-    };
-  }
-  if constexpr (!std::is_same_v<Spec, SGD> && !std::is_same_v<Spec, Lion>) {
-    result["optimizer.eps"] = [](Spec& spec, const OptionValue& value) { spec.eps(value.real()); };
-  }
-  return result;
+OptionTable<Spec> options_of() {
+  OptionTable<Spec> options;
+  add(options, "optimizer.lr", LOCKSTEP_SET(lr, real));
+  add(options, "optimizer.weight_decay", LOCKSTEP_SET(weight_decay, real));
+  add(options, "optimizer.beta1", LOCKSTEP_SET(beta1, real));
+  add(options, "optimizer.beta2", LOCKSTEP_SET(beta2, real));
+  add(options, "optimizer.eps", LOCKSTEP_SET(eps, real));
+  add(options, "optimizer.momentum", LOCKSTEP_SET(momentum, real));
+  add(options, "optimizer.dampening", LOCKSTEP_SET(dampening, real));
+  add(options, "optimizer.nesterov", LOCKSTEP_SET(nesterov, boolean));
+  options["optimizer.moments"] = [](Spec& spec, const OptionValue& value) {
+    spec.moments(value.one_of<MomentFormat>({{"fp32", MomentFormat::fp32},
+                                             {"bf16", MomentFormat::bf16},
+                                             {"int8", MomentFormat::int8}}));
+  };
+  options[kNoDecay] = [](Spec& spec, const OptionValue& value) {
+    if (value.boolean()) {
+      spec.no_decay_on_norms_and_biases();
+    }
+  };
+  return options;
 }
+
+#undef LOCKSTEP_SET
 
 using Options = std::vector<OptionValue>;
 
+/// An optimizer without a default learning rate needs the option.
 template <typename Spec>
-std::shared_ptr<const OptimizerSpec> make(Spec spec, const Options& options) {
-  set_options(options, table<Spec>(), spec, Spec::kName);
+Spec defaults(const Options& options) {
+  if constexpr (std::is_default_constructible_v<Spec>) {
+    return Spec();
+  } else {
+    const bool has_rate =
+        std::any_of(options.begin(), options.end(),
+                    [](const OptionValue& option) { return option.key() == "optimizer.lr"; });
+    LOCKSTEP_CHECK(has_rate, "optimizer=", Spec::kName, " needs optimizer.lr");
+    return Spec(0.0);
+  }
+}
+
+template <typename Spec>
+std::shared_ptr<const OptimizerSpec> make(const Options& options) {
+  Spec spec = defaults<Spec>(options);
+  set_options(options, options_of<Spec>(), spec, Spec::kName);
   return std::make_shared<const Spec>(spec);
 }
 
@@ -67,24 +78,16 @@ std::shared_ptr<const OptimizerSpec> make(Spec spec, const Options& options) {
 
 std::shared_ptr<const OptimizerSpec> make_optimizer(const OptionValue& name,
                                                     const Options& options) {
-  using Make = std::function<std::shared_ptr<const OptimizerSpec>(const Options&)>;
   // A group copies the other options when it is added.
   Options sorted = options;
   std::stable_partition(sorted.begin(), sorted.end(),
                         [](const OptionValue& option) { return option.key() != kNoDecay; });
-  const bool has_rate = std::any_of(options.begin(), options.end(), [](const OptionValue& option) {
-    return option.key() == "optimizer.lr";
-  });
-  return name.one_of<Make>({{"AdamW", [](const Options& all) { return make(AdamW(), all); }},
-                            {"Adam", [](const Options& all) { return make(Adam(), all); }},
-                            {"SGD",
-                             [&](const Options& all) {
-                               LOCKSTEP_CHECK(has_rate, "optimizer=SGD needs optimizer.lr");
-                               return make(SGD(0.0), all);
-                             }},
-                            {"LAMB", [](const Options& all) { return make(LAMB(), all); }},
-                            {"Lion", [](const Options& all) { return make(Lion(), all); }}})(
-      sorted);
+  using Make = std::shared_ptr<const OptimizerSpec> (*)(const Options&);
+  std::map<std::string, Make> names;
+#define LOCKSTEP_NAME(Spec) names[Spec::kName] = make<Spec>;
+  LOCKSTEP_FOR_EACH_OPTIMIZER(LOCKSTEP_NAME)
+#undef LOCKSTEP_NAME
+  return name.one_of(names)(sorted);
 }
 
 }  // namespace lockstep::c

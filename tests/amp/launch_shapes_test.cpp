@@ -101,6 +101,29 @@ TEST_F(LaunchShapes, KernelsOverManyElementsRunInOneWave) {
   }
 }
 
+/// The arrays of a step share a launch: its blocks take chunks of 8192 elements from all of them.
+TEST_F(LaunchShapes, CastsOfManyArraysRunInOneWave) {
+  CastBatch batch;
+  for (int k = 0; k < 2; ++k) {
+    ASSERT_TRUE(batch.add(elements(2 * k), elements(2 * k + 1), kSize));
+  }
+  ASSERT_EQ(batch.chunks, 26);
+  CastBatch small;
+  ASSERT_TRUE(small.add(elements(0), elements(1), kCastChunk + 1));
+  for (const int at_once : {1, 3}) {
+    SCOPED_TRACE(at_once);
+    emulated_cuda::device().number += 100;
+    emulated_cuda::device().blocks_at_once = at_once;
+    EXPECT_THAT(blocks_of([&] {
+                  expect_well(cuda::launch_casts(batch, 2.0F, nullptr));
+                  expect_well(cuda::launch_casts(small, 2.0F, nullptr));
+                  expect_well(cuda::launch_casts({}, 2.0F, nullptr));
+                }),
+                ::testing::ElementsAre(kProcessors * at_once, 2));
+  }
+  EXPECT_EQ(floats_[2].back(), 2.0F);
+}
+
 TEST_F(LaunchShapes, FewElementsGetNoMoreBlocksThanTheyNeed) {
   EXPECT_THAT(blocks_of([&] {
                 expect_well(cuda::launch_accumulate(elements(0), elements(1), 2049, nullptr));
