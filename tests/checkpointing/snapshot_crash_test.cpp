@@ -222,5 +222,30 @@ TEST(SnapshotFacts, N02_DiskFullOnOneRankIsReportedByNameAndLeavesNoFolder) {
             (std::vector<std::string>{"latest", "step-000000000001", "step-000000000002"}));
 }
 
+TEST(SnapshotLeftovers, ThatCannotBeRemovedEndNeitherTheRunNorItsNextStart) {
+  for (const bool asynchronous : {false, true}) {
+    const CrashRun run{SavedRun()};
+    const auto arm = [&] {
+      run.disk->fail_where(
+          [](FaultFileSystem::Call call, const std::string& path) {
+            return call == FaultFileSystem::Call::remove &&
+                   path.find("step-000000000001.crash.tmp") != std::string::npos;
+          },
+          EBUSY);
+    };
+    EXPECT_EQ(run.save_two(asynchronous, arm), (std::vector<int64_t>{4, 4}));
+    EXPECT_EQ(newest_in(run.folder).snapshot->manifest().step, 4);
+    run_ranks(kRanks, [&](Communicator& ranks) {
+      Writer writer(ranks, run.folder, options_on(run.disk));
+      const SaveReport report = writer.save(sample_content(6, ranks.rank(), kRanks), 6);
+      EXPECT_THAT(report.warnings,
+                  ::testing::Contains(HasSubstr("an old snapshot was not removed: ")));
+    });
+    EXPECT_EQ(newest_in(run.folder).snapshot->manifest().step, 6);
+    run.disk->heal();
+    run.expect_next_save_works();
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::snapshot

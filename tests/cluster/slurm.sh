@@ -1,6 +1,7 @@
 #!/bin/bash
 # One test on a Slurm cluster of two nodes (slurm_cluster.sh).
 #   slurm.sh TEST PROGRAM [ARGUMENT...]
+#   slurm.sh stops_and_preemptions COUNT SCRIPT PROGRAM [ARGUMENT...]   50 is the long form, by hand
 # Exit code: 0; 77 where there can be no cluster; else the test failed and says why.
 set -u
 . "$(dirname "$(readlink -f "$0")")/slurm_cluster.sh"
@@ -74,6 +75,42 @@ test_a_stopped_job_is_requeued_and_resumes() {
     fail "not resumed: $(cat "$state/job.out"; on_cluster scontrol show job "$job")"
   [ "$(job_restarts)" = Restarts=1 ] || fail "$(job_restarts)"
   on_cluster scancel "$job"
+}
+
+# How often the job has been resumed, and whether it has trained since then.
+resumes() { grep -ac 'resumed at update' "$state/job.out" 2>/dev/null; }
+trains_after_resume() {
+  [ "$(resumes)" = "$1" ] &&
+    tac "$state/job.out" | sed '/resumed at update/,$d' | grep -aq ' it/s'
+}
+
+# A job that is asked to end (odd rounds), or makes room for another (even rounds), is never lost.
+test_stops_and_preemptions() {
+  local count=$1 job_script=$2
+  shift 2
+  local job round update=0 before
+  job=$(on_cluster sbatch --parsable --nodes=2 --ntasks-per-node=1 \
+    --output="$state/job.out" --chdir="$state" "$job_script" "$@" \
+    --snapshots "$state/snapshots") || fail "sbatch failed"
+  wait_until job_says ' it/s' || fail "no update was made: $(cat "$state/job.out")"
+  for round in $(seq "$count"); do
+    if [ $((round % 2)) = 1 ]; then
+      on_cluster scancel --signal=TERM "$job"
+    else
+      on_cluster sbatch --quiet --partition=first --nodes=2 --ntasks-per-node=4 --output=/dev/null \
+        --chdir="$state" --wrap 'true' || fail "sbatch failed"
+    fi
+    wait_until trains_after_resume "$round" ||
+      fail "lost at stop $round: $(tail -n 40 "$state/job.out" | tr -d '\0'; on_cluster scontrol show jobs)"
+    before=$update
+    update=$(grep -ao 'resumed at update [0-9]*' "$state/job.out" | tail -n 1 | grep -o '[0-9]*$')
+    [ "$update" -gt "$before" ] ||
+      fail "stop $round: resumed at update $update, the one before at $before"
+    echo "stop $round: resumed at update $update"
+  done
+  [ "$(job_restarts)" = "Restarts=$count" ] || fail "$(job_restarts)"
+  on_cluster scancel "$job"
+  echo "$count stops and preemptions, 0 lost"
 }
 
 test=$1

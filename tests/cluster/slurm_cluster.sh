@@ -29,10 +29,13 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1,sched_min_interval=0
 SlurmdParameters=config_overrides
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 KillWait=5
 NodeName=node1 NodeAddr=$address_of_hosts.1 CPUs=4
 NodeName=node2 NodeAddr=$address_of_hosts.2 CPUs=4
-PartitionName=all Nodes=node[1-2] Default=YES MaxTime=10
+PartitionName=all Nodes=node[1-2] Default=YES MaxTime=10 PriorityTier=1 GraceTime=60
+PartitionName=first Nodes=node[1-2] MaxTime=10 PriorityTier=10 PreemptMode=OFF
 CONF
 }
 

@@ -1,10 +1,13 @@
 // A training program with one fault, for scripts/faults:
 //   fault_program FAULT RANK FOLDER
 // Trains six updates, saves a snapshot to FOLDER after each second one, and resumes from FOLDER.
-// The fault happens on RANK; FAULT is a name that scripts/faults lists, or none. Two more serve its
+// The fault happens on RANK; FAULT is a name that scripts/faults lists, or none. FOLDER.begin gets
+// the time at which the fault began, by the clock that time.monotonic() of Python reads. Two more
+// faults serve the script's
 // counts: `cycle` ends RANK in each attempt, and `steps-N` trains N updates and prints what memory
 // and descriptors each rank holds after a tenth of them and at the end.
 #include <ATen/ATen.h>
+#include <dlfcn.h>
 #include <lockstep/lockstep.h>
 #include <sys/resource.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -15,6 +18,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -23,6 +27,7 @@
 #include <iterator>
 #include <limits>
 #include <map>
+#include <mutex>
 #include <string>
 #include <thread>
 
@@ -40,8 +45,28 @@ std::string fault;
 int faulty_rank = 0;
 int own_rank = 0;
 
+std::string time_file;
+
+/// The fault begins now: writes the time, and tells injected_calls.cpp if that is loaded.
+void begin_fault() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    std::ofstream(time_file) << std::fixed << std::chrono::duration<double>(now).count()
+                             << std::endl;
+    if (auto* begin = dlsym(RTLD_DEFAULT, "lockstep_test_fault_begins")) {
+      reinterpret_cast<void (*)()>(begin)();
+    }
+  });
+}
+
+/// To be asked at the place of the fault: a rank that has it goes on with it.
 bool has(const std::string& name) {
-  return fault == name && own_rank == faulty_rank;
+  const bool is_here = fault == name && own_rank == faulty_rank;
+  if (is_here) {
+    begin_fault();
+  }
+  return is_here;
 }
 
 [[noreturn]] void sleep_for_ever() {
@@ -138,7 +163,7 @@ struct Numbers {
   size_t count = 240;
   size_t size() const { return count; }
   std::pair<at::Tensor, at::Tensor> get(size_t index) const {
-    if (has("exception-loader") && index > 60) {
+    if (index > 60 && has("exception-loader")) {
       throw_fault("the data set");
     }
     at::Tensor x = at::arange(8, at::kFloat) * (static_cast<double>(index % 17) / 100.0) + 0.1;
@@ -193,7 +218,12 @@ class Training {
       throw lockstep::Error("the last snapshot was not saved: " + *saved->error, saved->code);
     }
     if (runtime_.is_main()) {
-      std::cout << "done at update " << trainer.updates() << std::endl;
+      double sum = 0.0;
+      for (const auto& [name, master] : trainer.masters()) {
+        sum += master.to(at::kDouble).abs().sum().item<double>();
+      }
+      std::printf("done at update %d, weights %a\n", static_cast<int>(trainer.updates()), sum);
+      std::fflush(stdout);
     }
     disturb("end-");
     const ThrowsWhenDestroyed last;
@@ -213,6 +243,9 @@ class Training {
 
   lockstep::TrainerOptions options() const {
     auto options = lockstep::TrainerOptions().compare_replicas_every(1);
+    if (fault == "nfs-leftovers") {  // an old snapshot is removed
+      options.snapshots(lockstep::SnapshotOptions().keep(lockstep::KeepOptions().last(1)));
+    }
     if (fault == "flip-master") {
       options.precision(lockstep::Precision::O2(at::kBFloat16));
     }
@@ -251,6 +284,9 @@ class Training {
   bool trainer_is_past_fault() const { return steps_ >= fault_update; }
 
   void after_step(Trainer& trainer) {
+    if (own_rank == faulty_rank) {
+      begin_fault();
+    }
     disturb("");
     if (is_gone()) {
       raise(SIGKILL);
@@ -304,6 +340,7 @@ int main(int argc, char** argv) {
   }
   fault = argv[1];
   faulty_rank = std::atoi(argv[2]);
+  time_file = std::string(argv[3]) + ".begin";
   const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
   own_rank = rank == nullptr ? 0 : std::atoi(rank);
   if (fault == "slow") {

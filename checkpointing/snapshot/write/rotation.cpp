@@ -106,23 +106,32 @@ std::vector<std::string> Rotation::committed(int64_t step, std::optional<double>
     }
   }
   if (!hidden.empty() && attempt([&] { options_.files()->sync_folder(folder_); })) {
-    attempt([&] { remove_leftovers(*options_.files(), folder_, options_.run()); });
+    for (const std::string& reason : remove_leftovers(*options_.files(), folder_, options_.run())) {
+      warnings.push_back("an old snapshot was not removed: " + reason);
+    }
   }
   return warnings;
 }
 
-void remove_leftovers(FileSystem& files, const std::string& folder, const std::string& run) {
+std::vector<std::string> remove_leftovers(FileSystem& files, const std::string& folder,
+                                          const std::string& run) {
+  std::vector<std::string> reasons;
   for (const std::string& name : names_in(folder)) {
     if (!is_temporary_of(name, run)) {
       continue;
     }
     const std::string path = folder + "/" + name;
-    if (is_folder(path)) {
-      remove_folder_of_files(files, path);
-    } else {
-      files.remove_file(path);
+    try {
+      if (is_folder(path)) {
+        remove_folder_of_files(files, path);
+      } else {
+        files.remove_file(path);
+      }
+    } catch (const Error& error) {
+      reasons.emplace_back(error.what());
     }
   }
+  return reasons;
 }
 
 }  // namespace lockstep::snapshot

@@ -31,7 +31,10 @@ class Rotation {
   std::map<int64_t, std::optional<double>> metrics_;  // of this run's snapshots, by step
 };
 
-/// Removes what this run left unfinished in the folder.
-void remove_leftovers(FileSystem& files, const std::string& folder, const std::string& run);
+/// Removes what this run left unfinished in the folder. Returns why something could not be removed:
+/// on NFS a file that some process has open stays as .nfsXXXX until that process closes it. It does
+/// no harm, and the next save tries again.
+std::vector<std::string> remove_leftovers(FileSystem& files, const std::string& folder,
+                                          const std::string& run);
 
 }  // namespace lockstep::snapshot
