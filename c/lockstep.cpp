@@ -125,7 +125,7 @@ int lockstep_model_load(lockstep_model** model, lockstep_runtime* runtime, const
     checked(model, "the place of the model");
     auto made = std::make_unique<lockstep_model>();
     made->runtime = checked(runtime, "the runtime").runtime;
-    const detail::Agreement agreement(made->runtime->control(), ExitCode::data);
+    const lockstep::detail::Agreement agreement(made->runtime->control(), ExitCode::data);
     agreement.attempt("loading the model", [&] { made->model = LoadedModel::read(text_of(path)); });
     *model = made.release();
   });
@@ -151,7 +151,7 @@ int lockstep_trainer_create(lockstep_trainer** trainer, lockstep_runtime* runtim
     made->runtime = checked(runtime, "the runtime").runtime;
     made->model = checked(model, "the model").model;
     TrainerText text;
-    detail::Agreement(made->runtime->control()).attempt([&] {
+    lockstep::detail::Agreement(made->runtime->control()).attempt([&] {
       text = trainer_text(text_of(options));
     });
     made->loss = text.loss;
@@ -239,7 +239,7 @@ int lockstep_trainer_finish_saving(lockstep_trainer* trainer) {
 int lockstep_trainer_resume(lockstep_trainer* trainer, const char* folder, int64_t* update) {
   return status_of([&] {
     const ResumeReport report = trainer_of(trainer).resume(text_of(folder));
-    detail::Agreement(trainer->runtime->control(), ExitCode::snapshot).attempt([&] {
+    lockstep::detail::Agreement(trainer->runtime->control(), ExitCode::snapshot).attempt([&] {
       trainer->state.write_restored();
     });
     if (update != nullptr) {
