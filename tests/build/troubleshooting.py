@@ -22,4 +22,4 @@ for line in (root / "docs/troubleshooting.md").read_text(encoding="utf-8").split
             if message not in text:
                 missing.append(message)
 print("\n".join(missing) or f"{quoted} messages are those of the sources")
-sys.exit(bool(missing) or quoted < 40)
+sys.exit(bool(missing) or quoted < 50)
