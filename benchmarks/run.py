@@ -8,7 +8,7 @@ import pathlib
 import re
 import sys
 
-from harness import document
+from harness import document, stored
 from harness.launch import Failed
 from harness.measure import Measurement
 from harness.rows import as_text
@@ -32,7 +32,11 @@ def _arguments():
     parser.add_argument("--dry-run", action="store_true",
                         help="the gpu suite: tiny, on the CPU, to check its programs")
     parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE",
-                        help="also put the table between the markers of this document")
+                        help="also put the table between the markers of this document, and store "
+                        "the ratios of this processor family in benchmarks/results")
+    parser.add_argument("--check", action="store_true",
+                        help="compare the ratios with those stored for this processor family; exit "
+                        f"with 1 if one is below {stored.LEAST} of the stored one")
     arguments = parser.parse_args()
     unknown = set(arguments.suites) - set(SUITES + GPU_SUITES)
     if unknown:
@@ -40,6 +44,8 @@ def _arguments():
                      f"{', '.join(SUITES + GPU_SUITES)}")
     if arguments.dry_run and arguments.suites != ["gpu"]:
         parser.error("--dry-run is for the gpu suite")
+    if arguments.check and (arguments.dry_run or arguments.markdown):
+        parser.error("--check goes with neither --dry-run nor --markdown")
     if arguments.list_targets:
         return arguments
     if arguments.build is None:
@@ -60,6 +66,10 @@ def main():
         for name in arguments.suites or SUITES:
             print("\n".join(f"benchmark_{program}" for program in _suite(name).PROGRAMS))
         return
+    try:
+        ratios = stored.load(stored.own_family()) if arguments.check else None
+    except stored.NothingStored as error:
+        sys.exit(f"run.py: {error}")
     measurement = Measurement(arguments.build, arguments.rounds, arguments.repeats)
     rows = []
     try:
@@ -79,6 +89,11 @@ def main():
     print(f"written to {arguments.build / 'bench.json'}")
     if arguments.markdown:
         document.update(arguments.markdown, rows)
+        stored.save(stored.own_family(), document.machine(), rows)
+    if arguments.check:
+        found = stored.compare(rows, ratios, arguments.suites or SUITES, arguments.only)
+        print(found.as_text())
+        sys.exit(1 if found.failed else 0)
 
 
 if __name__ == "__main__":

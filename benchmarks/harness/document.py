@@ -25,7 +25,8 @@ def _processor():
             f"{', '.join(flags)}), {os.cpu_count()} cores")
 
 
-def _machine():
+def machine():
+    """When and where this measurement was made, in a sentence."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     torch = importlib.metadata.version("torch")
     return (f"Measured {datetime.date.today()} on {_processor()}, {memory:.0f} GiB, "
@@ -37,5 +38,5 @@ def update(path, rows):
     text = path.read_text(encoding="utf-8")
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]
-    path.write_text(f"{before}{BEGIN}\n{_machine()}\n\n{as_markdown(rows)}\n{END}{after}",
+    path.write_text(f"{before}{BEGIN}\n{machine()}\n\n{as_markdown(rows)}\n{END}{after}",
                     encoding="utf-8")

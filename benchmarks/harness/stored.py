@@ -1,0 +1,103 @@
+"""The ratios of the last measurement on each processor family, and the comparison with them.
+
+A file of benchmarks/results holds one family:
+{"machine": text, "ratios": {"suite / row / peer": ratio}}."""
+
+import json
+import pathlib
+import re
+from dataclasses import dataclass, field
+
+RESULTS = pathlib.Path(__file__).resolve().parent.parent / "results"
+LEAST = 0.9  # of the stored ratio
+VENDORS = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}
+
+
+class NothingStored(Exception):
+    """No measurement of this processor family is stored; the message says how to store one."""
+
+
+def family(cpuinfo):
+    """From the text of /proc/cpuinfo, for example "amd-26-avx512": vendor, family, vector width."""
+
+    def value(key):
+        found = re.search(rf"^{key}\s*: (.*)$", cpuinfo, re.MULTILINE)
+        return found.group(1).strip() if found else "unknown"
+
+    flags = value("flags").split()
+    vectors = next((name for flag, name in (("avx512f", "avx512"), ("avx2", "avx2"))
+                    if flag in flags), "plain")
+    vendor = VENDORS.get(value("vendor_id"), re.sub(r"\W+", "", value("vendor_id")).lower())
+    return f"{vendor}-{value('cpu family')}-{vectors}"
+
+
+def own_family():
+    return family(pathlib.Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace"))
+
+
+def key(row):
+    return f"{row.suite} / {row.name} / {row.peer_name}"
+
+
+def _file(name, folder):
+    return (folder or RESULTS) / f"{name}.json"
+
+
+def load(name, folder=None):
+    """The stored ratios of a family by key."""
+    path = _file(name, folder)
+    if not path.exists():
+        raise NothingStored(f"no results of a processor like this one ({name}) are stored in "
+                            f"{path.parent}; store this machine's: run.py --markdown "
+                            "docs/performance.md")
+    return json.loads(path.read_text(encoding="utf-8"))["ratios"]
+
+
+def save(name, machine, rows, folder=None):
+    """Stores the ratios of `rows`. Rows that were not measured this time keep theirs."""
+    path = _file(name, folder)
+    ratios = load(name, folder) if path.exists() else {}
+    ratios.update({key(row): round(row.ratio, 4) for row in rows if row.ratio is not None})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = json.dumps({"machine": machine, "ratios": dict(sorted(ratios.items()))}, indent=1)
+    path.write_text(table + "\n", encoding="utf-8")
+
+
+@dataclass
+class Comparison:
+    """What a measurement has become, compared with the stored ratios."""
+
+    fallen: list = field(default_factory=list)    # texts: below LEAST of what is stored
+    vanished: list = field(default_factory=list)  # keys: stored, and no longer measured
+    unknown: list = field(default_factory=list)   # keys: measured, and not stored
+    compared: int = 0
+
+    @property
+    def failed(self):
+        return bool(self.fallen or self.vanished)
+
+    def as_text(self):
+        lines = [f"{self.compared} rows compared, {len(self.fallen)} below {LEAST} of the stored "
+                 "ratio"]
+        lines += [f"fell: {text}" for text in self.fallen]
+        lines += [f"no longer measured: {name}" for name in self.vanished]
+        lines += [f"not stored, so not compared: {name}" for name in self.unknown]
+        return "\n".join(lines)
+
+
+def compare(rows, ratios, suites, only=re.compile("")):
+    """Compares `rows`, which `suites` gave for the row names that match `only`, with `ratios`."""
+    result = Comparison()
+    measured = {key(row): row.ratio for row in rows if row.ratio is not None}
+    for name, ratio in measured.items():
+        if name not in ratios:
+            result.unknown.append(name)
+            continue
+        result.compared += 1
+        if ratio < LEAST * ratios[name]:
+            result.fallen.append(f"{name}: {ratio:.3f}, stored {ratios[name]:.3f}")
+    for name in ratios:
+        suite, row_name, _ = name.split(" / ")
+        if suite in suites and only.search(row_name) and name not in measured:
+            result.vanished.append(name)
+    return result
