@@ -4,6 +4,7 @@
 #include <lockstep/checkpointing/snapshot/format/file_system.h>
 #include <lockstep/checkpointing/snapshot/format/folder_names.h>
 #include <lockstep/checkpointing/snapshot/mapped_file.h>
+#include <lockstep/runtime/state/files_of_nodes.h>
 #include <lockstep/runtime/state/memory_snapshots.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include <limits>
 #include <map>
 #include <random>
+#include <set>
 #include <sstream>
 #include <utility>
 
@@ -48,23 +50,16 @@ std::vector<int64_t> steps_in(const std::string& folder) {
   return steps;
 }
 
-/// Name and size of each file of a snapshot; the manifest's digest in place of its size.
-std::map<std::string, std::string> files_in(const std::string& path) {
-  std::map<std::string, std::string> files;
-  for (const std::string& name : snapshot::names_in(path)) {
-    files[name] = name == snapshot::kManifestName
-                      ? snapshot::digest_of(text_of(path + "/" + name))
-                      : std::to_string(std::filesystem::file_size(path + "/" + name));
+void remove_if_there(snapshot::FileSystem& files, const std::string& path) {
+  if (snapshot::exists(path)) {
+    files.remove_file(path);
   }
-  return files;
 }
 
 /// Replaces a small file at once.
 void replace_file(snapshot::FileSystem& files, const std::string& path, const std::string& text) {
   const std::string temporary = path + ".part";
-  if (snapshot::exists(temporary)) {
-    files.remove_file(temporary);
-  }
+  remove_if_there(files, temporary);
   snapshot::write_file(files, temporary, text);
   files.rename(temporary, path);
 }
@@ -94,61 +89,40 @@ MemorySnapshots::Mark MemorySnapshots::mark() const {
   return mark;
 }
 
-/// A node with another token has none.
-std::vector<int64_t> MemorySnapshots::steps_on_all_nodes(const std::string& token) const {
+/// The newest first. A node with another token has none.
+std::vector<int64_t> MemorySnapshots::steps_of_nodes(const std::string& token) const {
   const std::vector<std::string> lists =
       agreement_.gather("looking for snapshots in " + folder_, [&] {
-        std::string text = is_leader() ? "node" : "";
+        std::string text;
         const bool belongs = is_leader() && text_of(folder_ + "/" + kTokenName) == token;
         for (const int64_t step : belongs ? steps_in(folder_) : std::vector<int64_t>()) {
-          text += " " + std::to_string(step);
+          text += std::to_string(step) + " ";
         }
         return text;
       });
-  std::map<int64_t, int> nodes_with;
-  int nodes = 0;
+  std::set<int64_t, std::greater<>> steps;
   for (const std::string& list : lists) {
     std::istringstream words(list);
-    std::string node;
-    nodes += words >> node ? 1 : 0;
     for (int64_t step = 0; words >> step;) {
-      ++nodes_with[step];
+      steps.insert(step);
     }
   }
-  std::vector<int64_t> steps;
-  for (auto entry = nodes_with.rbegin(); entry != nodes_with.rend(); ++entry) {
-    if (entry->second == nodes) {
-      steps.push_back(entry->first);
-    }
-  }
-  return steps;
+  return {steps.begin(), steps.end()};
 }
 
 /// Copies to each node the files that only other nodes have.
-void MemorySnapshots::complete(const std::string& path) const {
+void MemorySnapshots::complete(const std::string& path, const std::string& token) const {
   const Communicator& ranks = agreement_.communicator();
-  const std::vector<std::string> lists = agreement_.gather("reading " + path, [&] {
-    std::string text;
-    if (is_leader()) {
-      for (const auto& [name, size] : files_in(path)) {
-        text += name + " " + size + "\n";
-      }
+  const auto system = snapshot::FileSystem::current();
+  const FilesOfNodes nodes(path, agreement_.gather("reading " + path, [&]() -> std::string {
+    if (!is_leader()) {
+      return "";
     }
-    return text;
-  });
-  std::map<std::string, std::string> sizes;
-  std::map<std::string, int> owner;
-  std::vector<std::map<std::string, std::string>> files(lists.size());
-  for (size_t rank = 0; rank < lists.size(); ++rank) {
-    std::istringstream lines(lists[rank]);
-    for (std::string name, size; lines >> name >> size;) {
-      files[rank][name] = size;
-      const auto known = sizes.emplace(name, size);
-      owner.emplace(name, static_cast<int>(rank));
-      LOCKSTEP_CHECK_CODE(known.first->second == size, ExitCode::snapshot, path, ": nodes have a ",
-                          name, " of different content");
+    if (snapshot::exists(path) && text_of(folder_ + "/" + kTokenName) != token) {
+      snapshot::remove_folder_of_files(*system, path);
     }
-  }
+    return FilesOfNodes::of_this_node(path);
+  }));
   // A rank that fails here still takes part in every broadcast.
   Outcome mine;
   const auto attempt = [&](const std::function<void()>& action) {
@@ -159,31 +133,25 @@ void MemorySnapshots::complete(const std::string& path) const {
       });
     }
   };
-  const auto system = snapshot::FileSystem::current();
-  for (const auto& [name, size] : sizes) {
-    const bool wanted = std::any_of(files.begin(), files.end(), [&](const auto& of_rank) {
-      return !of_rank.empty() && of_rank.count(name) == 0;
-    });
-    if (!wanted || name == snapshot::kManifestName) {
-      continue;
-    }
-    const std::string file = path + "/" + name;
-    const bool lacks = is_leader() && files[static_cast<size_t>(ranks.rank())].count(name) == 0;
+  for (const std::string& name : nodes.wanted()) {
+    const FilesOfNodes::File& file = nodes.file(name);
+    const std::string own = path + "/" + name;
     std::unique_ptr<snapshot::OutputFile> out;
     std::unique_ptr<snapshot::MappedFile> source;
     attempt([&] {
-      if (lacks) {
-        out = system->create_file(file + ".part");
-      } else if (ranks.rank() == owner.at(name)) {
-        source = std::make_unique<snapshot::MappedFile>(file);
+      if (nodes.lacks(static_cast<size_t>(ranks.rank()), name)) {
+        system->make_folder(path);
+        remove_if_there(*system, own + ".part");
+        out = system->create_file(own + ".part");
+      } else if (ranks.rank() == file.owner) {
+        source = std::make_unique<snapshot::MappedFile>(own);
       }
     });
-    const size_t bytes = std::stoull(size);
-    for (size_t begin = 0; begin < bytes; begin += kChunk) {
-      const auto count = static_cast<int64_t>(std::min(kChunk, bytes - begin));
+    for (size_t begin = 0; begin < file.bytes; begin += kChunk) {
+      const auto count = static_cast<int64_t>(std::min(kChunk, file.bytes - begin));
       const at::Tensor chunk = source ? at::from_blob(source->data() + begin, {count}, at::kByte)
                                       : at::zeros({count}, at::kByte);
-      ranks.broadcast(chunk, owner.at(name)).wait();
+      ranks.broadcast(chunk, file.owner).wait();
       attempt([&] {
         if (out) {
           out->write(chunk.const_data_ptr(), static_cast<size_t>(count));
@@ -193,7 +161,7 @@ void MemorySnapshots::complete(const std::string& path) const {
     attempt([&] {
       if (out) {
         out->close();
-        system->rename(file + ".part", file);
+        system->rename(own + ".part", own);
       }
     });
   }
@@ -207,13 +175,13 @@ std::optional<Snapshot> MemorySnapshots::newest(int64_t after,
     return std::nullopt;
   }
   const Communicator& ranks = agreement_.communicator();
-  for (const int64_t step : steps_on_all_nodes(token)) {
+  for (const int64_t step : steps_of_nodes(token)) {
     if (step <= after) {
       break;
     }
     const std::string path = folder_ + "/" + snapshot::step_folder(step);
     try {
-      complete(path);
+      complete(path, token);
       std::optional<Snapshot> found;
       agreement_.attempt("reading " + path, [&, &expected = run] {
         found.emplace(path);
@@ -268,14 +236,59 @@ void MemorySnapshots::open(const std::string& run, int64_t update, int64_t min_s
           .node_local(true)
           .min_shard_bytes(min_shard_bytes)
           .keep(snapshot::KeepOptions().last(2)));  // nodes commit one after another
+  copies_ = std::make_unique<NeighbourCopies>(agreement_);
+  if (!copies_->exist()) {
+    copies_.reset();
+  }
 }
 
 std::optional<snapshot::SaveReport> MemorySnapshots::save(const snapshot::Content& content,
                                                           int64_t update) {
-  return writer_->save(content, update).previous;
+  auto before = wait();
+  writer_->save(content, update);
+  return before;
 }
 
-void MemorySnapshots::forget(int64_t first, int64_t last) const noexcept {
+bool MemorySnapshots::is_ready() const {
+  return is_open() && (copied_ ? copies_->is_ready() : writer_->is_ready());
+}
+
+std::optional<snapshot::SaveReport> MemorySnapshots::advance() {
+  if (!copied_) {
+    auto report = writer_->advance();
+    if (!report || report->error || !copies_) {
+      return report;
+    }
+    copies_->start(report->path);
+    copied_ = std::move(report);
+    return std::nullopt;
+  }
+  const auto reason = copies_->advance();
+  if (!reason) {
+    return std::nullopt;
+  }
+  if (!reason->empty()) {
+    copied_->warnings.push_back(*reason +
+                                "; from now on the loss of a node takes the snapshots in memory "
+                                "with it, and the run would go on from the disk");
+    copies_.reset();
+  }
+  return std::exchange(copied_, std::nullopt);
+}
+
+std::optional<snapshot::SaveReport> MemorySnapshots::wait() {
+  std::optional<snapshot::SaveReport> report;
+  while (is_pending()) {
+    report = advance();
+  }
+  return report;
+}
+
+void MemorySnapshots::forget(int64_t first, int64_t last) noexcept {
+  if (copied_ && copied_->step >= first && copied_->step <= last) {
+    copies_->abandon();
+    copied_.reset();
+  }
   try {
     for (const int64_t step : is_leader() ? steps_in(folder_) : std::vector<int64_t>()) {
       if (step >= first && step <= last) {

@@ -3,6 +3,7 @@
 #include <lockstep/checkpointing/snapshot/snapshot.h>
 #include <lockstep/checkpointing/snapshot/write/async_writer.h>
 #include <lockstep/collectives/core/agreement.h>
+#include <lockstep/runtime/state/neighbour_copies.h>
 
 #include <cstdint>
 #include <memory>
@@ -13,8 +14,9 @@
 namespace lockstep::detail {
 
 /// Snapshots in the memory of each node (tmpfs), from which a run goes on after one of its ranks
-/// has died. The ranks of a node share a folder there; it has the files that these ranks wrote, and
-/// a manifest of all ranks' files. newest() copies what is missing from the other nodes.
+/// has died. The ranks of a node share a folder there; it has the files that these ranks wrote, a
+/// manifest of all ranks' files, and soon copies of the files of the node before. So the loss of one
+/// node leaves all files somewhere. newest() copies to each node what is missing there.
 ///
 /// The folder on the disk has a file `memory` with the name of the run and a word that was drawn
 /// when its snapshots in memory began; each node's folder has that word in a file `token`. So
@@ -35,15 +37,17 @@ class MemorySnapshots {
   /// used.
   void open(const std::string& run, int64_t update, int64_t min_shard_bytes);
   bool is_open() const { return writer_ != nullptr; }
-  /// As in AsyncWriter. save() returns how the save before ended.
+  /// As in AsyncWriter, but a save ends once the next node has its copies, or once it is clear that
+  /// it gets none: a warning says why. save() completes the save before, and returns how that ended.
   std::optional<snapshot::SaveReport> save(const snapshot::Content& content, int64_t update);
-  bool is_pending() const { return is_open() && writer_->is_pending(); }
-  bool is_ready() const { return is_open() && writer_->is_ready(); }
-  std::optional<snapshot::SaveReport> advance() { return writer_->advance(); }
-  std::optional<snapshot::SaveReport> wait() { return writer_->wait(); }
+  bool is_pending() const { return is_open() && (writer_->is_pending() || copied_); }
+  bool is_ready() const;
+  std::optional<snapshot::SaveReport> advance();
+  std::optional<snapshot::SaveReport> wait();
 
-  /// Removes the snapshots of these updates, both included.
-  void forget(int64_t first, int64_t last) const noexcept;
+  /// Removes the snapshots of these updates, both included. A save of theirs that is pending ends
+  /// without copies.
+  void forget(int64_t first, int64_t last) noexcept;
   /// Before a run goes on from the disk: no snapshot in memory belongs to `run_folder` any more,
   /// whichever node has it.
   static void forget_all_of(const std::string& run_folder, const Agreement& agreement);
@@ -60,13 +64,15 @@ class MemorySnapshots {
     std::string token;
   };
   Mark mark() const;
-  std::vector<int64_t> steps_on_all_nodes(const std::string& token) const;
-  void complete(const std::string& path) const;
+  std::vector<int64_t> steps_of_nodes(const std::string& token) const;
+  void complete(const std::string& path, const std::string& token) const;
 
   Agreement agreement_;
   std::string run_folder_;
   std::string folder_;  // of this node
   std::unique_ptr<snapshot::AsyncWriter> writer_;
+  std::unique_ptr<NeighbourCopies> copies_;     // none: one node, or no memory for them
+  std::optional<snapshot::SaveReport> copied_;  // of the save whose files are being copied
 };
 
 }  // namespace lockstep::detail

@@ -149,6 +149,11 @@ void Saving::finish() {
 }
 
 void Saving::note_memory_end(const std::optional<snapshot::SaveReport>& report) {
+  if (report && prints()) {
+    for (const std::string& warning : report->warnings) {
+      std::cerr << warning << std::endl;
+    }
+  }
   if (report && report->error) {
     stop_saving_in_memory(*report->error);
   }

@@ -4,8 +4,12 @@
 #include <lockstep/checkpointing/snapshot/format/file_system.h>
 #include <lockstep/runtime/state/memory_snapshots.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <numeric>
+#include <stdexcept>
 
+#include "checkpointing/snapshot_fault_file_system.h"
 #include "mpi_nodes.h"
 #include "mpi_world.h"
 #include "runtime/temporary_folder.h"
@@ -20,7 +24,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::Layout;
 using testing::on_nodes;
-using ::testing::SizeIs;
 using testing::TemporaryFolder;
 using testing::text_of;
 using testing::world;
@@ -44,13 +47,27 @@ class Nodes {
   }
   /// Saves what all ranks have, and what each has alone, as of `update`.
   void save(MemorySnapshots& snapshots, int64_t update) const {
+    begin_save(snapshots, update);
+    const auto report = snapshots.wait();
+    EXPECT_FALSE(report->error);
+    EXPECT_THAT(report->warnings, IsEmpty());
+  }
+  void begin_save(MemorySnapshots& snapshots, int64_t update) const {
     snapshot::Content content;
     for (int64_t k = 0; k < 4; ++k) {
       content.add("model", "weight" + std::to_string(k), at::arange(100) * update + k);
     }
     content.add_own("random", "state", at::full({3}, 10 * ranks.rank() + update));
     snapshots.save(content, update);
-    EXPECT_FALSE(snapshots.wait()->error);
+  }
+  /// Nodes of these ranks lose their memory.
+  void lose(const std::vector<int>& lost) const {
+    ranks.barrier().wait();
+    if (std::count(lost.begin(), lost.end(), ranks.rank()) > 0) {
+      std::filesystem::remove_all(memory());
+      std::filesystem::create_directories(memory());
+    }
+    ranks.barrier().wait();
   }
 
  private:
@@ -93,21 +110,50 @@ TEST(MemoryNodes, EachNodeGetsTheFilesOfTheOthers) {
   }
 }
 
-TEST(MemoryNodes, ALostNodeTakesTheSnapshotWithIt) {
-  Layout apart;
+/// Each rank on a node of its own.
+Layout apart() {
+  Layout layout;
   for (int rank = 0; rank < world().size(); ++rank) {
-    apart.push_back(rank);
+    layout.push_back(rank);
   }
-  const Nodes nodes(apart);
+  return layout;
+}
+
+TEST(MemoryNodes, TheFilesOfALostNodeAreWithItsNeighbour) {
+  for (int lost = 0; lost < world().size(); ++lost) {
+    SCOPED_TRACE(lost);
+    const Nodes nodes(apart());
+    {
+      MemorySnapshots before = nodes.snapshots();
+      before.open("run-a", 0, /*min_shard_bytes=*/1);
+      nodes.save(before, 5);
+    }
+    nodes.lose({lost});
+    std::vector<std::string> notes;
+    const auto found = nodes.snapshots().newest(-1, notes);
+    EXPECT_THAT(notes, IsEmpty());
+    ASSERT_TRUE(found);
+    expect_whole(nodes, *found, 5);
+    MemorySnapshots after = nodes.snapshots();
+    after.open("run-a", 5, /*min_shard_bytes=*/1);
+    nodes.save(after, 6);
+    nodes.lose({(lost + 1) % nodes.ranks.size()});
+    const auto next = nodes.snapshots().newest(5, notes);
+    ASSERT_TRUE(next);
+    expect_whole(nodes, *next, 6);
+  }
+}
+
+TEST(MemoryNodes, AllNodesLostIsAllLost) {
+  const Nodes nodes(apart());
   {
     MemorySnapshots before = nodes.snapshots();
     before.open("run-a", 0, /*min_shard_bytes=*/1);
     nodes.save(before, 5);
   }
-  if (nodes.ranks.rank() == 1) {
-    std::filesystem::remove_all(nodes.memory());
-  }
-  nodes.ranks.barrier().wait();
+  std::vector<int> all(static_cast<size_t>(nodes.ranks.size()));
+  std::iota(all.begin(), all.end(), 0);
+  nodes.lose(all);
   std::vector<std::string> notes;
   EXPECT_FALSE(nodes.snapshots().newest(-1, notes));
   MemorySnapshots after = nodes.snapshots();
@@ -118,12 +164,69 @@ TEST(MemoryNodes, ALostNodeTakesTheSnapshotWithIt) {
   expect_whole(nodes, *found, 3);
 }
 
-TEST(MemoryNodes, AFileThatNoNodeHasIsSaidOnEveryRank) {
-  Layout apart;
-  for (int rank = 0; rank < world().size(); ++rank) {
-    apart.push_back(rank);
+/// The job dies after each number of steps of a save, and any node is lost with it.
+TEST(MemoryNodes, AtEveryStageOfASaveTheLossOfANodeLeavesAWholeSnapshot) {
+  int stages = 1;
+  for (int stage = 0; stage < stages; ++stage) {
+    for (int lost = 0; lost < world().size(); ++lost) {
+      SCOPED_TRACE(std::to_string(stage) + " " + std::to_string(lost));
+      const Nodes nodes(apart());
+      bool is_whole = false;
+      try {
+        MemorySnapshots before = nodes.snapshots();
+        before.open("run-a", 0, /*min_shard_bytes=*/1);
+        nodes.save(before, 5);
+        nodes.begin_save(before, 8);
+        for (int taken = 0; taken < stage && before.is_pending(); ++taken) {
+          before.advance();
+        }
+        is_whole = !before.is_pending();
+        stages = is_whole ? stages : stage + 2;
+        throw std::runtime_error("the job dies");
+      } catch (const std::runtime_error&) {
+        nodes.lose({lost});
+      }
+      std::vector<std::string> notes;
+      const auto found = nodes.snapshots().newest(-1, notes);
+      ASSERT_TRUE(found);
+      const int64_t step = found->manifest().step;
+      EXPECT_TRUE(step == 8 || (step == 5 && !is_whole)) << step;
+      expect_whole(nodes, *found, step);
+    }
   }
-  const Nodes nodes(apart);
+  EXPECT_GE(stages, 4);
+}
+
+TEST(MemoryNodes, CopiesThatCannotBeMadeAreSaidAndTheSnapshotStays) {
+  const Nodes nodes(apart());
+  MemorySnapshots snapshots = nodes.snapshots();
+  snapshots.open("run-a", 0, /*min_shard_bytes=*/1);
+  const auto disk = std::make_shared<testing::FaultFileSystem>();
+  std::optional<snapshot::SaveReport> report;
+  {
+    nodes.begin_save(snapshots, 5);
+    const snapshot::FileSystemScope scope(disk);
+    disk->fail_where(
+        [&](testing::FaultFileSystem::Call call, const std::string& path) {
+          return nodes.ranks.rank() == 1 && call == testing::FaultFileSystem::Call::create &&
+                 path.find(".part") != std::string::npos;
+        },
+        ENOSPC);
+    report = snapshots.wait();
+  }
+  ASSERT_TRUE(report);
+  EXPECT_FALSE(report->error);
+  EXPECT_THAT(report->warnings,
+              ElementsAre(::testing::AllOf(HasSubstr("rank 1: "), HasSubstr("No space left"))));
+  nodes.save(snapshots, 6);
+  std::vector<std::string> notes;
+  const auto found = nodes.snapshots().newest(-1, notes);
+  ASSERT_TRUE(found);
+  expect_whole(nodes, *found, 6);
+}
+
+TEST(MemoryNodes, AFileThatNoNodeHasIsSaidOnEveryRank) {
+  const Nodes nodes(apart());
   std::string path;
   {
     MemorySnapshots before = nodes.snapshots();
@@ -131,7 +234,7 @@ TEST(MemoryNodes, AFileThatNoNodeHasIsSaidOnEveryRank) {
     nodes.save(before, 5);
     path = before.folder() + "/step-000000000005";
   }
-  if (nodes.ranks.rank() == 0) {
+  if (nodes.ranks.rank() <= 1) {  // rank 0 sends its files to rank 1
     for (const std::string& name : snapshot::names_in(path)) {
       if (name != "manifest.json") {
         std::filesystem::remove(path + "/" + name);

@@ -1,14 +1,17 @@
-// Trains 40 updates with snapshots in memory and none on the disk, and prints where it began and
-// how it ended. In the first attempt rank RANK kills itself after update 20.
+// Trains 40 updates with snapshots in memory and one on the disk, after update 10, and prints where
+// it began and how it ended. In the first attempt rank RANK kills itself after update 20. With
+// `wait` it makes the file FOLDER/begin instead, and waits to be killed.
 //
-//   memory_restart_program FOLDER RANK
+//   memory_restart_program FOLDER RANK [wait]
 
 #include <lockstep/lockstep.h>
 #include <torch/nn.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <string>
 
 int main(int argc, char** argv) {
@@ -33,8 +36,17 @@ int main(int argc, char** argv) {
         const at::Tensor x = at::ones({8, 16}) * (trainer.updates() + 1 + runtime.rank());
         return model->forward(x).square().mean();
       });
+      if (trainer.updates() == 10) {
+        trainer.save();
+      }
       if (trainer.updates() == 20) {
         trainer.finish_saving();
+        if (runtime.rank() == dies && argc > 3) {
+          std::ofstream(folder + "/begin") << std::endl;
+          for (;;) {
+            pause();
+          }
+        }
         if (runtime.rank() == dies) {
           std::raise(SIGKILL);
         }

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <lockstep/checkpointing/snapshot/format/file_system.h>
+#include <lockstep/checkpointing/snapshot/mapped_file.h>
+#include <lockstep/collectives/core/agreement.h>
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep::detail {
+
+/// Copies each node's files of a snapshot in memory to the next node, so that the loss of one node
+/// leaves all files somewhere. The first rank of each node sends and receives, in chunks: each
+/// advance() ends one chunk and begins the next, which is on its way until the call after. Memory
+/// beyond the files: one chunk of each node.
+/// Ranks: every call but exist(), is_running() and is_ready() is collective. Threads: one.
+class NeighbourCopies {
+ public:
+  explicit NeighbourCopies(Agreement agreement);
+  NeighbourCopies(const NeighbourCopies&) = delete;
+  NeighbourCopies& operator=(const NeighbourCopies&) = delete;
+
+  /// Whether there is another node. The same on every rank.
+  bool exist() const { return first_ranks_.size() > 1; }
+  /// Begins with the files of the snapshot at `path`, which every node has under this name. Errors
+  /// are those of the last advance().
+  void start(const std::string& path);
+  /// The same on every rank.
+  bool is_running() const { return is_running_; }
+  /// Whether advance() would not block.
+  bool is_ready();
+  /// The next chunk. Returns at the end the empty text, or why the files are not with the next
+  /// node. The same on every rank.
+  std::optional<std::string> advance();
+  /// The files are no longer needed. What is on its way ends before the next start().
+  void abandon() noexcept { is_running_ = false; }
+
+ private:
+  struct File {
+    std::string name;
+    size_t bytes;
+  };
+  /// What this rank sends to the next node, or receives from the one before.
+  struct Stream {
+    Communicator pair;  // rank 0 sends
+    size_t from;        // number of the node that sends
+    std::vector<File> files = {};
+    size_t file = 0;
+    size_t done = 0;  // bytes of the file
+    std::shared_ptr<snapshot::MappedFile> source = nullptr;
+    std::unique_ptr<snapshot::OutputFile> target = nullptr;
+    at::Tensor chunk = {};
+    Work work = {};
+
+    bool sends() const { return pair.rank() == 0; }
+  };
+  void attempt(const std::function<void()>& action);
+  void end_chunk(Stream& stream);
+  void begin_chunk(Stream& stream);
+  void put_in_place(const Stream& stream) const;
+  void remove_unfinished(const Stream& stream) const;
+  std::string finish();
+
+  Agreement agreement_;
+  std::vector<int> first_ranks_;  // of the nodes
+  std::vector<Stream> streams_;   // of the first rank of a node: one to send, one to receive
+  std::string path_;
+  bool is_running_ = false;
+  size_t chunks_left_ = 0;  // of the node with the most
+  std::string failure_;     // of start(), on every rank
+  Outcome outcome_;         // of this rank, since start()
+};
+
+}  // namespace lockstep::detail
