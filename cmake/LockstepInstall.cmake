@@ -12,6 +12,9 @@ foreach(library IN LISTS libraries)
   list(TRANSFORM headers PREPEND "${PROJECT_SOURCE_DIR}/${folder}/")
   install(FILES ${headers} DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/lockstep/${folder}")
 endforeach()
+# A program that calls find_package(MPI) itself takes the definitions of LockstepDependencies off MPI::MPI_C.
+target_compile_definitions(lockstep_collectives INTERFACE
+  $<INSTALL_INTERFACE:OMPI_SKIP_MPICXX> $<INSTALL_INTERFACE:MPICH_SKIP_MPICXX>)
 install(FILES "${PROJECT_SOURCE_DIR}/lockstep.h" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/lockstep")
 install(TARGETS lockstep ${library_targets} EXPORT lockstepTargets)
 install(EXPORT lockstepTargets NAMESPACE lockstep:: DESTINATION "${package_dir}")
