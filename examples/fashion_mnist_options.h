@@ -1,5 +1,7 @@
 #pragma once
 
+#include <lockstep/amp/precision.h>
+
 #include <CLI/CLI.hpp>
 #include <string>
 
@@ -11,7 +13,6 @@ struct Options {
   std::string precision = "O0";
   int64_t epochs = 4;
   int64_t batch_size = 128;
-  double seconds = 3600.0;
   double min_accuracy = 0.0;
   bool synthetic = false;
 };
@@ -26,7 +27,14 @@ inline void add_options(CLI::App& app, Options& options) {
   app.add_option("--batch-size", options.batch_size, "Images in an update, all ranks together")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--seconds", options.seconds, "Stop after this time")->capture_default_str();
   app.add_option("--min-accuracy", options.min_accuracy, "Fail if the result is below this");
   app.add_flag("--synthetic", options.synthetic, "Small made-up images instead of files");
+}
+
+/// O0 sends its gradients in fp16; O1 and O2 compute in fp16 too, which CPUs do tens of times more
+/// slowly than fp32, even with AVX512-FP16.
+inline lockstep::Precision precision_of(const Options& options) {
+  return options.precision == "O2"   ? lockstep::Precision::O2()
+         : options.precision == "O1" ? lockstep::Precision::O1()
+                                     : lockstep::Precision::O0().wire(torch::kHalf);
 }

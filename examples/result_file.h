@@ -3,6 +3,7 @@
 #include <lockstep/runtime/progress.h>
 #include <lockstep/runtime/runtime.h>
 #include <lockstep/runtime/table.h>
+#include <lockstep/runtime/trainer.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <torch/types.h>
@@ -44,6 +45,17 @@ class ResultFile {
   void add(const std::string& name, double value) {
     table_.row({name, lockstep::format_number(value)});
     json_[name] = value;
+  }
+
+  /// What a training took. Every rank.
+  void add_training(const lockstep::Trainer& trainer, double seconds, double waited_for_data) {
+    add("training seconds", seconds);
+    add("waited for data, s", waited_for_data);
+    add("updates", static_cast<double>(trainer.updates()));
+    add("skipped updates", static_cast<double>(trainer.scaler_state().skipped));
+    add("loss scale", trainer.loss_scale());
+    add("peak memory of a rank, MiB", peak_memory_mib(trainer.runtime()));
+    add("ranks", trainer.runtime().size());
   }
 
   void write() const {

@@ -2,6 +2,8 @@
 
 #include <torch/nn.h>
 
+#include "fashion_mnist_data.h"
+
 /// Two 3x3 convolutions with batch norm, added to their input.
 struct ResidualBlockImpl : torch::nn::Module {
   ResidualBlockImpl(int64_t in, int64_t out, int64_t stride)
@@ -32,10 +34,11 @@ struct ResidualBlockImpl : torch::nn::Module {
 };
 TORCH_MODULE(ResidualBlock);
 
-/// A ResNet for images of 28x28 in one channel: 78,000 parameters, 16-32-64 channels.
+/// A ResNet for images of 28x28 bytes in one channel: 78,000 parameters, 16-32-64 channels.
 inline torch::nn::Sequential small_resnet(int64_t classes) {
   return torch::nn::Sequential(
-      ResidualBlockImpl::convolution(1, 16, 3, 2), torch::nn::BatchNorm2d(16), torch::nn::ReLU(),
-      ResidualBlock(16, 16, 1), ResidualBlock(16, 32, 2), ResidualBlock(32, 64, 2),
-      torch::nn::AdaptiveAvgPool2d(1), torch::nn::Flatten(), torch::nn::Linear(64, classes));
+      torch::nn::Functional(normalized), ResidualBlockImpl::convolution(1, 16, 3, 2),
+      torch::nn::BatchNorm2d(16), torch::nn::ReLU(), ResidualBlock(16, 16, 1),
+      ResidualBlock(16, 32, 2), ResidualBlock(32, 64, 2), torch::nn::AdaptiveAvgPool2d(1),
+      torch::nn::Flatten(), torch::nn::Linear(64, classes));
 }
