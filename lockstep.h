@@ -49,6 +49,7 @@
 #include <lockstep/runtime/evaluation_scopes.h>
 #include <lockstep/runtime/load_weights.h>
 #include <lockstep/runtime/loader.h>
+#include <lockstep/runtime/local_updates.h>
 #include <lockstep/runtime/loss.h>
 #include <lockstep/runtime/metrics.h>
 #include <lockstep/runtime/progress.h>
