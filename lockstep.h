@@ -7,6 +7,7 @@
 #include <lockstep/amp/fused_layers.h>
 #include <lockstep/amp/loss_scaler.h>
 #include <lockstep/amp/model.h>
+#include <lockstep/amp/muon_optimizer.h>
 #include <lockstep/amp/non_finite_tracer.h>
 #include <lockstep/amp/optimizers.h>
 #include <lockstep/amp/precision.h>
