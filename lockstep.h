@@ -7,6 +7,7 @@
 #include <lockstep/amp/fused_layers.h>
 #include <lockstep/amp/loss_scaler.h>
 #include <lockstep/amp/model.h>
+#include <lockstep/amp/muon_optimizer.h>
 #include <lockstep/amp/non_finite_tracer.h>
 #include <lockstep/amp/optimizers.h>
 #include <lockstep/amp/precision.h>
@@ -49,6 +50,7 @@
 #include <lockstep/runtime/evaluation_scopes.h>
 #include <lockstep/runtime/load_weights.h>
 #include <lockstep/runtime/loader.h>
+#include <lockstep/runtime/local_updates.h>
 #include <lockstep/runtime/loss.h>
 #include <lockstep/runtime/metrics.h>
 #include <lockstep/runtime/progress.h>

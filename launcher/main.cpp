@@ -19,6 +19,7 @@
 #include "exit_codes.h"
 #include "libtorch_place.h"
 #include "machine.h"
+#include "predict/predict.h"
 #include "run_job.h"
 
 namespace lockstep::launcher {
@@ -164,6 +165,16 @@ int main(int argc, char** argv) {
       ->required();
   diff->add_option("run-b", run_b, "The other one. Exit code 0: equal, 1: different, 2: unreadable")
       ->required();
+  CLI::App* forecast = app.add_subcommand(
+      "predict", "Say what an update would take on more ranks, from one recorded step");
+  std::string forecast_ranks = "2..64";
+  std::string network;
+  std::string record;
+  forecast->add_option("--ranks", forecast_ranks, "A range such as 2..64 (default), or 2,3,4");
+  forecast->add_option("--network", network, "JSON file with the figures of node and link")
+      ->required();
+  forecast->add_option("record", record, "The trace of lockstep::StepTrace, or a file of figures")
+      ->required();
   app.add_subcommand("doctor", "Check this machine, its devices and this build, within a minute");
   try {
     std::reverse(own.begin(), own.end());  // the order that CLI11 takes
@@ -173,6 +184,9 @@ int main(int argc, char** argv) {
   }
   if (diff->parsed()) {
     return diff_runs(run_a, run_b, std::cout, std::cerr);
+  }
+  if (forecast->parsed()) {
+    return predict(forecast_ranks, network, record, std::cout, std::cerr);
   }
   if (const auto shown = numbers_in(show_ranks)) {
     options.shown_ranks = *shown;

@@ -142,6 +142,9 @@ std::vector<std::pair<std::string, at::Tensor>> Trainer::averaged() const {
 void Trainer::adopt_weights() {
   training_->adopt_weights();
 }
+void Trainer::finish_round() {
+  training_->finish_round();
+}
 void Trainer::adopt_trainable() {
   training_->adopt_trainable();
 }

@@ -245,6 +245,11 @@ class Trainer {
   /// same Error on every rank (exit code diverged). Throws the same Error on every rank if sizes
   /// changed.
   void adopt_weights();
+  /// With TrainerOptions::local_updates: ends the round now, so that all ranks have the same
+  /// weights. Call it before the model is evaluated or exported, and after the last update. Does
+  /// nothing without local_updates, or if no update was made since the last exchange. Every rank
+  /// must call it, between windows. Throws Error in the middle of a window.
+  void finish_round();
   /// Adopts a change of requires_grad (layers thawed or frozen). Call it between windows. Without
   /// this call, the end of the next window throws Error. The Trainer then trains the parameters
   /// that are trainable now, and lays out the buckets again. Counters and loss scale do not change.

@@ -36,6 +36,30 @@ void TrainerOptions::validate() const {
   if (reproducible_) {
     validate_reproducible();
   }
+  if (local_updates_) {
+    validate_local_updates();
+  }
+}
+
+void TrainerOptions::validate_local_updates() const {
+  local_updates_->validate();
+  constexpr const char* why = "TrainerOptions.local_updates: ";
+  LOCKSTEP_CHECK(!shard_optimizer_, why,
+                 "each rank updates all of its own weights; use shard_optimizer(false)");
+  LOCKSTEP_CHECK(!cuda_graph_, why,
+                 "a captured graph cannot exchange weights in some windows only; use "
+                 "cuda_graph(false)");
+  LOCKSTEP_CHECK(!reproducible_, why,
+                 "updates with a rank's own gradients depend on the number of ranks; use "
+                 "reproducible(false)");
+  LOCKSTEP_CHECK(losses_ == 1, why, "losses must be 1, is ", losses_);
+  LOCKSTEP_CHECK(ema_ == 0.0, why, "each rank would average its own weights; use ema(0)");
+  LOCKSTEP_CHECK(!precision_.feeds_errors_back(), why,
+                 "gradients do not travel; use error_feedback(false)");
+  LOCKSTEP_CHECK(
+      !precision_.names_wire() || precision_.wire_dtype() == at::kFloat, why,
+      "differences of weights travel in fp32; leave Precision::wire() out (on some processors "
+      "Precision::automatic() calls it: use O0, O1 or O2)");
 }
 
 void TrainerOptions::validate_reproducible() const {
@@ -80,7 +104,8 @@ std::string TrainerOptions::describe() const {
                   compare_replicas_every_, ", diagnose_after_skips ", diagnose_after_skips_,
                   ", activation_budget ", activation_budget_.text(), ", cuda_graph ", cuda_graph_,
                   losses_ > 1 ? c10::str(", losses ", losses_) : std::string(),
-                  reproducible_ ? c10::str(", reproducible, leaves ", leaves_) : std::string());
+                  reproducible_ ? c10::str(", reproducible, leaves ", leaves_) : std::string(),
+                  local_updates_ ? ", " + local_updates_->describe() : std::string());
 }
 
 }  // namespace lockstep

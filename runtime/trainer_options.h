@@ -5,6 +5,7 @@
 #include <lockstep/checkpointing/activation/planned_chain.h>
 #include <lockstep/runtime/bucket_plan.h>
 #include <lockstep/runtime/data_parallel.h>
+#include <lockstep/runtime/local_updates.h>
 #include <lockstep/runtime/reduce_on_plateau.h>
 #include <lockstep/runtime/snapshot_options.h>
 #include <torch/arg.h>
@@ -60,6 +61,14 @@ struct TrainerOptions {
   /// the gradients of its shard and updates it, then all ranks gather the weights. Where hosts sum,
   /// these have the same bits as without sharding. Refused for LAMB and TorchOptimizer.
   TORCH_ARG(bool, shard_optimizer) = false;
+  /// Set: each rank updates its weights with its own gradients, and the ranks exchange weights only
+  /// at the end of each round (docs/local-updates.md). All ranks skip an update if one overflows.
+  /// Between two exchanges weights and moments differ between ranks: call Trainer::finish_round()
+  /// before evaluating or exporting the model. A snapshot holds the state of every rank.
+  /// Costs 4 bytes per parameter in memory. Refused, with the reason: shard_optimizer, cuda_graph,
+  /// reproducible, several losses, ema, error feedback, a 16-bit wire dtype, weights in 16 bits
+  /// without masters, and other trainable parameters in the middle of a run.
+  TORCH_ARG(std::optional<LocalUpdates>, local_updates) = std::nullopt;
   /// Factor on each group's learning rate, as a function of the number of real updates.
   TORCH_ARG(Schedule, schedule) = Constant();
   /// The rule by which Trainer::reduce_on_plateau() lowers the learning rates. Unset: no rule.
@@ -121,6 +130,7 @@ struct TrainerOptions {
  private:
   void validate_cuda_graph() const;
   void validate_reproducible() const;
+  void validate_local_updates() const;
 };
 
 }  // namespace lockstep

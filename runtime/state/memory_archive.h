@@ -19,6 +19,8 @@ class MemoryArchive final : public StateArchive {
   explicit MemoryArchive(std::optional<Communicator> sharers) : sharers_(std::move(sharers)) {}
 
   void give_back() { gives_ = true; }
+  /// What was taken, by name.
+  const std::map<std::string, at::Tensor>& tensors() const { return tensors_; }
 
   /// What is spread is named on every rank, also where a rank keeps nothing of it, in the pass that
   /// checks.

@@ -1,4 +1,5 @@
 #include <ATen/ops/empty_like.h>
+#include <lockstep/amp/muon_optimizer.h>
 #include <lockstep/collectives/error.h>
 #include <lockstep/runtime/state/torch_optimizer_state.h>
 #include <torch/optim/adagrad.h>
@@ -108,13 +109,23 @@ bool visit_if(torch::optim::Optimizer& optimizer, const at::Tensor& parameter, c
 
 void visit_torch_state(torch::optim::Optimizer& optimizer, const at::Tensor& parameter,
                        const std::string& name, StateArchive& archive) {
-  using namespace torch::optim;
+  namespace optim = torch::optim;  // lockstep has an AdamW of its own
+  if (const auto* muon = dynamic_cast<MuonOptimizer*>(&optimizer)) {
+    muon->is_matrix(parameter) ? visit_if<MuonOptimizer, optim::SGDParamState>(
+                                     optimizer, parameter, "momentum_buffer", name, archive)
+                               : visit_if<MuonOptimizer, optim::AdamWParamState>(
+                                     optimizer, parameter, "step", name, archive);
+    return;
+  }
   const bool known =
-      visit_if<Adam, AdamParamState>(optimizer, parameter, "step", name, archive) ||
-      visit_if<AdamW, AdamWParamState>(optimizer, parameter, "step", name, archive) ||
-      visit_if<SGD, SGDParamState>(optimizer, parameter, "momentum_buffer", name, archive) ||
-      visit_if<Adagrad, AdagradParamState>(optimizer, parameter, "step", name, archive) ||
-      visit_if<RMSprop, RMSpropParamState>(optimizer, parameter, "step", name, archive);
+      visit_if<optim::Adam, optim::AdamParamState>(optimizer, parameter, "step", name, archive) ||
+      visit_if<optim::AdamW, optim::AdamWParamState>(optimizer, parameter, "step", name, archive) ||
+      visit_if<optim::SGD, optim::SGDParamState>(optimizer, parameter, "momentum_buffer", name,
+                                                 archive) ||
+      visit_if<optim::Adagrad, optim::AdagradParamState>(optimizer, parameter, "step", name,
+                                                         archive) ||
+      visit_if<optim::RMSprop, optim::RMSpropParamState>(optimizer, parameter, "step", name,
+                                                         archive);
   LOCKSTEP_CHECK(known,
                  "TorchOptimizer: only torch::optim's Adam, AdamW, SGD, Adagrad and RMSprop can be "
                  "saved and resumed; use one of these, or train without snapshots");

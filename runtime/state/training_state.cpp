@@ -1,6 +1,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 #include <c10/core/GradMode.h>
+#include <lockstep/runtime/state/local_state.h>
 #include <lockstep/runtime/state/snapshot_archive.h>
 #include <lockstep/runtime/state/training_state.h>
 #include <lockstep/runtime/state/weight_targets.h>
@@ -94,8 +95,10 @@ void TrainingState::take_weights(const std::vector<at::Tensor>& flats,
 }
 
 void TrainingState::visit_weights(StateArchive& archive) {
-  const std::vector<at::Tensor> flats =
-      archive.saving() ? arena().whole_masters() : arena().room_for_masters();
+  const LocalRounds* rounds = parts_.storage.rounds();
+  const std::vector<at::Tensor> flats = !archive.saving()   ? arena().room_for_masters()
+                                        : rounds != nullptr ? rounds->anchors()
+                                                            : arena().whole_masters();
   const std::vector<Weight> all = weights(flats, /*to_write=*/archive.loading());
   for (const Weight& weight : all) {
     const at::Tensor tensor = archive.saving() ? widened(weight.stored) : weight.stored;
@@ -155,7 +158,7 @@ void TrainingState::visit_section(const std::string& section, StateArchive& arch
       Plateau::pass_over(archive);
     }
   } else if (section == "optimizer") {
-    parts_.storage.updater().visit_state(parts_.storage.reducer(), archive);
+    visit_moments(parts_.runtime, parts_.storage, archive);
     visit_averages(archive);
   } else {
     visit_weights(archive);
@@ -250,6 +253,7 @@ std::vector<std::string> TrainingState::load(const Snapshot& saved) {
   if (const std::string& note = parts_.storage.updater().learning_rates().note(); !note.empty()) {
     notes.push_back(note);
   }
+  load_local(parts_.runtime, parts_.storage, saved, notes);
   load_random(saved, notes);
   load_residuals(saved, notes);
   for (const std::vector<std::string>& more :
@@ -262,6 +266,10 @@ std::vector<std::string> TrainingState::load(const Snapshot& saved) {
 
 snapshot::LoadReport TrainingState::load_weights(const snapshot::TensorSource& source,
                                                  const snapshot::LoadOptions& options) {
+  LocalRounds* rounds = parts_.storage.rounds();
+  if (rounds != nullptr) {
+    rounds->go_back();  // what is not loaded stays, and must be equal on all ranks
+  }
   const std::vector<at::Tensor> flats = arena().whole_masters();
   const std::vector<Weight> all = weights(flats, /*to_write=*/true);
   std::vector<NamedWeight> named;
@@ -271,6 +279,9 @@ snapshot::LoadReport TrainingState::load_weights(const snapshot::TensorSource& s
   snapshot::LoadReport report =
       snapshot::load_tensors(source, weight_targets(source, named, options), options);
   take_weights(flats, all);
+  if (rounds != nullptr) {
+    rounds->restart();
+  }
   const c10::AutoGradMode no_grad(false);
   if (arena().has_averages()) {
     arena().take_averages(flats);
@@ -286,6 +297,7 @@ void TrainingState::add_own(snapshot::Content& content) {
   for (size_t b = 0; b < residuals.size(); ++b) {
     content.add_own(kResiduals, std::to_string(b), residuals[b]);
   }
+  save_local(parts_.storage, content);
   parts_.loop.save(content);
 }
 

@@ -38,6 +38,9 @@ struct TrainingParts {
 /// - data: where the loaders are
 /// - random, residuals, state: each rank's own, the state of its random numbers, of error feedback
 ///   and of the loop's variables
+/// - local: with LocalUpdates, each rank's own weights ("parameter.local") and moments. model then
+///   has the weights at the start of the round, and optimizer the moments of rank 0 and the outer
+///   momentum
 /// and texts: precision, configuration, versions, and the names of frozen parameters.
 /// Ranks: every rank makes one, and calls the same. content() begins with collectives, and where
 /// the optimizer is sharded load_weights(); what can fail on one rank alone comes after them.

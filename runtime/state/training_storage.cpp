@@ -2,6 +2,7 @@
 #include <c10/core/GradMode.h>
 #include <lockstep/amp/casting/kept_fp32.h>
 #include <lockstep/collectives/core/as_error.h>
+#include <lockstep/collectives/core/solo_transport.h>
 #include <lockstep/runtime/memory_use.h>
 #include <lockstep/runtime/process/environment.h>
 #include <lockstep/runtime/process/host_threads.h>
@@ -34,6 +35,11 @@ ReducerOptions reducer_options(const TrainerOptions& options, const Communicator
   result.error_feedback = options.precision().feeds_errors_back();
   result.scatter = scatters(options, devices);
   return result;
+}
+
+Communicator ranks_of_gradients(const TrainerOptions& options, const Communicator& devices,
+                                c10::Device device) {
+  return options.local_updates() ? Communicator(make_solo_transport(device)) : devices;
 }
 
 Arena::Options arena_options(const TrainerOptions& options, const Communicator& communicator) {
@@ -103,6 +109,7 @@ TrainingStorage::TrainingStorage(const Runtime& runtime, const Model& model,
       options_(options),
       trainable_(std::move(trainable)),
       devices_(devices),
+      gradients_(ranks_of_gradients(options, devices, runtime.device())),
       agreement_(agreement),
       activations_(activations) {
   explained([&] {
@@ -131,9 +138,13 @@ TrainingStorage::TrainingStorage(const Runtime& runtime, const Model& model,
   agreement_.attempt([&] {
     explained([&] {
       reducer_ =
-          std::make_unique<Reducer>(devices_, trainable_.parameters, plans, std::move(wires),
-                                    reducer_options(options, devices_), std::move(leaf_sums));
+          std::make_unique<Reducer>(gradients_, trainable_.parameters, plans, std::move(wires),
+                                    reducer_options(options, gradients_), std::move(leaf_sums));
       updater_ = new_updater();
+      if (options.local_updates()) {
+        rounds_ = std::make_unique<LocalRounds>(*options.local_updates(), devices_, *arena_,
+                                                *reducer_, *updater_);
+      }
       make_checks();
     });
   });
@@ -210,7 +221,8 @@ void TrainingStorage::make_checks() {
   const int64_t every = options_.compare_replicas_every();
   watch_ = std::make_unique<ModelWatch>(model_, trainable_, every > 0 ? every : 100);
   replicas_ =
-      std::make_unique<ReplicaCheck>(trainable_, *arena_, *reducer_, *updater_, agreement_, every);
+      std::make_unique<ReplicaCheck>(trainable_, *arena_, *reducer_, *updater_, agreement_, every,
+                                     rounds_ ? rounds_->shared() : std::vector<ReplicatedArray>());
 }
 
 void TrainingStorage::adopt_weights() {
@@ -235,6 +247,9 @@ void TrainingStorage::adopt_weights() {
     }
   }
   arena_->take_masters(flats);
+  if (rounds_) {
+    rounds_->restart();
+  }
   exact_.convert_again();
   watch_->bring_back();
   show_ties(model_);
@@ -250,6 +265,9 @@ bool TrainingStorage::adopt_trainable() {
   if (names_of(now.parameters) == names_of(trainable_.parameters)) {
     return false;
   }
+  LOCKSTEP_CHECK(!rounds_,
+                 "adopt_trainable(): the trainable parameters of a run with local_updates cannot "
+                 "change; save, and start a run with the other parameters from load_weights()");
   explained([&] { move_into_new_layout(now); });
   return true;
 }
@@ -346,6 +364,9 @@ Trainer::Memory TrainingStorage::memory() const {
   }
   if (updater_ != nullptr) {
     result.moments = updater_->moment_bytes();
+  }
+  if (rounds_ != nullptr) {
+    result.rounds = rounds_->bytes();
   }
   return result;
 }

@@ -7,6 +7,7 @@
 #include <lockstep/runtime/state/arena.h>
 #include <lockstep/runtime/state/exact_values.h>
 #include <lockstep/runtime/step/activation_planning.h>
+#include <lockstep/runtime/step/local_rounds.h>
 #include <lockstep/runtime/step/model_watch.h>
 #include <lockstep/runtime/step/reducer.h>
 #include <lockstep/runtime/step/replica_check.h>
@@ -49,6 +50,8 @@ class TrainingStorage {
   Updater& updater() const { return *updater_; }
   ModelWatch& watch() const { return *watch_; }
   ReplicaCheck& replicas() const { return *replicas_; }
+  /// With TrainerOptions::local_updates, else null.
+  LocalRounds* rounds() const { return rounds_.get(); }
 
   /// Makes the masters equal to the weights of the model, and the weights views of the arena again.
   void adopt_weights();
@@ -88,12 +91,14 @@ class TrainingStorage {
   TrainerOptions options_;
   Trainable trainable_;
   Communicator devices_;
+  Communicator gradients_;  // with local_updates, this rank alone
   Agreement agreement_;
   const ActivationPlanning& activations_;
   std::unique_ptr<Arena> arena_;
   ExactValues exact_;
   std::unique_ptr<Reducer> reducer_;
   std::unique_ptr<Updater> updater_;
+  std::unique_ptr<LocalRounds> rounds_;
   std::unique_ptr<ModelWatch> watch_;
   std::unique_ptr<ReplicaCheck> replicas_;
 };

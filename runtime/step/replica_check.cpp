@@ -168,24 +168,17 @@ std::optional<std::string> difference_between_ranks(const std::vector<Replicated
 }
 
 ReplicaCheck::ReplicaCheck(const Trainable& trainable, const Arena& arena, const Reducer& reducer,
-                           Updater& updater, Agreement agreement, int64_t every)
+                           Updater& updater, Agreement agreement, int64_t every,
+                           std::vector<ReplicatedArray> shared)
     : trainable_(trainable),
       reducer_(reducer),
       updater_(updater),
-      agreement_(std::move(agreement)) {
-  using Bucket = Arena::Bucket;
-  if (!arena.sharded()) {
-    add_flats(arrays_, arena, reducer, " (master)", [](const Bucket& bucket) {
-      return bucket.masters.is_same(bucket.weights) ? at::Tensor() : bucket.masters;
-    });
-    add_flats(arrays_, arena, reducer, " (remainder)",
-              [](const Bucket& bucket) { return bucket.remainders; });
-    add_flats(arrays_, arena, reducer, ".ema", [](const Bucket& bucket) { return bucket.average; });
-  }
-  add_flats(arrays_, arena, reducer, "", [](const Bucket& bucket) { return bucket.weights; });
-  without_moments_ = arrays_.size();
-  for (const ReplicatedArray& moment : moments(reducer, updater)) {
-    arrays_.push_back({moment.name, in_memory_order(moment.array)});
+      agreement_(std::move(agreement)),
+      only_shared_(!shared.empty()),
+      arrays_(std::move(shared)),
+      without_moments_(arrays_.size()) {
+  if (!only_shared_) {
+    note_arrays(arena);
   }
   begins_.push_back(0);
   for (const ReplicatedArray& each : arrays_) {
@@ -199,6 +192,24 @@ ReplicaCheck::ReplicaCheck(const Trainable& trainable, const Arena& arena, const
   } else {
     const auto updates = static_cast<size_t>(every);
     part_arrays_ = (arrays_.size() + updates - 1) / updates;
+  }
+}
+
+void ReplicaCheck::note_arrays(const Arena& arena) {
+  using Bucket = Arena::Bucket;
+  if (!arena.sharded()) {
+    add_flats(arrays_, arena, reducer_, " (master)", [](const Bucket& bucket) {
+      return bucket.masters.is_same(bucket.weights) ? at::Tensor() : bucket.masters;
+    });
+    add_flats(arrays_, arena, reducer_, " (remainder)",
+              [](const Bucket& bucket) { return bucket.remainders; });
+    add_flats(arrays_, arena, reducer_, ".ema",
+              [](const Bucket& bucket) { return bucket.average; });
+  }
+  add_flats(arrays_, arena, reducer_, "", [](const Bucket& bucket) { return bucket.weights; });
+  without_moments_ = arrays_.size();
+  for (const ReplicatedArray& moment : moments(reducer_, updater_)) {
+    arrays_.push_back({moment.name, in_memory_order(moment.array)});
   }
 }
 
@@ -277,8 +288,10 @@ void ReplicaCheck::raise() {
 std::vector<ReplicatedArray> ReplicaCheck::whole_state() {
   std::vector<ReplicatedArray> state(
       arrays_.begin(), arrays_.begin() + static_cast<std::ptrdiff_t>(without_moments_));
-  for (ReplicatedArray& moment : moments(reducer_, updater_)) {
-    state.push_back(std::move(moment));
+  if (!only_shared_) {
+    for (ReplicatedArray& moment : moments(reducer_, updater_)) {
+      state.push_back(std::move(moment));
+    }
   }
   for (const ModelTensor& entry : trainable_.frozen) {
     state.push_back({entry.name, entry.tensor.detach()});

@@ -44,9 +44,11 @@ std::string difference_of(const std::vector<std::string>& names,
 /// updates later. Threads: one.
 class ReplicaCheck {
  public:
-  /// `every`: 0 compares nothing at updates.
+  /// `every`: 0 compares nothing at updates. `shared`: with LocalUpdates, what every rank holds
+  /// with the same bits; compared in place of weights, masters and moments.
   ReplicaCheck(const Trainable& trainable, const Arena& arena, const Reducer& reducer,
-               Updater& updater, Agreement agreement, int64_t every);
+               Updater& updater, Agreement agreement, int64_t every,
+               std::vector<ReplicatedArray> shared = {});
 
   /// Adds the digest of what is due at update number `update` to this rank's votes; on a device,
   /// of what was due two updates ago.
@@ -70,6 +72,7 @@ class ReplicaCheck {
     c10::Event event;
     size_t first_array;
   };
+  void note_arrays(const Arena& arena);
   std::vector<ReplicatedArray> whole_state();
   void digest_on_host(int64_t update);
   void digest_on_device(int64_t update);
@@ -78,6 +81,7 @@ class ReplicaCheck {
   const Reducer& reducer_;
   Updater& updater_;
   Agreement agreement_;
+  bool only_shared_;
   std::vector<ReplicatedArray> arrays_;  // flat, and where they are for good
   size_t without_moments_ = 0;           // so many of them
   std::vector<int64_t> begins_;          // bytes before each of them, and of all

@@ -76,6 +76,9 @@ void Step::update_weights(Pass pass, const Votes& votes) {
                                      parts_.agreement);
   }
   update_seconds_ = seconds_since(update_start);
+  if (LocalRounds* rounds = parts_.storage.rounds(); device && rounds != nullptr) {
+    communication_seconds_ += rounds->end_update();
+  }
 }
 
 /// Every gradient came, and every parameter is where the optimizer writes.

@@ -55,6 +55,9 @@ Trainable checked(const Model& model, const OptimizerSpec& optimizer, const Trai
 
 /// The options as this rank runs them. The default wire dtype depends on the number of ranks.
 TrainerOptions as_run(const TrainerOptions& asked, const Communicator& devices) {
+  if (asked.local_updates() && asked.precision().wire_dtype() != at::kFloat) {
+    return TrainerOptions(asked).precision(asked.precision().wire(at::kFloat));
+  }
   return asked.reproducible()
              ? with_own_leaves(asked, devices.size())
              : TrainerOptions(asked).precision(with_default_wire(asked.precision(), devices));
@@ -331,6 +334,14 @@ void Training::adopt_trainable() {
 void Training::adopt_weights() {
   steps->settle();
   storage.adopt_weights();
+}
+
+void Training::finish_round() {
+  require_between_windows("finish_round()");
+  steps->settle();
+  if (LocalRounds* rounds = storage.rounds()) {
+    rounds->finish();
+  }
 }
 
 bool Training::replicas_agree() {

@@ -46,6 +46,7 @@ struct Training {
 
   void adopt_trainable();
   void adopt_weights();
+  void finish_round();
   bool replicas_agree();
   std::string summary() const;
 

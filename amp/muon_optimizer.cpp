@@ -1,0 +1,174 @@
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/lerp.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/core/GradMode.h>
+#include <lockstep/amp/muon_optimizer.h>
+#include <lockstep/collectives/error.h>
+#include <torch/optim/sgd.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace lockstep {
+namespace {
+
+bool has_name(const ModelTensor& entry, const std::string& name) {
+  const auto matches = [&](const std::string& own) {
+    return own == name || own.rfind(name + ".", 0) == 0;
+  };
+  return matches(entry.name) || std::any_of(entry.aliases.begin(), entry.aliases.end(), matches);
+}
+
+/// The nearest orthogonal matrix, roughly: singular values of 0.5 to 1.5.
+at::Tensor orthogonal(const at::Tensor& matrix, const MuonOptions& options) {
+  const auto [a, b, c] = options.ns_coefficients();
+  const bool tall = matrix.size(0) > matrix.size(1);
+  at::Tensor result = matrix.to(at::kBFloat16);
+  if (tall) {
+    result = result.t();
+  }
+  result.div_(result.norm().clamp_min(options.eps()));
+  for (int64_t i = 0; i < options.ns_steps(); ++i) {
+    const at::Tensor gram = at::matmul(result, result.t());
+    const at::Tensor update = at::addmm(gram, gram, gram, /*beta=*/b, /*alpha=*/c);
+    result = at::addmm(result, update, result, /*beta=*/a);
+  }
+  return tall ? result.t() : result;
+}
+
+template <typename State>
+State& state_of(torch::optim::Optimizer& optimizer, const at::Tensor& parameter) {
+  auto& state = optimizer.state()[parameter.unsafeGetTensorImpl()];
+  if (state == nullptr) {
+    state = std::make_unique<State>();
+  }
+  return static_cast<State&>(*state);
+}
+
+std::vector<torch::optim::OptimizerParamGroup> groups(std::vector<at::Tensor> matrices,
+                                                      const MuonOptions& options,
+                                                      std::vector<at::Tensor> rest,
+                                                      const torch::optim::AdamWOptions& others) {
+  std::vector<torch::optim::OptimizerParamGroup> result;
+  result.emplace_back(std::move(matrices), std::make_unique<MuonOptions>(options));
+  if (!rest.empty()) {
+    result.emplace_back(std::move(rest), std::make_unique<torch::optim::AdamWOptions>(others));
+  }
+  return result;
+}
+
+}  // namespace
+
+TorchOptimizer MuonOptimizer::of(const Model& model, MuonOptions options,
+                                 torch::optim::AdamWOptions rest_options,
+                                 std::vector<std::string> rest_names) {
+  options.validate();
+  const std::vector<ModelTensor> all = model.parameters();
+  for (const std::string& name : rest_names) {
+    LOCKSTEP_CHECK(std::any_of(all.begin(), all.end(),
+                               [&](const ModelTensor& entry) { return has_name(entry, name); }),
+                   "MuonOptimizer: no parameter is named ", name, " or begins with ", name, ".");
+  }
+  return TorchOptimizer(
+      [model, options, rest_options, rest_names](const std::vector<at::Tensor>& masters) {
+        std::vector<ModelTensor> trainable = model.parameters();
+        trainable.erase(
+            std::remove_if(trainable.begin(), trainable.end(),
+                           [](const ModelTensor& entry) { return !entry.tensor.requires_grad(); }),
+            trainable.end());
+        LOCKSTEP_CHECK(trainable.size() == masters.size(), "MuonOptimizer: the model has ",
+                       trainable.size(), " trainable parameters, the Trainer ", masters.size(),
+                       "; pass the Trainer's model");
+        std::vector<at::Tensor> matrices;
+        std::vector<at::Tensor> rest;
+        for (size_t i = 0; i < masters.size(); ++i) {
+          const bool is_rest =
+              std::any_of(rest_names.begin(), rest_names.end(),
+                          [&](const std::string& name) { return has_name(trainable[i], name); });
+          (masters[i].dim() == 2 && !is_rest ? matrices : rest).push_back(masters[i]);
+        }
+        return std::make_unique<MuonOptimizer>(std::move(matrices), options, std::move(rest),
+                                               rest_options);
+      });
+}
+
+MuonOptimizer::MuonOptimizer(std::vector<at::Tensor> matrices, MuonOptions options,
+                             std::vector<at::Tensor> rest, torch::optim::AdamWOptions rest_options)
+    : Optimizer(groups(std::move(matrices), options, std::move(rest), rest_options),
+                std::make_unique<MuonOptions>(options)) {
+  options.validate();
+  LOCKSTEP_CHECK(!rest_options.amsgrad(),
+                 "MuonOptimizer: amsgrad is not supported for the rest; use amsgrad(false)");
+  LOCKSTEP_CHECK(!param_groups().front().params().empty(),
+                 "MuonOptimizer: no parameter is a matrix; use AdamW");
+  for (const at::Tensor& matrix : param_groups().front().params()) {
+    LOCKSTEP_CHECK(matrix.dim() == 2, "MuonOptimizer: a parameter of sizes ", matrix.sizes(),
+                   " is no matrix; pass it with the rest");
+  }
+}
+
+bool MuonOptimizer::is_matrix(const at::Tensor& parameter) const {
+  const std::vector<at::Tensor>& matrices = param_groups().front().params();
+  return std::any_of(matrices.begin(), matrices.end(),
+                     [&](const at::Tensor& matrix) { return matrix.is_same(parameter); });
+}
+
+at::Tensor MuonOptimizer::step(LossClosure closure) {
+  at::Tensor loss;
+  if (closure != nullptr) {
+    const c10::AutoGradMode with_grad(true);
+    loss = closure();
+  }
+  const c10::AutoGradMode no_grad(false);
+  for (size_t g = 0; g < param_groups().size(); ++g) {
+    const torch::optim::OptimizerOptions& options = param_groups()[g].options();
+    for (const at::Tensor& parameter : param_groups()[g].params()) {
+      if (!parameter.grad().defined()) {
+        continue;
+      }
+      if (g == 0) {
+        update_matrix(parameter, static_cast<const MuonOptions&>(options));
+      } else {
+        update_rest(parameter, static_cast<const torch::optim::AdamWOptions&>(options));
+      }
+    }
+  }
+  return loss;
+}
+
+void MuonOptimizer::update_matrix(const at::Tensor& parameter, const MuonOptions& options) {
+  const at::Tensor& gradient = parameter.grad();
+  at::Tensor& momentum = state_of<torch::optim::SGDParamState>(*this, parameter).momentum_buffer();
+  if (!momentum.defined()) {
+    momentum = at::zeros_like(gradient);
+  }
+  momentum.lerp_(gradient, 1.0 - options.momentum());
+  const at::Tensor direction =
+      options.nesterov() ? at::lerp(gradient, momentum, options.momentum()) : momentum;
+  const at::Tensor update = orthogonal(direction, options);
+  parameter.mul_(1.0 - options.lr() * options.weight_decay());
+  parameter.add_(update, -options.adjusted_lr(parameter.size(0), parameter.size(1)));
+}
+
+void MuonOptimizer::update_rest(const at::Tensor& parameter,
+                                const torch::optim::AdamWOptions& options) {
+  const at::Tensor& gradient = parameter.grad();
+  auto& state = state_of<torch::optim::AdamWParamState>(*this, parameter);
+  if (!state.exp_avg().defined()) {
+    state.exp_avg(at::zeros_like(parameter));
+    state.exp_avg_sq(at::zeros_like(parameter));
+  }
+  const auto [beta1, beta2] = options.betas();
+  state.step(state.step() + 1);
+  const auto step = static_cast<double>(state.step());
+  parameter.mul_(1.0 - options.lr() * options.weight_decay());
+  state.exp_avg().lerp_(gradient, 1.0 - beta1);
+  state.exp_avg_sq().mul_(beta2).addcmul_(gradient, gradient, 1.0 - beta2);
+  const double step_size = options.lr() / (1.0 - std::pow(beta1, step));
+  const double root = std::sqrt(1.0 - std::pow(beta2, step));
+  const at::Tensor denominator = (state.exp_avg_sq().sqrt() / root).add_(options.eps());
+  parameter.addcdiv_(state.exp_avg(), denominator, -step_size);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <lockstep/amp/model.h>
+#include <lockstep/amp/muon_options.h>
+#include <lockstep/amp/optimizers.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/optimizer.h>
+
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+/// Muon (Jordan et al., 2024) for the matrices of hidden layers, AdamW for all other parameters.
+///
+/// The momentum of a matrix is made nearly orthogonal by a Newton-Schulz iteration in bf16, and is
+/// the direction of the update. The operations are those of torch.optim.Muon and, for the rest, of
+/// torch.optim.AdamW (not fused, not foreach), in their order: with as many compute threads of one
+/// LibTorch the weights have the same bits.
+///
+///   Trainer trainer(runtime, model,
+///                   MuonOptimizer::of(model, MuonOptions(0.02), torch::optim::AdamWOptions(3e-4),
+///                                     {"embedding", "head"}));
+///
+/// Group 0 has the matrices, group 1 the rest, each with its own learning rate and the Trainer's
+/// schedule. It runs as a TorchOptimizer does: on the masters, whole on every rank. So
+/// shard_optimizer and cuda_graph are refused. Snapshots hold its state.
+class MuonOptimizer final : public torch::optim::Optimizer {
+ public:
+  /// For a Trainer of `model`. The rest: parameters that do not have two dimensions, and those
+  /// whose name is an element of `rest_names` or begins with one and a dot: embeddings and output
+  /// layers belong there. Throws Error for a name that no parameter has, for options out of range,
+  /// and at construction of the Trainer if no parameter is a matrix.
+  static TorchOptimizer of(const Model& model, MuonOptions options,
+                           torch::optim::AdamWOptions rest_options,
+                           std::vector<std::string> rest_names = {});
+
+  /// `matrices` need two dimensions. `rest` may be empty. amsgrad is refused.
+  MuonOptimizer(std::vector<at::Tensor> matrices, MuonOptions options, std::vector<at::Tensor> rest,
+                torch::optim::AdamWOptions rest_options);
+
+  /// Updates the parameters that have a gradient.
+  at::Tensor step(LossClosure closure = nullptr) override;
+
+  /// True for a parameter of group 0, whose state is a torch::optim::SGDParamState; the others have
+  /// a torch::optim::AdamWParamState.
+  bool is_matrix(const at::Tensor& parameter) const;
+
+ private:
+  void update_matrix(const at::Tensor& parameter, const MuonOptions& options);
+  void update_rest(const at::Tensor& parameter, const torch::optim::AdamWOptions& options);
+};
+
+}  // namespace lockstep

@@ -1,0 +1,73 @@
+#include "forecast.h"
+
+#include <algorithm>
+
+namespace lockstep::launcher {
+namespace {
+
+constexpr double kFewPercent = 0.05;
+constexpr double kFirstBucket = 1 << 20;  // BucketOptions::first_bucket_bytes
+constexpr double kMebibyte = 1 << 20;
+constexpr int kMostAccumulated = 1024;
+// What every update exchanges after its buckets (docs/architecture.md, Votes and consensus).
+constexpr double kFlags = 24;
+constexpr double kVotes = 128;
+
+std::string limit_of(const Network::Cost& cost) {
+  if (cost.node >= cost.latency && cost.node >= cost.transfer) {
+    return "node";
+  }
+  return cost.transfer >= cost.latency ? "link bandwidth" : "link latency";
+}
+
+}  // namespace
+
+/// Buckets are reduced one after the other, in their order, each from when it is ready.
+Forecast Forecast::of(const StepRecord& step, const Network& network, int ranks, int accumulate) {
+  Forecast forecast;
+  forecast.ranks = ranks;
+  forecast.nodes = network.nodes(ranks);
+  Network::Cost cost;
+  double free = 0.0;  // when the next bucket can start, after the start of the last backward
+  for (const StepRecord::Bucket& bucket : step.buckets) {
+    const Network::Cost one = network.all_reduce(bucket.bytes, step.element, ranks);
+    free = std::max(free, bucket.ready) + one.total();
+    cost = cost + one;
+  }
+  const Network::Cost small =
+      network.all_reduce(kFlags, 8, ranks) + network.all_reduce(kVotes, 8, ranks);
+  forecast.exposed = ranks == 1 ? 0.0 : std::max(0.0, free - step.backward) + small.total();
+  const double alone = step.compute(accumulate);
+  forecast.seconds = alone + forecast.exposed;
+  forecast.efficiency = alone / forecast.seconds;
+  forecast.limit =
+      forecast.exposed <= kFewPercent * forecast.seconds ? "compute" : limit_of(cost + small);
+  return forecast;
+}
+
+Advice Advice::of(const StepRecord& step, const Network& network, int ranks) {
+  Advice advice;
+  for (const double mebibytes : {1, 2, 4, 8, 16, 25, 50, 100, 200}) {
+    const StepRecord cut =
+        step.with_buckets(std::min(kFirstBucket, mebibytes * kMebibyte), mebibytes * kMebibyte);
+    const Forecast forecast = Forecast::of(cut, network, ranks, step.accumulate);
+    if (advice.bucket_bytes == 0.0 || forecast.seconds < advice.with_buckets.seconds) {
+      advice.bucket_bytes = mebibytes * kMebibyte;
+      advice.with_buckets = forecast;
+    }
+    if (mebibytes * kMebibyte >= step.bytes()) {
+      break;
+    }
+  }
+  const double exposed = advice.with_buckets.exposed;
+  advice.accumulate = 0;
+  for (int k = 1; k <= kMostAccumulated; ++k) {
+    if (exposed <= kFewPercent * (step.compute(k) + exposed)) {
+      advice.accumulate = k;
+      break;
+    }
+  }
+  return advice;
+}
+
+}  // namespace lockstep::launcher

@@ -1,0 +1,71 @@
+#include "network.h"
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+namespace lockstep::launcher {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr double kSmall = 64 << 10;  // bytes; up to here nodes exchange elements, not sums
+constexpr double kSum = 4;           // bytes of a partial sum of one element of up to 4 bytes
+
+double number(const Json& from, const std::string& path, const char* part, const char* name) {
+  const bool found = from.contains(part) && from[part].is_object() && from[part].contains(name) &&
+                     from[part][name].is_number();
+  const double value = found ? from[part][name].get<double>() : 0.0;
+  if (!(value > 0.0)) {
+    throw std::runtime_error(path + ": needs {\"" + part + "\": {\"" + name +
+                             "\": a number above 0}}");
+  }
+  return value;
+}
+
+}  // namespace
+
+Network Network::read(const std::string& path) {
+  std::ifstream file(path);
+  const Json json = Json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) {
+    throw std::runtime_error(path + ": cannot be read as a JSON object");
+  }
+  Network network;
+  network.ranks_per_node = json.value("ranks_per_node", 0);
+  if (network.ranks_per_node < 1) {
+    throw std::runtime_error(path + ": needs {\"ranks_per_node\": a number above 0}");
+  }
+  if (network.ranks_per_node > 1) {
+    network.node_latency = number(json, path, "node", "latency_us") * 1e-6;
+    network.node_rate = number(json, path, "node", "gigabytes_per_second") * 1e9;
+  }
+  network.link_latency = number(json, path, "link", "latency_us") * 1e-6;
+  network.link_rate = number(json, path, "link", "gigabits_per_second") * 1e9 / 8;
+  return network;
+}
+
+Network::Cost Network::all_reduce(double bytes, int element, int ranks) const {
+  Cost cost;
+  const int count = nodes(ranks);
+  const double local = std::min(ranks, ranks_per_node);
+  if (local > 1) {
+    cost.node = node_latency + 2 * (local - 1) / local * bytes / node_rate;
+  }
+  if (count == 1) {
+    return cost;
+  }
+  const double share = static_cast<double>(count - 1) / count;
+  const double elements = bytes / element;
+  if (bytes <= kSmall || local * element <= kSum) {  // two rounds of an exchange
+    cost.latency = 2 * link_latency;
+    cost.transfer = share * elements * (local * element + element) / link_rate;
+  } else {  // a chain: sums go one way, results the other
+    cost.latency = 2 * (count - 1) * link_latency;
+    cost.transfer = elements * (std::max<double>(kSum, element) + element) / link_rate;
+  }
+  return cost;
+}
+
+}  // namespace lockstep::launcher

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace lockstep::launcher {
+
+/// What an all-reduce costs between ranks of one node and between nodes, from measured figures.
+/// Times in seconds. The formulas are those of docs/predict.md. Threads: a plain value.
+struct Network {
+  int ranks_per_node = 1;
+  double node_latency = 0.0;  // of one all-reduce of a few bytes among the ranks of a node
+  double node_rate = 0.0;     // bytes per second that a rank passes through an all-reduce there
+  double link_latency = 0.0;  // from node to node, one way
+  double link_rate = 0.0;     // bytes per second that a node sends
+
+  /// Reads a file such as
+  ///   {"ranks_per_node": 8, "node": {"latency_us": 1, "gigabytes_per_second": 10},
+  ///    "link": {"latency_us": 50, "gigabits_per_second": 10}}
+  /// Throws std::runtime_error that names the file and what is missing or not positive.
+  static Network read(const std::string& path);
+
+  struct Cost {
+    double node = 0.0;      // within the nodes
+    double latency = 0.0;   // of the link
+    double transfer = 0.0;  // over the link
+    double total() const { return node + latency + transfer; }
+    Cost operator+(const Cost& other) const {
+      return {node + other.node, latency + other.latency, transfer + other.transfer};
+    }
+  };
+  int nodes(int ranks) const { return (ranks + ranks_per_node - 1) / ranks_per_node; }
+  /// Of an all-reduce of `bytes`, in elements of `element` bytes, over `ranks` ranks.
+  Cost all_reduce(double bytes, int element, int ranks) const;
+};
+
+}  // namespace lockstep::launcher

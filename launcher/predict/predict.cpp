@@ -1,0 +1,89 @@
+#include "predict.h"
+
+#include <cstdio>
+#include <ostream>
+#include <set>
+#include <sstream>
+#include <stdexcept>
+
+#include "../exit_codes.h"
+#include "forecast.h"
+
+namespace lockstep::launcher {
+namespace {
+
+constexpr int kMostRanks = 1 << 20;
+
+std::set<int> numbers_of_ranks(const std::string& text) {
+  int low = 0;
+  int high = 0;
+  char rest = 0;
+  std::set<int> numbers;
+  if (std::sscanf(text.c_str(), "%d..%d%c", &low, &high, &rest) == 2) {
+    if (low >= 1 && low <= high && high <= kMostRanks) {
+      numbers = {low, high};
+      for (int power = 1; power < high; power *= 2) {
+        if (power > low) {
+          numbers.insert(power);
+        }
+      }
+    }
+  } else {
+    std::istringstream parts(text);
+    for (std::string part; std::getline(parts, part, ',');) {
+      if (std::sscanf(part.c_str(), "%d%c", &low, &rest) != 1 || low < 1 || low > kMostRanks) {
+        numbers.clear();
+        break;
+      }
+      numbers.insert(low);
+    }
+  }
+  if (numbers.empty()) {
+    throw std::runtime_error("--ranks " + text +
+                             " is no range such as 2..64 and no list such as "
+                             "2,3,4");
+  }
+  return numbers;
+}
+
+void print(const Forecast& as_recorded, const Advice& advice, std::ostream& out) {
+  char line[256];
+  const std::string accumulate =
+      advice.accumulate == 0 ? "> 1024" : std::to_string(advice.accumulate);
+  std::snprintf(line, sizeof(line), "%6d %6d %12.2f %12.2f %11.1f%%  %-15s %9.0f %12.2f %11s\n",
+                as_recorded.ranks, as_recorded.nodes, as_recorded.seconds * 1e3,
+                as_recorded.exposed * 1e3, as_recorded.efficiency * 100, as_recorded.limit.c_str(),
+                advice.bucket_bytes / (1 << 20), advice.with_buckets.seconds * 1e3,
+                accumulate.c_str());
+  out << line;
+}
+
+}  // namespace
+
+int predict(const std::string& ranks, const std::string& network_file, const std::string& record,
+            std::ostream& out, std::ostream& error) {
+  try {
+    const std::set<int> numbers = numbers_of_ranks(ranks);
+    const Network network = Network::read(network_file);
+    const StepRecord step = StepRecord::read(record);
+    char line[256];
+    std::snprintf(line, sizeof(line),
+                  "recorded: %d x (forward %.2f ms + backward %.2f ms) + update %.2f ms, %.2f MiB "
+                  "of gradients in %zu buckets\n",
+                  step.accumulate, step.forward * 1e3, step.backward * 1e3, step.update * 1e3,
+                  step.bytes() / (1 << 20), step.buckets.size());
+    out << line;
+    out << " ranks  nodes    update ms   exposed ms   efficiency  limited by      best MiB   "
+           "then ms  accumulate\n";
+    for (const int number : numbers) {
+      print(Forecast::of(step, network, number, step.accumulate), Advice::of(step, network, number),
+            out);
+    }
+    return 0;
+  } catch (const std::exception& problem) {
+    error << "lockstep: " << problem.what() << "\n";
+    return exit_usage;
+  }
+}
+
+}  // namespace lockstep::launcher

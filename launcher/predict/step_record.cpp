@@ -1,0 +1,177 @@
+#include "step_record.h"
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+namespace lockstep::launcher {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr const char* kBucket = "launch bucket ";
+
+struct Update {
+  std::vector<Json> forwards, backwards, buckets;
+  double seconds = 0.0;
+  double compute() const {
+    double sum = seconds;
+    for (const auto* spans : {&forwards, &backwards}) {
+      for (const Json& span : *spans) {
+        sum += span["dur"].get<double>() * 1e-6;
+      }
+    }
+    return sum;
+  }
+};
+
+bool is_span_of_the_step(const Json& event) {
+  return event.is_object() && event.value("ph", "") == "X" && event.value("tid", -1) == 0 &&
+         event.contains("ts") && event.contains("dur") && event.contains("name");
+}
+
+/// The whole updates of one rank, by its spans in the order of their beginnings.
+std::vector<Update> updates_of(std::vector<Json> spans) {
+  std::sort(spans.begin(), spans.end(),
+            [](const Json& a, const Json& b) { return a["ts"] < b["ts"]; });
+  std::vector<Update> updates;
+  Update open;
+  for (const Json& span : spans) {
+    const auto name = span["name"].get<std::string>();
+    if (name == "forward") {
+      open.forwards.push_back(span);
+    } else if (name == "backward") {
+      open.backwards.push_back(span);
+    } else if (name.rfind(kBucket, 0) == 0) {
+      open.buckets.push_back(span);
+    } else if (name == "update") {
+      open.seconds += span["dur"].get<double>() * 1e-6;
+      if (!open.forwards.empty() && open.forwards.size() == open.backwards.size() &&
+          !open.buckets.empty()) {
+        updates.push_back(open);
+      }
+      open = {};
+    }
+  }
+  return updates;
+}
+
+StepRecord record_of(const Update& update, const std::string& path) {
+  StepRecord record;
+  record.accumulate = static_cast<int>(update.backwards.size());
+  record.update = update.seconds;
+  for (const Json& span : update.forwards) {
+    record.forward += span["dur"].get<double>() * 1e-6 / record.accumulate;
+  }
+  for (const Json& span : update.backwards) {
+    record.backward += span["dur"].get<double>() * 1e-6 / record.accumulate;
+  }
+  const double start = update.backwards.back()["ts"].get<double>();
+  for (const Json& span : update.buckets) {
+    const Json& figures = span.value("args", Json::object());
+    if (!figures.contains("bytes") || !figures.contains("element_bytes")) {
+      throw std::runtime_error(path +
+                               ": the trace does not say how large its buckets are; record "
+                               "it with a program of this version of lockstep");
+    }
+    record.element = figures["element_bytes"].get<int>();
+    const double ready = (span["ts"].get<double>() - start) * 1e-6;
+    record.buckets.push_back({std::max(0.0, ready), figures["bytes"].get<double>()});
+  }
+  return record;
+}
+
+StepRecord from_trace(const Json& json, const std::string& path) {
+  std::map<int, std::vector<Json>> ranks;
+  for (const Json& event : json["traceEvents"]) {
+    if (is_span_of_the_step(event)) {
+      ranks[event.value("pid", 0)].push_back(event);
+    }
+  }
+  const auto shorter = [](const Update& a, const Update& b) { return a.compute() < b.compute(); };
+  std::vector<Update> medians;
+  for (auto& [rank, spans] : ranks) {
+    std::vector<Update> updates = updates_of(std::move(spans));
+    if (!updates.empty()) {
+      std::sort(updates.begin(), updates.end(), shorter);
+      medians.push_back(updates[updates.size() / 2]);
+    }
+  }
+  if (medians.empty()) {
+    throw std::runtime_error(path +
+                             ": has no update with forward, backward and buckets; record "
+                             "whole updates with lockstep::StepTrace, on a CPU and not in a "
+                             "captured step");
+  }
+  return record_of(*std::max_element(medians.begin(), medians.end(), shorter), path);
+}
+
+StepRecord from_figures(const Json& json, const std::string& path) {
+  const auto positive = [&](const char* name) {
+    if (!json.contains(name) || !json[name].is_number() || !(json[name].get<double>() > 0.0)) {
+      throw std::runtime_error(path + ": needs {\"" + name + "\": a number above 0}");
+    }
+    return json[name].get<double>();
+  };
+  StepRecord record;
+  record.forward = positive("forward_ms") * 1e-3;
+  record.backward = positive("backward_ms") * 1e-3;
+  record.update = positive("update_ms") * 1e-3;
+  record.accumulate = std::max(1, json.value("accumulate", 1));
+  record.element = static_cast<int>(positive("element_bytes"));
+  for (const Json& bucket : json.value("buckets", Json::array())) {
+    record.buckets.push_back({bucket.value("ready_ms", 0.0) * 1e-3, bucket.value("bytes", 0.0)});
+  }
+  if (record.bytes() <= 0.0) {
+    throw std::runtime_error(path +
+                             ": needs {\"buckets\": [{\"ready_ms\": ..., \"bytes\": ...}, ...]}");
+  }
+  return record;
+}
+
+}  // namespace
+
+StepRecord StepRecord::read(const std::string& path) {
+  std::ifstream file(path);
+  const Json json = Json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) {
+    throw std::runtime_error(path + ": cannot be read as a JSON object");
+  }
+  return json.contains("traceEvents") ? from_trace(json, path) : from_figures(json, path);
+}
+
+double StepRecord::bytes() const {
+  double sum = 0.0;
+  for (const Bucket& bucket : buckets) {
+    sum += bucket.bytes;
+  }
+  return sum;
+}
+
+StepRecord StepRecord::with_buckets(double first_bytes, double bytes) const {
+  StepRecord result = *this;
+  result.buckets.clear();
+  const double all = this->bytes();
+  double done = 0.0;
+  while (done < all) {
+    const double end = std::min(all, done + (result.buckets.empty() ? first_bytes : bytes));
+    double reached = 0.0;
+    double since = 0.0;
+    double ready = 0.0;
+    for (const Bucket& bucket : buckets) {
+      if (reached < end) {
+        const double part = std::min(1.0, (end - reached) / bucket.bytes);
+        ready = since + part * (bucket.ready - since);
+      }
+      reached += bucket.bytes;
+      since = bucket.ready;
+    }
+    result.buckets.push_back({ready, end - done});
+    done = end;
+  }
+  return result;
+}
+
+}  // namespace lockstep::launcher

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <lockstep/checkpointing/snapshot/snapshot.h>
+#include <lockstep/checkpointing/snapshot/write/content.h>
+#include <lockstep/runtime/runtime.h>
+#include <lockstep/runtime/state/training_storage.h>
+#include <lockstep/runtime/state_archive.h>
+
+#include <string>
+#include <vector>
+
+namespace lockstep::detail {
+
+/// The state of the optimizer. With LocalUpdates ranks have other moments than others: then those
+/// of rank 0 are saved for all, and the state of the rounds with them. Ranks: saving with
+/// LocalUpdates is collective.
+void visit_moments(const Runtime& runtime, TrainingStorage& storage, StateArchive& archive);
+
+/// With LocalUpdates: adds this rank's weights and moments, if they may differ between ranks.
+/// Local.
+void save_local(const TrainingStorage& storage, snapshot::Content& content);
+
+/// With LocalUpdates: goes on with this rank's weights and moments, or, on another number of ranks,
+/// with those of the last exchange, and says so in `notes`. Call it after the weights, the moments
+/// and the state of the rounds were loaded. Local.
+void load_local(const Runtime& runtime, TrainingStorage& storage, const Snapshot& saved,
+                std::vector<std::string>& notes);
+
+}  // namespace lockstep::detail
