@@ -42,12 +42,15 @@
 #include <lockstep/exported/exported_module.h>
 #include <lockstep/online/sample_buffer.h>
 #include <lockstep/online/sample_link.h>
+#include <lockstep/runtime/batch_size_finder.h>
 #include <lockstep/runtime/best_snapshot.h>
 #include <lockstep/runtime/data_parallel.h>
 #include <lockstep/runtime/distributed_sampler.h>
 #include <lockstep/runtime/early_stopping.h>
 #include <lockstep/runtime/evaluate.h>
 #include <lockstep/runtime/evaluation_scopes.h>
+#include <lockstep/runtime/flop_counter.h>
+#include <lockstep/runtime/learning_rate_finder.h>
 #include <lockstep/runtime/load_weights.h>
 #include <lockstep/runtime/loader.h>
 #include <lockstep/runtime/local_updates.h>

@@ -22,6 +22,15 @@ struct RunLogOptions {
   TORCH_ARG(int64_t, samples_per_update) = 0;
   /// True: each rank writes a log, rank r to FOLDER/rank<r>. False: rank 0 writes to FOLDER.
   TORCH_ARG(bool, every_rank) = false;
+  /// True: rows have flops_per_second and mfu.
+  TORCH_ARG(bool, mfu) = false;
+  /// Floating-point operations of one update on this rank. Requires: >= 0. 0: a FlopCounter counts
+  /// what the thread computes from the making of the log until its first update is closed; so make
+  /// the log just before the training loop.
+  TORCH_ARG(double, flops_per_update) = 0.0;
+  /// FLOPs per second that this rank's processor can do, for example 989e12. Requires: >= 0.
+  /// 0: measure_peak_flops() in the dtype of the Trainer's matrix products, when the log is made.
+  TORCH_ARG(double, peak_flops) = 0.0;
   TORCH_ARG(bool, tensorboard) = true;
   TORCH_ARG(bool, jsonl) = true;
   TORCH_ARG(bool, csv) = true;
@@ -46,8 +55,9 @@ struct RunLogOptions {
 /// mean_loss (of all ranks and micro-batches of the update), learning_rate, loss_scale,
 /// skipped_updates (so far), gradient_norm (of all ranks; NaN after a skip), updates_per_second,
 /// samples_per_second, data_wait_share (see watch()), exposed_communication_share, host_memory_mib
-/// (resident), device_memory_mib (most allocated to tensors). The rates and shares are of the time
-/// since the last row. A number that is not known is left out.
+/// (resident), device_memory_mib (most allocated to tensors), and with RunLogOptions::mfu
+/// flops_per_second and mfu (model FLOPs utilisation: flops_per_second / peak_flops). The rates and
+/// shares are of the time since the last row. A number that is not known is left out.
 ///
 /// A resumed run continues the log of its folder. The first row that a program writes decides
 /// where: rows of later updates, which were made and lost, are removed from log.jsonl and log.csv,

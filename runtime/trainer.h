@@ -25,6 +25,7 @@
 
 namespace lockstep {
 namespace detail {
+class KeptTraining;
 struct Training;
 }  // namespace detail
 
@@ -275,6 +276,7 @@ class Trainer {
   std::string summary() const;
 
  private:
+  friend class detail::KeptTraining;
   std::unique_ptr<detail::Training> training_;
 };
 

@@ -1,5 +1,8 @@
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
 #include <lockstep/checkpointing/snapshot/format/file_system.h>
 #include <lockstep/collectives/core/agreement.h>
+#include <lockstep/runtime/flop_counter.h>
 #include <lockstep/runtime/memory_use.h>
 #include <lockstep/runtime/report/event_file.h>
 #include <lockstep/runtime/run_log.h>
@@ -42,12 +45,22 @@ std::optional<double> host_memory_mib() {
   return found;
 }
 
+/// In the dtype in which the closure of a step multiplies matrices.
+double peak_flops_of(const Trainer& trainer) {
+  const auto region = trainer.autocast();
+  const at::Tensor one = at::ones({1, 1}, trainer.device());
+  return measure_peak_flops(trainer.device(), at::mm(one, one).scalar_type());
+}
+
 }  // namespace
 
 void RunLogOptions::validate() const {
   LOCKSTEP_CHECK(log_every_ >= 1, "RunLogOptions.log_every must be >= 1, is ", log_every_);
   LOCKSTEP_CHECK(samples_per_update_ >= 0, "RunLogOptions.samples_per_update must be >= 0, is ",
                  samples_per_update_);
+  LOCKSTEP_CHECK(flops_per_update_ >= 0.0, "RunLogOptions.flops_per_update must be >= 0, is ",
+                 flops_per_update_);
+  LOCKSTEP_CHECK(peak_flops_ >= 0.0, "RunLogOptions.peak_flops must be >= 0, is ", peak_flops_);
 }
 
 /// The log of a rank that writes one.
@@ -63,6 +76,10 @@ struct RunLog::Writing {
     }
     if (options.tensorboard()) {
       events.emplace(folder);
+    }
+    flops_per_update = options.flops_per_update();
+    if (options.mfu() && flops_per_update == 0.0) {
+      counter.emplace();
     }
   }
 
@@ -85,6 +102,9 @@ struct RunLog::Writing {
   std::optional<detail::LogFile> json, csv;
   std::optional<detail::EventFile> events;
   std::function<double()> wait_seconds;
+  std::optional<FlopCounter> counter;  // of the first window
+  double flops_per_update = 0.0;
+  double peak_flops = 0.0;
 
   bool begun = false;
   int64_t first_update = 0;          // that this program's rows may follow
@@ -129,6 +149,10 @@ void RunLog::Writing::take(const StepReport& report) {
   if (!report.closes_update() || report.all_out_of_data()) {
     return;
   }
+  if (counter) {
+    flops_per_update = static_cast<double>(counter->flops());
+    counter.reset();
+  }
   latest = report;
   ++windows;
   if (!first) {  // the time of the first window is not known
@@ -159,6 +183,10 @@ detail::LogValues RunLog::Writing::values_of(const StepReport& report) {
     }
     if (wait_seconds) {
       values.emplace_back("data_wait_share", (wait_seconds() - waited_before) / seconds);
+    }
+    if (flops_per_update > 0.0 && options.mfu()) {
+      values.emplace_back("flops_per_second", rate * flops_per_update);
+      values.emplace_back("mfu", rate * flops_per_update / peak_flops);
     }
     values.emplace_back("exposed_communication_share", communication_since / seconds);
   }
@@ -201,6 +229,11 @@ void RunLog::Writing::write_pending() {
 
 RunLog::RunLog(const Trainer& trainer, const std::string& folder, const RunLogOptions& options) {
   const Runtime& runtime = trainer.runtime();
+  double peak = options.peak_flops();
+  if (options.mfu() && peak == 0.0) {
+    Communicator(runtime.control()).barrier().wait();  // the ranks measure at the same time
+    peak = peak_flops_of(trainer);
+  }
   detail::Agreement(runtime.control()).attempt("opening the log in " + folder, [&] {
     options.validate();
     LOCKSTEP_CHECK(!folder.empty(), "RunLog: the folder has no name");
@@ -209,6 +242,9 @@ RunLog::RunLog(const Trainer& trainer, const std::string& folder, const RunLogOp
           trainer, folder + "/rank" + std::to_string(runtime.rank()), options);
     } else if (runtime.is_main()) {
       writing_ = std::make_unique<Writing>(trainer, folder, options);
+    }
+    if (writing_) {
+      writing_->peak_flops = peak;
     }
   });
 }

@@ -140,6 +140,28 @@ std::vector<std::string> LoopState::load(const Snapshot& saved, int rank, int ra
   return notes;
 }
 
+LoopState::Values LoopState::keep() const {
+  Values values;
+  for (const auto& [name, place] : places_) {
+    values[name] = std::visit(
+        Visitor{[](const at::Tensor* tensor) {
+                  return tensor->defined() ? tensor->detach().clone() : at::Tensor();
+                },
+                [](const double* real) { return at::scalar_tensor(*real, at::kDouble); },
+                [](const int64_t* number) { return at::scalar_tensor(*number, at::kLong); }},
+        place);
+  }
+  return values;
+}
+
+void LoopState::give_back(const Values& kept) const {
+  for (const auto& [name, place] : places_) {
+    if (const auto found = kept.find(name); found != kept.end()) {
+      give(place, found->second.defined() ? found->second.clone() : found->second);
+    }
+  }
+}
+
 void LoopState::give(const Place& place, const at::Tensor& value) const {
   std::visit(Visitor{[&](at::Tensor* tensor) {
                        const c10::Device device = tensor->defined() ? tensor->device() : device_;

@@ -24,6 +24,9 @@ class LoopState {
   /// an empty name, or a value of another kind.
   void add(const std::string& name, Place place);
   void save(snapshot::Content& content) const;
+  /// The variables as they are: copies. give_back() restores them.
+  std::map<std::string, at::Tensor> keep() const;
+  void give_back(const std::map<std::string, at::Tensor>& kept) const;
   /// Throws Error (exit code snapshot) where a variable is of another kind than what is saved.
   void check(const Snapshot& saved, int rank, int ranks) const;
   /// Returns what could not be given back, one line each.

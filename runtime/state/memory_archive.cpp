@@ -26,7 +26,8 @@ bool MemoryArchive::has(const std::string& name) const {
 void MemoryArchive::tensor(const std::string& name, const at::Tensor& tensor) {
   const c10::AutoGradMode no_grad(false);
   if (!gives_) {
-    tensors_[name] = tensor.detach().clone();
+    const at::Tensor taken = tensor.detach();
+    tensors_[name] = on_host_ && !taken.is_cpu() ? taken.cpu() : taken.clone();
   } else if (const auto found = tensors_.find(name); found != tensors_.end()) {
     tensor.detach().copy_(found->second);
   }

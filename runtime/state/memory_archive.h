@@ -15,8 +15,10 @@ namespace lockstep::detail {
 /// Ranks: taking is collective where the state is spread over ranks.
 class MemoryArchive final : public StateArchive {
  public:
-  /// `sharers`: the hosts of the ranks over which the state is spread, if it is.
-  explicit MemoryArchive(std::optional<Communicator> sharers) : sharers_(std::move(sharers)) {}
+  /// `sharers`: the hosts of the ranks over which the state is spread, if it is. `on_host`: it
+  /// takes no memory of a device.
+  explicit MemoryArchive(std::optional<Communicator> sharers, bool on_host = false)
+      : sharers_(std::move(sharers)), on_host_(on_host) {}
 
   void give_back() { gives_ = true; }
   /// What was taken, by name.
@@ -36,6 +38,7 @@ class MemoryArchive final : public StateArchive {
 
  private:
   std::optional<Communicator> sharers_;
+  bool on_host_ = false;
   bool gives_ = false;
   std::map<std::string, at::Tensor> tensors_;  // parts: whole, 1-dimensional, on the host
   std::map<std::string, int64_t> numbers_;

@@ -38,6 +38,9 @@ class Saving {
   /// Before the first update: throws Error if the folder holds the snapshots of another run.
   void require_own_folder();
 
+  /// The state that is saved.
+  TrainingState& state() { return state_; }
+
   /// This rank's part in the word of a step: whether its share of what is pending is on the disk.
   bool is_ready() const;
   /// The next phase of what is pending; called once every rank is ready.

@@ -180,6 +180,55 @@ snapshot::Content TrainingState::content() {
   return content;
 }
 
+StateInMemory TrainingState::keep() {
+  const auto archive = [](std::optional<Communicator> sharers = std::nullopt) {
+    return MemoryArchive(std::move(sharers), /*on_host=*/true);
+  };
+  StateInMemory kept{
+      archive(),
+      archive(arena().sharded() ? std::make_optional(Communicator(parts_.runtime.control()))
+                                : std::nullopt),
+      archive(),
+      archive(),
+      {},
+      {},
+      parts_.loop.keep()};
+  visit_section("trainer", kept.trainer);
+  parts_.storage.updater().visit_state(parts_.storage.reducer(), kept.optimizer);
+  visit_averages(kept.averages);
+  visit_weights(kept.model);
+  for (const auto& [name, generator] : generators(parts_.runtime.device())) {
+    kept.random.push_back(generator.get_state());
+  }
+  for (const at::Tensor& residual : parts_.step.residuals()) {
+    kept.residuals.push_back(residual.to(at::kCPU, residual.scalar_type(), false, /*copy=*/true));
+  }
+  for (MemoryArchive* each : {&kept.trainer, &kept.optimizer, &kept.averages, &kept.model}) {
+    each->give_back();
+  }
+  return kept;
+}
+
+void TrainingState::give_back(StateInMemory& kept) {
+  const bool with_scaler = std::exchange(with_scaler_, true);
+  visit_section("trainer", kept.trainer);
+  with_scaler_ = with_scaler;
+  parts_.storage.updater().visit_state(parts_.storage.reducer(), kept.optimizer);
+  visit_averages(kept.averages);
+  visit_weights(kept.model);
+  size_t next = 0;
+  for (auto& [name, generator] : generators(parts_.runtime.device())) {
+    const std::lock_guard<std::mutex> lock(generator.mutex());
+    generator.set_state(kept.random[next++]);
+  }
+  const std::vector<at::Tensor> residuals = parts_.step.residuals();
+  for (size_t b = 0; b < residuals.size(); ++b) {
+    residuals[b].copy_(kept.residuals[b]);
+  }
+  parts_.loop.give_back(kept.loop);
+  parts_.step.seed_leaves();
+}
+
 std::function<void()> TrainingState::match_trainable(const Snapshot& saved) {
   const auto text = saved.manifest().texts.find("frozen");
   if (text == saved.manifest().texts.end() || text->second == frozen_names(trainable())) {

@@ -5,12 +5,14 @@
 #include <lockstep/checkpointing/snapshot/write/content.h>
 #include <lockstep/runtime/runtime.h>
 #include <lockstep/runtime/state/loop_state.h>
+#include <lockstep/runtime/state/memory_archive.h>
 #include <lockstep/runtime/state/training_storage.h>
 #include <lockstep/runtime/state_archive.h>
 #include <lockstep/runtime/step/plateau.h>
 #include <lockstep/runtime/step/step.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,6 +30,13 @@ struct TrainingParts {
   std::string precision;      // described
   std::string configuration;  // of the optimizer and the Trainer, described
   std::function<void()> adopt_trainable;
+};
+
+/// The state of a run in memory: what a snapshot holds, but for the positions of loaders.
+struct StateInMemory {
+  MemoryArchive trainer, optimizer, averages, model;
+  std::vector<at::Tensor> random, residuals;
+  std::map<std::string, at::Tensor> loop;
 };
 
 /// Everything that a run needs to go on bit for bit, as the content of a snapshot. Sections:
@@ -50,6 +59,12 @@ class TrainingState {
 
   /// Throws the same Error on every rank (exit code diverged) where ranks hold different bits.
   snapshot::Content content();
+
+  /// The state now, in memory of the host. Collective where the optimizer is sharded.
+  StateInMemory keep();
+  /// Goes on from there, bit for bit, with the same parameters trainable. Local; may be called
+  /// again.
+  void give_back(StateInMemory& kept);
 
   /// Makes those parameters trainable that were so in the saved run. Returns what takes it back.
   /// Collective.

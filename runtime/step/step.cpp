@@ -162,7 +162,10 @@ void Step::begin_window() {
 
 /// Where the schedule is a function, which may throw.
 void Step::plan_learning_rate() {
-  const auto plan = [&] { decisions_.plan(parts_.options.schedule()); };
+  const Schedule constant = Constant();
+  const auto plan = [&] {
+    decisions_.plan(follows_schedule_ ? parts_.options.schedule() : constant);
+  };
   if (parts_.options.cuda_graph()) {
     parts_.agreement.attempt(plan);  // there is no vote for an error once a graph is launched
   } else {

@@ -86,6 +86,8 @@ class Step {
   /// True on every rank after one was asked to stop; only between windows, where ranks can save.
   bool stop_requested() const { return consensus_.stop_requested() && count_ == 0; }
   const Leaves& leaves() const { return leaves_; }
+  /// False: the learning rates are those of the groups, whatever the schedule says.
+  void follow_schedule(bool follow) { follows_schedule_ = follow; }
   /// With reproducible: random numbers that the loop draws before the next window. Local.
   void seed_leaves() { leaves_.end_window(decisions_.known()); }
   /// Updates that were made so far. Waits for the device.
@@ -153,6 +155,7 @@ class Step {
   SkipWatch skip_watch_;
   int64_t windows_ = 0;        // whose update was decided, skipped ones included
   int64_t micro_batches_ = 0;  // of closed windows
+  bool follows_schedule_ = true;
 
   // the window
   int64_t count_ = 0;

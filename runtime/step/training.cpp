@@ -245,7 +245,7 @@ void Training::advance_saving() {
 
 StepReport Training::with_saved(StepReport report) {
   advance_saving();
-  if (report.closes_update() && saving->is_memory_due()) {
+  if (report.closes_update() && !on_trial && saving->is_memory_due()) {
     steps->settle();
     saving->save_in_memory(steps->updates());
   }

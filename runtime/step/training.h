@@ -61,6 +61,7 @@ struct Training {
   std::unique_ptr<CapturedSteps> captured;  // with TrainerOptions::cuda_graph
   std::unique_ptr<DigestLog> digests;       // with TrainerOptions::digest_log
   LoopState loop;
+  bool on_trial = false;           // updates that are taken back: KeptTraining
   std::unique_ptr<Saving> saving;  // last: its destructor completes a pending snapshot
 
  private:

@@ -1,0 +1,285 @@
+// Searches for a learning rate and a batch size, after which a run goes on as if there had been
+// none.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <lockstep/runtime/batch_size_finder.h>
+#include <lockstep/runtime/learning_rate_finder.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "error_of.h"
+#include "snapshot_runs.h"
+#include "trainer_runs.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using testing::error_of;
+using ::testing::HasSubstr;
+using testing::OneWeight;
+using testing::Recipe;
+using testing::runtime;
+using testing::SharedFolder;
+using testing::TrainingRun;
+
+Recipe recipe_of(const TrainerOptions& options) {
+  Recipe recipe;
+  recipe.options = options;
+  return recipe;
+}
+
+/// Everything that a snapshot has after ten micro-batches, with `search` after the sixth.
+std::map<std::string, std::string> state_after(const std::string& folder, const Recipe& recipe,
+                                               const std::function<void(TrainingRun&)>& search) {
+  {
+    TrainingRun run(runtime(), recipe);
+    run.trainer.resume(folder);
+    run.train_to(6);
+    if (search) {
+      search(run);
+    }
+    run.train_to(10);
+    run.trainer.save();
+  }
+  return testing::digests(testing::step_path(folder, 10 / recipe.options.accumulate()));
+}
+
+std::vector<TrainerOptions> kinds_of_runs() {
+  return {
+      TrainerOptions(), TrainerOptions().precision(testing::half_precision()).ema(0.9),
+      TrainerOptions().shard_optimizer(true).ema(0.9).accumulate(2),
+      TrainerOptions().precision(Precision::O3(at::kBFloat16)).schedule(WarmupCosine(100, 1000))};
+}
+
+StepReport step_of(TrainingRun& run, const std::pair<at::Tensor, at::Tensor>& on_host) {
+  const auto batch = run.trainer.to_device(on_host);
+  return run.trainer.step([&] { return run.model->loss(batch.first, batch.second); });
+}
+
+TEST(LearningRateFinder, LeavesTheRunAsItWasBitForBit) {
+  for (const TrainerOptions& options : kinds_of_runs()) {
+    const SharedFolder folder;
+    const Recipe recipe = recipe_of(options);
+    const auto undisturbed = state_after(folder.file("a"), recipe, nullptr);
+    const auto searched = state_after(folder.file("b"), recipe, [](TrainingRun& run) {
+      const auto curve = find_learning_rate(
+          run.trainer, run.loader, [&](auto& batch) { return step_of(run, batch); },
+          LearningRateSearch().lowest(1e-3).updates(20));
+      EXPECT_GE(curve.rates.size(), 2U);
+    });
+    EXPECT_EQ(searched, undisturbed) << options.describe();
+  }
+}
+
+TEST(LearningRateFinder, AnErrorOfTheStepLeavesTheRunAsItWas) {
+  const SharedFolder folder;
+  const auto undisturbed = state_after(folder.file("a"), Recipe(), nullptr);
+  const auto searched = state_after(folder.file("b"), Recipe(), [](TrainingRun& run) {
+    int step = 0;
+    EXPECT_THAT(error_of([&] {
+                  find_learning_rate(run.trainer, run.loader, [&](auto& batch) {
+                    return run.trainer.step([&]() -> Loss {
+                      LOCKSTEP_CHECK(++step < 4, "this sample is no good");
+                      return run.model->loss(batch.first, batch.second);
+                    });
+                  });
+                }),
+                HasSubstr("this sample is no good"));
+  });
+  EXPECT_EQ(searched, undisturbed);
+}
+
+TEST(LearningRateFinder, VariablesOfTheLoopAreGivenBack) {
+  TrainingRun run(runtime(), {});
+  at::Tensor hidden = at::ones({2});
+  at::Tensor none;
+  double best = 3.0;
+  int64_t seen = 4;
+  run.trainer.state("hidden", hidden);
+  run.trainer.state("none", none);
+  run.trainer.state("best", best);
+  run.trainer.state("seen", seen);
+  find_learning_rate(run.trainer, run.loader, [&](auto& batch) {
+    hidden.add_(1);
+    none = hidden;
+    best += 1.0;
+    seen += 1;
+    return step_of(run, batch);
+  });
+  EXPECT_TRUE(at::equal(hidden, at::ones({2})));
+  EXPECT_FALSE(none.defined());
+  EXPECT_EQ(best, 3.0);
+  EXPECT_EQ(seen, 4);
+}
+
+/// loss = weight^2, on every rank alike.
+struct Parabola {
+  explicit Parabola(TrainerOptions options = {})
+      : model(std::make_shared<OneWeight>(at::full({1}, 2.0))),
+        trainer(runtime(), model, SGD(0.5), std::move(options)),
+        loader(runtime().loader(testing::Numbered{64}, LoaderOptions().batch_size(1))) {}
+  StepReport step() {
+    return trainer.step([&] { return model->weight.square().sum(); });
+  }
+  LearningRateCurve search(const LearningRateSearch& options) {
+    return find_learning_rate(
+        trainer, loader, [&](auto&) { return step(); }, options);
+  }
+  std::shared_ptr<OneWeight> model;
+  Trainer trainer;
+  Loader<testing::Numbered> loader;
+};
+
+TEST(LearningRateFinder, RatesGrowByOneFactorAndTheLossesAreThoseOfTheUpdates) {
+  Parabola run(TrainerOptions().schedule(WarmupCosine(100, 200)));  // whose factor begins at 0
+  const auto curve = run.search(
+      LearningRateSearch().lowest(1e-4).highest(1e2).updates(61).smoothing(0.5).skip_first(2));
+  ASSERT_GT(curve.rates.size(), 40U);
+  double weight = 2.0;
+  double average = 0.0;
+  double correction = 1.0;
+  double steepest = 0.0;
+  double expected = 0.0;
+  std::vector<double> smoothed;
+  for (size_t i = 0; i < curve.rates.size(); ++i) {
+    EXPECT_NEAR(curve.rates[i], 1e-4 * std::pow(10.0, static_cast<double>(i) / 10),
+                1e-9 + i * 1e-12)
+        << i;
+    EXPECT_NEAR(curve.losses[i] / (weight * weight), 1.0, 1e-3) << i;
+    average = 0.5 * average + 0.5 * weight * weight;
+    correction *= 0.5;
+    smoothed.push_back(average / (1.0 - correction));
+    EXPECT_NEAR(curve.smoothed[i] / smoothed[i], 1.0, 1e-3) << i;
+    weight -= curve.rates[i] * 2.0 * weight;
+  }
+  for (size_t i = 3; i + 2 < smoothed.size(); ++i) {
+    const double slope = (smoothed[i + 1] - smoothed[i - 1]) / 2;
+    if (slope < steepest) {
+      steepest = slope;
+      expected = curve.rates[i];
+    }
+  }
+  EXPECT_EQ(curve.suggestion, expected);
+  EXPECT_GT(curve.smoothed.back(), 4 * *std::min_element(smoothed.begin(), smoothed.end()));
+  EXPECT_THAT(curve.text(), HasSubstr("suggested learning rate 0."));
+  EXPECT_EQ(run.trainer.learning_rate(), 0.5);
+  EXPECT_EQ(run.trainer.updates(), 0);
+}
+
+TEST(LearningRateFinder, ASkippedUpdateDoesNotCount) {
+  Parabola run(TrainerOptions().precision(
+      testing::half_precision().loss_scale(amp::LossScalerOptions().init_scale(65536.0))));
+  run.step();  // skipped or not: what follows is the same
+  const auto curve = run.search(LearningRateSearch().lowest(1e-3).highest(1e-2).updates(12));
+  EXPECT_EQ(curve.rates.size(), 12U);
+  EXPECT_LT(curve.losses.back(), curve.losses.front());
+}
+
+TEST(LearningRateFinder, RefusesWhatCannotBe) {
+  Parabola run;
+  EXPECT_THAT(error_of([&] { run.search(LearningRateSearch().lowest(0.0)); }),
+              HasSubstr("lowest must be above 0"));
+  EXPECT_THAT(error_of([&] { run.search(LearningRateSearch().updates(1)); }),
+              HasSubstr("updates must be >= 2"));
+  EXPECT_THAT(error_of([&] { run.search(LearningRateSearch().smoothing(1.0)); }),
+              HasSubstr("smoothing must be"));
+  EXPECT_THAT(error_of([&] { run.search(LearningRateSearch().stop_factor(1.0)); }),
+              HasSubstr("stop_factor must be > 1"));
+  EXPECT_THAT(error_of([&] { run.search(LearningRateSearch().skip_first(-1)); }),
+              HasSubstr("skip_first and skip_last must be >= 0"));
+  const SharedFolder folder;
+  Parabola logged(TrainerOptions().digest_log(folder.file("digests")));
+  EXPECT_THAT(error_of([&] { logged.search({}); }), HasSubstr("TrainerOptions.digest_log"));
+  Parabola open(TrainerOptions().accumulate(2));
+  open.step();
+  EXPECT_THAT(error_of([&] { open.search({}); }), HasSubstr("in the middle of a window"));
+}
+
+/// Steps whose closure has memory for `most` samples on the last rank.
+std::function<void(int64_t)> limited(TrainingRun& run, int64_t most, std::vector<int64_t>& tried,
+                                     ExitCode code = ExitCode::out_of_memory) {
+  return [&run, most, &tried, code](int64_t size) {
+    tried.push_back(size);
+    for (int64_t step = 0; step < 2; ++step) {
+      run.trainer.step([&]() -> Loss {
+        const bool last = runtime().rank() == runtime().size() - 1;
+        LOCKSTEP_CHECK_CODE(!last || step == 0 || size <= most, code, "no room for ", size);
+        return run.model->loss(testing::drawn({size, 4}, 1), testing::drawn({size, 2}, 2));
+      });
+    }
+  };
+}
+
+TEST(BatchSizeFinder, DoublesThenBisects) {
+  TrainingRun run(runtime(), {});
+  std::vector<int64_t> tried;
+  EXPECT_EQ(find_batch_size(run.trainer, limited(run, 37, tried)), 37);
+  EXPECT_THAT(tried, ElementsAre(1, 2, 4, 8, 16, 32, 64, 48, 40, 36, 38, 37));
+  tried.clear();
+  EXPECT_EQ(find_batch_size(run.trainer, limited(run, 37, tried), BatchSizeSearch().smallest(8)),
+            32);
+  EXPECT_THAT(tried, ElementsAre(8, 16, 32, 64, 48, 40));
+}
+
+TEST(BatchSizeFinder, TriesTheMostThatIsAllowed) {
+  TrainingRun run(runtime(), {});
+  std::vector<int64_t> tried;
+  EXPECT_EQ(find_batch_size(run.trainer, limited(run, 100, tried),
+                            BatchSizeSearch().smallest(4).most(22)),
+            20);
+  EXPECT_THAT(tried, ElementsAre(4, 8, 16, 20));
+}
+
+TEST(BatchSizeFinder, LeavesTheRunAsItWasBitForBit) {
+  for (const TrainerOptions& options : kinds_of_runs()) {
+    const SharedFolder folder;
+    const Recipe recipe = recipe_of(options);
+    const auto undisturbed = state_after(folder.file("a"), recipe, nullptr);
+    const auto searched = state_after(folder.file("b"), recipe, [](TrainingRun& run) {
+      std::vector<int64_t> tried;
+      EXPECT_EQ(find_batch_size(run.trainer, limited(run, 3, tried), BatchSizeSearch().most(5)), 3);
+    });
+    EXPECT_EQ(searched, undisturbed) << options.describe();
+  }
+}
+
+TEST(BatchSizeFinder, FailsWhereNoSizeFitsOrSomethingElseFails) {
+  TrainingRun run(runtime(), {});
+  std::vector<int64_t> tried;
+  const auto code_of = [&](const std::function<void()>& call) {
+    try {
+      call();
+    } catch (const Error& error) {
+      return error.code();
+    }
+    return ExitCode::ok;
+  };
+  EXPECT_EQ(code_of([&] { find_batch_size(run.trainer, limited(run, 0, tried)); }),
+            ExitCode::out_of_memory);
+  EXPECT_THAT(
+      error_of([&] { find_batch_size(run.trainer, limited(run, 0, tried)); }),
+      AllOf(HasSubstr("no batch fits, the smallest size is 1"), HasSubstr("no room for 1")));
+  EXPECT_EQ(code_of([&] { find_batch_size(run.trainer, limited(run, 2, tried, ExitCode::data)); }),
+            ExitCode::data);
+  EXPECT_EQ(run.trainer.updates(), 0);
+  EXPECT_THAT(error_of([&] {
+                find_batch_size(
+                    run.trainer, [](int64_t) {}, BatchSizeSearch().smallest(0));
+              }),
+              HasSubstr("smallest must be >= 1"));
+  EXPECT_THAT(error_of([&] {
+                find_batch_size(
+                    run.trainer, [](int64_t) {}, BatchSizeSearch().smallest(4).most(3));
+              }),
+              HasSubstr("most must be >= smallest"));
+}
+
+}  // namespace
+}  // namespace lockstep
