@@ -15,12 +15,12 @@ class Runtime;
 ///   trace.write("step.json");
 ///
 /// The trace has a process for each rank. Its thread "step" shows forward, backward, in it the
-/// start of each bucket's all-reduce, the exposed wait for each bucket, the votes and the update.
-/// Its thread "bucket <n>" shows the all-reduce of that bucket, from its start until this rank has
-/// waited for it. Times are those of the host. A device works later: there, spans show when work
-/// was enqueued, and a captured step (TrainerOptions::cuda_graph) has no forward and backward. The
-/// ranks' times begin at a common barrier. LibTorch's profiler sees the same names.
-/// Costs little, but more than nothing: record a few steps in the middle of a run.
+/// start of each bucket's all-reduce with its bytes, the exposed wait for each bucket, the votes
+/// and the update. Its thread "bucket <n>" shows the all-reduce of that bucket, from its start
+/// until this rank has waited for it. Times are those of the host. A device works later: there,
+/// spans show when work was enqueued, and a captured step (TrainerOptions::cuda_graph) has no
+/// forward and backward. The ranks' times begin at a common barrier. LibTorch's profiler sees the
+/// same names. Costs little, but more than nothing: record a few steps in the middle of a run.
 ///
 /// Ranks: every rank makes one, and calls write(), together. Threads: one; steps of the thread that
 /// made the object are recorded. Throws Error if another StepTrace of this process is recording.

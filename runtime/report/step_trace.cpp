@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <map>
@@ -50,6 +51,19 @@ std::optional<int64_t> bucket_of(const std::string& name, const std::string& par
   return std::stoll(name.substr(part.size() + 1));
 }
 
+/// "launch bucket 3 (1000 x 2 bytes)" as the event "launch bucket 3" with its figures.
+void describe_bucket(json& event) {
+  const auto name = event["name"].get<std::string>();
+  const size_t figures = name.find(" (");
+  long long elements = 0;
+  long long bytes = 0;
+  if (figures != std::string::npos &&
+      std::sscanf(name.c_str() + figures, " (%lld x %lld bytes)", &elements, &bytes) == 2) {
+    event["name"] = name.substr(0, figures);
+    event["args"] = {{"bytes", elements * bytes}, {"element_bytes", bytes}};
+  }
+}
+
 /// The events of one rank.
 json events_of(const std::vector<TimedSpan>& spans, int rank) {
   json events = {name_event("process_name", "rank " + std::to_string(rank), rank, 0),
@@ -59,6 +73,7 @@ json events_of(const std::vector<TimedSpan>& spans, int rank) {
   for (const TimedSpan& span : spans) {
     events.push_back(complete_event(span.name, span.begin, span.end, rank, 0));
     if (const auto bucket = bucket_of(span.name, detail::kLaunchBucket)) {
+      describe_bucket(events.back());
       launched[*bucket] = span.begin;
     }
     const auto bucket = bucket_of(span.name, detail::kWaitForBucket);

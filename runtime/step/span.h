@@ -3,6 +3,7 @@
 #include <ATen/record_function.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -22,6 +23,14 @@ class Span {
   Span(const char* name, size_t number) : record_(at::RecordScope::USER_SCOPE) {
     if (record_.isActive()) {
       begin(std::string(kPrefix) + name + " " + std::to_string(number));
+    }
+  }
+  /// Of a bucket: "launch bucket 3 (1000 x 2 bytes)".
+  Span(const char* name, size_t number, int64_t elements, int64_t element_bytes)
+      : record_(at::RecordScope::USER_SCOPE) {
+    if (record_.isActive()) {
+      begin(std::string(kPrefix) + name + " " + std::to_string(number) + " (" +
+            std::to_string(elements) + " x " + std::to_string(element_bytes) + " bytes)");
     }
   }
 

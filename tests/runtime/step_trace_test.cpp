@@ -106,6 +106,29 @@ TEST(StepTrace, HasThePartsOfAStepOfEveryRank) {
   }
 }
 
+TEST(StepTrace, BucketsSayHowLargeTheyAre) {
+  const SharedFolder folder;
+  const auto model = std::make_shared<Mlp>();
+  Trainer trainer(runtime(), model, SGD(0.01),
+                  small_buckets().precision(Precision::O0().wire(at::kHalf)));
+  {
+    StepTrace trace(runtime());
+    trainer.step([&] { return scaled_loss(*model, 0); });
+    trace.write(folder.file("step.json"));
+  }
+  meet();
+  int64_t bytes = 0;
+  std::ifstream file(folder.file("step.json"));
+  const nlohmann::json trace = nlohmann::json::parse(file);
+  for (const auto& event : trace["traceEvents"]) {
+    if (event["name"].get<std::string>().rfind("launch bucket ", 0) == 0) {
+      EXPECT_EQ(event["args"]["element_bytes"], 2);
+      bytes += event["pid"] == 0 ? event["args"]["bytes"].get<int64_t>() : 0;
+    }
+  }
+  EXPECT_EQ(bytes, trainer.memory().gradients);
+}
+
 TEST(StepTrace, EventsOfAThreadAreNested) {
   const SharedFolder folder;
   const auto model = std::make_shared<Mlp>();
