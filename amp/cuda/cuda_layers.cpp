@@ -45,16 +45,18 @@ at::Tensor norm_backward_on_cuda(const NormPass& pass, const at::Tensor& dx, con
   const c10::DeviceGuard on(dx.device());
   void* const stream = current_stream(dx.device());
   const NormWork work = work_of(pass);
-  check_call(cuda::launch_norm_backward(work, rows_of(dx), rows_of(dy), stream),
-             "the norm's kernel");
-  if (!pass.weight.defined()) {
-    return {};
+  at::Tensor parts;
+  at::Tensor sums;
+  if (pass.weight.defined()) {
+    parts = fp32_beside(dx, {2, row_parts(work.x.rows), work.x.size});
+    sums = fp32_beside(dx, {2, work.x.size});
   }
-  const at::Tensor parts = fp32_beside(dx, {2, kRowParts, work.x.size});
-  at::Tensor sums = fp32_beside(dx, {2, work.x.size});
-  check_call(cuda::launch_norm_sums(work, rows_of(dy), parts.mutable_data_ptr<float>(),
-                                    sums.mutable_data_ptr<float>(), stream),
-             "the norm's kernel");
+  const auto data = [](const at::Tensor& given) {
+    return given.defined() ? given.mutable_data_ptr<float>() : nullptr;
+  };
+  check_call(
+      cuda::launch_norm_backward(work, rows_of(dx), rows_of(dy), data(parts), data(sums), stream),
+      "the norm's kernel");
   return sums;
 }
 
@@ -68,7 +70,7 @@ void bias_gelu_on_cuda(const at::Tensor& y, const at::Tensor& x, const at::Tenso
 at::Tensor bias_gelu_backward_on_cuda(const at::Tensor& dx, const at::Tensor& dy,
                                       const at::Tensor& x, const at::Tensor& bias) {
   const c10::DeviceGuard on(dx.device());
-  const at::Tensor parts = fp32_beside(dx, {kRowParts, x.size(-1)});
+  const at::Tensor parts = fp32_beside(dx, {row_parts(rows_of(x).rows), x.size(-1)});
   at::Tensor sum = fp32_beside(dx, {x.size(-1)});
   check_call(
       cuda::launch_bias_gelu_backward({rows_of(x), values_of(bias)}, rows_of(dx), rows_of(dy),

@@ -1,60 +1,9 @@
 #include <lockstep/amp/cuda/row_launch.h>
-#include <lockstep/amp/cuda/grid.cuh>
+#include <lockstep/amp/cuda/wide_layers.h>
+#include <lockstep/amp/cuda/row_team.cuh>
 
 namespace lockstep::amp::cuda {
 namespace {
-
-struct Larger {
-  __device__ float operator()(float a, float b) const { return b > a ? b : a; }
-};
-struct Sum {
-  __device__ float operator()(float a, float b) const { return a + b; }
-};
-
-/// The kRowLanes threads of a block. What they sum is the same in all of them, always in the same
-/// order: over a warp's lanes by halves, then over the warps.
-struct BlockTeam {
-  __device__ bool first() const { return threadIdx.x == 0; }
-
-  template <typename Body>
-  __device__ void each(int64_t size, const Body& body) const {
-    for (int64_t i = threadIdx.x; i < size; i += kRowLanes) {
-      body(i);
-    }
-  }
-  template <typename Term>
-  __device__ float sum(int64_t size, const Term& term) const {
-    float own = 0.0F;
-    each(size, [&](int64_t i) { own += term(i); });
-    return joined(own, Sum());
-  }
-  template <typename Term>
-  __device__ float max(int64_t size, const Term& term) const {
-    float own = term(threadIdx.x < size ? threadIdx.x : 0);
-    each(size, [&](int64_t i) { own = Larger()(own, term(i)); });
-    return joined(own, Larger());
-  }
-
- private:
-  template <typename Join>
-  __device__ float joined(float own, const Join& join) const {
-    constexpr int kWarp = 32;
-    __shared__ float warps[kRowLanes / kWarp];
-    for (int step = 1; step < kWarp; step *= 2) {
-      own = join(own, __shfl_xor_sync(~0U, own, step));
-    }
-    __syncthreads();  // the last call's result has been read
-    if (threadIdx.x % kWarp == 0) {
-      warps[threadIdx.x / kWarp] = own;
-    }
-    __syncthreads();
-    float all = warps[0];
-    for (int warp = 1; warp < kRowLanes / kWarp; ++warp) {
-      all = join(all, warps[warp]);
-    }
-    return all;
-  }
-};
 
 __global__ void __launch_bounds__(kRowLanes) norm_kernel(NormWork work, Rows y) {
   for (int64_t row = blockIdx.x; row < work.x.rows; row += gridDim.x) {
@@ -75,15 +24,7 @@ __device__ int64_t column() {
 __global__ void __launch_bounds__(kRowLanes)
     norm_parts_kernel(NormWork work, Rows dy, float* parts) {
   if (column() < work.x.size) {
-    work.sum_part(dy, parts, parts + kRowParts * work.x.size, blockIdx.y, column());
-  }
-}
-
-__global__ void __launch_bounds__(kRowLanes)
-    join_parts_kernel(const float* parts, float* sums, int64_t size) {
-  if (column() < size) {
-    const int64_t first = blockIdx.y * size;
-    sums[first + column()] = sum_of_parts(parts + first * kRowParts, size, column());
+    work.sum_part(dy, parts, parts + gridDim.y * work.x.size, blockIdx.y, gridDim.y, column());
   }
 }
 
@@ -96,43 +37,40 @@ __global__ void __launch_bounds__(kRowLanes) bias_gelu_kernel(BiasGeluWork work,
 __global__ void __launch_bounds__(kRowLanes)
     bias_gelu_backward_kernel(BiasGeluWork work, Rows dx, Rows dy, float* parts) {
   if (column() < work.x.size) {
-    work.backward_part(dx, dy, parts, blockIdx.y, column());
+    work.backward_part(dx, dy, parts, blockIdx.y, gridDim.y, column());
   }
 }
 
-__global__ void __launch_bounds__(kRowLanes)
-    cross_entropy_kernel(CrossEntropyWork work, double* losses) {
-  for (int64_t row = blockIdx.x; row < work.logits.rows; row += gridDim.x) {
-    const double loss = work.forward(BlockTeam(), row);
-    if (threadIdx.x == 0) {
-      losses[row] = loss;
+constexpr int kStrips = 16;
+constexpr int kStripColumns = 32;
+
+/// 32 columns a block, 16 strips of parts; the sum of each strip first, then over the strips.
+__global__ void __launch_bounds__(kStrips* kStripColumns)
+    join_parts_kernel(const float* parts, float* sums, int64_t size, int64_t count) {
+  __shared__ float strips[kStrips][kStripColumns];
+  const int strip = static_cast<int>(threadIdx.x) / kStripColumns;
+  const int lane = static_cast<int>(threadIdx.x) % kStripColumns;
+  const int64_t column = blockIdx.x * int64_t{kStripColumns} + lane;
+  const float* const own = parts + blockIdx.y * count * size + column;
+  float sum = 0.0F;
+  for (int64_t part = strip; column < size && part < count; part += kStrips) {
+    sum += own[part * size];
+  }
+  strips[strip][lane] = sum;
+  __syncthreads();
+  if (strip == 0 && column < size) {
+    for (int k = 1; k < kStrips; ++k) {
+      sum += strips[k][lane];
     }
+    sums[blockIdx.y * size + column] = sum;
   }
 }
 
-__global__ void __launch_bounds__(kThreads)
-    mean_loss_kernel(CrossEntropyWork work, const double* losses, float* loss, double* counted) {
-  double sum = 0.0;
-  double rows = 0.0;
-  for (int64_t row = threadIdx.x; row < work.logits.rows; row += kThreads) {
-    sum += losses[row];
-    rows += work.counts(row) ? 1.0 : 0.0;
-  }
-  sum = block_sum(sum);
-  rows = block_sum(rows);
-  if (threadIdx.x == 0) {
-    *loss = static_cast<float>(sum / rows);
-    *counted = rows;
-  }
-}
-
-__global__ void __launch_bounds__(kRowLanes)
-    cross_entropy_backward_kernel(CrossEntropyWork work, Rows gradient, const float* slope,
-                                  const double* counted) {
-  const auto factor = static_cast<float>(static_cast<double>(*slope) / *counted);
-  for (int64_t row = blockIdx.x; row < work.logits.rows; row += gridDim.x) {
-    work.backward(BlockTeam(), gradient, factor, row);
-  }
+void join_parts(const float* parts, float* sums, int64_t size, int arrays, int count,
+                void* stream) {
+  const auto columns = static_cast<unsigned>((size + kStripColumns - 1) / kStripColumns);
+  start(join_parts_kernel, {std::max(columns, 1U), static_cast<unsigned>(arrays)},
+        kStrips * kStripColumns, stream, parts, sums, size, int64_t{count});
 }
 
 template <typename... Parameters>
@@ -148,50 +86,52 @@ dim3 blocks_for_columns(int64_t size, int layers) {
 }  // namespace
 
 Problem launch_norm(const NormWork& work, const Rows& y, void* stream) {
-  start(norm_kernel, blocks_for_rows(norm_kernel, y), kRowLanes, stream, work, y);
+  if (in_wide_rows(work, y, y)) {
+    start_wide_norm(work, y, stream);
+  } else {
+    start(norm_kernel, blocks_for_rows(norm_kernel, y), kRowLanes, stream, work, y);
+  }
   return last_problem();
 }
 
-Problem launch_norm_backward(const NormWork& work, const Rows& dx, const Rows& dy, void* stream) {
-  start(norm_backward_kernel, blocks_for_rows(norm_backward_kernel, dx), kRowLanes, stream, work,
-        dx, dy);
-  return last_problem();
-}
-
-Problem launch_norm_sums(const NormWork& work, const Rows& dy, float* parts, float* sums,
-                         void* stream) {
-  const int64_t size = dy.size;
-  start(norm_parts_kernel, blocks_for_columns(size, kRowParts), kRowLanes, stream, work, dy, parts);
-  start(join_parts_kernel, blocks_for_columns(size, 2), kRowLanes, stream, parts, sums, size);
+Problem launch_norm_backward(const NormWork& work, const Rows& dx, const Rows& dy, float* parts,
+                             float* sums, void* stream) {
+  const int count = row_parts(dx.rows);
+  if (in_wide_rows(work, dx, dy)) {
+    start_wide_norm_backward(work, dx, dy, parts, stream);
+  } else {
+    start(norm_backward_kernel, blocks_for_rows(norm_backward_kernel, dx), kRowLanes, stream, work,
+          dx, dy);
+    if (parts != nullptr) {
+      start(norm_parts_kernel, blocks_for_columns(dx.size, count), kRowLanes, stream, work, dy,
+            parts);
+    }
+  }
+  if (parts != nullptr) {
+    join_parts(parts, sums, dx.size, /*arrays=*/2, count, stream);
+  }
   return last_problem();
 }
 
 Problem launch_bias_gelu(const BiasGeluWork& work, const Rows& y, void* stream) {
-  start(bias_gelu_kernel, blocks_for_rows(bias_gelu_kernel, y), kRowLanes, stream, work, y);
+  if (in_packs(work, y, y)) {
+    start_wide_bias_gelu(work, y, stream);
+  } else {
+    start(bias_gelu_kernel, blocks_for_rows(bias_gelu_kernel, y), kRowLanes, stream, work, y);
+  }
   return last_problem();
 }
 
 Problem launch_bias_gelu_backward(const BiasGeluWork& work, const Rows& dx, const Rows& dy,
                                   float* parts, float* bias_sum, void* stream) {
-  const int64_t size = dx.size;
-  start(bias_gelu_backward_kernel, blocks_for_columns(size, kRowParts), kRowLanes, stream, work, dx,
-        dy, parts);
-  start(join_parts_kernel, blocks_for_columns(size, 1), kRowLanes, stream, parts, bias_sum, size);
-  return last_problem();
-}
-
-Problem launch_cross_entropy(const CrossEntropyWork& work, double* losses, float* loss,
-                             double* counted, void* stream) {
-  start(cross_entropy_kernel, blocks_for_rows(cross_entropy_kernel, work.logits), kRowLanes, stream,
-        work, losses);
-  start(mean_loss_kernel, 1, kThreads, stream, work, losses, loss, counted);
-  return last_problem();
-}
-
-Problem launch_cross_entropy_backward(const CrossEntropyWork& work, const Rows& gradient,
-                                      const float* slope, const double* counted, void* stream) {
-  start(cross_entropy_backward_kernel, blocks_for_rows(cross_entropy_backward_kernel, gradient),
-        kRowLanes, stream, work, gradient, slope, counted);
+  const int count = row_parts(dx.rows);
+  if (in_packs(work, dx, dy)) {
+    start_wide_bias_gelu_backward(work, dx, dy, parts, stream);
+  } else {
+    start(bias_gelu_backward_kernel, blocks_for_columns(dx.size, count), kRowLanes, stream, work,
+          dx, dy, parts);
+  }
+  join_parts(parts, bias_sum, dx.size, /*arrays=*/1, count, stream);
   return last_problem();
 }
 

@@ -5,14 +5,13 @@
 namespace lockstep::amp::cuda {
 
 /// The kernels of the fused layers, on the current device: as in launch.h. `parts` is memory for
-/// kRowParts rows of sums, one after another for weight and bias.
+/// row_parts() rows of sums, one after another for weight and bias.
 using Problem = const char*;
 
 Problem launch_norm(const NormWork& work, const Rows& y, void* stream);
-Problem launch_norm_backward(const NormWork& work, const Rows& dx, const Rows& dy, void* stream);
-/// The gradients of weight and bias, one after another.
-Problem launch_norm_sums(const NormWork& work, const Rows& dy, float* parts, float* sums,
-                         void* stream);
+/// `sums`: the gradients of weight and bias, one after another. `parts` and `sums` may be null.
+Problem launch_norm_backward(const NormWork& work, const Rows& dx, const Rows& dy, float* parts,
+                             float* sums, void* stream);
 
 Problem launch_bias_gelu(const BiasGeluWork& work, const Rows& y, void* stream);
 Problem launch_bias_gelu_backward(const BiasGeluWork& work, const Rows& dx, const Rows& dy,

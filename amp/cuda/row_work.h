@@ -13,7 +13,8 @@ namespace lockstep::amp {
 #include <lockstep/amp/layers/row_arithmetic-inl.h>
 
 /// What fused layers do to one row, by a team of threads, and to one column of a part of the rows,
-/// by one thread. A kernel calls these for all rows, or columns and parts, in no order.
+/// by one thread. A kernel calls these for all rows, or columns and parts, in no order. These take
+/// one element at a time and so rows of any size and place; wide_layers.cu takes packs.
 
 /// Threads of a team on a device.
 constexpr int kRowLanes = 128;
@@ -30,12 +31,21 @@ struct Rows {
   LOCKSTEP_HOST_DEVICE void set(int64_t row, int64_t i, float value) const {
     set_element(data, row * size + i, value);
   }
+  /// Whether rows are whole packs that begin at multiples of 16 bytes.
+  bool in_packs() const {
+    return size % kPack == 0 && reinterpret_cast<uintptr_t>(data.data) % 16 == 0;
+  }
 };
 
-/// Parts of the rows that gradients of parameters are summed over first.
-constexpr int kRowParts = 64;
-LOCKSTEP_HOST_DEVICE int64_t first_row_of(int part, int64_t rows) {
-  return rows * part / kRowParts;
+/// Parts of the rows that gradients of parameters are summed over first, whatever the device: of 32
+/// rows at least, so that the parts' sums are few beside the rows.
+constexpr int kMostRowParts = 256;
+inline int row_parts(int64_t rows) {
+  const int64_t parts = (rows + 31) / 32;
+  return static_cast<int>(parts < 1 ? 1 : parts < kMostRowParts ? parts : kMostRowParts);
+}
+LOCKSTEP_HOST_DEVICE int64_t first_row_of(int64_t part, int64_t parts, int64_t rows) {
+  return rows * part / parts;
 }
 
 /// LayerNorm, or RMSNorm if not `centred`. weight and bias may be null.
@@ -71,10 +81,11 @@ struct NormWork {
 
   /// Sums of gradients over a part of the rows, for column i.
   LOCKSTEP_HOST_DEVICE void sum_part(const Rows& dy, float* weight_part, float* bias_part, int part,
-                                     int64_t i) const {
+                                     int parts, int64_t i) const {
     float weights = 0.0F;
     float biases = 0.0F;
-    for (int64_t row = first_row_of(part, x.rows); row < first_row_of(part + 1, x.rows); ++row) {
+    const int64_t last = first_row_of(part + 1, parts, x.rows);
+    for (int64_t row = first_row_of(part, parts, x.rows); row < last; ++row) {
       weights += dy.at(row, i) * normed(x.at(row, i), norms[row]);
       biases += dy.at(row, i);
     }
@@ -94,9 +105,10 @@ struct BiasGeluWork {
   }
 
   LOCKSTEP_HOST_DEVICE void backward_part(const Rows& dx, const Rows& dy, float* bias_part,
-                                          int part, int64_t i) const {
+                                          int part, int parts, int64_t i) const {
     float sum = 0.0F;
-    for (int64_t row = first_row_of(part, x.rows); row < first_row_of(part + 1, x.rows); ++row) {
+    const int64_t last = first_row_of(part + 1, parts, x.rows);
+    for (int64_t row = first_row_of(part, parts, x.rows); row < last; ++row) {
       const float gradient = dy.at(row, i) * gelu_slope(x.at(row, i) + bias[i]);
       dx.set(row, i, gradient);
       sum += gradient;
@@ -104,15 +116,6 @@ struct BiasGeluWork {
     bias_part[part * x.size + i] = sum;
   }
 };
-
-/// One column of a parameter's gradient, from its parts.
-LOCKSTEP_HOST_DEVICE float sum_of_parts(const float* parts, int64_t size, int64_t i) {
-  float sum = 0.0F;
-  for (int part = 0; part < kRowParts; ++part) {
-    sum += parts[part * size + i];
-  }
-  return sum;
-}
 
 /// Cross-entropy with label smoothing; a target that is no class makes the loss NaN.
 struct CrossEntropyWork {
@@ -126,39 +129,59 @@ struct CrossEntropyWork {
   LOCKSTEP_HOST_DEVICE bool is_class(int64_t target) const {
     return target >= 0 && target < logits.size;
   }
+};
 
-  /// The row's loss, to all of the team; 0 for rows that do not count.
-  template <typename Team>
-  LOCKSTEP_HOST_DEVICE double forward(const Team& team, int64_t row) const {
-    if (!counts(row)) {
-      return 0.0;
+/// Where a row's elements begin at multiples of 16 bytes: `head` elements alone, whole packs, and
+/// the rest alone.
+struct RowEdges {
+  int64_t head = 0;
+  int64_t packs = 0;
+  int64_t alone = 0;  // in head and tail
+
+  /// If both rows can be read and written in the same packs; else all elements are alone.
+  LOCKSTEP_HOST_DEVICE static RowEdges of(const Rows& a, const Rows& b, int64_t row) {
+    const uintptr_t bytes = a.data.type == Element::fp32 ? 4 : 2;
+    const auto first = reinterpret_cast<uintptr_t>(a.data.data);
+    const auto other = reinterpret_cast<uintptr_t>(b.data.data);
+    const auto beyond = (first + static_cast<uintptr_t>(row * a.size) * bytes) % 16;
+    RowEdges edges{a.size, 0, a.size};
+    const auto head = static_cast<int64_t>((16 - beyond) % 16 / bytes);
+    if (a.data.type == b.data.type && first % 16 == other % 16 && head + kPack <= a.size) {
+      edges.head = head;
+      edges.packs = (a.size - head) / kPack;
+      edges.alone = a.size - edges.packs * kPack;
     }
-    const RowSums sums =
-        sum_row_with(team, logits.size, [&](int64_t i) { return logits.at(row, i); });
-    if (team.first()) {
-      log_sums[row] = sums.log_sum_exp;
-    }
-    const int64_t target = targets[row];
-    if (!is_class(target)) {
-      return static_cast<double>(NAN);
-    }
-    return sums.log_sum_exp - (1.0 - smoothing) * logits.at(row, target) -
-           smoothing * (sums.sum / static_cast<float>(logits.size));
+    return edges;
   }
+  /// The row's element that is number `i` of those alone.
+  LOCKSTEP_HOST_DEVICE int64_t alone_at(int64_t i) const {
+    return i < head ? i : i + packs * kPack;
+  }
+};
 
-  /// `factor`: the gradient of the mean loss over the number of rows that count.
-  template <typename Team>
-  LOCKSTEP_HOST_DEVICE void backward(const Team& team, const Rows& gradient, float factor,
-                                     int64_t row) const {
-    const bool counted = counts(row);
-    const int64_t target = targets[row];
-    const float log_sum = counted ? log_sums[row] : 0.0F;
-    const auto rest = static_cast<float>(smoothing / static_cast<double>(logits.size));
-    const auto hit = static_cast<float>(factor * (1.0 - smoothing));
-    team.each(logits.size, [&](int64_t i) {
-      const float slope = counted ? softmax_slope(logits.at(row, i), log_sum, factor, rest) : 0.0F;
-      gradient.set(row, i, counted && i == target ? slope - hit : slope);
-    });
+/// The sum of e^x over the elements that one thread takes, in one pass: of e^(x - reference), where
+/// the reference is at most 1 below the largest of them. A thread that finds a larger one brings
+/// its sum to the new reference.
+struct ExponentialSum {
+  float reference = -INFINITY;
+  float sum = 0.0F;
+  float plain = 0.0F;  // sum of x
+
+  template <int kCount>
+  LOCKSTEP_HOST_DEVICE void add(const float (&values)[kCount]) {
+    float largest = -INFINITY;
+    for (const float value : values) {
+      largest = larger_of(largest, value);
+    }
+    if (largest > reference + 1.0F) {
+      sum *= exp_of(reference - largest);
+      reference = largest;
+    }
+    const float from = reference == -INFINITY ? 0.0F : reference;  // -inf - -inf is not a number
+    for (const float value : values) {
+      sum += exp_of(value - from);
+      plain += value;
+    }
   }
 };
 

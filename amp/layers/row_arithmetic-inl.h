@@ -8,13 +8,18 @@ LOCKSTEP_ROW float normed(float value, const RowNorm& norm) {
   return (value - norm.mean) * norm.inverse;
 }
 
+/// 1 / sqrt(square / count + eps), in fp32.
+LOCKSTEP_ROW float inverse_deviation(float square, float count, float eps) {
+  return 1.0F / std::sqrt(square / count + eps);
+}
+
 template <typename Team, typename X>
 LOCKSTEP_ROW RowNorm measure_row_with(const Team& team, int64_t size, const X& x, bool centred,
                                       double eps) {
   const auto count = static_cast<float>(size);
   const float mean = centred ? team.sum(size, x) / count : 0.0F;
   const float square = team.sum(size, [=](int64_t i) { return (x(i) - mean) * (x(i) - mean); });
-  return {mean, static_cast<float>(1.0 / std::sqrt(square / count + eps))};
+  return {mean, inverse_deviation(square, count, static_cast<float>(eps))};
 }
 
 /// slope(i): the gradient of the normed element.

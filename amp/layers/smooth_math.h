@@ -2,31 +2,70 @@
 
 #include <lockstep/amp/host_device.h>
 
+#include <cmath>
 #include <cstdint>
 
 namespace lockstep::amp {
 
-/// e^x in fp32 to 2 units in the last place, without branches or tables, so that loops over it are
-/// vectorised: x = n ln 2 + r, a polynomial in r (Cephes' coefficients), 2^n by its bits. Arguments
-/// are held to -87..88; NaN stays NaN.
-LOCKSTEP_HOST_DEVICE float exp_of(float x) {
-  const float held = x > -87.0F ? (x < 88.0F ? x : 88.0F) : -87.0F;  // NaN: -87
-  const float shifted = held * 1.44269504F + 12582912.0F;  // 1.5 * 2^23 rounds to an integer
-  const float n = shifted - 12582912.0F;
-  const float r = held - n * 0.693359375F + n * 2.12194440e-4F;
-  float p = 1.9875691500e-4F;
-  p = p * r + 1.3981999507e-3F;
-  p = p * r + 8.3334519073e-3F;
-  p = p * r + 4.1665795894e-2F;
-  p = p * r + 1.6666665459e-1F;
-  p = p * r + 5.0000001201e-1F;
-  p = p * r * r + r + 1.0F;
+/// The larger and the smaller of two numbers; `a` where `b` is not a number.
+LOCKSTEP_HOST_DEVICE float larger_of(float a, float b) {
+#ifdef __CUDA_ARCH__
+  return fmaxf(a, b);  // one instruction; the compiler makes two of the comparison
+#else
+  return b > a ? b : a;
+#endif
+}
+LOCKSTEP_HOST_DEVICE float smaller_of(float a, float b) {
+#ifdef __CUDA_ARCH__
+  return fminf(a, b);
+#else
+  return b < a ? b : a;
+#endif
+}
+
+/// 1.5 * 2^23: a sum with it is rounded to an integer, which its last bits hold.
+constexpr float kToInteger = 12582912.0F;
+
+/// 2^n for n = shifted - kToInteger, from -127 (0) to 128 (infinity).
+LOCKSTEP_HOST_DEVICE float power_of_two(float shifted) {
   union {
-    int32_t bits;
     float value;
+    uint32_t bits;
   } power;
-  power.bits = (static_cast<int32_t>(n) + 127) << 23;
-  return x != x ? x : p * power.value;
+  power.value = shifted;
+  power.bits = (power.bits << 23U) + 0x3f800000U;
+  return power.value;
+}
+
+/// e^x in fp32 with a relative error below 2e-7, without branches or tables, so that loops over it
+/// are vectorised: x = n ln 2 + r, a polynomial in r, 2^n by its bits. Arguments below -87 count as
+/// -87; those above 88 are not allowed; NaN stays NaN.
+LOCKSTEP_HOST_DEVICE float exp_of(float x) {
+  const float held = x < -87.0F ? -87.0F : x;
+  const float shifted = held * 1.44269504F + kToInteger;
+  const float n = shifted - kToInteger;
+  const float r = held - n * 0.693359375F + n * 2.12194440e-4F;
+  float p = 8.31251126e-3F;
+  p = p * r + 4.18902375e-2F;
+  p = p * r + 1.66671157e-1F;
+  p = p * r + 4.99992311e-1F;
+  p = p * (r * r) + r + 1.0F;
+  return p * power_of_two(shifted);
+}
+
+/// 2^x in fp32 to 3 units in the last place for x from -126 up to `most`, at most 128. Larger ones
+/// count as `most`, those below -127 as -127; NaN as one of the two. 2^-127 is 0, 2^128 infinity.
+LOCKSTEP_HOST_DEVICE float exp2_of(float x, float most) {
+  const float held = smaller_of(most, larger_of(-127.0F, x));
+  const float shifted = held + kToInteger;
+  const float r = held - (shifted - kToInteger);
+  float p = 1.32646994e-3F;
+  p = p * r + 9.67153349e-3F;
+  p = p * r + 5.55073395e-2F;
+  p = p * r + 2.40222424e-1F;
+  p = p * r + 6.93147004e-1F;
+  p = p * r + 1.0F;
+  return p * power_of_two(shifted);
 }
 
 /// The natural logarithm of a number from 2^-126 on, in fp32 to 1 unit in the last place; infinity
@@ -56,20 +95,21 @@ LOCKSTEP_HOST_DEVICE float log_of(float x) {
   return x - x == 0.0F ? (r + p) + n * 0.693359375F : x;
 }
 
-LOCKSTEP_HOST_DEVICE float tanh_of(float x) {
-  return 1.0F - 2.0F / (exp_of(2.0F * x) + 1.0F);
+/// e^(-2 u) for u = sqrt(2/pi) (x + 0.044715 x^3): GELU's tanh form (Hendrycks and Gimpel, 2016),
+/// x/2 (1 + tanh(u)), is x / (1 + e^(-2 u)).
+LOCKSTEP_HOST_DEVICE float gelu_exponential(float x, float most) {
+  return exp2_of(x * (-2.30220820F - 0.102943240F * (x * x)), most);
 }
 
-/// GELU in its tanh form (Hendrycks and Gimpel, 2016): x/2 (1 + tanh(sqrt(2/pi)(x + 0.044715
-/// x^3))).
 LOCKSTEP_HOST_DEVICE float gelu_of(float x) {
-  return 0.5F * x * (1.0F + tanh_of(0.7978845608F * (x + 0.044715F * x * x * x)));
+  return x / (1.0F + gelu_exponential(x, 128.0F));
 }
 
+/// With s = 1 / (1 + e): s + x s (1 - s) 2 u', where 1 - s = e s. For x from -1e10 to 1e19.
 LOCKSTEP_HOST_DEVICE float gelu_slope(float x) {
-  const float t = tanh_of(0.7978845608F * (x + 0.044715F * x * x * x));
-  const float inner = 0.7978845608F * (1.0F + 3.0F * 0.044715F * x * x);
-  return 0.5F * (1.0F + t) + 0.5F * x * (1.0F - t * t) * inner;
+  const float e = gelu_exponential(x, 126.0F);
+  const float s = 1.0F / (1.0F + e);
+  return s + x * (1.59576912F + 0.214064449F * (x * x)) * (e * s * s);
 }
 
 }  // namespace lockstep::amp

@@ -45,7 +45,7 @@ struct Case {
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const at::ScalarType dtype : {at::kFloat, at::kHalf, at::kBFloat16}) {
-    for (const int64_t size : {1, 7, 32, 127, 128, 130, 1000}) {
+    for (const int64_t size : {1, 7, 32, 127, 128, 130, 1000, 2056}) {
       all.push_back({dtype, size});
     }
   }
@@ -57,6 +57,12 @@ constexpr int64_t kRowCounts[] = {0, 1, 3, 70};
 
 at::Tensor guarded_values(at::IntArrayRef sizes, at::ScalarType dtype, double spread = 1.0) {
   return guarded_copy((at::randn(sizes) * spread + 0.3).to(dtype));
+}
+
+/// The same values one element after a multiple of 16 bytes, and of the guard at the end.
+at::Tensor shifted(const at::Tensor& values) {
+  const at::Tensor room = at::empty({values.numel() + 1}, values.options());
+  return room.narrow(0, 1, values.numel()).view(values.sizes()).copy_(values);
 }
 
 /// The bits of the first device, then of all others.
@@ -108,12 +114,12 @@ void check_norm(const Case& at_case, int64_t rows, const NormKind& kind) {
         pass.centred,         pass.eps};
     const at::Tensor found_y = guarded({rows, size}, at_case.dtype);
     const at::Tensor found_dx = guarded({rows, size}, at_case.dtype);
-    const at::Tensor parts = guarded({2, amp::kRowParts, size}, at::kFloat);
+    const at::Tensor parts = guarded({2, amp::row_parts(rows), size}, at::kFloat);
     const at::Tensor found_sums = guarded({2, size}, at::kFloat);
     expect_well(amp::cuda::launch_norm(work, rows_of(found_y), nullptr));
-    expect_well(amp::cuda::launch_norm_backward(work, rows_of(found_dx), rows_of(dy), nullptr));
-    expect_well(amp::cuda::launch_norm_sums(work, rows_of(dy), parts.mutable_data_ptr<float>(),
-                                            found_sums.mutable_data_ptr<float>(), nullptr));
+    expect_well(amp::cuda::launch_norm_backward(work, rows_of(found_dx), rows_of(dy),
+                                                parts.mutable_data_ptr<float>(),
+                                                found_sums.mutable_data_ptr<float>(), nullptr));
     expect_close(norms, pass.norms, what);
     expect_close(found_y, y, what);
     if (size > 1 ||
@@ -159,7 +165,7 @@ TEST(EmulatedRows, BiasGeluHasTheBitsOfTheHost) {
         const amp::BiasGeluWork work{rows_of(x), values_of(bias)};
         const at::Tensor found_y = guarded({rows, each.size}, each.dtype);
         const at::Tensor found_dx = guarded({rows, each.size}, each.dtype);
-        const at::Tensor parts = guarded({amp::kRowParts, each.size}, at::kFloat);
+        const at::Tensor parts = guarded({amp::row_parts(rows), each.size}, at::kFloat);
         const at::Tensor found_sum = guarded({each.size}, at::kFloat);
         expect_well(amp::cuda::launch_bias_gelu(work, rows_of(found_y), nullptr));
         expect_well(amp::cuda::launch_bias_gelu_backward(
@@ -243,6 +249,54 @@ at::Tensor longs(std::vector<int64_t> values) {
   return at::tensor(values);
 }
 
+/// Rows in packs, but from a place between accesses of 16 bytes.
+TEST(EmulatedRows, RowsThatBeginBetweenAccessesAreTakenOneElementAtATime) {
+  at::manual_seed(8);
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor x = at::randn({40, 64}).to(dtype);
+    const at::Tensor dy = at::randn({40, 64}).to(dtype);
+    const at::Tensor bias = at::randn({64});
+    const at::Tensor targets = at::randint(64, {40}, at::kLong);
+    const at::Tensor norms = at::empty({40, 2});
+    const auto results = [&](const at::Tensor& from, const at::Tensor& by) {
+      const auto placed = [&](const at::Tensor& values) {
+        return &from == &x ? values : shifted(values);
+      };
+      const auto to = [&] { return placed(at::zeros({40, 64}, dtype)); };
+      const at::Tensor slope = placed(dy);
+      const at::Tensor y = to();
+      const at::Tensor dx = to();
+      const at::Tensor gelu = to();
+      const at::Tensor slopes = to();
+      const at::Tensor sums = at::empty({3, 64});
+      const at::Tensor parts = at::empty({2, amp::row_parts(40), 64});
+      auto* const sum = sums.mutable_data_ptr<float>();
+      auto* const part = parts.mutable_data_ptr<float>();
+      const amp::NormWork work{
+          rows_of(from), values_of(by),
+          values_of(by), reinterpret_cast<amp::RowNorm*>(norms.mutable_data_ptr<float>()),
+          true,          1e-5};
+      expect_well(amp::cuda::launch_norm(work, rows_of(y), nullptr));
+      expect_well(
+          amp::cuda::launch_norm_backward(work, rows_of(dx), rows_of(slope), part, sum, nullptr));
+      const amp::BiasGeluWork smooth{rows_of(from), values_of(by)};
+      expect_well(amp::cuda::launch_bias_gelu(smooth, rows_of(gelu), nullptr));
+      expect_well(amp::cuda::launch_bias_gelu_backward(smooth, rows_of(slopes), rows_of(slope),
+                                                       part, sum + 128, nullptr));
+      const Losses losses = as_on_a_device(from, targets, 0.1);
+      return std::vector<at::Tensor>{
+          y, dx, gelu, slopes, sums, losses.gradient, at::full({1}, losses.mean)};
+    };
+    const auto expected = results(x, bias);
+    for (const bool shifts_bias : {false, true}) {
+      const auto found = results(shifted(x), shifts_bias ? shifted(bias) : bias);
+      for (size_t i = 0; i < found.size(); ++i) {
+        expect_close(found[i], expected[i], c10::str("result ", i, " ", dtype));
+      }
+    }
+  }
+}
+
 TEST(EmulatedRows, ATargetThatIsNoClassMakesTheLossNan) {
   const at::Tensor logits = at::randn({3, 4});
   for (const int64_t target : {-1L, 4L, 1L << 40}) {
@@ -252,9 +306,37 @@ TEST(EmulatedRows, ATargetThatIsNoClassMakesTheLossNan) {
 }
 
 TEST(EmulatedRows, NotANumberInARowReachesItsLoss) {
-  at::Tensor logits = at::randn({2, 300});
-  logits[1][299] = NAN;
-  EXPECT_TRUE(std::isnan(as_on_a_device(logits, at::zeros({2}, at::kLong), 0.0).mean));
+  for (const int64_t size : {300, 301}) {  // in a pack, and alone
+    for (const int64_t place : {0L, 7L, 8L, size - 1}) {
+      at::Tensor logits = at::randn({2, size});
+      logits[1][place] = NAN;
+      EXPECT_TRUE(std::isnan(as_on_a_device(logits, at::zeros({2}, at::kLong), 0.0).mean)) << place;
+      logits[1][place] = INFINITY;
+      EXPECT_TRUE(std::isnan(as_on_a_device(logits, at::ones({2}, at::kLong), 0.0).mean)) << place;
+    }
+  }
+}
+
+/// Masked classes; whole packs of them, and a row in which all are.
+TEST(EmulatedRows, LogitsOfMinusInfinityHaveNoShare) {
+  at::manual_seed(9);
+  at::Tensor logits = at::randn({4, 1030}) * 5;
+  logits.slice(1, 0, 500).fill_(-INFINITY);
+  const at::Tensor targets = at::full({4}, 700, at::kLong);
+  const double expected = at::cross_entropy_loss(logits.to(at::kDouble), targets).item<double>();
+  EXPECT_NEAR(as_on_a_device(logits, targets, 0.0).mean, expected, 1e-6 * expected);
+  logits[2].fill_(-INFINITY);
+  EXPECT_TRUE(std::isnan(as_on_a_device(logits, targets, 0.0).mean));
+}
+
+/// The largest logit comes last in each thread's share, so that each pack brings a larger one.
+TEST(EmulatedRows, RisingLogitsHaveTheLossOfTheHost) {
+  const at::Tensor rising = at::arange(5000, at::kFloat).mul(0.05).view({1, 5000});
+  for (const at::Tensor& logits : {rising, rising.flip({1}).contiguous(), rising * 100}) {
+    const at::Tensor target = longs({4000});
+    const double expected = at::cross_entropy_loss(logits.to(at::kDouble), target).item<double>();
+    EXPECT_NEAR(as_on_a_device(logits, target, 0.0).mean, expected, 1e-6 * expected);
+  }
 }
 
 }  // namespace

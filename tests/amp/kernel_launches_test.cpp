@@ -187,7 +187,7 @@ TEST_F(KernelLaunches, Norm) {
     const Array<uint16_t> dy(rows * size);
     const Array<float> weight(size);
     const Array<float> norms(2 * rows);
-    const Array<float> parts(2 * kRowParts * size);
+    const Array<float> parts(2 * row_parts(rows) * size);
     const Array<float> sums(2 * size);
     const NormWork work{{x.elements(), rows, size},
                         weight.data(),
@@ -197,8 +197,8 @@ TEST_F(KernelLaunches, Norm) {
                         /*eps=*/1e-5};
     const Rows slopes{dy.elements(), rows, size};
     expect_well(cuda::launch_norm(work, {y.elements(), rows, size}, nullptr));
-    expect_well(cuda::launch_norm_backward(work, {y.elements(), rows, size}, slopes, nullptr));
-    expect_well(cuda::launch_norm_sums(work, slopes, parts.data(), sums.data(), nullptr));
+    expect_well(cuda::launch_norm_backward(work, {y.elements(), rows, size}, slopes, parts.data(),
+                                           sums.data(), nullptr));
   }
 }
 
@@ -208,7 +208,7 @@ TEST_F(KernelLaunches, BiasGelu) {
     const Array<float> y(rows * size);
     const Array<uint16_t> dy(rows * size);
     const Array<float> bias(size);
-    const Array<float> parts(kRowParts * size);
+    const Array<float> parts(row_parts(rows) * size);
     const Array<float> sum(size);
     const BiasGeluWork work{{x.elements(), rows, size}, bias.data()};
     const Rows result{y.elements(), rows, size};

@@ -17,7 +17,7 @@ from replay import Kernels, ptx_of, replayed  # noqa: E402
 
 # What is planted, in which kernel: a pattern of PTX and what takes its place. Each changes one instruction.
 FAULTS = [
-    ("a changed constant", "bias_gelu_kernel", r"(mul\.rn\.f32 [^;]*, 0f3F4C42)2A", r"\g<1>2B"),
+    ("a changed constant", "wide_bias_gelu_kernel", r"(mul\.rn\.f32 [^;]*, 0f3DD2D3E)8", r"\g<1>9"),
     ("a dropped store", "accumulate_kernel", r"st\.global\.wb\.v4\.u32 [^;]*;", ""),
     ("a wrong rounding mode", "cast_kernel", r"cvt\.rn\.f16\.f32", "cvt.rz.f16.f32"),
     ("an exchange with another lane", "norm_kernel", r"(shfl\.sync\.bfly\.b32 [^,]*, [^,]*), [^,]*,", r"\1, 2,"),

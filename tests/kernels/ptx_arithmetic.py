@@ -143,6 +143,8 @@ def compute(parts, kind, values):
         return values[0] - truncated_quotient(*values) * values[1]
     if name == "fma":
         return fused(kind, *values)
+    if name == "mad" and parts[1] == "lo":
+        return values[0] * values[1] + values[2]
     if name == "rcp":
         return reciprocal(parts, values[0])
     if name in ("min", "max"):

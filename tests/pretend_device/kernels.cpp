@@ -265,20 +265,13 @@ Problem launch_norm(const NormWork& work, const Rows& y, void* stream) {
   });
 }
 
-Problem launch_norm_backward(const NormWork& work, const Rows& dx, const Rows& dy, void* stream) {
+Problem launch_norm_backward(const NormWork& work, const Rows& dx, const Rows& dy, float* parts,
+                             float* sums, void* stream) {
   const Launch launch(stream);
-  return launch.run([=, own = launch.reads(work), to = launch.writes(dx), from = launch.reads(dy)] {
-    return emulated::launch_norm_backward(own, to, from, stream);
-  });
-}
-
-Problem launch_norm_sums(const NormWork& work, const Rows& dy, float* parts, float* sums,
-                         void* stream) {
-  const Launch launch(stream);
-  return launch.run([=, own = launch.reads(work), from = launch.reads(dy),
-                     room = launch.writes(parts, 2 * kRowParts * dy.size),
-                     to = launch.writes(sums, 2 * dy.size)] {
-    return emulated::launch_norm_sums(own, from, room, to, stream);
+  return launch.run([=, own = launch.reads(work), to = launch.writes(dx), from = launch.reads(dy),
+                     room = launch.writes(parts, 2 * row_parts(dy.rows) * dy.size),
+                     all = launch.writes(sums, 2 * dy.size)] {
+    return emulated::launch_norm_backward(own, to, from, room, all, stream);
   });
 }
 
@@ -293,7 +286,7 @@ Problem launch_bias_gelu_backward(const BiasGeluWork& work, const Rows& dx, cons
                                   float* parts, float* bias_sum, void* stream) {
   const Launch launch(stream);
   return launch.run([=, own = launch.reads(work), to = launch.writes(dx), from = launch.reads(dy),
-                     room = launch.writes(parts, kRowParts * dx.size),
+                     room = launch.writes(parts, row_parts(dx.rows) * dx.size),
                      sum = launch.writes(bias_sum, dx.size)] {
     return emulated::launch_bias_gelu_backward(own, to, from, room, sum, stream);
   });

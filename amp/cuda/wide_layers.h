@@ -1,0 +1,35 @@
+#pragma once
+
+#include <lockstep/amp/cuda/row_work.h>
+
+namespace lockstep::amp::cuda {
+
+/// Norms, and bias with GELU, of rows in whole packs: each thread takes one to three packs of a row,
+/// in accesses of 16 bytes, and reads them once. The launches of row_launch.h choose.
+
+/// Columns of the longest row whose packs one block takes at once.
+constexpr int64_t kWideSize = 8192;
+
+inline bool aligned(const float* parameter) {
+  return reinterpret_cast<uintptr_t>(parameter) % 16 == 0;  // or null
+}
+
+template <typename Work>
+bool in_packs(const Work& work, const Rows& a, const Rows& b) {
+  return work.x.in_packs() && a.in_packs() && b.in_packs() && aligned(work.bias);
+}
+
+inline bool in_wide_rows(const NormWork& work, const Rows& a, const Rows& b) {
+  return in_packs(work, a, b) && aligned(work.weight) && work.x.size <= kWideSize;
+}
+
+void start_wide_norm(const NormWork& work, const Rows& y, void* stream);
+/// `parts` may be null: nobody asks for the gradients of weight and bias. Else for row_parts()
+/// parts those of the weight, then those of the bias.
+void start_wide_norm_backward(const NormWork& work, const Rows& dx, const Rows& dy, float* parts,
+                              void* stream);
+void start_wide_bias_gelu(const BiasGeluWork& work, const Rows& y, void* stream);
+void start_wide_bias_gelu_backward(const BiasGeluWork& work, const Rows& dx, const Rows& dy,
+                                   float* parts, void* stream);
+
+}  // namespace lockstep::amp::cuda
