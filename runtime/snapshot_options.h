@@ -22,14 +22,14 @@ struct SnapshotOptions {
   TORCH_ARG(KeepOptions, keep);
   /// Tensors are divided into files of at least this many bytes. Requires: >= 1.
   TORCH_ARG(int64_t, min_shard_bytes) = int64_t{4} << 20;
-  /// Every this many updates the Trainer also saves a snapshot in the memory of each node, besides
-  /// those of save(). 0: none. After a rank was killed, all nodes still have their files:
-  /// resume(folder) then goes on from memory if that snapshot is newer than the one on the disk.
-  /// After a node is lost it goes on from the disk. The snapshots in memory are removed when one on
-  /// the disk is as new, and when the Trainer is destroyed. Costs three times the bytes of a
-  /// snapshot on each node, shared by its ranks. If a save in memory fails, rank 0 prints the
-  /// reason and the run goes on without. (Gemini, SOSP 2023, keeps such copies in the memory of
-  /// other hosts.) Requires: >= 0.
+  /// Every this many updates the Trainer also saves a snapshot in the memory of each node, and then
+  /// copies each node's files to the next node. 0: none. After a rank was killed, or a node lost,
+  /// resume(folder) goes on from memory if that snapshot is newer than the one on the disk. The
+  /// snapshots in memory are removed when one on the disk is as new, and when the Trainer is
+  /// destroyed. Memory of each node: three times the bytes of its files, and as much for those of
+  /// the node before. An update sends at most 16 MiB, in the background. If a save in memory fails,
+  /// rank 0 prints the reason and the run goes on without. (Gemini, SOSP 2023, keeps such copies in
+  /// the memory of other hosts.) Requires: >= 0.
   TORCH_ARG(int64_t, memory_every) = 0;
   /// A folder in memory (tmpfs) that the ranks of a node share.
   TORCH_ARG(std::string, memory_folder) = "/dev/shm";
