@@ -10,6 +10,7 @@
 #include <iostream>
 #include <map>
 #include <optional>
+#include <random>
 #include <sstream>
 #include <utility>
 
@@ -244,6 +245,12 @@ class Attempts {
   int code_ = 0;
 };
 
+/// Tells this job from others: an attempt may take what an earlier one of the same job left locked.
+std::string drawn_word() {
+  std::random_device random;
+  return std::to_string(random()) + std::to_string(random());
+}
+
 }  // namespace
 
 int run_job(const RunOptions& options) {
@@ -253,7 +260,9 @@ int run_job(const RunOptions& options) {
     return exit_usage;
   }
   setenv("LOCKSTEP_PROGRESS", isatty(STDOUT_FILENO) == 1 ? "bar" : "plain", /*overwrite=*/0);
-  setenv("LOCKSTEP_ATTEMPT", "0", /*overwrite=*/1);  // before the names for other hosts are listed
+  // Before the names for other hosts are listed.
+  setenv("LOCKSTEP_LAUNCH", drawn_word().c_str(), /*overwrite=*/1);
+  setenv("LOCKSTEP_ATTEMPT", "0", /*overwrite=*/1);
   const bool has_mpirun = !find_program(options.mpirun).empty();
   const std::string version = has_mpirun ? output_of({options.mpirun, "--version"}) : "Open MPI";
   const JobCommand command = job_command(options, version);

@@ -160,8 +160,7 @@ void Step::begin_window() {
   }
 }
 
-/// Where the schedule is a function, which may throw.
-void Step::plan_learning_rate() {
+void Step::plan_learning_rate() {  // a function may throw
   const Schedule constant = Constant();
   const auto plan = [&] {
     decisions_.plan(follows_schedule_ ? parts_.options.schedule() : constant);
@@ -253,7 +252,6 @@ Loss Step::forward(const std::function<Loss()>& closure, bool under_autocast) {
   return loss;
 }
 
-/// Tells the reducer what the coming backward is for.
 void Step::prepare_backward() {
   note_activity("backward of micro-batch", micro_batches_ + count_);
   if (count_ + 1 < parts_.options.accumulate()) {
@@ -367,7 +365,6 @@ void Step::tell_of_failure() {
   end_window();
 }
 
-/// Another rank failed.
 void Step::fail_elsewhere() {
   end_window();
   parts_.agreement.raise(std::nullopt);

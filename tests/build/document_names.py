@@ -20,6 +20,7 @@ FOREIGN = set("""
     initial_scale_power scale_loss bfloat16 enabled use_reentrant MPI_Allreduce get_rng_state
     from_pretrained ncclCommWindowRegister SLURM_NTASKS CUDA_HOME MPI_HOME DMPI_HOME xxhsum initialize
     --no-deps --no-index --find-links --tool --error-exitcode
+    lr_find scale_batch_size FlopCounterMode
     snake_case CamelCase member_ ncclGroupJobAbort TORCH_NCCL_ASYNC_ERROR_HANDLING
 """.split())
 

@@ -133,6 +133,20 @@ TEST(FolderLock, OfAnEarlierAttemptOfTheSameJobCountsNoMore) {
   ::unsetenv("SLURM_RESTART_COUNT");
 }
 
+TEST(FolderLock, OfAnAttemptBeforeOfTheSameLauncherCountsNoMore) {
+  const TemporaryFolder folder;
+  ::setenv("LOCKSTEP_LAUNCH", "cafe", 1);
+  ::setenv("LOCKSTEP_ATTEMPT", "1", 1);
+  leave_lock(folder, "launch cafe\nlaunch-attempt 1\n", 0);
+  EXPECT_THAT(rejection_of([&] { FolderLock{folder.path()}; }), HasSubstr("far-away"));
+  leave_lock(folder, "launch babe\nlaunch-attempt 0\n", 0);
+  EXPECT_THAT(rejection_of([&] { FolderLock{folder.path()}; }), HasSubstr("far-away"));
+  leave_lock(folder, "launch cafe\nlaunch-attempt 0\n", 0);
+  EXPECT_NO_THROW(FolderLock{folder.path()});
+  ::unsetenv("LOCKSTEP_LAUNCH");
+  ::unsetenv("LOCKSTEP_ATTEMPT");
+}
+
 TEST(FolderLock, ASaveAfterTheLockWasRemovedIsRefused) {
   const TemporaryFolder folder;
   Writer writer(Communicator::solo(), folder.path());

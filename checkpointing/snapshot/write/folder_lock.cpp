@@ -36,7 +36,7 @@ std::string environment(const char* variable) {
   return text == nullptr ? "" : text;
 }
 
-/// The scheduler's job, and which attempt of it.
+/// The scheduler's job, and which attempt of it; the same of `lockstep run`.
 void add_job(Holder& holder) {
   for (const char* variable : {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID"}) {
     if (holder["job"].empty()) {
@@ -44,6 +44,8 @@ void add_job(Holder& holder) {
     }
   }
   holder["attempt"] = environment("SLURM_RESTART_COUNT");
+  holder["launch"] = environment("LOCKSTEP_LAUNCH");
+  holder["launch-attempt"] = environment("LOCKSTEP_ATTEMPT");
 }
 
 Holder this_process() {
@@ -102,9 +104,11 @@ bool may_live_elsewhere(Holder& holder, Holder& own, int descriptor) {
   struct stat file {};
   const bool touched =
       ::fstat(descriptor, &file) == 0 && std::time(nullptr) - file.st_mtime < kSecondsWithoutTouch;
-  const bool is_earlier_attempt =
-      !own["job"].empty() && holder["job"] == own["job"] && holder["attempt"] != own["attempt"];
-  return !is_earlier_attempt && touched;
+  const auto is_other_attempt = [&](const char* job, const char* attempt) {
+    return !own[job].empty() && holder[job] == own[job] && holder[attempt] != own[attempt];
+  };
+  return touched && !is_other_attempt("job", "attempt") &&
+         !is_other_attempt("launch", "launch-attempt");
 }
 
 }  // namespace

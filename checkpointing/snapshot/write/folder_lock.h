@@ -12,7 +12,8 @@ namespace lockstep::snapshot {
 ///
 /// The system drops the lock of a process that dies, so a job that was killed locks nobody out. A
 /// lock of another host, where this system sees no processes, holds while its file is touched
-/// (every 5 s), and 30 s longer; an earlier attempt of the same scheduler's job does not count.
+/// (every 5 s), and 30 s longer; an earlier attempt of the same scheduler's job, or of the same
+/// `lockstep run`, does not count.
 /// Within a process several objects may hold the lock. Ranks: rank 0. Threads: any.
 class FolderLock {
  public:
