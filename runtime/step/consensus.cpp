@@ -32,6 +32,13 @@ Votes Consensus::complete(Votes mine, const Decisions& decisions, int64_t update
   return mine;
 }
 
+void Consensus::stop_on_signals(const std::vector<int>& signals) {
+  if (stop_signals_ && stop_signals_->came()) {
+    request_stop();
+  }
+  stop_signals_.emplace(signals);
+}
+
 void Consensus::post(Votes mine, int64_t update) {
   storage_.replicas().add_to(mine, update);
   posted_.emplace(agreement_, mine);

@@ -45,7 +45,8 @@ class Consensus {
   std::optional<Votes> take() { return std::exchange(received_, std::nullopt); }
 
   void request_stop() noexcept { stop_here_.store(true, std::memory_order_relaxed); }
-  void stop_on_signals(const std::vector<int>& signals) { stop_signals_.emplace(signals); }
+  /// Instead of the signals of an earlier call.
+  void stop_on_signals(const std::vector<int>& signals);
   /// True on every rank after one was asked to stop.
   bool stop_requested() const { return stop_everywhere_; }
   /// Asks all ranks to diagnose the first overflow after the next update.
