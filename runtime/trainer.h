@@ -170,11 +170,11 @@ class Trainer {
   /// after the same update; on a device one update later than on the host. It is true between
   /// windows only, where save() can be called. Safe to call from a signal handler.
   void request_stop() noexcept;
-  /// Makes `signals` ask all ranks to stop, as request_stop() does, instead of ending the process,
-  /// until the Trainer is destroyed. The defaults are the signals with which Slurm (SIGTERM) and
-  /// `lockstep run` (SIGUSR1) ask a program to end. May be called on any rank or on all. The
-  /// training loop must check stop_requested(), and then usually calls save_and_leave(). Throws
-  /// Error for a signal that cannot be caught.
+  /// Makes `signals` (default: those of Slurm and `lockstep run`) ask all ranks to stop, as
+  /// request_stop() does, until the Trainer is destroyed; they are blocked on this thread, also for
+  /// programs that it starts. Any rank may call, or all, on the thread that trains. The training
+  /// loop must check stop_requested(), and then usually calls save_and_leave(). Throws Error for a
+  /// signal that cannot be caught.
   void stop_on_signals(const std::vector<int>& signals = {SIGTERM, SIGUSR1});
   bool stop_requested() const;
 

@@ -32,6 +32,16 @@ TEST(StepRules, AStopSignalToOneRankIsSeenByAllRanksAtTheSameUpdate) {
   }
 }
 
+TEST(StopRequests, ASignalIsNotLostWhenOtherSignalsAreAskedFor) {
+  const auto model = std::make_shared<Mlp>();
+  Trainer trainer(runtime(), model, SGD(0.1));
+  trainer.stop_on_signals();
+  kill(getpid(), SIGTERM);
+  trainer.stop_on_signals({SIGUSR2});
+  trainer.step([&] { return model->forward(ones({3, 4})).square().mean(); });
+  EXPECT_TRUE(trainer.stop_requested());
+}
+
 void (*handler_of(int signal))(int) {
   struct sigaction action = {};
   sigaction(signal, nullptr, &action);

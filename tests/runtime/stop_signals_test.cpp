@@ -1,9 +1,11 @@
+#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/runtime/process/kept_stop_signals.h>
 #include <lockstep/runtime/process/stop_signals.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <future>
 #include <optional>
 #include <thread>
@@ -70,6 +72,20 @@ TEST_F(StopSignalsTest, InterruptNeitherTheThreadThatMadeThemNorThoseThatItStart
   }
   EXPECT_FALSE(is_blocked_here(SIGUSR2));
   EXPECT_EQ(heard_before, 0);
+}
+
+TEST_F(StopSignalsTest, DoNotInterruptTheThreadsThatComputeForIt) {
+  EXPECT_EXIT(
+      {
+        at::set_num_threads(3);
+        at::parallel_for(0, 3, 1, [](int64_t, int64_t) {});  // from now on the threads are there
+        const StopSignals signals({SIGUSR2});
+        std::atomic<int> blocked{0};
+        at::parallel_for(0, 3, 1,
+                         [&](int64_t, int64_t) { blocked += is_blocked_here(SIGUSR2) ? 1 : 0; });
+        std::_Exit(blocked);
+      },
+      ::testing::ExitedWithCode(3), "");
 }
 
 TEST_F(StopSignalsTest, ThatNobodyAskedForDoNotComeOnceTheyArePutBack) {
