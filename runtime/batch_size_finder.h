@@ -12,7 +12,7 @@ namespace lockstep {
 struct BatchSizeSearch {
   /// The first size. Every size that is tried is a multiple of it. Requires: >= 1.
   TORCH_ARG(int64_t, smallest) = 1;
-  /// The largest size that is tried. Requires: >= smallest.
+  /// The largest size that is tried. Requires: >= smallest, <= 2^40.
   TORCH_ARG(int64_t, most) = 8192;
 
  public:
@@ -38,7 +38,8 @@ struct BatchSizeSearch {
 /// are left where try_size() leaves them: use loaders that end with the trial.
 /// Call it between windows. Ranks: every rank makes the same call; all of them get the same size.
 /// Threads: one. Throws the same Error on every rank: if the smallest size fails, for another
-/// failure than memory, for an option out of range, and with TrainerOptions::digest_log.
+/// failure than memory, for an option out of range, and with TrainerOptions::digest_log,
+/// local_updates, cuda_graph or an activation_budget in bytes.
 /// On the CPU the system may end a process that takes too much memory before an allocation fails:
 /// limit the memory of the process (ulimit -v), or choose `most`.
 int64_t find_batch_size(Trainer& trainer, const std::function<void(int64_t)>& try_size,

@@ -19,7 +19,8 @@ namespace lockstep {
 /// Counted are mm, addmm, bmm, baddbmm, convolution, scaled dot product attention, and their
 /// backwards, by the rules of torch.utils.flop_counter, attention on the CPU too, and the fused
 /// recurrent layers of oneDNN and cuDNN. Element-wise operators and reductions count nothing.
-/// What checkpoint() computes again for backward counts nothing, so the sum is that of the model
+/// What checkpoint() computes again for backward counts nothing, nor does what is run to measure a
+/// chain for TrainerOptions::activation_budget, so the sum is that of the model
 /// (MFU), not of the hardware (HFU). In a CUDA graph that is launched nothing is seen.
 /// Ranks: local. Threads: made, read and destroyed on one thread. Throws Error if another counter
 /// lives on this thread.

@@ -22,8 +22,8 @@ struct LearningRateSearch {
   TORCH_ARG(int64_t, updates) = 100;
   /// Weight of the earlier losses in the smoothed loss. Requires: 0 <= smoothing < 1.
   TORCH_ARG(double, smoothing) = 0.98;
-  /// The search ends where the smoothed loss exceeds the lowest one by this factor.
-  /// Requires: > 1. Infinity: never.
+  /// The search ends where the smoothed loss exceeds the lowest one by this factor: where it is
+  /// above lowest + (stop_factor - 1) * |lowest|. Requires: > 1. Infinity: never.
   TORCH_ARG(double, stop_factor) = 4.0;
   /// The suggestion leaves out this many rates at the beginning and at the end. Requires: >= 0.
   TORCH_ARG(int64_t, skip_first) = 10;
@@ -44,6 +44,8 @@ struct LearningRateCurve {
   /// The rate at which the smoothed loss falls fastest from one rate to the next; the scale of
   /// rates is logarithmic. Empty if the smoothed loss falls nowhere.
   std::optional<double> suggestion;
+  /// Number of rates that skip_first and skip_last leave for the suggestion, which needs two.
+  int64_t candidates = 0;
 
   /// "suggested learning rate 0.0123, of 87 rates from 1e-08 to 0.093"
   std::string text() const;
@@ -73,17 +75,20 @@ LearningRateCurve search_learning_rate(Trainer& trainer, const LearningRateSearc
 /// `step(batch)` makes one step of the Trainer and returns its report. Every group of the optimizer
 /// gets the rate of the update, without the schedule's factor. A skipped update with a finite loss
 /// does not count: its rate is tried again, at most 100 times in a search. The search ends early
-/// where the loss is not finite or exceeds stop_factor, and if a rank asks to stop.
+/// where the loss is not finite or exceeds stop_factor, also that of a skipped update, where the
+/// schedule's factor becomes 0 (the run would be complete), and if a rank asks to stop.
 ///
 /// Afterwards the Trainer is as before, bit for bit: weights, masters, moments, averages, buffers,
 /// loss scale, counters, learning rates, random numbers, error feedback, variables of
 /// Trainer::state(), and the position of `loader`. Also if an exception leaves, unless a peer is
-/// lost. The state is kept in memory of the host meanwhile. The search saves no snapshots.
+/// lost; a rank that fails alone outside of a step leaves its peers waiting in theirs. The state is
+/// kept in memory of the host meanwhile. The search saves no snapshots.
 ///
 /// Call it between windows and outside of a loop over `loader`, best before the first update: a
 /// model that has learned has another curve. Ranks: every rank makes the same call. Threads: one.
 /// Throws the same Error on every rank for an option out of range, for a loader without batches,
-/// with TrainerOptions::digest_log, and where the schedule's factor is 0 (a run that is complete).
+/// with TrainerOptions::digest_log or local_updates, and where the schedule's factor is 0 from the
+/// beginning (a run that is complete).
 template <typename Dataset, typename Step>
 LearningRateCurve find_learning_rate(Trainer& trainer, Loader<Dataset>& loader, const Step& step,
                                      const LearningRateSearch& search = {}) {

@@ -31,6 +31,7 @@ class Row:
         return asdict(self)
 
 
+LIMIT = "limit"  # the peer of against()
 MANY = 1e6  # the ratio of something to nothing
 SCALES = {"us": 1e6, "ms": 1e3, "MB": 1e-6}
 
@@ -59,7 +60,7 @@ def absent(suite, name, ours, peer_name, unit, remark):
 def against(suite, name, ours, limit, unit, target=None):
     """A row from a sample and a fixed limit in the row's unit."""
     median = ours.median * SCALES[unit]
-    return Row(suite, name, median, limit, "limit", unit, "lower", limit / median,
+    return Row(suite, name, median, limit, LIMIT, unit, "lower", limit / median,
                ours.minimum * SCALES[unit], median, len(ours.medians), target)
 
 

@@ -1,4 +1,6 @@
 """The ratios of the last measurement on each processor family, and the comparison with them.
+Rows against a fixed limit have a target, and what is left of a small difference varies: they are neither stored nor
+compared.
 
 A file of benchmarks/results holds one family:
 {"machine": text, "ratios": {"suite / row / peer": ratio}}."""
@@ -7,6 +9,8 @@ import json
 import pathlib
 import re
 from dataclasses import dataclass, field
+
+from .rows import LIMIT
 
 RESULTS = pathlib.Path(__file__).resolve().parent.parent / "results"
 LEAST = 0.9  # of the stored ratio
@@ -39,6 +43,10 @@ def key(row):
     return f"{row.suite} / {row.name} / {row.peer_name}"
 
 
+def _ratios(rows):
+    return {key(row): row.ratio for row in rows if row.ratio is not None and row.peer_name != LIMIT}
+
+
 def _file(name, folder):
     return (folder or RESULTS) / f"{name}.json"
 
@@ -57,7 +65,7 @@ def save(name, machine, rows, folder=None):
     """Stores the ratios of `rows`. Rows that were not measured this time keep theirs."""
     path = _file(name, folder)
     ratios = load(name, folder) if path.exists() else {}
-    ratios.update({key(row): round(row.ratio, 4) for row in rows if row.ratio is not None})
+    ratios.update({name: round(ratio, 4) for name, ratio in _ratios(rows).items()})
     path.parent.mkdir(parents=True, exist_ok=True)
     table = json.dumps({"machine": machine, "ratios": dict(sorted(ratios.items()))}, indent=1)
     path.write_text(table + "\n", encoding="utf-8")
@@ -74,7 +82,7 @@ class Comparison:
 
     @property
     def failed(self):
-        return bool(self.fallen or self.vanished)
+        return bool(self.fallen or self.vanished) or self.compared == 0
 
     def as_text(self):
         lines = [f"{self.compared} rows compared, {len(self.fallen)} below {LEAST} of the stored "
@@ -88,7 +96,7 @@ class Comparison:
 def compare(rows, ratios, suites, only=re.compile("")):
     """Compares `rows`, which `suites` gave for the row names that match `only`, with `ratios`."""
     result = Comparison()
-    measured = {key(row): row.ratio for row in rows if row.ratio is not None}
+    measured = _ratios(rows)
     for name, ratio in measured.items():
         if name not in ratios:
             result.unknown.append(name)

@@ -1,3 +1,4 @@
+#include <ATen/record_function.h>
 #include <lockstep/checkpointing/activation/plan_checkpoints.h>
 #include <lockstep/checkpointing/activation/planned_chain.h>
 #include <lockstep/checkpointing/activation/region.h>
@@ -85,7 +86,10 @@ void PlannedChain::plan_for(const at::Tensor& input) const {
     state.planned = Planned{CheckpointPlan::automatic(stages), std::nullopt, std::nullopt};
     return;
   }
-  const ChainCosts costs = profile_chain(*state.chain, input);
+  const ChainCosts costs = [&] {
+    const at::DisableRecordFunctionGuard not_part_of_the_step;  // for FlopCounter
+    return profile_chain(*state.chain, input);
+  }();
   CheckpointPlan plan = plan_checkpoints(costs, state.budget.bytes());
   const PlanCosts predicted = plan.predict(costs);
   state.planned =

@@ -2,20 +2,28 @@
 #include <lockstep/runtime/state/kept_training.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 
 namespace lockstep {
+namespace {
+
+constexpr int64_t kMost = int64_t{1} << 40;
+
+}  // namespace
 
 void BatchSizeSearch::validate() const {
   LOCKSTEP_CHECK(smallest_ >= 1, "BatchSizeSearch.smallest must be >= 1, is ", smallest_);
   LOCKSTEP_CHECK(most_ >= smallest_, "BatchSizeSearch.most must be >= smallest, it is ", most_,
                  ", smallest is ", smallest_);
+  LOCKSTEP_CHECK(most_ <= kMost, "BatchSizeSearch.most must be <= ", kMost, ", is ", most_);
 }
 
 int64_t find_batch_size(Trainer& trainer, const std::function<void(int64_t)>& try_size,
                         const BatchSizeSearch& search) {
   search.validate();
   detail::KeptTraining kept(trainer, "find_batch_size");
+  detail::KeptTraining::require_any_size(kept.options(), "find_batch_size");
   const int64_t unit = search.smallest();
 
   /// Why no batch of this many units fits; nothing if one does.

@@ -32,17 +32,23 @@ class Ramp {
     curve_.rates.push_back(rate());
     curve_.losses.push_back(loss);
     curve_.smoothed.push_back(smoothed);
-    if (curve_.rates.size() > 1 && smoothed > search_.stop_factor() * lowest_) {
+    if (exceeds(smoothed)) {
       return false;
     }
     lowest_ = std::min(lowest_, smoothed);
     return static_cast<int64_t>(curve_.rates.size()) < search_.updates();
   }
 
+  /// Whether a loss is so far above the lowest one that the search ends. False before add().
+  bool exceeds(double loss) const {
+    return loss > lowest_ + (search_.stop_factor() - 1.0) * std::abs(lowest_);
+  }
+
   LearningRateCurve finished() {
     const auto first = static_cast<size_t>(search_.skip_first());
     const auto skipped = first + static_cast<size_t>(search_.skip_last());
     const size_t count = curve_.smoothed.size() > skipped ? curve_.smoothed.size() - skipped : 0;
+    curve_.candidates = static_cast<int64_t>(count);
     double steepest = 0.0;
     for (size_t i = 0; i < count && count > 1; ++i) {
       // As numpy.gradient: central differences, at the ends of one side.
@@ -88,8 +94,11 @@ std::string LearningRateCurve::text() const {
   }
   const std::string range =
       c10::str(rates.size(), " rates from ", rates.front(), " to ", rates.back());
-  return suggestion ? c10::str("suggested learning rate ", *suggestion, ", of ", range)
-                    : c10::str("the loss falls nowhere among ", range);
+  if (suggestion) {
+    return c10::str("suggested learning rate ", *suggestion, ", of ", range);
+  }
+  return c10::str(
+      candidates < 2 ? "too few rates for a suggestion: " : "the loss falls nowhere among ", range);
 }
 
 namespace detail {
@@ -101,19 +110,19 @@ LearningRateCurve search_learning_rate(Trainer& trainer, const LearningRateSearc
   KeptTraining kept(trainer, "find_learning_rate");
   Ramp ramp(search);
   int64_t skips = 0;
-  kept.set_learning_rate(ramp.rate());
+  LOCKSTEP_CHECK(kept.set_learning_rate(ramp.rate()),
+                 "find_learning_rate: the schedule's factor is 0 after update ", trainer.updates(),
+                 "; search before the run, or with another schedule");
   const auto take = [&](const StepReport& report) {
     if (!report.closes_update()) {
       return true;
     }
     const double loss = report.mean_loss();
-    const bool repeats = report.skipped() && std::isfinite(loss) && skips < kMostSkips;
+    const bool diverged = report.skipped() && ramp.exceeds(loss);
+    const bool repeats = report.skipped() && std::isfinite(loss) && !diverged && skips < kMostSkips;
     skips += repeats ? 1 : 0;
-    const bool goes_on = repeats || ramp.add(loss);
-    if (goes_on) {
-      kept.set_learning_rate(ramp.rate());
-    }
-    return goes_on && !trainer.stop_requested();
+    const bool goes_on = repeats || (ramp.add(loss) && !diverged);
+    return goes_on && kept.set_learning_rate(ramp.rate()) && !trainer.stop_requested();
   };
   try {
     run(take);

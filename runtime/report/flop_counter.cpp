@@ -32,9 +32,10 @@ class FlopCounter::Count final : public c10::DebugInfoBase {
     if (count == nullptr || flops == nullptr || is_recomputing()) {
       return nullptr;
     }
-    if (counted_++ == 0) {
-      count->sum += (*flops)(function.inputs());
+    if (counted_ == 0) {
+      count->sum += (*flops)(function.inputs());  // throws for inputs that the operator refuses
     }
+    ++counted_;
     return std::make_unique<Counted>();
   }
   static void on_end(const at::RecordFunction& /*function*/, at::ObserverContext* context) {

@@ -1,6 +1,7 @@
 #include <ATen/core/Tensor.h>
 #include <lockstep/runtime/report/operator_flops.h>
 
+#include <algorithm>
 #include <unordered_map>
 #include <vector>
 
@@ -8,6 +9,10 @@ namespace lockstep::detail {
 namespace {
 
 using Inputs = c10::ArrayRef<const c10::IValue>;
+
+int64_t rows_of(const at::Tensor& tensor) {
+  return tensor.numel() / std::max<int64_t>(tensor.size(-1), 1);
+}
 
 /// The product of two matrices, or of batches of them, that are the inputs `a` and `a` + 1.
 OperatorFlops product(size_t a) {
@@ -28,8 +33,12 @@ struct ConvolutionInputs {
         dilation(inputs[first + 2].toIntVector()),
         transposed(inputs[first + 3].toBool()) {}
 
-  /// Each element of `image` that the kernel meets, once per element of the kernel.
+  /// Each element of `image` that the kernel meets, once per element of the kernel. 0 for inputs
+  /// that the operator refuses.
   int64_t flops(const at::Tensor& image, const at::Tensor& weight) const {
+    if (image.dim() < 2 || weight.dim() != image.dim() || !fits(image.dim() - 2)) {
+      return 0;
+    }
     int64_t places = image.size(0);
     for (int64_t d = 2; d < image.dim(); ++d) {
       const auto i = static_cast<size_t>(d - 2);
@@ -41,6 +50,14 @@ struct ConvolutionInputs {
           transposed ? image.size(d) : (image.size(d) + 2 * of(padding) - reach) / of(stride) + 1;
     }
     return 2 * places * weight.numel();
+  }
+
+  bool fits(int64_t dimensions) const {
+    const auto is_right = [&](const std::vector<int64_t>& each) {
+      return each.size() == 1 || each.size() == static_cast<size_t>(dimensions);
+    };
+    return is_right(stride) && is_right(padding) && is_right(dilation) &&
+           std::all_of(stride.begin(), stride.end(), [](int64_t step) { return step > 0; });
   }
 };
 
@@ -62,7 +79,7 @@ OperatorFlops attention(size_t first, int64_t of_scores, int64_t of_values) {
   return [=](Inputs inputs) {
     const at::Tensor query = inputs[first].toTensor();
     const at::Tensor value = inputs[first + 2].toTensor();
-    const int64_t scores = query.numel() / query.size(-1) * inputs[first + 1].toTensor().size(-2);
+    const int64_t scores = rows_of(query) * inputs[first + 1].toTensor().size(-2);
     return 2 * scores * (of_scores * query.size(-1) + of_values * value.size(-1));
   };
 }
@@ -71,20 +88,19 @@ OperatorFlops attention(size_t first, int64_t of_scores, int64_t of_values) {
 OperatorFlops onednn_layer(int64_t passes) {
   return [passes](Inputs inputs) {
     const at::Tensor input = inputs[0].toTensor();
-    const int64_t rows = input.numel() / input.size(-1);
-    return 2 * passes * rows * (inputs[1].toTensor().numel() + inputs[2].toTensor().numel());
+    return 2 * passes * rows_of(input) *
+           (inputs[1].toTensor().numel() + inputs[2].toTensor().numel());
   };
 }
 
 /// All layers: the matrices among a list of weights.
 OperatorFlops cudnn_layers(int64_t passes) {
   return [passes](Inputs inputs) {
-    const at::Tensor input = inputs[0].toTensor();
     int64_t elements = 0;
     for (const at::Tensor& weight : inputs[1].toTensorVector()) {
       elements += weight.dim() > 1 ? weight.numel() : 0;
     }
-    return 2 * passes * (input.numel() / input.size(-1)) * elements;
+    return 2 * passes * rows_of(inputs[0].toTensor()) * elements;
   };
 }
 
@@ -100,6 +116,7 @@ const OperatorFlops* flops_of(std::string_view name) {
       {"aten::baddbmm", product(1)},
       {"aten::_scaled_mm", product(0)},
       {"aten::convolution", convolution},
+      {"aten::_convolution", convolution},  // traced TorchScript calls it directly
       {"aten::convolution_backward", convolution_backward},
       {"aten::_scaled_dot_product_flash_attention", attention(0, 1, 1)},
       {"aten::_scaled_dot_product_flash_attention_for_cpu", attention(0, 1, 1)},

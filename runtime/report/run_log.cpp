@@ -229,12 +229,14 @@ void RunLog::Writing::write_pending() {
 
 RunLog::RunLog(const Trainer& trainer, const std::string& folder, const RunLogOptions& options) {
   const Runtime& runtime = trainer.runtime();
+  const detail::Agreement agreement(runtime.control());
   double peak = options.peak_flops();
   if (options.mfu() && peak == 0.0) {
     Communicator(runtime.control()).barrier().wait();  // the ranks measure at the same time
-    peak = peak_flops_of(trainer);
+    agreement.attempt("measuring the peak of the processors",
+                      [&] { peak = peak_flops_of(trainer); });
   }
-  detail::Agreement(runtime.control()).attempt("opening the log in " + folder, [&] {
+  agreement.attempt("opening the log in " + folder, [&] {
     options.validate();
     LOCKSTEP_CHECK(!folder.empty(), "RunLog: the folder has no name");
     if (options.every_rank()) {

@@ -11,23 +11,37 @@ StateInMemory kept(Training& training, const std::string& call) {
   LOCKSTEP_CHECK(training.digests == nullptr, call,
                  ": TrainerOptions.digest_log would have updates that are taken back; search in a "
                  "run without it");
+  LOCKSTEP_CHECK(training.storage.rounds() == nullptr, call,
+                 ": with TrainerOptions.local_updates ranks have weights of their own; search in a "
+                 "run without it");
   LOCKSTEP_CHECK(training.steps->micro_batches_in_window() == 0, call,
                  " in the middle of a window: call it when StepReport::closes_update(), or "
                  "abandon() first");
   training.steps->settle();
   training.agreement.raise_if_any(training.storage.watch().departure());
-  return training.saving->state().keep();
+  std::optional<StateInMemory> state;
+  const auto keep = [&] { state = training.saving->state().keep(); };
+  if (training.options.shard_optimizer()) {
+    keep();  // collective
+  } else {
+    training.agreement.attempt(call + ": keeping the state in memory", keep);
+  }
+  return std::move(*state);
 }
 
 }  // namespace
 
 KeptTraining::KeptTraining(Trainer& trainer, const std::string& call)
-    : training_(*trainer.training_), state_(kept(training_, call)) {
+    : KeptTraining(*trainer.training_, call) {}
+
+KeptTraining::KeptTraining(Training& training, const std::string& call)
+    : training_(training), state_(kept(training_, call)) {
   training_.steps->follow_schedule(false);
   training_.on_trial = true;
 }
 
-/// After a CommunicationError no collective can be made.
+/// Buckets are in flight in a full window only, and on every rank. Votes in flight may stay: the
+/// next window begins with them.
 KeptTraining::~KeptTraining() {
   training_.on_trial = false;
   training_.steps->follow_schedule(true);
@@ -35,7 +49,11 @@ KeptTraining::~KeptTraining() {
     return;
   }
   try {
-    restore();
+    if (training_.steps->window_full()) {
+      training_.storage.reducer().drain();
+    }
+    training_.steps->end_window();
+    training_.saving->state().give_back(state_);
   } catch (const std::exception& error) {
     std::cerr << "the state before the search was not restored: " << error.what() << std::endl;
   }
@@ -71,19 +89,43 @@ void KeptTraining::restore() {
 }
 
 /// A schedule that is a formula is part of the rule of each update; here its factor is taken out.
-void KeptTraining::set_learning_rate(double rate) {
+bool KeptTraining::set_learning_rate(double rate) {
   const Schedule& schedule = training_.options.schedule();
   const int64_t update = training_.steps->updates();
   const double factor =
       schedule.kind == Schedule::Kind::function ? 1.0 : double{schedule.factor(update)};
-  LOCKSTEP_CHECK(factor > 0.0, "find_learning_rate: the schedule's factor is 0 after update ",
-                 update, "; search before the run, or with another schedule");
+  if (!(factor > 0.0)) {
+    return false;
+  }
   training_.storage.updater().learning_rates().set(rate / factor);
+  return true;
 }
 
+/// On a device the peers of a rank that failed in the last window learn of that here.
 void KeptTraining::give_back() {
-  restore();
+  try {
+    training_.steps->settle();
+    restore();
+  } catch (const CommunicationError&) {
+    forget();
+    throw;
+  }
   ended_ = true;
+}
+
+void KeptTraining::require_any_size(const TrainerOptions& options, const std::string& call) {
+  LOCKSTEP_CHECK(!options.cuda_graph(), call,
+                 ": with TrainerOptions.cuda_graph each size that is tried would take the place of "
+                 "a captured window; search in a run without it");
+  const ActivationBudget& budget = options.activation_budget();
+  LOCKSTEP_CHECK(budget.is_unlimited() || budget.is_automatic(), call,
+                 ": with TrainerOptions.activation_budget(", budget.text(),
+                 ") the plan of the largest size that is tried would stay; search with the budget "
+                 "\"automatic\", or without one");
+}
+
+const TrainerOptions& KeptTraining::options() const {
+  return training_.options;
 }
 
 }  // namespace lockstep::detail

@@ -15,10 +15,12 @@ namespace lockstep::detail {
 class KeptTraining {
  public:
   /// `call`: the public function that makes trials, for errors. Throws the same Error on every rank
-  /// in the middle of a window, with TrainerOptions::digest_log, and where the state cannot be
-  /// read.
+  /// in the middle of a window, with TrainerOptions::digest_log or local_updates, and where the
+  /// state of a rank cannot be read.
   KeptTraining(Trainer& trainer, const std::string& call);
-  /// Gives back, unless give_back() or forget() was called.
+  KeptTraining(Training& training, const std::string& call);
+  /// Gives back, unless give_back() or forget() was called. Local: an exception of this rank alone
+  /// may lead here.
   ~KeptTraining();
   KeptTraining(const KeptTraining&) = delete;
   KeptTraining& operator=(const KeptTraining&) = delete;
@@ -30,12 +32,17 @@ class KeptTraining {
   /// trials.
   void restore();
   /// Gives all groups a rate with which the coming update is made, whatever the schedule says.
-  /// Throws Error where the schedule's factor is 0.
-  void set_learning_rate(double rate);
-  /// The last restore(): the Trainer goes on as if there had been no trials.
+  /// False where no rate can do that: the schedule's factor is 0.
+  bool set_learning_rate(double rate);
+  /// The last restore(): the Trainer goes on as if there had been no trials. Throws the same Error
+  /// on every rank if a rank failed in the last window.
   void give_back();
   /// A peer is lost: nothing can be restored. Local.
   void forget() { ended_ = true; }
+
+  /// Throws Error for options with which trials with other sizes of batches leave something behind.
+  static void require_any_size(const TrainerOptions& options, const std::string& call);
+  const TrainerOptions& options() const;
 
  private:
   Training& training_;

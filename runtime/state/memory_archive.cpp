@@ -19,8 +19,9 @@ void exchange(std::map<std::string, Value>& kept, bool gives, const std::string&
 
 }  // namespace
 
+/// While it takes, whatever is named will be there.
 bool MemoryArchive::has(const std::string& name) const {
-  return gives_ && (tensors_.count(name) > 0 || numbers_.count(name) > 0 || reals_.count(name) > 0);
+  return !gives_ || tensors_.count(name) > 0 || numbers_.count(name) > 0 || reals_.count(name) > 0;
 }
 
 void MemoryArchive::tensor(const std::string& name, const at::Tensor& tensor) {

@@ -1,5 +1,6 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
 #include <lockstep/runtime/state/local_state.h>
 #include <lockstep/runtime/state/snapshot_archive.h>
@@ -129,10 +130,16 @@ void TrainingState::visit_averages(StateArchive& archive) {
 }
 
 void TrainingState::visit_scaler(StateArchive& archive) {
-  if (archive.loading() && !with_scaler_) {
+  const bool in_memory = dynamic_cast<MemoryArchive*>(&archive) != nullptr;
+  if (archive.loading() && !with_scaler_ && !in_memory) {
     return;
   }
   const auto visit_one = [&](amp::LossScaler& scaler, const std::string& prefix) {
+    if (in_memory) {  // also the counters of one that is disabled
+      archive.tensor(prefix, at::from_blob(scaler.device_state(), {sizeof(amp::ScalerState)},
+                                           scaler.scale_tensor().options().dtype(at::kByte)));
+      return;
+    }
     amp::ScalerState state = scaler.state();
     visit(state, prefix, archive);
     if (archive.loading()) {
@@ -210,9 +217,7 @@ StateInMemory TrainingState::keep() {
 }
 
 void TrainingState::give_back(StateInMemory& kept) {
-  const bool with_scaler = std::exchange(with_scaler_, true);
   visit_section("trainer", kept.trainer);
-  with_scaler_ = with_scaler;
   parts_.storage.updater().visit_state(parts_.storage.reducer(), kept.optimizer);
   visit_averages(kept.averages);
   visit_weights(kept.model);

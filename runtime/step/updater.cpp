@@ -151,7 +151,7 @@ class FusedUpdater final : public Updater {
       const std::string name = parameters[i].name + ".missed_updates";
       if (archive.saving() ? missed[i] != 0 : archive.has(name)) {
         archive.number(name, missed[i]);
-        any = true;
+        any = any || missed[i] != 0;
       } else {
         missed[i] = 0;
       }

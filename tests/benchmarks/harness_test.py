@@ -159,6 +159,19 @@ class Stored(unittest.TestCase):
         self.assertFalse(found.failed)
         self.assertEqual(found.unknown, ["step / vit / ddp"])
 
+    def test_a_comparison_of_nothing_fails(self):
+        self.assertTrue(self.compare([made_up("vit", 0.1)], suites=(), only="vit").failed)
+
+    def test_rows_against_a_limit_are_neither_stored_nor_compared(self):
+        small = made_up("beyond c++", 0.1, peer=rows.LIMIT)
+        self.assertEqual(rows.against("step", "n", sample(1.0), 1.0, "ms").peer_name, rows.LIMIT)
+        found = self.compare([made_up("gpt", 2.0), made_up("lstm", 1.0), small])
+        self.assertEqual((found.compared, found.unknown), (2, []))
+        with tempfile.TemporaryDirectory() as folder:
+            stored.save("vax-1-plain", "a VAX", [made_up("gpt", 2.0), small], pathlib.Path(folder))
+            self.assertEqual(list(stored.load("vax-1-plain", pathlib.Path(folder))),
+                             ["step / gpt / ddp"])
+
     def test_what_is_stored_is_read_again_and_other_rows_are_kept(self):
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)

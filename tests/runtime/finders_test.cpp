@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 #include <lockstep/runtime/batch_size_finder.h>
 #include <lockstep/runtime/learning_rate_finder.h>
+#include <lockstep/runtime/local_updates.h>
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -197,9 +199,104 @@ TEST(LearningRateFinder, RefusesWhatCannotBe) {
   const SharedFolder folder;
   Parabola logged(TrainerOptions().digest_log(folder.file("digests")));
   EXPECT_THAT(error_of([&] { logged.search({}); }), HasSubstr("TrainerOptions.digest_log"));
+  Parabola apart(TrainerOptions().local_updates(LocalUpdates(2)));
+  EXPECT_THAT(error_of([&] { apart.search({}); }),
+              HasSubstr("find_learning_rate: with TrainerOptions.local_updates"));
   Parabola open(TrainerOptions().accumulate(2));
   open.step();
   EXPECT_THAT(error_of([&] { open.search({}); }), HasSubstr("in the middle of a window"));
+}
+
+/// A loss that is finite, of gradients that are not.
+at::Tensor diverged(const at::Tensor& weight) {
+  return 1e6 + at::sqrt(weight - weight.detach()).sum();
+}
+
+TEST(LearningRateFinder, ADivergingSearchEndsAlsoWhereItsUpdatesAreSkipped) {
+  Parabola run;
+  int step = 0;
+  const auto curve = find_learning_rate(
+      run.trainer, run.loader,
+      [&](auto&) {
+        ++step;
+        return run.trainer.step([&] {
+          return step > 5 ? diverged(run.model->weight) : run.model->weight.square().sum();
+        });
+      },
+      LearningRateSearch().lowest(1e-4).updates(40));
+  EXPECT_EQ(step, 6);
+  EXPECT_EQ(curve.losses.back(), 1e6);
+  EXPECT_EQ(run.trainer.updates(), 0);
+}
+
+TEST(LearningRateFinder, NegativeLossesThatFallAreSearchedToTheEnd) {
+  Parabola run;
+  const auto curve = find_learning_rate(
+      run.trainer, run.loader,
+      [&](auto&) { return run.trainer.step([&] { return run.model->weight.sum() - 10.0; }); },
+      LearningRateSearch().lowest(1e-4).highest(1e-1).updates(20));
+  EXPECT_EQ(curve.rates.size(), 20U);
+  EXPECT_LT(curve.losses.back(), curve.losses.front());
+}
+
+TEST(LearningRateFinder, EndsWhereTheScheduleEndsAndIsRefusedBehindThat) {
+  Parabola run(TrainerOptions().schedule(WarmupCosine(1, 4)));
+  const auto curve = run.search(LearningRateSearch().lowest(1e-4).updates(20));
+  EXPECT_EQ(curve.rates.size(), 4U);
+  EXPECT_EQ(run.trainer.updates(), 0);
+  for (int i = 0; i < 4; ++i) {
+    run.step();
+  }
+  EXPECT_THAT(error_of([&] { run.search({}); }), HasSubstr("the schedule's factor is 0"));
+}
+
+TEST(LearningRateFinder, TooFewRatesForASuggestionAreNamed) {
+  Parabola run;
+  const auto options = LearningRateSearch().lowest(1e-4).highest(1e-2);
+  const auto few = run.search(LearningRateSearch(options).updates(12));  // 11 are left out
+  EXPECT_EQ(few.candidates, 1);
+  EXPECT_THAT(few.text(), HasSubstr("too few rates for a suggestion: 12 rates"));
+  EXPECT_THAT(run.search(LearningRateSearch(options).updates(13)).text(),
+              HasSubstr("suggested learning rate"));
+}
+
+/// Samples of which one rank can get none any more.
+struct Failing {
+  const bool* fails;
+  size_t size() const { return 64; }
+  at::Tensor get(size_t index) const {
+    LOCKSTEP_CHECK(!*fails, "no such sample");
+    return testing::drawn_on_host({1}, index);
+  }
+};
+
+TEST(LearningRateFinder, AnErrorOfOneRankOutsideOfAStepDoesNotKeepItWaiting) {
+  Parabola run;
+  run.step();
+  const at::Tensor before = testing::flat_masters(run.trainer);
+  bool fails = false;
+  auto loader = runtime().loader(Failing{&fails}, LoaderOptions().batch_size(1));
+  const bool last = runtime().rank() == runtime().size() - 1;
+  int step = 0;
+  const std::string message = error_of([&] {
+    find_learning_rate(
+        run.trainer, loader,
+        [&](auto&) {
+          fails = last && ++step == 3;  // the next batch
+          return run.step();
+        },
+        LearningRateSearch().lowest(1e-4));
+  });
+  EXPECT_THAT(message, HasSubstr(last ? "no such sample" : "this rank has left"));
+  if (last && runtime().size() > 1) {
+    EXPECT_THAT(
+        error_of([&] { run.trainer.step([]() -> Loss { throw Error("this rank has left"); }); }),
+        HasSubstr("this rank has left"));
+  }
+  EXPECT_TRUE(at::equal(testing::flat_masters(run.trainer), before));
+  EXPECT_EQ(run.trainer.updates(), 1);
+  EXPECT_FALSE(run.step().skipped());
+  EXPECT_TRUE(run.trainer.replicas_agree());
 }
 
 /// Steps whose closure has memory for `most` samples on the last rank.
@@ -279,6 +376,12 @@ TEST(BatchSizeFinder, FailsWhereNoSizeFitsOrSomethingElseFails) {
                     run.trainer, [](int64_t) {}, BatchSizeSearch().smallest(4).most(3));
               }),
               HasSubstr("most must be >= smallest"));
+  EXPECT_THAT(error_of([&] {
+                find_batch_size(
+                    run.trainer, [](int64_t) {},
+                    BatchSizeSearch().most(std::numeric_limits<int64_t>::max()));
+              }),
+              HasSubstr("BatchSizeSearch.most must be <= 1099511627776"));
 }
 
 }  // namespace

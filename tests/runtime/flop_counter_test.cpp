@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/checkpointing/activation/checkpoint.h>
+#include <lockstep/checkpointing/activation/planned_chain.h>
 #include <lockstep/runtime/flop_counter.h>
 #include <lockstep/runtime/run_log.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/rnn.h>
 
 #include <fstream>
@@ -75,6 +77,28 @@ TEST(FlopCounter, ConvolutionsCountEachPlaceOfTheirKernel) {
             std::pair(transposed, 2 * transposed));
 }
 
+TEST(FlopCounter, TheConvolutionOfTracedTorchScriptIsCounted) {
+  const int64_t strided = 2 * (2 * 4 * 4) * (4 * 3 * 3 * 3);
+  EXPECT_EQ(flops_of([] {
+              return at::_convolution(input({2, 3, 8, 8}), input({4, 3, 3, 3}), {}, {2, 2}, {1, 1},
+                                      {1, 1}, false, {0, 0}, 1, false, false, true, true);
+            }),
+            std::pair(strided, 2 * strided));
+}
+
+TEST(FlopCounter, CountsOnAfterAnOperatorThatRefusesItsInputs) {
+  const FlopCounter counter;
+  EXPECT_ANY_THROW(at::mm(at::ones({2, 3}), at::ones({})));
+  EXPECT_ANY_THROW(at::conv2d(at::ones({2, 3, 8, 8}), at::ones({4, 3, 3, 3}), {}, /*stride=*/0));
+  EXPECT_EQ(at::scaled_dot_product_attention(at::ones({1, 1, 4, 0}), at::ones({1, 1, 4, 0}),
+                                             at::ones({1, 1, 4, 0}))
+                .numel(),
+            0);
+  EXPECT_EQ(counter.flops(), 0);
+  at::mm(at::ones({2, 2}), at::ones({2, 2}));
+  EXPECT_EQ(counter.flops(), 16);
+}
+
 TEST(FlopCounter, AttentionCountsItsProductsAndInBackwardTheScoresAgain) {
   const int64_t scores = 2 * 4 * 16 * 16;
   EXPECT_EQ(flops_of([] {
@@ -102,6 +126,16 @@ TEST(FlopCounter, WhatACheckpointComputesAgainDoesNotCount) {
   const auto plain = flops_of([&] { return twice(input({3, 4})); });
   EXPECT_EQ(flops_of([&] { return checkpoint(twice, input({3, 4})); }), plain);
   EXPECT_EQ(plain.second, 2 * plain.first);
+}
+
+TEST(FlopCounter, MeasuringAChainForItsBudgetDoesNotCount) {
+  torch::nn::Linear first(4, 8);
+  torch::nn::Linear second(8, 2);
+  const auto plain = flops_of([&] { return second->forward(first->forward(input({3, 4}))); });
+  const PlannedChain chain({chain_stage("first", first), chain_stage("second", second)});
+  chain.set_budget("1 GiB");
+  EXPECT_EQ(flops_of([&] { return chain(input({3, 4})); }), plain);
+  EXPECT_TRUE(chain.planned()->predicted.has_value());
 }
 
 TEST(FlopCounter, SeesItsOwnThreadWhileItLives) {
@@ -172,6 +206,20 @@ TEST(RunLogFlops, AreNotInARowUnlessAskedFor) {
   const auto row = row_with(RunLogOptions());
   EXPECT_FALSE(row.contains("mfu"));
   EXPECT_FALSE(row.contains("flops_per_second"));
+}
+
+TEST(RunLogFlops, APeakThatARankCannotMeasureIsAnErrorOfEveryRank) {
+  auto model = (at::manual_seed(5), std::make_shared<Mlp>());
+  const Trainer trainer(runtime(), model, SGD(0.01), {});
+  const SharedFolder folder;
+  const auto usual = c10::get_default_dtype();
+  if (runtime().rank() == runtime().size() - 1) {
+    c10::set_default_dtype(caffe2::TypeMeta::Make<bool>());  // of which there is no product
+  }
+  const std::string message =
+      error_of([&] { RunLog(trainer, folder.file("log"), RunLogOptions().mfu(true)); });
+  c10::set_default_dtype(usual);
+  EXPECT_THAT(message, HasSubstr("measuring the peak of the processors"));
 }
 
 TEST(RunLogFlops, ABadOptionIsRefused) {
