@@ -52,9 +52,7 @@ std::vector<torch::optim::OptimizerParamGroup> groups(std::vector<at::Tensor> ma
                                                       const torch::optim::AdamWOptions& others) {
   std::vector<torch::optim::OptimizerParamGroup> result;
   result.emplace_back(std::move(matrices), std::make_unique<MuonOptions>(options));
-  if (!rest.empty()) {
-    result.emplace_back(std::move(rest), std::make_unique<torch::optim::AdamWOptions>(others));
-  }
+  result.emplace_back(std::move(rest), std::make_unique<torch::optim::AdamWOptions>(others));
   return result;
 }
 
@@ -70,8 +68,15 @@ TorchOptimizer MuonOptimizer::of(const Model& model, MuonOptions options,
                                [&](const ModelTensor& entry) { return has_name(entry, name); }),
                    "MuonOptimizer: no parameter is named ", name, " or begins with ", name, ".");
   }
+  const auto is_matrix = [rest_names](const ModelTensor& entry) {
+    return entry.tensor.dim() == 2 &&
+           std::none_of(rest_names.begin(), rest_names.end(),
+                        [&](const std::string& name) { return has_name(entry, name); });
+  };
+  LOCKSTEP_CHECK(std::any_of(all.begin(), all.end(), is_matrix),
+                 "MuonOptimizer: no parameter is a matrix; use AdamW");
   return TorchOptimizer(
-      [model, options, rest_options, rest_names](const std::vector<at::Tensor>& masters) {
+      [model, options, rest_options, is_matrix](const std::vector<at::Tensor>& masters) {
         std::vector<ModelTensor> trainable = model.parameters();
         trainable.erase(
             std::remove_if(trainable.begin(), trainable.end(),
@@ -83,10 +88,7 @@ TorchOptimizer MuonOptimizer::of(const Model& model, MuonOptions options,
         std::vector<at::Tensor> matrices;
         std::vector<at::Tensor> rest;
         for (size_t i = 0; i < masters.size(); ++i) {
-          const bool is_rest =
-              std::any_of(rest_names.begin(), rest_names.end(),
-                          [&](const std::string& name) { return has_name(trainable[i], name); });
-          (masters[i].dim() == 2 && !is_rest ? matrices : rest).push_back(masters[i]);
+          (is_matrix(trainable[i]) ? matrices : rest).push_back(masters[i]);
         }
         return std::make_unique<MuonOptimizer>(std::move(matrices), options, std::move(rest),
                                                rest_options);
@@ -100,8 +102,6 @@ MuonOptimizer::MuonOptimizer(std::vector<at::Tensor> matrices, MuonOptions optio
   options.validate();
   LOCKSTEP_CHECK(!rest_options.amsgrad(),
                  "MuonOptimizer: amsgrad is not supported for the rest; use amsgrad(false)");
-  LOCKSTEP_CHECK(!param_groups().front().params().empty(),
-                 "MuonOptimizer: no parameter is a matrix; use AdamW");
   for (const at::Tensor& matrix : param_groups().front().params()) {
     LOCKSTEP_CHECK(matrix.dim() == 2, "MuonOptimizer: a parameter of sizes ", matrix.sizes(),
                    " is no matrix; pass it with the rest");

@@ -22,6 +22,12 @@ namespace lockstep {
 ///                   MuonOptimizer::of(model, MuonOptions(0.02), torch::optim::AdamWOptions(3e-4),
 ///                                     {"embedding", "head"}));
 ///
+/// On a CPU the bits of matrix products depend on the number of compute threads and on the kind of
+/// processor. Ranks that differ in these hold other weights after an update, and the comparison of
+/// replicas ends the run (exit code 21). So a Trainer refuses other numbers of threads and other
+/// vector instructions when it is made. Set the same OMP_NUM_THREADS (RuntimeOptions::threads) on
+/// every rank, and use processors of one model: others may still round differently.
+///
 /// Group 0 has the matrices, group 1 the rest, each with its own learning rate and the Trainer's
 /// schedule. It runs as a TorchOptimizer does: on the masters, whole on every rank. So
 /// shard_optimizer and cuda_graph are refused. Snapshots hold its state.
@@ -30,12 +36,14 @@ class MuonOptimizer final : public torch::optim::Optimizer {
   /// For a Trainer of `model`. The rest: parameters that do not have two dimensions, and those
   /// whose name is an element of `rest_names` or begins with one and a dot: embeddings and output
   /// layers belong there. Throws Error for a name that no parameter has, for options out of range,
-  /// and at construction of the Trainer if no parameter is a matrix.
+  /// and if no parameter, trainable or frozen, is a matrix. All matrices or all of the rest may be
+  /// frozen: then their group is empty.
   static TorchOptimizer of(const Model& model, MuonOptions options,
                            torch::optim::AdamWOptions rest_options,
                            std::vector<std::string> rest_names = {});
 
-  /// `matrices` need two dimensions. `rest` may be empty. amsgrad is refused.
+  /// `matrices` need two dimensions. `matrices` or `rest` may be empty: there are always two
+  /// groups. amsgrad is refused.
   MuonOptimizer(std::vector<at::Tensor> matrices, MuonOptions options, std::vector<at::Tensor> rest,
                 torch::optim::AdamWOptions rest_options);
 

@@ -56,6 +56,9 @@ void TrainerOptions::validate_local_updates() const {
   LOCKSTEP_CHECK(ema_ == 0.0, why, "each rank would average its own weights; use ema(0)");
   LOCKSTEP_CHECK(!precision_.feeds_errors_back(), why,
                  "gradients do not travel; use error_feedback(false)");
+  LOCKSTEP_CHECK(digest_log_.empty(), why,
+                 "at the end of a round the memory of the gradients has differences of weights; "
+                 "leave digest_log out");
   LOCKSTEP_CHECK(
       !precision_.names_wire() || precision_.wire_dtype() == at::kFloat, why,
       "differences of weights travel in fp32; leave Precision::wire() out (on some processors "

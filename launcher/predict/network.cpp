@@ -33,7 +33,11 @@ Network Network::read(const std::string& path) {
     throw std::runtime_error(path + ": cannot be read as a JSON object");
   }
   Network network;
-  network.ranks_per_node = json.value("ranks_per_node", 0);
+  try {
+    network.ranks_per_node = json.value("ranks_per_node", 0);
+  } catch (const Json::exception& error) {  // a value of another type
+    throw std::runtime_error(path + ": " + error.what());
+  }
   if (network.ranks_per_node < 1) {
     throw std::runtime_error(path + ": needs {\"ranks_per_node\": a number above 0}");
   }
@@ -58,12 +62,13 @@ Network::Cost Network::all_reduce(double bytes, int element, int ranks) const {
   }
   const double share = static_cast<double>(count - 1) / count;
   const double elements = bytes / element;
-  if (bytes <= kSmall || local * element <= kSum) {  // two rounds of an exchange
+  const double sum = std::max<double>(kSum, element);
+  if (bytes <= kSmall || local * element <= sum) {  // two rounds of an exchange
     cost.latency = 2 * link_latency;
     cost.transfer = share * elements * (local * element + element) / link_rate;
   } else {  // a chain: sums go one way, results the other
     cost.latency = 2 * (count - 1) * link_latency;
-    cost.transfer = elements * (std::max<double>(kSum, element) + element) / link_rate;
+    cost.transfer = elements * (sum + element) / link_rate;
   }
   return cost;
 }

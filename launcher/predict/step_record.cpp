@@ -12,6 +12,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr const char* kBucket = "launch bucket ";
+constexpr double kMostElementBytes = 16;
 
 struct Update {
   std::vector<Json> forwards, backwards, buckets;
@@ -58,6 +59,13 @@ std::vector<Update> updates_of(std::vector<Json> spans) {
   return updates;
 }
 
+int whole_bytes(double bytes, const std::string& path) {
+  if (!(bytes >= 1.0 && bytes <= kMostElementBytes)) {
+    throw std::runtime_error(path + ": element_bytes must be 1 to 16");
+  }
+  return static_cast<int>(bytes);
+}
+
 StepRecord record_of(const Update& update, const std::string& path) {
   StepRecord record;
   record.accumulate = static_cast<int>(update.backwards.size());
@@ -76,7 +84,7 @@ StepRecord record_of(const Update& update, const std::string& path) {
                                ": the trace does not say how large its buckets are; record "
                                "it with a program of this version of lockstep");
     }
-    record.element = figures["element_bytes"].get<int>();
+    record.element = whole_bytes(figures["element_bytes"].get<double>(), path);
     const double ready = (span["ts"].get<double>() - start) * 1e-6;
     record.buckets.push_back({std::max(0.0, ready), figures["bytes"].get<double>()});
   }
@@ -120,7 +128,7 @@ StepRecord from_figures(const Json& json, const std::string& path) {
   record.backward = positive("backward_ms") * 1e-3;
   record.update = positive("update_ms") * 1e-3;
   record.accumulate = std::max(1, json.value("accumulate", 1));
-  record.element = static_cast<int>(positive("element_bytes"));
+  record.element = whole_bytes(positive("element_bytes"), path);
   for (const Json& bucket : json.value("buckets", Json::array())) {
     record.buckets.push_back({bucket.value("ready_ms", 0.0) * 1e-3, bucket.value("bytes", 0.0)});
   }
@@ -139,7 +147,11 @@ StepRecord StepRecord::read(const std::string& path) {
   if (!json.is_object()) {
     throw std::runtime_error(path + ": cannot be read as a JSON object");
   }
-  return json.contains("traceEvents") ? from_trace(json, path) : from_figures(json, path);
+  try {
+    return json.contains("traceEvents") ? from_trace(json, path) : from_figures(json, path);
+  } catch (const Json::exception& error) {  // a value of another type
+    throw std::runtime_error(path + ": " + error.what());
+  }
 }
 
 double StepRecord::bytes() const {

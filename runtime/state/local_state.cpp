@@ -7,6 +7,22 @@ namespace {
 
 constexpr char kSection[] = "local";
 constexpr char kWeight[] = ".local";
+constexpr char kUpdatesOfRound[] = "round.updates";
+constexpr char kOuterMomentum[] = ".outer_momentum";
+
+/// For a run without local updates: counts what a snapshot has of their rounds as known.
+void pass_over_rounds(const std::vector<ModelTensor>& parameters, StateArchive& archive) {
+  if (archive.pass() != StateArchive::Pass::check || !archive.has(kUpdatesOfRound)) {
+    return;
+  }
+  int64_t updates = 0;
+  archive.number(kUpdatesOfRound, updates);
+  for (const ModelTensor& entry : parameters) {
+    if (const std::string name = entry.name + kOuterMomentum; archive.has(name)) {
+      archive.tensor(name, entry.tensor.detach());
+    }
+  }
+}
 
 }  // namespace
 
@@ -20,6 +36,8 @@ void visit_moments(const Runtime& runtime, TrainingStorage& storage, StateArchiv
   }
   if (rounds != nullptr) {
     rounds->visit_state(archive);
+  } else {
+    pass_over_rounds(storage.trainable().parameters, archive);
   }
 }
 
@@ -39,6 +57,11 @@ void load_local(const Runtime& runtime, TrainingStorage& storage, const Snapshot
                 std::vector<std::string>& notes) {
   LocalRounds* rounds = storage.rounds();
   if (rounds == nullptr) {
+    if (!saved.own_names(kSection, 0).empty()) {
+      notes.emplace_back(
+          "local updates: the saved run had them, this one has not: each rank has the weights of "
+          "the last exchange and the moments of rank 0");
+    }
     return;
   }
   const int64_t updates_of_round = rounds->updates_of_round();
@@ -62,6 +85,40 @@ void load_local(const Runtime& runtime, TrainingStorage& storage, const Snapshot
   storage.arena().take_masters(flats);
   storage.updater().visit_state(storage.reducer(), own);
   rounds->go_on(updates_of_round);
+}
+
+void require_no_rounds(const TrainingStorage& storage, const Snapshot& saved) {
+  LOCKSTEP_CHECK_CODE(storage.rounds() == nullptr, ExitCode::snapshot, saved.path(),
+                      ": was saved with other trainable parameters, and those of a run with "
+                      "local_updates cannot change; nothing was loaded. Freeze those of the saved "
+                      "run before the Trainer is made (",
+                      saved.text("frozen"), "), or take over its weights with load_weights()");
+}
+
+std::vector<at::Tensor> weights_to_replace(const TrainingStorage& storage) {
+  const LocalRounds* rounds = storage.rounds();
+  if (rounds == nullptr) {
+    return storage.arena().whole_masters();
+  }
+  std::vector<at::Tensor> flats;
+  for (const at::Tensor& anchor : rounds->anchors()) {
+    flats.push_back(anchor.clone());
+  }
+  return flats;
+}
+
+void start_round(const TrainingStorage& storage, const std::vector<at::Tensor>& weights) {
+  LocalRounds* rounds = storage.rounds();
+  if (rounds == nullptr) {
+    return;
+  }
+  const c10::AutoGradMode no_grad(false);
+  const std::vector<at::Tensor> flats = storage.arena().room_for_masters();
+  for (size_t b = 0; b < flats.size(); ++b) {
+    flats[b].copy_(weights[b]);
+  }
+  storage.arena().take_masters(flats);
+  rounds->restart();
 }
 
 }  // namespace lockstep::detail

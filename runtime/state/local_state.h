@@ -26,4 +26,15 @@ void save_local(const TrainingStorage& storage, snapshot::Content& content);
 void load_local(const Runtime& runtime, TrainingStorage& storage, const Snapshot& saved,
                 std::vector<std::string>& notes);
 
+/// With LocalUpdates: throws Error (exit code snapshot), because their trainable parameters cannot
+/// change to those of `saved`. The same on every rank.
+void require_no_rounds(const TrainingStorage& storage, const Snapshot& saved);
+
+/// Whole flat arrays that load_weights() writes to; what is not loaded stays. With LocalUpdates:
+/// copies of the weights at the start of the round, which are equal on all ranks. Collective with a
+/// sharded optimizer.
+std::vector<at::Tensor> weights_to_replace(const TrainingStorage& storage);
+/// With LocalUpdates: starts a round from `weights`, which are equal on all ranks. Local.
+void start_round(const TrainingStorage& storage, const std::vector<at::Tensor>& weights);
+
 }  // namespace lockstep::detail

@@ -28,6 +28,8 @@ class Saving {
 
   /// The state after `update`; see Trainer::save().
   void save(int64_t update, std::optional<double> metric);
+  /// The weights changed without an update: the next save() must not take them for saved.
+  void forget_saved() { saved_update_.reset(); }
   /// At the end of a window: whether a snapshot in memory is due. The same on every rank.
   bool is_memory_due();
   /// The state after `update`, in the memory of each node; see SnapshotOptions::memory_every.

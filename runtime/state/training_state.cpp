@@ -239,6 +239,7 @@ std::function<void()> TrainingState::match_trainable(const Snapshot& saved) {
   if (text == saved.manifest().texts.end() || text->second == frozen_names(trainable())) {
     return [] {};
   }
+  require_no_rounds(parts_.storage, saved);
   const std::string frozen = kSeparator + text->second + kSeparator;
   const Trainable before = trainable();
   for (const auto* entries : {&before.parameters, &before.frozen}) {
@@ -320,11 +321,7 @@ std::vector<std::string> TrainingState::load(const Snapshot& saved) {
 
 snapshot::LoadReport TrainingState::load_weights(const snapshot::TensorSource& source,
                                                  const snapshot::LoadOptions& options) {
-  LocalRounds* rounds = parts_.storage.rounds();
-  if (rounds != nullptr) {
-    rounds->go_back();  // what is not loaded stays, and must be equal on all ranks
-  }
-  const std::vector<at::Tensor> flats = arena().whole_masters();
+  const std::vector<at::Tensor> flats = weights_to_replace(parts_.storage);
   const std::vector<Weight> all = weights(flats, /*to_write=*/true);
   std::vector<NamedWeight> named;
   for (const Weight& weight : all) {
@@ -333,9 +330,7 @@ snapshot::LoadReport TrainingState::load_weights(const snapshot::TensorSource& s
   snapshot::LoadReport report =
       snapshot::load_tensors(source, weight_targets(source, named, options), options);
   take_weights(flats, all);
-  if (rounds != nullptr) {
-    rounds->restart();
-  }
+  start_round(parts_.storage, flats);
   const c10::AutoGradMode no_grad(false);
   if (arena().has_averages()) {
     arena().take_averages(flats);

@@ -240,10 +240,16 @@ void TrainingStorage::adopt_weights() {
   const std::vector<at::Tensor> flats = arena_->whole_masters();
   const std::vector<at::Tensor> masters =
       parameter_views(flats, trainable_.parameters, reducer_->plans());
+  const bool ranks_differ = rounds_ && rounds_->updates_of_round() > 0;  // in the low bits too
   for (size_t b = 0; b < reducer_->size(); ++b) {
     for (const Slot& slot : reducer_->plans()[b].slots) {
       const auto i = static_cast<size_t>(slot.parameter);
-      take_over(masters[i], trainable_.parameters[i].tensor, reducer_->plans()[b].weight_dtype);
+      const at::Tensor& weight = trainable_.parameters[i].tensor;
+      if (ranks_differ) {
+        masters[i].copy_(weight.detach());
+      } else {
+        take_over(masters[i], weight, reducer_->plans()[b].weight_dtype);
+      }
     }
   }
   arena_->take_masters(flats);

@@ -45,11 +45,9 @@ std::string non_finite_names(const Reducer& reducer, const Communicator& control
   for (const GradientRange& range : ranges) {
     found += range.values.finite() ? '0' : '1';
   }
-  if (reducer.scatters()) {
-    for (const std::string& theirs : control.all_gather_bytes(found)) {
-      std::transform(found.begin(), found.end(), theirs.begin(), found.begin(),
-                     [](char a, char b) { return std::max(a, b); });
-    }
+  for (const std::string& theirs : control.all_gather_bytes(found)) {
+    std::transform(found.begin(), found.end(), theirs.begin(), found.begin(),
+                   [](char a, char b) { return std::max(a, b); });
   }
   std::string names;
   for (size_t i = 0; i < ranges.size(); ++i) {

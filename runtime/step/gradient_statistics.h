@@ -23,8 +23,8 @@ std::vector<GradientRange> gradient_ranges(const Reducer& reducer);
 /// that are subnormal in fp16.
 std::string gradient_table(const std::vector<GradientRange>& ranges);
 
-/// "a.weight, b.bias": the parameters whose reduced gradient is not finite. Every rank must call
-/// it: if the reducer scatters, `control` tells the ranks what the others have found.
+/// "a.weight, b.bias": the parameters whose reduced gradient is not finite on any rank. The same on
+/// every rank. Collective on `control`: with a reducer that scatters or of one rank, ranks differ.
 std::string non_finite_names(const Reducer& reducer, const Communicator& control);
 
 }  // namespace lockstep::detail

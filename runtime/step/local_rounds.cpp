@@ -156,6 +156,8 @@ void LocalRounds::visit_state(StateArchive& archive) {
     const std::string name = reducer_.parameters()[i].name + ".outer_momentum";
     if (wanted(name)) {
       archive.tensor(name, views[i]);
+    } else if (archive.loading()) {
+      views[i].zero_();
     }
   }
   if (wanted("round.updates")) {

@@ -48,7 +48,7 @@ class LocalRounds {
   int64_t bytes() const;
 
   /// Visits what all ranks share: the outer momentum of each parameter, and the count. A snapshot
-  /// without them, from a synchronous run, leaves them as they are.
+  /// without momentum, from a synchronous run, makes it 0.
   void visit_state(StateArchive& archive);
 
  private:

@@ -1,4 +1,7 @@
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
 #include <ATen/ops/empty.h>
+#include <lockstep/amp/muon_optimizer.h>
 #include <lockstep/amp/update/average.h>
 #include <lockstep/amp/update/flat_kernels.h>
 #include <lockstep/amp/update/flat_span.h>
@@ -67,7 +70,16 @@ class TorchUpdater final : public Updater {
     }
   }
 
-  std::string describe() const override { return describe_options(*optimizer_, masters_); }
+  /// Of a MuonOptimizer on a CPU also what the bits of matrix products depend on.
+  std::string describe() const override {
+    std::string text = describe_options(*optimizer_, masters_);
+    if (dynamic_cast<const MuonOptimizer*>(optimizer_.get()) != nullptr &&
+        masters_.front().is_cpu()) {
+      text += c10::str("; ", at::get_num_threads(), " compute threads (OMP_NUM_THREADS) on ",
+                       at::get_cpu_capability());
+    }
+    return text;
+  }
 
   int64_t moment_bytes() const override { return 0; }
 

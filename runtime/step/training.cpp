@@ -339,8 +339,10 @@ void Training::adopt_weights() {
 void Training::finish_round() {
   require_between_windows("finish_round()");
   steps->settle();
-  if (LocalRounds* rounds = storage.rounds()) {
+  LocalRounds* rounds = storage.rounds();
+  if (rounds != nullptr && rounds->updates_of_round() > 0) {
     rounds->finish();
+    saving->forget_saved();
   }
 }
 

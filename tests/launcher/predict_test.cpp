@@ -108,6 +108,14 @@ TEST(PredictedCost, SmallBucketsAndSmallNodesExchangeElementsInTwoRounds) {
   EXPECT_EQ(large.node, 0.0);
 }
 
+TEST(PredictedCost, DoublesOfSingleRankNodesAreExchangedInTwoRounds) {
+  Network single = network();
+  single.ranks_per_node = 1;
+  const Network::Cost doubles = single.all_reduce(kMillion, 8, 4);
+  EXPECT_DOUBLE_EQ(doubles.latency, 2 * 100e-6);
+  EXPECT_DOUBLE_EQ(doubles.transfer, 0.75 * 2 * kMillion / 1e9);
+}
+
 TEST(PredictedStep, WaitsForWhatBackwardDoesNotHide) {
   // Bucket 0: 10 -> 12.36 ms, hidden. Bucket 1: 20 -> 22.36 ms. Two nodes; flags and votes after.
   const double bucket = (10e-6 + 1.5e-4) + 2 * 100e-6 + 2e-3;
@@ -233,6 +241,26 @@ TEST_F(Predict, RefusesRecordsThatSayTooLittle) {
   EXPECT_THAT(read(R"({"forward_ms": 1})"), HasSubstr("\"backward_ms\": a number above 0"));
   EXPECT_THAT(read(R"({"forward_ms": 1, "backward_ms": 1, "update_ms": 1, "element_bytes": 4})"),
               HasSubstr("\"buckets\""));
+}
+
+TEST_F(Predict, NamesTheFileThatHasAValueOfAnotherType) {
+  const auto read = [&](const std::string& text) {
+    return refusal([&] { StepRecord::read(write("record", text)); });
+  };
+  const std::string times = R"({"forward_ms": 1, "backward_ms": 1, "update_ms": 1, )";
+  for (const char* bytes : {"0.5", "1e300"}) {
+    EXPECT_THAT(read(times + R"("element_bytes": )" + bytes + "}"),
+                AllOf(HasSubstr("/record: "), HasSubstr("element_bytes must be 1 to 16")));
+  }
+  for (const char* rest :
+       {R"("element_bytes": 4, "buckets": [7]})", R"("element_bytes": 4, "accumulate": "two"})",
+        R"("element_bytes": 4, "buckets": [{"bytes": "many"}]})"}) {
+    EXPECT_THAT(read(times + rest), AllOf(HasSubstr("/record: "), HasSubstr("type")));
+  }
+  EXPECT_THAT(read(R"({"traceEvents": [{"ph": 1}]})"),
+              AllOf(HasSubstr("/record: "), HasSubstr("type must be string")));
+  EXPECT_THAT(refusal([&] { Network::read(write("network", R"({"ranks_per_node": "four"})")); }),
+              AllOf(HasSubstr("/network: "), HasSubstr("type must be number")));
 }
 
 TEST_F(Predict, PrintsALineForEachNumberOfRanks) {

@@ -311,6 +311,7 @@ TEST(LocalUpdatesRanks, RefusesWhatItCannotBeCombinedWith) {
   EXPECT_THAT(refusal(with().shard_optimizer(true)), HasSubstr("use shard_optimizer(false)"));
   EXPECT_THAT(refusal(with().cuda_graph(true)), HasSubstr("use cuda_graph(false)"));
   EXPECT_THAT(refusal(with().reproducible(true)), HasSubstr("use reproducible(false)"));
+  EXPECT_THAT(refusal(with().digest_log("digests")), HasSubstr("leave digest_log out"));
   EXPECT_THAT(refusal(with().losses(2)), HasSubstr("losses must be 1, is 2"));
   EXPECT_THAT(refusal(with().ema(0.9)), HasSubstr("use ema(0)"));
   EXPECT_THAT(refusal(with().precision(Precision::O0().wire(at::kHalf).error_feedback(true))),

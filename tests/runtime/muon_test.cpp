@@ -110,6 +110,41 @@ TEST(MuonRanks, GroupsHaveLearningRatesOfTheirOwn) {
   EXPECT_FALSE(at::equal(run.model->first->weight, weight));
 }
 
+TEST(MuonRanks, AllMatricesOrAllOfTheRestMayBeFrozenAndThawed) {
+  Trained run;
+  run.step();
+  const auto freeze = [&](bool matrices, bool rest) {
+    for (const auto& parameter : run.model->named_parameters()) {
+      const bool is_matrix = parameter.key() == "first.weight";
+      parameter.value().set_requires_grad(is_matrix ? !matrices : !rest);
+    }
+    run.trainer.adopt_trainable();
+  };
+  for (const bool matrices : {false, true, false}) {
+    freeze(matrices, !matrices);
+    const at::Tensor matrix = run.model->first->weight.detach().clone();
+    const at::Tensor bias = run.model->first->bias.detach().clone();
+    run.step();
+    EXPECT_EQ(at::equal(run.model->first->weight, matrix), matrices);
+    EXPECT_EQ(at::equal(run.model->first->bias, bias), !matrices);
+    EXPECT_EQ(run.trainer.learning_rate(0), 0.02);
+    EXPECT_EQ(run.trainer.learning_rate(1), 1e-2);
+    EXPECT_TRUE(run.trainer.replicas_agree());
+  }
+}
+
+TEST(MuonRanks, RanksWithOtherNumbersOfThreadsAreRefused) {
+  if (runtime().size() == 1) {
+    return;
+  }
+  const int threads = at::get_num_threads();
+  at::set_num_threads(1 + runtime().rank());
+  const std::string refusal = error_of([] { Trained run; });
+  at::set_num_threads(threads);
+  EXPECT_THAT(refusal, HasSubstr("1 compute threads (OMP_NUM_THREADS)"));
+  EXPECT_THAT(refusal, HasSubstr("Pass the same on every rank"));
+}
+
 TEST(MuonRanks, RefusesWhatItCannotTrain) {
   const auto model = std::make_shared<Mlp>();
   const auto refusal = [&](const MuonOptions& options, std::vector<std::string> rest = {},
