@@ -136,6 +136,8 @@ TEST(MemoryLines, OpenTakesNothingFromANodeOfAnOldLine) {
     nodes.save(before, 5);
   }
   MemorySnapshots after = nodes.snapshots();
+  std::vector<std::string> notes;
+  ASSERT_TRUE(after.newest(-1, notes));  // now each node has all files
   if (nodes.ranks.rank() == 1) {
     std::ofstream(after.folder() + "/token") << "another";
   }
