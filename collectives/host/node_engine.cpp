@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 namespace lockstep::detail {
 namespace {
@@ -13,6 +14,16 @@ namespace {
 constexpr uint64_t kCallsAhead = NodeGroup::kCallsKept / 2;
 /// So long does a rank wait before its peers can read for what.
 constexpr double kSecondsUntilNoted = 0.1;
+
+/// MPI may still read and write the memory of calls that have not ended: they stay, with the engine
+/// that each of them keeps.
+template <typename Calls>
+void let_go_of(Calls& calls, bool in_mpi) {
+  if (in_mpi && !calls.empty()) {
+    new Calls(std::move(calls));
+  }
+  calls.clear();
+}
 
 double seconds_of(std::chrono::milliseconds time) {
   return std::chrono::duration<double>(time).count();
@@ -141,7 +152,7 @@ void NodeEngine::close() noexcept {
       failure_ = std::current_exception();
     }
   }
-  pending_.clear();
+  let_go_of(pending_, inter_node_ != nullptr);
 }
 
 void NodeEngine::throw_if_failed() const {
@@ -361,7 +372,7 @@ void NodeEngine::fail(std::exception_ptr error, const std::string& cause) {
   write_flight_record(log_, world_.rank, world_.size);
   group_->leave_because(cause);
   other_nodes_.leave_because(cause);
-  pending_.clear();
+  let_go_of(pending_, inter_node_ != nullptr);
   std::rethrow_exception(error);
 }
 

@@ -72,8 +72,10 @@ std::string drawn_word() {
 }  // namespace
 
 MemorySnapshots::MemorySnapshots(Agreement agreement, const std::string& memory,
-                                 std::string run_folder)
-    : agreement_(std::move(agreement)), run_folder_(std::move(run_folder)) {
+                                 std::string run_folder, size_t chunk_bytes)
+    : agreement_(std::move(agreement)),
+      run_folder_(std::move(run_folder)),
+      chunk_bytes_(chunk_bytes) {
   const std::string place = std::filesystem::absolute(run_folder_).lexically_normal().string();
   folder_ = memory + "/lockstep.memory-" + std::to_string(geteuid()) + "/" +
             snapshot::digest_of(place) + "-" + host_name();
@@ -89,12 +91,31 @@ MemorySnapshots::Mark MemorySnapshots::mark() const {
   return mark;
 }
 
+bool MemorySnapshots::has_token(const std::string& token) const {
+  std::istringstream words(text_of(folder_ + "/" + kTokenName));
+  for (std::string word; words >> word;) {
+    if (word == token) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void MemorySnapshots::remove_steps(const std::function<bool(int64_t)>& condition) const {
+  for (const int64_t step : is_leader() ? steps_in(folder_) : std::vector<int64_t>()) {
+    if (condition(step)) {
+      snapshot::remove_folder_of_files(*snapshot::FileSystem::current(),
+                                       folder_ + "/" + snapshot::step_folder(step));
+    }
+  }
+}
+
 /// The newest first. A node with another token has none.
 std::vector<int64_t> MemorySnapshots::steps_of_nodes(const std::string& token) const {
   const std::vector<std::string> lists =
       agreement_.gather("looking for snapshots in " + folder_, [&] {
         std::string text;
-        const bool belongs = is_leader() && text_of(folder_ + "/" + kTokenName) == token;
+        const bool belongs = is_leader() && has_token(token);
         for (const int64_t step : belongs ? steps_in(folder_) : std::vector<int64_t>()) {
           text += std::to_string(step) + " ";
         }
@@ -118,7 +139,7 @@ void MemorySnapshots::complete(const std::string& path, const std::string& token
     if (!is_leader()) {
       return "";
     }
-    if (snapshot::exists(path) && text_of(folder_ + "/" + kTokenName) != token) {
+    if (snapshot::exists(path) && !has_token(token)) {
       snapshot::remove_folder_of_files(*system, path);
     }
     return FilesOfNodes::of_this_node(path);
@@ -168,6 +189,15 @@ void MemorySnapshots::complete(const std::string& path, const std::string& token
   agreement_.raise_if_any(mine.error);
 }
 
+/// The snapshot is whole on every node: a node that was not there before belongs to the run now.
+void MemorySnapshots::adopt(int64_t step, const std::string& token) const {
+  if (!is_leader() || has_token(token)) {
+    return;
+  }
+  remove_steps([&](int64_t other) { return other != step; });
+  replace_file(*snapshot::FileSystem::current(), folder_ + "/" + kTokenName, token);
+}
+
 std::optional<Snapshot> MemorySnapshots::newest(int64_t after,
                                                 std::vector<std::string>& notes) const {
   const auto [run, token] = mark();
@@ -190,6 +220,7 @@ std::optional<Snapshot> MemorySnapshots::newest(int64_t after,
                             ", this one is ", expected);
         found->verify(ranks.local_rank(), ranks.local_size());
       });
+      agreement_.attempt("adopting " + path, [&, &word = token] { adopt(step, word); });
       found->trust();
       return found;
     } catch (const CommunicationError&) {
@@ -204,31 +235,37 @@ std::optional<Snapshot> MemorySnapshots::newest(int64_t after,
 void MemorySnapshots::open(const std::string& run, int64_t update, int64_t min_shard_bytes) {
   const Mark before = mark();
   const bool goes_on = before.run == run && !before.token.empty();
-  const std::string token = agreement_.gather(
-      "snapshots in memory", [&] { return goes_on ? before.token : drawn_word(); })[0];
+  const std::string token =
+      agreement_.gather("snapshots in memory", [] { return drawn_word(); })[0];
+  const auto files = snapshot::FileSystem::current();
   agreement_.attempt("snapshots in memory", [&] {
-    const auto files = snapshot::FileSystem::current();
-    for (const int64_t step : is_leader() ? steps_in(folder_) : std::vector<int64_t>()) {
-      const std::string path = folder_ + "/" + snapshot::step_folder(step);
-      bool is_ours = goes_on && step <= update;
-      try {
-        is_ours = is_ours && Snapshot(path).manifest().run == run;
-      } catch (const Error&) {
-        is_ours = false;  // incomplete: of a node that was lost
-      }
-      if (!is_ours) {
-        snapshot::remove_folder_of_files(*files, path);
-      }
-    }
     if (is_leader()) {
       files->make_folder(folder_);
-      replace_file(*files, folder_ + "/" + kTokenName, token);
+      lock_ = std::make_unique<snapshot::FolderLock>(folder_);
     }
-    if (agreement_.communicator().rank() == 0 && !goes_on) {
+  });
+  agreement_.attempt("snapshots in memory", [&] {
+    const bool belongs = goes_on && has_token(before.token);
+    remove_steps([&](int64_t step) {
+      try {
+        const std::string path = folder_ + "/" + snapshot::step_folder(step);
+        return !belongs || step > update || Snapshot(path).manifest().run != run;
+      } catch (const Error&) {
+        return true;  // incomplete: of a node that was lost
+      }
+    });
+    if (is_leader()) {
+      replace_file(*files, folder_ + "/" + kTokenName,
+                   goes_on ? token + " " + before.token : token);
+    }
+  });
+  agreement_.attempt("snapshots in memory", [&] {
+    if (agreement_.communicator().rank() == 0) {
       replace_file(*files, run_folder_ + "/" + kMarkerName, run + " " + token);
       files->sync_folder(run_folder_);
     }
   });
+  forgotten_ = -1;
   writer_ = std::make_unique<snapshot::AsyncWriter>(
       agreement_.communicator(), folder_,
       snapshot::WriterOptions()
@@ -236,7 +273,7 @@ void MemorySnapshots::open(const std::string& run, int64_t update, int64_t min_s
           .node_local(true)
           .min_shard_bytes(min_shard_bytes)
           .keep(snapshot::KeepOptions().last(2)));  // nodes commit one after another
-  copies_ = std::make_unique<NeighbourCopies>(agreement_);
+  copies_ = std::make_unique<NeighbourCopies>(agreement_, chunk_bytes_);
   if (!copies_->exist()) {
     copies_.reset();
   }
@@ -256,7 +293,14 @@ bool MemorySnapshots::is_ready() const {
 std::optional<snapshot::SaveReport> MemorySnapshots::advance() {
   if (!copied_) {
     auto report = writer_->advance();
-    if (!report || report->error || !copies_) {
+    if (!report || report->error) {
+      return report;
+    }
+    if (report->step <= forgotten_) {
+      forget(report->step, report->step);
+      return report;
+    }
+    if (!copies_) {
       return report;
     }
     copies_->start(report->path);
@@ -289,13 +333,11 @@ void MemorySnapshots::forget(int64_t first, int64_t last) noexcept {
     copies_->abandon();
     copied_.reset();
   }
+  if (first == 0) {
+    forgotten_ = std::max(forgotten_, last);
+  }
   try {
-    for (const int64_t step : is_leader() ? steps_in(folder_) : std::vector<int64_t>()) {
-      if (step >= first && step <= last) {
-        snapshot::remove_folder_of_files(*snapshot::FileSystem::current(),
-                                         folder_ + "/" + snapshot::step_folder(step));
-      }
-    }
+    remove_steps([&](int64_t step) { return step >= first && step <= last; });
   } catch (const std::exception&) {
     return;  // an old snapshot in memory does no harm: resume() takes the newest
   }
@@ -313,13 +355,11 @@ void MemorySnapshots::forget_all_of(const std::string& run_folder, const Agreeme
 void MemorySnapshots::remove() noexcept {
   writer_.reset();
   forget(0, std::numeric_limits<int64_t>::max());
-  try {
-    if (is_leader() && snapshot::exists(folder_)) {
-      snapshot::remove_folder_of_files(*snapshot::FileSystem::current(), folder_);
-    }
-  } catch (const std::exception&) {
-    return;
+  if (is_leader()) {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
   }
+  lock_.reset();
 }
 
 }  // namespace lockstep::detail

@@ -2,10 +2,13 @@
 
 #include <lockstep/checkpointing/snapshot/snapshot.h>
 #include <lockstep/checkpointing/snapshot/write/async_writer.h>
+#include <lockstep/checkpointing/snapshot/write/folder_lock.h>
 #include <lockstep/collectives/core/agreement.h>
 #include <lockstep/runtime/state/neighbour_copies.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,43 +18,47 @@ namespace lockstep::detail {
 
 /// Snapshots in the memory of each node (tmpfs), from which a run goes on after one of its ranks
 /// has died. The ranks of a node share a folder there; it has the files that these ranks wrote, a
-/// manifest of all ranks' files, and soon copies of the files of the node before. So the loss of one
-/// node leaves all files somewhere. newest() copies to each node what is missing there.
+/// manifest of all ranks' files, and soon copies of the files of the node before. So the loss of
+/// one node leaves all files somewhere. newest() copies to each node what is missing there.
 ///
 /// The folder on the disk has a file `memory` with the name of the run and a word that was drawn
-/// when its snapshots in memory began; each node's folder has that word in a file `token`. So
-/// snapshots in memory are used only together with the folder that they belong to, and not once the
-/// run has gone on from the disk. Ranks: every call but is_pending() and is_ready() is collective.
-/// Threads: one.
+/// at the last open(); each node's folder has that word in a file `token`, and the word before,
+/// which counts until the new one is on the disk. So snapshots in memory are used only together
+/// with the folder that they belong to, and not once the run has gone on from the disk, or without
+/// their node. Ranks: every call but is_pending() and is_ready() is collective. Threads: one.
 class MemorySnapshots {
  public:
-  /// `memory`: a tmpfs folder. `run_folder`: the folder of the run, on the disk.
-  MemorySnapshots(Agreement agreement, const std::string& memory, std::string run_folder);
+  /// `memory`: a tmpfs folder. `run_folder`: the folder of the run, on the disk. `chunk_bytes`: see
+  /// NeighbourCopies.
+  MemorySnapshots(Agreement agreement, const std::string& memory, std::string run_folder,
+                  size_t chunk_bytes = NeighbourCopies::kChunkBytes);
 
   /// The newest whole snapshot of the run whose update is above `after`, if there is one; why
-  /// others cannot be used is added to `notes`.
+  /// others cannot be used is added to `notes`. Then every node has its files, and nothing else of
+  /// this folder that does not belong to the run.
   std::optional<Snapshot> newest(int64_t after, std::vector<std::string>& notes) const;
 
   /// Before the first save(): snapshots in memory are of the run with this name, and those above
   /// `update`, or of other runs, are removed. Throws Error on every rank if the folder cannot be
-  /// used.
+  /// used; if another job uses it, nothing of that job is changed.
   void open(const std::string& run, int64_t update, int64_t min_shard_bytes);
   bool is_open() const { return writer_ != nullptr; }
   /// As in AsyncWriter, but a save ends once the next node has its copies, or once it is clear that
-  /// it gets none: a warning says why. save() completes the save before, and returns how that ended.
+  /// it gets none: a warning says why. save() completes the save before, and returns how that
+  /// ended.
   std::optional<snapshot::SaveReport> save(const snapshot::Content& content, int64_t update);
   bool is_pending() const { return is_open() && (writer_->is_pending() || copied_); }
   bool is_ready() const;
   std::optional<snapshot::SaveReport> advance();
   std::optional<snapshot::SaveReport> wait();
 
-  /// Removes the snapshots of these updates, both included. A save of theirs that is pending ends
-  /// without copies.
+  /// Removes the snapshots of these updates, both included. A save of theirs whose files are being
+  /// copied ends; one that is still being written, with `first` 0, is removed once it is written.
   void forget(int64_t first, int64_t last) noexcept;
   /// Before a run goes on from the disk: no snapshot in memory belongs to `run_folder` any more,
   /// whichever node has it.
   static void forget_all_of(const std::string& run_folder, const Agreement& agreement);
-  /// Removes all of them, and the folder.
+  /// Removes the folder with all that is in it.
   void remove() noexcept;
 
   const std::string& folder() const { return folder_; }
@@ -64,12 +71,19 @@ class MemorySnapshots {
     std::string token;
   };
   Mark mark() const;
+  /// Whether this node's snapshots are those that the word stands for.
+  bool has_token(const std::string& token) const;
+  void remove_steps(const std::function<bool(int64_t)>& condition) const;
   std::vector<int64_t> steps_of_nodes(const std::string& token) const;
   void complete(const std::string& path, const std::string& token) const;
+  void adopt(int64_t step, const std::string& token) const;
 
   Agreement agreement_;
   std::string run_folder_;
   std::string folder_;  // of this node
+  size_t chunk_bytes_;
+  int64_t forgotten_ = -1;                      // snapshots up to this update are not kept
+  std::unique_ptr<snapshot::FolderLock> lock_;  // of the first rank of a node, while open
   std::unique_ptr<snapshot::AsyncWriter> writer_;
   std::unique_ptr<NeighbourCopies> copies_;     // none: one node, or no memory for them
   std::optional<snapshot::SaveReport> copied_;  // of the save whose files are being copied

@@ -12,20 +12,15 @@
 namespace lockstep::detail {
 namespace {
 
-constexpr size_t kChunk = size_t{16} << 20;  // bytes that are on their way during an update
-
 bool has_ending(const std::string& name, const std::string& ending) {
   return name.size() >= ending.size() &&
          name.compare(name.size() - ending.size(), ending.size(), ending) == 0;
 }
 
-size_t chunks_of(size_t bytes) {
-  return (bytes + kChunk - 1) / kChunk;
-}
-
 }  // namespace
 
-NeighbourCopies::NeighbourCopies(Agreement agreement) : agreement_(std::move(agreement)) {
+NeighbourCopies::NeighbourCopies(Agreement agreement, size_t chunk_bytes)
+    : agreement_(std::move(agreement)), chunk_bytes_(chunk_bytes) {
   const Communicator& ranks = agreement_.communicator();
   const bool is_first = ranks.local_rank() == 0;
   const std::vector<std::string> firsts =
@@ -38,6 +33,7 @@ NeighbourCopies::NeighbourCopies(Agreement agreement) : agreement_(std::move(agr
   const size_t nodes = first_ranks_.size();
   // Node n sends to node n + 1. A rank is in one pair of each split: pairs whose numbers are even,
   // those whose numbers are odd, and the last, which shares node 0 if its number is even, too.
+  std::optional<Error> mine;  // the other ranks are in the next split
   for (int turn = 0; nodes > 1 && turn < 3; ++turn) {
     int color = -1;
     bool sends = false;
@@ -52,11 +48,18 @@ NeighbourCopies::NeighbourCopies(Agreement agreement) : agreement_(std::move(agr
         sends = is_sender;
       }
     }
-    const Communicator pair = ranks.split(color, sends ? 0 : 1);
-    if (color >= 0) {
-      streams_.push_back(Stream{pair, static_cast<size_t>(color)});
+    try {
+      const Communicator pair = ranks.split(color, sends ? 0 : 1);
+      if (color >= 0) {
+        streams_.push_back(Stream{pair, static_cast<size_t>(color)});
+      }
+    } catch (const CommunicationError&) {
+      throw;
+    } catch (const Error& error) {
+      mine = error;
     }
   }
+  agreement_.raise_if_any(mine);
 }
 
 /// A rank that has failed still takes part in every broadcast.
@@ -126,7 +129,7 @@ void NeighbourCopies::begin_chunk(Stream& stream) {
       stream.target = snapshot::FileSystem::current()->create_file(path + ".part");
     }
   });
-  const auto count = static_cast<int64_t>(std::min(kChunk, file.bytes - stream.done));
+  const auto count = static_cast<int64_t>(std::min(chunk_bytes_, file.bytes - stream.done));
   stream.chunk = stream.sends() && stream.source ? at::from_blob(
                                                        stream.source->data() + stream.done, {count},
                                                        [kept = stream.source](void*) {}, at::kByte)
@@ -160,8 +163,18 @@ void NeighbourCopies::end_chunk(Stream& stream) {
 }
 
 bool NeighbourCopies::is_ready() {
-  return std::all_of(streams_.begin(), streams_.end(),
-                     [](Stream& stream) { return stream.work.test(); });
+  bool ready = true;
+  for (Stream& stream : streams_) {
+    ready = stream.work.test() && ready;  // a test moves the chunk on, so each has one
+  }
+  return ready;
+}
+
+void NeighbourCopies::abandon() noexcept {
+  is_running_ = false;
+  for (Stream& stream : streams_) {
+    stream.target.reset();
+  }
 }
 
 std::optional<std::string> NeighbourCopies::advance() {
@@ -194,6 +207,11 @@ std::string NeighbourCopies::finish() {
     return failure->what();
   }
   const auto late = failure_in(agreement_.exchange(std::exchange(outcome_, {})));
+  for (const Stream& stream : streams_) {
+    if (!stream.sends() && late) {
+      remove_unfinished(stream);
+    }
+  }
   return late ? late->what() : "";
 }
 

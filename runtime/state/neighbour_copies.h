@@ -20,7 +20,10 @@ namespace lockstep::detail {
 /// Ranks: every call but exist(), is_running() and is_ready() is collective. Threads: one.
 class NeighbourCopies {
  public:
-  explicit NeighbourCopies(Agreement agreement);
+  static constexpr size_t kChunkBytes = size_t{16} << 20;
+
+  /// `chunk_bytes`: of each node, on their way at a time.
+  explicit NeighbourCopies(Agreement agreement, size_t chunk_bytes = kChunkBytes);
   NeighbourCopies(const NeighbourCopies&) = delete;
   NeighbourCopies& operator=(const NeighbourCopies&) = delete;
 
@@ -36,8 +39,9 @@ class NeighbourCopies {
   /// The next chunk. Returns at the end the empty text, or why the files are not with the next
   /// node. The same on every rank.
   std::optional<std::string> advance();
-  /// The files are no longer needed. What is on its way ends before the next start().
-  void abandon() noexcept { is_running_ = false; }
+  /// The files are no longer needed, and may be removed. What is on its way ends before the next
+  /// start().
+  void abandon() noexcept;
 
  private:
   struct File {
@@ -65,7 +69,10 @@ class NeighbourCopies {
   void remove_unfinished(const Stream& stream) const;
   std::string finish();
 
+  size_t chunks_of(size_t bytes) const { return (bytes + chunk_bytes_ - 1) / chunk_bytes_; }
+
   Agreement agreement_;
+  size_t chunk_bytes_;
   std::vector<int> first_ranks_;  // of the nodes
   std::vector<Stream> streams_;   // of the first rank of a node: one to send, one to receive
   std::string path_;

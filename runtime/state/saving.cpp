@@ -249,6 +249,9 @@ ResumeReport Saving::resume(const std::string& given) {
     } else {
       saved_update_ = report.update;
       MemorySnapshots::forget_all_of(run_folder, agreement_);
+      if (memory_) {
+        memory_->remove();
+      }
     }
   }
   if (prints()) {

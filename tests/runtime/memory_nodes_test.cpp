@@ -4,92 +4,28 @@
 #include <lockstep/checkpointing/snapshot/format/file_system.h>
 #include <lockstep/runtime/state/memory_snapshots.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <numeric>
+#include <optional>
 #include <stdexcept>
 
 #include "checkpointing/snapshot_fault_file_system.h"
-#include "mpi_nodes.h"
-#include "mpi_world.h"
-#include "runtime/temporary_folder.h"
+#include "memory_nodes.h"
 
 namespace lockstep {
 namespace {
 
 using detail::MemorySnapshots;
 using testing::all_layouts;
+using testing::apart;
 using ::testing::ElementsAre;
+using testing::expect_whole;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::Layout;
-using testing::on_nodes;
-using testing::TemporaryFolder;
+using testing::Nodes;
 using testing::text_of;
 using testing::world;
-
-/// Ranks on nodes, each node with its own memory, and a folder on a disk that all share.
-class Nodes {
- public:
-  explicit Nodes(const Layout& layout)
-      : ranks(on_nodes(layout)),
-        root(ranks.all_gather_bytes(own_.path())[0]),
-        node(layout[static_cast<size_t>(ranks.rank())]) {
-    std::filesystem::create_directories(root + "/run");
-    std::filesystem::create_directories(memory());
-    ranks.barrier().wait();
-  }
-  ~Nodes() { ranks.barrier().wait(); }
-
-  std::string memory() const { return root + "/node" + std::to_string(node); }
-  MemorySnapshots snapshots() const {
-    return MemorySnapshots(detail::Agreement(ranks, ExitCode::snapshot), memory(), root + "/run");
-  }
-  /// Saves what all ranks have, and what each has alone, as of `update`.
-  void save(MemorySnapshots& snapshots, int64_t update) const {
-    begin_save(snapshots, update);
-    const auto report = snapshots.wait();
-    EXPECT_FALSE(report->error);
-    EXPECT_THAT(report->warnings, IsEmpty());
-  }
-  void begin_save(MemorySnapshots& snapshots, int64_t update) const {
-    snapshot::Content content;
-    for (int64_t k = 0; k < 4; ++k) {
-      content.add("model", "weight" + std::to_string(k), at::arange(100) * update + k);
-    }
-    content.add_own("random", "state", at::full({3}, 10 * ranks.rank() + update));
-    snapshots.save(content, update);
-  }
-  /// Nodes of these ranks lose their memory.
-  void lose(const std::vector<int>& lost) const {
-    ranks.barrier().wait();
-    if (std::count(lost.begin(), lost.end(), ranks.rank()) > 0) {
-      std::filesystem::remove_all(memory());
-      std::filesystem::create_directories(memory());
-    }
-    ranks.barrier().wait();
-  }
-
- private:
-  TemporaryFolder own_;
-
- public:
-  Communicator ranks;
-  std::string root;
-  int node;
-};
-
-void expect_whole(const Nodes& nodes, const Snapshot& saved, int64_t update) {
-  EXPECT_EQ(saved.manifest().step, update);
-  for (int64_t k = 0; k < 4; ++k) {
-    EXPECT_TRUE(saved.section("model")
-                    .read("weight" + std::to_string(k))
-                    .equal(at::arange(100) * update + k));
-  }
-  for (int rank = 0; rank < nodes.ranks.size(); ++rank) {
-    EXPECT_TRUE(saved.read_own("random", rank, "state").equal(at::full({3}, 10 * rank + update)));
-  }
-}
 
 TEST(MemoryNodes, EachNodeGetsTheFilesOfTheOthers) {
   for (const Layout& layout : all_layouts(world().size())) {
@@ -108,15 +44,6 @@ TEST(MemoryNodes, EachNodeGetsTheFilesOfTheOthers) {
     expect_whole(nodes, *found, 8);
     EXPECT_FALSE(nodes.snapshots().newest(/*after=*/8, notes));
   }
-}
-
-/// Each rank on a node of its own.
-Layout apart() {
-  Layout layout;
-  for (int rank = 0; rank < world().size(); ++rank) {
-    layout.push_back(rank);
-  }
-  return layout;
 }
 
 TEST(MemoryNodes, TheFilesOfALostNodeAreWithItsNeighbour) {
@@ -173,7 +100,7 @@ TEST(MemoryNodes, AtEveryStageOfASaveTheLossOfANodeLeavesAWholeSnapshot) {
       const Nodes nodes(apart());
       bool is_whole = false;
       try {
-        MemorySnapshots before = nodes.snapshots();
+        MemorySnapshots before = nodes.snapshots(/*chunk_bytes=*/1000);
         before.open("run-a", 0, /*min_shard_bytes=*/1);
         nodes.save(before, 5);
         nodes.begin_save(before, 8);

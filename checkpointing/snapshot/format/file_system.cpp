@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 namespace lockstep::snapshot {
@@ -177,8 +178,18 @@ std::vector<std::string> names_in(const std::string& folder) {
 }
 
 void remove_folder_of_files(FileSystem& files, const std::string& folder) {
+  std::optional<Error> failure;
   for (const std::string& name : names_in(folder)) {
-    files.remove_file(folder + "/" + name);
+    try {
+      files.remove_file(folder + "/" + name);
+    } catch (const Error& error) {
+      if (!failure) {
+        failure = error;
+      }
+    }
+  }
+  if (failure) {
+    throw Error(*failure);
   }
   files.remove_folder(folder);
 }

@@ -59,7 +59,8 @@ class FileSystemScope {
 bool exists(const std::string& path);
 /// The names in a folder, sorted; empty if there is no such folder.
 std::vector<std::string> names_in(const std::string& folder);
-/// Removes a folder that holds only plain files, and those files.
+/// Removes a folder that holds only plain files, and those files. A file that cannot be removed
+/// keeps the folder, but no other file; the Error is that of the first such file.
 void remove_folder_of_files(FileSystem& files, const std::string& folder);
 /// Writes a small file. Its content is then on the disk, but not its name (see sync_folder).
 void write_file(FileSystem& files, const std::string& path, const std::string& content);

@@ -100,7 +100,9 @@ std::vector<std::string> Rotation::committed(int64_t step, std::optional<double>
   };
   std::vector<int64_t> hidden;
   for (const int64_t old : not_to_be_kept(step)) {
-    if (attempt([&] { hide(old); })) {
+    if (!exists(folder_ + "/" + step_folder(old))) {
+      metrics_.erase(old);  // somebody else has removed it
+    } else if (attempt([&] { hide(old); })) {
       metrics_.erase(old);
       hidden.push_back(old);
     }

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <filesystem>
 #include <sstream>
+#include <utility>
 
 namespace lockstep::snapshot {
 namespace {
@@ -145,8 +146,10 @@ std::vector<detail::Outcome> SaveJob::exchange_outcomes() {
 bool SaveJob::agree() {
   const std::vector<detail::Outcome> outcomes = exchange_outcomes();
   if (report_.error) {
-    if (folder_->completes()) {
-      remove_temporary();
+    outcome_.text = folder_->completes() ? remove_temporary() : "";
+    for (const detail::Outcome& outcome :
+         folder_->agreement().exchange(std::exchange(outcome_, {}))) {
+      *report_.error += outcome.text;
     }
     return false;
   }
@@ -198,7 +201,8 @@ void SaveJob::commit() {
     return "";
   });
   if (outcome_.error) {
-    remove_temporary();
+    outcome_.error.emplace(std::string(outcome_.error->what()) + remove_temporary(),
+                           outcome_.error->code());
   } else {
     outcome_.text = name_latest_and_rotate();
     if (!folder_->options().node_local()) {
@@ -210,7 +214,12 @@ void SaveJob::commit() {
 
 SaveReport SaveJob::finish() {
   if (!report_.error) {
-    report_.warnings = split_lines(exchange_outcomes()[0].text);
+    const std::vector<detail::Outcome> outcomes = exchange_outcomes();
+    for (size_t rank = 0; rank < outcomes.size(); ++rank) {
+      for (const std::string& line : split_lines(outcomes[rank].text)) {
+        report_.warnings.push_back(rank == 0 ? line : c10::str("rank ", rank, ": ", line));
+      }
+    }
   }
   if (report_.error) {
     report_.error = "saving " + final_path() + ": " + *report_.error;
@@ -219,11 +228,14 @@ SaveReport SaveJob::finish() {
   return report_;
 }
 
-void SaveJob::remove_temporary() noexcept {
+std::string SaveJob::remove_temporary() const {
   try {
-    remove_folder_of_files(folder_->files(), temporary_path());
-  } catch (const std::exception&) {
-    return;  // the next save, or the next start of the run, removes it
+    if (exists(temporary_path())) {
+      remove_folder_of_files(folder_->files(), temporary_path());
+    }
+    return "";
+  } catch (const std::exception& error) {
+    return c10::str("; the next save removes what is left of this one: ", error.what());
   }
 }
 

@@ -48,7 +48,8 @@ class SaveJob {
   std::string write_files();
   void put_in_place();
   std::string name_latest_and_rotate();
-  void remove_temporary() noexcept;
+  /// Returns what could not be removed and why; usually the empty text.
+  std::string remove_temporary() const;
   void forget_tensors() { planned_.clear(); }
 
   RunFolder* folder_;
