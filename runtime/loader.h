@@ -127,11 +127,12 @@ class Loader {
   End end() const { return {}; }
 
   int64_t batches_per_epoch() const { return place_->sampler().batches(); }
-  /// Epoch of the current batch. Without a current batch: the epoch of the next batch in the loop
-  /// that runs or comes next. After resuming a loop that was complete: the last epoch of that loop.
+  /// Epoch of the current batch. Without one, and after seek(): the epoch of the next batch in the
+  /// loop that runs or comes next. After resuming a loop that was complete: the last epoch of that loop.
   int64_t epoch() const {
-    return current_ ? epoch_
-                    : position().epoch - (place_->is_behind_loop(options_.epochs()) ? 1 : 0);
+    return current_ && seeks_ == place_->seeks()
+               ? epoch_
+               : position().epoch - (place_->is_behind_loop(options_.epochs()) ? 1 : 0);
   }
   /// Position of the next batch. Snapshots store it.
   SamplerPosition position() const { return place_->next(); }

@@ -27,6 +27,7 @@ class LoaderPlace {
     sampler_.check(position);
     next_ = position;
     resumed_ = false;
+    in_hand_ = false;
     ++seeks_;
   }
   /// Seeks to a position from a snapshot. If the loader `trains`, its next loop continues the loop

@@ -232,5 +232,35 @@ TEST(SnapshotFacts, N02_FailedAsynchronousSaveIsReportedOnAllRanksAndTrainingGoe
   testing::expect_sample(fixture.open(2), 2);
 }
 
+TEST(AsyncWriter, AFailedSaveRemovesWhatItCanAndSaysWhatItCannot) {
+  Fixture fixture;
+  const std::string left = fixture.folder.file("step-000000000001.async.tmp");
+  run_ranks(2, [&](Communicator& ranks) {
+    AsyncWriter writer(ranks, fixture.folder.path(), fixture.options);
+    ranks.barrier().wait();
+    if (ranks.rank() == 0) {
+      fixture.disk->fail_where(
+          [](FaultFileSystem::Call call, const std::string& path) {
+            const bool is_own = path.find("random.rank-00001") != std::string::npos;
+            return call == FaultFileSystem::Call::write
+                       ? is_own
+                       : call == FaultFileSystem::Call::remove &&
+                             path.find("model") != std::string::npos;
+          },
+          EACCES);
+    }
+    ranks.barrier().wait();
+    writer.save(sample_content(1, ranks.rank(), 2), 1);
+    const auto failed = writer.wait();
+    ASSERT_TRUE(failed.has_value() && failed->error.has_value());
+    EXPECT_THAT(*failed->error, HasSubstr("the next save removes what is left of this one"));
+    EXPECT_THAT(*failed->error, HasSubstr("Permission denied"));
+  });
+  for (const std::string& name : names_in(left)) {
+    EXPECT_THAT(name, HasSubstr("model"));
+  }
+  EXPECT_FALSE(names_in(left).empty());
+}
+
 }  // namespace
 }  // namespace lockstep::snapshot

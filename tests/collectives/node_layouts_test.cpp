@@ -1,8 +1,13 @@
+#include <ATen/ops/from_blob.h>
 #include <gtest/gtest.h>
 #include <lockstep/collectives/core/activity.h>
 
 #include <cstdlib>
 #include <functional>
+#include <numeric>
+#include <stdexcept>
+#include <utility>
+#include <vector>
 
 #include "mpi_nodes.h"
 #include "mpi_world.h"
@@ -161,6 +166,29 @@ TEST(NodeLayouts, ASilentRankOfAnotherNodeIsNamed) {
               std::string::npos)
         << message;
   }
+}
+
+TEST(NodeLayouts, MemoryThatMpiMayStillUseOutlivesACommunicatorThatAnExceptionDestroys) {
+  if (std::getenv("LOCKSTEP_TEST_NODES") != nullptr) {
+    return;  // the layout is given
+  }
+  bool freed = false;
+  std::vector<char> bytes(size_t{1} << 20);
+  world().barrier().wait();
+  try {
+    Layout apart(static_cast<size_t>(world().size()));
+    std::iota(apart.begin(), apart.end(), 0);
+    const Communicator ranks = on_nodes(apart);
+    if (ranks.rank() == 0) {  // no other rank takes part
+      const auto note = [&](void*) { freed = true; };
+      ranks.broadcast(at::from_blob(bytes.data(), {int64_t{1} << 20}, note, at::kByte), 0);
+    }
+    throw std::runtime_error("the job dies");
+  } catch (const std::runtime_error&) {
+    EXPECT_FALSE(freed);
+  }
+  new std::vector<char>(std::move(bytes));  // as the memory that the broadcast keeps
+  world().barrier().wait();
 }
 
 }  // namespace

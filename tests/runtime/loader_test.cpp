@@ -288,6 +288,19 @@ TEST(Loader, RefusesToSeekWhereNoBatchIs) {
   EXPECT_EQ(loader.position(), SamplerPosition());
 }
 
+TEST(Loader, AfterALoopThatWasLeftASeekGivesTheEpochOfTheNextBatch) {
+  Loader<Numbers> loader({10}, 0, 1, 0, LoaderOptions().batch_size(5).epochs(3));
+  for (auto& batch : loader) {
+    static_cast<void>(batch);
+    if (loader.epoch() == 2) {
+      break;
+    }
+  }
+  EXPECT_EQ(loader.epoch(), 2);
+  loader.seek({0, 0});
+  EXPECT_EQ(loader.epoch(), 0);
+}
+
 TEST(Loader, MeasuresTheTimeSpentWaiting) {
   struct Slow {
     size_t size() const { return 3; }

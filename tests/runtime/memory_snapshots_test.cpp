@@ -200,6 +200,42 @@ TEST(MemorySnapshots, ARunThatEndsLeavesNothingInMemory) {
   EXPECT_THAT(folders_in_memory(folder), IsEmpty());
 }
 
+/// A rank was killed while it wrote a snapshot in memory.
+void leave_a_half_written_one(const SharedFolder& folder) {
+  for (const std::string& node : folders_in_memory(folder)) {
+    if (runtime().is_main()) {
+      std::filesystem::create_directories(node + "/step-000000000090.some-run.tmp");
+      std::ofstream(node + "/step-000000000090.some-run.tmp/file") << "half";
+    }
+  }
+  meet();
+}
+
+TEST(MemorySnapshots, ARunThatWentOnFromMemoryAndEndsBeforeTheNextLeavesNothing) {
+  const SharedFolder folder;
+  train_and_die(saving_in_memory(folder), 9);
+  leave_a_half_written_one(folder);
+  {
+    TrainingRun run(runtime(), saving_in_memory(folder));
+    EXPECT_EQ(run.trainer.resume().update, 9);
+  }
+  EXPECT_THAT(folders_in_memory(folder), IsEmpty());
+}
+
+TEST(MemorySnapshots, ARunThatWentOnFromTheDiskAndEndsBeforeTheNextLeavesNothing) {
+  const SharedFolder folder;
+  train_and_die(saving_in_memory(folder), 10, [](TrainingRun& run) {
+    run.trainer.save();
+    EXPECT_FALSE(run.trainer.finish_saving()->error);
+  });
+  leave_a_half_written_one(folder);
+  {
+    TrainingRun run(runtime(), saving_in_memory(folder));
+    EXPECT_EQ(run.trainer.resume().update, 10);
+  }
+  EXPECT_THAT(folders_in_memory(folder), IsEmpty());
+}
+
 TEST(MemorySnapshots, AMemoryThatCannotBeUsedEndsThemAndNotTheRun) {
   const SharedFolder folder;
   Recipe recipe = saving_in_memory(folder);
