@@ -128,7 +128,8 @@ class Loader {
 
   int64_t batches_per_epoch() const { return place_->sampler().batches(); }
   /// Epoch of the current batch. Without one, and after seek(): the epoch of the next batch in the
-  /// loop that runs or comes next. After resuming a loop that was complete: the last epoch of that loop.
+  /// loop that runs or comes next. After resuming a loop that was complete: the last epoch of that
+  /// loop.
   int64_t epoch() const {
     return current_ && seeks_ == place_->seeks()
                ? epoch_
