@@ -57,7 +57,7 @@ void Step::update_weights(Pass pass, const Votes& votes) {
   }
   communication_seconds_ = seconds_since(start);
   if (loss_weights_.nothing_counted() || (pass == Pass::failed && decides_at_once())) {
-    return;
+    return;  // no rank had data, or the hosts know of the failure: nothing to decide
   }
   const auto update_start = Clock::now();
   if (device) {
@@ -81,7 +81,7 @@ void Step::update_weights(Pass pass, const Votes& votes) {
   }
 }
 
-/// Every gradient came, and every parameter is where the optimizer writes.
+/// Fails the window if a gradient is missing, or if a parameter is not where the optimizer writes.
 void Step::require_complete(Pass pass) {
   if (pass == Pass::failed) {
     return;
@@ -278,9 +278,9 @@ void Step::exchange_votes() {
   }
 }
 
-/// A NaN loss before the first update is an Error at once: no scale cures it, and nothing is learnt
-/// yet. All ranks replay the current micro-batch, because a forward may communicate, and the ranks
-/// with such a loss say where it comes from.
+/// A NaN loss before the first update is an Error on all ranks, on a device two windows later: no
+/// scale cures it, and nothing is learnt yet. All ranks run the closure of the current micro-batch
+/// again, because a forward may communicate, and those with such a loss say where it comes from.
 void Step::require_number(const std::function<void()>& replay) {
   if (!exchanged_.has_value() || exchanged_->nan_loss == 0) {
     return;
@@ -322,7 +322,7 @@ StepReport Step::report_closed_window() {
   return report;
 }
 
-/// Runs `body`. If it throws, tells the other ranks before the exception goes on.
+/// Runs `body`. If it throws, tells the other ranks; then every rank throws the same Error.
 template <typename Body>
 auto Step::attempt(const Body& body) -> decltype(body()) {
   std::exception_ptr error;
