@@ -96,7 +96,11 @@ Runtime::Runtime(std::string program, std::unique_ptr<Session> session)
              : is_guest             ? at::get_num_threads()
                                     : detail::threads_of_this_rank(control_);
   threads_are_named_ = options_.threads() > 0 || is_guest || detail::threads_of_environment() > 0;
-  at::set_num_threads(threads_);
+  if (is_guest) {
+    at::set_num_threads(threads_);
+  } else {
+    detail::start_compute_threads(threads_);
+  }
   at::manual_seed(seed());
 }
 

@@ -1,3 +1,6 @@
+#include <ATen/Parallel.h>
+#include <ATen/TensorIterator.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <lockstep/runtime/process/host_threads.h>
 #include <malloc.h>
@@ -6,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <cstdlib>
 #include <string>
 
@@ -52,6 +56,19 @@ int threads_of_this_rank(Communicator& control) {
   return from_environment > 0
              ? from_environment
              : std::max(1, static_cast<int>(cores) / std::max(1, control.local_size()));
+}
+
+void start_compute_threads(int threads) {
+  at::set_num_threads(threads);
+  sigset_t signals;
+  sigfillset(&signals);
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGPROF}) {
+    sigdelset(&signals, fault);
+  }
+  sigset_t before;
+  pthread_sigmask(SIG_BLOCK, &signals, &before);
+  at::zeros({threads * at::internal::GRAIN_SIZE}).add_(1);  // large enough for all of them
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void keep_freed_memory() {

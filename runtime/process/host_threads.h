@@ -11,6 +11,10 @@ int threads_of_environment();
 /// node may run on, divided by their number, at least 1. Collective.
 int threads_of_this_rank(Communicator& control);
 
+/// Makes LibTorch compute with `threads` threads, and starts them with blocked signals (all but
+/// those of faults), so that a signal's handler runs in a thread of the program.
+void start_compute_threads(int threads);
+
 /// Makes malloc keep freed memory instead of returning it to the system: LibTorch frees and
 /// allocates the same large tensors every step, and page faults then cost more than the
 /// arithmetic (AdamW over 14 x 1M floats: 42 ms against 74 ms).

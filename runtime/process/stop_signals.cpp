@@ -1,4 +1,3 @@
-#include <ATen/Parallel.h>
 #include <lockstep/collectives/error.h>
 #include <lockstep/runtime/process/kept_stop_signals.h>
 #include <lockstep/runtime/process/stop_signals.h>
@@ -48,8 +47,6 @@ StopSignals::StopSignals(const std::vector<int>& signals) : maker_(pthread_self(
       sigaddset(&blocked_here_, signal);
     }
   }
-  at::parallel_for(0, at::get_num_threads(), 1,
-                   [&](int64_t, int64_t) { pthread_sigmask(SIG_BLOCK, &signals_, nullptr); });
   struct sigaction counted = {};
   counted.sa_handler = count_signal;
   counted.sa_flags = SA_RESTART;

@@ -10,12 +10,12 @@ namespace lockstep::detail {
 
 /// Notices signals while it lives; then what was done about them before is done again.
 ///
-/// The signals are blocked in the thread that makes this, in LibTorch's threads that compute for it
-/// (which stay so), and in threads that this thread starts later: a signal waits until came() takes
-/// it, and interrupts no arithmetic. That matters: the LSTM backward of oneDNN, as in LibTorch 2.11
-/// on processors with AVX-512, damages the heap if a signal handler interrupts it. Another thread
-/// that is older than this may get the signal in a handler, which counts it. Programs that the
-/// process starts inherit the blocked signals.
+/// The signals are blocked in the thread that makes this, and in those that this thread starts
+/// later: a signal waits until came() takes it, and interrupts no arithmetic. That matters: the
+/// LSTM backward of oneDNN, as in LibTorch 2.11 on processors with AVX-512, damages the heap if a
+/// signal handler interrupts it. A Runtime starts LibTorch's compute threads with blocked signals
+/// (start_compute_threads). Another thread that is older than this may get the signal in a handler,
+/// which counts it. Programs that the process starts inherit the blocked signals.
 ///
 /// One signal is for the whole process, so every StopSignals of it sees one that comes. Of several
 /// at a time the last made ends first, on the thread that made it.

@@ -1,11 +1,12 @@
-#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <lockstep/runtime/process/host_threads.h>
 #include <lockstep/runtime/process/kept_stop_signals.h>
 #include <lockstep/runtime/process/stop_signals.h>
 #include <unistd.h>
 
-#include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <optional>
 #include <thread>
@@ -74,18 +75,28 @@ TEST_F(StopSignalsTest, InterruptNeitherTheThreadThatMadeThemNorThoseThatItStart
   EXPECT_EQ(heard_before, 0);
 }
 
-TEST_F(StopSignalsTest, DoNotInterruptTheThreadsThatComputeForIt) {
+/// Threads of this process in which the signal is blocked.
+int threads_that_block(int signal) {
+  int count = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream status(task.path() / "status");
+    for (std::string line; std::getline(status, line);) {
+      if (line.rfind("SigBlk:", 0) == 0) {
+        count += static_cast<int>(std::stoull(line.substr(8), nullptr, 16) >> (signal - 1) & 1);
+      }
+    }
+  }
+  return count;
+}
+
+TEST_F(StopSignalsTest, DoNotInterruptTheThreadsThatComputeForARuntime) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {
-        at::set_num_threads(3);
-        at::parallel_for(0, 3, 1, [](int64_t, int64_t) {});  // from now on the threads are there
-        const StopSignals signals({SIGUSR2});
-        std::atomic<int> blocked{0};
-        at::parallel_for(0, 3, 1,
-                         [&](int64_t, int64_t) { blocked += is_blocked_here(SIGUSR2) ? 1 : 0; });
-        std::_Exit(blocked);
+        start_compute_threads(3);
+        std::_Exit(10 * threads_that_block(SIGUSR2) + threads_that_block(SIGSEGV));
       },
-      ::testing::ExitedWithCode(3), "");
+      ::testing::ExitedWithCode(20), "");
 }
 
 TEST_F(StopSignalsTest, ThatNobodyAskedForDoNotComeOnceTheyArePutBack) {
