@@ -86,14 +86,15 @@ class Step {
   /// True on every rank after one was asked to stop; only between windows, where ranks can save.
   bool stop_requested() const { return consensus_.stop_requested() && count_ == 0; }
   const Leaves& leaves() const { return leaves_; }
-  /// False: the learning rates are those of the groups, whatever the schedule says.
+  /// False: a ScheduleFunction is not called, and the learning rates are those of the groups. A
+  /// formula stays part of the update's rule.
   void follow_schedule(bool follow) { follows_schedule_ = follow; }
-  /// With reproducible: random numbers that the loop draws before the next window. Local.
+  /// With reproducible: seeds the generators for what the loop draws before the next window. Local.
   void seed_leaves() { leaves_.end_window(decisions_.known()); }
   /// Updates that were made so far. Waits for the device.
   int64_t updates() const { return decisions_.latest()->read().updates; }
   const NonFiniteDiagnosis& diagnosis() const { return parts_.diagnosis; }
-  /// The scaler of the loss; with several losses, that of the unit in which their sum travels.
+  /// The scaler of the loss; with several losses, the common scale in which their gradients travel.
   amp::LossScaler& scaler() { return parts_.scaler; }
   LossScales& loss_scales() { return passes_.scales(); }
   /// The scaler of one loss. Throws Error if there is no such loss.
@@ -153,7 +154,7 @@ class Step {
   BufferSync buffer_sync_;
   Leaves leaves_;
   SkipWatch skip_watch_;
-  int64_t windows_ = 0;        // whose update was decided, skipped ones included
+  int64_t windows_ = 0;        // skipped ones included; a resumed run begins at its updates
   int64_t micro_batches_ = 0;  // of closed windows
   bool follows_schedule_ = true;
 
