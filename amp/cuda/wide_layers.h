@@ -4,8 +4,8 @@
 
 namespace lockstep::amp::cuda {
 
-/// Norms, and bias with GELU, of rows in whole packs: each thread takes one to three packs of a row,
-/// in accesses of 16 bytes, and reads them once. The launches of row_launch.h choose.
+/// Norms, and bias with GELU, of rows in whole packs: each thread takes one to three packs of a
+/// row, in accesses of 16 bytes, and reads them once. The launches of row_launch.h choose.
 
 /// Columns of the longest row whose packs one block takes at once.
 constexpr int64_t kWideSize = 8192;
