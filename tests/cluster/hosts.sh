@@ -39,5 +39,6 @@ remove_hosts() {
     pids=$(ip netns pids "$LOCKSTEP_HOSTS-$n" 2>/dev/null)
     [ -z "$pids" ] || kill -9 $pids 2>/dev/null
     ip netns del "$LOCKSTEP_HOSTS-$n" 2>/dev/null
+    rm -rf "${TMPDIR:-/tmp}/ompi.$LOCKSTEP_HOSTS-$n".* # session folders of a killed mpirun
   done
 }
