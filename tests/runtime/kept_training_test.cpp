@@ -12,6 +12,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "trained_mlp.h"
 #include "trainer_runs.h"
 
 namespace lockstep {
@@ -23,27 +24,13 @@ namespace {
 using testing::Branches;
 using testing::error_of;
 using ::testing::HasSubstr;
-using testing::Mlp;
 using testing::overflow_factor;
 using testing::runtime;
 using testing::scaled_loss;
 
-struct Trained {
+struct Trained : testing::TrainedMlp {
   explicit Trained(const TrainerOptions& options = {}, HostActs acts = HostActs::at_once)
-      : model(made()), training(runtime(), model, AdamW(1e-2), options, acts) {}
-  static std::shared_ptr<Mlp> made() {
-    at::manual_seed(11);
-    return std::make_shared<Mlp>();
-  }
-  StepReport step(int64_t step, float factor = 1.0F) {
-    return training.step([&] { return scaled_loss(*model, step, factor); });
-  }
-  at::Tensor masters() const {
-    return testing::flat(training.storage.named(training.storage.arena().whole_masters()));
-  }
-
-  std::shared_ptr<Mlp> model;
-  Training training;
+      : TrainedMlp(options, acts, AdamW(1e-2)) {}
 };
 
 bool is_last() {

@@ -4,6 +4,7 @@
 
 #include "read_watch.h"
 #include "same_report.h"
+#include "trained_mlp.h"
 #include "trainer_runs.h"
 
 namespace lockstep {
@@ -15,31 +16,15 @@ namespace {
 using testing::error_of;
 using testing::expect_same_report;
 using ::testing::HasSubstr;
-using testing::Mlp;
 using testing::overflow_factor;
 using testing::ReadWatch;
 using testing::runtime;
 using testing::scaled_loss;
 
-struct Trained {
-  explicit Trained(const TrainerOptions& options, HostActs acts, const OptimizerSpec& optimizer)
-      : model(made()), training(runtime(), model, optimizer, options, acts) {}
+struct Trained : testing::TrainedMlp {
+  using TrainedMlp::TrainedMlp;
   explicit Trained(const TrainerOptions& options, HostActs acts = HostActs::one_window_late)
-      : Trained(options, acts, AdamW(1e-2).weight_decay(0.1)) {}
-
-  static std::shared_ptr<Mlp> made() {
-    at::manual_seed(11);
-    return std::make_shared<Mlp>();
-  }
-  StepReport step(int64_t step, float factor = 1.0F) {
-    return training.step([&] { return scaled_loss(*model, step, factor); });
-  }
-  at::Tensor masters() const {
-    return testing::flat(training.storage.named(training.storage.arena().whole_masters()));
-  }
-
-  std::shared_ptr<Mlp> model;
-  Training training;
+      : TrainedMlp(options, acts, AdamW(1e-2).weight_decay(0.1)) {}
 };
 
 TrainerOptions dynamic_half(int64_t accumulate) {

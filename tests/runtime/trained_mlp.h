@@ -1,0 +1,32 @@
+#pragma once
+
+#include <lockstep/runtime/step/training.h>
+
+#include <memory>
+
+#include "trainer_runs.h"
+
+namespace lockstep::testing {
+
+/// A Training of the same Mlp each time, whose hosts act as `acts` says.
+struct TrainedMlp {
+  explicit TrainedMlp(const TrainerOptions& options, detail::HostActs acts,
+                      const OptimizerSpec& optimizer)
+      : model(made()), training(runtime(), model, optimizer, options, acts) {}
+
+  static std::shared_ptr<Mlp> made() {
+    at::manual_seed(11);
+    return std::make_shared<Mlp>();
+  }
+  StepReport step(int64_t step, float factor = 1.0F) {
+    return training.step([&] { return scaled_loss(*model, step, factor); });
+  }
+  at::Tensor masters() const {
+    return flat(training.storage.named(training.storage.arena().whole_masters()));
+  }
+
+  std::shared_ptr<Mlp> model;
+  detail::Training training;
+};
+
+}  // namespace lockstep::testing
