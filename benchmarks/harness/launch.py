@@ -24,13 +24,15 @@ class Job:
     one core) or "free" (one on any).
 
     What the program records counts as `variant`, if that is given, else as what it says itself.
-    Without an `optional` one that fails the measurement goes on.
+    Without an `optional` one that fails the measurement goes on. `environment` has pairs of a name
+    and a value.
     """
 
     launch: str
     command: tuple
     variant: str = ""
     optional: bool = False
+    environment: tuple = ()
 
 
 def cores():
@@ -98,8 +100,9 @@ def run(job, build):
         scratch = pathlib.Path(folder)
         records = scratch / "records"
         records.mkdir()
-        environment = _environment(scratch)
-        started = [subprocess.Popen(command, env={**environment, **extra}, stdout=log, stderr=log)
+        environment = {**_environment(scratch), **dict(job.environment)}
+        started = [subprocess.Popen(command, env={**environment, **extra},
+                                    stdout=log, stderr=log)
                    for command, extra in _processes(job, build, scratch)]
         try:
             _finish(started, log)

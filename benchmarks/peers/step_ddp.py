@@ -1,6 +1,6 @@
 """Training steps of DistributedDataParallel over Gloo with the fused AdamW.
 
-step_ddp.py python-ddp|python-ddp-fp16 MODEL STEPS
+step_ddp.py python-ddp|python-ddp-fp16|python-ddp-compiled MODEL STEPS
 """
 
 import sys
@@ -23,6 +23,8 @@ def measure(variant, name, steps):
     parallel = DistributedDataParallel(model, gradient_as_bucket_view=True)
     if variant == "python-ddp-fp16":
         parallel.register_comm_hook(None, fp16_compress_hook)
+    if variant == "python-ddp-compiled":
+        parallel.compile()
     optimizer = torch.optim.AdamW(parallel.parameters(), lr=1e-4, fused=True)
     count = sum(parameter.numel() for parameter in model.parameters())
     series = Series(name, variant, parameters=count)
