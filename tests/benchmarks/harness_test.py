@@ -8,6 +8,7 @@ import tempfile
 import unittest
 
 from harness import document, launch, load, measure, rows, stored
+from suites import data
 
 RECORD = """
 import json, os
@@ -105,6 +106,49 @@ class Launch(unittest.TestCase):
                 subprocess.run([sys.executable, "-c", "import time; time.sleep(1)"], check=True)
             busy.kill()
         self.assertGreater(foreign.cores, measure.LOUD_CORES)
+
+
+class FakeMeasurement:
+    """Gives a suite, instead of times of programs, the samples of `records`, and notes the jobs."""
+
+    build = pathlib.Path("unused")
+
+    def __init__(self, records=()):
+        self.records, self.jobs = records, {}
+
+    def alternate(self, jobs, seconds_of):
+        self.jobs.update(jobs)
+        result = {}
+        for record in self.records:
+            result[record["name"], record["variant"]] = sample(*seconds_of([record]))
+        return result
+
+
+def record(name, variant, *seconds):
+    return {"name": name, "variant": variant, "begin": [0.0] * len(seconds), "end": list(seconds)}
+
+
+class DataSuite(unittest.TestCase):
+    RECORDS = [record(f"{workers} workers", "wait", 0.0, 0.0, 0.03) for workers in (0, 1, 2)]
+    RECORDS += [record(f"{workers} workers", "step", 0.29, 0.49) for workers in (0, 1, 2)]
+    RECORDS += [record("loading alone", "wait", 0.01)]
+
+    def test_the_share_is_of_the_whole_run_and_two_percent_of_it_are_allowed(self):
+        found = data.run(FakeMeasurement(self.RECORDS), re.compile("resnet18"))
+        self.assertEqual(len(found), 3)
+        for row in found:
+            self.assertAlmostEqual(row.ours, 2.5)
+            self.assertEqual((row.peer, row.unit, row.peer_name), (2.0, "%", rows.LIMIT))
+            self.assertTrue(row.missed)
+
+    def test_loading_alone_is_compared_with_the_step(self):
+        row, = data.run(FakeMeasurement(self.RECORDS), re.compile("alone"))
+        self.assertAlmostEqual(row.ratio, 39.0)
+
+    def test_nothing_runs_where_no_row_is_wanted(self):
+        measurement = FakeMeasurement()
+        self.assertEqual(data.run(measurement, re.compile("lstm")), [])
+        self.assertEqual(measurement.jobs, {})
 
 
 class Document(unittest.TestCase):
