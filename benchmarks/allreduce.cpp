@@ -1,5 +1,6 @@
-// allreduce [SCALE]: times all-reduces of 2 ranks, ours and the peers in turn, SCALE times the
-// usual number of calls. Buffers are filled with fresh data before each call, then all ranks meet.
+// allreduce [SCALE]: times all-reduces, ours and the peers in turn, SCALE times the usual number of
+// calls. Buffers are filled with fresh data before each call, then all ranks meet. Only 2 ranks run
+// the bound and private tensors: more ranks share cores, and a barrier that spins would stop them.
 #include <ATen/ATen.h>
 #include <lockstep/collectives/mpi_session.h>
 #include <mpi.h>
@@ -8,6 +9,7 @@
 #include <array>
 #include <functional>
 #include <iostream>
+#include <optional>
 #include <vector>
 
 #include "bare_kernels.h"
@@ -84,13 +86,25 @@ void bare_sum(SharedPair& pair, const at::Tensor& buffer) {
   pair.barrier();
 }
 
+void meet(std::optional<SharedPair>& pair) {
+  if (pair) {
+    pair->barrier();
+  } else {
+    MPI_Barrier(MPI_COMM_WORLD);
+  }
+}
+
 /// Runs the contenders in turn; throws Error where one of them sums wrongly.
-void compare(std::vector<Contender>& contenders, SharedPair& pair, int calls) {
+void compare(std::vector<Contender>& contenders, const Communicator& world,
+             std::optional<SharedPair>& pair, int calls) {
+  const int rank = world.rank();
+  const int ranks = world.size();
   for (int call = 0; call < warm_up_calls + calls; ++call) {
     const int base = 1 + call % 5;
+    const int expected = ranks * base + ranks * (ranks - 1) / 2;
     for (Contender& contender : contenders) {
-      contender.buffer.fill_(base + pair.rank());
-      pair.barrier();
+      contender.buffer.fill_(base + rank);
+      meet(pair);
       if (call >= warm_up_calls) {
         contender.series.begin();
       }
@@ -101,16 +115,16 @@ void compare(std::vector<Contender>& contenders, SharedPair& pair, int calls) {
       for (const int64_t at :
            {int64_t{0}, contender.buffer.numel() / 2, contender.buffer.numel() - 1}) {
         const double sum = contender.buffer[at].item().toDouble();
-        LOCKSTEP_CHECK(sum == 2 * base + 1, "rank ", pair.rank(), ": element ", at, " is ", sum,
-                       ", the sum is ", 2 * base + 1);
+        LOCKSTEP_CHECK(sum == expected, "rank ", rank, ": element ", at, " is ", sum,
+                       ", the sum is ", expected);
       }
-      pair.barrier();
+      meet(pair);
     }
   }
 }
 
-void measure(Communicator& world, SharedPair& pair, const Type& type, const Size& size,
-             double scale) {
+void measure(Communicator& world, std::optional<SharedPair>& pair, const Type& type,
+             const Size& size, double scale) {
   const MpiSum mpi(type.dtype);
   const auto options = at::TensorOptions(type.dtype);
   const int64_t numel = size.bytes / static_cast<int64_t>(c10::elementSize(type.dtype));
@@ -118,18 +132,20 @@ void measure(Communicator& world, SharedPair& pair, const Type& type, const Size
   const at::Tensor window = world.allocate(numel, type.dtype);
   const at::Tensor private_copy = at::empty({numel}, options);
   const at::Tensor mpi_buffer = at::empty({numel}, options);
-  const at::Tensor bare = at::from_blob(pair.buffer(pair.rank()), {numel}, options);
 
   std::vector<Contender> contenders = {
       {Series(name, "ours"), window, [&] { world.all_reduce(window).wait(); }},
-      {Series(name, mpi.variant), mpi_buffer,
-       [&] {
+      {Series(name, mpi.variant), mpi_buffer, [&] {
          MPI_Allreduce(MPI_IN_PLACE, mpi_buffer.data_ptr(), static_cast<int>(numel), mpi.type,
                        mpi.operation, MPI_COMM_WORLD);
-       }},
-      {Series(name, "bound"), bare, [&] { bare_sum(pair, bare); }},
-      {Series(name, "ours-copied"), private_copy, [&] { world.all_reduce(private_copy).wait(); }}};
-  compare(contenders, pair, std::max(3, static_cast<int>(size.calls * scale)));
+       }}};
+  if (pair) {
+    const at::Tensor bare = at::from_blob(pair->buffer(pair->rank()), {numel}, options);
+    contenders.push_back({Series(name, "bound"), bare, [&pair, bare] { bare_sum(*pair, bare); }});
+    contenders.push_back({Series(name, "ours-copied"), private_copy,
+                          [&] { world.all_reduce(private_copy).wait(); }});
+  }
+  compare(contenders, world, pair, std::max(3, static_cast<int>(size.calls * scale)));
   for (const Contender& contender : contenders) {
     contender.series.write();
   }
@@ -144,7 +160,10 @@ int main(int argc, char** argv) {
   try {
     const MpiSession session;
     Communicator world = session.world();
-    benchmarks::SharedPair pair(32 << 20);
+    std::optional<benchmarks::SharedPair> pair;
+    if (world.size() == 2) {
+      pair.emplace(32 << 20);
+    }
     for (const auto& type : benchmarks::types) {
       for (const auto& size : benchmarks::sizes) {
         benchmarks::measure(world, pair, type, size, scale);

@@ -1,4 +1,4 @@
-"""Starts one measurement: a program on one or two ranks, each on a core of its own."""
+"""Starts one measurement: a program on one or more ranks, each on one core."""
 
 import json
 import os
@@ -20,8 +20,11 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Job:
-    """`launch`: "mpi" (2 ranks), "pair" (2 processes that start together), "solo" (one process on
-    one core) or "free" (one on any).
+    """`launch`: "mpi" (ranks of MPI), "group" (processes that start together), "solo" (one process
+    on one core) or "free" (one on any).
+
+    `ranks` is for "mpi" and "group": rank 0 has the first of two cores, rank 1 the second, rank 2
+    the first, and so on. `mpiexec` is the command of another MPI than that of the build.
 
     What the program records counts as `variant`, if that is given, else as what it says itself.
     Without an `optional` one that fails the measurement goes on. `environment` has pairs of a name
@@ -31,6 +34,8 @@ class Job:
     launch: str
     command: tuple
     variant: str = ""
+    ranks: int = 2
+    mpiexec: tuple = ()
     optional: bool = False
     environment: tuple = ()
 
@@ -46,10 +51,15 @@ def _pinned(core, command):
     return ["taskset", "-c", str(core), *map(str, command)]
 
 
-def _mpiexec(build):
+def cached(build, name, default):
+    """A variable of the build's CMake cache."""
     cache = (build / "CMakeCache.txt").read_text(encoding="utf-8")
-    found = re.search(r"^MPIEXEC_EXECUTABLE:\w+=(.+)$", cache, re.MULTILINE)
-    mpiexec = found.group(1) if found else "mpiexec"
+    found = re.search(rf"^{name}:\w+=(.+)$", cache, re.MULTILINE)
+    return found.group(1) if found else default
+
+
+def _mpiexec(build):
+    mpiexec = cached(build, "MPIEXEC_EXECUTABLE", "mpiexec")
     version = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, check=True)
     open_mpi = re.search("Open MPI|OpenRTE|PRRTE", version.stdout + version.stderr)
     return [mpiexec, *(["--oversubscribe", "--bind-to", "none"] if open_mpi else [])]
@@ -59,21 +69,21 @@ def _processes(job, build, scratch):
     """The command and the extra environment of each process to start."""
     if job.launch == "free":
         return [(list(map(str, job.command)), {})]
-    first, second = cores()
-    if job.launch == "mpi":
-        ranks = ["-n", "1", *_pinned(first, job.command), ":", "-n", "1",
-                 *_pinned(second, job.command)]
-        return [(_mpiexec(build) + ranks, {})]
+    own = cores()
     if job.launch == "solo":
-        return [(_pinned(first, job.command), {})]
-    meeting = {"WORLD_SIZE": "2", "LOCKSTEP_BENCH_MEETING": str(scratch / "meeting")}
-    return [(_pinned(core, job.command), {**meeting, "RANK": str(rank)})
-            for rank, core in enumerate((first, second))]
+        return [(_pinned(own[0], job.command), {})]
+    pinned = [_pinned(own[rank % len(own)], job.command) for rank in range(job.ranks)]
+    if job.launch == "mpi":
+        ranks = [word for command in pinned for word in (":", "-n", "1", *command)][1:]
+        shared = {"OMPI_MCA_mpi_yield_when_idle": "1"} if job.ranks > len(own) else {}
+        return [([*map(str, job.mpiexec or _mpiexec(build)), *ranks], shared)]
+    meeting = {"WORLD_SIZE": str(job.ranks), "LOCKSTEP_BENCH_MEETING": str(scratch / "meeting")}
+    return [(command, {**meeting, "RANK": str(rank)}) for rank, command in enumerate(pinned)]
 
 
 def _environment(scratch):
     environment = {name: value for name, value in os.environ.items()
-                   if not name.startswith(("OMPI_", "PMI", "SLURM_"))}
+                   if not name.startswith(("OMPI_", "PMI", "SLURM_", "I_MPI_", "CCL_"))}
     environment.update(OMP_NUM_THREADS="1", LOCKSTEP_BENCH_RECORDS=str(scratch / "records"),
                        OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     return environment

@@ -7,7 +7,7 @@ from typing import Optional
 @dataclass
 class Row:
     """`ours` and `peer` are medians of run medians; ratio > 1: ours is better. A peer that could not
-    run has no figure, and `remark` says why."""
+    run has no figure, and `remark` says why; `optional`: it need not be installed."""
 
     suite: str
     name: str
@@ -22,6 +22,7 @@ class Row:
     runs: int
     target: Optional[float] = None
     remark: str = ""
+    optional: bool = False
 
     @property
     def missed(self):
@@ -50,11 +51,11 @@ def counted(suite, name, ours, peer, peer_name, unit, target=None):
     return Row(suite, name, ours, peer, peer_name, unit, "lower", ratio, ours, ours, 1, target)
 
 
-def absent(suite, name, ours, peer_name, unit, remark):
+def absent(suite, name, ours, peer_name, unit, remark, optional=False):
     """A row for a peer that is not here."""
     median = ours.median * SCALES[unit]
     return Row(suite, name, median, None, peer_name, unit, "lower", None,
-               ours.minimum * SCALES[unit], median, len(ours.medians), None, remark)
+               ours.minimum * SCALES[unit], median, len(ours.medians), None, remark, optional)
 
 
 def against(suite, name, ours, limit, unit, target=None):

@@ -78,6 +78,7 @@ class Comparison:
     fallen: list = field(default_factory=list)    # texts: below LEAST of what is stored
     vanished: list = field(default_factory=list)  # keys: stored, and no longer measured
     unknown: list = field(default_factory=list)   # keys: measured, and not stored
+    missing: list = field(default_factory=list)   # keys: stored, of an optional peer that is not here
     compared: int = 0
 
     @property
@@ -89,6 +90,7 @@ class Comparison:
                  "ratio"]
         lines += [f"fell: {text}" for text in self.fallen]
         lines += [f"no longer measured: {name}" for name in self.vanished]
+        lines += [f"peer not installed, so not compared: {name}" for name in self.missing]
         lines += [f"not stored, so not compared: {name}" for name in self.unknown]
         return "\n".join(lines)
 
@@ -104,8 +106,9 @@ def compare(rows, ratios, suites, only=re.compile("")):
         result.compared += 1
         if ratio < LEAST * ratios[name]:
             result.fallen.append(f"{name}: {ratio:.3f}, stored {ratios[name]:.3f}")
+    optional = {key(row) for row in rows if row.optional and row.ratio is None}
     for name in ratios:
         suite, row_name, _ = name.split(" / ")
         if suite in suites and only.search(row_name) and name not in measured:
-            result.vanished.append(name)
+            (result.missing if name in optional else result.vanished).append(name)
     return result

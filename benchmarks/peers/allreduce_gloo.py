@@ -14,8 +14,10 @@ WARM_UP = 3
 
 def measure(rank, name, buffer, calls):
     series = Series(name, "gloo")
+    ranks = dist.get_world_size()
     for call in range(WARM_UP + calls):
         base = 1 + call % 5
+        expected = ranks * base + ranks * (ranks - 1) // 2
         buffer.fill_(base + rank)
         dist.barrier()
         if call >= WARM_UP:
@@ -23,8 +25,8 @@ def measure(rank, name, buffer, calls):
         dist.all_reduce(buffer)
         if call >= WARM_UP:
             series.end()
-        if buffer[0].item() != 2 * base + 1 or buffer[-1].item() != 2 * base + 1:
-            raise RuntimeError(f"rank {rank}: {name}: the sum is {2 * base + 1}, not {buffer[0]}")
+        if buffer[0].item() != expected or buffer[-1].item() != expected:
+            raise RuntimeError(f"rank {rank}: {name}: the sum is {expected}, not {buffer[0]}")
     series.write()
 
 

@@ -1,4 +1,5 @@
-"""Training steps of the three reference models, two ranks of one thread, and of one rank alone."""
+"""Training steps of the three reference models: two ranks of one thread, one rank alone, and of
+one model more ranks, which share the two cores."""
 
 import ctypes.util
 
@@ -16,10 +17,13 @@ PEERS = {"bound": (0.97, 0.97, 0.97),
          "python-ddp-fp16": (1.07, 1.15, 1.15),
          "libtorch-mpi": (1.2, 1.05, 1.12),
          "libtorch-mpi-fused": (None, None, None),
+         "libtorch-mpi-fused-malloc": (1.0, 1.0, 1.0),
          "python-ddp-malloc": (1.05, 1.05, 1.05),
          "python-ddp-jemalloc": (1.05, 1.05, 1.05),
-         "python-ddp-compiled": (None, None, None),
-         "libtorch-mpi-fused-malloc": (1.0, 1.0, 1.0)}
+         "python-ddp-compiled": (None, None, None)}
+CROWDED = {"lstm": (3, 4)}  # ranks
+CROWDED_PEERS = {"bound": None, "python-ddp-malloc": 1.0, "libtorch-mpi": 1.0,
+                 "libtorch-mpi-fused-malloc": 1.0}
 ONE_RANK_PEERS = {"libtorch": 1.0, "libtorch-fused": None, "libtorch-fused-malloc": 1.0}
 
 # glibc keeps freed memory, as a Runtime that owns its program asks of it (mallopt).
@@ -35,33 +39,36 @@ def _jemalloc():
     return JEMALLOC + (("LD_PRELOAD", library),) if library else None
 
 
-def _jobs(build, model):
-    """The bound is the same program as ours, started twice alone."""
+def _jobs(build, model, ranks):
+    """The bound is the same program as ours, started alone on each rank."""
     def step(launch, variant, alias="", environment=()):
-        return Job(launch, program(build, "step", variant, model, STEPS), alias or variant,
+        return Job(launch, program(build, "step", variant, model, STEPS), alias or variant, ranks,
                    environment=environment)
 
     def python(variant, alias="", environment=(), optional=False):
-        return Job("pair", peer("step_ddp.py", variant, model, STEPS), alias or variant, optional,
-                   environment)
+        return Job("group", peer("step_ddp.py", variant, model, STEPS), alias or variant, ranks,
+                   optional=optional, environment=environment)
 
-    jobs = [step("mpi", "ours-fp16"), step("pair", "ours-fp16", "bound-fp16"),
-            step("mpi", "ours-fp32"), step("pair", "ours-fp32", "bound-fp32"),
-            step("mpi", "libtorch-mpi"), step("mpi", "libtorch-mpi-fused"),
+    jobs = [step("mpi", "ours-fp16"), step("group", "ours-fp16", "bound-fp16"),
+            step("mpi", "ours-fp32"), step("group", "ours-fp32", "bound-fp32"),
+            step("mpi", "libtorch-mpi"),
             step("mpi", "libtorch-mpi-fused", "libtorch-mpi-fused-malloc", MALLOC),
-            python("python-ddp"), python("python-ddp-fp16"),
-            python("python-ddp", "python-ddp-malloc", MALLOC),
-            python("python-ddp-compiled", environment=MALLOC, optional=True),
-            step("solo", "ours-fp32", "one-rank"), step("solo", "libtorch"),
-            step("solo", "libtorch-fused"),
-            step("solo", "libtorch-fused", "libtorch-fused-malloc", MALLOC)]
-    if jemalloc := _jemalloc():
+            python("python-ddp", "python-ddp-malloc", MALLOC)]
+    if ranks == 2:
+        jobs += [step("mpi", "libtorch-mpi-fused"), python("python-ddp"),
+                 python("python-ddp-fp16"),
+                 python("python-ddp-compiled", environment=MALLOC, optional=True),
+                 step("solo", "ours-fp32", "one-rank"), step("solo", "libtorch"),
+                 step("solo", "libtorch-fused"),
+                 step("solo", "libtorch-fused", "libtorch-fused-malloc", MALLOC)]
+    jemalloc = _jemalloc()
+    if ranks == 2 and jemalloc:
         jobs.append(python("python-ddp", "python-ddp-jemalloc", jemalloc))
-    return {f"{model} {job.variant}": job for job in jobs}
+    return {f"{_name(model, ranks)} {job.variant}": job for job in jobs}
 
 
-def _samples(measurement, model):
-    measured = measurement.alternate(_jobs(measurement.build, model), measure.each)
+def _samples(measurement, model, ranks):
+    measured = measurement.alternate(_jobs(measurement.build, model, ranks), measure.each)
     samples = {variant: sample for (_, variant), sample in measured.items()}
     counts = {variant: sample.notes["parameters"][0] for variant, sample in samples.items()}
     if len(set(counts.values())) != 1:
@@ -69,30 +76,45 @@ def _samples(measurement, model):
     return samples
 
 
-def _names(model):
+def _name(model, ranks):
+    return model if ranks == 2 else f"{model} {ranks} ranks"
+
+
+def _names(model, ranks):
     """The row of each variant of ours."""
-    return {"ours-fp16": model, "ours-fp32": f"{model} fp32-wire", "one-rank": f"one-rank {model}"}
+    name = _name(model, ranks)
+    names = {"ours-fp16": name, "ours-fp32": f"{name} fp32-wire"}
+    return {**names, "one-rank": f"one-rank {model}"} if ranks == 2 else names
 
 
-def _rows(model, samples):
-    index = MODELS.index(model)
+def _targets(variant, model, ranks):
+    """{peer: ratio}"""
+    if variant == "one-rank":
+        return ONE_RANK_PEERS
+    if ranks > 2:
+        return CROWDED_PEERS
+    return {name: targets[MODELS.index(model)] for name, targets in PEERS.items()}
+
+
+def _rows(measurement, model, ranks):
+    samples = _samples(measurement, model, ranks)
     rows = []
-    for variant, name in _names(model).items():
-        wire = variant.split("-")[1]
-        peers = (ONE_RANK_PEERS if variant == "one-rank"
-                 else {peer_name: targets[index] for peer_name, targets in PEERS.items()})
-        for peer_name, target in peers.items():
-            measured = f"bound-{wire}" if peer_name == "bound" else peer_name
+    for variant, name in _names(model, ranks).items():
+        for peer_name, target in _targets(variant, model, ranks).items():
+            measured = variant.replace("ours", "bound") if peer_name == "bound" else peer_name
             if measured in samples:
                 rows.append(compare("step", name, samples[variant], samples[measured], peer_name,
                                     "ms", target))
             else:
                 rows.append(absent("step", name, samples[variant], peer_name, "ms",
-                                   "could not run"))
+                                   "could not run", optional=True))
     return rows
 
 
 def run(measurement, only):
-    wanted = [model for model in MODELS if any(map(only.search, _names(model).values()))]
-    rows = [row for model in wanted for row in _rows(model, _samples(measurement, model))]
+    rows = []
+    for model in MODELS:
+        for ranks in (2, *CROWDED.get(model, ())):
+            if any(map(only.search, _names(model, ranks).values())):
+                rows += _rows(measurement, model, ranks)
     return [row for row in rows if only.search(row.name)]

@@ -7,12 +7,22 @@ import sys
 import tempfile
 import unittest
 
-from harness import document, launch, load, measure, rows, stored
+from harness import document, intel, launch, load, measure, rows, stored
+from suites import allreduce, data, step
 
 RECORD = """
 import json, os
 path = os.path.join(os.environ["LOCKSTEP_BENCH_RECORDS"], str(os.getpid()) + ".jsonl")
-record = dict(name="n", variant="v", begin=[0.0, 1.0], end=[0.5, 1.25], parameters=7)
+record = dict(name="n", variant="v", begin=[0.0, 1.0], end=[0.5, 1.25], parameters=7,
+              core=min(os.sched_getaffinity(0)), ranks=os.environ.get("WORLD_SIZE"), rank=os.environ.get("RANK"))
+open(path, "w").write(json.dumps(record) + "\\n")
+"""
+
+# An mpiexec that records what it is asked to start.
+MPIEXEC = """
+import json, os, sys
+path = os.path.join(os.environ["LOCKSTEP_BENCH_RECORDS"], "mpiexec.jsonl")
+record = dict(arguments=" ".join(sys.argv[1:]), yields=os.environ.get("OMPI_MCA_mpi_yield_when_idle"))
 open(path, "w").write(json.dumps(record) + "\\n")
 """
 
@@ -75,12 +85,27 @@ class Rows(unittest.TestCase):
 class Launch(unittest.TestCase):
     BUILD = pathlib.Path("unused")
 
-    def test_records_of_a_pair_come_from_both_processes(self):
-        job = launch.Job("pair", (sys.executable, "-c", RECORD), variant="mine")
+    def test_records_of_a_group_come_from_all_processes(self):
+        job = launch.Job("group", (sys.executable, "-c", RECORD), variant="mine")
         samples = measure.Measurement(self.BUILD, 2, 0).alternate({"job": job}, measure.each)
         self.assertEqual(samples.keys(), {("n", "mine")})
         self.assertEqual(samples["n", "mine"].medians, [0.375, 0.375])
         self.assertEqual(samples["n", "mine"].notes["parameters"], [7, 7])
+
+    def test_more_ranks_than_cores_take_the_cores_in_turn(self):
+        first, second = launch.cores()
+        records = launch.run(launch.Job("group", (sys.executable, "-c", RECORD), ranks=3), self.BUILD)
+        self.assertEqual(sorted((one["rank"], one["core"], one["ranks"]) for one in records),
+                         [("0", first, "3"), ("1", second, "3"), ("2", first, "3")])
+
+    def test_another_mpiexec_starts_each_rank_on_its_core(self):
+        first, second = launch.cores()
+        for ranks, cores, yields in ((2, [first, second], None), (3, [first, second, first], "1")):
+            job = launch.Job("mpi", ("ours", 5), ranks=ranks, mpiexec=(sys.executable, "-c", MPIEXEC))
+            record, = launch.run(job, self.BUILD)
+            wanted = [f"-n 1 taskset -c {core} ours 5" for core in cores]
+            self.assertEqual(record["arguments"], " : ".join(wanted))
+            self.assertEqual(record["yields"], yields)
 
     def test_a_failing_program_is_reported_with_its_last_lines(self):
         program = "import sys; sys.exit('no such model')"
@@ -89,7 +114,7 @@ class Launch(unittest.TestCase):
 
     def test_an_optional_program_that_fails_costs_its_own_samples_alone(self):
         failing = (sys.executable, "-c", "import sys; sys.exit('no compiler')")
-        good = launch.Job("pair", (sys.executable, "-c", RECORD), variant="mine")
+        good = launch.Job("group", (sys.executable, "-c", RECORD), variant="mine")
         jobs = {"peer": launch.Job("solo", failing, optional=True), "ours": good}
         samples = measure.Measurement(self.BUILD, 2, 0).alternate(jobs, measure.each)
         self.assertEqual(samples["n", "mine"].medians, [0.375, 0.375])
@@ -105,6 +130,111 @@ class Launch(unittest.TestCase):
                 subprocess.run([sys.executable, "-c", "import time; time.sleep(1)"], check=True)
             busy.kill()
         self.assertGreater(foreign.cores, measure.LOUD_CORES)
+
+
+class FakeMeasurement:
+    """Gives a suite, instead of times of programs, the samples of `records`, and notes the jobs."""
+
+    def __init__(self, records=(), build=pathlib.Path("unused")):
+        self.records, self.build, self.jobs = records, build, {}
+
+    def alternate(self, jobs, seconds_of):
+        self.jobs.update(jobs)
+        result = {}
+        for one in self.records:
+            result[one["name"], one["variant"]] = sample(*seconds_of([one]))
+            result[one["name"], one["variant"]].notes["parameters"] = [one["parameters"]]
+        return result
+
+
+def record(name, variant, *seconds):
+    return {"name": name, "variant": variant, "begin": [0.0] * len(seconds), "end": list(seconds), "parameters": 7}
+
+
+class DataSuite(unittest.TestCase):
+    RECORDS = [record(f"{workers} workers", "wait", 0.0, 0.0, 0.03) for workers in (0, 1, 2)]
+    RECORDS += [record(f"{workers} workers", "step", 0.29, 0.49) for workers in (0, 1, 2)]
+    RECORDS += [record("loading alone", "wait", 0.01)]
+
+    def test_the_share_is_of_the_whole_run_and_two_percent_of_it_are_allowed(self):
+        found = data.run(FakeMeasurement(self.RECORDS), re.compile("resnet18"))
+        self.assertEqual(len(found), 3)
+        for row in found:
+            self.assertAlmostEqual(row.ours, 2.5)
+            self.assertEqual((row.peer, row.unit, row.peer_name), (2.0, "%", rows.LIMIT))
+            self.assertTrue(row.missed)
+
+    def test_loading_alone_is_compared_with_the_step(self):
+        row, = data.run(FakeMeasurement(self.RECORDS), re.compile("alone"))
+        self.assertAlmostEqual(row.ratio, 39.0)
+
+    def test_nothing_runs_where_no_row_is_wanted(self):
+        measurement = FakeMeasurement()
+        self.assertEqual(data.run(measurement, re.compile("lstm")), [])
+        self.assertEqual(measurement.jobs, {})
+
+
+class CrowdedRanks(unittest.TestCase):
+    def test_a_step_of_more_ranks_has_rows_against_every_peer(self):
+        variants = ["ours-fp16", "ours-fp32", "bound-fp16", "bound-fp32", *list(step.PEERS)[1:]]
+        measurement = FakeMeasurement([record("lstm", variant, 0.5) for variant in variants])
+        found = step.run(measurement, re.compile("lstm 4 ranks"))
+        self.assertEqual({job.ranks for job in measurement.jobs.values()}, {4})
+        self.assertEqual({job.launch for job in measurement.jobs.values()}, {"mpi", "group"})
+        self.assertEqual({row.name for row in found}, {"lstm 4 ranks", "lstm 4 ranks fp32-wire"})
+        self.assertEqual({row.peer_name for row in found}, set(step.PEERS))
+
+    def test_an_all_reduce_of_more_ranks_has_rows_against_mpi_and_gloo(self):
+        records = [record(f"{dtype} {size}", variant, 0.5) for dtype in ("fp16", "fp32")
+                   for size in allreduce.SIZES for variant in ("ours", "mpi", "mpi-custom-op", "gloo")]
+        measurement = FakeMeasurement(records)
+        found = allreduce.run(measurement, re.compile("3 ranks"))
+        self.assertEqual({job.ranks for job in measurement.jobs.values()}, {3})
+        self.assertEqual(len(found), 16)
+        self.assertEqual([row.peer_name for row in found if row.name == "3 ranks fp16 4KB"], ["mpi-custom-op", "gloo"])
+
+
+class OptionalPeers(unittest.TestCase):
+    RECORDS = [record(f"{dtype} {size}", variant, 0.5) for dtype in allreduce.TYPES
+               for size in allreduce.SIZES
+               for variant in ("ours", "ours-copied", "bound", "mpi", "mpi-custom-op", "gloo")]
+
+    def build(self, compiler="true"):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        build = pathlib.Path(folder.name)
+        (build / "intel" / "include").mkdir(parents=True)
+        (build / "CMakeCache.txt").write_text(f"CMAKE_CXX_COMPILER:FILEPATH={compiler}\n", encoding="utf-8")
+        return build
+
+    def rows(self, build, more=()):
+        return {row.peer_name: row for row in
+                allreduce.run(FakeMeasurement([*self.RECORDS, *more], build), re.compile("^fp16 1MB$"))}
+
+    def test_a_peer_that_is_not_installed_has_rows_that_name_its_package(self):
+        found = self.rows(self.build())
+        for name, package in (("intel-mpi", "impi-devel"), ("intel-mpi-custom-op", "impi-devel"), ("oneccl", "oneccl-devel")):
+            self.assertIsNone(found[name].ratio)
+            self.assertTrue(found[name].optional)
+            self.assertEqual(found[name].remark, f"not installed: {package}")
+
+    def test_an_installed_peer_is_compiled_and_started_by_its_own_mpiexec(self):
+        build = self.build()
+        (build / "intel" / "include" / "mpi.h").touch()
+        jobs = intel.jobs(build)
+        self.assertEqual(list(jobs), ["intel-mpi"])
+        self.assertTrue(jobs["intel-mpi"].optional)
+        self.assertEqual(jobs["intel-mpi"].mpiexec[-1], build / "intel" / "bin" / "mpiexec.hydra")
+        self.assertIn("I_MPI_FABRICS=shm", jobs["intel-mpi"].mpiexec)
+        row = self.rows(build, [record("fp16 1MB", "intel-mpi", 1.0)])["intel-mpi"]
+        self.assertAlmostEqual(row.ratio, 2.0)
+
+    def test_an_installed_peer_that_does_not_compile_is_not_called_optional(self):
+        build = self.build(compiler="false")
+        (build / "intel" / "include" / "mpi.h").touch()
+        self.assertEqual(intel.jobs(build), {})
+        row = self.rows(build)["intel-mpi"]
+        self.assertEqual((row.remark, row.optional), ("does not run here", False))
 
 
 class Document(unittest.TestCase):
@@ -153,6 +283,14 @@ class Stored(unittest.TestCase):
         self.assertFalse(self.compare([made_up("gpt", 2.0)], only="gpt").failed)
         absent = rows.absent("step", "lstm", sample(0.1), "ddp", "ms", "not installed")
         self.assertTrue(self.compare([made_up("gpt", 2.0), absent]).failed)
+
+    def test_a_stored_row_of_an_optional_peer_that_is_not_installed_is_named_and_does_not_fail(self):
+        absent = rows.absent("step", "lstm", sample(0.1), "ddp", "ms", "not installed", optional=True)
+        found = self.compare([made_up("gpt", 2.0), absent])
+        self.assertFalse(found.failed)
+        self.assertEqual(found.missing, ["step / lstm / ddp"])
+        self.assertIn("peer not installed, so not compared: step / lstm / ddp", found.as_text())
+        self.assertTrue(self.compare([absent]).failed)
 
     def test_a_new_row_is_named_and_does_not_fail(self):
         found = self.compare([made_up("gpt", 2.0), made_up("lstm", 1.0), made_up("vit", 0.1)])
