@@ -107,14 +107,17 @@ function(lockstep_add_unit_test library name)
 endfunction()
 
 # lockstep_add_mpi_test(library name RANKS n... SOURCES file... [LIBRARIES target...]
-#                       [TIMEOUT seconds] [RUNTIME_MAIN | OWN_MAIN])
+#                       [TIMEOUT seconds] [RUNTIME_MAIN | OWN_MAIN] [FROM_2_RANKS test...])
 #
 # One program, and one ctest entry library.name.npN for each N in RANKS. Label: mpi.
 #   default        tests/mpi_main.cpp: lockstep::testing::world() of mpi_world.h
 #   RUNTIME_MAIN   tests/runtime_main.cpp: lockstep::testing::runtime() of test_runtime.h
 #   OWN_MAIN       the sources bring a main; it ends with lockstep::testing::run_tests() of ranks.h
+# FROM_2_RANKS: tests (patterns of GoogleTest) that say something of several ranks only; np1 leaves
+# them out.
 function(lockstep_add_mpi_test library name)
-  cmake_parse_arguments(TEST "RUNTIME_MAIN;OWN_MAIN" "TIMEOUT" "RANKS;SOURCES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(TEST "RUNTIME_MAIN;OWN_MAIN" "TIMEOUT"
+    "RANKS;SOURCES;LIBRARIES;FROM_2_RANKS" ${ARGN})
   if(NOT TEST_TIMEOUT)
     set(TEST_TIMEOUT 180)
   endif()
@@ -131,11 +134,16 @@ function(lockstep_add_mpi_test library name)
   lockstep_compile_as_test(${target})
   foreach(ranks IN LISTS TEST_RANKS)
     set(processors 1)
+    set(filter)
     if(ranks GREATER 1)
       set(processors 2)
+    elseif(TEST_FROM_2_RANKS)
+      list(JOIN TEST_FROM_2_RANKS ":" left_out)
+      set(filter "--gtest_filter=-${left_out}")
     endif()
     add_test(NAME ${library}.${name}.np${ranks}
-      COMMAND ${LOCKSTEP_MPIEXEC} ${MPIEXEC_NUMPROC_FLAG} ${ranks} $<TARGET_FILE:${target}>)
+      COMMAND ${LOCKSTEP_MPIEXEC} ${MPIEXEC_NUMPROC_FLAG} ${ranks} $<TARGET_FILE:${target}>
+        ${filter})
     set_tests_properties(${library}.${name}.np${ranks} PROPERTIES
       LABELS mpi TIMEOUT ${TEST_TIMEOUT} PROCESSORS ${processors}
       ENVIRONMENT "${LOCKSTEP_TEST_ENVIRONMENT};LOCKSTEP_TEST_RANKS=${ranks}")
@@ -143,7 +151,8 @@ function(lockstep_add_mpi_test library name)
 endfunction()
 
 # lockstep_add_gpu_test(library name SOURCES file... [COMPILED_BY target...] [LIBRARIES target...]
-#                       [TIMEOUT seconds] [RANKS n] [RUNTIME_MAIN] [ONLY_ON_A_GPU test...])
+#                       [TIMEOUT seconds] [RANKS n] [RUNTIME_MAIN] [ONLY_ON_A_GPU test...]
+#                       [ONLY_ON_THE_HOST test...])
 #
 # One process, or n of MPI. What the sources make on testing::device() (tests/test_device.h) is on
 # the GPU; with RUNTIME_MAIN (tests/gpu_runtime_main.cpp) testing::runtime(), too. COMPILED_BY: the
@@ -155,9 +164,10 @@ endfunction()
 #                      a GPU and cannot; tests/gpu_transport.h decides.
 #   library.name.pretend  Label: unit, or mpi. On the device of tests/pretend_device, without the tests
 #                      of ONLY_ON_A_GPU (patterns of GoogleTest).
+# No entry has the tests of ONLY_ON_THE_HOST, which are of hosts that never run ahead of a device.
 function(lockstep_add_gpu_test library name)
   cmake_parse_arguments(TEST "RUNTIME_MAIN" "TIMEOUT;RANKS"
-    "SOURCES;COMPILED_BY;LIBRARIES;ONLY_ON_A_GPU" ${ARGN})
+    "SOURCES;COMPILED_BY;LIBRARIES;ONLY_ON_A_GPU;ONLY_ON_THE_HOST" ${ARGN})
   if(NOT TEST_TIMEOUT)
     set(TEST_TIMEOUT 300)
   endif()
@@ -189,6 +199,11 @@ function(lockstep_add_gpu_test library name)
     set(start ${LOCKSTEP_MPIEXEC} ${MPIEXEC_NUMPROC_FLAG} ${TEST_RANKS})
     set(label mpi)
   endif()
+  set(filter)
+  if(TEST_ONLY_ON_THE_HOST)
+    list(JOIN TEST_ONLY_ON_THE_HOST ":" left_out)
+    set(filter "--gtest_filter=-${left_out}")
+  endif()
   set(entries gpu)
   if(TEST_RANKS)
     list(APPEND entries nccl)
@@ -196,7 +211,7 @@ function(lockstep_add_gpu_test library name)
   foreach(entry IN LISTS entries)
     string(REPLACE "gpu" "staged" transport ${entry})
     set(test ${library}.${name}.${entry})
-    add_test(NAME ${test} COMMAND ${start} $<TARGET_FILE:${target}_gpu>)
+    add_test(NAME ${test} COMMAND ${start} $<TARGET_FILE:${target}_gpu> ${filter})
     set_tests_properties(${test} PROPERTIES LABELS gpu TIMEOUT ${TEST_TIMEOUT}
       SKIP_RETURN_CODE 77 RESOURCE_LOCK gpu
       ENVIRONMENT "${LOCKSTEP_GPU_TEST_ENVIRONMENT};LOCKSTEP_TEST_RANKS=${TEST_RANKS};LOCKSTEP_TRANSPORT=${transport}")
@@ -208,6 +223,7 @@ function(lockstep_add_gpu_test library name)
   add_executable(${target}_pretend ${objects})
   target_link_libraries(${target}_pretend PRIVATE lockstep_pretend_device ${TEST_LIBRARIES})
   set_target_properties(${target}_pretend PROPERTIES LIBTORCH_FOR_CPU ON)
+  list(APPEND TEST_ONLY_ON_A_GPU ${TEST_ONLY_ON_THE_HOST})
   list(JOIN TEST_ONLY_ON_A_GPU ":" left_out)
   add_test(NAME ${library}.${name}.pretend
     COMMAND ${start} $<TARGET_FILE:${target}_pretend> "--gtest_filter=-${left_out}")

@@ -1,4 +1,5 @@
 #include <ATen/ops/empty.h>
+#include <lockstep/collectives/core/agreement.h>
 #include <lockstep/collectives/error.h>
 #include <lockstep/datasets/files/mapped_data.h>
 #include <lockstep/datasets/token_shards.h>
@@ -8,6 +9,7 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <sstream>
 
 namespace lockstep {
 namespace {
@@ -77,6 +79,19 @@ class ShardWriter {
   std::ofstream file_;
   int64_t tokens_ = 0;  // of the shard
 };
+
+/// Of rank 0: so often it tells the others that it goes on.
+constexpr int64_t kLinesBetweenSigns = 1000;
+constexpr char kBetweenNames = '\0';
+
+std::vector<std::string> split_names(const std::string& names) {
+  std::vector<std::string> all;
+  std::istringstream rest(names);
+  for (std::string name; std::getline(rest, name, kBetweenNames);) {
+    all.push_back(name);
+  }
+  return all;
+}
 
 }  // namespace
 
@@ -162,6 +177,41 @@ std::vector<std::string> write_token_shards(
   LOCKSTEP_CHECK_CODE(!shards.names().empty(), ExitCode::data, prefix,
                       ": the text files have no token");
   return shards.names();
+}
+
+std::vector<std::string> write_token_shards(
+    const Communicator& hosts, const std::vector<std::string>& text_files,
+    const std::string& prefix,
+    const std::function<std::vector<int64_t>(const std::string&)>& tokenize, int token_bytes,
+    int64_t tokens_per_shard) {
+  const detail::Agreement agreement(hosts);
+  detail::Outcome mine;
+  if (hosts.rank() == 0) {
+    int64_t lines = 0;
+    mine = agreement.outcome_of([&] {
+      std::string names;
+      const auto with_signs = [&](const std::string& line) {
+        if (++lines % kLinesBetweenSigns == 0) {
+          agreement.any(true);
+        }
+        return tokenize(line);
+      };
+      for (const std::string& name :
+           write_token_shards(text_files, prefix, with_signs, token_bytes, tokens_per_shard)) {
+        names += name + kBetweenNames;
+      }
+      return names;
+    });
+    agreement.any(false);
+  } else {
+    while (agreement.any(false)) {
+    }
+  }
+  const std::vector<detail::Outcome> outcomes = agreement.exchange(mine);
+  if (const auto failure = detail::failure_in(outcomes)) {
+    throw Error(*failure);
+  }
+  return split_names(outcomes.front().text);
 }
 
 }  // namespace lockstep

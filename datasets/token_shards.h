@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <lockstep/collectives/communicator.h>
 #include <torch/arg.h>
 
 #include <cstddef>
@@ -73,11 +74,27 @@ class TokenShards {
 ///   });
 ///
 /// Each shard is written under another name first, so one that is there is complete.
-/// Ranks: call on one rank. Throws Error (exit code data) that names the file: a text file that
-/// cannot be read, a token that does not fit in `token_bytes` bytes, no token at all, a shard that
-/// cannot be written.
+/// Ranks: call on one rank; in a program of several ranks call the next form. Throws Error (exit
+/// code data) that names the file: a text file that cannot be read, a token that does not fit in
+/// `token_bytes` bytes, no token at all, a shard that cannot be written.
 std::vector<std::string> write_token_shards(
     const std::vector<std::string>& text_files, const std::string& prefix,
+    const std::function<std::vector<int64_t>(const std::string&)>& tokenize, int token_bytes = 2,
+    int64_t tokens_per_shard = int64_t{1} << 27);
+
+/// The same for the ranks of `hosts`, which is runtime.control() in a program with a Runtime: rank
+/// 0 writes, the other ranks wait, and all return the names that rank 0 wrote.
+///
+///   const auto shards = lockstep::write_token_shards(runtime.control(), {"book.txt"}, "book",
+///                                                    tokenize);
+///
+/// All ranks must see the folder of the shards. The others wait as long as rank 0 takes: each 1000
+/// lines it tells them that it goes on, so that their deadline counts from there.
+/// Ranks: collective. Only rank 0 reads the other arguments and calls `tokenize`. Throws the same
+/// Error on every rank, with that of rank 0.
+std::vector<std::string> write_token_shards(
+    const Communicator& hosts, const std::vector<std::string>& text_files,
+    const std::string& prefix,
     const std::function<std::vector<int64_t>(const std::string&)>& tokenize, int token_bytes = 2,
     int64_t tokens_per_shard = int64_t{1} << 27);
 

@@ -130,9 +130,6 @@ TEST(NoSilentResult, N03_TheFirstNanOfAForwardThatCommunicatesHangsNobody) {
 }
 
 TEST(NoSilentResult, N03_AFirstNanThatTheReplayDoesNotShowIsSaidToBeOfAnotherBatch) {
-  if (windows_late() > 0) {
-    GTEST_SKIP() << "the window at hand is another one there";
-  }
   const auto model = std::make_shared<Mlp>();
   Trainer trainer(runtime(), model, SGD(0.1), TrainerOptions().accumulate(2));
   const auto step = [&](float factor) {
