@@ -34,7 +34,9 @@ struct EarlyStoppingOptions {
 ///     if (stop) break;
 ///   }
 ///
-/// Snapshots hold its state (Trainer::state()), so a resumed run stops where the whole run would.
+/// Snapshots hold its state (Trainer::state()), so a resumed run stops where the whole run would. A
+/// resumed loop that comes to the end of the saved epoch again passes its metric again: the first
+/// metric after a resume does not count if the saved run took one after the same update.
 /// Ranks: local; every rank makes the same calls with the same metrics, such as those of
 /// evaluate(). Threads: one. It must live as long as the Trainer saves and resumes.
 class EarlyStopping {
@@ -54,9 +56,12 @@ class EarlyStopping {
   double best() const { return best_; }
 
  private:
+  const Trainer& trainer_;
   EarlyStoppingOptions options_;
   double best_;
-  int64_t bad_ = 0;  // metrics without improvement in a row
+  int64_t bad_ = 0;      // metrics without improvement in a row
+  int64_t update_ = -1;  // of the Trainer, when the last metric came
+  bool started_ = false;
 };
 
 }  // namespace lockstep

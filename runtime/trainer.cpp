@@ -108,7 +108,7 @@ bool Trainer::reduce_on_plateau(double metric) {
   LOCKSTEP_CHECK(training_->plateau != nullptr,
                  "reduce_on_plateau() needs a rule: TrainerOptions().reduce_on_plateau("
                  "ReduceOnPlateau())");
-  return training_->plateau->step(metric, training_->storage.updater().learning_rates());
+  return training_->plateau->step(metric, updates(), training_->storage.updater().learning_rates());
 }
 void Trainer::diagnose_next_overflow() {
   training_->steps->consensus().diagnose_next_overflow();

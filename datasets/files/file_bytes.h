@@ -15,7 +15,8 @@ namespace lockstep::detail {
 /// Offsets count unpacked bytes. Errors: Error with exit code data. Threads: any, when const.
 class FileBytes {
  public:
-  /// Throws when the file is missing, empty, not readable, or a truncated or broken gzip.
+  /// Throws when the file is missing, empty, not readable, a truncated or broken gzip, or packed in
+  /// another way (tar, zip, xz, bzip2, zstd), which the message names.
   explicit FileBytes(std::string path);
 
   const std::string& path() const { return path_; }

@@ -14,14 +14,22 @@ void EarlyStoppingOptions::validate() const {
 }
 
 EarlyStopping::EarlyStopping(Trainer& trainer, EarlyStoppingOptions options)
-    : options_((options.validate(), std::move(options))),
+    : trainer_(trainer),
+      options_((options.validate(), std::move(options))),
       best_(options_.lower_is_better() ? std::numeric_limits<double>::infinity()
                                        : -std::numeric_limits<double>::infinity()) {
   trainer.state(options_.name() + ".best", best_);
   trainer.state(options_.name() + ".bad", bad_);
+  trainer.state(options_.name() + ".update", update_);
 }
 
 bool EarlyStopping::update(double metric) {
+  const bool again = update_ == trainer_.updates() && !started_;
+  started_ = true;
+  if (again) {
+    return stops();
+  }
+  update_ = trainer_.updates();
   const bool better = options_.lower_is_better() ? metric < best_ - options_.min_delta()
                                                  : metric > best_ + options_.min_delta();
   if (better) {

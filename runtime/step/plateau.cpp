@@ -10,7 +10,13 @@ Plateau::Plateau(const ReduceOnPlateau& rule)
       best_(rule.mode() == ReduceOnPlateau::Mode::min ? std::numeric_limits<double>::infinity()
                                                       : -std::numeric_limits<double>::infinity()) {}
 
-bool Plateau::step(double metric, LearningRates& rates) {
+bool Plateau::step(double metric, int64_t update, LearningRates& rates) {
+  const bool again = update_ == update && loaded_;
+  loaded_ = false;
+  if (again) {
+    return false;
+  }
+  update_ = update;
   if (improves(metric)) {
     best_ = metric;
     bad_ = 0;
@@ -57,6 +63,10 @@ void Plateau::visit_state(StateArchive& archive) {
   archive.real("plateau.best", best_);
   archive.number("plateau.bad", bad_);
   archive.number("plateau.cooling", cooling_);
+  if (archive.saving() || archive.has("plateau.update")) {  // not in old snapshots
+    archive.number("plateau.update", update_);
+    loaded_ = archive.loading() || loaded_;
+  }
 }
 
 void Plateau::pass_over(StateArchive& archive) {

@@ -10,8 +10,10 @@ class Plateau {
  public:
   explicit Plateau(const ReduceOnPlateau& rule);
 
-  /// Takes one metric; returns whether it lowered a rate. NaN is no improvement.
-  bool step(double metric, LearningRates& rates);
+  /// Takes one metric after `update` updates; returns whether it lowered a rate. NaN is no
+  /// improvement. The first metric after a resume does not count if the saved run took one after
+  /// the same update: a loop that validates after each epoch passes that of the last epoch again.
+  bool step(double metric, int64_t update, LearningRates& rates);
   void visit_state(StateArchive& archive);
   /// For a Trainer without a rule: reads past what a snapshot has of one.
   static void pass_over(StateArchive& archive);
@@ -24,6 +26,8 @@ class Plateau {
   double best_;
   int64_t bad_ = 0;      // metrics without improvement in a row
   int64_t cooling_ = 0;  // metrics left that are not counted
+  int64_t update_ = -1;  // after which the last metric came
+  bool loaded_ = false;  // and no metric came since
 };
 
 }  // namespace lockstep::detail

@@ -24,6 +24,11 @@ class Case(unittest.TestCase):
         self.addCleanup(temporary.cleanup)
         self.folder = pathlib.Path(temporary.name)
 
+    def test_it_has_the_options_that_the_page_of_the_workloads_names(self):
+        said = subprocess.run([PROGRAM, "--help"], text=True, stdout=subprocess.PIPE, check=True).stdout
+        self.assertIn("--config", said)
+        self.assertEqual("--resume" in said, type(self).__name__ != "T5", said)
+
     def start(self, *arguments):
         return subprocess.Popen([*LAUNCHER, PROGRAM, *map(str, arguments)], text=True, stdout=subprocess.PIPE,
                                 stderr=subprocess.STDOUT, cwd=self.folder)

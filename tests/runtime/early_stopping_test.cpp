@@ -86,7 +86,31 @@ TEST(EarlyStopping, ItsStateIsInSnapshots) {
   run.trainer.resume();
   EarlyStopping stopping(run.trainer, patience);
   EXPECT_EQ(stopping.best(), 1.0);
+  run.step();
   EXPECT_TRUE(stopping.update(1.5));
+}
+
+/// A loop that validates after each epoch saves behind the metric. Resumed, it comes to the end of
+/// the same epoch again, without a step.
+TEST(EarlyStopping, AMetricOfTheUpdateThatWasSavedCountsOnce) {
+  const SharedFolder folder;
+  const auto options = TrainerOptions().snapshots(SnapshotOptions().folder(folder.file("run")));
+  const auto patience = EarlyStoppingOptions().patience(1);
+  {
+    SmallRun run(options);
+    EarlyStopping stopping(run.trainer, patience);
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      run.step();
+      EXPECT_FALSE(stopping.update(1.0));
+    }
+    run.trainer.save();
+  }
+  meet();
+  SmallRun run(options);
+  EarlyStopping stopping(run.trainer, patience);
+  run.trainer.resume();
+  EXPECT_FALSE(stopping.update(1.0));
+  EXPECT_TRUE(stopping.update(1.0)) << "the second one at this update is another metric";
 }
 
 TEST(EarlyStopping, NamesAnOptionOutOfRange) {

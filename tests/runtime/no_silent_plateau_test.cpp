@@ -114,6 +114,42 @@ TEST(NoSilentResult, N09_APlateauGoesOnWhereTheSnapshotWas) {
               HasSubstr("TrainerOptions().reduce_on_plateau(ReduceOnPlateau())"));
 }
 
+/// A loop that validates after each epoch saves behind the metric. Resumed, it comes to the end of
+/// the same epoch again, without a step.
+TEST(ResumedPlateau, AMetricOfTheUpdateThatWasSavedCountsOnce) {
+  const auto rule = ReduceOnPlateau().factor(0.5).patience(1);
+  const SharedFolder folder;
+  {
+    Slope slope(SGD(0.5), saved_in(folder).reduce_on_plateau(rule));
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      slope.step();
+      slope.trainer.reduce_on_plateau(1.0);
+    }
+    slope.trainer.save();
+  }
+  Slope slope(SGD(0.5), saved_in(folder).reduce_on_plateau(rule));
+  slope.trainer.resume();
+  EXPECT_FALSE(slope.trainer.reduce_on_plateau(1.0));
+  EXPECT_EQ(slope.trainer.learning_rate(), 0.5);
+  slope.step();
+  EXPECT_TRUE(slope.trainer.reduce_on_plateau(1.0));
+  EXPECT_EQ(slope.trainer.learning_rate(), 0.25);
+}
+
+TEST(ResumedPlateau, AMetricThatWasNotSavedCounts) {
+  const auto rule = ReduceOnPlateau().factor(0.5).patience(0);
+  const SharedFolder folder;
+  {
+    Slope slope(SGD(0.5), saved_in(folder).reduce_on_plateau(rule));
+    slope.trainer.reduce_on_plateau(1.0);
+    slope.step();
+    slope.trainer.save();  // the run ends before its metric is known
+  }
+  Slope slope(SGD(0.5), saved_in(folder).reduce_on_plateau(rule));
+  slope.trainer.resume();
+  EXPECT_TRUE(slope.trainer.reduce_on_plateau(1.0));
+}
+
 TEST(NoSilentResult, N09_ImpossiblePlateausAreRefused) {
   const auto made = [](const ReduceOnPlateau& rule) {
     return error_of([&] { Slope(SGD(0.5), TrainerOptions().reduce_on_plateau(rule)); });

@@ -1,0 +1,58 @@
+// Files that are still packed as they were fetched.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <lockstep/datasets/cifar_file.h>
+#include <lockstep/datasets/csv_file.h>
+#include <lockstep/datasets/idx_file.h>
+
+#include <string>
+#include <vector>
+
+#include "runtime/data_error.h"
+#include "runtime/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using testing::data_error;
+using ::testing::HasSubstr;
+using testing::TemporaryFolder;
+using Bytes = std::vector<unsigned char>;
+
+/// A file of `size` bytes that has `mark` at `offset`, as the format's own programs write it.
+Bytes marked(const std::string& mark, size_t offset = 0, size_t size = 4 * 3073) {
+  Bytes bytes(size, 0);
+  std::copy(mark.begin(), mark.end(), bytes.begin() + static_cast<std::ptrdiff_t>(offset));
+  return bytes;
+}
+
+TEST(PackedFile, IsNamedWithItsFormatByEveryReader) {
+  using namespace std::string_literals;
+  const TemporaryFolder folder;
+  const std::pair<std::string, Bytes> files[] = {{"xz", marked("\xfd"
+                                                               "7zXZ\0"s)},
+                                                 {"zip", marked("PK\3\4"s)},
+                                                 {"bzip2", marked("BZh91AY&SY"s)},
+                                                 {"zstd", marked("\x28\xb5\x2f\xfd"s)},
+                                                 {"tar", marked("ustar\00000"s, 257)},  // POSIX
+                                                 {"tar", marked("ustar  \0"s, 257)}};   // GNU
+  for (const auto& [format, bytes] : files) {
+    const std::string path = folder.write("data.bin", bytes);
+    const auto named =
+        AllOf(HasSubstr("data.bin"), HasSubstr("this is a file of " + format), HasSubstr("unpack"));
+    EXPECT_THAT(data_error([&] { read_cifar10({path}); }), named);
+    EXPECT_THAT(data_error([&] { CsvFile{path}; }), named);
+    EXPECT_THAT(data_error([&] { read_idx(path); }), named);
+  }
+}
+
+TEST(PackedFile, ShortFilesAndTextsThatBeginAlikeAreRead) {
+  const TemporaryFolder folder;
+  const std::string text = "BZh,PK\n1,2\n";
+  const CsvFile file(folder.write("a.csv", Bytes(text.begin(), text.end())));
+  EXPECT_EQ(file.text(0, "PK"), "2");
+}
+
+}  // namespace
+}  // namespace lockstep
