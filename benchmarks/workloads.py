@@ -139,7 +139,7 @@ WORKLOADS = {
     "frozen-norms": Workload(
         "08_resnet", None, IMAGES, "--epochs 2 --learning-rate 0.01", TINY_RESNET,
         ["test accuracy", "drift of the statistics"],
-        ours_only=("--freeze-norms", "--precision", "O2", "--finetune", "resnet18-cifar10")),
+        ours_only=("--freeze-norms", "--precision", "O2", "--finetune", "resnet18-cifar10-fp16-wire")),
 }
 
 
