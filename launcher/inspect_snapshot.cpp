@@ -83,13 +83,37 @@ void list_run(const std::string& folder, std::ostream& out) {
       }
       out << "whole, " << mebibytes(bytes) << ", " << saved.manifest().world_size
           << (saved.manifest().world_size == 1 ? " rank, run " : " ranks, run ")
-          << saved.manifest().run << "\n";
+          << saved.manifest().run;
+      if (saved.manifest().metric) {
+        out << ", metric " << *saved.manifest().metric;
+      }
+      out << "\n";
     } catch (const Error& error) {
       out << "cannot be used: " << error.what() << "\n";
     }
   }
   LOCKSTEP_CHECK_CODE(found > 0, ExitCode::snapshot, folder,
                       ": neither a snapshot nor the folder of a run that has any");
+}
+
+/// `path`, or the newest undamaged snapshot in it if it is the folder of a run.
+std::string one_snapshot(const std::string& path) {
+  if (snapshot::exists(path + "/" + snapshot::kManifestName)) {
+    return path;
+  }
+  const std::vector<std::string> names = snapshot::names_in(path);
+  for (auto name = names.rbegin(); name != names.rend(); ++name) {
+    if (snapshot::step_of(*name)) {
+      try {
+        Snapshot(path + "/" + *name).verify();
+        return path + "/" + *name;
+      } catch (const Error&) {
+        // An older one may be whole.
+      }
+    }
+  }
+  throw Error(path + ": neither a snapshot nor the folder of a run with a whole one",
+              ExitCode::snapshot);
 }
 
 /// What each tensor is and the digest of its bytes; parts and own tensors by rank.
@@ -150,8 +174,9 @@ bool compare_snapshots(const std::string& path, const std::string& other, std::o
   return differences == 0;
 }
 
-void export_snapshot(const std::string& path, const std::string& section, const std::string& file,
+void export_snapshot(const std::string& folder, const std::string& section, const std::string& file,
                      std::ostream& out) {
+  const std::string path = one_snapshot(folder);
   const Snapshot saved(path);
   const snapshot::SnapshotSection source = saved.section(section);
   std::map<std::string, std::string> tied;
@@ -169,7 +194,7 @@ void export_snapshot(const std::string& path, const std::string& section, const 
   std::map<std::string, std::string> metadata = tied;
   metadata["format"] = "pt";
   snapshot::save_safetensors(file, tensors, metadata);
-  out << tensors.size() << " tensors written to " << file << "\n";
+  out << tensors.size() << " tensors of " << path << " written to " << file << "\n";
 }
 
 }  // namespace lockstep::launcher

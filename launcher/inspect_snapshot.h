@@ -15,8 +15,9 @@ void inspect_snapshot(const std::string& path, bool tensors, std::ostream& out);
 bool compare_snapshots(const std::string& path, const std::string& other, std::ostream& out);
 
 /// Writes the tensors of a section that all ranks share to one safetensors file; tied names are in
-/// its metadata, where safetensors.torch.load_model looks for them.
-void export_snapshot(const std::string& path, const std::string& section, const std::string& file,
+/// its metadata, where safetensors.torch.load_model looks for them. `folder`: a snapshot, or a run,
+/// of which the newest undamaged snapshot is taken; `out` says which.
+void export_snapshot(const std::string& folder, const std::string& section, const std::string& file,
                      std::ostream& out);
 
 }  // namespace lockstep::launcher

@@ -51,8 +51,15 @@ StopLadder polite_ladder(int grace_seconds) {
 }
 
 /// The job's exit code.
-int say(const std::optional<Cause>& cause, const JobEnd& end, int stop_signal,
+int say(const std::optional<Cause>& cause, const JobEnd& end, const StopLadder& ladder,
         const RankTable& ranks, const JobOutput& output) {
+  const int stop_signal = ladder.asked();
+  const bool is_killed = !cause || (cause->stopped && cause->code > 128);
+  if (stop_signal != 0 && ladder.is_forced() && end.code != 0 && is_killed) {
+    std::cerr << "lockstep: the ranks were ended before they stopped by themselves; what they had "
+                 "not saved is lost; --grace SECONDS gives them longer\n";
+    return 128 + stop_signal;
+  }
   if (!cause) {
     if (end.code != 0) {
       std::cerr << "lockstep: the job ended with " << end.code
@@ -163,7 +170,7 @@ class Attempts {
     const JobEnd end = job.run();
     const auto cause = find_cause(job.ranks(), output, end);
     output.release(!cause);
-    code_ = say(cause, end, ladder.asked(), job.ranks(), output);
+    code_ = say(cause, end, ladder, job.ranks(), output);
     RestartPolicy::Decision decision;
     if (!end.was_asked) {
       const auto uptime = std::chrono::duration_cast<seconds>(Job::now() - job.began());

@@ -28,7 +28,8 @@ int main(int argc, char** argv) {
                       "Print only in what this one differs; exit code 1 if it does");
   inspect->add_flag("--tensors", tensors, "Also print each tensor");
   CLI::App* write = app.add_subcommand("export", "Write a snapshot's weights to one file");
-  write->add_option("snapshot", path, "A snapshot")->required();
+  write->add_option("snapshot", path, "A snapshot; of the folder of a run, its newest whole one")
+      ->required();
   write->add_option("file", file, "The safetensors file to write")->required();
   write->add_option("--section", section, "The section to write; default: model");
   try {

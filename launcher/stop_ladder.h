@@ -22,6 +22,8 @@ class StopLadder {
 
   /// The first signal that we were asked to stop with; 0 if none.
   int asked() const { return asked_; }
+  /// Whether the first signal of the ladder was not enough.
+  bool is_forced() const { return next_ > 1; }
   /// Somebody asks us to stop, with `signal`: sends the next one, now. False if this is the same
   /// request as the one before.
   template <typename Send>

@@ -65,6 +65,39 @@ TEST(SnapshotTool, InspectOfADamagedSnapshotEndsWith11AndNamesTheTensor) {
   EXPECT_EQ(launch({"inspect", run.folder.path()}).code, 11);
 }
 
+TEST(SnapshotTool, InspectOfARunShowsTheMetrics) {
+  const TemporaryFolder folder;
+  snapshot::Writer writer(Communicator::solo(), folder.path() + "/run", {});
+  for (int64_t step : {1, 2}) {
+    snapshot::Content content;
+    content.add("model", "weight", at::zeros({1}));
+    writer.save(content, step, step == 2 ? std::make_optional(0.875) : std::nullopt);
+  }
+  const Launched all = launch({"inspect", folder.path() + "/run"});
+  EXPECT_THAT(all.out, ::testing::ContainsRegex("step-000000000002 [^\n]*, metric 0.875\n"));
+  EXPECT_THAT(all.out, ::testing::Not(::testing::ContainsRegex("step-000000000001 [^\n]*metric")));
+}
+
+TEST(SnapshotTool, ExportOfARunTakesTheNewestWholeSnapshot) {
+  const SmallRun run;
+  const std::string file = run.folder.path() + "/weights.safetensors";
+  const auto exported_sum = [&] {
+    const Launched done = launch({"export", run.folder.path() + "/run", file});
+    EXPECT_EQ(done.code, 0) << done.error;
+    return snapshot::SafetensorsFile(file).tensor("embed.weight").sum().item<float>();
+  };
+  EXPECT_EQ(exported_sum(), 12.0F);
+  std::fstream newest(run.step(2) + "/model.safetensors",
+                      std::ios::in | std::ios::out | std::ios::binary | std::ios::ate);
+  newest.seekp(-1, std::ios::end);
+  newest.put('\x7f');
+  newest.close();
+  EXPECT_EQ(exported_sum(), 6.0F);
+  const Launched none = launch({"export", run.folder.path(), file});
+  EXPECT_EQ(none.code, 11);
+  EXPECT_THAT(none.error, HasSubstr("nor the folder of a run"));
+}
+
 TEST(SnapshotTool, InspectOfTwoNamesWhatDiffers) {
   const SmallRun run;
   const Launched same = launch({"inspect", run.step(1), run.step(1)});

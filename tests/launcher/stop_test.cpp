@@ -94,7 +94,8 @@ TEST(LauncherStop, RanksThatIgnoreEverythingAreKilled) {
       launch(script({"-n", "2", "--grace", "0"}, "trap '' USR1 TERM INT; echo ready; : " + word +
                                                      "; while :; do sleep 0.05; done"),
              when_ready(SIGTERM, 2));
-  EXPECT_NE(result.code, 0);
+  EXPECT_EQ(result.code, 128 + SIGTERM);
+  EXPECT_THAT(result.error, HasSubstr("not saved is lost; --grace SECONDS gives them longer"));
   EXPECT_TRUE(all_gone(word));
 }
 
