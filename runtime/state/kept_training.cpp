@@ -32,7 +32,11 @@ StateInMemory kept(Training& training, const std::string& call) {
 }  // namespace
 
 KeptTraining::KeptTraining(Trainer& trainer, const std::string& call)
-    : KeptTraining(*trainer.training_, call) {}
+    : KeptTraining(training_of(trainer), call) {}
+
+Training& KeptTraining::training_of(const Trainer& trainer) {
+  return *trainer.training_;
+}
 
 KeptTraining::KeptTraining(Training& training, const std::string& call)
     : training_(training), state_(kept(training_, call)) {
