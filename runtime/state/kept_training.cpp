@@ -19,14 +19,7 @@ StateInMemory kept(Training& training, const std::string& call) {
                  "abandon() first");
   training.steps->settle();
   training.agreement.raise_if_any(training.storage.watch().departure());
-  std::optional<StateInMemory> state;
-  const auto keep = [&] { state = training.saving->state().keep(); };
-  if (training.options.shard_optimizer()) {
-    keep();  // collective
-  } else {
-    training.agreement.attempt(call + ": keeping the state in memory", keep);
-  }
-  return std::move(*state);
+  return training.saving->state().keep(training.agreement, call + ": keeping the state in memory");
 }
 
 }  // namespace
