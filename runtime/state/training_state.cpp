@@ -236,14 +236,22 @@ std::function<void()> TrainingState::match_trainable(const Snapshot& saved) {
       entry.tensor.set_requires_grad(frozen.find(name) == std::string::npos);
     }
   }
-  parts_.adopt_trainable();
-  return [this, before] {
+  const auto mark_as_before = [before] {
     for (const ModelTensor& entry : before.parameters) {
       entry.tensor.set_requires_grad(true);
     }
     for (const ModelTensor& entry : before.frozen) {
       entry.tensor.set_requires_grad(false);
     }
+  };
+  try {
+    parts_.adopt_trainable();
+  } catch (...) {
+    mark_as_before();
+    throw;
+  }
+  return [this, mark_as_before] {
+    mark_as_before();
     parts_.adopt_trainable();
   };
 }
