@@ -58,6 +58,10 @@ struct RunLogOptions {
 /// (resident), device_memory_mib (most allocated to tensors), and with RunLogOptions::mfu
 /// flops_per_second and mfu (model FLOPs utilisation: flops_per_second / peak_flops). The rates and
 /// shares are of the time since the last row. A number that is not known is left out.
+/// Several ranks that compute on the host compare once in 100 updates how long each needed, over
+/// these updates, until it was at the all-reduce: data, forward, backward, the program. The next
+/// row has slowest_rank, the rank that needed longest, and slowest_rank_ratio, its time divided by
+/// that of the median rank (of an even number of ranks the lower one).
 ///
 /// A resumed run continues the log of its folder. The first row that a program writes decides
 /// where: rows of later updates, which were made and lost, are removed from log.jsonl and log.csv,

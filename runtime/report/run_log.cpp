@@ -6,6 +6,8 @@
 #include <lockstep/runtime/memory_use.h>
 #include <lockstep/runtime/report/event_file.h>
 #include <lockstep/runtime/run_log.h>
+#include <lockstep/runtime/state/kept_training.h>
+#include <lockstep/runtime/step/training.h>
 #include <lockstep/runtime/trainer.h>
 
 #include <chrono>
@@ -96,6 +98,9 @@ struct RunLog::Writing {
   void write(int64_t update, double time, const detail::LogValues& values);
   void write_pending();
   detail::LogValues values_of(const StepReport& report);
+  const detail::StragglerWatch& stragglers() const {
+    return detail::KeptTraining::training_of(trainer).stragglers;
+  }
 
   const Trainer& trainer;
   RunLogOptions options;
@@ -117,6 +122,7 @@ struct RunLog::Writing {
   int64_t windows_since = 0;
   double waited_before = 0.0;
   double communication_since = 0.0;
+  int64_t comparisons_before = stragglers().comparisons();  // of the ranks' times
 };
 
 /// Continues the files behind the row of `update`.
@@ -190,6 +196,10 @@ detail::LogValues RunLog::Writing::values_of(const StepReport& report) {
     }
     values.emplace_back("exposed_communication_share", communication_since / seconds);
   }
+  if (stragglers().comparisons() > comparisons_before && stragglers().slowest()) {
+    values.emplace_back("slowest_rank", stragglers().slowest()->rank);
+    values.emplace_back("slowest_rank_ratio", stragglers().slowest()->ratio);
+  }
   if (const auto host = host_memory_mib()) {
     values.emplace_back("host_memory_mib", *host);
   }
@@ -206,6 +216,7 @@ void RunLog::Writing::write_row(const StepReport& report) {
   windows_since = 0;
   waited_before = wait_seconds ? wait_seconds() : 0.0;
   communication_since = 0.0;
+  comparisons_before = stragglers().comparisons();
 }
 
 void RunLog::Writing::write(int64_t update, double time, const detail::LogValues& values) {

@@ -19,20 +19,17 @@ StateInMemory kept(Training& training, const std::string& call) {
                  "abandon() first");
   training.steps->settle();
   training.agreement.raise_if_any(training.storage.watch().departure());
-  std::optional<StateInMemory> state;
-  const auto keep = [&] { state = training.saving->state().keep(); };
-  if (training.options.shard_optimizer()) {
-    keep();  // collective
-  } else {
-    training.agreement.attempt(call + ": keeping the state in memory", keep);
-  }
-  return std::move(*state);
+  return training.saving->state().keep(training.agreement, call + ": keeping the state in memory");
 }
 
 }  // namespace
 
 KeptTraining::KeptTraining(Trainer& trainer, const std::string& call)
-    : KeptTraining(*trainer.training_, call) {}
+    : KeptTraining(training_of(trainer), call) {}
+
+Training& KeptTraining::training_of(const Trainer& trainer) {
+  return *trainer.training_;
+}
 
 KeptTraining::KeptTraining(Training& training, const std::string& call)
     : training_(training), state_(kept(training_, call)) {

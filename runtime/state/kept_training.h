@@ -40,6 +40,8 @@ class KeptTraining {
   /// A peer is lost: nothing can be restored. Local.
   void forget() { ended_ = true; }
 
+  /// The parts of a Trainer, also for others that look into it. Local.
+  static Training& training_of(const Trainer& trainer);
   /// Throws Error for options with which trials with other sizes of batches leave something behind.
   static void require_any_size(const TrainerOptions& options, const std::string& call);
   const TrainerOptions& options() const;

@@ -3,6 +3,7 @@
 #include <lockstep/runtime/state/memory_archive.h>
 
 #include <cstring>
+#include <vector>
 
 namespace lockstep::detail {
 namespace {
@@ -19,6 +20,25 @@ void exchange(std::map<std::string, Value>& kept, bool gives, const std::string&
 
 }  // namespace
 
+void MemoryArchive::give_back() {
+  if (problem_) {
+    std::rethrow_exception(problem_);
+  }
+  gives_ = true;
+}
+
+/// Nothing more once something failed.
+void MemoryArchive::take(const std::function<void()>& action) {
+  if (problem_) {
+    return;
+  }
+  try {
+    action();
+  } catch (...) {
+    problem_ = std::current_exception();
+  }
+}
+
 /// While it takes, whatever is named will be there.
 bool MemoryArchive::has(const std::string& name) const {
   return !gives_ || tensors_.count(name) > 0 || numbers_.count(name) > 0 || reals_.count(name) > 0;
@@ -27,8 +47,10 @@ bool MemoryArchive::has(const std::string& name) const {
 void MemoryArchive::tensor(const std::string& name, const at::Tensor& tensor) {
   const c10::AutoGradMode no_grad(false);
   if (!gives_) {
-    const at::Tensor taken = tensor.detach();
-    tensors_[name] = on_host_ && !taken.is_cpu() ? taken.cpu() : taken.clone();
+    take([&] {
+      const at::Tensor taken = tensor.detach();
+      tensors_[name] = on_host_ && !taken.is_cpu() ? taken.cpu() : taken.clone();
+    });
   } else if (const auto found = tensors_.find(name); found != tensors_.end()) {
     tensor.detach().copy_(found->second);
   }
@@ -43,16 +65,23 @@ void MemoryArchive::part(const std::string& name, const at::Tensor& elements, in
     }
     return;
   }
-  const at::Tensor host = elements.detach().to(at::kCPU).contiguous();
   std::string mine(reinterpret_cast<const char*>(&begin), sizeof(begin));
-  mine.append(static_cast<const char*>(host.const_data_ptr()), host.nbytes());
-  const at::Tensor whole = at::empty({like.numel()}, host.options());
+  at::Tensor whole;
+  take([&] {
+    const at::Tensor host = elements.detach().to(at::kCPU).contiguous();
+    whole = at::empty({like.numel()}, host.options());
+    mine.append(static_cast<const char*>(host.const_data_ptr()), host.nbytes());
+  });
+  const std::vector<std::string> parts = sharers_->all_gather_bytes(mine);
+  if (!whole.defined()) {
+    return;
+  }
   auto* bytes = static_cast<char*>(whole.mutable_data_ptr());
-  for (const std::string& theirs : sharers_->all_gather_bytes(mine)) {
+  for (const std::string& theirs : parts) {
     int64_t first = 0;
     std::memcpy(&first, theirs.data(), sizeof(first));
     if (theirs.size() > sizeof(first)) {
-      std::memcpy(bytes + static_cast<size_t>(first) * host.element_size(),
+      std::memcpy(bytes + static_cast<size_t>(first) * whole.element_size(),
                   theirs.data() + sizeof(first), theirs.size() - sizeof(first));
     }
   }

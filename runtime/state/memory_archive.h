@@ -3,6 +3,8 @@
 #include <lockstep/collectives/communicator.h>
 #include <lockstep/runtime/state_archive.h>
 
+#include <exception>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -12,7 +14,8 @@ namespace lockstep::detail {
 
 /// Carries state from one layout of the buckets to another, by name, in memory: first it takes what
 /// is named, then it gives that back. What it does not have stays as it is.
-/// Ranks: taking is collective where the state is spread over ranks.
+/// Ranks: taking is collective where the state is spread over ranks. What cannot be taken on one
+/// rank alone is told by give_back(), so that this rank still meets the others in what follows.
 class MemoryArchive final : public StateArchive {
  public:
   /// `sharers`: the hosts of the ranks over which the state is spread, if it is. `on_host`: it
@@ -20,7 +23,8 @@ class MemoryArchive final : public StateArchive {
   explicit MemoryArchive(std::optional<Communicator> sharers, bool on_host = false)
       : sharers_(std::move(sharers)), on_host_(on_host) {}
 
-  void give_back() { gives_ = true; }
+  /// From here on it gives. Throws the first exception of what could not be taken. Local.
+  void give_back();
   /// What was taken, by name.
   const std::map<std::string, at::Tensor>& tensors() const { return tensors_; }
 
@@ -37,9 +41,12 @@ class MemoryArchive final : public StateArchive {
   void real(const std::string& name, double& value) override;
 
  private:
+  void take(const std::function<void()>& action);
+
   std::optional<Communicator> sharers_;
   bool on_host_ = false;
   bool gives_ = false;
+  std::exception_ptr problem_;
   std::map<std::string, at::Tensor> tensors_;  // parts: whole, 1-dimensional, on the host
   std::map<std::string, int64_t> numbers_;
   std::map<std::string, double> reals_;

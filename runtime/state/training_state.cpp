@@ -1,7 +1,6 @@
-#include <ATen/CPUGeneratorImpl.h>
-#include <ATen/Context.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
+#include <lockstep/runtime/state/generators.h>
 #include <lockstep/runtime/state/local_state.h>
 #include <lockstep/runtime/state/snapshot_archive.h>
 #include <lockstep/runtime/state/training_state.h>
@@ -54,16 +53,6 @@ void visit(amp::ScalerState& state, const std::string& prefix, StateArchive& arc
 
 constexpr char kRandom[] = "random";
 constexpr char kResiduals[] = "residuals";
-
-/// This rank's random generators by name.
-std::vector<std::pair<std::string, at::Generator>> generators(c10::Device device) {
-  std::vector<std::pair<std::string, at::Generator>> all = {
-      {"cpu", at::detail::getDefaultCPUGenerator()}};
-  if (device.is_cuda()) {
-    all.emplace_back("cuda", at::globalContext().defaultGenerator(device));
-  }
-  return all;
-}
 
 }  // namespace
 
@@ -187,7 +176,7 @@ snapshot::Content TrainingState::content() {
   return content;
 }
 
-StateInMemory TrainingState::keep() {
+StateInMemory TrainingState::keep(const Agreement& agreement, const std::string& doing) {
   const auto archive = [](std::optional<Communicator> sharers = std::nullopt) {
     return MemoryArchive(std::move(sharers), /*on_host=*/true);
   };
@@ -199,20 +188,23 @@ StateInMemory TrainingState::keep() {
       archive(),
       {},
       {},
-      parts_.loop.keep()};
-  visit_section("trainer", kept.trainer);
+      {}};
+  agreement.attempt(doing, [&] {
+    kept.loop = parts_.loop.keep();
+    visit_section("trainer", kept.trainer);
+    kept.random = states_of_generators(parts_.runtime.device());
+    for (const at::Tensor& residual : parts_.step.residuals()) {
+      kept.residuals.push_back(residual.to(at::kCPU, residual.scalar_type(), false, /*copy=*/true));
+    }
+  });
   parts_.storage.updater().visit_state(parts_.storage.reducer(), kept.optimizer);
   visit_averages(kept.averages);
   visit_weights(kept.model);
-  for (const auto& [name, generator] : generators(parts_.runtime.device())) {
-    kept.random.push_back(generator.get_state());
-  }
-  for (const at::Tensor& residual : parts_.step.residuals()) {
-    kept.residuals.push_back(residual.to(at::kCPU, residual.scalar_type(), false, /*copy=*/true));
-  }
-  for (MemoryArchive* each : {&kept.trainer, &kept.optimizer, &kept.averages, &kept.model}) {
-    each->give_back();
-  }
+  agreement.attempt(doing, [&] {
+    for (MemoryArchive* each : {&kept.trainer, &kept.optimizer, &kept.averages, &kept.model}) {
+      each->give_back();
+    }
+  });
   return kept;
 }
 
@@ -221,11 +213,7 @@ void TrainingState::give_back(StateInMemory& kept) {
   parts_.storage.updater().visit_state(parts_.storage.reducer(), kept.optimizer);
   visit_averages(kept.averages);
   visit_weights(kept.model);
-  size_t next = 0;
-  for (auto& [name, generator] : generators(parts_.runtime.device())) {
-    const std::lock_guard<std::mutex> lock(generator.mutex());
-    generator.set_state(kept.random[next++]);
-  }
+  set_states_of_generators(parts_.runtime.device(), kept.random);
   const std::vector<at::Tensor> residuals = parts_.step.residuals();
   for (size_t b = 0; b < residuals.size(); ++b) {
     residuals[b].copy_(kept.residuals[b]);
@@ -248,14 +236,22 @@ std::function<void()> TrainingState::match_trainable(const Snapshot& saved) {
       entry.tensor.set_requires_grad(frozen.find(name) == std::string::npos);
     }
   }
-  parts_.adopt_trainable();
-  return [this, before] {
+  const auto mark_as_before = [before] {
     for (const ModelTensor& entry : before.parameters) {
       entry.tensor.set_requires_grad(true);
     }
     for (const ModelTensor& entry : before.frozen) {
       entry.tensor.set_requires_grad(false);
     }
+  };
+  try {
+    parts_.adopt_trainable();
+  } catch (...) {
+    mark_as_before();
+    throw;
+  }
+  return [this, mark_as_before] {
+    mark_as_before();
     parts_.adopt_trainable();
   };
 }

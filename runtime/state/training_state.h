@@ -60,8 +60,9 @@ class TrainingState {
   /// Throws the same Error on every rank (exit code diverged) where ranks hold different bits.
   snapshot::Content content();
 
-  /// The state now, in memory of the host. Collective where the optimizer is sharded.
-  StateInMemory keep();
+  /// The state now, in memory of the host. Throws the same Error on every rank, which begins with
+  /// `doing`, where a rank cannot read its state. Collective.
+  StateInMemory keep(const Agreement& agreement, const std::string& doing);
   /// Goes on from there, bit for bit, with the same parameters trainable. Local; may be called
   /// again.
   void give_back(StateInMemory& kept);

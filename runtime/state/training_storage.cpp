@@ -9,6 +9,7 @@
 #include <lockstep/runtime/process/replicas.h>
 #include <lockstep/runtime/process/slow_dtype_notice.h>
 #include <lockstep/runtime/state/memory_archive.h>
+#include <lockstep/runtime/state/named_views.h>
 #include <lockstep/runtime/state/training_storage.h>
 #include <lockstep/runtime/step/gradient_sums.h>
 
@@ -63,21 +64,16 @@ UpdaterOptions updater_options(const TrainerOptions& options, uint64_t seed) {
   return result;
 }
 
-std::map<std::string, at::Tensor> copies(const TrainingStorage::Named& named) {
-  std::map<std::string, at::Tensor> values;
-  for (const auto& [name, tensor] : named) {
-    values[name] = tensor.clone();
+/// Aliases: a reducer that gets them leaves the hooks of the parameters alone.
+std::vector<ModelTensor> without_hooks(std::vector<ModelTensor> parameters) {
+  for (ModelTensor& entry : parameters) {
+    entry.tensor = entry.tensor.detach();
   }
-  return values;
+  return parameters;
 }
 
-/// Writes to views of flat arrays: what was there before for the same name, else `fresh`.
-void write(const TrainingStorage::Named& views, const std::map<std::string, at::Tensor>& before,
-           const std::map<std::string, at::Tensor>& fresh) {
-  for (const auto& [name, view] : views) {
-    const auto found = before.find(name);
-    view.copy_(found != before.end() ? found->second : fresh.at(name));
-  }
+std::map<std::string, at::Tensor> values_of(const NamedTensors& named) {
+  return {named.begin(), named.end()};
 }
 
 std::string names_of(const std::vector<ModelTensor>& parameters) {
@@ -278,41 +274,68 @@ bool TrainingStorage::adopt_trainable() {
   return true;
 }
 
-/// The arena and the reducer stay the same objects, because others refer to them.
+/// The arena and the reducer stay the same objects, because others refer to them. The user's
+/// factory of an optimizer is called before the reducer changes: if that fails on a rank, all ranks
+/// go back to the memory that they had.
 void TrainingStorage::move_into_new_layout(const Trainable& now) {
   const c10::AutoGradMode no_grad(false);
-  MemoryArchive moments(arena_->sharded() ? std::make_optional(agreement_.communicator())
-                                          : std::nullopt);
-  const Values masters = copies(named(arena_->whole_masters()));
-  const Values averages =
-      arena_->has_averages() ? copies(named(arena_->whole_averages())) : Values();
+  MemoryArchive moments(
+      arena_->sharded() ? std::make_optional(agreement_.communicator()) : std::nullopt,
+      /*on_host=*/true);
   updater_->visit_state(*reducer_, moments);
+  agreement_.attempt([&] { moments.give_back(); });
+  const Values masters = values_of(named(arena_->whole_masters()));
+  const Values averages =
+      arena_->has_averages() ? values_of(named(arena_->whole_averages())) : Values();
   const std::vector<double> rates = updater_->learning_rates().all();
-  moments.give_back();
 
   const auto plans = plans_for(now.parameters);
   std::vector<at::Tensor> wires = allocate_wires(devices_, plans, scatters(options_, devices_));
   std::vector<at::Tensor> leaf_sums = allocate_leaf_sums(plans);
-  agreement_.attempt([&] {
-    const Values fresh = freeze_and_thaw(now, masters);
-    trainable_ = now;
-    updater_.reset();
-    *arena_ = new_arena(plans);
+  const Trainable before = trainable_;
+  const ExactValues exact_before = exact_;
+  std::optional<Arena> arena_before;
+  std::vector<at::Tensor> memory_before;
+  for (const ModelTensor& entry : model_.parameters()) {
+    memory_before.push_back(entry.tensor.detach());
+  }
+  std::unique_ptr<Updater> updater;
+  try {
+    agreement_.attempt([&] {
+      const Values fresh = freeze_and_thaw(now, masters);
+      trainable_ = now;
+      arena_before = std::exchange(*arena_, new_arena(plans));
+      refresh_model();
+      const Reducer layout(gradients_, without_hooks(now.parameters), plans, wires, {});
+      const std::vector<at::Tensor> flats = arena_->room_for_masters();
+      write(named_views(flats, now.parameters, plans), masters, fresh);
+      arena_->take_masters(flats);
+      if (arena_->has_averages()) {
+        const std::vector<at::Tensor> means = arena_->room_for_averages();
+        write(named_views(means, now.parameters, plans), averages, fresh);
+        arena_->take_averages(means);
+      }
+      updater = Updater::make(*spec_, layout, *arena_, updater_options(options_, runtime_.seed()));
+      updater->visit_state(layout, moments);
+      for (size_t g = 0; g < rates.size(); ++g) {
+        updater->learning_rates().set(rates[g], static_cast<int>(g));
+      }
+    });
+  } catch (...) {
+    trainable_ = before;
+    exact_ = exact_before;
+    if (arena_before) {
+      *arena_ = std::move(*arena_before);
+    }
+    for (size_t i = 0; i < memory_before.size(); ++i) {
+      model_.parameters()[i].tensor.set_data(memory_before[i]);
+    }
     refresh_model();
+    throw;
+  }
+  agreement_.attempt([&] {
     reducer_->lay_out(trainable_.parameters, plans, std::move(wires), std::move(leaf_sums));
-    const std::vector<at::Tensor> flats = arena_->room_for_masters();
-    write(named(flats), masters, fresh);
-    arena_->take_masters(flats);
-    if (arena_->has_averages()) {
-      const std::vector<at::Tensor> means = arena_->room_for_averages();
-      write(named(means), averages, fresh);
-      arena_->take_averages(means);
-    }
-    updater_ = new_updater();
-    updater_->visit_state(*reducer_, moments);
-    for (size_t g = 0; g < rates.size(); ++g) {
-      updater_->learning_rates().set(rates[g], static_cast<int>(g));
-    }
+    updater_ = std::move(updater);
     make_checks();
   });
 }
@@ -345,13 +368,7 @@ std::optional<Error> TrainingStorage::problem_of_window(UnusedParameters policy)
 }
 
 TrainingStorage::Named TrainingStorage::named(const std::vector<at::Tensor>& flats) const {
-  const std::vector<at::Tensor> views =
-      parameter_views(flats, reducer_->parameters(), reducer_->plans());
-  Named result;
-  for (size_t i = 0; i < views.size(); ++i) {
-    result.emplace_back(trainable_.parameters[i].name, views[i]);
-  }
-  return result;
+  return named_views(flats, reducer_->parameters(), reducer_->plans());
 }
 
 Trainer::Memory TrainingStorage::memory() const {

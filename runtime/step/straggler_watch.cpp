@@ -30,18 +30,36 @@ std::string percent(double part, double whole) {
   return formatted("%.0f %%", whole > 0 ? 100 * part / whole : 0.0);
 }
 
+/// One of the two times of each rank.
+std::vector<double> all_of(const std::vector<RankTimes>& times, double RankTimes::*one) {
+  std::vector<double> values;
+  for (const RankTimes& rank : times) {
+    values.push_back(rank.*one);
+  }
+  return values;
+}
+
 }  // namespace
+
+std::optional<SlowestRank> slowest_of(const std::vector<RankTimes>& times) {
+  if (times.size() < 2) {
+    return std::nullopt;
+  }
+  const std::vector<double> busy = all_of(times, &RankTimes::busy);
+  const auto slowest = std::max_element(busy.begin(), busy.end());
+  const double median = median_of(busy);
+  if (!(median > 0)) {
+    return std::nullopt;
+  }
+  return SlowestRank{static_cast<int>(slowest - busy.begin()), *slowest / median};
+}
 
 std::string describe_straggler(const std::vector<RankTimes>& times, int64_t updates) {
   if (times.size() < 2 || updates == 0) {
     return "";
   }
-  std::vector<double> busy;
-  std::vector<double> waiting;
-  for (const RankTimes& rank : times) {
-    busy.push_back(rank.busy);
-    waiting.push_back(rank.waiting);
-  }
+  const std::vector<double> busy = all_of(times, &RankTimes::busy);
+  const std::vector<double> waiting = all_of(times, &RankTimes::waiting);
   const auto slowest = std::max_element(busy.begin(), busy.end()) - busy.begin();
   const auto waits_least = std::min_element(waiting.begin(), waiting.end()) - waiting.begin();
   const double most = busy[static_cast<size_t>(slowest)];
@@ -77,6 +95,8 @@ std::string StragglerWatch::compare(Communicator hosts) {
     times.push_back({numbers[2 * rank], numbers[2 * rank + 1]});
   }
   const std::string text = describe_straggler(times, updates_);
+  slowest_ = slowest_of(times);
+  ++comparisons_;
   sum_ = {};
   updates_ = 0;
   const std::string who = text.substr(0, text.find(" needs"));

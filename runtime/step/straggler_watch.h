@@ -3,6 +3,7 @@
 #include <lockstep/collectives/communicator.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,16 @@ struct RankTimes {
   double busy = 0;     // until it was at the all-reduce: data, forward, backward, the program
   double waiting = 0;  // for the other ranks
 };
+
+/// The rank that needed longest to reach the all-reduce.
+struct SlowestRank {
+  int rank = 0;
+  double ratio = 1;  // its time in units of the median rank's
+};
+
+/// `times`: of all ranks, in rank order. Of ranks that needed equally long, the first. None for one
+/// rank, or if the median rank needed no time.
+std::optional<SlowestRank> slowest_of(const std::vector<RankTimes>& times);
 
 /// "rank 3 needs 2.4x the median time ...": the rank that the others wait for. Empty if no rank
 /// needs 1.5 times the median and 5 ms an update more, or if another rank waits less.
@@ -31,11 +42,16 @@ class StragglerWatch {
   /// Compares what was added since the last call. Returns the description, the same on every rank,
   /// if it is new: another rank than before. Collective.
   std::string compare(Communicator hosts);
+  /// How many comparisons there were, and what the last one found. The same on every rank; local.
+  int64_t comparisons() const { return comparisons_; }
+  const std::optional<SlowestRank>& slowest() const { return slowest_; }
 
  private:
   RankTimes sum_;
   int64_t updates_ = 0;
   std::string last_;  // the rank that was named last
+  int64_t comparisons_ = 0;
+  std::optional<SlowestRank> slowest_;
 };
 
 }  // namespace lockstep::detail

@@ -273,11 +273,11 @@ void Training::watch_stragglers(const StepReport& closed) {
     return;
   }
   const double waiting = closed.exposed_communication_seconds();
-  stragglers_.add({closed.elapsed_seconds_ - waiting - closed.update_seconds(), waiting});
-  if (!stragglers_.is_due()) {
+  stragglers.add({closed.elapsed_seconds_ - waiting - closed.update_seconds(), waiting});
+  if (!stragglers.is_due()) {
     return;
   }
-  const std::string found = stragglers_.compare(agreement.communicator());
+  const std::string found = stragglers.compare(agreement.communicator());
   if (!found.empty() && runtime.is_main()) {
     std::cerr << "lockstep: " << found << std::endl;
   }

@@ -61,6 +61,7 @@ struct Training {
   std::unique_ptr<CapturedSteps> captured;  // with TrainerOptions::cuda_graph
   std::unique_ptr<DigestLog> digests;       // with TrainerOptions::digest_log
   LoopState loop;
+  StragglerWatch stragglers;
   bool on_trial = false;           // updates that are taken back: KeptTraining
   std::unique_ptr<Saving> saving;  // last: its destructor completes a pending snapshot
 
@@ -83,7 +84,6 @@ struct Training {
   StepReport with_data_wait(StepReport report);
   void watch_stragglers(const StepReport& closed);
 
-  StragglerWatch stragglers_;
   double data_wait_ = 0.0;  // seconds, of the window
   std::optional<std::chrono::steady_clock::time_point> window_start_;
 };

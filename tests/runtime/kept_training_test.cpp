@@ -5,6 +5,7 @@
 #include <lockstep/runtime/batch_size_finder.h>
 #include <lockstep/runtime/local_updates.h>
 #include <lockstep/runtime/state/kept_training.h>
+#include <lockstep/runtime/state/memory_archive.h>
 #include <lockstep/runtime/step/training.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
@@ -21,6 +22,7 @@ using namespace detail;
 
 namespace {
 
+using ::testing::AllOf;
 using testing::Branches;
 using testing::error_of;
 using ::testing::HasSubstr;
@@ -87,18 +89,43 @@ TEST(KeptTraining, ATrialThatIsLeftEarlyGoesBackOnAnyHost) {
   }
 }
 
+/// Of a device that is not here.
+at::Tensor unreadable() {
+  return at::detail::make_tensor<c10::TensorImpl>(c10::DispatchKeySet(c10::DispatchKey::XLA),
+                                                  caffe2::TypeMeta::Make<float>(),
+                                                  c10::Device(c10::kXLA, 0));
+}
+
+std::string last_rank_says() {
+  return c10::str("rank ", runtime().size() - 1, ": ");
+}
+
 TEST(KeptTraining, StateThatARankCannotReadIsAnErrorOfEveryRank) {
-  Trained run;
-  at::Tensor hidden = at::ones({2});
-  run.training.loop.add("hidden", &hidden);
-  if (is_last()) {  // of a device that is not here
-    hidden = at::detail::make_tensor<c10::TensorImpl>(c10::DispatchKeySet(c10::DispatchKey::XLA),
-                                                      caffe2::TypeMeta::Make<float>(),
-                                                      c10::Device(c10::kXLA, 0));
+  for (const bool shard : {false, true}) {
+    Trained run(TrainerOptions().shard_optimizer(shard));
+    at::Tensor hidden = at::ones({2});
+    run.training.loop.add("hidden", &hidden);
+    if (is_last()) {
+      hidden = unreadable();
+    }
+    EXPECT_THAT(
+        error_of([&] { KeptTraining(run.training, "a search"); }),
+        AllOf(HasSubstr("a search: keeping the state in memory"), HasSubstr(last_rank_says())));
+    run.step(0);
   }
-  EXPECT_THAT(error_of([&] { KeptTraining(run.training, "a search"); }),
-              HasSubstr("a search: keeping the state in memory"));
+}
+
+TEST(KeptTraining, MomentsThatARankCannotReadAreAnErrorOfEveryRankThatGathers) {
+  Trained run(TrainerOptions().shard_optimizer(true));
   run.step(0);
+  MemoryArchive archive(Communicator(runtime().control()));
+  archive.part("first", is_last() ? unreadable() : at::ones({2}), 2 * runtime().rank(),
+               at::empty({2 * runtime().size()}));
+  run.training.storage.updater().visit_state(run.training.storage.reducer(), archive);
+  EXPECT_THAT(
+      error_of([&] { run.training.agreement.attempt("a search", [&] { archive.give_back(); }); }),
+      AllOf(HasSubstr("a search: "), HasSubstr(last_rank_says())));
+  run.step(1);
 }
 
 TEST(KeptTraining, CountersOfADisabledLossScalerGoBack) {

@@ -1,6 +1,8 @@
 // Layers that are thawed or frozen while a Trainer runs: what stays is kept bit for bit.
 #include <torch/optim/adam.h>
 
+#include <stdexcept>
+
 #include "snapshot_runs.h"
 #include "trainer_runs.h"
 
@@ -262,6 +264,75 @@ TEST(NoSilentResult, N10_SnapshotsAcrossAThawGoOnBitForBit) {
                 digests(step_path(folder.file("unbroken"), update)));
     }
   }
+}
+
+/// Adam, whose factory throws on the last rank while `fails`.
+TorchOptimizer failing_adam(const bool& fails) {
+  return TorchOptimizer([&fails](std::vector<at::Tensor> masters) {
+    if (fails && runtime().rank() == runtime().size() - 1) {
+      throw std::runtime_error("no such setting: betta");
+    }
+    return std::make_unique<torch::optim::Adam>(std::move(masters),
+                                                torch::optim::AdamOptions(1e-2));
+  });
+}
+
+TEST(AdoptTrainable, AFactoryThatThrowsLeavesTheTrainerAsItWas) {
+  for (const Precision& precision : {Precision::O0(), small_scale(Precision::O2())}) {
+    SCOPED_TRACE(precision.describe());
+    const auto options = TrainerOptions().precision(precision).accumulate(2).ema(0.9).unused(
+        UnusedParameters::zeros);
+    bool fails = false;
+    const TorchOptimizer adam = failing_adam(fails);
+    Tuning undisturbed(options, adam), run(options, adam);
+    const auto both_train_to = [&](int64_t last) {
+      undisturbed.train_to(last, /*uses_body=*/false);
+      run.train_to(last, /*uses_body=*/false);
+    };
+    const auto expect_failure = [&](bool thaw) {
+      fails = true;
+      EXPECT_THAT(error_of([&] { run.thaw(thaw); }),
+                  HasSubstr(c10::str("rank ", runtime().size() - 1, ": no such setting: betta")));
+      fails = false;
+    };
+    both_train_to(3);
+    expect_failure(true);
+    EXPECT_TRUE(at::equal(flat(run.trainer.masters()), flat(undisturbed.trainer.masters())));
+    run.model->thaw(false);
+    both_train_to(5);
+    undisturbed.thaw(true);
+    expect_failure(true);
+    run.trainer.adopt_trainable();
+    both_train_to(7);
+    expect_failure(false);
+    run.model->thaw(true);
+    both_train_to(9);
+    EXPECT_TRUE(run.trainer.replicas_agree());
+    EXPECT_EQ(run.trainer.updates(), undisturbed.trainer.updates());
+    EXPECT_TRUE(at::equal(flat(run.trainer.masters()), flat(undisturbed.trainer.masters())));
+    EXPECT_TRUE(at::equal(flat(run.trainer.averaged()), flat(undisturbed.trainer.averaged())));
+  }
+}
+
+TEST(AdoptTrainable, AFactoryThatThrowsInAResumeLeavesWhatIsTrainable) {
+  const SharedFolder folder;
+  bool fails = false;
+  const TorchOptimizer adam = failing_adam(fails);
+  {
+    Tuning saved(TrainerOptions(), adam);
+    saved.trainer.resume(folder.file("run"));
+    saved.train_to(1);
+    saved.trainer.save();
+  }
+  testing::meet();
+  Tuning run(TrainerOptions(), adam);
+  run.thaw(true);
+  fails = true;
+  EXPECT_THAT(error_of([&] { run.trainer.resume(folder.file("run")); }),
+              HasSubstr("no such setting: betta"));
+  EXPECT_TRUE(run.model->body->weight.requires_grad());
+  run.train_to(2);
+  EXPECT_EQ(run.trainer.updates(), 2);
 }
 
 }  // namespace

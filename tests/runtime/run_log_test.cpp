@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/runtime/run_log.h>
+#include <lockstep/runtime/state/kept_training.h>
+#include <lockstep/runtime/step/training.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -176,6 +178,34 @@ TEST(RunLog, TellsHowMuchOfTheTimeTheLoopWaitedForData) {
   const double share = rows_of(folder.file("log")).back()["data_wait_share"];
   EXPECT_GT(share, 0.0);
   EXPECT_LT(share, 1.0);
+}
+
+TEST(RunLog, SaysWhichRankNeededLongestAndHowMuchLonger) {
+  const SharedFolder folder;
+  LoggedRun run;
+  const int last = runtime().size() - 1;
+  {
+    RunLog log(run.trainer, folder.file("log"), RunLogOptions().log_every(1));
+    log.step(run.step());
+    auto& watch = detail::KeptTraining::training_of(run.trainer).stragglers;
+    const double busy = runtime().rank() == last ? 3e9 : 1e9;  // seconds, beside which a step is 0
+    for (int64_t update = 2; update < detail::StragglerWatch::kUpdates; ++update) {
+      watch.add({busy, 3e9 - busy});
+    }
+    log.step(run.step());
+    log.step(run.step());
+  }
+  meet();
+  const auto rows = rows_of(folder.file("log"));
+  ASSERT_THAT(rows, SizeIs(3));
+  for (const size_t row : {0, 1, 2}) {
+    EXPECT_EQ(rows[row].contains("slowest_rank"), row == 1 && last > 0) << row;
+    EXPECT_EQ(rows[row].contains("slowest_rank_ratio"), row == 1 && last > 0) << row;
+  }
+  if (last > 0) {
+    EXPECT_EQ(rows[1]["slowest_rank"], last);
+    EXPECT_NEAR(rows[1]["slowest_rank_ratio"].get<double>(), 3.0, 1e-6);
+  }
 }
 
 TEST(RunLog, AResumedRunContinuesBehindItsSnapshotAndSetsLostRowsAside) {

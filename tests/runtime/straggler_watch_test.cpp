@@ -38,6 +38,16 @@ TEST(StragglerWatch, SaysNothingIfAnotherRankWaitsLess) {
   EXPECT_EQ(describe_straggler({{5.0, 0.1}, {5.0, 7.0}, {12.0, 0.5}}, 100), "");
 }
 
+TEST(SlowestRank, IsThatWithTheLongestTimeRelativeToTheMedian) {
+  const auto found = slowest_of({{5.0, 7.1}, {4.0, 6.9}, {12.0, 0.1}, {6.0, 7.3}});
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->rank, 2);
+  EXPECT_DOUBLE_EQ(found->ratio, 12.0 / 5.0);
+  EXPECT_EQ(slowest_of({{1.0, 0.0}, {1.0, 0.0}})->rank, 0);
+  EXPECT_FALSE(slowest_of({{5.0, 1.0}}).has_value());
+  EXPECT_FALSE(slowest_of({{0.0, 1.0}, {0.0, 1.0}}).has_value());
+}
+
 TEST(StragglerWatch, SaysTheSameOnEveryRankAndOnlyWhatIsNew) {
   testing::run_ranks(3, [](Communicator& ranks) {
     StragglerWatch watch;
