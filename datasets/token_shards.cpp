@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -80,8 +81,9 @@ class ShardWriter {
   int64_t tokens_ = 0;  // of the shard
 };
 
-/// Of rank 0: so often it tells the others that it goes on.
+/// Of rank 0: it tells the others that it goes on after so many lines, or so long.
 constexpr int64_t kLinesBetweenSigns = 1000;
+constexpr std::chrono::seconds kBetweenSigns(5);
 constexpr char kBetweenNames = '\0';
 
 std::vector<std::string> split_names(const std::string& names) {
@@ -187,12 +189,15 @@ std::vector<std::string> write_token_shards(
   const detail::Agreement agreement(hosts);
   detail::Outcome mine;
   if (hosts.rank() == 0) {
+    using Clock = std::chrono::steady_clock;
     int64_t lines = 0;
+    auto last_sign = Clock::now();
     mine = agreement.outcome_of([&] {
       std::string names;
       const auto with_signs = [&](const std::string& line) {
-        if (++lines % kLinesBetweenSigns == 0) {
+        if (++lines % kLinesBetweenSigns == 0 || Clock::now() - last_sign > kBetweenSigns) {
           agreement.any(true);
+          last_sign = Clock::now();
         }
         return tokenize(line);
       };

@@ -88,8 +88,9 @@ std::vector<std::string> write_token_shards(
 ///   const auto shards = lockstep::write_token_shards(runtime.control(), {"book.txt"}, "book",
 ///                                                    tokenize);
 ///
-/// All ranks must see the folder of the shards. The others wait as long as rank 0 takes: each 1000
-/// lines it tells them that it goes on, so that their deadline counts from there.
+/// All ranks must see the folder of the shards. The others wait as long as rank 0 takes: after 1000
+/// lines, and before a line if 5 seconds have passed, it tells them that it goes on, so that their
+/// deadline counts from there. One line must fit in the deadline.
 /// Ranks: collective. Only rank 0 reads the other arguments and calls `tokenize`. Throws the same
 /// Error on every rank, with that of rank 0.
 std::vector<std::string> write_token_shards(

@@ -102,18 +102,20 @@ std::string one_snapshot(const std::string& path) {
     return path;
   }
   const std::vector<std::string> names = snapshot::names_in(path);
+  std::string newest_problem;
   for (auto name = names.rbegin(); name != names.rend(); ++name) {
     if (snapshot::step_of(*name)) {
       try {
         Snapshot(path + "/" + *name).verify();
         return path + "/" + *name;
-      } catch (const Error&) {
-        // An older one may be whole.
+      } catch (const Error& error) {  // an older one may be whole
+        newest_problem = newest_problem.empty() ? std::string("; ") + error.what() : newest_problem;
       }
     }
   }
-  throw Error(path + ": neither a snapshot nor the folder of a run with a whole one",
-              ExitCode::snapshot);
+  throw Error(
+      path + ": neither a snapshot nor the folder of a run with a whole one" + newest_problem,
+      ExitCode::snapshot);
 }
 
 /// What each tensor is and the digest of its bytes; parts and own tensors by rank.

@@ -54,7 +54,10 @@ StopLadder polite_ladder(int grace_seconds) {
 int say(const std::optional<Cause>& cause, const JobEnd& end, const StopLadder& ladder,
         const RankTable& ranks, const JobOutput& output) {
   const int stop_signal = ladder.asked();
-  const bool is_killed = !cause || (cause->stopped && cause->code > 128);
+  const bool all_ended_well =
+      ranks.where([](const RankRecord& rank) { return rank.code == 0; }).size() ==
+      static_cast<size_t>(ranks.size());
+  const bool is_killed = cause ? cause->stopped && cause->code > 128 : !all_ended_well;
   if (stop_signal != 0 && ladder.is_forced() && end.code != 0 && is_killed) {
     std::cerr << "lockstep: the ranks were ended before they stopped by themselves; what they had "
                  "not saved is lost; --grace SECONDS gives them longer\n";

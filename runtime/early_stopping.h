@@ -36,7 +36,7 @@ struct EarlyStoppingOptions {
 ///
 /// Snapshots hold its state (Trainer::state()), so a resumed run stops where the whole run would. A
 /// resumed loop that comes to the end of the saved epoch again passes its metric again: the first
-/// metric after a resume does not count if the saved run took one after the same update.
+/// metric of this object does not count if the resumed run took one after the same update.
 /// Ranks: local; every rank makes the same calls with the same metrics, such as those of
 /// evaluate(). Threads: one. It must live as long as the Trainer saves and resumes.
 class EarlyStopping {

@@ -96,6 +96,12 @@ def _targets(variant, model, ranks):
     return {name: targets[MODELS.index(model)] for name, targets in PEERS.items()}
 
 
+def _absent(name, ours, peer_name):
+    missing = peer_name == "python-ddp-jemalloc"
+    return absent("step", name, ours, peer_name, "ms",
+                  "not installed: libjemalloc2" if missing else "does not run here", missing)
+
+
 def _rows(measurement, model, ranks):
     samples = _samples(measurement, model, ranks)
     rows = []
@@ -106,8 +112,7 @@ def _rows(measurement, model, ranks):
                 rows.append(compare("step", name, samples[variant], samples[measured], peer_name,
                                     "ms", target))
             else:
-                rows.append(absent("step", name, samples[variant], peer_name, "ms",
-                                   "could not run", optional=True))
+                rows.append(_absent(name, samples[variant], peer_name))
     return rows
 
 

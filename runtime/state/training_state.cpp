@@ -189,6 +189,11 @@ StateInMemory TrainingState::keep(const Agreement& agreement, const std::string&
       {},
       {},
       {}};
+  const auto visit_tensors = [&] {
+    parts_.storage.updater().visit_state(parts_.storage.reducer(), kept.optimizer);
+    visit_averages(kept.averages);
+    visit_weights(kept.model);
+  };
   agreement.attempt(doing, [&] {
     kept.loop = parts_.loop.keep();
     visit_section("trainer", kept.trainer);
@@ -196,10 +201,13 @@ StateInMemory TrainingState::keep(const Agreement& agreement, const std::string&
     for (const at::Tensor& residual : parts_.step.residuals()) {
       kept.residuals.push_back(residual.to(at::kCPU, residual.scalar_type(), false, /*copy=*/true));
     }
+    if (!arena().sharded()) {
+      visit_tensors();
+    }
   });
-  parts_.storage.updater().visit_state(parts_.storage.reducer(), kept.optimizer);
-  visit_averages(kept.averages);
-  visit_weights(kept.model);
+  if (arena().sharded()) {
+    visit_tensors();  // collective
+  }
   agreement.attempt(doing, [&] {
     for (MemoryArchive* each : {&kept.trainer, &kept.optimizer, &kept.averages, &kept.model}) {
       each->give_back();

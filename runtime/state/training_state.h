@@ -61,7 +61,8 @@ class TrainingState {
   snapshot::Content content();
 
   /// The state now, in memory of the host. Throws the same Error on every rank, which begins with
-  /// `doing`, where a rank cannot read its state. Collective.
+  /// `doing`, where a rank cannot read its state; if that rank has no memory for the whole of a
+  /// sharded array, the others wait until their deadline. Collective.
   StateInMemory keep(const Agreement& agreement, const std::string& doing);
   /// Goes on from there, bit for bit, with the same parameters trainable. Local; may be called
   /// again.

@@ -1,3 +1,4 @@
+#include <lockstep/runtime/state/memory_archive.h>
 #include <lockstep/runtime/step/plateau.h>
 
 #include <algorithm>
@@ -65,7 +66,8 @@ void Plateau::visit_state(StateArchive& archive) {
   archive.number("plateau.cooling", cooling_);
   if (archive.saving() || archive.has("plateau.update")) {  // not in old snapshots
     archive.number("plateau.update", update_);
-    loaded_ = archive.loading() || loaded_;
+    const bool resumes = archive.loading() && dynamic_cast<MemoryArchive*>(&archive) == nullptr;
+    loaded_ = resumes || loaded_;
   }
 }
 

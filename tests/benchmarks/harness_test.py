@@ -175,14 +175,25 @@ class DataSuite(unittest.TestCase):
 
 
 class CrowdedRanks(unittest.TestCase):
-    def test_a_step_of_more_ranks_has_rows_against_every_peer(self):
-        variants = ["ours-fp16", "ours-fp32", "bound-fp16", "bound-fp32", *list(step.PEERS)[1:]]
+    def test_a_step_of_more_ranks_has_rows_against_the_tuned_peers(self):
+        variants = ["ours-fp16", "ours-fp32", "bound-fp16", "bound-fp32", *list(step.CROWDED_PEERS)[1:]]
         measurement = FakeMeasurement([record("lstm", variant, 0.5) for variant in variants])
         found = step.run(measurement, re.compile("lstm 4 ranks"))
+        self.assertEqual({job.variant for job in measurement.jobs.values()}, set(variants))
         self.assertEqual({job.ranks for job in measurement.jobs.values()}, {4})
         self.assertEqual({job.launch for job in measurement.jobs.values()}, {"mpi", "group"})
         self.assertEqual({row.name for row in found}, {"lstm 4 ranks", "lstm 4 ranks fp32-wire"})
-        self.assertEqual({row.peer_name for row in found}, set(step.PEERS))
+        self.assertEqual({row.peer_name for row in found}, set(step.CROWDED_PEERS))
+        self.assertEqual([row.name for row in found if row.ratio is None], [])
+
+    def test_of_the_peers_of_a_step_only_jemalloc_may_be_missing(self):
+        variants = ["ours-fp16", "ours-fp32", "bound-fp16", "bound-fp32", "one-rank", *step.ONE_RANK_PEERS,
+                    *(name for name in step.PEERS if name not in ("bound", "python-ddp-jemalloc", "python-ddp-compiled"))]
+        measurement = FakeMeasurement([record("gpt", variant, 0.5) for variant in variants])
+        absent = {row.peer_name: row for row in step.run(measurement, re.compile("^gpt$")) if row.ratio is None}
+        self.assertEqual({name: (row.optional, row.remark) for name, row in absent.items()},
+                         {"python-ddp-jemalloc": (True, "not installed: libjemalloc2"),
+                          "python-ddp-compiled": (False, "does not run here")})
 
     def test_an_all_reduce_of_more_ranks_has_rows_against_mpi_and_gloo(self):
         records = [record(f"{dtype} {size}", variant, 0.5) for dtype in ("fp16", "fp32")

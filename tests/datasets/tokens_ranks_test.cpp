@@ -71,7 +71,7 @@ TEST(TokenShardsOfRanks, ThatCannotBeWrittenAreTheSameErrorOnEveryRank) {
   });
 }
 
-TEST(TokenShardsOfRanks, ThatTakeLongAreWaitedFor) {
+TEST(TokenShardsOfRanks, OfManyLinesTellTheOtherRanksThatTheyGoOn) {
   const TemporaryFolder folder;
   std::ofstream text(folder.file("1.txt"));
   for (int line = 0; line < 2500; ++line) {
@@ -85,7 +85,7 @@ TEST(TokenShardsOfRanks, ThatTakeLongAreWaitedFor) {
     for (std::string call; std::getline(log, call);) {
       signs += call.find("all_reduce") != std::string::npos ? 1 : 0;
     }
-    EXPECT_EQ(signs, 3) << "after 1000 and 2000 lines, and at the end";
+    EXPECT_GE(signs, 3) << "after 1000 and 2000 lines, and at the end";
   });
 }
 

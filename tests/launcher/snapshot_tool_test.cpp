@@ -87,12 +87,18 @@ TEST(SnapshotTool, ExportOfARunTakesTheNewestWholeSnapshot) {
     return snapshot::SafetensorsFile(file).tensor("embed.weight").sum().item<float>();
   };
   EXPECT_EQ(exported_sum(), 12.0F);
-  std::fstream newest(run.step(2) + "/model.safetensors",
-                      std::ios::in | std::ios::out | std::ios::binary | std::ios::ate);
-  newest.seekp(-1, std::ios::end);
-  newest.put('\x7f');
-  newest.close();
+  const auto damage = [&](int step) {
+    std::fstream weights(run.step(step) + "/model.safetensors",
+                         std::ios::in | std::ios::out | std::ios::binary | std::ios::ate);
+    weights.seekp(-1, std::ios::end);
+    weights.put('\x7f');
+  };
+  damage(2);
   EXPECT_EQ(exported_sum(), 6.0F);
+  damage(1);
+  const Launched damaged = launch({"export", run.folder.path() + "/run", file});
+  EXPECT_EQ(damaged.code, 11);
+  EXPECT_THAT(damaged.error, HasSubstr(run.step(2))) << "the reason of the newest";
   const Launched none = launch({"export", run.folder.path(), file});
   EXPECT_EQ(none.code, 11);
   EXPECT_THAT(none.error, HasSubstr("nor the folder of a run"));

@@ -99,6 +99,15 @@ TEST(LearningRateFinder, AnErrorOfTheStepLeavesTheRunAsItWas) {
   EXPECT_EQ(searched, undisturbed);
 }
 
+TEST(LearningRateFinder, TheNextMetricOfAPlateauCounts) {
+  TrainingRun run(
+      runtime(),
+      recipe_of(TrainerOptions().reduce_on_plateau(ReduceOnPlateau().factor(0.5).patience(0))));
+  run.trainer.reduce_on_plateau(1.0);
+  find_learning_rate(run.trainer, run.loader, [&](auto& batch) { return step_of(run, batch); });
+  EXPECT_TRUE(run.trainer.reduce_on_plateau(1.0));
+}
+
 TEST(LearningRateFinder, VariablesOfTheLoopAreGivenBack) {
   TrainingRun run(runtime(), {});
   at::Tensor hidden = at::ones({2});
