@@ -16,8 +16,11 @@
 namespace lockstep {
 namespace {
 
-/// What autograd passes on to the threads of a backward. Nobody else uses this place.
-constexpr auto kPlace = c10::DebugInfoKind::TEST_INFO;
+/// What autograd passes on to the threads of a backward. Nobody else uses this place. A function,
+/// because the name is no constant expression from torch 2.15 on.
+c10::DebugInfoKind place() {
+  return c10::DebugInfoKind::TEST_INFO;
+}
 
 /// Marks an operator that counts.
 struct Counted : at::ObserverContext {};
@@ -27,7 +30,7 @@ struct Counted : at::ObserverContext {};
 class FlopCounter::Count final : public c10::DebugInfoBase {
  public:
   static std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function) {
-    auto* count = static_cast<Count*>(c10::ThreadLocalDebugInfo::get(kPlace));
+    auto* count = static_cast<Count*>(c10::ThreadLocalDebugInfo::get(place()));
     const detail::OperatorFlops* flops = detail::flops_of(function.name());
     if (count == nullptr || flops == nullptr || is_recomputing()) {
       return nullptr;
@@ -54,7 +57,7 @@ thread_local int FlopCounter::Count::counted_ = 0;
 struct FlopCounter::Watch {
   Watch()
       : count(std::make_shared<Count>()),
-        visible(kPlace, count),
+        visible(place(), count),
         handle(
             at::addThreadLocalCallback(at::RecordFunctionCallback(&Count::on_start, &Count::on_end)
                                            .needsInputs(true)
@@ -69,7 +72,7 @@ struct FlopCounter::Watch {
 };
 
 FlopCounter::FlopCounter() {
-  LOCKSTEP_CHECK(c10::ThreadLocalDebugInfo::get(kPlace) == nullptr,
+  LOCKSTEP_CHECK(c10::ThreadLocalDebugInfo::get(place()) == nullptr,
                  "FlopCounter: another one counts on this thread; end it first");
   watch_ = std::make_unique<Watch>();
 }
