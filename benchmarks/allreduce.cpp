@@ -12,23 +12,13 @@
 #include <optional>
 #include <vector>
 
+#include "allreduce_sizes.h"
 #include "bare_kernels.h"
 #include "recorder.h"
 #include "shared_pair.h"
 
 namespace lockstep::benchmarks {
 namespace {
-
-struct Size {
-  const char* name;
-  int64_t bytes;
-  int calls;
-};
-constexpr std::array<Size, 4> sizes = {{{"4KB", 4 << 10, 1000},
-                                        {"64KB", 64 << 10, 500},
-                                        {"1MB", 1 << 20, 100},
-                                        {"32MB", 32 << 20, 15}}};
-constexpr int warm_up_calls = 3;
 
 struct Type {
   const char* name;

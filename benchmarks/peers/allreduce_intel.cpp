@@ -1,10 +1,9 @@
 // allreduce_intel [SCALE]: all-reduces of 2 ranks in place over Intel MPI or, compiled with
-// LOCKSTEP_BENCHMARK_ONECCL, over oneCCL; names, sizes and calls as in allreduce.cpp.
+// LOCKSTEP_BENCHMARK_ONECCL, over oneCCL; names and calls as in allreduce.cpp.
 // harness/intel.py compiles this file where it finds these libraries.
 #include <mpi.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <functional>
 #include <iostream>
@@ -14,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "allreduce_sizes.h"
 #include "recorder.h"
 
 #ifdef LOCKSTEP_BENCHMARK_ONECCL
@@ -22,17 +22,6 @@
 
 namespace lockstep::benchmarks {
 namespace {
-
-struct Size {
-  const char* name;
-  size_t bytes;
-  int calls;
-};
-constexpr std::array<Size, 4> sizes = {{{"4KB", 4 << 10, 1000},
-                                        {"64KB", 64 << 10, 500},
-                                        {"1MB", 1 << 20, 100},
-                                        {"32MB", 32 << 20, 15}}};
-constexpr int warm_up_calls = 3;
 
 /// A way to sum `count` elements in place.
 struct Contender {
