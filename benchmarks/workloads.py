@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Trains the workloads of docs/workloads.md with lockstep and with the same programs in plain Python torch.
 
-  scripts/workloads [--only NAME] [--data DIR] [--ranks N] [--document]
+  scripts/workloads [--only NAME] [--data DIR] [--ranks N] [--side lockstep|python] [--document]
   benchmarks/workloads.py --build DIR --quick    each program on tiny made-up data, in minutes; checks that all run
 
 Writes DIR/workloads.json: rows of workload, metric, ours, python, relative. --document also writes the table and the
-curves of docs/workloads.md. Exit code 10: data are missing; the message says where to get them.
+curves of docs/workloads.md. Training takes hours: each side can be run by itself (--side), and what the other one has
+found with the same options is kept. Exit code 10: data are missing; the message says where to get them.
 """
 
 import argparse
@@ -195,34 +196,55 @@ class Runs:
             arguments += [flag, self.data[file]]
         ranks = workload.ranks or self.options.ranks
         ours, python = self.folder / name, self.folder / f"{name}-python"
-        shutil.rmtree(ours, ignore_errors=True)
         build = self.options.build
         extra = [self.folder / word if word in WORKLOADS else word for word in workload.ours_only]
-        run([build / "launcher" / "lockstep", "run", "-n", ranks, "--", build / "examples" / workload.program,
-             *arguments, *extra, "--run", ours], self.folder / f"{name}.log")
-        result = read_json(ours / ("compare.json" if "--compare" in arguments else "result.json"))
-        peer = {}
+        self.side("lockstep", ours, arguments, ranks,
+                  [build / "launcher" / "lockstep", "run", "-n", ranks, "--", build / "examples" / workload.program,
+                   *arguments, *extra, "--run", ours])
         if workload.python:
-            run([sys.executable, "-B", PROGRAMS / workload.python, *arguments, "--run", python],
-                self.folder / f"{name}-python.log", ranks)
-            peer = read_json(python / "result.json")
-        if "--finetune" in extra:
+            self.side("python", python, arguments, ranks,
+                      [sys.executable, "-B", PROGRAMS / workload.python, *arguments, "--run", python], ranks)
+        result = self.found(ours, "compare.json" if "--compare" in arguments else "result.json", arguments, ranks)
+        peer = self.found(python, "result.json", arguments, ranks)
+        if result and "--finetune" in extra:
             result["drift of the statistics"] = drift(extra[-1], ours)
-        rows = [self.row(name, metric, result[metric], peer.get(metric)) for metric in workload.metrics]
-        return rows, self.curves(workload, ours, peer)
+        rows = [self.row(name, metric, result.get(metric), peer.get(metric)) for metric in workload.metrics]
+        return rows, self.curves(workload, ours if result else None, peer)
+
+    def side(self, name, folder, arguments, ranks, command, processes=1):
+        """Runs one of the two programs, if it is asked for, and notes the options of a run that ended well."""
+        if self.options.side in (None, name):
+            shutil.rmtree(folder, ignore_errors=True)
+            run(command, folder.with_suffix(".log"), processes)
+            (folder / "options.txt").write_text(self.written(arguments, ranks), encoding="utf-8")
+
+    @staticmethod
+    def written(arguments, ranks):
+        return " ".join(str(word) for word in [*arguments, "ranks", ranks]) + "\n"
+
+    @classmethod
+    def found(cls, folder, file, arguments, ranks):
+        """The results of the newest run that ended well, if its options were these."""
+        options = folder / "options.txt"
+        same = options.exists() and options.read_text(encoding="utf-8") == cls.written(arguments, ranks)
+        return read_json(folder / file) if same else {}
 
     @staticmethod
     def row(name, metric, ours, python):
         return {"workload": name, "metric": metric, "ours": ours, "python": python,
-                "relative": None if not python else ours / python}
+                "relative": ours / python if ours is not None and python else None}
 
     @staticmethod
     def curves(workload, ours, peer):
-        if workload.curve is None:
-            return {}
-        log = [json.loads(line) for line in (ours / "log.jsonl").read_text(encoding="utf-8").splitlines()]
-        values = [row[f"validation/{workload.curve}"] for row in log if f"validation/{workload.curve}" in row]
-        return {"lockstep": values, "Python": peer["curve"]}
+        """Of what has been run: `ours` is a folder or None, `peer` empty or the results of Python."""
+        curves = {}
+        if workload.curve is not None and ours:
+            log = [json.loads(line) for line in (ours / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+            name = f"validation/{workload.curve}"
+            curves["lockstep"] = [row[name] for row in log if name in row]
+        if workload.curve is not None and peer:
+            curves["Python"] = peer["curve"]
+        return curves
 
 
 def svg(title, curves):
@@ -244,9 +266,10 @@ def svg(title, curves):
     for value in (low, (low + high) / 2, high):
         y = at(1, value).split(",")[1]
         parts.append(f'<text x="{left - 6}" y="{y}" text-anchor="end">{value:.4g}</text>')
-    for row, ((name, curve), colour) in enumerate(zip(curves.items(), ("#1f6feb", "#6e7781"))):
+    for row, (name, curve) in enumerate(curves.items()):
+        colour = {"lockstep": "#1f6feb", "Python": "#6e7781"}[name]
         line = " ".join(at(epoch, value) for epoch, value in enumerate(curve, 1))
-        dash = ' stroke-dasharray="6 4"' if row else ""
+        dash = ' stroke-dasharray="6 4"' if name == "Python" else ""
         parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>')
         parts.append(f'<text x="{width - 110}" y="{20 + 16 * row}" fill="{colour}">{name}</text>')
     return "\n".join([*parts, "</svg>\n"])
@@ -290,6 +313,8 @@ def parse():
     parser.add_argument("--only", action="append", choices=WORKLOADS, metavar="NAME",
                         help="only this workload; may be repeated. One of " + ", ".join(WORKLOADS))
     parser.add_argument("--ranks", type=int, default=2, metavar="N", help="ranks, where the workload does not say (2)")
+    parser.add_argument("--side", choices=("lockstep", "python"),
+                        help="run only this side; rows take the other one from its newest run with the same options")
     parser.add_argument("--quick", action="store_true", help="tiny made-up data; writes DIR/workloads-quick.json")
     parser.add_argument("--document", action="store_true", help="write docs/workloads.md")
     parser.add_argument("--settings", action="append", default=[], metavar="NAME=OPTIONS",
