@@ -29,6 +29,7 @@ class Lockstep(CMakePackage):
     depends_on("highway", type=("build", "link"))
     depends_on("xxhash", type=("build", "link"))
     depends_on("zlib-api", type=("build", "link"))
+    depends_on("cli11", type="build")
     depends_on("nlohmann-json", type="build")
     depends_on("libjpeg-turbo", type=("build", "link"), when="+images")
     depends_on("libpng", type=("build", "link"), when="+images")

@@ -2,6 +2,7 @@
 #include <lockstep/runtime/state/saving.h>
 #include <lockstep/runtime/state/snapshot_search.h>
 
+#include <cmath>
 #include <exception>
 #include <iostream>
 #include <limits>
@@ -82,6 +83,13 @@ void Saving::save(int64_t update, std::optional<double> metric) {
   require_own_folder();
   if (saved_update_ == update) {
     return;
+  }
+  if (metric && !std::isfinite(*metric)) {
+    if (prints()) {
+      std::cerr << "lockstep: the metric of update " << update << " is " << *metric
+                << ", which cannot be compared; the update is saved without a metric" << std::endl;
+    }
+    metric.reset();
   }
   const snapshot::Content content = state_.content();
   if (direct_) {

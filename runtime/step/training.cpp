@@ -182,6 +182,9 @@ void Training::begin_micro_batch() {
     digests->begin_window();
   }
   advance_saving();
+  if (steps->micro_batches_in_window() == 0) {  // later a rank that fails would not come
+    saving->require_own_folder();
+  }
 }
 
 StepReport Training::micro_batch(const std::function<Loss()>& closure) {
@@ -216,6 +219,7 @@ StepReport Training::report() {
 StepReport Training::close_window() {
   StepReport report = steps->close_window(votes());
   if (digests != nullptr) {
+    steps->settle();  // a rank that failed does not come to the digests
     digests->write(steps->scaler().state(), storage.reducer());
   }
   return with_saved(std::move(report));
@@ -229,7 +233,6 @@ void Training::note_loss() {
 
 /// What this rank votes about its share of a pending snapshot.
 Votes Training::votes() const {
-  saving->require_own_folder();
   Votes votes;
   votes.saved = saving->is_ready() ? 1 : 0;
   return votes;
@@ -320,7 +323,9 @@ snapshot::LoadReport Training::load_weights(const std::string& path,
                                             const snapshot::LoadOptions& options) {
   steps->settle();
   agreement.raise_if_any(storage.watch().departure());
-  return saving->load_weights(path, options);
+  const snapshot::LoadReport report = saving->load_weights(path, options);
+  saving->forget_saved();
+  return report;
 }
 
 void Training::adopt_trainable() {
@@ -334,6 +339,7 @@ void Training::adopt_trainable() {
 void Training::adopt_weights() {
   steps->settle();
   storage.adopt_weights();
+  saving->forget_saved();
 }
 
 void Training::finish_round() {

@@ -21,7 +21,7 @@ PACKAGING = ROOT / "packaging"
 NAMES = {
     "LibTorch": ("py-torch", "libtorch"), "MPI": ("mpi", "openmpi"), "Threads": (None, None),
     "ZLIB": ("zlib-api", "zlib"), "hwy": ("highway", "libhwy"), "PkgConfig": ("pkgconfig", "pkg-config"),
-    "libxxhash": ("xxhash", "xxhash"), "nlohmann_json": ("nlohmann-json", "nlohmann_json"),
+    "libxxhash": ("xxhash", "xxhash"), "nlohmann_json": ("nlohmann-json", "nlohmann_json"), "CLI11": ("cli11", "cli11"),
     "libturbojpeg": ("libjpeg-turbo", "libjpeg-turbo"), "libpng": ("libpng", "libpng"),
     "libarchive": ("libarchive", "libarchive"),
 }
@@ -158,7 +158,8 @@ def main():
     build, host, run = (conda_part(recipe, part) for part in ("build", "host", "run"))
     same("conda", {line.split()[0] for line in build + host} - TOOLS, {conda for _, conda in names if conda})
     expect(set(run) <= set(host), "conda: run has what host has not")
-    expect(set(host) - set(run) == {"nlohmann_json"}, "conda: only nlohmann_json, which no installed header includes, is in host alone")
+    expect(set(host) - set(run) == {"cli11", "nlohmann_json"},
+           "conda: cli11 and nlohmann_json, which no installed header includes, are in host alone, and nothing else")
     expect(f"cmake >={cmake}" in build, f"conda: cmake is not from {cmake} on")
     expect(f"libtorch >={oldest} cpu*" in run, f"conda: libtorch is not from {oldest} on, for CPUs")
     torch = re.search(r"__version__ = '([\d.]+)", (LIBTORCH / "version.py").read_text(encoding="utf-8"))[1]

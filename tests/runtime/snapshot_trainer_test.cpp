@@ -4,6 +4,7 @@
 #include <lockstep/checkpointing/snapshot/format/file_system.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <numeric>
@@ -224,6 +225,40 @@ TEST(TrainerSnapshots, MisuseIsNamedOnEveryRank) {
   window.trainer.save();
   window.trainer.save();  // this update is saved already
   EXPECT_FALSE(window.trainer.finish_saving()->error.has_value());
+}
+
+TEST(TrainerSnapshots, SaveAfterOtherWeightsIsNoSilentRepetition) {
+  const SharedFolder folder;
+  save_each(folder.file("other"), 1);
+  for (const bool adopts : {true, false}) {
+    const std::string path = folder.file(adopts ? "adopts" : "loads");
+    Recipe recipe;
+    recipe.options.snapshots(SnapshotOptions().folder(path).asynchronous(false));
+    TrainingRun run(runtime(), recipe);
+    run.train_to(1);
+    run.trainer.save();
+    if (adopts) {
+      run.trainer.adopt_weights();
+    } else {
+      run.trainer.load_weights(step_path(folder.file("other"), 1));
+    }
+    EXPECT_THAT(error_of([&] { run.trainer.save(); }), HasSubstr("exists already")) << path;
+  }
+}
+
+TEST(TrainerSnapshots, AMetricThatIsNotFiniteIsLeftOutOfTheSnapshot) {
+  const SharedFolder folder;
+  Recipe recipe;
+  recipe.options.snapshots(SnapshotOptions().folder(folder.file("run")).asynchronous(false));
+  TrainingRun run(runtime(), recipe);
+  for (const double metric : {0.5, std::nan(""), HUGE_VAL}) {
+    run.train_to(run.done + 1);
+    EXPECT_NO_THROW(run.trainer.save(metric));
+  }
+  EXPECT_EQ(Snapshot(step_path(folder.file("run"), 1)).manifest().metric, 0.5);
+  for (const int64_t update : {2, 3}) {
+    EXPECT_FALSE(Snapshot(step_path(folder.file("run"), update)).manifest().metric) << update;
+  }
 }
 
 TEST(TrainerSnapshots, FolderOfAnotherRunIsRefusedBeforeTheFirstUpdate) {

@@ -1,4 +1,5 @@
 // What one rank does wrong is an Error on every rank, and the next window works.
+#include "snapshot_runs.h"
 #include "trainer_runs.h"
 #include "windows_late.h"
 
@@ -94,6 +95,27 @@ TEST(StepRules, AnExceptionInOneBackwardIsRaisedOnEveryRank) {
                 HasSubstr("half way"));
     expect_next_window_works(trainer, *model);
   }
+}
+
+TEST(StepRules, AnExceptionInTheFirstBackwardIsRaisedOnEveryRankThatWillSave) {
+  const testing::SharedFolder folder;
+  const auto model = std::make_shared<Mlp>();
+  Trainer trainer(runtime(), model, SGD(0.1),
+                  TrainerOptions().snapshots(SnapshotOptions().folder(folder.file("run"))));
+  EXPECT_THAT(
+      error_of_ranks(trainer,
+                     [&] {
+                       trainer.step([&] {
+                         at::Tensor hidden = at::tanh(model->first->forward(testing::ones({2, 4})));
+                         if (runtime().rank() == 1) {
+                           hidden.register_hook(
+                               [](const at::Tensor&) -> at::Tensor { throw Error("half way"); });
+                         }
+                         return Loss(model->second->forward(hidden).sum());
+                       });
+                     }),
+      HasSubstr("half way"));
+  expect_next_window_works(trainer, *model);
 }
 
 /// The Error that step() throws on this rank where `fail` runs in rank 1's closure or backward.
