@@ -97,7 +97,7 @@ TEST(StepRules, AnExceptionInOneBackwardIsRaisedOnEveryRank) {
   }
 }
 
-TEST(StepRules, AnExceptionInTheFirstBackwardIsRaisedOnEveryRankThatWillSave) {
+TEST(StepFailures, InTheFirstBackwardReachAllRanksThatWillSave) {
   const testing::SharedFolder folder;
   const auto model = std::make_shared<Mlp>();
   Trainer trainer(runtime(), model, SGD(0.1),
