@@ -5,7 +5,7 @@ namespace lockstep {
 
 std::pair<at::Tensor, int64_t> LabelledImages::get(size_t index) const {
   const auto at = static_cast<int64_t>(index);
-  return {images[at], labels[at].item<int64_t>()};
+  return {images[at].clone(), labels[at].item<int64_t>()};
 }
 
 std::pair<at::Tensor, at::Tensor> LabelledImages::get_batch(

@@ -136,5 +136,15 @@ TEST(TransformedDataset, HasTheSizeOfTheOther) {
   EXPECT_EQ(labels.get(3), 30);
 }
 
+TEST(TransformedDataset, AFunctionMayWriteIntoItsImage) {
+  const LabelledImages images = {at::ones({5, 1, 2, 2}, at::kByte), at::arange(5)};
+  auto blacked = transformed(images, [](const auto& sample) {
+    sample.first.zero_();
+    return sample;
+  });
+  EXPECT_EQ(blacked.get(3).second, 3);
+  EXPECT_TRUE(at::equal(images.images, at::ones({5, 1, 2, 2}, at::kByte)));
+}
+
 }  // namespace
 }  // namespace lockstep
