@@ -198,35 +198,28 @@ class Runs:
         ours, python = self.folder / name, self.folder / f"{name}-python"
         build = self.options.build
         extra = [self.folder / word if word in WORKLOADS else word for word in workload.ours_only]
-        self.side("lockstep", ours, arguments, ranks,
-                  [build / "launcher" / "lockstep", "run", "-n", ranks, "--", build / "examples" / workload.program,
-                   *arguments, *extra, "--run", ours])
+        result = self.results(
+            "lockstep", ours, "compare.json" if "--compare" in arguments else "result.json",
+            [build / "launcher" / "lockstep", "run", "-n", ranks, "--", build / "examples" / workload.program,
+             *arguments, *extra, "--run", ours])
+        peer = {}
         if workload.python:
-            self.side("python", python, arguments, ranks,
-                      [sys.executable, "-B", PROGRAMS / workload.python, *arguments, "--run", python], ranks)
-        result = self.found(ours, "compare.json" if "--compare" in arguments else "result.json", arguments, ranks)
-        peer = self.found(python, "result.json", arguments, ranks)
+            peer = self.results("python", python, "result.json",
+                                [sys.executable, "-B", PROGRAMS / workload.python, *arguments, "--run", python], ranks)
         if result and "--finetune" in extra:
             result["drift of the statistics"] = drift(extra[-1], ours)
-        rows = [self.row(name, metric, result.get(metric), peer.get(metric)) for metric in workload.metrics]
+        rows = [self.row(name, metric, result[metric] if result else None, peer.get(metric))
+                for metric in workload.metrics]
         return rows, self.curves(workload, ours if result else None, peer)
 
-    def side(self, name, folder, arguments, ranks, command, processes=1):
-        """Runs one of the two programs, if it is asked for, and notes the options of a run that ended well."""
-        if self.options.side in (None, name):
+    def results(self, side, folder, file, command, processes=1):
+        """What one side has found: now, or in its last run, if that ended well and had the same command; else {}."""
+        noted, text = folder / "command.txt", " ".join(str(word) for word in [*command, "processes", processes]) + "\n"
+        if self.options.side in (None, side):
             shutil.rmtree(folder, ignore_errors=True)
             run(command, folder.with_suffix(".log"), processes)
-            (folder / "options.txt").write_text(self.written(arguments, ranks), encoding="utf-8")
-
-    @staticmethod
-    def written(arguments, ranks):
-        return " ".join(str(word) for word in [*arguments, "ranks", ranks]) + "\n"
-
-    @classmethod
-    def found(cls, folder, file, arguments, ranks):
-        """The results of the newest run that ended well, if its options were these."""
-        options = folder / "options.txt"
-        same = options.exists() and options.read_text(encoding="utf-8") == cls.written(arguments, ranks)
+            noted.write_text(text, encoding="utf-8")
+        same = noted.exists() and noted.read_text(encoding="utf-8") == text
         return read_json(folder / file) if same else {}
 
     @staticmethod

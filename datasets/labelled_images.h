@@ -16,7 +16,7 @@ struct LabelledImages {
   at::Tensor labels;  // int64, [N]
 
   size_t size() const { return static_cast<size_t>(labels.size(0)); }
-  /// One image, [channels, height, width], and its label, for transformed(). Do not write to it.
+  /// A copy of one image, [channels, height, width], and its label, for transformed().
   std::pair<at::Tensor, int64_t> get(size_t index) const;
   /// Copies of (images, labels) of the samples `indices`.
   std::pair<at::Tensor, at::Tensor> get_batch(const std::vector<size_t>& indices) const;

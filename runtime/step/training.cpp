@@ -178,12 +178,12 @@ void Training::begin_micro_batch() {
                                        std::chrono::duration<double>(waited));
   }
   steps->begin_window();
-  if (digests != nullptr && steps->micro_batches_in_window() == 0) {
-    digests->begin_window();
-  }
   advance_saving();
-  if (steps->micro_batches_in_window() == 0) {  // later a rank that fails would not come
-    saving->require_own_folder();
+  if (steps->micro_batches_in_window() == 0) {
+    saving->require_own_folder();  // collective: a rank whose backward fails would not come later
+    if (digests != nullptr) {
+      digests->begin_window();
+    }
   }
 }
 
