@@ -123,8 +123,10 @@ class Trainer {
   /// this update is already saved. An asynchronous save (the default) returns after the state is
   /// copied. The result of the write is in the report of a later step (StepReport::saved()). The
   /// destructor of the Trainer completes a pending save. `metric`: the value that KeepOptions::best
-  /// compares. Throws the same Error on every rank if there is no folder or the state cannot be
-  /// saved, and, if SnapshotOptions::asynchronous is false, if writing fails.
+  /// compares, the same on every rank, such as those of evaluate(). A metric for an update that is
+  /// already saved is added to its snapshot. A metric that is not finite is left out, and rank 0
+  /// says so on standard error. Throws the same Error on every rank if there is no folder or the
+  /// state cannot be saved, and, if SnapshotOptions::asynchronous is false, if writing fails.
   void save(std::optional<double> metric = std::nullopt);
   /// Completes a pending save. Returns the result of the last save, unless a step has already
   /// reported it.
@@ -145,8 +147,10 @@ class Trainer {
   ResumeReport resume(const std::string& folder = "");
   /// Loads only weights and buffers, for fine-tuning. `path` is the folder of a run, a snapshot, a
   /// safetensors file or folder, or model.safetensors.index.json. Moments, counters and loaders do
-  /// not change. If names or sizes do not match, throws the same Error on every rank, lists every
-  /// mismatch and loads nothing, unless LoadOptions::match is partial.
+  /// not change. With TrainerOptions::ema the moving averages start at the loaded weights, or are
+  /// loaded too: if `path` names a snapshot that has them all, and `options` map no names. If names
+  /// or sizes do not match, throws the same Error on every rank, lists every mismatch and loads
+  /// nothing, unless LoadOptions::match is partial.
   snapshot::LoadReport load_weights(const std::string& path,
                                     const snapshot::LoadOptions& options = {});
 
@@ -228,9 +232,8 @@ class Trainer {
   /// pass over the flat buckets. May be called on any rank alone; with shard_optimizer: its share.
   std::string gradient_table() const;
   /// The fp32 masters by parameter name. At O0, O1 and O3 there are no masters, and these are the
-  /// weights themselves, with 16 bits at O3. The
-  /// tensors are views; with Precision::remainders or shard_optimizer they are copies. With
-  /// shard_optimizer every rank must call it.
+  /// weights themselves, with 16 bits at O3. The tensors are views; with Precision::remainders or
+  /// shard_optimizer they are copies. With shard_optimizer every rank must call it.
   std::vector<std::pair<std::string, at::Tensor>> masters() const;
   /// The moving averages of the weights by parameter name, fp32 or fp64. The tensors are views;
   /// with shard_optimizer they are copies, and every rank must call it. Throws Error without

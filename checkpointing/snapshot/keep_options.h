@@ -15,7 +15,7 @@ struct KeepOptions {
   TORCH_ARG(int64_t, every) = 0;
   /// Also keeps this many snapshots with the best metric, among those saved with one. Requires: not
   /// negative.
-  TORCH_ARG(int64_t, best) = 0;
+  TORCH_ARG(int64_t, best) = 1;
   TORCH_ARG(bool, lower_is_better) = true;
 };
 

@@ -140,6 +140,7 @@ std::string Manifest::render() const {
   json value = {{"format", kFormat},        {"schema", kSchema}, {"run", run},  {"step", step},
                 {"world_size", world_size}, {"texts", texts},    {"tied", tied}};
   value["metric"] = metric ? json(*metric) : json(nullptr);
+  value["lower_is_better"] = lower_is_better;
   value["files"] = to_json(files);
   std::string text = render_json(value, "the manifest");
   text.pop_back();  // the closing brace comes after the seal
@@ -179,6 +180,7 @@ Manifest Manifest::parse_unsealed(std::string_view text, const std::string& file
   manifest.step = fields.integer("step");
   manifest.world_size = static_cast<int>(fields.integer("world_size", 1, 1 << 30));
   manifest.metric = fields.optional_number("metric");
+  manifest.lower_is_better = fields.boolean("lower_is_better", /*otherwise=*/true);
   manifest.texts = fields.object("texts").all_texts();
   const JsonFields tied = fields.object("tied");
   for (const std::string& section : tied.keys()) {

@@ -45,6 +45,7 @@ struct Manifest {
   int64_t step = 0;
   int world_size = 0;
   std::optional<double> metric;
+  bool lower_is_better = true;  // how metrics of the run are compared
   std::map<std::string, std::string> texts;
   /// section -> name -> the name under which the bytes are stored
   std::map<std::string, std::map<std::string, std::string>> tied;

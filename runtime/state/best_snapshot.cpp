@@ -13,8 +13,7 @@ namespace {
 
 /// The snapshots of `folder` that have a metric, the best first. Adds to `notes` why others cannot
 /// be read.
-std::vector<Snapshot> ranked(const std::string& folder, bool lower_is_better,
-                             std::vector<std::string>& notes) {
+std::vector<Snapshot> ranked(const std::string& folder, std::vector<std::string>& notes) {
   std::vector<Snapshot> found;
   for (const std::string& name : snapshot::names_in(folder)) {
     if (!snapshot::step_of(name)) {
@@ -29,6 +28,7 @@ std::vector<Snapshot> ranked(const std::string& folder, bool lower_is_better,
       notes.emplace_back(error.what());
     }
   }
+  const bool lower_is_better = found.empty() || found.back().manifest().lower_is_better;
   std::stable_sort(found.begin(), found.end(), [&](const Snapshot& a, const Snapshot& b) {
     const double first = *a.manifest().metric;
     const double second = *b.manifest().metric;
@@ -39,10 +39,10 @@ std::vector<Snapshot> ranked(const std::string& folder, bool lower_is_better,
 
 }  // namespace
 
-std::string best_snapshot(const std::string& given, bool lower_is_better) {
+std::string best_snapshot(const std::string& given) {
   const std::string folder = detail::trimmed(given);
   std::vector<std::string> notes;
-  for (const Snapshot& saved : ranked(folder, lower_is_better, notes)) {
+  for (const Snapshot& saved : ranked(folder, notes)) {
     try {
       saved.verify();
       return saved.path();
@@ -56,14 +56,13 @@ std::string best_snapshot(const std::string& given, bool lower_is_better) {
               ExitCode::snapshot);
 }
 
-std::string load_best(Trainer& trainer, const std::string& folder, bool lower_is_better) {
+std::string load_best(Trainer& trainer, const std::string& folder) {
   trainer.finish_saving();
   const Runtime& runtime = trainer.runtime();
-  const std::string path =
-      detail::Agreement(runtime.control(), ExitCode::snapshot)
-          .gather("looking for the best snapshot", [&] {
-            return runtime.is_main() ? best_snapshot(folder, lower_is_better) : std::string();
-          })[0];
+  const std::string path = detail::Agreement(runtime.control(), ExitCode::snapshot)
+                               .gather("looking for the best snapshot", [&] {
+                                 return runtime.is_main() ? best_snapshot(folder) : std::string();
+                               })[0];
   trainer.load_weights(path);
   return path;
 }

@@ -6,7 +6,7 @@ namespace lockstep {
 
 snapshot::LoadReport load_weights(const Model& model, const std::string& path,
                                   const snapshot::LoadOptions& options) {
-  const auto source = detail::open_weights(path, Communicator::solo());
+  const auto source = detail::open_weights(path, Communicator::solo()).weights;
   std::vector<detail::NamedWeight> weights;
   for (const auto* list : {&model.parameters(), &model.buffers()}) {
     for (const ModelTensor& entry : *list) {

@@ -1,3 +1,4 @@
+#include <lockstep/checkpointing/snapshot/write/save_job.h>
 #include <lockstep/runtime/state/failed_saves.h>
 #include <lockstep/runtime/state/saving.h>
 #include <lockstep/runtime/state/snapshot_search.h>
@@ -81,15 +82,18 @@ void Saving::save(int64_t update, std::optional<double> metric) {
                  "save(): no folder is known; name one with TrainerOptions().snapshots("
                  "SnapshotOptions().folder(...)), or call resume(folder) first");
   require_own_folder();
-  if (saved_update_ == update) {
-    return;
-  }
   if (metric && !std::isfinite(*metric)) {
     if (prints()) {
       std::cerr << "lockstep: the metric of update " << update << " is " << *metric
                 << ", which cannot be compared; the update is saved without a metric" << std::endl;
     }
     metric.reset();
+  }
+  if (saved_update_ == update) {
+    save_metric(metric);
+  }
+  if (saved_update_ == update) {  // it was not lost on its way
+    return;
   }
   const snapshot::Content content = state_.content();
   if (direct_) {
@@ -103,6 +107,26 @@ void Saving::save(int64_t update, std::optional<double> metric) {
     note_end(background_->save(content, update, metric).previous);
   }
   saved_update_ = update;
+  saved_metric_ = metric;
+}
+
+void Saving::save_metric(std::optional<double> metric) {
+  const std::vector<std::string> metrics =
+      agreement_.gather("saving a metric", [&] { return snapshot::text_of_metric(metric); });
+  for (size_t rank = 1; rank < metrics.size(); ++rank) {
+    LOCKSTEP_CHECK(metrics[rank] == metrics[0], "save(): the metric of rank ", rank, " is ",
+                   metrics[rank], ", that of rank 0 is ", metrics[0],
+                   "; pass the same metric on every rank");
+  }
+  if (!metric || metric == saved_metric_) {
+    return;
+  }
+  if (direct_) {
+    direct_->set_metric(*saved_update_, *metric);
+  } else {
+    note_end(background_->set_metric(*saved_update_, *metric));
+  }
+  saved_metric_ = metric;
 }
 
 bool Saving::is_memory_due() {
@@ -256,6 +280,7 @@ ResumeReport Saving::resume(const std::string& given) {
       memory_->forget(report.update + 1, std::numeric_limits<int64_t>::max());
     } else {
       saved_update_ = report.update;
+      saved_metric_ = saved.manifest().metric;
       MemorySnapshots::forget_all_of(run_folder, agreement_);
       if (memory_) {
         memory_->remove();
@@ -273,10 +298,10 @@ ResumeReport Saving::resume(const std::string& given) {
 snapshot::LoadReport Saving::load_weights(const std::string& given,
                                           const snapshot::LoadOptions& options) {
   const std::string path = trimmed(given);
-  const auto source = open_weights(path, agreement_.communicator());
+  const OpenedWeights source = open_weights(path, agreement_.communicator());
   snapshot::LoadReport report;
   agreement_.attempt("loading weights from " + path,
-                     [&] { report = state_.load_weights(*source, options); });
+                     [&] { report = state_.load_weights(source, options); });
   return report;
 }
 

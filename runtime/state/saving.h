@@ -53,6 +53,8 @@ class Saving {
   std::optional<snapshot::SaveReport> take_ended() { return std::exchange(ended_, std::nullopt); }
 
  private:
+  /// save() of an update that is saved already: the metric may be new.
+  void save_metric(std::optional<double> metric);
   void write_to(const std::string& folder, snapshot::WriterOptions options);
   void note_end(std::optional<snapshot::SaveReport> report);
   void note_memory_end(const std::optional<snapshot::SaveReport>& report);
@@ -68,6 +70,7 @@ class Saving {
   std::string folder_;                   // that snapshots go to; may be empty
   bool is_own_folder_ = false;           // resumed from, or found without snapshots
   std::optional<int64_t> saved_update_;  // of the newest that is saved, or on its way
+  std::optional<double> saved_metric_;   // its metric
   std::optional<snapshot::SaveReport> ended_;
   std::unique_ptr<snapshot::Writer> direct_;
   std::unique_ptr<snapshot::AsyncWriter> background_;

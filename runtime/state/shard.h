@@ -8,8 +8,8 @@
 namespace lockstep::detail {
 
 /// The part of a bucket for which a rank keeps masters, moments and averages, and which it updates
-/// (ZeRO stage 1: Rajbhandari et al., 2020). Shards start at multiples of slot_alignment, so that
-/// blocks of int8 moments stay whole. The last shards may be short or empty.
+/// (ZeRO stage 1: Rajbhandari et al., 2020). Shards start at multiples of slot_alignment, as the
+/// arrays of a FlatSpan do. The last shards may be short or empty.
 struct Shard {
   int64_t begin = 0;
   int64_t numel = 0;

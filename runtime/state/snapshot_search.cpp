@@ -59,8 +59,7 @@ snapshot::Newest find_snapshot(const std::string& path, const Communicator& rank
   return {std::move(opened.snapshot), {}};
 }
 
-std::unique_ptr<snapshot::TensorSource> open_weights(const std::string& given,
-                                                     const Communicator& ranks) {
+OpenedWeights open_weights(const std::string& given, const Communicator& ranks) {
   const std::string path = trimmed(given);
   std::optional<Snapshot> saved;
   if (as_rank_zero(ranks, path, is_snapshot) || has_snapshots(path, ranks)) {
@@ -69,15 +68,16 @@ std::unique_ptr<snapshot::TensorSource> open_weights(const std::string& given,
                         " can be used:", joined(newest.notes));
     saved = std::move(newest.snapshot);
   }
-  std::unique_ptr<snapshot::TensorSource> source;
+  OpenedWeights opened;
   Agreement(ranks, ExitCode::snapshot).attempt("loading weights from " + path, [&] {
     if (saved) {
-      source = std::make_unique<snapshot::SnapshotSection>(saved->section("model"));
+      opened.weights = std::make_unique<snapshot::SnapshotSection>(saved->section("model"));
+      opened.optimizer = std::make_unique<snapshot::SnapshotSection>(saved->section("optimizer"));
     } else {
-      source = std::make_unique<snapshot::ModelFiles>(path);
+      opened.weights = std::make_unique<snapshot::ModelFiles>(path);
     }
   });
-  return source;
+  return opened;
 }
 
 }  // namespace lockstep::detail

@@ -28,7 +28,11 @@ bool has_snapshots(const std::string& folder, const Communicator& ranks);
 snapshot::Newest find_snapshot(const std::string& path, const Communicator& ranks);
 
 /// The weights at `path`: of a snapshot, of the newest snapshot of a run, or in safetensors files.
-std::unique_ptr<snapshot::TensorSource> open_weights(const std::string& path,
-                                                     const Communicator& ranks);
+/// `optimizer`: of the snapshot, where the moving averages are; else null.
+struct OpenedWeights {
+  std::unique_ptr<snapshot::TensorSource> weights;
+  std::unique_ptr<snapshot::SnapshotSection> optimizer;
+};
+OpenedWeights open_weights(const std::string& path, const Communicator& ranks);
 
 }  // namespace lockstep::detail

@@ -1,5 +1,6 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
+#include <lockstep/runtime/state/averages.h>
 #include <lockstep/runtime/state/generators.h>
 #include <lockstep/runtime/state/local_state.h>
 #include <lockstep/runtime/state/snapshot_archive.h>
@@ -102,22 +103,6 @@ void TrainingState::visit_weights(StateArchive& archive) {
   }
 }
 
-void TrainingState::visit_averages(StateArchive& archive) {
-  if (!arena().has_averages()) {
-    return;
-  }
-  const std::vector<at::Tensor> flats =
-      archive.saving() ? arena().whole_averages() : arena().room_for_averages();
-  const std::vector<at::Tensor> views = parameter_views(
-      flats, parts_.storage.reducer().parameters(), parts_.storage.reducer().plans());
-  for (size_t i = 0; i < views.size(); ++i) {
-    archive.tensor(trainable().parameters[i].name + ".ema", views[i]);
-  }
-  if (archive.loading()) {
-    arena().take_averages(flats);
-  }
-}
-
 void TrainingState::visit_scaler(StateArchive& archive) {
   const bool in_memory = dynamic_cast<MemoryArchive*>(&archive) != nullptr;
   if (archive.loading() && !with_scaler_ && !in_memory) {
@@ -155,7 +140,7 @@ void TrainingState::visit_section(const std::string& section, StateArchive& arch
     }
   } else if (section == "optimizer") {
     visit_moments(parts_.runtime, parts_.storage, archive);
-    visit_averages(archive);
+    visit_averages(parts_.storage, archive);
   } else {
     visit_weights(archive);
   }
@@ -191,7 +176,7 @@ StateInMemory TrainingState::keep(const Agreement& agreement, const std::string&
       {}};
   const auto visit_tensors = [&] {
     parts_.storage.updater().visit_state(parts_.storage.reducer(), kept.optimizer);
-    visit_averages(kept.averages);
+    visit_averages(parts_.storage, kept.averages);
     visit_weights(kept.model);
   };
   agreement.attempt(doing, [&] {
@@ -219,7 +204,7 @@ StateInMemory TrainingState::keep(const Agreement& agreement, const std::string&
 void TrainingState::give_back(StateInMemory& kept) {
   visit_section("trainer", kept.trainer);
   parts_.storage.updater().visit_state(parts_.storage.reducer(), kept.optimizer);
-  visit_averages(kept.averages);
+  visit_averages(parts_.storage, kept.averages);
   visit_weights(kept.model);
   set_states_of_generators(parts_.runtime.device(), kept.random);
   const std::vector<at::Tensor> residuals = parts_.step.residuals();
@@ -323,7 +308,7 @@ std::vector<std::string> TrainingState::load(const Snapshot& saved) {
   return notes;
 }
 
-snapshot::LoadReport TrainingState::load_weights(const snapshot::TensorSource& source,
+snapshot::LoadReport TrainingState::load_weights(const OpenedWeights& source,
                                                  const snapshot::LoadOptions& options) {
   const std::vector<at::Tensor> flats = weights_to_replace(parts_.storage);
   const std::vector<Weight> all = weights(flats, /*to_write=*/true);
@@ -331,14 +316,12 @@ snapshot::LoadReport TrainingState::load_weights(const snapshot::TensorSource& s
   for (const Weight& weight : all) {
     named.push_back({weight.entry, weight.stored});
   }
-  snapshot::LoadReport report =
-      snapshot::load_tensors(source, weight_targets(source, named, options), options);
+  snapshot::LoadReport report = snapshot::load_tensors(
+      *source.weights, weight_targets(*source.weights, named, options), options);
   take_weights(flats, all);
   start_round(parts_.storage, flats);
-  const c10::AutoGradMode no_grad(false);
-  if (arena().has_averages()) {
-    arena().take_averages(flats);
-  }
+  const bool has_names = !options.name_in_source && !options.transposed;
+  load_averages(parts_.storage, has_names ? source.optimizer.get() : nullptr, flats);
   return report;
 }
 

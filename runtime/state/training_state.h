@@ -6,6 +6,7 @@
 #include <lockstep/runtime/runtime.h>
 #include <lockstep/runtime/state/loop_state.h>
 #include <lockstep/runtime/state/memory_archive.h>
+#include <lockstep/runtime/state/snapshot_search.h>
 #include <lockstep/runtime/state/training_storage.h>
 #include <lockstep/runtime/state_archive.h>
 #include <lockstep/runtime/step/plateau.h>
@@ -77,8 +78,8 @@ class TrainingState {
   /// Goes on from a snapshot that was checked. Returns what differs from the run that saved it, one
   /// line each.
   std::vector<std::string> load(const Snapshot& saved);
-  /// The weights and buffers alone, into masters and model; see load_tensors().
-  snapshot::LoadReport load_weights(const snapshot::TensorSource& source,
+  /// The weights, buffers and averages alone; see Trainer::load_weights().
+  snapshot::LoadReport load_weights(const OpenedWeights& source,
                                     const snapshot::LoadOptions& options);
 
  private:
@@ -93,7 +94,6 @@ class TrainingState {
   void visit_weights(StateArchive& archive);
   void visit_scaler(StateArchive& archive);
   void visit_section(const std::string& section, StateArchive& archive);
-  void visit_averages(StateArchive& archive);
   /// Of this rank alone.
   void add_own(snapshot::Content& content);
   void load_residuals(const Snapshot& saved, std::vector<std::string>& notes);

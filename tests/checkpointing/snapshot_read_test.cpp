@@ -140,7 +140,8 @@ TEST(SnapshotFacts, N04_ManifestThatIsForeignOrInconsistentIsRejected) {
     }
     return text;
   };
-  EXPECT_NO_THROW(Manifest::parse_unsealed(manifest("step", "4"), "m"));
+  EXPECT_TRUE(Manifest::parse_unsealed(manifest("step", "4"), "m").lower_is_better);
+  EXPECT_FALSE(Manifest::parse_unsealed(manifest("lower_is_better", "false"), "m").lower_is_better);
   const struct {
     const char* field;
     std::string value;
@@ -153,6 +154,7 @@ TEST(SnapshotFacts, N04_ManifestThatIsForeignOrInconsistentIsRejected) {
       {"step", "3.5", "must be an integer"},
       {"world_size", "0", "must be an integer"},
       {"metric", "\"low\"", "must be a number"},
+      {"lower_is_better", "1", "must be true or false"},
       {"run", "7", "must be a text"},
       {"texts", "[]", "must be an object"},
       {"texts", "{\"a\":1}", "must be a text"},

@@ -134,6 +134,44 @@ TEST(SnapshotFacts, N15_RotationKeepsTheLastTheBestAndTheMultiples) {
                Error);
 }
 
+TEST(Writer, AMetricThatComesLaterIsInTheManifestAndCountsInTheRotation) {
+  const TemporaryFolder folder;
+  const KeepOptions keep = KeepOptions().last(1).lower_is_better(false);
+  run_ranks(2, [&](Communicator& ranks) {
+    Writer writer(ranks, folder.path(), WriterOptions().keep(keep));
+    const auto save = [&](int64_t step, double metric) {
+      writer.save(sample_content(step, ranks.rank(), 2), step, metric);
+    };
+    save(1, 1.0);
+    writer.set_metric(1, 3.0);
+    save(2, 2.0);
+    save(3, 1.0);
+  });
+  EXPECT_THAT(snapshots_in(folder.path()), ElementsAre("1", "3"));
+  const Snapshot first(folder.path() + "/" + step_folder(1));
+  EXPECT_EQ(first.manifest().metric, 3.0);
+  EXPECT_FALSE(first.manifest().lower_is_better);
+  EXPECT_NO_THROW(first.verify());
+}
+
+TEST(Writer, AMetricThatCannotBeWrittenLeavesTheSnapshotAsItIs) {
+  const TemporaryFolder folder;
+  const auto disk = std::make_shared<FaultFileSystem>();
+  Writer writer(Communicator::solo(), folder.path(), WriterOptions().files(disk));
+  save_alone(writer, 1, 1.0);
+  disk->fail_where(
+      [](FaultFileSystem::Call call, const std::string& path) {
+        return call == FaultFileSystem::Call::write &&
+               path.find(kManifestName) != std::string::npos;
+      },
+      ENOSPC);
+  EXPECT_THAT(rejection_of([&] { writer.set_metric(1, 2.0); }), HasSubstr("saving the metric"));
+  disk->heal();
+  const Newest newest = newest_in(folder.path());
+  ASSERT_TRUE(newest.snapshot);
+  EXPECT_EQ(newest.snapshot->manifest().metric, 1.0);
+}
+
 TEST(SnapshotFacts, N15_RotationSparesTheOneLoadedFromAndOtherRuns) {
   const TemporaryFolder folder;
   const auto options = [](const std::string& run) {

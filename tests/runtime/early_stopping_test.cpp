@@ -148,8 +148,84 @@ TEST(BestSnapshot, ATrainerLoadsTheWeightsOfTheBestMetric) {
   EXPECT_THAT(path, EndsWith("/run/step-000000000002"));  // the first of two
   EXPECT_TRUE(at::equal(flat_masters(run.trainer), weights[1]));
   EXPECT_EQ(run.trainer.updates(), 5);
-  load_best(run.trainer, folder.file("run"), /*lower_is_better=*/false);
+}
+
+TEST(BestSnapshot, TheOptionsOfTheTrainerThatSavedSayWhichMetricIsBetter) {
+  const SharedFolder folder;
+  SmallRun run(TrainerOptions().snapshots(SnapshotOptions()
+                                              .folder(folder.file("run"))
+                                              .keep(KeepOptions().last(1).lower_is_better(false))));
+  saved_with({1.0, 3.0, 2.0}, run);
+  run.trainer.finish_saving();
+  EXPECT_THAT(best_snapshot(folder.file("run")), EndsWith("step-000000000002"));
+}
+
+TEST(BestSnapshot, TheDefaultOptionsKeepIt) {
+  const SharedFolder folder;
+  SmallRun run(TrainerOptions().snapshots(SnapshotOptions().folder(folder.file("run"))));
+  const auto weights = saved_with({1.0, 2.0, 3.0, 4.0, 5.0}, run);
+  load_best(run.trainer, folder.file("run"));
   EXPECT_TRUE(at::equal(flat_masters(run.trainer), weights[0]));
+}
+
+/// A loop that saves every so often has saved the last update of an epoch before it is evaluated.
+TEST(BestSnapshot, AMetricOfAnUpdateThatIsSavedIsAddedToItsSnapshot) {
+  for (const bool asynchronous : {true, false}) {
+    const SharedFolder folder;
+    const auto options = TrainerOptions().snapshots(
+        SnapshotOptions().folder(folder.file("run")).asynchronous(asynchronous));
+    {
+      SmallRun run(options);
+      saved_with({2.0, std::nullopt}, run);
+      run.trainer.save(1.0);
+      run.trainer.finish_saving();
+      EXPECT_THAT(best_snapshot(folder.file("run")), EndsWith("step-000000000002"));
+      run.trainer.save(3.0);
+      run.trainer.finish_saving();
+      EXPECT_THAT(best_snapshot(folder.file("run")), EndsWith("step-000000000001"));
+    }
+    meet();
+    SmallRun run(options);
+    EXPECT_EQ(run.trainer.resume().update, 2) << "the snapshot is whole";
+    run.trainer.save(0.5);
+    EXPECT_THAT(load_best(run.trainer, folder.file("run")), EndsWith("step-000000000002"));
+  }
+}
+
+TEST(BestSnapshot, EveryRankMustPassTheSameMetric) {
+  if (runtime().size() == 1) {
+    GTEST_SKIP() << "needs two ranks";
+  }
+  const SharedFolder folder;
+  SmallRun run(saving_to(folder.file("run")));
+  run.step();
+  const double mine = 1.0 + runtime().rank() * 1e-15;
+  EXPECT_THAT(error_of([&] { run.trainer.save(mine); }), HasSubstr("metric 1.000000000000001"));
+  run.trainer.save();
+  const auto on_one = runtime().is_main() ? std::make_optional(1.0) : std::nullopt;
+  EXPECT_THAT(error_of([&] { run.trainer.save(on_one); }),
+              AllOf(HasSubstr("the metric of rank 1 is none"), HasSubstr("that of rank 0 is 1")));
+}
+
+at::Tensor flat_averages(const Trainer& trainer) {
+  std::vector<at::Tensor> flat;
+  for (const auto& [name, average] : trainer.averaged()) {
+    flat.push_back(average.flatten());
+  }
+  return at::cat(flat);
+}
+
+TEST(BestSnapshot, TheMovingAveragesAreThoseOfItsUpdate) {
+  for (const bool sharded : {false, true}) {
+    const SharedFolder folder;
+    SmallRun run(saving_to(folder.file("run")).ema(0.5).shard_optimizer(sharded));
+    saved_with({1.0}, run);
+    const at::Tensor averages = flat_averages(run.trainer);
+    saved_with({2.0}, run);
+    ASSERT_FALSE(at::equal(flat_averages(run.trainer), averages));
+    load_best(run.trainer, folder.file("run"));
+    EXPECT_TRUE(at::equal(flat_averages(run.trainer), averages));
+  }
 }
 
 TEST(BestSnapshot, ADamagedOneIsPassedOver) {

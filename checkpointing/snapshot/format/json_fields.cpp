@@ -84,6 +84,17 @@ std::optional<double> JsonFields::optional_number(const std::string& key) const 
   return value.get<double>();
 }
 
+bool JsonFields::boolean(const std::string& key, bool otherwise) const {
+  if (!value_.contains(key)) {
+    return otherwise;
+  }
+  const json& value = field(key);
+  if (!value.is_boolean()) {
+    wrong(key, "must be true or false");
+  }
+  return value.get<bool>();
+}
+
 JsonFields JsonFields::object(const std::string& key) const {
   const json& value = field(key);
   if (!value.is_object()) {

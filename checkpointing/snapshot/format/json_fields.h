@@ -25,6 +25,8 @@ class JsonFields {
   std::vector<int64_t> integers(const std::string& key) const;
   /// None where the field is null.
   std::optional<double> optional_number(const std::string& key) const;
+  /// `otherwise` where there is no such field.
+  bool boolean(const std::string& key, bool otherwise) const;
   JsonFields object(const std::string& key) const;
   /// Every field, each of which must be a text.
   std::map<std::string, std::string> all_texts() const;

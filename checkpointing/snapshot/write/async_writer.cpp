@@ -95,6 +95,14 @@ AsyncWriter::Started AsyncWriter::save(const Content& content, int64_t step,
   return started;
 }
 
+std::optional<SaveReport> AsyncWriter::set_metric(int64_t step, double metric) {
+  std::optional<SaveReport> report = wait();
+  if (!report || !report->error) {
+    impl_->folder.set_metric(step, metric);
+  }
+  return report;
+}
+
 bool AsyncWriter::is_pending() const {
   return impl_->job.has_value();
 }

@@ -18,7 +18,7 @@ namespace lockstep::snapshot {
 /// agree, and rank 0 completes the snapshot, when all of them call advance(): a training loop adds
 /// is_ready() up over the ranks with what it exchanges anyhow and calls it once all are, or simply
 /// calls poll() at each update. At most one save is pending.
-/// Ranks: save(), poll(), advance() and wait() are collective, is_ready() and is_pending() local.
+/// Ranks: is_ready() and is_pending() are local, all other calls collective.
 /// Threads: one.
 class AsyncWriter {
  public:
@@ -39,6 +39,9 @@ class AsyncWriter {
   /// Copies the content and starts to write it; the tensors may change once this returns. Throws
   /// the same Error on every rank for content or a step that cannot be saved.
   Started save(const Content& content, int64_t step, std::optional<double> metric = std::nullopt);
+
+  /// As Writer::set_metric(). First completes what is pending, whose result is returned.
+  std::optional<SaveReport> set_metric(int64_t step, double metric);
 
   /// The same on every rank.
   bool is_pending() const;

@@ -20,6 +20,8 @@ class Rotation {
   /// A snapshot of this run is complete. Removes what need not be kept, and returns one line for
   /// each that could not be removed.
   std::vector<std::string> committed(int64_t step, std::optional<double> metric);
+  /// A snapshot that was complete before has another metric now.
+  void set_metric(int64_t step, double metric) { metrics_[step] = metric; }
 
  private:
   bool is_loaded_from(int64_t step) const;

@@ -1,5 +1,7 @@
 #include <lockstep/checkpointing/snapshot/format/folder_names.h>
 #include <lockstep/checkpointing/snapshot/format/rejection.h>
+#include <lockstep/checkpointing/snapshot/manifest.h>
+#include <lockstep/checkpointing/snapshot/mapped_file.h>
 #include <lockstep/checkpointing/snapshot/write/run_folder.h>
 
 #include <random>
@@ -112,6 +114,27 @@ void RunFolder::try_out() {
       files().remove_file(probe_of(ranks().size()));
       files().sync_folder(path_);
     }
+  });
+}
+
+void RunFolder::set_metric(int64_t step, double metric) {
+  const std::string folder = path_ + "/" + step_folder(step);
+  agreement_.attempt("saving the metric of " + folder, [&] {
+    if (!completes()) {
+      return;
+    }
+    lock_->require_held();
+    const std::string path = folder + "/" + kManifestName;
+    Manifest manifest = [&] {
+      const MappedFile file(path);
+      return Manifest::parse(file.text(), path);
+    }();
+    manifest.metric = metric;
+    manifest.lower_is_better = options_.keep().lower_is_better();
+    write_file(files(), temporary_name(path, options_.run()), manifest.render());
+    files().rename(temporary_name(path, options_.run()), path);
+    files().sync_folder(folder);
+    rotation_->set_metric(step, metric);
   });
 }
 

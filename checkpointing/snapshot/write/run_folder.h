@@ -36,6 +36,9 @@ class RunFolder {
   Rotation& rotation() { return *rotation_; }
   const FolderLock& lock() const { return *lock_; }
 
+  /// Replaces the metric of a finished snapshot. Collective.
+  void set_metric(int64_t step, double metric);
+
  private:
   void agree_on_run();
   void try_out();

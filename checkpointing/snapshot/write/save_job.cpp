@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <iomanip>
 #include <sstream>
 #include <utility>
 
@@ -42,6 +43,14 @@ std::string first_difference(const std::vector<std::string>& mine,
 
 }  // namespace
 
+std::string text_of_metric(std::optional<double> metric) {
+  std::ostringstream text;
+  if (metric) {
+    text << std::setprecision(17) << *metric;
+  }
+  return metric ? text.str() : "none";
+}
+
 SaveJob::SaveJob(RunFolder& folder, const Content& content, int64_t step,
                  std::optional<double> metric)
     : folder_(&folder) {
@@ -49,6 +58,7 @@ SaveJob::SaveJob(RunFolder& folder, const Content& content, int64_t step,
   manifest_.step = step;
   manifest_.world_size = folder.ranks().size();
   manifest_.metric = metric;
+  manifest_.lower_is_better = folder.options().keep().lower_is_better();
   manifest_.texts = content.texts();
   for (const auto& [name, section] : content.sections()) {
     if (!section.tied.empty()) {
@@ -59,6 +69,7 @@ SaveJob::SaveJob(RunFolder& folder, const Content& content, int64_t step,
   report_.path = final_path();
   std::vector<std::string> lines = shared_lines(content);
   lines.push_back(c10::str("step ", step));
+  lines.push_back("metric " + text_of_metric(metric));
   compare_content(lines);
   planned_ = plan_files(content, folder.ranks().rank(), folder.ranks().size(),
                         folder.options().min_shard_bytes());

@@ -14,6 +14,9 @@
 
 namespace lockstep::snapshot {
 
+/// All digits, or "none".
+std::string text_of_metric(std::optional<double> metric);
+
 /// One snapshot on its way to the disk, in the only order that survives a crash:
 ///   plan     all ranks   who writes what; nothing on disk yet
 ///   write    each rank   its files into the temporary folder, each brought to the disk
