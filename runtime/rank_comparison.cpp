@@ -41,6 +41,24 @@ constexpr char kAdvice[] =
     "train on a part of its data only. If each rank has samples of its own, call "
     "runtime.local_loader()";
 
+/// Throws the same Error on every rank if weights of samples differ, bit for bit. Collective.
+void require_same_weights(const Communicator& control, const at::Tensor& weights) {
+  uint64_t digest = 0;
+  if (weights.defined()) {
+    const at::Tensor host = weights.detach().to(at::kCPU).contiguous();
+    const auto* bytes = static_cast<const uint8_t*>(host.const_data_ptr());
+    digest = host.nbytes();
+    for (size_t i = 0; i < host.nbytes(); ++i) {
+      digest = mixed_seed(digest, bytes[i]);
+    }
+  }
+  const std::vector<std::string> all = control.all_gather_bytes(std::to_string(digest));
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    LOCKSTEP_CHECK_CODE(all[rank] == all[0], ExitCode::data, "the LoaderOptions::weights of rank ",
+                        rank, " are not those of rank 0; pass the same weights on every rank");
+  }
+}
+
 }  // namespace
 
 void SampleNumbers::add_tensor(const at::Tensor& tensor) {
@@ -104,6 +122,9 @@ std::vector<int64_t> samples_of_each_rank(Communicator control, size_t mine,
 void require_same_data(Communicator control, size_t size, const LoaderOptions& options,
                        const std::function<std::vector<double>(size_t index)>& sample) {
   const std::vector<int64_t> sizes = samples_of_each_rank(control, size, options);
+  if (!options.compare_ranks()) {  // on no rank
+    return;
+  }
   for (size_t rank = 1; rank < sizes.size(); ++rank) {
     LOCKSTEP_CHECK_CODE(sizes[rank] == sizes[0], ExitCode::data, "the dataset of rank ", rank,
                         " has ", sizes[rank], " samples, that of rank 0 has ", sizes[0], kAdvice);
@@ -132,23 +153,7 @@ void require_same_data(Communicator control, size_t size, const LoaderOptions& o
                          "LoaderOptions().compare_ranks(false) on every rank"),
                 ExitCode::data);
   }
-}
-
-void require_same_weights(Communicator control, const at::Tensor& weights) {
-  uint64_t digest = 0;
-  if (weights.defined()) {
-    const at::Tensor host = weights.detach().to(at::kCPU).contiguous();
-    const auto* bytes = static_cast<const uint8_t*>(host.const_data_ptr());
-    digest = host.nbytes();
-    for (size_t i = 0; i < host.nbytes(); ++i) {
-      digest = mixed_seed(digest, bytes[i]);
-    }
-  }
-  const std::vector<std::string> all = control.all_gather_bytes(std::to_string(digest));
-  for (size_t rank = 1; rank < all.size(); ++rank) {
-    LOCKSTEP_CHECK_CODE(all[rank] == all[0], ExitCode::data, "the LoaderOptions::weights of rank ",
-                        rank, " are not those of rank 0; pass the same weights on every rank");
-  }
+  require_same_weights(control, options.weights());
 }
 
 }  // namespace lockstep::detail

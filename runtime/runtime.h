@@ -118,8 +118,9 @@ class Runtime {
   /// it, with the same options. If there are several ranks, they compare the options that decide
   /// about batches, and size, first sample, last sample and LoaderOptions::weights; each rank calls
   /// get() for that. If options differ, throws Error (exit code usage) on every rank; if data
-  /// differ, Error (exit code data). LoaderOptions::compare_ranks(false) switches both off. For
-  /// different data on each rank, call local_loader().
+  /// differ, Error (exit code data). LoaderOptions::compare_ranks(false) on every rank switches
+  /// both off; on some ranks only, it is such a difference. For different data on each rank, call
+  /// local_loader().
   template <typename Dataset>
   Loader<Dataset> loader(Dataset dataset, LoaderOptions options = {}) const {
     compare(dataset, options);
@@ -176,12 +177,11 @@ class Runtime {
 
   template <typename Dataset>
   void compare(Dataset& dataset, const LoaderOptions& options) const {
-    if (options.compare_ranks() && size() > 1) {
+    if (size() > 1) {
       const auto numbers_of = [&](size_t index) {
         return detail::sample_numbers(dataset, index, SampleSeeds{seed(), 0});
       };
       detail::require_same_data(control(), detail::dataset_size(dataset), options, numbers_of);
-      detail::require_same_weights(control(), options.weights());
     }
   }
 

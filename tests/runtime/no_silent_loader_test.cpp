@@ -286,6 +286,16 @@ TEST(LoadersOfRanks, WithOtherOptionsOnOneRankAreAnErrorOnEveryRank) {
               HasSubstr("batch_size is 5 on rank 1 and 4 on rank 0"));
 }
 
+TEST(LoadersOfRanks, ARankThatComparesAndOneThatDoesNotAreRefused) {
+  if (runtime().size() == 1) {
+    GTEST_SKIP() << "needs two ranks";
+  }
+  const auto mine = LoaderOptions().batch_size(4).compare_ranks(runtime().is_main());
+  const auto told = HasSubstr("compare_ranks is 0 on rank 1 and 1 on rank 0");
+  EXPECT_THAT(error_of([&] { runtime().loader(Own{40}, mine); }), told);
+  EXPECT_THAT(error_of([&] { runtime().validation_loader(Own{40}, mine); }), told);
+}
+
 TEST(LoadersOfRanks, MayDifferInWhatChangesNoBatch) {
   const bool is_last = runtime().rank() + 1 == runtime().size();
   const auto options = LoaderOptions().batch_size(4).workers(is_last ? 2 : 0);
