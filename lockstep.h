@@ -63,6 +63,7 @@
 #include <lockstep/runtime/step_report.h>
 #include <lockstep/runtime/step_trace.h>
 #include <lockstep/runtime/table.h>
+#include <lockstep/runtime/train_epochs.h>
 #include <lockstep/runtime/trainer.h>
 #include <lockstep/runtime/trainer_options.h>
 #include <lockstep/runtime/validation_loader.h>

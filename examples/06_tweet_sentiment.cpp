@@ -18,6 +18,7 @@
 #include <lockstep/runtime/evaluate.h>
 #include <lockstep/runtime/loader.h>
 #include <lockstep/runtime/runtime.h>
+#include <lockstep/runtime/train_epochs.h>
 #include <lockstep/runtime/trainer.h>
 #include <lockstep/runtime/trainer_options.h>
 #include <torch/nn.h>
@@ -28,7 +29,7 @@
 #include "command_line.h"
 #include "models/bert.h"
 #include "result_file.h"
-#include "training_loop.h"
+#include "run_options.h"
 #include "tweet_options.h"
 #include "tweets.h"
 
@@ -105,8 +106,8 @@ void train(lockstep::Runtime& runtime, Options options) {
   const auto step = [&](const auto& batch) {
     return trainer.step([&] { return loss_of(trainer, model, batch); });
   };
-  train_epochs(trainer, loader, options.run, step, test);
-  lockstep::load_best(trainer, options.run.run, /*lower_is_better=*/false);
+  lockstep::train_epochs(trainer, loader, options.run.training(), step, test);
+  lockstep::load_best(trainer, options.run.run);
   const auto found = test();
   ResultFile result(runtime, options.run.run + "/result.json");
   result.add("held-out accuracy", found["accuracy"]);

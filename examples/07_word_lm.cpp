@@ -17,7 +17,7 @@
 #include "command_line.h"
 #include "models/word_lm.h"
 #include "result_file.h"
-#include "training_loop.h"
+#include "run_options.h"
 #include "word_corpus.h"
 #include "word_lm_options.h"
 
@@ -85,7 +85,7 @@ void train(lockstep::Runtime& runtime, const Options& options) {
     trainer.reduce_on_plateau(found["perplexity"]);
     return found;
   };
-  train_epochs(trainer, loader, options.run, step, validate);
+  lockstep::train_epochs(trainer, loader, options.run.training(), step, validate);
   lockstep::load_best(trainer, options.run.run);
   ResultFile result(runtime, options.run.run + "/result.json");
   result.add("test perplexity",

@@ -15,6 +15,7 @@
 #include <lockstep/runtime/load_weights.h>
 #include <lockstep/runtime/loader.h>
 #include <lockstep/runtime/runtime.h>
+#include <lockstep/runtime/train_epochs.h>
 #include <lockstep/runtime/trainer.h>
 #include <lockstep/runtime/trainer_options.h>
 #include <torch/nn.h>
@@ -27,7 +28,7 @@
 #include "models/resnet.h"
 #include "resnet_options.h"
 #include "result_file.h"
-#include "training_loop.h"
+#include "run_options.h"
 
 namespace {
 
@@ -79,6 +80,14 @@ void train(lockstep::Runtime& runtime, const Options& options) {
     return lockstep::evaluate(trainer, model, test_loader, scores_of, lockstep::Accuracy(),
                               lockstep::MeanLoss());
   };
+  Stopwatch watch;
+  double seconds = 0.0;  // of the last epoch, without the test
+  const auto end_of_epoch = [&] {
+    seconds = watch.seconds();
+    auto found = test();
+    watch = Stopwatch();
+    return found;
+  };
 
   const auto step = [&](const auto& batch) {
     return trainer.step([&] {
@@ -86,9 +95,9 @@ void train(lockstep::Runtime& runtime, const Options& options) {
                                                   trainer.to_device(batch.second));
     });
   };
-  const double seconds = train_epochs(trainer, loader, options.run, step, test);
+  lockstep::train_epochs(trainer, loader, options.run.training(), step, end_of_epoch);
   const double last_accuracy = test()["accuracy"];
-  lockstep::load_best(trainer, options.run.run, /*lower_is_better=*/false);
+  lockstep::load_best(trainer, options.run.run);
   const auto best = test();
   ResultFile result(runtime, options.run.run + "/result.json");
   result.add("test accuracy", last_accuracy);

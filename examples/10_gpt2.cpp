@@ -15,6 +15,7 @@
 #include <lockstep/runtime/evaluate.h>
 #include <lockstep/runtime/loader.h>
 #include <lockstep/runtime/runtime.h>
+#include <lockstep/runtime/train_epochs.h>
 #include <lockstep/runtime/trainer.h>
 #include <lockstep/runtime/trainer_options.h>
 #include <torch/nn.h>
@@ -28,7 +29,7 @@
 #include "gpt2_options.h"
 #include "models/gpt2.h"
 #include "result_file.h"
-#include "training_loop.h"
+#include "run_options.h"
 
 namespace {
 
@@ -98,7 +99,7 @@ void train(lockstep::Runtime& runtime, const Options& options, Gpt2& model,
   const auto test = [&] {
     return lockstep::evaluate(trainer, model, test_loader, lockstep::Perplexity());
   };
-  train_epochs(trainer, loader, options.run, step, test);
+  lockstep::train_epochs(trainer, loader, options.run.training(), step, test);
   lockstep::load_best(trainer, options.run.run);
   ResultFile result(runtime, options.run.run + "/result.json");
   result.add("held-out perplexity", test()["perplexity"]);

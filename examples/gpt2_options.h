@@ -5,7 +5,7 @@
 
 #include "models/gpt2.h"
 #include "precision_options.h"
-#include "training_loop.h"
+#include "run_options.h"
 
 /// What 10_gpt2 can be asked for.
 struct Options {

@@ -6,7 +6,7 @@
 
 #include "models/resnet.h"
 #include "precision_options.h"
-#include "training_loop.h"
+#include "run_options.h"
 
 /// What 08_resnet can be asked for.
 struct Options {

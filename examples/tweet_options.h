@@ -5,7 +5,7 @@
 
 #include "models/bert.h"
 #include "precision_options.h"
-#include "training_loop.h"
+#include "run_options.h"
 
 /// What 06_tweet_sentiment can be asked for.
 struct Options {

@@ -5,7 +5,7 @@
 
 #include "models/word_lm.h"
 #include "precision_options.h"
-#include "training_loop.h"
+#include "run_options.h"
 
 /// What 07_word_lm can be asked for. The defaults are those of
 /// pytorch/examples/word_language_model.

@@ -75,8 +75,8 @@ std::string out_of_memory_advice(const ArenaMemory& arena,
   }
   return text +
          "\n  nothing was updated. What needs less: smaller micro-batches and more of them "
-         "(accumulate), an activation_budget, shard_optimizer(true), moments(MomentFormat::bf16 "
-         "or int8), Precision::O2()";
+         "(accumulate), an activation_budget, shard_optimizer(true), moments(MomentFormat::bf16), "
+         "Precision::O2()";
 }
 
 }  // namespace lockstep

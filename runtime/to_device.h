@@ -87,10 +87,12 @@ struct BatchTensors<Example, std::void_t<decltype(std::declval<Example&>().data)
 /// Moves the tensors of a batch to `device` without casting. A batch is a tensor, a pair, tuple or
 /// vector of batches, or a struct with `data` and `target` (torch::data::Example). Copies to a CUDA
 /// device go through page-locked memory: a copy from pageable memory would wait for earlier work on
-/// the stream. Tensors that are on `device` stay as they are.
+/// the stream. They may return before the data is there, for work that is queued behind them on the
+/// stream. Copies to the CPU return when the data is there. Tensors that are on `device` stay as
+/// they are.
 inline at::Tensor moved(const at::Tensor& tensor, c10::Device device) {
   const bool pins = device.is_cuda() && tensor.is_cpu() && !tensor.is_pinned();
-  return (pins ? tensor.pin_memory() : tensor).to(device, /*non_blocking=*/true);
+  return (pins ? tensor.pin_memory() : tensor).to(device, /*non_blocking=*/!device.is_cpu());
 }
 template <typename Batch, typename = std::enable_if_t<detail::BatchTensors<Batch>::known>>
 Batch moved(const Batch& batch, c10::Device device) {

@@ -18,7 +18,6 @@ LocalRounds::LocalRounds(LocalUpdates options, Communicator devices, Arena& aren
       reducer_(reducer),
       updater_(updater) {
   const c10::AutoGradMode no_grad(false);
-  require_moments_to_average();
   for (const at::Tensor& master : arena_.whole_masters()) {
     LOCKSTEP_CHECK(master.scalar_type() == at::kFloat || master.scalar_type() == at::kDouble,
                    "local_updates: weights are kept in ", master.scalar_type(),
@@ -91,20 +90,6 @@ void LocalRounds::restart() {
     anchors_[b].copy_(masters[b]);
   }
   updates_of_round_ = 0;
-}
-
-/// The mean of 8-bit codes is not the code of the mean.
-void LocalRounds::require_moments_to_average() {
-  if (!options_.average_moments()) {
-    return;
-  }
-  MemoryArchive moments(std::nullopt);
-  updater_.visit_state(reducer_, moments);
-  for (const auto& [name, moment] : moments.tensors()) {
-    LOCKSTEP_CHECK(moment.is_floating_point(), "LocalUpdates.average_moments: the moment ", name,
-                   " is kept as ", moment.scalar_type(),
-                   " codes, which have no mean; use MomentFormat::fp32 or bf16");
-  }
 }
 
 /// Of every format, by way of the values that a snapshot has.

@@ -53,7 +53,6 @@ class LocalRounds {
 
  private:
   void outer_step(size_t bucket, const at::Tensor& gradient);
-  void require_moments_to_average();
   void average_moments();
 
   LocalUpdates options_;

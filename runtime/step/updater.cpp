@@ -78,10 +78,8 @@ class FusedUpdater final : public Updater {
   int64_t moment_bytes() const override {
     int64_t bytes = 0;
     for (const amp::FlatSpan& span : spans_) {
-      for (const auto* list : {&span.moments, &span.moment_scales}) {
-        for (const at::Tensor& moment : *list) {
-          bytes += static_cast<int64_t>(moment.nbytes());
-        }
+      for (const at::Tensor& moment : span.moments) {
+        bytes += static_cast<int64_t>(moment.nbytes());
       }
     }
     return bytes;
@@ -202,13 +200,8 @@ class FusedUpdater final : public Updater {
     }
     const std::vector<std::string> kinds = rules_[b]->moment_names();
     for (size_t m = 0; m < kinds.size(); ++m) {
-      const std::string name = entry.name + "." + kinds[m];
-      visit_part(archive, name, part.span.moments[m], part.begin, entry.tensor);
-      if (!part.span.moment_scales.empty()) {
-        const int64_t blocks = (slot.numel + amp::kMomentBlock - 1) / amp::kMomentBlock;
-        visit_part(archive, name + "_scale", part.span.moment_scales[m],
-                   part.begin / amp::kMomentBlock, at::empty({blocks}, at::kFloat));
-      }
+      visit_part(archive, entry.name + "." + kinds[m], part.span.moments[m], part.begin,
+                 entry.tensor);
     }
   }
 

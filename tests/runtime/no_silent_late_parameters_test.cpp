@@ -72,7 +72,7 @@ std::vector<Precision> forms() {
 
 template <typename Spec>
 void expect_an_own_beginning(Spec spec, bool can_be_sharded = true) {
-  for (const MomentFormat format : {MomentFormat::fp32, MomentFormat::bf16, MomentFormat::int8}) {
+  for (const MomentFormat format : {MomentFormat::fp32, MomentFormat::bf16}) {
     spec.moments(format);
     for (const Precision& precision : forms()) {
       for (const bool sharded : {false, true}) {

@@ -104,7 +104,7 @@ std::vector<Precision> precisions() {
 TEST(NoSilentResult, N10_ThawingKeepsMomentsMastersAndAveragesOfTheRest) {
   for (const Precision& precision : precisions()) {
     for (const bool shard : {false, true}) {
-      for (const MomentFormat moments : {MomentFormat::fp32, MomentFormat::int8}) {
+      for (const MomentFormat moments : {MomentFormat::fp32, MomentFormat::bf16}) {
         SCOPED_TRACE(c10::str(precision.describe(), shard ? " sharded" : ""));
         const SharedFolder folder;
         const auto saved_at_4 = [&](const std::string& name, bool thaws) {

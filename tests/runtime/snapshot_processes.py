@@ -15,7 +15,7 @@ import unittest
 
 import torch
 
-from snapshot_reader import decode, read_snapshot
+from snapshot_reader import read_snapshot
 
 SAMPLES = 120
 
@@ -65,7 +65,7 @@ class Processes(unittest.TestCase):
         self.assertEqual(seen, collections.Counter((0, sample) for sample in range(SAMPLES)))
 
     def test_reader(self):
-        """docs/snapshot-format.md suffices to read slices, tied names, codes and ranks' own state."""
+        """docs/snapshot-format.md suffices to read slices, tied names and ranks' own state."""
         states = []
         for moments in ((), ("fp32-moments",)):
             run = self.folder / f"run{len(states)}"
@@ -80,16 +80,13 @@ class Processes(unittest.TestCase):
             self.assertEqual(shared["model"]["first.weight"].dtype, torch.float32)
             self.assertEqual(own["random", 1]["cpu"].dtype, torch.uint8)
             states.append(shared["optimizer"])
-        coded, exact = states
+        rounded, exact = states
         names = [name for name in exact if name.endswith((".exp_avg", ".exp_avg_sq"))]
         self.assertGreater(len(names), 10)
         for name in names:
-            is_square = name.endswith("_sq")
-            ours = decode(coded[name], coded[name + "_scale"], is_square)
-            for one, other in zip(ours.split(64), exact[name].flatten().split(64)):
-                if is_square:
-                    one, other = one.sqrt(), other.sqrt()
-                self.assertLessEqual((one - other).abs().max(), other.abs().max() / 60, name)
+            self.assertEqual(rounded[name].dtype, torch.bfloat16, name)
+            error = (rounded[name].float() - exact[name]).abs()
+            self.assertTrue((error <= exact[name].abs() / 128).all(), name)
 
     def test_kill(self):
         """kill -9 of one of two ranks in the middle of a save, five times, ends bit-equal."""
@@ -97,10 +94,10 @@ class Processes(unittest.TestCase):
         self.train(2, self.folder / "unbroken", self.folder / "unbroken", end, "sharded")
         seed = int.from_bytes(os.urandom(4), "little")
         draw = random.Random(seed)
-        # A save takes more than 27 calls on each rank: two runs together complete at most 5 of the 6.
+        # A save takes more than 16 calls on each rank: two runs together complete at most 5 of the 6.
         run, kills = self.folder / "run", 0
         for _ in range(5):
-            point = f"kill={draw.randrange(2)}:{draw.randrange(20, 80)}"
+            point = f"kill={draw.randrange(2)}:{draw.randrange(15, 50)}"
             ended = start(2, run, run, end, "sharded", point)
             kills += ended.returncode != 0
             if ended.returncode != 0:

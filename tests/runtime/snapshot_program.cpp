@@ -86,7 +86,7 @@ struct Arguments {
   std::string next;
   int64_t micro_batches = 0;
   bool sharded = false;
-  MomentFormat moments = MomentFormat::int8;
+  MomentFormat moments = MomentFormat::bf16;
   int victim = -1;
   int64_t call = 0;
 

@@ -63,15 +63,3 @@ def read_snapshot(folder):
     for section, names in manifest["tied"].items():
         shared[section].update({name: shared[section][stored] for name, stored in names.items()})
     return manifest, shared, own
-
-
-def decode(codes, scales, is_square):
-    """An int8 moment as fp32, 1-dimensional."""
-    bits, levels = (8, 256) if is_square else (7, 128)
-    place = [max(code, 1).bit_length() - 1 for code in range(levels)]
-    level = torch.tensor([0.0 if code == 0 else 10.0 ** (p - bits + 1)
-                          * (0.1 + 0.9 * (code - 2 ** p + 0.5) / 2 ** p)
-                          for code, p in enumerate(place)])
-    codes = codes.flatten().long()
-    magnitude = level[codes % levels] * scales.repeat_interleave(64)[:codes.numel()]
-    return magnitude ** 2 if is_square else torch.where(codes >= 128, -magnitude, magnitude)

@@ -204,7 +204,7 @@ TEST(AmpFacts, N29_ResumedRunsRoundAverageAndFeedBackAlike) {
     for (const bool shard : {false, true}) {
       SCOPED_TRACE(precision.describe());
       Recipe recipe;
-      recipe.optimizer = AdamW(1e-2).moments(MomentFormat::int8).clone();
+      recipe.optimizer = AdamW(1e-2).moments(MomentFormat::bf16).clone();
       recipe.options.precision(precision).ema(0.9).shard_optimizer(shard);
       recipe.overflows = [](int64_t micro_batch) { return micro_batch == 2; };
       expect_bit_equal(recipe, 4, 8);

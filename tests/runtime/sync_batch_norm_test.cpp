@@ -104,6 +104,41 @@ TEST(SyncBatchNorm, LayersWithoutWeightsAreNormalisedOverAllRanksToo) {
   EXPECT_TRUE(at::allclose(synced->running_var, plain->running_var, 1e-5, 1e-6));
 }
 
+/// Far from 0, where sums of squares lose digits.
+TEST(SyncBatchNorm, AnFp64ModelHasFp64Statistics) {
+  for (const bool one_empty : {false, true}) {
+    torch::nn::BatchNorm2d plain(channels);
+    torch::nn::BatchNorm2d synced(channels);
+    plain->to(device(), at::kDouble);
+    synced->to(device(), at::kDouble);
+    ASSERT_EQ(convert_sync_batchnorm(Model(*synced), runtime().communicator()), 1);
+    const auto shifted = [](const at::Tensor& rows) {
+      return (rows.to(at::kDouble) + 1e6).requires_grad_(true);
+    };
+    const auto all = shifted(joined(one_empty, true));
+    const auto mine = shifted(rows_of(runtime().rank(), one_empty, true));
+    const auto expected = plain->forward(all);
+    const auto y = synced->forward(mine);
+    EXPECT_EQ(y.scalar_type(), at::kDouble);
+    const auto weighted = [](const at::Tensor& y, const at::Tensor& x) {
+      return (y * at::sin(x.detach())).sum();
+    };
+    weighted(expected, all).backward();
+    weighted(y, mine).backward();
+    int64_t first = 0;
+    for (int rank = 0; rank < runtime().rank(); ++rank) {
+      first += rows_of(rank, one_empty, true).size(0);
+    }
+    const auto own = [&](const at::Tensor& t) { return t.narrow(0, first, mine.size(0)); };
+    EXPECT_TRUE(at::allclose(y, own(expected), 1e-8, 1e-8));
+    EXPECT_TRUE(at::allclose(mine.grad(), own(all.grad()), 1e-7, 1e-7));
+    EXPECT_TRUE(at::allclose(synced->running_mean, plain->running_mean, 1e-12, 0));
+    EXPECT_TRUE(at::allclose(synced->running_var, plain->running_var, 1e-9, 0));
+    EXPECT_TRUE(equal_on_all_ranks(synced->running_mean));
+    EXPECT_TRUE(equal_on_all_ranks(synced->running_var));
+  }
+}
+
 TEST(SyncBatchNorm, StatisticsOfHalfInputsAreInFp32) {
   torch::nn::BatchNorm2d norm(channels);
   norm->to(device());

@@ -1,0 +1,104 @@
+#pragma once
+
+#include <lockstep/runtime/evaluate.h>
+#include <lockstep/runtime/loader.h>
+#include <lockstep/runtime/run_log.h>
+#include <lockstep/runtime/step_report.h>
+#include <torch/arg.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace lockstep {
+
+class Progress;
+class Trainer;
+
+/// How long train_epochs() trains, and what it saves. Ranks: the same on every rank.
+struct EpochOptions {
+  /// The folder of the run: snapshots and log. Requires: not empty.
+  TORCH_ARG(std::string, folder);
+  /// Epochs of the whole run, those before a resume included. Requires: >= 1.
+  TORCH_ARG(int64_t, epochs) = 1;
+  /// Also saves after this many updates. 0: only after each epoch. Requires: >= 0.
+  TORCH_ARG(int64_t, save_every) = 0;
+  /// True: goes on from the newest snapshot in `folder`, if there is one. False: the folder must
+  /// have no snapshots, and SnapshotOptions::folder of the Trainer must name it.
+  TORCH_ARG(bool, resume) = true;
+
+ public:
+  /// Throws an Error that names the option with a value out of range.
+  void validate() const;
+};
+
+namespace detail {
+
+/// What train_epochs() does around the steps. Ranks: every rank makes the same calls.
+class EpochLoop {
+ public:
+  EpochLoop(Trainer& trainer, const EpochOptions& options);
+  ~EpochLoop();
+  EpochLoop(const EpochLoop&) = delete;
+  EpochLoop& operator=(const EpochLoop&) = delete;
+
+  RunLog& log() { return log_; }
+  void begin(int64_t epoch, int64_t batches);
+  /// `next`: the batch of the epoch that follows; 0 after the last.
+  void after_step(const StepReport& report, int64_t next);
+  void end(const std::function<Evaluation()>& validate);
+
+ private:
+  Trainer& trainer_;
+  EpochOptions options_;
+  RunLog log_;
+  std::unique_ptr<Progress> progress_;
+  int64_t epoch_ = 0;
+  int64_t batches_ = 0;
+  int64_t steps_ = 0;  // of the epoch, in this process
+  bool is_window_open_ = false;
+  double began_ = 0.0;
+};
+
+}  // namespace detail
+
+/// The usual training run: epochs of steps, each followed by a validation and a snapshot with its
+/// metric.
+///
+///   lockstep::train_epochs(
+///       trainer, loader, lockstep::EpochOptions().folder("runs/first").epochs(10),
+///       [&](auto& batch) { return trainer.step([&] { return loss_of(batch); }); },
+///       [&] { return lockstep::evaluate(trainer, model, test_loader, lockstep::MeanLoss()); });
+///   lockstep::load_best(trainer, "runs/first");
+///
+/// It resumes, if EpochOptions::resume is set and there is a snapshot: also in the middle of an
+/// epoch. For each batch it calls `step(batch)`, which returns the StepReport of Trainer::step();
+/// at the end of an epoch it drops micro-batches that make no whole update (Trainer::abandon()),
+/// calls `validate()`, and saves with the first value of the Evaluation as the metric, which
+/// KeepOptions::lower_is_better must fit. A run that resumes at the end of an epoch validates this
+/// epoch once more; ReduceOnPlateau and EarlyStopping do not count its metric twice. Variables of
+/// the program that `step` or `validate` changes are in the snapshots only if Trainer::state() adds
+/// them.
+/// Meanwhile it shows a Progress, writes a RunLog to the folder, with epoch_seconds and the values
+/// of the Evaluation as validation/NAME, and prints these on rank 0. It calls
+/// Trainer::stop_on_signals(). If a stop is requested, it saves and throws Error with
+/// ExitCode::preempted (Trainer::save_and_leave()).
+/// Ranks: every rank calls it with the same arguments, between windows. Threads: one. Throws Error
+/// that names an option with a value out of range, and what the calls above throw.
+template <typename Dataset, typename Step, typename Validate>
+void train_epochs(Trainer& trainer, Loader<Dataset>& loader, const EpochOptions& options,
+                  const Step& step, const Validate& validate) {
+  detail::EpochLoop loop(trainer, options);
+  loop.log().watch(loader);
+  for (int64_t epoch = loader.epoch(); epoch < options.epochs(); ++epoch) {
+    loop.begin(epoch, loader.batches_per_epoch());
+    for (auto& batch : loader) {
+      const StepReport report = step(batch);
+      loop.after_step(report, loader.position().batch);
+    }
+    loop.end(validate);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,211 @@
+// Whole training runs by epochs: validation, snapshots, log, stops and resumes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <lockstep/runtime/best_snapshot.h>
+#include <lockstep/runtime/train_epochs.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "snapshot_runs.h"
+#include "trainer_runs.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::EndsWith;
+using testing::error_of;
+using testing::flat_masters;
+using ::testing::HasSubstr;
+using testing::meet;
+using testing::Mlp;
+using testing::Numbered;
+using testing::runtime;
+using testing::SharedFolder;
+
+constexpr int64_t kBatches = 5;  // of an epoch
+
+/// A program that trains by epochs.
+struct EpochRun {
+  explicit EpochRun(const std::string& folder, int64_t accumulate = 1)
+      : folder(folder),
+        model((at::manual_seed(5), std::make_shared<Mlp>())),
+        trainer(runtime(), model, AdamW(1e-2), TrainerOptions().accumulate(accumulate)),
+        loader(runtime().loader(Numbered{static_cast<size_t>(kBatches * 3 * runtime().size())},
+                                LoaderOptions().batch_size(3).shuffle(true))) {}
+
+  void train(EpochOptions options) {
+    train_epochs(
+        trainer, loader, options.folder(folder),
+        [&](auto& batch) {
+          const auto report = trainer.step([&] {
+            const auto [input, target] = trainer.to_device(batch);
+            return at::mse_loss(model->forward(input).narrow(1, 0, 2), target);
+          });
+          after_step(report);
+          return report;
+        },
+        [&] {
+          validated.push_back(trainer.updates());
+          Evaluation found;
+          found.values = {{"metric", metric(trainer.updates())}, {"other", 7.0}};
+          return found;
+        });
+  }
+
+  std::string folder;
+  std::shared_ptr<Mlp> model;
+  Trainer trainer;
+  Loader<Numbered> loader;
+  std::vector<int64_t> validated;  // after these updates
+  std::function<void(const StepReport&)> after_step = [](const StepReport&) {};
+  std::function<double(int64_t)> metric = [](int64_t updates) { return 1.0 / updates; };
+};
+
+TEST(TrainEpochs, EachEpochEndsWithAValidationAndASnapshotThatHasItsFirstMetric) {
+  const SharedFolder folder;
+  EpochRun run(folder.file("run"));
+  run.metric = [](int64_t updates) { return updates == 10 ? 1.0 : 2.0; };
+  run.train(EpochOptions().epochs(3));
+  EXPECT_THAT(run.validated, ElementsAre(5, 10, 15));
+  EXPECT_THAT(load_best(run.trainer, folder.file("run")), EndsWith("step-000000000010"));
+  if (runtime().is_main()) {
+    std::ifstream file(folder.file("run") + "/log.jsonl");
+    std::stringstream log;
+    log << file.rdbuf();
+    EXPECT_THAT(log.str(), AllOf(HasSubstr("\"validation/metric\""), HasSubstr("epoch_seconds"),
+                                 HasSubstr("\"validation/other\"")));
+  }
+}
+
+TEST(TrainEpochs, ARunThatFailsAnywhereEndsWithTheBitsOfTheUnbrokenRun) {
+  const SharedFolder folder;
+  EpochRun whole(folder.file("whole"));
+  whole.train(EpochOptions().epochs(3));
+  for (const int64_t last : {3, 5, 8, 15}) {
+    const std::string path = folder.file("broken" + std::to_string(last));
+    {
+      EpochRun run(path);
+      run.after_step = [&](const StepReport& report) {
+        LOCKSTEP_CHECK(report.update() < last, "the program fails");
+      };
+      EXPECT_THAT(error_of([&] { run.train(EpochOptions().epochs(3).save_every(1)); }),
+                  HasSubstr("the program fails"));
+    }
+    meet();
+    EpochRun run(path);
+    run.train(EpochOptions().epochs(3).save_every(1));
+    EXPECT_TRUE(at::equal(flat_masters(run.trainer), flat_masters(whole.trainer))) << last;
+    EXPECT_EQ(run.validated.back(), 15);
+  }
+}
+
+TEST(TrainEpochs, ARequestToStopSavesAndLeaves) {
+  const SharedFolder folder;
+  EpochRun whole(folder.file("whole"));
+  whole.train(EpochOptions().epochs(2));
+  for (const int64_t last : {3, 5}) {  // in an epoch, and at its end
+    const std::string path = folder.file("stopped" + std::to_string(last));
+    {
+      EpochRun run(path);
+      run.after_step = [&](const StepReport& report) {
+        if (report.update() == last) {
+          run.trainer.request_stop();
+        }
+      };
+      try {
+        run.train(EpochOptions().epochs(2));
+        ADD_FAILURE() << "went on";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ExitCode::preempted);
+      }
+    }
+    meet();
+    EpochRun run(path);
+    run.train(EpochOptions().epochs(2));
+    EXPECT_TRUE(at::equal(flat_masters(run.trainer), flat_masters(whole.trainer))) << last;
+  }
+}
+
+TEST(TrainEpochs, AFinishedRunThatIsStartedAgainTrainsNoMore) {
+  const SharedFolder folder;
+  {
+    EpochRun run(folder.file("run"));
+    run.train(EpochOptions().epochs(2));
+  }
+  meet();
+  EpochRun run(folder.file("run"));
+  run.train(EpochOptions().epochs(2));
+  EXPECT_EQ(run.trainer.updates(), 2 * kBatches);
+  run.train(EpochOptions().epochs(3));
+  EXPECT_EQ(run.trainer.updates(), 3 * kBatches);
+}
+
+TEST(TrainEpochs, MicroBatchesThatMakeNoWholeUpdateAreDroppedAtTheEndOfAnEpoch) {
+  const SharedFolder folder;
+  EpochRun run(folder.file("run"), /*accumulate=*/2);
+  run.train(EpochOptions().epochs(2).save_every(1));
+  EXPECT_THAT(run.validated, ElementsAre(2, 4));
+}
+
+TEST(TrainEpochs, SavesAfterEveryFewUpdates) {
+  const SharedFolder folder;
+  EpochRun run(folder.file("run"));
+  run.after_step = [&](const StepReport& report) {
+    run.trainer.finish_saving();
+    if (runtime().is_main() && report.update() == 4) {
+      EXPECT_TRUE(std::ifstream(testing::step_path(folder.file("run"), 2) + "/manifest.json"));
+      EXPECT_FALSE(std::ifstream(testing::step_path(folder.file("run"), 3) + "/manifest.json"));
+    }
+  };
+  run.train(EpochOptions().save_every(2));
+}
+
+TEST(TrainEpochs, WithoutResumeTheSnapshotsOfAnotherRunAreRefused) {
+  const SharedFolder folder;
+  {
+    EpochRun run(folder.file("run"));
+    run.train(EpochOptions());
+  }
+  meet();
+  const auto model = std::make_shared<Mlp>();
+  const auto options = TrainerOptions().snapshots(SnapshotOptions().folder(folder.file("run")));
+  Trainer trainer(runtime(), model, AdamW(1e-2), options);
+  EpochRun other(folder.file("other"));
+  const auto step = [&](auto& batch) {
+    return trainer.step([&] { return model->forward(trainer.to_device(batch.first)).sum(); });
+  };
+  EXPECT_THAT(error_of([&] {
+                train_epochs(trainer, other.loader,
+                             EpochOptions().folder(folder.file("run")).resume(false), step,
+                             [] { return Evaluation(); });
+              }),
+              HasSubstr("holds the snapshots of another run"));
+}
+
+TEST(TrainEpochs, NamesWhatIsWrong) {
+  const SharedFolder folder;
+  EpochRun run(folder.file("run"));
+  const auto error_with = [&](const EpochOptions& options) {
+    return error_of([&] { run.train(options); });
+  };
+  EXPECT_THAT(error_with(EpochOptions().epochs(0)), HasSubstr("epochs is 0"));
+  EXPECT_THAT(error_with(EpochOptions().save_every(-1)), HasSubstr("save_every is -1"));
+  run.folder = "";
+  EXPECT_THAT(error_with(EpochOptions()), HasSubstr("folder is empty"));
+  run.folder = folder.file("run");
+  const auto step = [&](auto& batch) {
+    return run.trainer.step(
+        [&] { return run.model->forward(run.trainer.to_device(batch.first)).sum(); });
+  };
+  EXPECT_THAT(error_of([&] {
+                train_epochs(run.trainer, run.loader, EpochOptions().folder(run.folder), step,
+                             [] { return Evaluation(); });
+              }),
+              HasSubstr("validate() returned no value"));
+}
+
+}  // namespace
+}  // namespace lockstep
