@@ -301,7 +301,10 @@ int lockstep_buffer_destroy(lockstep_buffer* buffer) {
 int lockstep_trainer_step_from(lockstep_trainer* trainer, lockstep_buffer* buffer) {
   return status_of([&] {
     SampleBuffer& samples = *checked(buffer, "the buffer").buffer;
-    checked(trainer, "the trainer").report = trainer_of(trainer).step(
-        [&]() -> Loss { return loss_of_batch(*trainer, samples.batch()); });
+    std::vector<at::Tensor> batch;  // drawn once: a diagnosis runs the closure again
+    checked(trainer, "the trainer").report = trainer_of(trainer).step([&]() -> Loss {
+      batch = batch.empty() ? samples.batch() : batch;
+      return loss_of_batch(*trainer, batch);
+    });
   });
 }

@@ -72,10 +72,11 @@ void train(lockstep::Runtime& runtime, const Options& options) {
     if (!samples.ready()) {
       continue;
     }
-    const lockstep::StepReport report = trainer.step([&] {
-      const std::vector<at::Tensor> batch = trainer.to_device(samples.batch());
-      return torch::mse_loss(model->forward(batch[0]), batch[1]);
-    });
+    const std::vector<at::Tensor> drawn = trainer.to_device(samples.batch());
+    const lockstep::StepReport report =
+        trainer.step(drawn, [&](const std::vector<at::Tensor>& batch) {
+          return torch::mse_loss(model->forward(batch[0]), batch[1]);
+        });
     if (plate.step % 20 == 0) {
       if (runtime.is_main()) {
         std::printf("step %ld  update %ld  loss %.9e\n", plate.step, report.update(),

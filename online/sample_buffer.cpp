@@ -1,6 +1,7 @@
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/accumulate.h>
 #include <lockstep/collectives/error.h>
 #include <lockstep/online/sample_buffer.h>
 #include <lockstep/runtime/process/mixed_seed.h>
@@ -15,6 +16,15 @@ namespace {
 
 /// Epoch number of the random numbers of pushes; batches have their own numbers, from 0.
 constexpr int64_t kPushes = -1;
+
+/// Places in SampleBuffer::memory_, which consists of int64 numbers.
+constexpr int64_t kPushed = 0, kBatches = 1, kLayout = 2;
+
+/// Where a part may begin, in numbers of memory_: a multiple of the size of every dtype.
+int64_t aligned(int64_t place) {
+  constexpr int64_t kAlignment = 8;
+  return (place + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 /// From 0 to `end` - 1.
 int64_t below(uint64_t random, int64_t end) {
@@ -55,38 +65,79 @@ SampleBuffer::SampleBuffer(const Runtime& runtime, const std::vector<at::Tensor>
                            const SampleBufferOptions& options)
     : options_(options),
       seed_(detail::mixed_seed(runtime.seed(), static_cast<uint64_t>(runtime.rank()))),
-      capacity_(capacity_for(like, options)) {
+      capacity_(capacity_for(like, options)),
+      layout_({capacity_}) {
   for (const at::Tensor& part : like) {
-    sizes_.push_back({capacity_});
-    sizes_.back().insert(sizes_.back().end(), part.sizes().begin(), part.sizes().end());
-    dtypes_.push_back(part.scalar_type());
-    storage_.push_back(at::zeros(sizes_.back(), part.scalar_type()));
+    layout_.insert(layout_.end(), {static_cast<int64_t>(part.scalar_type()), part.dim()});
+    layout_.insert(layout_.end(), part.sizes().begin(), part.sizes().end());
   }
+  int64_t end = aligned(kLayout + static_cast<int64_t>(layout_.size()));
+  for (const at::Tensor& part : like) {
+    parts_.push_back({{capacity_}, part.scalar_type(), end});
+    std::vector<int64_t>& sizes = parts_.back().sizes;
+    sizes.insert(sizes.end(), part.sizes().begin(), part.sizes().end());
+    const int64_t bytes = capacity_ * static_cast<int64_t>(part.nbytes());
+    end = aligned(end + (bytes + 7) / 8);
+  }
+  memory_ = at::zeros({end}, at::kLong);
+  std::copy(layout_.begin(), layout_.end(), memory_.mutable_data_ptr<int64_t>() + kLayout);
+}
+
+int64_t SampleBuffer::pushed() const {
+  return count(kPushed);
+}
+
+int64_t SampleBuffer::batches() const {
+  return count(kBatches);
 }
 
 int64_t SampleBuffer::size() const {
-  return std::min(pushed_, capacity_);
+  return std::min(pushed(), capacity_);
 }
 
 bool SampleBuffer::ready() const {
   return size() >= (options_.policy() == SamplePolicy::replay ? 1 : options_.batch_size());
 }
 
-/// A resumed Trainer replaces the tensors by those of its snapshot.
-void SampleBuffer::require_storage() const {
-  for (size_t i = 0; i < storage_.size(); ++i) {
-    LOCKSTEP_CHECK_CODE(storage_[i].defined() && storage_[i].sizes() == sizes_[i] &&
-                            storage_[i].scalar_type() == dtypes_[i],
-                        ExitCode::snapshot, "SampleBuffer: part ", i, " of the samples is ",
-                        dtypes_[i], " ", c10::IntArrayRef(sizes_[i]),
-                        ", capacity first; the snapshot has ", storage_[i].toString(), " ",
-                        storage_[i].sizes(), "; resume with the buffer of the saved run");
+/// A resumed Trainer replaces the memory by that of its snapshot.
+void SampleBuffer::require_layout() const {
+  const auto layout = static_cast<int64_t>(layout_.size());
+  const bool fits =
+      memory_.defined() && memory_.scalar_type() == at::kLong && memory_.dim() == 1 &&
+      memory_.numel() >= kLayout + layout &&
+      std::equal(layout_.begin(), layout_.end(), memory_.const_data_ptr<int64_t>() + kLayout);
+  if (fits) {
+    return;
   }
+  std::string own;
+  for (const Part& part : parts_) {
+    own +=
+        c10::str(own.empty() ? "" : ", ", part.dtype, " ", c10::IntArrayRef(part.sizes).slice(1));
+  }
+  throw Error(c10::str("SampleBuffer: this one holds ", capacity_, " samples of (", own,
+                       "); the snapshot's had another capacity, or samples with other sizes or "
+                       "dtypes; resume with the buffer of the saved run"),
+              ExitCode::snapshot);
+}
+
+int64_t SampleBuffer::count(int64_t place) const {
+  require_layout();
+  return memory_.const_data_ptr<int64_t>()[place];
+}
+
+/// A view of memory_.
+at::Tensor SampleBuffer::samples(size_t part) const {
+  const Part& whole = parts_[part];
+  const int64_t end = part + 1 < parts_.size() ? parts_[part + 1].begin : memory_.numel();
+  return memory_.slice(0, whole.begin, end)
+      .view(whole.dtype)
+      .narrow(0, 0, c10::multiply_integers(whole.sizes))
+      .view(whole.sizes);
 }
 
 /// Where the next sample goes; -1: nowhere.
 int64_t SampleBuffer::slot_of_next() {
-  const int64_t number = pushed_++;
+  const int64_t number = memory_.mutable_data_ptr<int64_t>()[kPushed]++;
   if (number < capacity_ || options_.policy() != SamplePolicy::reservoir) {
     return number % capacity_;
   }
@@ -96,27 +147,26 @@ int64_t SampleBuffer::slot_of_next() {
 }
 
 void SampleBuffer::push(const std::vector<at::Tensor>& sample) {
-  require_storage();
-  LOCKSTEP_CHECK_CODE(sample.size() == storage_.size(), ExitCode::data,
-                      "SampleBuffer: a sample has ", storage_.size(), " tensors, not ",
-                      sample.size());
+  require_layout();
+  LOCKSTEP_CHECK_CODE(sample.size() == parts_.size(), ExitCode::data, "SampleBuffer: a sample has ",
+                      parts_.size(), " tensors, not ", sample.size());
   for (size_t i = 0; i < sample.size(); ++i) {
-    const c10::IntArrayRef expected = c10::IntArrayRef(sizes_[i]).slice(1);
+    const c10::IntArrayRef expected = c10::IntArrayRef(parts_[i].sizes).slice(1);
     LOCKSTEP_CHECK_CODE(sample[i].defined() && sample[i].sizes() == expected &&
-                            sample[i].scalar_type() == dtypes_[i],
+                            sample[i].scalar_type() == parts_[i].dtype,
                         ExitCode::data, "SampleBuffer: part ", i, " of the sample is ",
-                        sample[i].toString(), " ", sample[i].sizes(), "; expected ", dtypes_[i],
-                        " ", expected);
+                        sample[i].toString(), " ", sample[i].sizes(), "; expected ",
+                        parts_[i].dtype, " ", expected);
   }
   const int64_t slot = slot_of_next();
   for (size_t i = 0; i < sample.size() && slot >= 0; ++i) {
-    storage_[i].select(0, slot).copy_(sample[i].detach());
+    samples(i).select(0, slot).copy_(sample[i].detach());
   }
 }
 
 /// Floyd's algorithm draws different samples with one random number each.
 std::vector<int64_t> SampleBuffer::drawn() const {
-  const SampleSeeds seeds{seed_, batches_};
+  const SampleSeeds seeds{seed_, batches()};
   const int64_t count = options_.batch_size(), kept = size();
   std::vector<int64_t> picks;
   for (int64_t i = 0; i < count; ++i) {
@@ -134,25 +184,21 @@ std::vector<int64_t> SampleBuffer::drawn() const {
 }
 
 std::vector<at::Tensor> SampleBuffer::batch() {
-  require_storage();
+  require_layout();
   LOCKSTEP_CHECK_CODE(ready(), ExitCode::data, "SampleBuffer: a batch needs ",
                       options_.policy() == SamplePolicy::replay ? 1 : options_.batch_size(),
                       " samples, the buffer has ", size(), "; push more, or ask ready() first");
   const at::Tensor picks = at::tensor(drawn(), at::kLong);
-  ++batches_;
+  ++memory_.mutable_data_ptr<int64_t>()[kBatches];
   std::vector<at::Tensor> parts;
-  for (const at::Tensor& part : storage_) {
-    parts.push_back(part.index_select(0, picks));
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    parts.push_back(samples(i).index_select(0, picks));
   }
   return parts;
 }
 
 void SampleBuffer::save_in(Trainer& trainer, const std::string& name) {
-  for (size_t i = 0; i < storage_.size(); ++i) {
-    trainer.state(c10::str(name, ".", i), storage_[i]);
-  }
-  trainer.state(name + ".pushed", pushed_);
-  trainer.state(name + ".batches", batches_);
+  trainer.state(name, memory_);
 }
 
 }  // namespace lockstep

@@ -39,19 +39,24 @@ struct SampleBufferOptions {
 ///   buffer.save_in(trainer, "samples");
 ///   for (...) {
 ///     buffer.push({field, next});
-///     trainer.step([&] {
-///       const auto batch = buffer.batch();
+///     trainer.step(trainer.to_device(buffer.batch()), [&](const std::vector<at::Tensor>& batch) {
 ///       return at::mse_loss(model->forward(batch[0]), batch[1]);
 ///     });
 ///   }
 ///
+/// Draw a batch before step(), not in its closure: a diagnosis runs the closure again, and every
+/// call of batch() draws another batch.
 /// Each rank has its own samples. A sample is a list of tensors; the constructor fixes their
 /// number, sizes and dtypes. Memory for all samples is allocated there, on the host. Batches are
 /// deterministic: which samples are kept and drawn depends on the seed of the Runtime, the rank,
 /// and the numbers of pushes and batches so far. The random numbers are those of SampleSeeds;
-/// LibTorch's generators do not advance. Snapshots: after save_in() the samples and counts are part
-/// of the Trainer's snapshots, so a resumed run draws the same batches. On another number of ranks
-/// the samples are not restored, and ResumeReport says so. Ranks: local. Threads: one at a time.
+/// LibTorch's generators do not advance.
+/// Snapshots: after save_in() the samples and counts are part of the Trainer's snapshots, so a
+/// resumed run draws the same batches. They are one variable of Trainer::state(), restored as a
+/// whole or not at all. On another number of ranks they are restored, on all ranks, if the buffers
+/// of all saved ranks had the same samples and counts, as that of a single rank has. Otherwise the
+/// buffer stays as it is, and ResumeReport says so.
+/// Ranks: local. Threads: one at a time.
 class SampleBuffer {
  public:
   /// `like`: one tensor for each part of a sample, with its sizes and dtype. Throws Error that
@@ -72,28 +77,35 @@ class SampleBuffer {
 
   int64_t size() const;  // samples that are kept
   int64_t capacity() const { return capacity_; }
-  int64_t pushed() const { return pushed_; }
-  int64_t batches() const { return batches_; }
+  int64_t pushed() const;   // calls of push() so far
+  int64_t batches() const;  // calls of batch() so far
 
-  /// Makes samples and counts part of the snapshots of `trainer`, under names that begin with
-  /// `name`. Call it before or after resume(). The buffer must live as long as the Trainer. If the
-  /// snapshot's buffer had another capacity or other samples, the next call of the buffer throws
+  /// Makes samples and counts part of the snapshots of `trainer`, under `name`. Call it before or
+  /// after resume(). The buffer must live as long as the Trainer. If the snapshot's buffer had
+  /// another capacity, or samples with other sizes or dtypes, the next call of the buffer throws
   /// Error (exit code snapshot).
   void save_in(Trainer& trainer, const std::string& name);
 
  private:
-  void require_storage() const;
+  /// All samples of one part of a sample.
+  struct Part {
+    std::vector<int64_t> sizes;  // with the capacity in front
+    at::ScalarType dtype;
+    int64_t begin;  // in memory_
+  };
+  void require_layout() const;
+  int64_t count(int64_t place) const;
+  at::Tensor samples(size_t part) const;
   int64_t slot_of_next();
   std::vector<int64_t> drawn() const;
 
   SampleBufferOptions options_;
   uint64_t seed_;
   int64_t capacity_;
-  std::vector<std::vector<int64_t>> sizes_;  // of the parts, with the capacity in front
-  std::vector<at::ScalarType> dtypes_;
-  std::vector<at::Tensor> storage_;
-  int64_t pushed_ = 0;
-  int64_t batches_ = 0;
+  std::vector<Part> parts_;
+  std::vector<int64_t> layout_;
+  /// The counts, the layout and the samples of each part, so that a snapshot restores all or none.
+  at::Tensor memory_;
 };
 
 }  // namespace lockstep

@@ -177,21 +177,26 @@ TEST(CBits, AModelMayReturnItsLossOrSeveralTensors) {
 
 TEST(CBits, ABufferDrawsTheBatchesOfCpp) {
   const std::vector<at::Tensor> like = {at::zeros({3}), at::zeros({1})};
+  // A NaN loss before the first update is an Error, for which the closure runs twice.
   const auto samples = [](int step) -> std::vector<at::Tensor> {
-    return {at::full({3}, 0.1 * step), at::full({1}, 0.3 * step)};
+    return {at::full({3}, step == 0 ? NAN : 0.05 * step), at::full({1}, 0.15 * step)};
   };
   ExportedModule model(model_file("net.pt2"));
   at::Tensor expected;
+  std::vector<int> expected_codes;
   {
     Trainer trainer(runtime(), model, SGD(0.1));
     SampleBuffer buffer(runtime(), like, SampleBufferOptions().capacity(8).batch_size(4));
-    for (int step = 0; step < 12; ++step) {
+    for (int step = 0; step < 20; ++step) {
       buffer.push(samples(step));
       if (buffer.ready()) {
-        trainer.step([&] {
-          const auto batch = buffer.batch();
-          return at::mse_loss(model->forward(batch[0]), batch[1]);
-        });
+        const auto batch = buffer.batch();
+        try {
+          trainer.step([&] { return at::mse_loss(model->forward(batch[0]), batch[1]); });
+          expected_codes.push_back(LOCKSTEP_OK);
+        } catch (const Error& error) {
+          expected_codes.push_back(static_cast<int>(error.code()));
+        }
       }
     }
     expected = flat(trainer.masters()).clone();
@@ -207,14 +212,18 @@ TEST(CBits, ABufferDrawsTheBatchesOfCpp) {
                                              "policy=ring capacity=8 batch_size=4"));
   EXPECT_EQ(lockstep_trainer_step_from(program.trainer, buffer), LOCKSTEP_DATA);
   EXPECT_THAT(lockstep_last_error(), HasSubstr("needs 4 samples, the buffer has 0"));
-  for (int step = 0; step < 12; ++step) {
+  std::vector<int> codes;
+  for (int step = 0; step < 20; ++step) {
     const auto tensors = samples(step);
     CProgram::expect_ok(lockstep_buffer_push(buffer, arrays(tensors).data(), 2));
     EXPECT_EQ(lockstep_buffer_size(buffer), std::min(step + 1, 8));
     if (step >= 3) {
-      CProgram::expect_ok(lockstep_trainer_step_from(program.trainer, buffer));
+      codes.push_back(lockstep_trainer_step_from(program.trainer, buffer));
     }
   }
+  EXPECT_EQ(codes, expected_codes);
+  EXPECT_EQ(codes.front(), LOCKSTEP_NON_FINITE);
+  EXPECT_EQ(codes.back(), LOCKSTEP_OK);
   EXPECT_TRUE(at::equal(program.masters(), expected));
   EXPECT_EQ(lockstep_buffer_push(buffer, arrays(like).data(), 1), LOCKSTEP_DATA);
   CProgram::expect_ok(lockstep_buffer_destroy(buffer));  // the trainer keeps it

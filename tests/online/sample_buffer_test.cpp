@@ -57,6 +57,31 @@ TEST(SampleBuffer, ARingKeepsTheNewestAndDrawsDifferentOnes) {
   EXPECT_TRUE(at::equal(batch[1].select(1, 1), batch[0].to(at::kFloat)));
 }
 
+TEST(SampleBuffer, KeepsEveryKindOfTensor) {
+  std::vector<std::vector<at::Tensor>> samples = {{at::scalar_tensor(0, at::kLong)},
+                                                  {at::scalar_tensor(1, at::kLong)}};
+  for (const at::ScalarType dtype : {at::kBool, at::kByte, at::kHalf, at::kBFloat16, at::kInt,
+                                     at::kDouble, at::kComplexDouble}) {
+    for (const std::vector<int64_t>& sizes :
+         std::vector<std::vector<int64_t>>{{}, {3}, {2, 0}, {5, 2}}) {
+      samples[0].push_back(at::ones(sizes, dtype));
+      samples[1].push_back(at::arange(samples[0].back().numel()).view(sizes).to(dtype));
+    }
+  }
+  SampleBuffer buffer(runtime(), samples[0], options(SamplePolicy::ring, 2, 2));
+  buffer.push(samples[0]);
+  buffer.push(samples[1]);
+  const auto batch = buffer.batch();
+  ASSERT_EQ(batch.size(), samples[0].size());
+  for (int64_t row = 0; row < 2; ++row) {
+    const auto& drawn = samples[static_cast<size_t>(batch[0][row].item<int64_t>())];
+    for (size_t i = 0; i < drawn.size(); ++i) {
+      EXPECT_EQ(batch[i].scalar_type(), drawn[i].scalar_type());
+      EXPECT_TRUE(at::equal(batch[i][row], drawn[i])) << drawn[i].toString() << drawn[i].sizes();
+    }
+  }
+}
+
 TEST(SampleBuffer, EachSampleIsDrawnAboutAsOften) {
   for (const SamplePolicy policy : {SamplePolicy::ring, SamplePolicy::replay}) {
     SampleBuffer buffer(runtime(), kLike, options(policy, 8, 3));
@@ -171,9 +196,10 @@ class Simulation {
     for (int64_t step = from; step < to; ++step) {
       buffer_.push(sample(step + 100 * runtime().rank()));
       if (step >= 4) {
-        trainer_.step([&] {
-          batches_.push_back(buffer_.batch());
-          return model_->forward(batches_.back()[1] / 100).square().mean();
+        batches_.push_back(buffer_.batch());
+        trainer_.step(batches_.back(), [&](const std::vector<at::Tensor>& batch) {
+          ++forwards_;
+          return model_->forward(batch[1] / 100).square().mean();
         });
       }
     }
@@ -182,6 +208,7 @@ class Simulation {
   SampleBuffer& buffer() { return buffer_; }
   std::vector<int64_t> drawn(size_t batch) const { return numbers(batches_.at(batch)[0]); }
   size_t batches() const { return batches_.size(); }
+  size_t forwards() const { return forwards_; }
   at::Tensor weight() const { return model_->weight.detach().clone(); }
 
  private:
@@ -192,6 +219,7 @@ class Simulation {
   SampleBuffer buffer_;
   Trainer trainer_;
   std::vector<std::vector<at::Tensor>> batches_;
+  size_t forwards_ = 0;
 };
 
 TEST(SampleBuffer, AResumedRunDrawsTheSameBatches) {
@@ -220,6 +248,22 @@ TEST(SampleBuffer, AResumedRunDrawsTheSameBatches) {
   }
 }
 
+TEST(SampleBuffer, ABatchThatIsDrawnBeforeTheStepIsThatOfItsDiagnosis) {
+  Simulation plain("", options(SamplePolicy::ring, 6, 3));
+  plain.steps(0, 20);
+  Simulation diagnosed("", options(SamplePolicy::ring, 6, 3));
+  diagnosed.steps(0, 12);
+  diagnosed.trainer().diagnose_next_overflow();
+  diagnosed.steps(12, 20);
+  EXPECT_EQ(plain.forwards(), plain.batches());
+  EXPECT_GT(diagnosed.forwards(), diagnosed.batches());
+  EXPECT_EQ(diagnosed.buffer().batches(), plain.buffer().batches());
+  for (size_t i = 0; i < plain.batches(); ++i) {
+    EXPECT_EQ(diagnosed.drawn(i), plain.drawn(i)) << i;
+  }
+  EXPECT_TRUE(at::equal(diagnosed.weight(), plain.weight()));
+}
+
 TEST(SampleBuffer, RefusesTheSamplesOfAnotherCapacity) {
   const testing::TemporaryFolder own;
   const std::string folder = runtime().control().all_gather_bytes(own.path()).front();
@@ -230,8 +274,10 @@ TEST(SampleBuffer, RefusesTheSamplesOfAnotherCapacity) {
   }
   Simulation other(folder, options(SamplePolicy::ring, 5, 3));
   EXPECT_TRUE(other.trainer().resume().resumed);
-  EXPECT_THAT(error_of([&] { other.buffer().push(sample(1)); }),
-              HasSubstr("resume with the buffer of the saved run"));
+  const auto refusal = error_of([&] { other.buffer().push(sample(1)); });
+  EXPECT_THAT(refusal, HasSubstr("this one holds 5 samples of (Long [], Float [2])"));
+  EXPECT_THAT(refusal, HasSubstr("resume with the buffer of the saved run"));
+  EXPECT_EQ(error_of([&] { other.buffer().size(); }), refusal);
 }
 
 }  // namespace
