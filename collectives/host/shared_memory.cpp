@@ -3,11 +3,13 @@
 #include <fcntl.h>
 #include <lockstep/collectives/error.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
+#include <array>
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 
@@ -47,9 +49,14 @@ class Descriptor {
 
 using Mappings = std::vector<std::shared_ptr<SharedMemory>>;
 
-/// Where a peer finds a rank's memory.
-struct FileName {
+/// Random bytes that a rank writes behind its memory. A peer in another PID namespace, or with
+/// another /dev/shm, may find another file under the rank's name: that of a third rank or its own.
+using Mark = std::array<uint64_t, 2>;
+
+/// Where a peer finds a rank's memory, and how it knows it. Without a path: there is none.
+struct Announcement {
   char path[96];
+  Mark mark;
 };
 
 bool all_succeeded(const MemoryPeers& peers, bool succeeded) {
@@ -59,61 +66,79 @@ bool all_succeeded(const MemoryPeers& peers, bool succeeded) {
   return std::all_of(all.begin(), all.end(), [](char ok) { return ok != 0; });
 }
 
-std::shared_ptr<SharedMemory> map_file(const Descriptor& file, size_t bytes) {
-  return file.valid() ? SharedMemory::of_file(file.value(), bytes) : nullptr;
-}
-
-/// Tells the peers a name and opens theirs; empty unless everybody succeeded.
-template <class Open>
-Mappings map_peers(size_t bytes, const MemoryPeers& peers, const Descriptor& own_file,
-                   const FileName& own_name, Open open_name) {
-  std::vector<FileName> names(static_cast<size_t>(peers.size));
-  peers.gather(&own_name, sizeof own_name, names.data());
-  Mappings mappings(static_cast<size_t>(peers.size));
-  bool succeeded = true;
-  for (int k = 0; k < peers.size && succeeded; ++k) {
-    try {
-      const size_t i = static_cast<size_t>(k);
-      mappings[i] = k == peers.rank ? map_file(own_file, bytes)
-                                    : map_file(Descriptor(open_name(names[i].path)), bytes);
-      succeeded = mappings[i] != nullptr;
-    } catch (const Error&) {
-      succeeded = false;
-    }
-  }
-  return all_succeeded(peers, succeeded) ? mappings : Mappings();
-}
-
 bool resize(const Descriptor& file, size_t bytes) {
   return file.valid() && ftruncate(file.value(), static_cast<off_t>(bytes)) == 0;
+}
+
+bool draw(Mark& mark) {
+  return getrandom(mark.data(), sizeof mark, /*flags=*/0) == ssize_t{sizeof mark};
+}
+
+bool write_mark(const Descriptor& file, size_t bytes, const Mark& mark) {
+  return pwrite(file.value(), mark.data(), sizeof mark, static_cast<off_t>(bytes)) ==
+         ssize_t{sizeof mark};
+}
+
+bool has_mark(const Descriptor& file, size_t bytes, const Mark& mark) {
+  Mark found = {};
+  return file.valid() &&
+         pread(file.value(), found.data(), sizeof found, static_cast<off_t>(bytes)) ==
+             ssize_t{sizeof found} &&
+         found == mark;
+}
+
+/// Tells the peers where its memory is and opens theirs; empty unless everybody succeeded.
+template <class Open>
+Mappings map_peers(size_t bytes, const MemoryPeers& peers, const Descriptor& own_file,
+                   const Announcement& own, Open open_path) {
+  std::vector<Announcement> all(static_cast<size_t>(peers.size));
+  peers.gather(&own, sizeof own, all.data());
+  Mappings mappings;
+  try {
+    for (int k = 0; k < peers.size; ++k) {
+      const Announcement& theirs = all[static_cast<size_t>(k)];
+      const Descriptor opened(k == peers.rank ? -1 : open_path(theirs.path));
+      const Descriptor& file = k == peers.rank ? own_file : opened;
+      if (!has_mark(file, bytes, theirs.mark)) {
+        break;
+      }
+      mappings.push_back(SharedMemory::of_file(file.value(), bytes));
+    }
+  } catch (const Error&) {  // cannot be mapped
+  }
+  const bool succeeded = mappings.size() == all.size();
+  return all_succeeded(peers, succeeded) ? mappings : Mappings();
 }
 
 /// Anonymous files, which peers open through /proc. No limit but the machine's memory.
 Mappings share_memfd(size_t bytes, const MemoryPeers& peers) {
   const Descriptor file(memfd_create("lockstep", MFD_CLOEXEC));
-  FileName name = {};
-  if (resize(file, bytes)) {
-    std::snprintf(name.path, sizeof name.path, "/proc/%d/fd/%d", static_cast<int>(getpid()),
+  Announcement own = {};
+  if (resize(file, bytes) && draw(own.mark) && write_mark(file, bytes, own.mark)) {
+    std::snprintf(own.path, sizeof own.path, "/proc/%d/fd/%d", static_cast<int>(getpid()),
                   file.value());
   }
-  return map_peers(bytes, peers, file, name,
+  return map_peers(bytes, peers, file, own,
                    [](const char* path) { return open(path, O_RDWR | O_CLOEXEC); });
 }
 
 /// Named files in /dev/shm, for systems that hide /proc/PID from siblings.
 Mappings share_named(size_t bytes, const MemoryPeers& peers) {
-  static std::atomic<int> count{0};
-  FileName name = {};
-  std::snprintf(name.path, sizeof name.path, "/lockstep-%d-%d", static_cast<int>(getpid()),
-                count++);
-  const Descriptor file(shm_open(name.path, O_RDWR | O_CREAT | O_EXCL, 0600));
-  const bool resized =
-      resize(file, bytes) && posix_fallocate(file.value(), 0, static_cast<off_t>(bytes)) == 0;
-  const FileName announced = resized ? name : FileName{};
-  Mappings mappings = map_peers(bytes, peers, file, announced,
+  Announcement own = {};
+  const bool drawn = draw(own.mark);
+  char name[sizeof own.path];
+  std::snprintf(name, sizeof name, "/lockstep-%d-%016llx", static_cast<int>(getpid()),
+                static_cast<unsigned long long>(own.mark[0]));
+  const Descriptor file(shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600));
+  if (drawn && resize(file, bytes) &&
+      posix_fallocate(file.value(), 0, static_cast<off_t>(bytes)) == 0 &&
+      write_mark(file, bytes, own.mark)) {
+    std::memcpy(own.path, name, sizeof name);
+  }
+  Mappings mappings = map_peers(bytes, peers, file, own,
                                 [](const char* path) { return shm_open(path, O_RDWR, 0600); });
   if (file.valid()) {
-    shm_unlink(name.path);
+    shm_unlink(name);
   }
   return mappings;
 }
@@ -165,7 +190,7 @@ std::vector<std::shared_ptr<SharedMemory>> share_among_processes(size_t bytes,
   LOCKSTEP_CHECK_CODE(!mappings.empty(), ExitCode::environment, "rank ", peers.rank,
                       ": cannot share ", bytes, " bytes a rank among the ", peers.size,
                       " ranks of this node, neither by /proc/PID/fd nor in /dev/shm; free memory, "
-                      "or enlarge /dev/shm");
+                      "or enlarge /dev/shm, or start all ranks of a node in one container");
   return mappings;
 }
 

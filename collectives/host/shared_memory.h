@@ -41,7 +41,8 @@ struct MemoryPeers {
 std::vector<std::shared_ptr<SharedMemory>> share_among_threads(size_t bytes,
                                                                const MemoryPeers& peers);
 /// The same among processes. No name of the memory outlives the call, so that a killed job leaves
-/// nothing behind.
+/// nothing behind. Memory that is not that of the rank which named it is not used: in containers
+/// one name may stand for several files.
 std::vector<std::shared_ptr<SharedMemory>> share_among_processes(size_t bytes,
                                                                  const MemoryPeers& peers);
 
