@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <type_traits>
 #include <utility>
 
 namespace lockstep {
@@ -15,7 +16,14 @@ class TransformedDataset {
       : dataset_(std::move(dataset)), function_(std::move(function)) {}
 
   size_t size() const { return dataset_.size(); }
-  auto get(size_t index) { return function_(dataset_.get(index)); }
+  auto get(size_t index) {
+    if constexpr (std::is_invocable_v<Function&, decltype(dataset_.get(index))>) {
+      return function_(dataset_.get(index));
+    } else {
+      auto sample = dataset_.get(index);
+      return std::make_pair(function_(std::move(sample.first)), std::move(sample.second));
+    }
+  }
 
   const Dataset& dataset() const { return dataset_; }
 
@@ -24,13 +32,16 @@ class TransformedDataset {
   Function function_;
 };
 
-/// A dataset for Loader whose get(index) returns function(dataset.get(index)):
+/// A dataset for Loader whose get(index) returns function(dataset.get(index)). For samples that are
+/// pairs, such as (image, label), the function may take the first part alone; the second one stays:
 ///
-///   auto train = lockstep::transformed(lockstep::read_cifar10(files), [](auto sample) {
-///     const at::Tensor image = lockstep::random_flip(lockstep::random_crop(sample.first, 32, 32,
-///     4)); return std::make_pair(lockstep::normalized(image, mean, deviation), sample.second);
+///   const auto images = lockstep::read_cifar10(files);
+///   auto train = lockstep::transformed(images, [](const at::Tensor& image) {
+///     const at::Tensor window = lockstep::random_flip(lockstep::random_crop(image, 32, 32, 4));
+///     return lockstep::normalized(window, mean, deviation);
 ///   });
 ///
+/// An `auto` parameter is the whole sample: a function of the image alone names its type.
 /// LibTorch's random operators in `function` draw the numbers of the sample (see Loader).
 template <typename Dataset, typename Function>
 TransformedDataset<Dataset, Function> transformed(Dataset dataset, Function function) {

@@ -2,7 +2,9 @@
 #include <archive_entry.h>
 #include <lockstep/datasets/archive/tar_entries.h>
 
+#include <algorithm>
 #include <memory>
+#include <string_view>
 
 namespace lockstep::detail {
 namespace {
@@ -10,6 +12,19 @@ namespace {
 struct Close {
   void operator()(archive* tar) const { archive_read_free(tar); }
 };
+
+/// Throws unless the archive ends at `end`, with a block of zeros, and so does the file.
+void require_end(const MappedData& file, size_t end) {
+  constexpr size_t kBlock = 512;
+  const std::string_view rest = file.text().substr(std::min(end, file.size()));
+  const size_t more = rest.find_first_not_of('\0');
+  file.check(more == std::string_view::npos, end + more,
+             "there is more after the end of the tar file; if tar files were joined, pass each as "
+             "a file of its own");
+  file.check(rest.size() >= kBlock, end,
+             "the tar file has no end: it was cut off, or the program that wrote it did not finish "
+             "it");
+}
 
 }  // namespace
 
@@ -45,6 +60,7 @@ std::vector<TarEntry> tar_entries(const MappedData& file) {
         begin, "the tar file ends in the middle of ", name);
     entries.push_back({name, begin, static_cast<size_t>(size)});
   }
+  require_end(file, static_cast<size_t>(archive_read_header_position(tar.get())));
   return entries;
 }
 

@@ -12,6 +12,7 @@
 namespace lockstep {
 namespace {
 
+using ::testing::AllOf;
 using testing::data_error;
 using ::testing::HasSubstr;
 using testing::WrittenByPython;
@@ -74,6 +75,25 @@ TEST(TarShards, RefuseAFileThatIsCut) {
   std::filesystem::resize_file(folder.file("gnu.tar"), 512 + 512 + 1000);
   EXPECT_THAT(data_error([&] { TarShards({folder.file("gnu.tar")}); }),
               HasSubstr("the tar file ends in the middle of train/0001.jpg"));
+}
+
+TEST(TarShards, RefuseAFileThatIsCutBetweenTwoFiles) {
+  const WrittenByPython folder("tars");
+  const std::string path = folder.file("gnu.tar");
+  std::filesystem::resize_file(path, 512 + 512 + 1536);  // train/ and train/0001.jpg
+  EXPECT_THAT(data_error([&] { TarShards({path}); }),
+              AllOf(HasSubstr(path), HasSubstr("byte 2560: the tar file has no end")));
+  std::filesystem::resize_file(path, 512 + 512 + 1536 + 512);  // and a block of zeros
+  EXPECT_EQ(TarShards({path}).size(), 1U);
+}
+
+TEST(TarShards, RefuseTarFilesThatWereJoined) {
+  const WrittenByPython folder("tars");
+  const std::string path = folder.file("gnu.tar");
+  std::ifstream second(folder.file("pax.tar"), std::ios::binary);
+  std::ofstream(path, std::ios::binary | std::ios::app) << second.rdbuf();
+  EXPECT_THAT(data_error([&] { TarShards({path}); }),
+              AllOf(HasSubstr(path), HasSubstr("byte 20480: there is more after the end")));
 }
 
 TEST(TarShards, SurviveDamage) {

@@ -136,6 +136,15 @@ TEST(TransformedDataset, HasTheSizeOfTheOther) {
   EXPECT_EQ(labels.get(3), 30);
 }
 
+TEST(TransformedDataset, AFunctionMayTakeTheImageAlone) {
+  const LabelledImages images = {at::ones({5, 1, 2, 2}, at::kByte), at::arange(5)};
+  auto doubled = transformed(images, [](const at::Tensor& image) { return image * 2; });
+  EXPECT_EQ(doubled.get(3).second, 3);
+  EXPECT_TRUE(at::equal(doubled.get(3).first, at::full({1, 2, 2}, 2, at::kByte)));
+  auto sums = transformed(images, [](at::Tensor image) { return image.sum().item<int64_t>(); });
+  EXPECT_EQ(sums.get(2), (std::pair<int64_t, int64_t>(4, 2)));
+}
+
 TEST(TransformedDataset, AFunctionMayWriteIntoItsImage) {
   const LabelledImages images = {at::ones({5, 1, 2, 2}, at::kByte), at::arange(5)};
   auto blacked = transformed(images, [](const auto& sample) {
