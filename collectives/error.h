@@ -36,8 +36,8 @@ class Error : public std::runtime_error {
 };
 
 /// Thrown when a peer is gone or did not arrive in time. The communicator that threw it is
-/// unusable, and so is every tensor that a pending collective wrote to: restart, or build a new
-/// Runtime.
+/// unusable, and so is every tensor that a pending collective wrote to. MPI cannot start again in
+/// this process: end it, and start all ranks again from the last snapshot.
 class CommunicationError : public Error {
  public:
   explicit CommunicationError(const std::string& message) : Error(message, ExitCode::peer_lost) {}

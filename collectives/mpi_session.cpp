@@ -17,6 +17,7 @@ namespace lockstep {
 namespace {
 
 std::atomic<bool> session_exists{false};
+std::atomic<bool> session_failed{false};  // one that was not a guest
 
 /// Says which ranks are missing where all ranks wait in MPI; the launcher of `lockstep run` does so
 /// itself.
@@ -132,6 +133,12 @@ struct MpiSession::Impl {
   Communicator world = Communicator::solo();
   MPI_Comm joined = MPI_COMM_WORLD;
 
+  ~Impl() {
+    if (only_one && mpi && failed->load()) {
+      session_failed = true;
+    }
+  }
+
   /// Makes `world` of the ranks of `comm`. `launch` says what the world must be.
   void join(MPI_Comm comm, const detail::LaunchEnvironment& launch, CommunicatorOptions options) {
     joined = comm;
@@ -143,6 +150,7 @@ struct MpiSession::Impl {
       world = Communicator(detail::make_mpi_transport(std::move(ranks), options, failed));
     } catch (const CommunicationError&) {
       mpi->abandon();
+      failed->store(true);
       throw;
     }
   }
@@ -150,6 +158,10 @@ struct MpiSession::Impl {
 
 MpiSession::MpiSession(CommunicatorOptions options) : impl_(std::make_unique<Impl>()) {
   impl_->only_one.emplace();
+  LOCKSTEP_CHECK_CODE(!session_failed.load(), ExitCode::peer_lost,
+                      "MpiSession: a collective of an earlier session or Runtime of this process "
+                      "has failed, and MPI cannot start again; end this process, and start all "
+                      "ranks again from the last snapshot");
   detail::give(detail::LifeSign::starting);
   if (mpi_is_up()) {
     impl_->join(MPI_COMM_WORLD, {}, options);
@@ -199,20 +211,27 @@ std::vector<std::string> MpiSession::leave_with(const std::string& bytes) {
   if (!impl_->mpi || impl_->failed->load()) {
     return {};
   }
-  detail::give(detail::LifeSign::leaving);
-  const auto roll = call_roll("end");
+  const bool ends_program = impl_->only_one.has_value();
+  if (ends_program) {
+    detail::give(detail::LifeSign::leaving);
+  }
+  const auto roll = ends_program ? call_roll("end") : nullptr;
   const auto ranks = static_cast<size_t>(impl_->world.size());
   impl_->world = Communicator::solo();
+  const detail::ReturnedErrors returned(impl_->joined);
+  const auto check = [&](int code, const char* call) {
+    impl_->failed->store(code != MPI_SUCCESS);
+    detail::check_mpi(code, call);
+  };
   const int mine = static_cast<int>(bytes.size());
   std::vector<int> sizes(ranks);
-  detail::check_mpi(MPI_Allgather(&mine, 1, MPI_INT, sizes.data(), 1, MPI_INT, impl_->joined),
-                    "MPI_Allgather");
+  check(MPI_Allgather(&mine, 1, MPI_INT, sizes.data(), 1, MPI_INT, impl_->joined), "MPI_Allgather");
   std::vector<int> begins(ranks + 1);
   std::partial_sum(sizes.begin(), sizes.end(), begins.begin() + 1);
   std::string all(static_cast<size_t>(begins.back()), '\0');
-  detail::check_mpi(MPI_Allgatherv(bytes.data(), mine, MPI_BYTE, all.data(), sizes.data(),
-                                   begins.data(), MPI_BYTE, impl_->joined),
-                    "MPI_Allgatherv");
+  check(MPI_Allgatherv(bytes.data(), mine, MPI_BYTE, all.data(), sizes.data(), begins.data(),
+                       MPI_BYTE, impl_->joined),
+        "MPI_Allgatherv");
   std::vector<std::string> result;
   for (size_t rank = 0; rank < ranks; ++rank) {
     result.push_back(

@@ -20,7 +20,8 @@ namespace lockstep {
 /// Error, and so does one after MPI was finalised, because MPI cannot start again. The destructor
 /// finalises MPI, which waits for all ranks. If an exception is being unwound, or a collective has
 /// failed, the destructor returns at once instead, so that the launcher sees this rank die and ends
-/// the others.
+/// the others. After a failed collective another one throws Error (exit code peer_lost), because
+/// it would wait for ranks that do not come.
 /// MPI's thread level: MPI_THREAD_SERIALIZED is needed, MPI_THREAD_MULTIPLE is asked for. In
 /// backward on a device, autograd calls the hooks of gradients, and so MPI, from a thread of its
 /// own, while the thread that called backward waits. No two threads of lockstep call MPI at the
@@ -28,7 +29,8 @@ namespace lockstep {
 /// A program that initialises MPI itself calls MPI_Init_thread with one of these two levels.
 /// Errors: Error (code environment) on every rank if MPI's thread level is lower on any rank, if
 /// the launcher started a different number of ranks than MPI sees, if srun started tasks that MPI
-/// cannot join, or if a Slurm job with several tasks starts the program without srun or mpirun.
+/// cannot join, or if a Slurm job with several tasks starts the program without srun, mpirun or
+/// `lockstep run`.
 class MpiSession {
  public:
   explicit MpiSession(CommunicatorOptions options = {});
@@ -49,10 +51,11 @@ class MpiSession {
   /// Returns a function to call, from any thread, when something that was built on world() has
   /// failed. After that call the destructor does not wait for the other ranks.
   std::function<void()> failure_mark() const;
-  /// Gathers every rank's bytes, in rank order, at the end of the program. Collective. Like the
+  /// Gathers every rank's bytes, in rank order, at the end of the session. Collective. Like the
   /// destructor, it waits for all ranks without a deadline. Drop all copies of world() before the
   /// call, so that ranks which are still working see that this rank left. The result is empty
-  /// without MPI, and after a collective has failed.
+  /// without MPI, and after a collective has failed. A guest's ranks call MPI on `comm` itself; a
+  /// failure there throws CommunicationError, whatever error handler the program has set.
   std::vector<std::string> leave_with(const std::string& bytes);
   /// "Open MPI v4.1.4, ...", or empty if MPI is not in use.
   std::string library_version() const;

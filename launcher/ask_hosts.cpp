@@ -88,7 +88,7 @@ std::optional<std::string> answer_in(const std::string& text) {
 bool is_asked_to_stop() {
   sigset_t waiting;
   sigpending(&waiting);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1}) {
     if (sigismember(&waiting, signal) == 1) {
       return true;
     }

@@ -39,10 +39,11 @@ Cause of(std::vector<int> ranks, const std::string& what, int code) {
   return cause;
 }
 
-/// The first that failed and that nobody had asked to stop, if it did not only lose its peers.
-std::optional<Cause> own_failure(const RankTable& ranks) {
+/// The first that failed and that nobody had asked to stop, if it did not only lose its peers. A
+/// rank of a job that was asked may save and leave before the request has come to its own host.
+std::optional<Cause> own_failure(const RankTable& ranks, bool was_asked) {
   for (const RankFailure& failure : ranks.failures()) {
-    if (failure.stopped) {
+    if (failure.stopped || (was_asked && failure.code == exit_preempted)) {
       continue;
     }
     if (ranks[failure.rank].early) {
@@ -51,6 +52,18 @@ std::optional<Cause> own_failure(const RankTable& ranks) {
     }
     if (failure.code != exit_peer_lost) {
       return of({failure.rank}, describe_code(failure.code), failure.code);
+    }
+  }
+  return std::nullopt;
+}
+
+/// The first that saved and left. Its snapshot is that of all ranks, however the others ended.
+std::optional<Cause> preempted(const RankTable& ranks) {
+  for (const RankFailure& failure : ranks.failures()) {
+    if (failure.code == exit_preempted) {
+      Cause cause = of({failure.rank}, describe_code(exit_preempted), exit_preempted);
+      cause.stopped = true;
+      return cause;
     }
   }
   return std::nullopt;
@@ -195,8 +208,13 @@ std::optional<Cause> find_cause(const RankTable& ranks, const JobOutput& output,
   if (end.code == 0 && end.overdue.empty()) {
     return std::nullopt;  // all ended well, whatever they said on the way
   }
-  if (auto cause = own_failure(ranks)) {
+  if (auto cause = own_failure(ranks, end.was_asked)) {
     return cause;
+  }
+  if (end.was_asked || end.overdue.empty()) {
+    if (auto cause = preempted(ranks)) {
+      return cause;
+    }
   }
   if (!end.overdue.empty() && !(end.was_asked && ended_by_themselves(ranks))) {
     Cause cause;

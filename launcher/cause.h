@@ -29,9 +29,10 @@ struct JobEnd {
 /// The first cause of a job's end. Nothing if the job ended well, whatever ranks said on the way,
 /// or if nothing is known.
 ///
-/// In this order: the rank that failed first of its own accord; a deadline; ranks that ended with 0
-/// too early; ranks that were lost with their host; of ranks that say that a peer is late or gone,
-/// the one that no other waits for; what ranks ended with that were asked to stop.
+/// In this order: the rank that failed first of its own accord; a rank that saved and left; a
+/// deadline; ranks that ended with 0 too early; ranks that were lost with their host; of ranks that
+/// say that a peer is late or gone, the one that no other waits for; what ranks ended with that
+/// were asked to stop.
 std::optional<Cause> find_cause(const RankTable& ranks, const JobOutput& output, const JobEnd& end);
 
 /// The cause with the last lines of its ranks. Ranks that printed the same lines, but for a

@@ -6,5 +6,6 @@ namespace lockstep::launcher {
 constexpr int exit_usage = 2;
 constexpr int exit_environment = 3;
 constexpr int exit_peer_lost = 20;
+constexpr int exit_preempted = 75;
 
 }  // namespace lockstep::launcher

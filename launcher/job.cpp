@@ -52,9 +52,10 @@ std::optional<StopLadder::Clock::time_point> earliest(const Times&... times) {
 
 }  // namespace
 
-Job::Job(const RunOptions& options, const JobCommand& command, JobOutput& output,
-         StopLadder& ladder)
+Job::Job(const RunOptions& options, const JobCommand& command,
+         std::optional<Clock::time_point> deadline, JobOutput& output, StopLadder& ladder)
     : options_(options),
+      deadline_(deadline),
       output_(output),
       ladder_(ladder),
       teardown_({{SIGTERM, seconds(1)}, {SIGKILL, seconds(1)}}),
@@ -78,7 +79,7 @@ JobEnd Job::run() {
     streams_[is_error].finish(reader(is_error));
   }
   end_local_ranks();
-  end_.was_asked = ladder_.asked() != 0;
+  end_.was_asked = end_.was_asked || ladder_.asked() != 0;
   return end_;
 }
 
@@ -94,7 +95,11 @@ void Job::take(const std::string& text, bool is_error) {
 void Job::take(int signal) {
   const auto send = [&](int each) { child_.send(each, false); };
   if (signal == SIGUSR1 || signal == SIGUSR2) {
-    send(signal);
+    end_.was_asked = end_.was_asked || signal == SIGUSR1;
+    const auto begun = ranks_.where([](const RankRecord& record) { return record.wrapper != 0; });
+    if (signal == SIGUSR1 || !begun.empty()) {  // before that, mpirun would die of SIGUSR2
+      send(signal);
+    }
     return;
   }
   const char* what = ladder_.asked() != 0 ? ": asking harder" : ": asking the ranks to stop";
@@ -115,11 +120,7 @@ std::optional<Job::Clock::time_point> Job::tick() {
     }
     teardown = teardown_.tick(send);
   }
-  std::optional<Clock::time_point> timeout;
-  if (options_.timeout_seconds > 0 && !timeout_said_) {
-    timeout = began_ + seconds(options_.timeout_seconds);
-  }
-  return earliest(ladder_.tick(send), deadlines_.next(), teardown, timeout, output_.tick());
+  return earliest(ladder_.tick(send), deadlines_.next(), teardown, deadline_, output_.tick());
 }
 
 void Job::look_at_failures() {
@@ -129,9 +130,8 @@ void Job::look_at_failures() {
 }
 
 void Job::look_at_deadlines() {
-  if (options_.timeout_seconds > 0 && !timeout_said_ &&
-      Clock::now() >= began_ + seconds(options_.timeout_seconds)) {
-    timeout_said_ = true;
+  if (deadline_ && Clock::now() >= *deadline_) {
+    deadline_.reset();
     end_.overdue =
         "the job took longer than " + std::to_string(options_.timeout_seconds) + " s (--timeout)";
     std::cerr << "lockstep: " << end_.overdue << ": asking the ranks to stop" << std::endl;

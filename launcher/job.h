@@ -23,16 +23,17 @@ namespace lockstep::launcher {
 /// others, then the launcher kills mpirun and the ranks of this host.
 class Job {
  public:
-  Job(const RunOptions& options, const JobCommand& command, JobOutput& output, StopLadder& ladder);
+  using Clock = StopLadder::Clock;
+  /// `deadline`: when --timeout has passed; none without.
+  Job(const RunOptions& options, const JobCommand& command,
+      std::optional<Clock::time_point> deadline, JobOutput& output, StopLadder& ladder);
 
   /// Returns what is known about the end.
   JobEnd run();
   const RankTable& ranks() const { return ranks_; }
-  static std::chrono::steady_clock::time_point now() { return std::chrono::steady_clock::now(); }
-  std::chrono::steady_clock::time_point began() const { return began_; }
+  Clock::time_point began() const { return began_; }
 
  private:
-  using Clock = StopLadder::Clock;
   void take(const std::string& text, bool is_error);
   void take(int signal);
   std::optional<Clock::time_point> tick();
@@ -41,6 +42,7 @@ class Job {
   void end_local_ranks() const;
 
   const RunOptions& options_;
+  std::optional<Clock::time_point> deadline_;  // until it was said that it has passed
   JobOutput& output_;
   StopLadder& ladder_;
   StopLadder teardown_;
@@ -50,7 +52,6 @@ class Job {
   LineSplitter streams_[2];
   Clock::time_point began_ = Clock::now();
   std::optional<Clock::time_point> teardown_at_;
-  bool timeout_said_ = false;
   JobEnd end_;
 };
 

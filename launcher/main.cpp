@@ -49,7 +49,8 @@ void add_run_options(CLI::App& run, RunOptions& options, std::string& show_ranks
                  "Seconds that ranks get to save and stop after SIGTERM or SIGINT; default 30")
       ->check(CLI::Range(0, 86400));
   run.add_option("--timeout", options.timeout_seconds,
-                 "Seconds after which the ranks are asked to save and stop; default: none")
+                 "Seconds for the whole run, all attempts and the waits between them: then the "
+                 "ranks are asked to save and stop, and there is no restart; default: none")
       ->check(CLI::Range(0, 1 << 30));
   run.add_option("--start-timeout", options.start_timeout_seconds,
                  "Seconds that ranks wait for others that do not start; default 600, 0: no limit")

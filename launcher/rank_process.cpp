@@ -79,7 +79,7 @@ class RankProcess {
 
   void take(int signal) {
     if (signal == SIGUSR1 || signal == SIGUSR2) {
-      stopped_ = true;
+      stopped_ = stopped_ || signal == SIGUSR1;
       child_.send(signal, false);
     } else if (signs_.fails() && !stopped_ && !ask_at_) {
       ask_at_ = Clock::now() + last_words;

@@ -1,6 +1,8 @@
 #include "restart_policy.h"
 
 #include <algorithm>
+#include <csignal>
+#include <ctime>
 
 namespace lockstep::launcher {
 namespace {
@@ -58,10 +60,32 @@ RestartPolicy::Decision RestartPolicy::after(int code, Seconds uptime, bool has_
                 std::to_string(min_uptime_.count()) + " s (--min-uptime)"};
   }
   ++restarts_;
-  return {
-      true,
-      is_short ? std::min<Seconds>(longest_wait, Seconds(1 << std::min(restarts_, 6))) : Seconds(1),
-      ""};
+  const Seconds wait =
+      is_short ? std::min<Seconds>(longest_wait, Seconds(1 << std::min(restarts_, 6))) : Seconds(1);
+  if (deadline_ && Clock::now() + wait >= *deadline_) {
+    return {false, Seconds(0),
+            not_again + "the time of the whole run ends before the next attempt (--timeout)"};
+  }
+  return {true, wait, ""};
+}
+
+bool wait_for_next_attempt(std::chrono::seconds time) {
+  using Clock = RestartPolicy::Clock;
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
+    sigaddset(&signals, signal);
+  }
+  const auto end = Clock::now() + time;
+  while (true) {
+    const auto left =
+        std::chrono::ceil<std::chrono::seconds>(std::max(end - Clock::now(), Clock::duration(0)));
+    const timespec limit = {static_cast<time_t>(left.count()), 0};
+    const int signal = sigtimedwait(&signals, nullptr, &limit);
+    if (signal != SIGUSR2) {
+      return signal < 0;
+    }
+  }
 }
 
 }  // namespace lockstep::launcher

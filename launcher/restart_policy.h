@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 
 namespace lockstep::launcher {
@@ -9,9 +10,12 @@ namespace lockstep::launcher {
 /// Whether and when a job that failed is started again.
 class RestartPolicy {
  public:
+  using Clock = std::chrono::steady_clock;
   using Seconds = std::chrono::seconds;
-  RestartPolicy(int max_restarts, Seconds min_uptime)
-      : max_restarts_(max_restarts), min_uptime_(min_uptime) {}
+  /// `deadline`: no attempt begins after it; none: they may.
+  RestartPolicy(int max_restarts, Seconds min_uptime,
+                std::optional<Clock::time_point> deadline = std::nullopt)
+      : max_restarts_(max_restarts), min_uptime_(min_uptime), deadline_(deadline) {}
 
   struct Decision {
     bool restarts = false;
@@ -33,8 +37,14 @@ class RestartPolicy {
  private:
   int max_restarts_;
   Seconds min_uptime_;
+  std::optional<Clock::time_point> deadline_;
   int restarts_ = 0;
   int short_attempts_ = 0;  // in a row
 };
+
+/// Waits before the next attempt. False at once if somebody asks us to stop, by SIGINT, SIGTERM,
+/// SIGHUP, SIGQUIT or SIGUSR1. SIGUSR2 belongs to the program, which does not run now: it is
+/// dropped. These signals must be blocked.
+bool wait_for_next_attempt(std::chrono::seconds time);
 
 }  // namespace lockstep::launcher

@@ -32,6 +32,7 @@ namespace lockstep::launcher {
 namespace {
 
 using std::chrono::seconds;
+using Clock = StopLadder::Clock;
 
 std::string output_of(const std::vector<std::string>& arguments) {
   std::string output;
@@ -77,19 +78,8 @@ int say(const std::optional<Cause>& cause, const JobEnd& end, const StopLadder& 
   return cause->code;
 }
 
-/// Waits before the next attempt. False: somebody asks us to stop.
-bool wait_for(seconds time) {
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
-    sigaddset(&signals, signal);
-  }
-  const timespec limit = {static_cast<time_t>(time.count()), 0};
-  return sigtimedwait(&signals, nullptr, &limit) < 0;
-}
-
 /// How long a host may take to answer before it is left out.
-constexpr int answer_seconds = 30;
+constexpr auto answer_time = seconds(30);
 
 /// The GPUs of this host, if each rank has one of its own; else none.
 std::vector<std::string> own_devices(const RunOptions& options, int ranks) {
@@ -113,12 +103,14 @@ std::vector<std::string> own_devices(const RunOptions& options, int ranks) {
 
 class Attempts {
  public:
-  Attempts(const RunOptions& asked, const JobCommand& command, std::string version)
+  Attempts(const RunOptions& asked, const JobCommand& command, std::string version,
+           std::optional<Clock::time_point> deadline)
       : asked_(asked),
+        deadline_(deadline),
         version_(std::move(version)),
         options_(asked),
         command_(command),
-        policy_(asked.max_restarts, seconds(asked.min_uptime_seconds)),
+        policy_(asked.max_restarts, seconds(asked.min_uptime_seconds), deadline),
         devices_(own_devices(asked, command.ranks)) {
     if (asked.min_ranks == 0) {
       return;
@@ -150,7 +142,7 @@ class Attempts {
         std::cerr << "lockstep: " << next_->news << std::endl;
         take(*next_);
       }
-      if (!wait_for(decision.wait)) {
+      if (!wait_for_next_attempt(decision.wait)) {
         return code_;
       }
     }
@@ -169,14 +161,14 @@ class Attempts {
         std::cout, std::cerr,
         {terminal, options_.tag, options_.log_dir, options_.shown_ranks, options_.verbose});
     StopLadder ladder = polite_ladder(options_.grace_seconds);
-    Job job(options_, command_, output, ladder);
+    Job job(options_, command_, deadline_, output, ladder);
     const JobEnd end = job.run();
     const auto cause = find_cause(job.ranks(), output, end);
     output.release(!cause);
     code_ = say(cause, end, ladder, job.ranks(), output);
     RestartPolicy::Decision decision;
     if (!end.was_asked) {
-      const auto uptime = std::chrono::duration_cast<seconds>(Job::now() - job.began());
+      const auto uptime = std::chrono::duration_cast<seconds>(Clock::now() - job.began());
       decision = policy_.after(code_, uptime, !job.ranks().snapshot().empty(), [&](bool is_short) {
         return changes_world(job.ranks(), cause, is_short);
       });
@@ -241,10 +233,15 @@ class Attempts {
       question.program = {"/bin/true"};
       return job_command(question, version_).arguments;
     };
-    return ask_hosts(hosts, command, answer_seconds);
+    const auto left = deadline_ ? std::max(*deadline_ - Clock::now(), Clock::duration(0))
+                                : Clock::duration(answer_time);
+    return ask_hosts(
+        hosts, command,
+        static_cast<int>(std::min(answer_time, std::chrono::ceil<seconds>(left)).count()));
   }
 
   const RunOptions& asked_;
+  const std::optional<Clock::time_point> deadline_;
   const std::string version_;
   RunOptions options_;  // of the attempt
   JobCommand command_;
@@ -264,6 +261,10 @@ std::string drawn_word() {
 }  // namespace
 
 int run_job(const RunOptions& options) {
+  std::optional<Clock::time_point> deadline;
+  if (options.timeout_seconds > 0) {
+    deadline = Clock::now() + seconds(options.timeout_seconds);
+  }
   if (find_program(options.program.front()).empty()) {
     std::cerr << "lockstep: cannot run " << options.program.front()
               << ": there is no such program, or it is not executable; check the path\n";
@@ -294,7 +295,7 @@ int run_job(const RunOptions& options) {
               << command.ranks << " ranks\n";
     return exit_usage;
   }
-  return Attempts(options, command, version).run();
+  return Attempts(options, command, version, deadline).run();
 }
 
 }  // namespace lockstep::launcher

@@ -18,7 +18,7 @@ struct RunOptions {
   std::vector<std::string> mpi_arguments;
   std::set<int> shown_ranks;  // empty: all
   int grace_seconds = 30;
-  int timeout_seconds = 0;  // 0: none, also below
+  int timeout_seconds = 0;  // of all attempts together; 0: none, also below
   int start_timeout_seconds = 600;
   int end_timeout_seconds = 0;
   int report_seconds = 30;  // ranks that are late are named after this

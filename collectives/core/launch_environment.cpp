@@ -1,5 +1,6 @@
 #include <lockstep/collectives/core/launch_environment.h>
 
+#include <lockstep/collectives/core/life_sign.h>
 #include <lockstep/collectives/error.h>
 
 #include <cstdlib>
@@ -43,10 +44,13 @@ LaunchEnvironment read_launch_environment() {
                       " tasks, but without PMIx or PMI2, so MPI cannot join them; use srun "
                       "--mpi=pmix (srun --mpi=list shows what there is), or mpirun");
   const char* all_tasks = "SLURM_NTASKS";
-  LOCKSTEP_CHECK_CODE(number_in(all_tasks) <= 1 || is_set(tasks), ExitCode::environment,
-                      "this Slurm job has ", number_in(all_tasks), " tasks (", all_tasks,
+  // `lockstep run -n 1` starts its rank without mpirun.
+  LOCKSTEP_CHECK_CODE(number_in(all_tasks) <= 1 || is_set(tasks) || has_listener(),
+                      ExitCode::environment, "this Slurm job has ", number_in(all_tasks),
+                      " tasks (", all_tasks,
                       "), but nothing started the program on them, so it would be one rank; use "
-                      "srun --mpi=pmix PROGRAM, or srun -n 1 PROGRAM if one rank is meant");
+                      "srun --mpi=pmix PROGRAM, or srun -n 1 PROGRAM or lockstep run -n 1 PROGRAM "
+                      "if one rank is meant");
   return {};
 }
 

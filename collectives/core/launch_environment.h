@@ -14,7 +14,8 @@ struct LaunchEnvironment {
 };
 
 /// Throws Error (code environment) for a task of srun that MPI cannot join to the others, and for a
-/// program that a job of several tasks starts by itself, which is one rank by mistake.
+/// program that a job of several tasks starts by itself, which is one rank by mistake. A rank that
+/// `lockstep run -n 1` starts in such a job is one on purpose.
 LaunchEnvironment read_launch_environment();
 
 }  // namespace lockstep::detail

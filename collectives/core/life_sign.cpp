@@ -39,4 +39,8 @@ void give(LifeSign sign, const std::string& text) {
   }
 }
 
+bool has_listener() {
+  return launchers_socket() >= 0;
+}
+
 }  // namespace lockstep::detail

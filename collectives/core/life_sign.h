@@ -21,4 +21,8 @@ enum class LifeSign : char {
 /// FD:INODE. Threads: any.
 void give(LifeSign sign, const std::string& text = "");
 
+/// Whether `lockstep run` started this process and takes its signs. False where the variable was
+/// only inherited: in a job that a rank has submitted, say. Threads: any.
+bool has_listener();
+
 }  // namespace lockstep::detail

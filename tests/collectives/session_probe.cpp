@@ -5,12 +5,18 @@
 //   session_probe kill            rank 1 dies by SIGKILL while all ranks reduce
 //   session_probe throw           rank 1 throws through the session while all ranks reduce
 //   session_probe outlive         a communicator that is used after its session is gone
+//   session_probe failed          a second session after a collective of the first has failed
+//   session_probe launched        the world of a rank that `lockstep run` has started
+//   session_probe guest-leaves    a guest leaves, and the program goes on with MPI
+//   session_probe guest-fails     the same where MPI fails while the guest leaves
 //   session_probe level-NAME      the world where the program itself has started MPI: single,
-//   funneled,
-//                                 serialized, multiple; mixed: funneled on rank 1, else multiple
+//                                 funneled, serialized, multiple; mixed: funneled on rank 1, else
+//                                 multiple
 #include <ATen/ops/ones.h>
 #include <lockstep/collectives/mpi_session.h>
 #include <mpi.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <csignal>
 #include <cstdio>
@@ -19,6 +25,22 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+
+namespace {
+
+bool gather_fails = false;
+
+}  // namespace
+
+/// As MPI does when it fails: calls the communicator's error handler, then returns the error.
+extern "C" int MPI_Allgather(const void* in, int sent, MPI_Datatype type, void* out, int received,
+                             MPI_Datatype out_type, MPI_Comm comm) {
+  if (gather_fails) {
+    MPI_Comm_call_errhandler(comm, MPI_ERR_OTHER);
+    return MPI_ERR_OTHER;
+  }
+  return PMPI_Allgather(in, sent, type, out, received, out_type, comm);
+}
 
 namespace {
 
@@ -52,10 +74,59 @@ void start_mpi(const std::string& level) {
   MPI_Init_thread(nullptr, nullptr, wanted, &provided);
 }
 
+/// Takes the place of the launcher of `lockstep run`: the socket where its signs arrive.
+int launchers_end() {
+  int sockets[2] = {-1, -1};
+  struct stat info = {};
+  socketpair(AF_UNIX, SOCK_STREAM, 0, sockets);
+  fstat(sockets[1], &info);
+  const std::string place = std::to_string(sockets[1]) + ":" + std::to_string(info.st_ino);
+  setenv("LOCKSTEP_LIFE_SIGNS", place.c_str(), /*overwrite=*/1);
+  return sockets[0];
+}
+
+/// The guest of a program that goes on without it.
+void leave_as_guest(bool fails) {
+  start_mpi("multiple");
+  const int launcher = launchers_end();
+  {
+    MpiSession guest(MPI_COMM_WORLD, {});
+    gather_fails = fails;
+    try {
+      for (const std::string& bytes : guest.leave_with("bytes")) {
+        std::printf("gathered %s\n", bytes.c_str());
+      }
+    } catch (const lockstep::CommunicationError& error) {
+      std::printf("%s\n", error.what());
+    }
+    gather_fails = false;
+  }
+  char sign = 0;
+  const bool none = recv(launcher, &sign, 1, MSG_DONTWAIT) < 0;
+  std::printf("signs for the launcher: %s\n", none ? "none" : std::string(1, sign).c_str());
+  int finalized = 1;
+  MPI_Finalized(&finalized);
+  MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
+  MPI_Comm_get_errhandler(MPI_COMM_WORLD, &handler);
+  int ranks = 1;
+  MPI_Allreduce(MPI_IN_PLACE, &ranks, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  std::printf("%d ranks go on with MPI %s, its errors are %s\n", ranks,
+              finalized == 0 ? "up" : "finalised",
+              handler == MPI_ERRORS_ARE_FATAL ? "fatal as before" : "handled in another way");
+  std::fflush(stdout);
+  MPI_Finalize();
+}
+
 void run(const char* mode) {
   const std::string level = mode;
+  if (level.rfind("guest-", 0) == 0) {
+    return leave_as_guest(level == "guest-fails");
+  }
   if (level.rfind("level-", 0) == 0) {
     start_mpi(level.substr(6));
+  }
+  if (level == "launched") {
+    launchers_end();
   }
   std::optional<MpiSession> session(std::in_place);
   Communicator world = session->world();
@@ -65,6 +136,10 @@ void run(const char* mode) {
   if (std::strcmp(mode, "twice") == 0) {
     MpiSession second;
   } else if (std::strcmp(mode, "again") == 0) {
+    session.reset();
+    MpiSession second;
+  } else if (std::strcmp(mode, "failed") == 0) {
+    session->failure_mark()();
     session.reset();
     MpiSession second;
   } else if (std::strcmp(mode, "kill") == 0 || std::strcmp(mode, "throw") == 0) {

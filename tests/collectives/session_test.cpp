@@ -137,6 +137,19 @@ TEST(MpiSession, RefusesToBeTheOneRankOfABatchScriptWithSeveralTasks) {
       << run.output;
 }
 
+TEST(MpiSession, IsTheOneRankOfLockstepRunInAJobOfSeveralTasks) {
+  for (const char* task : {"", " SLURM_PROCID=0"}) {
+    const std::string job = std::string("SLURM_JOB_ID=17 SLURM_NTASKS=4") + task;
+    const Finished run = alone(job, "launched");
+    EXPECT_EQ(run.code, 0) << run.output;
+    EXPECT_EQ(run.output, "rank 0 of 1 by solo, MPI ''\n");
+    // A job that such a rank has submitted inherits the variable, but not the launcher.
+    const Finished inherited = alone("LOCKSTEP_LIFE_SIGNS=3:1 " + job);
+    EXPECT_EQ(inherited.code, static_cast<int>(ExitCode::environment)) << inherited.output;
+    EXPECT_TRUE(has(inherited, "lockstep run -n 1 PROGRAM")) << inherited.output;
+  }
+}
+
 TEST(MpiSession, OneTaskOfSrunNeedsNoMpi) {
   for (const char* tasks : {"SLURM_NTASKS=1", "SLURM_NTASKS=4", ""}) {
     const Finished run = alone(std::string(tasks) + " SLURM_STEP_NUM_TASKS=1 SLURM_PROCID=0");
@@ -158,6 +171,25 @@ TEST(MpiSession, AnotherSessionAfterMpiWasFinalisedIsRefusedOnEveryRank) {
     EXPECT_TRUE(has(run, "MPI was finalised in this process")) << run.output;
   }
   EXPECT_EQ(alone("", "again").code, 0);
+}
+
+TEST(MpiSession, AnotherSessionAfterAFailedCollectiveIsRefused) {
+  const Finished run = by_mpi(2, "failed");
+  EXPECT_NE(run.code, 0);
+  EXPECT_NE(run.code, 124) << "the job hung: " << run.output;
+  EXPECT_TRUE(has(run, "start all ranks again from the last snapshot")) << run.output;
+}
+
+TEST(MpiSession, AGuestThatLeavesLeavesMpiToTheProgram) {
+  for (const bool fails : {false, true}) {
+    const Finished run = by_mpi(2, fails ? "guest-fails" : "guest-leaves");
+    EXPECT_EQ(run.code, 0) << run.output;
+    EXPECT_EQ(has(run, "gathered bytes"), !fails) << run.output;
+    EXPECT_EQ(has(run, "MPI_Allgather failed"), fails) << run.output;
+    EXPECT_TRUE(has(run, "signs for the launcher: none")) << run.output;
+    EXPECT_TRUE(has(run, "2 ranks go on with MPI up, its errors are fatal as before"))
+        << run.output;
+  }
 }
 
 TEST(MpiThreadLevel, OfAProgramThatStartsMpiMustBeSerializedOrMultiple) {

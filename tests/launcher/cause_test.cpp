@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -130,6 +132,50 @@ TEST_F(CauseOfAJob, IsADeadlineUnlessARankFailed) {
   EXPECT_THAT(cause(7, {1, "late", false, true}), HasSubstr("rank 1 ended with exit code 7"));
 }
 
+TEST_F(CauseOfAJob, OfAStopIsTheRankThatSavedHoweverTheOthersEnded) {
+  for (const int rank : {0, 1, 2}) {
+    report(rank, Kind::began, "200 b");
+    report(rank, Kind::word, "u");
+  }
+  report(0, Kind::stopped, "143");
+  report(1, Kind::line, lost(1, 2, "has died or left"));
+  report(1, Kind::status, "20");
+  report(2, Kind::stopped, "75");
+  const JobEnd by_usr1{143, "", false, false};
+  const JobEnd by_launcher{143, "", true, false};
+  const JobEnd by_timeout{143, "the job took longer than 9 s (--timeout)", true, false};
+  for (const JobEnd& end : {by_usr1, by_launcher, by_timeout}) {
+    cause(75, end);
+    EXPECT_TRUE(found->stopped);
+  }
+}
+
+TEST_F(CauseOfAJob, OfAStopIsNoFailureOfTheRankThatLeftBeforeItHeardOfIt) {
+  report(1, Kind::word, "f");
+  report(1, Kind::word, "x75");
+  for (const bool has_ended : {false, true}) {
+    if (has_ended) {
+      report(1, Kind::status, "75");
+    }
+    cause(75, {75, "", true, false});
+    EXPECT_TRUE(found->stopped);
+  }
+  report(0, Kind::status, "139");
+  EXPECT_THAT(cause(139, {75, "", true, false}), HasSubstr("rank 0 was killed by SIGSEGV"));
+}
+
+TEST_F(CauseOfAJob, NamesTheRankThatSavedAndLeftThoughNobodyAskedTheLauncher) {
+  report(1, Kind::status, "75");
+  report(0, Kind::stopped, "137");
+  EXPECT_THAT(cause(75, {75, "", false, false}), HasSubstr("rank 1 ended with exit code 75"));
+}
+
+TEST_F(CauseOfAJob, IsADeadlineThatPassedBeforeTheRanksWereEnded) {
+  report(1, Kind::stopped, "75");
+  EXPECT_EQ(cause(20, {75, "rank 1 has not left its runtime for 9 s", false, true}),
+            "rank 1 has not left its runtime for 9 s\n");
+}
+
 TEST_F(CauseOfAJob, KeepsTheFirstLineOfALongMessage) {
   report(0, Kind::line, "before");
   report(0, Kind::line, lost(0, 2, "did not arrive"));
@@ -213,6 +259,54 @@ TEST(Restarts, EndAfterTheGivenNumber) {
   const auto last = policy.after(20, RestartPolicy::Seconds(999), false);
   EXPECT_FALSE(last.restarts);
   EXPECT_THAT(last.reason, HasSubstr("--max-restarts"));
+}
+
+TEST(Restarts, EndBeforeTheDeadlineOfTheWholeRun) {
+  const auto now = RestartPolicy::Clock::now();
+  EXPECT_TRUE(RestartPolicy(5, RestartPolicy::Seconds(60), now + std::chrono::hours(1))
+                  .after(20, RestartPolicy::Seconds(999), true)
+                  .restarts);
+  const auto last = RestartPolicy(5, RestartPolicy::Seconds(60), now)
+                        .after(20, RestartPolicy::Seconds(999), true);
+  EXPECT_FALSE(last.restarts);
+  EXPECT_THAT(last.reason, AllOf(HasSubstr("not started again"), HasSubstr("--timeout")));
+}
+
+/// Signals wait for this process, as they do for the launcher.
+class WaitForTheNextAttempt : public ::testing::Test {
+ protected:
+  WaitForTheNextAttempt() {
+    sigemptyset(&signals);
+    for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
+      sigaddset(&signals, signal);
+    }
+    pthread_sigmask(SIG_BLOCK, &signals, &before);
+  }
+  ~WaitForTheNextAttempt() override { pthread_sigmask(SIG_SETMASK, &before, nullptr); }
+  bool is_pending(int signal) const {
+    sigset_t pending;
+    sigpending(&pending);
+    return sigismember(&pending, signal) == 1;
+  }
+  sigset_t signals = {};
+  sigset_t before = {};
+};
+
+TEST_F(WaitForTheNextAttempt, EndsAtOnceWhenSomebodyAsksToStop) {
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1}) {
+    raise(signal);
+    EXPECT_FALSE(wait_for_next_attempt(std::chrono::hours(1))) << signal;
+    EXPECT_FALSE(is_pending(signal)) << signal;
+  }
+}
+
+TEST_F(WaitForTheNextAttempt, DropsSigusr2WhichIsNoRequest) {
+  raise(SIGUSR2);
+  EXPECT_TRUE(wait_for_next_attempt(std::chrono::seconds(0)));
+  EXPECT_FALSE(is_pending(SIGUSR2));
+  raise(SIGUSR2);
+  raise(SIGTERM);
+  EXPECT_FALSE(wait_for_next_attempt(std::chrono::hours(1)));
 }
 
 TEST(Restarts, EndWhenAttemptsAreShortAndSaveNothing) {

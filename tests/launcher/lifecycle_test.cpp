@@ -133,6 +133,16 @@ TEST(LauncherRestarts, ACrashLoopEnds) {
   EXPECT_THAT(result.error, HasSubstr("not started again: two attempts in a row"));
 }
 
+TEST(LauncherRestarts, AllAttemptsAndTheWaitsBetweenThemShareTheTimeout) {
+  // Each attempt saves a snapshot, so that only its number would end the restarts: five waits of
+  // 1 s lie before the sixth attempt.
+  const Launched result = launch(signing({"-n", "1", "--timeout", "3", "--max-restarts", "5"},
+                                         "echo attempt $LOCKSTEP_ATTEMPT; sign p/1; exit 7"));
+  EXPECT_NE(result.code, 0);
+  EXPECT_THAT(result.error, HasSubstr("(--timeout)"));
+  EXPECT_THAT(result.out, Not(HasSubstr("attempt 5")));
+}
+
 TEST(LauncherRestarts, WrongUseAndAStopAreNotFollowedByOne) {
   EXPECT_THAT(launch(script({"-n", "1", "--max-restarts", "9"}, "exit 2")).error,
               HasSubstr("not started again: wrong usage"));

@@ -25,7 +25,8 @@ TEST(LauncherStart, VersionAndHelpSucceed) {
   EXPECT_THAT(help.out, HasSubstr("Start a program on many ranks"));
   const Launched run_help = launch({"run", "--help"});
   EXPECT_EQ(run_help.code, 0);
-  EXPECT_THAT(run_help.out, AllOf(HasSubstr("--log-dir"), HasSubstr("--dry-run")));
+  EXPECT_THAT(run_help.out,
+              AllOf(HasSubstr("--log-dir"), HasSubstr("--dry-run"), HasSubstr("all attempts")));
 }
 
 TEST(LauncherStart, WrongUseEndsWithCode2AndSaysWhatWasWrong) {

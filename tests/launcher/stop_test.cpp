@@ -1,7 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <csignal>
+#include <fstream>
 #include <thread>
 
 #include "launch.h"
@@ -9,6 +11,7 @@
 namespace lockstep::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -73,6 +76,78 @@ TEST(LauncherStop, ProgramsThatKnowNoUsr1EndAndTheCodeNamesTheSignal) {
             128 + SIGINT);
   EXPECT_EQ(launch(script({"-n", "1"}, "echo ready; exec sleep 600"), when_ready(SIGTERM, 1)).code,
             128 + SIGTERM);
+}
+
+TEST(LauncherStop, RanksThatSavedAreNotStartedAgainWhetherTheLauncherOrARankWasAsked) {
+  for (const size_t ranks : {1, 2}) {
+    const std::vector<std::string> options = {"-n", std::to_string(ranks), "--max-restarts",
+                                              "9",  "--min-ranks",         "1"};
+    for (const int signal : {SIGTERM, SIGUSR1}) {
+      const Launched asked = launch(script(options, saves_and_ends), when_ready(signal, ranks));
+      EXPECT_EQ(asked.code, 75);
+      EXPECT_THAT(asked.error, Not(HasSubstr("starting the job again")));
+    }
+    const Launched direct = launch(script(
+        options,
+        "trap 'exit 75' USR1; [ $RANK = 0 ] && kill -USR1 $$; while :; do sleep 0.05; done"));
+    EXPECT_EQ(direct.code, 75);
+    EXPECT_THAT(direct.error, AllOf(HasSubstr("rank 0 ended with exit code 75"),
+                                    HasSubstr("not started again: the job was preempted"),
+                                    Not(HasSubstr("starting the job again"))));
+  }
+}
+
+TEST(LauncherStop, ARankThatHangsAfterAnotherHasSavedChangesNothing) {
+  const Launched result = launch(
+      script({"-n", "2"},
+             "if [ $RANK = 0 ]; then trap 'exit 75' USR1; else trap '' USR1 TERM; fi; echo ready; "
+             "while :; do sleep 0.05; done"),
+      when_ready(SIGTERM, 2));
+  EXPECT_EQ(result.code, 75);
+}
+
+TEST(LauncherStop, Sigusr1ThatEndsTheRanksIsARequestToo) {
+  const Launched result =
+      launch(script({"-n", "1", "--max-restarts", "9"}, "echo ready; exec sleep 600"),
+             when_ready(SIGUSR1, 1));
+  EXPECT_EQ(result.code, 128 + SIGUSR1);
+  EXPECT_THAT(result.error, Not(HasSubstr("starting the job again")));
+}
+
+TEST(LauncherStop, Sigusr2BelongsToTheProgramAndARankThatItKillsHasFailed) {
+  for (const size_t ranks : {1, 2}) {
+    const Launched result =
+        launch(script({"-n", std::to_string(ranks)}, "echo ready; exec sleep 600"),
+               when_ready(SIGUSR2, ranks));
+    EXPECT_EQ(result.code, 128 + SIGUSR2);
+    EXPECT_THAT(result.error, AllOf(HasSubstr("killed by SIGUSR2"), HasSubstr("  | ready\n")));
+  }
+}
+
+TEST(LauncherStop, AProgramThatHeardSigusr2FailsAsAnyOther) {
+  const Launched result =
+      launch(script({"-n", "1"}, "trap 'exit 7' USR2; echo ready; while :; do sleep 0.05; done"),
+             when_ready(SIGUSR2, 1));
+  EXPECT_EQ(result.code, 7);
+  EXPECT_THAT(result.error, HasSubstr("rank 0 ended with exit code 7"));
+}
+
+TEST(LauncherStop, Sigusr2BeforeRanksHaveBegunDoesNotEndMpirun) {
+  const Folder folder;
+  const std::string mpirun = folder.path() + "/mpirun";
+  // Goes on when the launcher has taken the signal: bit 11 of those that wait for it.
+  std::ofstream(mpirun) << R"(#!/bin/bash
+waiting() { awk '/^ShdPnd/ { print $2 }' /proc/$PPID/status; }
+if [ "$1" != --version ]; then
+  kill -USR2 $PPID
+  while [ $((0x$(waiting) & 0x800)) != 0 ]; do sleep 0.02; done
+fi
+exec mpirun "$@"
+)";
+  chmod(mpirun.c_str(), 0755);
+  const Launched result = launch(script({"-n", "2", "--mpirun", mpirun}, "echo began $RANK"));
+  EXPECT_EQ(result.code, 0) << result.error;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("[0] began 0"), HasSubstr("[1] began 1")));
 }
 
 TEST(LauncherStop, RanksThatDoNotListenAreEndedAfterTheGraceTime) {
