@@ -1,3 +1,4 @@
+#include <lockstep/exported/graph/batch_norms.h>
 #include <lockstep/exported/graph/compiler.h>
 #include <lockstep/exported/graph/json_values.h>
 #include <lockstep/exported/graph/operators.h>
@@ -86,6 +87,7 @@ class Compiler {
       add_output(spec);
     }
     add_tree(json.at("graph_module").at("module_call_graph"));
+    recompose_batch_norms(program_);
     mark_last_uses();
     program_.initial.resize(static_cast<size_t>(next_slot_));
     return std::move(program_);

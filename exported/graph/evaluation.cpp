@@ -1,4 +1,5 @@
 #include <lockstep/exported/graph/evaluation.h>
+#include <lockstep/exported/graph/json_values.h>
 
 namespace lockstep::exported {
 
@@ -12,7 +13,8 @@ const Operand* literal_of(const Argument& argument) {
 /// True for a norm that was given no running statistics.
 bool without_statistics(const c10::FunctionSchema& schema, const std::vector<Argument>& arguments) {
   const auto position = schema.argumentIndexWithName("running_mean");
-  return position.has_value() && literal_of(arguments[static_cast<size_t>(*position)]) != nullptr;
+  return schema.overload_name() == "no_stats" ||
+         (position.has_value() && literal_of(arguments[static_cast<size_t>(*position)]) != nullptr);
 }
 
 bool is_flag(const std::string& name) {
@@ -24,16 +26,19 @@ bool is_flag(const std::string& name) {
 Evaluation evaluation_of(const c10::FunctionSchema& schema,
                          const std::vector<Argument>& arguments) {
   Evaluation evaluation;
-  if (without_statistics(schema, arguments)) {
-    return evaluation;
-  }
+  const bool statistics_of_batch = without_statistics(schema, arguments);
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& name = schema.arguments()[i].name();
     const Operand* given = literal_of(arguments[i]);
     if (given == nullptr) {
       continue;
     }
-    if (is_flag(name) && given->literal.isBool()) {
+    if (statistics_of_batch) {
+      if (is_flag(name) && given->literal.isBool() && !given->literal.toBool()) {
+        malformed("a norm without running statistics must use those of the batch, but ", name,
+                  "=False");
+      }
+    } else if (is_flag(name) && given->literal.isBool()) {
       evaluation.flag = true;
       evaluation.on = given->literal.toBool();
       if (evaluation.on) {

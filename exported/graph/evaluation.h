@@ -21,6 +21,7 @@ struct Evaluation {
 
 /// The rule of an operator, by the names of its arguments: train, training, use_input_stats,
 /// dropout_p. Norms without running statistics use those of the batch in both modes.
+/// Throws Malformed for a norm that was told to use neither.
 Evaluation evaluation_of(const c10::FunctionSchema& schema, const std::vector<Argument>& arguments);
 
 }  // namespace lockstep::exported

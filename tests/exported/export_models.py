@@ -197,6 +197,27 @@ class Norms(nn.Module):
         return self.b(F.relu(self.norm(self.a(x))))
 
 
+class NormKinds(nn.Module):
+    """A norm that is used twice, one with frozen statistics in training, one without running statistics."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(6, 6), nn.Linear(6, 3)
+        self.shared, self.frozen = nn.BatchNorm1d(6), nn.BatchNorm1d(6)
+        self.batch = nn.BatchNorm1d(6, track_running_stats=False)
+        self.frozen.running_mean.uniform_(-1, 1)
+        self.frozen.running_var.uniform_(0.5, 2)
+
+    def train(self, mode=True):
+        super().train(mode)
+        self.frozen.eval()
+        return self
+
+    def forward(self, x):
+        x = self.shared(F.relu(self.shared(self.a(x))))
+        return self.b(F.relu(self.batch(F.relu(self.frozen(x)))))
+
+
 def mlp(dtype=torch.float32):
     return nn.Sequential(nn.Linear(12, 32), nn.Tanh(), nn.Linear(32, 1)).to(dtype)
 
@@ -236,6 +257,9 @@ CASES = {
                                   torch.randn(6)),
                 lambda: classes(BATCH, count=3), ({0: B}, {"bias": {0: B}}, None)),
     "modes": (Modes, lambda: (torch.randn(BATCH, 6),), lambda: classes(BATCH, count=3), ({0: B},)),
+    "norms": (NormKinds, lambda: (torch.randn(BATCH, 6),), lambda: classes(BATCH, count=3), ({0: B},)),
+    "decomposed": (NormKinds, lambda: (torch.randn(BATCH, 6),), lambda: classes(BATCH, count=3),
+                   ({0: B},)),
     "functional": (Norms, lambda: (torch.randn(BATCH, 6),), lambda: classes(BATCH, count=3),
                    ({0: B},)),
 }
@@ -265,7 +289,7 @@ def leaves(value):
 def export(name, model, inputs, shapes):
     program = torch.export.export(model, inputs, dynamic_shapes=shapes, strict=False)
     path = f"{FOLDER}/{name}.pt2"
-    if name == "functional":
+    if name in ("functional", "decomposed"):
         program = program.run_decompositions()
     if name != "modes":
         return torch.export.save(program, path)

@@ -62,6 +62,38 @@ TEST(ExportedModules, EvalSwitchesDropoutAndStatisticsOff) {
   EXPECT_EQ(model->named_buffers()["expand.1.num_batches_tracked"].item<int64_t>(), 2);
 }
 
+TEST(ExportedModules, FrozenStatisticsAreUsedInTrainingAndNeverMoved) {
+  for (const char* name : {"norms", "decomposed"}) {
+    SCOPED_TRACE(name);
+    const PythonModel python(name);
+    ExportedModule model = python.load();
+    const auto buffers = model->named_buffers();
+    const at::Tensor mean = buffers["frozen.running_mean"];
+    const at::Tensor before = mean.clone();
+    const at::Tensor output = model->forward(python.inputs[0]);
+    EXPECT_TRUE(at::equal(mean, before));
+    EXPECT_EQ(buffers["frozen.num_batches_tracked"].item<int64_t>(), 0);
+    EXPECT_EQ(buffers["shared.num_batches_tracked"].item<int64_t>(), 2);
+    EXPECT_TRUE(at::equal(model->forward(python.inputs[0]), output));
+    mean.add_(0.5);
+    EXPECT_FALSE(at::allclose(model->forward(python.inputs[0]), output));
+  }
+}
+
+TEST(ExportedModules, ANormWithoutRunningStatisticsUsesTheBatchAfterEvalToo) {
+  for (const char* name : {"norms", "decomposed"}) {
+    SCOPED_TRACE(name);
+    const PythonModel python(name);
+    ExportedModule model = python.load();
+    EXPECT_FALSE(model->named_buffers().contains("batch.running_mean"));
+    model->eval();
+    const at::Tensor whole = model->forward(python.inputs[0]);
+    EXPECT_TRUE(at::equal(model->forward(python.inputs[0]), whole));
+    const at::Tensor part = model->forward(python.inputs[0].slice(0, 0, 3));
+    EXPECT_FALSE(at::allclose(part, whole.slice(0, 0, 3)));
+  }
+}
+
 TEST(ExportedModules, AProgramExportedAfterEvalRunsOnlyAfterEval) {
   ExportedModule model(PythonModel::archive("evaluated"));
   const at::Tensor x = at::ones({6, 6});

@@ -1,5 +1,6 @@
 // Two ranks train an exported model as one rank does on the joined batch.
 #include <gtest/gtest.h>
+#include <lockstep/amp/sync_batch_norm.h>
 #include <lockstep/runtime/data_parallel.h>
 #include <lockstep/runtime/trainer.h>
 
@@ -35,8 +36,9 @@ bool same_masters(const Trainer& a, const Trainer& b) {
 }
 
 TEST(ExportedRanks, TwoRanksEqualOneOnTheJoinedBatch) {
-  for (const char* name : {"mlp", "resnet18", "depthwise", "unet", "lstm", "gru", "bert", "gpt",
-                           "forces", "masked", "several", "modes", "functional"}) {
+  for (const char* name :
+       {"mlp", "resnet18", "depthwise", "unet", "lstm", "gru", "bert", "gpt", "forces", "masked",
+        "several", "modes", "functional", "norms", "decomposed"}) {
     for (const Precision& precision :
          {Precision::O0(), Precision::O2(at::kBFloat16).wire(at::kFloat)}) {
       if (precision.autocast() && std::string(name) == "forces") {
@@ -95,6 +97,31 @@ TEST(ExportedRanks, DataParallelAveragesTheGradients) {
         (parameter.value().grad() - expected[parameter.key()].grad()).abs().max().item<float>(),
         1e-6)
         << parameter.key();
+  }
+}
+
+/// As exported, decomposed, and used twice.
+TEST(ExportedRanks, SynchronisedBatchNormReachesEveryFormOfTheNorm) {
+  for (const char* name : {"resnet18", "functional", "norms", "decomposed"}) {
+    SCOPED_TRACE(name);
+    const PythonModel python(name);
+    ExportedModule model = python.load();
+    ExportedModule alone = python.load();
+    EXPECT_GT(convert_sync_batchnorm(model, runtime().communicator()), 0);
+    const at::Tensor& x = python.inputs[0];
+    const int64_t begin = int64_t{3} * runtime().rank();
+    model->forward(x.slice(0, begin, begin + 3)).sum().backward();
+    alone->forward(x);
+    const auto expected = alone->named_buffers();
+    for (const auto& buffer : model->named_buffers()) {
+      if (buffer.key().find("running_") != std::string::npos) {
+        EXPECT_TRUE(at::allclose(buffer.value(), expected[buffer.key()], 1e-3, 1e-4))
+            << buffer.key();
+      }
+    }
+    model->eval();
+    alone->eval();
+    EXPECT_TRUE(at::allclose(model->forward(x), alone->forward(x), 1e-2, 1e-3));
   }
 }
 

@@ -141,6 +141,27 @@ TEST_F(ExportedRefusals, ArgumentsThatDoNotFitTheOperator) {
               HasSubstr("is None"));
 }
 
+TEST_F(ExportedRefusals, ANormWithoutAnyStatistics) {
+  const std::string refusal = refusal_with_json("models/model.json", [](Json& json) {
+    for (Json& node : json["graph_module"]["graph"]["nodes"]) {
+      if (node["target"].get<std::string>().find("batch_norm") == std::string::npos) {
+        continue;
+      }
+      node["target"] = "torch.ops.aten.native_batch_norm.default";
+      for (Json& input : node["inputs"]) {
+        if (input["name"] == "running_mean" || input["name"] == "running_var") {
+          input["arg"] = {{"as_none", true}};
+        } else if (input["name"] == "training") {
+          input["arg"] = {{"as_bool", false}};
+        }
+      }
+    }
+  });
+  EXPECT_THAT(refusal, HasSubstr("native_batch_norm.default"));
+  EXPECT_THAT(refusal, HasSubstr("without running statistics"));
+  EXPECT_THAT(refusal, HasSubstr("training=False"));
+}
+
 TEST_F(ExportedRefusals, SizesBeyondTheStoredBytes) {
   const auto with_meta = [&](const char* field, const Json& value) {
     return refusal_with_json("data/weights/model_weights_config.json", [&](Json& json) {

@@ -94,7 +94,8 @@ TEST(ExportedTraining, LanguageModelsHaveTheBitsOfPython) {
 }
 
 TEST(ExportedTraining, OtherModelsHaveTheBitsOfPython) {
-  for (const char* name : {"mlp", "forces", "masked", "several", "modes", "functional"}) {
+  for (const char* name :
+       {"mlp", "forces", "masked", "several", "modes", "functional", "norms", "decomposed"}) {
     expect_pythons_training(name);
   }
 }
@@ -107,7 +108,7 @@ void train(Trainer& trainer, const PythonModel& python, ExportedModule& model, i
 
 TEST(ExportedTraining, ATrainerAtO0HasTheBitsOfPython) {
   for (const char* name : {"mlp", "resnet18", "depthwise", "unet", "lstm", "gru", "bert", "gpt",
-                           "forces", "several", "modes", "functional"}) {
+                           "forces", "several", "modes", "functional", "norms", "decomposed"}) {
     SCOPED_TRACE(name);
     const PythonModel python(name);
     ExportedModule model = python.load();
@@ -177,7 +178,7 @@ TEST(ExportedTraining, PythonsStateDictIsLoadedByName) {
 }
 
 TEST(ExportedTraining, CheckpointingKeepsGradientsAndMovesStatisticsOnce) {
-  for (const char* name : {"gpt", "resnet18"}) {
+  for (const char* name : {"gpt", "resnet18", "decomposed"}) {
     SCOPED_TRACE(name);
     const PythonModel python(name);
     ExportedModule plain = python.load();
