@@ -21,18 +21,19 @@ namespace amp {
 template <typename Spec>
 class Grouped : public OptimizerSpec {
  public:
-  /// Parameters that `picks` selects use `options` instead of the options of this optimizer.
+  /// Parameters that `picks` selects use `options`, a copy, instead of the options of this
+  /// optimizer.
   Spec& group(std::function<bool(const ModelTensor&)> picks, const Spec& options) {
     predicates_.push_back(std::move(picks));
     group_options_.push_back(std::make_shared<const Spec>(options));
     return self();
   }
-  /// Adds the usual group: no weight decay on norms and biases.
+  /// Adds the usual group: no weight decay on norms and biases. All other options are those of this
+  /// optimizer, also where they are set after this call.
   Spec& no_decay_on_norms_and_biases() {
-    Spec options = self();
-    options.predicates_.clear();
-    options.group_options_.clear();
-    return group(is_norm_or_bias, options.weight_decay(0.0));
+    predicates_.push_back(is_norm_or_bias);
+    group_options_.push_back(nullptr);
+    return self();
   }
 
   std::shared_ptr<const UpdateRule> rule(int group) const override {
@@ -48,6 +49,9 @@ class Grouped : public OptimizerSpec {
     check_not_negative(Spec::kName, "weight_decay", self().weight_decay());
     self().check_options();
     for (size_t i = 0; i < group_options_.size(); ++i) {
+      if (group_options_[i] == nullptr) {
+        continue;
+      }
       LOCKSTEP_CHECK(predicates_[i] != nullptr, Spec::kName, ": group ", i + 1,
                      " has no predicate that picks its parameters");
       LOCKSTEP_CHECK(group_options_[i]->groups() == 1, Spec::kName, ": the options of group ",
@@ -60,13 +64,22 @@ class Grouped : public OptimizerSpec {
  private:
   Spec& self() { return static_cast<Spec&>(*this); }
   const Spec& self() const { return static_cast<const Spec&>(*this); }
-  const Spec& options_of(int group) const {
+  Spec options_of(int group) const {
     LOCKSTEP_CHECK(group >= 0 && group < groups(), "optimizer: there is no group ", group,
                    ", only 0 to ", groups() - 1);
-    return group == 0 ? self() : *group_options_[static_cast<size_t>(group) - 1];
+    if (group == 0) {
+      return self();
+    }
+    if (const auto& options = group_options_[static_cast<size_t>(group) - 1]) {
+      return *options;
+    }
+    Spec without_decay = self();
+    without_decay.weight_decay(0.0);
+    return without_decay;
   }
 
-  // Pointers, because Spec is incomplete here and clang in C++20 needs an element's destructor now.
+  // Null for no_decay_on_norms_and_biases(). Pointers, because Spec is incomplete here and clang in
+  // C++20 needs an element's destructor now.
   std::vector<std::shared_ptr<const Spec>> group_options_;
 };
 

@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <ATen/OpMathType.h>
 #include <ATen/ops/batch_norm_native.h>
 #include <lockstep/amp/sync_batch_norm.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -81,32 +82,43 @@ at::Tensor summed(const at::Tensor& values, Communicator& communicator) {
 }
 
 struct Statistics {
-  at::Tensor mean;      // of all ranks, fp32
+  at::Tensor mean;      // of all ranks, in computed_in()
   at::Tensor variance;  // biased
   at::Tensor count;     // elements a channel, of all ranks, fp64
 };
 
+/// fp64 for fp64 inputs, else fp32.
+at::ScalarType computed_in(const at::Tensor& x) {
+  return at::toOpMathType(x.scalar_type());
+}
+
 /// Each rank's mean and variance become sums of values and of squares, which add up over ranks. The
 /// host looks at the count where that costs no wait for a device.
 Statistics statistics_of(const at::Tensor& x, Communicator& communicator) {
+  const at::ScalarType dtype = computed_in(x);
   const int64_t channels = x.size(1);
   const double count = static_cast<double>(x.numel()) / static_cast<double>(channels);
-  const at::Tensor word = at::zeros({2 * channels + 1}, x.options().dtype(at::kDouble));
+  at::Tensor own_mean = at::zeros({channels}, x.options().dtype(at::kDouble));
+  at::Tensor own_variance = own_mean;
   if (x.numel() > 0) {
-    const auto [variance, mean] = at::var_mean(x.to(at::kFloat), all_but_channels(x),
+    const auto [variance, mean] = at::var_mean(x.to(dtype), all_but_channels(x),
                                                /*correction=*/c10::Scalar(0), /*keepdim=*/false);
-    const at::Tensor wide = mean.to(at::kDouble);
-    word.narrow(0, 0, channels).copy_(wide * count);
-    word.narrow(0, channels, channels).copy_((variance.to(at::kDouble) + wide.square()) * count);
-    word.select(0, 2 * channels).fill_(count);
+    own_mean = mean.to(at::kDouble);
+    own_variance = variance.to(at::kDouble);
   }
-  const at::Tensor all = summed(word, communicator);
+  const at::Tensor all =
+      summed(at::cat({own_mean * count, (own_variance + own_mean.square()) * count,
+                      at::full({1}, count, own_mean.options())}),
+             communicator);
   const at::Tensor total = all.select(0, 2 * channels);
   LOCKSTEP_CHECK(!x.is_cpu() || total.item<double>() > 1, "SyncBatchNorm: ", total.item<double>(),
                  " elements a channel over all ranks; training needs at least 2");
   const at::Tensor mean = all.narrow(0, 0, channels) / total;
-  const at::Tensor variance = all.narrow(0, channels, channels) / total - mean.square();
-  return {mean.to(at::kFloat), variance.clamp_min(0).to(at::kFloat), total};
+  at::Tensor variance = all.narrow(0, channels, channels) / total - mean.square();
+  if (dtype == at::kDouble) {  // that difference lost digits which fp64 has: sum about the mean
+    variance = summed((own_variance + (own_mean - mean).square()) * count, communicator) / total;
+  }
+  return {mean.to(dtype), variance.clamp_min(0).to(dtype), total};
 }
 
 struct SyncBatchNorm : torch::autograd::Function<SyncBatchNorm> {
@@ -132,15 +144,15 @@ struct SyncBatchNorm : torch::autograd::Function<SyncBatchNorm> {
     const at::Tensor& x = saved[0];
     const at::Tensor& weight = saved[1];
     const auto dimensions = all_but_channels(x);
-    const at::Tensor dy = outputs[0].to(at::kFloat);
-    const at::Tensor normed =
-        (x.to(at::kFloat) - per_channel(saved[2], x)) * per_channel(saved[3], x);
+    const at::ScalarType dtype = computed_in(x);
+    const at::Tensor dy = outputs[0].to(dtype);
+    const at::Tensor normed = (x.to(dtype) - per_channel(saved[2], x)) * per_channel(saved[3], x);
     const at::Tensor sum_dy = dy.sum(dimensions);
     const at::Tensor sum_dy_normed = (dy * normed).sum(dimensions);
     const auto group =
         c10::static_intrusive_pointer_cast<Group>(context->saved_data["group"].toCapsule());
     const at::Tensor all =
-        (summed(at::cat({sum_dy, sum_dy_normed}), group->communicator) / saved[4]).to(at::kFloat);
+        (summed(at::cat({sum_dy, sum_dy_normed}), group->communicator) / saved[4]).to(dtype);
     const at::Tensor mean_dy = per_channel(all.narrow(0, 0, x.size(1)), x);
     const at::Tensor mean_dy_normed = per_channel(all.narrow(0, x.size(1), x.size(1)), x);
     at::Tensor factor = saved[3];
@@ -154,7 +166,7 @@ struct SyncBatchNorm : torch::autograd::Function<SyncBatchNorm> {
       gradients[1] = sum_dy_normed.to(weight.scalar_type());
     }
     if (context->saved_data["has_bias"].toBool()) {
-      gradients[2] = sum_dy.to(weight.defined() ? weight.scalar_type() : at::kFloat);
+      gradients[2] = sum_dy.to(weight.defined() ? weight.scalar_type() : dtype);
     }
     return gradients;
   }

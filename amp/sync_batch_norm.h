@@ -8,12 +8,12 @@
 
 namespace lockstep {
 
-/// Converts every BatchNorm layer of the model (torch::nn or torch::jit, any number of dimensions)
-/// to synchronised batch norm, with statistics over the batches of all ranks. Returns the number of
-/// such layers.
+/// Converts every BatchNorm layer of the model (torch::nn, torch::jit or ExportedModule, any number
+/// of dimensions) to synchronised batch norm, with statistics over the batches of all ranks.
+/// Returns the number of such layers.
 ///
 /// In training, mean and variance are those of the elements of all ranks together, weighted by each
-/// rank's count and computed in at least fp32 for every input dtype. A rank may have an empty
+/// rank's count. They are computed in fp32, and in fp64 for fp64 inputs. A rank may have an empty
 /// batch. In eval nothing is communicated. Once gradients are averaged over ranks (Trainer,
 /// DataParallel), they equal those of one BatchNorm on the joined batch. Running statistics are the
 /// same on all ranks.

@@ -1,6 +1,7 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <lockstep/amp/casting/kept_fp32.h>
+#include <lockstep/collectives/error.h>
 #include <torch/library.h>
 
 namespace lockstep::amp {
@@ -37,6 +38,13 @@ void run_in_fp32(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit:
   op.callBoxed(stack);
 }
 
+/// For an operator that has no fp32 kernel.
+void refuse(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* /*stack*/) {
+  throw Error(c10::str(op.schema().name(),
+                       " computes in 16 bits only, and one of its operands is kept in fp32 "
+                       "(Precision::keep_fp32): call scaled_dot_product_attention instead"));
+}
+
 }  // namespace
 
 void compute_in_fp32(const at::Tensor& parameter) {
@@ -56,7 +64,8 @@ TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, library) {
   library.fallback(torch::CppFunction::makeFallthrough());
 }
 
-// The low-precision list of autocast: matrix products, convolutions, attention.
+// The low-precision lists of autocast on CPU and CUDA, and the layers that run these operators:
+// their operands must have one dtype.
 TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, library) {
   for (const char* name : {"linear",
                            "matmul",
@@ -64,6 +73,7 @@ TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, library) {
                            "bmm",
                            "mv",
                            "addmm",
+                           "_addmm_activation",
                            "addmv",
                            "addr",
                            "baddbmm",
@@ -71,18 +81,46 @@ TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, library) {
                            "einsum",
                            "chain_matmul",
                            "linalg_multi_dot",
+                           "linalg_vecdot",
                            "prelu",
                            "conv1d",
+                           "conv1d.padding",
                            "conv2d",
+                           "conv2d.padding",
                            "conv3d",
+                           "conv3d.padding",
+                           "conv_tbc",
                            "conv_transpose1d",
                            "conv_transpose2d.input",
                            "conv_transpose3d.input",
                            "convolution",
                            "_convolution",
-                           "scaled_dot_product_attention"}) {
+                           "_convolution.deprecated",
+                           "_convolution_mode",
+                           "cudnn_convolution",
+                           "cudnn_convolution_transpose",
+                           "lstm.input",
+                           "lstm.data",
+                           "gru.input",
+                           "gru.data",
+                           "rnn_tanh.input",
+                           "rnn_tanh.data",
+                           "rnn_relu.input",
+                           "rnn_relu.data",
+                           "lstm_cell",
+                           "gru_cell",
+                           "rnn_tanh_cell",
+                           "rnn_relu_cell",
+                           "_thnn_fused_lstm_cell",
+                           "_thnn_fused_gru_cell",
+                           "_cudnn_rnn",
+                           "mkldnn_rnn_layer",
+                           "scaled_dot_product_attention",
+                           "_native_multi_head_attention"}) {
     library.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_in_fp32>());
   }
+  library.impl("_scaled_dot_product_flash_attention",
+               torch::CppFunction::makeFromBoxedFunction<&refuse>());
 }
 
 }  // namespace lockstep::amp

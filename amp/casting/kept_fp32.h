@@ -4,10 +4,11 @@
 
 namespace lockstep::amp {
 
-/// From now on matrix products and convolutions that this parameter, or a view of it, takes part in
-/// are computed in fp32 under amp::Autocast, whatever its dtype; half operands are widened first.
-/// Autocast alone casts fp32 weights down: then a layer that overflows in fp16 would do so even if
-/// its weights are kept in fp32 (Precision::keep_fp32).
+/// From now on matrix products, convolutions, recurrent layers and attention that this parameter,
+/// or a view of it, takes part in are computed in fp32 under amp::Autocast, whatever its dtype;
+/// half operands are widened first. Throws Error for _scaled_dot_product_flash_attention, which
+/// cannot. Autocast alone casts fp32 weights down: then a layer that overflows in fp16 would do so
+/// even if its weights are kept in fp32 (Precision::keep_fp32).
 ///
 /// How: the tensor gets a dispatch key of its own, for which the operators of autocast's
 /// low-precision list have kernels that widen. Nothing happens outside amp::Autocast.

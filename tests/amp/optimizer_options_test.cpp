@@ -59,9 +59,9 @@ TEST(Optimizers, MomentsAreThoseTheFormulaNeeds) {
 }
 
 TEST(Optimizers, MomentFormatsBelongToTheirGroup) {
-  const auto spec = AdamW().group(is_head, AdamW().moments(MomentFormat::int8));
+  const auto spec = AdamW().group(is_head, AdamW().moments(MomentFormat::bf16));
   EXPECT_EQ(spec.rule(0)->moment_format(), MomentFormat::fp32);
-  EXPECT_EQ(spec.rule(1)->moment_format(), MomentFormat::int8);
+  EXPECT_EQ(spec.rule(1)->moment_format(), MomentFormat::bf16);
 }
 
 TEST(Optimizers, DescribeThemselves) {
@@ -106,6 +106,26 @@ TEST(Optimizers, NormsAndBiasesAreNotDecayed) {
   EXPECT_EQ(sgd.rule(1)->moments(), 1);
   EXPECT_EQ(after_update(Adam(0.1).weight_decay(0.5).no_decay_on_norms_and_biases(), 1, 1.0F),
             1.0F);
+}
+
+TEST(Optimizers, NormsAndBiasesTakeOptionsSetAfterTheirGroup) {
+  auto spec = SGD(0.5).weight_decay(1.0).no_decay_on_norms_and_biases();
+  spec.group(is_head, SGD(0.25)).lr(0.125).momentum(0.5).moments(MomentFormat::bf16);
+  const auto copy = spec.clone();
+  spec.lr(1.0).momentum(0.0).moments(MomentFormat::fp32);
+  EXPECT_EQ(copy->group_of(parameter("body.bias")), 1);
+  EXPECT_EQ(copy->group_of(parameter("head.bias")), 2);
+  EXPECT_EQ(copy->learning_rate(1), 0.125);
+  EXPECT_EQ(copy->rule(1)->moments(), 1);
+  EXPECT_EQ(copy->rule(1)->moment_format(), MomentFormat::bf16);
+  EXPECT_EQ(copy->learning_rate(2), 0.25);
+  EXPECT_EQ(copy->rule(2)->moments(), 0);
+  EXPECT_EQ(spec.learning_rate(1), 1.0);
+  EXPECT_EQ(after_update(spec, 0, 1.0F), 0.0F);
+  EXPECT_EQ(after_update(spec, 1, 1.0F), 1.0F);
+  EXPECT_NO_THROW(spec.weight_decay(2.0).validate());
+  EXPECT_EQ(after_update(spec, 0, 1.0F), -1.0F);
+  EXPECT_EQ(after_update(spec, 1, 1.0F), 1.0F);
 }
 
 TEST(Optimizers, NormOrBiasReadsTheLastPartOfTheName) {
