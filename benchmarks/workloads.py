@@ -234,7 +234,8 @@ class Runs:
         if workload.curve is not None and ours:
             log = [json.loads(line) for line in (ours / "log.jsonl").read_text(encoding="utf-8").splitlines()]
             name = f"validation/{workload.curve}"
-            curves["lockstep"] = [row[name] for row in log if name in row]
+            values = {row["update"]: row[name] for row in log if name in row}  # a resumed run validates once more
+            curves["lockstep"] = list(values.values())
         if workload.curve is not None and peer:
             curves["Python"] = peer["curve"]
         return curves
@@ -278,6 +279,20 @@ def table(rows, settings):
 
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+
+
+def documented(text):
+    """What the document has, so that a workload can be run on a machine that has not run the others."""
+    found = {"rows": [], "settings": {}}
+    for line in text.split(BEGIN)[1].split(END)[0].splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if not line.startswith("|") or cells[0] in ("workload", "---"):
+            continue
+        name, settings, metric, *numbers = cells
+        ours, python, relative = (None if number == "-" else float(number) for number in numbers)
+        found["settings"][name] = settings
+        found["rows"].append({"workload": name, "metric": metric, "ours": ours, "python": python, "relative": relative})
+    return found
 
 
 def write_document(rows, curves, settings):
@@ -339,7 +354,10 @@ def main():
             print(error, file=sys.stderr)
             sys.exit(10)
         path = options.build / ("workloads-quick.json" if options.quick else "workloads.json")
-        found = read_json(path) if path.exists() and not options.quick else {"rows": [], "settings": {}}
+        if options.quick:
+            found = {"rows": [], "settings": {}}
+        else:
+            found = read_json(path) if path.exists() else documented((ROOT / "docs" / "workloads.md").read_text("utf-8"))
         curves, runs = {}, Runs(options, data, folder)
         for name, workload in chosen.items():
             print(f"{name} ...", flush=True)

@@ -16,7 +16,9 @@ def program(command, log, processes=1):
     epochs = int(command[command.index("--epochs") + 1])
     accuracy = epochs / 10
     (folder / "result.json").write_text(json.dumps({"test accuracy": accuracy, "curve": [0.1] * epochs}))
-    (folder / "log.jsonl").write_text('{"loss": 1}\n' + '{"validation/accuracy": 0.2}\n' * epochs)
+    rows = [{"update": 1, "loss": 1}, *({"update": epoch, "validation/accuracy": 0.2} for epoch in range(epochs)),
+            {"update": epochs - 1, "validation/accuracy": 0.2}]
+    (folder / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 class Sides(unittest.TestCase):
@@ -77,6 +79,15 @@ class Pictures(unittest.TestCase):
         self.assertIn('stroke="#6e7781" stroke-width="2" stroke-dasharray', alone)
         self.assertNotIn("#1f6feb", alone)
         self.assertIn('stroke="#1f6feb"', both)
+
+
+class Document(unittest.TestCase):
+    def test_its_table_is_read_back_as_it_was_written(self):
+        rows = [{"workload": "tweets", "metric": "accuracy", "ours": 0.72, "python": 0.75, "relative": 0.96},
+                {"workload": "lstm", "metric": "perplexity", "ours": 139.9, "python": None, "relative": None}]
+        settings = {"tweets": "`--layers 4`", "lstm": "`--epochs 6`"}
+        text = f"# Page\n{workloads.BEGIN}\n{workloads.table(rows, settings)}\n\n![p](p.svg)\n{workloads.END}\n"
+        self.assertEqual(workloads.documented(text), {"rows": rows, "settings": settings})
 
 
 if __name__ == "__main__":
