@@ -30,8 +30,7 @@ struct FlatSpan {
   /// too, and there is no `weight`.
   at::Tensor master;
   at::Tensor weight;                // the model's dtype; undefined if the master is the weight
-  std::vector<at::Tensor> moments;  // UpdateRule::moments() arrays: fp32, bf16 or int8 codes
-  std::vector<at::Tensor> moment_scales;  // for int8 codes: fp32, one per kMomentBlock elements
+  std::vector<at::Tensor> moments;  // UpdateRule::moments() arrays: fp32 or bf16
   /// int16, for a bf16 `weight` without master: the remainder that makes the weight an exact fp32
   /// master (split_master in amp/brain_rounding.h).
   at::Tensor remainder;
@@ -42,9 +41,9 @@ struct FlatSpan {
   /// Round the bf16 `weight` stochastically, not to nearest. Only for a weight with neither master
   /// nor remainder.
   bool rounds_randomly = false;
-  /// Seeds the random numbers of stochastic rounding (of this weight, and of bf16 and int8
-  /// moments): `stream` is a number for the array, `first_element` the number in the array of the
-  /// first element of this span.
+  /// Seeds the random numbers of stochastic rounding (of this weight, and of bf16 moments):
+  /// `stream` is a number for the array, `first_element` the number in the array of the first
+  /// element of this span. It is even: two neighbours share a draw.
   uint64_t stream = 0;
   int64_t first_element = 0;
   /// One fp64 element on the span's device: a learning rate that replaces the rule's own. It is

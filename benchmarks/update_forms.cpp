@@ -56,21 +56,21 @@ amp::FlatSpan span_of(const Form& form, const amp::UpdateRule& rule) {
   return span;
 }
 
-/// What an update must read and write.
-int64_t bytes_moved(const amp::FlatSpan& span) {
+/// What an update must read and write. Two passes (LAMB's, over whole parameters) read weights and
+/// moments twice.
+int64_t bytes_moved(const amp::FlatSpan& span, const amp::UpdateRule& rule) {
   auto bytes = static_cast<int64_t>(span.gradient.nbytes());
-  const auto both_ways = [&](const at::Tensor& array) {
-    bytes += array.defined() ? 2 * static_cast<int64_t>(array.nbytes()) : 0;
+  const auto add = [&](const at::Tensor& array, int64_t times) {
+    bytes += array.defined() ? times * static_cast<int64_t>(array.nbytes()) : 0;
   };
-  both_ways(amp::updated_array(span));
-  both_ways(span.remainder);
-  both_ways(span.average);
-  for (const auto* list : {&span.moments, &span.moment_scales}) {
-    std::for_each(list->begin(), list->end(), both_ways);
+  const int64_t reads_and_writes = rule.whole_parameters() ? 3 : 2;
+  add(amp::updated_array(span), reads_and_writes);
+  add(span.remainder, reads_and_writes);
+  for (const at::Tensor& moment : span.moments) {
+    add(moment, reads_and_writes);
   }
-  if (span.master.defined() && span.weight.defined()) {
-    bytes += static_cast<int64_t>(span.weight.nbytes());
-  }
+  add(span.average, 2);
+  add(span.master.defined() ? span.weight : at::Tensor(), 1);
   return bytes;
 }
 
@@ -107,7 +107,7 @@ void measure_form(const Form& form, int runs) {
   const auto rule = form.spec->rule(0);
   const amp::FlatSpan span = span_of(form, *rule);
   amp::StepState state;
-  measure_beside_copy(form.name, bytes_moved(span), runs, [&] {
+  measure_beside_copy(form.name, bytes_moved(span, *rule), runs, [&] {
     rule->apply(span, &state);
     ++state.update;
   });
@@ -206,7 +206,6 @@ void measure(double scale) {
            {"adamw bf16 remainders", fp32, at::kBFloat16, Weights::remainders},
            {"adamw bf16 random", fp32, at::kBFloat16, Weights::random},
            {"adamw bf16 moments", with(MomentFormat::bf16), at::kBFloat16, Weights::masters},
-           {"adamw int8 moments", with(MomentFormat::int8), at::kBFloat16, Weights::masters},
            {"adamw average", fp32, at::kFloat, Weights::fp32, /*average=*/true},
            {"sgd", SGD(0.1).clone(), at::kFloat, Weights::fp32},
            {"sgd momentum", SGD(0.1).momentum(0.9).clone(), at::kFloat, Weights::fp32},

@@ -108,8 +108,8 @@ int lockstep_model_destroy(lockstep_model* model);
  *   loss             required: mse, l1, cross_entropy (of the model's only output and the target,
  *                    mean over all elements or rows), or output (the model returns the loss)
  *   optimizer        AdamW (default), Adam, SGD, LAMB, Lion, with optimizer.lr, .weight_decay,
- *                    .beta1, .beta2, .eps, .momentum, .dampening, .nesterov, .moments (fp32, bf16,
- *                    int8) as the optimizer has them, .no_decay_on_norms_and_biases
+ *                    .beta1, .beta2, .eps, .momentum, .dampening, .nesterov, .moments (fp32, bf16)
+ *                    as the optimizer has them, .no_decay_on_norms_and_biases
  *   precision        O0 (default), O1, O2, O3, with precision.compute (fp16, bf16), .wire (fp32,
  *                    fp16, bf16), .keep_fp32 (names, separated by commas), .keep_batchnorm_fp32,
  *                    .remainders, .stochastic_rounding, .error_feedback, .predivide

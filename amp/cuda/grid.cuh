@@ -82,28 +82,4 @@ __device__ inline double block_sum(double value) {
   return sums[0];
 }
 
-/// The largest over the threads whose packs have one scale; all of them have read it before.
-__device__ inline uint32_t largest_of_scale(uint32_t bits) {
-  const unsigned lanes = ((1U << kScalePacks) - 1U) << (threadIdx.x % 32 & ~(kScalePacks - 1));
-  for (int step = 1; step < kScalePacks; step *= 2) {
-    const uint32_t other = __shfl_xor_sync(lanes, bits, step);
-    bits = other > bits ? other : bits;
-  }
-  __syncwarp(lanes);  // an exchange orders no memory
-  return bits;
-}
-
-/// What NarrowUpdate::store() needs of all threads with this thread's scale.
-template <typename Update>
-__device__ LargestBits agreed_largest(const NarrowUpdate<Update>& narrow,
-                                      const PackValues& values) {
-  LargestBits bits = narrow.largest(values);
-  for (int m = 0; m < Update::kMoments; ++m) {
-    if (narrow.arrays.moments[m].format == MomentFormat::int8) {
-      bits.of[m] = largest_of_scale(bits.of[m]);
-    }
-  }
-  return bits;
-}
-
 }  // namespace lockstep::amp::cuda

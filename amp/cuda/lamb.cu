@@ -9,30 +9,26 @@ constexpr int kRounds = static_cast<int>(kLambChunk / kPack / kThreads);
 static_assert(kRounds * kPack * kThreads == kLambChunk);
 
 /// Moments move; the sums of each chunk are written. Threads take packs beyond the end too, whose
-/// elements are 0, so that those of one scale stay together.
+/// elements are 0.
 __global__ void __launch_bounds__(kThreads)
     lamb_directions(LambBatch batch, LambScratch scratch, const LambUpdate::Prepared* coefficients,
                     const StepState* state) {
   if (state->skip) {
     return;
   }
-  __shared__ EightBitTables tables;
-  tables.fill(threadIdx.x, kThreads);
-  __syncthreads();
   for (int64_t chunk = blockIdx.x; chunk < batch.chunks(); chunk += gridDim.x) {
     const int span = batch.span_of(chunk);
     const UpdateArrays arrays = batch.spans[span];  // a copy: with a reference stores are scalar
     const LambUpdate::Direction direction = coefficients[span];
-    const NarrowUpdate<LambUpdate> narrow{arrays, tables};
     const SpanRandom random = SpanRandom::of(arrays.stream, arrays.step(*state).update);
     const int64_t first = (chunk - batch.first_chunk[span]) * (kLambChunk / kPack) + threadIdx.x;
     LambSums sums;
     for (int round = 0; round < kRounds; ++round) {
       const int64_t pack = first + round * kThreads;
       PackValues values;
-      narrow.load(pack, values);
+      load_values<LambUpdate>(arrays, pack, values);
       lamb_direction_pack(direction, values, sums);
-      narrow.store_moments(pack, values, random, agreed_largest(narrow, values));
+      store_moments<LambUpdate>(arrays, pack, values, random);
     }
     const double weights = block_sum(sums.weights);
     const double directions = block_sum(sums.directions);
@@ -69,20 +65,16 @@ __global__ void __launch_bounds__(kThreads)
   if (state->skip) {
     return;
   }
-  __shared__ EightBitTables tables;
-  tables.fill(threadIdx.x, kThreads);
-  __syncthreads();
   for (int64_t chunk = blockIdx.x; chunk < batch.chunks(); chunk += gridDim.x) {
     const int span = batch.span_of(chunk);
     const UpdateArrays arrays = batch.spans[span];  // a copy: with a reference stores are scalar
-    const NarrowUpdate<LambUpdate> narrow{arrays, tables};
     const RandomBits random = SpanRandom::of(arrays.stream, arrays.step(*state).update).weight;
     const LambUpdate::Move move = scratch.moves[span];
     const int64_t first = (chunk - batch.first_chunk[span]) * (kLambChunk / kPack) + threadIdx.x;
     for (int round = 0; round < kRounds; ++round) {
       const int64_t pack = first + round * kThreads;
       PackValues values;
-      narrow.load(pack, values);
+      load_values<LambUpdate>(arrays, pack, values);
       compute_pack<LambUpdate>(move, values);
       store_weight(arrays, pack, values.weight, random);
     }

@@ -24,19 +24,6 @@ Elements elements_of(const at::Tensor& flat) {
   return {const_cast<void*>(flat.const_data_ptr()), element_of(flat.scalar_type())};
 }
 
-namespace {
-
-MomentArray moment_of(const at::Tensor& moment) {
-  const bool codes = moment.scalar_type() == at::kByte;
-  const bool brains = moment.scalar_type() == at::kBFloat16;
-  MomentArray array;
-  array.data = const_cast<void*>(moment.const_data_ptr());
-  array.format = codes ? MomentFormat::int8 : brains ? MomentFormat::bf16 : MomentFormat::fp32;
-  return array;
-}
-
-}  // namespace
-
 UpdateArrays arrays_of(const FlatSpan& span) {
   UpdateArrays arrays;
   arrays.gradient = elements_of(span.gradient);
@@ -45,10 +32,7 @@ UpdateArrays arrays_of(const FlatSpan& span) {
     arrays.copy = elements_of(span.weight);
   }
   for (size_t m = 0; m < span.moments.size(); ++m) {
-    arrays.moments[m] = moment_of(span.moments[m]);
-    if (!span.moment_scales.empty()) {
-      arrays.moments[m].scales = span.moment_scales[m].mutable_data_ptr<float>();
-    }
+    arrays.moments[m] = elements_of(span.moments[m]);
   }
   if (span.remainder.defined()) {
     arrays.remainder = span.remainder.mutable_data_ptr<int16_t>();

@@ -26,7 +26,6 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Threads take whole groups of packs with one scale, some of them beyond the end.
 template <typename Update>
 __global__ void __launch_bounds__(kThreads)
     narrow_update_kernel(UpdateArrays arrays, const typename Update::Prepared* coefficients,
@@ -35,20 +34,14 @@ __global__ void __launch_bounds__(kThreads)
     return;
   }
   __shared__ typename Update::Prepared prepared;
-  __shared__ EightBitTables tables;
   if (threadIdx.x == 0) {
     prepared = *coefficients;
   }
-  tables.fill(threadIdx.x, kThreads);
   __syncthreads();
   const SpanRandom random = SpanRandom::of(arrays.stream, arrays.step(*state).update);
-  const NarrowUpdate<Update> narrow{arrays, tables};
-  const int64_t packs = scale_groups_of(arrays.size) * kScalePacks;
+  const int64_t packs = packs_of(arrays.size);
   for (int64_t pack = first_pack(); pack < packs; pack += pack_stride()) {
-    PackValues values;
-    narrow.load(pack, values);
-    compute_pack<Update>(prepared, values);
-    narrow.store(pack, values, random, agreed_largest(narrow, values));
+    update_narrow_pack<Update>(prepared, arrays, random, pack);
   }
 }
 

@@ -78,7 +78,6 @@ struct DoubleAdamStep {
 template <bool kDecoupledDecay>
 struct AdamFamilyUpdate {
   static constexpr int kMoments = 2;
-  static constexpr bool kSecondMoment = true;
   static constexpr std::array<const char*, kMoments> kMomentNames = {"exp_avg", "exp_avg_sq"};
   AdamHyperparameters hyperparameters;
 

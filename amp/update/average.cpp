@@ -23,7 +23,7 @@ void move_average(const FlatSpan& span, const StepState* state) {
   if (state->skip) {
     return;
   }
-  const SpanBlocks blocks(span, /*second_moment=*/false, /*update=*/0);
+  const SpanBlocks blocks(span, /*update=*/0);
   at::parallel_for(0, blocks.blocks(), SpanBlocks::kBlocksPerTask, [&](int64_t begin, int64_t end) {
     SpanBlocks::Buffers buffers;
     for (int64_t i = begin; i < end; ++i) {

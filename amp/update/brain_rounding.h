@@ -18,8 +18,8 @@ LOCKSTEP_HOST_DEVICE float float_of(uint32_t bits) {
   return value;
 }
 
-/// The bf16 neighbour of `value` above or below in magnitude, so that the mean over random bits is
-/// `value`. Infinities and NaN stay.
+/// The bf16 neighbour of `value` above or below in magnitude, so that the mean over the low 16 bits
+/// of `random` is `value`. Infinities and NaN stay.
 LOCKSTEP_HOST_DEVICE uint16_t brain_randomly(float value, uint32_t random) {
   const uint32_t bits = bits_of(value);
   const bool finite = (bits & 0x7f800000U) != 0x7f800000U;

@@ -11,7 +11,7 @@ void update_on_cpu(const Update& update, const FlatSpan& span, const StepState& 
     return;
   }
   const auto prepared = update.prepare(state);
-  const SpanBlocks blocks(span, Update::kSecondMoment, state.update);
+  const SpanBlocks blocks(span, state.update);
   at::parallel_for(0, blocks.blocks(), SpanBlocks::kBlocksPerTask, [&](int64_t begin, int64_t end) {
     SpanBlocks::Buffers buffers;
     for (int64_t i = begin; i < end; ++i) {

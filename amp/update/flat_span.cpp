@@ -23,30 +23,14 @@ void check_dtype(const char* name, const at::Tensor& array, bool good, const cha
   LOCKSTEP_CHECK(good, "FlatSpan: ", name, " is ", array.scalar_type(), ", expected ", expected);
 }
 
-int64_t blocks_of(int64_t size) {
-  return (size + kMomentBlock - 1) / kMomentBlock;
-}
-
 void check_moments(const FlatSpan& span, int moments) {
   LOCKSTEP_CHECK(static_cast<int>(span.moments.size()) == moments, "FlatSpan: found ",
                  span.moments.size(), " moments, this optimizer has ", moments);
-  size_t scales = 0;
   for (const at::Tensor& moment : span.moments) {
     check_array("moment", moment, span.gradient);
     const at::ScalarType dtype = moment.scalar_type();
-    check_dtype("moment", moment,
-                dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kByte,
-                "Float, BFloat16 or Byte");
-    scales += dtype == at::kByte ? 1 : 0;
-  }
-  LOCKSTEP_CHECK(span.moment_scales.size() == scales, "FlatSpan: found ", span.moment_scales.size(),
-                 " moment_scales for ", scales, " int8 moments");
-  for (const at::Tensor& each : span.moment_scales) {
-    LOCKSTEP_CHECK(each.defined() && each.scalar_type() == at::kFloat && each.is_contiguous() &&
-                       each.device() == span.gradient.device() &&
-                       each.numel() == blocks_of(span.gradient.numel()),
-                   "FlatSpan: moment_scales must be Float, one for each ", kMomentBlock,
-                   " elements, on ", span.gradient.device().str());
+    check_dtype("moment", moment, dtype == at::kFloat || dtype == at::kBFloat16,
+                "Float or BFloat16");
   }
 }
 
@@ -72,10 +56,9 @@ void check_double_span(const FlatSpan& span, int moments) {
   check("master", span.master);
   LOCKSTEP_CHECK(!span.weight.defined() && !span.remainder.defined() && !span.rounds_randomly,
                  "FlatSpan: a Double master is the weight itself, so there is no other");
-  LOCKSTEP_CHECK(static_cast<int>(span.moments.size()) == moments && span.moment_scales.empty(),
-                 "FlatSpan: found ", span.moments.size(), " moments and ",
-                 span.moment_scales.size(), " moment_scales, this optimizer has ", moments,
-                 " moments, which are Double");
+  LOCKSTEP_CHECK(static_cast<int>(span.moments.size()) == moments, "FlatSpan: found ",
+                 span.moments.size(), " moments, this optimizer has ", moments,
+                 ", which are Double");
   for (const at::Tensor& moment : span.moments) {
     check("moment", moment);
   }
@@ -133,6 +116,8 @@ void check_span(const FlatSpan& span, int moments) {
                  "a master");
   LOCKSTEP_CHECK(!span.remainder.defined() || !span.rounds_randomly,
                  "FlatSpan: a weight with a remainder is exact, so it cannot be rounded randomly");
+  LOCKSTEP_CHECK(span.first_element % 2 == 0, "FlatSpan: first_element is ", span.first_element,
+                 ", it must be even: begin spans at multiples of 64 elements");
 }
 
 void check_cuda_span(const FlatSpan& span) {
@@ -173,31 +158,22 @@ FlatSpan narrowed(const FlatSpan& span, int64_t begin, int64_t size) {
   for (at::Tensor& moment : result.moments) {
     moment = part(moment);
   }
-  for (at::Tensor& scales : result.moment_scales) {
-    LOCKSTEP_CHECK(begin % kMomentBlock == 0, "narrowed: begin is ", begin,
-                   ", int8 moments are cut at multiples of ", kMomentBlock);
-    scales = scales.narrow(0, begin / kMomentBlock, blocks_of(size));
-  }
   result.first_element += begin;
   return result;
 }
 
 void add_moments(FlatSpan& span, const UpdateRule& rule) {
-  static constexpr at::ScalarType kTypes[] = {at::kFloat, at::kBFloat16, at::kByte};
+  static constexpr at::ScalarType kTypes[] = {at::kFloat, at::kBFloat16};
   const at::ScalarType dtype =
       is_double(span) ? at::kDouble : kTypes[static_cast<int>(rule.moment_format())];
   const int64_t size = span.gradient.numel();
   for (int i = 0; i < rule.moments(); ++i) {
     span.moments.push_back(at::zeros({size}, span.gradient.options().dtype(dtype)));
-    if (dtype == at::kByte) {
-      span.moment_scales.push_back(
-          at::zeros({blocks_of(size)}, span.gradient.options().dtype(at::kFloat)));
-    }
   }
 }
 
 std::string describe_moments(MomentFormat format) {
-  static constexpr const char* kNames[] = {"", " moments bf16", " moments int8"};
+  static constexpr const char* kNames[] = {"", " moments bf16"};
   return kNames[static_cast<int>(format)];
 }
 

@@ -22,8 +22,7 @@ bool is_double(const FlatSpan& span);
 /// What `step` is for a span in host memory, with its own learning rate and number of updates.
 StepState step_of(const FlatSpan& span, const StepState& step);
 
-/// The elements from `begin` on, as aliases. Requires of spans with int8 moments that `begin` is a
-/// multiple of kMomentBlock.
+/// The elements from `begin` on, as aliases.
 FlatSpan narrowed(const FlatSpan& span, int64_t begin, int64_t size);
 
 /// Gives `span`, whose other arrays are set, the rule's moments, all zero.

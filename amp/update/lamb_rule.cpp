@@ -75,7 +75,7 @@ void LambRule::apply(const FlatSpan& span, const StepState* state) const {
     return;
   }
   const StepState own = step_of(span, *state);
-  const SpanBlocks blocks(span, LambUpdate::kSecondMoment, own.update);
+  const SpanBlocks blocks(span, own.update);
   const LambUpdate::Direction direction = update_.prepare(own);
   const Norms norms = move_moments(direction, blocks);
   move_weights(update_.prepare_move(direction, own, norms.weights, norms.directions), blocks);

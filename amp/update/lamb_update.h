@@ -10,7 +10,6 @@ namespace lockstep::amp {
 struct LambUpdate {
   static constexpr int kMoments = 2;
   static constexpr std::array<const char*, kMoments> kMomentNames = {"exp_avg", "exp_avg_sq"};
-  static constexpr bool kSecondMoment = true;
   AdamHyperparameters hyperparameters;
 
   struct Direction {

@@ -12,7 +12,6 @@ namespace lockstep::amp {
 struct LionUpdate {
   static constexpr int kMoments = 1;
   static constexpr std::array<const char*, kMoments> kMomentNames = {"exp_avg"};
-  static constexpr bool kSecondMoment = false;
   double lr, beta1, beta2, weight_decay;
 
   struct Prepared {

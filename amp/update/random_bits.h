@@ -7,7 +7,8 @@
 namespace lockstep::amp {
 
 /// Random bits as a function of (stream, update, element): the same on every rank and in a resumed
-/// run, with no state to save. Two rounds of a 32-bit finaliser with a key before and between.
+/// run, with no state to save. A draw is two rounds of a 32-bit finaliser with a key before and
+/// between; it serves two neighbours with 16 bits each.
 struct RandomBits {
   uint32_t before = 0;
   uint32_t between = 0;
@@ -18,9 +19,10 @@ struct RandomBits {
     return {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32U)};
   }
 
-  /// 32 bits for element number `element` of the array, modulo 2^32.
-  LOCKSTEP_HOST_DEVICE uint32_t operator()(uint32_t element) const {
-    return mixed(mixed(element + before) ^ between);
+  /// Draw number `draw` of the array, modulo 2^32: the low half is for element 2 * draw, the high
+  /// half for the one after it.
+  LOCKSTEP_HOST_DEVICE uint32_t operator()(uint32_t draw) const {
+    return mixed(mixed(draw + before) ^ between);
   }
 
  private:

@@ -11,7 +11,6 @@ namespace lockstep::amp {
 /// SGD without momentum, with L2 weight decay.
 struct SgdUpdate {
   static constexpr int kMoments = 0;
-  static constexpr bool kSecondMoment = false;
   static constexpr std::array<const char*, kMoments> kMomentNames = {};
   double lr, weight_decay;
 
@@ -45,7 +44,6 @@ struct SgdUpdate {
 /// SGD with momentum. The first update sets the buffer to the gradient, as torch.optim.SGD.
 struct MomentumUpdate {
   static constexpr int kMoments = 1;
-  static constexpr bool kSecondMoment = false;
   static constexpr std::array<const char*, kMoments> kMomentNames = {"momentum_buffer"};
   double lr, momentum, dampening, weight_decay;
   bool nesterov;

@@ -31,7 +31,7 @@ void SpanBlocks::Array::store(int64_t begin, int64_t size, const float* from) co
   }
 }
 
-SpanBlocks::SpanBlocks(const FlatSpan& span, bool second_moment, int64_t update)
+SpanBlocks::SpanBlocks(const FlatSpan& span, int64_t update)
     : size_(span.gradient.numel()),
       gradient_(array_of(span.gradient)),
       updated_(array_of(updated_array(span))),
@@ -44,12 +44,7 @@ SpanBlocks::SpanBlocks(const FlatSpan& span, bool second_moment, int64_t update)
       first_element_(span.first_element),
       moments_(static_cast<int>(span.moments.size())) {
   for (int i = 0; i < moments_; ++i) {
-    const auto k = static_cast<size_t>(i);
-    moment_[i].array = array_of(span.moments[k]);
-    moment_[i].second = second_moment && i == 1;
-    if (!span.moment_scales.empty()) {
-      moment_[i].scales = span.moment_scales[k].mutable_data_ptr<float>();
-    }
+    moment_[i] = array_of(span.moments[static_cast<size_t>(i)]);
   }
 }
 
@@ -66,20 +61,9 @@ UpdateBlock SpanBlocks::load(int64_t block, Buffers& buffers) const {
     result.weight = updated_.as_float(begin, result.size, buffers.weight);
   }
   for (int i = 0; i < moments_; ++i) {
-    result.moments[i] = load_moment(moment_[i], begin, result.size, buffers.moments[i]);
+    result.moments[i] = moment_[i].as_float(begin, result.size, buffers.moments[i]);
   }
   return result;
-}
-
-float* SpanBlocks::load_moment(const Moment& moment, int64_t begin, int64_t size,
-                               float* buffer) const {
-  if (moment.array.dtype != at::kByte) {
-    return moment.array.as_float(begin, size, buffer);
-  }
-  const auto decode = moment.second ? decode_square : decode_signed;
-  decode(buffer, static_cast<const uint8_t*>(moment.array.at(begin)),
-         moment.scales + begin / kMomentBlock, size);
-  return buffer;
 }
 
 void SpanBlocks::store_weight(int64_t block, const UpdateBlock& from) const {
@@ -107,17 +91,10 @@ void SpanBlocks::move_average(int64_t block, const UpdateBlock& weights) const {
 
 void SpanBlocks::store_moments(int64_t block, const UpdateBlock& from) const {
   const int64_t begin = block * kBlock;
-  const int64_t first = first_element_ + begin;
   for (int i = 0; i < moments_; ++i) {
-    const Moment& moment = moment_[i];
-    const RandomBits random = random_.moments[i];
-    void* const to = moment.array.at(begin);
-    if (moment.array.dtype == at::kBFloat16) {
-      round_randomly(static_cast<uint16_t*>(to), from.moments[i], from.size, random, first);
-    } else if (moment.array.dtype == at::kByte) {
-      const auto encode = moment.second ? encode_square : encode_signed;
-      encode(static_cast<uint8_t*>(to), moment.scales + begin / kMomentBlock, from.moments[i],
-             from.size, random, first);
+    if (moment_[i].dtype == at::kBFloat16) {
+      round_randomly(static_cast<uint16_t*>(moment_[i].at(begin)), from.moments[i], from.size,
+                     random_.moments[i], first_element_ + begin);
     }
   }
 }

@@ -11,11 +11,10 @@ namespace lockstep::amp {
 /// Threads: const; any number of threads on different blocks.
 class SpanBlocks {
  public:
-  static constexpr int64_t kBlock = 1024;        // elements; a multiple of kMomentBlock
+  static constexpr int64_t kBlock = 1024;        // elements
   static constexpr int64_t kBlocksPerTask = 16;  // below that a thread costs more than it saves
 
-  /// `second_moment`: the last of two moments is never negative.
-  SpanBlocks(const FlatSpan& span, bool second_moment, int64_t update);
+  SpanBlocks(const FlatSpan& span, int64_t update);
 
   struct Buffers {
     alignas(64) float gradient[kBlock];
@@ -40,13 +39,7 @@ class SpanBlocks {
     float* as_float(int64_t begin, int64_t size, float* buffer) const;
     void store(int64_t begin, int64_t size, const float* from) const;
   };
-  struct Moment {
-    Array array;
-    float* scales = nullptr;
-    bool second = false;
-  };
   static Array array_of(const at::Tensor& tensor);
-  float* load_moment(const Moment& moment, int64_t begin, int64_t size, float* buffer) const;
 
   int64_t size_;
   Array gradient_;
@@ -59,7 +52,7 @@ class SpanBlocks {
   SpanRandom random_;
   int64_t first_element_;
   int moments_;
-  Moment moment_[2];
+  Array moment_[2];
 };
 
 }  // namespace lockstep::amp

@@ -9,23 +9,13 @@ namespace lockstep::amp {
 // Conversions between fp32 and the narrower forms in which an update keeps weights and moments.
 // Bits do not depend on the processor. Any thread.
 
-/// fp32 to bf16 with random bits for elements `first`, `first` + 1, ...
+/// fp32 to bf16 with random bits for elements `first`, `first` + 1, ...; `first` is even.
 void round_randomly(uint16_t* to, const float* from, int64_t size, RandomBits random,
                     int64_t first);
 
 /// fp32 masters as bf16 weights and 16-bit rests, see split_master(), and back.
 void split_masters(uint16_t* weights, int16_t* rests, const float* masters, int64_t size);
 void join_masters(float* masters, const uint16_t* weights, const int16_t* rests, int64_t size);
-
-/// Codes of int8 moments with a sign: one scale for each kMomentBlock elements, `size` need not be
-/// a multiple of it.
-void encode_signed(uint8_t* codes, float* scales, const float* from, int64_t size,
-                   RandomBits random, int64_t first);
-void decode_signed(float* to, const uint8_t* codes, const float* scales, int64_t size);
-/// The same for second moments: not negative, kept as their square root.
-void encode_square(uint8_t* codes, float* scales, const float* from, int64_t size,
-                   RandomBits random, int64_t first);
-void decode_square(float* to, const uint8_t* codes, const float* scales, int64_t size);
 
 /// average += rest * (from - average)
 void move_towards(float* average, const float* from, int64_t size, float rest);

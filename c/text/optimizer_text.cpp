@@ -37,9 +37,8 @@ OptionTable<Spec> options_of() {
   add(options, "optimizer.dampening", LOCKSTEP_SET(dampening, real));
   add(options, "optimizer.nesterov", LOCKSTEP_SET(nesterov, boolean));
   options["optimizer.moments"] = [](Spec& spec, const OptionValue& value) {
-    spec.moments(value.one_of<MomentFormat>({{"fp32", MomentFormat::fp32},
-                                             {"bf16", MomentFormat::bf16},
-                                             {"int8", MomentFormat::int8}}));
+    spec.moments(
+        value.one_of<MomentFormat>({{"fp32", MomentFormat::fp32}, {"bf16", MomentFormat::bf16}}));
   };
   options[kNoDecay] = [](Spec& spec, const OptionValue& value) {
     if (value.boolean()) {

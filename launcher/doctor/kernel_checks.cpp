@@ -62,10 +62,8 @@ amp::FlatSpan span_on(const amp::UpdateRule& rule, int64_t size, c10::Device dev
   for (at::Tensor* array : {&span.gradient, &span.master, &span.weight}) {
     *array = array->to(device);
   }
-  for (Tensors* list : {&span.moments, &span.moment_scales}) {
-    for (at::Tensor& array : *list) {
-      array = array.to(device);
-    }
+  for (at::Tensor& moment : span.moments) {
+    moment = moment.to(device);
   }
   return span;
 }
@@ -73,7 +71,7 @@ amp::FlatSpan span_on(const amp::UpdateRule& rule, int64_t size, c10::Device dev
 template <typename Optimizer>
 void add_update(std::vector<Kernel>& kernels, const Optimizer& optimizer, const std::string& name,
                 int64_t size) {
-  for (const MomentFormat format : {MomentFormat::fp32, MomentFormat::bf16, MomentFormat::int8}) {
+  for (const MomentFormat format : {MomentFormat::fp32, MomentFormat::bf16}) {
     const std::shared_ptr<const amp::UpdateRule> rule =
         Optimizer(optimizer).moments(format).rule(0);
     if (rule->moments() == 0 && format != MomentFormat::fp32) {

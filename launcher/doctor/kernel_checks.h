@@ -21,7 +21,7 @@ struct Kernel {
   std::function<std::vector<at::Tensor>(c10::Device device)> run;
 };
 
-/// Updates of each optimizer with moments in fp32, bf16 and int8; on `size` elements.
+/// Updates of each optimizer with moments in fp32 and bf16; on `size` elements.
 std::vector<Kernel> update_kernels(int64_t size);
 /// Casts between the dtypes of gradients, error feedback, accumulation, measuring.
 std::vector<Kernel> cast_kernels(int64_t size);

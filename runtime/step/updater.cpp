@@ -200,8 +200,8 @@ class FusedUpdater final : public Updater {
     }
     const std::vector<std::string> kinds = rules_[b]->moment_names();
     for (size_t m = 0; m < kinds.size(); ++m) {
-      visit_part(archive, entry.name + "." + kinds[m], part.span.moments[m], part.begin,
-                 entry.tensor);
+      const std::string name = entry.name + "." + kinds[m];
+      visit_part(archive, name, part.span.moments[m], part.begin, entry.tensor);
     }
   }
 

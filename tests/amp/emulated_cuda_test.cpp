@@ -133,19 +133,6 @@ TEST_F(EmulatedCuda, NamesLanesThatAreMissing) {
               HasSubstr("waits in an exchange"));
 }
 
-__global__ void meets_its_warp(unsigned* values) {
-  values[threadIdx.x] = threadIdx.x;
-  __syncwarp();
-  values[threadIdx.x ^ 1U] += 100;
-}
-
-TEST_F(EmulatedCuda, LanesMeetAtWarpBarriers) {
-  std::vector<unsigned> values(32, 0);
-  EXPECT_EQ(problem_of(meets_its_warp, 1, 32, values.data()), "");
-  EXPECT_EQ(values[6], 106U);
-  EXPECT_EQ(values[7], 107U);
-}
-
 struct Large {
   char bytes[4097];
 };

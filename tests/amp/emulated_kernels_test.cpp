@@ -21,7 +21,7 @@ namespace {
 
 using namespace testing;
 
-/// Sizes below, at and above one pack, one scale, one block, and one round of one processor.
+/// Sizes below, at and above one pack, one block, and one round of one processor.
 std::vector<int64_t> sizes() {
   return {0, 1, 3, 4, 5, 7, 8, 9, 64, 65, 255, 2048, 5003, 20001};
 }

@@ -24,10 +24,8 @@ inline amp::FlatSpan guarded_copy(const amp::FlatSpan& span) {
        {&result.gradient, &result.master, &result.weight, &result.remainder, &result.average}) {
     *array = guarded_copy(*array);
   }
-  for (auto* list : {&result.moments, &result.moment_scales}) {
-    for (at::Tensor& array : *list) {
-      array = guarded_copy(array);
-    }
+  for (at::Tensor& moment : result.moments) {
+    moment = guarded_copy(moment);
   }
   return result;
 }

@@ -54,38 +54,34 @@ StepState third_update() {
 struct Span {
   explicit Span(int64_t size)
       : floats{Array<float>(size), Array<float>(size), Array<float>(size), Array<float>(size)},
-        brains{Array<uint16_t>(size), Array<uint16_t>(size), Array<uint16_t>(size)},
-        rests(size),
-        codes{Array<uint8_t>(size), Array<uint8_t>(size)},
-        scales{Array<float>(scale_groups_of(size)), Array<float>(scale_groups_of(size))} {
+        brains{Array<uint16_t>(size), Array<uint16_t>(size), Array<uint16_t>(size),
+               Array<uint16_t>(size)},
+        rests(size) {
     plain.gradient = brains[0].elements();
     plain.size = size;
     plain.updated = floats[0].elements();
     plain.copy = brains[1].elements();
-    plain.moments[0] = {floats[1].data(), nullptr, MomentFormat::fp32};
-    plain.moments[1] = {floats[2].data(), nullptr, MomentFormat::fp32};
-    coded = plain;
-    coded.updated = brains[1].elements();
-    coded.copy = {};
-    coded.remainder = rests.data();
-    coded.average = floats[3].data();
-    coded.average_rest = 0.1F;
-    coded.moments[0] = {codes[0].data(), scales[0].data(), MomentFormat::int8};
-    coded.moments[1] = {codes[1].data(), scales[1].data(), MomentFormat::int8};
-    random = coded;
+    plain.moments[0] = floats[1].elements();
+    plain.moments[1] = floats[2].elements();
+    split = plain;
+    split.updated = brains[1].elements();
+    split.copy = {};
+    split.remainder = rests.data();
+    split.average = floats[3].data();
+    split.average_rest = 0.1F;
+    split.moments[0] = brains[2].elements();
+    split.moments[1] = brains[3].elements();
+    random = split;
     random.remainder = nullptr;
     random.rounds_randomly = true;
-    random.moments[0] = {brains[2].data(), nullptr, MomentFormat::bf16};
-    random.moments[1] = {floats[2].data(), nullptr, MomentFormat::fp32};
+    random.moments[1] = floats[2].elements();
   }
 
   Array<float> floats[4];
-  Array<uint16_t> brains[3];
+  Array<uint16_t> brains[4];
   Array<int16_t> rests;
-  Array<uint8_t> codes[2];
-  Array<float> scales[2];
   UpdateArrays plain;
-  UpdateArrays coded;
+  UpdateArrays split;
   UpdateArrays random;
 };
 
@@ -102,7 +98,7 @@ void launch_in_every_form(const Update& update) {
   const StepState state = third_update();
   for (const int64_t size : kSizes) {
     const Span span(size);
-    for (const UpdateArrays& arrays : {span.plain, span.coded, span.random}) {
+    for (const UpdateArrays& arrays : {span.plain, span.split, span.random}) {
       expect_well(testing::launch_update(update, arrays, &state));
     }
   }
@@ -116,7 +112,7 @@ LOCKSTEP_FOR_EACH_UPDATE(LOCKSTEP_TEST)
 
 TEST_F(KernelLaunches, Lamb) {
   const StepState state = third_update();
-  for (UpdateArrays Span::*form : {&Span::plain, &Span::coded, &Span::random}) {
+  for (UpdateArrays Span::*form : {&Span::plain, &Span::split, &Span::random}) {
     std::vector<std::unique_ptr<Span>> spans;
     LambBatch batch;
     for (const int64_t size : {7, 8193, 640}) {
@@ -132,7 +128,7 @@ TEST_F(KernelLaunches, Lamb) {
 TEST_F(KernelLaunches, Average) {
   const StepState state = third_update();
   for (const int64_t size : kSizes) {
-    expect_well(cuda::launch_average(Span(size).coded, &state, nullptr));
+    expect_well(cuda::launch_average(Span(size).split, &state, nullptr));
   }
 }
 

@@ -33,10 +33,8 @@ inline amp::FlatSpan deep_copy(const amp::FlatSpan& span) {
        {&result.gradient, &result.master, &result.weight, &result.remainder, &result.average}) {
     *array = copy(*array);
   }
-  for (auto* list : {&result.moments, &result.moment_scales}) {
-    for (at::Tensor& array : *list) {
-      array = array.clone();
-    }
+  for (at::Tensor& moment : result.moments) {
+    moment = moment.clone();
   }
   return result;
 }
@@ -70,9 +68,6 @@ inline bool same_bits(const amp::FlatSpan& a, const amp::FlatSpan& b) {
               same_bits(a.remainder, b.remainder) && same_bits(a.average, b.average);
   for (size_t i = 0; i < a.moments.size(); ++i) {
     same = same && same_bits(a.moments[i], b.moments[i]);
-  }
-  for (size_t i = 0; i < a.moment_scales.size(); ++i) {
-    same = same && same_bits(a.moment_scales[i], b.moment_scales[i]);
   }
   return same;
 }

@@ -243,14 +243,15 @@ TEST(Update, HasTheSameBitsOnEveryInstructionSet) {
 }
 
 TEST(Update, HasTheSameBitsForEveryNumberOfThreads) {
-  const auto rule = AdamW().rule(0);
   const FlatSpan start = half_span(300007, 2, at::kHalf, at::kHalf);
   const int threads = at::get_num_threads();
-  at::set_num_threads(1);
-  const FlatSpan expected = trained(*rule, start);
-  for (const int count : {2, 3}) {
-    at::set_num_threads(count);
-    EXPECT_TRUE(same_bits(trained(*rule, start), expected)) << count << " threads";
+  for (const auto& rule : {AdamW().rule(0), LAMB().rule(0)}) {
+    at::set_num_threads(1);
+    const FlatSpan expected = trained(*rule, start);
+    for (const int count : {2, 3}) {
+      at::set_num_threads(count);
+      EXPECT_TRUE(same_bits(trained(*rule, start), expected)) << count << " threads";
+    }
   }
   at::set_num_threads(threads);
 }

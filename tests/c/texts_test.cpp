@@ -132,6 +132,9 @@ TEST(OptionText, RefusesWhatCannotBeMeant) {
   EXPECT_THAT(refusal("loss=mse optimizer=Adamw"), HasSubstr("\"AdamW\""));
   EXPECT_THAT(refusal("loss=mse precision.compute=bf16"), HasSubstr("precision=O1"));
   EXPECT_THAT(refusal("loss=huber"), HasSubstr("loss is \"huber\""));
+  EXPECT_THAT(refusal("loss=mse optimizer.moments=int8"),
+              AllOf(HasSubstr("optimizer.moments is \"int8\""), HasSubstr("\"bf16\""),
+                    HasSubstr("\"fp32\"")));
   EXPECT_THAT(refusal("loss=mse loss_scale=big"), HasSubstr("\"apex\""));
   EXPECT_THAT(refusal("loss=mse snapshots.foldr=a"), HasSubstr("\"snapshots.folder\""));
 }

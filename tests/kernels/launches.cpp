@@ -123,33 +123,20 @@ struct Form {
   Element gradient;
   Element updated;
   Element copy;
-  MomentFormat moments = MomentFormat::fp32;
+  Element moments = Element::fp32;
   bool remainder = false;
   bool rounds_randomly = false;
   bool average = false;
 };
 
-MomentArray moment_of(Recording& record, MomentFormat format, int64_t size, bool square) {
-  const float low = square ? 0.0F : -0.1F;
-  if (format == MomentFormat::int8) {
-    auto* const codes = record.array<uint8_t>(size);
-    for (int64_t i = 0; i < size; ++i) {
-      codes[i] = static_cast<uint8_t>(record.random()());
-    }
-    return {codes, record.floats(scale_groups_of(size), 0.01F, 1.0F), format};
-  }
-  const Element type = format == MomentFormat::fp32 ? Element::fp32 : Element::bf16;
-  return {record.elements(type, size, low, 0.1F).data, nullptr, format};
-}
-
-UpdateArrays span_of(Recording& record, const Form& form, int64_t size, bool second_is_square) {
+UpdateArrays span_of(Recording& record, const Form& form, int64_t size) {
   UpdateArrays span;
   span.size = size;
   span.gradient = record.elements(form.gradient, size);
   span.updated = record.elements(form.updated, size);
   span.copy = record.elements(form.copy, size);
-  span.moments[0] = moment_of(record, form.moments, size, /*square=*/false);
-  span.moments[1] = moment_of(record, form.moments, size, second_is_square);
+  span.moments[0] = record.elements(form.moments, size, -0.1F, 0.1F);
+  span.moments[1] = record.elements(form.moments, size, 0.0F, 0.1F);
   if (form.remainder) {
     span.remainder = record.array<int16_t>(size);
     for (int64_t i = 0; i < size; ++i) {
@@ -162,7 +149,7 @@ UpdateArrays span_of(Recording& record, const Form& form, int64_t size, bool sec
   }
   span.rounds_randomly = form.rounds_randomly;
   span.stream = 5;
-  span.first_element = 640;
+  span.first_element = 642;
   return span;
 }
 
@@ -175,10 +162,10 @@ const std::vector<Form>& forms() {
       {bf16, fp32, bf16},
       {fp16, fp16, none},
       {bf16, bf16, none},
-      {bf16, bf16, none, MomentFormat::bf16, true},
-      {fp16, fp32, fp16, MomentFormat::int8},
-      {bf16, bf16, none, MomentFormat::fp32, false, true, true},
-      {bf16, bf16, none, MomentFormat::int8, true, false, true},
+      {bf16, bf16, none, bf16, true},
+      {fp16, fp32, fp16, bf16},
+      {bf16, bf16, none, fp32, false, true, true},
+      {bf16, bf16, none, bf16, true, false, true},
   };
   return all;
 }
@@ -198,7 +185,7 @@ void updates(Recording& record, const Update& update, const char* name) {
   for (const Form& form : forms()) {
     for (const int64_t size : {int64_t{65}, int64_t{2051}}) {
       record.begin(name);
-      UpdateArrays span = span_of(record, form, size, Update::kSecondMoment);
+      UpdateArrays span = span_of(record, form, size);
       if (size == 65) {
         span.learning_rate = record.one(0.003);
         span.missed = record.one(int64_t{2});
@@ -211,12 +198,12 @@ void updates(Recording& record, const Update& update, const char* name) {
   }
   for (const int64_t number : {1, 2, 10, 77, 5000, 123457, 100000000}) {  // for pow
     record.begin(name);
-    const UpdateArrays span = span_of(record, forms()[1], 9, Update::kSecondMoment);
+    const UpdateArrays span = span_of(record, forms()[1], 9);
     launch(record, update, span, state_of(number));
   }
   for (const size_t form : {0, 5}) {
     record.begin(name, kBulk);
-    const UpdateArrays span = span_of(record, forms()[form], kBulk, Update::kSecondMoment);
+    const UpdateArrays span = span_of(record, forms()[form], kBulk);
     launch(record, update, span, state_of(3));
   }
 }
@@ -227,7 +214,7 @@ void all_updates(Recording& record) {
   for (const int64_t size : {int64_t{65}, int64_t{5003}, kBulk}) {
     for (const size_t form : {7, 8}) {
       record.begin("average", size == kBulk && form == 7 ? size : 0);
-      const UpdateArrays span = span_of(record, forms()[form], size, /*second_is_square=*/true);
+      const UpdateArrays span = span_of(record, forms()[form], size);
       well(cuda::launch_average(span, record.one(state_of(3)), nullptr));
       well(cuda::launch_average(span, record.one(state_of(3, /*skip=*/true)), nullptr));
     }
@@ -242,7 +229,7 @@ void lamb(Recording& record) {
     LambBatch batch;
     for (const int64_t size :
          counts ? std::vector<int64_t>{kBulk} : std::vector<int64_t>{7, 8193, 640}) {
-      batch.add(span_of(record, forms()[form], size, /*second_is_square=*/true));
+      batch.add(span_of(record, forms()[form], size));
     }
     const LambScratch scratch{record.array<LambSums>(batch.chunks()),
                               record.array<LambUpdate::Move>(batch.count)};

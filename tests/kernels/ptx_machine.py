@@ -191,10 +191,7 @@ class Frame:
     make_exit = make_ret
 
     def make_bar(self, at, instruction, parts, operands):
-        assert instruction.guard is None
-        if parts[1] == "warp":
-            members = self.source(operands[0], "u32")
-            return lambda active, where: self.meet(at, active, self.complete_lanes(at, active, members))
+        assert instruction.guard is None and parts[1] == "sync"
         return lambda active, where: self.meet(at, active, self.complete_blocks(at, active))
 
     def make_shfl(self, at, instruction, parts, operands):

@@ -48,12 +48,8 @@ class Launch {
     arrays.gradient = reads(arrays.gradient, arrays.size);
     arrays.updated = writes(arrays.updated, arrays.size);
     arrays.copy = writes(arrays.copy, arrays.size);
-    for (MomentArray& moment : arrays.moments) {
-      const int64_t bytes = moment.format == MomentFormat::fp32   ? 4
-                            : moment.format == MomentFormat::bf16 ? 2
-                                                                  : 1;
-      moment.data = writes(static_cast<char*>(moment.data), arrays.size * bytes);
-      moment.scales = writes(moment.scales, scale_groups_of(arrays.size));
+    for (Elements& moment : arrays.moments) {
+      moment = writes(moment, arrays.size);
     }
     arrays.remainder = writes(arrays.remainder, arrays.size);
     arrays.average = writes(arrays.average, arrays.size);

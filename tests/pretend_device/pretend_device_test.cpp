@@ -4,6 +4,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <lockstep/runtime/to_device.h>
 
 #include <limits>
 
@@ -100,6 +101,13 @@ TEST(PretendDevice, WritesPageLockedMemoryWhenTheHostHasWaited) {
   EXPECT_TRUE(host.isnan().all().item<bool>());
   EXPECT_TRUE(done.query());
   EXPECT_TRUE(at::equal(host, at::ones({4})));
+}
+
+TEST(ToDevice, ReturnsFromACopyToTheHostWhenTheDataIsThere) {
+  const at::Tensor x = at::ones({4}, kThere);
+  EXPECT_TRUE(at::equal(moved(x, at::kCPU), at::ones({4})));
+  const std::vector<at::Tensor> batch = moved(std::vector<at::Tensor>{x, x}, at::kCPU);
+  EXPECT_TRUE(at::equal(batch[1], at::ones({4})));
 }
 
 TEST(PretendDevice, HasNoZerosInFreshMemory) {

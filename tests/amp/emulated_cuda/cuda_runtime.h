@@ -55,8 +55,6 @@ struct Place {
 void barrier(Place place) noexcept;
 /// The value of lane `this lane ^ step`.
 uint64_t exchange(unsigned mask, uint64_t value, int step, Place place) noexcept;
-/// Waits for the lanes of the mask, which then see each other's memory.
-void warp_barrier(unsigned mask, Place place) noexcept;
 
 /// One parameter of a kernel.
 struct Argument {
@@ -95,10 +93,6 @@ inline constexpr auto& gridDim = lockstep::emulated_cuda::grid_size;
 
 inline void __syncthreads(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   lockstep::emulated_cuda::barrier({file, line});
-}
-inline void __syncwarp(unsigned mask = ~0U, const char* file = __builtin_FILE(),
-                       int line = __builtin_LINE()) {
-  lockstep::emulated_cuda::warp_barrier(mask, {file, line});
 }
 template <typename T>
 T __shfl_xor_sync(unsigned mask, T value, int step, const char* file = __builtin_FILE(),

@@ -111,7 +111,7 @@ void Multiprocessor::begin_block() {
   while (fibers_.size() < count * fibers_of_a_thread_) {
     fibers_.push_back({stacks_.top(fibers_.size(), &Multiprocessor::run_threads), new_thread()});
   }
-  threads_ = std::vector<Thread>(count);  // new memory: channels that no other block has used
+  threads_ = std::vector<Thread>(count);
   passed_ = std::vector<char>(2);
   for (size_t k = 0; k < count; ++k) {
     threads_[k].number = k;
@@ -258,19 +258,6 @@ uint64_t Multiprocessor::exchange(unsigned mask, uint64_t value, int step, Place
     }
   }
   return self.received;
-}
-
-/// Nobody passes before all have seen what all had done.
-void Multiprocessor::warp_barrier(unsigned mask, Place place) {
-  Thread& self = *running_;
-  publish(&self.seen);
-  exchange(mask, 0, 0, place);
-  for (int k = 0; k < kWarp; ++k) {
-    if (named(mask, k)) {
-      observe(&lane(self, k)->seen);
-    }
-  }
-  exchange(mask, 0, 0, place);
 }
 
 std::string Multiprocessor::describe(const Thread& thread) const {

@@ -19,7 +19,6 @@ class Multiprocessor {
   // By the running thread.
   void barrier(Place place);
   uint64_t exchange(unsigned mask, uint64_t value, int step, Place place);
-  void warp_barrier(unsigned mask, Place place);
 
  private:
   Multiprocessor();
@@ -35,7 +34,6 @@ class Multiprocessor {
     int step = 0;
     uint64_t value = 0;
     uint64_t received = 0;
-    char seen = 0;  // channel of its warp barriers
   };
 
   struct Fiber {

@@ -50,9 +50,6 @@ void barrier(Place place) noexcept {
 uint64_t exchange(unsigned mask, uint64_t value, int step, Place place) noexcept {
   return Multiprocessor::only().exchange(mask, value, step, place);
 }
-void warp_barrier(unsigned mask, Place place) noexcept {
-  Multiprocessor::only().warp_barrier(mask, place);
-}
 
 cudaError_t launch(const Launch& launch) {
   constexpr size_t kArgumentBytes = 4096;
