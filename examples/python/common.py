@@ -34,6 +34,8 @@ def processes():
                                 world_size=ranks())
     try:
         yield
+        if ranks() > 1:
+            dist.barrier()  # no rank ends its threads while another still sends
     finally:
         if ranks() > 1:
             dist.destroy_process_group()
