@@ -24,6 +24,7 @@
 #include <torch/nn.h>
 
 #include <iostream>
+#include <memory>
 
 #include "activation_costs.h"
 #include "command_line.h"
@@ -56,20 +57,28 @@ torch::Tensor loss_of(lockstep::Trainer& trainer, Bert& model,
   return torch::nn::functional::cross_entropy(model->forward(pieces), labels);
 }
 
-StepCost measure(lockstep::Runtime& runtime, const Options& options, const Tweets& tweets) {
-  torch::manual_seed(runtime.seed());
-  Bert model(options.size, options.activations == "checkpoint");
-  lockstep::Trainer trainer(runtime, model, optimizer(options),
-                            trainer_options(options, model, 1000));
-  auto loader = runtime.loader(
-      tweets, lockstep::LoaderOptions().batch_size(options.batch_size / runtime.size()).epochs(8));
-  auto batch = loader.begin();
-  return StepCost::of(runtime.device().type(), 5, [&] {
+/// A run whose steps can be made one at a time.
+struct SteppedRun {
+  SteppedRun(lockstep::Runtime& runtime, const Options& options, const Tweets& tweets)
+      : model((torch::manual_seed(runtime.seed()), options.size),
+              options.activations == "checkpoint"),
+        trainer(runtime, model, optimizer(options), trainer_options(options, model, 1000)),
+        loader(runtime.loader(
+            tweets,
+            lockstep::LoaderOptions().batch_size(options.batch_size / runtime.size()).epochs(8))) {}
+
+  double step() {
+    torch::manual_seed(static_cast<uint64_t>(trainer.updates()));  // runs share the generator
     const double loss = trainer.step([&] { return loss_of(trainer, model, *batch); }).loss();
     ++batch;
     return loss;
-  });
-}
+  }
+
+  Bert model;
+  lockstep::Trainer trainer;
+  lockstep::Loader<Tweets> loader;
+  lockstep::Loader<Tweets>::Iterator batch = loader.begin();
+};
 
 void train(lockstep::Runtime& runtime, Options options) {
   const Tweets tweets = options.tweets.empty()
@@ -77,11 +86,12 @@ void train(lockstep::Runtime& runtime, Options options) {
                             : read_tweets(options.tweets, options.vocabulary, options.length);
   options.size.vocabulary = tweets.vocabulary;
   if (options.compare) {
-    return compare_activations(runtime, options.run.run + "/compare.json",
-                               [&](const std::string& activations) {
-                                 options.activations = activations;
-                                 return measure(runtime, options, tweets);
-                               });
+    return compare_activations(
+        runtime, options.run.run + "/compare.json", [&](const std::string& activations) {
+          options.activations = activations;
+          const auto run = std::make_shared<SteppedRun>(runtime, options, tweets);
+          return [run] { return run->step(); };
+        });
   }
   auto loader = runtime.loader(
       tweets.part(false), lockstep::LoaderOptions()

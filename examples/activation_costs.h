@@ -4,56 +4,75 @@
 #include <lockstep/runtime/runtime.h>
 #include <lockstep/runtime/table.h>
 
+#include <algorithm>
 #include <functional>
 #include <iostream>
 #include <string>
+#include <vector>
 
 #include "result_file.h"
 
-/// What one training step costs.
-struct StepCost {
-  int64_t peak = 0;  // bytes of activations
-  double seconds = 1e9;
+inline double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.at(values.size() / 2);
+}
+
+/// A training run of which single steps are measured.
+struct MeasuredRun {
+  std::string name;
+  std::function<double()> step;  // makes an update and returns the loss
+  int64_t peak = 0;              // bytes of activations
+  std::vector<double> seconds = {};
   double loss = 0.0;
 
-  /// Runs the steps of a trainer, `count` of which are measured. Three come first: the planner
-  /// measures in them.
-  static StepCost of(c10::DeviceType device, int count, const std::function<double()>& step) {
-    StepCost cost;
-    for (int i = 0; i < 3 + count; ++i) {
-      const Stopwatch watch;
-      const lockstep::MemoryMeter meter(device);
-      cost.loss = step();
-      if (i >= 3) {
-        cost.peak = std::max(cost.peak, meter.peak());
-        cost.seconds = std::min(cost.seconds, watch.seconds());
-      }
-    }
-    return cost;
+  void measure(c10::DeviceType device) {
+    const Stopwatch watch;
+    const lockstep::MemoryMeter meter(device);
+    loss = step();
+    peak = std::max(peak, meter.peak());
+    seconds.push_back(watch.seconds());
   }
 };
 
-/// Prints a table of the costs without checkpointing, with all layers checkpointed, and with a
-/// budget of 40 % of the first, and writes it as JSON. `measure(activations)` trains from equal
-/// weights on equal batches. Throws lockstep::Error if a loss differs.
-inline void compare_activations(const lockstep::Runtime& runtime, const std::string& path,
-                                const std::function<StepCost(const std::string&)>& measure) {
+/// Prints a table of what a step costs without checkpointing, with all layers checkpointed, and
+/// with a budget of 40 % of the first, and writes it as JSON. The runs take turns, step by step,
+/// since the speed of a machine changes; medians count. `make(activations)` returns the step of a
+/// new run that begins with equal weights and batches. Throws lockstep::Error if a loss differs.
+inline void compare_activations(
+    const lockstep::Runtime& runtime, const std::string& path,
+    const std::function<std::function<double()>(const std::string&)>& make) {
+  const c10::DeviceType device = runtime.device().type();
+  std::vector<MeasuredRun> runs;
+  for (const std::string name : {"plain", "checkpoint", "budget of 40 %"}) {
+    const bool has_budget = name == "budget of 40 %";
+    runs.push_back({name, make(has_budget ? std::to_string(runs[0].peak * 2 / 5) : name)});
+    for (int i = 0; i < 3; ++i) {  // the planner measures in them
+      runs.back().step();
+    }
+    runs.back().measure(device);
+  }
+  for (int round = 0; round < 7; ++round) {
+    for (MeasuredRun& run : runs) {
+      run.measure(device);
+    }
+  }
   ResultFile result(runtime, path);
   lockstep::Table table({"activations", "peak, MiB", "of plain", "step, s", "of plain", "loss"});
-  StepCost plain;
-  for (const std::string name : {"plain", "checkpoint", "budget of 40 %"}) {
-    const StepCost cost =
-        measure(name == "budget of 40 %" ? std::to_string(plain.peak * 2 / 5) : name);
-    plain = name == "plain" ? cost : plain;
-    const double mib = static_cast<double>(cost.peak) / (1 << 20);
-    const double memory = static_cast<double>(cost.peak) / static_cast<double>(plain.peak);
-    const double time = cost.seconds / plain.seconds;
-    table.row({name, lockstep::format_number(mib), lockstep::format_number(memory),
-               lockstep::format_number(cost.seconds), lockstep::format_number(time),
-               lockstep::format_number(cost.loss)});
-    result.add(name + ": peak, MiB", mib);
-    result.add(name + ": step, s", cost.seconds);
-    LOCKSTEP_CHECK(cost.loss == plain.loss, name, ": the loss is ", cost.loss, ", expected ",
+  const MeasuredRun& plain = runs[0];
+  for (const MeasuredRun& run : runs) {
+    std::vector<double> ratios;
+    for (size_t i = 1; i < run.seconds.size(); ++i) {  // the first were not side by side
+      ratios.push_back(run.seconds[i] / plain.seconds[i]);
+    }
+    const double mib = static_cast<double>(run.peak) / (1 << 20);
+    const double memory = static_cast<double>(run.peak) / static_cast<double>(plain.peak);
+    table.row({run.name, lockstep::format_number(mib), lockstep::format_number(memory),
+               lockstep::format_number(median(run.seconds)),
+               lockstep::format_number(median(ratios)), lockstep::format_number(run.loss)});
+    result.add(run.name + ": peak, MiB", mib);
+    result.add(run.name + ": step, s", median(run.seconds));
+    result.add(run.name + ": step / plain", median(ratios));
+    LOCKSTEP_CHECK(run.loss == plain.loss, run.name, ": the loss is ", run.loss, ", expected ",
                    plain.loss, " as with plain activations");
   }
   if (runtime.is_main()) {

@@ -2,7 +2,9 @@
 
 import argparse
 import csv
+import operator
 import pathlib
+import statistics
 import string
 import time
 
@@ -88,28 +90,28 @@ def train(options, tweets, held_out, vocabulary):
 def compare(options, tweets, vocabulary):
     """Peak of activations, from the profiler's record of allocations, and time of a step: plain and checkpointed."""
     pieces, labels = tweets[:options.batch_size]
-    values = {}
-    for name in ("plain", "checkpoint"):
-        model = Bert(vocabulary, options.layers, options.width, checkpointed=name == "checkpoint")
-        optimizer = optimizer_of(model, options.learning_rate)
-
-        def step():
-            cross_entropy(model(pieces), labels).backward()
-
-        seconds = []
-        for _ in range(8):
+    names = ("plain", "checkpoint")
+    models = [Bert(vocabulary, options.layers, options.width, checkpointed=name == "checkpoint") for name in names]
+    optimizers = [optimizer_of(model, options.learning_rate) for model in models]
+    seconds = [[], []]
+    for _ in range(10):  # the models take turns, since the speed of a machine changes
+        for model, optimizer, times in zip(models, optimizers, seconds):
             begin = time.perf_counter()
-            step()
+            cross_entropy(model(pieces), labels).backward()
             optimizer.step()
-            seconds.append(time.perf_counter() - begin)
+            times.append(time.perf_counter() - begin)
+    seconds = [times[3:] for times in seconds]
+    values = {}
+    for name, model, times in zip(names, models, seconds):
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-            step()
+            cross_entropy(model(pieces), labels).backward()
         events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
         live = peak = 0
         for event in sorted(events, key=lambda one: one.start_ns()):
             live += event.nbytes()
             peak = max(peak, live)
-        values |= {f"{name}: peak, MiB": peak / 2**20, f"{name}: step, s": min(seconds[3:])}
+        values |= {f"{name}: peak, MiB": peak / 2**20, f"{name}: step, s": statistics.median(times),
+                   f"{name}: step / plain": statistics.median(map(operator.truediv, times, seconds[0]))}
     Results(options.run).write(values)
 
 
