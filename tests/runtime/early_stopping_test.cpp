@@ -193,12 +193,13 @@ TEST(BestSnapshot, AMetricOfAnUpdateThatIsSavedIsAddedToItsSnapshot) {
 }
 
 TEST(BestSnapshot, EveryRankMustPassTheSameMetric) {
-  if (runtime().size() == 1) {
-    GTEST_SKIP() << "needs two ranks";
-  }
   const SharedFolder folder;
   SmallRun run(saving_to(folder.file("run")));
   run.step();
+  if (runtime().size() == 1) {
+    EXPECT_NO_THROW(run.trainer.save(1.0));
+    return;
+  }
   const double mine = 1.0 + runtime().rank() * 1e-15;
   EXPECT_THAT(error_of([&] { run.trainer.save(mine); }), HasSubstr("metric 1.000000000000001"));
   run.trainer.save();

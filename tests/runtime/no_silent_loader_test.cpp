@@ -287,10 +287,11 @@ TEST(LoadersOfRanks, WithOtherOptionsOnOneRankAreAnErrorOnEveryRank) {
 }
 
 TEST(LoadersOfRanks, ARankThatComparesAndOneThatDoesNotAreRefused) {
-  if (runtime().size() == 1) {
-    GTEST_SKIP() << "needs two ranks";
-  }
   const auto mine = LoaderOptions().batch_size(4).compare_ranks(runtime().is_main());
+  if (runtime().size() == 1) {
+    EXPECT_NO_THROW(runtime().loader(Own{40}, mine));
+    return;
+  }
   const auto told = HasSubstr("compare_ranks is 0 on rank 1 and 1 on rank 0");
   EXPECT_THAT(error_of([&] { runtime().loader(Own{40}, mine); }), told);
   EXPECT_THAT(error_of([&] { runtime().validation_loader(Own{40}, mine); }), told);
