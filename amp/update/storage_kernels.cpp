@@ -26,6 +26,9 @@ void random_brains(uint16_t* HWY_RESTRICT to, const float* HWY_RESTRICT from, in
     uint16_t bits[kGroup];  // the low half of a draw comes first
     std::memcpy(bits, draws, sizeof bits);
     const int64_t count = std::min(kGroup, size - begin);
+    for (int64_t i = 0; i < kGroup; i += 32) {
+      __builtin_prefetch(to + size + begin + i, 1);
+    }
     for (int64_t i = 0; i < count; ++i) {
       to[begin + i] = brain_randomly(from[begin + i], bits[i]);
     }

@@ -56,18 +56,23 @@ BertLayerImpl::BertLayerImpl(const BertSize& size)
 }
 
 torch::Tensor BertLayerImpl::forward(const torch::Tensor& hidden, const torch::Tensor& seen) {
+  return feed_forward(attend(hidden, seen));
+}
+
+torch::Tensor BertLayerImpl::attend(const torch::Tensor& hidden, const torch::Tensor& seen) {
   const auto split = [&](const torch::Tensor& tensor) {
     return tensor.unflatten(2, {heads, -1}).transpose(1, 2);
-  };
-  const auto dropped = [&](const torch::Tensor& tensor) {
-    return torch::dropout(tensor, dropout, is_training());
   };
   const torch::Tensor mixed =
       torch::scaled_dot_product_attention(split(query(hidden)), split(key(hidden)),
                                           split(value(hidden)), seen, is_training() ? dropout : 0);
-  const torch::Tensor attended =
-      attention_norm(hidden + dropped(projection(mixed.transpose(1, 2).flatten(2))));
-  return output_norm(attended + dropped(down(torch::gelu(up(attended)))));
+  const torch::Tensor projected = projection(mixed.transpose(1, 2).flatten(2));
+  return attention_norm(hidden + torch::dropout(projected, dropout, is_training()));
+}
+
+torch::Tensor BertLayerImpl::feed_forward(const torch::Tensor& attended) {
+  const torch::Tensor changed = down(torch::gelu(up(attended)));
+  return output_norm(attended + torch::dropout(changed, dropout, is_training()));
 }
 
 BertImpl::BertImpl(const BertSize& size, bool checkpointed) : dropout(size.dropout) {
@@ -84,12 +89,22 @@ BertImpl::BertImpl(const BertSize& size, bool checkpointed) : dropout(size.dropo
     const std::string name = std::to_string(number);
     BertLayer layer = numbered.register_module(name, BertLayer(size));
     layers.push_back(layer);
-    stages.push_back({"layer " + name,
-                      [layer, seen = seen, checkpointed](torch::Tensor x) mutable {
-                        return checkpointed ? lockstep::checkpoint(layer, x, *seen)
-                                            : layer(x, *seen);
-                      },
-                      [layer] { return layer->parameters(); }});
+    const auto parameters = [layer] { return layer->parameters(); };
+    if (checkpointed) {
+      stages.push_back({"layer " + name,
+                        [layer, seen = seen](torch::Tensor x) mutable {
+                          return lockstep::checkpoint(layer, x, *seen);
+                        },
+                        parameters});
+      continue;
+    }
+    stages.push_back(
+        {"attention " + name,
+         [layer, seen = seen](torch::Tensor x) mutable { return layer->attend(x, *seen); },
+         parameters});
+    stages.push_back({"feed-forward " + name,
+                      [layer](torch::Tensor x) mutable { return layer->feed_forward(x); },
+                      parameters});
   }
   chain = lockstep::PlannedChain(std::move(stages));
   pooler = named_group(bert, "pooler").register_module("dense", linear(size.width, size.width));

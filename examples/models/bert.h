@@ -22,6 +22,9 @@ struct BertLayerImpl : torch::nn::Module {
   explicit BertLayerImpl(const BertSize& size);
   /// hidden: [batch, length, width]. seen: bool, [batch, 1, 1, length].
   torch::Tensor forward(const torch::Tensor& hidden, const torch::Tensor& seen);
+  /// The two halves of forward().
+  torch::Tensor attend(const torch::Tensor& hidden, const torch::Tensor& seen);
+  torch::Tensor feed_forward(const torch::Tensor& attended);
 
   int64_t heads;
   double dropout;
@@ -53,7 +56,7 @@ struct BertImpl : torch::nn::Module {
   torch::nn::LayerNorm norm{nullptr};
   std::vector<BertLayer> layers;
   torch::nn::Linear pooler{nullptr}, classifier{nullptr};
-  lockstep::PlannedChain chain;  // the layers: for TrainerOptions::activation_chain
+  lockstep::PlannedChain chain;  // the halves of the layers: for TrainerOptions::activation_chain
   std::shared_ptr<torch::Tensor> seen = std::make_shared<torch::Tensor>();  // of this batch
 };
 TORCH_MODULE(Bert);
