@@ -76,11 +76,15 @@ at::Tensor resized(const at::Tensor& image, int64_t height, int64_t width) {
   require_image("resized", image);
   LOCKSTEP_CHECK(height >= 1 && width >= 1 && height <= kMostPixels / width, "resized: to ", height,
                  " x ", width, " pixels, expected 1 to ", kMostPixels, " in all");
+  LOCKSTEP_CHECK(image.is_floating_point() || image.scalar_type() == at::kByte,
+                 "resized: an image of ", image.scalar_type(),
+                 ", expected uint8 or floating point; convert it with to(torch::kFloat)");
   if (image.size(1) == height && image.size(2) == width) {
     return image;
   }
-  const at::Tensor wide = at::_upsample_bilinear2d_aa(image.unsqueeze(0).to(at::kFloat),
-                                                      {height, width}, /*align_corners=*/false)
+  const at::ScalarType dtype = image.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor wide = at::_upsample_bilinear2d_aa(image.unsqueeze(0).to(dtype), {height, width},
+                                                      /*align_corners=*/false)
                               .squeeze(0);
   return (image.is_floating_point() ? wide : wide.round_().clamp_(0, 255)).to(image.scalar_type());
 }

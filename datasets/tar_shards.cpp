@@ -42,7 +42,11 @@ void TarShards::add(const detail::MappedData& shard) {
   const size_t before = samples_.size();
   for (const detail::TarEntry& entry : detail::tar_entries(shard)) {
     const size_t slash = entry.name.find_last_of('/');
-    const size_t dot = entry.name.find('.', slash == std::string::npos ? 0 : slash + 1);
+    const size_t name = slash == std::string::npos ? 0 : slash + 1;
+    const size_t dot = entry.name.find('.', name);
+    if (dot == name) {
+      continue;  // hidden, such as those that macOS adds
+    }
     shard.check(dot != std::string::npos, entry.begin, "the file ", entry.name,
                 " has no dot in its name, expected KEY.EXTENSION");
     const std::string key = entry.name.substr(0, dot);

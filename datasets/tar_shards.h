@@ -33,14 +33,14 @@ struct TarSample {
 ///   });
 ///
 /// The constructor reads the headers of all files once; after that, samples are read in any order
-/// from the mapped file, so a loader shuffles them and resumes exactly. Folders and links are
-/// ignored. The tar files must not be compressed, and must not change while they are open.
-/// Ranks: local. Threads: several threads may call get at the same time.
-/// Throws Error (exit code data) that names the file: missing, empty, compressed, no tar file, cut
-/// off (also if only the zeros after the last file are missing), several tar files joined, without
-/// a sample, a key with two files of one extension, a file without a dot in its name. Throws Error
-/// (exit code environment) that names the package to install if lockstep was built without
-/// libarchive.
+/// from the mapped file, so a loader shuffles them and resumes exactly. Folders, links and files
+/// whose name begins with a dot are ignored. The tar files must not be compressed, and must not
+/// change while they are open. Ranks: local. Threads: several threads may call get at the same
+/// time. Throws Error (exit code data) that names the file: missing, empty, compressed, no tar
+/// file, cut off (also if only the zeros after the last file are missing), several tar files
+/// joined, without a sample, a key with two files of one extension, a file without a dot in its
+/// name. Throws Error (exit code environment) that names the package to install if lockstep was
+/// built without libarchive.
 class TarShards {
  public:
   explicit TarShards(const std::vector<std::string>& paths);

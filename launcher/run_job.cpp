@@ -51,6 +51,17 @@ StopLadder polite_ladder(int grace_seconds) {
       /*same_request=*/seconds(2));
 }
 
+/// Says which rank did not listen to a request to stop, where others did.
+void say_who_was_deaf(const RankTable& ranks) {
+  const auto deaf = ranks.where([](const RankRecord& rank) { return rank.code == 128 + SIGUSR1; });
+  if (!deaf.empty() && deaf.size() < static_cast<size_t>(ranks.size())) {
+    std::cerr << "lockstep: rank " << deaf.front()
+              << " was ended by SIGUSR1, with which the ranks are asked to stop, and the others "
+                 "with it; a rank without a Trainer must ignore SIGUSR1 and SIGTERM and learn of "
+                 "the stop from the others\n";
+  }
+}
+
 /// The job's exit code.
 int say(const std::optional<Cause>& cause, const JobEnd& end, const StopLadder& ladder,
         const RankTable& ranks, const JobOutput& output) {
@@ -72,6 +83,7 @@ int say(const std::optional<Cause>& cause, const JobEnd& end, const StopLadder& 
     return end.code;
   }
   if (cause->stopped) {
+    say_who_was_deaf(ranks);
     return cause->code > 128 && stop_signal != 0 ? 128 + stop_signal : cause->code;
   }
   std::cerr << "lockstep: " << describe(*cause, ranks, output);

@@ -127,6 +127,13 @@ class Loader {
   End end() const { return {}; }
 
   int64_t batches_per_epoch() const { return place_->sampler().batches(); }
+  /// Batches from position() to the end of its epoch. The same on every rank.
+  int64_t batches_left() const {
+    const SamplerPosition next = position();
+    return place_->sampler().batches(next.start) - next.batch;
+  }
+  /// LoaderOptions::epochs: the number of epochs of one loop.
+  int64_t epochs_per_loop() const { return options_.epochs(); }
   /// Epoch of the current batch. Without one, and after seek(): the epoch of the next batch in the
   /// loop that runs or comes next. After resuming a loop that was complete: the last epoch of that
   /// loop.
@@ -202,6 +209,8 @@ class Loader {
       return std::move(loaded.batch);
     } catch (...) {
       pending_.clear();
+      workers_.reset();  // first end the loads under way
+      workers_ = std::make_unique<WorkerThreads>(options_.threads());
       ahead_ = at;  // a loop that goes on asks for this batch again
       throw;
     }
@@ -217,7 +226,7 @@ class Loader {
   struct Load {
     int rank;
     uint64_t seed;
-    Dataset* dataset;
+    std::shared_ptr<Dataset> dataset;  // a Loader that is assigned to has workers with the old one
     std::optional<c10::Stream> copies_on;
     Loaded operator()(SamplerPosition at, const std::vector<size_t>& indices) const {
       try {
@@ -236,8 +245,13 @@ class Loader {
       }
     }
   };
-  Load work() const {
-    return {rank_, place_->sampler().samples_seed(), dataset_.get(), copies_on_};
+  Load work() const { return {rank_, place_->sampler().samples_seed(), dataset_, copies_on_}; }
+
+  /// Waits for the batches that are being loaded ahead; they stay ready for the loop.
+  void finish_ahead() const {
+    for (const std::future<Loaded>& next : pending_) {
+      next.wait();
+    }
   }
 
   template <typename Other>

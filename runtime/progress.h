@@ -55,6 +55,10 @@ class Progress {
   /// about every 5 %, and one after each minute. Throws Error if iterations < 1.
   Progress& log_every(int64_t iterations);
 
+  /// A loop that goes on after `done` iterations of an earlier run: the rate and the time left
+  /// count the iterations after them. Throws Error if done < 0.
+  Progress& begin_at(int64_t done);
+
   /// Reports that `done` of `total` iterations are complete. Values are printed as given, integers
   /// in full.
   void show(int64_t done, const Values& values = {});
@@ -72,6 +76,7 @@ class Progress {
   int64_t total_;
   ProgressOutput output_;
   double start_ = 0.0;
+  int64_t before_ = 0;  // iterations of an earlier run
   double shown_at_ = 0.0;
   int64_t shown_ = -1;     // `done` of the last line printed
   size_t width_ = 0;       // columns of the terminal's open line

@@ -92,7 +92,8 @@ class RunLog {
   /// Takes the report of a step. Call it after every step() or update() of the Trainer; does
   /// nothing for a report that does not close its window.
   void step(const StepReport& report);
-  /// Adds a value at the last update. A slash groups names in TensorBoard.
+  /// Adds a value at the last update. A slash groups names in TensorBoard. Throws Error for the
+  /// names "update" and "time", which each row has itself.
   void log(const std::string& name, double value);
   /// Writes what is in memory. On a device it waits for the last step.
   void flush();

@@ -62,7 +62,9 @@ struct RuntimeOptions {
 /// if a rank has no such device, or if ranks share a device without share_device.
 /// Ranks: every rank constructs one Runtime, once, first in main. The destructor waits for all
 /// ranks unless an exception is in flight. Threads: use it from the main thread.
-/// Environment variables override the options: see runtime/environment.h.
+/// Environment variables override the options: LOCKSTEP_SEED, LOCKSTEP_TIMEOUT (seconds),
+/// LOCKSTEP_CHECK (0 or 1: check_collectives), LOCKSTEP_DEVICE (cpu, cuda or automatic),
+/// LOCKSTEP_SHARE_DEVICE (0 or 1), LOCKSTEP_TRANSPORT (automatic, nccl or staged).
 class Runtime {
  public:
   Runtime(int argc, char** argv, RuntimeOptions options = {});

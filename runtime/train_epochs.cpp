@@ -1,8 +1,11 @@
 #include <lockstep/runtime/progress.h>
+#include <lockstep/runtime/state/kept_training.h>
+#include <lockstep/runtime/step/training.h>
 #include <lockstep/runtime/train_epochs.h>
 #include <lockstep/runtime/trainer.h>
 
 #include <chrono>
+#include <filesystem>
 #include <iostream>
 
 namespace lockstep {
@@ -12,8 +15,22 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-const EpochOptions& checked(const EpochOptions& options) {
+std::filesystem::path folder_of(const std::string& name) {
+  return (std::filesystem::path(name) / "").lexically_normal();
+}
+
+const EpochOptions& checked(const EpochOptions& options, const TrainerOptions& of_trainer) {
   options.validate();
+  const std::string& saves_to = of_trainer.snapshots().folder();
+  LOCKSTEP_CHECK(
+      !saves_to.empty() || options.resume(),
+      "train_epochs: with EpochOptions::resume(false) a Trainer must know where to save: "
+      "give it TrainerOptions().snapshots(SnapshotOptions().folder(\"",
+      options.folder(), "\"))");
+  LOCKSTEP_CHECK(saves_to.empty() || folder_of(saves_to) == folder_of(options.folder()),
+                 "train_epochs: EpochOptions::folder is ", options.folder(),
+                 ", but the Trainer saves to SnapshotOptions::folder ", saves_to,
+                 ", where the run could not be resumed; name the same folder in both");
   return options;
 }
 
@@ -29,7 +46,10 @@ void EpochOptions::validate() const {
 namespace detail {
 
 EpochLoop::EpochLoop(Trainer& trainer, const EpochOptions& options)
-    : trainer_(trainer), options_(checked(options)), log_(trainer, options.folder()) {
+    : trainer_(trainer),
+      options_(checked(options, KeptTraining::training_of(trainer).options)),
+      log_(trainer, options.folder()),
+      window_(KeptTraining::training_of(trainer).options.accumulate()) {
   if (options_.resume()) {
     trainer_.resume(options_.folder());
   }
@@ -38,35 +58,43 @@ EpochLoop::EpochLoop(Trainer& trainer, const EpochOptions& options)
 
 EpochLoop::~EpochLoop() = default;
 
-void EpochLoop::begin(int64_t epoch, int64_t batches) {
+void EpochLoop::begin(int64_t epoch, int64_t batches, int64_t left) {
   epoch_ = epoch;
   batches_ = batches;
-  steps_ = 0;
+  left_ = left;
+  steps_ = windows_ = 0;
   began_ = now();
   progress_ = std::make_unique<Progress>("epoch " + std::to_string(epoch + 1), batches,
                                          trainer_.runtime().is_main());
+  progress_->begin_at(batches - left);
 }
 
-void EpochLoop::after_step(const StepReport& report, int64_t next) {
+void EpochLoop::after_step(const StepReport& report) {
   ++steps_;
+  --left_;
   log_.step(report);
   is_window_open_ = !report.closes_update();
-  progress_->show(next == 0 ? batches_ : next, [&] {
+  windows_ += is_window_open_ ? 0 : 1;
+  progress_->show(batches_ - left_, [&] {
     return Progress::Values{{"loss", report.loss()}, {"lr", report.learning_rate()}};
   });
-  if (next == 0 || is_window_open_) {
+  if (left_ == 0 || is_window_open_) {
     return;
   }
   if (trainer_.stop_requested()) {
     trainer_.save_and_leave();
   }
-  if (options_.save_every() > 0 && report.update() % options_.save_every() == 0) {
+  const bool is_last = left_ < window_;  // end() saves it, with the metric
+  if (!is_last && options_.save_every() > 0 && report.update() % options_.save_every() == 0) {
     trainer_.save();
   }
 }
 
 void EpochLoop::end(const std::function<Evaluation()>& validate) {
   progress_.reset();
+  LOCKSTEP_CHECK(windows_ > 0 || steps_ < batches_, "train_epochs: an epoch of ", batches_,
+                 " batches on each rank is less than an update of ", window_,
+                 " micro-batches; lower TrainerOptions::accumulate or LoaderOptions::batch_size");
   if (is_window_open_) {
     trainer_.abandon();
     is_window_open_ = false;
@@ -74,6 +102,7 @@ void EpochLoop::end(const std::function<Evaluation()>& validate) {
   if (steps_ > 0) {
     log_.log("epoch_seconds", now() - began_);
   }
+  trainer_.finish_round();
   const Evaluation found = validate();
   LOCKSTEP_CHECK(!found.values.empty(),
                  "train_epochs: validate() returned no value; pass a metric to evaluate()");

@@ -20,12 +20,14 @@ class Trainer;
 struct EpochOptions {
   /// The folder of the run: snapshots and log. Requires: not empty.
   TORCH_ARG(std::string, folder);
-  /// Epochs of the whole run, those before a resume included. Requires: >= 1.
+  /// Epochs of the whole run, those before a resume included. Requires: >= 1, and a loader whose
+  /// LoaderOptions::epochs is 1.
   TORCH_ARG(int64_t, epochs) = 1;
   /// Also saves after this many updates. 0: only after each epoch. Requires: >= 0.
   TORCH_ARG(int64_t, save_every) = 0;
   /// True: goes on from the newest snapshot in `folder`, if there is one. False: the folder must
-  /// have no snapshots, and SnapshotOptions::folder of the Trainer must name it.
+  /// have no snapshots, and SnapshotOptions::folder of the Trainer must name it. It must name no
+  /// other folder in any case.
   TORCH_ARG(bool, resume) = true;
 
  public:
@@ -44,9 +46,9 @@ class EpochLoop {
   EpochLoop& operator=(const EpochLoop&) = delete;
 
   RunLog& log() { return log_; }
-  void begin(int64_t epoch, int64_t batches);
-  /// `next`: the batch of the epoch that follows; 0 after the last.
-  void after_step(const StepReport& report, int64_t next);
+  /// `batches`: of the epoch. `left`: those that are to come.
+  void begin(int64_t epoch, int64_t batches, int64_t left);
+  void after_step(const StepReport& report);
   void end(const std::function<Evaluation()>& validate);
 
  private:
@@ -54,9 +56,12 @@ class EpochLoop {
   EpochOptions options_;
   RunLog log_;
   std::unique_ptr<Progress> progress_;
+  int64_t window_;  // micro-batches of an update
   int64_t epoch_ = 0;
   int64_t batches_ = 0;
-  int64_t steps_ = 0;  // of the epoch, in this process
+  int64_t left_ = 0;     // of them, those to come
+  int64_t steps_ = 0;    // of the epoch, in this process
+  int64_t windows_ = 0;  // of them, closed
   bool is_window_open_ = false;
   double began_ = 0.0;
 };
@@ -75,7 +80,8 @@ class EpochLoop {
 /// It resumes, if EpochOptions::resume is set and there is a snapshot: also in the middle of an
 /// epoch. For each batch it calls `step(batch)`, which returns the StepReport of Trainer::step();
 /// at the end of an epoch it drops micro-batches that make no whole update (Trainer::abandon()),
-/// calls `validate()`, and saves with the first value of the Evaluation as the metric, which
+/// ends a round of LocalUpdates early (Trainer::finish_round()), calls `validate()`, and saves with
+/// the first value of the Evaluation as the metric, which
 /// KeepOptions::lower_is_better must fit. A run that resumes at the end of an epoch validates this
 /// epoch once more; ReduceOnPlateau and EarlyStopping do not count its metric twice. Variables of
 /// the program that `step` or `validate` changes are in the snapshots only if Trainer::state() adds
@@ -85,17 +91,22 @@ class EpochLoop {
 /// Trainer::stop_on_signals(). If a stop is requested, it saves and throws Error with
 /// ExitCode::preempted (Trainer::save_and_leave()).
 /// Ranks: every rank calls it with the same arguments, between windows. Threads: one. Throws Error
-/// that names an option with a value out of range, and what the calls above throw.
+/// that names an option with a value out of range, Error for an epoch with fewer batches than
+/// TrainerOptions::accumulate, and what the calls above throw.
 template <typename Dataset, typename Step, typename Validate>
 void train_epochs(Trainer& trainer, Loader<Dataset>& loader, const EpochOptions& options,
                   const Step& step, const Validate& validate) {
+  LOCKSTEP_CHECK(loader.epochs_per_loop() == 1,
+                 "train_epochs: the loader has LoaderOptions::epochs(", loader.epochs_per_loop(),
+                 "); leave it out, since EpochOptions::epochs says how many");
   detail::EpochLoop loop(trainer, options);
   loop.log().watch(loader);
   for (int64_t epoch = loader.epoch(); epoch < options.epochs(); ++epoch) {
-    loop.begin(epoch, loader.batches_per_epoch());
+    const bool is_begun = loader.position().epoch == epoch;
+    loop.begin(epoch, loader.batches_per_epoch(), is_begun ? loader.batches_left() : 0);
     for (auto& batch : loader) {
       const StepReport report = step(batch);
-      loop.after_step(report, loader.position().batch);
+      loop.after_step(report);
     }
     loop.end(validate);
   }

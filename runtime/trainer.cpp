@@ -99,16 +99,25 @@ int64_t Trainer::updates() const {
   return training_->steps->updates();
 }
 void Trainer::set_learning_rate(double rate, std::optional<int> group) {
-  training_->storage.updater().learning_rates().set(rate, group);
+  detail::Updater& updater = training_->storage.updater();
+  updater.take_edited_rates();
+  updater.learning_rates().set(rate, group);
+  updater.show_rates();
 }
 double Trainer::learning_rate(int group) const {
-  return training_->storage.updater().learning_rates().of(group);
+  detail::Updater& updater = training_->storage.updater();
+  updater.take_edited_rates();
+  return updater.learning_rates().of(group);
 }
 bool Trainer::reduce_on_plateau(double metric) {
   LOCKSTEP_CHECK(training_->plateau != nullptr,
                  "reduce_on_plateau() needs a rule: TrainerOptions().reduce_on_plateau("
                  "ReduceOnPlateau())");
-  return training_->plateau->step(metric, updates(), training_->storage.updater().learning_rates());
+  detail::Updater& updater = training_->storage.updater();
+  updater.take_edited_rates();
+  const bool is_lowered = training_->plateau->step(metric, updates(), updater.learning_rates());
+  updater.show_rates();
+  return is_lowered;
 }
 void Trainer::diagnose_next_overflow() {
   training_->steps->consensus().diagnose_next_overflow();

@@ -60,7 +60,9 @@ class ValidationLoader {
         seed_(loader.place_->sampler().samples_seed()),
         batch_size_(loader.options_.batch_size()),
         threads_(loader.options_.threads()),
-        most_ahead_(loader.options_.ahead()) {}
+        most_ahead_(loader.options_.ahead()) {
+    loader.finish_ahead();  // else its threads and these would call get() at the same time
+  }
 
   /// Number of samples of the dataset.
   int64_t size() const { return static_cast<int64_t>(detail::dataset_size(*dataset_)); }

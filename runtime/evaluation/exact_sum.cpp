@@ -55,6 +55,37 @@ void add_one(int64_t* words, double value) {
   limb[2] += sign * static_cast<int64_t>(high >> 32U);
 }
 
+/// Limbs as from carry(), not negative. The highest 64 bits become a double; the lowest of them is
+/// set if a bit below is, so that this is the only rounding.
+double rounded(const std::array<int64_t, kLimbs>& limbs) {
+  int high = kLimbs - 1;
+  while (high > 0 && limbs[static_cast<size_t>(high)] == 0) {
+    --high;
+  }
+  if (32 * high + kLowestBit > std::numeric_limits<double>::max_exponent) {
+    return std::numeric_limits<double>::infinity();
+  }
+  const auto limb = [&](int i) {
+    return i < 0 ? 0 : static_cast<uint64_t>(limbs[static_cast<size_t>(i)]);
+  };
+  uint64_t top = limb(high) << 32U | limb(high - 1);
+  if (top == 0) {
+    return 0.0;
+  }
+  int shift = 0;
+  for (; top >> 63U == 0; ++shift) {
+    top =
+        top << 1U | (limb(high - 2 - shift / 32) >> (31U - static_cast<unsigned>(shift % 32)) & 1U);
+  }
+  const int next = high - 2 - shift / 32;
+  bool is_exact = (limb(next) << static_cast<unsigned>(shift % 32) & kLowHalf) == 0;
+  for (int i = 0; i < next; ++i) {
+    is_exact = is_exact && limb(i) == 0;
+  }
+  return std::ldexp(static_cast<double>(top | (is_exact ? 0U : 1U)),
+                    32 * (high - 1) - shift + kLowestBit);
+}
+
 }  // namespace
 
 void add_exactly(int64_t* words, const double* values, int64_t count) {
@@ -85,11 +116,7 @@ double rounded_sum(const int64_t* words) {
     }
     carry(limbs.data());
   }
-  double sum = 0.0;
-  for (int i = 0; i < kLimbs; ++i) {
-    sum += std::ldexp(static_cast<double>(limbs[i]), 32 * i + kLowestBit);
-  }
-  return negative ? -sum : sum;
+  return negative ? -rounded(limbs) : rounded(limbs);
 }
 
 }  // namespace lockstep::detail

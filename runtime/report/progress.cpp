@@ -174,6 +174,12 @@ Progress& Progress::log_every(int64_t iterations) {
   return *this;
 }
 
+Progress& Progress::begin_at(int64_t done) {
+  LOCKSTEP_CHECK(done >= 0, "Progress: begin_at is ", done, ", expected 0 or more");
+  before_ = done;
+  return *this;
+}
+
 void Progress::redraw(const std::string& line, bool last) {
   const size_t width = columns_in(line);
   const size_t wiped = std::min(width_, limit());  // the rest of a longer line
@@ -202,7 +208,7 @@ bool Progress::is_plain_line_due(int64_t done, double now) const {
 
 std::string Progress::line(int64_t done, double seconds, const Values& values) const {
   const double share = std::min(static_cast<double>(done) / static_cast<double>(total_), 1.0);
-  const double rate = seconds > 0.0 ? static_cast<double>(done) / seconds : 0.0;
+  const double rate = seconds > 0.0 ? static_cast<double>(done - before_) / seconds : 0.0;
   const std::string begin = label_ + print(" %3.0f%%", std::floor(100.0 * share));
   std::string end = "  " + std::to_string(done) + "/" + std::to_string(total_);
   end += "  " + print("%.1f", rate) + " it/s";

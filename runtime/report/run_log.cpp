@@ -284,6 +284,8 @@ void RunLog::step(const StepReport& report) {
 }
 
 void RunLog::log(const std::string& name, double value) {
+  LOCKSTEP_CHECK(name != "update" && name != "time", "RunLog::log: each row has a \"", name,
+                 "\" of its own; choose another name");
   if (!writing_) {
     return;
   }

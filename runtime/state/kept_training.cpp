@@ -95,6 +95,7 @@ bool KeptTraining::set_learning_rate(double rate) {
     return false;
   }
   training_.storage.updater().learning_rates().set(rate / factor);
+  training_.storage.updater().show_rates();
   return true;
 }
 

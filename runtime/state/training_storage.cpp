@@ -287,6 +287,7 @@ void TrainingStorage::move_into_new_layout(const Trainable& now) {
   const Values masters = values_of(named(arena_->whole_masters()));
   const Values averages =
       arena_->has_averages() ? values_of(named(arena_->whole_averages())) : Values();
+  agreement_.attempt([&] { updater_->take_edited_rates(); });
   const std::vector<double> rates = updater_->learning_rates().all();
 
   const auto plans = plans_for(now.parameters);
@@ -320,6 +321,7 @@ void TrainingStorage::move_into_new_layout(const Trainable& now) {
       for (size_t g = 0; g < rates.size(); ++g) {
         updater->learning_rates().set(rates[g], static_cast<int>(g));
       }
+      updater->show_rates();
     });
   } catch (...) {
     trainable_ = before;

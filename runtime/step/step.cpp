@@ -390,7 +390,7 @@ void Step::end_window() {
 void Step::visit_state(StateArchive& archive) {
   archive.number("micro_batches", micro_batches_);
   loss_weights_.visit_state(archive);
-  parts_.storage.updater().learning_rates().visit_state(archive);
+  parts_.storage.updater().visit_rates(archive);
   decisions_.visit_state(archive, parts_.options.precision().feeds_errors_back());
   if (archive.loading()) {
     windows_ = updates();

@@ -44,10 +44,7 @@ class TorchUpdater final : public Updater {
       unscale(reducer, b, state, factor, used);
     }
     factor_ = state.learning_rate_factor;
-    for (size_t g = 0; g < written_.size(); ++g) {
-      written_[g] = rates_.all()[g] * state.learning_rate_factor;
-      optimizer_->param_groups()[g].options().set_lr(written_[g]);
-    }
+    show_rates();
     optimizer_->step();
     optimizer_->zero_grad();
     for (const Arena::Bucket& bucket : arena_.buckets()) {
@@ -93,6 +90,13 @@ class TorchUpdater final : public Updater {
         rates_.set(factor_ > 0.0 ? found / factor_ : found, static_cast<int>(g));
         written_[g] = found;
       }
+    }
+  }
+
+  void show_rates() override {
+    for (size_t g = 0; g < written_.size(); ++g) {
+      written_[g] = rates_.all()[g] * factor_;
+      optimizer_->param_groups()[g].options().set_lr(written_[g]);
     }
   }
 

@@ -52,6 +52,18 @@ class Updater {
   /// update. Only a torch::optim optimizer has such options. Local. Throws Error for an invalid
   /// rate.
   virtual void take_edited_rates() {}
+  /// Writes the learning rates, with the schedule's last factor, to the optimizer's options.
+  virtual void show_rates() {}
+  /// Saves the learning rates, edited ones too, or loads and shows them.
+  void visit_rates(StateArchive& archive) {
+    if (!archive.loading()) {
+      take_edited_rates();
+    }
+    learning_rates().visit_state(archive);
+    if (archive.loading()) {
+      show_rates();
+    }
+  }
 
   /// Makes an updater with the fused rules of `spec`, or, for TorchOptimizer, with that optimizer
   /// on the masters.

@@ -69,6 +69,16 @@ TEST(ImageTransforms, NormalizedHasMeanAndDeviationOfEachChannel) {
   EXPECT_TRUE(at::equal(normalized(real, {1.0}, {2.0}), at::tensor({0.5F, 1.5F}).view({1, 1, 2})));
 }
 
+TEST(ImageTransforms, ResizedRefusesDtypesWhoseValuesItWouldCut) {
+  const at::Tensor deep = at::full({1, 4, 4}, 1000, at::kShort);
+  for (const int64_t side : {2, 4}) {
+    EXPECT_THAT(error_of([&] { resized(deep, side, side); }),
+                HasSubstr("an image of Short, expected uint8 or floating point"));
+  }
+  const at::Tensor fine = at::full({1, 4, 4}, 1.0 + 1e-12, at::kDouble);
+  EXPECT_NEAR(resized(fine, 2, 2)[0][0][0].item<double>(), 1.0 + 1e-12, 1e-15);
+}
+
 TEST(ImageTransforms, ResizedKeepsWhatIsSmooth) {
   const at::Tensor slope = at::arange(0, 64, at::kByte).view({1, 1, 64}).expand({3, 48, 64});
   const at::Tensor small = resized(slope, 24, 32);

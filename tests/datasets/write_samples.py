@@ -98,6 +98,8 @@ def tars():
             folder_entry.type = tarfile.DIRTYPE
             tar.addfile(folder_entry)
             add("train/0001.jpg", bytes(range(256)) * 5)
+            add("train/._0001.jpg", b"of macOS")
+            add(".hidden", b"")
             add("train/0001.cls", b"7")
             add("train/0002.seg.PNG", b"mask")
             add("train/0002.cls", b"")

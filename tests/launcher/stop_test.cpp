@@ -78,6 +78,18 @@ TEST(LauncherStop, ProgramsThatKnowNoUsr1EndAndTheCodeNamesTheSignal) {
             128 + SIGTERM);
 }
 
+TEST(LauncherStop, ARankThatKnowsNoUsr1BesideOthersThatDoIsNamed) {
+  const Launched result =
+      launch(script({"-n", "2"},
+                    "if [ $RANK = 1 ]; then trap 'sleep 60' USR1; fi; echo ready; "
+                    "while :; do sleep 0.05; done"),
+             when_ready(SIGTERM, 2));
+  EXPECT_THAT(result.error, HasSubstr("rank 0 was ended by SIGUSR1"));
+  EXPECT_THAT(
+      launch(script({"-n", "2"}, "echo ready; exec sleep 600"), when_ready(SIGTERM, 2)).error,
+      Not(HasSubstr("was ended by SIGUSR1")));
+}
+
 TEST(LauncherStop, RanksThatSavedAreNotStartedAgainWhetherTheLauncherOrARankWasAsked) {
   for (const size_t ranks : {1, 2}) {
     const std::vector<std::string> options = {"-n", std::to_string(ranks), "--max-restarts",

@@ -179,6 +179,52 @@ TEST(Loader, WorkersLoadAheadButNotWithoutBound) {
   EXPECT_LE(*calls, 5);
 }
 
+/// Counts get() calls that found their dataset destroyed.
+struct Fragile : Numbers {
+  struct Shared {
+    std::atomic<bool> waits{true};
+    std::atomic<int> calls{0}, late{0};
+  };
+  std::shared_ptr<Shared> shared = std::make_shared<Shared>();
+  std::shared_ptr<int> alive = std::make_shared<int>(1);
+  int64_t get(size_t index) const {
+    const std::weak_ptr<int> mine = alive;
+    const std::shared_ptr<Shared> seen = shared;
+    if (++seen->calls > 2) {
+      while (seen->waits) {
+        std::this_thread::yield();
+      }
+    }
+    seen->late += mine.expired() ? 1 : 0;
+    return Numbers::get(index);
+  }
+};
+
+TEST(Loader, AssigningToALoaderWhoseLoopWasLeftKeepsItsDataForItsWorkers) {
+  Fragile dataset;
+  dataset.count = 100;
+  const auto shared = dataset.shared;
+  const LoaderOptions options = LoaderOptions().workers(2);
+  Loader<Fragile> loader(std::move(dataset), 0, 1, 5, options);
+  for (auto& batch : loader) {
+    static_cast<void>(batch);
+    break;
+  }
+  while (shared->calls < 4) {
+    std::this_thread::yield();  // both workers are in get()
+  }
+  std::thread release([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the fault needs it, not the test
+    shared->waits = false;
+  });
+  Fragile next;
+  next.count = 3;
+  next.shared->waits = false;
+  loader = Loader<Fragile>(std::move(next), 0, 1, 5, options);
+  release.join();
+  EXPECT_EQ(shared->late, 0);
+}
+
 TEST(Loader, ReadyBatchesOfTheDatasetAreTakenAsTheyAre) {
   struct Ready {
     size_t size() const { return 6; }

@@ -69,6 +69,31 @@ TEST(ExactSum, HasTheSameBitsInAnyOrderAndInParts) {
   }
 }
 
+TEST(ExactSum, IsRoundedOnce) {
+  const double half = std::ldexp(1.0, -53);  // of the last digit of 1
+  const double next = 1.0 + 2 * half;
+  EXPECT_EQ(exact_sum({1.0, half}), 1.0);  // to even
+  EXPECT_EQ(exact_sum({next, half}), next + 2 * half);
+  EXPECT_EQ(exact_sum({1.0, half, std::ldexp(1.0, -120)}), next);
+  EXPECT_EQ(exact_sum({1.0, half, std::ldexp(1.0, -1074)}), next);
+  EXPECT_EQ(exact_sum({-1.0, -half, -std::ldexp(1.0, -120)}), -next);
+  EXPECT_EQ(exact_sum({1.0, half, -std::ldexp(1.0, -1074)}), 1.0);
+  const double most = std::numeric_limits<double>::max();
+  EXPECT_EQ(exact_sum({most, most}), kInfinity);
+  EXPECT_EQ(exact_sum({-most, -most}), -kInfinity);
+  EXPECT_EQ(exact_sum({most, most, -most}), most);
+  std::mt19937_64 generator(3);
+  for (int i = 0; i < 10'000; ++i) {  // long double holds the sum of two such numbers exactly
+    const auto draw = [&] {
+      const double sign = generator() % 2 == 0 ? 1.0 : -1.0;
+      return sign * std::ldexp(static_cast<double>(generator() >> 11U),
+                               static_cast<int>(generator() % 11) - 5 - 40 * (i % 25));
+    };
+    const double a = draw(), b = draw();
+    EXPECT_EQ(exact_sum({a, b}), static_cast<double>(static_cast<long double>(a) + b)) << a << b;
+  }
+}
+
 TEST(ExactSum, IsNearALongSum) {
   std::vector<double> values;
   long double expected = 0.0L;

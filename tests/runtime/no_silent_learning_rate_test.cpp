@@ -3,6 +3,8 @@
 #include <torch/optim/schedulers/step_lr.h>
 #include <torch/optim/sgd.h>
 
+#include <lockstep/runtime/learning_rate_finder.h>
+
 #include "slope.h"
 
 namespace lockstep {
@@ -13,6 +15,7 @@ using testing::flat_masters;
 using testing::half_precision;
 using ::testing::HasSubstr;
 using testing::Mlp;
+using testing::Numbered;
 using testing::overflow_factor;
 using testing::runtime;
 using testing::saved_in;
@@ -235,6 +238,61 @@ TEST(NoSilentResult, N09_EditedOptionsOfATorchOptimizerTakeEffect) {
   const double before = slope.model->weight[0].item<double>();
   slope.step();
   EXPECT_FLOAT_EQ(before - slope.model->weight[0].item<double>(), 0.125 / 4 * (1.0 + before));
+}
+
+/// A run whose TorchOptimizer is edited between steps.
+struct EditedRun {
+  explicit EditedRun(TrainerOptions options = {}) : slope(held.spec, options) { slope.step(); }
+  double read() const { return held.optimizer->param_groups()[0].options().get_lr(); }
+  void halve() const { held.optimizer->param_groups()[0].options().set_lr(read() / 2); }
+  Held held;
+  Slope slope;
+};
+
+TEST(NoSilentResult, N09_AnEditedRateIsTheTrainersRateAtOnceAndTheOtherWayRound) {
+  EditedRun run(TrainerOptions().reduce_on_plateau(ReduceOnPlateau().patience(0).factor(0.5)));
+  run.halve();
+  EXPECT_EQ(run.slope.trainer.learning_rate(), 0.25);
+  run.slope.trainer.set_learning_rate(0.125);  // the later of the two counts
+  EXPECT_EQ(run.read(), 0.125);
+  EXPECT_FLOAT_EQ(run.slope.move(), 0.125);
+  run.slope.trainer.set_learning_rate(0.5);
+  run.halve();
+  EXPECT_FLOAT_EQ(run.slope.move(), 0.25);
+  run.halve();
+  run.slope.trainer.reduce_on_plateau(1.0);
+  run.slope.step();
+  EXPECT_TRUE(run.slope.trainer.reduce_on_plateau(1.0));
+  EXPECT_EQ(run.read(), 0.0625);
+  EXPECT_FLOAT_EQ(run.slope.move(), 0.0625);
+}
+
+TEST(NoSilentResult, N09_AnEditedRateIsInTheSnapshotAndShownAfterAResume) {
+  const SharedFolder folder;
+  {
+    EditedRun run(saved_in(folder));
+    run.halve();
+    run.slope.trainer.save();
+    EXPECT_FLOAT_EQ(run.slope.move(), 0.25);
+  }
+  Held held;
+  Slope resumed(held.spec, saved_in(folder));
+  resumed.trainer.resume();
+  EXPECT_EQ(resumed.trainer.learning_rate(), 0.25);
+  EXPECT_EQ(held.optimizer->param_groups()[0].options().get_lr(), 0.25);
+  EXPECT_FLOAT_EQ(resumed.move(), 0.25);
+}
+
+TEST(NoSilentResult, N09_ASearchForARateLeavesAnEditedRate) {
+  EditedRun run;
+  run.halve();
+  auto loader = runtime().loader(Numbered{64}, LoaderOptions().batch_size(1));
+  find_learning_rate(
+      run.slope.trainer, loader, [&](auto&) { return run.slope.step(); },
+      LearningRateSearch().updates(4).lowest(1e-3).highest(3).skip_first(0));
+  EXPECT_EQ(run.slope.trainer.learning_rate(), 0.25);
+  EXPECT_EQ(run.read(), 0.25);
+  EXPECT_FLOAT_EQ(run.slope.move(), 0.25);
 }
 
 TEST(NoSilentResult, N09_LibTorchsOwnSchedulersWorkOnATorchOptimizer) {

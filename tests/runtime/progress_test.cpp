@@ -262,6 +262,15 @@ TEST_F(ProgressTest, RankZeroPrintsPlainLinesIntoAFile) {
   EXPECT_THAT(printed, Not(HasSubstr("\r")));
 }
 
+TEST_F(ProgressTest, TheRateOfAResumedLoopCountsItsOwnIterations) {
+  Progress progress("train", 100, output(false));
+  progress.begin_at(60);
+  now_ += 10.0;
+  progress.show(70);
+  EXPECT_THAT(text(), HasSubstr("70/100  1.0 it/s  eta 0:30"));
+  EXPECT_THROW(progress.begin_at(-1), Error);
+}
+
 TEST_F(ProgressTest, RefusesAnEmptyLoop) {
   EXPECT_THROW(Progress("train", 0, output(false)), Error);
 }

@@ -29,12 +29,14 @@ constexpr int64_t kBatches = 5;  // of an epoch
 
 /// A program that trains by epochs.
 struct EpochRun {
-  explicit EpochRun(const std::string& folder, int64_t accumulate = 1)
+  explicit EpochRun(const std::string& folder, int64_t accumulate = 1, TrainerOptions options = {},
+                    int64_t epochs_per_loop = 1)
       : folder(folder),
         model((at::manual_seed(5), std::make_shared<Mlp>())),
-        trainer(runtime(), model, AdamW(1e-2), TrainerOptions().accumulate(accumulate)),
-        loader(runtime().loader(Numbered{static_cast<size_t>(kBatches * 3 * runtime().size())},
-                                LoaderOptions().batch_size(3).shuffle(true))) {}
+        trainer(runtime(), model, AdamW(1e-2), options.accumulate(accumulate)),
+        loader(runtime().loader(
+            Numbered{static_cast<size_t>(kBatches * 3 * runtime().size())},
+            LoaderOptions().batch_size(3).shuffle(true).epochs(epochs_per_loop))) {}
 
   void train(EpochOptions options) {
     train_epochs(
@@ -205,6 +207,62 @@ TEST(TrainEpochs, NamesWhatIsWrong) {
                              [] { return Evaluation(); });
               }),
               HasSubstr("validate() returned no value"));
+}
+
+TEST(TrainEpochs, ALoaderWithEpochsOfItsOwnIsRefused) {
+  const SharedFolder folder;
+  EpochRun run(folder.file("run"), 1, {}, /*epochs_per_loop=*/2);
+  EXPECT_THAT(error_of([&] { run.train(EpochOptions().epochs(3)); }),
+              HasSubstr("the loader has LoaderOptions::epochs(2)"));
+  EXPECT_EQ(run.trainer.updates(), 0);
+}
+
+TEST(TrainEpochs, AnEpochThatIsShorterThanAnUpdateIsRefused) {
+  const SharedFolder folder;
+  EpochRun run(folder.file("run"), /*accumulate=*/6);
+  EXPECT_THAT(
+      error_of([&] { run.train(EpochOptions().epochs(3)); }),
+      HasSubstr("an epoch of 5 batches on each rank is less than an update of 6 micro-batches"));
+}
+
+TEST(TrainEpochs, ATrainerThatSavesElsewhereIsRefused) {
+  const SharedFolder folder;
+  const auto saves_to = [&](const std::string& name) {
+    return TrainerOptions().snapshots(SnapshotOptions().folder(folder.file(name)));
+  };
+  EpochRun other(folder.file("run"), 1, saves_to("other"));
+  EXPECT_THAT(error_of([&] { other.train(EpochOptions()); }),
+              AllOf(HasSubstr("other"), HasSubstr("name the same folder in both")));
+  EpochRun none(folder.file("run"));
+  EXPECT_THAT(error_of([&] { none.train(EpochOptions().resume(false)); }),
+              HasSubstr("must know where to save"));
+  EpochRun same(folder.file("run"), 1, saves_to("./run/"));
+  same.train(EpochOptions().resume(false));
+  EXPECT_EQ(same.trainer.updates(), 5);
+}
+
+/// The sum of all weights of this rank's model.
+double sum_of(const Mlp& model) {
+  double sum = 0.0;
+  for (const at::Tensor& parameter : model.parameters()) {
+    sum += parameter.detach().to(at::kDouble).sum().item<double>();
+  }
+  return sum;
+}
+
+TEST(TrainEpochs, ARoundOfLocalUpdatesEndsBeforeTheValidationWhoseMetricIsSaved) {
+  const SharedFolder folder;
+  EpochRun run(folder.file("run"), /*accumulate=*/2,
+               TrainerOptions().local_updates(LocalUpdates(3)));
+  std::vector<double> metrics;
+  run.metric = [&](int64_t) {
+    metrics.push_back(sum_of(*run.model));
+    return metrics.back();
+  };
+  run.train(EpochOptions().epochs(2).save_every(1));  // two updates an epoch, and a rest
+  ASSERT_EQ(metrics.size(), 2U);
+  load_best(run.trainer, folder.file("run"));
+  EXPECT_EQ(sum_of(*run.model), std::min(metrics[0], metrics[1]));
 }
 
 }  // namespace
