@@ -1,9 +1,11 @@
 #include "step_record.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <stdexcept>
 
 namespace lockstep::launcher {
@@ -13,6 +15,9 @@ using Json = nlohmann::json;
 
 constexpr const char* kBucket = "launch bucket ";
 constexpr double kMostElementBytes = 16;
+constexpr double kMostBucketBytes = 1e12;
+constexpr double kMostMilliseconds = 1e9;
+constexpr double kMostAccumulate = 1e6;
 
 struct Update {
   std::vector<Json> forwards, backwards, buckets;
@@ -116,6 +121,20 @@ StepRecord from_trace(const Json& json, const std::string& path) {
   return record_of(*std::max_element(medians.begin(), medians.end(), shorter), path);
 }
 
+/// A figure of `object`, or `otherwise` where there is none.
+double figure(const Json& object, const char* name, double most, double otherwise,
+              const std::string& path) {
+  const Json found = object.value(name, Json(otherwise));
+  const double value = found.is_number() ? found.get<double>() : -1.0;
+  if (!(value >= 0.0 && value <= most)) {
+    std::ostringstream text;
+    text << path << ": \"" << name << "\" is " << found.dump() << ", expected a number from 0 to "
+         << most;
+    throw std::runtime_error(text.str());
+  }
+  return value;
+}
+
 StepRecord from_figures(const Json& json, const std::string& path) {
   const auto positive = [&](const char* name) {
     if (!json.contains(name) || !json[name].is_number() || !(json[name].get<double>() > 0.0)) {
@@ -127,10 +146,16 @@ StepRecord from_figures(const Json& json, const std::string& path) {
   record.forward = positive("forward_ms") * 1e-3;
   record.backward = positive("backward_ms") * 1e-3;
   record.update = positive("update_ms") * 1e-3;
-  record.accumulate = std::max(1, json.value("accumulate", 1));
+  const double accumulate = figure(json, "accumulate", kMostAccumulate, 1.0, path);
+  if (accumulate != std::floor(accumulate)) {
+    throw std::runtime_error(path + ": \"accumulate\" is " + json["accumulate"].dump() +
+                             ", expected a whole number");
+  }
+  record.accumulate = std::max(1, static_cast<int>(accumulate));
   record.element = whole_bytes(positive("element_bytes"), path);
   for (const Json& bucket : json.value("buckets", Json::array())) {
-    record.buckets.push_back({bucket.value("ready_ms", 0.0) * 1e-3, bucket.value("bytes", 0.0)});
+    record.buckets.push_back({figure(bucket, "ready_ms", kMostMilliseconds, 0.0, path) * 1e-3,
+                              figure(bucket, "bytes", kMostBucketBytes, 0.0, path)});
   }
   if (record.bytes() <= 0.0) {
     throw std::runtime_error(path +

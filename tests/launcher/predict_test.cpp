@@ -18,6 +18,7 @@ namespace lockstep::launcher {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 constexpr double kMillion = 1e6;
@@ -255,12 +256,29 @@ TEST_F(Predict, NamesTheFileThatHasAValueOfAnotherType) {
   for (const char* rest :
        {R"("element_bytes": 4, "buckets": [7]})", R"("element_bytes": 4, "accumulate": "two"})",
         R"("element_bytes": 4, "buckets": [{"bytes": "many"}]})"}) {
-    EXPECT_THAT(read(times + rest), AllOf(HasSubstr("/record: "), HasSubstr("type")));
+    EXPECT_THAT(read(times + rest),
+                AllOf(HasSubstr("/record: "),
+                      AnyOf(HasSubstr("type must be"), HasSubstr("expected a number"))));
   }
   EXPECT_THAT(read(R"({"traceEvents": [{"ph": 1}]})"),
               AllOf(HasSubstr("/record: "), HasSubstr("type must be string")));
   EXPECT_THAT(refusal([&] { Network::read(write("network", R"({"ranks_per_node": "four"})")); }),
               AllOf(HasSubstr("/network: "), HasSubstr("type must be number")));
+}
+
+TEST_F(Predict, NamesAFigureThatIsOutOfRange) {
+  const auto read = [&](const std::string& accumulate, const std::string& bucket) {
+    const std::string text = R"({"forward_ms": 1, "backward_ms": 1, "update_ms": 1, )"
+                             R"("element_bytes": 4, "accumulate": )" +
+                             accumulate + R"(, "buckets": [)" + bucket + "]}";
+    return refusal([&] { StepRecord::read(write("record", text)); });
+  };
+  EXPECT_THAT(read("1", R"({"ready_ms": 1, "bytes": -8})"),
+              AllOf(HasSubstr("/record: "), HasSubstr(R"("bytes" is -8, expected)")));
+  EXPECT_THAT(read("1", R"({"ready_ms": -1, "bytes": 8})"), HasSubstr(R"("ready_ms" is -1)"));
+  EXPECT_THAT(read("1", R"({"bytes": 1e16})"), HasSubstr(R"("bytes" is 1e+16)"));
+  EXPECT_THAT(read("2.5", R"({"bytes": 8})"), HasSubstr("expected a whole number"));
+  EXPECT_THAT(read("-1", R"({"bytes": 8})"), HasSubstr(R"("accumulate" is -1)"));
 }
 
 TEST_F(Predict, PrintsALineForEachNumberOfRanks) {
