@@ -140,6 +140,10 @@ struct SyncBatchNorm : torch::autograd::Function<SyncBatchNorm> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& outputs) {
+    LOCKSTEP_CHECK(!c10::GradMode::is_enabled(),
+                   "SyncBatchNorm: a gradient with create_graph, which is differentiated again, "
+                   "through a layer of convert_sync_batchnorm(); use plain BatchNorm or another "
+                   "norm there");
     const variable_list saved = context->get_saved_variables();
     const at::Tensor& x = saved[0];
     const at::Tensor& weight = saved[1];

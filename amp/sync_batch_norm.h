@@ -27,7 +27,10 @@ namespace lockstep {
 /// Ranks: collective, with the same model. Afterwards each training forward and each backward of a
 /// converted layer is collective, on a communicator that is split off for these layers. A layer
 /// that is recomputed (activation checkpointing) communicates again, in the same order on all
-/// ranks. Threads: one at a time. Call before or after a Trainer is made. Differentiable once.
+/// ranks. Threads: one at a time. Call before or after a Trainer is made. Differentiable once: a
+/// backward with create_graph throws Error. A Trainer refuses such layers with uneven_data, whose
+/// ranks without data make no forward, and with an activation_budget in bytes, whose plans may
+/// differ between ranks.
 /// Errors: Error if the ranks have different numbers of such layers. On the CPU, forward throws
 /// Error for fewer than two elements per channel over all ranks; on other devices the running
 /// variance becomes NaN. LibTorch itself refuses a training batch of exactly one element per

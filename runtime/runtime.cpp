@@ -196,10 +196,15 @@ int code_of_failure(const std::string& who, const std::exception_ptr& failure) n
 }  // namespace
 
 int run(int argc, char** argv, const std::function<void(Runtime&)>& body) {
+  return run(argc, argv, RuntimeOptions(), body);
+}
+
+int run(int argc, char** argv, const RuntimeOptions& options,
+        const std::function<void(Runtime&)>& body) {
   std::string who = "lockstep";
   detail::take_failed_save();
   try {
-    auto runtime = std::make_unique<Runtime>(argc, argv);
+    auto runtime = std::make_unique<Runtime>(argc, argv, options);
     who = c10::str("rank ", runtime->rank());
     body(*runtime);
     const std::shared_ptr<Runtime::Ends> ends = runtime->ends_;

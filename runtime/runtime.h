@@ -197,7 +197,8 @@ class Runtime {
   bool threads_are_named_ = false;
   std::shared_ptr<LoaderPlaces> loaders_ = std::make_shared<LoaderPlaces>();
 
-  friend int run(int argc, char** argv, const std::function<void(Runtime&)>& body);
+  friend int run(int argc, char** argv, const RuntimeOptions& options,
+                 const std::function<void(Runtime&)>& body);
   struct Ends {
     std::vector<std::string> names;
     std::vector<uint64_t> digests;
@@ -217,5 +218,8 @@ class Runtime {
 /// failed, but the last Trainers left different weights or moments on some ranks, all ranks return
 /// diverged.
 int run(int argc, char** argv, const std::function<void(Runtime&)>& body);
+/// With options of the Runtime.
+int run(int argc, char** argv, const RuntimeOptions& options,
+        const std::function<void(Runtime&)>& body);
 
 }  // namespace lockstep

@@ -78,14 +78,13 @@ void EpochLoop::after_step(const StepReport& report) {
   progress_->show(batches_ - left_, [&] {
     return Progress::Values{{"loss", report.loss()}, {"lr", report.learning_rate()}};
   });
-  if (left_ == 0 || is_window_open_) {
-    return;
+  if (is_window_open_ || left_ < window_) {
+    return;  // after the last update of the epoch end() saves, with the metric
   }
   if (trainer_.stop_requested()) {
     trainer_.save_and_leave();
   }
-  const bool is_last = left_ < window_;  // end() saves it, with the metric
-  if (!is_last && options_.save_every() > 0 && report.update() % options_.save_every() == 0) {
+  if (options_.save_every() > 0 && report.update() % options_.save_every() == 0) {
     trainer_.save();
   }
 }

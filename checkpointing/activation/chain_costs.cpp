@@ -6,6 +6,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <lockstep/checkpointing/activation/chain_costs.h>
 #include <lockstep/checkpointing/activation/memory_meter.h>
+#include <lockstep/checkpointing/activation/recomputing.h>
 #include <lockstep/checkpointing/activation/rng_state.h>
 #include <lockstep/checkpointing/activation/saved_slot.h>
 #include <lockstep/checkpointing/activation/scratch_buffers.h>
@@ -174,6 +175,7 @@ ChainCosts profile_chain(const Chain& chain, const at::Tensor& sample, int64_t r
   LOCKSTEP_CHECK(repeats >= 1, "profile_chain: repeats is ", repeats, ", it must be at least 1");
   const activation::RngGuard rng(activation::RngState::current());
   const NoAutocastCache no_cache;
+  const activation::RecomputingScope no_state;  // the forwards that measure are no steps
   at::Tensor input = sample.detach();
   if (sample.requires_grad()) {
     input.requires_grad_();

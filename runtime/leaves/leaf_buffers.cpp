@@ -18,7 +18,7 @@ void put(const ModelTensor& buffer, const at::Tensor& value) {
 
 }  // namespace
 
-/// Buffers that are merged in one array: floating-point ones in fp64, all others in int64.
+/// Buffers that are merged in one array: floating-point ones in fp64, all others as bytes.
 struct LeafBuffers::Group {
   at::ScalarType dtype;
   std::vector<size_t> buffers;
@@ -85,7 +85,7 @@ void LeafBuffers::merge() {
   }
   const c10::AutoGradMode no_grad(false);
   Group reals{at::kDouble, {}};
-  Group others{at::kLong, {}};
+  Group others{at::kByte, {}};  // as they are: those of leaf 0 are taken
   const std::vector<char> changed = changed_anywhere();
   for (size_t i = 0; i < changed.size(); ++i) {
     if (changed[i] != 0) {
@@ -108,7 +108,8 @@ void LeafBuffers::merge(Group& group) const {
     std::vector<at::Tensor> parts;
     for (const size_t i : group.buffers) {
       const at::Tensor& value = made[i].defined() ? made[i] : before_[i];
-      parts.push_back(value.reshape({-1}).to(group.dtype));
+      const at::Tensor flat = value.reshape({-1}).contiguous();
+      parts.push_back(group.dtype == at::kByte ? flat.view(at::kByte) : flat.to(group.dtype));
     }
     rows.push_back(at::cat(parts));
   }
@@ -124,8 +125,11 @@ void LeafBuffers::merge(Group& group) const {
   }
   int64_t offset = 0;
   for (const size_t i : group.buffers) {
-    const int64_t count = before_[i].numel();
-    put(buffers_[i], result.narrow(0, offset, count).view(before_[i].sizes()));
+    const bool as_bytes = group.dtype == at::kByte;
+    const auto count = static_cast<int64_t>(as_bytes ? before_[i].nbytes() : before_[i].numel());
+    const at::Tensor part = result.narrow(0, offset, count).clone();
+    put(buffers_[i],
+        (as_bytes ? part.view(before_[i].scalar_type()) : part).view(before_[i].sizes()));
     offset += count;
   }
 }

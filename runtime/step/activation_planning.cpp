@@ -1,3 +1,4 @@
+#include <lockstep/amp/sync_batch_norm.h>
 #include <lockstep/runtime/step/activation_planning.h>
 #include <torch/nn/modules/container/sequential.h>
 
@@ -85,6 +86,12 @@ void require_activation_chain(const TrainerOptions& options, const Model& model)
   if (!options.activation_budget().is_unlimited() && options.activation_chain().is_empty()) {
     only_sequential(model);
   }
+  const ActivationBudget& budget = options.activation_budget();
+  const std::string synchronised = name_of_sync_batchnorm(model);
+  LOCKSTEP_CHECK(budget.is_unlimited() || budget.is_automatic() || synchronised.empty(),
+                 "activation_budget(", budget.text(), "): the buffer ", synchronised,
+                 " belongs to a layer of convert_sync_batchnorm(), which communicates when it is "
+                 "recomputed, and each rank plans by its own clock; use the budget \"automatic\"");
 }
 
 ActivationPlanning::ActivationPlanning(const TrainerOptions& options, const Model& model)

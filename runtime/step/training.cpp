@@ -1,5 +1,6 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <lockstep/amp/optimizers.h>
+#include <lockstep/amp/sync_batch_norm.h>
 #include <lockstep/collectives/core/graph_capture.h>
 #include <lockstep/runtime/memory_use.h>
 #include <lockstep/runtime/process/replicas.h>
@@ -43,6 +44,11 @@ Trainable checked(const Model& model, const OptimizerSpec& optimizer, const Trai
     require_reproducible(options, runtime, model);
     options.precision().require_known_names(model);
     require_activation_chain(options, model);
+    const std::string synchronised = name_of_sync_batchnorm(model);
+    LOCKSTEP_CHECK(!options.uneven_data() || synchronised.empty(), "uneven_data: the buffer ",
+                   synchronised,
+                   " belongs to a layer of convert_sync_batchnorm(), whose forward needs every "
+                   "rank; give the ranks equal shares, or use plain BatchNorm");
     if (options.cuda_graph()) {
       require_capturable(optimizer, device, devices, has_graphs);
     }

@@ -1,8 +1,12 @@
 // Synchronised batch norm of models in fp64, on one rank; tests/runtime has it on several.
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/amp/sync_batch_norm.h>
+#include <torch/autograd.h>
 #include <torch/nn/modules/batchnorm.h>
+
+#include "error_of.h"
 
 namespace lockstep {
 namespace {
@@ -41,6 +45,18 @@ TEST(SyncBatchNormFp64, HasTheStatisticsOfBatchNorm) {
 TEST(SyncBatchNormFp64, LayersWithoutWeightsToo) {
   const auto options = torch::nn::BatchNormOptions(3).affine(false);
   expect_same_in_fp64(torch::nn::BatchNorm1d(options), torch::nn::BatchNorm1d(options));
+}
+
+TEST(SyncBatchNorm, RefusesAGradientThatIsDifferentiatedAgain) {
+  torch::nn::BatchNorm1d norm(3);
+  convert_sync_batchnorm(Model(*norm), Communicator::solo());
+  const at::Tensor x = at::randn({4, 3}).requires_grad_(true);
+  const at::Tensor y = norm->forward(x).square().sum();
+  EXPECT_THAT(testing::error_of([&] {
+                torch::autograd::grad({y}, {x}, {}, /*retain_graph=*/true, /*create_graph=*/true);
+              }),
+              ::testing::HasSubstr("use plain BatchNorm or another norm there"));
+  EXPECT_TRUE(torch::autograd::grad({y}, {x})[0].defined());
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Plans of the planner as they are measured, run, written and read.
 #include <lockstep/checkpointing/activation/memory_meter.h>
 #include <lockstep/checkpointing/activation/plan_checkpoints.h>
+#include <lockstep/checkpointing/activation/recomputing.h>
 #include <lockstep/collectives/error.h>
 
 #include <algorithm>
@@ -97,6 +98,16 @@ TEST(PlanCheckpoints, ProfileLeavesNoTrace) {
   EXPECT_EQ(costs[0].output_bytes, 2 * 4 * 6 * 6 * 4);
   EXPECT_GE(costs[2].saved_bytes, costs[2].output_bytes);
   EXPECT_TRUE(torch::equal(before, rng_state()));
+}
+
+TEST(PlanCheckpoints, ALayerThatCountsItsForwardsIsNotCountedByAProfile) {
+  int64_t forwards = 0;
+  const Chain chain = {{"counts", [&](at::Tensor x) {
+                          forwards += is_recomputing() ? 0 : 1;
+                          return x.sin();
+                        }}};
+  profile_chain(chain, torch::randn({2, 3}).requires_grad_(true));
+  EXPECT_EQ(forwards, 0);
 }
 
 }  // namespace

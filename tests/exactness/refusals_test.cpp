@@ -147,5 +147,35 @@ TEST(ReproducibleRefusals, AGradientThatDoesNotFitSkipsTheUpdateOnEveryRank) {
   EXPECT_FALSE(step(1.0).skipped());
 }
 
+/// Buffers of dtypes that have no mean; each forward changes them by its batch.
+struct Counters : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x) {
+    seen.add_(x[0][0].to(at::kLong));
+    turned.mul_(at::complex(x[0][0], x[0][0]));
+    is_positive.logical_xor_(x[0][0] > 0);
+    return layer(x);
+  }
+  torch::nn::Linear layer = register_module("layer", torch::nn::Linear(4, 1));
+  at::Tensor is_positive = register_buffer("is_positive", at::zeros({1}, at::kBool));
+  at::Tensor turned = register_buffer("turned", at::full({}, 1.0, at::kComplexFloat));
+  at::Tensor seen = register_buffer("seen", at::zeros({2}, at::kLong));
+};
+
+TEST(ReproducibleBuffers, OfDtypesWithoutAMeanAreThoseOfLeafZero) {
+  const auto model = std::make_shared<Counters>();
+  const int64_t leaves = 2 * runtime().size();
+  Trainer trainer(runtime(), model, SGD(0.1), reproducible(leaves));
+  for (int64_t turn = 0; turn < 2; ++turn) {
+    const int64_t leaf = 2 * runtime().rank() + turn;  // a rank's leaves follow each other
+    trainer.step([&] {
+      const at::Tensor x = at::full({2, 4}, static_cast<double>(3 + leaf));
+      return Loss(model->forward(x.to(at::kFloat)).mean());
+    });
+  }
+  EXPECT_EQ(model->seen[1].item<int64_t>(), 3);
+  EXPECT_EQ(at::view_as_real(model->turned)[1].item<float>(), 3.0F);
+  EXPECT_TRUE(model->is_positive.item<bool>());
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -121,6 +121,16 @@ TEST(Run, ReturnsTheExitCodeOfAnErrorAndSaysIt) {
   EXPECT_EQ(code, static_cast<int>(ExitCode::data));
 }
 
+TEST(Run, PassesTheOptionsOn) {
+  uint64_t seed = 0;
+  char name[] = "program";
+  char* arguments[] = {name, nullptr};
+  EXPECT_EQ(
+      run(1, arguments, RuntimeOptions().seed(7), [&](Runtime& runtime) { seed = runtime.seed(); }),
+      0);
+  EXPECT_EQ(seed, 7U);
+}
+
 TEST(Run, ReturnsZeroWhenTheBodyReturns) {
   EXPECT_EQ(run(0, nullptr, [](Runtime& runtime) { EXPECT_EQ(runtime.size(), 1); }), 0);
 }

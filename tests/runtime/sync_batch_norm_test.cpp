@@ -253,5 +253,19 @@ TEST(SyncBatchNorm, MisuseIsNamedOnEveryRank) {
   }
 }
 
+TEST(SyncBatchNorm, ATrainerRefusesWhatWouldHangOrDependOnAClock) {
+  torch::nn::Sequential model(torch::nn::Linear(3, 3), torch::nn::BatchNorm1d(3));
+  convert_sync_batchnorm(*model, runtime().communicator());
+  const auto refusal = [&](const TrainerOptions& options) {
+    return testing::error_of([&] { Trainer(runtime(), model, SGD(0.1), options); });
+  };
+  EXPECT_THAT(refusal(TrainerOptions().uneven_data(true)),
+              ::testing::HasSubstr("convert_sync_batchnorm(), whose forward needs every rank"));
+  EXPECT_THAT(refusal(TrainerOptions().activation_budget("1 MiB")),
+              ::testing::HasSubstr("use the budget \"automatic\""));
+  EXPECT_NO_THROW(
+      Trainer(runtime(), model, SGD(0.1), TrainerOptions().activation_budget("automatic")));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -265,5 +265,54 @@ TEST(TrainEpochs, ARoundOfLocalUpdatesEndsBeforeTheValidationWhoseMetricIsSaved)
   EXPECT_EQ(sum_of(*run.model), std::min(metrics[0], metrics[1]));
 }
 
+TEST(TrainEpochs, AStopInARoundOfLocalUpdatesResumesWithTheBitsOfTheUnbrokenRun) {
+  const SharedFolder folder;
+  const auto options = TrainerOptions().local_updates(LocalUpdates(3));
+  EpochRun whole(folder.file("whole"), /*accumulate=*/2, options);
+  whole.train(EpochOptions().epochs(2));
+  // A request after update 1 stops at 2, the last of its epoch, after which a batch is left.
+  for (const int64_t last : {1, 2, 3}) {
+    const std::string path = folder.file("stopped" + std::to_string(last));
+    {
+      EpochRun run(path, /*accumulate=*/2, options);
+      run.after_step = [&](const StepReport& report) {
+        if (report.closes_update() && report.update() == last) {
+          run.trainer.request_stop();
+        }
+      };
+      try {
+        run.train(EpochOptions().epochs(2));
+        ADD_FAILURE() << "went on";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ExitCode::preempted);
+      }
+    }
+    meet();
+    EpochRun run(path, /*accumulate=*/2, options);
+    run.train(EpochOptions().epochs(2));
+    EXPECT_TRUE(at::equal(flat_masters(run.trainer), flat_masters(whole.trainer))) << last;
+  }
+}
+
+TEST(TrainEpochs, AResumedRestOfAnEpochMayBeShorterThanAnUpdate) {
+  const SharedFolder folder;
+  {
+    EpochRun run(folder.file("run"), /*accumulate=*/2);
+    run.after_step = [&](const StepReport& report) {
+      if (report.closes_update() && report.update() == 2) {  // one batch of the epoch is left
+        run.trainer.save();
+        run.trainer.finish_saving();
+        LOCKSTEP_CHECK(false, "the program fails");
+      }
+    };
+    EXPECT_THAT(error_of([&] { run.train(EpochOptions().epochs(2)); }),
+                HasSubstr("the program fails"));
+  }
+  meet();
+  EpochRun run(folder.file("run"), /*accumulate=*/2);
+  run.train(EpochOptions().epochs(2));
+  EXPECT_THAT(run.validated, ElementsAre(2, 4));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -59,8 +59,22 @@ bool OffloadStore::moves(const at::Tensor& tensor) const {
          tensor.is_non_overlapping_and_dense();
 }
 
+/// After a backward all slots are dead, so a store that lives for many steps does not grow.
+void OffloadStore::forget_dead_slots() {
+  while (!slots_.empty() && slots_.back().expired()) {
+    slots_.pop_back();
+  }
+  constexpr size_t kSpare = 256;
+  if (by_address_.size() > 2 * slots_.size() + kSpare) {
+    for (auto known = by_address_.begin(); known != by_address_.end();) {
+      known = known->second.expired() ? by_address_.erase(known) : std::next(known);
+    }
+  }
+}
+
 std::shared_ptr<OffloadStore::Slot> OffloadStore::add(const at::Tensor& tensor) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  forget_dead_slots();
   std::weak_ptr<Slot>& known = by_address_[tensor.const_data_ptr()];
   std::shared_ptr<Slot> slot = known.lock();
   if (!slot || !slot->source.is_of(tensor) ||

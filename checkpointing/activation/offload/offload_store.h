@@ -47,6 +47,7 @@ class OffloadStore final : public SavedTensorPolicy,
   /// The slot that holds the tensor's data, an earlier one if the same data is there already.
   std::shared_ptr<Slot> add(const at::Tensor& tensor);
   at::Tensor take(Slot& slot);
+  void forget_dead_slots();
 
   const OffloadOptions options_;
   std::unordered_set<const c10::StorageImpl*> weights_;
