@@ -41,9 +41,9 @@ class Precision {
   static Precision O3(c10::ScalarType compute = c10::ScalarType::Half);
   /// O1 with bf16 or fp16 where the device computes fast in that dtype, else O0 with an fp16 wire.
   /// On a CPU "fast" means that the processor has instructions for the dtype, and that a small
-  /// matrix product and a small convolution take at most 5 times as long as in fp32
-  /// (compute_speed.h). Ranks on different processors may get different results; a Trainer refuses
-  /// that, so choose a level by name there.
+  /// matrix product and a small convolution take at most 5 times as long as in fp32.
+  /// Ranks on different processors may get different results; a Trainer refuses that, so choose a
+  /// level by name there.
   static Precision automatic(c10::Device device);
 
   /// The dtype in which gradients travel between ranks: fp32, fp16 or bf16. Without this call it is
@@ -55,7 +55,7 @@ class Precision {
   Precision keep_batchnorm_fp32(bool keep) const;
   /// Keeps parameters and buffers in fp32 at every level if their name contains `pattern` as a
   /// dotted part ("wo" matches "block.0.wo.weight"). Operators that use those parameters also
-  /// compute in fp32 (kept_fp32.h). May be called several times.
+  /// compute in fp32. May be called several times.
   Precision keep_fp32(std::string pattern) const;
   /// Replaces the level's loss scale policy.
   Precision loss_scale(amp::LossScalerOptions options) const;

@@ -27,14 +27,14 @@ namespace lockstep {
 /// Ranks: collective, with the same model. Afterwards each training forward and each backward of a
 /// converted layer is collective, on a communicator that is split off for these layers. A layer
 /// that is recomputed (activation checkpointing) communicates again, in the same order on all
-/// ranks. Threads: one at a time. Call before or after a Trainer is made. Differentiable once: a
-/// backward with create_graph throws Error. A Trainer refuses such layers with uneven_data, whose
-/// ranks without data make no forward, and with an activation_budget in bytes, whose plans may
-/// differ between ranks.
-/// Errors: Error if the ranks have different numbers of such layers. On the CPU, forward throws
-/// Error for fewer than two elements per channel over all ranks; on other devices the running
-/// variance becomes NaN. LibTorch itself refuses a training batch of exactly one element per
-/// channel on a rank.
+/// ranks. Threads: one at a time. Call before or after a Trainer is made; a
+/// Trainer with reproducible(true) refuses such layers only if they are converted before.
+/// Differentiable once: a backward with create_graph throws Error. A Trainer refuses such layers
+/// with uneven_data, whose ranks without data make no forward, and with an activation_budget in
+/// bytes, whose plans may differ between ranks. Errors: Error if the ranks have different numbers
+/// of such layers. On the CPU, forward throws Error for fewer than two elements per channel over
+/// all ranks; on other devices the running variance becomes NaN. LibTorch itself refuses a training
+/// batch of exactly one element per channel on a rank.
 int64_t convert_sync_batchnorm(const Model& model, Communicator communicator);
 
 /// The running mean of the first layer of `model` that convert_sync_batchnorm() converted; empty if

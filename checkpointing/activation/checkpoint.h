@@ -27,9 +27,10 @@ namespace lockstep {
 /// Threads: backward may run on another thread than forward. Collectives inside the function run
 /// again in backward, on every rank: switch early_stop off for such a function.
 ///
-/// Throws lockstep::Error from backward if an input or weight changed after forward, or if
-/// recompute takes another path than forward. The message names the region and the slot of the
-/// saved tensor.
+/// Throws lockstep::Error from backward if an input, or a weight that autograd saves, changed after
+/// forward, or if recompute takes another path than forward. The message names the region and the
+/// slot of the saved tensor. Autograd saves no bias and no table of embeddings, and under autocast
+/// the cast of a weight: update those after backward.
 template <class Function, class... Inputs>
 decltype(auto) checkpoint(const CheckpointOptions& options, Function&& function,
                           Inputs&&... inputs) {
