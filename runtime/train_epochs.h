@@ -81,8 +81,10 @@ class EpochLoop {
 /// epoch. For each batch it calls `step(batch)`, which returns the StepReport of Trainer::step();
 /// at the end of an epoch it drops micro-batches that make no whole update (Trainer::abandon()),
 /// ends a round of LocalUpdates early (Trainer::finish_round()), calls `validate()`, and saves with
-/// the first value of the Evaluation as the metric, which
-/// KeepOptions::lower_is_better must fit. A run that resumes at the end of an epoch validates this
+/// the first value of the Evaluation as the metric. The lowest is the best; for one that should be
+/// high, such as an accuracy, give the Trainer
+/// TrainerOptions().snapshots(SnapshotOptions().keep(KeepOptions().lower_is_better(false))): else
+/// load_best() takes the worst epoch. A run that resumes at the end of an epoch validates this
 /// epoch once more; ReduceOnPlateau and EarlyStopping do not count its metric twice. Variables of
 /// the program that `step` or `validate` changes are in the snapshots only if Trainer::state() adds
 /// them.
