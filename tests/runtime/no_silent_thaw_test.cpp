@@ -266,6 +266,22 @@ TEST(NoSilentResult, N10_SnapshotsAcrossAThawGoOnBitForBit) {
   }
 }
 
+TEST(AdoptTrainable, KeepsARateThatWasEditedThroughTheOptimizer) {
+  torch::optim::Optimizer* held = nullptr;
+  const TorchOptimizer adam([&held](std::vector<at::Tensor> masters) {
+    auto made =
+        std::make_unique<torch::optim::Adam>(std::move(masters), torch::optim::AdamOptions(1e-2));
+    held = made.get();
+    return made;
+  });
+  Tuning run(TrainerOptions(), adam);
+  run.train_to(1);
+  held->param_groups()[0].options().set_lr(0.25);
+  run.thaw(true);
+  EXPECT_EQ(run.trainer.learning_rate(), 0.25);
+  EXPECT_EQ(held->param_groups()[0].options().get_lr(), 0.25);  // of the new optimizer
+}
+
 /// Adam, whose factory throws on the last rank while `fails`.
 TorchOptimizer failing_adam(const bool& fails) {
   return TorchOptimizer([&fails](std::vector<at::Tensor> masters) {
