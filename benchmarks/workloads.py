@@ -23,6 +23,8 @@ import tarfile
 import tempfile
 import time
 
+from suites.step import MALLOC
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAMS = ROOT / "examples" / "python"
 SOURCES = {
@@ -40,9 +42,6 @@ FILES = {  # what is looked for in the folder of data; the first that is there c
     "tweets": ("train.csv", "tweets_train.csv", "tweets_train.csv.xz"),
     "vocabulary": ("vocab.txt", "bert-vocab/vocab.txt"),
 }
-
-
-KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}  # as a Runtime's malloc
 
 
 class Missing(Exception):
@@ -157,7 +156,7 @@ def run(command, log, processes=1):
         for rank in range(processes):
             place = {"RANK": str(rank), "WORLD_SIZE": str(processes), "LOCKSTEP_MEETING": f"file://{meeting}/meeting"}
             started.append(subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, cwd=log.parent,
-                                            env=os.environ | KEPT_MEMORY | (place if processes > 1 else {})))
+                                            env=os.environ | dict(MALLOC) | (place if processes > 1 else {})))
         while any(process.poll() is None for process in started):
             if any(process.poll() for process in started):  # the others would wait for it
                 for process in started:

@@ -18,6 +18,7 @@ namespace HWY_NAMESPACE {
 void random_brains(uint16_t* HWY_RESTRICT to, const float* HWY_RESTRICT from, int64_t size,
                    RandomBits random, int64_t first) {
   constexpr int64_t kGroup = 256;
+  constexpr int64_t kCacheLine = 64 / sizeof(uint16_t);
   for (int64_t begin = 0; begin < size; begin += kGroup) {
     uint32_t draws[kGroup / 2];
     for (int64_t i = 0; i < kGroup / 2; ++i) {
@@ -26,7 +27,8 @@ void random_brains(uint16_t* HWY_RESTRICT to, const float* HWY_RESTRICT from, in
     uint16_t bits[kGroup];  // the low half of a draw comes first
     std::memcpy(bits, draws, sizeof bits);
     const int64_t count = std::min(kGroup, size - begin);
-    for (int64_t i = 0; i < kGroup; i += 32) {
+    // The caller reads the next block of this array soon, and this loop leaves the memory idle.
+    for (int64_t i = 0; i < kGroup; i += kCacheLine) {
       __builtin_prefetch(to + size + begin + i, 1);
     }
     for (int64_t i = 0; i < count; ++i) {

@@ -72,17 +72,16 @@ double rounded(const std::array<int64_t, kLimbs>& limbs) {
   if (top == 0) {
     return 0.0;
   }
-  int shift = 0;
-  for (; top >> 63U == 0; ++shift) {
-    top =
-        top << 1U | (limb(high - 2 - shift / 32) >> (31U - static_cast<unsigned>(shift % 32)) & 1U);
+  uint64_t rest = limb(high - 2) << 32U | limb(high - 3);
+  const int shift = __builtin_clzll(top);
+  if (shift > 0) {
+    top = top << shift | rest >> (64 - shift);
+    rest <<= shift;
   }
-  const int next = high - 2 - shift / 32;
-  bool is_exact = (limb(next) << static_cast<unsigned>(shift % 32) & kLowHalf) == 0;
-  for (int i = 0; i < next; ++i) {
-    is_exact = is_exact && limb(i) == 0;
+  for (int i = 0; i < high - 3; ++i) {
+    rest |= limb(i);
   }
-  return std::ldexp(static_cast<double>(top | (is_exact ? 0U : 1U)),
+  return std::ldexp(static_cast<double>(top | (rest != 0 ? 1U : 0U)),
                     32 * (high - 1) - shift + kLowestBit);
 }
 

@@ -57,6 +57,21 @@ struct EpochRun {
         });
   }
 
+  /// Trains until a request to stop, made after update `last`, has saved and left.
+  void train_until_stopped(EpochOptions options, int64_t last) {
+    after_step = [this, last](const StepReport& report) {
+      if (report.closes_update() && report.update() == last) {
+        trainer.request_stop();
+      }
+    };
+    try {
+      train(std::move(options));
+      ADD_FAILURE() << "went on";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::preempted);
+    }
+  }
+
   std::string folder;
   std::shared_ptr<Mlp> model;
   Trainer trainer;
@@ -110,20 +125,7 @@ TEST(TrainEpochs, ARequestToStopSavesAndLeaves) {
   whole.train(EpochOptions().epochs(2));
   for (const int64_t last : {3, 5}) {  // in an epoch, and at its end
     const std::string path = folder.file("stopped" + std::to_string(last));
-    {
-      EpochRun run(path);
-      run.after_step = [&](const StepReport& report) {
-        if (report.update() == last) {
-          run.trainer.request_stop();
-        }
-      };
-      try {
-        run.train(EpochOptions().epochs(2));
-        ADD_FAILURE() << "went on";
-      } catch (const Error& error) {
-        EXPECT_EQ(error.code(), ExitCode::preempted);
-      }
-    }
+    EpochRun(path).train_until_stopped(EpochOptions().epochs(2), last);
     meet();
     EpochRun run(path);
     run.train(EpochOptions().epochs(2));
@@ -273,20 +275,7 @@ TEST(TrainEpochs, AStopInARoundOfLocalUpdatesResumesWithTheBitsOfTheUnbrokenRun)
   // A request after update 1 stops at 2, the last of its epoch, after which a batch is left.
   for (const int64_t last : {1, 2, 3}) {
     const std::string path = folder.file("stopped" + std::to_string(last));
-    {
-      EpochRun run(path, /*accumulate=*/2, options);
-      run.after_step = [&](const StepReport& report) {
-        if (report.closes_update() && report.update() == last) {
-          run.trainer.request_stop();
-        }
-      };
-      try {
-        run.train(EpochOptions().epochs(2));
-        ADD_FAILURE() << "went on";
-      } catch (const Error& error) {
-        EXPECT_EQ(error.code(), ExitCode::preempted);
-      }
-    }
+    EpochRun(path, /*accumulate=*/2, options).train_until_stopped(EpochOptions().epochs(2), last);
     meet();
     EpochRun run(path, /*accumulate=*/2, options);
     run.train(EpochOptions().epochs(2));
