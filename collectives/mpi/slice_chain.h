@@ -28,7 +28,7 @@ class SliceChain {
   bool test();
 
  private:
-  static constexpr int64_t kPieceElements = 16 << 10;
+  static constexpr int64_t kPieceElements = kEagerBytes / static_cast<int64_t>(sizeof(float));
 
   bool is_first() const { return node_ == 0; }
   bool is_last() const { return node_ == nodes_ - 1; }

@@ -12,8 +12,10 @@ namespace lockstep::detail {
 
 /// Reduces a slice in two rounds: each node owns a share of the slice and receives this share of
 /// every rank's elements, sums them in rank order with one rounding, and sends the result to all.
-/// With n nodes of up to r ranks, a node sends (n - 1) / n * (r + 1) times the slice. One slice at
-/// a time. Ranks: those of `lane`, one of each node, in node order.
+/// With n nodes of up to r ranks, a node sends (n - 1) / n * (r + 1) times the slice. For a few
+/// bytes, where only latency counts, one round: each node receives all elements of all ranks, and
+/// all nodes compute the same sum; a node sends (n - 1) * r times the slice. One slice at a time.
+/// Ranks: those of `lane`, one of each node, in node order.
 class SliceExchange {
  public:
   SliceExchange(const MpiComm& lane, const NodeLayout& layout);
@@ -26,7 +28,11 @@ class SliceExchange {
   bool test();
 
  private:
-  Slice share(int node) const { return slice_of(result_.numel, node, nodes(), element_size()); }
+  /// What a node sums.
+  Slice share(int node) const {
+    return one_round_ ? Slice{0, result_.numel}
+                      : slice_of(result_.numel, node, nodes(), element_size());
+  }
   int nodes() const { return static_cast<int>(layout_.nodes.size()); }
   int64_t element_size() const { return result_.element_size(); }
   void sum_own_share();
@@ -39,6 +45,7 @@ class SliceExchange {
   kernels::Reduction reduction_;
   std::vector<const void*> sources_;
   Span result_;
+  bool one_round_ = false;
   bool summed_ = false;
   std::vector<std::vector<char>> inboxes_;  // one of each rank, in rank order
   std::vector<MPI_Request> requests_;

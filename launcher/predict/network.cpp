@@ -10,8 +10,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr double kSmall = 64 << 10;  // bytes; up to here nodes exchange elements, not sums
-constexpr double kSum = 4;           // bytes of a partial sum of one element of up to 4 bytes
+constexpr double kFewBytes = 4 << 10;  // up to here each node sums all elements itself
+constexpr double kSmall = 64 << 10;    // bytes; up to here nodes exchange elements, not sums
+constexpr double kSum = 4;             // bytes of a partial sum of one element of up to 4 bytes
 
 double number(const Json& from, const std::string& path, const char* part, const char* name) {
   const bool found = from.contains(part) && from[part].is_object() && from[part].contains(name) &&
@@ -63,7 +64,10 @@ Network::Cost Network::all_reduce(double bytes, int element, int ranks) const {
   const double share = static_cast<double>(count - 1) / count;
   const double elements = bytes / element;
   const double sum = std::max<double>(kSum, element);
-  if (bytes <= kSmall || local * element <= sum) {  // two rounds of an exchange
+  if (bytes <= kFewBytes) {  // one round of an exchange
+    cost.latency = link_latency;
+    cost.transfer = (count - 1) * elements * local * element / link_rate;
+  } else if (bytes <= kSmall || local * element <= sum) {  // two rounds of an exchange
     cost.latency = 2 * link_latency;
     cost.transfer = share * elements * (local * element + element) / link_rate;
   } else {  // a chain: sums go one way, results the other

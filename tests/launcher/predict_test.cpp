@@ -98,15 +98,21 @@ TEST(PredictedCost, LargeBucketsGoThroughAChainOfNodes) {
 }
 
 TEST(PredictedCost, SmallBucketsAndSmallNodesExchangeElementsInTwoRounds) {
-  const Network::Cost small = network().all_reduce(4000, 4, 8);
+  const Network::Cost small = network().all_reduce(40000, 4, 8);
   EXPECT_DOUBLE_EQ(small.latency, 2 * 100e-6);
-  EXPECT_DOUBLE_EQ(small.transfer, 0.5 * 1000 * (4 * 4 + 4) / 1e9);
+  EXPECT_DOUBLE_EQ(small.transfer, 0.5 * 10000 * (4 * 4 + 4) / 1e9);
   Network single = network();
   single.ranks_per_node = 1;
   const Network::Cost large = single.all_reduce(kMillion, 4, 4);
   EXPECT_DOUBLE_EQ(large.latency, 2 * 100e-6);
   EXPECT_DOUBLE_EQ(large.transfer, 0.75 * 2 * kMillion / 1e9);
   EXPECT_EQ(large.node, 0.0);
+}
+
+TEST(PredictedCost, AFewBytesTakeOneRound) {
+  const Network::Cost few = network().all_reduce(4000, 4, 12);  // 3 nodes
+  EXPECT_DOUBLE_EQ(few.latency, 100e-6);
+  EXPECT_DOUBLE_EQ(few.transfer, 2 * 1000 * 4 * 4 / 1e9);
 }
 
 TEST(PredictedCost, DoublesOfSingleRankNodesAreExchangedInTwoRounds) {
