@@ -1,6 +1,7 @@
-// allreduce [SCALE]: times all-reduces, ours and the peers in turn, SCALE times the usual number of
-// calls. Buffers are filled with fresh data before each call, then all ranks meet. Only 2 ranks run
-// the bound and private tensors: more ranks share cores, and a barrier that spins would stop them.
+// allreduce [SCALE [crowded]]: times all-reduces, ours and the peers in turn, SCALE times the usual
+// number of calls. Buffers are filled with fresh data before each call, then all ranks meet. Only 2
+// ranks of one node run the bound and private tensors, and not with `crowded`: ranks that share a
+// core would be stopped by a barrier that spins.
 #include <ATen/ATen.h>
 #include <lockstep/collectives/mpi_session.h>
 #include <mpi.h>
@@ -151,7 +152,7 @@ int main(int argc, char** argv) {
     const MpiSession session;
     Communicator world = session.world();
     std::optional<benchmarks::SharedPair> pair;
-    if (world.size() == 2) {
+    if (world.size() == 2 && world.local_size() == 2 && argc < 3) {
       pair.emplace(32 << 20);
     }
     for (const auto& type : benchmarks::types) {

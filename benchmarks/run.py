@@ -13,7 +13,7 @@ from harness.launch import Failed
 from harness.measure import Measurement
 from harness.rows import as_text
 
-SUITES = ("allreduce", "step", "update", "layers", "exported", "c", "memory", "snapshot", "data")
+SUITES = ("allreduce", "step", "update", "layers", "exported", "c", "memory", "snapshot", "data", "nodes")
 GPU_SUITES = ("gpu",)  # only when asked for
 
 
@@ -64,17 +64,22 @@ def main():
     arguments = _arguments()
     if arguments.list_targets:
         for name in arguments.suites or SUITES:
-            print("\n".join(f"benchmark_{program}" for program in _suite(name).PROGRAMS))
+            suite = _suite(name)
+            print("\n".join([*(f"benchmark_{program}" for program in suite.PROGRAMS), *getattr(suite, "TARGETS", ())]))
         return
     try:
         ratios = stored.load(stored.own_family()) if arguments.check else None
     except stored.NothingStored as error:
         sys.exit(f"run.py: {error}")
     measurement = Measurement(arguments.build, arguments.rounds, arguments.repeats)
-    rows = []
+    rows, names = [], list(arguments.suites or SUITES)
     try:
-        for name in arguments.suites or SUITES:
+        for name in list(names):
             print(f"suite {name}", file=sys.stderr)
+            if reason := getattr(_suite(name), "unavailable", str)():
+                print(f"warning: suite {name} is left out: {reason}", file=sys.stderr)
+                names.remove(name)
+                continue
             options = {"dry_run": True} if arguments.dry_run else {}
             rows += _suite(name).run(measurement, arguments.only, **options)
     except Failed as error:
@@ -91,7 +96,7 @@ def main():
         document.update(arguments.markdown, rows)
         stored.save(stored.own_family(), document.machine(), rows)
     if arguments.check:
-        found = stored.compare(rows, ratios, arguments.suites or SUITES, arguments.only)
+        found = stored.compare(rows, ratios, names, arguments.only)
         print(found.as_text())
         sys.exit(1 if found.failed else 0)
 

@@ -12,7 +12,7 @@ constexpr int warm_up_steps = 3;
 int measure(const std::string& variant, const std::string& model, int steps, int argc,
             char** argv) {
   using namespace lockstep::benchmarks;
-  const bool ours = variant.rfind("ours-", 0) == 0;
+  const bool ours = variant.rfind("ours-", 0) == 0 || variant == "local-16";
   const auto loop =
       ours ? make_trainer_loop(variant, model, argc, argv) : make_libtorch_loop(variant, model);
   Series series(model, variant);
@@ -27,6 +27,7 @@ int measure(const std::string& variant, const std::string& model, int steps, int
     loop->step();
     series.end();
   }
+  loop->finish();
   series.write();
   return 0;
 }

@@ -14,6 +14,8 @@ class StepLoop {
   virtual ~StepLoop() = default;
   /// One training step on workload().
   virtual void step() = 0;
+  /// After the last step.
+  virtual void finish() {}
   const Workload& workload() const { return workload_; }
 
   static constexpr double learning_rate = 1e-4;
@@ -23,7 +25,10 @@ class StepLoop {
 };
 
 /// "ours-fp16", "ours-fp32": lockstep::Trainer at O0 with that wire, on the ranks that the
-/// launcher started; without a launcher alone, that is with the communication switched off.
+/// launcher started; without a launcher alone, that is with the communication switched off. All
+/// steps but the first three are recorded in the file $LOCKSTEP_BENCH_TRACE, if that is set
+/// (StepTrace).
+/// "local-16": the same with an exchange of weights after 16 updates (LocalUpdates).
 std::unique_ptr<StepLoop> make_trainer_loop(const std::string& variant, const std::string& model,
                                             int argc, char** argv);
 

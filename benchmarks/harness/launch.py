@@ -21,10 +21,11 @@ class Failed(Exception):
 @dataclass(frozen=True)
 class Job:
     """`launch`: "mpi" (ranks of MPI), "group" (processes that start together), "solo" (one process
-    on one core) or "free" (one on any).
+    on one core), "free" (one on any) or "hosts" (ranks on two hosts, see hosts.sh).
 
     `ranks` is for "mpi" and "group": rank 0 has the first of two cores, rank 1 the second, rank 2
-    the first, and so on. `mpiexec` is the command of another MPI than that of the build.
+    the first, and so on. `mpiexec` is the command of another MPI than that of the build. `link`, for
+    "hosts", is the rate between them, such as "1gbit"; the ranks of a host share one core. With `shares_core` all ranks of "mpi" do.
 
     What the program records counts as `variant`, if that is given, else as what it says itself.
     Without an `optional` one that fails the measurement goes on. `environment` has pairs of a name
@@ -38,6 +39,8 @@ class Job:
     mpiexec: tuple = ()
     optional: bool = False
     environment: tuple = ()
+    link: str = ""
+    shares_core: bool = False
 
 
 def cores():
@@ -69,9 +72,14 @@ def _processes(job, build, scratch):
     """The command and the extra environment of each process to start."""
     if job.launch == "free":
         return [(list(map(str, job.command)), {})]
-    own = cores()
+    own = cores()[:1 if job.shares_core else 2]
     if job.launch == "solo":
         return [(_pinned(own[0], job.command), {})]
+    if job.launch == "hosts":
+        hosts = [BENCHMARKS / "hosts.sh", job.link, job.ranks // 2, own[0], own[1], *_mpiexec(build)]
+        yields = {"OMPI_MCA_mpi_yield_when_idle": "1"} if job.ranks > len(own) else {}
+        meeting = {"LOCKSTEP_BENCH_MEETING": str(scratch / "meeting"), "GLOO_SOCKET_IFNAME": "eth0"}
+        return [([*map(str, hosts), *map(str, job.command)], {**yields, **meeting})]
     pinned = [_pinned(own[rank % len(own)], job.command) for rank in range(job.ranks)]
     if job.launch == "mpi":
         ranks = [word for command in pinned for word in (":", "-n", "1", *command)][1:]

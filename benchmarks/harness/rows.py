@@ -65,6 +65,14 @@ def against(suite, name, ours, limit, unit, target=None):
                ours.minimum * SCALES[unit], median, len(ours.medians), target)
 
 
+def predicted(suite, name, ours, prediction, unit, target=None):
+    """A row from a measured time and a predicted one, in seconds: the ratio is the shorter to the longer."""
+    scale, measured = SCALES[unit], ours.median
+    return Row(suite, name, measured * scale, prediction * scale, "predicted", unit, "lower",
+               min(prediction / measured, measured / prediction), ours.minimum * scale, measured * scale,
+               len(ours.medians), target)
+
+
 HEADINGS = ("suite", "row", "ours", "peer", "peer takes", "unit", "ratio", "target", "", "min",
             "runs")
 

@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 from harness import document, intel, launch, load, measure, rows, stored
-from suites import allreduce, data, step
+from suites import allreduce, data, nodes, step
 
 RECORD = """
 import json, os
@@ -203,6 +203,59 @@ class CrowdedRanks(unittest.TestCase):
         self.assertEqual({job.ranks for job in measurement.jobs.values()}, {3})
         self.assertEqual(len(found), 16)
         self.assertEqual([row.peer_name for row in found if row.name == "3 ranks fp16 4KB"], ["mpi-custom-op", "gloo"])
+
+
+class TwoHosts(unittest.TestCase):
+    REDUCTIONS = [record(f"{dtype} {size}", variant, 0.5) for dtype in ("fp16", "fp32")
+                  for size in ("4KB", "1MB", "32MB") for variant in ("ours", "mpi", "mpi-custom-op", "gloo")]
+
+    def run_suite(self, measurement, only):
+        asked = []
+
+        def forecast(build, recorded, network, ranks):
+            asked.append((recorded.name, network, ranks))
+            return 1.9
+
+        self.addCleanup(setattr, nodes, "forecast_of", nodes.forecast_of)
+        nodes.forecast_of = forecast
+        return nodes.run(measurement, re.compile(only)), asked
+
+    def test_a_step_has_rows_against_the_peers_local_updates_and_the_prediction(self):
+        steps = [record("gpt", variant, 1.0, 3.0) for variant in ("ours-fp16", "local-16", *nodes.STEP_PEERS)]
+        measurement = FakeMeasurement([*self.REDUCTIONS, *steps])
+        found, asked = self.run_suite(measurement, "^10gbit 2 x 1 gpt")
+        self.assertEqual({(row.name, row.peer_name) for row in found},
+                         {("10gbit 2 x 1 gpt", "libtorch-mpi-fused"), ("10gbit 2 x 1 gpt", "python-ddp-fp16"),
+                          ("10gbit 2 x 1 gpt local-16", "synchronous"), ("10gbit 2 x 1 gpt prediction", "predicted")})
+        prediction, = (row for row in found if row.peer_name == "predicted")
+        self.assertAlmostEqual(prediction.ours, 2000.0)  # the mean, not the median of the ranks' calls
+        self.assertAlmostEqual(prediction.ratio, 0.95)
+        self.assertFalse(prediction.missed)
+        self.assertEqual(asked, [("gpt-2.json", {"ranks_per_node": 1, "link": {
+            "latency_us": 500000.0, "gigabits_per_second": 10.0}}, 2)])
+        self.assertEqual({job.link for job in measurement.jobs.values() if job.launch == "hosts"}, {"10gbit"})
+
+    def test_an_all_reduce_is_compared_with_the_rate_of_the_link(self):
+        found, _ = self.run_suite(FakeMeasurement(self.REDUCTIONS), "^1gbit 2 x 1 fp16 32MB")
+        limit, = (row for row in found if row.peer_name == rows.LIMIT)
+        self.assertAlmostEqual(limit.peer, 8 * (32 << 20) / 1e9 * 1e3)
+        self.assertTrue(limit.missed)
+
+    def test_nothing_runs_where_no_row_is_wanted(self):
+        measurement = FakeMeasurement()
+        self.assertEqual(self.run_suite(measurement, "adamw")[0], [])
+        self.assertEqual(measurement.jobs, {})
+
+    def test_the_ranks_of_a_host_share_its_core(self):
+        with tempfile.TemporaryDirectory() as folder:
+            build = pathlib.Path(folder)
+            (build / "CMakeCache.txt").write_text("MPIEXEC_EXECUTABLE:FILEPATH=true\n", encoding="utf-8")
+            job = launch.Job("hosts", ("program", 1), ranks=4, link="1gbit")
+            (command, extra), = launch._processes(job, build, build)
+        own = launch.cores()
+        self.assertEqual(command, [str(launch.BENCHMARKS / "hosts.sh"), "1gbit", "2", str(own[0]), str(own[1]), "true",
+                                   "program", "1"])
+        self.assertEqual(extra["OMPI_MCA_mpi_yield_when_idle"], "1")
 
 
 class OptionalPeers(unittest.TestCase):

@@ -1,0 +1,142 @@
+"""Two hosts with a link of limited rate between them: all-reduces, training steps, and what `lockstep predict` says of
+them. The hosts are network namespaces of this machine, so the link is real TCP, and each host has one core."""
+
+import json
+import pathlib
+import re
+import statistics
+import subprocess
+import tempfile
+
+from harness import measure
+from harness.launch import BENCHMARKS, Failed, Job, peer, program
+from harness.rows import against, compare, predicted
+from suites.step import MALLOC, MODELS
+
+PROGRAMS = ("allreduce", "step")
+TARGETS = ("lockstep_cli",)
+
+LINKS = {"1gbit": 1.0, "10gbit": 10.0}  # gigabits per second, each way
+LAYOUTS = {"2 x 1": 2, "2 x 2": 4}  # hosts x ranks of each: ranks
+SIZES = {"1MB": (1 << 20, "us"), "32MB": (32 << 20, "ms")}
+MPI = {"fp16": "mpi-custom-op", "fp32": "mpi"}
+STEPS = 16  # a round of local-16
+STEP_PEERS = ("libtorch-mpi-fused", "python-ddp-fp16")
+LINK_TARGET, PREDICTION_TARGET = 0.9, 0.93
+
+
+def unavailable():
+    """Why this suite cannot run here; empty if it can."""
+    tried = subprocess.run([BENCHMARKS / "hosts.sh", "1gbit", "1", "0", "1", "true", "true"], capture_output=True,
+                           text=True, check=False)
+    return "" if tried.returncode == 0 else tried.stderr.strip() or "two hosts cannot be made"
+
+
+def mean_of_calls(records):
+    """The mean time of a call, so that the exchange of a round counts for all its updates."""
+    return [statistics.mean(measure.each(records))]
+
+
+class Place:
+    """Two hosts, with a number of ranks on each, and the link between them."""
+
+    def __init__(self, measurement, link, layout):
+        self.measurement, self.build, self.link = measurement, measurement.build, link
+        self.name, self.ranks, self.is_crowded = f"{link} {layout}", LAYOUTS[layout], LAYOUTS[layout] > 2
+
+    def job(self, command, variant="", environment=()):
+        return Job("hosts", command, variant, self.ranks, environment=environment, link=self.link)
+
+    def reductions(self):
+        jobs = {f"{self.name} all-reduce": self.job(program(self.build, "allreduce", 0.5)),
+                f"{self.name} all-reduce of gloo": self.job(peer("allreduce_gloo.py"))}
+        return self.measurement.alternate(jobs, measure.together)
+
+    def reduction_rows(self, samples):
+        rows = []
+        for dtype, mpi in MPI.items():
+            for size, (count, unit) in SIZES.items():
+                name, ours = f"{self.name} {dtype} {size}", samples[f"{dtype} {size}", "ours"]
+                rows += [compare("nodes", name, ours, samples[f"{dtype} {size}", variant], variant, unit, 1.0)
+                         for variant in (mpi, "gloo")]
+                # Each host sends as many bytes as a rank has, and receives as many at the same time.
+                limit = 8 * count / (LINKS[self.link] * (1e6 if unit == "ms" else 1e3))
+                target = LINK_TARGET if size == "32MB" and not self.is_crowded else None
+                rows.append(against("nodes", name, ours, limit, unit, target))
+        return rows
+
+    def steps(self, model):
+        """{variant: Sample}; of lockstep alone where ranks share cores."""
+        jobs = [self.job(program(self.build, "step", "ours-fp16", model, STEPS), "ours-fp16")]
+        if not self.is_crowded:
+            jobs += [self.job(program(self.build, "step", "local-16", model, STEPS), "local-16"),
+                     self.job(program(self.build, "step", "libtorch-mpi-fused", model, STEPS), "libtorch-mpi-fused",
+                              MALLOC),
+                     self.job(peer("step_ddp.py", "python-ddp-fp16", model, STEPS), "python-ddp-fp16", MALLOC)]
+        measured = self.measurement.alternate({f"{self.name} {model} {job.variant}": job for job in jobs}, mean_of_calls)
+        return {variant: sample for (_, variant), sample in measured.items()}
+
+    def step_rows(self, model, samples, forecast):
+        name, ours = f"{self.name} {model}", samples["ours-fp16"]
+        rows = [compare("nodes", name, ours, samples[variant], variant, "ms", 1.0)
+                for variant in STEP_PEERS if variant in samples]
+        if "local-16" in samples:
+            rows.append(compare("nodes", f"{name} local-16", samples["local-16"], ours, "synchronous", "ms", 1.0))
+        return [*rows, predicted("nodes", f"{name} prediction", ours, forecast, "ms", PREDICTION_TARGET)]
+
+    def network(self, reductions, on_a_core):
+        """The file that `lockstep predict` reads. The rate of the link is nominal, the rest is measured."""
+        found = {"ranks_per_node": self.ranks // 2,
+                 "link": {"latency_us": reductions["fp16 4KB", "ours"].median * 1e6,  # one round
+                          "gigabits_per_second": LINKS[self.link]}}
+        if self.is_crowded:
+            found["node"] = {"latency_us": on_a_core["fp16 4KB", "ours"].median * 1e6,
+                             "gigabytes_per_second": SIZES["32MB"][0] / on_a_core["fp16 32MB", "ours"].median / 1e9}
+        return found
+
+
+def forecast_of(build, record, network, ranks):
+    """Seconds of an update, by `lockstep predict`."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(network, file)
+        file.flush()
+        done = subprocess.run([build / "launcher" / "lockstep", "predict", "--ranks", str(ranks), "--network", file.name,
+                               record], capture_output=True, text=True, check=False)
+    row = re.search(rf"^ *{ranks} +\d+ +([\d.]+) ", done.stdout, re.MULTILINE)
+    if done.returncode != 0 or row is None:
+        raise Failed(f"lockstep predict: {done.stdout}{done.stderr}")
+    return float(row.group(1)) / 1e3
+
+
+def record_of(measurement, model, ranks, folder):
+    """A step of `ranks` processes that do not communicate, as `lockstep predict` reads it."""
+    path = pathlib.Path(folder) / f"{model}-{ranks}.json"
+    job = Job("group", program(measurement.build, "step", "ours-fp16", model, STEPS), "recorded", ranks,
+              environment=(("LOCKSTEP_BENCH_TRACE", str(path)),))
+    measurement.alternate({f"{model} recorded, {ranks} ranks": job}, mean_of_calls)
+    return path
+
+
+def run(measurement, only):
+    """All of a place is measured where one of its rows is wanted: a prediction needs the figures of its network."""
+    rows = []
+    on_a_core = {}
+    for link in LINKS:
+        for layout, ranks in LAYOUTS.items():
+            place = Place(measurement, link, layout)
+            models = [model for model in MODELS
+                      if any(only.search(f"{place.name} {model}{row}") for row in ("", " local-16", " prediction"))]
+            if not models and not any(only.search(f"{place.name} {dtype} {size}") for dtype in MPI for size in SIZES):
+                continue
+            reductions = place.reductions()
+            rows += place.reduction_rows(reductions)
+            if place.is_crowded and not on_a_core:
+                command = program(measurement.build, "allreduce", 0.5, "crowded")
+                on_a_core = measurement.alternate({"all-reduce on one core": Job("mpi", command, shares_core=True)},
+                                                  measure.together)
+            with tempfile.TemporaryDirectory(prefix="lockstep-bench-") as folder:
+                for model in models:
+                    record = record_of(measurement, model, ranks, folder)
+                    forecast = forecast_of(measurement.build, record, place.network(reductions, on_a_core), ranks)
+                    rows += place.step_rows(model, place.steps(model), forecast)
+    return [row for row in rows if only.search(row.name)]
