@@ -6,6 +6,8 @@
 #include <lockstep/checkpointing/snapshot/snapshot.h>
 #include <lockstep/collectives/error.h>
 
+#include <filesystem>
+#include <fstream>
 #include <iomanip>
 #include <map>
 #include <ostream>
@@ -96,8 +98,20 @@ void list_run(const std::string& folder, std::ostream& out) {
                       ": neither a snapshot nor the folder of a run that has any");
 }
 
+/// `path`, or the snapshot that it names, if it is the file RUN/latest.
+std::string followed(const std::string& path) {
+  const std::filesystem::path file(path);
+  if (file.filename() != snapshot::kLatestName || !std::filesystem::is_regular_file(file)) {
+    return path;
+  }
+  std::string name;
+  std::getline(std::ifstream(file), name);
+  return file.parent_path() / name;
+}
+
 /// `path`, or the newest undamaged snapshot in it if it is the folder of a run.
-std::string one_snapshot(const std::string& path) {
+std::string one_snapshot(const std::string& given) {
+  const std::string path = followed(given);
   if (snapshot::exists(path + "/" + snapshot::kManifestName)) {
     return path;
   }
@@ -136,7 +150,8 @@ std::map<std::string, std::string> contents(const Manifest& manifest) {
 
 }  // namespace
 
-void inspect_snapshot(const std::string& path, bool tensors, std::ostream& out) {
+void inspect_snapshot(const std::string& given, bool tensors, std::ostream& out) {
+  const std::string path = followed(given);
   if (!snapshot::exists(path + "/" + snapshot::kManifestName)) {
     list_run(path, out);
     return;
@@ -151,8 +166,8 @@ void inspect_snapshot(const std::string& path, bool tensors, std::ostream& out) 
 }
 
 bool compare_snapshots(const std::string& path, const std::string& other, std::ostream& out) {
-  const auto first = contents(Snapshot(path).manifest());
-  const auto second = contents(Snapshot(other).manifest());
+  const auto first = contents(Snapshot(followed(path)).manifest());
+  const auto second = contents(Snapshot(followed(other)).manifest());
   size_t differences = 0;
   for (const auto& [name, value] : first) {
     const auto found = second.find(name);

@@ -23,7 +23,8 @@ int main(int argc, char** argv) {
   CLI::App app("Looks into snapshots.", "lockstep");
   app.require_subcommand(1);
   CLI::App* inspect = app.add_subcommand("inspect", "Print what is in a snapshot and verify it");
-  inspect->add_option("snapshot", path, "A snapshot, or the folder of a run")->required();
+  inspect->add_option("snapshot", path, "A snapshot, RUN/latest, or the folder of a run")
+      ->required();
   inspect->add_option("other", other,
                       "Print only in what this one differs; exit code 1 if it does");
   inspect->add_flag("--tensors", tensors, "Also print each tensor");

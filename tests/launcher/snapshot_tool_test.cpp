@@ -44,6 +44,9 @@ TEST(SnapshotTool, InspectSaysWhatIsThereAndVerifiesIt) {
   EXPECT_THAT(one.out, AllOf(HasSubstr("small"), HasSubstr("precision  O0"),
                              HasSubstr("model      2 tensors"), HasSubstr("head.weight"),
                              HasSubstr("[2, 3]"), HasSubstr("every byte")));
+  const Launched latest = launch({"inspect", run.folder.path() + "/run/latest"});
+  EXPECT_EQ(latest.code, 0) << latest.error;
+  EXPECT_THAT(latest.out, HasSubstr("step       2"));
   const Launched all = launch({"inspect", run.folder.path() + "/run"});
   EXPECT_EQ(all.code, 0) << all.error;
   EXPECT_THAT(all.out,
