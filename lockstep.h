@@ -37,8 +37,10 @@
 #include <lockstep/datasets/npy_array.h>
 #include <lockstep/datasets/safetensors_arrays.h>
 #include <lockstep/datasets/tar_shards.h>
+#include <lockstep/datasets/text_columns.h>
 #include <lockstep/datasets/token_shards.h>
 #include <lockstep/datasets/transformed_dataset.h>
+#include <lockstep/datasets/word_vocabulary.h>
 #include <lockstep/exported/exported_module.h>
 #include <lockstep/online/sample_buffer.h>
 #include <lockstep/online/sample_link.h>

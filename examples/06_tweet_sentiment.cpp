@@ -105,9 +105,9 @@ void train(lockstep::Runtime& runtime, Options options) {
     load_bert(model, options.weights);
   }
   const int64_t steps = options.run.epochs * loader.batches_per_epoch();
-  lockstep::Trainer trainer(runtime, model, optimizer(options),
-                            trainer_options(options, model, steps)
-                                .snapshots(options.run.snapshots(/*lower_is_better=*/false)));
+  lockstep::Trainer trainer(
+      runtime, model, optimizer(options),
+      trainer_options(options, model, steps).snapshots(options.run.snapshots()));
   std::cout << runtime.summary() << trainer.summary() << std::flush;
   lockstep::ConfusionMatrix confusion(3);
   const auto test = [&] {

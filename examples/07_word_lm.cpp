@@ -11,7 +11,6 @@
 
 #include <lockstep/lockstep.h>
 
-#include <cmath>
 #include <iostream>
 
 #include "command_line.h"
@@ -26,24 +25,22 @@ namespace {
 /// exp(mean loss of a word). Columns are read in stretches, so that memory does not grow with them.
 lockstep::Evaluation perplexity(lockstep::Trainer& trainer, WordLm& model,
                                 const torch::Tensor& text, int64_t length) {
-  const auto losses = [&](const torch::Tensor& columns) {
-    const torch::Tensor words = trainer.to_device(columns.t());
+  const auto losses = [&](const auto& columns) {
+    const auto [words, next] = trainer.to_device(columns);
     WordLmState state;
     std::vector<torch::Tensor> parts;
-    for (int64_t begin = 0; begin + 1 < words.size(0); begin += length) {
-      const int64_t count = std::min(length, words.size(0) - 1 - begin);
-      const torch::Tensor scores = model->forward(words.narrow(0, begin, count), state);
+    for (int64_t begin = 0; begin < words.size(1); begin += length) {
+      const auto stretch = torch::indexing::Slice(begin, begin + length);
+      const torch::Tensor scores = model->forward(words.t().index({stretch}), state);
       parts.push_back(torch::nn::functional::cross_entropy(
-          scores.flatten(0, 1), words.narrow(0, begin + 1, count).flatten(),
+          scores.flatten(0, 1), next.t().index({stretch}).flatten(),
           torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone)));
     }
     return torch::cat(parts);
   };
-  const auto loader = trainer.runtime().validation_loader(WholeColumns{in_columns(text, 10)},
-                                                          lockstep::LoaderOptions().batch_size(5));
-  auto found = lockstep::evaluate(trainer, model, loader, losses, lockstep::MeanOf("perplexity"));
-  found.values[0].second = std::exp(found.values[0].second);
-  return found;
+  const auto loader = trainer.runtime().validation_loader(
+      lockstep::TextColumns(text, /*columns=*/10), lockstep::LoaderOptions().batch_size(5));
+  return lockstep::evaluate(trainer, model, loader, losses, lockstep::Perplexity());
 }
 
 void train(lockstep::Runtime& runtime, const Options& options) {
@@ -51,38 +48,40 @@ void train(lockstep::Runtime& runtime, const Options& options) {
   WordLmSize size = options.size;
   size.words = corpus.words;
   WordLm model(size);
-  auto loader = runtime.local_loader(Stretches{
-      columns_of_rank(in_columns(corpus.train, options.batch_size), runtime.rank(), runtime.size()),
-      options.length});
-  lockstep::Trainer trainer(
-      runtime, model, lockstep::SGD(options.learning_rate),
-      lockstep::TrainerOptions()
-          .precision(precision_of(options.precision))
-          .clip_grad_norm(options.clip)
-          .reduce_on_plateau(lockstep::ReduceOnPlateau().factor(0.25).patience(0).threshold(0.0))
-          .snapshots(options.run.snapshots()));
+  const lockstep::TextColumns columns(corpus.train, options.batch_size, options.length);
+  auto loader = runtime.loader(
+      columns, lockstep::LoaderOptions().batch_size(columns.batch_size(runtime.size())));
+  lockstep::TrainerOptions trainer_options;
+  trainer_options.precision(precision_of(options.precision))
+      .clip_grad_norm(options.clip)
+      .reduce_on_plateau(lockstep::ReduceOnPlateau().factor(0.25).patience(0).threshold(0.0))
+      .snapshots(options.run.snapshots());
+  if (options.local_updates > 0) {
+    trainer_options.local_updates(lockstep::LocalUpdates(options.local_updates));
+  }
+  lockstep::Trainer trainer(runtime, model, lockstep::SGD(options.learning_rate), trainer_options);
   std::cout << runtime.summary() << trainer.summary() << std::flush;
 
   WordLmState state;
   trainer.state("hidden", state.hidden);
   trainer.state("cell", state.cell);
   const auto step = [&](const auto& batch) {
-    if (loader.position().batch == 1 % loader.batches_per_epoch()) {  // the first of an epoch
+    if (loader.begins_epoch()) {
       state = {};
     }
     WordLmState after;
     const lockstep::StepReport report = trainer.step([&] {
       const auto [words, next] = trainer.to_device(batch);
       after = state;
-      const torch::Tensor scores = model->forward(words, after);
-      return torch::nn::functional::cross_entropy(scores.flatten(0, 1), next.flatten());
+      const torch::Tensor scores = model->forward(words.t(), after);
+      return torch::nn::functional::cross_entropy(scores.flatten(0, 1), next.t().flatten());
     });
     state = detached(after);
     return report;
   };
   const auto validate = [&] {
     auto found = perplexity(trainer, model, corpus.valid, options.length);
-    trainer.reduce_on_plateau(found["perplexity"]);
+    trainer.reduce_on_plateau(found);
     return found;
   };
   lockstep::train_epochs(trainer, loader, options.run.training(), step, validate);

@@ -71,7 +71,7 @@ void train(lockstep::Runtime& runtime, const Options& options) {
       lockstep::TrainerOptions()
           .precision(precision_of(options.precision))
           .schedule(lockstep::OneCycle(options.run.epochs * loader.batches_per_epoch()))
-          .snapshots(options.run.snapshots(/*lower_is_better=*/false)));
+          .snapshots(options.run.snapshots()));
   std::cout << runtime.summary() << trainer.summary() << std::flush;
   const auto scores_of = [&](const auto& batch) {
     return model->forward(normalized(trainer.to_device(batch.first)));

@@ -83,6 +83,9 @@ void train(lockstep::Runtime& runtime, const Options& options, Gpt2& model,
   if (!options.activations.empty()) {
     trainer_options.activation_budget(options.activations);
   }
+  if (options.local_updates > 0) {
+    trainer_options.local_updates(lockstep::LocalUpdates::diloco(options.local_updates));
+  }
   lockstep::Trainer trainer(
       runtime, model,
       lockstep::AdamW(options.learning_rate).weight_decay(0.1).no_decay_on_norms_and_biases(),

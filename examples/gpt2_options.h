@@ -18,6 +18,7 @@ struct Options {
   int64_t length = 0;
   int64_t batch_size = 8;
   double learning_rate = 3e-4;
+  int64_t local_updates = 0;
   PrecisionOptions precision;
   RunOptions run;
 
@@ -55,6 +56,9 @@ inline void add_options(CLI::App& app, Options& options) {
       ->capture_default_str();
   app.add_option("--learning-rate", options.learning_rate)->capture_default_str();
   app.add_option("--activations", options.activations, "A budget such as \"2 GiB\", or automatic");
+  app.add_option("--local-updates", options.local_updates,
+                 "Exchange weights after this many updates instead of gradients in each (DiLoCo)")
+      ->check(CLI::PositiveNumber);
   add_options(app, options.precision);
   add_options(app, options.run);
 }

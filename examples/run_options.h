@@ -13,9 +13,8 @@ struct RunOptions {
   int64_t epochs = 10;
   int64_t save_every = 200;  // updates
 
-  lockstep::SnapshotOptions snapshots(bool lower_is_better = true) const {
-    return lockstep::SnapshotOptions().folder(run).keep(
-        lockstep::KeepOptions().last(1).lower_is_better(lower_is_better));
+  lockstep::SnapshotOptions snapshots() const {
+    return lockstep::SnapshotOptions().folder(run).keep(lockstep::KeepOptions().last(1));
   }
   lockstep::EpochOptions training() const {
     return lockstep::EpochOptions()

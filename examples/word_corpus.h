@@ -1,14 +1,11 @@
 #pragma once
 
 #include <lockstep/collectives/error.h>
+#include <lockstep/datasets/word_vocabulary.h>
 #include <torch/types.h>
 
-#include <algorithm>
-#include <fstream>
-#include <sstream>
+#include <filesystem>
 #include <string>
-#include <unordered_map>
-#include <utility>
 #include <vector>
 
 /// A text as numbers of words, one after the other: int64, [count].
@@ -20,26 +17,15 @@ struct WordCorpus {
 /// Reads train.txt, valid.txt and test.txt. A line ends with the word <eos>. Words are numbered in
 /// the order in which they first occur, as in pytorch/examples/word_language_model.
 inline WordCorpus read_corpus(const std::string& folder) {
-  std::unordered_map<std::string, int64_t> numbers;
-  const auto read = [&](const std::string& name) {
-    std::ifstream file(folder + "/" + name);
-    LOCKSTEP_CHECK_CODE(
-        file.good(), lockstep::ExitCode::data, folder, "/", name,
-        ": cannot be opened. Get WikiText-2 (train.txt, valid.txt, test.txt) from "
-        "https://github.com/pytorch/examples/tree/main/word_language_model/data/wikitext-2 and "
-        "name its folder with --data, or use --synthetic");
-    std::vector<int64_t> text;
-    for (std::string line; std::getline(file, line);) {
-      std::istringstream words(line + " <eos>");
-      for (std::string word; words >> word;) {
-        text.push_back(numbers.try_emplace(word, numbers.size()).first->second);
-      }
-    }
-    LOCKSTEP_CHECK_CODE(!text.empty(), lockstep::ExitCode::data, folder, "/", name, ": is empty");
-    return torch::tensor(text, torch::kLong);
-  };
-  WordCorpus corpus{read("train.txt"), read("valid.txt"), read("test.txt")};
-  corpus.words = static_cast<int64_t>(numbers.size());
+  LOCKSTEP_CHECK_CODE(
+      std::filesystem::exists(folder + "/train.txt"), lockstep::ExitCode::data, folder,
+      "/train.txt: is missing. Get WikiText-2 (train.txt, valid.txt, test.txt) from "
+      "https://github.com/pytorch/examples/tree/main/word_language_model/data/wikitext-2 and "
+      "name its folder with --data, or use --synthetic");
+  lockstep::WordVocabulary words;
+  WordCorpus corpus{words.read(folder + "/train.txt"), words.read(folder + "/valid.txt"),
+                    words.read(folder + "/test.txt")};
+  corpus.words = words.size();
   return corpus;
 }
 
@@ -60,41 +46,3 @@ inline WordCorpus made_up_corpus() {
   };
   return {write(12000, 1), write(1000, 2), write(1000, 3), kWords};
 }
-
-/// A text in columns of equal length, the rest left out: int64, [length, count].
-inline torch::Tensor in_columns(const torch::Tensor& text, int64_t count) {
-  LOCKSTEP_CHECK_CODE(text.numel() >= 2 * count, lockstep::ExitCode::data, "the text has ",
-                      text.numel(), " words, too few for ", count, " columns of two words");
-  const int64_t length = text.numel() / count;
-  return text.narrow(0, 0, length * count).view({count, length}).t().contiguous();
-}
-
-/// Stretches of some columns, one after the other, and the word that follows each word. A batch is
-/// one stretch: two int64 tensors, [length, columns].
-struct Stretches {
-  torch::Tensor columns;
-  int64_t length;
-
-  size_t size() const { return static_cast<size_t>((columns.size(0) - 2) / length + 1); }
-  std::pair<torch::Tensor, torch::Tensor> get_batch(const std::vector<size_t>& indices) const {
-    const int64_t begin = static_cast<int64_t>(indices.at(0)) * length;
-    const int64_t words = std::min(length, columns.size(0) - 1 - begin);
-    return {columns.narrow(0, begin, words), columns.narrow(0, begin + 1, words)};
-  }
-};
-
-/// The columns of a rank: all ranks together have all.
-inline torch::Tensor columns_of_rank(const torch::Tensor& columns, int rank, int ranks) {
-  LOCKSTEP_CHECK(columns.size(1) % ranks == 0, columns.size(1), " columns cannot be divided among ",
-                 ranks, " ranks; choose a --batch-size that is a multiple");
-  const int64_t each = columns.size(1) / ranks;
-  return columns.narrow(1, rank * each, each).contiguous();
-}
-
-/// Whole columns as samples, for evaluation.
-struct WholeColumns {
-  torch::Tensor columns;
-
-  size_t size() const { return static_cast<size_t>(columns.size(1)); }
-  torch::Tensor get(size_t index) const { return columns.select(1, static_cast<int64_t>(index)); }
-};

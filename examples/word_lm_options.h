@@ -17,6 +17,7 @@ struct Options {
   int64_t length = 35;
   double learning_rate = 20.0;
   double clip = 0.25;
+  int64_t local_updates = 0;
   PrecisionOptions precision;
   RunOptions run;
 
@@ -48,6 +49,9 @@ inline void add_options(CLI::App& app, Options& options) {
       ->check(CLI::PositiveNumber);
   app.add_option("--learning-rate", options.learning_rate)->capture_default_str();
   app.add_option("--clip", options.clip)->capture_default_str();
+  app.add_option("--local-updates", options.local_updates,
+                 "Exchange weights after this many updates instead of gradients in each (LocalSGD)")
+      ->check(CLI::PositiveNumber);
   add_options(app, options.precision);
   add_options(app, options.run);
 }

@@ -8,8 +8,7 @@ class Trainer;
 
 /// The path of the snapshot with the best metric in the folder of a run: of those that were saved
 /// with save(metric) and are still there (KeepOptions::best keeps them), the best one of which no
-/// byte is damaged; of equal ones the first. KeepOptions::lower_is_better of the Trainer that saved
-/// the newest of them says which metric is better.
+/// byte is damaged; of equal ones the first. The newest of them says which metric is better.
 ///   lockstep::load_weights(model, lockstep::best_snapshot("runs/first"));
 /// Throws Error (exit code snapshot) if there is none. Ranks: local; reads every byte of the
 /// snapshot. A Trainer that still saves calls load_best().

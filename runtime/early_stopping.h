@@ -1,8 +1,10 @@
 #pragma once
 
+#include <lockstep/checkpointing/snapshot/metric_value.h>
 #include <torch/arg.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace lockstep {
@@ -15,7 +17,9 @@ struct EarlyStoppingOptions {
   TORCH_ARG(int64_t, patience) = 3;
   /// A metric improves if it is better than the best one by more than this. Requires: >= 0.
   TORCH_ARG(double, min_delta) = 0.0;
-  TORCH_ARG(bool, lower_is_better) = true;
+  /// Whether the lower of two metrics is better. Unset: what the metric says, as those of
+  /// evaluate() do; for a plain number the lower one.
+  TORCH_ARG(std::optional<bool>, lower_is_better);
   /// Under which its state is in snapshots; a second EarlyStopping needs another name.
   TORCH_ARG(std::string, name) = "early_stopping";
 
@@ -28,9 +32,10 @@ struct EarlyStoppingOptions {
 ///
 ///   lockstep::EarlyStopping stopping(trainer, lockstep::EarlyStoppingOptions().patience(3));
 ///   for (...) {
-///     ...                                       // an epoch, then evaluate()
-///     const bool stop = stopping.update(loss);  // before save(), so that the snapshot knows
-///     trainer.save(loss);
+///     ...                                        // an epoch
+///     const auto found = lockstep::evaluate(...);
+///     const bool stop = stopping.update(found);  // before save(), so that the snapshot knows
+///     trainer.save(found);
 ///     if (stop) break;
 ///   }
 ///
@@ -46,13 +51,15 @@ class EarlyStopping {
   EarlyStopping(const EarlyStopping&) = delete;
   EarlyStopping& operator=(const EarlyStopping&) = delete;
 
-  /// Takes a metric. Returns stops(). NaN is no improvement.
-  bool update(double metric);
+  /// Takes a metric: the result of evaluate(), whose first value counts, or a number. Returns
+  /// stops(). NaN is no improvement. Throws Error if EarlyStoppingOptions::lower_is_better
+  /// contradicts the metric.
+  bool update(const MetricValue& metric);
   /// True if more than `patience` metrics in a row were no improvement.
   bool stops() const { return bad_ > options_.patience(); }
   /// True if the last metric was the best so far.
   bool improved() const { return bad_ == 0; }
-  /// The best metric; infinitely bad before the first one.
+  /// The best metric; infinite before the first one.
   double best() const { return best_; }
 
  private:

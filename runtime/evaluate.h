@@ -4,6 +4,7 @@
 #include <c10/core/Device.h>
 #include <lockstep/amp/model.h>
 #include <lockstep/amp/precision.h>
+#include <lockstep/checkpointing/snapshot/metric_value.h>
 #include <lockstep/collectives/communicator.h>
 #include <lockstep/runtime/evaluation_scopes.h>
 #include <lockstep/runtime/metrics.h>
@@ -67,9 +68,14 @@ struct Evaluation {
   double seconds = 0.0;  // that this rank's batches took, and the wait for the other ranks
   /// Name and value of each metric, in the order of the arguments. Progress can show them.
   std::vector<std::pair<std::string, double>> values;
+  /// Of the first value: Metric::lower_is_better().
+  std::optional<bool> lower_is_better;
 
   /// The value of the metric `name`. Throws Error that lists the names if there is none.
   double operator[](const std::string& name) const;
+  /// The first value, for Trainer::save(), Trainer::reduce_on_plateau() and EarlyStopping. Throws
+  /// Error if there is none.
+  operator MetricValue() const;  // NOLINT(google-explicit-constructor)
   /// "loss 0.3121  accuracy 0.8914  (10000 samples)"
   std::string text() const;
 };
@@ -192,7 +198,7 @@ Evaluation evaluate_with(const EvaluateOptions& options, Network& network,
 ///
 ///   const auto found = lockstep::evaluate(trainer, model, loader, lockstep::Accuracy(),
 ///                                         lockstep::MeanLoss());
-///   trainer.save(found["loss"]);
+///   trainer.save(found);  // its first value, the accuracy, says how good the snapshot is
 ///
 /// Each sample is used exactly once, also where it cannot be divided evenly among the ranks. The
 /// values have the same bits on every rank and on any number of ranks: the batches do not depend on

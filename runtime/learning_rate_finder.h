@@ -92,8 +92,9 @@ LearningRateCurve search_learning_rate(Trainer& trainer, const LearningRateSearc
 template <typename Dataset, typename Step>
 LearningRateCurve find_learning_rate(Trainer& trainer, Loader<Dataset>& loader, const Step& step,
                                      const LearningRateSearch& search = {}) {
-  const SamplerPosition position = loader.position();
+  const LoaderPlace::Mark mark = loader.mark();
   const auto run = [&](const detail::TakeReport& take) {
+    loader.seek(mark.next);  // a loop of its own, also where that of a resumed run was complete
     for (bool goes_on = true; goes_on;) {
       bool is_empty = true;
       for (auto& batch : loader) {
@@ -103,11 +104,10 @@ LearningRateCurve find_learning_rate(Trainer& trainer, Loader<Dataset>& loader, 
           break;
         }
       }
-      LOCKSTEP_CHECK(!is_empty,
-                     "find_learning_rate: the loader has no batch; its epochs are complete");
+      LOCKSTEP_CHECK(!is_empty, "find_learning_rate: the loader has no batch");
     }
   };
-  return detail::search_learning_rate(trainer, search, run, [&] { loader.seek(position); });
+  return detail::search_learning_rate(trainer, search, run, [&] { loader.return_to(mark); });
 }
 
 }  // namespace lockstep

@@ -142,11 +142,18 @@ class Loader {
                ? epoch_
                : position().epoch - (place_->is_behind_loop(options_.epochs()) ? 1 : 0);
   }
+  /// True while the loop has the first batch of an epoch, where a state that is carried from batch
+  /// to batch begins anew.
+  bool begins_epoch() const { return current_ && begins_epoch_; }
   /// Position of the next batch. Snapshots store it.
   SamplerPosition position() const { return place_->next(); }
   /// Makes the next loop, or the loop that runs, continue at `position`. Throws Error if there is
   /// no batch at `position`.
   void seek(SamplerPosition position) { place_->seek(position); }
+  /// What a later return_to() restores: position(), and whether the next loop continues that of a
+  /// resumed run. For a search that trains for a while, such as find_learning_rate().
+  LoaderPlace::Mark mark() const { return place_->mark(); }
+  void return_to(const LoaderPlace::Mark& mark) { place_->return_to(mark); }
   /// Total seconds that loops have waited for batches so far.
   double wait_seconds() const { return wait_seconds_; }
   const Dataset& dataset() const { return *dataset_; }
@@ -185,6 +192,7 @@ class Loader {
     wait_seconds_ += waited;
     place_->add_wait(waited);
     epoch_ = at.epoch;
+    begins_epoch_ = at.batch == 0 && at.start == 0;
     place_->hold(true);
     place_->step();
   }
@@ -265,7 +273,8 @@ class Loader {
   std::shared_ptr<LoaderPlace> place_;
   int64_t seeks_ = 0;
   SamplerPosition ahead_;
-  int64_t epoch_ = 0;  // of the current batch
+  int64_t epoch_ = 0;          // of the current batch
+  bool begins_epoch_ = false;  // the current batch
   int64_t end_epoch_ = 0;
   double wait_seconds_ = 0.0;
   std::optional<Batch> current_;

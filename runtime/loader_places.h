@@ -37,6 +37,18 @@ class LoaderPlace {
     resumed_ = trains;
     trains_ = trains;
   }
+  /// What seek() and steps change.
+  struct Mark {
+    SamplerPosition next;
+    bool resumed;
+    bool trains;
+  };
+  Mark mark() const { return {next_, resumed_, trains_}; }
+  void return_to(const Mark& mark) {
+    seek(mark.next);
+    resumed_ = mark.resumed;
+    trains_ = mark.trains;
+  }
   /// True if the next loop continues a loop of a saved run that had completed all its `epochs`.
   bool is_behind_loop(int64_t epochs) const {
     return resumed_ && next_.epoch > 0 && next_.epoch % epochs == 0 && next_.batch == 0 &&

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,6 +31,9 @@ class Metric {
   virtual ~Metric() = default;
 
   const std::string& name() const { return name_; }
+  /// Whether the lower of two values is better: true for a loss, false for an accuracy. Unset: the
+  /// metric does not say. Trainer::save(), ReduceOnPlateau and EarlyStopping follow it.
+  std::optional<bool> lower_is_better() const { return lower_is_better_; }
   /// Counts one batch. Throws Error if sizes or types do not fit.
   virtual void add(const Prediction& batch) = 0;
   /// The result of what was counted since the last evaluate() began. NaN if nothing was counted.
@@ -39,10 +43,12 @@ class Metric {
 
  protected:
   /// `counts`: how many integers it counts in.
-  Metric(std::string name, size_t counts) : name_(std::move(name)), counts_(counts) {}
+  Metric(std::string name, size_t counts, std::optional<bool> lower_is_better = std::nullopt)
+      : name_(std::move(name)), lower_is_better_(lower_is_better), counts_(counts) {}
 
  private:
   std::string name_;
+  std::optional<bool> lower_is_better_;
   std::vector<int64_t> counts_;
 };
 
@@ -77,7 +83,9 @@ class MeanOf : public Metric {
 
   /// `function` returns a tensor of one dimension or more; each element counts once. Without a
   /// function the elements of `output` count: the function passed to evaluate() has computed them.
-  explicit MeanOf(std::string name, Function function = nullptr);
+  /// `lower_is_better`: of two values of this metric; it is worth saying for an accuracy (false).
+  explicit MeanOf(std::string name, Function function = nullptr,
+                  std::optional<bool> lower_is_better = std::nullopt);
   /// Throws Error if the function returns one number without dimension, such as a loss that is a
   /// mean already: batches of different sizes would then have equal weights.
   void add(const Prediction& batch) override;
@@ -88,13 +96,14 @@ class MeanOf : public Metric {
 };
 
 /// The mean cross entropy. Sizes as for TopK; the loss of each target is computed in fp32, or in
-/// fp64 from fp64 scores. For another loss use MeanOf.
+/// fp64 from fp64 scores. An `output` of one dimension holds losses already, which the function
+/// passed to evaluate() has computed. For another loss use MeanOf.
 class MeanLoss : public MeanOf {
  public:
   explicit MeanLoss(std::string name = "loss");
 };
 
-/// exp(mean cross entropy). Sizes as for TopK.
+/// exp(mean cross entropy). Sizes as for MeanLoss, losses included.
 class Perplexity : public MeanOf {
  public:
   explicit Perplexity(std::string name = "perplexity");

@@ -14,10 +14,10 @@ void ReduceOnPlateau::validate() const {
 }
 
 std::string ReduceOnPlateau::describe() const {
-  return c10::str("ReduceOnPlateau factor ", factor_, " patience ", patience_, " mode ",
-                  mode_ == Mode::min ? "min" : "max", " threshold ", threshold_,
-                  threshold_mode_ == Threshold::rel ? " rel" : " abs", " cooldown ", cooldown_,
-                  " min_lr ", min_lr_, " eps ", eps_);
+  return c10::str("ReduceOnPlateau factor ", factor_, " patience ", patience_,
+                  mode_ ? (*mode_ == Mode::min ? " mode min" : " mode max") : "", " threshold ",
+                  threshold_, threshold_mode_ == Threshold::rel ? " rel" : " abs", " cooldown ",
+                  cooldown_, " min_lr ", min_lr_, " eps ", eps_);
 }
 
 }  // namespace lockstep

@@ -41,6 +41,8 @@ void EpochOptions::validate() const {
   LOCKSTEP_CHECK(epochs() >= 1, "EpochOptions: epochs is ", epochs(), ", it must be at least 1");
   LOCKSTEP_CHECK(save_every() >= 0, "EpochOptions: save_every is ", save_every(),
                  ", it must not be negative");
+  LOCKSTEP_CHECK(validate_every() >= 0, "EpochOptions: validate_every is ", validate_every(),
+                 ", it must not be negative");
 }
 
 namespace detail {
@@ -63,13 +65,23 @@ void EpochLoop::begin(int64_t epoch, int64_t batches, int64_t left) {
   batches_ = batches;
   left_ = left;
   steps_ = windows_ = 0;
-  began_ = now();
-  progress_ = std::make_unique<Progress>("epoch " + std::to_string(epoch + 1), batches,
-                                         trainer_.runtime().is_main());
-  progress_->begin_at(batches - left);
+  seconds_ = 0.0;
+  show_progress();
 }
 
-void EpochLoop::after_step(const StepReport& report) {
+void EpochLoop::show_progress() {
+  began_ = now();
+  progress_ = std::make_unique<Progress>("epoch " + std::to_string(epoch_ + 1), batches_,
+                                         trainer_.runtime().is_main());
+  progress_->begin_at(batches_ - left_);
+}
+
+void EpochLoop::stop_clock() {
+  progress_.reset();
+  seconds_ += now() - began_;
+}
+
+void EpochLoop::after_step(const StepReport& report, const std::function<Evaluation()>& validate) {
   ++steps_;
   --left_;
   log_.step(report);
@@ -84,13 +96,18 @@ void EpochLoop::after_step(const StepReport& report) {
   if (trainer_.stop_requested()) {
     trainer_.save_and_leave();
   }
-  if (options_.save_every() > 0 && report.update() % options_.save_every() == 0) {
+  const auto is_due = [&](int64_t every) { return every > 0 && report.update() % every == 0; };
+  if (is_due(options_.validate_every()) && validated_ != report.update()) {
+    stop_clock();
+    validate_and_save(validate, ", update " + std::to_string(report.update()));
+    show_progress();
+  } else if (is_due(options_.save_every())) {
     trainer_.save();
   }
 }
 
 void EpochLoop::end(const std::function<Evaluation()>& validate) {
-  progress_.reset();
+  stop_clock();
   LOCKSTEP_CHECK(windows_ > 0 || steps_ < batches_, "train_epochs: an epoch of ", batches_,
                  " batches on each rank is less than an update of ", window_,
                  " micro-batches; lower TrainerOptions::accumulate or LoaderOptions::batch_size");
@@ -99,8 +116,16 @@ void EpochLoop::end(const std::function<Evaluation()>& validate) {
     is_window_open_ = false;
   }
   if (steps_ > 0) {
-    log_.log("epoch_seconds", now() - began_);
+    log_.log("epoch_seconds", seconds_);
   }
+  validate_and_save(validate, "");
+  if (trainer_.stop_requested()) {
+    trainer_.save_and_leave();
+  }
+}
+
+void EpochLoop::validate_and_save(const std::function<Evaluation()>& validate,
+                                  const std::string& when) {
   trainer_.finish_round();
   const Evaluation found = validate();
   LOCKSTEP_CHECK(!found.values.empty(),
@@ -109,13 +134,11 @@ void EpochLoop::end(const std::function<Evaluation()>& validate) {
     log_.log("validation/" + name, value);
   }
   log_.flush();
-  trainer_.save(found.values[0].second);
+  trainer_.save(found);
   if (trainer_.runtime().is_main()) {
-    std::cout << "epoch " << epoch_ + 1 << ": " << found.text() << std::endl;
+    std::cout << "epoch " << epoch_ + 1 << when << ": " << found.text() << std::endl;
   }
-  if (trainer_.stop_requested()) {
-    trainer_.save_and_leave();
-  }
+  validated_ = trainer_.updates();
 }
 
 }  // namespace detail

@@ -25,6 +25,9 @@ struct EpochOptions {
   TORCH_ARG(int64_t, epochs) = 1;
   /// Also saves after this many updates. 0: only after each epoch. Requires: >= 0.
   TORCH_ARG(int64_t, save_every) = 0;
+  /// Also validates, and saves with the metric, after this many updates: for long epochs. 0: only
+  /// after each epoch. Requires: >= 0.
+  TORCH_ARG(int64_t, validate_every) = 0;
   /// True: goes on from the newest snapshot in `folder`, if there is one. False: the folder must
   /// have no snapshots, and SnapshotOptions::folder of the Trainer must name it. It must name no
   /// other folder in any case.
@@ -48,10 +51,15 @@ class EpochLoop {
   RunLog& log() { return log_; }
   /// `batches`: of the epoch. `left`: those that are to come.
   void begin(int64_t epoch, int64_t batches, int64_t left);
-  void after_step(const StepReport& report);
+  void after_step(const StepReport& report, const std::function<Evaluation()>& validate);
   void end(const std::function<Evaluation()>& validate);
 
  private:
+  void show_progress();
+  void stop_clock();
+  /// Saves with the metric. `when`: for the reader.
+  void validate_and_save(const std::function<Evaluation()>& validate, const std::string& when);
+
   Trainer& trainer_;
   EpochOptions options_;
   RunLog log_;
@@ -63,7 +71,9 @@ class EpochLoop {
   int64_t steps_ = 0;    // of the epoch, in this process
   int64_t windows_ = 0;  // of them, closed
   bool is_window_open_ = false;
-  double began_ = 0.0;
+  int64_t validated_ = -1;  // the last update that was
+  double began_ = 0.0;      // the steps since the last validation
+  double seconds_ = 0.0;    // of the epoch's steps before
 };
 
 }  // namespace detail
@@ -81,13 +91,13 @@ class EpochLoop {
 /// epoch. For each batch it calls `step(batch)`, which returns the StepReport of Trainer::step();
 /// at the end of an epoch it drops micro-batches that make no whole update (Trainer::abandon()),
 /// ends a round of LocalUpdates early (Trainer::finish_round()), calls `validate()`, and saves with
-/// the first value of the Evaluation as the metric. The lowest is the best; for one that should be
-/// high, such as an accuracy, give the Trainer
-/// TrainerOptions().snapshots(SnapshotOptions().keep(KeepOptions().lower_is_better(false))): else
-/// load_best() takes the worst epoch. A run that resumes at the end of an epoch validates this
-/// epoch once more; ReduceOnPlateau and EarlyStopping do not count its metric twice. Variables of
-/// the program that `step` or `validate` changes are in the snapshots only if Trainer::state() adds
-/// them.
+/// the first value of the Evaluation as the metric. EpochOptions::validate_every does the same
+/// within an epoch. That metric also says whether the lowest or the highest value is the best
+/// (Metric::lower_is_better). A run that resumes at the end of an epoch validates this epoch once
+/// more; ReduceOnPlateau and EarlyStopping do not count its metric twice. Variables of the program
+/// that `step` or `validate` changes are in the snapshots only if Trainer::state() adds them. What
+/// must begin anew with each epoch, such as a hidden state, `step` resets if
+/// Loader::begins_epoch().
 /// Meanwhile it shows a Progress, writes a RunLog to the folder, with epoch_seconds and the values
 /// of the Evaluation as validation/NAME, and prints these on rank 0. It calls
 /// Trainer::stop_on_signals(). If a stop is requested, it saves and throws Error with
@@ -108,7 +118,7 @@ void train_epochs(Trainer& trainer, Loader<Dataset>& loader, const EpochOptions&
     loop.begin(epoch, loader.batches_per_epoch(), is_begun ? loader.batches_left() : 0);
     for (auto& batch : loader) {
       const StepReport report = step(batch);
-      loop.after_step(report);
+      loop.after_step(report, validate);
     }
     loop.end(validate);
   }

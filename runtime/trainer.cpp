@@ -40,7 +40,7 @@ StepReport Trainer::update() {
   return training_->update();
 }
 
-void Trainer::save(std::optional<double> metric) {
+void Trainer::save(std::optional<MetricValue> metric) {
   training_->save(metric);
 }
 std::optional<snapshot::SaveReport> Trainer::finish_saving() {
@@ -109,7 +109,7 @@ double Trainer::learning_rate(int group) const {
   updater.take_edited_rates();
   return updater.learning_rates().of(group);
 }
-bool Trainer::reduce_on_plateau(double metric) {
+bool Trainer::reduce_on_plateau(const MetricValue& metric) {
   LOCKSTEP_CHECK(training_->plateau != nullptr,
                  "reduce_on_plateau() needs a rule: TrainerOptions().reduce_on_plateau("
                  "ReduceOnPlateau())");

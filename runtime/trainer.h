@@ -6,6 +6,7 @@
 #include <lockstep/amp/optimizers.h>
 #include <lockstep/amp/scaler_state.h>
 #include <lockstep/checkpointing/snapshot/load.h>
+#include <lockstep/checkpointing/snapshot/metric_value.h>
 #include <lockstep/checkpointing/snapshot/save_report.h>
 #include <lockstep/runtime/loss.h>
 #include <lockstep/runtime/memory_use.h>
@@ -91,7 +92,10 @@ class Trainer {
   Trainer& operator=(const Trainer&) = delete;
 
   /// Runs one micro-batch. `closure` computes the loss (a Tensor or a Loss) under the precision's
-  /// autocast. Every accumulate()-th call also makes the update.
+  /// autocast. Every accumulate()-th call also makes the update. The closure may be called again
+  /// for the same micro-batch, for example to find where an overflow began. So a value that it
+  /// carries to the next step, such as a hidden state, is assigned after step() and not in the
+  /// closure.
   StepReport step(const std::function<Loss()>& closure);
   /// The same for closure(inputs). TrainerOptions::cuda_graph requires this overload: a captured
   /// graph reads its inputs from fixed memory, and step() copies `inputs` there.
@@ -123,11 +127,12 @@ class Trainer {
   /// this update is already saved. An asynchronous save (the default) returns after the state is
   /// copied. The result of the write is in the report of a later step (StepReport::saved()). The
   /// destructor of the Trainer completes a pending save. `metric`: the value that KeepOptions::best
-  /// compares, the same on every rank, such as those of evaluate(). A metric for an update that is
-  /// already saved is added to its snapshot. A metric that is not finite is left out, and rank 0
-  /// says so on standard error. Throws the same Error on every rank if there is no folder or the
-  /// state cannot be saved, and, if SnapshotOptions::asynchronous is false, if writing fails.
-  void save(std::optional<double> metric = std::nullopt);
+  /// compares, the same on every rank: the result of evaluate(), whose first value counts, or a
+  /// number. A metric for an update that is already saved is added to its snapshot. A metric that
+  /// is not finite is left out, and rank 0 says so on standard error. Throws the same Error on
+  /// every rank if there is no folder or the state cannot be saved, and, if
+  /// SnapshotOptions::asynchronous is false, if writing fails.
+  void save(std::optional<MetricValue> metric = std::nullopt);
   /// Completes a pending save. Returns the result of the last save, unless a step has already
   /// reported it.
   std::optional<snapshot::SaveReport> finish_saving();
@@ -205,10 +210,11 @@ class Trainer {
   void set_learning_rate(double rate, std::optional<int> group = std::nullopt);
   /// The learning rate of a group, without the schedule's factor.
   double learning_rate(int group = 0) const;
-  /// Passes a metric to the rule TrainerOptions::reduce_on_plateau, for example after each epoch.
-  /// The metric must be the same on every rank. Returns true if the rule lowered a learning rate.
-  /// Throws Error if the option is not set.
-  bool reduce_on_plateau(double metric);
+  /// Passes a metric to the rule TrainerOptions::reduce_on_plateau, for example after each epoch:
+  /// the result of evaluate(), whose first value counts, or a number. It must be the same on every
+  /// rank. Returns true if the rule lowered a learning rate. Throws Error if the option is not set,
+  /// or if its mode contradicts the metric.
+  bool reduce_on_plateau(const MetricValue& metric);
 
   /// Number of real updates so far. Skipped updates do not count.
   int64_t updates() const;

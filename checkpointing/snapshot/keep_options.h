@@ -3,6 +3,7 @@
 #include <torch/arg.h>
 
 #include <cstdint>
+#include <optional>
 
 namespace lockstep::snapshot {
 
@@ -16,7 +17,9 @@ struct KeepOptions {
   /// Also keeps this many snapshots with the best metric, among those saved with one. Requires: not
   /// negative.
   TORCH_ARG(int64_t, best) = 1;
-  TORCH_ARG(bool, lower_is_better) = true;
+  /// Whether the lower of two metrics is better. Unset: what the metric says, as those of
+  /// evaluate() do (Metric::lower_is_better); for a plain number the lower one.
+  TORCH_ARG(std::optional<bool>, lower_is_better);
 };
 
 }  // namespace lockstep::snapshot

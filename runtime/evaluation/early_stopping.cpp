@@ -2,6 +2,7 @@
 #include <lockstep/runtime/early_stopping.h>
 #include <lockstep/runtime/trainer.h>
 
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -16,24 +17,28 @@ void EarlyStoppingOptions::validate() const {
 EarlyStopping::EarlyStopping(Trainer& trainer, EarlyStoppingOptions options)
     : trainer_(trainer),
       options_((options.validate(), std::move(options))),
-      best_(options_.lower_is_better() ? std::numeric_limits<double>::infinity()
-                                       : -std::numeric_limits<double>::infinity()) {
+      best_(std::numeric_limits<double>::infinity()) {
   trainer.state(options_.name() + ".best", best_);
   trainer.state(options_.name() + ".bad", bad_);
   trainer.state(options_.name() + ".update", update_);
 }
 
-bool EarlyStopping::update(double metric) {
+bool EarlyStopping::update(const MetricValue& metric) {
+  const bool prefers_lower =
+      metric.prefers_lower(options_.lower_is_better(), "EarlyStoppingOptions::lower_is_better");
   const bool again = update_ == trainer_.updates() && !started_;
   started_ = true;
   if (again) {
     return stops();
   }
   update_ = trainer_.updates();
-  const bool better = options_.lower_is_better() ? metric < best_ - options_.min_delta()
-                                                 : metric > best_ + options_.min_delta();
+  if (std::isinf(best_)) {
+    best_ = std::copysign(best_, prefers_lower ? 1.0 : -1.0);
+  }
+  const bool better = prefers_lower ? metric.value < best_ - options_.min_delta()
+                                    : metric.value > best_ + options_.min_delta();
   if (better) {
-    best_ = metric;
+    best_ = metric.value;
     bad_ = 0;
   } else {
     ++bad_;

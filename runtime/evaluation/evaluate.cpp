@@ -54,6 +54,11 @@ double Evaluation::operator[](const std::string& name) const {
   throw Error(c10::str("evaluate() computed no metric ", name, ", but ", names));
 }
 
+Evaluation::operator MetricValue() const {
+  LOCKSTEP_CHECK(!values.empty(), "an Evaluation without a value; pass a metric to evaluate()");
+  return {values[0].second, lower_is_better};
+}
+
 std::string Evaluation::text() const {
   std::string text;
   for (const auto& [name, value] : values) {
@@ -148,6 +153,7 @@ Evaluation evaluate_batches(const EvaluateOptions& options, int64_t batches,
   for (const Metric* metric : metrics) {
     result.values.emplace_back(metric->name(), metric->value());
   }
+  result.lower_is_better = metrics.at(0)->lower_is_better();
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }

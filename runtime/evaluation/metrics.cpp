@@ -47,6 +47,9 @@ Classified classified(const std::string& metric, const at::Tensor& output,
 
 MeanOf::Function cross_entropy(const std::string& metric) {
   return [metric](const at::Tensor& output, const at::Tensor& target) {
+    if (output.defined() && output.dim() == 1 && !(target.defined() && target.dim() == 0)) {
+      return output;  // the losses
+    }
     const Classified batch = classified(metric, output, target);
     if (batch.targets.numel() == 0) {
       return at::empty({0});
@@ -65,7 +68,9 @@ double ratio(int64_t part, int64_t whole) {
 }  // namespace
 
 TopK::TopK(int64_t k, std::string name)
-    : Metric(name.empty() ? "top" + std::to_string(k) : std::move(name), 2), k_(k) {
+    : Metric(name.empty() ? "top" + std::to_string(k) : std::move(name), 2,
+             /*lower_is_better=*/false),
+      k_(k) {
   LOCKSTEP_CHECK(k >= 1, "TopK: k is ", k, ", expected 1 or more");
 }
 
@@ -89,8 +94,9 @@ double TopK::value() const {
   return ratio(counts()[1], counts()[0]);
 }
 
-MeanOf::MeanOf(std::string name, Function function)
-    : Metric(std::move(name), 1 + detail::kExactSumWords), function_(std::move(function)) {}
+MeanOf::MeanOf(std::string name, Function function, std::optional<bool> lower_is_better)
+    : Metric(std::move(name), 1 + detail::kExactSumWords, lower_is_better),
+      function_(std::move(function)) {}
 
 void MeanOf::add(const Prediction& batch) {
   const at::Tensor found = function_ ? function_(batch.output, batch.target) : batch.output;
@@ -108,16 +114,19 @@ double MeanOf::value() const {
              : std::numeric_limits<double>::quiet_NaN();
 }
 
-MeanLoss::MeanLoss(std::string name) : MeanOf(name, cross_entropy(name)) {}
+MeanLoss::MeanLoss(std::string name)
+    : MeanOf(name, cross_entropy(name), /*lower_is_better=*/true) {}
 
-Perplexity::Perplexity(std::string name) : MeanOf(name, cross_entropy(name)) {}
+Perplexity::Perplexity(std::string name)
+    : MeanOf(name, cross_entropy(name), /*lower_is_better=*/true) {}
 
 double Perplexity::value() const {
   return std::exp(MeanOf::value());
 }
 
 ConfusionMatrix::ConfusionMatrix(int64_t classes, std::string name)
-    : Metric(std::move(name), static_cast<size_t>(classes > 0 ? classes * classes : 0)),
+    : Metric(std::move(name), static_cast<size_t>(classes > 0 ? classes * classes : 0),
+             /*lower_is_better=*/false),
       classes_(classes) {
   LOCKSTEP_CHECK(classes >= 1, "ConfusionMatrix: classes is ", classes, ", expected 1 or more");
 }

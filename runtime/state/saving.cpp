@@ -77,14 +77,14 @@ void Saving::require_own_folder() {
   is_own_folder_ = true;
 }
 
-void Saving::save(int64_t update, std::optional<double> metric) {
+void Saving::save(int64_t update, std::optional<MetricValue> metric) {
   LOCKSTEP_CHECK(!folder_.empty(),
                  "save(): no folder is known; name one with TrainerOptions().snapshots("
                  "SnapshotOptions().folder(...)), or call resume(folder) first");
   require_own_folder();
-  if (metric && !std::isfinite(*metric)) {
+  if (metric && !std::isfinite(metric->value)) {
     if (prints()) {
-      std::cerr << "lockstep: the metric of update " << update << " is " << *metric
+      std::cerr << "lockstep: the metric of update " << update << " is " << metric->value
                 << ", which cannot be compared; the update is saved without a metric" << std::endl;
     }
     metric.reset();
@@ -107,10 +107,10 @@ void Saving::save(int64_t update, std::optional<double> metric) {
     note_end(background_->save(content, update, metric).previous);
   }
   saved_update_ = update;
-  saved_metric_ = metric;
+  saved_metric_ = metric ? std::make_optional(metric->value) : std::nullopt;
 }
 
-void Saving::save_metric(std::optional<double> metric) {
+void Saving::save_metric(const std::optional<MetricValue>& metric) {
   const std::vector<std::string> metrics =
       agreement_.gather("saving a metric", [&] { return snapshot::text_of_metric(metric); });
   for (size_t rank = 1; rank < metrics.size(); ++rank) {
@@ -118,7 +118,7 @@ void Saving::save_metric(std::optional<double> metric) {
                    metrics[rank], ", that of rank 0 is ", metrics[0],
                    "; pass the same metric on every rank");
   }
-  if (!metric || metric == saved_metric_) {
+  if (!metric || metric->value == saved_metric_) {
     return;
   }
   if (direct_) {
@@ -126,7 +126,7 @@ void Saving::save_metric(std::optional<double> metric) {
   } else {
     note_end(background_->set_metric(*saved_update_, *metric));
   }
-  saved_metric_ = metric;
+  saved_metric_ = metric->value;
 }
 
 bool Saving::is_memory_due() {

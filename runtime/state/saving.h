@@ -27,7 +27,7 @@ class Saving {
   Saving& operator=(const Saving&) = delete;
 
   /// The state after `update`; see Trainer::save().
-  void save(int64_t update, std::optional<double> metric);
+  void save(int64_t update, std::optional<MetricValue> metric);
   /// The weights changed without an update: the next save() must not take them for saved.
   void forget_saved() { saved_update_.reset(); }
   /// At the end of a window: whether a snapshot in memory is due. The same on every rank.
@@ -54,7 +54,7 @@ class Saving {
 
  private:
   /// save() of an update that is saved already: the metric may be new.
-  void save_metric(std::optional<double> metric);
+  void save_metric(const std::optional<MetricValue>& metric);
   void write_to(const std::string& folder, snapshot::WriterOptions options);
   void note_end(std::optional<snapshot::SaveReport> report);
   void note_memory_end(const std::optional<snapshot::SaveReport>& report);

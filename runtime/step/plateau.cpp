@@ -2,24 +2,25 @@
 #include <lockstep/runtime/step/plateau.h>
 
 #include <algorithm>
-#include <limits>
+#include <cmath>
 
 namespace lockstep::detail {
 
-Plateau::Plateau(const ReduceOnPlateau& rule)
-    : rule_(rule),
-      best_(rule.mode() == ReduceOnPlateau::Mode::min ? std::numeric_limits<double>::infinity()
-                                                      : -std::numeric_limits<double>::infinity()) {}
-
-bool Plateau::step(double metric, int64_t update, LearningRates& rates) {
+bool Plateau::step(const MetricValue& metric, int64_t update, LearningRates& rates) {
+  const bool prefers_lower = metric.prefers_lower(
+      rule_.mode() ? std::make_optional(*rule_.mode() == ReduceOnPlateau::Mode::min) : std::nullopt,
+      "ReduceOnPlateau::mode");
   const bool again = update_ == update && loaded_;
   loaded_ = false;
   if (again) {
     return false;
   }
   update_ = update;
-  if (improves(metric)) {
-    best_ = metric;
+  if (std::isinf(best_)) {
+    best_ = std::copysign(best_, prefers_lower ? 1.0 : -1.0);
+  }
+  if (improves(metric.value, prefers_lower)) {
+    best_ = metric.value;
     bad_ = 0;
   } else {
     ++bad_;
@@ -36,10 +37,10 @@ bool Plateau::step(double metric, int64_t update, LearningRates& rates) {
   return lower(rates);
 }
 
-bool Plateau::improves(double metric) const {
+bool Plateau::improves(double metric, bool prefers_lower) const {
   const double by = rule_.threshold();
   const bool rel = rule_.threshold_mode() == ReduceOnPlateau::Threshold::rel;
-  if (rule_.mode() == ReduceOnPlateau::Mode::min) {
+  if (prefers_lower) {
     return metric < (rel ? best_ * (1.0 - by) : best_ - by);
   }
   return metric > (rel ? best_ * (1.0 + by) : best_ + by);

@@ -305,7 +305,7 @@ void Training::require_between_windows(const char* call) const {
                  "first");
 }
 
-void Training::save(std::optional<double> metric) {
+void Training::save(std::optional<MetricValue> metric) {
   require_between_windows("save()");
   steps->settle();
   agreement.raise_if_any(storage.watch().departure());

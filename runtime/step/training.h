@@ -39,7 +39,7 @@ struct Training {
   void backward(const Loss& loss);
   StepReport update();
 
-  void save(std::optional<double> metric);
+  void save(std::optional<MetricValue> metric);
   std::optional<snapshot::SaveReport> finish_saving();
   ResumeReport resume(const std::string& folder);
   snapshot::LoadReport load_weights(const std::string& path, const snapshot::LoadOptions& options);

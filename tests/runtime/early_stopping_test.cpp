@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <lockstep/runtime/best_snapshot.h>
 #include <lockstep/runtime/early_stopping.h>
+#include <lockstep/runtime/evaluate.h>
 #include <lockstep/runtime/load_weights.h>
 
 #include <cmath>
@@ -56,6 +57,26 @@ TEST(EarlyStopping, StopsAfterMoreThanPatienceMetricsWithoutImprovement) {
   EXPECT_EQ(stops_after({1, std::nan(""), 2}, options), 3);
   EXPECT_EQ(stops_after({1, 2, 3, 3, 3}, EarlyStoppingOptions(options).lower_is_better(false)), 5);
   EXPECT_EQ(stops_after({1, 0.95, 0.92, 0.8}, EarlyStoppingOptions(options).min_delta(0.1)), 3);
+}
+
+TEST(EarlyStopping, FollowsTheDirectionOfTheMetric) {
+  Evaluation found;
+  found.values = {{"accuracy", 0.5}};
+  found.lower_is_better = false;
+  SmallRun run;
+  EarlyStopping stopping(run.trainer, EarlyStoppingOptions().patience(0));
+  for (const double value : {0.5, 0.6, 0.7}) {
+    found.values[0].second = value;
+    EXPECT_FALSE(stopping.update(found));
+  }
+  EXPECT_EQ(stopping.best(), 0.7);
+  found.values[0].second = 0.6;
+  EXPECT_TRUE(stopping.update(found));
+  EarlyStopping lowest(run.trainer, EarlyStoppingOptions().lower_is_better(true).name("lowest"));
+  EXPECT_THAT(error_of([&] { lowest.update(found); }),
+              HasSubstr("EarlyStoppingOptions::lower_is_better says the lowest"));
+  EXPECT_THAT(error_of([&] { stopping.update(Evaluation()); }),
+              HasSubstr("an Evaluation without a value"));
 }
 
 TEST(EarlyStopping, KnowsTheBestMetric) {
@@ -156,6 +177,18 @@ TEST(BestSnapshot, TheOptionsOfTheTrainerThatSavedSayWhichMetricIsBetter) {
                                               .folder(folder.file("run"))
                                               .keep(KeepOptions().last(1).lower_is_better(false))));
   saved_with({1.0, 3.0, 2.0}, run);
+  run.trainer.finish_saving();
+  EXPECT_THAT(best_snapshot(folder.file("run")), EndsWith("step-000000000002"));
+}
+
+TEST(BestSnapshot, AMetricSaysWhichValueIsTheBest) {
+  const SharedFolder folder;
+  SmallRun run(TrainerOptions().snapshots(
+      SnapshotOptions().folder(folder.file("run")).keep(KeepOptions().last(1))));
+  for (const double accuracy : {1.0, 3.0, 2.0}) {
+    run.step();
+    run.trainer.save(MetricValue(accuracy, /*lower_is_better=*/false));
+  }
   run.trainer.finish_saving();
   EXPECT_THAT(best_snapshot(folder.file("run")), EndsWith("step-000000000002"));
 }

@@ -59,6 +59,8 @@ TEST(EvaluateOnRanks, HasTheBitsOfOneRank) {
     const Evaluation found =
         evaluate(runtime(), model, loader, Accuracy(), MeanLoss(), ConfusionMatrix(3));
     EXPECT_EQ(found.samples, samples);
+    EXPECT_EQ(MetricValue(found).lower_is_better, false) << "the accuracy";
+    EXPECT_EQ(MetricValue(found).value, found["accuracy"]);
     EXPECT_EQ(bits(found), bits(alone(model, samples))) << samples << " samples";
   }
 }

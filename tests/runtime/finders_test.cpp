@@ -99,6 +99,37 @@ TEST(LearningRateFinder, AnErrorOfTheStepLeavesTheRunAsItWas) {
   EXPECT_EQ(searched, undisturbed);
 }
 
+TEST(LearningRateFinder, SearchesAfterAResumeAtTheEndOfALoop) {
+  const SharedFolder folder;
+  const auto one_epoch = [] {
+    return runtime().loader(testing::Numbered{24}, LoaderOptions().batch_size(2));
+  };
+  {
+    TrainingRun run(runtime(), {});
+    auto loader = one_epoch();
+    run.trainer.resume(folder.file("run"));
+    for (auto& batch : loader) {
+      step_of(run, batch);
+    }
+    run.trainer.save();
+  }
+  testing::meet();
+  TrainingRun run(runtime(), {});
+  auto loader = one_epoch();
+  run.trainer.resume(folder.file("run"));
+  const auto updates = run.trainer.updates();
+  const auto curve = find_learning_rate(
+      run.trainer, loader, [&](auto& batch) { return step_of(run, batch); },
+      LearningRateSearch().updates(3));
+  EXPECT_EQ(curve.rates.size(), 3U);
+  EXPECT_EQ(run.trainer.updates(), updates);
+  for (auto& batch : loader) {
+    (void)batch;
+    ADD_FAILURE() << "the loop of the saved run was complete";
+    break;
+  }
+}
+
 TEST(LearningRateFinder, TheNextMetricOfAPlateauCounts) {
   TrainingRun run(
       runtime(),

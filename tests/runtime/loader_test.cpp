@@ -131,6 +131,22 @@ TEST(Loader, PositionIsTheBatchAfterTheOneInHand) {
   EXPECT_EQ(epochs, (std::vector<int64_t>{0, 0}));
 }
 
+TEST(Loader, TellsTheFirstBatchOfAnEpoch) {
+  Loader<Numbers> loader({6}, 0, 1, 5, LoaderOptions().batch_size(2).epochs(2).workers(1));
+  EXPECT_FALSE(loader.begins_epoch()) << "no batch yet";
+  std::vector<bool> first;
+  for (auto& batch : loader) {
+    (void)batch;
+    first.push_back(loader.begins_epoch());
+  }
+  EXPECT_EQ(first, (std::vector<bool>{true, false, false, true, false, false}));
+  loader.seek({4, 1});
+  for (auto& batch : loader) {
+    (void)batch;
+    EXPECT_EQ(loader.begins_epoch(), loader.position().batch == 1);
+  }
+}
+
 struct Broken : Numbers {
   int64_t get(size_t index) const {
     if (index == 7) {

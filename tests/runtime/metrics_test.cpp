@@ -172,6 +172,26 @@ TEST(Metrics, ConfusionMatrixHasTargetsInRows) {
   EXPECT_EQ(confusion.value(), 0.5);
 }
 
+TEST(Metrics, SayWhetherTheLowerValueIsTheBetterOne) {
+  EXPECT_EQ(Accuracy().lower_is_better(), false);
+  EXPECT_EQ(TopK(3).lower_is_better(), false);
+  EXPECT_EQ(ConfusionMatrix(2).lower_is_better(), false);
+  EXPECT_EQ(MeanLoss().lower_is_better(), true);
+  EXPECT_EQ(Perplexity().lower_is_better(), true);
+  EXPECT_EQ(MeanOf("some").lower_is_better(), std::nullopt);
+  EXPECT_EQ(MeanOf("bleu", nullptr, /*lower_is_better=*/false).lower_is_better(), false);
+}
+
+TEST(Metrics, LossesAreTakenAsTheyAre) {
+  MeanLoss loss;
+  loss.add({at::tensor({1.0, 2.0}), {}});
+  loss.add({at::tensor({6.0}), classes({1, 1, 1})});  // the targets of the batch do not matter
+  EXPECT_EQ(loss.value(), 3.0);
+  Perplexity perplexity;
+  perplexity.add({at::tensor({1.0, 3.0}), {}});
+  EXPECT_EQ(perplexity.value(), std::exp(2.0));
+}
+
 TEST(Metrics, RefuseWhatDoesNotFit) {
   const at::Tensor scores = at::randn({4, 3});
   const auto refusal = [&](Metric&& metric, const at::Tensor& output, const at::Tensor& target) {

@@ -150,6 +150,23 @@ TEST(ResumedPlateau, AMetricThatWasNotSavedCounts) {
   EXPECT_TRUE(slope.trainer.reduce_on_plateau(1.0));
 }
 
+TEST(NoSilentResult, N09_APlateauFollowsTheDirectionOfTheMetric) {
+  const auto rule = ReduceOnPlateau().factor(0.5).patience(0);
+  Slope slope(SGD(0.5), TrainerOptions().reduce_on_plateau(rule));
+  const auto lowers = [&](double accuracy) {
+    return slope.trainer.reduce_on_plateau(MetricValue(accuracy, /*lower_is_better=*/false));
+  };
+  EXPECT_FALSE(lowers(0.5));
+  EXPECT_FALSE(lowers(0.7));
+  EXPECT_TRUE(lowers(0.6));
+  Slope other(SGD(0.5), TrainerOptions().reduce_on_plateau(
+                            ReduceOnPlateau(rule).mode(ReduceOnPlateau::Mode::min)));
+  EXPECT_THAT(error_of([&] {
+                other.trainer.reduce_on_plateau(MetricValue(0.5, /*lower_is_better=*/false));
+              }),
+              HasSubstr("ReduceOnPlateau::mode says the lowest"));
+}
+
 TEST(NoSilentResult, N09_ImpossiblePlateausAreRefused) {
   const auto made = [](const ReduceOnPlateau& rule) {
     return error_of([&] { Slope(SGD(0.5), TrainerOptions().reduce_on_plateau(rule)); });

@@ -53,6 +53,7 @@ struct EpochRun {
           validated.push_back(trainer.updates());
           Evaluation found;
           found.values = {{"metric", metric(trainer.updates())}, {"other", 7.0}};
+          found.lower_is_better = lower_is_better;
           return found;
         });
   }
@@ -77,6 +78,7 @@ struct EpochRun {
   Trainer trainer;
   Loader<Numbered> loader;
   std::vector<int64_t> validated;  // after these updates
+  std::optional<bool> lower_is_better;
   std::function<void(const StepReport&)> after_step = [](const StepReport&) {};
   std::function<double(int64_t)> metric = [](int64_t updates) { return 1.0 / updates; };
 };
@@ -167,6 +169,38 @@ TEST(TrainEpochs, SavesAfterEveryFewUpdates) {
   run.train(EpochOptions().save_every(2));
 }
 
+TEST(TrainEpochs, ValidatesWithinAnEpoch) {
+  const SharedFolder folder;
+  EpochRun whole(folder.file("whole"));
+  whole.metric = [](int64_t updates) { return updates == 4 ? 1.0 : 2.0; };
+  whole.train(EpochOptions().epochs(2).validate_every(2));
+  EXPECT_THAT(whole.validated, ElementsAre(2, 4, 5, 6, 8, 10));
+  EXPECT_THAT(load_best(whole.trainer, folder.file("whole")), EndsWith("step-000000000004"));
+  EpochRun plain(folder.file("plain"));
+  plain.train(EpochOptions().epochs(2));
+  EpochRun(folder.file("run")).train_until_stopped(EpochOptions().epochs(2).validate_every(2), 6);
+  meet();
+  EpochRun run(folder.file("run"));
+  run.train(EpochOptions().epochs(2).validate_every(2));
+  EXPECT_THAT(run.validated, ElementsAre(8, 10));
+  EXPECT_TRUE(at::equal(flat_masters(run.trainer), flat_masters(plain.trainer)));
+}
+
+TEST(TrainEpochs, TheMetricSaysWhichValueIsTheBest) {
+  const SharedFolder folder;
+  EpochRun run(folder.file("run"));
+  run.lower_is_better = false;
+  run.metric = [](int64_t updates) { return updates == 10 ? 2.0 : 1.0; };
+  run.train(EpochOptions().epochs(3));
+  EXPECT_THAT(load_best(run.trainer, folder.file("run")), EndsWith("step-000000000010"));
+  const auto lowest = SnapshotOptions().keep(KeepOptions().lower_is_better(true));
+  EpochRun contradicted(folder.file("other"), 1, TrainerOptions().snapshots(lowest));
+  contradicted.lower_is_better = false;
+  EXPECT_THAT(error_of([&] { contradicted.train(EpochOptions()); }),
+              AllOf(HasSubstr("the highest value of this metric is the best"),
+                    HasSubstr("KeepOptions::lower_is_better says the lowest")));
+}
+
 TEST(TrainEpochs, WithoutResumeTheSnapshotsOfAnotherRunAreRefused) {
   const SharedFolder folder;
   {
@@ -197,6 +231,7 @@ TEST(TrainEpochs, NamesWhatIsWrong) {
   };
   EXPECT_THAT(error_with(EpochOptions().epochs(0)), HasSubstr("epochs is 0"));
   EXPECT_THAT(error_with(EpochOptions().save_every(-1)), HasSubstr("save_every is -1"));
+  EXPECT_THAT(error_with(EpochOptions().validate_every(-1)), HasSubstr("validate_every is -1"));
   run.folder = "";
   EXPECT_THAT(error_with(EpochOptions()), HasSubstr("folder is empty"));
   run.folder = folder.file("run");

@@ -81,7 +81,7 @@ AsyncWriter::~AsyncWriter() {
 }
 
 AsyncWriter::Started AsyncWriter::save(const Content& content, int64_t step,
-                                       std::optional<double> metric) {
+                                       const std::optional<MetricValue>& metric) {
   Started started;
   const auto begin = Clock::now();
   started.previous = wait();
@@ -95,7 +95,7 @@ AsyncWriter::Started AsyncWriter::save(const Content& content, int64_t step,
   return started;
 }
 
-std::optional<SaveReport> AsyncWriter::set_metric(int64_t step, double metric) {
+std::optional<SaveReport> AsyncWriter::set_metric(int64_t step, const MetricValue& metric) {
   std::optional<SaveReport> report = wait();
   if (!report || !report->error) {
     impl_->folder.set_metric(step, metric);

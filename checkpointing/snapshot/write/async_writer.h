@@ -38,10 +38,11 @@ class AsyncWriter {
   };
   /// Copies the content and starts to write it; the tensors may change once this returns. Throws
   /// the same Error on every rank for content or a step that cannot be saved.
-  Started save(const Content& content, int64_t step, std::optional<double> metric = std::nullopt);
+  Started save(const Content& content, int64_t step,
+               const std::optional<MetricValue>& metric = std::nullopt);
 
   /// As Writer::set_metric(). First completes what is pending, whose result is returned.
-  std::optional<SaveReport> set_metric(int64_t step, double metric);
+  std::optional<SaveReport> set_metric(int64_t step, const MetricValue& metric);
 
   /// The same on every rank.
   bool is_pending() const;

@@ -39,11 +39,18 @@ Rotation::Rotation(std::string folder, const WriterOptions& options)
       const MappedFile file(folder_ + "/" + name + "/" + kManifestName);
       const Manifest manifest = Manifest::parse(file.text(), file.path());
       if (manifest.run == options_.run() && manifest.step == *step) {
-        metrics_[*step] = manifest.metric;
+        note(manifest);
       }
     } catch (const Error&) {
       continue;  // unreadable: not ours to judge, and never removed
     }
+  }
+}
+
+void Rotation::note(const Manifest& manifest) {
+  metrics_[manifest.step] = manifest.metric;
+  if (manifest.metric) {
+    lower_is_better_ = manifest.lower_is_better;
   }
 }
 
@@ -62,7 +69,7 @@ std::vector<int64_t> Rotation::not_to_be_kept(int64_t newest) const {
       kept.insert(step);
     }
     if (metric) {
-      by_metric.emplace_back(keep.lower_is_better() ? *metric : -*metric, step);
+      by_metric.emplace_back(lower_is_better_ ? *metric : -*metric, step);
     }
   }
   std::sort(by_metric.begin(), by_metric.end());
@@ -86,8 +93,8 @@ void Rotation::hide(int64_t step) {
   options_.files()->rename(path, temporary_name(path, options_.run()));
 }
 
-std::vector<std::string> Rotation::committed(int64_t step, std::optional<double> metric) {
-  metrics_[step] = metric;
+std::vector<std::string> Rotation::committed(const Manifest& manifest) {
+  note(manifest);
   std::vector<std::string> warnings;
   const auto attempt = [&](const std::function<void()>& action) {
     try {
@@ -99,7 +106,7 @@ std::vector<std::string> Rotation::committed(int64_t step, std::optional<double>
     }
   };
   std::vector<int64_t> hidden;
-  for (const int64_t old : not_to_be_kept(step)) {
+  for (const int64_t old : not_to_be_kept(manifest.step)) {
     if (!exists(folder_ + "/" + step_folder(old))) {
       metrics_.erase(old);  // somebody else has removed it
     } else if (attempt([&] { hide(old); })) {

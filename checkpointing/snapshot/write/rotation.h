@@ -1,5 +1,6 @@
 #pragma once
 
+#include <lockstep/checkpointing/snapshot/manifest.h>
 #include <lockstep/checkpointing/snapshot/write/writer_options.h>
 
 #include <cstdint>
@@ -19,9 +20,9 @@ class Rotation {
 
   /// A snapshot of this run is complete. Removes what need not be kept, and returns one line for
   /// each that could not be removed.
-  std::vector<std::string> committed(int64_t step, std::optional<double> metric);
-  /// A snapshot that was complete before has another metric now.
-  void set_metric(int64_t step, double metric) { metrics_[step] = metric; }
+  std::vector<std::string> committed(const Manifest& manifest);
+  /// A complete snapshot has this manifest now.
+  void note(const Manifest& manifest);
 
  private:
   bool is_loaded_from(int64_t step) const;
@@ -31,6 +32,7 @@ class Rotation {
   std::string folder_;
   WriterOptions options_;
   std::map<int64_t, std::optional<double>> metrics_;  // of this run's snapshots, by step
+  bool lower_is_better_ = true;                       // of the newest that has a metric
 };
 
 /// Removes what this run left unfinished in the folder. Returns why something could not be removed:

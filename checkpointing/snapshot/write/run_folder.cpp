@@ -117,7 +117,7 @@ void RunFolder::try_out() {
   });
 }
 
-void RunFolder::set_metric(int64_t step, double metric) {
+void RunFolder::set_metric(int64_t step, const MetricValue& metric) {
   const std::string folder = path_ + "/" + step_folder(step);
   agreement_.attempt("saving the metric of " + folder, [&] {
     if (!completes()) {
@@ -129,12 +129,12 @@ void RunFolder::set_metric(int64_t step, double metric) {
       const MappedFile file(path);
       return Manifest::parse(file.text(), path);
     }();
-    manifest.metric = metric;
-    manifest.lower_is_better = options_.keep().lower_is_better();
+    manifest.metric = metric.value;
+    manifest.lower_is_better = prefers_lower(metric);
     write_file(files(), temporary_name(path, options_.run()), manifest.render());
     files().rename(temporary_name(path, options_.run()), path);
     files().sync_folder(folder);
-    rotation_->set_metric(step, metric);
+    rotation_->note(manifest);
   });
 }
 

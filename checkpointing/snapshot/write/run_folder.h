@@ -1,5 +1,6 @@
 #pragma once
 
+#include <lockstep/checkpointing/snapshot/metric_value.h>
 #include <lockstep/checkpointing/snapshot/write/folder_lock.h>
 #include <lockstep/checkpointing/snapshot/write/rotation.h>
 #include <lockstep/checkpointing/snapshot/write/writer_options.h>
@@ -32,12 +33,15 @@ class RunFolder {
   bool completes() const {
     return (options_.node_local() ? ranks().local_rank() : ranks().rank()) == 0;
   }
+  bool prefers_lower(const MetricValue& metric) const {
+    return metric.prefers_lower(options_.keep().lower_is_better(), "KeepOptions::lower_is_better");
+  }
   /// Only where completes().
   Rotation& rotation() { return *rotation_; }
   const FolderLock& lock() const { return *lock_; }
 
   /// Replaces the metric of a finished snapshot. Collective.
-  void set_metric(int64_t step, double metric);
+  void set_metric(int64_t step, const MetricValue& metric);
 
  private:
   void agree_on_run();

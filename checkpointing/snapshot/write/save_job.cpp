@@ -43,22 +43,20 @@ std::string first_difference(const std::vector<std::string>& mine,
 
 }  // namespace
 
-std::string text_of_metric(std::optional<double> metric) {
+std::string text_of_metric(const std::optional<MetricValue>& metric) {
   std::ostringstream text;
   if (metric) {
-    text << std::setprecision(17) << *metric;
+    text << std::setprecision(17) << metric->value;
   }
   return metric ? text.str() : "none";
 }
 
 SaveJob::SaveJob(RunFolder& folder, const Content& content, int64_t step,
-                 std::optional<double> metric)
+                 const std::optional<MetricValue>& metric)
     : folder_(&folder) {
   manifest_.run = folder.options().run();
   manifest_.step = step;
   manifest_.world_size = folder.ranks().size();
-  manifest_.metric = metric;
-  manifest_.lower_is_better = folder.options().keep().lower_is_better();
   manifest_.texts = content.texts();
   for (const auto& [name, section] : content.sections()) {
     if (!section.tied.empty()) {
@@ -70,7 +68,7 @@ SaveJob::SaveJob(RunFolder& folder, const Content& content, int64_t step,
   std::vector<std::string> lines = shared_lines(content);
   lines.push_back(c10::str("step ", step));
   lines.push_back("metric " + text_of_metric(metric));
-  compare_content(lines);
+  compare_content(lines, metric);
   planned_ = plan_files(content, folder.ranks().rank(), folder.ranks().size(),
                         folder.options().min_shard_bytes());
 }
@@ -91,13 +89,18 @@ void SaveJob::refuse_existing() const {
   }
 }
 
-void SaveJob::compare_content(const std::vector<std::string>& lines) {
+void SaveJob::compare_content(const std::vector<std::string>& lines,
+                              const std::optional<MetricValue>& metric) {
   const std::string doing = "saving " + final_path();
   const std::string text = joined(lines);
   const std::vector<std::string> digests = folder_->agreement().gather(doing, [&] {
     LOCKSTEP_CHECK(manifest_.step >= 0, "a snapshot cannot have the step ", manifest_.step);
-    LOCKSTEP_CHECK(!manifest_.metric || std::isfinite(*manifest_.metric), "the metric is ",
-                   *manifest_.metric, ", which cannot be compared; save without one");
+    if (metric) {
+      LOCKSTEP_CHECK(std::isfinite(metric->value), "the metric is ", metric->value,
+                     ", which cannot be compared; save without one");
+      manifest_.metric = metric->value;
+      manifest_.lower_is_better = folder_->prefers_lower(*metric);
+    }
     if (folder_->completes()) {
       folder_->lock().require_held();
       refuse_existing();
@@ -198,7 +201,7 @@ std::string SaveJob::name_latest_and_rotate() {
     warnings.push_back(std::string("the snapshot is complete, but `latest` does not name it: ") +
                        error.what());
   }
-  const auto more = folder_->rotation().committed(manifest_.step, manifest_.metric);
+  const auto more = folder_->rotation().committed(manifest_);
   warnings.insert(warnings.end(), more.begin(), more.end());
   return joined(warnings);
 }

@@ -15,7 +15,7 @@
 namespace lockstep::snapshot {
 
 /// All digits, or "none".
-std::string text_of_metric(std::optional<double> metric);
+std::string text_of_metric(const std::optional<MetricValue>& metric);
 
 /// One snapshot on its way to the disk, in the only order that survives a crash:
 ///   plan     all ranks   who writes what; nothing on disk yet
@@ -28,7 +28,8 @@ std::string text_of_metric(std::optional<double> metric);
 /// are collectives. Between these no two may run at the same time.
 class SaveJob {
  public:
-  SaveJob(RunFolder& folder, const Content& content, int64_t step, std::optional<double> metric);
+  SaveJob(RunFolder& folder, const Content& content, int64_t step,
+          const std::optional<MetricValue>& metric);
 
   /// What write() will write; a copy may take the place of each tensor before.
   std::vector<PlannedFile>& planned() { return planned_; }
@@ -47,7 +48,8 @@ class SaveJob {
   void refuse_existing() const;
   /// Every rank's outcome of this phase; the report says so if a rank failed.
   std::vector<detail::Outcome> exchange_outcomes();
-  void compare_content(const std::vector<std::string>& lines);
+  void compare_content(const std::vector<std::string>& lines,
+                       const std::optional<MetricValue>& metric);
   std::string write_files();
   void put_in_place();
   std::string name_latest_and_rotate();

@@ -3,7 +3,8 @@
 
 namespace lockstep::snapshot {
 
-SaveReport Writer::save(const Content& content, int64_t step, std::optional<double> metric) {
+SaveReport Writer::save(const Content& content, int64_t step,
+                        const std::optional<MetricValue>& metric) {
   SaveJob job(folder_, content, step, metric);
   job.write();
   if (job.agree()) {
