@@ -97,7 +97,8 @@ class MeanOf : public Metric {
 
 /// The mean cross entropy. Sizes as for TopK; the loss of each target is computed in fp32, or in
 /// fp64 from fp64 scores. An `output` of one dimension holds losses already, which the function
-/// passed to evaluate() has computed. For another loss use MeanOf.
+/// passed to evaluate() has computed, if there is no target or it has two dimensions or more (a
+/// text); else return lockstep::Prediction{losses, {}}. For another loss use MeanOf.
 class MeanLoss : public MeanOf {
  public:
   explicit MeanLoss(std::string name = "loss");

@@ -7,6 +7,12 @@
 
 namespace lockstep::amp {
 
+namespace {
+
+constexpr int64_t kCacheLine = 64;
+
+}  // namespace
+
 SpanBlocks::Array SpanBlocks::array_of(const at::Tensor& tensor) {
   return tensor.defined() ? Array{const_cast<void*>(tensor.const_data_ptr()), tensor.scalar_type()}
                           : Array{};
@@ -22,6 +28,19 @@ float* SpanBlocks::Array::as_float(int64_t begin, int64_t size, float* buffer) c
   }
   kernels::cast_scaled(buffer, at::kFloat, at(begin), dtype, size, 1.0);
   return buffer;
+}
+
+/// The next block, if it will be cast: the processor's prefetcher follows arrays that are read all
+/// the time, not one of which a block is read now and then.
+void SpanBlocks::Array::prefetch(int64_t begin, int64_t size) const {
+  if (dtype != at::kFloat && begin < size) {
+    const auto* from = static_cast<const char*>(at(begin));
+    const int64_t bytes =
+        std::min(kBlock, size - begin) * static_cast<int64_t>(c10::elementSize(dtype));
+    for (int64_t i = 0; i < bytes; i += kCacheLine) {
+      __builtin_prefetch(from + i);
+    }
+  }
 }
 
 /// Nothing where `from` already is the array.
@@ -53,6 +72,7 @@ UpdateBlock SpanBlocks::load(int64_t block, Buffers& buffers) const {
   UpdateBlock result{};
   result.size = std::min(kBlock, size_ - begin);
   result.gradient = gradient_.as_float(begin, result.size, buffers.gradient);
+  gradient_.prefetch(begin + kBlock, size_);
   if (remainder_.data != nullptr) {
     join_masters(buffers.weight, static_cast<const uint16_t*>(updated_.at(begin)),
                  static_cast<const int16_t*>(remainder_.at(begin)), result.size);

@@ -37,6 +37,7 @@ class SpanBlocks {
     c10::ScalarType dtype = c10::ScalarType::Float;
     void* at(int64_t index) const;
     float* as_float(int64_t begin, int64_t size, float* buffer) const;
+    void prefetch(int64_t begin, int64_t size) const;
     void store(int64_t begin, int64_t size, const float* from) const;
   };
   static Array array_of(const at::Tensor& tensor);

@@ -45,10 +45,17 @@ Classified classified(const std::string& metric, const at::Tensor& output,
   return {scores, targets};
 }
 
+/// Outputs [samples] beside targets [samples] may be logits of two classes: those are refused.
+bool holds_losses(const at::Tensor& output, const at::Tensor& target) {
+  return output.defined() && output.dim() == 1 &&
+         (!target.defined() ||
+          (target.dim() >= 2 && c10::isIntegralType(target.scalar_type(), /*includeBool=*/false)));
+}
+
 MeanOf::Function cross_entropy(const std::string& metric) {
   return [metric](const at::Tensor& output, const at::Tensor& target) {
-    if (output.defined() && output.dim() == 1 && !(target.defined() && target.dim() == 0)) {
-      return output;  // the losses
+    if (holds_losses(output, target)) {
+      return output;
     }
     const Classified batch = classified(metric, output, target);
     if (batch.targets.numel() == 0) {

@@ -321,6 +321,7 @@ void TrainingStorage::move_into_new_layout(const Trainable& now) {
       for (size_t g = 0; g < rates.size(); ++g) {
         updater->learning_rates().set(rates[g], static_cast<int>(g));
       }
+      updater->set_shown_factor(updater_->shown_factor());
       updater->show_rates();
     });
   } catch (...) {

@@ -93,6 +93,9 @@ class TorchUpdater final : public Updater {
     }
   }
 
+  double shown_factor() const override { return factor_; }
+  void set_shown_factor(double factor) override { factor_ = factor; }
+
   void show_rates() override {
     for (size_t g = 0; g < written_.size(); ++g) {
       written_[g] = rates_.all()[g] * factor_;

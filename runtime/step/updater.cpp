@@ -10,6 +10,23 @@
 #include <algorithm>
 
 namespace lockstep::detail {
+
+void Updater::visit_rates(StateArchive& archive) {
+  const std::string name = "torch_optimizer.factor";
+  if (!archive.loading()) {
+    take_edited_rates();
+  }
+  learning_rates().visit_state(archive);
+  double factor = archive.saving() ? shown_factor() : 1.0;
+  if (archive.saving() ? factor != 1.0 : archive.has(name)) {
+    archive.real(name, factor);
+  }
+  if (archive.loading()) {
+    set_shown_factor(factor);
+    show_rates();
+  }
+}
+
 namespace {
 
 class FusedUpdater final : public Updater {

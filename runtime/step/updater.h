@@ -54,16 +54,11 @@ class Updater {
   virtual void take_edited_rates() {}
   /// Writes the learning rates, with the schedule's last factor, to the optimizer's options.
   virtual void show_rates() {}
+  /// That factor. 1 where no rates are shown.
+  virtual double shown_factor() const { return 1.0; }
+  virtual void set_shown_factor(double) {}
   /// Saves the learning rates, edited ones too, or loads and shows them.
-  void visit_rates(StateArchive& archive) {
-    if (!archive.loading()) {
-      take_edited_rates();
-    }
-    learning_rates().visit_state(archive);
-    if (archive.loading()) {
-      show_rates();
-    }
-  }
+  void visit_rates(StateArchive& archive);
 
   /// Makes an updater with the fused rules of `spec`, or, for TorchOptimizer, with that optimizer
   /// on the masters.

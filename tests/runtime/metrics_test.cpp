@@ -185,7 +185,7 @@ TEST(Metrics, SayWhetherTheLowerValueIsTheBetterOne) {
 TEST(Metrics, LossesAreTakenAsTheyAre) {
   MeanLoss loss;
   loss.add({at::tensor({1.0, 2.0}), {}});
-  loss.add({at::tensor({6.0}), classes({1, 1, 1})});  // the targets of the batch do not matter
+  loss.add({at::tensor({6.0}), classes({1, 1, 1}).unsqueeze(0)});  // a text
   EXPECT_EQ(loss.value(), 3.0);
   Perplexity perplexity;
   perplexity.add({at::tensor({1.0, 3.0}), {}});
@@ -203,6 +203,8 @@ TEST(Metrics, RefuseWhatDoesNotFit) {
               AllOf(HasSubstr("[4, 3]"), HasSubstr("[2]")));
   EXPECT_THAT(refusal(MeanLoss(), scores, at::randn({4})), HasSubstr("Float"));
   EXPECT_THAT(refusal(MeanLoss(), scores, classes({0, 1, 2, 3})), HasSubstr("0 to 3"));
+  EXPECT_THAT(refusal(MeanLoss(), at::randn({2}), classes({0, 1})), HasSubstr("[..., classes]"))
+      << "logits of two classes are no losses";
   EXPECT_THAT(refusal(Accuracy(), scores, classes({0, -1, 2, 2})), HasSubstr("-1 to 2"));
   EXPECT_THAT(refusal(ConfusionMatrix(5), scores, classes({0, 1, 2, 2})), HasSubstr("5"));
   EXPECT_THAT(refusal(MeanOf("loss"), scores.mean(), {}), HasSubstr("reduction none"));

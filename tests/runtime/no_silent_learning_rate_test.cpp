@@ -283,6 +283,25 @@ TEST(NoSilentResult, N09_AnEditedRateIsInTheSnapshotAndShownAfterAResume) {
   EXPECT_FLOAT_EQ(resumed.move(), 0.25);
 }
 
+TEST(NoSilentResult, N09_ARateThatIsEditedBetweenAResumeAndAnUpdateHasTheSchedulesFactor) {
+  const SharedFolder folder;
+  const auto options = saved_in(folder).schedule(StepDecay(/*every=*/1, /*gamma=*/0.5));
+  {
+    EditedRun run(options);
+    run.slope.move();
+    EXPECT_FLOAT_EQ(run.slope.move(), 0.25);  // half of 0.5
+    run.slope.trainer.save();
+  }
+  Held held;
+  Slope resumed(held.spec, options);
+  resumed.trainer.resume();
+  auto& shown = held.optimizer->param_groups()[0].options();
+  EXPECT_EQ(shown.get_lr(), 0.25);
+  shown.set_lr(0.125);  // half of it
+  EXPECT_EQ(resumed.trainer.learning_rate(), 0.25);
+  EXPECT_FLOAT_EQ(resumed.move(), 0.0625);  // a quarter of that
+}
+
 TEST(NoSilentResult, N09_ASearchForARateLeavesAnEditedRate) {
   EditedRun run;
   run.halve();
