@@ -127,7 +127,7 @@ TEST(PredictedStep, WaitsForWhatBackwardDoesNotHide) {
   // Bucket 0: 10 -> 12.36 ms, hidden. Bucket 1: 20 -> 22.36 ms. Two nodes; flags and votes after.
   const double bucket = (10e-6 + 1.5e-4) + 2 * 100e-6 + 2e-3;
   const auto small = [](double bytes) {
-    return (10e-6 + 1.5 * bytes / 10e9) + 200e-6 + 0.5 * bytes / 8 * 40 / 1e9;
+    return (10e-6 + 1.5 * bytes / 10e9) + 100e-6 + bytes * 4 / 1e9;
   };
   const Forecast forecast = Forecast::of(step(), network(), 8, 1);
   EXPECT_NEAR(forecast.exposed, bucket + small(24) + small(128), 1e-12);
@@ -298,7 +298,7 @@ TEST_F(Predict, PrintsALineForEachNumberOfRanks) {
   const std::string text = out.str();
   EXPECT_THAT(text, AllOf(HasSubstr("recorded: 1 x (forward 10.00 ms + backward 20.00 ms)"),
                           HasSubstr("\n     2      1 "), HasSubstr("\n     4      1 "),
-                          HasSubstr("\n     8      2        34.7"), HasSubstr("\n    12      3 "),
+                          HasSubstr("\n     8      2        34.5"), HasSubstr("\n    12      3 "),
                           HasSubstr("link bandwidth")));
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 6);  // recorded, heads; 2, 4, 8, 12 ranks
 }
