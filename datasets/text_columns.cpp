@@ -33,8 +33,8 @@ std::pair<at::Tensor, at::Tensor> TextColumns::get(size_t index) const {
 
 int64_t TextColumns::batch_size(int ranks) const {
   LOCKSTEP_CHECK(ranks >= 1 && columns_.size(0) % ranks == 0, "TextColumns: ", columns_.size(0),
-                 " columns cannot be divided among ", ranks,
-                 " ranks; choose a number of columns that is a multiple");
+                 " columns cannot be divided among ", ranks, " ranks; choose a multiple of ", ranks,
+                 " columns");
   return columns_.size(0) / ranks;
 }
 

@@ -8,11 +8,13 @@
 #include <lockstep/runtime/process/host_state.h>
 #include <lockstep/runtime/process/host_threads.h>
 #include <lockstep/runtime/process/mixed_seed.h>
+#include <lockstep/runtime/process/stop_signals.h>
 #include <lockstep/runtime/runtime.h>
 #include <lockstep/runtime/state/failed_saves.h>
 #include <lockstep/runtime/step/replica_check.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <iostream>
 #include <optional>
@@ -144,6 +146,11 @@ std::string Runtime::summary() const {
 namespace {
 
 /// LibTorch's ways to say that a 16-bit weight met an fp32 input.
+/// In one piece, so that the lines of several ranks do not mix.
+void print_line(const std::string& who, const char* what, const char* advice = "") {
+  std::cerr << who + ": " + what + advice + "\n" << std::flush;
+}
+
 bool mixes_dtypes(std::string_view text) {
   const auto says = [text](std::string_view part) { return text.find(part) != text.npos; };
   return (says("same dtype") || says("should be the same") || says("expected scalar type") ||
@@ -175,14 +182,13 @@ int code_of_failure(const std::string& who, const std::exception_ptr& failure) n
       std::rethrow_exception(failure);
     } catch (const Error& error) {
       detail::give(detail::LifeSign::exit_code, std::to_string(static_cast<int>(error.code())));
-      std::cerr << who << ": " << error.what() << std::endl;
+      print_line(who, error.what());
       return static_cast<int>(error.code());
     } catch (const std::exception&) {
       const Error error = detail::as_error(failure);
       const int code = error.code() == ExitCode::usage ? 1 : static_cast<int>(error.code());
       detail::give(detail::LifeSign::exit_code, std::to_string(code));
-      std::cerr << who << ": " << error.what() << (mixes_dtypes(error.what()) ? kMixedAdvice : "")
-                << std::endl;
+      print_line(who, error.what(), mixes_dtypes(error.what()) ? kMixedAdvice : "");
       return code;
     }
   } catch (const std::exception&) {
@@ -207,6 +213,9 @@ int run(int argc, char** argv, const RuntimeOptions& options,
     auto runtime = std::make_unique<Runtime>(argc, argv, options);
     who = c10::str("rank ", runtime->rank());
     body(*runtime);
+    // The run is complete: a request to stop must not make a failure of it.
+    const detail::StopSignals late({SIGTERM, SIGUSR1});
+    std::cout << std::flush;
     const std::shared_ptr<Runtime::Ends> ends = runtime->ends_;
     const std::unique_ptr<Runtime::Session> session = std::move(runtime->session_);
     session->world = Communicator::solo();

@@ -93,7 +93,7 @@ class EpochLoop {
 /// ends a round of LocalUpdates early (Trainer::finish_round()), calls `validate()`, and saves with
 /// the first value of the Evaluation as the metric. EpochOptions::validate_every does the same
 /// within an epoch. That metric also says whether the lowest or the highest value is the best
-/// (Metric::lower_is_better). A run that resumes at the end of an epoch validates this epoch once
+/// (Metric::lower_is_better). `validate` is the place for Trainer::reduce_on_plateau() too. A run that resumes at the end of an epoch validates this epoch once
 /// more; ReduceOnPlateau and EarlyStopping do not count its metric twice. Variables of the program
 /// that `step` or `validate` changes are in the snapshots only if Trainer::state() adds them. What
 /// must begin anew with each epoch, such as a hidden state, `step` resets if

@@ -148,7 +148,7 @@ class Trainer {
   /// number of ranks the restored state is that of the saved run, bit for bit. On another number,
   /// random numbers and the grouping of samples into batches differ.
   /// Throws the same Error on every rank, and loads nothing, if all snapshots are damaged, or if
-  /// names or sizes do not fit (the Error lists all of them).
+  /// names, sizes or ties do not fit (the Error lists all of them).
   ResumeReport resume(const std::string& folder = "");
   /// Loads only weights and buffers, for fine-tuning. `path` is the folder of a run, a snapshot, a
   /// safetensors file or folder, or model.safetensors.index.json. Moments, counters and loaders do

@@ -125,8 +125,9 @@ std::vector<std::string> LoopState::load(const Snapshot& saved, int rank, int ra
   std::vector<std::string> notes;
   for (const auto& [name, value] : all) {
     if (waiting_.count(name) == 0) {
-      notes.push_back(c10::str("state(\"", name, "\") stays as it is: each of ", saved_ranks,
-                               " ranks had a value of its own, and there are ", ranks, " now"));
+      notes.push_back(
+          c10::str("state(\"", name, "\") stays as it is: each of the ", saved_ranks,
+                   " ranks of the saved run had a value of its own; ranks now: ", ranks));
     }
   }
   for (const auto& [name, place] : places_) {

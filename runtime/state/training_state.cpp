@@ -3,6 +3,7 @@
 #include <lockstep/runtime/state/averages.h>
 #include <lockstep/runtime/state/generators.h>
 #include <lockstep/runtime/state/local_state.h>
+#include <lockstep/runtime/state/saved_differences.h>
 #include <lockstep/runtime/state/snapshot_archive.h>
 #include <lockstep/runtime/state/training_state.h>
 #include <lockstep/runtime/state/weight_targets.h>
@@ -264,6 +265,12 @@ void TrainingState::check(const Snapshot& saved) {
                       ": does not fit this model and optimizer; nothing was loaded. Resume with "
                       "those of the saved run, or take over its weights with load_weights()",
                       wrong);
+  const std::string ties = other_ties(saved, trainable());
+  LOCKSTEP_CHECK_CODE(
+      ties.empty(), ExitCode::snapshot, saved.path(),
+      ": other weights are tied than in this model; nothing was loaded. Resume with "
+      "the model of the saved run, or take over its weights with load_weights()",
+      ties);
   const int64_t updates = saved.section("trainer").read("updates").item<int64_t>();
   LOCKSTEP_CHECK_CODE(updates == saved.manifest().step, ExitCode::snapshot, saved.path(), ": has ",
                       updates, " updates, but its manifest is of step ", saved.manifest().step,
@@ -279,7 +286,8 @@ std::vector<std::string> TrainingState::load(const Snapshot& saved) {
   const auto compare = [&](const char* what, const std::string& mine) {
     const std::string& theirs = saved.text(what);
     if (theirs != mine) {
-      notes.push_back(c10::str(what, " was: ", theirs, "; is now: ", mine));
+      notes.push_back(c10::str(what, " was: ", items_without(theirs, mine),
+                               "; is now: ", items_without(mine, theirs)));
     }
     return theirs == mine;
   };

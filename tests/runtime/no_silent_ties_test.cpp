@@ -206,6 +206,34 @@ TEST(NoSilentResult, N06_ATiedModelIsSavedUnderAllNamesAndResumes) {
   }
 }
 
+/// What resume() of a run with `Saved` says to a model with `Now`. SGD has no moments whose names
+/// would tell the models apart.
+template <typename Saved, typename Now>
+std::string refusal_of_resume() {
+  const testing::SharedFolder folder;
+  const auto saved_in = TrainerOptions().snapshots(SnapshotOptions().folder(folder.file("run")));
+  {
+    const auto model = made<WordLm<Saved>>();
+    Trainer trainer(runtime(), model, SGD(0.1), saved_in);
+    train(trainer, *model, 0, 1);
+    trainer.save();
+  }
+  testing::meet();
+  const auto model = made<WordLm<Now>>();
+  Trainer trainer(runtime(), model, SGD(0.1), saved_in);
+  const at::Tensor before = flat_masters(trainer).clone();
+  const std::string error = error_of([&] { trainer.resume(); });
+  EXPECT_TRUE(at::equal(flat_masters(trainer), before)) << "nothing is loaded";
+  return error;
+}
+
+TEST(NoSilentResult, N06_ARunResumesOnlyWithTheTiesOfTheSavedModel) {
+  EXPECT_THAT((refusal_of_resume<NotTied, Assigned>()),
+              HasSubstr("decoder.weight and encoder.weight: one weight here, two there"));
+  EXPECT_THAT((refusal_of_resume<Assigned, NotTied>()),
+              HasSubstr("decoder.weight and encoder.weight: one weight there, two here"));
+}
+
 TEST(NoSilentResult, N06_AHandLoopWithTiedWeightsStepsThemOnce) {
   const auto tied = made<WordLm<Assigned>>();
   const auto functional = made<Functional>();
