@@ -145,12 +145,12 @@ std::string Runtime::summary() const {
 
 namespace {
 
-/// LibTorch's ways to say that a 16-bit weight met an fp32 input.
-/// In one piece, so that the lines of several ranks do not mix.
+/// In one piece, so that the lines of several ranks do not mix, and without allocating memory.
 void print_line(const std::string& who, const char* what, const char* advice = "") {
-  std::cerr << who + ": " + what + advice + "\n" << std::flush;
+  std::fprintf(stderr, "%s: %s%s\n", who.c_str(), what, advice);
 }
 
+/// LibTorch's ways to say that a 16-bit weight met an fp32 input.
 bool mixes_dtypes(std::string_view text) {
   const auto says = [text](std::string_view part) { return text.find(part) != text.npos; };
   return (says("same dtype") || says("should be the same") || says("expected scalar type") ||

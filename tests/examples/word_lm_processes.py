@@ -88,7 +88,7 @@ class WordLm(unittest.TestCase):
         process = self.start(self.folder / "run", "--data", str(self.folder))
         said, _ = process.communicate(timeout=800)
         self.assertEqual(process.returncode, 10, said)
-        self.assertIn(f"{self.folder}/train.txt: cannot be opened. Get WikiText-2", said)
+        self.assertIn(f"{self.folder}/train.txt: is missing. Get WikiText-2", said)
         self.assertIn("https://github.com/pytorch/examples/", said)
 
 

@@ -78,8 +78,9 @@ void expect_as_it_was(int saved_ranks, int ranks, const std::string& folder) {
     const ResumeReport report = resumed.trainer.resume();
     EXPECT_TRUE(report.resumed);
     EXPECT_THAT(report.notes,
-                Contains(HasSubstr("state(\"samples\") stays as it is: each of " +
-                                   std::to_string(saved_ranks) + " ranks of the saved run had a value of its own")));
+                Contains(HasSubstr("state(\"samples\") stays as it is: each of the " +
+                                   std::to_string(saved_ranks) +
+                                   " ranks of the saved run had a value of its own")));
     EXPECT_EQ(resumed.buffer.pushed(), 1);
     EXPECT_EQ(resumed.buffer.batches(), 0);
     EXPECT_FALSE(resumed.buffer.ready());
