@@ -93,15 +93,14 @@ class EpochLoop {
 /// ends a round of LocalUpdates early (Trainer::finish_round()), calls `validate()`, and saves with
 /// the first value of the Evaluation as the metric. EpochOptions::validate_every does the same
 /// within an epoch. That metric also says whether the lowest or the highest value is the best
-/// (Metric::lower_is_better). `validate` is the place for Trainer::reduce_on_plateau() too. A run that resumes at the end of an epoch validates this epoch once
-/// more; ReduceOnPlateau and EarlyStopping do not count its metric twice. Variables of the program
-/// that `step` or `validate` changes are in the snapshots only if Trainer::state() adds them. What
-/// must begin anew with each epoch, such as a hidden state, `step` resets if
-/// Loader::begins_epoch().
-/// Meanwhile it shows a Progress, writes a RunLog to the folder, with epoch_seconds and the values
-/// of the Evaluation as validation/NAME, and prints these on rank 0. It calls
-/// Trainer::stop_on_signals(). If a stop is requested, it saves and throws Error with
-/// ExitCode::preempted (Trainer::save_and_leave()).
+/// (Metric::lower_is_better). `validate` is the place for Trainer::reduce_on_plateau() too. A run
+/// that resumes at the end of an epoch validates this epoch once more; ReduceOnPlateau and
+/// EarlyStopping do not count its metric twice. Variables of the program that `step` or `validate`
+/// changes are in the snapshots only if Trainer::state() adds them. What must begin anew with each
+/// epoch, such as a hidden state, `step` resets if Loader::begins_epoch(). Meanwhile it shows a
+/// Progress, writes a RunLog to the folder, with epoch_seconds and the values of the Evaluation as
+/// validation/NAME, and prints these on rank 0. It calls Trainer::stop_on_signals(). If a stop is
+/// requested, it saves and throws Error with ExitCode::preempted (Trainer::save_and_leave()).
 /// Ranks: every rank calls it with the same arguments, between windows. Threads: one. Throws Error
 /// that names an option with a value out of range, Error for an epoch with fewer batches than
 /// TrainerOptions::accumulate, and what the calls above throw.

@@ -287,7 +287,7 @@ TEST(NoSilentResult, N09_ARateThatIsEditedBetweenAResumeAndAnUpdateHasTheSchedul
   const SharedFolder folder;
   const auto options = saved_in(folder).schedule(StepDecay(/*every=*/1, /*gamma=*/0.5));
   {
-    EditedRun run(options);  // has made one update
+    EditedRun run(options);                   // has made one update
     EXPECT_FLOAT_EQ(run.slope.move(), 0.25);  // half of 0.5
     run.slope.trainer.save();
   }
