@@ -13,10 +13,7 @@ self=$(readlink -f "$0")
 case $1 in
 rsh) # mpirun asks for a command on a host
   shift
-  while [ "${1#-}" != "$1" ]; do shift; done
-  host=${1##*.}
-  shift
-  enter "$host" sh -c "$*"
+  enter_as_rsh "$@"
   ;;
 rank) # mpirun starts a rank
   cores=("$3" "$4")

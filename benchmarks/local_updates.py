@@ -15,9 +15,9 @@ LSTM = ("07_word_lm", "--epochs", 1, "--dropout", 0, "--save-every", 1000000)
 GPT = ("10_gpt2", "--epochs", 1, "--layers", 4, "--width", 256, "--heads", 4, "--context", 128, "--length", 128,
        "--tokens", 1, "--save-every", 1000000)
 RUNS = {"LSTM": {"synchronous, fp16 wire": (*LSTM, "--wire", "fp16"),
-                                    "LocalUpdates(16)": (*LSTM, "--local-updates", 16)},
+                 "LocalUpdates(16)": (*LSTM, "--local-updates", 16)},
         "GPT": {"synchronous, fp16 wire": (*GPT, "--wire", "fp16"),
-                                   "LocalUpdates::diloco(16)": (*GPT, "--local-updates", 16)}}
+                "LocalUpdates::diloco(16)": (*GPT, "--local-updates", 16)}}
 COLOURS = ("#6e7781", "#1f6feb", "#cf222e")
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 420, 300, 56, 48, 56
 

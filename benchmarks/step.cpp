@@ -7,8 +7,6 @@
 
 namespace {
 
-constexpr int warm_up_steps = 3;
-
 int measure(const std::string& variant, const std::string& model, int steps, int argc,
             char** argv) {
   using namespace lockstep::benchmarks;
@@ -17,9 +15,9 @@ int measure(const std::string& variant, const std::string& model, int steps, int
       ours ? make_trainer_loop(variant, model, argc, argv) : make_libtorch_loop(variant, model);
   Series series(model, variant);
   series.note("parameters", count_parameters(*loop->workload().module));
-  for (int step = 0; step < warm_up_steps + steps; ++step) {
+  for (int step = 0; step < StepLoop::warm_up_steps + steps; ++step) {
     loop->workload().next_batch();
-    if (step < warm_up_steps) {
+    if (step < StepLoop::warm_up_steps) {
       loop->step();
       continue;
     }

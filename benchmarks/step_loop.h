@@ -19,6 +19,7 @@ class StepLoop {
   const Workload& workload() const { return workload_; }
 
   static constexpr double learning_rate = 1e-4;
+  static constexpr int warm_up_steps = 3;
 
  protected:
   Workload workload_;

@@ -25,7 +25,7 @@ class TrainerLoop final : public StepLoop {
   }
 
   void step() override {
-    if (steps_++ == kWarmUpSteps && trace_file_ != nullptr) {
+    if (steps_++ == warm_up_steps && trace_file_ != nullptr) {
       trace_.emplace(runtime_);
     }
     trainer_->step([this] { return Loss(workload_.loss()); });
@@ -38,8 +38,6 @@ class TrainerLoop final : public StepLoop {
   }
 
  private:
-  static constexpr int kWarmUpSteps = 3;
-
   Runtime runtime_;
   std::optional<Trainer> trainer_;
   const char* trace_file_ = trace_file();

@@ -25,7 +25,8 @@ class Job:
 
     `ranks` is for "mpi" and "group": rank 0 has the first of two cores, rank 1 the second, rank 2
     the first, and so on. `mpiexec` is the command of another MPI than that of the build. `link`, for
-    "hosts", is the rate between them, such as "1gbit"; the ranks of a host share one core. With `shares_core` all ranks of "mpi" do.
+    "hosts", is the rate between them, such as "1gbit"; the ranks of a host share one core. With
+    `shares_core` all ranks of "mpi" do.
 
     What the program records counts as `variant`, if that is given, else as what it says itself.
     Without an `optional` one that fails the measurement goes on. `environment` has pairs of a name

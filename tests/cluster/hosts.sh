@@ -33,6 +33,16 @@ enter() {
     exec "$@"' enter "$host" "$@"
 }
 
+# What mpirun asks of its plm_rsh_agent: [OPTION...] HOST COMMAND... A host that LOCKSTEP_HOSTS_GONE
+# says is gone starts nothing.
+enter_as_rsh() {
+  while [ "${1#-}" != "$1" ]; do shift; done
+  local host=${1##*.}
+  shift
+  [ "$host" = 1 ] || [ ! -e "${LOCKSTEP_HOSTS_GONE:-}" ] || exit 255
+  enter "$host" sh -c "$*"
+}
+
 remove_hosts() {
   local n pids
   for n in 1 2; do

@@ -14,11 +14,7 @@ self=$(readlink -f "$0")
 
 if [ "$1" = rsh ]; then # mpirun asks for a command on a host
   shift
-  while [ "${1#-}" != "$1" ]; do shift; done
-  host=${1##*.}
-  shift
-  [ ! -e "$LOCKSTEP_HOSTS_GONE" ] || [ "$host" = 1 ] || exit 255
-  enter "$host" sh -c "$*"
+  enter_as_rsh "$@"
 fi
 
 fault=$1

@@ -10,10 +10,7 @@ self=$(readlink -f "$0")
 
 if [ "${1:-}" = rsh ]; then # mpirun asks for a command on a host
   shift
-  while [ "${1#-}" != "$1" ]; do shift; done
-  host=${1##*.}
-  shift
-  enter "$host" sh -c "$*"
+  enter_as_rsh "$@"
 fi
 
 mpiexec=$1
