@@ -71,10 +71,10 @@ std::shared_ptr<Operation> HostTransport::reduce_scatter(const at::Tensor& outpu
   SharedBuffers::Place place;
   std::unique_ptr<CollectiveStep> step;
   const bool in_place = to.data == from.at(rank() * to.numel);
-  if (in_place && shared_buffers_.find(from.data, from.bytes(), place)) {
+  const bool by_shares = inter_node != nullptr && inter_node->scatters_cheaply(from.dtype);
+  if (in_place && !by_shares && shared_buffers_.find(from.data, from.bytes(), place)) {
     call.buffer = place.buffer;
     call.buffer_offset = place.offset;
-    // Between nodes an all-reduce sends fewer bytes than each rank's share of each rank would.
     step = inter_node == nullptr
                ? make_shared_buffer_reduce_scatter(group, from, std::move(place.copies), reduction)
                : make_shared_buffer_all_reduce(group, from, std::move(place.copies), reduction,
@@ -88,8 +88,8 @@ std::shared_ptr<Operation> HostTransport::reduce_scatter(const at::Tensor& outpu
 }
 
 std::unique_ptr<CollectiveStep> HostTransport::all_gather_step(Span output, Span input) {
-  return engine_->inter_node() == nullptr ? make_all_gather(engine_->group(), output, input)
-                                          : engine_->inter_node()->all_gather(output, input);
+  return make_all_gather(engine_->group(), engine_->world().node_ranks, output, input,
+                         engine_->inter_node());
 }
 
 std::shared_ptr<Operation> HostTransport::all_gather(const at::Tensor& output,

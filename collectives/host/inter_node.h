@@ -13,11 +13,14 @@
 namespace lockstep::detail {
 
 /// What the collectives of one rank need of the ranks on other nodes: their calls, their part of a
-/// slice, and whole collectives that the network carries. Ranks on one node have no InterNode.
-/// Threads: as the communicator.
+/// slice, their pieces, and whole collectives that the network carries. Ranks on one node have no
+/// InterNode. Threads: one at a time; see allows_threads().
 class InterNode {
  public:
   virtual ~InterNode() = default;
+
+  /// Whether a second thread of this process may call these functions, one thread at a time.
+  virtual bool allows_threads() const = 0;
 
   /// Starts with the first call for a collective; true once `all` holds every rank's call.
   virtual bool gather_calls(const CollectiveCall& own, std::vector<CollectiveCall>& all) = 0;
@@ -40,9 +43,21 @@ class InterNode {
                             const std::vector<const void*>& sources, Span result) = 0;
   virtual bool slice_is_reduced() = 0;
 
+  /// The ranks of other nodes whose pieces arrive at each lane of this node, in this order.
+  virtual const std::vector<std::vector<int>>& arrivals() const = 0;
+  /// The most that arrive at any lane of any node.
+  virtual size_t most_arrivals() const = 0;
+  /// Each rank that has a lane calls it with a piece of each rank of this node, all of `bytes`, and
+  /// room for those that arrive at its lane. One exchange at a time. All memory must stay until
+  /// pieces_have_arrived() has returned true.
+  virtual void exchange_pieces(const std::vector<const void*>& pieces, int64_t bytes,
+                               char* arrived) = 0;
+  virtual bool pieces_have_arrived() = 0;
+
+  /// Whether reduce_scatter() sends fewer bytes between nodes than an all-reduce of such elements.
+  virtual bool scatters_cheaply(at::ScalarType dtype) const = 0;
   virtual std::unique_ptr<CollectiveStep> reduce_scatter(Span output, Span input,
                                                          const kernels::Reduction& reduction) = 0;
-  virtual std::unique_ptr<CollectiveStep> all_gather(Span output, Span input) = 0;
   virtual std::unique_ptr<CollectiveStep> broadcast(Span tensor, int root) = 0;
   virtual std::unique_ptr<CollectiveStep> barrier() = 0;
 };

@@ -13,40 +13,88 @@ void copy_bytes(char* to, const char* from, int64_t bytes) {
   }
 }
 
+/// Each rank copies every piece from staging memory: from where the ranks of this node leave their
+/// own, and from where the lanes leave those that they receive.
 class AllGather final : public CollectiveStep {
  public:
-  AllGather(NodeGroup& group, Span output, Span input)
-      : CollectiveStep(chunk_count(static_cast<int64_t>(input.bytes()), kChunkBytes),
-                       /*staged=*/true, /*waits_for_peers=*/false),
+  AllGather(NodeGroup& group, const std::vector<int>& ranks, Span output, Span input,
+            InterNode* inter_node)
+      : CollectiveStep(chunk_count(static_cast<int64_t>(input.bytes()), piece_bytes(inter_node)),
+                       /*staged=*/true, /*waits_for_peers=*/inter_node != nullptr),
         group_(group),
+        ranks_(ranks),
+        inter_node_(inter_node),
         output_(output.data),
         input_(input.data),
-        bytes_(static_cast<int64_t>(input.bytes())) {
+        bytes_(static_cast<int64_t>(input.bytes())),
+        piece_bytes_(piece_bytes(inter_node)) {
     touches(0, output.data, output.bytes());
     touches(1, input.data, input.bytes());
   }
 
   void copy_in(int64_t chunk, int slot) override {
-    const Slice part = chunk_of(bytes_, chunk, kChunkBytes);
-    copy_bytes(group_.contribution(group_.rank(), slot), input_ + part.begin, part.size());
-    copy_bytes(output_ + group_.rank() * bytes_ + part.begin, input_ + part.begin, part.size());
+    const Slice part = part_of(chunk);
+    char* staged = group_.contribution(group_.rank(), slot);
+    copy_bytes(staged, input_ + part.begin, part.size());
+    copy_to_output(ranks_[static_cast<size_t>(group_.rank())], part, input_ + part.begin);
   }
 
   bool reduce(int64_t chunk, int slot) override {
-    const Slice part = chunk_of(bytes_, chunk, kChunkBytes);
-    for (int k = 0; k < group_.size(); ++k) {
-      if (k != group_.rank()) {
-        copy_bytes(output_ + k * bytes_ + part.begin, group_.contribution(k, slot), part.size());
+    const Slice part = part_of(chunk);
+    const bool has_lane = inter_node_ != nullptr && group_.rank() < inter_node_->lanes();
+    if (!started_) {
+      if (has_lane) {
+        inter_node_->exchange_pieces(group_.contributions(slot), part.size(),
+                                     group_.result(group_.rank(), slot));
       }
+      for (int k = 0; k < group_.size(); ++k) {
+        if (k != group_.rank()) {
+          copy_to_output(ranks_[static_cast<size_t>(k)], part, group_.contribution(k, slot));
+        }
+      }
+      started_ = true;
     }
+    if (has_lane && !inter_node_->pieces_have_arrived()) {
+      return false;
+    }
+    started_ = false;
     return true;
   }
 
+  void copy_out(int64_t chunk, int slot) override {
+    if (inter_node_ == nullptr) {
+      return;
+    }
+    const Slice part = part_of(chunk);
+    for (int lane = 0; lane < inter_node_->lanes(); ++lane) {
+      const char* arrived = group_.result(lane, slot);
+      for (int rank : inter_node_->arrivals()[static_cast<size_t>(lane)]) {
+        copy_to_output(rank, part, arrived);
+        arrived += part.size();
+      }
+    }
+  }
+
  private:
+  /// The pieces that arrive at a lane share the room for one chunk of results.
+  static int64_t piece_bytes(const InterNode* inter_node) {
+    return inter_node == nullptr ? kChunkBytes
+                                 : kChunkBytes / static_cast<int64_t>(inter_node->most_arrivals());
+  }
+
+  Slice part_of(int64_t chunk) const { return chunk_of(bytes_, chunk, piece_bytes_); }
+  void copy_to_output(int rank, const Slice& part, const char* from) const {
+    copy_bytes(output_ + rank * bytes_ + part.begin, from, part.size());
+  }
+
   NodeGroup& group_;
+  const std::vector<int> ranks_;
+  InterNode* inter_node_;
   char* output_;
   const char* input_;
-  int64_t bytes_;
+  const int64_t bytes_;
+  const int64_t piece_bytes_;
+  bool started_ = false;
 };
 
 class Broadcast final : public CollectiveStep {
@@ -91,8 +139,9 @@ class Barrier final : public CollectiveStep {
 
 }  // namespace
 
-std::unique_ptr<CollectiveStep> make_all_gather(NodeGroup& group, Span output, Span input) {
-  return std::make_unique<AllGather>(group, output, input);
+std::unique_ptr<CollectiveStep> make_all_gather(NodeGroup& group, const std::vector<int>& ranks,
+                                                Span output, Span input, InterNode* inter_node) {
+  return std::make_unique<AllGather>(group, ranks, output, input, inter_node);
 }
 
 std::unique_ptr<CollectiveStep> make_broadcast(NodeGroup& group, Span tensor, int root) {

@@ -2,6 +2,7 @@
 
 #include <lockstep/collectives/core/call_mismatch.h>
 #include <lockstep/collectives/core/flight_record.h>
+#include <lockstep/collectives/host/pending_operation.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -31,56 +32,6 @@ double seconds_of(std::chrono::milliseconds time) {
 
 }  // namespace
 
-class NodeEngine::Pending final : public Operation {
- public:
-  Pending(std::shared_ptr<NodeEngine> engine, const CollectiveCall& call,
-          std::unique_ptr<CollectiveStep> step, std::array<at::Tensor, 2> tensors)
-      : call(call),
-        step(std::move(step)),
-        engine_(std::move(engine)),
-        tensors_(std::move(tensors)) {}
-
-  bool test() override {
-    if (!done) {
-      engine_->advance();
-    }
-    return done;
-  }
-  void wait() override {
-    if (!done) {
-      engine_->wait_for(*this);
-    }
-  }
-  void complete() {
-    done = true;
-    step.reset();
-    tensors_ = {};
-  }
-  bool has_begun() const { return posted > 0; }
-
-  const CollectiveCall call;
-  const std::string label = CallLabel::current();
-  std::unique_ptr<CollectiveStep> step;
-  uint64_t first_tick = 0;
-  uint64_t first_staged = 0;
-  uint64_t after = 0;  // the sequence number of the last call on the same memory
-  int64_t posted = 0;  // chunks
-  int64_t reduced = 0;
-  int64_t finished = 0;
-  bool agreed = false;
-  bool done = false;
-
-  uint64_t tick(int64_t chunk) const { return first_tick + static_cast<uint64_t>(chunk); }
-  uint64_t staged_index(int64_t chunk) const { return first_staged + static_cast<uint64_t>(chunk); }
-  int slot(int64_t chunk) const {
-    return static_cast<int>(staged_index(chunk) % NodeGroup::kSlots);
-  }
-
- private:
-  std::shared_ptr<NodeEngine> engine_;
-  std::array<at::Tensor, 2> tensors_;
-};
-
 NodeEngine::NodeEngine(World world, std::unique_ptr<NodeGroup> group, CommunicatorOptions options,
                        std::unique_ptr<InterNode> inter_node)
     : world_(std::move(world)),
@@ -88,11 +39,22 @@ NodeEngine::NodeEngine(World world, std::unique_ptr<NodeGroup> group, Communicat
       options_(options),
       inter_node_(std::move(inter_node)),
       other_nodes_(inter_node_.get(), world_.node_ranks, world_.size, seconds_of(options.timeout)) {
+  if (inter_node_ != nullptr && inter_node_->allows_threads()) {
+    progress_ = std::make_unique<ProgressThread>([this] { return advance_quietly(); });
+  }
+}
+
+NodeEngine::~NodeEngine() = default;
+
+void NodeEngine::on_failure(std::function<void()> callback) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  on_failure_ = std::move(callback);
 }
 
 std::shared_ptr<Operation> NodeEngine::issue(CollectiveCall call,
                                              std::unique_ptr<CollectiveStep> step,
                                              std::array<at::Tensor, 2> tensors) {
+  const std::lock_guard<std::mutex> lock(mutex_);
   throw_if_failed();
   if (shown_on_ != std::this_thread::get_id()) {
     shown_on_ = std::this_thread::get_id();
@@ -100,7 +62,7 @@ std::shared_ptr<Operation> NodeEngine::issue(CollectiveCall call,
   }
   log_.issue(call);
   auto operation =
-      std::make_shared<Pending>(shared_from_this(), call, std::move(step), std::move(tensors));
+      std::make_shared<PendingOperation>(shared_from_this(), call, std::move(step), std::move(tensors));
   operation->first_tick = next_tick_;
   next_tick_ += static_cast<uint64_t>(operation->step->chunks());
   if (operation->step->staged()) {
@@ -113,7 +75,10 @@ std::shared_ptr<Operation> NodeEngine::issue(CollectiveCall call,
     }
   }
   pending_.push_back(operation);
-  advance();
+  move_all();
+  if (progress_ != nullptr && !pending_.empty()) {
+    progress_->wake();
+  }
   return operation;
 }
 
@@ -122,22 +87,47 @@ void NodeEngine::run(CollectiveCall call, std::unique_ptr<CollectiveStep> step) 
 }
 
 void NodeEngine::advance() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  move_all();
+}
+
+bool NodeEngine::advance_quietly() noexcept {
+  const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) {
+    return true;  // the rank itself moves them on
+  }
+  try {
+    move_all();
+  } catch (...) {  // the next call on this rank throws it
+    return false;
+  }
+  return !pending_.empty();
+}
+
+void NodeEngine::move_all() {
   throw_if_failed();
   while (!pending_.empty() && move_once()) {
   }
 }
 
 void NodeEngine::drain() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  drain_pending();
+}
+
+void NodeEngine::drain_pending() {
   while (!pending_.empty()) {
     const auto last = pending_.back();
-    wait_for(*last);
+    wait_until_done(*last);
   }
 }
 
 void NodeEngine::close() noexcept {
+  progress_.reset();
+  const std::lock_guard<std::mutex> lock(mutex_);
   if (failure_ == nullptr && std::uncaught_exceptions() == 0) {
     try {
-      drain();
+      drain_pending();
     } catch (const std::exception& error) {
       std::fprintf(stderr, "lockstep: while closing a communicator: %s\n", error.what());
     }
@@ -182,7 +172,7 @@ bool NodeEngine::post_next() {
   if (to_post_ == pending_.size()) {
     return false;
   }
-  Pending& operation = *pending_[to_post_];
+  PendingOperation& operation = *pending_[to_post_];
   const int64_t chunk = operation.posted;
   if (chunk == 0 &&
       (operation.after > completed_ || operation.call.sequence > completed_ + kCallsAhead)) {
@@ -213,7 +203,7 @@ bool NodeEngine::reduce_next() {
   if (to_reduce_ == pending_.size()) {
     return false;
   }
-  Pending& operation = *pending_[to_reduce_];
+  PendingOperation& operation = *pending_[to_reduce_];
   const int64_t chunk = operation.reduced;
   if (chunk == operation.posted || !group_->all_posted(operation.tick(chunk)) ||
       !calls_agree(operation) || !operation.step->reduce(chunk, operation.slot(chunk))) {
@@ -227,7 +217,7 @@ bool NodeEngine::reduce_next() {
 }
 
 bool NodeEngine::finish_next() {
-  Pending& operation = *pending_.front();
+  PendingOperation& operation = *pending_.front();
   const int64_t chunk = operation.finished;
   if (chunk == operation.reduced ||
       (operation.step->waits_for_peers() && !group_->all_reduced(operation.tick(chunk)))) {
@@ -248,7 +238,7 @@ bool NodeEngine::finish_next() {
   return true;
 }
 
-bool NodeEngine::calls_agree(Pending& operation) {
+bool NodeEngine::calls_agree(PendingOperation& operation) {
   if (operation.agreed || options_.check == CollectiveCheck::off) {
     return true;
   }
@@ -268,7 +258,15 @@ bool NodeEngine::calls_agree(Pending& operation) {
   return true;
 }
 
-void NodeEngine::wait_for(const Pending& operation) {
+void NodeEngine::wait_for(const PendingOperation& operation) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  wait_until_done(operation);
+}
+
+void NodeEngine::wait_until_done(const PendingOperation& operation) {
+  if (operation.done) {
+    return;
+  }
   throw_if_failed();
   if (!crowded_) {
     crowded_ = group_->crowded();
@@ -294,7 +292,7 @@ void NodeEngine::wait_for(const Pending& operation) {
 
 std::vector<int> NodeEngine::late_ranks() const {
   // What the oldest unfinished chunk waits for.
-  const Pending& operation = *pending_.front();
+  const PendingOperation& operation = *pending_.front();
   const uint64_t tick = operation.tick(operation.finished);
   const bool all_posted = group_->all_posted(tick);
   std::vector<int> late;

@@ -9,12 +9,14 @@
 #include <lockstep/collectives/host/inter_node.h>
 #include <lockstep/collectives/host/node_group.h>
 #include <lockstep/collectives/host/other_nodes.h>
+#include <lockstep/collectives/host/progress_thread.h>
 
 #include <array>
 #include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -22,8 +24,11 @@
 
 namespace lockstep::detail {
 
+class PendingOperation;
+
 /// Runs the collectives of one rank in the order of their issue, each as far as the peers allow,
-/// whenever somebody calls advance(), wait() or issue(). No thread of its own.
+/// whenever somebody calls advance(), wait() or issue(), and where there are other nodes, also on a
+/// thread of its own, if MPI may be called from any thread (MPI_THREAD_MULTIPLE).
 ///
 /// Threads: one at a time. Once a collective has failed, every later call throws what it threw.
 class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
@@ -37,19 +42,21 @@ class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
   };
   NodeEngine(World world, std::unique_ptr<NodeGroup> group, CommunicatorOptions options,
              std::unique_ptr<InterNode> inter_node = nullptr);
+  ~NodeEngine();
 
   std::shared_ptr<Operation> issue(CollectiveCall call, std::unique_ptr<CollectiveStep> step,
                                    std::array<at::Tensor, 2> tensors);
   /// Issues and waits.
   void run(CollectiveCall call, std::unique_ptr<CollectiveStep> step);
   void advance();
+  void wait_for(const PendingOperation& operation);
   /// Waits for everything that was issued.
   void drain();
   /// Drains, unless that is hopeless, and tells the peers that this rank leaves. Never throws.
   void close() noexcept;
 
-  /// Called once, when a collective fails.
-  void on_failure(std::function<void()> callback) { on_failure_ = std::move(callback); }
+  /// Called once, from any thread, when a collective fails.
+  void on_failure(std::function<void()> callback);
 
   const World& world() const { return world_; }
   NodeGroup& group() { return *group_; }
@@ -59,15 +66,17 @@ class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
   const CollectiveLog& log() const { return log_; }
 
  private:
-  class Pending;
-
+  bool advance_quietly() noexcept;
+  // These need `mutex_`.
   void throw_if_failed() const;
+  void move_all();
+  void drain_pending();
   bool move_once();
   bool post_next();
   bool reduce_next();
   bool finish_next();
-  bool calls_agree(Pending& operation);
-  void wait_for(const Pending& operation);
+  bool calls_agree(PendingOperation& operation);
+  void wait_until_done(const PendingOperation& operation);
   void check_peers(const Backoff& backoff);
   std::vector<int> late_ranks() const;
   RankSign sign_of(int local_rank) const;
@@ -83,7 +92,7 @@ class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
 
   std::optional<bool> crowded_;  // known once every rank has set up its group
 
-  std::deque<std::shared_ptr<Pending>> pending_;
+  std::deque<std::shared_ptr<PendingOperation>> pending_;
   size_t to_post_ = 0;      // index in pending_ of the first operation with chunks left to post
   size_t to_reduce_ = 0;    // and to reduce
   uint64_t completed_ = 0;  // sequence number
@@ -95,6 +104,9 @@ class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
   std::thread::id shown_on_;  // the thread whose activity the peers see
   std::exception_ptr failure_;
   std::function<void()> on_failure_ = [] {};
+
+  std::mutex mutex_;  // all above that changes
+  std::unique_ptr<ProgressThread> progress_;
 };
 
 }  // namespace lockstep::detail

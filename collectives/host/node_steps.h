@@ -31,7 +31,9 @@ std::unique_ptr<CollectiveStep> make_reduce_scatter(NodeGroup& group, Span outpu
 /// own share of all copies, into its own. For a single node.
 std::unique_ptr<CollectiveStep> make_shared_buffer_reduce_scatter(
     NodeGroup& group, Span input, std::vector<char*> copies, const kernels::Reduction& reduction);
-std::unique_ptr<CollectiveStep> make_all_gather(NodeGroup& group, Span output, Span input);
+/// `ranks`: the communicator's ranks of the group.
+std::unique_ptr<CollectiveStep> make_all_gather(NodeGroup& group, const std::vector<int>& ranks,
+                                                Span output, Span input, InterNode* inter_node);
 std::unique_ptr<CollectiveStep> make_broadcast(NodeGroup& group, Span tensor, int root);
 std::unique_ptr<CollectiveStep> make_barrier();
 

@@ -4,14 +4,9 @@
 #include <lockstep/collectives/mpi_comm_handle.h>
 #include <mpi.h>
 
-#include <cstdint>
+#include <cstddef>
 
 namespace lockstep::detail {
-
-/// The size of the messages in which nodes exchange large amounts. Open MPI sends messages below 64
-/// KiB over TCP at once (btl_tcp_eager_limit); for larger ones sender and receiver agree first, and
-/// two directions at the same time then get half the rate of a link of 1 Gb/s.
-constexpr int64_t kEagerBytes = 60 << 10;
 
 /// Owns an MPI communicator, whose failures become CommunicationError. Only for .cpp files of
 /// the libraries: MPI stays out of what users include.

@@ -2,10 +2,10 @@
 
 #include <lockstep/collectives/mpi/mpi_signs.h>
 #include <lockstep/collectives/mpi/mpi_slices.h>
+#include <lockstep/collectives/mpi/piece_exchange.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 
 namespace lockstep::detail {
 namespace {
@@ -27,7 +27,6 @@ class MpiStep : public CollectiveStep {
       return false;
     }
     running_ = false;
-    finish(chunk);
     return true;
   }
 
@@ -35,7 +34,6 @@ class MpiStep : public CollectiveStep {
   MpiStep(const MpiComm& comm, int64_t chunks)
       : CollectiveStep(chunks, /*staged=*/false, /*waits_for_peers=*/false), comm_(comm) {}
   virtual void start(int64_t chunk, MPI_Request* request) = 0;
-  virtual void finish(int64_t chunk) {}
 
   const MpiComm& comm_;
 
@@ -75,100 +73,75 @@ class MpiBroadcast final : public MpiStep {
   int root_;
 };
 
-/// A piece of each rank's block, next to each other.
-class MpiBlocks : public MpiStep {
- protected:
-  MpiBlocks(const MpiComm& comm, const Span& block)
-      : MpiStep(comm, chunk_count(block.numel, piece_elements(comm, block))),
-        ranks_(comm.size()),
-        block_(block),
-        piece_elements_(piece_elements(comm, block)) {}
-
-  Slice part_of(int64_t chunk) const { return chunk_of(block_.numel, chunk, piece_elements_); }
-  int64_t bytes_of(const Slice& part) const { return part.size() * block_.element_size(); }
-  int64_t block_bytes() const { return static_cast<int64_t>(block_.bytes()); }
-
-  const int ranks_;
-  const Span block_;  // one rank's
-
- private:
-  static int64_t piece_elements(const MpiComm& comm, const Span& block) {
-    return std::max<int64_t>(4096, kPieceBytes / comm.size()) / block.element_size();
-  }
-  const int64_t piece_elements_;
-};
-
-class MpiAllGather final : public MpiBlocks {
- public:
-  MpiAllGather(const MpiComm& comm, Span output, Span input)
-      : MpiBlocks(comm, input), output_(output) {
-    touches(0, output.data, output.bytes());
-    touches(1, input.data, input.bytes());
-  }
-
- private:
-  void start(int64_t chunk, MPI_Request* request) override {
-    const Slice part = part_of(chunk);
-    const int bytes = static_cast<int>(bytes_of(part));
-    received_.resize(static_cast<size_t>(ranks_) * static_cast<size_t>(bytes));
-    comm_.check(MPI_Iallgather(block_.at(part.begin), bytes, MPI_BYTE, received_.data(), bytes,
-                               MPI_BYTE, comm_.get(), request),
-                "MPI_Iallgather");
-  }
-
-  void finish(int64_t chunk) override {
-    const Slice part = part_of(chunk);
-    const int64_t bytes = bytes_of(part);
-    for (int k = 0; k < ranks_ && bytes > 0; ++k) {
-      std::memcpy(output_.data + k * block_bytes() + part.begin * block_.element_size(),
-                  received_.data() + k * bytes, static_cast<size_t>(bytes));
-    }
-  }
-
-  Span output_;
-  std::vector<char> received_;
-};
-
-class MpiReduceScatter final : public MpiBlocks {
+/// Each rank receives its block of every rank and sums these in rank order, piece by piece. A byte
+/// travels once: between nodes that is as little as a sum in rank order allows.
+class MpiReduceScatter final : public CollectiveStep {
  public:
   MpiReduceScatter(const MpiComm& comm, Span output, Span input,
                    const kernels::Reduction& reduction)
-      : MpiBlocks(comm, output), input_(input), reduction_(reduction) {
+      : CollectiveStep(chunk_count(output.numel, piece_elements(comm, output)), /*staged=*/false,
+                       /*waits_for_peers=*/false),
+        rank_(comm.rank()),
+        ranks_(comm.size()),
+        output_(output),
+        input_(input),
+        reduction_(reduction),
+        piece_elements_(piece_elements(comm, output)),
+        messages_(comm),
+        received_(static_cast<size_t>(ranks_)) {
     touches(0, output.data, output.bytes());
     touches(1, input.data, input.bytes());
   }
 
- private:
-  void start(int64_t chunk, MPI_Request* request) override {
-    const Slice part = part_of(chunk);
-    const int64_t bytes = bytes_of(part);
-    sent_.resize(static_cast<size_t>(ranks_ * bytes));
-    received_.resize(sent_.size());
-    for (int k = 0; k < ranks_ && bytes > 0; ++k) {
-      std::memcpy(sent_.data() + k * bytes, input_.at(k * block_.numel + part.begin),
-                  static_cast<size_t>(bytes));
+  bool reduce(int64_t chunk, int slot) override {
+    const Slice part = chunk_of(output_.numel, chunk, piece_elements_);
+    if (!started_) {
+      start(part);
+      started_ = true;
     }
-    const int count = static_cast<int>(bytes);
-    comm_.check(MPI_Ialltoall(sent_.data(), count, MPI_BYTE, received_.data(), count, MPI_BYTE,
-                              comm_.get(), request),
-                "MPI_Ialltoall");
-  }
-
-  void finish(int64_t chunk) override {
-    const Slice part = part_of(chunk);
+    if (!messages_.are_complete()) {
+      return false;
+    }
+    started_ = false;
     std::vector<const void*> sources;
     for (int k = 0; k < ranks_; ++k) {
-      sources.push_back(received_.data() + k * bytes_of(part));
+      sources.push_back(k == rank_ ? input_.at(k * output_.numel + part.begin)
+                                   : received_[static_cast<size_t>(k)].data());
     }
-    void* destination = block_.at(part.begin);
-    kernels::reduce(reduction_, input_.dtype, sources.data(), ranks_, block_.dtype, &destination, 1,
-                    part.size());
+    void* destination = output_.at(part.begin);
+    kernels::reduce(reduction_, input_.dtype, sources.data(), ranks_, output_.dtype, &destination,
+                    1, part.size());
+    return true;
   }
 
-  Span input_;
-  kernels::Reduction reduction_;
-  std::vector<char> sent_;
-  std::vector<char> received_;
+ private:
+  static constexpr int kTag = 1;
+
+  static int64_t piece_elements(const MpiComm& comm, const Span& block) {
+    return std::max<int64_t>(4096, kPieceBytes / comm.size()) / block.element_size();
+  }
+
+  void start(const Slice& part) {
+    const int64_t bytes = part.size() * output_.element_size();
+    for (int distance = 1; distance < ranks_; ++distance) {  // not all to the same rank at once
+      const int from = (rank_ + ranks_ - distance) % ranks_;
+      const int to = (rank_ + distance) % ranks_;
+      auto& inbox = received_[static_cast<size_t>(from)];
+      inbox.resize(static_cast<size_t>(bytes));
+      messages_.receive(inbox.data(), bytes, from, kTag);
+      messages_.send(input_.at(to * output_.numel + part.begin), bytes, to, kTag);
+    }
+  }
+
+  const int rank_;
+  const int ranks_;
+  const Span output_;
+  const Span input_;
+  const kernels::Reduction reduction_;
+  const int64_t piece_elements_;
+  EagerMessages messages_;
+  std::vector<std::vector<char>> received_;  // one of each rank
+  bool started_ = false;
 };
 
 class MpiInterNode final : public InterNode {
@@ -178,7 +151,20 @@ class MpiInterNode final : public InterNode {
         calls_comm_(MpiComm::duplicate(all.get())),
         calls_(static_cast<size_t>(all.size())),
         signs_(all, layout),
-        slices_(all, layout) {}
+        layout_(layout),
+        lane_(MpiComm::split(
+            all.get(), layout.local_rank < layout.smallest() ? layout.local_rank : MPI_UNDEFINED,
+            /*key=*/layout.own_node)),
+        slices_(lane_, layout_),
+        pieces_(lane_, layout_) {}
+  MpiInterNode(const MpiInterNode&) = delete;
+  MpiInterNode& operator=(const MpiInterNode&) = delete;
+
+  bool allows_threads() const override {
+    int level = MPI_THREAD_SINGLE;
+    check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
+    return level == MPI_THREAD_MULTIPLE;
+  }
 
   bool gather_calls(const CollectiveCall& own, std::vector<CollectiveCall>& all) override {
     constexpr int kBytes = static_cast<int>(sizeof(CollectiveCall));
@@ -222,19 +208,32 @@ class MpiInterNode final : public InterNode {
     return signs_.heard();
   }
 
-  int lanes() const override { return slices_.lanes(); }
+  int lanes() const override { return layout_.smallest(); }
   void reduce_slice(const kernels::Reduction& reduction, const std::vector<const void*>& sources,
                     Span result) override {
     slices_.start(reduction, sources, result);
   }
   bool slice_is_reduced() override { return slices_.test(); }
 
+  const std::vector<std::vector<int>>& arrivals() const override { return pieces_.arrivals(); }
+  size_t most_arrivals() const override { return pieces_.most_arrivals(); }
+  void exchange_pieces(const std::vector<const void*>& pieces, int64_t bytes,
+                       char* arrived) override {
+    pieces_.start(pieces, bytes, arrived);
+  }
+  bool pieces_have_arrived() override { return pieces_.test(); }
+
+  bool scatters_cheaply(at::ScalarType dtype) const override {
+    const auto nodes = static_cast<int64_t>(layout_.nodes.size());
+    const auto element = static_cast<int64_t>(c10::elementSize(dtype));
+    const auto sum = static_cast<int64_t>(c10::elementSize(kernels::sum_dtype(dtype)));
+    // Of each element a node sends its ranks' to all nodes but its own; in a chain, sum and result.
+    return !layout_.in_rank_order() ||
+           (nodes - 1) * layout_.largest() * element <= nodes * (sum + element);
+  }
   std::unique_ptr<CollectiveStep> reduce_scatter(Span output, Span input,
                                                  const kernels::Reduction& reduction) override {
     return std::make_unique<MpiReduceScatter>(all_, output, input, reduction);
-  }
-  std::unique_ptr<CollectiveStep> all_gather(Span output, Span input) override {
-    return std::make_unique<MpiAllGather>(all_, output, input);
   }
   std::unique_ptr<CollectiveStep> broadcast(Span tensor, int root) override {
     return std::make_unique<MpiBroadcast>(all_, tensor, root);
@@ -249,7 +248,10 @@ class MpiInterNode final : public InterNode {
   MPI_Request request_ = MPI_REQUEST_NULL;
   bool gathering_ = false;
   MpiSigns signs_;
+  const NodeLayout layout_;
+  const MpiComm lane_;
   MpiSlices slices_;
+  PieceExchange pieces_;
 };
 
 }  // namespace

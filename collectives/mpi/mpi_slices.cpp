@@ -8,14 +8,8 @@ constexpr int64_t kSmallBytes = 64 << 10;
 
 }  // namespace
 
-MpiSlices::MpiSlices(const MpiComm& all, const NodeLayout& layout)
-    : layout_(layout),
-      lanes_(layout.smallest()),
-      lane_(MpiComm::split(all.get(),
-                           layout.local_rank < lanes_ ? layout.local_rank : MPI_UNDEFINED,
-                           /*key=*/layout.own_node)),
-      exchange_(lane_, layout_),
-      chain_(lane_, layout_) {}
+MpiSlices::MpiSlices(const MpiComm& lane, const NodeLayout& layout)
+    : layout_(layout), exchange_(lane, layout), chain_(lane, layout) {}
 
 void MpiSlices::start(const kernels::Reduction& reduction, const std::vector<const void*>& sources,
                       Span result) {

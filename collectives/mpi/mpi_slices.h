@@ -13,12 +13,9 @@ namespace lockstep::detail {
 /// a time. Ranks: one of each node makes up a lane; local ranks past the smallest node have none.
 class MpiSlices {
  public:
-  MpiSlices(const MpiComm& all, const NodeLayout& layout);
-  MpiSlices(const MpiSlices&) = delete;
-  MpiSlices& operator=(const MpiSlices&) = delete;
+  /// `lane`: the ranks of this rank's lane, if it has one.
+  MpiSlices(const MpiComm& lane, const NodeLayout& layout);
 
-  /// One for each rank of the smallest node.
-  int lanes() const { return lanes_; }
   /// `sources`: the elements of this node's ranks, in rank order. All memory must stay until test()
   /// has returned true.
   void start(const kernels::Reduction& reduction, const std::vector<const void*>& sources,
@@ -27,9 +24,7 @@ class MpiSlices {
   bool test() { return chained_ ? chain_.test() : exchange_.test(); }
 
  private:
-  const NodeLayout layout_;
-  const int lanes_;
-  const MpiComm lane_;
+  const NodeLayout& layout_;
   SliceExchange exchange_;
   SliceChain chain_;
   bool chained_ = false;

@@ -3,7 +3,7 @@
 #include <lockstep/collectives/host/slice.h>
 #include <lockstep/collectives/host/span.h>
 #include <lockstep/collectives/kernels/reduce_kernels.h>
-#include <lockstep/collectives/mpi/mpi_comm.h>
+#include <lockstep/collectives/mpi/eager_messages.h>
 #include <lockstep/collectives/mpi/node_layout.h>
 
 #include <vector>
@@ -28,7 +28,8 @@ class SliceChain {
   bool test();
 
  private:
-  static constexpr int64_t kPieceElements = kEagerBytes / static_cast<int64_t>(sizeof(float));
+  static constexpr int64_t kPieceElements =
+      EagerMessages::kBytes / static_cast<int64_t>(sizeof(float));
 
   bool is_first() const { return node_ == 0; }
   bool is_last() const { return node_ == nodes_ - 1; }

@@ -3,7 +3,7 @@
 #include <lockstep/collectives/host/slice.h>
 #include <lockstep/collectives/host/span.h>
 #include <lockstep/collectives/kernels/reduce_kernels.h>
-#include <lockstep/collectives/mpi/mpi_comm.h>
+#include <lockstep/collectives/mpi/eager_messages.h>
 #include <lockstep/collectives/mpi/node_layout.h>
 
 #include <vector>
@@ -36,11 +36,8 @@ class SliceExchange {
   int nodes() const { return static_cast<int>(layout_.nodes.size()); }
   int64_t element_size() const { return result_.element_size(); }
   void sum_own_share();
-  void send(const char* from, int64_t elements, int node, int tag);
-  void receive(char* to, int64_t elements, int node, int tag);
-  bool requests_are_complete();
+  int64_t bytes_of(const Slice& share) const { return share.size() * element_size(); }
 
-  const MpiComm& lane_;
   const NodeLayout& layout_;
   kernels::Reduction reduction_;
   std::vector<const void*> sources_;
@@ -48,7 +45,7 @@ class SliceExchange {
   bool one_round_ = false;
   bool summed_ = false;
   std::vector<std::vector<char>> inboxes_;  // one of each rank, in rank order
-  std::vector<MPI_Request> requests_;
+  EagerMessages messages_;
 };
 
 }  // namespace lockstep::detail

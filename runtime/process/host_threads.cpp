@@ -2,6 +2,7 @@
 #include <ATen/TensorIterator.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/CachingDeviceAllocator.h>
+#include <lockstep/collectives/core/blocked_signals.h>
 #include <lockstep/runtime/process/host_threads.h>
 #include <malloc.h>
 #include <sched.h>
@@ -9,7 +10,6 @@
 
 #include <algorithm>
 #include <array>
-#include <csignal>
 #include <cstdlib>
 #include <string>
 
@@ -60,15 +60,8 @@ int threads_of_this_rank(Communicator& control) {
 
 void start_compute_threads(int threads) {
   at::set_num_threads(threads);
-  sigset_t signals;
-  sigfillset(&signals);
-  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGPROF}) {
-    sigdelset(&signals, fault);
-  }
-  sigset_t before;
-  pthread_sigmask(SIG_BLOCK, &signals, &before);
+  const BlockedSignals blocked;
   at::zeros({threads * at::internal::GRAIN_SIZE}).add_(1);  // large enough for all of them
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void keep_freed_memory() {

@@ -1,11 +1,18 @@
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 #include <lockstep/collectives/core/activity.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <numeric>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -121,6 +128,61 @@ TEST(NodeLayouts, ReduceScatterHasTheSameBitsWhereverTheRanksAre) {
       EXPECT_TRUE(same_bits(own.clone(), expected)) << layout << ", in place: " << dtype;
     }
   });
+}
+
+TEST(NodeLayouts, AllGatherHasTheSameBytesWhereverTheRanksAre) {
+  in_every_layout([](Communicator& ranks, const std::string& layout) {
+    for (const int64_t numel : {1, 33, 400003}) {  // the last one: several chunks
+      std::vector<at::Tensor> parts;
+      for (int rank = 0; rank < ranks.size(); ++rank) {
+        parts.push_back(values_of(rank, numel, at::kFloat));
+      }
+      const at::Tensor expected = at::cat(parts);
+      const at::Tensor output = at::empty_like(expected);
+      ranks.all_gather(output, parts[static_cast<size_t>(ranks.rank())]).wait();
+      EXPECT_TRUE(same_bits(output, expected)) << layout << ": " << numel;
+      output.zero_();
+      const at::Tensor own = output.narrow(0, ranks.rank() * numel, numel);
+      own.copy_(parts[static_cast<size_t>(ranks.rank())]);
+      ranks.all_gather(output, own).wait();
+      EXPECT_TRUE(same_bits(output, expected)) << layout << ", in place: " << numel;
+    }
+  });
+}
+
+TEST(NodeLayouts, ASumBetweenNodesEndsWhileTheRanksCallNothing) {
+  if (std::getenv("LOCKSTEP_TEST_NODES") != nullptr) {
+    return;  // the layout is given
+  }
+  Layout apart(static_cast<size_t>(world().size()));
+  std::iota(apart.begin(), apart.end(), 0);
+  Communicator ranks = on_nodes(apart);
+  const at::Tensor sum = at::ones({3000000});
+  Work work = ranks.all_reduce(sum, ReduceOp::sum());
+  while (ranks.collective_log().find("complete") == std::string::npos) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_TRUE(at::equal(sum, at::full_like(sum, ranks.size())));
+  work.wait();
+}
+
+TEST(NodeLayouts, AMismatchFoundWhileTheRanksCallNothingIsThrownByTheNextCall) {
+  if (std::getenv("LOCKSTEP_TEST_NODES") != nullptr) {
+    return;
+  }
+  Layout apart(static_cast<size_t>(world().size()));
+  std::iota(apart.begin(), apart.end(), 0);
+  Communicator ranks = on_nodes(apart);
+  const auto wait_for_nothing = [&] {
+    Work work = ranks.all_reduce(at::ones({1000 + ranks.rank()}), ReduceOp::sum());
+    while (ranks.collective_log().find("failed") == std::string::npos) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    work.wait();
+  };
+  EXPECT_THROW(wait_for_nothing(), Error);
+  EXPECT_THROW(ranks.barrier(), Error);
+  world().barrier().wait();
 }
 
 /// What ranks say that wait for the last one, which does not come.

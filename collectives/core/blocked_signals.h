@@ -1,0 +1,20 @@
+#pragma once
+
+#include <csignal>
+
+namespace lockstep::detail {
+
+/// While an object of it lives, this thread blocks all signals but those of faults, and so do the
+/// threads that it starts: signals go to the program's own threads.
+class BlockedSignals {
+ public:
+  BlockedSignals();
+  ~BlockedSignals();
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+ private:
+  sigset_t before_ = {};
+};
+
+}  // namespace lockstep::detail

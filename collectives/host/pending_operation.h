@@ -1,0 +1,55 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <lockstep/collectives/core/collective_call.h>
+#include <lockstep/collectives/host/collective_step.h>
+#include <lockstep/collectives/host/node_group.h>
+#include <lockstep/collectives/work.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace lockstep::detail {
+
+class NodeEngine;
+
+/// A collective that a NodeEngine has been given, and how far it is: the engine's own record, and
+/// what the caller of the collective waits for. It keeps the engine and the tensors alive.
+/// Threads: test() and wait() as the engine, the rest belongs to the engine.
+class PendingOperation final : public Operation {
+ public:
+  PendingOperation(std::shared_ptr<NodeEngine> engine, const CollectiveCall& call,
+                   std::unique_ptr<CollectiveStep> step, std::array<at::Tensor, 2> tensors);
+
+  bool test() override;
+  void wait() override;
+
+  void complete();
+
+  const CollectiveCall call;
+  const std::string label;
+  std::unique_ptr<CollectiveStep> step;
+  uint64_t first_tick = 0;
+  uint64_t first_staged = 0;
+  uint64_t after = 0;  // the sequence number of the last call on the same memory
+  int64_t posted = 0;  // chunks
+  int64_t reduced = 0;
+  int64_t finished = 0;
+  bool agreed = false;
+  std::atomic<bool> done{false};
+
+  uint64_t tick(int64_t chunk) const { return first_tick + static_cast<uint64_t>(chunk); }
+  uint64_t staged_index(int64_t chunk) const { return first_staged + static_cast<uint64_t>(chunk); }
+  int slot(int64_t chunk) const {
+    return static_cast<int>(staged_index(chunk) % NodeGroup::kSlots);
+  }
+
+ private:
+  std::shared_ptr<NodeEngine> engine_;
+  std::array<at::Tensor, 2> tensors_;
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <lockstep/collectives/mpi/mpi_comm.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace lockstep::detail {
+
+/// Sends and receives memory of any length in messages that MPI sends at once. Open MPI does so
+/// over TCP below 64 KiB (btl_tcp_eager_limit); for larger messages sender and receiver agree
+/// first, and two directions at the same time then get half the rate of a link of 1 Gb/s.
+class EagerMessages {
+ public:
+  static constexpr int64_t kBytes = 60 << 10;  // of a message
+
+  /// Between ranks of `comm`.
+  explicit EagerMessages(const MpiComm& comm) : comm_(comm) {}
+
+  /// Both return at once. The memory must stay until are_complete() has returned true.
+  void send(const void* from, int64_t bytes, int to, int tag);
+  void receive(void* to, int64_t bytes, int from, int tag);
+  /// True once everything has been sent and received.
+  bool are_complete();
+
+ private:
+  const MpiComm& comm_;
+  std::vector<MPI_Request> requests_;
+};
+
+}  // namespace lockstep::detail
