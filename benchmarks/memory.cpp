@@ -78,7 +78,7 @@ Series train(Runtime& runtime, const std::string& model, const std::string& wire
   const Trainer::Memory arena = trainer.memory();
   series.note("arena",
               arena.weights + arena.masters + arena.gradients + arena.accumulators + arena.moments);
-  series.note("bucket", BucketOptions().bucket_bytes());
+  series.note("bucket", kHostBucketBytes);
   series.note("parameters", count_parameters(*workload.module));
   return series;
 }

@@ -50,18 +50,22 @@ std::vector<BucketPlan> plan_buckets(const std::vector<PlannedParameter>& parame
                                      const BucketOptions& options) {
   LOCKSTEP_CHECK(options.first_bucket_bytes() > 0,
                  "BucketOptions.first_bucket_bytes must be > 0, is ", options.first_bucket_bytes());
-  LOCKSTEP_CHECK(options.bucket_bytes() > 0, "BucketOptions.bucket_bytes must be > 0, is ",
+  LOCKSTEP_CHECK(options.bucket_bytes() >= 0, "BucketOptions.bucket_bytes must be >= 0, is ",
                  options.bucket_bytes());
+  const bool on_host = parameters.empty() || parameters[0].device == c10::DeviceType::CPU;
+  const int64_t bucket_bytes = options.bucket_bytes() > 0 ? options.bucket_bytes()
+                               : on_host                  ? kHostBucketBytes
+                                                          : kDeviceBucketBytes;
   std::vector<OpenBucket> buckets;
   const auto count = static_cast<int64_t>(parameters.size());
   for (int64_t turn = 0; turn < count; ++turn) {
     const auto index = static_cast<int>(count - 1 - turn);
     const PlannedParameter& parameter = parameters[static_cast<size_t>(index)];
     const auto limit_of = [&](const OpenBucket& bucket) {
-      return &bucket == &buckets.front() ? options.first_bucket_bytes() : options.bucket_bytes();
+      return &bucket == &buckets.front() ? options.first_bucket_bytes() : bucket_bytes;
     };
     OpenBucket* bucket = &open_bucket(buckets, key_of(parameter));
-    if (wire_bytes(parameter, parameter.numel) >= options.bucket_bytes() &&
+    if (wire_bytes(parameter, parameter.numel) >= bucket_bytes &&
         2 * wire_bytes(parameter, bucket->plan.numel) >= limit_of(*bucket)) {
       bucket->closed = true;  // what is in it need not wait for the large gradient
       bucket = &open_bucket(buckets, key_of(parameter));

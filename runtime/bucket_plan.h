@@ -1,5 +1,6 @@
 #pragma once
 
+#include <c10/core/DeviceType.h>
 #include <c10/core/ScalarType.h>
 #include <torch/arg.h>
 
@@ -8,14 +9,20 @@
 
 namespace lockstep {
 
+/// What a BucketOptions::bucket_bytes of 0 stands for.
+constexpr int64_t kHostBucketBytes = 4 << 20;
+constexpr int64_t kDeviceBucketBytes = 25 << 20;
+
 struct BucketOptions {
   /// Bytes of gradients, in the wire dtype, in the first bucket. Small, so that the first
   /// collective starts early (DDP's kDefaultFirstBucketBytes).
   TORCH_ARG(int64_t, first_bucket_bytes) = 1 << 20;
-  /// Bytes in each later bucket (DDP's 25 MiB). A parameter is never split. A parameter that fills
-  /// a bucket by itself starts a new one if the present one is at least half full: a large
-  /// embedding, whose gradient comes last, does not hold back the gradients before it.
-  TORCH_ARG(int64_t, bucket_bytes) = 25 << 20;
+  /// Bytes in each later bucket. 0: 25 MiB in device memory, as in DDP, and 4 MiB on hosts, where a
+  /// call costs little and a slow link should not wait for the last bucket of backward. A parameter
+  /// is never split. A parameter that fills a bucket by itself starts a new one if the present one
+  /// is at least half full: a large embedding, whose gradient comes last, does not hold back the
+  /// gradients before it.
+  TORCH_ARG(int64_t, bucket_bytes) = 0;
 };
 
 /// Properties of a trainable parameter that the plan depends on. Parameters are passed in
@@ -25,6 +32,7 @@ struct PlannedParameter {
   c10::ScalarType weight_dtype = c10::ScalarType::Float;
   c10::ScalarType wire_dtype = c10::ScalarType::Float;
   int group = 0;  // optimizer group
+  c10::DeviceType device = c10::DeviceType::CPU;
 };
 
 struct Slot {
@@ -50,7 +58,8 @@ constexpr int64_t slot_alignment = 64;
 /// order in which backward completes them. Buckets are ordered by the position of their last
 /// parameter in that order. A pure function of its arguments, with the same result on every rank.
 /// The layout never changes afterwards: another layout adds in another order, which changes low
-/// bits (pytorch #197890). Throws Error for byte limits that are not positive.
+/// bits (pytorch #197890). Throws Error if first_bucket_bytes is not positive or bucket_bytes is
+/// negative.
 std::vector<BucketPlan> plan_buckets(const std::vector<PlannedParameter>& parameters,
                                      const BucketOptions& options);
 

@@ -16,7 +16,8 @@ std::vector<BucketPlan> plans_for(const std::vector<ModelTensor>& parameters,
   std::vector<PlannedParameter> planned;
   for (const ModelTensor& entry : parameters) {
     const c10::ScalarType dtype = entry.tensor.scalar_type();
-    planned.push_back({entry.tensor.numel(), dtype, detail::wire_dtype(dtype, options.wire()), 0});
+    planned.push_back({entry.tensor.numel(), dtype, detail::wire_dtype(dtype, options.wire()), 0,
+                       entry.tensor.device().type()});
   }
   return plan_buckets(planned, options.buckets());
 }

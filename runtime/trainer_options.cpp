@@ -18,8 +18,8 @@ void TrainerOptions::validate() const {
   LOCKSTEP_CHECK(clip_grad_value_ > 0.0, "TrainerOptions.clip_grad_value must be > 0, is ",
                  clip_grad_value_);
   LOCKSTEP_CHECK(ema_ >= 0.0 && ema_ < 1.0, "TrainerOptions.ema must be >= 0 and < 1, is ", ema_);
-  LOCKSTEP_CHECK(buckets_.first_bucket_bytes() > 0 && buckets_.bucket_bytes() > 0,
-                 "TrainerOptions.buckets: both byte limits must be > 0");
+  LOCKSTEP_CHECK(buckets_.first_bucket_bytes() > 0 && buckets_.bucket_bytes() >= 0,
+                 "TrainerOptions.buckets: first_bucket_bytes must be > 0, bucket_bytes >= 0");
   LOCKSTEP_CHECK(activation_chain_.is_empty() || !activation_budget_.is_unlimited(),
                  "TrainerOptions.activation_chain needs an activation_budget");
   if (reduce_on_plateau_) {

@@ -183,7 +183,8 @@ std::vector<BucketPlan> TrainingStorage::plans_for(
   planned.reserve(parameters.size());
   for (const ModelTensor& entry : parameters) {
     planned.push_back({entry.tensor.numel(), options_.precision().storage_dtype(entry),
-                       wire_dtype(entry, options_.precision()), spec_->group_of(entry)});
+                       wire_dtype(entry, options_.precision()), spec_->group_of(entry),
+                       entry.tensor.device().type()});
   }
   return plan_buckets(planned, options_.buckets());
 }

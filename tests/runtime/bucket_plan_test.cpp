@@ -64,6 +64,16 @@ TEST(BucketPlan, NeverSplitsAGiantParameter) {
   EXPECT_EQ(plans[0].slots[1].numel, 1'000'000);
 }
 
+TEST(BucketPlan, TheDefaultIsSmallerOnHostsThanInDeviceMemory) {
+  std::vector<PlannedParameter> parameters(40, fp32(250'000));  // 1 MB each
+  EXPECT_EQ(plan_buckets(parameters, BucketOptions()).size(),
+            9U);  // 2 MB, then 5 of 4 MiB and more
+  for (PlannedParameter& parameter : parameters) {
+    parameter.device = c10::DeviceType::CUDA;
+  }
+  EXPECT_EQ(plan_buckets(parameters, BucketOptions()).size(), 3U);
+}
+
 TEST(BucketPlan, AHalfFullBucketDoesNotWaitForAGiantParameter) {
   const auto giant = fp32(1'000'000);
   const auto half_full = plan_buckets({giant, fp32(64), fp32(64)}, bytes(1024, 1024));
@@ -137,7 +147,7 @@ TEST(BucketPlan, RefusesByteLimitsThatAreNotPositive) {
     return "no error";
   };
   EXPECT_THAT(message(bytes(0, 1)), HasSubstr("first_bucket_bytes must be > 0, is 0"));
-  EXPECT_THAT(message(bytes(1, -5)), HasSubstr("bucket_bytes must be > 0, is -5"));
+  EXPECT_THAT(message(bytes(1, -5)), HasSubstr("bucket_bytes must be >= 0, is -5"));
 }
 
 }  // namespace

@@ -245,7 +245,7 @@ TEST(Trainer, OptionsAreValidatedByName) {
   EXPECT_THAT(refusal(TrainerOptions().clip_grad_value(0)), HasSubstr("clip_grad_value"));
   EXPECT_THAT(refusal(TrainerOptions().ema(1.0)), HasSubstr("TrainerOptions.ema"));
   EXPECT_THAT(refusal(TrainerOptions().ema(-0.1)), HasSubstr("TrainerOptions.ema"));
-  EXPECT_THAT(refusal(TrainerOptions().buckets(BucketOptions().bucket_bytes(0))),
+  EXPECT_THAT(refusal(TrainerOptions().buckets(BucketOptions().bucket_bytes(-1))),
               HasSubstr("TrainerOptions.buckets"));
   EXPECT_THAT(refusal(TrainerOptions().precision(Precision::O2(at::kFloat))),
               HasSubstr("not a 16-bit"));
