@@ -18,7 +18,9 @@ class Series {
   Series(std::string name, std::string variant)
       : name_(std::move(name)), variant_(std::move(variant)) {}
 
-  void begin() { begin_.push_back(now()); }
+  void begin() { begin_at(now()); }
+  /// In seconds of that clock.
+  void begin_at(double seconds) { begin_.push_back(seconds); }
   void end() { end_.push_back(now()); }
   /// A further number of this process, such as a parameter count.
   void note(const std::string& key, int64_t value) { notes_.emplace_back(key, value); }

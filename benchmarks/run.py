@@ -13,7 +13,7 @@ from harness.launch import Failed
 from harness.measure import Measurement
 from harness.rows import as_text
 
-SUITES = ("allreduce", "step", "update", "layers", "exported", "c", "memory", "snapshot", "data", "nodes")
+SUITES = ("allreduce", "step", "update", "layers", "exported", "c", "memory", "snapshot", "data", "startup", "nodes")
 GPU_SUITES = ("gpu",)  # only when asked for
 
 

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 
 BENCHMARKS = pathlib.Path(__file__).resolve().parent.parent
@@ -94,6 +95,7 @@ def _environment(scratch):
     environment = {name: value for name, value in os.environ.items()
                    if not name.startswith(("OMPI_", "PMI", "SLURM_", "I_MPI_", "CCL_"))}
     environment.update(OMP_NUM_THREADS="1", LOCKSTEP_BENCH_RECORDS=str(scratch / "records"),
+                       LOCKSTEP_BENCH_BEGIN=str(time.clock_gettime(time.CLOCK_MONOTONIC)),
                        OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     return environment
 

@@ -14,7 +14,10 @@ class Series:
         self._record = {"name": name, "variant": variant, "begin": [], "end": [], **notes}
 
     def begin(self):
-        self._record["begin"].append(time.clock_gettime(time.CLOCK_MONOTONIC))
+        self.begin_at(time.clock_gettime(time.CLOCK_MONOTONIC))
+
+    def begin_at(self, seconds):
+        self._record["begin"].append(seconds)
 
     def end(self):
         self._record["end"].append(time.clock_gettime(time.CLOCK_MONOTONIC))

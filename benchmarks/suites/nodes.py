@@ -1,5 +1,5 @@
-"""Two hosts with a link of limited rate between them: all-reduces, training steps, and what `lockstep predict` says of
-them. The hosts are network namespaces of this machine, so the link is real TCP, and each host has one core."""
+"""Two hosts with a link of limited rate between them: all-reduces, what sharded optimizers send, training steps, and what
+`lockstep predict` says of them. The hosts are network namespaces of this machine, so the link is real TCP, and each host has one core."""
 
 import json
 import pathlib
@@ -13,13 +13,14 @@ from harness.launch import BENCHMARKS, Failed, Job, peer, program
 from harness.rows import against, compare, predicted
 from suites.step import MALLOC, MODELS
 
-PROGRAMS = ("allreduce", "step")
+PROGRAMS = ("allreduce", "shares", "step")
 TARGETS = ("lockstep_cli",)
 
 LINKS = {"1gbit": 1.0, "10gbit": 10.0}  # gigabits per second, each way
 LAYOUTS = {"2 x 1": 2, "2 x 2": 4}  # hosts x ranks of each: ranks
 SIZES = {"1MB": (1 << 20, "us"), "32MB": (32 << 20, "ms")}
 MPI = {"fp16": "mpi-custom-op", "fp32": "mpi"}
+SHARES = {"reduce_scatter": MPI, "all_gather": {"fp16": "mpi", "fp32": "mpi"}}  # the peers
 STEPS = 16  # a round of local-16
 STEP_PEERS = ("libtorch-mpi-fused", "python-ddp-fp16")
 LINK_TARGET, PREDICTION_TARGET = 0.9, 0.93
@@ -63,6 +64,21 @@ class Place:
                 limit = 8 * count / (LINKS[self.link] * (1e6 if unit == "ms" else 1e3))
                 target = LINK_TARGET if size == "32MB" and not self.is_crowded else None
                 rows.append(against("nodes", name, ours, limit, unit, target))
+        return rows
+
+    def share_names(self):
+        return [f"{self.name} {dtype} {verb} 32MB" for verb, peers in SHARES.items() for dtype in peers]
+
+    def share_rows(self):
+        job = self.job(program(self.build, "shares"))
+        samples = self.measurement.alternate({f"{self.name} shares": job}, measure.together)
+        rows = []
+        for verb, peers in SHARES.items():
+            for dtype, mpi in peers.items():
+                name, ours = f"{self.name} {dtype} {verb} 32MB", samples[f"{dtype} {verb}", "ours"]
+                rows.append(compare("nodes", name, ours, samples[f"{dtype} {verb}", mpi], mpi, "ms", 1.0))
+                # A host sends at least half of the bucket, and receives as much at the same time.
+                rows.append(against("nodes", name, ours, 8 * SIZES["32MB"][0] / 2 / (LINKS[self.link] * 1e6), "ms"))
         return rows
 
     def steps(self, model):
@@ -124,6 +140,8 @@ def run(measurement, only):
     for link in LINKS:
         for layout, ranks in LAYOUTS.items():
             place = Place(measurement, link, layout)
+            if any(map(only.search, place.share_names())):
+                rows += place.share_rows()
             models = [model for model in MODELS
                       if any(only.search(f"{place.name} {model}{row}") for row in ("", " local-16", " prediction"))]
             if not models and not any(only.search(f"{place.name} {dtype} {size}") for dtype in MPI for size in SIZES):
