@@ -288,7 +288,8 @@ void count(Runtime& runtime, const char* name, const char* comma) {
   const Precision precision = Precision::O2(at::kBFloat16);
   const auto real = std::make_shared<Shape>(1, c10::Device(c10::kMeta));
   const size_t buckets =
-      plan_buckets(planned(real, precision), BucketOptions().bucket_bytes(kDeviceBucketBytes)).size();
+      plan_buckets(planned(real, precision), BucketOptions().bucket_bytes(kDeviceBucketBytes))
+          .size();
   at::manual_seed(3);
   const auto model = std::make_shared<Shape>(kShrink, c10::Device(c10::kCPU));
   const auto options = TrainerOptions()
