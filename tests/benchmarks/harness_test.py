@@ -5,10 +5,11 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 from harness import document, intel, launch, load, measure, rows, stored
-from suites import allreduce, data, nodes, step
+from suites import allreduce, data, nodes, startup, step
 
 RECORD = """
 import json, os
@@ -205,6 +206,19 @@ class CrowdedRanks(unittest.TestCase):
         self.assertEqual([row.peer_name for row in found if row.name == "3 ranks fp16 4KB"], ["mpi-custom-op", "gloo"])
 
 
+class StartUp(unittest.TestCase):
+    def test_python_is_measured_up_to_as_many_ranks_as_have_room(self):
+        measurement = FakeMeasurement([record("start", variant, 0.5) for variant in ("ours", "mpi", "python-gloo")])
+        peers = {ranks: [row.peer_name for row in startup.run(measurement, re.compile(f"^{ranks} ranks"))]
+                 for ranks in (16, 32)}
+        self.assertEqual(peers, {16: ["mpi", "python-gloo"], 32: ["mpi"]})
+
+    def test_the_time_counts_from_the_start_of_the_launcher(self):
+        with tempfile.TemporaryDirectory() as folder:
+            begin = float(launch._environment(pathlib.Path(folder))["LOCKSTEP_BENCH_BEGIN"])
+        self.assertLess(abs(time.clock_gettime(time.CLOCK_MONOTONIC) - begin), 60.0)
+
+
 class TwoHosts(unittest.TestCase):
     REDUCTIONS = [record(f"{dtype} {size}", variant, 0.5) for dtype in ("fp16", "fp32")
                   for size in ("4KB", "1MB", "32MB") for variant in ("ours", "mpi", "mpi-custom-op", "gloo")]
@@ -240,6 +254,17 @@ class TwoHosts(unittest.TestCase):
         limit, = (row for row in found if row.peer_name == rows.LIMIT)
         self.assertAlmostEqual(limit.peer, 8 * (32 << 20) / 1e9 * 1e3)
         self.assertTrue(limit.missed)
+
+    def test_what_a_sharded_optimizer_sends_is_compared_with_mpi_and_half_of_the_link(self):
+        records = [record(f"{dtype} {verb}", variant, 0.2) for dtype in ("fp16", "fp32") for verb in nodes.SHARES
+                   for variant in ("ours", "mpi", "mpi-custom-op")]
+        measurement = FakeMeasurement(records)
+        found, _ = self.run_suite(measurement, "^1gbit 2 x 2 fp16 .*r 32MB")
+        self.assertEqual([(row.name, row.peer_name) for row in found],
+                         [(f"1gbit 2 x 2 fp16 {verb} 32MB", peer) for verb, mpi in
+                          (("reduce_scatter", "mpi-custom-op"), ("all_gather", "mpi")) for peer in (mpi, rows.LIMIT)])
+        self.assertAlmostEqual(found[1].peer, 4 * (32 << 20) / 1e9 * 1e3)
+        self.assertEqual({job.ranks for job in measurement.jobs.values()}, {4})
 
     def test_nothing_runs_where_no_row_is_wanted(self):
         measurement = FakeMeasurement()
