@@ -39,7 +39,7 @@ NodeEngine::NodeEngine(World world, std::unique_ptr<NodeGroup> group, Communicat
       options_(options),
       inter_node_(std::move(inter_node)),
       other_nodes_(inter_node_.get(), world_.node_ranks, world_.size, seconds_of(options.timeout)) {
-  if (inter_node_ != nullptr && inter_node_->allows_threads()) {
+  if (inter_node_ != nullptr && inter_node_->allows_threads() && !group_->crowded()) {
     progress_ = std::make_unique<ProgressThread>([this] { return advance_quietly(); });
   }
 }
@@ -61,8 +61,8 @@ std::shared_ptr<Operation> NodeEngine::issue(CollectiveCall call,
     show_activity_in(group_->own_activity());
   }
   log_.issue(call);
-  auto operation =
-      std::make_shared<PendingOperation>(shared_from_this(), call, std::move(step), std::move(tensors));
+  auto operation = std::make_shared<PendingOperation>(shared_from_this(), call, std::move(step),
+                                                      std::move(tensors));
   operation->first_tick = next_tick_;
   next_tick_ += static_cast<uint64_t>(operation->step->chunks());
   if (operation->step->staged()) {

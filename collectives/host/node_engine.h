@@ -28,7 +28,8 @@ class PendingOperation;
 
 /// Runs the collectives of one rank in the order of their issue, each as far as the peers allow,
 /// whenever somebody calls advance(), wait() or issue(), and where there are other nodes, also on a
-/// thread of its own, if MPI may be called from any thread (MPI_THREAD_MULTIPLE).
+/// thread of its own, if MPI may be called from any thread (MPI_THREAD_MULTIPLE) and the ranks of
+/// this node have a core each.
 ///
 /// Threads: one at a time. Once a collective has failed, every later call throws what it threw.
 class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
