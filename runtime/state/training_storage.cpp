@@ -180,7 +180,6 @@ Error TrainingStorage::explained(const Error& error, int64_t micro_batch) const 
 std::vector<BucketPlan> TrainingStorage::plans_for(
     const std::vector<ModelTensor>& parameters) const {
   std::vector<PlannedParameter> planned;
-  planned.reserve(parameters.size());
   for (const ModelTensor& entry : parameters) {
     planned.push_back({entry.tensor.numel(), options_.precision().storage_dtype(entry),
                        wire_dtype(entry, options_.precision()), spec_->group_of(entry),
