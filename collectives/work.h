@@ -21,9 +21,9 @@ class Operation {
 /// Communicator (`Communicator::progress()` does nothing else). On one node they have no thread of
 /// their own, so they take no core from the computation. Between nodes a thread of lockstep
 /// advances them too, every 200 us while any is in flight, if MPI's thread level is
-/// MPI_THREAD_MULTIPLE. Dropping a Work does not cancel the collective: its
-/// tensors are kept alive, and every rank must still let it complete.
-/// Threads: use a Work from one thread at a time, like its Communicator.
+/// MPI_THREAD_MULTIPLE and the ranks of the node have a core each. Dropping a Work does not cancel
+/// the collective: its tensors are kept alive, and every rank must still let it complete. Threads:
+/// use a Work from one thread at a time, like its Communicator.
 class Work {
  public:
   Work() = default;  // already complete

@@ -8,8 +8,8 @@
 namespace lockstep::detail {
 
 /// Moves collectives on while the rank computes and calls nothing of lockstep: between nodes, data
-/// of a long operation's time would wait otherwise. The thread sleeps between two attempts, blocks
-/// all signals, and sleeps without end while there is nothing to do.
+/// would wait otherwise until a long operation ends. The thread sleeps between two attempts, blocks
+/// all signals but those of faults, and sleeps without end while there is nothing to do.
 class ProgressThread {
  public:
   /// `advance` is called on the new thread. It returns whether something is left to do, and throws
