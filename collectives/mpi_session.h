@@ -24,10 +24,8 @@ namespace lockstep {
 /// it would wait for ranks that do not come.
 /// MPI's thread level: MPI_THREAD_SERIALIZED is needed, MPI_THREAD_MULTIPLE is asked for. In
 /// backward on a device, autograd calls the hooks of gradients, and so MPI, from a thread of its
-/// own, while the thread that called backward waits. With MPI_THREAD_MULTIPLE and several nodes, a
-/// thread of each communicator moves host collectives on while the ranks compute. With
-/// MPI_THREAD_SERIALIZED no two threads of lockstep call MPI at the same time. The thread that
-/// writes a snapshot, the workers of a loader and the watchdog never do.
+/// own, while the thread that called backward waits. No two threads of lockstep call MPI at the
+/// same time; the thread that writes a snapshot, the workers of a loader and the watchdog never do.
 /// A program that initialises MPI itself calls MPI_Init_thread with one of these two levels.
 /// Errors: Error (code environment) on every rank if MPI's thread level is lower on any rank, if
 /// the launcher started a different number of ranks than MPI sees, if srun started tasks that MPI

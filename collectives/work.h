@@ -18,12 +18,10 @@ class Operation {
 /// A handle on a collective that may still be in flight.
 ///
 /// Progress: host collectives advance inside `test()`, `wait()` and any other call on the same
-/// Communicator (`Communicator::progress()` does nothing else). On one node they have no thread of
-/// their own, so they take no core from the computation. Between nodes a thread of lockstep
-/// advances them too, every 200 us while any is in flight, if MPI's thread level is
-/// MPI_THREAD_MULTIPLE and the ranks of the node have a core each. Dropping a Work does not cancel
-/// the collective: its tensors are kept alive, and every rank must still let it complete. Threads:
-/// use a Work from one thread at a time, like its Communicator.
+/// Communicator (`Communicator::progress()` does nothing else). They have no thread of their own,
+/// so they take no core from the computation. Dropping a Work does not cancel the collective: its
+/// tensors are kept alive, and every rank must still let it complete.
+/// Threads: use a Work from one thread at a time, like its Communicator.
 class Work {
  public:
   Work() = default;  // already complete

@@ -34,19 +34,12 @@ double seconds_now() {
 
 }  // namespace
 
-uint64_t CollectiveLog::next_sequence() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return next_;
-}
-
 void CollectiveLog::issue(CollectiveCall& call) {
-  const std::lock_guard<std::mutex> lock(mutex_);
   call.sequence = next_++;
   entries_[call.sequence % kCapacity] = {call, State::issued, seconds_now()};
 }
 
 void CollectiveLog::set_state(uint64_t sequence, State state) {
-  const std::lock_guard<std::mutex> lock(mutex_);
   Entry& entry = entries_[sequence % kCapacity];
   if (entry.call.sequence == sequence) {
     entry.state = state;
@@ -54,7 +47,6 @@ void CollectiveLog::set_state(uint64_t sequence, State state) {
 }
 
 std::vector<CollectiveLog::Entry> CollectiveLog::newest(uint64_t count) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
   std::vector<Entry> entries;
   for (uint64_t sequence = next_ - std::min({count, kCapacity, next_ - 1}); sequence < next_;
        ++sequence) {

@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -13,14 +12,14 @@ namespace lockstep::detail {
 /// The last 64 collectives of one rank on one communicator, and how far each one got.
 ///
 /// Sequence numbers start at 1 and grow by one with each call: equal numbers on two ranks are the
-/// same collective. Threads: any.
+/// same collective. Threads: as its Communicator.
 class CollectiveLog {
  public:
   enum class State : uint8_t { issued, running, complete, failed, captured };
   static constexpr uint64_t kCapacity = 64;
 
   /// The number that the next call gets.
-  uint64_t next_sequence() const;
+  uint64_t next_sequence() const { return next_; }
   /// Gives the call its sequence number and records it.
   void issue(CollectiveCall& call);
   /// Does nothing for a call that has left the ring.
@@ -37,7 +36,6 @@ class CollectiveLog {
   std::vector<Entry> newest(uint64_t count = kCapacity) const;
 
  private:
-  mutable std::mutex mutex_;
   std::array<Entry, kCapacity> entries_;
   uint64_t next_ = 1;
 };

@@ -1,7 +1,7 @@
+#include <fcntl.h>
+#include <lockstep/collectives/core/blocked_signals.h>
 #include <lockstep/collectives/core/rank_names.h>
 #include <lockstep/collectives/core/roll_call.h>
-
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -78,6 +78,7 @@ RollCall::RollCall(RollCallPlace place, std::string point, std::chrono::millisec
       close(descriptor);
     }
   }
+  const BlockedSignals blocked;
   try {
     thread_ = std::thread([this, first] { watch(first); });
   } catch (const std::system_error&) {  // then nobody is named, and the run goes on

@@ -14,13 +14,10 @@ namespace lockstep::detail {
 
 /// What the collectives of one rank need of the ranks on other nodes: their calls, their part of a
 /// slice, their pieces, and whole collectives that the network carries. Ranks on one node have no
-/// InterNode. Threads: one at a time; see allows_threads().
+/// InterNode. Threads: as the communicator.
 class InterNode {
  public:
   virtual ~InterNode() = default;
-
-  /// Whether a second thread of this process may call these functions, one thread at a time.
-  virtual bool allows_threads() const = 0;
 
   /// Starts with the first call for a collective; true once `all` holds every rank's call.
   virtual bool gather_calls(const CollectiveCall& own, std::vector<CollectiveCall>& all) = 0;

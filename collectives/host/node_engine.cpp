@@ -39,22 +39,11 @@ NodeEngine::NodeEngine(World world, std::unique_ptr<NodeGroup> group, Communicat
       options_(options),
       inter_node_(std::move(inter_node)),
       other_nodes_(inter_node_.get(), world_.node_ranks, world_.size, seconds_of(options.timeout)) {
-  if (inter_node_ != nullptr && inter_node_->allows_threads() && !group_->crowded()) {
-    progress_ = std::make_unique<ProgressThread>([this] { return advance_quietly(); });
-  }
-}
-
-NodeEngine::~NodeEngine() = default;
-
-void NodeEngine::on_failure(std::function<void()> callback) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  on_failure_ = std::move(callback);
 }
 
 std::shared_ptr<Operation> NodeEngine::issue(CollectiveCall call,
                                              std::unique_ptr<CollectiveStep> step,
                                              std::array<at::Tensor, 2> tensors) {
-  const std::lock_guard<std::mutex> lock(mutex_);
   throw_if_failed();
   if (shown_on_ != std::this_thread::get_id()) {
     shown_on_ = std::this_thread::get_id();
@@ -75,10 +64,7 @@ std::shared_ptr<Operation> NodeEngine::issue(CollectiveCall call,
     }
   }
   pending_.push_back(operation);
-  move_all();
-  if (progress_ != nullptr && !pending_.empty()) {
-    progress_->wake();
-  }
+  advance();
   return operation;
 }
 
@@ -87,47 +73,22 @@ void NodeEngine::run(CollectiveCall call, std::unique_ptr<CollectiveStep> step) 
 }
 
 void NodeEngine::advance() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  move_all();
-}
-
-bool NodeEngine::advance_quietly() noexcept {
-  const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) {
-    return true;  // the rank itself moves them on
-  }
-  try {
-    move_all();
-  } catch (...) {  // the next call on this rank throws it
-    return false;
-  }
-  return !pending_.empty();
-}
-
-void NodeEngine::move_all() {
   throw_if_failed();
   while (!pending_.empty() && move_once()) {
   }
 }
 
 void NodeEngine::drain() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  drain_pending();
-}
-
-void NodeEngine::drain_pending() {
   while (!pending_.empty()) {
     const auto last = pending_.back();
-    wait_until_done(*last);
+    wait_for(*last);
   }
 }
 
 void NodeEngine::close() noexcept {
-  progress_.reset();
-  const std::lock_guard<std::mutex> lock(mutex_);
   if (failure_ == nullptr && std::uncaught_exceptions() == 0) {
     try {
-      drain_pending();
+      drain();
     } catch (const std::exception& error) {
       std::fprintf(stderr, "lockstep: while closing a communicator: %s\n", error.what());
     }
@@ -259,14 +220,6 @@ bool NodeEngine::calls_agree(PendingOperation& operation) {
 }
 
 void NodeEngine::wait_for(const PendingOperation& operation) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  wait_until_done(operation);
-}
-
-void NodeEngine::wait_until_done(const PendingOperation& operation) {
-  if (operation.done) {
-    return;
-  }
   throw_if_failed();
   if (!crowded_) {
     crowded_ = group_->crowded();

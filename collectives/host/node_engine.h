@@ -9,14 +9,12 @@
 #include <lockstep/collectives/host/inter_node.h>
 #include <lockstep/collectives/host/node_group.h>
 #include <lockstep/collectives/host/other_nodes.h>
-#include <lockstep/collectives/host/progress_thread.h>
 
 #include <array>
 #include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -27,9 +25,7 @@ namespace lockstep::detail {
 class PendingOperation;
 
 /// Runs the collectives of one rank in the order of their issue, each as far as the peers allow,
-/// whenever somebody calls advance(), wait() or issue(), and where there are other nodes, also on a
-/// thread of its own, if MPI may be called from any thread (MPI_THREAD_MULTIPLE) and the ranks of
-/// this node have a core each.
+/// whenever somebody calls advance(), wait() or issue().
 ///
 /// Threads: one at a time. Once a collective has failed, every later call throws what it threw.
 class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
@@ -43,7 +39,6 @@ class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
   };
   NodeEngine(World world, std::unique_ptr<NodeGroup> group, CommunicatorOptions options,
              std::unique_ptr<InterNode> inter_node = nullptr);
-  ~NodeEngine();
 
   std::shared_ptr<Operation> issue(CollectiveCall call, std::unique_ptr<CollectiveStep> step,
                                    std::array<at::Tensor, 2> tensors);
@@ -56,8 +51,8 @@ class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
   /// Drains, unless that is hopeless, and tells the peers that this rank leaves. Never throws.
   void close() noexcept;
 
-  /// Called once, from any thread, when a collective fails.
-  void on_failure(std::function<void()> callback);
+  /// Called once, when a collective fails.
+  void on_failure(std::function<void()> callback) { on_failure_ = std::move(callback); }
 
   const World& world() const { return world_; }
   NodeGroup& group() { return *group_; }
@@ -67,17 +62,12 @@ class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
   const CollectiveLog& log() const { return log_; }
 
  private:
-  bool advance_quietly() noexcept;
-  // These need `mutex_`.
   void throw_if_failed() const;
-  void move_all();
-  void drain_pending();
   bool move_once();
   bool post_next();
   bool reduce_next();
   bool finish_next();
   bool calls_agree(PendingOperation& operation);
-  void wait_until_done(const PendingOperation& operation);
   void check_peers(const Backoff& backoff);
   std::vector<int> late_ranks() const;
   RankSign sign_of(int local_rank) const;
@@ -105,9 +95,6 @@ class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
   std::thread::id shown_on_;  // the thread whose activity the peers see
   std::exception_ptr failure_;
   std::function<void()> on_failure_ = [] {};
-
-  std::mutex mutex_;  // all above that changes
-  std::unique_ptr<ProgressThread> progress_;
 };
 
 }  // namespace lockstep::detail

@@ -7,7 +7,6 @@
 #include <lockstep/collectives/work.h>
 
 #include <array>
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -39,7 +38,7 @@ class PendingOperation final : public Operation {
   int64_t reduced = 0;
   int64_t finished = 0;
   bool agreed = false;
-  std::atomic<bool> done{false};
+  bool done = false;
 
   uint64_t tick(int64_t chunk) const { return first_tick + static_cast<uint64_t>(chunk); }
   uint64_t staged_index(int64_t chunk) const { return first_staged + static_cast<uint64_t>(chunk); }

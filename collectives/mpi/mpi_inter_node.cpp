@@ -160,12 +160,6 @@ class MpiInterNode final : public InterNode {
   MpiInterNode(const MpiInterNode&) = delete;
   MpiInterNode& operator=(const MpiInterNode&) = delete;
 
-  bool allows_threads() const override {
-    int level = MPI_THREAD_SINGLE;
-    check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
-    return level == MPI_THREAD_MULTIPLE;
-  }
-
   bool gather_calls(const CollectiveCall& own, std::vector<CollectiveCall>& all) override {
     constexpr int kBytes = static_cast<int>(sizeof(CollectiveCall));
     if (!gathering_) {

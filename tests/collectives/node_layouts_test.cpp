@@ -1,9 +1,6 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/equal.h>
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/full_like.h>
-#include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 #include <lockstep/collectives/core/activity.h>
 
@@ -12,7 +9,6 @@
 #include <functional>
 #include <numeric>
 #include <stdexcept>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -148,41 +144,6 @@ TEST(NodeLayouts, AllGatherHasTheSameBytesWhereverTheRanksAre) {
       EXPECT_TRUE(same_bits(output, expected)) << layout << ", in place: " << numel;
     }
   });
-}
-
-TEST(NodeLayouts, ASumBetweenNodesEndsWhileTheRanksCallNothing) {
-  if (std::getenv("LOCKSTEP_TEST_NODES") != nullptr) {
-    return;  // the layout is given
-  }
-  Layout apart(static_cast<size_t>(world().size()));
-  std::iota(apart.begin(), apart.end(), 0);
-  Communicator ranks = on_nodes(apart);
-  const at::Tensor sum = at::ones({3000000});
-  Work work = ranks.all_reduce(sum, ReduceOp::sum());
-  while (ranks.collective_log().find("complete") == std::string::npos) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  EXPECT_TRUE(at::equal(sum, at::full_like(sum, ranks.size())));
-  work.wait();
-}
-
-TEST(NodeLayouts, AMismatchFoundWhileTheRanksCallNothingIsThrownByTheNextCall) {
-  if (std::getenv("LOCKSTEP_TEST_NODES") != nullptr) {
-    return;
-  }
-  Layout apart(static_cast<size_t>(world().size()));
-  std::iota(apart.begin(), apart.end(), 0);
-  Communicator ranks = on_nodes(apart);
-  const auto wait_for_nothing = [&] {
-    Work work = ranks.all_reduce(at::ones({1000 + ranks.rank()}), ReduceOp::sum());
-    while (ranks.collective_log().find("failed") == std::string::npos) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    work.wait();
-  };
-  EXPECT_THROW(wait_for_nothing(), Error);
-  EXPECT_THROW(ranks.barrier(), Error);
-  world().barrier().wait();
 }
 
 /// What ranks say that wait for the last one, which does not come.
