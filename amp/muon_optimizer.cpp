@@ -92,7 +92,8 @@ TorchOptimizer MuonOptimizer::of(const Model& model, MuonOptions options,
         }
         return std::make_unique<MuonOptimizer>(std::move(matrices), options, std::move(rest),
                                                rest_options);
-      });
+      },
+      is_matrix);
 }
 
 MuonOptimizer::MuonOptimizer(std::vector<at::Tensor> matrices, MuonOptions options,
@@ -142,6 +143,9 @@ void MuonOptimizer::update_matrix(const at::Tensor& parameter, const MuonOptions
   at::Tensor& momentum = state_of<torch::optim::SGDParamState>(*this, parameter).momentum_buffer();
   if (!momentum.defined()) {
     momentum = at::zeros_like(gradient);
+  }
+  if (parameter.numel() == 0) {
+    return;  // another rank has the matrix
   }
   momentum.lerp_(gradient, 1.0 - options.momentum());
   const at::Tensor direction =

@@ -28,9 +28,13 @@ namespace lockstep {
 /// vector instructions when it is made. Set the same OMP_NUM_THREADS (RuntimeOptions::threads) on
 /// every rank, and use processors of one model: others may still round differently.
 ///
+/// With shard_optimizer each matrix has one rank that keeps its momentum and does its iteration,
+/// and the ranks gather the new weights: less memory, less time, and no condition on threads and
+/// processors. The rest is cut into equal shards.
+///
 /// Group 0 has the matrices, group 1 the rest, each with its own learning rate and the Trainer's
-/// schedule. It runs as a TorchOptimizer does: on the masters, whole on every rank. So
-/// shard_optimizer and cuda_graph are refused. Snapshots hold its state.
+/// schedule. It runs on the masters, as a TorchOptimizer does. So cuda_graph is refused. Snapshots
+/// hold its state.
 class MuonOptimizer final : public torch::optim::Optimizer {
  public:
   /// For a Trainer of `model`. The rest: parameters that do not have two dimensions, and those

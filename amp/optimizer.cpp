@@ -13,6 +13,10 @@ int OptimizerSpec::group_of(const ModelTensor& parameter) const {
   return 0;
 }
 
+bool OptimizerSpec::needs_whole(const ModelTensor& parameter) const {
+  return rule(group_of(parameter))->whole_parameters();
+}
+
 std::unique_ptr<torch::optim::Optimizer> OptimizerSpec::build(std::vector<at::Tensor>) const {
   return nullptr;
 }

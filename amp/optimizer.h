@@ -95,6 +95,8 @@ class OptimizerSpec {
   int groups() const { return 1 + static_cast<int>(predicates_.size()); }
   virtual std::shared_ptr<const amp::UpdateRule> rule(int group) const = 0;
   virtual double learning_rate(int group) const = 0;
+  /// True if a rank must have all elements of the parameter to update one of them.
+  virtual bool needs_whole(const ModelTensor& parameter) const;
   /// "AdamW lr 0.0003 weight_decay 0.1, 1 group"
   virtual std::string describe() const = 0;
   /// Throws Error that names the option if an option is invalid.

@@ -138,6 +138,10 @@ std::shared_ptr<const amp::UpdateRule> TorchOptimizer::rule(int) const {
   throw Error("TorchOptimizer: it has no fused rule; use build()");
 }
 
+bool TorchOptimizer::needs_whole(const ModelTensor& parameter) const {
+  return whole_ != nullptr && whole_(parameter);
+}
+
 double TorchOptimizer::learning_rate(int) const {
   return 1.0;
 }

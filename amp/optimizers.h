@@ -118,14 +118,23 @@ class Lion final : public amp::Grouped<Lion> {
 /// other optimizers that need a closure. Adagrad without initial_accumulator_value divides the
 /// first gradient by itself. Where that gradient is only rounding error (a bias before batch norm),
 /// the weights depend on the order of additions, here as in plain LibTorch.
+///
+/// With shard_optimizer the factory gets, in the place of each master, the elements that this rank
+/// updates, perhaps none, with as many dimensions as the master: {1, 1, n} of a master with three.
+/// That is allowed for Adam, AdamW, SGD, Adagrad and RMSprop of torch::optim, which update each
+/// element by itself, and for MuonOptimizer::of(). With several compute threads low bits may differ
+/// from those of a run without: LibTorch's loops round the ends of each thread's range otherwise.
 class TorchOptimizer final : public OptimizerSpec {
  public:
   using Factory =
       std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<at::Tensor> masters)>;
-  explicit TorchOptimizer(Factory factory) : factory_(std::move(factory)) {}
+  /// `whole`: for which parameters one rank must have all elements; unset: for none.
+  explicit TorchOptimizer(Factory factory, std::function<bool(const ModelTensor&)> whole = nullptr)
+      : factory_(std::move(factory)), whole_(std::move(whole)) {}
 
   std::shared_ptr<const amp::UpdateRule> rule(int group) const override;
   double learning_rate(int group) const override;
+  bool needs_whole(const ModelTensor& parameter) const override;
   std::string describe() const override;
   void validate() const override;
   std::shared_ptr<OptimizerSpec> clone() const override;
@@ -133,6 +142,7 @@ class TorchOptimizer final : public OptimizerSpec {
 
  private:
   Factory factory_;
+  std::function<bool(const ModelTensor&)> whole_;
 };
 
 }  // namespace lockstep

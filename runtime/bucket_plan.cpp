@@ -9,11 +9,15 @@
 namespace lockstep {
 namespace {
 
-using Key = std::tuple<c10::ScalarType, c10::ScalarType, int>;
+using Key = std::tuple<c10::ScalarType, c10::ScalarType, int, bool>;  // the last: whole parameters
 
-Key key_of(const PlannedParameter& parameter) {
-  return {parameter.weight_dtype, parameter.wire_dtype, parameter.group};
+Key key_of(const PlannedParameter& parameter, int shards) {
+  return {parameter.weight_dtype, parameter.wire_dtype, parameter.group,
+          parameter.whole && shards > 1};
 }
+
+/// Of a bucket of whole parameters that takes no more of them.
+constexpr double kMostPadding = 0.2;
 
 int64_t padded(int64_t numel) {
   return (numel + slot_alignment - 1) / slot_alignment * slot_alignment;
@@ -28,6 +32,7 @@ struct OpenBucket {
   Key key;
   BucketPlan plan;
   int64_t last_turn = 0;
+  bool whole = false;
   bool closed = false;
 };
 
@@ -40,14 +45,41 @@ OpenBucket& open_bucket(std::vector<OpenBucket>& buckets, const Key& key) {
   }
   OpenBucket bucket;
   bucket.key = key;
-  std::tie(bucket.plan.weight_dtype, bucket.plan.wire_dtype, bucket.plan.group) = key;
+  std::tie(bucket.plan.weight_dtype, bucket.plan.wire_dtype, bucket.plan.group, bucket.whole) = key;
   return buckets.emplace_back(std::move(bucket));
+}
+
+/// Places each slot in one of `shards` equal shards. Returns the share of the bucket that is
+/// padding.
+double divide(BucketPlan& plan, int shards) {
+  std::vector<Slot*> largest_first;
+  int64_t used = 0;
+  for (Slot& slot : plan.slots) {
+    largest_first.push_back(&slot);
+    used += padded(slot.numel);
+  }
+  std::stable_sort(largest_first.begin(), largest_first.end(),
+                   [](const Slot* a, const Slot* b) { return a->numel > b->numel; });
+  std::vector<int64_t> filled(static_cast<size_t>(shards), 0);
+  std::vector<std::pair<Slot*, int64_t>> shard_of;
+  for (Slot* slot : largest_first) {
+    const auto least = std::min_element(filled.begin(), filled.end());
+    shard_of.emplace_back(slot, least - filled.begin());
+    slot->offset = *least;
+    *least += padded(slot->numel);
+  }
+  const int64_t stride = *std::max_element(filled.begin(), filled.end());
+  for (auto& [slot, shard] : shard_of) {
+    slot->offset += shard * stride;
+  }
+  plan.numel = shards * stride;
+  return plan.numel == 0 ? 0.0 : 1.0 - static_cast<double>(used) / static_cast<double>(plan.numel);
 }
 
 }  // namespace
 
 std::vector<BucketPlan> plan_buckets(const std::vector<PlannedParameter>& parameters,
-                                     const BucketOptions& options) {
+                                     const BucketOptions& options, int shards) {
   LOCKSTEP_CHECK(options.first_bucket_bytes() > 0,
                  "BucketOptions.first_bucket_bytes must be > 0, is ", options.first_bucket_bytes());
   LOCKSTEP_CHECK(options.bucket_bytes() >= 0, "BucketOptions.bucket_bytes must be >= 0, is ",
@@ -64,16 +96,17 @@ std::vector<BucketPlan> plan_buckets(const std::vector<PlannedParameter>& parame
     const auto limit_of = [&](const OpenBucket& bucket) {
       return &bucket == &buckets.front() ? options.first_bucket_bytes() : bucket_bytes;
     };
-    OpenBucket* bucket = &open_bucket(buckets, key_of(parameter));
-    if (wire_bytes(parameter, parameter.numel) >= bucket_bytes &&
+    OpenBucket* bucket = &open_bucket(buckets, key_of(parameter, shards));
+    if (!bucket->whole && wire_bytes(parameter, parameter.numel) >= bucket_bytes &&
         2 * wire_bytes(parameter, bucket->plan.numel) >= limit_of(*bucket)) {
       bucket->closed = true;  // what is in it need not wait for the large gradient
-      bucket = &open_bucket(buckets, key_of(parameter));
+      bucket = &open_bucket(buckets, key_of(parameter, shards));
     }
     bucket->plan.slots.push_back({index, bucket->plan.numel, parameter.numel});
     bucket->plan.numel += padded(parameter.numel);
     bucket->last_turn = turn;
-    bucket->closed = wire_bytes(parameter, bucket->plan.numel) >= limit_of(*bucket);
+    const bool is_full = wire_bytes(parameter, bucket->plan.numel) >= limit_of(*bucket);
+    bucket->closed = is_full && (!bucket->whole || divide(bucket->plan, shards) <= kMostPadding);
   }
   std::stable_sort(buckets.begin(), buckets.end(), [](const OpenBucket& a, const OpenBucket& b) {
     return a.last_turn < b.last_turn;
@@ -81,6 +114,9 @@ std::vector<BucketPlan> plan_buckets(const std::vector<PlannedParameter>& parame
   std::vector<BucketPlan> plans;
   plans.reserve(buckets.size());
   for (OpenBucket& bucket : buckets) {
+    if (bucket.whole) {
+      divide(bucket.plan, shards);
+    }
     plans.push_back(std::move(bucket.plan));
   }
   return plans;

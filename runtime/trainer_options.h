@@ -39,8 +39,8 @@ struct TrainerOptions {
   /// Refused, with the reason: devices other than the CPU, ranks that do not divide the leaves, a
   /// number of compute threads that follows from the number of ranks, loaders that deal samples by
   /// rank, fp64 parameters, convert_sync_batchnorm, Trainer::backward(), error feedback, predivide,
-  /// uneven_data, BufferPolicy::none, cuda_graph, and weights of Loss::sum that are not multiples
-  /// of 2^-20.
+  /// shard_optimizer with LAMB or a TorchOptimizer, uneven_data, BufferPolicy::none, cuda_graph,
+  /// and weights of Loss::sum that are not multiples of 2^-20.
   TORCH_ARG(bool, reproducible) = false;
   /// With reproducible: micro-batches of an update on all ranks together. Each rank runs leaves /
   /// ranks of them per update; accumulate must be 1 or that number. 0: accumulate * ranks.
@@ -59,7 +59,9 @@ struct TrainerOptions {
   TORCH_ARG(double, ema) = 0.0;
   /// True: masters, moments and averages are sharded over the ranks (ZeRO stage 1). Each rank gets
   /// the gradients of its shard and updates it, then all ranks gather the weights. Where hosts sum,
-  /// these have the same bits as without sharding. Refused for LAMB and TorchOptimizer.
+  /// these have the same bits as without sharding. LAMB and the matrices of MuonOptimizer are
+  /// updated whole, each parameter by one rank: with them, clip_grad_norm adds the squares in
+  /// another order than without sharding. See TorchOptimizer for those of torch::optim.
   TORCH_ARG(bool, shard_optimizer) = false;
   /// Set: each rank updates its weights with its own gradients, and the ranks exchange weights only
   /// at the end of each round (docs/local-updates.md). All ranks skip an update if one overflows.

@@ -1,4 +1,5 @@
 #include <ATen/Context.h>
+#include <lockstep/amp/optimizers.h>
 #include <lockstep/amp/sync_batch_norm.h>
 #include <lockstep/runtime/leaves/leaves.h>
 #include <lockstep/runtime/process/mixed_seed.h>
@@ -16,6 +17,17 @@ void require_fp32_at_most(const Model& model) {
                    "parameter ", entry.name,
                    " is fp64, and gradients are summed with 62 bits; convert it to fp32");
   }
+}
+
+/// A fused update of an element does not depend on where the shard begins.
+void require_updates_by_element(const Model& model, const OptimizerSpec& optimizer) {
+  bool by_element = dynamic_cast<const TorchOptimizer*>(&optimizer) == nullptr;
+  for (const ModelTensor& entry : model.parameters()) {
+    by_element = by_element && !optimizer.needs_whole(entry);
+  }
+  LOCKSTEP_CHECK(by_element, kWhy, "with shard_optimizer the low bits of ", optimizer.describe(),
+                 " depend on the number of ranks; use AdamW, Adam, SGD or Lion of lockstep, or "
+                 "shard_optimizer(false)");
 }
 
 }  // namespace
@@ -41,8 +53,8 @@ TrainerOptions with_all_leaves(TrainerOptions options, int ranks) {
   return options.leaves(leaves).accumulate(1);
 }
 
-void require_reproducible(const TrainerOptions& options, const Runtime& runtime,
-                          const Model& model) {
+void require_reproducible(const TrainerOptions& options, const Runtime& runtime, const Model& model,
+                          const OptimizerSpec& optimizer) {
   if (!options.reproducible()) {
     return;
   }
@@ -55,6 +67,9 @@ void require_reproducible(const TrainerOptions& options, const Runtime& runtime,
                  ", follows from the number of ranks, and LibTorch's sums depend on it; set "
                  "OMP_NUM_THREADS or RuntimeOptions().threads(n), the same in every run");
   require_fp32_at_most(model);
+  if (options.shard_optimizer()) {
+    require_updates_by_element(model, optimizer);
+  }
   const std::string layer = name_of_sync_batchnorm(model);
   LOCKSTEP_CHECK(layer.empty(), kWhy, "the buffer ", layer,
                  " belongs to a layer of convert_sync_batchnorm(), whose statistics are those of "

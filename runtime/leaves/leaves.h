@@ -1,6 +1,7 @@
 #pragma once
 
 #include <lockstep/amp/model.h>
+#include <lockstep/amp/optimizer.h>
 #include <lockstep/amp/update/decision.h>
 #include <lockstep/collectives/communicator.h>
 #include <lockstep/runtime/leaves/leaf_buffers.h>
@@ -20,8 +21,8 @@ TrainerOptions with_own_leaves(TrainerOptions options, int ranks);
 TrainerOptions with_all_leaves(TrainerOptions options, int ranks);
 /// With reproducible: throws Error, with the reason, for what cannot have the same bits on any
 /// number of ranks.
-void require_reproducible(const TrainerOptions& options, const Runtime& runtime,
-                          const Model& model);
+void require_reproducible(const TrainerOptions& options, const Runtime& runtime, const Model& model,
+                          const OptimizerSpec& optimizer);
 
 /// With TrainerOptions::reproducible: what belongs to a leaf (a micro-batch of the global batch),
 /// and not to the rank that runs it. Otherwise all calls do nothing. Ranks: merge_buffers() is

@@ -39,9 +39,8 @@ void MemoryArchive::take(const std::function<void()>& action) {
   }
 }
 
-/// While it takes, whatever is named will be there.
 bool MemoryArchive::has(const std::string& name) const {
-  return !gives_ || tensors_.count(name) > 0 || numbers_.count(name) > 0 || reals_.count(name) > 0;
+  return tensors_.count(name) > 0 || numbers_.count(name) > 0 || reals_.count(name) > 0;
 }
 
 void MemoryArchive::tensor(const std::string& name, const at::Tensor& tensor) {

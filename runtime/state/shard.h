@@ -21,6 +21,18 @@ struct Shard {
     const int64_t begin = std::min(rank * stride, bucket_numel);
     return {begin, std::min(stride, bucket_numel - begin), stride};
   }
+
+  /// The elements of a slot that lie in this shard.
+  struct Part {
+    int64_t in_slot = 0;   // of the first one, from the start of the slot
+    int64_t in_shard = 0;  // from the start of the shard
+    int64_t numel = 0;
+  };
+  Part part_of(const Slot& slot) const {
+    const int64_t first = std::clamp(slot.offset, begin, begin + numel);
+    const int64_t end = std::clamp(slot.offset + slot.numel, begin, begin + numel);
+    return {first == end ? 0 : first - slot.offset, first - begin, end - first};
+  }
 };
 
 }  // namespace lockstep::detail

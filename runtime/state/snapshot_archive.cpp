@@ -45,6 +45,9 @@ void SavingArchive::tensor(const std::string& name, const at::Tensor& tensor) {
 
 void SavingArchive::part(const std::string& name, const at::Tensor& elements, int64_t begin,
                          const at::Tensor& like) {
+  if (elements.numel() == 0 && like.numel() > 0) {
+    return;
+  }
   content_.add_slice(section_, name, elements.detach(), begin, sizes_of_parts(like));
 }
 

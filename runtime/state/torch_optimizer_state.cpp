@@ -1,6 +1,8 @@
 #include <ATen/ops/empty_like.h>
+#include <c10/util/Type.h>
 #include <lockstep/amp/muon_optimizer.h>
 #include <lockstep/collectives/error.h>
+#include <lockstep/runtime/state/flat.h>
 #include <lockstep/runtime/state/torch_optimizer_state.h>
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
@@ -9,6 +11,7 @@
 #include <torch/optim/sgd.h>
 
 #include <memory>
+#include <typeinfo>
 
 namespace lockstep::detail {
 namespace {
@@ -16,8 +19,8 @@ namespace {
 /// The state of one parameter, piece by piece.
 class Pieces {
  public:
-  Pieces(StateArchive& archive, std::string name, const at::Tensor& parameter)
-      : archive_(archive), name_(std::move(name)), parameter_(parameter) {}
+  Pieces(StateArchive& archive, std::string name, const OwnedMaster& master)
+      : archive_(archive), name_(std::move(name)), master_(master) {}
 
   /// One that is undefined until it is needed.
   void tensor(const char* kind, at::Tensor& value) {
@@ -25,8 +28,12 @@ class Pieces {
     if (archive_.saving() ? !value.defined() : !archive_.has(name)) {
       return;
     }
-    const at::Tensor target = value.defined() ? value : at::empty_like(parameter_).detach();
-    archive_.tensor(name, target);
+    const at::Tensor target = value.defined() ? value : at::empty_like(master_.elements).detach();
+    if (master_.is_sharded) {
+      archive_.part(name, flat_alias(target, name), master_.begin, master_.whole);
+    } else {
+      archive_.tensor(name, target);
+    }
     if (archive_.loading()) {
       value = target;
     }
@@ -45,7 +52,7 @@ class Pieces {
  private:
   StateArchive& archive_;
   std::string name_;
-  at::Tensor parameter_;
+  const OwnedMaster& master_;
 };
 
 template <typename State>
@@ -77,14 +84,15 @@ void visit(torch::optim::RMSpropParamState& state, Pieces& pieces) {
 
 /// Returns whether `optimizer` is an Optimizer; `first` is the piece that is always there.
 template <typename Optimizer, typename State>
-bool visit_if(torch::optim::Optimizer& optimizer, const at::Tensor& parameter, const char* first,
+bool visit_if(torch::optim::Optimizer& optimizer, const OwnedMaster& master, const char* first,
               const std::string& name, StateArchive& archive) {
   if (dynamic_cast<Optimizer*>(&optimizer) == nullptr) {
     return false;
   }
   auto& states = optimizer.state();
-  const auto found = states.find(parameter.unsafeGetTensorImpl());
-  Pieces pieces(archive, name, parameter);
+  const auto key = master.elements.unsafeGetTensorImpl();
+  const auto found = states.find(key);
+  Pieces pieces(archive, name, master);
   if (archive.saving()) {
     if (found != states.end()) {
       visit(static_cast<State&>(*found->second), pieces);
@@ -97,38 +105,68 @@ bool visit_if(torch::optim::Optimizer& optimizer, const at::Tensor& parameter, c
     visit(*state, pieces);
   }
   if (archive.loading()) {
-    states.erase(parameter.unsafeGetTensorImpl());
+    states.erase(key);
     if (is_saved) {
-      states[parameter.unsafeGetTensorImpl()] = std::move(state);
+      states[key] = std::move(state);
     }
   }
   return true;
 }
 
+/// Exactly this class: a class derived from it may have another rule.
+template <typename Optimizer>
+bool is_a(const torch::optim::Optimizer& optimizer) {
+  return typeid(optimizer) == typeid(Optimizer);
+}
+
+bool updates_each_element_by_itself(const torch::optim::Optimizer& optimizer) {
+  namespace optim = torch::optim;  // lockstep has an AdamW of its own
+  return is_a<optim::Adam>(optimizer) || is_a<optim::AdamW>(optimizer) ||
+         is_a<optim::SGD>(optimizer) || is_a<optim::Adagrad>(optimizer) ||
+         is_a<optim::RMSprop>(optimizer);
+}
+
 }  // namespace
 
-void visit_torch_state(torch::optim::Optimizer& optimizer, const at::Tensor& parameter,
+void visit_torch_state(torch::optim::Optimizer& optimizer, const OwnedMaster& master,
                        const std::string& name, StateArchive& archive) {
-  namespace optim = torch::optim;  // lockstep has an AdamW of its own
+  namespace optim = torch::optim;
   if (const auto* muon = dynamic_cast<MuonOptimizer*>(&optimizer)) {
-    muon->is_matrix(parameter) ? visit_if<MuonOptimizer, optim::SGDParamState>(
-                                     optimizer, parameter, "momentum_buffer", name, archive)
-                               : visit_if<MuonOptimizer, optim::AdamWParamState>(
-                                     optimizer, parameter, "step", name, archive);
+    muon->is_matrix(master.elements)
+        ? visit_if<MuonOptimizer, optim::SGDParamState>(optimizer, master, "momentum_buffer", name,
+                                                        archive)
+        : visit_if<MuonOptimizer, optim::AdamWParamState>(optimizer, master, "step", name, archive);
     return;
   }
   const bool known =
-      visit_if<optim::Adam, optim::AdamParamState>(optimizer, parameter, "step", name, archive) ||
-      visit_if<optim::AdamW, optim::AdamWParamState>(optimizer, parameter, "step", name, archive) ||
-      visit_if<optim::SGD, optim::SGDParamState>(optimizer, parameter, "momentum_buffer", name,
+      visit_if<optim::Adam, optim::AdamParamState>(optimizer, master, "step", name, archive) ||
+      visit_if<optim::AdamW, optim::AdamWParamState>(optimizer, master, "step", name, archive) ||
+      visit_if<optim::SGD, optim::SGDParamState>(optimizer, master, "momentum_buffer", name,
                                                  archive) ||
-      visit_if<optim::Adagrad, optim::AdagradParamState>(optimizer, parameter, "step", name,
+      visit_if<optim::Adagrad, optim::AdagradParamState>(optimizer, master, "step", name,
                                                          archive) ||
-      visit_if<optim::RMSprop, optim::RMSpropParamState>(optimizer, parameter, "step", name,
-                                                         archive);
+      visit_if<optim::RMSprop, optim::RMSpropParamState>(optimizer, master, "step", name, archive);
   LOCKSTEP_CHECK(known,
                  "TorchOptimizer: only torch::optim's Adam, AdamW, SGD, Adagrad and RMSprop can be "
                  "saved and resumed; use one of these, or train without snapshots");
+}
+
+void require_updates_shards(const torch::optim::Optimizer& optimizer,
+                            const std::vector<OwnedMaster>& masters) {
+  const auto* muon = dynamic_cast<const MuonOptimizer*>(&optimizer);
+  LOCKSTEP_CHECK(
+      muon != nullptr || updates_each_element_by_itself(optimizer),
+      "TorchOptimizer with shard_optimizer(true): a rank has a part of a parameter, and ",
+      c10::demangle(typeid(optimizer).name()),
+      " may need the whole; use torch::optim's Adam, AdamW, SGD, Adagrad or RMSprop, or "
+      "MuonOptimizer::of(), or do not shard");
+  for (const OwnedMaster& master : masters) {
+    const int64_t own = master.elements.numel();
+    LOCKSTEP_CHECK(muon == nullptr || !muon->is_matrix(master.elements) || own == 0 ||
+                       own == master.whole.numel(),
+                   "MuonOptimizer with shard_optimizer(true): a rank has a part of a matrix; make "
+                   "the optimizer with MuonOptimizer::of()");
+  }
 }
 
 }  // namespace lockstep::detail

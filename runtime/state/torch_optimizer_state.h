@@ -1,8 +1,10 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <lockstep/runtime/state_archive.h>
 
 #include <string>
+#include <vector>
 
 namespace torch::optim {
 class Optimizer;
@@ -10,10 +12,24 @@ class Optimizer;
 
 namespace lockstep::detail {
 
-/// What `optimizer` keeps for `parameter`, under the names that torch.optim gives it in Python. It
+/// A master as the optimizer on this rank has it.
+struct OwnedMaster {
+  at::Tensor elements;  // all of it, or this rank's shard, of as many dimensions: {1, 1, n}
+  at::Tensor whole;     // has the sizes and strides of all of it
+  int64_t begin = 0;    // of the shard, in the memory order of `whole`
+  bool is_sharded = false;
+};
+
+/// What `optimizer` keeps for a parameter, under the names that torch.optim gives it in Python. It
 /// is made where the snapshot has it, and dropped where that does not (an optimizer makes it in its
-/// first step). Throws Error for an optimizer that is not Adam, AdamW, SGD, Adagrad or RMSprop.
-void visit_torch_state(torch::optim::Optimizer& optimizer, const at::Tensor& parameter,
+/// first step). Throws Error for an optimizer that is not Adam, AdamW, SGD, Adagrad, RMSprop or
+/// Muon.
+void visit_torch_state(torch::optim::Optimizer& optimizer, const OwnedMaster& master,
                        const std::string& name, StateArchive& archive);
+
+/// Throws Error if `optimizer`, which has shards of `masters`, would not update them as it would
+/// update the whole.
+void require_updates_shards(const torch::optim::Optimizer& optimizer,
+                            const std::vector<OwnedMaster>& masters);
 
 }  // namespace lockstep::detail

@@ -16,13 +16,13 @@
 namespace lockstep::detail {
 namespace {
 
-bool shards(const TrainerOptions& options, const Communicator& communicator) {
-  return options.shard_optimizer() && communicator.size() > 1;
+int shards(const TrainerOptions& options, const Communicator& communicator) {
+  return options.shard_optimizer() ? communicator.size() : 1;
 }
 
 /// Exact sums are all-reduced, so that every rank measures the same numbers in the same order.
 bool scatters(const TrainerOptions& options, const Communicator& communicator) {
-  return shards(options, communicator) && !options.reproducible();
+  return shards(options, communicator) > 1 && !options.reproducible();
 }
 
 ReducerOptions reducer_options(const TrainerOptions& options, const Communicator& devices) {
@@ -46,7 +46,7 @@ Communicator ranks_of_gradients(const TrainerOptions& options, const Communicato
 Arena::Options arena_options(const TrainerOptions& options, const Communicator& communicator) {
   Arena::Options result;
   result.averages = options.ema() > 0.0;
-  if (shards(options, communicator)) {
+  if (shards(options, communicator) > 1) {
     result.sharers = communicator;
   }
   return result;
@@ -183,9 +183,9 @@ std::vector<BucketPlan> TrainingStorage::plans_for(
   for (const ModelTensor& entry : parameters) {
     planned.push_back({entry.tensor.numel(), options_.precision().storage_dtype(entry),
                        wire_dtype(entry, options_.precision()), spec_->group_of(entry),
-                       entry.tensor.device().type()});
+                       entry.tensor.device().type(), spec_->needs_whole(entry)});
   }
-  return plan_buckets(planned, options_.buckets());
+  return plan_buckets(planned, options_.buckets(), shards(options_, devices_));
 }
 
 std::vector<at::Tensor> TrainingStorage::allocate_leaf_sums(

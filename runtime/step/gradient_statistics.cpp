@@ -12,11 +12,10 @@ std::vector<GradientRange> gradient_ranges(const Reducer& reducer) {
     const BucketPlan& plan = reducer.plans()[b];
     const Shard own = reducer.own_shard(b);
     for (const Slot& slot : plan.slots) {
-      const int64_t begin = std::clamp(slot.offset, own.begin, own.begin + own.numel);
-      const int64_t end = std::clamp(slot.offset + slot.numel, own.begin, own.begin + own.numel);
-      ranges.push_back({reducer.parameters()[static_cast<size_t>(slot.parameter)].name,
-                        plan.wire_dtype,
-                        amp::summarise(reducer.wire(b).narrow(0, begin, end - begin))});
+      const Shard::Part part = own.part_of(slot);
+      ranges.push_back(
+          {reducer.parameters()[static_cast<size_t>(slot.parameter)].name, plan.wire_dtype,
+           amp::summarise(reducer.wire(b).narrow(0, own.begin + part.in_shard, part.numel))});
     }
   }
   return ranges;

@@ -21,8 +21,8 @@ namespace {
 /// steps, and the model's weights are cast from the masters.
 class TorchUpdater final : public Updater {
  public:
-  TorchUpdater(std::unique_ptr<torch::optim::Optimizer> optimizer, std::vector<at::Tensor> masters,
-               const Arena& arena, std::vector<amp::FlatSpan> spans, double clip_value)
+  TorchUpdater(std::unique_ptr<torch::optim::Optimizer> optimizer, std::vector<OwnedMaster> masters,
+               Arena& arena, std::vector<amp::FlatSpan> spans, double clip_value)
       : optimizer_(std::move(optimizer)),
         masters_(std::move(masters)),
         arena_(arena),
@@ -48,16 +48,23 @@ class TorchUpdater final : public Updater {
     optimizer_->step();
     optimizer_->zero_grad();
     for (const Arena::Bucket& bucket : arena_.buckets()) {
-      if (!bucket.masters.is_same(bucket.weights)) {
-        bucket.weights.copy_(bucket.masters);
+      if (!bucket.masters.is_alias_of(bucket.weights)) {
+        bucket.weights.narrow(0, bucket.share.begin, bucket.share.numel).copy_(bucket.masters);
       }
     }
-    for (const amp::FlatSpan& span : spans_) {
+    for (const amp::FlatSpan& span : spans_) {  // an average reads weights: before they are shared
       if (amp::is_double(span) && span.average.defined()) {
         span.average.lerp_(span.master, span.average_rest);
       } else {
         amp::move_average(span, decisions.step());
       }
+    }
+    std::vector<Work> shared;
+    for (size_t b = 0; b < reducer.size(); ++b) {
+      shared.push_back(arena_.share_weights(b));
+    }
+    for (Work& work : shared) {
+      work.wait();
     }
   }
 
@@ -67,11 +74,16 @@ class TorchUpdater final : public Updater {
     }
   }
 
-  /// Of a MuonOptimizer on a CPU also what the bits of matrix products depend on.
+  /// If every rank does all of a MuonOptimizer's matrix products on a CPU, also what their bits
+  /// depend on.
   std::string describe() const override {
-    std::string text = describe_options(*optimizer_, masters_);
-    if (dynamic_cast<const MuonOptimizer*>(optimizer_.get()) != nullptr &&
-        masters_.front().is_cpu()) {
+    std::vector<at::Tensor> elements;
+    for (const OwnedMaster& master : masters_) {
+      elements.push_back(master.elements);
+    }
+    std::string text = describe_options(*optimizer_, elements);
+    if (dynamic_cast<const MuonOptimizer*>(optimizer_.get()) != nullptr && !arena_.sharded() &&
+        elements.front().is_cpu()) {
       text += c10::str("; ", at::get_num_threads(), " compute threads (OMP_NUM_THREADS) on ",
                        at::get_cpu_capability());
     }
@@ -117,7 +129,8 @@ class TorchUpdater final : public Updater {
   /// `factor`: for fp64 masters.
   void unscale(const Reducer& reducer, size_t b, const amp::StepState& state, double factor,
                const std::vector<char>& used) {
-    const at::Tensor& wire = reducer.wire(b);
+    const Shard& share = arena_.buckets()[b].share;
+    const at::Tensor wire = reducer.wire(b).narrow(0, share.begin, share.numel);
     const bool wide = amp::is_double(spans_[b]);
     const at::ScalarType dtype = wide ? at::kDouble : at::kFloat;
     const at::Tensor gradient =
@@ -128,14 +141,15 @@ class TorchUpdater final : public Updater {
     for (const Slot& slot : reducer.plans()[b].slots) {
       const auto index = static_cast<size_t>(slot.parameter);
       if (used.empty() || used[index] != 0) {
-        masters_[index].mutable_grad() = shaped_view(gradient, slot.offset, masters_[index]);
+        const at::Tensor& master = masters_[index].elements;
+        master.mutable_grad() = shaped_view(gradient, share.part_of(slot).in_shard, master);
       }
     }
   }
 
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
-  std::vector<at::Tensor> masters_;
-  const Arena& arena_;
+  std::vector<OwnedMaster> masters_;  // by parameter
+  Arena& arena_;
   std::vector<amp::FlatSpan> spans_;  // for averages
   double clip_value_;                 // of fp64 masters
   LearningRates rates_;
@@ -143,25 +157,57 @@ class TorchUpdater final : public Updater {
   double factor_ = 1.0;          // of the schedule in them
 };
 
+/// `own`: the elements of `slot` in a flat array of this rank's shard.
+OwnedMaster owned_master(const at::Tensor& flat, const Slot& slot, const Shard::Part& own,
+                         const at::Tensor& parameter, bool is_sharded) {
+  OwnedMaster master{{}, parameter.detach(), own.in_slot, is_sharded};
+  if (own.numel == slot.numel) {
+    master.elements = shaped_view(flat, own.in_shard, parameter).detach();
+  } else {
+    std::vector<int64_t> sizes(static_cast<size_t>(std::max<int64_t>(parameter.dim(), 1)), 1);
+    sizes.back() = own.numel;
+    const at::Tensor like = at::empty(sizes, flat.options().device(at::kMeta));
+    master.elements = shaped_view(flat, own.in_shard, like).detach();
+  }
+  return master;
+}
+
+std::vector<OwnedMaster> owned_masters(const Reducer& reducer, const Arena& arena) {
+  std::vector<OwnedMaster> masters(reducer.parameters().size());
+  for (size_t b = 0; b < reducer.size(); ++b) {
+    const Arena::Bucket& bucket = arena.buckets()[b];
+    const at::Tensor flat = bucket.masters.defined()
+                                ? bucket.masters
+                                : bucket.weights.narrow(0, bucket.share.begin, bucket.share.numel);
+    for (const Slot& slot : reducer.plans()[b].slots) {
+      const auto index = static_cast<size_t>(slot.parameter);
+      masters[index] = owned_master(flat, slot, bucket.share.part_of(slot),
+                                    reducer.parameters()[index].tensor, arena.sharded());
+    }
+  }
+  return masters;
+}
+
 }  // namespace
 
 std::unique_ptr<Updater> make_torch_updater(const OptimizerSpec& spec, const Reducer& reducer,
-                                            const Arena& arena, const UpdaterOptions& options) {
-  std::vector<at::Tensor> flats;
-  std::vector<amp::FlatSpan> spans;
-  for (size_t b = 0; b < reducer.size(); ++b) {
-    spans.push_back(span_of(reducer, arena, b, options));
-    const at::Tensor& masters = arena.buckets()[b].masters;
-    flats.push_back(masters.defined() && !arena.sharded() ? masters : arena.buckets()[b].weights);
+                                            Arena& arena, const UpdaterOptions& options) {
+  std::vector<OwnedMaster> masters = owned_masters(reducer, arena);
+  std::vector<at::Tensor> elements;
+  for (const OwnedMaster& master : masters) {
+    elements.push_back(master.elements);
   }
-  std::vector<at::Tensor> masters = parameter_views(flats, reducer.parameters(), reducer.plans());
-  std::unique_ptr<torch::optim::Optimizer> optimizer = spec.build(masters);
+  std::unique_ptr<torch::optim::Optimizer> optimizer = spec.build(elements);
   if (optimizer == nullptr) {
     return nullptr;
   }
-  LOCKSTEP_CHECK(!arena.sharded(),
-                 "TorchOptimizer with shard_optimizer(true): a torch::optim optimizer keeps its "
-                 "state whole on every rank; use a fused optimizer, or do not shard");
+  if (arena.sharded()) {
+    require_updates_shards(*optimizer, masters);
+  }
+  std::vector<amp::FlatSpan> spans;
+  for (size_t b = 0; b < reducer.size(); ++b) {
+    spans.push_back(span_of(reducer, arena, b, options));
+  }
   for (const Arena::Bucket& bucket : arena.buckets()) {
     LOCKSTEP_CHECK(bucket.masters.defined(),
                    "TorchOptimizer needs fp32 masters; O3 and remainders have none: use O2, or a "

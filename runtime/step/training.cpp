@@ -41,7 +41,7 @@ Trainable checked(const Model& model, const OptimizerSpec& optimizer, const Trai
     trainable = trainable_parameters(model);
     require_trainable_doubles(trainable.parameters, options.precision(), optimizer, device);
     move_to(model, device);
-    require_reproducible(options, runtime, model);
+    require_reproducible(options, runtime, model, optimizer);
     options.precision().require_known_names(model);
     require_activation_chain(options, model);
     const std::string synchronised = name_of_sync_batchnorm(model);

@@ -46,10 +46,6 @@ class FusedUpdater final : public Updater {
       }
       spans_.back().learning_rate = rates_.on_device().narrow(0, reducer.plans()[b].group, 1);
       add_to_calls(reducer, b);
-      LOCKSTEP_CHECK(!arena.sharded() || !rules_.back()->whole_parameters(), spec.describe(),
-                     ": its update of an element depends on the whole parameter, of which a rank "
-                     "has a share only with shard_optimizer(true); use another optimizer, or do "
-                     "not shard");
     }
   }
 
@@ -184,11 +180,8 @@ class FusedUpdater final : public Updater {
     bool empty() const { return span.gradient.numel() == 0; }
   };
   Part part_of(size_t b, const Slot& slot) const {
-    const Shard& share = arena_.buckets()[b].share;
-    const int64_t begin = std::clamp(slot.offset, share.begin, share.begin + share.numel);
-    const int64_t end =
-        std::clamp(slot.offset + slot.numel, share.begin, share.begin + share.numel);
-    return {begin - slot.offset, amp::narrowed(spans_[b], begin - share.begin, end - begin)};
+    const Shard::Part part = arena_.buckets()[b].share.part_of(slot);
+    return {part.in_slot, amp::narrowed(spans_[b], part.in_shard, part.numel)};
   }
 
   /// Adds the parameters of a bucket that move; averages of the others move at once.
@@ -212,7 +205,7 @@ class FusedUpdater final : public Updater {
 
   void visit_slot(size_t b, const Slot& slot, const ModelTensor& entry, StateArchive& archive) {
     const Part part = part_of(b, slot);
-    if (part.empty() && archive.pass() != StateArchive::Pass::check) {
+    if (part.empty() && archive.loading()) {
       return;
     }
     const std::vector<std::string> kinds = rules_[b]->moment_names();

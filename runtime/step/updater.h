@@ -69,7 +69,7 @@ class Updater {
 /// Makes the updater for a TorchOptimizer; null for a fused optimizer. In a separate file because
 /// of the headers that it includes.
 std::unique_ptr<Updater> make_torch_updater(const OptimizerSpec& spec, const Reducer& reducer,
-                                            const Arena& arena, const UpdaterOptions& options);
+                                            Arena& arena, const UpdaterOptions& options);
 
 /// The flat arrays of this rank's shard of a bucket, except the moments.
 amp::FlatSpan span_of(const Reducer& reducer, const Arena& arena, size_t bucket,

@@ -4,6 +4,7 @@
 #include <lockstep/amp/sync_batch_norm.h>
 #include <lockstep/runtime/trainer.h>
 #include <torch/nn/modules/batchnorm.h>
+#include <torch/optim/sgd.h>
 
 #include <cstdlib>
 #include <memory>
@@ -60,6 +61,24 @@ TEST(ReproducibleRefusals, NameTheOptionAndWhatToDo) {
   EXPECT_THAT(refusal(reproducible().cuda_graph(true)), HasSubstr("cuda_graph(false)"));
   EXPECT_THAT(refusal(reproducible(4 * runtime().size()).accumulate(3)),
               HasSubstr("leave accumulate out"));
+}
+
+TEST(ReproducibleRefusals, ShardsOfAnOptimizerWhoseBitsDependOnThem) {
+  const auto with = [](const OptimizerSpec& optimizer, bool shard) {
+    return [&optimizer, shard] {
+      Trainer(runtime(), std::make_shared<Mlp>(), optimizer, reproducible().shard_optimizer(shard));
+    };
+  };
+  const LAMB lamb(1e-2);
+  const TorchOptimizer torch([](std::vector<at::Tensor> masters) {
+    return std::make_unique<torch::optim::SGD>(std::move(masters), 0.1);
+  });
+  for (const OptimizerSpec* optimizer :
+       {static_cast<const OptimizerSpec*>(&lamb), static_cast<const OptimizerSpec*>(&torch)}) {
+    EXPECT_THAT(error_of(with(*optimizer, true)), HasSubstr("shard_optimizer(false)"));
+    EXPECT_NO_THROW(with(*optimizer, false)());
+  }
+  expect_accepted(reproducible().shard_optimizer(true));
 }
 
 TEST(ReproducibleRefusals, RanksMustDivideTheLeaves) {

@@ -57,6 +57,13 @@ class Launch {
     arrays.missed = reads(arrays.missed);
     return arrays;
   }
+  UpdateArrays moves_average(UpdateArrays arrays) const {
+    arrays.updated = reads(arrays.updated, arrays.size);
+    arrays.copy = reads(arrays.copy, arrays.size);
+    arrays.remainder = reads(arrays.remainder, arrays.size);
+    arrays.average = writes(arrays.average, arrays.size);
+    return arrays;
+  }
   NormWork reads(NormWork work) const {
     work.norms = writes(work.norms, work.x.rows);  // forward writes them
     work.weight = reads(work.weight, work.x.size);
@@ -154,7 +161,7 @@ Problem launch_lamb(const LambUpdate& rule, const LambBatch& batch, const LambSc
 
 Problem launch_average(const UpdateArrays& arrays, const StepState* state, void* stream) {
   const Launch launch(stream);
-  return launch.run([=, own = launch.moves(arrays), step = launch.reads(state)] {
+  return launch.run([=, own = launch.moves_average(arrays), step = launch.reads(state)] {
     return emulated::launch_average(own, step, stream);
   });
 }

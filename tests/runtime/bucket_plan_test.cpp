@@ -3,6 +3,7 @@
 #include <lockstep/collectives/error.h>
 #include <lockstep/runtime/bucket_plan.h>
 
+#include <algorithm>
 #include <set>
 
 namespace lockstep {
@@ -131,6 +132,63 @@ TEST(BucketPlan, CountsBytesOnTheWire) {
   const PlannedParameter narrow{64, ScalarType::Float, ScalarType::Half, 0};
   EXPECT_EQ(plan_buckets({narrow, narrow}, bytes(256, 256)).size(), 1U);
   EXPECT_EQ(plan_buckets({fp32(64), fp32(64)}, bytes(256, 256)).size(), 2U);
+}
+
+PlannedParameter whole(int64_t numel) {
+  PlannedParameter parameter = fp32(numel);
+  parameter.whole = true;
+  return parameter;
+}
+
+/// In which of `shards` equal shards of the bucket each slot lies; -1 for one that lies in several.
+std::vector<int64_t> shards_of(const BucketPlan& plan, int shards) {
+  const int64_t stride = plan.numel / shards;
+  std::vector<int64_t> found;
+  for (const Slot& slot : plan.slots) {
+    const int64_t last = (slot.offset + std::max<int64_t>(slot.numel, 1) - 1) / stride;
+    found.push_back(slot.offset / stride == last ? last : -1);
+  }
+  return found;
+}
+
+TEST(BucketPlan, PlacesWholeParametersInOneShardEachTheLargestFirst) {
+  const auto plans = plan_buckets({whole(64), whole(640), whole(65), whole(300), whole(300)},
+                                  BucketOptions(), /*shards=*/2);
+  ASSERT_EQ(plans.size(), 1U);
+  EXPECT_EQ(members(plans[0]), (std::vector<int>{4, 3, 2, 1, 0}));
+  // 640; 320, 320; then 128 to the first, which has least, and 64 to the second.
+  EXPECT_EQ(shards_of(plans[0], 2), (std::vector<int64_t>{1, 1, 0, 0, 1}));
+  EXPECT_EQ(plans[0].numel, 2 * 768);
+  std::vector<Slot> slots = plans[0].slots;
+  std::sort(slots.begin(), slots.end(),
+            [](const Slot& a, const Slot& b) { return a.offset < b.offset; });
+  for (size_t i = 0; i < slots.size(); ++i) {
+    EXPECT_EQ(slots[i].offset % slot_alignment, 0);
+    EXPECT_LE(slots[i].offset + slots[i].numel,
+              i + 1 < slots.size() ? slots[i + 1].offset : plans[0].numel);
+  }
+}
+
+TEST(BucketPlan, TakesWholeParametersUntilPaddingIsAtMostAFifth) {
+  const std::vector<PlannedParameter> nine(9, whole(64));  // 256 bytes each
+  const auto plans = plan_buckets(nine, bytes(256, 256), /*shards=*/4);
+  ASSERT_EQ(plans.size(), 3U);
+  EXPECT_EQ(members(plans[0]), (std::vector<int>{8, 7, 6, 5}));
+  EXPECT_EQ(members(plans[1]), (std::vector<int>{4, 3, 2, 1}));
+  EXPECT_EQ(plans[1].numel, 4 * 64);
+  EXPECT_EQ(members(plans[2]), (std::vector<int>{0}));
+  EXPECT_EQ(plans[2].numel, 4 * 64) << "the last one has one parameter, and padding";
+}
+
+TEST(BucketPlan, KeepsWholeParametersApartOnlyWhereTheOptimizerIsSharded) {
+  const std::vector<PlannedParameter> mixed = {fp32(100), whole(64), fp32(64), whole(64)};
+  const auto sharded = plan_buckets(mixed, BucketOptions(), /*shards=*/2);
+  ASSERT_EQ(sharded.size(), 2U);
+  EXPECT_EQ(members(sharded[0]), (std::vector<int>{3, 1}));
+  EXPECT_EQ(members(sharded[1]), (std::vector<int>{2, 0}));
+  const auto one = plan_buckets(mixed, BucketOptions());
+  ASSERT_EQ(one.size(), 1U);
+  EXPECT_EQ(one[0].numel, 128 + 3 * 64);
 }
 
 TEST(BucketPlan, IsEmptyForNoParameters) {

@@ -11,7 +11,6 @@ namespace {
 using testing::error_of;
 using testing::flat_masters;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using testing::Mlp;
 using testing::runtime;
 using testing::scaled_loss;
@@ -47,19 +46,22 @@ TEST(MuonRanks, HasTheBitsOfPythonsMuonAndAdamW) {
        MuonOptions(0.02).ns_coefficients(std::make_tuple(2.0, -1.5, 0.5)).eps(1e-5)}};
   const int threads = at::get_num_threads();
   at::set_num_threads(1);
-  for (const auto& [name, options] : variants) {
-    const auto model = std::make_shared<Parameters>(python);
-    Trainer trainer(runtime(), model,
-                    MuonOptimizer::of(model, options, AdamWOptions(3e-3), {"head"}));
-    for (int64_t step = 0; step < 6; ++step) {
-      trainer.step([&]() -> Loss { return model->loss(python, step); });
+  for (const bool shard : {false, true}) {
+    for (const auto& [name, options] : variants) {
+      const auto model = std::make_shared<Parameters>(python);
+      Trainer trainer(runtime(), model,
+                      MuonOptimizer::of(model, options, AdamWOptions(3e-3), {"head"}),
+                      TrainerOptions().shard_optimizer(shard));
+      for (int64_t step = 0; step < 6; ++step) {
+        trainer.step([&]() -> Loss { return model->loss(python, step); });
+      }
+      for (size_t i = 0; i < model->all.size(); ++i) {
+        const at::Tensor expected = python.tensor(c10::str(name, ".", i));
+        EXPECT_TRUE(at::equal(model->all[i], expected))
+            << name << " " << i << " " << (model->all[i] - expected).abs().max();
+      }
+      EXPECT_TRUE(trainer.replicas_agree());
     }
-    for (size_t i = 0; i < model->all.size(); ++i) {
-      const at::Tensor expected = python.tensor(c10::str(name, ".", i));
-      EXPECT_TRUE(at::equal(model->all[i], expected))
-          << name << " " << i << " " << (model->all[i] - expected).abs().max();
-    }
-    EXPECT_TRUE(trainer.replicas_agree());
   }
   at::set_num_threads(threads);
 }
@@ -78,10 +80,18 @@ struct Trained {
 };
 
 TEST(MuonRanks, ResumedRunEqualsTheUnbrokenOneBitForBit) {
-  for (const Precision& precision : {Precision::O0(), Precision::O2(at::kBFloat16)}) {
+  const std::vector<std::tuple<Precision, bool, bool>> ways = {
+      {Precision::O0(), false, false},
+      {Precision::O2(at::kBFloat16), false, false},
+      {Precision::O2(at::kBFloat16), true, true},
+      {Precision::O0(), true, false},
+      {Precision::O0(), false, true}};
+  for (const auto& [precision, sharded_before, sharded_after] : ways) {
     const SharedFolder folder;
-    const auto options = TrainerOptions().precision(precision).snapshots(
-        SnapshotOptions().folder(folder.file("run")));
+    const auto options = TrainerOptions()
+                             .precision(precision)
+                             .shard_optimizer(sharded_before)
+                             .snapshots(SnapshotOptions().folder(folder.file("run")));
     Trained unbroken(options);
     for (int i = 0; i < 3; ++i) {
       unbroken.step();
@@ -90,12 +100,25 @@ TEST(MuonRanks, ResumedRunEqualsTheUnbrokenOneBitForBit) {
     unbroken.trainer.finish_saving();
     unbroken.step();
     unbroken.step();
-    Trained resumed(TrainerOptions().precision(precision));
-    EXPECT_THAT(resumed.trainer.resume(folder.file("run")).notes, IsEmpty());
+    Trained resumed(TrainerOptions().precision(precision).shard_optimizer(sharded_after));
+    const auto notes = resumed.trainer.resume(folder.file("run")).notes;
+    EXPECT_EQ(notes.empty(), sharded_before == sharded_after);  // a note says what changed
     resumed.step();
     resumed.step();
     EXPECT_TRUE(at::equal(flat_masters(resumed.trainer), flat_masters(unbroken.trainer)));
   }
+}
+
+TEST(MuonRanks, ShardingDividesTheMasters) {
+  const auto options = TrainerOptions().precision(Precision::O2(at::kBFloat16));
+  const int64_t whole = Trained(options).trainer.memory().masters;
+  const int64_t own =
+      Trained(TrainerOptions(options).shard_optimizer(true)).trainer.memory().masters;
+  at::Tensor sum = at::full({1}, own, at::kLong);
+  Communicator control = runtime().control();
+  control.all_reduce(sum).wait();
+  EXPECT_LE(sum.item<int64_t>(), 2 * whole);  // with padding
+  EXPECT_EQ(own<whole, runtime().size()> 1);
 }
 
 TEST(MuonRanks, GroupsHaveLearningRatesOfTheirOwn) {
@@ -110,8 +133,8 @@ TEST(MuonRanks, GroupsHaveLearningRatesOfTheirOwn) {
   EXPECT_FALSE(at::equal(run.model->first->weight, weight));
 }
 
-TEST(MuonRanks, AllMatricesOrAllOfTheRestMayBeFrozenAndThawed) {
-  Trained run;
+void expect_freezes_and_thaws(const TrainerOptions& options) {
+  Trained run(options);
   run.step();
   const auto freeze = [&](bool matrices, bool rest) {
     for (const auto& parameter : run.model->named_parameters()) {
@@ -133,6 +156,25 @@ TEST(MuonRanks, AllMatricesOrAllOfTheRestMayBeFrozenAndThawed) {
   }
 }
 
+TEST(MuonRanks, AllMatricesOrAllOfTheRestMayBeFrozenAndThawed) {
+  expect_freezes_and_thaws({});
+  expect_freezes_and_thaws(TrainerOptions().shard_optimizer(true));
+}
+
+TEST(MuonRanks, AThawedMatrixHasItsMomentumWhereverItLies) {
+  const auto weights_of = [](bool shard) {
+    Trained run(TrainerOptions().shard_optimizer(shard));
+    run.step();
+    for (const bool trains : {false, true}) {
+      run.model->first->bias.set_requires_grad(trains);
+      run.trainer.adopt_trainable();
+      run.step();
+    }
+    return flat_masters(run.trainer);
+  };
+  EXPECT_TRUE(at::equal(weights_of(true), weights_of(false)));
+}
+
 TEST(MuonRanks, RanksWithOtherNumbersOfThreadsAreRefused) {
   if (runtime().size() == 1) {
     return;
@@ -148,11 +190,9 @@ TEST(MuonRanks, RanksWithOtherNumbersOfThreadsAreRefused) {
 TEST(MuonRanks, RefusesWhatItCannotTrain) {
   const auto model = std::make_shared<Mlp>();
   const auto refusal = [&](const MuonOptions& options, std::vector<std::string> rest = {},
-                           AdamWOptions rest_options = AdamWOptions(1e-3),
-                           TrainerOptions trainer = {}) {
+                           AdamWOptions rest_options = AdamWOptions(1e-3)) {
     return error_of([&] {
-      Trainer(runtime(), model, MuonOptimizer::of(model, options, rest_options, std::move(rest)),
-              trainer);
+      Trainer(runtime(), model, MuonOptimizer::of(model, options, rest_options, std::move(rest)));
     });
   };
   EXPECT_THAT(refusal(MuonOptions(-1)), HasSubstr("MuonOptions.lr must be >= 0, is -1"));
@@ -164,9 +204,15 @@ TEST(MuonRanks, RefusesWhatItCannotTrain) {
   EXPECT_THAT(refusal(MuonOptions(1), {"first", "second"}), HasSubstr("no parameter is a matrix"));
   EXPECT_THAT(refusal(MuonOptions(1), {}, AdamWOptions(1).amsgrad(true)), HasSubstr("amsgrad"));
   if (runtime().size() > 1) {
+    const auto one =
+        std::make_shared<torch::nn::LinearImpl>(torch::nn::LinearOptions(64, 64).bias(false));
+    const TorchOptimizer slices([](std::vector<at::Tensor> masters) {
+      return std::make_unique<MuonOptimizer>(std::move(masters), MuonOptions(1),
+                                             std::vector<at::Tensor>(), AdamWOptions(1));
+    });
     EXPECT_THAT(
-        refusal(MuonOptions(1), {}, AdamWOptions(1), TrainerOptions().shard_optimizer(true)),
-        HasSubstr("keeps its state whole"));
+        error_of([&] { Trainer(runtime(), one, slices, TrainerOptions().shard_optimizer(true)); }),
+        HasSubstr("make the optimizer with MuonOptimizer::of()"));
   }
   EXPECT_THAT(
       error_of([&] { MuonOptimizer({model->first->bias}, MuonOptions(), {}, AdamWOptions()); }),

@@ -66,13 +66,13 @@ struct Way {
   }
 };
 
-std::vector<Way> ways(bool can_be_sharded) {
+std::vector<Way> ways() {
   std::vector<Way> all;
   for (const int64_t accumulate : {1, 3}) {
     for (const bool late : {false, true}) {
       for (const bool resumed : {false, true}) {
         all.push_back({accumulate, late, resumed, false});
-        if (can_be_sharded && runtime().size() > 1) {
+        if (runtime().size() > 1) {
           all.push_back({accumulate, late, resumed, true});
         }
       }
@@ -125,9 +125,9 @@ at::Tensor theirs(const TorchOptimizer::Factory& factory, const Way& way) {
 
 /// `bound`: the rounding of averages in another order, as this optimizer carries it on.
 void expect_libtorchs_weights(const OptimizerSpec& spec, const TorchOptimizer::Factory& factory,
-                              bool can_be_sharded, double bound = 2e-6) {
+                              double bound = 2e-6) {
   double worst = 0.0;
-  for (const Way& way : ways(can_be_sharded)) {
+  for (const Way& way : ways()) {
     const double distance = relative_distance(ours(spec, way), theirs(factory, way));
     EXPECT_LE(distance, bound) << spec.describe() << ", " << way.describe();
     worst = std::max(worst, distance);
@@ -147,7 +147,7 @@ TorchOptimizer::Factory factory(const Options& options) {
 template <typename Optimizer, typename Options>
 void expect_the_same_through_torch_optimizer(const Options& options) {
   const auto make = factory<Optimizer>(options);
-  expect_libtorchs_weights(TorchOptimizer(make), make, /*can_be_sharded=*/false);
+  expect_libtorchs_weights(TorchOptimizer(make), make);
 }
 
 TEST(NoSilentResult, N12_EveryTorchOptimizerIsLibTorchsOnTheJoinedBatch) {
@@ -287,18 +287,16 @@ TorchOptimizer::Factory written(const Rule& rule) {
 TEST(NoSilentResult, N12_EveryFusedOptimizerIsLibTorchsOnTheJoinedBatch) {
   using namespace torch::optim;
   expect_libtorchs_weights(lockstep::AdamW(0.01).weight_decay(0.1),
-                           factory<torch::optim::AdamW>(AdamWOptions(0.01).weight_decay(0.1)),
-                           true);
+                           factory<torch::optim::AdamW>(AdamWOptions(0.01).weight_decay(0.1)));
   expect_libtorchs_weights(lockstep::Adam(0.01).weight_decay(0.1),
-                           factory<torch::optim::Adam>(AdamOptions(0.01).weight_decay(0.1)), true);
+                           factory<torch::optim::Adam>(AdamOptions(0.01).weight_decay(0.1)));
   expect_libtorchs_weights(
       lockstep::SGD(0.1).momentum(0.9).nesterov(true).weight_decay(0.01),
-      factory<torch::optim::SGD>(SGDOptions(0.1).momentum(0.9).nesterov(true).weight_decay(0.01)),
-      true);
-  expect_libtorchs_weights(lockstep::SGD(0.1).momentum(0.8).dampening(0.3),
-                           factory<torch::optim::SGD>(SGDOptions(0.1).momentum(0.8).dampening(0.3)),
-                           true);
-  expect_libtorchs_weights(lockstep::SGD(0.1), factory<torch::optim::SGD>(SGDOptions(0.1)), true);
+      factory<torch::optim::SGD>(SGDOptions(0.1).momentum(0.9).nesterov(true).weight_decay(0.01)));
+  expect_libtorchs_weights(
+      lockstep::SGD(0.1).momentum(0.8).dampening(0.3),
+      factory<torch::optim::SGD>(SGDOptions(0.1).momentum(0.8).dampening(0.3)));
+  expect_libtorchs_weights(lockstep::SGD(0.1), factory<torch::optim::SGD>(SGDOptions(0.1)));
 }
 
 TEST(NoSilentResult, N12_LambAndLionAreTheirFormulasOnTheJoinedBatch) {
@@ -312,15 +310,13 @@ TEST(NoSilentResult, N12_LambAndLionAreTheirFormulasOnTheJoinedBatch) {
         const double correction2 = 1 - std::pow(0.999, s.step);
         const at::Tensor u = (s.m / correction1) / ((s.v / correction2).sqrt() + 1e-6) + decay * w;
         return w - lr * (w.norm() / u.norm()) * u;
-      }),
-      false);
+      }));
   expect_libtorchs_weights(Lion(lr).weight_decay(decay),
                            written([](const at::Tensor& w, const at::Tensor& g, RuleState& s) {
                              const at::Tensor move = at::sign(0.9 * s.m + 0.1 * g);
                              s.m = 0.99 * s.m + 0.01 * g;
                              return w * (1 - lr * decay) - lr * move;
-                           }),
-                           true);
+                           }));
 }
 
 }  // namespace

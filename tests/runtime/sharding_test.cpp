@@ -1,4 +1,5 @@
 // Optimizer state spread over the ranks, and what ranks that saw different things decide together.
+#include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 
 #include "update_runs.h"
@@ -15,6 +16,7 @@ using testing::half_precision;
 using ::testing::HasSubstr;
 using testing::Mlp;
 using testing::OneWeight;
+using testing::Outcome;
 using testing::overflow_factor;
 using testing::run;
 using testing::runtime;
@@ -90,20 +92,68 @@ TEST(Sharding, LeavesParametersThatNobodyUsedAlone) {
   }
 }
 
-TEST(Sharding, RefusesOptimizersThatNeedWholeParameters) {
+TEST(Sharding, GivesLambWholeParametersAndTheBitsOfAnUnshardedRun) {
+  for (const bool small : {false, true}) {
+    const auto options = TrainerOptions()
+                             .precision(half_precision())
+                             .ema(0.9)
+                             .buckets(small ? small_buckets() : BucketOptions());
+    Outcome sharded =
+        run(LAMB(1e-3).weight_decay(0.1), TrainerOptions(options).shard_optimizer(true));
+    const Outcome whole = run(LAMB(1e-3).weight_decay(0.1), options);
+    ASSERT_EQ(sharded.norms.size(), whole.norms.size());
+    for (size_t i = 0; i < whole.norms.size(); ++i) {  // the squares are added in another order
+      EXPECT_NEAR(sharded.norms[i], whole.norms[i], 1e-6 * whole.norms[i]);
+    }
+    sharded.norms = whole.norms;
+    expect_same(sharded, whole, small ? "small buckets" : "one bucket");
+  }
+}
+
+TorchOptimizer torch_adamw() {
+  return TorchOptimizer([](std::vector<at::Tensor> masters) {
+    std::vector<at::Tensor> matrices;
+    std::vector<at::Tensor> others;
+    for (const at::Tensor& master : masters) {
+      (master.dim() > 1 ? matrices : others).push_back(master);
+    }
+    auto optimizer = std::make_unique<torch::optim::AdamW>(
+        std::move(matrices), torch::optim::AdamWOptions(1e-2).weight_decay(0.1));
+    optimizer->add_param_group(torch::optim::OptimizerParamGroup(
+        std::move(others), std::make_unique<torch::optim::AdamWOptions>(3e-2)));
+    return optimizer;
+  });
+}
+
+TEST(Sharding, GivesATorchOptimizerItsElementsOfEachMaster) {
+  for (const auto& precision : {Precision::O0(), half_precision()}) {
+    const auto options = TrainerOptions()
+                             .precision(at_scale(precision))
+                             .ema(0.9)
+                             .clip_grad_norm(0.5)
+                             .buckets(small_buckets());
+    expect_same(run(torch_adamw(), TrainerOptions(options).shard_optimizer(true)),
+                run(torch_adamw(), options), precision.describe());
+  }
+}
+
+/// May do anything with a parameter.
+class OwnSgd final : public torch::optim::SGD {
+ public:
+  using SGD::SGD;
+};
+
+TEST(Sharding, RefusesATorchOptimizerThatMayNeedWholeParameters) {
   if (runtime().size() == 1) {
-    EXPECT_NO_THROW(run(LAMB(1e-3), TrainerOptions().shard_optimizer(true), 1));
     return;
   }
-  const auto model = std::make_shared<Mlp>();
-  const auto sharded = TrainerOptions().shard_optimizer(true);
-  EXPECT_THAT(error_of([&] { Trainer(runtime(), model, LAMB(1e-3), sharded); }),
-              HasSubstr("depends on the whole parameter"));
-  const TorchOptimizer torch_sgd([](std::vector<at::Tensor> masters) {
-    return std::make_unique<torch::optim::SGD>(std::move(masters), 0.1);
+  const TorchOptimizer own([](std::vector<at::Tensor> masters) {
+    return std::make_unique<OwnSgd>(std::move(masters), 0.1);
   });
-  EXPECT_THAT(error_of([&] { Trainer(runtime(), model, torch_sgd, sharded); }),
-              HasSubstr("keeps its state whole"));
+  const std::string refusal = error_of([&] {
+    Trainer(runtime(), std::make_shared<Mlp>(), own, TrainerOptions().shard_optimizer(true));
+  });
+  EXPECT_THAT(refusal, HasSubstr("OwnSgd may need the whole"));
 }
 
 TEST(AmpTraps, T01_ShardedStateSharesOneDecisionBeforeStepAndScale) {
