@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Trains the workloads of docs/workloads.md with lockstep and with the same programs in plain Python torch.
 
-  scripts/workloads [--only NAME] [--data DIR] [--ranks N] [--side lockstep|python] [--document]
+  scripts/workloads [--only NAME] [--data DIR] [--ranks N] [--side lockstep|python] [--resume] [--document]
   benchmarks/workloads.py --build DIR --quick    each program on tiny made-up data, in minutes; checks that all run
 
 Writes DIR/workloads.json: rows of workload, metric, ours, python, relative. --document also writes the table and the
-curves of docs/workloads.md. Training takes hours: each side can be run by itself (--side), and what the other one has
-found with the same options is kept. Exit code 10: data are missing; the message says where to get them.
+curves of docs/workloads.md. Training takes hours: each side can be run by itself (--side), what the other one has
+found with the same options is kept, and a run that was interrupted goes on with --resume. Exit code 10: data are missing; the message says where to get them.
 """
 
 import argparse
@@ -147,11 +147,11 @@ WORKLOADS = {
 }
 
 
-def run(command, log, processes=1):
+def run(command, log, processes=1, resume=False):
     """Runs a program of Python on several processes, which meet in a file; all others start their own ranks."""
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [str(word) for word in command]
-    with tempfile.TemporaryDirectory() as meeting, open(log, "w", encoding="utf-8") as file:
+    with tempfile.TemporaryDirectory() as meeting, open(log, "a" if resume else "w", encoding="utf-8") as file:
         started = []
         for rank in range(processes):
             place = {"RANK": str(rank), "WORLD_SIZE": str(processes), "LOCKSTEP_MEETING": f"file://{meeting}/meeting"}
@@ -217,13 +217,21 @@ class Runs:
 
     def results(self, side, folder, file, command, processes=1):
         """What one side has found: now, or in its last run, if that ended well and had the same command; else {}."""
-        noted, text = folder / "command.txt", " ".join(str(word) for word in [*command, "processes", processes]) + "\n"
-        if self.options.side in (None, side):
-            shutil.rmtree(folder, ignore_errors=True)
-            run(command, folder.with_suffix(".log"), processes)
-            noted.write_text(text, encoding="utf-8")
-        same = noted.exists() and noted.read_text(encoding="utf-8") == text
-        return read_json(folder / file) if same else {}
+        text = " ".join(str(word) for word in [*command, "processes", processes]) + "\n"
+        started, ended = folder / "started.txt", folder / "command.txt"
+
+        def same(noted):
+            return noted.exists() and noted.read_text(encoding="utf-8") == text
+
+        if self.options.side in (None, side) and not (self.options.resume and same(ended)):
+            resume = self.options.resume and same(started)
+            if not resume:
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir(parents=True)
+                started.write_text(text, encoding="utf-8")
+            run([*command, "--resume"] if resume else command, folder.with_suffix(".log"), processes, resume)
+            started.rename(ended)
+        return read_json(folder / file) if same(ended) else {}
 
     @staticmethod
     def row(name, metric, ours, python):
@@ -326,6 +334,8 @@ def parse():
     parser.add_argument("--ranks", type=int, default=2, metavar="N", help="ranks, where the workload does not say (2)")
     parser.add_argument("--side", choices=("lockstep", "python"),
                         help="run only this side; rows take the other one from its newest run with the same options")
+    parser.add_argument("--resume", action="store_true",
+                        help="go on with runs of the same options that were interrupted; keep those that ended")
     parser.add_argument("--quick", action="store_true", help="tiny made-up data; writes DIR/workloads-quick.json")
     parser.add_argument("--document", action="store_true", help="write docs/workloads.md")
     parser.add_argument("--settings", action="append", default=[], metavar="NAME=OPTIONS",

@@ -52,15 +52,39 @@ def parallel(model, wire):
 
 
 class Results:
-    """What the first process writes to FOLDER/result.json: the curve of each epoch, and numbers at the end."""
+    """What the first process writes to FOLDER/result.json: the curve of each epoch, and numbers at the end.
 
-    def __init__(self, folder):
-        self.path, self.values = pathlib.Path(folder) / "result.json", {"curve": []}
+    With `resume`, a run that was interrupted goes on after the last epoch that FOLDER/checkpoint.pt has: of `parts`,
+    which have a state_dict each, and of the generator of each process.
+    """
+
+    def __init__(self, folder, resume=False, **parts):
+        self.path, self.values, self.parts = pathlib.Path(folder) / "result.json", {"curve": []}, parts
+        self.checkpoint = self.path.with_name("checkpoint.pt")
+        if resume and self.checkpoint.exists():
+            found = torch.load(self.checkpoint)
+            for name, part in parts.items():
+                part.load_state_dict(found[name])
+            self.values["curve"] = found["curve"]
+            torch.set_rng_state(found["generators"][rank()])
+
+    def epochs(self, count):
+        """The epochs that are left."""
+        return range(len(self.values["curve"]), count)
 
     def epoch(self, value):
         self.values["curve"].append(value)
+        generators = [torch.get_rng_state()]
+        if ranks() > 1:
+            generators *= ranks()
+            dist.all_gather_object(generators, torch.get_rng_state())
         if rank() == 0:
             print(f"epoch {len(self.values['curve'])}: {value:.4f}", flush=True)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            new = self.checkpoint.with_suffix(".new")
+            torch.save({name: part.state_dict() for name, part in self.parts.items()}
+                       | {"curve": self.values["curve"], "generators": generators}, new)
+            new.rename(self.checkpoint)
 
     def write(self, values):
         self.values.update(values)

@@ -62,16 +62,18 @@ def main():
     parser.add_argument("--learning-rate", type=float, default=0.1)
     parser.add_argument("--plain-images", action="store_true")
     parser.add_argument("--wire", default="fp32")
+    parser.add_argument("--resume", action="store_true", help="go on after the last whole epoch in --run, if any")
     options = parser.parse_args()
     images, test = Images(options.train, not options.plain_images), Images(options.test, False)
     sampler = DistributedSampler(images, ranks(), rank(), shuffle=True, drop_last=True)
     loader = DataLoader(images, options.batch_size // ranks(), sampler=sampler, drop_last=True)
     model = ResNet(options.depth, options.classes, options.width)
-    wrapped, results = parallel(model, options.wire), Results(options.run)
+    wrapped = parallel(model, options.wire)
     optimizer = torch.optim.SGD(wrapped.parameters(), options.learning_rate, momentum=0.9, weight_decay=5e-4)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, options.learning_rate, options.epochs * len(loader),
                                                    cycle_momentum=False)
-    for epoch in range(options.epochs):
+    results = Results(options.run, options.resume, model=model, optimizer=optimizer, schedule=schedule)
+    for epoch in results.epochs(options.epochs):
         sampler.set_epoch(epoch)
         wrapped.train()
         for pixels, labels in loader:

@@ -69,12 +69,13 @@ def train(options, tweets, held_out, vocabulary):
     sampler = DistributedSampler(tweets, ranks(), rank(), shuffle=True, drop_last=True)
     loader = DataLoader(tweets, options.batch_size // ranks(), sampler=sampler, drop_last=True)
     model = Bert(vocabulary, options.layers, options.width)
-    wrapped, results = parallel(model, options.wire), Results(options.run)
+    wrapped = parallel(model, options.wire)
     optimizer, steps = optimizer_of(model, options.learning_rate), options.epochs * len(loader)
     warmup = steps // 10
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: (step + 1) / warmup if step < warmup else (steps - step) / (steps - warmup))
-    for epoch in range(options.epochs):
+    results = Results(options.run, options.resume, model=model, optimizer=optimizer, schedule=schedule)
+    for epoch in results.epochs(options.epochs):
         sampler.set_epoch(epoch)
         wrapped.train()
         for pieces, labels in loader:
@@ -127,6 +128,7 @@ def main():
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--wire", default="fp32")
+    parser.add_argument("--resume", action="store_true", help="go on after the last whole epoch in --run, if any")
     parser.add_argument("--compare", action="store_true")
     options = parser.parse_args()
     tweets, held_out, vocabulary = read_tweets(options.tweets, options.vocabulary, options.length)

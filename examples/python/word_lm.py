@@ -48,6 +48,26 @@ def perplexity(model, text, length):
     return math.exp(loss / ((len(columns) - 1) * 10))
 
 
+class Rate:
+    """The learning rate, a quarter of it after each epoch that did not help, and the weights of the best epoch."""
+
+    def __init__(self, rate):
+        self.values = {"rate": rate, "best": None, "weights": None}
+
+    def epoch(self, found, model):
+        if self.values["best"] is None or found < self.values["best"]:
+            weights = {name: value.clone() for name, value in model.state_dict().items()}
+            self.values |= {"best": found, "weights": weights}
+        else:
+            self.values["rate"] /= 4
+
+    def state_dict(self):
+        return self.values
+
+    def load_state_dict(self, values):
+        self.values = values
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", required=True)
@@ -63,14 +83,15 @@ def main():
     parser.add_argument("--learning-rate", type=float, default=20.0)
     parser.add_argument("--clip", type=float, default=0.25)
     parser.add_argument("--wire", default="fp32")
+    parser.add_argument("--resume", action="store_true", help="go on after the last whole epoch in --run, if any")
     options = parser.parse_args()
     (train, valid, test), words = read_corpus(options.data)
     model = WordLm(words, options.cell, options.width, options.hidden, options.layers, options.dropout)
-    wrapped, results = parallel(model, options.wire), Results(options.run)
+    wrapped, rate = parallel(model, options.wire), Rate(options.learning_rate)
+    results = Results(options.run, options.resume, model=model, rate=rate)
     each = options.batch_size // ranks()
     columns = in_columns(train, options.batch_size)[:, rank() * each:(rank() + 1) * each].contiguous()
-    rate, best, weights = options.learning_rate, None, None
-    for _ in range(options.epochs):
+    for _ in results.epochs(options.epochs):
         state = None
         for text, following in stretches(columns, options.length):
             wrapped.zero_grad()
@@ -80,14 +101,11 @@ def main():
             torch.nn.utils.clip_grad_norm_(model.parameters(), options.clip)
             with torch.no_grad():
                 for parameter in model.parameters():
-                    parameter.add_(parameter.grad, alpha=-rate)
+                    parameter.add_(parameter.grad, alpha=-rate.values["rate"])
         found = perplexity(model, valid, options.length)
+        rate.epoch(found, model)
         results.epoch(found)
-        if best is None or found < best:
-            best, weights = found, {name: value.clone() for name, value in model.state_dict().items()}
-        else:
-            rate /= 4
-    model.load_state_dict(weights)
+    model.load_state_dict(rate.values["weights"])
     results.write({"test perplexity": perplexity(model, test, options.length)})
 
 

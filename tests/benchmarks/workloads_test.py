@@ -9,10 +9,10 @@ from unittest import mock
 import workloads
 
 
-def program(command, log, processes=1):
+def program(command, log, processes=1, resume=False):
     """Stands for both programs: writes what they write; the accuracy is that of the number of epochs."""
     folder = pathlib.Path(command[command.index("--run") + 1])
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     epochs = int(command[command.index("--epochs") + 1])
     accuracy = epochs / 10
     (folder / "result.json").write_text(json.dumps({"test accuracy": accuracy, "curve": [0.1] * epochs}))
@@ -31,8 +31,8 @@ class Sides(unittest.TestCase):
         patched.start()
         self.addCleanup(patched.stop)
 
-    def row(self, side, epochs=3, ranks=2):
-        options = mock.Mock(quick=False, ranks=ranks, side=side, build=pathlib.Path("build"))
+    def row(self, side, epochs=3, ranks=2, resume=False):
+        options = mock.Mock(quick=False, ranks=ranks, side=side, resume=resume, build=pathlib.Path("build"))
         runs = workloads.Runs(options, {"train": "train.bin"}, self.folder)
         workload = workloads.Workload("08_resnet", "resnet.py", {"--train": "train"}, f"--epochs {epochs}", "",
                                       ["test accuracy"], "accuracy")
@@ -61,7 +61,7 @@ class Sides(unittest.TestCase):
     def test_a_run_that_failed_is_no_result(self):
         self.row(None)
 
-        def fails(command, log, processes=1):
+        def fails(command, log, processes=1, resume=False):
             program(command, log)
             raise SystemExit(1)
 
@@ -70,6 +70,24 @@ class Sides(unittest.TestCase):
             self.row("lockstep")
         self.programs.side_effect = program
         self.assertEqual(self.row("python")[0], None)
+
+    def test_resume_leaves_what_has_ended_as_it_is(self):
+        self.row(None)
+        self.assertEqual(self.row(None, resume=True), (0.3, 0.3, 1.0, {"lockstep": 3, "Python": 3}))
+        self.assertEqual(self.programs.call_count, 2)
+
+    def test_resume_goes_on_with_what_was_interrupted(self):
+        self.programs.side_effect = SystemExit(1)
+        with self.assertRaises(SystemExit):
+            self.row("lockstep")
+        self.programs.side_effect = program
+        self.row("lockstep", resume=True)
+        self.assertEqual(self.programs.call_args.args[0][-1], "--resume")
+
+    def test_resume_starts_anew_what_had_other_options_or_never_began(self):
+        for epochs in 3, 2:
+            self.row("lockstep", epochs=epochs, resume=True)
+            self.assertNotIn("--resume", self.programs.call_args.args[0])
 
 
 class Pictures(unittest.TestCase):
