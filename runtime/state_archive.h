@@ -39,7 +39,7 @@ class StateArchive {
 
   /// This rank's part of a tensor that is distributed over ranks. `elements` (1-dimensional) are
   /// the elements from index `begin` on of a tensor with the sizes and strides of `like`, in the
-  /// memory order of `like`. Any other distribution can load them.
+  /// memory order of `like`; a rank may have none. Any other distribution can load them.
   virtual void part(const std::string& name, const at::Tensor& elements, int64_t begin,
                     const at::Tensor& like) = 0;
 
