@@ -240,5 +240,44 @@ TEST(Sharding, SnapshotsGoOnWhetherShardedOrNot) {
   }
 }
 
+/// `none` is a layer of no inputs: all of its weight's elements are none.
+struct WithNone : torch::nn::Module {
+  WithNone() {
+    weight = register_parameter("weight", at::full({3, 5}, 0.5F));
+    none = register_parameter("none", at::empty({3, 0}));
+  }
+  at::Tensor loss() { return (weight * weight).sum() + none.sum(); }
+  at::Tensor weight, none;
+};
+
+TEST(Sharding, AParameterOfNoElementsGoesThroughASnapshot) {
+  const TorchOptimizer adamw([](std::vector<at::Tensor> masters) {
+    return std::make_unique<torch::optim::AdamW>(std::move(masters), 1e-2);
+  });
+  const std::vector<std::shared_ptr<OptimizerSpec>> optimizers = {AdamW(1e-2).clone(),
+                                                                  adamw.clone()};
+  for (const std::shared_ptr<OptimizerSpec>& optimizer : optimizers) {
+    for (const bool shard : {false, true}) {
+      const SharedFolder folder;
+      const auto train = [&](const std::shared_ptr<WithNone>& model, int updates) {
+        Trainer trainer(
+            runtime(), model, *optimizer,
+            TrainerOptions().precision(small_scale(Precision::O2())).shard_optimizer(shard));
+        const bool resumed = trainer.resume(folder.file("run")).resumed;
+        for (int i = 0; i < updates; ++i) {
+          trainer.step([&] { return model->loss(); });
+        }
+        trainer.save();
+        return resumed;
+      };
+      const auto first = std::make_shared<WithNone>(), second = std::make_shared<WithNone>();
+      EXPECT_FALSE(train(first, 2));
+      EXPECT_TRUE(train(second, 0));
+      EXPECT_TRUE(at::equal(second->weight, first->weight));
+      EXPECT_EQ(second->none.sizes(), first->none.sizes());
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lockstep
