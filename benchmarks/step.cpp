@@ -10,9 +10,9 @@ namespace {
 int measure(const std::string& variant, const std::string& model, int steps, int argc,
             char** argv) {
   using namespace lockstep::benchmarks;
-  const bool ours = variant.rfind("ours-", 0) == 0 || variant == "local-16";
+  const bool peer = variant.rfind("libtorch", 0) == 0;
   const auto loop =
-      ours ? make_trainer_loop(variant, model, argc, argv) : make_libtorch_loop(variant, model);
+      peer ? make_libtorch_loop(variant, model) : make_trainer_loop(variant, model, argc, argv);
   Series series(model, variant);
   series.note("parameters", count_parameters(*loop->workload().module));
   for (int step = 0; step < StepLoop::warm_up_steps + steps; ++step) {

@@ -30,6 +30,8 @@ class StepLoop {
 /// steps but the first three are recorded in the file $LOCKSTEP_BENCH_TRACE, if that is set
 /// (StepTrace).
 /// "local-16": the same with an exchange of weights after 16 updates (LocalUpdates).
+/// "accumulate-N", "reproducible-N": N micro-batches on each rank, fp16 wire, without and with
+/// TrainerOptions::reproducible. "muon", "muon-sharded": with MuonOptimizer, fp16 wire; model gpt.
 std::unique_ptr<StepLoop> make_trainer_loop(const std::string& variant, const std::string& model,
                                             int argc, char** argv);
 

@@ -1,3 +1,4 @@
+#include <lockstep/amp/muon_optimizer.h>
 #include <lockstep/runtime/step_trace.h>
 #include <lockstep/runtime/trainer.h>
 
@@ -16,12 +17,44 @@ const char* trace_file() {
                                                      : nullptr;
 }
 
+/// The number at the end of `variant` if it is `word`-NUMBER, else 0.
+int64_t number_after(const std::string& word, const std::string& variant) {
+  const std::string head = word + "-";
+  return variant.rfind(head, 0) == 0 ? std::stoll(variant.substr(head.size())) : 0;
+}
+
+TrainerOptions options_of(const std::string& variant, int ranks) {
+  TrainerOptions options;
+  if (variant == "local-16") {
+    return options.local_updates(LocalUpdates(16));
+  }
+  options.precision(Precision::O0().wire(variant == "ours-fp32" ? at::kFloat : at::kHalf));
+  if (const int64_t own_leaves = number_after("reproducible", variant); own_leaves > 0) {
+    options.reproducible(true).leaves(own_leaves * ranks);
+  } else if (const int64_t micro_batches = number_after("accumulate", variant);
+             micro_batches > 0) {
+    options.accumulate(micro_batches);
+  }
+  return options.shard_optimizer(variant == "muon-sharded");
+}
+
+std::shared_ptr<OptimizerSpec> optimizer_of(const std::string& variant, const Model& model) {
+  constexpr double rate = StepLoop::learning_rate;
+  if (variant.rfind("muon", 0) == 0) {
+    return MuonOptimizer::of(model, MuonOptions(rate), torch::optim::AdamWOptions(rate),
+                             {"token", "position", "head"})
+        .clone();
+  }
+  return AdamW(rate).clone();
+}
+
 class TrainerLoop final : public StepLoop {
  public:
-  TrainerLoop(const TrainerOptions& options, const std::string& model, int argc, char** argv)
+  TrainerLoop(const std::string& variant, const std::string& model, int argc, char** argv)
       : runtime_(argc, argv, RuntimeOptions().threads(1)) {
     workload_ = make_workload(model);
-    trainer_.emplace(runtime_, workload_.module, AdamW(learning_rate), options);
+    trainer_.emplace(runtime_, workload_.module, *optimizer_of(variant, workload_.module),
+                     options_of(variant, runtime_.size()));
   }
 
   void step() override {
@@ -45,21 +78,11 @@ class TrainerLoop final : public StepLoop {
   int steps_ = 0;
 };
 
-TrainerOptions options_of(const std::string& variant) {
-  TrainerOptions options;
-  if (variant == "local-16") {
-    options.local_updates(LocalUpdates(16));
-  } else {
-    options.precision(Precision::O0().wire(variant == "ours-fp16" ? at::kHalf : at::kFloat));
-  }
-  return options;
-}
-
 }  // namespace
 
 std::unique_ptr<StepLoop> make_trainer_loop(const std::string& variant, const std::string& model,
                                             int argc, char** argv) {
-  return std::make_unique<TrainerLoop>(options_of(variant), model, argc, argv);
+  return std::make_unique<TrainerLoop>(variant, model, argc, argv);
 }
 
 }  // namespace lockstep::benchmarks

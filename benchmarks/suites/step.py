@@ -1,5 +1,5 @@
 """Training steps of the three reference models: two ranks of one thread, one rank alone, and of
-one model more ranks, which share the two cores."""
+one model more ranks, which share the two cores. Two ranks with an option beside two without."""
 
 import ctypes.util
 
@@ -25,6 +25,10 @@ CROWDED = {"lstm": (3, 4)}  # ranks
 CROWDED_PEERS = {"bound": None, "python-ddp-malloc": 1.0, "libtorch-mpi": 1.0,
                  "libtorch-mpi-fused-malloc": 1.0}
 ONE_RANK_PEERS = {"libtorch": 1.0, "libtorch-fused": None, "libtorch-fused-malloc": 1.0}
+# Of two ranks: row, models, variant, the variant without the option, micro-batches, ratio.
+OPTIONS = (("reproducible", MODELS, "reproducible-1", "accumulate-1", 1, 0.87),
+           ("reproducible accumulate 4", MODELS, "reproducible-4", "accumulate-4", 4, 0.87),
+           ("muon sharded", ("gpt",), "muon-sharded", "muon", 1, 1.0))
 
 # glibc keeps freed memory, as a Runtime that owns its program asks of it (mallopt).
 MALLOC = (("MALLOC_MMAP_THRESHOLD_", str(1 << 30)), ("MALLOC_TRIM_THRESHOLD_", str(1 << 30)))
@@ -116,10 +120,33 @@ def _rows(measurement, model, ranks):
     return rows
 
 
+def updates_of(micro_batches):
+    """How long each update took, on whichever rank: one call of step() for each micro-batch."""
+    def seconds(records):
+        calls = [measure.each([record]) for record in records]
+        return [sum(times[i:i + micro_batches])
+                for times in calls for i in range(0, len(times), micro_batches)]
+    return seconds
+
+
+def _option_row(measurement, name, model, variant, without, micro_batches, target):
+    jobs = {f"{model} {one}": Job("mpi", program(measurement.build, "step", one, model, STEPS), one)
+            for one in (variant, without)}
+    measured = measurement.alternate(jobs, updates_of(micro_batches))
+    return compare("step", name, measured[model, variant], measured[model, without], without, "ms",
+                   target)
+
+
+def _option_rows(measurement, only):
+    return [_option_row(measurement, f"{model} {row}", model, *option)
+            for row, models, *option in OPTIONS for model in models
+            if only.search(f"{model} {row}")]
+
+
 def run(measurement, only):
     rows = []
     for model in MODELS:
         for ranks in (2, *CROWDED.get(model, ())):
             if any(map(only.search, _names(model, ranks).values())):
                 rows += _rows(measurement, model, ranks)
-    return [row for row in rows if only.search(row.name)]
+    return [row for row in rows if only.search(row.name)] + _option_rows(measurement, only)
