@@ -31,8 +31,7 @@ TrainerOptions options_of(const std::string& variant, int ranks) {
   options.precision(Precision::O0().wire(variant == "ours-fp32" ? at::kFloat : at::kHalf));
   if (const int64_t own_leaves = number_after("reproducible", variant); own_leaves > 0) {
     options.reproducible(true).leaves(own_leaves * ranks);
-  } else if (const int64_t micro_batches = number_after("accumulate", variant);
-             micro_batches > 0) {
+  } else if (const int64_t micro_batches = number_after("accumulate", variant); micro_batches > 0) {
     options.accumulate(micro_batches);
   }
   return options.shard_optimizer(variant == "muon-sharded");

@@ -187,6 +187,14 @@ class CrowdedRanks(unittest.TestCase):
         self.assertEqual({row.peer_name for row in found}, set(step.CROWDED_PEERS))
         self.assertEqual([row.name for row in found if row.ratio is None], [])
 
+    def test_an_option_of_a_step_is_compared_by_updates_of_all_their_micro_batches(self):
+        calls = {"begin": list(range(8)), "end": [i + (0.9 if i % 4 == 3 else 0.1) for i in range(8)]}
+        slow = {"begin": calls["begin"], "end": [i + 0.3 for i in range(8)]}
+        measurement = FakeMeasurement([{**record("gpt", "accumulate-4", 0, 0), **calls},
+                                       {**record("gpt", "reproducible-4", 0, 0), **slow}])
+        row, = step.run(measurement, re.compile("gpt reproducible accumulate 4"))
+        self.assertEqual((round(row.peer, 6), round(row.ours, 6), row.target), (1200, 1200, 0.87))
+
     def test_of_the_peers_of_a_step_only_jemalloc_may_be_missing(self):
         variants = ["ours-fp16", "ours-fp32", "bound-fp16", "bound-fp32", "one-rank", *step.ONE_RANK_PEERS,
                     *(name for name in step.PEERS if name not in ("bound", "python-ddp-jemalloc", "python-ddp-compiled"))]
