@@ -2,8 +2,10 @@
 #include <lockstep/runtime/step_trace.h>
 #include <lockstep/runtime/trainer.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <optional>
+#include <stdexcept>
 
 #include "step_loop.h"
 
@@ -17,24 +19,28 @@ const char* trace_file() {
                                                      : nullptr;
 }
 
-/// The number at the end of `variant` if it is `word`-NUMBER, else 0.
-int64_t number_after(const std::string& word, const std::string& variant) {
-  const std::string head = word + "-";
-  return variant.rfind(head, 0) == 0 ? std::stoll(variant.substr(head.size())) : 0;
-}
-
 TrainerOptions options_of(const std::string& variant, int ranks) {
-  TrainerOptions options;
-  if (variant == "local-16") {
-    return options.local_updates(LocalUpdates(16));
+  const size_t dash = std::min(variant.find('-'), variant.size());
+  const std::string kind = variant.substr(0, dash);
+  const std::string rest = dash < variant.size() ? variant.substr(dash + 1) : "";
+  if (kind == "local") {
+    return TrainerOptions().local_updates(LocalUpdates(std::stoll(rest)));
   }
-  options.precision(Precision::O0().wire(variant == "ours-fp32" ? at::kFloat : at::kHalf));
-  if (const int64_t own_leaves = number_after("reproducible", variant); own_leaves > 0) {
-    options.reproducible(true).leaves(own_leaves * ranks);
-  } else if (const int64_t micro_batches = number_after("accumulate", variant); micro_batches > 0) {
-    options.accumulate(micro_batches);
+  const auto wire = rest == "fp32" ? at::kFloat : at::kHalf;
+  TrainerOptions options = TrainerOptions().precision(Precision::O0().wire(wire));
+  if (kind == "reproducible") {
+    return options.reproducible(true).leaves(std::stoll(rest) * ranks);
   }
-  return options.shard_optimizer(variant == "muon-sharded");
+  if (kind == "accumulate") {
+    return options.accumulate(std::stoll(rest));
+  }
+  if (kind == "muon") {
+    return options.shard_optimizer(rest == "sharded");
+  }
+  if (kind == "ours") {
+    return options;
+  }
+  throw std::invalid_argument("no variant " + variant);
 }
 
 std::shared_ptr<OptimizerSpec> optimizer_of(const std::string& variant, const Model& model) {

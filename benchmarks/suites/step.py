@@ -121,11 +121,11 @@ def _rows(measurement, model, ranks):
 
 
 def updates_of(micro_batches):
-    """How long each update took, on whichever rank: one call of step() for each micro-batch."""
+    """How long each update took, on whichever rank: one call of step() for each micro-batch. The
+    calls of a rank must be whole updates."""
     def seconds(records):
-        calls = [measure.each([record]) for record in records]
-        return [sum(times[i:i + micro_batches])
-                for times in calls for i in range(0, len(times), micro_batches)]
+        times = measure.each(records)
+        return [sum(times[i:i + micro_batches]) for i in range(0, len(times), micro_batches)]
     return seconds
 
 

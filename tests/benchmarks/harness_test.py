@@ -8,7 +8,7 @@ import tempfile
 import time
 import unittest
 
-from harness import document, intel, launch, load, measure, rows, stored
+from harness import intel, launch, load, measure, rows
 from suites import allreduce, data, nodes, startup, step
 
 RECORD = """
@@ -29,10 +29,7 @@ open(path, "w").write(json.dumps(record) + "\\n")
 
 
 def sample(*values):
-    result = measure.Sample()
-    for value in values:
-        result.add([value])
-    return result
+    return measure.Sample.of(values)
 
 
 class Times(unittest.TestCase):
@@ -332,122 +329,6 @@ class OptionalPeers(unittest.TestCase):
         self.assertEqual(intel.jobs(build), {})
         row = self.rows(build)["intel-mpi"]
         self.assertEqual((row.remark, row.optional), ("does not run here", False))
-
-
-class Document(unittest.TestCase):
-    def test_the_table_replaces_only_what_is_between_the_markers(self):
-        row = rows.compare("s", "new row", sample(1.0), sample(1.0), "p", "ms")
-        with tempfile.TemporaryDirectory() as folder:
-            page = pathlib.Path(folder) / "page.md"
-            page.write_text(f"above\n{document.BEGIN}\nold\n{document.END}\nbelow\n",
-                            encoding="utf-8")
-            document.update(page, [row])
-            text = page.read_text(encoding="utf-8")
-        self.assertTrue(text.startswith("above\n") and text.endswith("\nbelow\n"))
-        self.assertIn("new row", text)
-        self.assertNotIn("old", text)
-        self.assertRegex(text, re.compile(r"Measured \d{4}-\d\d-\d\d on "))
-
-
-def made_up(name, ratio, suite="step", peer="ddp"):
-    return rows.Row(suite, name, 1.0, ratio, peer, "ms", "lower", ratio, 1.0, 1.0, 3)
-
-
-class Stored(unittest.TestCase):
-    AMD = "vendor_id\t: AuthenticAMD\ncpu family\t: 26\nflags\t\t: fpu avx2 avx512f\n"
-    RATIOS = {"step / gpt / ddp": 2.0, "step / lstm / ddp": 1.0, "update / sgd / copy": 1.5}
-
-    def compare(self, measured, suites=("step",), only=""):
-        return stored.compare(measured, self.RATIOS, suites, re.compile(only))
-
-    def test_a_family_is_vendor_family_and_vectors(self):
-        self.assertEqual(stored.family(self.AMD), "amd-26-avx512")
-        self.assertEqual(stored.family(self.AMD.replace(" avx512f", "")), "amd-26-avx2")
-        intel = self.AMD.replace("AuthenticAMD", "GenuineIntel").replace("26", "6")
-        self.assertEqual(stored.family(intel), "intel-6-avx512")
-
-    def test_a_ratio_of_nine_tenths_passes_and_a_lower_one_fails(self):
-        found = self.compare([made_up("gpt", 1.8), made_up("lstm", 1.3)])
-        self.assertFalse(found.failed)
-        self.assertEqual(found.compared, 2)
-        found = self.compare([made_up("gpt", 1.79), made_up("lstm", 1.0)])
-        self.assertTrue(found.failed)
-        self.assertEqual(found.fallen, ["step / gpt / ddp: 1.790, stored 2.000"])
-        self.assertIn("1 below 0.9", found.as_text())
-
-    def test_a_stored_row_that_no_longer_comes_fails_where_it_was_asked_for(self):
-        self.assertEqual(self.compare([made_up("gpt", 2.0)]).vanished, ["step / lstm / ddp"])
-        self.assertFalse(self.compare([made_up("gpt", 2.0)], only="gpt").failed)
-        absent = rows.absent("step", "lstm", sample(0.1), "ddp", "ms", "not installed")
-        self.assertTrue(self.compare([made_up("gpt", 2.0), absent]).failed)
-
-    def test_a_stored_row_of_an_optional_peer_that_is_not_installed_is_named_and_does_not_fail(self):
-        absent = rows.absent("step", "lstm", sample(0.1), "ddp", "ms", "not installed", optional=True)
-        found = self.compare([made_up("gpt", 2.0), absent])
-        self.assertFalse(found.failed)
-        self.assertEqual(found.missing, ["step / lstm / ddp"])
-        self.assertIn("peer not installed, so not compared: step / lstm / ddp", found.as_text())
-        self.assertTrue(self.compare([absent]).failed)
-
-    def test_a_new_row_is_named_and_does_not_fail(self):
-        found = self.compare([made_up("gpt", 2.0), made_up("lstm", 1.0), made_up("vit", 0.1)])
-        self.assertFalse(found.failed)
-        self.assertEqual(found.unknown, ["step / vit / ddp"])
-
-    def test_a_comparison_of_nothing_fails(self):
-        self.assertTrue(self.compare([made_up("vit", 0.1)], suites=(), only="vit").failed)
-
-    def test_rows_against_a_limit_are_neither_stored_nor_compared(self):
-        small = made_up("beyond c++", 0.1, peer=rows.LIMIT)
-        self.assertEqual(rows.against("step", "n", sample(1.0), 1.0, "ms").peer_name, rows.LIMIT)
-        found = self.compare([made_up("gpt", 2.0), made_up("lstm", 1.0), small])
-        self.assertEqual((found.compared, found.unknown), (2, []))
-        with tempfile.TemporaryDirectory() as folder:
-            stored.save("vax-1-plain", "a VAX", [made_up("gpt", 2.0), small], pathlib.Path(folder))
-            self.assertEqual(list(stored.load("vax-1-plain", pathlib.Path(folder))),
-                             ["step / gpt / ddp"])
-
-    def test_what_is_stored_is_read_again_and_other_rows_are_kept(self):
-        with tempfile.TemporaryDirectory() as name:
-            folder = pathlib.Path(name)
-            with self.assertRaisesRegex(stored.NothingStored, "vax-1-plain"):
-                stored.load("vax-1-plain", folder)
-            stored.save("vax-1-plain", "a VAX", [made_up("gpt", 2.0), made_up("lstm", 1.0)], folder)
-            stored.save("vax-1-plain", "a VAX", [made_up("gpt", 3.0)], folder)
-            self.assertEqual(stored.load("vax-1-plain", folder),
-                             {"step / gpt / ddp": 3.0, "step / lstm / ddp": 1.0})
-
-    def test_every_stored_key_names_suite_row_and_peer(self):
-        files = sorted(stored.RESULTS.glob("*.json"))
-        self.assertTrue(files)
-        for file in files:
-            for name, ratio in stored.load(file.stem).items():
-                self.assertEqual(len(name.split(" / ")), 3, name)
-                self.assertGreater(ratio, 0)
-
-    def test_check_ends_with_1_where_a_ratio_fell(self):
-        for ratio, code in ((1.9, 0), (1.7, 1)):
-            with tempfile.TemporaryDirectory() as name:
-                stored.save(stored.own_family(), "here", [made_up("gpt", 2.0, "fake")],
-                            pathlib.Path(name))
-                program = CHECKED.format(results=name, ratio=ratio)
-                done = subprocess.run([sys.executable, "-c", program], text=True,
-                                      capture_output=True, check=False)
-                self.assertEqual(done.returncode, code, done.stdout + done.stderr)
-                self.assertIn("1 rows compared", done.stdout)
-
-
-# run.py as `run.py step --check`, with a suite that gives one row at once.
-CHECKED = """
-import pathlib, sys, types
-import run
-from harness import rows, stored
-stored.RESULTS = pathlib.Path({results!r})
-row = rows.Row("fake", "gpt", 1.0, 1.0, "ddp", "ms", "lower", {ratio}, 1.0, 1.0, 3)
-run._suite = lambda name: types.SimpleNamespace(run=lambda measurement, only: [row])
-sys.argv = ["run.py", "step", "--check", "--build", {results!r}]
-run.main()
-"""
 
 
 if __name__ == "__main__":
