@@ -66,7 +66,8 @@ LOCKSTEP_HOST_DEVICE float ScheduleFormula::factor(int64_t updates) const {
     return 1.0F;
   }
   if (kind == Kind::step) {
-    return static_cast<float>(pow(last, static_cast<double>(updates / total)));
+    const int64_t periods = updates / total;
+    return static_cast<float>(pow(last, static_cast<double>(periods)));
   }
   if (kind == Kind::multi_step) {
     int32_t passed = 0;

@@ -9,7 +9,7 @@ import re
 import sys
 
 from harness import document, stored
-from harness.launch import Failed
+from harness.launch import Failed, limit_vectors
 from harness.measure import Measurement
 from harness.rows import as_text
 
@@ -34,6 +34,8 @@ def _arguments():
     parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE",
                         help="also put the table between the markers of this document, and store "
                         "the ratios of this processor family in benchmarks/results")
+    parser.add_argument("--vectors", choices=("avx2",),
+                        help="measure as on a processor whose vectors are no wider; stored by themselves")
     parser.add_argument("--check", action="store_true",
                         help="compare the ratios with those stored for this processor family; exit "
                         f"with 1 if one is below {stored.LEAST} of the stored one")
@@ -53,6 +55,8 @@ def _arguments():
     if arguments.rounds < 1 or arguments.repeats < 0:
         parser.error("--rounds must be at least 1, and --repeats at least 0")
     arguments.build = arguments.build.resolve()
+    if arguments.vectors:
+        limit_vectors(arguments.vectors)
     return arguments
 
 

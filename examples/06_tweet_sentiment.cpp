@@ -10,8 +10,9 @@
 // Sentiment Extraction); --vocabulary and --weights take vocab.txt and model.safetensors of
 // bert-base-uncased. Without them the program makes up its sentences. A tenth of the tweets is held
 // out; it ends with the accuracy on them, as a table and in runs/tweet_sentiment/result.json.
-// plain keeps all activations, checkpoint none but the layers' inputs, and a budget lets the
-// planner choose. The losses are the same, bit for bit. --compare prints what each costs.
+// plain keeps all activations, checkpoint none but the layers' inputs. With a budget the cheap
+// parts of each layer are always computed again, and the planner chooses what else. The losses are
+// the same, bit for bit. --compare prints what each costs.
 
 #include <lockstep/amp/optimizers.h>
 #include <lockstep/runtime/best_snapshot.h>
@@ -36,12 +37,18 @@
 
 namespace {
 
+Recompute recompute(const Options& options) {
+  return options.activations == "plain"        ? Recompute::nothing
+         : options.activations == "checkpoint" ? Recompute::layers
+                                               : Recompute::cheap_parts;
+}
+
 lockstep::TrainerOptions trainer_options(const Options& options, const Bert& model, int64_t steps) {
   lockstep::TrainerOptions result;
   result.precision(precision_of(options.precision))
       .clip_grad_norm(1.0)
       .schedule(lockstep::WarmupLinear(steps / 10, steps));
-  if (options.activations != "plain" && options.activations != "checkpoint") {
+  if (recompute(options) == Recompute::cheap_parts) {
     result.activation_budget(options.activations).activation_chain(model->chain);
   }
   return result;
@@ -60,8 +67,7 @@ torch::Tensor loss_of(lockstep::Trainer& trainer, Bert& model,
 /// A run whose steps can be made one at a time.
 struct SteppedRun {
   SteppedRun(lockstep::Runtime& runtime, const Options& options, const Tweets& tweets)
-      : model((torch::manual_seed(runtime.seed()), options.size),
-              options.activations == "checkpoint"),
+      : model((torch::manual_seed(runtime.seed()), options.size), recompute(options)),
         trainer(runtime, model, optimizer(options), trainer_options(options, model, 1000)),
         loader(runtime.loader(
             tweets,
@@ -100,7 +106,7 @@ void train(lockstep::Runtime& runtime, Options options) {
                               .drop_last(true));
   const auto held_out =
       runtime.validation_loader(tweets.part(true), lockstep::LoaderOptions().batch_size(64));
-  Bert model(options.size, options.activations == "checkpoint");
+  Bert model(options.size, recompute(options));
   if (!options.weights.empty()) {
     load_bert(model, options.weights);
   }

@@ -7,6 +7,7 @@ import pathlib
 import platform
 import re
 
+from .launch import VECTORS
 from .rows import as_markdown
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
@@ -29,7 +30,8 @@ def machine():
     """When and where this measurement was made, in a sentence."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     torch = importlib.metadata.version("torch")
-    return (f"Measured {datetime.date.today()} on {_processor()}, {memory:.0f} GiB, "
+    limited = f", limited to {os.environ[VECTORS]}" if VECTORS in os.environ else ""
+    return (f"Measured {datetime.date.today()} on {_processor()}{limited}, {memory:.0f} GiB, "
             f"Linux {platform.release()}, LibTorch {torch}.")
 
 

@@ -13,6 +13,14 @@ from dataclasses import dataclass
 BENCHMARKS = pathlib.Path(__file__).resolve().parent.parent
 PEERS = BENCHMARKS / "peers"
 TIMEOUT_SECONDS = 600
+VECTORS = "LOCKSTEP_BENCH_VECTORS"
+
+
+def limit_vectors(widest):
+    """From now on programs compute with vectors no wider than `widest`, which is "avx2": our kernels, LibTorch's, oneDNN's
+    and MKL's. The bound of a copy or sum is still what the processor can do."""
+    os.environ.update({VECTORS: widest, "ATEN_CPU_CAPABILITY": widest, "ONEDNN_MAX_CPU_ISA": widest.upper(),
+                       "MKL_ENABLE_INSTRUCTIONS": widest.upper()})
 
 
 class Failed(Exception):

@@ -6,10 +6,12 @@ A file of benchmarks/results holds one family:
 {"machine": text, "ratios": {"suite / row / peer": ratio}}."""
 
 import json
+import os
 import pathlib
 import re
 from dataclasses import dataclass, field
 
+from .launch import VECTORS
 from .rows import LIMIT
 
 RESULTS = pathlib.Path(__file__).resolve().parent.parent / "results"
@@ -36,7 +38,10 @@ def family(cpuinfo):
 
 
 def own_family():
-    return family(pathlib.Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace"))
+    """Of this machine: "amd-26-avx512", and "amd-26-avx512-as-avx2" where the programs may use no wider vectors."""
+    name = family(pathlib.Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace"))
+    vectors = os.environ.get(VECTORS)
+    return f"{name}-as-{vectors}" if vectors else name
 
 
 def key(row):

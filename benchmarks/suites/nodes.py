@@ -51,6 +51,8 @@ class Place:
     def reductions(self):
         jobs = {f"{self.name} all-reduce": self.job(program(self.build, "allreduce", 0.5)),
                 f"{self.name} all-reduce of gloo": self.job(peer("allreduce_gloo.py"))}
+        if not self.is_crowded:
+            jobs[f"{self.name} TCP alone"] = self.job(peer("link_tcp.py"))
         return self.measurement.alternate(jobs, measure.together)
 
     def reduction_rows(self, samples):
@@ -64,6 +66,8 @@ class Place:
                 limit = 8 * count / (LINKS[self.link] * (1e6 if unit == "ms" else 1e3))
                 target = LINK_TARGET if size == "32MB" and not self.is_crowded else None
                 rows.append(against("nodes", name, ours, limit, unit, target))
+                if not self.is_crowded:
+                    rows.append(compare("nodes", name, ours, samples[size, "tcp"], "tcp", unit, target))
         return rows
 
     def share_names(self):

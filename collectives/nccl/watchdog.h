@@ -1,5 +1,7 @@
 #pragma once
 
+#include <lockstep/collectives/core/blocked_signals.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -11,18 +13,20 @@ namespace lockstep::detail {
 /// A thread that calls `check` every `interval` until it answers false, or the Watchdog dies.
 class Watchdog {
  public:
-  Watchdog(std::chrono::milliseconds interval, std::function<bool()> check)
-      : thread_([this, interval, check = std::move(check)] {
-          std::unique_lock<std::mutex> lock(mutex_);
-          while (!stopped_.wait_for(lock, interval, [this] { return stop_; })) {
-            lock.unlock();
-            const bool go_on = check();
-            lock.lock();
-            if (!go_on) {
-              return;
-            }
-          }
-        }) {}
+  Watchdog(std::chrono::milliseconds interval, std::function<bool()> check) {
+    const BlockedSignals blocked;
+    thread_ = std::thread([this, interval, check = std::move(check)] {
+      std::unique_lock<std::mutex> lock(mutex_);
+      while (!stopped_.wait_for(lock, interval, [this] { return stop_; })) {
+        lock.unlock();
+        const bool go_on = check();
+        lock.lock();
+        if (!go_on) {
+          return;
+        }
+      }
+    });
+  }
   ~Watchdog() {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -38,7 +42,7 @@ class Watchdog {
   std::mutex mutex_;
   std::condition_variable stopped_;
   bool stop_ = false;
-  std::thread thread_;  // last: starts when the rest is there
+  std::thread thread_;
 };
 
 }  // namespace lockstep::detail

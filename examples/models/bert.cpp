@@ -30,6 +30,12 @@ nn::LayerNorm layer_norm(int64_t width) {
   return nn::LayerNorm(nn::LayerNormOptions({width}).eps(1e-12));
 }
 
+/// The function of the tensors; with `again` their values are computed once more in backward.
+template <class Function, class... Tensors>
+torch::Tensor computed(bool again, Function function, const Tensors&... tensors) {
+  return again ? lockstep::checkpoint(function, tensors...) : function(tensors...);
+}
+
 void replace_end(std::string& name, const std::string& end, const std::string& by) {
   if (name.size() >= end.size() && name.compare(name.size() - end.size(), end.size(), end) == 0) {
     name.replace(name.size() - end.size(), end.size(), by);
@@ -38,8 +44,10 @@ void replace_end(std::string& name, const std::string& end, const std::string& b
 
 }  // namespace
 
-BertLayerImpl::BertLayerImpl(const BertSize& size)
-    : heads(std::max<int64_t>(1, size.width / 64)), dropout(size.dropout) {
+BertLayerImpl::BertLayerImpl(const BertSize& size, bool recomputes)
+    : heads(std::max<int64_t>(1, size.width / 64)),
+      dropout(size.dropout),
+      recomputes_cheap_parts(recomputes) {
   nn::Module& attention = named_group(*this, "attention");
   nn::Module& self = named_group(attention, "self");
   query = self.register_module("query", linear(size.width, size.width));
@@ -63,19 +71,25 @@ torch::Tensor BertLayerImpl::attend(const torch::Tensor& hidden, const torch::Te
   const auto split = [&](const torch::Tensor& tensor) {
     return tensor.unflatten(2, {heads, -1}).transpose(1, 2);
   };
-  const torch::Tensor mixed =
-      torch::scaled_dot_product_attention(split(query(hidden)), split(key(hidden)),
-                                          split(value(hidden)), seen, is_training() ? dropout : 0);
+  const auto attention = [p = is_training() ? dropout : 0.0](const auto& q, const auto& k,
+                                                             const auto& v, const auto& mask) {
+    return torch::scaled_dot_product_attention(q, k, v, mask, p);
+  };
+  const torch::Tensor mixed = computed(recomputes_cheap_parts, attention, split(query(hidden)),
+                                       split(key(hidden)), split(value(hidden)), seen);
   const torch::Tensor projected = projection(mixed.transpose(1, 2).flatten(2));
   return attention_norm(hidden + torch::dropout(projected, dropout, is_training()));
 }
 
 torch::Tensor BertLayerImpl::feed_forward(const torch::Tensor& attended) {
-  const torch::Tensor changed = down(torch::gelu(up(attended)));
+  const auto activated = [layer = down](const torch::Tensor& x) mutable {
+    return layer(torch::gelu(x));
+  };
+  const torch::Tensor changed = computed(recomputes_cheap_parts, activated, up(attended));
   return output_norm(attended + torch::dropout(changed, dropout, is_training()));
 }
 
-BertImpl::BertImpl(const BertSize& size, bool checkpointed) : dropout(size.dropout) {
+BertImpl::BertImpl(const BertSize& size, Recompute recompute) : dropout(size.dropout) {
   nn::Module& bert = named_group(*this, "bert");
   nn::Module& embeddings = named_group(bert, "embeddings");
   words = embeddings.register_module("word_embeddings", embedding(size.vocabulary, size.width));
@@ -87,10 +101,11 @@ BertImpl::BertImpl(const BertSize& size, bool checkpointed) : dropout(size.dropo
   lockstep::Chain stages;
   for (int64_t number = 0; number < size.layers; ++number) {
     const std::string name = std::to_string(number);
-    BertLayer layer = numbered.register_module(name, BertLayer(size));
+    BertLayer layer =
+        numbered.register_module(name, BertLayer(size, recompute == Recompute::cheap_parts));
     layers.push_back(layer);
     const auto parameters = [layer] { return layer->parameters(); };
-    if (checkpointed) {
+    if (recompute == Recompute::layers) {
       stages.push_back({"layer " + name,
                         [layer, seen = seen](torch::Tensor x) mutable {
                           return lockstep::checkpoint(layer, x, *seen);

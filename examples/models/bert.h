@@ -17,9 +17,20 @@ struct BertSize {
   double dropout = 0.1;
 };
 
+/// What a Bert computes again in backward instead of keeping it from forward.
+enum class Recompute {
+  nothing,
+  /// The scores of attention and the GELU: large results that are quick to compute. The matrix
+  /// products of the layers run once.
+  cheap_parts,
+  /// All of each layer but its input.
+  layers
+};
+
 /// Attention and a network of two layers, each added to its input and then normalised.
 struct BertLayerImpl : torch::nn::Module {
-  explicit BertLayerImpl(const BertSize& size);
+  /// `recomputes`: Recompute::cheap_parts.
+  explicit BertLayerImpl(const BertSize& size, bool recomputes = false);
   /// hidden: [batch, length, width]. seen: bool, [batch, 1, 1, length].
   torch::Tensor forward(const torch::Tensor& hidden, const torch::Tensor& seen);
   /// The two halves of forward().
@@ -28,6 +39,7 @@ struct BertLayerImpl : torch::nn::Module {
 
   int64_t heads;
   double dropout;
+  bool recomputes_cheap_parts;
   torch::nn::Linear query{nullptr}, key{nullptr}, value{nullptr}, projection{nullptr}, up{nullptr},
       down{nullptr};
   torch::nn::LayerNorm attention_norm{nullptr}, output_norm{nullptr};
@@ -38,8 +50,7 @@ TORCH_MODULE(BertLayer);
 /// what is computed, are those of Hugging Face's BertForSequenceClassification, so a published
 /// checkpoint can be loaded: see load_bert().
 struct BertImpl : torch::nn::Module {
-  /// `checkpointed`: each layer keeps its input only and is computed again in backward.
-  explicit BertImpl(const BertSize& size, bool checkpointed = false);
+  explicit BertImpl(const BertSize& size, Recompute recompute = Recompute::nothing);
 
   /// pieces: int64 [batch, length], 0 behind the end of a text. types: int64 of the same sizes, 0
   /// in the first and 1 in the second of two texts; undefined: all 0. Returns scores, [batch,

@@ -227,6 +227,7 @@ class StartUp(unittest.TestCase):
 class TwoHosts(unittest.TestCase):
     REDUCTIONS = [record(f"{dtype} {size}", variant, 0.5) for dtype in ("fp16", "fp32")
                   for size in ("4KB", "1MB", "32MB") for variant in ("ours", "mpi", "mpi-custom-op", "gloo")]
+    REDUCTIONS += [record(size, "tcp", 0.4) for size in ("1MB", "32MB")]
 
     def run_suite(self, measurement, only):
         asked = []
@@ -254,8 +255,10 @@ class TwoHosts(unittest.TestCase):
             "latency_us": 500000.0, "gigabits_per_second": 10.0}}, 2)])
         self.assertEqual({job.link for job in measurement.jobs.values() if job.launch == "hosts"}, {"10gbit"})
 
-    def test_an_all_reduce_is_compared_with_the_rate_of_the_link(self):
+    def test_an_all_reduce_is_compared_with_the_rate_of_the_link_and_with_tcp_alone(self):
         found, _ = self.run_suite(FakeMeasurement(self.REDUCTIONS), "^1gbit 2 x 1 fp16 32MB")
+        tcp, = (row for row in found if row.peer_name == "tcp")
+        self.assertAlmostEqual(tcp.ratio, 0.8)
         limit, = (row for row in found if row.peer_name == rows.LIMIT)
         self.assertAlmostEqual(limit.peer, 8 * (32 << 20) / 1e9 * 1e3)
         self.assertTrue(limit.missed)

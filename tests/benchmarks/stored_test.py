@@ -1,13 +1,15 @@
 """What the harness keeps: the table of the page, and the ratios that --check compares."""
 
+import os
 import pathlib
 import re
 import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
-from harness import document, measure, rows, stored
+from harness import document, launch, measure, rows, stored
 
 
 def sample(value):
@@ -45,6 +47,14 @@ class Stored(unittest.TestCase):
         self.assertEqual(stored.family(self.AMD.replace(" avx512f", "")), "amd-26-avx2")
         intel = self.AMD.replace("AuthenticAMD", "GenuineIntel").replace("26", "6")
         self.assertEqual(stored.family(intel), "intel-6-avx512")
+
+    def test_a_machine_that_is_limited_to_avx2_is_a_family_of_its_own(self):
+        with unittest.mock.patch.dict(os.environ):
+            own = stored.own_family()
+            launch.limit_vectors("avx2")
+            self.assertEqual(stored.own_family(), own + "-as-avx2")
+            self.assertEqual(os.environ["ATEN_CPU_CAPABILITY"], "avx2")
+            self.assertIn(", limited to avx2, ", document.machine())
 
     def test_a_ratio_of_nine_tenths_passes_and_a_lower_one_fails(self):
         found = self.compare([made_up("gpt", 1.8), made_up("lstm", 1.3)])

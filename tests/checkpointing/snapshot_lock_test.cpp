@@ -2,6 +2,7 @@
 #include "checkpointing/snapshot_rejected.h"
 #include "checkpointing/snapshot_sample.h"
 #include "runtime/temporary_folder.h"
+#include "threads_that_block.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -9,6 +10,7 @@
 #include <lockstep/checkpointing/snapshot/format/folder_names.h>
 #include <lockstep/checkpointing/snapshot/mapped_file.h>
 #include <lockstep/checkpointing/snapshot/newest.h>
+#include <lockstep/checkpointing/snapshot/write/background_task.h>
 #include <lockstep/checkpointing/snapshot/write/folder_lock.h>
 #include <lockstep/checkpointing/snapshot/write/writer.h>
 #include <stdlib.h>
@@ -28,6 +30,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::rejection_of;
 using testing::TemporaryFolder;
+using testing::threads_that_block;
 
 /// A job in a process of its own that holds the lock of a folder until it is killed.
 class OtherJob {
@@ -109,6 +112,23 @@ TEST(FolderLock, WritersOfOneProcessShareIt) {
   const FolderLock second(folder.path());
   EXPECT_NO_THROW(first->require_held());
   EXPECT_NO_THROW(second.require_held());
+}
+
+TEST(FolderLock, LeavesTheSignalsOfTheProgramToItsOwnThreads) {
+  const TemporaryFolder folder;
+  const int before = threads_that_block(SIGUSR2);
+  const FolderLock lock(folder.path());
+  EXPECT_EQ(threads_that_block(SIGUSR2), before + 1);
+  EXPECT_EQ(threads_that_block(SIGSEGV), 0);
+}
+
+TEST(BackgroundTask, LeavesTheSignalsOfTheProgramToItsOwnThreads) {
+  const int before = threads_that_block(SIGUSR2);
+  int within = 0;
+  BackgroundTask task;
+  task.start([&] { within = threads_that_block(SIGUSR2); });
+  task.join();
+  EXPECT_EQ(within, before + 1);
 }
 
 TEST(FolderLock, OfAnotherHostHoldsWhileItIsTouched) {

@@ -1,11 +1,16 @@
 // The training thread and the watchdog's thread of one communicator: NCCL takes one at a time.
 #include "fake_nccl.h"
 #include "fake_stream.h"
+#include "threads_that_block.h"
 
 #include <gtest/gtest.h>
 #include <lockstep/collectives/error.h>
 #include <lockstep/collectives/nccl/nccl_comm.h>
+#include <lockstep/collectives/nccl/watchdog.h>
 
+#include <chrono>
+#include <csignal>
+#include <future>
 #include <optional>
 #include <string>
 #include <thread>
@@ -150,6 +155,16 @@ TEST(NcclPrice, ABlockingCallThatWaitsForAPeerIsFreedByTheAbortThatEndsIt) {
   training.join();
   EXPECT_EQ(nccl.threads(), 0);
   EXPECT_EQ(nccl.misuse(), std::vector<std::string>{"abort during a collective"});
+}
+
+TEST(NcclThreads, TheWatchdogLeavesTheSignalsOfTheProgramToItsOwnThreads) {
+  const int before = threads_that_block(SIGUSR2);
+  std::promise<int> within;
+  const Watchdog watchdog(std::chrono::milliseconds(1), [&] {
+    within.set_value(threads_that_block(SIGUSR2));
+    return false;
+  });
+  EXPECT_EQ(within.get_future().get(), before + 1);
 }
 
 TEST(NcclThreads, AWatchdogThatAsksWithoutPauseMeetsNoCall) {

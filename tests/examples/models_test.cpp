@@ -2,6 +2,7 @@
 // weights.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <lockstep/checkpointing/activation/memory_meter.h>
 #include <lockstep/checkpointing/snapshot/safetensors_writer.h>
 #include <lockstep/collectives/error.h>
 #include <lockstep/runtime/load_weights.h>
@@ -162,16 +163,26 @@ TEST(ExampleModels, ABertComputesWhatHuggingFacesComputes) {
   expect_python_agrees(cases);
 }
 
-TEST(ExampleModels, ACheckpointedBertHasTheGradientsOfAPlainOne) {
-  const torch::Tensor pieces = torch::randint(1, 23, {3, 9}, torch::kLong);
+TEST(ExampleModels, ABertThatRecomputesHasTheGradientsOfAPlainOneInLessMemory) {
+  const torch::Tensor pieces = torch::randint(1, 23, {3, 90}, torch::kLong);
+  BertSize size = small_bert();
+  size.positions = 90;
+  size.dropout = 0.1;
   std::vector<torch::Tensor> gradients;
-  for (const bool checkpointed : {false, true}) {
+  std::vector<int64_t> bytes;  // from forward to backward
+  for (const auto recompute : {Recompute::nothing, Recompute::cheap_parts, Recompute::layers}) {
     torch::manual_seed(6);
-    Bert model(small_bert(), checkpointed);
-    model->forward(pieces).square().sum().backward();
+    Bert model(size, recompute);
+    const lockstep::MemoryMeter meter(torch::kCPU);
+    const torch::Tensor sum = model->forward(pieces).square().sum();
+    bytes.push_back(meter.live());
+    sum.backward();
     gradients.push_back(model->words->weight.grad());
   }
   EXPECT_TRUE(torch::equal(gradients[0], gradients[1]));
+  EXPECT_TRUE(torch::equal(gradients[0], gradients[2]));
+  EXPECT_LT(bytes[1], bytes[0] * 2 / 3);
+  EXPECT_LT(bytes[2], bytes[1] * 2 / 3);
 }
 
 /// A file as published: old names, no classifier, another head.

@@ -5,13 +5,12 @@
 #include <lockstep/runtime/process/stop_signals.h>
 #include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
 #include <future>
 #include <optional>
 #include <thread>
 
 #include "error_of.h"
+#include "threads_that_block.h"
 
 namespace lockstep {
 
@@ -75,26 +74,13 @@ TEST_F(StopSignalsTest, InterruptNeitherTheThreadThatMadeThemNorThoseThatItStart
   EXPECT_EQ(heard_before, 0);
 }
 
-/// Threads of this process in which the signal is blocked.
-int threads_that_block(int signal) {
-  int count = 0;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
-    std::ifstream status(task.path() / "status");
-    for (std::string line; std::getline(status, line);) {
-      if (line.rfind("SigBlk:", 0) == 0) {
-        count += static_cast<int>(std::stoull(line.substr(8), nullptr, 16) >> (signal - 1) & 1);
-      }
-    }
-  }
-  return count;
-}
-
 TEST_F(StopSignalsTest, DoNotInterruptTheThreadsThatComputeForARuntime) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {
         start_compute_threads(3);
-        std::_Exit(10 * threads_that_block(SIGUSR2) + threads_that_block(SIGSEGV));
+        std::_Exit(10 * testing::threads_that_block(SIGUSR2) +
+                   testing::threads_that_block(SIGSEGV));
       },
       ::testing::ExitedWithCode(20), "");
 }

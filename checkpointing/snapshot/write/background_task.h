@@ -1,5 +1,6 @@
 #pragma once
 
+#include <lockstep/collectives/core/blocked_signals.h>
 #include <sys/resource.h>
 
 #include <atomic>
@@ -23,6 +24,7 @@ class BackgroundTask {
   void start(std::function<void()> action) {
     join();
     done_.store(false, std::memory_order_relaxed);
+    const lockstep::detail::BlockedSignals blocked;
     thread_ = std::thread([this, action = std::move(action)] {
       yield_to_others();
       try {

@@ -1,6 +1,7 @@
 #include <lockstep/checkpointing/snapshot/format/folder_names.h>
 #include <lockstep/checkpointing/snapshot/format/rejection.h>
 #include <lockstep/checkpointing/snapshot/write/folder_lock.h>
+#include <lockstep/collectives/core/blocked_signals.h>
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -126,6 +127,7 @@ FolderLock::FolderLock(const std::string& folder) : path_(folder + "/" + kLockNa
     ::close(descriptor_);
     reject(path_, "cannot write: ", std::strerror(reason));
   }
+  const lockstep::detail::BlockedSignals blocked;
   toucher_ = std::thread([this] { keep_fresh(); });
 }
 

@@ -1,64 +1,30 @@
-// Searches for a learning rate and a batch size, after which a run goes on as if there had been
-// none.
+// A search for a learning rate, after which a run goes on as if there had been none.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/runtime/batch_size_finder.h>
 #include <lockstep/runtime/learning_rate_finder.h>
 #include <lockstep/runtime/local_updates.h>
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
-#include <limits>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "error_of.h"
-#include "snapshot_runs.h"
-#include "trainer_runs.h"
+#include "searched_runs.h"
 
 namespace lockstep {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::ElementsAre;
 using testing::error_of;
 using ::testing::HasSubstr;
+using testing::kinds_of_runs;
 using testing::OneWeight;
 using testing::Recipe;
+using testing::recipe_of;
 using testing::runtime;
 using testing::SharedFolder;
+using testing::state_after;
 using testing::TrainingRun;
-
-Recipe recipe_of(const TrainerOptions& options) {
-  Recipe recipe;
-  recipe.options = options;
-  return recipe;
-}
-
-/// Everything that a snapshot has after ten micro-batches, with `search` after the sixth.
-std::map<std::string, std::string> state_after(const std::string& folder, const Recipe& recipe,
-                                               const std::function<void(TrainingRun&)>& search) {
-  {
-    TrainingRun run(runtime(), recipe);
-    run.trainer.resume(folder);
-    run.train_to(6);
-    if (search) {
-      search(run);
-    }
-    run.train_to(10);
-    run.trainer.save();
-  }
-  return testing::digests(testing::step_path(folder, 10 / recipe.options.accumulate()));
-}
-
-std::vector<TrainerOptions> kinds_of_runs() {
-  return {
-      TrainerOptions(), TrainerOptions().precision(testing::half_precision()).ema(0.9),
-      TrainerOptions().shard_optimizer(true).ema(0.9).accumulate(2),
-      TrainerOptions().precision(Precision::O3(at::kBFloat16)).schedule(WarmupCosine(100, 1000))};
-}
 
 StepReport step_of(TrainingRun& run, const std::pair<at::Tensor, at::Tensor>& on_host) {
   const auto batch = run.trainer.to_device(on_host);
@@ -338,91 +304,6 @@ TEST(LearningRateFinder, AnErrorOfOneRankOutsideOfAStepDoesNotKeepItWaiting) {
   EXPECT_EQ(run.trainer.updates(), 1);
   EXPECT_FALSE(run.step().skipped());
   EXPECT_TRUE(run.trainer.replicas_agree());
-}
-
-/// Steps whose closure has memory for `most` samples on the last rank.
-std::function<void(int64_t)> limited(TrainingRun& run, int64_t most, std::vector<int64_t>& tried,
-                                     ExitCode code = ExitCode::out_of_memory) {
-  return [&run, most, &tried, code](int64_t size) {
-    tried.push_back(size);
-    for (int64_t step = 0; step < 2; ++step) {
-      run.trainer.step([&]() -> Loss {
-        const bool last = runtime().rank() == runtime().size() - 1;
-        LOCKSTEP_CHECK_CODE(!last || step == 0 || size <= most, code, "no room for ", size);
-        return run.model->loss(testing::drawn({size, 4}, 1), testing::drawn({size, 2}, 2));
-      });
-    }
-  };
-}
-
-TEST(BatchSizeFinder, DoublesThenBisects) {
-  TrainingRun run(runtime(), {});
-  std::vector<int64_t> tried;
-  EXPECT_EQ(find_batch_size(run.trainer, limited(run, 37, tried)), 37);
-  EXPECT_THAT(tried, ElementsAre(1, 2, 4, 8, 16, 32, 64, 48, 40, 36, 38, 37));
-  tried.clear();
-  EXPECT_EQ(find_batch_size(run.trainer, limited(run, 37, tried), BatchSizeSearch().smallest(8)),
-            32);
-  EXPECT_THAT(tried, ElementsAre(8, 16, 32, 64, 48, 40));
-}
-
-TEST(BatchSizeFinder, TriesTheMostThatIsAllowed) {
-  TrainingRun run(runtime(), {});
-  std::vector<int64_t> tried;
-  EXPECT_EQ(find_batch_size(run.trainer, limited(run, 100, tried),
-                            BatchSizeSearch().smallest(4).most(22)),
-            20);
-  EXPECT_THAT(tried, ElementsAre(4, 8, 16, 20));
-}
-
-TEST(BatchSizeFinder, LeavesTheRunAsItWasBitForBit) {
-  for (const TrainerOptions& options : kinds_of_runs()) {
-    const SharedFolder folder;
-    const Recipe recipe = recipe_of(options);
-    const auto undisturbed = state_after(folder.file("a"), recipe, nullptr);
-    const auto searched = state_after(folder.file("b"), recipe, [](TrainingRun& run) {
-      std::vector<int64_t> tried;
-      EXPECT_EQ(find_batch_size(run.trainer, limited(run, 3, tried), BatchSizeSearch().most(5)), 3);
-    });
-    EXPECT_EQ(searched, undisturbed) << options.describe();
-  }
-}
-
-TEST(BatchSizeFinder, FailsWhereNoSizeFitsOrSomethingElseFails) {
-  TrainingRun run(runtime(), {});
-  std::vector<int64_t> tried;
-  const auto code_of = [&](const std::function<void()>& call) {
-    try {
-      call();
-    } catch (const Error& error) {
-      return error.code();
-    }
-    return ExitCode::ok;
-  };
-  EXPECT_EQ(code_of([&] { find_batch_size(run.trainer, limited(run, 0, tried)); }),
-            ExitCode::out_of_memory);
-  EXPECT_THAT(
-      error_of([&] { find_batch_size(run.trainer, limited(run, 0, tried)); }),
-      AllOf(HasSubstr("no batch fits, the smallest size is 1"), HasSubstr("no room for 1")));
-  EXPECT_EQ(code_of([&] { find_batch_size(run.trainer, limited(run, 2, tried, ExitCode::data)); }),
-            ExitCode::data);
-  EXPECT_EQ(run.trainer.updates(), 0);
-  EXPECT_THAT(error_of([&] {
-                find_batch_size(
-                    run.trainer, [](int64_t) {}, BatchSizeSearch().smallest(0));
-              }),
-              HasSubstr("smallest must be >= 1"));
-  EXPECT_THAT(error_of([&] {
-                find_batch_size(
-                    run.trainer, [](int64_t) {}, BatchSizeSearch().smallest(4).most(3));
-              }),
-              HasSubstr("most must be >= smallest"));
-  EXPECT_THAT(error_of([&] {
-                find_batch_size(
-                    run.trainer, [](int64_t) {},
-                    BatchSizeSearch().most(std::numeric_limits<int64_t>::max()));
-              }),
-              HasSubstr("BatchSizeSearch.most must be <= 1099511627776"));
 }
 
 }  // namespace
