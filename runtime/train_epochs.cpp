@@ -7,6 +7,7 @@
 #include <chrono>
 #include <filesystem>
 #include <iostream>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -52,9 +53,10 @@ EpochLoop::EpochLoop(Trainer& trainer, const EpochOptions& options)
       options_(checked(options, KeptTraining::training_of(trainer).options)),
       log_(trainer, options.folder()),
       window_(KeptTraining::training_of(trainer).options.accumulate()) {
-  if (options_.resume()) {
-    trainer_.resume(options_.folder());
+  if (options_.resume() && trainer_.resume(options_.folder()).resumed) {
+    saved_ = trainer_.updates();
   }
+  updates_ = trainer_.updates();
   trainer_.stop_on_signals();
 }
 
@@ -86,6 +88,7 @@ void EpochLoop::after_step(const StepReport& report, const std::function<Evaluat
   --left_;
   log_.step(report);
   is_window_open_ = !report.closes_update();
+  const bool made_update = report.update() != std::exchange(updates_, report.update());
   windows_ += is_window_open_ ? 0 : 1;
   progress_->show(batches_ - left_, [&] {
     return Progress::Values{{"loss", report.loss()}, {"lr", report.learning_rate()}};
@@ -96,13 +99,16 @@ void EpochLoop::after_step(const StepReport& report, const std::function<Evaluat
   if (trainer_.stop_requested()) {
     trainer_.save_and_leave();
   }
-  const auto is_due = [&](int64_t every) { return every > 0 && report.update() % every == 0; };
-  if (is_due(options_.validate_every()) && validated_ != report.update()) {
+  const auto is_due = [&](int64_t every) {
+    return every > 0 && made_update && report.update() % every == 0;
+  };
+  if (is_due(options_.validate_every())) {
     stop_clock();
     validate_and_save(validate, ", update " + std::to_string(report.update()));
     show_progress();
   } else if (is_due(options_.save_every())) {
     trainer_.save();
+    saved_ = report.update();
   }
 }
 
@@ -126,6 +132,9 @@ void EpochLoop::end(const std::function<Evaluation()>& validate) {
 
 void EpochLoop::validate_and_save(const std::function<Evaluation()>& validate,
                                   const std::string& when) {
+  // All updates since the last snapshot were skipped, and now the end of a round changes the
+  // weights: a finished snapshot is never overwritten.
+  const bool is_saved_otherwise = saved_ == trainer_.updates() && is_in_round();
   trainer_.finish_round();
   const Evaluation found = validate();
   LOCKSTEP_CHECK(!found.values.empty(),
@@ -134,11 +143,18 @@ void EpochLoop::validate_and_save(const std::function<Evaluation()>& validate,
     log_.log("validation/" + name, value);
   }
   log_.flush();
-  trainer_.save(found);
+  if (!is_saved_otherwise) {
+    trainer_.save(found);
+    saved_ = trainer_.updates();
+  }
   if (trainer_.runtime().is_main()) {
     std::cout << "epoch " << epoch_ + 1 << when << ": " << found.text() << std::endl;
   }
-  validated_ = trainer_.updates();
+}
+
+bool EpochLoop::is_in_round() const {
+  const LocalRounds* rounds = KeptTraining::training_of(trainer_).storage.rounds();
+  return rounds != nullptr && rounds->updates_of_round() > 0;
 }
 
 }  // namespace detail

@@ -59,6 +59,8 @@ class EpochLoop {
   void stop_clock();
   /// Saves with the metric. `when`: for the reader.
   void validate_and_save(const std::function<Evaluation()>& validate, const std::string& when);
+  /// Of LocalUpdates, with updates that the ranks have not exchanged.
+  bool is_in_round() const;
 
   Trainer& trainer_;
   EpochOptions options_;
@@ -71,9 +73,10 @@ class EpochLoop {
   int64_t steps_ = 0;    // of the epoch, in this process
   int64_t windows_ = 0;  // of them, closed
   bool is_window_open_ = false;
-  int64_t validated_ = -1;  // the last update that was
-  double began_ = 0.0;      // the steps since the last validation
-  double seconds_ = 0.0;    // of the epoch's steps before
+  int64_t updates_ = 0;   // so far
+  int64_t saved_ = -1;    // the last update that was
+  double began_ = 0.0;    // the steps since the last validation
+  double seconds_ = 0.0;  // of the epoch's steps before
 };
 
 }  // namespace detail
@@ -91,8 +94,9 @@ class EpochLoop {
 /// epoch. For each batch it calls `step(batch)`, which returns the StepReport of Trainer::step();
 /// at the end of an epoch it drops micro-batches that make no whole update (Trainer::abandon()),
 /// ends a round of LocalUpdates early (Trainer::finish_round()), calls `validate()`, and saves with
-/// the first value of the Evaluation as the metric. EpochOptions::validate_every does the same
-/// within an epoch. That metric also says whether the lowest or the highest value is the best
+/// the first value of the Evaluation as the metric. (It does not save where save_every did so in
+/// the middle of a round and all updates since were skipped.) EpochOptions::validate_every does the
+/// same within an epoch. That metric also says whether the lowest or the highest value is the best
 /// (Metric::lower_is_better). `validate` is the place for Trainer::reduce_on_plateau() too. A run
 /// that resumes at the end of an epoch validates this epoch once more; ReduceOnPlateau and
 /// EarlyStopping do not count its metric twice. Variables of the program that `step` or `validate`

@@ -28,7 +28,8 @@ at::Tensor read_memory(const snapshot::SnapshotSection& section, const std::stri
   if (like.is_contiguous() || is_in_memory_order(section, name, like)) {
     return section.read_elements(name, begin, end);
   }
-  const at::Tensor whole = at::empty_like(like, like.options().device(at::kCPU));
+  const auto options = like.options().device(at::kCPU).dtype(section.dtype(name));
+  const at::Tensor whole = at::empty_like(like, options);
   whole.copy_(section.read(name));
   return flat_alias(whole, name).narrow(0, begin, end - begin);
 }

@@ -1,4 +1,5 @@
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/full_like.h>
 #include <c10/util/Type.h>
 #include <lockstep/amp/muon_optimizer.h>
 #include <lockstep/collectives/error.h>
@@ -11,6 +12,7 @@
 #include <torch/optim/sgd.h>
 
 #include <memory>
+#include <type_traits>
 #include <typeinfo>
 
 namespace lockstep::detail {
@@ -82,6 +84,20 @@ void visit(torch::optim::RMSpropParamState& state, Pieces& pieces) {
   pieces.tensor("grad_avg", state.grad_avg());
 }
 
+/// Most optimizers make a state in its first step. Adagrad makes all of them in its constructor and
+/// needs them in a step; true if `state` is now as it was there.
+template <typename State>
+bool is_made_beforehand(const torch::optim::Optimizer& optimizer, const OwnedMaster& master,
+                        State& state) {
+  if constexpr (std::is_same_v<State, torch::optim::AdagradParamState>) {
+    const auto& defaults = static_cast<const torch::optim::AdagradOptions&>(optimizer.defaults());
+    state.step(0);
+    state.sum(at::full_like(master.elements, defaults.initial_accumulator_value()));
+    return true;
+  }
+  return false;
+}
+
 /// Returns whether `optimizer` is an Optimizer; `first` is the piece that is always there.
 template <typename Optimizer, typename State>
 bool visit_if(torch::optim::Optimizer& optimizer, const OwnedMaster& master, const char* first,
@@ -106,7 +122,7 @@ bool visit_if(torch::optim::Optimizer& optimizer, const OwnedMaster& master, con
   }
   if (archive.loading()) {
     states.erase(key);
-    if (is_saved) {
+    if (is_saved || is_made_beforehand(optimizer, master, *state)) {
       states[key] = std::move(state);
     }
   }

@@ -21,9 +21,9 @@ struct OwnedMaster {
 };
 
 /// What `optimizer` keeps for a parameter, under the names that torch.optim gives it in Python. It
-/// is made where the snapshot has it, and dropped where that does not (an optimizer makes it in its
-/// first step). Throws Error for an optimizer that is not Adam, AdamW, SGD, Adagrad, RMSprop or
-/// Muon.
+/// is made where the snapshot has it. Where that does not, it is dropped (an optimizer makes it in
+/// its first step), and that of an Adagrad is as its constructor made it. Throws Error for an
+/// optimizer that is not Adam, AdamW, SGD, Adagrad, RMSprop or Muon.
 void visit_torch_state(torch::optim::Optimizer& optimizer, const OwnedMaster& master,
                        const std::string& name, StateArchive& archive);
 

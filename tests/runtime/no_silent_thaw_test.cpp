@@ -1,5 +1,9 @@
 // Layers that are thawed or frozen while a Trainer runs: what stays is kept bit for bit.
+#include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
 
 #include <stdexcept>
 
@@ -262,6 +266,35 @@ TEST(NoSilentResult, N10_SnapshotsAcrossAThawGoOnBitForBit) {
       testing::meet();
       EXPECT_EQ(digests(step_path(folder.file("broken"), update)),
                 digests(step_path(folder.file("unbroken"), update)));
+    }
+  }
+}
+
+template <typename Optimizer>
+TorchOptimizer made_of() {
+  return TorchOptimizer([](std::vector<at::Tensor> masters) {
+    return std::make_unique<Optimizer>(std::move(masters), 1e-2);
+  });
+}
+
+// torch::optim's Adagrad makes its states in its constructor only.
+TEST(AdoptTrainable, EveryTorchOptimizerFreezesAndThaws) {
+  namespace optim = torch::optim;
+  for (const TorchOptimizer& optimizer :
+       {made_of<optim::Adam>(), made_of<optim::AdamW>(), made_of<optim::SGD>(),
+        made_of<optim::Adagrad>(), made_of<optim::RMSprop>()}) {
+    for (const bool shard : {false, true}) {
+      Tuning run(TrainerOptions().shard_optimizer(shard), optimizer);
+      int64_t updates = 0;
+      for (const bool thaw : {true, false, true}) {
+        run.thaw(thaw);
+        const at::Tensor body = run.model->body->weight.detach().clone();
+        const at::Tensor head = run.model->head->weight.detach().clone();
+        run.train_to(++updates);
+        EXPECT_EQ(at::equal(run.model->body->weight, body), !thaw);
+        EXPECT_FALSE(at::equal(run.model->head->weight, head));
+        EXPECT_TRUE(run.trainer.replicas_agree());
+      }
     }
   }
 }

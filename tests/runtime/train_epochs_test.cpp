@@ -4,7 +4,9 @@
 #include <lockstep/runtime/best_snapshot.h>
 #include <lockstep/runtime/train_epochs.h>
 
+#include <filesystem>
 #include <fstream>
+#include <limits>
 #include <sstream>
 
 #include "snapshot_runs.h"
@@ -44,7 +46,7 @@ struct EpochRun {
         [&](auto& batch) {
           const auto report = trainer.step([&] {
             const auto [input, target] = trainer.to_device(batch);
-            return at::mse_loss(model->forward(input).narrow(1, 0, 2), target);
+            return at::mse_loss(model->forward(input).narrow(1, 0, 2), target) * loss_factor;
           });
           after_step(report);
           return report;
@@ -79,6 +81,7 @@ struct EpochRun {
   Loader<Numbered> loader;
   std::vector<int64_t> validated;  // after these updates
   std::optional<bool> lower_is_better;
+  double loss_factor = 1.0;
   std::function<void(const StepReport&)> after_step = [](const StepReport&) {};
   std::function<double(int64_t)> metric = [](int64_t updates) { return 1.0 / updates; };
 };
@@ -300,6 +303,41 @@ TEST(TrainEpochs, ARoundOfLocalUpdatesEndsBeforeTheValidationWhoseMetricIsSaved)
   ASSERT_EQ(metrics.size(), 2U);
   load_best(run.trainer, folder.file("run"));
   EXPECT_EQ(sum_of(*run.model), std::min(metrics[0], metrics[1]));
+}
+
+TEST(TrainEpochs, ASkippedUpdateIsNeitherValidatedNorSaved) {
+  const SharedFolder folder;
+  EpochRun run(folder.file("run"));
+  int windows = 0;
+  run.loss_factor = std::numeric_limits<double>::infinity();
+  run.after_step = [&](const StepReport&) {  // windows 1 and 4 are skipped
+    run.loss_factor = ++windows == 3 ? std::numeric_limits<double>::infinity() : 1.0;
+  };
+  run.train(EpochOptions().epochs(1).validate_every(2).save_every(1));
+  EXPECT_THAT(run.validated, ElementsAre(2, 3));
+  EXPECT_FALSE(std::filesystem::exists(testing::step_path(folder.file("run"), 0)));
+}
+
+TEST(TrainEpochs, AnEpochOfLocalUpdatesMayEndWithSkipsAfterASnapshot) {
+  const SharedFolder folder;
+  const auto options = TrainerOptions().local_updates(LocalUpdates(3));
+  at::Tensor masters;
+  {
+    EpochRun run(folder.file("run"), /*accumulate=*/2, options);
+    int windows = 0;
+    run.after_step = [&](const StepReport& report) {
+      windows += report.closes_update() ? 1 : 0;
+      run.loss_factor = windows == 1 ? std::numeric_limits<double>::infinity() : 1.0;
+    };
+    run.train(EpochOptions().epochs(2).save_every(1));  // the second update of epoch 1 is skipped
+    EXPECT_THAT(run.validated, ElementsAre(1, 3));
+    EXPECT_TRUE(run.trainer.replicas_agree());
+    masters = flat_masters(run.trainer).clone();
+  }
+  meet();
+  EpochRun resumed(folder.file("run"), /*accumulate=*/2, options);
+  resumed.train(EpochOptions().epochs(2));
+  EXPECT_TRUE(at::equal(flat_masters(resumed.trainer), masters));
 }
 
 TEST(TrainEpochs, AStopInARoundOfLocalUpdatesResumesWithTheBitsOfTheUnbrokenRun) {
