@@ -29,8 +29,9 @@ namespace lockstep {
 /// every rank, and use processors of one model: others may still round differently.
 ///
 /// With shard_optimizer each matrix has one rank that keeps its momentum and does its iteration,
-/// and the ranks gather the new weights: less memory, less time, and no condition on threads and
-/// processors. The rest is cut into equal shards.
+/// and the ranks gather the new weights: no condition on threads and processors, and less memory
+/// and time where there are more large matrices than ranks (TrainerOptions::shard_optimizer). The
+/// rest is cut into equal shards.
 ///
 /// Group 0 has the matrices, group 1 the rest, each with its own learning rate and the Trainer's
 /// schedule. It runs on the masters, as a TorchOptimizer does. So cuda_graph is refused. Snapshots

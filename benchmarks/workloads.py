@@ -133,7 +133,7 @@ WORKLOADS = {
         "06_tweet_sentiment", "tweets.py", TWEETS,
         "--compare --layers 12 --width 768 --length 64 --batch-size 16",
         "--compare --layers 6 --length 32 --batch-size 8",
-        [f"{name}: {what}" for name in ("plain", "checkpoint", "budget of 40 %")
+        [f"{name}: {what}" for name in ("plain", "checkpoint", "budget of 39 %")
          for what in ("peak, MiB", "step, s", "step / plain")],
         ranks=1),
     "tweets": Workload(

@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-/// Reads a file in the IDX format (MNIST and similar data sets), plain or gzip. Shape and dtype
+/// Reads a file in the IDX format (MNIST and similar datasets), plain or gzip. Shape and dtype
 /// (uint8, int8, int16, int32, fp32, fp64) are those of the file.
 /// Ranks: local. Threads: any.
 /// Throws Error (exit code data) that names file, byte offset and the expected content: missing or

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-/// Pixels as numbers of mean 0 and deviation 1 over the data set.
+/// Pixels as numbers of mean 0 and deviation 1 over the dataset.
 inline torch::Tensor normalized(const torch::Tensor& pixels) {
   return pixels.to(torch::kFloat).sub_(72.94).div_(90.02);
 }

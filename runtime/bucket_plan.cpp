@@ -1,4 +1,5 @@
 #include <c10/core/ScalarTypeToTypeMeta.h>
+#include <c10/util/StringUtil.h>
 #include <lockstep/collectives/error.h>
 #include <lockstep/runtime/bucket_plan.h>
 
@@ -120,6 +121,25 @@ std::vector<BucketPlan> plan_buckets(const std::vector<PlannedParameter>& parame
     plans.push_back(std::move(bucket.plan));
   }
   return plans;
+}
+
+std::string padding_note(const std::vector<BucketPlan>& plans) {
+  constexpr double kMuch = 0.3;
+  int64_t used = 0, all = 0;
+  for (const BucketPlan& plan : plans) {
+    all += plan.numel;
+    for (const Slot& slot : plan.slots) {
+      used += slot.numel;
+    }
+  }
+  const double padding =
+      all == 0 ? 0.0 : 1.0 - static_cast<double>(used) / static_cast<double>(all);
+  return padding < kMuch
+             ? ""
+             : c10::str("; ", static_cast<int>(100 * padding),
+                        " % of their elements are padding: a ",
+                        "parameter that one rank updates whole makes the shares of all ranks as ",
+                        "large, so shard_optimizer may cost more than it saves");
 }
 
 }  // namespace lockstep

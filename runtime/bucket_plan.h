@@ -5,6 +5,7 @@
 #include <torch/arg.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace lockstep {
@@ -70,5 +71,8 @@ constexpr int64_t slot_alignment = 64;
 /// negative.
 std::vector<BucketPlan> plan_buckets(const std::vector<PlannedParameter>& parameters,
                                      const BucketOptions& options, int shards = 1);
+
+/// For Trainer::summary(): a sentence if much of the buckets is padding, else empty.
+std::string padding_note(const std::vector<BucketPlan>& plans);
 
 }  // namespace lockstep

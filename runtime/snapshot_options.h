@@ -18,7 +18,7 @@ struct SnapshotOptions {
   /// True: save() copies this rank's share into host memory and returns; a thread writes the copy
   /// while training continues. False: save() returns after the snapshot is on the disk.
   TORCH_ARG(bool, asynchronous) = true;
-  /// Which snapshots are kept. Default: the newest 3.
+  /// Which snapshots are kept. Default: the newest 3, and the one with the best metric.
   TORCH_ARG(KeepOptions, keep);
   /// Tensors are divided into files of at least this many bytes. Requires: >= 1.
   TORCH_ARG(int64_t, min_shard_bytes) = int64_t{4} << 20;

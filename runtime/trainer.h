@@ -69,8 +69,9 @@ struct Training;
 ///     the Error (std::rethrow_if_nested).
 /// A window that ends with such an Error has changed no weight, master, moment or loss scale and no
 /// count of updates or micro-batches; buffers and random numbers may differ between ranks. The next
-/// step() starts a new window. Exception: on a device, an Error about learning rates or diverged
-/// replicas comes after the update was made.
+/// step() starts a new window. Exceptions: on a device, an Error about learning rates or diverged
+/// replicas comes after the update was made; and where the step() of a torch::optim optimizer
+/// throws, masters may be updated in part: go on from the last snapshot.
 /// A lost peer is a CommunicationError. After it, resume in a new process.
 ///
 /// Non-finite values. All ranks skip an update if any gradient on any rank is not finite.
@@ -124,14 +125,16 @@ class Trainer {
   void abandon();
 
   /// Saves the state after the last update. Call it between windows, on every rank. Does nothing if
-  /// this update is already saved. An asynchronous save (the default) returns after the state is
-  /// copied. The result of the write is in the report of a later step (StepReport::saved()). The
-  /// destructor of the Trainer completes a pending save. `metric`: the value that KeepOptions::best
-  /// compares, the same on every rank: the result of evaluate(), whose first value counts, or a
-  /// number. A metric for an update that is already saved is added to its snapshot. A metric that
-  /// is not finite is left out, and rank 0 says so on standard error. Throws the same Error on
-  /// every rank if there is no folder or the state cannot be saved, and, if
-  /// SnapshotOptions::asynchronous is false, if writing fails.
+  /// this update is already saved. After finish_round(), if that ended a round, or adopt_weights(),
+  /// the weights are others: then saving an update that is already saved throws Error (exit code
+  /// snapshot), since a finished snapshot is never overwritten. An asynchronous save (the default)
+  /// returns after the state is copied. The result of the write is in the report of a later step
+  /// (StepReport::saved()). The destructor of the Trainer completes a pending save. `metric`: the
+  /// value that KeepOptions::best compares, the same on every rank: the result of evaluate(), whose
+  /// first value counts, or a number. A metric for an update that is already saved is added to its
+  /// snapshot. A metric that is not finite is left out, and rank 0 says so on standard error.
+  /// Throws the same Error on every rank if there is no folder or the state cannot be saved, and,
+  /// if SnapshotOptions::asynchronous is false, if writing fails.
   void save(std::optional<MetricValue> metric = std::nullopt);
   /// Completes a pending save. Returns the result of the last save, unless a step has already
   /// reported it.

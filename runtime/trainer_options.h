@@ -61,15 +61,19 @@ struct TrainerOptions {
   /// the gradients of its shard and updates it, then all ranks gather the weights. Where hosts sum,
   /// these have the same bits as without sharding. LAMB and the matrices of MuonOptimizer are
   /// updated whole, each parameter by one rank: with them, clip_grad_norm adds the squares in
-  /// another order than without sharding. See TorchOptimizer for those of torch::optim.
+  /// another order than without sharding. A bucket of such parameters is the ranks times the
+  /// largest of them, in memory and on the wire: a large embedding under LAMB on many ranks costs
+  /// more than sharding saves. Trainer::summary() says so. See TorchOptimizer for those of
+  /// torch::optim.
   TORCH_ARG(bool, shard_optimizer) = false;
   /// Set: each rank updates its weights with its own gradients, and the ranks exchange weights only
   /// at the end of each round (docs/local-updates.md). All ranks skip an update if one overflows.
   /// Between two exchanges weights and moments differ between ranks: call Trainer::finish_round()
   /// before evaluating or exporting the model. A snapshot holds the state of every rank.
   /// Costs 4 bytes per parameter in memory. Refused, with the reason: shard_optimizer, cuda_graph,
-  /// reproducible, several losses, ema, error feedback, a 16-bit wire dtype, weights in 16 bits
-  /// without masters, and other trainable parameters in the middle of a run.
+  /// reproducible, digest_log, several losses, ema, error feedback, a 16-bit wire dtype, weights in
+  /// 16 bits without masters, find_learning_rate(), find_batch_size(), and other trainable
+  /// parameters in the middle of a run.
   TORCH_ARG(std::optional<LocalUpdates>, local_updates) = std::nullopt;
   /// Factor on each group's learning rate, as a function of the number of real updates.
   TORCH_ARG(Schedule, schedule) = Constant();

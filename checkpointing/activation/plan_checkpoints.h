@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-/// Finds the fastest plan whose activations stay within the budget, with the dynamic programme of
+/// Finds the fastest plan whose activations stay within the budget, with the dynamic program of
 /// rotor (Beaumont, Eyraud-Dubois, Herrmann, Joly, Shilova). The plan is optimal for chains, among
 /// the plans that keep each saved tensor until backward uses it.
 ///

@@ -1,7 +1,9 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
+#include <lockstep/collectives/error.h>
 #include <lockstep/runtime/state/memory_archive.h>
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -64,27 +66,39 @@ void MemoryArchive::part(const std::string& name, const at::Tensor& elements, in
     }
     return;
   }
-  std::string mine(reinterpret_cast<const char*>(&begin), sizeof(begin));
   at::Tensor whole;
   take([&] {
-    const at::Tensor host = elements.detach().to(at::kCPU).contiguous();
-    whole = at::empty({like.numel()}, host.options());
-    mine.append(static_cast<const char*>(host.const_data_ptr()), host.nbytes());
+    const at::Tensor host = at::empty({like.numel()}, elements.options().device(at::kCPU));
+    host.narrow(0, begin, elements.numel()).copy_(elements.detach());
+    whole = host;
   });
-  const std::vector<std::string> parts = sharers_->all_gather_bytes(mine);
-  if (!whole.defined()) {
+  const std::vector<Part> parts = parts_of_ranks({begin, elements.numel(), whole.defined()});
+  const auto failed =
+      std::find_if(parts.begin(), parts.end(), [](const Part& part) { return part.is_there == 0; });
+  if (failed != parts.end()) {
+    take([&] {
+      throw Error(c10::str("rank ", failed - parts.begin(), " could not take ", name),
+                  ExitCode::out_of_memory);
+    });
     return;
   }
-  auto* bytes = static_cast<char*>(whole.mutable_data_ptr());
-  for (const std::string& theirs : parts) {
-    int64_t first = 0;
-    std::memcpy(&first, theirs.data(), sizeof(first));
-    if (theirs.size() > sizeof(first)) {
-      std::memcpy(bytes + static_cast<size_t>(first) * whole.element_size(),
-                  theirs.data() + sizeof(first), theirs.size() - sizeof(first));
+  for (size_t rank = 0; rank < parts.size(); ++rank) {
+    if (parts[rank].numel > 0) {
+      sharers_
+          ->broadcast(whole.narrow(0, parts[rank].begin, parts[rank].numel), static_cast<int>(rank))
+          .wait();
     }
   }
   tensors_[name] = whole;
+}
+
+std::vector<MemoryArchive::Part> MemoryArchive::parts_of_ranks(const Part& mine) const {
+  std::vector<Part> parts;
+  for (const std::string& text : sharers_->all_gather_bytes(
+           std::string(reinterpret_cast<const char*>(&mine), sizeof(mine)))) {
+    std::memcpy(&parts.emplace_back(), text.data(), sizeof(Part));
+  }
+  return parts;
 }
 
 void MemoryArchive::number(const std::string& name, int64_t& value) {

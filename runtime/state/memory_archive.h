@@ -9,13 +9,14 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace lockstep::detail {
 
 /// Carries state from one layout of the buckets to another, by name, in memory: first it takes what
 /// is named, then it gives that back. What it does not have stays as it is.
-/// Ranks: taking is collective where the state is spread over ranks. What cannot be taken on one
-/// rank alone is told by give_back(), so that this rank still meets the others in what follows.
+/// Ranks: taking is collective where the state is spread over ranks. What cannot be taken is told
+/// by give_back(), so that a rank without memory still meets the others in what follows.
 class MemoryArchive final : public StateArchive {
  public:
   /// `sharers`: the hosts of the ranks over which the state is spread, if it is. `on_host`: it
@@ -37,6 +38,11 @@ class MemoryArchive final : public StateArchive {
   void real(const std::string& name, double& value) override;
 
  private:
+  /// Of a tensor, on one rank. `is_there`: 0 where that rank could not take it.
+  struct Part {
+    int64_t begin = 0, numel = 0, is_there = 0;
+  };
+  std::vector<Part> parts_of_ranks(const Part& mine) const;
   void take(const std::function<void()>& action);
 
   std::optional<Communicator> sharers_;

@@ -125,15 +125,21 @@ Votes Step::own_votes(Votes votes) {
   return consensus_.complete(votes, decisions_, windows_);
 }
 
-void Step::settle() {
+/// Runs `body`, which throws on all ranks or on none.
+template <typename Body>
+void Step::together(const Body& body) {
   try {
-    consensus_.settle();
+    body();
   } catch (const CommunicationError&) {
     throw;
   } catch (...) {
-    end_window();  // all ranks throw
+    end_window();
     throw;
   }
+}
+
+void Step::settle() {
+  together([&] { consensus_.settle(); });
 }
 
 void Step::apply() {
@@ -141,7 +147,9 @@ void Step::apply() {
   if (parts_.options.unused() == UnusedParameters::detect) {
     used = used_anywhere(parts_.storage.reducer(), parts_.agreement.communicator());
   }
-  parts_.storage.updater().apply(parts_.storage.reducer(), decisions_, used);
+  together([&] {
+    parts_.storage.updater().update(parts_.storage.reducer(), decisions_, used, parts_.agreement);
+  });
 }
 
 void Step::begin_window() {
@@ -267,15 +275,12 @@ void Step::prepare_backward() {
 /// For the global weight, before gradients are packed: no bucket is in flight yet.
 void Step::exchange_votes() {
   exchanged_ = exchange(parts_.agreement, own_votes({}));
-  if (exchanged_->error > 0) {
-    fail_elsewhere();
-  }
-  try {
+  together([&] {
+    if (exchanged_->error > 0) {
+      parts_.agreement.raise(std::nullopt);
+    }
     loss_weights_.take(*exchanged_);
-  } catch (const Error&) {
-    end_window();  // all ranks throw
-    throw;
-  }
+  });
 }
 
 /// A NaN loss before the first update is an Error on all ranks, on a device two windows later: no
@@ -363,11 +368,6 @@ void Step::tell_of_failure() {
     consensus_.discard();
   }
   end_window();
-}
-
-void Step::fail_elsewhere() {
-  end_window();
-  parts_.agreement.raise(std::nullopt);
 }
 
 void Step::abandon() {

@@ -129,6 +129,8 @@ class Step {
 
   template <typename Body>
   auto attempt(const Body& body) -> decltype(body());
+  template <typename Body>
+  void together(const Body& body);
   Loss forward(const std::function<Loss()>& closure, bool under_autocast);
   void require_number(const std::function<void()>& replay);
   void plan_learning_rate();
@@ -143,7 +145,6 @@ class Step {
   bool exchanges_first() const { return loss_weights_.need_exchange() || before_first_update(); }
   [[noreturn]] void fail(const std::exception_ptr& error);
   void tell_of_failure();
-  [[noreturn]] void fail_elsewhere();
 
   StepParts parts_;
   ForwardBackward passes_;

@@ -59,8 +59,13 @@ class TorchUpdater final : public Updater {
         amp::move_average(span, decisions.step());
       }
     }
+  }
+
+  bool may_throw() const override { return true; }
+
+  void share_weights() override {
     std::vector<Work> shared;
-    for (size_t b = 0; b < reducer.size(); ++b) {
+    for (size_t b = 0; b < arena_.buckets().size(); ++b) {
       shared.push_back(arena_.share_weights(b));
     }
     for (Work& work : shared) {

@@ -390,7 +390,8 @@ std::string Training::summary() const {
       << (doubles > 0 ? c10::str(", ", doubles, " elements are fp64") : std::string()) << "\n"
       << "precision  " << options.precision().describe() << "\n"
       << "optimizer  " << description << "\n"
-      << "buckets    " << storage.reducer().size() << ", laid out once\n"
+      << "buckets    " << storage.reducer().size() << ", laid out once"
+      << padding_note(storage.reducer().plans()) << "\n"
       << "memory     " << memory_line(storage.memory()) << "\n";
   return out.str();
 }

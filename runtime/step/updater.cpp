@@ -254,6 +254,16 @@ amp::FlatSpan span_of(const Reducer& reducer, const Arena& arena, size_t b,
   return span;
 }
 
+void Updater::update(const Reducer& reducer, const Decisions& decisions,
+                     const std::vector<char>& used, const Agreement& hosts) {
+  if (!may_throw()) {
+    apply(reducer, decisions, used);
+    return;
+  }
+  hosts.attempt("the optimizer's step", [&] { apply(reducer, decisions, used); });
+  share_weights();
+}
+
 std::unique_ptr<Updater> Updater::make(const OptimizerSpec& spec, const Reducer& reducer,
                                        Arena& arena, const UpdaterOptions& options) {
   if (auto updater = make_torch_updater(spec, reducer, arena, options)) {

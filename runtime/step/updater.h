@@ -1,6 +1,7 @@
 #pragma once
 
 #include <lockstep/amp/optimizer.h>
+#include <lockstep/collectives/core/agreement.h>
 #include <lockstep/runtime/state/arena.h>
 #include <lockstep/runtime/state_archive.h>
 #include <lockstep/runtime/step/decisions.h>
@@ -33,11 +34,11 @@ class Updater {
  public:
   virtual ~Updater() = default;
   /// Updates the parameters for which `used` is 1; all parameters if `used` is empty. Averages are
-  /// updated in any case. Changes nothing if decisions.step() says skip. Collective if the arena is
-  /// sharded. For an unused parameter the count of updates does not change either, as in
-  /// torch.optim.
-  virtual void apply(const Reducer& reducer, const Decisions& decisions,
-                     const std::vector<char>& used) = 0;
+  /// updated in any case. Changes nothing if decisions.step() says skip. For an unused parameter
+  /// the count of updates does not change either, as in torch.optim. Collective. Throws, on every
+  /// rank, what the code of others throws on one; `hosts`: of all ranks.
+  void update(const Reducer& reducer, const Decisions& decisions, const std::vector<char>& used,
+              const Agreement& hosts);
   /// Visits the state of each parameter as "name.kind". Where state is sharded, visits this rank's
   /// shard.
   virtual void visit_state(const Reducer& reducer, StateArchive& archive) = 0;
@@ -64,6 +65,15 @@ class Updater {
   /// on the masters.
   static std::unique_ptr<Updater> make(const OptimizerSpec& spec, const Reducer& reducer,
                                        Arena& arena, const UpdaterOptions& options);
+
+ protected:
+  /// update() of this rank. Where the arena is sharded, collective unless may_throw().
+  virtual void apply(const Reducer& reducer, const Decisions& decisions,
+                     const std::vector<char>& used) = 0;
+  /// True for a torch::optim optimizer, which may find no memory for its state on one rank alone:
+  /// apply() is then local, and share_weights() is the collective half of a sharded update.
+  virtual bool may_throw() const { return false; }
+  virtual void share_weights() {}
 };
 
 /// Makes the updater for a TorchOptimizer; null for a fused optimizer. In a separate file because

@@ -191,6 +191,19 @@ TEST(BucketPlan, KeepsWholeParametersApartOnlyWhereTheOptimizerIsSharded) {
   EXPECT_EQ(one[0].numel, 128 + 3 * 64);
 }
 
+TEST(BucketPlan, SaysWhereMuchOfTheBucketsIsPadding) {
+  EXPECT_EQ(padding_note({}), "");
+  EXPECT_EQ(padding_note(plan_buckets({fp32(640)}, {})), "");
+  std::vector<PlannedParameter> parameters(9);
+  for (PlannedParameter& parameter : parameters) {
+    parameter.numel = 1 << 10;
+    parameter.whole = true;
+  }
+  parameters[0].numel = 1 << 20;
+  const auto plans = plan_buckets(parameters, {}, /*shards=*/4);
+  EXPECT_THAT(padding_note(plans), ::testing::HasSubstr("74 % of their elements"));
+}
+
 TEST(BucketPlan, IsEmptyForNoParameters) {
   EXPECT_TRUE(plan_buckets({}, BucketOptions()).empty());
 }

@@ -1,6 +1,8 @@
 // What one rank cannot make of a Trainer is an Error on every rank, and another one can be made.
 #include <torch/optim/sgd.h>
 
+#include <new>
+
 #include "trainer_runs.h"
 
 namespace lockstep {
@@ -54,6 +56,43 @@ TEST(TrainerMaking, WithAnyExceptionOnOneRankIsAnErrorOnEveryRank) {
   EXPECT_EQ(error.code(), ExitCode::usage);
   EXPECT_THAT(error.what(), HasSubstr("rank 1: no such setting: nesterof"));
   expect_one_can_be_made(model);
+}
+
+/// Fails on the last rank, as where it finds no memory for its state.
+class FailingSgd final : public torch::optim::SGD {
+ public:
+  using SGD::SGD;
+  at::Tensor step(LossClosure closure = nullptr) override {
+    if (runtime().rank() == runtime().size() - 1) {
+      throw std::bad_alloc();
+    }
+    return SGD::step(std::move(closure));
+  }
+};
+
+TEST(TorchOptimizerStep, ThatThrowsOnOneRankIsOneErrorOnEveryRank) {
+  const TorchOptimizer optimizer([](std::vector<at::Tensor> masters) {
+    return std::make_unique<FailingSgd>(std::move(masters), 0.1);
+  });
+  const auto model = std::make_shared<Mlp>();
+  {
+    Trainer trainer(runtime(), model, optimizer, TrainerOptions().precision(half_precision()));
+    const auto error_of_step = [&] {
+      try {
+        trainer.step([&] { return scaled_loss(*model, 0); });
+      } catch (const Error& error) {
+        return error;
+      }
+      return Error("it went on", ExitCode::ok);
+    };
+    const Error error = error_of_step();
+    EXPECT_EQ(error.code(), ExitCode::out_of_memory);
+    EXPECT_THAT(error.what(), HasSubstr("the optimizer's step"));
+    EXPECT_THAT(error.what(), HasSubstr(c10::str("rank ", runtime().size() - 1)));
+    // The others had made theirs.
+    EXPECT_EQ(error_of_step().code(), ExitCode::diverged);
+  }
+  expect_one_can_be_made(std::make_shared<Mlp>());
 }
 
 }  // namespace
