@@ -71,22 +71,31 @@ torch::Tensor BertLayerImpl::attend(const torch::Tensor& hidden, const torch::Te
   const auto split = [&](const torch::Tensor& tensor) {
     return tensor.unflatten(2, {heads, -1}).transpose(1, 2);
   };
-  const auto attention = [p = is_training() ? dropout : 0.0](const auto& q, const auto& k,
-                                                             const auto& v, const auto& mask) {
-    return torch::scaled_dot_product_attention(q, k, v, mask, p);
+  const auto attention = [layer = projection, p = is_training() ? dropout : 0.0](
+                             const auto& q, const auto& k, const auto& v,
+                             const auto& mask) mutable {
+    return layer(torch::scaled_dot_product_attention(q, k, v, mask, p).transpose(1, 2).flatten(2));
   };
-  const torch::Tensor mixed = computed(recomputes_cheap_parts, attention, split(query(hidden)),
-                                       split(key(hidden)), split(value(hidden)), seen);
-  const torch::Tensor projected = projection(mixed.transpose(1, 2).flatten(2));
-  return attention_norm(hidden + torch::dropout(projected, dropout, is_training()));
+  return added(hidden,
+               computed(recomputes_cheap_parts, attention, split(query(hidden)), split(key(hidden)),
+                        split(value(hidden)), seen),
+               attention_norm);
 }
 
 torch::Tensor BertLayerImpl::feed_forward(const torch::Tensor& attended) {
   const auto activated = [layer = down](const torch::Tensor& x) mutable {
     return layer(torch::gelu(x));
   };
-  const torch::Tensor changed = computed(recomputes_cheap_parts, activated, up(attended));
-  return output_norm(attended + torch::dropout(changed, dropout, is_training()));
+  return added(attended, computed(recomputes_cheap_parts, activated, up(attended)), output_norm);
+}
+
+torch::Tensor BertLayerImpl::added(const torch::Tensor& to, const torch::Tensor& change,
+                                   const torch::nn::LayerNorm& norm) const {
+  const auto sum = [norm = norm, p = dropout, training = is_training()](const auto& x,
+                                                                        const auto& y) mutable {
+    return norm(x + torch::dropout(y, p, training));
+  };
+  return computed(recomputes_cheap_parts, sum, to, change);
 }
 
 BertImpl::BertImpl(const BertSize& size, Recompute recompute) : dropout(size.dropout) {

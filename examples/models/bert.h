@@ -20,8 +20,8 @@ struct BertSize {
 /// What a Bert computes again in backward instead of keeping it from forward.
 enum class Recompute {
   nothing,
-  /// The scores of attention and the GELU: large results that are quick to compute. The matrix
-  /// products of the layers run once.
+  /// The scores of attention, the GELU, dropout and norms: large results that are quick to compute.
+  /// The layers' products with weights run once.
   cheap_parts,
   /// All of each layer but its input.
   layers
@@ -36,6 +36,9 @@ struct BertLayerImpl : torch::nn::Module {
   /// The two halves of forward().
   torch::Tensor attend(const torch::Tensor& hidden, const torch::Tensor& seen);
   torch::Tensor feed_forward(const torch::Tensor& attended);
+  /// norm(to + dropout(change))
+  torch::Tensor added(const torch::Tensor& to, const torch::Tensor& change,
+                      const torch::nn::LayerNorm& norm) const;
 
   int64_t heads;
   double dropout;
