@@ -240,6 +240,14 @@ TEST(Sharding, SnapshotsGoOnWhetherShardedOrNot) {
   }
 }
 
+/// lockstep's and LibTorch's.
+std::vector<std::shared_ptr<OptimizerSpec>> adamw_of_both() {
+  const TorchOptimizer torch_adamw([](std::vector<at::Tensor> masters) {
+    return std::make_unique<torch::optim::AdamW>(std::move(masters), 1e-2);
+  });
+  return {AdamW(1e-2).clone(), torch_adamw.clone()};
+}
+
 /// Its weight lies in memory column by column.
 struct Columns : torch::nn::Module {
   Columns() { weight = register_parameter("weight", testing::drawn_on_host({5, 3}, 4).t()); }
@@ -248,12 +256,7 @@ struct Columns : torch::nn::Module {
 };
 
 TEST(Sharding, MomentsInAnotherMemoryOrderKeepTheirBitsInASnapshot) {
-  const TorchOptimizer adamw([](std::vector<at::Tensor> masters) {
-    return std::make_unique<torch::optim::AdamW>(std::move(masters), 1e-2);
-  });
-  const std::vector<std::shared_ptr<OptimizerSpec>> optimizers = {AdamW(1e-2).clone(),
-                                                                  adamw.clone()};
-  for (const std::shared_ptr<OptimizerSpec>& optimizer : optimizers) {
+  for (const std::shared_ptr<OptimizerSpec>& optimizer : adamw_of_both()) {
     for (const bool shard_first : {false, true}) {
       const SharedFolder folder;
       const auto train = [&](bool shard, int updates, const std::string& run) {
@@ -286,12 +289,7 @@ struct WithNone : torch::nn::Module {
 };
 
 TEST(Sharding, AParameterOfNoElementsGoesThroughASnapshot) {
-  const TorchOptimizer adamw([](std::vector<at::Tensor> masters) {
-    return std::make_unique<torch::optim::AdamW>(std::move(masters), 1e-2);
-  });
-  const std::vector<std::shared_ptr<OptimizerSpec>> optimizers = {AdamW(1e-2).clone(),
-                                                                  adamw.clone()};
-  for (const std::shared_ptr<OptimizerSpec>& optimizer : optimizers) {
+  for (const std::shared_ptr<OptimizerSpec>& optimizer : adamw_of_both()) {
     for (const bool shard : {false, true}) {
       const SharedFolder folder;
       const auto train = [&](const std::shared_ptr<WithNone>& model, int updates) {
