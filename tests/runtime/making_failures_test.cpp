@@ -89,8 +89,10 @@ TEST(TorchOptimizerStep, ThatThrowsOnOneRankIsOneErrorOnEveryRank) {
     EXPECT_EQ(error.code(), ExitCode::out_of_memory);
     EXPECT_THAT(error.what(), HasSubstr("the optimizer's step"));
     EXPECT_THAT(error.what(), HasSubstr(c10::str("rank ", runtime().size() - 1)));
-    // The others had made theirs.
-    EXPECT_EQ(error_of_step().code(), ExitCode::diverged);
+    // The others had made theirs. On a device a later window tells.
+    if (testing::device().is_cpu()) {
+      EXPECT_EQ(error_of_step().code(), ExitCode::diverged);
+    }
   }
   expect_one_can_be_made(std::make_shared<Mlp>());
 }
