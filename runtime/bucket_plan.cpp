@@ -129,7 +129,7 @@ std::string padding_note(const std::vector<BucketPlan>& plans) {
   for (const BucketPlan& plan : plans) {
     all += plan.numel;
     for (const Slot& slot : plan.slots) {
-      used += slot.numel;
+      used += padded(slot.numel);  // alignment is no waste of sharding
     }
   }
   const double padding =

@@ -88,7 +88,10 @@ void EpochLoop::after_step(const StepReport& report, const std::function<Evaluat
   --left_;
   log_.step(report);
   is_window_open_ = !report.closes_update();
-  const bool made_update = report.update() != std::exchange(updates_, report.update());
+  // Asked only where it matters: on a device the answer waits for the window.
+  const bool counts = options_.validate_every() > 0 || options_.save_every() > 0;
+  const bool made_update =
+      counts && !is_window_open_ && report.update() != std::exchange(updates_, report.update());
   windows_ += is_window_open_ ? 0 : 1;
   progress_->show(batches_ - left_, [&] {
     return Progress::Values{{"loss", report.loss()}, {"lr", report.learning_rate()}};

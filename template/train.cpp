@@ -48,7 +48,7 @@ void train(lockstep::Runtime& runtime) {
     }
   }
   trainer.save();
-  const auto loader_of_all = 
+  const auto loader_of_all =
       runtime.validation_loader(Points(), lockstep::LoaderOptions().batch_size(256));
   const auto found = lockstep::evaluate(trainer, model, loader_of_all, lockstep::Accuracy());
   if (runtime.is_main()) {

@@ -194,6 +194,7 @@ TEST(BucketPlan, KeepsWholeParametersApartOnlyWhereTheOptimizerIsSharded) {
 TEST(BucketPlan, SaysWhereMuchOfTheBucketsIsPadding) {
   EXPECT_EQ(padding_note({}), "");
   EXPECT_EQ(padding_note(plan_buckets({fp32(640)}, {})), "");
+  EXPECT_EQ(padding_note(plan_buckets({fp32(3), fp32(2)}, {})), "");  // aligned
   std::vector<PlannedParameter> parameters(9);
   for (PlannedParameter& parameter : parameters) {
     parameter.numel = 1 << 10;
