@@ -16,6 +16,7 @@ from suites.step import MALLOC, MODELS
 PROGRAMS = ("allreduce", "shares", "step")
 TARGETS = ("lockstep_cli",)
 
+UNLIMITED = "100gbit"  # faster than a core sends
 LINKS = {"1gbit": 1.0, "10gbit": 10.0}  # gigabits per second, each way
 LAYOUTS = {"2 x 1": 2, "2 x 2": 4}  # hosts x ranks of each: ranks
 SIZES = {"1MB": (1 << 20, "us"), "32MB": (32 << 20, "ms")}
@@ -104,11 +105,15 @@ class Place:
             rows.append(compare("nodes", f"{name} local-16", samples["local-16"], ours, "synchronous", "ms", 1.0))
         return [*rows, predicted("nodes", f"{name} prediction", ours, forecast, "ms", PREDICTION_TARGET)]
 
-    def network(self, reductions, on_a_core):
+    def network(self, reductions, on_a_core, unlimited):
         """The file that `lockstep predict` reads. The rate of the link is nominal, the rest is measured."""
-        found = {"ranks_per_node": self.ranks // 2,
+        per_host = self.ranks // 2  # on one core, which sends what all of them send
+        megabytes = SIZES["32MB"][0] / 1e6
+        found = {"ranks_per_node": per_host,
                  "link": {"latency_us": reductions["fp16 4KB", "ours"].median * 1e6,  # one round
-                          "gigabits_per_second": LINKS[self.link]}}
+                          "gigabits_per_second": LINKS[self.link],
+                          "processor_us_per_megabyte":
+                              per_host * unlimited["fp16 32MB", "ours"].median * 1e6 / megabytes}}
         if self.is_crowded:
             found["node"] = {"latency_us": on_a_core["fp16 4KB", "ours"].median * 1e6,
                              "gigabytes_per_second": SIZES["32MB"][0] / on_a_core["fp16 32MB", "ours"].median / 1e9}
@@ -140,7 +145,7 @@ def record_of(measurement, model, ranks, folder):
 def run(measurement, only):
     """All of a place is measured where one of its rows is wanted: a prediction needs the figures of its network."""
     rows = []
-    on_a_core = {}
+    on_a_core, unlimited = {}, {}
     for link in LINKS:
         for layout, ranks in LAYOUTS.items():
             place = Place(measurement, link, layout)
@@ -156,9 +161,13 @@ def run(measurement, only):
                 command = program(measurement.build, "allreduce", 0.5, "crowded")
                 on_a_core = measurement.alternate({"all-reduce on one core": Job("mpi", command, shares_core=True)},
                                                   measure.together)
+            if models and not unlimited:
+                job = Place(measurement, UNLIMITED, "2 x 1").job(program(measurement.build, "allreduce", 0.5))
+                unlimited = measurement.alternate({f"{UNLIMITED} all-reduce": job}, measure.together)
             with tempfile.TemporaryDirectory(prefix="lockstep-bench-") as folder:
                 for model in models:
                     record = record_of(measurement, model, ranks, folder)
-                    forecast = forecast_of(measurement.build, record, place.network(reductions, on_a_core), ranks)
+                    network = place.network(reductions, on_a_core, unlimited)
+                    forecast = forecast_of(measurement.build, record, network, ranks)
                     rows += place.step_rows(model, place.steps(model), forecast)
     return [row for row in rows if only.search(row.name)]

@@ -22,21 +22,29 @@ std::string limit_of(const Network::Cost& cost) {
 
 }  // namespace
 
-/// Buckets are reduced one after the other, in their order, each from when it is ready.
+/// Buckets are reduced one after the other, in their order, each from when it is ready. What goes
+/// over the link during the backward takes its processor time from the backward.
 Forecast Forecast::of(const StepRecord& step, const Network& network, int ranks, int accumulate) {
   Forecast forecast;
   forecast.ranks = ranks;
   forecast.nodes = network.nodes(ranks);
   Network::Cost cost;
-  double free = 0.0;  // when the next bucket can start, after the start of the last backward
+  double free = 0.0;    // when the next bucket can start, after the start of the last backward
+  double longer = 0.0;  // what this backward takes more than the recorded one
   for (const StepRecord::Bucket& bucket : step.buckets) {
     const Network::Cost one = network.all_reduce(bucket.bytes, step.element, ranks);
-    free = std::max(free, bucket.ready) + one.total();
+    const double start = std::max(free, bucket.ready + longer);
+    const double hidden = std::min(one.total(), std::max(0.0, step.backward + longer - start));
+    if (hidden > 0.0) {
+      longer += hidden / one.total() * one.processor;
+    }
+    free = start + one.total();
     cost = cost + one;
   }
   const Network::Cost small =
       network.all_reduce(kFlags, 8, ranks) + network.all_reduce(kVotes, 8, ranks);
-  forecast.exposed = ranks == 1 ? 0.0 : std::max(0.0, free - step.backward) + small.total();
+  forecast.exposed =
+      ranks == 1 ? 0.0 : std::max(step.backward + longer, free) - step.backward + small.total();
   const double alone = step.compute(accumulate);
   forecast.seconds = alone + forecast.exposed;
   forecast.efficiency = alone / forecast.seconds;

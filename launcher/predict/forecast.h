@@ -12,7 +12,7 @@ struct Forecast {
   int ranks = 1;
   int nodes = 1;
   double seconds = 0.0;     // of an update
-  double exposed = 0.0;     // of them, waiting for communication
+  double exposed = 0.0;     // of them, what communication adds
   double efficiency = 1.0;  // time of one rank alone / seconds
   std::string limit;        // "compute", "node", "link bandwidth" or "link latency"
 

@@ -13,6 +13,7 @@ using Json = nlohmann::json;
 constexpr double kFewBytes = 4 << 10;  // up to here each node sums all elements itself
 constexpr double kSmall = 64 << 10;    // bytes; up to here nodes exchange elements, not sums
 constexpr double kSum = 4;             // bytes of a partial sum of one element of up to 4 bytes
+constexpr const char* kProcessor = "processor_us_per_megabyte";
 
 double number(const Json& from, const std::string& path, const char* part, const char* name) {
   const bool found = from.contains(part) && from[part].is_object() && from[part].contains(name) &&
@@ -48,6 +49,9 @@ Network Network::read(const std::string& path) {
   }
   network.link_latency = number(json, path, "link", "latency_us") * 1e-6;
   network.link_rate = number(json, path, "link", "gigabits_per_second") * 1e9 / 8;
+  if (json["link"].contains(kProcessor)) {
+    network.link_processor = number(json, path, "link", kProcessor) * 1e-6 / 1e6;
+  }
   return network;
 }
 
@@ -61,19 +65,22 @@ Network::Cost Network::all_reduce(double bytes, int element, int ranks) const {
   if (count == 1) {
     return cost;
   }
+  double sent = 0.0;  // bytes, by a node
   const double share = static_cast<double>(count - 1) / count;
   const double elements = bytes / element;
   const double sum = std::max<double>(kSum, element);
   if (bytes <= kFewBytes) {  // one round of an exchange
     cost.latency = link_latency;
-    cost.transfer = (count - 1) * elements * local * element / link_rate;
+    sent = (count - 1) * elements * local * element;
   } else if (bytes <= kSmall || local * element <= sum) {  // two rounds of an exchange
     cost.latency = 2 * link_latency;
-    cost.transfer = share * elements * (local * element + element) / link_rate;
+    sent = share * elements * (local * element + element);
   } else {  // a chain: sums go one way, results the other
     cost.latency = 2 * (count - 1) * link_latency;
-    cost.transfer = elements * (sum + element) / link_rate;
+    sent = elements * (sum + element);
   }
+  cost.processor = sent / local * link_processor;  // each rank of a node sends its part
+  cost.transfer = std::max(sent / link_rate, cost.processor);
   return cost;
 }
 

@@ -13,20 +13,25 @@ struct Network {
   double node_rate = 0.0;     // bytes per second that a rank passes through an all-reduce there
   double link_latency = 0.0;  // from node to node, one way
   double link_rate = 0.0;     // bytes per second that a node sends
+  // Seconds that a rank's core spends on a byte that the rank sends over the link.
+  double link_processor = 0.0;
 
   /// Reads a file such as
   ///   {"ranks_per_node": 8, "node": {"latency_us": 1, "gigabytes_per_second": 10},
-  ///    "link": {"latency_us": 50, "gigabits_per_second": 10}}
+  ///    "link": {"latency_us": 50, "gigabits_per_second": 10, "processor_us_per_megabyte": 800}}
+  /// "processor_us_per_megabyte" may be left out.
   /// Throws std::runtime_error that names the file and what is missing or not positive.
   static Network read(const std::string& path);
 
   struct Cost {
-    double node = 0.0;      // within the nodes
-    double latency = 0.0;   // of the link
-    double transfer = 0.0;  // over the link
+    double node = 0.0;       // within the nodes
+    double latency = 0.0;    // of the link
+    double transfer = 0.0;   // over the link
+    double processor = 0.0;  // of a rank's core, during the transfer
     double total() const { return node + latency + transfer; }
     Cost operator+(const Cost& other) const {
-      return {node + other.node, latency + other.latency, transfer + other.transfer};
+      return {node + other.node, latency + other.latency, transfer + other.transfer,
+              processor + other.processor};
     }
   };
   int nodes(int ranks) const { return (ranks + ranks_per_node - 1) / ranks_per_node; }

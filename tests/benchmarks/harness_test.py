@@ -252,8 +252,10 @@ class TwoHosts(unittest.TestCase):
         self.assertAlmostEqual(prediction.ratio, 0.95)
         self.assertFalse(prediction.missed)
         self.assertEqual(asked, [("gpt-2.json", {"ranks_per_node": 1, "link": {
-            "latency_us": 500000.0, "gigabits_per_second": 10.0}}, 2)])
-        self.assertEqual({job.link for job in measurement.jobs.values() if job.launch == "hosts"}, {"10gbit"})
+            "latency_us": 500000.0, "gigabits_per_second": 10.0,
+            "processor_us_per_megabyte": 0.5e6 / ((32 << 20) / 1e6)}}, 2)])
+        self.assertEqual({job.link for job in measurement.jobs.values() if job.launch == "hosts"},
+                         {"10gbit", nodes.UNLIMITED})
 
     def test_an_all_reduce_is_compared_with_the_rate_of_the_link_and_with_tcp_alone(self):
         found, _ = self.run_suite(FakeMeasurement(self.REDUCTIONS), "^1gbit 2 x 1 fp16 32MB")

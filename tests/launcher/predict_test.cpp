@@ -123,6 +123,16 @@ TEST(PredictedCost, DoublesOfSingleRankNodesAreExchangedInTwoRounds) {
   EXPECT_DOUBLE_EQ(doubles.transfer, 0.75 * 2 * kMillion / 1e9);
 }
 
+TEST(PredictedCost, ARankSendsNoFasterThanItsCoreCan) {
+  Network busy = network();
+  busy.link_processor = 0.8e-9;
+  const Network::Cost cost = busy.all_reduce(kMillion, 4, 12);  // a node sends 2 MB, a rank 0.5
+  EXPECT_DOUBLE_EQ(cost.processor, 0.4e-3);
+  EXPECT_DOUBLE_EQ(cost.transfer, 2e-3);  // the rate of the link
+  busy.link_processor = 8e-9;
+  EXPECT_DOUBLE_EQ(busy.all_reduce(kMillion, 4, 12).transfer, 4e-3);
+}
+
 TEST(PredictedStep, WaitsForWhatBackwardDoesNotHide) {
   // Bucket 0: 10 -> 12.36 ms, hidden. Bucket 1: 20 -> 22.36 ms. Two nodes; flags and votes after.
   const double bucket = (10e-6 + 1.5e-4) + 2 * 100e-6 + 2e-3;
@@ -135,6 +145,20 @@ TEST(PredictedStep, WaitsForWhatBackwardDoesNotHide) {
   EXPECT_NEAR(forecast.efficiency, 32e-3 / forecast.seconds, 1e-12);
   EXPECT_EQ(forecast.nodes, 2);
   EXPECT_EQ(forecast.limit, "link bandwidth");
+}
+
+TEST(PredictedStep, WhatGoesOverTheLinkDuringBackwardTakesItsProcessorTime) {
+  Network busy = network();
+  busy.link_processor = 0.8e-9;  // 0.8 ns a byte: 0.4 ms of a rank for a bucket, whose rank sends 0.5 MB
+  const Forecast idle = Forecast::of(step(), network(), 8, 1);
+  // Bucket 0 is hidden, bucket 1 comes after the backward.
+  EXPECT_NEAR(Forecast::of(step(), busy, 8, 1).seconds, idle.seconds + 0.4e-3, 1e-12);
+  StepRecord earlier = step();
+  const double bucket = network().all_reduce(kMillion, 4, 8).total();
+  earlier.buckets[1].ready = step().backward - bucket / 2;  // its second half ends after the backward
+  EXPECT_NEAR(Forecast::of(earlier, busy, 8, 1).seconds, idle.seconds - bucket / 2 + 0.4e-3, 1e-9);
+  earlier.buckets[1].ready = step().backward - 2 * bucket;  // both are hidden
+  EXPECT_NEAR(Forecast::of(earlier, busy, 8, 1).seconds, idle.seconds - bucket + 0.8e-3, 1e-9);
 }
 
 TEST(PredictedStep, BucketsQueueBehindEachOther) {
@@ -285,6 +309,18 @@ TEST_F(Predict, NamesAFigureThatIsOutOfRange) {
   EXPECT_THAT(read("1", R"({"bytes": 1e16})"), HasSubstr(R"("bytes" is 1e+16)"));
   EXPECT_THAT(read("2.5", R"({"bytes": 8})"), HasSubstr("expected a whole number"));
   EXPECT_THAT(read("-1", R"({"bytes": 8})"), HasSubstr(R"("accumulate" is -1)"));
+}
+
+TEST_F(Predict, ReadsTheProcessorTimeOfALinkIfItIsGiven) {
+  const std::string text = R"({"ranks_per_node": 1, "link": {"latency_us": 1, "gigabits_per_second": 1)";
+  EXPECT_EQ(Network::read(write("network", text + "}}")).link_processor, 0.0);
+  EXPECT_DOUBLE_EQ(
+      Network::read(write("network", text + R"(, "processor_us_per_megabyte": 800}})")).link_processor,
+      0.8e-9);
+  EXPECT_THAT(refusal([&] {
+                Network::read(write("network", text + R"(, "processor_us_per_megabyte": "few"}})"));
+              }),
+              HasSubstr("\"processor_us_per_megabyte\": a number above 0"));
 }
 
 TEST_F(Predict, PrintsALineForEachNumberOfRanks) {
