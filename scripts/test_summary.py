@@ -1,4 +1,5 @@
-"""Says in the last lines of scripts/test how many tests ran, failed, were skipped and why."""
+"""Says in the last lines of scripts/test how many tests ran, failed, were skipped and why. What failed tests printed last comes
+before that, so that it stands at the end of a long log."""
 
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -22,10 +23,21 @@ def reason(case):
     return said[0] if said else case.get("status")  # what mpirun adds comes after it
 
 
+LAST_LINES = 40
+
+
+def print_output(case):
+    lines = (case.findtext("system-out") or "").splitlines()
+    print(f"--- {case.get('name')}, its last lines:")
+    print("\n".join(lines[-LAST_LINES:]))
+
+
 def main(path):
     cases = list(ElementTree.parse(path).getroot().iter("testcase"))
     skipped = [case for case in cases if is_skipped(case)]
     failed = [case for case in cases if case.get("status") != "run" and case not in skipped]
+    for case in failed:
+        print_output(case)
     for word, group in (("skipped", skipped), ("failed", failed)):
         for case in group:
             print(f"  {word:7}  {case.get('name')}: {reason(case)}")

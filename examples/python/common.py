@@ -30,12 +30,15 @@ def processes():
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // ranks()))
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         # Several processes of one machine may meet in a file instead of at MASTER_ADDR.
-        dist.init_process_group("gloo", init_method=os.environ.get("LOCKSTEP_MEETING", "env://"), rank=rank(),
-                                world_size=ranks())
+        meeting = os.environ.get("LOCKSTEP_MEETING", "env://")
+        store, _, _ = next(dist.rendezvous(meeting, rank(), ranks()))
+        dist.init_process_group("gloo", store=store, rank=rank(), world_size=ranks())
     try:
         yield
         if ranks() > 1:
-            dist.barrier()  # no rank ends its threads while another still sends
+            # No rank closes its connections while another waits for them: not even in a barrier of gloo.
+            store.set(f"done/{rank()}", "")
+            store.wait([f"done/{other}" for other in range(ranks())])
     finally:
         if ranks() > 1:
             dist.destroy_process_group()
