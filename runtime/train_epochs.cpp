@@ -99,7 +99,7 @@ void EpochLoop::after_step(const StepReport& report, const std::function<Evaluat
   if (is_window_open_ || left_ < window_) {
     return;  // after the last update of the epoch end() saves, with the metric
   }
-  if (trainer_.stop_requested()) {
+  if (trainer_.stop_requested() && can_save()) {
     trainer_.save_and_leave();
   }
   const auto is_due = [&](int64_t every) {
@@ -128,16 +128,19 @@ void EpochLoop::end(const std::function<Evaluation()>& validate) {
     log_.log("epoch_seconds", seconds_);
   }
   validate_and_save(validate, "");
-  if (trainer_.stop_requested()) {
+  if (trainer_.stop_requested() && can_save()) {
     trainer_.save_and_leave();
   }
 }
 
 void EpochLoop::validate_and_save(const std::function<Evaluation()>& validate,
                                   const std::string& when) {
-  // All updates since the last snapshot were skipped, and now the end of a round changes the
-  // weights: a finished snapshot is never overwritten.
-  const bool is_saved_otherwise = saved_ == trainer_.updates() && is_in_round();
+  if (saved_ == trainer_.updates() && is_in_round()) {
+    if (trainer_.stop_requested()) {
+      trainer_.save_and_leave();  // a resumed run ends the round and validates
+    }
+    saved_in_round_ = saved_;
+  }
   trainer_.finish_round();
   const Evaluation found = validate();
   LOCKSTEP_CHECK(!found.values.empty(),
@@ -146,13 +149,17 @@ void EpochLoop::validate_and_save(const std::function<Evaluation()>& validate,
     log_.log("validation/" + name, value);
   }
   log_.flush();
-  if (!is_saved_otherwise) {
+  if (can_save()) {
     trainer_.save(found);
     saved_ = trainer_.updates();
   }
   if (trainer_.runtime().is_main()) {
     std::cout << "epoch " << epoch_ + 1 << when << ": " << found.text() << std::endl;
   }
+}
+
+bool EpochLoop::can_save() const {
+  return saved_in_round_ < 0 || saved_in_round_ != trainer_.updates();
 }
 
 bool EpochLoop::is_in_round() const {

@@ -9,8 +9,7 @@
 #include <limits>
 #include <sstream>
 
-#include "snapshot_runs.h"
-#include "trainer_runs.h"
+#include "epoch_runs.h"
 
 namespace lockstep {
 namespace {
@@ -18,73 +17,16 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
+using testing::EpochRun;
 using testing::error_of;
 using testing::flat_masters;
 using ::testing::HasSubstr;
+using testing::kBatches;
 using testing::meet;
 using testing::Mlp;
 using testing::Numbered;
 using testing::runtime;
 using testing::SharedFolder;
-
-constexpr int64_t kBatches = 5;  // of an epoch
-
-/// A program that trains by epochs.
-struct EpochRun {
-  explicit EpochRun(const std::string& folder, int64_t accumulate = 1, TrainerOptions options = {},
-                    int64_t epochs_per_loop = 1)
-      : folder(folder),
-        model((at::manual_seed(5), std::make_shared<Mlp>())),
-        trainer(runtime(), model, AdamW(1e-2), options.accumulate(accumulate)),
-        loader(runtime().loader(
-            Numbered{static_cast<size_t>(kBatches * 3 * runtime().size())},
-            LoaderOptions().batch_size(3).shuffle(true).epochs(epochs_per_loop))) {}
-
-  void train(EpochOptions options) {
-    train_epochs(
-        trainer, loader, options.folder(folder),
-        [&](auto& batch) {
-          const auto report = trainer.step([&] {
-            const auto [input, target] = trainer.to_device(batch);
-            return at::mse_loss(model->forward(input).narrow(1, 0, 2), target) * loss_factor;
-          });
-          after_step(report);
-          return report;
-        },
-        [&] {
-          validated.push_back(trainer.updates());
-          Evaluation found;
-          found.values = {{"metric", metric(trainer.updates())}, {"other", 7.0}};
-          found.lower_is_better = lower_is_better;
-          return found;
-        });
-  }
-
-  /// Trains until a request to stop, made after update `last`, has saved and left.
-  void train_until_stopped(EpochOptions options, int64_t last) {
-    after_step = [this, last](const StepReport& report) {
-      if (report.closes_update() && report.update() == last) {
-        trainer.request_stop();
-      }
-    };
-    try {
-      train(std::move(options));
-      ADD_FAILURE() << "went on";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ExitCode::preempted);
-    }
-  }
-
-  std::string folder;
-  std::shared_ptr<Mlp> model;
-  Trainer trainer;
-  Loader<Numbered> loader;
-  std::vector<int64_t> validated;  // after these updates
-  std::optional<bool> lower_is_better;
-  double loss_factor = 1.0;
-  std::function<void(const StepReport&)> after_step = [](const StepReport&) {};
-  std::function<double(int64_t)> metric = [](int64_t updates) { return 1.0 / updates; };
-};
 
 TEST(TrainEpochs, EachEpochEndsWithAValidationAndASnapshotThatHasItsFirstMetric) {
   const SharedFolder folder;
@@ -281,30 +223,6 @@ TEST(TrainEpochs, ATrainerThatSavesElsewhereIsRefused) {
   EXPECT_EQ(same.trainer.updates(), 5);
 }
 
-/// The sum of all weights of this rank's model.
-double sum_of(const Mlp& model) {
-  double sum = 0.0;
-  for (const at::Tensor& parameter : model.parameters()) {
-    sum += parameter.detach().to(at::kDouble).sum().item<double>();
-  }
-  return sum;
-}
-
-TEST(TrainEpochs, ARoundOfLocalUpdatesEndsBeforeTheValidationWhoseMetricIsSaved) {
-  const SharedFolder folder;
-  EpochRun run(folder.file("run"), /*accumulate=*/2,
-               TrainerOptions().local_updates(LocalUpdates(3)));
-  std::vector<double> metrics;
-  run.metric = [&](int64_t) {
-    metrics.push_back(sum_of(*run.model));
-    return metrics.back();
-  };
-  run.train(EpochOptions().epochs(2).save_every(1));  // two updates an epoch, and a rest
-  ASSERT_EQ(metrics.size(), 2U);
-  load_best(run.trainer, folder.file("run"));
-  EXPECT_EQ(sum_of(*run.model), std::min(metrics[0], metrics[1]));
-}
-
 TEST(TrainEpochs, ASkippedUpdateIsNeitherValidatedNorSaved) {
   const SharedFolder folder;
   EpochRun run(folder.file("run"));
@@ -316,44 +234,6 @@ TEST(TrainEpochs, ASkippedUpdateIsNeitherValidatedNorSaved) {
   run.train(EpochOptions().epochs(1).validate_every(2).save_every(1));
   EXPECT_THAT(run.validated, ElementsAre(2, 3));
   EXPECT_FALSE(std::filesystem::exists(testing::step_path(folder.file("run"), 0)));
-}
-
-TEST(TrainEpochs, AnEpochOfLocalUpdatesMayEndWithSkipsAfterASnapshot) {
-  const SharedFolder folder;
-  const auto options = TrainerOptions().local_updates(LocalUpdates(3));
-  at::Tensor masters;
-  {
-    EpochRun run(folder.file("run"), /*accumulate=*/2, options);
-    int windows = 0;
-    run.after_step = [&](const StepReport& report) {
-      windows += report.closes_update() ? 1 : 0;
-      run.loss_factor = windows == 1 ? std::numeric_limits<double>::infinity() : 1.0;
-    };
-    run.train(EpochOptions().epochs(2).save_every(1));  // the second update of epoch 1 is skipped
-    EXPECT_THAT(run.validated, ElementsAre(1, 3));
-    EXPECT_TRUE(run.trainer.replicas_agree());
-    masters = flat_masters(run.trainer).clone();
-  }
-  meet();
-  EpochRun resumed(folder.file("run"), /*accumulate=*/2, options);
-  resumed.train(EpochOptions().epochs(2));
-  EXPECT_TRUE(at::equal(flat_masters(resumed.trainer), masters));
-}
-
-TEST(TrainEpochs, AStopInARoundOfLocalUpdatesResumesWithTheBitsOfTheUnbrokenRun) {
-  const SharedFolder folder;
-  const auto options = TrainerOptions().local_updates(LocalUpdates(3));
-  EpochRun whole(folder.file("whole"), /*accumulate=*/2, options);
-  whole.train(EpochOptions().epochs(2));
-  // A request after update 1 stops at 2, the last of its epoch, after which a batch is left.
-  for (const int64_t last : {1, 2, 3}) {
-    const std::string path = folder.file("stopped" + std::to_string(last));
-    EpochRun(path, /*accumulate=*/2, options).train_until_stopped(EpochOptions().epochs(2), last);
-    meet();
-    EpochRun run(path, /*accumulate=*/2, options);
-    run.train(EpochOptions().epochs(2));
-    EXPECT_TRUE(at::equal(flat_masters(run.trainer), flat_masters(whole.trainer))) << last;
-  }
 }
 
 TEST(TrainEpochs, AResumedRestOfAnEpochMayBeShorterThanAnUpdate) {
