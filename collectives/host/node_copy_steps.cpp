@@ -45,7 +45,7 @@ class AllGather final : public CollectiveStep {
     if (!started_) {
       if (has_lane) {
         inter_node_->exchange_pieces(group_.contributions(slot), part.size(),
-                                     group_.result(group_.rank(), slot));
+                                     group_.arrivals(group_.rank(), slot));
       }
       for (int k = 0; k < group_.size(); ++k) {
         if (k != group_.rank()) {
@@ -67,7 +67,7 @@ class AllGather final : public CollectiveStep {
     }
     const Slice part = part_of(chunk);
     for (int lane = 0; lane < inter_node_->lanes(); ++lane) {
-      const char* arrived = group_.result(lane, slot);
+      const char* arrived = group_.arrivals(lane, slot);
       for (int rank : inter_node_->arrivals()[static_cast<size_t>(lane)]) {
         copy_to_output(rank, part, arrived);
         arrived += part.size();
@@ -76,7 +76,7 @@ class AllGather final : public CollectiveStep {
   }
 
  private:
-  /// The pieces that arrive at a lane share the room for one chunk of results.
+  /// The pieces that arrive at a lane share the room for one chunk.
   static int64_t piece_bytes(const InterNode* inter_node) {
     return inter_node == nullptr ? kChunkBytes
                                  : kChunkBytes / static_cast<int64_t>(inter_node->most_arrivals());

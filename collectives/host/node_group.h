@@ -25,7 +25,8 @@ namespace lockstep::detail {
 class NodeGroup {
  public:
   static constexpr int kSlots = 2;
-  /// Room for one chunk of a tensor, and for one chunk of results, in each slot of each rank.
+  /// Room for one chunk of a tensor, and for one of what comes from other nodes, in each slot of
+  /// each rank.
   static constexpr size_t kChunkBytes = size_t{512} << 10;
   static constexpr uint64_t kCallsKept = 64;
 
@@ -66,7 +67,7 @@ class NodeGroup {
   const std::vector<const void*>& contributions(int slot) const {
     return contributions_[static_cast<size_t>(slot)];
   }
-  char* result(int rank, int slot) const;
+  char* arrivals(int rank, int slot) const;
 
   /// This rank will never post again. Peers that wait for it can know.
   void leave() { own().left.store(1, std::memory_order_release); }

@@ -43,8 +43,10 @@ class SmallAllReduce final : public CollectiveStep {
   kernels::Reduction reduction_;
 };
 
-/// Each rank leaves the slices that others sum in its staging memory, sums its own slice, and
-/// fetches the other results from their owners' staging memory.
+/// Each rank leaves the slices that others sum in its staging memory, sums its own slice of
+/// everybody's, writes it where everybody left theirs, and fetches the other results from its own
+/// staging memory. A core that has read a line writes it at once. To write a line that another core
+/// has read since takes several times as long.
 class StagedAllReduce final : public CollectiveStep {
  public:
   StagedAllReduce(NodeGroup& group, Span tensor, const kernels::Reduction& reduction,
@@ -56,7 +58,7 @@ class StagedAllReduce final : public CollectiveStep {
         lanes_(inter_node == nullptr ? group.size() : inter_node->lanes()),
         sum_(reduction, tensor.dtype, inter_node),
         sources_(static_cast<size_t>(group.size())),
-        destinations_(2) {
+        destinations_(static_cast<size_t>(group.size())) {
     touches(0, tensor.data, tensor.bytes());
   }
 
@@ -77,13 +79,12 @@ class StagedAllReduce final : public CollectiveStep {
     }
     const Slice part = part_of(chunk);
     const Slice slice = slice_of(part.size(), group_.rank(), lanes_, tensor_.element_size());
-    char* own = tensor_.at(part.begin + slice.begin);
     for (int k = 0; k < group_.size(); ++k) {
-      sources_[static_cast<size_t>(k)] =
-          k == group_.rank() ? own : at(group_.contribution(k, slot), slice.begin);
+      char* const of_rank = k == group_.rank() ? tensor_.at(part.begin + slice.begin)
+                                               : at(group_.contribution(k, slot), slice.begin);
+      sources_[static_cast<size_t>(k)] = of_rank;
+      destinations_[static_cast<size_t>(k)] = of_rank;
     }
-    destinations_[0] = own;
-    destinations_[1] = at(group_.result(group_.rank(), slot), slice.begin);
     return sum_.run(sources_, destinations_, slice.size());
   }
 
@@ -92,8 +93,8 @@ class StagedAllReduce final : public CollectiveStep {
     for (int lane = 0; lane < lanes_; ++lane) {
       const Slice slice = slice_of(part.size(), lane, lanes_, tensor_.element_size());
       if (lane != group_.rank()) {
-        copy(tensor_.at(part.begin + slice.begin), at(group_.result(lane, slot), slice.begin),
-             slice);
+        copy(tensor_.at(part.begin + slice.begin),
+             at(group_.contribution(group_.rank(), slot), slice.begin), slice);
       }
     }
   }
