@@ -1,6 +1,5 @@
 #include "recorder.h"
 
-#include <hwy/targets.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -9,20 +8,9 @@
 #include <iomanip>
 #include <iostream>
 #include <sstream>
-#include <string_view>
 
 namespace lockstep::benchmarks {
 namespace {
-
-/// run.py --vectors avx2: lockstep's kernels as a processor without AVX-512 runs them.
-[[maybe_unused]] const bool limited_to_avx2 = [] {
-  const char* vectors = std::getenv("LOCKSTEP_BENCH_VECTORS");
-  const bool limited = vectors != nullptr && std::string_view(vectors) == "avx2";
-  if (limited) {
-    hwy::DisableTargets(HWY_AVX2 - 1);  // a wider target has a lower bit
-  }
-  return limited;
-}();
 
 void print(std::ostream& out, const std::vector<double>& values) {
   out << "[";
