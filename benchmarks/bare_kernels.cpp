@@ -2,6 +2,8 @@
 
 #include <hwy/highway.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 
 namespace lockstep::benchmarks {
@@ -41,8 +43,18 @@ template <typename Type>
 void add_as(const void* from, void* into, int64_t n) {
   const auto* source = static_cast<const typename Type::Element*>(from);
   auto* target = static_cast<typename Type::Element*>(into);
-  for (int64_t i = 0; i < n; i += lanes) {
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
     Type::store(hn::Add(Type::load(source + i), Type::load(target + i)), target + i);
+  }
+  if (i < n) {
+    using Padded = std::array<typename Type::Element, hn::MaxLanes(floats)>;
+    Padded more = {};
+    Padded sum = {};
+    std::copy(source + i, source + n, more.begin());
+    std::copy(target + i, target + n, sum.begin());
+    Type::store(hn::Add(Type::load(more.data()), Type::load(sum.data())), sum.data());
+    std::copy(sum.begin(), sum.begin() + (n - i), target + i);
   }
 }
 

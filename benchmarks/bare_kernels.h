@@ -8,7 +8,7 @@ namespace lockstep::benchmarks {
 
 /// Plain sums for this machine's own processor, fp32 inside: the bound's kernel, and what a user
 /// would write as an MPI operation for 16-bit types. Types: Float, Half, BFloat16; n is a multiple
-/// of 64.
+/// of 64, but for add(): MPI cuts a tensor as it likes.
 
 /// a = b = a + b, element by element.
 void sum_to_both(c10::ScalarType dtype, void* a, void* b, int64_t n);
