@@ -83,7 +83,7 @@ void compare(std::vector<Contender>& contenders, const Communicator& world,
              std::optional<SharedPair>& pair, int calls, bool is_small) {
   const int turn = is_small ? 50 : 1;
   for (int made = 0; made < calls; made += turn) {
-    const int untimed = made == 0 ? warm_up_calls : is_small ? 1 : 0;
+    const int untimed = made == 0 || is_small ? warm_up_calls : 0;
     for (Contender& contender : contenders) {
       for (int call = -untimed; call < std::min(turn, calls - made); ++call) {
         call_once(contender, world, pair, 1 + (made + call + untimed) % 5, call >= 0);

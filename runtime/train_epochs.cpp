@@ -159,7 +159,7 @@ void EpochLoop::validate_and_save(const std::function<Evaluation()>& validate,
 }
 
 bool EpochLoop::can_save() const {
-  return saved_in_round_ < 0 || saved_in_round_ != trainer_.updates();
+  return saved_in_round_ != trainer_.updates();
 }
 
 bool EpochLoop::is_in_round() const {

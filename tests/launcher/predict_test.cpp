@@ -149,15 +149,13 @@ TEST(PredictedStep, WaitsForWhatBackwardDoesNotHide) {
 
 TEST(PredictedStep, WhatGoesOverTheLinkDuringBackwardTakesItsProcessorTime) {
   Network busy = network();
-  busy.link_processor =
-      0.8e-9;  // 0.8 ns a byte: 0.4 ms of a rank for a bucket, whose rank sends 0.5 MB
+  busy.link_processor = 0.8e-9;  // of a bucket a rank sends 0.5 MB: 0.4 ms
   const Forecast idle = Forecast::of(step(), network(), 8, 1);
   // Bucket 0 is hidden, bucket 1 comes after the backward.
   EXPECT_NEAR(Forecast::of(step(), busy, 8, 1).seconds, idle.seconds + 0.4e-3, 1e-12);
   StepRecord earlier = step();
   const double bucket = network().all_reduce(kMillion, 4, 8).total();
-  earlier.buckets[1].ready =
-      step().backward - bucket / 2;  // its second half ends after the backward
+  earlier.buckets[1].ready = step().backward - bucket / 2;  // half of it ends after the backward
   EXPECT_NEAR(Forecast::of(earlier, busy, 8, 1).seconds, idle.seconds - bucket / 2 + 0.4e-3, 1e-9);
   earlier.buckets[1].ready = step().backward - 2 * bucket;  // both are hidden
   EXPECT_NEAR(Forecast::of(earlier, busy, 8, 1).seconds, idle.seconds - bucket + 0.8e-3, 1e-9);
