@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 #include <lockstep/amp/fused_layers.h>
+#include <lockstep/amp/layers/check_targets.h>
 #include <lockstep/amp/layers/layer_passes.h>
 #include <lockstep/amp/tracing/observed.h>
 #include <lockstep/collectives/error.h>
@@ -53,25 +54,8 @@ void check(const at::Tensor& logits, const at::Tensor& targets, double smoothing
                       logits.scalar_type() == at::kBFloat16),
                  kName, ": the logits must be an fp32, fp16 or bf16 matrix (rows, classes), found ",
                  logits.defined() ? c10::str(logits.scalar_type(), logits.sizes()) : "no tensor");
-  LOCKSTEP_CHECK(targets.defined() && targets.scalar_type() == at::kLong && targets.dim() == 1 &&
-                     targets.size(0) == logits.size(0) && targets.is_contiguous() &&
-                     targets.device() == logits.device(),
-                 kName, ": the targets must be a contiguous int64 vector of ", logits.size(0),
-                 " elements on ", logits.device().str(), ", found ",
-                 targets.defined() ? c10::str(targets.scalar_type(), targets.sizes(), " on ",
-                                              targets.device().str())
-                                   : "no tensor");
-  LOCKSTEP_CHECK(smoothing >= 0.0 && smoothing < 1.0, kName, ": label_smoothing is ", smoothing,
-                 ", it must be at least 0 and below 1");
-  if (logits.is_cpu()) {
-    const auto* target = targets.const_data_ptr<int64_t>();
-    for (int64_t row = 0; row < targets.size(0); ++row) {
-      LOCKSTEP_CHECK(
-          target[row] == ignore_index || (target[row] >= 0 && target[row] < logits.size(1)), kName,
-          ": the target of row ", row, " is ", target[row], ", there are classes 0 to ",
-          logits.size(1) - 1);
-    }
-  }
+  amp::check_targets(kName, targets, logits, logits.size(0), logits.size(1), smoothing,
+                     ignore_index);
 }
 
 }  // namespace

@@ -34,6 +34,21 @@ at::Tensor fused_bias_gelu(const at::Tensor& x, const at::Tensor& bias);
 at::Tensor fused_cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
                                double label_smoothing = 0.0, int64_t ignore_index = -100);
 
+/// Mean cross-entropy of the logits x weight^T + bias: a linear layer and fused_cross_entropy in
+/// one, for heads with many classes. The classes are computed in blocks of 2048, and each block is
+/// read for the loss while the cache still holds it; backward makes the gradients of a block, uses
+/// them in its matrix products and forgets them. So only the logits themselves are kept, in the
+/// dtype of the products, where the two layers keep three such matrices. Liger Kernel (Hsu and
+/// others, 2024, arXiv 2410.10989) fuses the same layers on GPUs.
+/// x: (rows, width); weight: (classes, width), as of torch::nn::Linear; bias: (classes), may be
+/// undefined. All have one dtype; under amp::Autocast each may have any, and the products are
+/// computed in the dtype of the region, or in fp32 if Precision keeps the weight there. Targets,
+/// label smoothing, `ignore_index` and the result are those of fused_cross_entropy. The products
+/// are LibTorch's, so their bits depend on its matrix library.
+at::Tensor fused_linear_cross_entropy(const at::Tensor& x, const at::Tensor& weight,
+                                      const at::Tensor& bias, const at::Tensor& targets,
+                                      double label_smoothing = 0.0, int64_t ignore_index = -100);
+
 /// fused_layer_norm with weight and bias, as a module. Counts as a norm for Precision. Works in
 /// torch::nn::Sequential, as FusedRMSNorm does.
 class FusedLayerNormImpl : public torch::nn::Module {

@@ -1,0 +1,29 @@
+#include <lockstep/amp/layers/check_targets.h>
+#include <lockstep/collectives/error.h>
+
+namespace lockstep::amp {
+
+void check_targets(const char* layer, const at::Tensor& targets, const at::Tensor& beside,
+                   int64_t rows, int64_t classes, double smoothing, int64_t ignore_index) {
+  LOCKSTEP_CHECK(
+      targets.defined() && targets.scalar_type() == at::kLong && targets.dim() == 1 &&
+          targets.size(0) == rows && targets.is_contiguous() && targets.device() == beside.device(),
+      layer, ": the targets must be a contiguous int64 vector of ", rows, " elements on ",
+      beside.device().str(), ", found ",
+      targets.defined()
+          ? c10::str(targets.scalar_type(), targets.sizes(), " on ", targets.device().str())
+          : "no tensor");
+  LOCKSTEP_CHECK(smoothing >= 0.0 && smoothing < 1.0, layer, ": label_smoothing is ", smoothing,
+                 ", it must be at least 0 and below 1");
+  if (!beside.is_cpu()) {
+    return;
+  }
+  const auto* target = targets.const_data_ptr<int64_t>();
+  for (int64_t row = 0; row < rows; ++row) {
+    LOCKSTEP_CHECK(target[row] == ignore_index || (target[row] >= 0 && target[row] < classes),
+                   layer, ": the target of row ", row, " is ", target[row],
+                   ", there are classes 0 to ", classes - 1);
+  }
+}
+
+}  // namespace lockstep::amp

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace lockstep::amp {
+
+/// What every cross-entropy layer demands of its targets: a contiguous int64 vector with one
+/// element for each of `rows`, on the device of `beside`; on the CPU each one a class or
+/// `ignore_index`. And a `smoothing` in [0, 1). Throws Error that names the layer, the argument
+/// and, for a wrong class, the row.
+void check_targets(const char* layer, const at::Tensor& targets, const at::Tensor& beside,
+                   int64_t rows, int64_t classes, double smoothing, int64_t ignore_index);
+
+}  // namespace lockstep::amp
