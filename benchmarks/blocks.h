@@ -1,5 +1,6 @@
 #pragma once
 
+#include <lockstep/amp/fused_layers.h>
 #include <torch/torch.h>
 
 namespace lockstep::benchmarks {
@@ -12,6 +13,7 @@ struct TransformerLayer : torch::nn::Module {
     bool norm_first = false;
     bool causal = false;
     double dropout = 0.0;
+    bool fused = false;  // lockstep's fused_layer_norm and fused_bias_gelu
   };
 
   explicit TransformerLayer(const Options& options)
@@ -25,11 +27,11 @@ struct TransformerLayer : torch::nn::Module {
 
   at::Tensor forward(const at::Tensor& x) {
     if (options.norm_first) {
-      const at::Tensor y = x + dropped(attention(norm1(x)));
-      return y + dropped(down(at::gelu(up(norm2(y)))));
+      const at::Tensor y = x + dropped(attention(normed(norm1, x)));
+      return y + dropped(down(widened(normed(norm2, y))));
     }
-    const at::Tensor y = norm1(x + dropped(attention(x)));
-    return norm2(y + dropped(down(at::gelu(up(y)))));
+    const at::Tensor y = normed(norm1, x + dropped(attention(x)));
+    return normed(norm2, y + dropped(down(widened(y))));
   }
 
   Options options;
@@ -41,6 +43,12 @@ struct TransformerLayer : torch::nn::Module {
  private:
   torch::nn::LayerNorm norm() const {
     return torch::nn::LayerNorm(torch::nn::LayerNormOptions({options.units}));
+  }
+  at::Tensor normed(torch::nn::LayerNorm& norm, const at::Tensor& x) const {
+    return options.fused ? fused_layer_norm(x, norm->weight, norm->bias) : norm(x);
+  }
+  at::Tensor widened(const at::Tensor& x) {
+    return options.fused ? fused_bias_gelu(at::linear(x, up->weight), up->bias) : at::gelu(up(x));
   }
   at::Tensor dropped(const at::Tensor& x) const { return at::dropout(x, options.dropout, true); }
   at::Tensor attention(const at::Tensor& x) {

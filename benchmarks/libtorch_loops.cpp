@@ -31,6 +31,13 @@ class Ranks {
   int size_ = 1;
 };
 
+/// "-channels-last" after the name of a variant.
+bool ends_with_channels_last(const std::string& variant) {
+  const std::string suffix = "-channels-last";
+  return variant.size() > suffix.size() &&
+         variant.compare(variant.size() - suffix.size(), suffix.size(), suffix) == 0;
+}
+
 class PlainLoop : public StepLoop {
  public:
   explicit PlainLoop(const std::string& model) {
@@ -70,14 +77,14 @@ class MpiLoop final : public PlainLoop {
 
 class FusedLoop : public StepLoop {
  public:
-  explicit FusedLoop(const std::string& model) {
-    workload_ = make_workload(model);
+  explicit FusedLoop(const std::string& model, bool channels_last = false) {
+    workload_ = make_workload(model, {at::kCPU, channels_last});
     parameters_ = workload_.module->parameters();
     gradient_ = at::zeros({count_parameters(*workload_.module)});
     int64_t offset = 0;
     for (at::Tensor& parameter : parameters_) {
       parameter.mutable_grad() =
-          gradient_.narrow(0, offset, parameter.numel()).view(parameter.sizes());
+          gradient_.as_strided(parameter.sizes(), parameter.strides(), offset);
       offset += parameter.numel();
       gradients_.push_back(parameter.grad());
       first_.push_back(at::zeros_like(parameter));
@@ -123,8 +130,8 @@ std::unique_ptr<StepLoop> make_libtorch_loop(const std::string& variant, const s
   if (variant == "libtorch-mpi") {
     return std::make_unique<MpiLoop>(model);
   }
-  if (variant == "libtorch-mpi-fused") {
-    return std::make_unique<MpiFusedLoop>(model);
+  if (variant.rfind("libtorch-mpi-fused", 0) == 0) {
+    return std::make_unique<MpiFusedLoop>(model, ends_with_channels_last(variant));
   }
   if (variant == "libtorch-fused") {
     return std::make_unique<FusedLoop>(model);

@@ -13,7 +13,18 @@ namespace {
 namespace nn = torch::nn;
 using at::Tensor;
 
-struct LstmLanguageModel : nn::Module {
+struct Network : nn::Module {
+  virtual Tensor forward(const Tensor& input) = 0;
+  virtual Tensor inputs() const = 0;
+  virtual Tensor targets() const = 0;
+  virtual Tensor loss(const Tensor& input, const Tensor& targets) {
+    return nn::functional::cross_entropy(forward(input), targets);
+  }
+  /// From now on lockstep's fused layers compute what they can.
+  virtual void fuse_layers() { LOCKSTEP_CHECK(false, "this workload has no fused layers"); }
+};
+
+struct LstmLanguageModel : Network {
   static constexpr int64_t vocabulary = 33278, units = 200, layers = 2, tokens = 35, batch = 20;
   nn::Dropout dropout{0.2};
   nn::Embedding embedding{vocabulary, units};
@@ -26,12 +37,23 @@ struct LstmLanguageModel : nn::Module {
     register_module("lstm", lstm);
     register_module("decoder", decoder);
   }
-  Tensor forward(const Tensor& input) {
-    const Tensor hidden = std::get<0>(lstm(dropout(embedding(input))));
-    return decoder(dropout(hidden)).flatten(0, 1);
+  Tensor hidden(const Tensor& input) {
+    return dropout(std::get<0>(lstm(dropout(embedding(input))))).flatten(0, 1);
   }
-  static Tensor inputs() { return torch::randint(vocabulary, {tokens, batch}, torch::kLong); }
-  static Tensor targets() { return torch::randint(vocabulary, {tokens * batch}, torch::kLong); }
+  Tensor forward(const Tensor& input) override { return decoder(hidden(input)); }
+  Tensor loss(const Tensor& input, const Tensor& targets) override {
+    return fused
+               ? fused_linear_cross_entropy(hidden(input), decoder->weight, decoder->bias, targets)
+               : Network::loss(input, targets);
+  }
+  void fuse_layers() override { fused = true; }
+  Tensor inputs() const override {
+    return torch::randint(vocabulary, {tokens, batch}, torch::kLong);
+  }
+  Tensor targets() const override {
+    return torch::randint(vocabulary, {tokens * batch}, torch::kLong);
+  }
+  bool fused = false;
 };
 
 /// Layers between an embedding of tokens and their positions, and a head.
@@ -40,12 +62,13 @@ struct GptSize {
   bool tied = false;  // GPT-2: a last norm, and the embedding again as head
 };
 
-struct Gpt : nn::Module {
+struct Gpt : Network {
   GptSize size;
   nn::Embedding token, position;
   nn::Sequential layers;
   nn::LayerNorm norm{nullptr};
   nn::Linear head{nullptr};
+  bool fused = false;
 
   explicit Gpt(const GptSize& size)
       : size(size),
@@ -62,15 +85,32 @@ struct Gpt : nn::Module {
       head = register_module("head", nn::Linear(size.units, size.vocabulary));
     }
   }
-  Tensor forward(const Tensor& input) {
+  Tensor hidden(const Tensor& input) {
     const Tensor places = at::arange(input.size(1), input.options());
     const Tensor x = layers->forward(token(input) + position(places));
-    return (size.tied ? at::linear(norm(x), token->weight) : head(x)).flatten(0, 1);
+    return (size.tied ? norm(x) : x).flatten(0, 1);
   }
-  Tensor inputs() const {
+  Tensor forward(const Tensor& input) override {
+    const Tensor x = hidden(input);
+    return size.tied ? at::linear(x, token->weight) : head(x);
+  }
+  Tensor loss(const Tensor& input, const Tensor& targets) override {
+    if (!fused) {
+      return Network::loss(input, targets);
+    }
+    return fused_linear_cross_entropy(hidden(input), size.tied ? token->weight : head->weight,
+                                      size.tied ? Tensor() : head->bias, targets);
+  }
+  void fuse_layers() override {
+    fused = true;
+    for (const auto& layer : layers->children()) {
+      layer->as<TransformerLayer>()->options.fused = true;
+    }
+  }
+  Tensor inputs() const override {
     return torch::randint(size.vocabulary, {size.batch, size.length}, torch::kLong);
   }
-  Tensor targets() const {
+  Tensor targets() const override {
     return torch::randint(size.vocabulary, {size.batch * size.length}, torch::kLong);
   }
 };
@@ -80,7 +120,7 @@ struct BertSize {
   int64_t vocabulary = 0, units = 0, heads = 0, layers = 0, length = 0, batch = 0;
 };
 
-struct Bert : nn::Module {
+struct Bert : Network {
   BertSize size;
   nn::Embedding token, position, kind;
   nn::LayerNorm norm;
@@ -101,16 +141,16 @@ struct Bert : nn::Module {
     }
     register_module("layers", layers);
   }
-  Tensor forward(const Tensor& input) {
+  Tensor forward(const Tensor& input) override {
     const Tensor places = at::arange(input.size(1), input.options());
     const Tensor x = token(input) + position(places) + kind(at::zeros_like(places));
     const Tensor y = layers->forward(at::dropout(norm(x), dropout, true));
     return head(at::dropout(at::tanh(pooler(y.select(1, 0))), dropout, true));
   }
-  Tensor inputs() const {
+  Tensor inputs() const override {
     return torch::randint(size.vocabulary, {size.batch, size.length}, torch::kLong);
   }
-  Tensor targets() const { return torch::randint(2, {size.batch}, torch::kLong); }
+  Tensor targets() const override { return torch::randint(2, {size.batch}, torch::kLong); }
 
   static constexpr double dropout = 0.1;
 };
@@ -122,7 +162,7 @@ struct ResNetSize {
 };
 
 template <typename Block>
-struct ResNet : nn::Module {
+struct ResNet : Network {
   ResNetSize size;
   nn::Sequential stem, blocks;
   nn::Linear head{nullptr};
@@ -143,18 +183,20 @@ struct ResNet : nn::Module {
     register_module("blocks", blocks);
     head = register_module("head", nn::Linear(in, size.classes));
   }
-  Tensor forward(const Tensor& input) {
+  Tensor forward(const Tensor& input) override {
     Tensor x = at::relu(stem->forward(input));
     if (size.large_images) {
       x = at::max_pool2d(x, 3, 2, 1);
     }
     return head(at::adaptive_avg_pool2d(blocks->forward(x), {1, 1}).flatten(1));
   }
-  Tensor inputs() const { return torch::randn({size.batch, 3, size.image, size.image}); }
-  Tensor targets() const { return torch::randint(size.classes, {size.batch}, torch::kLong); }
+  Tensor inputs() const override { return torch::randn({size.batch, 3, size.image, size.image}); }
+  Tensor targets() const override {
+    return torch::randint(size.classes, {size.batch}, torch::kLong);
+  }
 };
 
-struct Mlp : nn::Module {
+struct Mlp : Network {
   int64_t units;
   nn::Sequential layers;
 
@@ -164,13 +206,12 @@ struct Mlp : nn::Module {
     }
     register_module("layers", layers);
   }
-  Tensor forward(const Tensor& x) { return layers->forward(x); }
-  Tensor inputs() const { return torch::randn({1, units}); }
-  Tensor targets() const { return torch::randint(units, {1}, torch::kLong); }
+  Tensor forward(const Tensor& x) override { return layers->forward(x); }
+  Tensor inputs() const override { return torch::randn({1, units}); }
+  Tensor targets() const override { return torch::randint(units, {1}, torch::kLong); }
 };
 
 /// Where there are images, they and the convolutions are channels_last, if asked for.
-template <typename Network>
 Workload workload(const std::shared_ptr<Network>& network, const WorkloadOptions& options) {
   const auto placed = [options](const Tensor& tensor) {
     return tensor.dim() == 4 && options.channels_last
@@ -183,22 +224,23 @@ Workload workload(const std::shared_ptr<Network>& network, const WorkloadOptions
   for (const Tensor& tensor : network->buffers()) {
     tensor.set_data(placed(tensor));
   }
+  if (options.fused) {
+    network->fuse_layers();
+  }
   auto batch = std::make_shared<std::pair<Tensor, Tensor>>();
   return {network,
           [network, batch, placed] {
             *batch = {placed(network->inputs()), placed(network->targets())};
           },
-          [network, batch] {
-            return nn::functional::cross_entropy(network->forward(batch->first), batch->second);
-          }};
+          [network, batch] { return network->loss(batch->first, batch->second); }};
 }
 
 using Maker = std::function<Workload(const WorkloadOptions&)>;
 
-template <typename Network, typename... Size>
+template <typename Model, typename... Size>
 Maker maker(const Size&... size) {
   return [size...](const WorkloadOptions& options) {
-    return workload(std::make_shared<Network>(size...), options);
+    return workload(std::make_shared<Model>(size...), options);
   };
 }
 

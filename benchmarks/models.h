@@ -23,6 +23,7 @@ struct Workload {
 struct WorkloadOptions {
   c10::Device device{c10::kCPU};
   bool channels_last = false;  // images and convolutions
+  bool fused = false;          // "lstm" and "gpt" with the layers of amp/fused_layers.h
 };
 
 /// "lstm": language model, vocabulary 33278, 2 layers of 200 units, dropout 0.2, 35 x 20 tokens.

@@ -31,14 +31,17 @@ class StepLoop {
 /// (StepTrace).
 /// "local-16": the same with an exchange of weights after 16 updates (LocalUpdates).
 /// "accumulate-N", "reproducible-N": N micro-batches on each rank, fp16 wire, without and with
-/// TrainerOptions::reproducible. "muon", "muon-sharded": with MuonOptimizer, fp16 wire; model gpt.
+/// TrainerOptions::reproducible. "layers-fused", "layers-channels-last": fp16 wire, and a model
+/// with lockstep's fused layers, or with images and convolutions channels_last. "muon",
+/// "muon-sharded": with MuonOptimizer, fp16 wire; model gpt.
 std::unique_ptr<StepLoop> make_trainer_loop(const std::string& variant, const std::string& model,
                                             int argc, char** argv);
 
 /// "libtorch": a plain loop with torch::optim::AdamW, one rank.
 /// "libtorch-fused": a plain loop with at::_fused_adamw_, one rank.
 /// "libtorch-mpi": MPI_Allreduce of each gradient after backward, torch::optim::AdamW.
-/// "libtorch-mpi-fused": gradients are views of one buffer, one MPI_Allreduce, at::_fused_adamw_.
+/// "libtorch-mpi-fused": gradients are views of one buffer, one MPI_Allreduce, at::_fused_adamw_;
+/// "libtorch-mpi-fused-channels-last": with images and convolutions channels_last.
 std::unique_ptr<StepLoop> make_libtorch_loop(const std::string& variant, const std::string& model);
 
 }  // namespace lockstep::benchmarks

@@ -37,7 +37,7 @@ TrainerOptions options_of(const std::string& variant, int ranks) {
   if (kind == "muon") {
     return options.shard_optimizer(rest == "sharded");
   }
-  if (kind == "ours") {
+  if (kind == "ours" || kind == "layers") {
     return options;
   }
   throw std::invalid_argument("no variant " + variant);
@@ -57,7 +57,10 @@ class TrainerLoop final : public StepLoop {
  public:
   TrainerLoop(const std::string& variant, const std::string& model, int argc, char** argv)
       : runtime_(argc, argv, RuntimeOptions().threads(1)) {
-    workload_ = make_workload(model);
+    WorkloadOptions options;
+    options.channels_last = variant == "layers-channels-last";
+    options.fused = variant == "layers-fused";
+    workload_ = make_workload(model, options);
     trainer_.emplace(runtime_, workload_.module, *optimizer_of(variant, workload_.module),
                      options_of(variant, runtime_.size()));
   }

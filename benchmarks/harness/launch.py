@@ -99,12 +99,17 @@ def _processes(job, build, scratch):
     return [(command, {**meeting, "RANK": str(rank)}) for rank, command in enumerate(pinned)]
 
 
-def _environment(scratch):
+def _compiled(build):
+    """Where torch.compile keeps its code, which another width of vectors must not take: its buffers would be too small."""
+    return build / "torch-inductor" / os.environ.get(VECTORS, "widest")
+
+
+def _environment(scratch, build):
     environment = {name: value for name, value in os.environ.items()
                    if not name.startswith(("OMPI_", "PMI", "SLURM_", "I_MPI_", "CCL_"))}
     environment.update(OMP_NUM_THREADS="1", LOCKSTEP_BENCH_RECORDS=str(scratch / "records"),
                        LOCKSTEP_BENCH_BEGIN=str(time.clock_gettime(time.CLOCK_MONOTONIC)),
-                       OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+                       TORCHINDUCTOR_CACHE_DIR=str(_compiled(build)), OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     return environment
 
 
@@ -129,7 +134,7 @@ def run(job, build):
         scratch = pathlib.Path(folder)
         records = scratch / "records"
         records.mkdir()
-        environment = {**_environment(scratch), **dict(job.environment)}
+        environment = {**_environment(scratch, build), **dict(job.environment)}
         started = [subprocess.Popen(command, env={**environment, **extra},
                                     stdout=log, stderr=log)
                    for command, extra in _processes(job, build, scratch)]

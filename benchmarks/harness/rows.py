@@ -1,13 +1,14 @@
 """The rows of build/bench.json and the table that people read."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Optional
 
 
 @dataclass
 class Row:
     """`ours` and `peer` are medians of run medians; ratio > 1: ours is better. A peer that could not
-    run has no figure, and `remark` says why; `optional`: it need not be installed."""
+    run has no figure, and `remark` says why; `optional`: it need not be installed. `ratios`: those of
+    each run of ours with the peer's of the same turn."""
 
     suite: str
     name: str
@@ -23,6 +24,11 @@ class Row:
     target: Optional[float] = None
     remark: str = ""
     optional: bool = False
+    ratios: list = field(default_factory=list)
+
+    @property
+    def best_ratio(self):
+        return max(self.ratios, default=self.ratio)
 
     @property
     def missed(self):
@@ -42,7 +48,8 @@ def compare(suite, name, ours, peer, peer_name, unit, target=None):
     scale = SCALES[unit]
     return Row(suite, name, ours.median * scale, peer.median * scale, peer_name, unit, "lower",
                peer.median / ours.median, ours.minimum * scale, ours.median * scale,
-               len(ours.medians), target)
+               len(ours.medians), target,
+               ratios=[theirs / mine for theirs, mine in zip(peer.medians, ours.medians)])
 
 
 def counted(suite, name, ours, peer, peer_name, unit, target=None):

@@ -76,11 +76,20 @@ def save(name, machine, rows, folder=None):
     path.write_text(table + "\n", encoding="utf-8")
 
 
+def _best(rows):
+    """The best ratio of a single run by key: others can slow a run down, nothing makes one fast."""
+    best = {}
+    for row in rows:
+        if row.ratio is not None and row.peer_name != LIMIT:
+            best[key(row)] = max(row.best_ratio, best.get(key(row), row.best_ratio))
+    return best
+
+
 @dataclass
 class Comparison:
     """What a measurement has become, compared with the stored ratios."""
 
-    fallen: list = field(default_factory=list)    # texts: below LEAST of what is stored
+    fallen: dict = field(default_factory=dict)    # texts by key: below LEAST of what is stored
     vanished: list = field(default_factory=list)  # keys: stored, and no longer measured
     unknown: list = field(default_factory=list)   # keys: measured, and not stored
     missing: list = field(default_factory=list)   # keys: stored, of an optional peer that is not here
@@ -93,24 +102,33 @@ class Comparison:
     def as_text(self):
         lines = [f"{self.compared} rows compared, {len(self.fallen)} below {LEAST} of the stored "
                  "ratio"]
-        lines += [f"fell: {text}" for text in self.fallen]
+        lines += [f"fell: {text}" for text in self.fallen.values()]
         lines += [f"no longer measured: {name}" for name in self.vanished]
         lines += [f"peer not installed, so not compared: {name}" for name in self.missing]
         lines += [f"not stored, so not compared: {name}" for name in self.unknown]
         return "\n".join(lines)
 
 
+def rows_of(keys):
+    """{suite: pattern of the names of its rows} for keys of ratios."""
+    names = {}
+    for suite, row, _ in (name.split(" / ") for name in keys):
+        names.setdefault(suite, set()).add(re.escape(row))
+    return {suite: re.compile(f"^({'|'.join(sorted(found))})$") for suite, found in names.items()}
+
+
 def compare(rows, ratios, suites, only=re.compile("")):
-    """Compares `rows`, which `suites` gave for the row names that match `only`, with `ratios`."""
+    """Compares `rows`, which `suites` gave for the row names that match `only`, with `ratios`: of several runs, also of a
+    row that was measured twice, the best one counts."""
     result = Comparison()
-    measured = _ratios(rows)
+    measured = _best(rows)
     for name, ratio in measured.items():
         if name not in ratios:
             result.unknown.append(name)
             continue
         result.compared += 1
         if ratio < LEAST * ratios[name]:
-            result.fallen.append(f"{name}: {ratio:.3f}, stored {ratios[name]:.3f}")
+            result.fallen[name] = f"{name}: {ratio:.3f}, stored {ratios[name]:.3f}"
     optional = {key(row) for row in rows if row.optional and row.ratio is None}
     for name in ratios:
         suite, row_name, _ = name.split(" / ")

@@ -25,6 +25,12 @@ CROWDED = {"lstm": (3, 4)}  # ranks
 CROWDED_PEERS = {"bound": None, "python-ddp-malloc": 1.0, "libtorch-mpi": 1.0,
                  "libtorch-mpi-fused-malloc": 1.0}
 ONE_RANK_PEERS = {"libtorch": 1.0, "libtorch-fused": None, "libtorch-fused-malloc": 1.0}
+# Ours with the layers or the memory layout that suit the model: row, variant, and the ratio for each peer.
+TUNED_PEERS = {"libtorch-mpi-fused-malloc": 1.05, "python-ddp-malloc": 1.05, "python-ddp-compiled": 1.05}
+LAYERS = {"lstm": ("fused layers", "layers-fused", {"ours-fp16": 1.0, **TUNED_PEERS}),
+          "gpt": ("fused layers", "layers-fused", {"ours-fp16": 1.0, **TUNED_PEERS}),
+          "resnet18": ("channels_last", "layers-channels-last",
+                       {"ours-fp16": 1.0, **TUNED_PEERS, "libtorch-mpi-fused-channels-last": 1.0})}
 # Of two ranks: row, models, variant, the variant without the option, micro-batches, ratio.
 OPTIONS = (("reproducible", MODELS, "reproducible-1", "accumulate-1", 1, 0.87),
            ("reproducible accumulate 4", MODELS, "reproducible-4", "accumulate-4", 4, 0.87),
@@ -62,9 +68,12 @@ def _jobs(build, model, ranks):
         jobs += [step("mpi", "libtorch-mpi-fused"), python("python-ddp"),
                  python("python-ddp-fp16"),
                  python("python-ddp-compiled", environment=MALLOC, optional=True),
+                 step("mpi", LAYERS[model][1]),
                  step("solo", "ours-fp32", "one-rank"), step("solo", "libtorch"),
                  step("solo", "libtorch-fused"),
                  step("solo", "libtorch-fused", "libtorch-fused-malloc", MALLOC)]
+    if model == "resnet18":
+        jobs.append(step("mpi", "libtorch-mpi-fused-channels-last", environment=MALLOC))
     jemalloc = _jemalloc()
     if ranks == 2 and jemalloc:
         jobs.append(python("python-ddp", "python-ddp-jemalloc", jemalloc))
@@ -88,13 +97,18 @@ def _names(model, ranks):
     """The row of each variant of ours."""
     name = _name(model, ranks)
     names = {"ours-fp16": name, "ours-fp32": f"{name} fp32-wire"}
-    return {**names, "one-rank": f"one-rank {model}"} if ranks == 2 else names
+    if ranks > 2:
+        return names
+    row, variant, _ = LAYERS[model]
+    return {**names, variant: f"{model} {row}", "one-rank": f"one-rank {model}"}
 
 
 def _targets(variant, model, ranks):
     """{peer: ratio}"""
     if variant == "one-rank":
         return ONE_RANK_PEERS
+    if variant == LAYERS[model][1]:
+        return LAYERS[model][2]
     if ranks > 2:
         return CROWDED_PEERS
     return {name: targets[MODELS.index(model)] for name, targets in PEERS.items()}

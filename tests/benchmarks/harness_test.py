@@ -193,7 +193,7 @@ class CrowdedRanks(unittest.TestCase):
         self.assertEqual((round(row.peer, 6), round(row.ours, 6), row.target), (1200, 1200, 0.87))
 
     def test_of_the_peers_of_a_step_only_jemalloc_may_be_missing(self):
-        variants = ["ours-fp16", "ours-fp32", "bound-fp16", "bound-fp32", "one-rank", *step.ONE_RANK_PEERS,
+        variants = ["ours-fp16", "ours-fp32", "bound-fp16", "bound-fp32", "layers-fused", "one-rank", *step.ONE_RANK_PEERS,
                     *(name for name in step.PEERS if name not in ("bound", "python-ddp-jemalloc", "python-ddp-compiled"))]
         measurement = FakeMeasurement([record("gpt", variant, 0.5) for variant in variants])
         absent = {row.peer_name: row for row in step.run(measurement, re.compile("^gpt$")) if row.ratio is None}
@@ -220,7 +220,7 @@ class StartUp(unittest.TestCase):
 
     def test_the_time_counts_from_the_start_of_the_launcher(self):
         with tempfile.TemporaryDirectory() as folder:
-            begin = float(launch._environment(pathlib.Path(folder))["LOCKSTEP_BENCH_BEGIN"])
+            begin = float(launch._environment(pathlib.Path(folder), pathlib.Path("build"))["LOCKSTEP_BENCH_BEGIN"])
         self.assertLess(abs(time.clock_gettime(time.CLOCK_MONOTONIC) - begin), 60.0)
 
 

@@ -56,14 +56,40 @@ class Stored(unittest.TestCase):
             self.assertEqual(os.environ["ATEN_CPU_CAPABILITY"], "avx2")
             self.assertIn(", limited to avx2, ", document.machine())
 
+    def test_compiled_code_of_other_vectors_is_not_taken(self):
+        with unittest.mock.patch.dict(os.environ):
+            folders = []
+            for vectors in ("", "avx2"):
+                if vectors:
+                    launch.limit_vectors(vectors)
+                environment = launch._environment(pathlib.Path("scratch"), pathlib.Path("build"))
+                folders.append(environment["TORCHINDUCTOR_CACHE_DIR"])
+        self.assertEqual(folders, ["build/torch-inductor/widest", "build/torch-inductor/avx2"])
+
     def test_a_ratio_of_nine_tenths_passes_and_a_lower_one_fails(self):
         found = self.compare([made_up("gpt", 1.8), made_up("lstm", 1.3)])
         self.assertFalse(found.failed)
         self.assertEqual(found.compared, 2)
         found = self.compare([made_up("gpt", 1.79), made_up("lstm", 1.0)])
         self.assertTrue(found.failed)
-        self.assertEqual(found.fallen, ["step / gpt / ddp: 1.790, stored 2.000"])
+        self.assertEqual(found.fallen, {"step / gpt / ddp": "step / gpt / ddp: 1.790, stored 2.000"})
         self.assertIn("1 below 0.9", found.as_text())
+
+    def test_the_best_of_all_runs_of_a_row_counts(self):
+        ours, peer = measure.Sample.of([1.0, 1.0, 1.0]), measure.Sample.of([1.5, 1.9, 1.6])
+        noisy = rows.compare("step", "gpt", ours, peer, "ddp", "ms")
+        self.assertEqual((noisy.ratio, noisy.ratios), (1.6, [1.5, 1.9, 1.6]))
+        self.assertFalse(self.compare([noisy], only="gpt").failed)
+        self.assertTrue(self.compare([made_up("gpt", 1.6)], only="gpt").failed)
+        self.assertFalse(self.compare([made_up("gpt", 1.6), made_up("gpt", 1.85)], only="gpt").failed)
+        self.assertTrue(self.compare([made_up("gpt", 1.6), made_up("gpt", 1.7)], only="gpt").failed)
+
+    def test_rows_that_fell_are_named_by_suite_to_be_measured_again(self):
+        patterns = stored.rows_of(["step / lstm 3 ranks / ddp", "step / gpt / ddp", "update / adamw (28 B) / copy"])
+        self.assertEqual(set(patterns), {"step", "update"})
+        self.assertTrue(patterns["step"].search("gpt") and patterns["step"].search("lstm 3 ranks"))
+        self.assertIsNone(patterns["step"].search("gpt fp32-wire"))
+        self.assertTrue(patterns["update"].search("adamw (28 B)"))
 
     def test_a_stored_row_that_no_longer_comes_fails_where_it_was_asked_for(self):
         self.assertEqual(self.compare([made_up("gpt", 2.0)]).vanished, ["step / lstm / ddp"])
