@@ -28,7 +28,7 @@ class StepLoop {
 /// "ours-fp16", "ours-fp32": lockstep::Trainer at O0 with that wire, on the ranks that the
 /// launcher started; without a launcher alone, that is with the communication switched off. All
 /// steps but the first three are recorded in the file $LOCKSTEP_BENCH_TRACE, if that is set
-/// (StepTrace).
+/// (StepTrace); ranks without a launcher record in a file each, with .$RANK at its end.
 /// "local-16": the same with an exchange of weights after 16 updates (LocalUpdates).
 /// "accumulate-N", "reproducible-N": N micro-batches on each rank, fp16 wire, without and with
 /// TrainerOptions::reproducible. "layers-fused", "layers-channels-last": fp16 wire, and a model

@@ -12,11 +12,11 @@
 namespace lockstep::benchmarks {
 namespace {
 
-/// Null for none; of processes that run side by side the first one writes.
-const char* trace_file() {
+/// Empty for none; processes that run side by side write one each, FILE.RANK.
+std::string trace_file() {
+  const char* file = std::getenv("LOCKSTEP_BENCH_TRACE");
   const char* rank = std::getenv("RANK");
-  return rank == nullptr || std::string(rank) == "0" ? std::getenv("LOCKSTEP_BENCH_TRACE")
-                                                     : nullptr;
+  return file == nullptr ? "" : rank == nullptr ? file : std::string(file) + "." + rank;
 }
 
 TrainerOptions options_of(const std::string& variant, int ranks) {
@@ -66,7 +66,7 @@ class TrainerLoop final : public StepLoop {
   }
 
   void step() override {
-    if (steps_++ == warm_up_steps && trace_file_ != nullptr) {
+    if (steps_++ == warm_up_steps && !trace_file_.empty()) {
       trace_.emplace(runtime_);
     }
     trainer_->step([this] { return Loss(workload_.loss()); });
@@ -81,7 +81,7 @@ class TrainerLoop final : public StepLoop {
  private:
   Runtime runtime_;
   std::optional<Trainer> trainer_;
-  const char* trace_file_ = trace_file();
+  std::string trace_file_ = trace_file();
   std::optional<StepTrace> trace_;
   int steps_ = 0;
 };

@@ -87,23 +87,34 @@ class Place:
         return rows
 
     def steps(self, model):
-        """{variant: Sample}; of lockstep alone where ranks share cores."""
-        jobs = [self.job(program(self.build, "step", "ours-fp16", model, STEPS), "ours-fp16")]
+        """{variant: Sample} of single updates; of lockstep alone where ranks share cores."""
+        jobs = [self.ours("ours-fp16", model)]
         if not self.is_crowded:
-            jobs += [self.job(program(self.build, "step", "local-16", model, STEPS), "local-16"),
-                     self.job(program(self.build, "step", "libtorch-mpi-fused", model, STEPS), "libtorch-mpi-fused",
+            jobs += [self.job(program(self.build, "step", "libtorch-mpi-fused", model, STEPS), "libtorch-mpi-fused",
                               MALLOC),
                      self.job(peer("step_ddp.py", "python-ddp-fp16", model, STEPS), "python-ddp-fp16", MALLOC)]
-        measured = self.measurement.alternate({f"{self.name} {model} {job.variant}": job for job in jobs}, mean_of_calls)
+        return self.alternate(model, jobs, measure.each)
+
+    def rounds(self, model):
+        """{variant: Sample} of an update in the mean of a round."""
+        return self.alternate(model, [self.ours(variant, model) for variant in ("ours-fp16", "local-16")], mean_of_calls)
+
+    def ours(self, variant, model):
+        return self.job(program(self.build, "step", variant, model, STEPS), variant)
+
+    def alternate(self, model, jobs, seconds_of):
+        measured = self.measurement.alternate({f"{self.name} {model} {job.variant}": job for job in jobs}, seconds_of)
         return {variant: sample for (_, variant), sample in measured.items()}
 
-    def step_rows(self, model, samples, forecast):
-        name, ours = f"{self.name} {model}", samples["ours-fp16"]
-        rows = [compare("nodes", name, ours, samples[variant], variant, "ms", 1.0)
+    def step_rows(self, model, forecast):
+        name, samples = f"{self.name} {model}", self.steps(model)
+        rows = [compare("nodes", name, samples["ours-fp16"], samples[variant], variant, "ms", 1.0)
                 for variant in STEP_PEERS if variant in samples]
-        if "local-16" in samples:
-            rows.append(compare("nodes", f"{name} local-16", samples["local-16"], ours, "synchronous", "ms", 1.0))
-        return [*rows, predicted("nodes", f"{name} prediction", ours, forecast, "ms", PREDICTION_TARGET)]
+        if not self.is_crowded:
+            rounds = self.rounds(model)
+            rows.append(compare("nodes", f"{name} local-16", rounds["local-16"], rounds["ours-fp16"], "synchronous", "ms",
+                                1.0))
+        return [*rows, predicted("nodes", f"{name} prediction", samples["ours-fp16"], forecast, "ms", PREDICTION_TARGET)]
 
     def network(self, reductions, on_a_core, unlimited):
         """The file that `lockstep predict` reads. The rate of the link is nominal, the rest is measured."""
@@ -133,13 +144,13 @@ def forecast_of(build, record, network, ranks):
     return float(row.group(1)) / 1e3
 
 
-def record_of(measurement, model, ranks, folder):
-    """A step of `ranks` processes that do not communicate, as `lockstep predict` reads it."""
+def records_of(measurement, model, ranks, folder):
+    """Steps of `ranks` processes that do not communicate, one file each, as `lockstep predict` reads them."""
     path = pathlib.Path(folder) / f"{model}-{ranks}.json"
     job = Job("group", program(measurement.build, "step", "ours-fp16", model, STEPS), "recorded", ranks,
               environment=(("LOCKSTEP_BENCH_TRACE", str(path)),))
-    measurement.alternate({f"{model} recorded, {ranks} ranks": job}, mean_of_calls)
-    return path
+    measurement.alternate({f"{model} recorded, {ranks} ranks": job}, measure.each)
+    return [path.with_name(f"{path.name}.{rank}") for rank in range(ranks)]
 
 
 def run(measurement, only):
@@ -166,8 +177,8 @@ def run(measurement, only):
                 unlimited = measurement.alternate({f"{UNLIMITED} all-reduce": job}, measure.together)
             with tempfile.TemporaryDirectory(prefix="lockstep-bench-") as folder:
                 for model in models:
-                    record = record_of(measurement, model, ranks, folder)
+                    records = records_of(measurement, model, ranks, folder)
                     network = place.network(reductions, on_a_core, unlimited)
-                    forecast = forecast_of(measurement.build, record, network, ranks)
-                    rows += place.step_rows(model, place.steps(model), forecast)
+                    forecast = max(forecast_of(measurement.build, one, network, ranks) for one in records)
+                    rows += place.step_rows(model, forecast)
     return [row for row in rows if only.search(row.name)]

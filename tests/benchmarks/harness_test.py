@@ -234,26 +234,28 @@ class TwoHosts(unittest.TestCase):
 
         def forecast(build, recorded, network, ranks):
             asked.append((recorded.name, network, ranks))
-            return 1.9
+            return 1.9 if recorded.name.endswith(".1") else 1.8
 
         self.addCleanup(setattr, nodes, "forecast_of", nodes.forecast_of)
         nodes.forecast_of = forecast
         return nodes.run(measurement, re.compile(only)), asked
 
     def test_a_step_has_rows_against_the_peers_local_updates_and_the_prediction(self):
-        steps = [record("gpt", variant, 1.0, 3.0) for variant in ("ours-fp16", "local-16", *nodes.STEP_PEERS)]
+        steps = [record("gpt", variant, 1.0, 2.0, 9.0) for variant in ("ours-fp16", "local-16", *nodes.STEP_PEERS)]
         measurement = FakeMeasurement([*self.REDUCTIONS, *steps])
         found, asked = self.run_suite(measurement, "^10gbit 2 x 1 gpt")
         self.assertEqual({(row.name, row.peer_name) for row in found},
                          {("10gbit 2 x 1 gpt", "libtorch-mpi-fused"), ("10gbit 2 x 1 gpt", "python-ddp-fp16"),
                           ("10gbit 2 x 1 gpt local-16", "synchronous"), ("10gbit 2 x 1 gpt prediction", "predicted")})
         prediction, = (row for row in found if row.peer_name == "predicted")
-        self.assertAlmostEqual(prediction.ours, 2000.0)  # the mean, not the median of the ranks' calls
-        self.assertAlmostEqual(prediction.ratio, 0.95)
+        self.assertAlmostEqual(prediction.ours, 2000.0)  # the median, as in the record
+        local, = (row for row in found if row.name.endswith("local-16"))
+        self.assertAlmostEqual(local.ours, 4000.0)  # the mean: one update of a round exchanges weights
+        self.assertAlmostEqual(prediction.ratio, 0.95)  # of the slowest process
         self.assertFalse(prediction.missed)
-        self.assertEqual(asked, [("gpt-2.json", {"ranks_per_node": 1, "link": {
-            "latency_us": 500000.0, "gigabits_per_second": 10.0,
-            "processor_us_per_megabyte": 0.5e6 / ((32 << 20) / 1e6)}}, 2)])
+        network = {"ranks_per_node": 1, "link": {"latency_us": 500000.0, "gigabits_per_second": 10.0,
+                                                 "processor_us_per_megabyte": 0.5e6 / ((32 << 20) / 1e6)}}
+        self.assertEqual(asked, [(f"gpt-2.json.{rank}", network, 2) for rank in range(2)])
         self.assertEqual({job.link for job in measurement.jobs.values() if job.launch == "hosts"},
                          {"10gbit", nodes.UNLIMITED})
 
