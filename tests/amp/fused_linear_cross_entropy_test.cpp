@@ -153,8 +153,10 @@ TEST_F(FusedLinearCrossEntropy, MultipliesInTheDtypeOfTheAutocastRegion) {
     EXPECT_EQ(gradients[i].scalar_type(), at::kFloat);
     expect_close(gradients[i], references[i], 3e-2);
   }
-  const auto rounded = head.to(at::kBFloat16).fused();
-  EXPECT_EQ(ours.item<float>(), rounded.item<float>());
+  const Head rounded = head.to(at::kBFloat16);
+  EXPECT_EQ(ours.item<float>(), rounded.fused().item<float>());
+  const auto mixed = fused_linear_cross_entropy(rounded.x, head.weight, rounded.bias, head.targets);
+  EXPECT_EQ(ours.item<float>(), mixed.item<float>());
 }
 
 TEST_F(FusedLinearCrossEntropy, ComputesInFp32WhatPrecisionKeepsThere) {

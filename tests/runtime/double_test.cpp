@@ -93,9 +93,11 @@ Followed follow(const Python& python, const OptimizerSpec& optimizer) {
 }
 
 TEST(DoubleParameters, HaveTheBitsOfTorchOptim) {
-  if (at::get_cpu_capability() == "DEFAULT") {
-    GTEST_SKIP() << "LibTorch does not fuse multiplications and additions on this processor";
-  }
+  // LibTorch fuses products and sums, as lockstep does, on processors that can.
+  const bool fuses = at::get_cpu_capability() != "DEFAULT";
+  const auto same = [&](const auto& ours, const auto& pythons) {
+    return fuses ? equal(ours, pythons) : distance(ours, pythons) < 1e-14;
+  };
   const Python python;
   const std::vector<std::pair<std::string, std::shared_ptr<OptimizerSpec>>> cases = {
       {"adamw", AdamW(1e-2).weight_decay(0.1).clone()},
@@ -108,8 +110,8 @@ TEST(DoubleParameters, HaveTheBitsOfTorchOptim) {
       {"lion", Lion(1e-2).weight_decay(0.1).clone()}};
   for (const auto& [name, optimizer] : cases) {
     const Followed found = follow(python, *optimizer);
-    EXPECT_TRUE(equal(found.weights, python.tensors(name))) << name;
-    EXPECT_TRUE(equal(found.averages, python.tensors(name + ".ema"))) << name;
+    EXPECT_TRUE(same(found.weights, python.tensors(name))) << name;
+    EXPECT_TRUE(same(found.averages, python.tensors(name + ".ema"))) << name;
   }
 }
 
