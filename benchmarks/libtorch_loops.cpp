@@ -31,13 +31,6 @@ class Ranks {
   int size_ = 1;
 };
 
-/// "-channels-last" after the name of a variant.
-bool ends_with_channels_last(const std::string& variant) {
-  const std::string suffix = "-channels-last";
-  return variant.size() > suffix.size() &&
-         variant.compare(variant.size() - suffix.size(), suffix.size(), suffix) == 0;
-}
-
 class PlainLoop : public StepLoop {
  public:
   explicit PlainLoop(const std::string& model) {
@@ -130,8 +123,8 @@ std::unique_ptr<StepLoop> make_libtorch_loop(const std::string& variant, const s
   if (variant == "libtorch-mpi") {
     return std::make_unique<MpiLoop>(model);
   }
-  if (variant.rfind("libtorch-mpi-fused", 0) == 0) {
-    return std::make_unique<MpiFusedLoop>(model, ends_with_channels_last(variant));
+  if (variant == "libtorch-mpi-fused" || variant == "libtorch-mpi-fused-channels-last") {
+    return std::make_unique<MpiFusedLoop>(model, variant != "libtorch-mpi-fused");
   }
   if (variant == "libtorch-fused") {
     return std::make_unique<FusedLoop>(model);

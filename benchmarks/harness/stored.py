@@ -48,8 +48,8 @@ def key(row):
     return f"{row.suite} / {row.name} / {row.peer_name}"
 
 
-def _ratios(rows):
-    return {key(row): row.ratio for row in rows if row.ratio is not None and row.peer_name != LIMIT}
+def _with_ratio(rows):
+    return [row for row in rows if row.ratio is not None and row.peer_name != LIMIT]
 
 
 def _file(name, folder):
@@ -70,7 +70,7 @@ def save(name, machine, rows, folder=None):
     """Stores the ratios of `rows`. Rows that were not measured this time keep theirs."""
     path = _file(name, folder)
     ratios = load(name, folder) if path.exists() else {}
-    ratios.update({name: round(ratio, 4) for name, ratio in _ratios(rows).items()})
+    ratios.update({key(row): round(row.ratio, 4) for row in _with_ratio(rows)})
     path.parent.mkdir(parents=True, exist_ok=True)
     table = json.dumps({"machine": machine, "ratios": dict(sorted(ratios.items()))}, indent=1)
     path.write_text(table + "\n", encoding="utf-8")
@@ -79,9 +79,8 @@ def save(name, machine, rows, folder=None):
 def _best(rows):
     """The best ratio of a single run by key: others can slow a run down, nothing makes one fast."""
     best = {}
-    for row in rows:
-        if row.ratio is not None and row.peer_name != LIMIT:
-            best[key(row)] = max(row.best_ratio, best.get(key(row), row.best_ratio))
+    for row in _with_ratio(rows):
+        best[key(row)] = max(row.best_ratio, best.get(key(row), row.best_ratio))
     return best
 
 

@@ -14,6 +14,7 @@ namespace lockstep {
 namespace {
 
 using testing::device;
+using testing::expect_close;
 using testing::expect_error;
 using testing::on_device;
 using testing::ones;
@@ -32,11 +33,6 @@ at::Tensor leaf(const at::Tensor& value) {
 /// The largest error allowed for a result of this dtype that was computed in fp32.
 double tolerance(at::ScalarType dtype) {
   return dtype == at::kFloat ? 2e-6 : dtype == at::kHalf ? 1e-3 : 8e-3;
-}
-
-void expect_close(const at::Tensor& ours, const at::Tensor& expected, double relative) {
-  const double scale = expected.abs().max().item<double>() + 1e-30;
-  EXPECT_LT((ours.to(at::kDouble) - expected).abs().max().item<double>() / scale, relative);
 }
 
 /// Ours in `dtype` against the reference in fp64, both from the same rounded input; values and

@@ -2,21 +2,20 @@
 #include "spans.h"
 #include "test_device.h"
 
-#include <c10/core/Allocator.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
 #include <lockstep/amp/autocast.h>
 #include <lockstep/amp/casting/kept_fp32.h>
 #include <lockstep/amp/fused_layers.h>
 #include <lockstep/amp/layers/class_block.h>
+#include <lockstep/checkpointing/activation/memory_meter.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include <algorithm>
 #include <cmath>
 
 namespace lockstep {
 namespace {
 
 using testing::device;
+using testing::expect_close;
 using testing::expect_error;
 using testing::on_device;
 using testing::ones;
@@ -54,26 +53,9 @@ struct Head {
   at::Tensor x, weight, bias, targets;
 };
 
-/// The bytes that LibTorch's allocator of the host has handed out, and the most at any time.
-struct HostBytes : c10::MemoryReportingInfoBase {
-  void reportMemoryUsage(void* /*data*/, int64_t bytes, size_t /*allocated*/, size_t /*reserved*/,
-                         c10::Device /*device*/) override {
-    live += bytes;
-    peak = std::max(peak, live);
-  }
-  bool memoryProfilingEnabled() const override { return true; }
-  int64_t live = 0, peak = 0;
-};
-
 struct FusedLinearCrossEntropy : ::testing::Test {
   FusedLinearCrossEntropy() { at::manual_seed(1); }
 };
-
-void expect_close(const at::Tensor& ours, const at::Tensor& expected, double relative) {
-  const double scale = expected.abs().max().item<double>() + 1e-30;
-  EXPECT_LT((ours.to(at::kDouble) - expected.to(at::kDouble)).abs().max().item<double>() / scale,
-            relative);
-}
 
 TEST_F(FusedLinearCrossEntropy, HasTheValueAndTheGradientsOfTheTwoLayers) {
   const std::pair<at::ScalarType, double> tolerances[] = {
@@ -168,16 +150,12 @@ TEST_F(FusedLinearCrossEntropy, ComputesInFp32WhatPrecisionKeepsThere) {
 }
 
 TEST_F(FusedLinearCrossEntropy, KeepsOneMatrixOfLogitsWhereTheTwoLayersKeepThree) {
-  if (!device().is_cpu()) {
-    GTEST_SKIP() << "no GPU is metered here";
-  }
   const Head head(/*classes=*/20000, /*rows=*/200, /*width=*/8);
   const int64_t logits = head.targets.numel() * head.weight.size(0) * 4;
   const auto peak_of = [](const auto& loss) {
-    const auto bytes = std::make_shared<HostBytes>();
-    const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, bytes);
+    const MemoryMeter meter;
     loss().backward();
-    return bytes->peak;
+    return meter.peak();
   };
   EXPECT_LT(peak_of([&] { return head.fused(); }), 1.4 * logits);
   EXPECT_GT(peak_of([&] { return head.plain(); }), 2.0 * logits);

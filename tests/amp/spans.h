@@ -93,4 +93,11 @@ inline void expect_error(const std::function<void()>& call, const std::string& p
   }
 }
 
+/// The largest difference is below `relative` of the largest value expected.
+inline void expect_close(const at::Tensor& ours, const at::Tensor& expected, double relative) {
+  const double scale = expected.abs().max().item<double>() + 1e-30;
+  EXPECT_LT((ours.to(at::kDouble) - expected.to(at::kDouble)).abs().max().item<double>() / scale,
+            relative);
+}
+
 }  // namespace lockstep::testing
