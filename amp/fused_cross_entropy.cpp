@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
 #include <lockstep/amp/fused_layers.h>
-#include <lockstep/amp/layers/check_targets.h>
+#include <lockstep/amp/layers/layer_checks.h>
 #include <lockstep/amp/layers/layer_passes.h>
 #include <lockstep/amp/tracing/observed.h>
 #include <lockstep/collectives/error.h>
@@ -50,10 +50,9 @@ void check(const at::Tensor& logits, const at::Tensor& targets, double smoothing
            int64_t ignore_index) {
   constexpr const char* kName = "lockstep::fused_cross_entropy";
   LOCKSTEP_CHECK(logits.defined() && logits.dim() == 2 && logits.size(1) > 0 &&
-                     (logits.scalar_type() == at::kFloat || logits.scalar_type() == at::kHalf ||
-                      logits.scalar_type() == at::kBFloat16),
+                     amp::is_layer_dtype(logits.scalar_type()),
                  kName, ": the logits must be an fp32, fp16 or bf16 matrix (rows, classes), found ",
-                 logits.defined() ? c10::str(logits.scalar_type(), logits.sizes()) : "no tensor");
+                 amp::described(logits));
   amp::check_targets(kName, targets, logits, logits.size(0), logits.size(1), smoothing,
                      ignore_index);
 }

@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <lockstep/amp/autocast.h>
 #include <lockstep/amp/fused_layers.h>
+#include <lockstep/amp/layers/layer_checks.h>
 #include <lockstep/amp/layers/layer_passes.h>
 #include <lockstep/amp/tracing/observed.h>
 #include <lockstep/collectives/error.h>
@@ -15,11 +16,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 void check_input(const char* layer, const at::Tensor& x) {
-  LOCKSTEP_CHECK(x.defined() && x.dim() >= 1 &&
-                     (x.scalar_type() == at::kFloat || x.scalar_type() == at::kHalf ||
-                      x.scalar_type() == at::kBFloat16),
-                 layer, ": the input must be an fp32, fp16 or bf16 tensor, found ",
-                 x.defined() ? c10::str(x.scalar_type(), x.sizes()) : "no tensor");
+  LOCKSTEP_CHECK(x.defined() && x.dim() >= 1 && amp::is_layer_dtype(x.scalar_type()), layer,
+                 ": the input must be an fp32, fp16 or bf16 tensor, found ", amp::described(x));
 }
 
 void check_parameter(const char* layer, const char* name, const at::Tensor& parameter,
@@ -28,8 +26,8 @@ void check_parameter(const char* layer, const char* name, const at::Tensor& para
       !parameter.defined() || (parameter.scalar_type() == at::kFloat && parameter.dim() == 1 &&
                                parameter.size(0) == x.size(-1) && parameter.device() == x.device()),
       layer, ": ", name, " must be fp32 with ", x.size(-1), " elements, the input's last size, on ",
-      x.device().str(), "; found ", parameter.scalar_type(), parameter.sizes(), " on ",
-      parameter.device().str(), " (keep norms in fp32, as O1 and O2 do)");
+      x.device().str(), "; found ", amp::described(parameter),
+      " (keep norms in fp32, as O1 and O2 do)");
 }
 
 struct Norm : torch::autograd::Function<Norm> {

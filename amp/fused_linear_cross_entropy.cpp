@@ -2,8 +2,8 @@
 #include <ATen/autocast_mode.h>
 #include <lockstep/amp/casting/kept_fp32.h>
 #include <lockstep/amp/fused_layers.h>
-#include <lockstep/amp/layers/check_targets.h>
 #include <lockstep/amp/layers/class_block.h>
+#include <lockstep/amp/layers/layer_checks.h>
 #include <lockstep/amp/tracing/observed.h>
 #include <lockstep/collectives/error.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -152,32 +152,24 @@ Operands cast(const Operands& given) {
   return {operand(given.x), operand(given.weight), operand(given.bias)};
 }
 
-std::string described(const at::Tensor& tensor) {
-  return tensor.defined()
-             ? c10::str(tensor.scalar_type(), tensor.sizes(), " on ", tensor.device().str())
-             : "no tensor";
-}
-
 bool is_matrix(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.dim() == 2 &&
-         (tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kHalf ||
-          tensor.scalar_type() == at::kBFloat16);
+  return tensor.defined() && tensor.dim() == 2 && amp::is_layer_dtype(tensor.scalar_type());
 }
 
 void check_shapes(const Operands& given) {
   LOCKSTEP_CHECK(is_matrix(given.x), kName,
                  ": the input must be an fp32, fp16 or bf16 matrix (rows, width), found ",
-                 described(given.x));
+                 amp::described(given.x));
   LOCKSTEP_CHECK(
       is_matrix(given.weight) && given.weight.size(0) > 0 &&
           given.weight.size(1) == given.x.size(1) && given.weight.device() == given.x.device(),
       kName, ": the weight must be an fp32, fp16 or bf16 matrix (classes, ", given.x.size(1),
-      ") on ", given.x.device().str(), ", found ", described(given.weight));
+      ") on ", given.x.device().str(), ", found ", amp::described(given.weight));
   LOCKSTEP_CHECK(!given.bias.defined() ||
                      (given.bias.dim() == 1 && given.bias.size(0) == given.weight.size(0) &&
                       given.bias.device() == given.x.device()),
                  kName, ": the bias must have ", given.weight.size(0), " elements, one for each ",
-                 "class, on ", given.x.device().str(), ", found ", described(given.bias));
+                 "class, on ", given.x.device().str(), ", found ", amp::described(given.bias));
 }
 
 void check_dtypes(const Operands& operands) {
@@ -185,7 +177,8 @@ void check_dtypes(const Operands& operands) {
       operands.weight.scalar_type() == operands.x.scalar_type() &&
           (!operands.bias.defined() || operands.bias.scalar_type() == operands.x.scalar_type()),
       kName, ": input, weight and bias must have one dtype outside autocast, found ",
-      described(operands.x), ", ", described(operands.weight), " and ", described(operands.bias));
+      amp::described(operands.x), ", ", amp::described(operands.weight), " and ",
+      amp::described(operands.bias));
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ class AllGather final : public CollectiveStep {
     if (!started_) {
       if (has_lane) {
         inter_node_->exchange_pieces(group_.contributions(slot), part.size(),
-                                     group_.arrivals(group_.rank(), slot));
+                                     group_.arrival_slot(group_.rank(), slot));
       }
       for (int k = 0; k < group_.size(); ++k) {
         if (k != group_.rank()) {
@@ -67,7 +67,7 @@ class AllGather final : public CollectiveStep {
     }
     const Slice part = part_of(chunk);
     for (int lane = 0; lane < inter_node_->lanes(); ++lane) {
-      const char* arrived = group_.arrivals(lane, slot);
+      const char* arrived = group_.arrival_slot(lane, slot);
       for (int rank : inter_node_->arrivals()[static_cast<size_t>(lane)]) {
         copy_to_output(rank, part, arrived);
         arrived += part.size();

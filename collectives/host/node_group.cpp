@@ -97,7 +97,7 @@ char* NodeGroup::contribution(int rank, int slot) const {
          static_cast<size_t>(slot) * kChunkBytes;
 }
 
-char* NodeGroup::arrivals(int rank, int slot) const {
+char* NodeGroup::arrival_slot(int rank, int slot) const {
   return contribution(rank, slot) + kSlots * kChunkBytes;
 }
 

@@ -67,7 +67,7 @@ class NodeGroup {
   const std::vector<const void*>& contributions(int slot) const {
     return contributions_[static_cast<size_t>(slot)];
   }
-  char* arrivals(int rank, int slot) const;
+  char* arrival_slot(int rank, int slot) const;
 
   /// This rank will never post again. Peers that wait for it can know.
   void leave() { own().left.store(1, std::memory_order_release); }

@@ -1,18 +1,25 @@
-#include <lockstep/amp/layers/check_targets.h>
+#include <lockstep/amp/layers/layer_checks.h>
 #include <lockstep/collectives/error.h>
 
 namespace lockstep::amp {
 
+bool is_layer_dtype(at::ScalarType dtype) {
+  return dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16;
+}
+
+std::string described(const at::Tensor& tensor) {
+  return tensor.defined()
+             ? c10::str(tensor.scalar_type(), tensor.sizes(), " on ", tensor.device().str())
+             : "no tensor";
+}
+
 void check_targets(const char* layer, const at::Tensor& targets, const at::Tensor& beside,
                    int64_t rows, int64_t classes, double smoothing, int64_t ignore_index) {
-  LOCKSTEP_CHECK(
-      targets.defined() && targets.scalar_type() == at::kLong && targets.dim() == 1 &&
-          targets.size(0) == rows && targets.is_contiguous() && targets.device() == beside.device(),
-      layer, ": the targets must be a contiguous int64 vector of ", rows, " elements on ",
-      beside.device().str(), ", found ",
-      targets.defined()
-          ? c10::str(targets.scalar_type(), targets.sizes(), " on ", targets.device().str())
-          : "no tensor");
+  LOCKSTEP_CHECK(targets.defined() && targets.scalar_type() == at::kLong && targets.dim() == 1 &&
+                     targets.size(0) == rows && targets.is_contiguous() &&
+                     targets.device() == beside.device(),
+                 layer, ": the targets must be a contiguous int64 vector of ", rows,
+                 " elements on ", beside.device().str(), ", found ", described(targets));
   LOCKSTEP_CHECK(smoothing >= 0.0 && smoothing < 1.0, layer, ": label_smoothing is ", smoothing,
                  ", it must be at least 0 and below 1");
   if (!beside.is_cpu()) {

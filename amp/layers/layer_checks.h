@@ -3,8 +3,15 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <string>
 
 namespace lockstep::amp {
+
+/// Whether the layers compute with this dtype: fp32, fp16 or bf16.
+bool is_layer_dtype(at::ScalarType dtype);
+
+/// Dtype, sizes and device of a tensor for an error message, or "no tensor".
+std::string described(const at::Tensor& tensor);
 
 /// What every cross-entropy layer demands of its targets: a contiguous int64 vector with one
 /// element for each of `rows`, on the device of `beside`; on the CPU each one a class or
