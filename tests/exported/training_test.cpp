@@ -29,13 +29,14 @@ std::vector<std::pair<std::string, at::Tensor>> state(const ExportedModule& mode
   return tensors;
 }
 
-/// Names and bits of parameters and buffers.
+/// How a tensor is compared with Python's: same_bits, or PythonModel::same.
 using Same = bool (*)(const at::Tensor&, const at::Tensor&);
 
 bool same_bits(const at::Tensor& ours, const at::Tensor& pythons) {
   return at::equal(ours, pythons);
 }
 
+/// Names and values of parameters and buffers.
 void expect_pythons_tensors(const PythonModel& python, const ExportedModule& model,
                             const std::string& prefix, Same same = same_bits) {
   for (const auto& [name, tensor] : state(model)) {
