@@ -4,7 +4,7 @@ namespace lockstep::detail {
 namespace {
 
 /// Up to here one wait, copies and redundant sums are faster than two waits.
-constexpr size_t kSmallBytes = size_t{8} << 10;
+constexpr size_t kSmallBytes = NodeGroup::kSmallBytes;
 /// The same beside two waits without copies.
 constexpr size_t kSmallBufferBytes = size_t{2} << 10;
 
@@ -46,14 +46,14 @@ std::shared_ptr<Operation> HostTransport::all_reduce(const at::Tensor& tensor, R
   SharedBuffers::Place place;
   std::unique_ptr<CollectiveStep> step;
   if (inter_node == nullptr && span.bytes() <= kSmallBufferBytes) {
-    step = make_small_all_reduce(group, span, reduction);
+    step = make_small_all_reduce(group, span, reduction, log().next_sequence());
   } else if (shared_buffers_.find(span.data, span.bytes(), place)) {
     call.buffer = place.buffer;
     call.buffer_offset = place.offset;
     step =
         make_shared_buffer_all_reduce(group, span, std::move(place.copies), reduction, inter_node);
   } else if (inter_node == nullptr && span.bytes() <= kSmallBytes) {
-    step = make_small_all_reduce(group, span, reduction);
+    step = make_small_all_reduce(group, span, reduction, log().next_sequence());
   } else {
     step = make_staged_all_reduce(group, span, reduction, inter_node);
   }

@@ -15,7 +15,7 @@ constexpr size_t NodeGroup::staging_offset() {
 }
 
 size_t NodeGroup::block_bytes() {
-  return staging_offset() + 2 * kSlots * kChunkBytes;
+  return staging_offset() + kSlots * (2 * kChunkBytes + kSmallBytes);
 }
 
 NodeGroup::NodeGroup(std::vector<std::shared_ptr<SharedMemory>> blocks, int rank, Peers peers)
@@ -27,6 +27,9 @@ NodeGroup::NodeGroup(std::vector<std::shared_ptr<SharedMemory>> blocks, int rank
   for (int slot = 0; slot < kSlots; ++slot) {
     for (int k = 0; k < size(); ++k) {
       contributions_[static_cast<size_t>(slot)].push_back(contribution(k, slot));
+    }
+    for (int k = 0; k < 2 * size(); ++k) {
+      small_contributions_[static_cast<size_t>(slot)].push_back(small_slot(k % size(), slot));
     }
   }
 }
@@ -99,6 +102,10 @@ char* NodeGroup::contribution(int rank, int slot) const {
 
 char* NodeGroup::arrival_slot(int rank, int slot) const {
   return contribution(rank, slot) + kSlots * kChunkBytes;
+}
+
+char* NodeGroup::small_slot(int rank, int slot) const {
+  return contribution(rank, 2 * kSlots) + static_cast<size_t>(slot) * kSmallBytes;
 }
 
 bool NodeGroup::is_gone(int rank) const {

@@ -28,6 +28,8 @@ class NodeGroup {
   /// Room for one chunk of a tensor, and for one of what comes from other nodes, in each slot of
   /// each rank.
   static constexpr size_t kChunkBytes = size_t{512} << 10;
+  /// Room for one small tensor that all ranks read, in each slot of each rank.
+  static constexpr size_t kSmallBytes = size_t{8} << 10;
   static constexpr uint64_t kCallsKept = 64;
 
   /// What share_among_threads() or share_among_processes() must be asked for.
@@ -68,6 +70,11 @@ class NodeGroup {
     return contributions_[static_cast<size_t>(slot)];
   }
   char* arrival_slot(int rank, int slot) const;
+  /// Where each rank, in rank order, leaves a small tensor: in the block of the rank that is
+  /// `rotation` (from 0 to size() - 1) further on.
+  void* const* small_contributions(int slot, int rotation) const {
+    return small_contributions_[static_cast<size_t>(slot)].data() + rotation;
+  }
 
   /// This rank will never post again. Peers that wait for it can know.
   void leave() { own().left.store(1, std::memory_order_release); }
@@ -107,6 +114,7 @@ class NodeGroup {
   };
   static constexpr size_t staging_offset();
 
+  char* small_slot(int rank, int slot) const;
   Block& own() const { return *own_; }
   Block& block(int rank) const {
     return *reinterpret_cast<Block*>(blocks_[static_cast<size_t>(rank)]->data());
@@ -116,7 +124,8 @@ class NodeGroup {
   int rank_;
   Block* own_;
   std::array<std::vector<const void*>, kSlots> contributions_;
-  std::vector<int> processes_;  // a pidfd for each rank, or -1
+  std::array<std::vector<void*>, kSlots> small_contributions_;  // of all ranks, twice
+  std::vector<int> processes_;                                  // a pidfd for each rank, or -1
 };
 
 }  // namespace lockstep::detail

@@ -13,8 +13,10 @@
 namespace lockstep::detail {
 
 /// Each rank sums all of a small tensor for itself: one wait instead of two.
+/// `sequence` is the number of the call, the same on all ranks.
 std::unique_ptr<CollectiveStep> make_small_all_reduce(NodeGroup& group, Span tensor,
-                                                      const kernels::Reduction& reduction);
+                                                      const kernels::Reduction& reduction,
+                                                      uint64_t sequence);
 /// Each rank sums its slice of each chunk. `inter_node` is null on a single node.
 std::unique_ptr<CollectiveStep> make_staged_all_reduce(NodeGroup& group, Span tensor,
                                                        const kernels::Reduction& reduction,

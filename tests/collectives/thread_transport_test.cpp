@@ -240,7 +240,7 @@ TEST_P(ThreadTransport, ManyOperationsInFlightWaitedForOutOfOrder) {
     std::vector<at::Tensor> tensors;
     for (int i = 0; i < kOperations; ++i) {
       tensors.push_back(i % 2 == 0 ? window.narrow(0, i * 3000, 3000)
-                                   : at::empty({i % 5 == 0 ? 10 : 3000}));
+                                   : at::empty({i % 5 < 3 ? 10 + i : 3000}));
       tensors.back().fill_(ranks.rank() + i);
     }
     std::vector<Work> works;
