@@ -8,7 +8,7 @@ import pathlib
 import re
 import sys
 
-from harness import document, stored
+from harness import cores, document, stored
 from harness.launch import Failed, limit_vectors
 from harness.measure import Measurement
 from harness.rows import as_text
@@ -80,6 +80,7 @@ def _check(rows, ratios, suites, arguments):
 def main():
     arguments = _arguments()
     if arguments.list_targets:
+        print(f"benchmark_{cores.PROGRAM}")
         for name in arguments.suites or SUITES:
             suite = _suite(name)
             print("\n".join([*(f"benchmark_{program}" for program in suite.PROGRAMS), *getattr(suite, "TARGETS", ())]))
@@ -88,8 +89,7 @@ def main():
         ratios = stored.load(stored.own_family()) if arguments.check else None
     except stored.NothingStored as error:
         sys.exit(f"run.py: {error}")
-    measurement = Measurement(arguments.build, arguments.rounds, arguments.repeats)
-    rows, names = [], list(arguments.suites or SUITES)
+    rows, remarks, names = [], [], list(arguments.suites or SUITES)
     try:
         for name in list(names):
             print(f"suite {name}", file=sys.stderr)
@@ -97,20 +97,23 @@ def main():
                 print(f"warning: suite {name} is left out: {reason}", file=sys.stderr)
                 names.remove(name)
                 continue
+            measurement = Measurement(arguments.build, arguments.rounds, arguments.repeats)
             options = {"dry_run": True} if arguments.dry_run else {}
             rows += _suite(name).run(measurement, arguments.only, **options)
+            if looks := measurement.cores.as_text():
+                remarks.append(f"{name}: {looks}")
     except Failed as error:
         sys.exit(f"run.py: {error}")
     print(as_text(rows))
     missed = [row for row in rows if row.missed]
-    print(f"{len(rows)} rows, {len(missed)} below their target")
+    print("\n".join([*remarks, f"{len(rows)} rows, {len(missed)} below their target"]))
     if arguments.dry_run:
         return
     table = json.dumps([row.as_json() for row in rows], indent=1)
     (arguments.build / "bench.json").write_text(table + "\n", encoding="utf-8")
     print(f"written to {arguments.build / 'bench.json'}")
     if arguments.markdown:
-        document.update(arguments.markdown, rows)
+        document.update(arguments.markdown, rows, remarks)
         stored.save(stored.own_family(), document.machine(), rows)
     if arguments.check:
         sys.exit(0 if _check(rows, ratios, names, arguments) else 1)

@@ -35,10 +35,10 @@ def machine():
             f"Linux {platform.release()}, LibTorch {torch}.")
 
 
-def update(path, rows):
-    """Replaces what stands between the markers; the rest of the document is kept."""
+def update(path, rows, remarks=()):
+    """Replaces what stands between the markers; the rest of the document is kept. `remarks` are lines of their own."""
     text = path.read_text(encoding="utf-8")
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]
-    path.write_text(f"{before}{BEGIN}\n{machine()}\n\n{as_markdown(rows)}\n{END}{after}",
-                    encoding="utf-8")
+    heading = "\n".join([machine(), "", *(f"- {remark}" for remark in remarks), ""] if remarks else [machine(), ""])
+    path.write_text(f"{before}{BEGIN}\n{heading}\n{as_markdown(rows)}\n{END}{after}", encoding="utf-8")

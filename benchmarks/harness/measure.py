@@ -3,9 +3,10 @@
 import pathlib
 import statistics
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from . import launch
+from .cores import Cores
 from .load import ForeignLoad
 
 LOUD_CORES = 0.25
@@ -13,16 +14,17 @@ LOUD_CORES = 0.25
 
 @dataclass
 class Sample:
-    """One variant's measurements of one thing, a value for each run."""
+    """One variant's measurements of one thing, a value for each run; `calls` has those of all runs."""
 
     medians: list = field(default_factory=list)
     minima: list = field(default_factory=list)
+    calls: list = field(default_factory=list)
     notes: dict = field(default_factory=dict)
 
     @classmethod
     def of(cls, values):
         """From one value of each run."""
-        return cls(medians=list(values), minima=list(values))
+        return cls(medians=list(values), minima=list(values), calls=list(values))
 
     def noted(self, note):
         return Sample.of(self.notes[note])
@@ -33,6 +35,7 @@ class Sample:
     def add(self, values):
         self.medians.append(statistics.median(values))
         self.minima.append(min(values))
+        self.calls += values
 
     @property
     def median(self):
@@ -41,6 +44,13 @@ class Sample:
     @property
     def minimum(self):
         return min(self.minima)
+
+    @property
+    def fast(self):
+        """What a tenth of all calls does not exceed: the machine then disturbed them least."""
+        if len(self.calls) < 2:
+            return self.minimum
+        return statistics.quantiles(self.calls, n=10, method="inclusive")[0]
 
 
 def together(records):
@@ -58,11 +68,16 @@ def each(records):
 
 @dataclass(frozen=True)
 class Measurement:
-    """How measurements are made: which build, how many runs, how many tries of a disturbed one."""
+    """How measurements are made: which build, how many runs, how many tries of a disturbed one. `cores` collects what
+    the machine was like meanwhile."""
 
     build: pathlib.Path
     rounds: int
     repeats: int
+    cores: Cores = field(default_factory=Cores, compare=False)
+
+    def with_rounds(self, rounds):
+        return replace(self, rounds=rounds)
 
     def alternate(self, jobs, seconds_of):
         """Runs each of {name: job} once a round; returns {(measured name, variant): Sample}."""
@@ -71,6 +86,7 @@ class Measurement:
         for turn in range(self.rounds):
             for name, job in list(jobs.items()):
                 print(f"  round {turn + 1}/{self.rounds}: {name}", file=sys.stderr)
+                self.cores.look(self.build)
                 try:
                     _collect(samples, job, self._quiet_run(name, job), seconds_of)
                 except launch.Failed as error:

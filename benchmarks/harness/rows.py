@@ -8,7 +8,7 @@ from typing import Optional
 class Row:
     """`ours` and `peer` are medians of run medians; ratio > 1: ours is better. A peer that could not
     run has no figure, and `remark` says why; `optional`: it need not be installed. `ratios`: those of
-    each run of ours with the peer's of the same turn."""
+    each run of ours with the peer's of the same turn; `fast_ratio`: that of the fastest tenth of all calls."""
 
     suite: str
     name: str
@@ -25,6 +25,7 @@ class Row:
     remark: str = ""
     optional: bool = False
     ratios: list = field(default_factory=list)
+    fast_ratio: Optional[float] = None
 
     @property
     def best_ratio(self):
@@ -49,7 +50,8 @@ def compare(suite, name, ours, peer, peer_name, unit, target=None):
     return Row(suite, name, ours.median * scale, peer.median * scale, peer_name, unit, "lower",
                peer.median / ours.median, ours.minimum * scale, ours.median * scale,
                len(ours.medians), target,
-               ratios=[theirs / mine for theirs, mine in zip(peer.medians, ours.medians)])
+               ratios=[theirs / mine for theirs, mine in zip(peer.medians, ours.medians)],
+               fast_ratio=peer.fast / ours.fast)
 
 
 def counted(suite, name, ours, peer, peer_name, unit, target=None):
@@ -80,7 +82,7 @@ def predicted(suite, name, ours, prediction, unit, target=None):
                len(ours.medians), target)
 
 
-HEADINGS = ("suite", "row", "ours", "peer", "peer takes", "unit", "ratio", "target", "", "min",
+HEADINGS = ("suite", "row", "ours", "peer", "peer takes", "unit", "ratio", "target", "", "fast ratio", "min",
             "runs")
 
 
@@ -88,13 +90,16 @@ def _number(value):
     return f"{value:.3g}" if value < 100 else f"{value:.0f}"
 
 
+def _ratio(value):
+    return "" if value is None else f"{value:.{3 if value < 10 else 1}f}"
+
+
 def _cells(row):
     target = "" if row.target is None else f"{row.target:g}"
     verdict = "" if row.target is None else ("missed" if row.missed else "ok")
     peer = row.remark if row.peer is None else _number(row.peer)
-    ratio = "" if row.ratio is None else f"{row.ratio:.{3 if row.ratio < 10 else 1}f}"
-    return (row.suite, row.name, _number(row.ours), row.peer_name, peer, row.unit, ratio, target,
-            verdict, _number(row.min), str(row.runs))
+    return (row.suite, row.name, _number(row.ours), row.peer_name, peer, row.unit, _ratio(row.ratio), target,
+            verdict, _ratio(row.fast_ratio), _number(row.min), str(row.runs))
 
 
 def as_text(rows):

@@ -10,6 +10,9 @@ PROGRAMS = ("allreduce",)
 TYPES = ("fp16", "fp32", "bf16")
 SIZES = ("4KB", "64KB", "1MB", "32MB")
 CROWDED_RANKS = (3, 4)
+# For each round: a small tensor takes a few milliseconds in all, and what it takes depends on how near to each other
+# the machine has put its cores at that moment.
+PAIR_RUNS = 4
 CROWDED_TYPES = ("fp16", "fp32")
 
 
@@ -65,7 +68,7 @@ def _pair_rows(measurement):
     build = measurement.build
     jobs = {"ours, mpi and bound": Job("mpi", program(build, "allreduce")),
             "gloo": Job("group", peer("allreduce_gloo.py")), **intel.jobs(build)}
-    samples = measurement.alternate(jobs, measure.together)
+    samples = measurement.with_rounds(PAIR_RUNS * measurement.rounds).alternate(jobs, measure.together)
     rows = []
     for dtype in TYPES:
         for size in SIZES:

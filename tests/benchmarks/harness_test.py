@@ -8,7 +8,7 @@ import tempfile
 import time
 import unittest
 
-from harness import intel, launch, load, measure, rows
+from harness import cores, intel, launch, load, measure, rows
 from suites import allreduce, data, nodes, startup, step
 
 RECORD = """
@@ -48,7 +48,19 @@ class Times(unittest.TestCase):
         self.assertEqual((result.median, result.minimum, len(result.medians)), (4, 1, 3))
 
 
+    def test_the_fastest_tenth_is_of_the_calls_of_all_runs(self):
+        result = measure.Sample()
+        for values in ([20.0] * 5, list(map(float, range(16)))):
+            result.add(values)
+        self.assertEqual((result.fast, measure.Sample.of([3.0]).fast), (2.0, 3.0))
+
+
 class Rows(unittest.TestCase):
+    def test_the_fast_ratio_is_that_of_the_fastest_tenths_of_both(self):
+        row = rows.compare("s", "n", sample(0.002, 0.009, 0.009), sample(0.006, 0.006, 0.006), "p", "ms")
+        self.assertAlmostEqual(row.fast_ratio, 6 / 3.4)
+        self.assertIn("1.765", rows.as_markdown([row]))
+
     def test_a_ratio_above_one_means_ours_is_better(self):
         row = rows.compare("s", "n", sample(0.002), sample(0.006), "p", "ms", target=2.0)
         self.assertAlmostEqual(row.ratio, 3.0)
@@ -78,6 +90,40 @@ class Rows(unittest.TestCase):
         row = rows.compare("s", "n", sample(1.0), sample(1.0), "p", "ms")
         self.assertLessEqual({"suite", "name", "ours", "peer", "peer_name", "unit", "better",
                               "ratio", "min", "median", "runs"}, row.as_json().keys())
+
+
+LOOK = """#!{python}
+import pathlib, sys
+looks = pathlib.Path(__file__).with_name("looks")
+count = len(looks.read_text()) if looks.exists() else 0
+looks.write_text("x" * (count + 1))
+print('{{"line_ns": %d, "rates": [%d, 50]}}' % (30 + count, 50 - 10 * count))
+"""
+
+
+class LooksAtTheCores(unittest.TestCase):
+    def build(self, text=LOOK):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        program = pathlib.Path(folder.name) / "benchmarks" / cores.PROGRAM
+        program.parent.mkdir()
+        program.write_text(text.format(python=sys.executable), encoding="utf-8")
+        program.chmod(0o755)
+        return pathlib.Path(folder.name)
+
+    def test_one_comes_before_each_run(self):
+        job = launch.Job("group", (sys.executable, "-c", RECORD), variant="mine")
+        measurement = measure.Measurement(self.build(), 1, 0)
+        measurement.with_rounds(3).alternate({"job": job}, measure.each)
+        self.assertEqual((measurement.cores.line_ns, measurement.cores.rates), ([30, 31, 32], [50, 40, 30]))
+        self.assertEqual(measurement.cores.as_text(), "3 looks at the cores (10, 50, 90 %): 30, 31, 32 ns apart; the slower "
+                                                      "one at 0.64, 0.80, 0.96 of the best rate")
+
+    def test_a_program_that_is_not_built_or_fails_costs_nothing_but_its_looks(self):
+        found = cores.Cores()
+        found.look(pathlib.Path("unused"))
+        found.look(self.build("#!{python}\nimport sys\nsys.exit('no such core')\n"))
+        self.assertEqual(found.as_text(), "")
 
 
 class Launch(unittest.TestCase):
@@ -134,7 +180,11 @@ class FakeMeasurement:
     """Gives a suite, instead of times of programs, the samples of `records`, and notes the jobs."""
 
     def __init__(self, records=(), build=pathlib.Path("unused")):
-        self.records, self.build, self.jobs = records, build, {}
+        self.records, self.build, self.jobs, self.rounds = records, build, {}, 2
+
+    def with_rounds(self, rounds):
+        self.rounds = rounds
+        return self
 
     def alternate(self, jobs, seconds_of):
         self.jobs.update(jobs)
@@ -329,6 +379,11 @@ class OptionalPeers(unittest.TestCase):
         self.assertIn("I_MPI_FABRICS=shm", jobs["intel-mpi"].mpiexec)
         row = self.rows(build, [record("fp16 1MB", "intel-mpi", 1.0)])["intel-mpi"]
         self.assertAlmostEqual(row.ratio, 2.0)
+
+    def test_two_ranks_make_more_runs_than_rounds(self):
+        measurement = FakeMeasurement(self.RECORDS, self.build())
+        allreduce.run(measurement, re.compile("^fp16 4KB$"))
+        self.assertEqual(measurement.rounds, 2 * allreduce.PAIR_RUNS)
 
     def test_an_installed_peer_that_does_not_compile_is_not_called_optional(self):
         build = self.build(compiler="false")
