@@ -65,14 +65,21 @@ def _suite(name):
     return importlib.import_module(f"suites.{name}")
 
 
-def _check(rows, ratios, suites, arguments):
+def _comparison(arguments):
+    """What compares rows of suites with what is stored now."""
+    family = stored.own_family()
+    ratios, fast_ratios = stored.load(family), stored.load_fast(family)
+    return lambda rows, suites: stored.compare(rows, ratios, suites, arguments.only, fast_ratios)
+
+
+def _check(rows, compare, arguments):
     """Prints what has become of the stored ratios; whether it is as good as they are."""
-    found = stored.compare(rows, ratios, suites, arguments.only)
+    found = compare(rows)
     again = Measurement(arguments.build, ROUNDS_AGAIN, arguments.repeats)
     for name, only in stored.rows_of(found.fallen).items():
         print(f"suite {name} again: {only.pattern}", file=sys.stderr)
         rows = rows + _suite(name).run(again, only)
-    found = stored.compare(rows, ratios, suites, arguments.only)
+    found = compare(rows)
     print(found.as_text())
     return not found.failed
 
@@ -86,7 +93,7 @@ def main():
             print("\n".join([*(f"benchmark_{program}" for program in suite.PROGRAMS), *getattr(suite, "TARGETS", ())]))
         return
     try:
-        ratios = stored.load(stored.own_family()) if arguments.check else None
+        compare = _comparison(arguments) if arguments.check else None
     except stored.NothingStored as error:
         sys.exit(f"run.py: {error}")
     rows, remarks, names = [], [], list(arguments.suites or SUITES)
@@ -116,7 +123,7 @@ def main():
         document.update(arguments.markdown, rows, remarks)
         stored.save(stored.own_family(), document.machine(), rows)
     if arguments.check:
-        sys.exit(0 if _check(rows, ratios, names, arguments) else 1)
+        sys.exit(0 if _check(rows, lambda rows: compare(rows, names), arguments) else 1)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,13 @@ Rows against a fixed limit have a target, and what is left of a small difference
 compared.
 
 A file of benchmarks/results holds one family:
-{"machine": text, "ratios": {"suite / row / peer": ratio}}."""
+{"machine": text, "ratios": {"suite / row / peer": ratio}, "fast_ratios": the same of the fastest tenths, where known}."""
 
 import json
 import os
 import pathlib
 import re
+import types
 from dataclasses import dataclass, field
 
 from .launch import VECTORS
@@ -58,29 +59,42 @@ def _file(name, folder):
 
 def load(name, folder=None):
     """The stored ratios of a family by key."""
+    return _load(name, folder)["ratios"]
+
+
+def load_fast(name, folder=None):
+    """The same of the fastest tenths of the calls; not every row has one."""
+    return _load(name, folder).get("fast_ratios", {})
+
+
+def _load(name, folder):
     path = _file(name, folder)
     if not path.exists():
         raise NothingStored(f"no results of a processor like this one ({name}) are stored in "
                             f"{path.parent}; store this machine's: run.py --markdown "
                             "docs/performance.md")
-    return json.loads(path.read_text(encoding="utf-8"))["ratios"]
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def save(name, machine, rows, folder=None):
     """Stores the ratios of `rows`. Rows that were not measured this time keep theirs."""
     path = _file(name, folder)
-    ratios = load(name, folder) if path.exists() else {}
+    ratios, fast = (load(name, folder), load_fast(name, folder)) if path.exists() else ({}, {})
     ratios.update({key(row): round(row.ratio, 4) for row in _with_ratio(rows)})
+    fast.update({key(row): round(row.fast_ratio, 4) for row in _with_ratio(rows) if row.fast_ratio is not None})
     path.parent.mkdir(parents=True, exist_ok=True)
-    table = json.dumps({"machine": machine, "ratios": dict(sorted(ratios.items()))}, indent=1)
+    table = json.dumps({"machine": machine, "ratios": dict(sorted(ratios.items())),
+                        "fast_ratios": dict(sorted(fast.items()))}, indent=1)
     path.write_text(table + "\n", encoding="utf-8")
 
 
-def _best(rows):
-    """The best ratio of a single run by key: others can slow a run down, nothing makes one fast."""
+def _best(rows, ratio_of):
+    """The best ratio by key: others can slow a run down, nothing makes one fast."""
     best = {}
     for row in _with_ratio(rows):
-        best[key(row)] = max(row.best_ratio, best.get(key(row), row.best_ratio))
+        ratio = ratio_of(row)
+        if ratio is not None:
+            best[key(row)] = max(ratio, best.get(key(row), ratio))
     return best
 
 
@@ -116,17 +130,19 @@ def rows_of(keys):
     return {suite: re.compile(f"^({'|'.join(sorted(found))})$") for suite, found in names.items()}
 
 
-def compare(rows, ratios, suites, only=re.compile("")):
+def compare(rows, ratios, suites, only=re.compile(""), fast_ratios=types.MappingProxyType({})):
     """Compares `rows`, which `suites` gave for the row names that match `only`, with `ratios`: of several runs, also of a
-    row that was measured twice, the best one counts."""
+    row that was measured twice, the best one counts. A row falls if that of its fastest calls is below `fast_ratios`, too."""
     result = Comparison()
-    measured = _best(rows)
+    measured = _best(rows, lambda row: row.best_ratio)
+    fast = _best(rows, lambda row: row.fast_ratio)
     for name, ratio in measured.items():
         if name not in ratios:
             result.unknown.append(name)
             continue
         result.compared += 1
-        if ratio < LEAST * ratios[name]:
+        is_fast = name in fast and name in fast_ratios and fast[name] >= LEAST * fast_ratios[name]
+        if ratio < LEAST * ratios[name] and not is_fast:
             result.fallen[name] = f"{name}: {ratio:.3f}, stored {ratios[name]:.3f}"
     optional = {key(row) for row in rows if row.optional and row.ratio is None}
     for name in ratios:

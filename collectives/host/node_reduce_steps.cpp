@@ -1,8 +1,6 @@
 #include <lockstep/collectives/host/node_steps.h>
 #include <lockstep/collectives/host/slice_sum.h>
 
-#include <c10/util/SmallVector.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -27,7 +25,8 @@ class SmallAllReduce final : public CollectiveStep {
         group_(group),
         tensor_(tensor),
         reduction_(reduction),
-        rotation_(static_cast<int>(sequence / NodeGroup::kSlots % group.size())) {
+        rotation_(static_cast<int>(sequence / NodeGroup::kSlots % group.size())),
+        sources_(static_cast<size_t>(group.size())) {
     touches(0, tensor.data, tensor.bytes());
   }
 
@@ -39,11 +38,10 @@ class SmallAllReduce final : public CollectiveStep {
   }
 
   bool reduce(int64_t chunk, int slot) override {
-    void* const* left = group_.small_contributions(slot, rotation_);
-    c10::SmallVector<const void*, 16> sources(left, left + group_.size());
-    sources[static_cast<size_t>(group_.rank())] = tensor_.data;
+    std::copy_n(group_.small_contributions(slot, rotation_), sources_.size(), sources_.begin());
+    sources_[static_cast<size_t>(group_.rank())] = tensor_.data;
     void* destination = tensor_.data;
-    kernels::reduce(reduction_, tensor_.dtype, sources.data(), group_.size(), tensor_.dtype,
+    kernels::reduce(reduction_, tensor_.dtype, sources_.data(), group_.size(), tensor_.dtype,
                     &destination, 1, tensor_.numel);
     return true;
   }
@@ -53,6 +51,7 @@ class SmallAllReduce final : public CollectiveStep {
   Span tensor_;
   kernels::Reduction reduction_;
   int rotation_;
+  std::vector<const void*> sources_;
 };
 
 /// Each rank leaves the slices that others sum in its staging memory, sums its own slice of

@@ -84,6 +84,16 @@ class Stored(unittest.TestCase):
         self.assertFalse(self.compare([made_up("gpt", 1.6), made_up("gpt", 1.85)], only="gpt").failed)
         self.assertTrue(self.compare([made_up("gpt", 1.6), made_up("gpt", 1.7)], only="gpt").failed)
 
+    def test_a_row_whose_fastest_calls_are_as_good_as_stored_has_not_fallen(self):
+        def failed(fast, stored_fast):
+            row = made_up("gpt", 1.0)
+            row.fast_ratio = fast
+            return stored.compare([row], self.RATIOS, ("step",), re.compile("gpt"), stored_fast).failed
+        self.assertFalse(failed(1.8, {"step / gpt / ddp": 2.0}))
+        self.assertTrue(failed(1.7, {"step / gpt / ddp": 2.0}))
+        self.assertTrue(failed(1.8, {}))
+        self.assertTrue(failed(None, {"step / gpt / ddp": 2.0}))
+
     def test_rows_that_fell_are_named_by_suite_to_be_measured_again(self):
         patterns = stored.rows_of(["step / lstm 3 ranks / ddp", "step / gpt / ddp", "update / adamw (28 B) / copy"])
         self.assertEqual(set(patterns), {"step", "update"})
@@ -132,6 +142,12 @@ class Stored(unittest.TestCase):
             stored.save("vax-1-plain", "a VAX", [made_up("gpt", 3.0)], folder)
             self.assertEqual(stored.load("vax-1-plain", folder),
                              {"step / gpt / ddp": 3.0, "step / lstm / ddp": 1.0})
+            self.assertEqual(stored.load_fast("vax-1-plain", folder), {})
+            row = made_up("gpt", 3.0)
+            row.fast_ratio = 2.5
+            stored.save("vax-1-plain", "a VAX", [row], folder)
+            stored.save("vax-1-plain", "a VAX", [made_up("lstm", 1.0)], folder)
+            self.assertEqual(stored.load_fast("vax-1-plain", folder), {"step / gpt / ddp": 2.5})
 
     def test_every_stored_key_names_suite_row_and_peer(self):
         files = sorted(stored.RESULTS.glob("*.json"))
