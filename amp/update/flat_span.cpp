@@ -6,6 +6,11 @@ namespace lockstep::amp {
 
 namespace {
 
+/// In bytes. Large arrays begin at nearly the same place of a page. A processor that reads and
+/// writes several such arrays side by side then takes loads for loads of what it has just stored
+/// ("4K aliasing"). So each moment begins this much later in its memory than the one before.
+constexpr int64_t kMomentOffset = 1088;
+
 bool is_wire_dtype(c10::ScalarType dtype) {
   return dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16;
 }
@@ -167,8 +172,12 @@ void add_moments(FlatSpan& span, const UpdateRule& rule) {
   const at::ScalarType dtype =
       is_double(span) ? at::kDouble : kTypes[static_cast<int>(rule.moment_format())];
   const int64_t size = span.gradient.numel();
+  const int64_t step =
+      span.gradient.is_cpu() ? kMomentOffset / static_cast<int64_t>(c10::elementSize(dtype)) : 0;
   for (int i = 0; i < rule.moments(); ++i) {
-    span.moments.push_back(at::zeros({size}, span.gradient.options().dtype(dtype)));
+    const int64_t offset = (i + 1) * step;
+    span.moments.push_back(
+        at::zeros({offset + size}, span.gradient.options().dtype(dtype)).narrow(0, offset, size));
   }
 }
 

@@ -25,7 +25,8 @@ StepState step_of(const FlatSpan& span, const StepState& step);
 /// The elements from `begin` on, as aliases.
 FlatSpan narrowed(const FlatSpan& span, int64_t begin, int64_t size);
 
-/// Gives `span`, whose other arrays are set, the rule's moments, all zero.
+/// Gives `span`, whose other arrays are set, the rule's moments, all zero. In host memory they
+/// begin at different places of a page.
 void add_moments(FlatSpan& span, const UpdateRule& rule);
 
 /// " moments bf16", empty for fp32.

@@ -301,6 +301,27 @@ TEST(Update, LearningRateFactorScalesTheStep) {
   }
 }
 
+TEST(Update, MomentsInHostMemoryBeginAtDifferentPlacesOfAPageAndAtCacheLines) {
+  for (const MomentFormat format : {MomentFormat::fp32, MomentFormat::bf16}) {
+    for (const int64_t size : {int64_t{0}, int64_t{100000}}) {
+      FlatSpan span;
+      span.gradient = zeros({size});
+      span.master = zeros({size});
+      amp::add_moments(span, *AdamW(1e-3).moments(format).rule(0));
+      ASSERT_EQ(span.moments.size(), 2);
+      std::vector<int64_t> places{0};  // of the gradient and the master
+      for (const at::Tensor& moment : span.moments) {
+        EXPECT_TRUE(at::equal(moment, at::zeros({size}, moment.scalar_type())));
+        EXPECT_TRUE(moment.is_contiguous());
+        places.push_back(moment.storage_offset() * moment.element_size());
+        EXPECT_EQ(places.back() % 64, 0);
+        EXPECT_GE(places.back() - places.end()[-2], 1024);
+        EXPECT_LT(places.back(), 4096);
+      }
+    }
+  }
+}
+
 TEST(Update, ErrorsNameTheArray) {
   const auto rule = AdamW().rule(0);
   const auto refuses = [&](const std::function<void(FlatSpan&)>& spoil, const std::string& part) {
