@@ -36,14 +36,15 @@ class Line {
  public:
   double pass(int side) {
     constexpr int kPasses = 200;
+    int turn = side;
     std::array<double, 20> series{};
     for (double& one : series) {
       const auto begin = Clock::now();
       for (int i = 0; i < kPasses; ++i) {
-        next_ += 2;
-        while (turns_.load(std::memory_order_acquire) != next_ - 2 + side) {
+        while (turns_.load(std::memory_order_acquire) != turn) {
         }
-        turns_.store(next_ - 1 + side, std::memory_order_release);
+        turns_.store(turn + 1, std::memory_order_release);
+        turn += 2;
       }
       one = nanoseconds_since(begin) / (2 * kPasses);
     }
@@ -53,10 +54,7 @@ class Line {
 
  private:
   alignas(128) std::atomic<int> turns_{0};
-  alignas(128) static thread_local int next_;
 };
-
-thread_local int Line::next_ = 0;
 
 /// Of this core: independent multiply-adds on registers.
 double rate() {

@@ -45,14 +45,15 @@ std::shared_ptr<Operation> HostTransport::all_reduce(const at::Tensor& tensor, R
   InterNode* inter_node = engine_->inter_node();
   SharedBuffers::Place place;
   std::unique_ptr<CollectiveStep> step;
-  if (inter_node == nullptr && span.bytes() <= kSmallBufferBytes) {
-    step = make_small_all_reduce(group, span, reduction, log().next_sequence());
-  } else if (shared_buffers_.find(span.data, span.bytes(), place)) {
+  const auto is_within = [&](size_t limit) {
+    return inter_node == nullptr && span.bytes() <= limit;
+  };
+  if (!is_within(kSmallBufferBytes) && shared_buffers_.find(span.data, span.bytes(), place)) {
     call.buffer = place.buffer;
     call.buffer_offset = place.offset;
     step =
         make_shared_buffer_all_reduce(group, span, std::move(place.copies), reduction, inter_node);
-  } else if (inter_node == nullptr && span.bytes() <= kSmallBytes) {
+  } else if (is_within(kSmallBytes)) {
     step = make_small_all_reduce(group, span, reduction, log().next_sequence());
   } else {
     step = make_staged_all_reduce(group, span, reduction, inter_node);
@@ -76,7 +77,7 @@ std::shared_ptr<Operation> HostTransport::reduce_scatter(const at::Tensor& outpu
     call.buffer = place.buffer;
     call.buffer_offset = place.offset;
     step = inter_node == nullptr
-               ? make_shared_buffer_reduce_scatter(group, from, std::move(place.copies), reduction)
+               ? make_shared_buffer_reduce_scatter(group, from, place.copies, reduction)
                : make_shared_buffer_all_reduce(group, from, std::move(place.copies), reduction,
                                                inter_node);
   } else if (inter_node == nullptr) {

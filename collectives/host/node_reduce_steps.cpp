@@ -182,7 +182,7 @@ class SharedBufferAllReduce final : public CollectiveStep {
 /// Each rank sums its share of everybody's tensor and writes it to its own.
 class SharedBufferReduceScatter final : public CollectiveStep {
  public:
-  SharedBufferReduceScatter(NodeGroup& group, Span input, std::vector<char*> copies,
+  SharedBufferReduceScatter(NodeGroup& group, Span input, const std::vector<char*>& copies,
                             const kernels::Reduction& reduction)
       : CollectiveStep(/*chunks=*/1, /*staged=*/false, /*waits_for_peers=*/true),
         share_(input.numel / group.size()),
@@ -288,8 +288,9 @@ std::unique_ptr<CollectiveStep> make_shared_buffer_all_reduce(NodeGroup& group, 
 }
 
 std::unique_ptr<CollectiveStep> make_shared_buffer_reduce_scatter(
-    NodeGroup& group, Span input, std::vector<char*> copies, const kernels::Reduction& reduction) {
-  return std::make_unique<SharedBufferReduceScatter>(group, input, std::move(copies), reduction);
+    NodeGroup& group, Span input, const std::vector<char*>& copies,
+    const kernels::Reduction& reduction) {
+  return std::make_unique<SharedBufferReduceScatter>(group, input, copies, reduction);
 }
 
 std::unique_ptr<CollectiveStep> make_reduce_scatter(NodeGroup& group, Span output, Span input,

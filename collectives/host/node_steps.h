@@ -32,7 +32,8 @@ std::unique_ptr<CollectiveStep> make_reduce_scatter(NodeGroup& group, Span outpu
 /// In place on memory that all ranks of the node can reach, with nothing copied: each rank sums its
 /// own share of all copies, into its own. For a single node.
 std::unique_ptr<CollectiveStep> make_shared_buffer_reduce_scatter(
-    NodeGroup& group, Span input, std::vector<char*> copies, const kernels::Reduction& reduction);
+    NodeGroup& group, Span input, const std::vector<char*>& copies,
+    const kernels::Reduction& reduction);
 /// `ranks`: the communicator's ranks of the group.
 std::unique_ptr<CollectiveStep> make_all_gather(NodeGroup& group, const std::vector<int>& ranks,
                                                 Span output, Span input, InterNode* inter_node);

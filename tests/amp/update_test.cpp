@@ -305,8 +305,8 @@ TEST(Update, MomentsInHostMemoryBeginAtDifferentPlacesOfAPageAndAtCacheLines) {
   for (const MomentFormat format : {MomentFormat::fp32, MomentFormat::bf16}) {
     for (const int64_t size : {int64_t{0}, int64_t{100000}}) {
       FlatSpan span;
-      span.gradient = zeros({size});
-      span.master = zeros({size});
+      span.gradient = at::zeros({size});
+      span.master = at::zeros({size});
       amp::add_moments(span, *AdamW(1e-3).moments(format).rule(0));
       ASSERT_EQ(span.moments.size(), 2);
       std::vector<int64_t> places{0};  // of the gradient and the master
