@@ -6,9 +6,9 @@ namespace lockstep::amp {
 
 namespace {
 
-/// In bytes. Large arrays begin at nearly the same place of a page. A processor that reads and
-/// writes several such arrays side by side then takes loads for loads of what it has just stored
-/// ("4K aliasing"). So each moment begins this much later in its memory than the one before.
+/// In bytes. Large arrays begin at nearly the same place of a page. Where such arrays are read and
+/// written side by side, a load waits for a store whose address has the same lower 12 bits ("4K
+/// aliasing"). So each moment begins this much later in its memory than the one before.
 constexpr int64_t kMomentOffset = 1088;
 
 bool is_wire_dtype(c10::ScalarType dtype) {

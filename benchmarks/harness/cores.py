@@ -12,7 +12,7 @@ from . import launch
 PROGRAM = "cores"
 
 
-def _spread(values):
+def spread(values):
     """The 10 %, 50 % and 90 % quantiles."""
     if len(values) < 2:
         return values * 3
@@ -44,7 +44,7 @@ class Cores:
         """Empty without a look."""
         if not self.rates:
             return ""
-        near, usual, far = _spread(self.line_ns)
-        slow, middle, fast = _spread([rate / max(self.rates) for rate in self.rates])
+        near, usual, far = spread(self.line_ns)
+        slow, middle, fast = spread([rate / max(self.rates) for rate in self.rates])
         return (f"{len(self.rates)} looks at the cores (10, 50, 90 %): {near:.0f}, {usual:.0f}, {far:.0f} ns apart; "
                 f"the slower one at {slow:.2f}, {middle:.2f}, {fast:.2f} of the best rate")

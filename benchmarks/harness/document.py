@@ -40,5 +40,5 @@ def update(path, rows, remarks=()):
     text = path.read_text(encoding="utf-8")
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]
-    heading = "\n".join([machine(), "", *(f"- {remark}" for remark in remarks), ""] if remarks else [machine(), ""])
-    path.write_text(f"{before}{BEGIN}\n{heading}\n{as_markdown(rows)}\n{END}{after}", encoding="utf-8")
+    lines = "".join(f"- {remark}\n" for remark in remarks) + ("\n" if remarks else "")
+    path.write_text(f"{before}{BEGIN}\n{machine()}\n\n{lines}{as_markdown(rows)}\n{END}{after}", encoding="utf-8")

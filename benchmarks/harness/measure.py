@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass, field, replace
 
 from . import launch
-from .cores import Cores
+from .cores import Cores, spread
 from .load import ForeignLoad
 
 LOUD_CORES = 0.25
@@ -48,9 +48,7 @@ class Sample:
     @property
     def fast(self):
         """What a tenth of all calls does not exceed: the machine then disturbed them least."""
-        if len(self.calls) < 2:
-            return self.minimum
-        return statistics.quantiles(self.calls, n=10, method="inclusive")[0]
+        return spread(self.calls)[0]
 
 
 def together(records):

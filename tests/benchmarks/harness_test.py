@@ -47,7 +47,6 @@ class Times(unittest.TestCase):
             result.add(values)
         self.assertEqual((result.median, result.minimum, len(result.medians)), (4, 1, 3))
 
-
     def test_the_fastest_tenth_is_of_the_calls_of_all_runs(self):
         result = measure.Sample()
         for values in ([20.0] * 5, list(map(float, range(16)))):

@@ -30,6 +30,15 @@ class Document(unittest.TestCase):
         self.assertNotIn("old", text)
         self.assertRegex(text, re.compile(r"Measured \d{4}-\d\d-\d\d on "))
 
+    def test_remarks_stand_between_the_machine_and_the_table(self):
+        row = rows.compare("s", "new row", sample(1.0), sample(1.0), "p", "ms")
+        with tempfile.TemporaryDirectory() as folder:
+            page = pathlib.Path(folder) / "page.md"
+            page.write_text(f"{document.BEGIN}\n{document.END}\n", encoding="utf-8")
+            document.update(page, [row], ["step: near", "nodes: far"])
+            text = page.read_text(encoding="utf-8")
+        self.assertIn(f"{document.machine()}\n\n- step: near\n- nodes: far\n\n| suite |", text)
+
 
 def made_up(name, ratio, suite="step", peer="ddp"):
     return rows.Row(suite, name, 1.0, ratio, peer, "ms", "lower", ratio, 1.0, 1.0, 3)
