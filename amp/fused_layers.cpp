@@ -7,6 +7,8 @@
 #include <lockstep/collectives/error.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <optional>
+
 namespace lockstep {
 
 namespace {

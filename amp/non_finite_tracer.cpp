@@ -5,6 +5,7 @@
 #include <lockstep/amp/tracing/traced_arguments.h>
 
 #include <deque>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <unordered_map>

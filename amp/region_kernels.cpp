@@ -7,6 +7,8 @@
 #include <lockstep/amp/region_kernels.h>
 #include <torch/library.h>
 
+#include <optional>
+
 namespace lockstep::amp {
 
 namespace {

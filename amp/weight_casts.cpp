@@ -10,6 +10,7 @@
 #include <atomic>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>

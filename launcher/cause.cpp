@@ -7,6 +7,7 @@
 #include <array>
 #include <csignal>
 #include <cstring>
+#include <iterator>
 #include <regex>
 #include <set>
 

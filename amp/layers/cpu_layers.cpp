@@ -5,6 +5,8 @@
 #include <lockstep/amp/layers/row_kernels.h>
 #include <lockstep/amp/layers/tensor_rows.h>
 
+#include <algorithm>
+
 namespace lockstep::amp {
 
 namespace {

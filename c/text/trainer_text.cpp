@@ -2,6 +2,7 @@
 #include <lockstep/c/text/option_text.h>
 #include <lockstep/c/text/trainer_text.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <type_traits>

@@ -1,6 +1,7 @@
 #include <lockstep/collectives/host/other_nodes.h>
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
 
 namespace lockstep::detail {

@@ -2,6 +2,8 @@
 
 #include <ATen/ops/from_blob.h>
 
+#include <iterator>
+
 namespace lockstep::detail {
 
 at::Tensor SharedBuffers::add(std::vector<std::shared_ptr<SharedMemory>> memory, int rank,

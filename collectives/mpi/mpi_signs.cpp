@@ -1,5 +1,7 @@
 #include <lockstep/collectives/mpi/mpi_signs.h>
 
+#include <iterator>
+
 namespace lockstep::detail {
 
 MpiSigns::MpiSigns(const MpiComm& all, const NodeLayout& layout)

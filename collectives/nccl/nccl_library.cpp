@@ -4,6 +4,8 @@
 #include <lockstep/collectives/nccl/nccl_api.h>
 #include <nccl.h>
 
+#include <algorithm>
+
 namespace lockstep::detail {
 namespace {
 

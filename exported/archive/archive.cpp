@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <system_error>
+#include <tuple>
 
 namespace lockstep::exported {
 

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>

@@ -7,6 +7,7 @@
 #include <lockstep/amp/update/flat_kernels.h>
 #include <lockstep/amp/update/flat_span.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstring>

@@ -3,6 +3,7 @@
 #include <lockstep/amp/update/flat_kernels.h>
 #include <lockstep/amp/update/measure.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 

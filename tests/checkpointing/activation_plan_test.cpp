@@ -5,6 +5,7 @@
 #include <lockstep/collectives/error.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <random>

@@ -1,6 +1,8 @@
 #include <lockstep/collectives/communicator.h>
 #include <lockstep/collectives/core/collective_log.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 
 #include "thread_ranks.h"

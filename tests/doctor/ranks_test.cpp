@@ -9,6 +9,7 @@
 #include <rank_findings.h>
 #include <training_checks.h>
 
+#include <cmath>
 #include <stdexcept>
 
 namespace lockstep::doctor {

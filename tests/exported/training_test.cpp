@@ -6,6 +6,8 @@
 #include <lockstep/runtime/load_weights.h>
 #include <lockstep/runtime/trainer.h>
 
+#include <iostream>
+
 #include "python_models.h"
 #include "runtime/flat_tensors.h"
 #include "runtime/temporary_folder.h"

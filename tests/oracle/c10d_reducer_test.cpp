@@ -5,6 +5,7 @@
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include <optional>
+#include <unordered_map>
 
 #include "mpi_process_group.h"
 #include "test_runtime.h"

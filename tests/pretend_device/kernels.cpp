@@ -9,6 +9,8 @@
 #undef cuda
 #include <lockstep/amp/update/optimizer_list.h>
 
+#include <algorithm>
+
 namespace lockstep::amp::cuda {
 
 using emulated::Problem;

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <lockstep/runtime/to_device.h>
 
+#include <cstdlib>
 #include <limits>
 
 #include "../runtime/cuda_runs.h"

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "collectives/thread_ranks.h"
 #include "error_of.h"
 #include "runtime/evaluated.h"

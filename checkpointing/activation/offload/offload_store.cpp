@@ -1,6 +1,7 @@
 #include <lockstep/checkpointing/activation/offload/offload_store.h>
 #include <lockstep/collectives/error.h>
 
+#include <iterator>
 #include <utility>
 
 namespace lockstep::activation {
