@@ -1,21 +1,53 @@
-"""scripts/matrix without a package index makes no empty table: matrix.py ROOT"""
+"""scripts/matrix without a package index makes no empty table, and says which source of a tree a compiler refuses:
+matrix.py ROOT"""
 
+import contextlib
 import importlib.machinery
 import importlib.util
+import io
+import json
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 script = pathlib.Path(sys.argv[1]) / "scripts" / "matrix"
 sys.dont_write_bytecode = True
 loader = importlib.machinery.SourceFileLoader("matrix", str(script))
 matrix = importlib.util.module_from_spec(importlib.util.spec_from_loader("matrix", loader))
 loader.exec_module(matrix)
+
+
+def end_of(*arguments):
+    sys.argv = [str(script), *arguments]
+    try:
+        matrix.main()
+    except SystemExit as end:
+        return end.code
+
+
+with tempfile.TemporaryDirectory() as folder:
+    texts = {"good": "int x;", "library": "int y;", "bad": "int z"}
+    entries = []
+    for name, text in texts.items():
+        path = pathlib.Path(folder, f"{name}.cpp")
+        path.write_text(f"{text}\n", encoding="ascii")
+        place = "-isystem /x/torch/include" if name == "library" else ""
+        entries.append({"directory": folder, "file": str(path), "command": f"ccache /usr/bin/c++ {place} -o x.o -c {path}"})
+    list_of = pathlib.Path(folder, "compile_commands.json")
+    list_of.write_text(json.dumps(entries), encoding="ascii")
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        assert end_of("--parse", "--build", folder, "--compiler", "c++") == 1
+        list_of.write_text(json.dumps(entries[:2]), encoding="ascii")
+        assert end_of("--parse", "--build", folder, "--compiler", "c++") == 0
+        assert end_of("--parse", "--build", folder, "--compiler", "c++", "--quick") == 0
+        matrix.shutil.which = lambda name: None
+        assert end_of("--parse", "--build", folder) == 77
+    said = said.getvalue()
+    assert "bad.cpp:1:" in said and "good.cpp:1:" not in said and "c++: 2 sources parsed" in said, said
+    assert "c++: 1 sources parsed" in said and "skipped: there is no g++-" in said, said
+
 subprocess.run = lambda command, **_: subprocess.CompletedProcess(command, 1, stdout="torch (2.11.0)")
-sys.argv = [str(script)]
-try:
-    matrix.main()
-except SystemExit as end:
-    assert "PyPI names no version of torch" in str(end.code), end.code
-else:
-    sys.exit("scripts/matrix ended as if it had made all rows")
+code = end_of()
+assert "PyPI names no version of torch" in str(code), code
