@@ -174,7 +174,8 @@ int lockstep_trainer_load_weights(lockstep_trainer* trainer, const char* path);
 int lockstep_trainer_set_learning_rate(lockstep_trainer* trainer, double rate);
 /* Asks all ranks to stop: see lockstep_report. Local. */
 int lockstep_trainer_request_stop(lockstep_trainer* trainer);
-/* Makes SIGTERM and SIGUSR1 do that until the trainer is destroyed. Local. */
+/* Makes SIGTERM and SIGUSR1 do that until the trainer is destroyed, and SIGINT in a program that no
+ * launcher started and that does nothing about it; a second SIGINT ends the program. Local. */
 int lockstep_trainer_stop_on_signals(lockstep_trainer* trainer);
 /* Saves, waits for the disk and returns LOCKSTEP_PREEMPTED. Collective. */
 int lockstep_trainer_save_and_leave(lockstep_trainer* trainer);

@@ -1,4 +1,5 @@
 #include <lockstep/runtime/process/kept_stop_signals.h>
+#include <lockstep/runtime/process/stop_signals.h>
 #include <lockstep/runtime/step/gradient_statistics.h>
 #include <lockstep/runtime/step/training.h>
 #include <lockstep/runtime/trainer.h>
@@ -82,6 +83,9 @@ void Trainer::abandon() {
 }
 void Trainer::request_stop() noexcept {
   training_->steps->consensus().request_stop();
+}
+void Trainer::stop_on_signals() {
+  stop_on_signals(detail::usual_stop_signals());
 }
 void Trainer::stop_on_signals(const std::vector<int>& signals) {
   training_->steps->consensus().stop_on_signals(signals);

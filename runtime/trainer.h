@@ -182,12 +182,15 @@ class Trainer {
   /// after the same update; on a device one update later than on the host. It is true between
   /// windows only, where save() can be called. Safe to call from a signal handler.
   void request_stop() noexcept;
-  /// Makes `signals` (default: those of Slurm and `lockstep run`) ask all ranks to stop, as
-  /// request_stop() does, until the Trainer is destroyed; they are blocked on this thread, also for
-  /// programs that it starts. Any rank may call, or all, on the thread that trains. The training
-  /// loop must check stop_requested(), and then usually calls save_and_leave(). Throws Error for a
-  /// signal that cannot be caught.
-  void stop_on_signals(const std::vector<int>& signals = {SIGTERM, SIGUSR1});
+  /// Makes SIGTERM and SIGUSR1 (those of Slurm and `lockstep run`) ask all ranks to stop, as
+  /// request_stop() does, until the Trainer is destroyed; also Ctrl-C (SIGINT) in a program that no
+  /// launcher started and that does nothing else about it. A second Ctrl-C ends the program at
+  /// once. The signals are blocked on this thread, also for programs that it starts. Any rank may
+  /// call, or all, on the thread that trains. The training loop must check stop_requested(), and
+  /// then usually calls save_and_leave().
+  void stop_on_signals();
+  /// The same for these signals. Throws Error for a signal that cannot be caught.
+  void stop_on_signals(const std::vector<int>& signals);
   bool stop_requested() const;
 
   /// Moves a batch (tensor, pair, tuple or vector of tensors) to the device. Never casts: autocast

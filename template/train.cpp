@@ -33,7 +33,7 @@ void train(lockstep::Runtime& runtime) {
   auto loader =
       runtime.loader(Points(), lockstep::LoaderOptions().batch_size(32).shuffle(true).epochs(10));
   trainer.resume("runs/template");  // goes on after a kill
-  trainer.stop_on_signals();        // Ctrl-C saves and leaves
+  trainer.stop_on_signals();        // Ctrl-C saves and leaves, a second one just leaves
   for (auto& batch : loader) {
     const lockstep::StepReport report = trainer.step([&] {
       const auto [points, classes] = trainer.to_device(batch);

@@ -8,6 +8,8 @@
 namespace lockstep::detail {
 namespace {
 
+const char* const tasks = "SLURM_STEP_NUM_TASKS";
+
 bool is_set(const char* variable) {
   return std::getenv(variable) != nullptr;
 }
@@ -17,9 +19,8 @@ int number_in(const char* variable) {
   return text == nullptr ? 0 : std::atoi(text);
 }
 
-}  // namespace
-
-LaunchEnvironment read_launch_environment() {
+/// Of MPI launchers only.
+LaunchEnvironment find_launcher() {
   // The order matters: under mpirun inside a Slurm job the SLURM_ variables describe mpirun's own
   // daemons, not the ranks.
   // Open MPI; MPICH, Intel MPI and Slurm's PMI2; MVAPICH; Flux; jsrun of LSF.
@@ -29,7 +30,6 @@ LaunchEnvironment read_launch_environment() {
       return {true, number_in(variable), variable};
     }
   }
-  const char* tasks = "SLURM_STEP_NUM_TASKS";
   if (is_set("PMIX_RANK")) {
     return {true, number_in(tasks), tasks};
   }
@@ -38,6 +38,20 @@ LaunchEnvironment read_launch_environment() {
     if (is_set(variable)) {
       return {true, 0, ""};
     }
+  }
+  return {};
+}
+
+}  // namespace
+
+bool is_started_by_hand() {
+  return !find_launcher().by_launcher && !has_listener();
+}
+
+LaunchEnvironment read_launch_environment() {
+  const LaunchEnvironment found = find_launcher();
+  if (found.by_launcher) {
+    return found;
   }
   LOCKSTEP_CHECK_CODE(number_in(tasks) <= 1 || !is_set("SLURM_PROCID"), ExitCode::environment,
                       "rank ", number_in("SLURM_PROCID"), ": srun started ", number_in(tasks),

@@ -18,4 +18,7 @@ struct LaunchEnvironment {
 /// `lockstep run -n 1` starts in such a job is one on purpose.
 LaunchEnvironment read_launch_environment();
 
+/// Whether neither an MPI launcher nor `lockstep run` started this process.
+bool is_started_by_hand();
+
 }  // namespace lockstep::detail

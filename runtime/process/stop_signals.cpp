@@ -1,7 +1,9 @@
+#include <lockstep/collectives/core/launch_environment.h>
 #include <lockstep/collectives/error.h>
 #include <lockstep/runtime/process/kept_stop_signals.h>
 #include <lockstep/runtime/process/stop_signals.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -20,6 +22,31 @@ extern "C" void count_signal(int /*signal*/) {
 
 }  // namespace
 
+std::vector<int> usual_stop_signals() {
+  std::vector<int> signals = {SIGTERM, SIGUSR1};
+  struct sigaction now = {};
+  sigaction(SIGINT, nullptr, &now);
+  const bool is_free = now.sa_handler == SIG_DFL || now.sa_handler == count_signal;
+  if (is_free && is_started_by_hand()) {
+    signals.push_back(SIGINT);
+  }
+  return signals;
+}
+
+InterruptThread::InterruptThread()
+    : thread_([this] {
+        sigset_t others = {};
+        sigfillset(&others);
+        sigdelset(&others, SIGINT);
+        pthread_sigmask(SIG_SETMASK, &others, nullptr);
+        end_.get_future().wait();
+      }) {}
+
+InterruptThread::~InterruptThread() {
+  end_.set_value();
+  thread_.join();
+}
+
 void keep_stop_signals() noexcept {
   if (guests == 0) {
     are_kept = true;
@@ -35,6 +62,9 @@ ProcessGoesOn::~ProcessGoesOn() {
 }
 
 StopSignals::StopSignals(const std::vector<int>& signals) : maker_(pthread_self()) {
+  if (std::find(signals.begin(), signals.end(), SIGINT) != signals.end()) {
+    interrupts_.emplace();
+  }
   sigemptyset(&signals_);
   for (const int signal : signals) {
     sigaddset(&signals_, signal);
@@ -49,9 +79,9 @@ StopSignals::StopSignals(const std::vector<int>& signals) : maker_(pthread_self(
   }
   struct sigaction counted = {};
   counted.sa_handler = count_signal;
-  counted.sa_flags = SA_RESTART;
   sigemptyset(&counted.sa_mask);
   for (const int signal : signals) {
+    counted.sa_flags = signal == SIGINT ? SA_RESTART | SA_RESETHAND : SA_RESTART;
     struct sigaction before = {};
     if (sigaction(signal, &counted, &before) != 0) {
       const int reason = errno;
@@ -68,12 +98,13 @@ StopSignals::~StopSignals() {
 }
 
 void StopSignals::put_back() noexcept {
-  if (are_kept) {
-    return;
-  }
   count();  // not for those who are asked again from now on
   for (auto entry = replaced_.rbegin(); entry != replaced_.rend(); ++entry) {
-    sigaction(entry->first, &entry->second, nullptr);
+    if (are_kept && entry->first != SIGINT) {
+      sigdelset(&blocked_here_, entry->first);
+    } else {
+      sigaction(entry->first, &entry->second, nullptr);
+    }
   }
   if (pthread_equal(maker_, pthread_self()) != 0) {
     pthread_sigmask(SIG_UNBLOCK, &blocked_here_, nullptr);
@@ -82,7 +113,10 @@ void StopSignals::put_back() noexcept {
 
 int StopSignals::count() const noexcept {
   const timespec at_once = {};
-  while (sigtimedwait(&signals_, nullptr, &at_once) > 0) {
+  for (int signal = 0; (signal = sigtimedwait(&signals_, nullptr, &at_once)) > 0;) {
+    if (signal == SIGINT) {
+      std::signal(SIGINT, SIG_DFL);  // as SA_RESETHAND does for a handler
+    }
     signals_so_far.fetch_add(1, std::memory_order_relaxed);
   }
   return signals_so_far.load(std::memory_order_relaxed);

@@ -3,10 +3,30 @@
 #include <pthread.h>
 
 #include <csignal>
+#include <future>
+#include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
 namespace lockstep::detail {
+
+/// SIGTERM and SIGUSR1, which Slurm, `lockstep run` and others send; and SIGINT (Ctrl-C) if no
+/// launcher started this process and the program does nothing else about SIGINT.
+std::vector<int> usual_stop_signals();
+
+/// A thread that lets SIGINT through, which the threads that compute block, and sleeps.
+class [[nodiscard]] InterruptThread {
+ public:
+  InterruptThread();
+  ~InterruptThread();
+  InterruptThread(const InterruptThread&) = delete;
+  InterruptThread& operator=(const InterruptThread&) = delete;
+
+ private:
+  std::promise<void> end_;
+  std::thread thread_;
+};
 
 /// Notices signals while it lives; then what was done about them before is done again.
 ///
@@ -16,6 +36,8 @@ namespace lockstep::detail {
 /// signal handler interrupts it. A Runtime starts LibTorch's compute threads with blocked signals
 /// (start_compute_threads). Another thread that is older than this may get the signal in a handler,
 /// which counts it. Programs that the process starts inherit the blocked signals.
+/// A second SIGINT ends the process, also in the middle of a step: an InterruptThread takes the
+/// first.
 ///
 /// One signal is for the whole process, so every StopSignals of it sees one that comes. Of several
 /// at a time the last made ends first, on the thread that made it.
@@ -35,6 +57,7 @@ class StopSignals {
   void put_back() noexcept;
   int count() const noexcept;  // of all signals so far, with those that wait
 
+  std::optional<InterruptThread> interrupts_;  // where SIGINT is one of the signals
   sigset_t signals_;
   sigset_t blocked_here_;  // those that were not blocked before
   pthread_t maker_;

@@ -5,6 +5,9 @@
 #include <lockstep/runtime/process/stop_signals.h>
 #include <unistd.h>
 
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
 #include <future>
 #include <optional>
 #include <thread>
@@ -168,6 +171,97 @@ TEST_F(StopSignalsTest, OfAProcessThatGoesOnArePutBack) {
         std::_Exit(75);
       },
       ::testing::KilledBySignal(SIGTERM), "");
+}
+
+void (*action_of(int signal))(int) {
+  struct sigaction action = {};
+  sigaction(signal, nullptr, &action);
+  return action.sa_handler;
+}
+
+TEST_F(StopSignalsTest, ASecondSigintEndsTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        const StopSignals signals({SIGTERM, SIGINT});
+        kill(getpid(), SIGINT);
+        while (!signals.came()) {
+          std::this_thread::yield();
+        }
+        std::fputs("the first was noticed", stderr);
+        kill(getpid(), SIGINT);
+        pause();
+      },
+      ::testing::KilledBySignal(SIGINT), "the first was noticed");
+}
+
+TEST_F(StopSignalsTest, ASecondSigintEndsAProcessThatNeverLooksForTheFirst) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        const StopSignals signals({SIGINT});
+        kill(getpid(), SIGINT);
+        while (action_of(SIGINT) != SIG_DFL) {
+          std::this_thread::yield();
+        }
+        kill(getpid(), SIGINT);
+        for (;;) {
+        }
+      },
+      ::testing::KilledBySignal(SIGINT), "");
+}
+
+TEST_F(StopSignalsTest, OneSigintOfTheThreadThatTrainsIsNoticedToo) {
+  const StopSignals signals({SIGINT});
+  std::raise(SIGINT);
+  EXPECT_TRUE(signals.came());
+}
+
+TEST_F(StopSignalsTest, SigintEndsAProcessThatIsLeaving) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        {
+          const StopSignals signals({SIGTERM, SIGINT});
+          keep_stop_signals();
+        }
+        std::raise(SIGTERM);
+        std::fputs("goes on", stderr);
+        std::raise(SIGINT);
+      },
+      ::testing::KilledBySignal(SIGINT), "goes on");
+}
+
+/// The variables of launchers, without which a process was started by hand.
+class UsualStopSignalsTest : public ::testing::Test {
+ protected:
+  UsualStopSignalsTest() {
+    for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK", "PMIX_RANK"}) {
+      unsetenv(name);
+    }
+  }
+  ~UsualStopSignalsTest() override {
+    unsetenv("OMPI_COMM_WORLD_SIZE");
+    std::signal(SIGINT, SIG_DFL);
+  }
+};
+
+TEST_F(UsualStopSignalsTest, SigintIsAmongThemOnlyWithoutALauncher) {
+  EXPECT_THAT(usual_stop_signals(), ::testing::ElementsAre(SIGTERM, SIGUSR1, SIGINT));
+  setenv("OMPI_COMM_WORLD_SIZE", "1", 1);
+  EXPECT_THAT(usual_stop_signals(), ::testing::ElementsAre(SIGTERM, SIGUSR1));
+}
+
+TEST_F(UsualStopSignalsTest, SigintThatTheProgramHandlesOrIgnoresIsLeftAlone) {
+  std::signal(SIGINT, [](int) {});
+  EXPECT_THAT(usual_stop_signals(), ::testing::ElementsAre(SIGTERM, SIGUSR1));
+  std::signal(SIGINT, SIG_IGN);  // as nohup, and the shell for `program &` in a script
+  EXPECT_THAT(usual_stop_signals(), ::testing::ElementsAre(SIGTERM, SIGUSR1));
+}
+
+TEST_F(UsualStopSignalsTest, TheyAreTheSameWhileSomeoneAsksForThem) {
+  const StopSignals first(usual_stop_signals());
+  EXPECT_THAT(usual_stop_signals(), ::testing::ElementsAre(SIGTERM, SIGUSR1, SIGINT));
 }
 
 }  // namespace
