@@ -17,6 +17,7 @@
 #include "digest_diff.h"
 #include "exec_rank.h"
 #include "exit_codes.h"
+#include "leftovers.h"
 #include "libtorch_place.h"
 #include "machine.h"
 #include "predict/predict.h"
@@ -100,6 +101,18 @@ std::optional<std::set<int>> numbers_in(const std::string& text) {
   return numbers;
 }
 
+int clean_leftovers(bool lists_only) {
+  const LeftoverPlaces places = leftover_places();
+  for (const std::string& path : lists_only ? find_leftovers(places) : remove_leftovers(places)) {
+    std::cout << path << "\n";
+  }
+  if (!sees_all_processes(places)) {
+    std::cerr << "lockstep: nothing is removed in a container, which does not see all processes "
+                 "that may use these folders: run lockstep clean outside of it\n";
+  }
+  return 0;
+}
+
 /// Becomes a program that needs LibTorch; it lies beside this one.
 int exec_tool(const std::string& name, char** argv) {
   const auto libtorch = find_libtorch(LOCKSTEP_LIBTORCH_ROOT, LOCKSTEP_LIBTORCH_VERSION,
@@ -176,12 +189,20 @@ int main(int argc, char** argv) {
       ->required();
   forecast->add_option("record", record, "The trace of lockstep::StepTrace, or a file of figures")
       ->required();
+  CLI::App* clean = app.add_subcommand(
+      "clean", "Remove what killed runs of this user left on this machine, and print it");
+  bool lists_only = false;
+  clean->add_flag("--list", lists_only,
+                  "Print what would be removed, one path a line, and remove nothing");
   app.add_subcommand("doctor", "Check this machine, its devices and this build, within a minute");
   try {
     std::reverse(own.begin(), own.end());  // the order that CLI11 takes
     app.parse(own);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : exit_usage;
+  }
+  if (clean->parsed()) {
+    return clean_leftovers(lists_only);
   }
   if (diff->parsed()) {
     return diff_runs(run_a, run_b, std::cout, std::cerr);

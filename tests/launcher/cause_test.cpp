@@ -11,7 +11,6 @@
 
 #include "cause.h"
 #include "failure_report.h"
-#include "leftovers.h"
 #include "restart_policy.h"
 
 namespace lockstep::launcher {
@@ -319,45 +318,6 @@ TEST(Restarts, EndWhenAttemptsAreShortAndSaveNothing) {
   const auto last = policy.after(139, RestartPolicy::Seconds(59), false);
   EXPECT_FALSE(last.restarts);
   EXPECT_THAT(last.reason, HasSubstr("--min-uptime"));
-}
-
-void touch(const std::filesystem::path& path) {
-  std::filesystem::create_directories(path.parent_path());
-  std::ofstream(path) << "x";
-}
-
-TEST(Leftovers, OfDeadProcessesAreRemovedAndOthersAreNot) {
-  std::string folder = "/tmp/lockstep_test_XXXXXX";
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
-  char host[256] = {};
-  gethostname(host, sizeof host - 1);
-  const std::string mine = std::string(host) + "." + std::to_string(geteuid());
-  const std::string session = "/tmp/ompi." + mine;
-  const std::string segment = "/shm/vader_segment." + mine;
-  touch(folder + "/proc/100/maps");
-  std::ofstream(folder + "/proc/100/maps")
-      << "7f00-7f01 rw-s 0 00:17 5 " << folder << segment << ".1.0\n";
-  const std::vector<std::string> kept = {session + "/pid.100/0", segment + ".1.0",
-                                         "/shm/lockstep-100-0",  "/shm/vader_segment.other.0.1",
-                                         "/shm/nccl-1",          "/tmp/ompi.other.0/pid.99/0"};
-  const std::vector<std::string> removed = {session + "/pid.99/0", segment + ".2.0",
-                                            "/shm/lockstep-99-0", "/shm/lockstep_99-start"};
-  for (const auto& names : {kept, removed}) {
-    for (const std::string& name : names) {
-      touch(folder + name);
-    }
-  }
-  LeftoverPlaces places{folder + "/shm", folder + "/tmp", folder + "/proc", 3600};
-  EXPECT_EQ(remove_leftovers(places).size(), 3U);  // a young segment may be mapped any moment
-  places.min_age_seconds = 0;
-  EXPECT_EQ(remove_leftovers(places).size(), 1U);
-  for (const std::string& name : kept) {
-    EXPECT_TRUE(std::filesystem::exists(folder + name)) << name;
-  }
-  for (const std::string& name : removed) {
-    EXPECT_FALSE(std::filesystem::exists(folder + name)) << name;
-  }
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -1,0 +1,321 @@
+// What is removed of runs that were killed, and what only looks like it.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "launch.h"
+#include "leftovers.h"
+
+namespace lockstep::launcher {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::UnorderedElementsAreArray;
+namespace fs = std::filesystem;
+
+const std::string mark = "-0123456789abcdef";
+
+std::string host_and_user() {
+  char host[256] = {};
+  gethostname(host, sizeof host - 1);
+  return std::string(host) + "." + std::to_string(geteuid());
+}
+
+/// A machine of its own: its shared memory, temporary files and processes are folders. Process 100
+/// lives, and so does 300, which a container calls 200; 99 is dead.
+class Leftovers : public ::testing::Test {
+ protected:
+  Leftovers() {
+    for (const fs::path& folder :
+         {shm(), session(), proc() / "self/ns", proc() / "100", proc() / "300"}) {
+      fs::create_directories(folder);
+    }
+    fs::create_symlink("pid:[4026531836]", proc() / "self/ns/pid");
+    write(proc() / "100/status", "Name:\tone\nNSpid:\t100\n");
+    write(proc() / "300/status", "Name:\tother\nNSpid:\t300\t200\n");
+    for (const char* process : {"100", "300"}) {
+      write(proc() / process / "maps", "");
+    }
+    places = {shm(), root() / "tmp", proc(), 0};
+  }
+  fs::path root() const { return folder_.path(); }
+  fs::path shm() const { return root() / "shm"; }
+  fs::path proc() const { return root() / "proc"; }
+  fs::path session() const { return root() / "tmp" / ("ompi." + host_and_user()); }
+  static void write(const fs::path& path, const std::string& text = "x") {
+    std::ofstream(path) << text;
+  }
+  /// All that Open MPI 4.1 makes for a job of two ranks.
+  fs::path make_session(const std::string& name) const {
+    const fs::path made = session() / name;
+    for (const char* inner : {"0/0", "1/0", "1/1", "pmix_dstor_ds12_99", "pmix_dstor_ds21_99"}) {
+      fs::create_directories(made / inner);
+    }
+    for (const char* file :
+         {"contact.txt", "hwloc.sm", "pmix_dstor_ds12_99/dstore_sm.lock",
+          "pmix_dstor_ds12_99/initial-pmix_shared-segment-0",
+          "pmix_dstor_ds21_99/smdataseg-801636353-0", "pmix_dstor_ds21_99/smlockseg-801636353",
+          "pmix_dstor_ds21_99/smseg-801636353-0"}) {
+      write(made / file);
+    }
+    EXPECT_EQ(mkfifo((made / "0/debugger_attach_fifo").c_str(), 0600), 0);
+    return made;
+  }
+  /// All entries with what they hold.
+  std::vector<std::string> everything() const {
+    std::vector<std::string> found;
+    for (const auto& entry : fs::recursive_directory_iterator(root())) {
+      struct stat info = {};
+      lstat(entry.path().c_str(), &info);
+      found.push_back(entry.path().string() + " " + std::to_string(info.st_mode) + " " +
+                      std::to_string(info.st_nlink) + " " + std::to_string(info.st_size));
+    }
+    return found;
+  }
+  void expect_nothing_is_removed() const {
+    const auto before = everything();
+    EXPECT_THAT(find_leftovers(places), IsEmpty());
+    EXPECT_THAT(remove_leftovers(places), IsEmpty());
+    EXPECT_THAT(everything(), UnorderedElementsAreArray(before));
+  }
+
+  testing::Folder folder_;
+  LeftoverPlaces places;
+};
+
+TEST_F(Leftovers, OfDeadProcessesAreListedThenRemoved) {
+  const std::string segment = "vader_segment." + host_and_user();
+  const std::vector<std::string> left = {shm() / ("lockstep-99" + mark),
+                                         shm() / "lockstep_99-start-prte.node1_12_1-0-0",
+                                         shm() / "lockstep_99-end-2147483649.1-12-140",
+                                         shm() / (segment + ".2fc80001.0"), make_session("pid.99")};
+  for (const std::string& path : left) {
+    if (!fs::is_directory(path)) {
+      write(path);
+    }
+  }
+  const auto before = everything();
+  EXPECT_THAT(find_leftovers(places), UnorderedElementsAreArray(left));
+  EXPECT_THAT(everything(), UnorderedElementsAreArray(before));
+  EXPECT_THAT(remove_leftovers(places), UnorderedElementsAreArray(left));
+  EXPECT_THAT(find_leftovers(places), IsEmpty());
+  EXPECT_TRUE(fs::is_empty(shm()));
+  EXPECT_TRUE(fs::is_empty(session()));
+}
+
+TEST_F(Leftovers, AreNotThoseOfLivingProcessesAlsoOfContainers) {
+  for (const std::string process : {"100", "200", "300"}) {
+    write(shm() / ("lockstep-" + process + mark));
+    write(shm() / ("lockstep_" + process + "-start-job-0-0"));
+    make_session("pid." + process);
+  }
+  expect_nothing_is_removed();
+}
+
+TEST_F(Leftovers, AreNotSegmentsThatAreYoungOrMappedByNameOrUnderAnotherName) {
+  const std::string segment = shm() / ("vader_segment." + host_and_user() + ".2fc80001.");
+  for (const char* rank : {"0", "1", "2"}) {
+    write(segment + rank);
+  }
+  struct stat info = {};
+  ASSERT_EQ(stat((segment + "1").c_str(), &info), 0);
+  write(proc() / "100/maps", "7f00-7f01 rw-s 00000000 00:17 5 " + segment + "0\n");
+  write(proc() / "300/maps",
+        "7f00-7f01 rw-s 00000000 00:17 " + std::to_string(info.st_ino) + " /elsewhere/segment\n");
+  places.min_age_seconds = 3600;
+  EXPECT_THAT(find_leftovers(places), IsEmpty());
+  places.min_age_seconds = 0;
+  EXPECT_THAT(find_leftovers(places), ::testing::ElementsAre(segment + "2"));
+  fs::remove(proc() / "300/maps");  // a process that shows nothing may map it
+  expect_nothing_is_removed();
+}
+
+TEST_F(Leftovers, AreNotNamesThatOnlyLookLikeThem) {
+  for (const std::string name : {"lockstep-20260101-weights",
+                                 "lockstep_2024_runs",
+                                 "lockstep.memory-0",
+                                 "lockstep-1",
+                                 "lockstep-99",
+                                 "lockstep-99-",
+                                 "lockstep-99-0",
+                                 "lockstep_99",
+                                 "lockstep_99-",
+                                 "lockstep_99-start",
+                                 "lockstep_99-start-job",
+                                 "lockstep_99-start-job-0",
+                                 "lockstep_99-middle-job-0-0",
+                                 "lockstep_99-start--0-0",
+                                 "lockstep_99-start-job-00-0",
+                                 "lockstep_99-start-job-0-0-0",
+                                 "lockstep_99-start-job-0-0.txt",
+                                 "lockstep_99-start-a b-0-0",
+                                 "lockstep-99-0123456789ABCDEF",
+                                 "lockstep-99-0123456789abcde",
+                                 "lockstep-99-0123456789abcdef0",
+                                 "lockstep-99-0123456789abcdeg",
+                                 "lockstep_99",
+                                 "lockstep"}) {
+    write(shm() / name);
+  }
+  for (const std::string number : {"", "0", "099", "+99", "-99", " 99", "99 ", "9a9", "0x63",
+                                   "4294967395", "18446744073709551715", "99999999999999999999"}) {
+    write(shm() / ("lockstep-" + number + mark));
+    make_session("pid." + number);
+  }
+  for (const std::string ending : {"~", ".bak", "\n", " ", "-copy", "0"}) {
+    write(shm() / ("lockstep-99" + mark + ending));
+  }
+  for (const std::string beginning : {".", "x", "my-", " "}) {
+    write(shm() / (beginning + "lockstep-99" + mark));
+  }
+  const std::string segment = "vader_segment." + host_and_user();
+  for (const std::string& name : std::vector<std::string>{
+           segment, segment + ".", segment + ".1", segment + ".1.", segment + ".1.0.bak",
+           segment + ".xyz.0", segment + ".1.00", segment + ".1.0\n", "vader_segment.other.7.1.0",
+           "nccl-1", "sem.99"}) {
+    write(shm() / name);
+  }
+  for (const std::string name : {"pid.99.old", "pid99", "apid.99", "pid.99\n", "jf.99"}) {
+    make_session(name);
+  }
+  fs::create_directories(root() / "tmp/ompi.other.7/pid.99/0");
+  fs::create_directories(shm() / "lockstep-20250101-weights/deep");
+  write(shm() / "lockstep-20250101-weights/deep/model.pt");
+  expect_nothing_is_removed();
+}
+
+TEST_F(Leftovers, AreNotEntriesOfAnotherKindUnderTheirNames) {
+  auto name = [number = 10]() mutable { return "lockstep-" + std::to_string(number++) + mark; };
+  write(root() / "data");
+  fs::create_directories(root() / "folder/inner");
+  write(root() / "folder/inner/data");
+  fs::create_directories(shm() / name());
+  fs::create_symlink(root() / "data", shm() / name());
+  fs::create_symlink(root() / "folder", shm() / name());
+  fs::create_symlink("nowhere", shm() / name());
+  fs::create_hard_link(root() / "data", shm() / name());
+  ASSERT_EQ(mkfifo((shm() / name()).c_str(), 0600), 0);
+  const int listener = socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  const std::string path = shm() / name();
+  ASSERT_LT(path.size(), sizeof address.sun_path);
+  path.copy(address.sun_path, path.size());
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  close(listener);
+  fs::create_directories(shm() / ("vader_segment." + host_and_user() + ".1.0"));
+  fs::create_directory_symlink(root() / "folder", session() / "pid.99");
+  write(session() / "pid.98");
+  if (geteuid() == 0) {
+    const std::string others = shm() / name();
+    write(others);
+    ASSERT_EQ(chown(others.c_str(), 65534, 65534), 0);
+    const fs::path foreign = make_session("pid.97");
+    ASSERT_EQ(chown(foreign.c_str(), 65534, 65534), 0);
+    ASSERT_EQ(chown((make_session("pid.96") / "0/0").c_str(), 65534, 65534), 0);
+  }
+  expect_nothing_is_removed();
+}
+
+TEST_F(Leftovers, AreNoSessionsThatHoldAnythingThatOpenMpiDoesNotMake) {
+  int number = 10;
+  const auto make = [&] { return make_session("pid." + std::to_string(number++)); };
+  write(root() / "data");
+  fs::create_directories(root() / "folder");
+  write(make() / "weights.pt");
+  write(make() / "1/1/weights.pt");
+  write(make() / "pmix_dstor_ds12_99/smseg-1-0 (copy)");
+  write(make() / "0/0/.hidden");
+  fs::create_directories(make() / "runs");
+  fs::create_directories(make() / "1/1/0");
+  fs::create_directories(make() / "01");
+  fs::create_symlink(root() / "data", make() / "smseg-1-0");
+  fs::create_directory_symlink(root() / "folder", make() / "2");
+  fs::create_hard_link(root() / "data", make() / "smseg-1-0");
+  expect_nothing_is_removed();
+}
+
+TEST_F(Leftovers, AreNotLookedForThroughALinkToASessionFolder) {
+  const fs::path made = make_session("pid.99");
+  fs::rename(session(), root() / "moved");
+  fs::create_directory_symlink(root() / "moved", session());
+  expect_nothing_is_removed();
+}
+
+TEST_F(Leftovers, AreLeftWhereNotAllProcessesAreSeen) {
+  write(shm() / ("lockstep-99" + mark));
+  write(shm() / ("vader_segment." + host_and_user() + ".1.0"));
+  make_session("pid.99");
+  fs::remove(proc() / "self/ns/pid");
+  EXPECT_FALSE(sees_all_processes(places));
+  expect_nothing_is_removed();  // no /proc
+  fs::create_symlink("pid:[4026532188]", proc() / "self/ns/pid");
+  EXPECT_FALSE(sees_all_processes(places));
+  expect_nothing_is_removed();  // a container
+}
+
+/// `lockstep clean` on this machine, with a folder for temporary files of its own.
+class LauncherClean : public ::testing::Test {
+ protected:
+  LauncherClean() {
+    const pid_t child = fork();
+    if (child == 0) {
+      _exit(0);
+    }
+    waitpid(child, nullptr, 0);
+    left_ = folder_.path() + "/ompi." + host_and_user() + "/pid." + std::to_string(child);
+    fs::create_directories(left_ + "/0/0");
+    fs::create_directories(folder_.path() + "/ompi." + host_and_user() + "/pid.99-mine");
+    setenv("TMPDIR", folder_.path().c_str(), /*overwrite=*/1);
+  }
+  ~LauncherClean() override { unsetenv("TMPDIR"); }
+  testing::Folder folder_;
+  std::string left_;
+};
+
+TEST_F(LauncherClean, ListsWhatItWouldRemoveAndRemovesItWithoutList) {
+  if (!sees_all_processes(leftover_places())) {
+    EXPECT_THAT(testing::launch({"clean"}).error, HasSubstr("does not see all processes"));
+    return;
+  }
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"clean", "--list"}, {"clean"}}) {
+    EXPECT_TRUE(fs::exists(left_));
+    const testing::Launched result = testing::launch(command);
+    EXPECT_EQ(result.code, 0);
+    EXPECT_THAT(result.out, HasSubstr(left_ + "\n"));
+    EXPECT_THAT(result.out, Not(HasSubstr("pid.99-mine")));
+  }
+  EXPECT_FALSE(fs::exists(left_));
+  EXPECT_THAT(testing::launch({"clean", "--list"}).out, Not(HasSubstr(left_)));
+  EXPECT_TRUE(fs::exists(folder_.path() + "/ompi." + host_and_user() + "/pid.99-mine"));
+}
+
+TEST_F(LauncherClean, TakesNoOtherArguments) {
+  EXPECT_EQ(testing::launch({"clean", "/tmp"}).code, 2);
+  EXPECT_EQ(testing::launch({"clean", "--all"}).code, 2);
+  EXPECT_THAT(testing::launch({"clean", "--help"}).out, HasSubstr("--list"));
+  EXPECT_TRUE(fs::exists(left_));
+}
+
+TEST_F(LauncherClean, RunRemovesThemToo) {
+  const testing::Launched result = testing::launch({"run", "-n", "1", "--", "/bin/true"});
+  EXPECT_EQ(fs::exists(left_), !sees_all_processes(leftover_places()));
+  EXPECT_EQ(result.code, 0);
+}
+
+}  // namespace
+}  // namespace lockstep::launcher
