@@ -5,11 +5,15 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
+#include <climits>
 #include <csignal>
+#include <cstdint>
 #include <cstring>
 #include <iterator>
-#include <regex>
 #include <set>
+#include <string_view>
+#include <utility>
 
 #include "exit_codes.h"
 
@@ -130,6 +134,67 @@ std::string waited_for(const RankTable& ranks, const std::vector<int>& late) {
   return text;
 }
 
+/// Passes `expected` if it is next.
+bool skip(std::string_view text, size_t& at, std::string_view expected) {
+  const bool found = text.substr(at, expected.size()) == expected;
+  at += found ? expected.size() : 0;
+  return found;
+}
+
+/// Passes all digits that are next. A number above `limit` counts as `limit`; -1: there is none.
+int read_number(std::string_view text, size_t& at, int limit) {
+  int64_t value = -1;
+  for (; at < text.size() && text[at] >= '0' && text[at] <= '9'; ++at) {
+    value = std::min<int64_t>(std::max<int64_t>(value, 0) * 10 + (text[at] - '0'), limit);
+  }
+  return static_cast<int>(value);
+}
+
+bool begins_word(std::string_view text, size_t at) {
+  return at == 0 || std::isalnum(static_cast<unsigned char>(text[at - 1])) == 0;
+}
+
+/// Where a message of this rank says what it is about, behind "rank 1: " or "rank 1 of 4: ".
+size_t after_own_name(std::string_view text, int rank) {
+  const std::string own = "rank " + std::to_string(rank);
+  for (size_t name = text.find(own); name < text.size(); name = text.find(own, name + 1)) {
+    size_t at = name + own.size();
+    if (skip(text, at, " of ")) {
+      read_number(text, at, /*limit=*/INT_MAX);
+    }
+    if (begins_word(text, name) && skip(text, at, ": ")) {
+      return at;
+    }
+  }
+  return text.size();
+}
+
+/// Passes what begins with "rank" here, or one byte. Returns the first and last of each range of
+/// ranks if that is a sign of lost ranks, such as "ranks 0, 2-4 did not arrive", as
+/// collectives/core/rank_sign.cpp writes them. A number above `limit` counts as `limit`.
+std::vector<std::pair<int, int>> read_sign(std::string_view text, size_t& at, int limit) {
+  const bool begins = begins_word(text, at);
+  std::vector<std::pair<int, int>> ranges;
+  if (!skip(text, at, "ranks ") && !skip(text, at, "rank ")) {
+    ++at;
+    return {};
+  }
+  do {
+    const int low = read_number(text, at, limit);
+    const int high = skip(text, at, "-") ? read_number(text, at, limit) : low;
+    if (low < 0 || high < 0) {
+      return {};
+    }
+    ranges.emplace_back(low, high);
+  } while (skip(text, at, ", "));
+  for (const char* sign : {" did not arrive", " has died or left", " have died or left"}) {
+    if (begins && skip(text, at, sign)) {
+      return ranges;
+    }
+  }
+  return {};
+}
+
 /// Of the ranks that say that others are late or gone: follows what they say to a rank that says
 /// nothing of the kind.
 std::optional<Cause> peer_lost(const RankTable& ranks, const JobOutput& output) {
@@ -159,8 +224,7 @@ std::optional<Cause> peer_lost(const RankTable& ranks, const JobOutput& output) 
       return cause;
     }
     path.push_back(next);
-    blamed = blamed_by(next, output.last_lines(next));
-    blamed.erase(std::lower_bound(blamed.begin(), blamed.end(), ranks.size()), blamed.end());
+    blamed = blamed_by(next, ranks.size(), output.last_lines(next));
     if (blamed.empty()) {
       Cause cause = of({next}, describe_code(exit_peer_lost), exit_peer_lost);
       return cause;
@@ -179,29 +243,32 @@ std::optional<Cause> peer_lost(const RankTable& ranks, const JobOutput& output) 
 
 }  // namespace
 
-std::vector<int> blamed_by(int rank, const std::vector<std::string>& lines) {
-  static const std::regex pattern(
-      R"(\branks? (\d+(?:(?:, | and |-)\d+)*)(?: and \d+ more)? (?:has |have |did |never |is |are |was |were |died|left))");
-  static const std::regex number(R"((\d+)(?:-(\d+))?)");
-  std::set<int> found;
+std::vector<int> blamed_by(int rank, int ranks, const std::vector<std::string>& lines) {
+  // By how much the number of ranges that hold a rank differs from that of the rank before.
+  std::vector<int> changes(static_cast<size_t>(ranks) + 1);
+  bool found = false;
   for (const std::string& line : lines) {
-    for (std::sregex_iterator match(line.begin(), line.end(), pattern), none; match != none;
-         ++match) {
-      const std::string list = (*match)[1];
-      for (std::sregex_iterator part(list.begin(), list.end(), number); part != none; ++part) {
-        const int low = std::stoi((*part)[1]);
-        const int high = (*part)[2].matched ? std::stoi((*part)[2]) : low;
-        for (int each = low; each <= std::min(high, low + 100000); ++each) {
-          found.insert(each);
+    for (size_t at = after_own_name(line, rank); at < line.size(); at = line.find("rank", at)) {
+      for (const auto& [low, high] : read_sign(line, at, ranks)) {
+        found = true;
+        if (low <= high && low < ranks) {
+          ++changes[static_cast<size_t>(low)];
+          --changes[static_cast<size_t>(std::min(high + 1, ranks))];
         }
       }
     }
-    if (!found.empty()) {
+    if (found) {
       break;  // what follows the first such line repeats it
     }
   }
-  found.erase(rank);
-  return {found.begin(), found.end()};
+  std::vector<int> blamed;
+  for (int each = 0, ranges = 0; each < ranks; ++each) {
+    ranges += changes[static_cast<size_t>(each)];
+    if (ranges > 0 && each != rank) {
+      blamed.push_back(each);
+    }
+  }
+  return blamed;
 }
 
 std::optional<Cause> find_cause(const RankTable& ranks, const JobOutput& output,
@@ -255,10 +322,18 @@ std::string describe(const Cause& cause, const RankTable& ranks, const JobOutput
                                       [&](const RankFailure& each) { return each.rank == rank; });
     return failure == ranks.failures().end() ? 0 : failure->code;
   };
+  // A rank that was asked to stop ended for that, unless it had a message to end with.
+  const auto ended_like_it = [&](const RankFailure& other) {
+    if (!other.stopped) {
+      return other.code == code_of(said);
+    }
+    return code_of(said) <= 128 && ranks[other.rank].signs.stage() != Stage::none &&
+           output.last_lines(other.rank) != output.comparable_lines(other.rank);
+  };
   std::vector<int> alike;
   for (const RankFailure& other : ranks.failures()) {
-    const bool same_end = other.code == code_of(said) || (other.stopped && !lines.empty());
-    if (other.rank == said || (same_end && output.comparable_lines(other.rank) == lines)) {
+    if (other.rank == said ||
+        (ended_like_it(other) && output.comparable_lines(other.rank) == lines)) {
       alike.push_back(other.rank);
     }
   }
@@ -266,7 +341,12 @@ std::string describe(const Cause& cause, const RankTable& ranks, const JobOutput
   const bool alone = alike.size() <= 1;
   const bool is_own = cause.ranks == std::vector<int>{said};
   if (is_own && !alone) {
-    text = rank_names(alike) + text.substr(rank_names(cause.ranks).size());
+    text.erase(0, rank_names(cause.ranks).size());
+    const std::string_view singular = " was ";
+    if (text.compare(0, singular.size(), singular) == 0) {
+      text.replace(0, singular.size(), " were ");
+    }
+    text.insert(0, rank_names(alike));
   }
   if (lines.empty()) {
     text += " and printed nothing\n";

@@ -36,10 +36,13 @@ struct JobEnd {
 std::optional<Cause> find_cause(const RankTable& ranks, const JobOutput& output, const JobEnd& end);
 
 /// The cause with the last lines of its ranks. Ranks that printed the same lines, but for a
-/// "rank 1: " before them, and ended with the same code or were asked to stop are named together.
+/// "rank 1: " before them, and ended with the same code are named together; so is a rank that was
+/// asked to stop meanwhile, if these lines are a message of it and no signal ended the others.
 std::string describe(const Cause& cause, const RankTable& ranks, const JobOutput& output);
 
-/// The ranks that this rank's message calls late, gone or stopped.
-std::vector<int> blamed_by(int rank, const std::vector<std::string>& lines);
+/// The ranks of a world of `ranks` that this rank's message calls late or gone. Only messages of
+/// lockstep count, "rank 0: ... rank 1 did not arrive" or "... has died or left": a program may
+/// print what it likes about ranks.
+std::vector<int> blamed_by(int rank, int ranks, const std::vector<std::string>& lines);
 
 }  // namespace lockstep::launcher

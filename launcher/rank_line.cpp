@@ -27,7 +27,7 @@ std::optional<RankLine> decode(const std::string& text) {
     return std::nullopt;
   }
   line.kind = static_cast<RankLine::Kind>(*end);
-  line.text = end + 1;
+  line.text = text.substr(static_cast<size_t>(end + 1 - text.c_str()));
   return line;
 }
 

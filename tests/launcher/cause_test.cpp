@@ -200,13 +200,108 @@ TEST_F(CauseOfAJob, IsWrittenAsJson) {
                           HasSubstr("\"restarted\": true")));
 }
 
-TEST(BlamedBy, ReadsTheRanksThatAreLateOrGone) {
-  EXPECT_THAT(blamed_by(0, {"rank 0 of 9: x: rank 3 did not arrive; rank 4 has died or left"}),
+TEST_F(CauseOfAJob, OfAKilledRankIsNotThatOfRanksThatTheLauncherEnded) {
+  for (const int rank : {0, 1, 2}) {
+    report(rank, Kind::word, "u");
+    report(rank, Kind::line, "rank " + std::to_string(rank) + ": ready");
+  }
+  report(2, Kind::status, "137");
+  report(0, Kind::stopped, "143");
+  report(1, Kind::stopped, "137");
+  EXPECT_THAT(cause(137), ::testing::StartsWith("rank 2 was killed by SIGKILL; its last lines"));
+}
+
+TEST_F(CauseOfAJob, OfAProgramWithoutLockstepIsNotThatOfRanksThatPrintedTheSame) {
+  for (const int rank : {0, 1, 2}) {
+    report(rank, Kind::line, "ready");
+  }
+  report(2, Kind::status, "7");
+  report(0, Kind::stopped, "143");
+  EXPECT_THAT(cause(7), ::testing::StartsWith("rank 2 ended with exit code 7; its last lines"));
+}
+
+TEST_F(CauseOfAJob, OfRanksThatASignalKilledAlikeNamesThemInThePlural) {
+  for (const int rank : {0, 1}) {
+    report(rank, Kind::line, "ready");
+    report(rank, Kind::status, "139");
+  }
+  EXPECT_THAT(cause(139),
+              ::testing::StartsWith("ranks 0-1 were killed by SIGSEGV; the last lines of each"));
+}
+
+/// What programs may print before rank 0 says that rank 1 is gone.
+std::vector<std::string> strange_lines() {
+  std::string numbers = "ranks 0";
+  for (int rank = 1; rank <= 5000; ++rank) {
+    numbers += ", " + std::to_string(rank);
+  }
+  const std::string many_digits(50000, '7');
+  return {"file rank 202511251234 is read",
+          "rank 0: file rank 202511251234 is read",
+          "rank 0: rank 202511251234 did not arrive",
+          "rank 0: ranks 5-202511251234 did not arrive",
+          "rank -1 did not arrive",
+          "rank 0: rank -1 did not arrive",
+          "rank 0: ranks 2-1 did not arrive",
+          "rank 0 of " + many_digits + ": x",
+          numbers + " are sorted",
+          "rank 0: " + numbers + " are sorted",
+          "rank " + many_digits + " is read",
+          "rank 0: rank " + many_digits + " did not arrive",
+          "rank 0: ranks " + many_digits + "-" + many_digits + " did not arrive",
+          "epoch 3: rank 2 has the lowest loss 0.31",
+          "rank 0: rank 2 has the lowest loss 0.31",
+          "rank 0: rank 2 has died out",
+          "rank 2 did not arrive",
+          "rank 10: rank 2 did not arrive",
+          "frank 0: rank 2 did not arrive",
+          "rank 0: frank 2 did not arrive",
+          std::string(10 << 20, 'x'),
+          "rank 0: " + std::string(10 << 20, ' '),
+          std::string("rank 0: rank 2\0 did not arrive", 30),
+          std::string("\0\0\0", 3),
+          "\xff\xfe rank \xc0\xaf did not arrive",
+          "rank",
+          "ranks ",
+          "rank 0: rank ",
+          "rank 0: rank 2",
+          "rank 0: ranks 2-",
+          "rank 0: ranks 2, ",
+          ""};
+}
+
+TEST_F(CauseOfAJob, IsFoundWhateverProgramsPrintAboutRanks) {
+  for (const std::string& line : strange_lines()) {
+    report(0, Kind::line, line);
+  }
+  report(0, Kind::line, lost(0, 1, "has died or left"));
+  report(0, Kind::status, "20");
+  EXPECT_THAT(cause(20), HasSubstr("rank 1 did not arrive"));
+  EXPECT_THAT(found->ranks, ElementsAre(1));
+  EXPECT_THAT((FailureReport{0, *found, &table, &output, {"prog"}, true}).render(),
+              HasSubstr("\"rank\": 1,"));
+}
+
+TEST(BlamedBy, ReadsTheRanksThatLockstepCallsLateOrGone) {
+  EXPECT_THAT(blamed_by(0, 9, {"rank 0 of 9: x: rank 3 did not arrive; rank 4 has died or left"}),
               ElementsAre(3, 4));
-  EXPECT_THAT(blamed_by(0, {"rank 0: ranks 2-4, 7 have not entered it", "rank 8 has died"}),
+  EXPECT_THAT(blamed_by(1, 9, {"rank 1: rank 1 of 9: x: rank 8 has died or left (its last call)"}),
+              ElementsAre(8));
+  EXPECT_THAT(
+      blamed_by(0, 9,
+                {"caught: rank 0 of 9: x: rank 3 did not arrive", "rank 0: rank 4 did not arrive"}),
+      ElementsAre(3));
+  EXPECT_THAT(blamed_by(0, 8, {"nothing", "rank 0: ranks 2-4, 7 did not arrive"}),
               ElementsAre(2, 3, 4, 7));
-  EXPECT_THAT(blamed_by(0, {"rank 2 never entered all_reduce #812"}), ElementsAre(2));
-  EXPECT_THAT(blamed_by(0, {"rank 0: the data set is empty", "frank 3 has died"}), IsEmpty());
+  EXPECT_THAT(blamed_by(0, 8, {"rank 0: ranks 6-99999999999, 0-1, 0-1 have died or left"}),
+              ElementsAre(1, 6, 7));
+}
+
+TEST(BlamedBy, ReadsNothingInOtherLines) {
+  for (const std::string& line : strange_lines()) {
+    EXPECT_THAT(blamed_by(0, 5, {line}), IsEmpty()) << line.substr(0, 80);
+  }
+  EXPECT_THAT(blamed_by(0, 5, {}), IsEmpty());
 }
 
 TEST(MpirunsOwnText, IsDroppedWhenARankFailedAndShownOtherwise) {

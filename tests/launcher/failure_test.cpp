@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "launch.h"
 
 namespace lockstep::testing {
@@ -84,6 +86,38 @@ TEST(LauncherFailure, NothingOfAFailedJobIsLeftRunning) {
                        await({started + "0", started + "1"}) + "exit 5; }; wait"));
   EXPECT_EQ(result.code, 5);
   EXPECT_TRUE(all_gone(word));
+}
+
+TEST(LauncherFailure, WhateverAProgramPrintsTheJobHasACauseAndIsStartedAgain) {
+  const std::vector<std::string> prints = {
+      "echo file rank 202511251234 is read",
+      "echo ranks $(seq -s ', ' 0 5000) are sorted",
+      "printf 'rank %050000d\\n' 7",
+      "echo epoch 3: rank 2 has the lowest loss 0.31",
+      "head -c 300000 /dev/zero; printf '\\377\\n'",
+  };
+  const Folder folder;
+  for (const std::string& print : prints) {
+    const Launched result =
+        launch(script({"-n", "3", "--max-restarts", "1", "--log-dir", folder.path() + "/logs"},
+                      "[ $LOCKSTEP_ATTEMPT = 1 ] && exit 0; [ $RANK != 0 ] && " + for_ever + "; " +
+                          print + "; echo 'rank 0: rank 1 has died or left'; exit 20"));
+    EXPECT_EQ(result.code, 0) << print;
+    EXPECT_THAT(result.error, HasSubstr("lockstep: rank 1 did not arrive at a collective"));
+    EXPECT_THAT(result.error, HasSubstr("starting the job again"));
+    EXPECT_THAT(folder.read("logs/attempt-1/failure.json"), HasSubstr("\"rank\": 1,"));
+    std::filesystem::remove_all(folder.path() + "/logs");
+  }
+}
+
+TEST(LauncherFailure, RanksThatWereEndedBecauseOfAnotherAreNotNamedWithIt) {
+  const Folder folder;
+  const auto file = [&](int rank) { return folder.path() + "/" + std::to_string(rank); };
+  const Launched result =
+      launch(script({"-n", "3"}, "echo ready; : >" + folder.path() + "/$RANK; [ $RANK = 2 ] && { " +
+                                     await({file(0), file(1)}) + "kill -KILL $$; }; " + for_ever));
+  EXPECT_EQ(result.code, 137);
+  EXPECT_THAT(result.error, HasSubstr("lockstep: rank 2 was killed by SIGKILL; its last lines"));
 }
 
 TEST(LauncherFailure, WhatMpirunSaysOfItselfIsShown) {

@@ -60,6 +60,12 @@ TEST(RankLine, ComesBackFromItsEncoding) {
   EXPECT_EQ(line->text, "5 of 7");
 }
 
+TEST(RankLine, KeepsBytesThatAreNoText) {
+  const std::string bytes("a\0b\xff", 4);
+  const std::string text = encode({0, RankLine::Kind::line, bytes});
+  EXPECT_EQ(decode(text.substr(0, text.size() - 1))->text, bytes);
+}
+
 TEST(RankLine, OtherTextIsNone) {
   EXPECT_FALSE(decode("").has_value());
   EXPECT_FALSE(decode("mpirun noticed").has_value());
