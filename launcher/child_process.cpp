@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pty.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -79,7 +80,7 @@ void block_signals() {
 }
 
 ChildProcess::ChildProcess(const std::vector<std::string>& arguments, int death_signal,
-                           bool has_life_signs) {
+                           bool has_life_signs, int columns) {
   std::vector<char*> argv;
   for (const std::string& argument : arguments) {
     argv.push_back(const_cast<char*>(argument.c_str()));
@@ -90,7 +91,8 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments, int death_
   int error_pipe[2] = {-1, -1};
   termios raw = {};
   cfmakeraw(&raw);
-  if (openpty(&out_, &child_out, nullptr, &raw, nullptr) != 0 || pipe(error_pipe) != 0) {
+  const winsize size = {0, static_cast<unsigned short>(columns), 0, 0};
+  if (openpty(&out_, &child_out, nullptr, &raw, &size) != 0 || pipe(error_pipe) != 0) {
     fail("cannot make a pipe");
   }
   error_ = error_pipe[0];
@@ -183,6 +185,11 @@ void ChildProcess::drain(const Events& events) {
     read_some(out_, hand_on);
     read_some(error_, hand_on);
   }
+}
+
+void ChildProcess::set_columns(int columns) {
+  const winsize size = {0, static_cast<unsigned short>(columns), 0, 0};
+  ioctl(out_, TIOCSWINSZ, &size);  // fails once the program is gone
 }
 
 void ChildProcess::send(int signal, bool to_group) {

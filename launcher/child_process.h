@@ -25,9 +25,9 @@ class ChildProcess {
  public:
   /// `death_signal`: what the program gets when this process dies. `has_life_signs`: the program
   /// can send words to us (collectives/core/life_sign.h). Throws std::runtime_error when it cannot
-  /// be started.
+  /// be started. `columns`: of its terminal; 0: not known.
   explicit ChildProcess(const std::vector<std::string>& arguments, int death_signal = SIGTERM,
-                        bool has_life_signs = false);
+                        bool has_life_signs = false, int columns = 0);
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
@@ -49,6 +49,9 @@ class ChildProcess {
   int run(const Events& events);
 
   pid_t pid() const { return pid_; }
+
+  /// Changes the columns of its terminal.
+  void set_columns(int columns);
 
   /// To the program, or to all of its process group.
   void send(int signal, bool to_group);

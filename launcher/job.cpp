@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <climits>
 #include <csignal>
 #include <cstring>
 #include <fstream>
@@ -12,6 +13,7 @@
 #include <thread>
 
 #include "machine.h"
+#include "terminal_columns.h"
 
 namespace lockstep::launcher {
 namespace {
@@ -61,7 +63,7 @@ Job::Job(const RunOptions& options, const JobCommand& command,
       teardown_({{SIGTERM, seconds(1)}, {SIGKILL, seconds(1)}}),
       ranks_(command.ranks),
       deadlines_(options),
-      child_(wrapped(command)),
+      child_(wrapped(command), SIGTERM, /*has_life_signs=*/false, columns_for_ranks()),
       streams_{LineSplitter(whole_line), LineSplitter(whole_line)} {}
 
 JobEnd Job::run() {
@@ -87,6 +89,9 @@ void Job::take(const std::string& text, bool is_error) {
   if (const auto line = decode(text)) {
     ranks_.add(*line);
     output_.add(*line);
+    if (line->kind == RankLine::Kind::redraw) {
+      child_.set_columns(columns_for_ranks());
+    }
   } else {
     output_.add_other(text, is_error);
   }
@@ -148,6 +153,12 @@ void Job::look_at_deadlines() {
       std::cerr << "lockstep: " << finding->text << std::endl;
     }
   }
+}
+
+/// What the widest tag leaves; 0: the output is no terminal.
+int Job::columns_for_ranks() const {
+  const int tag = options_.tag ? static_cast<int>(std::to_string(ranks_.size() - 1).size() + 3) : 0;
+  return isatty(STDOUT_FILENO) == 1 ? std::clamp(columns_of_output() - tag, 1, USHRT_MAX) : 0;
 }
 
 /// mpirun ends its ranks, unless it was killed: then the wrappers of this host end theirs, in 1.2

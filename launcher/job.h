@@ -40,6 +40,7 @@ class Job {
   void look_at_deadlines();
   void look_at_failures();
   void end_local_ranks() const;
+  int columns_for_ranks() const;
 
   const RunOptions& options_;
   std::optional<Clock::time_point> deadline_;  // until it was said that it has passed

@@ -9,6 +9,8 @@
 #include <ostream>
 #include <stdexcept>
 
+#include "terminal_columns.h"
+
 namespace lockstep::launcher {
 
 namespace {
@@ -56,8 +58,9 @@ void JobOutput::add(const RankLine& line) {
       return;
     case RankLine::Kind::redraw:
       if (options_.terminal) {
-        print(line, line.text, true);
+        print(line, beginning + line.text, true);
       }
+      beginning.clear();
       return;
     case RankLine::Kind::line: {
       const std::string text = beginning + line.text;
@@ -111,12 +114,14 @@ void JobOutput::print(const RankLine& line, const std::string& text, bool redraw
     return;
   }
   clear_redrawn();
-  std::ostream& stream = line.is_error ? error_ : out_;
-  if (options_.tag) {
-    stream << "[" << line.rank << "] ";
+  const std::string tagged =
+      (options_.tag ? "[" + std::to_string(line.rank) + "] " : std::string()) + text;
+  if (redraw) {  // in the last column of a terminal some begin a new line
+    out_ << (options_.columns ? fit_columns(tagged, options_.columns() - 1) : tagged) << std::flush;
+  } else {
+    (line.is_error ? error_ : out_) << tagged << "\n" << std::flush;
   }
-  stream << text << (redraw ? "" : "\n") << std::flush;
-  redrawn_ = redraw && !line.is_error;
+  redrawn_ = redraw;
 }
 
 std::vector<std::string> JobOutput::last_lines(int rank) const {

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <deque>
 #include <fstream>
+#include <functional>
 #include <iosfwd>
 #include <map>
 #include <optional>
@@ -16,15 +17,17 @@
 namespace lockstep::launcher {
 
 struct OutputOptions {
-  bool terminal = false;      // `out` is one, so progress bars are redrawn
-  bool tag = true;            // "[rank] " before each line
-  std::string log_dir;        // empty: no log files
-  std::set<int> shown_ranks;  // empty: all. Log files are written for all ranks
-  bool verbose = false;       // shows mpirun's own text at once, whatever it says
+  bool terminal = false;              // `out` is one, so progress bars are redrawn
+  bool tag = true;                    // "[rank] " before each line
+  std::string log_dir;                // empty: no log files
+  std::set<int> shown_ranks;          // empty: all. Log files are written for all ranks
+  bool verbose = false;               // shows mpirun's own text at once, whatever it says
+  std::function<int()> columns = {};  // of the terminal, asked for each redrawn line; null: any
 };
 
 /// Merges what the ranks print: their standard output and standard error each become one stream;
-/// each rank has a log file; the last lines of each are kept for the case that it fails.
+/// each rank has a log file; the last lines of each are kept for the case that it fails. Text that
+/// the next one overwrites is shown on the terminal only, cut to its columns.
 class JobOutput {
  public:
   using Clock = std::chrono::steady_clock;

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <cstdlib>
@@ -11,6 +12,7 @@
 #include "exit_codes.h"
 #include "life_signs.h"
 #include "line_splitter.h"
+#include "terminal_columns.h"
 
 namespace lockstep::launcher {
 namespace {
@@ -41,7 +43,7 @@ class RankProcess {
       : place_(place),
         ladder_(ladder),
         on_lines_(on_lines),
-        child_(program, SIGKILL, /*has_life_signs=*/true) {}
+        child_(program, SIGKILL, /*has_life_signs=*/true, columns_of_launcher()) {}
 
   int run() {
     ChildProcess::Events events;
@@ -74,6 +76,10 @@ class RankProcess {
 
   void print(bool is_error, std::string_view bytes) {
     streams_[is_error].add(bytes, keeper(is_error));
+    if (std::any_of(lines_.begin(), lines_.end(),
+                    [](const RankLine& line) { return line.kind == RankLine::Kind::redraw; })) {
+      child_.set_columns(columns_of_launcher());  // the user's terminal may have another size now
+    }
     on_lines_(std::exchange(lines_, {}));
   }
 

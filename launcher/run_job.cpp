@@ -27,6 +27,7 @@
 #include "places.h"
 #include "restart_policy.h"
 #include "shell_quote.h"
+#include "terminal_columns.h"
 
 namespace lockstep::launcher {
 namespace {
@@ -171,7 +172,8 @@ class Attempts {
     const bool terminal = isatty(STDOUT_FILENO) == 1;
     JobOutput output(
         std::cout, std::cerr,
-        {terminal, options_.tag, options_.log_dir, options_.shown_ranks, options_.verbose});
+        {terminal, options_.tag, options_.log_dir, options_.shown_ranks, options_.verbose,
+         columns_of_output});
     StopLadder ladder = polite_ladder(options_.grace_seconds);
     Job job(options_, command_, deadline_, output, ladder);
     const JobEnd end = job.run();

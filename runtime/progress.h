@@ -21,7 +21,8 @@ struct ProgressOutput {
   /// Standard output if `prints` is true (rank 0), else no output. The output counts as a terminal
   /// if standard output is a terminal. mpirun gives its ranks a pseudo-terminal, so under mpirun
   /// mpirun's standard output must be a terminal too. Set LOCKSTEP_PROGRESS to "bar" or "plain" to
-  /// override this. The columns are those of the terminal now; else those of COLUMNS; else 80.
+  /// override this. The columns are those of the terminal now, under
+  /// `lockstep run` without those of the tag; else those of COLUMNS; else 80.
   static ProgressOutput standard(bool prints);
 };
 

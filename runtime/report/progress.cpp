@@ -52,17 +52,23 @@ int columns_of(int descriptor) {
   return ioctl(descriptor, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
-/// Of standard output; the pseudo-terminal that mpirun gives a rank has 0, then of mpirun's.
-int columns_of_terminal() {
-  if (const int columns = columns_of(STDOUT_FILENO); columns > 0) {
-    return columns;
+/// `lockstep run` keeps the size of a rank's pseudo-terminal right; that of mpirun has the size
+/// that mpirun's own terminal had at the start, or none.
+int columns_of_mpirun() {
+  if (std::getenv("LOCKSTEP_LIFE_SIGNS") != nullptr || !is_launched() ||
+      !launcher_prints_to_terminal()) {
+    return 0;
   }
-  if (is_launched() && launcher_prints_to_terminal()) {
-    const int terminal = open(output_of_launcher().c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC);
-    const int columns = terminal >= 0 ? columns_of(terminal) : 0;
-    if (terminal >= 0) {
-      close(terminal);
-    }
+  const int terminal = open(output_of_launcher().c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC);
+  const int columns = terminal >= 0 ? columns_of(terminal) : 0;
+  if (terminal >= 0) {
+    close(terminal);
+  }
+  return columns;
+}
+
+int columns_of_terminal() {
+  for (const int columns : {columns_of_mpirun(), columns_of(STDOUT_FILENO)}) {
     if (columns > 0) {
       return columns;
     }
