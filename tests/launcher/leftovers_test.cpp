@@ -200,10 +200,11 @@ TEST_F(Leftovers, AreNotNamesThatOnlyLookLikeThem) {
 TEST_F(Leftovers, AreNotEntriesOfAnotherKindUnderTheirNames) {
   auto name = [number = 10]() mutable { return "lockstep-" + std::to_string(number++) + mark; };
   write(root() / "data");
+  write(root() / "linked");
   fs::create_directories(root() / "folder/inner");
   write(root() / "folder/inner/data");
   fs::create_directories(shm() / name());
-  fs::create_symlink(root() / "data", shm() / name());
+  fs::create_symlink(root() / "linked", shm() / name());
   fs::create_symlink(root() / "folder", shm() / name());
   fs::create_symlink("nowhere", shm() / name());
   fs::create_hard_link(root() / "data", shm() / name());
@@ -234,6 +235,7 @@ TEST_F(Leftovers, AreNoSessionsThatHoldAnythingThatOpenMpiDoesNotMake) {
   int number = 10;
   const auto make = [&] { return make_session("pid." + std::to_string(number++)); };
   write(root() / "data");
+  write(root() / "linked");
   fs::create_directories(root() / "folder");
   write(make() / "weights.pt");
   write(make() / "1/1/weights.pt");
@@ -242,7 +244,7 @@ TEST_F(Leftovers, AreNoSessionsThatHoldAnythingThatOpenMpiDoesNotMake) {
   fs::create_directories(make() / "runs");
   fs::create_directories(make() / "1/1/0");
   fs::create_directories(make() / "01");
-  fs::create_symlink(root() / "data", make() / "smseg-1-0");
+  fs::create_symlink(root() / "linked", make() / "smseg-1-0");
   fs::create_directory_symlink(root() / "folder", make() / "2");
   fs::create_hard_link(root() / "data", make() / "smseg-1-0");
   expect_nothing_is_removed();
