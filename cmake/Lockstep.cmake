@@ -17,7 +17,9 @@ file(RELATIVE_PATH _libraries_from_programs "/${CMAKE_INSTALL_BINDIR}" "/${CMAKE
 set(CMAKE_INSTALL_RPATH "\$ORIGIN" "\$ORIGIN/${_libraries_from_programs}" "${LibTorch_ROOT}/lib")
 
 add_library(lockstep_flags INTERFACE)
-target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wno-unused-parameter)
+# GCC 14 warns wrongly of the bounds of vector<bool> in LibTorch's custom_function.h.
+target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wno-unused-parameter
+  "$<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<VERSION_GREATER_EQUAL:$<CXX_COMPILER_VERSION>,14>>:-Wno-array-bounds;-Wno-stringop-overflow>")
 
 # lockstep_add_library(name SOURCES file... PUBLIC_HEADERS file... [DEPENDS library...]
 #                      [LIBRARIES target...] [PRIVATE_LIBRARIES target...])

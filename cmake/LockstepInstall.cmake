@@ -74,6 +74,17 @@ set(PKGCONFIG_LIBRARIES "${_libraries}")
 configure_file("${PROJECT_SOURCE_DIR}/cmake/lockstep.pc.in" "${PROJECT_BINARY_DIR}/lockstep.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/lockstep.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/template" DESTINATION "${CMAKE_INSTALL_DATADIR}/lockstep")
+# The licence, also under the name that Debian looks for.
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}" RENAME copyright)
+
+# All that is installed, for builds without tests, examples and benchmarks.
+add_custom_target(lockstep_installed)
+add_dependencies(lockstep_installed ${library_targets}
+  lockstep_cli lockstep_snapshot_cli lockstep_doctor_cli)
+if(TARGET lockstep_fortran)
+  add_dependencies(lockstep_installed lockstep_fortran)
+endif()
 
 set(CPACK_PACKAGE_VENDOR "lockstep")
 set(CPACK_PACKAGE_CONTACT "the authors of lockstep")

@@ -8,11 +8,16 @@ rm -rf "$folder"
 mkdir -p "$folder/packages" "$folder/prefix"
 "$cpack" --config "$build/CPackConfig.cmake" -G "TGZ;DEB" -B "$folder/packages" >"$folder/cpack.log" ||
   { cat "$folder/cpack.log"; exit 1; }
+# A package without its licence may not be passed on.
+tar -tzf "$folder"/packages/lockstep-*.tar.gz >"$folder/files"
+grep -q '/share/doc/lockstep/LICENSE$' "$folder/files"
 tar -xzf "$folder"/packages/lockstep-*.tar.gz -C "$folder/prefix" --strip-components=1
 if command -v dpkg-deb >/dev/null; then
   dpkg-deb --field "$folder"/packages/lockstep_*.deb | tee "$folder/fields"
   grep -q '^Package: lockstep$' "$folder/fields"
   grep -q '^Depends: .*libopenmpi-dev' "$folder/fields"
+  dpkg-deb --contents "$folder"/packages/lockstep_*.deb >"$folder/contents"
+  grep -q '/share/doc/lockstep/copyright$' "$folder/contents"
 fi
 
 export PATH="$folder/prefix/bin:$PATH"
