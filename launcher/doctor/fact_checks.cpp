@@ -112,6 +112,9 @@ Finding check_driver(const Ranks& ranks) {
 }
 
 Finding check_nccl(const Ranks& ranks) {
+  if (first_with(ranks, [](const RankFacts& rank) { return rank.has_nccl; }) == nullptr) {
+    return skipped("not in this build");  // LibTorch loads its own
+  }
   for (const RankFacts& rank : ranks) {
     if (rank.nccl_files.size() > 1) {
       return failure(text(who(rank), " has loaded two copies of NCCL, ", rank.nccl_files[0],

@@ -173,6 +173,18 @@ TEST(DoctorFacts, EachPlantedFaultIsFoundInItsRowWithTheFixAndInNoOther) {
   }
 }
 
+TEST(DoctorNccl, OfABuildWithoutItIsSkippedWhateverLibTorchHasLoaded) {
+  std::vector<RankFacts> ranks = healthy();
+  for (RankFacts& rank : ranks) {
+    rank.has_nccl = false;
+  }
+  const Finding finding = finding_of_row(ranks, "NCCL");
+  EXPECT_EQ(finding.status, Status::skipped);
+  EXPECT_EQ(finding.what, "not in this build");
+  ranks[1].nccl_files.emplace_back("/opt/hpcx/libnccl.so.2");
+  EXPECT_EQ(finding_of_row(ranks, "NCCL").status, Status::skipped);
+}
+
 TEST(DoctorFacts, OfAMachineWithoutAGpuAreNoWarning) {
   RankFacts rank;
   rank.host = "laptop";
