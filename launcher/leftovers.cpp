@@ -3,12 +3,14 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <climits>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
@@ -241,30 +243,33 @@ std::set<int> living(const std::string& processes) {
   return found;
 }
 
-/// Paths and inode numbers of the files that processes map; nothing if a process of this user does
-/// not show its own.
-std::optional<std::set<std::string>> all_mapped(const std::string& processes) {
+/// Paths of the files that processes map, and "DEVICE INODE" of each.
+std::set<std::string> all_mapped(const std::string& processes) {
   std::set<std::string> files;
-  const Folder folder = open_folder(processes);
-  for (const std::string& process : names_in(folder)) {
+  for (const std::string& process : names_in(open_folder(processes))) {
     if (process.find_first_not_of(digits) != std::string::npos) {
       continue;
     }
     std::ifstream maps(processes + "/" + process + "/maps");
-    if (!maps && own_entry(folder, process)) {
-      return std::nullopt;
-    }
     for (std::string line; std::getline(maps, line);) {
       std::istringstream words(line);
       std::string range, rights, offset, device, inode;
       words >> range >> rights >> offset >> device >> inode;
-      files.insert(inode);
+      files.insert(device + " " + inode);
       if (const size_t slash = line.find('/'); slash != std::string::npos) {
         files.insert(line.substr(slash));
       }
     }
   }
   return files;
+}
+
+/// As /proc/PID/maps has them: "00:1a 35".
+std::string device_and_inode(const struct stat& info) {
+  std::array<char, 64> text = {};
+  std::snprintf(text.data(), text.size(), "%02x:%02x %llu", major(info.st_dev), minor(info.st_dev),
+                static_cast<unsigned long long>(info.st_ino));
+  return text.data();
 }
 
 class Cleaner {
@@ -294,12 +299,13 @@ class Cleaner {
         segments.push_back(name);
       }
     }
-    const auto mapped = segments.empty() ? std::nullopt : all_mapped(places_.processes);
+    const std::set<std::string> mapped =
+        segments.empty() ? std::set<std::string>() : all_mapped(places_.processes);
     for (const std::string& name : segments) {
       const auto info = own_file(folder, name);
-      if (mapped && info && std::time(nullptr) - info->st_mtime >= places_.min_age_seconds &&
-          mapped->count(places_.shared_memory + "/" + name) == 0 &&
-          mapped->count(std::to_string(info->st_ino)) == 0) {
+      if (info && std::time(nullptr) - info->st_mtime >= places_.min_age_seconds &&
+          mapped.count(places_.shared_memory + "/" + name) == 0 &&
+          mapped.count(device_and_inode(*info)) == 0) {
         take(places_.shared_memory, name, !removes_ || unlink_in(folder, name));
       }
     }
