@@ -250,8 +250,8 @@ std::vector<int> blamed_by(int rank, int ranks, const std::vector<std::string>& 
   for (const std::string& line : lines) {
     for (size_t at = after_own_name(line, rank); at < line.size(); at = line.find("rank", at)) {
       for (const auto& [low, high] : read_sign(line, at, ranks)) {
-        found = true;
-        if (low <= high && low < ranks) {
+        if (low <= high && low < ranks && !(low == rank && high == rank)) {
+          found = true;
           ++changes[static_cast<size_t>(low)];
           --changes[static_cast<size_t>(std::min(high + 1, ranks))];
         }

@@ -17,6 +17,7 @@ namespace {
 
 constexpr size_t shown_lines = 10;
 constexpr size_t kept_lines = 60;
+constexpr size_t kept_bytes = 1 << 16;  // of a line
 constexpr auto held_for = std::chrono::seconds(3);
 
 /// "frame #12: at::_ops::addmm::call(...) + 0x1b5 (0x7f... in libtorch_cpu.so)", and what LibTorch
@@ -159,7 +160,7 @@ std::string JobOutput::log_path(int rank) const {
 void JobOutput::keep(int rank, const std::string& text) {
   if (!is_of_backtrace(text)) {
     std::deque<std::string>& lines = kept_[rank];
-    lines.push_back(text);
+    lines.push_back(text.size() <= kept_bytes ? text : text.substr(0, kept_bytes) + " ...");
     if (lines.size() > kept_lines) {
       lines.pop_front();
     }

@@ -26,7 +26,8 @@ struct OutputOptions {
 };
 
 /// Merges what the ranks print: their standard output and standard error each become one stream;
-/// each rank has a log file; the last lines of each are kept for the case that it fails. Text that
+/// each rank has a log file; the last lines of each, of a long one its beginning, are kept for the
+/// case that it fails. Text that
 /// the next one overwrites is shown on the terminal only, cut to its columns.
 class JobOutput {
  public:

@@ -243,6 +243,7 @@ std::vector<std::string> strange_lines() {
           "rank -1 did not arrive",
           "rank 0: rank -1 did not arrive",
           "rank 0: ranks 2-1 did not arrive",
+          "rank 0: rank 0 did not arrive",
           "rank 0 of " + many_digits + ": x",
           numbers + " are sorted",
           "rank 0: " + numbers + " are sorted",
@@ -282,6 +283,14 @@ TEST_F(CauseOfAJob, IsFoundWhateverProgramsPrintAboutRanks) {
               HasSubstr("\"rank\": 1,"));
 }
 
+TEST_F(CauseOfAJob, IsSaidWithTheBeginningOfAVeryLongLine) {
+  report(0, Kind::line, "begins " + std::string(10 << 20, 'x'));
+  report(0, Kind::status, "7");
+  const std::string text = cause(7);
+  EXPECT_THAT(text, AllOf(HasSubstr("  | begins xxx"), HasSubstr("x ...\n")));
+  EXPECT_LT(text.size(), 100000U);
+}
+
 TEST(BlamedBy, ReadsTheRanksThatLockstepCallsLateOrGone) {
   EXPECT_THAT(blamed_by(0, 9, {"rank 0 of 9: x: rank 3 did not arrive; rank 4 has died or left"}),
               ElementsAre(3, 4));
@@ -300,6 +309,8 @@ TEST(BlamedBy, ReadsTheRanksThatLockstepCallsLateOrGone) {
 TEST(BlamedBy, ReadsNothingInOtherLines) {
   for (const std::string& line : strange_lines()) {
     EXPECT_THAT(blamed_by(0, 5, {line}), IsEmpty()) << line.substr(0, 80);
+    EXPECT_THAT(blamed_by(0, 5, {line, "rank 0: rank 1 has died or left"}), ElementsAre(1))
+        << line.substr(0, 80);
   }
   EXPECT_THAT(blamed_by(0, 5, {}), IsEmpty());
 }
