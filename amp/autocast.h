@@ -18,9 +18,9 @@ namespace lockstep::amp {
 /// Parameters marked by compute_in_fp32() (Precision::keep_fp32) still compute in fp32. Norms with
 /// half weights convert an fp32 input to the dtype of the weights.
 /// Threads: acts on the calling thread only. Ranks: local.
-class Autocast {
+class [[nodiscard]] Autocast {
  public:
-  Autocast(c10::DeviceType device, c10::ScalarType dtype, bool enabled = true);
+  [[nodiscard]] Autocast(c10::DeviceType device, c10::ScalarType dtype, bool enabled = true);
   ~Autocast();
   Autocast(const Autocast&) = delete;
   Autocast& operator=(const Autocast&) = delete;

@@ -27,7 +27,7 @@ namespace lockstep::amp {
 /// Threads: watches the thread that made it, and the threads that run its backward. Ranks: local.
 class NonFiniteTracer {
  public:
-  explicit NonFiniteTracer(const Model& model);
+  [[nodiscard]] explicit NonFiniteTracer(const Model& model);
   ~NonFiniteTracer();
   NonFiniteTracer(const NonFiniteTracer&) = delete;
   NonFiniteTracer& operator=(const NonFiniteTracer&) = delete;

@@ -23,7 +23,7 @@ constexpr c10::DispatchKeySet after_region_key(c10::DispatchKeySet keys) {
 /// Threads: acts on the calling thread only. Ranks: local.
 class RegionKernels {
  public:
-  explicit RegionKernels(bool enabled);
+  [[nodiscard]] explicit RegionKernels(bool enabled);
   ~RegionKernels();
   RegionKernels(const RegionKernels&) = delete;
   RegionKernels& operator=(const RegionKernels&) = delete;

@@ -21,7 +21,7 @@ namespace lockstep::amp {
 /// Threads: acts on the calling thread only. Ranks: local.
 class SharedWeightCasts {
  public:
-  explicit SharedWeightCasts(bool enabled);
+  [[nodiscard]] explicit SharedWeightCasts(bool enabled);
   ~SharedWeightCasts();
   SharedWeightCasts(const SharedWeightCasts&) = delete;
   SharedWeightCasts& operator=(const SharedWeightCasts&) = delete;
@@ -43,7 +43,7 @@ using WeightSet = std::unordered_set<const c10::TensorImpl*>;
 /// Threads: make and destroy it on the thread of those regions. Ranks: local.
 class WeightCastScope {
  public:
-  explicit WeightCastScope(const WeightSet& weights);
+  [[nodiscard]] explicit WeightCastScope(const WeightSet& weights);
   ~WeightCastScope();
   WeightCastScope(const WeightCastScope&) = delete;
   WeightCastScope& operator=(const WeightCastScope&) = delete;

@@ -77,19 +77,19 @@ class Communicator {
 
   /// Makes one communicator per color; its ranks are ordered by (key, rank). A rank with a negative
   /// color must call split() too, but gets no communicator: valid() of its result is false.
-  Communicator split(int color, int key = 0) const;
+  [[nodiscard]] Communicator split(int color, int key = 0) const;
   bool valid() const { return transport_ != nullptr; }
 
   /// A zeroed one-dimensional tensor in the memory that this transport reduces fastest (on the
   /// host: a shared buffer). Every rank must pass the same numel and dtype. The memory is freed
   /// with the last tensor that uses it.
-  at::Tensor allocate(int64_t numel, at::ScalarType dtype) const;
+  [[nodiscard]] at::Tensor allocate(int64_t numel, at::ScalarType dtype) const;
 
   /// Advances pending collectives without blocking.
   void progress() const;
 
   /// Returns every rank's bytes, in rank order. Blocking; for small control messages such as names.
-  std::vector<std::string> all_gather_bytes(const std::string& bytes) const;
+  [[nodiscard]] std::vector<std::string> all_gather_bytes(const std::string& bytes) const;
 
   /// The last collectives that this rank called here, one per line, with the state of each.
   std::string collective_log() const;

@@ -22,7 +22,7 @@ class Operation {
 /// so they take no core from the computation. Dropping a Work does not cancel the collective: its
 /// tensors are kept alive, and every rank must still let it complete.
 /// Threads: use a Work from one thread at a time, like its Communicator.
-class Work {
+class [[nodiscard]] Work {
  public:
   Work() = default;  // already complete
   explicit Work(std::shared_ptr<Operation> operation) : operation_(std::move(operation)) {}

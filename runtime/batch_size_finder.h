@@ -42,7 +42,8 @@ struct BatchSizeSearch {
 /// local_updates, cuda_graph or an activation_budget in bytes.
 /// On the CPU the system may end a process that takes too much memory before an allocation fails:
 /// limit the memory of the process (ulimit -v), or choose `most`.
-int64_t find_batch_size(Trainer& trainer, const std::function<void(int64_t)>& try_size,
-                        const BatchSizeSearch& search = {});
+[[nodiscard]] int64_t find_batch_size(Trainer& trainer,
+                                      const std::function<void(int64_t)>& try_size,
+                                      const BatchSizeSearch& search = {});
 
 }  // namespace lockstep

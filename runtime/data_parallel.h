@@ -79,7 +79,7 @@ class DataParallel {
   /// While the returned object lives, backward adds to the local gradients and sends nothing. The
   /// first backward after its end sends the accumulated sum. Only the time of backward counts, not
   /// that of forward.
-  class NoSync {
+  class [[nodiscard]] NoSync {
    public:
     ~NoSync();
     NoSync(const NoSync&) = delete;
@@ -87,7 +87,7 @@ class DataParallel {
 
    private:
     friend class DataParallel;
-    explicit NoSync(DataParallel& owner);
+    [[nodiscard]] explicit NoSync(DataParallel& owner);
     DataParallel& owner_;
   };
   NoSync no_sync() { return NoSync(*this); }

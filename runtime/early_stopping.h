@@ -54,7 +54,7 @@ class EarlyStopping {
   /// Takes a metric: the result of evaluate(), whose first value counts, or a number. Returns
   /// stops(). NaN is no improvement. Throws Error if EarlyStoppingOptions::lower_is_better
   /// contradicts the metric.
-  bool update(const MetricValue& metric);
+  [[nodiscard]] bool update(const MetricValue& metric);
   /// True if more than `patience` metrics in a row were no improvement.
   bool stops() const { return bad_ > options_.patience(); }
   /// True if the last metric was the best so far.

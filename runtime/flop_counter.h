@@ -26,7 +26,7 @@ namespace lockstep {
 /// lives on this thread.
 class FlopCounter {
  public:
-  FlopCounter();
+  [[nodiscard]] FlopCounter();
   ~FlopCounter();
   FlopCounter(const FlopCounter&) = delete;
   FlopCounter& operator=(const FlopCounter&) = delete;

@@ -90,8 +90,9 @@ LearningRateCurve search_learning_rate(Trainer& trainer, const LearningRateSearc
 /// with TrainerOptions::digest_log or local_updates, and where the schedule's factor is 0 from the
 /// beginning (a run that is complete).
 template <typename Dataset, typename Step>
-LearningRateCurve find_learning_rate(Trainer& trainer, Loader<Dataset>& loader, const Step& step,
-                                     const LearningRateSearch& search = {}) {
+[[nodiscard]] LearningRateCurve find_learning_rate(Trainer& trainer, Loader<Dataset>& loader,
+                                                   const Step& step,
+                                                   const LearningRateSearch& search = {}) {
   const LoaderPlace::Mark mark = loader.mark();
   const auto run = [&](const detail::TakeReport& take) {
     loader.seek(mark.next);  // a loop of its own, also where that of a resumed run was complete

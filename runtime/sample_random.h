@@ -27,7 +27,7 @@ struct SampleSeeds {
 /// innermost one applies.
 class SampleRandom {
  public:
-  explicit SampleRandom(uint64_t seed);
+  [[nodiscard]] explicit SampleRandom(uint64_t seed);
   ~SampleRandom();
   SampleRandom(const SampleRandom&) = delete;
   SampleRandom& operator=(const SampleRandom&) = delete;

@@ -26,7 +26,7 @@ class Runtime;
 /// made the object are recorded. Throws Error if another StepTrace of this process is recording.
 class StepTrace {
  public:
-  explicit StepTrace(const Runtime& runtime);
+  [[nodiscard]] explicit StepTrace(const Runtime& runtime);
   /// Ends the recording.
   ~StepTrace();
   StepTrace(const StepTrace&) = delete;

@@ -32,8 +32,8 @@ namespace lockstep {
 /// slot of the saved tensor. Autograd saves no bias and no table of embeddings, and under autocast
 /// the cast of a weight: update those after backward.
 template <class Function, class... Inputs>
-decltype(auto) checkpoint(const CheckpointOptions& options, Function&& function,
-                          Inputs&&... inputs) {
+[[nodiscard]] decltype(auto) checkpoint(const CheckpointOptions& options, Function&& function,
+                                        Inputs&&... inputs) {
   using Region = activation::FunctionRegion<std::decay_t<Function>, Inputs...>;
   if (!activation::Region::wanted()) {
     return activation::call(function, std::forward<Inputs>(inputs)...);
@@ -45,7 +45,7 @@ decltype(auto) checkpoint(const CheckpointOptions& options, Function&& function,
 
 template <class Function, class... Inputs,
           class = std::enable_if_t<!std::is_same_v<std::decay_t<Function>, CheckpointOptions>>>
-decltype(auto) checkpoint(Function&& function, Inputs&&... inputs) {
+[[nodiscard]] decltype(auto) checkpoint(Function&& function, Inputs&&... inputs) {
   return checkpoint(CheckpointOptions(), std::forward<Function>(function),
                     std::forward<Inputs>(inputs)...);
 }

@@ -55,8 +55,9 @@ auto slice(Iterator begin, Iterator end) {
 /// input: the tensor that the first module takes. Throws lockstep::Error unless 1 <= segments <=
 /// the number of modules. For everything else see checkpoint().
 template <class Sequential>
-at::Tensor checkpoint_sequential(Sequential& sequential, int64_t segments, at::Tensor input,
-                                 const CheckpointOptions& options = {}) {
+[[nodiscard]] at::Tensor checkpoint_sequential(Sequential& sequential, int64_t segments,
+                                               at::Tensor input,
+                                               const CheckpointOptions& options = {}) {
   const auto modules = static_cast<int64_t>(sequential->size());
   LOCKSTEP_CHECK(segments >= 1 && segments <= modules, "checkpoint_sequential: segments is ",
                  segments, ", it must be from 1 to the ", modules, " modules");

@@ -27,7 +27,7 @@ class SavedTensorPolicy {
 /// LibTorch's autograd engine with its own.
 class HookScope {
  public:
-  explicit HookScope(SavedTensorPolicy* policy);
+  [[nodiscard]] explicit HookScope(SavedTensorPolicy* policy);
   ~HookScope();
   HookScope(const HookScope&) = delete;
   HookScope& operator=(const HookScope&) = delete;

@@ -36,7 +36,7 @@ class ExecutionState {
 /// end, that stream waits for the state's stream.
 class ExecutionGuard {
  public:
-  explicit ExecutionGuard(const ExecutionState& state);
+  [[nodiscard]] explicit ExecutionGuard(const ExecutionState& state);
   ~ExecutionGuard();
   ExecutionGuard(const ExecutionGuard&) = delete;
   ExecutionGuard& operator=(const ExecutionGuard&) = delete;

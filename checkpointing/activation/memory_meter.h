@@ -17,7 +17,7 @@ namespace lockstep {
 /// Threads: create and destroy it on one thread; any thread may read the figures.
 class MemoryMeter {
  public:
-  explicit MemoryMeter(c10::DeviceType device = c10::DeviceType::CPU);
+  [[nodiscard]] explicit MemoryMeter(c10::DeviceType device = c10::DeviceType::CPU);
   MemoryMeter(const MemoryMeter&) = delete;
   MemoryMeter& operator=(const MemoryMeter&) = delete;
 

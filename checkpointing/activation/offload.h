@@ -43,12 +43,13 @@ struct OffloadOptions {
 /// runs forward; backward may run on another one. It may be destroyed before backward runs.
 class OffloadActivations {
  public:
-  explicit OffloadActivations(const std::vector<at::Tensor>& parameters,
-                              const OffloadOptions& options = {});
+  [[nodiscard]] explicit OffloadActivations(const std::vector<at::Tensor>& parameters,
+                                            const OffloadOptions& options = {});
   /// module: its holder or a pointer.
   template <class Module,
             class = std::void_t<decltype(std::declval<const Module&>()->parameters())>>
-  explicit OffloadActivations(const Module& module, const OffloadOptions& options = {})
+  [[nodiscard]] explicit OffloadActivations(const Module& module,
+                                            const OffloadOptions& options = {})
       : OffloadActivations(module->parameters(), options) {}
   ~OffloadActivations();
   OffloadActivations(const OffloadActivations&) = delete;

@@ -10,7 +10,7 @@ namespace lockstep::activation {
 /// Records the name of each operator that this thread runs in the lifetime of the object.
 class OperatorTrace {
  public:
-  explicit OperatorTrace(std::vector<std::string>& names);
+  [[nodiscard]] explicit OperatorTrace(std::vector<std::string>& names);
   ~OperatorTrace();
   OperatorTrace(const OperatorTrace&) = delete;
   OperatorTrace& operator=(const OperatorTrace&) = delete;

@@ -12,7 +12,7 @@ bool is_recomputing() noexcept;
 /// lifetime of the object. Objects nest; the innermost applies.
 class EarlyStop {
  public:
-  explicit EarlyStop(bool enabled);
+  [[nodiscard]] explicit EarlyStop(bool enabled);
   ~EarlyStop();
   EarlyStop(const EarlyStop&) = delete;
   EarlyStop& operator=(const EarlyStop&) = delete;
@@ -29,7 +29,7 @@ namespace activation {
 /// Makes is_recomputing() true in the lifetime of the object.
 class RecomputingScope {
  public:
-  RecomputingScope() noexcept;
+  [[nodiscard]] RecomputingScope() noexcept;
   ~RecomputingScope();
   RecomputingScope(const RecomputingScope&) = delete;
   RecomputingScope& operator=(const RecomputingScope&) = delete;

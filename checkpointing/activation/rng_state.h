@@ -24,7 +24,9 @@ class RngState {
 /// Sets the generators to `state`; the destructor restores their previous state.
 class RngGuard {
  public:
-  explicit RngGuard(const RngState& state) : outer_(RngState::current()) { state.restore(); }
+  [[nodiscard]] explicit RngGuard(const RngState& state) : outer_(RngState::current()) {
+    state.restore();
+  }
   ~RngGuard();
   RngGuard(const RngGuard&) = delete;
   RngGuard& operator=(const RngGuard&) = delete;

@@ -12,7 +12,7 @@ namespace lockstep::activation {
 /// change. Threads: no other thread may use the tensors meanwhile.
 class ScratchBuffers {
  public:
-  explicit ScratchBuffers(std::vector<at::Tensor> buffers);
+  [[nodiscard]] explicit ScratchBuffers(std::vector<at::Tensor> buffers);
   ~ScratchBuffers();
   ScratchBuffers(const ScratchBuffers&) = delete;
   ScratchBuffers& operator=(const ScratchBuffers&) = delete;

@@ -39,7 +39,7 @@ void note_activity(const char* what, int64_t number);
 /// that of `own` say that the wait is on another communicator.
 class WaitingNote {
  public:
-  WaitingNote(const std::string& text, const std::shared_ptr<ActivitySlot>& own);
+  [[nodiscard]] WaitingNote(const std::string& text, const std::shared_ptr<ActivitySlot>& own);
   ~WaitingNote();
   WaitingNote(const WaitingNote&) = delete;
   WaitingNote& operator=(const WaitingNote&) = delete;
@@ -53,7 +53,7 @@ class WaitingNote {
 /// "bucket 4".
 class CallLabel {
  public:
-  CallLabel(const char* what, int64_t number);
+  [[nodiscard]] CallLabel(const char* what, int64_t number);
   ~CallLabel();
   CallLabel(const CallLabel&) = delete;
   CallLabel& operator=(const CallLabel&) = delete;

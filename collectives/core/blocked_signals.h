@@ -8,7 +8,7 @@ namespace lockstep::detail {
 /// threads that it starts: signals go to the program's own threads.
 class BlockedSignals {
  public:
-  BlockedSignals();
+  [[nodiscard]] BlockedSignals();
   ~BlockedSignals();
   BlockedSignals(const BlockedSignals&) = delete;
   BlockedSignals& operator=(const BlockedSignals&) = delete;

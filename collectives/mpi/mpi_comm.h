@@ -49,7 +49,7 @@ MPI_Comm program_comm(const MpiCommHandle& handle);
 /// the program's error handler is put back.
 class ReturnedErrors {
  public:
-  explicit ReturnedErrors(MPI_Comm comm);
+  [[nodiscard]] explicit ReturnedErrors(MPI_Comm comm);
   ~ReturnedErrors();
   ReturnedErrors(const ReturnedErrors&) = delete;
   ReturnedErrors& operator=(const ReturnedErrors&) = delete;

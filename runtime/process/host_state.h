@@ -18,7 +18,7 @@ namespace lockstep::detail {
 /// For a Runtime that is a guest in a program. Of several at a time the last made ends first.
 class HostState {
  public:
-  HostState();
+  [[nodiscard]] HostState();
   ~HostState();
   HostState(const HostState&) = delete;
   HostState& operator=(const HostState&) = delete;

@@ -10,7 +10,7 @@ void keep_stop_signals() noexcept;
 /// Says that the process goes on after lockstep, as a program does that has a guest.
 class ProcessGoesOn {
  public:
-  ProcessGoesOn() noexcept;
+  [[nodiscard]] ProcessGoesOn() noexcept;
   ~ProcessGoesOn();
   ProcessGoesOn(const ProcessGoesOn&) = delete;
   ProcessGoesOn& operator=(const ProcessGoesOn&) = delete;
