@@ -93,19 +93,20 @@ bool InFlightOps::watch() {
                    log_.render(kLogTail),
                    "Look at the output of the other ranks first; restart from the last snapshot.");
   }
-  lane_->enter_thread();
   end(std::make_exception_ptr(CommunicationError(why)));
   return false;
 }
 
-/// What has gone wrong by now, in NCCL, on the device or for lack of a peer.
+/// What has gone wrong by now, in NCCL, on the device or for lack of a peer. A thread begins on
+/// device 0, where a question would make a context of this process.
 std::string InFlightOps::trouble() {
-  const std::string failure = comm_->failure();
-  if (!failure.empty()) {
-    return failure;
-  }
-  const std::lock_guard<std::mutex> lock(mutex_);
   try {
+    lane_->enter_thread();
+    const std::string failure = comm_->failure();
+    if (!failure.empty()) {
+      return failure;
+    }
+    const std::lock_guard<std::mutex> lock(mutex_);
     return late_op();
   } catch (const c10::Error& error) {  // marks of a device that has failed
     return c10::str("the device failed: ", error.what_without_backtrace());

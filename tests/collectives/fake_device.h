@@ -6,6 +6,9 @@
 #include <lockstep/collectives/device/lane.h>
 
 #include <cstring>
+#include <mutex>
+#include <set>
+#include <thread>
 
 namespace lockstep::testing {
 
@@ -44,10 +47,10 @@ class FakeLane final : public DeviceLane {
 
   c10::Device device() const override { return kFakeDevice; }
   void* stream() const override { return &lane_; }
-  void enter_thread() const override { ++threads_entered; }
+  void enter_thread() const override { threads_->enter(); }
   void follow_current() override { lane_.follow(current_.marker()); }
   std::shared_ptr<LaneMark> mark() override {
-    return std::make_shared<Mark>(lane_.marker(), current_, lost);
+    return std::make_shared<Mark>(lane_.marker(), current_, lost, threads_);
   }
   void protect(const at::Tensor& tensor) override {
     protected_memory.push_back(tensor.storage().unsafeGetStorageImpl());
@@ -88,10 +91,28 @@ class FakeLane final : public DeviceLane {
   bool is_full = false;
   std::vector<double> scales;
   Storages protected_memory;
-  mutable std::atomic<int> threads_entered{0};
 
  private:
   using Flag = std::shared_ptr<std::atomic<bool>>;
+
+  /// Those that use this device. A thread begins on another one.
+  class Threads {
+   public:
+    Threads() { enter(); }
+    void enter() {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      here_.insert(std::this_thread::get_id());
+    }
+    void require_here() {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      TORCH_CHECK(here_.count(std::this_thread::get_id()) != 0,
+                  "a thread that has not entered the device asks it for an event");
+    }
+
+   private:
+    std::mutex mutex_;
+    std::set<std::thread::id> here_;
+  };
 
   static void require(const Flag& lost) {
     if (lost->load()) {
@@ -102,10 +123,15 @@ class FakeLane final : public DeviceLane {
 
   class Mark final : public LaneMark {
    public:
-    Mark(std::shared_ptr<FakeEvent> event, FakeStream& current, Flag lost)
-        : event_(std::move(event)), current_(current), lost_(std::move(lost)) {}
+    Mark(std::shared_ptr<FakeEvent> event, FakeStream& current, Flag lost,
+         std::shared_ptr<Threads> threads)
+        : event_(std::move(event)),
+          current_(current),
+          lost_(std::move(lost)),
+          threads_(std::move(threads)) {}
     /// With the rules of a capture in global mode.
     bool passed() const override {
+      threads_->require_here();
       require(lost_);
       TORCH_CHECK(event_->graph == nullptr, "an event of a graph was queried");
       TORCH_CHECK(current_.graph() == nullptr, "an event was queried during a capture");
@@ -117,8 +143,10 @@ class FakeLane final : public DeviceLane {
     std::shared_ptr<FakeEvent> event_;
     FakeStream& current_;
     Flag lost_;
+    std::shared_ptr<Threads> threads_;
   };
 
+  const std::shared_ptr<Threads> threads_ = std::make_shared<Threads>();
   FakeStream& current_;
   mutable FakeStream lane_;
 };
