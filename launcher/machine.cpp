@@ -46,23 +46,6 @@ int physical_cores() {
   return std::max<int>(1, static_cast<int>(cores.size()));
 }
 
-int visible_gpus() {
-  if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
-    std::istringstream list(visible);  // CUDA sees what stands before the first that is none
-    int count = 0;
-    for (std::string device; std::getline(list, device, ',') && !device.empty() &&
-                             device.front() != '-' && device != "NoDevFiles";) {
-      ++count;
-    }
-    return count;
-  }
-  int gpus = 0;
-  while (access(("/dev/nvidia" + std::to_string(gpus)).c_str(), F_OK) == 0) {
-    ++gpus;
-  }
-  return gpus;
-}
-
 std::string find_program(const std::string& name) {
   if (name.find('/') != std::string::npos) {
     return can_execute(name) ? name : "";

@@ -6,8 +6,6 @@ namespace lockstep::launcher {
 
 /// Cores (not hardware threads) that this process may use.
 int physical_cores();
-/// GPUs that ranks started from here would see; 0 without a driver.
-int visible_gpus();
 /// The file that execvp would run, or empty if there is none that can be executed.
 std::string find_program(const std::string& name);
 /// The file of this very program.

@@ -22,6 +22,7 @@
 #include "machine.h"
 #include "predict/predict.h"
 #include "run_job.h"
+#include "visible_gpus.h"
 
 namespace lockstep::launcher {
 namespace {
@@ -158,6 +159,12 @@ int main(int argc, char** argv) {
   }
   if (own == std::vector<std::string>{"exec-rank"} && !options.program.empty()) {
     return exec_rank(options.program);
+  }
+  if (own == std::vector<std::string>{"count-gpus"}) {
+    const VisibleGpus& gpus = visible_gpus();
+    std::cout << gpus.count << "\n";
+    std::cerr << (gpus.problem.empty() ? "" : "lockstep: " + gpus.problem + "\n");
+    return 0;
   }
 
   CLI::App app("Trains LibTorch models on many ranks.", "lockstep");

@@ -7,6 +7,7 @@
 
 #include "allocation.h"
 #include "machine.h"
+#include "visible_gpus.h"
 
 extern char** environ;
 
@@ -32,13 +33,15 @@ int default_ranks(JobCommand& command, const std::optional<Allocation>& allocati
                             ", one for each physical core (LOCKSTEP_DEVICE=cpu)");
     return cores;
   }
-  if (const int gpus = visible_gpus(); gpus > 0) {
-    command.notes.push_back(count_of(gpus, "rank") + ", one for each visible GPU");
-    return gpus;
+  const VisibleGpus& gpus = visible_gpus();
+  if (gpus.count > 0) {
+    command.notes.push_back(count_of(gpus.count, "rank") + ", one for each visible GPU");
+    return gpus.count;
   }
   const int cores = physical_cores();
   command.notes.push_back(count_of(cores, "rank") +
-                          ", one for each physical core (no GPU is visible)");
+                          ", one for each physical core (no GPU is visible" +
+                          (gpus.problem.empty() ? "" : ": " + gpus.problem) + ")");
   return cores;
 }
 

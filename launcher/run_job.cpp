@@ -28,6 +28,7 @@
 #include "restart_policy.h"
 #include "shell_quote.h"
 #include "terminal_columns.h"
+#include "visible_gpus.h"
 
 namespace lockstep::launcher {
 namespace {
@@ -97,7 +98,7 @@ constexpr auto answer_time = seconds(30);
 /// The GPUs of this host, if each rank has one of its own; else none.
 std::vector<std::string> own_devices(const RunOptions& options, int ranks) {
   const char* wanted = std::getenv("LOCKSTEP_DEVICE");
-  if (options.has_hosts() || visible_gpus() != ranks ||
+  if (options.has_hosts() || visible_gpus().count != ranks ||
       (wanted != nullptr && std::string(wanted) == "cpu")) {
     return {};
   }
@@ -170,10 +171,9 @@ class Attempts {
     }
     set_old_logs_aside(options_.log_dir);
     const bool terminal = isatty(STDOUT_FILENO) == 1;
-    JobOutput output(
-        std::cout, std::cerr,
-        {terminal, options_.tag, options_.log_dir, options_.shown_ranks, options_.verbose,
-         columns_of_output});
+    JobOutput output(std::cout, std::cerr,
+                     {terminal, options_.tag, options_.log_dir, options_.shown_ranks,
+                      options_.verbose, columns_of_output});
     StopLadder ladder = polite_ladder(options_.grace_seconds);
     Job job(options_, command_, deadline_, output, ladder);
     const JobEnd end = job.run();

@@ -15,6 +15,7 @@
 
 #include "../exit_codes.h"
 #include "../machine.h"
+#include "../visible_gpus.h"
 #include "examination.h"
 
 namespace lockstep::doctor {
@@ -35,7 +36,7 @@ bool is_a_rank() {
 int default_ranks() {
   const char* device = std::getenv("LOCKSTEP_DEVICE");
   const bool on_cpus = device != nullptr && std::string(device) == "cpu";
-  const int gpus = on_cpus ? 0 : launcher::visible_gpus();
+  const int gpus = on_cpus ? 0 : launcher::visible_gpus().count;
   return gpus > 0 ? gpus : std::min(2, launcher::physical_cores());
 }
 

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "launch.h"
+#include "made_driver.h"
 
 namespace lockstep::testing {
 namespace {
@@ -30,6 +31,7 @@ TEST(LauncherElastic, AJobGoesOnWithoutTheRankThatFailsAgainAtOnce) {
 }
 
 TEST(LauncherElastic, ARankThatIsLeftOutTakesItsDeviceWithIt) {
+  const MadeDriver driver("8");
   setenv("CUDA_VISIBLE_DEVICES", "4,5,6", 1);
   const Launched result = launch(
       script({"--max-restarts", "5", "--min-ranks", "2"},

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "launch.h"
+#include "made_driver.h"
 
 namespace lockstep::testing {
 namespace {
@@ -121,17 +122,35 @@ TEST(LauncherStart, RootIsAllowedOnlyWhenTheEnvironmentDoesNot) {
 }
 
 TEST(LauncherStart, TheDefaultNumberOfRanksIsSaid) {
+  const MadeDriver driver("8");
   setenv("CUDA_VISIBLE_DEVICES", "0,1,2", 1);
   const Launched gpus = launch({"run", "--dry-run", "--", "/bin/true"});
   EXPECT_THAT(gpus.out, HasSubstr("mpirun -n 3 "));
   EXPECT_THAT(gpus.error, HasSubstr("3 ranks, one for each visible GPU"));
   setenv("CUDA_VISIBLE_DEVICES", "", 1);
   EXPECT_THAT(launch({"run", "--dry-run", "--", "/bin/true"}).error,
-              HasSubstr("one for each physical core"));
+              HasSubstr("one for each physical core (no GPU is visible)"));
   unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
+TEST(LauncherStart, ADriverThatFailsIsNamedWithTheDefaultNumberOfRanks) {
+  const MadeDriver driver("error 802");
+  EXPECT_THAT(launch({"run", "--dry-run", "--", "/bin/true"}).error,
+              HasSubstr("one for each physical core (no GPU is visible: NVIDIA's driver reports "
+                        "error 802: system not yet initialized)"));
+  const Launched counted = launch({"count-gpus"});
+  EXPECT_EQ(counted.code, 0);
+  EXPECT_EQ(counted.out, "0\n");
+  EXPECT_THAT(counted.error, HasSubstr("error 802"));
+}
+
+TEST(LauncherStart, ScriptsGetTheNumberOfVisibleGpus) {
+  const MadeDriver driver("3");
+  EXPECT_EQ(launch({"count-gpus"}).out, "3\n");
+}
+
 TEST(LauncherStart, TheDefaultNumberOfRanksIsThatOfTheDevicesTheRuntimeChooses) {
+  const MadeDriver driver("8");
   setenv("CUDA_VISIBLE_DEVICES", "0,1,-1,3", 1);
   EXPECT_THAT(launch({"run", "--dry-run", "--", "/bin/true"}).error,
               HasSubstr("2 ranks, one for each visible GPU"));
