@@ -31,7 +31,9 @@ struct SnapshotOptions {
   /// rank 0 prints the reason and the run goes on without. (Gemini, SOSP 2023, keeps such copies in
   /// the memory of other hosts.) Requires: >= 0.
   TORCH_ARG(int64_t, memory_every) = 0;
-  /// A folder in memory (tmpfs) that the ranks of a node share.
+  /// A folder in memory (tmpfs) that the ranks of a node share. It must be one in which other users
+  /// cannot rename what is not theirs; what is saved there is for this user alone (mode 0700).
+  /// Where that is not so, rank 0 says why, and the run goes on with the disk only.
   TORCH_ARG(std::string, memory_folder) = "/dev/shm";
 };
 

@@ -72,13 +72,22 @@ std::string drawn_word() {
 }  // namespace
 
 MemorySnapshots::MemorySnapshots(Agreement agreement, const std::string& memory,
-                                 std::string run_folder, size_t chunk_bytes)
+                                 const std::string& run_folder, size_t chunk_bytes)
     : agreement_(std::move(agreement)),
-      run_folder_(std::move(run_folder)),
-      chunk_bytes_(chunk_bytes) {
-  const std::string place = std::filesystem::absolute(run_folder_).lexically_normal().string();
-  folder_ = memory + "/lockstep.memory-" + std::to_string(geteuid()) + "/" +
-            snapshot::digest_of(place) + "-" + host_name();
+      run_folder_(snapshot::absolute_path(run_folder)),
+      folder_(memory, {"lockstep.memory-" + std::to_string(geteuid()),
+                       snapshot::digest_of(run_folder_) + "-" + host_name()}),
+      chunk_bytes_(chunk_bytes) {}
+
+std::string MemorySnapshots::why_not_private() const {
+  const Outcome mine = agreement_.outcome_of([&] {
+    if (is_leader()) {
+      folder_.check_content();
+    }
+    return "";
+  });
+  const auto failure = failure_in(agreement_.exchange(mine));
+  return failure ? failure->what() : "";
 }
 
 MemorySnapshots::Mark MemorySnapshots::mark() const {
@@ -92,7 +101,7 @@ MemorySnapshots::Mark MemorySnapshots::mark() const {
 }
 
 bool MemorySnapshots::has_token(const std::string& token) const {
-  std::istringstream words(text_of(folder_ + "/" + kTokenName));
+  std::istringstream words(text_of(folder() + "/" + kTokenName));
   for (std::string word; words >> word;) {
     if (word == token) {
       return true;
@@ -102,10 +111,10 @@ bool MemorySnapshots::has_token(const std::string& token) const {
 }
 
 void MemorySnapshots::remove_steps(const std::function<bool(int64_t)>& condition) const {
-  for (const int64_t step : is_leader() ? steps_in(folder_) : std::vector<int64_t>()) {
+  for (const int64_t step : is_leader() ? steps_in(folder()) : std::vector<int64_t>()) {
     if (condition(step)) {
-      snapshot::remove_folder_of_files(*snapshot::FileSystem::current(),
-                                       folder_ + "/" + snapshot::step_folder(step));
+      snapshot::remove_folder_of_files(*folder_.files(),
+                                       folder() + "/" + snapshot::step_folder(step));
     }
   }
 }
@@ -113,10 +122,10 @@ void MemorySnapshots::remove_steps(const std::function<bool(int64_t)>& condition
 /// The newest first. A node with another token has none.
 std::vector<int64_t> MemorySnapshots::steps_of_nodes(const std::string& token) const {
   const std::vector<std::string> lists =
-      agreement_.gather("looking for snapshots in " + folder_, [&] {
+      agreement_.gather("looking for snapshots in " + folder(), [&] {
         std::string text;
         const bool belongs = is_leader() && has_token(token);
-        for (const int64_t step : belongs ? steps_in(folder_) : std::vector<int64_t>()) {
+        for (const int64_t step : belongs ? steps_in(folder()) : std::vector<int64_t>()) {
           text += std::to_string(step) + " ";
         }
         return text;
@@ -134,11 +143,12 @@ std::vector<int64_t> MemorySnapshots::steps_of_nodes(const std::string& token) c
 /// Copies to each node the files that only other nodes have.
 void MemorySnapshots::complete(const std::string& path, const std::string& token) const {
   const Communicator& ranks = agreement_.communicator();
-  const auto system = snapshot::FileSystem::current();
+  const auto system = folder_.files();
   const FilesOfNodes nodes(path, agreement_.gather("reading " + path, [&]() -> std::string {
     if (!is_leader()) {
       return "";
     }
+    folder_.check_content();
     if (snapshot::exists(path) && !has_token(token)) {
       snapshot::remove_folder_of_files(*system, path);
     }
@@ -195,11 +205,15 @@ void MemorySnapshots::adopt(int64_t step, const std::string& token) const {
     return;
   }
   remove_steps([&](int64_t other) { return other != step; });
-  replace_file(*snapshot::FileSystem::current(), folder_ + "/" + kTokenName, token);
+  replace_file(*folder_.files(), folder() + "/" + kTokenName, token);
 }
 
 std::optional<Snapshot> MemorySnapshots::newest(int64_t after,
                                                 std::vector<std::string>& notes) const {
+  if (const std::string reason = why_not_private(); !reason.empty()) {
+    notes.push_back(reason);
+    return std::nullopt;
+  }
   const auto [run, token] = mark();
   if (run.empty()) {
     return std::nullopt;
@@ -209,7 +223,7 @@ std::optional<Snapshot> MemorySnapshots::newest(int64_t after,
     if (step <= after) {
       break;
     }
-    const std::string path = folder_ + "/" + snapshot::step_folder(step);
+    const std::string path = folder() + "/" + snapshot::step_folder(step);
     try {
       complete(path, token);
       std::optional<Snapshot> found;
@@ -237,43 +251,47 @@ void MemorySnapshots::open(const std::string& run, int64_t update, int64_t min_s
   const bool goes_on = before.run == run && !before.token.empty();
   const std::string token =
       agreement_.gather("snapshots in memory", [] { return drawn_word(); })[0];
-  const auto files = snapshot::FileSystem::current();
+  const auto files = folder_.files();
   agreement_.attempt("snapshots in memory", [&] {
     if (is_leader()) {
-      files->make_folder(folder_);
-      lock_ = std::make_unique<snapshot::FolderLock>(folder_);
+      files->make_folder(folder());
+      folder_.check_content();
+      lock_ = std::make_unique<snapshot::FolderLock>(folder());
+      folder_.close_to_others(snapshot::kLockName);
     }
   });
   agreement_.attempt("snapshots in memory", [&] {
     const bool belongs = goes_on && has_token(before.token);
     remove_steps([&](int64_t step) {
       try {
-        const std::string path = folder_ + "/" + snapshot::step_folder(step);
+        const std::string path = folder() + "/" + snapshot::step_folder(step);
         return !belongs || step > update || Snapshot(path).manifest().run != run;
       } catch (const Error&) {
         return true;  // incomplete: of a node that was lost
       }
     });
     if (is_leader()) {
-      replace_file(*files, folder_ + "/" + kTokenName,
+      replace_file(*files, folder() + "/" + kTokenName,
                    goes_on ? token + " " + before.token : token);
     }
   });
   agreement_.attempt("snapshots in memory", [&] {
     if (agreement_.communicator().rank() == 0) {
-      replace_file(*files, run_folder_ + "/" + kMarkerName, run + " " + token);
-      files->sync_folder(run_folder_);
+      const auto disk = snapshot::FileSystem::current();
+      replace_file(*disk, run_folder_ + "/" + kMarkerName, run + " " + token);
+      disk->sync_folder(run_folder_);
     }
   });
   forgotten_ = -1;
   writer_ = std::make_unique<snapshot::AsyncWriter>(
-      agreement_.communicator(), folder_,
+      agreement_.communicator(), folder(),
       snapshot::WriterOptions()
           .run(run)
+          .files(files)
           .node_local(true)
           .min_shard_bytes(min_shard_bytes)
           .keep(snapshot::KeepOptions().last(2)));  // nodes commit one after another
-  copies_ = std::make_unique<NeighbourCopies>(agreement_, chunk_bytes_);
+  copies_ = std::make_unique<NeighbourCopies>(agreement_, folder_, chunk_bytes_);
   if (!copies_->exist()) {
     copies_.reset();
   }
@@ -356,8 +374,12 @@ void MemorySnapshots::remove() noexcept {
   writer_.reset();
   forget(0, std::numeric_limits<int64_t>::max());
   if (is_leader()) {
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
+    try {
+      folder_.check_content();
+      std::filesystem::remove_all(folder());
+    } catch (const std::exception&) {
+      // What is not this user's stays, and what does must not end the run.
+    }
   }
   lock_.reset();
 }

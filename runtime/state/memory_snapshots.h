@@ -1,5 +1,6 @@
 #pragma once
 
+#include <lockstep/checkpointing/snapshot/format/private_folder.h>
 #include <lockstep/checkpointing/snapshot/snapshot.h>
 #include <lockstep/checkpointing/snapshot/write/async_writer.h>
 #include <lockstep/checkpointing/snapshot/write/folder_lock.h>
@@ -25,17 +26,22 @@ namespace lockstep::detail {
 /// at the last open(); each node's folder has that word in a file `token`, and the word before,
 /// which counts until the new one is on the disk. So snapshots in memory are used only together
 /// with the folder that they belong to, and not once the run has gone on from the disk, or without
-/// their node. Ranks: every call but is_pending() and is_ready() is collective. Threads: one.
+/// their node. And they are used only where no other user can read or change them. Ranks: every
+/// call but is_pending() and is_ready() is collective. Threads: one.
 class MemorySnapshots {
  public:
   /// `memory`: a tmpfs folder. `run_folder`: the folder of the run, on the disk. `chunk_bytes`: see
   /// NeighbourCopies.
-  MemorySnapshots(Agreement agreement, const std::string& memory, std::string run_folder,
+  MemorySnapshots(Agreement agreement, const std::string& memory, const std::string& run_folder,
                   size_t chunk_bytes = NeighbourCopies::kChunkBytes);
 
+  /// Why nothing is read or written here: other users could change it on some node. Empty: nothing
+  /// is wrong. The same on every rank.
+  std::string why_not_private() const;
+
   /// The newest whole snapshot of the run whose update is above `after`, if there is one; why
-  /// others cannot be used is added to `notes`. Then every node has its files, and nothing else of
-  /// this folder that does not belong to the run.
+  /// others cannot be used is added to `notes`; none is if why_not_private() is not empty. Then
+  /// every node has its files, and nothing else of this folder that does not belong to the run.
   std::optional<Snapshot> newest(int64_t after, std::vector<std::string>& notes) const;
 
   /// Before the first save(): snapshots in memory are of the run with this name, and those above
@@ -61,7 +67,7 @@ class MemorySnapshots {
   /// Removes the folder with all that is in it.
   void remove() noexcept;
 
-  const std::string& folder() const { return folder_; }
+  const std::string& folder() const { return folder_.path(); }
 
  private:
   bool is_leader() const { return agreement_.communicator().local_rank() == 0; }
@@ -80,7 +86,7 @@ class MemorySnapshots {
 
   Agreement agreement_;
   std::string run_folder_;
-  std::string folder_;  // of this node
+  snapshot::PrivateFolder folder_;  // of this node
   size_t chunk_bytes_;
   int64_t forgotten_ = -1;                      // snapshots up to this update are not kept
   std::unique_ptr<snapshot::FolderLock> lock_;  // of the first rank of a node, while open

@@ -19,8 +19,9 @@ bool has_ending(const std::string& name, const std::string& ending) {
 
 }  // namespace
 
-NeighbourCopies::NeighbourCopies(Agreement agreement, size_t chunk_bytes)
-    : agreement_(std::move(agreement)), chunk_bytes_(chunk_bytes) {
+NeighbourCopies::NeighbourCopies(Agreement agreement, snapshot::PrivateFolder folder,
+                                 size_t chunk_bytes)
+    : agreement_(std::move(agreement)), folder_(std::move(folder)), chunk_bytes_(chunk_bytes) {
   const Communicator& ranks = agreement_.communicator();
   const bool is_first = ranks.local_rank() == 0;
   const std::vector<std::string> firsts =
@@ -79,6 +80,9 @@ void NeighbourCopies::start(const std::string& path) {
   }
   path_ = path;
   outcome_ = agreement_.outcome_of([&] {
+    if (!streams_.empty()) {
+      folder_.check_content();
+    }
     std::string text;
     for (const std::string& name :
          streams_.empty() ? std::vector<std::string>() : snapshot::names_in(path)) {
@@ -126,7 +130,7 @@ void NeighbourCopies::begin_chunk(Stream& stream) {
     if (stream.sends()) {
       stream.source = std::make_shared<snapshot::MappedFile>(path);
     } else {
-      stream.target = snapshot::FileSystem::current()->create_file(path + ".part");
+      stream.target = folder_.files()->create_file(path + ".part");
     }
   });
   const auto count = static_cast<int64_t>(std::min(chunk_bytes_, file.bytes - stream.done));
@@ -218,14 +222,17 @@ std::string NeighbourCopies::finish() {
 void NeighbourCopies::put_in_place(const Stream& stream) const {
   for (const File& file : stream.files) {
     const std::string path = path_ + "/" + file.name;
-    snapshot::FileSystem::current()->rename(path + ".part", path);
+    folder_.files()->rename(path + ".part", path);
   }
 }
 
 void NeighbourCopies::remove_unfinished(const Stream& stream) const {
   for (const File& file : stream.files) {
-    std::error_code ignored;  // whatever stays goes with the snapshot
-    std::filesystem::remove(path_ + "/" + file.name + ".part", ignored);
+    try {
+      folder_.files()->remove_file(path_ + "/" + file.name + ".part");
+    } catch (const Error&) {
+      continue;  // whatever stays goes with the snapshot
+    }
   }
 }
 

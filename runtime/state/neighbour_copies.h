@@ -1,6 +1,6 @@
 #pragma once
 
-#include <lockstep/checkpointing/snapshot/format/file_system.h>
+#include <lockstep/checkpointing/snapshot/format/private_folder.h>
 #include <lockstep/checkpointing/snapshot/mapped_file.h>
 #include <lockstep/collectives/core/agreement.h>
 
@@ -22,8 +22,8 @@ class NeighbourCopies {
  public:
   static constexpr size_t kChunkBytes = size_t{16} << 20;
 
-  /// `chunk_bytes`: of each node, on their way at a time.
-  explicit NeighbourCopies(Agreement agreement, size_t chunk_bytes = kChunkBytes);
+  /// `folder`: what the snapshots are in. `chunk_bytes`: of each node, on their way at a time.
+  NeighbourCopies(Agreement agreement, snapshot::PrivateFolder folder, size_t chunk_bytes);
   NeighbourCopies(const NeighbourCopies&) = delete;
   NeighbourCopies& operator=(const NeighbourCopies&) = delete;
 
@@ -72,6 +72,7 @@ class NeighbourCopies {
   size_t chunks_of(size_t bytes) const { return (bytes + chunk_bytes_ - 1) / chunk_bytes_; }
 
   Agreement agreement_;
+  snapshot::PrivateFolder folder_;
   size_t chunk_bytes_;
   std::vector<int> first_ranks_;  // of the nodes
   std::vector<Stream> streams_;   // of the first rank of a node: one to send, one to receive

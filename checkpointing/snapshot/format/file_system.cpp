@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <optional>
 #include <utility>
 
@@ -150,6 +151,17 @@ FileSystemScope::FileSystemScope(std::shared_ptr<FileSystem> files)
 
 FileSystemScope::~FileSystemScope() {
   of_scope() = std::move(before_);
+}
+
+std::string absolute_path(const std::string& path) {
+  if (path.empty()) {
+    return path;
+  }
+  std::string whole = std::filesystem::absolute(path).lexically_normal().string();
+  while (whole.size() > 1 && whole.back() == '/') {
+    whole.pop_back();
+  }
+  return whole;
 }
 
 bool exists(const std::string& path) {

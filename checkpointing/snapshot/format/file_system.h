@@ -55,6 +55,9 @@ class FileSystemScope {
   std::shared_ptr<FileSystem> before_;
 };
 
+/// The path from the root of the file system on, without `.`, `..` and slashes at its end: it names
+/// the same place after the program has gone to another working directory. Empty if `path` is.
+std::string absolute_path(const std::string& path);
 /// Whether a file, folder or link with this path exists.
 bool exists(const std::string& path);
 /// The names in a folder, sorted; empty if there is no such folder.
