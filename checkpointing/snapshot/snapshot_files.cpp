@@ -1,5 +1,8 @@
 #include <ATen/Parallel.h>
+#include <c10/util/accumulate.h>
+#include <lockstep/checkpointing/snapshot/format/cover.h>
 #include <lockstep/checkpointing/snapshot/format/digest.h>
+#include <lockstep/checkpointing/snapshot/format/file_system.h>
 #include <lockstep/checkpointing/snapshot/format/folder_names.h>
 #include <lockstep/checkpointing/snapshot/format/rejection.h>
 #include <lockstep/checkpointing/snapshot/snapshot_files.h>
@@ -19,8 +22,8 @@ Manifest read_manifest(const std::string& path) {
 
 }  // namespace
 
-SnapshotFiles::SnapshotFiles(std::string folder)
-    : folder_(std::move(folder)), manifest_(read_manifest(path_of(kManifestName))) {
+SnapshotFiles::SnapshotFiles(const std::string& folder)
+    : folder_(absolute_path(folder)), manifest_(read_manifest(path_of(kManifestName))) {
   const auto step = step_of(folder_.substr(folder_.rfind('/') + 1));
   if (step && *step != manifest_.step) {
     reject(path_of(kManifestName), "is of step ", manifest_.step,
@@ -29,6 +32,7 @@ SnapshotFiles::SnapshotFiles(std::string folder)
   for (const auto& [name, record] : manifest_.files) {
     check_size(name, record);
   }
+  check_cover(manifest_.files, folder_);
 }
 
 void SnapshotFiles::check_size(const std::string& name, const FileRecord& record) const {
@@ -115,6 +119,15 @@ void SnapshotFiles::verify(int part, int parts) const {
         mine.emplace_back(name, opened.find(tensor));
       }
     }
+  }
+  if (part == 0) {
+    check_slices(
+        manifest_.files,
+        [&](const std::string& name, const std::string& tensor) {
+          const std::vector<int64_t>& sizes = file(name).find(tensor)->sizes;
+          return c10::multiply_integers(sizes);
+        },
+        folder_);
   }
   at::parallel_for(0, static_cast<int64_t>(mine.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {

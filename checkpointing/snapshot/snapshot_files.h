@@ -15,16 +15,18 @@ namespace lockstep::snapshot {
 /// one.
 class SnapshotFiles {
  public:
-  /// Reads the manifest and compares the sizes of the files with it.
-  explicit SnapshotFiles(std::string folder);
+  /// Reads the manifest and compares the sizes of the files with it. No file of a set may be
+  /// missing.
+  explicit SnapshotFiles(const std::string& folder);
 
   const std::string& folder() const { return folder_; }
   const Manifest& manifest() const { return manifest_; }
   const SafetensorsFile& file(const std::string& name) const;
   /// Returns the place of the tensor in its file. The first call checks the digest of the tensor.
   const StoredTensor& checked(const std::string& file_name, const std::string& tensor) const;
-  /// Checks the index files (part 0), the header of each file, and the digests of every `parts`-th
-  /// tensor, starting with tensor number `part`. Uses all compute threads.
+  /// Checks the index files and that slices are complete (part 0), the header of each file, and the
+  /// digests of every `parts`-th tensor, starting with tensor number `part`. Uses all compute
+  /// threads.
   void verify(int part, int parts) const;
   /// Disables digest checks from now on, because other ranks have checked the tensors that this
   /// rank has not.

@@ -1,3 +1,4 @@
+#include <lockstep/checkpointing/snapshot/format/cover.h>
 #include <lockstep/checkpointing/snapshot/format/file_system.h>
 #include <lockstep/checkpointing/snapshot/format/json_fields.h>
 #include <lockstep/checkpointing/snapshot/format/model_files.h>
@@ -9,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include <cstdlib>
+#include <set>
 
 namespace lockstep::snapshot {
 namespace {
@@ -111,6 +113,14 @@ void ModelFiles::open_index(const std::string& opened_path) {
   limits.values = kMaxIndexValues;
   const nlohmann::json document = parse_json(file.text(), path, 0, limits);
   const auto names = JsonFields(document, path, "").object("weight_map").all_texts();
+  std::set<std::string> files;
+  for (const auto& [tensor, file_name] : names) {
+    files.insert(file_name);
+  }
+  if (const std::string missing = missing_of_sets(files); !missing.empty()) {
+    reject(path, "names files of a set, but not ", missing,
+           "; the index is incomplete, or the file is missing");
+  }
   std::map<std::string, const SafetensorsFile*> opened;
   size_t headers = 0;
   for (const auto& [tensor, file_name] : names) {
