@@ -19,8 +19,8 @@ namespace lockstep {
 ///   lockstep::load_weights(model, "gpt2/model.safetensors", options);
 ///
 /// Throws Error (exit code snapshot) and loads nothing if names or sizes do not match, unless
-/// LoadOptions::match is partial, or if bytes are damaged. The Error lists every mismatch.
-/// Ranks: local; each rank that calls it reads the files. Threads: one.
+/// LoadOptions::match is partial and one of them does, or if bytes are damaged. The Error lists
+/// every mismatch. Ranks: local; each rank that calls it reads the files. Threads: one.
 snapshot::LoadReport load_weights(const Model& model, const std::string& path,
                                   const snapshot::LoadOptions& options = {});
 

@@ -12,12 +12,13 @@ namespace lockstep::snapshot {
 /// How strictly names and sizes must match.
 enum class Match {
   strict,   // every target is found with its sizes, and no tensor of the source is left over
-  partial,  // loads tensors that match by name and sizes, and reports the others
+  partial,  // loads tensors that match by name and sizes, and reports the others; at least one must
 };
 
 struct LoadOptions {
   Match match = Match::strict;
-  /// Maps the name of a target to its name in the source. Default: the same name.
+  /// Maps the name of a target to its name in the source. Default: the same name. An empty name:
+  /// the target is not wanted.
   std::function<std::string(const std::string&)> name_in_source;
   /// True for the name of a target whose tensor in the source has rows and columns exchanged, such
   /// as the weight of a Conv1D of Hugging Face's GPT-2. Only matrices are transposed; other targets
@@ -46,7 +47,9 @@ std::string why_misshapen(const TensorSource& source, const std::string& name,
 /// floating dtypes, values are converted to the dtype of the target, never reinterpreted. Targets
 /// may be on any device and have any strides.
 /// Everything is checked, digests included, before the first target changes. With Match::strict,
-/// throws Error (exit code snapshot) with a list of all mismatches.
+/// throws Error (exit code snapshot) with a list of all mismatches; with Match::partial, if nothing
+/// matches of what is wanted. If one prefix is all that keeps most names apart, the message says
+/// so.
 LoadReport load_tensors(const TensorSource& source,
                         const std::vector<std::pair<std::string, at::Tensor>>& targets,
                         const LoadOptions& options = {});

@@ -116,5 +116,40 @@ TEST(LoadWeights, NamesAreMappedAndMatricesTransposed) {
   EXPECT_TRUE(at::equal(trained->first->weight, saved->first->weight));
 }
 
+/// Weights that were saved by a program that wraps its model.
+void save_wrapped(const SharedFolder& folder, const std::string& prefix) {
+  if (runtime().is_main()) {
+    snapshot::NamedTensors tensors;
+    for (const auto& [name, value] : tensors_of(*std::make_shared<Mlp>())) {
+      tensors.emplace_back(prefix + name, value);
+    }
+    snapshot::save_safetensors(folder.file("w.safetensors"), tensors);
+  }
+  meet();
+}
+
+TEST(LoadWeights, ThatMatchNothingAreAnErrorThatNamesThePrefix) {
+  const SharedFolder folder;
+  save_wrapped(folder, "module._orig_mod.");
+  const auto model = std::make_shared<Mlp>();
+  const auto trained = std::make_shared<Mlp>();
+  Trainer trainer(runtime(), trained, SGD(0.1));
+  const at::Tensor before = flat(tensors_of(*trained));
+  snapshot::LoadOptions options;
+  for (const snapshot::Match match : {snapshot::Match::strict, snapshot::Match::partial}) {
+    options.match = match;
+    for (const std::string& text :
+         {error_of([&] { load_weights(model, folder.file("w.safetensors"), options); }),
+          error_of([&] { trainer.load_weights(folder.file("w.safetensors"), options); })}) {
+      EXPECT_THAT(text, AllOf(HasSubstr("nothing was loaded"), HasSubstr("name_in_source"),
+                              HasSubstr("return \"module._orig_mod.\" + name;")));
+    }
+  }
+  EXPECT_TRUE(at::equal(flat(tensors_of(*trained)), before));
+  options.name_in_source = [](const std::string& name) { return "module._orig_mod." + name; };
+  EXPECT_THAT(trainer.load_weights(folder.file("w.safetensors"), options).loaded,
+              ::testing::SizeIs(4));
+}
+
 }  // namespace
 }  // namespace lockstep
