@@ -46,7 +46,8 @@ ImageFolder::ImageFolder(const std::string& folder, const ImageFolderOptions& op
   LOCKSTEP_CHECK_CODE(!classes_.empty(), ExitCode::data, folder,
                       ": has no sub-folder, expected one for each class of images");
   for (size_t label = 0; label < classes_.size(); ++label) {
-    const std::string of_class = folder + "/" + classes_[label];
+    const std::string of_class =
+        (std::filesystem::absolute(folder) / classes_[label]).lexically_normal().string();
     const size_t before = images_.size();
     for (const std::string& name : names_in(of_class, /*folders=*/false)) {
       if (is_image(name)) {

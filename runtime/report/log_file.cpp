@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <lockstep/checkpointing/snapshot/format/file_system.h>
 #include <lockstep/collectives/error.h>
 #include <lockstep/runtime/report/log_file.h>
 #include <sys/stat.h>
@@ -75,7 +76,7 @@ bool write_all(int descriptor, const std::string& record) {
 
 }  // namespace
 
-LogFile::LogFile(std::string path) : path_(std::move(path)) {
+LogFile::LogFile(const std::string& path) : path_(snapshot::absolute_path(path)) {
   open();
   LOCKSTEP_CHECK(descriptor_ >= 0, path_, ": cannot be written: ", std::strerror(errno),
                  "; name another folder for the log");

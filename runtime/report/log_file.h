@@ -17,7 +17,7 @@ using LogValues = std::vector<std::pair<std::string, double>>;
 class LogFile {
  public:
   /// Creates the file, or opens it at its end. Throws Error with path and reason.
-  explicit LogFile(std::string path);
+  explicit LogFile(const std::string& path);
   ~LogFile();
   LogFile(const LogFile&) = delete;
   LogFile& operator=(const LogFile&) = delete;

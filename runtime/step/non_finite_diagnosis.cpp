@@ -66,8 +66,10 @@ constexpr const char* kScaleTooHigh =
 
 }  // namespace
 
-NonFiniteDiagnosis::NonFiniteDiagnosis(Model model, Precision precision, std::string folder)
-    : model_(std::move(model)), precision_(std::move(precision)), folder_(std::move(folder)) {}
+NonFiniteDiagnosis::NonFiniteDiagnosis(Model model, Precision precision, const std::string& folder)
+    : model_(std::move(model)),
+      precision_(std::move(precision)),
+      folder_(snapshot::absolute_path(folder)) {}
 
 void NonFiniteDiagnosis::forget() {
   found_.reset();

@@ -23,7 +23,7 @@ namespace lockstep::detail {
 class NonFiniteDiagnosis {
  public:
   /// `folder`: where rank r writes the batch of the bad micro-batch; empty: nowhere.
-  NonFiniteDiagnosis(Model model, Precision precision, std::string folder);
+  NonFiniteDiagnosis(Model model, Precision precision, const std::string& folder);
 
   void arm() { armed_ = true; }
   bool armed() const { return armed_; }

@@ -10,6 +10,7 @@
 #include "damaged.h"
 #include "error_of.h"
 #include "runtime/data_error.h"
+#include "working_directory.h"
 #include "written_by_python.h"
 
 namespace lockstep {
@@ -45,6 +46,14 @@ TEST(ImageFolder, FindsClassesAndImagesInTheOrderOfTheirNames) {
     EXPECT_EQ(images.get(i).second, images.label(i));
   }
   EXPECT_THAT(names, ElementsAre("a.png", "b.JPG", "grey.jpeg", "rgba.png", "spotted.png"));
+}
+
+TEST(ImageFolder, OfARelativeFolderIsReadFromWhereItWas) {
+  const WrittenByPython folder("images");
+  const testing::WorkingDirectory start(folder.path());
+  const ImageFolder images("./");
+  const testing::WorkingDirectory elsewhere("/tmp");
+  EXPECT_EQ(images.get(0).second, 0);
 }
 
 TEST(ImageFolder, HasThePixelsOfPillow) {

@@ -9,6 +9,7 @@
 #include "temporary_folder.h"
 #include "trainer_runs.h"
 #include "windows_late.h"
+#include "working_directory.h"
 
 namespace lockstep {
 
@@ -218,7 +219,9 @@ TEST(Diagnosis, AnOverflowBornOnTheWireIsToldFromOneBornInTheModel) {
 TEST(Diagnosis, OneRankMayAskAndTheBadBatchIsSaved) {
   const testing::TemporaryFolder folder;
   const auto model = std::make_shared<Mlp>();
-  Trainer trainer(runtime(), model, SGD(0.1), TrainerOptions().diagnosis_folder(folder.path()));
+  const testing::WorkingDirectory start(folder.path());
+  Trainer trainer(runtime(), model, SGD(0.1), TrainerOptions().diagnosis_folder("."));
+  const testing::WorkingDirectory elsewhere(folder.file("elsewhere"));
   if (runtime().rank() == 1) {
     trainer.diagnose_next_overflow();
   }

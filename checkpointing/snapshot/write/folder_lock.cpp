@@ -1,3 +1,4 @@
+#include <lockstep/checkpointing/snapshot/format/file_system.h>
 #include <lockstep/checkpointing/snapshot/format/folder_names.h>
 #include <lockstep/checkpointing/snapshot/format/rejection.h>
 #include <lockstep/checkpointing/snapshot/write/folder_lock.h>
@@ -114,7 +115,7 @@ bool may_live_elsewhere(Holder& holder, Holder& own, int descriptor) {
 
 }  // namespace
 
-FolderLock::FolderLock(const std::string& folder) : path_(folder + "/" + kLockName) {
+FolderLock::FolderLock(const std::string& folder) : path_(absolute_path(folder + "/" + kLockName)) {
   while (!try_open()) {
   }
   if (is_shared_) {
