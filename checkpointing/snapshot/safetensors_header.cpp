@@ -182,6 +182,25 @@ SafetensorsHeader SafetensorsHeader::parse(std::string_view file_text, const std
   return header;
 }
 
+std::string SafetensorsHeader::why_unusable(const std::string& name, size_t dimensions) {
+  constexpr char kName[] = "cannot be saved under the name that it has: it is ";
+  if (name.empty() || name == kMetadata) {
+    return std::string(kName) + (name.empty() ? "empty" : "reserved");
+  }
+  if (name.size() > JsonLimits().key_bytes) {
+    return c10::str(kName, name.size(), " bytes long; at most ", JsonLimits().key_bytes,
+                    " are allowed");
+  }
+  try {
+    json(name).dump();
+  } catch (const json::exception&) {
+    return std::string(kName) + "not UTF-8";
+  }
+  return dimensions <= kMaxDimensions ? ""
+                                      : c10::str("has ", dimensions, " dimensions; at most ",
+                                                 kMaxDimensions, " can be saved");
+}
+
 std::string SafetensorsHeader::lay_out() {
   std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
     return std::make_tuple(-a.type->bits, std::cref(a.name)) <
@@ -193,14 +212,11 @@ std::string SafetensorsHeader::lay_out() {
   }
   uint64_t offset = 0;
   for (StoredTensor& tensor : tensors) {
-    LOCKSTEP_CHECK_CODE(tensor.sizes.size() <= kMaxDimensions, ExitCode::snapshot, "tensor \"",
-                        tensor.name, "\" has ", tensor.sizes.size(), " dimensions; at most ",
-                        kMaxDimensions, " can be saved");
-    LOCKSTEP_CHECK_CODE(!tensor.name.empty() && tensor.name != kMetadata &&
-                            tensor.name.size() <= JsonLimits().key_bytes &&
-                            !document.contains(tensor.name),
-                        ExitCode::snapshot, "a tensor cannot be saved under the name \"",
-                        tensor.name, "\": empty, reserved, too long or taken by another tensor");
+    const std::string why = document.contains(tensor.name)
+                                ? "cannot be saved under the name that it has: it is taken by "
+                                  "another tensor"
+                                : why_unusable(tensor.name, tensor.sizes.size());
+    LOCKSTEP_CHECK_CODE(why.empty(), ExitCode::snapshot, "tensor \"", tensor.name, "\" ", why);
     uint64_t bits = static_cast<uint64_t>(tensor.type->bits);
     for (const int64_t size : tensor.sizes) {
       bits *= static_cast<uint64_t>(size);

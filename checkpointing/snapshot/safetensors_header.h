@@ -39,6 +39,10 @@ struct SafetensorsHeader {
   /// tensor.
   static SafetensorsHeader parse(std::string_view file_text, const std::string& file);
 
+  /// Why no tensor can have this name, or so many dimensions, in a file, as the rest of a sentence
+  /// about the tensor; empty if one can.
+  static std::string why_unusable(const std::string& name, size_t dimensions);
+
   /// Assigns an offset to each tensor (largest element type first, then by name): sets begin, end
   /// and data_begin. Returns the bytes before the data. Throws Error for a duplicate or unusable
   /// name.

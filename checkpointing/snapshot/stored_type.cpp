@@ -31,6 +31,15 @@ const std::array<StoredType, 22> kTypes = {{
     {"F6_E3M2", 6, std::nullopt},
 }};
 
+const StoredType* find_by_dtype(at::ScalarType dtype) {
+  for (const StoredType& type : kTypes) {
+    if (type.torch == dtype) {
+      return &type;
+    }
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 const StoredType* find_stored_type(std::string_view name) {
@@ -42,15 +51,15 @@ const StoredType* find_stored_type(std::string_view name) {
   return nullptr;
 }
 
+bool has_stored_type(at::ScalarType dtype) {
+  return find_by_dtype(dtype) != nullptr;
+}
+
 const StoredType& stored_type_of(at::ScalarType dtype) {
-  for (const StoredType& type : kTypes) {
-    if (type.torch == dtype) {
-      return type;
-    }
-  }
-  throw Error(c10::str("safetensors has no element type for ", dtype,
-                       "; convert the tensor to a type it has before saving it"),
-              ExitCode::snapshot);
+  const StoredType* type = find_by_dtype(dtype);
+  LOCKSTEP_CHECK_CODE(type != nullptr, ExitCode::snapshot, "safetensors has no element type for ",
+                      dtype, "; convert the tensor to a type it has before saving it");
+  return *type;
 }
 
 }  // namespace lockstep::snapshot

@@ -17,6 +17,7 @@ struct StoredType {
 
 /// The type with this name, or null if the format has none.
 const StoredType* find_stored_type(std::string_view name);
+bool has_stored_type(at::ScalarType dtype);
 /// The type that stores elements of this dtype. Throws Error with the name of the dtype if there is
 /// none (complex128, quantized types).
 const StoredType& stored_type_of(at::ScalarType dtype);

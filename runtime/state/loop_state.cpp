@@ -1,6 +1,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <lockstep/checkpointing/snapshot/format/safetensors_output.h>
 #include <lockstep/collectives/error.h>
 #include <lockstep/runtime/state/loop_state.h>
 
@@ -63,6 +64,9 @@ std::map<std::string, at::Tensor> values_of_rank(const Snapshot& saved, int rank
 void LoopState::add(const std::string& name, Place place) {
   LOCKSTEP_CHECK(!name.empty() && !ends_with(name, kUndefined), "state(): \"", name,
                  "\" is no name; expected one letter or more, not ending in ", kUndefined);
+  const auto* tensor = std::get_if<at::Tensor*>(&place);
+  snapshot::require_storable(
+      name, tensor != nullptr && (*tensor)->defined() ? **tensor : at::empty({0}, at::kByte));
   if (const auto found = waiting_.find(name); found != waiting_.end()) {
     require_fit(name, place, found->second);
     give(place, found->second);

@@ -21,7 +21,7 @@ class LoopState {
   explicit LoopState(c10::Device device) : device_(device) {}
 
   /// Gives the variable what was loaded for it before it was added, if anything. Throws Error for
-  /// an empty name, or a value of another kind.
+  /// a name or a value that no snapshot can hold, or a value of another kind.
   void add(const std::string& name, Place place);
   void save(snapshot::Content& content) const;
   /// The variables as they are: copies. give_back() restores them.

@@ -147,6 +147,12 @@ void TrainingState::visit_section(const std::string& section, StateArchive& arch
   }
 }
 
+void TrainingState::require_storable() const {
+  for (const auto* entries : {&trainable().parameters, &trainable().frozen, &parts_.buffers}) {
+    detail::require_storable(*entries);
+  }
+}
+
 snapshot::Content TrainingState::content() {
   parts_.storage.replicas().require_equal();
   snapshot::Content content;

@@ -59,6 +59,10 @@ class TrainingState {
   explicit TrainingState(TrainingParts parts) : parts_(std::move(parts)) {}
 
   /// Throws the same Error on every rank (exit code diverged) where ranks hold different bits.
+  /// Throws Error (exit code snapshot) that names the first weight or buffer that no snapshot can
+  /// hold. Local.
+  void require_storable() const;
+
   snapshot::Content content();
 
   /// The state now, in memory of the host. Throws the same Error on every rank, which begins with

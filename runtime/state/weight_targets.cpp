@@ -1,6 +1,19 @@
+#include <lockstep/checkpointing/snapshot/format/safetensors_output.h>
 #include <lockstep/runtime/state/weight_targets.h>
 
 namespace lockstep::detail {
+
+void require_storable(const std::vector<ModelTensor>& entries) {
+  const std::string longest_kind(32, '.');  // of a StateArchive
+  for (const ModelTensor& entry : entries) {
+    std::vector<std::string> names = entry.aliases;
+    names.push_back(entry.name);
+    names.push_back(entry.name + longest_kind);
+    for (const std::string& name : names) {
+      snapshot::require_storable(name, entry.tensor);
+    }
+  }
+}
 
 std::vector<std::pair<std::string, at::Tensor>> weight_targets(
     const snapshot::TensorSource& source, const std::vector<NamedWeight>& weights,

@@ -15,6 +15,10 @@ struct NamedWeight {
   at::Tensor stored;
 };
 
+/// Throws Error (exit code snapshot) that names the first of these parameters and buffers that no
+/// snapshot can hold.
+void require_storable(const std::vector<ModelTensor>& entries);
+
 /// The targets of load_tensors() for these weights. A tied weight is a target under each of its
 /// names that the source has, or under its first name if the source has none.
 std::vector<std::pair<std::string, at::Tensor>> weight_targets(

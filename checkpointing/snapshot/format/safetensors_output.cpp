@@ -1,8 +1,10 @@
 #include <lockstep/checkpointing/snapshot/format/digest.h>
+#include <lockstep/checkpointing/snapshot/format/rejection.h>
 #include <lockstep/checkpointing/snapshot/format/safetensors_output.h>
 #include <lockstep/checkpointing/snapshot/safetensors_header.h>
 #include <lockstep/collectives/error.h>
 
+#include <functional>
 #include <unordered_map>
 
 namespace lockstep::snapshot {
@@ -22,22 +24,12 @@ SafetensorsHeader describe(const NamedTensors& tensors,
   return header;
 }
 
-}  // namespace
-
-at::Tensor host_elements(const std::string& name, const at::Tensor& tensor) {
-  LOCKSTEP_CHECK_CODE(tensor.defined() && tensor.layout() == at::kStrided, ExitCode::snapshot,
-                      "tensor \"", name, "\" is ", tensor.defined() ? "not dense" : "undefined",
-                      " and cannot be saved; save a dense tensor");
-  return tensor.detach().cpu().resolve_conj().resolve_neg().contiguous();
-}
-
-WrittenFile write_safetensors(FileSystem& files, const std::string& path,
-                              const NamedTensors& tensors,
-                              const std::map<std::string, std::string>& metadata) {
+/// Passes the bytes of the file on, one piece after the other.
+WrittenFile render(const NamedTensors& tensors, const std::map<std::string, std::string>& metadata,
+                   const std::function<void(const void*, size_t)>& write) {
   std::unordered_map<std::string, const at::Tensor*> by_name;
   for (const auto& [name, tensor] : tensors) {
-    LOCKSTEP_CHECK_CODE(tensor.defined(), ExitCode::snapshot, "tensor \"", name,
-                        "\" is undefined and cannot be saved");
+    require_storable(name, tensor);
     by_name.emplace(name, &tensor);
   }
   SafetensorsHeader header = describe(tensors, metadata);
@@ -45,19 +37,67 @@ WrittenFile write_safetensors(FileSystem& files, const std::string& path,
   WrittenFile written;
   written.bytes = header.file_bytes();
   written.header = digest_of(start);
-  const auto file = files.create_file(path);
-  file->write(start.data(), start.size());
+  write(start.data(), start.size());
   for (const StoredTensor& stored : header.tensors) {
     const at::Tensor host = host_elements(stored.name, *by_name.at(stored.name));
     const size_t bytes = host.nbytes();
     written.tensors[stored.name] = digest_of(host.const_data_ptr(), bytes);
     if (bytes > 0) {
-      file->write(host.const_data_ptr(), bytes);
+      write(host.const_data_ptr(), bytes);
     }
   }
+  return written;
+}
+
+}  // namespace
+
+std::string why_not_storable(const std::string& name, const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.layout() != at::kStrided) {
+    return tensor.defined() ? "is not dense and cannot be saved; use a dense tensor"
+                            : "is undefined and cannot be saved";
+  }
+  if (!has_stored_type(tensor.scalar_type())) {
+    return c10::str("cannot be saved: safetensors has no element type for ", tensor.scalar_type(),
+                    "; use ",
+                    tensor.is_complex() ? "complex64, or two real numbers (at::view_as_real())"
+                                        : "a type that it has",
+                    ", or keep the tensor out of what is saved");
+  }
+  return SafetensorsHeader::why_unusable(name, static_cast<size_t>(tensor.dim()));
+}
+
+void require_storable(const std::string& name, const at::Tensor& tensor) {
+  constexpr size_t kShown = 200;
+  const std::string why = why_not_storable(name, tensor);
+  if (!why.empty()) {
+    reject_with(c10::str("tensor \"", name.substr(0, kShown), name.size() > kShown ? "..." : "",
+                         "\" ", why));
+  }
+}
+
+at::Tensor host_elements(const std::string& name, const at::Tensor& tensor) {
+  require_storable(name, tensor);
+  return tensor.detach().cpu().resolve_conj().resolve_neg().contiguous();
+}
+
+WrittenFile write_safetensors(FileSystem& files, const std::string& path,
+                              const NamedTensors& tensors,
+                              const std::map<std::string, std::string>& metadata) {
+  std::unique_ptr<OutputFile> file;
+  const WrittenFile written = render(tensors, metadata, [&](const void* data, size_t bytes) {
+    if (!file) {
+      file = files.create_file(path);
+    }
+    file->write(data, bytes);
+  });
   file->sync();
   file->close();
   return written;
+}
+
+WrittenFile describe_safetensors(const NamedTensors& tensors,
+                                 const std::map<std::string, std::string>& metadata) {
+  return render(tensors, metadata, [](const void*, size_t) {});
 }
 
 }  // namespace lockstep::snapshot

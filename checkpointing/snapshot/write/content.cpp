@@ -1,3 +1,4 @@
+#include <lockstep/checkpointing/snapshot/format/safetensors_output.h>
 #include <lockstep/checkpointing/snapshot/write/content.h>
 #include <lockstep/collectives/error.h>
 
@@ -26,9 +27,7 @@ Content::Section& Content::section(const std::string& name, const std::string& t
   LOCKSTEP_CHECK(!name.empty() && name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") ==
                                       std::string::npos,
                  "a section of a snapshot is a word of [a-z0-9_], found \"", name, "\"");
-  LOCKSTEP_CHECK(tensor.defined() && tensor.layout() == at::kStrided, "tensor \"", tensor_name,
-                 "\" of section ", name, " is ", tensor.defined() ? "not dense" : "undefined",
-                 " and cannot be saved");
+  require_storable(tensor_name, tensor);
   return sections_[name];
 }
 
