@@ -3,7 +3,9 @@
 #include <lockstep/amp/hyperparameters.h>
 #include <lockstep/amp/optimizer.h>
 
+#include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -15,51 +17,93 @@ bool is_norm_or_bias(const ModelTensor& parameter);
 
 namespace amp {
 
-/// Adds parameter groups to the optimizer `Spec`. Spec derives from Grouped<Spec> and must provide
-/// lr(), weight_decay() and kName, and for its other options own_rule(), check_options() and
-/// describe_options().
+/// The shortest text that reads back as this number.
+std::string shortest(double value);
+
+/// An option of an optimizer, as TORCH_ARG declares one: `name(value)` sets it, `name()` returns
+/// it. The optimizer remembers what was set, so that a group inherits the rest.
+#define LOCKSTEP_OPTIMIZER_ARG(T, name)                                        \
+ public:                                                                       \
+  auto name(const T& value)->decltype(*this) { /* NOLINT */                    \
+    return this->set([value](auto& optimizer) { optimizer.name##_ = value; }); \
+  }                                                                            \
+  const T& name() const noexcept { /* NOLINT */                                \
+    return this->name##_;                                                      \
+  }                                                                            \
+                                                                               \
+ private:                                                                      \
+  T name##_ /* NOLINT */
+
+/// Adds parameter groups to the optimizer `Spec`. Spec derives from Grouped<Spec>, declares its
+/// options with LOCKSTEP_OPTIMIZER_ARG and must provide lr(), weight_decay() and kName, and for its
+/// other options own_rule(), check_options() and describe_options().
+///
+/// A group has the options of the optimizer, also those that are set after the group was added,
+/// except where it has its own: as in torch.optim.
 template <typename Spec>
 class Grouped : public OptimizerSpec {
  public:
-  /// Parameters that `picks` selects use `options`, a copy, instead of the options of this
+  /// Parameters that `picks` selects use the options that were set in `options`: by its setters, or
+  /// a learning rate given to its constructor. Options that were not set are those of this
   /// optimizer.
-  Spec& group(std::function<bool(const ModelTensor&)> picks, const Spec& options) {
+  ///   AdamW(3e-4).beta2(0.95).group(picks, AdamW().weight_decay(0))  // lr 3e-4, beta2 0.95
+  Spec& group(Predicate picks, const Spec& options) {
+    return group(std::move(picks), [given = std::make_shared<const Spec>(options)](Spec& own) {
+      for (const Change& change : given->changes_) {
+        change(own);
+      }
+      own.predicates_ = given->predicates_;
+    });
+  }
+  /// The same, where `change` gets a copy of this optimizer and sets the options of the group. It
+  /// may be called several times.
+  ///   SGD(0.1).momentum(0.9).group(picks, [](SGD& own) { own.lr(0.1 * own.lr()); })
+  Spec& group(Predicate picks, std::function<void(Spec&)> change) {
     predicates_.push_back(std::move(picks));
-    group_options_.push_back(std::make_shared<const Spec>(options));
+    group_changes_.push_back(std::move(change));
     return self();
   }
-  /// Adds the usual group: no weight decay on norms and biases. All other options are those of this
-  /// optimizer, also where they are set after this call.
+  /// Adds the usual group: no weight decay on norms and biases.
   Spec& no_decay_on_norms_and_biases() {
-    predicates_.push_back(is_norm_or_bias);
-    group_options_.push_back(nullptr);
-    return self();
+    return group(is_norm_or_bias, [](Spec& own) { own.weight_decay(0.0); });
   }
 
   std::shared_ptr<const UpdateRule> rule(int group) const override {
     return options_of(group).own_rule();
   }
   double learning_rate(int group) const override { return options_of(group).lr(); }
+  std::string describe_group(int group) const override {
+    const Spec own = options_of(group);
+    return c10::str("lr ", shortest(own.lr()), own.describe_options());
+  }
   std::string describe() const override {
-    return c10::str(Spec::kName, " lr ", self().lr(), self().describe_options(), ", ", groups(),
-                    groups() == 1 ? " group" : " groups");
+    std::string text = c10::str(Spec::kName, " ", describe_group(0), ", ", groups(),
+                                groups() == 1 ? " group" : " groups");
+    for (int group = 1; group < groups(); ++group) {
+      text += c10::str("; group ", group, " ", describe_group(group));
+    }
+    return text;
   }
   void validate() const override {
-    check_not_negative(Spec::kName, "lr", self().lr());
-    check_not_negative(Spec::kName, "weight_decay", self().weight_decay());
-    self().check_options();
-    for (size_t i = 0; i < group_options_.size(); ++i) {
-      if (group_options_[i] == nullptr) {
-        continue;
-      }
-      LOCKSTEP_CHECK(predicates_[i] != nullptr, Spec::kName, ": group ", i + 1,
-                     " has no predicate that picks its parameters");
-      LOCKSTEP_CHECK(group_options_[i]->groups() == 1, Spec::kName, ": the options of group ",
-                     i + 1, " have groups of their own; add them to the optimizer itself");
-      group_options_[i]->validate();
+    for (int group = 0; group < groups(); ++group) {
+      LOCKSTEP_CHECK(group == 0 || predicates_[static_cast<size_t>(group) - 1] != nullptr,
+                     Spec::kName, ": group ", group, " has no predicate that picks its parameters");
+      const Spec own = options_of(group);
+      check_not_negative(Spec::kName, "lr", own.lr());
+      check_not_negative(Spec::kName, "weight_decay", own.weight_decay());
+      own.check_options();
     }
   }
   std::shared_ptr<OptimizerSpec> clone() const override { return std::make_shared<Spec>(self()); }
+
+ protected:
+  using Change = std::function<void(Spec&)>;
+
+  Spec& set(Change change) {
+    change(self());
+    changes_.push_back(std::move(change));
+    return self();
+  }
 
  private:
   Spec& self() { return static_cast<Spec&>(*this); }
@@ -67,20 +111,22 @@ class Grouped : public OptimizerSpec {
   Spec options_of(int group) const {
     LOCKSTEP_CHECK(group >= 0 && group < groups(), "optimizer: there is no group ", group,
                    ", only 0 to ", groups() - 1);
-    if (group == 0) {
-      return self();
+    Spec own = self();
+    if (group > 0) {
+      const Change& change = group_changes_[static_cast<size_t>(group) - 1];
+      LOCKSTEP_CHECK(change != nullptr, Spec::kName, ": group ", group,
+                     " has no function that sets its options");
+      own.predicates_.clear();
+      own.group_changes_.clear();
+      change(own);
+      LOCKSTEP_CHECK(own.groups() == 1, Spec::kName, ": the options of group ", group,
+                     " have groups of their own; add them to the optimizer itself");
     }
-    if (const auto& options = group_options_[static_cast<size_t>(group) - 1]) {
-      return *options;
-    }
-    Spec without_decay = self();
-    without_decay.weight_decay(0.0);
-    return without_decay;
+    return own;
   }
 
-  // Null for no_decay_on_norms_and_biases(). Pointers, because Spec is incomplete here and clang in
-  // C++20 needs an element's destructor now.
-  std::vector<std::shared_ptr<const Spec>> group_options_;
+  std::vector<Change> changes_;        // what was set, in this order
+  std::vector<Change> group_changes_;  // what each group sets
 };
 
 }  // namespace amp

@@ -97,8 +97,11 @@ class OptimizerSpec {
   virtual double learning_rate(int group) const = 0;
   /// True if a rank must have all elements of the parameter to update one of them.
   virtual bool needs_whole(const ModelTensor& parameter) const;
-  /// "AdamW lr 0.0003 weight_decay 0.1, 1 group"
+  /// "AdamW lr 0.0003 weight_decay 0.1, 2 groups; group 1 lr 0.0003 weight_decay 0". Options
+  /// without a name here have their defaults.
   virtual std::string describe() const = 0;
+  /// The options of one group, as in describe(). Empty for a TorchOptimizer.
+  virtual std::string describe_group(int /*group*/) const { return {}; }
   /// Throws Error that names the option if an option is invalid.
   virtual void validate() const = 0;
   virtual std::shared_ptr<OptimizerSpec> clone() const = 0;

@@ -7,6 +7,8 @@
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <iomanip>
 
 namespace lockstep {
 
@@ -31,9 +33,27 @@ void check_betas_and_eps(const Spec& spec) {
   amp::check_positive_fp32(Spec::kName, "eps", spec.eps());
 }
 
+/// " beta1 0.8", empty for the default.
+std::string unless_default(const char* name, double value, double usual) {
+  return value == usual ? std::string() : c10::str(" ", name, " ", amp::shortest(value));
+}
+
+template <typename Spec>
+std::string betas(const Spec& spec) {
+  const Spec usual;
+  return unless_default("beta1", spec.beta1(), usual.beta1()) +
+         unless_default("beta2", spec.beta2(), usual.beta2());
+}
+
 template <typename Spec>
 std::string decay_and_moments(const Spec& spec) {
-  return c10::str(" weight_decay ", spec.weight_decay(), amp::describe_moments(spec.moments()));
+  return c10::str(" weight_decay ", amp::shortest(spec.weight_decay()),
+                  amp::describe_moments(spec.moments()));
+}
+
+template <typename Spec>
+std::string describe_adam(const Spec& spec) {
+  return betas(spec) + unless_default("eps", spec.eps(), Spec().eps()) + decay_and_moments(spec);
 }
 
 void check_parameters(const torch::optim::Optimizer& optimizer,
@@ -55,6 +75,17 @@ void check_parameters(const torch::optim::Optimizer& optimizer,
 
 }  // namespace
 
+std::string amp::shortest(double value) {
+  std::string text;
+  for (int digits = 6; digits <= 17; ++digits) {
+    text = c10::str(std::setprecision(digits), value);
+    if (std::strtod(text.c_str(), nullptr) == value) {
+      break;
+    }
+  }
+  return text;
+}
+
 bool is_norm_or_bias(const ModelTensor& parameter) {
   return parameter.in_norm || names_bias(parameter.name);
 }
@@ -63,7 +94,7 @@ std::shared_ptr<const amp::UpdateRule> AdamW::own_rule() const {
   return amp::flat_rule(amp::AdamWUpdate{hyperparameters(*this)}, moments_);
 }
 std::string AdamW::describe_options() const {
-  return decay_and_moments(*this);
+  return describe_adam(*this);
 }
 void AdamW::check_options() const {
   check_betas_and_eps(*this);
@@ -73,7 +104,7 @@ std::shared_ptr<const amp::UpdateRule> Adam::own_rule() const {
   return amp::flat_rule(amp::AdamUpdate{hyperparameters(*this)}, moments_);
 }
 std::string Adam::describe_options() const {
-  return decay_and_moments(*this);
+  return describe_adam(*this);
 }
 void Adam::check_options() const {
   check_betas_and_eps(*this);
@@ -87,8 +118,9 @@ std::shared_ptr<const amp::UpdateRule> SGD::own_rule() const {
                         moments_);
 }
 std::string SGD::describe_options() const {
-  return c10::str(" momentum ", momentum_, " weight_decay ", weight_decay_,
-                  amp::describe_moments(moments_));
+  return c10::str(" momentum ", amp::shortest(momentum_),
+                  unless_default("dampening", dampening_, 0.0), nesterov_ ? " nesterov" : "",
+                  decay_and_moments(*this));
 }
 void SGD::check_options() const {
   amp::check_not_negative(kName, "momentum", momentum_);
@@ -105,7 +137,7 @@ std::shared_ptr<const amp::UpdateRule> LAMB::own_rule() const {
   return std::make_shared<amp::LambRule>(amp::LambUpdate{hyperparameters(*this)}, moments_);
 }
 std::string LAMB::describe_options() const {
-  return decay_and_moments(*this);
+  return describe_adam(*this);
 }
 void LAMB::check_options() const {
   check_betas_and_eps(*this);
@@ -115,7 +147,7 @@ std::shared_ptr<const amp::UpdateRule> Lion::own_rule() const {
   return amp::flat_rule(amp::LionUpdate{lr_, beta1_, beta2_, weight_decay_}, moments_);
 }
 std::string Lion::describe_options() const {
-  return decay_and_moments(*this);
+  return betas(*this) + decay_and_moments(*this);
 }
 void Lion::check_options() const {
   amp::check_below_one(kName, "beta1", beta1_);

@@ -7,23 +7,25 @@ namespace lockstep {
 
 // Every fused optimizer computes in fp32 at every precision level, and in fp64 on the fp64
 // parameters of a model at O0. On fp64 parameters AdamW, Adam and SGD have the bits of torch.optim
-// in Python, where the processor has fused multiply-add. All take parameter groups:
-// group(predicate, options) and no_decay_on_norms_and_biases(), see amp/grouped.h. moments(...)
-// sets the storage format of the moments, see MomentFormat.
+// in Python, where the processor has fused multiply-add. All take parameter groups, which inherit
+// the options of the optimizer: group(predicate, options), group(predicate, function) and
+// no_decay_on_norms_and_biases(), see amp/grouped.h. moments(...) sets the storage format of the
+// moments, see MomentFormat.
 
 /// AdamW with decoupled weight decay (Loshchilov and Hutter, 2019). Formula and defaults of
 /// torch.optim.AdamW.
 class AdamW final : public amp::Grouped<AdamW> {
  public:
   static constexpr const char* kName = "AdamW";
-  explicit AdamW(double lr = 1e-3) : lr_(lr) {}
-  TORCH_ARG(double, lr);
-  TORCH_ARG(double, beta1) = 0.9;
-  TORCH_ARG(double, beta2) = 0.999;
+  AdamW() = default;
+  explicit AdamW(double lr) { this->lr(lr); }
+  LOCKSTEP_OPTIMIZER_ARG(double, lr) = 1e-3;
+  LOCKSTEP_OPTIMIZER_ARG(double, beta1) = 0.9;
+  LOCKSTEP_OPTIMIZER_ARG(double, beta2) = 0.999;
   /// Requires: > 0 in fp32; with 0, an element whose gradients are all 0 would become 0 / 0.
-  TORCH_ARG(double, eps) = 1e-8;
-  TORCH_ARG(double, weight_decay) = 1e-2;
-  TORCH_ARG(MomentFormat, moments) = MomentFormat::fp32;
+  LOCKSTEP_OPTIMIZER_ARG(double, eps) = 1e-8;
+  LOCKSTEP_OPTIMIZER_ARG(double, weight_decay) = 1e-2;
+  LOCKSTEP_OPTIMIZER_ARG(MomentFormat, moments) = MomentFormat::fp32;
 
  public:
   std::shared_ptr<const amp::UpdateRule> own_rule() const;
@@ -35,14 +37,15 @@ class AdamW final : public amp::Grouped<AdamW> {
 class Adam final : public amp::Grouped<Adam> {
  public:
   static constexpr const char* kName = "Adam";
-  explicit Adam(double lr = 1e-3) : lr_(lr) {}
-  TORCH_ARG(double, lr);
-  TORCH_ARG(double, beta1) = 0.9;
-  TORCH_ARG(double, beta2) = 0.999;
+  Adam() = default;
+  explicit Adam(double lr) { this->lr(lr); }
+  LOCKSTEP_OPTIMIZER_ARG(double, lr) = 1e-3;
+  LOCKSTEP_OPTIMIZER_ARG(double, beta1) = 0.9;
+  LOCKSTEP_OPTIMIZER_ARG(double, beta2) = 0.999;
   /// Requires: > 0 in fp32; with 0, an element whose gradients are all 0 would become 0 / 0.
-  TORCH_ARG(double, eps) = 1e-8;
-  TORCH_ARG(double, weight_decay) = 0.0;
-  TORCH_ARG(MomentFormat, moments) = MomentFormat::fp32;
+  LOCKSTEP_OPTIMIZER_ARG(double, eps) = 1e-8;
+  LOCKSTEP_OPTIMIZER_ARG(double, weight_decay) = 0.0;
+  LOCKSTEP_OPTIMIZER_ARG(MomentFormat, moments) = MomentFormat::fp32;
 
  public:
   std::shared_ptr<const amp::UpdateRule> own_rule() const;
@@ -55,13 +58,13 @@ class Adam final : public amp::Grouped<Adam> {
 class SGD final : public amp::Grouped<SGD> {
  public:
   static constexpr const char* kName = "SGD";
-  explicit SGD(double lr) : lr_(lr) {}
-  TORCH_ARG(double, lr);
-  TORCH_ARG(double, momentum) = 0.0;
-  TORCH_ARG(double, dampening) = 0.0;
-  TORCH_ARG(double, weight_decay) = 0.0;
-  TORCH_ARG(bool, nesterov) = false;
-  TORCH_ARG(MomentFormat, moments) = MomentFormat::fp32;
+  explicit SGD(double lr) { this->lr(lr); }
+  LOCKSTEP_OPTIMIZER_ARG(double, lr) = 0.0;
+  LOCKSTEP_OPTIMIZER_ARG(double, momentum) = 0.0;
+  LOCKSTEP_OPTIMIZER_ARG(double, dampening) = 0.0;
+  LOCKSTEP_OPTIMIZER_ARG(double, weight_decay) = 0.0;
+  LOCKSTEP_OPTIMIZER_ARG(bool, nesterov) = false;
+  LOCKSTEP_OPTIMIZER_ARG(MomentFormat, moments) = MomentFormat::fp32;
 
  public:
   std::shared_ptr<const amp::UpdateRule> own_rule() const;
@@ -76,14 +79,15 @@ class SGD final : public amp::Grouped<SGD> {
 class LAMB final : public amp::Grouped<LAMB> {
  public:
   static constexpr const char* kName = "LAMB";
-  explicit LAMB(double lr = 1e-3) : lr_(lr) {}
-  TORCH_ARG(double, lr);
-  TORCH_ARG(double, beta1) = 0.9;
-  TORCH_ARG(double, beta2) = 0.999;
+  LAMB() = default;
+  explicit LAMB(double lr) { this->lr(lr); }
+  LOCKSTEP_OPTIMIZER_ARG(double, lr) = 1e-3;
+  LOCKSTEP_OPTIMIZER_ARG(double, beta1) = 0.9;
+  LOCKSTEP_OPTIMIZER_ARG(double, beta2) = 0.999;
   /// Requires: > 0 in fp32.
-  TORCH_ARG(double, eps) = 1e-6;
-  TORCH_ARG(double, weight_decay) = 1e-2;
-  TORCH_ARG(MomentFormat, moments) = MomentFormat::fp32;
+  LOCKSTEP_OPTIMIZER_ARG(double, eps) = 1e-6;
+  LOCKSTEP_OPTIMIZER_ARG(double, weight_decay) = 1e-2;
+  LOCKSTEP_OPTIMIZER_ARG(MomentFormat, moments) = MomentFormat::fp32;
 
  public:
   std::shared_ptr<const amp::UpdateRule> own_rule() const;
@@ -96,12 +100,13 @@ class LAMB final : public amp::Grouped<LAMB> {
 class Lion final : public amp::Grouped<Lion> {
  public:
   static constexpr const char* kName = "Lion";
-  explicit Lion(double lr = 1e-4) : lr_(lr) {}
-  TORCH_ARG(double, lr);
-  TORCH_ARG(double, beta1) = 0.9;
-  TORCH_ARG(double, beta2) = 0.99;
-  TORCH_ARG(double, weight_decay) = 0.0;
-  TORCH_ARG(MomentFormat, moments) = MomentFormat::fp32;
+  Lion() = default;
+  explicit Lion(double lr) { this->lr(lr); }
+  LOCKSTEP_OPTIMIZER_ARG(double, lr) = 1e-4;
+  LOCKSTEP_OPTIMIZER_ARG(double, beta1) = 0.9;
+  LOCKSTEP_OPTIMIZER_ARG(double, beta2) = 0.99;
+  LOCKSTEP_OPTIMIZER_ARG(double, weight_decay) = 0.0;
+  LOCKSTEP_OPTIMIZER_ARG(MomentFormat, moments) = MomentFormat::fp32;
 
  public:
   std::shared_ptr<const amp::UpdateRule> own_rule() const;

@@ -77,16 +77,12 @@ std::shared_ptr<const OptimizerSpec> make(const Options& options) {
 
 std::shared_ptr<const OptimizerSpec> make_optimizer(const OptionValue& name,
                                                     const Options& options) {
-  // A group copies the other options when it is added.
-  Options sorted = options;
-  std::stable_partition(sorted.begin(), sorted.end(),
-                        [](const OptionValue& option) { return option.key() != kNoDecay; });
   using Make = std::shared_ptr<const OptimizerSpec> (*)(const Options&);
   std::map<std::string, Make> names;
 #define LOCKSTEP_NAME(Spec) names[Spec::kName] = make<Spec>;
   LOCKSTEP_FOR_EACH_OPTIMIZER(LOCKSTEP_NAME)
 #undef LOCKSTEP_NAME
-  return name.one_of(names)(sorted);
+  return name.one_of(names)(options);
 }
 
 }  // namespace lockstep::c

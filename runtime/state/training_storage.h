@@ -50,6 +50,7 @@ class TrainingStorage {
   Updater& updater() const { return *updater_; }
   ModelWatch& watch() const { return *watch_; }
   ReplicaCheck& replicas() const { return *replicas_; }
+  const OptimizerSpec& optimizer() const { return *spec_; }
   /// With TrainerOptions::local_updates, else null.
   LocalRounds* rounds() const { return rounds_.get(); }
 

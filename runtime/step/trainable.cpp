@@ -64,6 +64,26 @@ void require_trainable_doubles(const std::vector<ModelTensor>& parameters,
   }
 }
 
+std::string with_groups(const std::string& description, const OptimizerSpec& optimizer,
+                        const std::vector<ModelTensor>& parameters) {
+  const auto groups = static_cast<size_t>(optimizer.groups());
+  if (groups == 1) {
+    return description + "\n";
+  }
+  std::vector<int64_t> count(groups), elements(groups);
+  for (const ModelTensor& entry : parameters) {
+    const auto group = static_cast<size_t>(optimizer.group_of(entry));
+    count[group] += 1;
+    elements[group] += entry.tensor.numel();
+  }
+  std::string text = description.substr(0, description.find("; group ")) + "\n";
+  for (size_t g = 0; g < groups; ++g) {
+    text += c10::str("  group ", g, "  ", count[g], " parameters, ", elements[g],
+                     " elements: ", optimizer.describe_group(static_cast<int>(g)), "\n");
+  }
+  return text;
+}
+
 void move_to(const Model& model, c10::Device device) {
   if (model.module() != nullptr) {
     model.module()->to(device);  // modules of the user's may do more than to move their tensors

@@ -34,6 +34,11 @@ void require_trainable_doubles(const std::vector<ModelTensor>& parameters,
                                const Precision& precision, const OptimizerSpec& optimizer,
                                c10::Device device);
 
+/// Lines of a summary: `description` of an optimizer, and for each group, if there are several,
+/// what it has and its options.
+std::string with_groups(const std::string& description, const OptimizerSpec& optimizer,
+                        const std::vector<ModelTensor>& parameters);
+
 /// Parameters and buffers stay the tensors that the model uses.
 void move_to(const Model& model, c10::Device device);
 

@@ -389,7 +389,7 @@ std::string Training::summary() const {
       << " parameters, " << trainable.frozen.size() << " frozen"
       << (doubles > 0 ? c10::str(", ", doubles, " elements are fp64") : std::string()) << "\n"
       << "precision  " << options.precision().describe() << "\n"
-      << "optimizer  " << description << "\n"
+      << "optimizer  " << with_groups(description, storage.optimizer(), trainable.parameters)
       << "buckets    " << storage.reducer().size() << ", laid out once"
       << padding_note(storage.reducer().plans()) << "\n"
       << "memory     " << memory_line(storage.memory()) << "\n";

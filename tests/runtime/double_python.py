@@ -51,6 +51,12 @@ OPTIMIZERS = {
     "sgd_decay": lambda p: torch.optim.SGD(p, LR, weight_decay=0.1),
     "momentum": lambda p: torch.optim.SGD(p, LR, momentum=0.9, dampening=0.3, weight_decay=0.1),
     "nesterov": lambda p: torch.optim.SGD(p, LR, momentum=0.9, nesterov=True),
+    "adamw_groups": lambda p: torch.optim.AdamW(
+        [{"params": p[::2]}, {"params": p[1::2], "weight_decay": 0}], LR, betas=(0.3, 0.95), eps=1e-4, weight_decay=0.1
+    ),
+    "sgd_groups": lambda p: torch.optim.SGD(
+        [{"params": p[::2]}, {"params": p[1::2], "momentum": 0.5}], LR, momentum=0.9, weight_decay=0.1, nesterov=True
+    ),
     "adagrad": lambda p: torch.optim.Adagrad(p, LR),
     "lion": lambda p: Lion(p, dict(lr=LR, beta1=0.9, beta2=0.99, weight_decay=0.1)),
     "lamb": lambda p: Lamb(p, dict(lr=LR, weight_decay=0.1)),

@@ -92,6 +92,10 @@ Followed follow(const Python& python, const OptimizerSpec& optimizer) {
   return {model->values(), values(trainer.averaged())};
 }
 
+bool is_odd(const ModelTensor& parameter) {
+  return std::stoi(parameter.name.substr(1)) % 2 == 1;
+}
+
 TEST(DoubleParameters, HaveTheBitsOfTorchOptim) {
   // LibTorch fuses products and sums, as lockstep does, on processors that can.
   const bool fuses = at::get_cpu_capability() != "DEFAULT";
@@ -107,6 +111,19 @@ TEST(DoubleParameters, HaveTheBitsOfTorchOptim) {
       {"sgd_decay", SGD(1e-2).weight_decay(0.1).clone()},
       {"momentum", SGD(1e-2).momentum(0.9).dampening(0.3).weight_decay(0.1).clone()},
       {"nesterov", SGD(1e-2).momentum(0.9).nesterov(true).clone()},
+      {"adamw_groups", AdamW(1e-2)
+                           .group(is_odd, AdamW().weight_decay(0.0))
+                           .beta1(0.3)
+                           .beta2(0.95)
+                           .eps(1e-4)
+                           .weight_decay(0.1)
+                           .clone()},
+      {"sgd_groups", SGD(1e-2)
+                         .momentum(0.9)
+                         .nesterov(true)
+                         .weight_decay(0.1)
+                         .group(is_odd, [](SGD& own) { own.momentum(0.5); })
+                         .clone()},
       {"lion", Lion(1e-2).weight_decay(0.1).clone()}};
   for (const auto& [name, optimizer] : cases) {
     const Followed found = follow(python, *optimizer);

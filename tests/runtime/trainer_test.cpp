@@ -277,5 +277,18 @@ TEST(Trainer, SummaryHasOneScreen) {
   EXPECT_THAT(summary, HasSubstr("AdamW"));
 }
 
+TEST(Trainer, SummaryHasALineForEachParameterGroup) {
+  Runtime runtime = testing::solo_runtime();
+  const auto is_bias = [](const ModelTensor& entry) { return entry.tensor.dim() == 1; };
+  const Trainer trainer(runtime, std::make_shared<Mlp>(),
+                        AdamW(1e-2).beta2(0.5).group(is_bias, AdamW().weight_decay(0)));
+  EXPECT_THAT(
+      trainer.summary(),
+      HasSubstr("optimizer  AdamW lr 0.01 beta2 0.5 weight_decay 0.01, 2 groups\n"
+                "  group 0  2 parameters, 48 elements: lr 0.01 beta2 0.5 weight_decay 0.01\n"
+                "  group 1  2 parameters, 10 elements: lr 0.01 beta2 0.5 weight_decay 0\n"
+                "buckets"));
+}
+
 }  // namespace
 }  // namespace lockstep
