@@ -1,8 +1,12 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <dirent.h>
 #include <dlfcn.h>
 #include <lockstep/collectives/error.h>
 #include <lockstep/runtime/process/identity.h>
-#include <unistd.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
 
 namespace lockstep::detail {
 
@@ -13,16 +17,23 @@ int visible_devices() {
   return c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).deviceCount();
 }
 
-int gpus_present(const std::string& devices) {
+int gpus_present(const std::string& devices, bool has_driver) {
+  constexpr std::string_view own = "nvidia";
   int count = 0;
-  while (access((devices + "/nvidia" + std::to_string(count)).c_str(), F_OK) == 0) {
-    ++count;
+  bool in_windows = false;
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir(devices.c_str()), &closedir);
+  while (const dirent* entry = folder == nullptr ? nullptr : readdir(folder.get())) {
+    const std::string name = entry->d_name;
+    const bool numbered = name.size() > own.size() && name.rfind(own, 0) == 0 &&
+                          name.find_first_not_of("0123456789", own.size()) == std::string::npos;
+    count += numbered ? 1 : 0;
+    in_windows = in_windows || name == "dxg";
   }
-  return count;
+  return count == 0 && in_windows && has_driver ? 1 : count;
 }
 
 int gpus_present() {
-  return gpus_present("/dev");
+  return gpus_present("/dev", driver_versions().driver.has_value());
 }
 
 DriverVersions driver_versions() {

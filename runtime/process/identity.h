@@ -9,9 +9,10 @@ namespace lockstep::detail {
 /// this LibTorch. Makes no context.
 int visible_devices();
 
-/// NVIDIA GPUs in this machine (/dev/nvidia0, 1, ...), also those that LibTorch or the driver
-/// cannot use. `devices` is the folder to look in.
-int gpus_present(const std::string& devices);
+/// NVIDIA GPUs in this machine or container, also those that LibTorch or the driver cannot use or
+/// CUDA_VISIBLE_DEVICES hides: the files nvidia0, nvidia3, ... in the folder `devices`. Under
+/// Windows (WSL2) there is but one file for all, dxg; with a driver it counts as one GPU.
+int gpus_present(const std::string& devices, bool has_driver);
 int gpus_present();
 
 /// What a process without a device has: CUDA versions as 1000 * major + 10 * minor.

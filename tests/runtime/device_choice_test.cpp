@@ -245,14 +245,26 @@ TEST(AutomaticDevice, AKindThatWasAskedForIsNotNotable) {
 }
 
 TEST(AutomaticDevice, GpusInTheMachineAreCountedByTheirFiles) {
-  std::string folder = ::testing::TempDir() + "devices-XXXXXX";
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
-  EXPECT_EQ(gpus_present(folder), 0);
-  for (const char* name : {"nvidia0", "nvidia1", "nvidia3", "nvidiactl"}) {
-    std::ofstream(folder + "/" + name) << "";
+  const auto count = [](const std::vector<std::string>& names, bool has_driver) {
+    std::string folder = ::testing::TempDir() + "devices-XXXXXX";
+    EXPECT_NE(mkdtemp(folder.data()), nullptr);
+    for (const std::string& name : names) {
+      std::ofstream(folder + "/" + name) << "";
+    }
+    const int found = gpus_present(folder, has_driver);
+    std::filesystem::remove_all(folder);
+    return found;
+  };
+  for (const bool has_driver : {false, true}) {
+    EXPECT_EQ(count({}, has_driver), 0);
+    EXPECT_EQ(count({"nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"}, has_driver), 2);
+    EXPECT_EQ(count({"nvidia3", "nvidiactl", "nvidia-uvm"}, has_driver), 1);
+    EXPECT_EQ(count({"nvidia0", "nvidia2", "nvidia15", "nvidia-modeset"}, has_driver), 3);
+    EXPECT_EQ(count({"nvidiactl", "nvidia-caps", "nvidia", "nvidia0a"}, has_driver), 0);
+    EXPECT_EQ(count({"dxg"}, has_driver), has_driver ? 1 : 0);
+    EXPECT_EQ(count({"dxg", "nvidia0", "nvidia4"}, has_driver), 2);
   }
-  EXPECT_EQ(gpus_present(folder), 2);
-  std::filesystem::remove_all(folder);
+  EXPECT_EQ(gpus_present("/no/such/folder", true), 0);
 }
 
 TEST(AutomaticDevice, TheSummarySaysWhyTheRunIsOnItsDevice) {
