@@ -98,8 +98,9 @@ class Trainer {
   /// carries to the next step, such as a hidden state, is assigned after step() and not in the
   /// closure.
   StepReport step(const std::function<Loss()>& closure);
-  /// The same for closure(inputs). TrainerOptions::cuda_graph requires this overload: a captured
-  /// graph reads its inputs from fixed memory, and step() copies `inputs` there.
+  /// The same for closure(inputs), which gets `inputs` on the device of this rank: step() copies
+  /// those of the host there, and they may change as soon as it returns. TrainerOptions::cuda_graph
+  /// requires this overload: a captured graph reads its inputs from fixed memory.
   StepReport step(const std::vector<at::Tensor>& inputs,
                   const std::function<Loss(const std::vector<at::Tensor>&)>& closure);
   /// Runs one micro-batch from a loss that the caller computed under autocast(). Never makes the

@@ -121,10 +121,13 @@ struct TrainerOptions {
   /// backward, update) in a CUDA graph, once for each shape of the inputs, and then launches the
   /// graph with one host call. The results have the same bits as without. Skipped updates, loss
   /// scale and schedule advance on the device. The closure does not run after the capture. The
-  /// closure may use its inputs, tensors that keep their address, and random numbers of the device.
-  /// The closure must not read values back from the device. Refused, with the reason: on the CPU,
-  /// on several ranks without NCCL, and with accumulate, uneven_data, UnusedParameters::detect,
-  /// activation_budget, TorchOptimizer and Loss::sum.
+  /// closure may use its inputs, tensors of the device that keep their address, and random numbers
+  /// of the device. Numbers in it stay those of the capture. The closure must not read values back
+  /// from the device. It must not copy from the host or use tensors of the host beside those of the
+  /// device: the capture then throws an Error, and what differs between steps belongs in the
+  /// inputs. Refused, with the reason: on the CPU, on several ranks without NCCL, and with
+  /// accumulate, uneven_data, UnusedParameters::detect, activation_budget, TorchOptimizer and
+  /// Loss::sum.
   TORCH_ARG(bool, cuda_graph) = false;
 
  public:

@@ -2,6 +2,8 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <lockstep/collectives/core/as_error.h>
+#include <lockstep/runtime/cuda/no_host_reads.h>
+#include <lockstep/runtime/data/step_inputs.h>
 #include <lockstep/runtime/step/captured_steps.h>
 
 #include <algorithm>
@@ -38,12 +40,22 @@ void explained(const Body& body) {
 
 StepReport CapturedSteps::run(const std::vector<at::Tensor>& inputs, const Closure& closure,
                               const Votes& votes) {
-  Window* window = steps_.diagnosis().armed() ? nullptr : find(inputs);
-  if (window == nullptr) {
+  if (steps_.diagnosis().armed()) {
     return run_directly(inputs, closure, votes);
   }
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    window->inputs[i].copy_(inputs[i], /*non_blocking=*/true);
+  std::vector<at::Tensor> there;
+  std::optional<Error> problem = steps_.change_of_model();
+  try {
+    there = on_device(inputs, device_);
+  } catch (...) {
+    problem = problem ? problem : as_error(std::current_exception());
+  }
+  Window* window = find(there, problem);
+  if (window == nullptr) {
+    return run_directly(there, closure, votes);
+  }
+  for (size_t i = 0; i < there.size(); ++i) {
+    window->inputs[i].copy_(there[i], /*non_blocking=*/true);
   }
   if (window->runs++ < kDirectWindows || !steps_.can_be_captured()) {
     StepReport report;
@@ -61,21 +73,21 @@ StepReport CapturedSteps::run(const std::vector<at::Tensor>& inputs, const Closu
 
 StepReport CapturedSteps::run_directly(const std::vector<at::Tensor>& inputs,
                                        const Closure& closure, const Votes& votes) {
-  steps_.micro_batch([&] { return closure(inputs); }, /*under_autocast=*/true);
+  steps_.micro_batch([&] { return closure(on_device(inputs, device_)); }, /*under_autocast=*/true);
   return steps_.close_window(votes);
 }
 
 /// The same on every rank; null if there are too many graphs already. Throws the same Error on
-/// every rank if the model of one has changed.
-CapturedSteps::Window* CapturedSteps::find(const std::vector<at::Tensor>& inputs) {
-  constexpr int64_t kChanged = -1;
-  const std::optional<Error> problem = steps_.change_of_model();
+/// every rank if one has a problem.
+CapturedSteps::Window* CapturedSteps::find(const std::vector<at::Tensor>& inputs,
+                                           const std::optional<Error>& problem) {
+  constexpr int64_t kProblem = -1;
   const auto mine = std::find_if(windows_.begin(), windows_.end(), [&](const Window& window) {
     return std::equal(inputs.begin(), inputs.end(), window.inputs.begin(), window.inputs.end(),
                       fits);
   });
-  const Shapes shapes = shapes_of_all_ranks(problem ? kChanged : mine - windows_.begin());
-  if (std::find(shapes.begin(), shapes.end(), kChanged) != shapes.end()) {
+  const Shapes shapes = shapes_of_all_ranks(problem ? kProblem : mine - windows_.begin());
+  if (std::find(shapes.begin(), shapes.end(), kProblem) != shapes.end()) {
     agreement_.raise(problem);
   }
   const auto found = std::find_if(windows_.begin(), windows_.end(),
@@ -125,6 +137,7 @@ void CapturedSteps::capture(Window& window, const Closure& closure) {
 
 void CapturedSteps::capture(Window& window, CaptureKind kind, const Closure& closure) {
   const auto work = [&steps = steps_, &window, closure] {
+    const NoHostReads guard;
     steps.capture_window([&] { return closure(window.inputs); }, window.loss);
   };
   window.collectives =

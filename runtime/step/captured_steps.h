@@ -14,12 +14,12 @@ namespace lockstep::detail {
 /// Captures whole windows (forward, backward, update) in CUDA graphs, one for each shape of the
 /// inputs, and launches them. The first three windows of a shape run directly, on the stream of the
 /// later capture, until an update has been made. The fourth window is captured. From then on inputs
-/// are copied to fixed memory and the graph is launched. At most eight shapes are captured; windows
-/// of other shapes, and windows that are to be diagnosed, run directly.
+/// are copied to fixed memory of the device and the graph is launched. At most eight shapes are
+/// captured; windows of other shapes, and windows that are to be diagnosed, run directly.
 ///
 /// The closure runs only in direct windows and during capture (twice with several ranks), never at
-/// a launch: it must not synchronise with the device, and its side effects on the host do not
-/// repeat. Threads: one.
+/// a launch: it must neither synchronise with the device nor take tensors of the host there
+/// (NoHostReads), and its side effects on the host do not repeat. Threads: one.
 ///
 /// Ranks: in each window all ranks run directly, or all capture, or all launch, because NCCL wants
 /// a collective to be captured by all ranks or by none. A graph therefore belongs to the shapes of
@@ -31,9 +31,11 @@ class CapturedSteps {
  public:
   using Closure = std::function<Loss(const std::vector<at::Tensor>&)>;
 
-  /// `devices`: the communicator of all collectives of a window.
-  CapturedSteps(Step& steps, Communicator devices, Agreement agreement, MakeStepGraph make)
+  /// `device`: that of the model. `devices`: the communicator of all collectives of a window.
+  CapturedSteps(Step& steps, c10::Device device, Communicator devices, Agreement agreement,
+                MakeStepGraph make)
       : steps_(steps),
+        device_(device),
         devices_(std::move(devices)),
         agreement_(std::move(agreement)),
         make_(std::move(make)) {}
@@ -61,13 +63,14 @@ class CapturedSteps {
   };
   StepReport run_directly(const std::vector<at::Tensor>& inputs, const Closure& closure,
                           const Votes& votes);
-  Window* find(const std::vector<at::Tensor>& inputs);
+  Window* find(const std::vector<at::Tensor>& inputs, const std::optional<Error>& problem);
   Window& add(const Shapes& shapes, const std::vector<at::Tensor>& inputs);
   Shapes shapes_of_all_ranks(int64_t mine) const;
   void capture(Window& window, const Closure& closure);
   void capture(Window& window, CaptureKind kind, const Closure& closure);
 
   Step& steps_;
+  c10::Device device_;
   Communicator devices_;
   Agreement agreement_;
   MakeStepGraph make_;

@@ -2,6 +2,7 @@
 #include <lockstep/amp/optimizers.h>
 #include <lockstep/amp/sync_batch_norm.h>
 #include <lockstep/collectives/core/graph_capture.h>
+#include <lockstep/runtime/data/step_inputs.h>
 #include <lockstep/runtime/memory_use.h>
 #include <lockstep/runtime/process/replicas.h>
 #include <lockstep/runtime/step/gradient_sums.h>
@@ -107,7 +108,8 @@ Training::Training(Runtime& runtime, const Model& model, const OptimizerSpec& sp
         NonFiniteDiagnosis(model, options.precision(), options.diagnosis_folder()),
         runtime.seed()});
     if (options.cuda_graph()) {
-      captured = std::make_unique<CapturedSteps>(*steps, devices, agreement, std::move(make_graph));
+      captured = std::make_unique<CapturedSteps>(*steps, runtime.device(), devices, agreement,
+                                                 std::move(make_graph));
     }
     if (!options.digest_log().empty()) {
       digests = std::make_unique<DigestLog>(options.digest_log(), options.digest_every(),
@@ -141,7 +143,7 @@ StepReport Training::step(const std::vector<at::Tensor>& inputs,
                           const CapturedSteps::Closure& closure) {
   begin_micro_batch();
   if (captured == nullptr) {
-    return micro_batch([&] { return closure(inputs); });
+    return micro_batch([&] { return closure(on_device(inputs, runtime.device())); });
   }
   return with_saved(captured->run(inputs, closure, votes()));
 }

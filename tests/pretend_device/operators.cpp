@@ -40,6 +40,11 @@ at::Tensor empty_on_device(at::IntArrayRef sizes, at::IntArrayRef strides, at::S
                                            c10::DispatchKeySet(c10::DispatchKey::CUDA), dtype);
 }
 
+/// A recording would read it again each time, whatever it holds by then.
+void refuse_host_memory(const std::string& op) {
+  TORCH_CHECK(!is_recording(), op, " reads memory of the host in a recording");
+}
+
 /// A tensor of the device that takes over what an operator of the host has made.
 at::Tensor to_device(const at::Tensor& made) {
   const at::Tensor whole = made.is_non_overlapping_and_dense() ? made : made.contiguous();
@@ -157,7 +162,10 @@ class Call {
     }
     if (!tensor.is_cuda()) {
       on_host_ = on_host_ || tensor.dim() > 0;
-      return is_recording() ? tensor.clone() : tensor;
+      if (tensor.dim() > 0) {
+        refuse_host_memory(op_.schema().name());
+      }
+      return is_recording() ? tensor.clone() : tensor;  // a number goes with the launch
     }
     on_device_ = true;
     if (!makes_view()) {
@@ -297,6 +305,9 @@ at::Tensor& copy_(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
     return to;
   }
   const Inside inside;
+  if (!from.is_cuda()) {
+    refuse_host_memory("aten::copy_");
+  }
   touch(from, Access::read);
   touch(to, Access::write);
   const at::Tensor& of_host = from.is_cuda() ? to : from;

@@ -7,6 +7,7 @@
 #include <lockstep/runtime/to_device.h>
 
 #include <cstdlib>
+#include <functional>
 #include <limits>
 
 #include "../runtime/cuda_runs.h"
@@ -129,6 +130,21 @@ TEST(PretendDevice, DoesRecordedWorkOnlyWhenItIsReplayed) {
     EXPECT_TRUE(at::equal(last.cpu(), x.cpu().mul(2.0F)));
   }
   EXPECT_THAT(refusal([&] { record([&] { x.sum().item<float>(); }); }), HasSubstr("capturing"));
+}
+
+TEST(PretendDevice, TakesNoMemoryOfTheHostInARecording) {
+  const at::Tensor x = at::zeros({4}, kThere);
+  const at::Tensor host = at::ones({4});
+  const at::Tensor pinned = host.pin_memory();
+  const at::Tensor rows = at::ones({2}, at::kLong);
+  const std::function<void()> works[] = {
+      [&] { at::Tensor(x).copy_(host); }, [&] { host.to(kDevice, /*non_blocking=*/true); },
+      [&] { at::Tensor(x).copy_(pinned, true); }, [&] { host.to(kDevice, at::kHalf); },
+      [&] { x.index({rows}); }};
+  for (const auto& work : works) {
+    EXPECT_THAT(refusal([&] { record(work); }), HasSubstr("reads memory of the host"));
+  }
+  EXPECT_EQ(refusal([&] { record([&] { x.mul(2.0).add(at::full({}, 3.0F)); }); }), "");
 }
 
 TEST(TrainerOnAPretendDevice, DoesNotWaitForItInAnyStep) {
