@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -80,6 +81,8 @@ class Precision {
   Level level() const { return level_; }
   /// "O2 (fp16 model, fp32 norms and masters, fp16 wire)"
   std::string describe() const;
+  /// Name and value of every option, those of the loss scaler included. Equal lists: equal options.
+  std::vector<std::pair<std::string, std::string>> fields() const;
   bool autocast() const { return level_ != Level::O0; }
   c10::ScalarType compute_dtype() const { return compute_; }
   c10::ScalarType wire_dtype() const;

@@ -6,6 +6,7 @@
 #include <lockstep/runtime/process/rank_streams.h>
 #include <lockstep/runtime/process/replicas.h>
 #include <lockstep/runtime/state/flat.h>
+#include <lockstep/runtime/step/option_fields.h>
 #include <lockstep/runtime/step/trainable.h>
 
 namespace lockstep {
@@ -32,6 +33,7 @@ struct DataParallel::Impl {
         options(std::move(options)),
         buffer_sync(this->options.buffers(), this->communicator) {
     detail::require_same_structure(this->model, agreement);
+    detail::require_same_fields("DataParallel", detail::fields_of(this->options), agreement);
     const c10::Device device = this->communicator.allocate(1, at::kFloat).device();
     agreement.attempt([&] {
       trainable = detail::trainable_parameters(this->model);

@@ -1,5 +1,6 @@
 #include <lockstep/runtime/progress.h>
 #include <lockstep/runtime/state/kept_training.h>
+#include <lockstep/runtime/step/option_fields.h>
 #include <lockstep/runtime/step/training.h>
 #include <lockstep/runtime/train_epochs.h>
 #include <lockstep/runtime/trainer.h>
@@ -20,9 +21,8 @@ std::filesystem::path folder_of(const std::string& name) {
   return (std::filesystem::path(name) / "").lexically_normal();
 }
 
-const EpochOptions& checked(const EpochOptions& options, const TrainerOptions& of_trainer) {
+void check(const EpochOptions& options, const std::string& saves_to) {
   options.validate();
-  const std::string& saves_to = of_trainer.snapshots().folder();
   LOCKSTEP_CHECK(
       !saves_to.empty() || options.resume(),
       "train_epochs: with EpochOptions::resume(false) a Trainer must know where to save: "
@@ -32,6 +32,11 @@ const EpochOptions& checked(const EpochOptions& options, const TrainerOptions& o
                  "train_epochs: EpochOptions::folder is ", options.folder(),
                  ", but the Trainer saves to SnapshotOptions::folder ", saves_to,
                  ", where the run could not be resumed; name the same folder in both");
+}
+
+const EpochOptions& checked(const EpochOptions& options, const detail::Training& training) {
+  training.agreement.attempt([&] { check(options, training.options.snapshots().folder()); });
+  detail::require_same_fields("train_epochs", detail::fields_of(options), training.agreement);
   return options;
 }
 
@@ -50,7 +55,7 @@ namespace detail {
 
 EpochLoop::EpochLoop(Trainer& trainer, const EpochOptions& options)
     : trainer_(trainer),
-      options_(checked(options, KeptTraining::training_of(trainer).options)),
+      options_(checked(options, KeptTraining::training_of(trainer))),
       log_(trainer, options.folder()),
       window_(KeptTraining::training_of(trainer).options.accumulate()) {
   if (options_.resume() && trainer_.resume(options_.folder()).resumed) {

@@ -133,7 +133,9 @@ struct TrainerOptions {
  public:
   /// Throws an Error that names the first option with a value out of range.
   void validate() const;
-  /// All options on one line. Construction compares this text between ranks.
+  /// The options that the results depend on, on one line. Construction compares all options between
+  /// ranks, those of `precision`, `buckets` and `snapshots` included: a difference is an Error on
+  /// every rank that names the option and its values.
   std::string describe() const;
 
  private:

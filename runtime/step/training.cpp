@@ -6,6 +6,7 @@
 #include <lockstep/runtime/memory_use.h>
 #include <lockstep/runtime/process/replicas.h>
 #include <lockstep/runtime/step/gradient_sums.h>
+#include <lockstep/runtime/step/option_fields.h>
 #include <lockstep/runtime/step/training.h>
 
 #include <iostream>
@@ -55,8 +56,9 @@ Trainable checked(const Model& model, const OptimizerSpec& optimizer, const Trai
     }
   });
   require_same_structure(model, agreement);
-  require_same_text("the configuration", optimizer.describe() + "; " + options.describe(),
-                    agreement);
+  OptionFields fields = fields_of(options);
+  fields.emplace_back("optimizer", optimizer.describe());
+  require_same_fields("the Trainer", fields, agreement);
   return trainable;
 }
 

@@ -284,7 +284,21 @@ TEST(StepRules, DifferentOptionsOnRanksAreNamedOnEveryRank) {
   const auto model = std::make_shared<Mlp>();
   const double rate = runtime().rank() == 1 ? 0.2 : 0.1;
   EXPECT_THAT(error_of([&] { Trainer(runtime(), model, SGD(rate)); }),
-              HasSubstr("the configuration differs between ranks"));
+              HasSubstr("the options of the Trainer differ between ranks:\n  optimizer is SGD"));
+  // Each of these sent the ranks different ways: other files, other collectives.
+  const bool is_mine = runtime().rank() == 0;
+  TrainerOptions logged;
+  logged.digest_log(is_mine ? "digests.jsonl" : "");
+  TrainerOptions in_memory;
+  in_memory.snapshots(SnapshotOptions().memory_every(is_mine ? 2 : 0));
+  TrainerOptions in_shards;
+  in_shards.snapshots(SnapshotOptions().min_shard_bytes(is_mine ? 1 : 4 << 20));
+  EXPECT_THAT(error_of([&] { Trainer(runtime(), model, SGD(0.1), logged); }),
+              HasSubstr("\n  digest_log is "));
+  EXPECT_THAT(error_of([&] { Trainer(runtime(), model, SGD(0.1), in_memory); }),
+              HasSubstr("\n  snapshots.memory_every is 0 on rank"));
+  EXPECT_THAT(error_of([&] { Trainer(runtime(), model, SGD(0.1), in_shards); }),
+              HasSubstr("\n  snapshots.min_shard_bytes is 1 on rank 0, 4194304 on rank"));
   EXPECT_THAT(error_of([&] {
                 Trainer(runtime(), model, SGD(0.1),
                         TrainerOptions().accumulate(runtime().rank() == 1 ? 0 : 1));

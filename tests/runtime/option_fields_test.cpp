@@ -1,0 +1,171 @@
+// What ranks compare of their options: every field, and only the difference is told.
+#include <gmock/gmock.h>
+#include <lockstep/runtime/step/option_fields.h>
+
+#include <fstream>
+#include <functional>
+#include <regex>
+#include <thread>
+
+#include "error_of.h"
+
+namespace lockstep::detail {
+namespace {
+
+using lockstep::testing::error_of;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+/// The options that a header declares, but for those of structs other than `of`.
+std::vector<std::string> declared_options(const std::string& header, const std::string& of) {
+  std::ifstream file(std::string(LOCKSTEP_SOURCES) + "/" + header);
+  EXPECT_TRUE(file.is_open()) << header;
+  std::vector<std::string> names;
+  bool inside = false;
+  const std::regex option(R"(TORCH_ARG\(.*, (\w+)\))");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("struct ", 0) == 0) {
+      inside = line.find("struct " + of + " ") == 0;
+    }
+    std::smatch match;
+    if (inside && std::regex_search(line, match, option)) {
+      names.push_back(match[1]);
+    }
+  }
+  EXPECT_FALSE(names.empty()) << header;
+  return names;
+}
+
+void expect_fields(const OptionFields& fields, const std::string& prefix, const std::string& header,
+                   const std::string& of) {
+  for (const std::string& name : declared_options(header, of)) {
+    const bool found = std::any_of(fields.begin(), fields.end(), [&](const auto& field) {
+      return field.first == prefix + name || field.first.rfind(prefix + name + ".", 0) == 0;
+    });
+    EXPECT_TRUE(found) << of << "::" << name << " is not compared between ranks";
+  }
+}
+
+TrainerOptions with_all_parts() {
+  return TrainerOptions().local_updates(LocalUpdates(4)).reduce_on_plateau(ReduceOnPlateau());
+}
+
+TEST(OptionFields, HaveEveryOptionThatAHeaderDeclares) {
+  const OptionFields fields = fields_of(with_all_parts());
+  expect_fields(fields, "", "runtime/trainer_options.h", "TrainerOptions");
+  expect_fields(fields, "snapshots.", "runtime/snapshot_options.h", "SnapshotOptions");
+  expect_fields(fields, "snapshots.keep.", "checkpointing/snapshot/keep_options.h", "KeepOptions");
+  expect_fields(fields, "buckets.", "runtime/bucket_plan.h", "BucketOptions");
+  expect_fields(fields, "local_updates.", "runtime/local_updates.h", "LocalUpdates");
+  expect_fields(fields, "reduce_on_plateau.", "runtime/reduce_on_plateau.h", "ReduceOnPlateau");
+  expect_fields(fields, "precision.loss_scale.", "amp/loss_scaler_options.h", "LossScalerOptions");
+  expect_fields(fields_of(DataParallelOptions()), "", "runtime/data_parallel.h",
+                "DataParallelOptions");
+  expect_fields(fields_of(EpochOptions()), "", "runtime/train_epochs.h", "EpochOptions");
+}
+
+struct Case {
+  const char* field;
+  std::function<void(TrainerOptions&)> change;
+};
+
+/// Changes of options whose ranks would go different ways, or write different files.
+std::vector<Case> cases() {
+  const auto snapshots = [](auto change) {
+    return [change](TrainerOptions& options) {
+      SnapshotOptions inner = options.snapshots();
+      change(inner);
+      options.snapshots(inner);
+    };
+  };
+  const auto precision = [](auto change) {
+    return [change](TrainerOptions& options) { options.precision(change(options.precision())); };
+  };
+  const auto scaler = [&](auto change) {
+    return precision([change](const Precision& inner) {
+      amp::LossScalerOptions scale;
+      change(scale);
+      return inner.loss_scale(scale);
+    });
+  };
+  return {
+      {"accumulate", [](auto& o) { o.accumulate(2); }},
+      {"clip_grad_norm", [](auto& o) { o.clip_grad_norm(1.0); }},
+      {"clip_grad_norm", [](auto& o) { o.clip_grad_norm(1.0 + 1e-15); }},
+      {"clip_grad_value", [](auto& o) { o.clip_grad_value(1.0); }},
+      {"digest_log", [](auto& o) { o.digest_log("digests.jsonl"); }},
+      {"digest_every", [](auto& o) { o.digest_every(3); }},
+      {"diagnosis_folder", [](auto& o) { o.diagnosis_folder("bad"); }},
+      {"activation_budget", [](auto& o) { o.activation_budget("1 MiB"); }},
+      {"schedule", [](auto& o) { o.schedule(StepDecay(3)); }},
+      {"unused", [](auto& o) { o.unused(UnusedParameters::zeros); }},
+      {"buffers", [](auto& o) { o.buffers(BufferPolicy::none); }},
+      {"buckets.bucket_bytes", [](auto& o) { o.buckets(BucketOptions().bucket_bytes(64)); }},
+      {"reduce_on_plateau", [](auto& o) { o.reduce_on_plateau(ReduceOnPlateau()); }},
+      {"local_updates", [](auto& o) { o.local_updates(LocalUpdates(4)); }},
+      {"snapshots.folder", snapshots([](auto& s) { s.folder("elsewhere"); })},
+      {"snapshots.asynchronous", snapshots([](auto& s) { s.asynchronous(false); })},
+      {"snapshots.min_shard_bytes", snapshots([](auto& s) { s.min_shard_bytes(1); })},
+      {"snapshots.memory_every", snapshots([](auto& s) { s.memory_every(2); })},
+      {"snapshots.memory_folder", snapshots([](auto& s) { s.memory_folder("/tmp"); })},
+      {"snapshots.keep.last", snapshots([](auto& s) { s.keep(KeepOptions().last(5)); })},
+      {"snapshots.keep.best", snapshots([](auto& s) { s.keep(KeepOptions().best(0)); })},
+      {"precision.level", precision([](const Precision&) { return Precision::O1(at::kBFloat16); })},
+      {"precision.wire", precision([](const Precision& p) { return p.wire(at::kFloat); })},
+      {"precision.predivide", precision([](const Precision& p) { return p.predivide(4); })},
+      {"precision.keep_fp32", precision([](const Precision& p) { return p.keep_fp32("wo"); })},
+      {"precision.loss_scale.growth_interval", scaler([](auto& s) { s.growth_interval(7); })},
+      {"precision.loss_scale.max_consecutive_skips",
+       scaler([](auto& s) { s.max_consecutive_skips(7); })},
+  };
+}
+
+/// What each of two ranks says of its options.
+std::vector<std::string> errors_of(const TrainerOptions& first, const TrainerOptions& second) {
+  const auto ranks = Communicator::threads(2);
+  std::vector<std::string> errors(2);
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        require_same_fields("the Trainer", fields_of(rank == 0 ? first : second),
+                            Agreement(ranks[rank]));
+      } catch (const Error& error) {
+        errors[rank] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  return errors;
+}
+
+TEST(OptionFields, ThatDifferAreNamedAloneOnEveryRank) {
+  for (const Case& each : cases()) {
+    SCOPED_TRACE(each.field);
+    TrainerOptions changed;
+    each.change(changed);
+    for (const bool first : {true, false}) {
+      const auto errors =
+          errors_of(first ? changed : TrainerOptions(), first ? TrainerOptions() : changed);
+      EXPECT_THAT(errors[0], AllOf(HasSubstr("the options of the Trainer differ between ranks"),
+                                   HasSubstr(std::string("\n  ") + each.field + " is "),
+                                   HasSubstr("on rank 0"), HasSubstr("on rank 1"),
+                                   Not(HasSubstr("compare_replicas_every"))));
+      EXPECT_EQ(errors[0], errors[1]);
+    }
+  }
+}
+
+TEST(OptionFields, ThatAreEqualPass) {
+  for (const Case& each : cases()) {
+    TrainerOptions changed;
+    each.change(changed);
+    EXPECT_THAT(errors_of(changed, changed), ::testing::Each("")) << each.field;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::detail
