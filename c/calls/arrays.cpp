@@ -3,6 +3,8 @@
 #include <lockstep/collectives/error.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 
 namespace lockstep::c {
 namespace {
@@ -25,6 +27,37 @@ at::ScalarType type_of(const lockstep_array& array, const std::string& what) {
   }
 }
 
+/// Whether the array has a number of elements, and an end, that 64 bits can hold. from_blob() ends
+/// the process where its own sums overflow.
+bool fits_in_memory(const void* data, at::IntArrayRef shape, at::IntArrayRef strides,
+                    int64_t element_bytes) {
+  int64_t elements = 1;
+  int64_t bytes = element_bytes;  // up to the end of the last element
+  for (size_t i = 0; i < shape.size(); ++i) {
+    int64_t step = 0;
+    if (__builtin_mul_overflow(elements, shape[i], &elements) ||
+        __builtin_mul_overflow(strides[i], std::max<int64_t>(shape[i] - 1, 0), &step) ||
+        __builtin_mul_overflow(step, element_bytes, &step) ||
+        __builtin_add_overflow(bytes, step, &bytes)) {
+      return false;
+    }
+  }
+  int64_t end = 0;
+  return !__builtin_add_overflow(reinterpret_cast<intptr_t>(data), bytes, &end);
+}
+
+/// The strides of the array where all of those given are 0.
+std::vector<int64_t> row_major(at::IntArrayRef shape) {
+  std::vector<int64_t> strides(shape.size(), 1);
+  for (size_t i = shape.size(); i-- > 1;) {
+    // Saturates: fits_in_memory() refuses what is larger.
+    if (__builtin_mul_overflow(strides[i], std::max<int64_t>(shape[i], 1), &strides[i - 1])) {
+      strides[i - 1] = std::numeric_limits<int64_t>::max();
+    }
+  }
+  return strides;
+}
+
 }  // namespace
 
 at::Tensor borrowed(const lockstep_array& array, const std::string& what) {
@@ -32,18 +65,22 @@ at::Tensor borrowed(const lockstep_array& array, const std::string& what) {
   LOCKSTEP_CHECK_ARRAY(array.rank >= 0 && array.rank <= LOCKSTEP_MAX_RANK, "rank is ", array.rank,
                        "; expected 0 to ", static_cast<int>(LOCKSTEP_MAX_RANK));
   const at::IntArrayRef shape(array.shape, static_cast<size_t>(array.rank));
-  const at::IntArrayRef strides(array.strides, static_cast<size_t>(array.rank));
+  const at::IntArrayRef given(array.strides, static_cast<size_t>(array.rank));
   const auto is_negative = [](int64_t number) { return number < 0; };
   LOCKSTEP_CHECK_ARRAY(std::none_of(shape.begin(), shape.end(), is_negative), "shape is ", shape,
                        "; expected no negative number");
-  LOCKSTEP_CHECK_ARRAY(std::none_of(strides.begin(), strides.end(), is_negative), "strides are ",
-                       strides, "; expected no negative number");
+  LOCKSTEP_CHECK_ARRAY(std::none_of(given.begin(), given.end(), is_negative), "strides are ", given,
+                       "; expected no negative number");
   const bool is_empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
   LOCKSTEP_CHECK_ARRAY(array.data != nullptr || is_empty, "data is NULL");
   const bool is_row_major =
-      std::all_of(strides.begin(), strides.end(), [](int64_t stride) { return stride == 0; });
-  return is_row_major ? at::from_blob(array.data, shape, options)
-                      : at::from_blob(array.data, shape, strides, options);
+      std::all_of(given.begin(), given.end(), [](int64_t stride) { return stride == 0; });
+  const std::vector<int64_t> strides = is_row_major ? row_major(shape) : given.vec();
+  LOCKSTEP_CHECK_ARRAY(
+      fits_in_memory(array.data, shape, strides, static_cast<int64_t>(options.dtype().itemsize())),
+      "shape ", shape, " with strides ", strides,
+      " overflows; set every member of the lockstep_array, strides of 0 for a row-major array");
+  return at::from_blob(array.data, shape, strides, options);
 }
 
 std::vector<at::Tensor> borrowed(const lockstep_array* arrays, int count, const std::string& what) {

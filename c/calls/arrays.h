@@ -10,7 +10,7 @@ namespace lockstep::c {
 
 /// The memory of the array as a tensor on the host, without a copy. `what` names the array in
 /// errors. Throws Error (exit code data) for an array that no tensor can be: an unknown dtype, a
-/// rank or shape out of range, a negative stride, no memory.
+/// rank or shape out of range, a negative stride, a size that overflows, no memory.
 at::Tensor borrowed(const lockstep_array& array, const std::string& what);
 /// The tensors of `count` arrays.
 std::vector<at::Tensor> borrowed(const lockstep_array* arrays, int count, const std::string& what);

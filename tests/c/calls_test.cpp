@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include <array>
+#include <limits>
 #include <new>
 #include <thread>
 
@@ -84,6 +85,31 @@ TEST(CArrays, ThatNoTensorCanBeAreRefused) {
   EXPECT_THAT(refusal({&number, LOCKSTEP_FLOAT32, 1, {1}, {-1}}), HasSubstr("strides"));
   EXPECT_THAT(refusal({nullptr, LOCKSTEP_FLOAT32, 1, {1}, {0}}), HasSubstr("data is NULL"));
   EXPECT_THAT(error_of([] { borrowed(nullptr, 0, "input"); }), HasSubstr("at least 1"));
+}
+
+TEST(CArrays, OfASizeThatOverflowsAreRefused) {
+  std::array<float, 24> numbers = {};
+  constexpr int64_t kLarge = std::numeric_limits<int64_t>::max();
+  const std::vector<lockstep_array> overflowing = {
+      {numbers.data(), LOCKSTEP_FLOAT32, 2, {8, 3}, {int64_t{1} << 61, 1}},
+      {numbers.data(), LOCKSTEP_FLOAT32, 2, {8, 3}, {kLarge, kLarge}},
+      {numbers.data(), LOCKSTEP_FLOAT32, 2, {8, 3}, {kLarge / 7, 1}},
+      {numbers.data(), LOCKSTEP_INT64, 1, {2}, {kLarge / 8}},  // fits, but not from this address
+      {numbers.data(), LOCKSTEP_FLOAT32, 2, {int64_t{1} << 40, int64_t{1} << 40}, {0}},
+      {numbers.data(), LOCKSTEP_FLOAT32, 1, {kLarge}, {0}},
+      {numbers.data(), LOCKSTEP_FLOAT64, 1, {kLarge / 8}, {0}},
+      {numbers.data(), LOCKSTEP_FLOAT32, 3, {kLarge, kLarge, 0}, {0}},
+      {numbers.data(), LOCKSTEP_FLOAT32, 2, {int64_t{1} << 40, int64_t{1} << 40}, {0, 1}},
+      {numbers.data(), LOCKSTEP_FLOAT64, 8, {1 << 20, 1 << 20, 1 << 20, 1 << 20, 1, 1, 1, 1}, {0}}};
+  for (const lockstep_array& array : overflowing) {
+    EXPECT_EQ(status_of([&] { borrowed(array, "input"); }), LOCKSTEP_DATA);
+    EXPECT_THAT(lockstep_last_error(), HasSubstr("input: shape"));
+    EXPECT_THAT(lockstep_last_error(), HasSubstr("overflows"));
+    EXPECT_EQ(status_of([&] { write(at::ones({8, 3}), array, "output"); }), LOCKSTEP_DATA);
+  }
+  // The stride of a dimension with one element says nothing.
+  const lockstep_array row = {numbers.data(), LOCKSTEP_FLOAT32, 2, {1, 3}, {kLarge, 1}};
+  EXPECT_TRUE(at::equal(borrowed(row, "input"), at::zeros({1, 3})));
 }
 
 TEST(CArrays, AreWrittenInTheirOwnOrderAndDtype) {
