@@ -144,10 +144,9 @@ StepReport Training::step(const std::function<Loss()>& closure) {
 StepReport Training::step(const std::vector<at::Tensor>& inputs,
                           const CapturedSteps::Closure& closure) {
   begin_micro_batch();
-  if (captured == nullptr) {
-    return micro_batch([&] { return closure(on_device(inputs, runtime.device())); });
-  }
-  return with_saved(captured->run(inputs, closure, votes()));
+  return captured != nullptr
+             ? with_saved(captured->run(inputs, closure, votes()))
+             : micro_batch([&] { return closure(on_device(inputs, runtime.device())); });
 }
 
 StepReport Training::step_without_data() {
