@@ -45,7 +45,7 @@ class [[nodiscard]] InterruptThread {
 /// Errors: Error for a signal that cannot be caught.
 class StopSignals {
  public:
-  explicit StopSignals(const std::vector<int>& signals);
+  [[nodiscard]] explicit StopSignals(const std::vector<int>& signals);
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;

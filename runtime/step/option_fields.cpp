@@ -187,4 +187,11 @@ void require_same_fields(const std::string& what, const OptionFields& fields,
                  "\nPass the same options on every rank");
 }
 
+void require_same_options(const TrainerOptions& options, const OptimizerSpec& optimizer,
+                          const Agreement& agreement) {
+  OptionFields fields = fields_of(options);
+  fields.emplace_back("optimizer", optimizer.describe());
+  require_same_fields("the Trainer", fields, agreement);
+}
+
 }  // namespace lockstep::detail

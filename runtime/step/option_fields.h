@@ -1,5 +1,6 @@
 #pragma once
 
+#include <lockstep/amp/optimizer.h>
 #include <lockstep/collectives/core/agreement.h>
 #include <lockstep/runtime/data_parallel.h>
 #include <lockstep/runtime/train_epochs.h>
@@ -25,5 +26,8 @@ OptionFields fields_of(const EpochOptions& options);
 /// Trainer". Collective.
 void require_same_fields(const std::string& what, const OptionFields& fields,
                          const Agreement& agreement);
+/// The same for all that a Trainer is made with. Collective.
+void require_same_options(const TrainerOptions& options, const OptimizerSpec& optimizer,
+                          const Agreement& agreement);
 
 }  // namespace lockstep::detail

@@ -56,9 +56,7 @@ Trainable checked(const Model& model, const OptimizerSpec& optimizer, const Trai
     }
   });
   require_same_structure(model, agreement);
-  OptionFields fields = fields_of(options);
-  fields.emplace_back("optimizer", optimizer.describe());
-  require_same_fields("the Trainer", fields, agreement);
+  require_same_options(options, optimizer, agreement);
   return trainable;
 }
 

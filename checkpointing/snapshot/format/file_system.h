@@ -46,7 +46,7 @@ class FileSystem {
 /// that inject faults. Threads: no other thread may make a writer meanwhile.
 class FileSystemScope {
  public:
-  explicit FileSystemScope(std::shared_ptr<FileSystem> files);
+  [[nodiscard]] explicit FileSystemScope(std::shared_ptr<FileSystem> files);
   ~FileSystemScope();
   FileSystemScope(const FileSystemScope&) = delete;
   FileSystemScope& operator=(const FileSystemScope&) = delete;
