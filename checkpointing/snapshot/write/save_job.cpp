@@ -1,3 +1,4 @@
+#include <lockstep/checkpointing/snapshot/format/cover.h>
 #include <lockstep/checkpointing/snapshot/format/digest.h>
 #include <lockstep/checkpointing/snapshot/format/folder_names.h>
 #include <lockstep/checkpointing/snapshot/format/rejection.h>
@@ -8,6 +9,8 @@
 #include <cmath>
 #include <filesystem>
 #include <iomanip>
+#include <map>
+#include <set>
 #include <sstream>
 #include <utility>
 
@@ -41,6 +44,25 @@ std::string first_difference(const std::vector<std::string>& mine,
                   quoted(other, first.end()));
 }
 
+/// How many elements each slice in these files has, in the order of their records.
+std::string lengths_of_slices(const std::vector<PlannedFile>& files) {
+  std::map<std::string, std::map<std::string, int64_t>> lengths;
+  for (const PlannedFile& file : files) {
+    for (const auto& [name, tensor] : file.tensors) {
+      if (file.slices.count(name) > 0) {
+        lengths[file.name][name] = tensor.numel();
+      }
+    }
+  }
+  std::string text;
+  for (const auto& [file, tensors] : lengths) {
+    for (const auto& [name, length] : tensors) {
+      text += " " + std::to_string(length);
+    }
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string text_of_metric(const std::optional<MetricValue>& metric) {
@@ -69,6 +91,11 @@ SaveJob::SaveJob(RunFolder& folder, const Content& content, int64_t step,
   lines.push_back(c10::str("step ", step));
   lines.push_back("metric " + text_of_metric(metric));
   compare_content(lines, metric);
+  for (const auto& [name, section] : content.sections()) {
+    for (const auto& [tensor, value] : section.whole) {
+      to_be_saved_.emplace_back(name, tensor);
+    }
+  }
   planned_ = plan_files(content, folder.ranks().rank(), folder.ranks().size(),
                         folder.options().min_shard_bytes());
 }
@@ -134,7 +161,7 @@ std::string SaveJob::write_files() {
                           written.bytes, written.header, written.tensors,
                           file.slices};
   }
-  return render_records(records);
+  return render_records(records) + "\n" + lengths_of_slices(planned_);
 }
 
 void SaveJob::write() {
@@ -157,8 +184,54 @@ std::vector<detail::Outcome> SaveJob::exchange_outcomes() {
   return outcomes;
 }
 
+/// All ranks have the same texts, and so the same verdict.
+void SaveJob::take_records(const std::vector<detail::Outcome>& outcomes) {
+  std::map<std::string, std::map<std::string, int64_t>> lengths;
+  for (const detail::Outcome& outcome : outcomes) {
+    const size_t end = outcome.text.find('\n');
+    std::istringstream numbers(outcome.text.substr(std::min(end, outcome.text.size())));
+    for (auto& [name, record] : parse_records(outcome.text.substr(0, end), "what a rank wrote")) {
+      for (const auto& [tensor, slice] : record.slices) {
+        numbers >> lengths[name][tensor];
+      }
+      report_.bytes += record.bytes;
+      if (!manifest_.files.emplace(name, record).second) {
+        reject(name, "was written by two ranks");
+      }
+    }
+  }
+  check_cover(manifest_.files, temporary_path());
+  check_slices(
+      manifest_.files,
+      [&](const std::string& file, const std::string& tensor) { return lengths[file][tensor]; },
+      temporary_path());
+  std::set<std::pair<std::string, std::string>> saved;
+  for (const auto& [name, record] : manifest_.files) {
+    for (const auto& [tensor, digest] : record.tensors) {
+      if (record.role == FileRole::whole) {
+        saved.emplace(record.section, tensor);
+      }
+    }
+  }
+  for (const auto& [section, tensor] : to_be_saved_) {
+    if (saved.count({section, tensor}) == 0) {
+      reject(temporary_path(), "no rank has written tensor \"", tensor, "\" of section ", section);
+    }
+  }
+}
+
 bool SaveJob::agree() {
   const std::vector<detail::Outcome> outcomes = exchange_outcomes();
+  if (!report_.error) {
+    try {
+      take_records(outcomes);
+    } catch (const Error& error) {
+      report_.error = c10::str(error.what(),
+                               "; what the ranks wrote is not the whole state once. Use the same "
+                               "min_shard_bytes and the same build of lockstep on every rank");
+      report_.code = ExitCode::snapshot;
+    }
+  }
   if (report_.error) {
     outcome_.text = folder_->completes() ? remove_temporary() : "";
     for (const detail::Outcome& outcome :
@@ -166,12 +239,6 @@ bool SaveJob::agree() {
       *report_.error += outcome.text;
     }
     return false;
-  }
-  for (const detail::Outcome& outcome : outcomes) {
-    for (auto& [name, record] : parse_records(outcome.text, "what a rank wrote")) {
-      report_.bytes += record.bytes;
-      manifest_.files[name] = record;
-    }
   }
   return true;
 }

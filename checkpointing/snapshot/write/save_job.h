@@ -10,6 +10,7 @@
 #include <exception>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep::snapshot {
@@ -20,7 +21,8 @@ std::string text_of_metric(const std::optional<MetricValue>& metric);
 /// One snapshot on its way to the disk, in the only order that survives a crash:
 ///   plan     all ranks   who writes what; nothing on disk yet
 ///   write    each rank   its files into the temporary folder, each brought to the disk
-///   agree    all ranks   one rank's failure ends it for all, and the folder is removed
+///   agree    all ranks   one rank's failure ends it for all, and so does what is missing or twice
+///                        in the files of all together; then the folder is removed
 ///   commit   rank 0 *    manifest, folder to disk, one rename, parent to disk; `latest`, rotation
 ///   finish   all ranks   what rank 0 has to say
 /// * the first rank of each node, if the folder is in the memory of each node.
@@ -51,6 +53,8 @@ class SaveJob {
   void compare_content(const std::vector<std::string>& lines,
                        const std::optional<MetricValue>& metric);
   std::string write_files();
+  /// Throws Error if the files of all ranks are not the whole content once.
+  void take_records(const std::vector<detail::Outcome>& outcomes);
   void put_in_place();
   std::string name_latest_and_rotate();
   /// Returns what could not be removed and why; usually the empty text.
@@ -60,6 +64,8 @@ class SaveJob {
   RunFolder* folder_;
   Manifest manifest_;  // files: after agree()
   std::vector<PlannedFile> planned_;
+  std::vector<std::pair<std::string, std::string>>
+      to_be_saved_;          // section and tensor, of all ranks
   detail::Outcome outcome_;  // of this rank, in the phase that runs
   SaveReport report_;
 };
