@@ -40,7 +40,7 @@ std::vector<Snapshot> ranked(const std::string& folder, std::vector<std::string>
 }  // namespace
 
 std::string best_snapshot(const std::string& given) {
-  const std::string folder = detail::trimmed(given);
+  const std::string folder = snapshot::absolute_path(given);
   std::vector<std::string> notes;
   for (const Snapshot& saved : ranked(folder, notes)) {
     try {

@@ -1,3 +1,4 @@
+#include <lockstep/checkpointing/snapshot/format/file_system.h>
 #include <lockstep/checkpointing/snapshot/write/save_job.h>
 #include <lockstep/runtime/state/failed_saves.h>
 #include <lockstep/runtime/state/saving.h>
@@ -21,16 +22,23 @@ snapshot::WriterOptions writer_options(const SnapshotOptions& options) {
   return snapshot::WriterOptions().keep(options.keep()).min_shard_bytes(options.min_shard_bytes());
 }
 
+std::string on_the_disk_only(const std::string& reason) {
+  return reason + "; from now on snapshots are saved on the disk only";
+}
+
 }  // namespace
 
 Saving::Saving(TrainingState state, Communicator control, SnapshotOptions options)
     : state_(std::move(state)),
       agreement_(std::move(control), ExitCode::snapshot),
       options_(std::move(options)) {
+  options_.folder(snapshot::absolute_path(options_.folder()));
+  options_.memory_folder(snapshot::absolute_path(options_.memory_folder()));
   LOCKSTEP_CHECK(options_.memory_every() >= 0, "SnapshotOptions.memory_every must be >= 0, is ",
                  options_.memory_every());
   if (!options_.folder().empty()) {
-    write_to(trimmed(options_.folder()), writer_options(options_));
+    require_storable();
+    write_to(options_.folder(), writer_options(options_));
   }
 }
 
@@ -46,6 +54,10 @@ Saving::~Saving() {
   } catch (const std::exception& error) {
     std::cerr << "the last snapshot was not completed: " << error.what() << std::endl;
   }
+}
+
+void Saving::require_storable() {
+  agreement_.attempt("snapshots of this model", [&] { state_.require_storable(); });
 }
 
 void Saving::write_to(const std::string& folder, snapshot::WriterOptions options) {
@@ -180,11 +192,15 @@ void Saving::finish() {
   }
 }
 
+void Saving::print(const std::vector<std::string>& lines) const {
+  for (const std::string& line : prints() ? lines : std::vector<std::string>()) {
+    std::cerr << line << std::endl;
+  }
+}
+
 void Saving::note_memory_end(const std::optional<snapshot::SaveReport>& report) {
-  if (report && prints()) {
-    for (const std::string& warning : report->warnings) {
-      std::cerr << warning << std::endl;
-    }
+  if (report) {
+    print(report->warnings);
   }
   if (report && report->error) {
     stop_saving_in_memory(*report->error);
@@ -192,10 +208,12 @@ void Saving::note_memory_end(const std::optional<snapshot::SaveReport>& report) 
 }
 
 void Saving::stop_saving_in_memory(const std::string& reason) {
-  if (prints()) {
-    std::cerr << reason << "; from now on snapshots are saved on the disk only" << std::endl;
-  }
-  if (memory_->is_open()) {
+  print({on_the_disk_only(reason)});
+  drop_memory();
+}
+
+void Saving::drop_memory() {
+  if (memory_ && memory_->is_open()) {
     memory_->remove();
   }
   memory_.reset();
@@ -215,30 +233,34 @@ void Saving::note_end(std::optional<snapshot::SaveReport> report) {
       memory_->forget(0, report->step);
     }
   }
-  if (prints()) {
-    if (report->error) {
-      std::cerr << *report->error << std::endl;
-    }
-    for (const std::string& warning : report->warnings) {
-      std::cerr << warning << std::endl;
-    }
+  if (report->error) {
+    print({*report->error});
   }
+  print(report->warnings);
   ended_ = std::move(report);
 }
 
 ResumeReport Saving::resume(const std::string& given) {
-  const std::string path = trimmed(given.empty() ? options_.folder() : given);
+  const std::string path = snapshot::absolute_path(given.empty() ? options_.folder() : given);
   LOCKSTEP_CHECK(!path.empty(), "resume(): name the folder of the run");
+  if (folder_.empty()) {
+    require_storable();
+  }
   finish();
   snapshot::Newest newest = find_snapshot(path, agreement_.communicator());
   ResumeReport report;
   report.notes = newest.notes;
-  const bool names_folder = options_.folder().empty() || trimmed(options_.folder()) == path;
+  const bool names_folder = options_.folder().empty() || options_.folder() == path;
   bool is_in_memory = false;
   if (options_.memory_every() > 0 && names_folder) {
     const int64_t on_disk = newest.snapshot ? newest.snapshot->manifest().step : -1;
     const MemorySnapshots memory(agreement_, options_.memory_folder(), path);
-    if (auto found = memory.newest(on_disk, report.notes)) {
+    if (const std::string reason = memory.why_not_private(); !reason.empty()) {
+      report.notes.push_back(on_the_disk_only(reason));
+      MemorySnapshots::forget_all_of(path, agreement_);
+      drop_memory();
+      options_.memory_every(0);
+    } else if (auto found = memory.newest(on_disk, report.notes)) {
       newest.snapshot = std::move(found);
       is_in_memory = true;
     }
@@ -250,6 +272,7 @@ ResumeReport Saving::resume(const std::string& given) {
     if (names_folder && folder_ != path) {
       write_to(path, writer_options(options_));
     }
+    print(report.notes);
     return report;
   }
   const Snapshot& saved = *newest.snapshot;
@@ -268,7 +291,7 @@ ResumeReport Saving::resume(const std::string& given) {
   report.update = saved.manifest().step;
   report.path = saved.path();
   const std::string run_folder = is_in_memory ? path : parent_of(saved.path());
-  if (options_.folder().empty() || trimmed(options_.folder()) == run_folder) {
+  if (options_.folder().empty() || options_.folder() == run_folder) {
     write_to(run_folder, writer_options(options_)
                              .run(saved.manifest().run)
                              .loaded_from(is_in_memory ? "" : saved.path())
@@ -287,17 +310,13 @@ ResumeReport Saving::resume(const std::string& given) {
       }
     }
   }
-  if (prints()) {
-    for (const std::string& note : report.notes) {
-      std::cerr << note << std::endl;
-    }
-  }
+  print(report.notes);
   return report;
 }
 
 snapshot::LoadReport Saving::load_weights(const std::string& given,
                                           const snapshot::LoadOptions& options) {
-  const std::string path = trimmed(given);
+  const std::string path = snapshot::absolute_path(given);
   const OpenedWeights source = open_weights(path, agreement_.communicator());
   snapshot::LoadReport report;
   agreement_.attempt("loading weights from " + path,

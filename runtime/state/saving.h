@@ -55,10 +55,15 @@ class Saving {
  private:
   /// save() of an update that is saved already: the metric may be new.
   void save_metric(const std::optional<MetricValue>& metric);
+  /// Before there is a folder: throws Error on every rank for a model that no snapshot can hold.
+  void require_storable();
   void write_to(const std::string& folder, snapshot::WriterOptions options);
   void note_end(std::optional<snapshot::SaveReport> report);
   void note_memory_end(const std::optional<snapshot::SaveReport>& report);
   void stop_saving_in_memory(const std::string& reason);
+  void drop_memory();
+  /// On rank 0's stderr.
+  void print(const std::vector<std::string>& lines) const;
   std::string run() const { return direct_ ? direct_->run() : background_->run(); }
   bool is_background_pending() const { return background_ && background_->is_pending(); }
   bool is_memory_pending() const { return memory_ && memory_->is_pending(); }

@@ -31,13 +31,6 @@ bool as_rank_zero(const Communicator& ranks, const std::string& path,
 
 }  // namespace
 
-std::string trimmed(std::string path) {
-  while (path.size() > 1 && path.back() == '/') {
-    path.pop_back();
-  }
-  return path;
-}
-
 std::string joined(const std::vector<std::string>& lines) {
   std::string text;
   for (const std::string& line : lines) {
@@ -60,7 +53,7 @@ snapshot::Newest find_snapshot(const std::string& path, const Communicator& rank
 }
 
 OpenedWeights open_weights(const std::string& given, const Communicator& ranks) {
-  const std::string path = trimmed(given);
+  const std::string path = snapshot::absolute_path(given);
   std::optional<Snapshot> saved;
   if (as_rank_zero(ranks, path, is_snapshot) || has_snapshots(path, ranks)) {
     snapshot::Newest newest = find_snapshot(path, ranks);

@@ -14,9 +14,6 @@ namespace lockstep::detail {
 // since ranks must not look at a folder at different times. Ranks: the functions with a
 // communicator are collective. Errors: the same Error on every rank.
 
-/// `path` without slashes at its end.
-std::string trimmed(std::string path);
-
 /// The lines, each below the one before and indented.
 std::string joined(const std::vector<std::string>& lines);
 

@@ -3,6 +3,7 @@
 #include "checkpointing/snapshot_sample.h"
 #include "collectives/thread_ranks.h"
 #include "runtime/temporary_folder.h"
+#include "working_directory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,6 +11,7 @@
 #include <lockstep/checkpointing/snapshot/format/model_files.h>
 #include <lockstep/checkpointing/snapshot/newest.h>
 #include <lockstep/checkpointing/snapshot/safetensors_writer.h>
+#include <lockstep/checkpointing/snapshot/write/async_writer.h>
 #include <lockstep/checkpointing/snapshot/write/writer.h>
 #include <unistd.h>
 
@@ -56,6 +58,30 @@ TEST(MovedSnapshot, DamagedIndexIsFound) {
               AllOf(HasSubstr("model.safetensors.index.json"), HasSubstr("damaged")));
   ASSERT_EQ(::unlink(index.c_str()), 0);
   EXPECT_EQ(find_newest(folder.path(), Communicator::solo()).snapshot->manifest().step, 1);
+}
+
+TEST(RelativeFolder, StaysWhereItWasWhenTheProgramGoesElsewhere) {
+  const TemporaryFolder folder;
+  const testing::WorkingDirectory start(folder.path());
+  const auto options = [] { return WriterOptions().run("mine").keep(KeepOptions().last(1)); };
+  Writer(Communicator::solo(), "run", options()).save(testing::sample_content(1, 0, 1), 1);
+  const Snapshot first("run/../run//" + step_folder(1) + "/");
+  Writer writer(Communicator::solo(), "./run/", options().loaded_from("run/" + step_folder(1)));
+  AsyncWriter background(Communicator::solo(), "other/", options());
+  {
+    const testing::WorkingDirectory elsewhere(folder.file("elsewhere"));
+    EXPECT_NO_THROW(first.verify());  // its files are opened now
+    for (int64_t step = 2; step <= 3; ++step) {
+      EXPECT_EQ(writer.save(testing::sample_content(step, 0, 1), step).path,
+                folder.file("run/" + step_folder(step)));
+      background.save(testing::sample_content(step, 0, 1), step);
+      EXPECT_FALSE(background.wait()->error);
+    }
+    EXPECT_THAT(names_in("."), ::testing::IsEmpty());
+  }
+  EXPECT_TRUE(exists(folder.file("run/" + step_folder(1))));  // it was loaded from
+  EXPECT_FALSE(exists(folder.file("run/" + step_folder(2))));
+  EXPECT_NO_THROW(Snapshot(folder.file("other/" + step_folder(3))).verify());
 }
 
 /// A cache as huggingface_hub makes it: snapshots/REVISION has links to blobs.

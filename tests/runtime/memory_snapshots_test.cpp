@@ -2,17 +2,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/checkpointing/snapshot/format/file_system.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 
 #include "snapshot_runs.h"
 #include "trainer_runs.h"
+#include "working_directory.h"
 
 namespace lockstep {
 namespace {
 
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using testing::error_of;
 using testing::flat_masters;
 using ::testing::HasSubstr;
@@ -252,6 +255,82 @@ TEST(MemorySnapshots, AMemoryThatCannotBeUsedEndsThemAndNotTheRun) {
   EXPECT_EQ(said.find("on the disk only") != std::string::npos, runtime().is_main()) << said;
   run.trainer.save();
   EXPECT_FALSE(run.trainer.finish_saving()->error);
+}
+
+/// Somebody has made the folder first, with what looks like a newer snapshot.
+void plant(const SharedFolder& folder) {
+  meet();
+  if (runtime().is_main()) {
+    const std::string planted =
+        folder.file("memory") + "/lockstep.memory-" + std::to_string(geteuid());
+    std::filesystem::create_directories(planted);
+    std::ofstream(planted + "/decoy") << "stays";
+    std::filesystem::permissions(planted, std::filesystem::perms::all);
+  }
+  meet();
+}
+
+size_t times(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
+    ++count;
+  }
+  return count;
+}
+
+TEST(MemorySnapshots, AMemoryOfSomebodyElseIsSaidOnceAndTheDiskIsUsed) {
+  const SharedFolder folder;
+  Recipe recipe = saving_in_memory(folder);
+  plant(folder);
+  for (const bool has_resumed : {false, true}) {
+    ::testing::internal::CaptureStderr();
+    {
+      TrainingRun run(runtime(), recipe);
+      run.done = run.trainer.resume().update;
+      EXPECT_EQ(run.done, has_resumed ? 7 : 0);
+      run.train_to(run.done + 7);
+      run.trainer.save();
+      EXPECT_FALSE(run.trainer.finish_saving()->error);
+    }
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(times(said, "lockstep.memory-"), runtime().is_main() ? 1U : 0U) << said;
+    EXPECT_EQ(times(said, "on the disk only"), runtime().is_main() ? 1U : 0U) << said;
+  }
+  EXPECT_THAT(folders_in_memory(folder), ElementsAre(HasSubstr("/decoy")));
+}
+
+TEST(MemorySnapshots, AMemoryThatWasWidenedIsSaidByTheRunThatGoesOnFromTheDisk) {
+  const SharedFolder folder;
+  train_and_die(saving_in_memory(folder), 2, [](TrainingRun& run) {
+    run.trainer.save();
+    EXPECT_FALSE(run.trainer.finish_saving()->error);
+  });
+  train_and_die(saving_in_memory(folder), 9);
+  plant(folder);
+  TrainingRun run(runtime(), saving_in_memory(folder));
+  const ResumeReport report = run.trainer.resume();
+  EXPECT_EQ(report.update, 2);
+  EXPECT_THAT(report.notes, Contains(HasSubstr("lockstep.memory-")));
+}
+
+TEST(MemorySnapshots, ARelativeFolderStaysWhereItWasWhenTheTrainerWasMade) {
+  const SharedFolder folder;
+  saving_in_memory(folder);
+  const testing::WorkingDirectory start(folder.file(""));
+  Recipe recipe;
+  recipe.options.snapshots(SnapshotOptions().folder("run").memory_every(3).memory_folder("memory"));
+  ::testing::internal::CaptureStderr();
+  {
+    TrainingRun run(runtime(), recipe);
+    const testing::WorkingDirectory elsewhere("elsewhere");
+    run.train_to(10);
+    EXPECT_THAT(folders_in_memory(folder), ::testing::SizeIs(1));
+    run.trainer.save();
+    EXPECT_FALSE(run.trainer.finish_saving()->error);
+    EXPECT_EQ(run.trainer.resume().update, 10);
+  }
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  EXPECT_THAT(snapshot::names_in(folder.file("elsewhere")), IsEmpty());
 }
 
 TEST(MemorySnapshots, ANegativeNumberIsRefused) {

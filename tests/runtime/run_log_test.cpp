@@ -1,6 +1,8 @@
 // What RunLog writes, read as lines; run_log_reader.py reads the same with TensorBoard's own means.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <lockstep/checkpointing/snapshot/format/file_system.h>
+#include <lockstep/runtime/report/log_file.h>
 #include <lockstep/runtime/run_log.h>
 #include <lockstep/runtime/state/kept_training.h>
 #include <lockstep/runtime/step/training.h>
@@ -15,6 +17,7 @@
 
 #include "snapshot_runs.h"
 #include "trainer_runs.h"
+#include "working_directory.h"
 
 namespace lockstep {
 namespace {
@@ -242,6 +245,22 @@ TEST(RunLog, AResumedRunContinuesBehindItsSnapshotAndSetsLostRowsAside) {
   const std::string csv = text_of(folder.file("log/log.csv"));
   EXPECT_EQ(csv.find("\n5,"), std::string::npos);
   EXPECT_EQ(csv.rfind("update,"), 0U);  // one header
+}
+
+TEST(RunLog, OfARelativeFolderStaysWhereItWas) {
+  const SharedFolder folder;
+  const testing::WorkingDirectory start(folder.file(""));
+  LoggedRun run(TrainerOptions().digest_log("digests.jsonl"));
+  RunLog log(run.trainer, "log", RunLogOptions().log_every(1).csv(true));
+  detail::LogFile rows(std::to_string(runtime().rank()) + ".csv");
+  {
+    const testing::WorkingDirectory elsewhere("elsewhere");
+    rows.append("1,a\n2,b\n");
+    EXPECT_EQ(rows.keep_until(1), "");
+    EXPECT_THAT(snapshot::names_in("."), IsEmpty());
+  }
+  EXPECT_EQ(text_of(std::to_string(runtime().rank()) + ".csv"), "1,a\n");
+  meet();
 }
 
 TEST(RunLog, PythonReadsWhatAResumedRunWrote) {

@@ -46,6 +46,52 @@ void damage(const std::string& path) {
   meet();
 }
 
+/// An Mlp with one more buffer.
+std::shared_ptr<testing::Mlp> mlp_with(const std::string& name, const at::Tensor& buffer) {
+  auto model = std::make_shared<testing::Mlp>();
+  model->register_buffer(name, buffer);
+  return model;
+}
+
+TEST(SavingTrainer, RefusesAModelThatNoSnapshotCanHold) {
+  const SharedFolder folder;
+  const auto options = [&](bool asynchronous) {
+    return TrainerOptions().snapshots(
+        SnapshotOptions().folder(folder.file("run")).asynchronous(asynchronous));
+  };
+  const struct {
+    std::string name;
+    at::Tensor buffer;
+    const char* says;
+  } cases[] = {
+      {"twiddle", at::ones({2}, at::kComplexDouble), "complex64"},
+      {"__metadata__", at::ones({2}), "reserved"},
+      {"bad\xff", at::ones({2}), "UTF-8"},
+      {std::string(4090, 'n'), at::ones({2}), "4096"},
+      {"deep", at::ones({1, 1, 1, 1, 1, 1, 1, 1, 1}), "dimensions"},
+  };
+  for (const auto& [name, buffer, says] : cases) {
+    const auto model = mlp_with(name, buffer);
+    for (const bool asynchronous : {true, false}) {
+      EXPECT_THAT(error_of([&] { Trainer(runtime(), model, SGD(0.1), options(asynchronous)); }),
+                  AllOf(HasSubstr("\"" + name.substr(0, 100)), HasSubstr(says)));
+    }
+    Trainer trainer(runtime(), model, SGD(0.1));  // without snapshots it trains
+    EXPECT_THAT(error_of([&] { trainer.resume(folder.file("run")); }), HasSubstr(says));
+  }
+  meet();
+  EXPECT_FALSE(snapshot::exists(folder.file("run")));
+}
+
+TEST(SavingTrainer, RefusesAVariableThatNoSnapshotCanHold) {
+  const auto model = std::make_shared<testing::Mlp>();
+  Trainer trainer(runtime(), model, SGD(0.1));
+  at::Tensor twiddle = at::ones({2}, at::kComplexDouble);
+  int64_t number = 0;
+  EXPECT_THAT(error_of([&] { trainer.state("twiddle", twiddle); }), HasSubstr("\"twiddle\""));
+  EXPECT_THAT(error_of([&] { trainer.state("bad\xff", number); }), HasSubstr("UTF-8"));
+}
+
 TEST(SnapshotFacts, N03_DamagedNewestIsSkippedSaidAndSetAside) {
   const SharedFolder folder;
   save_each(folder.file("run"), 3);

@@ -46,13 +46,11 @@ void set_aside_later(FileSystem& files, const std::string& folder, int64_t step)
 
 }  // namespace
 
-RunFolder::RunFolder(Communicator ranks, std::string path, WriterOptions options)
+RunFolder::RunFolder(Communicator ranks, const std::string& path, WriterOptions options)
     : agreement_(std::move(ranks), ExitCode::snapshot),
-      path_(std::move(path)),
+      path_(absolute_path(path)),
       options_(std::move(options)) {
-  while (path_.size() > 1 && path_.back() == '/') {
-    path_.pop_back();
-  }
+  options_.loaded_from(absolute_path(options_.loaded_from()));
   agreement_.attempt("options of the snapshots in " + path_, [&] {
     options_.validate();
     LOCKSTEP_CHECK(!path_.empty(), "the folder for snapshots is the empty text");

@@ -20,7 +20,7 @@ namespace lockstep::snapshot {
 /// arguments. Threads: one. Errors: the same Error on every rank.
 class RunFolder {
  public:
-  RunFolder(Communicator ranks, std::string path, WriterOptions options);
+  RunFolder(Communicator ranks, const std::string& path, WriterOptions options);
 
   /// Failures without an exit code of their own have that of snapshots.
   const detail::Agreement& agreement() const { return agreement_; }
