@@ -145,16 +145,18 @@ LoadReport load_tensors(const TensorSource& source,
       report.unexpected.push_back(name);
     }
   }
-  const bool is_strict = options.match == Match::strict;
-  if (is_strict ? !report.is_complete() : report.loaded.empty() && !wanted.empty()) {
+  const auto refuse = [&](const char* why, const char* otherwise) {
     const std::string advice = prefix_advice(source.names(), wanted, used.size(),
                                              static_cast<bool>(options.name_in_source));
-    reject(source.path(), is_strict ? "does not match" : "has nothing that matches",
-           "; nothing was loaded. ",
-           !advice.empty() ? advice
-           : is_strict     ? "Load with Match::partial if that is meant."
-                           : "Load what has these names, or map them with name_in_source.",
-           "\n", report.text());
+    reject(source.path(), why, "; nothing was loaded. ", advice.empty() ? otherwise : advice, "\n",
+           report.text());
+  };
+  if (options.match == Match::strict && !report.is_complete()) {
+    refuse("does not match", "Load with Match::partial if that is meant.");
+  }
+  if (report.loaded.empty() && !wanted.empty()) {
+    refuse("has nothing that matches",
+           "Load what has these names, or map them with name_in_source.");
   }
   std::vector<std::pair<at::Tensor, at::Tensor>> copies;
   for (const auto& [target, stored] : matches) {
