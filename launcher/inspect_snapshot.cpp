@@ -70,10 +70,8 @@ void print_tensors(const Snapshot& saved, std::ostream& out) {
 
 void list_run(const std::string& folder, std::ostream& out) {
   size_t found = 0;
-  for (const std::string& name : snapshot::names_in(folder)) {
-    if (!snapshot::step_of(name)) {
-      continue;
-    }
+  for (const snapshot::SnapshotId& id : snapshot::ids_in(folder)) {
+    const std::string name = snapshot::step_folder(id);
     ++found;
     out << name << "  ";
     try {
@@ -115,16 +113,15 @@ std::string one_snapshot(const std::string& given) {
   if (snapshot::exists(path + "/" + snapshot::kManifestName)) {
     return path;
   }
-  const std::vector<std::string> names = snapshot::names_in(path);
+  const std::vector<snapshot::SnapshotId> ids = snapshot::ids_in(path);
   std::string newest_problem;
-  for (auto name = names.rbegin(); name != names.rend(); ++name) {
-    if (snapshot::step_of(*name)) {
-      try {
-        Snapshot(path + "/" + *name).verify();
-        return path + "/" + *name;
-      } catch (const Error& error) {  // an older one may be whole
-        newest_problem = newest_problem.empty() ? std::string("; ") + error.what() : newest_problem;
-      }
+  for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
+    const std::string found = path + "/" + snapshot::step_folder(*id);
+    try {
+      Snapshot(found).verify();
+      return found;
+    } catch (const Error& error) {  // an older one may be whole
+      newest_problem = newest_problem.empty() ? std::string("; ") + error.what() : newest_problem;
     }
   }
   throw Error(

@@ -58,8 +58,8 @@ EpochLoop::EpochLoop(Trainer& trainer, const EpochOptions& options)
       options_(checked(options, KeptTraining::training_of(trainer))),
       log_(trainer, options.folder()),
       window_(KeptTraining::training_of(trainer).options.accumulate()) {
-  if (options_.resume() && trainer_.resume(options_.folder()).resumed) {
-    saved_ = trainer_.updates();
+  if (options_.resume()) {
+    trainer_.resume(options_.folder());
   }
   updates_ = trainer_.updates();
   trainer_.stop_on_signals();
@@ -104,7 +104,7 @@ void EpochLoop::after_step(const StepReport& report, const std::function<Evaluat
   if (is_window_open_ || left_ < window_) {
     return;  // after the last update of the epoch end() saves, with the metric
   }
-  if (trainer_.stop_requested() && can_save()) {
+  if (trainer_.stop_requested()) {
     trainer_.save_and_leave();
   }
   const auto is_due = [&](int64_t every) {
@@ -116,7 +116,6 @@ void EpochLoop::after_step(const StepReport& report, const std::function<Evaluat
     show_progress();
   } else if (is_due(options_.save_every())) {
     trainer_.save();
-    saved_ = report.update();
   }
 }
 
@@ -133,19 +132,13 @@ void EpochLoop::end(const std::function<Evaluation()>& validate) {
     log_.log("epoch_seconds", seconds_);
   }
   validate_and_save(validate, "");
-  if (trainer_.stop_requested() && can_save()) {
+  if (trainer_.stop_requested()) {
     trainer_.save_and_leave();
   }
 }
 
 void EpochLoop::validate_and_save(const std::function<Evaluation()>& validate,
                                   const std::string& when) {
-  if (saved_ == trainer_.updates() && is_in_round()) {
-    if (trainer_.stop_requested()) {
-      trainer_.save_and_leave();  // a resumed run ends the round and validates
-    }
-    saved_in_round_ = saved_;
-  }
   trainer_.finish_round();
   const Evaluation found = validate();
   LOCKSTEP_CHECK(!found.values.empty(),
@@ -154,22 +147,10 @@ void EpochLoop::validate_and_save(const std::function<Evaluation()>& validate,
     log_.log("validation/" + name, value);
   }
   log_.flush();
-  if (can_save()) {
-    trainer_.save(found);
-    saved_ = trainer_.updates();
-  }
+  trainer_.save(found);
   if (trainer_.runtime().is_main()) {
     std::cout << "epoch " << epoch_ + 1 << when << ": " << found.text() << std::endl;
   }
-}
-
-bool EpochLoop::can_save() const {
-  return saved_in_round_ != trainer_.updates();
-}
-
-bool EpochLoop::is_in_round() const {
-  const LocalRounds* rounds = KeptTraining::training_of(trainer_).storage.rounds();
-  return rounds != nullptr && rounds->updates_of_round() > 0;
 }
 
 }  // namespace detail

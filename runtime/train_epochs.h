@@ -59,12 +59,6 @@ class EpochLoop {
   void stop_clock();
   /// Saves with the metric. `when`: for the reader.
   void validate_and_save(const std::function<Evaluation()>& validate, const std::string& when);
-  /// Of LocalUpdates, with updates that the ranks have not exchanged.
-  bool is_in_round() const;
-  /// False where the last update is saved with other weights: all updates since that snapshot were
-  /// skipped, and then the end of a round changed the weights. A finished snapshot is never
-  /// overwritten.
-  bool can_save() const;
 
   Trainer& trainer_;
   EpochOptions options_;
@@ -77,10 +71,7 @@ class EpochLoop {
   int64_t steps_ = 0;    // of the epoch, in this process
   int64_t windows_ = 0;  // of them, closed
   bool is_window_open_ = false;
-  int64_t updates_ = 0;  // so far
-  int64_t saved_ = -1;   // the last update that was
-  // The last one whose snapshot has the weights from before the end of its round.
-  int64_t saved_in_round_ = -1;
+  int64_t updates_ = 0;   // so far
   double began_ = 0.0;    // the steps since the last validation
   double seconds_ = 0.0;  // of the epoch's steps before
 };
@@ -100,9 +91,8 @@ class EpochLoop {
 /// epoch. For each batch it calls `step(batch)`, which returns the StepReport of Trainer::step();
 /// at the end of an epoch it drops micro-batches that make no whole update (Trainer::abandon()),
 /// ends a round of LocalUpdates early (Trainer::finish_round()), calls `validate()`, and saves with
-/// the first value of the Evaluation as the metric. (It does not save where save_every did so in
-/// the middle of a round and all updates since were skipped.) EpochOptions::validate_every does the
-/// same within an epoch. That metric also says whether the lowest or the highest value is the best
+/// the first value of the Evaluation as the metric. EpochOptions::validate_every does the same
+/// within an epoch. That metric also says whether the lowest or the highest value is the best
 /// (Metric::lower_is_better). `validate` is the place for Trainer::reduce_on_plateau() too. A run
 /// that resumes at the end of an epoch validates this epoch once more; ReduceOnPlateau and
 /// EarlyStopping do not count its metric twice. Variables of the program that `step` or `validate`
@@ -110,11 +100,10 @@ class EpochLoop {
 /// epoch, such as a hidden state, `step` resets if Loader::begins_epoch(). Meanwhile it shows a
 /// Progress, writes a RunLog to the folder, with epoch_seconds and the values of the Evaluation as
 /// validation/NAME, and prints these on rank 0. It calls Trainer::stop_on_signals(). If a stop is
-/// requested, it saves and throws Error with ExitCode::preempted (Trainer::save_and_leave()); where
-/// the update cannot be saved, see above, it does so before the round ends, or after the next
-/// update. Ranks: every rank calls it with the same arguments, between windows. Threads: one.
-/// Throws Error that names an option with a value out of range, Error for an epoch with fewer
-/// batches than TrainerOptions::accumulate, and what the calls above throw.
+/// requested, it saves and throws Error with ExitCode::preempted (Trainer::save_and_leave()).
+/// Ranks: every rank calls it with the same arguments, between windows. Threads: one. Throws Error
+/// that names an option with a value out of range, Error for an epoch with fewer batches than
+/// TrainerOptions::accumulate, and what the calls above throw.
 template <typename Dataset, typename Step, typename Validate>
 void train_epochs(Trainer& trainer, Loader<Dataset>& loader, const EpochOptions& options,
                   const Step& step, const Validate& validate) {

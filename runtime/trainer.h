@@ -126,22 +126,26 @@ class Trainer {
   void abandon();
 
   /// Saves the state after the last update. Call it between windows, on every rank. Does nothing if
-  /// this update is already saved. After finish_round(), if that ended a round, or adopt_weights(),
-  /// the weights are others: then saving an update that is already saved throws Error (exit code
-  /// snapshot), since a finished snapshot is never overwritten. An asynchronous save (the default)
-  /// returns after the state is copied. The result of the write is in the report of a later step
-  /// (StepReport::saved()). The destructor of the Trainer completes a pending save. `metric`: the
-  /// value that KeepOptions::best compares, the same on every rank: the result of evaluate(), whose
-  /// first value counts, or a number. A metric for an update that is already saved is added to its
-  /// snapshot. A metric that is not finite is left out, and rank 0 says so on standard error.
-  /// Throws the same Error on every rank if there is no folder or the state cannot be saved, and,
-  /// if SnapshotOptions::asynchronous is false, if writing fails.
+  /// this state is already saved. If only this update is, and anything of the state is another
+  /// since on any rank (a variable of state(), random numbers, the place of a loader, weights after
+  /// load_weights(), adopt_weights() or finish_round()), writes a further snapshot of the update.
+  /// Once that is complete, resume() takes it; until then the earlier one counts. KeepOptions
+  /// counts both as one. An asynchronous save (the default) returns after the state is copied. If
+  /// one of the same update is still pending, it is completed first. The result of the write is in
+  /// the report of a later step (StepReport::saved()). The destructor of the Trainer completes a
+  /// pending save. `metric`: the value that KeepOptions::best compares, the same on every rank: the
+  /// result of evaluate(), whose first value counts, or a number. A metric for a state that is
+  /// already saved is added to its snapshot. A further snapshot without one has that of the earlier
+  /// snapshot, unless one of those three calls changed the weights. A metric that is not finite is
+  /// left out, and rank 0 says so on standard error. Throws the same Error on every rank if there
+  /// is no folder or the state cannot be saved, and, if SnapshotOptions::asynchronous is false, if
+  /// writing fails.
   void save(std::optional<MetricValue> metric = std::nullopt);
   /// Completes a pending save. Returns the result of the last save, unless a step has already
   /// reported it.
   std::optional<snapshot::SaveReport> finish_saving();
-  /// Ends a program that was asked to stop: saves, waits until the snapshot is on the disk, and
-  /// throws an Error with ExitCode::preempted. run() ends the program with that code.
+  /// Ends a program that was asked to stop: calls save(), waits until the snapshot is on the disk,
+  /// and throws an Error with ExitCode::preempted. run() ends the program with that code.
   [[noreturn]] void save_and_leave();
   /// Resumes from the newest complete snapshot in `folder`, if there is one. If `folder` itself is
   /// a snapshot, resumes from it. Later snapshots are then renamed NAME.aside. An empty `folder`

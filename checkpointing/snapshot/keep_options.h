@@ -8,7 +8,8 @@
 namespace lockstep::snapshot {
 
 /// Which snapshots are kept when a new one is complete; the others are removed. Only snapshots of
-/// the same run are ever removed. Snapshots that cannot be read are left alone.
+/// the same run are ever removed. Snapshots that cannot be read are left alone. Snapshots of the
+/// same update count as one, and the last of them is the one that is kept.
 struct KeepOptions {
   /// Keeps this many of the newest snapshots. Requires: >= 1.
   TORCH_ARG(int64_t, last) = 3;

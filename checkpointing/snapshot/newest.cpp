@@ -1,4 +1,3 @@
-#include <lockstep/checkpointing/snapshot/format/file_system.h>
 #include <lockstep/checkpointing/snapshot/format/folder_names.h>
 #include <lockstep/checkpointing/snapshot/mapped_file.h>
 #include <lockstep/checkpointing/snapshot/newest.h>
@@ -24,11 +23,9 @@ std::string read_latest(const std::string& folder) {
 /// First line: latest. Then the snapshots, newest first. As rank 0 sees them.
 std::string list(const std::string& folder) {
   std::string text = read_latest(folder) + "\n";
-  const std::vector<std::string> names = names_in(folder);
-  for (auto name = names.rbegin(); name != names.rend(); ++name) {
-    if (step_of(*name)) {
-      text += *name + "\n";
-    }
+  const std::vector<SnapshotId> ids = ids_in(folder);
+  for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
+    text += step_folder(*id) + "\n";
   }
   return text;
 }

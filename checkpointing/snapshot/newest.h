@@ -11,7 +11,8 @@ namespace lockstep::snapshot {
 
 /// The result of find_newest().
 struct Newest {
-  /// The undamaged snapshot with the highest step; empty if there is none.
+  /// The undamaged snapshot with the highest step, of several of that step the last; empty if there
+  /// is none.
   std::optional<Snapshot> snapshot;
   /// One line for each newer snapshot that cannot be used, with the reason, and one line if the
   /// file `latest` names another snapshot.

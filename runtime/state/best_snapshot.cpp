@@ -6,27 +6,30 @@
 #include <lockstep/runtime/trainer.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <map>
 #include <utility>
 
 namespace lockstep {
 namespace {
 
-/// The snapshots of `folder` that have a metric, the best first. Adds to `notes` why others cannot
-/// be read.
+/// The snapshots of `folder` that have a metric, the best first; of several of one update the last.
+/// Adds to `notes` why others cannot be read.
 std::vector<Snapshot> ranked(const std::string& folder, std::vector<std::string>& notes) {
-  std::vector<Snapshot> found;
-  for (const std::string& name : snapshot::names_in(folder)) {
-    if (!snapshot::step_of(name)) {
-      continue;
-    }
+  std::map<int64_t, Snapshot> of_steps;
+  for (const snapshot::SnapshotId& id : snapshot::ids_in(folder)) {
     try {
-      Snapshot saved(folder + "/" + name);
+      Snapshot saved(folder + "/" + snapshot::step_folder(id));
       if (saved.manifest().metric) {
-        found.push_back(std::move(saved));
+        of_steps.insert_or_assign(id.step, std::move(saved));
       }
     } catch (const Error& error) {
       notes.emplace_back(error.what());
     }
+  }
+  std::vector<Snapshot> found;
+  for (auto& [step, saved] : of_steps) {
+    found.push_back(std::move(saved));
   }
   const bool lower_is_better = found.empty() || found.back().manifest().lower_is_better;
   std::stable_sort(found.begin(), found.end(), [&](const Snapshot& a, const Snapshot& b) {

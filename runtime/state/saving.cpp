@@ -26,6 +26,14 @@ std::string on_the_disk_only(const std::string& reason) {
   return reason + "; from now on snapshots are saved on the disk only";
 }
 
+/// So that a further snapshot may have it too, also if this run compares metrics the other way.
+std::optional<MetricValue> metric_of(const snapshot::Manifest& manifest, const KeepOptions& keep) {
+  if (!manifest.metric) {
+    return std::nullopt;
+  }
+  return MetricValue(*manifest.metric, keep.lower_is_better().value_or(manifest.lower_is_better));
+}
+
 }  // namespace
 
 Saving::Saving(TrainingState state, Communicator control, SnapshotOptions options)
@@ -101,25 +109,29 @@ void Saving::save(int64_t update, std::optional<MetricValue> metric) {
     }
     metric.reset();
   }
-  if (saved_update_ == update) {
-    save_metric(metric);
-  }
-  if (saved_update_ == update) {  // it was not lost on its way
-    return;
+  if (background_ && is_saved(update)) {
+    note_end(background_->wait());  // it may be lost on its way
   }
   const snapshot::Content content = state_.content();
+  if (is_saved(update)) {
+    if (snapshot::SaveJob::is_saved(target(), content, saved_->id)) {
+      save_metric(metric);
+      return;
+    }
+    metric = metric ? metric : saved_->metric;
+  }
+  const snapshot::SnapshotId id = target().next_of(update);
   if (direct_) {
     try {
-      note_end(direct_->save(content, update, metric));
+      note_end(direct_->save(content, id, metric));
     } catch (const Error& error) {
       note_save(folder_, error);
       throw;
     }
   } else {
-    note_end(background_->save(content, update, metric).previous);
+    note_end(background_->save(content, id, metric).previous);
   }
-  saved_update_ = update;
-  saved_metric_ = metric ? std::make_optional(metric->value) : std::nullopt;
+  saved_before_ = std::exchange(saved_, Saved{id, metric});
 }
 
 void Saving::save_metric(const std::optional<MetricValue>& metric) {
@@ -130,15 +142,10 @@ void Saving::save_metric(const std::optional<MetricValue>& metric) {
                    metrics[rank], ", that of rank 0 is ", metrics[0],
                    "; pass the same metric on every rank");
   }
-  if (!metric || metric->value == saved_metric_) {
-    return;
+  if (metric && (!saved_->metric || saved_->metric->value != metric->value)) {
+    target().set_metric(saved_->id, *metric);
+    saved_->metric = metric;
   }
-  if (direct_) {
-    direct_->set_metric(*saved_update_, *metric);
-  } else {
-    note_end(background_->set_metric(*saved_update_, *metric));
-  }
-  saved_metric_ = metric->value;
 }
 
 bool Saving::is_memory_due() {
@@ -151,13 +158,13 @@ bool Saving::is_memory_due() {
 
 void Saving::save_in_memory(int64_t update) {
   require_own_folder();
-  if (saved_update_ == update || memory_update_ == update) {
+  if (is_saved(update) || memory_update_ == update) {
     return;  // the updates since then were skipped
   }
   const snapshot::Content content = state_.content();
   try {
     if (!memory_->is_open()) {
-      memory_->open(run(), update - 1, options_.min_shard_bytes());
+      memory_->open(target().options().run(), update - 1, options_.min_shard_bytes());
     }
     note_memory_end(memory_->save(content, update));
     memory_update_ = update;
@@ -225,7 +232,7 @@ void Saving::note_end(std::optional<snapshot::SaveReport> report) {
     return;
   }
   if (report->error) {
-    saved_update_.reset();
+    saved_ = std::exchange(saved_before_, std::nullopt);
     note_save(folder_, Error(*report->error, report->code));
   } else {
     note_save(folder_, std::nullopt);
@@ -292,18 +299,23 @@ ResumeReport Saving::resume(const std::string& given) {
   report.path = saved.path();
   const std::string run_folder = is_in_memory ? path : parent_of(saved.path());
   if (options_.folder().empty() || options_.folder() == run_folder) {
+    const auto id = snapshot::id_of(saved.path().substr(saved.path().rfind('/') + 1));
+    const snapshot::SnapshotId before_all(report.update, -1);
+    const snapshot::SnapshotId after_all(report.update, std::numeric_limits<int64_t>::max());
     write_to(run_folder, writer_options(options_)
                              .run(saved.manifest().run)
                              .loaded_from(is_in_memory ? "" : saved.path())
-                             .resumed_step(report.update));
+                             .resumed(is_in_memory ? before_all : id.value_or(after_all)));
     is_own_folder_ = true;
+    saved_.reset();
+    saved_before_.reset();
     if (is_in_memory) {  // save() still has to bring this update to the disk
-      saved_update_.reset();
       memory_update_ = report.update;
       memory_->forget(report.update + 1, std::numeric_limits<int64_t>::max());
     } else {
-      saved_update_ = report.update;
-      saved_metric_ = saved.manifest().metric;
+      if (id) {
+        saved_ = Saved{*id, metric_of(saved.manifest(), options_.keep())};
+      }
       MemorySnapshots::forget_all_of(run_folder, agreement_);
       if (memory_) {
         memory_->remove();

@@ -28,8 +28,12 @@ class Saving {
 
   /// The state after `update`; see Trainer::save().
   void save(int64_t update, std::optional<MetricValue> metric);
-  /// The weights changed without an update: the next save() must not take them for saved.
-  void forget_saved() { saved_update_.reset(); }
+  /// The weights changed without an update: the metric of the last save() is not theirs.
+  void forget_metric() {
+    if (saved_) {
+      saved_->metric.reset();
+    }
+  }
   /// At the end of a window: whether a snapshot in memory is due. The same on every rank.
   bool is_memory_due();
   /// The state after `update`, in the memory of each node; see SnapshotOptions::memory_every.
@@ -53,7 +57,13 @@ class Saving {
   std::optional<snapshot::SaveReport> take_ended() { return std::exchange(ended_, std::nullopt); }
 
  private:
-  /// save() of an update that is saved already: the metric may be new.
+  /// A snapshot that is saved, or on its way.
+  struct Saved {
+    snapshot::SnapshotId id;
+    std::optional<MetricValue> metric;
+  };
+  bool is_saved(int64_t update) const { return saved_ && saved_->id.step == update; }
+  /// save() of a state that is saved already: the metric may be new.
   void save_metric(const std::optional<MetricValue>& metric);
   /// Before there is a folder: throws Error on every rank for a model that no snapshot can hold.
   void require_storable();
@@ -64,7 +74,7 @@ class Saving {
   void drop_memory();
   /// On rank 0's stderr.
   void print(const std::vector<std::string>& lines) const;
-  std::string run() const { return direct_ ? direct_->run() : background_->run(); }
+  snapshot::RunFolder& target() { return direct_ ? direct_->folder() : background_->folder(); }
   bool is_background_pending() const { return background_ && background_->is_pending(); }
   bool is_memory_pending() const { return memory_ && memory_->is_pending(); }
   bool prints() const { return agreement_.communicator().rank() == 0; }
@@ -72,10 +82,10 @@ class Saving {
   TrainingState state_;
   Agreement agreement_;  // failures without an exit code of their own have that of snapshots
   SnapshotOptions options_;
-  std::string folder_;                   // that snapshots go to; may be empty
-  bool is_own_folder_ = false;           // resumed from, or found without snapshots
-  std::optional<int64_t> saved_update_;  // of the newest that is saved, or on its way
-  std::optional<double> saved_metric_;   // its metric
+  std::string folder_;                 // that snapshots go to; may be empty
+  bool is_own_folder_ = false;         // resumed from, or found without snapshots
+  std::optional<Saved> saved_;         // the newest
+  std::optional<Saved> saved_before_;  // the newest if that one is lost on its way
   std::optional<snapshot::SaveReport> ended_;
   std::unique_ptr<snapshot::Writer> direct_;
   std::unique_ptr<snapshot::AsyncWriter> background_;

@@ -4,7 +4,6 @@
 #include <lockstep/collectives/core/agreement.h>
 #include <lockstep/runtime/state/snapshot_search.h>
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -16,9 +15,7 @@ bool is_snapshot(const std::string& path) {
 }
 
 bool holds_snapshots(const std::string& folder) {
-  const std::vector<std::string> names = snapshot::names_in(folder);
-  return std::any_of(names.begin(), names.end(),
-                     [](const std::string& name) { return snapshot::step_of(name).has_value(); });
+  return !snapshot::ids_in(folder).empty();
 }
 
 bool as_rank_zero(const Communicator& ranks, const std::string& path,

@@ -331,7 +331,7 @@ snapshot::LoadReport Training::load_weights(const std::string& path,
   steps->settle();
   agreement.raise_if_any(storage.watch().departure());
   const snapshot::LoadReport report = saving->load_weights(path, options);
-  saving->forget_saved();
+  saving->forget_metric();
   return report;
 }
 
@@ -346,7 +346,7 @@ void Training::adopt_trainable() {
 void Training::adopt_weights() {
   steps->settle();
   storage.adopt_weights();
-  saving->forget_saved();
+  saving->forget_metric();
 }
 
 void Training::finish_round() {
@@ -355,7 +355,7 @@ void Training::finish_round() {
   LocalRounds* rounds = storage.rounds();
   if (rounds != nullptr && rounds->updates_of_round() > 0) {
     rounds->finish();
-    saving->forget_saved();
+    saving->forget_metric();
   }
 }
 

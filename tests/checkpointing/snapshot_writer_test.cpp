@@ -143,7 +143,7 @@ TEST(Writer, AMetricThatComesLaterIsInTheManifestAndCountsInTheRotation) {
       writer.save(sample_content(step, ranks.rank(), 2), step, metric);
     };
     save(1, 1.0);
-    writer.set_metric(1, 3.0);
+    writer.folder().set_metric(1, 3.0);
     save(2, 2.0);
     save(3, 1.0);
   });
@@ -165,11 +165,65 @@ TEST(Writer, AMetricThatCannotBeWrittenLeavesTheSnapshotAsItIs) {
                path.find(kManifestName) != std::string::npos;
       },
       ENOSPC);
-  EXPECT_THAT(rejection_of([&] { writer.set_metric(1, 2.0); }), HasSubstr("saving the metric"));
+  EXPECT_THAT(rejection_of([&] { writer.folder().set_metric(1, 2.0); }),
+              HasSubstr("saving the metric"));
   disk->heal();
   const Newest newest = newest_in(folder.path());
   ASSERT_TRUE(newest.snapshot);
   EXPECT_EQ(newest.snapshot->manifest().metric, 1.0);
+}
+
+TEST(Writer, AFurtherSnapshotOfAStepTakesThePlaceOfTheEarlier) {
+  const TemporaryFolder folder;
+  const auto disk = std::make_shared<FaultFileSystem>();
+  const KeepOptions keep = KeepOptions().last(2).every(4).best(1);
+  Writer writer(Communicator::solo(), folder.path(), WriterOptions().keep(keep).files(disk));
+  const auto save = [&](const SnapshotId& id, double metric) {
+    return writer.save(sample_content(id.step, 0, 1), id, metric);
+  };
+  for (const int64_t step : {2, 4, 5, 6, 7}) {
+    EXPECT_EQ(writer.folder().next_of(step).number, 0);
+    save(step, static_cast<double>(step));
+    EXPECT_EQ(writer.folder().next_of(step).number, 1);
+    save({step, 1}, step == 2 ? 10.0 : static_cast<double>(step));
+  }
+  const auto names = [&] {
+    std::vector<std::string> all;
+    for (const SnapshotId& id : ids_in(folder.path())) {
+      all.push_back(c10::str(id.step, ".", id.number));
+    }
+    return all;
+  };
+  EXPECT_THAT(names(), ElementsAre("4.1", "6.1", "7.1")) << "2.0 had the best metric, 2.1 has not";
+  EXPECT_THAT(rejection_of([&] { save({7, 1}, 1.0); }), HasSubstr("exists already"));
+
+  disk->fail_where(
+      [](FaultFileSystem::Call call, const std::string& path) {
+        return call == FaultFileSystem::Call::rename && path.find(".tmp") == std::string::npos;
+      },
+      EBUSY);
+  const SaveReport report = save({7, 2}, 1.0);
+  EXPECT_THAT(report.warnings, ElementsAre(HasSubstr("an old snapshot was not removed")));
+  disk->heal();
+  ASSERT_THAT(names(), ElementsAre("4.1", "6.1", "7.1", "7.2"));
+  EXPECT_EQ(newest_in(folder.path()).snapshot->path(), report.path);
+  FileSystem::real()->remove_file(report.path + "/model.safetensors");
+  EXPECT_EQ(newest_in(folder.path()).snapshot->path(), folder.file(step_folder({7, 1})));
+  save(8, 8.0);
+  EXPECT_THAT(names(), ElementsAre("4.1", "7.2", "8.0"));
+}
+
+TEST(Writer, NamesOfSnapshotsAreReadAsTheyAreWritten) {
+  for (const SnapshotId& id : {SnapshotId(0), SnapshotId(3, 1), SnapshotId(1234567890123, 12)}) {
+    const auto read = id_of(step_folder(id));
+    ASSERT_TRUE(read);
+    EXPECT_FALSE(*read < id || id < *read);
+  }
+  EXPECT_EQ(step_folder({1200, 2}), "step-000000001200.2");
+  for (const char* other : {".", ".0", ".01", ".-1", ".+1", ". 1", ".1.aside", ".1.run.tmp", ".1.1",
+                            ".1x", ".99999999999999999999"}) {
+    EXPECT_FALSE(id_of(step_folder(1200) + other)) << other;
+  }
 }
 
 TEST(SnapshotFacts, N15_RotationSparesTheOneLoadedFromAndOtherRuns) {
@@ -307,7 +361,7 @@ TEST(Writer, RunGetsOneNameWhenNoneIsGiven) {
   const TemporaryFolder folder;
   std::vector<std::string> runs(2);
   run_ranks(2, [&](Communicator& ranks) {
-    runs[static_cast<size_t>(ranks.rank())] = Writer(ranks, folder.path()).run();
+    runs[static_cast<size_t>(ranks.rank())] = Writer(ranks, folder.path()).folder().options().run();
   });
   EXPECT_FALSE(runs[0].empty());
   EXPECT_EQ(runs[0], runs[1]);

@@ -5,6 +5,7 @@
 #include <lockstep/checkpointing/snapshot/format/model_files.h>
 #include <lockstep/checkpointing/snapshot/write/writer.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "launch.h"
@@ -79,6 +80,21 @@ TEST(SnapshotTool, InspectOfARunShowsTheMetrics) {
   const Launched all = launch({"inspect", folder.path() + "/run"});
   EXPECT_THAT(all.out, ::testing::ContainsRegex("step-000000000002 [^\n]*, metric 0.875\n"));
   EXPECT_THAT(all.out, ::testing::Not(::testing::ContainsRegex("step-000000000001 [^\n]*metric")));
+}
+
+TEST(SnapshotTool, AFurtherSnapshotOfAStepIsListedAfterTheEarlierAndTakenBeforeIt) {
+  const SmallRun run;
+  for (const char* number : {"2", "10"}) {
+    std::filesystem::copy(run.step(2), run.step(2) + "." + number);
+  }
+  const std::string folder = run.folder.path() + "/run";
+  EXPECT_THAT(
+      launch({"inspect", folder}).out,
+      ::testing::ContainsRegex("2  whole[^\n]*\n[^\n]*2[.]2  whole[^\n]*\n[^\n]*2[.]10  whole"));
+  EXPECT_EQ(launch({"inspect", run.step(2) + ".10"}).code, 0);
+  EXPECT_EQ(launch({"inspect", run.step(2), run.step(2) + ".10"}).code, 0);
+  EXPECT_THAT(launch({"export", folder, run.folder.path() + "/weights.safetensors"}).out,
+              HasSubstr("step-000000000002.10 written"));
 }
 
 TEST(SnapshotTool, ExportOfARunTakesTheNewestWholeSnapshot) {

@@ -15,6 +15,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::Each;
+using ::testing::EndsWith;
 using testing::equal_on_all_ranks;
 using testing::error_of;
 using testing::flat_masters;
@@ -63,19 +64,24 @@ void save_run(const std::string& folder, TrainerOptions options, int64_t updates
   run.trainer.save();
 }
 
-TEST(LocalUpdatesState, SaveAfterFinishRoundIsNoSilentRepetition) {
+TEST(LocalUpdatesState, SaveAfterFinishRoundIsAFurtherSnapshotOfTheUpdate) {
   const SharedFolder folder;
   Trained run(local(LocalUpdates(kRound)).snapshots(saved_at_once(folder.file("run"))));
   run.steps(1);
   run.trainer.save();
   run.trainer.save();  // nothing changed
+  EXPECT_FALSE(run.trainer.finish_saving()->path.empty());
   run.trainer.finish_round();
-  EXPECT_THAT(error_of([&] { run.trainer.save(); }),
-              HasSubstr("exists already, and a finished snapshot is never overwritten"));
+  run.trainer.save();
+  EXPECT_THAT(run.trainer.finish_saving()->path, EndsWith("step-000000000001.1"));
+  Trained resumed(local(LocalUpdates(kRound)));
+  resumed.trainer.resume(folder.file("run"));
+  EXPECT_TRUE(at::equal(flat_masters(resumed.trainer), flat_masters(run.trainer)));
   run.steps(kRound);
   run.trainer.save();
   run.trainer.finish_round();  // the round has just ended
   run.trainer.save();
+  EXPECT_THAT(run.trainer.finish_saving()->path, EndsWith("step-000000000004"));
 }
 
 TEST(LocalUpdatesState, AdoptedWeightsAreTheSameOnAllRanksToTheLastBit) {

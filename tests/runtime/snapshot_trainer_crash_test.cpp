@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "checkpointing/snapshot_fault_file_system.h"
 #include "snapshot_runs.h"
 #include "trainer_runs.h"
@@ -101,6 +103,78 @@ TEST(SnapshotFacts, N01_KilledAtEveryCallTheResumedRunEndsBitEqual) {
     points += crash_at_every_call(way, victim, folder.file("run"), expected);
   }
   EXPECT_GT(points, 120);
+}
+
+/// Saves update 3 and, after drawing a random number, once more, on a disk of the victim that dies
+/// at this call of the second save. Returns whether it had fewer calls to make.
+bool save_again_with_crash(bool asynchronous, int victim, int call, const std::string& folder) {
+  const auto disk = std::make_shared<FaultFileSystem>();
+  const snapshot::FileSystemScope scope(disk);
+  Recipe recipe;
+  recipe.options.snapshots(SnapshotOptions()
+                               .folder(folder)
+                               .asynchronous(asynchronous)
+                               .min_shard_bytes(1)
+                               .keep(KeepOptions().last(1)));
+  TrainingRun run(runtime(), recipe);
+  int64_t draws = 0;
+  run.trainer.state("draws", draws);
+  run.train_to(3);
+  run.trainer.save(0.5);
+  run.trainer.finish_saving();
+  disk->heal();
+  if (runtime().rank() == victim) {
+    disk->die_at(call);
+  }
+  at::rand({1});
+  draws = 1;
+  try {
+    run.trainer.save();
+  } catch (const Error&) {
+    // Said on every rank.
+  }
+  run.trainer.finish_saving();
+  const std::string mine = disk->calls() < call ? "y" : "n";
+  Communicator control = runtime().control();
+  return control.all_gather_bytes(mine)[static_cast<size_t>(victim)] == "y";
+}
+
+/// The masters after update 4 of a run that draws so many random numbers after update 3.
+at::Tensor masters_after(int64_t draws) {
+  TrainingRun whole(runtime(), {});
+  whole.train_to(3);
+  for (int64_t draw = 0; draw < draws; ++draw) {
+    at::rand({1});
+  }
+  whole.train_to(4);
+  return flat_masters(whole.trainer);
+}
+
+TEST(FurtherSnapshots, KilledAtEveryCallARunGoesOnFromOneOfThoseOfTheUpdate) {
+  const std::vector<at::Tensor> expected = {masters_after(0), masters_after(1)};
+  std::set<int64_t> found;
+  for (int victim = 0; victim < runtime().size(); ++victim) {
+    const bool asynchronous = victim == 0;
+    bool all_calls_done = false;
+    for (int call = 1; !all_calls_done && !HasFailure(); ++call) {
+      SCOPED_TRACE(c10::str("rank ", victim, " dies at call ", call));
+      const SharedFolder folder;
+      all_calls_done = save_again_with_crash(asynchronous, victim, call, folder.file("run"));
+      TrainingRun resumed(runtime(), {});
+      int64_t draws = 0;
+      resumed.trainer.state("draws", draws);
+      const ResumeReport report = resumed.trainer.resume(folder.file("run"));
+      EXPECT_EQ(report.update, 3);
+      EXPECT_EQ(Snapshot(report.path).manifest().metric, 0.5);
+      EXPECT_TRUE(draws == 1 || !all_calls_done);
+      resumed.done = 3;
+      resumed.train_to(4);
+      EXPECT_TRUE(
+          at::equal(flat_masters(resumed.trainer), expected.at(static_cast<size_t>(draws))));
+      found.insert(draws);
+    }
+  }
+  EXPECT_EQ(found, (std::set<int64_t>{0, 1}));
 }
 
 TEST(SnapshotFacts, N02_FullDiskOfOneRankIsToldToAllAtALaterStepAndTrainingGoesOn) {

@@ -273,25 +273,6 @@ TEST(TrainerSnapshots, MisuseIsNamedOnEveryRank) {
   EXPECT_FALSE(window.trainer.finish_saving()->error.has_value());
 }
 
-TEST(TrainerSnapshots, SaveAfterOtherWeightsIsNoSilentRepetition) {
-  const SharedFolder folder;
-  save_each(folder.file("other"), 1);
-  for (const bool adopts : {true, false}) {
-    const std::string path = folder.file(adopts ? "adopts" : "loads");
-    Recipe recipe;
-    recipe.options.snapshots(SnapshotOptions().folder(path).asynchronous(false));
-    TrainingRun run(runtime(), recipe);
-    run.train_to(1);
-    run.trainer.save();
-    if (adopts) {
-      run.trainer.adopt_weights();
-    } else {
-      run.trainer.load_weights(step_path(folder.file("other"), 1));
-    }
-    EXPECT_THAT(error_of([&] { run.trainer.save(); }), HasSubstr("exists already")) << path;
-  }
-}
-
 TEST(TrainerSnapshots, AMetricThatIsNotFiniteIsLeftOutOfTheSnapshot) {
   const SharedFolder folder;
   Recipe recipe;

@@ -1,23 +1,44 @@
+#include <lockstep/checkpointing/snapshot/format/file_system.h>
 #include <lockstep/checkpointing/snapshot/format/folder_names.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
 namespace lockstep::snapshot {
 
-std::string step_folder(int64_t step) {
+std::string step_folder(const SnapshotId& id) {
   char text[32];
-  std::snprintf(text, sizeof text, "step-%012lld", static_cast<long long>(step));
-  return text;
+  std::snprintf(text, sizeof text, "step-%012lld", static_cast<long long>(id.step));
+  return id.number > 0 ? text + ("." + std::to_string(id.number)) : text;
+}
+
+std::optional<SnapshotId> id_of(const std::string& folder_name) {
+  const size_t digits = folder_name.find_first_of("0123456789");
+  if (digits == std::string::npos || folder_name.size() > 50) {
+    return std::nullopt;
+  }
+  char* end = nullptr;
+  const int64_t step = std::strtoll(folder_name.c_str() + digits, &end, 10);
+  const int64_t number = *end == '.' ? std::strtoll(end + 1, nullptr, 10) : 0;
+  const SnapshotId id(step, number);
+  return step_folder(id) == folder_name ? std::make_optional(id) : std::nullopt;
 }
 
 std::optional<int64_t> step_of(const std::string& folder_name) {
-  const size_t digits = folder_name.find_first_of("0123456789");
-  if (digits == std::string::npos || folder_name.size() > 30) {
-    return std::nullopt;
+  const auto id = id_of(folder_name);
+  return id ? std::make_optional(id->step) : std::nullopt;
+}
+
+std::vector<SnapshotId> ids_in(const std::string& folder) {
+  std::vector<SnapshotId> ids;
+  for (const std::string& name : names_in(folder)) {
+    if (const auto id = id_of(name)) {
+      ids.push_back(*id);
+    }
   }
-  const int64_t step = std::strtoll(folder_name.c_str() + digits, nullptr, 10);
-  return step_folder(step) == folder_name ? std::make_optional(step) : std::nullopt;
+  std::sort(ids.begin(), ids.end());
+  return ids;
 }
 
 bool is_temporary_of(const std::string& name, const std::string& run) {

@@ -80,27 +80,19 @@ AsyncWriter::~AsyncWriter() {
   }
 }
 
-AsyncWriter::Started AsyncWriter::save(const Content& content, int64_t step,
+AsyncWriter::Started AsyncWriter::save(const Content& content, const SnapshotId& id,
                                        const std::optional<MetricValue>& metric) {
   Started started;
   const auto begin = Clock::now();
   started.previous = wait();
   started.waited_seconds = seconds_since(begin);
-  SaveJob job(impl_->folder, content, step, metric);
+  SaveJob job(impl_->folder, content, id, metric);
   const auto planned = Clock::now();
   impl_->folder.agreement().attempt("copying what is to be saved",
                                     [&] { impl_->shadow.replace_by_copies(job.planned()); });
   started.copied_seconds = seconds_since(planned);
   impl_->start(std::move(job));
   return started;
-}
-
-std::optional<SaveReport> AsyncWriter::set_metric(int64_t step, const MetricValue& metric) {
-  std::optional<SaveReport> report = wait();
-  if (!report || !report->error) {
-    impl_->folder.set_metric(step, metric);
-  }
-  return report;
 }
 
 bool AsyncWriter::is_pending() const {
@@ -126,8 +118,8 @@ std::optional<SaveReport> AsyncWriter::wait() {
   return impl_->wait();
 }
 
-const std::string& AsyncWriter::run() const {
-  return impl_->folder.options().run();
+RunFolder& AsyncWriter::folder() {
+  return impl_->folder;
 }
 
 }  // namespace lockstep::snapshot

@@ -38,11 +38,8 @@ class AsyncWriter {
   };
   /// Copies the content and starts to write it; the tensors may change once this returns. Throws
   /// the same Error on every rank for content or a step that cannot be saved.
-  Started save(const Content& content, int64_t step,
+  Started save(const Content& content, const SnapshotId& id,
                const std::optional<MetricValue>& metric = std::nullopt);
-
-  /// As Writer::set_metric(). First completes what is pending, whose result is returned.
-  std::optional<SaveReport> set_metric(int64_t step, const MetricValue& metric);
 
   /// The same on every rank.
   bool is_pending() const;
@@ -56,7 +53,8 @@ class AsyncWriter {
   /// Completes what is pending.
   std::optional<SaveReport> wait();
 
-  const std::string& run() const;
+  /// Its set_metric() may be called while no save is pending.
+  RunFolder& folder();
 
  private:
   struct Impl;

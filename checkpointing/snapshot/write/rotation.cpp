@@ -1,4 +1,3 @@
-#include <lockstep/checkpointing/snapshot/format/folder_names.h>
 #include <lockstep/checkpointing/snapshot/manifest.h>
 #include <lockstep/checkpointing/snapshot/mapped_file.h>
 #include <lockstep/checkpointing/snapshot/write/rotation.h>
@@ -30,16 +29,12 @@ bool is_folder(const std::string& path) {
 
 Rotation::Rotation(std::string folder, const WriterOptions& options)
     : folder_(std::move(folder)), options_(options) {
-  for (const std::string& name : names_in(folder_)) {
-    const auto step = step_of(name);
-    if (!step) {
-      continue;
-    }
+  for (const SnapshotId& id : ids_in(folder_)) {
     try {
-      const MappedFile file(folder_ + "/" + name + "/" + kManifestName);
+      const MappedFile file(folder_ + "/" + step_folder(id) + "/" + kManifestName);
       const Manifest manifest = Manifest::parse(file.text(), file.path());
-      if (manifest.run == options_.run() && manifest.step == *step) {
-        note(manifest);
+      if (manifest.run == options_.run() && manifest.step == id.step) {
+        note(id, manifest);
       }
     } catch (const Error&) {
       continue;  // unreadable: not ours to judge, and never removed
@@ -47,54 +42,63 @@ Rotation::Rotation(std::string folder, const WriterOptions& options)
   }
 }
 
-void Rotation::note(const Manifest& manifest) {
-  metrics_[manifest.step] = manifest.metric;
+void Rotation::note(const SnapshotId& id, const Manifest& manifest) {
+  metrics_[id] = manifest.metric;
   if (manifest.metric) {
     lower_is_better_ = manifest.lower_is_better;
   }
 }
 
-bool Rotation::is_loaded_from(int64_t step) const {
+bool Rotation::is_loaded_from(const SnapshotId& id) const {
   return !options_.loaded_from().empty() &&
-         is_same_folder(folder_ + "/" + step_folder(step), options_.loaded_from());
+         is_same_folder(folder_ + "/" + step_folder(id), options_.loaded_from());
 }
 
-std::vector<int64_t> Rotation::not_to_be_kept(int64_t newest) const {
+/// Of each step the last snapshot counts; for `best` the last that has a metric, since those after
+/// it may have other weights.
+std::vector<SnapshotId> Rotation::not_to_be_kept(const SnapshotId& newest) const {
   const KeepOptions& keep = options_.keep();
-  std::set<int64_t> kept = {newest};
-  std::vector<std::pair<double, int64_t>> by_metric;
+  std::set<SnapshotId> kept = {newest};
+  std::set<SnapshotId> last_of_steps;
+  std::set<int64_t> steps;
+  std::set<int64_t> steps_with_metric;
+  std::vector<std::pair<double, SnapshotId>> by_metric;
   for (auto entry = metrics_.rbegin(); entry != metrics_.rend(); ++entry) {
-    const auto& [step, metric] = *entry;
-    if (static_cast<int64_t>(kept.size()) < keep.last() && step < newest) {
-      kept.insert(step);
+    const auto& [id, metric] = *entry;
+    if (steps.insert(id.step).second) {
+      last_of_steps.insert(id);
+      if (static_cast<int64_t>(kept.size()) < keep.last() && id.step < newest.step) {
+        kept.insert(id);
+      }
     }
-    if (metric) {
-      by_metric.emplace_back(lower_is_better_ ? *metric : -*metric, step);
+    if (metric && steps_with_metric.insert(id.step).second) {
+      by_metric.emplace_back(lower_is_better_ ? *metric : -*metric, id);
     }
   }
   std::sort(by_metric.begin(), by_metric.end());
   by_metric.resize(std::min(by_metric.size(), static_cast<size_t>(keep.best())));
-  for (const auto& [metric, step] : by_metric) {
-    kept.insert(step);
+  for (const auto& [metric, id] : by_metric) {
+    kept.insert(id);
   }
-  std::vector<int64_t> others;
-  for (const auto& [step, metric] : metrics_) {
-    const bool is_multiple = keep.every() > 0 && step % keep.every() == 0;
-    if (kept.count(step) == 0 && !is_multiple && !is_loaded_from(step)) {
-      others.push_back(step);
+  std::vector<SnapshotId> others;
+  for (const auto& [id, metric] : metrics_) {
+    const bool is_multiple =
+        keep.every() > 0 && id.step % keep.every() == 0 && last_of_steps.count(id) > 0;
+    if (kept.count(id) == 0 && !is_multiple && !is_loaded_from(id)) {
+      others.push_back(id);
     }
   }
   return others;
 }
 
 /// From here on it is no snapshot any more, however much of it a crash leaves behind.
-void Rotation::hide(int64_t step) {
-  const std::string path = folder_ + "/" + step_folder(step);
+void Rotation::hide(const SnapshotId& id) {
+  const std::string path = folder_ + "/" + step_folder(id);
   options_.files()->rename(path, temporary_name(path, options_.run()));
 }
 
-std::vector<std::string> Rotation::committed(const Manifest& manifest) {
-  note(manifest);
+std::vector<std::string> Rotation::committed(const SnapshotId& id, const Manifest& manifest) {
+  note(id, manifest);
   std::vector<std::string> warnings;
   const auto attempt = [&](const std::function<void()>& action) {
     try {
@@ -105,8 +109,8 @@ std::vector<std::string> Rotation::committed(const Manifest& manifest) {
       return false;
     }
   };
-  std::vector<int64_t> hidden;
-  for (const int64_t old : not_to_be_kept(manifest.step)) {
+  std::vector<SnapshotId> hidden;
+  for (const SnapshotId& old : not_to_be_kept(id)) {
     if (!exists(folder_ + "/" + step_folder(old))) {
       metrics_.erase(old);  // somebody else has removed it
     } else if (attempt([&] { hide(old); })) {

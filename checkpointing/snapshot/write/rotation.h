@@ -1,5 +1,6 @@
 #pragma once
 
+#include <lockstep/checkpointing/snapshot/format/folder_names.h>
 #include <lockstep/checkpointing/snapshot/manifest.h>
 #include <lockstep/checkpointing/snapshot/write/writer_options.h>
 
@@ -20,19 +21,19 @@ class Rotation {
 
   /// A snapshot of this run is complete. Removes what need not be kept, and returns one line for
   /// each that could not be removed.
-  std::vector<std::string> committed(const Manifest& manifest);
+  std::vector<std::string> committed(const SnapshotId& id, const Manifest& manifest);
   /// A complete snapshot has this manifest now.
-  void note(const Manifest& manifest);
+  void note(const SnapshotId& id, const Manifest& manifest);
 
  private:
-  bool is_loaded_from(int64_t step) const;
-  std::vector<int64_t> not_to_be_kept(int64_t newest) const;
-  void hide(int64_t step);
+  bool is_loaded_from(const SnapshotId& id) const;
+  std::vector<SnapshotId> not_to_be_kept(const SnapshotId& newest) const;
+  void hide(const SnapshotId& id);
 
   std::string folder_;
   WriterOptions options_;
-  std::map<int64_t, std::optional<double>> metrics_;  // of this run's snapshots, by step
-  bool lower_is_better_ = true;                       // of the newest that has a metric
+  std::map<SnapshotId, std::optional<double>> metrics_;  // of this run's snapshots
+  bool lower_is_better_ = true;                          // of the newest that has a metric
 };
 
 /// Removes what this run left unfinished in the folder. Returns why something could not be removed:

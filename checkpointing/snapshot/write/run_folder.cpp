@@ -1,4 +1,3 @@
-#include <lockstep/checkpointing/snapshot/format/folder_names.h>
 #include <lockstep/checkpointing/snapshot/format/rejection.h>
 #include <lockstep/checkpointing/snapshot/manifest.h>
 #include <lockstep/checkpointing/snapshot/mapped_file.h>
@@ -24,14 +23,14 @@ std::string parent_of(const std::string& path) {
   return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
 }
 
-/// Makes room for the steps after `step`.
-void set_aside_later(FileSystem& files, const std::string& folder, int64_t step) {
+/// Makes room for the snapshots after `resumed`.
+void set_aside_later(FileSystem& files, const std::string& folder, const SnapshotId& resumed) {
   bool moved = false;
-  for (const std::string& name : names_in(folder)) {
-    const auto found = step_of(name);
-    if (!found || *found <= step) {
+  for (const SnapshotId& id : ids_in(folder)) {
+    if (!(resumed < id)) {
       continue;
     }
+    const std::string name = step_folder(id);
     std::string aside = folder + "/" + name + ".aside";
     for (int number = 2; exists(aside); ++number) {
       aside = folder + "/" + name + ".aside" + std::to_string(number);
@@ -85,8 +84,8 @@ void RunFolder::try_out() {
       }
       lock_ = std::make_unique<FolderLock>(path_);
       remove_leftovers(files(), path_, options_.run());
-      if (options_.resumed_step()) {
-        set_aside_later(files(), path_, *options_.resumed_step());
+      if (options_.resumed()) {
+        set_aside_later(files(), path_, *options_.resumed());
       }
       write_file(files(), probe_of(0), "0");
       rotation_ = std::make_unique<Rotation>(path_, options_);
@@ -115,8 +114,20 @@ void RunFolder::try_out() {
   });
 }
 
-void RunFolder::set_metric(int64_t step, const MetricValue& metric) {
-  const std::string folder = path_ + "/" + step_folder(step);
+SnapshotId RunFolder::next_of(int64_t step) const {
+  const std::vector<std::string> numbers =
+      agreement_.gather("looking for snapshots in " + path_, [&] {
+        int64_t number = 0;
+        for (const SnapshotId& id : completes() ? ids_in(path_) : std::vector<SnapshotId>()) {
+          number = id.step == step ? id.number + 1 : number;
+        }
+        return std::to_string(number);
+      });
+  return {step, std::stoll(numbers[0])};
+}
+
+void RunFolder::set_metric(const SnapshotId& id, const MetricValue& metric) {
+  const std::string folder = path_ + "/" + step_folder(id);
   agreement_.attempt("saving the metric of " + folder, [&] {
     if (!completes()) {
       return;
@@ -132,7 +143,7 @@ void RunFolder::set_metric(int64_t step, const MetricValue& metric) {
     write_file(files(), temporary_name(path, options_.run()), manifest.render());
     files().rename(temporary_name(path, options_.run()), path);
     files().sync_folder(folder);
-    rotation_->note(manifest);
+    rotation_->note(id, manifest);
   });
 }
 

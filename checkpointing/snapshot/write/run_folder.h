@@ -40,8 +40,11 @@ class RunFolder {
   Rotation& rotation() { return *rotation_; }
   const FolderLock& lock() const { return *lock_; }
 
-  /// Replaces the metric of a finished snapshot. Collective.
-  void set_metric(int64_t step, const MetricValue& metric);
+  /// The next snapshot of this step: after all that the folder has of it. Collective.
+  SnapshotId next_of(int64_t step) const;
+  /// Gives the finished snapshot this finite metric, instead of the one that it has, if it has one.
+  /// Throws the same Error on every rank if that fails; the snapshot then is as before. Collective.
+  void set_metric(const SnapshotId& id, const MetricValue& metric);
 
  private:
   void agree_on_run();

@@ -2,12 +2,14 @@
 #include <lockstep/checkpointing/snapshot/format/digest.h>
 #include <lockstep/checkpointing/snapshot/format/folder_names.h>
 #include <lockstep/checkpointing/snapshot/format/rejection.h>
+#include <lockstep/checkpointing/snapshot/mapped_file.h>
 #include <lockstep/checkpointing/snapshot/write/save_job.h>
 #include <lockstep/collectives/core/life_sign.h>
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <iomanip>
 #include <map>
 #include <set>
@@ -44,6 +46,39 @@ std::string first_difference(const std::vector<std::string>& mine,
                   quoted(other, first.end()));
 }
 
+/// But for the metric and the files.
+Manifest manifest_of(const RunFolder& folder, const Content& content, int64_t step) {
+  Manifest manifest;
+  manifest.run = folder.options().run();
+  manifest.step = step;
+  manifest.world_size = folder.ranks().size();
+  manifest.texts = content.texts();
+  for (const auto& [name, section] : content.sections()) {
+    if (!section.tied.empty()) {
+      manifest.tied[name] = section.tied;
+    }
+  }
+  return manifest;
+}
+
+std::vector<PlannedFile> files_of(const RunFolder& folder, const Content& content) {
+  return plan_files(content, folder.ranks().rank(), folder.ranks().size(),
+                    folder.options().min_shard_bytes());
+}
+
+/// What `describe` says about these files of this rank.
+std::string records_of(const RunFolder& folder, const std::vector<PlannedFile>& files,
+                       const std::function<WrittenFile(const PlannedFile&)>& describe) {
+  FileRecords records;
+  for (const PlannedFile& file : files) {
+    const WrittenFile written = describe(file);
+    records[file.name] = {file.section,  file.role,      folder.ranks().rank(),
+                          written.bytes, written.header, written.tensors,
+                          file.slices};
+  }
+  return render_records(records);
+}
+
 /// How many elements each slice in these files has, in the order of their records.
 std::string lengths_of_slices(const std::vector<PlannedFile>& files) {
   std::map<std::string, std::map<std::string, int64_t>> lengths;
@@ -73,22 +108,13 @@ std::string text_of_metric(const std::optional<MetricValue>& metric) {
   return metric ? text.str() : "none";
 }
 
-SaveJob::SaveJob(RunFolder& folder, const Content& content, int64_t step,
+SaveJob::SaveJob(RunFolder& folder, const Content& content, const SnapshotId& id,
                  const std::optional<MetricValue>& metric)
-    : folder_(&folder) {
-  manifest_.run = folder.options().run();
-  manifest_.step = step;
-  manifest_.world_size = folder.ranks().size();
-  manifest_.texts = content.texts();
-  for (const auto& [name, section] : content.sections()) {
-    if (!section.tied.empty()) {
-      manifest_.tied[name] = section.tied;
-    }
-  }
-  report_.step = step;
+    : folder_(&folder), id_(id), manifest_(manifest_of(folder, content, id.step)) {
+  report_.step = id.step;
   report_.path = final_path();
   std::vector<std::string> lines = shared_lines(content);
-  lines.push_back(c10::str("step ", step));
+  lines.push_back("snapshot " + step_folder(id));
   lines.push_back("metric " + text_of_metric(metric));
   compare_content(lines, metric);
   for (const auto& [name, section] : content.sections()) {
@@ -96,12 +122,37 @@ SaveJob::SaveJob(RunFolder& folder, const Content& content, int64_t step,
       to_be_saved_.emplace_back(name, tensor);
     }
   }
-  planned_ = plan_files(content, folder.ranks().rank(), folder.ranks().size(),
-                        folder.options().min_shard_bytes());
+  planned_ = files_of(folder, content);
+}
+
+bool SaveJob::is_saved(RunFolder& folder, const Content& content, const SnapshotId& id) {
+  const std::string path = folder.path() + "/" + step_folder(id) + "/" + kManifestName;
+  Manifest manifest = manifest_of(folder, content, id.step);
+  for (const std::string& records :
+       folder.agreement().gather("comparing the state with " + path, [&] {
+         return records_of(folder, files_of(folder, content), [](const PlannedFile& file) {
+           return describe_safetensors(file.tensors, file.metadata);
+         });
+       })) {
+    manifest.files.merge(parse_records(records, "what a rank would write"));
+  }
+  bool is_other = false;
+  if (folder.completes()) {
+    try {
+      const MappedFile file(path);
+      const Manifest saved = Manifest::parse(file.text(), path);
+      manifest.metric = saved.metric;
+      manifest.lower_is_better = saved.lower_is_better;
+      is_other = manifest.render() != saved.render();
+    } catch (const Error&) {
+      is_other = true;  // somebody removed or changed it
+    }
+  }
+  return !folder.agreement().any(is_other);
 }
 
 std::string SaveJob::final_path() const {
-  return folder_->path() + "/" + step_folder(manifest_.step);
+  return folder_->path() + "/" + step_folder(id_);
 }
 
 std::string SaveJob::temporary_path() const {
@@ -152,16 +203,12 @@ void SaveJob::compare_content(const std::vector<std::string>& lines,
 
 std::string SaveJob::write_files() {
   FileSystem& files = folder_->files();
-  FileRecords records;
   files.make_folder(temporary_path());
-  for (const PlannedFile& file : planned_) {
-    const WrittenFile written =
-        write_safetensors(files, temporary_path() + "/" + file.name, file.tensors, file.metadata);
-    records[file.name] = {file.section,  file.role,      folder_->ranks().rank(),
-                          written.bytes, written.header, written.tensors,
-                          file.slices};
-  }
-  return render_records(records) + "\n" + lengths_of_slices(planned_);
+  const std::string records = records_of(*folder_, planned_, [&](const PlannedFile& file) {
+    return write_safetensors(files, temporary_path() + "/" + file.name, file.tensors,
+                             file.metadata);
+  });
+  return records + "\n" + lengths_of_slices(planned_);
 }
 
 void SaveJob::write() {
@@ -261,14 +308,14 @@ std::string SaveJob::name_latest_and_rotate() {
   const std::string latest = folder_->path() + "/" + kLatestName;
   std::vector<std::string> warnings;
   try {
-    write_file(files, temporary_name(latest, manifest_.run), step_folder(manifest_.step) + "\n");
+    write_file(files, temporary_name(latest, manifest_.run), step_folder(id_) + "\n");
     files.rename(temporary_name(latest, manifest_.run), latest);
     files.sync_folder(folder_->path());
   } catch (const std::exception& error) {
     warnings.push_back(std::string("the snapshot is complete, but `latest` does not name it: ") +
                        error.what());
   }
-  const auto more = folder_->rotation().committed(manifest_);
+  const auto more = folder_->rotation().committed(id_, manifest_);
   warnings.insert(warnings.end(), more.begin(), more.end());
   return joined(warnings);
 }

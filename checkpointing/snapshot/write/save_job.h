@@ -30,8 +30,11 @@ std::string text_of_metric(const std::optional<MetricValue>& metric);
 /// are collectives. Between these no two may run at the same time.
 class SaveJob {
  public:
-  SaveJob(RunFolder& folder, const Content& content, int64_t step,
+  SaveJob(RunFolder& folder, const Content& content, const SnapshotId& id,
           const std::optional<MetricValue>& metric);
+  /// Whether the finished snapshot `id` is what a save of this content would write, but for the
+  /// metric. Reads every tensor that this rank would write; no save may be pending. Collective.
+  static bool is_saved(RunFolder& folder, const Content& content, const SnapshotId& id);
 
   /// What write() will write; a copy may take the place of each tensor before.
   std::vector<PlannedFile>& planned() { return planned_; }
@@ -62,6 +65,7 @@ class SaveJob {
   void forget_tensors() { planned_.clear(); }
 
   RunFolder* folder_;
+  SnapshotId id_;
   Manifest manifest_;  // files: after agree()
   std::vector<PlannedFile> planned_;
   std::vector<std::pair<std::string, std::string>>

@@ -3,9 +3,9 @@
 
 namespace lockstep::snapshot {
 
-SaveReport Writer::save(const Content& content, int64_t step,
+SaveReport Writer::save(const Content& content, const SnapshotId& id,
                         const std::optional<MetricValue>& metric) {
-  SaveJob job(folder_, content, step, metric);
+  SaveJob job(folder_, content, id, metric);
   job.write();
   if (job.agree()) {
     job.commit();

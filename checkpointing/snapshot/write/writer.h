@@ -28,15 +28,10 @@ class Writer {
   /// finite.
   /// If any rank cannot save, throws the same Error on every rank. Nothing of the new snapshot
   /// remains, nothing else has changed, and training can continue.
-  SaveReport save(const Content& content, int64_t step,
+  SaveReport save(const Content& content, const SnapshotId& id,
                   const std::optional<MetricValue>& metric = std::nullopt);
 
-  /// Gives the finished snapshot of `step` this finite metric, instead of the one that it has, if
-  /// it has one. Throws the same Error on every rank if that fails; the snapshot then is as before.
-  void set_metric(int64_t step, const MetricValue& metric) { folder_.set_metric(step, metric); }
-
-  /// The name of the run. A resumed run passes it on in its options.
-  const std::string& run() const { return folder_.options().run(); }
+  RunFolder& folder() { return folder_; }
 
  private:
   RunFolder folder_;

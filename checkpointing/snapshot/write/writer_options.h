@@ -1,6 +1,7 @@
 #pragma once
 
 #include <lockstep/checkpointing/snapshot/format/file_system.h>
+#include <lockstep/checkpointing/snapshot/format/folder_names.h>
 #include <lockstep/checkpointing/snapshot/keep_options.h>
 #include <torch/arg.h>
 
@@ -19,10 +20,10 @@ struct WriterOptions {
   TORCH_ARG(KeepOptions, keep);
   /// Path of the snapshot from which this run was resumed: never removed. May be empty.
   TORCH_ARG(std::string, loaded_from);
-  /// Step of the snapshot from which this run was resumed. The folder may still hold snapshots of
-  /// later steps (they cannot be read, or an earlier snapshot was resumed). These are renamed to
-  /// NAME.aside when the run starts; they are never removed.
-  TORCH_ARG(std::optional<int64_t>, resumed_step);
+  /// The snapshot from which this run was resumed. The folder may still hold later ones (they
+  /// cannot be read, or an earlier snapshot was resumed). These are renamed to NAME.aside when the
+  /// run starts; they are never removed.
+  TORCH_ARG(std::optional<SnapshotId>, resumed);
   /// Tensors that all ranks share are divided among as many files as there are ranks, but a file is
   /// not made smaller than this many bytes. Requires: >= 1.
   TORCH_ARG(int64_t, min_shard_bytes) = int64_t{4} << 20;
