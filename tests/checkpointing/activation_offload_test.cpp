@@ -144,8 +144,11 @@ TEST(Offload, InsideARegionIsRefused) {
     const OffloadActivations offload(std::vector<at::Tensor>{});
     return in.sin();
   };
-  EXPECT_THAT(message_of<Error>([&] { checkpoint(f, x); }), HasSubstr("open it around"));
-  EXPECT_THAT(message_of<Error>([&] { OffloadActivations({}, OffloadOptions().prefetch(-1)); }),
+  EXPECT_THAT(message_of<Error>([&] { static_cast<void>(checkpoint(f, x)); }),
+              HasSubstr("open it around"));
+  EXPECT_THAT(message_of<Error>([&] {
+                static_cast<void>(OffloadActivations({}, OffloadOptions().prefetch(-1)));
+              }),
               HasSubstr("prefetch -1"));
 }
 

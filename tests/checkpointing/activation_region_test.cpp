@@ -136,8 +136,8 @@ TEST(CheckpointFacts, N30_InputOrWeightChangedAfterForwardThrows) {
   EXPECT_THAT(message_of<Error>([&] { y.sum().backward(); }),
               HasSubstr("a tensor from outside the region, is modified in place after forward"));
   EXPECT_THAT(message_of<Error>([] {
-                checkpoint([](at::Tensor in) { return in.mul_(2).sin(); },
-                           torch::randn({2}, at::requires_grad()) * 1);
+                static_cast<void>(checkpoint([](at::Tensor in) { return in.mul_(2).sin(); },
+                                             torch::randn({2}, at::requires_grad()) * 1));
               }),
               HasSubstr("input 0 is modified in place inside the region"));
   EXPECT_THAT(message_of<Error>([] {
@@ -166,8 +166,9 @@ TEST(CheckpointFacts, N30_ExceptionsLeaveNoStateBehind) {
       return h.exp();
     };
   };
-  EXPECT_EQ(message_of<std::runtime_error>([&] { checkpoint(failing(false), x); }),
-            "the function failed");
+  EXPECT_EQ(
+      message_of<std::runtime_error>([&] { static_cast<void>(checkpoint(failing(false), x)); }),
+      "the function failed");
   EXPECT_EQ(activation::HookScope::top(), nullptr);
 
   const at::Tensor y = checkpoint(failing(true), x);

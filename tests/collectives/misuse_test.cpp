@@ -121,7 +121,7 @@ TEST_P(Mismatch, OfVerbIsReportedOnEveryRank) {
       GetParam(),
       [](Communicator& ranks) {
         if (ranks.rank() == 0) {
-          ranks.split(0);
+          static_cast<void>(ranks.split(0));
         } else {
           ranks.barrier().wait();
         }
@@ -132,7 +132,10 @@ TEST_P(Mismatch, OfVerbIsReportedOnEveryRank) {
 
 TEST_P(Mismatch, OfAllocationIsReportedOnEveryRank) {
   const auto result = outcomes(
-      GetParam(), [](Communicator& ranks) { ranks.allocate(10 + ranks.rank() % 2, at::kFloat); },
+      GetParam(),
+      [](Communicator& ranks) {
+        static_cast<void>(ranks.allocate(10 + ranks.rank() % 2, at::kFloat));
+      },
       kPatient);
   expect_all(result, Kind::error, {"allocate #1 of Float[10]", "allocate #1 of Float[11]"});
 }
@@ -252,51 +255,73 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Arguments, ::testing::Values(1, 2),
                          [](const auto& info) { return "np" + std::to_string(info.param); });
 
 TEST_P(Arguments, AverageOfIntegersIsRefused) {
-  expect_error([](Communicator& r) { r.all_reduce(at::zeros({3}, at::kInt), ReduceOp::avg()); },
-               {"all_reduce #1", "Int"});
+  expect_error(
+      [](Communicator& r) {
+        static_cast<void>(r.all_reduce(at::zeros({3}, at::kInt), ReduceOp::avg()));
+      },
+      {"all_reduce #1", "Int"});
 }
 
 TEST_P(Arguments, SumOfBoolIsRefused) {
-  expect_error([](Communicator& r) { r.all_reduce(at::zeros({3}, at::kBool)); }, {"bool", "max"});
+  expect_error([](Communicator& r) { static_cast<void>(r.all_reduce(at::zeros({3}, at::kBool))); },
+               {"bool", "max"});
 }
 
 TEST_P(Arguments, ComplexReductionsAreRefused) {
-  expect_error([](Communicator& r) { r.all_reduce(at::zeros({3}, at::kComplexFloat)); },
-               {"ComplexFloat"});
+  expect_error(
+      [](Communicator& r) { static_cast<void>(r.all_reduce(at::zeros({3}, at::kComplexFloat))); },
+      {"ComplexFloat"});
 }
 
 TEST_P(Arguments, PredivideMustBePositiveAndFinite) {
   for (double factor : {0.0, -1.0, double{INFINITY}, double{NAN}}) {
     expect_error(
-        [&](Communicator& r) { r.all_reduce(at::zeros({3}), ReduceOp::avg().predivide(factor)); },
+        [&](Communicator& r) {
+          static_cast<void>(r.all_reduce(at::zeros({3}), ReduceOp::avg().predivide(factor)));
+        },
         {"predivide"});
   }
-  expect_error([](Communicator& r) { r.all_reduce(at::zeros({3}), ReduceOp::sum().predivide(2)); },
-               {"predivide(2)", "avg"});
+  expect_error(
+      [](Communicator& r) {
+        static_cast<void>(r.all_reduce(at::zeros({3}), ReduceOp::sum().predivide(2)));
+      },
+      {"predivide(2)", "avg"});
 }
 
 TEST_P(Arguments, SizesMustFit) {
-  expect_error([](Communicator& r) { r.all_gather(at::zeros({7}), at::zeros({3})); },
-               {"all_gather #1", "7 elements"});
-  expect_error([](Communicator& r) { r.reduce_scatter(at::zeros({3}), at::zeros({8})); },
-               {"reduce_scatter #1", "8 elements"});
+  expect_error(
+      [](Communicator& r) { static_cast<void>(r.all_gather(at::zeros({7}), at::zeros({3}))); },
+      {"all_gather #1", "7 elements"});
+  expect_error(
+      [](Communicator& r) { static_cast<void>(r.reduce_scatter(at::zeros({3}), at::zeros({8}))); },
+      {"reduce_scatter #1", "8 elements"});
 }
 
 TEST_P(Arguments, DtypesMustBeEqual) {
   expect_error(
-      [](Communicator& r) { r.all_gather(at::zeros({3 * r.size()}), at::zeros({3}, at::kInt)); },
+      [](Communicator& r) {
+        static_cast<void>(r.all_gather(at::zeros({3 * r.size()}), at::zeros({3}, at::kInt)));
+      },
       {"Float", "Int"});
 }
 
 TEST_P(Arguments, TensorsMustBeContiguousAndDefined) {
-  expect_error([](Communicator& r) { r.all_reduce(at::zeros({4, 6}).t()); }, {"contiguous"});
-  expect_error([](Communicator& r) { r.broadcast(at::Tensor()); }, {"broadcast #1", "undefined"});
-  expect_error([](Communicator& r) { r.all_reduce(at::eye(3).to_sparse()); }, {"dense"});
+  expect_error(
+      [](Communicator& r) {
+        static_cast<void>(r.all_reduce(at::zeros({4, 6}).t()));
+      },
+      {"contiguous"});
+  expect_error([](Communicator& r) { static_cast<void>(r.broadcast(at::Tensor())); },
+               {"broadcast #1", "undefined"});
+  expect_error([](Communicator& r) { static_cast<void>(r.all_reduce(at::eye(3).to_sparse())); },
+               {"dense"});
 }
 
 TEST_P(Arguments, RootMustBeARank) {
-  expect_error([](Communicator& r) { r.broadcast(at::zeros({3}), r.size()); }, {"root"});
-  expect_error([](Communicator& r) { r.broadcast(at::zeros({3}), -1); }, {"root is -1"});
+  expect_error([](Communicator& r) { static_cast<void>(r.broadcast(at::zeros({3}), r.size())); },
+               {"root"});
+  expect_error([](Communicator& r) { static_cast<void>(r.broadcast(at::zeros({3}), -1)); },
+               {"root is -1"});
 }
 
 TEST_P(Arguments, ARefusedCallTakesNoSequenceNumber) {

@@ -204,7 +204,8 @@ TEST(NodeLayouts, MemoryThatMpiMayStillUseOutlivesACommunicatorThatAnExceptionDe
     const Communicator ranks = on_nodes(apart);
     if (ranks.rank() == 0) {  // no other rank takes part
       const auto note = [&](void*) { freed = true; };
-      ranks.broadcast(at::from_blob(bytes.data(), {int64_t{1} << 20}, note, at::kByte), 0);
+      static_cast<void>(
+          ranks.broadcast(at::from_blob(bytes.data(), {int64_t{1} << 20}, note, at::kByte), 0));
     }
     throw std::runtime_error("the job dies");
   } catch (const std::runtime_error&) {

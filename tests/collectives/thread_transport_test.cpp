@@ -267,8 +267,8 @@ TEST_P(ThreadTransport, OperationsOnTheSameMemoryHappenInTheirOrder) {
         at::Tensor tensor = in_window ? ranks.allocate(numel, at::kFloat) : at::empty({numel});
         tensor.fill_(1.0);
         const at::Tensor part = tensor.narrow(0, numel / 2, numel / 2);
-        ranks.all_reduce(tensor);
-        ranks.all_reduce(part);
+        static_cast<void>(ranks.all_reduce(tensor));
+        static_cast<void>(ranks.all_reduce(part));
         Work last = ranks.broadcast(tensor, ranks.size() - 1);
         ranks.all_reduce(tensor).wait();
         EXPECT_TRUE(last.test());
@@ -289,7 +289,7 @@ TEST_P(ThreadTransport, TestMakesProgressWithoutBlocking) {
     }
     EXPECT_EQ(tensor[2999999].item<float>(), ranks.size());
     Work second = ranks.all_reduce(tensor);
-    ranks.barrier();
+    static_cast<void>(ranks.barrier());
     for (int i = 0; i < 100; ++i) {
       ranks.progress();
     }
@@ -303,9 +303,9 @@ TEST_P(ThreadTransport, DroppedWorkStillCompletes) {
     at::Tensor kept = at::ones({40000});
     {
       at::Tensor dropped = at::ones({40000});
-      ranks.all_reduce(dropped);
+      static_cast<void>(ranks.all_reduce(dropped));
     }
-    ranks.all_reduce(kept);
+    static_cast<void>(ranks.all_reduce(kept));
     ranks.barrier().wait();
     EXPECT_EQ(kept[39999].item<float>(), ranks.size());
   });
