@@ -33,10 +33,11 @@ class EvalMode {
   std::function<void()> restore_;
 };
 
-/// Replaces the weights of a model by their moving averages (TrainerOptions::ema) while the object
-/// lives. The destructor puts back the bits of the weights, also when an exception passes. The
-/// averages are rounded to the dtype of the weights; masters, moments and buffers do not change.
-/// Costs one copy of the trainable weights.
+/// Replaces the weights and the floating-point buffers of a model, such as the running statistics
+/// of batch norm, by their moving averages (TrainerOptions::ema) while the object lives. The
+/// destructor puts back their bits, also when an exception passes. The averages are rounded to the
+/// dtype of the model; masters, moments and integer buffers do not change. Costs one copy of the
+/// trainable weights and of the buffers.
 ///
 ///   const lockstep::AveragedWeights averaged(trainer, model);
 ///
@@ -51,7 +52,7 @@ class AveragedWeights {
   AveragedWeights& operator=(const AveragedWeights&) = delete;
 
  private:
-  std::vector<std::pair<at::Tensor, at::Tensor>> saved_;  // weight, its copy
+  std::vector<std::pair<at::Tensor, at::Tensor>> saved_;  // weight or buffer, its copy
 };
 
 }  // namespace lockstep

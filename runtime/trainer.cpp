@@ -1,4 +1,5 @@
 #include <lockstep/runtime/process/kept_stop_signals.h>
+#include <lockstep/runtime/state/averages.h>
 #include <lockstep/runtime/process/stop_signals.h>
 #include <lockstep/runtime/step/gradient_statistics.h>
 #include <lockstep/runtime/step/training.h>
@@ -146,10 +147,10 @@ std::vector<std::pair<std::string, at::Tensor>> Trainer::masters() const {
 
 std::vector<std::pair<std::string, at::Tensor>> Trainer::averaged() const {
   training_->steps->settle();
-  const std::vector<at::Tensor> flats = training_->storage.arena().whole_averages();
-  LOCKSTEP_CHECK(!flats.empty(),
+  auto averages = detail::all_averages(training_->storage);
+  LOCKSTEP_CHECK(!averages.empty(),
                  "averaged(): no average is kept; ask for one with TrainerOptions().ema(0.999)");
-  return training_->storage.named(flats);
+  return averages;
 }
 
 void Trainer::adopt_weights() {

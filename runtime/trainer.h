@@ -160,7 +160,7 @@ class Trainer {
   ResumeReport resume(const std::string& folder = "");
   /// Loads only weights and buffers, for fine-tuning. `path` is the folder of a run, a snapshot, a
   /// safetensors file or folder, or model.safetensors.index.json. Moments, counters and loaders do
-  /// not change. With TrainerOptions::ema the moving averages start at the loaded weights, or are
+  /// not change. With TrainerOptions::ema the moving averages start at what was loaded, or are
   /// loaded too: if `path` names a snapshot that has them all, and `options` map no names. If names
   /// or sizes do not match, throws the same Error on every rank, lists every mismatch and loads
   /// nothing, unless LoadOptions::match is partial.
@@ -252,9 +252,9 @@ class Trainer {
   /// weights themselves, with 16 bits at O3. The tensors are views; with Precision::remainders or
   /// shard_optimizer they are copies. With shard_optimizer every rank must call it.
   std::vector<std::pair<std::string, at::Tensor>> masters() const;
-  /// The moving averages of the weights by parameter name, fp32 or fp64. The tensors are views;
-  /// with shard_optimizer they are copies, and every rank must call it. Throws Error without
-  /// TrainerOptions().ema().
+  /// The moving averages of the weights by parameter name, then those of the floating-point buffers
+  /// by name: fp32 or fp64. The tensors are views; with shard_optimizer those of the weights are
+  /// copies, and every rank must call it. Throws Error without TrainerOptions().ema().
   std::vector<std::pair<std::string, at::Tensor>> averaged() const;
   /// Adopts weights that the program changed itself: written by hand (clamped, for example), loaded
   /// by torch::load or converted by to(dtype). Sets the masters to the new weights; otherwise the

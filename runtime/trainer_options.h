@@ -53,8 +53,9 @@ struct TrainerOptions {
   /// After clip_grad_norm, each element of the gradient is clipped to [-limit, limit].
   /// Requires: > 0.
   TORCH_ARG(double, clip_grad_value) = std::numeric_limits<float>::max();
-  /// Decay of an exponential moving average of the weights: see Trainer::averaged(). Each real
-  /// update moves the average by (1 - ema) of its distance to the new fp32 weights.
+  /// Decay of an exponential moving average of the weights and of floating-point buffers, such as
+  /// the running statistics of batch norm: see Trainer::averaged(). Each real update moves the
+  /// average by (1 - ema) of its distance to the new fp32 weights and buffers.
   /// Requires: 0 <= ema < 1. 0: no average.
   TORCH_ARG(double, ema) = 0.0;
   /// True: masters, moments and averages are sharded over the ranks (ZeRO stage 1). Each rank gets

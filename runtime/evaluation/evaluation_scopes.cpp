@@ -54,14 +54,17 @@ AveragedWeights::AveragedWeights(const Trainer& trainer, const Model& model) {
   const detail::Agreement agreement(trainer.runtime().control());
   agreement.attempt("using the averaged weights", [&] {
     std::map<std::string, at::Tensor> weights;
-    for (const ModelTensor& parameter : model.parameters()) {
-      weights.emplace(parameter.name, parameter.tensor.detach());
+    for (const auto* list : {&model.parameters(), &model.buffers()}) {
+      for (const ModelTensor& entry : *list) {
+        weights.emplace(entry.name, entry.tensor.detach());
+      }
     }
     for (const auto& [name, average] : averages) {
       const auto weight = weights.find(name);
-      LOCKSTEP_CHECK(weight != weights.end() && weight->second.sizes() == average.sizes(), name,
-                     " is an averaged weight of the Trainer, but the model has no such parameter; "
-                     "pass the model of the Trainer");
+      LOCKSTEP_CHECK(
+          weight != weights.end() && weight->second.sizes() == average.sizes(), name,
+          " is averaged by the Trainer, but the model has nothing of this name and size; "
+          "pass the model of the Trainer");
       saved_.emplace_back(weight->second, weight->second.clone());
     }
   });

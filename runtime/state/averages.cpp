@@ -2,7 +2,20 @@
 #include <lockstep/runtime/state/averages.h>
 #include <lockstep/runtime/state/snapshot_archive.h>
 
+#include <algorithm>
+
 namespace lockstep::detail {
+namespace {
+
+constexpr char kKind[] = ".ema";
+
+template <typename Source>
+bool has_any(const NamedTensors& averages, const Source& source) {
+  return std::any_of(averages.begin(), averages.end(),
+                     [&](const auto& each) { return source.has(each.first + kKind); });
+}
+
+}  // namespace
 
 void visit_averages(const TrainingStorage& storage, StateArchive& archive) {
   Arena& arena = storage.arena();
@@ -14,15 +27,31 @@ void visit_averages(const TrainingStorage& storage, StateArchive& archive) {
   const std::vector<at::Tensor> views =
       parameter_views(flats, storage.reducer().parameters(), storage.reducer().plans());
   for (size_t i = 0; i < views.size(); ++i) {
-    archive.tensor(storage.trainable().parameters[i].name + ".ema", views[i]);
+    archive.tensor(storage.trainable().parameters[i].name + kKind, views[i]);
   }
   if (archive.loading()) {
     arena.take_averages(flats);
   }
+  const NamedTensors buffers = storage.averaged_buffers().named();
+  if (archive.saving() || has_any(buffers, archive)) {
+    for (const auto& [name, average] : buffers) {
+      archive.tensor(name + kKind, average);
+    }
+  }
+}
+
+void start_missing_averages(const TrainingStorage& storage,
+                            const snapshot::SnapshotSection& optimizer,
+                            std::vector<std::string>& notes) {
+  const NamedTensors buffers = storage.averaged_buffers().named();
+  if (!buffers.empty() && !has_any(buffers, optimizer)) {
+    storage.averaged_buffers().restart();
+    notes.emplace_back("the moving averages of the buffers start at the buffers: none were saved");
+  }
 }
 
 void load_averages(const TrainingStorage& storage, const snapshot::SnapshotSection* optimizer,
-                   const std::vector<at::Tensor>& weights) {
+                   const std::vector<at::Tensor>& weights, const std::vector<std::string>& loaded) {
   if (!storage.arena().has_averages()) {
     return;
   }
@@ -34,10 +63,23 @@ void load_averages(const TrainingStorage& storage, const snapshot::SnapshotSecti
     if (found.missing.empty() && found.misshapen.empty()) {
       LoadingArchive loading(*optimizer);
       visit_averages(storage, loading);
+      std::vector<std::string> notes;
+      start_missing_averages(storage, *optimizer, notes);
       return;
     }
   }
   storage.arena().take_averages(weights);
+  storage.averaged_buffers().restart(loaded);
+}
+
+NamedTensors all_averages(const TrainingStorage& storage) {
+  if (!storage.arena().has_averages()) {
+    return {};
+  }
+  NamedTensors all = storage.named(storage.arena().whole_averages());
+  const NamedTensors buffers = storage.averaged_buffers().named();
+  all.insert(all.end(), buffers.begin(), buffers.end());
+  return all;
 }
 
 }  // namespace lockstep::detail

@@ -308,6 +308,7 @@ std::vector<std::string> TrainingState::load(const Snapshot& saved) {
     LoadingArchive archive(source);
     visit_section(section, archive);
   }
+  start_missing_averages(parts_.storage, saved.section("optimizer"), notes);
   if (const std::string& note = parts_.storage.updater().learning_rates().note(); !note.empty()) {
     notes.push_back(note);
   }
@@ -335,7 +336,7 @@ snapshot::LoadReport TrainingState::load_weights(const OpenedWeights& source,
   take_weights(flats, all);
   start_round(parts_.storage, flats);
   const bool has_names = !options.name_in_source && !options.transposed;
-  load_averages(parts_.storage, has_names ? source.optimizer.get() : nullptr, flats);
+  load_averages(parts_.storage, has_names ? source.optimizer.get() : nullptr, flats, report.loaded);
   return report;
 }
 

@@ -43,7 +43,8 @@ struct StateInMemory {
 /// Everything that a run needs to go on bit for bit, as the content of a snapshot. Sections:
 /// - model: fp32 weights under PyTorch's names (the masters, or half weights widened; the fp32
 ///   values that frozen ones were given), each tied weight once, and buffers
-/// - optimizer: "parameter.kind", see StateArchive; averages as "parameter.ema"
+/// - optimizer: "parameter.kind", see StateArchive; averages as "parameter.ema" and
+///   "buffer.ema"
 /// - trainer: counters, loss scale and its counters, learning rates
 /// - data: where the loaders are
 /// - random, residuals, state: each rank's own, the state of its random numbers, of error feedback
@@ -58,11 +59,11 @@ class TrainingState {
  public:
   explicit TrainingState(TrainingParts parts) : parts_(std::move(parts)) {}
 
-  /// Throws the same Error on every rank (exit code diverged) where ranks hold different bits.
   /// Throws Error (exit code snapshot) that names the first weight or buffer that no snapshot can
   /// hold. Local.
   void require_storable() const;
 
+  /// Throws the same Error on every rank (exit code diverged) where ranks hold different bits.
   snapshot::Content content();
 
   /// The state now, in memory of the host. Throws the same Error on every rank, which begins with

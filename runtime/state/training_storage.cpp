@@ -44,8 +44,7 @@ Communicator ranks_of_gradients(const TrainerOptions& options, const Communicato
 }
 
 Arena::Options arena_options(const TrainerOptions& options, const Communicator& communicator) {
-  Arena::Options result;
-  result.averages = options.ema() > 0.0;
+  Arena::Options result{options.ema() > 0.0, std::nullopt};
   if (shards(options, communicator) > 1) {
     result.sharers = communicator;
   }
@@ -121,12 +120,12 @@ TrainingStorage::TrainingStorage(const Runtime& runtime, const Model& model,
       arena_ = std::make_unique<Arena>(new_arena(plans));
       exact_.convert(trainable_.frozen, options.precision());
       exact_.convert(model.buffers(), options.precision());
+      averaged_buffers_ = std::make_unique<AveragedBuffers>(model.buffers(), options.ema());
       refresh_model();
       release_freed_memory(runtime.device());
     });
   });
-  std::vector<at::Tensor> wires;
-  std::vector<at::Tensor> leaf_sums;
+  std::vector<at::Tensor> wires, leaf_sums;
   explained([&] {
     wires = allocate_wires(devices_, plans, scatters(options_, devices_));
     leaf_sums = allocate_leaf_sums(plans);
@@ -216,9 +215,10 @@ void TrainingStorage::refresh_model() const {
 void TrainingStorage::make_checks() {
   const int64_t every = options_.compare_replicas_every();
   watch_ = std::make_unique<ModelWatch>(model_, trainable_, every > 0 ? every : 100);
-  replicas_ =
-      std::make_unique<ReplicaCheck>(trainable_, *arena_, *reducer_, *updater_, agreement_, every,
-                                     rounds_ ? rounds_->shared() : std::vector<ReplicatedArray>());
+  replicas_ = std::make_unique<ReplicaCheck>(
+      trainable_, *arena_, *reducer_, *updater_, agreement_, every,
+      rounds_ ? rounds_->shared() : std::vector<ReplicatedArray>(),
+      options_.buffers() == BufferPolicy::none ? NamedTensors() : averaged_buffers_->named());
 }
 
 void TrainingStorage::adopt_weights() {
@@ -379,7 +379,7 @@ Trainer::Memory TrainingStorage::memory() const {
   if (arena_ != nullptr) {
     result.weights = arena_->weight_bytes();
     result.masters = arena_->master_bytes();
-    result.averages = arena_->average_bytes();
+    result.averages = arena_->average_bytes() + averaged_buffers_->bytes();
   }
   if (reducer_ != nullptr) {
     for (size_t b = 0; b < reducer_->size(); ++b) {

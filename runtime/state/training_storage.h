@@ -5,6 +5,7 @@
 #include <lockstep/collectives/core/agreement.h>
 #include <lockstep/runtime/runtime.h>
 #include <lockstep/runtime/state/arena.h>
+#include <lockstep/runtime/state/averaged_buffers.h>
 #include <lockstep/runtime/state/exact_values.h>
 #include <lockstep/runtime/step/activation_planning.h>
 #include <lockstep/runtime/step/local_rounds.h>
@@ -50,6 +51,8 @@ class TrainingStorage {
   Updater& updater() const { return *updater_; }
   ModelWatch& watch() const { return *watch_; }
   ReplicaCheck& replicas() const { return *replicas_; }
+  /// Of no buffers without TrainerOptions::ema.
+  AveragedBuffers& averaged_buffers() const { return *averaged_buffers_; }
   const OptimizerSpec& optimizer() const { return *spec_; }
   /// With TrainerOptions::local_updates, else null.
   LocalRounds* rounds() const { return rounds_.get(); }
@@ -97,6 +100,7 @@ class TrainingStorage {
   const ActivationPlanning& activations_;
   std::unique_ptr<Arena> arena_;
   ExactValues exact_;
+  std::unique_ptr<AveragedBuffers> averaged_buffers_ = std::make_unique<AveragedBuffers>();
   std::unique_ptr<Reducer> reducer_;
   std::unique_ptr<Updater> updater_;
   std::unique_ptr<LocalRounds> rounds_;

@@ -169,7 +169,7 @@ std::optional<std::string> difference_between_ranks(const std::vector<Replicated
 
 ReplicaCheck::ReplicaCheck(const Trainable& trainable, const Arena& arena, const Reducer& reducer,
                            Updater& updater, Agreement agreement, int64_t every,
-                           std::vector<ReplicatedArray> shared)
+                           std::vector<ReplicatedArray> shared, const NamedTensors& averages)
     : trainable_(trainable),
       reducer_(reducer),
       updater_(updater),
@@ -178,7 +178,7 @@ ReplicaCheck::ReplicaCheck(const Trainable& trainable, const Arena& arena, const
       arrays_(std::move(shared)),
       without_moments_(arrays_.size()) {
   if (!only_shared_) {
-    note_arrays(arena);
+    note_arrays(arena, averages);
   }
   begins_.push_back(0);
   for (const ReplicatedArray& each : arrays_) {
@@ -195,7 +195,7 @@ ReplicaCheck::ReplicaCheck(const Trainable& trainable, const Arena& arena, const
   }
 }
 
-void ReplicaCheck::note_arrays(const Arena& arena) {
+void ReplicaCheck::note_arrays(const Arena& arena, const NamedTensors& averages) {
   using Bucket = Arena::Bucket;
   if (!arena.sharded()) {
     add_flats(arrays_, arena, reducer_, " (master)", [](const Bucket& bucket) {
@@ -207,6 +207,9 @@ void ReplicaCheck::note_arrays(const Arena& arena) {
               [](const Bucket& bucket) { return bucket.average; });
   }
   add_flats(arrays_, arena, reducer_, "", [](const Bucket& bucket) { return bucket.weights; });
+  for (const auto& [name, average] : averages) {
+    arrays_.push_back({name + ".ema", in_memory_order(average)});
+  }
   without_moments_ = arrays_.size();
   for (const ReplicatedArray& moment : moments(reducer_, updater_)) {
     arrays_.push_back({moment.name, in_memory_order(moment.array)});

@@ -2,6 +2,7 @@
 
 #include <c10/core/Event.h>
 #include <lockstep/runtime/state/arena.h>
+#include <lockstep/runtime/state/named_views.h>
 #include <lockstep/runtime/step/reducer.h>
 #include <lockstep/runtime/step/trainable.h>
 #include <lockstep/runtime/step/updater.h>
@@ -45,10 +46,11 @@ std::string difference_of(const std::vector<std::string>& names,
 class ReplicaCheck {
  public:
   /// `every`: 0 compares nothing at updates. `shared`: with LocalUpdates, what every rank holds
-  /// with the same bits; compared in place of weights, masters and moments.
+  /// with the same bits; compared in place of weights, masters and moments. `averages`: of
+  /// buffers; compared beside weights.
   ReplicaCheck(const Trainable& trainable, const Arena& arena, const Reducer& reducer,
                Updater& updater, Agreement agreement, int64_t every,
-               std::vector<ReplicatedArray> shared = {});
+               std::vector<ReplicatedArray> shared = {}, const NamedTensors& averages = {});
 
   /// Adds the digest of what is due at update number `update` to this rank's votes; on a device,
   /// of what was due two updates ago.
@@ -72,7 +74,7 @@ class ReplicaCheck {
     c10::Event event;
     size_t first_array;
   };
-  void note_arrays(const Arena& arena);
+  void note_arrays(const Arena& arena, const NamedTensors& averages);
   std::vector<ReplicatedArray> whole_state();
   void digest_on_host(int64_t update);
   void digest_on_device(int64_t update);

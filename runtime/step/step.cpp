@@ -66,6 +66,7 @@ void Step::update_weights(Pass pass, const Votes& votes) {
     decisions_.conclude();  // 6. the count of updates and the loss scale
     passes_.scales().conclude(decisions_);
     leaves_.on() ? leaves_.merge_buffers() : buffer_sync_.run(parts_.buffers);
+    parts_.storage.averaged_buffers().move(decisions_.step());
   }
   if (host) {
     amp::Autocast::clear_cache();  // a window of another Trainer may have cast these weights
@@ -169,10 +170,8 @@ void Step::begin_window() {
 }
 
 void Step::plan_learning_rate() {  // a function may throw
-  const Schedule constant = Constant();
-  const auto plan = [&] {
-    decisions_.plan(follows_schedule_ ? parts_.options.schedule() : constant);
-  };
+  const Schedule schedule = follows_schedule_ ? parts_.options.schedule() : Schedule(Constant());
+  const auto plan = [&] { decisions_.plan(schedule); };
   if (parts_.options.cuda_graph()) {
     parts_.agreement.attempt(plan);  // there is no vote for an error once a graph is launched
   } else {

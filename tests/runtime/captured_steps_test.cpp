@@ -1,6 +1,8 @@
 // Captured windows: the model is in host memory, and a graph keeps the work and runs it again.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <lockstep/runtime/state/averages.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
 #include "captured_runs.h"
@@ -54,6 +56,39 @@ TEST(CapturedSteps, HaveTheBitsAndReportsOfTheHostAndOfALateHostAlsoWhereUpdates
     EXPECT_EQ(captured.calls.captures, 1);
     EXPECT_EQ(captured.calls.launches, steps - 3);
   }
+}
+
+/// A running mean of the outputs.
+struct WithMean : torch::nn::Module {
+  WithMean()
+      : linear(register_module("linear", torch::nn::Linear(4, 2))),
+        mean(register_buffer("mean", at::zeros({2}))) {}
+  torch::nn::Linear linear;
+  at::Tensor mean;
+};
+
+TEST(CapturedSteps, MoveTheAveragesOfBuffersAtEachUpdate) {
+  std::vector<at::Tensor> averages;
+  for (const bool graph : {false, true}) {
+    Runtime runtime = Runtime::solo();
+    at::manual_seed(3);
+    const auto model = std::make_shared<WithMean>();
+    testing::Calls calls;
+    Training training(
+        runtime, model, AdamW(1e-2), dynamic_half().cuda_graph(graph), HostActs::one_window_late,
+        [&] { return std::make_unique<testing::KeptWork>(calls); }, runtime.communicator());
+    for (int64_t step = 45; step < 60; ++step) {
+      training.step(batch(step), [&](const Inputs& inputs) -> Loss {
+        const at::Tensor out = model->linear->forward(inputs[0]).to(at::kFloat);
+        model->mean.lerp_(out.detach().mean(0).to(model->mean.scalar_type()), 0.1);
+        return (out - inputs[1]).square().mean() * inputs[2];
+      });
+    }
+    EXPECT_EQ(calls.launches, graph ? 12 : 0);
+    averages.push_back(all_averages(training.storage).back().second.clone());
+    EXPECT_FALSE(at::equal(averages.back(), model->mean.to(at::kFloat)));
+  }
+  EXPECT_TRUE(at::equal(averages[0], averages[1]));
 }
 
 TEST(CapturedSteps, CaptureEightShapesAndRunTheOthersDirectly) {

@@ -145,8 +145,9 @@ TEST(EvaluateOnRanks, AveragesAreSwappedInAndBack) {
     const auto loader = runtime().validation_loader(Rows{9}, batches_of(2));
     const auto forward = [&](const auto& batch) {
       const auto parameters = model->named_parameters();
+      const auto buffers = model->named_buffers();
       for (const auto& [name, average] : averages) {
-        const at::Tensor& weight = parameters[name];
+        const at::Tensor& weight = parameters.contains(name) ? parameters[name] : buffers[name];
         EXPECT_TRUE(at::equal(weight, average.to(weight.scalar_type()))) << name;
       }
       return model->forward(trainer.to_device(batch.first));
