@@ -1,6 +1,6 @@
 #include <lockstep/runtime/process/kept_stop_signals.h>
-#include <lockstep/runtime/state/averages.h>
 #include <lockstep/runtime/process/stop_signals.h>
+#include <lockstep/runtime/state/averages.h>
 #include <lockstep/runtime/step/gradient_statistics.h>
 #include <lockstep/runtime/step/training.h>
 #include <lockstep/runtime/trainer.h>
@@ -9,6 +9,18 @@
 #include <iostream>
 
 namespace lockstep {
+namespace {
+
+/// The Training, for a call that is not meant for the closure of a step.
+detail::Training& outside_closure(const std::unique_ptr<detail::Training>& training,
+                                  const char* call) {
+  LOCKSTEP_CHECK(!training->steps->is_in_closure(), call,
+                 " was called in the closure of step(), which only computes the loss; call it "
+                 "after step() has returned");
+  return *training;
+}
+
+}  // namespace
 
 Trainer::Trainer(Runtime& runtime, Model model, const OptimizerSpec& optimizer,
                  TrainerOptions options)
@@ -26,27 +38,27 @@ Trainer::~Trainer() {
 }
 
 StepReport Trainer::step(const std::function<Loss()>& closure) {
-  return training_->step(closure);
+  return outside_closure(training_, "step()").step(closure);
 }
 StepReport Trainer::step(const std::vector<at::Tensor>& inputs,
                          const std::function<Loss(const std::vector<at::Tensor>&)>& closure) {
-  return training_->step(inputs, closure);
+  return outside_closure(training_, "step()").step(inputs, closure);
 }
 StepReport Trainer::step_without_data() {
-  return training_->step_without_data();
+  return outside_closure(training_, "step_without_data()").step_without_data();
 }
 void Trainer::backward(const Loss& loss) {
-  training_->backward(loss);
+  outside_closure(training_, "backward()").backward(loss);
 }
 StepReport Trainer::update() {
-  return training_->update();
+  return outside_closure(training_, "update()").update();
 }
 
 void Trainer::save(std::optional<MetricValue> metric) {
-  training_->save(metric);
+  outside_closure(training_, "save()").save(metric);
 }
 std::optional<snapshot::SaveReport> Trainer::finish_saving() {
-  return training_->finish_saving();
+  return outside_closure(training_, "finish_saving()").finish_saving();
 }
 
 void Trainer::save_and_leave() {
@@ -59,11 +71,11 @@ void Trainer::save_and_leave() {
 }
 
 ResumeReport Trainer::resume(const std::string& folder) {
-  return training_->resume(folder);
+  return outside_closure(training_, "resume()").resume(folder);
 }
 snapshot::LoadReport Trainer::load_weights(const std::string& path,
                                            const snapshot::LoadOptions& options) {
-  return training_->load_weights(path, options);
+  return outside_closure(training_, "load_weights()").load_weights(path, options);
 }
 
 void Trainer::state(const std::string& name, at::Tensor& tensor) {
@@ -80,7 +92,7 @@ amp::Autocast Trainer::autocast() const {
 }
 
 void Trainer::abandon() {
-  training_->steps->abandon();
+  outside_closure(training_, "abandon()").steps->abandon();
 }
 void Trainer::request_stop() noexcept {
   training_->steps->consensus().request_stop();
@@ -104,7 +116,7 @@ int64_t Trainer::updates() const {
   return training_->steps->updates();
 }
 void Trainer::set_learning_rate(double rate, std::optional<int> group) {
-  detail::Updater& updater = training_->storage.updater();
+  detail::Updater& updater = outside_closure(training_, "set_learning_rate()").storage.updater();
   updater.take_edited_rates();
   updater.learning_rates().set(rate, group);
   updater.show_rates();
@@ -115,7 +127,7 @@ double Trainer::learning_rate(int group) const {
   return updater.learning_rates().of(group);
 }
 bool Trainer::reduce_on_plateau(const MetricValue& metric) {
-  LOCKSTEP_CHECK(training_->plateau != nullptr,
+  LOCKSTEP_CHECK(outside_closure(training_, "reduce_on_plateau()").plateau != nullptr,
                  "reduce_on_plateau() needs a rule: TrainerOptions().reduce_on_plateau("
                  "ReduceOnPlateau())");
   detail::Updater& updater = training_->storage.updater();
@@ -154,16 +166,16 @@ std::vector<std::pair<std::string, at::Tensor>> Trainer::averaged() const {
 }
 
 void Trainer::adopt_weights() {
-  training_->adopt_weights();
+  outside_closure(training_, "adopt_weights()").adopt_weights();
 }
 void Trainer::finish_round() {
-  training_->finish_round();
+  outside_closure(training_, "finish_round()").finish_round();
 }
 void Trainer::adopt_trainable() {
-  training_->adopt_trainable();
+  outside_closure(training_, "adopt_trainable()").adopt_trainable();
 }
 bool Trainer::replicas_agree() const {
-  return training_->replicas_agree();
+  return outside_closure(training_, "replicas_agree()").replicas_agree();
 }
 std::string Trainer::activation_report() const {
   return training_->activations.report();

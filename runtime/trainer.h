@@ -57,7 +57,10 @@ struct Training;
 /// Ranks: every rank must make the same calls. Threads: one.
 ///
 /// Errors. Each of these is thrown as the same Error on every rank:
-///   - misuse of a call that every rank makes;
+///   - misuse of a call that every rank makes, or a call in the closure of step() that changes the
+///     Trainer: step(), backward(), update(), save(), resume(), set_learning_rate(), ...;
+///   - a loss with a part that is older than a write to the weights that its backward needs, by an
+///     update or another call of a Trainer: LibTorch refuses it, as after torch::optim;
 ///   - exit code out_of_memory: a rank ran out of memory in the constructor, the closure or the
 ///     backward; the text lists what holds the memory;
 ///   - a parameter of the model left the Trainer's memory (torch::load, to(dtype), set_data: see

@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <lockstep/runtime/leaves/leaf_buffers.h>
+#include <lockstep/runtime/state/versions.h>
 
 #include <cstring>
 
@@ -94,6 +95,7 @@ void LeafBuffers::merge() {
   }
   merge(reals);
   merge(others);
+  note_writes(buffers_);
   before_.clear();
   made_.clear();
 }

@@ -2,6 +2,7 @@
 #include <ATen/ops/cat.h>
 #include <lockstep/runtime/process/buffer_sync.h>
 #include <lockstep/runtime/state/flat.h>
+#include <lockstep/runtime/state/versions.h>
 
 #include <algorithm>
 
@@ -24,6 +25,7 @@ void BufferSync::run(const std::vector<ModelTensor>& buffers) {
     works[g].wait();
     at::_foreach_copy_(groups_[g].buffers, groups_[g].parts);
   }
+  note_writes(buffers);
 }
 
 bool BufferSync::laid_out_for(const std::vector<ModelTensor>& buffers) const {
@@ -40,7 +42,7 @@ void BufferSync::lay_out(const std::vector<ModelTensor>& buffers) {
   laid_out_.clear();
   groups_.clear();
   for (const ModelTensor& entry : buffers) {
-    // data(): with a version counter of its own, since autograd must not see the copies.
+    // data(): LibTorch copies in place only where autograd does not look. run() notes the write.
     const at::Tensor flat = flat_alias(entry.tensor, entry.name).data();
     laid_out_.push_back(flat);
     const bool averaged = policy_ == BufferPolicy::average && flat.is_floating_point();

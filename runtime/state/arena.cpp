@@ -44,10 +44,11 @@ bool has_own_masters(const Arena::Bucket& bucket) {
 
 Arena::Arena(const std::vector<ModelTensor>& parameters, const std::vector<BucketPlan>& plans,
              const Precision& precision, Options options)
-    : sharers_(std::move(options.sharers)) {
+    : parameters_(parameters), sharers_(std::move(options.sharers)) {
   for (const BucketPlan& plan : plans) {
     add_bucket(parameters, plan, precision, options.averages);
   }
+  note_writes();
 }
 
 void Arena::add_bucket(const std::vector<ModelTensor>& parameters, const BucketPlan& plan,
@@ -148,6 +149,7 @@ void Arena::take_masters(const std::vector<at::Tensor>& whole) {
       bucket.weights.copy_(whole[b]);
     }
   }
+  note_writes();
 }
 
 /// What `form` makes of each bucket's average, if there is one.

@@ -5,6 +5,7 @@
 #include <lockstep/collectives/communicator.h>
 #include <lockstep/runtime/bucket_plan.h>
 #include <lockstep/runtime/state/shard.h>
+#include <lockstep/runtime/state/versions.h>
 
 #include <optional>
 #include <vector>
@@ -58,6 +59,14 @@ class Arena {
   std::vector<at::Tensor> room_for_averages() const;
   void take_averages(const std::vector<at::Tensor>& whole);
 
+  /// To be called after the weights were, or may have been, `written` through `buckets()`: LibTorch
+  /// learns that the parameters changed. The verbs above that write weights call it.
+  void note_writes(bool written = true) const {
+    if (written) {
+      detail::note_writes(parameters_);
+    }
+  }
+
   /// The same on every rank, including ranks whose shards are all empty.
   bool has_averages() const { return buckets_.front().average.defined(); }
   int64_t weight_bytes() const;
@@ -74,6 +83,7 @@ class Arena {
   /// `own` if this rank holds the whole array.
   at::Tensor room(const at::Tensor& own, const Bucket& bucket) const;
 
+  std::vector<ModelTensor> parameters_;
   std::optional<Communicator> sharers_;
   std::vector<Bucket> buckets_;
 };

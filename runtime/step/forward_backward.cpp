@@ -1,7 +1,12 @@
 #include <ATen/ops/_to_copy.h>
 #include <ATen/ops/add.h>
+#include <c10/util/ScopeExit.h>
+#include <lockstep/collectives/core/as_error.h>
+#include <lockstep/runtime/state/versions.h>
 #include <lockstep/runtime/step/forward_backward.h>
 #include <lockstep/runtime/step/span.h>
+
+#include <exception>
 
 namespace lockstep::detail {
 
@@ -43,13 +48,33 @@ amp::Autocast ForwardBackward::autocast() const {
   return {device_.type(), precision_.compute_dtype(), precision_.autocast()};
 }
 
-Loss ForwardBackward::under_autocast(const std::function<Loss()>& closure) const {
+Loss ForwardBackward::under_autocast(const std::function<Loss()>& closure) {
   const amp::Autocast region = autocast();
+  const auto end = c10::make_scope_exit([this] { in_closure_ = false; });
+  in_closure_ = true;
   return closure();
 }
 
 void ForwardBackward::backward(const Loss& loss, Reducer& reducer) {
   const Span span(kBackward);
+  try {
+    run(loss, reducer);
+  } catch (const CommunicationError&) {
+    throw;
+  } catch (...) {
+    const Error error = as_error(std::current_exception());
+    if (error.code() != ExitCode::usage || !is_partly_older_than_writes(loss.tensor())) {
+      throw;
+    }
+    throw Error(c10::str(
+        "a part of this loss is older than the last update, which changed the weights that its "
+        "backward needs. detach() what one step carries to the next, such as a hidden state, and "
+        "compute each loss anew in its own step(): ",
+        error.what()));
+  }
+}
+
+void ForwardBackward::run(const Loss& loss, Reducer& reducer) {
   if (scales_.several()) {
     scales_.backward(loss, reducer);
     return;

@@ -28,12 +28,14 @@ class ForwardBackward {
   void drop_casts() { weight_casts_.reset(); }
   /// Runs the closure, under autocast if asked, and checks its loss. Keeps a copy of the loss.
   Loss forward(const std::function<Loss()>& closure, bool under_autocast);
-  /// The only backward whose gradients `reducer` takes.
+  /// The only backward whose gradients `reducer` takes. The Error of a loss that is older than the
+  /// weights says so.
   void backward(const Loss& loss, Reducer& reducer);
   /// Runs the closure and its backward for `diagnosis`, on copies: the real step is not changed.
   void replay(const std::function<Loss()>& closure, NonFiniteDiagnosis& diagnosis,
               int64_t micro_batch);
   void end_window();
+  bool is_in_closure() const { return in_closure_; }
 
   /// Autocast as the precision wants it, until the returned region is destroyed.
   amp::Autocast autocast() const;
@@ -48,7 +50,8 @@ class ForwardBackward {
   const amp::LossScaler& scaler_of(int64_t loss) const;
 
  private:
-  Loss under_autocast(const std::function<Loss()>& closure) const;
+  void run(const Loss& loss, Reducer& reducer);
+  Loss under_autocast(const std::function<Loss()>& closure);
 
   Precision precision_;
   c10::Device device_;
@@ -59,6 +62,7 @@ class ForwardBackward {
   std::optional<amp::WeightCastScope> weight_casts_;
   at::Tensor last_loss_;
   at::Tensor loss_sum_;
+  bool in_closure_ = false;
 };
 
 }  // namespace lockstep::detail

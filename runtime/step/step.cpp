@@ -71,6 +71,7 @@ void Step::update_weights(Pass pass, const Votes& votes) {
   if (host) {
     amp::Autocast::clear_cache();  // a window of another Trainer may have cast these weights
     decisions_.publish();
+    parts_.storage.arena().note_writes(!decides_at_once() || !decisions_.known().skipped);
     ++windows_;
     consensus_.forget_own_request();
     parts_.diagnosis.conclude_window(*decisions_.latest(), parts_.storage.reducer(),

@@ -55,6 +55,8 @@ class Step {
   void micro_batch(const std::function<Loss()>& closure, bool under_autocast);
   /// Counts a micro-batch for which this rank has no data.
   void empty_micro_batch();
+  /// True while the closure of a micro-batch runs, also where it runs again for a diagnosis.
+  bool is_in_closure() const { return passes_.is_in_closure(); }
   bool window_full() const { return count_ == parts_.options.accumulate(); }
   int64_t micro_batches_in_window() const { return count_; }
   /// Runs the update of a full window and ends the window. `votes`: the votes of this rank that do

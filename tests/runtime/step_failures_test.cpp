@@ -280,6 +280,52 @@ TEST(StepRules, StepWithoutDataNeedsItsOptionOnEveryRank) {
   expect_next_window_works(trainer, *model);
 }
 
+TEST(CallsInAClosure, ThatChangeTheTrainerAreRefusedOnEveryRank) {
+  const auto model = std::make_shared<Mlp>();
+  const testing::SharedFolder folder;
+  for (const int64_t accumulate : {1, 2}) {
+    Trainer trainer(runtime(), model, SGD(0.1),
+                    TrainerOptions()
+                        .accumulate(accumulate)
+                        .uneven_data(true)
+                        .snapshots(SnapshotOptions().folder(folder.file("run"))));
+    const auto loss = [&] { return scaled_loss(*model, 0); };
+    const std::vector<std::pair<const char*, std::function<void()>>> calls = {
+        {"step()", [&] { trainer.step(loss); }},
+        {"step_without_data()", [&] { trainer.step_without_data(); }},
+        {"backward()", [&] { trainer.backward(loss()); }},
+        {"update()", [&] { trainer.update(); }},
+        {"save()", [&] { trainer.save(); }},
+        {"save()", [&] { trainer.save_and_leave(); }},
+        {"finish_saving()", [&] { trainer.finish_saving(); }},
+        {"resume()", [&] { trainer.resume(); }},
+        {"load_weights()", [&] { trainer.load_weights(folder.file("run")); }},
+        {"abandon()", [&] { trainer.abandon(); }},
+        {"set_learning_rate()", [&] { trainer.set_learning_rate(0.2); }},
+        {"adopt_weights()", [&] { trainer.adopt_weights(); }},
+        {"adopt_trainable()", [&] { trainer.adopt_trainable(); }},
+        {"finish_round()", [&] { trainer.finish_round(); }},
+        {"replicas_agree()", [&] { trainer.replicas_agree(); }}};
+    for (const auto& [name, call] : calls) {
+      SCOPED_TRACE(name);
+      const bool is_last_rank = runtime().rank() == runtime().size() - 1;
+      const auto error = error_of_ranks(trainer, [&, &call = call] {
+        for (int64_t k = 0; k < accumulate; ++k) {
+          trainer.step([&] {
+            if (is_last_rank && k + 1 == accumulate) {
+              call();
+            }
+            return loss();
+          });
+        }
+      });
+      EXPECT_THAT(error, HasSubstr(std::string(name) + " was called in the closure of step()"));
+    }
+    expect_next_window_works(trainer, *model, accumulate);
+    EXPECT_EQ(trainer.learning_rate(), 0.1);
+  }
+}
+
 TEST(StepRules, DifferentOptionsOnRanksAreNamedOnEveryRank) {
   const auto model = std::make_shared<Mlp>();
   const double rate = runtime().rank() == 1 ? 0.2 : 0.1;

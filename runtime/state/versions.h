@@ -1,0 +1,19 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <lockstep/amp/model.h>
+
+#include <vector>
+
+namespace lockstep::detail {
+
+/// Advances the version of each tensor, as LibTorch's in-place operators do: a backward whose graph
+/// saved an earlier value then refuses it. To be called after memory was written by a pointer or
+/// through an alias with a version of its own. Inference tensors have no version. Any thread.
+void note_writes(const std::vector<ModelTensor>& tensors);
+
+/// Whether a part of the graph of `loss` was made on this thread before its last note_writes().
+/// Walks through the whole graph: for errors.
+bool is_partly_older_than_writes(const at::Tensor& loss);
+
+}  // namespace lockstep::detail
