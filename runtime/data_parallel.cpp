@@ -32,13 +32,13 @@ struct DataParallel::Impl {
         model(std::move(model)),
         options(std::move(options)),
         buffer_sync(this->options.buffers(), this->communicator) {
-    detail::require_same_structure(this->model, agreement);
-    detail::require_same_fields("DataParallel", detail::fields_of(this->options), agreement);
     const c10::Device device = this->communicator.allocate(1, at::kFloat).device();
     agreement.attempt([&] {
       trainable = detail::trainable_parameters(this->model);
       detail::require_device(this->model, device);
     });
+    detail::require_same_structure(this->model, agreement);
+    detail::require_same_fields("DataParallel", detail::fields_of(this->options), agreement);
     detail::ReducerOptions reducer_options;
     reducer_options.op = this->options.reduce();
     reducer_options.densify_sparse = this->options.densify_sparse();

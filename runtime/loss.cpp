@@ -19,8 +19,13 @@ Loss Loss::sum(at::Tensor total, double weight) {
 Loss Loss::several(std::vector<at::Tensor> means) {
   LOCKSTEP_CHECK(!means.empty(), "Loss::several: there is no loss");
   at::Tensor sum;
-  for (const at::Tensor& mean : means) {
-    require_scalar_with_grad(mean);
+  for (size_t i = 0; i < means.size(); ++i) {
+    const at::Tensor& mean = means[i];
+    try {
+      require_scalar_with_grad(mean);
+    } catch (const Error& error) {
+      throw Error(c10::str("loss ", i, " of ", means.size(), ", counted from 0: ", error.what()));
+    }
     const at::Tensor scalar = mean.reshape({});
     const at::Tensor wide = scalar.scalar_type() == at::kDouble ? scalar : scalar.to(at::kFloat);
     sum = sum.defined() ? sum + wide : wide;

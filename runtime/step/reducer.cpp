@@ -176,6 +176,9 @@ void Reducer::require_finished(int index) {
 at::Tensor Reducer::dense_gradient(int index) {
   const ModelTensor& parameter = parameters_[static_cast<size_t>(index)];
   at::Tensor gradient = parameter.tensor.grad().detach();
+  if (gradient.is_neg()) {  // LibTorch's lazy minus, of complex arithmetic: not in the memory
+    parameter.tensor.mutable_grad() = gradient = gradient.resolve_neg();
+  }
   if (gradient.is_sparse()) {
     LOCKSTEP_CHECK(options_.densify_sparse, "parameter ", parameter.name,
                    " has a sparse gradient; set densify_sparse(true) or build the embedding "
@@ -187,10 +190,9 @@ at::Tensor Reducer::dense_gradient(int index) {
                  parameter.name, " has sizes ", gradient.sizes(), ", the parameter ",
                  parameter.tensor.sizes());
   if (!same_memory_order(gradient, parameter.tensor) && gradient.numel() > 0) {
-    at::Tensor same_layout =
-        at::empty_strided(parameter.tensor.sizes(), parameter.tensor.strides(), gradient.options());
-    same_layout.copy_(gradient);
-    return same_layout;
+    return at::empty_strided(parameter.tensor.sizes(), parameter.tensor.strides(),
+                             gradient.options())
+        .copy_(gradient);
   }
   return gradient;
 }

@@ -228,7 +228,8 @@ void ReplicaCheck::add_to(Votes& mine, int64_t update) {
 }
 
 void ReplicaCheck::digest_on_host(int64_t update) {
-  const int64_t parts = (begins_.back() + part_bytes_ - 1) / part_bytes_;
+  // At least one, also of a model without elements.
+  const int64_t parts = std::max<int64_t>((begins_.back() + part_bytes_ - 1) / part_bytes_, 1);
   const int64_t begin = update % parts * part_bytes_;
   const int64_t end = std::min(begin + part_bytes_, begins_.back());
   auto i = static_cast<size_t>(std::upper_bound(begins_.begin(), begins_.end(), begin) -

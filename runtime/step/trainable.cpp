@@ -6,8 +6,52 @@
 #include <set>
 
 namespace lockstep::detail {
+namespace {
+
+/// Why the memory of this tensor does not hold its values one by one; empty if it does.
+std::string why_not_plain(const at::Tensor& tensor) {
+  if (tensor.is_inference()) {
+    return "was made under InferenceMode, where LibTorch does not track writes: build the model "
+           "outside of it";
+  }
+  if (tensor.is_meta()) {
+    return "is on the meta device and has no values: give it memory, then load its weights";
+  }
+  if (tensor.is_quantized()) {
+    return "is quantised: keep its integers and its scale as two buffers, or keep it out of the "
+           "model's parameters and buffers";
+  }
+  if (tensor.is_nested()) {
+    return "is a nested tensor: keep its parts as buffers of their own";
+  }
+  if (tensor.layout() != at::kStrided) {
+    return c10::str("has the layout ", tensor.layout(),
+                    ", a sparse or opaque one: keep its dense parts, such as indices and values, "
+                    "as buffers and make it in forward(), or keep it out of the model");
+  }
+  return {};
+}
+
+/// The one door for the tensors of a model. LibTorch's lazy conjugation and minus are applied;
+/// what has other memory than its values is refused.
+void make_plain(const Model& model) {
+  const at::NoGradGuard no_grad;
+  for (const auto* tensors : {&model.parameters(), &model.buffers()}) {
+    const char* const kind = tensors == &model.buffers() ? "buffer " : "parameter ";
+    for (const ModelTensor& entry : *tensors) {
+      const std::string reason = why_not_plain(entry.tensor);
+      LOCKSTEP_CHECK(reason.empty(), kind, entry.name, " ", reason);
+      if (entry.tensor.is_conj() || entry.tensor.is_neg()) {
+        entry.tensor.set_data(entry.tensor.detach().resolve_conj().resolve_neg());
+      }
+    }
+  }
+}
+
+}  // namespace
 
 Trainable trainable_parameters(const Model& model) {
+  make_plain(model);
   return trainable_now(model, {});
 }
 
@@ -24,7 +68,10 @@ Trainable trainable_now(const Model& model, const Trainable& before) {
       continue;
     }
     LOCKSTEP_CHECK(tensor.is_floating_point(), "parameter ", entry.name, " has dtype ",
-                   tensor.scalar_type(), "; only fp64, fp32, fp16 and bf16 can be trained");
+                   tensor.scalar_type(), "; only fp64, fp32, fp16 and bf16 can be trained",
+                   tensor.is_complex() ? ". Register torch::view_as_real(w).contiguous() as the "
+                                         "parameter and compute with torch::view_as_complex(w)"
+                                       : "");
     if (held.count(tensor.unsafeGetTensorImpl()) == 0) {
       require_unhooked(entry);
     }
