@@ -17,13 +17,13 @@ class Trainer;
 /// before, such as a frozen batch norm, stays so. Ranks: local. Threads: one.
 class EvalMode {
  public:
-  explicit EvalMode(torch::nn::Module& module);
-  explicit EvalMode(const torch::jit::Module& module);
+  [[nodiscard]] explicit EvalMode(torch::nn::Module& module);
+  [[nodiscard]] explicit EvalMode(const torch::jit::Module& module);
   template <typename M>
-  explicit EvalMode(const torch::nn::ModuleHolder<M>& holder)
+  [[nodiscard]] explicit EvalMode(const torch::nn::ModuleHolder<M>& holder)
       : EvalMode(static_cast<torch::nn::Module&>(*holder.ptr())) {}
   template <typename M>
-  explicit EvalMode(const std::shared_ptr<M>& module)
+  [[nodiscard]] explicit EvalMode(const std::shared_ptr<M>& module)
       : EvalMode(static_cast<torch::nn::Module&>(*module)) {}
   ~EvalMode();
   EvalMode(const EvalMode&) = delete;
@@ -46,7 +46,7 @@ class EvalMode {
 /// `trainer`.
 class AveragedWeights {
  public:
-  AveragedWeights(const Trainer& trainer, const Model& model);
+  [[nodiscard]] AveragedWeights(const Trainer& trainer, const Model& model);
   ~AveragedWeights();
   AveragedWeights(const AveragedWeights&) = delete;
   AveragedWeights& operator=(const AveragedWeights&) = delete;
