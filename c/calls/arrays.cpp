@@ -78,7 +78,7 @@ at::Tensor borrowed(const lockstep_array& array, const std::string& what) {
   const std::vector<int64_t> strides = is_row_major ? row_major(shape) : given.vec();
   LOCKSTEP_CHECK_ARRAY(
       fits_in_memory(array.data, shape, strides, static_cast<int64_t>(options.dtype().itemsize())),
-      "shape ", shape, " with strides ", strides,
+      "shape ", shape, " with strides ", at::IntArrayRef(strides),
       " overflows; set every member of the lockstep_array, strides of 0 for a row-major array");
   return at::from_blob(array.data, shape, strides, options);
 }
