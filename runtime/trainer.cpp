@@ -153,12 +153,12 @@ amp::ScalerState Trainer::scaler_state(int64_t loss) const {
 }
 
 std::vector<std::pair<std::string, at::Tensor>> Trainer::masters() const {
-  training_->steps->settle();
+  outside_closure(training_, "masters()").steps->settle();
   return training_->storage.named(training_->storage.arena().whole_masters());
 }
 
 std::vector<std::pair<std::string, at::Tensor>> Trainer::averaged() const {
-  training_->steps->settle();
+  outside_closure(training_, "averaged()").steps->settle();
   auto averages = detail::all_averages(training_->storage);
   LOCKSTEP_CHECK(!averages.empty(),
                  "averaged(): no average is kept; ask for one with TrainerOptions().ema(0.999)");

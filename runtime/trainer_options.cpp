@@ -25,6 +25,8 @@ void TrainerOptions::validate() const {
   if (reduce_on_plateau_) {
     reduce_on_plateau_->validate();
   }
+  LOCKSTEP_CHECK(!snapshots_.memory_folder().empty() || snapshots_.memory_every() == 0,
+                 "SnapshotOptions.memory_folder is empty; name a folder in memory, as /dev/shm");
   LOCKSTEP_CHECK(digest_every_ >= 1, "TrainerOptions.digest_every must be >= 1, is ",
                  digest_every_);
   LOCKSTEP_CHECK(leaves_ >= 0, "TrainerOptions.leaves must be >= 0, is ", leaves_);

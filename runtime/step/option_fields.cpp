@@ -188,9 +188,17 @@ void require_same_fields(const std::string& what, const OptionFields& fields,
 }
 
 void require_same_options(const TrainerOptions& options, const OptimizerSpec& optimizer,
-                          const Agreement& agreement) {
-  OptionFields fields = fields_of(options);
-  fields.emplace_back("optimizer", optimizer.describe());
+                          const std::vector<ModelTensor>& parameters, const Agreement& agreement) {
+  OptionFields fields;
+  agreement.attempt([&] {  // predicates of groups are the program's, and may throw
+    fields = fields_of(options);
+    fields.emplace_back("optimizer", optimizer.describe());
+    for (const ModelTensor& entry : parameters) {
+      fields.emplace_back("optimizer group of " + entry.name,
+                          c10::str(optimizer.group_of(entry),
+                                   optimizer.needs_whole(entry) ? ", updated whole" : ""));
+    }
+  });
   require_same_fields("the Trainer", fields, agreement);
 }
 

@@ -26,8 +26,8 @@ OptionFields fields_of(const EpochOptions& options);
 /// Trainer". Collective.
 void require_same_fields(const std::string& what, const OptionFields& fields,
                          const Agreement& agreement);
-/// The same for all that a Trainer is made with. Collective.
+/// The same for all that a Trainer is made with, the group of each parameter included. Collective.
 void require_same_options(const TrainerOptions& options, const OptimizerSpec& optimizer,
-                          const Agreement& agreement);
+                          const std::vector<ModelTensor>& parameters, const Agreement& agreement);
 
 }  // namespace lockstep::detail

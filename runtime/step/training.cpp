@@ -56,7 +56,7 @@ Trainable checked(const Model& model, const OptimizerSpec& optimizer, const Trai
     }
   });
   require_same_structure(model, agreement);
-  require_same_options(options, optimizer, agreement);
+  require_same_options(options, optimizer, trainable.parameters, agreement);
   return trainable;
 }
 

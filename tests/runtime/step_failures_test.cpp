@@ -305,6 +305,8 @@ TEST(CallsInAClosure, ThatChangeTheTrainerAreRefusedOnEveryRank) {
         {"adopt_weights()", [&] { trainer.adopt_weights(); }},
         {"adopt_trainable()", [&] { trainer.adopt_trainable(); }},
         {"finish_round()", [&] { trainer.finish_round(); }},
+        {"masters()", [&] { trainer.masters(); }},
+        {"averaged()", [&] { trainer.averaged(); }},
         {"replicas_agree()", [&] { trainer.replicas_agree(); }}};
     for (const auto& [name, call] : calls) {
       SCOPED_TRACE(name);
@@ -331,6 +333,32 @@ TEST(StepRules, DifferentOptionsOnRanksAreNamedOnEveryRank) {
   const double rate = runtime().rank() == 1 ? 0.2 : 0.1;
   EXPECT_THAT(error_of([&] { Trainer(runtime(), model, SGD(rate)); }),
               HasSubstr("the options of the Trainer differ between ranks:\n  optimizer is SGD"));
+  const auto only = [](const std::string& name) {
+    return [name](const ModelTensor& entry) { return entry.name == name; };
+  };
+  const bool is_second = runtime().rank() == 1;
+  EXPECT_THAT(error_of([&] {
+                Trainer(
+                    runtime(), model,
+                    SGD(0.1).group(only(is_second ? "first.weight" : "second.weight"), SGD(0.2)));
+              }),
+              HasSubstr("\n  optimizer group of first.weight is "));
+  EXPECT_THAT(error_of([&] {
+                Trainer(runtime(), model,
+                        SGD(0.1).group(
+                            [&](const ModelTensor&) -> bool {
+                              LOCKSTEP_CHECK(!is_second, "no such layer");
+                              return false;
+                            },
+                            SGD(0.2)));
+              }),
+              HasSubstr("rank 1: no such layer"));
+  EXPECT_THAT(
+      error_of([&] {
+        Trainer(runtime(), model, SGD(0.1),
+                TrainerOptions().snapshots(SnapshotOptions().memory_every(2).memory_folder("")));
+      }),
+      HasSubstr("SnapshotOptions.memory_folder is empty"));
   // Each of these sent the ranks different ways: other files, other collectives.
   const bool is_mine = runtime().rank() == 0;
   TrainerOptions logged;
