@@ -70,6 +70,7 @@ void print_tensors(const Snapshot& saved, std::ostream& out) {
 
 void list_run(const std::string& folder, std::ostream& out) {
   size_t found = 0;
+  size_t whole = 0;
   for (const snapshot::SnapshotId& id : snapshot::ids_in(folder)) {
     const std::string name = snapshot::step_folder(id);
     ++found;
@@ -88,12 +89,14 @@ void list_run(const std::string& folder, std::ostream& out) {
         out << ", metric " << *saved.manifest().metric;
       }
       out << "\n";
+      ++whole;
     } catch (const Error& error) {
       out << "cannot be used: " << error.what() << "\n";
     }
   }
   LOCKSTEP_CHECK_CODE(found > 0, ExitCode::snapshot, folder,
                       ": neither a snapshot nor the folder of a run that has any");
+  LOCKSTEP_CHECK_CODE(whole > 0, ExitCode::snapshot, folder, ": no snapshot in it can be used");
 }
 
 /// `path`, or the snapshot that it names, if it is the file RUN/latest.

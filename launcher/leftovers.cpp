@@ -96,9 +96,12 @@ std::string host_and_user() {
 
 bool is_segment(const std::string& name) {
   NameReader reader(name);
-  return reader.word("vader_segment." + host_and_user() + ".") &&
-         !reader.run_of(hex_digits).empty() && reader.word(".") && reader.number() &&
-         reader.ended();
+  if (!reader.word("vader_segment." + host_and_user() + ".")) {
+    return false;
+  }
+  const std::string_view job = reader.run_of(hex_digits);  // 32 bits, as "%x" prints them
+  return !job.empty() && job.size() <= 8 && (job.front() != '0' || job.size() == 1) &&
+         reader.word(".") && reader.number() && reader.ended();
 }
 
 std::optional<int> process_in_session(const std::string& name) {

@@ -189,8 +189,8 @@ TEST_F(Leftovers, AreNotNamesThatOnlyLookLikeThem) {
   const std::string segment = "vader_segment." + host_and_user();
   for (const std::string& name : std::vector<std::string>{
            segment, segment + ".", segment + ".1", segment + ".1.", segment + ".1.0.bak",
-           segment + ".xyz.0", segment + ".1.00", segment + ".1.0\n", "vader_segment.other.7.1.0",
-           "nccl-1", "sem.99"}) {
+           segment + ".00a1.0", segment + ".123456789.0", segment + ".xyz.0", segment + ".1.00",
+           segment + ".1.0\n", "vader_segment.other.7.1.0", "nccl-1", "sem.99"}) {
     write(shm() / name);
   }
   for (const std::string name : {"pid.99.old", "pid99", "apid.99", "pid.99\n", "jf.99"}) {

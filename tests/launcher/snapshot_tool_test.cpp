@@ -67,6 +67,10 @@ TEST(SnapshotTool, InspectOfADamagedSnapshotEndsWith11AndNamesTheTensor) {
   EXPECT_THAT(launch({"inspect", run.folder.path() + "/run"}).out,
               AllOf(HasSubstr("step-000000000001  cannot be used"), HasSubstr("whole")));
   EXPECT_EQ(launch({"inspect", run.folder.path()}).code, 11);
+  std::filesystem::remove_all(run.step(2));
+  const Launched none = launch({"inspect", run.folder.path() + "/run"});
+  EXPECT_EQ(none.code, 11);
+  EXPECT_THAT(none.error, HasSubstr("no snapshot in it can be used"));
 }
 
 TEST(SnapshotTool, InspectOfARunShowsTheMetrics) {
