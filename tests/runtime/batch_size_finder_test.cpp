@@ -84,28 +84,32 @@ TEST(BatchSizeFinder, FailsWhereNoSizeFitsOrSomethingElseFails) {
     }
     return ExitCode::ok;
   };
-  EXPECT_EQ(code_of([&] { find_batch_size(run.trainer, limited(run, 0, tried)); }),
-            ExitCode::out_of_memory);
+  EXPECT_EQ(
+      code_of([&] { static_cast<void>(find_batch_size(run.trainer, limited(run, 0, tried))); }),
+      ExitCode::out_of_memory);
   EXPECT_THAT(
-      error_of([&] { find_batch_size(run.trainer, limited(run, 0, tried)); }),
+      error_of([&] { static_cast<void>(find_batch_size(run.trainer, limited(run, 0, tried))); }),
       AllOf(HasSubstr("no batch fits, the smallest size is 1"), HasSubstr("no room for 1")));
-  EXPECT_EQ(code_of([&] { find_batch_size(run.trainer, limited(run, 2, tried, ExitCode::data)); }),
-            ExitCode::data);
+  EXPECT_EQ(
+      code_of([&] {
+        static_cast<void>(find_batch_size(run.trainer, limited(run, 2, tried, ExitCode::data)));
+      }),
+      ExitCode::data);
   EXPECT_EQ(run.trainer.updates(), 0);
   EXPECT_THAT(error_of([&] {
-                find_batch_size(
-                    run.trainer, [](int64_t) {}, BatchSizeSearch().smallest(0));
+                static_cast<void>(find_batch_size(
+                    run.trainer, [](int64_t) {}, BatchSizeSearch().smallest(0)));
               }),
               HasSubstr("smallest must be >= 1"));
   EXPECT_THAT(error_of([&] {
-                find_batch_size(
-                    run.trainer, [](int64_t) {}, BatchSizeSearch().smallest(4).most(3));
+                static_cast<void>(find_batch_size(
+                    run.trainer, [](int64_t) {}, BatchSizeSearch().smallest(4).most(3)));
               }),
               HasSubstr("most must be >= smallest"));
   EXPECT_THAT(error_of([&] {
-                find_batch_size(
+                static_cast<void>(find_batch_size(
                     run.trainer, [](int64_t) {},
-                    BatchSizeSearch().most(std::numeric_limits<int64_t>::max()));
+                    BatchSizeSearch().most(std::numeric_limits<int64_t>::max())));
               }),
               HasSubstr("BatchSizeSearch.most must be <= 1099511627776"));
 }

@@ -73,9 +73,9 @@ TEST(EarlyStopping, FollowsTheDirectionOfTheMetric) {
   found.values[0].second = 0.6;
   EXPECT_TRUE(stopping.update(found));
   EarlyStopping lowest(run.trainer, EarlyStoppingOptions().lower_is_better(true).name("lowest"));
-  EXPECT_THAT(error_of([&] { lowest.update(found); }),
+  EXPECT_THAT(error_of([&] { static_cast<void>(lowest.update(found)); }),
               HasSubstr("EarlyStoppingOptions::lower_is_better says the lowest"));
-  EXPECT_THAT(error_of([&] { stopping.update(Evaluation()); }),
+  EXPECT_THAT(error_of([&] { static_cast<void>(stopping.update(Evaluation())); }),
               HasSubstr("an Evaluation without a value"));
 }
 
@@ -83,9 +83,9 @@ TEST(EarlyStopping, KnowsTheBestMetric) {
   SmallRun run;
   EarlyStopping stopping(run.trainer);
   EXPECT_EQ(stopping.best(), std::numeric_limits<double>::infinity());
-  stopping.update(2.0);
+  static_cast<void>(stopping.update(2.0));
   EXPECT_TRUE(stopping.improved());
-  stopping.update(3.0);
+  static_cast<void>(stopping.update(3.0));
   EXPECT_FALSE(stopping.improved());
   EXPECT_EQ(stopping.best(), 2.0);
 }

@@ -197,11 +197,11 @@ TEST(BatchSizeFinder, RefusesOptionsThatATrialWouldChange) {
   torch::nn::Sequential model{torch::nn::Linear(4, 4), torch::nn::Linear(4, 2)};
   model->to(testing::device());
   Trainer planned(runtime(), model, SGD(0.1), TrainerOptions().activation_budget("1 GiB"));
-  EXPECT_THAT(error_of([&] { find_batch_size(planned, [](int64_t) {}); }),
+  EXPECT_THAT(error_of([&] { static_cast<void>(find_batch_size(planned, [](int64_t) {})); }),
               HasSubstr("TrainerOptions.activation_budget"));
   Trainer apart(runtime(), Trained::made(), SGD(0.1),
                 TrainerOptions().local_updates(LocalUpdates(2)));
-  EXPECT_THAT(error_of([&] { find_batch_size(apart, [](int64_t) {}); }),
+  EXPECT_THAT(error_of([&] { static_cast<void>(find_batch_size(apart, [](int64_t) {})); }),
               HasSubstr("find_batch_size: with TrainerOptions.local_updates"));
 }
 

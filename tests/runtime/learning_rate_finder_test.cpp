@@ -53,12 +53,12 @@ TEST(LearningRateFinder, AnErrorOfTheStepLeavesTheRunAsItWas) {
   const auto searched = state_after(folder.file("b"), Recipe(), [](TrainingRun& run) {
     int step = 0;
     EXPECT_THAT(error_of([&] {
-                  find_learning_rate(run.trainer, run.loader, [&](auto& batch) {
+                  static_cast<void>(find_learning_rate(run.trainer, run.loader, [&](auto& batch) {
                     return run.trainer.step([&]() -> Loss {
                       LOCKSTEP_CHECK(++step < 4, "this sample is no good");
                       return run.model->loss(batch.first, batch.second);
                     });
-                  });
+                  }));
                 }),
                 HasSubstr("this sample is no good"));
   });
@@ -101,7 +101,8 @@ TEST(LearningRateFinder, TheNextMetricOfAPlateauCounts) {
       runtime(),
       recipe_of(TrainerOptions().reduce_on_plateau(ReduceOnPlateau().factor(0.5).patience(0))));
   run.trainer.reduce_on_plateau(1.0);
-  find_learning_rate(run.trainer, run.loader, [&](auto& batch) { return step_of(run, batch); });
+  static_cast<void>(find_learning_rate(run.trainer, run.loader,
+                                       [&](auto& batch) { return step_of(run, batch); }));
   EXPECT_TRUE(run.trainer.reduce_on_plateau(1.0));
 }
 
@@ -115,13 +116,13 @@ TEST(LearningRateFinder, VariablesOfTheLoopAreGivenBack) {
   run.trainer.state("none", none);
   run.trainer.state("best", best);
   run.trainer.state("seen", seen);
-  find_learning_rate(run.trainer, run.loader, [&](auto& batch) {
+  static_cast<void>(find_learning_rate(run.trainer, run.loader, [&](auto& batch) {
     hidden.add_(1);
     none = hidden;
     best += 1.0;
     seen += 1;
     return step_of(run, batch);
-  });
+  }));
   EXPECT_TRUE(at::equal(hidden, at::ones({2})));
   EXPECT_FALSE(none.defined());
   EXPECT_EQ(best, 3.0);
@@ -286,13 +287,13 @@ TEST(LearningRateFinder, AnErrorOfOneRankOutsideOfAStepDoesNotKeepItWaiting) {
   const bool last = runtime().rank() == runtime().size() - 1;
   int step = 0;
   const std::string message = error_of([&] {
-    find_learning_rate(
+    static_cast<void>(find_learning_rate(
         run.trainer, loader,
         [&](auto&) {
           fails = last && ++step == 3;  // the next batch
           return run.step();
         },
-        LearningRateSearch().lowest(1e-4));
+        LearningRateSearch().lowest(1e-4)));
   });
   EXPECT_THAT(message, HasSubstr(last ? "no such sample" : "this rank has left"));
   if (last && runtime().size() > 1) {

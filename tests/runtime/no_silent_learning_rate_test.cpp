@@ -305,9 +305,9 @@ TEST(NoSilentResult, N09_ASearchForARateLeavesAnEditedRate) {
   EditedRun run;
   run.halve();
   auto loader = runtime().loader(Numbered{64}, LoaderOptions().batch_size(1));
-  find_learning_rate(
+  static_cast<void>(find_learning_rate(
       run.slope.trainer, loader, [&](auto&) { return run.slope.step(); },
-      LearningRateSearch().updates(4).lowest(1e-3).highest(3).skip_first(0));
+      LearningRateSearch().updates(4).lowest(1e-3).highest(3).skip_first(0)));
   EXPECT_EQ(run.slope.trainer.learning_rate(), 0.25);
   EXPECT_EQ(run.read(), 0.25);
   EXPECT_FLOAT_EQ(run.slope.move(), 0.25);
