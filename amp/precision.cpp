@@ -2,6 +2,7 @@
 #include <c10/util/StringUtil.h>
 #include <lockstep/amp/casting/compute_speed.h>
 #include <lockstep/amp/cuda/cuda_kernels.h>
+#include <lockstep/amp/grouped.h>
 #include <lockstep/amp/model.h>
 #include <lockstep/amp/precision.h>
 #include <lockstep/collectives/core/nearest_names.h>
@@ -9,7 +10,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iomanip>
 #include <set>
 #include <utility>
 
@@ -193,27 +193,26 @@ std::string Precision::describe() const {
 }
 
 std::vector<std::pair<std::string, std::string>> Precision::fields() const {
-  const auto exact = [](double value) { return c10::str(std::setprecision(17), value); };
   const amp::LossScalerOptions scaler = loss_scaler_options();
   return {
       {"level", describe()},
       {"wire", names_wire() ? short_name(wire_dtype()) : "the default"},
       {"keep_fp32", c10::Join(", ", keep_fp32_)},
       {"keep_batchnorm_fp32", keeps_norms_fp32() ? "true" : "false"},
-      {"predivide", exact(predivide_)},
+      {"predivide", amp::shortest(predivide_)},
       {"loss_scale.enabled", scaler.enabled() ? "true" : "false"},
       {"loss_scale.dynamic", scaler.dynamic() ? "true" : "false"},
-      {"loss_scale.init_scale", exact(scaler.init_scale())},
-      {"loss_scale.growth_factor", exact(scaler.growth_factor())},
-      {"loss_scale.backoff_factor", exact(scaler.backoff_factor())},
+      {"loss_scale.init_scale", amp::shortest(scaler.init_scale())},
+      {"loss_scale.growth_factor", amp::shortest(scaler.growth_factor())},
+      {"loss_scale.backoff_factor", amp::shortest(scaler.backoff_factor())},
       {"loss_scale.growth_interval", c10::str(scaler.growth_interval())},
       {"loss_scale.growth_rule", scaler.growth_rule() == amp::GrowthRule::clean_streak
                                      ? "clean_streak"
                                      : "iterations_since_overflow"},
       {"loss_scale.hysteresis", c10::str(scaler.hysteresis())},
       {"loss_scale.consecutive_hysteresis", scaler.consecutive_hysteresis() ? "true" : "false"},
-      {"loss_scale.min_scale", exact(scaler.min_scale())},
-      {"loss_scale.max_scale", exact(scaler.max_scale())},
+      {"loss_scale.min_scale", amp::shortest(scaler.min_scale())},
+      {"loss_scale.max_scale", amp::shortest(scaler.max_scale())},
       {"loss_scale.max_consecutive_skips",
        scaler.max_consecutive_skips() ? c10::str(*scaler.max_consecutive_skips()) : "the default"}};
 }

@@ -1,9 +1,9 @@
+#include <lockstep/amp/grouped.h>
 #include <lockstep/collectives/core/rank_names.h>
 #include <lockstep/runtime/process/replicas.h>
 #include <lockstep/runtime/step/option_fields.h>
 
 #include <algorithm>
-#include <iomanip>
 #include <map>
 #include <optional>
 
@@ -15,7 +15,7 @@ std::string text_of(bool value) {
 }
 
 std::string text_of(double value) {
-  return c10::str(std::setprecision(17), value);
+  return amp::shortest(value);
 }
 
 std::string text_of(const std::string& value) {

@@ -20,8 +20,10 @@ struct Trainable {
   std::vector<ModelTensor> frozen;
 };
 
-/// Throws Error for a model without a trainable parameter, for complex and integer parameters, and
-/// where another wrapper holds the model.
+/// Of a model that is wrapped now. Applies LibTorch's lazy conjugations and minus signs to its
+/// tensors. Throws Error for a model without a trainable parameter, for complex and integer
+/// parameters, for tensors whose memory is not their values (sparse, quantised, ...), and where
+/// another wrapper holds the model.
 Trainable trainable_parameters(const Model& model);
 
 /// The same as `before`'s wrapper sees them now, to go on with. Throws Error as above, but lets
