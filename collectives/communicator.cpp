@@ -1,6 +1,9 @@
 #include <lockstep/collectives/communicator.h>
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <c10/core/InferenceMode.h>
+#include <lockstep/collectives/core/plain_tensor.h>
 #include <lockstep/collectives/core/solo_transport.h>
 #include <lockstep/collectives/core/transport.h>
 #include <lockstep/collectives/host/thread_transport.h>
@@ -29,14 +32,20 @@ class ArgumentCheck {
 
   void tensor(const at::Tensor& tensor, const char* what) const {
     that(tensor.defined(), what, " is undefined");
-    that(tensor.layout() == at::kStrided, what, " must be dense, but its layout is ",
-         tensor.layout(), "; densify it first");
+    const std::string why = detail::why_not_plain(tensor);
+    that(why.empty(), what, " ", why);
     that(tensor.is_contiguous(), what, " of sizes ", tensor.sizes(), " and strides ",
          tensor.strides(), " must be contiguous; call contiguous() first");
   }
 
+  void written(const at::Tensor& target, const char* what) const {
+    tensor(target, what);
+    that(!target._is_zerotensor(), what,
+         " is LibTorch's lazy zeros, which cannot be written; pass its clone()");
+  }
+
   void pair(const at::Tensor& output, const at::Tensor& input) const {
-    tensor(output, "output");
+    written(output, "output");
     tensor(input, "input");
     that(output.scalar_type() == input.scalar_type(), "output is ", output.scalar_type(),
          " but input is ", input.scalar_type(), "; both must have one dtype");
@@ -64,6 +73,53 @@ class ArgumentCheck {
   const detail::Transport& transport_;
   detail::Verb verb_;
 };
+
+/// The memory that a collective writes in place of a tensor with LibTorch's lazy signs, and which
+/// then becomes the tensor's value.
+class CopiesBack : public Operation {
+ public:
+  CopiesBack(std::shared_ptr<Operation> operation, at::Tensor from, at::Tensor to)
+      : operation_(std::move(operation)), from_(std::move(from)), to_(std::move(to)) {}
+  bool test() override {
+    if (!operation_->test()) {
+      return false;
+    }
+    copy();
+    return true;
+  }
+  void wait() override {
+    operation_->wait();
+    copy();
+  }
+  void copy() {
+    if (from_.defined()) {
+      const c10::InferenceMode as_it_is(to_.is_inference());
+      const at::NoGradGuard no_grad;
+      to_.copy_(from_);
+      from_.reset();
+    }
+  }
+
+ private:
+  std::shared_ptr<Operation> operation_;
+  at::Tensor from_, to_;
+};
+
+/// Lets `collective` write `tensor`, or memory that takes its place.
+template <class Collective>
+Work written_to(const at::Tensor& tensor, const Collective& collective) {
+  if (!detail::is_lazy(tensor)) {
+    return Work(collective(tensor));
+  }
+  const at::Tensor memory = detail::applied(tensor.detach());
+  std::shared_ptr<Operation> operation = collective(memory);
+  const auto copies = std::make_shared<CopiesBack>(operation, memory, tensor);
+  if (operation == nullptr) {
+    copies->copy();
+    return {};
+  }
+  return Work(copies);
+}
 
 }  // namespace
 
@@ -112,9 +168,10 @@ std::string Communicator::collective_log() const {
 
 Work Communicator::all_reduce(const at::Tensor& tensor, ReduceOp op) const {
   const ArgumentCheck check(transport(), detail::Verb::all_reduce);
-  check.tensor(tensor, "tensor");
+  check.written(tensor, "tensor");
   check.reduction(tensor.scalar_type(), op);
-  return Work(transport_->all_reduce(tensor, op));
+  return written_to(tensor,
+                    [&](const at::Tensor& memory) { return transport_->all_reduce(memory, op); });
 }
 
 Work Communicator::reduce_scatter(const at::Tensor& output, const at::Tensor& input,
@@ -124,7 +181,9 @@ Work Communicator::reduce_scatter(const at::Tensor& output, const at::Tensor& in
   check.reduction(input.scalar_type(), op);
   check.that(input.numel() == output.numel() * size(), "input has ", input.numel(),
              " elements; output's ", output.numel(), " times ", size(), " ranks are expected");
-  return Work(transport_->reduce_scatter(output, input, op));
+  return written_to(output, [&](const at::Tensor& memory) {
+    return transport_->reduce_scatter(memory, detail::applied(input), op);
+  });
 }
 
 Work Communicator::all_gather(const at::Tensor& output, const at::Tensor& input) const {
@@ -132,14 +191,17 @@ Work Communicator::all_gather(const at::Tensor& output, const at::Tensor& input)
   check.pair(output, input);
   check.that(output.numel() == input.numel() * size(), "output has ", output.numel(),
              " elements; input's ", input.numel(), " times ", size(), " ranks are expected");
-  return Work(transport_->all_gather(output, input));
+  return written_to(output, [&](const at::Tensor& memory) {
+    return transport_->all_gather(memory, detail::applied(input));
+  });
 }
 
 Work Communicator::broadcast(const at::Tensor& tensor, int root) const {
   const ArgumentCheck check(transport(), detail::Verb::broadcast);
-  check.tensor(tensor, "tensor");
+  check.written(tensor, "tensor");
   check.that(root >= 0 && root < size(), "root is ", root, ", expected 0 to ", size() - 1);
-  return Work(transport_->broadcast(tensor, root));
+  return written_to(tensor,
+                    [&](const at::Tensor& memory) { return transport_->broadcast(memory, root); });
 }
 
 Work Communicator::barrier() const {

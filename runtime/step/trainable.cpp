@@ -1,5 +1,6 @@
 #include <ATen/ops/ones.h>
 #include <lockstep/amp/optimizers.h>
+#include <lockstep/collectives/core/plain_tensor.h>
 #include <lockstep/runtime/step/trainable.h>
 #include <torch/nn/module.h>
 
@@ -8,41 +9,24 @@
 namespace lockstep::detail {
 namespace {
 
-/// Why the memory of this tensor does not hold its values one by one; empty if it does.
-std::string why_not_plain(const at::Tensor& tensor) {
-  if (tensor.is_inference()) {
-    return "was made under InferenceMode, where LibTorch does not track writes: build the model "
-           "outside of it";
-  }
-  if (tensor.is_meta()) {
-    return "is on the meta device and has no values: give it memory, then load its weights";
-  }
-  if (tensor.is_quantized()) {
-    return "is quantised: keep its integers and its scale as two buffers, or keep it out of the "
-           "model's parameters and buffers";
-  }
-  if (tensor.is_nested()) {
-    return "is a nested tensor: keep its parts as buffers of their own";
-  }
-  if (tensor.layout() != at::kStrided) {
-    return c10::str("has the layout ", tensor.layout(),
-                    ", a sparse or opaque one: keep its dense parts, such as indices and values, "
-                    "as buffers and make it in forward(), or keep it out of the model");
-  }
-  return {};
+/// Of a tensor of a model: also lockstep's own writes must be known to LibTorch.
+std::string why_not_kept(const at::Tensor& tensor) {
+  return tensor.is_inference() ? "was made under InferenceMode, where LibTorch does not track "
+                                 "writes: build the model outside of it"
+                               : why_not_plain(tensor);
 }
 
-/// The one door for the tensors of a model. LibTorch's lazy conjugation and minus are applied;
+/// The door for the tensors of a model. LibTorch's lazy conjugation and minus are applied;
 /// what has other memory than its values is refused.
 void make_plain(const Model& model) {
   const at::NoGradGuard no_grad;
   for (const auto* tensors : {&model.parameters(), &model.buffers()}) {
     const char* const kind = tensors == &model.buffers() ? "buffer " : "parameter ";
     for (const ModelTensor& entry : *tensors) {
-      const std::string reason = why_not_plain(entry.tensor);
+      const std::string reason = why_not_kept(entry.tensor);
       LOCKSTEP_CHECK(reason.empty(), kind, entry.name, " ", reason);
-      if (entry.tensor.is_conj() || entry.tensor.is_neg()) {
-        entry.tensor.set_data(entry.tensor.detach().resolve_conj().resolve_neg());
+      if (is_lazy(entry.tensor)) {
+        entry.tensor.set_data(applied(entry.tensor.detach()));
       }
     }
   }
