@@ -5,8 +5,9 @@
 namespace lockstep::amp {
 
 /// The dispatch key of the kernels that lockstep adds to operators inside amp::Autocast. These
-/// kernels convert an fp32 input of a norm with half weights to the dtype of the weights, and share
-/// autocast's casts of weights (weight_casts.h).
+/// kernels convert an fp32 input of a norm with half weights to the dtype of the weights, give one
+/// dtype to the operands of operators that refuse several (dot, index_put, scatter, lerp, ...), and
+/// share autocast's casts of weights (weight_casts.h).
 ///
 /// The key is that of a device which lockstep does not use. A thread includes the key in all its
 /// dispatches while an amp::Autocast has autocast enabled. Operators without such a kernel fall
