@@ -211,6 +211,25 @@ struct Mlp : Network {
   Tensor targets() const override { return torch::randint(units, {1}, torch::kLong); }
 };
 
+struct Scales : Network {
+  static constexpr int64_t units = 8;
+
+  Scales() {
+    for (int i = 0; i < 20000; ++i) {
+      register_parameter("scale" + std::to_string(i), torch::ones({units}));
+    }
+  }
+  Tensor forward(const Tensor& x) override {
+    Tensor scaled = x;
+    for (const Tensor& scale : parameters()) {
+      scaled = scaled * scale;
+    }
+    return scaled;
+  }
+  Tensor inputs() const override { return torch::randn({1, units}); }
+  Tensor targets() const override { return torch::randint(units, {1}, torch::kLong); }
+};
+
 /// Where there are images, they and the convolutions are channels_last, if asked for.
 Workload workload(const std::shared_ptr<Network>& network, const WorkloadOptions& options) {
   const auto placed = [options](const Tensor& tensor) {
@@ -257,7 +276,8 @@ const std::map<std::string, Maker>& makers() {
       {"resnet50", maker<ResNet<Bottleneck>>(ResNetSize{{3, 4, 6, 3}, 64, 224, 1000, 256, true})},
       {"resnet50-tiny", maker<ResNet<Bottleneck>>(ResNetSize{{1, 1, 1, 1}, 4, 32, 10, 2, true})},
       {"mlp", maker<Mlp>(int64_t{1024})},
-      {"mlp-small", maker<Mlp>(int64_t{16})}};
+      {"mlp-small", maker<Mlp>(int64_t{16})},
+      {"scales", maker<Scales>()}};
   return all;
 }
 

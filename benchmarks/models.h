@@ -35,6 +35,7 @@ struct WorkloadOptions {
 /// The last four also as "NAME-tiny", to check programs.
 /// "mlp": 16 layers of 1024 x 1024 on a single row: parameters, and hardly any activations;
 /// "mlp-small" has layers of 16 x 16.
+/// "scales": 20,000 parameters of 8 elements.
 /// The weights depend on the global generator only. Throws Error for another name.
 Workload make_workload(const std::string& name, const WorkloadOptions& options = {});
 

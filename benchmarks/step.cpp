@@ -1,11 +1,27 @@
 // step VARIANT MODEL STEPS: times training steps; step_loop.h names the variants, models.h the
 // models.
+#include <lockstep/runtime/state/versions.h>
+#include <torch/nn/module.h>
+
 #include <iostream>
 
 #include "recorder.h"
 #include "step_loop.h"
 
 namespace {
+
+/// What an update pays so that LibTorch knows of it.
+void measure_versions(torch::nn::Module& module, const std::string& model, int steps) {
+  const lockstep::Model parts(module);
+  lockstep::benchmarks::Series series(model, "versions");
+  series.note("parameters", lockstep::benchmarks::count_parameters(module));
+  for (int step = 0; step < steps; ++step) {
+    series.begin();
+    lockstep::detail::note_writes(parts.parameters());
+    series.end();
+  }
+  series.write();
+}
 
 int measure(const std::string& variant, const std::string& model, int steps, int argc,
             char** argv) {
@@ -27,6 +43,9 @@ int measure(const std::string& variant, const std::string& model, int steps, int
   }
   loop->finish();
   series.write();
+  if (variant == "ours-fp32" && model == "scales") {
+    measure_versions(*loop->workload().module, model, steps);
+  }
   return 0;
 }
 

@@ -110,7 +110,7 @@ void ExportedModuleImpl::to(torch::Dtype dtype, bool non_blocking) {
   std::vector<std::pair<at::Tensor, at::Tensor>> integers;
   for (const at::Tensor& buffer : buffers()) {
     if (!buffer.is_floating_point() && !buffer.is_complex()) {
-      integers.emplace_back(buffer, buffer.detach().clone());
+      integers.emplace_back(buffer, buffer.detach());
     }
   }
   Module::to(dtype, non_blocking);

@@ -7,18 +7,18 @@
 
 namespace lockstep::activation {
 
-/// Replaces the storage of tensors by scratch copies in the lifetime of the object. Writes to the
-/// tensors in that time are discarded; the identity and version counters of the tensors do not
-/// change. Threads: no other thread may use the tensors meanwhile.
+/// Gives tensors a copy of their memory in the lifetime of the object: writes in that time, also
+/// those through a view of such a tensor, are discarded. The tensors, their storages and their
+/// version counters stay. Threads: no other thread may use the tensors meanwhile.
 class ScratchBuffers {
  public:
-  [[nodiscard]] explicit ScratchBuffers(std::vector<at::Tensor> buffers);
+  [[nodiscard]] explicit ScratchBuffers(const std::vector<at::Tensor>& buffers);
   ~ScratchBuffers();
   ScratchBuffers(const ScratchBuffers&) = delete;
   ScratchBuffers& operator=(const ScratchBuffers&) = delete;
 
  private:
-  std::vector<std::pair<at::Tensor, at::Tensor>> lent_;  // buffer, alias of its own storage
+  std::vector<std::pair<c10::Storage, at::DataPtr>> lent_;  // storage, its own memory
 };
 
 }  // namespace lockstep::activation

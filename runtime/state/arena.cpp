@@ -3,6 +3,7 @@
 #include <lockstep/amp/update/storage_kernels.h>
 #include <lockstep/runtime/state/arena.h>
 #include <lockstep/runtime/state/flat.h>
+#include <lockstep/runtime/state/model_memory.h>
 
 namespace lockstep::detail {
 namespace {
@@ -65,8 +66,9 @@ void Arena::add_bucket(const std::vector<ModelTensor>& parameters, const BucketP
       at::zeros({plan.numel}, on_device.dtype(is_master ? plan.weight_dtype : at::kFloat));
   for (const Slot& slot : plan.slots) {
     const ModelTensor& entry = parameters[static_cast<size_t>(slot.parameter)];
-    exact.narrow(0, slot.offset, slot.numel).copy_(flat_alias(entry.tensor, entry.name));
-    entry.tensor.set_data(shaped_view(bucket.weights, slot.offset, entry.tensor));
+    const at::Tensor values = real_view(flat_alias(entry.tensor, entry.name)).view({-1});
+    exact.narrow(0, slot.offset, slot.numel).copy_(values);
+    lay_into(bucket.weights, slot.offset, entry.tensor);
   }
   bucket.weights.copy_(exact);
   const at::Tensor own = own_part(exact, bucket.share);
@@ -83,6 +85,15 @@ void Arena::add_bucket(const std::vector<ModelTensor>& parameters, const BucketP
     bucket.average = own.clone();
   }
   buckets_.push_back(std::move(bucket));
+}
+
+void Arena::take_back(const std::vector<BucketPlan>& plans) const {
+  for (size_t b = 0; b < plans.size(); ++b) {
+    for (const Slot& slot : plans[b].slots) {
+      lay_into(buckets_[b].weights, slot.offset,
+               parameters_[static_cast<size_t>(slot.parameter)].tensor);
+    }
+  }
 }
 
 Work Arena::share_weights(size_t b) {

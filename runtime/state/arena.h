@@ -7,14 +7,16 @@
 #include <lockstep/runtime/state/shard.h>
 #include <lockstep/runtime/state/versions.h>
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
 namespace lockstep::detail {
 
 /// Holds model weights, masters and averages in flat arrays, bucket by bucket, in the order and at
-/// the offsets of the bucket plan. The model's parameters become views of these arrays. So an
-/// update is one pass over flat arrays, and a snapshot is a view.
+/// the offsets of the bucket plan. Each parameter keeps a StorageImpl of its own, whose data
+/// pointer points into these arrays: the views of a parameter follow it. So an update is one pass
+/// over flat arrays, and a snapshot is a view.
 class Arena {
  public:
   struct Bucket {
@@ -38,6 +40,9 @@ class Arena {
   /// of the masters. Local.
   Arena(const std::vector<ModelTensor>& parameters, const std::vector<BucketPlan>& plans,
         const Precision& precision, Options options);
+
+  /// Lays the parameters into this arena again, after another one of `plans` took them.
+  void take_back(const std::vector<BucketPlan>& plans) const;
 
   const std::vector<Bucket>& buckets() const { return buckets_; }
   bool sharded() const { return sharers_.has_value(); }
@@ -64,8 +69,11 @@ class Arena {
   void note_writes(bool written = true) const {
     if (written) {
       detail::note_writes(parameters_);
+      ++writes_;
     }
   }
+  /// How often note_writes() advanced the version of each parameter.
+  uint32_t writes() const { return writes_; }
 
   /// The same on every rank, including ranks whose shards are all empty.
   bool has_averages() const { return buckets_.front().average.defined(); }
@@ -86,6 +94,7 @@ class Arena {
   std::vector<ModelTensor> parameters_;
   std::optional<Communicator> sharers_;
   std::vector<Bucket> buckets_;
+  mutable uint32_t writes_ = 0;
 };
 
 /// One leaf tensor per parameter, in registration order. The tensors are views of flat arrays that

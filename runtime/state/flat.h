@@ -11,8 +11,15 @@ namespace lockstep::detail {
 /// overlaps (an expanded or sliced tensor).
 at::Tensor flat_alias(const at::Tensor& tensor, const std::string& name);
 
+/// The tensor as it is trained: the real numbers of a complex one, as at::view_as_real() shows
+/// them; any other tensor itself. An alias.
+at::Tensor real_view(const at::Tensor& tensor);
+
+/// The tensor as a snapshot can hold it: the real view if it is complex128.
+at::Tensor storable_view(const at::Tensor& tensor);
+
 /// Elements of `flat` from `offset` on, with the sizes and strides of `like`: an alias, which
-/// autograd does not track as a view.
+/// autograd does not track as a view. If `like` is complex, a complex tensor over the reals there.
 at::Tensor shaped_view(const at::Tensor& flat, int64_t offset, const at::Tensor& like);
 
 /// True if the elements of two dense tensors of the same sizes have the same order in memory. The

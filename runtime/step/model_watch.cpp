@@ -1,5 +1,7 @@
 #include <c10/core/GradMode.h>
 #include <lockstep/amp/casting/kept_fp32.h>
+#include <lockstep/runtime/state/flat.h>
+#include <lockstep/runtime/state/model_memory.h>
 #include <lockstep/runtime/step/model_watch.h>
 #include <torch/nn/module.h>
 
@@ -11,6 +13,13 @@ bool is_at(const at::Tensor& home, const at::Tensor& parameter) {
          parameter.scalar_type() == home.scalar_type() && parameter.sizes() == home.sizes() &&
          parameter.strides() == home.strides() &&
          amp::computes_in_fp32(parameter) == amp::computes_in_fp32(home);
+}
+
+/// True if the memory that a parameter got since can be exchanged for that of `home` without
+/// leaving an alias behind.
+bool can_follow(const at::Tensor& home, const at::Tensor& parameter) {
+  return parameter.scalar_type() == home.scalar_type() && parameter.device() == home.device() &&
+         same_memory_order(parameter, home) && fills_its_storage(parameter);
 }
 
 void note_all(const torch::nn::Module& module, std::unordered_set<const void*>& known) {
@@ -46,8 +55,18 @@ std::string unknown(const torch::nn::Module& module, const std::string& prefix,
 
 }  // namespace
 
-ModelWatch::ModelWatch(Model model, const Trainable& trainable, int64_t period)
-    : model_(std::move(model)), period_(period) {
+void ModelWatch::Follower::point() const {
+  if (parameter.numel() > 0) {
+    share_memory(parameter, storage);
+  }
+}
+
+ModelWatch::ModelWatch(Model model, const Trainable& trainable, int64_t period,
+                       std::vector<Follower> followers)
+    : model_(std::move(model)), followers_(std::move(followers)), period_(period) {
+  for (const Follower& follower : followers_) {
+    follower.point();
+  }
   for (const ModelTensor& entry : trainable.parameters) {
     places_.push_back({entry.name, entry.tensor, entry.tensor.detach()});
   }
@@ -108,9 +127,22 @@ void ModelWatch::require_adoptable() const {
     LOCKSTEP_CHECK(place.parameter.sizes() == place.home.sizes(), "adopt_weights(): parameter ",
                    place.name, " has sizes ", place.parameter.sizes(), ", the Trainer trains ",
                    place.home.sizes(), "; load weights of the same model, or make a new Trainer");
-    LOCKSTEP_CHECK(place.parameter.is_floating_point(), "adopt_weights(): parameter ", place.name,
-                   " has dtype ", place.parameter.scalar_type(),
-                   "; convert the model to a floating dtype");
+    LOCKSTEP_CHECK(place.home.is_complex() ? place.parameter.is_complex()
+                                           : place.parameter.is_floating_point(),
+                   "adopt_weights(): parameter ", place.name, " has dtype ",
+                   place.parameter.scalar_type(), "; convert it to ", place.home.scalar_type());
+  }
+  const ModelMemory memory(model_);
+  for (const Place& place : places_) {
+    const bool moves = !is_at(place.home, place.parameter);
+    const std::string user = moves && !can_follow(place.home, place.parameter)
+                                 ? memory.other_user({place.name, {}, place.parameter})
+                                 : std::string();
+    LOCKSTEP_CHECK(
+        user.empty(), "adopt_weights(): parameter ", place.name, " shares its memory with ", user,
+        ", which would keep that memory for ever: ", "the Trainer stores the parameter in ",
+        place.home.scalar_type(), " with strides ", place.home.strides(),
+        ". Make such tensors after adopt_weights()");
   }
   for (const auto* tensors : {&model_.parameters(), &model_.buffers()}) {
     for (const ModelTensor& entry : *tensors) {
@@ -123,12 +155,18 @@ void ModelWatch::require_adoptable() const {
   }
 }
 
-void ModelWatch::bring_back() const {
+void ModelWatch::bring_back() {
   const c10::AutoGradMode no_grad(false);
   for (const Place& place : places_) {
     if (!is_at(place.home, place.parameter)) {
+      if (can_follow(place.home, place.parameter)) {
+        followers_.push_back({place.parameter, place.parameter.storage()});
+      }
       place.parameter.set_data(place.home);
     }
+  }
+  for (const Follower& follower : followers_) {
+    follower.point();
   }
   for (const at::Tensor& kept : kept_fp32_) {
     if (!amp::computes_in_fp32(kept)) {

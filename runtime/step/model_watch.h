@@ -9,16 +9,25 @@
 
 namespace lockstep::detail {
 
-/// Whether a Trainer's model still is what the Trainer was made of: each trained parameter the view
-/// of the arena that it became, and no parameter new. torch::load, Module::to(dtype) and set_data
+/// Whether a Trainer's model still is what the Trainer was made of: each trained parameter in the
+/// arena's memory, and no parameter new. torch::load, Module::to(dtype) and set_data
 /// give a parameter memory of its own; the Trainer would go on to train memory that the model no
 /// longer computes with.
 /// Reads no element, so nothing waits for a device. Ranks: local. Threads: one.
 class ModelWatch {
  public:
+  /// Memory that a parameter had for a while, until bring_back(): aliases may still use it.
+  struct Follower {
+    void point() const;
+    at::Tensor parameter;
+    c10::Storage storage;
+  };
+
   /// After the parameters moved into the arena. New parameters are looked for in the first window
   /// and in every `period`-th: the walk through the modules takes a microsecond or two for each.
-  ModelWatch(Model model, const Trainable& trainable, int64_t period);
+  /// `followers`: of the watch before this one.
+  ModelWatch(Model model, const Trainable& trainable, int64_t period,
+             std::vector<Follower> followers = {});
 
   /// The first parameter that left the arena, and what to call. Some nanoseconds a parameter.
   std::optional<Error> departure() const;
@@ -28,10 +37,11 @@ class ModelWatch {
   void require_unchanged(bool window_begins);
 
   /// Throws Error naming the first tensor whose values cannot be taken over: another size, no
-  /// floating dtype, fp32 bytes in a 16-bit tensor.
+  /// floating dtype, fp32 bytes in a 16-bit tensor, an alias that cannot follow.
   void require_adoptable() const;
-  /// Makes all parameters views of the arena again, marks of Precision::keep_fp32 included.
-  void bring_back() const;
+  /// Lays all parameters into the arena again, marks of Precision::keep_fp32 included.
+  void bring_back();
+  const std::vector<Follower>& followers() const { return followers_; }
 
  private:
   struct Place {
@@ -41,6 +51,7 @@ class ModelWatch {
   };
   Model model_;
   std::vector<Place> places_;
+  std::vector<Follower> followers_;
   std::vector<at::Tensor> kept_fp32_;
   std::unordered_set<const void*> known_;  // by TensorImpl
   int64_t period_;

@@ -1,6 +1,7 @@
 #include <ATen/ops/ones.h>
 #include <lockstep/amp/optimizers.h>
 #include <lockstep/collectives/core/plain_tensor.h>
+#include <lockstep/runtime/state/model_memory.h>
 #include <lockstep/runtime/step/trainable.h>
 #include <torch/nn/module.h>
 
@@ -20,16 +21,26 @@ std::string why_not_kept(const at::Tensor& tensor) {
 /// what has other memory than its values is refused.
 void make_plain(const Model& model) {
   const at::NoGradGuard no_grad;
+  const ModelMemory memory(model);
   for (const auto* tensors : {&model.parameters(), &model.buffers()}) {
     const char* const kind = tensors == &model.buffers() ? "buffer " : "parameter ";
     for (const ModelTensor& entry : *tensors) {
       const std::string reason = why_not_kept(entry.tensor);
       LOCKSTEP_CHECK(reason.empty(), kind, entry.name, " ", reason);
       if (is_lazy(entry.tensor)) {
+        const std::string user = memory.other_user(entry);
+        LOCKSTEP_CHECK(user.empty(), kind, entry.name,
+                       " has a lazy conjugation or minus sign, and shares its memory with ", user,
+                       ", which would keep the old memory: register its resolve_conj() and "
+                       "resolve_neg()");
         entry.tensor.set_data(applied(entry.tensor.detach()));
       }
     }
   }
+}
+
+bool is_double(const ModelTensor& entry) {
+  return c10::toRealValueType(entry.tensor.scalar_type()) == at::kDouble;
 }
 
 }  // namespace
@@ -51,11 +62,13 @@ Trainable trainable_now(const Model& model, const Trainable& before) {
       result.frozen.push_back(entry);
       continue;
     }
-    LOCKSTEP_CHECK(tensor.is_floating_point(), "parameter ", entry.name, " has dtype ",
-                   tensor.scalar_type(), "; only fp64, fp32, fp16 and bf16 can be trained",
-                   tensor.is_complex() ? ". Register torch::view_as_real(w).contiguous() as the "
-                                         "parameter and compute with torch::view_as_complex(w)"
-                                       : "");
+    const bool half_pairs = tensor.scalar_type() == at::kComplexHalf;
+    const bool is_tiny = at::isReducedFloatingType(tensor.scalar_type()) &&
+                         tensor.scalar_type() != at::kHalf && tensor.scalar_type() != at::kBFloat16;
+    LOCKSTEP_CHECK((tensor.is_floating_point() || tensor.is_complex()) && !half_pairs && !is_tiny,
+                   "parameter ", entry.name, " has dtype ", tensor.scalar_type(),
+                   "; only fp64, fp32, fp16, bf16, complex64 and complex128 can be trained",
+                   half_pairs ? ". Convert it with to(torch::kComplexFloat)" : "");
     if (held.count(tensor.unsafeGetTensorImpl()) == 0) {
       require_unhooked(entry);
     }
@@ -71,27 +84,29 @@ void require_trainable_doubles(const std::vector<ModelTensor>& parameters,
                                c10::Device device) {
   const bool fused = dynamic_cast<const TorchOptimizer*>(&optimizer) == nullptr;
   for (const ModelTensor& entry : parameters) {
-    if (entry.tensor.scalar_type() != at::kDouble) {
+    if (!is_double(entry)) {
       continue;
     }
-    LOCKSTEP_CHECK(!precision.autocast(), "parameter ", entry.name, " is fp64, and ",
-                   precision.describe(),
-                   " computes in 16 bits: train it with Precision::O0(), or call "
-                   "model->to(torch::kFloat)");
+    const bool pairs = entry.tensor.is_complex();
+    const std::string what = c10::str("parameter ", entry.name, " is ",
+                                      pairs ? "complex128, pairs of fp64" : "fp64", ", and ");
+    const std::string or_narrower =
+        pairs ? "or make it complex64" : "or call model->to(torch::kFloat)";
+    LOCKSTEP_CHECK(!precision.autocast(), what, precision.describe(),
+                   " computes in 16 bits: train it with Precision::O0(), ", or_narrower);
     const c10::ScalarType wire = wire_dtype(entry, precision);
-    LOCKSTEP_CHECK(!at::isReducedFloatingType(wire), "parameter ", entry.name,
-                   " is fp64, and its gradient would travel as ", wire,
-                   ": leave Precision::wire() out for fp64, use wire(torch::kFloat), or call "
-                   "model->to(torch::kFloat)");
+    LOCKSTEP_CHECK(!at::isReducedFloatingType(wire), what, "its gradient would travel as ", wire,
+                   ": leave Precision::wire() out for fp64, use wire(torch::kFloat), ",
+                   or_narrower);
     LOCKSTEP_CHECK(
         !fused || optimizer.rule(optimizer.group_of(entry))->moment_format() == MomentFormat::fp32,
-        "parameter ", entry.name, " is fp64, and ", optimizer.describe(),
+        what, optimizer.describe(),
         " would keep its moments in fewer bits than fp32: use MomentFormat::fp32, with "
-        "which they are fp64, or call model->to(torch::kFloat)");
-    LOCKSTEP_CHECK(!fused || device.is_cpu(), "parameter ", entry.name, " is fp64, and ",
-                   optimizer.describe(), " updates fp64 in host memory only, not on ", device,
-                   ": use TorchOptimizer, train on the host (LOCKSTEP_DEVICE=cpu), or call "
-                   "model->to(torch::kFloat)");
+        "which they are fp64, ",
+        or_narrower);
+    LOCKSTEP_CHECK(!fused || device.is_cpu(), what, optimizer.describe(),
+                   " updates fp64 in host memory only, not on ", device,
+                   ": use TorchOptimizer, train on the host (LOCKSTEP_DEVICE=cpu), ", or_narrower);
   }
 }
 
@@ -146,8 +161,7 @@ c10::ScalarType wire_dtype(c10::ScalarType parameter, std::optional<c10::ScalarT
 }
 
 c10::ScalarType wire_dtype(const ModelTensor& parameter, const Precision& precision) {
-  const bool as_it_is = parameter.tensor.scalar_type() == at::kDouble && !precision.autocast() &&
-                        !precision.names_wire();
+  const bool as_it_is = is_double(parameter) && !precision.autocast() && !precision.names_wire();
   return as_it_is ? at::kDouble : precision.wire_dtype();
 }
 
