@@ -66,6 +66,9 @@ HookScope::HookScope(SavedTensorPolicy* policy) {
   if (&Engine::get_default_engine() != &HookedEngine::instance()) {
     install();
   }
+  if (SavedTensorPolicy* outer = top()) {
+    outer->between_operators();
+  }
   policies.push_back(policy);
 }
 

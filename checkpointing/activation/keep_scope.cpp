@@ -50,9 +50,11 @@ KeepScope::KeepScope(std::vector<at::Tensor> inputs)
 }
 
 void KeepScope::replay_recorded(SavedTensorPolicy& replay) {
+  replay.between_operators();
   for (const InputView& view : recorded_->saved_inputs) {
     replay.make()->call_pack_hook(view.of(inputs_.at(view.input)));
   }
+  replay.between_operators();
   if (recorded_->rng_after.has_value()) {
     recorded_->rng_after->restore();
   }

@@ -1,12 +1,13 @@
 #include <ATen/ops/as_strided.h>
 #include <lockstep/checkpointing/activation/kept_call.h>
+#include <lockstep/checkpointing/activation/saved_slot.h>
 #include <lockstep/collectives/error.h>
 
 namespace lockstep::activation {
 
 KeptTensor::KeptTensor(const at::Tensor& tensor) {
   if (tensor.defined()) {
-    data_ = tensor.detach();
+    data_ = LateFill::detached(tensor);
     version_ = static_cast<uint32_t>(tensor._version());
     requires_grad_ = tensor.requires_grad();
   }
@@ -29,7 +30,8 @@ std::optional<InputView> view_of_input(const std::vector<at::Tensor>& inputs,
   for (std::size_t i = 0; saved.has_storage() && i < inputs.size(); ++i) {
     const at::Tensor& input = inputs[i];
     if (input.defined() && input.has_storage() && input.is_alias_of(saved) &&
-        input.dtype() == saved.dtype()) {
+        input.dtype() == saved.dtype() && input.is_neg() == saved.is_neg() &&
+        input.is_conj() == saved.is_conj()) {
       return InputView{i, at::DimVector(saved.sizes()), at::DimVector(saved.strides()),
                        saved.storage_offset() - input.storage_offset()};
     }

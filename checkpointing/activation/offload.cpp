@@ -27,7 +27,13 @@ OffloadActivations::OffloadActivations(const std::vector<at::Tensor>& parameters
                                        const OffloadOptions& options)
     : store_(new_store(parameters, options)), hooks_(store_.get()) {}
 
-OffloadActivations::~OffloadActivations() = default;
+OffloadActivations::~OffloadActivations() {
+  try {
+    store_->between_operators();
+  } catch (...) {
+    // What finds no memory on the host stays on its device.
+  }
+}
 
 OffloadActivations::Figures OffloadActivations::figures() const {
   return store_->figures();

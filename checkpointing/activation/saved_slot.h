@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ATen/SequenceNumber.h>
 #include <ATen/core/Tensor.h>
 #include <c10/util/intrusive_ptr.h>
 
@@ -14,6 +15,7 @@ class TensorIdentity {
  public:
   explicit TensorIdentity(const at::Tensor& tensor);
   uint32_t version() const noexcept { return version_; }
+  bool is_of(const at::Tensor& tensor) const noexcept;
   /// The version now; if the tensor no longer exists, the version at construction.
   uint32_t current_version() const;
 
@@ -45,6 +47,24 @@ class TensorLayout {
   at::DimVector sizes_;
   at::ScalarType dtype_;
   at::Device device_;
+};
+
+/// A save, by an operator that runs on this thread, of a tensor that the operator may fill later.
+class LateFill {
+ public:
+  /// An operator fills nothing that has a gradient: that was computed before, or has a version for
+  /// each write.
+  static bool is_possible(const at::Tensor& tensor) { return !tensor.requires_grad(); }
+  /// The tensor without its graph. What may be filled later may also be resized: it is held itself.
+  static at::Tensor detached(const at::Tensor& tensor) {
+    return is_possible(tensor) ? tensor : tensor.detach();
+  }
+  /// Whether the operator has ended. It took a number for its node before it saved; one in place
+  /// takes a second for a clone of its input.
+  bool is_over() const { return at::sequence_number::peek() >= number_ + 2; }
+
+ private:
+  uint64_t number_ = at::sequence_number::peek();
 };
 
 /// A tensor that autograd saved inside a region. Forward drops it; it exists again between

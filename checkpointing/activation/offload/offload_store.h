@@ -9,8 +9,10 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 namespace lockstep::activation {
@@ -25,6 +27,8 @@ class OffloadStore final : public SavedTensorPolicy,
   OffloadStore(const std::vector<at::Tensor>& parameters, OffloadOptions options);
 
   std::unique_ptr<torch::autograd::SavedVariableHooks> make() override;
+  /// Copies what waits for the end of the operator that saved it.
+  void between_operators() override;
   OffloadActivations::Figures figures() const;
 
  private:
@@ -34,11 +38,13 @@ class OffloadStore final : public SavedTensorPolicy,
         : source(tensor),
           version(static_cast<uint32_t>(tensor._version())),
           index(index),
-          copy(tensor) {}
+          waiting(tensor) {}
+    bool holds(const at::Tensor& tensor) const;
     StorageIdentity source;
     uint32_t version;
     std::size_t index;
-    HostCopy copy;
+    at::Tensor waiting;  // until there is a copy
+    std::optional<HostCopy> copy;
     int64_t holders = 0;
     int64_t taken = 0;
   };
@@ -46,6 +52,8 @@ class OffloadStore final : public SavedTensorPolicy,
   bool moves(const at::Tensor& tensor) const;
   /// The slot that holds the tensor's data, an earlier one if the same data is there already.
   std::shared_ptr<Slot> add(const at::Tensor& tensor);
+  void move(Slot& slot);
+  void move_waiting(bool all);
   at::Tensor take(Slot& slot);
   void forget_dead_slots();
 
@@ -54,6 +62,7 @@ class OffloadStore final : public SavedTensorPolicy,
   mutable std::mutex mutex_;
   std::vector<std::weak_ptr<Slot>> slots_;
   std::unordered_map<const void*, std::weak_ptr<Slot>> by_address_;
+  std::vector<std::pair<LateFill, std::weak_ptr<Slot>>> waiting_;
   OffloadActivations::Figures figures_;
 };
 

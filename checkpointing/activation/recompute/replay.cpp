@@ -21,7 +21,7 @@ class Region::Replay::Keeper final : public torch::autograd::SavedVariableHooks 
  public:
   explicit Keeper(Replay& replay) : replay_(replay) {}
   void call_pack_hook(const at::Tensor& tensor) override {
-    tensor_ = tensor.detach();
+    tensor_ = LateFill::detached(tensor);
     replay_.fill(tensor, tensor_);
   }
   at::Tensor call_unpack_hook() override { return tensor_; }
@@ -40,26 +40,47 @@ Region::Replay::Replay(std::vector<SavedSlot>& slots, const std::vector<KeptCall
 }
 
 std::unique_ptr<torch::autograd::SavedVariableHooks> Region::Replay::make() {
+  if (late_.has_value() && late_->is_over()) {
+    between_operators();
+  }
   return std::make_unique<Keeper>(*this);
 }
 
-void Region::Replay::fill(const at::Tensor& saved, const at::Tensor& detached) {
+void Region::Replay::between_operators() {
+  late_.reset();
+  stop_if_complete();
+}
+
+// A tensor from outside the region, such as a frozen weight, keeps what forward left in it.
+bool Region::Replay::is_filled(const at::Tensor& saved) const {
+  return !LateFill::is_possible(saved) ||
+         (next_ <= slots_.size() && slots_[next_ - 1].storage.is_of(saved));
+}
+
+void Region::Replay::stop_if_complete() {
+  if (rules_.early_stop && !late_.has_value() && next_ >= needed_) {
+    stopped_ = true;
+    throw StopRecompute();
+  }
+}
+
+void Region::Replay::fill(const at::Tensor& saved, const at::Tensor& kept) {
   const std::size_t index = next_++;
   if (index < slots_.size()) {
     compare(saved);
     SavedSlot& slot = slots_[index];
     if (slot.needed) {
-      slot.recomputed = detached;
-      slot.recomputed_version = static_cast<uint32_t>(detached._version());
+      slot.recomputed = kept;
+      slot.recomputed_version = static_cast<uint32_t>(kept._version());
     }
   } else if (rules_.check && rules_.forward_finished) {
     throw Mismatch(c10::str("recompute saves more tensors than the ", slots_.size(),
                             " of forward; slot ", index, " would be ", TensorLayout(saved).text()));
   }
-  if (rules_.early_stop && next_ >= needed_) {
-    stopped_ = true;
-    throw StopRecompute();
+  if (!is_filled(saved)) {
+    late_.emplace();
   }
+  stop_if_complete();
 }
 
 void Region::Replay::compare(const at::Tensor& saved) const {

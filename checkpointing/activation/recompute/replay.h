@@ -3,6 +3,7 @@
 #include <lockstep/checkpointing/activation/region.h>
 
 #include <cstddef>
+#include <optional>
 #include <stdexcept>
 #include <vector>
 
@@ -19,13 +20,14 @@ class Region::Replay final : public SavedTensorPolicy {
  public:
   struct Rules {
     bool check;             // compare count and layouts
-    bool early_stop;        // leave the function by an exception at the last needed slot
+    bool early_stop;        // leave the function by an exception once the needed slots are filled
     bool forward_finished;  // forward's slots are complete: more are a mismatch
   };
 
   Replay(std::vector<SavedSlot>& slots, const std::vector<KeptCall>& kept, Rules rules);
 
   std::unique_ptr<torch::autograd::SavedVariableHooks> make() override;
+  void between_operators() override;
 
   /// What forward's call of keep() number 0, 1, ... left; null past the last one so far.
   const KeptCall* next_kept();
@@ -36,7 +38,9 @@ class Region::Replay final : public SavedTensorPolicy {
 
  private:
   class Keeper;
-  void fill(const at::Tensor& saved, const at::Tensor& detached);
+  void fill(const at::Tensor& saved, const at::Tensor& kept);
+  bool is_filled(const at::Tensor& saved) const;
+  void stop_if_complete();
   void compare(const at::Tensor& saved) const;
   void check_same_version(const at::Tensor& saved) const;
 
@@ -46,6 +50,7 @@ class Region::Replay final : public SavedTensorPolicy {
   std::size_t needed_;  // slots up to the last one that some node holds
   std::size_t next_ = 0;
   std::size_t next_kept_ = 0;
+  std::optional<LateFill> late_;  // the last one, unless it is over
   bool stopped_ = false;
 };
 
