@@ -162,7 +162,7 @@ def _version_row(measurement, only):
     name = "versions of 20,000 parameters"
     if not only.search(name):
         return []
-    job = Job("solo", program(measurement.build, "step", "ours-fp32", "scales", STEPS), "ours-fp32")
+    job = Job("solo", program(measurement.build, "step", "ours-fp32", "scales", STEPS))
     measured = measurement.alternate({"scales": job}, measure.each)
     return [compare("step", name, measured["scales", "versions"], measured["scales", "ours-fp32"],
                     "the step", "ms", 333.0)]
