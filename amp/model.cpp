@@ -20,12 +20,18 @@ namespace lockstep {
 
 namespace {
 
+/// The module that registers a tensor.
+struct Owner {
+  std::string type;
+  bool is_norm;
+};
+
 /// Collects tensors under their names, each tensor once: further names become aliases.
 class TensorList {
  public:
-  void add(const std::string& name, const at::Tensor& tensor, bool in_norm);
+  void add(const std::string& name, const at::Tensor& tensor, const Owner& owner);
   /// The same where `registered`, under that name, is not what the module uses: `used` is.
-  void add_tied(const std::string& name, const at::Tensor& used, bool in_norm,
+  void add_tied(const std::string& name, const at::Tensor& used, const Owner& owner,
                 const at::Tensor& registered);
   /// The tensors in the order of their first names. Throws Error naming the two where different
   /// tensors overlap in memory.
@@ -54,20 +60,21 @@ Extent extent_of(const at::Tensor& tensor, size_t index) {
   return {tensor.storage().unsafeGetStorageImpl(), begin, begin + elements * item, index};
 }
 
-void TensorList::add(const std::string& name, const at::Tensor& tensor, bool in_norm) {
+void TensorList::add(const std::string& name, const at::Tensor& tensor, const Owner& owner) {
   const auto [entry, added] = index_.emplace(tensor.unsafeGetTensorImpl(), tensors_.size());
   if (added) {
-    tensors_.push_back({name, {}, tensor, in_norm});
+    tensors_.push_back({name, {}, tensor, owner.is_norm, {}, {owner.type}});
     return;
   }
   ModelTensor& known = tensors_[entry->second];
   known.aliases.push_back(name);
-  known.in_norm = known.in_norm || in_norm;
+  known.in_norm = known.in_norm || owner.is_norm;
+  known.owners.push_back(owner.type);
 }
 
-void TensorList::add_tied(const std::string& name, const at::Tensor& used, bool in_norm,
+void TensorList::add_tied(const std::string& name, const at::Tensor& used, const Owner& owner,
                           const at::Tensor& registered) {
-  add(name, used, in_norm);
+  add(name, used, owner);
   tensors_[index_.at(used.unsafeGetTensorImpl())].replaced.push_back(registered);
 }
 
@@ -109,27 +116,31 @@ bool is_norm(const torch::nn::Module& module) {
          detail::is_norm_type(module.name());
 }
 
-bool is_norm(const torch::jit::Module& module) {
+Owner owner_of(const torch::jit::Module& module) {
   const auto name = module.type()->name();
-  return name.has_value() && detail::is_norm_type(name->name());
+  const std::string type = name.has_value() ? detail::plain_type_name(name->name()) : "";
+  return {type, detail::is_norm_type(type)};
 }
 
 using Impls = std::unordered_set<const void*>;
 
 void collect(const torch::nn::Module& module, const std::string& prefix, const Impls& registered,
              TensorList& parameters, TensorList& buffers) {
-  const bool norm = is_norm(module);
+  const Owner owner = {detail::plain_type_name(module.name()), is_norm(module)};
   const detail::UsedParameters used(module);
   for (const auto& parameter : module.named_parameters(/*recurse=*/false)) {
     const at::Tensor& member = used.find(parameter.key(), parameter.value(), registered);
     if (member.is_same(parameter.value())) {
-      parameters.add(prefix + parameter.key(), member, norm);
+      parameters.add(prefix + parameter.key(), member, owner);
     } else {
-      parameters.add_tied(prefix + parameter.key(), member, norm, parameter.value());
+      parameters.add_tied(prefix + parameter.key(), member, owner, parameter.value());
     }
   }
+  // The statistics of a norm without weights have no dtype to follow.
+  const Owner of_buffers = {
+      owner.type, owner.is_norm && !module.named_parameters(/*recurse=*/false).is_empty()};
   for (const auto& buffer : module.named_buffers(/*recurse=*/false)) {
-    buffers.add(prefix + buffer.key(), buffer.value(), norm);
+    buffers.add(prefix + buffer.key(), buffer.value(), of_buffers);
   }
   for (const auto& child : module.named_children()) {
     collect(*child.value(), prefix + child.key() + ".", registered, parameters, buffers);
@@ -138,12 +149,12 @@ void collect(const torch::nn::Module& module, const std::string& prefix, const I
 
 void collect(const torch::jit::Module& module, const std::string& prefix, TensorList& parameters,
              TensorList& buffers) {
-  const bool norm = is_norm(module);
+  const Owner owner = owner_of(module);
   for (const auto& parameter : module.named_parameters(/*recurse=*/false)) {
-    parameters.add(prefix + parameter.name, parameter.value, norm);
+    parameters.add(prefix + parameter.name, parameter.value, owner);
   }
   for (const auto& buffer : module.named_buffers(/*recurse=*/false)) {
-    buffers.add(prefix + buffer.name, buffer.value, norm);
+    buffers.add(prefix + buffer.name, buffer.value, owner);
   }
   for (const auto& child : module.named_children()) {
     collect(child.value, prefix + child.name + ".", parameters, buffers);
@@ -180,6 +191,14 @@ Model::Model(const torch::jit::Module& module)
   collect(module, "", parameters, buffers);
   parameters_ = parameters.take_disjoint();
   buffers_ = buffers.take();
+}
+
+void Model::add_norms(const std::function<bool(const ModelTensor&)>& is_norm) {
+  for (auto* tensors : {&parameters_, &buffers_}) {
+    for (ModelTensor& entry : *tensors) {
+      entry.in_norm = entry.in_norm || is_norm(entry);
+    }
+  }
 }
 
 void show_ties(const Model& model) {

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,6 +27,7 @@ struct ModelTensor {
   at::Tensor tensor;                 // the tensor that the model uses, not a copy
   bool in_norm = false;              // owned by a BatchNorm, LayerNorm, GroupNorm, InstanceNorm...
   std::vector<at::Tensor> replaced = {};  // registered under an alias, but not used
+  std::vector<std::string> owners = {};   // the classes of the modules that own it: "LayerNorm"
 };
 
 /// A view of a torch::nn or torch::jit module: each tensor once, with its names, in registration
@@ -55,6 +57,8 @@ class Model {
   /// All parameters, trainable or frozen, each once.
   const std::vector<ModelTensor>& parameters() const { return parameters_; }
   const std::vector<ModelTensor>& buffers() const { return buffers_; }
+  /// Counts the tensors that `is_norm` names as those of norms, too.
+  void add_norms(const std::function<bool(const ModelTensor&)>& is_norm);
   /// The torch::nn module; null for a torch::jit module.
   torch::nn::Module* module() const { return module_; }
 

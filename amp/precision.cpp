@@ -46,6 +46,21 @@ bool has_part(const std::string& name, const std::string& part) {
   return ("." + name + ".").find("." + part + ".") != std::string::npos;
 }
 
+/// One of `patterns` is a dotted part of one of the tensor's names.
+bool is_named(const ModelTensor& tensor, const std::vector<std::string>& patterns) {
+  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
+    return has_part(tensor.name, pattern) ||
+           std::any_of(tensor.aliases.begin(), tensor.aliases.end(),
+                       [&](const std::string& alias) { return has_part(alias, pattern); });
+  });
+}
+
+void require_pattern(const char* option, const std::string& pattern) {
+  LOCKSTEP_CHECK(!pattern.empty() && pattern.front() != '.' && pattern.back() != '.',
+                 "Precision: ", option, " pattern '", pattern,
+                 "' names no part of a dotted name; give a part such as \"wo\" or \"0.wo\"");
+}
+
 bool cpu_has(const char* feature) {
   const auto capabilities = at::cpu::get_cpu_capabilities();
   const auto found = capabilities.find(feature);
@@ -122,6 +137,12 @@ Precision Precision::keep_fp32(std::string pattern) const {
   return changed;
 }
 
+Precision Precision::norms(std::string name) const {
+  Precision changed = *this;
+  changed.norms_.push_back(std::move(name));
+  return changed;
+}
+
 ScalarType Precision::wire_dtype() const {
   return wire_.value_or(level_ == Level::O0 ? ScalarType::Float : compute_);
 }
@@ -139,32 +160,37 @@ bool Precision::keeps_norms_fp32() const {
   return keep_norms_.value_or(level_ != Level::O3);
 }
 
-ScalarType Precision::storage_dtype(const ModelTensor& tensor) const {
-  const ScalarType own = tensor.tensor.scalar_type();
-  if (!c10::isFloatingType(own)) {
+ScalarType Precision::storage_dtype(const ModelTensor& parameter) const {
+  const ScalarType own = parameter.tensor.scalar_type();
+  if (own != ScalarType::Float && !is_half(own)) {
     return own;
   }
-  if (level_ == Level::O0 && own == ScalarType::Double) {
-    return own;
-  }
-  if (level_ == Level::O0 || level_ == Level::O1 || (tensor.in_norm && keeps_norms_fp32()) ||
-      keeps_fp32(tensor)) {
-    return ScalarType::Float;
-  }
-  return compute_;
+  const bool wide = level_ == Level::O0 || level_ == Level::O1 ||
+                    (parameter.in_norm && keeps_norms_fp32()) || keeps_fp32(parameter);
+  return wide ? ScalarType::Float : compute_;
+}
+
+/// Norms compute with their weights and their statistics in one dtype.
+ScalarType Precision::buffer_dtype(const ModelTensor& buffer) const {
+  const bool follows_weights = buffer.in_norm && (has_part(buffer.name, "running_mean") ||
+                                                  has_part(buffer.name, "running_var"));
+  return follows_weights ? storage_dtype(buffer) : buffer.tensor.scalar_type();
 }
 
 bool Precision::keeps_fp32(const ModelTensor& tensor) const {
-  for (const std::string& pattern : keep_fp32_) {
-    bool kept = has_part(tensor.name, pattern);
-    for (const std::string& alias : tensor.aliases) {
-      kept = kept || has_part(alias, pattern);
-    }
-    if (kept) {
-      return true;
-    }
-  }
-  return false;
+  return is_named(tensor, keep_fp32_);
+}
+
+bool Precision::names_norm(const ModelTensor& tensor) const {
+  return is_named(tensor, norms_) ||
+         std::any_of(tensor.owners.begin(), tensor.owners.end(), [&](const std::string& owner) {
+           return std::find(norms_.begin(), norms_.end(), owner) != norms_.end();
+         });
+}
+
+Model Precision::with_norms(Model model) const {
+  model.add_norms([this](const ModelTensor& tensor) { return names_norm(tensor); });
+  return model;
 }
 
 std::string Precision::describe() const {
@@ -198,6 +224,7 @@ std::vector<std::pair<std::string, std::string>> Precision::fields() const {
       {"level", describe()},
       {"wire", names_wire() ? short_name(wire_dtype()) : "the default"},
       {"keep_fp32", c10::Join(", ", keep_fp32_)},
+      {"norms", c10::Join(", ", norms_)},
       {"keep_batchnorm_fp32", keeps_norms_fp32() ? "true" : "false"},
       {"predivide", amp::shortest(predivide_)},
       {"loss_scale.enabled", scaler.enabled() ? "true" : "false"},
@@ -228,9 +255,10 @@ void Precision::validate() const {
                  "Precision: keep_batchnorm_fp32(false) is impossible at ", level,
                  ": its model is fp32 throughout, so there is nothing to convert; use O2 or O3");
   for (const std::string& pattern : keep_fp32_) {
-    LOCKSTEP_CHECK(!pattern.empty() && pattern.front() != '.' && pattern.back() != '.',
-                   "Precision: keep_fp32 pattern '", pattern,
-                   "' names no part of a dotted name; give a part such as \"wo\" or \"0.wo\"");
+    require_pattern("keep_fp32", pattern);
+  }
+  for (const std::string& pattern : norms_) {
+    require_pattern("norms", pattern);
   }
   const bool brain = compute_ == ScalarType::BFloat16;
   LOCKSTEP_CHECK(!remainders_ || (level_ == Level::O2 && brain),
@@ -269,7 +297,7 @@ void add_runs(std::set<std::string>& runs, const std::string& name, int64_t coun
 }  // namespace
 
 void Precision::require_known_names(const Model& model) const {
-  for (const std::string& pattern : keep_fp32_) {
+  const auto require = [&](const char* option, const std::string& pattern, bool counts_classes) {
     const int64_t parts = 1 + std::count(pattern.begin(), pattern.end(), '.');
     std::set<std::string> runs;
     for (const auto* tensors : {&model.parameters(), &model.buffers()}) {
@@ -278,11 +306,22 @@ void Precision::require_known_names(const Model& model) const {
         for (const std::string& alias : entry.aliases) {
           add_runs(runs, alias, parts);
         }
+        if (counts_classes) {
+          runs.insert(entry.owners.begin(), entry.owners.end());
+        }
       }
     }
-    LOCKSTEP_CHECK(runs.count(pattern) != 0, "Precision: keep_fp32(\"", pattern,
-                   "\") names no parameter and no buffer of the model; the nearest names are ",
+    LOCKSTEP_CHECK(runs.count(pattern) != 0, "Precision: ", option, "(\"", pattern,
+                   "\") names no parameter and no buffer of the model",
+                   counts_classes ? ", nor the class of their modules" : "",
+                   "; the nearest names are ",
                    detail::nearest_names(pattern, {runs.begin(), runs.end()}));
+  };
+  for (const std::string& pattern : keep_fp32_) {
+    require("keep_fp32", pattern, false);
+  }
+  for (const std::string& name : norms_) {
+    require("norms", name, true);
   }
 }
 

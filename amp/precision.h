@@ -24,11 +24,17 @@ struct ModelTensor;
 /// | O3 | half, norms as well  | none    | autocast | half | 1                               |
 /// "half" is the dtype passed to the level. The arithmetic of the update is fp32 at every level.
 ///
-/// At O0 fp64 parameters, and fp64 buffers, stay fp64: weights, moments and averages are fp64, the
-/// update is computed in fp64, and their gradients travel in fp64, or in fp32 after wire(kFloat). A
-/// model may mix fp32 and fp64. A Trainer refuses fp64 parameters at the other levels, with a
-/// 16-bit wire, and on a GPU with any optimizer but TorchOptimizer; frozen ones and buffers are
-/// converted there like fp32.
+/// Buffers keep the dtype that the program gave them, at every level: what a program adds up or
+/// looks up would lose bits that no master keeps. Only running_mean and running_var of norms follow
+/// the weights of norms. fp64 and fp8 parameters that are not trained keep their dtype, too.
+/// Frozen parameters have no masters either: those that O2 or O3 lowered to 16 bits must not be
+/// written while training goes on; name what the program moves (a momentum encoder) by keep_fp32().
+///
+/// At O0 fp64 parameters train in fp64: weights, moments and averages are fp64, the update is
+/// computed in fp64, and their gradients travel in fp64, or in fp32 after wire(kFloat). A model may
+/// mix fp32 and fp64. A Trainer refuses trained fp64 parameters at the other levels, with a 16-bit
+/// wire, and on a GPU with any optimizer but TorchOptimizer. Complex parameters train as their
+/// real view (at::view_as_real()): complex64 as fp32, at every level, and complex128 as fp64.
 ///
 /// Each option returns a changed copy. validate() throws Error with the reason for an impossible
 /// combination. A plain value: any rank, any thread; all ranks must use the same Precision.
@@ -54,10 +60,17 @@ class Precision {
   /// O2 keeps norms in fp32 unless `keep` is false; O3 converts norms unless `keep` is true. At O0
   /// and O1 norms are always fp32: true is accepted, and validate() refuses false.
   Precision keep_batchnorm_fp32(bool keep) const;
-  /// Keeps parameters and buffers in fp32 at every level if their name contains `pattern` as a
-  /// dotted part ("wo" matches "block.0.wo.weight"). Operators that use those parameters also
-  /// compute in fp32. May be called several times.
+  /// Keeps parameters, and statistics of norms, in fp32 at every level if their name contains
+  /// `pattern` as a dotted part ("wo" matches "block.0.wo.weight"). Operators that use those
+  /// parameters also compute in fp32. May be called several times.
   Precision keep_fp32(std::string pattern) const;
+  /// Counts further layers as norms, for the precision and for no_decay_on_norms_and_biases():
+  /// `name` is a module's class without namespace and Impl ("SkipNormalizer"), or a dotted part of
+  /// tensors' names ("block.0.ln", "layer_norm_weight"). May be called several times. Without it
+  /// norms are LibTorch's, and classes named like them, in upper or lower case: ...BatchNorm,
+  /// ...LayerNorm, ...GroupNorm, ...InstanceNorm, ...RMSNorm, ...ScaleNorm, also with 1d, 2d or 3d,
+  /// and Norm itself. Trainer::summary() lists them.
+  Precision norms(std::string name) const;
   /// Replaces the level's loss scale policy.
   Precision loss_scale(amp::LossScalerOptions options) const;
   /// O2 with bf16 only: keeps a 16-bit remainder beside each bf16 weight instead of an fp32 master.
@@ -96,26 +109,31 @@ class Precision {
   bool has_remainders() const { return level_ == Level::O2 && remainders_; }
   bool rounds_randomly() const { return stochastic_rounding_; }
   bool feeds_errors_back() const { return error_feedback_; }
-  /// The dtype in which this parameter or buffer is stored; integers and bool keep their own, and
-  /// at O0 fp64 does.
-  c10::ScalarType storage_dtype(const ModelTensor& tensor) const;
+  /// The dtype in which this parameter is stored; integers, fp64 and fp8 keep their own.
+  c10::ScalarType storage_dtype(const ModelTensor& parameter) const;
+  /// The dtype in which this buffer is stored: its own, but for the statistics of norms.
+  c10::ScalarType buffer_dtype(const ModelTensor& buffer) const;
   /// True if a keep_fp32 pattern matches this parameter or buffer.
   bool keeps_fp32(const ModelTensor& tensor) const;
+  /// The same model, where what norms() names counts as a norm (ModelTensor::in_norm), too.
+  Model with_norms(Model model) const;
   /// Throws Error that names the option and the reason.
   void validate() const;
-  /// Throws Error for a keep_fp32 pattern that matches no name of the model; lists the nearest
-  /// names.
+  /// Throws Error for a keep_fp32 pattern that matches no name of the model, and for a name of
+  /// norms() that matches neither name nor class; lists the nearest names.
   void require_known_names(const Model& model) const;
 
  private:
   Precision(Level level, c10::ScalarType compute) : level_(level), compute_(compute) {}
   bool keeps_norms_fp32() const;
+  bool names_norm(const ModelTensor& tensor) const;
 
   Level level_;
   c10::ScalarType compute_;
   std::optional<c10::ScalarType> wire_;
   std::optional<bool> keep_norms_;
   std::vector<std::string> keep_fp32_;
+  std::vector<std::string> norms_;
   std::optional<amp::LossScalerOptions> loss_scale_;
   double predivide_ = 1.0;
   bool remainders_ = false;

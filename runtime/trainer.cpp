@@ -24,7 +24,8 @@ detail::Training& outside_closure(const std::unique_ptr<detail::Training>& train
 
 Trainer::Trainer(Runtime& runtime, Model model, const OptimizerSpec& optimizer,
                  TrainerOptions options)
-    : training_(std::make_unique<detail::Training>(runtime, model, optimizer, options)) {}
+    : training_(std::make_unique<detail::Training>(runtime, options.precision().with_norms(model),
+                                                   optimizer, options)) {}
 
 /// An exception in flight is what the program ends with.
 Trainer::~Trainer() {

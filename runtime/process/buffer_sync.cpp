@@ -45,7 +45,8 @@ void BufferSync::lay_out(const std::vector<ModelTensor>& buffers) {
     // data(): LibTorch copies in place only where autograd does not look. run() notes the write.
     const at::Tensor flat = flat_alias(entry.tensor, entry.name).data();
     laid_out_.push_back(flat);
-    const bool averaged = policy_ == BufferPolicy::average && flat.is_floating_point();
+    const bool averaged = policy_ == BufferPolicy::average && flat.is_floating_point() &&
+                          flat.element_size() > 1;  // no wire adds fp8
     if (flat.numel() > 0) {
       group_for(flat.scalar_type(), averaged)
           .buffers.push_back(averaged ? flat : flat.view(at::kByte));

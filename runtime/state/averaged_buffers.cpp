@@ -21,7 +21,8 @@ bool is_wide(const at::Tensor& buffer) {
 AveragedBuffers::AveragedBuffers(const std::vector<ModelTensor>& buffers, double decay)
     : decay_(decay) {
   for (const ModelTensor& buffer : buffers) {
-    if (decay > 0.0 && buffer.tensor.is_floating_point()) {
+    const bool has_average = buffer.tensor.is_floating_point() && buffer.tensor.element_size() > 1;
+    if (decay > 0.0 && has_average) {
       entries_.push_back({buffer, {}, 0, 0});
     }
   }

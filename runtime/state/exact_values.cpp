@@ -4,15 +4,34 @@
 
 namespace lockstep::detail {
 
-void ExactValues::convert(const std::vector<ModelTensor>& tensors, const Precision& precision) {
-  for (const ModelTensor& entry : tensors) {
-    const c10::ScalarType wanted = precision.storage_dtype(entry);
-    lower(entry.tensor, wanted);
-    converted_.push_back({entry.tensor, wanted});
+void ExactValues::convert_frozen(const std::vector<ModelTensor>& frozen,
+                                 const Precision& precision) {
+  for (const ModelTensor& entry : frozen) {
+    convert(entry.tensor, precision.storage_dtype(entry));
   }
 }
 
+void ExactValues::convert_buffers(const std::vector<ModelTensor>& buffers,
+                                  const Precision& precision) {
+  for (const ModelTensor& entry : buffers) {
+    convert(entry.tensor, precision.buffer_dtype(entry));
+  }
+}
+
+void ExactValues::convert(const at::Tensor& tensor, c10::ScalarType dtype) {
+  lower(tensor, dtype);
+  converted_.push_back({tensor, dtype});
+  ++writes_;
+}
+
+void ExactValues::add_frozen(const at::Tensor& weight, const at::Tensor& master) {
+  converted_.push_back({weight, weight.scalar_type()});
+  lowered_.insert(weight.unsafeGetTensorImpl());
+  take(weight, master);
+}
+
 void ExactValues::convert_again() {
+  ++writes_;
   for (const Converted& entry : converted_) {
     lower(entry.tensor, entry.dtype);
   }
@@ -26,6 +45,7 @@ void ExactValues::lower(const at::Tensor& tensor, c10::ScalarType dtype) {
   const at::Tensor given = tensor.detach();
   tensor.set_data(given.to(dtype));
   if (at::isReducedFloatingType(dtype)) {
+    lowered_.insert(tensor.unsafeGetTensorImpl());
     keep(tensor, given.to(at::kCPU, at::kFloat));
   }
 }
@@ -40,12 +60,22 @@ void ExactValues::keep(const at::Tensor& tensor, const at::Tensor& exact) {
 
 at::Tensor ExactValues::stored(const at::Tensor& tensor) const {
   const auto found = exact_.find(tensor.unsafeGetTensorImpl());
-  const at::Tensor held = tensor.detach();
-  if (found == exact_.end() || found->second.sizes() != held.sizes() ||
-      !at::equal(found->second.to(held.scalar_type()), held.cpu())) {
-    return held;
+  return found == exact_.end() || is_outdated(tensor) ? tensor.detach() : found->second;
+}
+
+bool ExactValues::is_outdated(const at::Tensor& tensor) const {
+  const auto found = exact_.find(tensor.unsafeGetTensorImpl());
+  if (found == exact_.end()) {
+    return false;
   }
-  return found->second;
+  const at::Tensor held = tensor.detach().cpu();
+  return found->second.sizes() != held.sizes() ||
+         !at::equal(found->second.to(held.scalar_type()).to(at::kFloat), held.to(at::kFloat));
+}
+
+bool ExactValues::is_lowered(const at::Tensor& tensor) const {
+  return at::isReducedFloatingType(tensor.scalar_type()) &&
+         lowered_.count(tensor.unsafeGetTensorImpl()) != 0;
 }
 
 at::Tensor ExactValues::room(const at::Tensor& tensor) const {
@@ -57,6 +87,7 @@ at::Tensor ExactValues::room(const at::Tensor& tensor) const {
 
 void ExactValues::take(const at::Tensor& tensor, const at::Tensor& written) {
   if (at::isReducedFloatingType(tensor.scalar_type())) {
+    ++writes_;
     tensor.detach().copy_(written);
     keep(tensor, written);
   }

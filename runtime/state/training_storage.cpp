@@ -118,8 +118,8 @@ TrainingStorage::TrainingStorage(const Runtime& runtime, const Model& model,
     }
     explained([&] {
       arena_ = std::make_unique<Arena>(new_arena(plans));
-      exact_.convert(trainable_.frozen, options.precision());
-      exact_.convert(model.buffers(), options.precision());
+      exact_.convert_frozen(trainable_.frozen, options.precision());
+      exact_.convert_buffers(model.buffers(), options.precision());
       averaged_buffers_ = std::make_unique<AveragedBuffers>(model.buffers(), options.ema());
       refresh_model();
       release_freed_memory(runtime.device());
@@ -215,6 +215,8 @@ void TrainingStorage::refresh_model() const {
 void TrainingStorage::make_checks() {
   const int64_t every = options_.compare_replicas_every();
   watch_ = std::make_unique<ModelWatch>(model_, trainable_, every > 0 ? every : 100);
+  frozen_watch_ = std::make_unique<FrozenWatch>(trainable_.frozen, exact_, options_.precision(),
+                                                every > 0 ? every : 100);
   replicas_ = std::make_unique<ReplicaCheck>(
       trainable_, *arena_, *reducer_, *updater_, agreement_, every,
       rounds_ ? rounds_->shared() : std::vector<ReplicatedArray>(),
@@ -350,8 +352,7 @@ TrainingStorage::Values TrainingStorage::freeze_and_thaw(const Trainable& now,
   for (const ModelTensor& entry : now.frozen) {
     if (const auto master = masters.find(entry.name); master != masters.end()) {
       entry.tensor.set_data(entry.tensor.detach().clone());
-      exact_.convert({entry}, options_.precision());
-      exact_.take(entry.tensor, master->second.to(at::kCPU, at::kFloat));
+      exact_.add_frozen(entry.tensor, master->second.to(at::kCPU, at::kFloat));
     }
   }
   Values fresh;
@@ -367,7 +368,20 @@ TrainingStorage::Values TrainingStorage::freeze_and_thaw(const Trainable& now,
 
 std::optional<Error> TrainingStorage::problem_of_window(UnusedParameters policy) const {
   auto problem = window_problem(*reducer_, trainable_, policy);
-  return problem ? problem : watch_->departure();
+  problem = problem ? problem : watch_->departure();
+  return problem ? problem : frozen_watch_->end_window();
+}
+
+void TrainingStorage::require_unchanged(bool window_begins) const {
+  watch_->require_unchanged(window_begins);
+  if (const auto problem = frozen_watch_->change()) {
+    throw *problem;
+  }
+}
+
+std::optional<Error> TrainingStorage::change_of_model() const {
+  auto problem = watch_->departure();
+  return problem ? problem : frozen_watch_->change();
 }
 
 TrainingStorage::Named TrainingStorage::named(const std::vector<at::Tensor>& flats) const {

@@ -7,6 +7,7 @@
 #include <lockstep/runtime/state/arena.h>
 #include <lockstep/runtime/state/averaged_buffers.h>
 #include <lockstep/runtime/state/exact_values.h>
+#include <lockstep/runtime/state/frozen_watch.h>
 #include <lockstep/runtime/step/activation_planning.h>
 #include <lockstep/runtime/step/local_rounds.h>
 #include <lockstep/runtime/step/model_watch.h>
@@ -44,12 +45,15 @@ class TrainingStorage {
   TrainingStorage(const TrainingStorage&) = delete;
   TrainingStorage& operator=(const TrainingStorage&) = delete;
 
+  const Model& model() const { return model_; }
   const Trainable& trainable() const { return trainable_; }
   Arena& arena() const { return *arena_; }
   ExactValues& exact() { return exact_; }
+  const ExactValues& exact() const { return exact_; }
   Reducer& reducer() const { return *reducer_; }
   Updater& updater() const { return *updater_; }
   ModelWatch& watch() const { return *watch_; }
+  FrozenWatch& frozen_watch() const { return *frozen_watch_; }
   ReplicaCheck& replicas() const { return *replicas_; }
   /// Of no buffers without TrainerOptions::ema.
   AveragedBuffers& averaged_buffers() const { return *averaged_buffers_; }
@@ -66,6 +70,11 @@ class TrainingStorage {
   /// Why this rank's window cannot be updated, if it cannot: missing gradients against `policy`, a
   /// parameter that left the arena. After Reducer::launch_rest(). Local.
   std::optional<Error> problem_of_window(UnusedParameters policy) const;
+
+  /// Throws Error if a parameter left the arena, came to the model, or is frozen and was written.
+  void require_unchanged(bool window_begins) const;
+  /// The first parameter that left the arena, or is frozen and was written.
+  std::optional<Error> change_of_model() const;
 
   /// Views of flat arrays that are laid out as the buckets are, by parameter name.
   Named named(const std::vector<at::Tensor>& flats) const;
@@ -105,6 +114,7 @@ class TrainingStorage {
   std::unique_ptr<Updater> updater_;
   std::unique_ptr<LocalRounds> rounds_;
   std::unique_ptr<ModelWatch> watch_;
+  std::unique_ptr<FrozenWatch> frozen_watch_;
   std::unique_ptr<ReplicaCheck> replicas_;
 };
 

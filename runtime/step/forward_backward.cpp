@@ -52,7 +52,7 @@ Loss ForwardBackward::under_autocast(const std::function<Loss()>& closure) {
   const amp::Autocast region = autocast();
   const auto end = c10::make_scope_exit([this] { in_closure_ = false; });
   in_closure_ = true;
-  return closure();
+  return norm_notice_ ? std::exchange(norm_notice_, std::nullopt)->observe(closure) : closure();
 }
 
 void ForwardBackward::backward(const Loss& loss, Reducer& reducer) {

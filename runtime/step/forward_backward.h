@@ -6,11 +6,13 @@
 #include <lockstep/runtime/loss.h>
 #include <lockstep/runtime/step/loss_scales.h>
 #include <lockstep/runtime/step/non_finite_diagnosis.h>
+#include <lockstep/runtime/step/norm_notice.h>
 #include <lockstep/runtime/step/reducer.h>
 #include <lockstep/runtime/trainer_options.h>
 
 #include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace lockstep::detail {
@@ -23,6 +25,8 @@ class ForwardBackward {
   ForwardBackward(const TrainerOptions& options, c10::Device device, amp::LossScaler& scaler,
                   const std::vector<ModelTensor>& parameters);
 
+  /// The first forward under autocast runs under `notice`; what it finds is printed.
+  void watch_norms(NormNotice notice) { norm_notice_ = std::move(notice); }
   /// Casts each weight once for all forwards until drop_casts().
   void share_casts();
   void drop_casts() { weight_casts_.reset(); }
@@ -59,6 +63,7 @@ class ForwardBackward {
   amp::LossScaler& scaler_;
   LossScales scales_;
   amp::WeightSet weights_;
+  std::optional<NormNotice> norm_notice_;
   std::optional<amp::WeightCastScope> weight_casts_;
   at::Tensor last_loss_;
   at::Tensor loss_sum_;

@@ -35,6 +35,9 @@ Step::Step(StepParts parts)
       buffer_sync_(parts_.options.buffers(), parts_.communicator),
       leaves_(parts_.options, parts_.seed, parts_.communicator, parts_.buffers),
       skip_watch_(parts_.scaler.options(), parts_.options.diagnose_after_skips()) {
+  if (parts_.communicator.rank() == 0) {
+    passes_.watch_norms({parts_.storage.model(), parts_.options.precision()});
+  }
   parts_.storage.reducer().follow(decisions_.feedback());
 }
 
@@ -181,7 +184,7 @@ void Step::plan_learning_rate() {  // a function may throw
 }
 
 void Step::micro_batch(const std::function<Loss()>& closure, bool under_autocast) {
-  attempt([&] { parts_.storage.watch().require_unchanged(count_ == 0); });
+  attempt([&] { parts_.storage.require_unchanged(count_ == 0); });
   attempt([&] { leaves_.begin(decisions_.known(), count_); });
   if (parts_.diagnosis.armed() && under_autocast) {
     attempt([&] { passes_.replay(closure, parts_.diagnosis, micro_batches_ + count_); });
@@ -207,7 +210,7 @@ void Step::micro_batch(const std::function<Loss()>& closure, bool under_autocast
 
 void Step::empty_micro_batch() {
   attempt([&] {
-    parts_.storage.watch().require_unchanged(count_ == 0);
+    parts_.storage.require_unchanged(count_ == 0);
     LOCKSTEP_CHECK(parts_.options.uneven_data(),
                    "step_without_data() needs TrainerOptions().uneven_data(true) on every rank");
   });

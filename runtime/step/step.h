@@ -101,8 +101,8 @@ class Step {
   LossScales& loss_scales() { return passes_.scales(); }
   /// The scaler of one loss. Throws Error if there is no such loss.
   const amp::LossScaler& scaler_of(int64_t loss) const { return passes_.scaler_of(loss); }
-  /// The first parameter of this rank that left the arena.
-  std::optional<Error> change_of_model() const { return parts_.storage.watch().departure(); }
+  /// Of this rank: TrainingStorage::change_of_model().
+  std::optional<Error> change_of_model() const { return parts_.storage.change_of_model(); }
   /// Autocast as the precision wants it, until the returned region is destroyed.
   amp::Autocast autocast() const { return passes_.autocast(); }
   /// Error feedback, bucket by bucket, fp32; empty without error feedback. Waits for the device.

@@ -5,6 +5,7 @@
 #include <lockstep/runtime/data/step_inputs.h>
 #include <lockstep/runtime/memory_use.h>
 #include <lockstep/runtime/process/replicas.h>
+#include <lockstep/runtime/report/stored_dtypes.h>
 #include <lockstep/runtime/step/gradient_sums.h>
 #include <lockstep/runtime/step/option_fields.h>
 #include <lockstep/runtime/step/training.h>
@@ -310,6 +311,7 @@ void Training::save(std::optional<MetricValue> metric) {
   require_between_windows("save()");
   steps->settle();
   agreement.raise_if_any(storage.watch().departure());
+  agreement.raise_if_any(storage.frozen_watch().change_in_values());
   saving->save(steps->updates(), metric);
 }
 
@@ -390,6 +392,7 @@ std::string Training::summary() const {
       << " parameters, " << trainable.frozen.size() << " frozen"
       << (doubles > 0 ? c10::str(", ", doubles, " elements are fp64") : std::string()) << "\n"
       << "precision  " << options.precision().describe() << "\n"
+      << stored_dtypes(storage.model(), options.precision(), storage.exact())
       << "optimizer  " << with_groups(description, storage.optimizer(), trainable.parameters)
       << "buckets    " << storage.reducer().size() << ", laid out once"
       << padding_note(storage.reducer().plans()) << "\n"

@@ -37,7 +37,7 @@ TEST(ModelOfJit, KnowsNormsByTypeName) {
   EXPECT_TRUE(model.buffers()[1].in_norm);
   EXPECT_EQ(Precision::O2().storage_dtype(model.parameters()[0]), at::kHalf);
   EXPECT_EQ(Precision::O2().storage_dtype(model.parameters()[1]), at::kFloat);
-  EXPECT_EQ(Precision::O2().storage_dtype(model.buffers()[0]), at::kLong);
+  EXPECT_EQ(Precision::O2().buffer_dtype(model.buffers()[0]), at::kLong);
 }
 
 TEST(ModelOfJit, SharesTheTensorsThatForwardUses) {

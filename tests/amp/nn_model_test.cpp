@@ -207,18 +207,19 @@ TEST(AmpFacts, N31_StorageDtypesOfAModelLeaveIntegersAndNormsAlone) {
   EXPECT_EQ(o2.storage_dtype(find(model.parameters(), "scale")), at::kHalf);
   EXPECT_EQ(o2.storage_dtype(find(model.parameters(), "inner.0.weight")), at::kHalf);
   EXPECT_EQ(o2.storage_dtype(find(model.parameters(), "inner.1.weight")), at::kFloat);
-  EXPECT_EQ(o2.storage_dtype(find(model.buffers(), "inner.1.running_var")), at::kFloat);
-  EXPECT_EQ(o2.storage_dtype(find(model.buffers(), "inner.1.num_batches_tracked")), at::kLong);
-  EXPECT_EQ(o2.storage_dtype(find(model.buffers(), "steps")), at::kLong);
+  EXPECT_EQ(o2.buffer_dtype(find(model.buffers(), "inner.1.running_var")), at::kFloat);
+  EXPECT_EQ(o2.buffer_dtype(find(model.buffers(), "inner.1.num_batches_tracked")), at::kLong);
+  EXPECT_EQ(o2.buffer_dtype(find(model.buffers(), "steps")), at::kLong);
 }
 
 /// Gives every tensor the dtype that the level stores it in.
 void convert(torch::nn::Module& module, const Precision& precision) {
   const Model model(module);
-  for (const auto* list : {&model.parameters(), &model.buffers()}) {
-    for (const ModelTensor& tensor : *list) {
-      tensor.tensor.set_data(tensor.tensor.to(precision.storage_dtype(tensor)));
-    }
+  for (const ModelTensor& tensor : model.parameters()) {
+    tensor.tensor.set_data(tensor.tensor.to(precision.storage_dtype(tensor)));
+  }
+  for (const ModelTensor& tensor : model.buffers()) {
+    tensor.tensor.set_data(tensor.tensor.to(precision.buffer_dtype(tensor)));
   }
 }
 

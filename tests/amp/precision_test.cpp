@@ -117,23 +117,68 @@ TEST(AmpFacts, N31_IntegerBuffersKeepTheirDtype) {
     for (const auto dtype : {at::kLong, at::kInt, at::kByte, at::kBool}) {
       EXPECT_EQ(stored(p, dtype), dtype);
       EXPECT_EQ(stored(p, dtype, /*in_norm=*/true), dtype);
+      EXPECT_EQ(p.buffer_dtype(tensor("count", dtype)), dtype);
+      EXPECT_EQ(p.buffer_dtype(tensor("running_mean", dtype, /*in_norm=*/true)), dtype);
     }
   }
 }
 
-TEST(Precision, OtherFloatingTypesAreConverted) {
-  EXPECT_EQ(stored(Precision::O1(), at::kDouble), at::kFloat);
+TEST(Precision, The16BitTypesAreConverted) {
   EXPECT_EQ(stored(Precision::O1(), at::kHalf), at::kFloat);
-  EXPECT_EQ(stored(Precision::O2(), at::kDouble), at::kHalf);
   EXPECT_EQ(stored(Precision::O2(at::kBFloat16), at::kHalf), at::kBFloat16);
   EXPECT_EQ(stored(Precision::O2(), at::kHalf, /*in_norm=*/true), at::kFloat);
 }
 
-TEST(Precision, Fp64StaysFp64AtO0) {
-  EXPECT_EQ(stored(Precision::O0(), at::kDouble), at::kDouble);
-  EXPECT_EQ(stored(Precision::O0(), at::kDouble, /*in_norm=*/true), at::kDouble);
-  EXPECT_EQ(Precision::O0().keep_fp32("wo").storage_dtype(tensor("wo.weight", at::kDouble)),
-            at::kDouble);
+std::vector<Precision> every_level() {
+  return {Precision::O0(),
+          Precision::O0().wire(at::kHalf),
+          Precision::O1(),
+          Precision::O1(at::kBFloat16),
+          Precision::O2(),
+          Precision::O2(at::kBFloat16),
+          Precision::O2(at::kBFloat16).remainders(),
+          Precision::O2().keep_batchnorm_fp32(false),
+          Precision::O3(),
+          Precision::O3(at::kBFloat16),
+          Precision::O3().keep_batchnorm_fp32(true)};
+}
+
+TEST(Precision, Fp64AndFp8StayAsTheyAre) {
+  for (const Precision& level : every_level()) {
+    SCOPED_TRACE(level.describe());
+    for (const auto dtype :
+         {at::kDouble, at::kFloat8_e4m3fn, at::kFloat8_e5m2, at::kFloat8_e4m3fnuz,
+          at::kFloat8_e5m2fnuz, at::kFloat8_e8m0fnu, at::kComplexFloat, at::kComplexDouble}) {
+      EXPECT_EQ(stored(level, dtype), dtype);
+      EXPECT_EQ(stored(level, dtype, /*in_norm=*/true), dtype);
+      EXPECT_EQ(level.keep_fp32("wo").storage_dtype(tensor("wo.weight", dtype)), dtype);
+    }
+  }
+}
+
+TEST(Precision, BuffersKeepTheirDtypeAtEveryLevel) {
+  for (const Precision& level : every_level()) {
+    SCOPED_TRACE(level.describe());
+    for (const auto dtype : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16, at::kFloat8_e4m3fn,
+                             at::kFloat8_e5m2, at::kComplexFloat, at::kInt, at::kBool}) {
+      EXPECT_EQ(level.buffer_dtype(tensor("average", dtype)), dtype);
+      EXPECT_EQ(level.buffer_dtype(tensor("norm.count", dtype, /*in_norm=*/true)), dtype);
+      EXPECT_EQ(level.buffer_dtype(tensor("no_norm.running_mean", dtype)), dtype);
+      EXPECT_EQ(level.keep_fp32("average").buffer_dtype(tensor("average", dtype)), dtype);
+    }
+  }
+}
+
+TEST(Precision, StatisticsOfNormsFollowTheWeightsOfNorms) {
+  for (const Precision& level : every_level()) {
+    SCOPED_TRACE(level.describe());
+    for (const auto dtype : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16}) {
+      for (const char* name : {"norm.running_mean", "0.running_var", "running_mean"}) {
+        EXPECT_EQ(level.buffer_dtype(tensor(name, dtype, /*in_norm=*/true)),
+                  level.storage_dtype(tensor("norm.weight", dtype, /*in_norm=*/true)));
+      }
+    }
+  }
 }
 
 TEST(Precision, KeepFp32MatchesDottedParts) {
@@ -178,6 +223,8 @@ TEST(Precision, ImpossibleCombinationsSayWhy) {
   refuses(Precision::O0().error_feedback(), "impossible with an fp32 wire");
   refuses(Precision::O2().keep_fp32(""), "keep_fp32 pattern ''");
   refuses(Precision::O2().keep_fp32("wo."), "keep_fp32 pattern 'wo.'");
+  refuses(Precision::O2().norms(""), "norms pattern ''");
+  refuses(Precision::O2().norms(".ln"), "norms pattern '.ln'");
   refuses(Precision::O2().predivide(0), "predivide is 0");
   refuses(Precision::O2().predivide(-1), "predivide is -1");
   refuses(Precision::O2().predivide(nan), "predivide");

@@ -30,6 +30,10 @@ const char* short_name(at::ScalarType dtype) {
       return "fp32";
     case at::kLong:
       return "int64";
+    case at::kDouble:
+      return "fp64";
+    case at::kFloat8_e4m3fn:
+      return "fp8";
     default:
       return c10::toString(dtype);
   }
@@ -114,6 +118,10 @@ struct Layers : torch::nn::Module {
     register_module("embedding", torch::nn::Embedding(4, 4));
     register_module("batch_norm", torch::nn::BatchNorm1d(4));
     register_module("layer_norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({4})));
+    register_parameter("frozen_fp64", torch::zeros({4}, torch::kDouble), /*requires_grad=*/false);
+    register_parameter("frozen_fp8", torch::zeros({4}).to(torch::kFloat8_e4m3fn), false);
+    register_buffer("average", torch::zeros({4}));
+    register_buffer("bf16_queue", torch::zeros({4}, torch::kBFloat16));
   }
 };
 
@@ -135,13 +143,17 @@ void print_storage() {
   }
   std::cout << " |\n" << rule << "|\n";
   for (const auto* list : {&model.parameters(), &model.buffers()}) {
+    const bool buffers = list == &model.buffers();
     for (const lockstep::ModelTensor& tensor : *list) {
       if (tensor.name.find("bias") != std::string::npos) {
         continue;
       }
       std::cout << "| " << tensor.name;
       for (const auto& level : levels) {
-        std::cout << " | " << short_name(level.second.storage_dtype(tensor));
+        const Precision& precision = level.second;
+        std::cout << " | "
+                  << short_name(buffers ? precision.buffer_dtype(tensor)
+                                        : precision.storage_dtype(tensor));
       }
       std::cout << " |\n";
     }
