@@ -18,7 +18,7 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input,
                             const at::Tensor& targets, double smoothing, int64_t ignore_index) {
     CrossEntropyPass pass;
-    pass.logits = input.contiguous();
+    pass.logits = amp::in_memory(input);
     pass.targets = targets;
     pass.log_sums = at::empty({input.size(0)}, input.options().dtype(at::kFloat));
     pass.counted = at::empty({}, input.options().dtype(at::kDouble));
@@ -41,7 +41,7 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
     const at::Tensor gradient = at::empty_like(pass.logits);
     const auto run = gradient.is_cuda() ? amp::cross_entropy_backward_on_cuda
                                         : amp::cross_entropy_backward_on_cpu;
-    run(pass, gradient, outputs[0].contiguous());
+    run(pass, gradient, amp::in_memory(outputs[0]));
     return {gradient, at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
@@ -49,6 +49,7 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
 void check(const at::Tensor& logits, const at::Tensor& targets, double smoothing,
            int64_t ignore_index) {
   constexpr const char* kName = "lockstep::fused_cross_entropy";
+  amp::check_plain(kName, logits);
   LOCKSTEP_CHECK(logits.defined() && logits.dim() == 2 && logits.size(1) > 0 &&
                      amp::is_layer_dtype(logits.scalar_type()),
                  kName, ": the logits must be an fp32, fp16 or bf16 matrix (rows, classes), found ",

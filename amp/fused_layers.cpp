@@ -18,12 +18,14 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 void check_input(const char* layer, const at::Tensor& x) {
+  amp::check_plain(layer, x);
   LOCKSTEP_CHECK(x.defined() && x.dim() >= 1 && amp::is_layer_dtype(x.scalar_type()), layer,
                  ": the input must be an fp32, fp16 or bf16 tensor, found ", amp::described(x));
 }
 
 void check_parameter(const char* layer, const char* name, const at::Tensor& parameter,
                      const at::Tensor& x) {
+  amp::check_plain(layer, parameter);
   LOCKSTEP_CHECK(
       !parameter.defined() || (parameter.scalar_type() == at::kFloat && parameter.dim() == 1 &&
                                parameter.size(0) == x.size(-1) && parameter.device() == x.device()),
@@ -37,9 +39,9 @@ struct Norm : torch::autograd::Function<Norm> {
                             const std::optional<at::Tensor>& weight,
                             const std::optional<at::Tensor>& bias, bool centred, double eps) {
     NormPass pass;
-    pass.x = input.contiguous();
-    pass.weight = weight.value_or(at::Tensor());
-    pass.bias = bias.value_or(at::Tensor());
+    pass.x = amp::in_memory(input);
+    pass.weight = weight ? amp::in_memory(*weight) : at::Tensor();
+    pass.bias = bias ? amp::in_memory(*bias) : at::Tensor();
     const int64_t rows = input.size(-1) == 0 ? 0 : input.numel() / input.size(-1);
     pass.norms = at::empty({rows, 2}, input.options().dtype(at::kFloat));
     pass.centred = centred;
@@ -56,7 +58,7 @@ struct Norm : torch::autograd::Function<Norm> {
     NormPass pass{saved[0], saved[1], saved[2], saved[3], context->saved_data["centred"].toBool()};
     const at::Tensor dx = at::empty_like(pass.x);
     const auto run = dx.is_cuda() ? amp::norm_backward_on_cuda : amp::norm_backward_on_cpu;
-    const at::Tensor sums = run(pass, dx, outputs[0].contiguous());
+    const at::Tensor sums = run(pass, dx, amp::in_memory(outputs[0]));
     return {dx, pass.weight.defined() ? sums[0] : at::Tensor(),
             pass.bias.defined() ? sums[1] : at::Tensor(), at::Tensor(), at::Tensor()};
   }
@@ -65,10 +67,11 @@ struct Norm : torch::autograd::Function<Norm> {
 struct BiasGelu : torch::autograd::Function<BiasGelu> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input,
                             const at::Tensor& bias) {
-    const at::Tensor x = input.contiguous();
+    const at::Tensor x = amp::in_memory(input);
     at::Tensor y = at::empty_like(x);
-    (y.is_cuda() ? amp::bias_gelu_on_cuda : amp::bias_gelu_on_cpu)(y, x, bias);
-    context->save_for_backward({x, bias});
+    const at::Tensor added = amp::in_memory(bias);
+    (y.is_cuda() ? amp::bias_gelu_on_cuda : amp::bias_gelu_on_cpu)(y, x, added);
+    context->save_for_backward({x, added});
     return y;
   }
 
@@ -77,7 +80,7 @@ struct BiasGelu : torch::autograd::Function<BiasGelu> {
     const at::Tensor dx = at::empty_like(saved[0]);
     const auto run =
         dx.is_cuda() ? amp::bias_gelu_backward_on_cuda : amp::bias_gelu_backward_on_cpu;
-    const at::Tensor bias_gradient = run(dx, outputs[0].contiguous(), saved[0], saved[1]);
+    const at::Tensor bias_gradient = run(dx, amp::in_memory(outputs[0]), saved[0], saved[1]);
     return {dx, bias_gradient};
   }
 };

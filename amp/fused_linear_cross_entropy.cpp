@@ -59,7 +59,7 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
                             const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                             const at::Tensor& targets, double smoothing, int64_t ignore_index) {
     const WithoutAutocast off(input.device().type());
-    const at::Tensor x = input.contiguous();
+    const at::Tensor x = amp::in_memory(input);
     const int64_t rows = x.size(0);
     const int64_t classes = weight.size(0);
     const at::Tensor logits = at::empty({rows * classes}, x.options());
@@ -158,6 +158,9 @@ bool is_matrix(const at::Tensor& tensor) {
 }
 
 void check_shapes(const Operands& given) {
+  for (const at::Tensor* tensor : {&given.x, &given.weight, &given.bias}) {
+    amp::check_plain(kName, *tensor);
+  }
   LOCKSTEP_CHECK(is_matrix(given.x), kName,
                  ": the input must be an fp32, fp16 or bf16 matrix (rows, width), found ",
                  amp::described(given.x));

@@ -1,6 +1,7 @@
 #include <lockstep/amp/cuda/cuda_kernels.h>
 #include <lockstep/amp/loss_scaler.h>
 #include <lockstep/collectives/core/agreement.h>
+#include <lockstep/collectives/core/plain_tensor.h>
 
 #include <ATen/ATen.h>
 #include <torch/optim/lbfgs.h>
@@ -139,8 +140,7 @@ void LossScaler::advance_by(const at::Tensor& overflow) {
   if (storage_.is_cuda()) {
     advance_on_cuda(device_state(), rule, overflow.const_data_ptr<float>(), storage_.device());
   } else {
-    const float flag = *overflow.const_data_ptr<float>();
-    advance(*device_state(), rule, !(flag == 0.0F));
+    advance(*device_state(), rule, !(overflow.item<float>() == 0.0F));
   }
 }
 
@@ -234,6 +234,9 @@ std::optional<std::string> gradients_of(Optimizer& optimizer, std::vector<at::Te
       problem = dtype_problem(parameter);
     }
     at::Tensor& gradient = parameter.mutable_grad();
+    if (detail::is_lazy(gradient)) {
+      gradient = detail::applied(gradient.detach());
+    }
     if (gradient.is_sparse()) {
       gradient = gradient.coalesce();
       gradients.push_back(gradient._values());

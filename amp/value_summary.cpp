@@ -1,6 +1,7 @@
 #include <ATen/ops/empty.h>
 #include <lockstep/amp/casting/cast_kernels.h>
 #include <lockstep/amp/value_summary.h>
+#include <lockstep/collectives/core/plain_tensor.h>
 #include <lockstep/collectives/error.h>
 
 #include <algorithm>
@@ -46,11 +47,12 @@ void add_values(const T* values, int64_t size, ValueSummary& summary) {
 }  // namespace
 
 ValueSummary summarise(const at::Tensor& tensor) {
-  LOCKSTEP_CHECK(tensor.defined() && at::isFloatingType(tensor.scalar_type()) &&
-                     tensor.layout() == at::kStrided,
-                 "summarise: expected a dense floating tensor, found ",
-                 tensor.defined() ? tensor.toString() : "an undefined one");
-  const at::Tensor flat = tensor.detach().cpu().contiguous();
+  LOCKSTEP_CHECK(tensor.defined(), "summarise: expected a dense floating tensor, found none");
+  const at::Tensor values = detail::plain(tensor.detach(), "summarise: the tensor");
+  LOCKSTEP_CHECK(at::isFloatingType(values.scalar_type()),
+                 "summarise: expected a dense floating tensor, found ", values.toString());
+  const bool is_tiny = values.element_size() == 1;  // fp8
+  const at::Tensor flat = (is_tiny ? values.to(at::kFloat) : values).cpu().contiguous();
   const int64_t size = flat.numel();
   ValueSummary summary;
   if (flat.scalar_type() == at::kFloat) {

@@ -2,6 +2,7 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/accumulate.h>
+#include <lockstep/collectives/core/plain_tensor.h>
 #include <lockstep/collectives/error.h>
 #include <lockstep/online/sample_buffer.h>
 #include <lockstep/runtime/process/mixed_seed.h>
@@ -45,6 +46,10 @@ int64_t capacity_for(const std::vector<at::Tensor>& like, const SampleBufferOpti
                  "SampleBuffer: a sample needs a tensor or more, all defined");
   LOCKSTEP_CHECK(options.capacity() >= 1, "SampleBufferOptions: capacity is ", options.capacity(),
                  ", it must be at least 1");
+  for (size_t i = 0; i < like.size(); ++i) {
+    const std::string why = like[i].is_meta() ? std::string() : detail::why_not_plain(like[i]);
+    LOCKSTEP_CHECK(why.empty(), "SampleBuffer: part ", i, " of a sample ", why);
+  }
   int64_t capacity = options.capacity();
   if (options.capacity_bytes() != 0) {
     const int64_t bytes = std::max<int64_t>(bytes_of(like), 1);
@@ -152,6 +157,9 @@ void SampleBuffer::push(const std::vector<at::Tensor>& sample) {
                       parts_.size(), " tensors, not ", sample.size());
   for (size_t i = 0; i < sample.size(); ++i) {
     const c10::IntArrayRef expected = c10::IntArrayRef(parts_[i].sizes).slice(1);
+    const std::string why = sample[i].defined() ? detail::why_not_plain(sample[i]) : std::string();
+    LOCKSTEP_CHECK_CODE(why.empty(), ExitCode::data, "SampleBuffer: part ", i, " of the sample ",
+                        why);
     LOCKSTEP_CHECK_CODE(sample[i].defined() && sample[i].sizes() == expected &&
                             sample[i].scalar_type() == parts_[i].dtype,
                         ExitCode::data, "SampleBuffer: part ", i, " of the sample is ",

@@ -1,4 +1,5 @@
 #include <ATen/ops/empty.h>
+#include <lockstep/collectives/core/plain_tensor.h>
 #include <lockstep/collectives/error.h>
 #include <lockstep/collectives/mpi/mpi_comm.h>
 #include <lockstep/online/sample_buffer.h>
@@ -37,6 +38,8 @@ struct SampleLink::Impl {
     LOCKSTEP_CHECK(options.in_flight() >= 1, "SampleLinkOptions: in_flight is ",
                    options.in_flight(), ", it must be at least 1");
     for (const at::Tensor& part : sample) {
+      const std::string why = detail::why_not_plain(part);
+      LOCKSTEP_CHECK(why.empty(), "SampleLink: part ", like.size(), " of a sample ", why);
       like.push_back(at::empty(part.sizes(), part.scalar_type()));
       bytes += part.nbytes();
     }
@@ -103,12 +106,16 @@ struct SampleLink::Impl {
     message.bytes.resize(bytes);
     size_t at = 0;
     for (size_t i = 0; i < like.size(); ++i) {
+      const std::string why =
+          sample[i].defined() ? detail::why_not_plain(sample[i]) : std::string();
+      LOCKSTEP_CHECK_CODE(why.empty(), ExitCode::data, "SampleLink: part ", i, " of the sample ",
+                          why);
       LOCKSTEP_CHECK_CODE(sample[i].defined() && sample[i].sizes() == like[i].sizes() &&
                               sample[i].scalar_type() == like[i].scalar_type(),
                           ExitCode::data, "SampleLink: part ", i, " of the sample is ",
                           sample[i].toString(), " ", sample[i].sizes(), "; expected ",
                           like[i].toString(), " ", like[i].sizes());
-      const at::Tensor part = sample[i].detach().cpu().contiguous();
+      const at::Tensor part = detail::applied(sample[i].detach()).cpu().contiguous();
       std::memcpy(message.bytes.data() + at, part.data_ptr(), part.nbytes());
       at += part.nbytes();
     }

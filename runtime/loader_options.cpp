@@ -1,4 +1,5 @@
 #include <ATen/ops/_to_copy.h>
+#include <lockstep/collectives/core/plain_tensor.h>
 #include <lockstep/collectives/error.h>
 #include <lockstep/runtime/loader_options.h>
 
@@ -18,12 +19,12 @@ std::vector<double> LoaderOptions::weights_of(size_t size) const {
   if (!weights().defined()) {
     return {};
   }
+  const at::Tensor given = detail::plain(weights().detach(), "LoaderOptions: the tensor weights");
   LOCKSTEP_CHECK(weights().dim() == 1 && weights().size(0) == static_cast<int64_t>(size),
                  "LoaderOptions: weights have the shape ", weights().sizes(),
                  ", expected one for each of the ", size, " samples");
   const at::Tensor host =
-      at::_to_copy(weights().detach(), at::TensorOptions().dtype(at::kDouble).device(at::kCPU))
-          .contiguous();
+      at::_to_copy(given, at::TensorOptions().dtype(at::kDouble).device(at::kCPU)).contiguous();
   const double* first = host.const_data_ptr<double>();
   return {first, first + size};
 }

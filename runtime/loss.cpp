@@ -1,4 +1,5 @@
 #include <ATen/TensorOperators.h>
+#include <lockstep/collectives/core/plain_tensor.h>
 #include <lockstep/collectives/error.h>
 #include <lockstep/runtime/loss.h>
 
@@ -37,13 +38,15 @@ Loss Loss::several(std::vector<at::Tensor> means) {
 
 void require_scalar_with_grad(const at::Tensor& loss) {
   LOCKSTEP_CHECK(loss.defined(), "the closure returned an undefined loss");
+  const std::string why = detail::why_not_plain(loss);
+  LOCKSTEP_CHECK(why.empty(), "the loss ", why);
   LOCKSTEP_CHECK(loss.numel() == 1, "the loss must have one element, has sizes ", loss.sizes(),
                  "; reduce it with mean(), or use Loss::sum(total, weight)");
   LOCKSTEP_CHECK(loss.is_floating_point(), "the loss must be floating point, is ",
                  loss.scalar_type());
   LOCKSTEP_CHECK(loss.requires_grad(),
                  "the loss does not depend on a trainable parameter: it was computed under "
-                 "no_grad, detached, or from frozen parameters only");
+                 "no_grad or InferenceMode, detached, or from frozen parameters only");
 }
 
 void run_backward(const at::Tensor& loss, bool keep_graph) {

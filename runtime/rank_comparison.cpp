@@ -2,6 +2,7 @@
 #include <ATen/ops/linspace.h>
 #include <ATen/ops/tensor.h>
 #include <lockstep/collectives/core/agreement.h>
+#include <lockstep/collectives/core/plain_tensor.h>
 #include <lockstep/runtime/process/mixed_seed.h>
 #include <lockstep/runtime/rank_comparison.h>
 
@@ -45,7 +46,7 @@ constexpr char kAdvice[] =
 void require_same_weights(const Communicator& control, const at::Tensor& weights) {
   uint64_t digest = 0;
   if (weights.defined()) {
-    const at::Tensor host = weights.detach().to(at::kCPU).contiguous();
+    const at::Tensor host = applied(weights.detach()).to(at::kCPU).contiguous();
     const auto* bytes = static_cast<const uint8_t*>(host.const_data_ptr());
     digest = host.nbytes();
     for (size_t i = 0; i < host.nbytes(); ++i) {
@@ -62,7 +63,7 @@ void require_same_weights(const Communicator& control, const at::Tensor& weights
 }  // namespace
 
 void SampleNumbers::add_tensor(const at::Tensor& tensor) {
-  if (!tensor.defined() || tensor.layout() != at::kStrided || tensor.is_complex()) {
+  if (!tensor.defined() || tensor.is_complex() || !why_not_plain(tensor).empty()) {
     return;
   }
   for (const int64_t size : tensor.sizes()) {

@@ -31,22 +31,25 @@ inline std::vector<LazyForm> lazy_forms() {
   };
 }
 
-/// A tensor [4, 4] whose memory does not hold its values one by one.
+/// A tensor of ones whose memory does not hold its values one by one.
 struct OddTensor {
   std::string word;  // of its refusal
   at::Tensor tensor;
 };
 
-inline std::vector<OddTensor> odd_tensors() {
-  const at::Tensor ones = at::ones({4, 4});
-  return {
+/// `ones`: with one dimension or two.
+inline std::vector<OddTensor> odd_tensors(const at::Tensor& ones = at::ones({4, 4})) {
+  std::vector<OddTensor> all = {
       {"Sparse", ones.to_sparse()},
-      {"SparseCsr", ones.to_sparse_csr()},
       {"Mkldnn", ones.to_mkldnn()},
       {"quantised", at::quantize_per_tensor(ones, 0.1, 0, at::kQInt8)},
       {"nested", at::_nested_tensor_from_tensor_list({ones, ones.narrow(0, 0, 2)})},
-      {"meta device", at::empty({4, 4}, at::TensorOptions().device(at::kMeta))},
+      {"meta", at::empty(ones.sizes(), at::TensorOptions().device(at::kMeta))},
   };
+  if (ones.dim() == 2) {
+    all.push_back({"SparseCsr", ones.to_sparse_csr()});
+  }
+  return all;
 }
 
 }  // namespace lockstep::testing

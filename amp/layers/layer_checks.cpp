@@ -1,4 +1,5 @@
 #include <lockstep/amp/layers/layer_checks.h>
+#include <lockstep/collectives/core/plain_tensor.h>
 #include <lockstep/collectives/error.h>
 
 namespace lockstep::amp {
@@ -13,11 +14,23 @@ std::string described(const at::Tensor& tensor) {
              : "no tensor";
 }
 
+void check_plain(const char* layer, const at::Tensor& tensor) {
+  if (tensor.defined() && !tensor.is_meta()) {
+    const std::string why = detail::why_not_plain(tensor);
+    LOCKSTEP_CHECK(why.empty(), layer, ": a tensor ", why);
+  }
+}
+
+at::Tensor in_memory(const at::Tensor& tensor) {
+  return detail::applied(tensor).contiguous();
+}
+
 void check_targets(const char* layer, const at::Tensor& targets, const at::Tensor& beside,
                    int64_t rows, int64_t classes, double smoothing, int64_t ignore_index) {
+  check_plain(layer, targets);
   LOCKSTEP_CHECK(targets.defined() && targets.scalar_type() == at::kLong && targets.dim() == 1 &&
                      targets.size(0) == rows && targets.is_contiguous() &&
-                     targets.device() == beside.device(),
+                     !detail::is_lazy(targets) && targets.device() == beside.device(),
                  layer, ": the targets must be a contiguous int64 vector of ", rows,
                  " elements on ", beside.device().str(), ", found ", described(targets));
   LOCKSTEP_CHECK(smoothing >= 0.0 && smoothing < 1.0, layer, ": label_smoothing is ", smoothing,

@@ -1,5 +1,6 @@
 #include <ATen/ops/from_blob.h>
 #include <lockstep/c/calls/arrays.h>
+#include <lockstep/collectives/core/plain_tensor.h>
 #include <lockstep/collectives/error.h>
 
 #include <algorithm>
@@ -98,6 +99,8 @@ std::vector<at::Tensor> borrowed(const lockstep_array* arrays, int count, const 
 at::Tensor target_of(const at::Tensor& tensor, const lockstep_array& array,
                      const std::string& what) {
   const at::Tensor target = borrowed(array, what);
+  const std::string why = detail::why_not_plain(tensor);
+  LOCKSTEP_CHECK_ARRAY(why.empty(), "the result ", why);
   LOCKSTEP_CHECK_ARRAY(target.sizes() == tensor.sizes(), "the array has the shape ", target.sizes(),
                        ", the result ", tensor.sizes());
   LOCKSTEP_CHECK_ARRAY(target.is_floating_point() == tensor.is_floating_point(),

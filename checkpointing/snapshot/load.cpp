@@ -1,5 +1,6 @@
 #include <lockstep/checkpointing/snapshot/format/rejection.h>
 #include <lockstep/checkpointing/snapshot/load.h>
+#include <lockstep/collectives/core/plain_tensor.h>
 
 #include <c10/core/GradMode.h>
 
@@ -130,6 +131,10 @@ LoadReport load_tensors(const TensorSource& source,
       continue;
     }
     used.insert(stored);
+    if (const std::string odd = detail::why_not_plain(target); !odd.empty()) {
+      report.misshapen.push_back(c10::str(shown, ": the model's tensor ", odd));
+      continue;
+    }
     const bool transposed = options.transposed && target.dim() == 2 && options.transposed(name);
     const at::Tensor view = transposed ? target.detach().t() : target.detach();
     const std::string why = why_misshapen(source, stored, view.sizes(), view.scalar_type());

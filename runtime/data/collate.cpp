@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <lockstep/collectives/core/plain_tensor.h>
 #include <lockstep/collectives/error.h>
 #include <lockstep/runtime/collate.h>
 
@@ -11,6 +12,9 @@ at::Tensor stack_samples(const std::vector<at::Tensor>& samples) {
     const at::Tensor& sample = samples[i];
     LOCKSTEP_CHECK_CODE(sample.defined() && first.defined(), ExitCode::data, "sample ", i,
                         " of the batch is an undefined tensor");
+    const std::string why = detail::why_not_plain(sample);
+    LOCKSTEP_CHECK_CODE(why.empty() || sample.is_sparse(), ExitCode::data, "sample ", i,
+                        " of the batch ", why, "; or give the sample type a collate()");
     LOCKSTEP_CHECK_CODE(
         sample.sizes() == first.sizes() && sample.scalar_type() == first.scalar_type(),
         ExitCode::data, "samples of one batch differ: number 0 has shape ", first.sizes(), " and ",

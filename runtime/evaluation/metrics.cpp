@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <lockstep/collectives/core/plain_tensor.h>
 #include <lockstep/collectives/error.h>
 #include <lockstep/runtime/evaluation/exact_sum.h>
 #include <lockstep/runtime/metrics.h>
@@ -22,6 +23,11 @@ Classified classified(const std::string& metric, const at::Tensor& output,
   LOCKSTEP_CHECK(output.defined() && target.defined(), "the metric ", metric,
                  " needs scores and targets; return both from the function of evaluate(): "
                  "lockstep::Prediction{output, target}");
+  for (const at::Tensor* tensor : {&output, &target}) {
+    const std::string why = detail::why_not_plain(*tensor);
+    LOCKSTEP_CHECK(why.empty(), "the metric ", metric, ": the ",
+                   tensor == &output ? "output " : "target ", why);
+  }
   LOCKSTEP_CHECK(output.dim() >= 1 && output.is_floating_point() &&
                      c10::isIntegralType(target.scalar_type(), /*includeBool=*/false) &&
                      output.sizes().slice(0, output.dim() - 1) == target.sizes(),
@@ -107,10 +113,12 @@ MeanOf::MeanOf(std::string name, Function function, std::optional<bool> lower_is
 
 void MeanOf::add(const Prediction& batch) {
   const at::Tensor found = function_ ? function_(batch.output, batch.target) : batch.output;
+  const std::string why = found.defined() ? detail::why_not_plain(found) : std::string();
+  LOCKSTEP_CHECK(why.empty(), "the metric ", name(), ": the tensor of its numbers ", why);
   LOCKSTEP_CHECK(found.defined() && found.dim() >= 1 && !found.is_complex(), "the metric ", name(),
                  ": expected one number for each sample of the batch, as a tensor of one dimension "
                  "or more; compute the loss with reduction none");
-  const at::Tensor values = found.detach().to(at::kCPU, at::kDouble).contiguous();
+  const at::Tensor values = detail::applied(found.detach()).to(at::kCPU, at::kDouble).contiguous();
   counts()[0] += values.numel();
   detail::add_exactly(counts().data() + 1, values.const_data_ptr<double>(), values.numel());
 }

@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
+#include <lockstep/collectives/core/plain_tensor.h>
 #include <lockstep/runtime/leaves/leaf_buffers.h>
 #include <lockstep/runtime/state/versions.h>
 
@@ -38,7 +39,7 @@ void LeafBuffers::end_leaf() {
   const c10::AutoGradMode no_grad(false);
   std::vector<at::Tensor>& made = made_.emplace_back(buffers_.size());
   for (size_t i = 0; i < buffers_.size(); ++i) {
-    const at::Tensor now = buffers_[i].tensor.detach().contiguous();
+    const at::Tensor now = applied(buffers_[i].tensor.detach()).contiguous();
     LOCKSTEP_CHECK(
         now.sizes() == before_[i].sizes() && now.scalar_type() == before_[i].scalar_type(),
         "buffer ", buffers_[i].name,

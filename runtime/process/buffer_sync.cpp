@@ -1,5 +1,6 @@
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/cat.h>
+#include <lockstep/collectives/core/plain_tensor.h>
 #include <lockstep/runtime/process/buffer_sync.h>
 #include <lockstep/runtime/state/flat.h>
 #include <lockstep/runtime/state/versions.h>
@@ -7,8 +8,21 @@
 #include <algorithm>
 
 namespace lockstep::detail {
+namespace {
+
+/// Buffers that the program gave other data since, such as a conjugate.
+void apply_lazy_signs(const std::vector<ModelTensor>& buffers) {
+  for (const ModelTensor& entry : buffers) {
+    if (is_lazy(entry.tensor) || entry.tensor.is_meta()) {
+      entry.tensor.set_data(plain(entry.tensor.detach(), "buffer " + entry.name));
+    }
+  }
+}
+
+}  // namespace
 
 void BufferSync::run(const std::vector<ModelTensor>& buffers) {
+  apply_lazy_signs(buffers);
   if (policy_ == BufferPolicy::none || communicator_.size() == 1) {
     return;
   }

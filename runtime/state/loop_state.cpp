@@ -81,9 +81,8 @@ void LoopState::save(snapshot::Content& content) const {
       content.add_own(kSection, name, value);
     };
     std::visit(Visitor{[&, &name = name](const at::Tensor* tensor) {
-                         LOCKSTEP_CHECK(!tensor->defined() || tensor->layout() == at::kStrided,
-                                        "state(\"", name, "\") is not dense and cannot be saved");
                          if (tensor->defined()) {
+                           snapshot::require_storable(name, *tensor);
                            add(tensor->detach().contiguous());
                          } else {
                            content.add_own(kSection, name + kUndefined, at::empty({0}, at::kByte));

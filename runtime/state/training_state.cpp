@@ -160,11 +160,14 @@ snapshot::Content TrainingState::content() {
   content.text("configuration", parts_.configuration);
   content.text("versions", versions());
   content.text("frozen", frozen_names(trainable()));
-  for (const char* section : kSections) {
-    SavingArchive archive(content, section);
-    visit_section(section, archive);
-  }
-  add_own(content);
+  const Agreement agreement(parts_.runtime.control(), ExitCode::snapshot);
+  agreement.attempt("the state of this run", [&] {
+    for (const char* section : kSections) {
+      SavingArchive archive(content, section);
+      visit_section(section, archive);
+    }
+    add_own(content);
+  });
   return content;
 }
 

@@ -53,8 +53,9 @@ struct StateInMemory {
 ///   has the weights at the start of the round, and optimizer the moments of rank 0 and the outer
 ///   momentum
 /// and texts: precision, configuration, versions, and the names of frozen parameters.
-/// Ranks: every rank makes one, and calls the same. content() begins with collectives, and where
-/// the optimizer is sharded load_weights(); what can fail on one rank alone comes after them.
+/// Ranks: every rank makes one, and calls the same. content() is collective, and where the
+/// optimizer is sharded load_weights() begins with collectives; what can fail on one rank alone
+/// comes after.
 class TrainingState {
  public:
   explicit TrainingState(TrainingParts parts) : parts_(std::move(parts)) {}
@@ -63,7 +64,8 @@ class TrainingState {
   /// hold. Local.
   void require_storable() const;
 
-  /// Throws the same Error on every rank (exit code diverged) where ranks hold different bits.
+  /// Throws the same Error on every rank (exit code diverged) where ranks hold different bits, and
+  /// where a rank's state cannot be saved.
   snapshot::Content content();
 
   /// The state now, in memory of the host. Throws the same Error on every rank, which begins with

@@ -4,6 +4,7 @@
 #include <lockstep/amp/update/flat_kernels.h>
 #include <lockstep/collectives/core/activity.h>
 #include <lockstep/collectives/core/as_error.h>
+#include <lockstep/collectives/core/plain_tensor.h>
 #include <lockstep/runtime/state/flat.h>
 #include <lockstep/runtime/step/reducer.h>
 #include <lockstep/runtime/step/span.h>
@@ -176,8 +177,8 @@ void Reducer::require_finished(int index) {
 at::Tensor Reducer::dense_gradient(int index) {
   const ModelTensor& parameter = parameters_[static_cast<size_t>(index)];
   at::Tensor gradient = parameter.tensor.grad().detach();
-  if (gradient.is_neg()) {  // LibTorch's lazy minus, of complex arithmetic: not in the memory
-    parameter.tensor.mutable_grad() = gradient = gradient.resolve_neg();
+  if (is_lazy(gradient)) {
+    parameter.tensor.mutable_grad() = gradient = applied(gradient);
   }
   if (gradient.is_sparse()) {
     LOCKSTEP_CHECK(options_.densify_sparse, "parameter ", parameter.name,

@@ -192,7 +192,8 @@ TEST(Safetensors, WhatCannotBeSavedIsNamedAndLeavesTheOldFile) {
   };
   EXPECT_THAT(refused("z", at::ones({2}, at::kComplexDouble)), HasSubstr("ComplexDouble"));
   EXPECT_THAT(refused("u", at::Tensor()), HasSubstr("\"u\" is undefined"));
-  EXPECT_THAT(refused("s", at::ones({2}).to_sparse()), HasSubstr("\"s\" is not dense"));
+  EXPECT_THAT(refused("s", at::ones({2}).to_sparse()),
+              HasSubstr("\"s\" cannot be saved: it has the layout Sparse"));
   EXPECT_THAT(refused("__metadata__", at::ones({2})), HasSubstr("\"__metadata__\""));
   EXPECT_THAT(refused("", at::ones({2})), HasSubstr("under the name"));
   EXPECT_THAT(refused("\xff", at::ones({2})), HasSubstr("UTF-8"));

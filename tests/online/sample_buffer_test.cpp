@@ -10,12 +10,14 @@
 #include <set>
 
 #include "error_of.h"
+#include "odd_tensors.h"
 #include "runtime/temporary_folder.h"
 #include "test_runtime.h"
 
 namespace lockstep {
 namespace {
 
+using ::testing::AllOf;
 using testing::error_of;
 using ::testing::HasSubstr;
 using testing::runtime;
@@ -278,6 +280,32 @@ TEST(SampleBuffer, RefusesTheSamplesOfAnotherCapacity) {
   EXPECT_THAT(refusal, HasSubstr("this one holds 5 samples of (Long [], Float [2])"));
   EXPECT_THAT(refusal, HasSubstr("resume with the buffer of the saved run"));
   EXPECT_EQ(error_of([&] { other.buffer().size(); }), refusal);
+}
+
+TEST(SampleBuffer, KeepsTheValuesOfLazyTensorsAndNamesThoseOfOtherMemory) {
+  for (const testing::LazyForm& form : testing::lazy_forms()) {
+    SCOPED_TRACE(form.name);
+    const at::Tensor real = at::arange(1, 5, at::kFloat);
+    const at::Tensor values = form.is_complex ? at::complex(real, real * 2) : real;
+    const at::Tensor lazy = form.of(values);
+    SampleBuffer buffer(runtime(), {lazy}, options(SamplePolicy::ring, 1, 1));
+    buffer.push({lazy});
+    EXPECT_TRUE(at::equal(buffer.batch()[0][0], values));
+  }
+  SampleBuffer buffer(runtime(), {at::ones({2}), at::ones({4, 4})},
+                      options(SamplePolicy::ring, 1, 1));
+  for (const testing::OddTensor& odd : testing::odd_tensors()) {
+    SCOPED_TRACE(odd.word);
+    EXPECT_THAT(error_of([&] {
+                  buffer.push({at::ones({2}), odd.tensor});
+                }),
+                AllOf(HasSubstr("SampleBuffer: part 1"), HasSubstr(odd.word)));
+    if (!odd.tensor.is_meta()) {  // which has sizes and a dtype
+      EXPECT_THAT(error_of([&] { SampleBuffer(runtime(), {odd.tensor}); }),
+                  AllOf(HasSubstr("SampleBuffer: part 0"), HasSubstr(odd.word)));
+    }
+  }
+  EXPECT_EQ(buffer.pushed(), 0);
 }
 
 }  // namespace

@@ -6,11 +6,13 @@
 #include <torch/torch.h>
 
 #include "error_of.h"
+#include "odd_tensors.h"
 #include "test_runtime.h"
 
 namespace lockstep {
 namespace {
 
+using ::testing::AllOf;
 using testing::error_of;
 using ::testing::HasSubstr;
 using testing::runtime;
@@ -131,6 +133,36 @@ TEST(SampleLink, ASimulatingRankIsHeldUpByWhatNobodyHasTaken) {
     }
     EXPECT_EQ(received.numbers().size(), 3U * static_cast<size_t>(runtime().size() - 1));
     EXPECT_EQ(received.numbers().back(), 3);
+  }
+}
+
+TEST(SampleLink, SendsTheValuesOfLazyTensorsAndNamesThoseOfOtherMemory) {
+  const bool trains = runtime().rank() == 0;
+  const auto forms = testing::lazy_forms();
+  const at::Tensor real = at::arange(1, 5, at::kFloat);
+  std::vector<at::Tensor> like, values, lazy;
+  for (const testing::LazyForm& form : forms) {
+    values.push_back(form.is_complex ? at::complex(real, real * 2) : real);
+    lazy.push_back(form.of(values.back()));
+    like.push_back(at::zeros_like(values.back()));
+  }
+  SampleLink link(MPI_COMM_WORLD, trains, like);
+  if (!trains) {
+    for (const testing::OddTensor& odd : testing::odd_tensors()) {
+      std::vector<at::Tensor> sample = lazy;
+      sample[1] = odd.tensor;
+      EXPECT_THAT(error_of([&] { link.send(sample); }),
+                  AllOf(HasSubstr("SampleLink: part 1"), HasSubstr(odd.word)));
+    }
+    link.send(lazy);
+    link.finish();
+    return;
+  }
+  SampleBuffer buffer(runtime(), like, SampleBufferOptions().capacity(4).batch_size(1));
+  EXPECT_EQ(link.receive(buffer, 10), runtime().size() - 1);
+  const std::vector<at::Tensor> batch = buffer.batch();
+  for (size_t i = 0; i < forms.size(); ++i) {
+    EXPECT_TRUE(at::equal(batch[i][0], values[i])) << forms[i].name;
   }
 }
 

@@ -48,7 +48,7 @@ at::Tensor second_buffer(const at::Tensor& like) {
 
 }  // namespace
 
-HostCopy::HostCopy(const at::Tensor& tensor) : device_(tensor.device()) {
+HostCopy::HostCopy(const at::Tensor& tensor) : device_(tensor.device()), is_neg_(tensor.is_neg()) {
   if (device_.is_cpu()) {
     host_ = second_buffer(tensor);
     host_.copy_(tensor);
@@ -65,7 +65,7 @@ HostCopy::HostCopy(const at::Tensor& tensor) : device_(tensor.device()) {
 
 bool HostCopy::is_like(const at::Tensor& tensor) const {
   return host_.sizes() == tensor.sizes() && host_.strides() == tensor.strides() &&
-         host_.dtype() == tensor.dtype();
+         host_.dtype() == tensor.dtype() && is_neg_ == tensor.is_neg();
 }
 
 void HostCopy::load() {

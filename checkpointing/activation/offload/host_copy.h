@@ -26,6 +26,7 @@ class HostCopy {
 
  private:
   c10::Device device_;
+  bool is_neg_;
   at::Tensor host_;
   at::Tensor loaded_;
   std::optional<c10::Event> arrival_;

@@ -2,6 +2,7 @@
 #include <lockstep/checkpointing/snapshot/format/rejection.h>
 #include <lockstep/checkpointing/snapshot/format/safetensors_output.h>
 #include <lockstep/checkpointing/snapshot/safetensors_header.h>
+#include <lockstep/collectives/core/plain_tensor.h>
 #include <lockstep/collectives/error.h>
 
 #include <functional>
@@ -52,9 +53,11 @@ WrittenFile render(const NamedTensors& tensors, const std::map<std::string, std:
 }  // namespace
 
 std::string why_not_storable(const std::string& name, const at::Tensor& tensor) {
-  if (!tensor.defined() || tensor.layout() != at::kStrided) {
-    return tensor.defined() ? "is not dense and cannot be saved; use a dense tensor"
-                            : "is undefined and cannot be saved";
+  if (!tensor.defined()) {
+    return "is undefined and cannot be saved";
+  }
+  if (const std::string why = detail::why_not_plain(tensor); !why.empty()) {
+    return c10::str("cannot be saved: it ", why);
   }
   if (!has_stored_type(tensor.scalar_type())) {
     return c10::str("cannot be saved: safetensors has no element type for ", tensor.scalar_type(),
@@ -77,7 +80,7 @@ void require_storable(const std::string& name, const at::Tensor& tensor) {
 
 at::Tensor host_elements(const std::string& name, const at::Tensor& tensor) {
   require_storable(name, tensor);
-  return tensor.detach().cpu().resolve_conj().resolve_neg().contiguous();
+  return detail::applied(tensor.detach()).cpu().contiguous();
 }
 
 WrittenFile write_safetensors(FileSystem& files, const std::string& path,
