@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <lockstep/amp/non_finite_tracer.h>
+#include <lockstep/amp/update/fixed_point.h>
 #include <lockstep/checkpointing/activation/rng_state.h>
 #include <lockstep/checkpointing/snapshot/format/file_system.h>
 #include <lockstep/checkpointing/snapshot/safetensors_writer.h>
@@ -60,16 +61,27 @@ std::string advice(const NonFinite& found) {
   return cure;
 }
 
+/// A loss scale with which a gradient that has this absmax at `scale` keeps a margin to the limit
+/// of reproducible runs, as C++ writes it.
+std::string scale_that_fits(double absmax, double scale) {
+  constexpr int kMargin = 4;  // bits
+  const double fits =
+      std::exp2(std::floor(std::log2(scale / absmax * amp::FixedPoint::kLimit)) - kMargin);
+  return fits < 1.0 ? c10::str("1.0 / ", static_cast<int64_t>(1.0 / fits)) : c10::str(fits);
+}
+
 constexpr const char* kScaleTooHigh =
     "the loss scale is too high for this batch (at scale 1 all is finite): let it fall, or start "
     "from a smaller init_scale";
 
 }  // namespace
 
-NonFiniteDiagnosis::NonFiniteDiagnosis(Model model, Precision precision, const std::string& folder)
+NonFiniteDiagnosis::NonFiniteDiagnosis(Model model, Precision precision, const std::string& folder,
+                                       bool reproducible)
     : model_(std::move(model)),
       precision_(std::move(precision)),
-      folder_(snapshot::absolute_path(folder)) {}
+      folder_(snapshot::absolute_path(folder)),
+      reproducible_(reproducible) {}
 
 void NonFiniteDiagnosis::forget() {
   found_.reset();
@@ -77,7 +89,7 @@ void NonFiniteDiagnosis::forget() {
 }
 
 void NonFiniteDiagnosis::judge_gradient(const std::string& name, const at::Tensor& gradient,
-                                        double factor, Replay& result) const {
+                                        double scale, double factor, Replay& result) const {
   if (!gradient.defined() || gradient.layout() != at::kStrided) {
     return;
   }
@@ -86,6 +98,15 @@ void NonFiniteDiagnosis::judge_gradient(const std::string& name, const at::Tenso
     result.fault = Fault::gradient;
     result.text = c10::str("the gradient of parameter ", name, " is not finite (",
                            values.describe(), "), though every operator seen made finite values");
+    return;
+  }
+  if (reproducible_ && values.absmax >= amp::FixedPoint::kLimit) {
+    result.fault = Fault::limit;
+    result.text = c10::str("the gradient of parameter ", name, " is finite, but its absmax, ",
+                           values.absmax, ", loss scale included, is not below ",
+                           static_cast<int64_t>(amp::FixedPoint::kLimit),
+                           ", the limit of TrainerOptions::reproducible");
+    result.cure = scale_that_fits(values.absmax, scale);
     return;
   }
   values.absmax *= factor;
@@ -119,7 +140,7 @@ NonFiniteDiagnosis::Replay NonFiniteDiagnosis::trace(const std::function<Loss()>
   tracer.begin_backward();
   const auto gradients = torch::autograd::grad({scaled}, trained, {}, /*retain_graph=*/false,
                                                /*create_graph=*/false, /*allow_unused=*/true);
-  Replay result{Fault::none, tracer.first(), {}, tracer.inputs()};
+  Replay result{Fault::none, tracer.first(), {}, tracer.inputs(), {}};
   const bool scaled_overflows =
       !wide && std::abs(value * scale) > std::numeric_limits<float>::max();
   if (!found_in_forward && !std::isfinite(value)) {
@@ -135,7 +156,7 @@ NonFiniteDiagnosis::Replay NonFiniteDiagnosis::trace(const std::function<Loss()>
     result.text = result.first->describe();
   }
   for (size_t i = 0; i < gradients.size() && result.fault == Fault::none; ++i) {
-    judge_gradient(names[i], gradients[i], factor, result);
+    judge_gradient(names[i], gradients[i], scale, factor, result);
   }
   return result;
 }
@@ -152,6 +173,11 @@ std::string NonFiniteDiagnosis::verdict(const Replay& replay) const {
                 : std::string(),
           ": ", advice(*replay.first));
     }
+    case Fault::limit:
+      return c10::str(
+          "make the loss smaller (a mean in place of a sum, targets of unit size), or "
+          "use Precision::loss_scale(amp::LossScalerOptions::fixed(",
+          replay.cure, "))");
     case Fault::wire:
       return precision_.wire_dtype() == at::kFloat
                  ? "no loss scale can cure it: make the loss smaller"

@@ -23,7 +23,9 @@ namespace lockstep::detail {
 class NonFiniteDiagnosis {
  public:
   /// `folder`: where rank r writes the batch of the bad micro-batch; empty: nowhere.
-  NonFiniteDiagnosis(Model model, Precision precision, const std::string& folder);
+  /// `reproducible`: TrainerOptions::reproducible(), with which gradients have a limit.
+  NonFiniteDiagnosis(Model model, Precision precision, const std::string& folder,
+                     bool reproducible);
 
   void arm() { armed_ = true; }
   bool armed() const { return armed_; }
@@ -51,13 +53,14 @@ class NonFiniteDiagnosis {
 
  private:
   /// What is not finite, or cannot travel.
-  enum class Fault { none, op, loss, scaled_loss, gradient, wire };
+  enum class Fault { none, op, loss, scaled_loss, gradient, limit, wire };
   /// One replayed forward and backward.
   struct Replay {
     Fault fault = Fault::none;
     std::optional<amp::NonFinite> first;
     std::string text;  // of the fault
     std::vector<at::Tensor> batch;
+    std::string cure;  // of Fault::limit
   };
   struct Found {
     int64_t micro_batch;
@@ -65,8 +68,8 @@ class NonFiniteDiagnosis {
     std::vector<at::Tensor> batch;
   };
   Replay trace(const std::function<Loss()>& forward, double scale, double factor) const;
-  void judge_gradient(const std::string& name, const at::Tensor& gradient, double factor,
-                      Replay& result) const;
+  void judge_gradient(const std::string& name, const at::Tensor& gradient, double scale,
+                      double factor, Replay& result) const;
   std::string verdict(const Replay& replay) const;
   std::string not_finite_in_model() const;
   std::string save_batch(int rank, int64_t update) const;
@@ -74,6 +77,7 @@ class NonFiniteDiagnosis {
   Model model_;
   Precision precision_;
   std::string folder_;
+  bool reproducible_;
   bool armed_ = false;
   bool replayed_ = false;
   std::optional<Found> found_;

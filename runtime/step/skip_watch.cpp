@@ -29,8 +29,13 @@ void SkipWatch::require_budget(const amp::ScalerState& scaler, const std::string
   try {
     amp::check_skip_budget(options_, scaler);
   } catch (const Error& error) {
-    throw Error(diagnosis.empty() ? error.what() : c10::str(error.what(), "\n", diagnosis),
-                error.code());
+    if (diagnosis.empty()) {
+      throw;
+    }
+    throw Error(
+        c10::str(scaler.consecutive_skips, " updates in a row were skipped, the loss scale is ",
+                 scaler.scale, ": ", diagnosis),
+        error.code());
   }
 }
 

@@ -106,7 +106,8 @@ Training::Training(Runtime& runtime, const Model& model, const OptimizerSpec& sp
     steps = std::make_unique<Step>(StepParts{
         options, runtime.device(), acts, model.buffers(), devices, agreement,
         amp::LossScaler(options.precision().loss_scaler_options(), runtime.device()), storage,
-        NonFiniteDiagnosis(model, options.precision(), options.diagnosis_folder()),
+        NonFiniteDiagnosis(model, options.precision(), options.diagnosis_folder(),
+                           options.reproducible()),
         runtime.seed()});
     if (options.cuda_graph()) {
       captured = std::make_unique<CapturedSteps>(*steps, runtime.device(), devices, agreement,

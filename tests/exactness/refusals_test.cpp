@@ -15,9 +15,11 @@
 namespace lockstep {
 namespace {
 
+using ::testing::AllOf;
 using testing::error_of;
 using ::testing::HasSubstr;
 using testing::Mlp;
+using ::testing::Not;
 using testing::runtime;
 
 TrainerOptions reproducible(int64_t leaves = 4) {
@@ -164,6 +166,23 @@ TEST(ReproducibleRefusals, AGradientThatDoesNotFitSkipsTheUpdateOnEveryRank) {
   EXPECT_FALSE(step(16383.0).skipped());
   EXPECT_TRUE(step(16384.0).skipped());
   EXPECT_FALSE(step(1.0).skipped());
+}
+
+TEST(ReproducibleRefusals, GradientsThatNeverFitEndTheRunWithTheLimitAndItsCure) {
+  const auto updates = [](const Precision& precision) {
+    const auto model = std::make_shared<Mlp>();
+    Trainer trainer(runtime(), model, AdamW(1.0),
+                    reproducible(runtime().size()).precision(precision));
+    for (int step = 0; step < 25; ++step) {
+      trainer.step([&] { return Loss((model->forward(at::ones({8, 4})) - 1e5).square().mean()); });
+    }
+    return trainer.updates();
+  };
+  EXPECT_THAT(error_of([&] { updates(Precision::O0()); }),
+              AllOf(HasSubstr("the gradient of parameter "), HasSubstr("is not below 16384"),
+                    HasSubstr("loss_scale(amp::LossScalerOptions::fixed(1.0 / "),
+                    Not(HasSubstr("born on the"))));
+  EXPECT_EQ(updates(Precision::O0().loss_scale(amp::LossScalerOptions::fixed(1.0 / 1024))), 25);
 }
 
 /// Buffers of dtypes that have no mean; each forward changes them by its batch.
