@@ -7,8 +7,32 @@
 #include <lockstep/runtime/step/span.h>
 
 #include <exception>
+#include <string>
 
 namespace lockstep::detail {
+namespace {
+
+/// Calls the closure of a program. What it throws for want of a 16-bit kernel says what to do.
+Loss explained(const std::function<Loss()>& closure) {
+  try {
+    return closure();
+  } catch (const c10::Error& error) {
+    const std::string text = error.what_without_backtrace();
+    if (text.find("not implemented for 'BFloat16'") == std::string::npos &&
+        text.find("not implemented for 'Half'") == std::string::npos) {
+      throw;
+    }
+    throw Error(
+        text +
+        "\nThis operator of LibTorch has no kernel for 16 bits. Compute its layer in fp32: keep "
+        "the weights with Precision::keep_fp32(name), and call it with fp32 inputs while `const "
+        "lockstep::amp::Autocast off(device, dtype, /*enabled=*/false)` lives; or train with "
+        "Precision::O0(). LibTorch's MultiheadAttention and Transformer layers have this operator "
+        "where they get a key_padding_mask: scaled_dot_product_attention takes masks in 16 bits");
+  }
+}
+
+}  // namespace
 
 ForwardBackward::ForwardBackward(const TrainerOptions& options, c10::Device device,
                                  amp::LossScaler& scaler,
@@ -32,7 +56,7 @@ void ForwardBackward::share_casts() {
 /// Keeps a copy of the loss, so that what the caller does to the tensor later changes no report.
 Loss ForwardBackward::forward(const std::function<Loss()>& closure, bool under_autocast) {
   const Span span(kForward);
-  Loss loss = under_autocast ? this->under_autocast(closure) : closure();
+  Loss loss = under_autocast ? explained([&] { return this->under_autocast(closure); }) : closure();
   require_scalar_with_grad(loss.tensor());
   scales_.check(loss);
   last_loss_ = at::_to_copy(loss.tensor().detach().reshape({}), at::kDouble);
