@@ -1,4 +1,5 @@
 #include <ATen/ops/scalar_tensor.h>
+#include <c10/core/InferenceMode.h>
 #include <lockstep/amp/optimizers.h>
 #include <lockstep/amp/sync_batch_norm.h>
 #include <lockstep/collectives/core/graph_capture.h>
@@ -41,6 +42,9 @@ Trainable checked(const Model& model, const OptimizerSpec& optimizer, const Trai
     options.validate();
     with_own_leaves(options, runtime.size());
     optimizer.validate();
+    LOCKSTEP_CHECK(!c10::InferenceMode::is_enabled(),
+                   "a Trainer is made under InferenceMode, where tensors are made that autograd "
+                   "cannot use: make it outside of it");
     trainable = trainable_parameters(model);
     require_trainable_doubles(trainable.parameters, options.precision(), optimizer, device);
     move_to(model, device);

@@ -461,6 +461,19 @@ TEST(Doors, BuffersThatForwardReplacesByALazyFormAreThoseOfRankZero) {
 
 // ------------------------------------------------------------------- inputs, state, evaluation
 
+TEST(Doors, ATrainerMadeUnderInferenceModeIsRefused) {
+  for (const Precision& precision : {Precision::O0(), Precision::O2(at::kBFloat16)}) {
+    const auto model = std::make_shared<OneWeight>(drawn({4}, 3));
+    EXPECT_THAT(testing::error_of([&] {
+                  const c10::InferenceMode guard;
+                  Trainer(runtime(), model, SGD(0.1), TrainerOptions().precision(precision));
+                }),
+                HasSubstr("made under InferenceMode"));
+    Trainer trainer(runtime(), model, SGD(0.1), TrainerOptions().precision(precision));
+    trainer.step([&] { return model->weight.to(at::kFloat).sum(); });
+  }
+}
+
 TEST(Doors, InputsOfAStepArriveAsTheirValues) {
   for (const LazyForm& form : testing::lazy_forms()) {
     const at::Tensor real = drawn({4}, 7);
