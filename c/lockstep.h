@@ -111,8 +111,9 @@ int lockstep_model_destroy(lockstep_model* model);
  *                    .beta1, .beta2, .eps, .momentum, .dampening, .nesterov, .moments (fp32, bf16)
  *                    as the optimizer has them, .no_decay_on_norms_and_biases
  *   precision        O0 (default), O1, O2, O3, with precision.compute (fp16, bf16), .wire (fp32,
- *                    fp16, bf16), .keep_fp32 (names, separated by commas), .keep_batchnorm_fp32,
- *                    .remainders, .stochastic_rounding, .error_feedback, .predivide
+ *                    fp16, bf16), .keep_fp32 and .norms (names, separated by commas),
+ *                    .keep_batchnorm_fp32, .remainders, .stochastic_rounding, .error_feedback,
+ *                    .predivide
  *   loss_scale       torch, apex, deepspeed, megatron, disabled, or a fixed number, with
  *                    loss_scale.init_scale, .growth_factor, .backoff_factor, .growth_interval,
  *                    .hysteresis, .min_scale, .max_scale, .max_consecutive_skips

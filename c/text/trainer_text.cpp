@@ -223,6 +223,12 @@ Table precision_table() {
            draft.change([pattern](const Precision& from) { return from.keep_fp32(pattern); });
          }
        }},
+      {"precision.norms",
+       [](Draft& draft, const OptionValue& value) {
+         for (const std::string& name : value.list()) {
+           draft.change([name](const Precision& from) { return from.norms(name); });
+         }
+       }},
       {"precision.predivide",
        [](Draft& draft, const OptionValue& value) {
          draft.change([by = value.real()](const Precision& from) { return from.predivide(by); });

@@ -59,6 +59,7 @@ TEST(OptionText, SetsWhatTheOptionsOfCppSet) {
   const TrainerText text = trainer_text(
       "precision.wire=fp16 loss=l1 optimizer.weight_decay=0.1 optimizer=Adam optimizer.lr=3e-4 "
       "precision=O2 precision.compute=bf16 precision.keep_fp32=a,b.c accumulate=4 "
+      "precision.norms=Scaler,ln "
       "clip_grad_norm=1 schedule=WarmupCosine(500,20000) optimizer.moments=bf16 "
       "optimizer.no_decay_on_norms_and_biases=true loss_scale.growth_interval=100 unused=zeros "
       "buffers=average ema=0.5 shard_optimizer=true bucket_bytes=4096 snapshots.folder=runs "
@@ -70,6 +71,8 @@ TEST(OptionText, SetsWhatTheOptionsOfCppSet) {
                          .wire(at::kHalf)
                          .keep_fp32("a")
                          .keep_fp32("b.c")
+                         .norms("Scaler")
+                         .norms("ln")
                          .loss_scale(amp::LossScalerOptions::torch().growth_interval(100)))
           .accumulate(4)
           .clip_grad_norm(1)
@@ -83,6 +86,7 @@ TEST(OptionText, SetsWhatTheOptionsOfCppSet) {
               SnapshotOptions().folder("runs").asynchronous(false).keep(KeepOptions().last(2)))
           .uneven_data(true);
   EXPECT_EQ(text.options.describe(), expected.describe());
+  EXPECT_EQ(text.options.precision().fields(), expected.precision().fields());
   EXPECT_EQ(text.options.snapshots().folder(), "runs");
   EXPECT_EQ(text.options.snapshots().keep().last(), 2);
   EXPECT_FALSE(text.options.snapshots().asynchronous());
