@@ -210,7 +210,7 @@ void for_each_gradient(Optimizer& optimizer, const std::function<void(at::Tensor
 }
 
 std::optional<std::string> dtype_problem(const at::Tensor& parameter) {
-  const at::ScalarType dtype = parameter.grad().scalar_type();
+  const at::ScalarType dtype = c10::toRealValueType(parameter.grad().scalar_type());
   const std::string which = c10::str("a parameter of sizes ", parameter.sizes());
   if (dtype == at::kHalf || dtype == at::kBFloat16) {
     return c10::str("LossScaler: ", which, " has ", dtype,
@@ -240,6 +240,8 @@ std::optional<std::string> gradients_of(Optimizer& optimizer, std::vector<at::Te
     if (gradient.is_sparse()) {
       gradient = gradient.coalesce();
       gradients.push_back(gradient._values());
+    } else if (gradient.is_complex()) {
+      gradients.push_back(at::view_as_real(gradient));
     } else {
       gradients.push_back(gradient);
     }
@@ -271,7 +273,9 @@ std::vector<at::Tensor> LossScaler::unscaled(const std::vector<at::Tensor>& grad
   const at::Tensor inverse = scale_tensor().to(at::kDouble).reciprocal().to(at::kFloat);
   std::vector<at::Tensor> result;
   for (const at::Tensor& gradient : gradients) {
-    result.push_back(gradient.defined() ? gradient.to(at::kFloat) * inverse : gradient);
+    const bool narrow = gradient.defined() && !gradient.is_complex();
+    const at::Tensor wide = narrow ? gradient.to(at::kFloat) : gradient;
+    result.push_back(wide.defined() ? wide * inverse : wide);
   }
   return result;
 }

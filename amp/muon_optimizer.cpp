@@ -20,6 +20,20 @@ bool has_name(const ModelTensor& entry, const std::string& name) {
   return matches(entry.name) || std::any_of(entry.aliases.begin(), entry.aliases.end(), matches);
 }
 
+/// As torch.optim.Muon does. Those named in `rest_names` go with the rest, to AdamW.
+void require_real(const std::vector<ModelTensor>& parameters,
+                  const std::vector<std::string>& rest_names) {
+  for (const ModelTensor& entry : parameters) {
+    const bool is_rest =
+        std::any_of(rest_names.begin(), rest_names.end(),
+                    [&](const std::string& name) { return has_name(entry, name); });
+    LOCKSTEP_CHECK(!entry.tensor.is_complex() || !entry.tensor.requires_grad() || is_rest,
+                   "MuonOptimizer: parameter ", entry.name, " is ", entry.tensor.scalar_type(),
+                   ", and Muon is not defined for complex parameters: name it in rest_names, which "
+                   "AdamW updates");
+  }
+}
+
 /// The nearest orthogonal matrix, roughly: singular values of 0.5 to 1.5.
 at::Tensor orthogonal(const at::Tensor& matrix, const MuonOptions& options) {
   const auto [a, b, c] = options.ns_coefficients();
@@ -68,16 +82,19 @@ TorchOptimizer MuonOptimizer::of(const Model& model, MuonOptions options,
                                [&](const ModelTensor& entry) { return has_name(entry, name); }),
                    "MuonOptimizer: no parameter is named ", name, " or begins with ", name, ".");
   }
+  require_real(all, rest_names);
   const auto is_matrix = [rest_names](const ModelTensor& entry) {
-    return entry.tensor.dim() == 2 &&
+    return entry.tensor.dim() == 2 && !entry.tensor.is_complex() &&
            std::none_of(rest_names.begin(), rest_names.end(),
                         [&](const std::string& name) { return has_name(entry, name); });
   };
   LOCKSTEP_CHECK(std::any_of(all.begin(), all.end(), is_matrix),
                  "MuonOptimizer: no parameter is a matrix; use AdamW");
   return TorchOptimizer(
-      [model, options, rest_options, is_matrix](const std::vector<at::Tensor>& masters) {
+      [model, options, rest_options, rest_names,
+       is_matrix](const std::vector<at::Tensor>& masters) {
         std::vector<ModelTensor> trainable = model.parameters();
+        require_real(trainable, rest_names);
         trainable.erase(
             std::remove_if(trainable.begin(), trainable.end(),
                            [](const ModelTensor& entry) { return !entry.tensor.requires_grad(); }),
@@ -104,8 +121,9 @@ MuonOptimizer::MuonOptimizer(std::vector<at::Tensor> matrices, MuonOptions optio
   LOCKSTEP_CHECK(!rest_options.amsgrad(),
                  "MuonOptimizer: amsgrad is not supported for the rest; use amsgrad(false)");
   for (const at::Tensor& matrix : param_groups().front().params()) {
-    LOCKSTEP_CHECK(matrix.dim() == 2, "MuonOptimizer: a parameter of sizes ", matrix.sizes(),
-                   " is no matrix; pass it with the rest");
+    LOCKSTEP_CHECK(matrix.dim() == 2 && !matrix.is_complex(),
+                   "MuonOptimizer: a parameter of sizes ", matrix.sizes(), " and dtype ",
+                   matrix.scalar_type(), " is no matrix of real numbers; pass it with the rest");
   }
 }
 

@@ -16,9 +16,10 @@ std::vector<BucketPlan> plans_for(const std::vector<ModelTensor>& parameters,
                                   const DataParallelOptions& options) {
   std::vector<PlannedParameter> planned;
   for (const ModelTensor& entry : parameters) {
-    const c10::ScalarType dtype = entry.tensor.scalar_type();
-    planned.push_back({entry.tensor.numel(), dtype, detail::wire_dtype(dtype, options.wire()), 0,
-                       entry.tensor.device().type()});
+    const at::Tensor real = detail::real_view(entry.tensor.detach());
+    const c10::ScalarType dtype = real.scalar_type();
+    planned.push_back(
+        {real.numel(), dtype, detail::wire_dtype(dtype, options.wire()), 0, real.device().type()});
   }
   return plan_buckets(planned, options.buckets());
 }
@@ -106,7 +107,7 @@ void DataParallel::Impl::publish_slot(size_t bucket, const Slot& slot) {
   const at::Tensor& parameter = trainable.parameters[static_cast<size_t>(slot.parameter)].tensor;
   const at::Tensor& wire = reducer->wire(bucket);
   at::Tensor& gradient = parameter.mutable_grad();
-  if (wire.scalar_type() == parameter.scalar_type()) {
+  if (wire.scalar_type() == c10::toRealValueType(parameter.scalar_type())) {
     const at::Tensor view = detail::shaped_view(wire, slot.offset, parameter);
     if (!gradient.defined() || gradient.const_data_ptr() != view.const_data_ptr()) {
       gradient = view;
@@ -117,7 +118,7 @@ void DataParallel::Impl::publish_slot(size_t bucket, const Slot& slot) {
     gradient = at::empty_like(parameter.detach());
   }
   const at::Tensor source = wire.narrow(0, slot.offset, slot.numel);
-  amp::cast_flat(gradient, source, 1.0);
+  amp::cast_flat(detail::real_view(gradient), source, 1.0);
 }
 
 DataParallel::DataParallel(Communicator communicator, Model model, DataParallelOptions options)

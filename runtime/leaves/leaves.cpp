@@ -13,9 +13,11 @@ constexpr const char* kWhy = "TrainerOptions.reproducible: ";
 
 void require_fp32_at_most(const Model& model) {
   for (const ModelTensor& entry : model.parameters()) {
-    LOCKSTEP_CHECK(entry.tensor.scalar_type() != at::kDouble || !entry.tensor.requires_grad(), kWhy,
-                   "parameter ", entry.name,
-                   " is fp64, and gradients are summed with 62 bits; convert it to fp32");
+    const bool wide = c10::toRealValueType(entry.tensor.scalar_type()) == at::kDouble;
+    LOCKSTEP_CHECK(!wide || !entry.tensor.requires_grad(), kWhy, "parameter ", entry.name, " is ",
+                   entry.tensor.is_complex() ? "complex128" : "fp64",
+                   ", and gradients are summed with 62 bits; convert it to ",
+                   entry.tensor.is_complex() ? "complex64" : "fp32");
   }
 }
 

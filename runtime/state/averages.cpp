@@ -1,5 +1,6 @@
 #include <c10/core/GradMode.h>
 #include <lockstep/runtime/state/averages.h>
+#include <lockstep/runtime/state/flat.h>
 #include <lockstep/runtime/state/snapshot_archive.h>
 
 #include <algorithm>
@@ -27,7 +28,7 @@ void visit_averages(const TrainingStorage& storage, StateArchive& archive) {
   const std::vector<at::Tensor> views =
       parameter_views(flats, storage.reducer().parameters(), storage.reducer().plans());
   for (size_t i = 0; i < views.size(); ++i) {
-    archive.tensor(storage.trainable().parameters[i].name + kKind, views[i]);
+    archive.tensor(storage.trainable().parameters[i].name + kKind, storable_view(views[i]));
   }
   if (archive.loading()) {
     arena.take_averages(flats);

@@ -26,12 +26,13 @@ at::Tensor storable_view(const at::Tensor& tensor) {
 at::Tensor shaped_view(const at::Tensor& flat, int64_t offset, const at::Tensor& like) {
   // Autograd must not know it for a view: Optimizer::zero_grad() refuses gradients that are views.
   const at::AutoDispatchBelowADInplaceOrView untracked;
-  std::vector<int64_t> sizes = like.sizes().vec();
-  std::vector<int64_t> strides = like.strides().vec();
   const int64_t begin = flat.storage_offset() + offset;
   if (!like.is_complex()) {
-    return flat.as_strided(sizes, strides, begin);
+    return flat.as_strided(like.sizes(), like.strides(), begin);
   }
+  // Not by real_view(), which refuses a lazy conjugation.
+  std::vector<int64_t> sizes = like.sizes().vec();
+  std::vector<int64_t> strides = like.strides().vec();
   for (int64_t& stride : strides) {
     stride *= 2;
   }

@@ -1,4 +1,5 @@
 #include <lockstep/runtime/load_weights.h>
+#include <lockstep/runtime/state/flat.h>
 #include <lockstep/runtime/state/snapshot_search.h>
 #include <lockstep/runtime/state/weight_targets.h>
 
@@ -10,7 +11,7 @@ snapshot::LoadReport load_weights(const Model& model, const std::string& path,
   std::vector<detail::NamedWeight> weights;
   for (const auto* list : {&model.parameters(), &model.buffers()}) {
     for (const ModelTensor& entry : *list) {
-      weights.push_back({&entry, entry.tensor});
+      weights.push_back({&entry, detail::storable_view(entry.tensor)});
     }
   }
   return snapshot::load_tensors(*source, detail::weight_targets(*source, weights, options),

@@ -1,4 +1,5 @@
 #include <c10/core/GradMode.h>
+#include <lockstep/runtime/state/flat.h>
 #include <lockstep/runtime/state/local_state.h>
 #include <lockstep/runtime/state/rank_archives.h>
 
@@ -19,7 +20,7 @@ void pass_over_rounds(const std::vector<ModelTensor>& parameters, StateArchive& 
   archive.number(kUpdatesOfRound, updates);
   for (const ModelTensor& entry : parameters) {
     if (const std::string name = entry.name + kOuterMomentum; archive.has(name)) {
-      archive.tensor(name, entry.tensor.detach());
+      archive.tensor(name, storable_view(entry.tensor.detach()));
     }
   }
 }
@@ -48,7 +49,7 @@ void save_local(const TrainingStorage& storage, snapshot::Content& content) {
   }
   SavingOwnArchive own(content, kSection);
   for (const auto& [name, master] : storage.named(storage.arena().whole_masters())) {
-    own.tensor(name + kWeight, master);
+    own.tensor(name + kWeight, storable_view(master));
   }
   storage.updater().visit_state(storage.reducer(), own);
 }
@@ -80,7 +81,7 @@ void load_local(const Runtime& runtime, TrainingStorage& storage, const Snapshot
   LoadingOwnArchive own(saved, kSection, runtime.rank());
   const std::vector<at::Tensor> flats = storage.arena().room_for_masters();
   for (const auto& [name, master] : storage.named(flats)) {
-    own.tensor(name + kWeight, master);
+    own.tensor(name + kWeight, storable_view(master));
   }
   storage.arena().take_masters(flats);
   storage.updater().visit_state(storage.reducer(), own);

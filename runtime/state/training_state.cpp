@@ -1,6 +1,7 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
 #include <lockstep/runtime/state/averages.h>
+#include <lockstep/runtime/state/flat.h>
 #include <lockstep/runtime/state/generators.h>
 #include <lockstep/runtime/state/local_state.h>
 #include <lockstep/runtime/state/saved_differences.h>
@@ -64,12 +65,13 @@ std::vector<TrainingState::Weight> TrainingState::weights(const std::vector<at::
       flats, parts_.storage.reducer().parameters(), parts_.storage.reducer().plans());
   std::vector<Weight> all;
   for (size_t i = 0; i < masters.size(); ++i) {
-    all.push_back({&trainable().parameters[i], masters[i], true});
+    all.push_back({&trainable().parameters[i], storable_view(masters[i]), true});
   }
   for (const auto* list : {&trainable().frozen, &parts_.buffers}) {
     for (const ModelTensor& entry : *list) {
       const at::Tensor& tensor = entry.tensor;
-      all.push_back({&entry, to_write ? exact().room(tensor) : exact().stored(tensor), false});
+      const at::Tensor stored = to_write ? exact().room(tensor) : exact().stored(tensor);
+      all.push_back({&entry, storable_view(stored), false});
     }
   }
   return all;
@@ -148,9 +150,9 @@ void TrainingState::visit_section(const std::string& section, StateArchive& arch
 }
 
 void TrainingState::require_storable() const {
-  for (const auto* entries : {&trainable().parameters, &trainable().frozen, &parts_.buffers}) {
-    detail::require_storable(*entries);
-  }
+  detail::require_storable(trainable().parameters, /*are_parameters=*/true);
+  detail::require_storable(trainable().frozen, /*are_parameters=*/true);
+  detail::require_storable(parts_.buffers, /*are_parameters=*/false);
 }
 
 snapshot::Content TrainingState::content() {

@@ -8,7 +8,9 @@
 #include <lockstep/runtime/process/host_threads.h>
 #include <lockstep/runtime/process/replicas.h>
 #include <lockstep/runtime/process/slow_dtype_notice.h>
+#include <lockstep/runtime/state/flat.h>
 #include <lockstep/runtime/state/memory_archive.h>
+#include <lockstep/runtime/state/model_memory.h>
 #include <lockstep/runtime/state/named_views.h>
 #include <lockstep/runtime/state/training_storage.h>
 #include <lockstep/runtime/step/gradient_sums.h>
@@ -180,7 +182,8 @@ std::vector<BucketPlan> TrainingStorage::plans_for(
     const std::vector<ModelTensor>& parameters) const {
   std::vector<PlannedParameter> planned;
   for (const ModelTensor& entry : parameters) {
-    planned.push_back({entry.tensor.numel(), options_.precision().storage_dtype(entry),
+    planned.push_back({real_view(entry.tensor.detach()).numel(),
+                       c10::toRealValueType(options_.precision().storage_dtype(entry)),
                        wire_dtype(entry, options_.precision()), spec_->group_of(entry),
                        entry.tensor.device().type(), spec_->needs_whole(entry)});
   }
@@ -246,7 +249,8 @@ void TrainingStorage::adopt_weights() {
       if (ranks_differ) {
         masters[i].copy_(weight.detach());
       } else {
-        take_over(masters[i], weight, reducer_->plans()[b].weight_dtype);
+        take_over(real_view(masters[i]), real_view(weight.detach().resolve_conj()),
+                  reducer_->plans()[b].weight_dtype);
       }
     }
   }
@@ -351,16 +355,17 @@ TrainingStorage::Values TrainingStorage::freeze_and_thaw(const Trainable& now,
                                                          const Values& masters) {
   for (const ModelTensor& entry : now.frozen) {
     if (const auto master = masters.find(entry.name); master != masters.end()) {
-      entry.tensor.set_data(entry.tensor.detach().clone());
-      exact_.add_frozen(entry.tensor, master->second.to(at::kCPU, at::kFloat));
+      give_own_memory(entry.tensor);
+      const at::Tensor& value = master->second;
+      exact_.add_frozen(entry.tensor, value.is_complex() ? value : value.to(at::kCPU, at::kFloat));
     }
   }
   Values fresh;
   for (const ModelTensor& entry : now.parameters) {
     if (masters.count(entry.name) == 0) {
       const at::Tensor stored = exact_.stored(entry.tensor);
-      const bool wide = stored.scalar_type() == at::kDouble;
-      fresh[entry.name] = stored.to(wide ? at::kDouble : at::kFloat).clone();
+      const bool stays = stored.scalar_type() == at::kDouble || stored.is_complex();
+      fresh[entry.name] = stored.to(stays ? stored.scalar_type() : at::kFloat).clone();
     }
   }
   return fresh;

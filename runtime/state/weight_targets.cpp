@@ -1,17 +1,19 @@
 #include <lockstep/checkpointing/snapshot/format/safetensors_output.h>
+#include <lockstep/runtime/state/flat.h>
 #include <lockstep/runtime/state/weight_targets.h>
 
 namespace lockstep::detail {
 
-void require_storable(const std::vector<ModelTensor>& entries) {
+void require_storable(const std::vector<ModelTensor>& entries, bool are_parameters) {
   const std::string longest_kind(32, '.');  // of a StateArchive
   for (const ModelTensor& entry : entries) {
     std::vector<std::string> names = entry.aliases;
     names.push_back(entry.name);
-    names.push_back(entry.name + longest_kind);
+    const at::Tensor held = entry.tensor.detach();
     for (const std::string& name : names) {
-      snapshot::require_storable(name, entry.tensor);
+      snapshot::require_storable(name, are_parameters ? storable_view(held) : held);
     }
+    snapshot::require_storable(entry.name + longest_kind, are_parameters ? real_view(held) : held);
   }
 }
 

@@ -15,9 +15,9 @@ struct NamedWeight {
   at::Tensor stored;
 };
 
-/// Throws Error (exit code snapshot) that names the first of these parameters and buffers that no
-/// snapshot can hold.
-void require_storable(const std::vector<ModelTensor>& entries);
+/// Throws Error (exit code snapshot) that names the first of these parameters or buffers that no
+/// snapshot can hold. Parameters are stored as storable_view(), their moments as real_view().
+void require_storable(const std::vector<ModelTensor>& entries, bool are_parameters);
 
 /// The targets of load_tensors() for these weights. A tied weight is a target under each of its
 /// names that the source has, or under its first name if the source has none.

@@ -140,7 +140,7 @@ void LocalRounds::visit_state(StateArchive& archive) {
   for (size_t i = 0; i < views.size(); ++i) {
     const std::string name = reducer_.parameters()[i].name + ".outer_momentum";
     if (wanted(name)) {
-      archive.tensor(name, views[i]);
+      archive.tensor(name, storable_view(views[i]));
     } else if (archive.loading()) {
       views[i].zero_();
     }

@@ -11,7 +11,8 @@ namespace {
 bool is_at(const at::Tensor& home, const at::Tensor& parameter) {
   return parameter.is_alias_of(home) && parameter.storage_offset() == home.storage_offset() &&
          parameter.scalar_type() == home.scalar_type() && parameter.sizes() == home.sizes() &&
-         parameter.strides() == home.strides() &&
+         parameter.strides() == home.strides() && parameter.is_conj() == home.is_conj() &&
+         parameter.is_neg() == home.is_neg() &&
          amp::computes_in_fp32(parameter) == amp::computes_in_fp32(home);
 }
 

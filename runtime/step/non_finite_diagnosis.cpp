@@ -6,6 +6,7 @@
 #include <lockstep/checkpointing/snapshot/format/file_system.h>
 #include <lockstep/checkpointing/snapshot/safetensors_writer.h>
 #include <lockstep/collectives/core/as_error.h>
+#include <lockstep/runtime/state/flat.h>
 #include <lockstep/runtime/step/gradient_statistics.h>
 #include <lockstep/runtime/step/non_finite_diagnosis.h>
 #include <lockstep/runtime/step/trainable.h>
@@ -93,7 +94,7 @@ void NonFiniteDiagnosis::judge_gradient(const std::string& name, const at::Tenso
   if (!gradient.defined() || gradient.layout() != at::kStrided) {
     return;
   }
-  amp::ValueSummary values = amp::summarise(gradient);
+  amp::ValueSummary values = amp::summarise(real_view(gradient.resolve_conj()));
   if (!values.finite()) {
     result.fault = Fault::gradient;
     result.text = c10::str("the gradient of parameter ", name, " is not finite (",
@@ -206,7 +207,11 @@ std::string NonFiniteDiagnosis::not_finite_in_model() const {
   std::string names;
   const auto look = [&](const std::vector<ModelTensor>& tensors) {
     for (const ModelTensor& entry : tensors) {
-      if (entry.tensor.is_floating_point() && !at::isfinite(entry.tensor).all().item<bool>()) {
+      const bool has_range = entry.tensor.is_floating_point() || entry.tensor.is_complex();
+      const bool is_tiny =
+          has_range && entry.tensor.element_size() == 1;  // LibTorch lacks isfinite
+      if (has_range &&
+          !at::isfinite(is_tiny ? entry.tensor.to(at::kFloat) : entry.tensor).all().item<bool>()) {
         names += (names.empty() ? "" : ", ") + entry.name;
       }
     }

@@ -77,7 +77,8 @@ void Reducer::lay_out(std::vector<ModelTensor> parameters, std::vector<BucketPla
       residuals_.push_back(at::zeros({2, plan.numel}, fp32));
     }
     for (size_t s = 0; s < plan.slots.size(); ++s) {
-      places_[static_cast<size_t>(plan.slots[s].parameter)] = {b, plan.slots[s].offset, s};
+      const Slot& slot = plan.slots[s];
+      places_[static_cast<size_t>(slot.parameter)] = {b, slot.offset, slot.numel, s};
     }
   }
   for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -91,8 +92,8 @@ void Reducer::lay_out(std::vector<ModelTensor> parameters, std::vector<BucketPla
 
 /// Both rows.
 at::Tensor Reducer::residual_of(int index) const {
-  const auto i = static_cast<size_t>(index);
-  return residuals_[places_[i].bucket].narrow(1, places_[i].offset, parameters_[i].tensor.numel());
+  const Place& place = places_[static_cast<size_t>(index)];
+  return residuals_[place.bucket].narrow(1, place.offset, place.numel);
 }
 
 void Reducer::reset() {
@@ -191,17 +192,16 @@ at::Tensor Reducer::dense_gradient(int index) {
                  parameter.name, " has sizes ", gradient.sizes(), ", the parameter ",
                  parameter.tensor.sizes());
   if (!same_memory_order(gradient, parameter.tensor) && gradient.numel() > 0) {
-    return at::empty_strided(parameter.tensor.sizes(), parameter.tensor.strides(),
-                             gradient.options())
-        .copy_(gradient);
+    gradient =
+        at::empty_strided(parameter.tensor.sizes(), parameter.tensor.strides(), gradient.options())
+            .copy_(gradient);
   }
-  return gradient;
+  return real_view(gradient);
 }
 
 at::Tensor Reducer::slot(const std::vector<at::Tensor>& flats, int index) const {
   const Place& place = places_[static_cast<size_t>(index)];
-  const int64_t numel = parameters_[static_cast<size_t>(index)].tensor.numel();
-  return flats[place.bucket].narrow(0, place.offset, numel);
+  return flats[place.bucket].narrow(0, place.offset, place.numel);
 }
 
 void Reducer::take(int index, const at::Tensor& gradient) {

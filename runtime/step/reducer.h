@@ -45,8 +45,9 @@ struct ReducerOptions {
 std::vector<at::Tensor> allocate_wires(Communicator& communicator,
                                        const std::vector<BucketPlan>& plans, bool scatter = false);
 
-/// Packs gradients into flat buckets as backward produces them. Starts the all-reduce of a bucket
-/// as soon as this bucket and all earlier ones are full, so always in bucket order.
+/// Packs gradients into flat buckets as backward produces them, complex ones as their real view.
+/// Starts the all-reduce of a bucket as soon as this bucket and all earlier ones are full, so
+/// always in bucket order.
 ///
 /// A window has any number of collecting backwards and one synchronising backward, then
 /// launch_rest(), wait() for every bucket, and reset(). Ranks: every rank runs the same windows.
@@ -121,6 +122,7 @@ class Reducer {
   struct Place {
     size_t bucket;
     int64_t offset;
+    int64_t numel;  // real numbers: two of each complex one
     size_t slot;
   };
   void on_gradient(int index);
@@ -139,6 +141,7 @@ class Reducer {
   void mark_ready(int index);
   void launch_ready();
   Work reduced(size_t bucket) const;
+  /// The real view of a complex one.
   at::Tensor dense_gradient(int index);
   at::Tensor slot(const std::vector<at::Tensor>& flats, int index) const;
   at::Tensor residual_of(int index) const;

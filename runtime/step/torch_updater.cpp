@@ -186,11 +186,25 @@ std::vector<OwnedMaster> owned_masters(const Reducer& reducer, const Arena& aren
                                 : bucket.weights.narrow(0, bucket.share.begin, bucket.share.numel);
     for (const Slot& slot : reducer.plans()[b].slots) {
       const auto index = static_cast<size_t>(slot.parameter);
-      masters[index] = owned_master(flat, slot, bucket.share.part_of(slot),
-                                    reducer.parameters()[index].tensor, arena.sharded());
+      masters[index] =
+          owned_master(flat, slot, bucket.share.part_of(slot),
+                       real_view(reducer.parameters()[index].tensor.detach()), arena.sharded());
     }
   }
   return masters;
+}
+
+/// The master of a complex vector, its real view, looks like a matrix.
+void require_real_matrices(const torch::optim::Optimizer& optimizer,
+                           const std::vector<ModelTensor>& parameters,
+                           const std::vector<at::Tensor>& masters) {
+  const auto* muon = dynamic_cast<const MuonOptimizer*>(&optimizer);
+  for (size_t i = 0; muon != nullptr && i < masters.size(); ++i) {
+    LOCKSTEP_CHECK(!parameters[i].tensor.is_complex() || !muon->is_matrix(masters[i]),
+                   "MuonOptimizer: parameter ", parameters[i].name, " is ",
+                   parameters[i].tensor.scalar_type(),
+                   ", and Muon is not defined for complex parameters: pass it with the rest");
+  }
 }
 
 }  // namespace
@@ -206,6 +220,7 @@ std::unique_ptr<Updater> make_torch_updater(const OptimizerSpec& spec, const Red
   if (optimizer == nullptr) {
     return nullptr;
   }
+  require_real_matrices(*optimizer, reducer.parameters(), elements);
   if (arena.sharded()) {
     require_updates_shards(*optimizer, masters);
   }

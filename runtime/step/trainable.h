@@ -21,7 +21,7 @@ struct Trainable {
 };
 
 /// Of a model that is wrapped now. Applies LibTorch's lazy conjugations and minus signs to its
-/// tensors. Throws Error for a model without a trainable parameter, for complex and integer
+/// tensors. Throws Error for a model without a trainable parameter, for integer and complex32
 /// parameters, for tensors whose memory is not their values (sparse, quantised, ...), and where
 /// another wrapper holds the model.
 Trainable trainable_parameters(const Model& model);
@@ -30,8 +30,9 @@ Trainable trainable_parameters(const Model& model);
 /// that wrapper hold its parameters.
 Trainable trainable_now(const Model& model, const Trainable& before);
 
-/// Throws Error naming the first fp64 parameter that cannot be trained in this way: at O1 to O3,
-/// with a 16-bit wire, with moments in fewer bits, and by a fused optimizer on a device.
+/// Throws Error naming the first fp64 or complex128 parameter that cannot be trained in this way:
+/// at O1 to O3, with a 16-bit wire, with moments in fewer bits, and by a fused optimizer on a
+/// device.
 void require_trainable_doubles(const std::vector<ModelTensor>& parameters,
                                const Precision& precision, const OptimizerSpec& optimizer,
                                c10::Device device);
@@ -50,8 +51,8 @@ void require_device(const Model& model, c10::Device device);
 /// fp64 travels as fp64, everything else in `wire` if set, else in its own dtype.
 c10::ScalarType wire_dtype(c10::ScalarType parameter, std::optional<c10::ScalarType> wire);
 
-/// The dtype in which the gradient of a Trainer's parameter travels: an fp64 one's as fp64 unless
-/// the program chose a wire.
+/// The dtype in which the gradient of a Trainer's parameter, or its real view, travels: an fp64
+/// one's as fp64 unless the program chose a wire.
 c10::ScalarType wire_dtype(const ModelTensor& parameter, const Precision& precision);
 
 /// What is wrong with this rank's window, if anything: a hook's problem, parameters unused against

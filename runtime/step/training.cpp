@@ -389,7 +389,8 @@ std::string Training::summary() const {
   int64_t doubles = 0;
   for (const ModelTensor& entry : trainable.parameters) {
     elements += entry.tensor.numel();
-    doubles += entry.tensor.scalar_type() == at::kDouble ? entry.tensor.numel() : 0;
+    const bool wide = c10::toRealValueType(entry.tensor.scalar_type()) == at::kDouble;
+    doubles += wide ? entry.tensor.numel() : 0;
   }
   std::ostringstream out;
   out.precision(4);

@@ -211,7 +211,7 @@ class FusedUpdater final : public Updater {
     const std::vector<std::string> kinds = rules_[b]->moment_names();
     for (size_t m = 0; m < kinds.size(); ++m) {
       const std::string name = entry.name + "." + kinds[m];
-      visit_part(archive, name, part.span.moments[m], part.begin, entry.tensor);
+      visit_part(archive, name, part.span.moments[m], part.begin, real_view(entry.tensor));
     }
   }
 
