@@ -1,5 +1,7 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <lockstep/collectives/core/plain_tensor.h>
+#include <lockstep/collectives/error.h>
 #include <lockstep/runtime/device_copies.h>
 #include <lockstep/runtime/to_device.h>
 
@@ -16,6 +18,9 @@ at::Tensor DeviceCopies::add(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.is_cpu()) {
     return tensor;
   }
+  LOCKSTEP_CHECK_CODE(tensor.has_storage(), ExitCode::data, "a batch that is prefetched to ",
+                      stream_.device(), " has a tensor that ", detail::why_not_plain(tensor),
+                      "; or leave LoaderOptions::prefetch out and move the batch with to_device()");
   const c10::StreamGuard on_stream(stream_);
   tensors_.push_back(moved(tensor, stream_.device()));
   return tensors_.back();

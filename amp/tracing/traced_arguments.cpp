@@ -1,4 +1,5 @@
 #include <lockstep/amp/tracing/traced_arguments.h>
+#include <lockstep/collectives/core/plain_tensor.h>
 
 #include <ATen/ATen.h>
 
@@ -46,7 +47,7 @@ bool calculates(std::string_view name) {
 
 bool has_values(const at::Tensor& tensor) {
   return tensor.defined() && at::isFloatingType(tensor.scalar_type()) &&
-         tensor.layout() == at::kStrided && tensor.has_storage();
+         detail::why_not_plain(tensor).empty() && tensor.has_storage();
 }
 
 void TracedArguments::read(const c10::IValue& value) {

@@ -8,11 +8,13 @@
 #include <cstring>
 
 #include "../runtime/cuda_runs.h"
+#include "error_of.h"
 #include "operators.h"
 
 namespace lockstep::pretend {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 const c10::Device kDevice(c10::DeviceType::CUDA, 0);
@@ -42,6 +44,14 @@ TEST(PrefetchOnAPretendDevice, AnEventOrdersTheCopiesBeforeTheirUse) {
   EXPECT_THAT(refusal, HasSubstr("no event says which is first"));
   copies.hand_over();
   EXPECT_TRUE(at::equal(x.add(1.0F).cpu(), at::arange(8).to(at::kFloat).add(1.0F)));
+}
+
+TEST(PrefetchOnAPretendDevice, TensorsWithoutAMemoryOfTheirOwnAreNamed) {
+  DeviceCopies copies(DeviceCopies::new_stream(kDevice));
+  for (const at::Tensor& odd : {at::eye(4).to_sparse(), at::eye(4).to_sparse_csr()}) {
+    EXPECT_THAT(testing::error_of([&] { copies.add(odd); }),
+                AllOf(HasSubstr("prefetched"), HasSubstr("the layout Sparse")));
+  }
 }
 
 TEST(PrefetchOnAPretendDevice, GivesTheLoopItsBatchesOnTheDevice) {

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <lockstep/amp/fused_layers.h>
 #include <lockstep/amp/loss_scaler.h>
+#include <lockstep/amp/non_finite_tracer.h>
 #include <lockstep/amp/value_summary.h>
 #include <lockstep/checkpointing/activation/checkpoint.h>
 #include <lockstep/checkpointing/activation/offload.h>
@@ -195,6 +196,22 @@ TEST(Doors, LazyZerosAreZeros) {
       EXPECT_TRUE(at::equal(door.pass(lazy), door.pass(at::zeros(door.sizes))));
     }
   }
+}
+
+TEST(Doors, ATracerPassesOverTensorsWithoutValues) {
+  const auto model = std::make_shared<OneWeight>(drawn({4, 4}, 3));
+  amp::NonFiniteTracer tracer{Model(model)};
+  for (const OddTensor& odd : testing::odd_tensors()) {
+    SCOPED_TRACE(odd.word);
+    const at::Tensor same = odd.tensor.detach();
+    EXPECT_FALSE(tracer.first().has_value());
+  }
+  const at::Tensor nested = testing::odd_tensors()[3].tensor * 2.0;
+  const at::Tensor meta = at::empty({4}, at::TensorOptions().device(at::kMeta)) * 2.0;
+  const at::Tensor zeros = at::_efficientzerotensor({4}, at::TensorOptions(at::kFloat)) * 2.0;
+  EXPECT_FALSE(tracer.first().has_value());
+  const at::Tensor faulty = (model->weight * 0.0).log();
+  EXPECT_TRUE(tracer.first().has_value());
 }
 
 TEST(Doors, RanksCompareTheNumbersOfLazySamples) {
