@@ -146,8 +146,13 @@ std::vector<at::Tensor> Region::unpack_inputs() {
   inputs.reserve(inputs_.size());
   for (const Input& input : inputs_) {
     const at::Tensor tensor = input.saved.unpack();
-    inputs.push_back(tensor.defined() ? tensor.detach().set_requires_grad(input.requires_grad)
-                                      : tensor);
+    if (!tensor.defined()) {
+      inputs.push_back(tensor);
+    } else if (!input.requires_grad && tensor.dim() == 1) {
+      inputs.push_back(tensor.detach().clone());  // running statistics, which batch norm updates
+    } else {
+      inputs.push_back(tensor.detach().set_requires_grad(input.requires_grad));
+    }
   }
   return inputs;
 }

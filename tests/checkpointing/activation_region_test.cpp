@@ -56,6 +56,25 @@ TEST(CheckpointFacts, N26_InputsWithoutGradientTrainAndFrozenModulesDoNot) {
   EXPECT_FALSE(checkpoint(linear, x).requires_grad());
 }
 
+/// Batch norm updates them without a new version.
+TEST(Checkpoint, RunningStatisticsAmongTheInputsMoveOnce) {
+  const auto statistics_after = [](bool checkpointed) {
+    const at::Tensor x = torch::arange(24.0).reshape({4, 3, 2}).requires_grad_();
+    const at::Tensor mean = torch::zeros({3}), variance = torch::ones({3});
+    const auto norm = [](const at::Tensor& in, const at::Tensor& m, const at::Tensor& v) {
+      return at::batch_norm(in, {}, {}, m, v, /*training=*/true, 0.1, 1e-5, false);
+    };
+    const auto nested = [norm](const at::Tensor& in, const at::Tensor& m, const at::Tensor& v) {
+      return checkpoint(norm, in.sin(), m, v);
+    };
+    const at::Tensor y =
+        checkpointed ? checkpoint(nested, x, mean, variance) : norm(x.sin(), mean, variance);
+    y.square().sum().backward();
+    return torch::stack({mean, variance});
+  };
+  EXPECT_TRUE(torch::equal(statistics_after(true), statistics_after(false)));
+}
+
 TEST(CheckpointFacts, N27_RecomputingIsKnownToStatefulLayers) {
   int counted = 0;
   int entered = 0;
