@@ -115,8 +115,8 @@ struct TrainerOptions {
   /// bits as without a budget.
   TORCH_ARG(ActivationBudget, activation_budget) = {};
   /// The chain that the budget applies to. The model's forward must call this chain. Unset: the
-  /// model's only torch::nn::Sequential. at() and ptr() of that Sequential do not reach its modules
-  /// while the Trainer lives.
+  /// model's only torch::nn::Sequential. A forward that calls the modules of the Sequential itself
+  /// is recomputed as far as it calls them one after another; see PlannedChain::run_stage().
   TORCH_ARG(PlannedChain, activation_chain) = {};
   /// On a CUDA device: step(inputs, closure) captures the device work of a window (forward,
   /// backward, update) in a CUDA graph, once for each shape of the inputs, and then launches the

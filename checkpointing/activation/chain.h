@@ -1,6 +1,8 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/Type.h>
+#include <lockstep/collectives/error.h>
 
 #include <cstddef>
 #include <functional>
@@ -38,7 +40,15 @@ Chain chain_of(Sequential& sequential) {
     const auto module = any.ptr();
     chain.push_back(
         {module->name(),
-         [any](at::Tensor x) mutable { return any.template forward<at::Tensor>(std::move(x)); },
+         [any, name = module->name()](at::Tensor x) mutable {
+           auto output = any.any_forward(std::move(x));
+           auto* tensor = output.template try_get<at::Tensor>();
+           LOCKSTEP_CHECK(tensor != nullptr, "stage '", name, "' returns ",
+                          c10::demangle(output.type_info().name()),
+                          ", where a chain needs one tensor: list blocks that return one as a "
+                          "PlannedChain");
+           return std::move(*tensor);
+         },
          [module] { return module->parameters(); }, [module] { return module->buffers(); }});
   }
   return chain;

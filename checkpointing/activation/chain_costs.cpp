@@ -10,12 +10,14 @@
 #include <lockstep/checkpointing/activation/rng_state.h>
 #include <lockstep/checkpointing/activation/saved_slot.h>
 #include <lockstep/checkpointing/activation/scratch_buffers.h>
+#include <lockstep/collectives/core/as_error.h>
 #include <lockstep/collectives/error.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <utility>
 
 namespace lockstep {
@@ -113,12 +115,19 @@ void measure_once(const ChainStage& stage, const at::Tensor& input, const at::Te
   at::Tensor passed = handed_over(input);
   const int64_t input_bytes = meter.live();
   const activation::StorageIdentity input_storage(passed);
+  const activation::TensorIdentity input_identity(passed);
   const double start = seconds_now(device);
   at::Tensor output = stage.forward(std::move(passed));
   costs.forward_seconds = seconds_now(device) - start;
-  LOCKSTEP_CHECK(output.requires_grad(), "profile_chain: stage '", stage.name,
-                 "' returns a tensor that needs no gradient: leave it out of the chain");
   const int64_t peak = meter.peak();
+  costs.has_gradient = output.requires_grad();
+  costs.changes_input = input_identity.current_version() != input_identity.version();
+  if (!costs.has_gradient) {
+    costs.keeps_output = false;
+    costs.keeps_input = false;
+    costs.forward_temporary_bytes = std::max<int64_t>(0, peak - input_bytes);
+    return;
+  }
   const torch::autograd::Edge root = torch::autograd::impl::gradient_edge(output);
   const bool is_input = input_storage.is_of(output);
   const activation::StorageIdentity output_storage(output);
@@ -164,7 +173,7 @@ StageCosts measure(const ChainStage& stage, at::Tensor& input, int64_t repeats) 
   take_median(costs, runs, &StageCosts::saved_bytes);
   take_median(costs, runs, &StageCosts::forward_temporary_bytes);
   take_median(costs, runs, &StageCosts::backward_temporary_bytes);
-  input = output.detach().requires_grad_();
+  input = output.detach().set_requires_grad(costs.has_gradient);
   return costs;
 }
 
@@ -182,7 +191,18 @@ ChainCosts profile_chain(const Chain& chain, const at::Tensor& sample, int64_t r
   }
   ChainCosts costs;
   for (const ChainStage& stage : chain) {
-    costs.push_back(measure(stage, input, repeats));
+    try {
+      costs.push_back(measure(stage, input, repeats));
+    } catch (const c10::Error&) {
+      const Error error = detail::as_error(std::current_exception());
+      throw Error(
+          c10::str("profile_chain: stage ", costs.size(), " ('", stage.name, "') fails on ",
+                   costs.empty() ? "the chain's input" : "what the stage before it returns", ": ",
+                   error.what(),
+                   ". Does forward() do more between the stages? Then list what it runs one after "
+                   "another as a PlannedChain"),
+          error.code());
+    }
   }
   return costs;
 }

@@ -1,5 +1,5 @@
-#include <lockstep/checkpointing/activation/checkpoint.h>
 #include <lockstep/checkpointing/activation/checkpoint_plan.h>
+#include <lockstep/checkpointing/activation/plan/plan_walk.h>
 #include <lockstep/checkpointing/activation/recompute/segment_memory.h>
 #include <lockstep/collectives/error.h>
 
@@ -65,40 +65,6 @@ Pieces read(std::istringstream& in, bool inside) {
   LOCKSTEP_CHECK(!inside, "CheckpointPlan: a '(' without its ')' in '", in.str(), "'");
   return pieces;
 }
-
-/// A region's function: its pieces of the chain, in which regions are checkpointed in turn.
-class PieceRunner {
- public:
-  PieceRunner(std::shared_ptr<const Chain> chain, const Pieces& pieces)
-      : chain_(std::move(chain)), pieces_(pieces) {}
-
-  at::Tensor operator()(at::Tensor x) const {
-    for (const Piece& piece : pieces_) {
-      if (piece.is_region()) {
-        x = checkpoint(PieceRunner(chain_, piece.pieces), std::move(x));
-      } else {
-        x = (*chain_)[piece.stage].forward(std::move(x));
-      }
-    }
-    return x;
-  }
-
-  std::vector<at::Tensor> buffers() const { return buffers_of(pieces_); }
-
- private:
-  std::vector<at::Tensor> buffers_of(const Pieces& pieces) const {
-    std::vector<at::Tensor> all;
-    for (const Piece& piece : pieces) {
-      const std::vector<at::Tensor> more =
-          piece.is_region() ? buffers_of(piece.pieces) : (*chain_)[piece.stage].buffers();
-      all.insert(all.end(), more.begin(), more.end());
-    }
-    return all;
-  }
-
-  std::shared_ptr<const Chain> chain_;
-  Pieces pieces_;
-};
 
 std::size_t last_stage(const Piece& piece) {
   return piece.is_region() ? last_stage(piece.pieces.back())
@@ -202,7 +168,8 @@ at::Tensor CheckpointPlan::run(const Chain& chain, at::Tensor input) const {
 at::Tensor CheckpointPlan::run(std::shared_ptr<const Chain> chain, at::Tensor input) const {
   LOCKSTEP_CHECK(static_cast<int64_t>(chain->size()) == stages_, "CheckpointPlan: the plan is for ",
                  stages_, " stages, the chain has ", chain->size());
-  return PieceRunner(std::move(chain), pieces_)(std::move(input));
+  const auto stages = std::make_shared<const activation::PlannedStages>(std::move(chain), pieces_);
+  return activation::PlanWalk(stages).run(std::move(input));
 }
 
 PlanCosts CheckpointPlan::predict(const ChainCosts& costs) const {

@@ -58,6 +58,11 @@ ExecutionState ExecutionState::current() {
   return state;
 }
 
+bool ExecutionState::operator==(const ExecutionState& other) const {
+  return autocast_ == other.autocast_ && default_dtype_ == other.default_dtype_ &&
+         stream_ == other.stream_;
+}
+
 ExecutionGuard::ExecutionGuard(const ExecutionState& state)
     : outer_(ExecutionState::current()),
       outer_grad_mode_(c10::GradMode::is_enabled()),

@@ -16,6 +16,7 @@ namespace lockstep::activation {
 class ExecutionState {
  public:
   static ExecutionState current();
+  bool operator==(const ExecutionState& other) const;
 
  private:
   friend class ExecutionGuard;
@@ -24,6 +25,10 @@ class ExecutionState {
     bool enabled;
     bool included;  // its dispatch key is included for every operator; see amp::RegionKernels
     c10::ScalarType dtype;
+    bool operator==(const Autocast& other) const {
+      return device == other.device && enabled == other.enabled && included == other.included &&
+             dtype == other.dtype;
+    }
   };
   std::vector<Autocast> autocast_;
   caffe2::TypeMeta default_dtype_;

@@ -1,4 +1,6 @@
 #include <ATen/record_function.h>
+#include <lockstep/checkpointing/activation/engine_hook.h>
+#include <lockstep/checkpointing/activation/plan/plan_walk.h>
 #include <lockstep/checkpointing/activation/plan_checkpoints.h>
 #include <lockstep/checkpointing/activation/planned_chain.h>
 #include <lockstep/checkpointing/activation/region.h>
@@ -33,8 +35,11 @@ struct PlannedChain::State {
   std::shared_ptr<const Chain> chain;
   ActivationBudget budget;
   std::optional<Planned> planned;
+  std::shared_ptr<const activation::PlannedStages> stages;  // of the plan
+  std::optional<activation::PlanWalk> walk;                 // of run_stage()
   std::size_t planned_bytes = 0;
   std::weak_ptr<Watch::Figures> watch;
+  std::weak_ptr<Watch::Figures> measuring;  // the watch of the call that runs
 };
 
 PlannedChain::PlannedChain(Chain chain) : state_(std::make_shared<State>()) {
@@ -45,55 +50,102 @@ PlannedChain::PlannedChain(Chain chain) : state_(std::make_shared<State>()) {
 void PlannedChain::set_budget(const ActivationBudget& budget) const {
   state_->budget = budget;
   state_->planned.reset();
+  state_->stages.reset();
+  state_->walk.reset();
+}
+
+const ActivationBudget& PlannedChain::budget() const {
+  return state_->budget;
 }
 
 const std::optional<PlannedChain::Planned>& PlannedChain::planned() const {
   return state_->planned;
 }
 
+bool PlannedChain::plans() const {
+  return !state_->budget.is_unlimited() && activation::Region::wanted();
+}
+
 at::Tensor PlannedChain::operator()(at::Tensor input) const {
-  State& state = *state_;
-  if (state.budget.is_unlimited() || !activation::Region::wanted()) {
-    for (const ChainStage& stage : *state.chain) {
+  if (!plans()) {
+    for (const ChainStage& stage : *state_->chain) {
       input = stage.forward(std::move(input));
     }
     return input;
   }
-  const bool plans = !state.planned.has_value() || input.nbytes() > state.planned_bytes;
-  if (plans) {
-    plan_for(input);
-  }
-  const std::shared_ptr<Watch::Figures> watch = state.watch.lock();
-  if (!watch || plans) {
-    return state.planned->plan.run(state.chain, std::move(input));
-  }
-  watch->begin_forward();
-  at::Tensor output = state.planned->plan.run(state.chain, std::move(input));
-  watch->end_forward();
-  output.register_hook([weak = state.watch](const at::Tensor& /*gradient*/) {
-    if (const auto figures = weak.lock()) {
-      figures->begin_backward();
-    }
-  });
+  begin(input);
+  at::Tensor output = activation::PlanWalk(state_->stages).run(std::move(input));
+  end(output);
   return output;
+}
+
+at::Tensor PlannedChain::run_stage(std::size_t stage, at::Tensor input) const {
+  State& state = *state_;
+  LOCKSTEP_CHECK(stage < state.chain->size(), "PlannedChain: stage ", stage, " of a chain of ",
+                 state.chain->size(), " stages");
+  if (plans() && (stage == 0 || (state.budget.is_automatic() && !state.planned.has_value()))) {
+    begin(input);
+  }
+  if (!plans() || !state.planned.has_value()) {
+    return (*state.chain)[stage].forward(std::move(input));
+  }
+  at::Tensor output = state.walk->step(stage, std::move(input));
+  if (stage + 1 == state.chain->size()) {
+    end(output);
+  }
+  return output;
+}
+
+/// Plans if need be. What plans is not measured.
+void PlannedChain::begin(const at::Tensor& input) const {
+  State& state = *state_;
+  state.measuring.reset();
+  if (!state.planned.has_value() || input.nbytes() > state.planned_bytes) {
+    plan_for(input);
+  } else if (const auto watch = state.watch.lock()) {
+    state.measuring = watch;
+    watch->begin_forward();
+  }
+}
+
+void PlannedChain::end(const at::Tensor& output) const {
+  const auto watch = std::exchange(state_->measuring, {}).lock();
+  if (!watch) {
+    return;
+  }
+  watch->end_forward();
+  if (output.requires_grad()) {
+    output.register_hook([weak = state_->watch](const at::Tensor& /*gradient*/) {
+      if (const auto figures = weak.lock()) {
+        figures->begin_backward();
+      }
+    });
+  }
 }
 
 void PlannedChain::plan_for(const at::Tensor& input) const {
   State& state = *state_;
   const auto stages = static_cast<int64_t>(state.chain->size());
+  const auto take = [&](Planned planned) {
+    state.stages =
+        std::make_shared<const activation::PlannedStages>(state.chain, planned.plan.pieces());
+    state.walk.emplace(state.stages);
+    state.planned = std::move(planned);
+  };
+  state.planned.reset();
   state.planned_bytes = input.nbytes();
   if (state.budget.is_automatic()) {
-    state.planned = Planned{CheckpointPlan::automatic(stages), std::nullopt, std::nullopt};
+    take({CheckpointPlan::automatic(stages), std::nullopt, std::nullopt});
     return;
   }
   const ChainCosts costs = [&] {
     const at::DisableRecordFunctionGuard not_part_of_the_step;  // for FlopCounter
+    const activation::HookScope not_part_of_a_region(nullptr);
     return profile_chain(*state.chain, input);
   }();
   CheckpointPlan plan = plan_checkpoints(costs, state.budget.bytes());
   const PlanCosts predicted = plan.predict(costs);
-  state.planned =
-      Planned{std::move(plan), predicted, CheckpointPlan::uniform(stages, 1).predict(costs)};
+  take({std::move(plan), predicted, CheckpointPlan::uniform(stages, 1).predict(costs)});
 }
 
 PlannedChain::Watch::Watch(const PlannedChain& chain, c10::DeviceType device)

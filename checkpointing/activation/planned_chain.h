@@ -6,6 +6,7 @@
 #include <lockstep/checkpointing/activation/checkpoint_plan.h>
 #include <lockstep/checkpointing/activation/memory_meter.h>
 
+#include <cstddef>
 #include <memory>
 #include <optional>
 
@@ -23,8 +24,9 @@ namespace lockstep {
 ///   model: PlannedChain blocks({chain_stage("a", a), chain_stage("b", b)});
 ///   forward(): return head(blocks(stem(x)));
 ///
-/// A call throws lockstep::Error if no plan meets the budget; the message gives the smallest budget
-/// that works.
+/// Stages that need no gradient keep nothing and cost their forward. A stage may change its input
+/// in place: no region then begins with it. A call throws lockstep::Error if no plan meets the
+/// budget; the message gives the smallest budget that works.
 class PlannedChain {
  public:
   /// An empty object without a chain: the default of an option.
@@ -33,8 +35,19 @@ class PlannedChain {
   explicit PlannedChain(Chain chain);
 
   at::Tensor operator()(at::Tensor input) const;
+  /// Runs the stage with this number alone, for a forward that uses what is between the stages. It
+  /// may call any stages in any order on any tensors; the results are those of the stages. What is
+  /// called in the order of the chain, each stage on what the one before returned, is recomputed
+  /// as the plan says; a region of the plan ends where the order does. Stage 0 makes the plan, by
+  /// measuring the chain as a whole, so every stage must take what the one before returns unless
+  /// the budget is automatic.
+  at::Tensor run_stage(std::size_t stage, at::Tensor input) const;
   void set_budget(const ActivationBudget& budget) const;
+  const ActivationBudget& budget() const;
   bool is_empty() const noexcept { return state_ == nullptr; }
+  bool is_same(const PlannedChain& other) const noexcept { return state_ == other.state_; }
+  /// Whether a call now runs by a plan: there is a budget, and autograd records.
+  bool plans() const;
 
   /// The plan for the largest input so far.
   struct Planned {
@@ -61,6 +74,8 @@ class PlannedChain {
 
  private:
   struct State;
+  void begin(const at::Tensor& input) const;
+  void end(const at::Tensor& output) const;
   void plan_for(const at::Tensor& input) const;
   std::shared_ptr<State> state_;
 };

@@ -73,7 +73,11 @@ void Region::add_kept(KeptCall call) {
 
 std::size_t Region::add_slot(const at::Tensor& tensor) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
-  slots_.emplace_back(tensor);
+  SavedSlot& slot = slots_.emplace_back(tensor);
+  if (retained_) {
+    slot.recomputed = LateFill::is_possible(tensor) ? tensor : tensor.detach();
+    slot.recomputed_version = slot.version;
+  }
   return slots_.size() - 1;
 }
 
@@ -85,15 +89,17 @@ void Region::release(std::size_t slot) noexcept {
 
 at::Tensor Region::unpack(std::size_t slot) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
-  const int graph_task = torch::autograd::get_current_graph_task_id();
-  if (graph_task != std::exchange(graph_task_, graph_task)) {
-    drop_recomputed();
-  }
-  if (!slots_[slot].recomputed.defined()) {
-    recompute();
+  if (!retained_) {
+    const int graph_task = torch::autograd::get_current_graph_task_id();
+    if (graph_task != std::exchange(graph_task_, graph_task)) {
+      drop_recomputed();
+    }
+    if (!slots_[slot].recomputed.defined()) {
+      recompute();
+    }
   }
   SavedSlot& saved = slots_[slot];
-  at::Tensor tensor = std::move(saved.recomputed);
+  at::Tensor tensor = retained_ ? saved.recomputed : std::move(saved.recomputed);
   LOCKSTEP_CHECK(tensor.defined(), name(), ": recompute did not save slot ", slot, " (",
                  saved.layout.text(), "), which backward needs");
   LOCKSTEP_CHECK(tensor._version() == saved.recomputed_version, name(), ": slot ", slot, " (",
@@ -165,6 +171,12 @@ void Region::check_inputs_unchanged(const char* when) const {
                    identity.current_version(),
                    "), so it cannot be computed again: give the region a clone of it");
   }
+}
+
+void Region::drop_retained() noexcept {
+  const std::lock_guard<std::recursive_mutex> lock(mutex_);
+  retained_ = false;
+  drop_recomputed();
 }
 
 void Region::drop_recomputed() noexcept {

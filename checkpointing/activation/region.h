@@ -25,7 +25,8 @@ namespace lockstep::activation {
 /// One forward of a checkpointed function. Each tensor that autograd saves inside the function is
 /// replaced by a numbered slot. The first slot that backward asks for runs the function again,
 /// which fills all slots. The tensor of a slot is released when backward takes it. Another graph
-/// task, or a slot that is asked for a second time, recomputes again.
+/// task, or a slot that is asked for a second time, recomputes again. A region may retain its
+/// tensors instead, as autograd does: it is then not recomputed.
 ///
 /// Lifetime: the slots that autograd holds share the region, so the region is destroyed with the
 /// graph.
@@ -69,6 +70,15 @@ class Region : public SavedTensorPolicy, public std::enable_shared_from_this<Reg
   virtual std::vector<at::Tensor> module_buffers() const = 0;
   virtual const std::type_info& function_type() const = 0;
 
+  /// From now on slots hold their tensors, until drop_retained() if that comes.
+  void retain() noexcept { retained_ = true; }
+  bool retains() const noexcept { return retained_; }
+  void drop_retained() noexcept;
+
+  void check_inputs_unchanged(const char* when) const;
+  /// Whether all slots of forward are there.
+  void set_forward_finished(bool finished) noexcept { forward_finished_ = finished; }
+
  private:
   class Holder;
   struct Input {
@@ -83,7 +93,6 @@ class Region : public SavedTensorPolicy, public std::enable_shared_from_this<Reg
   void recompute();
   void replay(Replay& replay);
   std::vector<at::Tensor> unpack_inputs();
-  void check_inputs_unchanged(const char* when) const;
   void drop_recomputed() noexcept;
   std::vector<at::Tensor> buffers() const;
   std::string name() const;
@@ -97,6 +106,7 @@ class Region : public SavedTensorPolicy, public std::enable_shared_from_this<Reg
   std::vector<SavedSlot> slots_;
   std::vector<KeptCall> kept_;
   bool forward_finished_ = false;
+  bool retained_ = false;
   std::recursive_mutex mutex_;  // recompute may drop an older graph of this region
   int graph_task_ = -1;
   std::vector<std::string> forward_operators_;

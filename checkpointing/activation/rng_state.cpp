@@ -1,13 +1,22 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
+#include <ATen/ops/equal.h>
 #include <lockstep/checkpointing/activation/rng_state.h>
 
+#include <algorithm>
 #include <mutex>
 #include <optional>
 
 namespace lockstep::activation {
 
 struct RngState::Host {
+  bool operator==(const Host& other) const {
+    const at::mt19937_data_pod ours = engine.data();
+    const at::mt19937_data_pod theirs = other.engine.data();
+    return ours.left_ == theirs.left_ && ours.next_ == theirs.next_ &&
+           ours.state_ == theirs.state_ && next_float_normal == other.next_float_normal &&
+           next_double_normal == other.next_double_normal;
+  }
   at::mt19937 engine;
   std::optional<float> next_float_normal;
   std::optional<double> next_double_normal;
@@ -70,6 +79,14 @@ void RngState::restore() const {
     const std::lock_guard<std::mutex> lock(generator.mutex());
     generator.set_state(saved);
   }
+}
+
+bool RngState::operator==(const RngState& other) const {
+  return *host_ == *other.host_ &&
+         std::equal(devices_.begin(), devices_.end(), other.devices_.begin(), other.devices_.end(),
+                    [](const auto& a, const auto& b) {
+                      return a.first == b.first && at::equal(a.second, b.second);
+                    });
 }
 
 RngGuard::~RngGuard() {

@@ -14,6 +14,8 @@ class RngState {
  public:
   static RngState current();
   void restore() const;
+  /// Whether the generators draw the same numbers next.
+  bool operator==(const RngState& other) const;
 
  private:
   struct Host;

@@ -7,6 +7,11 @@ TensorIdentity::TensorIdentity(const at::Tensor& tensor)
     : impl_(tensor.getIntrusivePtr()),
       version_(tensor.defined() ? static_cast<uint32_t>(tensor._version()) : 0) {}
 
+// As in StorageIdentity, no other tensor can have this address.
+bool TensorIdentity::is_of(const at::Tensor& tensor) const noexcept {
+  return impl_._unsafe_get_target() == tensor.unsafeGetTensorImpl();
+}
+
 uint32_t TensorIdentity::current_version() const {
   const auto impl = impl_.lock();
   return impl ? impl->version_counter().current_version() : version_;

@@ -1,5 +1,6 @@
 #include <lockstep/amp/sync_batch_norm.h>
 #include <lockstep/runtime/step/activation_planning.h>
+#include <lockstep/runtime/step/planned_sequential.h>
 #include <torch/nn/modules/container/sequential.h>
 
 #include <algorithm>
@@ -9,21 +10,9 @@ namespace lockstep::detail {
 
 namespace {
 
-using torch::nn::AnyModule;
 using torch::nn::SequentialImpl;
 
 constexpr int64_t watched_micro_batches = 3;
-
-struct RunsPlan final : torch::nn::Module {
-  explicit RunsPlan(PlannedChain chain) : chain(std::move(chain)) {}
-  at::Tensor forward(at::Tensor x) { return chain(std::move(x)); }
-  PlannedChain chain;
-};
-
-/// Stands for the modules behind the first, which RunsPlan has already run.
-struct PassesOn final : torch::nn::Module {
-  at::Tensor forward(at::Tensor x) { return x; }
-};
 
 void find_sequentials(torch::nn::Module& module, const std::string& name,
                       std::vector<std::pair<std::string, SequentialImpl*>>& found) {
@@ -58,30 +47,6 @@ SequentialImpl* only_sequential(const Model& model) {
 
 }  // namespace
 
-/// Exchanges the modules of a Sequential for its plan, and puts them back.
-class ActivationPlanning::SequentialPlan {
- public:
-  explicit SequentialPlan(SequentialImpl* sequential)
-      : keep_alive_(sequential->weak_from_this().lock()),
-        sequential_(sequential),
-        modules_(sequential->begin(), sequential->end()),
-        chain_(chain_of(sequential)) {
-    std::fill(sequential->begin(), sequential->end(), AnyModule(std::make_shared<PassesOn>()));
-    *sequential->begin() = AnyModule(std::make_shared<RunsPlan>(chain_));
-  }
-  ~SequentialPlan() { std::copy(modules_.begin(), modules_.end(), sequential_->begin()); }
-  SequentialPlan(const SequentialPlan&) = delete;
-  SequentialPlan& operator=(const SequentialPlan&) = delete;
-
-  const PlannedChain& chain() const { return chain_; }
-
- private:
-  std::shared_ptr<torch::nn::Module> keep_alive_;
-  SequentialImpl* sequential_;
-  std::vector<AnyModule> modules_;
-  PlannedChain chain_;
-};
-
 void require_activation_chain(const TrainerOptions& options, const Model& model) {
   if (!options.activation_budget().is_unlimited() && options.activation_chain().is_empty()) {
     only_sequential(model);
@@ -100,7 +65,7 @@ ActivationPlanning::ActivationPlanning(const TrainerOptions& options, const Mode
     return;
   }
   if (chain_.is_empty()) {
-    sequential_ = std::make_unique<SequentialPlan>(only_sequential(model));
+    sequential_ = std::make_unique<PlannedSequential>(*only_sequential(model));
     chain_ = sequential_->chain();
   }
   chain_.set_budget(budget_);
@@ -120,16 +85,25 @@ bool ActivationPlanning::watch(c10::DeviceType device, const std::function<void(
   const PlannedChain::Watch watch(chain_, device);
   micro_batch();
   const std::optional<int64_t> peak = watch.peak_bytes();
-  if (!peak.has_value()) {
+  if (!peak.has_value() && chain_.planned().has_value()) {
     return false;
   }
-  measured_peak_ = std::max(measured_peak_, *peak);
+  measured_peak_ = std::max(measured_peak_, peak.value_or(0));
   return ++watched_ == watched_micro_batches;
 }
 
 std::string ActivationPlanning::report() const {
-  if (budget_.is_unlimited() || !chain_.planned().has_value()) {
+  if (budget_.is_unlimited()) {
     return {};
+  }
+  if (!chain_.planned().has_value()) {
+    return watched_ == 0
+               ? ""
+               : c10::str(
+                     "activations  budget ", budget_.text(),
+                     " is not kept: forward() does not run the chain from its first stage; list "
+                     "what it runs as a PlannedChain and give that to "
+                     "TrainerOptions().activation_chain()");
   }
   const PlannedChain::Planned& planned = *chain_.planned();
   std::ostringstream out;

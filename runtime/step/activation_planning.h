@@ -11,13 +11,14 @@
 
 namespace lockstep::detail {
 
+class PlannedSequential;
+
 /// Keeps a Trainer's model within TrainerOptions::activation_budget: gives the budget to the chain,
 /// watches the first micro-batches after the plan is made, and compares their peak with what was
 /// predicted.
 ///
 /// The chain is options.activation_chain() or, without one, the model's only torch::nn::Sequential
-/// (itself, or inside it): its modules are then exchanged, for the life of this object, for ones
-/// that run the plan, so that the model's forward need not change. Parameters and their names stay.
+/// (itself, or inside it), as a PlannedSequential for the life of this object.
 /// Ranks: no communication. Throws Error where there is no such chain, or more than one.
 class ActivationPlanning {
  public:
@@ -33,8 +34,7 @@ class ActivationPlanning {
   std::string report() const;
 
  private:
-  class SequentialPlan;
-  std::unique_ptr<SequentialPlan> sequential_;
+  std::unique_ptr<PlannedSequential> sequential_;
   PlannedChain chain_;
   ActivationBudget budget_;
   int64_t watched_ = 0;

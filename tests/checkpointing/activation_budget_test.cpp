@@ -196,19 +196,5 @@ TEST(ActivationBudget, ModelsWithoutOneChainAreRefused) {
   EXPECT_EQ(ActivationBudget("1.5MB").bytes(), 1500000);
 }
 
-TEST(ActivationBudget, SequentialHasItsModulesBackAfterwards) {
-  Sequential net = new_sequential();
-  const auto names = net->named_parameters().keys();
-  const auto first = net->ptr(0);
-  {
-    const Trainer trainer(runtime(), net, AdamW(1e-2),
-                          TrainerOptions().activation_budget("automatic"));
-    EXPECT_NE(net->ptr(0), first);
-    EXPECT_EQ(net->named_parameters().keys(), names);
-  }
-  EXPECT_EQ(net->ptr(0), first);
-  EXPECT_EQ(net->ptr(4)->name(), "torch::nn::LinearImpl");
-}
-
 }  // namespace
 }  // namespace lockstep

@@ -80,6 +80,9 @@ class TimeTable {
 
   Entry starting_with_region(std::size_t first, std::size_t last) const {
     Entry best{std::vector<double>(width_, infinite), std::vector<Decision>(width_, keep_first)};
+    if (memory_.stages[first].changes_input) {
+      return best;
+    }
     const Pass pass = pass_of(memory_, last);
     int64_t needed = 0;
     double forward = 0;
@@ -169,6 +172,9 @@ class MemoryTable {
 
   Entry starting_with_region(std::size_t first, std::size_t last) const {
     Entry best;
+    if (memory_.stages[first].changes_input) {
+      return best;
+    }
     const Pass pass = pass_of(memory_, last);
     int64_t passing = 0;
     for (std::size_t end = first + 1; end <= last; ++end) {

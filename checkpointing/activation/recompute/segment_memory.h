@@ -21,12 +21,15 @@ enum class Pass { first, recompute };
 ///   - while stages run forward with nothing kept, one stage's input, output and temporary;
 ///   - while a stage runs with all kept, its input, what it keeps and its temporary;
 ///   - while its backward runs, its output's gradient, what it keeps, and its temporary.
+/// No region begins with a stage that changes its input.
 struct SegmentMemory {
   struct Stage {
     int64_t output;
     int64_t saved;
     bool keeps_output;
     bool keeps_input;
+    bool has_gradient;
+    bool changes_input;
     int64_t forward_temporary;
     int64_t passing_temporary;
     int64_t backward_temporary;
@@ -38,13 +41,13 @@ struct SegmentMemory {
     const auto slots = [slot](int64_t bytes) { return (bytes + slot - 1) / slot; };
     for (const StageCosts& c : costs) {
       stages.push_back({slots(c.output_bytes), slots(c.saved_bytes), c.keeps_output, c.keeps_input,
-                        slots(c.forward_temporary_bytes), slots(c.passing_temporary_bytes),
-                        slots(c.backward_temporary_bytes)});
+                        c.has_gradient, c.changes_input, slots(c.forward_temporary_bytes),
+                        slots(c.passing_temporary_bytes), slots(c.backward_temporary_bytes)});
     }
   }
 
   int64_t gradient(std::size_t last, Pass pass) const {
-    return pass == Pass::recompute ? stages[last].output : 0;
+    return pass == Pass::recompute && stages[last].has_gradient ? stages[last].output : 0;
   }
 
   /// What the piece before `first` holds until its own backward, if a region or a kept stage
@@ -74,7 +77,7 @@ struct SegmentMemory {
                                (before == Before::kept_stage && stages[first - 1].keeps_output);
     const int64_t input = input_is_held ? 0 : stages[first - 1].output;
     return s.saved + std::max(gradient(last, pass) + input + s.forward_temporary,
-                              s.output + s.backward_temporary);
+                              s.has_gradient ? s.output + s.backward_temporary : 0);
   }
 };
 
