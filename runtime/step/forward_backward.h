@@ -4,9 +4,9 @@
 #include <lockstep/amp/loss_scaler.h>
 #include <lockstep/amp/weight_casts.h>
 #include <lockstep/runtime/loss.h>
+#include <lockstep/runtime/report/norm_notice.h>
 #include <lockstep/runtime/step/loss_scales.h>
 #include <lockstep/runtime/step/non_finite_diagnosis.h>
-#include <lockstep/runtime/step/norm_notice.h>
 #include <lockstep/runtime/step/reducer.h>
 #include <lockstep/runtime/trainer_options.h>
 

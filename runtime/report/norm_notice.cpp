@@ -1,7 +1,7 @@
 #include <ATen/record_function.h>
 #include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
-#include <lockstep/runtime/step/norm_notice.h>
+#include <lockstep/runtime/report/norm_notice.h>
 
 #include <algorithm>
 #include <array>
@@ -72,12 +72,11 @@ Loss NormNotice::observe(const std::function<Loss()>& closure) {
   const auto end = c10::make_scope_exit([&] {
     Observer::current = outer;
     at::removeCallback(handle);
+    if (!found_.empty()) {
+      std::cerr << "lockstep: " << text() << std::endl;  // also where the closure throws
+    }
   });
-  Loss loss = closure();
-  if (!found_.empty()) {
-    std::cerr << "lockstep: " << text() << std::endl;
-  }
-  return loss;
+  return closure();
 }
 
 void NormNotice::note(const ModelTensor& weight, const char* op) {
@@ -85,7 +84,7 @@ void NormNotice::note(const ModelTensor& weight, const char* op) {
   found_.push_back(c10::str(weight.name, owner.empty() ? "" : " of class " + owner, " (", op, ")"));
   if (advice_.empty()) {
     advice_ = c10::str("Precision::norms(\"", owner.empty() ? weight.name : owner, "\")",
-                       " or norms(\"", weight.name, "\")");
+                       " (all parameters of that class) or norms(\"", weight.name, "\")");
   }
 }
 
