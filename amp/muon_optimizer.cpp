@@ -122,8 +122,8 @@ MuonOptimizer::MuonOptimizer(std::vector<at::Tensor> matrices, MuonOptions optio
                  "MuonOptimizer: amsgrad is not supported for the rest; use amsgrad(false)");
   for (const at::Tensor& matrix : param_groups().front().params()) {
     LOCKSTEP_CHECK(matrix.dim() == 2 && !matrix.is_complex(),
-                   "MuonOptimizer: a parameter of sizes ", matrix.sizes(), " and dtype ",
-                   matrix.scalar_type(), " is no matrix of real numbers; pass it with the rest");
+                   "MuonOptimizer: a parameter of sizes ", matrix.sizes(), " is ",
+                   matrix.is_complex() ? "complex" : "no matrix", "; pass it with the rest");
   }
 }
 

@@ -573,6 +573,10 @@ TEST(ComplexParameters, OfComplex128FollowTheRulesOfFp64) {
 }
 
 TEST(ComplexParameters, AreRefusedByMuonUnlessTheyAreOfTheRest) {
+  EXPECT_THAT(error_of([] {
+                MuonOptimizer({pairs({3, 3}, 1)}, MuonOptions(), {}, torch::optim::AdamWOptions());
+              }),
+              HasSubstr("is complex; pass it with the rest"));
   for (const at::Tensor& weight : {pairs({3, 3}, 1), pairs({3}, 1), pairs({2, 2, 2}, 1)}) {
     const auto model = std::make_shared<testing::Mlp>();
     model->register_parameter("phase", weight);
