@@ -3,8 +3,8 @@
 // placeholder's type_info is that of T.
 #include <ATen/core/Tensor.h>
 #include <c10/util/Type.h>
+#include <lockstep/checkpointing/activation/plan/planned_sequential.h>
 #include <lockstep/collectives/error.h>
-#include <lockstep/runtime/step/planned_sequential.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/version.h>
 
