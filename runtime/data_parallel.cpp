@@ -4,6 +4,7 @@
 #include <lockstep/runtime/data_parallel.h>
 #include <lockstep/runtime/process/buffer_sync.h>
 #include <lockstep/runtime/process/rank_streams.h>
+#include <lockstep/runtime/process/renormed_tables.h>
 #include <lockstep/runtime/process/replicas.h>
 #include <lockstep/runtime/state/flat.h>
 #include <lockstep/runtime/step/option_fields.h>
@@ -32,7 +33,8 @@ struct DataParallel::Impl {
         agreement(this->communicator.split(0, this->communicator.rank())),
         model(std::move(model)),
         options(std::move(options)),
-        buffer_sync(this->options.buffers(), this->communicator) {
+        buffer_sync(this->options.buffers(), this->communicator),
+        tables(this->model, this->communicator) {
     const c10::Device device = this->communicator.allocate(1, at::kFloat).device();
     agreement.attempt([&] {
       trainable = detail::trainable_parameters(this->model);
@@ -64,6 +66,7 @@ struct DataParallel::Impl {
   Model model;
   DataParallelOptions options;
   detail::BufferSync buffer_sync;
+  detail::RenormedTables tables;
   detail::Trainable trainable;
   std::unique_ptr<detail::Reducer> reducer;
 };
@@ -89,6 +92,7 @@ void DataParallel::Impl::finish() {
     throw;
   }
   publish(used);
+  tables.merge();
   buffer_sync.run(model.buffers());
   reducer->reset();
 }

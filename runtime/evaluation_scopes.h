@@ -53,6 +53,7 @@ class AveragedWeights {
 
  private:
   std::vector<std::pair<at::Tensor, at::Tensor>> saved_;  // weight or buffer, its copy
+  std::shared_ptr<const void> lent_;                      // tells the Trainer that it lives
 };
 
 }  // namespace lockstep

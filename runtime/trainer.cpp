@@ -155,6 +155,7 @@ amp::ScalerState Trainer::scaler_state(int64_t loss) const {
 
 std::vector<std::pair<std::string, at::Tensor>> Trainer::masters() const {
   outside_closure(training_, "masters()").steps->settle();
+  training_->storage.written().adopt();
   return training_->storage.named(training_->storage.arena().whole_masters());
 }
 

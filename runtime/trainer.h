@@ -63,8 +63,8 @@ struct Training;
 ///     update or another call of a Trainer: LibTorch refuses it, as after torch::optim;
 ///   - exit code out_of_memory: a rank ran out of memory in the constructor, the closure or the
 ///     backward; the text lists what holds the memory;
-///   - a parameter of the model left the Trainer's memory (torch::load, to(dtype), set_data: see
-///     adopt_weights()), or the model has a new parameter;
+///   - a parameter of the model left the Trainer's memory (torch::load, to(dtype), set_data) or,
+///     at O2, was written through data() (see adopt_weights()), or the model has a new parameter;
 ///   - exit code diverged: ranks hold different weights (TrainerOptions::compare_replicas_every);
 ///   - an exception from a closure. The Error quotes it ("rank 1: no such file") and keeps the exit
 ///     code of an Error. For other types the exit code is out_of_memory or peer_lost where memory
@@ -259,11 +259,11 @@ class Trainer {
   /// by name: fp32 or fp64. The tensors are views; with shard_optimizer those of the weights are
   /// copies, and every rank must call it. Throws Error without TrainerOptions().ema().
   std::vector<std::pair<std::string, at::Tensor>> averaged() const;
-  /// Adopts weights that the program changed itself: written by hand (clamped, for example), loaded
-  /// by torch::load or converted by to(dtype). Sets the masters to the new weights; otherwise the
-  /// next update would undo the change. The parameters of the model become again the tensors that
-  /// the Trainer trains, in the dtype of its precision. A weight that equals its rounded master
-  /// leaves the master unchanged. Before torch::load of an fp32 file into a 16-bit model, call
+  /// Adopts weights that the program changed itself: loaded by torch::load, converted by to(dtype),
+  /// or written through data() or a pointer. (In-place writes to a parameter are adopted without
+  /// this call.) Sets the masters to the new weights. Parameters become again the tensors that the
+  /// Trainer trains, in the dtype of its precision. A weight that equals its rounded master leaves
+  /// the master unchanged. Before torch::load of an fp32 file into a 16-bit model, call
   /// model->to(torch::kFloat): otherwise LibTorch reads the values as 16-bit values.
   /// Every rank must call it, with the same weights. If weights differ between ranks, throws the
   /// same Error on every rank (exit code diverged). Throws the same Error on every rank if sizes
@@ -285,8 +285,8 @@ class Trainer {
   /// call it, with the same trainable parameters; otherwise throws Error on every rank.
   void adopt_trainable();
   /// True if weights, masters and moments (unless sharded), frozen parameters, loss scale and
-  /// update count have the same bits on every rank, and the model computes with these weights.
-  /// Every rank must call it.
+  /// update count have the same bits on every rank, and the model computes with these weights,
+  /// which are the rounded masters. Every rank must call it.
   bool replicas_agree() const;
   using Memory = ArenaMemory;
   /// Memory use of this rank's arena, in bytes.

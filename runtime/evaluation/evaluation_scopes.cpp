@@ -1,6 +1,8 @@
 #include <c10/core/GradMode.h>
 #include <lockstep/collectives/core/agreement.h>
 #include <lockstep/runtime/evaluation_scopes.h>
+#include <lockstep/runtime/state/kept_training.h>
+#include <lockstep/runtime/step/training.h>
 #include <lockstep/runtime/trainer.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/nn/module.h>
@@ -68,6 +70,7 @@ AveragedWeights::AveragedWeights(const Trainer& trainer, const Model& model) {
       saved_.emplace_back(weight->second, weight->second.clone());
     }
   });
+  lent_ = detail::KeptTraining::training_of(trainer).storage.written().lend();
   for (size_t i = 0; i < averages.size(); ++i) {
     saved_[i].first.copy_(averages[i].second);
   }

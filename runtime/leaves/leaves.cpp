@@ -3,6 +3,7 @@
 #include <lockstep/amp/sync_batch_norm.h>
 #include <lockstep/runtime/leaves/leaves.h>
 #include <lockstep/runtime/process/mixed_seed.h>
+#include <lockstep/runtime/process/renormed_tables.h>
 
 #include <cmath>
 
@@ -69,6 +70,7 @@ void require_reproducible(const TrainerOptions& options, const Runtime& runtime,
                  ", follows from the number of ranks, and LibTorch's sums depend on it; set "
                  "OMP_NUM_THREADS or RuntimeOptions().threads(n), the same in every run");
   require_fp32_at_most(model);
+  require_no_renormed_tables(kWhy, model);
   if (options.shard_optimizer()) {
     require_updates_by_element(model, optimizer);
   }

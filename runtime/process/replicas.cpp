@@ -1,4 +1,5 @@
 #include <ATen/ops/empty.h>
+#include <lockstep/runtime/process/renormed_tables.h>
 #include <lockstep/runtime/process/replicas.h>
 #include <lockstep/runtime/state/flat.h>
 #include <xxhash.h>
@@ -74,6 +75,7 @@ void require_same_structure(const Model& model, const Agreement& agreement) {
   std::ostringstream out;
   describe(out, "parameter", model.parameters());
   describe(out, "buffer", model.buffers());
+  out << RenormedTables(model, Communicator::solo()).describe();
   const std::string mine = out.str();
   if (same_on_all_ranks(XXH3_64bits(mine.data(), mine.size()), agreement.communicator())) {
     return;

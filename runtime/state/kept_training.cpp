@@ -19,6 +19,7 @@ StateInMemory kept(Training& training, const std::string& call) {
                  "abandon() first");
   training.steps->settle();
   training.agreement.raise_if_any(training.storage.watch().departure());
+  training.storage.written().take();
   return training.saving->state().keep(training.agreement, call + ": keeping the state in memory");
 }
 

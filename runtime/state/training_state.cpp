@@ -86,6 +86,7 @@ void TrainingState::take_weights(const std::vector<at::Tensor>& flats,
       exact().take(weight.entry->tensor, weight.stored);
     }
   }
+  parts_.storage.written().forget();
 }
 
 void TrainingState::visit_weights(StateArchive& archive) {

@@ -113,6 +113,8 @@ TrainingStorage::TrainingStorage(const Runtime& runtime, const Model& model,
     broadcast_and_verify(model.parameters(), devices_, agreement_);
     broadcast_and_verify(model.buffers(), devices_, agreement_);
   });
+  note_writes(model.parameters());
+  note_writes(model.buffers());
   const auto plans = plans_for(trainable_.parameters);
   agreement_.attempt([&] {
     if (dtype_is_probed() && runtime.is_main()) {
@@ -217,17 +219,24 @@ void TrainingStorage::refresh_model() const {
 /// Call once everything is in its final place.
 void TrainingStorage::make_checks() {
   const int64_t every = options_.compare_replicas_every();
-  watch_ = std::make_unique<ModelWatch>(model_, trainable_, every > 0 ? every : 100);
+  watch_ = std::make_unique<ModelWatch>(
+      model_, trainable_, every > 0 ? every : 100,
+      watch_ != nullptr ? watch_->followers() : std::vector<ModelWatch::Follower>());
+  written_ = std::make_unique<WrittenWeights>(trainable_, *arena_, reducer_->plans(),
+                                              RenormedTables(model_, gradients_), every);
   frozen_watch_ = std::make_unique<FrozenWatch>(trainable_.frozen, exact_, options_.precision(),
                                                 every > 0 ? every : 100);
   replicas_ = std::make_unique<ReplicaCheck>(
-      trainable_, *arena_, *reducer_, *updater_, agreement_, every,
+      trainable_, *arena_, *reducer_, *updater_, *written_, agreement_, every,
       rounds_ ? rounds_->shared() : std::vector<ReplicatedArray>(),
       options_.buffers() == BufferPolicy::none ? NamedTensors() : averaged_buffers_->named());
 }
 
 void TrainingStorage::adopt_weights() {
-  agreement_.attempt([&] { watch_->require_adoptable(); });
+  agreement_.attempt([&] {
+    watch_->require_adoptable();
+    ModelMemory(model_).require_movable(options_.precision(), runtime_.device());
+  });
   std::vector<ReplicatedArray> given;
   for (const auto* list : {&trainable_.parameters, &trainable_.frozen}) {
     for (const ModelTensor& entry : *list) {
@@ -302,10 +311,6 @@ void TrainingStorage::move_into_new_layout(const Trainable& now) {
   const Trainable before = trainable_;
   const ExactValues exact_before = exact_;
   std::optional<Arena> arena_before;
-  std::vector<at::Tensor> memory_before;
-  for (const ModelTensor& entry : model_.parameters()) {
-    memory_before.push_back(entry.tensor.detach());
-  }
   std::unique_ptr<Updater> updater;
   try {
     agreement_.attempt([&] {
@@ -336,9 +341,10 @@ void TrainingStorage::move_into_new_layout(const Trainable& now) {
     if (arena_before) {
       *arena_ = std::move(*arena_before);
     }
-    for (size_t i = 0; i < memory_before.size(); ++i) {
-      model_.parameters()[i].tensor.set_data(memory_before[i]);
+    for (const ModelTensor& entry : before.frozen) {
+      give_own_memory(entry.tensor);
     }
+    arena_->take_back(reducer_->plans());
     refresh_model();
     throw;
   }

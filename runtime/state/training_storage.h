@@ -8,6 +8,7 @@
 #include <lockstep/runtime/state/averaged_buffers.h>
 #include <lockstep/runtime/state/exact_values.h>
 #include <lockstep/runtime/state/frozen_watch.h>
+#include <lockstep/runtime/state/written_weights.h>
 #include <lockstep/runtime/step/activation_planning.h>
 #include <lockstep/runtime/step/local_rounds.h>
 #include <lockstep/runtime/step/model_watch.h>
@@ -55,6 +56,7 @@ class TrainingStorage {
   ModelWatch& watch() const { return *watch_; }
   FrozenWatch& frozen_watch() const { return *frozen_watch_; }
   ReplicaCheck& replicas() const { return *replicas_; }
+  WrittenWeights& written() const { return *written_; }
   /// Of no buffers without TrainerOptions::ema.
   AveragedBuffers& averaged_buffers() const { return *averaged_buffers_; }
   const OptimizerSpec& optimizer() const { return *spec_; }
@@ -115,6 +117,7 @@ class TrainingStorage {
   std::unique_ptr<LocalRounds> rounds_;
   std::unique_ptr<ModelWatch> watch_;
   std::unique_ptr<FrozenWatch> frozen_watch_;
+  std::unique_ptr<WrittenWeights> written_;
   std::unique_ptr<ReplicaCheck> replicas_;
 };
 

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <lockstep/amp/model.h>
 
+#include <cstdint>
 #include <vector>
 
 namespace lockstep::detail {
@@ -11,6 +12,12 @@ namespace lockstep::detail {
 /// saved an earlier value then refuses it. To be called after memory was written by a pointer or
 /// through an alias with a version of its own. Inference tensors have no version. Any thread.
 void note_writes(const std::vector<ModelTensor>& tensors);
+
+/// LibTorch's version of a tensor that is no inference tensor: in-place writes and note_writes()
+/// advance it by one each.
+inline uint32_t version_of(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->version_counter().current_version();
+}
 
 /// Whether a part of the graph of `loss` was made on this thread before its last note_writes().
 /// Walks through the whole graph: for errors.

@@ -57,7 +57,7 @@ void Consensus::settle() {
     rate_check_.raise(acts_, agreement_);
   }
   if (storage_.replicas().differ(all)) {
-    storage_.replicas().raise();
+    storage_.replicas().raise(all);
   }
   stop_everywhere_ = stop_everywhere_ || all.stop > 0;
   diagnose_everywhere_ = diagnose_everywhere_ || all.diagnose > 0;

@@ -130,18 +130,13 @@ std::vector<std::string> names_of(const std::vector<ReplicatedArray>& arrays) {
   return names;
 }
 
-Error diverged(const std::string& difference) {
-  return Error(c10::str("replicas have diverged: ", difference,
-                        ". Nothing was updated or saved. Memory that is faulty, or weights that "
-                        "the program wrote on one rank alone, do that: go on from the last "
-                        "snapshot with trainer.resume(folder) on every rank"),
-               ExitCode::diverged);
-}
+struct Difference {
+  std::string text;
+  std::string first;  // array that differs
+};
 
-}  // namespace
-
-std::string difference_of(const std::vector<std::string>& names,
-                          const std::vector<std::string>& all) {
+Difference difference_in(const std::vector<std::string>& names,
+                         const std::vector<std::string>& all) {
   std::string first;
   int64_t count = 0;
   for (size_t i = 0; i < names.size(); ++i) {
@@ -152,27 +147,73 @@ std::string difference_of(const std::vector<std::string>& names,
       first = names[i];
     }
   }
-  return c10::str(who_differs(all), ", first in ", first.empty() ? "their number of arrays" : first,
-                  " (", count, " of ", names.size(), " arrays)");
+  return {
+      c10::str(who_differs(all), ", first in ", first.empty() ? "their number of arrays" : first,
+               " (", count, " of ", names.size(), " arrays)"),
+      first};
 }
 
-std::optional<std::string> difference_between_ranks(const std::vector<ReplicatedArray>& arrays,
-                                                    const Agreement& agreement) {
+std::optional<Difference> difference_in(const std::vector<ReplicatedArray>& arrays,
+                                        const Agreement& agreement) {
   std::vector<uint64_t> mine;
   agreement.attempt([&] { mine = digests(arrays); });
   const std::string bytes = bytes_of(mine);
   if (same_on_all_ranks(XXH3_64bits(bytes.data(), bytes.size()), agreement.communicator())) {
     return std::nullopt;
   }
-  return difference_of(names_of(arrays), agreement.communicator().all_gather_bytes(bytes));
+  return difference_in(names_of(arrays), agreement.communicator().all_gather_bytes(bytes));
+}
+
+/// The weight of an array: "a.weight" of "a.weight (master)".
+std::string weight_of(const std::string& array) {
+  return array.substr(0, array.find(" ("));
+}
+
+/// What may have made the ranks' arrays of this weight differ. Collective.
+std::string cause_of(const std::string& weight, const WrittenWeights& written,
+                     const Communicator& ranks) {
+  const std::vector<std::string> names = written.names();
+  const bool mine = std::count(names.begin(), names.end(), weight) > 0;
+  const std::vector<std::string> all = ranks.all_gather_bytes(mine ? "written" : "");
+  std::vector<int> writers;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (!all[rank].empty()) {
+      writers.push_back(static_cast<int>(rank));
+    }
+  }
+  if (writers.empty()) {
+    return "Memory that is faulty, or weights that the program wrote on one rank alone, do that: "
+           "go on";
+  }
+  return c10::str("The program wrote into weight ", weight, " on ", rank_names(writers),
+                  ", in forward or between steps, and what it wrote differs between ranks. The "
+                  "commonest cause is max_norm of functional::embedding or embedding_bag, which "
+                  "shrinks the rows of a rank's own batch: use nn::Embedding or nn::EmbeddingBag "
+                  "with max_norm, whose tables are kept equal. Else write the same values on "
+                  "every rank. Go on");
+}
+
+}  // namespace
+
+std::string difference_of(const std::vector<std::string>& names,
+                          const std::vector<std::string>& all) {
+  return difference_in(names, all).text;
+}
+
+std::optional<std::string> difference_between_ranks(const std::vector<ReplicatedArray>& arrays,
+                                                    const Agreement& agreement) {
+  const auto found = difference_in(arrays, agreement);
+  return found ? std::make_optional(found->text) : std::nullopt;
 }
 
 ReplicaCheck::ReplicaCheck(const Trainable& trainable, const Arena& arena, const Reducer& reducer,
-                           Updater& updater, Agreement agreement, int64_t every,
-                           std::vector<ReplicatedArray> shared, const NamedTensors& averages)
+                           Updater& updater, const WrittenWeights& written, Agreement agreement,
+                           int64_t every, std::vector<ReplicatedArray> shared,
+                           const NamedTensors& averages)
     : trainable_(trainable),
       reducer_(reducer),
       updater_(updater),
+      written_(written),
       agreement_(std::move(agreement)),
       only_shared_(!shared.empty()),
       arrays_(std::move(shared)),
@@ -225,6 +266,8 @@ void ReplicaCheck::add_to(Votes& mine, int64_t update) {
   }
   mine.digest = static_cast<double>(last_digest_ >> (64U - kVoteBits));
   mine.digest_squared = mine.digest * mine.digest;
+  hidden_ = written_.hidden_in_part(update);
+  mine.hidden = hidden_ ? 1 : 0;
 }
 
 void ReplicaCheck::digest_on_host(int64_t update) {
@@ -272,21 +315,32 @@ void ReplicaCheck::digest_on_device(int64_t update) {
   }
 }
 
-bool ReplicaCheck::differ(const Votes& all) const {
+bool ReplicaCheck::digests_differ(const Votes& all) const {
   const auto sum = static_cast<uint64_t>(all.digest);
   const auto squares = static_cast<uint64_t>(all.digest_squared);
   return sum * sum != squares * static_cast<uint64_t>(agreement_.communicator().size());
 }
 
-void ReplicaCheck::raise() {
-  if (const auto found = difference_between_ranks(whole_state(), agreement_)) {
-    throw diverged(*found);
+void ReplicaCheck::raise(const Votes& all) {
+  require_equal_state();
+  if (!digests_differ(all)) {
+    agreement_.raise(hidden_);
   }
   // A weight beside a master: the update wrote it again before this late host knew.
+  const std::string& name = arrays_[last_array_].name;
   const std::vector<std::string> names = {
-      c10::str("what the last update compared, from ", arrays_[last_array_].name, " on")};
+      c10::str("what the last update compared, from ", name, " on")};
   const std::vector<uint64_t> mine = {last_digest_};
-  throw diverged(difference_of(names, agreement_.communicator().all_gather_bytes(bytes_of(mine))));
+  const std::string difference =
+      difference_of(names, agreement_.communicator().all_gather_bytes(bytes_of(mine)));
+  throw diverged(difference, name);
+}
+
+Error ReplicaCheck::diverged(const std::string& difference, const std::string& array) const {
+  return Error(c10::str("replicas have diverged: ", difference, ". Nothing was updated or saved. ",
+                        cause_of(weight_of(array), written_, agreement_.communicator()),
+                        " from the last snapshot with trainer.resume(folder) on every rank"),
+               ExitCode::diverged);
 }
 
 std::vector<ReplicatedArray> ReplicaCheck::whole_state() {
@@ -303,10 +357,15 @@ std::vector<ReplicatedArray> ReplicaCheck::whole_state() {
   return state;
 }
 
-void ReplicaCheck::require_equal() {
-  if (const auto found = difference_between_ranks(whole_state(), agreement_)) {
-    throw diverged(*found);
+void ReplicaCheck::require_equal_state() {
+  if (const auto found = difference_in(whole_state(), agreement_)) {
+    throw diverged(found->text, found->first);
   }
+}
+
+void ReplicaCheck::require_equal() {
+  require_equal_state();
+  agreement_.raise_if_any(written_.hidden());
   compared_ = true;
 }
 
@@ -315,14 +374,17 @@ void ReplicaCheck::hold_at_end(const Runtime& runtime) {
     return;
   }
   for (const ReplicatedArray& each : whole_state()) {
-    runtime.hold_at_end(each.name, digest({in_memory_order(each.array)}));
+    if (!written_.is_renormed(each.name)) {  // an evaluation may have shrunk other rows than a peer
+      runtime.hold_at_end(each.name, digest({in_memory_order(each.array)}));
+    }
   }
 }
 
 bool ReplicaCheck::are_equal(const std::vector<ReplicatedArray>& more) {
   std::vector<ReplicatedArray> state = whole_state();
   state.insert(state.end(), more.begin(), more.end());
-  return !difference_between_ranks(state, agreement_).has_value();
+  const bool equal = !difference_in(state, agreement_).has_value();
+  return !agreement_.any(written_.hidden().has_value()) && equal;
 }
 
 }  // namespace lockstep::detail

@@ -3,6 +3,7 @@
 #include <c10/core/Event.h>
 #include <lockstep/runtime/state/arena.h>
 #include <lockstep/runtime/state/named_views.h>
+#include <lockstep/runtime/state/written_weights.h>
 #include <lockstep/runtime/step/reducer.h>
 #include <lockstep/runtime/step/trainable.h>
 #include <lockstep/runtime/step/updater.h>
@@ -37,7 +38,8 @@ std::string difference_of(const std::vector<std::string>& names,
 
 /// Compares what every rank keeps of the training state: weights, masters and moments (weights
 /// alone where the optimizer is sharded). A bit that flipped in one rank's memory, or weights that
-/// one rank alone wrote, are errors with exit code diverged.
+/// one rank alone wrote, are errors with exit code diverged. Also compares weights with their own
+/// masters (WrittenWeights::hidden), at updates in host memory only.
 ///
 /// A part is compared at each update, and after `every` updates everything was compared. The digest
 /// of the part travels in the ranks' votes. In host memory a difference is found before the update.
@@ -49,16 +51,17 @@ class ReplicaCheck {
   /// with the same bits; compared in place of weights, masters and moments. `averages`: of
   /// buffers; compared beside weights.
   ReplicaCheck(const Trainable& trainable, const Arena& arena, const Reducer& reducer,
-               Updater& updater, Agreement agreement, int64_t every,
+               Updater& updater, const WrittenWeights& written, Agreement agreement, int64_t every,
                std::vector<ReplicatedArray> shared = {}, const NamedTensors& averages = {});
 
   /// Adds the digest of what is due at update number `update` to this rank's votes; on a device,
   /// of what was due two updates ago.
   void add_to(Votes& mine, int64_t update);
-  /// Whether the ranks' digests differ, according to the votes of all ranks.
-  bool differ(const Votes& all) const;
+  /// Whether the ranks' digests differ, or a weight from its master, according to the votes of all
+  /// ranks.
+  bool differ(const Votes& all) const { return digests_differ(all) || all.hidden > 0; }
   /// Finds out where, after differ(), and throws the same Error on every rank. Collective.
-  [[noreturn]] void raise();
+  [[noreturn]] void raise(const Votes& all);
 
   /// Compares all of it. Throws the same Error on every rank. Collective.
   void require_equal();
@@ -74,6 +77,10 @@ class ReplicaCheck {
     c10::Event event;
     size_t first_array;
   };
+  bool digests_differ(const Votes& all) const;
+  /// `array`: the first one that differs. Collective.
+  Error diverged(const std::string& difference, const std::string& array) const;
+  void require_equal_state();
   void note_arrays(const Arena& arena, const NamedTensors& averages);
   std::vector<ReplicatedArray> whole_state();
   void digest_on_host(int64_t update);
@@ -82,6 +89,7 @@ class ReplicaCheck {
   const Trainable& trainable_;
   const Reducer& reducer_;
   Updater& updater_;
+  const WrittenWeights& written_;
   Agreement agreement_;
   bool only_shared_;
   std::vector<ReplicatedArray> arrays_;  // flat, and where they are for good
@@ -90,7 +98,8 @@ class ReplicaCheck {
   int64_t part_bytes_ = 0;               // of one update, in host memory; 0: none
   size_t part_arrays_ = 0;               // of one update, on a device; 0: none
   std::deque<Copied> copied_;
-  bool compared_ = true;  // whole, since the last update
+  bool compared_ = true;         // whole, since the last update
+  std::optional<Error> hidden_;  // of this rank, as of the last update
   uint64_t last_digest_ = 0;
   size_t last_array_ = 0;  // where the part of the last update begins
 };

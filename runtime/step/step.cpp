@@ -52,6 +52,9 @@ void Step::update_weights(Pass pass, const Votes& votes) {
   if (device) {
     parts_.storage.reducer().launch_rest();  // 2. the buckets that are not in flight yet
     require_complete(pass);
+    if (pass != Pass::captured) {
+      parts_.storage.written().take();
+    }
     measure(pass);      // 3. each bucket: non-finite values, sum of squares
     measures_.share();  // 4. did any rank overflow or fail?
   }
@@ -162,6 +165,9 @@ void Step::begin_window() {
     return;
   }
   settle();
+  if (parts_.options.cuda_graph()) {
+    parts_.storage.written().adopt();  // a graph begins with the forward and ends with the update
+  }
   const amp::ScalerState& scaler = decisions_.known().scaler;
   skip_watch_.warn(scaler, parts_.communicator.rank() == 0);
   skip_watch_.require_budget(scaler, parts_.diagnosis.text());
@@ -235,6 +241,7 @@ void Step::capture_window(const std::function<Loss()>& closure, const at::Tensor
   passes_.share_casts();
   const Loss mine = forward(closure, /*under_autocast=*/true);
   loss.copy_(passes_.last_loss());
+  parts_.storage.written().require_unwritten();
   prepare_backward();
   passes_.backward(mine, parts_.storage.reducer());
   update_weights(Pass::captured, {});

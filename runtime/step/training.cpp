@@ -7,6 +7,7 @@
 #include <lockstep/runtime/memory_use.h>
 #include <lockstep/runtime/process/replicas.h>
 #include <lockstep/runtime/report/stored_dtypes.h>
+#include <lockstep/runtime/state/model_memory.h>
 #include <lockstep/runtime/step/gradient_sums.h>
 #include <lockstep/runtime/step/option_fields.h>
 #include <lockstep/runtime/step/training.h>
@@ -47,6 +48,7 @@ Trainable checked(const Model& model, const OptimizerSpec& optimizer, const Trai
                    "cannot use: make it outside of it");
     trainable = trainable_parameters(model);
     require_trainable_doubles(trainable.parameters, options.precision(), optimizer, device);
+    ModelMemory(model).require_movable(options.precision(), device);
     move_to(model, device);
     require_reproducible(options, runtime, model, optimizer);
     options.precision().require_known_names(model);
@@ -58,6 +60,7 @@ Trainable checked(const Model& model, const OptimizerSpec& optimizer, const Trai
                    "rank; give the ranks equal shares, or use plain BatchNorm");
     if (options.cuda_graph()) {
       require_capturable(optimizer, device, devices, has_graphs);
+      require_no_renormed_tables("cuda_graph: ", model);
     }
   });
   require_same_structure(model, agreement);
@@ -312,10 +315,20 @@ void Training::require_between_windows(const char* call) const {
                  "first");
 }
 
+/// False if a parameter has left the arena on any rank: there is nothing to take then.
+bool Training::take_written() {
+  const bool whole = !agreement.any(storage.watch().departure().has_value());
+  if (whole) {
+    storage.written().take();
+  }
+  return whole;
+}
+
 void Training::save(std::optional<MetricValue> metric) {
   require_between_windows("save()");
   steps->settle();
   agreement.raise_if_any(storage.watch().departure());
+  storage.written().take();
   agreement.raise_if_any(storage.frozen_watch().change_in_values());
   saving->save(steps->updates(), metric);
 }
@@ -337,6 +350,7 @@ snapshot::LoadReport Training::load_weights(const std::string& path,
                                             const snapshot::LoadOptions& options) {
   steps->settle();
   agreement.raise_if_any(storage.watch().departure());
+  storage.written().take();
   const snapshot::LoadReport report = saving->load_weights(path, options);
   saving->forget_metric();
   return report;
@@ -345,6 +359,7 @@ snapshot::LoadReport Training::load_weights(const std::string& path,
 void Training::adopt_trainable() {
   require_between_windows("adopt_trainable()");
   steps->settle();
+  take_written();
   if (storage.adopt_trainable() && captured != nullptr) {
     captured->forget();
   }
@@ -352,6 +367,7 @@ void Training::adopt_trainable() {
 
 void Training::adopt_weights() {
   steps->settle();
+  take_written();
   storage.adopt_weights();
   saving->forget_metric();
 }
@@ -359,6 +375,7 @@ void Training::adopt_weights() {
 void Training::finish_round() {
   require_between_windows("finish_round()");
   steps->settle();
+  take_written();
   LocalRounds* rounds = storage.rounds();
   if (rounds != nullptr && rounds->updates_of_round() > 0) {
     rounds->finish();
@@ -368,7 +385,7 @@ void Training::finish_round() {
 
 bool Training::replicas_agree() {
   steps->settle();
-  const bool whole = !agreement.any(storage.watch().departure().has_value());
+  const bool whole = take_written();
   const amp::ScalerState scaler = steps->scaler().state();
   std::vector<ReplicatedArray> counters = {
       {"the loss scale", at::scalar_tensor(scaler.scale, at::kFloat)},
@@ -398,10 +415,10 @@ std::string Training::summary() const {
       << " parameters, " << trainable.frozen.size() << " frozen"
       << (doubles > 0 ? c10::str(", ", doubles, " elements are fp64") : std::string()) << "\n"
       << "precision  " << options.precision().describe() << "\n"
-      << stored_dtypes(storage.model(), options.precision(), storage.exact())
-      << "optimizer  " << with_groups(description, storage.optimizer(), trainable.parameters)
-      << "buckets    " << storage.reducer().size() << ", laid out once"
-      << padding_note(storage.reducer().plans()) << "\n"
+      << stored_dtypes(storage.model(), options.precision(), storage.exact()) << "optimizer  "
+      << with_groups(description, storage.optimizer(), trainable.parameters) << "buckets    "
+      << storage.reducer().size() << ", laid out once" << padding_note(storage.reducer().plans())
+      << "\n"
       << "memory     " << memory_line(storage.memory()) << "\n";
   return out.str();
 }

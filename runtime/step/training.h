@@ -74,6 +74,7 @@ struct Training {
   void begin_micro_batch();
   void require_no_graph() const;
   void require_between_windows(const char* call) const;
+  bool take_written();
   StepReport micro_batch(const std::function<Loss()>& closure);
   StepReport report();
   StepReport close_window();

@@ -23,6 +23,7 @@ struct Votes {
   double update_squared = 0;
   double digest = 0;  // of a part of the state, and its square: equal on all ranks (ReplicaCheck)
   double digest_squared = 0;
+  double hidden = 0;  // ranks with a weight that is not its rounded master (WrittenWeights)
 };
 
 /// Votes in flight. Ranks: construction and collect() are collective; no rank waits between them,
