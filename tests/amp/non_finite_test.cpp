@@ -70,6 +70,10 @@ TEST(ValueSummary, CountsEveryKindOfValueInEveryDtype) {
   }
   EXPECT_NEAR(summarise(full({2}, 16376.0)).headroom_bits(at::kHalf), 2.0, 1e-9);
   EXPECT_ANY_THROW(summarise(zeros({2}, at::kLong)));
+  const auto tiny = summarise(full({1000}, 3.0).to(at::kFloat8_e4m3fn));
+  EXPECT_EQ(tiny.numel, 1000);
+  EXPECT_EQ(tiny.absmax, 3.0);
+  EXPECT_TRUE(tiny.finite());
 }
 
 TEST(NonFiniteTracer, FindsNothingInACleanStep) {
