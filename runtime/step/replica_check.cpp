@@ -169,6 +169,19 @@ std::string weight_of(const std::string& array) {
   return array.substr(0, array.find(" ("));
 }
 
+/// The first array whose weight a rank's program wrote, or the first one. Collective.
+std::string first_written(const std::vector<ReplicatedArray>& arrays, const WrittenWeights& written,
+                          const Communicator& ranks) {
+  const std::vector<std::string> names = written.names();
+  const auto mine = std::find_if(arrays.begin(), arrays.end(), [&](const ReplicatedArray& array) {
+    return std::count(names.begin(), names.end(), weight_of(array.name)) > 0;
+  });
+  const at::Tensor first = at::scalar_tensor(arrays.begin() - mine, at::kLong).reshape({1});
+  ranks.all_reduce(first, ReduceOp::max()).wait();
+  const auto found = static_cast<size_t>(-first.item<int64_t>());
+  return arrays[found < arrays.size() ? found : 0].name;
+}
+
 /// What may have made the ranks' arrays of this weight differ. Collective.
 std::string cause_of(const std::string& weight, const WrittenWeights& written,
                      const Communicator& ranks) {
@@ -327,13 +340,16 @@ void ReplicaCheck::raise(const Votes& all) {
     agreement_.raise(hidden_);
   }
   // A weight beside a master: the update wrote it again before this late host knew.
-  const std::string& name = arrays_[last_array_].name;
   const std::vector<std::string> names = {
-      c10::str("what the last update compared, from ", name, " on")};
+      c10::str("what the last update compared, from ", arrays_[last_array_].name, " on")};
   const std::vector<uint64_t> mine = {last_digest_};
   const std::string difference =
       difference_of(names, agreement_.communicator().all_gather_bytes(bytes_of(mine)));
-  throw diverged(difference, name);
+  const auto part = arrays_.begin() + static_cast<std::ptrdiff_t>(last_array_);
+  const auto left = static_cast<size_t>(arrays_.end() - part);
+  const std::vector<ReplicatedArray> compared(
+      part, part + static_cast<std::ptrdiff_t>(std::clamp(part_arrays_, size_t{1}, left)));
+  throw diverged(difference, first_written(compared, written_, agreement_.communicator()));
 }
 
 Error ReplicaCheck::diverged(const std::string& difference, const std::string& array) const {
