@@ -2,13 +2,10 @@
 #include <lockstep/runtime/process/replicas.h>
 #include <lockstep/runtime/state/flat.h>
 #include <lockstep/runtime/state/frozen_watch.h>
+#include <lockstep/runtime/state/versions.h>
 
 namespace lockstep::detail {
 namespace {
-
-uint32_t version_of(const at::Tensor& tensor) {
-  return tensor.unsafeGetTensorImpl()->version_counter().current_version();
-}
 
 uint64_t digest_of_bits(const at::Tensor& tensor, const std::string& name) {
   return tensor.is_cpu() ? digest({flat_alias(tensor, name)}) : 0;

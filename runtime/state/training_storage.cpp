@@ -342,10 +342,13 @@ void TrainingStorage::move_into_new_layout(const Trainable& now) {
       *arena_ = std::move(*arena_before);
     }
     for (const ModelTensor& entry : before.frozen) {
-      give_own_memory(entry.tensor);
+      if (entry.tensor.requires_grad()) {  // it may lie in the new layout
+        give_own_memory(entry.tensor);
+      }
     }
     arena_->take_back(reducer_->plans());
     refresh_model();
+    make_checks();
     throw;
   }
   agreement_.attempt([&] {
