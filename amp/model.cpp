@@ -81,7 +81,8 @@ void TensorList::add_tied(const std::string& name, const at::Tensor& used, const
 std::vector<ModelTensor> TensorList::take_disjoint() {
   std::vector<Extent> extents;
   for (size_t i = 0; i < tensors_.size(); ++i) {
-    if (tensors_[i].tensor.has_storage() && tensors_[i].tensor.numel() > 0) {
+    if (tensors_[i].tensor.has_storage() && !tensors_[i].tensor.is_nested() &&
+        tensors_[i].tensor.numel() > 0) {
       extents.push_back(extent_of(tensors_[i].tensor, i));
     }
   }

@@ -2,6 +2,7 @@
 #include <lockstep/collectives/core/agreement.h>
 #include <lockstep/runtime/evaluation_scopes.h>
 #include <lockstep/runtime/state/kept_training.h>
+#include <lockstep/runtime/state/versions.h>
 #include <lockstep/runtime/step/training.h>
 #include <lockstep/runtime/trainer.h>
 #include <torch/csrc/jit/api/module.h>
@@ -74,6 +75,7 @@ AveragedWeights::AveragedWeights(const Trainer& trainer, const Model& model) {
   for (size_t i = 0; i < averages.size(); ++i) {
     saved_[i].first.copy_(averages[i].second);
   }
+  detail::note_writes({});  // LibTorch knows of them
 }
 
 AveragedWeights::~AveragedWeights() {
@@ -81,6 +83,7 @@ AveragedWeights::~AveragedWeights() {
   for (const auto& [weight, copy] : saved_) {
     weight.copy_(copy);
   }
+  detail::note_writes({});
 }
 
 }  // namespace lockstep

@@ -82,8 +82,9 @@ Error FrozenWatch::error(const Watched& weight) const {
   const std::string top = weight.name.substr(0, weight.name.find('.'));
   return Error(c10::str(
       "the frozen parameter ", weight.name, " was written after the first update, and ", level_,
-      " keeps it in 16 bits without a master: small changes, such as those of a momentum encoder, "
-      "would be rounded away. Keep what the program moves in fp32: Precision::keep_fp32(\"",
+      " keeps it in 16 bits without a master: small changes, such as those of a momentum encoder "
+      "or of max_norm, would be rounded away. Keep what the program moves in fp32: "
+      "Precision::keep_fp32(\"",
       weight.name, "\"), or with a part of its name, such as keep_fp32(\"", top,
       "\"). After copying whole weights into it, call trainer.adopt_weights() on every rank"));
 }

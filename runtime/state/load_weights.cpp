@@ -1,6 +1,7 @@
 #include <lockstep/runtime/load_weights.h>
 #include <lockstep/runtime/state/flat.h>
 #include <lockstep/runtime/state/snapshot_search.h>
+#include <lockstep/runtime/state/versions.h>
 #include <lockstep/runtime/state/weight_targets.h>
 
 namespace lockstep {
@@ -14,8 +15,10 @@ snapshot::LoadReport load_weights(const Model& model, const std::string& path,
       weights.push_back({&entry, detail::storable_view(entry.tensor)});
     }
   }
-  return snapshot::load_tensors(*source, detail::weight_targets(*source, weights, options),
-                                options);
+  snapshot::LoadReport report =
+      snapshot::load_tensors(*source, detail::weight_targets(*source, weights, options), options);
+  detail::note_writes({});  // LibTorch knows of them
+  return report;
 }
 
 }  // namespace lockstep

@@ -7,7 +7,6 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <memory>
-#include <set>
 #include <utility>
 
 namespace lockstep::detail {
@@ -39,23 +38,23 @@ bool overlap(const at::Tensor& a, const at::Tensor& b) {
   return a_begin < b_end && b_begin < a_end;
 }
 
-/// The tensor of which `tensor` is a view, if nothing but views know it any more: a parameter made
-/// by register_parameter("w", torch::randn({4}).view({2, 2})) keeps it alive.
-const void* base_known_to_views_alone(const std::vector<at::Tensor>& views,
-                                      const at::Tensor& tensor) {
-  if (!tensor.is_view()) {
-    return nullptr;
+/// A parameter or buffer that was made as a view, such as torch::randn({4}).view({2, 2}): the view
+/// keeps the tensor that it was made from alive, and shares its version.
+bool is_registered_view(const at::Tensor& tensor) {
+  return tensor.is_view() && !tensor.grad_fn() && !tensor.is_inference() &&
+         torch::autograd::impl::hooks(tensor).empty() &&
+         !torch::autograd::impl::try_get_grad_accumulator(tensor);
+}
+
+/// Autograd forgets of what `tensor` is a view; its memory stays.
+void forget_origin(const at::Tensor& tensor) {
+  const bool requires_grad = tensor.requires_grad();
+  const at::Tensor gradient = tensor.grad();
+  tensor.unsafeGetTensorImpl()->set_autograd_meta(nullptr);
+  tensor.requires_grad_(requires_grad);
+  if (gradient.defined()) {
+    tensor.mutable_grad() = gradient;
   }
-  const at::TensorBase& base = tensor._base();
-  size_t holders = 0;
-  for (const at::Tensor& view : views) {
-    if (view.is_view() && view._base().is_same(base)) {
-      const auto* meta = torch::autograd::impl::get_view_autograd_meta(view);
-      holders += meta->has_bw_view() ? 1 : 0;
-      holders += meta->has_fw_view() && !meta->shared_view_info() ? 1 : 0;
-    }
-  }
-  return base.use_count() <= holders ? base.unsafeGetTensorImpl() : nullptr;
 }
 
 const void* storage_of(const at::Tensor& tensor) {
@@ -95,6 +94,24 @@ void give_own_memory(const at::Tensor& tensor) {
   lay_into(flat_alias(tensor, "of the model").clone(), 0, tensor);
 }
 
+void forget_origins(const Model& model) {
+  std::vector<const ModelTensor*> views;
+  for (const auto* tensors : {&model.parameters(), &model.buffers()}) {
+    for (const ModelTensor& entry : *tensors) {
+      if (is_registered_view(entry.tensor)) {
+        forget_origin(entry.tensor);
+        views.push_back(&entry);
+      }
+    }
+  }
+  const ModelMemory memory(model);
+  for (const ModelTensor* entry : views) {
+    if (memory.other_user(*entry).empty()) {
+      entry->tensor.unsafeGetTensorImpl()->set_version_counter(c10::VariableVersion(0));
+    }
+  }
+}
+
 ModelMemory::ModelMemory(const Model& model) : model_(model) {
   for (const ModelTensor& entry : model.parameters()) {
     add("parameter " + entry.name, entry.tensor, /*is_buffer=*/false, /*replaced=*/false);
@@ -125,20 +142,10 @@ std::string ModelMemory::other_user(const ModelTensor& entry) const {
       return user.name;
     }
   }
-  std::vector<at::Tensor> registered;
-  for (const Registered& user : users) {
-    registered.push_back(user.tensor);
-  }
-  std::set<const void*> known;
-  for (const at::Tensor& each : registered) {
-    known.insert(each.unsafeGetTensorImpl());
-    if (const void* base = base_known_to_views_alone(registered, each)) {
-      known.insert(base);
-    }
-  }
-  return tensor.storage().use_count() > known.size()
-             ? "a tensor that the model has not registered (a view kept as a member or in a list, "
-               "the data of detach(), or the graph of a loss that is still there)"
+  return tensor.storage().use_count() > users.size()
+             ? "a tensor that the model has not registered: the result of a forward that ran "
+               "before, which is to be dropped or made under NoGradGuard, or a view kept as a "
+               "member or in a list"
              : "";
 }
 

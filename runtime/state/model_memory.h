@@ -27,6 +27,12 @@ void share_memory(const at::Tensor& tensor, const c10::Storage& storage);
 /// Gives `tensor` memory of its own with the values it has. Aliases follow as with lay_into().
 void give_own_memory(const at::Tensor& tensor);
 
+/// Parameters and buffers that were made as views (view(), chunk(), conj(), ...) become tensors of
+/// their own to autograd, in the memory that they have: what they were made from is no longer kept
+/// alive, and pieces of one tensor no longer share a version, unless something else uses the
+/// memory.
+void forget_origins(const Model& model);
+
 /// Who uses the memory of a model's tensors. A tensor that is not registered (a view kept as a
 /// member, a list of views for a penalty) shares the StorageImpl, so the count of its users tells
 /// of it.

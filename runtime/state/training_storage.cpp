@@ -115,6 +115,12 @@ TrainingStorage::TrainingStorage(const Runtime& runtime, const Model& model,
   });
   note_writes(model.parameters());
   note_writes(model.buffers());
+  const ModelMemory users(model);
+  for (const ModelTensor& entry : trainable_.parameters) {
+    if (!users.other_user(entry).empty()) {
+      viewed_ += (viewed_.empty() ? "" : ", ") + entry.name;
+    }
+  }
   const auto plans = plans_for(trainable_.parameters);
   agreement_.attempt([&] {
     if (dtype_is_probed() && runtime.is_main()) {
@@ -176,6 +182,11 @@ Error TrainingStorage::explained(const Error& error, int64_t micro_batch) const 
                     out_of_memory_advice());
   } else if (error.code() == ExitCode::peer_lost) {
     text = c10::str("the device failed: ", text, "; restart from the last snapshot");
+  } else if (!viewed_.empty() && text.find("another view of its base") != std::string::npos) {
+    text += "\nTensors that the program keeps are views of " + viewed_ +
+            ". A view that split(), chunk() or unbind() made, or that was made under NoGradGuard, "
+            "cannot be used once its weight is updated in place, by a Trainer or by torch::optim: "
+            "make it in forward()";
   }
   return Error(text, error.code());
 }
@@ -223,7 +234,7 @@ void TrainingStorage::make_checks() {
       model_, trainable_, every > 0 ? every : 100,
       watch_ != nullptr ? watch_->followers() : std::vector<ModelWatch::Follower>());
   written_ = std::make_unique<WrittenWeights>(trainable_, *arena_, reducer_->plans(),
-                                              RenormedTables(model_, gradients_), every);
+                                              RenormedTables(model_, gradients_));
   frozen_watch_ = std::make_unique<FrozenWatch>(trainable_.frozen, exact_, options_.precision(),
                                                 every > 0 ? every : 100);
   replicas_ = std::make_unique<ReplicaCheck>(

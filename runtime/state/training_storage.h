@@ -105,6 +105,7 @@ class TrainingStorage {
   std::shared_ptr<const OptimizerSpec> spec_;
   TrainerOptions options_;
   Trainable trainable_;
+  std::string viewed_;  // names of trained parameters whose memory other tensors used before
   Communicator devices_;
   Communicator gradients_;  // with local_updates, this rank alone
   Agreement agreement_;

@@ -13,8 +13,7 @@
 namespace lockstep::detail {
 namespace {
 
-constexpr int64_t kPart = int64_t{1} << 18;    // elements whose copies are held at once
-constexpr int64_t kLeastPart = int64_t{2048};  // that are compared at an update
+constexpr int64_t kPart = int64_t{1} << 16;  // elements whose copies are held at once, in the cache
 
 /// Where a weight is not what its master rounds to. NaN is what NaN rounds to. Of a `split` master,
 /// which is the weight and a rest, that is so by itself, unless the rest makes it NaN.
@@ -45,12 +44,10 @@ bool differ(const at::Tensor& master, const at::Tensor& weight, bool split) {
 }  // namespace
 
 WrittenWeights::WrittenWeights(const Trainable& trainable, const Arena& arena,
-                               const std::vector<BucketPlan>& plans, RenormedTables tables,
-                               int64_t every)
+                               const std::vector<BucketPlan>& plans, RenormedTables tables)
     : trainable_(trainable),
       arena_(arena),
       tables_(std::move(tables)),
-      every_(every),
       places_(trainable.parameters.size()),
       lent_(std::make_shared<const char>('\0')) {
   for (size_t b = 0; b < plans.size(); ++b) {
@@ -182,34 +179,17 @@ std::optional<Error> WrittenWeights::hidden(size_t parameter) const {
   return found;
 }
 
-std::optional<Error> WrittenWeights::hidden_in_part(int64_t update) const {
+std::optional<Error> WrittenWeights::hidden_on_host() const {
   const std::vector<Arena::Bucket>& buckets = arena_.buckets();
-  int64_t all = 0;
-  for (size_t b = 0; b < buckets.size(); ++b) {
-    all += has_own_masters(b) && buckets[b].weights.is_cpu() ? buckets[b].share.numel : 0;
-  }
-  if (every_ == 0 || all == 0 || is_lent()) {
-    return std::nullopt;
-  }
-  const int64_t length = std::max(kLeastPart, (all + every_ - 1) / every_);
-  int64_t begin = update % ((all + length - 1) / length) * length;  // from the bucket's first on
-  int64_t end = begin + length;
-  for (size_t b = 0; b < buckets.size(); ++b) {
-    if (!has_own_masters(b)) {
-      continue;
-    }
-    const int64_t numel = buckets[b].share.numel;
-    const int64_t from = std::clamp(begin, int64_t{0}, numel);
-    const int64_t to = std::clamp(end, int64_t{0}, numel);
-    if (any_part(b, from, to - from,
-                 [split = buckets[b].remainders.defined()](const at::Tensor& weights,
-                                                           const at::Tensor& masters, int64_t) {
+  for (size_t b = 0; !is_lent() && b < buckets.size(); ++b) {
+    const bool split = buckets[b].remainders.defined();
+    if (has_own_masters(b) && buckets[b].weights.is_cpu() &&
+        any_part(b, 0, buckets[b].share.numel,
+                 [&](const at::Tensor& weights, const at::Tensor& masters, int64_t) {
                    return differ(masters, weights, split);
                  })) {
       return hidden();
     }
-    begin -= numel;
-    end -= numel;
   }
   return std::nullopt;
 }

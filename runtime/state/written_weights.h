@@ -22,9 +22,9 @@ namespace lockstep::detail {
 /// Ranks: take() is collective where the model has RenormedTables, the rest local. Threads: one.
 class WrittenWeights {
  public:
-  /// `plans`: of `arena`. In `every` calls of hidden_in_part() all is compared; 0: nothing is.
+  /// `plans`: of `arena`.
   WrittenWeights(const Trainable& trainable, const Arena& arena,
-                 const std::vector<BucketPlan>& plans, RenormedTables tables, int64_t every);
+                 const std::vector<BucketPlan>& plans, RenormedTables tables);
 
   /// Merges the tables, then adopt(). Before an update, and before anything else reads masters.
   void take();
@@ -36,8 +36,8 @@ class WrittenWeights {
   /// The first weight of this rank that is not its rounded master, though no write was seen. Waits
   /// for the device.
   std::optional<Error> hidden() const;
-  /// The same for the part that is due at update number `update`. Only in host memory.
-  std::optional<Error> hidden_in_part(int64_t update) const;
+  /// The same in host memory only: before each update, which would erase the trace.
+  std::optional<Error> hidden_on_host() const;
   /// Throws Error if the program wrote, since adopt(), into a weight with a master of its own: a
   /// captured graph would do it again where the host cannot see it.
   void require_unwritten() const;
@@ -73,7 +73,6 @@ class WrittenWeights {
   const Trainable& trainable_;
   const Arena& arena_;
   RenormedTables tables_;
-  int64_t every_;
   // By trained parameter:
   std::vector<Place> places_;
   std::vector<c10::VariableVersion> versions_;  // LibTorch's counters, beside each other: 20,000 of

@@ -81,6 +81,8 @@ Loss ForwardBackward::under_autocast(const std::function<Loss()>& closure) {
 
 void ForwardBackward::backward(const Loss& loss, Reducer& reducer) {
   const Span span(kBackward);
+  const auto end = c10::make_scope_exit([this] { in_closure_ = false; });
+  in_closure_ = true;  // for hooks of gradients
   try {
     run(loss, reducer);
   } catch (const CommunicationError&) {

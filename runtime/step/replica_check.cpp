@@ -279,7 +279,7 @@ void ReplicaCheck::add_to(Votes& mine, int64_t update) {
   }
   mine.digest = static_cast<double>(last_digest_ >> (64U - kVoteBits));
   mine.digest_squared = mine.digest * mine.digest;
-  hidden_ = written_.hidden_in_part(update);
+  hidden_ = written_.hidden_on_host();
   mine.hidden = hidden_ ? 1 : 0;
 }
 

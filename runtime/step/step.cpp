@@ -53,7 +53,7 @@ void Step::update_weights(Pass pass, const Votes& votes) {
     parts_.storage.reducer().launch_rest();  // 2. the buckets that are not in flight yet
     require_complete(pass);
     if (pass != Pass::captured) {
-      parts_.storage.written().take();
+      parts_.storage.written().take();  // what the program wrote into weights
     }
     measure(pass);      // 3. each bucket: non-finite values, sum of squares
     measures_.share();  // 4. did any rank overflow or fail?

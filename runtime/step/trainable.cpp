@@ -21,12 +21,18 @@ std::string why_not_kept(const at::Tensor& tensor) {
 /// what has other memory than its values is refused.
 void make_plain(const Model& model) {
   const at::NoGradGuard no_grad;
-  const ModelMemory memory(model);
   for (const auto* tensors : {&model.parameters(), &model.buffers()}) {
     const char* const kind = tensors == &model.buffers() ? "buffer " : "parameter ";
     for (const ModelTensor& entry : *tensors) {
       const std::string reason = why_not_kept(entry.tensor);
       LOCKSTEP_CHECK(reason.empty(), kind, entry.name, " ", reason);
+    }
+  }
+  forget_origins(model);
+  const ModelMemory memory(model);
+  for (const auto* tensors : {&model.parameters(), &model.buffers()}) {
+    const char* const kind = tensors == &model.buffers() ? "buffer " : "parameter ";
+    for (const ModelTensor& entry : *tensors) {
       if (is_lazy(entry.tensor)) {
         const std::string user = memory.other_user(entry);
         LOCKSTEP_CHECK(user.empty(), kind, entry.name,

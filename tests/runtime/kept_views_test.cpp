@@ -32,6 +32,17 @@ struct Viewed : Mlp {
   at::Tensor average;
 };
 
+/// Keeps pieces of its weight.
+struct OfPieces : torch::nn::Module {
+  OfPieces() {
+    w = register_parameter("w", drawn({4, 4}, 1).to(device()));
+    pieces = w.chunk(2);
+  }
+  at::Tensor loss() const { return (pieces[0] * pieces[1]).square().mean(); }
+  at::Tensor w;
+  std::vector<at::Tensor> pieces;
+};
+
 struct Alias {
   const char* name;
   std::function<at::Tensor(const at::Tensor&)> of;
@@ -136,6 +147,80 @@ TEST(KeptViews, OfWhichNothingIsLeftButTheParameterAreNone) {
   model->register_parameter("a_row", drawn({2, 4}, 7).to(device())[1], /*requires_grad=*/false);
   const Trainer trainer(runtime(), model, SGD(0.1), levels_of_16_bits().front());
   EXPECT_EQ(model->named_parameters()["a_row"].scalar_type(), at::kBFloat16);
+}
+
+std::vector<std::pair<const char*, at::Tensor>> made_as_views() {
+  const auto pairs = [] { return at::polar(at::ones({3, 4}), at::arange(12).view({3, 4}) * 0.1); };
+  return {{"conjugated", at::conj(pairs())},
+          {"the imaginary part of a conjugate", at::imag(at::conj(pairs()))},
+          {"adjoint", at::adjoint(pairs())},
+          {"real pairs", at::view_as_real(pairs())},
+          {"transposed", drawn({3, 4}, 1).t()},
+          {"negative", at::_neg_view(drawn({3, 4}, 1))},
+          {"a view of a view", drawn({3, 4}, 1).view(-1).view({4, 3})[1]}};
+}
+
+TEST(KeptViews, AreNoneWhereAParameterOrBufferWasMadeAsAView) {
+  std::vector<TrainerOptions> settings = levels_that_keep_fp32();
+  const auto sixteen_bits = levels_of_16_bits();
+  settings.insert(settings.end(), sixteen_bits.begin(), sixteen_bits.end());
+  for (const TrainerOptions& options : settings) {
+    for (size_t i = 0; i < made_as_views().size(); ++i) {
+      for (const int place : {0, 1, 2}) {  // trained, frozen, buffer
+        const auto model = std::make_shared<Viewed>();
+        auto [name, tensor] = made_as_views()[i];
+        SCOPED_TRACE(c10::str(options.describe(), ", ", name, ", ", place));
+        if (place == 2) {
+          model->register_buffer("made", tensor);
+        } else {
+          model->register_parameter("made", tensor, /*requires_grad=*/place == 0);
+        }
+        tensor = at::Tensor();
+        Trainer trainer(runtime(), model, SGD(0.1), options);
+        for (int64_t s = 0; s < 3; ++s) {
+          trainer.step([&]() -> Loss {
+            const at::Tensor loss = scaled_loss(*model, s).tensor();
+            return place == 0
+                       ? loss + at::abs(model->named_parameters()["made"]).to(at::kFloat).mean()
+                       : loss;
+          });
+        }
+        EXPECT_TRUE(trainer.replicas_agree());
+      }
+    }
+  }
+}
+
+TEST(KeptViews, AreNoneOfPiecesOfOneDrawOfWhichSomeAreFrozen) {
+  for (const TrainerOptions& options : levels_of_16_bits()) {
+    const auto model = std::make_shared<Viewed>();
+    {
+      const auto pieces = drawn({6, 4}, 2).to(device()).chunk(3);
+      model->register_parameter("trained_piece", pieces[0]);
+      model->register_parameter("frozen_piece", pieces[1], /*requires_grad=*/false);
+      model->register_buffer("counted_piece", pieces[2]);
+    }
+    Trainer trainer(runtime(), model, SGD(0.1), options);
+    for (int64_t s = 0; s < 4; ++s) {
+      trainer.step([&]() -> Loss {
+        {
+          const at::NoGradGuard no_grad;
+          model->named_buffers()["counted_piece"].add_(1);
+        }
+        return scaled_loss(*model, s).tensor() +
+               model->named_parameters()["trained_piece"].to(at::kFloat).mean();
+      });
+    }
+    EXPECT_EQ(trainer.updates(), 4);
+  }
+}
+
+/// LibTorch forbids such views once their base was written, after AdamW as after a Trainer.
+TEST(KeptViews, ThatLibTorchForbidsAfterAnUpdateNameTheirWeights) {
+  const auto model = std::make_shared<OfPieces>();
+  Trainer trainer(runtime(), model, SGD(0.1));
+  EXPECT_THAT(error_of([&] { trainer.step([&] { return model->loss(); }); }),
+              HasSubstr("the program keeps are views of w. A view that split(), chunk()"));
 }
 
 TEST(KeptViews, OfALargerTensorAreRefusedWhereSomethingElseHoldsIt) {

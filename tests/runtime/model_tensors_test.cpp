@@ -33,6 +33,7 @@ std::vector<Odd> odd_tensors() {
       {"quantised", at::quantize_per_tensor(at::ones({4}), 0.1, 0, at::kQInt8)},
       {"meta device", at::empty({4}, at::TensorOptions().device(at::kMeta))},
       {"InferenceMode", inference},
+      {"nested", at::_nested_tensor_from_tensor_list({at::ones({2}), at::ones({3})})},
   };
 }
 

@@ -308,20 +308,25 @@ TEST(CallsInAClosure, ThatChangeTheTrainerAreRefusedOnEveryRank) {
         {"masters()", [&] { trainer.masters(); }},
         {"averaged()", [&] { trainer.averaged(); }},
         {"replicas_agree()", [&] { trainer.replicas_agree(); }}};
-    for (const auto& [name, call] : calls) {
-      SCOPED_TRACE(name);
-      const bool is_last_rank = runtime().rank() == runtime().size() - 1;
-      const auto error = error_of_ranks(trainer, [&, &call = call] {
-        for (int64_t k = 0; k < accumulate; ++k) {
-          trainer.step([&] {
-            if (is_last_rank && k + 1 == accumulate) {
-              call();
-            }
-            return loss();
-          });
-        }
-      });
-      EXPECT_THAT(error, HasSubstr(std::string(name) + " was called in the closure of step()"));
+    for (const bool in_a_hook : {false, true}) {
+      for (const auto& [name, call] : calls) {
+        SCOPED_TRACE(c10::str(name, in_a_hook ? " in a hook of the loss" : ""));
+        const bool is_last_rank = runtime().rank() == runtime().size() - 1;
+        const auto error = error_of_ranks(trainer, [&, &call = call] {
+          for (int64_t k = 0; k < accumulate; ++k) {
+            trainer.step([&]() -> Loss {
+              const at::Tensor own = loss().tensor();
+              if (is_last_rank && k + 1 == accumulate && in_a_hook) {
+                own.register_hook([&](const at::Tensor&) { call(); });
+              } else if (is_last_rank && k + 1 == accumulate) {
+                call();
+              }
+              return own;
+            });
+          }
+        });
+        EXPECT_THAT(error, HasSubstr(std::string(name) + " was called in the closure of step()"));
+      }
     }
     expect_next_window_works(trainer, *model, accumulate);
     EXPECT_EQ(trainer.learning_rate(), 0.1);
