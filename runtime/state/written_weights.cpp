@@ -2,10 +2,12 @@
 #include <ATen/ops/isnan.h>
 #include <ATen/ops/where.h>
 #include <c10/core/GradMode.h>
+#include <lockstep/amp/casting/cast_kernels.h>
 #include <lockstep/runtime/state/versions.h>
 #include <lockstep/runtime/state/written_weights.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <utility>
@@ -13,6 +15,7 @@
 namespace lockstep::detail {
 namespace {
 
+constexpr uint32_t kExponent = 0x7f80'0000;
 constexpr int64_t kPart = int64_t{1} << 16;  // elements whose copies are held at once, in the cache
 
 /// Where a weight is not what its master rounds to. NaN is what NaN rounds to. Of a `split` master,
@@ -39,6 +42,37 @@ bool differ(const at::Tensor& master, const at::Tensor& weight, bool split) {
   }
   const at::Tensor found = differences(master, weight, split);
   return std::memchr(found.const_data_ptr(), 1, found.nbytes()) != nullptr;
+}
+
+/// In host memory, as fast as memory is read: true if no weight of the bucket is other than its own
+/// master. Says false, too, for NaN, which has many bits.
+bool are_rounded_masters(const Arena::Bucket& bucket) {
+  const int64_t numel = bucket.share.numel;
+  const auto* weights =
+      static_cast<const uint16_t*>(bucket.weights.const_data_ptr()) + bucket.share.begin;
+  if (bucket.remainders.defined()) {
+    const auto* rests = bucket.remainders.const_data_ptr<int16_t>();
+    uint32_t broken = 0;  // finite weights whose rest makes them none
+    for (int64_t i = 0; i < numel; ++i) {
+      const uint32_t weight = static_cast<uint32_t>(weights[i]) << 16U;
+      const uint32_t master = weight + static_cast<uint32_t>(static_cast<int32_t>(rests[i]));
+      broken |= ((weight & kExponent) != kExponent ? 1U : 0U) &
+                ((master & kExponent) == kExponent ? 1U : 0U);
+    }
+    return broken == 0;
+  }
+  const auto* masters = bucket.masters.const_data_ptr<float>();
+  std::array<uint16_t, 4096> rounded{};
+  for (int64_t begin = 0; begin < numel; begin += static_cast<int64_t>(rounded.size())) {
+    const int64_t length = std::min(static_cast<int64_t>(rounded.size()), numel - begin);
+    kernels::cast_scaled(rounded.data(), bucket.weights.scalar_type(), masters + begin, at::kFloat,
+                         length, 1.0);
+    if (std::memcmp(rounded.data(), weights + begin,
+                    static_cast<size_t>(length) * sizeof(uint16_t)) != 0) {
+      return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace
@@ -182,13 +216,10 @@ std::optional<Error> WrittenWeights::hidden(size_t parameter) const {
 std::optional<Error> WrittenWeights::hidden_on_host() const {
   const std::vector<Arena::Bucket>& buckets = arena_.buckets();
   for (size_t b = 0; !is_lent() && b < buckets.size(); ++b) {
-    const bool split = buckets[b].remainders.defined();
-    if (has_own_masters(b) && buckets[b].weights.is_cpu() &&
-        any_part(b, 0, buckets[b].share.numel,
-                 [&](const at::Tensor& weights, const at::Tensor& masters, int64_t) {
-                   return differ(masters, weights, split);
-                 })) {
-      return hidden();
+    if (has_own_masters(b) && buckets[b].weights.is_cpu() && !are_rounded_masters(buckets[b])) {
+      if (auto found = hidden()) {
+        return found;
+      }
     }
   }
   return std::nullopt;
