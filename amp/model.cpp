@@ -1,6 +1,7 @@
 #include <ATen/core/grad_mode.h>
 #include <lockstep/amp/layers/norm_types.h>
 #include <lockstep/amp/model.h>
+#include <lockstep/amp/model/memory_extent.h>
 #include <lockstep/amp/model/used_parameters.h>
 #include <lockstep/collectives/error.h>
 #include <torch/csrc/jit/api/module.h>
@@ -43,22 +44,10 @@ class TensorList {
   std::unordered_map<const void*, size_t> index_;  // by TensorImpl
 };
 
-struct Extent {
-  const void* storage;
-  int64_t begin;  // bytes in the storage
-  int64_t end;
+struct Placed {
+  detail::MemoryExtent extent;
   size_t index;
 };
-
-Extent extent_of(const at::Tensor& tensor, size_t index) {
-  int64_t elements = 1;
-  for (int64_t d = 0; d < tensor.dim(); ++d) {
-    elements += (tensor.size(d) - 1) * tensor.stride(d);
-  }
-  const auto item = static_cast<int64_t>(tensor.element_size());
-  const int64_t begin = tensor.storage_offset() * item;
-  return {tensor.storage().unsafeGetStorageImpl(), begin, begin + elements * item, index};
-}
 
 void TensorList::add(const std::string& name, const at::Tensor& tensor, const Owner& owner) {
   const auto [entry, added] = index_.emplace(tensor.unsafeGetTensorImpl(), tensors_.size());
@@ -79,23 +68,24 @@ void TensorList::add_tied(const std::string& name, const at::Tensor& used, const
 }
 
 std::vector<ModelTensor> TensorList::take_disjoint() {
-  std::vector<Extent> extents;
+  std::vector<Placed> placed;
   for (size_t i = 0; i < tensors_.size(); ++i) {
     if (tensors_[i].tensor.has_storage() && !tensors_[i].tensor.is_nested() &&
         tensors_[i].tensor.numel() > 0) {
-      extents.push_back(extent_of(tensors_[i].tensor, i));
+      placed.push_back({detail::MemoryExtent(tensors_[i].tensor), i});
     }
   }
-  std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) {
-    return std::tie(a.storage, a.begin, a.index) < std::tie(b.storage, b.begin, b.index);
+  std::sort(placed.begin(), placed.end(), [](const Placed& a, const Placed& b) {
+    return std::tie(a.extent.storage, a.extent.begin, a.index) <
+           std::tie(b.extent.storage, b.extent.begin, b.index);
   });
-  for (size_t i = 1; i < extents.size(); ++i) {
-    const Extent& a = extents[i - 1];
-    const Extent& b = extents[i];
+  for (size_t i = 1; i < placed.size(); ++i) {
+    const Placed& a = placed[i - 1];
+    const Placed& b = placed[i];
     const size_t first = std::min(a.index, b.index);
     const size_t second = std::max(a.index, b.index);
-    LOCKSTEP_CHECK(a.storage != b.storage || b.begin >= a.end, "parameters '", tensors_[first].name,
-                   "' and '", tensors_[second].name,
+    LOCKSTEP_CHECK(!a.extent.overlaps(b.extent), "parameters '", tensors_[first].name, "' and '",
+                   tensors_[second].name,
                    "' are different tensors that overlap in memory, so updating one would change "
                    "the other. To tie weights, assign the tensor itself, not its data (set_data): "
                    "decoder->weight = encoder->weight");

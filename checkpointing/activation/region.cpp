@@ -75,7 +75,7 @@ std::size_t Region::add_slot(const at::Tensor& tensor) {
   const std::lock_guard<std::recursive_mutex> lock(mutex_);
   SavedSlot& slot = slots_.emplace_back(tensor);
   if (retained_) {
-    slot.recomputed = LateFill::is_possible(tensor) ? tensor : tensor.detach();
+    slot.recomputed = LateFill::detached(tensor);
     slot.recomputed_version = slot.version;
   }
   return slots_.size() - 1;

@@ -1,5 +1,6 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/GradMode.h>
+#include <lockstep/amp/model/memory_extent.h>
 #include <lockstep/collectives/error.h>
 #include <lockstep/runtime/state/flat.h>
 #include <lockstep/runtime/state/model_memory.h>
@@ -20,22 +21,6 @@ at::DataPtr shared_memory(const at::Tensor& flat, int64_t offset) {
                       offset * static_cast<int64_t>(flat.element_size());
   return {first, owner.release(), [](void* storage) { delete static_cast<c10::Storage*>(storage); },
           flat.device()};
-}
-
-/// First and last byte in the storage, the last one excluded.
-std::pair<int64_t, int64_t> extent_of(const at::Tensor& tensor) {
-  int64_t elements = tensor.numel() > 0 ? 1 : 0;
-  for (int64_t d = 0; d < tensor.dim(); ++d) {
-    elements += elements > 0 ? (tensor.size(d) - 1) * tensor.stride(d) : 0;
-  }
-  const auto item = static_cast<int64_t>(tensor.element_size());
-  return {tensor.storage_offset() * item, (tensor.storage_offset() + elements) * item};
-}
-
-bool overlap(const at::Tensor& a, const at::Tensor& b) {
-  const auto [a_begin, a_end] = extent_of(a);
-  const auto [b_begin, b_end] = extent_of(b);
-  return a_begin < b_end && b_begin < a_end;
 }
 
 /// A parameter or buffer that was made as a view, such as torch::randn({4}).view({2, 2}): the view
@@ -138,7 +123,8 @@ std::string ModelMemory::other_user(const ModelTensor& entry) const {
   }
   const auto& users = users_.at(storage_of(tensor));
   for (const Registered& user : users) {
-    if (!user.replaced && !user.tensor.is_same(tensor) && overlap(user.tensor, tensor)) {
+    if (!user.replaced && !user.tensor.is_same(tensor) &&
+        MemoryExtent(user.tensor).overlaps(MemoryExtent(tensor))) {
       return user.name;
     }
   }
