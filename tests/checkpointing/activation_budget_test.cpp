@@ -14,13 +14,16 @@
 
 #include "error_of.h"
 #include "test_runtime.h"
+#include "trained.h"
 
 namespace lockstep {
 namespace {
 
 using testing::error_of;
+using testing::expect_equal;
 using ::testing::HasSubstr;
 using testing::runtime;
+using testing::Trained;
 using torch::nn::Sequential;
 
 constexpr int64_t batch = 64;
@@ -65,11 +68,6 @@ struct Listed : torch::nn::Module {
   torch::nn::Linear head{nullptr};
 };
 
-struct Trained {
-  std::vector<at::Tensor> tensors;
-  std::string report;
-};
-
 template <class Net>
 Trained trained(Net net, const TrainerOptions& options) {
   Trainer trainer(runtime(), net, AdamW(1e-2), options);
@@ -86,13 +84,6 @@ Trained trained(Net net, const TrainerOptions& options) {
     result.tensors.push_back(buffer.clone());
   }
   return result;
-}
-
-void expect_equal(const Trained& expected, const Trained& ours, const std::string& what) {
-  ASSERT_EQ(expected.tensors.size(), ours.tensors.size()) << what;
-  for (size_t i = 0; i < expected.tensors.size(); ++i) {
-    EXPECT_TRUE(at::equal(expected.tensors[i], ours.tensors[i])) << what << ", tensor " << i;
-  }
 }
 
 /// Bytes that force some recompute, in fp32.

@@ -23,13 +23,16 @@
 
 #include "error_of.h"
 #include "test_runtime.h"
+#include "trained.h"
 
 namespace lockstep {
 namespace {
 
 using testing::error_of;
+using testing::expect_equal;
 using ::testing::HasSubstr;
 using testing::runtime;
+using testing::Trained;
 using torch::nn::BatchNorm1d;
 using torch::nn::Dropout;
 using torch::nn::DropoutOptions;
@@ -222,11 +225,6 @@ at::Tensor input_of(const Model& model, int step) {
   return model.input();
 }
 
-struct Trained {
-  std::vector<at::Tensor> tensors;  // weights, buffers, and the inputs as forward left them
-  std::string report;
-};
-
 Trained trained(const Model& model, const TrainerOptions& options) {
   Sequential net = made(model);
   Trainer trainer(runtime(), net, AdamW(1e-2), options);
@@ -244,13 +242,6 @@ Trained trained(const Model& model, const TrainerOptions& options) {
     result.tensors.push_back(buffer.clone());
   }
   return result;
-}
-
-void expect_equal(const Trained& expected, const Trained& ours, const std::string& what) {
-  ASSERT_EQ(expected.tensors.size(), ours.tensors.size()) << what;
-  for (size_t i = 0; i < expected.tensors.size(); ++i) {
-    EXPECT_TRUE(at::equal(expected.tensors[i], ours.tensors[i])) << what << ", tensor " << i;
-  }
 }
 
 class ActivationStages : public ::testing::TestWithParam<size_t> {};
