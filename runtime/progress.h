@@ -1,5 +1,7 @@
 #pragma once
 
+#include <lockstep/runtime/table.h>
+
 #include <cstdint>
 #include <functional>
 #include <iosfwd>
@@ -83,8 +85,5 @@ class Progress {
   size_t width_ = 0;       // columns of the terminal's open line
   int64_t log_every_ = 0;  // 0: by share and time
 };
-
-/// Formats a number with four digits, integers in full: "0.4126", "65536", "1.2e-05".
-std::string format_number(double value);
 
 }  // namespace lockstep

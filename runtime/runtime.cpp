@@ -4,6 +4,7 @@
 #include <lockstep/collectives/core/life_sign.h>
 #include <lockstep/collectives/mpi_session.h>
 #include <lockstep/runtime/process/device_arithmetic.h>
+#include <lockstep/runtime/process/digest_difference.h>
 #include <lockstep/runtime/process/environment.h>
 #include <lockstep/runtime/process/host_state.h>
 #include <lockstep/runtime/process/host_threads.h>
@@ -11,7 +12,6 @@
 #include <lockstep/runtime/process/stop_signals.h>
 #include <lockstep/runtime/runtime.h>
 #include <lockstep/runtime/state/failed_saves.h>
-#include <lockstep/runtime/step/replica_check.h>
 
 #include <algorithm>
 #include <csignal>
@@ -170,7 +170,7 @@ void require_equal_ends(const std::vector<std::string>& names, const std::vector
   const bool equal = std::all_of(all.begin(), all.end(),
                                  [&](const std::string& each) { return each == all.front(); });
   LOCKSTEP_CHECK_CODE(equal, ExitCode::diverged, "the program ended with replicas that differ: ",
-                      detail::difference_of(names, all),
+                      detail::difference_of(names, all).text,
                       ". Do not use these weights: go on from the last snapshot");
 }
 

@@ -24,4 +24,7 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
+/// Formats a number with four digits, integers in full: "0.4126", "65536", "1.2e-05".
+std::string format_number(double value);
+
 }  // namespace lockstep

@@ -3,10 +3,13 @@
 #include <lockstep/runtime/state/averages.h>
 #include <lockstep/runtime/step/gradient_statistics.h>
 #include <lockstep/runtime/step/training.h>
+#include <lockstep/runtime/table.h>
 #include <lockstep/runtime/trainer.h>
 
 #include <exception>
 #include <iostream>
+#include <string>
+#include <vector>
 
 namespace lockstep {
 namespace {
@@ -18,6 +21,25 @@ detail::Training& outside_closure(const std::unique_ptr<detail::Training>& train
                  " was called in the closure of step(), which only computes the loss; call it "
                  "after step() has returned");
   return *training;
+}
+
+/// One row a parameter: absmax, headroom of the wire dtype in bits, share of zeros and of values
+/// that are subnormal in fp16.
+std::string table_of(const std::vector<detail::GradientRange>& ranges) {
+  Table table(
+      {"parameter", "elements", "absmax", "headroom bits", "zeros %", "tiny %", "inf", "NaN"});
+  for (const detail::GradientRange& range : ranges) {
+    const amp::ValueSummary& values = range.values;
+    const auto percent = [&](int64_t count) {
+      return format_number(values.numel > 0 ? 100.0 * static_cast<double>(count) /
+                                                  static_cast<double>(values.numel)
+                                            : 0.0);
+    };
+    table.row({range.parameter, std::to_string(values.numel), format_number(values.absmax),
+               format_number(values.headroom_bits(range.wire)), percent(values.zeros),
+               percent(values.tiny), std::to_string(values.infs), std::to_string(values.nans)});
+  }
+  return table.text();
 }
 
 }  // namespace
@@ -144,7 +166,7 @@ const std::string& Trainer::diagnosis() const {
   return training_->steps->diagnosis().text();
 }
 std::string Trainer::gradient_table() const {
-  return detail::gradient_table(detail::gradient_ranges(training_->storage.reducer()));
+  return table_of(detail::gradient_ranges(training_->storage.reducer()));
 }
 double Trainer::loss_scale(int64_t loss) const {
   return training_->steps->scaler_of(loss).value();

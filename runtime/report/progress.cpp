@@ -239,9 +239,4 @@ size_t Progress::limit() const {
   return static_cast<size_t>(std::max(columns - 1, 1));
 }
 
-std::string format_number(double value) {
-  const bool whole = std::floor(value) == value && std::abs(value) < 1e15;
-  return print(whole ? "%.0f" : "%.4g", value);
-}
-
 }  // namespace lockstep

@@ -1,6 +1,8 @@
 #include <lockstep/runtime/table.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <utility>
 
@@ -63,6 +65,13 @@ std::string Table::text() const {
   for (const auto& cells : rows_) {
     text += line(columns, cells);
   }
+  return text;
+}
+
+std::string format_number(double value) {
+  char text[32] = {};
+  const bool whole = std::floor(value) == value && std::abs(value) < 1e15;
+  std::snprintf(text, sizeof(text), whole ? "%.0f" : "%.4g", value);
   return text;
 }
 

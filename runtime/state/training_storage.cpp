@@ -413,8 +413,8 @@ TrainingStorage::Named TrainingStorage::named(const std::vector<at::Tensor>& fla
   return named_views(flats, reducer_->parameters(), reducer_->plans());
 }
 
-Trainer::Memory TrainingStorage::memory() const {
-  Trainer::Memory result;
+ArenaMemory TrainingStorage::memory() const {
+  ArenaMemory result;
   if (arena_ != nullptr) {
     result.weights = arena_->weight_bytes();
     result.masters = arena_->master_bytes();

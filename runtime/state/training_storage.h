@@ -3,6 +3,7 @@
 #include <lockstep/amp/model.h>
 #include <lockstep/amp/optimizer.h>
 #include <lockstep/collectives/core/agreement.h>
+#include <lockstep/runtime/memory_use.h>
 #include <lockstep/runtime/runtime.h>
 #include <lockstep/runtime/state/arena.h>
 #include <lockstep/runtime/state/averaged_buffers.h>
@@ -16,7 +17,6 @@
 #include <lockstep/runtime/step/replica_check.h>
 #include <lockstep/runtime/step/trainable.h>
 #include <lockstep/runtime/step/updater.h>
-#include <lockstep/runtime/trainer.h>
 #include <lockstep/runtime/trainer_options.h>
 
 #include <functional>
@@ -81,7 +81,7 @@ class TrainingStorage {
   /// Views of flat arrays that are laid out as the buckets are, by parameter name.
   Named named(const std::vector<at::Tensor>& flats) const;
   /// Of the parts that exist by now.
-  Trainer::Memory memory() const;
+  ArenaMemory memory() const;
   /// A table of who has the memory, for an Error with exit code out_of_memory.
   std::string out_of_memory_advice() const;
   /// The Error of a micro-batch that failed, with advice if memory ran out or a device failed.

@@ -19,10 +19,6 @@ struct GradientRange {
 /// the reducer scatters, of what this rank has of each parameter.
 std::vector<GradientRange> gradient_ranges(const Reducer& reducer);
 
-/// One row a parameter: absmax, headroom of the wire dtype in bits, share of zeros and of values
-/// that are subnormal in fp16.
-std::string gradient_table(const std::vector<GradientRange>& ranges);
-
 /// "a.weight, b.bias": the parameters whose reduced gradient is not finite on any rank. The same on
 /// every rank. Collective on `control`: with a reducer that scatters or of one rank, ranks differ.
 std::string non_finite_names(const Reducer& reducer, const Communicator& control);

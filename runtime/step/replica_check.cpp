@@ -85,43 +85,6 @@ std::string bytes_of(const std::vector<uint64_t>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(uint64_t)};
 }
 
-uint64_t value_at(const std::string& bytes, size_t index) {
-  uint64_t value = 0;
-  if ((index + 1) * sizeof(value) <= bytes.size()) {
-    std::memcpy(&value, bytes.data() + index * sizeof(value), sizeof(value));
-  }
-  return value;
-}
-
-/// A rank that holds what more than half of the ranks hold, if there is one.
-std::optional<size_t> of_the_majority(const std::vector<std::string>& all) {
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    if (2 * std::count(all.begin(), all.end(), all[rank]) > static_cast<int64_t>(all.size())) {
-      return rank;
-    }
-  }
-  return std::nullopt;
-}
-
-std::string who_differs(const std::vector<std::string>& all) {
-  const auto right = of_the_majority(all);
-  if (!right.has_value()) {
-    return all.size() == 2
-               ? std::string(
-                     "ranks 0 and 1 hold different bits (of two ranks, nobody "
-                     "can tell which is right)")
-               : c10::str("no majority of the ", all.size(), " ranks holds the same bits");
-  }
-  std::vector<int> wrong;
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank] != all[*right]) {
-      wrong.push_back(static_cast<int>(rank));
-    }
-  }
-  return c10::str(rank_names(wrong), wrong.size() == 1 ? " holds" : " hold",
-                  " other bits than the ", all.size() - wrong.size(), " others");
-}
-
 std::vector<std::string> names_of(const std::vector<ReplicatedArray>& arrays) {
   std::vector<std::string> names;
   for (const ReplicatedArray& each : arrays) {
@@ -130,38 +93,15 @@ std::vector<std::string> names_of(const std::vector<ReplicatedArray>& arrays) {
   return names;
 }
 
-struct Difference {
-  std::string text;
-  std::string first;  // array that differs
-};
-
-Difference difference_in(const std::vector<std::string>& names,
-                         const std::vector<std::string>& all) {
-  std::string first;
-  int64_t count = 0;
-  for (size_t i = 0; i < names.size(); ++i) {
-    const bool equal = std::all_of(all.begin(), all.end(), [&](const std::string& rank) {
-      return value_at(rank, i) == value_at(all[0], i);
-    });
-    if (!equal && count++ == 0) {
-      first = names[i];
-    }
-  }
-  return {
-      c10::str(who_differs(all), ", first in ", first.empty() ? "their number of arrays" : first,
-               " (", count, " of ", names.size(), " arrays)"),
-      first};
-}
-
-std::optional<Difference> difference_in(const std::vector<ReplicatedArray>& arrays,
-                                        const Agreement& agreement) {
+std::optional<DigestDifference> difference_in(const std::vector<ReplicatedArray>& arrays,
+                                              const Agreement& agreement) {
   std::vector<uint64_t> mine;
   agreement.attempt([&] { mine = digests(arrays); });
   const std::string bytes = bytes_of(mine);
   if (same_on_all_ranks(XXH3_64bits(bytes.data(), bytes.size()), agreement.communicator())) {
     return std::nullopt;
   }
-  return difference_in(names_of(arrays), agreement.communicator().all_gather_bytes(bytes));
+  return difference_of(names_of(arrays), agreement.communicator().all_gather_bytes(bytes));
 }
 
 /// The weight of an array: "a.weight" of "a.weight (master)".
@@ -207,11 +147,6 @@ std::string cause_of(const std::string& weight, const WrittenWeights& written,
 }
 
 }  // namespace
-
-std::string difference_of(const std::vector<std::string>& names,
-                          const std::vector<std::string>& all) {
-  return difference_in(names, all).text;
-}
 
 std::optional<std::string> difference_between_ranks(const std::vector<ReplicatedArray>& arrays,
                                                     const Agreement& agreement) {
@@ -344,7 +279,7 @@ void ReplicaCheck::raise(const Votes& all) {
       c10::str("what the last update compared, from ", arrays_[last_array_].name, " on")};
   const std::vector<uint64_t> mine = {last_digest_};
   const std::string difference =
-      difference_of(names, agreement_.communicator().all_gather_bytes(bytes_of(mine)));
+      difference_of(names, agreement_.communicator().all_gather_bytes(bytes_of(mine))).text;
   const auto part = arrays_.begin() + static_cast<std::ptrdiff_t>(last_array_);
   const auto left = static_cast<size_t>(arrays_.end() - part);
   const std::vector<ReplicatedArray> compared(

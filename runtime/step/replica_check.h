@@ -1,6 +1,7 @@
 #pragma once
 
 #include <c10/core/Event.h>
+#include <lockstep/runtime/process/digest_difference.h>
 #include <lockstep/runtime/state/arena.h>
 #include <lockstep/runtime/state/named_views.h>
 #include <lockstep/runtime/state/written_weights.h>
@@ -31,10 +32,6 @@ struct ReplicatedArray {
 /// collective.
 std::optional<std::string> difference_between_ranks(const std::vector<ReplicatedArray>& arrays,
                                                     const Agreement& agreement);
-
-/// The same from the digests of arrays of these names that each rank found: 8 bytes an array.
-std::string difference_of(const std::vector<std::string>& names,
-                          const std::vector<std::string>& digests_of_ranks);
 
 /// Compares what every rank keeps of the training state: weights, masters and moments (weights
 /// alone where the optimizer is sharded). A bit that flipped in one rank's memory, or weights that
