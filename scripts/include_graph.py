@@ -1,0 +1,223 @@
+"""Who includes what in this repository, and which rules of docs/architecture.md that breaks. scripts/structure prints it."""
+
+import collections
+import json
+import posixpath
+import re
+
+LONGEST_FACADE = 4   # units that may include each other through the source of a public header
+MOST_STEPS = 320     # compile steps after a change of a header
+MOST_STEPS_OF = {"trainer.h": (110, 12)}  # of them in the libraries
+COMPILED = (".c", ".cpp", ".cu")
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+(?:<lockstep/(?P<path>[^>]+)>|"(?P<quoted>[^"]+)")', re.M)
+
+# What may include headers that are not public: "impl" those of impl/, "own" all.
+PROGRAMS = {"launcher": "impl", "examples": None, "template": None, "tests": "own", "benchmarks": "own"}
+
+
+def groups_of_loops(edges):
+    """The sets of more than one node that reach each other."""
+    reached = {}
+    for start in edges:
+        seen, stack = set(), [start]
+        while stack:
+            for following in edges.get(stack.pop(), ()):
+                if following not in seen:
+                    seen.add(following)
+                    stack.append(following)
+        reached[start] = seen
+    shown = set()
+    for start in sorted(edges):
+        loop = {node for node in reached[start] if start in reached.get(node, ())}
+        if len(loop) > 1 and start not in shown:
+            shown |= loop
+            yield sorted(loop)
+
+
+class IncludeGraph:
+    """`includes` holds for each source the sources that it includes, `lost` what is not found."""
+
+    def __init__(self, libraries, programs, umbrella):
+        self.libraries, self.programs, self.umbrella = libraries, programs, umbrella
+        self.sources = [umbrella, *(source for group in [*libraries, *programs] for source in group.sources)]
+        self.by_name = {source.name: source for source in self.sources}
+        self.paths = collections.defaultdict(list)  # what stands after <lockstep/
+        for source in self.sources:
+            for path in self.paths_of(source):
+                self.paths[path].append(source)
+        self.includes, self.lost = {}, []
+        for source in self.sources:
+            self.includes[source] = {found for match in INCLUDE.finditer(source.uncommented)
+                                     if (found := self.find(source, match)) is not None}
+        self.headers = collections.defaultdict(list)
+        for source in self.sources:
+            if source.is_header:
+                self.headers[source.library, source.path.stem].append(source)
+        self.units = {source: self.unit_of(source) for source in self.sources}
+
+    def paths_of(self, source):
+        library = source.library
+        if source is self.umbrella:
+            return [source.name]
+        if library not in self.libraries or not source.is_header:
+            return []
+        as_folder = f"{library.include_as}/{source.within()}"
+        if source.is_public:
+            return [as_folder]
+        if posixpath.basename(library.include_as) == library.folder.name:  # the link stands for the whole folder
+            return sorted({as_folder, source.name})
+        return [source.name]
+
+    def find(self, source, include):
+        if path := include["path"]:
+            found = self.paths.get(path, [])
+            if len(found) == 1:
+                return found[0]
+            there = self.by_name.get(path)
+            say = (f"; it is <lockstep/{self.paths_of(there)[0]}>" if there and self.paths_of(there) else
+                   f": {', '.join(header.name for header in found)}" if found else "")
+            self.lost.append(f"{source.name}: <lockstep/{path}> is "
+                             f"{'no header of a library' if not found else 'more than one header'}{say}")
+            return None
+        for folder in (posixpath.dirname(source.name), source.name.split("/")[0]):
+            if found := self.by_name.get(posixpath.normpath(f"{folder}/{include['quoted']}")):
+                return found
+        if source.library in self.libraries:
+            self.lost.append(f'{source.name}: "{include["quoted"]}": a library includes <lockstep/...>')
+        return None
+
+    def unit_of(self, source):
+        """The header of a class stands for its source, too."""
+        if source.is_header:
+            return source
+        headers = self.headers[source.library, source.path.stem]
+        beside = [header for header in headers if header.path.parent == source.path.parent]
+        if source.library not in self.libraries:
+            return (beside or [source])[0]
+        included = [header for header in headers if header in self.includes[source]]
+        return (beside or included or headers or [source])[0]
+
+    def uses(self, group):
+        """(source, what it includes) within a library or folder of programs."""
+        return ((source, found) for source in group.sources
+                for found in sorted(self.includes[source], key=lambda each: each.name) if found.library is group)
+
+    def loops(self):
+        for group in [*self.libraries, *self.programs]:
+            strict, whole = collections.defaultdict(set), collections.defaultdict(set)
+            for source, found in self.uses(group):
+                unit, other = self.units[source], self.units[found]
+                if unit is other:
+                    continue
+                whole[unit.name].add(other.name)
+                if source.is_header or not (unit.is_public and group in self.libraries):
+                    strict[unit.name].add(other.name)
+            for loop in groups_of_loops(strict):
+                yield f"{group.name}: {len(loop)} units include each other in a loop: {', '.join(loop)}"
+            for loop in groups_of_loops(whole):
+                if len(loop) > LONGEST_FACADE:
+                    yield (f"{group.name}: {len(loop)} units include each other in a loop through sources of public headers: "
+                           f"{', '.join(loop)}")
+
+    def two_way_folders(self):
+        for group in [*self.libraries, *self.programs]:
+            used = collections.defaultdict(list)
+            for source, found in self.uses(group):
+                pair = source.path.parent, found.path.parent
+                if pair[0] != pair[1] and group.folder not in pair:
+                    used[pair].append(f"{source.name} includes {found.name}")
+            for (here, there), uses in sorted(used.items()):
+                back = used.get((there, here))
+                if here < there and back:
+                    names = [each.relative_to(group.root).as_posix() for each in (here, there)]
+                    yield (f"{names[0]} and {names[1]} include each other, {len(uses)} and {len(back)} times: {uses[0]}; "
+                           f"{back[0]}")
+
+    def visible(self, library):
+        seen, stack = set(), [library.target]
+        by_target = {each.target: each for each in self.libraries}
+        while stack:
+            for target in by_target[stack.pop()].depends:
+                if target in by_target and target not in seen:
+                    seen.add(target)
+                    stack.append(target)
+        return seen
+
+    def arrows(self):
+        between = collections.defaultdict(set)
+        for library in self.libraries:
+            visible = self.visible(library)
+            if library.target in visible:
+                yield f"{library.name}/CMakeLists.txt: {library.target} DEPENDS on itself"
+            for source in library.sources:
+                for found in sorted(self.includes[source], key=lambda each: each.name):
+                    if found.library is None or found.library is library:
+                        continue
+                    between[library.name].add(found.library.name)
+                    if found.library.target not in visible:
+                        yield (f"{source.name}: includes {found.name}, but {library.target} does not DEPEND on "
+                               f"{found.library.target}")
+        for loop in groups_of_loops(between):
+            yield f"libraries include each other in a loop: {', '.join(loop)}"
+
+    def levels(self):
+        """Public headers, those of impl/ for other libraries, and own ones."""
+        for source in self.sources:
+            may = "own" if source.library is None else PROGRAMS.get(source.library.name, "impl")
+            for found in sorted(self.includes[source], key=lambda each: each.name):
+                if found.library not in self.libraries or found.is_public:
+                    continue
+                if source.is_header and (source.is_public or source.is_impl) and source.library in self.libraries \
+                        and not found.is_impl:
+                    yield (f"{source.name}: a {'public header' if source.is_public else 'header of impl/'} that includes "
+                           f"{found.name}, which is the own header of {found.library.name}")
+                elif found.library is not source.library and may != "own" and not (found.is_impl and may == "impl"):
+                    yield (f"{source.name}: includes {found.name}, which is neither public"
+                           f"{' nor in impl/' if may else ''}")
+
+    def breaks(self):
+        return [*sorted(set(self.lost)), *self.loops(), *self.two_way_folders(), *self.arrows(), *self.levels()]
+
+    def taken_by_sisters(self):
+        """Headers that are not public and that another library includes."""
+        return {found for library in self.libraries for source in library.sources for found in self.includes[source]
+                if found.library not in (None, library) and not found.is_public}
+
+    def steps_of_headers(self, build):
+        """For each header of a library: (compile steps that include it, of them in the libraries)."""
+        steps = self.steps(build)
+        users = collections.defaultdict(set)
+        for source, found in self.includes.items():
+            for each in found:
+                users[each].add(source)
+        for header in self.sources:
+            if header.library not in self.libraries or not header.is_header:
+                continue
+            seen, stack = {header}, [header]
+            while stack:
+                for user in users[stack.pop()]:
+                    if user not in seen:
+                        seen.add(user)
+                        stack.append(user)
+            yield (sum(steps[user] for user in seen),
+                   sum(steps[user] for user in seen if user.library in self.libraries), header)
+
+    def steps(self, build):
+        """How often each source is compiled: what the build tree says, else once."""
+        listed = build / "compile_commands.json"
+        if not listed.is_file():
+            return collections.Counter(source for source in self.sources if source.path.suffix in COMPILED)
+        return collections.Counter(
+            self.by_name[name] for entry in json.loads(listed.read_text(encoding="utf-8"))
+            if (name := entry["file"].removeprefix(f"{build.parent}/")) in self.by_name)
+
+    def hubs(self, build):
+        """(steps, of them in the libraries, header, the most that are allowed or None)"""
+        for steps, own, header in sorted(self.steps_of_headers(build), key=lambda each: (-each[0], each[2].name)):
+            most, most_own = MOST_STEPS_OF.get(header.path.name, (MOST_STEPS, None))
+            over = []
+            if steps > most:
+                over.append(f"more than {most}")
+            if most_own is not None and own > most_own:
+                over.append(f"more than {most_own} of the libraries")
+            yield steps, own, header, over
