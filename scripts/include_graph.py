@@ -1,14 +1,16 @@
-"""Who includes what in this repository, and which rules of docs/architecture.md that breaks. scripts/structure prints it."""
+"""Who includes whom in this repository, and which rules of docs/architecture.md that breaks."""
 
 import collections
+import functools
 import json
 import posixpath
 import re
 
+from sources import COMPILED, ROOT, Folder, Source, read_libraries
+
 LONGEST_FACADE = 4   # units that may include each other through the source of a public header
 MOST_STEPS = 320     # compile steps after a change of a header
 MOST_STEPS_OF = {"trainer.h": (110, 12)}  # of them in the libraries
-COMPILED = (".c", ".cpp", ".cu")
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+(?:<lockstep/(?P<path>[^>]+)>|"(?P<quoted>[^"]+)")', re.M)
 
 # What may include headers that are not public: "impl" those of impl/, "own" all.
@@ -129,7 +131,7 @@ class IncludeGraph:
             for (here, there), uses in sorted(used.items()):
                 back = used.get((there, here))
                 if here < there and back:
-                    names = [each.relative_to(group.root).as_posix() for each in (here, there)]
+                    names = [each.relative_to(ROOT).as_posix() for each in (here, there)]
                     yield (f"{names[0]} and {names[1]} include each other, {len(uses)} and {len(back)} times: {uses[0]}; "
                            f"{back[0]}")
 
@@ -183,24 +185,31 @@ class IncludeGraph:
         return {found for library in self.libraries for source in library.sources for found in self.includes[source]
                 if found.library not in (None, library) and not found.is_public}
 
-    def steps_of_headers(self, build):
-        """For each header of a library: (compile steps that include it, of them in the libraries)."""
-        steps = self.steps(build)
+    @functools.cached_property
+    def users(self):
         users = collections.defaultdict(set)
         for source, found in self.includes.items():
             for each in found:
                 users[each].add(source)
+        return users
+
+    def users_of(self, header):
+        """The header itself and all that includes it, also through others."""
+        seen, stack = {header}, [header]
+        while stack:
+            for user in self.users[stack.pop()] - seen:
+                seen.add(user)
+                stack.append(user)
+        return seen
+
+    def steps_of_headers(self, build):
+        """For each header of a library: (compile steps that include it, of them in the libraries, header)."""
+        steps = self.steps(build)
         for header in self.sources:
-            if header.library not in self.libraries or not header.is_header:
-                continue
-            seen, stack = {header}, [header]
-            while stack:
-                for user in users[stack.pop()]:
-                    if user not in seen:
-                        seen.add(user)
-                        stack.append(user)
-            yield (sum(steps[user] for user in seen),
-                   sum(steps[user] for user in seen if user.library in self.libraries), header)
+            if header.library in self.libraries and header.is_header:
+                users = self.users_of(header)
+                yield (sum(steps[user] for user in users),
+                       sum(steps[user] for user in users if user.library in self.libraries), header)
 
     def steps(self, build):
         """How often each source is compiled: what the build tree says, else once."""
@@ -212,7 +221,7 @@ class IncludeGraph:
             if (name := entry["file"].removeprefix(f"{build.parent}/")) in self.by_name)
 
     def hubs(self, build):
-        """(steps, of them in the libraries, header, the most that are allowed or None)"""
+        """(steps, of them in the libraries, header, what is too many), the most steps first."""
         for steps, own, header in sorted(self.steps_of_headers(build), key=lambda each: (-each[0], each[2].name)):
             most, most_own = MOST_STEPS_OF.get(header.path.name, (MOST_STEPS, None))
             over = []
@@ -221,3 +230,8 @@ class IncludeGraph:
             if most_own is not None and own > most_own:
                 over.append(f"more than {most_own} of the libraries")
             yield steps, own, header, over
+
+
+def read_graph():
+    programs = [Folder(ROOT / name) for name in PROGRAMS if (ROOT / name).is_dir()]
+    return IncludeGraph(read_libraries(), programs, Source(ROOT / "lockstep.h", None))

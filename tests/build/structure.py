@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(sys.argv[1])
+ROOT = pathlib.Path(sys.argv[1]).resolve()
 
 # base <- data <- step <- trainer; the last three are included as <lockstep/runtime/NAME.h>.
 TREE = {
@@ -178,7 +178,7 @@ def make(folder, planted):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     (folder / "scripts").mkdir(exist_ok=True)
-    for script in ("structure", "include_graph.py"):
+    for script in ("structure", "include_graph.py", "sources.py"):
         shutil.copy(ROOT / "scripts" / script, folder / "scripts" / script)
 
 
