@@ -3,6 +3,8 @@
 import collections
 import functools
 import json
+import os
+import pathlib
 import posixpath
 import re
 
@@ -204,21 +206,14 @@ class IncludeGraph:
 
     def steps_of_headers(self, build):
         """For each header of a library: (compile steps that include it, of them in the libraries, header)."""
-        steps = self.steps(build)
+        steps = [[self.by_name[name] for name in names if name in self.by_name] for _, names in compile_steps(build)]
+        if not steps:
+            steps = [[source] for source in self.sources if source.path.suffix in COMPILED]
         for header in self.sources:
             if header.library in self.libraries and header.is_header:
                 users = self.users_of(header)
-                yield (sum(steps[user] for user in users),
-                       sum(steps[user] for user in users if user.library in self.libraries), header)
-
-    def steps(self, build):
-        """How often each source is compiled: what the build tree says, else once."""
-        listed = build / "compile_commands.json"
-        if not listed.is_file():
-            return collections.Counter(source for source in self.sources if source.path.suffix in COMPILED)
-        return collections.Counter(
-            self.by_name[name] for entry in json.loads(listed.read_text(encoding="utf-8"))
-            if (name := entry["file"].removeprefix(f"{build.parent}/")) in self.by_name)
+                again = [step for step in steps if not users.isdisjoint(step)]
+                yield len(again), sum(step[0].library in self.libraries for step in again), header
 
     def hubs(self, build):
         """(steps, of them in the libraries, header, what is too many), the most steps first."""
@@ -230,6 +225,19 @@ class IncludeGraph:
             if most_own is not None and own > most_own:
                 over.append(f"more than {most_own} of the libraries")
             yield steps, own, header, over
+
+
+def compile_steps(build):
+    """(entry of build/compile_commands.json, the names of the sources that it compiles: one, or those of a unity source)"""
+    listed = build / "compile_commands.json"
+    if not listed.is_file():
+        return
+    for entry in json.loads(listed.read_text(encoding="utf-8")):
+        path = pathlib.Path(entry["directory"], entry["file"])
+        paths = [path]
+        if path.parent.name == "Unity" and path.is_file():
+            paths = re.findall(r'^#include "([^"]+)"', path.read_text(encoding="utf-8"), re.M)
+        yield entry, [os.path.relpath(each, ROOT) for each in paths]
 
 
 def read_graph():

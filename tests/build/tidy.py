@@ -84,11 +84,18 @@ with tempfile.TemporaryDirectory() as folder:
     write(".gitignore", "build\nbin\nlooked_at\n")
     expect("no build tree", tidy(), 3, "build/ is not configured")
     here = os.getcwd()
+    names = [name for name in [*TREE, "base/bad.cpp", "step/new.cpp"] if name.endswith(".cpp") and name not in NOT_COMPILED]
+    unity = names.pop(names.index("step/loss.cpp"))
+    write("build/step/Unity/unity_0_cxx.cxx", f'#include "{here}/{unity}"\n')
     write("build/compile_commands.json", json.dumps(
-        [{"directory": here, "file": f"{here}/{name}"} for name in [*TREE, "base/bad.cpp", "step/new.cpp"]
-         if name.endswith(".cpp") and name not in NOT_COMPILED]))
+        [{"directory": here, "file": f"{here}/{name}",
+          "command": f"c++ -fpch-preprocess -include {here}/cmake_pch.hxx -O1 -o a.o -c {here}/{name}"}
+         for name in [*names, "build/step/Unity/unity_0_cxx.cxx"]]))
     everything = ["base/host/engine.cpp", "launcher/main.cpp", "step/loss.cpp"]
     expect("all", tidy(), 0, "3 sources, 0 with findings", files=everything)
+    commands = json.loads(pathlib.Path("build/tidy/compile_commands.json").read_text(encoding="utf-8"))
+    if f"c++ -O1 -o a.o -c {here}/step/loss.cpp" not in (entry["command"] for entry in commands):
+        wrong.append(f"a source of a unity build and its precompiled header: {commands}")
     expect("no repository", tidy("--base"), 0, "skipped", "--base COMMIT")
     git("init", "-q", "-b", "trunk")
     git("add", ".")
