@@ -2,6 +2,7 @@
 
 #include <lockstep/collectives/core/solo_transport.h>
 #include <lockstep/collectives/device/staged_transport.h>
+#include <lockstep/collectives/nccl/nccl_bootstrap.h>
 #include <lockstep/collectives/nccl/nccl_transport.h>
 
 #include <cstdlib>

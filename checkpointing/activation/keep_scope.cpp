@@ -1,5 +1,6 @@
 #include <lockstep/checkpointing/activation/keep_scope.h>
-#include <lockstep/checkpointing/activation/recompute/replay.h>
+#include <lockstep/checkpointing/activation/recompute/slot_filler.h>
+#include <lockstep/checkpointing/activation/region.h>
 
 #include <utility>
 
@@ -33,28 +34,28 @@ class KeepScope::Holder final : public torch::autograd::SavedVariableHooks {
 
 bool KeepScope::wanted() {
   SavedTensorPolicy* policy = HookScope::top();
-  return Region::wanted() && (dynamic_cast<Region*>(policy) != nullptr ||
-                              dynamic_cast<Region::Replay*>(policy) != nullptr);
+  return Region::wanted() &&
+         (dynamic_cast<Region*>(policy) != nullptr || dynamic_cast<SlotFiller*>(policy) != nullptr);
 }
 
 KeepScope::KeepScope(std::vector<at::Tensor> inputs)
     : inputs_(std::move(inputs)), region_(HookScope::top()) {
-  if (auto* replay = dynamic_cast<Region::Replay*>(region_)) {
-    recorded_ = replay->next_kept();
+  if (auto* filler = dynamic_cast<SlotFiller*>(region_)) {
+    recorded_ = filler->next_kept();
     if (recorded_ != nullptr) {
-      replay_recorded(*replay);
+      make_again(*filler);
     }
   } else {
     hooks_.emplace(this);
   }
 }
 
-void KeepScope::replay_recorded(SavedTensorPolicy& replay) {
-  replay.between_operators();
+void KeepScope::make_again(SavedTensorPolicy& filler) {
+  filler.between_operators();
   for (const InputView& view : recorded_->saved_inputs) {
-    replay.make()->call_pack_hook(view.of(inputs_.at(view.input)));
+    filler.make()->call_pack_hook(view.of(inputs_.at(view.input)));
   }
-  replay.between_operators();
+  filler.between_operators();
   if (recorded_->rng_after.has_value()) {
     recorded_->rng_after->restore();
   }

@@ -35,7 +35,7 @@ class KeepScope : public SavedTensorPolicy {
 
  private:
   class Holder;
-  void replay_recorded(SavedTensorPolicy& replay);
+  void make_again(SavedTensorPolicy& filler);
 
   std::vector<at::Tensor> inputs_;
   SavedTensorPolicy* region_;

@@ -1,6 +1,6 @@
 #include <lockstep/checkpointing/activation/offload.h>
 #include <lockstep/checkpointing/activation/offload/offload_store.h>
-#include <lockstep/checkpointing/activation/recompute/replay.h>
+#include <lockstep/checkpointing/activation/recompute/slot_filler.h>
 #include <lockstep/checkpointing/activation/region.h>
 #include <lockstep/collectives/error.h>
 
@@ -15,7 +15,7 @@ std::shared_ptr<activation::OffloadStore> new_store(const std::vector<at::Tensor
                  options.prefetch(), ", neither may be negative");
   activation::SavedTensorPolicy* outer = activation::HookScope::top();
   LOCKSTEP_CHECK(dynamic_cast<activation::Region*>(outer) == nullptr &&
-                     dynamic_cast<activation::Region::Replay*>(outer) == nullptr,
+                     dynamic_cast<activation::SlotFiller*>(outer) == nullptr,
                  "OffloadActivations inside a checkpointed region: open it around the region, "
                  "whose inputs are then moved");
   return std::make_shared<activation::OffloadStore>(parameters, options);

@@ -1,7 +1,7 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Type.h>
-#include <lockstep/checkpointing/activation/recompute/replay.h>
+#include <lockstep/checkpointing/activation/recompute/slot_filler.h>
 #include <lockstep/checkpointing/activation/recomputing.h>
 #include <lockstep/checkpointing/activation/region.h>
 #include <lockstep/collectives/error.h>
@@ -112,10 +112,10 @@ at::Tensor Region::unpack(std::size_t slot) {
 void Region::recompute() {
   try {
     check_inputs_unchanged("after forward");
-    Replay policy(slots_, kept_,
-                  Replay::Rules{options_.determinism_check(), early_stop_, forward_finished_});
-    replay(policy);
-    policy.check_count();
+    SlotFiller filler(slots_, kept_,
+                      {options_.determinism_check(), early_stop_, forward_finished_});
+    fill_slots(filler);
+    filler.check_count();
   } catch (const Mismatch& mismatch) {
     drop_recomputed();
     throw Error(c10::str(name(), ": ", mismatch.what(), trace_report()));
@@ -125,7 +125,7 @@ void Region::recompute() {
   }
 }
 
-void Region::replay(Replay& replay) {
+void Region::fill_slots(SlotFiller& filler) {
   const std::vector<at::Tensor> inputs = unpack_inputs();
   std::optional<RngGuard> rng;
   if (rng_.has_value()) {
@@ -134,7 +134,7 @@ void Region::replay(Replay& replay) {
   const ExecutionGuard execution(execution_);
   const RecomputingScope recomputing;
   const ScratchBuffers scratch(buffers());
-  const HookScope hooks(&replay);
+  const HookScope hooks(&filler);
   std::optional<OperatorTrace> trace;
   if (options_.debug()) {
     recompute_operators_.clear();
@@ -143,7 +143,7 @@ void Region::replay(Replay& replay) {
   try {
     run_again(inputs);
   } catch (...) {
-    replay.rethrow_unless_stopped();
+    filler.rethrow_unless_stopped();
   }
 }
 

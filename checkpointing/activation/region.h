@@ -22,6 +22,8 @@
 
 namespace lockstep::activation {
 
+class SlotFiller;
+
 /// One forward of a checkpointed function. Each tensor that autograd saves inside the function is
 /// replaced by a numbered slot. The first slot that backward asks for runs the function again,
 /// which fills all slots. The tensor of a slot is released when backward takes it. Another graph
@@ -49,9 +51,6 @@ class Region : public SavedTensorPolicy, public std::enable_shared_from_this<Reg
     std::optional<OperatorTrace> trace_;
     std::optional<ScratchBuffers> scratch_;
   };
-
-  /// The policy that fills the slots in recompute.
-  class Replay;
 
   std::unique_ptr<torch::autograd::SavedVariableHooks> make() override;
 
@@ -91,7 +90,7 @@ class Region : public SavedTensorPolicy, public std::enable_shared_from_this<Reg
   void release(std::size_t slot) noexcept;
   at::Tensor unpack(std::size_t slot);
   void recompute();
-  void replay(Replay& replay);
+  void fill_slots(SlotFiller& filler);
   std::vector<at::Tensor> unpack_inputs();
   void drop_recomputed() noexcept;
   std::vector<at::Tensor> buffers() const;

@@ -2,7 +2,7 @@
 
 #include <lockstep/collectives/core/collective_log.h>
 #include <lockstep/collectives/nccl/nccl_comm.h>
-#include <lockstep/collectives/nccl/nccl_transport.h>
+#include <lockstep/collectives/nccl/nccl_parts.h>
 #include <lockstep/collectives/nccl/watchdog.h>
 
 #include <array>

@@ -1,11 +1,23 @@
 #pragma once
 
 #include <lockstep/collectives/nccl/nccl_comm.h>
-#include <lockstep/collectives/nccl/nccl_transport.h>
+#include <lockstep/collectives/nccl/nccl_parts.h>
 
 #include <memory>
+#include <string>
+#include <vector>
 
 namespace lockstep::detail {
+
+/// What a rank tells the others before they make a communicator.
+struct NcclPeer {
+  int version;
+  bool may_share_gpu;  // NCCL_MULTI_RANK_GPU_ENABLE=1
+  std::string device_id;
+};
+
+/// Why these ranks, in rank order, cannot use NCCL together; empty where they can.
+std::string nccl_refusal(const std::vector<NcclPeer>& peers);
 
 /// Makes the NCCL communicator of all ranks of parts.host: the ranks compare versions and devices,
 /// some of them make unique ids, all ranks initialise with these. Collective. Throws Error

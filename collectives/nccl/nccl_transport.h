@@ -1,37 +1,11 @@
 #pragma once
 
-#include <lockstep/collectives/communicator.h>
 #include <lockstep/collectives/core/transport.h>
-#include <lockstep/collectives/device/lane.h>
-#include <lockstep/collectives/nccl/nccl_api.h>
+#include <lockstep/collectives/nccl/nccl_parts.h>
 
-#include <chrono>
-#include <functional>
 #include <memory>
-#include <string>
-#include <vector>
 
 namespace lockstep::detail {
-
-/// What an NCCL transport is made of.
-struct NcclParts {
-  std::shared_ptr<NcclApi> api;
-  std::shared_ptr<DeviceLane> lane;
-  /// The same ranks on the host, for nobody else: carries the id, the ranks' calls for comparison,
-  /// host tensors and barriers.
-  Communicator host;
-  /// What tells this device from all others of all nodes, such as its UUID.
-  std::string device_id;
-  /// The call deadline, and whether ranks compare what they call.
-  CommunicatorOptions options;
-  std::chrono::milliseconds abort_deadline = std::chrono::seconds(10);
-  /// How often a thread looks for failed and late collectives.
-  std::chrono::milliseconds watch_interval = std::chrono::milliseconds(100);
-  /// One rank of so many makes an NCCL id, where NCCL takes several.
-  int ranks_per_id = 128;
-  /// Called once, from any thread, when this transport or one split from it fails.
-  std::function<void()> on_failure = [] {};
-};
 
 /// Device tensors over NCCL, host tensors over `parts.host`.
 ///
@@ -55,15 +29,5 @@ struct NcclParts {
 /// Errors: Error (environment) on every rank when versions differ, or when two ranks share a GPU
 /// and NCCL cannot (before 2.30.3, or without NCCL_MULTI_RANK_GPU_ENABLE=1).
 std::shared_ptr<Transport> make_nccl_transport(NcclParts parts);
-
-/// What a rank tells the others before they make a communicator.
-struct NcclPeer {
-  int version;
-  bool may_share_gpu;  // NCCL_MULTI_RANK_GPU_ENABLE=1
-  std::string device_id;
-};
-
-/// Why these ranks, in rank order, cannot use NCCL together; empty where they can.
-std::string nccl_refusal(const std::vector<NcclPeer>& peers);
 
 }  // namespace lockstep::detail

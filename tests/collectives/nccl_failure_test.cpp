@@ -2,6 +2,7 @@
 #include "nccl_outcomes.h"
 
 #include <lockstep/collectives/nccl/loaded_libraries.h>
+#include <lockstep/collectives/nccl/nccl_bootstrap.h>
 
 #include <algorithm>
 

@@ -1,8 +1,11 @@
 #pragma once
 
-#include <lockstep/checkpointing/activation/region.h>
+#include <lockstep/checkpointing/activation/engine_hook.h>
+#include <lockstep/checkpointing/activation/kept_call.h>
+#include <lockstep/checkpointing/activation/saved_slot.h>
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <vector>
@@ -16,7 +19,7 @@ class Mismatch : public std::runtime_error {
 };
 
 /// Fills a region's slots, in order, with what autograd saves while the function runs again.
-class Region::Replay final : public SavedTensorPolicy {
+class SlotFiller final : public SavedTensorPolicy {
  public:
   struct Rules {
     bool check;             // compare count and layouts
@@ -24,7 +27,7 @@ class Region::Replay final : public SavedTensorPolicy {
     bool forward_finished;  // forward's slots are complete: more are a mismatch
   };
 
-  Replay(std::vector<SavedSlot>& slots, const std::vector<KeptCall>& kept, Rules rules);
+  SlotFiller(std::vector<SavedSlot>& slots, const std::vector<KeptCall>& kept, Rules rules);
 
   std::unique_ptr<torch::autograd::SavedVariableHooks> make() override;
   void between_operators() override;

@@ -1,5 +1,5 @@
 #include <c10/util/StringUtil.h>
-#include <lockstep/checkpointing/activation/recompute/replay.h>
+#include <lockstep/checkpointing/activation/recompute/slot_filler.h>
 
 #include <exception>
 
@@ -17,21 +17,21 @@ class StopRecompute : public std::exception {
 
 /// What a node of recompute's own graph holds: the tensor, for a backward inside the region.
 /// Detached, for an output's node would otherwise own itself.
-class Region::Replay::Keeper final : public torch::autograd::SavedVariableHooks {
+class SlotFiller::Keeper final : public torch::autograd::SavedVariableHooks {
  public:
-  explicit Keeper(Replay& replay) : replay_(replay) {}
+  explicit Keeper(SlotFiller& filler) : filler_(filler) {}
   void call_pack_hook(const at::Tensor& tensor) override {
     tensor_ = LateFill::detached(tensor);
-    replay_.fill(tensor, tensor_);
+    filler_.fill(tensor, tensor_);
   }
   at::Tensor call_unpack_hook() override { return tensor_; }
 
  private:
-  Replay& replay_;
+  SlotFiller& filler_;
   at::Tensor tensor_;
 };
 
-Region::Replay::Replay(std::vector<SavedSlot>& slots, const std::vector<KeptCall>& kept,
+SlotFiller::SlotFiller(std::vector<SavedSlot>& slots, const std::vector<KeptCall>& kept,
                        Rules rules)
     : slots_(slots), kept_(kept), rules_(rules), needed_(slots.size()) {
   while (needed_ > 0 && !slots_[needed_ - 1].needed) {
@@ -39,32 +39,32 @@ Region::Replay::Replay(std::vector<SavedSlot>& slots, const std::vector<KeptCall
   }
 }
 
-std::unique_ptr<torch::autograd::SavedVariableHooks> Region::Replay::make() {
+std::unique_ptr<torch::autograd::SavedVariableHooks> SlotFiller::make() {
   if (late_.has_value() && late_->is_over()) {
     between_operators();
   }
   return std::make_unique<Keeper>(*this);
 }
 
-void Region::Replay::between_operators() {
+void SlotFiller::between_operators() {
   late_.reset();
   stop_if_complete();
 }
 
 // A tensor from outside the region, such as a frozen weight, keeps what forward left in it.
-bool Region::Replay::is_filled(const at::Tensor& saved) const {
+bool SlotFiller::is_filled(const at::Tensor& saved) const {
   return !LateFill::is_possible(saved) ||
          (next_ <= slots_.size() && slots_[next_ - 1].storage.is_of(saved));
 }
 
-void Region::Replay::stop_if_complete() {
+void SlotFiller::stop_if_complete() {
   if (rules_.early_stop && !late_.has_value() && next_ >= needed_) {
     stopped_ = true;
     throw StopRecompute();
   }
 }
 
-void Region::Replay::fill(const at::Tensor& saved, const at::Tensor& kept) {
+void SlotFiller::fill(const at::Tensor& saved, const at::Tensor& kept) {
   const std::size_t index = next_++;
   if (index < slots_.size()) {
     compare(saved);
@@ -83,7 +83,7 @@ void Region::Replay::fill(const at::Tensor& saved, const at::Tensor& kept) {
   stop_if_complete();
 }
 
-void Region::Replay::compare(const at::Tensor& saved) const {
+void SlotFiller::compare(const at::Tensor& saved) const {
   const std::size_t index = next_ - 1;
   const SavedSlot& slot = slots_[index];
   const TensorLayout layout(saved);
@@ -96,7 +96,7 @@ void Region::Replay::compare(const at::Tensor& saved) const {
 }
 
 // Only tensors from outside the region use the same memory again: weights, captured inputs, masks.
-void Region::Replay::check_same_version(const at::Tensor& saved) const {
+void SlotFiller::check_same_version(const at::Tensor& saved) const {
   const SavedSlot& slot = slots_[next_ - 1];
   if (slot.storage.is_of(saved) && saved._version() != slot.version) {
     throw Mismatch(c10::str("slot ", next_ - 1, " (", slot.layout.text(),
@@ -107,7 +107,7 @@ void Region::Replay::check_same_version(const at::Tensor& saved) const {
   }
 }
 
-const KeptCall* Region::Replay::next_kept() {
+const KeptCall* SlotFiller::next_kept() {
   if (next_kept_ < kept_.size()) {
     return &kept_[next_kept_++];
   }
@@ -118,13 +118,13 @@ const KeptCall* Region::Replay::next_kept() {
   return nullptr;
 }
 
-void Region::Replay::rethrow_unless_stopped() const {
+void SlotFiller::rethrow_unless_stopped() const {
   if (!stopped_) {
     throw;
   }
 }
 
-void Region::Replay::check_count() const {
+void SlotFiller::check_count() const {
   if (rules_.check && next_ < needed_) {
     throw Mismatch(c10::str("recompute saves ", next_, " tensors, forward saved ", slots_.size(),
                             "; slot ", next_, " (", slots_[next_].layout.text(), ") is missing"));
