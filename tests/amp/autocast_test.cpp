@@ -101,7 +101,7 @@ TEST(Autocast, ClearCacheForgetsWeightsWhoseResultsAreHeld) {
   EXPECT_EQ(at::linear(ones({1, 2}), weight).item<float>(), 8.0F);
 }
 
-TEST(AmpFacts, N34_ARegionAcrossAnUpdateSeesNewWeights) {
+TEST(CachedCasts, ARegionAcrossAnUpdateSeesNewWeights) {
   const auto weight = leaf(1.0);
   Autocast region(device().type(), at::kBFloat16);
   EXPECT_EQ(at::linear(ones({1, 2}), weight).item<float>(), 2.0F);
@@ -114,7 +114,7 @@ TEST(AmpFacts, N34_ARegionAcrossAnUpdateSeesNewWeights) {
   EXPECT_EQ(at::linear(ones({1, 2}), weight).item<float>(), 10.0F);
 }
 
-TEST(AmpTraps, N34_RawAutocastKeepsTheOldWeight) {
+TEST(CachedCasts, RawAutocastKeepsTheOldWeight) {
   const auto weight = leaf(1.0);
   at::autocast::set_autocast_enabled(device().type(), true);
   at::autocast::set_autocast_dtype(device().type(), at::kBFloat16);
@@ -132,7 +132,7 @@ TEST(AmpTraps, N34_RawAutocastKeepsTheOldWeight) {
   EXPECT_EQ(forward(), 2.0F);
 }
 
-TEST(AmpTraps, RawAutocastGivesANestedDtypeTheWeightOfTheOuterOne) {
+TEST(CachedCasts, RawAutocastGivesANestedDtypeTheWeightOfTheOuterOne) {
   const auto weight = leaf(1.0);
   const auto dtype = at::autocast::get_autocast_dtype(device().type());
   at::autocast::set_autocast_enabled(device().type(), true);

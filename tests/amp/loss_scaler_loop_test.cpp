@@ -44,7 +44,7 @@ LossScalerOptions quick() {
   return LossScalerOptions::torch().init_scale(128).growth_interval(1);
 }
 
-TEST(AmpFacts, N17_AWrongOrderSaysWhichCallComesFirst) {
+TEST(HandWrittenLoops, AWrongOrderSaysWhichCallComesFirst) {
   const auto weight = leaf(ones({3}));
   auto optimizer = sgd(weight);
   LossScaler scaler(quick(), device());
@@ -62,7 +62,7 @@ TEST(AmpFacts, N17_AWrongOrderSaysWhichCallComesFirst) {
   EXPECT_EQ(scaler.value(), 256);
 }
 
-TEST(AmpFacts, N17_AStepWithoutGradientsIsAnError) {
+TEST(HandWrittenLoops, AStepWithoutGradientsIsAnError) {
   const auto weight = leaf(ones({3}));
   const auto other = leaf(ones({3}));
   auto optimizer = sgd(other);
@@ -71,7 +71,7 @@ TEST(AmpFacts, N17_AStepWithoutGradientsIsAnError) {
   expect_error([&] { scaler.step(optimizer); }, "no parameter of the optimizer has a gradient");
 }
 
-TEST(AmpFacts, N17_OptimizersThatRunClosuresAreRefused) {
+TEST(HandWrittenLoops, OptimizersThatRunClosuresAreRefused) {
   const auto weight = leaf(ones({3}));
   torch::optim::LBFGS optimizer(std::vector<at::Tensor>{weight});
   LossScaler scaler(quick(), device());
@@ -79,7 +79,7 @@ TEST(AmpFacts, N17_OptimizersThatRunClosuresAreRefused) {
   expect_error([&] { scaler.step(optimizer); }, "LBFGS evaluates a closure several times");
 }
 
-TEST(AmpTraps, T21_HalfGradientsAreRefusedRatherThanUnscaledInHalf) {
+TEST(HandWrittenLoops, HalfGradientsAreRefusedRatherThanUnscaledInHalf) {
   for (const auto dtype : {at::kHalf, at::kBFloat16}) {
     const auto weight = leaf(ones({3}, dtype));
     auto optimizer = sgd(weight);
@@ -94,7 +94,7 @@ TEST(AmpTraps, T21_HalfGradientsAreRefusedRatherThanUnscaledInHalf) {
   EXPECT_EQ((scaled / 65536.0).item<float>(), 0.0F);
 }
 
-TEST(AmpTraps, T21_DoubleGradientsAreRefused) {
+TEST(HandWrittenLoops, DoubleGradientsAreRefused) {
   const auto weight = leaf(ones({3}, at::kDouble));
   auto optimizer = sgd(weight);
   LossScaler scaler(quick(), device());
@@ -154,7 +154,7 @@ TEST(LossScalerLoop, AScaledRunHasTheBitsOfAPlainOne) {
   EXPECT_TRUE(at::equal(trained(LossScalerOptions::torch(), true, 0.01), plain));
 }
 
-TEST(AmpFacts, N18_ADisabledScalerIsPlainTraining) {
+TEST(HandWrittenLoops, ADisabledScalerIsPlainTraining) {
   EXPECT_TRUE(
       at::equal(trained(LossScalerOptions::disabled(), true, 0.01), trained({}, false, 0.01)));
   const auto weight = leaf(ones({3}));
@@ -164,7 +164,7 @@ TEST(AmpFacts, N18_ADisabledScalerIsPlainTraining) {
   EXPECT_TRUE(scaler.step(optimizer)) << "a disabled scaler skips nothing";
 }
 
-TEST(AmpTraps, T04_UnscalingWithinAWindowMixesScales) {
+TEST(HandWrittenLoops, UnscalingWithinAWindowMixesScales) {
   const auto weight = leaf(full({3}, 2.0));
   auto optimizer = sgd(weight);
   // Naive: unscale after the first of two micro-batches, as torch's raw operator lets one do.
@@ -183,7 +183,7 @@ TEST(AmpTraps, T04_UnscalingWithinAWindowMixesScales) {
   EXPECT_TRUE(at::equal(weight.grad(), full({3}, 4.0)));
 }
 
-TEST(AmpTraps, T04_AnInfInOneMicroBatchPoisonsTheWindow) {
+TEST(HandWrittenLoops, AnInfInOneMicroBatchPoisonsTheWindow) {
   for (int bad = 0; bad < 3; ++bad) {
     const auto weight = leaf(ones({3}));
     auto optimizer = sgd(weight);
@@ -198,7 +198,7 @@ TEST(AmpTraps, T04_AnInfInOneMicroBatchPoisonsTheWindow) {
   }
 }
 
-TEST(AmpFacts, N21_OnlyTheOptimizerThatOverflowedSkips) {
+TEST(HandWrittenLoops, OnlyTheOptimizerThatOverflowedSkips) {
   const auto a = leaf(ones({3}));
   const auto b = leaf(ones({3}));
   auto first = sgd(a);
@@ -265,7 +265,7 @@ at::Tensor with_penalty(const at::Tensor& weight, const Scale& scale, const Unsc
   return loss + unscale(gradients)[0].square().sum().sqrt();
 }
 
-TEST(AmpFacts, N22_AGradientPenaltyHasTheGradientsOfAnUnscaledRun) {
+TEST(HandWrittenLoops, AGradientPenaltyHasTheGradientsOfAnUnscaledRun) {
   const auto control = leaf(tensor({1.0F, -2.0F, 3.0F}));
   const auto same = [](const auto& x) { return x; };
   with_penalty(control, same, same).backward();
@@ -285,7 +285,7 @@ TEST(AmpFacts, N22_AGradientPenaltyHasTheGradientsOfAnUnscaledRun) {
   EXPECT_GT(naive.item<float>(), 1000 * loss.item<float>());
 }
 
-TEST(AmpFacts, N14_DuplicateSparseEntriesOverflowInTheirSum) {
+TEST(HandWrittenLoops, DuplicateSparseEntriesOverflowInTheirSum) {
   const float large = std::ldexp(1.5F, 127);
   for (const float value : {large, 1.0F}) {
     const auto weight = leaf(ones({4, 2}));

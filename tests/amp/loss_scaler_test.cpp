@@ -99,7 +99,7 @@ TEST(LossScaler, ScalesTheLossInFp32) {
   }
 }
 
-TEST(AmpTraps, T08_ScalingInHalfOverflows) {
+TEST(LossScaleRules, ScalingInHalfOverflows) {
   const auto loss = at::full({}, 10.0, at::kHalf);
   EXPECT_TRUE(at::isinf(loss * 65536.0).item<bool>());
   EXPECT_TRUE(at::isfinite(LossScaler().scale(loss)).item<bool>());
@@ -152,7 +152,7 @@ TEST(LossScaler, DeviceStateIsTheState) {
   EXPECT_EQ(scaler.value(), 5.0);
 }
 
-TEST(AmpFacts, N29_ResumedScalerContinuesLikeAnUnbrokenOne) {
+TEST(LossScaleRules, ResumedScalerContinuesLikeAnUnbrokenOne) {
   const std::string pattern = "0010100000110001000001010000";
   const auto deepspeed = LossScalerOptions::deepspeed().growth_interval(2);
   const auto megatron = LossScalerOptions::megatron().growth_interval(3);

@@ -28,7 +28,7 @@ bool all_finite(const at::Tensor& values) {
   return totals[1].item<double>() == 0.0;
 }
 
-TEST(AmpFacts, N12_OneBadElementAtEveryPosition) {
+TEST(NonFiniteValues, OneBadElementAtEveryPosition) {
   testing::for_each_target([](const std::string& target) {
     for (const auto dtype : kTypes) {
       for (int64_t size = 1; size <= 200; size = size < 40 ? size + 1 : size + 53) {
@@ -45,7 +45,7 @@ TEST(AmpFacts, N12_OneBadElementAtEveryPosition) {
   });
 }
 
-TEST(AmpFacts, N12_BadElementsOfALongArray) {
+TEST(NonFiniteValues, BadElementsOfALongArray) {
   for (const auto dtype : kTypes) {
     const auto clean = at::randn({5003}).to(dtype);
     for (const int64_t at : {0, 1023, 1024, 1025, 4095, 5002}) {
@@ -58,7 +58,7 @@ TEST(AmpFacts, N12_BadElementsOfALongArray) {
   }
 }
 
-TEST(AmpFacts, N11_NonFiniteValuesOfTransposedAndSlicedGradients) {
+TEST(NonFiniteValues, NonFiniteValuesOfTransposedAndSlicedGradients) {
   for (const double bad : kBad) {
     auto dense = at::ones({6, 8});
     dense[2][3] = bad;
@@ -68,7 +68,7 @@ TEST(AmpFacts, N11_NonFiniteValuesOfTransposedAndSlicedGradients) {
   }
 }
 
-TEST(AmpFacts, N15_ACleanArrayAfterABadOneDoesNotClearTheFlag) {
+TEST(NonFiniteValues, ACleanArrayAfterABadOneDoesNotClearTheFlag) {
   auto joined = at::randn({4096});
   joined[7] = kBad[0];
   EXPECT_FALSE(all_finite(joined));
@@ -186,7 +186,7 @@ TEST(Measure, RefusesWhatIsNotFlat) {
   expect_error([] { measure(at::ones({4}, at::kLong)); }, "dtype is Long");
 }
 
-TEST(AmpTraps, T07_TheMaximumOfValuesHidesNan) {
+TEST(NonFiniteValues, TheMaximumOfValuesHidesNan) {
   const auto values = at::tensor({1.0F, std::nanf(""), 2.0F});
   float largest = 0.0F;
   for (int64_t i = 0; i < values.numel(); ++i) {

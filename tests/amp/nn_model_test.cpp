@@ -200,7 +200,7 @@ TEST(ModelOfNn, AnEmptyTensorOverlapsNothing) {
   EXPECT_EQ(Model(std::make_shared<EmptyInside>()).parameters().size(), 2U);
 }
 
-TEST(AmpFacts, N31_StorageDtypesOfAModelLeaveIntegersAndNormsAlone) {
+TEST(StorageDtypes, StorageDtypesOfAModelLeaveIntegersAndNormsAlone) {
   Block block;
   const Model model(block);
   const Precision o2 = Precision::O2();
@@ -223,7 +223,7 @@ void convert(torch::nn::Module& module, const Precision& precision) {
   }
 }
 
-TEST(AmpTraps, N31_ModuleToHalfRoundsIntegerBuffers) {
+TEST(StorageDtypes, ModuleToHalfRoundsIntegerBuffers) {
   Block block;
   block->to(torch::kHalf);
   EXPECT_EQ(block->steps.scalar_type(), torch::kHalf);
@@ -238,7 +238,7 @@ torch::nn::BatchNorm1d norm_of(const Block& block) {
   return std::dynamic_pointer_cast<torch::nn::BatchNorm1dImpl>(block->inner->ptr(1));
 }
 
-TEST(AmpTraps, T17_EvalBatchNormWithHalfWeightsFailsOnFp32Input) {
+TEST(StorageDtypes, EvalBatchNormWithHalfWeightsFailsOnFp32Input) {
   torch::nn::BatchNorm1d norm(4);
   norm->to(torch::kHalf);
   norm->eval();
@@ -249,7 +249,7 @@ TEST(AmpTraps, T17_EvalBatchNormWithHalfWeightsFailsOnFp32Input) {
   EXPECT_NO_THROW(norm_of(ours)->forward(torch::ones({2, 4})));
 }
 
-TEST(AmpTraps, T17_EvalBatchNormAtO2TakesAnyInput) {
+TEST(StorageDtypes, EvalBatchNormAtO2TakesAnyInput) {
   Block block;
   convert(*block, Precision::O2());
   block->eval();
@@ -263,7 +263,7 @@ TEST(AmpTraps, T17_EvalBatchNormAtO2TakesAnyInput) {
   }
 }
 
-TEST(AmpTraps, T17_BatchNormStatisticsBeyondHalfStayFinite) {
+TEST(StorageDtypes, BatchNormStatisticsBeyondHalfStayFinite) {
   Block block;
   convert(*block, Precision::O2());
   block->train();

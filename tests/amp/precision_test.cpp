@@ -112,7 +112,7 @@ TEST(Precision, KeepsNormsWhenAsked) {
   EXPECT_NO_THROW(Precision::O1().keep_batchnorm_fp32(true).validate());
 }
 
-TEST(AmpFacts, N31_IntegerBuffersKeepTheirDtype) {
+TEST(StorageDtypes, IntegerBuffersKeepTheirDtype) {
   for (const auto& p : {Precision::O0(), Precision::O1(), Precision::O2(), Precision::O3()}) {
     for (const auto dtype : {at::kLong, at::kInt, at::kByte, at::kBool}) {
       EXPECT_EQ(stored(p, dtype), dtype);

@@ -91,7 +91,7 @@ TEST(Schedule, OneCycleStaysAtItsEnd) {
 }
 
 // Expected values: torch 2.11, MultiStepLR(milestones=[2, 3, 6], gamma=0.5).
-TEST(NoSilentResult, N09_MultiStepDecayEqualsTorchMultiStepLR) {
+TEST(Schedule, MultiStepDecayEqualsTorchMultiStepLR) {
   expect_factors(MultiStepDecay({2, 3, 6}, 0.5),
                  {1, 1, 0.5F, 0.25F, 0.25F, 0.25F, 0.125F, 0.125F, 0.125F});
   expect_factors(MultiStepDecay({1, 1}, 0.5), {1, 0.25F});
@@ -99,13 +99,13 @@ TEST(NoSilentResult, N09_MultiStepDecayEqualsTorchMultiStepLR) {
 
 // Expected values: torch 2.11, SequentialLR of LinearLR(0.25, 1, total_iters=3), ConstantLR(1) and
 // LinearLR(1, 0.1, total_iters=4) with milestones 3 and 6.
-TEST(NoSilentResult, N09_WarmupStableDecayEqualsTorchsSchedulersInSequence) {
+TEST(Schedule, WarmupStableDecayEqualsTorchsSchedulersInSequence) {
   expect_factors(WarmupStableDecay(4, 4, 10, 0.1),
                  {0.25F, 0.5F, 0.75F, 1.0F, 1.0F, 1.0F, 1.0F, 0.775F, 0.55F, 0.325F, 0.1F, 0.1F});
   EXPECT_EQ(factors(WarmupStableDecay(2, 6, 8, 0.1), 12), factors(WarmupLinear(2, 8, 0.1), 12));
 }
 
-TEST(NoSilentResult, N09_AnyFunctionIsASchedule) {
+TEST(Schedule, MayBeAnyFunction) {
   expect_factors(
       ScheduleFunction([](int64_t updates) { return 1.0 / static_cast<double>(1 + updates); }),
       {1, 0.5F, 1.0F / 3.0F});
@@ -118,7 +118,7 @@ TEST(NoSilentResult, N09_AnyFunctionIsASchedule) {
   expect_error_naming("factor", [] { ScheduleFunction(nullptr); });
 }
 
-TEST(NoSilentResult, N09_SchedulesDescribeThemselves) {
+TEST(Schedule, DescribesItself) {
   EXPECT_EQ(Constant().describe(), "Constant");
   EXPECT_EQ(WarmupCosine(500, 20000).describe(), "WarmupCosine 500 20000 0");
   EXPECT_EQ(WarmupLinear(1, 3, 0.5).describe(), "WarmupLinear 1 3 0.5");

@@ -207,7 +207,7 @@ TEST(Update, RandomRoundingMovesABf16WeightWithoutMaster) {
     rule->apply(span, &state);
   }
   const auto after = span.weight.to(at::kFloat);
-  EXPECT_NEAR(after.mean().item<double>(), 0.0, 1e-3);  // to nearest it stays at 1: trap T12
+  EXPECT_NEAR(after.mean().item<double>(), 0.0, 1e-3);  // to nearest it stays at 1
   EXPECT_LT(after.abs().max().item<double>(), 0.3);
 }
 

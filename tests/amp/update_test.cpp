@@ -34,7 +34,7 @@ FlatSpan half_span(int64_t size, int moments, at::ScalarType wire, at::ScalarTyp
   return span;
 }
 
-TEST(AmpFacts, N11_UnscalesByTheFactor) {
+TEST(FusedUpdates, UnscalesByTheFactor) {
   FlatSpan span;
   span.gradient = full({33}, 4.0);
   span.master = ones({33});
@@ -44,7 +44,7 @@ TEST(AmpFacts, N11_UnscalesByTheFactor) {
   EXPECT_TRUE(at::equal(span.master, zeros({33})));
 }
 
-TEST(AmpFacts, N18_ScaleOneIsPlainTraining) {
+TEST(FusedUpdates, ScaleOneIsPlainTraining) {
   amp::LossScalerOptions options = amp::LossScalerOptions::fixed(1.0);
   for (const auto& spec : all_optimizers()) {
     const auto rule = spec->rule(0);
@@ -59,7 +59,7 @@ TEST(AmpFacts, N18_ScaleOneIsPlainTraining) {
   }
 }
 
-TEST(AmpFacts, N28_SkipWritesNothing) {
+TEST(FusedUpdates, SkipWritesNothing) {
   for (const auto& spec : all_optimizers()) {
     const auto rule = spec->rule(0);
     FlatSpan span = half_span(3000, rule->moments(), at::kHalf, at::kHalf);
@@ -77,7 +77,7 @@ TEST(AmpFacts, N28_SkipWritesNothing) {
   }
 }
 
-TEST(AmpFacts, N32_HalfGradientsOfZeroAndTinyValues) {
+TEST(FusedUpdates, HalfGradientsOfZeroAndTinyValues) {
   FlatSpan half = fp32_span(256, 2);
   const auto values = zeros({256});
   values.slice(0, 0, 64).fill_(1e-7);
@@ -98,7 +98,7 @@ TEST(AmpFacts, N32_HalfGradientsOfZeroAndTinyValues) {
   EXPECT_TRUE(same_bits(half.master, full.master));
 }
 
-TEST(AmpFacts, N33_AThousandSmallUpdatesMoveABf16Weight) {
+TEST(FusedUpdates, AThousandSmallUpdatesMoveABf16Weight) {
   FlatSpan with_master;
   with_master.gradient = ones({16}, at::kBFloat16);
   with_master.master = ones({16});
@@ -111,10 +111,10 @@ TEST(AmpFacts, N33_AThousandSmallUpdatesMoveABf16Weight) {
     plain.sub_(full({16}, 1e-3, at::kBFloat16));
   }
   EXPECT_LT(with_master.weight.to(at::kFloat).abs().max().item<float>(), 1e-4);
-  EXPECT_TRUE(at::equal(plain, ones({16}, at::kBFloat16)));  // the trap, T12
+  EXPECT_TRUE(at::equal(plain, ones({16}, at::kBFloat16)));  // the update is lost
 }
 
-TEST(AmpTraps, T03_ClipAfterUnscalingOnly) {
+TEST(FusedUpdates, ClipAfterUnscalingOnly) {
   const auto gradient = tensor({3.0F, 4.0F});
   const double scale = 65536.0;
   const auto scaled = gradient * scale;
@@ -130,7 +130,7 @@ TEST(AmpTraps, T03_ClipAfterUnscalingOnly) {
   EXPECT_NEAR(span.master.norm().item<double>(), 1.0, 1e-6);
 }
 
-TEST(AmpTraps, T11_HalfAdamTurnsZeroGradientsIntoNan) {
+TEST(FusedUpdates, HalfAdamTurnsZeroGradientsIntoNan) {
   const auto weight = ones({4}, at::kHalf);
   const auto gradient = zeros({4}, at::kHalf);
   const auto denominator = gradient.square().sqrt() + full({4}, 1e-8, at::kHalf);
@@ -144,7 +144,7 @@ TEST(AmpTraps, T11_HalfAdamTurnsZeroGradientsIntoNan) {
   EXPECT_TRUE(at::equal(span.weight, weight));
 }
 
-TEST(AmpTraps, T12_Fp16WeightsWithoutMasterStall) {
+TEST(FusedUpdates, Fp16WeightsWithoutMasterStall) {
   FlatSpan master = fp32_span(4, 0);
   master.master.fill_(1.0);
   master.gradient = ones({4}, at::kHalf);

@@ -69,7 +69,7 @@ Forward plain_forward(Sequential& net) {
   return [&net](const at::Tensor& x) { return net->forward(x); };
 }
 
-TEST(CheckpointFacts, N04_DropoutOnAGpuDrawsTheSameNumbersInRecompute) {
+TEST(Recompute, DropoutOnAGpuDrawsTheSameNumbersInRecompute) {
   Sequential net = deep();
   const GpuTrial plain = run_on_gpu(net, plain_forward(net));
   const Forward whole = [&](const at::Tensor& x) { return checkpoint(net, x); };
@@ -82,7 +82,7 @@ TEST(CheckpointFacts, N04_DropoutOnAGpuDrawsTheSameNumbersInRecompute) {
   expect_equal(plain, run_on_gpu(net, nested), "nested");
 }
 
-TEST(CheckpointFacts, N11_GeneratorsOfHostAndGpuAreRestoredTogether) {
+TEST(Recompute, GeneratorsOfHostAndGpuAreRestoredTogether) {
   const auto f = [](const at::Tensor& in) {
     return torch::sin(in * torch::rand({64}).to(gpu) * torch::rand({64}, in.options()));
   };
@@ -99,7 +99,7 @@ TEST(CheckpointFacts, N11_GeneratorsOfHostAndGpuAreRestoredTogether) {
   EXPECT_TRUE(torch::equal(gradient(false), gradient(true)));
 }
 
-TEST(CheckpointFacts, N29_AutocastOfAGpuHoldsOnTheThreadOfBackward) {
+TEST(Recompute, AutocastOfAGpuHoldsOnTheThreadOfBackward) {
   Sequential net = deep();
   for (const auto dtype : {at::kHalf, at::kBFloat16}) {
     const auto under_autocast = [&](const Forward& forward) -> Forward {
@@ -122,7 +122,7 @@ TEST(CheckpointFacts, N29_AutocastOfAGpuHoldsOnTheThreadOfBackward) {
   }
 }
 
-TEST(CheckpointFacts, N11_RecomputeRunsOnTheStreamOfForward) {
+TEST(Recompute, RecomputeRunsOnTheStreamOfForward) {
   const c10::impl::VirtualGuardImpl devices(gpu.type());
   const c10::Stream side = devices.getStreamFromGlobalPool(gpu);
   const c10::Stream other = devices.getStreamFromGlobalPool(gpu);
@@ -175,7 +175,7 @@ Offloaded run_offloaded(Sequential& net, const Forward& forward, bool offloads) 
   return result;
 }
 
-TEST(CheckpointFacts, N24_OffloadFromAGpuLowersThePeakWithThePlainGradients) {
+TEST(OffloadedTensors, OffloadFromAGpuLowersThePeakWithThePlainGradients) {
   Sequential net = deep();
   const Forward forward = plain_forward(net);
   const Offloaded plain = run_offloaded(net, forward, false);

@@ -36,7 +36,7 @@ Cost cost_of(const std::function<at::Tensor(const at::Tensor&, const at::Tensor&
           a.grad()};
 }
 
-TEST(CheckpointFacts, N17_KeptProductCostsItsOutputAndNoRecompute) {
+TEST(KeptTensors, KeptProductCostsItsOutputAndNoRecompute) {
   const auto f = [](const at::Tensor& a, const at::Tensor& b) { return a.cos().mm(b).sin().sum(); };
   const auto kept = [](const at::Tensor& a, const at::Tensor& b) {
     return keep([](const at::Tensor& l, const at::Tensor& r) { return l.mm(r); }, a.cos(), b)
@@ -58,7 +58,7 @@ TEST(CheckpointFacts, N17_KeptProductCostsItsOutputAndNoRecompute) {
   EXPECT_TRUE(torch::equal(plain.gradient, selective.gradient));
 }
 
-TEST(CheckpointFacts, N18_KeptTensorChangedInPlaceThrows) {
+TEST(KeptTensors, KeptTensorChangedInPlaceThrows) {
   const at::Tensor x = torch::randn({4, 4}, at::requires_grad());
   const at::Tensor y = checkpoint(
       [](const at::Tensor& in) {
@@ -71,7 +71,7 @@ TEST(CheckpointFacts, N18_KeptTensorChangedInPlaceThrows) {
 }
 
 // Python's selective form allows one backward; here a retained graph may run again.
-TEST(CheckpointFacts, N19_KeptTensorsLiveAsLongAsTheGraph) {
+TEST(KeptTensors, KeptTensorsLiveAsLongAsTheGraph) {
   const at::Tensor x = torch::randn({256, 256}, at::requires_grad());
   const auto f = [](const at::Tensor& in) {
     return keep([](const at::Tensor& a) { return a.mm(a); }, in.sin()).exp().sum();

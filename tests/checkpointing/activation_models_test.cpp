@@ -12,7 +12,7 @@ namespace {
 using torch::nn::Linear;
 using torch::nn::Sequential;
 
-TEST(CheckpointFacts, N25_NormsGiveThePlainBuffersAfterTwoSteps) {
+TEST(Recompute, NormsGiveThePlainBuffersAfterTwoSteps) {
   const at::Tensor x = torch::randn({4, 3, 8, 8});
   for (const char* kind : {"batch norm", "cumulative batch norm", "group norm", "layer norm"}) {
     for (bool autocast : {false, true}) {
@@ -46,7 +46,7 @@ TEST(CheckpointFacts, N25_NormsGiveThePlainBuffersAfterTwoSteps) {
   }
 }
 
-TEST(CheckpointFacts, N25_BuffersOfFreeFunctionsAndNestedRegionsMoveOnce) {
+TEST(Recompute, BuffersOfFreeFunctionsAndNestedRegionsMoveOnce) {
   const at::Tensor x = torch::randn({4, 3, 8, 8});
   const auto plain = [](Sequential& m, const at::Tensor& in) { return m->forward(in); };
   expect_checkpoint_equals_plain<Sequential>(

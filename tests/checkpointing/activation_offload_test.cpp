@@ -58,7 +58,7 @@ Figures trial_of(Sequential net, bool offloads, bool checkpointed) {
   return figures;
 }
 
-TEST(CheckpointFacts, N24_OffloadLowersThePeakWithThePlainGradients) {
+TEST(OffloadedTensors, OffloadLowersThePeakWithThePlainGradients) {
   Sequential net = deep();
   const Figures plain = trial_of(net, false, false);
   const Figures ours = trial_of(net, true, false);
@@ -70,7 +70,7 @@ TEST(CheckpointFacts, N24_OffloadLowersThePeakWithThePlainGradients) {
   EXPECT_GE(ours.offload.prefetched, ours.offload.loads - 2);
 }
 
-TEST(CheckpointFacts, N24_OffloadMovesTheInputsOfCheckpointedRegions) {
+TEST(OffloadedTensors, OffloadMovesTheInputsOfCheckpointedRegions) {
   Sequential net = deep();
   const Figures plain = trial_of(net, false, true);
   const Figures ours = trial_of(net, true, true);
@@ -79,7 +79,7 @@ TEST(CheckpointFacts, N24_OffloadMovesTheInputsOfCheckpointedRegions) {
   EXPECT_GE(ours.offload.tensors, 7);
 }
 
-TEST(CheckpointFacts, N24_OffloadLeavesWeightsIntegersAndSmallTensors) {
+TEST(OffloadedTensors, OffloadLeavesWeightsIntegersAndSmallTensors) {
   Linear linear(512, 512);
   const at::Tensor index = torch::arange(512).remainder(4);
   const auto figures_of = [&](const OffloadOptions& options, bool known) {

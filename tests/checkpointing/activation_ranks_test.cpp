@@ -90,11 +90,11 @@ void expect_plain_average(const Forward& without, const Forward& with, UnusedPar
   }
 }
 
-TEST(CheckpointFacts, N21_ReducedGradientsAreThePlainOnes) {
+TEST(CheckpointedGradients, ReducedGradientsAreThePlainOnes) {
   expect_plain_average(plain, checkpointed, UnusedParameters::zeros);
 }
 
-TEST(CheckpointFacts, N22_SharedWeightsAreReducedOnce) {
+TEST(CheckpointedGradients, SharedWeightsAreReducedOnce) {
   expect_plain_average(
       [](const auto& block, const at::Tensor& x) { return plain(block, plain(block, x)); },
       [](const auto& block, const at::Tensor& x) {
@@ -103,7 +103,7 @@ TEST(CheckpointFacts, N22_SharedWeightsAreReducedOnce) {
       UnusedParameters::zeros);
 }
 
-TEST(CheckpointFacts, N23_UnusedParametersAreDetected) {
+TEST(CheckpointedGradients, UnusedParametersAreDetected) {
   expect_plain_average(plain, checkpointed, UnusedParameters::detect);
 }
 

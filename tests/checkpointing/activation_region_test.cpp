@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 using torch::nn::Linear;
 using torch::nn::Sequential;
 
-TEST(CheckpointFacts, N20_OtherPathInRecomputeNamesTheSlotAndBothLayouts) {
+TEST(Recompute, OtherPathInRecomputeNamesTheSlotAndBothLayouts) {
   const at::Tensor x = torch::randn({3}, at::requires_grad());
   const auto message = [&](auto f) {
     const at::Tensor y = checkpoint(CheckpointOptions().name("block 3").debug(true), f, x);
@@ -43,7 +43,7 @@ TEST(CheckpointFacts, N20_OtherPathInRecomputeNamesTheSlotAndBothLayouts) {
               HasSubstr("saves more tensors than the 1 of forward"));
 }
 
-TEST(CheckpointFacts, N26_InputsWithoutGradientTrainAndFrozenModulesDoNot) {
+TEST(Recompute, InputsWithoutGradientTrainAndFrozenModulesDoNot) {
   Linear linear(4, 4);
   const at::Tensor x = torch::randn({2, 4});
   const at::Tensor y = checkpoint(linear, x);
@@ -75,7 +75,7 @@ TEST(Checkpoint, RunningStatisticsAmongTheInputsMoveOnce) {
   EXPECT_TRUE(torch::equal(statistics_after(true), statistics_after(false)));
 }
 
-TEST(CheckpointFacts, N27_RecomputingIsKnownToStatefulLayers) {
+TEST(Recompute, RecomputingIsKnownToStatefulLayers) {
   int counted = 0;
   int entered = 0;
   const at::Tensor x = torch::randn({3}, at::requires_grad());
@@ -93,7 +93,7 @@ TEST(CheckpointFacts, N27_RecomputingIsKnownToStatefulLayers) {
   EXPECT_EQ(counted, 1);
 }
 
-TEST(CheckpointFacts, N28_WithoutGradModeThereIsNoRegion) {
+TEST(Recompute, WithoutGradModeThereIsNoRegion) {
   Linear linear(64, 64);
   linear->eval();
   const at::Tensor x = torch::randn({8, 64});
@@ -111,7 +111,7 @@ TEST(CheckpointFacts, N28_WithoutGradModeThereIsNoRegion) {
   EXPECT_EQ(meter.live(), 0);
 }
 
-TEST(CheckpointFacts, N29_AutocastOfForwardHoldsInRecompute) {
+TEST(Recompute, AutocastOfForwardHoldsInRecompute) {
   Sequential net(Linear(16, 16), torch::nn::GELU(), Linear(16, 16));
   const at::Tensor x = torch::randn({8, 16});
   const auto under_autocast = [&](auto f) {
@@ -139,7 +139,7 @@ TEST(CheckpointFacts, N29_AutocastOfForwardHoldsInRecompute) {
   EXPECT_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
 }
 
-TEST(CheckpointFacts, N30_InputOrWeightChangedAfterForwardThrows) {
+TEST(Recompute, InputOrWeightChangedAfterForwardThrows) {
   Linear linear(4, 4);
   const at::Tensor x = torch::randn({2, 4});
   at::Tensor y = checkpoint(CheckpointOptions().name("head"), linear, x);
@@ -174,7 +174,7 @@ TEST(CheckpointFacts, N30_InputOrWeightChangedAfterForwardThrows) {
               HasSubstr("modified in place, inside the region"));
 }
 
-TEST(CheckpointFacts, N30_ExceptionsLeaveNoStateBehind) {
+TEST(Recompute, ExceptionsLeaveNoStateBehind) {
   const at::Tensor x = torch::randn({8}, at::requires_grad());
   const auto failing = [](bool in_recompute) {
     return [in_recompute](const at::Tensor& in) {

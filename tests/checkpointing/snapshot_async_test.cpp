@@ -62,7 +62,7 @@ struct Fixture {
   bool has(int64_t step) const { return exists(folder.file(step_folder(step))); }
 };
 
-TEST(SnapshotFacts, N12_WeightsMayChangeWhileTheyAreWritten) {
+TEST(AsynchronousSaves, WeightsMayChangeWhileTheyAreWritten) {
   Fixture fixture;
   run_ranks(2, [&](Communicator& ranks) {
     AsyncWriter writer(ranks, fixture.folder.path(), fixture.options);
@@ -160,7 +160,7 @@ TEST(AsyncWriter, TheCodeOfTheFirstRankThatFailedIsEveryRanks) {
   }
 }
 
-TEST(SnapshotFacts, N13_SecondSaveWaitsForTheFirstAndTheExitDrains) {
+TEST(AsynchronousSaves, SecondSaveWaitsForTheFirstAndTheExitDrains) {
   Fixture fixture;
   run_ranks(2, [&](Communicator& ranks) {
     AsyncWriter writer(ranks, fixture.folder.path(), fixture.options);
@@ -183,7 +183,7 @@ TEST(SnapshotFacts, N13_SecondSaveWaitsForTheFirstAndTheExitDrains) {
   testing::expect_sample(fixture.open(2), 2);
 }
 
-TEST(SnapshotFacts, N14_SaveReturnsBeforeTheDiskDoesAnything) {
+TEST(AsynchronousSaves, SaveReturnsBeforeTheDiskDoesAnything) {
   Fixture fixture;
   run_ranks(1, [&](Communicator& ranks) {
     AsyncWriter writer(ranks, fixture.folder.path(), fixture.options);
@@ -203,7 +203,7 @@ TEST(SnapshotFacts, N14_SaveReturnsBeforeTheDiskDoesAnything) {
   testing::expect_sample(fixture.open(1), 1);
 }
 
-TEST(SnapshotFacts, N02_FailedAsynchronousSaveIsReportedOnAllRanksAndTrainingGoesOn) {
+TEST(AsynchronousSaves, FailedAsynchronousSaveIsReportedOnAllRanksAndTrainingGoesOn) {
   Fixture fixture;
   run_ranks(2, [&](Communicator& ranks) {
     AsyncWriter writer(ranks, fixture.folder.path(), fixture.options);

@@ -156,23 +156,23 @@ void crash_at_every_call(bool asynchronous, FaultFileSystem::Loss loss) {
   EXPECT_GT(call, 100);
 }
 
-TEST(SnapshotFacts, N01_KilledAtEveryCallTheNewestWholeSnapshotLoads) {
+TEST(CrashedSaves, KilledAtEveryCallTheNewestWholeSnapshotLoads) {
   crash_at_every_call(false, FaultFileSystem::Loss::nothing);
 }
 
-TEST(SnapshotFacts, N01_KilledAtEveryCallOfAThreadTheNewestWholeSnapshotLoads) {
+TEST(CrashedSaves, KilledAtEveryCallOfAThreadTheNewestWholeSnapshotLoads) {
   crash_at_every_call(true, FaultFileSystem::Loss::nothing);
 }
 
-TEST(SnapshotFacts, N01_PowerLostAtEveryCallWithUnsyncedContentGone) {
+TEST(CrashedSaves, PowerLostAtEveryCallWithUnsyncedContentGone) {
   crash_at_every_call(false, FaultFileSystem::Loss::data);
 }
 
-TEST(SnapshotFacts, N01_PowerLostAtEveryCallWithUnsyncedNamesGone) {
+TEST(CrashedSaves, PowerLostAtEveryCallWithUnsyncedNamesGone) {
   crash_at_every_call(true, FaultFileSystem::Loss::names);
 }
 
-TEST(SnapshotFacts, N02_DiskFullAtAnyCallFailsOnAllRanksAndHarmsNothing) {
+TEST(CrashedSaves, DiskFullAtAnyCallFailsOnAllRanksAndHarmsNothing) {
   const SavedRun saved;
   int failures = 0;
   for (int call = 1;; ++call) {
@@ -202,7 +202,7 @@ TEST(SnapshotFacts, N02_DiskFullAtAnyCallFailsOnAllRanksAndHarmsNothing) {
   EXPECT_GT(failures, 40);
 }
 
-TEST(SnapshotFacts, N02_DiskFullOnOneRankIsReportedByNameAndLeavesNoFolder) {
+TEST(CrashedSaves, DiskFullOnOneRankIsReportedByNameAndLeavesNoFolder) {
   const CrashRun run{SavedRun()};
   const auto ranks = run.save_third([&] {
     run.disk->fail_where(

@@ -12,7 +12,7 @@ namespace {
 using ::lockstep::testing::expect_python;
 using ::lockstep::testing::TemporaryFolder;
 
-TEST(SnapshotFacts, N10_PythonReadsOurFile) {
+TEST(SnapshotInterchange, PythonReadsOurFile) {
   const TemporaryFolder folder;
   const at::Tensor numbers = at::arange(-3, 3, at::kFloat).view({2, 3});
   save_safetensors(folder.file("ours"), {{"f32", numbers},
@@ -44,7 +44,7 @@ with safetensors.safe_open("ours", framework="pt") as file:
 )");
 }
 
-TEST(SnapshotFacts, N10_WeReadPythonsFile) {
+TEST(SnapshotInterchange, WeReadPythonsFile) {
   const TemporaryFolder folder;
   expect_python(folder.path(), R"(
 import json, torch

@@ -70,7 +70,7 @@ struct TwoSnapshots {
   }
 };
 
-TEST(SnapshotFacts, N03_AnyFlippedByteIsFoundAndNamesFileAndTensor) {
+TEST(SnapshotReading, AnyFlippedByteIsFoundAndNamesFileAndTensor) {
   const TwoSnapshots two;
   for (const std::string& name : two.files) {
     const std::string whole = two.read(name);
@@ -94,7 +94,7 @@ TEST(SnapshotFacts, N03_AnyFlippedByteIsFoundAndNamesFileAndTensor) {
   }
 }
 
-TEST(SnapshotFacts, N03_DamagedTensorIsNotReadEvenIfNobodyVerified) {
+TEST(SnapshotReading, DamagedTensorIsNotReadEvenIfNobodyVerified) {
   const TwoSnapshots two;
   const std::string name = "random.rank-00001.safetensors";
   std::string damaged = two.read(name);
@@ -106,7 +106,7 @@ TEST(SnapshotFacts, N03_DamagedTensorIsNotReadEvenIfNobodyVerified) {
               AllOf(HasSubstr(name), HasSubstr("tensor \"cpu\" is damaged")));
 }
 
-TEST(SnapshotFacts, N04_SnapshotTruncatedAtEvery64thByteIsSkipped) {
+TEST(SnapshotReading, SnapshotTruncatedAtEvery64thByteIsSkipped) {
   const TwoSnapshots two;
   for (const std::string& name : two.files) {
     const std::string whole = two.read(name);
@@ -120,7 +120,7 @@ TEST(SnapshotFacts, N04_SnapshotTruncatedAtEvery64thByteIsSkipped) {
   }
 }
 
-TEST(SnapshotFacts, N04_ManifestThatIsForeignOrInconsistentIsRejected) {
+TEST(SnapshotReading, ManifestThatIsForeignOrInconsistentIsRejected) {
   const std::string file =
       R"({"section":"m","role":"whole","rank":0,"bytes":1,"header":"0123456789abcdef","tensors":{"w":"0123456789abcdef"}})";
   const auto manifest = [&](const std::string& name, const std::string& value) {
@@ -176,7 +176,7 @@ TEST(SnapshotFacts, N04_ManifestThatIsForeignOrInconsistentIsRejected) {
   }
 }
 
-TEST(SnapshotFacts, N18_StrictLoadListsEverythingAtOnceAndChangesNothing) {
+TEST(SnapshotReading, StrictLoadListsEverythingAtOnceAndChangesNothing) {
   const TemporaryFolder folder;
   save_safetensors(folder.file("a"), {{"kept", at::ones({2})},
                                       {"head.weight", at::ones({10, 2})},
@@ -207,7 +207,7 @@ TEST(SnapshotFacts, N18_StrictLoadListsEverythingAtOnceAndChangesNothing) {
   EXPECT_TRUE(at::equal(kept, at::ones({2})));
 }
 
-TEST(SnapshotFacts, N18_TiedWeightsAreStoredOnceAndLoadUnderBothNames) {
+TEST(SnapshotReading, TiedWeightsAreStoredOnceAndLoadUnderBothNames) {
   const TemporaryFolder folder;
   const at::Tensor shared = at::arange(6, at::kFloat).view({2, 3});
   Content content;
@@ -249,7 +249,7 @@ assert torch.equal(model.head.weight, torch.arange(6.).view(2, 3))
 )");
 }
 
-TEST(SnapshotFacts, N19_OrderOfTheTargetsDoesNotMatter) {
+TEST(SnapshotReading, OrderOfTheTargetsDoesNotMatter) {
   const TemporaryFolder folder;
   save_safetensors(folder.file("a"), {{"a", at::full({2}, 1.0F)}, {"b", at::full({2}, 2.0F)}});
   const at::Tensor a = at::zeros({2});
@@ -274,7 +274,7 @@ TEST(Load, ConvertsValuesAmongFloatingTypesIntoAnyStrides) {
   EXPECT_TRUE(narrow.requires_grad());
 }
 
-TEST(SnapshotFacts, N10_PythonsShardsAndOursAreReadByTheirIndex) {
+TEST(SnapshotReading, PythonsShardsAndOursAreReadByTheirIndex) {
   const TemporaryFolder folder;
   expect_python(folder.path(), R"(
 import json, torch
@@ -309,7 +309,7 @@ assert json.loads(manifest["texts"]["config"]) == {"step": 2}
 )");
 }
 
-TEST(SnapshotFacts, N11_IndexThatLeavesItsFolderIsRejected) {
+TEST(SnapshotReading, IndexThatLeavesItsFolderIsRejected) {
   const TemporaryFolder folder;
   const std::string inside = folder.file("inside");
   FileSystem::real()->make_folder(inside);

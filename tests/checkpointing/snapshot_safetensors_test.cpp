@@ -41,7 +41,7 @@ std::string read_text(const std::string& path) {
   return std::string(MappedFile(path).text());
 }
 
-TEST(SnapshotFacts, N11_HeaderThatDoesNotFitTheDataIsRejected) {
+TEST(SafetensorsHeaders, HeaderThatDoesNotFitTheDataIsRejected) {
   const auto header = [](const std::string& entries) { return "{" + entries + "}"; };
   const std::string eight = entry("F32", "[2]", "[0,8]");
   EXPECT_NO_THROW(SafetensorsHeader::parse(file_of(header("\"a\":" + eight), 8), "a"));
@@ -84,7 +84,7 @@ TEST(SnapshotFacts, N11_HeaderThatDoesNotFitTheDataIsRejected) {
   }
 }
 
-TEST(SnapshotFacts, N04_HeaderLengthBombsAreRejectedBeforeMemoryIsTaken) {
+TEST(SafetensorsHeaders, HeaderLengthBombsAreRejectedBeforeMemoryIsTaken) {
   for (const uint64_t length : {uint64_t{1} << 63, ~uint64_t{0}, uint64_t{100'000'001}}) {
     std::string text = file_of("{}", 0);
     text.replace(0, 8, reinterpret_cast<const char*>(&length), 8);
@@ -99,7 +99,7 @@ TEST(SnapshotFacts, N04_HeaderLengthBombsAreRejectedBeforeMemoryIsTaken) {
   EXPECT_THAT(rejection_of_text(file_of("{} x", 0)), HasSubstr("not JSON"));
 }
 
-TEST(SnapshotFacts, N04_HeaderOfTooManyTensorsIsRejected) {
+TEST(SafetensorsHeaders, HeaderOfTooManyTensorsIsRejected) {
   std::string header = "{";
   for (int tensor = 0; tensor <= 200'000; ++tensor) {
     header += "\"" + std::to_string(tensor) + "\":" + entry("U8", "[0]", "[0,0]") + ",";
@@ -108,7 +108,7 @@ TEST(SnapshotFacts, N04_HeaderOfTooManyTensorsIsRejected) {
   EXPECT_THAT(rejection_of_text(file_of(header, 0)), HasSubstr("at most 200000"));
 }
 
-TEST(SnapshotFacts, N04_FileTruncatedAnywhereIsRejected) {
+TEST(SafetensorsHeaders, FileTruncatedAnywhereIsRejected) {
   const TemporaryFolder folder;
   save_safetensors(folder.file("a"), {{"w", at::arange(300, at::kFloat)}, {"b", at::ones({7})}});
   const std::string whole = read_text(folder.file("a"));

@@ -53,7 +53,7 @@ void save_alone(Writer& writer, int64_t step, std::optional<double> metric = std
   writer.save(sample_content(step, 0, 1), step, metric);
 }
 
-TEST(SnapshotFacts, N08_WrittenByFourRanksReadByAnyNumber) {
+TEST(SnapshotWriting, WrittenByFourRanksReadByAnyNumber) {
   const TemporaryFolder folder;
   run_ranks(4, [&](Communicator& ranks) {
     Writer writer(ranks, folder.path(), WriterOptions().min_shard_bytes(1));
@@ -76,7 +76,7 @@ TEST(SnapshotFacts, N08_WrittenByFourRanksReadByAnyNumber) {
   }
 }
 
-TEST(SnapshotFacts, N09_TensorsOfAllRanksAreWrittenOnceAndSpreadByBytes) {
+TEST(SnapshotWriting, TensorsOfAllRanksAreWrittenOnceAndSpreadByBytes) {
   const TemporaryFolder folder;
   std::map<std::string, at::Tensor> weights;
   int64_t bytes = 0;
@@ -111,7 +111,7 @@ TEST(SnapshotFacts, N09_TensorsOfAllRanksAreWrittenOnceAndSpreadByBytes) {
   }
 }
 
-TEST(SnapshotFacts, N15_RotationKeepsTheLastTheBestAndTheMultiples) {
+TEST(SnapshotWriting, RotationKeepsTheLastTheBestAndTheMultiples) {
   const TemporaryFolder folder;
   Writer plain(Communicator::solo(), folder.file("plain"), WriterOptions());
   std::vector<size_t> counts;
@@ -226,7 +226,7 @@ TEST(Writer, NamesOfSnapshotsAreReadAsTheyAreWritten) {
   }
 }
 
-TEST(SnapshotFacts, N15_RotationSparesTheOneLoadedFromAndOtherRuns) {
+TEST(SnapshotWriting, RotationSparesTheOneLoadedFromAndOtherRuns) {
   const TemporaryFolder folder;
   const auto options = [](const std::string& run) {
     return WriterOptions().run(run).keep(KeepOptions().last(1));
@@ -243,7 +243,7 @@ TEST(SnapshotFacts, N15_RotationSparesTheOneLoadedFromAndOtherRuns) {
   EXPECT_THAT(snapshots_in(folder.path()), ElementsAre("1", "2", "5"));
 }
 
-TEST(SnapshotFacts, N15_LowerStepThanBeforeIsNotTheOneRemoved) {
+TEST(SnapshotWriting, LowerStepThanBeforeIsNotTheOneRemoved) {
   const TemporaryFolder folder;
   const auto options = WriterOptions().run("again").keep(KeepOptions().last(1));
   Writer first(Communicator::solo(), folder.path(), options);
@@ -253,7 +253,7 @@ TEST(SnapshotFacts, N15_LowerStepThanBeforeIsNotTheOneRemoved) {
   EXPECT_THAT(snapshots_in(folder.path()), ElementsAre("10"));
 }
 
-TEST(SnapshotFacts, N16_LeftoversAreIgnoredAndRemovedOnlyByTheirOwner) {
+TEST(SnapshotWriting, LeftoversAreIgnoredAndRemovedOnlyByTheirOwner) {
   const TemporaryFolder folder;
   const auto disk = FileSystem::real();
   for (const char* owner : {"mine", "other"}) {
@@ -269,7 +269,7 @@ TEST(SnapshotFacts, N16_LeftoversAreIgnoredAndRemovedOnlyByTheirOwner) {
               ElementsAre("latest.other.tmp", "lock", "step-000000000009.other.tmp"));
 }
 
-TEST(SnapshotFacts, N17_LatestThatNamesNothingDoesNotMatter) {
+TEST(SnapshotWriting, LatestThatNamesNothingDoesNotMatter) {
   const TemporaryFolder folder;
   Writer writer(Communicator::solo(), folder.path());
   save_alone(writer, 1);
@@ -284,7 +284,7 @@ TEST(SnapshotFacts, N17_LatestThatNamesNothingDoesNotMatter) {
   }
 }
 
-TEST(SnapshotFacts, N20_TargetThatCannotBeWrittenIsFoundBeforeTraining) {
+TEST(SnapshotWriting, TargetThatCannotBeWrittenIsFoundBeforeTraining) {
   const TemporaryFolder folder;
   std::ofstream(folder.file("file")) << "x";
   for (const int ranks : {1, 2}) {
@@ -305,7 +305,7 @@ TEST(SnapshotFacts, N20_TargetThatCannotBeWrittenIsFoundBeforeTraining) {
   }
 }
 
-TEST(SnapshotFacts, N20_RenameAcrossFileSystemsIsFoundBeforeTraining) {
+TEST(SnapshotWriting, RenameAcrossFileSystemsIsFoundBeforeTraining) {
   const TemporaryFolder folder;
   const auto disk = std::make_shared<FaultFileSystem>();
   disk->fail_where([](auto call, auto&) { return call == FaultFileSystem::Call::rename; }, EXDEV);
@@ -315,7 +315,7 @@ TEST(SnapshotFacts, N20_RenameAcrossFileSystemsIsFoundBeforeTraining) {
               HasSubstr("Invalid cross-device link"));
 }
 
-TEST(SnapshotFacts, N20_FinishedSnapshotIsNeverOverwritten) {
+TEST(SnapshotWriting, FinishedSnapshotIsNeverOverwritten) {
   const TemporaryFolder folder;
   Writer writer(Communicator::solo(), folder.path());
   save_alone(writer, 1);

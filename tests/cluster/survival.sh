@@ -1,7 +1,7 @@
 #!/bin/bash
 # Four ranks, two on each of two hosts, lose a rank, a host, or everything, and go on: from memory,
 # from memory on the host that is left, from the disk.
-#   survival.sh LOCKSTEP PROGRAM      PROGRAM: runtime_memory_restart
+#   survival.sh LOCKSTEP PROGRAM      PROGRAM: saving_memory_restart
 # Exit code: 0; 77 where there can be no hosts; else the test failed and says why.
 set -u
 here=$(dirname "$(readlink -f "$0")")

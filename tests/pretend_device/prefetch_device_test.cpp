@@ -7,9 +7,9 @@
 
 #include <cstring>
 
-#include "../runtime/cuda_runs.h"
 #include "error_of.h"
 #include "operators.h"
+#include "runtime/cuda_runs.h"
 
 namespace lockstep::pretend {
 namespace {

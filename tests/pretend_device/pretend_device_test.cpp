@@ -10,9 +10,9 @@
 #include <functional>
 #include <limits>
 
-#include "../runtime/cuda_runs.h"
 #include "operators.h"
 #include "recording.h"
+#include "runtime/cuda_runs.h"
 
 namespace lockstep::pretend {
 namespace {
