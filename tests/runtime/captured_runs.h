@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
+#include <lockstep/amp/optimizers.h>
 #include <lockstep/runtime/step/training.h>
 
 #include <functional>
