@@ -13,16 +13,16 @@
 #include <string>
 #include <vector>
 
-#include "child_process.h"
-#include "digest_diff.h"
-#include "exec_rank.h"
-#include "exit_codes.h"
-#include "leftovers.h"
-#include "libtorch_place.h"
-#include "machine.h"
+#include "clean/leftovers.h"
+#include "diff/digest_diff.h"
+#include "job/run_job.h"
+#include "machine/libtorch_place.h"
+#include "machine/machine.h"
+#include "machine/visible_gpus.h"
 #include "predict/predict.h"
-#include "run_job.h"
-#include "visible_gpus.h"
+#include "rank/child_process.h"
+#include "rank/exec_rank.h"
+#include "rank/exit_codes.h"
 
 namespace lockstep::launcher {
 namespace {

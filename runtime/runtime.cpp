@@ -1,5 +1,6 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <lockstep/collectives/core/agreement.h>
 #include <lockstep/collectives/core/as_error.h>
 #include <lockstep/collectives/core/life_sign.h>
 #include <lockstep/collectives/mpi_session.h>
@@ -174,6 +175,10 @@ void require_equal_ends(const std::vector<std::string>& names, const std::vector
                       ". Do not use these weights: go on from the last snapshot");
 }
 
+void tell_launcher(const detail::EndSign& sign) {
+  detail::give(detail::LifeSign::ends, detail::to_text(sign));
+}
+
 /// Prints why the program ends and returns its exit code, also where no memory is left for a
 /// message.
 int code_of_failure(const std::string& who, const std::exception_ptr& failure) noexcept {
@@ -181,19 +186,21 @@ int code_of_failure(const std::string& who, const std::exception_ptr& failure) n
     try {
       std::rethrow_exception(failure);
     } catch (const Error& error) {
-      detail::give(detail::LifeSign::exit_code, std::to_string(static_cast<int>(error.code())));
+      const auto* agreed = dynamic_cast<const detail::SharedError*>(&error);
+      tell_launcher({static_cast<int>(error.code()), agreed != nullptr && !agreed->is_own(),
+                     error.what()});
       print_line(who, error.what());
       return static_cast<int>(error.code());
     } catch (const std::exception&) {
       const Error error = detail::as_error(failure);
       const int code = error.code() == ExitCode::usage ? 1 : static_cast<int>(error.code());
-      detail::give(detail::LifeSign::exit_code, std::to_string(code));
+      tell_launcher({code, false, error.what()});
       print_line(who, error.what(), mixes_dtypes(error.what()) ? kMixedAdvice : "");
       return code;
     }
   } catch (const std::exception&) {
     const int code = static_cast<int>(ExitCode::out_of_memory);
-    detail::give(detail::LifeSign::exit_code, std::to_string(code));
+    tell_launcher({code, false, ""});
     std::fprintf(stderr, "%s: out of memory, also for a message that says where\n", who.c_str());
     return code;
   }

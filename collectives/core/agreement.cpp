@@ -30,9 +30,9 @@ Outcome decode(const std::string& bytes) {
 }
 
 /// Called when a rank is known to have failed.
-Error shared_failure(const Agreement& agreement, const std::optional<Error>& mine) {
-  return failure_in(agreement.exchange({mine, ""}))
-      .value_or(Error("a rank failed without a message"));
+SharedError shared_failure(const Agreement& agreement, const std::optional<Error>& mine) {
+  const auto failure = failure_in(agreement.exchange({mine, ""}));
+  return {failure.value_or(Error("a rank failed without a message")), mine.has_value()};
 }
 
 }  // namespace
@@ -94,7 +94,10 @@ std::vector<std::string> Agreement::gather(const std::string& doing,
                                            const std::function<std::string()>& action) const {
   std::vector<Outcome> outcomes = exchange(outcome_of(action));
   if (const auto failure = failure_in(outcomes)) {
-    throw Error(doing.empty() ? failure->what() : doing + ": " + failure->what(), failure->code());
+    const auto own = static_cast<size_t>(communicator_.rank());
+    throw SharedError(
+        Error(doing.empty() ? failure->what() : doing + ": " + failure->what(), failure->code()),
+        outcomes[own].error.has_value());
   }
   std::vector<std::string> texts;
   for (Outcome& outcome : outcomes) {
@@ -105,7 +108,7 @@ std::vector<std::string> Agreement::gather(const std::string& doing,
 
 void Agreement::raise_if_any(const std::optional<Error>& mine) const {
   if (const auto failure = failure_in(exchange({mine, ""}))) {
-    throw Error(*failure);
+    throw SharedError(*failure, mine.has_value());
   }
 }
 
@@ -114,7 +117,7 @@ void Agreement::raise(const std::optional<Error>& mine) const {
 }
 
 void Agreement::raise(const Error& mine, const std::exception_ptr& cause) const {
-  const Error shared = shared_failure(*this, mine);
+  const SharedError shared = shared_failure(*this, mine);
   try {
     std::rethrow_exception(cause);
   } catch (...) {

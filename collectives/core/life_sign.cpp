@@ -4,9 +4,12 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <system_error>
 
 namespace lockstep::detail {
 namespace {
@@ -29,12 +32,76 @@ int launchers_socket() {
   return is_it ? descriptor : -1;
 }
 
+// Both together fit what a rank's wrapper hands on in one piece.
+constexpr size_t most_ranks_text = 1024;
+constexpr size_t most_text = 1024;
+constexpr int rank_limit = 1 << 20;
+
+/// A number at the beginning of what is left of the text; -1: none.
+int read_number(const char*& at, const char* end) {
+  int number = -1;
+  const auto read = std::from_chars(at, end, number);
+  at = read.ptr;
+  return read.ec == std::errc() ? number : -1;
+}
+
 }  // namespace
+
+std::string to_text(const WaitSign& sign) {
+  std::string text;
+  for (size_t first = 0; first < sign.ranks.size() && text.size() < most_ranks_text;) {
+    size_t last = first;
+    while (last + 1 < sign.ranks.size() && sign.ranks[last + 1] == sign.ranks[last] + 1) {
+      ++last;
+    }
+    text += (first == 0 ? "" : ",") + std::to_string(sign.ranks[first]) +
+            (last > first ? "-" + std::to_string(sign.ranks[last]) : "");
+    first = last + 1;
+  }
+  return text + " " + sign.collective.substr(0, most_text);
+}
+
+WaitSign parse_wait_sign(const std::string& text) {
+  WaitSign sign;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  while (at != end && *at != ' ') {
+    const int first = read_number(at, end);
+    const int last = at != end && *at == '-' ? read_number(++at, end) : first;
+    const int least = sign.ranks.empty() ? 0 : sign.ranks.back() + 1;
+    if (first < least || last < first || last >= rank_limit) {
+      return {};
+    }
+    for (int rank = first; rank <= last; ++rank) {
+      sign.ranks.push_back(rank);
+    }
+    at += at != end && *at == ',' ? 1 : 0;
+  }
+  sign.collective.assign(at == end ? at : at + 1, end);
+  return sign;
+}
+
+std::string to_text(const EndSign& sign) {
+  return std::to_string(sign.code) + (sign.is_shared ? "s" : "o") + sign.text.substr(0, most_text);
+}
+
+EndSign parse_end_sign(const std::string& text) {
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  EndSign sign;
+  sign.code = std::max(0, read_number(at, end));
+  sign.is_shared = at != end && *at == 's';
+  sign.text.assign(at == end ? at : at + 1, end);
+  return sign;
+}
 
 void give(LifeSign sign, const std::string& text) {
   const int socket = launchers_socket();
   if (socket >= 0) {
-    const std::string line = static_cast<char>(sign) + text + "\n";
+    std::string line = static_cast<char>(sign) + text;
+    std::replace_if(
+        line.begin(), line.end(), [](char c) { return c >= 0 && c < ' '; }, ' ');  // of one line
+    line += '\n';
     send(socket, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 }

@@ -2,6 +2,7 @@
 
 #include <lockstep/collectives/core/call_mismatch.h>
 #include <lockstep/collectives/core/flight_record.h>
+#include <lockstep/collectives/core/life_sign.h>
 #include <lockstep/collectives/host/pending_operation.h>
 
 #include <algorithm>
@@ -309,9 +310,25 @@ void NodeEngine::check_peers(const Backoff& backoff) {
   trouble.rank = world_.rank;
   trouble.size = world_.size;
   trouble.seconds = backoff.seconds();
+  tell_launcher(trouble);
   fail(std::make_exception_ptr(
            CommunicationError(describe_trouble(trouble, pending_.front()->call, log_))),
        trouble.cause());
+}
+
+void NodeEngine::tell_launcher(const PeerTrouble& trouble) const {
+  if (world_.job_ranks.empty()) {
+    return;
+  }
+  std::vector<int> missed = trouble.late.empty() ? trouble.silent : std::vector<int>();
+  for (const RankSign& sign : trouble.late) {
+    missed.push_back(sign.rank);
+  }
+  for (int& rank : missed) {
+    rank = world_.job_ranks[static_cast<size_t>(rank)];
+  }
+  std::sort(missed.begin(), missed.end());
+  give(LifeSign::waited, to_text(WaitSign{missed, pending_.front()->call.describe()}));
 }
 
 void NodeEngine::fail(std::exception_ptr error, const std::string& cause) {

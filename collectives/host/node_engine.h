@@ -31,11 +31,13 @@ class PendingOperation;
 class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
  public:
   /// `rank` and `size` are those of the communicator, of which the group's ranks are this node's
-  /// part: `node_ranks[k]` is the communicator's rank of the group's rank k.
+  /// part: `node_ranks[k]` is the communicator's rank of the group's rank k. `job_ranks[k]` is what
+  /// the launcher calls the communicator's rank k; empty where ranks are threads.
   struct World {
     int rank;
     int size;
     std::vector<int> node_ranks;
+    std::vector<int> job_ranks = {};
   };
   NodeEngine(World world, std::unique_ptr<NodeGroup> group, CommunicatorOptions options,
              std::unique_ptr<InterNode> inter_node = nullptr);
@@ -71,6 +73,7 @@ class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
   void check_peers(const Backoff& backoff);
   std::vector<int> late_ranks() const;
   RankSign sign_of(int local_rank) const;
+  void tell_launcher(const PeerTrouble& trouble) const;
   /// `cause`: for the ranks that will miss this one.
   [[noreturn]] void fail(std::exception_ptr error, const std::string& cause);
 

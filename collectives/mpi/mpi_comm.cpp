@@ -1,6 +1,8 @@
 #include <lockstep/collectives/mpi/mpi_comm.h>
 
+#include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -106,6 +108,23 @@ int MpiComm::size() const {
   int size = 0;
   check(MPI_Comm_size(comm_, &size), "MPI_Comm_size");
   return size;
+}
+
+std::vector<int> MpiComm::job_ranks() const {
+  MPI_Group own = MPI_GROUP_NULL;
+  MPI_Group all = MPI_GROUP_NULL;
+  check(MPI_Comm_group(comm_, &own), "MPI_Comm_group");
+  check(MPI_Comm_group(MPI_COMM_WORLD, &all), "MPI_Comm_group");
+  std::vector<int> ranks(static_cast<size_t>(size()));
+  std::vector<int> job_ranks(ranks.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  check(MPI_Group_translate_ranks(own, size(), ranks.data(), all, job_ranks.data()),
+        "MPI_Group_translate_ranks");
+  MPI_Group_free(&own);
+  MPI_Group_free(&all);
+  const bool all_known =
+      std::find(job_ranks.begin(), job_ranks.end(), MPI_UNDEFINED) == job_ranks.end();
+  return all_known ? job_ranks : std::vector<int>();
 }
 
 void MpiComm::check(int code, const char* call) const {

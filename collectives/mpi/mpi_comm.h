@@ -5,6 +5,7 @@
 #include <mpi.h>
 
 #include <cstddef>
+#include <vector>
 
 namespace lockstep::detail {
 
@@ -28,6 +29,9 @@ class MpiComm {
   bool valid() const { return comm_ != MPI_COMM_NULL; }
   int rank() const;
   int size() const;
+  /// Of each rank, in the order of rank, its rank in MPI_COMM_WORLD, which is that of the launcher.
+  /// Empty if a rank has none, since the program has spawned it.
+  std::vector<int> job_ranks() const;
 
   /// Throws unless `code` is MPI_SUCCESS; `call` is the function that returned it.
   void check(int code, const char* call) const;

@@ -82,7 +82,8 @@ std::shared_ptr<Transport> make_mpi_transport(MpiComm comm, MpiComm node,
   }
   MpiRanks ranks{std::move(comm), std::move(node), failed};
   const NodeLayout layout = find_nodes(ranks.all, ranks.node);
-  NodeEngine::World world{ranks.all.rank(), ranks.all.size(), layout.ranks_of_this_node()};
+  NodeEngine::World world{ranks.all.rank(), ranks.all.size(), layout.ranks_of_this_node(),
+                          ranks.all.job_ranks()};
   std::unique_ptr<NodeGroup> group = make_group(ranks);
   auto inter_node = layout.nodes.size() > 1 ? make_mpi_inter_node(ranks.all, layout) : nullptr;
   auto engine = std::make_shared<NodeEngine>(std::move(world), std::move(group), options,

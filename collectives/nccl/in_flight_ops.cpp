@@ -1,4 +1,5 @@
 #include <c10/util/Exception.h>
+#include <lockstep/collectives/core/life_sign.h>
 #include <lockstep/collectives/nccl/in_flight_ops.h>
 
 #include <cstdio>
@@ -123,6 +124,7 @@ std::string InFlightOps::late_op() const {
     if (age <= timeout_) {
       return {};
     }
+    give(LifeSign::waited, to_text(WaitSign{{}, op.call.describe()}));  // NCCL knows no ranks
     return c10::str(op.call.describe(), " timed out: not complete ", age.count(),
                     " s after its issue; a rank did not arrive, or its device is stuck");
   }

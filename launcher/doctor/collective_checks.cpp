@@ -1,4 +1,4 @@
-#include "collective_checks.h"
+#include "doctor/collective_checks.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -8,7 +8,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "rank_findings.h"
+#include "doctor/rank_findings.h"
 
 namespace lockstep::doctor {
 namespace {

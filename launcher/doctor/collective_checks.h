@@ -5,7 +5,7 @@
 
 #include <functional>
 
-#include "finding.h"
+#include "doctor/finding.h"
 
 namespace lockstep::doctor {
 

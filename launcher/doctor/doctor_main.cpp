@@ -13,10 +13,10 @@
 #include <string>
 #include <vector>
 
-#include "../exit_codes.h"
-#include "../machine.h"
-#include "../visible_gpus.h"
-#include "examination.h"
+#include "doctor/examination.h"
+#include "machine/machine.h"
+#include "machine/visible_gpus.h"
+#include "rank/exit_codes.h"
 
 namespace lockstep::doctor {
 namespace {

@@ -1,4 +1,4 @@
-#include "examination.h"
+#include "doctor/examination.h"
 
 #include <ATen/ops/ones.h>
 #include <lockstep/collectives/mpi_session.h>
@@ -13,14 +13,14 @@
 #include <optional>
 #include <sstream>
 
-#include "collective_checks.h"
-#include "fact_checks.h"
-#include "kernel_checks.h"
-#include "library_facts.h"
-#include "machine_facts.h"
-#include "rank_findings.h"
-#include "report.h"
-#include "training_checks.h"
+#include "doctor/collective_checks.h"
+#include "doctor/fact_checks.h"
+#include "doctor/kernel_checks.h"
+#include "doctor/library_facts.h"
+#include "doctor/machine_facts.h"
+#include "doctor/rank_findings.h"
+#include "doctor/report.h"
+#include "doctor/training_checks.h"
 
 namespace lockstep::doctor {
 namespace {

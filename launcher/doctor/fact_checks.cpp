@@ -1,9 +1,9 @@
-#include "fact_checks.h"
+#include "doctor/fact_checks.h"
 
 #include <map>
 
-#include "fact_texts.h"
-#include "machine_checks.h"
+#include "doctor/fact_texts.h"
+#include "doctor/machine_checks.h"
 
 namespace lockstep::doctor {
 namespace {

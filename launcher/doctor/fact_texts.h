@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "finding.h"
-#include "rank_facts.h"
+#include "doctor/finding.h"
+#include "doctor/rank_facts.h"
 
 // What the checks of facts say and ask alike.
 

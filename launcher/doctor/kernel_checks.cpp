@@ -1,4 +1,4 @@
-#include "kernel_checks.h"
+#include "doctor/kernel_checks.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "finding.h"
+#include "doctor/finding.h"
 
 namespace lockstep::doctor {
 

@@ -1,4 +1,4 @@
-#include "library_facts.h"
+#include "doctor/library_facts.h"
 
 #include <ATen/Version.h>
 #include <dlfcn.h>
@@ -17,7 +17,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "machine_facts.h"
+#include "doctor/machine_facts.h"
 
 namespace lockstep::doctor {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <lockstep/runtime/runtime.h>
 
-#include "rank_facts.h"
+#include "doctor/rank_facts.h"
 
 namespace lockstep::doctor {
 

@@ -1,4 +1,4 @@
-#include "machine_checks.h"
+#include "doctor/machine_checks.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "fact_texts.h"
+#include "doctor/fact_texts.h"
 
 namespace lockstep::doctor {
 

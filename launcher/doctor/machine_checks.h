@@ -2,8 +2,8 @@
 
 #include <vector>
 
-#include "finding.h"
-#include "rank_facts.h"
+#include "doctor/finding.h"
+#include "doctor/rank_facts.h"
 
 namespace lockstep::doctor {
 

@@ -1,4 +1,4 @@
-#include "machine_facts.h"
+#include "doctor/machine_facts.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -18,7 +18,7 @@
 #include <fstream>
 #include <set>
 
-#include "../machine.h"
+#include "machine/machine.h"
 
 namespace lockstep::doctor {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "rank_facts.h"
+#include "doctor/rank_facts.h"
 
 namespace lockstep::doctor {
 

@@ -1,4 +1,4 @@
-#include "rank_facts.h"
+#include "doctor/rank_facts.h"
 
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-#include "rank_findings.h"
+#include "doctor/rank_findings.h"
 
 #include <ATen/ATen.h>
 #include <xxhash.h>

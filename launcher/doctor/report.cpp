@@ -1,4 +1,4 @@
-#include "report.h"
+#include "doctor/report.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
-#include "../exit_codes.h"
+#include "rank/exit_codes.h"
 
 namespace lockstep::doctor {
 namespace {

@@ -1,4 +1,4 @@
-#include "training_checks.h"
+#include "doctor/training_checks.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <lockstep/amp/cuda/cuda_kernels.h>
@@ -16,7 +16,7 @@
 #include <memory>
 #include <stdexcept>
 
-#include "rank_findings.h"
+#include "doctor/rank_findings.h"
 
 namespace lockstep::doctor {
 namespace {

@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "finding.h"
+#include "doctor/finding.h"
 
 namespace lockstep::doctor {
 

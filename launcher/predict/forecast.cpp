@@ -1,4 +1,4 @@
-#include "forecast.h"
+#include "predict/forecast.h"
 
 #include <algorithm>
 

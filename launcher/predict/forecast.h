@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "network.h"
-#include "step_record.h"
+#include "predict/network.h"
+#include "predict/step_record.h"
 
 namespace lockstep::launcher {
 

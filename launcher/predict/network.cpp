@@ -1,4 +1,4 @@
-#include "network.h"
+#include "predict/network.h"
 
 #include <algorithm>
 #include <fstream>

@@ -1,4 +1,4 @@
-#include "predict.h"
+#include "predict/predict.h"
 
 #include <cstdio>
 #include <ostream>
@@ -6,8 +6,8 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "../exit_codes.h"
-#include "forecast.h"
+#include "predict/forecast.h"
+#include "rank/exit_codes.h"
 
 namespace lockstep::launcher {
 namespace {

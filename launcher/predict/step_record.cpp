@@ -1,4 +1,4 @@
-#include "step_record.h"
+#include "predict/step_record.h"
 
 #include <algorithm>
 #include <cmath>

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <utility>
 
 namespace lockstep::detail {
 namespace {
@@ -99,10 +100,11 @@ std::string StragglerWatch::compare(Communicator hosts) {
   ++comparisons_;
   sum_ = {};
   updates_ = 0;
-  const std::string who = text.substr(0, text.find(" needs"));
-  const bool is_new = who != last_;
-  last_ = who;
-  return is_new ? text : "";
+  const auto slowest =
+      std::max_element(times.begin(), times.end(),
+                       [](const RankTimes& a, const RankTimes& b) { return a.busy < b.busy; });
+  const std::ptrdiff_t named = text.empty() ? -1 : slowest - times.begin();
+  return std::exchange(named_, named) != named ? text : "";
 }
 
 }  // namespace lockstep::detail

@@ -2,6 +2,7 @@
 
 #include <lockstep/collectives/communicator.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -49,7 +50,7 @@ class StragglerWatch {
  private:
   RankTimes sum_;
   int64_t updates_ = 0;
-  std::string last_;  // the rank that was named last
+  std::ptrdiff_t named_ = -1;  // the rank that was named last; -1: none
   int64_t comparisons_ = 0;
   std::optional<SlowestRank> slowest_;
 };

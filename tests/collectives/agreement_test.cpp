@@ -189,5 +189,26 @@ TEST(Agreement, ALostPeerIsNotToldToTheOthers) {
   EXPECT_EQ(ranks[0].message, "gone");
 }
 
+TEST(Agreement, SaysWhetherARankFailedItself) {
+  run_ranks(3, [](Communicator& ranks) {
+    const Agreement agreement(ranks);
+    const auto mine = ranks.rank() != 1 ? std::make_optional<Error>("no disk") : std::nullopt;
+    const std::vector<std::function<void()>> ways = {
+        [&] { agreement.attempt([&] { mine ? throw Error(*mine) : void(); }); },
+        [&] { agreement.raise_if_any(mine); },
+        [&] { agreement.raise(mine); },
+    };
+    for (const auto& fail : ways) {
+      try {
+        fail();
+        ADD_FAILURE() << "rank " << ranks.rank() << " threw nothing";
+      } catch (const SharedError& error) {
+        EXPECT_EQ(error.is_own(), ranks.rank() != 1);
+        EXPECT_STREQ(error.what(), "ranks 0, 2: no disk");
+      }
+    }
+  });
+}
+
 }  // namespace
 }  // namespace lockstep

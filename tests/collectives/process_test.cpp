@@ -1,16 +1,22 @@
 #include <gtest/gtest.h>
 #include <lockstep/collectives/core/activity.h>
+#include <lockstep/collectives/core/life_sign.h>
 #include <lockstep/collectives/host/host_transport.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <new>
+#include <string>
 #include <thread>
 
 #include <ATen/Parallel.h>
@@ -72,7 +78,7 @@ class ProcessTransport final : public HostTransport {
                                              NodeGroup::Peers::processes);
     pthread_barrier_wait(&family.barrier);
     group->watch_peers();
-    return std::make_shared<NodeEngine>(NodeEngine::World{rank, kRanks, {0, 1, 2}},
+    return std::make_shared<NodeEngine>(NodeEngine::World{rank, kRanks, {0, 1, 2}, {4, 5, 6}},
                                         std::move(group), options);
   }
   std::shared_ptr<Transport> split_ranks(const std::vector<SplitWish>&) override { return nullptr; }
@@ -191,6 +197,35 @@ TEST_F(Processes, AKilledOneIsNoticedByTheOthers) {
   EXPECT_NE(message.find("has died or left"), std::string::npos) << message;
   EXPECT_EQ(WEXITSTATUS(status_of(1)), 20);
   EXPECT_EQ(WTERMSIG(status_of(2)), SIGKILL);
+}
+
+TEST_F(Processes, TellTheLauncherWhichRankOfTheJobTheyMissWithoutItsWords) {
+  std::array<int, 2> sockets = {};
+  struct stat info = {};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets.data()), 0);
+  ASSERT_EQ(fstat(sockets[1], &info), 0);
+  run([&](Communicator& ranks) {
+    ranks.barrier().wait();
+    if (ranks.rank() == 2) {
+      raise(SIGKILL);
+    }
+    if (ranks.rank() == 0) {
+      const std::string name = std::to_string(sockets[1]) + ":" + std::to_string(info.st_ino);
+      setenv("LOCKSTEP_LIFE_SIGNS", name.c_str(), /*overwrite=*/1);
+    }
+    EXPECT_THROW(ranks.all_reduce(at::zeros({50000})).wait(), CommunicationError);
+  });
+  unsetenv("LOCKSTEP_LIFE_SIGNS");
+  std::array<char, 4096> bytes = {};
+  ASSERT_GT(read(sockets[0], bytes.data(), bytes.size() - 1), 1);
+  EXPECT_EQ(bytes[0], static_cast<char>(LifeSign::waited));
+  const WaitSign sign = parse_wait_sign(bytes.data() + 1);
+  EXPECT_EQ(sign.ranks, std::vector<int>{6});
+  EXPECT_EQ(sign.collective, "all_reduce #2 of Float[50000], sum\n");
+  EXPECT_EQ(status_of(1), 0);
+  EXPECT_EQ(WTERMSIG(status_of(2)), SIGKILL);
+  close(sockets[0]);
+  close(sockets[1]);
 }
 
 }  // namespace

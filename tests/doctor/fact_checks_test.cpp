@@ -1,10 +1,10 @@
 // Each fault that lockstep doctor must find is planted in the facts of one rank: the row, its
 // status and its fix.
-#include <fact_checks.h>
+#include <doctor/fact_checks.h>
+#include <doctor/rank_facts.h>
+#include <doctor/report.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <rank_facts.h>
-#include <report.h>
 
 #include <functional>
 #include <sstream>

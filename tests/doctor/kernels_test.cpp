@@ -2,9 +2,9 @@
 #include "test_device.h"
 
 #include <ATen/ATen.h>
+#include <doctor/kernel_checks.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <kernel_checks.h>
 
 namespace lockstep::doctor {
 namespace {

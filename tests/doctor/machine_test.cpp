@@ -1,7 +1,7 @@
 // The readers of lockstep doctor, on folders with planted files.
+#include <doctor/machine_facts.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <machine_facts.h>
 #include <unistd.h>
 
 #include <filesystem>

@@ -2,12 +2,12 @@
 #include "test_runtime.h"
 
 #include <ATen/ATen.h>
-#include <collective_checks.h>
+#include <doctor/collective_checks.h>
+#include <doctor/library_facts.h>
+#include <doctor/rank_findings.h>
+#include <doctor/training_checks.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <library_facts.h>
-#include <rank_findings.h>
-#include <training_checks.h>
 
 #include <cmath>
 #include <stdexcept>

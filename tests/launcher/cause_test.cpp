@@ -9,9 +9,9 @@
 #include <fstream>
 #include <sstream>
 
-#include "cause.h"
-#include "failure_report.h"
-#include "restart_policy.h"
+#include "cause/cause_text.h"
+#include "cause/failure_report.h"
+#include "job/restart_policy.h"
 
 namespace lockstep::launcher {
 namespace {
@@ -31,7 +31,7 @@ class CauseOfAJob : public ::testing::Test {
     output.add({rank, kind, text});
   }
   std::string cause(int code, JobEnd end = {1, "", false, false}) {
-    found = find_cause(table, output, end);
+    found = find_cause(table, end);
     if (!found) {
       ADD_FAILURE() << "no cause";
       return "";
@@ -45,16 +45,22 @@ class CauseOfAJob : public ::testing::Test {
   std::optional<Cause> found;
 };
 
-std::string lost(int rank, int other, const std::string& how) {
-  const std::string me = "rank " + std::to_string(rank);
-  return me + ": " + me + " of 3: all_reduce #45 timed out after 5.0 s: rank " +
-         std::to_string(other) + " " + how + " (its last call was #44)";
+/// The word of a rank that has waited for another in vain.
+std::string waited_for(const std::vector<int>& ranks, const std::string& in = "all_reduce #45") {
+  return static_cast<char>(detail::LifeSign::waited) + to_text(detail::WaitSign{ranks, in});
+}
+
+/// The word of a rank that is about to end because of an error.
+std::string ends(int code, const std::string& error, bool is_shared = false) {
+  return static_cast<char>(detail::LifeSign::ends) +
+         to_text(detail::EndSign{code, is_shared, error});
 }
 
 TEST_F(CauseOfAJob, IsTheRankThatOtherRanksWaitFor) {
-  report(1, Kind::line, lost(1, 0, "has died or left"));
+  report(1, Kind::word, waited_for({0}));
   report(1, Kind::status, "20");
-  report(0, Kind::line, lost(0, 2, "did not arrive"));
+  report(0, Kind::word, waited_for({2}));
+  report(0, Kind::line, "rank 0: gave up");
   report(0, Kind::status, "20");
   report(2, Kind::halted, "19");
   report(2, Kind::stopped, "137");
@@ -64,21 +70,83 @@ TEST_F(CauseOfAJob, IsTheRankThatOtherRanksWaitFor) {
 
 TEST_F(CauseOfAJob, IsNothingIfAllEndedWellWhateverTheySaidOnTheWay) {
   report(0, Kind::word, "f");
-  report(0, Kind::word, "x23");
+  report(0, Kind::word, ends(23, "no memory"));
   report(0, Kind::status, "0");
-  EXPECT_FALSE(find_cause(table, output, {0, "", false, false}).has_value());
+  EXPECT_FALSE(find_cause(table, {0, "", false, false}).has_value());
 }
 
 TEST_F(CauseOfAJob, OfRanksThatWaitForEachOtherIsAllOfThem) {
   for (const int rank : {0, 1, 2}) {
-    report(rank, Kind::line, lost(rank, (rank + 1) % 3, "did not arrive"));
+    report(rank, Kind::word, waited_for({(rank + 1) % 3}, "barrier #" + std::to_string(rank)));
     report(rank, Kind::status, "20");
   }
-  EXPECT_THAT(cause(20), HasSubstr("ranks 0-2 waited for each other"));
+  EXPECT_THAT(cause(20), HasSubstr("ranks 0-2 waited for each other, in different collectives"));
+}
+
+TEST_F(CauseOfAJob, OfRanksThatCannotReachEachOtherNamesTheirCollective) {
+  report(0, Kind::word, waited_for({1, 2}));
+  report(0, Kind::status, "20");
+  for (const int rank : {1, 2}) {
+    report(rank, Kind::word, waited_for({0}));
+    report(rank, Kind::stopped, "143");
+  }
+  EXPECT_THAT(cause(20), HasSubstr("ranks 0-2 waited for each other in all_reduce #45"));
+}
+
+TEST_F(CauseOfAJob, IsNoRankThatHasWaitedItselfHoweverItEnded) {
+  report(0, Kind::word, waited_for({1, 2}));
+  report(0, Kind::status, "20");
+  report(1, Kind::word, waited_for({2}));
+  report(1, Kind::stopped, "137");
+  report(2, Kind::stopped, "137");
+  cause(20);
+  EXPECT_THAT(found->ranks, ElementsAre(2));
+}
+
+TEST_F(CauseOfAJob, OfARankThatDoesNotKnowForWhomItWaitedIsThatRank) {
+  report(1, Kind::word, waited_for({}));
+  report(1, Kind::status, "20");
+  EXPECT_THAT(cause(20), HasSubstr("rank 1 ended with exit code 20"));
+  report(1, Kind::word, waited_for({0}));
+  report(1, Kind::word, waited_for({2}));
+  cause(20);
+  EXPECT_THAT(found->ranks, ElementsAre(0));
+}
+
+TEST_F(CauseOfAJob, IsTheRankWhoseErrorTheOthersHaveThrown) {
+  for (const int rank : {0, 2, 1}) {
+    report(rank, Kind::word, ends(2, "rank 1: no file", /*is_shared=*/rank != 1));
+    report(rank, Kind::line, "rank " + std::to_string(rank) + ": rank 1: no file");
+  }
+  report(0, Kind::status, "2");
+  report(2, Kind::stopped, "143");
+  report(1, Kind::status, "2");
+  EXPECT_EQ(cause(2),
+            "ranks 0-2 ended with exit code 2; the last lines of each:\n  | rank 1: no file\n"
+            "rank 1 had not made a lockstep runtime\n");
+  EXPECT_THAT(found->ranks, ElementsAre(1));
+}
+
+TEST_F(CauseOfAJob, IsTheSameInWhateverWordsItIsSaid) {
+  for (const char* words : {"", "rank 0: rank 1 did not arrive", "ranks 0-1 have died or left",
+                            "rank 0 of 3: all_reduce #45 failed: rank 1 has died or left"}) {
+    JobOutput said(printed, printed, {});
+    RankTable ranks(3);
+    for (const int rank : {0, 1}) {
+      ranks.add({rank, Kind::word, waited_for({2})});
+      ranks.add({rank, Kind::word, ends(20, words)});
+      said.add({rank, Kind::line, words});
+      ranks.add({rank, Kind::status, "20"});
+    }
+    const auto cause = find_cause(ranks, {20, "", false, false});
+    ASSERT_TRUE(cause.has_value());
+    EXPECT_THAT(cause->ranks, ElementsAre(2)) << words;
+    EXPECT_THAT(describe(*cause, ranks, said), HasSubstr("rank 2 did not arrive")) << words;
+  }
 }
 
 TEST_F(CauseOfAJob, IsNeverARankThatOnlyLostItsPeer) {
-  report(1, Kind::line, lost(1, 0, "has died or left"));
+  report(1, Kind::word, waited_for({0}));
   report(1, Kind::status, "20");
   report(0, Kind::word, "u");
   report(0, Kind::line, "rank 0: no such file");
@@ -118,7 +186,7 @@ TEST_F(CauseOfAJob, AreTheRanksThatWereLostWithTheirHost) {
     report(rank, Kind::began, rank == 0 ? "100 a" : "200 b");
     report(rank, Kind::word, "u");
   }
-  report(0, Kind::line, lost(0, 1, "has died or left"));
+  report(0, Kind::word, waited_for({1}));
   report(0, Kind::status, "20");
   EXPECT_THAT(cause(20, {205, "", false, true}),
               HasSubstr("ranks 1-2 on b ended without a report"));
@@ -137,7 +205,7 @@ TEST_F(CauseOfAJob, OfAStopIsTheRankThatSavedHoweverTheOthersEnded) {
     report(rank, Kind::word, "u");
   }
   report(0, Kind::stopped, "143");
-  report(1, Kind::line, lost(1, 2, "has died or left"));
+  report(1, Kind::word, waited_for({2}));
   report(1, Kind::status, "20");
   report(2, Kind::stopped, "75");
   const JobEnd by_usr1{143, "", false, false};
@@ -151,7 +219,7 @@ TEST_F(CauseOfAJob, OfAStopIsTheRankThatSavedHoweverTheOthersEnded) {
 
 TEST_F(CauseOfAJob, OfAStopIsNoFailureOfTheRankThatLeftBeforeItHeardOfIt) {
   report(1, Kind::word, "f");
-  report(1, Kind::word, "x75");
+  report(1, Kind::word, ends(75, "saved"));
   for (const bool has_ended : {false, true}) {
     if (has_ended) {
       report(1, Kind::status, "75");
@@ -177,12 +245,13 @@ TEST_F(CauseOfAJob, IsADeadlineThatPassedBeforeTheRanksWereEnded) {
 
 TEST_F(CauseOfAJob, KeepsTheFirstLineOfALongMessage) {
   report(0, Kind::line, "before");
-  report(0, Kind::line, lost(0, 2, "did not arrive"));
+  report(0, Kind::word, waited_for({2}));
+  report(0, Kind::line, "rank 0: all_reduce timed out");
   for (int call = 0; call < 30; ++call) {
     report(0, Kind::line, "  all_reduce #" + std::to_string(call));
   }
   report(0, Kind::status, "20");
-  EXPECT_THAT(cause(20), AllOf(HasSubstr("rank 2 did not arrive (its last"), HasSubstr("#29\n"),
+  EXPECT_THAT(cause(20), AllOf(HasSubstr("rank 0: all_reduce timed out"), HasSubstr("#29\n"),
                                Not(HasSubstr("before"))));
 }
 
@@ -229,7 +298,7 @@ TEST_F(CauseOfAJob, OfRanksThatASignalKilledAlikeNamesThemInThePlural) {
               ::testing::StartsWith("ranks 0-1 were killed by SIGSEGV; the last lines of each"));
 }
 
-/// What programs may print before rank 0 says that rank 1 is gone.
+/// What programs may print, whoever is to blame.
 std::vector<std::string> strange_lines() {
   std::string numbers = "ranks 0";
   for (int rank = 1; rank <= 5000; ++rank) {
@@ -254,6 +323,8 @@ std::vector<std::string> strange_lines() {
           "rank 0: rank 2 has the lowest loss 0.31",
           "rank 0: rank 2 has died out",
           "rank 2 did not arrive",
+          "rank 0: rank 2 did not arrive",
+          "rank 0 of 3: barrier #1 timed out after 5.0 s: ranks 0-2 have died or left",
           "rank 10: rank 2 did not arrive",
           "frank 0: rank 2 did not arrive",
           "rank 0: frank 2 did not arrive",
@@ -275,7 +346,7 @@ TEST_F(CauseOfAJob, IsFoundWhateverProgramsPrintAboutRanks) {
   for (const std::string& line : strange_lines()) {
     report(0, Kind::line, line);
   }
-  report(0, Kind::line, lost(0, 1, "has died or left"));
+  report(0, Kind::word, waited_for({1}));
   report(0, Kind::status, "20");
   EXPECT_THAT(cause(20), HasSubstr("rank 1 did not arrive"));
   EXPECT_THAT(found->ranks, ElementsAre(1));
@@ -291,28 +362,46 @@ TEST_F(CauseOfAJob, IsSaidWithTheBeginningOfAVeryLongLine) {
   EXPECT_LT(text.size(), 100000U);
 }
 
-TEST(BlamedBy, ReadsTheRanksThatLockstepCallsLateOrGone) {
-  EXPECT_THAT(blamed_by(0, 9, {"rank 0 of 9: x: rank 3 did not arrive; rank 4 has died or left"}),
-              ElementsAre(3, 4));
-  EXPECT_THAT(blamed_by(1, 9, {"rank 1: rank 1 of 9: x: rank 8 has died or left (its last call)"}),
-              ElementsAre(8));
-  EXPECT_THAT(
-      blamed_by(0, 9,
-                {"caught: rank 0 of 9: x: rank 3 did not arrive", "rank 0: rank 4 did not arrive"}),
-      ElementsAre(3));
-  EXPECT_THAT(blamed_by(0, 8, {"nothing", "rank 0: ranks 2-4, 7 did not arrive"}),
-              ElementsAre(2, 3, 4, 7));
-  EXPECT_THAT(blamed_by(0, 8, {"rank 0: ranks 6-99999999999, 0-1, 0-1 have died or left"}),
-              ElementsAre(1, 6, 7));
+TEST_F(CauseOfAJob, OfAProgramWithoutSignsIsTheRankThatEndedWhateverItPrints) {
+  for (const std::string& line : strange_lines()) {
+    report(0, Kind::line, line);
+  }
+  report(0, Kind::status, "20");
+  EXPECT_THAT(cause(20), ::testing::StartsWith("rank 0 ended with exit code 20"));
+  EXPECT_THAT(found->ranks, ElementsAre(0));
 }
 
-TEST(BlamedBy, ReadsNothingInOtherLines) {
-  for (const std::string& line : strange_lines()) {
-    EXPECT_THAT(blamed_by(0, 5, {line}), IsEmpty()) << line.substr(0, 80);
-    EXPECT_THAT(blamed_by(0, 5, {line, "rank 0: rank 1 has died or left"}), ElementsAre(1))
-        << line.substr(0, 80);
+TEST(LifeSigns, TakeAnyTextOfAWait) {
+  const auto read = [](const std::string& text) { return detail::parse_wait_sign(text); };
+  const std::vector<int> ranks = {0, 2, 3, 4, 7};
+  EXPECT_EQ(read(to_text(detail::WaitSign{ranks, "barrier #1 of Byte[0]"})).ranks, ranks);
+  EXPECT_EQ(read("0,2-4,7 barrier #1").collective, "barrier #1");
+  EXPECT_EQ(read(" barrier #1").collective, "barrier #1");
+  for (const char* strange : {"", " x", "-1 x", "4-2 x", "3,3 x", "0-99999999999 x", "0-2000000000",
+                              "7-", ",", "0;1 x", "rank 1 x"}) {
+    EXPECT_THAT(read(strange).ranks, IsEmpty()) << strange;
   }
-  EXPECT_THAT(blamed_by(0, 5, {}), IsEmpty());
+}
+
+TEST(LifeSigns, OfManyRanksFitOnePieceOfOutput) {
+  detail::WaitSign sign;
+  for (int rank = 0; rank < 100000; rank += 2) {
+    sign.ranks.push_back(rank);
+  }
+  const std::string text = to_text(sign);
+  EXPECT_LT(text.size(), 2048U);
+  EXPECT_THAT(detail::parse_wait_sign(text).ranks.size(), ::testing::Gt(100U));
+  EXPECT_LT(to_text(detail::EndSign{2, false, std::string(100000, 'x')}).size(), 2048U);
+}
+
+TEST(LifeSigns, TakeAnyTextOfAnEnd) {
+  const auto sign = detail::parse_end_sign(to_text(detail::EndSign{23, true, "no memory"}));
+  EXPECT_EQ(sign.code, 23);
+  EXPECT_TRUE(sign.is_shared);
+  EXPECT_EQ(sign.text, "no memory");
+  for (const char* strange : {"", "x", "-3o", "99999999999999oX", "s"}) {
+    EXPECT_EQ(detail::parse_end_sign(strange).code, 0) << strange;
+  }
 }
 
 TEST(MpirunsOwnText, IsDroppedWhenARankFailedAndShownOtherwise) {

@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "elastic_world.h"
-#include "restart_policy.h"
+#include "job/restart_policy.h"
+#include "start/elastic_world.h"
 
 namespace lockstep::launcher {
 namespace {

@@ -103,9 +103,9 @@ TEST(LauncherFailure, WhateverAProgramPrintsTheJobHasACauseAndIsStartedAgain) {
                       "[ $LOCKSTEP_ATTEMPT = 1 ] && exit 0; [ $RANK != 0 ] && " + for_ever + "; " +
                           print + "; echo 'rank 0: rank 1 has died or left'; exit 20"));
     EXPECT_EQ(result.code, 0) << print;
-    EXPECT_THAT(result.error, HasSubstr("lockstep: rank 1 did not arrive at a collective"));
+    EXPECT_THAT(result.error, HasSubstr("lockstep: rank 0 ended with exit code 20"));
     EXPECT_THAT(result.error, HasSubstr("starting the job again"));
-    EXPECT_THAT(folder.read("logs/attempt-1/failure.json"), HasSubstr("\"rank\": 1,"));
+    EXPECT_THAT(folder.read("logs/attempt-1/failure.json"), HasSubstr("\"rank\": 0,"));
     std::filesystem::remove_all(folder.path() + "/logs");
   }
 }

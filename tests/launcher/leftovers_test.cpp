@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "clean/leftovers.h"
 #include "launch.h"
-#include "leftovers.h"
 
 namespace lockstep::launcher {
 namespace {

@@ -1,4 +1,4 @@
-#include "libtorch_place.h"
+#include "machine/libtorch_place.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

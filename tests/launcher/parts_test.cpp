@@ -4,11 +4,11 @@
 #include <utility>
 #include <vector>
 
-#include "deadlines.h"
-#include "line_splitter.h"
-#include "rank_line.h"
-#include "shell_quote.h"
-#include "stop_ladder.h"
+#include "job/deadlines.h"
+#include "rank/line_splitter.h"
+#include "rank/rank_line.h"
+#include "rank/stop_ladder.h"
+#include "start/shell_quote.h"
 
 namespace lockstep::launcher {
 namespace {

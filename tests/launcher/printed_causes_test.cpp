@@ -4,10 +4,10 @@
 
 #include <sstream>
 
-#include "cause.h"
-#include "job_output.h"
+#include "cause/cause_text.h"
+#include "cause/job_output.h"
+#include "cause/rank_table.h"
 #include "launch.h"
-#include "rank_table.h"
 
 namespace lockstep::testing {
 namespace {
@@ -37,40 +37,58 @@ TEST(PrintedCauses, TheLauncherShowsTheCauseAndNoFrames) {
 
 using Kind = RankLine::Kind;
 
-/// How the ranks ended, after each printed its line.
-std::string describe(const std::vector<std::pair<std::string, RankLine>>& ranks) {
+struct Ended {
+  RankLine status;
+  std::string error;  // that it said it ends because of; empty: it said nothing
+  std::string line;   // that it printed
+};
+
+/// What is said of ranks that ended so.
+std::string describe(const std::vector<Ended>& ranks) {
   std::ostringstream out;
   JobOutput output(out, out, {});
   launcher::RankTable table(static_cast<int>(ranks.size()));
-  for (const auto& [line, status] : ranks) {
-    output.add({status.rank, Kind::line, line});
-    table.add({status.rank, Kind::word, "u"});
+  for (const Ended& each : ranks) {
+    const int rank = each.status.rank;
+    output.add({rank, Kind::line, each.line});
+    table.add({rank, Kind::word, "u"});
+    if (!each.error.empty()) {
+      table.add({rank, Kind::word, "x" + each.error});
+    }
   }
-  for (const auto& [line, status] : ranks) {
-    table.add(status);
+  for (const Ended& each : ranks) {
+    table.add(each.status);
   }
   launcher::JobEnd end;
   end.code = 1;
-  const auto cause = launcher::find_cause(table, output, end);
+  const auto cause = launcher::find_cause(table, end);
   return cause ? launcher::describe(*cause, table, output) : "";
 }
 
 TEST(PrintedCauses, RanksThatSayTheSameAreNamedTogether) {
-  EXPECT_EQ(describe({{"rank 0: ranks 0-2: sizes differ", {0, Kind::stopped, "143"}},
-                      {"rank 1: ranks 0-2: sizes differ", {1, Kind::status, "2"}},
-                      {"rank 2: ranks 0-2: sizes differ", {2, Kind::status, "2"}},
-                      {"rank 3: ranks 0-2: sizes differ", {3, Kind::status, "0"}}}),
-            "ranks 0-2 ended with exit code 2; the last lines of each:\n  | ranks 0-2: sizes "
-            "differ\n");
+  const std::string error = "2oranks 0-2: sizes differ";
+  EXPECT_EQ(
+      describe({{{0, Kind::stopped, "143"}, error, "rank 0: ranks 0-2: sizes differ"},
+                {{1, Kind::status, "2"}, error, "rank 1: ranks 0-2: sizes differ"},
+                {{2, Kind::status, "2"}, error, "rank 2: ranks 0-2: sizes differ"},
+                {{3, Kind::status, "0"}, "", "rank 3: ranks 0-2: sizes differ"}}),
+      "ranks 0-2 ended with exit code 2; the last lines of each:\n  | ranks 0-2: sizes differ\n");
+  EXPECT_EQ(describe({{{0, Kind::status, "2"}, error, "rank 0: other words"},
+                      {{1, Kind::status, "2"}, error, "ranks 0-1: sizes differ"}}),
+            "ranks 0-1 ended with exit code 2; the last lines of rank 0:\n  | rank 0: other "
+            "words\n");
 }
 
 TEST(PrintedCauses, RanksThatSayOtherThingsOrEndOtherwiseAreNotNamedTogether) {
-  EXPECT_EQ(describe({{"rank 0: no file 0", {0, Kind::status, "2"}},
-                      {"rank 1: no file 1", {1, Kind::status, "2"}}}),
-            "rank 0 ended with exit code 2; its last lines:\n  | rank 0: no file 0\n");
-  EXPECT_EQ(describe({{"rank 0: no file", {0, Kind::status, "10"}},
-                      {"rank 1: no file", {1, Kind::status, "11"}}}),
-            "rank 0 ended with exit code 10; its last lines:\n  | rank 0: no file\n");
+  EXPECT_EQ(describe({{{0, Kind::status, "2"}, "2ono file 0", "no file"},
+                      {{1, Kind::status, "2"}, "2ono file 1", "no file"}}),
+            "rank 0 ended with exit code 2; its last lines:\n  | no file\n");
+  EXPECT_EQ(describe({{{0, Kind::status, "10"}, "10ono file", "no file"},
+                      {{1, Kind::status, "11"}, "11ono file", "no file"}}),
+            "rank 0 ended with exit code 10; its last lines:\n  | no file\n");
+  EXPECT_EQ(describe({{{0, Kind::status, "2"}, "2ono file", "no file"},
+                      {{1, Kind::status, "2"}, "", "no file"}}),
+            "rank 0 ended with exit code 2; its last lines:\n  | no file\n");
 }
 
 }  // namespace

@@ -15,9 +15,9 @@
 #include <map>
 #include <sstream>
 
-#include "job_output.h"
+#include "cause/job_output.h"
 #include "launch.h"
-#include "terminal_columns.h"
+#include "rank/terminal_columns.h"
 
 namespace lockstep::testing {
 namespace {

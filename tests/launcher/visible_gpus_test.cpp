@@ -1,4 +1,4 @@
-#include "visible_gpus.h"
+#include "machine/visible_gpus.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

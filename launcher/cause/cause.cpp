@@ -1,0 +1,241 @@
+#include "cause/cause.h"
+
+#include <lockstep/collectives/core/rank_names.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstring>
+#include <iterator>
+#include <set>
+#include <utility>
+
+#include "rank/exit_codes.h"
+
+namespace lockstep::launcher {
+namespace {
+
+using detail::rank_names;
+using Stage = LifeSigns::Stage;
+
+std::string describe_code(int code) {
+  const char* signal = code > 128 ? sigabbrev_np(code - 128) : nullptr;
+  return signal ? std::string("was killed by SIG") + signal
+                : "ended with exit code " + std::to_string(code);
+}
+
+std::string own_host() {
+  std::array<char, 256> name = {};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+Cause of(std::vector<int> ranks, const std::string& what, int code) {
+  Cause cause;
+  cause.headline = rank_names(ranks) + " " + what;
+  cause.said = ranks.front();
+  cause.ranks = std::move(ranks);
+  cause.code = code;
+  return cause;
+}
+
+/// The rank whose error this one has thrown with the others; itself if that is its own.
+int origin_of(int rank, const RankTable& ranks) {
+  const LifeSigns& signs = ranks[rank].signs;
+  const auto failed_itself = ranks.where([&](const RankRecord& record) {
+    return record.signs.ends_like(signs) && !record.signs.end().is_shared;
+  });
+  return signs.end().is_shared && !failed_itself.empty() ? failed_itself.front() : rank;
+}
+
+/// The first that failed and that nobody had asked to stop, if it did not only lose its peers. A
+/// rank of a job that was asked may save and leave before the request has come to its own host.
+std::optional<Cause> own_failure(const RankTable& ranks, bool was_asked) {
+  for (const RankFailure& failure : ranks.failures()) {
+    if (failure.stopped || (was_asked && failure.code == exit_preempted)) {
+      continue;
+    }
+    if (ranks[failure.rank].early) {
+      return of({failure.rank}, "ended with exit code 0 before its runtime had ended",
+                failure.code);
+    }
+    if (failure.code != exit_peer_lost) {
+      return of({origin_of(failure.rank, ranks)}, describe_code(failure.code), failure.code);
+    }
+  }
+  return std::nullopt;
+}
+
+/// The first that saved and left. Its snapshot is that of all ranks, however the others ended.
+std::optional<Cause> preempted(const RankTable& ranks) {
+  for (const RankFailure& failure : ranks.failures()) {
+    if (failure.code == exit_preempted) {
+      Cause cause = of({failure.rank}, describe_code(exit_preempted), exit_preempted);
+      cause.stopped = true;
+      return cause;
+    }
+  }
+  return std::nullopt;
+}
+
+/// All ranks, and none by a signal.
+bool ended_by_themselves(const RankTable& ranks) {
+  return ranks
+      .where([](const RankRecord& record) { return !record.has_ended() || *record.code > 128; })
+      .empty();
+}
+
+/// Ranks that ended with 0 and never made the runtime that others made, or that others had been
+/// ended for.
+std::optional<Cause> ended_without_runtime(const RankTable& ranks) {
+  const auto ended = ranks.where([](const RankRecord& record) {
+    return record.has_ended() && *record.code == 0 && record.signs.stage() == Stage::none;
+  });
+  if (ended.empty() || static_cast<int>(ended.size()) == ranks.size()) {
+    return std::nullopt;
+  }
+  return of(ended,
+            "ended with exit code 0 before making a runtime, which the other ranks waited for",
+            exit_peer_lost);
+}
+
+std::optional<Cause> lost(const RankTable& ranks, const JobEnd& end) {
+  const std::string here = own_host();
+  // On this host a report is also missing where mpirun killed a wrapper after another rank's end.
+  const bool is_explained =
+      end.mpirun_was_killed ||
+      std::any_of(ranks.failures().begin(), ranks.failures().end(),
+                  [](const RankFailure& failure) { return !failure.stopped; });
+  const auto gone = ranks.where([&](const RankRecord& record) {
+    return !record.host.empty() && !record.has_ended() && !(is_explained && record.host == here);
+  });
+  if (gone.empty()) {
+    return std::nullopt;
+  }
+  std::set<std::string> hosts;
+  for (const int rank : gone) {
+    hosts.insert(ranks[rank].host);
+  }
+  std::string names;
+  for (const std::string& host : hosts) {
+    names += (names.empty() ? "" : ", ") + host;
+  }
+  return of(gone,
+            "on " + names +
+                " ended without a report: the host, its network, or the processes that "
+                "watch its ranks were lost",
+            exit_peer_lost);
+}
+
+std::string waited_for(const RankTable& ranks, const std::vector<int>& late) {
+  std::string text = "did not arrive at a collective of all ranks";
+  for (const int rank : late) {
+    if (const int signal = ranks[rank].halted_by; signal != 0) {
+      const char* name = sigabbrev_np(signal);
+      text += "; rank " + std::to_string(rank) + " was stopped by SIG" + (name ? name : "?");
+    }
+  }
+  return text;
+}
+
+/// Whom this rank says it has waited for in vain.
+std::vector<int> missed_by(int rank, const RankTable& ranks) {
+  std::vector<int> missed;
+  if (const auto& waited = ranks[rank].signs.waited()) {
+    std::copy_if(waited->ranks.begin(), waited->ranks.end(), std::back_inserter(missed),
+                 [&](int each) { return each != rank && each < ranks.size(); });
+  }
+  return missed;
+}
+
+bool waited(const RankRecord& record) {
+  return record.signs.waited().has_value() ||
+         record.code.value_or(record.signs.end().code) == exit_peer_lost;
+}
+
+Cause waited_for_each_other(const RankTable& ranks, int said) {
+  std::set<std::string> collectives;
+  const auto circle = ranks.where(waited);
+  for (const int rank : circle) {
+    if (const auto& sign = ranks[rank].signs.waited()) {
+      collectives.insert(sign->collective);
+    }
+  }
+  Cause cause = of(circle,
+                   collectives.size() == 1 ? "waited for each other in " + *collectives.begin()
+                                           : "waited for each other, in different collectives",
+                   exit_peer_lost);
+  cause.said = said;
+  return cause;
+}
+
+/// Of the ranks that waited for others in vain: follows what they say to a rank that waited for
+/// nobody.
+std::optional<Cause> peer_lost(const RankTable& ranks) {
+  const auto first =
+      std::find_if(ranks.failures().begin(), ranks.failures().end(),
+                   [](const RankFailure& failure) { return failure.code == exit_peer_lost; });
+  if (first == ranks.failures().end()) {
+    return std::nullopt;
+  }
+  std::set<int> passed;
+  for (int next = first->rank; passed.insert(next).second;) {
+    const std::vector<int> missed = missed_by(next, ranks);
+    if (missed.empty()) {
+      return of({next}, describe_code(exit_peer_lost), exit_peer_lost);
+    }
+    std::vector<int> late;
+    std::copy_if(missed.begin(), missed.end(), std::back_inserter(late),
+                 [&](int rank) { return !waited(ranks[rank]); });
+    if (!late.empty()) {
+      Cause cause = of(late, waited_for(ranks, late), exit_peer_lost);
+      cause.said = next;
+      return cause;
+    }
+    next = missed.front();
+  }
+  return waited_for_each_other(ranks, first->rank);
+}
+
+}  // namespace
+
+std::optional<Cause> find_cause(const RankTable& ranks, const JobEnd& end) {
+  if (end.code == 0 && end.overdue.empty()) {
+    return std::nullopt;  // all ended well, whatever they said on the way
+  }
+  if (auto cause = own_failure(ranks, end.was_asked)) {
+    return cause;
+  }
+  if (end.was_asked || end.overdue.empty()) {
+    if (auto cause = preempted(ranks)) {
+      return cause;
+    }
+  }
+  if (!end.overdue.empty() && !(end.was_asked && ended_by_themselves(ranks))) {
+    Cause cause;
+    cause.headline = end.overdue;
+    cause.code = exit_peer_lost;
+    return cause;
+  }
+  if (end.code != 0 && !end.was_asked) {
+    if (auto cause = ended_without_runtime(ranks)) {
+      return cause;
+    }
+    if (auto cause = lost(ranks, end)) {
+      return cause;
+    }
+  }
+  if (auto cause = peer_lost(ranks)) {
+    return cause;
+  }
+  if (ranks.failures().empty()) {
+    return std::nullopt;
+  }
+  const RankFailure& first = ranks.failures().front();
+  Cause cause = of({first.rank}, describe_code(first.code), first.code);
+  cause.stopped = true;
+  return cause;
+}
+
+}  // namespace lockstep::launcher

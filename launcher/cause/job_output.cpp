@@ -1,0 +1,190 @@
+#include "cause/job_output.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <ostream>
+#include <stdexcept>
+
+#include "rank/terminal_columns.h"
+
+namespace lockstep::launcher {
+
+namespace {
+
+constexpr size_t shown_lines = 10;
+constexpr size_t kept_lines = 60;
+constexpr size_t kept_bytes = 1 << 16;  // of a line
+constexpr auto held_for = std::chrono::seconds(3);
+
+/// "frame #12: at::_ops::addmm::call(...) + 0x1b5 (0x7f... in libtorch_cpu.so)", and what LibTorch
+/// writes before the first.
+bool is_of_backtrace(const std::string& line) {
+  return line.rfind("frame #", 0) == 0 || line.rfind("Exception raised from ", 0) == 0;
+}
+
+bool begins_message(const std::string& line, int rank) {
+  const std::string name = "rank " + std::to_string(rank);
+  return line.rfind(name + ": ", 0) == 0 || line.rfind(name + " of ", 0) == 0 ||
+         line.rfind("terminate called", 0) == 0;
+}
+
+}  // namespace
+
+JobOutput::JobOutput(std::ostream& out, std::ostream& error, OutputOptions options)
+    : out_(out), error_(error), options_(std::move(options)) {
+  if (options_.log_dir.empty()) {
+    return;
+  }
+  std::error_code failure;
+  std::filesystem::create_directories(options_.log_dir, failure);
+  if (failure) {
+    throw std::runtime_error("cannot make the log folder " + options_.log_dir + ": " +
+                             failure.message());
+  }
+  if (access(options_.log_dir.c_str(), W_OK) != 0) {
+    throw std::runtime_error("cannot write to the log folder " + options_.log_dir + ": " +
+                             std::strerror(errno));
+  }
+}
+
+void JobOutput::add(const RankLine& line) {
+  std::string& beginning = beginnings_[{line.rank, line.is_error}];
+  switch (line.kind) {
+    case RankLine::Kind::partial:
+      beginning += line.text;
+      return;
+    case RankLine::Kind::redraw:
+      if (options_.terminal) {
+        print(line, beginning + line.text, true);
+      }
+      beginning.clear();
+      return;
+    case RankLine::Kind::line: {
+      const std::string text = beginning + line.text;
+      beginning.clear();
+      print(line, text, false);
+      keep(line.rank, text);
+      return;
+    }
+    default:
+      return;
+  }
+}
+
+void JobOutput::add_other(const std::string& line, bool is_error) {
+  if (!is_error || options_.verbose) {
+    clear_redrawn();
+    (is_error ? error_ : out_) << line << "\n" << std::flush;
+  } else {
+    held_.emplace_back(Clock::now() + held_for, line);
+  }
+}
+
+std::optional<JobOutput::Clock::time_point> JobOutput::tick() {
+  while (!held_.empty() && Clock::now() >= held_.front().first) {
+    clear_redrawn();
+    error_ << held_.front().second << "\n" << std::flush;
+    held_.pop_front();
+  }
+  return held_.empty() ? std::nullopt : std::make_optional(held_.front().first);
+}
+
+void JobOutput::release(bool show) {
+  for (const auto& [due, line] : held_) {
+    if (show) {
+      error_ << line << "\n";
+    }
+  }
+  error_ << std::flush;
+  held_.clear();
+}
+
+void JobOutput::clear_redrawn() {
+  if (redrawn_) {
+    out_ << "\r\x1b[K" << std::flush;
+    redrawn_ = false;
+  }
+}
+
+void JobOutput::print(const RankLine& line, const std::string& text, bool redraw) {
+  if (!options_.shown_ranks.empty() && options_.shown_ranks.count(line.rank) == 0) {
+    return;
+  }
+  clear_redrawn();
+  const std::string tagged =
+      (options_.tag ? "[" + std::to_string(line.rank) + "] " : std::string()) + text;
+  if (redraw) {  // in the last column of a terminal some begin a new line
+    out_ << (options_.columns ? fit_columns(tagged, options_.columns() - 1) : tagged) << std::flush;
+  } else {
+    (line.is_error ? error_ : out_) << tagged << "\n" << std::flush;
+  }
+  redrawn_ = redraw;
+}
+
+std::vector<std::string> JobOutput::last_lines(int rank) const {
+  const auto kept = kept_.find(rank);
+  if (kept == kept_.end()) {
+    return {};
+  }
+  const std::deque<std::string>& lines = kept->second;
+  size_t first = lines.size() - std::min(lines.size(), shown_lines);
+  for (size_t i = lines.size(); i-- > 0;) {
+    if (begins_message(lines[i], rank)) {
+      first = std::min(first, i);
+      break;
+    }
+  }
+  return {lines.begin() + static_cast<std::ptrdiff_t>(first), lines.end()};
+}
+
+std::vector<std::string> JobOutput::comparable_lines(int rank) const {
+  std::vector<std::string> lines = last_lines(rank);
+  const std::string own = "rank " + std::to_string(rank) + ": ";
+  for (std::string& line : lines) {
+    if (line.rfind(own, 0) == 0) {
+      line.erase(0, own.size());
+    }
+  }
+  return lines;
+}
+
+std::string JobOutput::log_path(int rank) const {
+  return options_.log_dir.empty() ? ""
+                                  : options_.log_dir + "/rank-" + std::to_string(rank) + ".log";
+}
+
+void JobOutput::keep(int rank, const std::string& text) {
+  if (!is_of_backtrace(text)) {
+    std::deque<std::string>& lines = kept_[rank];
+    lines.push_back(text.size() <= kept_bytes ? text : text.substr(0, kept_bytes) + " ...");
+    if (lines.size() > kept_lines) {
+      lines.pop_front();
+    }
+  }
+  if (!options_.log_dir.empty()) {
+    log(rank, text);
+  }
+}
+
+void JobOutput::log(int rank, const std::string& text) {
+  std::ofstream& file = logs_[rank];
+  errno = 0;
+  if (!file.is_open()) {
+    file.open(log_path(rank));
+  }
+  file << text << "\n" << std::flush;
+  if (!file && !log_failed_) {
+    const int reason = errno;
+    log_failed_ = true;
+    clear_redrawn();
+    error_ << "lockstep: cannot write " << log_path(rank)
+           << (reason != 0 ? std::string(": ") + std::strerror(reason) : "")
+           << "; the log files are cut here, the job goes on" << std::endl;
+  }
+}
+
+}  // namespace lockstep::launcher

@@ -1,0 +1,86 @@
+#include "cause/rank_table.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "rank/exit_codes.h"
+
+namespace lockstep::launcher {
+
+void RankTable::add(const RankLine& line) {
+  using Kind = RankLine::Kind;
+  if (line.rank < 0) {
+    return;
+  }
+  if (line.rank >= size()) {  // the launcher was told another number
+    ranks_.resize(static_cast<size_t>(line.rank) + 1);
+  }
+  RankRecord& record = ranks_[static_cast<size_t>(line.rank)];
+  switch (line.kind) {
+    case Kind::began: {
+      char* end = nullptr;
+      record.wrapper = static_cast<int>(std::strtol(line.text.c_str(), &end, 10));
+      record.host = *end == ' ' ? end + 1 : end;
+      break;
+    }
+    case Kind::word:
+      record.signs.add(line.text);
+      if (record.signs.fails() && !record.has_ended()) {
+        const int code = record.signs.end().code;
+        note({line.rank, code != 0 ? code : exit_peer_lost, false});
+      }
+      if (!record.signs.snapshot().empty()) {
+        snapshot_ = record.signs.snapshot();
+      }
+      break;
+    case Kind::halted:
+      record.halted_by = std::atoi(line.text.c_str());
+      return;
+    case Kind::status:
+    case Kind::stopped:
+    case Kind::early:
+      record.code = std::atoi(line.text.c_str());
+      record.stopped = line.kind == Kind::stopped;
+      record.early = line.kind == Kind::early;
+      if (*record.code != 0) {
+        note({line.rank, *record.code, record.stopped});
+      }
+      break;
+    case Kind::line:
+    case Kind::partial:
+    case Kind::redraw:
+      return;
+  }
+  last_change_ = Clock::now();
+}
+
+/// A rank that said that it fails keeps its place when it ends.
+void RankTable::note(const RankFailure& failure) {
+  const auto known = std::find_if(failures_.begin(), failures_.end(), [&](const RankFailure& each) {
+    return each.rank == failure.rank;
+  });
+  if (known == failures_.end()) {
+    failures_.push_back(failure);
+  } else {
+    *known = failure;
+  }
+}
+
+bool RankTable::has_failure() const {
+  const auto any = [&](const auto& holds) {
+    return std::any_of(ranks_.begin(), ranks_.end(), holds);
+  };
+  const auto is_without_runtime = [](const RankRecord& record) {
+    return record.has_ended() && record.signs.stage() == Stage::none;
+  };
+  const auto waits = [](const RankRecord& record) {
+    return !record.has_ended() && record.signs.stage() == Stage::starting;
+  };
+  return any([](const RankRecord& record) {
+           return record.signs.fails() ||
+                  (record.has_ended() && *record.code != 0 && !record.stopped);
+         }) ||
+         (any(is_without_runtime) && any(waits));
+}
+
+}  // namespace lockstep::launcher

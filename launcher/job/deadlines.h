@@ -1,0 +1,47 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "cause/rank_table.h"
+#include "start/run_options.h"
+
+namespace lockstep::launcher {
+
+/// Notices ranks that do not start while others wait for them, and ranks that do not end after
+/// others have.
+class Deadlines {
+ public:
+  using Clock = RankTable::Clock;
+  explicit Deadlines(const RunOptions& options) : options_(options) {}
+
+  struct Finding {
+    std::string text;         // "rank 2 has not made its runtime for 30 s; ranks 0-1 wait for it"
+    bool is_overdue = false;  // the job is to be ended
+  };
+  /// What is to be said now, if anything. Each time the wait has doubled it is said again.
+  std::optional<Finding> look(const RankTable& ranks);
+  /// When to look again.
+  std::optional<Clock::time_point> next() const { return next_; }
+
+ private:
+  struct Wait {
+    std::vector<int> late;
+    std::string what;  // they have not done
+    std::string others;
+    std::string option;     // that sets the limit
+    int limit_seconds = 0;  // 0: none
+    bool operator==(const Wait& other) const { return late == other.late && what == other.what; }
+  };
+  static std::optional<Wait> start_wait(const RankTable& ranks, int limit_seconds);
+  static std::optional<Wait> end_wait(const RankTable& ranks, int limit_seconds);
+
+  const RunOptions& options_;
+  std::optional<Wait> wait_;
+  Clock::time_point since_;
+  int say_after_ = 0;  // seconds
+  std::optional<Clock::time_point> next_;
+};
+
+}  // namespace lockstep::launcher

@@ -1,0 +1,185 @@
+#include "job/job.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <climits>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+#include <thread>
+
+#include "machine/machine.h"
+#include "rank/terminal_columns.h"
+
+namespace lockstep::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr size_t whole_line = 1 << 20;  // ranks have cut theirs already
+// What mpirun gets at most to end the other ranks of a job that has failed; about 2 s is usual.
+constexpr int teardown_seconds = 10;
+
+/// One rank runs under the wrapper, too: the wrapper ends the rank when this process dies.
+std::vector<std::string> wrapped(const JobCommand& command) {
+  std::vector<std::string> arguments = command.arguments;
+  if (!command.uses_mpirun()) {
+    arguments.insert(arguments.begin(), {own_program(), "exec-rank", "--"});
+  }
+  return arguments;
+}
+
+bool is_wrapper(int process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/cmdline", std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return process > 0 && text.str().find(std::string("\0exec-rank\0", 11)) != std::string::npos;
+}
+
+template <typename... Times>
+std::optional<StopLadder::Clock::time_point> earliest(const Times&... times) {
+  std::optional<StopLadder::Clock::time_point> first;
+  for (const auto& time : {times...}) {
+    if (time && (!first || *time < *first)) {
+      first = time;
+    }
+  }
+  return first;
+}
+
+}  // namespace
+
+Job::Job(const RunOptions& options, const JobCommand& command,
+         std::optional<Clock::time_point> deadline, JobOutput& output, StopLadder& ladder)
+    : options_(options),
+      deadline_(deadline),
+      output_(output),
+      ladder_(ladder),
+      teardown_({{SIGTERM, seconds(1)}, {SIGKILL, seconds(1)}}),
+      ranks_(command.ranks),
+      deadlines_(options),
+      child_(wrapped(command), SIGTERM, /*has_life_signs=*/false, columns_for_ranks()),
+      streams_{LineSplitter(whole_line), LineSplitter(whole_line)} {}
+
+JobEnd Job::run() {
+  ChildProcess::Events events;
+  const auto reader = [&](bool is_error) {
+    return [this, is_error](const std::string& text, char) { take(text, is_error); };
+  };
+  events.on_bytes = [&](bool is_error, std::string_view bytes) {
+    streams_[is_error].add(bytes, reader(is_error));
+  };
+  events.on_signal = [&](int signal) { take(signal); };
+  events.tick = [&] { return tick(); };
+  end_.code = child_.run(events);
+  for (const bool is_error : {false, true}) {
+    streams_[is_error].finish(reader(is_error));
+  }
+  end_local_ranks();
+  end_.was_asked = end_.was_asked || ladder_.asked() != 0;
+  return end_;
+}
+
+void Job::take(const std::string& text, bool is_error) {
+  if (const auto line = decode(text)) {
+    ranks_.add(*line);
+    output_.add(*line);
+    if (line->kind == RankLine::Kind::redraw) {
+      child_.set_columns(columns_for_ranks());
+    }
+  } else {
+    output_.add_other(text, is_error);
+  }
+}
+
+void Job::take(int signal) {
+  const auto send = [&](int each) { child_.send(each, false); };
+  if (signal == SIGUSR1 || signal == SIGUSR2) {
+    end_.was_asked = end_.was_asked || signal == SIGUSR1;
+    const auto begun = ranks_.where([](const RankRecord& record) { return record.wrapper != 0; });
+    if (signal == SIGUSR1 || !begun.empty()) {  // before that, mpirun would die of SIGUSR2
+      send(signal);
+    }
+    return;
+  }
+  const char* what = ladder_.asked() != 0 ? ": asking harder" : ": asking the ranks to stop";
+  if (ladder_.ask(signal, send)) {
+    std::cerr << "lockstep: SIG" << sigabbrev_np(signal) << what << std::endl;
+  }
+}
+
+std::optional<Job::Clock::time_point> Job::tick() {
+  const auto send = [&](int signal) { child_.send(signal, false); };
+  look_at_failures();
+  look_at_deadlines();
+  std::optional<Clock::time_point> teardown = teardown_at_;
+  if (teardown_at_ && Clock::now() >= *teardown_at_) {
+    end_.mpirun_was_killed = true;
+    if (teardown_.asked() == 0) {
+      teardown_.ask(SIGTERM, send);
+    }
+    teardown = teardown_.tick(send);
+  }
+  return earliest(ladder_.tick(send), deadlines_.next(), teardown, deadline_, output_.tick());
+}
+
+void Job::look_at_failures() {
+  if (!teardown_at_ && ladder_.asked() == 0 && ranks_.size() > 1 && ranks_.has_failure()) {
+    teardown_at_ = Clock::now() + seconds(std::min(options_.grace_seconds, teardown_seconds));
+  }
+}
+
+void Job::look_at_deadlines() {
+  if (deadline_ && Clock::now() >= *deadline_) {
+    deadline_.reset();
+    end_.overdue =
+        "the job took longer than " + std::to_string(options_.timeout_seconds) + " s (--timeout)";
+    std::cerr << "lockstep: " << end_.overdue << ": asking the ranks to stop" << std::endl;
+    ladder_.ask(SIGTERM, [&](int signal) { child_.send(signal, false); });
+  }
+  if (teardown_at_ || ladder_.asked() != 0) {
+    return;
+  }
+  if (const auto finding = deadlines_.look(ranks_)) {
+    if (finding->is_overdue) {
+      end_.overdue = finding->text;
+      teardown_at_ = Clock::now();
+    } else {
+      std::cerr << "lockstep: " << finding->text << std::endl;
+    }
+  }
+}
+
+/// What the widest tag leaves; 0: the output is no terminal.
+int Job::columns_for_ranks() const {
+  const int tag = options_.tag ? static_cast<int>(std::to_string(ranks_.size() - 1).size() + 3) : 0;
+  return isatty(STDOUT_FILENO) == 1 ? std::clamp(columns_of_output() - tag, 1, USHRT_MAX) : 0;
+}
+
+/// mpirun ends its ranks, unless it was killed: then the wrappers of this host end theirs, in 1.2
+/// s.
+void Job::end_local_ranks() const {
+  std::array<char, 256> host = {};
+  gethostname(host.data(), host.size() - 1);
+  const auto running = [&] {
+    return ranks_.where([&](const RankRecord& record) {
+      return record.host == host.data() && !record.has_ended() && is_wrapper(record.wrapper);
+    });
+  };
+  for (const int signal : {SIGTERM, SIGKILL}) {
+    const auto limit = Clock::now() + seconds(2);
+    for (const int rank : running()) {
+      kill(ranks_[rank].wrapper, signal);
+    }
+    while (!running().empty() && Clock::now() < limit) {
+      std::this_thread::sleep_for(milliseconds(20));
+    }
+  }
+}
+
+}  // namespace lockstep::launcher

@@ -1,0 +1,115 @@
+#include "machine/visible_gpus.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <optional>
+#include <sstream>
+
+namespace lockstep::launcher {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// What the child tells: a number of GPUs, or 0 and a text.
+std::string answer_of(const std::string& library) {
+  constexpr int no_device = 100;
+  void* const driver = dlopen(library.c_str(), RTLD_NOW);
+  if (driver == nullptr) {
+    return "0 ";
+  }
+  const auto init = reinterpret_cast<int (*)(unsigned)>(dlsym(driver, "cuInit"));
+  const auto get_count = reinterpret_cast<int (*)(int*)>(dlsym(driver, "cuDeviceGetCount"));
+  const auto text_of =
+      reinterpret_cast<int (*)(int, const char**)>(dlsym(driver, "cuGetErrorString"));
+  if (init == nullptr || get_count == nullptr) {
+    return "0 " + library + " is not NVIDIA's driver";
+  }
+  int count = 0;
+  int error = init(0);
+  error = error != 0 ? error : get_count(&count);
+  if (error == 0 || error == no_device) {
+    return std::to_string(error == 0 ? count : 0) + " ";
+  }
+  const char* text = nullptr;
+  const bool known = text_of != nullptr && text_of(error, &text) == 0 && text != nullptr;
+  return "0 NVIDIA's driver reports error " + std::to_string(error) +
+         (known ? std::string(": ") + text : "");
+}
+
+/// What comes from `answers` until its end; nothing if that takes longer than the deadline.
+std::optional<std::string> read_all(int answers, Clock::time_point deadline) {
+  std::string text;
+  for (;;) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    pollfd watched{answers, POLLIN, 0};
+    if (left.count() <= 0) {
+      return std::nullopt;
+    }
+    if (poll(&watched, 1, static_cast<int>(left.count())) <= 0) {
+      continue;
+    }
+    char part[256];
+    const ssize_t size = read(answers, part, sizeof part);
+    if (size <= 0) {
+      return text;
+    }
+    text.append(part, static_cast<size_t>(size));
+  }
+}
+
+}  // namespace
+
+VisibleGpus ask_driver(const std::string& library, std::chrono::milliseconds deadline) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) {
+    return {0, "no process can be started to ask " + library};
+  }
+  const pid_t child = fork();
+  if (child < 0) {
+    close(ends[0]);
+    close(ends[1]);
+    return {0, "no process can be started to ask " + library};
+  }
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    const std::string answer = answer_of(library);
+    const ssize_t written = write(ends[1], answer.data(), answer.size());
+    _exit(written == static_cast<ssize_t>(answer.size()) ? 0 : 1);
+  }
+  close(ends[1]);
+  const auto answer = read_all(ends[0], Clock::now() + deadline);
+  close(ends[0]);
+  if (!answer) {
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, WNOHANG);  // a driver that hangs in the kernel does not die
+    return {0, library + " hangs: no answer for " + std::to_string(deadline.count()) + " ms"};
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (answer->empty()) {
+    return {0, WIFSIGNALED(status)
+                   ? library + " was ended by signal " + std::to_string(WTERMSIG(status))
+                   : library + " ended the process that asked it"};
+  }
+  VisibleGpus gpus;
+  std::istringstream words(*answer);
+  words >> gpus.count;
+  words.get();
+  std::getline(words, gpus.problem);
+  return gpus;
+}
+
+const VisibleGpus& visible_gpus() {
+  static const VisibleGpus gpus = ask_driver("libcuda.so.1", std::chrono::seconds(60));
+  return gpus;
+}
+
+}  // namespace lockstep::launcher

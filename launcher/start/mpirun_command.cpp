@@ -1,0 +1,141 @@
+#include "start/mpirun_command.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <optional>
+
+#include "machine/allocation.h"
+#include "machine/machine.h"
+#include "machine/visible_gpus.h"
+
+extern char** environ;
+
+namespace lockstep::launcher {
+namespace {
+
+std::string count_of(int count, const std::string& thing) {
+  return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
+}
+
+/// One for each task of the allocation, else one for each device that the program's Runtime would
+/// choose.
+int default_ranks(JobCommand& command, const std::optional<Allocation>& allocation) {
+  if (allocation && allocation->ranks > 0) {
+    command.notes.push_back(count_of(allocation->ranks, "rank") + ", as many as " +
+                            allocation->name + " has tasks");
+    return allocation->ranks;
+  }
+  const char* device = std::getenv("LOCKSTEP_DEVICE");
+  if (device != nullptr && std::string(device) == "cpu") {
+    const int cores = physical_cores();
+    command.notes.push_back(count_of(cores, "rank") +
+                            ", one for each physical core (LOCKSTEP_DEVICE=cpu)");
+    return cores;
+  }
+  const VisibleGpus& gpus = visible_gpus();
+  if (gpus.count > 0) {
+    command.notes.push_back(count_of(gpus.count, "rank") + ", one for each visible GPU");
+    return gpus.count;
+  }
+  const int cores = physical_cores();
+  command.notes.push_back(count_of(cores, "rank") +
+                          ", one for each physical core (no GPU is visible" +
+                          (gpus.problem.empty() ? "" : ": " + gpus.problem) + ")");
+  return cores;
+}
+
+bool is_set_to_one(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr && std::string(value) == "1";
+}
+
+bool root_is_refused() {
+  return geteuid() == 0 && !(is_set_to_one("OMPI_ALLOW_RUN_AS_ROOT") &&
+                             is_set_to_one("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"));
+}
+
+/// Remote ranks do not inherit our environment: -x for what matters to them.
+void forward_environment(std::vector<std::string>& arguments) {
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const std::string name = text.substr(0, text.find('='));
+    for (const char* prefix :
+         {"LOCKSTEP_",       "OMP_",      "KMP_",    "GOMP_",     "MKL_",           "OPENBLAS_",
+          "DNNL_",           "ONEDNN_",   "ATEN_",   "MALLOC_",   "GLIBC_TUNABLES", "TORCH_",
+          "PYTORCH_",        "CUDA_",     "CUBLAS_", "CUBLASLT_", "CUDNN_",         "NVIDIA_",
+          "NCCL_",           "UCX_",      "UCC_",    "FI_",       "IBV_",           "RDMAV_",
+          "MLX5_",           "PSM2_",     "PSM3_",   "HCOLL_",    "SHARP_",         "HWLOC_",
+          "LD_LIBRARY_PATH", "LD_PRELOAD"}) {
+      if (name.rfind(prefix, 0) == 0) {
+        arguments.insert(arguments.end(), {"-x", name});
+      }
+    }
+  }
+}
+
+void add_open_mpi_options(const RunOptions& options, JobCommand& command) {
+  auto& arguments = command.arguments;
+  if (root_is_refused()) {
+    arguments.emplace_back("--allow-run-as-root");
+    command.notes.emplace_back("running as root: added --allow-run-as-root");
+  }
+  if (!command.remote && command.ranks > physical_cores()) {
+    arguments.emplace_back("--oversubscribe");
+    command.notes.push_back(count_of(command.ranks, "rank") + " on " +
+                            count_of(physical_cores(), "core") + ": added --oversubscribe");
+  }
+  arguments.insert(arguments.end(), {"--bind-to", options.bind});
+  if (!options.hostfile.empty()) {
+    arguments.insert(arguments.end(), {"--hostfile", options.hostfile});
+  }
+  if (!options.hosts.empty()) {
+    arguments.insert(arguments.end(), {"--host", options.hosts});
+  }
+  if (command.remote) {
+    forward_environment(arguments);
+  }
+}
+
+void add_hydra_options(const RunOptions& options, JobCommand& command) {
+  auto& arguments = command.arguments;
+  command.notes.emplace_back("mpirun is not Open MPI's: only -n, -f and -hosts are passed to it");
+  if (!options.hostfile.empty()) {
+    arguments.insert(arguments.end(), {"-f", options.hostfile});
+  }
+  if (!options.hosts.empty()) {
+    arguments.insert(arguments.end(), {"-hosts", options.hosts});
+  }
+}
+
+}  // namespace
+
+bool is_open_mpi(const std::string& version) {
+  return version.find("Open MPI") != std::string::npos ||
+         version.find("OpenRTE") != std::string::npos || version.find("PRRTE") != std::string::npos;
+}
+
+JobCommand job_command(const RunOptions& options, const std::string& version) {
+  JobCommand command;
+  const auto allocation = options.has_hosts() ? std::nullopt : find_allocation();
+  command.remote = options.has_hosts() || (allocation && allocation->hosts > 1);
+  command.ranks = options.ranks > 0 ? options.ranks : default_ranks(command, allocation);
+  if (!command.uses_mpirun()) {
+    command.arguments = options.program;
+    command.notes.emplace_back("one rank: started without mpirun");
+    return command;
+  }
+  auto& arguments = command.arguments;
+  arguments = {options.mpirun, "-n", std::to_string(command.ranks)};
+  if (is_open_mpi(version)) {
+    add_open_mpi_options(options, command);
+  } else {
+    add_hydra_options(options, command);
+  }
+  arguments.insert(arguments.end(), options.mpi_arguments.begin(), options.mpi_arguments.end());
+  arguments.insert(arguments.end(), {own_program(), "exec-rank", "--"});
+  arguments.insert(arguments.end(), options.program.begin(), options.program.end());
+  return command;
+}
+
+}  // namespace lockstep::launcher
