@@ -5,7 +5,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int64_t pixels = 3 * 32 * 32;
+constexpr int64_t pixels = int64_t{3} * 32 * 32;
 
 void check_labels(const detail::FileBytes& file, const std::vector<int>& classes, int64_t record) {
   for (size_t start = 0; start < file.size(); start += static_cast<size_t>(record)) {

@@ -174,7 +174,7 @@ std::vector<std::string> CsvFile::texts(const std::string& column) const {
 at::Tensor CsvFile::numbers(const std::vector<std::string>& columns, at::ScalarType dtype) const {
   LOCKSTEP_CHECK(dtype == at::kFloat || dtype == at::kDouble || dtype == at::kLong,
                  "CsvFile::numbers: to ", dtype, ", expected fp32, fp64 or int64");
-  const at::Tensor result = at::empty(
+  at::Tensor result = at::empty(
       {static_cast<int64_t>(size()), static_cast<int64_t>(columns.size())}, at::dtype(dtype));
   const auto fill = [&](auto* to) {
     using Number = std::remove_pointer_t<decltype(to)>;

@@ -46,15 +46,15 @@ ImageFolder::ImageFolder(const std::string& folder, const ImageFolderOptions& op
   LOCKSTEP_CHECK_CODE(!classes_.empty(), ExitCode::data, folder,
                       ": has no sub-folder, expected one for each class of images");
   for (size_t label = 0; label < classes_.size(); ++label) {
-    const std::string of_class =
-        (std::filesystem::absolute(folder) / classes_[label]).lexically_normal().string();
+    const std::filesystem::path of_class =
+        (std::filesystem::absolute(folder) / classes_[label]).lexically_normal();
     const size_t before = images_.size();
-    for (const std::string& name : names_in(of_class, /*folders=*/false)) {
+    for (const std::string& name : names_in(of_class.string(), /*folders=*/false)) {
       if (is_image(name)) {
-        images_.emplace_back(of_class + "/" + name, static_cast<int64_t>(label));
+        images_.emplace_back((of_class / name).string(), static_cast<int64_t>(label));
       }
     }
-    LOCKSTEP_CHECK_CODE(images_.size() > before, ExitCode::data, of_class,
+    LOCKSTEP_CHECK_CODE(images_.size() > before, ExitCode::data, of_class.string(),
                         ": has no file *.jpg, *.jpeg or *.png, expected the images of a class; "
                         "remove the folder if it is none");
   }

@@ -10,6 +10,7 @@ std::vector<at::Tensor> read(const std::string& path, const std::vector<std::str
   try {
     const snapshot::SafetensorsFile file(path);
     std::vector<at::Tensor> tensors;
+    tensors.reserve(names.size());
     for (const std::string& name : names) {
       tensors.push_back(file.tensor(name));
     }

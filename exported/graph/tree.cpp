@@ -88,7 +88,7 @@ void Tree::name(const std::string& prefix, std::vector<std::string>& names) cons
   }
   for (size_t i = 0; i < children_.size(); ++i) {
     const std::string key = kind_ == Kind::dict ? keys_[i] : std::to_string(i);
-    children_[i].name(prefix.empty() ? key : prefix + "." + key, names);
+    children_[i].name(prefix.empty() ? key : c10::str(prefix, ".", key), names);
   }
 }
 
