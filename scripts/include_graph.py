@@ -65,12 +65,7 @@ class IncludeGraph:
             return [source.name]
         if library not in self.libraries or not source.is_header:
             return []
-        as_folder = f"{library.include_as}/{source.within()}"
-        if source.is_public:
-            return [as_folder]
-        if posixpath.basename(library.include_as) == library.folder.name:  # the link stands for the whole folder
-            return sorted({as_folder, source.name})
-        return [source.name]
+        return [f"{library.include_as}/{source.path.name}" if source.is_public else source.name]
 
     def find(self, source, include):
         if path := include["path"]:

@@ -66,10 +66,10 @@ def add(name, text):
 header_filter = re.search(r"^HeaderFilterRegex: '(.*)'$", (ROOT / ".clang-tidy").read_text(encoding="utf-8"), re.M)[1]
 for library in read_libraries():
     for header in (source for source in library.sources if source.is_header):
-        path = f"/home/me/code/build/include/{library.target}/lockstep/{header.name}"
-        if not re.fullmatch(header_filter, path):
-            wrong.append(f"clang-tidy does not look at {path}")
-            break
+        for folder in (library.target, f"own/{library.target}"):
+            path = f"/home/me/code/build/include/{folder}/lockstep/{header.name}"
+            if not re.fullmatch(header_filter, path):
+                wrong.append(f"clang-tidy does not look at {path}")
 if re.fullmatch(header_filter, "/home/me/lockstep/.venv/lib/torch/include/ATen/Tensor.h"):
     wrong.append("clang-tidy looks at LibTorch's headers")
 
