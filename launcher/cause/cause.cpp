@@ -1,16 +1,15 @@
 #include "cause/cause.h"
 
 #include <lockstep/collectives/core/rank_names.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <csignal>
 #include <cstring>
 #include <iterator>
 #include <set>
 #include <utility>
 
+#include "machine/machine.h"
 #include "rank/exit_codes.h"
 
 namespace lockstep::launcher {
@@ -23,12 +22,6 @@ std::string describe_code(int code) {
   const char* signal = code > 128 ? sigabbrev_np(code - 128) : nullptr;
   return signal ? std::string("was killed by SIG") + signal
                 : "ended with exit code " + std::to_string(code);
-}
-
-std::string own_host() {
-  std::array<char, 256> name = {};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
 }
 
 Cause of(std::vector<int> ranks, const std::string& what, int code) {
@@ -101,7 +94,7 @@ std::optional<Cause> ended_without_runtime(const RankTable& ranks) {
 }
 
 std::optional<Cause> lost(const RankTable& ranks, const JobEnd& end) {
-  const std::string here = own_host();
+  const std::string here = host_name();
   // On this host a report is also missing where mpirun killed a wrapper after another rank's end.
   const bool is_explained =
       end.mpirun_was_killed ||

@@ -3,10 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <climits>
 #include <cstdint>
 #include <string_view>
+
+#include "machine/machine.h"
 
 namespace lockstep::launcher {
 namespace {
@@ -72,9 +73,7 @@ std::optional<int> process_in_file(const std::string& name) {
 }
 
 std::string host_and_user() {
-  std::array<char, 256> host = {};
-  gethostname(host.data(), host.size() - 1);
-  return std::string(host.data()) + "." + std::to_string(geteuid());
+  return host_name() + "." + std::to_string(geteuid());
 }
 
 bool is_segment(const std::string& name) {

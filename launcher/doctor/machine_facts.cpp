@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -182,9 +181,7 @@ int numa_of_device(const std::string& bus, const MachineFolders& folders) {
 }
 
 void read_machine(RankFacts& facts, const MachineFolders& folders) {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  facts.host = name.data();
+  facts.host = launcher::host_name();
   read_processors(facts, folders);
   read_fabric(facts, folders);
   struct statvfs room {};

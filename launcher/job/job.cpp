@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <climits>
 #include <csignal>
 #include <cstring>
@@ -164,11 +163,10 @@ int Job::columns_for_ranks() const {
 /// mpirun ends its ranks, unless it was killed: then the wrappers of this host end theirs, in 1.2
 /// s.
 void Job::end_local_ranks() const {
-  std::array<char, 256> host = {};
-  gethostname(host.data(), host.size() - 1);
+  const std::string host = host_name();
   const auto running = [&] {
     return ranks_.where([&](const RankRecord& record) {
-      return record.host == host.data() && !record.has_ended() && is_wrapper(record.wrapper);
+      return record.host == host && !record.has_ended() && is_wrapper(record.wrapper);
     });
   };
   for (const int signal : {SIGTERM, SIGKILL}) {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -28,6 +29,12 @@ bool can_execute(const std::string& path) {
 }
 
 }  // namespace
+
+std::string host_name() {
+  std::array<char, 256> name = {};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
 
 int physical_cores() {
   cpu_set_t allowed;

@@ -4,6 +4,8 @@
 
 namespace lockstep::launcher {
 
+/// Of this host, as gethostname gives it.
+std::string host_name();
 /// Cores (not hardware threads) that this process may use.
 int physical_cores();
 /// The file that execvp would run, or empty if there is none that can be executed.

@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "machine/machine.h"
 #include "rank/exit_codes.h"
 #include "rank/life_signs.h"
 #include "rank/line_splitter.h"
@@ -26,12 +27,6 @@ RankLine::Kind kind_of(char line_end) {
   return line_end == '\n'   ? RankLine::Kind::line
          : line_end == '\r' ? RankLine::Kind::redraw
                             : RankLine::Kind::partial;
-}
-
-std::string host_name() {
-  std::array<char, 256> name = {};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
 }
 
 /// The life of one program, from its first line to its status.
