@@ -1,7 +1,7 @@
 #include <c10/core/GradMode.h>
 #include <lockstep/runtime/state/averages.h>
 #include <lockstep/runtime/state/flat.h>
-#include <lockstep/runtime/state/snapshot_archive.h>
+#include <lockstep/runtime/state/saved_state.h>
 
 #include <algorithm>
 
@@ -52,19 +52,17 @@ void start_missing_averages(const TrainingStorage& storage,
 }
 
 void load_averages(const TrainingStorage& storage, const snapshot::SnapshotSection* optimizer,
-                   const std::vector<at::Tensor>& weights, const std::vector<std::string>& loaded) {
+                   const std::vector<at::Tensor>& weights, const std::vector<std::string>& loaded,
+                   std::vector<std::string>& notes) {
   if (!storage.arena().has_averages()) {
     return;
   }
   const c10::AutoGradMode no_grad(false);
   if (optimizer != nullptr) {
-    CheckingArchive checking(*optimizer);
-    visit_averages(storage, checking);
-    const snapshot::LoadReport found = checking.finish();
+    const auto visit = [&](StateArchive& archive) { visit_averages(storage, archive); };
+    const snapshot::LoadReport found = check_state(visit, *optimizer);
     if (found.missing.empty() && found.misshapen.empty()) {
-      LoadingArchive loading(*optimizer);
-      visit_averages(storage, loading);
-      std::vector<std::string> notes;
+      load_state(visit, *optimizer);
       start_missing_averages(storage, *optimizer, notes);
       return;
     }

@@ -24,9 +24,11 @@ void start_missing_averages(const TrainingStorage& storage,
 
 /// Takes the averages from `optimizer`, a section of a snapshot, if it has those of all trainable
 /// parameters; else they start at `weights`, the whole flat arrays, and at the buffers among
-/// `loaded`. `optimizer` may be null.
+/// `loaded`. Those of buffers alone that `optimizer` lacks start at the buffers, with a note.
+/// `optimizer` may be null.
 void load_averages(const TrainingStorage& storage, const snapshot::SnapshotSection* optimizer,
-                   const std::vector<at::Tensor>& weights, const std::vector<std::string>& loaded);
+                   const std::vector<at::Tensor>& weights, const std::vector<std::string>& loaded,
+                   std::vector<std::string>& notes);
 
 /// For Trainer::averaged(); empty without TrainerOptions::ema.
 NamedTensors all_averages(const TrainingStorage& storage);

@@ -1,7 +1,7 @@
 #include <c10/core/GradMode.h>
 #include <lockstep/runtime/state/flat.h>
 #include <lockstep/runtime/state/local_state.h>
-#include <lockstep/runtime/state/rank_archives.h>
+#include <lockstep/runtime/state/saved_state.h>
 
 namespace lockstep::detail {
 namespace {
@@ -25,15 +25,46 @@ void pass_over_rounds(const std::vector<ModelTensor>& parameters, StateArchive& 
   }
 }
 
+/// This rank's weights, in `flats`, and moments.
+void visit_local(const TrainingStorage& storage, const std::vector<at::Tensor>& flats,
+                 StateArchive& archive) {
+  for (const auto& [name, master] : storage.named(flats)) {
+    archive.tensor(name + kWeight, storable_view(master));
+  }
+  storage.updater().visit_state(storage.reducer(), archive);
+}
+
+/// Names what `visit` names to an archive that saves, with the bits of rank 0's tensors on every
+/// rank. Collective.
+void visit_first_rank(const StateVisit& visit, const Runtime& runtime, StateArchive& archive) {
+  StateArchive first(archive.pass(), [&](const StateEntry& entry) {
+    require_no_part(entry);
+    if (entry.kind != StateEntry::Kind::tensor) {
+      archive.tensor(entry.name, entry.place);
+      return;
+    }
+    const at::Tensor copy = entry.place.clone();
+    if (copy.numel() > 0) {
+      const Communicator& ranks =
+          copy.device() == runtime.device() ? runtime.communicator() : runtime.control();
+      ranks.broadcast(flat_alias(copy, entry.name)).wait();
+    }
+    archive.tensor(entry.name, copy);
+  });
+  visit(first);
+}
+
 }  // namespace
 
 void visit_moments(const Runtime& runtime, TrainingStorage& storage, StateArchive& archive) {
   LocalRounds* rounds = storage.rounds();
+  const auto visit = [&](StateArchive& each) {
+    storage.updater().visit_state(storage.reducer(), each);
+  };
   if (rounds != nullptr && archive.saving()) {
-    FirstRankArchive first(archive, runtime.communicator(), runtime.control(), runtime.device());
-    storage.updater().visit_state(storage.reducer(), first);
+    visit_first_rank(visit, runtime, archive);
   } else {
-    storage.updater().visit_state(storage.reducer(), archive);
+    visit(archive);
   }
   if (rounds != nullptr) {
     rounds->visit_state(archive);
@@ -47,11 +78,9 @@ void save_local(const TrainingStorage& storage, snapshot::Content& content) {
   if (rounds == nullptr || !rounds->ranks_differ()) {
     return;
   }
-  SavingOwnArchive own(content, kSection);
-  for (const auto& [name, master] : storage.named(storage.arena().whole_masters())) {
-    own.tensor(name + kWeight, storable_view(master));
-  }
-  storage.updater().visit_state(storage.reducer(), own);
+  const std::vector<at::Tensor> flats = storage.arena().whole_masters();
+  save_own_state([&](StateArchive& archive) { visit_local(storage, flats, archive); }, content,
+                 kSection);
 }
 
 void load_local(const Runtime& runtime, TrainingStorage& storage, const Snapshot& saved,
@@ -78,13 +107,10 @@ void load_local(const Runtime& runtime, TrainingStorage& storage, const Snapshot
     return;
   }
   const c10::AutoGradMode no_grad(false);
-  LoadingOwnArchive own(saved, kSection, runtime.rank());
   const std::vector<at::Tensor> flats = storage.arena().room_for_masters();
-  for (const auto& [name, master] : storage.named(flats)) {
-    own.tensor(name + kWeight, storable_view(master));
-  }
+  load_own_state([&](StateArchive& archive) { visit_local(storage, flats, archive); }, saved,
+                 kSection, runtime.rank());
   storage.arena().take_masters(flats);
-  storage.updater().visit_state(storage.reducer(), own);
   rounds->go_on(updates_of_round);
 }
 

@@ -331,8 +331,10 @@ snapshot::LoadReport Saving::load_weights(const std::string& given,
   const std::string path = snapshot::absolute_path(given);
   const OpenedWeights source = open_weights(path, agreement_.communicator());
   snapshot::LoadReport report;
+  std::vector<std::string> notes;
   agreement_.attempt("loading weights from " + path,
-                     [&] { report = state_.load_weights(source, options); });
+                     [&] { report = state_.load_weights(source, options, notes); });
+  print(notes);
   return report;
 }
 

@@ -5,7 +5,7 @@
 #include <lockstep/runtime/state/generators.h>
 #include <lockstep/runtime/state/local_state.h>
 #include <lockstep/runtime/state/saved_differences.h>
-#include <lockstep/runtime/state/snapshot_archive.h>
+#include <lockstep/runtime/state/saved_state.h>
 #include <lockstep/runtime/state/training_state.h>
 #include <lockstep/runtime/state/weight_targets.h>
 #include <torch/version.h>
@@ -52,6 +52,20 @@ void visit(amp::ScalerState& state, const std::string& prefix, StateArchive& arc
   number("iteration", state.iteration);
   number("last_overflow", state.last_overflow);
   number("skipped", state.skipped);
+}
+
+std::vector<at::Tensor> host_copies(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> copies;
+  for (const at::Tensor& tensor : tensors) {
+    copies.push_back(tensor.to(at::kCPU, tensor.scalar_type(), false, /*copy=*/true));
+  }
+  return copies;
+}
+
+void write(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& copies) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    tensors[i].copy_(copies[i]);
+  }
 }
 
 constexpr char kRandom[] = "random";
@@ -108,16 +122,10 @@ void TrainingState::visit_weights(StateArchive& archive) {
 }
 
 void TrainingState::visit_scaler(StateArchive& archive) {
-  const bool in_memory = dynamic_cast<MemoryArchive*>(&archive) != nullptr;
-  if (archive.loading() && !with_scaler_ && !in_memory) {
+  if (archive.loading() && !with_scaler_) {
     return;
   }
   const auto visit_one = [&](amp::LossScaler& scaler, const std::string& prefix) {
-    if (in_memory) {  // also the counters of one that is disabled
-      archive.tensor(prefix, at::from_blob(scaler.device_state(), {sizeof(amp::ScalerState)},
-                                           scaler.scale_tensor().options().dtype(at::kByte)));
-      return;
-    }
     amp::ScalerState state = scaler.state();
     visit(state, prefix, archive);
     if (archive.loading()) {
@@ -129,6 +137,18 @@ void TrainingState::visit_scaler(StateArchive& archive) {
   for (amp::LossScaler& scaler : parts_.step.loss_scales().scalers()) {
     visit_one(scaler, c10::str("scaler.loss", loss++, "."));
   }
+}
+
+std::vector<at::Tensor> TrainingState::scalers() {
+  const auto bytes = [](amp::LossScaler& scaler) {
+    return at::from_blob(scaler.device_state(), {sizeof(amp::ScalerState)},
+                         scaler.scale_tensor().options().dtype(at::kByte));
+  };
+  std::vector<at::Tensor> all = {bytes(parts_.step.scaler())};
+  for (amp::LossScaler& scaler : parts_.step.loss_scales().scalers()) {
+    all.push_back(bytes(scaler));
+  }
+  return all;
 }
 
 void TrainingState::visit_section(const std::string& section, StateArchive& archive) {
@@ -166,64 +186,69 @@ snapshot::Content TrainingState::content() {
   const Agreement agreement(parts_.runtime.control(), ExitCode::snapshot);
   agreement.attempt("the state of this run", [&] {
     for (const char* section : kSections) {
-      SavingArchive archive(content, section);
-      visit_section(section, archive);
+      save_state([&](StateArchive& archive) { visit_section(section, archive); }, content, section);
     }
     add_own(content);
   });
   return content;
 }
 
+std::vector<StateVisit> TrainingState::visits() {
+  return {[this](StateArchive& archive) { parts_.step.visit_state(archive); },
+          [this](StateArchive& archive) {
+            parts_.storage.updater().visit_state(parts_.storage.reducer(), archive);
+          },
+          [this](StateArchive& archive) { visit_averages(parts_.storage, archive); },
+          [this](StateArchive& archive) { visit_weights(archive); }};
+}
+
 StateInMemory TrainingState::keep(const Agreement& agreement, const std::string& doing) {
-  const auto archive = [](std::optional<Communicator> sharers = std::nullopt) {
-    return MemoryArchive(std::move(sharers), /*on_host=*/true);
-  };
-  StateInMemory kept{
-      archive(),
-      archive(arena().sharded() ? std::make_optional(Communicator(parts_.runtime.control()))
-                                : std::nullopt),
-      archive(),
-      archive(),
-      {},
-      {},
-      {}};
-  const auto visit_tensors = [&] {
-    parts_.storage.updater().visit_state(parts_.storage.reducer(), kept.optimizer);
-    visit_averages(parts_.storage, kept.averages);
-    visit_weights(kept.model);
+  const bool sharded = arena().sharded();
+  const auto sharers =
+      sharded ? std::make_optional(Communicator(parts_.runtime.control())) : std::nullopt;
+  const std::vector<StateVisit> visits = this->visits();
+  StateInMemory kept;
+  kept.named.assign(visits.size(), StateCopy(sharers, /*on_host=*/true));
+  const auto take_tensors = [&] {
+    for (size_t i = 1; i < visits.size(); ++i) {
+      kept.named[i].take(visits[i]);
+    }
   };
   agreement.attempt(doing, [&] {
     kept.loop = parts_.loop.keep();
-    visit_section("trainer", kept.trainer);
-    kept.random = states_of_generators(parts_.runtime.device());
-    for (const at::Tensor& residual : parts_.step.residuals()) {
-      kept.residuals.push_back(residual.to(at::kCPU, residual.scalar_type(), false, /*copy=*/true));
+    kept.scalers = host_copies(scalers());
+    kept.named[0].take(visits[0]);
+    if (parts_.plateau != nullptr) {
+      kept.plateau = *parts_.plateau;
     }
-    if (!arena().sharded()) {
-      visit_tensors();
+    kept.random = states_of_generators(parts_.runtime.device());
+    kept.residuals = host_copies(parts_.step.residuals());
+    if (!sharded) {
+      take_tensors();
     }
   });
-  if (arena().sharded()) {
-    visit_tensors();  // collective
+  if (sharded) {
+    take_tensors();  // collective
   }
   agreement.attempt(doing, [&] {
-    for (MemoryArchive* each : {&kept.trainer, &kept.optimizer, &kept.averages, &kept.model}) {
-      each->give_back();
+    for (const StateCopy& copy : kept.named) {
+      copy.require_taken();
     }
   });
   return kept;
 }
 
 void TrainingState::give_back(StateInMemory& kept) {
-  visit_section("trainer", kept.trainer);
-  parts_.storage.updater().visit_state(parts_.storage.reducer(), kept.optimizer);
-  visit_averages(parts_.storage, kept.averages);
-  visit_weights(kept.model);
-  set_states_of_generators(parts_.runtime.device(), kept.random);
-  const std::vector<at::Tensor> residuals = parts_.step.residuals();
-  for (size_t b = 0; b < residuals.size(); ++b) {
-    residuals[b].copy_(kept.residuals[b]);
+  write(scalers(), kept.scalers);
+  const std::vector<StateVisit> visits = this->visits();
+  for (size_t i = 0; i < visits.size(); ++i) {
+    kept.named[i].give_back(visits[i]);
   }
+  if (kept.plateau) {
+    *parts_.plateau = *kept.plateau;
+  }
+  set_states_of_generators(parts_.runtime.device(), kept.random);
+  write(parts_.step.residuals(), kept.residuals);
   parts_.loop.give_back(kept.loop);
   parts_.step.seed_leaves();
 }
@@ -266,9 +291,8 @@ void TrainingState::check(const Snapshot& saved) {
   std::string wrong;
   for (const char* section : kSections) {
     const snapshot::SnapshotSection source = saved.section(section);
-    CheckingArchive archive(source);
-    visit_section(section, archive);
-    const snapshot::LoadReport report = archive.finish();
+    const snapshot::LoadReport report =
+        check_state([&](StateArchive& archive) { visit_section(section, archive); }, source);
     if (!report.is_complete()) {
       wrong += c10::str("\nsection ", section, "\n", report.text());
     }
@@ -287,9 +311,8 @@ void TrainingState::check(const Snapshot& saved) {
   LOCKSTEP_CHECK_CODE(updates == saved.manifest().step, ExitCode::snapshot, saved.path(), ": has ",
                       updates, " updates, but its manifest is of step ", saved.manifest().step,
                       "; it was changed, resume from an older one");
-  const snapshot::SnapshotSection data = saved.section("data");
-  LoadingArchive places(data);
-  parts_.runtime.loaders().check(places);
+  load_state([&](StateArchive& archive) { parts_.runtime.loaders().check(archive); },
+             saved.section("data"));
   parts_.loop.check(saved, parts_.runtime.rank(), parts_.runtime.size());
 }
 
@@ -310,9 +333,8 @@ std::vector<std::string> TrainingState::load(const Snapshot& saved) {
   compare("configuration", parts_.configuration);
   compare("versions", versions());
   for (const char* section : kSections) {
-    const snapshot::SnapshotSection source = saved.section(section);
-    LoadingArchive archive(source);
-    visit_section(section, archive);
+    load_state([&](StateArchive& archive) { visit_section(section, archive); },
+               saved.section(section));
   }
   start_missing_averages(parts_.storage, saved.section("optimizer"), notes);
   if (const std::string& note = parts_.storage.updater().learning_rates().note(); !note.empty()) {
@@ -330,7 +352,8 @@ std::vector<std::string> TrainingState::load(const Snapshot& saved) {
 }
 
 snapshot::LoadReport TrainingState::load_weights(const OpenedWeights& source,
-                                                 const snapshot::LoadOptions& options) {
+                                                 const snapshot::LoadOptions& options,
+                                                 std::vector<std::string>& notes) {
   const std::vector<at::Tensor> flats = weights_to_replace(parts_.storage);
   const std::vector<Weight> all = weights(flats, /*to_write=*/true);
   std::vector<NamedWeight> named;
@@ -342,7 +365,8 @@ snapshot::LoadReport TrainingState::load_weights(const OpenedWeights& source,
   take_weights(flats, all);
   start_round(parts_.storage, flats);
   const bool has_names = !options.name_in_source && !options.transposed;
-  load_averages(parts_.storage, has_names ? source.optimizer.get() : nullptr, flats, report.loaded);
+  load_averages(parts_.storage, has_names ? source.optimizer.get() : nullptr, flats, report.loaded,
+                notes);
   return report;
 }
 

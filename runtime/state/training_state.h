@@ -5,8 +5,8 @@
 #include <lockstep/checkpointing/snapshot/write/content.h>
 #include <lockstep/runtime/runtime.h>
 #include <lockstep/runtime/state/loop_state.h>
-#include <lockstep/runtime/state/memory_archive.h>
 #include <lockstep/runtime/state/snapshot_search.h>
+#include <lockstep/runtime/state/state_copy.h>
 #include <lockstep/runtime/state/training_storage.h>
 #include <lockstep/runtime/state_archive.h>
 #include <lockstep/runtime/step/plateau.h>
@@ -15,6 +15,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,8 +36,9 @@ struct TrainingParts {
 
 /// The state of a run in memory: what a snapshot holds, but for the positions of loaders.
 struct StateInMemory {
-  MemoryArchive trainer, optimizer, averages, model;
-  std::vector<at::Tensor> random, residuals;
+  std::vector<StateCopy> named;  // one of each of TrainingState::visits()
+  std::optional<Plateau> plateau;
+  std::vector<at::Tensor> scalers, random, residuals;
   std::map<std::string, at::Tensor> loop;
 };
 
@@ -85,9 +87,11 @@ class TrainingState {
   /// Goes on from a snapshot that was checked. Returns what differs from the run that saved it, one
   /// line each.
   std::vector<std::string> load(const Snapshot& saved);
-  /// The weights, buffers and averages alone; see Trainer::load_weights().
+  /// The weights, buffers and averages alone; see Trainer::load_weights(). Adds to `notes` which
+  /// averages start anew.
   snapshot::LoadReport load_weights(const OpenedWeights& source,
-                                    const snapshot::LoadOptions& options);
+                                    const snapshot::LoadOptions& options,
+                                    std::vector<std::string>& notes);
 
  private:
   struct Weight {
@@ -101,6 +105,10 @@ class TrainingState {
   void visit_weights(StateArchive& archive);
   void visit_scaler(StateArchive& archive);
   void visit_section(const std::string& section, StateArchive& archive);
+  /// Of the step (local), then of moments, averages and weights (collective if sharded).
+  std::vector<StateVisit> visits();
+  /// The states of the loss scalers as bytes, also the counters of one that is disabled.
+  std::vector<at::Tensor> scalers();
   /// Of this rank alone.
   void add_own(snapshot::Content& content);
   void load_residuals(const Snapshot& saved, std::vector<std::string>& notes);

@@ -9,9 +9,9 @@
 #include <lockstep/runtime/process/replicas.h>
 #include <lockstep/runtime/process/slow_dtype_notice.h>
 #include <lockstep/runtime/state/flat.h>
-#include <lockstep/runtime/state/memory_archive.h>
 #include <lockstep/runtime/state/model_memory.h>
 #include <lockstep/runtime/state/named_views.h>
+#include <lockstep/runtime/state/state_copy.h>
 #include <lockstep/runtime/state/training_storage.h>
 #include <lockstep/runtime/step/gradient_sums.h>
 
@@ -305,11 +305,11 @@ bool TrainingStorage::adopt_trainable() {
 /// go back to the memory that they had.
 void TrainingStorage::move_into_new_layout(const Trainable& now) {
   const c10::AutoGradMode no_grad(false);
-  MemoryArchive moments(
+  StateCopy moments(
       arena_->sharded() ? std::make_optional(agreement_.communicator()) : std::nullopt,
       /*on_host=*/true);
-  updater_->visit_state(*reducer_, moments);
-  agreement_.attempt([&] { moments.give_back(); });
+  moments.take([this](StateArchive& archive) { updater_->visit_state(*reducer_, archive); });
+  agreement_.attempt([&] { moments.require_taken(); });
   const Values masters = values_of(named(arena_->whole_masters()));
   const Values averages =
       arena_->has_averages() ? values_of(named(arena_->whole_averages())) : Values();
@@ -339,7 +339,7 @@ void TrainingStorage::move_into_new_layout(const Trainable& now) {
         arena_->take_averages(means);
       }
       updater = Updater::make(*spec_, layout, *arena_, updater_options(options_, runtime_.seed()));
-      updater->visit_state(layout, moments);
+      moments.give_back([&](StateArchive& archive) { updater->visit_state(layout, archive); });
       for (size_t g = 0; g < rates.size(); ++g) {
         updater->learning_rates().set(rates[g], static_cast<int>(g));
       }

@@ -2,7 +2,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 #include <lockstep/runtime/state/flat.h>
-#include <lockstep/runtime/state/memory_archive.h>
+#include <lockstep/runtime/state/state_copy.h>
 #include <lockstep/runtime/step/local_rounds.h>
 
 #include <chrono>
@@ -94,15 +94,16 @@ void LocalRounds::restart() {
 
 /// Of every format, by way of the values that a snapshot has.
 void LocalRounds::average_moments() {
-  MemoryArchive moments(std::nullopt);
-  updater_.visit_state(reducer_, moments);
+  const auto visit = [this](StateArchive& archive) { updater_.visit_state(reducer_, archive); };
+  StateCopy moments;
+  moments.take(visit);
   for (const auto& [name, moment] : moments.tensors()) {
     if (moment.device() == anchors_.front().device() && moment.numel() > 0) {
       devices_.all_reduce(flat_alias(moment, name), ReduceOp::avg()).wait();
     }
   }
-  moments.give_back();
-  updater_.visit_state(reducer_, moments);
+  moments.require_taken();
+  moments.give_back(visit);
 }
 
 std::vector<ReplicatedArray> LocalRounds::shared() const {

@@ -1,4 +1,3 @@
-#include <lockstep/runtime/state/memory_archive.h>
 #include <lockstep/runtime/step/plateau.h>
 
 #include <algorithm>
@@ -67,8 +66,7 @@ void Plateau::visit_state(StateArchive& archive) {
   archive.number("plateau.cooling", cooling_);
   if (archive.saving() || archive.has("plateau.update")) {  // not in old snapshots
     archive.number("plateau.update", update_);
-    const bool resumes = archive.loading() && dynamic_cast<MemoryArchive*>(&archive) == nullptr;
-    loaded_ = resumes || loaded_;
+    loaded_ = archive.loading() || loaded_;
   }
 }
 

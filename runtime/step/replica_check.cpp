@@ -20,27 +20,6 @@ constexpr int64_t kLeastPart = 4096;  // bytes: half a microsecond
 /// In the votes a digest has so few bits that sums of its square over 8192 ranks are exact.
 constexpr unsigned kVoteBits = 18;
 
-/// Notes the arrays of a component's state.
-class CollectingArchive final : public StateArchive {
- public:
-  explicit CollectingArchive(std::vector<ReplicatedArray>& arrays) : arrays_(arrays) {}
-  Pass pass() const override { return Pass::save; }
-  bool has(const std::string&) const override { return false; }
-  void tensor(const std::string& name, const at::Tensor& tensor) override {
-    arrays_.push_back({name, tensor.detach()});
-  }
-  void part(const std::string&, const at::Tensor&, int64_t, const at::Tensor&) override {}
-  void number(const std::string& name, int64_t& value) override {
-    arrays_.push_back({name, at::scalar_tensor(value, at::kLong)});
-  }
-  void real(const std::string& name, double& value) override {
-    arrays_.push_back({name, at::scalar_tensor(value, at::kDouble)});
-  }
-
- private:
-  std::vector<ReplicatedArray>& arrays_;
-};
-
 at::Tensor in_memory_order(const at::Tensor& array) {
   return array.is_non_overlapping_and_dense() ? flat_alias(array, "") : array.contiguous();
 }
@@ -64,7 +43,11 @@ void add_flats(std::vector<ReplicatedArray>& arrays, const Arena& arena, const R
 /// Empty for a torch::optim optimizer whose state cannot be named; the masters tell of it.
 std::vector<ReplicatedArray> moments(const Reducer& reducer, Updater& updater) {
   std::vector<ReplicatedArray> arrays;
-  CollectingArchive archive(arrays);
+  StateArchive archive(StateArchive::Pass::save, [&](const StateEntry& entry) {
+    if (!entry.is_part()) {
+      arrays.push_back({entry.name, entry.place});
+    }
+  });
   try {
     updater.visit_state(reducer, archive);
   } catch (const Error&) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <lockstep/collectives/error.h>
 #include <lockstep/runtime/loader_places.h>
+#include <lockstep/runtime/state/state_copy.h>
 
 #include <map>
 #include <set>
@@ -71,41 +72,19 @@ TEST(LeafSampler, UsesEachSampleOnceAndLeavesNoLeafEmpty) {
   }
 }
 
-/// Gives back what another archive was given.
-class NumbersArchive : public StateArchive {
- public:
-  explicit NumbersArchive(std::map<std::string, int64_t>& numbers, bool loads)
-      : numbers_(numbers), loads_(loads) {}
-  Pass pass() const override { return loads_ ? Pass::load : Pass::save; }
-  bool has(const std::string& name) const override { return numbers_.count(name) > 0; }
-  void tensor(const std::string& /*name*/, const at::Tensor& /*tensor*/) override {}
-  void part(const std::string& /*name*/, const at::Tensor& /*elements*/, int64_t /*begin*/,
-            const at::Tensor& /*like*/) override {}
-  void number(const std::string& name, int64_t& value) override {
-    loads_ ? void(value = numbers_.at(name)) : void(numbers_[name] = value);
-  }
-  void real(const std::string& /*name*/, double& /*value*/) override {}
-
- private:
-  std::map<std::string, int64_t>& numbers_;
-  bool loads_;
-};
-
 TEST(LeafSampler, AResumedEpochGoesOnWithTheNextUpdateOnAnyNumberOfRanks) {
   for (const int64_t update : {0, 1, 2}) {
-    std::map<std::string, int64_t> saved;
     LoaderPlaces places;
     const auto place = std::make_shared<LoaderPlace>(sampler_of(61, 0, 3, 12, 2));
     places.add(place);
     place->seek({5, update * 4});
-    NumbersArchive saving(saved, /*loads=*/false);
-    places.visit_state(saving);
+    detail::StateCopy saved;
+    saved.take([&](StateArchive& archive) { places.visit_state(archive); });
     for (const int ranks : {1, 2, 4, 12}) {
       LoaderPlaces others;
       const auto other = std::make_shared<LoaderPlace>(sampler_of(61, 0, ranks, 12, 2));
       others.add(other);
-      NumbersArchive loading(saved, /*loads=*/true);
-      others.visit_state(loading);
+      saved.give_back([&](StateArchive& archive) { others.visit_state(archive); });
       EXPECT_EQ(other->next(), (SamplerPosition{5, update * 12 / ranks})) << ranks << " ranks";
     }
   }

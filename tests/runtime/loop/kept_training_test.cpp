@@ -5,7 +5,7 @@
 #include <lockstep/runtime/batch_size_finder.h>
 #include <lockstep/runtime/local_updates.h>
 #include <lockstep/runtime/state/kept_training.h>
-#include <lockstep/runtime/state/memory_archive.h>
+#include <lockstep/runtime/state/state_copy.h>
 #include <lockstep/runtime/step/training.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
@@ -118,12 +118,14 @@ TEST(KeptTraining, StateThatARankCannotReadIsAnErrorOfEveryRank) {
 TEST(KeptTraining, MomentsThatARankCannotReadAreAnErrorOfEveryRankThatGathers) {
   Trained run(TrainerOptions().shard_optimizer(true));
   run.step(0);
-  MemoryArchive archive(Communicator(runtime().control()));
-  archive.part("first", is_last() ? unreadable() : at::ones({2}), 2 * runtime().rank(),
-               at::empty({2 * runtime().size()}));
-  run.training.storage.updater().visit_state(run.training.storage.reducer(), archive);
+  StateCopy copy(Communicator(runtime().control()));
+  copy.take([&](StateArchive& archive) {
+    archive.part("first", is_last() ? unreadable() : at::ones({2}), 2 * runtime().rank(),
+                 at::empty({2 * runtime().size()}));
+    run.training.storage.updater().visit_state(run.training.storage.reducer(), archive);
+  });
   EXPECT_THAT(
-      error_of([&] { run.training.agreement.attempt("a search", [&] { archive.give_back(); }); }),
+      error_of([&] { run.training.agreement.attempt("a search", [&] { copy.require_taken(); }); }),
       AllOf(HasSubstr("a search: "), HasSubstr(last_rank_says())));
   run.step(1);
 }

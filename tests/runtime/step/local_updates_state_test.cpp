@@ -1,6 +1,6 @@
 // Rounds of local updates: what is saved, loaded, adopted and compared in the middle of one.
 #include <lockstep/checkpointing/snapshot/safetensors_writer.h>
-#include <lockstep/runtime/state/memory_archive.h>
+#include <lockstep/runtime/state/state_copy.h>
 #include <lockstep/runtime/step/training.h>
 
 #include "runtime/snapshot_runs.h"
@@ -270,8 +270,10 @@ TEST(LocalUpdatesState, AverageOfMomentsGivesAllRanksTheSameMoments) {
     for (int64_t update = 0; update < kRound; ++update) {
       training.step([&] { return scaled_loss(*model, update); });
     }
-    MemoryArchive moments(std::nullopt);
-    training.storage.updater().visit_state(training.storage.reducer(), moments);
+    StateCopy moments;
+    moments.take([&](StateArchive& archive) {
+      training.storage.updater().visit_state(training.storage.reducer(), archive);
+    });
     ASSERT_EQ(moments.tensors().size(), 8U);
     for (const auto& [name, moment] : moments.tensors()) {
       EXPECT_EQ(equal_on_all_ranks(moment), average || !several_ranks()) << name;

@@ -54,20 +54,16 @@ std::string rank_1_differs() {
              : c10::str("rank 1 holds other bits than the ", runtime().size() - 1, " others");
 }
 
-/// The arrays of an updater's state.
-class Arrays final : public StateArchive {
- public:
-  Pass pass() const override { return Pass::save; }
-  bool has(const std::string&) const override { return false; }
-  void tensor(const std::string& name, const at::Tensor& tensor) override {
-    by_name[name] = tensor;
-  }
-  void part(const std::string&, const at::Tensor&, int64_t, const at::Tensor&) override {}
-  void number(const std::string&, int64_t&) override {}
-  void real(const std::string&, double&) override {}
+using Arrays = std::map<std::string, at::Tensor>;
 
-  std::map<std::string, at::Tensor> by_name;
-};
+/// The arrays of an updater's state.
+Arrays arrays_of(Training& training) {
+  Arrays arrays;
+  StateArchive archive(StateArchive::Pass::save,
+                       [&](const StateEntry& entry) { arrays[entry.name] = entry.place; });
+  training.storage.updater().visit_state(training.storage.reducer(), archive);
+  return arrays;
+}
 
 TEST(ReplicaCheck, ABitFlippedInAMasterIsNamedAtTheNextUpdate) {
   for (const Precision& precision : {Precision::O0(), half_precision()}) {
@@ -95,10 +91,9 @@ TEST(ReplicaCheck, ABitFlippedInAMomentOrWeightIsNamed) {
                         acts);
       const auto step = [&] { training.step([&] { return scaled_loss(*model, 0); }); };
       step();
-      Arrays arrays;
-      training.storage.updater().visit_state(training.storage.reducer(), arrays);
-      arrays.by_name["second.bias"] = model->second->bias.detach();
-      flip(arrays.by_name.at(where), 1);
+      Arrays arrays = arrays_of(training);
+      arrays["second.bias"] = model->second->bias.detach();
+      flip(arrays.at(where), 1);
       EXPECT_THAT(divergence([&] {
                     step();
                     training.steps->settle();

@@ -1,6 +1,6 @@
 // Samples drawn with weights: LoaderOptions::weights.
 #include <lockstep/runtime/loader.h>
-#include <lockstep/runtime/state/memory_archive.h>
+#include <lockstep/runtime/state/state_copy.h>
 
 #include <map>
 #include <numeric>
@@ -123,19 +123,20 @@ TEST(WeightedLoader, GoesOnFromASnapshotWithTheSamplesThatWouldHaveFollowed) {
     LoaderPlaces places;
     Loader<Counting> first(Counting{40}, 0, 2, 7, drawing(), &places);
     std::vector<std::vector<int64_t>> all;
-    MemoryArchive archive(std::nullopt);
+    StateCopy copy;
     for (auto& batch : first) {
       all.push_back(numbers(batch));
       places.note_step();
       if (static_cast<int>(all.size()) == seen) {
-        places.visit_state(archive);
+        copy.take([&](StateArchive& archive) { places.visit_state(archive); });
       }
     }
-    archive.give_back();
     LoaderPlaces again;
     Loader<Counting> second(Counting{40}, 0, 2, 7, drawing(), &again);
-    again.check(archive);
-    again.visit_state(archive);
+    copy.give_back([&](StateArchive& archive) {
+      again.check(archive);
+      again.visit_state(archive);
+    });
     all.erase(all.begin(), all.begin() + seen);
     EXPECT_EQ(rest_of(second), all) << seen;
   }
@@ -144,16 +145,18 @@ TEST(WeightedLoader, GoesOnFromASnapshotWithTheSamplesThatWouldHaveFollowed) {
 TEST(WeightedLoader, DoesNotGoOnWithOtherWeights) {
   LoaderPlaces places;
   Loader<Counting> first(Counting{40}, 0, 2, 7, drawing(), &places);
-  MemoryArchive archive(std::nullopt);
-  places.visit_state(archive);
-  archive.give_back();
+  StateCopy copy;
+  copy.take([&](StateArchive& archive) { places.visit_state(archive); });
+  const auto check = [&](LoaderPlaces& loaders) {
+    copy.give_back([&](StateArchive& archive) { loaders.check(archive); });
+  };
   LoaderPlaces again;
   Loader<Counting> second(Counting{40}, 0, 2, 7, drawing(6.0), &again);
-  EXPECT_THAT(error_of([&] { again.check(archive); }),
+  EXPECT_THAT(error_of([&] { check(again); }),
               HasSubstr("the snapshot's loader had other LoaderOptions::weights"));
   LoaderPlaces plain;
   Loader<Counting> third(Counting{40}, 0, 2, 7, LoaderOptions().batch_size(3), &plain);
-  EXPECT_THAT(error_of([&] { plain.check(archive); }), HasSubstr("this one has none"));
+  EXPECT_THAT(error_of([&] { check(plain); }), HasSubstr("this one has none"));
 }
 
 TEST(WeightedLoader, IsRefusedOnEveryRankWhereWeightsDiffer) {
