@@ -1,5 +1,7 @@
 #pragma once
 
+#include <lockstep/collectives/core/file_mapping.h>
+
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -13,20 +15,16 @@ namespace lockstep::snapshot {
 class MappedFile {
  public:
   explicit MappedFile(std::string path);
-  ~MappedFile();
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
 
   const std::string& path() const { return path_; }
-  size_t size() const { return size_; }
+  size_t size() const { return mapping_.size(); }
   /// Writable. Changes are visible to this process alone and never reach the file.
-  char* data() const { return data_; }
-  std::string_view text() const { return {data_, size_}; }
+  char* data() const { return mapping_.data(); }
+  std::string_view text() const { return {data(), size()}; }
 
  private:
   std::string path_;
-  size_t size_ = 0;
-  char* data_ = nullptr;
+  lockstep::detail::FileMapping mapping_;
 };
 
 }  // namespace lockstep::snapshot

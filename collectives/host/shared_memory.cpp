@@ -1,6 +1,7 @@
 #include <lockstep/collectives/host/shared_memory.h>
 
 #include <fcntl.h>
+#include <lockstep/collectives/core/descriptor.h>
 #include <lockstep/collectives/error.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -29,24 +30,6 @@ char* map(size_t bytes, int flags, int descriptor) {
   return static_cast<char*>(data);
 }
 
-/// Closes a file descriptor.
-class Descriptor {
- public:
-  explicit Descriptor(int value) : value_(value) {}
-  ~Descriptor() {
-    if (value_ >= 0) {
-      close(value_);
-    }
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int value() const { return value_; }
-  bool valid() const { return value_ >= 0; }
-
- private:
-  int value_;
-};
-
 using Mappings = std::vector<std::shared_ptr<SharedMemory>>;
 
 /// Random bytes that a rank writes behind its memory. A peer in another PID namespace, or with
@@ -67,7 +50,7 @@ bool all_succeeded(const MemoryPeers& peers, bool succeeded) {
 }
 
 bool resize(const Descriptor& file, size_t bytes) {
-  return file.valid() && ftruncate(file.value(), static_cast<off_t>(bytes)) == 0;
+  return file.is_open() && ftruncate(file.number(), static_cast<off_t>(bytes)) == 0;
 }
 
 bool draw(Mark& mark) {
@@ -75,14 +58,14 @@ bool draw(Mark& mark) {
 }
 
 bool write_mark(const Descriptor& file, size_t bytes, const Mark& mark) {
-  return pwrite(file.value(), mark.data(), sizeof mark, static_cast<off_t>(bytes)) ==
+  return pwrite(file.number(), mark.data(), sizeof mark, static_cast<off_t>(bytes)) ==
          ssize_t{sizeof mark};
 }
 
 bool has_mark(const Descriptor& file, size_t bytes, const Mark& mark) {
   Mark found = {};
-  return file.valid() &&
-         pread(file.value(), found.data(), sizeof found, static_cast<off_t>(bytes)) ==
+  return file.is_open() &&
+         pread(file.number(), found.data(), sizeof found, static_cast<off_t>(bytes)) ==
              ssize_t{sizeof found} &&
          found == mark;
 }
@@ -102,7 +85,7 @@ Mappings map_peers(size_t bytes, const MemoryPeers& peers, const Descriptor& own
       if (!has_mark(file, bytes, theirs.mark)) {
         break;
       }
-      mappings.push_back(SharedMemory::of_file(file.value(), bytes));
+      mappings.push_back(SharedMemory::of_file(file.number(), bytes));
     }
   } catch (const Error&) {  // cannot be mapped
   }
@@ -116,7 +99,7 @@ Mappings share_memfd(size_t bytes, const MemoryPeers& peers) {
   Announcement own = {};
   if (resize(file, bytes) && draw(own.mark) && write_mark(file, bytes, own.mark)) {
     std::snprintf(own.path, sizeof own.path, "/proc/%d/fd/%d", static_cast<int>(getpid()),
-                  file.value());
+                  file.number());
   }
   return map_peers(bytes, peers, file, own,
                    [](const char* path) { return open(path, O_RDWR | O_CLOEXEC); });
@@ -131,13 +114,13 @@ Mappings share_named(size_t bytes, const MemoryPeers& peers) {
                 static_cast<unsigned long long>(own.mark[0]));
   const Descriptor file(shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600));
   if (drawn && resize(file, bytes) &&
-      posix_fallocate(file.value(), 0, static_cast<off_t>(bytes)) == 0 &&
+      posix_fallocate(file.number(), 0, static_cast<off_t>(bytes)) == 0 &&
       write_mark(file, bytes, own.mark)) {
     std::memcpy(own.path, name, sizeof name);
   }
   Mappings mappings = map_peers(bytes, peers, file, own,
                                 [](const char* path) { return shm_open(path, O_RDWR, 0600); });
-  if (file.valid()) {
+  if (file.is_open()) {
     shm_unlink(name);
   }
   return mappings;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <lockstep/collectives/core/file_mapping.h>
 #include <lockstep/collectives/error.h>
 
 #include <cstddef>
@@ -16,15 +17,12 @@ class MappedData {
  public:
   /// Throws when the file is missing, empty, no regular file, or cannot be mapped.
   explicit MappedData(std::string path);
-  ~MappedData();
-  MappedData(const MappedData&) = delete;
-  MappedData& operator=(const MappedData&) = delete;
 
   const std::string& path() const { return path_; }
-  size_t size() const { return size_; }
+  size_t size() const { return mapping_.size(); }
   /// Writable. Changes are visible to this process alone and never reach the file.
-  uint8_t* data() const { return data_; }
-  std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
+  uint8_t* data() const { return reinterpret_cast<uint8_t*>(mapping_.data()); }
+  std::string_view text() const { return {mapping_.data(), size()}; }
 
   /// Throws "FILE, byte OFFSET: " and the message.
   template <typename... Message>
@@ -34,8 +32,7 @@ class MappedData {
 
  private:
   std::string path_;
-  size_t size_ = 0;
-  uint8_t* data_ = nullptr;
+  FileMapping mapping_;
 };
 
 }  // namespace lockstep::detail

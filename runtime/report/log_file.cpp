@@ -78,28 +78,22 @@ bool write_all(int descriptor, const std::string& record) {
 
 LogFile::LogFile(const std::string& path) : path_(snapshot::absolute_path(path)) {
   open();
-  LOCKSTEP_CHECK(descriptor_ >= 0, path_, ": cannot be written: ", std::strerror(errno),
+  LOCKSTEP_CHECK(file_.is_open(), path_, ": cannot be written: ", std::strerror(errno),
                  "; name another folder for the log");
 }
 
-LogFile::~LogFile() {
-  if (descriptor_ >= 0) {
-    close(descriptor_);
-  }
-}
-
 void LogFile::open() {
-  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  file_ = Descriptor(::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
 }
 
 bool LogFile::is_empty() const {
   struct stat status = {};
-  return fstat(descriptor_, &status) == 0 && status.st_size == 0;
+  return fstat(file_.number(), &status) == 0 && status.st_size == 0;
 }
 
 void LogFile::append(const std::string& record) {
-  const off_t end = lseek(descriptor_, 0, SEEK_END);
-  if (write_all(descriptor_, record)) {
+  const off_t end = lseek(file_.number(), 0, SEEK_END);
+  if (write_all(file_.number(), record)) {
     if (lost_ > 0) {
       std::cerr << path_ << ": is written again; " << lost_ << " records are missing" << std::endl;
     }
@@ -108,7 +102,7 @@ void LogFile::append(const std::string& record) {
   }
   const std::string reason = std::strerror(errno);
   // Half a record would spoil the next one.
-  const bool whole = end >= 0 && ftruncate(descriptor_, end) == 0;
+  const bool whole = end >= 0 && ftruncate(file_.number(), end) == 0;
   if (lost_++ == 0) {
     std::cerr << path_ << ": cannot be written: " << reason
               << "; training goes on, and records are "
@@ -119,7 +113,7 @@ void LogFile::append(const std::string& record) {
 
 std::string LogFile::keep_until(int64_t update) {
   struct stat status = {};
-  if (fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
+  if (fstat(file_.number(), &status) != 0 || !S_ISREG(status.st_mode)) {
     return "";  // a pipe or a device keeps nothing
   }
   std::ifstream file(path_, std::ios::binary);
@@ -138,9 +132,8 @@ std::string LogFile::keep_until(int64_t update) {
     std::remove(written.c_str());
     return reason;
   }
-  close(descriptor_);
   open();
-  return descriptor_ >= 0 ? "" : std::strerror(errno);
+  return file_.is_open() ? "" : std::strerror(errno);
 }
 
 std::string csv_rows(int64_t update, double time, const LogValues& values) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <lockstep/collectives/core/descriptor.h>
+
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -18,9 +20,6 @@ class LogFile {
  public:
   /// Creates the file, or opens it at its end. Throws Error with path and reason.
   explicit LogFile(const std::string& path);
-  ~LogFile();
-  LogFile(const LogFile&) = delete;
-  LogFile& operator=(const LogFile&) = delete;
 
   void append(const std::string& record);
   bool is_empty() const;
@@ -33,7 +32,7 @@ class LogFile {
   void open();
 
   std::string path_;
-  int descriptor_ = -1;
+  Descriptor file_;
   int64_t lost_ = 0;  // records, since the last one that was written
 };
 

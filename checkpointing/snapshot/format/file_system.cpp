@@ -1,5 +1,6 @@
 #include <lockstep/checkpointing/snapshot/format/file_system.h>
 #include <lockstep/checkpointing/snapshot/format/rejection.h>
+#include <lockstep/collectives/core/descriptor.h>
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -24,28 +25,25 @@ namespace {
       reason == ENOSPC || reason == EDQUOT ? "; free some space, the run itself is unharmed" : "");
 }
 
-int open_new_file(const std::string& path) {
-  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (descriptor < 0) {
+using lockstep::detail::Descriptor;
+
+Descriptor open_new_file(const std::string& path) {
+  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (!file.is_open()) {
     fail(path, "create the file");
   }
-  return descriptor;
+  return file;
 }
 
 class RealFile : public OutputFile {
  public:
-  explicit RealFile(std::string path) : path_(std::move(path)), descriptor_(open_new_file(path_)) {}
-  ~RealFile() override {
-    if (descriptor_ >= 0) {
-      ::close(descriptor_);
-    }
-  }
+  explicit RealFile(std::string path) : path_(std::move(path)), file_(open_new_file(path_)) {}
 
   void write(const void* data, size_t bytes) override {
     constexpr size_t kLargestCall = size_t{1} << 30;
     const char* next = static_cast<const char*>(data);
     while (bytes > 0) {
-      const ssize_t written = ::write(descriptor_, next, std::min(bytes, kLargestCall));
+      const ssize_t written = ::write(file_.number(), next, std::min(bytes, kLargestCall));
       if (written < 0 && errno == EINTR) {
         continue;
       }
@@ -58,20 +56,20 @@ class RealFile : public OutputFile {
   }
 
   void sync() override {
-    if (::fsync(descriptor_) != 0) {
+    if (::fsync(file_.number()) != 0) {
       fail(path_, "bring the file to the disk (fsync)");
     }
   }
 
   void close() override {
-    if (::close(std::exchange(descriptor_, -1)) != 0) {
+    if (::close(file_.release()) != 0) {
       fail(path_, "close the file");
     }
   }
 
  private:
   std::string path_;
-  int descriptor_;
+  Descriptor file_;
 };
 
 class RealFileSystem : public FileSystem {
@@ -98,15 +96,11 @@ class RealFileSystem : public FileSystem {
   }
 
   void sync_folder(const std::string& path) override {
-    const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (descriptor < 0) {
+    const Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!folder.is_open()) {
       fail(path, "open the folder");
     }
-    const int result = ::fsync(descriptor);
-    const int reason = errno;
-    ::close(descriptor);
-    errno = reason;
-    if (result != 0) {
+    if (::fsync(folder.number()) != 0) {
       fail(path, "bring the folder to the disk (fsync)");
     }
   }

@@ -1,5 +1,6 @@
 #include <lockstep/checkpointing/snapshot/format/private_folder.h>
 #include <lockstep/checkpointing/snapshot/format/rejection.h>
+#include <lockstep/collectives/core/descriptor.h>
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -49,24 +50,7 @@ bool is_root(uid_t owner) {
   return owner == 0 || owner == unknown;
 }
 
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(number_, other.number_);
-    return *this;
-  }
-  ~Descriptor() {
-    if (number_ >= 0) {
-      ::close(number_);
-    }
-  }
-  int number() const { return number_; }
-
- private:
-  int number_;
-};
+using lockstep::detail::Descriptor;
 
 void require_own(const std::string& path, const struct stat& status) {
   if (status.st_uid != ::geteuid()) {

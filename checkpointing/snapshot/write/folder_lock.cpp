@@ -122,11 +122,9 @@ FolderLock::FolderLock(const std::string& folder) : path_(absolute_path(folder +
     return;
   }
   const std::string text = rendered(this_process());
-  if (::ftruncate(descriptor_, 0) != 0 ||
-      ::pwrite(descriptor_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
-    const int reason = errno;
-    ::close(descriptor_);
-    reject(path_, "cannot write: ", std::strerror(reason));
+  if (::ftruncate(file_.number(), 0) != 0 ||
+      ::pwrite(file_.number(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
+    reject(path_, "cannot write: ", std::strerror(errno));
   }
   const lockstep::detail::BlockedSignals blocked;
   toucher_ = std::thread([this] { keep_fresh(); });
@@ -144,49 +142,40 @@ FolderLock::~FolderLock() {
       ::unlink(path_.c_str());
     }
   }
-  if (descriptor_ >= 0) {
-    ::close(descriptor_);
-  }
 }
 
 /// False if the file was removed meanwhile.
 bool FolderLock::try_open() {
-  descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-  if (descriptor_ < 0) {
+  file_ = lockstep::detail::Descriptor(
+      ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
+  if (!file_.is_open()) {
     reject(path_, "cannot create the file: ", std::strerror(errno));
   }
-  const bool kernel_refuses = ::flock(descriptor_, LOCK_EX | LOCK_NB) != 0;
+  const bool kernel_refuses = ::flock(file_.number(), LOCK_EX | LOCK_NB) != 0;
   const bool kernel_decides = !kernel_refuses || errno == EWOULDBLOCK;
   if (!kernel_refuses && !is_in_place()) {
-    ::close(descriptor_);
     return false;
   }
-  try {
-    Holder holder = parsed(text_in(descriptor_));
-    Holder own = this_process();
-    const bool here_too = is_on_this_host(holder, own);
-    is_shared_ = kernel_refuses && here_too && holder["process"] == own["process"];
-    const auto lives = [&] {
-      if (is_shared_ || (!kernel_refuses && holder["host"].empty())) {
-        return false;
-      }
-      if (kernel_decides && (kernel_refuses || here_too)) {
-        return kernel_refuses;
-      }
-      return here_too ? is_alive(holder) : may_live_elsewhere(holder, own, descriptor_);
-    };
-    if (lives()) {
-      reject(
-          path_, "another job writes its snapshots to this folder: process ", holder["process"],
-          " on ", holder["host"], ", which started ", holder["start"],
-          holder["job"].empty() ? "" : " as job " + holder["job"],
-          ". Stop that job, or name another folder. Nothing was changed. (The lock of a job that "
-          "died on another host runs out ",
-          kSecondsWithoutTouch, " s after the job's end.)");
+  Holder holder = parsed(text_in(file_.number()));
+  Holder own = this_process();
+  const bool here_too = is_on_this_host(holder, own);
+  is_shared_ = kernel_refuses && here_too && holder["process"] == own["process"];
+  const auto lives = [&] {
+    if (is_shared_ || (!kernel_refuses && holder["host"].empty())) {
+      return false;
     }
-  } catch (...) {
-    ::close(descriptor_);
-    throw;
+    if (kernel_decides && (kernel_refuses || here_too)) {
+      return kernel_refuses;
+    }
+    return here_too ? is_alive(holder) : may_live_elsewhere(holder, own, file_.number());
+  };
+  if (lives()) {
+    reject(path_, "another job writes its snapshots to this folder: process ", holder["process"],
+           " on ", holder["host"], ", which started ", holder["start"],
+           holder["job"].empty() ? "" : " as job " + holder["job"],
+           ". Stop that job, or name another folder. Nothing was changed. (The lock of a job that "
+           "died on another host runs out ",
+           kSecondsWithoutTouch, " s after the job's end.)");
   }
   return true;
 }
@@ -203,14 +192,14 @@ void FolderLock::require_held() const {
 bool FolderLock::is_in_place() const {
   struct stat here {};
   struct stat named {};
-  return ::fstat(descriptor_, &here) == 0 && ::stat(path_.c_str(), &named) == 0 &&
+  return ::fstat(file_.number(), &here) == 0 && ::stat(path_.c_str(), &named) == 0 &&
          here.st_ino == named.st_ino && here.st_dev == named.st_dev;
 }
 
 void FolderLock::keep_fresh() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (!end_.wait_for(lock, kBetweenTouches, [this] { return ended_; })) {
-    ::futimens(descriptor_, nullptr);
+    ::futimens(file_.number(), nullptr);
   }
 }
 

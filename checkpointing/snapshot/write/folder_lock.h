@@ -1,5 +1,7 @@
 #pragma once
 
+#include <lockstep/collectives/core/descriptor.h>
+
 #include <condition_variable>
 #include <mutex>
 #include <string>
@@ -33,7 +35,7 @@ class FolderLock {
   void keep_fresh();
 
   std::string path_;
-  int descriptor_ = -1;
+  lockstep::detail::Descriptor file_;
   bool is_shared_ = false;  // another object of this process holds the lock
   std::mutex mutex_;
   std::condition_variable end_;
