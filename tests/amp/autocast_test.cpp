@@ -1,4 +1,5 @@
 #include "test_device.h"
+#include "test_names.h"
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
@@ -13,9 +14,6 @@ namespace lockstep {
 namespace {
 
 using amp::Autocast;
-using testing::device;
-using testing::full;
-using testing::ones;
 
 bool enabled() {
   return at::autocast::is_autocast_enabled(device().type());

@@ -6,11 +6,10 @@
 
 #include <map>
 
+#include "test_names.h"
+
 namespace lockstep::amp {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 
 /// Milliseconds: product, the same in fp32, convolution, the same in fp32.
 ComputeSpeed speed(double product, double product_fp32, double convolution,

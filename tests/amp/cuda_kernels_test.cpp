@@ -1,5 +1,6 @@
 // The kernels on a GPU against those of the host.
 #include "device_spans.h"
+#include "test_names.h"
 #include "update_samples.h"
 
 #include <lockstep/amp/cuda/cuda_kernels.h>
@@ -11,8 +12,6 @@
 
 namespace lockstep {
 namespace {
-
-using namespace testing;
 
 const c10::Device kGpu(c10::DeviceType::CUDA, 0);
 

@@ -1,5 +1,6 @@
 // The emulated device itself: what it runs, and what it refuses instead of hanging.
 #include "emulated_cuda/cuda_runtime.h"
+#include "test_names.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,9 +11,6 @@
 
 namespace lockstep {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 
 class EmulatedCuda : public ::testing::Test {
  protected:

@@ -4,6 +4,7 @@
 #include "device_spans.h"
 #include "emulated_launches.h"
 #include "guarded_tensors.h"
+#include "test_names.h"
 #include "update_samples.h"
 
 #include <lockstep/amp/casting/cast_kernels.h>
@@ -18,8 +19,6 @@
 
 namespace lockstep {
 namespace {
-
-using namespace testing;
 
 /// Sizes below, at and above one pack, one block, and one round of one processor.
 std::vector<int64_t> sizes() {

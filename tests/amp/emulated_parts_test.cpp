@@ -3,6 +3,7 @@
 #include "emulated_cuda/launch_count.h"
 #include "emulated_launches.h"
 #include "guarded_tensors.h"
+#include "test_names.h"
 
 #include <gmock/gmock.h>
 #include <lockstep/amp/casting/cast_kernels.h>
@@ -12,8 +13,6 @@
 
 namespace lockstep {
 namespace {
-
-using namespace testing;
 
 /// Delicate values first.
 at::Tensor values_to_cast(int64_t size) {

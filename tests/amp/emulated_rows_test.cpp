@@ -3,6 +3,7 @@
 // in them, and the same bits on every device.
 #include "emulated_launches.h"
 #include "guarded_tensors.h"
+#include "test_names.h"
 
 #include <lockstep/amp/cuda/row_launch.h>
 #include <lockstep/amp/cuda/span_arrays.h>
@@ -13,7 +14,6 @@
 namespace lockstep {
 namespace {
 
-using namespace testing;
 using amp::Rows;
 
 Rows rows_of(const at::Tensor& tensor) {

@@ -1,6 +1,7 @@
 // Fused layers against LibTorch's own: values and gradients, every dtype.
 #include "spans.h"
 #include "test_device.h"
+#include "test_names.h"
 
 #include <lockstep/amp/autocast.h>
 #include <lockstep/amp/fused_layers.h>
@@ -12,14 +13,6 @@
 
 namespace lockstep {
 namespace {
-
-using testing::device;
-using testing::expect_close;
-using testing::expect_error;
-using testing::on_device;
-using testing::ones;
-using testing::randn;
-using testing::tensor;
 
 /// Fixed numbers: a sum of few of them may by chance be much smaller than its terms.
 struct FusedLayers : ::testing::Test {

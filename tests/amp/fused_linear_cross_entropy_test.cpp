@@ -1,6 +1,7 @@
 // A linear layer and its cross-entropy in one, against LibTorch's two.
 #include "spans.h"
 #include "test_device.h"
+#include "test_names.h"
 
 #include <lockstep/amp/autocast.h>
 #include <lockstep/amp/casting/kept_fp32.h>
@@ -14,12 +15,6 @@
 namespace lockstep {
 namespace {
 
-using testing::device;
-using testing::expect_close;
-using testing::expect_error;
-using testing::on_device;
-using testing::ones;
-using testing::randn;
 using torch::autograd::variable_list;
 
 /// A head of three blocks of classes, the last one not full, with rows that do not count.

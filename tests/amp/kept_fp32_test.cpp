@@ -13,13 +13,12 @@
 #include <tuple>
 
 #include "test_device.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
 
 using amp::Autocast;
-using testing::device;
-using testing::randn;
 
 using Call = std::function<at::Tensor(const at::Tensor&)>;
 

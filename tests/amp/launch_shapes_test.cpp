@@ -2,6 +2,7 @@
 #include "emulated_cuda/cuda_runtime.h"
 #include "emulated_cuda/launch_count.h"
 #include "emulated_launches.h"
+#include "test_names.h"
 #include "update_samples.h"
 
 #include <gmock/gmock.h>
@@ -15,9 +16,6 @@ namespace lockstep {
 namespace {
 
 using namespace amp;
-using ::testing::Each;
-using testing::expect_well;
-using ::testing::SizeIs;
 
 constexpr int64_t kSize = 100000;  // 49 blocks of 256 packs
 constexpr int kProcessors = 5;

@@ -1,4 +1,5 @@
 #include "scaler_sequence.h"
+#include "test_names.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -16,10 +17,6 @@ namespace {
 using amp::GrowthRule;
 using amp::LossScaler;
 using amp::LossScalerOptions;
-using testing::device;
-using ::testing::ElementsAre;
-using ::testing::ElementsAreArray;
-using testing::scales;
 
 LossScalerOptions quick(double init, int64_t interval) {
   return LossScalerOptions::torch().init_scale(init).growth_interval(interval);

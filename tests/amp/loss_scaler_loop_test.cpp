@@ -1,6 +1,7 @@
 // A hand-written loop: any torch::optim optimizer, torch.amp.GradScaler's order of calls.
 #include "spans.h"
 #include "test_device.h"
+#include "test_names.h"
 
 #include <lockstep/amp/autocast.h>
 #include <lockstep/amp/loss_scaler.h>
@@ -18,13 +19,6 @@ namespace {
 
 using amp::LossScaler;
 using amp::LossScalerOptions;
-using testing::device;
-using testing::expect_error;
-using testing::full;
-using testing::ones;
-using testing::randn;
-using testing::tensor;
-using testing::zeros;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 

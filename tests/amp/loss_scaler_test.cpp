@@ -1,5 +1,6 @@
 #include "scaler_sequence.h"
 #include "spans.h"
+#include "test_names.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -15,7 +16,6 @@ namespace {
 
 using amp::LossScaler;
 using amp::LossScalerOptions;
-using testing::expect_error;
 
 TEST(LossScalerOptions, PresetsArePublishedDefaults) {
   const auto torch = LossScalerOptions::torch();

@@ -8,12 +8,12 @@
 #include <limits>
 
 #include "test_device.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
 
 using amp::measure;
-using testing::expect_error;
 
 constexpr at::ScalarType kTypes[] = {at::kFloat, at::kHalf, at::kBFloat16, at::kDouble};
 constexpr double kBad[] = {std::numeric_limits<double>::infinity(),

@@ -1,4 +1,5 @@
 #include "spans.h"
+#include "test_names.h"
 
 #include <lockstep/amp/autocast.h>
 #include <lockstep/amp/model.h>
@@ -7,8 +8,6 @@
 
 namespace lockstep {
 namespace {
-
-using testing::expect_error;
 
 std::vector<std::string> names(const std::vector<ModelTensor>& tensors) {
   std::vector<std::string> result;

@@ -14,6 +14,7 @@
 #include <limits>
 
 #include "test_device.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
@@ -22,12 +23,6 @@ using amp::Autocast;
 using amp::NonFinite;
 using amp::NonFiniteTracer;
 using amp::summarise;
-using testing::device;
-using testing::full;
-using ::testing::HasSubstr;
-using testing::ones;
-using testing::randn;
-using testing::zeros;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 

@@ -1,5 +1,6 @@
 // Norms whose weights are half take an fp32 input under autocast: they convert it.
 #include "test_device.h"
+#include "test_names.h"
 
 #include <gtest/gtest.h>
 #include <lockstep/amp/autocast.h>
@@ -15,8 +16,6 @@ namespace lockstep {
 namespace {
 
 using amp::Autocast;
-using testing::device;
-using testing::randn;
 namespace nn = torch::nn;
 
 struct Case {

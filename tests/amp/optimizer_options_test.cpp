@@ -1,4 +1,5 @@
 #include "spans.h"
+#include "test_names.h"
 
 #include <lockstep/amp/model.h>
 #include <lockstep/amp/optimizers.h>
@@ -13,8 +14,6 @@
 
 namespace lockstep {
 namespace {
-
-using testing::expect_error;
 
 ModelTensor parameter(const std::string& name, bool in_norm = false) {
   return {name, {}, at::ones({2}), in_norm};

@@ -1,4 +1,5 @@
 #include "spans.h"
+#include "test_names.h"
 #include "update_samples.h"
 
 #include <lockstep/amp/optimizers.h>
@@ -15,8 +16,6 @@
 
 namespace lockstep {
 namespace {
-
-using testing::expect_error;
 
 constexpr int64_t kSize = 999;
 

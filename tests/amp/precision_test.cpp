@@ -1,4 +1,5 @@
 #include "spans.h"
+#include "test_names.h"
 
 #include <lockstep/amp/model.h>
 #include <lockstep/amp/precision.h>
@@ -9,7 +10,6 @@ namespace lockstep {
 namespace {
 
 using amp::LossScalerOptions;
-using testing::expect_error;
 
 ModelTensor tensor(const std::string& name, at::ScalarType dtype, bool in_norm = false) {
   return {name, {}, at::ones({2}, dtype), in_norm};

@@ -1,5 +1,6 @@
 // A region of autocast that holds updates: each forward sees the weights of its time.
 #include "test_device.h"
+#include "test_names.h"
 
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
@@ -16,10 +17,6 @@ namespace lockstep {
 namespace {
 
 using amp::Autocast;
-using testing::device;
-using testing::full;
-using testing::ones;
-using testing::randn;
 using torch::nn::Linear;
 
 using MakeOptimizer =

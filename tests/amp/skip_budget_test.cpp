@@ -13,6 +13,7 @@
 #include <limits>
 
 #include "test_device.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
@@ -21,9 +22,6 @@ using amp::LossScaler;
 using amp::LossScalerOptions;
 using amp::NonFinite;
 using amp::ScalerState;
-using testing::device;
-using ::testing::HasSubstr;
-using testing::ones;
 
 bool spent(const LossScalerOptions& options, const ScalerState& state) {
   try {

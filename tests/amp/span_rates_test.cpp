@@ -2,6 +2,7 @@
 #include "device_spans.h"
 #include "emulated_launches.h"
 #include "guarded_tensors.h"
+#include "test_names.h"
 #include "update_samples.h"
 
 #include <lockstep/amp/cuda/launch.h>
@@ -12,8 +13,6 @@
 
 namespace lockstep {
 namespace {
-
-using namespace testing;
 
 constexpr double kOwnRate = 3e-3;
 

@@ -1,5 +1,6 @@
 // How weights and moments are kept in fewer bits: exactness, bounds, means, reproducibility.
 #include "spans.h"
+#include "test_names.h"
 
 #include <lockstep/amp/optimizers.h>
 #include <lockstep/amp/update/brain_rounding.h>
@@ -16,7 +17,6 @@ namespace {
 using amp::FlatSpan;
 using amp::RandomBits;
 using amp::StepState;
-using testing::same_bits;
 
 TEST(BrainRounding, AMasterComesBackFromWeightAndRestExactly) {
   const auto check = [](uint32_t bits) {

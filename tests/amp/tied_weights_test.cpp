@@ -4,10 +4,10 @@
 #include <lockstep/amp/model.h>
 #include <torch/nn.h>
 
+#include "test_names.h"
+
 namespace lockstep {
 namespace {
-
-using ::testing::ElementsAre;
 
 /// Two modules under the names "first" and "second".
 template <typename First, typename Second>

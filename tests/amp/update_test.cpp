@@ -1,4 +1,5 @@
 #include "spans.h"
+#include "test_names.h"
 
 #include <ATen/Parallel.h>
 #include <lockstep/amp/loss_scaler_options.h>
@@ -13,14 +14,6 @@ namespace {
 
 using amp::FlatSpan;
 using amp::StepState;
-using testing::apply;
-using testing::expect_error;
-using testing::fp32_span;
-using testing::full;
-using testing::ones;
-using testing::same_bits;
-using testing::tensor;
-using testing::zeros;
 
 std::vector<std::shared_ptr<OptimizerSpec>> all_optimizers() {
   return {AdamW(1e-2).clone(), Adam(1e-2).weight_decay(0.1).clone(), SGD(0.1).clone(),

@@ -1,5 +1,6 @@
 // How often autocast casts a weight: once for each graph, also where a layer transposes it.
 #include "test_device.h"
+#include "test_names.h"
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
@@ -15,10 +16,6 @@
 
 namespace lockstep {
 namespace {
-
-using testing::device;
-using testing::ones;
-using testing::randn;
 
 std::atomic<int> casts{0};
 

@@ -1,6 +1,7 @@
 // Averages of 16-bit gradients, with ranks that are threads.
 #include "collectives/thread_ranks.h"
 #include "spans.h"
+#include "test_names.h"
 
 #include <lockstep/collectives/communicator.h>
 
@@ -9,9 +10,6 @@
 
 namespace lockstep {
 namespace {
-
-using testing::run_ranks;
-using testing::same_bits;
 
 /// What every rank has after averaging `value(rank)`, checked to have the same bits everywhere.
 at::Tensor averaged(int ranks, ReduceOp op, const std::function<at::Tensor(int)>& value) {

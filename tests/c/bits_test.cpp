@@ -8,14 +8,11 @@
 #include <torch/torch.h>
 
 #include "runtime/flat_tensors.h"
+#include "test_names.h"
 #include "test_runtime.h"
 
 namespace lockstep {
 namespace {
-
-using testing::flat;
-using ::testing::HasSubstr;
-using testing::runtime;
 
 std::string model_file(const std::string& name) {
   return std::string(LOCKSTEP_C_MODELS) + "/" + name;

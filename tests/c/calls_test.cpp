@@ -11,12 +11,12 @@
 #include <thread>
 
 #include "error_of.h"
+#include "test_names.h"
 
 namespace lockstep::c {
 namespace {
 
 using lockstep::testing::error_of;
-using ::testing::HasSubstr;
 
 TEST(CStatus, IsTheExitCodeOfTheError) {
   for (const ExitCode code :

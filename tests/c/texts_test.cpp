@@ -6,12 +6,12 @@
 #include <lockstep/c/text/trainer_text.h>
 
 #include "error_of.h"
+#include "test_names.h"
 
 namespace lockstep::c {
 namespace {
 
 using lockstep::testing::error_of;
-using ::testing::HasSubstr;
 
 TEST(OptionText, IsKeysAndValues) {
   const auto options = read_options(" accumulate=4\tsnapshots.folder=\"my runs\"\n a= ");

@@ -8,11 +8,10 @@
 #include <algorithm>
 
 #include "activation_trial.h"
+#include "test_names.h"
 
 namespace lockstep::testing {
 namespace {
-
-using ::testing::HasSubstr;
 
 struct Cost {
   int64_t megabytes;

@@ -7,11 +7,11 @@
 #include <optional>
 
 #include "activation_trial.h"
+#include "test_names.h"
 
 namespace lockstep::testing {
 namespace {
 
-using ::testing::HasSubstr;
 using torch::nn::Linear;
 using torch::nn::Sequential;
 

@@ -24,11 +24,11 @@
 #include <vector>
 
 #include "runtime/temporary_folder.h"
+#include "test_names.h"
 
 namespace lockstep::testing {
 namespace {
 
-using ::testing::HasSubstr;
 using Tensors = std::vector<at::Tensor>;
 using Operator = std::function<Tensors(Tensors)>;
 

@@ -10,11 +10,11 @@
 #include <map>
 #include <random>
 
+#include "test_names.h"
+
 namespace lockstep::testing {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 using Pieces = std::vector<CheckpointPlan::Piece>;
 

@@ -11,12 +11,11 @@
 #include <functional>
 #include <vector>
 
+#include "test_names.h"
 #include "test_runtime.h"
 
 namespace lockstep {
 namespace {
-
-using testing::runtime;
 
 struct Block : torch::nn::Module {
   Block()

@@ -8,11 +8,11 @@
 #include <tuple>
 
 #include "activation_trial.h"
+#include "test_names.h"
 
 namespace lockstep::testing {
 namespace {
 
-using ::testing::HasSubstr;
 using torch::nn::Dropout;
 using torch::nn::GELU;
 using torch::nn::Linear;

@@ -8,12 +8,11 @@
 
 #include "activation_models.h"
 #include "activation_trial.h"
+#include "test_names.h"
 
 namespace lockstep::testing {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 using torch::nn::Linear;
 using torch::nn::Sequential;
 

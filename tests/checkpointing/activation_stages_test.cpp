@@ -22,17 +22,13 @@
 #include <vector>
 
 #include "error_of.h"
+#include "test_names.h"
 #include "test_runtime.h"
 #include "trained.h"
 
 namespace lockstep {
 namespace {
 
-using testing::error_of;
-using testing::expect_equal;
-using ::testing::HasSubstr;
-using testing::runtime;
-using testing::Trained;
 using torch::nn::BatchNorm1d;
 using torch::nn::Dropout;
 using torch::nn::DropoutOptions;

@@ -18,15 +18,12 @@
 #include <vector>
 
 #include "error_of.h"
+#include "test_names.h"
 #include "test_runtime.h"
 
 namespace lockstep {
 namespace {
 
-using ::testing::AllOf;
-using testing::error_of;
-using ::testing::HasSubstr;
-using testing::runtime;
 using torch::nn::AnyModule;
 using torch::nn::BatchNorm1d;
 using torch::nn::Dropout;

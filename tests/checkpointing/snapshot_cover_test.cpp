@@ -3,6 +3,7 @@
 #include "checkpointing/snapshot_sample.h"
 #include "collectives/thread_ranks.h"
 #include "runtime/temporary_folder.h"
+#include "test_names.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,17 +24,6 @@
 
 namespace lockstep::snapshot {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::Not;
-using testing::outcomes;
-using testing::RankOutcome;
-using testing::rejection_of;
-using testing::run_ranks;
-using testing::sample_content;
-using testing::TemporaryFolder;
 
 Content weights() {
   Content content;

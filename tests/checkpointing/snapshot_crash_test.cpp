@@ -2,6 +2,7 @@
 #include "checkpointing/snapshot_sample.h"
 #include "collectives/thread_ranks.h"
 #include "runtime/temporary_folder.h"
+#include "test_names.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,13 +18,6 @@
 
 namespace lockstep::snapshot {
 namespace {
-
-using testing::FaultFileSystem;
-using ::testing::HasSubstr;
-using testing::outcomes;
-using testing::run_ranks;
-using testing::sample_content;
-using testing::TemporaryFolder;
 
 constexpr int kRanks = 2;
 

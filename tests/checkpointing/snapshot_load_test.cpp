@@ -1,6 +1,7 @@
 // Loads that match nothing, or only under another prefix, and tensors that no file can hold.
 #include "checkpointing/snapshot_rejected.h"
 #include "runtime/temporary_folder.h"
+#include "test_names.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -17,14 +18,6 @@
 
 namespace lockstep::snapshot {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
-using testing::rejection_of;
-using testing::TemporaryFolder;
 
 using Names = std::vector<std::string>;
 

@@ -2,6 +2,7 @@
 #include "checkpointing/snapshot_rejected.h"
 #include "checkpointing/snapshot_sample.h"
 #include "runtime/temporary_folder.h"
+#include "test_names.h"
 #include "threads_that_block.h"
 
 #include <fcntl.h>
@@ -25,12 +26,6 @@
 
 namespace lockstep::snapshot {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using testing::rejection_of;
-using testing::TemporaryFolder;
-using testing::threads_that_block;
 
 /// A job in a process of its own that holds the lock of a folder until it is killed.
 class OtherJob {

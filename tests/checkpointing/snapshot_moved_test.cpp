@@ -3,6 +3,7 @@
 #include "checkpointing/snapshot_sample.h"
 #include "collectives/thread_ranks.h"
 #include "runtime/temporary_folder.h"
+#include "test_names.h"
 #include "working_directory.h"
 
 #include <gmock/gmock.h>
@@ -20,12 +21,6 @@
 
 namespace lockstep::snapshot {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using testing::rejection_of;
-using testing::TemporaryFolder;
 
 TEST(MovedSnapshot, ManifestOfAnotherStepThanItsFolderIsRefused) {
   const TemporaryFolder folder;

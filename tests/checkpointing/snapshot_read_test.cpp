@@ -3,6 +3,7 @@
 #include "checkpointing/snapshot_sample.h"
 #include "collectives/thread_ranks.h"
 #include "runtime/temporary_folder.h"
+#include "test_names.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,15 +23,6 @@
 
 namespace lockstep::snapshot {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::ElementsAre;
-using testing::expect_python;
-using ::testing::HasSubstr;
-using testing::rejection_of;
-using testing::run_ranks;
-using testing::sample_content;
-using testing::TemporaryFolder;
 
 /// A folder with the snapshots of steps 1 and 2 of two ranks.
 struct TwoSnapshots {

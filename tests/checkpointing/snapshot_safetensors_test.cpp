@@ -1,5 +1,6 @@
 #include "checkpointing/snapshot_rejected.h"
 #include "runtime/temporary_folder.h"
+#include "test_names.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -20,7 +21,6 @@ namespace {
 
 using ::lockstep::testing::rejection_of;
 using ::lockstep::testing::TemporaryFolder;
-using ::testing::HasSubstr;
 
 /// A file of this header and so many bytes of data.
 std::string file_of(const std::string& header, size_t data_bytes) {

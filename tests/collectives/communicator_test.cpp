@@ -2,13 +2,11 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
+#include "test_names.h"
 #include "thread_ranks.h"
 
 namespace lockstep {
 namespace {
-
-using ::testing::HasSubstr;
-using testing::run_ranks;
 
 TEST(Communicator, CopiesAreTheSame) {
   run_ranks(2, [](Communicator& ranks) {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 
+#include "test_names.h"
 #include "thread_ranks.h"
 #include "verbs.h"
 
@@ -14,8 +15,6 @@ using namespace detail;
 
 namespace {
 
-using testing::outcomes;
-using testing::RankOutcome;
 using Kind = RankOutcome::Kind;
 
 void expect_all(const std::vector<RankOutcome>& ranks, Kind kind,

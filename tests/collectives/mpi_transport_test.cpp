@@ -6,13 +6,11 @@
 #include <thread>
 
 #include "mpi_world.h"
+#include "test_names.h"
 #include "verbs.h"
 
 namespace lockstep {
 namespace {
-
-using testing::world;
-using namespace testing;
 
 const std::vector<int64_t> kSizes = {0, 1, 8, 65, 4097, 600001};
 const at::ScalarType kFloats[] = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16};

@@ -1,5 +1,6 @@
 // What goes wrong while ranks capture collectives of NCCL, and while they launch the graphs.
 #include "nccl_graphs.h"
+#include "test_names.h"
 
 #include <gmock/gmock.h>
 
@@ -9,9 +10,6 @@ using namespace detail;
 
 namespace {
 
-using namespace testing;
-using ::testing::HasSubstr;
-using ::testing::Not;
 using Kind = RankOutcome::Kind;
 
 TEST(NcclGraphCapture, RanksThatRecordDifferentCallsAreTold) {

@@ -1,6 +1,7 @@
 // Collectives of an NCCL transport as part of CUDA graphs. The device of these tests holds
 // to the rules of CUDA graphs, and NCCL's ranks wait for each other during capture.
 #include "nccl_graphs.h"
+#include "test_names.h"
 
 #include <gmock/gmock.h>
 
@@ -10,9 +11,6 @@ using namespace detail;
 
 namespace {
 
-using namespace testing;
-using ::testing::HasSubstr;
-using ::testing::Not;
 using Kind = RankOutcome::Kind;
 
 TEST(NcclGraphCapture, ReplaysHaveTheBitsOfCalls) {

@@ -1,5 +1,6 @@
 // How an NCCL transport ends: refusals at the start, errors, hangs, lost peers, aborts.
 #include "nccl_outcomes.h"
+#include "test_names.h"
 
 #include <lockstep/collectives/nccl/loaded_libraries.h>
 #include <lockstep/collectives/nccl/nccl_bootstrap.h>
@@ -12,7 +13,6 @@ using namespace detail;
 
 namespace {
 
-using namespace testing;
 using Kind = RankOutcome::Kind;
 
 NcclCase scripted(int ranks, int culprit, std::function<void(FakeNccl::Script&)> fault) {

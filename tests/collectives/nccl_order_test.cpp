@@ -1,5 +1,6 @@
 // Ranks that do not make the same calls on an NCCL transport: found on the hosts.
 #include "nccl_outcomes.h"
+#include "test_names.h"
 
 namespace lockstep {
 
@@ -7,7 +8,6 @@ using namespace detail;
 
 namespace {
 
-using namespace testing;
 using Kind = RankOutcome::Kind;
 
 TEST(NcclOrder, DifferentDtypesAreAnErrorOnEveryRankThatShowsBothCalls) {

@@ -1,6 +1,7 @@
 // The training thread and the watchdog's thread of one communicator: NCCL takes one at a time.
 #include "fake_nccl.h"
 #include "fake_stream.h"
+#include "test_names.h"
 #include "threads_that_block.h"
 
 #include <gtest/gtest.h>
@@ -21,8 +22,6 @@ namespace lockstep {
 using namespace detail;
 
 namespace {
-
-using namespace testing;
 
 constexpr int kManyTurns = 20000;  // for another thread to come in, if nothing holds it back
 

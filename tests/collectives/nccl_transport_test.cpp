@@ -1,5 +1,6 @@
 // What an NCCL transport does while all is well: results, order on the device, memory, groups.
 #include "nccl_ranks.h"
+#include "test_names.h"
 #include "verbs.h"
 
 #include <lockstep/collectives/nccl/averaging.h>
@@ -9,8 +10,6 @@ namespace lockstep {
 using namespace detail;
 
 namespace {
-
-using namespace testing;
 
 at::Tensor full(int64_t numel, double value, at::ScalarType dtype = at::kFloat) {
   return at::full({numel}, value, dtype);

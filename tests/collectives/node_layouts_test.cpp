@@ -14,17 +14,11 @@
 
 #include "mpi_nodes.h"
 #include "mpi_world.h"
+#include "test_names.h"
 #include "verbs.h"
 
 namespace lockstep {
 namespace {
-
-using testing::all_layouts;
-using testing::Layout;
-using testing::on_nodes;
-using testing::same_bits;
-using testing::text_of;
-using testing::world;
 
 /// Calls `check` on the ranks in every layout; on several hosts, in the layout that they have.
 void in_every_layout(const std::function<void(Communicator&, const std::string&)>& check) {

@@ -4,18 +4,11 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
+#include "test_names.h"
 #include "thread_ranks.h"
 
 namespace lockstep {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using testing::LazyForm;
-using testing::odd_tensors;
-using testing::OddTensor;
-using testing::outcomes;
-using testing::RankOutcome;
 
 void on_ranks(int size, const std::function<void(Communicator&)>& body) {
   if (size == 1) {

@@ -10,11 +10,10 @@
 #include <memory>
 #include <utility>
 
+#include "test_names.h"
+
 namespace lockstep::detail {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 
 class RollCalls : public ::testing::Test {
  protected:

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "fake_device.h"
+#include "test_names.h"
 #include "thread_ranks.h"
 #include "verbs.h"
 
@@ -13,8 +14,6 @@ namespace lockstep {
 using namespace detail;
 
 namespace {
-
-using namespace testing;
 
 struct StagedRank {
   explicit StagedRank(const Communicator& host, int64_t chunk_bytes,

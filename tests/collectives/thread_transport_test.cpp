@@ -1,3 +1,4 @@
+#include "test_names.h"
 #include "thread_ranks.h"
 #include "verbs.h"
 
@@ -7,8 +8,6 @@
 
 namespace lockstep {
 namespace {
-
-using namespace testing;
 
 class ThreadTransport : public ::testing::TestWithParam<int> {
  protected:

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <thread>
 
+#include "test_names.h"
 #include "thread_ranks.h"
 
 namespace lockstep {
@@ -17,12 +18,6 @@ namespace {
 
 using detail::ActivitySlot;
 using detail::note_activity;
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::MatchesRegex;
-using ::testing::Not;
-using testing::outcomes;
-using ::testing::StartsWith;
 
 CommunicatorOptions impatient() {
   CommunicatorOptions options;

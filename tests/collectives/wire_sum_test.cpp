@@ -1,5 +1,6 @@
 // What sums lose that are rounded to the tensors' dtype at each rank, as NCCL's are.
 #include "nccl_ranks.h"
+#include "test_names.h"
 
 #include <lockstep/collectives/core/wire_sum.h>
 
@@ -11,8 +12,6 @@ namespace lockstep {
 using namespace detail;
 
 namespace {
-
-using namespace testing;
 
 constexpr int64_t kElements = 200;
 

@@ -9,16 +9,11 @@
 #include "damaged.h"
 #include "error_of.h"
 #include "runtime/data_error.h"
+#include "test_names.h"
 #include "written_by_python.h"
 
 namespace lockstep {
 namespace {
-
-using testing::data_error;
-using testing::error_of;
-using ::testing::HasSubstr;
-using testing::TemporaryFolder;
-using testing::WrittenByPython;
 
 at::Tensor values() {
   return at::arange(24, at::kDouble).view({4, 3, 2});

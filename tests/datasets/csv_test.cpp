@@ -9,17 +9,11 @@
 #include "damaged.h"
 #include "error_of.h"
 #include "runtime/data_error.h"
+#include "test_names.h"
 #include "written_by_python.h"
 
 namespace lockstep {
 namespace {
-
-using testing::data_error;
-using ::testing::ElementsAre;
-using testing::error_of;
-using ::testing::HasSubstr;
-using testing::TemporaryFolder;
-using testing::WrittenByPython;
 
 CsvFile table(const std::string& text, const CsvOptions& options = {}) {
   const TemporaryFolder folder;

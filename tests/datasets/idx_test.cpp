@@ -7,14 +7,11 @@
 
 #include "runtime/data_error.h"
 #include "runtime/temporary_folder.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
 
-using ::testing::AllOf;
-using testing::data_error;
-using ::testing::HasSubstr;
-using testing::TemporaryFolder;
 using Bytes = std::vector<unsigned char>;
 
 Bytes operator+(Bytes first, const Bytes& second) {

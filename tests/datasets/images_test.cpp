@@ -10,19 +10,12 @@
 #include "damaged.h"
 #include "error_of.h"
 #include "runtime/data_error.h"
+#include "test_names.h"
 #include "working_directory.h"
 #include "written_by_python.h"
 
 namespace lockstep {
 namespace {
-
-using ::testing::AllOf;
-using testing::data_error;
-using ::testing::ElementsAre;
-using testing::error_of;
-using ::testing::HasSubstr;
-using testing::TemporaryFolder;
-using testing::WrittenByPython;
 
 /// What Pillow makes of the image with this stem.
 at::Tensor by_pillow(const TemporaryFolder& folder, const std::string& stem, int channels) {

@@ -7,15 +7,11 @@
 
 #include "damaged.h"
 #include "runtime/data_error.h"
+#include "test_names.h"
 #include "written_by_python.h"
 
 namespace lockstep {
 namespace {
-
-using ::testing::AllOf;
-using testing::data_error;
-using ::testing::HasSubstr;
-using testing::WrittenByPython;
 
 std::string counting(int times) {
   std::string bytes;

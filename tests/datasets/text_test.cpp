@@ -12,14 +12,10 @@
 #include "error_of.h"
 #include "runtime/data_error.h"
 #include "runtime/temporary_folder.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using testing::data_error;
-using testing::error_of;
-using ::testing::HasSubstr;
-using testing::TemporaryFolder;
 
 void write(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;

@@ -10,18 +10,11 @@
 #include <stdexcept>
 
 #include "collectives/thread_ranks.h"
+#include "test_names.h"
 #include "written_by_python.h"
 
 namespace lockstep {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using testing::outcomes;
-using testing::RankOutcome;
-using testing::run_ranks;
-using testing::TemporaryFolder;
 
 std::vector<int64_t> bytes_of(const std::string& line) {
   return {line.begin(), line.end()};

@@ -8,17 +8,11 @@
 
 #include "error_of.h"
 #include "runtime/data_error.h"
+#include "test_names.h"
 #include "written_by_python.h"
 
 namespace lockstep {
 namespace {
-
-using testing::data_error;
-using ::testing::ElementsAre;
-using testing::error_of;
-using ::testing::HasSubstr;
-using testing::TemporaryFolder;
-using testing::WrittenByPython;
 
 std::vector<int64_t> bytes_of(const std::string& line) {
   return {line.begin(), line.end()};

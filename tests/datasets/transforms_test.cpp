@@ -9,12 +9,10 @@
 #include <set>
 
 #include "error_of.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using testing::error_of;
-using ::testing::HasSubstr;
 
 at::Tensor counting(int64_t channels, int64_t height, int64_t width) {
   return at::arange(1, channels * height * width + 1, at::kByte).view({channels, height, width});

@@ -6,12 +6,10 @@
 #include <lockstep/datasets/tar_shards.h>
 
 #include "runtime/temporary_folder.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using ::testing::HasSubstr;
-using testing::TemporaryFolder;
 
 template <typename Body>
 std::string environment_error(const Body& body) {

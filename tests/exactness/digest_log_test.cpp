@@ -12,15 +12,10 @@
 #include "runtime/models.h"
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using testing::error_of;
-using ::testing::HasSubstr;
-using testing::Mlp;
-using ::testing::Not;
-using testing::runtime;
 
 std::vector<std::string> lines_of(const std::string& path) {
   std::ifstream file(path);

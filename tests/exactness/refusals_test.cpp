@@ -11,16 +11,10 @@
 
 #include "runtime/models.h"
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using ::testing::AllOf;
-using testing::error_of;
-using ::testing::HasSubstr;
-using testing::Mlp;
-using ::testing::Not;
-using testing::runtime;
 
 TrainerOptions reproducible(int64_t leaves = 4) {
   return TrainerOptions().reproducible(true).leaves(leaves);

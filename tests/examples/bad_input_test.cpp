@@ -7,12 +7,10 @@
 #include <sstream>
 
 #include "launcher/launch.h"
+#include "test_names.h"
 
 namespace lockstep::testing {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 
 Launched train_images(const std::vector<std::string>& arguments) {
   std::vector<std::string> all = {"run", "-n", "2", "--", FASHION_MNIST};

@@ -5,12 +5,10 @@
 #include <csignal>
 
 #include "launcher/launch.h"
+#include "test_names.h"
 
 namespace lockstep::testing {
 namespace {
-
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 /// Trains for ever, until `signal` is sent to the lockstep command after the first update.
 Launched stopped_by(int signal, const std::string& ranks, const std::string& snapshots) {

@@ -3,13 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "python_models.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using testing::PythonModel;
 
 template <typename Call>
 std::string what_of(const Call& call) {

@@ -6,13 +6,11 @@
 
 #include "python_models.h"
 #include "runtime/flat_tensors.h"
+#include "test_names.h"
 #include "test_runtime.h"
 
 namespace lockstep {
 namespace {
-
-using testing::PythonModel;
-using testing::runtime;
 
 /// The loss of a rank's half of the batch. Dropout depends on the step and the half.
 at::Tensor half_loss(const PythonModel& python, ExportedModule& model, int rank, int step = 0) {

@@ -13,11 +13,11 @@
 #include <string>
 
 #include "runtime/temporary_folder.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
 
-using ::testing::HasSubstr;
 using Json = nlohmann::json;
 
 const std::string kArchive = std::string(LOCKSTEP_EXPORTED_MODELS) + "/functional.pt2";

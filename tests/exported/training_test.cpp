@@ -11,12 +11,11 @@
 #include "python_models.h"
 #include "runtime/flat_tensors.h"
 #include "runtime/temporary_folder.h"
+#include "test_names.h"
 #include "test_runtime.h"
 
 namespace lockstep {
 namespace {
-
-using testing::PythonModel;
 
 constexpr int steps = 20;
 

@@ -5,6 +5,7 @@
 //   kernels_launches FILE
 #include "launches.h"
 
+#include "test_names.h"
 #include "update_samples.h"
 
 #include <lockstep/amp/cuda/launch.h>
@@ -15,7 +16,6 @@ namespace lockstep {
 namespace {
 
 using namespace amp;
-using testing::Recording;
 
 /// Of cases that count work: two rounds of the one processor's threads.
 constexpr int64_t kBulk = 32768;

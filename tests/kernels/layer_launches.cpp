@@ -1,4 +1,5 @@
 #include "launches.h"
+#include "test_names.h"
 
 #include <lockstep/amp/cuda/row_launch.h>
 
@@ -6,7 +7,6 @@ namespace lockstep {
 namespace {
 
 using namespace amp;
-using testing::Recording;
 
 struct RowCase {
   int64_t rows;

@@ -10,15 +10,11 @@
 #include <functional>
 
 #include "runtime/temporary_folder.h"
+#include "test_names.h"
 #include "test_runtime.h"
 
 namespace lockstep {
 namespace {
-
-using ::testing::Contains;
-using ::testing::HasSubstr;
-using ::testing::Not;
-using testing::runtime;
 
 const std::vector<at::Tensor> kLike = {at::zeros({}, at::kLong), at::zeros({2})};
 

@@ -12,15 +12,11 @@
 #include "error_of.h"
 #include "odd_tensors.h"
 #include "runtime/temporary_folder.h"
+#include "test_names.h"
 #include "test_runtime.h"
 
 namespace lockstep {
 namespace {
-
-using ::testing::AllOf;
-using testing::error_of;
-using ::testing::HasSubstr;
-using testing::runtime;
 
 const std::vector<at::Tensor> kLike = {at::zeros({}, at::kLong), at::zeros({2})};
 

@@ -10,12 +10,10 @@
 #include "error_of.h"
 #include "operators.h"
 #include "runtime/cuda_runs.h"
+#include "test_names.h"
 
 namespace lockstep::pretend {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 
 const c10::Device kDevice(c10::DeviceType::CUDA, 0);
 

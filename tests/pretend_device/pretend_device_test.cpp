@@ -13,11 +13,10 @@
 #include "operators.h"
 #include "recording.h"
 #include "runtime/cuda_runs.h"
+#include "test_names.h"
 
 namespace lockstep::pretend {
 namespace {
-
-using ::testing::HasSubstr;
 
 const c10::Device kDevice(c10::DeviceType::CUDA, 0);
 const auto kThere = at::TensorOptions().device(kDevice);

@@ -11,13 +11,10 @@
 #include <thread>
 
 #include "runtime/data_error.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using ::testing::AllOf;
-using testing::data_error;
-using ::testing::HasSubstr;
 
 /// Sample i is the number i.
 struct Numbers {

@@ -9,18 +9,10 @@
 
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::Each;
-using ::testing::ElementsAre;
-using testing::error_of;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using testing::runtime;
-using testing::SharedFolder;
 
 /// Trains as validating programs do, and returns how many batches validation saw in each epoch.
 /// `stop_at`: saves and leaves after that update.

@@ -12,14 +12,11 @@
 
 #include "runtime/data_error.h"
 #include "runtime/models.h"
+#include "test_names.h"
 #include "test_runtime.h"
 
 namespace lockstep {
 namespace {
-
-using ::testing::AllOf;
-using testing::data_error;
-using ::testing::HasSubstr;
 
 /// Sample i is i and a random number.
 struct Drawn {

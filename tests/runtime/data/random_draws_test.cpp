@@ -9,13 +9,10 @@
 
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using testing::error_of;
-using testing::runtime;
-using testing::SharedFolder;
 
 /// Augmentation where every PyTorch user writes it.
 struct Augmented {

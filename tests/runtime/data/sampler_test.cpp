@@ -8,11 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "test_names.h"
+
 namespace lockstep {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 std::vector<std::vector<size_t>> batches_of(DistributedSampler sampler, int64_t epoch) {
   std::vector<std::vector<size_t>> batches;

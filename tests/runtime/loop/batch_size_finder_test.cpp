@@ -9,21 +9,10 @@
 
 #include "error_of.h"
 #include "searched_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::ElementsAre;
-using testing::error_of;
-using ::testing::HasSubstr;
-using testing::kinds_of_runs;
-using testing::Recipe;
-using testing::recipe_of;
-using testing::runtime;
-using testing::SharedFolder;
-using testing::state_after;
-using testing::TrainingRun;
 
 /// Steps whose closure has memory for `most` samples on the last rank.
 std::function<void(int64_t)> limited(TrainingRun& run, int64_t most, std::vector<int64_t>& tried,

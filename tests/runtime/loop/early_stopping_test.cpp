@@ -11,20 +11,10 @@
 
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::EndsWith;
-using testing::error_of;
-using testing::flat_masters;
-using ::testing::HasSubstr;
-using testing::meet;
-using testing::Mlp;
-using testing::runtime;
-using testing::scaled_loss;
-using testing::SharedFolder;
 
 struct SmallRun {
   explicit SmallRun(TrainerOptions options = {})

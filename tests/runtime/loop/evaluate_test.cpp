@@ -5,6 +5,7 @@
 
 #include "evaluated.h"
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 
@@ -12,20 +13,7 @@ using namespace detail;
 
 namespace {
 
-using ::testing::AllOf;
-using testing::bits;
-using testing::Classifier;
-using testing::classifier;
-using ::testing::Each;
 using ::testing::Eq;
-using testing::equal_on_all_ranks;
-using testing::error_of;
-using testing::flat;
-using testing::flat_masters;
-using ::testing::HasSubstr;
-using testing::modes;
-using testing::Rows;
-using testing::runtime;
 
 LoaderOptions batches_of(int64_t size) {
   return LoaderOptions().batch_size(size);

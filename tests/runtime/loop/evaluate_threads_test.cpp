@@ -7,23 +7,12 @@
 #include "collectives/thread_ranks.h"
 #include "error_of.h"
 #include "evaluated.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
 
-using ::testing::AllOf;
-using testing::bits;
-using testing::Classifier;
-using testing::classifier;
-using ::testing::Each;
 using ::testing::Eq;
-using testing::error_of;
-using ::testing::HasSubstr;
-using testing::modes;
-using testing::OwnNumbers;
-using testing::Rows;
-using testing::run_ranks;
-using testing::Seen;
 
 LoaderOptions batches_of(int64_t size, int workers = 0) {
   return LoaderOptions().batch_size(size).workers(workers);

@@ -17,17 +17,10 @@
 #include "error_of.h"
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using testing::error_of;
-using ::testing::HasSubstr;
-using testing::meet;
-using testing::Mlp;
-using testing::runtime;
-using testing::scaled_loss;
-using testing::SharedFolder;
 
 /// Of a call and of the backward of its sum.
 std::pair<int64_t, int64_t> flops_of(const std::function<at::Tensor()>& call) {

@@ -11,20 +11,10 @@
 
 #include "error_of.h"
 #include "searched_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using testing::error_of;
-using ::testing::HasSubstr;
-using testing::kinds_of_runs;
-using testing::OneWeight;
-using testing::Recipe;
-using testing::recipe_of;
-using testing::runtime;
-using testing::SharedFolder;
-using testing::state_after;
-using testing::TrainingRun;
 
 StepReport step_of(TrainingRun& run, const std::pair<at::Tensor, at::Tensor>& on_host) {
   const auto batch = run.trainer.to_device(on_host);

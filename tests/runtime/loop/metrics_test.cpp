@@ -11,13 +11,11 @@
 #include <random>
 
 #include "error_of.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
 
-using ::testing::AllOf;
-using testing::error_of;
-using ::testing::HasSubstr;
 using Words = std::array<int64_t, detail::kExactSumWords>;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();

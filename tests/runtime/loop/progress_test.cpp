@@ -11,12 +11,10 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "test_names.h"
+
 namespace lockstep {
 namespace {
-
-using ::testing::EndsWith;
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 /// A clock that the test moves.
 class ProgressTest : public ::testing::Test {

@@ -17,23 +17,11 @@
 
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 #include "working_directory.h"
 
 namespace lockstep {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::Contains;
-using ::testing::ElementsAre;
-using testing::error_of;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using testing::meet;
-using testing::Mlp;
-using testing::runtime;
-using testing::scaled_loss;
-using testing::SharedFolder;
-using ::testing::SizeIs;
 
 std::string text_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

@@ -12,18 +12,10 @@
 
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using ::testing::AllOf;
-using testing::error_of;
-using ::testing::HasSubstr;
-using testing::meet;
-using testing::Mlp;
-using testing::runtime;
-using testing::scaled_loss;
-using testing::SharedFolder;
 
 struct Event {
   std::string name;

@@ -11,17 +11,10 @@
 #include <vector>
 
 #include "epoch_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using ::testing::ElementsAre;
-using testing::EpochRun;
-using testing::flat_masters;
-using testing::meet;
-using testing::Mlp;
-using testing::runtime;
-using testing::SharedFolder;
 
 /// The sum of all weights of this rank's model.
 double sum_of(const Mlp& model) {

@@ -10,23 +10,10 @@
 #include <sstream>
 
 #include "epoch_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::ElementsAre;
-using ::testing::EndsWith;
-using testing::EpochRun;
-using testing::error_of;
-using testing::flat_masters;
-using ::testing::HasSubstr;
-using testing::kBatches;
-using testing::meet;
-using testing::Mlp;
-using testing::Numbered;
-using testing::runtime;
-using testing::SharedFolder;
 
 TEST(TrainEpochs, EachEpochEndsWithAValidationAndASnapshotThatHasItsFirstMetric) {
   const SharedFolder folder;

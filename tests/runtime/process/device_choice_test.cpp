@@ -19,13 +19,13 @@
 #include <set>
 #include <thread>
 
+#include "test_names.h"
+
 namespace lockstep {
 
 using namespace detail;
 
 namespace {
-
-using ::testing::HasSubstr;
 
 template <typename Body>
 std::string environment_error(const Body& body) {

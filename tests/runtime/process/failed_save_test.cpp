@@ -9,12 +9,10 @@
 #include <cstring>
 
 #include "runtime/temporary_folder.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using ::testing::HasSubstr;
-using testing::TemporaryFolder;
 
 /// A disk that is full while `full` is true.
 class Disk final : public snapshot::FileSystem {

@@ -1,14 +1,12 @@
 // When the tests on GPUs run over NCCL.
 #include "gpu_transport.h"
+#include "test_names.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace lockstep {
 namespace {
-
-using ::testing::HasSubstr;
-using testing::why_not_nccl;
 
 DeviceRank nccl(int version, bool may_share) {
   DeviceRank rank;

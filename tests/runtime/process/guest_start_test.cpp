@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ranks.h"
+#include "test_names.h"
 
 namespace {
 
@@ -75,8 +76,6 @@ int MPI_Allgatherv(const void* in, int sent, MPI_Datatype type, void* out, const
 
 namespace lockstep {
 namespace {
-
-using ::testing::Contains;
 
 RuntimeOptions on_the_host() {
   return RuntimeOptions().device(DeviceKind::cpu).seed(3);

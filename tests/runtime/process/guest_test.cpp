@@ -14,12 +14,10 @@
 
 #include "error_of.h"
 #include "ranks.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using testing::error_of;
-using ::testing::HasSubstr;
 
 RuntimeOptions on_the_host() {
   return RuntimeOptions().device(DeviceKind::cpu).seed(3);

@@ -13,12 +13,10 @@
 #include <thread>
 
 #include "runtime/models.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using testing::Mlp;
-using testing::ones;
 
 /// Trains until asked to stop, and saves into `folder`; is interrupted `times` times while it
 /// computes the first loss.

@@ -9,6 +9,8 @@
 #include <new>
 #include <vector>
 
+#include "test_names.h"
+
 namespace {
 thread_local bool no_memory_left = false;
 }
@@ -30,8 +32,6 @@ thread_local bool no_memory_left = false;
 
 namespace lockstep {
 namespace {
-
-using ::testing::HasSubstr;
 
 /// Runs a program that throws `failure` and has no memory from then on.
 int code_of_run(const std::exception_ptr& failure, std::string& printed) {

@@ -7,10 +7,10 @@
 
 #include <new>
 
+#include "test_names.h"
+
 namespace lockstep {
 namespace {
-
-using ::testing::HasSubstr;
 
 c10::AcceleratorError device_error(int32_t code) {
   return {{__func__, __FILE__, __LINE__}, code, "CUDA error: made up"};

@@ -8,12 +8,10 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 
+#include "test_names.h"
+
 namespace lockstep {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 /// What it prints, on standard error.
 std::string printed(const std::function<void()>& body, int code = 1) {

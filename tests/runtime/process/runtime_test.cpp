@@ -7,13 +7,13 @@
 
 #include <cstdlib>
 
+#include "test_names.h"
+
 namespace lockstep {
 
 using namespace detail;
 
 namespace {
-
-using ::testing::HasSubstr;
 
 /// Sets an environment variable while it lives.
 class Variable {

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "error_of.h"
+#include "test_names.h"
 #include "threads_that_block.h"
 
 namespace lockstep {
@@ -20,9 +21,6 @@ namespace lockstep {
 using namespace detail;
 
 namespace {
-
-using testing::error_of;
-using ::testing::HasSubstr;
 
 int heard_before = 0;
 

@@ -6,27 +6,13 @@
 
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 
 using namespace detail;
 
 namespace {
-
-using ::testing::AllOf;
-using testing::Awkward;
-using ::testing::ElementsAre;
-using testing::error_of;
-using testing::flat;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using testing::meet;
-using testing::Mlp;
-using testing::runtime;
-using testing::save_each;
-using testing::SharedFolder;
-using testing::step_path;
-using testing::TemporaryFolder;
 
 snapshot::NamedTensors tensors_of(const torch::nn::Module& module) {
   snapshot::NamedTensors all;

@@ -15,19 +15,12 @@
 
 #include "checkpointing/snapshot_fault_file_system.h"
 #include "memory_nodes.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
 
 using detail::MemorySnapshots;
-using testing::apart;
-using ::testing::Contains;
-using ::testing::ElementsAre;
-using testing::expect_whole;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using testing::Nodes;
-using ::testing::Not;
 
 /// The names of this process's open files.
 std::vector<std::string> open_files() {

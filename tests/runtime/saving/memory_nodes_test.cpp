@@ -11,21 +11,12 @@
 
 #include "checkpointing/snapshot_fault_file_system.h"
 #include "memory_nodes.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
 
 using detail::MemorySnapshots;
-using testing::all_layouts;
-using testing::apart;
-using ::testing::ElementsAre;
-using testing::expect_whole;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using testing::Layout;
-using testing::Nodes;
-using testing::text_of;
-using testing::world;
 
 TEST(MemoryNodes, EachNodeGetsTheFilesOfTheOthers) {
   for (const Layout& layout : all_layouts(world().size())) {

@@ -15,18 +15,12 @@
 #include <vector>
 
 #include "memory_nodes.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
 
 using detail::MemorySnapshots;
-using ::testing::AllOf;
-using testing::apart;
-using ::testing::ElementsAre;
-using testing::expect_whole;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using testing::Nodes;
 
 constexpr uid_t kAnotherUser = 65534;
 

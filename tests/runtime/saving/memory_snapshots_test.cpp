@@ -9,22 +9,11 @@
 
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 #include "working_directory.h"
 
 namespace lockstep {
 namespace {
-
-using ::testing::Contains;
-using ::testing::ElementsAre;
-using testing::error_of;
-using testing::flat_masters;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using testing::meet;
-using testing::Recipe;
-using testing::runtime;
-using testing::SharedFolder;
-using testing::TrainingRun;
 
 /// Saves in memory after each third update.
 Recipe saving_in_memory(const SharedFolder& folder) {

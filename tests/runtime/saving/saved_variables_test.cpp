@@ -5,19 +5,10 @@
 
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::Contains;
-using ::testing::ElementsAre;
-using testing::error_of;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using testing::runtime;
-using testing::SharedFolder;
-using testing::step_path;
 
 struct LanguageModel : torch::nn::Module {
   LanguageModel()

@@ -10,15 +10,10 @@
 #include "checkpointing/snapshot_python.h"
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using testing::Recipe;
-using testing::runtime;
-using testing::SharedFolder;
-using testing::step_path;
-using testing::TrainingRun;
 
 /// What docs/snapshot-format.md says that Python types, word for word, on a snapshot whose weights
 /// are in as many files as there are ranks; and what lockstep export makes of it.

@@ -7,24 +7,10 @@
 #include "checkpointing/snapshot_fault_file_system.h"
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using ::testing::ElementsAre;
-using ::testing::EndsWith;
-using testing::error_of;
-using testing::FaultFileSystem;
-using testing::flat_masters;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using testing::meet;
-using testing::Recipe;
-using testing::runtime;
-using testing::save_each;
-using testing::SharedFolder;
-using testing::step_path;
-using testing::TrainingRun;
 
 /// "3" for the first snapshot of update 3, "3.1" for the next, as all ranks see them.
 std::vector<std::string> snapshots_of(const std::string& folder) {

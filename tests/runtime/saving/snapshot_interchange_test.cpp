@@ -7,11 +7,10 @@
 #include "checkpointing/snapshot_python.h"
 #include "runtime/models.h"
 #include "runtime/temporary_folder.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using testing::Mlp;
 
 constexpr char kModel[] = R"(
 import json, torch

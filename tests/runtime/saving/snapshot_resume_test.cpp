@@ -9,17 +9,10 @@
 
 #include "runtime/flat_tensors.h"
 #include "runtime/snapshot_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using testing::digests;
-using ::testing::IsEmpty;
-using testing::Recipe;
-using testing::runtime;
-using testing::SharedFolder;
-using testing::step_path;
-using testing::TrainingRun;
 
 /// Trains `total` micro-batches at once, and again with the process "ended" after `first`; the last
 /// snapshots must have the same digest for every tensor of every section.

@@ -7,18 +7,10 @@
 #include "checkpointing/snapshot_fault_file_system.h"
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using ::testing::AllOf;
-using testing::FaultFileSystem;
-using testing::flat_masters;
-using ::testing::HasSubstr;
-using testing::Recipe;
-using testing::runtime;
-using testing::SharedFolder;
-using testing::TrainingRun;
 
 struct Way {
   bool asynchronous;

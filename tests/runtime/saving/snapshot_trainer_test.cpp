@@ -13,24 +13,10 @@
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
 #include "runtime/windows_late.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::Contains;
-using testing::error_of;
-using testing::FaultFileSystem;
-using testing::flat_masters;
-using ::testing::HasSubstr;
-using testing::meet;
-using testing::Recipe;
-using testing::runtime;
-using testing::save_each;
-using testing::SharedFolder;
-using testing::step_path;
-using testing::TrainingRun;
-using testing::windows_late;
 
 /// Changes one byte in the middle of a file, on one rank for all.
 void damage(const std::string& path) {

@@ -7,28 +7,13 @@
 
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 
 using namespace detail;
 
 namespace {
-
-using ::testing::AllOf;
-using ::testing::Contains;
-using testing::error_of;
-using testing::flat_masters;
-using ::testing::HasSubstr;
-using testing::is_cast_of_masters;
-using ::testing::IsEmpty;
-using testing::meet;
-using testing::Recipe;
-using testing::runtime;
-using testing::save_each;
-using testing::SharedFolder;
-using ::testing::SizeIs;
-using testing::step_path;
-using testing::TrainingRun;
 
 TEST(LoadedWeights, ResumeOfAnotherModelListsEverythingAndLoadsNothing) {
   const SharedFolder folder;

@@ -12,24 +12,13 @@
 
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 
 using namespace detail;
 
 namespace {
-
-using testing::drawn;
-using ::testing::ElementsAre;
-using testing::equal_on_all_ranks;
-using testing::error_of;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using testing::Recipe;
-using testing::runtime;
-using testing::SharedFolder;
-using testing::step_path;
-using testing::TrainingRun;
 
 constexpr double kDecay = 0.75;  // exact in binary, so that fused operations round alike
 

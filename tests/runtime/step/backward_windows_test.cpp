@@ -4,18 +4,10 @@
 
 #include "runtime/across_ranks.h"
 #include "runtime/models.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using testing::Branches;
-using testing::drawn;
-using testing::equal_on_all_ranks;
-using testing::error_of;
-using ::testing::HasSubstr;
-using ::testing::Not;
-using testing::OneWeight;
-using testing::runtime;
 
 DataParallelOptions unused(UnusedParameters policy) {
   return DataParallelOptions().unused(policy);

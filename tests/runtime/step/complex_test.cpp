@@ -23,18 +23,12 @@
 #include "runtime/across_ranks.h"
 #include "runtime/models.h"
 #include "runtime/snapshot_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
 
 using detail::real_view;
-using ::testing::AllOf;
-using testing::drawn;
-using testing::error_of;
-using ::testing::HasSubstr;
-using testing::OneWeight;
-using testing::runtime;
-using testing::SharedFolder;
 
 using Tensors = std::vector<at::Tensor>;
 

@@ -6,20 +6,13 @@
 
 #include "runtime/across_ranks.h"
 #include "runtime/models.h"
+#include "test_names.h"
 
 namespace lockstep {
 
 using namespace detail;
 
 namespace {
-
-using testing::drawn;
-using testing::equal_on_all_ranks;
-using testing::error_of;
-using ::testing::HasSubstr;
-using testing::Mlp;
-using testing::OneWeight;
-using testing::runtime;
 
 bool is_last_rank() {
   return runtime().rank() == runtime().size() - 1;

@@ -9,6 +9,7 @@
 #include "runtime/temporary_folder.h"
 #include "runtime/trainer_runs.h"
 #include "runtime/windows_late.h"
+#include "test_names.h"
 #include "working_directory.h"
 
 namespace lockstep {
@@ -16,18 +17,6 @@ namespace lockstep {
 using namespace detail;
 
 namespace {
-
-using testing::device;
-using testing::drawn;
-using testing::error_of;
-using testing::flat_masters;
-using ::testing::HasSubstr;
-using testing::Mlp;
-using testing::mlp_batch;
-using ::testing::Not;
-using testing::runtime;
-using testing::scaled_loss;
-using testing::windows_late;
 
 /// An encoder block as T5 has it: no biases, normalisation by the root mean square, a wide network
 /// whose second product, wo, is the one that leaves fp16's range.

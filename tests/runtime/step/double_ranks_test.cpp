@@ -6,17 +6,10 @@
 #include "double_models.h"
 #include "runtime/across_ranks.h"
 #include "runtime/snapshot_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using testing::doubles;
-using testing::equal;
-using testing::error_of;
-using ::testing::HasSubstr;
-using testing::runtime;
-using testing::values;
-using testing::Weights;
 
 const std::vector<std::vector<int64_t>> kSizes = {{3}, {5, 7}, {70}, {1100}};
 

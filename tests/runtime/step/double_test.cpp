@@ -16,19 +16,11 @@
 #include "double_models.h"
 #include "error_of.h"
 #include "runtime/temporary_folder.h"
+#include "test_names.h"
 #include "test_runtime.h"
 
 namespace lockstep {
 namespace {
-
-using ::testing::AllOf;
-using testing::doubles;
-using testing::equal;
-using testing::error_of;
-using ::testing::HasSubstr;
-using testing::solo_runtime;
-using testing::values;
-using testing::Weights;
 
 constexpr int kSteps = 20;
 const std::vector<std::vector<int64_t>> kSizes = {{3}, {5, 7}, {1100}};

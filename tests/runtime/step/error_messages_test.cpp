@@ -9,22 +9,10 @@
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
 #include "runtime/windows_late.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using ::testing::AllOf;
-using testing::device;
-using testing::error_of;
-using ::testing::HasSubstr;
-using testing::Mlp;
-using ::testing::Not;
-using testing::Recipe;
-using testing::runtime;
-using testing::scaled_loss;
-using testing::SharedFolder;
-using testing::TrainingRun;
-using testing::windows_late;
 
 int last_rank() {
   return runtime().size() - 1;

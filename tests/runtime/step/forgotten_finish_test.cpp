@@ -5,15 +5,10 @@
 
 #include "runtime/across_ranks.h"
 #include "runtime/models.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using ::testing::AllOf;
-using testing::error_of;
-using ::testing::HasSubstr;
-using testing::OneWeight;
-using testing::runtime;
 
 TEST(ForgottenFinish, IsAnErrorAtTheNextBackward) {
   for (const bool under_no_sync : {false, true}) {

@@ -1,15 +1,10 @@
 // What no update moves keeps its fp32 values on disk where the model has it in 16 bits.
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using testing::drawn;
-using testing::Mlp;
-using testing::runtime;
-using testing::scaled_loss;
-using testing::SharedFolder;
 
 /// An Mlp whose first layer is frozen, and that adds a constant to its input.
 struct HalfFrozen : Mlp {

@@ -8,17 +8,10 @@
 
 #include "runtime/across_ranks.h"
 #include "runtime/models.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using testing::drawn;
-using testing::equal_on_all_ranks;
-using testing::error_of;
-using ::testing::HasSubstr;
-using testing::Mlp;
-using testing::OneWeight;
-using testing::runtime;
 
 DataParallelOptions bucket_bytes(int64_t bytes) {
   return DataParallelOptions().buckets(

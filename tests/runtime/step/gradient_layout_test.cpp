@@ -10,12 +10,11 @@
 #include <cstring>
 
 #include "runtime/models.h"
+#include "test_names.h"
 #include "test_runtime.h"
 
 namespace lockstep {
 namespace {
-
-using testing::OneWeight;
 
 std::atomic<int64_t> allocations{0};
 

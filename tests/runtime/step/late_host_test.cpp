@@ -6,20 +6,13 @@
 #include "runtime/same_report.h"
 #include "runtime/trained_mlp.h"
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 
 using namespace detail;
 
 namespace {
-
-using testing::error_of;
-using testing::expect_same_report;
-using ::testing::HasSubstr;
-using testing::overflow_factor;
-using testing::ReadWatch;
-using testing::runtime;
-using testing::scaled_loss;
 
 struct Trained : testing::TrainedMlp {
   using TrainedMlp::TrainedMlp;

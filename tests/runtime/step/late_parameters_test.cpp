@@ -1,14 +1,10 @@
 // With UnusedParameters::detect a parameter counts its own updates, in every form of an update.
 #include "runtime/snapshot_runs.h"
+#include "test_names.h"
 #include "update_runs.h"
 
 namespace lockstep {
 namespace {
-
-using testing::equal_on_all_ranks;
-using testing::overflow_factor;
-using testing::runtime;
-using testing::SharedFolder;
 
 constexpr int64_t kOwnSteps = 9;
 constexpr int64_t kOwnOverflow = 3;  // this one is skipped on all ranks

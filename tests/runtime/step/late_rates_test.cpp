@@ -2,19 +2,13 @@
 // with the model in host memory.
 #include "runtime/across_ranks.h"
 #include "runtime/captured_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 
 using namespace detail;
 
 namespace {
-
-using testing::batch;
-using testing::CapturedRun;
-using testing::dynamic_half;
-using testing::error_of;
-using ::testing::HasSubstr;
-using testing::runtime;
 
 /// Falls, but not by a formula that the library has.
 double wave(int64_t updates) {

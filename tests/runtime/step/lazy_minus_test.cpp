@@ -5,12 +5,10 @@
 #include <torch/optim/sgd.h>
 
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using testing::OneWeight;
-using testing::runtime;
 
 /// The imaginary part of a conjugate: its backward makes the minus lazily.
 struct LazyMinus : torch::autograd::Function<LazyMinus> {

@@ -6,22 +6,10 @@
 #include <lockstep/runtime/learning_rate_finder.h>
 
 #include "slope.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using testing::error_of;
-using testing::flat_masters;
-using testing::half_precision;
-using ::testing::HasSubstr;
-using testing::Mlp;
-using testing::Numbered;
-using testing::overflow_factor;
-using testing::runtime;
-using testing::saved_in;
-using testing::scaled_loss;
-using testing::SharedFolder;
-using testing::Slope;
 
 /// A torch::optim::SGD that its maker keeps.
 struct Held {

@@ -4,26 +4,10 @@
 
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using testing::equal_on_all_ranks;
-using testing::error_of;
-using testing::flat_masters;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using testing::Mlp;
-using ::testing::Not;
-using testing::OneWeight;
-using testing::overflow_factor;
-using testing::Recipe;
-using testing::relative_distance;
-using testing::runtime;
-using testing::scaled_loss;
-using testing::SharedFolder;
-using testing::step_path;
-using testing::TrainingRun;
 
 constexpr int64_t kRound = 3;
 

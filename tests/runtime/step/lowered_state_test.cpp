@@ -13,21 +13,10 @@
 
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using ::testing::AllOf;
-using testing::device;
-using testing::drawn;
-using testing::error_of;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using testing::Mlp;
-using ::testing::Not;
-using testing::runtime;
-using testing::scaled_loss;
-using testing::SharedFolder;
 
 std::vector<Precision> lowering_levels() {
   return {Precision::O2(at::kBFloat16),

@@ -4,15 +4,10 @@
 #include <new>
 
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using testing::half_precision;
-using ::testing::HasSubstr;
-using testing::Mlp;
-using testing::runtime;
-using testing::scaled_loss;
 
 /// The Error of a Trainer whose optimizer `fail` keeps rank 1 from making.
 Error error_of_making(const std::shared_ptr<Mlp>& model, const std::function<void()>& fail) {

@@ -2,16 +2,13 @@
 #include "runtime/across_ranks.h"
 #include "runtime/captured_runs.h"
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 
 using namespace detail;
 
 namespace {
-
-using testing::CapturedRun;
-using testing::Mlp;
-using testing::runtime;
 
 /// The sum over all ranks, in fp64.
 double sum_over_ranks(double mine) {

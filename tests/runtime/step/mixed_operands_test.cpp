@@ -8,15 +8,10 @@
 #include <torch/nn/modules/transformerlayer.h>
 
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using ::testing::AllOf;
-using testing::device;
-using testing::drawn;
-using ::testing::HasSubstr;
-using testing::runtime;
 
 struct Kept : torch::nn::Module {
   torch::nn::Linear first = register_module("first", torch::nn::Linear(8, 8));

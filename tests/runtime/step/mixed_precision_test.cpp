@@ -11,20 +11,10 @@
 #include <torch/optim/sgd.h>
 
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using testing::device;
-using testing::drawn;
-using testing::equal_on_all_ranks;
-using testing::flat_masters;
-using testing::half_precision;
-using testing::Mlp;
-using testing::mlp_batch;
-using testing::overflow_factor;
-using testing::runtime;
-using testing::scaled_loss;
 
 struct Normed : torch::nn::Module {
   Normed()

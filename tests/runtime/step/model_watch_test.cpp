@@ -6,19 +6,10 @@
 #include <sstream>
 
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using ::testing::AllOf;
-using testing::error_of;
-using testing::flat;
-using testing::flat_masters;
-using ::testing::HasSubstr;
-using testing::is_cast_of_masters;
-using testing::Mlp;
-using testing::runtime;
-using testing::scaled_loss;
 
 /// What was saved elsewhere: other weights, the same on every rank.
 std::shared_ptr<Mlp> pretrained() {

@@ -4,17 +4,11 @@
 
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
 
-using testing::error_of;
-using testing::flat_masters;
-using ::testing::HasSubstr;
-using testing::Mlp;
-using testing::runtime;
-using testing::scaled_loss;
-using testing::SharedFolder;
 using torch::optim::AdamWOptions;
 
 /// The parameters of muon_python.py.

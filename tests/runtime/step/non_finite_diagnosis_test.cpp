@@ -6,20 +6,10 @@
 
 #include "runtime/trainer_runs.h"
 #include "runtime/windows_late.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using ::testing::AllOf;
-using testing::device;
-using testing::drawn;
-using ::testing::HasSubstr;
-using testing::Mlp;
-using testing::mlp_batch;
-using ::testing::Not;
-using testing::runtime;
-using testing::scaled_loss;
-using testing::windows_late;
 
 bool on_last_rank() {
   return runtime().rank() == runtime().size() - 1;

@@ -23,17 +23,10 @@
 #include "runtime/snapshot_runs.h"
 #include "runtime/temporary_folder.h"
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using ::testing::AllOf;
-using testing::drawn;
-using ::testing::HasSubstr;
-using testing::LazyForm;
-using testing::OddTensor;
-using testing::OneWeight;
-using testing::runtime;
 
 /// A place where a tensor enters: what it makes of the tensor's values.
 struct Door {

@@ -11,17 +11,10 @@
 
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using testing::Batch;
-using testing::flat;
-using testing::flat_masters;
-using testing::mlp_batch;
-using testing::relative_distance;
-using testing::runtime;
-using testing::SharedFolder;
 
 constexpr int64_t kUpdates = 12;
 

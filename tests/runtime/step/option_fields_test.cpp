@@ -8,14 +8,12 @@
 #include <thread>
 
 #include "error_of.h"
+#include "test_names.h"
 
 namespace lockstep::detail {
 namespace {
 
 using lockstep::testing::error_of;
-using ::testing::AllOf;
-using ::testing::HasSubstr;
-using ::testing::Not;
 
 /// The options that a header declares, but for those of structs other than `of`.
 std::vector<std::string> declared_options(const std::string& header, const std::string& of) {

@@ -10,15 +10,13 @@
 #include <cmath>
 
 #include "error_of.h"
+#include "test_names.h"
 
 namespace lockstep {
 
 using namespace detail;
 
 namespace {
-
-using testing::error_of;
-using ::testing::HasSubstr;
 
 TEST(Loss, IsAMeanOfWeightOneOrASumWithItsWeight) {
   const Loss mean = at::ones({});

@@ -7,20 +7,10 @@
 #include <torch/nn/modules/embedding.h>
 
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using testing::copy_state;
-using testing::drawn;
-using testing::error_of;
-using testing::flat;
-using testing::flat_masters;
-using ::testing::HasSubstr;
-using testing::Mlp;
-using ::testing::Not;
-using testing::OneWeight;
-using testing::runtime;
 
 amp::LossScalerOptions scale_of(double scale) {
   return amp::LossScalerOptions().init_scale(scale).growth_interval(4);

@@ -4,17 +4,11 @@
 #include <iostream>
 
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 #include "tiny_transformer.h"
 
 namespace lockstep {
 namespace {
-
-using testing::drawn;
-using testing::flat_masters;
-using testing::Mlp;
-using testing::relative_distance;
-using testing::runtime;
-using testing::TinyTransformer;
 
 constexpr int64_t steps = 30;
 

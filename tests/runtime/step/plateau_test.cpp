@@ -3,15 +3,10 @@
 #include <torch/optim/sgd.h>
 
 #include "slope.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using testing::error_of;
-using ::testing::HasSubstr;
-using testing::saved_in;
-using testing::SharedFolder;
-using testing::Slope;
 
 /// A metric that improves, stalls and gets worse.
 double metric_of(int64_t epoch) {

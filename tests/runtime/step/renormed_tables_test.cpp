@@ -7,22 +7,13 @@
 #include "runtime/captured_runs.h"
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 
 using namespace detail;
 
 namespace {
-
-using ::testing::AllOf;
-using testing::device;
-using testing::equal_on_all_ranks;
-using testing::error_of;
-using testing::flat;
-using ::testing::HasSubstr;
-using testing::is_cast_of_masters;
-using testing::runtime;
-using testing::SharedFolder;
 
 constexpr double kRate = 0.5;
 constexpr int64_t kWords = 30;

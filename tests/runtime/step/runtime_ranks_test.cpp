@@ -4,17 +4,13 @@
 #include <lockstep/runtime/step/votes.h>
 
 #include "runtime/across_ranks.h"
+#include "test_names.h"
 
 namespace lockstep {
 
 using namespace detail;
 
 namespace {
-
-using testing::equal_on_all_ranks;
-using testing::error_of;
-using ::testing::HasSubstr;
-using testing::runtime;
 
 TEST(RuntimeRanks, EachRankHasItsNumberAndItsShareOfTheNode) {
   EXPECT_EQ(runtime().local_size(), runtime().size());

@@ -3,21 +3,13 @@
 
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 
 using namespace detail;
 
 namespace {
-
-using testing::drawn;
-using testing::error_of;
-using testing::flat;
-using testing::flat_masters;
-using ::testing::HasSubstr;
-using testing::OneWeight;
-using testing::overflow_factor;
-using testing::runtime;
 
 /// A body with two heads.
 struct TwoHeads : torch::nn::Module {

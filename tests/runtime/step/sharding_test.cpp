@@ -2,25 +2,13 @@
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 
+#include "test_names.h"
 #include "update_runs.h"
 
 namespace lockstep {
 namespace {
 
-using testing::at_scale;
-using testing::Branches;
-using testing::error_of;
-using testing::expect_same;
-using testing::flat_masters;
-using testing::half_precision;
-using ::testing::HasSubstr;
-using testing::Mlp;
-using testing::OneWeight;
 using testing::Outcome;
-using testing::overflow_factor;
-using testing::run;
-using testing::runtime;
-using testing::scaled_loss;
 
 BucketOptions small_buckets() {
   return BucketOptions().first_bucket_bytes(16).bucket_bytes(100);

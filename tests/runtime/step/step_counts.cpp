@@ -14,12 +14,12 @@
 #include "amp/emulated_cuda/launch_count.h"
 #include "counted_models.h"
 #include "pretend_device/streams.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
 
 using namespace detail;
-using testing::CountedModel;
 
 constexpr int64_t kShrink = 16;
 constexpr int64_t kSteps = 20;

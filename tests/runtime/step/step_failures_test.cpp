@@ -2,18 +2,10 @@
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
 #include "runtime/windows_late.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using testing::error_of;
-using testing::flat_masters;
-using testing::half_precision;
-using ::testing::HasSubstr;
-using testing::Mlp;
-using testing::runtime;
-using testing::scaled_loss;
-using testing::windows_late;
 
 /// Where the host acts a window late, it hears of the other ranks' failures only after the window.
 void hear_of_others(Trainer& trainer) {

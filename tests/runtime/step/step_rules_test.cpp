@@ -3,18 +3,10 @@
 
 #include "runtime/trainer_runs.h"
 #include "runtime/windows_late.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using testing::equal_on_all_ranks;
-using testing::flat_masters;
-using testing::half_precision;
-using testing::is_cast_of_masters;
-using testing::Mlp;
-using testing::overflow_factor;
-using testing::runtime;
-using testing::scaled_loss;
 
 constexpr int64_t steps = 200;
 

@@ -9,14 +9,11 @@
 
 #include "runtime/models.h"
 #include "test_device.h"
+#include "test_names.h"
 #include "test_runtime.h"
 
 namespace lockstep {
 namespace {
-
-using testing::Mlp;
-using testing::ones;
-using testing::runtime;
 
 TEST(StepRules, AStopSignalToOneRankIsSeenByAllRanksAtTheSameUpdate) {
   const auto model = std::make_shared<Mlp>();

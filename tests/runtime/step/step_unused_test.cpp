@@ -1,14 +1,9 @@
 // Parameters that get no gradient, or a sparse one, from some micro-batch or rank.
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using testing::Branches;
-using testing::error_of;
-using ::testing::HasSubstr;
-using testing::OneWeight;
-using testing::runtime;
 
 TrainerOptions unused(UnusedParameters policy) {
   return TrainerOptions().unused(policy);

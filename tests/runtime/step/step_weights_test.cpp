@@ -1,14 +1,9 @@
 // Uneven shares: Loss::sum with a global denominator, and ranks that run out of data.
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using testing::drawn;
-using testing::flat_masters;
-using testing::Mlp;
-using testing::relative_distance;
-using testing::runtime;
 
 /// Rank r has r * 2 + 1 rows of step `step`; rank 2 has none.
 testing::Batch uneven_batch(int64_t step, int rank) {

@@ -6,14 +6,10 @@
 #include <torch/nn/modules/conv.h>
 
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using testing::device;
-using testing::drawn;
-using testing::equal_on_all_ranks;
-using testing::runtime;
 
 constexpr int64_t channels = 3;
 

@@ -9,22 +9,13 @@
 
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 
 using namespace detail;
 
 namespace {
-
-using ::testing::AllOf;
-using testing::digests;
-using testing::error_of;
-using testing::flat;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using testing::runtime;
-using testing::SharedFolder;
-using testing::step_path;
 
 /// A head that trains from the start, and a body that may join it.
 struct FineTuned : torch::nn::Module {

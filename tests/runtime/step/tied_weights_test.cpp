@@ -7,17 +7,10 @@
 
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using testing::drawn;
-using testing::error_of;
-using testing::flat;
-using testing::flat_masters;
-using ::testing::HasSubstr;
-using ::testing::Not;
-using testing::runtime;
 
 /// A language model without a recurrence. Its decoder uses the weight of the encoder, as `Tie` has
 /// it.

@@ -12,16 +12,10 @@
 #include <optional>
 
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using testing::device;
-using testing::equal_on_all_ranks;
-using testing::flat;
-using testing::Mlp;
-using testing::mlp_batch;
-using testing::runtime;
 
 std::optional<amp::Autocast> region() {
   return std::optional<amp::Autocast>(std::in_place, device().type(), at::kBFloat16);

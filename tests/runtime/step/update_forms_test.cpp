@@ -1,6 +1,7 @@
 // The forms of an update: averaged, with remainders, random rounding and error feedback.
 #include <torch/optim/sgd.h>
 
+#include "test_names.h"
 #include "update_runs.h"
 
 namespace lockstep {
@@ -9,22 +10,7 @@ using namespace detail;
 
 namespace {
 
-using testing::at_scale;
-using testing::Branches;
-using testing::equal_on_all_ranks;
-using testing::error_of;
-using testing::expect_same;
-using testing::flat;
-using testing::flat_masters;
-using testing::half_precision;
-using ::testing::HasSubstr;
-using testing::is_cast_of_masters;
-using testing::Mlp;
-using testing::OneWeight;
 using testing::Outcome;
-using testing::run;
-using testing::runtime;
-using testing::scaled_loss;
 
 TEST(OverflowSkips, AverageMomentsAndBiasCorrectionDoNotAdvanceOnASkip) {
   const auto precision = Precision::O2().loss_scale(amp::LossScalerOptions::fixed(256));

@@ -9,26 +9,13 @@
 #include "runtime/captured_runs.h"
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 
 using namespace detail;
 
 namespace {
-
-using ::testing::AllOf;
-using testing::drawn;
-using testing::equal_on_all_ranks;
-using testing::error_of;
-using testing::flat;
-using testing::flat_masters;
-using ::testing::HasSubstr;
-using testing::is_cast_of_masters;
-using testing::Mlp;
-using testing::mlp_batch;
-using testing::runtime;
-using testing::scaled_loss;
-using testing::SharedFolder;
 
 struct Setting {
   const char* name;

@@ -6,11 +6,12 @@
 #include <algorithm>
 #include <set>
 
+#include "test_names.h"
+
 namespace lockstep {
 namespace {
 
 using c10::ScalarType;
-using ::testing::HasSubstr;
 
 PlannedParameter fp32(int64_t numel, int group = 0) {
   return {numel, ScalarType::Float, ScalarType::Float, group};

@@ -7,17 +7,10 @@
 
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using testing::device;
-using testing::drawn;
-using testing::error_of;
-using ::testing::HasSubstr;
-using testing::Mlp;
-using testing::runtime;
-using testing::scaled_loss;
 
 struct Setting {
   const char* name;

@@ -8,18 +8,10 @@
 
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using ::testing::AllOf;
-using testing::device;
-using testing::drawn;
-using testing::error_of;
-using ::testing::HasSubstr;
-using testing::Mlp;
-using testing::runtime;
-using testing::scaled_loss;
 
 /// An Mlp with a frozen table and a buffer.
 struct Viewed : Mlp {

@@ -4,16 +4,10 @@
 #include <lockstep/runtime/data_parallel.h>
 
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using ::testing::AllOf;
-using testing::error_of;
-using ::testing::HasSubstr;
-using testing::Mlp;
-using testing::runtime;
-using testing::scaled_loss;
 
 struct Odd {
   const char* word;  // of the refusal

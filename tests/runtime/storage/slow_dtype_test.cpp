@@ -10,18 +10,13 @@
 #include <sstream>
 
 #include "runtime/trainer_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 
 using namespace detail;
 
 namespace {
-
-using ::testing::AllOf;
-using testing::error_of;
-using ::testing::HasSubstr;
-using testing::Mlp;
-using testing::runtime;
 
 /// The process's notice, with made-up times, and what it printed.
 struct MadeUpTimes {

@@ -8,16 +8,11 @@
 
 #include "error_of.h"
 #include "runtime/cuda_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
 
-using ::testing::AllOf;
-using testing::DeviceRun;
-using testing::error_of;
-using ::testing::HasSubstr;
-using testing::Mlp;
-using testing::rows_of;
 using Inputs = std::vector<at::Tensor>;
 
 constexpr int64_t kSteps = 8;  // the fourth is captured

@@ -6,23 +6,13 @@
 
 #include "runtime/across_ranks.h"
 #include "runtime/captured_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 
 using namespace detail;
 
 namespace {
-
-using testing::batch;
-using testing::CapturedRun;
-using testing::Course;
-using testing::dynamic_half;
-using testing::equal_on_all_ranks;
-using testing::error_of;
-using testing::expect_same;
-using ::testing::HasSubstr;
-using testing::Inputs;
-using testing::runtime;
 
 /// Collectives over the host that let themselves be recorded by KeptWork.
 class KeptCollectives final : public Transport, public GraphCapture {

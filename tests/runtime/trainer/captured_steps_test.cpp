@@ -7,21 +7,13 @@
 
 #include "error_of.h"
 #include "runtime/captured_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 
 using namespace detail;
 
 namespace {
-
-using testing::batch;
-using testing::Course;
-using testing::dynamic_half;
-using testing::error_of;
-using testing::expect_same;
-using ::testing::HasSubstr;
-using testing::Inputs;
-using testing::run;
 
 struct OwnRuntime {
   Runtime runtime = Runtime::solo();

@@ -7,12 +7,10 @@
 #include <memory>
 
 #include "runtime/cuda_runs.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using testing::DeviceRun;
-using testing::rows_of;
 
 /// The ranks of this program; MPI starts once in a process.
 class RanksOnCuda : public ::testing::Test {

@@ -4,12 +4,10 @@
 #include <lockstep/runtime/step/straggler_watch.h>
 
 #include "collectives/thread_ranks.h"
+#include "test_names.h"
 
 namespace lockstep::detail {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 
 TEST(StragglerWatch, NamesTheSlowRankWithItsRatioAndItsWait) {
   EXPECT_EQ(describe_straggler({{5.0, 7.1}, {5.2, 6.9}, {4.8, 7.3}, {12.0, 0.1}}, 100),

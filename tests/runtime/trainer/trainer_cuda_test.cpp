@@ -14,15 +14,10 @@
 #include "runtime/cuda_runs.h"
 #include "runtime/read_watch.h"
 #include "runtime/temporary_folder.h"
+#include "test_names.h"
 
 namespace lockstep {
 namespace {
-
-using testing::DeviceRun;
-using ::testing::HasSubstr;
-using testing::Mlp;
-using testing::ReadWatch;
-using testing::rows_of;
 
 struct OwnRuntime {
   explicit OwnRuntime(DeviceKind device)

@@ -10,13 +10,11 @@
 #include <torch/nn/modules/rnn.h>
 
 #include "runtime/models.h"
+#include "test_names.h"
 #include "test_runtime.h"
 
 namespace lockstep {
 namespace {
-
-using ::testing::HasSubstr;
-using testing::Mlp;
 
 bool has_hooks(const torch::nn::Module& model) {
   for (const at::Tensor& parameter : model.parameters()) {

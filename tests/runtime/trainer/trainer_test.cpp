@@ -11,15 +11,11 @@
 #include "error_of.h"
 #include "runtime/flat_tensors.h"
 #include "runtime/models.h"
+#include "test_names.h"
 #include "test_runtime.h"
 
 namespace lockstep {
 namespace {
-
-using testing::error_of;
-using testing::flat;
-using ::testing::HasSubstr;
-using testing::Mlp;
 
 struct Pair {
   Pair() { testing::copy_state(*ours, plain); }
