@@ -31,6 +31,29 @@ double seconds_of(std::chrono::milliseconds time) {
   return std::chrono::duration<double>(time).count();
 }
 
+/// What the caller of a collective waits for: keeps the engine alive, and advances it.
+class EngineOperation final : public PendingOperation {
+ public:
+  EngineOperation(std::shared_ptr<NodeEngine> engine, const CollectiveCall& call,
+                  std::unique_ptr<CollectiveStep> step, std::array<at::Tensor, 2> tensors)
+      : PendingOperation(call, std::move(step), std::move(tensors)), engine_(std::move(engine)) {}
+
+  bool test() override {
+    if (!done) {
+      engine_->advance();
+    }
+    return done;
+  }
+  void wait() override {
+    if (!done) {
+      engine_->wait_for(*this);
+    }
+  }
+
+ private:
+  std::shared_ptr<NodeEngine> engine_;
+};
+
 }  // namespace
 
 NodeEngine::NodeEngine(World world, std::unique_ptr<NodeGroup> group, CommunicatorOptions options,
@@ -51,8 +74,8 @@ std::shared_ptr<Operation> NodeEngine::issue(CollectiveCall call,
     show_activity_in(group_->own_activity());
   }
   log_.issue(call);
-  auto operation = std::make_shared<PendingOperation>(shared_from_this(), call, std::move(step),
-                                                      std::move(tensors));
+  auto operation = std::make_shared<EngineOperation>(shared_from_this(), call, std::move(step),
+                                                     std::move(tensors));
   operation->first_tick = next_tick_;
   next_tick_ += static_cast<uint64_t>(operation->step->chunks());
   if (operation->step->staged()) {

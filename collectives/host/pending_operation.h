@@ -13,18 +13,12 @@
 
 namespace lockstep::detail {
 
-class NodeEngine;
-
-/// A collective that a NodeEngine has been given, and how far it is: the engine's own record, and
-/// what the caller of the collective waits for. It keeps the engine and the tensors alive.
-/// Threads: test() and wait() as the engine, the rest belongs to the engine.
-class PendingOperation final : public Operation {
+/// A collective that a NodeEngine has been given, and how far it is. It keeps the tensors alive.
+/// Threads: that of the engine.
+class PendingOperation : public Operation {
  public:
-  PendingOperation(std::shared_ptr<NodeEngine> engine, const CollectiveCall& call,
-                   std::unique_ptr<CollectiveStep> step, std::array<at::Tensor, 2> tensors);
-
-  bool test() override;
-  void wait() override;
+  PendingOperation(const CollectiveCall& call, std::unique_ptr<CollectiveStep> step,
+                   std::array<at::Tensor, 2> tensors);
 
   void complete();
 
@@ -47,7 +41,6 @@ class PendingOperation final : public Operation {
   }
 
  private:
-  std::shared_ptr<NodeEngine> engine_;
   std::array<at::Tensor, 2> tensors_;
 };
 
