@@ -41,7 +41,7 @@ std::string shortest(double value);
 /// A group has the options of the optimizer, also those that are set after the group was added,
 /// except where it has its own: as in torch.optim.
 template <typename Spec>
-class Grouped : public OptimizerSpec {
+class Grouped : public FusedOptimizer {
  public:
   /// Parameters that `picks` selects use the options that were set in `options`: by its setters, or
   /// a learning rate given to its constructor. Options that were not set are those of this

@@ -1,8 +1,18 @@
 #include <lockstep/amp/model.h>
 #include <lockstep/amp/optimizer.h>
-#include <torch/optim/optimizer.h>
+#include <lockstep/amp/update/update_rule.h>
 
 namespace lockstep {
+
+namespace {
+
+struct FusedOnly final : amp::OptimizerVisitor {
+  const FusedOptimizer* found = nullptr;
+  void visit(const FusedOptimizer& optimizer) override { found = &optimizer; }
+  void visit(const TorchOptimizer&) override {}
+};
+
+}  // namespace
 
 int OptimizerSpec::group_of(const ModelTensor& parameter) const {
   for (size_t i = predicates_.size(); i > 0; --i) {
@@ -13,12 +23,14 @@ int OptimizerSpec::group_of(const ModelTensor& parameter) const {
   return 0;
 }
 
-bool OptimizerSpec::needs_whole(const ModelTensor& parameter) const {
-  return rule(group_of(parameter))->whole_parameters();
+const FusedOptimizer* OptimizerSpec::fused() const {
+  FusedOnly visitor;
+  accept(visitor);
+  return visitor.found;
 }
 
-std::unique_ptr<torch::optim::Optimizer> OptimizerSpec::build(std::vector<at::Tensor>) const {
-  return nullptr;
+bool FusedOptimizer::needs_whole(const ModelTensor& parameter) const {
+  return rule(group_of(parameter))->whole_parameters();
 }
 
 }  // namespace lockstep

@@ -1,102 +1,45 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-#include <lockstep/amp/moment_format.h>
-#include <lockstep/amp/step_state.h>
-#include <torch/arg.h>
-
 #include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
-
-namespace torch::optim {
-class Optimizer;
-}
 
 namespace lockstep {
 
 struct ModelTensor;
+class FusedOptimizer;
+class TorchOptimizer;
 
 namespace amp {
 
-/// Consecutive elements of one bucket, with every array that an update of them needs. All arrays
-/// have the same length, are contiguous, start at a multiple of 64 bytes and are on one device.
-struct FlatSpan {
-  /// Wire dtype: fp32, fp16 or bf16; of an fp64 master fp64 or fp32.
-  at::Tensor gradient;
-  /// fp32; undefined at O3: `weight` is then updated, in fp32. fp64: moments and average are fp64,
-  /// too, and there is no `weight`.
-  at::Tensor master;
-  at::Tensor weight;                // the model's dtype; undefined if the master is the weight
-  std::vector<at::Tensor> moments;  // UpdateRule::moments() arrays: fp32 or bf16
-  /// int16, for a bf16 `weight` without master: the remainder that makes the weight an exact fp32
-  /// master (split_master in amp/brain_rounding.h).
-  at::Tensor remainder;
-  /// fp32: an exponential moving average of the updated array. The update advances it in the same
-  /// pass: average += average_rest * (updated - average).
-  at::Tensor average;
-  double average_rest = 0.0;
-  /// Round the bf16 `weight` stochastically, not to nearest. Only for a weight with neither master
-  /// nor remainder.
-  bool rounds_randomly = false;
-  /// Seeds the random numbers of stochastic rounding (of this weight, and of bf16 moments):
-  /// `stream` is a number for the array, `first_element` the number in the array of the first
-  /// element of this span. It is even: two neighbours share a draw.
-  uint64_t stream = 0;
-  int64_t first_element = 0;
-  /// One fp64 element on the span's device: a learning rate that replaces the rule's own. It is
-  /// read when the update runs, so a launch of a captured CUDA graph uses the current value.
-  at::Tensor learning_rate;
-  /// One int64 element on the span's device: the number of real updates that these elements missed
-  /// because they had no gradient.
-  at::Tensor missed;
-  /// For an fp64 master: two fp64 elements in host memory, which replace the fp32 numbers
-  /// StepState::gradient_factor and gradient_limit.
-  at::Tensor gradient_scale;
-};
+class UpdateRule;
 
-/// The arithmetic of one optimizer with one set of hyper-parameters, on flat arrays.
-/// Threads: const and stateless, any thread. Ranks: local, no communication.
-class UpdateRule {
+/// Called with the optimizer as what it is: makes what updates with it.
+class OptimizerVisitor {
  public:
-  virtual ~UpdateRule() = default;
-  virtual int moments() const = 0;
-  /// The names of the moments in torch.optim ("exp_avg"); snapshots use them.
-  virtual std::vector<std::string> moment_names() const = 0;
-  virtual MomentFormat moment_format() const = 0;
-  /// True if each span that apply() gets must be exactly one parameter, because the update of an
-  /// element depends on all elements of the parameter.
-  virtual bool whole_parameters() const { return false; }
-  /// Runs the update in one pass: gradient * state.gradient_factor, clipped -> optimizer in fp32 on
-  /// master and moments -> master, weight and average written. Writes nothing if state.skip is set.
-  /// `state` points to a StepState in the memory of the span's device. An fp64 master is updated in
-  /// fp64; throws Error if such a master is not in host memory.
-  virtual void apply(const FlatSpan& span, const StepState* state) const = 0;
-  /// Calls apply() on each span. All spans are on one device; on a GPU this takes fewer launches.
-  virtual void apply_all(const std::vector<FlatSpan>& spans, const StepState* state) const {
-    for (const FlatSpan& span : spans) {
-      apply(span, state);
-    }
-  }
+  virtual ~OptimizerVisitor() = default;
+  virtual void visit(const FusedOptimizer& optimizer) = 0;
+  virtual void visit(const TorchOptimizer& optimizer) = 0;
 };
 
 }  // namespace amp
 
-/// Base class of all optimizers; holds the parameter groups. A group applies its own rule to the
+/// Base class of all optimizers; holds the parameter groups. A group applies its own options to the
 /// parameters that its predicate selects. If several groups match, the last one is used; a
-/// parameter that no group matches uses the base rule.
+/// parameter that no group matches uses the options of the optimizer.
 class OptimizerSpec {
  public:
   virtual ~OptimizerSpec() = default;
-  /// Index of the group of this parameter: 0 for the base rule, i for the i-th group().
+  /// Index of the group of this parameter: 0 for the base options, i for the i-th group().
   int group_of(const ModelTensor& parameter) const;
   int groups() const { return 1 + static_cast<int>(predicates_.size()); }
-  virtual std::shared_ptr<const amp::UpdateRule> rule(int group) const = 0;
-  virtual double learning_rate(int group) const = 0;
+  /// Calls the visit() of its kind: a FusedOptimizer or a TorchOptimizer.
+  virtual void accept(amp::OptimizerVisitor& visitor) const = 0;
+  /// This optimizer, null for a TorchOptimizer.
+  const FusedOptimizer* fused() const;
   /// True if a rank must have all elements of the parameter to update one of them.
-  virtual bool needs_whole(const ModelTensor& parameter) const;
+  virtual bool needs_whole(const ModelTensor& parameter) const = 0;
   /// "AdamW lr 0.0003 weight_decay 0.1, 2 groups; group 1 lr 0.0003 weight_decay 0". Options
   /// without a name here have their defaults.
   virtual std::string describe() const = 0;
@@ -105,13 +48,20 @@ class OptimizerSpec {
   /// Throws Error that names the option if an option is invalid.
   virtual void validate() const = 0;
   virtual std::shared_ptr<OptimizerSpec> clone() const = 0;
-  /// Non-null for TorchOptimizer only: the optimizer, built once on the fp32 masters. rule() is
-  /// then not used.
-  virtual std::unique_ptr<torch::optim::Optimizer> build(std::vector<at::Tensor> masters) const;
 
  protected:
   using Predicate = std::function<bool(const ModelTensor&)>;
   std::vector<Predicate> predicates_;
+};
+
+/// Base class of the optimizers of lockstep, whose updates are fused: one pass over flat arrays.
+class FusedOptimizer : public OptimizerSpec {
+ public:
+  /// The arithmetic of a group.
+  virtual std::shared_ptr<const amp::UpdateRule> rule(int group) const = 0;
+  virtual double learning_rate(int group) const = 0;
+  void accept(amp::OptimizerVisitor& visitor) const override { visitor.visit(*this); }
+  bool needs_whole(const ModelTensor& parameter) const override;
 };
 
 }  // namespace lockstep

@@ -1,7 +1,7 @@
 #include <lockstep/amp/model.h>
 #include <lockstep/amp/optimizers.h>
 #include <lockstep/amp/update/flat_rule.h>
-#include <lockstep/amp/update/lamb_rule.h>
+#include <lockstep/amp/update/lamb_update.h>
 #include <lockstep/amp/update/optimizer_list.h>
 #include <torch/optim/lbfgs.h>
 #include <torch/optim/optimizer.h>
@@ -134,7 +134,7 @@ void SGD::check_options() const {
 }
 
 std::shared_ptr<const amp::UpdateRule> LAMB::own_rule() const {
-  return std::make_shared<amp::LambRule>(amp::LambUpdate{hyperparameters(*this)}, moments_);
+  return amp::flat_rule(amp::LambUpdate{hyperparameters(*this)}, moments_);
 }
 std::string LAMB::describe_options() const {
   return describe_adam(*this);
@@ -166,16 +166,8 @@ std::unique_ptr<torch::optim::Optimizer> TorchOptimizer::build(
   return optimizer;
 }
 
-std::shared_ptr<const amp::UpdateRule> TorchOptimizer::rule(int) const {
-  throw Error("TorchOptimizer: it has no fused rule; use build()");
-}
-
 bool TorchOptimizer::needs_whole(const ModelTensor& parameter) const {
   return whole_ != nullptr && whole_(parameter);
-}
-
-double TorchOptimizer::learning_rate(int) const {
-  return 1.0;
 }
 
 std::string TorchOptimizer::describe() const {

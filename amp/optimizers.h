@@ -1,7 +1,19 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <lockstep/amp/grouped.h>
+#include <lockstep/amp/moment_format.h>
 #include <lockstep/amp/optimizer.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace torch::optim {
+class Optimizer;
+}
 
 namespace lockstep {
 
@@ -137,13 +149,13 @@ class TorchOptimizer final : public OptimizerSpec {
   explicit TorchOptimizer(Factory factory, std::function<bool(const ModelTensor&)> whole = nullptr)
       : factory_(std::move(factory)), whole_(std::move(whole)) {}
 
-  std::shared_ptr<const amp::UpdateRule> rule(int group) const override;
-  double learning_rate(int group) const override;
+  void accept(amp::OptimizerVisitor& visitor) const override { visitor.visit(*this); }
   bool needs_whole(const ModelTensor& parameter) const override;
   std::string describe() const override;
   void validate() const override;
   std::shared_ptr<OptimizerSpec> clone() const override;
-  std::unique_ptr<torch::optim::Optimizer> build(std::vector<at::Tensor> masters) const override;
+  /// The optimizer on the masters. Throws Error if the factory returns one that cannot be used.
+  std::unique_ptr<torch::optim::Optimizer> build(std::vector<at::Tensor> masters) const;
 
  private:
   Factory factory_;

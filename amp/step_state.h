@@ -7,12 +7,13 @@
 namespace lockstep::amp {
 
 /// Converts a wire gradient to the gradient that the optimizer uses: unscaled and clipped by norm
-/// (both in `factor`), then clipped by value.
+/// (both in `factor`), then clipped by value. T: float, or double for fp64 parameters.
+template <typename T>
 struct GradientScale {
-  float factor;
-  float limit;
-  LOCKSTEP_HOST_DEVICE float operator()(float gradient) const {
-    const float scaled = gradient * factor;
+  T factor;
+  T limit;
+  LOCKSTEP_HOST_DEVICE T operator()(T gradient) const {
+    const T scaled = gradient * factor;
     return scaled > limit ? limit : (scaled < -limit ? -limit : scaled);
   }
 };
@@ -27,7 +28,7 @@ struct StepState {
   bool skip = false;                  // overflow or error on some rank: kernels write nothing
   double learning_rate = -1.0;        // of the group, without the factor; negative: use the rule's
 
-  LOCKSTEP_HOST_DEVICE GradientScale gradient_scale() const {
+  LOCKSTEP_HOST_DEVICE GradientScale<float> gradient_scale() const {
     return {gradient_factor, gradient_limit};
   }
   /// The learning rate of this update, for a rule whose own rate is `rules`.

@@ -104,7 +104,7 @@ void measure_beside_copy(const std::string& name, int64_t bytes, int runs, const
 }
 
 void measure_form(const Form& form, int runs) {
-  const auto rule = form.spec->rule(0);
+  const auto rule = form.spec->fused()->rule(0);
   const amp::FlatSpan span = span_of(form, *rule);
   amp::StepState state;
   measure_beside_copy(form.name, bytes_moved(span, *rule), runs, [&] {

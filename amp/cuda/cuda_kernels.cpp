@@ -3,7 +3,7 @@
 #include <lockstep/amp/cuda/cuda_call.h>
 #include <lockstep/amp/cuda/cuda_kernels.h>
 #include <lockstep/amp/cuda/launch.h>
-#include <lockstep/amp/cuda/span_arrays.h>
+#include <lockstep/amp/update/flat_span.h>
 #include <lockstep/amp/update/optimizer_list.h>
 #include <lockstep/collectives/error.h>
 
@@ -144,8 +144,9 @@ void add_measured_on_cuda(const at::Tensor& sums, const at::Tensor& totals) {
 
 void move_average_on_cuda(const FlatSpan& span, const StepState* state) {
   const c10::DeviceGuard on(span.average.device());
-  check_call(cuda::launch_average(arrays_of(span), state, current_stream(span.average.device())),
-             "the averaging kernel");
+  check_call(
+      cuda::launch_average(arrays_of<float>(span), state, current_stream(span.average.device())),
+      "the averaging kernel");
 }
 
 namespace {
@@ -153,7 +154,7 @@ namespace {
 std::vector<UpdateArrays> arrays_of(const std::vector<FlatSpan>& spans) {
   std::vector<UpdateArrays> arrays;
   for (const FlatSpan& span : spans) {
-    arrays.push_back(arrays_of(span));
+    arrays.push_back(amp::arrays_of<float>(span));
   }
   return arrays;
 }
@@ -164,19 +165,18 @@ at::Tensor bytes_beside(const FlatSpan& span, int64_t bytes) {
 
 /// The coefficients of the spans' updates, in device memory: computed once, read by every block.
 template <typename Update>
-class Coefficients {
+class PreparedSpans {
  public:
-  Coefficients(const Update& update, const std::vector<FlatSpan>& spans,
-               const std::vector<UpdateArrays>& arrays, const StepState* state, void* stream)
-      : memory_(
-            bytes_beside(spans.front(),
-                         static_cast<int64_t>(spans.size() * sizeof(typename Update::Prepared)))) {
+  PreparedSpans(const Update& update, const std::vector<FlatSpan>& spans,
+                const std::vector<UpdateArrays>& arrays, const StepState* state, void* stream)
+      : memory_(bytes_beside(spans.front(),
+                             static_cast<int64_t>(spans.size() * sizeof(Coefficients<Update>)))) {
     check_call(cuda::launch_prepare(update, arrays.data(), static_cast<int64_t>(arrays.size()),
                                     of(0), state, stream),
                "the update's kernel");
   }
-  typename Update::Prepared* of(size_t span) const {
-    return static_cast<typename Update::Prepared*>(memory_.mutable_data_ptr()) + span;
+  Coefficients<Update>* of(size_t span) const {
+    return static_cast<Coefficients<Update>*>(memory_.mutable_data_ptr()) + span;
   }
 
  private:
@@ -191,7 +191,7 @@ void update_on_cuda(const Update& update, const std::vector<FlatSpan>& spans,
   const c10::DeviceGuard on(spans.front().gradient.device());
   void* const stream = current_stream(spans.front().gradient.device());
   const std::vector<UpdateArrays> arrays = arrays_of(spans);
-  const Coefficients<Update> coefficients(update, spans, arrays, state, stream);
+  const PreparedSpans<Update> coefficients(update, spans, arrays, state, stream);
   for (size_t i = 0; i < arrays.size(); ++i) {
     check_call(cuda::launch_update<Update>(arrays[i], coefficients.of(i), state, stream),
                "the update's kernel");
@@ -207,7 +207,7 @@ void update_on_cuda(const LambUpdate& rule, const std::vector<FlatSpan>& spans,
   const c10::DeviceGuard on(spans.front().gradient.device());
   void* const stream = current_stream(spans.front().gradient.device());
   const std::vector<UpdateArrays> arrays = arrays_of(spans);
-  const Coefficients<LambUpdate> coefficients(rule, spans, arrays, state, stream);
+  const PreparedSpans<LambUpdate> coefficients(rule, spans, arrays, state, stream);
   for (size_t first = 0; first < arrays.size(); first += LambBatch::kSpans) {
     LambBatch batch;
     for (size_t i = first; i < arrays.size() && batch.add(arrays[i]); ++i) {

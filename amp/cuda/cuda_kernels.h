@@ -1,11 +1,11 @@
 #pragma once
 
 #include <c10/core/Device.h>
-#include <lockstep/amp/optimizer.h>
 #include <lockstep/amp/scaler_state.h>
 #include <lockstep/amp/update/decision.h>
 #include <lockstep/amp/update/lamb_update.h>
 #include <lockstep/amp/update/measured_parts.h>
+#include <lockstep/amp/update/update_rule.h>
 
 #include <vector>
 

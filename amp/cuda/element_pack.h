@@ -2,6 +2,7 @@
 
 #include <lockstep/amp/host_device.h>
 #include <lockstep/amp/update/brain_rounding.h>
+#include <lockstep/amp/update/span_arrays.h>
 #include <lockstep/collectives/kernels/half_bits.h>
 
 #include <cstdint>
@@ -15,14 +16,6 @@ namespace lockstep::amp {
 /// How device code reads and writes flat arrays: eight elements at a time, in accesses of 16 bytes,
 /// as fp32. Also host code: the tests run every kernel on an emulated device.
 constexpr int kPack = 8;
-
-enum class Element : uint8_t { none, fp32, fp16, bf16 };
-
-/// A flat array whose data begin at a multiple of 16 bytes.
-struct Elements {
-  void* data = nullptr;
-  Element type = Element::none;
-};
 
 LOCKSTEP_HOST_DEVICE float half_as_float(uint16_t bits) {
 #ifdef __CUDA_ARCH__

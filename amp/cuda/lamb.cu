@@ -11,15 +11,15 @@ static_assert(kRounds * kPack * kThreads == kLambChunk);
 /// Moments move; the sums of each chunk are written. Threads take packs beyond the end too, whose
 /// elements are 0.
 __global__ void __launch_bounds__(kThreads)
-    lamb_directions(LambBatch batch, LambScratch scratch, const LambUpdate::Prepared* coefficients,
-                    const StepState* state) {
+    lamb_directions(LambBatch batch, LambScratch scratch,
+                    const Coefficients<LambUpdate>* coefficients, const StepState* state) {
   if (state->skip) {
     return;
   }
   for (int64_t chunk = blockIdx.x; chunk < batch.chunks(); chunk += gridDim.x) {
     const int span = batch.span_of(chunk);
     const UpdateArrays arrays = batch.spans[span];  // a copy: with a reference stores are scalar
-    const LambUpdate::Direction direction = coefficients[span];
+    const LambUpdate::Direction<float> direction = coefficients[span];
     const SpanRandom random = SpanRandom::of(arrays.stream, arrays.step(*state).update);
     const int64_t first = (chunk - batch.first_chunk[span]) * (kLambChunk / kPack) + threadIdx.x;
     LambSums sums;
@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kThreads)
 /// One block for each span: the sums of its chunks give the trust ratio.
 __global__ void __launch_bounds__(kThreads)
     lamb_trust(LambUpdate update, LambBatch batch, LambScratch scratch,
-               const LambUpdate::Prepared* coefficients, const StepState* state) {
+               const Coefficients<LambUpdate>* coefficients, const StepState* state) {
   if (state->skip) {
     return;
   }
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kThreads)
     const int span = batch.span_of(chunk);
     const UpdateArrays arrays = batch.spans[span];  // a copy: with a reference stores are scalar
     const RandomBits random = SpanRandom::of(arrays.stream, arrays.step(*state).update).weight;
-    const LambUpdate::Move move = scratch.moves[span];
+    const LambUpdate::Move<float> move = scratch.moves[span];
     const int64_t first = (chunk - batch.first_chunk[span]) * (kLambChunk / kPack) + threadIdx.x;
     for (int round = 0; round < kRounds; ++round) {
       const int64_t pack = first + round * kThreads;
@@ -84,10 +84,10 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 template Problem launch_prepare(const LambUpdate&, const UpdateArrays*, int64_t,
-                                LambUpdate::Prepared*, const StepState*, void*);
+                                Coefficients<LambUpdate>*, const StepState*, void*);
 
 Problem launch_lamb(const LambUpdate& update, const LambBatch& batch, const LambScratch& scratch,
-                    const LambUpdate::Prepared* coefficients, const StepState* state,
+                    const Coefficients<LambUpdate>* coefficients, const StepState* state,
                     void* stream) {
   if (batch.chunks() == 0) {
     return nullptr;

@@ -20,7 +20,7 @@ LOCKSTEP_HOST_DEVICE int64_t lamb_chunks_of(int64_t size) {
 }
 
 /// LAMB's first pass over a pack: its moments move, its squares are added to `sums`.
-LOCKSTEP_HOST_DEVICE void lamb_direction_pack(const LambUpdate::Direction& direction,
+LOCKSTEP_HOST_DEVICE void lamb_direction_pack(const LambUpdate::Direction<float>& direction,
                                               PackValues& values, LambSums& sums) {
   sums.weights += squares_of(values.weight);
   compute_pack<LambUpdate>(direction, values);
@@ -58,15 +58,15 @@ struct LambBatch {
 /// What the launches pass to each other: one for each chunk, one for each span.
 struct LambScratch {
   LambSums* sums = nullptr;
-  LambUpdate::Move* moves = nullptr;
+  LambUpdate::Move<float>* moves = nullptr;
 
   static int64_t bytes(const LambBatch& batch) {
     return batch.chunks() * static_cast<int64_t>(sizeof(LambSums)) +
-           batch.count * static_cast<int64_t>(sizeof(LambUpdate::Move));
+           batch.count * static_cast<int64_t>(sizeof(LambUpdate::Move<float>));
   }
   static LambScratch in(void* memory, const LambBatch& batch) {
     auto* const sums = static_cast<LambSums*>(memory);
-    return {sums, reinterpret_cast<LambUpdate::Move*>(sums + batch.chunks())};
+    return {sums, reinterpret_cast<LambUpdate::Move<float>*>(sums + batch.chunks())};
   }
 };
 

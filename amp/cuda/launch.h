@@ -16,16 +16,16 @@ using Problem = const char*;
 /// launch for every 128 spans. For the functors of optimizer_list.h and for LambUpdate.
 template <typename Update>
 Problem launch_prepare(const Update& update, const UpdateArrays* spans, int64_t count,
-                       typename Update::Prepared* coefficients, const StepState* state,
-                       void* stream);
+                       Coefficients<Update>* coefficients, const StepState* state, void* stream);
 /// The update of one span with its coefficients, for the functors of optimizer_list.h.
 template <typename Update>
-Problem launch_update(const UpdateArrays& arrays, const typename Update::Prepared* coefficients,
+Problem launch_update(const UpdateArrays& arrays, const Coefficients<Update>* coefficients,
                       const StepState* state, void* stream);
 
 /// Three launches for the whole batch. `scratch` and the spans' coefficients lie in device memory.
 Problem launch_lamb(const LambUpdate& update, const LambBatch& batch, const LambScratch& scratch,
-                    const LambUpdate::Prepared* coefficients, const StepState* state, void* stream);
+                    const Coefficients<LambUpdate>* coefficients, const StepState* state,
+                    void* stream);
 /// Moves the average alone.
 Problem launch_average(const UpdateArrays& arrays, const StepState* state, void* stream);
 

@@ -19,19 +19,18 @@ struct OwnSteps {
 /// would else wait for.
 template <typename Update>
 __global__ void __launch_bounds__(OwnSteps::kMost)
-    prepare_kernel(Update update, OwnSteps own, typename Update::Prepared* coefficients,
+    prepare_kernel(Update update, OwnSteps own, Coefficients<Update>* coefficients,
                    const StepState* state) {
   const auto span = static_cast<int>(threadIdx.x);
   if (!state->skip && span < own.count) {
-    coefficients[span] =
-        update.prepare(own_step(*state, own.learning_rates[span], own.missed[span]));
+    const StepState step = own_step(*state, own.learning_rates[span], own.missed[span]);
+    coefficients[span] = update.prepare(step, step.gradient_scale());
   }
 }
 
 template <typename Update>
 Problem launch_prepare(const Update& update, const UpdateArrays* spans, int64_t count,
-                       typename Update::Prepared* coefficients, const StepState* state,
-                       void* stream) {
+                       Coefficients<Update>* coefficients, const StepState* state, void* stream) {
   for (int64_t first = 0; first < count; first += OwnSteps::kMost) {
     OwnSteps own = {};
     own.count = static_cast<int>(std::min<int64_t>(count - first, OwnSteps::kMost));

@@ -9,17 +9,17 @@ namespace {
 /// Nothing is read but the state when the update is skipped.
 template <typename Update>
 __global__ void __launch_bounds__(kThreads)
-    update_kernel(UpdateArrays arrays, const typename Update::Prepared* coefficients,
+    update_kernel(UpdateArrays arrays, const Coefficients<Update>* coefficients,
                   const StepState* state) {
   if (state->skip) {
     return;
   }
-  __shared__ typename Update::Prepared shared;
+  __shared__ Coefficients<Update> shared;
   if (threadIdx.x == 0) {
     shared = *coefficients;
   }
   __syncthreads();
-  const typename Update::Prepared prepared = shared;
+  const Coefficients<Update> prepared = shared;
   const int64_t packs = packs_of(arrays.size);
   for (int64_t pack = first_pack(); pack < packs; pack += pack_stride()) {
     update_pack<Update>(prepared, arrays, pack);
@@ -28,12 +28,12 @@ __global__ void __launch_bounds__(kThreads)
 
 template <typename Update>
 __global__ void __launch_bounds__(kThreads)
-    narrow_update_kernel(UpdateArrays arrays, const typename Update::Prepared* coefficients,
+    narrow_update_kernel(UpdateArrays arrays, const Coefficients<Update>* coefficients,
                          const StepState* state) {
   if (state->skip) {
     return;
   }
-  __shared__ typename Update::Prepared prepared;
+  __shared__ Coefficients<Update> prepared;
   if (threadIdx.x == 0) {
     prepared = *coefficients;
   }
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 template <typename Update>
-Problem launch_update(const UpdateArrays& arrays, const typename Update::Prepared* coefficients,
+Problem launch_update(const UpdateArrays& arrays, const Coefficients<Update>* coefficients,
                       const StepState* state, void* stream) {
   if (arrays.size == 0) {
     return nullptr;
@@ -72,10 +72,10 @@ Problem launch_update(const UpdateArrays& arrays, const typename Update::Prepare
   return last_problem();
 }
 
-#define LOCKSTEP_INSTANTIATE(Update)                                                              \
-  template Problem launch_prepare(const Update&, const UpdateArrays*, int64_t, Update::Prepared*, \
-                                  const StepState*, void*);                                       \
-  template Problem launch_update<Update>(const UpdateArrays&, const Update::Prepared*,            \
+#define LOCKSTEP_INSTANTIATE(Update)                                                       \
+  template Problem launch_prepare(const Update&, const UpdateArrays*, int64_t,             \
+                                  Coefficients<Update>*, const StepState*, void*);         \
+  template Problem launch_update<Update>(const UpdateArrays&, const Coefficients<Update>*, \
                                          const StepState*, void*);
 LOCKSTEP_FOR_EACH_UPDATE(LOCKSTEP_INSTANTIATE)
 

@@ -1,40 +1,16 @@
 #pragma once
 
 #include <lockstep/amp/cuda/element_pack.h>
-#include <lockstep/amp/step_state.h>
-#include <lockstep/amp/update/average_step.h>
+#include <lockstep/amp/update/arithmetic.h>
 #include <lockstep/amp/update/random_bits.h>
 
 namespace lockstep::amp {
 
 /// What one thread does to one pack of a span. A kernel does it for all packs, in no order.
 
-/// The arrays of a FlatSpan, as device code takes them.
-struct UpdateArrays {
-  Elements gradient;
-  Elements updated;              // the master, or the weight where there is none
-  Elements copy;                 // the model's weight beside a master, or none
-  Elements moments[2];           // fp32 or bf16, as many as the optimizer has
-  int16_t* remainder = nullptr;  // beside `updated` in bf16
-  float* average = nullptr;
-  float average_rest = 0.0F;
-  bool rounds_randomly = false;
-  uint64_t stream = 0;
-  int64_t first_element = 0;
-  int64_t size = 0;
-  const double* learning_rate = nullptr;  // one, or the rule's
-  const int64_t* missed = nullptr;        // one, or none
-
-  LOCKSTEP_HOST_DEVICE StepState step(const StepState& all) const {
-    return own_step(all, learning_rate, missed);
-  }
-
-  /// Anything but fp32 moments and weights rounded to nearest.
-  bool narrow() const {
-    return remainder != nullptr || average != nullptr || rounds_randomly ||
-           moments[0].type == Element::bf16 || moments[1].type == Element::bf16;
-  }
-};
+/// The coefficients of an update of one span.
+template <typename Update>
+using Coefficients = typename Update::template Prepared<float>;
 
 /// A pack between reading and writing.
 struct PackValues {
@@ -60,7 +36,7 @@ LOCKSTEP_HOST_DEVICE void compute_pack(const Prepared& update, PackValues& value
 
 /// A whole update for arrays that are not narrow().
 template <typename Update>
-LOCKSTEP_HOST_DEVICE void update_pack(const typename Update::Prepared& update,
+LOCKSTEP_HOST_DEVICE void update_pack(const Coefficients<Update>& update,
                                       const UpdateArrays& arrays, int64_t pack) {
   PackValues values;
   load(arrays.updated, pack, arrays.size, values.weight);
@@ -174,7 +150,7 @@ LOCKSTEP_HOST_DEVICE void store_moments(const UpdateArrays& arrays, int64_t pack
 
 /// A whole update for arrays in any form.
 template <typename Update>
-LOCKSTEP_HOST_DEVICE void update_narrow_pack(const typename Update::Prepared& update,
+LOCKSTEP_HOST_DEVICE void update_narrow_pack(const Coefficients<Update>& update,
                                              const UpdateArrays& arrays, const SpanRandom& random,
                                              int64_t pack) {
   PackValues values;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <lockstep/amp/optimizer.h>
+#include <lockstep/amp/update/update_rule.h>
 
 namespace lockstep::amp {
 

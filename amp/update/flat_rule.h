@@ -2,7 +2,6 @@
 
 #include <lockstep/amp/cuda/cuda_kernels.h>
 #include <lockstep/amp/update/cpu_update.h>
-#include <lockstep/amp/update/double_update.h>
 #include <lockstep/amp/update/flat_span.h>
 
 #include <memory>
@@ -19,6 +18,7 @@ class FlatRule final : public UpdateRule {
 
   int moments() const override { return Update::kMoments; }
   MomentFormat moment_format() const override { return format_; }
+  bool whole_parameters() const override { return Update::kWholeParameters; }
 
   std::vector<std::string> moment_names() const override {
     return {Update::kMomentNames.begin(), Update::kMomentNames.end()};
@@ -30,11 +30,7 @@ class FlatRule final : public UpdateRule {
       return;
     }
     check_span(span, Update::kMoments);
-    if (is_double(span)) {
-      update_double(update_, span, step_of(span, *state));
-    } else {
-      update_on_cpu(update_, span, step_of(span, *state));
-    }
+    update_on_cpu(update_, span, step_of(span, *state));
   }
 
   void apply_all(const std::vector<FlatSpan>& spans, const StepState* state) const override {

@@ -6,6 +6,19 @@ namespace lockstep::amp {
 
 namespace {
 
+Element element_of(c10::ScalarType dtype) {
+  switch (dtype) {
+    case c10::ScalarType::Float:
+      return Element::fp32;
+    case c10::ScalarType::Half:
+      return Element::fp16;
+    case c10::ScalarType::BFloat16:
+      return Element::bf16;
+    default:
+      throw Error(c10::str("kernels in device memory know Float, Half and BFloat16, not ", dtype));
+  }
+}
+
 /// In bytes. Large arrays begin at nearly the same place of a page. Where such arrays are read and
 /// written side by side, a load waits for a store whose address has the same lower 12 bits ("4K
 /// aliasing"). So each moment begins this much later in its memory than the one before.
@@ -150,6 +163,47 @@ StepState step_of(const FlatSpan& span, const StepState& step) {
   return own_step(step, has_rate ? span.learning_rate.const_data_ptr<double>() : nullptr,
                   has_missed ? span.missed.const_data_ptr<int64_t>() : nullptr);
 }
+
+Elements elements_of(const at::Tensor& flat) {
+  return {const_cast<void*>(flat.const_data_ptr()), element_of(flat.scalar_type())};
+}
+
+template <typename T>
+SpanArrays<T> arrays_of(const FlatSpan& span) {
+  const auto elements = [](const at::Tensor& flat) {
+    return flat.scalar_type() == at::kDouble ? Elements{flat.mutable_data_ptr(), Element::fp64}
+                                             : elements_of(flat);
+  };
+  SpanArrays<T> arrays;
+  arrays.gradient = elements(span.gradient);
+  arrays.updated = elements(updated_array(span));
+  if (span.master.defined() && span.weight.defined()) {
+    arrays.copy = elements(span.weight);
+  }
+  for (size_t m = 0; m < span.moments.size(); ++m) {
+    arrays.moments[m] = elements(span.moments[m]);
+  }
+  if (span.remainder.defined()) {
+    arrays.remainder = span.remainder.mutable_data_ptr<int16_t>();
+  }
+  if (span.average.defined()) {
+    arrays.average = span.average.mutable_data_ptr<T>();
+    arrays.average_rest = static_cast<T>(span.average_rest);
+  }
+  arrays.rounds_randomly = span.rounds_randomly;
+  arrays.stream = span.stream;
+  arrays.first_element = span.first_element;
+  arrays.size = span.gradient.numel();
+  if (span.learning_rate.defined()) {
+    arrays.learning_rate = span.learning_rate.const_data_ptr<double>();
+  }
+  if (span.missed.defined()) {
+    arrays.missed = span.missed.const_data_ptr<int64_t>();
+  }
+  return arrays;
+}
+template SpanArrays<float> arrays_of(const FlatSpan& span);
+template SpanArrays<double> arrays_of(const FlatSpan& span);
 
 FlatSpan narrowed(const FlatSpan& span, int64_t begin, int64_t size) {
   const auto part = [&](const at::Tensor& flat) {

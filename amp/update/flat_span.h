@@ -1,6 +1,7 @@
 #pragma once
 
-#include <lockstep/amp/optimizer.h>
+#include <lockstep/amp/update/span_arrays.h>
+#include <lockstep/amp/update/update_rule.h>
 
 #include <string>
 
@@ -21,6 +22,13 @@ bool is_double(const FlatSpan& span);
 
 /// What `step` is for a span in host memory, with its own learning rate and number of updates.
 StepState step_of(const FlatSpan& span, const StepState& step);
+
+/// A flat tensor as device code takes it. Throws Error for dtypes but Float, Half and BFloat16.
+Elements elements_of(const at::Tensor& flat);
+
+/// The arrays of a span that check_span() has accepted. T: double if is_double(span), else float.
+template <typename T>
+SpanArrays<T> arrays_of(const FlatSpan& span);
 
 /// The elements from `begin` on, as aliases.
 FlatSpan narrowed(const FlatSpan& span, int64_t begin, int64_t size);

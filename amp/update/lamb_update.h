@@ -10,69 +10,68 @@ namespace lockstep::amp {
 struct LambUpdate {
   static constexpr int kMoments = 2;
   static constexpr std::array<const char*, kMoments> kMomentNames = {"exp_avg", "exp_avg_sq"};
+  static constexpr bool kWholeParameters = true;
   AdamHyperparameters hyperparameters;
 
+  template <typename T>
   struct Direction {
-    AdamStep step;
-    float correction1, weight_decay;
-    LOCKSTEP_HOST_DEVICE float of(float weight, float m, float v) const {
-      return (m * correction1) / (std::sqrt(v) * step.root_correction + step.eps) +
-             weight_decay * weight;
+    static constexpr bool kTakesRoots = AdamStep<T>::kTakesRoots;
+    AdamStep<T> step;
+    T correction1, weight_decay;
+    LOCKSTEP_HOST_DEVICE T of(T weight, T m, T root) const {
+      const T denominator = step.denominator(root);
+      if constexpr (kIsDouble<T>) {
+        return m / correction1 / denominator + weight_decay * weight;
+      } else {
+        return (m * correction1) / denominator + weight_decay * weight;
+      }
+    }
+    LOCKSTEP_HOST_DEVICE T move_moments(T weight, T gradient, T& m, T& v) const {
+      step.move_moments(step.scaled(gradient), m, v);
+      return weight;
     }
     /// Returns the direction, not a weight.
-    LOCKSTEP_HOST_DEVICE float operator()(float weight, float gradient, float& m, float& v) const {
-      const float g = step.scaled(gradient);
-      m = step.beta1 * m + step.rest1 * g;
-      v = step.beta2 * v + step.rest2 * (g * g);
-      return of(weight, m, v);
+    LOCKSTEP_HOST_DEVICE T operator()(T weight, T gradient_or_root, T& m, T& v) const {
+      if constexpr (kTakesRoots) {
+        return of(weight, m, gradient_or_root);
+      } else {
+        move_moments(weight, gradient_or_root, m, v);
+        return of(weight, m, std::sqrt(v));
+      }
     }
   };
 
-  using Prepared = Direction;
+  template <typename T>
+  using Prepared = Direction<T>;
 
+  template <typename T>
   struct Move {
-    Direction direction;
-    float size;  // learning rate times trust ratio
-    LOCKSTEP_HOST_DEVICE float operator()(float weight, float, float& m, float& v) const {
-      return weight - size * direction.of(weight, m, v);
+    static constexpr bool kTakesRoots = false;  // the moments have moved
+    Direction<T> direction;
+    T size;  // learning rate times trust ratio
+    LOCKSTEP_HOST_DEVICE T operator()(T weight, T gradient_or_root, T& m, T& v) const {
+      const T root = kIsDouble<T> ? gradient_or_root : std::sqrt(v);
+      return weight - size * direction.of(weight, m, root);
     }
   };
 
-  LOCKSTEP_HOST_DEVICE Direction prepare(const StepState& state) const {
+  template <typename T>
+  LOCKSTEP_HOST_DEVICE Direction<T> prepare(const StepState& state,
+                                            const GradientScale<T>& scale) const {
     const double correction =
         1.0 - std::pow(hyperparameters.beta1, static_cast<double>(state.update));
-    return {AdamStep::prepare(hyperparameters, state), static_cast<float>(1.0 / correction),
-            static_cast<float>(hyperparameters.weight_decay)};
+    return {AdamStep<T>::prepare(hyperparameters, state, scale),
+            static_cast<T>(kIsDouble<T> ? correction : 1.0 / correction),
+            static_cast<T>(hyperparameters.weight_decay)};
   }
 
   /// From the sums of squares of the weights and of the directions of the whole parameter.
-  LOCKSTEP_HOST_DEVICE Move prepare_move(const Direction& direction, const StepState& state,
-                                         double weights, double directions) const {
+  template <typename T>
+  LOCKSTEP_HOST_DEVICE Move<T> prepare_move(const Direction<T>& direction, const StepState& state,
+                                            double weights, double directions) const {
     const bool trusts = hyperparameters.weight_decay != 0.0 && weights > 0.0 && directions > 0.0;
     const double ratio = trusts ? std::sqrt(weights) / std::sqrt(directions) : 1.0;
-    return {direction, static_cast<float>(state.rate(hyperparameters.lr) * ratio)};
-  }
-
-  /// The first two passes in fp64: moves the moments, then returns the direction.
-  struct DoubleDirection : DoubleAdamStep {
-    double weight_decay;
-    double operator()(double weight, double root, double& m) const {
-      return m / correction1 / denominator(root) + weight_decay * weight;
-    }
-  };
-
-  /// The third.
-  struct DoubleMove {
-    static constexpr bool kTakesRoots = false;  // the moments have moved
-    DoubleDirection direction;
-    double size;  // learning rate times trust ratio
-    double operator()(double weight, double root, double& m) const {
-      return weight - size * direction(weight, root, m);
-    }
-  };
-
-  DoubleDirection prepare_double(const StepState& state, const DoubleScale& scale) const {
-    return {{hyperparameters, state, scale}, hyperparameters.weight_decay};
+    return {direction, static_cast<T>(state.rate(hyperparameters.lr) * ratio)};
   }
 };
 

@@ -6,7 +6,7 @@
 
 /// The list of the update functors: calls the macro `apply` with each of them. Kernels for host
 /// memory and for device memory, and their tests, are compiled for these. LAMB is not on this list:
-/// its step depends on a whole parameter, so it has a rule and kernels of its own (lamb_rule.h).
+/// its step depends on a whole parameter, so it has kernels of its own (lamb_update.h).
 #define LOCKSTEP_FOR_EACH_UPDATE(apply) \
   apply(AdamWUpdate) apply(AdamUpdate) apply(LionUpdate) apply(SgdUpdate) apply(MomentumUpdate)
 

@@ -2,7 +2,7 @@
 
 #include <lockstep/amp/host_device.h>
 #include <lockstep/amp/step_state.h>
-#include <lockstep/amp/update/double_arithmetic.h>
+#include <lockstep/amp/update/arithmetic.h>
 
 #include <array>
 
@@ -12,32 +12,23 @@ namespace lockstep::amp {
 struct SgdUpdate {
   static constexpr int kMoments = 0;
   static constexpr std::array<const char*, kMoments> kMomentNames = {};
+  static constexpr bool kWholeParameters = false;
   double lr, weight_decay;
 
+  template <typename T>
   struct Prepared {
-    GradientScale scaled;
-    float l2, lr;
-    LOCKSTEP_HOST_DEVICE float operator()(float weight, float gradient) const {
-      return weight - lr * (scaled(gradient) + l2 * weight);
-    }
-  };
-
-  LOCKSTEP_HOST_DEVICE Prepared prepare(const StepState& state) const {
-    return {state.gradient_scale(), static_cast<float>(weight_decay),
-            static_cast<float>(state.rate(lr))};
-  }
-
-  struct Double {
     static constexpr bool kTakesRoots = false;
-    DoubleScale scaled;
-    double l2, lr;
-    double operator()(double weight, double gradient) const {
-      return std::fma(-lr, std::fma(l2, weight, scaled(gradient)), weight);
+    GradientScale<T> scaled;
+    T l2, lr;
+    LOCKSTEP_HOST_DEVICE T operator()(T weight, T gradient) const {
+      return multiply_add(-lr, multiply_add(l2, weight, scaled(gradient)), weight);
     }
   };
 
-  Double prepare_double(const StepState& state, const DoubleScale& scale) const {
-    return {scale, weight_decay, state.rate(lr)};
+  template <typename T>
+  LOCKSTEP_HOST_DEVICE Prepared<T> prepare(const StepState& state,
+                                           const GradientScale<T>& scale) const {
+    return {scale, static_cast<T>(weight_decay), static_cast<T>(state.rate(lr))};
   }
 };
 
@@ -45,54 +36,36 @@ struct SgdUpdate {
 struct MomentumUpdate {
   static constexpr int kMoments = 1;
   static constexpr std::array<const char*, kMoments> kMomentNames = {"momentum_buffer"};
+  static constexpr bool kWholeParameters = false;
   double lr, momentum, dampening, weight_decay;
   bool nesterov;
 
+  template <typename T>
   struct Prepared {
-    GradientScale scaled;
-    float l2, lr;
-    float keep, add;                     // buffer = keep * buffer + add * gradient
-    float gradient_share, buffer_share;  // direction = shares of both
-    LOCKSTEP_HOST_DEVICE float operator()(float weight, float gradient, float& buffer) const {
-      const float decayed = scaled(gradient) + l2 * weight;
-      buffer = keep * buffer + add * decayed;
-      return weight - lr * (gradient_share * decayed + buffer_share * buffer);
-    }
-  };
-
-  LOCKSTEP_HOST_DEVICE Prepared prepare(const StepState& state) const {
-    const bool first = state.update == 1;
-    Prepared p;
-    p.scaled = state.gradient_scale();
-    p.l2 = static_cast<float>(weight_decay);
-    p.lr = static_cast<float>(state.rate(lr));
-    p.keep = first ? 0.0F : static_cast<float>(momentum);
-    p.add = first ? 1.0F : static_cast<float>(1.0 - dampening);
-    p.gradient_share = nesterov ? 1.0F : 0.0F;
-    p.buffer_share = nesterov ? static_cast<float>(momentum) : 1.0F;
-    return p;
-  }
-
-  struct Double {
     static constexpr bool kTakesRoots = false;
-    DoubleScale scaled;
-    double l2, lr, keep, add, gradient_share, buffer_share;
-    double operator()(double weight, double gradient, double& buffer) const {
-      const double decayed = std::fma(l2, weight, scaled(gradient));
-      buffer = std::fma(add, decayed, buffer * keep);
-      return std::fma(-lr, std::fma(buffer_share, buffer, gradient_share * decayed), weight);
+    GradientScale<T> scaled;
+    T l2, lr;
+    T keep, add;                     // buffer = keep * buffer + add * gradient
+    T gradient_share, buffer_share;  // direction = shares of both
+    LOCKSTEP_HOST_DEVICE T operator()(T weight, T gradient, T& buffer) const {
+      const T decayed = multiply_add(l2, weight, scaled(gradient));
+      buffer = multiply_add(add, decayed, buffer * keep);
+      return multiply_add(-lr, multiply_add(buffer_share, buffer, gradient_share * decayed),
+                          weight);
     }
   };
 
-  Double prepare_double(const StepState& state, const DoubleScale& scale) const {
+  template <typename T>
+  LOCKSTEP_HOST_DEVICE Prepared<T> prepare(const StepState& state,
+                                           const GradientScale<T>& scale) const {
     const bool first = state.update == 1;
     return {scale,
-            weight_decay,
-            state.rate(lr),
-            first ? 0.0 : momentum,
-            first ? 1.0 : 1.0 - dampening,
-            nesterov ? 1.0 : 0.0,
-            nesterov ? momentum : 1.0};
+            static_cast<T>(weight_decay),
+            static_cast<T>(state.rate(lr)),
+            static_cast<T>(first ? 0.0 : momentum),
+            static_cast<T>(first ? 1.0 : 1.0 - dampening),
+            static_cast<T>(nesterov ? 1.0 : 0.0),
+            static_cast<T>(nesterov ? momentum : 1.0)};
   }
 };
 

@@ -1,9 +1,10 @@
+#include <c10/core/ScalarType.h>
 #include <lockstep/amp/casting/cast_kernels.h>
-#include <lockstep/amp/update/flat_span.h>
 #include <lockstep/amp/update/span_blocks.h>
 #include <lockstep/amp/update/storage_kernels.h>
 
 #include <algorithm>
+#include <type_traits>
 
 namespace lockstep::amp {
 
@@ -11,112 +12,119 @@ namespace {
 
 constexpr int64_t kCacheLine = 64;
 
-}  // namespace
+template <typename T>
+constexpr Element kOwn = std::is_same_v<T, double> ? Element::fp64 : Element::fp32;
 
-SpanBlocks::Array SpanBlocks::array_of(const at::Tensor& tensor) {
-  return tensor.defined() ? Array{const_cast<void*>(tensor.const_data_ptr()), tensor.scalar_type()}
-                          : Array{};
+c10::ScalarType dtype_of(Element type) {
+  static constexpr c10::ScalarType kTypes[] = {c10::ScalarType::Undefined, c10::ScalarType::Float,
+                                               c10::ScalarType::Half, c10::ScalarType::BFloat16,
+                                               c10::ScalarType::Double};
+  return kTypes[static_cast<int>(type)];
 }
 
-void* SpanBlocks::Array::at(int64_t index) const {
-  return static_cast<char*>(data) + index * static_cast<int64_t>(c10::elementSize(dtype));
+char* at(const Elements& array, int64_t index) {
+  return static_cast<char*>(array.data) +
+         index * static_cast<int64_t>(c10::elementSize(dtype_of(array.type)));
 }
 
-float* SpanBlocks::Array::as_float(int64_t begin, int64_t size, float* buffer) const {
-  if (dtype == at::kFloat) {
-    return static_cast<float*>(at(begin));
+template <typename T>
+T* loaded(const Elements& array, int64_t begin, int64_t size, T* buffer) {
+  if (array.type == kOwn<T>) {
+    return static_cast<T*>(array.data) + begin;
   }
-  kernels::cast_scaled(buffer, at::kFloat, at(begin), dtype, size, 1.0);
+  if constexpr (std::is_same_v<T, double>) {
+    widen(buffer, static_cast<const float*>(array.data) + begin, size);
+  } else {
+    kernels::cast_scaled(buffer, c10::ScalarType::Float, at(array, begin), dtype_of(array.type),
+                         size, 1.0);
+  }
   return buffer;
 }
 
-/// The next block, if it will be cast: the processor's prefetcher follows arrays that are read all
-/// the time, not one of which a block is read now and then.
-void SpanBlocks::Array::prefetch(int64_t begin, int64_t size) const {
-  if (dtype != at::kFloat && begin < size) {
-    const auto* from = static_cast<const char*>(at(begin));
-    const int64_t bytes =
-        std::min(kBlock, size - begin) * static_cast<int64_t>(c10::elementSize(dtype));
-    for (int64_t i = 0; i < bytes; i += kCacheLine) {
-      __builtin_prefetch(from + i);
-    }
+/// A block that will be cast: the processor's prefetcher follows arrays that are read all the time,
+/// not one of which a block is read now and then.
+void prefetch(const Elements& array, int64_t begin, int64_t size) {
+  for (const char* line = at(array, begin); line < at(array, begin + size); line += kCacheLine) {
+    __builtin_prefetch(line);
   }
 }
 
 /// Nothing where `from` already is the array.
-void SpanBlocks::Array::store(int64_t begin, int64_t size, const float* from) const {
-  if (at(begin) != from) {
-    kernels::cast_scaled(at(begin), dtype, from, at::kFloat, size, 1.0);
+template <typename T>
+void store(const Elements& array, int64_t begin, int64_t size, const T* from) {
+  if (static_cast<const void*>(at(array, begin)) != from) {
+    kernels::cast_scaled(at(array, begin), dtype_of(array.type), from, dtype_of(kOwn<T>), size,
+                         1.0);
   }
 }
 
-SpanBlocks::SpanBlocks(const FlatSpan& span, int64_t update)
-    : size_(span.gradient.numel()),
-      gradient_(array_of(span.gradient)),
-      updated_(array_of(updated_array(span))),
-      copy_(array_of(span.master.defined() ? span.weight : at::Tensor())),
-      remainder_(array_of(span.remainder)),
-      average_(span.average.defined() ? span.average.mutable_data_ptr<float>() : nullptr),
-      average_rest_(static_cast<float>(span.average_rest)),
-      rounds_randomly_(span.rounds_randomly),
-      random_(SpanRandom::of(span.stream, update)),
-      first_element_(span.first_element),
-      moments_(static_cast<int>(span.moments.size())) {
-  for (int i = 0; i < moments_; ++i) {
-    moment_[i] = array_of(span.moments[static_cast<size_t>(i)]);
-  }
-}
+}  // namespace
 
-UpdateBlock SpanBlocks::load(int64_t block, Buffers& buffers) const {
+template <typename T>
+UpdateBlock<T> SpanBlocks<T>::load(int64_t block, Buffers& buffers) const {
   const int64_t begin = block * kBlock;
-  UpdateBlock result{};
-  result.size = std::min(kBlock, size_ - begin);
-  result.gradient = gradient_.as_float(begin, result.size, buffers.gradient);
-  gradient_.prefetch(begin + kBlock, size_);
-  if (remainder_.data != nullptr) {
-    join_masters(buffers.weight, static_cast<const uint16_t*>(updated_.at(begin)),
-                 static_cast<const int16_t*>(remainder_.at(begin)), result.size);
-    result.weight = buffers.weight;
-  } else {
-    result.weight = updated_.as_float(begin, result.size, buffers.weight);
+  UpdateBlock<T> result{};
+  result.size = std::min(kBlock, arrays_.size - begin);
+  result.gradient = loaded(arrays_.gradient, begin, result.size, buffers.gradient);
+  if (arrays_.gradient.type != kOwn<T> && begin + kBlock < arrays_.size) {
+    prefetch(arrays_.gradient, begin + kBlock, std::min(kBlock, arrays_.size - begin - kBlock));
   }
-  for (int i = 0; i < moments_; ++i) {
-    result.moments[i] = moment_[i].as_float(begin, result.size, buffers.moments[i]);
+  if (arrays_.remainder == nullptr) {
+    result.weight = loaded(arrays_.updated, begin, result.size, buffers.weight);
+  } else if constexpr (std::is_same_v<T, float>) {
+    join_masters(buffers.weight, static_cast<const uint16_t*>(arrays_.updated.data) + begin,
+                 arrays_.remainder + begin, result.size);
+    result.weight = buffers.weight;
+  }
+  for (int i = 0; i < 2; ++i) {
+    if (arrays_.moments[i].data != nullptr) {
+      result.moments[i] = loaded(arrays_.moments[i], begin, result.size, buffers.moments[i]);
+    }
   }
   return result;
 }
 
-void SpanBlocks::store_weight(int64_t block, const UpdateBlock& from) const {
+template <typename T>
+void SpanBlocks<T>::store_weight(int64_t block, const UpdateBlock<T>& from) const {
   const int64_t begin = block * kBlock;
-  if (remainder_.data != nullptr) {
-    split_masters(static_cast<uint16_t*>(updated_.at(begin)),
-                  static_cast<int16_t*>(remainder_.at(begin)), from.weight, from.size);
-  } else if (rounds_randomly_) {
-    round_randomly(static_cast<uint16_t*>(updated_.at(begin)), from.weight, from.size,
-                   random_.weight, first_element_ + begin);
-  } else {
-    updated_.store(begin, from.size, from.weight);
-  }
-  if (copy_.data != nullptr) {
-    copy_.store(begin, from.size, from.weight);
+  if constexpr (std::is_same_v<T, float>) {
+    auto* const brains = static_cast<uint16_t*>(arrays_.updated.data) + begin;
+    if (arrays_.remainder != nullptr) {
+      split_masters(brains, arrays_.remainder + begin, from.weight, from.size);
+    } else if (arrays_.rounds_randomly) {
+      round_randomly(brains, from.weight, from.size, random_.weight, arrays_.first_element + begin);
+    } else {
+      store(arrays_.updated, begin, from.size, from.weight);
+    }
+    if (arrays_.copy.data != nullptr) {
+      store(arrays_.copy, begin, from.size, from.weight);
+    }
   }
   move_average(block, from);
 }
 
-void SpanBlocks::move_average(int64_t block, const UpdateBlock& weights) const {
-  if (average_ != nullptr) {
-    move_towards(average_ + block * kBlock, weights.weight, weights.size, average_rest_);
+template <typename T>
+void SpanBlocks<T>::move_average(int64_t block, const UpdateBlock<T>& weights) const {
+  if (arrays_.average != nullptr) {
+    move_towards(arrays_.average + block * kBlock, weights.weight, weights.size,
+                 arrays_.average_rest);
   }
 }
 
-void SpanBlocks::store_moments(int64_t block, const UpdateBlock& from) const {
-  const int64_t begin = block * kBlock;
-  for (int i = 0; i < moments_; ++i) {
-    if (moment_[i].dtype == at::kBFloat16) {
-      round_randomly(static_cast<uint16_t*>(moment_[i].at(begin)), from.moments[i], from.size,
-                     random_.moments[i], first_element_ + begin);
+template <typename T>
+void SpanBlocks<T>::store_moments(int64_t block, const UpdateBlock<T>& from) const {
+  if constexpr (std::is_same_v<T, float>) {
+    const int64_t begin = block * kBlock;
+    for (int i = 0; i < 2; ++i) {
+      if (arrays_.moments[i].type == Element::bf16) {
+        round_randomly(static_cast<uint16_t*>(arrays_.moments[i].data) + begin, from.moments[i],
+                       from.size, random_.moments[i], arrays_.first_element + begin);
+      }
     }
   }
 }
+
+template class SpanBlocks<float>;
+template class SpanBlocks<double>;
 
 }  // namespace lockstep::amp

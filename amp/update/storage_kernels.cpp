@@ -1,4 +1,4 @@
-#include <lockstep/amp/update/average_step.h>
+#include <lockstep/amp/update/arithmetic.h>
 #include <lockstep/amp/update/brain_rounding.h>
 #include <lockstep/amp/update/storage_kernels.h>
 
@@ -53,11 +53,24 @@ void join_all(float* HWY_RESTRICT masters, const uint16_t* HWY_RESTRICT weights,
   }
 }
 
-void average_all(float* HWY_RESTRICT average, const float* HWY_RESTRICT from, int64_t size,
-                 float rest) {
+void widen_all(double* HWY_RESTRICT to, const float* HWY_RESTRICT from, int64_t size) {
+  for (int64_t i = 0; i < size; ++i) {
+    to[i] = from[i];
+  }
+}
+
+template <typename T>
+HWY_INLINE void average_all(T* HWY_RESTRICT average, const T* HWY_RESTRICT from, int64_t size,
+                            T rest) {
   for (int64_t i = 0; i < size; ++i) {
     average[i] = moved_towards(average[i], from[i], rest);
   }
+}
+void average_floats(float* average, const float* from, int64_t size, float rest) {
+  average_all(average, from, size, rest);
+}
+void average_doubles(double* average, const double* from, int64_t size, double rest) {
+  average_all(average, from, size, rest);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -70,7 +83,9 @@ namespace lockstep::amp {
 HWY_EXPORT(random_brains);
 HWY_EXPORT(split_all);
 HWY_EXPORT(join_all);
-HWY_EXPORT(average_all);
+HWY_EXPORT(widen_all);
+HWY_EXPORT(average_floats);
+HWY_EXPORT(average_doubles);
 
 void round_randomly(uint16_t* to, const float* from, int64_t size, RandomBits random,
                     int64_t first) {
@@ -82,8 +97,14 @@ void split_masters(uint16_t* weights, int16_t* rests, const float* masters, int6
 void join_masters(float* masters, const uint16_t* weights, const int16_t* rests, int64_t size) {
   HWY_DYNAMIC_DISPATCH(join_all)(masters, weights, rests, size);
 }
+void widen(double* to, const float* from, int64_t size) {
+  HWY_DYNAMIC_DISPATCH(widen_all)(to, from, size);
+}
 void move_towards(float* average, const float* from, int64_t size, float rest) {
-  HWY_DYNAMIC_DISPATCH(average_all)(average, from, size, rest);
+  HWY_DYNAMIC_DISPATCH(average_floats)(average, from, size, rest);
+}
+void move_towards(double* average, const double* from, int64_t size, double rest) {
+  HWY_DYNAMIC_DISPATCH(average_doubles)(average, from, size, rest);
 }
 
 }  // namespace lockstep::amp

@@ -17,7 +17,10 @@ void round_randomly(uint16_t* to, const float* from, int64_t size, RandomBits ra
 void split_masters(uint16_t* weights, int16_t* rests, const float* masters, int64_t size);
 void join_masters(float* masters, const uint16_t* weights, const int16_t* rests, int64_t size);
 
-/// average += rest * (from - average)
+void widen(double* to, const float* from, int64_t size);
+
+/// average = moved_towards(average, from, rest)
 void move_towards(float* average, const float* from, int64_t size, float rest);
+void move_towards(double* average, const double* from, int64_t size, double rest);
 
 }  // namespace lockstep::amp

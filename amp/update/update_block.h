@@ -7,31 +7,35 @@
 
 namespace lockstep::amp {
 
-/// A run of fp32 elements to update in place; arrays do not overlap.
+/// A run of elements to update in place; arrays do not overlap.
+template <typename T>
 struct UpdateBlock {
-  float* weight;
-  const float* gradient;
-  float* moments[2];
+  T* weight;
+  const T* gradient;
+  T* moments[2];
   int64_t size;
 };
 
 /// The two passes of LAMB, each as an entry of the list.
 struct LambDirectionPass {
-  using Prepared = LambUpdate::Direction;
-  using Double = LambUpdate::DoubleDirection;
+  template <typename T>
+  using Prepared = LambUpdate::Direction<T>;
 };
 struct LambMovePass {
-  using Prepared = LambUpdate::Move;
-  using Double = LambUpdate::DoubleMove;
+  template <typename T>
+  using Prepared = LambUpdate::Move<T>;
 };
 
 #define LOCKSTEP_FOR_EACH_BLOCK_UPDATE(apply) \
   LOCKSTEP_FOR_EACH_UPDATE(apply)             \
   apply(LambDirectionPass) apply(LambMovePass)
 
-/// Applies the functor to every element, with the widest vectors of the machine.
-#define LOCKSTEP_DECLARE(Update) \
-  void update_block(const Update::Prepared& update, const UpdateBlock& block);
+/// update_block() applies the call operator to every element, move_moments() the first pass of a
+/// functor with kTakesRoots (nothing for others). Both with the widest vectors of the machine.
+#define LOCKSTEP_DECLARE(Update)                                                               \
+  void update_block(const Update::Prepared<float>& update, const UpdateBlock<float>& block);   \
+  void update_block(const Update::Prepared<double>& update, const UpdateBlock<double>& block); \
+  void move_moments(const Update::Prepared<double>& update, const UpdateBlock<double>& block);
 LOCKSTEP_FOR_EACH_BLOCK_UPDATE(LOCKSTEP_DECLARE)
 #undef LOCKSTEP_DECLARE
 

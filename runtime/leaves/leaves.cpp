@@ -24,7 +24,7 @@ void require_fp32_at_most(const Model& model) {
 
 /// A fused update of an element does not depend on where the shard begins.
 void require_updates_by_element(const Model& model, const OptimizerSpec& optimizer) {
-  bool by_element = dynamic_cast<const TorchOptimizer*>(&optimizer) == nullptr;
+  bool by_element = optimizer.fused() != nullptr;
   for (const ModelTensor& entry : model.parameters()) {
     by_element = by_element && !optimizer.needs_whole(entry);
   }

@@ -116,7 +116,7 @@ struct StepTrace::Recorder {
   // Callbacks have no data of their own; backward calls them on threads of autograd, too.
   static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& span) {
     const std::string name = span.name();
-    const std::string prefix = detail::Span::kPrefix;
+    const std::string prefix = detail::StepSpan::kPrefix;
     if (name.rfind(prefix, 0) != 0) {
       return nullptr;
     }

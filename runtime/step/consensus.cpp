@@ -49,7 +49,7 @@ void Consensus::settle() {
     return;
   }
   Votes all;
-  Span(kWaitForVotes).during([&] { all = std::exchange(posted_, std::nullopt)->collect(); });
+  StepSpan(kWaitForVotes).during([&] { all = std::exchange(posted_, std::nullopt)->collect(); });
   if (all.error > 0) {
     agreement_.raise(std::nullopt);
   }

@@ -55,7 +55,7 @@ void ForwardBackward::share_casts() {
 
 /// Keeps a copy of the loss, so that what the caller does to the tensor later changes no report.
 Loss ForwardBackward::forward(const std::function<Loss()>& closure, bool under_autocast) {
-  const Span span(kForward);
+  const StepSpan span(kForward);
   Loss loss = under_autocast ? explained([&] { return this->under_autocast(closure); }) : closure();
   require_scalar_with_grad(loss.tensor());
   scales_.check(loss);
@@ -80,7 +80,7 @@ Loss ForwardBackward::under_autocast(const std::function<Loss()>& closure) {
 }
 
 void ForwardBackward::backward(const Loss& loss, Reducer& reducer) {
-  const Span span(kBackward);
+  const StepSpan span(kBackward);
   const auto end = c10::make_scope_exit([this] { in_closure_ = false; });
   in_closure_ = true;  // for hooks of gradients
   try {

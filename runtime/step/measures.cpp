@@ -8,7 +8,7 @@ namespace lockstep::detail {
 void Measures::take(Reducer& reducer, const Decisions& decisions) {
   begin(reducer, decisions);
   for (size_t b = 0; b < reducer.size(); ++b) {
-    Span(kWaitForBucket, b).during([&] { reducer.wait(b); });
+    StepSpan(kWaitForBucket, b).during([&] { reducer.wait(b); });
     add(reducer, b);
   }
 }

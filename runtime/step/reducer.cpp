@@ -302,7 +302,7 @@ void Reducer::mark_ready(int index) {
 void Reducer::launch_ready() {
   while (next_bucket_ < plans_.size() && pending_[next_bucket_] == 0) {
     const at::Tensor& wire = wires_[next_bucket_];
-    const Span span(kLaunchBucket, next_bucket_, wire.numel(), wire.element_size());
+    const StepSpan span(kLaunchBucket, next_bucket_, wire.numel(), wire.element_size());
     const CallLabel label("bucket", static_cast<int64_t>(next_bucket_));
     works_[next_bucket_] = reduced(next_bucket_);
     ++next_bucket_;

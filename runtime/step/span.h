@@ -11,22 +11,22 @@ namespace lockstep::detail {
 
 /// Names a part of a step while the object lives, for StepTrace and for LibTorch's profiler. Costs
 /// next to nothing while nobody listens. Threads: begins and ends on the same one.
-class Span {
+class StepSpan {
  public:
   static constexpr char kPrefix[] = "lockstep ";
 
-  explicit Span(const char* name) : record_(at::RecordScope::USER_SCOPE) {
+  explicit StepSpan(const char* name) : record_(at::RecordScope::USER_SCOPE) {
     if (record_.isActive()) {
       begin(std::string(kPrefix) + name);
     }
   }
-  Span(const char* name, size_t number) : record_(at::RecordScope::USER_SCOPE) {
+  StepSpan(const char* name, size_t number) : record_(at::RecordScope::USER_SCOPE) {
     if (record_.isActive()) {
       begin(std::string(kPrefix) + name + " " + std::to_string(number));
     }
   }
   /// Of a bucket: "launch bucket 3 (1000 x 2 bytes)".
-  Span(const char* name, size_t number, int64_t elements, int64_t element_bytes)
+  StepSpan(const char* name, size_t number, int64_t elements, int64_t element_bytes)
       : record_(at::RecordScope::USER_SCOPE) {
     if (record_.isActive()) {
       begin(std::string(kPrefix) + name + " " + std::to_string(number) + " (" +

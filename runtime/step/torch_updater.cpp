@@ -2,6 +2,7 @@
 #include <ATen/Version.h>
 #include <ATen/ops/empty.h>
 #include <lockstep/amp/muon_optimizer.h>
+#include <lockstep/amp/optimizers.h>
 #include <lockstep/amp/update/average.h>
 #include <lockstep/amp/update/flat_kernels.h>
 #include <lockstep/amp/update/flat_span.h>
@@ -34,7 +35,7 @@ class TorchUpdater final : public Updater {
   /// The optimizer runs on the host, which has to know whether to skip.
   void apply(const Reducer& reducer, const Decisions& decisions,
              const std::vector<char>& used) override {
-    const Span span(kUpdate);
+    const StepSpan span(kUpdate);
     const amp::StepState state = decisions.step_on_host();
     if (state.skip) {
       return;
@@ -209,7 +210,7 @@ void require_real_matrices(const torch::optim::Optimizer& optimizer,
 
 }  // namespace
 
-std::unique_ptr<Updater> make_torch_updater(const OptimizerSpec& spec, const Reducer& reducer,
+std::unique_ptr<Updater> make_torch_updater(const TorchOptimizer& spec, const Reducer& reducer,
                                             Arena& arena, const UpdaterOptions& options) {
   std::vector<OwnedMaster> masters = owned_masters(reducer, arena);
   std::vector<at::Tensor> elements;
@@ -217,9 +218,6 @@ std::unique_ptr<Updater> make_torch_updater(const OptimizerSpec& spec, const Red
     elements.push_back(master.elements);
   }
   std::unique_ptr<torch::optim::Optimizer> optimizer = spec.build(elements);
-  if (optimizer == nullptr) {
-    return nullptr;
-  }
   require_real_matrices(*optimizer, reducer.parameters(), elements);
   if (arena.sharded()) {
     require_updates_shards(*optimizer, masters);

@@ -1,5 +1,6 @@
 #include <ATen/ops/ones.h>
 #include <lockstep/amp/optimizers.h>
+#include <lockstep/amp/update/update_rule.h>
 #include <lockstep/collectives/core/plain_tensor.h>
 #include <lockstep/runtime/state/model_memory.h>
 #include <lockstep/runtime/step/trainable.h>
@@ -88,7 +89,7 @@ Trainable trainable_now(const Model& model, const Trainable& before) {
 void require_trainable_doubles(const std::vector<ModelTensor>& parameters,
                                const Precision& precision, const OptimizerSpec& optimizer,
                                c10::Device device) {
-  const bool fused = dynamic_cast<const TorchOptimizer*>(&optimizer) == nullptr;
+  const FusedOptimizer* const fused = optimizer.fused();
   for (const ModelTensor& entry : parameters) {
     if (!is_double(entry)) {
       continue;
@@ -105,12 +106,13 @@ void require_trainable_doubles(const std::vector<ModelTensor>& parameters,
                    ": leave Precision::wire() out for fp64, use wire(torch::kFloat), ",
                    or_narrower);
     LOCKSTEP_CHECK(
-        !fused || optimizer.rule(optimizer.group_of(entry))->moment_format() == MomentFormat::fp32,
+        fused == nullptr ||
+            fused->rule(fused->group_of(entry))->moment_format() == MomentFormat::fp32,
         what, optimizer.describe(),
         " would keep its moments in fewer bits than fp32: use MomentFormat::fp32, with "
         "which they are fp64, ",
         or_narrower);
-    LOCKSTEP_CHECK(!fused || device.is_cpu(), what, optimizer.describe(),
+    LOCKSTEP_CHECK(fused == nullptr || device.is_cpu(), what, optimizer.describe(),
                    " updates fp64 in host memory only, not on ", device,
                    ": use TorchOptimizer, train on the host (LOCKSTEP_DEVICE=cpu), ", or_narrower);
   }

@@ -8,6 +8,8 @@
 #include <lockstep/runtime/step/updater.h>
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
 namespace lockstep::detail {
 
@@ -31,7 +33,7 @@ namespace {
 
 class FusedUpdater final : public Updater {
  public:
-  FusedUpdater(const OptimizerSpec& spec, const Reducer& reducer, Arena& arena,
+  FusedUpdater(const FusedOptimizer& spec, const Reducer& reducer, Arena& arena,
                const UpdaterOptions& options)
       : arena_(arena), rates_(configured_rates(spec), arena.buckets().front().weights.device()) {
     if (options.counts_by_parameter) {
@@ -51,7 +53,7 @@ class FusedUpdater final : public Updater {
 
   void apply(const Reducer& reducer, const Decisions& decisions,
              const std::vector<char>& used) override {
-    const Span span(kUpdate);
+    const StepSpan span(kUpdate);
     std::vector<Work> shared;
     const amp::StepState* state = decisions.step();
     if (double_scale_.defined()) {
@@ -114,7 +116,7 @@ class FusedUpdater final : public Updater {
     }
   }
 
-  static std::vector<double> configured_rates(const OptimizerSpec& spec) {
+  static std::vector<double> configured_rates(const FusedOptimizer& spec) {
     std::vector<double> rates;
     for (int group = 0; group < spec.groups(); ++group) {
       rates.push_back(spec.learning_rate(group));
@@ -234,6 +236,26 @@ class FusedUpdater final : public Updater {
   std::vector<std::vector<size_t>> calls_;  // buckets that one call updates
 };
 
+class UpdaterMaker final : public amp::OptimizerVisitor {
+ public:
+  UpdaterMaker(const Reducer& reducer, Arena& arena, const UpdaterOptions& options)
+      : reducer_(reducer), arena_(arena), options_(options) {}
+
+  void visit(const FusedOptimizer& spec) override {
+    made_ = std::make_unique<FusedUpdater>(spec, reducer_, arena_, options_);
+  }
+  void visit(const TorchOptimizer& spec) override {
+    made_ = make_torch_updater(spec, reducer_, arena_, options_);
+  }
+  std::unique_ptr<Updater> take() { return std::move(made_); }
+
+ private:
+  const Reducer& reducer_;
+  Arena& arena_;
+  const UpdaterOptions& options_;
+  std::unique_ptr<Updater> made_;
+};
+
 }  // namespace
 
 amp::FlatSpan span_of(const Reducer& reducer, const Arena& arena, size_t b,
@@ -266,10 +288,9 @@ void Updater::update(const Reducer& reducer, const Decisions& decisions,
 
 std::unique_ptr<Updater> Updater::make(const OptimizerSpec& spec, const Reducer& reducer,
                                        Arena& arena, const UpdaterOptions& options) {
-  if (auto updater = make_torch_updater(spec, reducer, arena, options)) {
-    return updater;
-  }
-  return std::make_unique<FusedUpdater>(spec, reducer, arena, options);
+  UpdaterMaker maker(reducer, arena, options);
+  spec.accept(maker);
+  return maker.take();
 }
 
 }  // namespace lockstep::detail

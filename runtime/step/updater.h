@@ -13,6 +13,10 @@
 #include <string>
 #include <vector>
 
+namespace lockstep::amp {
+struct FlatSpan;
+}
+
 namespace lockstep::detail {
 
 struct UpdaterOptions {
@@ -61,8 +65,7 @@ class Updater {
   /// Saves the learning rates, edited ones too, or loads and shows them.
   void visit_rates(StateArchive& archive);
 
-  /// Makes an updater with the fused rules of `spec`, or, for TorchOptimizer, with that optimizer
-  /// on the masters.
+  /// Makes an updater with the rules of a FusedOptimizer, or with a TorchOptimizer on the masters.
   static std::unique_ptr<Updater> make(const OptimizerSpec& spec, const Reducer& reducer,
                                        Arena& arena, const UpdaterOptions& options);
 
@@ -76,9 +79,8 @@ class Updater {
   virtual void share_weights() {}
 };
 
-/// Makes the updater for a TorchOptimizer; null for a fused optimizer. In a separate file because
-/// of the headers that it includes.
-std::unique_ptr<Updater> make_torch_updater(const OptimizerSpec& spec, const Reducer& reducer,
+/// In a separate file because of the headers that it includes.
+std::unique_ptr<Updater> make_torch_updater(const TorchOptimizer& spec, const Reducer& reducer,
                                             Arena& arena, const UpdaterOptions& options);
 
 /// The flat arrays of this rank's shard of a bucket, except the moments.

@@ -9,12 +9,10 @@
 
 #include <lockstep/amp/casting/cast_kernels.h>
 #include <lockstep/amp/cuda/launch.h>
-#include <lockstep/amp/cuda/span_arrays.h>
 #include <lockstep/amp/loss_scaler.h>
 #include <lockstep/amp/update/average.h>
 #include <lockstep/amp/update/cpu_update.h>
 #include <lockstep/amp/update/flat_kernels.h>
-#include <lockstep/amp/update/lamb_rule.h>
 #include <lockstep/amp/update/measure.h>
 
 namespace lockstep {
@@ -43,7 +41,7 @@ amp::StepState skipped_update() {
 template <typename Update>
 void update_as_on_a_device(const Update& update, const amp::FlatSpan& span,
                            const amp::StepState& state) {
-  expect_well(launch_update(update, amp::arrays_of(span), &state));
+  expect_well(launch_update(update, amp::arrays_of<float>(span), &state));
 }
 
 template <typename Update>
@@ -54,7 +52,7 @@ void expect_the_bits_of_the_host_in_every_form(const Update& update) {
     for (const int64_t size : sizes()) {
       const amp::FlatSpan before = span_in_form(form, size, *rule);
       const amp::FlatSpan host = deep_copy(before);
-      ASSERT_TRUE(amp::arrays_of(host).narrow() || form.master || size == 0);
+      ASSERT_TRUE(amp::arrays_of<float>(host).narrow() || form.master || size == 0);
       amp::update_on_cpu(update, host, third_update());
       for_each_device([&] {
         const amp::FlatSpan found = guarded_copy(before);
@@ -100,7 +98,7 @@ void lamb_as_on_a_device(const amp::LambUpdate& update, const std::vector<amp::F
                          const amp::StepState& state) {
   amp::LambBatch batch;
   for (const amp::FlatSpan& span : spans) {
-    ASSERT_TRUE(batch.add(amp::arrays_of(span)));
+    ASSERT_TRUE(batch.add(amp::arrays_of<float>(span)));
   }
   const GuardedMemory scratch(static_cast<size_t>(amp::LambScratch::bytes(batch)));
   expect_well(launch_lamb(update, batch, amp::LambScratch::in(scratch.data(), batch), &state));
@@ -126,7 +124,7 @@ TEST(EmulatedKernels, LambHasTheBitsOfTheHostForManyParametersAtOnce) {
   at::manual_seed(3);
   const amp::LambUpdate update{kAdamSample};
   for (const SpanForm& form : span_forms()) {
-    const amp::LambRule rule(update, form.moments);
+    const amp::FlatRule<amp::LambUpdate> rule(update, form.moments);
     std::vector<amp::FlatSpan> before;
     for (const int64_t size :
          {7, 8192, 64, 1, 8193, 0, 5003, 20001, 4, 5, 65, 8, 640, 9, 16384, 3}) {
@@ -165,9 +163,9 @@ TEST(EmulatedKernels, AveragesAloneMoveAsOnTheHost) {
       for_each_device([&] {
         const amp::FlatSpan found = guarded_copy(before);
         const amp::StepState skipped = skipped_update();
-        expect_well(amp::cuda::launch_average(amp::arrays_of(found), &skipped, nullptr));
+        expect_well(amp::cuda::launch_average(amp::arrays_of<float>(found), &skipped, nullptr));
         EXPECT_TRUE(same_bits(before, found)) << "skipped, " << describe(form, size);
-        expect_well(amp::cuda::launch_average(amp::arrays_of(found), &state, nullptr));
+        expect_well(amp::cuda::launch_average(amp::arrays_of<float>(found), &state, nullptr));
         EXPECT_TRUE(same_bits(host, found)) << describe(form, size);
       });
     }

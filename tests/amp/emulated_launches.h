@@ -18,7 +18,7 @@ inline void expect_well(const char* problem) {
 template <typename Update>
 const char* launch_update(const Update& update, const amp::UpdateArrays& arrays,
                           const amp::StepState* state) {
-  typename Update::Prepared coefficients;
+  amp::Coefficients<Update> coefficients;
   const char* problem =
       amp::cuda::launch_prepare(update, &arrays, 1, &coefficients, state, nullptr);
   return problem != nullptr
@@ -29,7 +29,7 @@ const char* launch_update(const Update& update, const amp::UpdateArrays& arrays,
 /// LAMB's update of a batch: four launches.
 inline const char* launch_lamb(const amp::LambUpdate& update, const amp::LambBatch& batch,
                                const amp::LambScratch& scratch, const amp::StepState* state) {
-  amp::LambUpdate::Prepared coefficients[amp::LambBatch::kSpans];
+  amp::Coefficients<amp::LambUpdate> coefficients[amp::LambBatch::kSpans];
   const char* problem =
       amp::cuda::launch_prepare(update, batch.spans, batch.count, coefficients, state, nullptr);
   return problem != nullptr

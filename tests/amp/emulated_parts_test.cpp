@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <lockstep/amp/casting/cast_kernels.h>
 #include <lockstep/amp/cuda/launch.h>
-#include <lockstep/amp/cuda/span_arrays.h>
+#include <lockstep/amp/update/flat_span.h>
 #include <lockstep/amp/update/measure.h>
 
 namespace lockstep {

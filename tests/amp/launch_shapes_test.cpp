@@ -65,7 +65,8 @@ TEST_F(LaunchShapes, KernelsOverManyElementsRunInOneWave) {
     emulated_cuda::device().number += 100;
     emulated_cuda::device().blocks_at_once = at_once;
     const auto wave = Each(static_cast<unsigned>(kProcessors * at_once));
-    const auto coefficients = testing::sample<AdamWUpdate>().prepare(state_);
+    const auto coefficients =
+        testing::sample<AdamWUpdate>().prepare(state_, state_.gradient_scale());
     EXPECT_THAT(blocks_of([&] {
                   for (const bool narrow : {false, true}) {
                     expect_well(cuda::launch_update<AdamWUpdate>(span(narrow), &coefficients,
@@ -87,9 +88,9 @@ TEST_F(LaunchShapes, KernelsOverManyElementsRunInOneWave) {
     ASSERT_TRUE(batch.add(span()));
     if (at_once == 1) {
       std::vector<LambSums> sums(static_cast<size_t>(batch.chunks()));
-      LambUpdate::Move move;
+      LambUpdate::Move<float> move;
       const LambUpdate lamb{testing::kAdamSample};
-      const auto direction = lamb.prepare(state_);
+      const auto direction = lamb.prepare(state_, state_.gradient_scale());
       const auto blocks = blocks_of([&] {
         expect_well(
             cuda::launch_lamb(lamb, batch, {sums.data(), &move}, &direction, &state_, nullptr));
@@ -150,14 +151,14 @@ TEST_F(LaunchShapes, CoefficientsAreComputedByOneLaunchForAllSpansOfAnUpdate) {
   constexpr int64_t kSpans = 5;
   const AdamWUpdate update = testing::sample<AdamWUpdate>();
   const std::vector<UpdateArrays> spans(kSpans, span());
-  std::vector<AdamWUpdate::Prepared> coefficients(kSpans);
+  std::vector<AdamWUpdate::Prepared<float>> coefficients(kSpans);
   state_.update = 3;
   EXPECT_THAT(blocks_of([&] {
                 expect_well(cuda::launch_prepare(update, spans.data(), kSpans, coefficients.data(),
                                                  &state_, nullptr));
               }),
               SizeIs(1));
-  const auto third = update.prepare(state_);
+  const auto third = update.prepare(state_, state_.gradient_scale());
   EXPECT_EQ(coefficients.back().step.step_size, third.step.step_size);
   EXPECT_EQ(coefficients.back().step.root_correction, third.step.root_correction);
   state_.update = 1000;
@@ -176,14 +177,16 @@ TEST_F(LaunchShapes, SpansBeyondOneLaunchHaveTheirOwnCoefficients) {
     rates[i] = 1e-3 * static_cast<double>(i + 1);
     spans[i].learning_rate = &rates[i];
   }
-  std::vector<AdamWUpdate::Prepared> coefficients(kSpans);
+  std::vector<AdamWUpdate::Prepared<float>> coefficients(kSpans);
   EXPECT_THAT(blocks_of([&] {
                 expect_well(cuda::launch_prepare(update, spans.data(), kSpans, coefficients.data(),
                                                  &state_, nullptr));
               }),
               SizeIs(3));
   for (size_t i = 0; i < kSpans; ++i) {
-    EXPECT_EQ(coefficients[i].step.step_size, update.prepare(spans[i].step(state_)).step.step_size);
+    const StepState own = spans[i].step(state_);
+    EXPECT_EQ(coefficients[i].step.step_size,
+              update.prepare(own, own.gradient_scale()).step.step_size);
   }
 }
 

@@ -27,7 +27,7 @@ bool is_weight(const ModelTensor& p) {
 }
 
 /// The weight after one update with gradient 1.
-float after_update(const OptimizerSpec& spec, int group, float weight) {
+float after_update(const FusedOptimizer& spec, int group, float weight) {
   const auto rule = spec.rule(group);
   amp::FlatSpan span;
   span.gradient = at::zeros({1});
@@ -123,11 +123,11 @@ TEST(Optimizers, NormsAndBiasesTakeOptionsSetAfterTheirGroup) {
   spec.lr(1.0).momentum(0.0).moments(MomentFormat::fp32);
   EXPECT_EQ(copy->group_of(parameter("body.bias")), 1);
   EXPECT_EQ(copy->group_of(parameter("head.bias")), 2);
-  EXPECT_EQ(copy->learning_rate(1), 0.125);
-  EXPECT_EQ(copy->rule(1)->moments(), 1);
-  EXPECT_EQ(copy->rule(1)->moment_format(), MomentFormat::bf16);
-  EXPECT_EQ(copy->learning_rate(2), 0.25);
-  EXPECT_EQ(copy->rule(2)->moments(), 1);
+  EXPECT_EQ(copy->fused()->learning_rate(1), 0.125);
+  EXPECT_EQ(copy->fused()->rule(1)->moments(), 1);
+  EXPECT_EQ(copy->fused()->rule(1)->moment_format(), MomentFormat::bf16);
+  EXPECT_EQ(copy->fused()->learning_rate(2), 0.25);
+  EXPECT_EQ(copy->fused()->rule(2)->moments(), 1);
   EXPECT_EQ(spec.learning_rate(1), 1.0);
   EXPECT_EQ(after_update(spec, 0, 1.0F), 0.0F);
   EXPECT_EQ(after_update(spec, 1, 1.0F), 1.0F);
@@ -151,11 +151,11 @@ TEST(Optimizers, CloneKeepsOptionsAndGroups) {
   const auto copy = spec.clone();
   EXPECT_EQ(copy->describe(), spec.describe());
   EXPECT_EQ(copy->group_of(parameter("head.weight")), 1);
-  EXPECT_EQ(copy->learning_rate(1), 0.125);
+  EXPECT_EQ(copy->fused()->learning_rate(1), 0.125);
 }
 
 /// What `options` in `group` make of a few weights in three updates.
-std::vector<at::Tensor> after_updates(const OptimizerSpec& options, int group) {
+std::vector<at::Tensor> after_updates(const FusedOptimizer& options, int group) {
   const auto rule = options.rule(group);
   amp::FlatSpan span;
   span.master = at::linspace(-2.0, 2.0, 33);
@@ -169,7 +169,7 @@ std::vector<at::Tensor> after_updates(const OptimizerSpec& options, int group) {
   return {span.master.clone(), at::full({1}, options.learning_rate(group), at::kDouble)};
 }
 
-void expect_same(const OptimizerSpec& found, int group, const OptimizerSpec& expected,
+void expect_same(const FusedOptimizer& found, int group, const FusedOptimizer& expected,
                  const std::string& what) {
   EXPECT_EQ(found.describe_group(group), expected.describe_group(0)) << what;
   EXPECT_EQ(found.rule(group)->moment_format(), expected.rule(0)->moment_format()) << what;
@@ -218,7 +218,7 @@ void expect_groups_inherit(const Spec& start, const Setters<Spec>& options,
           }
           expect_same(found, 1, expected, what);
           expect_same(found, 0, alone, what);
-          expect_same(*found.clone(), 1, expected, what + ", cloned");
+          expect_same(*found.clone()->fused(), 1, expected, what + ", cloned");
         }
       }
     }

@@ -25,7 +25,7 @@ at::Tensor gradient_of(int step) {
 }
 
 /// 50 updates by both; the largest difference relative to the largest weight.
-double difference(const OptimizerSpec& ours, const TorchOptimizer::Factory& theirs) {
+double difference(const FusedOptimizer& ours, const TorchOptimizer::Factory& theirs) {
   const auto start = at::linspace(-2.0, 2.0, kSize);
   const auto rule = ours.rule(0);
   amp::FlatSpan span;
@@ -223,7 +223,8 @@ TEST(TorchOptimizer, RunsAnyOptimizerOnTheMasters) {
   const TorchOptimizer spec(factory<torch::optim::SGD>(torch::optim::SGDOptions(0.5)));
   EXPECT_NO_THROW(spec.validate());
   auto master = at::ones({3}).requires_grad_(true);
-  const auto optimizer = spec.clone()->build({master});
+  const auto copy = std::static_pointer_cast<TorchOptimizer>(spec.clone());
+  const auto optimizer = copy->build({master});
   ASSERT_NE(optimizer, nullptr);
   master.mutable_grad() = at::ones({3});
   optimizer->step();
@@ -254,16 +255,30 @@ TEST(TorchOptimizer, RefusesFactoriesThatMakeNothing) {
   expect_error([&] { empty.build({at::ones({3})}); }, "holds no parameter");
 }
 
-TEST(TorchOptimizer, FusedOptimizersBuildNone) {
-  EXPECT_EQ(AdamW().build({at::ones({3})}), nullptr);
-  EXPECT_EQ(SGD(0.1).clone()->build({at::ones({3})}), nullptr);
+/// Which visit() an optimizer calls.
+struct Kind final : amp::OptimizerVisitor {
+  std::string found;
+  void visit(const FusedOptimizer& optimizer) override { found = "fused " + optimizer.describe(); }
+  void visit(const TorchOptimizer& optimizer) override { found = optimizer.describe(); }
+};
+
+std::string kind_of(const OptimizerSpec& optimizer) {
+  Kind kind;
+  optimizer.accept(kind);
+  return kind.found;
 }
 
-TEST(TorchOptimizer, HasNoFusedRule) {
-  const TorchOptimizer spec(factory<torch::optim::SGD>(torch::optim::SGDOptions(0.5)));
-  expect_error([&] { spec.rule(0); }, "no fused rule");
-  EXPECT_EQ(spec.groups(), 1);
-  EXPECT_EQ(spec.learning_rate(0), 1.0);
+TEST(OptimizerKinds, AnOptimizerIsVisitedOnceAsWhatItIs) {
+  const AdamW adamw(0.5);
+  EXPECT_EQ(kind_of(adamw), "fused " + adamw.describe());
+  EXPECT_EQ(adamw.fused(), &adamw);
+  const auto copy = SGD(0.1).clone();
+  EXPECT_EQ(kind_of(*copy), "fused " + copy->describe());
+  EXPECT_EQ(copy->fused(), copy.get());
+  const TorchOptimizer torch_one(factory<torch::optim::SGD>(torch::optim::SGDOptions(0.5)));
+  EXPECT_EQ(kind_of(torch_one), torch_one.describe());
+  EXPECT_EQ(torch_one.fused(), nullptr);
+  EXPECT_EQ(torch_one.groups(), 1);
 }
 
 }  // namespace

@@ -6,10 +6,8 @@
 #include "update_samples.h"
 
 #include <lockstep/amp/cuda/launch.h>
-#include <lockstep/amp/cuda/span_arrays.h>
 #include <lockstep/amp/optimizers.h>
 #include <lockstep/amp/update/flat_rule.h>
-#include <lockstep/amp/update/lamb_rule.h>
 
 namespace lockstep {
 namespace {
@@ -57,7 +55,7 @@ void expect_own_rate_and_count() {
     for_each_device([&] {
       const amp::FlatSpan found = with_own(guarded_copy(before), 4);
       const amp::StepState state = at_update(7);
-      expect_well(launch_update(update, amp::arrays_of(found), &state));
+      expect_well(launch_update(update, amp::arrays_of<float>(found), &state));
       EXPECT_TRUE(same_bits(expected, found)) << describe(form, 5003);
     });
   }
@@ -73,7 +71,7 @@ TEST(SpanRates, KernelsOfLambTakeEachSpansOwnRateAndCount) {
   at::manual_seed(5);
   const amp::LambUpdate update{{1.0, 0.9, 0.999, 1e-6, 0.1}};
   for (const SpanForm& form : span_forms()) {
-    const amp::LambRule rule(update, form.moments);
+    const amp::FlatRule<amp::LambUpdate> rule(update, form.moments);
     std::vector<amp::FlatSpan> before;
     std::vector<amp::FlatSpan> expected;
     for (const int64_t missed : {0, 4, 6, 5, 2}) {
@@ -87,7 +85,7 @@ TEST(SpanRates, KernelsOfLambTakeEachSpansOwnRateAndCount) {
         found.push_back(guarded_copy(before[i]));
         found.back().learning_rate = at::full({1}, kOwnRate, at::kDouble);
         found.back().missed = at::full({1}, std::vector<int64_t>{0, 4, 6, 5, 2}[i], at::kLong);
-        ASSERT_TRUE(batch.add(amp::arrays_of(found.back())));
+        ASSERT_TRUE(batch.add(amp::arrays_of<float>(found.back())));
       }
       const GuardedMemory scratch(static_cast<size_t>(amp::LambScratch::bytes(batch)));
       const amp::StepState state = at_update(7);

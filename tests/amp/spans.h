@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
-#include <lockstep/amp/optimizer.h>
+#include <lockstep/amp/update/update_rule.h>
 #include <lockstep/collectives/error.h>
 
 #include <cstring>

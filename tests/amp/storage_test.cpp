@@ -169,9 +169,9 @@ FlatSpan brain_span(int64_t size, const amp::UpdateRule& rule) {
 }
 
 TEST(Update, ARemainderGivesTheBitsOfFp32Masters) {
-  for (const OptimizerSpec* spec : std::initializer_list<const OptimizerSpec*>{
+  for (const FusedOptimizer* spec : std::initializer_list<const FusedOptimizer*>{
            new AdamW(1e-2), new LAMB(1e-2), new Lion(1e-3)}) {
-    const std::unique_ptr<const OptimizerSpec> owner(spec);
+    const std::unique_ptr<const FusedOptimizer> owner(spec);
     const auto rule = spec->rule(0);
     FlatSpan with_rest = brain_span(3001, *rule);
     FlatSpan with_master = testing::deep_copy(with_rest);
@@ -232,7 +232,7 @@ TEST(Update, NarrowFormsAreTheSameForAnySplitIntoSpans) {
 TEST(Update, NarrowMomentsTrainLikeFp32Ones) {
   // A quadratic bowl of 2048 elements with curvatures over three decades and noisy gradients.
   const auto curvature = at::pow(10.0, at::linspace(-2, 1, 2048));
-  const auto run = [&](const OptimizerSpec& spec) {
+  const auto run = [&](const FusedOptimizer& spec) {
     at::manual_seed(5);
     const auto rule = spec.rule(0);
     FlatSpan span;

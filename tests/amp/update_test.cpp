@@ -40,7 +40,7 @@ TEST(FusedUpdates, UnscalesByTheFactor) {
 TEST(FusedUpdates, ScaleOneIsPlainTraining) {
   amp::LossScalerOptions options = amp::LossScalerOptions::fixed(1.0);
   for (const auto& spec : all_optimizers()) {
-    const auto rule = spec->rule(0);
+    const auto rule = spec->fused()->rule(0);
     FlatSpan scaled = fp32_span(100, rule->moments());
     FlatSpan plain = testing::deep_copy(scaled);
     StepState state;
@@ -54,7 +54,7 @@ TEST(FusedUpdates, ScaleOneIsPlainTraining) {
 
 TEST(FusedUpdates, SkipWritesNothing) {
   for (const auto& spec : all_optimizers()) {
-    const auto rule = spec->rule(0);
+    const auto rule = spec->fused()->rule(0);
     FlatSpan span = half_span(3000, rule->moments(), at::kHalf, at::kHalf);
     for (auto& moment : span.moments) {
       moment.normal_();
@@ -157,7 +157,7 @@ TEST(FusedUpdates, Fp16WeightsWithoutMasterStall) {
 
 TEST(Update, ModelWeightIsTheRoundedMaster) {
   for (const auto& spec : all_optimizers()) {
-    const auto rule = spec->rule(0);
+    const auto rule = spec->fused()->rule(0);
     for (const auto dtype : {at::kHalf, at::kBFloat16, at::kFloat}) {
       FlatSpan span = half_span(2500, rule->moments(), at::kHalf, dtype);
       const StepState state;
@@ -169,7 +169,7 @@ TEST(Update, ModelWeightIsTheRoundedMaster) {
 
 TEST(Update, WithoutMasterTheHalfWeightMovesInFp32Maths) {
   for (const auto& spec : all_optimizers()) {
-    const auto rule = spec->rule(0);
+    const auto rule = spec->fused()->rule(0);
     for (const auto dtype : {at::kHalf, at::kBFloat16}) {
       FlatSpan half = half_span(2500, rule->moments(), dtype, dtype);
       half.master = at::Tensor();
@@ -223,7 +223,7 @@ FlatSpan trained(const amp::UpdateRule& rule, const FlatSpan& start) {
 
 TEST(Update, HasTheSameBitsOnEveryInstructionSet) {
   for (const auto& spec : all_optimizers()) {
-    const auto rule = spec->rule(0);
+    const auto rule = spec->fused()->rule(0);
     for (const auto dtype : {at::kFloat, at::kHalf, at::kBFloat16}) {
       const FlatSpan start = half_span(4099, rule->moments(), dtype, dtype);
       const FlatSpan expected = trained(*rule, start);
@@ -267,7 +267,7 @@ TEST(Update, AnySplitIntoSpansGivesTheSameBits) {
 
 TEST(Update, PaddingOfZerosStaysZero) {
   for (const auto& spec : all_optimizers()) {
-    const auto rule = spec->rule(0);
+    const auto rule = spec->fused()->rule(0);
     FlatSpan span = half_span(64, rule->moments(), at::kHalf, at::kHalf);
     span.master.slice(0, 50).zero_();
     span.weight.slice(0, 50).zero_();
@@ -284,12 +284,12 @@ TEST(Update, LearningRateFactorScalesTheStep) {
        {std::pair<std::shared_ptr<OptimizerSpec>, std::shared_ptr<OptimizerSpec>>{
             AdamW(1e-2).clone(), AdamW(5e-3).clone()},
         {SGD(0.1).momentum(0.9).clone(), SGD(0.05).momentum(0.9).clone()}}) {
-    FlatSpan a = fp32_span(100, full->rule(0)->moments());
+    FlatSpan a = fp32_span(100, full->fused()->rule(0)->moments());
     FlatSpan b = testing::deep_copy(a);
     StepState state;
-    apply(*halved->rule(0), b, state);
+    apply(*halved->fused()->rule(0), b, state);
     state.learning_rate_factor = 0.5F;
-    apply(*full->rule(0), a, state);
+    apply(*full->fused()->rule(0), a, state);
     EXPECT_TRUE(same_bits(a, b)) << full->describe();
   }
 }

@@ -174,7 +174,7 @@ const std::vector<Form>& forms() {
 template <typename Update>
 void launch(Recording& record, const Update& update, const UpdateArrays& span,
             const StepState& state) {
-  auto* const coefficients = record.array<typename Update::Prepared>(1);
+  auto* const coefficients = record.array<Coefficients<Update>>(1);
   const StepState* const own = record.one(state);
   well(cuda::launch_prepare(update, &span, 1, coefficients, own, nullptr));
   well(cuda::launch_update<Update>(span, coefficients, own, nullptr));
@@ -232,8 +232,8 @@ void lamb(Recording& record) {
       batch.add(span_of(record, forms()[form], size));
     }
     const LambScratch scratch{record.array<LambSums>(batch.chunks()),
-                              record.array<LambUpdate::Move>(batch.count)};
-    auto* const coefficients = record.array<LambUpdate::Prepared>(batch.count);
+                              record.array<LambUpdate::Move<float>>(batch.count)};
+    auto* const coefficients = record.array<Coefficients<LambUpdate>>(batch.count);
     for (const bool skip : {false, true}) {
       const StepState* const state = record.one(state_of(3, skip));
       well(cuda::launch_prepare(update, batch.spans, batch.count, coefficients, state, nullptr));

@@ -112,8 +112,7 @@ class Launch {
 
 template <typename Update>
 Problem launch_prepare(const Update& update, const UpdateArrays* spans, int64_t count,
-                       typename Update::Prepared* coefficients, const StepState* state,
-                       void* stream) {
+                       Coefficients<Update>* coefficients, const StepState* state, void* stream) {
   const Launch launch(stream);
   std::vector<UpdateArrays> own(spans, spans + count);
   for (UpdateArrays& each : own) {
@@ -126,7 +125,7 @@ Problem launch_prepare(const Update& update, const UpdateArrays* spans, int64_t 
 }
 
 template <typename Update>
-Problem launch_update(const UpdateArrays& arrays, const typename Update::Prepared* coefficients,
+Problem launch_update(const UpdateArrays& arrays, const Coefficients<Update>* coefficients,
                       const StepState* state, void* stream) {
   const Launch launch(stream);
   return launch.run([=, own = launch.moves(arrays), from = launch.reads(coefficients),
@@ -135,18 +134,18 @@ Problem launch_update(const UpdateArrays& arrays, const typename Update::Prepare
   });
 }
 
-#define LOCKSTEP_INSTANTIATE(Update)                                                              \
-  template Problem launch_prepare(const Update&, const UpdateArrays*, int64_t, Update::Prepared*, \
-                                  const StepState*, void*);                                       \
-  template Problem launch_update<Update>(const UpdateArrays&, const Update::Prepared*,            \
+#define LOCKSTEP_INSTANTIATE(Update)                                                       \
+  template Problem launch_prepare(const Update&, const UpdateArrays*, int64_t,             \
+                                  Coefficients<Update>*, const StepState*, void*);         \
+  template Problem launch_update<Update>(const UpdateArrays&, const Coefficients<Update>*, \
                                          const StepState*, void*);
 LOCKSTEP_FOR_EACH_UPDATE(LOCKSTEP_INSTANTIATE)
 
 template Problem launch_prepare(const LambUpdate&, const UpdateArrays*, int64_t,
-                                LambUpdate::Prepared*, const StepState*, void*);
+                                Coefficients<LambUpdate>*, const StepState*, void*);
 
 Problem launch_lamb(const LambUpdate& rule, const LambBatch& batch, const LambScratch& scratch,
-                    const LambUpdate::Prepared* coefficients, const StepState* state,
+                    const Coefficients<LambUpdate>* coefficients, const StepState* state,
                     void* stream) {
   const Launch launch(stream);
   LambBatch own = batch;
