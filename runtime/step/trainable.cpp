@@ -105,13 +105,12 @@ void require_trainable_doubles(const std::vector<ModelTensor>& parameters,
     LOCKSTEP_CHECK(!at::isReducedFloatingType(wire), what, "its gradient would travel as ", wire,
                    ": leave Precision::wire() out for fp64, use wire(torch::kFloat), ",
                    or_narrower);
-    LOCKSTEP_CHECK(
-        fused == nullptr ||
-            fused->rule(fused->group_of(entry))->moment_format() == MomentFormat::fp32,
-        what, optimizer.describe(),
-        " would keep its moments in fewer bits than fp32: use MomentFormat::fp32, with "
-        "which they are fp64, ",
-        or_narrower);
+    LOCKSTEP_CHECK(fused == nullptr ||
+                       fused->rule(fused->group_of(entry))->moment_format() == MomentFormat::fp32,
+                   what, optimizer.describe(),
+                   " would keep its moments in fewer bits than fp32: use MomentFormat::fp32, with "
+                   "which they are fp64, ",
+                   or_narrower);
     LOCKSTEP_CHECK(fused == nullptr || device.is_cpu(), what, optimizer.describe(),
                    " updates fp64 in host memory only, not on ", device,
                    ": use TorchOptimizer, train on the host (LOCKSTEP_DEVICE=cpu), ", or_narrower);

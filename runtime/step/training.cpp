@@ -27,8 +27,7 @@ void require_capturable(const OptimizerSpec& optimizer, c10::Device device,
   const std::string refusal = graph_capture_refusal(devices);
   LOCKSTEP_CHECK(refusal.empty(), "cuda_graph: ", refusal,
                  "; let NCCL carry them (RuntimeOptions::transport), or use cuda_graph(false)");
-  LOCKSTEP_CHECK(optimizer.fused() != nullptr,
-                 "cuda_graph: ", optimizer.describe(),
+  LOCKSTEP_CHECK(optimizer.fused() != nullptr, "cuda_graph: ", optimizer.describe(),
                  " decides on the host whether to update; use a fused optimizer, or "
                  "cuda_graph(false)");
 }
