@@ -90,14 +90,14 @@ Precision small_scale(Precision precision) {
   return precision.loss_scale(amp::LossScalerOptions().init_scale(256).growth_interval(3));
 }
 
-std::vector<Precision> precisions() {
+std::vector<Precision> precisions_to_thaw() {
   return {Precision::O0(), small_scale(Precision::O2()),
           small_scale(Precision::O2(at::kBFloat16).remainders()),
           small_scale(Precision::O2().error_feedback()), Precision::O3(at::kBFloat16)};
 }
 
 TEST(ThawedLayers, ThawingKeepsMomentsMastersAndAveragesOfTheRest) {
-  for (const Precision& precision : precisions()) {
+  for (const Precision& precision : precisions_to_thaw()) {
     for (const bool shard : {false, true}) {
       for (const MomentFormat moments : {MomentFormat::fp32, MomentFormat::bf16}) {
         SCOPED_TRACE(c10::str(precision.describe(), shard ? " sharded" : ""));
@@ -143,8 +143,8 @@ TEST(ThawedLayers, TheRestGoesOnAsIfNothingHadJoined) {
   });
   const std::vector<Precision> with_masters = {Precision::O0(), small_scale(Precision::O2())};
   const std::vector<std::pair<std::shared_ptr<OptimizerSpec>, std::vector<Precision>>> forms = {
-      {AdamW(1e-2).clone(), precisions()},
-      {SGD(0.05).momentum(0.9).clone(), precisions()},
+      {AdamW(1e-2).clone(), precisions_to_thaw()},
+      {SGD(0.05).momentum(0.9).clone(), precisions_to_thaw()},
       {adam.clone(), with_masters}};
   for (const auto& [optimizer, each] : forms) {
     for (const Precision& precision : each) {
@@ -164,7 +164,7 @@ TEST(ThawedLayers, TheRestGoesOnAsIfNothingHadJoined) {
 }
 
 TEST(ThawedLayers, LayersJoinAndLeaveAndOnlyTheTrainableMove) {
-  for (const Precision& precision : precisions()) {
+  for (const Precision& precision : precisions_to_thaw()) {
     SCOPED_TRACE(precision.describe());
     Tuning run(TrainerOptions().precision(precision));
     const auto body = [&] { return run.model->body->weight.detach().to(at::kFloat).clone(); };
@@ -217,7 +217,7 @@ TEST(ThawedLayers, RanksThatThawDifferentLayersAreAnErrorOnAll) {
 }
 
 TEST(ThawedLayers, SnapshotsAcrossAThawGoOnBitForBit) {
-  for (const Precision& precision : precisions()) {
+  for (const Precision& precision : precisions_to_thaw()) {
     for (const bool back : {false, true}) {
       SCOPED_TRACE(c10::str(precision.describe(), back ? ", frozen again" : ""));
       const SharedFolder folder;

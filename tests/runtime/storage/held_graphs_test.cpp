@@ -45,7 +45,7 @@ bool is_refused(const at::Tensor& loss) {
   }
 }
 
-void step(Trainer& trainer, Mlp& model) {
+void step_once(Trainer& trainer, Mlp& model) {
   trainer.step([&] { return scaled_loss(model, 1); });
 }
 
@@ -55,7 +55,7 @@ TEST(HeldGraphs, AreRefusedAfterAnUpdate) {
     const auto model = std::make_shared<Mlp>();
     Trainer trainer(runtime(), model, AdamW(0.1), setting.options);
     const at::Tensor before = loss_now(trainer, *model);
-    step(trainer, *model);
+    step_once(trainer, *model);
     const at::Tensor after = loss_now(trainer, *model);
     EXPECT_TRUE(is_refused(before));
     EXPECT_FALSE(is_refused(after));
@@ -68,7 +68,7 @@ TEST(HeldGraphs, AreRefusedAfterAnUpdateOfATorchOptimizer) {
                     return std::make_unique<torch::optim::SGD>(std::move(weights), 0.1);
                   }));
   const at::Tensor before = loss_now(trainer, *model);
-  step(trainer, *model);
+  step_once(trainer, *model);
   EXPECT_TRUE(is_refused(before));
 }
 
@@ -90,7 +90,7 @@ TEST(HeldGraphs, AreRefusedAfterEachOtherCallThatWritesWeights) {
       const auto model = std::make_shared<Mlp>();
       Trainer trainer(runtime(), model, SGD(0.1),
                       TrainerOptions(setting.options).snapshots(SnapshotOptions().folder(own)));
-      step(trainer, *model);
+      step_once(trainer, *model);
       trainer.save();
       trainer.finish_saving();
       const at::Tensor before = loss_now(trainer, *model);
@@ -104,7 +104,7 @@ TEST(HeldGraphs, AreRefusedAfterEachOtherCallThatWritesWeights) {
 TEST(HeldGraphs, AreRefusedAfterTheEndOfARound) {
   const auto model = std::make_shared<Mlp>();
   Trainer trainer(runtime(), model, SGD(0.1), TrainerOptions().local_updates(LocalUpdates(8)));
-  step(trainer, *model);
+  step_once(trainer, *model);
   const at::Tensor before = loss_now(trainer, *model);
   trainer.finish_round();
   EXPECT_TRUE(is_refused(before));
@@ -113,7 +113,7 @@ TEST(HeldGraphs, AreRefusedAfterTheEndOfARound) {
 TEST(HeldGraphs, AreRefusedAfterAveragesWereSwappedIn) {
   const auto model = std::make_shared<Mlp>();
   Trainer trainer(runtime(), model, SGD(0.1), TrainerOptions().ema(0.9));
-  step(trainer, *model);
+  step_once(trainer, *model);
   const at::Tensor before = loss_now(trainer, *model);
   { const AveragedWeights averaged(trainer, model); }
   EXPECT_TRUE(is_refused(before));
@@ -122,7 +122,7 @@ TEST(HeldGraphs, AreRefusedAfterAveragesWereSwappedIn) {
 TEST(HeldGraphs, OutliveAnUpdateThatWasSkipped) {
   const auto model = std::make_shared<Mlp>();
   Trainer trainer(runtime(), model, SGD(0.1));
-  step(trainer, *model);
+  step_once(trainer, *model);
   const at::Tensor before = loss_now(trainer, *model);
   const StepReport report =
       trainer.step([&] { return scaled_loss(*model, 1, testing::overflow_factor); });
@@ -139,10 +139,10 @@ TEST(HeldGraphs, GivenToAStepAreAnErrorThatSaysSoOnEveryRank) {
   const auto widened = [](const at::Tensor& x) { return at::cat({x, x}, 1); };
   const at::Tensor score =
       critic->forward(widened(generator->forward(drawn({5, 4}, 3)))).square().mean();
-  step(of_critic, *critic);
+  step_once(of_critic, *critic);
   EXPECT_THAT(error_of([&] { of_generator.step([&] { return score.neg(); }); }),
               HasSubstr("a part of this loss is older than the last update"));
-  step(of_generator, *generator);
+  step_once(of_generator, *generator);
   EXPECT_TRUE(of_generator.replicas_agree());
 }
 
@@ -166,7 +166,7 @@ TEST(HeldGraphs, AreRefusedByTheRecomputeOfACheckpoint) {
   const at::Tensor before =
       checkpoint([model](const at::Tensor& x) { return model->forward(x); }, drawn({3, 4}, 3))
           .sum();
-  step(trainer, *model);
+  step_once(trainer, *model);
   EXPECT_THROW(before.backward(), std::exception);
 }
 
