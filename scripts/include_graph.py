@@ -19,6 +19,11 @@ INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+(?:<lockstep/(?P<path>[^>]+)>|
 PROGRAMS = {"launcher": "impl", "examples": None, "template": None, "tests": "own", "benchmarks": "own"}
 
 
+def may_include_own(source, library):
+    """Also a public header by the path of its folder."""
+    return source.library is library or source.library is not None and PROGRAMS.get(source.library.name) == "own"
+
+
 def groups_of_loops(edges):
     """The sets of more than one node that reach each other."""
     reached = {}
@@ -73,6 +78,8 @@ class IncludeGraph:
             if len(found) == 1:
                 return found[0]
             there = self.by_name.get(path)
+            if there and self.paths_of(there) and may_include_own(source, there.library):
+                return there
             say = (f"; it is <lockstep/{self.paths_of(there)[0]}>" if there and self.paths_of(there) else
                    f": {', '.join(header.name for header in found)}" if found else "")
             self.lost.append(f"{source.name}: <lockstep/{path}> is "

@@ -1,13 +1,12 @@
 #pragma once
 
+#include <lockstep/amp/cuda/launch.h>
 #include <lockstep/amp/cuda/row_work.h>
 
 namespace lockstep::amp::cuda {
 
 /// The kernels of the fused layers, on the current device: as in launch.h. `parts` is memory for
 /// row_parts() rows of sums, one after another for weight and bias.
-using Problem = const char*;
-
 Problem launch_norm(const NormWork& work, const Rows& y, void* stream);
 /// `sums`: the gradients of weight and bias, one after another. `parts` and `sums` may be null.
 Problem launch_norm_backward(const NormWork& work, const Rows& dx, const Rows& dy, float* parts,
