@@ -93,6 +93,9 @@ FAULTS = {
         {"launcher/cause/cause.cpp": '#include "cause.h"\n#include "cause/rule.h"\n',
          "launcher/cause/rule.h": '#include "cause.h"\n'},
         "launcher: 2 units include each other in a loop: launcher/cause/cause.h, launcher/cause/rule.h"),
+    "headers of tests in a loop": (
+        {"tests/base/a.h": '#include "base/b.h"\n', "tests/base/b.h": '#include "a.h"\n'},
+        "tests: 2 units include each other in a loop: tests/base/a.h, tests/base/b.h"),
     "folders of tests that include each other": (
         {"tests/base/a.h": '#include "step/b.h"\n', "tests/step/b.h": "", "tests/step/c.h": '#include "base/d.h"\n',
          "tests/base/d.h": ""},
@@ -156,6 +159,8 @@ FAULTS = {
 
 # These are no breaks.
 FINE = {
+    "a loop through a source of tests": {
+        "tests/base/a.h": "", "tests/base/a.cpp": '#include "a.h"\n#include "b.h"\n', "tests/base/b.h": '#include "a.h"\n'},
     "a public header by the path of its folder, in its library and in tests": {
         "runtime/step/impl/step.h": included("runtime/step/loss.h"), "tests/step/loss_test.cpp": included("runtime/step/loss.h")},
     "a loop of four through the source of a public header": {
