@@ -5,7 +5,6 @@
 #include <ATen/Parallel.h>
 #include <lockstep/checkpointing/snapshot/load.h>
 #include <lockstep/checkpointing/snapshot/snapshot.h>
-#include <lockstep/checkpointing/snapshot/write/async_writer.h>
 #include <lockstep/checkpointing/snapshot/write/writer.h>
 #include <torch/serialize.h>
 
@@ -83,7 +82,7 @@ void measure_all(const std::string& folder) {
   const std::string zip = folder + "/torch.pt";
   const auto options = snapshot::WriterOptions().keep(snapshot::KeepOptions().last(1));
   snapshot::Writer writer(Communicator::solo(), folder + "/run", options);
-  snapshot::AsyncWriter background(Communicator::solo(), folder + "/background", options);
+  snapshot::Writer background(Communicator::solo(), folder + "/background", options);
   const auto newest = [&] {
     return folder + "/run/step-00000000000" + std::to_string(repetitions + 1);
   };
@@ -98,7 +97,7 @@ void measure_all(const std::string& folder) {
               torch::load(loaded, zip);
             }}});
   measure({{{"stall 176 MB", "ours"},
-            [&](int turn) { background.save(content_of(all), turn + 1); },
+            [&](int turn) { background.start(content_of(all), turn + 1); },
             [&] { background.wait(); }},
            {{"stall 176 MB", "bound"}, [&](int) {
               for (size_t i = 0; i < all.size(); ++i) {

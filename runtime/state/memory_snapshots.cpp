@@ -64,7 +64,7 @@ void replace_file(snapshot::FileSystem& files, const std::string& path, const st
   files.rename(temporary, path);
 }
 
-std::string drawn_word() {
+std::string random_token() {
   std::random_device random;
   return std::to_string(random()) + std::to_string(random());
 }
@@ -234,7 +234,7 @@ std::optional<Snapshot> MemorySnapshots::newest(int64_t after,
                             ", this one is ", expected);
         found->verify(ranks.local_rank(), ranks.local_size());
       });
-      agreement_.attempt("adopting " + path, [&, &word = token] { adopt(step, word); });
+      agreement_.attempt("adopting " + path, [&, &run_token = token] { adopt(step, run_token); });
       found->trust();
       return found;
     } catch (const CommunicationError&) {
@@ -250,7 +250,7 @@ void MemorySnapshots::open(const std::string& run, int64_t update, int64_t min_s
   const Mark before = mark();
   const bool goes_on = before.run == run && !before.token.empty();
   const std::string token =
-      agreement_.gather("snapshots in memory", [] { return drawn_word(); })[0];
+      agreement_.gather("snapshots in memory", [] { return random_token(); })[0];
   const auto files = folder_.files();
   agreement_.attempt("snapshots in memory", [&] {
     if (is_leader()) {
@@ -283,7 +283,7 @@ void MemorySnapshots::open(const std::string& run, int64_t update, int64_t min_s
     }
   });
   forgotten_ = -1;
-  writer_ = std::make_unique<snapshot::AsyncWriter>(
+  writer_ = std::make_unique<snapshot::Writer>(
       agreement_.communicator(), folder(),
       snapshot::WriterOptions()
           .run(run)
@@ -300,8 +300,14 @@ void MemorySnapshots::open(const std::string& run, int64_t update, int64_t min_s
 std::optional<snapshot::SaveReport> MemorySnapshots::save(const snapshot::Content& content,
                                                           int64_t update) {
   auto before = wait();
-  writer_->save(content, update);
+  writer_->start(content, update);
+  newest_ = update;
   return before;
+}
+
+void MemorySnapshots::resume_from(int64_t update) {
+  newest_ = update;
+  forget(update + 1, std::numeric_limits<int64_t>::max());
 }
 
 bool MemorySnapshots::is_ready() const {
@@ -372,6 +378,7 @@ void MemorySnapshots::forget_all_of(const std::string& run_folder, const Agreeme
 
 void MemorySnapshots::remove() noexcept {
   writer_.reset();
+  newest_.reset();
   forget(0, std::numeric_limits<int64_t>::max());
   if (is_leader()) {
     try {

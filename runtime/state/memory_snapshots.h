@@ -2,8 +2,8 @@
 
 #include <lockstep/checkpointing/snapshot/format/private_folder.h>
 #include <lockstep/checkpointing/snapshot/snapshot.h>
-#include <lockstep/checkpointing/snapshot/write/async_writer.h>
 #include <lockstep/checkpointing/snapshot/write/folder_lock.h>
+#include <lockstep/checkpointing/snapshot/write/writer.h>
 #include <lockstep/collectives/core/agreement.h>
 #include <lockstep/runtime/state/neighbour_copies.h>
 
@@ -22,12 +22,11 @@ namespace lockstep::detail {
 /// manifest of all ranks' files, and soon copies of the files of the node before. So the loss of
 /// one node leaves all files somewhere. newest() copies to each node what is missing there.
 ///
-/// The folder on the disk has a file `memory` with the name of the run and a word that was drawn
-/// at the last open(); each node's folder has that word in a file `token`, and the word before,
-/// which counts until the new one is on the disk. So snapshots in memory are used only together
-/// with the folder that they belong to, and not once the run has gone on from the disk, or without
-/// their node. And they are used only where no other user can read or change them. Ranks: every
-/// call but is_pending() and is_ready() is collective. Threads: one.
+/// The folder on the disk has a file `memory` with the name of the run and a random token, renewed
+/// by open(). Each node keeps the token (and the previous one until the new one is on the disk), so
+/// memory of another run, or from before the run went on from the disk, is never used. Nor is it
+/// where another user can read or change it. Ranks: is_pending(), is_ready(), has() and belongs()
+/// are local, every other call is collective. Threads: one.
 class MemorySnapshots {
  public:
   /// `memory`: a tmpfs folder. `run_folder`: the folder of the run, on the disk. `chunk_bytes`: see
@@ -49,8 +48,8 @@ class MemorySnapshots {
   /// used; if another job uses it, nothing of that job is changed.
   void open(const std::string& run, int64_t update, int64_t min_shard_bytes);
   bool is_open() const { return writer_ != nullptr; }
-  /// As in AsyncWriter, but a save ends once the next node has its copies, or once it is clear that
-  /// it gets none: a warning says why. save() completes the save before, and returns how that
+  /// As in snapshot::Writer, but a save ends once the next node has its copies, or once it is clear
+  /// that it gets none: a warning says why. save() completes the save before, and returns how that
   /// ended.
   std::optional<snapshot::SaveReport> save(const snapshot::Content& content, int64_t update);
   bool is_pending() const { return is_open() && (writer_->is_pending() || copied_); }
@@ -58,8 +57,15 @@ class MemorySnapshots {
   std::optional<snapshot::SaveReport> advance();
   std::optional<snapshot::SaveReport> wait();
 
-  /// Removes the snapshots of these updates, both included. A save of theirs whose files are being
-  /// copied ends; one that is still being written, with `first` 0, is removed once it is written.
+  /// The run goes on from the snapshot of `update`; those of later updates are removed.
+  void resume_from(int64_t update);
+  /// Whether the newest snapshot, perhaps still on its way, is of this update.
+  bool has(int64_t update) const { return newest_ == update; }
+  /// Whether the folder is this run's: it was saved to, or gone on from.
+  bool belongs() const { return is_open() || newest_; }
+
+  /// Removes the snapshots of these updates, both included. Stops copying their files; a snapshot
+  /// that is still being written is removed when complete (only if first == 0).
   void forget(int64_t first, int64_t last) noexcept;
   /// Before a run goes on from the disk: no snapshot in memory belongs to `run_folder` any more,
   /// whichever node has it.
@@ -77,7 +83,7 @@ class MemorySnapshots {
     std::string token;
   };
   Mark mark() const;
-  /// Whether this node's snapshots are those that the word stands for.
+  /// Whether this node's snapshots are those that the token stands for.
   bool has_token(const std::string& token) const;
   void remove_steps(const std::function<bool(int64_t)>& condition) const;
   std::vector<int64_t> steps_of_nodes(const std::string& token) const;
@@ -90,7 +96,8 @@ class MemorySnapshots {
   size_t chunk_bytes_;
   int64_t forgotten_ = -1;                      // snapshots up to this update are not kept
   std::unique_ptr<snapshot::FolderLock> lock_;  // of the first rank of a node, while open
-  std::unique_ptr<snapshot::AsyncWriter> writer_;
+  std::unique_ptr<snapshot::Writer> writer_;
+  std::optional<int64_t> newest_;               // update of the newest, or of that on its way
   std::unique_ptr<NeighbourCopies> copies_;     // none: one node, or no memory for them
   std::optional<snapshot::SaveReport> copied_;  // of the save whose files are being copied
 };

@@ -94,7 +94,6 @@ void NeighbourCopies::start(const std::string& path) {
   });
   const std::vector<Outcome> lists = agreement_.exchange(std::exchange(outcome_, {}));
   chunks_left_ = 0;
-  is_running_ = true;
   failure_.clear();
   if (const auto failure = failure_in(lists)) {
     failure_ = failure->what();
@@ -175,7 +174,6 @@ bool NeighbourCopies::is_ready() {
 }
 
 void NeighbourCopies::abandon() noexcept {
-  is_running_ = false;
   for (Stream& stream : streams_) {
     stream.target.reset();
   }
@@ -193,7 +191,6 @@ std::optional<std::string> NeighbourCopies::advance() {
       return std::nullopt;
     }
   }
-  is_running_ = false;
   return failure_.empty() ? finish() : failure_;
 }
 

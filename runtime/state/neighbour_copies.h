@@ -17,7 +17,7 @@ namespace lockstep::detail {
 /// leaves all files somewhere. The first rank of each node sends and receives, in chunks: each
 /// advance() ends one chunk and begins the next, which is on its way until the call after. Memory
 /// beyond the files: one chunk of each node.
-/// Ranks: every call but exist(), is_running() and is_ready() is collective. Threads: one.
+/// Ranks: every call but exist() and is_ready() is collective. Threads: one.
 class NeighbourCopies {
  public:
   static constexpr size_t kChunkBytes = size_t{16} << 20;
@@ -32,8 +32,6 @@ class NeighbourCopies {
   /// Begins with the files of the snapshot at `path`, which every node has under this name. Errors
   /// are those of the last advance().
   void start(const std::string& path);
-  /// The same on every rank.
-  bool is_running() const { return is_running_; }
   /// Whether advance() would not block.
   bool is_ready();
   /// The next chunk. Returns at the end the empty text, or why the files are not with the next
@@ -77,7 +75,6 @@ class NeighbourCopies {
   std::vector<int> first_ranks_;  // of the nodes
   std::vector<Stream> streams_;   // of the first rank of a node: one to send, one to receive
   std::string path_;
-  bool is_running_ = false;
   size_t chunks_left_ = 0;  // of the node with the most
   std::string failure_;     // of start(), on every rank
   Outcome outcome_;         // of this rank, since start()

@@ -56,7 +56,7 @@ Saving::~Saving() {
   }
   try {
     finish();
-    if (memory_ && (memory_->is_open() || memory_update_)) {  // it is this run's
+    if (memory_ && memory_->belongs()) {
       memory_->remove();
     }
   } catch (const std::exception& error) {
@@ -69,21 +69,14 @@ void Saving::require_storable() {
 }
 
 void Saving::write_to(const std::string& folder, snapshot::WriterOptions options) {
-  direct_.reset();
-  background_.reset();
+  writer_.reset();
   memory_.reset();
-  memory_update_.reset();
   folder_ = folder;
   if (options_.memory_every() > 0) {
     memory_ = std::make_unique<MemorySnapshots>(agreement_, options_.memory_folder(), folder);
   }
-  if (options_.asynchronous()) {
-    background_ = std::make_unique<snapshot::AsyncWriter>(agreement_.communicator(), folder,
-                                                          std::move(options));
-  } else {
-    direct_ =
-        std::make_unique<snapshot::Writer>(agreement_.communicator(), folder, std::move(options));
-  }
+  writer_ =
+      std::make_unique<snapshot::Writer>(agreement_.communicator(), folder, std::move(options));
 }
 
 void Saving::require_own_folder() {
@@ -109,27 +102,27 @@ void Saving::save(int64_t update, std::optional<MetricValue> metric) {
     }
     metric.reset();
   }
-  if (background_ && is_saved(update)) {
-    note_end(background_->wait());  // it may be lost on its way
+  if (is_saved(update)) {
+    note_end(writer_->wait());  // it may be lost on its way
   }
   const snapshot::Content content = state_.content();
   if (is_saved(update)) {
-    if (snapshot::SaveJob::is_saved(target(), content, saved_->id)) {
+    if (snapshot::SaveJob::is_saved(writer_->folder(), content, saved_->id)) {
       save_metric(metric);
       return;
     }
     metric = metric ? metric : saved_->metric;
   }
-  const snapshot::SnapshotId id = target().next_of(update);
-  if (direct_) {
+  const snapshot::SnapshotId id = writer_->folder().next_of(update);
+  if (options_.asynchronous()) {
+    note_end(writer_->start(content, id, metric).previous);
+  } else {
     try {
-      note_end(direct_->save(content, id, metric));
+      note_end(writer_->save(content, id, metric));
     } catch (const Error& error) {
       note_save(folder_, error);
       throw;
     }
-  } else {
-    note_end(background_->save(content, id, metric).previous);
   }
   saved_before_ = std::exchange(saved_, Saved{id, metric});
 }
@@ -143,7 +136,7 @@ void Saving::save_metric(const std::optional<MetricValue>& metric) {
                    "; pass the same metric on every rank");
   }
   if (metric && (!saved_->metric || saved_->metric->value != metric->value)) {
-    target().set_metric(saved_->id, *metric);
+    writer_->folder().set_metric(saved_->id, *metric);
     saved_->metric = metric;
   }
 }
@@ -158,16 +151,15 @@ bool Saving::is_memory_due() {
 
 void Saving::save_in_memory(int64_t update) {
   require_own_folder();
-  if (is_saved(update) || memory_update_ == update) {
+  if (is_saved(update) || memory_->has(update)) {
     return;  // the updates since then were skipped
   }
   const snapshot::Content content = state_.content();
   try {
     if (!memory_->is_open()) {
-      memory_->open(target().options().run(), update - 1, options_.min_shard_bytes());
+      memory_->open(writer_->folder().options().run(), update - 1, options_.min_shard_bytes());
     }
     note_memory_end(memory_->save(content, update));
-    memory_update_ = update;
   } catch (const CommunicationError&) {
     throw;
   } catch (const Error& error) {  // the same on every rank
@@ -176,14 +168,14 @@ void Saving::save_in_memory(int64_t update) {
 }
 
 bool Saving::is_ready() const {
-  return (is_background_pending() || is_memory_pending()) &&
-         (!is_background_pending() || background_->is_ready()) &&
+  return (is_disk_pending() || is_memory_pending()) &&
+         (!is_disk_pending() || writer_->is_ready()) &&
          (!is_memory_pending() || memory_->is_ready());
 }
 
 void Saving::advance() {
-  if (is_background_pending()) {
-    note_end(background_->advance());
+  if (is_disk_pending()) {
+    note_end(writer_->advance());
   }
   if (is_memory_pending()) {
     note_memory_end(memory_->advance());
@@ -191,8 +183,8 @@ void Saving::advance() {
 }
 
 void Saving::finish() {
-  if (background_) {
-    note_end(background_->wait());
+  if (is_disk_pending()) {
+    note_end(writer_->wait());
   }
   if (is_memory_pending()) {
     note_memory_end(memory_->wait());
@@ -224,7 +216,6 @@ void Saving::drop_memory() {
     memory_->remove();
   }
   memory_.reset();
-  memory_update_.reset();
 }
 
 void Saving::note_end(std::optional<snapshot::SaveReport> report) {
@@ -310,8 +301,7 @@ ResumeReport Saving::resume(const std::string& given) {
     saved_.reset();
     saved_before_.reset();
     if (is_in_memory) {  // save() still has to bring this update to the disk
-      memory_update_ = report.update;
-      memory_->forget(report.update + 1, std::numeric_limits<int64_t>::max());
+      memory_->resume_from(report.update);
     } else {
       if (id) {
         saved_ = Saved{*id, metric_of(saved.manifest(), options_.keep())};

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <lockstep/checkpointing/snapshot/write/async_writer.h>
 #include <lockstep/checkpointing/snapshot/write/writer.h>
 #include <lockstep/collectives/core/agreement.h>
 #include <lockstep/runtime/resume_report.h>
@@ -14,9 +13,8 @@
 
 namespace lockstep::detail {
 
-/// What a Trainer does about snapshots: it writes them, to the disk and in memory, sees
-/// asynchronous ones through, and goes on from the newest. Ranks: every call but is_ready() is
-/// collective. Threads: one.
+/// Writes, completes and resumes the snapshots of a Trainer, on disk and in node memory. Ranks:
+/// every call but is_ready() is collective. Threads: one.
 class Saving {
  public:
   /// Tries the folder out, if the options name one.
@@ -47,13 +45,13 @@ class Saving {
   /// The state that is saved.
   TrainingState& state() { return state_; }
 
-  /// This rank's part in the word of a step: whether its share of what is pending is on the disk.
+  /// Votes::saved of this rank: its files of the pending snapshots are on disk, or in memory.
   bool is_ready() const;
   /// The next phase of what is pending; called once every rank is ready.
   void advance();
   /// Completes what is pending.
   void finish();
-  /// How a save ended that has not been told of yet; errors are on rank 0's stderr too.
+  /// Result of the last finished save, returned once; errors are on rank 0's stderr too.
   std::optional<snapshot::SaveReport> take_ended() { return std::exchange(ended_, std::nullopt); }
 
  private:
@@ -74,8 +72,7 @@ class Saving {
   void drop_memory();
   /// On rank 0's stderr.
   void print(const std::vector<std::string>& lines) const;
-  snapshot::RunFolder& target() { return direct_ ? direct_->folder() : background_->folder(); }
-  bool is_background_pending() const { return background_ && background_->is_pending(); }
+  bool is_disk_pending() const { return writer_ && writer_->is_pending(); }
   bool is_memory_pending() const { return memory_ && memory_->is_pending(); }
   bool prints() const { return agreement_.communicator().rank() == 0; }
 
@@ -87,11 +84,9 @@ class Saving {
   std::optional<Saved> saved_;         // the newest
   std::optional<Saved> saved_before_;  // the newest if that one is lost on its way
   std::optional<snapshot::SaveReport> ended_;
-  std::unique_ptr<snapshot::Writer> direct_;
-  std::unique_ptr<snapshot::AsyncWriter> background_;
-  std::unique_ptr<MemorySnapshots> memory_;  // of folder_; none without memory_every
-  std::optional<int64_t> memory_update_;     // of the newest in memory, or on its way
-  int64_t windows_ = 0;                      // since the last snapshot in memory was due
+  std::unique_ptr<snapshot::Writer> writer_;  // to folder_
+  std::unique_ptr<MemorySnapshots> memory_;   // of folder_; none without memory_every
+  int64_t windows_ = 0;                       // since the last snapshot in memory was due
 };
 
 }  // namespace lockstep::detail

@@ -8,7 +8,6 @@
 #include <gtest/gtest.h>
 #include <lockstep/checkpointing/snapshot/format/folder_names.h>
 #include <lockstep/checkpointing/snapshot/newest.h>
-#include <lockstep/checkpointing/snapshot/write/async_writer.h>
 #include <lockstep/checkpointing/snapshot/write/writer.h>
 
 #include <atomic>
@@ -60,12 +59,12 @@ struct Fixture {
 TEST(AsynchronousSaves, WeightsMayChangeWhileTheyAreWritten) {
   Fixture fixture;
   run_ranks(2, [&](Communicator& ranks) {
-    AsyncWriter writer(ranks, fixture.folder.path(), fixture.options);
+    Writer writer(ranks, fixture.folder.path(), fixture.options);
     for (int64_t step = 1; step <= 3; ++step) {
       ranks.barrier().wait();
       fixture.disk->shut();
       Content content = sample_content(step, ranks.rank(), 2);
-      writer.save(content, step);
+      writer.start(content, step);
       for (const auto& [name, section] : content.sections()) {
         for (const auto& [tensor_name, tensor] : section.whole) {
           at::Tensor(tensor).fill_(-1);
@@ -85,17 +84,17 @@ TEST(AsynchronousSaves, WeightsMayChangeWhileTheyAreWritten) {
   }
 }
 
-TEST(AsyncWriter, MemoryThatTheCopyOfOneRankDidNotGetIsCode23OnEveryRank) {
+TEST(AsynchronousSaves, MemoryThatTheCopyOfOneRankDidNotGetIsCode23OnEveryRank) {
   for (const int size : {1, 2, 3}) {
     const Fixture fixture;
     run_ranks(size, [&](Communicator& ranks) {
-      AsyncWriter writer(ranks, fixture.folder.path(), fixture.options);
+      Writer writer(ranks, fixture.folder.path(), fixture.options);
       Content content = sample_content(1, ranks.rank(), size);
       const bool is_last = ranks.rank() == size - 1;
       content.add_own("random", "more",  // what no machine has memory for
                       at::zeros({1}).expand({is_last ? int64_t{1} << 50 : 1}));
       try {
-        writer.save(content, 1);
+        writer.start(content, 1);
         ADD_FAILURE() << "rank " << ranks.rank() << " threw nothing";
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), ExitCode::out_of_memory);
@@ -118,7 +117,7 @@ struct FailingFileSystem : FaultFileSystem {
   std::function<void(const std::string& path)> fail;
 };
 
-TEST(AsyncWriter, TheCodeOfTheFirstRankThatFailedIsEveryRanks) {
+TEST(AsynchronousSaves, TheCodeOfTheFirstRankThatFailedIsEveryRanks) {
   const std::vector<std::pair<ExitCode, std::function<void()>>> failures = {
       {ExitCode::data, [] { throw Error("made up", ExitCode::data); }},
       {ExitCode::out_of_memory, [] { throw std::bad_alloc(); }},
@@ -136,8 +135,8 @@ TEST(AsyncWriter, TheCodeOfTheFirstRankThatFailedIsEveryRanks) {
         }
       };
       run_ranks(size, [&, code = code](Communicator& ranks) {
-        AsyncWriter writer(ranks, folder.path(), options);
-        writer.save(sample_content(1, ranks.rank(), size), 1);
+        Writer writer(ranks, folder.path(), options);
+        writer.start(sample_content(1, ranks.rank(), size), 1);
         const auto report = writer.wait();
         ASSERT_TRUE(report.has_value());
         EXPECT_EQ(report->code, code);
@@ -158,16 +157,16 @@ TEST(AsyncWriter, TheCodeOfTheFirstRankThatFailedIsEveryRanks) {
 TEST(AsynchronousSaves, SecondSaveWaitsForTheFirstAndTheExitDrains) {
   Fixture fixture;
   run_ranks(2, [&](Communicator& ranks) {
-    AsyncWriter writer(ranks, fixture.folder.path(), fixture.options);
+    Writer writer(ranks, fixture.folder.path(), fixture.options);
     ranks.barrier().wait();
     fixture.disk->shut();
-    EXPECT_FALSE(writer.save(sample_content(1, ranks.rank(), 2), 1).previous.has_value());
+    EXPECT_FALSE(writer.start(sample_content(1, ranks.rank(), 2), 1).previous.has_value());
     EXPECT_TRUE(writer.is_pending());
     EXPECT_FALSE(writer.poll().has_value());
     EXPECT_FALSE(fixture.has(1));
     ranks.barrier().wait();
     std::thread opener([&] { fixture.disk->open(); });
-    const AsyncWriter::Started second = writer.save(sample_content(2, ranks.rank(), 2), 2);
+    const Writer::Started second = writer.start(sample_content(2, ranks.rank(), 2), 2);
     opener.join();
     ASSERT_TRUE(second.previous.has_value());
     EXPECT_EQ(second.previous->step, 1);
@@ -181,9 +180,9 @@ TEST(AsynchronousSaves, SecondSaveWaitsForTheFirstAndTheExitDrains) {
 TEST(AsynchronousSaves, SaveReturnsBeforeTheDiskDoesAnything) {
   Fixture fixture;
   run_ranks(1, [&](Communicator& ranks) {
-    AsyncWriter writer(ranks, fixture.folder.path(), fixture.options);
+    Writer writer(ranks, fixture.folder.path(), fixture.options);
     fixture.disk->shut();
-    writer.save(sample_content(1, 0, 1), 1);  // would wait for ever
+    writer.start(sample_content(1, 0, 1), 1);  // would wait for ever
     EXPECT_FALSE(writer.is_ready());
     fixture.disk->open();
     std::optional<SaveReport> report;
@@ -201,7 +200,7 @@ TEST(AsynchronousSaves, SaveReturnsBeforeTheDiskDoesAnything) {
 TEST(AsynchronousSaves, FailedAsynchronousSaveIsReportedOnAllRanksAndTrainingGoesOn) {
   Fixture fixture;
   run_ranks(2, [&](Communicator& ranks) {
-    AsyncWriter writer(ranks, fixture.folder.path(), fixture.options);
+    Writer writer(ranks, fixture.folder.path(), fixture.options);
     ranks.barrier().wait();
     if (ranks.rank() == 0) {
       fixture.disk->fail_where(
@@ -211,14 +210,14 @@ TEST(AsynchronousSaves, FailedAsynchronousSaveIsReportedOnAllRanksAndTrainingGoe
           ENOSPC);
     }
     ranks.barrier().wait();
-    writer.save(sample_content(1, ranks.rank(), 2), 1);
+    writer.start(sample_content(1, ranks.rank(), 2), 1);
     const auto failed = writer.wait();
     ASSERT_TRUE(failed.has_value() && failed->error.has_value());
     EXPECT_THAT(*failed->error, HasSubstr(": rank 1: "));
     EXPECT_THAT(*failed->error, HasSubstr("No space left"));
     ranks.barrier().wait();
     fixture.disk->heal();
-    writer.save(sample_content(2, ranks.rank(), 2), 2);
+    writer.start(sample_content(2, ranks.rank(), 2), 2);
     const auto worked = writer.wait();
     ASSERT_TRUE(worked.has_value());
     EXPECT_FALSE(worked->error.has_value());
@@ -227,11 +226,11 @@ TEST(AsynchronousSaves, FailedAsynchronousSaveIsReportedOnAllRanksAndTrainingGoe
   testing::expect_sample(fixture.open(2), 2);
 }
 
-TEST(AsyncWriter, AFailedSaveRemovesWhatItCanAndSaysWhatItCannot) {
+TEST(AsynchronousSaves, AFailedSaveRemovesWhatItCanAndSaysWhatItCannot) {
   Fixture fixture;
   const std::string left = fixture.folder.file("step-000000000001.async.tmp");
   run_ranks(2, [&](Communicator& ranks) {
-    AsyncWriter writer(ranks, fixture.folder.path(), fixture.options);
+    Writer writer(ranks, fixture.folder.path(), fixture.options);
     ranks.barrier().wait();
     if (ranks.rank() == 0) {
       fixture.disk->fail_where(
@@ -245,7 +244,7 @@ TEST(AsyncWriter, AFailedSaveRemovesWhatItCanAndSaysWhatItCannot) {
           EACCES);
     }
     ranks.barrier().wait();
-    writer.save(sample_content(1, ranks.rank(), 2), 1);
+    writer.start(sample_content(1, ranks.rank(), 2), 1);
     const auto failed = writer.wait();
     ASSERT_TRUE(failed.has_value() && failed->error.has_value());
     EXPECT_THAT(*failed->error, HasSubstr("the next save removes what is left of this one"));

@@ -12,7 +12,6 @@
 #include <lockstep/checkpointing/snapshot/mapped_file.h>
 #include <lockstep/checkpointing/snapshot/newest.h>
 #include <lockstep/checkpointing/snapshot/safetensors_writer.h>
-#include <lockstep/checkpointing/snapshot/write/async_writer.h>
 #include <lockstep/checkpointing/snapshot/write/save_plan.h>
 #include <lockstep/checkpointing/snapshot/write/writer.h>
 
@@ -63,9 +62,8 @@ TEST(Cover, RanksThatPlanDifferentFilesSaveNothing) {
 TEST(Cover, AnAsynchronousSaveOfThemIsReportedOnEveryRank) {
   const TemporaryFolder folder;
   run_ranks(2, [&](Communicator& own) {
-    AsyncWriter writer(own, folder.path(),
-                       WriterOptions().min_shard_bytes(own.rank() == 0 ? 1 : 4096));
-    writer.save(weights(), 2);
+    Writer writer(own, folder.path(), WriterOptions().min_shard_bytes(own.rank() == 0 ? 1 : 4096));
+    writer.start(weights(), 2);
     const auto report = writer.wait();
     ASSERT_TRUE(report && report->error);
     EXPECT_THAT(*report->error, AllOf(HasSubstr("saving "), HasSubstr("min_shard_bytes")));

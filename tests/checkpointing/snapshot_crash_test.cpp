@@ -8,7 +8,6 @@
 #include <gtest/gtest.h>
 #include <lockstep/checkpointing/snapshot/format/folder_names.h>
 #include <lockstep/checkpointing/snapshot/newest.h>
-#include <lockstep/checkpointing/snapshot/write/async_writer.h>
 #include <lockstep/checkpointing/snapshot/write/writer.h>
 
 #include <memory>
@@ -58,33 +57,26 @@ struct CrashRun {
   std::vector<int64_t> save_two(bool asynchronous, const std::function<void()>& arm) const {
     std::once_flag once;
     std::vector<int64_t> promised(kRanks, 2);
-    const auto save_with = [&](auto& writer, const auto& save, Communicator& ranks) {
+    run_ranks(kRanks, [&](Communicator& ranks) {
+      Writer writer(ranks, folder, options_on(disk));
+      const auto save = [&](int64_t step) {
+        const Content content = sample_content(step, ranks.rank(), kRanks);
+        if (!asynchronous) {
+          return writer.save(content, step);
+        }
+        writer.start(content, step);
+        return *writer.wait();
+      };
       std::call_once(once, arm);
       ranks.barrier().wait();
       for (const int64_t step : {3, 4}) {
         try {
-          if (!save(writer, sample_content(step, ranks.rank(), kRanks), step).error) {
+          if (!save(step).error) {
             promised[static_cast<size_t>(ranks.rank())] = step;
           }
         } catch (const Error&) {
           continue;
         }
-      }
-    };
-    run_ranks(kRanks, [&](Communicator& ranks) {
-      if (asynchronous) {
-        AsyncWriter writer(ranks, folder, options_on(disk));
-        const auto save = [](AsyncWriter& it, const Content& content, int64_t step) {
-          it.save(content, step);
-          return *it.wait();
-        };
-        save_with(writer, save, ranks);
-      } else {
-        Writer writer(ranks, folder, options_on(disk));
-        const auto save = [](Writer& it, const Content& content, int64_t step) {
-          return it.save(content, step);
-        };
-        save_with(writer, save, ranks);
       }
     });
     return promised;

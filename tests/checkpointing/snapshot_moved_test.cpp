@@ -12,7 +12,6 @@
 #include <lockstep/checkpointing/snapshot/format/model_files.h>
 #include <lockstep/checkpointing/snapshot/newest.h>
 #include <lockstep/checkpointing/snapshot/safetensors_writer.h>
-#include <lockstep/checkpointing/snapshot/write/async_writer.h>
 #include <lockstep/checkpointing/snapshot/write/writer.h>
 #include <unistd.h>
 
@@ -62,14 +61,14 @@ TEST(RelativeFolder, StaysWhereItWasWhenTheProgramGoesElsewhere) {
   Writer(Communicator::solo(), "run", options()).save(testing::sample_content(1, 0, 1), 1);
   const Snapshot first("run/../run//" + step_folder(1) + "/");
   Writer writer(Communicator::solo(), "./run/", options().loaded_from("run/" + step_folder(1)));
-  AsyncWriter background(Communicator::solo(), "other/", options());
+  Writer background(Communicator::solo(), "other/", options());
   {
     const testing::WorkingDirectory elsewhere(folder.file("elsewhere"));
     EXPECT_NO_THROW(first.verify());  // its files are opened now
     for (int64_t step = 2; step <= 3; ++step) {
       EXPECT_EQ(writer.save(testing::sample_content(step, 0, 1), step).path,
                 folder.file("run/" + step_folder(step)));
-      background.save(testing::sample_content(step, 0, 1), step);
+      background.start(testing::sample_content(step, 0, 1), step);
       EXPECT_FALSE(background.wait()->error);
     }
     EXPECT_THAT(names_in("."), ::testing::IsEmpty());

@@ -1,11 +1,80 @@
+#include <lockstep/checkpointing/snapshot/write/background_task.h>
 #include <lockstep/checkpointing/snapshot/write/save_job.h>
+#include <lockstep/checkpointing/snapshot/write/shadow_memory.h>
 #include <lockstep/checkpointing/snapshot/write/writer.h>
 
+#include <chrono>
+#include <exception>
+#include <iostream>
+#include <utility>
+
 namespace lockstep::snapshot {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+}  // namespace
+
+struct Writer::Impl {
+  enum class Phase { writing, committing };
+
+  RunFolder folder;
+  ShadowMemory shadow;
+  std::optional<SaveJob> job;
+  Phase phase = Phase::writing;
+  BackgroundTask task;  // last: it ends before what it works on
+
+  void start(SaveJob planned) {
+    job.emplace(std::move(planned));
+    phase = Phase::writing;
+    task.start([this] { job->write(); });
+  }
+
+  std::optional<SaveReport> advance() {
+    if (!job) {
+      return std::nullopt;
+    }
+    try {
+      task.join();
+    } catch (const std::exception&) {
+      job->note_failure(std::current_exception());  // the other ranks wait for the agreement
+    }
+    if (phase == Phase::writing && job->agree()) {
+      phase = Phase::committing;
+      task.start([this] { job->commit(); });
+      return std::nullopt;
+    }
+    SaveReport report = job->finish();
+    job.reset();
+    return report;
+  }
+};
+
+Writer::Writer(Communicator ranks, std::string folder, WriterOptions options)
+    : impl_(new Impl{
+          RunFolder(std::move(ranks), std::move(folder), std::move(options)), {}, {}, {}, {}}) {}
+
+Writer::~Writer() {
+  if (std::uncaught_exceptions() > 0) {
+    return;
+  }
+  try {
+    const auto report = wait();
+    if (report && report->error) {
+      std::cerr << *report->error << std::endl;
+    }
+  } catch (const std::exception& error) {
+    std::cerr << "the last snapshot was not completed: " << error.what() << std::endl;
+  }
+}
 
 SaveReport Writer::save(const Content& content, const SnapshotId& id,
                         const std::optional<MetricValue>& metric) {
-  SaveJob job(folder_, content, id, metric);
+  SaveJob job(impl_->folder, content, id, metric);
   job.write();
   if (job.agree()) {
     job.commit();
@@ -15,6 +84,52 @@ SaveReport Writer::save(const Content& content, const SnapshotId& id,
     throw Error(*report.error, report.code);
   }
   return report;
+}
+
+Writer::Started Writer::start(const Content& content, const SnapshotId& id,
+                              const std::optional<MetricValue>& metric) {
+  Started started;
+  const auto begin = Clock::now();
+  started.previous = wait();
+  started.waited_seconds = seconds_since(begin);
+  SaveJob job(impl_->folder, content, id, metric);
+  const auto planned = Clock::now();
+  impl_->folder.agreement().attempt("copying what is to be saved",
+                                    [&] { impl_->shadow.replace_by_copies(job.planned()); });
+  started.copied_seconds = seconds_since(planned);
+  impl_->start(std::move(job));
+  return started;
+}
+
+bool Writer::is_pending() const {
+  return impl_->job.has_value();
+}
+
+bool Writer::is_ready() const {
+  return impl_->task.is_done();
+}
+
+std::optional<SaveReport> Writer::advance() {
+  return impl_->advance();
+}
+
+std::optional<SaveReport> Writer::poll() {
+  if (!is_pending() || impl_->folder.agreement().any(!is_ready())) {
+    return std::nullopt;
+  }
+  return advance();
+}
+
+std::optional<SaveReport> Writer::wait() {
+  std::optional<SaveReport> report;
+  while (is_pending()) {
+    report = advance();
+  }
+  return report;
+}
+
+RunFolder& Writer::folder() {
+  return impl_->folder;
 }
 
 }  // namespace lockstep::snapshot
