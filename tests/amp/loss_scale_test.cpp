@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/amp/optimizers.h>
+#include <lockstep/amp/update/update_rule.h>
 #include <lockstep/collectives/error.h>
 
 #include <cmath>
