@@ -84,7 +84,7 @@ TEST(AsynchronousSaves, WeightsMayChangeWhileTheyAreWritten) {
   }
 }
 
-TEST(AsynchronousSaves, MemoryThatTheCopyOfOneRankDidNotGetIsCode23OnEveryRank) {
+TEST(FailedSaves, MemoryThatTheCopyOfOneRankDidNotGetIsCode23OnEveryRank) {
   for (const int size : {1, 2, 3}) {
     const Fixture fixture;
     run_ranks(size, [&](Communicator& ranks) {
@@ -117,7 +117,7 @@ struct FailingFileSystem : FaultFileSystem {
   std::function<void(const std::string& path)> fail;
 };
 
-TEST(AsynchronousSaves, TheCodeOfTheFirstRankThatFailedIsEveryRanks) {
+TEST(FailedSaves, TheCodeOfTheFirstRankThatFailedIsEveryRanks) {
   const std::vector<std::pair<ExitCode, std::function<void()>>> failures = {
       {ExitCode::data, [] { throw Error("made up", ExitCode::data); }},
       {ExitCode::out_of_memory, [] { throw std::bad_alloc(); }},
@@ -226,7 +226,7 @@ TEST(AsynchronousSaves, FailedAsynchronousSaveIsReportedOnAllRanksAndTrainingGoe
   testing::expect_sample(fixture.open(2), 2);
 }
 
-TEST(AsynchronousSaves, AFailedSaveRemovesWhatItCanAndSaysWhatItCannot) {
+TEST(FailedSaves, AFailedSaveRemovesWhatItCanAndSaysWhatItCannot) {
   Fixture fixture;
   const std::string left = fixture.folder.file("step-000000000001.async.tmp");
   run_ranks(2, [&](Communicator& ranks) {
