@@ -1,6 +1,6 @@
 #include <ATen/autocast_mode.h>
 #include <lockstep/amp/autocast.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 
 namespace lockstep::amp {
 

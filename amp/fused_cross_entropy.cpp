@@ -3,7 +3,7 @@
 #include <lockstep/amp/layers/layer_checks.h>
 #include <lockstep/amp/layers/layer_passes.h>
 #include <lockstep/amp/tracing/observed.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 namespace lockstep {

@@ -5,7 +5,7 @@
 #include <lockstep/amp/layers/class_block.h>
 #include <lockstep/amp/layers/layer_checks.h>
 #include <lockstep/amp/tracing/observed.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <c10/util/StringUtil.h>
 #include <lockstep/amp/hyperparameters.h>
 #include <lockstep/amp/optimizer.h>
 
@@ -86,8 +87,9 @@ class Grouped : public FusedOptimizer {
   }
   void validate() const override {
     for (int group = 0; group < groups(); ++group) {
-      LOCKSTEP_CHECK(group == 0 || predicates_[static_cast<size_t>(group) - 1] != nullptr,
-                     Spec::kName, ": group ", group, " has no predicate that picks its parameters");
+      check_that(
+          group == 0 || predicates_[static_cast<size_t>(group) - 1] != nullptr,
+          c10::str(Spec::kName, ": group ", group, " has no predicate that picks its parameters"));
       const Spec own = options_of(group);
       check_not_negative(Spec::kName, "lr", own.lr());
       check_not_negative(Spec::kName, "weight_decay", own.weight_decay());
@@ -109,18 +111,19 @@ class Grouped : public FusedOptimizer {
   Spec& self() { return static_cast<Spec&>(*this); }
   const Spec& self() const { return static_cast<const Spec&>(*this); }
   Spec options_of(int group) const {
-    LOCKSTEP_CHECK(group >= 0 && group < groups(), "optimizer: there is no group ", group,
-                   ", only 0 to ", groups() - 1);
+    check_that(group >= 0 && group < groups(),
+               c10::str("optimizer: there is no group ", group, ", only 0 to ", groups() - 1));
     Spec own = self();
     if (group > 0) {
       const Change& change = group_changes_[static_cast<size_t>(group) - 1];
-      LOCKSTEP_CHECK(change != nullptr, Spec::kName, ": group ", group,
-                     " has no function that sets its options");
+      check_that(change != nullptr, c10::str(Spec::kName, ": group ", group,
+                                             " has no function that sets its options"));
       own.predicates_.clear();
       own.group_changes_.clear();
       change(own);
-      LOCKSTEP_CHECK(own.groups() == 1, Spec::kName, ": the options of group ", group,
-                     " have groups of their own; add them to the optimizer itself");
+      check_that(own.groups() == 1,
+                 c10::str(Spec::kName, ": the options of group ", group,
+                          " have groups of their own; add them to the optimizer itself"));
     }
     return own;
   }

@@ -1,7 +1,9 @@
 #include <lockstep/amp/cuda/cuda_kernels.h>
 #include <lockstep/amp/loss_scaler.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/core/agreement.h>
 #include <lockstep/collectives/core/plain_tensor.h>
+#include <lockstep/collectives/exceptions.h>
 
 #include <ATen/ATen.h>
 #include <torch/optim/lbfgs.h>
@@ -99,7 +101,7 @@ LossScaler::LossScaler(LossScalerOptions options, c10::Device device)
 
 LossScaler::LossScaler(LossScalerOptions options, Communicator communicator, c10::Device device)
     : LossScaler(std::move(options), device) {
-  communicator_ = std::move(communicator);
+  communicator_ = std::make_shared<const Communicator>(std::move(communicator));
 }
 
 at::Tensor LossScaler::scale_tensor() const {

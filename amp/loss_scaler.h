@@ -3,15 +3,18 @@
 #include <ATen/core/Tensor.h>
 #include <lockstep/amp/loss_scaler_options.h>
 #include <lockstep/amp/scaler_state.h>
-#include <lockstep/collectives/communicator.h>
 
 #include <functional>
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
 namespace torch::optim {
 class Optimizer;
+}
+
+namespace lockstep {
+class Communicator;
 }
 
 namespace lockstep::amp {
@@ -115,7 +118,7 @@ class LossScaler {
   void advance_by(const at::Tensor& overflow);
 
   LossScalerOptions options_;
-  std::optional<Communicator> communicator_;
+  std::shared_ptr<const Communicator> communicator_;
   at::Tensor storage_;  // sizeof(ScalerState) bytes on the device
   bool scaled_ = false;
   std::vector<Round> rounds_;  // optimizers used since the last update()

@@ -1,5 +1,5 @@
 #include <lockstep/amp/loss_scaler_options.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 
 #include <cmath>
 

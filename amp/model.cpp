@@ -3,7 +3,7 @@
 #include <lockstep/amp/model.h>
 #include <lockstep/amp/model/memory_extent.h>
 #include <lockstep/amp/model/used_parameters.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/batchnorm.h>

@@ -4,7 +4,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 #include <lockstep/amp/muon_optimizer.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 #include <torch/optim/sgd.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 #include <lockstep/amp/muon_options.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 #include <torch/optim/serialize.h>
 #include <torch/serialize/archive.h>
 

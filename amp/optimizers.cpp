@@ -3,6 +3,7 @@
 #include <lockstep/amp/update/flat_rule.h>
 #include <lockstep/amp/update/lamb_update.h>
 #include <lockstep/amp/update/optimizer_list.h>
+#include <lockstep/collectives/check.h>
 #include <torch/optim/lbfgs.h>
 #include <torch/optim/optimizer.h>
 

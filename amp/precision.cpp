@@ -5,8 +5,8 @@
 #include <lockstep/amp/grouped.h>
 #include <lockstep/amp/model.h>
 #include <lockstep/amp/precision.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/core/nearest_names.h>
-#include <lockstep/collectives/error.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #include <c10/util/ArrayRef.h>
 #include <lockstep/amp/schedule.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 
 #include <algorithm>
 #include <cmath>

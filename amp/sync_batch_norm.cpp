@@ -2,6 +2,7 @@
 #include <ATen/OpMathType.h>
 #include <ATen/ops/batch_norm_native.h>
 #include <lockstep/amp/sync_batch_norm.h>
+#include <lockstep/collectives/check.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 

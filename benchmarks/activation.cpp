@@ -10,7 +10,7 @@
 #include <lockstep/checkpointing/activation/checkpoint.h>
 #include <lockstep/checkpointing/activation/memory_meter.h>
 #include <lockstep/checkpointing/activation/plan_checkpoints.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/process/host_threads.h>
 
 #include <algorithm>

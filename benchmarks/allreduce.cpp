@@ -3,6 +3,7 @@
 // ranks of one node run the bound and private tensors, and not with `crowded`: ranks that share a
 // core would be stopped by a barrier that spins.
 #include <ATen/ATen.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/mpi_session.h>
 #include <mpi.h>
 

@@ -6,7 +6,7 @@
 #include <ATen/ATen.h>
 #include <lockstep/amp/optimizers.h>
 #include <lockstep/c/lockstep.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/runtime.h>
 #include <lockstep/runtime/trainer.h>
 #include <mpi.h>

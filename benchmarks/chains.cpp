@@ -1,7 +1,6 @@
 #include "chains.h"
 
-#include <lockstep/collectives/error.h>
-
+#include <lockstep/collectives/check.h>
 #include <memory>
 #include <utility>
 

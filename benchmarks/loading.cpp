@@ -3,6 +3,7 @@
 // without the wait for its batch.
 #include <ATen/ATen.h>
 #include <lockstep/amp/optimizers.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/datasets/image_transforms.h>
 #include <lockstep/datasets/labelled_images.h>
 #include <lockstep/datasets/transformed_dataset.h>

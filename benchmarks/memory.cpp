@@ -1,5 +1,6 @@
 // memory WIRE ACCUMULATE: the most memory that a Trainer takes on this rank, beside what its arena
 // must hold, for a model that is all parameters and hardly any activations. WIRE: fp16 or fp32.
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/trainer.h>
 
 #include <fstream>

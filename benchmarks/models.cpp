@@ -1,7 +1,6 @@
 #include "models.h"
 
-#include <lockstep/collectives/error.h>
-
+#include <lockstep/collectives/check.h>
 #include <array>
 #include <map>
 

@@ -2,7 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <fcntl.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 #include <unistd.h>
 
 #include <string>

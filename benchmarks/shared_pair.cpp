@@ -1,7 +1,7 @@
 #include "shared_pair.h"
 
 #include <fcntl.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 #include <mpi.h>
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,6 +1,7 @@
 // shares: times what sharded optimizers do with a bucket of 32 MB, ours and MPI's in turn: a
 // reduce-scatter, which leaves each rank the sums of its share, and an all-gather of the shares.
 #include <ATen/ATen.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/mpi_session.h>
 #include <mpi.h>
 

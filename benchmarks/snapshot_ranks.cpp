@@ -9,6 +9,7 @@
 #include <lockstep/checkpointing/snapshot/load.h>
 #include <lockstep/checkpointing/snapshot/newest.h>
 #include <lockstep/checkpointing/snapshot/write/writer.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/trainer.h>
 
 #include <ftw.h>

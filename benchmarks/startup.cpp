@@ -1,5 +1,6 @@
 // startup ours|mpi: records the time from $LOCKSTEP_BENCH_BEGIN, when the harness started the
 // launcher, until a Runtime, or MPI in a program that loads the same libraries, has all ranks.
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/runtime.h>
 #include <mpi.h>
 

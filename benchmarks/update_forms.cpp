@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 
 #include "one_thread_main.h"
 #include "recorder.h"

@@ -6,6 +6,7 @@
 #include <lockstep/c/lockstep.h>
 #include <lockstep/c/text/buffer_text.h>
 #include <lockstep/c/text/runtime_text.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/core/agreement.h>
 
 #include <cstring>

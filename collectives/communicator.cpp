@@ -1,4 +1,6 @@
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/communicator.h>
+#include <lockstep/collectives/exceptions.h>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <lockstep/collectives/error.h>
 #include <lockstep/collectives/reduce_op.h>
 #include <lockstep/collectives/work.h>
 

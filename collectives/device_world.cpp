@@ -1,4 +1,6 @@
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/device_world.h>
+#include <lockstep/collectives/exceptions.h>
 
 #include <lockstep/collectives/core/solo_transport.h>
 #include <lockstep/collectives/device/staged_transport.h>

@@ -1,3 +1,5 @@
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/mpi_session.h>
 
 #include <lockstep/collectives/core/launch_environment.h>

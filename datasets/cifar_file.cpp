@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/datasets/cifar_file.h>
 #include <lockstep/datasets/files/file_bytes.h>
 

@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/datasets/files/mapped_data.h>
 #include <lockstep/datasets/image_file.h>
 #include <lockstep/datasets/images/decode.h>

@@ -1,4 +1,4 @@
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/datasets/image_file.h>
 #include <lockstep/datasets/image_folder.h>
 #include <lockstep/datasets/image_transforms.h>

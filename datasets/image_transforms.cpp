@@ -1,5 +1,5 @@
 #include <ATen/ATen.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/datasets/image_transforms.h>
 
 #include <algorithm>

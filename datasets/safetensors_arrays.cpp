@@ -1,5 +1,6 @@
 #include <lockstep/checkpointing/snapshot/safetensors_file.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/datasets/safetensors_arrays.h>
 
 namespace lockstep {

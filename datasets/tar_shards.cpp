@@ -1,4 +1,5 @@
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/datasets/archive/tar_entries.h>
 #include <lockstep/datasets/tar_shards.h>
 

@@ -1,6 +1,8 @@
 #include <ATen/ops/empty.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/core/agreement.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/core/outcome.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/datasets/files/mapped_data.h>
 #include <lockstep/datasets/token_shards.h>
 

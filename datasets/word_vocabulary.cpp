@@ -1,5 +1,5 @@
 #include <ATen/ops/tensor.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/datasets/files/file_bytes.h>
 #include <lockstep/datasets/word_vocabulary.h>
 

@@ -15,6 +15,7 @@
 // the same, bit for bit. --compare prints what each costs.
 
 #include <lockstep/amp/optimizers.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/best_snapshot.h>
 #include <lockstep/runtime/evaluate.h>
 #include <lockstep/runtime/loader.h>

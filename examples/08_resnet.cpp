@@ -10,6 +10,7 @@
 // It ends with the accuracy on the test images, as a table and in runs/resnet/result.json.
 
 #include <lockstep/amp/optimizers.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/best_snapshot.h>
 #include <lockstep/runtime/evaluate.h>
 #include <lockstep/runtime/load_weights.h>

@@ -8,6 +8,7 @@
 // It ends with the share of points near a spot and the number of spots found, of 8.
 
 #include <lockstep/amp/optimizers.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/loader.h>
 #include <lockstep/runtime/progress.h>
 #include <lockstep/runtime/runtime.h>

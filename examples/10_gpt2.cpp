@@ -11,6 +11,7 @@
 // perplexity of it, in runs/gpt2/result.json, and a text that begins with --prompt.
 
 #include <lockstep/amp/optimizers.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/best_snapshot.h>
 #include <lockstep/runtime/evaluate.h>
 #include <lockstep/runtime/loader.h>

@@ -11,6 +11,8 @@
 //   bf16                  20       0        ...
 
 #include <lockstep/amp/optimizers.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 #include <lockstep/runtime/progress.h>
 #include <lockstep/runtime/runtime.h>
 #include <lockstep/runtime/table.h>

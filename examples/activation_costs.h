@@ -1,6 +1,7 @@
 #pragma once
 
 #include <lockstep/checkpointing/activation/memory_meter.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/runtime.h>
 #include <lockstep/runtime/table.h>
 

@@ -1,7 +1,6 @@
 #include "byte_pairs.h"
 
-#include <lockstep/collectives/error.h>
-
+#include <lockstep/collectives/check.h>
 #include <algorithm>
 #include <array>
 #include <fstream>

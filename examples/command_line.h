@@ -1,6 +1,6 @@
 #pragma once
 
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exit_code.h>
 #include <lockstep/runtime/runtime.h>
 
 #include <CLI/CLI.hpp>

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/progress.h>
 #include <lockstep/runtime/runtime.h>
 #include <lockstep/runtime/table.h>

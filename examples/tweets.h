@@ -1,5 +1,6 @@
 #pragma once
 
+#include <lockstep/collectives/check.h>
 #include <torch/types.h>
 
 #include <fstream>

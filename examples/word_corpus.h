@@ -1,6 +1,6 @@
 #pragma once
 
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/datasets/word_vocabulary.h>
 #include <torch/types.h>
 

@@ -1,7 +1,6 @@
 #pragma once
 
-#include <lockstep/collectives/error.h>
-
+#include <lockstep/collectives/check.h>
 #include <cctype>
 #include <fstream>
 #include <string>

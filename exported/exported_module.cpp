@@ -1,4 +1,4 @@
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/exported/exported_module.h>
 #include <lockstep/exported/graph/model.h>
 

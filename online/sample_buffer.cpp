@@ -2,8 +2,9 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/accumulate.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/core/plain_tensor.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/online/sample_buffer.h>
 #include <lockstep/runtime/process/mixed_seed.h>
 #include <lockstep/runtime/runtime.h>

@@ -1,6 +1,6 @@
 #include <ATen/ops/empty.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/core/plain_tensor.h>
-#include <lockstep/collectives/error.h>
 #include <lockstep/collectives/mpi/mpi_comm.h>
 #include <lockstep/online/sample_buffer.h>
 #include <lockstep/online/sample_link.h>

@@ -1,6 +1,6 @@
 #include <c10/core/ScalarTypeToTypeMeta.h>
 #include <c10/util/StringUtil.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/bucket_plan.h>
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 #include <ATen/ops/empty_like.h>
 #include <lockstep/amp/update/flat_kernels.h>
 #include <lockstep/collectives/core/agreement.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/data_parallel.h>
 #include <lockstep/runtime/process/buffer_sync.h>
 #include <lockstep/runtime/process/rank_streams.h>

@@ -1,7 +1,15 @@
 #include <lockstep/collectives/core/as_error.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 #include <lockstep/runtime/dataset_access.h>
 
 namespace lockstep::detail {
+
+size_t refuse_dataset_without_size() {
+  throw Error(
+      "the dataset has no size(), so it cannot be shared among ranks; "
+      "expected one with a fixed number of samples");
+}
 
 void rethrow_as_data_error(const std::string& what) {
   const Error error = as_error(std::current_exception());

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <c10/util/StringUtil.h>
-#include <lockstep/collectives/error.h>
 #include <lockstep/runtime/collate.h>
 #include <lockstep/runtime/sample_random.h>
 
@@ -50,6 +49,8 @@ template <typename Source, typename Transform>
 struct IsMap<torch::data::datasets::MapDataset<Source, Transform>>
     : std::bool_constant<!Source::is_stateful> {};
 
+[[noreturn]] size_t refuse_dataset_without_size();
+
 /// Number of samples. size() of a torch::data dataset returns an optional, which is empty for
 /// streams.
 template <typename Dataset>
@@ -58,10 +59,7 @@ size_t dataset_size(const Dataset& dataset) {
   if constexpr (std::is_integral_v<std::decay_t<decltype(size)>>) {
     return static_cast<size_t>(size);
   } else {
-    LOCKSTEP_CHECK(size.has_value(),
-                   "the dataset has no size(), so it cannot be shared among ranks; "
-                   "expected one with a fixed number of samples");
-    return static_cast<size_t>(*size);
+    return size.has_value() ? static_cast<size_t>(*size) : refuse_dataset_without_size();
   }
 }
 

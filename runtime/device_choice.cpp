@@ -1,4 +1,5 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/core/agreement.h>
 #include <lockstep/runtime/device_choice.h>
 #include <lockstep/runtime/process/identity.h>

@@ -1,7 +1,7 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/core/plain_tensor.h>
-#include <lockstep/collectives/error.h>
 #include <lockstep/runtime/device_copies.h>
 #include <lockstep/runtime/to_device.h>
 

@@ -1,4 +1,4 @@
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/distributed_sampler.h>
 #include <lockstep/runtime/process/mixed_seed.h>
 

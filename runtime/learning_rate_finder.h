@@ -1,5 +1,6 @@
 #pragma once
 
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/loader.h>
 #include <lockstep/runtime/step_report.h>
 #include <lockstep/runtime/trainer.h>

@@ -91,12 +91,7 @@ class Loader {
         place_(std::make_shared<LoaderPlace>(
             DistributedSampler::local(std::move(sizes), rank, seed, options_.shuffle(),
                                       options_.batch_size(), options_.drop_last()))) {
-    LOCKSTEP_CHECK(!options_.weights().defined(),
-                   "local_loader: weights are those of one dataset that all ranks share; use "
-                   "loader(), or give each rank the samples that it shall draw");
-    LOCKSTEP_CHECK(options_.leaves() == 0,
-                   "local_loader: samples of one rank cannot be dealt to leaves; use loader(), or "
-                   "leaves(0)");
+    options_.validate_for_local_loader();
     if (places != nullptr) {
       places->add(place_);
     }

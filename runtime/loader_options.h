@@ -50,6 +50,11 @@ struct LoaderOptions {
  public:
   /// Throws an Error that names the option with a value out of range.
   void validate() const;
+  /// Throws Error for an option that Runtime::local_loader() has no use for.
+  void validate_for_local_loader() const;
+  /// Throws Error for an option that Runtime::validation_loader() has no use for, and (exit code
+  /// data) unless there are samples.
+  void validate_for_validation_loader(int64_t samples) const;
   /// The weights as numbers; empty if there are none. Throws Error unless they are one for each of
   /// `size` samples.
   std::vector<double> weights_of(size_t size) const;

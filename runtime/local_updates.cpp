@@ -1,4 +1,4 @@
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/local_updates.h>
 
 namespace lockstep {

@@ -1,6 +1,7 @@
 #include <ATen/TensorOperators.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/core/plain_tensor.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/loss.h>
 
 #include <cmath>

@@ -1,8 +1,10 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linspace.h>
 #include <ATen/ops/tensor.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/core/agreement.h>
 #include <lockstep/collectives/core/plain_tensor.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/process/mixed_seed.h>
 #include <lockstep/runtime/rank_comparison.h>
 

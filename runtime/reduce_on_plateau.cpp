@@ -1,4 +1,4 @@
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/reduce_on_plateau.h>
 
 namespace lockstep {

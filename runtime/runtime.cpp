@@ -1,8 +1,11 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/core/agreement.h>
 #include <lockstep/collectives/core/as_error.h>
 #include <lockstep/collectives/core/life_sign.h>
+#include <lockstep/collectives/core/outcome.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/mpi_session.h>
 #include <lockstep/runtime/process/device_arithmetic.h>
 #include <lockstep/runtime/process/digest_difference.h>
@@ -187,8 +190,8 @@ int code_of_failure(const std::string& who, const std::exception_ptr& failure) n
       std::rethrow_exception(failure);
     } catch (const Error& error) {
       const auto* agreed = dynamic_cast<const detail::SharedError*>(&error);
-      tell_launcher({static_cast<int>(error.code()), agreed != nullptr && !agreed->is_own(),
-                     error.what()});
+      tell_launcher(
+          {static_cast<int>(error.code()), agreed != nullptr && !agreed->is_own(), error.what()});
       print_line(who, error.what());
       return static_cast<int>(error.code());
     } catch (const std::exception&) {

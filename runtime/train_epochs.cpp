@@ -1,3 +1,4 @@
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/progress.h>
 #include <lockstep/runtime/state/kept_training.h>
 #include <lockstep/runtime/step/option_fields.h>

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/evaluate.h>
 #include <lockstep/runtime/loader.h>
 #include <lockstep/runtime/run_log.h>

@@ -1,3 +1,5 @@
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/process/kept_stop_signals.h>
 #include <lockstep/runtime/process/stop_signals.h>
 #include <lockstep/runtime/state/averages.h>

@@ -1,3 +1,4 @@
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/trainer_options.h>
 
 #include <cmath>

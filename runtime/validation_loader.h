@@ -42,12 +42,7 @@ class ValidationLoader {
         threads_(options.threads()),
         most_ahead_(options.ahead()) {
     options.validate();
-    LOCKSTEP_CHECK(
-        !options.shuffle() && !options.drop_last() && options.epochs() == 1 &&
-            !options.weights().defined(),
-        "validation_loader: shuffle, drop_last, epochs and weights have no meaning, since "
-        "evaluate() uses each sample once; leave them out");
-    LOCKSTEP_CHECK_CODE(size() > 0, ExitCode::data, "validation_loader: the dataset is empty");
+    options.validate_for_validation_loader(size());
   }
   /// All samples of `loader`, of its batch size. Its position, shuffle, drop_last, epochs and
   /// weights have no effect and do not change. If each rank has different data

@@ -2,6 +2,7 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <lockstep/collectives/device_world.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/nccl/nccl_api.h>
 
 #include <cstdlib>

@@ -1,6 +1,5 @@
 #include <lockstep/amp/casting/cast_kernels.h>
-
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lockstep/amp/casting/cast_kernels.cpp"

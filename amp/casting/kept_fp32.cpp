@@ -1,7 +1,7 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <lockstep/amp/casting/kept_fp32.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
 #include <torch/library.h>
 
 namespace lockstep::amp {

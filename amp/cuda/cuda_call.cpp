@@ -1,6 +1,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <lockstep/amp/cuda/cuda_call.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/exceptions.h>
 
 #include <string_view>
 

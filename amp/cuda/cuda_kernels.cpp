@@ -5,7 +5,7 @@
 #include <lockstep/amp/cuda/launch.h>
 #include <lockstep/amp/update/flat_span.h>
 #include <lockstep/amp/update/optimizer_list.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 
 namespace lockstep::amp {
 namespace {

@@ -1,7 +1,7 @@
 #include <lockstep/amp/cuda/cuda_kernels.h>
 #include <lockstep/amp/layers/layer_passes.h>
 #include <lockstep/amp/update/optimizer_list.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
 
 namespace lockstep::amp {
 

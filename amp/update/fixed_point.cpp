@@ -1,6 +1,5 @@
 #include <lockstep/amp/casting/cast_kernels.h>
 #include <lockstep/amp/update/fixed_point.h>
-#include <lockstep/collectives/error.h>
 
 #include <algorithm>
 #include <cmath>

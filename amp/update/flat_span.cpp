@@ -1,6 +1,7 @@
 #include <ATen/ops/zeros.h>
 #include <lockstep/amp/update/flat_span.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/exceptions.h>
 
 namespace lockstep::amp {
 

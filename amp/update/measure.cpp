@@ -1,7 +1,8 @@
 #include <lockstep/amp/casting/cast_kernels.h>
 #include <lockstep/amp/update/lane_sums.h>
 #include <lockstep/amp/update/measure.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/exceptions.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 #include <ATen/ops/from_blob.h>
 #include <lockstep/c/calls/arrays.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/core/plain_tensor.h>
-#include <lockstep/collectives/error.h>
 
 #include <algorithm>
 #include <cstdint>

@@ -1,4 +1,6 @@
 #include <lockstep/c/calls/borrowed_state.h>
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/exceptions.h>
 
 #include <exception>
 

@@ -1,5 +1,5 @@
 #include <lockstep/c/calls/loaded_model.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/exported/exported_module.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/serialization/import.h>

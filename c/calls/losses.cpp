@@ -2,7 +2,7 @@
 #include <ATen/ops/l1_loss.h>
 #include <ATen/ops/mse_loss.h>
 #include <lockstep/c/calls/losses.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 
 namespace lockstep::c {
 

@@ -1,7 +1,8 @@
 #include <lockstep/c/calls/status.h>
 #include <lockstep/c/lockstep.h>
 #include <lockstep/collectives/core/as_error.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 
 #include <exception>
 #include <new>

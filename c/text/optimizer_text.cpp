@@ -1,6 +1,7 @@
 #include <lockstep/amp/optimizers.h>
 #include <lockstep/amp/update/optimizer_list.h>
 #include <lockstep/c/text/optimizer_text.h>
+#include <lockstep/collectives/check.h>
 
 #include <algorithm>
 #include <map>

@@ -1,4 +1,6 @@
 #include <lockstep/c/text/option_text.h>
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/exceptions.h>
 
 #include <cctype>
 #include <charconv>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <lockstep/collectives/core/nearest_names.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
 
 #include <cstdint>
 #include <functional>

@@ -1,6 +1,8 @@
 #include <lockstep/c/text/optimizer_text.h>
 #include <lockstep/c/text/option_text.h>
 #include <lockstep/c/text/trainer_text.h>
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/exceptions.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,6 @@
 #include <lockstep/checkpointing/activation/activation_budget.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/exceptions.h>
 
 #include <array>
 #include <cmath>

@@ -1,13 +1,13 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/util/Type.h>
-#include <lockstep/collectives/error.h>
 
 #include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
+#include <typeinfo>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -32,24 +32,27 @@ ChainStage chain_stage(const std::string& name, Module module) {
           [module] { return module->parameters(); }, [module] { return module->buffers(); }};
 }
 
+namespace detail {
+
+/// The output of stage `name`. Throws Error that names its type if it is no tensor.
+at::Tensor one_tensor(at::Tensor* output, const std::string& name, const std::type_info& type);
+
+}  // namespace detail
+
 /// Makes a chain of the modules of a torch::nn::Sequential.
 template <class Sequential>
 Chain chain_of(Sequential& sequential) {
   Chain chain;
   for (auto& any : *sequential) {
     const auto module = any.ptr();
-    chain.push_back(
-        {module->name(),
-         [any, name = module->name()](at::Tensor x) mutable {
-           auto output = any.any_forward(std::move(x));
-           auto* tensor = output.template try_get<at::Tensor>();
-           LOCKSTEP_CHECK(tensor != nullptr, "stage '", name, "' returns ",
-                          c10::demangle(output.type_info().name()),
-                          ", where a chain needs one tensor: list blocks that return one as a "
-                          "PlannedChain");
-           return std::move(*tensor);
-         },
-         [module] { return module->parameters(); }, [module] { return module->buffers(); }});
+    chain.push_back({module->name(),
+                     [any, name = module->name()](at::Tensor x) mutable {
+                       auto output = any.any_forward(std::move(x));
+                       return detail::one_tensor(output.template try_get<at::Tensor>(), name,
+                                                 output.type_info());
+                     },
+                     [module] { return module->parameters(); },
+                     [module] { return module->buffers(); }});
   }
   return chain;
 }

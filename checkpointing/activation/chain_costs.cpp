@@ -10,8 +10,9 @@
 #include <lockstep/checkpointing/activation/rng_state.h>
 #include <lockstep/checkpointing/activation/saved_slot.h>
 #include <lockstep/checkpointing/activation/scratch_buffers.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/core/as_error.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
 

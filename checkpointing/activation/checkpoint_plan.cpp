@@ -1,7 +1,7 @@
 #include <lockstep/checkpointing/activation/checkpoint_plan.h>
 #include <lockstep/checkpointing/activation/plan/plan_walk.h>
 #include <lockstep/checkpointing/activation/recompute/segment_memory.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 
 #include <algorithm>
 #include <cmath>

@@ -2,7 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <lockstep/checkpointing/activation/checkpoint.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 
 #include <algorithm>
 #include <cstddef>

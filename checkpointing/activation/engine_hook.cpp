@@ -2,7 +2,7 @@
 // default hooks for saved tensors, but each SavedVariable asks the default engine for them, and the
 // default engine can be replaced by a subclass.
 #include <lockstep/checkpointing/activation/engine_hook.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/version.h>
 

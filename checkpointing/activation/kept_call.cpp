@@ -1,7 +1,7 @@
 #include <ATen/ops/as_strided.h>
 #include <lockstep/checkpointing/activation/kept_call.h>
 #include <lockstep/checkpointing/activation/saved_slot.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 
 namespace lockstep::activation {
 

@@ -2,7 +2,7 @@
 #include <lockstep/checkpointing/activation/offload/offload_store.h>
 #include <lockstep/checkpointing/activation/recompute/slot_filler.h>
 #include <lockstep/checkpointing/activation/region.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 
 namespace lockstep {
 

@@ -1,7 +1,7 @@
 #include <lockstep/checkpointing/activation/plan/plan_solver.h>
 #include <lockstep/checkpointing/activation/plan_checkpoints.h>
 #include <lockstep/checkpointing/activation/recompute/segment_memory.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 
 #include <limits>
 #include <optional>

@@ -4,7 +4,7 @@
 #include <lockstep/checkpointing/activation/plan_checkpoints.h>
 #include <lockstep/checkpointing/activation/planned_chain.h>
 #include <lockstep/checkpointing/activation/region.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 
 #include <algorithm>
 #include <utility>

@@ -4,7 +4,8 @@
 #include <lockstep/checkpointing/activation/recompute/slot_filler.h>
 #include <lockstep/checkpointing/activation/recomputing.h>
 #include <lockstep/checkpointing/activation/region.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/exceptions.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <utility>

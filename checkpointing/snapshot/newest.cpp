@@ -2,6 +2,9 @@
 #include <lockstep/checkpointing/snapshot/mapped_file.h>
 #include <lockstep/checkpointing/snapshot/newest.h>
 #include <lockstep/collectives/core/agreement.h>
+#include <lockstep/collectives/core/outcome.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 
 #include <algorithm>
 #include <sstream>

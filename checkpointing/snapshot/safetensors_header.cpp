@@ -1,6 +1,7 @@
 #include <lockstep/checkpointing/snapshot/format/json_document.h>
 #include <lockstep/checkpointing/snapshot/format/rejection.h>
 #include <lockstep/checkpointing/snapshot/safetensors_header.h>
+#include <lockstep/collectives/check.h>
 
 #include <nlohmann/json.hpp>
 

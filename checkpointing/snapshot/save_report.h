@@ -1,11 +1,15 @@
 #pragma once
 
-#include <lockstep/collectives/error.h>
-
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
+
+namespace lockstep {
+
+enum class ExitCode : int;
+
+}  // namespace lockstep
 
 namespace lockstep::snapshot {
 
@@ -17,7 +21,7 @@ struct SaveReport {
   /// Why there is no new snapshot; empty if there is one. Earlier snapshots are unharmed.
   std::optional<std::string> error;
   /// The exit code of the error of the first rank that failed; ok without an error.
-  ExitCode code = ExitCode::ok;
+  ExitCode code{};
   /// Other problems: `latest` was not updated, old snapshots were not removed.
   std::vector<std::string> warnings;
 };

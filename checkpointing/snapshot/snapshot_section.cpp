@@ -1,5 +1,6 @@
 #include <lockstep/checkpointing/snapshot/format/rejection.h>
 #include <lockstep/checkpointing/snapshot/snapshot_section.h>
+#include <lockstep/collectives/check.h>
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>

@@ -1,5 +1,5 @@
 #include <lockstep/checkpointing/snapshot/stored_type.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 
 #include <array>
 

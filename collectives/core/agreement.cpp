@@ -1,7 +1,10 @@
 #include <ATen/ops/zeros.h>
 #include <lockstep/collectives/core/agreement.h>
 #include <lockstep/collectives/core/as_error.h>
+#include <lockstep/collectives/core/outcome.h>
 #include <lockstep/collectives/core/rank_names.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 
 #include <algorithm>
 
@@ -71,6 +74,12 @@ std::string quoted(const std::vector<std::string>& messages) {
   }
   return text;
 }
+
+Agreement::Agreement(Communicator communicator)
+    : Agreement(std::move(communicator), ExitCode::usage) {}
+
+Agreement::Agreement(Communicator communicator, ExitCode otherwise)
+    : communicator_(std::move(communicator)), otherwise_(otherwise) {}
 
 bool Agreement::any(bool mine) const {
   const at::Tensor count = at::zeros({1}, at::kInt);

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <lockstep/collectives/communicator.h>
-#include <lockstep/collectives/error.h>
 
 #include <exception>
 #include <functional>
@@ -9,28 +8,16 @@
 #include <string>
 #include <vector>
 
+namespace lockstep {
+
+class Error;
+enum class ExitCode : int;
+
+}  // namespace lockstep
+
 namespace lockstep::detail {
 
-/// How one rank's part of an action ended that all ranks complete or none.
-struct Outcome {
-  std::optional<Error> error;  // why this rank failed, if it did
-  std::string text;            // for the other ranks, if it did not
-};
-
-/// What an Agreement throws on every rank.
-class SharedError : public Error {
- public:
-  SharedError(const Error& error, bool is_own) : Error(error), is_own_(is_own) {}
-  /// Whether this rank failed itself, alone or with others.
-  bool is_own() const noexcept { return is_own_; }
-
- private:
-  bool is_own_;
-};
-
-/// The Error that every rank throws because of these outcomes, one of each rank in rank order;
-/// nothing if no rank failed. It quotes each rank that failed and has the exit code of the first.
-std::optional<Error> failure_in(const std::vector<Outcome>& outcomes);
+struct Outcome;
 
 /// What each rank said, in rank order, empty for nothing, as one text: "rank 1: no disk". Ranks
 /// that said the same are named together: "ranks 0-3: no disk".
@@ -44,9 +31,9 @@ std::string quoted(const std::vector<std::string>& messages);
 /// outcome_of(). Threads: one at a time; outcome_of() may run on any.
 class Agreement {
  public:
-  /// `otherwise`: the exit code of exceptions that have none of their own, or usage.
-  explicit Agreement(Communicator communicator, ExitCode otherwise = ExitCode::usage)
-      : communicator_(std::move(communicator)), otherwise_(otherwise) {}
+  /// `otherwise`: the exit code of exceptions that have none of their own; default: usage.
+  explicit Agreement(Communicator communicator);
+  Agreement(Communicator communicator, ExitCode otherwise);
 
   /// True on every rank if it is on one.
   bool any(bool mine) const;

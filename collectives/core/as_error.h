@@ -1,7 +1,6 @@
 #pragma once
 
-#include <lockstep/collectives/error.h>
-
+#include <lockstep/collectives/exceptions.h>
 #include <exception>
 
 namespace lockstep::detail {

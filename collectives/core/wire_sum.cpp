@@ -1,4 +1,5 @@
 #include <lockstep/collectives/core/wire_sum.h>
+#include <lockstep/collectives/exceptions.h>
 
 #include <cmath>
 

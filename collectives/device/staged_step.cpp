@@ -1,6 +1,6 @@
 #include <lockstep/collectives/core/backoff.h>
 #include <lockstep/collectives/device/staged_step.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
 
 #include <algorithm>
 

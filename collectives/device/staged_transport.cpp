@@ -1,4 +1,6 @@
+#include <lockstep/collectives/core/outcome.h>
 #include <lockstep/collectives/device/staged_transport.h>
+#include <lockstep/collectives/exceptions.h>
 
 #include <ATen/ops/full.h>
 #include <lockstep/collectives/core/agreement.h>

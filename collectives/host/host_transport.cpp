@@ -1,3 +1,4 @@
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/host/host_transport.h>
 
 namespace lockstep::detail {

@@ -1,3 +1,4 @@
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/host/node_engine.h>
 
 #include <lockstep/collectives/core/call_mismatch.h>

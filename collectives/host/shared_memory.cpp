@@ -1,8 +1,9 @@
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/host/shared_memory.h>
 
 #include <fcntl.h>
 #include <lockstep/collectives/core/descriptor.h>
-#include <lockstep/collectives/error.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/host/thread_transport.h>
 
 #include <lockstep/collectives/core/solo_transport.h>

@@ -1,6 +1,5 @@
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/kernels/reduce_kernels.h>
-
-#include <lockstep/collectives/error.h>
 
 #include <cmath>
 

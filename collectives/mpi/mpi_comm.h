@@ -1,6 +1,5 @@
 #pragma once
 
-#include <lockstep/collectives/error.h>
 #include <lockstep/collectives/mpi_comm_handle.h>
 #include <mpi.h>
 

@@ -1,5 +1,6 @@
 #include <ATen/ops/empty.h>
 #include <lockstep/collectives/core/call_mismatch.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/nccl/call_comparison.h>
 
 #include <cstring>

@@ -1,5 +1,5 @@
 #include <link.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/nccl/loaded_libraries.h>
 
 namespace lockstep::detail {

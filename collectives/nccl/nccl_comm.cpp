@@ -1,5 +1,5 @@
 #include <lockstep/collectives/core/backoff.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/nccl/nccl_comm.h>
 
 #include <cstdio>

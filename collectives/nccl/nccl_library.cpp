@@ -1,5 +1,6 @@
 #include <dlfcn.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/nccl/loaded_libraries.h>
 #include <lockstep/collectives/nccl/nccl_api.h>
 #include <nccl.h>

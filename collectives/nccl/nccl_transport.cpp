@@ -1,4 +1,5 @@
 #include <c10/util/ScopeExit.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/core/backoff.h>
 #include <lockstep/collectives/core/graph_capture.h>
 #include <lockstep/collectives/core/solo_transport.h>

@@ -1,5 +1,6 @@
 #include <archive.h>
 #include <archive_entry.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/datasets/archive/tar_entries.h>
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 #include <lockstep/datasets/archive/tar_entries.h>
 
 namespace lockstep::detail {

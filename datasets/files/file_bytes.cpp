@@ -1,3 +1,4 @@
+#include <lockstep/collectives/check.h>
 #include <lockstep/datasets/files/file_bytes.h>
 #include <zlib.h>
 

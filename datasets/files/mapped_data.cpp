@@ -1,3 +1,4 @@
+#include <lockstep/collectives/check.h>
 #include <lockstep/datasets/files/mapped_data.h>
 
 #include <fcntl.h>

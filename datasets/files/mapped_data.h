@@ -1,7 +1,7 @@
 #pragma once
 
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/core/file_mapping.h>
-#include <lockstep/collectives/error.h>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,5 @@
 #include <ATen/ops/empty.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/datasets/images/decode.h>
 #include <turbojpeg.h>
 

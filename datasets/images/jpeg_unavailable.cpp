@@ -1,4 +1,5 @@
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 #include <lockstep/datasets/images/decode.h>
 
 namespace lockstep::detail {

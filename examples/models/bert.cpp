@@ -1,7 +1,7 @@
 #include "models/bert.h"
 
 #include <lockstep/checkpointing/activation/checkpoint.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/load_weights.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include "models/gpt2.h"
 
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/load_weights.h>
 
 #include <algorithm>

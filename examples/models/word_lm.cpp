@@ -1,7 +1,6 @@
 #include "models/word_lm.h"
 
-#include <lockstep/collectives/error.h>
-
+#include <lockstep/collectives/check.h>
 #include <optional>
 #include <tuple>
 

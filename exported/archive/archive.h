@@ -2,7 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <caffe2/serialize/inline_container.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 
 #include <cstddef>
 #include <fstream>
@@ -52,7 +52,7 @@ class Archive {
 /// Throws Error (exit code data): `path`: parts.
 template <typename... Parts>
 [[noreturn]] void refuse(const std::string& path, const Parts&... parts) {
-  throw Error(c10::str("ExportedModule: ", path, ": ", parts...), ExitCode::data);
+  detail::throw_error(c10::str("ExportedModule: ", path, ": ", parts...), ExitCode::data);
 }
 
 }  // namespace lockstep::exported

@@ -1,4 +1,5 @@
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/exported/graph/arithmetic.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/exported/graph/input_rules.h>
 #include <lockstep/exported/graph/json_values.h>
 

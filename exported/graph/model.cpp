@@ -1,3 +1,4 @@
+#include <lockstep/collectives/check.h>
 #include <lockstep/exported/archive/archive.h>
 #include <lockstep/exported/archive/parsed.h>
 #include <lockstep/exported/graph/compiler.h>

@@ -1,5 +1,5 @@
 #include <ATen/core/grad_mode.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/exported/graph/json_values.h>
 #include <lockstep/exported/graph/program.h>
 

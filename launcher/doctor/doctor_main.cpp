@@ -1,6 +1,7 @@
 // lockstep doctor: apart from the launcher, which starts without LibTorch.
 #include <fcntl.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/exceptions.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <CLI/CLI.hpp>

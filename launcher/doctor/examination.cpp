@@ -1,6 +1,8 @@
 #include "doctor/examination.h"
 
 #include <ATen/ops/ones.h>
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/mpi_session.h>
 #include <lockstep/runtime/runtime.h>
 

@@ -3,6 +3,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <lockstep/amp/cuda/cuda_kernels.h>
 #include <lockstep/amp/optimizers.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/data_parallel.h>
 #include <lockstep/runtime/process/identity.h>
 #include <lockstep/runtime/trainer.h>

@@ -4,7 +4,8 @@
 #include <lockstep/checkpointing/snapshot/format/folder_names.h>
 #include <lockstep/checkpointing/snapshot/safetensors_writer.h>
 #include <lockstep/checkpointing/snapshot/snapshot.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/exceptions.h>
 
 #include <filesystem>
 #include <fstream>

@@ -1,5 +1,6 @@
 // lockstep inspect and lockstep export: apart from the launcher, which starts without LibTorch.
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 #include <CLI/CLI.hpp>
 
 #include <exception>

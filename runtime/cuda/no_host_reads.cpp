@@ -1,6 +1,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 #include <lockstep/runtime/cuda/no_host_reads.h>
 #include <torch/library.h>
 

@@ -1,6 +1,8 @@
 #include <ATen/ops/tensor.h>
 #include <c10/core/GradMode.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/core/agreement.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/evaluate.h>
 #include <lockstep/runtime/progress.h>
 #include <lockstep/runtime/sample_random.h>

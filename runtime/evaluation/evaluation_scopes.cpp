@@ -1,4 +1,5 @@
 #include <c10/core/GradMode.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/core/agreement.h>
 #include <lockstep/runtime/evaluation_scopes.h>
 #include <lockstep/runtime/state/kept_training.h>

@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/core/plain_tensor.h>
-#include <lockstep/collectives/error.h>
 #include <lockstep/runtime/evaluation/exact_sum.h>
 #include <lockstep/runtime/metrics.h>
 

@@ -1,3 +1,5 @@
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/learning_rate_finder.h>
 #include <lockstep/runtime/state/kept_training.h>
 

@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/core/plain_tensor.h>
 #include <lockstep/runtime/leaves/leaf_buffers.h>
 #include <lockstep/runtime/state/versions.h>

@@ -1,6 +1,7 @@
 #include <ATen/Context.h>
 #include <lockstep/amp/optimizers.h>
 #include <lockstep/amp/sync_batch_norm.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/leaves/leaves.h>
 #include <lockstep/runtime/process/mixed_seed.h>
 #include <lockstep/runtime/process/renormed_tables.h>

@@ -1,5 +1,5 @@
 #include <dlfcn.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/process/identity.h>
 
 #include <array>

@@ -1,3 +1,5 @@
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/process/environment.h>
 #include <lockstep/runtime/runtime.h>
 

@@ -2,6 +2,7 @@
 #include <ATen/TensorIterator.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/CachingDeviceAllocator.h>
+#include <lockstep/collectives/communicator.h>
 #include <lockstep/collectives/core/blocked_signals.h>
 #include <lockstep/runtime/process/host_threads.h>
 #include <malloc.h>

@@ -1,6 +1,8 @@
 #pragma once
 
-#include <lockstep/collectives/communicator.h>
+namespace lockstep {
+class Communicator;
+}
 
 namespace lockstep::detail {
 

@@ -1,7 +1,6 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dirent.h>
 #include <dlfcn.h>
-#include <lockstep/collectives/error.h>
 #include <lockstep/runtime/process/identity.h>
 
 #include <memory>

@@ -2,6 +2,7 @@
 #include <ATen/ops/copysign.h>
 #include <ATen/ops/equal.h>
 #include <c10/core/GradMode.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/process/renormed_tables.h>
 #include <lockstep/runtime/state/flat.h>
 #include <lockstep/runtime/state/versions.h>

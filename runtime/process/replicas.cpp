@@ -1,4 +1,5 @@
 #include <ATen/ops/empty.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/process/renormed_tables.h>
 #include <lockstep/runtime/process/replicas.h>
 #include <lockstep/runtime/state/flat.h>

@@ -1,5 +1,5 @@
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/core/launch_environment.h>
-#include <lockstep/collectives/error.h>
 #include <lockstep/runtime/process/kept_stop_signals.h>
 #include <lockstep/runtime/process/stop_signals.h>
 

@@ -5,7 +5,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <lockstep/checkpointing/activation/recomputing.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/flop_counter.h>
 #include <lockstep/runtime/report/operator_flops.h>
 

@@ -1,6 +1,6 @@
 #include <fcntl.h>
 #include <lockstep/checkpointing/snapshot/format/file_system.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/report/log_file.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 #include <fcntl.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/progress.h>
 #include <sys/ioctl.h>
 #include <unistd.h>

@@ -1,6 +1,7 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 #include <lockstep/checkpointing/snapshot/format/file_system.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/core/agreement.h>
 #include <lockstep/runtime/flop_counter.h>
 #include <lockstep/runtime/memory_use.h>

@@ -1,3 +1,4 @@
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/core/agreement.h>
 #include <lockstep/runtime/runtime.h>
 #include <lockstep/runtime/step/span.h>

@@ -1,6 +1,8 @@
 #include <lockstep/checkpointing/snapshot/format/file_system.h>
 #include <lockstep/checkpointing/snapshot/format/folder_names.h>
 #include <lockstep/collectives/core/agreement.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 #include <lockstep/runtime/best_snapshot.h>
 #include <lockstep/runtime/state/snapshot_search.h>
 #include <lockstep/runtime/trainer.h>

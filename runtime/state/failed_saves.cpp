@@ -1,3 +1,4 @@
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/state/failed_saves.h>
 
 #include <map>

@@ -3,7 +3,7 @@
 #include <lockstep/checkpointing/snapshot/format/folder_names.h>
 #include <lockstep/checkpointing/snapshot/manifest.h>
 #include <lockstep/checkpointing/snapshot/mapped_file.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/state/files_of_nodes.h>
 
 #include <filesystem>

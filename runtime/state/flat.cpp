@@ -1,7 +1,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/view_as_real.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/state/flat.h>
 
 #include <vector>

@@ -1,4 +1,5 @@
 #include <c10/util/StringUtil.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/process/replicas.h>
 #include <lockstep/runtime/state/flat.h>
 #include <lockstep/runtime/state/frozen_watch.h>

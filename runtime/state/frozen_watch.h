@@ -2,7 +2,7 @@
 
 #include <lockstep/amp/model.h>
 #include <lockstep/amp/precision.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/state/exact_values.h>
 
 #include <cstdint>

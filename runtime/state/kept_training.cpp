@@ -1,3 +1,6 @@
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/core/outcome.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/state/kept_training.h>
 #include <lockstep/runtime/step/training.h>
 

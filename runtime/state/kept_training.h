@@ -1,5 +1,6 @@
 #pragma once
 
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/state/training_state.h>
 #include <lockstep/runtime/trainer.h>
 

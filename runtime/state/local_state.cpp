@@ -1,4 +1,5 @@
 #include <c10/core/GradMode.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/state/flat.h>
 #include <lockstep/runtime/state/local_state.h>
 #include <lockstep/runtime/state/saved_state.h>

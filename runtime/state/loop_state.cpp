@@ -2,7 +2,7 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <lockstep/checkpointing/snapshot/format/safetensors_output.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/state/loop_state.h>
 
 #include <iterator>

@@ -4,6 +4,9 @@
 #include <lockstep/checkpointing/snapshot/format/file_system.h>
 #include <lockstep/checkpointing/snapshot/format/folder_names.h>
 #include <lockstep/checkpointing/snapshot/mapped_file.h>
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/core/outcome.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/state/files_of_nodes.h>
 #include <lockstep/runtime/state/memory_snapshots.h>
 #include <unistd.h>

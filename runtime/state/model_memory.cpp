@@ -1,7 +1,8 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/GradMode.h>
 #include <lockstep/amp/model/memory_extent.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/state/flat.h>
 #include <lockstep/runtime/state/model_memory.h>
 

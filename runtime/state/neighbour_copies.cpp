@@ -1,5 +1,7 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
+#include <lockstep/collectives/core/outcome.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/state/neighbour_copies.h>
 
 #include <algorithm>

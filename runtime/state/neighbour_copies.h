@@ -3,6 +3,7 @@
 #include <lockstep/checkpointing/snapshot/format/private_folder.h>
 #include <lockstep/checkpointing/snapshot/mapped_file.h>
 #include <lockstep/collectives/core/agreement.h>
+#include <lockstep/collectives/core/outcome.h>
 
 #include <cstddef>
 #include <functional>

@@ -1,6 +1,6 @@
 #include <ATen/ops/empty_like.h>
 #include <c10/core/GradMode.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/state/flat.h>
 #include <lockstep/runtime/state/saved_state.h>
 

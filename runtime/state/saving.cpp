@@ -1,5 +1,7 @@
 #include <lockstep/checkpointing/snapshot/format/file_system.h>
 #include <lockstep/checkpointing/snapshot/write/save_job.h>
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/state/failed_saves.h>
 #include <lockstep/runtime/state/saving.h>
 #include <lockstep/runtime/state/snapshot_search.h>

@@ -1,6 +1,7 @@
 #include <lockstep/checkpointing/snapshot/format/file_system.h>
 #include <lockstep/checkpointing/snapshot/format/folder_names.h>
 #include <lockstep/checkpointing/snapshot/format/model_files.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/core/agreement.h>
 #include <lockstep/runtime/state/snapshot_search.h>
 

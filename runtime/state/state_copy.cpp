@@ -1,6 +1,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 #include <lockstep/runtime/state/state_copy.h>
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 #include <ATen/ops/full_like.h>
 #include <c10/util/Type.h>
 #include <lockstep/amp/muon_optimizer.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/state/flat.h>
 #include <lockstep/runtime/state/torch_optimizer_state.h>
 #include <torch/optim/adagrad.h>

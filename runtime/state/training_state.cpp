@@ -1,5 +1,6 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/state/averages.h>
 #include <lockstep/runtime/state/flat.h>
 #include <lockstep/runtime/state/generators.h>

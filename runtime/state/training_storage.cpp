@@ -1,8 +1,10 @@
 #include <ATen/ops/equal.h>
 #include <c10/core/GradMode.h>
 #include <lockstep/amp/casting/kept_fp32.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/core/as_error.h>
 #include <lockstep/collectives/core/solo_transport.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/memory_use.h>
 #include <lockstep/runtime/process/environment.h>
 #include <lockstep/runtime/process/host_threads.h>

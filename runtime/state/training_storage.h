@@ -3,6 +3,7 @@
 #include <lockstep/amp/model.h>
 #include <lockstep/amp/optimizer.h>
 #include <lockstep/collectives/core/agreement.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/memory_use.h>
 #include <lockstep/runtime/runtime.h>
 #include <lockstep/runtime/state/arena.h>

@@ -4,6 +4,8 @@
 #include <ATen/ops/where.h>
 #include <c10/core/GradMode.h>
 #include <lockstep/amp/casting/cast_kernels.h>
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/state/versions.h>
 #include <lockstep/runtime/state/written_weights.h>
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <c10/core/TensorImpl.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/process/renormed_tables.h>
 #include <lockstep/runtime/state/arena.h>
 #include <lockstep/runtime/step/trainable.h>

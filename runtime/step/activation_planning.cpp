@@ -1,5 +1,6 @@
 #include <lockstep/amp/sync_batch_norm.h>
 #include <lockstep/checkpointing/activation/plan/planned_sequential.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/step/activation_planning.h>
 #include <torch/nn/modules/container/sequential.h>
 

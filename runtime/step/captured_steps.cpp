@@ -2,6 +2,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <lockstep/collectives/core/as_error.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/cuda/no_host_reads.h>
 #include <lockstep/runtime/data/step_inputs.h>
 #include <lockstep/runtime/step/captured_steps.h>

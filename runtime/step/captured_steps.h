@@ -1,6 +1,7 @@
 #pragma once
 
 #include <lockstep/collectives/core/graph_capture.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/step/step.h>
 #include <lockstep/runtime/step/step_graph.h>
 

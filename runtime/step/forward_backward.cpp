@@ -1,7 +1,9 @@
 #include <ATen/ops/_to_copy.h>
 #include <ATen/ops/add.h>
 #include <c10/util/ScopeExit.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/core/as_error.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/state/versions.h>
 #include <lockstep/runtime/step/forward_backward.h>
 #include <lockstep/runtime/step/span.h>

@@ -1,6 +1,7 @@
 #include <ATen/ops/sub.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/state/flat.h>
 #include <lockstep/runtime/state/state_copy.h>
 #include <lockstep/runtime/step/local_rounds.h>

@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 #include <lockstep/amp/update/flat_kernels.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/state/flat.h>
 #include <lockstep/runtime/step/loss_scales.h>
 

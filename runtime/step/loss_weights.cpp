@@ -1,3 +1,4 @@
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/step/loss_weights.h>
 
 namespace lockstep::detail {

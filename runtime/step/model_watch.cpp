@@ -1,5 +1,7 @@
 #include <c10/core/GradMode.h>
 #include <lockstep/amp/casting/kept_fp32.h>
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/state/flat.h>
 #include <lockstep/runtime/state/model_memory.h>
 #include <lockstep/runtime/step/model_watch.h>

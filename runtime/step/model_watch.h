@@ -1,6 +1,7 @@
 #pragma once
 
 #include <lockstep/amp/model.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/step/trainable.h>
 
 #include <optional>

@@ -6,6 +6,7 @@
 #include <lockstep/checkpointing/snapshot/format/file_system.h>
 #include <lockstep/checkpointing/snapshot/safetensors_writer.h>
 #include <lockstep/collectives/core/as_error.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/state/flat.h>
 #include <lockstep/runtime/step/gradient_statistics.h>
 #include <lockstep/runtime/step/non_finite_diagnosis.h>

@@ -1,4 +1,5 @@
 #include <lockstep/amp/grouped.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/core/rank_names.h>
 #include <lockstep/runtime/process/replicas.h>
 #include <lockstep/runtime/step/option_fields.h>

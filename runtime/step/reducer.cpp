@@ -2,9 +2,11 @@
 #include <ATen/ops/zeros.h>
 #include <c10/util/ScopeExit.h>
 #include <lockstep/amp/update/flat_kernels.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/core/activity.h>
 #include <lockstep/collectives/core/as_error.h>
 #include <lockstep/collectives/core/plain_tensor.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/state/flat.h>
 #include <lockstep/runtime/step/reducer.h>
 #include <lockstep/runtime/step/span.h>

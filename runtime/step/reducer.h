@@ -4,6 +4,7 @@
 #include <lockstep/amp/update/decision.h>
 #include <lockstep/amp/update/measured_parts.h>
 #include <lockstep/collectives/communicator.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/bucket_plan.h>
 #include <lockstep/runtime/leaves/leaf_sums.h>
 #include <lockstep/runtime/state/shard.h>

@@ -3,6 +3,8 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <lockstep/collectives/core/rank_names.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 #include <lockstep/runtime/process/replicas.h>
 #include <lockstep/runtime/runtime.h>
 #include <lockstep/runtime/state/flat.h>

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <c10/core/Event.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/process/digest_difference.h>
 #include <lockstep/runtime/state/arena.h>
 #include <lockstep/runtime/state/named_views.h>

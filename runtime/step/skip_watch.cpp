@@ -1,5 +1,5 @@
 #include <lockstep/amp/loss_scaler.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/step/skip_watch.h>
 
 #include <iostream>

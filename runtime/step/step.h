@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty_like.h>
 #include <lockstep/amp/loss_scaler.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/leaves/leaves.h>
 #include <lockstep/runtime/loss.h>
 #include <lockstep/runtime/process/buffer_sync.h>

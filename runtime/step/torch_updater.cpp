@@ -6,6 +6,7 @@
 #include <lockstep/amp/update/average.h>
 #include <lockstep/amp/update/flat_kernels.h>
 #include <lockstep/amp/update/flat_span.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/state/flat.h>
 #include <lockstep/runtime/state/torch_optimizer_state.h>
 #include <lockstep/runtime/step/span.h>

@@ -1,7 +1,9 @@
 #include <ATen/ops/ones.h>
 #include <lockstep/amp/optimizers.h>
 #include <lockstep/amp/update/update_rule.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/core/plain_tensor.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/state/model_memory.h>
 #include <lockstep/runtime/step/trainable.h>
 #include <torch/nn/module.h>

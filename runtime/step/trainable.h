@@ -3,6 +3,7 @@
 #include <lockstep/amp/model.h>
 #include <lockstep/amp/optimizer.h>
 #include <lockstep/amp/precision.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/bucket_plan.h>
 #include <lockstep/runtime/data_parallel.h>
 #include <lockstep/runtime/step/reducer.h>

@@ -2,6 +2,7 @@
 #include <c10/core/InferenceMode.h>
 #include <lockstep/amp/optimizers.h>
 #include <lockstep/amp/sync_batch_norm.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/core/graph_capture.h>
 #include <lockstep/runtime/data/step_inputs.h>
 #include <lockstep/runtime/memory_use.h>

@@ -1,4 +1,5 @@
 #include <ATen/ops/zeros.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/step/votes.h>
 
 #include <cstring>

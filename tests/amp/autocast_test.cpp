@@ -5,7 +5,7 @@
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 #include <lockstep/amp/autocast.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
 
 #include <stdexcept>
 #include <thread>

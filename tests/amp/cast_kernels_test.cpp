@@ -2,7 +2,7 @@
 #include <c10/util/Half.h>
 #include <gtest/gtest.h>
 #include <lockstep/amp/casting/cast_kernels.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/kernels/half_bits.h>
 
 #include <cmath>

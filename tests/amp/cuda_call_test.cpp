@@ -1,7 +1,8 @@
 // What is made of CUDA's answer to a launch.
 #include <gtest/gtest.h>
 #include <lockstep/amp/cuda/cuda_call.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 
 #include <string>
 

@@ -14,6 +14,7 @@
 #include <lockstep/amp/update/cpu_update.h>
 #include <lockstep/amp/update/flat_kernels.h>
 #include <lockstep/amp/update/measure.h>
+#include <lockstep/collectives/exceptions.h>
 
 namespace lockstep {
 namespace {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <lockstep/amp/autocast.h>
 #include <lockstep/amp/casting/kept_fp32.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/rnn.h>
 #include <torch/nn/utils/rnn.h>

@@ -6,7 +6,8 @@
 #include <gtest/gtest.h>
 #include <lockstep/amp/optimizers.h>
 #include <lockstep/amp/update/update_rule.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 
 #include <cmath>
 #include <limits>

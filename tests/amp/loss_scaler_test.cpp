@@ -5,7 +5,6 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/collectives/error.h>
 
 #include <cmath>
 #include <functional>

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <lockstep/amp/schedule.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 
 #include <limits>
 #include <string>

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <lockstep/amp/loss_scaler.h>
 #include <lockstep/amp/non_finite_tracer.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
 #include <lockstep/amp/update/update_rule.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
 
 #include <cstring>
 #include <functional>

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <lockstep/amp/optimizers.h>
 #include <lockstep/c/calls/handles.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/exported/exported_module.h>
 #include <mpi.h>
 #include <torch/script.h>

@@ -3,6 +3,8 @@
 #include <lockstep/c/calls/arrays.h>
 #include <lockstep/c/calls/losses.h>
 #include <lockstep/c/calls/status.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 #include <torch/torch.h>
 
 #include <array>

@@ -3,7 +3,7 @@
 #include <lockstep/checkpointing/activation/keep.h>
 #include <lockstep/checkpointing/activation/memory_meter.h>
 #include <lockstep/checkpointing/activation/operator_trace.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
 
 #include <algorithm>
 

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <lockstep/checkpointing/activation/memory_meter.h>
 #include <lockstep/checkpointing/activation/offload.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
 
 #include <optional>
 

@@ -2,7 +2,7 @@
 #include <lockstep/checkpointing/activation/memory_meter.h>
 #include <lockstep/checkpointing/activation/plan_checkpoints.h>
 #include <lockstep/checkpointing/activation/recomputing.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
 
 #include <algorithm>
 #include <cstdio>

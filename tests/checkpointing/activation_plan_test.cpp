@@ -2,7 +2,7 @@
 // short chains.
 #include <gmock/gmock.h>
 #include <lockstep/checkpointing/activation/plan_checkpoints.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
 
 #include <algorithm>
 #include <iterator>

@@ -1,7 +1,7 @@
 // Behaviours of Python's torch.utils.checkpoint that checkpoint() shares.
 #include <gmock/gmock.h>
 #include <lockstep/checkpointing/activation/memory_meter.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
 
 #include <map>
 #include <optional>

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <lockstep/checkpointing/activation/engine_hook.h>
 #include <lockstep/checkpointing/activation/memory_meter.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
 
 #include <stdexcept>
 

@@ -14,6 +14,7 @@
 #include <lockstep/checkpointing/snapshot/safetensors_writer.h>
 #include <lockstep/checkpointing/snapshot/write/save_plan.h>
 #include <lockstep/checkpointing/snapshot/write/writer.h>
+#include <lockstep/collectives/exit_code.h>
 
 #include <filesystem>
 #include <fstream>

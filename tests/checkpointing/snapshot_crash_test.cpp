@@ -9,6 +9,7 @@
 #include <lockstep/checkpointing/snapshot/format/folder_names.h>
 #include <lockstep/checkpointing/snapshot/newest.h>
 #include <lockstep/checkpointing/snapshot/write/writer.h>
+#include <lockstep/collectives/exceptions.h>
 
 #include <memory>
 #include <mutex>

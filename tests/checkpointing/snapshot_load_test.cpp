@@ -11,6 +11,7 @@
 #include <lockstep/checkpointing/snapshot/load.h>
 #include <lockstep/checkpointing/snapshot/safetensors_writer.h>
 #include <lockstep/checkpointing/snapshot/write/content.h>
+#include <lockstep/collectives/exceptions.h>
 
 #include <string>
 #include <utility>

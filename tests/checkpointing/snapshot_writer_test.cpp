@@ -11,6 +11,7 @@
 #include <lockstep/checkpointing/snapshot/newest.h>
 #include <lockstep/checkpointing/snapshot/safetensors_file.h>
 #include <lockstep/checkpointing/snapshot/write/writer.h>
+#include <lockstep/collectives/exceptions.h>
 
 #include <cerrno>
 #include <cmath>

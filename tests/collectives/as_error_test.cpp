@@ -2,6 +2,8 @@
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 #include <lockstep/collectives/core/as_error.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 
 #include <new>
 #include <system_error>

@@ -1,6 +1,7 @@
 // What holds for a Communicator whatever carries it.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
+#include <lockstep/collectives/exceptions.h>
 
 #include "test_names.h"
 #include "thread_ranks.h"

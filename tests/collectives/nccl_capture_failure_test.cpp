@@ -3,6 +3,8 @@
 #include "test_names.h"
 
 #include <gmock/gmock.h>
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/exceptions.h>
 
 namespace lockstep {
 

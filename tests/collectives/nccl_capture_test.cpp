@@ -4,6 +4,7 @@
 #include "test_names.h"
 
 #include <gmock/gmock.h>
+#include <lockstep/collectives/exceptions.h>
 
 namespace lockstep {
 

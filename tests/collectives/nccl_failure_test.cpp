@@ -2,6 +2,8 @@
 #include "nccl_outcomes.h"
 #include "test_names.h"
 
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 #include <lockstep/collectives/nccl/loaded_libraries.h>
 #include <lockstep/collectives/nccl/nccl_bootstrap.h>
 

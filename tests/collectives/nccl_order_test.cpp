@@ -2,6 +2,8 @@
 #include "nccl_outcomes.h"
 #include "test_names.h"
 
+#include <lockstep/collectives/exceptions.h>
+
 namespace lockstep {
 
 using namespace detail;

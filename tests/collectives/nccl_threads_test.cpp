@@ -5,7 +5,7 @@
 #include "threads_that_block.h"
 
 #include <gtest/gtest.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/nccl/nccl_comm.h>
 #include <lockstep/collectives/nccl/watchdog.h>
 

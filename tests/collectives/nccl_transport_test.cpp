@@ -3,6 +3,8 @@
 #include "test_names.h"
 #include "verbs.h"
 
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 #include <lockstep/collectives/nccl/averaging.h>
 
 namespace lockstep {

@@ -3,6 +3,7 @@
 #include <ATen/ops/from_blob.h>
 #include <gtest/gtest.h>
 #include <lockstep/collectives/core/activity.h>
+#include <lockstep/collectives/exceptions.h>
 
 #include <chrono>
 #include <cstdlib>

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
+#include <lockstep/collectives/exceptions.h>
 
 #include "test_names.h"
 #include "thread_ranks.h"

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <lockstep/collectives/core/activity.h>
 #include <lockstep/collectives/core/life_sign.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/host/host_transport.h>
 #include <pthread.h>
 #include <sys/mman.h>

@@ -1,7 +1,7 @@
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 #include <gtest/gtest.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/kernels/reduce_kernels.h>
 
 #include <algorithm>

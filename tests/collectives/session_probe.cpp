@@ -13,6 +13,7 @@
 //                                 funneled, serialized, multiple; mixed: funneled on rank 1, else
 //                                 multiple
 #include <ATen/ops/ones.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/mpi_session.h>
 #include <mpi.h>
 #include <sys/socket.h>

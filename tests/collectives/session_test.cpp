@@ -1,5 +1,5 @@
 #include <gtest/gtest.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exit_code.h>
 #include <sys/wait.h>
 
 #include <algorithm>

@@ -1,6 +1,5 @@
 // Memory of ranks whose names for it lead a peer to another file, as in containers.
 #include <gtest/gtest.h>
-#include <lockstep/collectives/error.h>
 #include <lockstep/collectives/host/shared_memory.h>
 
 #include <cstring>

@@ -8,6 +8,8 @@
 
 #include <lockstep/collectives/core/graph_capture.h>
 #include <lockstep/collectives/device/staged_transport.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 
 namespace lockstep {
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <lockstep/collectives/communicator.h>
+#include <lockstep/collectives/exceptions.h>
 
 #include <functional>
 #include <string>

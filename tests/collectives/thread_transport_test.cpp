@@ -2,6 +2,7 @@
 #include "thread_ranks.h"
 #include "verbs.h"
 
+#include <lockstep/collectives/exceptions.h>
 #include <atomic>
 #include <chrono>
 #include <cmath>

@@ -2,7 +2,8 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 
 #include <algorithm>
 #include <filesystem>

@@ -1,7 +1,8 @@
 // The readers of a build without libjpeg-turbo, libpng and libarchive.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 #include <lockstep/datasets/image_file.h>
 #include <lockstep/datasets/tar_shards.h>
 

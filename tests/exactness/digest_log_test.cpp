@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "error_of.h"
 #include "runtime/models.h"
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"

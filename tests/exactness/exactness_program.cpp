@@ -9,6 +9,7 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <lockstep/checkpointing/activation/checkpoint.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/process/replicas.h>
 #include <lockstep/runtime/trainer.h>
 

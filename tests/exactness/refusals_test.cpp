@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "error_of.h"
 #include "runtime/models.h"
 #include "runtime/trainer_runs.h"
 #include "test_names.h"

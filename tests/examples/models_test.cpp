@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <lockstep/checkpointing/activation/memory_meter.h>
 #include <lockstep/checkpointing/snapshot/safetensors_writer.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/load_weights.h>
 #include <torch/torch.h>
 

@@ -1,7 +1,8 @@
 // How the examples cut text into pieces of words.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>

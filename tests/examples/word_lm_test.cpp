@@ -1,7 +1,7 @@
 // The word model computes what PyTorch's computes from the same weights.
 #include <gtest/gtest.h>
 #include <lockstep/checkpointing/snapshot/safetensors_writer.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
 #include <torch/torch.h>
 
 #include <cstdlib>

@@ -2,7 +2,8 @@
 #include <caffe2/serialize/inline_container.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 #include <lockstep/exported/exported_module.h>
 #include <torch/torch.h>
 

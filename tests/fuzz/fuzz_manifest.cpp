@@ -1,5 +1,5 @@
 #include <lockstep/checkpointing/snapshot/manifest.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
 
 #include <cstddef>
 #include <cstdint>

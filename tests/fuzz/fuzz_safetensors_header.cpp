@@ -1,5 +1,5 @@
 #include <lockstep/checkpointing/snapshot/safetensors_header.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,7 @@
 // train FOLDER OPTIMIZER STEPS: trains the TorchScript model that Python left in FOLDER with
 // lockstep::Trainer, on this rank's share of Python's data, and leaves losses and weights there.
 #include <ATen/ATen.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/trainer.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>

@@ -3,6 +3,7 @@
 // One line a step. Half matrix products are slow on CPUs, so the model is tiny: two layers of
 // width 32 on 32 bytes of context, about 50 thousand parameters.
 
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/trainer.h>
 
 #include <cstdlib>

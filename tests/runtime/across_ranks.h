@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 #include <lockstep/runtime/process/replicas.h>
 
-#include "error_of.h"
 #include "test_device.h"
 #include "test_runtime.h"
 

@@ -1,5 +1,5 @@
 #include <lockstep/checkpointing/activation/offload/offload_store.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 
 #include <cstddef>
 #include <iterator>

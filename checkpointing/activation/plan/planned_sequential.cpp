@@ -4,7 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/Type.h>
 #include <lockstep/checkpointing/activation/plan/planned_sequential.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/version.h>
 

@@ -1,5 +1,7 @@
 #include <lockstep/checkpointing/snapshot/format/json_document.h>
 #include <lockstep/checkpointing/snapshot/format/rejection.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 
 #include <nlohmann/json.hpp>
 

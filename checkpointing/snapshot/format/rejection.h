@@ -1,18 +1,14 @@
 #pragma once
 
-#include <lockstep/collectives/error.h>
+#include <c10/util/StringUtil.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
 
 namespace lockstep::snapshot {
 
 /// Throws Error with exit code snapshot. A NUL in a name from outside would end the message there.
-[[noreturn]] inline void reject_with(std::string message) {
-  std::replace(message.begin(), message.end(), '\0', '?');
-  throw Error(message, ExitCode::snapshot);
-}
+[[noreturn]] void reject_with(std::string message);
 
 /// Throws Error with exit code snapshot: "FILE, byte OFFSET: what is wrong".
 template <typename... Parts>

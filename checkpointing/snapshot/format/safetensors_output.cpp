@@ -3,7 +3,6 @@
 #include <lockstep/checkpointing/snapshot/format/safetensors_output.h>
 #include <lockstep/checkpointing/snapshot/safetensors_header.h>
 #include <lockstep/collectives/core/plain_tensor.h>
-#include <lockstep/collectives/error.h>
 
 #include <functional>
 #include <unordered_map>

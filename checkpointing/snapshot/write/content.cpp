@@ -1,6 +1,6 @@
 #include <lockstep/checkpointing/snapshot/format/safetensors_output.h>
 #include <lockstep/checkpointing/snapshot/write/content.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 
 #include <functional>
 #include <numeric>

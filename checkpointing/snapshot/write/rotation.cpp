@@ -1,7 +1,7 @@
 #include <lockstep/checkpointing/snapshot/manifest.h>
 #include <lockstep/checkpointing/snapshot/mapped_file.h>
 #include <lockstep/checkpointing/snapshot/write/rotation.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/exceptions.h>
 
 #include <sys/stat.h>
 

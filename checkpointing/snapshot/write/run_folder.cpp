@@ -2,6 +2,7 @@
 #include <lockstep/checkpointing/snapshot/manifest.h>
 #include <lockstep/checkpointing/snapshot/mapped_file.h>
 #include <lockstep/checkpointing/snapshot/write/run_folder.h>
+#include <lockstep/collectives/check.h>
 
 #include <random>
 #include <utility>

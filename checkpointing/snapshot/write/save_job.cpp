@@ -4,7 +4,10 @@
 #include <lockstep/checkpointing/snapshot/format/rejection.h>
 #include <lockstep/checkpointing/snapshot/mapped_file.h>
 #include <lockstep/checkpointing/snapshot/write/save_job.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/core/life_sign.h>
+#include <lockstep/collectives/core/outcome.h>
+#include <lockstep/collectives/exceptions.h>
 
 #include <algorithm>
 #include <cmath>

@@ -5,6 +5,7 @@
 #include <lockstep/checkpointing/snapshot/write/run_folder.h>
 #include <lockstep/checkpointing/snapshot/write/save_plan.h>
 #include <lockstep/collectives/core/agreement.h>
+#include <lockstep/collectives/core/outcome.h>
 
 #include <cstdint>
 #include <exception>

@@ -2,6 +2,7 @@
 #include <lockstep/checkpointing/snapshot/write/save_job.h>
 #include <lockstep/checkpointing/snapshot/write/shadow_memory.h>
 #include <lockstep/checkpointing/snapshot/write/writer.h>
+#include <lockstep/collectives/exceptions.h>
 
 #include <chrono>
 #include <exception>

@@ -1,5 +1,5 @@
 #include <lockstep/checkpointing/snapshot/write/writer_options.h>
-#include <lockstep/collectives/error.h>
+#include <lockstep/collectives/check.h>
 
 namespace lockstep::snapshot {
 

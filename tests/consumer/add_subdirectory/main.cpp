@@ -1,5 +1,6 @@
 // One library alone, built as part of another project.
 #include <ATen/Functions.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/communicator.h>
 
 int main() {

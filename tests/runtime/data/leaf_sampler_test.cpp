@@ -1,7 +1,6 @@
 // Samples that are dealt to leaves: the same for each leaf on any number of ranks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/collectives/error.h>
 #include <lockstep/runtime/loader_places.h>
 #include <lockstep/runtime/state/state_copy.h>
 

@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/loader.h>
 
 #include <atomic>

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <random>
 
+#include "error_of.h"
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
 #include "test_names.h"

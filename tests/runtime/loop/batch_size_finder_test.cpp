@@ -1,6 +1,8 @@
 // A search for a batch size, after which a run goes on as if there had been none.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/batch_size_finder.h>
 
 #include <functional>

@@ -1,8 +1,11 @@
 // evaluate() with a Runtime and with a Trainer.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 #include <lockstep/runtime/trainer.h>
 
+#include "error_of.h"
 #include "evaluated.h"
 #include "runtime/trainer_runs.h"
 #include "test_names.h"

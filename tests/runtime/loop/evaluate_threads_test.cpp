@@ -1,6 +1,8 @@
 // evaluate() on ranks that are threads, up to 8.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 
 #include <cmath>
 

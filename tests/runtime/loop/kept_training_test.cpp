@@ -13,6 +13,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "error_of.h"
 #include "runtime/trained_mlp.h"
 #include "runtime/trainer_runs.h"
 

@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 
+#include "error_of.h"
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
 #include "test_names.h"

@@ -1,6 +1,7 @@
 // Whole training runs by epochs: validation, snapshots, log, stops and resumes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/best_snapshot.h>
 #include <lockstep/runtime/train_epochs.h>
 
@@ -10,6 +11,7 @@
 #include <sstream>
 
 #include "epoch_runs.h"
+#include "error_of.h"
 #include "test_names.h"
 
 namespace lockstep {

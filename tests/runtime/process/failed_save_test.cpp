@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/checkpointing/snapshot/format/file_system.h>
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/trainer.h>
 #include <torch/nn/modules/linear.h>
 

@@ -2,6 +2,8 @@
 #include <c10/util/Exception.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 #include <lockstep/runtime/memory_use.h>
 #include <lockstep/runtime/runtime.h>
 

@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <lockstep/collectives/exit_code.h>
 #include <lockstep/runtime/runtime.h>
 #include <stdlib.h>
 #include <torch/nn/modules/conv.h>

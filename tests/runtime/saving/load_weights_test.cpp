@@ -4,6 +4,7 @@
 #include <lockstep/checkpointing/snapshot/safetensors_writer.h>
 #include <lockstep/runtime/load_weights.h>
 
+#include "error_of.h"
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
 #include "test_names.h"

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <lockstep/checkpointing/snapshot/format/file_system.h>
 #include <lockstep/checkpointing/snapshot/write/folder_lock.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/state/memory_snapshots.h>
 
 #include <cerrno>

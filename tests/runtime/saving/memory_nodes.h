@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <lockstep/collectives/exit_code.h>
 #include <lockstep/runtime/state/memory_snapshots.h>
 
 #include <algorithm>

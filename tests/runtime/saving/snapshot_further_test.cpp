@@ -2,9 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/checkpointing/snapshot/format/file_system.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/best_snapshot.h>
 
 #include "checkpointing/snapshot_fault_file_system.h"
+#include "error_of.h"
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
 #include "test_names.h"

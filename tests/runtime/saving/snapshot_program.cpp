@@ -11,6 +11,8 @@
 #include <utility>
 
 #include <lockstep/checkpointing/snapshot/format/file_system.h>
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/exceptions.h>
 #include "runtime/snapshot_runs.h"
 
 namespace lockstep {

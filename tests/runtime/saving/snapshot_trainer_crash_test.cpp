@@ -1,6 +1,7 @@
 // The disk of a rank dies or fills up while a Trainer saves on two ranks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <lockstep/collectives/exceptions.h>
 
 #include <set>
 

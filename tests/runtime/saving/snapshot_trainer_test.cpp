@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/checkpointing/snapshot/format/file_system.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 
 #include <algorithm>
 #include <cmath>
@@ -10,6 +12,7 @@
 #include <numeric>
 
 #include "checkpointing/snapshot_fault_file_system.h"
+#include "error_of.h"
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
 #include "runtime/windows_late.h"

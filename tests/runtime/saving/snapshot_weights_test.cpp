@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "error_of.h"
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
 #include "test_names.h"

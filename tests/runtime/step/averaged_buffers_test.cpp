@@ -10,6 +10,7 @@
 #include <cmath>
 #include <map>
 
+#include "error_of.h"
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
 #include "test_names.h"

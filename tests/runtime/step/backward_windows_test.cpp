@@ -1,7 +1,9 @@
 // Behaviours of windows: unused parameters, accumulation, buffers, and what ranks forgot.
 #include <ATen/ops/embedding.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/data_parallel.h>
 
+#include "error_of.h"
 #include "runtime/across_ranks.h"
 #include "runtime/models.h"
 #include "test_names.h"

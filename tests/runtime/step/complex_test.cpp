@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "error_of.h"
 #include "runtime/across_ranks.h"
 #include "runtime/models.h"
 #include "runtime/snapshot_runs.h"

@@ -1,9 +1,12 @@
 // Behaviours of data-parallel construction: what is compared, refused and copied before training.
 #include <ATen/ops/empty_strided.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 #include <lockstep/runtime/data_parallel.h>
 
 #include <optional>
 
+#include "error_of.h"
 #include "runtime/across_ranks.h"
 #include "runtime/models.h"
 #include "test_names.h"

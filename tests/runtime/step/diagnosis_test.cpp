@@ -6,6 +6,7 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/normalization.h>
 
+#include "error_of.h"
 #include "runtime/temporary_folder.h"
 #include "runtime/trainer_runs.h"
 #include "runtime/windows_late.h"

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "double_models.h"
+#include "error_of.h"
 #include "runtime/across_ranks.h"
 #include "runtime/snapshot_runs.h"
 #include "test_names.h"

@@ -3,9 +3,12 @@
 #include <ATen/autocast_mode.h>
 #include <lockstep/amp/loss_scaler.h>
 #include <lockstep/checkpointing/snapshot/format/file_system.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 #include <stdlib.h>
 #include <torch/optim/sgd.h>
 
+#include "error_of.h"
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
 #include "runtime/windows_late.h"

@@ -3,6 +3,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
+#include "error_of.h"
 #include "runtime/across_ranks.h"
 #include "runtime/models.h"
 #include "test_names.h"

@@ -2,6 +2,7 @@
 // model in host memory.
 #include <lockstep/runtime/step/training.h>
 
+#include "error_of.h"
 #include "runtime/read_watch.h"
 #include "runtime/same_report.h"
 #include "runtime/trained_mlp.h"

@@ -1,5 +1,6 @@
 // Learning rates where the host acts a window late, as on a device, and in captured windows: here
 // with the model in host memory.
+#include "error_of.h"
 #include "runtime/across_ranks.h"
 #include "runtime/captured_runs.h"
 #include "test_names.h"

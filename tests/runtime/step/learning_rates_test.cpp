@@ -5,6 +5,7 @@
 
 #include <lockstep/runtime/learning_rate_finder.h>
 
+#include "error_of.h"
 #include "slope.h"
 #include "test_names.h"
 

@@ -1,8 +1,11 @@
 // Rounds of local updates: what is saved, loaded, adopted and compared in the middle of one.
 #include <lockstep/checkpointing/snapshot/safetensors_writer.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 #include <lockstep/runtime/state/state_copy.h>
 #include <lockstep/runtime/step/training.h>
 
+#include "error_of.h"
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
 

@@ -1,7 +1,9 @@
 // Rounds of local updates: what the ranks make of them together, and how runs with them go on.
 #include <lockstep/checkpointing/snapshot/safetensors_file.h>
+#include <lockstep/collectives/check.h>
 #include <torch/optim/adamw.h>
 
+#include "error_of.h"
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
 #include "test_names.h"

@@ -1,6 +1,7 @@
 // What O2 and O3 keep in 16 bits without a master, and what the program writes to it: buffers,
 // frozen parameters, norms by name.
 #include <ATen/ATen.h>
+#include <lockstep/collectives/exceptions.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
@@ -11,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "error_of.h"
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
 #include "test_names.h"

@@ -1,4 +1,6 @@
 // What one rank cannot make of a Trainer is an Error on every rank, and another one can be made.
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 #include <torch/optim/sgd.h>
 
 #include <new>

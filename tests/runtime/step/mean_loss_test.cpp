@@ -1,8 +1,11 @@
 // StepReport::mean_loss against a sum in fp64 over the losses of all ranks and micro-batches.
+#include "error_of.h"
 #include "runtime/across_ranks.h"
 #include "runtime/captured_runs.h"
 #include "runtime/trainer_runs.h"
 #include "test_names.h"
+
+#include <lockstep/collectives/check.h>
 
 namespace lockstep {
 

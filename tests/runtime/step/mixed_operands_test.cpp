@@ -7,6 +7,7 @@
 #include <torch/nn/modules/transformercoder.h>
 #include <torch/nn/modules/transformerlayer.h>
 
+#include "error_of.h"
 #include "runtime/trainer_runs.h"
 #include "test_names.h"
 

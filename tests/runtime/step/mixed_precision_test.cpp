@@ -10,6 +10,7 @@
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 
+#include "error_of.h"
 #include "runtime/trainer_runs.h"
 #include "test_names.h"
 

@@ -1,10 +1,13 @@
 // Weights that leave the Trainer's memory, and models that change after the Trainer was made.
 #include <lockstep/amp/casting/kept_fp32.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/serialize.h>
 
 #include <sstream>
 
+#include "error_of.h"
 #include "runtime/trainer_runs.h"
 #include "test_names.h"
 

@@ -2,6 +2,7 @@
 #include <lockstep/amp/muon_optimizer.h>
 #include <lockstep/checkpointing/snapshot/safetensors_file.h>
 
+#include "error_of.h"
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
 #include "test_names.h"

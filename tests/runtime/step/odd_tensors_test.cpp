@@ -1,5 +1,6 @@
 // Each lazy sign and each layout, at each place where a tensor of the program enters.
 #include "odd_tensors.h"
+#include "error_of.h"
 
 #include <ATen/ATen.h>
 #include <lockstep/amp/fused_layers.h>
@@ -10,6 +11,7 @@
 #include <lockstep/checkpointing/activation/offload.h>
 #include <lockstep/checkpointing/snapshot/safetensors_file.h>
 #include <lockstep/checkpointing/snapshot/safetensors_writer.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/collate.h>
 #include <lockstep/runtime/data_parallel.h>
 #include <lockstep/runtime/evaluate.h>

@@ -1,5 +1,6 @@
 // What ranks compare of their options: every field, and only the difference is told.
 #include <gmock/gmock.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/step/option_fields.h>
 
 #include <fstream>

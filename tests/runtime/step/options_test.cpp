@@ -2,7 +2,6 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/collectives/error.h>
 #include <lockstep/runtime/loss.h>
 #include <lockstep/runtime/state/flat.h>
 #include <lockstep/runtime/to_device.h>

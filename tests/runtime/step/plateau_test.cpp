@@ -2,6 +2,7 @@
 #include <torch/optim/schedulers/reduce_on_plateau_scheduler.h>
 #include <torch/optim/sgd.h>
 
+#include "error_of.h"
 #include "slope.h"
 #include "test_names.h"
 

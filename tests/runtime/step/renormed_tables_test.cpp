@@ -1,9 +1,11 @@
 // Embeddings with max_norm, whose forward writes the rows of a rank's own batch: tables stay equal
 // on all ranks, with the values of one forward over the joined batch (pytorch#26596).
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/data_parallel.h>
 #include <torch/nn/functional/embedding.h>
 #include <torch/nn/modules/embedding.h>
 
+#include "error_of.h"
 #include "runtime/captured_runs.h"
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"

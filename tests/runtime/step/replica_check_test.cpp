@@ -1,8 +1,11 @@
 // Ranks whose replicas differ: flipped bits, and optimizers that were given other options.
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 #include <lockstep/runtime/step/training.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 
+#include "error_of.h"
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
 

@@ -3,6 +3,7 @@
 #include <lockstep/collectives/core/rank_names.h>
 #include <lockstep/runtime/step/votes.h>
 
+#include "error_of.h"
 #include "runtime/across_ranks.h"
 #include "test_names.h"
 

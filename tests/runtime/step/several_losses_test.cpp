@@ -1,6 +1,8 @@
 // Several losses of one Trainer, with a loss scale each.
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/step/training.h>
 
+#include "error_of.h"
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
 #include "test_names.h"

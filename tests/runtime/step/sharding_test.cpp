@@ -2,6 +2,7 @@
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 
+#include "error_of.h"
 #include "test_names.h"
 #include "update_runs.h"
 

@@ -2,6 +2,7 @@
 // kernel launches, operators, waits. Prints JSON on rank 0, for scripts/counts.
 #include <ATen/record_function.h>
 #include <lockstep/collectives/core/transport.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/step/training.h>
 
 #include <algorithm>

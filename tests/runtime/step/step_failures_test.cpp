@@ -1,8 +1,12 @@
 // What one rank does wrong is an Error on every rank, and the next window works.
+#include "error_of.h"
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
 #include "runtime/windows_late.h"
 #include "test_names.h"
+
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/exceptions.h>
 
 namespace lockstep {
 namespace {

@@ -1,5 +1,7 @@
 // The rules that hold in every mode: replicas stay equal, and every rank steps or none does.
 #include <lockstep/amp/loss_scaler.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 
 #include "runtime/trainer_runs.h"
 #include "runtime/windows_late.h"

@@ -5,6 +5,7 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
 
+#include "error_of.h"
 #include "runtime/trainer_runs.h"
 #include "test_names.h"
 

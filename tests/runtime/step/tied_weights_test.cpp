@@ -5,6 +5,7 @@
 
 #include <sstream>
 
+#include "error_of.h"
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
 #include "test_names.h"

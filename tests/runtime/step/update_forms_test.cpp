@@ -1,6 +1,7 @@
 // The forms of an update: averaged, with remainders, random rounding and error feedback.
 #include <torch/optim/sgd.h>
 
+#include "error_of.h"
 #include "test_names.h"
 #include "update_runs.h"
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <numeric>
 
+#include "error_of.h"
 #include "runtime/across_ranks.h"
 
 namespace lockstep {

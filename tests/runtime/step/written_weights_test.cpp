@@ -6,6 +6,7 @@
 #include <lockstep/runtime/step/training.h>
 #include <torch/optim/sgd.h>
 
+#include "error_of.h"
 #include "runtime/captured_runs.h"
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"

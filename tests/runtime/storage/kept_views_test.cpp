@@ -6,6 +6,7 @@
 #include <lockstep/runtime/evaluation_scopes.h>
 #include <torch/optim/sgd.h>
 
+#include "error_of.h"
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
 #include "test_names.h"

@@ -3,6 +3,7 @@
 #include <c10/core/InferenceMode.h>
 #include <lockstep/runtime/data_parallel.h>
 
+#include "error_of.h"
 #include "runtime/trainer_runs.h"
 #include "test_names.h"
 

@@ -1,9 +1,11 @@
 // Recorded windows of several ranks: the model is in host memory, a record keeps the work and does
 // it again, collectives included.
 #include <gmock/gmock.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/collectives/core/graph_capture.h>
 #include <lockstep/collectives/core/transport.h>
 
+#include "error_of.h"
 #include "runtime/across_ranks.h"
 #include "runtime/captured_runs.h"
 #include "test_names.h"

@@ -2,6 +2,8 @@
 // LOCKSTEP_TRANSPORT=nccl.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 
 #include <cmath>
 #include <memory>

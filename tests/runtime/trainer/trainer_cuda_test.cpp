@@ -3,6 +3,8 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 #include <lockstep/runtime/data_parallel.h>
 #include <lockstep/runtime/trainer.h>
 #include <torch/optim/sgd.h>

@@ -1,6 +1,7 @@
 // Kinds of models that a Trainer must take as they are.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/data_parallel.h>
 #include <lockstep/runtime/trainer.h>
 #include <torch/csrc/autograd/variable.h>

@@ -1,0 +1,21 @@
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/exceptions.h>
+
+namespace lockstep {
+
+Error::Error(const std::string& message) : Error(message, ExitCode::usage) {}
+
+CommunicationError::CommunicationError(const std::string& message)
+    : Error(message, ExitCode::peer_lost) {}
+
+namespace detail {
+
+void throw_error(const std::string& message) {
+  throw Error(message);
+}
+void throw_error(const std::string& message, ExitCode code) {
+  throw Error(message, code);
+}
+
+}  // namespace detail
+}  // namespace lockstep

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace lockstep {
+
+enum class ExitCode : int;
+
+/// Thrown for misuse or bad input. Nothing was changed, and the message names what is wrong. Thrown
+/// on every rank if ranks share or compare the value that is wrong.
+class Error : public std::runtime_error {
+ public:
+  /// The code is `usage`.
+  explicit Error(const std::string& message);
+  Error(const std::string& message, ExitCode code) : std::runtime_error(message), code_(code) {}
+  ExitCode code() const noexcept { return code_; }
+
+ private:
+  ExitCode code_;
+};
+
+/// Thrown when a peer is gone or did not arrive in time. The communicator that threw it is
+/// unusable, and so is every tensor that a pending collective wrote to. MPI cannot start again in
+/// this process: end it, and start all ranks again from the last snapshot.
+class CommunicationError : public Error {
+ public:
+  /// The code is `peer_lost`.
+  explicit CommunicationError(const std::string& message);
+};
+
+}  // namespace lockstep
