@@ -33,16 +33,6 @@ LossScalerOptions LossScalerOptions::disabled() {
   return fixed(1.0).enabled(false);
 }
 
-namespace {
-
-void check_count(const char* field, int64_t value, int64_t least) {
-  LOCKSTEP_CHECK(value >= least && value <= std::numeric_limits<int32_t>::max(),
-                 "LossScalerOptions: ", field, " is ", value, ", it must be at least ", least,
-                 " and below 2^31");
-}
-
-}  // namespace
-
 void LossScalerOptions::validate() const {
   const double least = static_cast<float>(min_scale_);
   const double most = static_cast<float>(max_scale_);
@@ -54,15 +44,7 @@ void LossScalerOptions::validate() const {
   LOCKSTEP_CHECK(init_scale_ >= min_scale_ && init_scale_ <= max_scale_,
                  "LossScalerOptions: init_scale is ", init_scale_, ", it must lie from min_scale (",
                  min_scale_, ") to max_scale (", max_scale_, ")");
-  LOCKSTEP_CHECK(growth_factor_ >= 1.0 && std::isfinite(growth_factor_),
-                 "LossScalerOptions: growth_factor is ", growth_factor_,
-                 ", it must be finite and at least 1");
-  LOCKSTEP_CHECK(backoff_factor_ > 0.0 && backoff_factor_ <= 1.0,
-                 "LossScalerOptions: backoff_factor is ", backoff_factor_,
-                 ", it must be above 0 and at most 1");
-  check_count("growth_interval", growth_interval_, 1);
-  check_count("hysteresis", hysteresis_, 1);
-  check_count("max_consecutive_skips", max_consecutive_skips_.value_or(0), 0);
+  detail::require_ranges(detail::rows_of(*this));
 }
 
 }  // namespace lockstep::amp

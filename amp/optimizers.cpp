@@ -4,12 +4,11 @@
 #include <lockstep/amp/update/lamb_update.h>
 #include <lockstep/amp/update/optimizer_list.h>
 #include <lockstep/collectives/check.h>
+#include <lockstep/collectives/option_list.h>
 #include <torch/optim/lbfgs.h>
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <iomanip>
 
 namespace lockstep {
 
@@ -77,14 +76,7 @@ void check_parameters(const torch::optim::Optimizer& optimizer,
 }  // namespace
 
 std::string amp::shortest(double value) {
-  std::string text;
-  for (int digits = 6; digits <= 17; ++digits) {
-    text = c10::str(std::setprecision(digits), value);
-    if (std::strtod(text.c_str(), nullptr) == value) {
-      break;
-    }
-  }
-  return text;
+  return detail::shortest(value);
 }
 
 bool is_norm_or_bias(const ModelTensor& parameter) {

@@ -2,14 +2,12 @@
 #include <c10/util/StringUtil.h>
 #include <lockstep/amp/casting/compute_speed.h>
 #include <lockstep/amp/cuda/cuda_kernels.h>
-#include <lockstep/amp/grouped.h>
 #include <lockstep/amp/model.h>
 #include <lockstep/amp/precision.h>
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/core/nearest_names.h>
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 #include <utility>
 
@@ -18,27 +16,10 @@ namespace lockstep {
 namespace {
 
 using c10::ScalarType;
+using detail::text_of;
 
 bool is_half(ScalarType dtype) {
   return dtype == ScalarType::Half || dtype == ScalarType::BFloat16;
-}
-
-const char* short_name(ScalarType dtype) {
-  switch (dtype) {
-    case ScalarType::Half:
-      return "fp16";
-    case ScalarType::BFloat16:
-      return "bf16";
-    case ScalarType::Float:
-      return "fp32";
-    default:
-      return c10::toString(dtype);
-  }
-}
-
-const char* level_name(Precision::Level level) {
-  static constexpr const char* kNames[] = {"O0", "O1", "O2", "O3"};
-  return kNames[static_cast<int>(level)];
 }
 
 /// "wo" is a dotted part of "block.0.wo.weight", and so is "0.wo".
@@ -89,6 +70,14 @@ Precision with(Precision changed, Field Precision::*field, const Value& value) {
 }
 
 }  // namespace
+
+template <>
+std::string detail::text_of(const ScalarType& dtype) {
+  return dtype == ScalarType::Half       ? "fp16"
+         : dtype == ScalarType::BFloat16 ? "bf16"
+         : dtype == ScalarType::Float    ? "fp32"
+                                         : c10::toString(dtype);
+}
 
 Precision Precision::O0() {
   return {Level::O0, ScalarType::Float};
@@ -194,7 +183,7 @@ Model Precision::with_norms(Model model) const {
 }
 
 std::string Precision::describe() const {
-  const std::string half = short_name(compute_);
+  const std::string half = text_of(compute_);
   const std::string norms = keeps_norms_fp32() ? "fp32 norms" : half + " norms";
   std::string model;
   switch (level_) {
@@ -212,40 +201,18 @@ std::string Precision::describe() const {
       model = half + " model, " + norms + ", no masters";
       break;
   }
-  return c10::str(level_name(level_), " (", model, ", ", short_name(wire_dtype()), " wire",
+  return c10::str(text_of(level_), " (", model, ", ", text_of(wire_dtype()), " wire",
                   remainders_ ? ", remainders for masters" : "",
                   stochastic_rounding_ ? ", stochastic rounding" : "",
                   error_feedback_ ? ", error feedback" : "", ")");
 }
 
 std::vector<std::pair<std::string, std::string>> Precision::fields() const {
-  const amp::LossScalerOptions scaler = loss_scaler_options();
-  return {
-      {"level", describe()},
-      {"wire", names_wire() ? short_name(wire_dtype()) : "the default"},
-      {"keep_fp32", c10::Join(", ", keep_fp32_)},
-      {"norms", c10::Join(", ", norms_)},
-      {"keep_batchnorm_fp32", keeps_norms_fp32() ? "true" : "false"},
-      {"predivide", amp::shortest(predivide_)},
-      {"loss_scale.enabled", scaler.enabled() ? "true" : "false"},
-      {"loss_scale.dynamic", scaler.dynamic() ? "true" : "false"},
-      {"loss_scale.init_scale", amp::shortest(scaler.init_scale())},
-      {"loss_scale.growth_factor", amp::shortest(scaler.growth_factor())},
-      {"loss_scale.backoff_factor", amp::shortest(scaler.backoff_factor())},
-      {"loss_scale.growth_interval", c10::str(scaler.growth_interval())},
-      {"loss_scale.growth_rule", scaler.growth_rule() == amp::GrowthRule::clean_streak
-                                     ? "clean_streak"
-                                     : "iterations_since_overflow"},
-      {"loss_scale.hysteresis", c10::str(scaler.hysteresis())},
-      {"loss_scale.consecutive_hysteresis", scaler.consecutive_hysteresis() ? "true" : "false"},
-      {"loss_scale.min_scale", amp::shortest(scaler.min_scale())},
-      {"loss_scale.max_scale", amp::shortest(scaler.max_scale())},
-      {"loss_scale.max_consecutive_skips",
-       scaler.max_consecutive_skips() ? c10::str(*scaler.max_consecutive_skips()) : "the default"}};
+  return detail::fields_of(*this);
 }
 
 void Precision::validate() const {
-  const char* level = level_name(level_);
+  const std::string level = text_of(level_);
   LOCKSTEP_CHECK(level_ == Level::O0 || is_half(compute_), "Precision::", level, ": compute dtype ",
                  compute_, " is not a 16-bit floating type: use Half or BFloat16, or O0 for fp32");
   LOCKSTEP_CHECK(is_half(wire_dtype()) || wire_dtype() == ScalarType::Float,
@@ -263,18 +230,17 @@ void Precision::validate() const {
   const bool brain = compute_ == ScalarType::BFloat16;
   LOCKSTEP_CHECK(!remainders_ || (level_ == Level::O2 && brain),
                  "Precision: remainders(true) is impossible at ", level, " with ",
-                 short_name(compute_), ": a 16-bit rest makes a bf16 weight an fp32 master, not ",
+                 text_of(compute_), ": a 16-bit rest makes a bf16 weight an fp32 master, not ",
                  "an fp16 one, and only O2 has masters; use O2(kBFloat16)");
   LOCKSTEP_CHECK(!stochastic_rounding_ || (level_ == Level::O3 && brain),
                  "Precision: stochastic_rounding(true) is impossible at ", level, " with ",
-                 short_name(compute_),
+                 text_of(compute_),
                  ": it is for bf16 weights without masters; use "
                  "O3(kBFloat16), which alone has them");
   LOCKSTEP_CHECK(!error_feedback_ || is_half(wire_dtype()),
                  "Precision: error_feedback(true) is impossible with an fp32 wire: it loses "
                  "nothing that could be fed back; use wire(kHalf) or wire(kBFloat16)");
-  LOCKSTEP_CHECK(std::isfinite(predivide_) && predivide_ > 0.0, "Precision: predivide is ",
-                 predivide_, ", it must be finite and positive");
+  detail::require_ranges(detail::rows_of(*this));
   loss_scaler_options().validate();
 }
 

@@ -3,6 +3,7 @@
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 #include <lockstep/amp/loss_scaler_options.h>
+#include <lockstep/collectives/option_list.h>
 
 #include <optional>
 #include <string>
@@ -124,6 +125,8 @@ class Precision {
   void require_known_names(const Model& model) const;
 
  private:
+  friend struct detail::OptionList<Precision>;
+
   Precision(Level level, c10::ScalarType compute) : level_(level), compute_(compute) {}
   bool keeps_norms_fp32() const;
   bool names_norm(const ModelTensor& tensor) const;
@@ -142,3 +145,40 @@ class Precision {
 };
 
 }  // namespace lockstep
+
+namespace lockstep::detail {
+
+/// "fp32", "fp16", "bf16", or LibTorch's name.
+template <>
+std::string text_of(const c10::ScalarType& dtype);
+
+LOCKSTEP_OPTION_NAMES(Precision::Level, "O0", "O1", "O2", "O3");
+
+/// Of a Precision that cannot be changed, the values that follow from others are shown, too.
+template <>
+struct OptionList<Precision> {
+  static constexpr const char* kName = "Precision";
+
+  template <typename Visit>
+  static void each(Precision& precision, const Visit& visit) {
+    visit("level", precision.level_);
+    visit("compute", precision.compute_);
+    visit("wire", precision.wire_);
+    visit("keep_batchnorm_fp32", precision.keep_norms_);
+    visit("keep_fp32", precision.keep_fp32_);
+    visit("norms", precision.norms_);
+    visit("predivide", precision.predivide_, "> 0 and < inf");
+    visit("remainders", precision.remainders_);
+    visit("stochastic_rounding", precision.stochastic_rounding_);
+    visit("error_feedback", precision.error_feedback_);
+    visit("loss_scale", precision.loss_scale_);
+  }
+  template <typename Visit>
+  static void each(const Precision& precision, const Visit& visit) {
+    Precision shown = precision.loss_scale(precision.loss_scaler_options());
+    shown.keep_norms_ = precision.keeps_norms_fp32();
+    each(shown, visit);
+  }
+};
+
+}  // namespace lockstep::detail

@@ -110,21 +110,16 @@ int lockstep_model_destroy(lockstep_model* model);
  *   optimizer        AdamW (default), Adam, SGD, LAMB, Lion, with optimizer.lr, .weight_decay,
  *                    .beta1, .beta2, .eps, .momentum, .dampening, .nesterov, .moments (fp32, bf16)
  *                    as the optimizer has them, .no_decay_on_norms_and_biases
- *   precision        O0 (default), O1, O2, O3, with precision.compute (fp16, bf16), .wire (fp32,
- *                    fp16, bf16), .keep_fp32 and .norms (names, separated by commas),
- *                    .keep_batchnorm_fp32, .remainders, .stochastic_rounding, .error_feedback,
- *                    .predivide
- *   loss_scale       torch, apex, deepspeed, megatron, disabled, or a fixed number, with
- *                    loss_scale.init_scale, .growth_factor, .backoff_factor, .growth_interval,
- *                    .hysteresis, .min_scale, .max_scale, .max_consecutive_skips
+ *   precision        O0 (default), O1, O2, O3; with precision.compute (fp16, bf16), .wire,
+ *                    .keep_fp32 and .norms (names, separated by commas), and others
+ *   loss_scale       torch, apex, deepspeed, megatron, disabled, or a fixed number; with
+ *                    loss_scale.init_scale and others
  *   schedule         Constant, WarmupLinear(w,t,floor), WarmupCosine(w,t,floor),
  *                    StepDecay(n,gamma), WarmupStableDecay(w,d,t,floor), OneCycle(t,...),
  *                    MultiStepDecay(a,b,...,gamma)
- *   of TrainerOptions: accumulate, clip_grad_norm, clip_grad_value, ema, shard_optimizer,
- *                    uneven_data, unused (error, zeros, detect), buffers (none, broadcast,
- *                    average), compare_replicas_every, diagnose_after_skips, diagnosis_folder,
- *                    densify_sparse, first_bucket_bytes, bucket_bytes, snapshots.folder,
- *                    snapshots.asynchronous, snapshots.keep.last, snapshots.keep.every
+ *   others           as docs/options.md names those of TrainerOptions (first_bucket_bytes for
+ *                    buckets.first_bucket_bytes), but for options that need calls of C++:
+ *                    activation_chain, cuda_graph, local_updates, losses, reduce_on_plateau
  * Collective. clang-format on */
 int lockstep_trainer_create(lockstep_trainer** trainer, lockstep_runtime* runtime,
                             lockstep_model* model, const char* options);

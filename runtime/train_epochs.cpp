@@ -45,11 +45,7 @@ const EpochOptions& checked(const EpochOptions& options, const detail::Training&
 
 void EpochOptions::validate() const {
   LOCKSTEP_CHECK(!folder().empty(), "EpochOptions: folder is empty; name the folder of the run");
-  LOCKSTEP_CHECK(epochs() >= 1, "EpochOptions: epochs is ", epochs(), ", it must be at least 1");
-  LOCKSTEP_CHECK(save_every() >= 0, "EpochOptions: save_every is ", save_every(),
-                 ", it must not be negative");
-  LOCKSTEP_CHECK(validate_every() >= 0, "EpochOptions: validate_every is ", validate_every(),
-                 ", it must not be negative");
+  detail::require_ranges(detail::rows_of(*this));
 }
 
 namespace detail {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <lockstep/collectives/check.h>
+#include <lockstep/collectives/option_list.h>
 #include <lockstep/runtime/evaluate.h>
 #include <lockstep/runtime/loader.h>
 #include <lockstep/runtime/run_log.h>
@@ -40,6 +41,14 @@ struct EpochOptions {
 };
 
 namespace detail {
+
+LOCKSTEP_OPTION_LIST(EpochOptions) {
+  visit("folder", options.folder());
+  visit("epochs", options.epochs(), ">= 1");
+  visit("save_every", options.save_every(), ">= 0");
+  visit("validate_every", options.validate_every(), ">= 0");
+  visit("resume", options.resume());
+}
 
 /// What train_epochs() does around the steps. Ranks: every rank makes the same calls.
 class EpochLoop {

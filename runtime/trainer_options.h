@@ -4,8 +4,8 @@
 #include <lockstep/amp/schedule.h>
 #include <lockstep/checkpointing/activation/planned_chain.h>
 #include <lockstep/runtime/bucket_plan.h>
-#include <lockstep/runtime/data_parallel.h>
 #include <lockstep/runtime/local_updates.h>
+#include <lockstep/runtime/policies.h>
 #include <lockstep/runtime/reduce_on_plateau.h>
 #include <lockstep/runtime/snapshot_options.h>
 #include <torch/arg.h>
@@ -17,6 +17,7 @@
 namespace lockstep {
 
 struct TrainerOptions {
+  // What is trained.
   TORCH_ARG(Precision, precision) = Precision::O0();
   /// Micro-batches per update. Requires: >= 1.
   TORCH_ARG(int64_t, accumulate) = 1;
@@ -26,26 +27,15 @@ struct TrainerOptions {
   /// the update is skipped and only the scale of that loss is lowered. The sum of the gradients
   /// travels at one further scale, which is lowered if the sum is not finite after it travelled.
   /// Costs fp32 accumulators, as accumulate(2) does, and one small all-reduce per update.
-  /// Requires: >= 1. Refused with cuda_graph.
+  /// Requires: >= 1.
   TORCH_ARG(int64_t, losses) = 1;
-  /// True: the weights have the same bits on any number of ranks. The global batch of an update is
-  /// cut into a fixed number of micro-batches, the leaves, and each rank runs an equal share of
-  /// them. Everything that enters an update belongs to a leaf, not to a rank: samples
-  /// (LoaderOptions::leaves), random numbers, buffers such as BatchNorm statistics, and gradients,
-  /// whose sum is exact (docs/exactness.md). A snapshot can be resumed on another number of ranks,
-  /// in the middle of an epoch, and goes on with the same bits.
-  /// Costs 8 bytes per parameter in memory and 8 bytes per parameter on the wire, whatever the wire
-  /// dtype. A gradient with an element of 16384 or more, loss scale included, counts as overflow.
-  /// Refused, with the reason: devices other than the CPU, ranks that do not divide the leaves, a
-  /// number of compute threads that follows from the number of ranks, loaders that deal samples by
-  /// rank, fp64 parameters, convert_sync_batchnorm, Trainer::backward(), error feedback, predivide,
-  /// shard_optimizer with LAMB or a TorchOptimizer, uneven_data, BufferPolicy::none, cuda_graph,
-  /// and weights of Loss::sum that are not multiples of 2^-20.
-  TORCH_ARG(bool, reproducible) = false;
-  /// With reproducible: micro-batches of an update on all ranks together. Each rank runs leaves /
-  /// ranks of them per update; accumulate must be 1 or that number. 0: accumulate * ranks.
-  /// Requires: >= 0.
-  TORCH_ARG(int64_t, leaves) = 0;
+  /// True: ranks may have different numbers of micro-batches. A rank that has none left calls
+  /// step_without_data(). Each update averages over the micro-batches that the ranks had.
+  TORCH_ARG(bool, uneven_data) = false;
+  /// Factor on each group's learning rate, as a function of the number of real updates.
+  TORCH_ARG(Schedule, schedule) = Constant();
+  /// The rule by which Trainer::reduce_on_plateau() lowers the learning rates. Unset: no rule.
+  TORCH_ARG(std::optional<ReduceOnPlateau>, reduce_on_plateau) = std::nullopt;
   /// Maximum norm of the update's gradient. A larger gradient is scaled down to this norm. The norm
   /// is measured over all parameters after averaging. Requires: > 0. Infinity: the norm is reported
   /// and nothing is clipped.
@@ -58,6 +48,36 @@ struct TrainerOptions {
   /// average by (1 - ema) of its distance to the new fp32 weights and buffers.
   /// Requires: 0 <= ema < 1. 0: no average.
   TORCH_ARG(double, ema) = 0.0;
+  TORCH_ARG(UnusedParameters, unused) = UnusedParameters::error;
+  TORCH_ARG(bool, densify_sparse) = false;
+  TORCH_ARG(BufferPolicy, buffers) = BufferPolicy::broadcast;
+  /// True: the weights have the same bits on any number of ranks. The global batch of an update is
+  /// cut into a fixed number of micro-batches, the leaves, and each rank runs an equal share of
+  /// them. Everything that enters an update belongs to a leaf, not to a rank: samples
+  /// (LoaderOptions::leaves), random numbers, buffers such as BatchNorm statistics, and gradients,
+  /// whose sum is exact (docs/exactness.md). A snapshot can be resumed on another number of ranks,
+  /// in the middle of an epoch, and goes on with the same bits.
+  /// Costs 8 bytes per parameter in memory and 8 bytes per parameter on the wire, whatever the wire
+  /// dtype. A gradient with an element of 16384 or more, loss scale included, counts as overflow.
+  /// Refused, with the reason: devices other than the CPU, ranks that do not divide the leaves, a
+  /// number of compute threads that follows from the number of ranks, loaders that deal samples by
+  /// rank, fp64 parameters, convert_sync_batchnorm, Trainer::backward(), shard_optimizer with LAMB
+  /// or a TorchOptimizer, and weights of Loss::sum that are not multiples of 2^-20.
+  TORCH_ARG(bool, reproducible) = false;
+  /// With reproducible: micro-batches of an update on all ranks together. Each rank runs leaves /
+  /// ranks of them per update; accumulate must be 1 or that number. 0: accumulate * ranks.
+  /// Requires: >= 0.
+  TORCH_ARG(int64_t, leaves) = 0;
+  /// Set: each rank updates its weights with its own gradients, and the ranks exchange weights only
+  /// at the end of each round (docs/local-updates.md). All ranks skip an update if one overflows.
+  /// Between two exchanges weights and moments differ between ranks: call Trainer::finish_round()
+  /// before evaluating or exporting the model. A snapshot holds the state of every rank.
+  /// Costs 4 bytes per parameter in memory. Refused, with the reason: weights in 16 bits without
+  /// masters, find_learning_rate(), find_batch_size(), and other trainable parameters in the middle
+  /// of a run.
+  TORCH_ARG(std::optional<LocalUpdates>, local_updates) = std::nullopt;
+
+  // What it costs in time and memory.
   /// True: masters, moments and averages are sharded over the ranks (ZeRO stage 1). Each rank gets
   /// the gradients of its shard and updates it, then all ranks gather the weights. Where hosts sum,
   /// these have the same bits as without sharding. LAMB and the matrices of MuonOptimizer are
@@ -67,47 +87,7 @@ struct TrainerOptions {
   /// more than sharding saves. Trainer::summary() says so. See TorchOptimizer for those of
   /// torch::optim.
   TORCH_ARG(bool, shard_optimizer) = false;
-  /// Set: each rank updates its weights with its own gradients, and the ranks exchange weights only
-  /// at the end of each round (docs/local-updates.md). All ranks skip an update if one overflows.
-  /// Between two exchanges weights and moments differ between ranks: call Trainer::finish_round()
-  /// before evaluating or exporting the model. A snapshot holds the state of every rank.
-  /// Costs 4 bytes per parameter in memory. Refused, with the reason: shard_optimizer, cuda_graph,
-  /// reproducible, digest_log, several losses, ema, error feedback, a 16-bit wire dtype, weights in
-  /// 16 bits without masters, find_learning_rate(), find_batch_size(), and other trainable
-  /// parameters in the middle of a run.
-  TORCH_ARG(std::optional<LocalUpdates>, local_updates) = std::nullopt;
-  /// Factor on each group's learning rate, as a function of the number of real updates.
-  TORCH_ARG(Schedule, schedule) = Constant();
-  /// The rule by which Trainer::reduce_on_plateau() lowers the learning rates. Unset: no rule.
-  TORCH_ARG(std::optional<ReduceOnPlateau>, reduce_on_plateau) = std::nullopt;
-  TORCH_ARG(UnusedParameters, unused) = UnusedParameters::error;
-  TORCH_ARG(BufferPolicy, buffers) = BufferPolicy::broadcast;
   TORCH_ARG(BucketOptions, buckets) = {};
-  TORCH_ARG(bool, densify_sparse) = false;
-  /// True: ranks may have different numbers of micro-batches. A rank that has none left calls
-  /// step_without_data(). Each update averages over the micro-batches that the ranks had.
-  TORCH_ARG(bool, uneven_data) = false;
-  /// Number of updates in which the ranks compare all of their weights, masters and moments once:
-  /// they compare one part at each update. They also compare everything before each snapshot. A
-  /// difference throws Error (exit code diverged) on every rank and names the rank whose bits
-  /// differ; on a device two updates later. Requires: >= 0. 0: only at snapshots.
-  TORCH_ARG(int64_t, compare_replicas_every) = 100;
-  /// Number of skipped updates in a row after which windows are replayed under observers, until a
-  /// window overflows: see Trainer::diagnosis(). Requires: >= 0. 0: windows are replayed one update
-  /// before max_consecutive_skips is reached, and on Trainer::diagnose_next_overflow().
-  TORCH_ARG(int64_t, diagnose_after_skips) = 0;
-  /// Folder to which a diagnosis writes each rank's bad batch (safetensors). Empty: not written.
-  TORCH_ARG(std::string, diagnosis_folder) = "";
-  /// File to which rank 0 writes digests of the run, for `lockstep diff`: at each update the bits
-  /// of the loss and the state of the random numbers of each micro-batch of all ranks; at every
-  /// digest_every-th update also weights and reduced gradients of each parameter. Empty: no log. A
-  /// resumed run continues its file. Costs one pass over weights and gradients for each
-  /// digest_every-th update, and reads each loss from the device. Refused with cuda_graph.
-  TORCH_ARG(std::string, digest_log) = "";
-  /// Requires: >= 1.
-  TORCH_ARG(int64_t, digest_every) = 10;
-  /// Where save() and resume() find the snapshots of the run.
-  TORCH_ARG(SnapshotOptions, snapshots) = {};
   /// Maximum bytes that the activations of a chain may use in one micro-batch, for example "8 GiB".
   /// The first micro-batch measures the chain and plans what to recompute. Three micro-batches
   /// later, rank 0 prints the predicted and the measured peak on standard error. "automatic"
@@ -127,22 +107,42 @@ struct TrainerOptions {
   /// from the device. It must not copy from the host or use tensors of the host beside those of the
   /// device: the capture then throws an Error, and what differs between steps belongs in the
   /// inputs. Refused, with the reason: on the CPU, on several ranks without NCCL, and with
-  /// accumulate, uneven_data, UnusedParameters::detect, activation_budget, TorchOptimizer and
-  /// Loss::sum.
+  /// TorchOptimizer and Loss::sum.
   TORCH_ARG(bool, cuda_graph) = false;
 
+  // What is saved.
+  /// Where save() and resume() find the snapshots of the run.
+  TORCH_ARG(SnapshotOptions, snapshots) = {};
+
+  // What is checked and told.
+  /// Number of updates in which the ranks compare all of their weights, masters and moments once:
+  /// they compare one part at each update. They also compare everything before each snapshot. A
+  /// difference throws Error (exit code diverged) on every rank and names the rank whose bits
+  /// differ; on a device two updates later. Requires: >= 0. 0: only at snapshots.
+  TORCH_ARG(int64_t, compare_replicas_every) = 100;
+  /// Number of skipped updates in a row after which windows are replayed under observers, until a
+  /// window overflows: see Trainer::diagnosis(). Requires: >= 0. 0: windows are replayed one update
+  /// before max_consecutive_skips is reached, and on Trainer::diagnose_next_overflow().
+  TORCH_ARG(int64_t, diagnose_after_skips) = 0;
+  /// Folder to which a diagnosis writes each rank's bad batch (safetensors). Empty: not written.
+  TORCH_ARG(std::string, diagnosis_folder) = "";
+  /// File to which rank 0 writes digests of the run, for `lockstep diff`: at each update the bits
+  /// of the loss and the state of the random numbers of each micro-batch of all ranks; at every
+  /// digest_every-th update also weights and reduced gradients of each parameter. Empty: no log. A
+  /// resumed run continues its file. Costs one pass over weights and gradients for each
+  /// digest_every-th update, and reads each loss from the device.
+  TORCH_ARG(std::string, digest_log) = "";
+  /// Requires: >= 1.
+  TORCH_ARG(int64_t, digest_every) = 10;
+
  public:
-  /// Throws an Error that names the first option with a value out of range.
+  /// Throws an Error that names the first option with a value out of range, or that excludes
+  /// another (docs/options.md).
   void validate() const;
   /// The options that the results depend on, on one line. Construction compares all options between
-  /// ranks, those of `precision`, `buckets` and `snapshots` included: a difference is an Error on
-  /// every rank that names the option and its values.
+  /// ranks, those of `precision`, `buckets` and `snapshots` included, but for diagnosis_folder: a
+  /// difference is an Error on every rank that names the option and its values.
   std::string describe() const;
-
- private:
-  void validate_cuda_graph() const;
-  void validate_reproducible() const;
-  void validate_local_updates() const;
 };
 
 }  // namespace lockstep

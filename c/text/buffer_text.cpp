@@ -1,31 +1,21 @@
 #include <lockstep/c/text/buffer_text.h>
 #include <lockstep/c/text/option_text.h>
 
-namespace lockstep::c {
-namespace {
+namespace lockstep::detail {
 
-const OptionTable<SampleBufferOptions>& table() {
-  static const OptionTable<SampleBufferOptions> result = {
-      {"policy",
-       [](auto& options, const auto& value) {
-         options.policy(value.template one_of<SamplePolicy>({{"ring", SamplePolicy::ring},
-                                                             {"reservoir", SamplePolicy::reservoir},
-                                                             {"replay", SamplePolicy::replay}}));
-       }},
-      {"capacity", [](auto& options, const auto& value) { options.capacity(value.integer()); }},
-      {"capacity_bytes",
-       [](auto& options, const auto& value) { options.capacity_bytes(value.integer()); }},
-      {"batch_size",
-       [](auto& options, const auto& value) { options.batch_size(value.integer()); }}};
-  return result;
+LOCKSTEP_OPTION_NAMES(SamplePolicy, "ring", "reservoir", "replay");
+
+LOCKSTEP_OPTION_LIST(SampleBufferOptions) {
+  visit("policy", options.policy());
+  visit("capacity", options.capacity());
+  visit("capacity_bytes", options.capacity_bytes());
+  visit("batch_size", options.batch_size());
 }
 
-}  // namespace
+}  // namespace lockstep::detail
 
-SampleBufferOptions buffer_options(const std::string& text) {
+lockstep::SampleBufferOptions lockstep::c::buffer_options(const std::string& text) {
   SampleBufferOptions options;
-  set_options(read_options(text), table(), options, "a buffer");
+  set_options(read_options(text), options, "a buffer");
   return options;
 }
-
-}  // namespace lockstep::c

@@ -4,6 +4,7 @@
 #include <lockstep/collectives/check.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <type_traits>
 
@@ -11,6 +12,10 @@ namespace lockstep::c {
 namespace {
 
 const char* const kNoDecay = "optimizer.no_decay_on_norms_and_biases";
+
+/// Which function sets which option of a Spec.
+template <typename Spec>
+using OptionTable = std::map<std::string, std::function<void(Spec&, const OptionValue&)>>;
 
 /// Enters the option if the optimizer has it, that is, if `set` can be called.
 template <typename Spec, typename Set>
@@ -70,7 +75,18 @@ Spec defaults(const Options& options) {
 template <typename Spec>
 std::shared_ptr<const OptimizerSpec> make(const Options& options) {
   Spec spec = defaults<Spec>(options);
-  set_options(options, options_of<Spec>(), spec, Spec::kName);
+  const OptionTable<Spec> table = options_of<Spec>();
+  for (const OptionValue& option : options) {
+    const auto setter = table.find(option.key());
+    if (setter == table.end()) {
+      std::vector<std::string> known;
+      for (const auto& [key, function] : table) {
+        known.push_back(key);
+      }
+      refuse_key(option.key(), Spec::kName, known);
+    }
+    setter->second(spec, option);
+  }
   return std::make_shared<const Spec>(spec);
 }
 

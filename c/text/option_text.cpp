@@ -1,5 +1,6 @@
 #include <lockstep/c/text/option_text.h>
 #include <lockstep/collectives/check.h>
+#include <lockstep/collectives/core/nearest_names.h>
 #include <lockstep/collectives/exceptions.h>
 
 #include <cctype>
@@ -141,6 +142,12 @@ std::vector<OptionValue> read_options(const std::string& text) {
     LOCKSTEP_CHECK(keys.insert(key).second, "the option ", key, " is given twice");
   }
   return options;
+}
+
+void refuse_key(const std::string& key, const std::string& what,
+                const std::vector<std::string>& known) {
+  throw Error("\"" + key + "\" is no option of " + what + "; the nearest are " +
+              detail::nearest_names(key, known));
 }
 
 }  // namespace lockstep::c

@@ -1,12 +1,14 @@
 #pragma once
 
-#include <lockstep/collectives/core/nearest_names.h>
-#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/option_list.h>
 
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace lockstep::c {
@@ -60,26 +62,61 @@ OptionCall read_call(const OptionValue& value);
 /// for a part that is not key=value, and for a key that occurs twice.
 std::vector<OptionValue> read_options(const std::string& text);
 
-/// Which function sets which option of a Target.
-template <typename Target>
-using OptionTable = std::map<std::string, std::function<void(Target&, const OptionValue&)>>;
-
-/// Calls the setter of each option. `what`: whose options they are, for the Error about a key that
-/// is not in the table; it names the nearest keys.
-template <typename Target>
-void set_options(const std::vector<OptionValue>& options, const OptionTable<Target>& table,
-                 Target& target, const std::string& what) {
-  for (const OptionValue& option : options) {
-    const auto setter = table.find(option.key());
-    if (setter == table.end()) {
-      std::vector<std::string> known;
-      for (const auto& [key, function] : table) {
-        known.push_back(key);
-      }
-      throw Error("\"" + option.key() + "\" is no option of " + what + "; the nearest are " +
-                  detail::nearest_names(option.key(), known));
+/// Gives an option the value of a text. Types without a rule here overload this.
+template <typename Option>
+void read(Option& option, const OptionValue& value) {
+  if constexpr (std::is_same_v<Option, bool>) {
+    option = value.boolean();
+  } else if constexpr (std::is_same_v<Option, double>) {
+    option = value.real();
+  } else if constexpr (std::is_enum_v<Option>) {
+    std::map<std::string, Option> names;
+    for (const char* name : detail::option_names<Option>) {
+      names.emplace(name, static_cast<Option>(names.size()));
     }
-    setter->second(target, option);
+    option = value.one_of(names);
+  } else if constexpr (std::is_unsigned_v<Option>) {
+    option = value.natural();
+  } else if constexpr (std::is_integral_v<Option>) {
+    option = value.integer();
+  } else if constexpr (std::is_same_v<Option, std::vector<std::string>>) {
+    option = value.list();
+  } else if constexpr (std::is_constructible_v<Option, const std::string&>) {
+    option = Option(value.text());
+  } else {
+    value.refuse("a value that only C++ can give");
+  }
+}
+template <typename Option>
+void read(std::optional<Option>& option, const OptionValue& value) {
+  if constexpr (std::is_default_constructible_v<Option>) {
+    read(option.emplace(), value);
+  }
+}
+
+/// Throws Error about a key that is no option of `what`; it names the nearest keys.
+[[noreturn]] void refuse_key(const std::string& key, const std::string& what,
+                             const std::vector<std::string>& known);
+
+/// Sets the options that the list of Options has. `what`: whose options they are. `key_of`: the key
+/// of a name; empty if there is none. `others`: further keys, for the Error about an unknown one.
+template <typename Options>
+void set_options(const std::vector<OptionValue>& values, Options& options, const std::string& what,
+                 std::string (*key_of)(const std::string& name) = nullptr,
+                 const std::vector<std::string>& others = {}) {
+  for (const OptionValue& value : values) {
+    std::vector<std::string> known = others;
+    bool found = false;
+    detail::for_each_option(options, [&](const std::string& name, auto& option, auto&&...) {
+      known.push_back(key_of != nullptr ? key_of(name) : name);
+      if (known.back() == value.key()) {
+        read(option, value);
+        found = true;
+      }
+    });
+    if (!found) {
+      refuse_key(value.key(), what, known);
+    }
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <lockstep/collectives/option_list.h>
 #include <torch/arg.h>
 
 #include <cstdint>
@@ -24,3 +25,14 @@ struct KeepOptions {
 };
 
 }  // namespace lockstep::snapshot
+
+namespace lockstep::detail {
+
+LOCKSTEP_OPTION_LIST(snapshot::KeepOptions) {
+  visit("last", options.last(), ">= 1");  // the newest cannot be removed
+  visit("every", options.every(), ">= 0");
+  visit("best", options.best(), ">= 0");
+  visit("lower_is_better", options.lower_is_better());
+}
+
+}  // namespace lockstep::detail

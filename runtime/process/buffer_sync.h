@@ -2,7 +2,7 @@
 
 #include <lockstep/amp/model.h>
 #include <lockstep/collectives/communicator.h>
-#include <lockstep/runtime/data_parallel.h>
+#include <lockstep/runtime/policies.h>
 
 #include <utility>
 #include <vector>

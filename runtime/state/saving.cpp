@@ -44,8 +44,6 @@ Saving::Saving(TrainingState state, Communicator control, SnapshotOptions option
       options_(std::move(options)) {
   options_.folder(snapshot::absolute_path(options_.folder()));
   options_.memory_folder(snapshot::absolute_path(options_.memory_folder()));
-  LOCKSTEP_CHECK(options_.memory_every() >= 0, "SnapshotOptions.memory_every must be >= 0, is ",
-                 options_.memory_every());
   if (!options_.folder().empty()) {
     require_storable();
     write_to(options_.folder(), writer_options(options_));

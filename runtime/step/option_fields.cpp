@@ -1,182 +1,80 @@
-#include <lockstep/amp/grouped.h>
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/core/rank_names.h>
 #include <lockstep/runtime/process/replicas.h>
 #include <lockstep/runtime/step/option_fields.h>
 
-#include <algorithm>
 #include <map>
-#include <optional>
+#include <sstream>
 
 namespace lockstep::detail {
-namespace {
-
-std::string text_of(bool value) {
-  return value ? "true" : "false";
-}
-
-std::string text_of(double value) {
-  return amp::shortest(value);
-}
-
-std::string text_of(const std::string& value) {
-  return "\"" + value + "\"";
-}
-
-template <typename Value>
-std::string text_of(const Value& value) {
-  if constexpr (std::is_enum_v<Value>) {
-    return c10::str(static_cast<int>(value));
-  } else {
-    return c10::str(value);
-  }
-}
-
-template <typename Value>
-std::string text_of(const std::optional<Value>& value) {
-  return value ? text_of(*value) : "unset";
-}
-
-OptionFields fields_of(const LocalUpdates& local) {
-  return {{"updates", text_of(local.updates())},
-          {"outer_lr", text_of(local.outer_lr())},
-          {"outer_momentum", text_of(local.outer_momentum())},
-          {"outer_nesterov", text_of(local.outer_nesterov())},
-          {"average_moments", text_of(local.average_moments())}};
-}
-
-OptionFields fields_of(const ReduceOnPlateau& plateau) {
-  return {{"factor", text_of(plateau.factor())},
-          {"patience", text_of(plateau.patience())},
-          {"mode", text_of(plateau.mode())},
-          {"threshold", text_of(plateau.threshold())},
-          {"threshold_mode", text_of(plateau.threshold_mode())},
-          {"cooldown", text_of(plateau.cooldown())},
-          {"min_lr", text_of(plateau.min_lr())},
-          {"eps", text_of(plateau.eps())}};
-}
-
-OptionFields fields_of(const BucketOptions& buckets) {
-  return {{"first_bucket_bytes", text_of(buckets.first_bucket_bytes())},
-          {"bucket_bytes", text_of(buckets.bucket_bytes())}};
-}
-
-OptionFields fields_of(const SnapshotOptions& snapshots) {
-  const KeepOptions& keep = snapshots.keep();
-  return {{"folder", text_of(snapshots.folder())},
-          {"asynchronous", text_of(snapshots.asynchronous())},
-          {"keep.last", text_of(keep.last())},
-          {"keep.every", text_of(keep.every())},
-          {"keep.best", text_of(keep.best())},
-          {"keep.lower_is_better", text_of(keep.lower_is_better())},
-          {"min_shard_bytes", text_of(snapshots.min_shard_bytes())},
-          {"memory_every", text_of(snapshots.memory_every())},
-          {"memory_folder", text_of(snapshots.memory_folder())}};
-}
-
-void add(OptionFields& fields, const std::string& name, const OptionFields& inner) {
-  for (const auto& [field, value] : inner) {
-    fields.emplace_back(c10::str(name, ".", field), value);
-  }
-}
-
-template <typename Options>
-void add(OptionFields& fields, const std::string& name, const std::optional<Options>& inner) {
-  fields.emplace_back(name, inner ? "set" : "unset");
-  if (inner) {
-    add(fields, name, fields_of(*inner));
-  }
-}
-
-std::string encode(const OptionFields& fields) {
-  std::string text;
-  for (const auto& [name, value] : fields) {
-    text += name + '\0' + value + '\0';
-  }
-  return text;
-}
-
-std::map<std::string, std::string> decode(const std::string& text) {
-  std::map<std::string, std::string> fields;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t middle = text.find('\0', begin);
-    const size_t end = std::min(text.find('\0', middle + 1), text.size());
-    fields[text.substr(begin, middle - begin)] = text.substr(middle + 1, end - middle - 1);
-    begin = end + 1;
-  }
-  return fields;
-}
-
-}  // namespace
-
-OptionFields fields_of(const TrainerOptions& options) {
-  OptionFields fields = {{"accumulate", text_of(options.accumulate())},
-                         {"losses", text_of(options.losses())},
-                         {"reproducible", text_of(options.reproducible())},
-                         {"leaves", text_of(options.leaves())},
-                         {"clip_grad_norm", text_of(options.clip_grad_norm())},
-                         {"clip_grad_value", text_of(options.clip_grad_value())},
-                         {"ema", text_of(options.ema())},
-                         {"shard_optimizer", text_of(options.shard_optimizer())},
-                         {"schedule", options.schedule().describe()},
-                         {"unused", text_of(options.unused())},
-                         {"buffers", text_of(options.buffers())},
-                         {"densify_sparse", text_of(options.densify_sparse())},
-                         {"uneven_data", text_of(options.uneven_data())},
-                         {"compare_replicas_every", text_of(options.compare_replicas_every())},
-                         {"diagnose_after_skips", text_of(options.diagnose_after_skips())},
-                         {"diagnosis_folder", text_of(options.diagnosis_folder())},
-                         {"digest_log", text_of(options.digest_log())},
-                         {"digest_every", text_of(options.digest_every())},
-                         {"activation_budget", options.activation_budget().text()},
-                         {"activation_chain", text_of(!options.activation_chain().is_empty())},
-                         {"cuda_graph", text_of(options.cuda_graph())}};
-  add(fields, "precision", options.precision().fields());
-  add(fields, "buckets", fields_of(options.buckets()));
-  add(fields, "snapshots", fields_of(options.snapshots()));
-  add(fields, "local_updates", options.local_updates());
-  add(fields, "reduce_on_plateau", options.reduce_on_plateau());
-  return fields;
-}
-
-OptionFields fields_of(const DataParallelOptions& options) {
-  OptionFields fields = {{"wire", text_of(options.wire())},
-                         {"reduce", text_of(options.reduce().kind())},
-                         {"reduce.predivide", text_of(options.reduce().predivide_factor())},
-                         {"unused", text_of(options.unused())},
-                         {"buffers", text_of(options.buffers())},
-                         {"densify_sparse", text_of(options.densify_sparse())}};
-  add(fields, "buckets", fields_of(options.buckets()));
-  return fields;
-}
-
-OptionFields fields_of(const EpochOptions& options) {
-  return {{"folder", text_of(options.folder())},
-          {"epochs", text_of(options.epochs())},
-          {"save_every", text_of(options.save_every())},
-          {"validate_every", text_of(options.validate_every())},
-          {"resume", text_of(options.resume())}};
+const std::vector<RefusedPair>& refused_pairs() {
+  static const std::vector<RefusedPair> pairs = {
+      {"leaves", "reproducible", "false", "needs reproducible(true); without it, use accumulate"},
+      {"activation_chain", "activation_budget", "unlimited", "needs an activation_budget"},
+      {"cuda_graph", "accumulate", "", "a window is captured whole; accumulate must be 1, is "},
+      {"cuda_graph", "losses", "", "a window is captured whole; losses must be 1, is "},
+      {"cuda_graph", "digest_log", "", "a digest_log reads every loss"},
+      {"cuda_graph", "uneven_data", "", "with uneven_data the host decides what a window counts"},
+      {"cuda_graph", "unused", "detect",
+       "with UnusedParameters::detect the host decides what is updated"},
+      {"cuda_graph", "activation_budget", "", "an activation_budget measures on the host"},
+      {"reproducible", "cuda_graph", "",
+       "a captured graph repeats the random numbers of its ranks; use cuda_graph(false)"},
+      {"reproducible", "uneven_data", "",
+       "with uneven_data ranks run out of data by themselves; deal the samples with "
+       "LoaderOptions().leaves(), which also shares out the end of an epoch"},
+      {"reproducible", "precision.error_feedback", "",
+       "the residuals of error feedback belong to ranks; use error_feedback(false)"},
+      {"reproducible", "precision.predivide", "",
+       "the sum is exact and knows no predivide; use predivide(1)"},
+      {"reproducible", "buffers", "none",
+       "with BufferPolicy::none each rank keeps buffers of its own; use BufferPolicy::broadcast"},
+      {"local_updates", "shard_optimizer", "",
+       "each rank updates all of its own weights; use shard_optimizer(false)"},
+      {"local_updates", "cuda_graph", "",
+       "a captured graph cannot exchange weights in some windows only; use cuda_graph(false)"},
+      {"local_updates", "reproducible", "",
+       "updates with a rank's own gradients depend on the number of ranks; use "
+       "reproducible(false)"},
+      {"local_updates", "losses", "", "losses must be 1, is "},
+      {"local_updates", "ema", "", "each rank would average its own weights; use ema(0)"},
+      {"local_updates", "precision.error_feedback", "",
+       "gradients do not travel; use error_feedback(false)"},
+      {"local_updates", "digest_log", "",
+       "at the end of a round the memory of the gradients has differences of weights; leave "
+       "digest_log out"},
+      {"local_updates", "precision.wire", "fp16 bf16",
+       "differences of weights travel in fp32; leave Precision::wire() out (on some processors "
+       "Precision::automatic() calls it: use O0, O1 or O2)"},
+  };
+  return pairs;
 }
 
 void require_same_fields(const std::string& what, const OptionFields& fields,
                          const Agreement& agreement) {
-  const std::string mine = encode(fields);
+  std::string mine;
+  for (const auto& [name, value] : fields) {
+    mine += name + " is " + value + '\0';
+  }
   if (same_on_all_ranks(digest_of(mine.data(), mine.size()), agreement.communicator())) {
     return;
   }
+  const std::vector<std::string> texts = agreement.communicator().all_gather_bytes(mine);
   std::map<std::string, std::map<std::string, std::vector<int>>> ranks_of;  // by name and value
-  int rank = 0;
-  for (const std::string& text : agreement.communicator().all_gather_bytes(mine)) {
-    for (const auto& [name, value] : decode(text)) {
-      ranks_of[name][value].push_back(rank);
+  for (size_t rank = 0; rank < texts.size(); ++rank) {
+    std::istringstream parts(texts[rank]);
+    for (std::string part; std::getline(parts, part, '\0');) {
+      const size_t middle = part.find(" is ");
+      ranks_of[part.substr(0, middle)][part.substr(middle + 4)].push_back(static_cast<int>(rank));
     }
-    ++rank;
   }
   std::string differences;
+  std::string unset = "?";  // an option that some ranks do not set: what is in it says no more
   for (const auto& [name, values] : ranks_of) {
-    if (values.size() == 1 && static_cast<int>(values.begin()->second.size()) == rank) {
+    if (values.begin()->second.size() == texts.size() || name.rfind(unset + ".", 0) == 0) {
       continue;
     }
+    unset = values.count("unset") != 0 ? name : unset;
     differences += "\n  " + name + " is";
     const char* separator = " ";
     for (const auto& [value, ranks] : values) {
@@ -204,3 +102,55 @@ void require_same_options(const TrainerOptions& options, const OptimizerSpec& op
 }
 
 }  // namespace lockstep::detail
+
+namespace lockstep {
+
+void LocalUpdates::validate() const {
+  detail::require_ranges(detail::rows_of(*this));
+  LOCKSTEP_CHECK(!outer_nesterov_ || outer_momentum_ > 0.0,
+                 "LocalUpdates.outer_nesterov needs an outer_momentum > 0");
+}
+
+std::string LocalUpdates::describe() const {
+  return detail::described(detail::rows_of(*this));
+}
+
+void ReduceOnPlateau::validate() const {
+  detail::require_ranges(detail::rows_of(*this));
+}
+
+std::string ReduceOnPlateau::describe() const {
+  return detail::described(detail::rows_of(*this));
+}
+
+void TrainerOptions::validate() const {
+  precision_.validate();
+  detail::require_ranges(detail::rows_of(*this));
+  if (local_updates_) {
+    local_updates_->validate();
+  }
+  LOCKSTEP_CHECK(!snapshots_.memory_folder().empty() || snapshots_.memory_every() == 0,
+                 "SnapshotOptions.memory_folder is empty; name a folder in memory, as /dev/shm");
+  const auto values_of = [](const TrainerOptions& options) {
+    const detail::OptionFields fields = detail::fields_of(options);
+    return std::map<std::string, std::string>(fields.begin(), fields.end());
+  };
+  const auto values = values_of(*this);
+  const auto defaults = values_of(TrainerOptions());
+  for (const detail::RefusedPair& pair : detail::refused_pairs()) {
+    const std::string& value = values.at(pair.with);
+    const std::string& unset = defaults.at(pair.with);
+    const bool refuses = pair.values.empty() ? value != unset
+                                             : (" " + pair.values + " ").find(" " + value + " ") !=
+                                                   std::string::npos;
+    LOCKSTEP_CHECK(values.at(pair.option) == defaults.at(pair.option) || !refuses,
+                   "TrainerOptions.", pair.option, pair.why.rfind("needs", 0) == 0 ? " " : ": ",
+                   pair.why, pair.why.back() == ' ' ? value : "");
+  }
+}
+
+std::string TrainerOptions::describe() const {
+  return detail::described(detail::rows_of(*this));
+}
+
+}  // namespace lockstep

@@ -5,7 +5,7 @@
 #include <lockstep/amp/precision.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/bucket_plan.h>
-#include <lockstep/runtime/data_parallel.h>
+#include <lockstep/runtime/policies.h>
 #include <lockstep/runtime/step/reducer.h>
 
 #include <functional>

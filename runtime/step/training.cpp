@@ -342,6 +342,7 @@ std::optional<snapshot::SaveReport> Training::finish_saving() {
 ResumeReport Training::resume(const std::string& folder) {
   require_between_windows("resume()");
   steps->settle();
+  require_same_fields("resume()", {{"folder", text_of(folder)}}, agreement);
   agreement.raise_if_any(storage.watch().departure());
   return saving->resume(folder);
 }

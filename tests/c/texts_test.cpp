@@ -4,6 +4,7 @@
 #include <lockstep/c/text/option_text.h>
 #include <lockstep/c/text/runtime_text.h>
 #include <lockstep/c/text/trainer_text.h>
+#include <lockstep/runtime/step/option_fields.h>
 
 #include "error_of.h"
 #include "test_names.h"
@@ -98,6 +99,35 @@ TEST(OptionText, SetsWhatTheOptionsOfCppSet) {
                                             .describe());
   EXPECT_EQ(text.optimizer->groups(), 2);
   EXPECT_NO_THROW(text.options.validate());
+}
+
+TEST(OptionText, SetsEachOptionThatIsInTheListOfTrainerOptions) {
+  TrainerOptions whole;
+  whole.precision(Precision::O0().loss_scale({}));
+  size_t keys = 0;
+  for (const detail::OptionRow& row : detail::rows_of(whole)) {
+    const bool is_inner =
+        row.name.rfind("precision.loss_scale.", 0) == 0 || row.name.rfind("buckets.", 0) == 0;
+    const std::string key = is_inner ? row.name.substr(row.name.find('.') + 1) : row.name;
+    std::string error;
+    try {
+      trainer_text("loss=mse precision=O1 " + key + "=?");
+    } catch (const Error& refusal) {
+      error = refusal.what();
+    }
+    const bool has_calls = error.find("is no option") == std::string::npos;
+    EXPECT_EQ(has_calls, row.name != "cuda_graph" && row.name != "losses" &&
+                             row.name != "local_updates" && row.name != "reduce_on_plateau" &&
+                             row.name != "activation_chain" && row.name != "precision.level" &&
+                             row.name != "precision.loss_scale")
+        << row.name << ": " << error;
+    keys += has_calls ? 1 : 0;
+  }
+  EXPECT_GT(keys, 45U);
+  EXPECT_EQ(trainer_text("loss=mse leaves=8 reproducible=1 snapshots.keep.best=0 "
+                         "activation_budget=\"1 GiB\"")
+                .options.describe(),
+            TrainerOptions().leaves(8).reproducible(true).activation_budget("1 GiB").describe());
 }
 
 TEST(OptionText, HasEachOptimizerAndSchedule) {

@@ -1,4 +1,5 @@
 // Random numbers: those of samples depend on the sample alone, those of ranks differ.
+#include <lockstep/runtime/data_parallel.h>
 #include <lockstep/runtime/loader.h>
 #include <torch/data/datasets.h>
 #include <torch/data/transforms.h>

@@ -262,6 +262,25 @@ TEST(TrainerSnapshots, MisuseIsNamedOnEveryRank) {
   EXPECT_FALSE(window.trainer.finish_saving()->error.has_value());
 }
 
+TEST(TrainerSnapshots, FoldersOfResumeThatDifferBetweenRanksAreNamed) {
+  if (runtime().size() == 1) {
+    GTEST_SKIP() << "there is no other rank";
+  }
+  const SharedFolder folder;
+  for (const bool names_folder : {false, true}) {
+    Recipe recipe;
+    if (names_folder) {
+      recipe.options.snapshots(SnapshotOptions().folder(folder.file("run")));
+    }
+    TrainingRun run(runtime(), recipe);
+    const std::string mine = folder.file(runtime().is_main() ? "run" : "rum");
+    EXPECT_THAT(error_of([&] { run.trainer.resume(mine); }),
+                AllOf(HasSubstr("the options of resume() differ between ranks"),
+                      HasSubstr(folder.file("run") + "\" on rank 0"),
+                      HasSubstr(folder.file("rum") + "\" on rank")));
+  }
+}
+
 TEST(TrainerSnapshots, AMetricThatIsNotFiniteIsLeftOutOfTheSnapshot) {
   const SharedFolder folder;
   Recipe recipe;

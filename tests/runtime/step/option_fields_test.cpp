@@ -2,9 +2,13 @@
 #include <gmock/gmock.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/step/option_fields.h>
+#include <lockstep/runtime/train_epochs.h>
 
+#include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <regex>
 #include <thread>
 
@@ -36,22 +40,25 @@ std::vector<std::string> declared_options(const std::string& header, const std::
   return names;
 }
 
-void expect_fields(const OptionFields& fields, const std::string& prefix, const std::string& header,
-                   const std::string& of) {
+void expect_fields(const std::vector<OptionRow>& rows, const std::string& prefix,
+                   const std::string& header, const std::string& of) {
   for (const std::string& name : declared_options(header, of)) {
-    const bool found = std::any_of(fields.begin(), fields.end(), [&](const auto& field) {
-      return field.first == prefix + name || field.first.rfind(prefix + name + ".", 0) == 0;
+    const bool found = std::any_of(rows.begin(), rows.end(), [&](const OptionRow& row) {
+      return row.name == prefix + name || row.name.rfind(prefix + name + ".", 0) == 0;
     });
-    EXPECT_TRUE(found) << of << "::" << name << " is not compared between ranks";
+    EXPECT_TRUE(found) << of << "::" << name << " is not in the list";
   }
 }
 
 TrainerOptions with_all_parts() {
-  return TrainerOptions().local_updates(LocalUpdates(4)).reduce_on_plateau(ReduceOnPlateau());
+  return TrainerOptions()
+      .precision(Precision::O0().loss_scale({}))
+      .local_updates(LocalUpdates(1))
+      .reduce_on_plateau(ReduceOnPlateau());
 }
 
-TEST(OptionFields, HaveEveryOptionThatAHeaderDeclares) {
-  const OptionFields fields = fields_of(with_all_parts());
+TEST(OptionLists, HaveEveryOptionThatAHeaderDeclares) {
+  const auto fields = rows_of(with_all_parts());
   expect_fields(fields, "", "runtime/trainer_options.h", "TrainerOptions");
   expect_fields(fields, "snapshots.", "runtime/snapshot_options.h", "SnapshotOptions");
   expect_fields(fields, "snapshots.keep.", "checkpointing/snapshot/keep_options.h", "KeepOptions");
@@ -59,9 +66,104 @@ TEST(OptionFields, HaveEveryOptionThatAHeaderDeclares) {
   expect_fields(fields, "local_updates.", "runtime/local_updates.h", "LocalUpdates");
   expect_fields(fields, "reduce_on_plateau.", "runtime/reduce_on_plateau.h", "ReduceOnPlateau");
   expect_fields(fields, "precision.loss_scale.", "amp/loss_scaler_options.h", "LossScalerOptions");
-  expect_fields(fields_of(DataParallelOptions()), "", "runtime/data_parallel.h",
+  expect_fields(rows_of(DataParallelOptions()), "", "runtime/data_parallel.h",
                 "DataParallelOptions");
-  expect_fields(fields_of(EpochOptions()), "", "runtime/train_epochs.h", "EpochOptions");
+  expect_fields(rows_of(EpochOptions()), "", "runtime/train_epochs.h", "EpochOptions");
+}
+
+template <typename Options>
+std::string table_of(const std::string& title, const Options& options) {
+  std::string text = "## " + title + "\n| option | here | values |\n|---|---|---|\n";
+  for (const OptionRow& row : rows_of(options)) {
+    text += "| " + row.name + " | " + row.value + " | " + row.values +
+            (row.rule.differs.empty() ? "" : "may differ between ranks: ") +
+            std::string(row.rule.differs) + " |\n";
+  }
+  return text + "\n";
+}
+
+TEST(OptionLists, AreTheTablesOfTheDocument) {
+  std::string tables =
+      table_of("TrainerOptions", with_all_parts()) +
+      table_of("DataParallelOptions", DataParallelOptions()) +
+      table_of("EpochOptions", EpochOptions()) +
+      "## Pairs that a Trainer refuses\n| option | with | because |\n|---|---|---|\n";
+  for (const RefusedPair& pair : refused_pairs()) {
+    const bool ends = pair.why.back() != ' ';
+    tables += "| " + pair.option + " | " + pair.with + (pair.values.empty() ? "" : " ") +
+              pair.values + " | " + (ends ? pair.why : pair.why.substr(0, pair.why.size() - 5)) +
+              " |\n";
+  }
+  std::ifstream file(std::string(LOCKSTEP_SOURCES) + "/docs/options.md");
+  const std::string document{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_NE(document.find("\n" + tables), std::string::npos)
+      << "docs/options.md must have these tables:\n"
+      << tables;
+}
+
+/// Each number of the options that has a range is made one that is in no range.
+template <typename Options>
+void expect_ranges(const Options& valid) {
+  require_ranges(rows_of(valid));
+  for (const OptionRow& row : rows_of(valid)) {
+    if (!row.number || std::string(row.rule.range).empty()) {
+      continue;
+    }
+    for (const double value : {-1.0, std::nan("")}) {
+      Options changed = valid;
+      for_each_option(changed, [&](const std::string& name, auto& option, auto&&...) {
+        using Option = std::decay_t<decltype(option)>;
+        if constexpr (std::is_same_v<Option, double>) {
+          option = name == row.name ? value : option;
+        } else if constexpr (std::is_same_v<Option, int64_t>) {
+          option = name == row.name ? -1 : option;
+        }
+      });
+      const std::string own = row.name.substr(row.name.rfind('.') + 1);
+      EXPECT_THAT(error_of([&] { require_ranges(rows_of(changed)); }),
+                  AllOf(HasSubstr("." + own + " must be " + row.rule.range + ", is ")))
+          << row.name;
+    }
+  }
+}
+
+TEST(OptionLists, RefuseNumbersOutOfRange) {
+  expect_ranges(with_all_parts());
+  expect_ranges(EpochOptions());
+  EXPECT_EQ(error_of([] { require_ranges(rows_of(LocalUpdates(2).outer_momentum(1.0))); }),
+            "LocalUpdates.outer_momentum must be >= 0 and < 1, is 1");
+  EXPECT_NO_THROW(require_ranges(rows_of(LocalUpdates(2).outer_momentum(0.0))));
+}
+
+TEST(OptionLists, RefusedPairsNameOptionsAndTheirValues) {
+  const auto rows = rows_of(with_all_parts());
+  for (const RefusedPair& pair : refused_pairs()) {
+    for (const std::string& name : {pair.option, pair.with}) {
+      EXPECT_TRUE(std::any_of(rows.begin(), rows.end(), [&](const OptionRow& row) {
+        return row.name == name;
+      })) << name;
+    }
+  }
+  EXPECT_EQ(error_of([] { TrainerOptions().cuda_graph(true).accumulate(3).validate(); }),
+            "TrainerOptions.cuda_graph: a window is captured whole; accumulate must be 1, is 3");
+  EXPECT_THAT(error_of([] {
+                TrainerOptions().cuda_graph(true).unused(UnusedParameters::detect).validate();
+              }),
+              HasSubstr("the host decides what is updated"));
+  EXPECT_NO_THROW(TrainerOptions().cuda_graph(true).unused(UnusedParameters::zeros).validate());
+  EXPECT_THAT(error_of([] { TrainerOptions().leaves(4).validate(); }),
+              HasSubstr("TrainerOptions.leaves needs reproducible(true)"));
+}
+
+TEST(OptionLists, DescribeWhatTheResultsDependOn) {
+  TrainerOptions options;
+  options.digest_log("log").diagnosis_folder("bad");
+  options.snapshots(SnapshotOptions().folder("runs"));
+  EXPECT_EQ(options.describe(), TrainerOptions().describe());
+  options.accumulate(3).local_updates(LocalUpdates(7));
+  EXPECT_THAT(options.describe(),
+              AllOf(HasSubstr(", accumulate 3, "), HasSubstr(", clip_grad_norm none, "),
+                    HasSubstr(", local_updates.updates 7, "), Not(HasSubstr("runs"))));
 }
 
 struct Case {
@@ -95,8 +197,8 @@ std::vector<Case> cases() {
       {"clip_grad_value", [](auto& o) { o.clip_grad_value(1.0); }},
       {"digest_log", [](auto& o) { o.digest_log("digests.jsonl"); }},
       {"digest_every", [](auto& o) { o.digest_every(3); }},
-      {"diagnosis_folder", [](auto& o) { o.diagnosis_folder("bad"); }},
       {"activation_budget", [](auto& o) { o.activation_budget("1 MiB"); }},
+      {"activation_budget", [](auto& o) { o.activation_budget(1048577); }},
       {"schedule", [](auto& o) { o.schedule(StepDecay(3)); }},
       {"unused", [](auto& o) { o.unused(UnusedParameters::zeros); }},
       {"buffers", [](auto& o) { o.buffers(BufferPolicy::none); }},
@@ -156,6 +258,18 @@ TEST(OptionFields, ThatDifferAreNamedAloneOnEveryRank) {
       EXPECT_EQ(errors[0], errors[1]);
     }
   }
+}
+
+TEST(OptionFields, ThatMayDifferPass) {
+  EXPECT_THAT(errors_of(TrainerOptions(), TrainerOptions().diagnosis_folder("of_this_node")),
+              ::testing::Each(""));
+}
+
+TEST(OptionFields, OfAStructThatSomeRanksDoNotSetAreNotTold) {
+  const auto errors = errors_of(TrainerOptions(), TrainerOptions().local_updates(LocalUpdates(4)));
+  EXPECT_EQ(errors[0],
+            "the options of the Trainer differ between ranks:\n  local_updates is set on rank 1, "
+            "unset on rank 0\nPass the same options on every rank");
 }
 
 TEST(OptionFields, ThatAreEqualPass) {

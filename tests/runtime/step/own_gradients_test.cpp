@@ -1,5 +1,6 @@
 // Gradients of backwards that are not the step's own: networks that train through one another.
 #include <lockstep/amp/autocast.h>
+#include <lockstep/runtime/data_parallel.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/modules/container/functional.h>

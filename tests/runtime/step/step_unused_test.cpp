@@ -1,4 +1,6 @@
 // Parameters that get no gradient, or a sparse one, from some micro-batch or rank.
+#include <lockstep/runtime/data_parallel.h>
+
 #include "error_of.h"
 #include "runtime/trainer_runs.h"
 #include "test_names.h"

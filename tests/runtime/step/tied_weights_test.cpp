@@ -1,4 +1,5 @@
 // Weights tied as every LibTorch program ties them: decoder->weight = encoder->weight.
+#include <lockstep/runtime/data_parallel.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/serialize.h>

@@ -242,7 +242,7 @@ TEST(Trainer, OptionsAreValidatedByName) {
   EXPECT_THAT(refusal(TrainerOptions().ema(1.0)), HasSubstr("TrainerOptions.ema"));
   EXPECT_THAT(refusal(TrainerOptions().ema(-0.1)), HasSubstr("TrainerOptions.ema"));
   EXPECT_THAT(refusal(TrainerOptions().buckets(BucketOptions().bucket_bytes(-1))),
-              HasSubstr("TrainerOptions.buckets"));
+              HasSubstr("BucketOptions.bucket_bytes must be >= 0, is -1"));
   EXPECT_THAT(refusal(TrainerOptions().precision(Precision::O2(at::kFloat))),
               HasSubstr("not a 16-bit"));
   EXPECT_THAT(error_of([&] { Trainer(runtime, model, SGD(-1)); }), HasSubstr("SGD: lr"));
