@@ -2,8 +2,12 @@
 
 #include <c10/core/DeviceType.h>
 #include <c10/core/ScalarType.h>
-#include <lockstep/amp/region_kernels.h>
-#include <lockstep/amp/weight_casts.h>
+
+#pragma push_macro("LOCKSTEP_OWN_LIBRARY")
+#define LOCKSTEP_OWN_LIBRARY 1
+#include <lockstep/amp/impl/region_kernels.h>
+#include <lockstep/amp/impl/weight_casts.h>
+#pragma pop_macro("LOCKSTEP_OWN_LIBRARY")
 
 namespace lockstep::amp {
 

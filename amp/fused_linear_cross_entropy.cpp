@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
-#include <lockstep/amp/casting/kept_fp32.h>
 #include <lockstep/amp/fused_layers.h>
+#include <lockstep/amp/impl/kept_fp32.h>
 #include <lockstep/amp/layers/class_block.h>
 #include <lockstep/amp/layers/layer_checks.h>
 #include <lockstep/amp/tracing/observed.h>

@@ -1,4 +1,4 @@
-#include <lockstep/amp/hyperparameters.h>
+#include <lockstep/amp/impl/hyperparameters.h>
 #include <lockstep/collectives/check.h>
 
 #include <cmath>

@@ -1,9 +1,9 @@
-#include <lockstep/amp/cuda/cuda_kernels.h>
+#include <lockstep/amp/impl/cuda_kernels.h>
 #include <lockstep/amp/loss_scaler.h>
 #include <lockstep/collectives/check.h>
-#include <lockstep/collectives/core/agreement.h>
-#include <lockstep/collectives/core/plain_tensor.h>
 #include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/impl/agreement.h>
+#include <lockstep/collectives/impl/plain_tensor.h>
 
 #include <ATen/ATen.h>
 #include <torch/optim/lbfgs.h>

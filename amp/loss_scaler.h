@@ -2,7 +2,11 @@
 
 #include <ATen/core/Tensor.h>
 #include <lockstep/amp/loss_scaler_options.h>
-#include <lockstep/amp/scaler_state.h>
+
+#pragma push_macro("LOCKSTEP_OWN_LIBRARY")
+#define LOCKSTEP_OWN_LIBRARY 1
+#include <lockstep/amp/impl/scaler_state.h>
+#pragma pop_macro("LOCKSTEP_OWN_LIBRARY")
 
 #include <functional>
 #include <memory>

@@ -1,3 +1,4 @@
+#include <lockstep/amp/impl/precision_options.h>
 #include <lockstep/amp/loss_scaler_options.h>
 #include <lockstep/collectives/check.h>
 

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <lockstep/collectives/option_list.h>
 #include <torch/arg.h>
 
 #include <cstdint>
@@ -68,24 +67,3 @@ struct LossScalerOptions {
 };
 
 }  // namespace lockstep::amp
-
-namespace lockstep::detail {
-
-LOCKSTEP_OPTION_NAMES(amp::GrowthRule, "clean_streak", "iterations_since_overflow");
-
-LOCKSTEP_OPTION_LIST(amp::LossScalerOptions) {
-  visit("enabled", options.enabled());
-  visit("dynamic", options.dynamic());
-  visit("init_scale", options.init_scale());
-  visit("growth_factor", options.growth_factor(), ">= 1 and < inf");
-  visit("backoff_factor", options.backoff_factor(), "> 0 and <= 1");
-  visit("growth_interval", options.growth_interval(), ">= 1 and < 2147483648");
-  visit("growth_rule", options.growth_rule());
-  visit("hysteresis", options.hysteresis(), ">= 1 and < 2147483648");
-  visit("consecutive_hysteresis", options.consecutive_hysteresis());
-  visit("min_scale", options.min_scale());
-  visit("max_scale", options.max_scale());
-  visit("max_consecutive_skips", options.max_consecutive_skips(), ">= 0 and < 2147483648");
-}
-
-}  // namespace lockstep::detail

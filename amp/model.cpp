@@ -1,7 +1,7 @@
 #include <ATen/core/grad_mode.h>
+#include <lockstep/amp/impl/memory_extent.h>
 #include <lockstep/amp/layers/norm_types.h>
 #include <lockstep/amp/model.h>
-#include <lockstep/amp/model/memory_extent.h>
 #include <lockstep/amp/model/used_parameters.h>
 #include <lockstep/collectives/check.h>
 #include <torch/csrc/jit/api/module.h>

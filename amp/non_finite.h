@@ -1,7 +1,11 @@
 #pragma once
 
 #include <c10/core/ScalarType.h>
-#include <lockstep/amp/value_summary.h>
+
+#pragma push_macro("LOCKSTEP_OWN_LIBRARY")
+#define LOCKSTEP_OWN_LIBRARY 1
+#include <lockstep/amp/impl/value_summary.h>
+#pragma pop_macro("LOCKSTEP_OWN_LIBRARY")
 
 #include <cstdint>
 #include <string>

@@ -1,6 +1,6 @@
+#include <lockstep/amp/impl/update_rule.h>
 #include <lockstep/amp/model.h>
 #include <lockstep/amp/optimizer.h>
-#include <lockstep/amp/update/update_rule.h>
 
 namespace lockstep {
 

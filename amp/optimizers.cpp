@@ -1,10 +1,10 @@
+#include <lockstep/amp/impl/lamb_update.h>
+#include <lockstep/amp/impl/optimizer_list.h>
 #include <lockstep/amp/model.h>
 #include <lockstep/amp/optimizers.h>
 #include <lockstep/amp/update/flat_rule.h>
-#include <lockstep/amp/update/lamb_update.h>
-#include <lockstep/amp/update/optimizer_list.h>
 #include <lockstep/collectives/check.h>
-#include <lockstep/collectives/option_list.h>
+#include <lockstep/collectives/impl/option_list.h>
 #include <torch/optim/lbfgs.h>
 #include <torch/optim/optimizer.h>
 

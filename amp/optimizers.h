@@ -1,9 +1,13 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <lockstep/amp/grouped.h>
 #include <lockstep/amp/moment_format.h>
 #include <lockstep/amp/optimizer.h>
+
+#pragma push_macro("LOCKSTEP_OWN_LIBRARY")
+#define LOCKSTEP_OWN_LIBRARY 1
+#include <lockstep/amp/impl/grouped.h>
+#pragma pop_macro("LOCKSTEP_OWN_LIBRARY")
 
 #include <functional>
 #include <memory>
@@ -21,8 +25,8 @@ namespace lockstep {
 // parameters of a model at O0. On fp64 parameters AdamW, Adam and SGD have the bits of torch.optim
 // in Python, where the processor has fused multiply-add. All take parameter groups, which inherit
 // the options of the optimizer: group(predicate, options), group(predicate, function) and
-// no_decay_on_norms_and_biases(), see amp/grouped.h. moments(...) sets the storage format of the
-// moments, see MomentFormat.
+// no_decay_on_norms_and_biases(), see amp/impl/grouped.h. moments(...) sets the storage format of
+// the moments, see MomentFormat.
 
 /// AdamW with decoupled weight decay (Loshchilov and Hutter, 2019). Formula and defaults of
 /// torch.optim.AdamW.

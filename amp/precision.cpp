@@ -1,11 +1,12 @@
 #include <ATen/cpu/Utils.h>
 #include <c10/util/StringUtil.h>
-#include <lockstep/amp/casting/compute_speed.h>
-#include <lockstep/amp/cuda/cuda_kernels.h>
+#include <lockstep/amp/impl/compute_speed.h>
+#include <lockstep/amp/impl/cuda_kernels.h>
+#include <lockstep/amp/impl/precision_options.h>
 #include <lockstep/amp/model.h>
 #include <lockstep/amp/precision.h>
 #include <lockstep/collectives/check.h>
-#include <lockstep/collectives/core/nearest_names.h>
+#include <lockstep/collectives/impl/nearest_names.h>
 
 #include <algorithm>
 #include <set>

@@ -3,7 +3,6 @@
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 #include <lockstep/amp/loss_scaler_options.h>
-#include <lockstep/collectives/option_list.h>
 
 #include <optional>
 #include <string>
@@ -14,6 +13,11 @@ namespace lockstep {
 
 class Model;
 struct ModelTensor;
+
+namespace detail {
+template <typename Options>
+struct OptionList;
+}
 
 /// Chooses the dtypes of weights, computation and communication: Apex's levels O0 to O3, for fp16
 /// and bf16.
@@ -145,40 +149,3 @@ class Precision {
 };
 
 }  // namespace lockstep
-
-namespace lockstep::detail {
-
-/// "fp32", "fp16", "bf16", or LibTorch's name.
-template <>
-std::string text_of(const c10::ScalarType& dtype);
-
-LOCKSTEP_OPTION_NAMES(Precision::Level, "O0", "O1", "O2", "O3");
-
-/// Of a Precision that cannot be changed, the values that follow from others are shown, too.
-template <>
-struct OptionList<Precision> {
-  static constexpr const char* kName = "Precision";
-
-  template <typename Visit>
-  static void each(Precision& precision, const Visit& visit) {
-    visit("level", precision.level_);
-    visit("compute", precision.compute_);
-    visit("wire", precision.wire_);
-    visit("keep_batchnorm_fp32", precision.keep_norms_);
-    visit("keep_fp32", precision.keep_fp32_);
-    visit("norms", precision.norms_);
-    visit("predivide", precision.predivide_, "> 0 and < inf");
-    visit("remainders", precision.remainders_);
-    visit("stochastic_rounding", precision.stochastic_rounding_);
-    visit("error_feedback", precision.error_feedback_);
-    visit("loss_scale", precision.loss_scale_);
-  }
-  template <typename Visit>
-  static void each(const Precision& precision, const Visit& visit) {
-    Precision shown = precision.loss_scale(precision.loss_scaler_options());
-    shown.keep_norms_ = precision.keeps_norms_fp32();
-    each(shown, visit);
-  }
-};
-
-}  // namespace lockstep::detail

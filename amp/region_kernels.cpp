@@ -5,7 +5,7 @@
 #include <ATen/ops/instance_norm_ops.h>
 #include <ATen/ops/layer_norm_ops.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <lockstep/amp/region_kernels.h>
+#include <lockstep/amp/impl/region_kernels.h>
 #include <torch/library.h>
 
 #include <optional>

@@ -1,6 +1,9 @@
 #pragma once
 
-#include <lockstep/amp/schedule_formula.h>
+#pragma push_macro("LOCKSTEP_OWN_LIBRARY")
+#define LOCKSTEP_OWN_LIBRARY 1
+#include <lockstep/amp/impl/schedule_formula.h>
+#pragma pop_macro("LOCKSTEP_OWN_LIBRARY")
 
 #include <cstdint>
 #include <functional>

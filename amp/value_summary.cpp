@@ -1,8 +1,8 @@
 #include <ATen/ops/empty.h>
-#include <lockstep/amp/casting/cast_kernels.h>
-#include <lockstep/amp/value_summary.h>
+#include <lockstep/amp/impl/cast_kernels.h>
+#include <lockstep/amp/impl/value_summary.h>
 #include <lockstep/collectives/check.h>
-#include <lockstep/collectives/core/plain_tensor.h>
+#include <lockstep/collectives/impl/plain_tensor.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,8 +1,8 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/to_ops.h>
-#include <lockstep/amp/region_kernels.h>
-#include <lockstep/amp/weight_casts.h>
+#include <lockstep/amp/impl/region_kernels.h>
+#include <lockstep/amp/impl/weight_casts.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/library.h>
 

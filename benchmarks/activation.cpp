@@ -11,7 +11,7 @@
 #include <lockstep/checkpointing/activation/memory_meter.h>
 #include <lockstep/checkpointing/activation/plan_checkpoints.h>
 #include <lockstep/collectives/check.h>
-#include <lockstep/runtime/process/host_threads.h>
+#include <lockstep/runtime/process/impl/host_threads.h>
 
 #include <algorithm>
 #include <exception>

@@ -5,7 +5,7 @@
 
 #include <ATen/ATen.h>
 #include <lockstep/amp/optimizers.h>
-#include <lockstep/c/lockstep.h>
+#include <lockstep/bindings/c/lockstep.h>
 #include <lockstep/collectives/check.h>
 #include <lockstep/runtime/runtime.h>
 #include <lockstep/runtime/trainer.h>

@@ -4,7 +4,7 @@
 //   run
 
 #include <ATen/ATen.h>
-#include <lockstep/exported/exported_module.h>
+#include <lockstep/inputs/exported_module.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>

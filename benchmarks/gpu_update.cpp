@@ -1,8 +1,8 @@
 // gpu_update DEVICE PARAMETERS GROUPS: times groups of ten AdamW updates of fp16 gradients, fp32
 // masters and fp16 weights, and copies within the device of as many bytes (28 a parameter).
 #include <ATen/ATen.h>
+#include <lockstep/amp/impl/flat_span.h>
 #include <lockstep/amp/optimizers.h>
-#include <lockstep/amp/update/flat_span.h>
 
 #include <cstring>
 #include <functional>

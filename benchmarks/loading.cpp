@@ -4,9 +4,9 @@
 #include <ATen/ATen.h>
 #include <lockstep/amp/optimizers.h>
 #include <lockstep/collectives/check.h>
-#include <lockstep/datasets/image_transforms.h>
-#include <lockstep/datasets/labelled_images.h>
-#include <lockstep/datasets/transformed_dataset.h>
+#include <lockstep/inputs/image_transforms.h>
+#include <lockstep/inputs/labelled_images.h>
+#include <lockstep/inputs/transformed_dataset.h>
 #include <lockstep/runtime/loader.h>
 #include <lockstep/runtime/runtime.h>
 #include <lockstep/runtime/trainer.h>

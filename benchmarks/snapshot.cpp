@@ -3,9 +3,9 @@
 // Files come from the page cache when they are read.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <lockstep/checkpointing/snapshot/impl/writer.h>
 #include <lockstep/checkpointing/snapshot/load.h>
 #include <lockstep/checkpointing/snapshot/snapshot.h>
-#include <lockstep/checkpointing/snapshot/write/writer.h>
 #include <torch/serialize.h>
 
 #include <ftw.h>

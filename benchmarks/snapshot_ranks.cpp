@@ -6,9 +6,9 @@
 //   of
 //          its weights and moments; the bound is ten updates without
 #include <ATen/ATen.h>
+#include <lockstep/checkpointing/snapshot/impl/writer.h>
 #include <lockstep/checkpointing/snapshot/load.h>
 #include <lockstep/checkpointing/snapshot/newest.h>
-#include <lockstep/checkpointing/snapshot/write/writer.h>
 #include <lockstep/collectives/check.h>
 #include <lockstep/runtime/trainer.h>
 

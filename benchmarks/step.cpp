@@ -1,6 +1,6 @@
 // step VARIANT MODEL STEPS: times training steps; step_loop.h names the variants, models.h the
 // models.
-#include <lockstep/runtime/state/versions.h>
+#include <lockstep/runtime/storage/impl/versions.h>
 #include <torch/nn/module.h>
 
 #include <iostream>

@@ -1,8 +1,8 @@
 // update [SCALE]: times one AdamW update of 14.7M parameters on one thread, ours and the peers in
 // turn. The bound reads and writes the same arrays and computes next to nothing.
 #include <ATen/ATen.h>
+#include <lockstep/amp/impl/flat_span.h>
 #include <lockstep/amp/optimizers.h>
-#include <lockstep/amp/update/flat_span.h>
 #include <torch/optim/adamw.h>
 
 #include <algorithm>

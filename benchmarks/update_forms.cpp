@@ -5,8 +5,8 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/record_function.h>
 #include <lockstep/amp/autocast.h>
+#include <lockstep/amp/impl/flat_span.h>
 #include <lockstep/amp/optimizers.h>
-#include <lockstep/amp/update/flat_span.h>
 #include <lockstep/amp/update/measure.h>
 #include <torch/nn/modules/linear.h>
 

@@ -24,44 +24,89 @@ add_library(lockstep_flags INTERFACE)
 target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wno-unused-parameter
   "$<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<VERSION_GREATER_EQUAL:$<CXX_COMPILER_VERSION>,14>>:-Wno-array-bounds;-Wno-stringop-overflow>")
 
-# lockstep_add_library(name SOURCES file... PUBLIC_HEADERS file... [DEPENDS library...]
-#                      [LIBRARIES target...] [PRIVATE_LIBRARIES target...])
+# What tests and benchmarks link: they may include every header of every library.
+add_library(lockstep_internal INTERFACE)
+target_compile_definitions(lockstep_internal INTERFACE LOCKSTEP_OWN_LIBRARY=1)
+target_link_libraries(lockstep_internal INTERFACE lockstep_flags)
+
+# lockstep_add_library(name SOURCES file... PUBLIC_HEADERS file... [INCLUDE_AS folder]
+#                      [DEPENDS library...] [LIBRARIES target...] [PRIVATE_LIBRARIES target...])
 #
-# Makes lockstep::name from the current folder. PUBLIC_HEADERS are the headers in the folder itself,
-# all of them: they alone are installed. What lies in sub-folders is private.
-# The library's only public include directory is a folder of the build tree with a link
-# lockstep/<folder> to the sources, so a library sees those it DEPENDS on and no other: an include
-# against the arrows does not compile.
+# Makes lockstep::name from the current folder. The folder of a header says who may include it:
+#   the library's folder   everybody; all of them are named in PUBLIC_HEADERS
+#   impl/                  lockstep's own libraries: in a program a static_assert fails
+#   other sub-folders      this library (and tests and benchmarks)
+# <lockstep/INCLUDE_AS/NAME.h> includes a public header; by default INCLUDE_AS is the library's folder.
+# <lockstep/FOLDER/impl/NAME.h> and <lockstep/FOLDER/SUB/NAME.h> include the others.
+# A library's include directories are folders of the build tree with links to these headers, so a library sees
+# those it DEPENDS on and no other: an include against the arrows does not compile.
 function(lockstep_add_library name)
-  cmake_parse_arguments(LIBRARY "" ""
+  cmake_parse_arguments(LIBRARY "" "INCLUDE_AS"
     "SOURCES;PUBLIC_HEADERS;DEPENDS;LIBRARIES;PRIVATE_LIBRARIES" ${ARGN})
   file(RELATIVE_PATH folder "${PROJECT_SOURCE_DIR}" "${CMAKE_CURRENT_SOURCE_DIR}")
+  if(NOT LIBRARY_INCLUDE_AS)
+    set(LIBRARY_INCLUDE_AS "${folder}")
+  endif()
   file(GLOB found RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}" CONFIGURE_DEPENDS "*.h")
   foreach(header IN LISTS found)
     if(NOT header IN_LIST LIBRARY_PUBLIC_HEADERS)
       message(FATAL_ERROR "${folder}/${header} lies in a library's folder, so it is public: "
-        "name it in PUBLIC_HEADERS, or move it to a sub-folder")
+        "name it in PUBLIC_HEADERS, or move it to impl/ or to another sub-folder")
     endif()
   endforeach()
 
   set(include_dir "${PROJECT_BINARY_DIR}/include/${name}")
-  get_filename_component(parent "${include_dir}/lockstep/${folder}" DIRECTORY)
-  file(MAKE_DIRECTORY "${parent}")
-  file(CREATE_LINK "${CMAKE_CURRENT_SOURCE_DIR}" "${include_dir}/lockstep/${folder}" SYMBOLIC)
+  set(own_dir "${PROJECT_BINARY_DIR}/include/own/${name}")
+  file(REMOVE_RECURSE "${include_dir}" "${own_dir}")
+  foreach(header IN LISTS LIBRARY_PUBLIC_HEADERS)
+    lockstep_link("${CMAKE_CURRENT_SOURCE_DIR}/${header}"
+      "${include_dir}/lockstep/${LIBRARY_INCLUDE_AS}/${header}")
+  endforeach()
+  if(EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/impl")
+    lockstep_link("${CMAKE_CURRENT_SOURCE_DIR}/impl" "${include_dir}/lockstep/${folder}/impl")
+  endif()
+  lockstep_link("${CMAKE_CURRENT_SOURCE_DIR}" "${own_dir}/lockstep/${folder}")
+  target_include_directories(lockstep_internal INTERFACE "${own_dir}")
 
   add_library(lockstep_${name} ${LIBRARY_SOURCES})  # static, or shared with BUILD_SHARED_LIBS
   add_library(lockstep::${name} ALIAS lockstep_${name})
   set_target_properties(lockstep_${name} PROPERTIES EXPORT_NAME ${name}
     VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
     DEFINE_SYMBOL ""  # the same objects serve both kinds
-    LOCKSTEP_FOLDER "${folder}" LOCKSTEP_PUBLIC_HEADERS "${LIBRARY_PUBLIC_HEADERS}")
-  target_include_directories(lockstep_${name} PUBLIC
+    LOCKSTEP_FOLDER "${folder}" LOCKSTEP_INCLUDE_AS "${LIBRARY_INCLUDE_AS}"
+    LOCKSTEP_PUBLIC_HEADERS "${LIBRARY_PUBLIC_HEADERS}")
+  target_include_directories(lockstep_${name} PRIVATE "${own_dir}" PUBLIC
     "$<BUILD_INTERFACE:${include_dir}>" "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
+  target_compile_definitions(lockstep_${name} PRIVATE LOCKSTEP_OWN_LIBRARY=1)
   list(TRANSFORM LIBRARY_DEPENDS PREPEND lockstep_)
   target_link_libraries(lockstep_${name}
     PUBLIC ${LIBRARY_DEPENDS} ${LIBRARY_LIBRARIES} LibTorch::torch
     PRIVATE ${LIBRARY_PRIVATE_LIBRARIES} $<BUILD_INTERFACE:lockstep_flags>)
+  lockstep_precompile(lockstep_${name})
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_LIBRARIES ${name})
+endfunction()
+
+# Makes the link and the folders above it.
+function(lockstep_link target link)
+  get_filename_component(parent "${link}" DIRECTORY)
+  file(MAKE_DIRECTORY "${parent}")
+  file(CREATE_LINK "${target}" "${link}" SYMBOLIC)
+endfunction()
+
+# LibTorch's headers take longest in most sources: the libraries share one precompiled header of them.
+# (-fpch-preprocess is for ccache.)
+function(lockstep_precompile target)
+  if(NOT TARGET lockstep_headers)
+    file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/lockstep_headers.cpp" CONTENT "")
+    add_library(lockstep_headers OBJECT EXCLUDE_FROM_ALL "${PROJECT_BINARY_DIR}/lockstep_headers.cpp")
+    target_link_libraries(lockstep_headers PRIVATE LibTorch::torch lockstep_flags)
+    target_compile_options(lockstep_headers PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+    target_precompile_headers(lockstep_headers PRIVATE
+      <ATen/ATen.h> <torch/nn/module.h> <torch/optim/optimizer.h>
+      <algorithm> <chrono> <filesystem> <fstream> <functional> <iostream> <map> <set> <sstream>)
+  endif()
+  target_precompile_headers(${target} REUSE_FROM lockstep_headers)
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
 endfunction()
 
 # lockstep::lockstep is all libraries together, with the umbrella header <lockstep/lockstep.h>.

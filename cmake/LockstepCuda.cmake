@@ -71,6 +71,7 @@ function(lockstep_cuda_objects variable)
     add_custom_command(OUTPUT "${object}"
       COMMAND "${LOCKSTEP_NVCC}" -c -std=c++17 -O3 -fmad=false -ccbin "${CMAKE_CXX_COMPILER}"
         -Xcompiler -fPIC -Xptxas -warn-lmem-usage -Werror all-warnings ${flags}
+        -DLOCKSTEP_OWN_LIBRARY=1 "-I${PROJECT_BINARY_DIR}/include/own/amp"
         "-I${PROJECT_BINARY_DIR}/include/amp" "-I${PROJECT_BINARY_DIR}/include/collectives"
         -MD -MF "${object}.d" -o "${object}" "${CMAKE_CURRENT_SOURCE_DIR}/${source}"
       DEPENDS "${source}" DEPFILE "${object}.d" VERBATIM)

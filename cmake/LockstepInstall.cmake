@@ -8,15 +8,21 @@ set(library_targets)
 foreach(library IN LISTS libraries)
   list(APPEND library_targets lockstep_${library})
   get_target_property(folder lockstep_${library} LOCKSTEP_FOLDER)
+  get_target_property(include_as lockstep_${library} LOCKSTEP_INCLUDE_AS)
   get_target_property(headers lockstep_${library} LOCKSTEP_PUBLIC_HEADERS)
   list(TRANSFORM headers PREPEND "${PROJECT_SOURCE_DIR}/${folder}/")
-  install(FILES ${headers} DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/lockstep/${folder}")
+  install(FILES ${headers} DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/lockstep/${include_as}")
+  # Public headers include some of these.
+  if(EXISTS "${PROJECT_SOURCE_DIR}/${folder}/impl")
+    install(DIRECTORY "${PROJECT_SOURCE_DIR}/${folder}/impl/"
+      DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/lockstep/${folder}/impl" FILES_MATCHING PATTERN "*.h")
+  endif()
 endforeach()
 # A program that calls find_package(MPI) itself takes the definitions of LockstepDependencies off MPI::MPI_C.
 target_compile_definitions(lockstep_collectives INTERFACE
   $<INSTALL_INTERFACE:OMPI_SKIP_MPICXX> $<INSTALL_INTERFACE:MPICH_SKIP_MPICXX>)
 install(FILES "${PROJECT_SOURCE_DIR}/lockstep.h" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/lockstep")
-install(TARGETS lockstep ${library_targets} EXPORT lockstepTargets)
+install(TARGETS lockstep lockstep_runtime ${library_targets} EXPORT lockstepTargets)
 install(EXPORT lockstepTargets NAMESPACE lockstep:: DESTINATION "${package_dir}")
 
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/lockstepConfig.cmake.in"

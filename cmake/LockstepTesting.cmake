@@ -33,41 +33,41 @@ set_property(TARGET LibTorch::torch PROPERTY INTERFACE_LINK_LIBRARIES "${_librar
 add_library(lockstep_test_seeds STATIC EXCLUDE_FROM_ALL "${PROJECT_SOURCE_DIR}/tests/seeds.cpp")
 target_include_directories(lockstep_test_seeds PUBLIC "${PROJECT_SOURCE_DIR}/tests")
 target_link_libraries(lockstep_test_seeds
-  PUBLIC GTest::gtest LibTorch::torch PRIVATE lockstep_flags)
+  PUBLIC GTest::gtest LibTorch::torch PRIVATE lockstep_internal)
 add_library(lockstep_test_unit_main STATIC EXCLUDE_FROM_ALL
   "${PROJECT_SOURCE_DIR}/tests/unit_main.cpp")
-target_link_libraries(lockstep_test_unit_main PUBLIC lockstep_test_seeds PRIVATE lockstep_flags)
+target_link_libraries(lockstep_test_unit_main PUBLIC lockstep_test_seeds PRIVATE lockstep_internal)
 add_library(lockstep_test_ranks STATIC EXCLUDE_FROM_ALL "${PROJECT_SOURCE_DIR}/tests/ranks.cpp")
 target_include_directories(lockstep_test_ranks PUBLIC "${PROJECT_SOURCE_DIR}/tests")
 target_link_libraries(lockstep_test_ranks
-  PUBLIC GTest::gtest PRIVATE MPI::MPI_C lockstep_flags)
+  PUBLIC GTest::gtest PRIVATE MPI::MPI_C lockstep_internal)
 add_library(lockstep_test_mpi_main STATIC EXCLUDE_FROM_ALL
   "${PROJECT_SOURCE_DIR}/tests/mpi_main.cpp")
 target_link_libraries(lockstep_test_mpi_main
-  PUBLIC lockstep_test_ranks lockstep_test_seeds lockstep::collectives PRIVATE lockstep_flags)
+  PUBLIC lockstep_test_ranks lockstep_test_seeds lockstep::collectives PRIVATE lockstep_internal)
 if(TARGET lockstep::runtime)
   add_library(lockstep_test_runtime_main STATIC EXCLUDE_FROM_ALL
     "${PROJECT_SOURCE_DIR}/tests/runtime_main.cpp" "${PROJECT_SOURCE_DIR}/tests/runtime_tests.cpp")
   target_link_libraries(lockstep_test_runtime_main
-    PUBLIC lockstep_test_ranks lockstep::runtime PRIVATE lockstep_flags)
+    PUBLIC lockstep_test_ranks lockstep::runtime PRIVATE lockstep_internal)
   add_library(lockstep_test_gpu_runtime_main STATIC EXCLUDE_FROM_ALL
     "${PROJECT_SOURCE_DIR}/tests/gpu_runtime_main.cpp"
     "${PROJECT_SOURCE_DIR}/tests/runtime_tests.cpp")
   target_link_libraries(lockstep_test_gpu_runtime_main
-    PUBLIC lockstep_test_ranks lockstep::runtime lockstep::amp PRIVATE lockstep_flags)
+    PUBLIC lockstep_test_ranks lockstep::runtime lockstep::amp PRIVATE lockstep_internal)
 endif()
 if(TARGET lockstep::amp)
   add_library(lockstep_test_gpu_main STATIC EXCLUDE_FROM_ALL
     "${PROJECT_SOURCE_DIR}/tests/gpu_main.cpp")
   target_link_libraries(lockstep_test_gpu_main
-    PUBLIC lockstep_test_seeds lockstep::amp PRIVATE lockstep_flags)
+    PUBLIC lockstep_test_seeds lockstep::amp PRIVATE lockstep_internal)
 endif()
 
 # LibTorch's headers take longest in a test, and optimising it gains nothing: test programs share one
 # precompiled header of them, and are compiled with -O1.
 add_executable(lockstep_test_headers EXCLUDE_FROM_ALL
   "${PROJECT_SOURCE_DIR}/tests/precompiled_headers.cpp")
-target_link_libraries(lockstep_test_headers PRIVATE LibTorch::torch GTest::gmock lockstep_flags)
+target_link_libraries(lockstep_test_headers PRIVATE LibTorch::torch GTest::gmock lockstep_internal)
 target_compile_options(lockstep_test_headers PRIVATE -O1 -fpch-preprocess)
 target_precompile_headers(lockstep_test_headers PRIVATE
   <gmock/gmock.h> <gtest/gtest.h> <torch/torch.h>)
@@ -90,7 +90,7 @@ function(lockstep_add_unit_test library name)
   set(target ${library}_${name})
   add_executable(${target} ${TEST_SOURCES})
   target_link_libraries(${target} PRIVATE lockstep_test_unit_main GTest::gmock ${TEST_LIBRARIES}
-    lockstep_flags)
+    lockstep_internal)
   lockstep_compile_as_test(${target})
   if(CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     math(EXPR TEST_TIMEOUT "${TEST_TIMEOUT} * 4")
@@ -130,7 +130,7 @@ function(lockstep_add_mpi_test library name)
   endif()
   set(target ${library}_${name}_mpi)
   add_executable(${target} ${TEST_SOURCES})
-  target_link_libraries(${target} PRIVATE ${main} GTest::gmock ${TEST_LIBRARIES} lockstep_flags)
+  target_link_libraries(${target} PRIVATE ${main} GTest::gmock ${TEST_LIBRARIES} lockstep_internal)
   lockstep_compile_as_test(${target})
   foreach(ranks IN LISTS TEST_RANKS)
     set(processors 1)
@@ -176,7 +176,7 @@ function(lockstep_add_gpu_test library name)
   if(TEST_RUNTIME_MAIN)
     set(main lockstep_test_gpu_runtime_main)
   endif()
-  list(APPEND TEST_LIBRARIES ${main} GTest::gmock lockstep::amp lockstep_flags)
+  list(APPEND TEST_LIBRARIES ${main} GTest::gmock lockstep::amp lockstep_internal)
   if(NOT TEST_COMPILED_BY)
     set(TEST_COMPILED_BY ${target}_gpu_objects)
     add_library(${TEST_COMPILED_BY} OBJECT ${TEST_SOURCES})

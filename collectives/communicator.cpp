@@ -5,10 +5,10 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/InferenceMode.h>
-#include <lockstep/collectives/core/plain_tensor.h>
-#include <lockstep/collectives/core/solo_transport.h>
-#include <lockstep/collectives/core/transport.h>
 #include <lockstep/collectives/host/thread_transport.h>
+#include <lockstep/collectives/impl/plain_tensor.h>
+#include <lockstep/collectives/impl/solo_transport.h>
+#include <lockstep/collectives/impl/transport.h>
 
 #include <algorithm>
 #include <cmath>

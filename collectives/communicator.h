@@ -1,10 +1,10 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <lockstep/collectives/communicator_options.h>
 #include <lockstep/collectives/reduce_op.h>
 #include <lockstep/collectives/work.h>
 
-#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,17 +19,6 @@ class Transport;
 std::string graph_capture_refusal(const Communicator& communicator);
 GraphCapture& graph_capture(const Communicator& communicator);
 }  // namespace detail
-
-/// Whether ranks compare their calls (verb, dtype, size, operation, order) before any data moves.
-enum class CollectiveCheck { off, on };
-
-struct CommunicatorOptions {
-  /// How long a collective waits for its peers before it throws CommunicationError.
-  std::chrono::milliseconds timeout = std::chrono::minutes(10);
-  /// On: a mismatch throws Error on every rank, and the message shows the call of each rank. Costs
-  /// one cache line per rank and collective; with NCCL an all-reduce of 16 bytes per collective.
-  CollectiveCheck check = CollectiveCheck::on;
-};
 
 /// A group of ranks, and the collectives among them.
 ///

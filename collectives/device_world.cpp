@@ -1,9 +1,9 @@
 #include <lockstep/collectives/check.h>
-#include <lockstep/collectives/device_world.h>
 #include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/impl/device_world.h>
 
-#include <lockstep/collectives/core/solo_transport.h>
 #include <lockstep/collectives/device/staged_transport.h>
+#include <lockstep/collectives/impl/solo_transport.h>
 #include <lockstep/collectives/nccl/nccl_bootstrap.h>
 #include <lockstep/collectives/nccl/nccl_transport.h>
 

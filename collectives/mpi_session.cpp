@@ -2,9 +2,9 @@
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/mpi_session.h>
 
-#include <lockstep/collectives/core/launch_environment.h>
-#include <lockstep/collectives/core/life_sign.h>
 #include <lockstep/collectives/core/roll_call.h>
+#include <lockstep/collectives/impl/launch_environment.h>
+#include <lockstep/collectives/impl/life_sign.h>
 #include <lockstep/collectives/mpi/mpi_transport.h>
 
 #include <atomic>

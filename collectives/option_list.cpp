@@ -1,5 +1,5 @@
 #include <lockstep/collectives/check.h>
-#include <lockstep/collectives/option_list.h>
+#include <lockstep/collectives/impl/option_list.h>
 
 #include <cstdlib>
 #include <iomanip>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <lockstep/collectives/check.h>
-#include <lockstep/datasets/cifar_file.h>
+#include <lockstep/inputs/cifar_file.h>
 #include <torch/types.h>
 
 #include <string>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <lockstep/datasets/idx_file.h>
+#include <lockstep/inputs/idx_file.h>
 #include <torch/types.h>
 
 #include <string>

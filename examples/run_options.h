@@ -1,6 +1,6 @@
 #pragma once
 
-#include <lockstep/runtime/snapshot_options.h>
+#include <lockstep/checkpointing/snapshot/snapshot_options.h>
 #include <lockstep/runtime/train_epochs.h>
 
 #include <CLI/CLI.hpp>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <lockstep/collectives/check.h>
-#include <lockstep/datasets/word_vocabulary.h>
+#include <lockstep/inputs/word_vocabulary.h>
 #include <torch/types.h>
 
 #include <filesystem>

@@ -2,7 +2,7 @@
 
 #include <ATen/Context.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <lockstep/amp/cuda/cuda_kernels.h>
+#include <lockstep/amp/impl/cuda_kernels.h>
 
 namespace lockstep::testing {
 

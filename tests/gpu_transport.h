@@ -1,9 +1,9 @@
 #pragma once
 
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <lockstep/collectives/device_world.h>
 #include <lockstep/collectives/exceptions.h>
-#include <lockstep/collectives/nccl/nccl_api.h>
+#include <lockstep/collectives/impl/device_world.h>
+#include <lockstep/collectives/impl/nccl_api.h>
 
 #include <cstdlib>
 #include <string>

@@ -1,11 +1,11 @@
-#include <lockstep/amp/casting/cast_kernels.h>
+#include <lockstep/amp/impl/cast_kernels.h>
 #include <lockstep/collectives/check.h>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lockstep/amp/casting/cast_kernels.cpp"
 #include <hwy/foreach_target.h>
 // foreach_target.h comes first
-#include <lockstep/collectives/kernels/simd_lanes-inl.h>
+#include <lockstep/collectives/impl/simd_lanes-inl.h>
 
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels::HWY_NAMESPACE {

@@ -5,7 +5,7 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/StringUtil.h>
-#include <lockstep/amp/casting/compute_speed.h>
+#include <lockstep/amp/impl/compute_speed.h>
 
 #include <algorithm>
 #include <array>

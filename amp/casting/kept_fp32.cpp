@@ -1,6 +1,6 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <lockstep/amp/casting/kept_fp32.h>
+#include <lockstep/amp/impl/kept_fp32.h>
 #include <lockstep/collectives/exceptions.h>
 #include <torch/library.h>
 

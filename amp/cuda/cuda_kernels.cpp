@@ -1,10 +1,10 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
 #include <lockstep/amp/cuda/cuda_call.h>
-#include <lockstep/amp/cuda/cuda_kernels.h>
 #include <lockstep/amp/cuda/launch.h>
-#include <lockstep/amp/update/flat_span.h>
-#include <lockstep/amp/update/optimizer_list.h>
+#include <lockstep/amp/impl/cuda_kernels.h>
+#include <lockstep/amp/impl/flat_span.h>
+#include <lockstep/amp/impl/optimizer_list.h>
 #include <lockstep/collectives/check.h>
 
 namespace lockstep::amp {

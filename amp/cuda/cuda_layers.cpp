@@ -2,8 +2,8 @@
 #include <c10/core/DeviceGuard.h>
 #include <lockstep/amp/cuda/cuda_call.h>
 #include <lockstep/amp/cuda/row_launch.h>
+#include <lockstep/amp/impl/flat_span.h>
 #include <lockstep/amp/layers/layer_passes.h>
-#include <lockstep/amp/update/flat_span.h>
 
 namespace lockstep::amp {
 

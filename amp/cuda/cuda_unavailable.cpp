@@ -1,6 +1,6 @@
-#include <lockstep/amp/cuda/cuda_kernels.h>
+#include <lockstep/amp/impl/cuda_kernels.h>
+#include <lockstep/amp/impl/optimizer_list.h>
 #include <lockstep/amp/layers/layer_passes.h>
-#include <lockstep/amp/update/optimizer_list.h>
 #include <lockstep/collectives/exceptions.h>
 
 namespace lockstep::amp {

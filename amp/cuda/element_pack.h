@@ -1,9 +1,9 @@
 #pragma once
 
-#include <lockstep/amp/host_device.h>
+#include <lockstep/amp/impl/host_device.h>
+#include <lockstep/amp/impl/span_arrays.h>
 #include <lockstep/amp/update/brain_rounding.h>
-#include <lockstep/amp/update/span_arrays.h>
-#include <lockstep/collectives/kernels/half_bits.h>
+#include <lockstep/collectives/impl/half_bits.h>
 
 #include <cstdint>
 #include <type_traits>

@@ -2,7 +2,7 @@
 
 #include <lockstep/amp/cuda/pack_work.h>
 #include <lockstep/amp/cuda/update_pack.h>
-#include <lockstep/amp/update/lamb_update.h>
+#include <lockstep/amp/impl/lamb_update.h>
 
 namespace lockstep::amp {
 

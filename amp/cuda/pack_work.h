@@ -1,7 +1,7 @@
 #pragma once
 
 #include <lockstep/amp/cuda/element_pack.h>
-#include <lockstep/amp/update/decision.h>
+#include <lockstep/amp/impl/decision.h>
 
 namespace lockstep::amp {
 

@@ -1,5 +1,5 @@
 #include <lockstep/amp/cuda/launch.h>
-#include <lockstep/amp/update/optimizer_list.h>
+#include <lockstep/amp/impl/optimizer_list.h>
 #include <lockstep/amp/cuda/grid.cuh>
 #include <lockstep/amp/cuda/prepare.cuh>
 

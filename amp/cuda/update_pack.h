@@ -1,8 +1,8 @@
 #pragma once
 
 #include <lockstep/amp/cuda/element_pack.h>
-#include <lockstep/amp/update/arithmetic.h>
-#include <lockstep/amp/update/random_bits.h>
+#include <lockstep/amp/impl/arithmetic.h>
+#include <lockstep/amp/impl/random_bits.h>
 
 namespace lockstep::amp {
 

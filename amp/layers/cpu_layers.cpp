@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <lockstep/amp/cuda/cuda_kernels.h>
+#include <lockstep/amp/impl/cuda_kernels.h>
 #include <lockstep/amp/layers/layer_passes.h>
 #include <lockstep/amp/layers/row_kernels.h>
 #include <lockstep/amp/layers/tensor_rows.h>

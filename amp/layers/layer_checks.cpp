@@ -1,6 +1,6 @@
 #include <lockstep/amp/layers/layer_checks.h>
 #include <lockstep/collectives/check.h>
-#include <lockstep/collectives/core/plain_tensor.h>
+#include <lockstep/collectives/impl/plain_tensor.h>
 
 namespace lockstep::amp {
 

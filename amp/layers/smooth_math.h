@@ -1,6 +1,6 @@
 #pragma once
 
-#include <lockstep/amp/host_device.h>
+#include <lockstep/amp/impl/host_device.h>
 
 #include <cmath>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include <lockstep/amp/model/memory_extent.h>
+#include <lockstep/amp/impl/memory_extent.h>
 
 namespace lockstep::detail {
 

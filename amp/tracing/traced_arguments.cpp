@@ -1,5 +1,5 @@
 #include <lockstep/amp/tracing/traced_arguments.h>
-#include <lockstep/collectives/core/plain_tensor.h>
+#include <lockstep/collectives/impl/plain_tensor.h>
 
 #include <ATen/ATen.h>
 

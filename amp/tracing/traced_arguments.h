@@ -3,7 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/record_function.h>
-#include <lockstep/amp/value_summary.h>
+#include <lockstep/amp/impl/value_summary.h>
 
 #include <optional>
 #include <string>

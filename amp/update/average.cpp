@@ -1,6 +1,6 @@
-#include <lockstep/amp/cuda/cuda_kernels.h>
-#include <lockstep/amp/update/average.h>
-#include <lockstep/amp/update/flat_span.h>
+#include <lockstep/amp/impl/average.h>
+#include <lockstep/amp/impl/cuda_kernels.h>
+#include <lockstep/amp/impl/flat_span.h>
 #include <lockstep/amp/update/span_blocks.h>
 
 #include <cstdint>

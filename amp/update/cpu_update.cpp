@@ -1,8 +1,8 @@
 #include <ATen/ops/sqrt.h>
+#include <lockstep/amp/impl/flat_span.h>
+#include <lockstep/amp/impl/optimizer_list.h>
 #include <lockstep/amp/update/cpu_update.h>
-#include <lockstep/amp/update/flat_span.h>
 #include <lockstep/amp/update/lane_sums.h>
-#include <lockstep/amp/update/optimizer_list.h>
 #include <lockstep/amp/update/span_blocks.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <lockstep/amp/update/update_rule.h>
+#include <lockstep/amp/impl/update_rule.h>
 
 namespace lockstep::amp {
 

@@ -1,5 +1,5 @@
-#include <lockstep/amp/cuda/cuda_kernels.h>
-#include <lockstep/amp/update/decide.h>
+#include <lockstep/amp/impl/cuda_kernels.h>
+#include <lockstep/amp/impl/decide.h>
 
 namespace lockstep::amp {
 

@@ -1,4 +1,4 @@
-#include <lockstep/amp/casting/cast_kernels.h>
+#include <lockstep/amp/impl/cast_kernels.h>
 #include <lockstep/amp/update/error_feedback.h>
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <c10/core/ScalarType.h>
-#include <lockstep/amp/update/decision.h>
+#include <lockstep/amp/impl/decision.h>
 
 #include <cstdint>
 

@@ -1,5 +1,5 @@
-#include <lockstep/amp/casting/cast_kernels.h>
-#include <lockstep/amp/update/fixed_point.h>
+#include <lockstep/amp/impl/cast_kernels.h>
+#include <lockstep/amp/impl/fixed_point.h>
 
 #include <algorithm>
 #include <cmath>

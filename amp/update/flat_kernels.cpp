@@ -1,8 +1,8 @@
 #include <ATen/ops/empty.h>
-#include <lockstep/amp/casting/cast_kernels.h>
-#include <lockstep/amp/cuda/cuda_kernels.h>
+#include <lockstep/amp/impl/cast_kernels.h>
+#include <lockstep/amp/impl/cuda_kernels.h>
+#include <lockstep/amp/impl/flat_kernels.h>
 #include <lockstep/amp/update/error_feedback.h>
-#include <lockstep/amp/update/flat_kernels.h>
 #include <lockstep/amp/update/measure.h>
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <lockstep/amp/cuda/cuda_kernels.h>
+#include <lockstep/amp/impl/cuda_kernels.h>
+#include <lockstep/amp/impl/flat_span.h>
 #include <lockstep/amp/update/cpu_update.h>
-#include <lockstep/amp/update/flat_span.h>
 
 #include <memory>
 #include <string>

@@ -1,5 +1,5 @@
 #include <ATen/ops/zeros.h>
-#include <lockstep/amp/update/flat_span.h>
+#include <lockstep/amp/impl/flat_span.h>
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/exceptions.h>
 

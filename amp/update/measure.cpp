@@ -1,4 +1,4 @@
-#include <lockstep/amp/casting/cast_kernels.h>
+#include <lockstep/amp/impl/cast_kernels.h>
 #include <lockstep/amp/update/lane_sums.h>
 #include <lockstep/amp/update/measure.h>
 #include <lockstep/collectives/check.h>

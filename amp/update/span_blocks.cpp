@@ -1,7 +1,7 @@
 #include <c10/core/ScalarType.h>
-#include <lockstep/amp/casting/cast_kernels.h>
+#include <lockstep/amp/impl/cast_kernels.h>
+#include <lockstep/amp/impl/storage_kernels.h>
 #include <lockstep/amp/update/span_blocks.h>
-#include <lockstep/amp/update/storage_kernels.h>
 
 #include <algorithm>
 #include <type_traits>

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <ATen/Parallel.h>
-#include <lockstep/amp/update/random_bits.h>
-#include <lockstep/amp/update/span_arrays.h>
+#include <lockstep/amp/impl/random_bits.h>
+#include <lockstep/amp/impl/span_arrays.h>
 #include <lockstep/amp/update/update_block.h>
 
 #include <cstdint>

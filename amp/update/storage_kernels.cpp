@@ -1,6 +1,6 @@
-#include <lockstep/amp/update/arithmetic.h>
+#include <lockstep/amp/impl/arithmetic.h>
+#include <lockstep/amp/impl/storage_kernels.h>
 #include <lockstep/amp/update/brain_rounding.h>
-#include <lockstep/amp/update/storage_kernels.h>
 
 #include <algorithm>
 #include <cstring>

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <lockstep/amp/update/lamb_update.h>
-#include <lockstep/amp/update/optimizer_list.h>
+#include <lockstep/amp/impl/lamb_update.h>
+#include <lockstep/amp/impl/optimizer_list.h>
 
 #include <cstdint>
 

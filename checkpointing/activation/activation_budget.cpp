@@ -1,4 +1,4 @@
-#include <lockstep/checkpointing/activation/activation_budget.h>
+#include <lockstep/checkpointing/activation/impl/activation_budget.h>
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/exceptions.h>
 

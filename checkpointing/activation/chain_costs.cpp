@@ -4,15 +4,15 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <lockstep/checkpointing/activation/chain_costs.h>
+#include <lockstep/checkpointing/activation/impl/chain_costs.h>
+#include <lockstep/checkpointing/activation/impl/rng_state.h>
+#include <lockstep/checkpointing/activation/impl/saved_slot.h>
+#include <lockstep/checkpointing/activation/impl/scratch_buffers.h>
 #include <lockstep/checkpointing/activation/memory_meter.h>
 #include <lockstep/checkpointing/activation/recomputing.h>
-#include <lockstep/checkpointing/activation/rng_state.h>
-#include <lockstep/checkpointing/activation/saved_slot.h>
-#include <lockstep/checkpointing/activation/scratch_buffers.h>
 #include <lockstep/collectives/check.h>
-#include <lockstep/collectives/core/as_error.h>
 #include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/impl/as_error.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
 

@@ -1,8 +1,12 @@
 #pragma once
 
 #include <lockstep/checkpointing/activation/checkpoint_options.h>
-#include <lockstep/checkpointing/activation/function_region.h>
 #include <lockstep/checkpointing/activation/recomputing.h>
+
+#pragma push_macro("LOCKSTEP_OWN_LIBRARY")
+#define LOCKSTEP_OWN_LIBRARY 1
+#include <lockstep/checkpointing/activation/impl/function_region.h>
+#pragma pop_macro("LOCKSTEP_OWN_LIBRARY")
 
 #include <memory>
 #include <type_traits>

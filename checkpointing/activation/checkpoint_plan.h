@@ -2,7 +2,11 @@
 
 #include <ATen/core/Tensor.h>
 #include <lockstep/checkpointing/activation/chain.h>
-#include <lockstep/checkpointing/activation/chain_costs.h>
+
+#pragma push_macro("LOCKSTEP_OWN_LIBRARY")
+#define LOCKSTEP_OWN_LIBRARY 1
+#include <lockstep/checkpointing/activation/impl/chain_costs.h>
+#pragma pop_macro("LOCKSTEP_OWN_LIBRARY")
 
 #include <cstdint>
 #include <memory>

@@ -1,7 +1,7 @@
 // The only file that depends on how LibTorch's autograd engine is built. LibTorch offers C++ no
 // default hooks for saved tensors, but each SavedVariable asks the default engine for them, and the
 // default engine can be replaced by a subclass.
-#include <lockstep/checkpointing/activation/engine_hook.h>
+#include <lockstep/checkpointing/activation/impl/engine_hook.h>
 #include <lockstep/collectives/check.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/version.h>

@@ -5,7 +5,7 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <lockstep/checkpointing/activation/execution_state.h>
+#include <lockstep/checkpointing/activation/impl/execution_state.h>
 
 namespace lockstep::activation {
 

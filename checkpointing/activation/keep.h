@@ -1,7 +1,10 @@
 #pragma once
 
-#include <lockstep/checkpointing/activation/keep_scope.h>
-#include <lockstep/checkpointing/activation/tensor_visitor.h>
+#pragma push_macro("LOCKSTEP_OWN_LIBRARY")
+#define LOCKSTEP_OWN_LIBRARY 1
+#include <lockstep/checkpointing/activation/impl/keep_scope.h>
+#include <lockstep/checkpointing/activation/impl/tensor_visitor.h>
+#pragma pop_macro("LOCKSTEP_OWN_LIBRARY")
 
 #include <functional>
 #include <tuple>

@@ -1,6 +1,6 @@
-#include <lockstep/checkpointing/activation/keep_scope.h>
+#include <lockstep/checkpointing/activation/impl/keep_scope.h>
+#include <lockstep/checkpointing/activation/impl/region.h>
 #include <lockstep/checkpointing/activation/recompute/slot_filler.h>
-#include <lockstep/checkpointing/activation/region.h>
 
 #include <utility>
 

@@ -1,6 +1,6 @@
 #include <ATen/ops/as_strided.h>
-#include <lockstep/checkpointing/activation/kept_call.h>
-#include <lockstep/checkpointing/activation/saved_slot.h>
+#include <lockstep/checkpointing/activation/impl/kept_call.h>
+#include <lockstep/checkpointing/activation/impl/saved_slot.h>
 #include <lockstep/collectives/check.h>
 
 namespace lockstep::activation {

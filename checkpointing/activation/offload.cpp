@@ -1,7 +1,7 @@
+#include <lockstep/checkpointing/activation/impl/region.h>
 #include <lockstep/checkpointing/activation/offload.h>
 #include <lockstep/checkpointing/activation/offload/offload_store.h>
 #include <lockstep/checkpointing/activation/recompute/slot_filler.h>
-#include <lockstep/checkpointing/activation/region.h>
 #include <lockstep/collectives/check.h>
 
 namespace lockstep {

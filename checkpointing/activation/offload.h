@@ -1,8 +1,12 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <lockstep/checkpointing/activation/engine_hook.h>
 #include <torch/arg.h>
+
+#pragma push_macro("LOCKSTEP_OWN_LIBRARY")
+#define LOCKSTEP_OWN_LIBRARY 1
+#include <lockstep/checkpointing/activation/impl/engine_hook.h>
+#pragma pop_macro("LOCKSTEP_OWN_LIBRARY")
 
 #include <cstdint>
 #include <memory>

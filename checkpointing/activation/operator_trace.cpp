@@ -1,5 +1,5 @@
 #include <c10/util/StringUtil.h>
-#include <lockstep/checkpointing/activation/operator_trace.h>
+#include <lockstep/checkpointing/activation/impl/operator_trace.h>
 
 #include <algorithm>
 #include <memory>

@@ -2,8 +2,12 @@
 
 #include <ATen/core/Tensor.h>
 #include <lockstep/checkpointing/activation/chain.h>
-#include <lockstep/checkpointing/activation/chain_costs.h>
 #include <lockstep/checkpointing/activation/checkpoint_plan.h>
+
+#pragma push_macro("LOCKSTEP_OWN_LIBRARY")
+#define LOCKSTEP_OWN_LIBRARY 1
+#include <lockstep/checkpointing/activation/impl/chain_costs.h>
+#pragma pop_macro("LOCKSTEP_OWN_LIBRARY")
 
 #include <cstdint>
 #include <utility>

@@ -1,9 +1,9 @@
 #include <ATen/record_function.h>
-#include <lockstep/checkpointing/activation/engine_hook.h>
+#include <lockstep/checkpointing/activation/impl/engine_hook.h>
+#include <lockstep/checkpointing/activation/impl/region.h>
 #include <lockstep/checkpointing/activation/plan/plan_walk.h>
 #include <lockstep/checkpointing/activation/plan_checkpoints.h>
 #include <lockstep/checkpointing/activation/planned_chain.h>
-#include <lockstep/checkpointing/activation/region.h>
 #include <lockstep/collectives/check.h>
 
 #include <algorithm>

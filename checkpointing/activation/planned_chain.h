@@ -1,10 +1,14 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <lockstep/checkpointing/activation/activation_budget.h>
 #include <lockstep/checkpointing/activation/chain.h>
 #include <lockstep/checkpointing/activation/checkpoint_plan.h>
 #include <lockstep/checkpointing/activation/memory_meter.h>
+
+#pragma push_macro("LOCKSTEP_OWN_LIBRARY")
+#define LOCKSTEP_OWN_LIBRARY 1
+#include <lockstep/checkpointing/activation/impl/activation_budget.h>
+#pragma pop_macro("LOCKSTEP_OWN_LIBRARY")
 
 #include <cstddef>
 #include <memory>

@@ -1,9 +1,9 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Type.h>
+#include <lockstep/checkpointing/activation/impl/region.h>
 #include <lockstep/checkpointing/activation/recompute/slot_filler.h>
 #include <lockstep/checkpointing/activation/recomputing.h>
-#include <lockstep/checkpointing/activation/region.h>
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/exceptions.h>
 #include <torch/csrc/autograd/graph_task.h>

@@ -1,7 +1,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 #include <ATen/ops/equal.h>
-#include <lockstep/checkpointing/activation/rng_state.h>
+#include <lockstep/checkpointing/activation/impl/rng_state.h>
 
 #include <algorithm>
 #include <mutex>

@@ -1,5 +1,5 @@
 #include <c10/util/StringUtil.h>
-#include <lockstep/checkpointing/activation/saved_slot.h>
+#include <lockstep/checkpointing/activation/impl/saved_slot.h>
 
 namespace lockstep::activation {
 

@@ -1,6 +1,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <lockstep/checkpointing/activation/scratch_buffers.h>
+#include <lockstep/checkpointing/activation/impl/scratch_buffers.h>
 
 #include <set>
 

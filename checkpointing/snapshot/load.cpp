@@ -1,6 +1,6 @@
 #include <lockstep/checkpointing/snapshot/format/rejection.h>
 #include <lockstep/checkpointing/snapshot/load.h>
-#include <lockstep/collectives/core/plain_tensor.h>
+#include <lockstep/collectives/impl/plain_tensor.h>
 
 #include <c10/core/GradMode.h>
 

@@ -1,6 +1,9 @@
 #pragma once
 
-#include <lockstep/checkpointing/snapshot/tensor_source.h>
+#pragma push_macro("LOCKSTEP_OWN_LIBRARY")
+#define LOCKSTEP_OWN_LIBRARY 1
+#include <lockstep/checkpointing/snapshot/impl/tensor_source.h>
+#pragma pop_macro("LOCKSTEP_OWN_LIBRARY")
 
 #include <functional>
 #include <string>

@@ -1,7 +1,7 @@
 #include <lockstep/checkpointing/snapshot/format/digest.h>
 #include <lockstep/checkpointing/snapshot/format/json_fields.h>
 #include <lockstep/checkpointing/snapshot/format/rejection.h>
-#include <lockstep/checkpointing/snapshot/manifest.h>
+#include <lockstep/checkpointing/snapshot/impl/manifest.h>
 
 #include <nlohmann/json.hpp>
 

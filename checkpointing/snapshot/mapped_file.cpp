@@ -1,5 +1,5 @@
 #include <lockstep/checkpointing/snapshot/format/rejection.h>
-#include <lockstep/checkpointing/snapshot/mapped_file.h>
+#include <lockstep/checkpointing/snapshot/impl/mapped_file.h>
 
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -1,10 +1,10 @@
-#include <lockstep/checkpointing/snapshot/format/folder_names.h>
-#include <lockstep/checkpointing/snapshot/mapped_file.h>
+#include <lockstep/checkpointing/snapshot/impl/folder_names.h>
+#include <lockstep/checkpointing/snapshot/impl/mapped_file.h>
 #include <lockstep/checkpointing/snapshot/newest.h>
-#include <lockstep/collectives/core/agreement.h>
-#include <lockstep/collectives/core/outcome.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/exit_code.h>
+#include <lockstep/collectives/impl/agreement.h>
+#include <lockstep/collectives/impl/outcome.h>
 
 #include <algorithm>
 #include <sstream>

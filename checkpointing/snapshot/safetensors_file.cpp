@@ -1,5 +1,5 @@
 #include <lockstep/checkpointing/snapshot/format/rejection.h>
-#include <lockstep/checkpointing/snapshot/safetensors_file.h>
+#include <lockstep/checkpointing/snapshot/impl/safetensors_file.h>
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>

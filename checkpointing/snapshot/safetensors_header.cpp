@@ -1,6 +1,6 @@
 #include <lockstep/checkpointing/snapshot/format/json_document.h>
 #include <lockstep/checkpointing/snapshot/format/rejection.h>
-#include <lockstep/checkpointing/snapshot/safetensors_header.h>
+#include <lockstep/checkpointing/snapshot/impl/safetensors_header.h>
 #include <lockstep/collectives/check.h>
 
 #include <nlohmann/json.hpp>

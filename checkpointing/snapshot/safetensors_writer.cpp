@@ -1,4 +1,4 @@
-#include <lockstep/checkpointing/snapshot/format/safetensors_output.h>
+#include <lockstep/checkpointing/snapshot/impl/safetensors_output.h>
 #include <lockstep/checkpointing/snapshot/safetensors_writer.h>
 
 namespace lockstep::snapshot {

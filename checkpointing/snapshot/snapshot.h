@@ -1,8 +1,12 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <lockstep/checkpointing/snapshot/manifest.h>
-#include <lockstep/checkpointing/snapshot/snapshot_section.h>
+
+#pragma push_macro("LOCKSTEP_OWN_LIBRARY")
+#define LOCKSTEP_OWN_LIBRARY 1
+#include <lockstep/checkpointing/snapshot/impl/manifest.h>
+#include <lockstep/checkpointing/snapshot/impl/snapshot_section.h>
+#pragma pop_macro("LOCKSTEP_OWN_LIBRARY")
 
 #include <memory>
 #include <string>

@@ -2,11 +2,11 @@
 #include <c10/util/accumulate.h>
 #include <lockstep/checkpointing/snapshot/format/cover.h>
 #include <lockstep/checkpointing/snapshot/format/digest.h>
-#include <lockstep/checkpointing/snapshot/format/file_system.h>
-#include <lockstep/checkpointing/snapshot/format/folder_names.h>
 #include <lockstep/checkpointing/snapshot/format/rejection.h>
-#include <lockstep/checkpointing/snapshot/snapshot_files.h>
-#include <lockstep/checkpointing/snapshot/write/save_plan.h>
+#include <lockstep/checkpointing/snapshot/impl/file_system.h>
+#include <lockstep/checkpointing/snapshot/impl/folder_names.h>
+#include <lockstep/checkpointing/snapshot/impl/save_plan.h>
+#include <lockstep/checkpointing/snapshot/impl/snapshot_files.h>
 
 #include <sys/stat.h>
 

@@ -1,5 +1,5 @@
 #include <lockstep/checkpointing/snapshot/format/rejection.h>
-#include <lockstep/checkpointing/snapshot/snapshot_section.h>
+#include <lockstep/checkpointing/snapshot/impl/snapshot_section.h>
 #include <lockstep/collectives/check.h>
 
 #include <ATen/ops/cat.h>

@@ -1,4 +1,4 @@
-#include <lockstep/checkpointing/snapshot/stored_type.h>
+#include <lockstep/checkpointing/snapshot/impl/stored_type.h>
 #include <lockstep/collectives/check.h>
 
 #include <array>

@@ -1,4 +1,4 @@
-#include <lockstep/collectives/core/activity.h>
+#include <lockstep/collectives/impl/activity.h>
 
 #include <algorithm>
 #include <chrono>

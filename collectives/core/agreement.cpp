@@ -1,10 +1,10 @@
 #include <ATen/ops/zeros.h>
-#include <lockstep/collectives/core/agreement.h>
-#include <lockstep/collectives/core/as_error.h>
-#include <lockstep/collectives/core/outcome.h>
-#include <lockstep/collectives/core/rank_names.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/exit_code.h>
+#include <lockstep/collectives/impl/agreement.h>
+#include <lockstep/collectives/impl/as_error.h>
+#include <lockstep/collectives/impl/outcome.h>
+#include <lockstep/collectives/impl/rank_names.h>
 
 #include <algorithm>
 

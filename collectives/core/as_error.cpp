@@ -1,7 +1,7 @@
 #include <c10/util/Exception.h>
-#include <lockstep/collectives/core/as_error.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/exit_code.h>
+#include <lockstep/collectives/impl/as_error.h>
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-#include <lockstep/collectives/core/blocked_signals.h>
+#include <lockstep/collectives/impl/blocked_signals.h>
 
 #include <initializer_list>
 

@@ -1,7 +1,7 @@
 #include <lockstep/collectives/core/call_mismatch.h>
 #include <lockstep/collectives/exceptions.h>
 
-#include <lockstep/collectives/core/rank_names.h>
+#include <lockstep/collectives/impl/rank_names.h>
 
 #include <algorithm>
 #include <cstdio>

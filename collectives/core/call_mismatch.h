@@ -1,8 +1,8 @@
 #pragma once
 
-#include <lockstep/collectives/core/collective_call.h>
-#include <lockstep/collectives/core/collective_log.h>
 #include <lockstep/collectives/core/rank_sign.h>
+#include <lockstep/collectives/impl/collective_call.h>
+#include <lockstep/collectives/impl/collective_log.h>
 
 #include <string>
 #include <vector>

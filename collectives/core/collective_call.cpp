@@ -1,4 +1,4 @@
-#include <lockstep/collectives/core/collective_call.h>
+#include <lockstep/collectives/impl/collective_call.h>
 
 #include <c10/util/StringUtil.h>
 

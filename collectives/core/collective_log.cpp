@@ -1,4 +1,4 @@
-#include <lockstep/collectives/core/collective_log.h>
+#include <lockstep/collectives/impl/collective_log.h>
 
 #include <c10/util/StringUtil.h>
 #include <time.h>

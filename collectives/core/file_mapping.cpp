@@ -1,4 +1,4 @@
-#include <lockstep/collectives/core/file_mapping.h>
+#include <lockstep/collectives/impl/file_mapping.h>
 
 #include <sys/mman.h>
 #include <sys/stat.h>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <lockstep/collectives/core/collective_log.h>
+#include <lockstep/collectives/impl/collective_log.h>
 
 #include <string>
 

@@ -1,7 +1,7 @@
-#include <lockstep/collectives/core/graph_capture.h>
 #include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/impl/graph_capture.h>
 
-#include <lockstep/collectives/core/transport.h>
+#include <lockstep/collectives/impl/transport.h>
 
 namespace lockstep::detail {
 

@@ -1,7 +1,7 @@
 #include <lockstep/collectives/check.h>
-#include <lockstep/collectives/core/launch_environment.h>
+#include <lockstep/collectives/impl/launch_environment.h>
 
-#include <lockstep/collectives/core/life_sign.h>
+#include <lockstep/collectives/impl/life_sign.h>
 
 #include <cstdlib>
 

@@ -1,4 +1,4 @@
-#include <lockstep/collectives/core/life_sign.h>
+#include <lockstep/collectives/impl/life_sign.h>
 
 #include <fcntl.h>
 #include <sys/socket.h>

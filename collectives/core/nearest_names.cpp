@@ -1,4 +1,4 @@
-#include <lockstep/collectives/core/nearest_names.h>
+#include <lockstep/collectives/impl/nearest_names.h>
 
 #include <algorithm>
 #include <numeric>

@@ -1,7 +1,7 @@
 #include <fcntl.h>
-#include <lockstep/collectives/core/blocked_signals.h>
-#include <lockstep/collectives/core/rank_names.h>
 #include <lockstep/collectives/core/roll_call.h>
+#include <lockstep/collectives/impl/blocked_signals.h>
+#include <lockstep/collectives/impl/rank_names.h>
 #include <unistd.h>
 
 #include <algorithm>

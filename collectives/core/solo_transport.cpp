@@ -1,7 +1,7 @@
-#include <lockstep/collectives/core/solo_transport.h>
+#include <lockstep/collectives/impl/solo_transport.h>
 
 #include <ATen/ops/zeros.h>
-#include <lockstep/collectives/core/graph_capture.h>
+#include <lockstep/collectives/impl/graph_capture.h>
 
 namespace lockstep::detail {
 namespace {

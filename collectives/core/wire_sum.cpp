@@ -1,5 +1,5 @@
-#include <lockstep/collectives/core/wire_sum.h>
 #include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/impl/wire_sum.h>
 
 #include <cmath>
 

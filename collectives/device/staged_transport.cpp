@@ -1,13 +1,13 @@
-#include <lockstep/collectives/core/outcome.h>
 #include <lockstep/collectives/device/staged_transport.h>
 #include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/impl/outcome.h>
 
 #include <ATen/ops/full.h>
-#include <lockstep/collectives/core/agreement.h>
-#include <lockstep/collectives/core/as_error.h>
-#include <lockstep/collectives/core/solo_transport.h>
 #include <lockstep/collectives/device/device_transport.h>
 #include <lockstep/collectives/device/staged_step.h>
+#include <lockstep/collectives/impl/agreement.h>
+#include <lockstep/collectives/impl/as_error.h>
+#include <lockstep/collectives/impl/solo_transport.h>
 
 #include <algorithm>
 #include <deque>

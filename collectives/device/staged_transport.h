@@ -1,8 +1,8 @@
 #pragma once
 
 #include <lockstep/collectives/communicator.h>
-#include <lockstep/collectives/core/transport.h>
 #include <lockstep/collectives/device/lane.h>
+#include <lockstep/collectives/impl/transport.h>
 
 #include <chrono>
 #include <memory>

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <lockstep/collectives/core/transport.h>
 #include <lockstep/collectives/host/node_engine.h>
 #include <lockstep/collectives/host/node_steps.h>
 #include <lockstep/collectives/host/shared_buffers.h>
+#include <lockstep/collectives/impl/transport.h>
 
 #include <memory>
 #include <string>

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <lockstep/collectives/core/collective_call.h>
 #include <lockstep/collectives/host/collective_step.h>
 #include <lockstep/collectives/host/span.h>
+#include <lockstep/collectives/impl/collective_call.h>
 #include <lockstep/collectives/kernels/reduce_kernels.h>
 
 #include <memory>

@@ -3,8 +3,8 @@
 
 #include <lockstep/collectives/core/call_mismatch.h>
 #include <lockstep/collectives/core/flight_record.h>
-#include <lockstep/collectives/core/life_sign.h>
 #include <lockstep/collectives/host/pending_operation.h>
+#include <lockstep/collectives/impl/life_sign.h>
 
 #include <algorithm>
 #include <cstdio>

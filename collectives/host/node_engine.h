@@ -1,14 +1,15 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <lockstep/collectives/communicator.h>
-#include <lockstep/collectives/core/activity.h>
+#include <lockstep/collectives/communicator_options.h>
 #include <lockstep/collectives/core/backoff.h>
-#include <lockstep/collectives/core/collective_log.h>
 #include <lockstep/collectives/host/collective_step.h>
 #include <lockstep/collectives/host/inter_node.h>
 #include <lockstep/collectives/host/node_group.h>
 #include <lockstep/collectives/host/other_nodes.h>
+#include <lockstep/collectives/impl/activity.h>
+#include <lockstep/collectives/impl/collective_log.h>
+#include <lockstep/collectives/work.h>
 
 #include <array>
 #include <deque>

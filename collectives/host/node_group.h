@@ -1,8 +1,8 @@
 #pragma once
 
-#include <lockstep/collectives/core/activity.h>
-#include <lockstep/collectives/core/collective_call.h>
 #include <lockstep/collectives/host/shared_memory.h>
+#include <lockstep/collectives/impl/activity.h>
+#include <lockstep/collectives/impl/collective_call.h>
 
 #include <sched.h>
 #include <sys/types.h>

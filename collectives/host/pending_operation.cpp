@@ -1,6 +1,6 @@
 #include <lockstep/collectives/host/pending_operation.h>
 
-#include <lockstep/collectives/core/activity.h>
+#include <lockstep/collectives/impl/activity.h>
 
 #include <utility>
 

@@ -1,9 +1,9 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <lockstep/collectives/core/collective_call.h>
 #include <lockstep/collectives/host/collective_step.h>
 #include <lockstep/collectives/host/node_group.h>
+#include <lockstep/collectives/impl/collective_call.h>
 #include <lockstep/collectives/work.h>
 
 #include <array>

@@ -3,7 +3,7 @@
 #include <lockstep/collectives/host/shared_memory.h>
 
 #include <fcntl.h>
-#include <lockstep/collectives/core/descriptor.h>
+#include <lockstep/collectives/impl/descriptor.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <unistd.h>

@@ -1,8 +1,8 @@
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/host/thread_transport.h>
 
-#include <lockstep/collectives/core/solo_transport.h>
 #include <lockstep/collectives/host/host_transport.h>
+#include <lockstep/collectives/impl/solo_transport.h>
 
 #include <algorithm>
 #include <numeric>

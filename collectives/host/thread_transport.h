@@ -1,7 +1,7 @@
 #pragma once
 
-#include <lockstep/collectives/communicator.h>
-#include <lockstep/collectives/core/transport.h>
+#include <lockstep/collectives/communicator_options.h>
+#include <lockstep/collectives/impl/transport.h>
 
 #include <memory>
 #include <vector>

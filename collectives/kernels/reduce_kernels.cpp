@@ -7,7 +7,7 @@
 #define HWY_TARGET_INCLUDE "lockstep/collectives/kernels/reduce_kernels.cpp"
 #include <hwy/foreach_target.h>
 // foreach_target.h comes first
-#include <lockstep/collectives/kernels/simd_lanes-inl.h>
+#include <lockstep/collectives/impl/simd_lanes-inl.h>
 
 #ifndef LOCKSTEP_COLLECTIVES_REDUCE_SPANS_
 #define LOCKSTEP_COLLECTIVES_REDUCE_SPANS_

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <lockstep/collectives/mpi/mpi_comm.h>
+#include <lockstep/collectives/impl/mpi_comm.h>
 
 #include <cstdint>
 #include <vector>

@@ -1,6 +1,6 @@
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/exceptions.h>
-#include <lockstep/collectives/mpi/mpi_comm.h>
+#include <lockstep/collectives/impl/mpi_comm.h>
 
 #include <algorithm>
 #include <cstring>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <lockstep/collectives/host/inter_node.h>
-#include <lockstep/collectives/mpi/mpi_comm.h>
+#include <lockstep/collectives/impl/mpi_comm.h>
 #include <lockstep/collectives/mpi/node_layout.h>
 
 #include <memory>

@@ -2,8 +2,8 @@
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/mpi/mpi_transport.h>
 
-#include <lockstep/collectives/core/solo_transport.h>
 #include <lockstep/collectives/host/host_transport.h>
+#include <lockstep/collectives/impl/solo_transport.h>
 #include <lockstep/collectives/mpi/mpi_inter_node.h>
 
 #include <algorithm>

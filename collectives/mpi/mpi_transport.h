@@ -1,8 +1,8 @@
 #pragma once
 
-#include <lockstep/collectives/communicator.h>
-#include <lockstep/collectives/core/transport.h>
-#include <lockstep/collectives/mpi/mpi_comm.h>
+#include <lockstep/collectives/communicator_options.h>
+#include <lockstep/collectives/impl/mpi_comm.h>
+#include <lockstep/collectives/impl/transport.h>
 
 #include <atomic>
 #include <memory>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <lockstep/collectives/communicator.h>
-#include <lockstep/collectives/core/collective_call.h>
+#include <lockstep/collectives/impl/collective_call.h>
 
 #include <deque>
 #include <optional>

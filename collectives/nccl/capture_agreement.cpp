@@ -1,6 +1,6 @@
 #include <ATen/ops/zeros.h>
-#include <lockstep/collectives/core/as_error.h>
 #include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/impl/as_error.h>
 #include <lockstep/collectives/nccl/capture_agreement.h>
 
 namespace lockstep::detail {

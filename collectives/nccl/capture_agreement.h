@@ -1,7 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <lockstep/collectives/core/agreement.h>
+#include <lockstep/collectives/impl/agreement.h>
 
 #include <exception>
 

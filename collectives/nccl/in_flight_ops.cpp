@@ -1,6 +1,6 @@
 #include <c10/util/Exception.h>
-#include <lockstep/collectives/core/life_sign.h>
 #include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/impl/life_sign.h>
 #include <lockstep/collectives/nccl/in_flight_ops.h>
 
 #include <cstdio>

@@ -1,6 +1,6 @@
 #include <link.h>
 #include <lockstep/collectives/check.h>
-#include <lockstep/collectives/nccl/loaded_libraries.h>
+#include <lockstep/collectives/impl/loaded_libraries.h>
 
 namespace lockstep::detail {
 

@@ -1,5 +1,5 @@
 #include <c10/util/StringUtil.h>
-#include <lockstep/collectives/nccl/nccl_api.h>
+#include <lockstep/collectives/impl/nccl_api.h>
 
 namespace lockstep::detail {
 

@@ -1,5 +1,5 @@
 #include <lockstep/collectives/check.h>
-#include <lockstep/collectives/core/agreement.h>
+#include <lockstep/collectives/impl/agreement.h>
 #include <lockstep/collectives/nccl/nccl_bootstrap.h>
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 #include <dlfcn.h>
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/exceptions.h>
-#include <lockstep/collectives/nccl/loaded_libraries.h>
-#include <lockstep/collectives/nccl/nccl_api.h>
+#include <lockstep/collectives/impl/loaded_libraries.h>
+#include <lockstep/collectives/impl/nccl_api.h>
 #include <nccl.h>
 
 #include <algorithm>

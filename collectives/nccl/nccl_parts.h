@@ -2,7 +2,7 @@
 
 #include <lockstep/collectives/communicator.h>
 #include <lockstep/collectives/device/lane.h>
-#include <lockstep/collectives/nccl/nccl_api.h>
+#include <lockstep/collectives/impl/nccl_api.h>
 
 #include <chrono>
 #include <functional>

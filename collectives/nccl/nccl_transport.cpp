@@ -1,9 +1,9 @@
 #include <c10/util/ScopeExit.h>
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/core/backoff.h>
-#include <lockstep/collectives/core/graph_capture.h>
-#include <lockstep/collectives/core/solo_transport.h>
 #include <lockstep/collectives/device/device_transport.h>
+#include <lockstep/collectives/impl/graph_capture.h>
+#include <lockstep/collectives/impl/solo_transport.h>
 #include <lockstep/collectives/nccl/averaging.h>
 #include <lockstep/collectives/nccl/call_comparison.h>
 #include <lockstep/collectives/nccl/capture_agreement.h>

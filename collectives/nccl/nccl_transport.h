@@ -1,6 +1,6 @@
 #pragma once
 
-#include <lockstep/collectives/core/transport.h>
+#include <lockstep/collectives/impl/transport.h>
 #include <lockstep/collectives/nccl/nccl_parts.h>
 
 #include <memory>

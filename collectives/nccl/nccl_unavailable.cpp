@@ -1,6 +1,6 @@
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/exit_code.h>
-#include <lockstep/collectives/nccl/nccl_api.h>
+#include <lockstep/collectives/impl/nccl_api.h>
 
 namespace lockstep::detail {
 

@@ -1,6 +1,6 @@
 #include <c10/util/Exception.h>
 #include <lockstep/collectives/check.h>
-#include <lockstep/collectives/core/agreement.h>
+#include <lockstep/collectives/impl/agreement.h>
 #include <lockstep/collectives/nccl/registered_memory.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <lockstep/collectives/core/blocked_signals.h>
+#include <lockstep/collectives/impl/blocked_signals.h>
 
 #include <chrono>
 #include <condition_variable>

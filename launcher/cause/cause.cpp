@@ -1,6 +1,6 @@
 #include "cause/cause.h"
 
-#include <lockstep/collectives/core/rank_names.h>
+#include <lockstep/collectives/impl/rank_names.h>
 
 #include <algorithm>
 #include <csignal>

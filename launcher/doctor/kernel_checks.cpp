@@ -3,9 +3,9 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <hwy/targets.h>
+#include <lockstep/amp/impl/flat_kernels.h>
+#include <lockstep/amp/impl/flat_span.h>
 #include <lockstep/amp/optimizers.h>
-#include <lockstep/amp/update/flat_kernels.h>
-#include <lockstep/amp/update/flat_span.h>
 
 #include <algorithm>
 #include <chrono>

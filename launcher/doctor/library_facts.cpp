@@ -3,11 +3,11 @@
 #include <ATen/Version.h>
 #include <dlfcn.h>
 #include <hwy/targets.h>
-#include <lockstep/amp/cuda/cuda_kernels.h>
-#include <lockstep/collectives/core/launch_environment.h>
-#include <lockstep/collectives/nccl/loaded_libraries.h>
-#include <lockstep/collectives/nccl/nccl_api.h>
-#include <lockstep/runtime/process/identity.h>
+#include <lockstep/amp/impl/cuda_kernels.h>
+#include <lockstep/collectives/impl/launch_environment.h>
+#include <lockstep/collectives/impl/loaded_libraries.h>
+#include <lockstep/collectives/impl/nccl_api.h>
+#include <lockstep/runtime/process/impl/identity.h>
 #include <mpi.h>
 #include <torch/headeronly/version.h>
 

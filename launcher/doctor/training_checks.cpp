@@ -1,11 +1,11 @@
 #include "doctor/training_checks.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <lockstep/amp/cuda/cuda_kernels.h>
+#include <lockstep/amp/impl/cuda_kernels.h>
 #include <lockstep/amp/optimizers.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/data_parallel.h>
-#include <lockstep/runtime/process/identity.h>
+#include <lockstep/runtime/process/impl/identity.h>
 #include <lockstep/runtime/trainer.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/activation.h>

@@ -24,7 +24,7 @@ void block_signals();
 class ChildProcess {
  public:
   /// `death_signal`: what the program gets when this process dies. `has_life_signs`: the program
-  /// can send words to us (collectives/core/life_sign.h). Throws std::runtime_error when it cannot
+  /// can send words to us (collectives/impl/life_sign.h). Throws std::runtime_error when it cannot
   /// be started. `columns`: of its terminal; 0: not known.
   explicit ChildProcess(const std::vector<std::string>& arguments, int death_signal = SIGTERM,
                         bool has_life_signs = false, int columns = 0);

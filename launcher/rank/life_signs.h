@@ -1,6 +1,6 @@
 #pragma once
 
-#include <lockstep/collectives/core/life_sign.h>
+#include <lockstep/collectives/impl/life_sign.h>
 
 #include <optional>
 #include <string>
@@ -18,7 +18,7 @@ class LifeSigns {
     left,      // its runtime has ended with those of the other ranks
   };
 
-  /// A word of collectives/core/life_sign.h; another word changes nothing.
+  /// A word of collectives/impl/life_sign.h; another word changes nothing.
   void add(const std::string& word);
 
   Stage stage() const { return stage_; }

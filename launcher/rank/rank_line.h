@@ -14,7 +14,7 @@ struct RankLine {
     status = 'x',   // text is the exit code
     stopped = 's',  // the same, of a rank that was asked to stop
     began = 'b',    // text is the process number of the rank's wrapper and the host's name
-    word = 'w',     // a life sign of the program (collectives/core/life_sign.h)
+    word = 'w',     // a life sign of the program (collectives/impl/life_sign.h)
     halted = 'h',   // stopped by the signal with this number, such as SIGSTOP; 0: it goes on
     early = 'e',    // ended with code 0 though its runtime had not; text is the code to end with
   };

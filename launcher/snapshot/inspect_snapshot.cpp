@@ -1,7 +1,7 @@
 #include "snapshot/inspect_snapshot.h"
 
-#include <lockstep/checkpointing/snapshot/format/file_system.h>
-#include <lockstep/checkpointing/snapshot/format/folder_names.h>
+#include <lockstep/checkpointing/snapshot/impl/file_system.h>
+#include <lockstep/checkpointing/snapshot/impl/folder_names.h>
 #include <lockstep/checkpointing/snapshot/safetensors_writer.h>
 #include <lockstep/checkpointing/snapshot/snapshot.h>
 #include <lockstep/collectives/check.h>

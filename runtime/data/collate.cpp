@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
 #include <lockstep/collectives/check.h>
-#include <lockstep/collectives/core/plain_tensor.h>
+#include <lockstep/collectives/impl/plain_tensor.h>
 #include <lockstep/runtime/collate.h>
 
 namespace lockstep {

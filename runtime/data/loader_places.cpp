@@ -1,5 +1,5 @@
 #include <lockstep/collectives/check.h>
-#include <lockstep/runtime/loader_places.h>
+#include <lockstep/runtime/data/impl/loader_places.h>
 
 #include <algorithm>
 #include <string>

@@ -1,6 +1,6 @@
 #include <dlfcn.h>
 #include <lockstep/collectives/check.h>
-#include <lockstep/runtime/process/identity.h>
+#include <lockstep/runtime/process/impl/identity.h>
 
 #include <array>
 #include <cstdio>

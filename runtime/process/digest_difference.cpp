@@ -1,6 +1,6 @@
 #include <c10/util/StringUtil.h>
-#include <lockstep/collectives/core/rank_names.h>
-#include <lockstep/runtime/process/digest_difference.h>
+#include <lockstep/collectives/impl/rank_names.h>
+#include <lockstep/runtime/process/impl/digest_difference.h>
 
 #include <algorithm>
 #include <cstdint>

@@ -1,14 +1,12 @@
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/exceptions.h>
-#include <lockstep/runtime/process/environment.h>
-#include <lockstep/runtime/runtime.h>
+#include <lockstep/runtime/process/impl/environment.h>
 
 #include <charconv>
 #include <cstdlib>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace lockstep::detail {
@@ -30,20 +28,18 @@ std::optional<uint64_t> unsigned_from(const char* name, uint64_t low, uint64_t h
 
 /// The choice whose name the variable has.
 template <typename Choice>
-std::optional<Choice> choice_from(const char* name,
-                                  const std::vector<std::pair<std::string, Choice>>& choices) {
+std::optional<Choice> choice_from(const char* name) {
   const char* text = std::getenv(name);
   if (text == nullptr || *text == '\0') {
     return std::nullopt;
   }
-  std::string known;
-  for (const auto& [choice_name, choice] : choices) {
-    if (choice_name == text) {
-      return choice;
+  const std::vector<const char*>& names = option_names<Choice>;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (std::string_view(names[i]) == text) {
+      return static_cast<Choice>(i);
     }
-    known += (known.empty() ? "" : ", ") + choice_name;
   }
-  throw Error(c10::str("environment variable ", name, "=", text, " is none of ", known));
+  throw Error(c10::str("environment variable ", name, "=", text, " is none of ", joined(names)));
 }
 
 }  // namespace
@@ -60,19 +56,13 @@ RuntimeOptions with_environment(RuntimeOptions options) {
     options.check_collectives(*check == 1);
   }
   unsigned_from("LOCKSTEP_BACKTRACE", 0, 1);  // as_error() reads it
-  if (const auto device =
-          choice_from<DeviceKind>("LOCKSTEP_DEVICE", {{"cpu", DeviceKind::cpu},
-                                                      {"cuda", DeviceKind::cuda},
-                                                      {"automatic", DeviceKind::automatic}})) {
+  if (const auto device = choice_from<DeviceKind>("LOCKSTEP_DEVICE")) {
     options.device(*device);
   }
   if (const auto share = unsigned_from("LOCKSTEP_SHARE_DEVICE", 0, 1)) {
     options.share_device(*share == 1);
   }
-  if (const auto transport = choice_from<DeviceTransport>(
-          "LOCKSTEP_TRANSPORT", {{"automatic", DeviceTransport::automatic},
-                                 {"nccl", DeviceTransport::nccl},
-                                 {"staged", DeviceTransport::staged}})) {
+  if (const auto transport = choice_from<DeviceTransport>("LOCKSTEP_TRANSPORT")) {
     options.transport(*transport);
   }
   return options;

@@ -3,8 +3,8 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <lockstep/collectives/communicator.h>
-#include <lockstep/collectives/core/blocked_signals.h>
-#include <lockstep/runtime/process/host_threads.h>
+#include <lockstep/collectives/impl/blocked_signals.h>
+#include <lockstep/runtime/process/impl/host_threads.h>
 #include <malloc.h>
 #include <sched.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dirent.h>
 #include <dlfcn.h>
-#include <lockstep/runtime/process/identity.h>
+#include <lockstep/runtime/process/impl/identity.h>
 
 #include <memory>
 #include <string>

@@ -1,8 +1,8 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 #include <ATen/ops/empty.h>
-#include <lockstep/runtime/process/mixed_seed.h>
-#include <lockstep/runtime/process/rank_streams.h>
+#include <lockstep/runtime/data/impl/mixed_seed.h>
+#include <lockstep/runtime/process/impl/rank_streams.h>
 #include <unistd.h>
 
 #include <array>

@@ -1,7 +1,7 @@
 #include <lockstep/collectives/check.h>
-#include <lockstep/collectives/core/launch_environment.h>
-#include <lockstep/runtime/process/kept_stop_signals.h>
-#include <lockstep/runtime/process/stop_signals.h>
+#include <lockstep/collectives/impl/launch_environment.h>
+#include <lockstep/runtime/process/impl/kept_stop_signals.h>
+#include <lockstep/runtime/process/impl/stop_signals.h>
 
 #include <algorithm>
 #include <atomic>

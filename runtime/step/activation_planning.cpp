@@ -1,7 +1,7 @@
 #include <lockstep/amp/sync_batch_norm.h>
-#include <lockstep/checkpointing/activation/plan/planned_sequential.h>
+#include <lockstep/checkpointing/activation/impl/planned_sequential.h>
 #include <lockstep/collectives/check.h>
-#include <lockstep/runtime/step/activation_planning.h>
+#include <lockstep/runtime/step/impl/activation_planning.h>
 #include <torch/nn/modules/container/sequential.h>
 
 #include <algorithm>

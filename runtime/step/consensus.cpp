@@ -1,5 +1,5 @@
-#include <lockstep/runtime/step/consensus.h>
-#include <lockstep/runtime/step/span.h>
+#include <lockstep/runtime/step/impl/consensus.h>
+#include <lockstep/runtime/step/impl/span.h>
 
 #include <exception>
 #include <iostream>

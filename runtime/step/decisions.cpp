@@ -1,8 +1,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <lockstep/amp/update/decide.h>
-#include <lockstep/runtime/step/decisions.h>
+#include <lockstep/amp/impl/decide.h>
+#include <lockstep/runtime/step/impl/decisions.h>
 
 #include <cmath>
 #include <cstddef>

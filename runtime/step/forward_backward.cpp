@@ -2,11 +2,11 @@
 #include <ATen/ops/add.h>
 #include <c10/util/ScopeExit.h>
 #include <lockstep/collectives/check.h>
-#include <lockstep/collectives/core/as_error.h>
 #include <lockstep/collectives/exceptions.h>
-#include <lockstep/runtime/state/versions.h>
-#include <lockstep/runtime/step/forward_backward.h>
-#include <lockstep/runtime/step/span.h>
+#include <lockstep/collectives/impl/as_error.h>
+#include <lockstep/runtime/step/impl/forward_backward.h>
+#include <lockstep/runtime/step/impl/span.h>
+#include <lockstep/runtime/storage/impl/versions.h>
 
 #include <exception>
 #include <string>

@@ -1,5 +1,5 @@
 #include <lockstep/collectives/check.h>
-#include <lockstep/runtime/step/gradient_hooks.h>
+#include <lockstep/runtime/step/impl/gradient_hooks.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 

@@ -1,4 +1,4 @@
-#include <lockstep/runtime/step/gradient_statistics.h>
+#include <lockstep/runtime/step/impl/gradient_statistics.h>
 
 #include <algorithm>
 

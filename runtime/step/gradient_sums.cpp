@@ -1,5 +1,5 @@
-#include <lockstep/collectives/core/wire_sum.h>
-#include <lockstep/runtime/step/gradient_sums.h>
+#include <lockstep/collectives/impl/wire_sum.h>
+#include <lockstep/runtime/step/impl/gradient_sums.h>
 
 namespace lockstep::detail {
 

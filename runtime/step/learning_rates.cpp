@@ -1,6 +1,6 @@
 #include <ATen/ops/empty.h>
 #include <lockstep/collectives/check.h>
-#include <lockstep/runtime/step/learning_rates.h>
+#include <lockstep/runtime/step/impl/learning_rates.h>
 
 #include <algorithm>
 #include <cmath>

@@ -2,9 +2,9 @@
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 #include <lockstep/collectives/check.h>
-#include <lockstep/runtime/state/flat.h>
-#include <lockstep/runtime/state/state_copy.h>
-#include <lockstep/runtime/step/local_rounds.h>
+#include <lockstep/runtime/step/impl/local_rounds.h>
+#include <lockstep/runtime/storage/impl/flat.h>
+#include <lockstep/runtime/storage/impl/state_copy.h>
 
 #include <chrono>
 #include <utility>

@@ -1,8 +1,8 @@
 #include <ATen/ATen.h>
-#include <lockstep/amp/update/flat_kernels.h>
+#include <lockstep/amp/impl/flat_kernels.h>
 #include <lockstep/collectives/check.h>
-#include <lockstep/runtime/state/flat.h>
-#include <lockstep/runtime/step/loss_scales.h>
+#include <lockstep/runtime/step/impl/loss_scales.h>
+#include <lockstep/runtime/storage/impl/flat.h>
 
 namespace lockstep::detail {
 

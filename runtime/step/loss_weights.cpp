@@ -1,5 +1,5 @@
 #include <lockstep/collectives/check.h>
-#include <lockstep/runtime/step/loss_weights.h>
+#include <lockstep/runtime/step/impl/loss_weights.h>
 
 namespace lockstep::detail {
 

@@ -1,7 +1,7 @@
 #include <ATen/ops/zeros.h>
-#include <lockstep/amp/update/flat_kernels.h>
-#include <lockstep/runtime/step/measures.h>
-#include <lockstep/runtime/step/span.h>
+#include <lockstep/amp/impl/flat_kernels.h>
+#include <lockstep/runtime/step/impl/measures.h>
+#include <lockstep/runtime/step/impl/span.h>
 
 namespace lockstep::detail {
 

@@ -1,10 +1,10 @@
 #include <c10/core/GradMode.h>
-#include <lockstep/amp/casting/kept_fp32.h>
+#include <lockstep/amp/impl/kept_fp32.h>
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/exceptions.h>
-#include <lockstep/runtime/state/flat.h>
-#include <lockstep/runtime/state/model_memory.h>
-#include <lockstep/runtime/step/model_watch.h>
+#include <lockstep/runtime/step/impl/model_watch.h>
+#include <lockstep/runtime/storage/impl/flat.h>
+#include <lockstep/runtime/storage/impl/model_memory.h>
 #include <torch/nn/module.h>
 
 namespace lockstep::detail {

@@ -1,16 +1,16 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <lockstep/amp/impl/fixed_point.h>
 #include <lockstep/amp/non_finite_tracer.h>
-#include <lockstep/amp/update/fixed_point.h>
-#include <lockstep/checkpointing/activation/rng_state.h>
-#include <lockstep/checkpointing/snapshot/format/file_system.h>
+#include <lockstep/checkpointing/activation/impl/rng_state.h>
+#include <lockstep/checkpointing/snapshot/impl/file_system.h>
 #include <lockstep/checkpointing/snapshot/safetensors_writer.h>
-#include <lockstep/collectives/core/as_error.h>
 #include <lockstep/collectives/exceptions.h>
-#include <lockstep/runtime/state/flat.h>
-#include <lockstep/runtime/step/gradient_statistics.h>
-#include <lockstep/runtime/step/non_finite_diagnosis.h>
-#include <lockstep/runtime/step/trainable.h>
+#include <lockstep/collectives/impl/as_error.h>
+#include <lockstep/runtime/step/impl/gradient_statistics.h>
+#include <lockstep/runtime/step/impl/non_finite_diagnosis.h>
+#include <lockstep/runtime/step/impl/trainable.h>
+#include <lockstep/runtime/storage/impl/flat.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <cmath>

@@ -1,7 +1,7 @@
 #include <lockstep/collectives/check.h>
-#include <lockstep/collectives/core/rank_names.h>
-#include <lockstep/runtime/process/replicas.h>
-#include <lockstep/runtime/step/option_fields.h>
+#include <lockstep/collectives/impl/rank_names.h>
+#include <lockstep/runtime/step/impl/option_fields.h>
+#include <lockstep/runtime/storage/impl/replicas.h>
 
 #include <map>
 #include <sstream>

@@ -1,4 +1,4 @@
-#include <lockstep/runtime/step/plateau.h>
+#include <lockstep/runtime/step/impl/plateau.h>
 
 #include <algorithm>
 #include <cmath>

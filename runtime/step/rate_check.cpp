@@ -1,5 +1,5 @@
-#include <lockstep/runtime/process/replicas.h>
-#include <lockstep/runtime/step/rate_check.h>
+#include <lockstep/runtime/step/impl/rate_check.h>
+#include <lockstep/runtime/storage/impl/replicas.h>
 
 #include <sstream>
 

@@ -1,15 +1,15 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/ScopeExit.h>
-#include <lockstep/amp/update/flat_kernels.h>
+#include <lockstep/amp/impl/flat_kernels.h>
 #include <lockstep/collectives/check.h>
-#include <lockstep/collectives/core/activity.h>
-#include <lockstep/collectives/core/as_error.h>
-#include <lockstep/collectives/core/plain_tensor.h>
 #include <lockstep/collectives/exceptions.h>
-#include <lockstep/runtime/state/flat.h>
-#include <lockstep/runtime/step/reducer.h>
-#include <lockstep/runtime/step/span.h>
+#include <lockstep/collectives/impl/activity.h>
+#include <lockstep/collectives/impl/as_error.h>
+#include <lockstep/collectives/impl/plain_tensor.h>
+#include <lockstep/runtime/step/impl/reducer.h>
+#include <lockstep/runtime/step/impl/span.h>
+#include <lockstep/runtime/storage/impl/flat.h>
 
 #include <map>
 #include <utility>

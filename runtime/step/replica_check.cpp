@@ -2,13 +2,13 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <lockstep/collectives/core/rank_names.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/exit_code.h>
-#include <lockstep/runtime/process/replicas.h>
+#include <lockstep/collectives/impl/rank_names.h>
 #include <lockstep/runtime/runtime.h>
-#include <lockstep/runtime/state/flat.h>
-#include <lockstep/runtime/step/replica_check.h>
+#include <lockstep/runtime/step/impl/replica_check.h>
+#include <lockstep/runtime/storage/impl/flat.h>
+#include <lockstep/runtime/storage/impl/replicas.h>
 #include <xxhash.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include <lockstep/amp/loss_scaler.h>
 #include <lockstep/collectives/exceptions.h>
-#include <lockstep/runtime/step/skip_watch.h>
+#include <lockstep/runtime/step/impl/skip_watch.h>
 
 #include <iostream>
 

@@ -1,12 +1,12 @@
 #include <ATen/ops/empty_like.h>
-#include <lockstep/amp/update/flat_kernels.h>
-#include <lockstep/checkpointing/activation/rng_state.h>
+#include <lockstep/amp/impl/flat_kernels.h>
+#include <lockstep/checkpointing/activation/impl/rng_state.h>
 #include <lockstep/collectives/check.h>
-#include <lockstep/collectives/core/activity.h>
-#include <lockstep/collectives/core/as_error.h>
 #include <lockstep/collectives/exceptions.h>
-#include <lockstep/runtime/step/span.h>
-#include <lockstep/runtime/step/step.h>
+#include <lockstep/collectives/impl/activity.h>
+#include <lockstep/collectives/impl/as_error.h>
+#include <lockstep/runtime/step/impl/span.h>
+#include <lockstep/runtime/step/impl/step.h>
 
 #include <chrono>
 

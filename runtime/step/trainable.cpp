@@ -1,11 +1,11 @@
 #include <ATen/ops/ones.h>
+#include <lockstep/amp/impl/update_rule.h>
 #include <lockstep/amp/optimizers.h>
-#include <lockstep/amp/update/update_rule.h>
 #include <lockstep/collectives/check.h>
-#include <lockstep/collectives/core/plain_tensor.h>
 #include <lockstep/collectives/exceptions.h>
-#include <lockstep/runtime/state/model_memory.h>
-#include <lockstep/runtime/step/trainable.h>
+#include <lockstep/collectives/impl/plain_tensor.h>
+#include <lockstep/runtime/step/impl/trainable.h>
+#include <lockstep/runtime/storage/impl/model_memory.h>
 #include <torch/nn/module.h>
 
 #include <set>

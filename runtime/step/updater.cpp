@@ -1,11 +1,11 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
-#include <lockstep/amp/update/average.h>
-#include <lockstep/amp/update/flat_span.h>
-#include <lockstep/runtime/state/flat.h>
-#include <lockstep/runtime/step/span.h>
-#include <lockstep/runtime/step/updater.h>
+#include <lockstep/amp/impl/average.h>
+#include <lockstep/amp/impl/flat_span.h>
+#include <lockstep/runtime/step/impl/span.h>
+#include <lockstep/runtime/step/impl/updater.h>
+#include <lockstep/runtime/storage/impl/flat.h>
 
 #include <algorithm>
 #include <memory>

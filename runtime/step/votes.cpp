@@ -1,6 +1,6 @@
 #include <ATen/ops/zeros.h>
 #include <lockstep/collectives/exceptions.h>
-#include <lockstep/runtime/step/votes.h>
+#include <lockstep/runtime/step/impl/votes.h>
 
 #include <cstring>
 

@@ -1,9 +1,9 @@
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 #include <gtest/gtest.h>
-#include <lockstep/amp/casting/cast_kernels.h>
+#include <lockstep/amp/impl/cast_kernels.h>
 #include <lockstep/collectives/exceptions.h>
-#include <lockstep/collectives/kernels/half_bits.h>
+#include <lockstep/collectives/impl/half_bits.h>
 
 #include <cmath>
 #include <cstring>

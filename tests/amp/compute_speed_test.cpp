@@ -1,7 +1,7 @@
 // How fast a dtype is on this processor: what is decided and said from given times.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
-#include <lockstep/amp/casting/compute_speed.h>
+#include <lockstep/amp/impl/compute_speed.h>
 #include <lockstep/amp/precision.h>
 
 #include <map>

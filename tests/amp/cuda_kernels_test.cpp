@@ -3,11 +3,11 @@
 #include "test_names.h"
 #include "update_samples.h"
 
-#include <lockstep/amp/cuda/cuda_kernels.h>
+#include <lockstep/amp/impl/cuda_kernels.h>
+#include <lockstep/amp/impl/flat_kernels.h>
 #include <lockstep/amp/loss_scaler.h>
 #include <lockstep/amp/optimizers.h>
 #include <lockstep/amp/update/cpu_update.h>
-#include <lockstep/amp/update/flat_kernels.h>
 #include <lockstep/amp/update/measure.h>
 
 namespace lockstep {

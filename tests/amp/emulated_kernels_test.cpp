@@ -7,12 +7,12 @@
 #include "test_names.h"
 #include "update_samples.h"
 
-#include <lockstep/amp/casting/cast_kernels.h>
 #include <lockstep/amp/cuda/launch.h>
+#include <lockstep/amp/impl/average.h>
+#include <lockstep/amp/impl/cast_kernels.h>
+#include <lockstep/amp/impl/flat_kernels.h>
 #include <lockstep/amp/loss_scaler.h>
-#include <lockstep/amp/update/average.h>
 #include <lockstep/amp/update/cpu_update.h>
-#include <lockstep/amp/update/flat_kernels.h>
 #include <lockstep/amp/update/measure.h>
 #include <lockstep/collectives/exceptions.h>
 

@@ -6,9 +6,9 @@
 #include "test_names.h"
 
 #include <gmock/gmock.h>
-#include <lockstep/amp/casting/cast_kernels.h>
 #include <lockstep/amp/cuda/launch.h>
-#include <lockstep/amp/update/flat_span.h>
+#include <lockstep/amp/impl/cast_kernels.h>
+#include <lockstep/amp/impl/flat_span.h>
 #include <lockstep/amp/update/measure.h>
 
 namespace lockstep {

@@ -6,8 +6,8 @@
 #include "test_names.h"
 
 #include <lockstep/amp/cuda/row_launch.h>
+#include <lockstep/amp/impl/flat_span.h>
 #include <lockstep/amp/layers/layer_passes.h>
-#include <lockstep/amp/update/flat_span.h>
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 // Sums in fixed point: the same bits in any order, and accurate.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <lockstep/amp/update/fixed_point.h>
+#include <lockstep/amp/impl/fixed_point.h>
 
 #include <algorithm>
 #include <cmath>

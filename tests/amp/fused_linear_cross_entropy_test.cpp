@@ -4,8 +4,8 @@
 #include "test_names.h"
 
 #include <lockstep/amp/autocast.h>
-#include <lockstep/amp/casting/kept_fp32.h>
 #include <lockstep/amp/fused_layers.h>
+#include <lockstep/amp/impl/kept_fp32.h>
 #include <lockstep/amp/layers/class_block.h>
 #include <lockstep/checkpointing/activation/memory_meter.h>
 #include <torch/csrc/autograd/autograd.h>

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/amp/autocast.h>
-#include <lockstep/amp/casting/kept_fp32.h>
+#include <lockstep/amp/impl/kept_fp32.h>
 #include <lockstep/collectives/exceptions.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/rnn.h>

@@ -4,8 +4,8 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <lockstep/amp/impl/update_rule.h>
 #include <lockstep/amp/optimizers.h>
-#include <lockstep/amp/update/update_rule.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/exit_code.h>
 

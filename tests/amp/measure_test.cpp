@@ -1,6 +1,6 @@
 #include "spans.h"
 
-#include <lockstep/amp/update/flat_kernels.h>
+#include <lockstep/amp/impl/flat_kernels.h>
 #include <lockstep/amp/update/measure.h>
 
 #include <algorithm>

@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/amp/autocast.h>
-#include <lockstep/amp/casting/kept_fp32.h>
 #include <lockstep/amp/fused_layers.h>
+#include <lockstep/amp/impl/kept_fp32.h>
 #include <lockstep/amp/non_finite_tracer.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/nn/modules/linear.h>

@@ -1,9 +1,9 @@
 #include "spans.h"
 #include "test_names.h"
 
+#include <lockstep/amp/impl/flat_span.h>
 #include <lockstep/amp/model.h>
 #include <lockstep/amp/optimizers.h>
-#include <lockstep/amp/update/flat_span.h>
 
 #include <functional>
 #include <limits>

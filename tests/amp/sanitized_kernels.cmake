@@ -15,8 +15,8 @@ function(lockstep_add_sanitized_kernels name races sanitizers)
   target_compile_options(amp_${name} PRIVATE ${flags})
   target_link_options(amp_${name} PRIVATE ${flags})
   target_include_directories(amp_${name} PRIVATE
-    "${PROJECT_BINARY_DIR}/include/amp" "${PROJECT_BINARY_DIR}/include/collectives")
-  target_link_libraries(amp_${name} PRIVATE kernels_${name} GTest::gtest_main lockstep_flags)
+    "${PROJECT_BINARY_DIR}/include/own/amp" "${PROJECT_BINARY_DIR}/include/amp" "${PROJECT_BINARY_DIR}/include/collectives")
+  target_link_libraries(amp_${name} PRIVATE kernels_${name} GTest::gtest_main lockstep_internal)
   add_test(NAME amp.kernel_${name}
     COMMAND ${fixed_addresses} $<TARGET_FILE:amp_${name}> --gtest_brief=1)
   set_tests_properties(amp.kernel_${name} PROPERTIES LABELS unit TIMEOUT 120)
@@ -28,7 +28,7 @@ lockstep_add_sanitized_kernels(bounds emulated_cuda/races_ignored.cpp address,un
 add_executable(amp_racing_kernels racing_kernels.cpp emulated_cuda/races_reported.cpp)
 target_compile_options(amp_racing_kernels PRIVATE -fsanitize=thread -g1)
 target_link_options(amp_racing_kernels PRIVATE -fsanitize=thread)
-target_link_libraries(amp_racing_kernels PRIVATE emulated_cuda lockstep_flags)
+target_link_libraries(amp_racing_kernels PRIVATE emulated_cuda lockstep_internal)
 foreach(where shared blocks warp)
   add_test(NAME amp.kernel_races.found.${where}
     COMMAND ${fixed_addresses} $<TARGET_FILE:amp_racing_kernels> ${where})

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
-#include <lockstep/amp/update/update_rule.h>
+#include <lockstep/amp/impl/update_rule.h>
 #include <lockstep/collectives/exceptions.h>
 
 #include <cstring>

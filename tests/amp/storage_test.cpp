@@ -2,10 +2,10 @@
 #include "spans.h"
 #include "test_names.h"
 
+#include <lockstep/amp/impl/flat_span.h>
+#include <lockstep/amp/impl/storage_kernels.h>
 #include <lockstep/amp/optimizers.h>
 #include <lockstep/amp/update/brain_rounding.h>
-#include <lockstep/amp/update/flat_span.h>
-#include <lockstep/amp/update/storage_kernels.h>
 
 #include <cmath>
 #include <limits>

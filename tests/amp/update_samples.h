@@ -1,13 +1,13 @@
 #pragma once
 
-#include <lockstep/amp/update/optimizer_list.h>
+#include <lockstep/amp/impl/optimizer_list.h>
 
 #include <cmath>
 #include <cstdint>
 
 namespace lockstep::testing {
 
-// Hyper-parameters and the formula in fp64 of every functor of amp/update/optimizer_list.h. Tests
+// Hyper-parameters and the formula in fp64 of every functor of amp/impl/optimizer_list.h. Tests
 // of the kernels run over that list. No LibTorch here: kernel_launches_test.cpp is built without
 // it.
 

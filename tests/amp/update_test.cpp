@@ -2,9 +2,9 @@
 #include "test_names.h"
 
 #include <ATen/Parallel.h>
+#include <lockstep/amp/impl/flat_span.h>
 #include <lockstep/amp/loss_scaler_options.h>
 #include <lockstep/amp/optimizers.h>
-#include <lockstep/amp/update/flat_span.h>
 
 #include <cmath>
 #include <memory>

@@ -7,7 +7,7 @@
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
 #include <lockstep/amp/autocast.h>
-#include <lockstep/amp/casting/kept_fp32.h>
+#include <lockstep/amp/impl/kept_fp32.h>
 #include <torch/nn/modules/linear.h>
 
 #include <atomic>

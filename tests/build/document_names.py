@@ -11,7 +11,7 @@ import pathlib
 import re
 import sys
 
-ROOMS = "collectives amp checkpointing datasets exported runtime c fortran online launcher benchmarks precision build examples cluster"
+ROOMS = "collectives amp checkpointing runtime inputs bindings launcher benchmarks precision build examples cluster"
 SOURCES = ("*.h", "*.hpp", "*.cpp", "*.cu", "*.py", "*.cmake", "*.json", "*.sh", "*.txt", "*.c", "*.f90")
 # Names of other programs and libraries.
 FOREIGN = set("""

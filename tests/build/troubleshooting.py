@@ -5,8 +5,7 @@ import re
 import sys
 
 root = pathlib.Path(sys.argv[1])
-libraries = ["amp", "c", "checkpointing", "collectives", "datasets", "exported", "launcher", "online",
-             "runtime"]
+libraries = ["amp", "bindings", "checkpointing", "collectives", "inputs", "launcher", "runtime"]
 sources = [path for library in libraries for kind in ("*.h", "*.cpp", "*.cu")
            for path in (root / library).rglob(kind)]
 # Adjacent literals are one text; what lies between "…" and << or , is another.

@@ -1,9 +1,9 @@
 // What is trained through the C interface has the bits of what C++ trains.
 #include <gmock/gmock.h>
 #include <lockstep/amp/optimizers.h>
-#include <lockstep/c/calls/handles.h>
+#include <lockstep/bindings/c/calls/handles.h>
 #include <lockstep/collectives/exceptions.h>
-#include <lockstep/exported/exported_module.h>
+#include <lockstep/inputs/exported_module.h>
 #include <mpi.h>
 #include <torch/script.h>
 #include <torch/torch.h>

@@ -1,8 +1,8 @@
 // The parts of the C interface that need no model: status codes, arrays, losses.
 #include <gmock/gmock.h>
-#include <lockstep/c/calls/arrays.h>
-#include <lockstep/c/calls/losses.h>
-#include <lockstep/c/calls/status.h>
+#include <lockstep/bindings/c/calls/arrays.h>
+#include <lockstep/bindings/c/calls/losses.h>
+#include <lockstep/bindings/c/calls/status.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/exit_code.h>
 #include <torch/torch.h>

@@ -1,10 +1,10 @@
 // Option texts: what they set, and what is refused.
 #include <gmock/gmock.h>
 #include <lockstep/amp/optimizers.h>
-#include <lockstep/c/text/option_text.h>
-#include <lockstep/c/text/runtime_text.h>
-#include <lockstep/c/text/trainer_text.h>
-#include <lockstep/runtime/step/option_fields.h>
+#include <lockstep/bindings/c/text/option_text.h>
+#include <lockstep/bindings/c/text/runtime_text.h>
+#include <lockstep/bindings/c/text/trainer_text.h>
+#include <lockstep/runtime/step/impl/option_fields.h>
 
 #include "error_of.h"
 #include "test_names.h"

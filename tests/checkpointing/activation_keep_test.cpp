@@ -1,8 +1,8 @@
 // keep(): what it costs, what it forbids, how long it holds.
 #include <gmock/gmock.h>
+#include <lockstep/checkpointing/activation/impl/operator_trace.h>
 #include <lockstep/checkpointing/activation/keep.h>
 #include <lockstep/checkpointing/activation/memory_meter.h>
-#include <lockstep/checkpointing/activation/operator_trace.h>
 #include <lockstep/collectives/exceptions.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // What a region refuses, restores and leaves behind.
 #include <gmock/gmock.h>
-#include <lockstep/checkpointing/activation/engine_hook.h>
+#include <lockstep/checkpointing/activation/impl/engine_hook.h>
 #include <lockstep/checkpointing/activation/memory_meter.h>
 #include <lockstep/collectives/exceptions.h>
 

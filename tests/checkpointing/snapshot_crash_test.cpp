@@ -6,9 +6,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/checkpointing/snapshot/format/folder_names.h>
+#include <lockstep/checkpointing/snapshot/impl/folder_names.h>
+#include <lockstep/checkpointing/snapshot/impl/writer.h>
 #include <lockstep/checkpointing/snapshot/newest.h>
-#include <lockstep/checkpointing/snapshot/write/writer.h>
 #include <lockstep/collectives/exceptions.h>
 
 #include <memory>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <lockstep/checkpointing/snapshot/format/file_system.h>
+#include <lockstep/checkpointing/snapshot/impl/file_system.h>
 
 #include <functional>
 #include <memory>

@@ -3,7 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <lockstep/checkpointing/snapshot/safetensors_file.h>
+#include <lockstep/checkpointing/snapshot/impl/safetensors_file.h>
 #include <lockstep/checkpointing/snapshot/safetensors_writer.h>
 
 namespace lockstep::snapshot {

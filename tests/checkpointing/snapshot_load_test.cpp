@@ -6,11 +6,11 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/checkpointing/snapshot/format/file_system.h>
-#include <lockstep/checkpointing/snapshot/format/model_files.h>
+#include <lockstep/checkpointing/snapshot/impl/content.h>
+#include <lockstep/checkpointing/snapshot/impl/file_system.h>
+#include <lockstep/checkpointing/snapshot/impl/model_files.h>
 #include <lockstep/checkpointing/snapshot/load.h>
 #include <lockstep/checkpointing/snapshot/safetensors_writer.h>
-#include <lockstep/checkpointing/snapshot/write/content.h>
 #include <lockstep/collectives/exceptions.h>
 
 #include <string>

@@ -8,12 +8,12 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/checkpointing/snapshot/format/folder_names.h>
-#include <lockstep/checkpointing/snapshot/mapped_file.h>
+#include <lockstep/checkpointing/snapshot/impl/folder_lock.h>
+#include <lockstep/checkpointing/snapshot/impl/folder_names.h>
+#include <lockstep/checkpointing/snapshot/impl/mapped_file.h>
+#include <lockstep/checkpointing/snapshot/impl/writer.h>
 #include <lockstep/checkpointing/snapshot/newest.h>
 #include <lockstep/checkpointing/snapshot/write/background_task.h>
-#include <lockstep/checkpointing/snapshot/write/folder_lock.h>
-#include <lockstep/checkpointing/snapshot/write/writer.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>

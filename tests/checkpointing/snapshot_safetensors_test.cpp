@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/checkpointing/snapshot/format/digest.h>
-#include <lockstep/checkpointing/snapshot/safetensors_file.h>
+#include <lockstep/checkpointing/snapshot/impl/safetensors_file.h>
 #include <lockstep/checkpointing/snapshot/safetensors_writer.h>
 
 #include <sys/stat.h>

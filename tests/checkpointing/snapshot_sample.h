@@ -2,8 +2,8 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <lockstep/checkpointing/snapshot/impl/content.h>
 #include <lockstep/checkpointing/snapshot/snapshot.h>
-#include <lockstep/checkpointing/snapshot/write/content.h>
 
 #include <cstdint>
 #include <string>

@@ -7,10 +7,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/checkpointing/snapshot/format/folder_names.h>
+#include <lockstep/checkpointing/snapshot/impl/folder_names.h>
+#include <lockstep/checkpointing/snapshot/impl/safetensors_file.h>
+#include <lockstep/checkpointing/snapshot/impl/writer.h>
 #include <lockstep/checkpointing/snapshot/newest.h>
-#include <lockstep/checkpointing/snapshot/safetensors_file.h>
-#include <lockstep/checkpointing/snapshot/write/writer.h>
 #include <lockstep/collectives/exceptions.h>
 
 #include <cerrno>

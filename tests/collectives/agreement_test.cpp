@@ -1,9 +1,9 @@
 // All ranks or none: one Error on every rank, with the exit code of the first rank that failed.
 #include <gmock/gmock.h>
-#include <lockstep/collectives/core/agreement.h>
-#include <lockstep/collectives/core/outcome.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/exit_code.h>
+#include <lockstep/collectives/impl/agreement.h>
+#include <lockstep/collectives/impl/outcome.h>
 
 #include <new>
 

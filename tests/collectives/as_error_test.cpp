@@ -1,9 +1,9 @@
 // What exceptions of any kind mean for a run. Those of devices are made up.
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
-#include <lockstep/collectives/core/as_error.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/exit_code.h>
+#include <lockstep/collectives/impl/as_error.h>
 
 #include <new>
 #include <system_error>

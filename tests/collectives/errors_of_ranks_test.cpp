@@ -1,7 +1,7 @@
 // Errors that all ranks throw together: merged texts, and the code of the first.
 #include <gtest/gtest.h>
-#include <lockstep/collectives/core/agreement.h>
-#include <lockstep/collectives/core/rank_names.h>
+#include <lockstep/collectives/impl/agreement.h>
+#include <lockstep/collectives/impl/rank_names.h>
 
 #include "thread_ranks.h"
 

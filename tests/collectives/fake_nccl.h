@@ -1,6 +1,6 @@
 #pragma once
 
-#include <lockstep/collectives/nccl/nccl_api.h>
+#include <lockstep/collectives/impl/nccl_api.h>
 
 #include <atomic>
 #include <functional>

@@ -1,6 +1,6 @@
 #include <lockstep/collectives/communicator.h>
-#include <lockstep/collectives/core/collective_log.h>
 #include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/impl/collective_log.h>
 
 #include <algorithm>
 #include <atomic>

@@ -4,7 +4,7 @@
 
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/exit_code.h>
-#include <lockstep/collectives/nccl/loaded_libraries.h>
+#include <lockstep/collectives/impl/loaded_libraries.h>
 #include <lockstep/collectives/nccl/nccl_bootstrap.h>
 
 #include <algorithm>

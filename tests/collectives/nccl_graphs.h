@@ -1,6 +1,6 @@
 #pragma once
 
-#include <lockstep/collectives/core/graph_capture.h>
+#include <lockstep/collectives/impl/graph_capture.h>
 
 #include <functional>
 #include <vector>

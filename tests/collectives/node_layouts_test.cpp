@@ -2,8 +2,8 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/from_blob.h>
 #include <gtest/gtest.h>
-#include <lockstep/collectives/core/activity.h>
 #include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/impl/activity.h>
 
 #include <chrono>
 #include <cstdlib>

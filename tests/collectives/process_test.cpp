@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
-#include <lockstep/collectives/core/activity.h>
-#include <lockstep/collectives/core/life_sign.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/host/host_transport.h>
+#include <lockstep/collectives/impl/activity.h>
+#include <lockstep/collectives/impl/life_sign.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/socket.h>

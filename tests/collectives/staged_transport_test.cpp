@@ -6,10 +6,10 @@
 #include "thread_ranks.h"
 #include "verbs.h"
 
-#include <lockstep/collectives/core/graph_capture.h>
 #include <lockstep/collectives/device/staged_transport.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/exit_code.h>
+#include <lockstep/collectives/impl/graph_capture.h>
 
 namespace lockstep {
 

@@ -2,9 +2,9 @@
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/collectives/core/activity.h>
 #include <lockstep/collectives/core/call_mismatch.h>
 #include <lockstep/collectives/core/rank_sign.h>
+#include <lockstep/collectives/impl/activity.h>
 
 #include <atomic>
 #include <chrono>

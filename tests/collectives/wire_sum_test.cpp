@@ -2,7 +2,7 @@
 #include "nccl_ranks.h"
 #include "test_names.h"
 
-#include <lockstep/collectives/core/wire_sum.h>
+#include <lockstep/collectives/impl/wire_sum.h>
 
 #include <algorithm>
 #include <random>

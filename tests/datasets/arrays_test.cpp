@@ -1,8 +1,8 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/datasets/npy_array.h>
-#include <lockstep/datasets/safetensors_arrays.h>
+#include <lockstep/inputs/npy_array.h>
+#include <lockstep/inputs/safetensors_arrays.h>
 
 #include <filesystem>
 

@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/datasets/cifar_file.h>
+#include <lockstep/inputs/cifar_file.h>
 
 #include "runtime/data_error.h"
 #include "runtime/temporary_folder.h"

@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/datasets/csv_file.h>
+#include <lockstep/inputs/csv_file.h>
 #include <zlib.h>
 
 #include <limits>

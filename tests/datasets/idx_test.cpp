@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/datasets/idx_file.h>
+#include <lockstep/inputs/idx_file.h>
 #include <unistd.h>
 #include <zlib.h>
 

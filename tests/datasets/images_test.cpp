@@ -1,9 +1,9 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/datasets/image_file.h>
-#include <lockstep/datasets/image_folder.h>
-#include <lockstep/datasets/npy_array.h>
+#include <lockstep/inputs/image_file.h>
+#include <lockstep/inputs/image_folder.h>
+#include <lockstep/inputs/npy_array.h>
 
 #include <filesystem>
 

@@ -1,9 +1,9 @@
 // Files that are still packed as they were fetched.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/datasets/cifar_file.h>
-#include <lockstep/datasets/csv_file.h>
-#include <lockstep/datasets/idx_file.h>
+#include <lockstep/inputs/cifar_file.h>
+#include <lockstep/inputs/csv_file.h>
+#include <lockstep/inputs/idx_file.h>
 
 #include <string>
 #include <vector>

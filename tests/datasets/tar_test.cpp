@@ -1,6 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/datasets/tar_shards.h>
+#include <lockstep/inputs/tar_shards.h>
 
 #include <filesystem>
 #include <fstream>

@@ -2,8 +2,8 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/datasets/text_columns.h>
-#include <lockstep/datasets/word_vocabulary.h>
+#include <lockstep/inputs/text_columns.h>
+#include <lockstep/inputs/word_vocabulary.h>
 #include <lockstep/runtime/loader.h>
 #include <zlib.h>
 

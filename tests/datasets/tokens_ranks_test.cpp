@@ -1,7 +1,7 @@
 // Several ranks that get shards of tokens from one call.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/datasets/token_shards.h>
+#include <lockstep/inputs/token_shards.h>
 
 #include <atomic>
 #include <filesystem>

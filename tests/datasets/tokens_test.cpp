@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/datasets/token_shards.h>
+#include <lockstep/inputs/token_shards.h>
 
 #include <filesystem>
 #include <fstream>

@@ -1,9 +1,9 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/datasets/image_transforms.h>
-#include <lockstep/datasets/labelled_images.h>
-#include <lockstep/datasets/transformed_dataset.h>
+#include <lockstep/inputs/image_transforms.h>
+#include <lockstep/inputs/labelled_images.h>
+#include <lockstep/inputs/transformed_dataset.h>
 #include <lockstep/runtime/loader.h>
 
 #include <set>

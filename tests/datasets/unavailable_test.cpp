@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/exit_code.h>
-#include <lockstep/datasets/image_file.h>
-#include <lockstep/datasets/tar_shards.h>
+#include <lockstep/inputs/image_file.h>
+#include <lockstep/inputs/tar_shards.h>
 
 #include "runtime/temporary_folder.h"
 #include "test_names.h"

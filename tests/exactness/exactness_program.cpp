@@ -10,7 +10,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <lockstep/checkpointing/activation/checkpoint.h>
 #include <lockstep/collectives/check.h>
-#include <lockstep/runtime/process/replicas.h>
+#include <lockstep/runtime/storage/impl/replicas.h>
 #include <lockstep/runtime/trainer.h>
 
 #include <cstdio>

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <lockstep/checkpointing/snapshot/safetensors_file.h>
-#include <lockstep/exported/exported_module.h>
+#include <lockstep/checkpointing/snapshot/impl/safetensors_file.h>
+#include <lockstep/inputs/exported_module.h>
 #include <torch/torch.h>
 
 #include <string>

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/exit_code.h>
-#include <lockstep/exported/exported_module.h>
+#include <lockstep/inputs/exported_module.h>
 #include <torch/torch.h>
 
 #include <fstream>

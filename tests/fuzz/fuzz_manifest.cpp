@@ -1,4 +1,4 @@
-#include <lockstep/checkpointing/snapshot/manifest.h>
+#include <lockstep/checkpointing/snapshot/impl/manifest.h>
 #include <lockstep/collectives/exceptions.h>
 
 #include <cstddef>

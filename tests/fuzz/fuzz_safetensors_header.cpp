@@ -1,4 +1,4 @@
-#include <lockstep/checkpointing/snapshot/safetensors_header.h>
+#include <lockstep/checkpointing/snapshot/impl/safetensors_header.h>
 #include <lockstep/collectives/exceptions.h>
 
 #include <cstddef>

@@ -2,8 +2,8 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/checkpointing/snapshot/format/model_files.h>
-#include <lockstep/checkpointing/snapshot/write/writer.h>
+#include <lockstep/checkpointing/snapshot/impl/model_files.h>
+#include <lockstep/checkpointing/snapshot/impl/writer.h>
 
 #include <filesystem>
 #include <fstream>

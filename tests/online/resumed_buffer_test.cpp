@@ -1,7 +1,7 @@
 // What a SampleBuffer has after it was saved on some ranks and resumed on others.
 #include <gmock/gmock.h>
 #include <lockstep/amp/optimizers.h>
-#include <lockstep/online/sample_buffer.h>
+#include <lockstep/inputs/sample_buffer.h>
 #include <lockstep/runtime/trainer.h>
 #include <mpi.h>
 #include <torch/torch.h>

@@ -1,7 +1,7 @@
 // What a SampleBuffer keeps and draws, and that a resumed run draws the same.
 #include <gmock/gmock.h>
 #include <lockstep/amp/optimizers.h>
-#include <lockstep/online/sample_buffer.h>
+#include <lockstep/inputs/sample_buffer.h>
 #include <lockstep/runtime/trainer.h>
 #include <torch/torch.h>
 

@@ -1,7 +1,7 @@
 // Samples from simulating to training ranks: their order, back-pressure, the end.
 #include <gmock/gmock.h>
-#include <lockstep/online/sample_buffer.h>
-#include <lockstep/online/sample_link.h>
+#include <lockstep/inputs/sample_buffer.h>
+#include <lockstep/inputs/sample_link.h>
 #include <mpi.h>
 #include <torch/torch.h>
 

@@ -4,7 +4,7 @@
 
 #include <ATen/ATen.h>
 #include <lockstep/amp/autocast.h>
-#include <lockstep/amp/casting/kept_fp32.h>
+#include <lockstep/amp/impl/kept_fp32.h>
 #include <lockstep/amp/model.h>
 #include <lockstep/amp/precision.h>
 #include <torch/nn/modules/batchnorm.h>

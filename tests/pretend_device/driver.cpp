@@ -1,4 +1,4 @@
-#include <lockstep/runtime/process/identity.h>
+#include <lockstep/runtime/process/impl/identity.h>
 
 namespace lockstep::detail {
 

@@ -7,7 +7,7 @@
 #include <lockstep/amp/cuda/launch.h>
 #include <lockstep/amp/cuda/row_launch.h>
 #undef cuda
-#include <lockstep/amp/update/optimizer_list.h>
+#include <lockstep/amp/impl/optimizer_list.h>
 
 #include <algorithm>
 

@@ -3,7 +3,7 @@
 #include <c10/core/StreamGuard.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/runtime/device_copies.h>
+#include <lockstep/runtime/data/impl/device_copies.h>
 
 #include <cstring>
 

@@ -1,7 +1,7 @@
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <lockstep/runtime/step/step_graph.h>
+#include <lockstep/runtime/step/impl/step_graph.h>
 
 #include "recording.h"
 

@@ -4,7 +4,7 @@
 #include <ATen/ops/randn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/runtime/process/replicas.h>
+#include <lockstep/runtime/storage/impl/replicas.h>
 
 #include "test_device.h"
 #include "test_runtime.h"

@@ -4,7 +4,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 #include <lockstep/amp/optimizers.h>
-#include <lockstep/runtime/step/training.h>
+#include <lockstep/runtime/trainer/impl/trainer_impl.h>
 
 #include <functional>
 #include <limits>
@@ -59,13 +59,13 @@ inline TrainerOptions dynamic_half() {
       .schedule(WarmupCosine(5, 100));
 }
 
-/// A model in host memory and its Training, which acts as on a device.
+/// A model in host memory and its Trainer, which acts as on a device.
 struct CapturedRun {
   CapturedRun(Runtime& runtime, const Communicator& devices, TrainerOptions options, bool graph,
               const OptimizerSpec& optimizer = AdamW(1e-2),
               HostActs acts = HostActs::one_window_late)
       : model(made()),
-        training(
+        trainer(
             runtime, model, optimizer, options.cuda_graph(graph), acts,
             [this] { return std::make_unique<KeptWork>(calls); }, devices) {}
 
@@ -74,17 +74,17 @@ struct CapturedRun {
     return std::make_shared<Mlp>();
   }
   StepReport step(const Inputs& inputs) {
-    return training.step(inputs, [model = model](const Inputs& from) -> Loss {
+    return trainer.step(inputs, [model = model](const Inputs& from) -> Loss {
       return model->loss(at::dropout(from[0], 0.2, true), from[1]) * from[2];
     });
   }
   at::Tensor masters() const {
-    return flat(training.storage.named(training.storage.arena().whole_masters()));
+    return flat(trainer.impl().storage.named(trainer.impl().storage.arena().whole_masters()));
   }
 
   Calls calls;
   std::shared_ptr<Mlp> model;
-  Training training;
+  Trainer trainer;
 };
 
 inline bool planted_at(int64_t step) {

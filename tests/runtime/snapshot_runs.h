@@ -1,7 +1,7 @@
 #pragma once
 
 #include <ATen/ATen.h>
-#include <lockstep/checkpointing/snapshot/format/folder_names.h>
+#include <lockstep/checkpointing/snapshot/impl/folder_names.h>
 #include <lockstep/checkpointing/snapshot/snapshot.h>
 #include <lockstep/runtime/trainer.h>
 #include <torch/nn/modules/batchnorm.h>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <lockstep/runtime/step/training.h>
+#include <lockstep/runtime/trainer/impl/trainer_impl.h>
 
 #include <memory>
 
@@ -8,25 +8,27 @@
 
 namespace lockstep::testing {
 
-/// A Training of the same Mlp each time, whose hosts act as `acts` says.
+/// A Trainer of the same Mlp each time, whose hosts act as `acts` says.
 struct TrainedMlp {
   explicit TrainedMlp(const TrainerOptions& options, detail::HostActs acts,
                       const OptimizerSpec& optimizer)
-      : model(made()), training(runtime(), model, optimizer, options, acts) {}
+      : model(made()),
+        trainer(std::make_unique<detail::TrainerImpl>(runtime(), model, optimizer, options, acts)) {
+  }
 
   static std::shared_ptr<Mlp> made() {
     at::manual_seed(11);
     return std::make_shared<Mlp>();
   }
   StepReport step(int64_t step, float factor = 1.0F) {
-    return training.step([&] { return scaled_loss(*model, step, factor); });
+    return trainer.step([&] { return scaled_loss(*model, step, factor); });
   }
   at::Tensor masters() const {
-    return flat(training.storage.named(training.storage.arena().whole_masters()));
+    return flat(trainer.impl().storage.named(trainer.impl().storage.arena().whole_masters()));
   }
 
   std::shared_ptr<Mlp> model;
-  detail::Training training;
+  Trainer trainer;
 };
 
 }  // namespace lockstep::testing

@@ -1,10 +1,10 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <lockstep/checkpointing/activation/engine_hook.h>
+#include <lockstep/checkpointing/activation/impl/engine_hook.h>
+#include <lockstep/checkpointing/activation/impl/saved_slot.h>
 #include <lockstep/checkpointing/activation/offload.h>
 #include <lockstep/checkpointing/activation/offload/host_copy.h>
-#include <lockstep/checkpointing/activation/saved_slot.h>
 
 #include <cstdint>
 #include <memory>

@@ -1,8 +1,8 @@
 #include <c10/core/TensorImpl.h>
+#include <lockstep/checkpointing/activation/impl/region.h>
+#include <lockstep/checkpointing/activation/impl/scratch_buffers.h>
 #include <lockstep/checkpointing/activation/plan/plan_walk.h>
 #include <lockstep/checkpointing/activation/recomputing.h>
-#include <lockstep/checkpointing/activation/region.h>
-#include <lockstep/checkpointing/activation/scratch_buffers.h>
 
 #include <cstdint>
 #include <string>

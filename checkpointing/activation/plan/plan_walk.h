@@ -3,10 +3,10 @@
 #include <ATen/core/Tensor.h>
 #include <lockstep/checkpointing/activation/chain.h>
 #include <lockstep/checkpointing/activation/checkpoint_plan.h>
-#include <lockstep/checkpointing/activation/engine_hook.h>
-#include <lockstep/checkpointing/activation/execution_state.h>
-#include <lockstep/checkpointing/activation/rng_state.h>
-#include <lockstep/checkpointing/activation/saved_slot.h>
+#include <lockstep/checkpointing/activation/impl/engine_hook.h>
+#include <lockstep/checkpointing/activation/impl/execution_state.h>
+#include <lockstep/checkpointing/activation/impl/rng_state.h>
+#include <lockstep/checkpointing/activation/impl/saved_slot.h>
 
 #include <cstddef>
 #include <memory>

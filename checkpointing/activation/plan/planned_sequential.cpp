@@ -3,7 +3,7 @@
 // placeholder's type_info is that of T.
 #include <ATen/core/Tensor.h>
 #include <c10/util/Type.h>
-#include <lockstep/checkpointing/activation/plan/planned_sequential.h>
+#include <lockstep/checkpointing/activation/impl/planned_sequential.h>
 #include <lockstep/collectives/check.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/version.h>

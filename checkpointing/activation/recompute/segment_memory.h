@@ -1,6 +1,6 @@
 #pragma once
 
-#include <lockstep/checkpointing/activation/chain_costs.h>
+#include <lockstep/checkpointing/activation/impl/chain_costs.h>
 
 #include <algorithm>
 #include <cstdint>

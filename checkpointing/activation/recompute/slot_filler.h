@@ -1,8 +1,8 @@
 #pragma once
 
-#include <lockstep/checkpointing/activation/engine_hook.h>
-#include <lockstep/checkpointing/activation/kept_call.h>
-#include <lockstep/checkpointing/activation/saved_slot.h>
+#include <lockstep/checkpointing/activation/impl/engine_hook.h>
+#include <lockstep/checkpointing/activation/impl/kept_call.h>
+#include <lockstep/checkpointing/activation/impl/saved_slot.h>
 
 #include <cstddef>
 #include <memory>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <lockstep/checkpointing/snapshot/manifest.h>
+#include <lockstep/checkpointing/snapshot/impl/manifest.h>
 
 #include <cstdint>
 #include <functional>

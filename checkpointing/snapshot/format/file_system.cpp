@@ -1,7 +1,7 @@
-#include <lockstep/checkpointing/snapshot/format/file_system.h>
 #include <lockstep/checkpointing/snapshot/format/rejection.h>
-#include <lockstep/collectives/core/descriptor.h>
+#include <lockstep/checkpointing/snapshot/impl/file_system.h>
 #include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/impl/descriptor.h>
 
 #include <dirent.h>
 #include <fcntl.h>

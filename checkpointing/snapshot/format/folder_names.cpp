@@ -1,5 +1,5 @@
-#include <lockstep/checkpointing/snapshot/format/file_system.h>
-#include <lockstep/checkpointing/snapshot/format/folder_names.h>
+#include <lockstep/checkpointing/snapshot/impl/file_system.h>
+#include <lockstep/checkpointing/snapshot/impl/folder_names.h>
 
 #include <algorithm>
 #include <cstdio>

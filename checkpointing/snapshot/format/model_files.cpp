@@ -1,10 +1,10 @@
 #include <lockstep/checkpointing/snapshot/format/cover.h>
-#include <lockstep/checkpointing/snapshot/format/file_system.h>
 #include <lockstep/checkpointing/snapshot/format/json_fields.h>
-#include <lockstep/checkpointing/snapshot/format/model_files.h>
 #include <lockstep/checkpointing/snapshot/format/rejection.h>
-#include <lockstep/checkpointing/snapshot/manifest.h>
-#include <lockstep/checkpointing/snapshot/mapped_file.h>
+#include <lockstep/checkpointing/snapshot/impl/file_system.h>
+#include <lockstep/checkpointing/snapshot/impl/manifest.h>
+#include <lockstep/checkpointing/snapshot/impl/mapped_file.h>
+#include <lockstep/checkpointing/snapshot/impl/model_files.h>
 
 #include <sys/stat.h>
 #include <nlohmann/json.hpp>

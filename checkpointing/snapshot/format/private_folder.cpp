@@ -1,6 +1,6 @@
-#include <lockstep/checkpointing/snapshot/format/private_folder.h>
 #include <lockstep/checkpointing/snapshot/format/rejection.h>
-#include <lockstep/collectives/core/descriptor.h>
+#include <lockstep/checkpointing/snapshot/impl/private_folder.h>
+#include <lockstep/collectives/impl/descriptor.h>
 
 #include <dirent.h>
 #include <fcntl.h>

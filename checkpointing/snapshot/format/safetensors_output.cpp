@@ -1,8 +1,8 @@
 #include <lockstep/checkpointing/snapshot/format/digest.h>
 #include <lockstep/checkpointing/snapshot/format/rejection.h>
-#include <lockstep/checkpointing/snapshot/format/safetensors_output.h>
-#include <lockstep/checkpointing/snapshot/safetensors_header.h>
-#include <lockstep/collectives/core/plain_tensor.h>
+#include <lockstep/checkpointing/snapshot/impl/safetensors_header.h>
+#include <lockstep/checkpointing/snapshot/impl/safetensors_output.h>
+#include <lockstep/collectives/impl/plain_tensor.h>
 
 #include <functional>
 #include <unordered_map>

@@ -1,5 +1,5 @@
-#include <lockstep/checkpointing/snapshot/format/safetensors_output.h>
-#include <lockstep/checkpointing/snapshot/write/content.h>
+#include <lockstep/checkpointing/snapshot/impl/content.h>
+#include <lockstep/checkpointing/snapshot/impl/safetensors_output.h>
 #include <lockstep/collectives/check.h>
 
 #include <functional>

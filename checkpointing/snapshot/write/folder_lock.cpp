@@ -1,8 +1,8 @@
-#include <lockstep/checkpointing/snapshot/format/file_system.h>
-#include <lockstep/checkpointing/snapshot/format/folder_names.h>
 #include <lockstep/checkpointing/snapshot/format/rejection.h>
-#include <lockstep/checkpointing/snapshot/write/folder_lock.h>
-#include <lockstep/collectives/core/blocked_signals.h>
+#include <lockstep/checkpointing/snapshot/impl/file_system.h>
+#include <lockstep/checkpointing/snapshot/impl/folder_lock.h>
+#include <lockstep/checkpointing/snapshot/impl/folder_names.h>
+#include <lockstep/collectives/impl/blocked_signals.h>
 
 #include <fcntl.h>
 #include <sys/file.h>

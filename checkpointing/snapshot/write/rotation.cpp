@@ -1,6 +1,6 @@
-#include <lockstep/checkpointing/snapshot/manifest.h>
-#include <lockstep/checkpointing/snapshot/mapped_file.h>
-#include <lockstep/checkpointing/snapshot/write/rotation.h>
+#include <lockstep/checkpointing/snapshot/impl/manifest.h>
+#include <lockstep/checkpointing/snapshot/impl/mapped_file.h>
+#include <lockstep/checkpointing/snapshot/impl/rotation.h>
 #include <lockstep/collectives/exceptions.h>
 
 #include <sys/stat.h>

@@ -1,7 +1,7 @@
 #include <lockstep/checkpointing/snapshot/format/rejection.h>
-#include <lockstep/checkpointing/snapshot/manifest.h>
-#include <lockstep/checkpointing/snapshot/mapped_file.h>
-#include <lockstep/checkpointing/snapshot/write/run_folder.h>
+#include <lockstep/checkpointing/snapshot/impl/manifest.h>
+#include <lockstep/checkpointing/snapshot/impl/mapped_file.h>
+#include <lockstep/checkpointing/snapshot/impl/run_folder.h>
 #include <lockstep/collectives/check.h>
 
 #include <random>

@@ -1,13 +1,13 @@
 #include <lockstep/checkpointing/snapshot/format/cover.h>
 #include <lockstep/checkpointing/snapshot/format/digest.h>
-#include <lockstep/checkpointing/snapshot/format/folder_names.h>
 #include <lockstep/checkpointing/snapshot/format/rejection.h>
-#include <lockstep/checkpointing/snapshot/mapped_file.h>
-#include <lockstep/checkpointing/snapshot/write/save_job.h>
+#include <lockstep/checkpointing/snapshot/impl/folder_names.h>
+#include <lockstep/checkpointing/snapshot/impl/mapped_file.h>
+#include <lockstep/checkpointing/snapshot/impl/save_job.h>
 #include <lockstep/collectives/check.h>
-#include <lockstep/collectives/core/life_sign.h>
-#include <lockstep/collectives/core/outcome.h>
 #include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/impl/life_sign.h>
+#include <lockstep/collectives/impl/outcome.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #include <lockstep/checkpointing/snapshot/format/digest.h>
 #include <lockstep/checkpointing/snapshot/format/json_document.h>
-#include <lockstep/checkpointing/snapshot/write/save_plan.h>
+#include <lockstep/checkpointing/snapshot/impl/save_plan.h>
 
 #include <nlohmann/json.hpp>
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <lockstep/checkpointing/snapshot/write/save_plan.h>
+#include <lockstep/checkpointing/snapshot/impl/save_plan.h>
 
 #include <cstddef>
 #include <vector>

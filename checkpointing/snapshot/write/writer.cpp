@@ -1,7 +1,7 @@
+#include <lockstep/checkpointing/snapshot/impl/save_job.h>
+#include <lockstep/checkpointing/snapshot/impl/writer.h>
 #include <lockstep/checkpointing/snapshot/write/background_task.h>
-#include <lockstep/checkpointing/snapshot/write/save_job.h>
 #include <lockstep/checkpointing/snapshot/write/shadow_memory.h>
-#include <lockstep/checkpointing/snapshot/write/writer.h>
 #include <lockstep/collectives/exceptions.h>
 
 #include <chrono>

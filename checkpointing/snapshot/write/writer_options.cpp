@@ -1,4 +1,4 @@
-#include <lockstep/checkpointing/snapshot/write/writer_options.h>
+#include <lockstep/checkpointing/snapshot/impl/writer_options.h>
 #include <lockstep/collectives/check.h>
 
 namespace lockstep::snapshot {

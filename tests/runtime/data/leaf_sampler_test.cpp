@@ -1,8 +1,8 @@
 // Samples that are dealt to leaves: the same for each leaf on any number of ranks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/runtime/loader_places.h>
-#include <lockstep/runtime/state/state_copy.h>
+#include <lockstep/runtime/data/impl/loader_places.h>
+#include <lockstep/runtime/storage/impl/state_copy.h>
 
 #include <map>
 #include <set>

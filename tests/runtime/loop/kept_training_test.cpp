@@ -4,13 +4,14 @@
 #include <gtest/gtest.h>
 #include <lockstep/runtime/batch_size_finder.h>
 #include <lockstep/runtime/local_updates.h>
-#include <lockstep/runtime/state/kept_training.h>
-#include <lockstep/runtime/state/state_copy.h>
-#include <lockstep/runtime/step/training.h>
+#include <lockstep/runtime/storage/impl/state_copy.h>
+#include <lockstep/runtime/trainer/impl/kept_training.h>
+#include <lockstep/runtime/trainer/impl/trainer_impl.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
 #include <cstring>
+#include <memory>
 #include <stdexcept>
 
 #include "error_of.h"
@@ -46,9 +47,9 @@ TEST(KeptTraining, AFailureInTheLastWindowOfATrialReachesEveryRank) {
     run.step(0);
     const at::Tensor before = run.masters();
     EXPECT_THAT(error_of([&] {
-                  KeptTraining kept(run.training, "a search");
+                  KeptTraining kept(run.trainer, "a search");
                   run.step(1);
-                  run.training.step([&]() -> Loss {
+                  run.trainer.step([&]() -> Loss {
                     if (is_last()) {
                       throw std::runtime_error("no such file: batch.bin");
                     }
@@ -58,10 +59,10 @@ TEST(KeptTraining, AFailureInTheLastWindowOfATrialReachesEveryRank) {
                 }),
                 HasSubstr("no such file: batch.bin"));
     EXPECT_TRUE(at::equal(run.masters(), before));
-    EXPECT_EQ(run.training.steps->updates(), 1);
+    EXPECT_EQ(run.trainer.impl().steps->updates(), 1);
     EXPECT_FALSE(run.step(1).skipped());
-    run.training.steps->settle();
-    EXPECT_TRUE(run.training.replicas_agree());
+    run.trainer.impl().steps->settle();
+    EXPECT_TRUE(run.trainer.replicas_agree());
   }
 }
 
@@ -75,7 +76,7 @@ TEST(KeptTraining, ATrialThatIsLeftEarlyGoesBackOnAnyHost) {
         undisturbed.step(step);
       }
       {
-        const KeptTraining kept(run.training, "a search");
+        const KeptTraining kept(run.trainer, "a search");
         for (int64_t step = 0; step < accumulate + 1; ++step) {
           run.step(7 + step);
         }
@@ -85,7 +86,7 @@ TEST(KeptTraining, ATrialThatIsLeftEarlyGoesBackOnAnyHost) {
         undisturbed.step(step);
       }
       EXPECT_TRUE(at::equal(run.masters(), undisturbed.masters())) << accumulate;
-      EXPECT_EQ(run.training.steps->updates(), 3);
+      EXPECT_EQ(run.trainer.impl().steps->updates(), 3);
     }
   }
 }
@@ -105,12 +106,12 @@ TEST(KeptTraining, StateThatARankCannotReadIsAnErrorOfEveryRank) {
   for (const bool shard : {false, true}) {
     Trained run(TrainerOptions().shard_optimizer(shard));
     at::Tensor hidden = at::ones({2});
-    run.training.loop.add("hidden", &hidden);
+    run.trainer.impl().loop.add("hidden", &hidden);
     if (is_last()) {
       hidden = unreadable();
     }
     EXPECT_THAT(
-        error_of([&] { KeptTraining(run.training, "a search"); }),
+        error_of([&] { KeptTraining(run.trainer, "a search"); }),
         AllOf(HasSubstr("a search: keeping the state in memory"), HasSubstr(last_rank_says())));
     run.step(0);
   }
@@ -123,25 +124,26 @@ TEST(KeptTraining, MomentsThatARankCannotReadAreAnErrorOfEveryRankThatGathers) {
   copy.take([&](StateArchive& archive) {
     archive.part("first", is_last() ? unreadable() : at::ones({2}), 2 * runtime().rank(),
                  at::empty({2 * runtime().size()}));
-    run.training.storage.updater().visit_state(run.training.storage.reducer(), archive);
+    run.trainer.impl().storage.updater().visit_state(run.trainer.impl().storage.reducer(), archive);
   });
-  EXPECT_THAT(
-      error_of([&] { run.training.agreement.attempt("a search", [&] { copy.require_taken(); }); }),
-      AllOf(HasSubstr("a search: "), HasSubstr(last_rank_says())));
+  EXPECT_THAT(error_of([&] {
+                run.trainer.impl().agreement.attempt("a search", [&] { copy.require_taken(); });
+              }),
+              AllOf(HasSubstr("a search: "), HasSubstr(last_rank_says())));
   run.step(1);
 }
 
 TEST(KeptTraining, CountersOfADisabledLossScalerGoBack) {
   Trained run;
   run.step(0);
-  const amp::ScalerState before = run.training.steps->scaler().raw_state();
+  const amp::ScalerState before = run.trainer.impl().steps->scaler().raw_state();
   {
-    KeptTraining kept(run.training, "a search");
+    KeptTraining kept(run.trainer, "a search");
     run.step(1);
     EXPECT_TRUE(run.step(2, overflow_factor).skipped());
     kept.give_back();
   }
-  const amp::ScalerState after = run.training.steps->scaler().raw_state();
+  const amp::ScalerState after = run.trainer.impl().steps->scaler().raw_state();
   EXPECT_EQ(after.iteration, before.iteration);
   EXPECT_EQ(after.skipped, before.skipped);
   EXPECT_EQ(after.consecutive_skips, before.consecutive_skips);
@@ -154,12 +156,13 @@ enum class Between { nothing, trial, freezing };
 at::Tensor late_branch(bool sharded, Between between) {
   at::manual_seed(3);
   auto model = std::make_shared<Branches>();
-  Training training(runtime(), model, AdamW(1e-2),
-                    TrainerOptions().shard_optimizer(sharded).unused(UnusedParameters::detect),
-                    HostActs::at_once);
+  Trainer trainer(std::make_unique<TrainerImpl>(
+      runtime(), model, AdamW(1e-2),
+      TrainerOptions().shard_optimizer(sharded).unused(UnusedParameters::detect),
+      HostActs::at_once));
   const at::Tensor x = testing::drawn({5, 3}, 9);
   const auto step = [&](bool late) {
-    training.step([&]() -> Loss {
+    trainer.step([&]() -> Loss {
       const at::Tensor loss = model->left->forward(x).square().mean();
       return late ? loss + model->right->forward(x).square().mean() : loss;
     });
@@ -172,7 +175,7 @@ at::Tensor late_branch(bool sharded, Between between) {
       kept.give_back();
     } else if (i == 4 && between == Between::freezing) {
       model->left->bias.set_requires_grad(false);
-      training.adopt_trainable();
+      trainer.adopt_trainable();
     }
     step(i >= 2);
   }

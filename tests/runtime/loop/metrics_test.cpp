@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/runtime/evaluation/exact_sum.h>
+#include <lockstep/runtime/loop/own/exact_sum.h>
 #include <lockstep/runtime/metrics.h>
 
 #include <algorithm>

@@ -1,11 +1,11 @@
 // What RunLog writes, read as lines; run_log_reader.py reads the same with TensorBoard's own means.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/checkpointing/snapshot/format/file_system.h>
-#include <lockstep/runtime/report/log_file.h>
+#include <lockstep/checkpointing/snapshot/impl/file_system.h>
 #include <lockstep/runtime/run_log.h>
-#include <lockstep/runtime/state/kept_training.h>
-#include <lockstep/runtime/step/training.h>
+#include <lockstep/runtime/trainer/impl/kept_training.h>
+#include <lockstep/runtime/trainer/impl/log_file.h>
+#include <lockstep/runtime/trainer/impl/trainer_impl.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -181,7 +181,7 @@ TEST(RunLog, SaysWhichRankNeededLongestAndHowMuchLonger) {
   {
     RunLog log(run.trainer, folder.file("log"), RunLogOptions().log_every(1));
     log.step(run.step());
-    auto& watch = detail::KeptTraining::training_of(run.trainer).stragglers;
+    auto& watch = run.trainer.impl().stragglers;
     const double busy = runtime().rank() == last ? 3e9 : 1e9;  // seconds, beside which a step is 0
     for (int64_t update = 2; update < detail::StragglerWatch::kUpdates; ++update) {
       watch.add({busy, 3e9 - busy});

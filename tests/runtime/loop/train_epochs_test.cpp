@@ -163,9 +163,12 @@ TEST(TrainEpochs, NamesWhatIsWrong) {
   const auto error_with = [&](const EpochOptions& options) {
     return error_of([&] { run.train(options); });
   };
-  EXPECT_THAT(error_with(EpochOptions().epochs(0)), HasSubstr("EpochOptions.epochs must be >= 1, is 0"));
-  EXPECT_THAT(error_with(EpochOptions().save_every(-1)), HasSubstr("save_every must be >= 0, is -1"));
-  EXPECT_THAT(error_with(EpochOptions().validate_every(-1)), HasSubstr("validate_every must be >= 0, is -1"));
+  EXPECT_THAT(error_with(EpochOptions().epochs(0)),
+              HasSubstr("EpochOptions.epochs must be >= 1, is 0"));
+  EXPECT_THAT(error_with(EpochOptions().save_every(-1)),
+              HasSubstr("save_every must be >= 0, is -1"));
+  EXPECT_THAT(error_with(EpochOptions().validate_every(-1)),
+              HasSubstr("validate_every must be >= 0, is -1"));
   run.folder = "";
   EXPECT_THAT(error_with(EpochOptions()), HasSubstr("folder is empty"));
   run.folder = folder.file("run");

@@ -1,13 +1,13 @@
 // Which device a rank gets, and what is said when there is none for it. Drivers are made up.
 #include <ATen/ATen.h>
-#include <lockstep/collectives/core/solo_transport.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/exit_code.h>
+#include <lockstep/collectives/impl/solo_transport.h>
 #include <lockstep/runtime/data_parallel.h>
-#include <lockstep/runtime/device_choice.h>
-#include <lockstep/runtime/process/device_arithmetic.h>
-#include <lockstep/runtime/process/environment.h>
-#include <lockstep/runtime/process/identity.h>
+#include <lockstep/runtime/process/impl/device_arithmetic.h>
+#include <lockstep/runtime/process/impl/device_choice.h>
+#include <lockstep/runtime/process/impl/environment.h>
+#include <lockstep/runtime/process/impl/identity.h>
 #include <lockstep/runtime/runtime.h>
 #include <torch/nn/modules/linear.h>
 

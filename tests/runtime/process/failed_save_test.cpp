@@ -2,7 +2,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/checkpointing/snapshot/format/file_system.h>
+#include <lockstep/checkpointing/snapshot/impl/file_system.h>
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/trainer.h>

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/exit_code.h>
-#include <lockstep/runtime/process/environment.h>
+#include <lockstep/runtime/process/impl/environment.h>
 #include <lockstep/runtime/runtime.h>
 
 #include <cstdlib>

@@ -1,8 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/runtime/process/host_threads.h>
-#include <lockstep/runtime/process/kept_stop_signals.h>
-#include <lockstep/runtime/process/stop_signals.h>
+#include <lockstep/runtime/process/impl/host_threads.h>
+#include <lockstep/runtime/process/impl/kept_stop_signals.h>
+#include <lockstep/runtime/process/impl/stop_signals.h>
 #include <unistd.h>
 
 #include <csignal>

@@ -1,10 +1,10 @@
 // Snapshots in memory that are forgotten, or that belong to an old line of the run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/checkpointing/snapshot/format/file_system.h>
-#include <lockstep/checkpointing/snapshot/write/folder_lock.h>
+#include <lockstep/checkpointing/snapshot/impl/file_system.h>
+#include <lockstep/checkpointing/snapshot/impl/folder_lock.h>
+#include <lockstep/checkpointing/snapshot/impl/memory_snapshots.h>
 #include <lockstep/collectives/exceptions.h>
-#include <lockstep/runtime/state/memory_snapshots.h>
 
 #include <cerrno>
 #include <filesystem>

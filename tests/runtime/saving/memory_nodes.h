@@ -2,8 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <lockstep/checkpointing/snapshot/impl/memory_snapshots.h>
 #include <lockstep/collectives/exit_code.h>
-#include <lockstep/runtime/state/memory_snapshots.h>
 
 #include <algorithm>
 #include <cstdint>

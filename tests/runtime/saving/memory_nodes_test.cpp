@@ -1,8 +1,8 @@
 // Snapshots in memory where each node has a memory of its own.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/checkpointing/snapshot/format/file_system.h>
-#include <lockstep/runtime/state/memory_snapshots.h>
+#include <lockstep/checkpointing/snapshot/impl/file_system.h>
+#include <lockstep/checkpointing/snapshot/impl/memory_snapshots.h>
 
 #include <filesystem>
 #include <numeric>

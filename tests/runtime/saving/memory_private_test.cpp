@@ -1,10 +1,10 @@
 // Snapshots in memory are this user's alone: nobody else reads them, nor chooses them for a run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/checkpointing/snapshot/format/file_system.h>
+#include <lockstep/checkpointing/snapshot/impl/file_system.h>
+#include <lockstep/checkpointing/snapshot/impl/memory_snapshots.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/exit_code.h>
-#include <lockstep/runtime/state/memory_snapshots.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

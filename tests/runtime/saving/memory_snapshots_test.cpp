@@ -1,7 +1,7 @@
 // A Trainer that also saves in the memory of its node.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/checkpointing/snapshot/format/file_system.h>
+#include <lockstep/checkpointing/snapshot/impl/file_system.h>
 #include <unistd.h>
 
 #include <filesystem>

@@ -1,7 +1,7 @@
 // A save() of an update that is saved already, whose state has changed since.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/checkpointing/snapshot/format/file_system.h>
+#include <lockstep/checkpointing/snapshot/impl/file_system.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/best_snapshot.h>
 

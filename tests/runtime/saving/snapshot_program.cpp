@@ -10,7 +10,7 @@
 #include <fstream>
 #include <utility>
 
-#include <lockstep/checkpointing/snapshot/format/file_system.h>
+#include <lockstep/checkpointing/snapshot/impl/file_system.h>
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/exceptions.h>
 #include "runtime/snapshot_runs.h"

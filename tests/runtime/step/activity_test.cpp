@@ -1,7 +1,7 @@
 // What the peers of a rank can read of its Trainer.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <lockstep/collectives/core/activity.h>
+#include <lockstep/collectives/impl/activity.h>
 #include <lockstep/runtime/trainer.h>
 #include <torch/nn/modules/linear.h>
 

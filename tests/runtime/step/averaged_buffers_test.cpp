@@ -1,14 +1,15 @@
 // The moving averages of a model's buffers (TrainerOptions::ema).
+#include <lockstep/checkpointing/snapshot/impl/writer.h>
 #include <lockstep/checkpointing/snapshot/safetensors_writer.h>
-#include <lockstep/checkpointing/snapshot/write/writer.h>
 #include <lockstep/runtime/evaluate.h>
-#include <lockstep/runtime/state/kept_training.h>
-#include <lockstep/runtime/step/training.h>
+#include <lockstep/runtime/trainer/impl/kept_training.h>
+#include <lockstep/runtime/trainer/impl/trainer_impl.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/optim/sgd.h>
 
 #include <cmath>
 #include <map>
+#include <memory>
 
 #include "error_of.h"
 #include "runtime/snapshot_runs.h"
@@ -232,9 +233,9 @@ TEST(AveragedBuffers, GoOnFromASnapshotBitForBit) {
 
 /// Saves the run as it was done before buffers were averaged.
 void save_without(TrainingRun& run, const std::string& folder) {
-  Training& training = KeptTraining::training_of(run.trainer);
-  training.steps->settle();
-  const snapshot::Content content = training.saving->state().content();
+  TrainerImpl& trainer = run.trainer.impl();
+  trainer.steps->settle();
+  const snapshot::Content content = trainer.saving->state().content();
   const Named averages = averages_of(run.trainer, *run.model);
   snapshot::Content older;
   for (const auto& [name, value] : content.texts()) {
@@ -352,9 +353,8 @@ TEST(AveragedBuffers, AFlippedBitOnOneRankIsNamed) {
     }
     EXPECT_EQ(trainer.replicas_agree(), policy == BufferPolicy::none);
     if (policy == BufferPolicy::broadcast) {
-      EXPECT_THAT(
-          error_of([&] { KeptTraining::training_of(trainer).storage.replicas().require_equal(); }),
-          HasSubstr("first in norm.running_var.ema"));
+      EXPECT_THAT(error_of([&] { trainer.impl().storage.replicas().require_equal(); }),
+                  HasSubstr("first in norm.running_var.ema"));
     }
   }
 }

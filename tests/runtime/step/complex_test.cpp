@@ -2,11 +2,11 @@
 #include <ATen/ATen.h>
 #include <lockstep/amp/loss_scaler.h>
 #include <lockstep/amp/muon_optimizer.h>
-#include <lockstep/checkpointing/snapshot/safetensors_file.h>
+#include <lockstep/checkpointing/snapshot/impl/safetensors_file.h>
 #include <lockstep/checkpointing/snapshot/safetensors_writer.h>
 #include <lockstep/runtime/data_parallel.h>
 #include <lockstep/runtime/load_weights.h>
-#include <lockstep/runtime/state/flat.h>
+#include <lockstep/runtime/storage/impl/flat.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>

@@ -1,7 +1,7 @@
 // Where an overflow came from: planted ones are named by rank, module, operator and parameter.
 #include <ATen/autocast_mode.h>
 #include <lockstep/amp/loss_scaler.h>
-#include <lockstep/checkpointing/snapshot/format/file_system.h>
+#include <lockstep/checkpointing/snapshot/impl/file_system.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/normalization.h>

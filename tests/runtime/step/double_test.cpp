@@ -1,9 +1,9 @@
 // Models and parameters in fp64 on one rank.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/checkpointing/snapshot/safetensors_file.h>
+#include <lockstep/checkpointing/snapshot/impl/safetensors_file.h>
 #include <lockstep/runtime/evaluate.h>
-#include <lockstep/runtime/step/trainable.h>
+#include <lockstep/runtime/step/impl/trainable.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/adagrad.h>

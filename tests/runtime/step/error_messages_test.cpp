@@ -2,7 +2,7 @@
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <lockstep/amp/loss_scaler.h>
-#include <lockstep/checkpointing/snapshot/format/file_system.h>
+#include <lockstep/checkpointing/snapshot/impl/file_system.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/exit_code.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 // How a Trainer's gradients are summed over NCCL: in which dtype, and as what.
 #include <gtest/gtest.h>
-#include <lockstep/collectives/core/transport.h>
-#include <lockstep/runtime/step/gradient_sums.h>
-#include <lockstep/runtime/step/reducer.h>
+#include <lockstep/collectives/impl/transport.h>
+#include <lockstep/runtime/step/impl/gradient_sums.h>
+#include <lockstep/runtime/step/impl/reducer.h>
 
 namespace lockstep {
 

@@ -1,6 +1,6 @@
 // The step as it goes on a device, where the host acts on a decision a window late: here with the
 // model in host memory.
-#include <lockstep/runtime/step/training.h>
+#include <lockstep/runtime/trainer/impl/trainer_impl.h>
 
 #include "error_of.h"
 #include "runtime/read_watch.h"
@@ -59,11 +59,11 @@ TEST(StepRules, ALateHostGetsTheBitsOfAPromptOneAndItsReports) {
       expect_same_report(found[step], expected[step], static_cast<int64_t>(step));
       EXPECT_EQ(expected[step].scale(), scales[step]) << step;
     }
-    EXPECT_EQ(late.training.steps->updates(), prompt.training.steps->updates());
-    EXPECT_LT(late.training.steps->updates(), steps / accumulate - 2);
-    for (size_t b = 0; b < late.training.storage.arena().buckets().size(); ++b) {
-      EXPECT_TRUE(at::equal(late.training.storage.arena().buckets()[b].average,
-                            prompt.training.storage.arena().buckets()[b].average));
+    EXPECT_EQ(late.trainer.impl().steps->updates(), prompt.trainer.impl().steps->updates());
+    EXPECT_LT(late.trainer.impl().steps->updates(), steps / accumulate - 2);
+    for (size_t b = 0; b < late.trainer.impl().storage.arena().buckets().size(); ++b) {
+      EXPECT_TRUE(at::equal(late.trainer.impl().storage.arena().buckets()[b].average,
+                            prompt.trainer.impl().storage.arena().buckets()[b].average));
     }
   }
 }
@@ -86,10 +86,10 @@ TEST(ErrorFeedback, OfALateHostHasTheBitsOfAPromptOne) {
       ASSERT_TRUE(at::equal(late.masters(), prompt.masters())) << step;
       expect_same_report(found, expected, step);
     }
-    EXPECT_LT(late.training.steps->updates(), steps / accumulate - 2);
+    EXPECT_LT(late.trainer.impl().steps->updates(), steps / accumulate - 2);
     EXPECT_FALSE(at::equal(late.masters(), without.masters()));
-    const auto expected = prompt.training.steps->residuals();
-    const auto found = late.training.steps->residuals();
+    const auto expected = prompt.trainer.impl().steps->residuals();
+    const auto found = late.trainer.impl().steps->residuals();
     for (size_t b = 0; b < expected.size(); ++b) {
       EXPECT_TRUE(at::equal(found[b], expected[b])) << b;
       EXPECT_GT(found[b].abs().max().item<float>(), 0.0F) << b;
@@ -116,12 +116,12 @@ TEST(StepRules, AFailureReachesLateHostsWhenTheNextWindowBegins) {
     late.step(step);
   }
   const at::Tensor before = late.masters();
-  const double scale = late.training.steps->scaler().value();
+  const double scale = late.trainer.impl().steps->scaler().value();
   const int failing = runtime().size() - 1;
   std::string message;
   bool closed = false;
   try {
-    const StepReport report = late.training.step([&]() -> Loss {
+    const StepReport report = late.trainer.step([&]() -> Loss {
       if (runtime().rank() == failing) {
         throw std::runtime_error("no such file: batch.bin");
       }
@@ -136,10 +136,10 @@ TEST(StepRules, AFailureReachesLateHostsWhenTheNextWindowBegins) {
   EXPECT_EQ(closed, runtime().rank() != failing);
   EXPECT_THAT(message, HasSubstr("no such file: batch.bin"));
   EXPECT_TRUE(at::equal(late.masters(), before));
-  EXPECT_EQ(late.training.steps->scaler().value(), scale);
-  EXPECT_EQ(late.training.steps->updates(), 3);
+  EXPECT_EQ(late.trainer.impl().steps->scaler().value(), scale);
+  EXPECT_EQ(late.trainer.impl().steps->updates(), 3);
   EXPECT_FALSE(late.step(5).skipped());
-  EXPECT_EQ(late.training.steps->updates(), 4);
+  EXPECT_EQ(late.trainer.impl().steps->updates(), 4);
 }
 
 TEST(StepRules, LateHostsSpendTheSkipBudgetOneWindowLater) {
@@ -171,11 +171,11 @@ TEST(StepRules, LateHostsStopTogetherWhenTheNextWindowBegins) {
   Trained late(dynamic_half(1));
   late.step(0);
   if (runtime().rank() == 0) {
-    late.training.steps->consensus().request_stop();
+    late.trainer.impl().steps->consensus().request_stop();
   }
   late.step(1);
   late.step(2);
-  EXPECT_TRUE(late.training.steps->stop_requested());
+  EXPECT_TRUE(late.trainer.impl().steps->stop_requested());
 }
 
 /// In the middle of a window nothing can be saved.
@@ -183,10 +183,11 @@ TEST(StepRules, LateHostsAreAskedToStopBetweenWindowsOnly) {
   Trained late(dynamic_half(2));
   late.step(0);
   late.step(1);
-  late.training.steps->consensus().request_stop();
+  late.trainer.impl().steps->consensus().request_stop();
   for (int64_t step = 2; step < 8; ++step) {
     const StepReport report = late.step(step);
-    EXPECT_EQ(late.training.steps->stop_requested(), step >= 5 && report.closes_update()) << step;
+    EXPECT_EQ(late.trainer.impl().steps->stop_requested(), step >= 5 && report.closes_update())
+        << step;
   }
 }
 
@@ -199,7 +200,7 @@ TEST(StepRules, MicroBatchesAreCountedAlikeOnAllRanksAlsoAfterAFailedWindow) {
   const int failing = runtime().size() - 1;
   EXPECT_THAT(error_of([&] {
                 for (int64_t step = 4; step < 8; ++step) {
-                  late.training.step([&]() -> Loss {
+                  late.trainer.step([&]() -> Loss {
                     if (runtime().rank() == failing && step == 5) {
                       throw std::runtime_error("no such file");
                     }
@@ -209,7 +210,7 @@ TEST(StepRules, MicroBatchesAreCountedAlikeOnAllRanksAlsoAfterAFailedWindow) {
               }),
               HasSubstr("no such file"));
   EXPECT_EQ(late.step(8).micro_batch(), 5);
-  late.training.steps->abandon();
+  late.trainer.impl().steps->abandon();
   EXPECT_EQ(late.step(9).micro_batch(), 5);
 }
 

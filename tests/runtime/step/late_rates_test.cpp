@@ -29,24 +29,24 @@ Course course(const TrainerOptions& options, HostActs acts, bool graph) {
   Runtime solo = Runtime::solo();
   const bool together = !graph;
   Runtime& world = together ? runtime() : solo;
-  Training training(
+  Trainer trainer(std::make_unique<TrainerImpl>(
       world, model, AdamW(1e-2).no_decay_on_norms_and_biases(),
       TrainerOptions(options).cuda_graph(graph), acts,
-      [&] { return std::make_unique<testing::KeptWork>(calls); }, world.communicator());
+      [&] { return std::make_unique<testing::KeptWork>(calls); }, world.communicator()));
   Course result;
   for (int64_t step = 0; step < 130; ++step) {
     if (step == 9 || step == 51) {  // after an overflow
-      training.storage.updater().learning_rates().set(step == 9 ? 2e-2 : 5e-3);
+      trainer.impl().storage.updater().learning_rates().set(step == 9 ? 2e-2 : 5e-3);
     }
     if (step == 20) {
-      training.storage.updater().learning_rates().set(1e-3, 1);
+      trainer.impl().storage.updater().learning_rates().set(1e-3, 1);
     }
     result.reports.push_back(
-        training.step(batch(step), [&](const std::vector<at::Tensor>& from) -> Loss {
+        trainer.step(batch(step), [&](const std::vector<at::Tensor>& from) -> Loss {
           return model->loss(from[0], from[1]) * from[2];
         }));
-    result.masters.push_back(
-        testing::flat(training.storage.named(training.storage.arena().whole_masters())));
+    result.masters.push_back(testing::flat(
+        trainer.impl().storage.named(trainer.impl().storage.arena().whole_masters())));
   }
   EXPECT_EQ(calls.captures, graph ? 1 : 0);
   return result;
@@ -84,16 +84,17 @@ TEST(LateRates, ALateHostHearsOfRatesThatDifferAStepLaterOnEveryRank) {
     return;
   }
   const auto model = CapturedRun::made();
-  Training training(runtime(), model, SGD(0.5), TrainerOptions(), HostActs::one_window_late);
+  Trainer trainer(std::make_unique<TrainerImpl>(runtime(), model, SGD(0.5), TrainerOptions(),
+                                                HostActs::one_window_late));
   const auto step = [&] {
-    training.step([&]() -> Loss { return model->loss(batch(0)[0], batch(0)[1]); });
+    trainer.step([&]() -> Loss { return model->loss(batch(0)[0], batch(0)[1]); });
   };
   step();
   if (runtime().rank() == 1) {
-    training.storage.updater().learning_rates().set(0.25);
+    trainer.impl().storage.updater().learning_rates().set(0.25);
   }
   step();
-  training.storage.updater().learning_rates().set(0.25);  // too late
+  trainer.impl().storage.updater().learning_rates().set(0.25);  // too late
   EXPECT_THAT(error_of(step),
               AllOf(HasSubstr("the learning rate of the last update, which was made"),
                     HasSubstr("rank 0 has 0.5 "), HasSubstr("rank 1 has 0.25 ")));

@@ -2,8 +2,8 @@
 #include <lockstep/checkpointing/snapshot/safetensors_writer.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/exit_code.h>
-#include <lockstep/runtime/state/state_copy.h>
-#include <lockstep/runtime/step/training.h>
+#include <lockstep/runtime/storage/impl/state_copy.h>
+#include <lockstep/runtime/trainer/impl/trainer_impl.h>
 
 #include "error_of.h"
 #include "runtime/snapshot_runs.h"
@@ -247,17 +247,17 @@ TEST(LocalUpdatesState, ABitFlippedInTheWeightsAtTheStartOfARoundIsNamed) {
     return;
   }
   const auto model = std::make_shared<Mlp>();
-  Training training(runtime(), model, AdamW(1e-2),
-                    local(LocalUpdates(100)).compare_replicas_every(1));
-  const auto step = [&] { training.step([&] { return scaled_loss(*model, 0); }); };
+  Trainer trainer(std::make_unique<TrainerImpl>(
+      runtime(), model, AdamW(1e-2), local(LocalUpdates(100)).compare_replicas_every(1)));
+  const auto step = [&] { trainer.step([&] { return scaled_loss(*model, 0); }); };
   step();
   if (runtime().rank() == 1) {
-    const at::Tensor& anchor = training.storage.rounds()->anchors().front();
+    const at::Tensor& anchor = trainer.impl().storage.rounds()->anchors().front();
     static_cast<unsigned char*>(anchor.mutable_data_ptr())[5] ^= 0x10U;
   }
   try {
     step();
-    training.steps->settle();
+    trainer.impl().steps->settle();
     ADD_FAILURE() << "no Error was thrown";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::diverged);
@@ -268,14 +268,14 @@ TEST(LocalUpdatesState, ABitFlippedInTheWeightsAtTheStartOfARoundIsNamed) {
 TEST(LocalUpdatesState, AverageOfMomentsGivesAllRanksTheSameMoments) {
   for (const bool average : {false, true}) {
     const auto model = (at::manual_seed(11), std::make_shared<Mlp>());
-    Training training(runtime(), model, AdamW(1e-2),
-                      local(LocalUpdates(kRound).average_moments(average)));
+    Trainer trainer(std::make_unique<TrainerImpl>(
+        runtime(), model, AdamW(1e-2), local(LocalUpdates(kRound).average_moments(average))));
     for (int64_t update = 0; update < kRound; ++update) {
-      training.step([&] { return scaled_loss(*model, update); });
+      trainer.step([&] { return scaled_loss(*model, update); });
     }
     StateCopy moments;
     moments.take([&](StateArchive& archive) {
-      training.storage.updater().visit_state(training.storage.reducer(), archive);
+      trainer.impl().storage.updater().visit_state(trainer.impl().storage.reducer(), archive);
     });
     ASSERT_EQ(moments.tensors().size(), 8U);
     for (const auto& [name, moment] : moments.tensors()) {

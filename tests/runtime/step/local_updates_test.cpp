@@ -1,5 +1,5 @@
 // Rounds of local updates: what the ranks make of them together, and how runs with them go on.
-#include <lockstep/checkpointing/snapshot/safetensors_file.h>
+#include <lockstep/checkpointing/snapshot/impl/safetensors_file.h>
 #include <lockstep/collectives/check.h>
 #include <torch/optim/adamw.h>
 

@@ -107,7 +107,7 @@ TEST(MeanLoss, IsNotANumberIfARankFailed) {
   run.step(testing::batch(0));
   const bool fails = runtime().rank() == runtime().size() - 1;
   const std::string message = testing::error_of([&] {
-    const StepReport report = run.training.step([&]() -> Loss {
+    const StepReport report = run.trainer.step([&]() -> Loss {
       LOCKSTEP_CHECK(!fails, "no such file");
       return testing::scaled_loss(*run.model, 1);
     });

@@ -1,5 +1,5 @@
 // Weights that leave the Trainer's memory, and models that change after the Trainer was made.
-#include <lockstep/amp/casting/kept_fp32.h>
+#include <lockstep/amp/impl/kept_fp32.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/exit_code.h>
 #include <torch/nn/modules/linear.h>

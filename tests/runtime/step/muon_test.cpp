@@ -1,6 +1,6 @@
 // MuonOptimizer in a Trainer, against torch.optim.Muon of the same LibTorch.
 #include <lockstep/amp/muon_optimizer.h>
-#include <lockstep/checkpointing/snapshot/safetensors_file.h>
+#include <lockstep/checkpointing/snapshot/impl/safetensors_file.h>
 
 #include "error_of.h"
 #include "runtime/snapshot_runs.h"

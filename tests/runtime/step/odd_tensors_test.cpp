@@ -4,21 +4,21 @@
 
 #include <ATen/ATen.h>
 #include <lockstep/amp/fused_layers.h>
+#include <lockstep/amp/impl/value_summary.h>
 #include <lockstep/amp/loss_scaler.h>
 #include <lockstep/amp/non_finite_tracer.h>
-#include <lockstep/amp/value_summary.h>
 #include <lockstep/checkpointing/activation/checkpoint.h>
 #include <lockstep/checkpointing/activation/offload.h>
-#include <lockstep/checkpointing/snapshot/safetensors_file.h>
+#include <lockstep/checkpointing/snapshot/impl/safetensors_file.h>
 #include <lockstep/checkpointing/snapshot/safetensors_writer.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/collate.h>
+#include <lockstep/runtime/data/impl/rank_comparison.h>
 #include <lockstep/runtime/data_parallel.h>
 #include <lockstep/runtime/evaluate.h>
 #include <lockstep/runtime/load_weights.h>
 #include <lockstep/runtime/loader_options.h>
 #include <lockstep/runtime/metrics.h>
-#include <lockstep/runtime/rank_comparison.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/optim/sgd.h>
 

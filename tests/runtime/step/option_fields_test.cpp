@@ -1,7 +1,7 @@
 // What ranks compare of their options: every field, and only the difference is told.
 #include <gmock/gmock.h>
 #include <lockstep/collectives/exceptions.h>
-#include <lockstep/runtime/step/option_fields.h>
+#include <lockstep/runtime/step/impl/option_fields.h>
 #include <lockstep/runtime/train_epochs.h>
 
 #include <algorithm>
@@ -59,16 +59,19 @@ TrainerOptions with_all_parts() {
 
 TEST(OptionLists, HaveEveryOptionThatAHeaderDeclares) {
   const auto fields = rows_of(with_all_parts());
-  expect_fields(fields, "", "runtime/trainer_options.h", "TrainerOptions");
-  expect_fields(fields, "snapshots.", "runtime/snapshot_options.h", "SnapshotOptions");
-  expect_fields(fields, "snapshots.keep.", "checkpointing/snapshot/keep_options.h", "KeepOptions");
-  expect_fields(fields, "buckets.", "runtime/bucket_plan.h", "BucketOptions");
-  expect_fields(fields, "local_updates.", "runtime/local_updates.h", "LocalUpdates");
-  expect_fields(fields, "reduce_on_plateau.", "runtime/reduce_on_plateau.h", "ReduceOnPlateau");
+  expect_fields(fields, "", "runtime/step/trainer_options.h", "TrainerOptions");
+  expect_fields(fields, "snapshots.", "checkpointing/snapshot/snapshot_options.h",
+                "SnapshotOptions");
+  expect_fields(fields, "snapshots.keep.", "checkpointing/snapshot/snapshot_options.h",
+                "KeepOptions");
+  expect_fields(fields, "buckets.", "runtime/storage/impl/bucket_plan.h", "BucketOptions");
+  expect_fields(fields, "local_updates.", "runtime/step/local_updates.h", "LocalUpdates");
+  expect_fields(fields, "reduce_on_plateau.", "runtime/step/reduce_on_plateau.h",
+                "ReduceOnPlateau");
   expect_fields(fields, "precision.loss_scale.", "amp/loss_scaler_options.h", "LossScalerOptions");
-  expect_fields(rows_of(DataParallelOptions()), "", "runtime/data_parallel.h",
+  expect_fields(rows_of(DataParallelOptions()), "", "runtime/step/data_parallel.h",
                 "DataParallelOptions");
-  expect_fields(rows_of(EpochOptions()), "", "runtime/train_epochs.h", "EpochOptions");
+  expect_fields(rows_of(EpochOptions()), "", "runtime/loop/train_epochs.h", "EpochOptions");
 }
 
 template <typename Options>

@@ -2,9 +2,9 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <lockstep/runtime/data/impl/to_device.h>
 #include <lockstep/runtime/loss.h>
-#include <lockstep/runtime/state/flat.h>
-#include <lockstep/runtime/to_device.h>
+#include <lockstep/runtime/storage/impl/flat.h>
 
 #include <cmath>
 

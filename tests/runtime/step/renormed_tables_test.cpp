@@ -247,14 +247,14 @@ TEST(RenormedTables, AreRefusedWhereForwardMayNotWrite) {
                 HasSubstr("TrainerOptions.reproducible: embedding table.weight max_norm 1"));
   }
   testing::Calls calls;
-  EXPECT_THAT(error_of([&] {
-                Training(
-                    runtime(), model, SGD(kRate), TrainerOptions().cuda_graph(true),
-                    HostActs::one_window_late,
-                    [&] { return std::make_unique<testing::KeptWork>(calls); },
-                    Communicator::solo());
-              }),
-              HasSubstr("cuda_graph: embedding table.weight max_norm 1"));
+  EXPECT_THAT(
+      error_of([&] {
+        Trainer(std::make_unique<TrainerImpl>(
+            runtime(), model, SGD(kRate), TrainerOptions().cuda_graph(true),
+            HostActs::one_window_late, [&] { return std::make_unique<testing::KeptWork>(calls); },
+            Communicator::solo()));
+      }),
+      HasSubstr("cuda_graph: embedding table.weight max_norm 1"));
 }
 
 /// No module tells of it.

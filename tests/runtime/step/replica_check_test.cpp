@@ -1,7 +1,7 @@
 // Ranks whose replicas differ: flipped bits, and optimizers that were given other options.
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/exit_code.h>
-#include <lockstep/runtime/step/training.h>
+#include <lockstep/runtime/trainer/impl/trainer_impl.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 
@@ -60,11 +60,11 @@ std::string rank_1_differs() {
 using Arrays = std::map<std::string, at::Tensor>;
 
 /// The arrays of an updater's state.
-Arrays arrays_of(Training& training) {
+Arrays arrays_of(Trainer& trainer) {
   Arrays arrays;
   StateArchive archive(StateArchive::Pass::save,
                        [&](const StateEntry& entry) { arrays[entry.name] = entry.place; });
-  training.storage.updater().visit_state(training.storage.reducer(), archive);
+  trainer.impl().storage.updater().visit_state(trainer.impl().storage.reducer(), archive);
   return arrays;
 }
 
@@ -90,16 +90,16 @@ TEST(ReplicaCheck, ABitFlippedInAMomentOrWeightIsNamed) {
   for (const HostActs acts : {HostActs::at_once, HostActs::one_window_late}) {
     for (const char* where : {"first.weight.exp_avg", "second.bias.exp_avg_sq", "second.bias"}) {
       const auto model = std::make_shared<Mlp>();
-      Training training(runtime(), model, AdamW(1e-2), TrainerOptions().precision(half_precision()),
-                        acts);
-      const auto step = [&] { training.step([&] { return scaled_loss(*model, 0); }); };
+      Trainer trainer(std::make_unique<TrainerImpl>(
+          runtime(), model, AdamW(1e-2), TrainerOptions().precision(half_precision()), acts));
+      const auto step = [&] { trainer.step([&] { return scaled_loss(*model, 0); }); };
       step();
       Arrays arrays = arrays_of(training);
       arrays["second.bias"] = model->second->bias.detach();
       flip(arrays.at(where), 1);
       EXPECT_THAT(divergence([&] {
                     step();
-                    training.steps->settle();
+                    trainer.impl().steps->settle();
                   }),
                   AllOf(HasSubstr(rank_1_differs()),
                         HasSubstr(acts == HostActs::at_once ? c10::str("first in ", where)

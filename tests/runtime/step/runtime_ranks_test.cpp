@@ -1,7 +1,7 @@
 // What ranks know of each other: the runtime's numbers and streams, and their words.
 #include <ATen/ATen.h>
-#include <lockstep/collectives/core/rank_names.h>
-#include <lockstep/runtime/step/votes.h>
+#include <lockstep/collectives/impl/rank_names.h>
+#include <lockstep/runtime/step/impl/votes.h>
 
 #include "error_of.h"
 #include "runtime/across_ranks.h"

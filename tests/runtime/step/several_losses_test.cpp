@@ -1,6 +1,6 @@
 // Several losses of one Trainer, with a loss scale each.
 #include <lockstep/collectives/check.h>
-#include <lockstep/runtime/step/training.h>
+#include <lockstep/runtime/trainer/impl/trainer_impl.h>
 
 #include "error_of.h"
 #include "runtime/snapshot_runs.h"
@@ -162,8 +162,10 @@ TEST(SeveralLosses, ASumThatOverflowsOnTheWireLowersTheUnitAlone) {
 TEST(SeveralLosses, ALateHostMovesTheScalesOfSeveralLossesAlike) {
   const auto two = options(Precision::O2().loss_scale(scale_options()), 2);
   const auto models = std::make_pair(two_heads(), two_heads());
-  Training prompt(runtime(), models.first, AdamW(1e-2), two, HostActs::at_once);
-  Training late(runtime(), models.second, AdamW(1e-2), two, HostActs::one_window_late);
+  Trainer prompt(
+      std::make_unique<TrainerImpl>(runtime(), models.first, AdamW(1e-2), two, HostActs::at_once));
+  Trainer late(std::make_unique<TrainerImpl>(runtime(), models.second, AdamW(1e-2), two,
+                                             HostActs::one_window_late));
   const auto step_both = [&](int64_t step, float factor) {
     prompt.step([&] { return Loss::several(models.first->losses(step, factor)); });
     late.step([&] { return Loss::several(models.second->losses(step, factor)); });
@@ -171,8 +173,8 @@ TEST(SeveralLosses, ALateHostMovesTheScalesOfSeveralLossesAlike) {
   const auto expect_same = [&] {
     EXPECT_TRUE(at::equal(flat(models.first->parameters()), flat(models.second->parameters())));
     for (size_t i = 0; i < 2; ++i) {
-      EXPECT_EQ(prompt.steps->loss_scales().scalers()[i].value(),
-                late.steps->loss_scales().scalers()[i].value());
+      EXPECT_EQ(prompt.impl().steps->loss_scales().scalers()[i].value(),
+                late.impl().steps->loss_scales().scalers()[i].value());
     }
   };
   for (int64_t step = 0; step < 20; ++step) {
@@ -180,10 +182,10 @@ TEST(SeveralLosses, ALateHostMovesTheScalesOfSeveralLossesAlike) {
     expect_same();
   }
   // A window in which a rank fails never was.
-  const double scale = late.steps->loss_scales().scalers()[1].value();
-  const auto fail = [&](Training& training, TwoHeads& model) {
+  const double scale = late.impl().steps->loss_scales().scalers()[1].value();
+  const auto fail = [&](Trainer& trainer, TwoHeads& model) {
     for (int64_t k = 0; k < 3; ++k) {  // a late host hears of it in the next window
-      training.step([&]() -> Loss {
+      trainer.step([&]() -> Loss {
         LOCKSTEP_CHECK(runtime().rank() != 0 || k != 0, "planted");
         return Loss::several(model.losses(30, overflows_here(true)));
       });
@@ -191,7 +193,7 @@ TEST(SeveralLosses, ALateHostMovesTheScalesOfSeveralLossesAlike) {
   };
   EXPECT_THAT(error_of([&] { fail(prompt, *models.first); }), HasSubstr("planted"));
   EXPECT_THAT(error_of([&] { fail(late, *models.second); }), HasSubstr("planted"));
-  EXPECT_EQ(late.steps->loss_scales().scalers()[1].value(), scale);
+  EXPECT_EQ(late.impl().steps->loss_scales().scalers()[1].value(), scale);
   for (int64_t step = 40; step < 44; ++step) {
     step_both(step, 1);
   }

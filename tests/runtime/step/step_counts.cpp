@@ -1,14 +1,15 @@
 // What one step issues beyond forward and backward, counted on a pretend device: collectives,
 // kernel launches, operators, waits. Prints JSON on rank 0, for scripts/counts.
 #include <ATen/record_function.h>
-#include <lockstep/collectives/core/transport.h>
 #include <lockstep/collectives/exceptions.h>
-#include <lockstep/runtime/step/training.h>
+#include <lockstep/collectives/impl/transport.h>
+#include <lockstep/runtime/trainer/impl/trainer_impl.h>
 
 #include <algorithm>
 #include <functional>
 #include <iostream>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 
@@ -298,18 +299,19 @@ void count(Runtime& runtime, const char* name, const char* comma) {
                            .clip_grad_norm(1.0)
                            .schedule(WarmupCosine(5, 1000))
                            .buckets(limits_for(model, precision, buckets));
-  Training training(runtime, model, AdamW(1e-4), options, HostActs::one_window_late, nullptr,
-                    Communicator(std::make_shared<EqualRanks>(runtime.rank(), runtime.size())));
+  Trainer trainer(std::make_unique<TrainerImpl>(
+      runtime, model, AdamW(1e-4), options, HostActs::one_window_late, nullptr,
+      Communicator(std::make_shared<EqualRanks>(runtime.rank(), runtime.size()))));
   model->device = runtime.device();
   const auto loss_of_equal_ranks = [&] {
     at::manual_seed(7);  // every rank has the same batch
     return model->loss();
   };
-  const auto step = [&] { training.step([&]() -> Loss { return loss_of_equal_ranks(); }); };
+  const auto step = [&] { trainer.step([&]() -> Loss { return loss_of_equal_ranks(); }); };
   const auto forward_and_backward = [&] {
     at::Tensor loss;
     {
-      const amp::Autocast autocast = training.steps->autocast();
+      const amp::Autocast autocast = trainer.impl().steps->autocast();
       loss = loss_of_equal_ranks();
     }
     loss.backward();

@@ -1,6 +1,6 @@
 // Samples drawn with weights: LoaderOptions::weights.
 #include <lockstep/runtime/loader.h>
-#include <lockstep/runtime/state/state_copy.h>
+#include <lockstep/runtime/storage/impl/state_copy.h>
 
 #include <map>
 #include <numeric>

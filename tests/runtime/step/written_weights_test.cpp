@@ -2,8 +2,8 @@
 // the Trainer says so by name (pytorch#37246, WGAN's clipping, weight noise).
 #include <lockstep/runtime/evaluation_scopes.h>
 #include <lockstep/runtime/load_weights.h>
-#include <lockstep/runtime/state/kept_training.h>
-#include <lockstep/runtime/step/training.h>
+#include <lockstep/runtime/trainer/impl/kept_training.h>
+#include <lockstep/runtime/trainer/impl/trainer_impl.h>
 #include <torch/optim/sgd.h>
 
 #include "error_of.h"
@@ -423,15 +423,15 @@ TEST(WrittenWeights, AreNotTheAveragesOfAnEvaluation) {
 TEST(WrittenWeights, OfACapturedClosureAreRefusedAndThoseBetweenItsWindowsLast) {
   const auto model = seeded();
   testing::Calls calls;
-  Training training(
+  Trainer trainer(std::make_unique<TrainerImpl>(
       runtime(), model, SGD(1e-3),
       TrainerOptions().precision(Precision::O2(at::kBFloat16)).cuda_graph(true),
       HostActs::one_window_late, [&] { return std::make_unique<testing::KeptWork>(calls); },
-      Communicator::solo());
+      Communicator::solo()));
   bool projects = false;
   const auto step = [&] {
     const auto batch = mlp_batch(0, 0);
-    training.step({batch.x, batch.y}, [&](const testing::Inputs& inputs) -> Loss {
+    trainer.step({batch.x, batch.y}, [&](const testing::Inputs& inputs) -> Loss {
       if (projects) {
         const at::NoGradGuard no_grad;
         model->first->weight.clamp_(-0.1, 0.1);
@@ -445,8 +445,8 @@ TEST(WrittenWeights, OfACapturedClosureAreRefusedAndThoseBetweenItsWindowsLast) 
     step();
   }
   EXPECT_GT(calls.launches, 0);
-  training.storage.written().adopt();
-  const auto masters = training.storage.named(training.storage.arena().whole_masters());
+  trainer.impl().storage.written().adopt();
+  const auto masters = trainer.impl().storage.named(trainer.impl().storage.arena().whole_masters());
   EXPECT_TRUE(at::equal(masters[3].second, at::full({2}, 0.5)));
   projects = true;
   EXPECT_THAT(error_of([&] { step(); }),

@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/collectives/exceptions.h>
-#include <lockstep/runtime/bucket_plan.h>
+#include <lockstep/runtime/storage/impl/bucket_plan.h>
 
 #include <algorithm>
 #include <set>

@@ -1,7 +1,7 @@
 // How buffers travel: the number of collectives, and the bits.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <lockstep/runtime/process/buffer_sync.h>
+#include <lockstep/runtime/storage/impl/buffer_sync.h>
 
 #include <algorithm>
 #include <functional>

@@ -2,7 +2,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/runtime/process/slow_dtype_notice.h>
+#include <lockstep/runtime/storage/impl/slow_dtype_notice.h>
 
 #include <algorithm>
 #include <cstdlib>

@@ -2,8 +2,8 @@
 // it again, collectives included.
 #include <gmock/gmock.h>
 #include <lockstep/collectives/check.h>
-#include <lockstep/collectives/core/graph_capture.h>
-#include <lockstep/collectives/core/transport.h>
+#include <lockstep/collectives/impl/graph_capture.h>
+#include <lockstep/collectives/impl/transport.h>
 
 #include "error_of.h"
 #include "runtime/across_ranks.h"
@@ -140,7 +140,7 @@ TEST(CapturedRanks, DoTheSameInEachWindowWhateverTheShapesOfEach) {
   Trained captured(dynamic_half(), true);
   const Course expected = testing::run(plain, steps, inputs);
   expect_same(testing::run(captured, steps, inputs), expected);
-  EXPECT_EQ(captured.training.captured->captured(), 4) << "two shapes of two kinds of ranks";
+  EXPECT_EQ(captured.trainer.impl().captured->captured(), 4) << "two shapes of two kinds of ranks";
   EXPECT_EQ(captured.calls.launches, steps - 4 * 3);
   EXPECT_TRUE(same_text_on_all_ranks(captured.transport->calls));
 }
@@ -151,7 +151,7 @@ TEST(CapturedRanks, RunDirectlyTogetherWhereOneHasTooManyShapes) {
   Trained captured(dynamic_half(), true);
   const Course expected = testing::run(plain, 45, inputs);
   expect_same(testing::run(captured, 45, inputs), expected);
-  EXPECT_EQ(captured.training.captured->captured(), 8);
+  EXPECT_EQ(captured.trainer.impl().captured->captured(), 8);
   EXPECT_EQ(captured.calls.launches, 8 * 2);
 }
 
@@ -181,7 +181,7 @@ TEST(CapturedRanks, AFailureBeforeTheCaptureReachesAllWhoThenCaptureTogether) {
   Trained captured(dynamic_half(), true);
   captured.step(own_batch(0));
   const std::string message = error_of([&] {
-    captured.training.step(own_batch(1), [&](const Inputs& from) -> Loss {
+    captured.trainer.step(own_batch(1), [&](const Inputs& from) -> Loss {
       LOCKSTEP_CHECK(!is_last(), "no such file: batch.bin");
       return captured.model->loss(from[0], from[1]);
     });
@@ -201,11 +201,11 @@ TEST(CapturedRanks, StopTogether) {
     captured.step(own_batch(step));
   }
   if (is_last()) {
-    captured.training.steps->consensus().request_stop();
+    captured.trainer.impl().steps->consensus().request_stop();
   }
   captured.step(own_batch(5));
   captured.step(own_batch(6));
-  EXPECT_TRUE(captured.training.steps->stop_requested());
+  EXPECT_TRUE(captured.trainer.impl().steps->stop_requested());
 }
 
 TEST(CapturedRanks, ATransportThatGoesThroughTheHostIsRefused) {

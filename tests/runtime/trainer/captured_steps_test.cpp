@@ -1,7 +1,7 @@
 // Captured windows: the model is in host memory, and a graph keeps the work and runs it again.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/runtime/state/averages.h>
+#include <lockstep/runtime/saving/impl/averages.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
@@ -66,18 +66,18 @@ TEST(CapturedSteps, MoveTheAveragesOfBuffersAtEachUpdate) {
     at::manual_seed(3);
     const auto model = std::make_shared<WithMean>();
     testing::Calls calls;
-    Training training(
+    Trainer trainer(std::make_unique<TrainerImpl>(
         runtime, model, AdamW(1e-2), dynamic_half().cuda_graph(graph), HostActs::one_window_late,
-        [&] { return std::make_unique<testing::KeptWork>(calls); }, runtime.communicator());
+        [&] { return std::make_unique<testing::KeptWork>(calls); }, runtime.communicator()));
     for (int64_t step = 45; step < 60; ++step) {
-      training.step(batch(step), [&](const Inputs& inputs) -> Loss {
+      trainer.step(batch(step), [&](const Inputs& inputs) -> Loss {
         const at::Tensor out = model->linear->forward(inputs[0]).to(at::kFloat);
         model->mean.lerp_(out.detach().mean(0).to(model->mean.scalar_type()), 0.1);
         return (out - inputs[1]).square().mean() * inputs[2];
       });
     }
     EXPECT_EQ(calls.launches, graph ? 12 : 0);
-    averages.push_back(all_averages(training.storage).back().second.clone());
+    averages.push_back(all_averages(trainer.impl().storage).back().second.clone());
     EXPECT_FALSE(at::equal(averages.back(), model->mean.to(at::kFloat)));
   }
   EXPECT_TRUE(at::equal(averages[0], averages[1]));
@@ -90,7 +90,7 @@ TEST(CapturedSteps, CaptureEightShapesAndRunTheOthersDirectly) {
   const auto inputs = [](int64_t step) { return batch(step, 1 + step % shapes); };
   const Course expected = run(plain, shapes * rounds, inputs);
   expect_same(run(captured, shapes * rounds, inputs), expected);
-  EXPECT_EQ(captured.training.captured->captured(), 8);
+  EXPECT_EQ(captured.trainer.impl().captured->captured(), 8);
   EXPECT_EQ(captured.calls.captures, 8);
   EXPECT_EQ(captured.calls.launches, 8 * (rounds - 3));
 }
@@ -129,12 +129,12 @@ TEST(CapturedSteps, ADiagnosedWindowRunsDirectly) {
     captured.step(batch(step));
   }
   const int launches = captured.calls.launches;
-  captured.training.steps->consensus().diagnose_next_overflow();
+  captured.trainer.impl().steps->consensus().diagnose_next_overflow();
   captured.step(batch(5));  // says so to all ranks
   EXPECT_EQ(captured.calls.launches, launches + 1);
   EXPECT_TRUE(captured.step(batch(7)).skipped());
   EXPECT_EQ(captured.calls.launches, launches + 1);
-  EXPECT_FALSE(captured.training.steps->diagnosis().text().empty());
+  EXPECT_FALSE(captured.trainer.impl().steps->diagnosis().text().empty());
   captured.step(batch(8));
   EXPECT_EQ(captured.calls.launches, launches + 2);
 }
@@ -156,14 +156,14 @@ TEST(CapturedSteps, AStepThatCannotBeCapturedSaysWhyAndMovesNothing) {
 
 TEST(CapturedSteps, OtherCallsAndOtherLossesAreRefused) {
   Trained captured(dynamic_half(), true);
-  EXPECT_THAT(error_of([&] { captured.training.step([] { return Loss(at::ones({})); }); }),
+  EXPECT_THAT(error_of([&] { captured.trainer.step([] { return Loss(at::ones({})); }); }),
               HasSubstr("only step(inputs, closure) can be called"));
-  EXPECT_THAT(error_of([&] { captured.training.backward(at::ones({})); }),
+  EXPECT_THAT(error_of([&] { captured.trainer.backward(at::ones({})); }),
               HasSubstr("only step(inputs, closure) can be called"));
   Trained sums(dynamic_half(), true);
   EXPECT_THAT(error_of([&] {
                 for (int step = 0; step < 4; ++step) {
-                  sums.training.step(batch(step), [&](const Inputs& from) {
+                  sums.trainer.step(batch(step), [&](const Inputs& from) {
                     return Loss::sum(sums.model->loss(from[0], from[1]), 5);
                   });
                 }

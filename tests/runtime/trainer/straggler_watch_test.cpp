@@ -1,7 +1,7 @@
 // Which rank is called slow. All times are made up.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/runtime/step/straggler_watch.h>
+#include <lockstep/runtime/trainer/impl/straggler_watch.h>
 
 #include "collectives/thread_ranks.h"
 #include "test_names.h"

@@ -1,0 +1,47 @@
+#pragma once
+
+static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
+
+#include <ATen/core/Tensor.h>
+#include <lockstep/amp/impl/decision.h>
+#include <lockstep/amp/impl/measured_parts.h>
+
+#include <vector>
+
+namespace lockstep::amp {
+
+/// What a step does to flat arrays, on the device where they are. Tensors: dense, both on one
+/// device; elements are taken in memory order, so a channels_last gradient fits its flat slot. In
+/// device memory all is put on the current stream and the host never waits.
+
+/// to = from * factor, multiplied in fp32 and rounded once; fp32, fp16, bf16. If either is fp64,
+/// multiplied in fp64 and rounded once.
+void cast_flat(const at::Tensor& to, const at::Tensor& from, double factor);
+
+/// cast_flat() of to[i] and from[i] for each i. In device memory they share launches.
+void cast_all_flat(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from,
+                   double factor);
+
+/// cast_with_feedback() (error_feedback.h) to a 16-bit `wire`; `gradient` may be undefined.
+/// `residuals`: fp32 of shape {2, n}, the arrays that change their parts. `state` lies in the
+/// memory of the device.
+void cast_with_feedback(const at::Tensor& wire, const at::Tensor& gradient, double factor,
+                        const at::Tensor& residuals, const FeedbackState* state);
+
+/// sum += from, in the dtype of `sum`: fp32, or fp64.
+void accumulate_flat(const at::Tensor& sum, const at::Tensor& from);
+
+/// Adds a bucket to `totals`, fp64 elements on the same device: the sum of squares, and the number
+/// of buckets with an element that is not finite.
+void measure_into(const at::Tensor& flat, const at::Tensor& totals,
+                  const MeasuredParts& parts = {});
+
+/// The same in two halves, where each rank measures one part of a bucket. `sums`: fp64, of
+/// measured_sums() elements; measure_part() writes those of its part and leaves the others.
+/// add_measured() adds a bucket of which all sums are there; bits as of measure_into().
+int64_t measured_sums(const MeasuredParts& parts, c10::Device device);
+void measure_part(const at::Tensor& flat, const MeasuredParts& parts, int part,
+                  const at::Tensor& sums);
+void add_measured(const at::Tensor& sums, const at::Tensor& totals);
+
+}  // namespace lockstep::amp

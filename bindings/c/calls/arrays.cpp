@@ -1,0 +1,134 @@
+#include <ATen/ops/from_blob.h>
+#include <lockstep/bindings/c/calls/arrays.h>
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/impl/plain_tensor.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+namespace lockstep::c {
+namespace {
+
+#define LOCKSTEP_CHECK_ARRAY(condition, ...) \
+  LOCKSTEP_CHECK_CODE(condition, ExitCode::data, what, ": ", __VA_ARGS__)
+
+at::ScalarType type_of(const lockstep_array& array, const std::string& what) {
+  switch (array.dtype) {
+    case LOCKSTEP_FLOAT32:
+      return at::kFloat;
+    case LOCKSTEP_FLOAT64:
+      return at::kDouble;
+    case LOCKSTEP_INT32:
+      return at::kInt;
+    case LOCKSTEP_INT64:
+      return at::kLong;
+    default:
+      LOCKSTEP_CHECK_ARRAY(false, "dtype is ", array.dtype, ", which is no lockstep_dtype");
+  }
+}
+
+/// Whether the array has a number of elements, and an end, that 64 bits can hold. from_blob() ends
+/// the process where its own sums overflow.
+bool fits_in_memory(const void* data, at::IntArrayRef shape, at::IntArrayRef strides,
+                    int64_t element_bytes) {
+  int64_t elements = 1;
+  int64_t bytes = element_bytes;  // up to the end of the last element
+  for (size_t i = 0; i < shape.size(); ++i) {
+    int64_t step = 0;
+    if (__builtin_mul_overflow(elements, shape[i], &elements) ||
+        __builtin_mul_overflow(strides[i], std::max<int64_t>(shape[i] - 1, 0), &step) ||
+        __builtin_mul_overflow(step, element_bytes, &step) ||
+        __builtin_add_overflow(bytes, step, &bytes)) {
+      return false;
+    }
+  }
+  int64_t end = 0;
+  return !__builtin_add_overflow(reinterpret_cast<intptr_t>(data), bytes, &end);
+}
+
+/// The strides of the array where all of those given are 0.
+std::vector<int64_t> row_major(at::IntArrayRef shape) {
+  std::vector<int64_t> strides(shape.size(), 1);
+  for (size_t i = shape.size(); i-- > 1;) {
+    // Saturates: fits_in_memory() refuses what is larger.
+    if (__builtin_mul_overflow(strides[i], std::max<int64_t>(shape[i], 1), &strides[i - 1])) {
+      strides[i - 1] = std::numeric_limits<int64_t>::max();
+    }
+  }
+  return strides;
+}
+
+}  // namespace
+
+at::Tensor borrowed(const lockstep_array& array, const std::string& what) {
+  const at::TensorOptions options = at::TensorOptions(type_of(array, what));
+  LOCKSTEP_CHECK_ARRAY(array.rank >= 0 && array.rank <= LOCKSTEP_MAX_RANK, "rank is ", array.rank,
+                       "; expected 0 to ", static_cast<int>(LOCKSTEP_MAX_RANK));
+  const at::IntArrayRef shape(array.shape, static_cast<size_t>(array.rank));
+  const at::IntArrayRef given(array.strides, static_cast<size_t>(array.rank));
+  const auto is_negative = [](int64_t number) { return number < 0; };
+  LOCKSTEP_CHECK_ARRAY(std::none_of(shape.begin(), shape.end(), is_negative), "shape is ", shape,
+                       "; expected no negative number");
+  LOCKSTEP_CHECK_ARRAY(std::none_of(given.begin(), given.end(), is_negative), "strides are ", given,
+                       "; expected no negative number");
+  const bool is_empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
+  LOCKSTEP_CHECK_ARRAY(array.data != nullptr || is_empty, "data is NULL");
+  const bool is_row_major =
+      std::all_of(given.begin(), given.end(), [](int64_t stride) { return stride == 0; });
+  const std::vector<int64_t> strides = is_row_major ? row_major(shape) : given.vec();
+  LOCKSTEP_CHECK_ARRAY(
+      fits_in_memory(array.data, shape, strides, static_cast<int64_t>(options.dtype().itemsize())),
+      "shape ", shape, " with strides ", at::IntArrayRef(strides),
+      " overflows; set every member of the lockstep_array, strides of 0 for a row-major array");
+  return at::from_blob(array.data, shape, strides, options);
+}
+
+std::vector<at::Tensor> borrowed(const lockstep_array* arrays, int count, const std::string& what) {
+  LOCKSTEP_CHECK_CODE(count >= 1 && arrays != nullptr, ExitCode::data, what, ": there are ", count,
+                      " arrays; expected at least 1");
+  std::vector<at::Tensor> tensors;
+  tensors.reserve(static_cast<size_t>(count));
+  for (int i = 0; i < count; ++i) {
+    tensors.push_back(borrowed(arrays[i], count == 1 ? what : c10::str(what, " ", i)));
+  }
+  return tensors;
+}
+
+/// The array as a tensor that `tensor` can be copied to.
+at::Tensor target_of(const at::Tensor& tensor, const lockstep_array& array,
+                     const std::string& what) {
+  const at::Tensor target = borrowed(array, what);
+  const std::string why = detail::why_not_plain(tensor);
+  LOCKSTEP_CHECK_ARRAY(why.empty(), "the result ", why);
+  LOCKSTEP_CHECK_ARRAY(target.sizes() == tensor.sizes(), "the array has the shape ", target.sizes(),
+                       ", the result ", tensor.sizes());
+  LOCKSTEP_CHECK_ARRAY(target.is_floating_point() == tensor.is_floating_point(),
+                       "the array has the dtype ", target.scalar_type(), ", the result ",
+                       tensor.scalar_type());
+  for (int64_t i = 0; i < target.dim(); ++i) {
+    LOCKSTEP_CHECK_ARRAY(target.size(i) < 2 || target.stride(i) > 0, "strides are ",
+                         target.strides(), "; an array to be written has none of 0");
+  }
+  return target;
+}
+
+void write(const at::Tensor& tensor, const lockstep_array& array, const std::string& what) {
+  target_of(tensor, array, what).copy_(tensor.detach());
+}
+
+void write(const std::vector<at::Tensor>& tensors, const lockstep_array* arrays, int count) {
+  LOCKSTEP_CHECK_CODE(tensors.size() == static_cast<size_t>(std::max(count, 0)), ExitCode::data,
+                      "there are ", count, " output arrays, but the model returns ", tensors.size(),
+                      " tensors");
+  std::vector<at::Tensor> targets;
+  for (int i = 0; i < count; ++i) {
+    targets.push_back(target_of(tensors[static_cast<size_t>(i)], arrays[i],
+                                count == 1 ? std::string("the output") : c10::str("output ", i)));
+  }
+  for (size_t i = 0; i < targets.size(); ++i) {
+    targets[i].copy_(tensors[i].detach());
+  }
+}
+
+}  // namespace lockstep::c

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <lockstep/amp/optimizer.h>
+#include <lockstep/bindings/c/text/option_text.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace lockstep::c {
+
+/// The optimizer of this name with these options, whose keys begin with "optimizer.".
+/// `name`: the option "optimizer". Throws Error for an unknown name or key.
+std::shared_ptr<const OptimizerSpec> make_optimizer(const OptionValue& name,
+                                                    const std::vector<OptionValue>& options);
+
+}  // namespace lockstep::c

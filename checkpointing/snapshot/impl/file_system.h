@@ -1,0 +1,73 @@
+#pragma once
+
+static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace lockstep::snapshot {
+
+/// A file that is open for writing. Errors: Error (exit code snapshot) with the path and the reason
+/// from the system.
+class OutputFile {
+ public:
+  virtual ~OutputFile() = default;
+  virtual void write(const void* data, size_t bytes) = 0;
+  /// Returns once the content is on the disk.
+  virtual void sync() = 0;
+  virtual void close() = 0;
+};
+
+/// The interface through which saving makes every change to the disk. Tests replace it to make any
+/// single call fail, or to end the process there.
+///
+/// Errors: Error (exit code snapshot) with the path and the reason from the system. Threads: any.
+class FileSystem {
+ public:
+  /// The file system of this machine.
+  static std::shared_ptr<FileSystem> real();
+  /// That of the innermost FileSystemScope, else real().
+  static std::shared_ptr<FileSystem> current();
+  virtual ~FileSystem() = default;
+
+  /// Creates the folder and its parents; no error if it exists.
+  virtual void make_folder(const std::string& path) = 0;
+  /// Creates a new file; an error if `path` exists.
+  virtual std::unique_ptr<OutputFile> create_file(const std::string& path) = 0;
+  /// Renames atomically; replaces a file at `to`.
+  virtual void rename(const std::string& from, const std::string& to) = 0;
+  /// Returns once the entries of the folder (new, renamed and removed names) are on the disk.
+  virtual void sync_folder(const std::string& path) = 0;
+  virtual void remove_file(const std::string& path) = 0;
+  virtual void remove_folder(const std::string& path) = 0;
+};
+
+/// Makes `files` the current file system of this process until the scope is destroyed. For tests
+/// that inject faults. Threads: no other thread may make a writer meanwhile.
+class FileSystemScope {
+ public:
+  [[nodiscard]] explicit FileSystemScope(std::shared_ptr<FileSystem> files);
+  ~FileSystemScope();
+  FileSystemScope(const FileSystemScope&) = delete;
+  FileSystemScope& operator=(const FileSystemScope&) = delete;
+
+ private:
+  std::shared_ptr<FileSystem> before_;
+};
+
+/// The path from the root of the file system on, without `.`, `..` and slashes at its end: it names
+/// the same place after the program has gone to another working directory. Empty if `path` is.
+std::string absolute_path(const std::string& path);
+/// Whether a file, folder or link with this path exists.
+bool exists(const std::string& path);
+/// The names in a folder, sorted; empty if there is no such folder.
+std::vector<std::string> names_in(const std::string& folder);
+/// Removes a folder that holds only plain files, and those files. A file that cannot be removed
+/// keeps the folder, but no other file; the Error is that of the first such file.
+void remove_folder_of_files(FileSystem& files, const std::string& folder);
+/// Writes a small file. Its content is then on the disk, but not its name (see sync_folder).
+void write_file(FileSystem& files, const std::string& path, const std::string& content);
+
+}  // namespace lockstep::snapshot

@@ -1,0 +1,86 @@
+#pragma once
+
+static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
+
+#include <lockstep/checkpointing/snapshot/impl/mapped_file.h>
+#include <lockstep/checkpointing/snapshot/impl/private_folder.h>
+#include <lockstep/collectives/impl/agreement.h>
+#include <lockstep/collectives/impl/outcome.h>
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep::detail {
+
+/// Copies each node's files of a snapshot in memory to the next node, so that the loss of one node
+/// leaves all files somewhere. The first rank of each node sends and receives, in chunks: each
+/// advance() ends one chunk and begins the next, which is on its way until the call after. Memory
+/// beyond the files: one chunk of each node.
+/// Ranks: every call but exist() and is_ready() is collective. Threads: one.
+class NeighbourCopies {
+ public:
+  static constexpr size_t kChunkBytes = size_t{16} << 20;
+
+  /// `folder`: what the snapshots are in. `chunk_bytes`: of each node, on their way at a time.
+  NeighbourCopies(Agreement agreement, snapshot::PrivateFolder folder, size_t chunk_bytes);
+  NeighbourCopies(const NeighbourCopies&) = delete;
+  NeighbourCopies& operator=(const NeighbourCopies&) = delete;
+
+  /// Whether there is another node. The same on every rank.
+  bool exist() const { return first_ranks_.size() > 1; }
+  /// Begins with the files of the snapshot at `path`, which every node has under this name. Errors
+  /// are those of the last advance().
+  void start(const std::string& path);
+  /// Whether advance() would not block.
+  bool is_ready();
+  /// The next chunk. Returns at the end the empty text, or why the files are not with the next
+  /// node. The same on every rank.
+  std::optional<std::string> advance();
+  /// The files are no longer needed, and may be removed. What is on its way ends before the next
+  /// start().
+  void abandon() noexcept;
+
+ private:
+  struct File {
+    std::string name;
+    size_t bytes;
+  };
+  /// What this rank sends to the next node, or receives from the one before.
+  struct Stream {
+    Communicator pair;  // rank 0 sends
+    size_t from;        // number of the node that sends
+    std::vector<File> files = {};
+    size_t file = 0;
+    size_t done = 0;  // bytes of the file
+    std::shared_ptr<snapshot::MappedFile> source = nullptr;
+    std::unique_ptr<snapshot::OutputFile> target = nullptr;
+    at::Tensor chunk = {};
+    Work work = {};
+
+    bool sends() const { return pair.rank() == 0; }
+  };
+  void attempt(const std::function<void()>& action);
+  void end_chunk(Stream& stream);
+  void begin_chunk(Stream& stream);
+  void put_in_place(const Stream& stream) const;
+  void remove_unfinished(const Stream& stream) const;
+  std::string finish();
+
+  size_t chunks_of(size_t bytes) const { return (bytes + chunk_bytes_ - 1) / chunk_bytes_; }
+
+  Agreement agreement_;
+  snapshot::PrivateFolder folder_;
+  size_t chunk_bytes_;
+  std::vector<int> first_ranks_;  // of the nodes
+  std::vector<Stream> streams_;   // of the first rank of a node: one to send, one to receive
+  std::string path_;
+  size_t chunks_left_ = 0;  // of the node with the most
+  std::string failure_;     // of start(), on every rank
+  Outcome outcome_;         // of this rank, since start()
+};
+
+}  // namespace lockstep::detail

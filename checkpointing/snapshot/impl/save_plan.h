@@ -1,0 +1,39 @@
+#pragma once
+
+static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
+
+#include <lockstep/checkpointing/snapshot/impl/content.h>
+#include <lockstep/checkpointing/snapshot/impl/manifest.h>
+#include <lockstep/checkpointing/snapshot/impl/safetensors_output.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace lockstep::snapshot {
+
+/// A file that this rank will write.
+struct PlannedFile {
+  std::string name;
+  std::string section;
+  FileRole role = FileRole::whole;
+  NamedTensors tensors;
+  std::map<std::string, SliceRecord> slices;
+  std::map<std::string, std::string> metadata;  // of the safetensors header
+};
+
+/// This rank's share of the content. Tensors that all ranks share are spread over them by bytes,
+/// largest first, each to the file and rank that has least; every rank computes the same spread.
+/// A section of less than `min_shard_bytes` for each rank gets fewer files than there are ranks.
+std::vector<PlannedFile> plan_files(const Content& content, int rank, int ranks,
+                                    int64_t min_shard_bytes);
+
+/// One line for each thing that must be the same on every rank.
+std::vector<std::string> shared_lines(const Content& content);
+
+/// For each section that has more than one file of whole tensors: the text of
+/// <section>.safetensors.index.json, by which other tools find the tensors.
+std::map<std::string, std::string> index_files(const FileRecords& files);
+
+}  // namespace lockstep::snapshot

@@ -1,0 +1,78 @@
+#pragma once
+
+static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
+
+#include <lockstep/checkpointing/snapshot/impl/content.h>
+#include <lockstep/checkpointing/snapshot/impl/run_folder.h>
+#include <lockstep/checkpointing/snapshot/save_report.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace lockstep::snapshot {
+
+/// Writes the snapshots of a run. Each snapshot is written completely or not at all.
+///
+/// A snapshot is the folder FOLDER/step-000000001200/. If the job is killed at any moment, FOLDER
+/// holds the snapshots that were complete before, and perhaps the new one, but never a mix.
+///
+/// save() waits for the disk. start() lets training go on: it costs this rank the copy of the
+/// tensors that it is to write into host memory (kept for the next save; pinned if they are on a
+/// GPU). A thread of each rank writes and calls no collective, so it needs nothing of MPI. The
+/// ranks agree, and rank 0 completes the snapshot, in advance(): call it once is_ready() is true on
+/// all ranks (sum the flag in a collective of the loop), or call poll() each update. At most one
+/// save is pending.
+/// Ranks: is_ready() and is_pending() are local, all other calls collective, with the same
+/// arguments on each rank except for slices and own tensors.
+/// Threads: one. A run must have only one writer at a time.
+class Writer {
+ public:
+  /// Tests that the folder can be used; see RunFolder. Throws the same Error on every rank.
+  Writer(Communicator ranks, std::string folder, WriterOptions options = {});
+  /// Completes what is pending, with all ranks; errors go to stderr. While an exception unwinds it
+  /// waits for the own thread only, and what is pending is left to the next start of the run.
+  ~Writer();
+  Writer(const Writer&) = delete;
+  Writer& operator=(const Writer&) = delete;
+
+  /// Returns once the snapshot is on the disk; no save may be pending. metric: the value that
+  /// KeepOptions::best compares; finite.
+  /// If any rank cannot save, throws the same Error on every rank. Nothing of the new snapshot
+  /// remains, nothing else has changed, and training can continue.
+  SaveReport save(const Content& content, const SnapshotId& id,
+                  const std::optional<MetricValue>& metric = std::nullopt);
+
+  struct Started {
+    /// How the save that was still pending ended, for which this one waited.
+    std::optional<SaveReport> previous;
+    double waited_seconds = 0;
+    double copied_seconds = 0;
+  };
+  /// Copies the content and starts to write it; the tensors may change once this returns. Throws
+  /// the same Error on every rank for content or a step that cannot be saved.
+  Started start(const Content& content, const SnapshotId& id,
+                const std::optional<MetricValue>& metric = std::nullopt);
+
+  /// The same on every rank.
+  bool is_pending() const;
+  /// Whether advance() would not block on this rank's own disk. True when nothing is pending.
+  bool is_ready() const;
+  /// The next phase of what is pending, waiting for this rank's thread if need be. Returns how the
+  /// save ended, once it has; errors are in the report and never thrown.
+  std::optional<SaveReport> advance();
+  /// advance() if every rank is ready, else nothing: one small collective while a save is pending.
+  std::optional<SaveReport> poll();
+  /// Completes what is pending.
+  std::optional<SaveReport> wait();
+
+  /// Its set_metric() may be called while no save is pending.
+  RunFolder& folder();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep::snapshot

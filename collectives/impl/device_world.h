@@ -1,0 +1,38 @@
+#pragma once
+
+static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
+
+#include <lockstep/collectives/communicator.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+/// The facts about one rank that decide between the transports.
+struct DeviceRank {
+  int nccl_version = 0;        // 0: no NCCL on this rank
+  bool may_share_gpu = false;  // NCCL_MULTI_RANK_GPU_ENABLE=1
+  std::string device_id;
+  std::string without_nccl;  // why this rank has no NCCL
+};
+
+/// Chooses one transport for all of these ranks. `reason` says why it is not NCCL, and is empty if
+/// it is. `automatic` chooses NCCL if all ranks can use it together. Throws Error (environment) if
+/// NCCL was asked for and cannot be used.
+struct DeviceChoice {
+  DeviceTransport transport;
+  std::string reason;
+};
+DeviceChoice choose_transport(DeviceTransport asked, const std::vector<DeviceRank>& ranks);
+
+/// Makes a communicator of the ranks of `host` for tensors of `device`; it also takes host tensors.
+/// Collective. The new communicator then owns `host`: do not use `host` for anything else. If the
+/// new communicator fails, `on_failure` is called once, from any thread.
+/// Errors: those of choose_transport(), on every rank.
+Communicator make_device_world(Communicator host, c10::Device device, const std::string& device_id,
+                               DeviceTransport asked, const CommunicatorOptions& options,
+                               std::function<void()> on_failure);
+
+}  // namespace lockstep

@@ -1,0 +1,34 @@
+#pragma once
+
+static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
+
+#include <lockstep/collectives/impl/descriptor.h>
+
+#include <cstddef>
+
+namespace lockstep::detail {
+
+/// A regular file in memory, private to this process: changes never reach the file, which must not
+/// become shorter meanwhile. Threads: any.
+class FileMapping {
+ public:
+  enum class Result { mapped, not_regular, failed };
+
+  FileMapping() = default;
+  ~FileMapping();
+  FileMapping(const FileMapping&) = delete;
+  FileMapping& operator=(const FileMapping&) = delete;
+
+  /// Once. The descriptor may be closed after. An empty file is mapped to no memory. `failed`:
+  /// errno says why.
+  Result map(const Descriptor& file);
+
+  size_t size() const { return size_; }
+  char* data() const { return data_; }
+
+ private:
+  size_t size_ = 0;
+  char* data_ = nullptr;
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,70 @@
+#pragma once
+
+static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
+
+#include <lockstep/collectives/mpi_comm_handle.h>
+#include <mpi.h>
+
+#include <cstddef>
+#include <vector>
+
+namespace lockstep::detail {
+
+/// Owns an MPI communicator, whose failures become CommunicationError. Only for .cpp files of
+/// the libraries: MPI stays out of what users include.
+class MpiComm {
+ public:
+  MpiComm() = default;
+  /// A copy with its own message space. Collective over `comm`, whose error handler stays.
+  static MpiComm duplicate(MPI_Comm comm);
+  /// Those of `comm` that pass the same color (MPI_UNDEFINED: none), in the order of key, rank.
+  static MpiComm split(MPI_Comm comm, int color, int key);
+  /// The ranks of `comm` that share this rank's memory, in the order of rank.
+  static MpiComm node_of(MPI_Comm comm);
+
+  ~MpiComm();
+  MpiComm(MpiComm&& other) noexcept;
+  MpiComm& operator=(MpiComm&& other) noexcept;
+
+  MPI_Comm get() const { return comm_; }
+  bool valid() const { return comm_ != MPI_COMM_NULL; }
+  int rank() const;
+  int size() const;
+  /// Of each rank, in the order of rank, its rank in MPI_COMM_WORLD, which is that of the launcher.
+  /// Empty if a rank has none, since the program has spawned it.
+  std::vector<int> job_ranks() const;
+
+  /// Throws unless `code` is MPI_SUCCESS; `call` is the function that returned it.
+  void check(int code, const char* call) const;
+  /// all[k] = own of rank k. Blocking.
+  void all_gather(const void* own, size_t bytes, void* all) const;
+  /// Whether `own` holds on every rank. Blocking.
+  bool all_agree(bool own) const;
+
+ private:
+  explicit MpiComm(MPI_Comm comm) : comm_(comm) {}
+  MPI_Comm comm_ = MPI_COMM_NULL;
+};
+
+/// The communicator that a program passed. Throws Error (code usage) if the handle is of another
+/// MPI library than this one, or is MPI_COMM_NULL.
+MPI_Comm program_comm(const MpiCommHandle& handle);
+
+/// While an object of it lives, errors of calls on a communicator of the program are returned. Then
+/// the program's error handler is put back.
+class ReturnedErrors {
+ public:
+  [[nodiscard]] explicit ReturnedErrors(MPI_Comm comm);
+  ~ReturnedErrors();
+  ReturnedErrors(const ReturnedErrors&) = delete;
+  ReturnedErrors& operator=(const ReturnedErrors&) = delete;
+
+ private:
+  MPI_Comm comm_;
+  MPI_Errhandler before_ = MPI_ERRHANDLER_NULL;
+};
+
+/// Throws CommunicationError with MPI's words unless `code` is MPI_SUCCESS.
+void check_mpi(int code, const char* call);
+
+}  // namespace lockstep::detail

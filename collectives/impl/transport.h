@@ -1,0 +1,49 @@
+#pragma once
+
+static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
+
+#include <ATen/core/Tensor.h>
+#include <lockstep/collectives/impl/collective_log.h>
+#include <lockstep/collectives/reduce_op.h>
+#include <lockstep/collectives/work.h>
+
+#include <memory>
+#include <string>
+
+namespace lockstep::detail {
+
+class GraphCapture;
+
+/// What carries the collectives of one communicator: solo, thread, mpi (and, on GPUs, nccl and
+/// staged). Arguments were checked by Communicator; tensors are dense and contiguous.
+/// Operations are executed in the order in which they are issued, the same on every rank.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  virtual const char* name() const = 0;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  /// Ranks that share this rank's memory, and this rank's place among them.
+  virtual int local_rank() const = 0;
+  virtual int local_size() const = 0;
+
+  virtual std::shared_ptr<Operation> all_reduce(const at::Tensor& tensor, ReduceOp op) = 0;
+  virtual std::shared_ptr<Operation> reduce_scatter(const at::Tensor& output,
+                                                    const at::Tensor& input, ReduceOp op) = 0;
+  virtual std::shared_ptr<Operation> all_gather(const at::Tensor& output,
+                                                const at::Tensor& input) = 0;
+  virtual std::shared_ptr<Operation> broadcast(const at::Tensor& tensor, int root) = 0;
+  virtual std::shared_ptr<Operation> barrier() = 0;
+  /// Collective. Null for a negative color.
+  virtual std::shared_ptr<Transport> split(int color, int key) = 0;
+  /// Collective. Zeroed memory in which this transport is fastest.
+  virtual at::Tensor allocate(int64_t numel, at::ScalarType dtype) = 0;
+  virtual void progress() = 0;
+  /// Null where the host takes part in collectives, so that CUDA graphs cannot hold them.
+  virtual GraphCapture* graph_capture() { return nullptr; }
+  /// What this rank has called so far.
+  virtual const CollectiveLog& log() const = 0;
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,77 @@
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/inputs/datasets/archive/tar_entries.h>
+#include <lockstep/inputs/tar_shards.h>
+
+#include <algorithm>
+#include <cctype>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+std::string lower_case(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char letter) { return std::tolower(letter); });
+  return text;
+}
+
+}  // namespace
+
+const std::string& TarSample::at(const std::string& extension) const {
+  const auto found = files.find(extension);
+  if (found == files.end()) {
+    std::string there;
+    for (const auto& file : files) {
+      there += (there.empty() ? "" : ", ") + file.first;
+    }
+    throw Error(c10::str("sample ", key, ": has no file .", extension, ", it has ", there),
+                ExitCode::data);
+  }
+  return found->second;
+}
+
+TarShards::TarShards(const std::vector<std::string>& paths) {
+  LOCKSTEP_CHECK_CODE(!paths.empty(), ExitCode::data, "TarShards: no file was given");
+  for (const std::string& path : paths) {
+    shards_.push_back(std::make_shared<const detail::MappedData>(path));
+    add(*shards_.back());
+  }
+}
+
+void TarShards::add(const detail::MappedData& shard) {
+  const size_t before = samples_.size();
+  for (const detail::TarEntry& entry : detail::tar_entries(shard)) {
+    const size_t slash = entry.name.find_last_of('/');
+    const size_t name = slash == std::string::npos ? 0 : slash + 1;
+    const size_t dot = entry.name.find('.', name);
+    if (dot == name) {
+      continue;  // hidden, such as those that macOS adds
+    }
+    shard.check(dot != std::string::npos, entry.begin, "the file ", entry.name,
+                " has no dot in its name, expected KEY.EXTENSION");
+    const std::string key = entry.name.substr(0, dot);
+    const std::string extension = lower_case(entry.name.substr(dot + 1));
+    if (samples_.size() == before || samples_.back().key != key) {
+      samples_.push_back({key, {}});
+    }
+    auto& files = samples_.back().files;
+    const bool twice = std::any_of(files.begin(), files.end(),
+                                   [&](const File& file) { return file.extension == extension; });
+    shard.check(!twice, entry.begin, "the file ", entry.name, " is there twice");
+    files.push_back({extension, shard.text().substr(entry.begin, entry.size)});
+  }
+  LOCKSTEP_CHECK_CODE(samples_.size() > before, ExitCode::data, shard.path(),
+                      ": has no file, expected samples");
+}
+
+TarSample TarShards::get(size_t index) const {
+  const Sample& sample = samples_.at(index);
+  TarSample result = {sample.key, {}};
+  for (const File& file : sample.files) {
+    result.files.emplace(file.extension, std::string(file.bytes));
+  }
+  return result;
+}
+
+}  // namespace lockstep

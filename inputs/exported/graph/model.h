@@ -1,0 +1,41 @@
+#pragma once
+
+#include <lockstep/inputs/exported/archive/payload.h>
+#include <lockstep/inputs/exported/graph/program.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep::exported {
+
+/// The programs of an archive and their tensors. The parameters and persistent buffers are those
+/// that the module registers: tensors keep their identity when a module moves or casts them.
+class Model {
+ public:
+  explicit Model(const std::string& path);
+
+  /// Parameters and persistent buffers, in Python's order.
+  const std::vector<StoredTensor>& registered() const { return registered_; }
+  /// Python's class of a module; empty if no operator ran in it.
+  std::string module_type(const std::string& module) const;
+  const Program& program(bool training) const;
+  const std::string& path() const { return path_; }
+
+  /// The leaves of the output. Throws Error for inputs that do not fit.
+  Values run(const std::vector<c10::IValue>& leaves, bool training) const;
+  /// Moves what the module does not register; casts buffers of floating-point numbers.
+  void move(std::optional<c10::Device> device, std::optional<at::ScalarType> dtype,
+            bool non_blocking);
+
+ private:
+  Program read(class Archive& archive, const std::string& name);
+  Place place(const Program& program, const std::vector<c10::IValue>& leaves) const;
+
+  std::string path_;
+  std::vector<StoredTensor> registered_;
+  std::optional<Program> train_;
+  std::optional<Program> eval_;
+};
+
+}  // namespace lockstep::exported

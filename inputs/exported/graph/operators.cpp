@@ -1,0 +1,58 @@
+#include <lockstep/inputs/exported/archive/json_values.h>
+#include <lockstep/inputs/exported/graph/operators.h>
+#include <torch/version.h>
+
+#include <unordered_set>
+
+namespace lockstep::exported {
+
+namespace {
+
+bool starts_with(const std::string& text, const std::string& beginning) {
+  return text.rfind(beginning, 0) == 0;
+}
+
+}  // namespace
+
+bool makes_a_constant(const c10::FunctionSchema& schema) {
+  static const std::unordered_set<std::string> names = {
+      "aten::zeros",      "aten::ones",      "aten::full",      "aten::empty",
+      "aten::new_zeros",  "aten::new_ones",  "aten::new_full",  "aten::new_empty",
+      "aten::zeros_like", "aten::ones_like", "aten::full_like", "aten::empty_like"};
+  return names.count(schema.name()) > 0;
+}
+
+c10::OperatorHandle find_operator(const std::string& target) {
+  const std::string prefix = "torch.ops.";
+  const auto dot = target.find('.', prefix.size());
+  const auto last = target.rfind('.');
+  if (starts_with(target, "torch.ops.higher_order.")) {
+    malformed(
+        "higher-order operators are not run: torch.cond, loops, and torch.no_grad() or "
+        "torch.autocast() inside forward(). Move them out of forward() and export again");
+  }
+  if (!starts_with(target, prefix) || dot == std::string::npos || last <= dot) {
+    malformed("this is no operator of LibTorch. Export a forward() of torch's operators only");
+  }
+  const std::string space = target.substr(prefix.size(), dot - prefix.size());
+  const std::string name = space + "::" + target.substr(dot + 1, last - dot - 1);
+  if (space != "aten") {
+    malformed(
+        "custom operators are not run. Write this part of forward() with torch's own "
+        "operators, or decompose it (program.run_decompositions) before torch.export.save");
+  }
+  if (name == "aten::from_file") {
+    malformed("operators that open files are not run");
+  }
+  const std::string overload = target.substr(last + 1);
+  const auto op = c10::Dispatcher::singleton().findSchema(
+      {name, overload == "default" ? std::string() : overload});
+  if (!op.has_value()) {
+    malformed("this LibTorch (" TORCH_VERSION
+              ") does not have the operator. Export with the "
+              "version of torch that this program links");
+  }
+  return *op;
+}
+
+}  // namespace lockstep::exported

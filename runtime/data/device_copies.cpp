@@ -1,0 +1,43 @@
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/impl/plain_tensor.h>
+#include <lockstep/runtime/data/impl/device_copies.h>
+#include <lockstep/runtime/data/impl/to_device.h>
+
+namespace lockstep {
+
+c10::Stream DeviceCopies::new_stream(c10::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+}
+
+DeviceCopies::DeviceCopies(const c10::Stream& stream)
+    : stream_(stream), copied_(stream.device_type()) {}
+
+at::Tensor DeviceCopies::add(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.is_cpu()) {
+    return tensor;
+  }
+  LOCKSTEP_CHECK_CODE(tensor.has_storage(), ExitCode::data, "a batch that is prefetched to ",
+                      stream_.device(), " has a tensor that ", detail::why_not_plain(tensor),
+                      "; or leave LoaderOptions::prefetch out and move the batch with to_device()");
+  const c10::StreamGuard on_stream(stream_);
+  tensors_.push_back(moved(tensor, stream_.device()));
+  return tensors_.back();
+}
+
+void DeviceCopies::close() {
+  const c10::StreamGuard on_stream(stream_);
+  copied_.record(stream_);
+}
+
+void DeviceCopies::hand_over() const {
+  const c10::impl::VirtualGuardImpl device(stream_.device_type());
+  const c10::Stream current = device.getStream(stream_.device());
+  copied_.block(current);
+  for (const at::Tensor& tensor : tensors_) {
+    device.recordDataPtrOnStream(tensor.storage().data_ptr(), current);
+  }
+}
+
+}  // namespace lockstep

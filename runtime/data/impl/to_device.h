@@ -1,0 +1,105 @@
+#pragma once
+
+static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
+
+#include <ATen/core/Tensor.h>
+
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+namespace detail {
+
+/// The tensors of a batch. map(batch, function) returns the batch with function(tensor) in place of
+/// each tensor; parts of other types stay as they are. `known`: the batch consists of tensors.
+template <typename Batch, typename = void>
+struct BatchTensors {
+  static constexpr bool known = false;
+  template <typename Function>
+  static Batch map(Batch batch, const Function& /*function*/) {
+    return batch;
+  }
+};
+
+template <>
+struct BatchTensors<at::Tensor> {
+  static constexpr bool known = true;
+  template <typename Function>
+  static at::Tensor map(const at::Tensor& tensor, const Function& function) {
+    return function(tensor);
+  }
+};
+
+template <typename A, typename B>
+struct BatchTensors<std::pair<A, B>> {
+  static constexpr bool known = BatchTensors<A>::known && BatchTensors<B>::known;
+  template <typename Function>
+  static std::pair<A, B> map(std::pair<A, B> batch, const Function& function) {
+    return {BatchTensors<A>::map(std::move(batch.first), function),
+            BatchTensors<B>::map(std::move(batch.second), function)};
+  }
+};
+
+template <typename... T>
+struct BatchTensors<std::tuple<T...>> {
+  static constexpr bool known = (BatchTensors<T>::known && ...);
+  template <typename Function>
+  static std::tuple<T...> map(std::tuple<T...> batch, const Function& function) {
+    return std::apply(
+        [&](T&... part) {
+          return std::tuple<T...>(BatchTensors<T>::map(std::move(part), function)...);
+        },
+        batch);
+  }
+};
+
+template <typename T>
+struct BatchTensors<std::vector<T>> {
+  static constexpr bool known = BatchTensors<T>::known;
+  template <typename Function>
+  static std::vector<T> map(std::vector<T> batch, const Function& function) {
+    if constexpr (!std::is_arithmetic_v<T>) {
+      for (T& part : batch) {
+        part = BatchTensors<T>::map(std::move(part), function);
+      }
+    }
+    return batch;
+  }
+};
+
+/// A struct with `data` and `target`, as torch::data::Example.
+template <typename Example>
+struct BatchTensors<Example, std::void_t<decltype(std::declval<Example&>().data),
+                                         decltype(std::declval<Example&>().target)>> {
+  using Data = decltype(std::declval<Example>().data);
+  using Target = decltype(std::declval<Example>().target);
+  static constexpr bool known = BatchTensors<Data>::known && BatchTensors<Target>::known;
+  template <typename Function>
+  static Example map(Example batch, const Function& function) {
+    batch.data = BatchTensors<Data>::map(std::move(batch.data), function);
+    batch.target = BatchTensors<Target>::map(std::move(batch.target), function);
+    return batch;
+  }
+};
+
+}  // namespace detail
+
+/// Moves the tensors of a batch to `device` without casting. A batch is a tensor, a pair, tuple or
+/// vector of batches, or a struct with `data` and `target` (torch::data::Example). Copies to a CUDA
+/// device go through page-locked memory: a copy from pageable memory would wait for earlier work on
+/// the stream. They may return before the data is there, for work that is queued behind them on the
+/// stream. Copies to the CPU return when the data is there. Tensors that are on `device` stay as
+/// they are.
+inline at::Tensor moved(const at::Tensor& tensor, c10::Device device) {
+  const bool pins = device.is_cuda() && tensor.is_cpu() && !tensor.is_pinned();
+  return (pins ? tensor.pin_memory() : tensor).to(device, /*non_blocking=*/!device.is_cpu());
+}
+template <typename Batch, typename = std::enable_if_t<detail::BatchTensors<Batch>::known>>
+Batch moved(const Batch& batch, c10::Device device) {
+  return detail::BatchTensors<Batch>::map(
+      batch, [&](const at::Tensor& tensor) { return moved(tensor, device); });
+}
+
+}  // namespace lockstep

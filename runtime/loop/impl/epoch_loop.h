@@ -1,0 +1,60 @@
+#pragma once
+
+static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
+
+#include <lockstep/runtime/evaluate.h>
+#include <lockstep/runtime/run_log.h>
+#include <lockstep/runtime/step_report.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace lockstep {
+
+class Progress;
+class Trainer;
+struct EpochOptions;
+
+}  // namespace lockstep
+
+namespace lockstep::detail {
+
+/// What train_epochs() does around the steps. Ranks: every rank makes the same calls.
+class EpochLoop {
+ public:
+  EpochLoop(Trainer& trainer, const EpochOptions& options);
+  ~EpochLoop();
+  EpochLoop(const EpochLoop&) = delete;
+  EpochLoop& operator=(const EpochLoop&) = delete;
+
+  RunLog& log() { return log_; }
+  /// `batches`: of the epoch. `left`: those that are to come.
+  void begin(int64_t epoch, int64_t batches, int64_t left);
+  void after_step(const StepReport& report, const std::function<Evaluation()>& validate);
+  void end(const std::function<Evaluation()>& validate);
+
+ private:
+  void show_progress();
+  void stop_clock();
+  /// Saves with the metric. `when`: for the reader.
+  void validate_and_save(const std::function<Evaluation()>& validate, const std::string& when);
+
+  Trainer& trainer_;
+  std::unique_ptr<const EpochOptions> options_;
+  RunLog log_;
+  std::unique_ptr<Progress> progress_;
+  int64_t window_;  // micro-batches of an update
+  int64_t epoch_ = 0;
+  int64_t batches_ = 0;
+  int64_t left_ = 0;     // of them, those to come
+  int64_t steps_ = 0;    // of the epoch, in this process
+  int64_t windows_ = 0;  // of them, closed
+  bool is_window_open_ = false;
+  int64_t updates_ = 0;   // so far
+  double began_ = 0.0;    // the steps since the last validation
+  double seconds_ = 0.0;  // of the epoch's steps before
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,164 @@
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/impl/option_list.h>
+#include <lockstep/runtime/loop/impl/epoch_loop.h>
+#include <lockstep/runtime/progress.h>
+#include <lockstep/runtime/step/impl/option_fields.h>
+#include <lockstep/runtime/train_epochs.h>
+#include <lockstep/runtime/trainer.h>
+#include <lockstep/runtime/trainer/impl/trainer_impl.h>
+
+#include <chrono>
+#include <filesystem>
+#include <iostream>
+#include <utility>
+
+namespace lockstep {
+namespace detail {
+
+LOCKSTEP_OPTION_LIST(EpochOptions) {
+  visit("folder", options.folder());
+  visit("epochs", options.epochs(), ">= 1");
+  visit("save_every", options.save_every(), ">= 0");
+  visit("validate_every", options.validate_every(), ">= 0");
+  visit("resume", options.resume());
+}
+
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::filesystem::path folder_of(const std::string& name) {
+  return (std::filesystem::path(name) / "").lexically_normal();
+}
+
+void check(const EpochOptions& options, const std::string& saves_to) {
+  options.validate();
+  LOCKSTEP_CHECK(
+      !saves_to.empty() || options.resume(),
+      "train_epochs: with EpochOptions::resume(false) a Trainer must know where to save: "
+      "give it TrainerOptions().snapshots(SnapshotOptions().folder(\"",
+      options.folder(), "\"))");
+  LOCKSTEP_CHECK(saves_to.empty() || folder_of(saves_to) == folder_of(options.folder()),
+                 "train_epochs: EpochOptions::folder is ", options.folder(),
+                 ", but the Trainer saves to SnapshotOptions::folder ", saves_to,
+                 ", where the run could not be resumed; name the same folder in both");
+}
+
+const EpochOptions& checked(const EpochOptions& options, const detail::TrainerImpl& trainer) {
+  trainer.agreement.attempt([&] { check(options, trainer.options.snapshots().folder()); });
+  detail::require_same_fields("train_epochs", detail::fields_of(options), trainer.agreement);
+  return options;
+}
+
+}  // namespace
+
+EpochLoop::EpochLoop(Trainer& trainer, const EpochOptions& options)
+    : trainer_(trainer),
+      options_(std::make_unique<EpochOptions>(checked(options, trainer.impl()))),
+      log_(trainer, options.folder()),
+      window_(trainer.impl().options.accumulate()) {
+  if (options_->resume()) {
+    trainer_.resume(options_->folder());
+  }
+  updates_ = trainer_.updates();
+  trainer_.stop_on_signals();
+}
+
+EpochLoop::~EpochLoop() = default;
+
+void EpochLoop::begin(int64_t epoch, int64_t batches, int64_t left) {
+  epoch_ = epoch;
+  batches_ = batches;
+  left_ = left;
+  steps_ = windows_ = 0;
+  seconds_ = 0.0;
+  show_progress();
+}
+
+void EpochLoop::show_progress() {
+  began_ = now();
+  progress_ = std::make_unique<Progress>("epoch " + std::to_string(epoch_ + 1), batches_,
+                                         trainer_.runtime().is_main());
+  progress_->begin_at(batches_ - left_);
+}
+
+void EpochLoop::stop_clock() {
+  progress_.reset();
+  seconds_ += now() - began_;
+}
+
+void EpochLoop::after_step(const StepReport& report, const std::function<Evaluation()>& validate) {
+  ++steps_;
+  --left_;
+  log_.step(report);
+  is_window_open_ = !report.closes_update();
+  // Asked only where it matters: on a device the answer waits for the window.
+  const bool counts = options_->validate_every() > 0 || options_->save_every() > 0;
+  const bool made_update =
+      counts && !is_window_open_ && report.update() != std::exchange(updates_, report.update());
+  windows_ += is_window_open_ ? 0 : 1;
+  progress_->show(batches_ - left_, [&] {
+    return Progress::Values{{"loss", report.loss()}, {"lr", report.learning_rate()}};
+  });
+  if (is_window_open_ || left_ < window_) {
+    return;  // after the last update of the epoch end() saves, with the metric
+  }
+  if (trainer_.stop_requested()) {
+    trainer_.save_and_leave();
+  }
+  const auto is_due = [&](int64_t every) {
+    return every > 0 && made_update && report.update() % every == 0;
+  };
+  if (is_due(options_->validate_every())) {
+    stop_clock();
+    validate_and_save(validate, ", update " + std::to_string(report.update()));
+    show_progress();
+  } else if (is_due(options_->save_every())) {
+    trainer_.save();
+  }
+}
+
+void EpochLoop::end(const std::function<Evaluation()>& validate) {
+  stop_clock();
+  LOCKSTEP_CHECK(windows_ > 0 || steps_ < batches_, "train_epochs: an epoch of ", batches_,
+                 " batches on each rank is less than an update of ", window_,
+                 " micro-batches; lower TrainerOptions::accumulate or LoaderOptions::batch_size");
+  if (is_window_open_) {
+    trainer_.abandon();
+    is_window_open_ = false;
+  }
+  if (steps_ > 0) {
+    log_.log("epoch_seconds", seconds_);
+  }
+  validate_and_save(validate, "");
+  if (trainer_.stop_requested()) {
+    trainer_.save_and_leave();
+  }
+}
+
+void EpochLoop::validate_and_save(const std::function<Evaluation()>& validate,
+                                  const std::string& when) {
+  trainer_.finish_round();
+  const Evaluation found = validate();
+  LOCKSTEP_CHECK(!found.values.empty(),
+                 "train_epochs: validate() returned no value; pass a metric to evaluate()");
+  for (const auto& [name, value] : found.values) {
+    log_.log("validation/" + name, value);
+  }
+  log_.flush();
+  trainer_.save(found);
+  if (trainer_.runtime().is_main()) {
+    std::cout << "epoch " << epoch_ + 1 << when << ": " << found.text() << std::endl;
+  }
+}
+
+}  // namespace detail
+
+void EpochOptions::validate() const {
+  LOCKSTEP_CHECK(!folder().empty(), "EpochOptions: folder is empty; name the folder of the run");
+  detail::require_ranges(detail::rows_of(*this));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,15 @@
+#pragma once
+
+static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
+
+#include <lockstep/runtime/runtime.h>
+
+namespace lockstep::detail {
+
+/// Sets LibTorch's process-wide switches as `options` say: deterministic() on every device; tf32()
+/// and cudnn_benchmark() where `device` is a CUDA device, also when they have their defaults, which
+/// are LibTorch's own. deterministic() also sets CUBLAS_WORKSPACE_CONFIG=:4096:8 there, unless it
+/// is set: LibTorch refuses products by cuBLAS without it.
+void set_arithmetic(const RuntimeOptions& options, c10::Device device);
+
+}  // namespace lockstep::detail

@@ -1,0 +1,21 @@
+#pragma once
+
+static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
+
+#include <string>
+#include <vector>
+
+namespace lockstep::detail {
+
+/// How the arrays of some ranks differ from those of the others.
+struct DigestDifference {
+  std::string text;   // which ranks, those that differ from more than half of them, and in what
+  std::string first;  // name of the first array that differs
+};
+
+/// Compares the digests that each rank found of its arrays: 8 bytes an array, in the order of
+/// `names`. The digests of two ranks at least differ.
+DigestDifference difference_of(const std::vector<std::string>& names,
+                               const std::vector<std::string>& digests_of_ranks);
+
+}  // namespace lockstep::detail

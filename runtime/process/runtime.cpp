@@ -1,0 +1,249 @@
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/impl/agreement.h>
+#include <lockstep/collectives/impl/as_error.h>
+#include <lockstep/collectives/impl/device_world.h>
+#include <lockstep/collectives/impl/life_sign.h>
+#include <lockstep/collectives/impl/outcome.h>
+#include <lockstep/collectives/mpi_session.h>
+#include <lockstep/runtime/data/impl/mixed_seed.h>
+#include <lockstep/runtime/process/impl/device_arithmetic.h>
+#include <lockstep/runtime/process/impl/device_choice.h>
+#include <lockstep/runtime/process/impl/digest_difference.h>
+#include <lockstep/runtime/process/impl/environment.h>
+#include <lockstep/runtime/process/impl/failed_saves.h>
+#include <lockstep/runtime/process/impl/host_state.h>
+#include <lockstep/runtime/process/impl/host_threads.h>
+#include <lockstep/runtime/process/impl/stop_signals.h>
+#include <lockstep/runtime/runtime.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <iostream>
+#include <optional>
+#include <sstream>
+#include <string_view>
+
+namespace lockstep {
+namespace {
+
+CommunicatorOptions communicator_options(const RuntimeOptions& options) {
+  CommunicatorOptions result;
+  result.timeout = options.timeout();
+  result.check = options.check_collectives() ? CollectiveCheck::on : CollectiveCheck::off;
+  return result;
+}
+
+}  // namespace
+
+/// Where the world comes from: MPI (or no launcher), a communicator of the program, or this process
+/// alone.
+struct Runtime::Session {
+  /// Only of a guest, and destroyed last.
+  std::optional<detail::HostState> found;
+  RuntimeOptions options;
+  std::optional<MpiSession> mpi;
+  Communicator world = Communicator::solo();
+  std::string device_reason;
+
+  std::function<void()> failure_mark() const {
+    return mpi ? mpi->failure_mark() : [] {};
+  }
+
+  static std::unique_ptr<Session> launched(RuntimeOptions asked) {
+    auto session = std::make_unique<Session>();
+    session->options = detail::with_environment(std::move(asked));
+    session->mpi.emplace(communicator_options(session->options));
+    session->world = session->mpi->world();
+    return session;
+  }
+
+  static std::unique_ptr<Session> guest(const MpiCommHandle& comm, RuntimeOptions asked) {
+    auto session = std::make_unique<Session>();
+    session->found.emplace();
+    session->options = detail::with_environment(std::move(asked));
+    session->mpi.emplace(comm, communicator_options(session->options));
+    session->world = session->mpi->world();
+    return session;
+  }
+
+  static std::unique_ptr<Session> solo(RuntimeOptions asked) {
+    auto session = std::make_unique<Session>();
+    session->options = std::move(asked);
+    return session;
+  }
+};
+
+Runtime::Runtime(std::string program, std::unique_ptr<Session> session)
+    : options_(session->options),
+      program_(std::move(program)),
+      session_(std::move(session)),
+      world_(session_->world),
+      control_(world_.split(0, world_.rank())),
+      device_(c10::kCPU) {
+  const BoundDevice bound =
+      bind_device(options_.device(), options_.share_device(), control_, cuda_driver());
+  device_ = bound.device;
+  session_->device_reason = bound.reason;
+  if (bound.notable && session_->mpi && is_main()) {
+    std::cerr << "lockstep: " << bound.reason << std::endl;
+  }
+  detail::set_arithmetic(options_, device_);
+  if (device_.is_cuda()) {
+    world_ = make_device_world(world_, device_, bound.identity, options_.transport(),
+                               communicator_options(options_), session_->failure_mark());
+  }
+  const bool is_guest = session_->found.has_value();
+  if (!is_guest) {
+    detail::keep_freed_memory();
+  }
+  threads_ = options_.threads() > 0 ? options_.threads()
+             : is_guest             ? at::get_num_threads()
+                                    : detail::threads_of_this_rank(control_);
+  threads_are_named_ = options_.threads() > 0 || is_guest || detail::threads_of_environment() > 0;
+  if (is_guest) {
+    at::set_num_threads(threads_);
+  } else {
+    detail::start_compute_threads(threads_);
+  }
+  at::manual_seed(seed());
+}
+
+Runtime::Runtime(int argc, char** argv, RuntimeOptions options)
+    : Runtime(argc > 0 && argv != nullptr ? argv[0] : "", Session::launched(std::move(options))) {}
+
+Runtime::Runtime(MpiCommHandle comm, RuntimeOptions options)
+    : Runtime("", Session::guest(comm, std::move(options))) {}
+
+Runtime Runtime::solo(RuntimeOptions options) {
+  return {"", Session::solo(std::move(options))};
+}
+
+Runtime::~Runtime() = default;
+
+void Runtime::seed_ranks(int64_t update) const {
+  const uint64_t run =
+      update == 0 ? seed() : detail::mixed_seed(seed(), ~static_cast<uint64_t>(update));
+  at::manual_seed(detail::mixed_seed(run, static_cast<uint64_t>(rank())));
+}
+
+void Runtime::hold_at_end(const std::string& name, uint64_t digest) const {
+  ends_->names.push_back(name);
+  ends_->digests.push_back(digest);
+}
+
+std::string Runtime::summary() const {
+  if (!is_main()) {
+    return {};
+  }
+  std::ostringstream out;
+  const std::string library = session_->mpi ? session_->mpi->library_version() : "";
+  out << "ranks      " << size() << " (" << local_size() << " on this node), transport "
+      << world_.transport_name() << (library.empty() ? "" : ", " + library) << "\n"
+      << "device     " << device_ << ", " << threads_ << (threads_ == 1 ? " thread" : " threads")
+      << " a rank: " << session_->device_reason << "\n"
+      << "seed       " << seed() << "\n";
+  return out.str();
+}
+
+namespace {
+
+/// In one piece, so that the lines of several ranks do not mix, and without allocating memory.
+void print_line(const std::string& who, const char* what, const char* advice = "") {
+  std::fprintf(stderr, "%s: %s%s\n", who.c_str(), what, advice);
+}
+
+/// LibTorch's ways to say that a 16-bit weight met an fp32 input.
+bool mixes_dtypes(std::string_view text) {
+  const auto says = [text](std::string_view part) { return text.find(part) != text.npos; };
+  return (says("same dtype") || says("should be the same") || says("expected scalar type") ||
+          says("mixed dtype")) &&
+         (says("Half") || says("BFloat16") || says("mixed dtype"));
+}
+
+constexpr const char* kMixedAdvice =
+    "\nA Trainer at O2 or O3 keeps the model's weights in 16 bits: use the model outside step() "
+    "within `const auto region = trainer.autocast();`";
+
+/// The ranks may come hours apart, where one of them evaluates say: there is no deadline.
+void require_equal_ends(const std::vector<std::string>& names, const std::vector<uint64_t>& digests,
+                        MpiSession& session) {
+  const auto all = session.leave_with(std::string(reinterpret_cast<const char*>(digests.data()),
+                                                  digests.size() * sizeof(uint64_t)));
+  const bool equal = std::all_of(all.begin(), all.end(),
+                                 [&](const std::string& each) { return each == all.front(); });
+  LOCKSTEP_CHECK_CODE(equal, ExitCode::diverged, "the program ended with replicas that differ: ",
+                      detail::difference_of(names, all).text,
+                      ". Do not use these weights: go on from the last snapshot");
+}
+
+void tell_launcher(const detail::EndSign& sign) {
+  detail::give(detail::LifeSign::ends, detail::to_text(sign));
+}
+
+/// Prints why the program ends and returns its exit code, also where no memory is left for a
+/// message.
+int code_of_failure(const std::string& who, const std::exception_ptr& failure) noexcept {
+  try {
+    try {
+      std::rethrow_exception(failure);
+    } catch (const Error& error) {
+      const auto* agreed = dynamic_cast<const detail::SharedError*>(&error);
+      tell_launcher(
+          {static_cast<int>(error.code()), agreed != nullptr && !agreed->is_own(), error.what()});
+      print_line(who, error.what());
+      return static_cast<int>(error.code());
+    } catch (const std::exception&) {
+      const Error error = detail::as_error(failure);
+      const int code = error.code() == ExitCode::usage ? 1 : static_cast<int>(error.code());
+      tell_launcher({code, false, error.what()});
+      print_line(who, error.what(), mixes_dtypes(error.what()) ? kMixedAdvice : "");
+      return code;
+    }
+  } catch (const std::exception&) {
+    const int code = static_cast<int>(ExitCode::out_of_memory);
+    tell_launcher({code, false, ""});
+    std::fprintf(stderr, "%s: out of memory, also for a message that says where\n", who.c_str());
+    return code;
+  }
+}
+
+}  // namespace
+
+int run(int argc, char** argv, const std::function<void(Runtime&)>& body) {
+  return run(argc, argv, RuntimeOptions(), body);
+}
+
+int run(int argc, char** argv, const RuntimeOptions& options,
+        const std::function<void(Runtime&)>& body) {
+  std::string who = "lockstep";
+  detail::take_failed_save();
+  try {
+    auto runtime = std::make_unique<Runtime>(argc, argv, options);
+    who = c10::str("rank ", runtime->rank());
+    body(*runtime);
+    // The run is complete: a request to stop must not make a failure of it.
+    const detail::StopSignals late({SIGTERM, SIGUSR1});
+    std::cout << std::flush;
+    const std::shared_ptr<Runtime::Ends> ends = runtime->ends_;
+    const std::unique_ptr<Runtime::Session> session = std::move(runtime->session_);
+    session->world = Communicator::solo();
+    runtime.reset();
+    if (session->mpi) {
+      require_equal_ends(ends->names, ends->digests, *session->mpi);
+    }
+    if (const auto failed = detail::take_failed_save()) {
+      throw Error(
+          c10::str("the program ended, but its last snapshot is not on the disk: ", failed->what()),
+          failed->code());
+    }
+    return static_cast<int>(ExitCode::ok);
+  } catch (const std::exception&) {
+    return code_of_failure(who, std::current_exception());
+  }
+}
+
+}  // namespace lockstep

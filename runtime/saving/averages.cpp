@@ -1,0 +1,84 @@
+#include <c10/core/GradMode.h>
+#include <lockstep/runtime/saving/impl/averages.h>
+#include <lockstep/runtime/saving/own/saved_state.h>
+#include <lockstep/runtime/storage/impl/flat.h>
+
+#include <algorithm>
+
+namespace lockstep::detail {
+namespace {
+
+constexpr char kKind[] = ".ema";
+
+template <typename Source>
+bool has_any(const NamedTensors& averages, const Source& source) {
+  return std::any_of(averages.begin(), averages.end(),
+                     [&](const auto& each) { return source.has(each.first + kKind); });
+}
+
+}  // namespace
+
+void visit_averages(const TrainingStorage& storage, StateArchive& archive) {
+  Arena& arena = storage.arena();
+  if (!arena.has_averages()) {
+    return;
+  }
+  const std::vector<at::Tensor> flats =
+      archive.saving() ? arena.whole_averages() : arena.room_for_averages();
+  const std::vector<at::Tensor> views =
+      parameter_views(flats, storage.reducer().parameters(), storage.reducer().plans());
+  for (size_t i = 0; i < views.size(); ++i) {
+    archive.tensor(storage.trainable().parameters[i].name + kKind, storable_view(views[i]));
+  }
+  if (archive.loading()) {
+    arena.take_averages(flats);
+  }
+  const NamedTensors buffers = storage.averaged_buffers().named();
+  if (archive.saving() || has_any(buffers, archive)) {
+    for (const auto& [name, average] : buffers) {
+      archive.tensor(name + kKind, average);
+    }
+  }
+}
+
+void start_missing_averages(const TrainingStorage& storage,
+                            const snapshot::SnapshotSection& optimizer,
+                            std::vector<std::string>& notes) {
+  const NamedTensors buffers = storage.averaged_buffers().named();
+  if (!buffers.empty() && !has_any(buffers, optimizer)) {
+    storage.averaged_buffers().restart();
+    notes.emplace_back("the moving averages of the buffers start at the buffers: none were saved");
+  }
+}
+
+void load_averages(const TrainingStorage& storage, const snapshot::SnapshotSection* optimizer,
+                   const std::vector<at::Tensor>& weights, const std::vector<std::string>& loaded,
+                   std::vector<std::string>& notes) {
+  if (!storage.arena().has_averages()) {
+    return;
+  }
+  const c10::AutoGradMode no_grad(false);
+  if (optimizer != nullptr) {
+    const auto visit = [&](StateArchive& archive) { visit_averages(storage, archive); };
+    const snapshot::LoadReport found = check_state(visit, *optimizer);
+    if (found.missing.empty() && found.misshapen.empty()) {
+      load_state(visit, *optimizer);
+      start_missing_averages(storage, *optimizer, notes);
+      return;
+    }
+  }
+  storage.arena().take_averages(weights);
+  storage.averaged_buffers().restart(loaded);
+}
+
+NamedTensors all_averages(const TrainingStorage& storage) {
+  if (!storage.arena().has_averages()) {
+    return {};
+  }
+  NamedTensors all = storage.named(storage.arena().whole_averages());
+  const NamedTensors buffers = storage.averaged_buffers().named();
+  all.insert(all.end(), buffers.begin(), buffers.end());
+  return all;
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,127 @@
+#pragma once
+
+static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
+
+#include <lockstep/checkpointing/snapshot/impl/content.h>
+#include <lockstep/checkpointing/snapshot/load.h>
+#include <lockstep/checkpointing/snapshot/snapshot.h>
+#include <lockstep/runtime/data/impl/state_archive.h>
+#include <lockstep/runtime/runtime.h>
+#include <lockstep/runtime/saving/impl/loop_state.h>
+#include <lockstep/runtime/saving/impl/snapshot_search.h>
+#include <lockstep/runtime/step/impl/plateau.h>
+#include <lockstep/runtime/step/impl/step.h>
+#include <lockstep/runtime/step/impl/training_storage.h>
+#include <lockstep/runtime/storage/impl/state_copy.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep::detail {
+
+/// What makes up the state of a run; owned by the Trainer.
+struct TrainingParts {
+  Runtime& runtime;
+  TrainingStorage& storage;
+  std::vector<ModelTensor> buffers;
+  Step& step;
+  LoopState& loop;
+  Plateau* plateau;           // or null
+  std::string precision;      // described
+  std::string configuration;  // of the optimizer and the Trainer, described
+  std::function<void()> adopt_trainable;
+};
+
+/// The state of a run in memory: what a snapshot holds, but for the positions of loaders.
+struct StateInMemory {
+  std::vector<StateCopy> named;  // one of each of TrainingState::visits()
+  std::optional<Plateau> plateau;
+  std::vector<at::Tensor> scalers, random, residuals;
+  std::map<std::string, at::Tensor> loop;
+};
+
+/// Everything that a run needs to go on bit for bit, as the content of a snapshot. Sections:
+/// - model: fp32 weights under PyTorch's names (the masters, or half weights widened; the fp32
+///   values that frozen ones were given), each tied weight once, and buffers
+/// - optimizer: "parameter.kind", see StateArchive; averages as "parameter.ema" and
+///   "buffer.ema"
+/// - trainer: counters, loss scale and its counters, learning rates
+/// - data: where the loaders are
+/// - random, residuals, state: each rank's own, the state of its random numbers, of error feedback
+///   and of the loop's variables
+/// - local: with LocalUpdates, each rank's own weights ("parameter.local") and moments. model then
+///   has the weights at the start of the round, and optimizer the moments of rank 0 and the outer
+///   momentum
+/// and texts: precision, configuration, versions, and the names of frozen parameters.
+/// Ranks: every rank makes one, and calls the same. content() is collective, and where the
+/// optimizer is sharded load_weights() begins with collectives; what can fail on one rank alone
+/// comes after.
+class TrainingState {
+ public:
+  explicit TrainingState(TrainingParts parts) : parts_(std::move(parts)) {}
+
+  /// Throws Error (exit code snapshot) that names the first weight or buffer that no snapshot can
+  /// hold. Local.
+  void require_storable() const;
+
+  /// Throws the same Error on every rank (exit code diverged) where ranks hold different bits, and
+  /// where a rank's state cannot be saved.
+  snapshot::Content content();
+
+  /// The state now, in memory of the host. Throws the same Error on every rank, which begins with
+  /// `doing`, where a rank cannot read its state; if that rank has no memory for the whole of a
+  /// sharded array, the others wait until their deadline. Collective.
+  StateInMemory keep(const Agreement& agreement, const std::string& doing);
+  /// Goes on from there, bit for bit, with the same parameters trainable. Local; may be called
+  /// again.
+  void give_back(StateInMemory& kept);
+
+  /// Makes those parameters trainable that were so in the saved run. Returns what takes it back.
+  /// Collective.
+  std::function<void()> match_trainable(const Snapshot& saved);
+  /// Throws Error (exit code snapshot) that lists every name that is missing, left over or of other
+  /// sizes, or (exit code data) says why a loader cannot go on. Changes nothing.
+  void check(const Snapshot& saved);
+  /// Goes on from a snapshot that was checked. Returns what differs from the run that saved it, one
+  /// line each.
+  std::vector<std::string> load(const Snapshot& saved);
+  /// The weights, buffers and averages alone; see Trainer::load_weights(). Adds to `notes` which
+  /// averages start anew.
+  snapshot::LoadReport load_weights(const OpenedWeights& source,
+                                    const snapshot::LoadOptions& options,
+                                    std::vector<std::string>& notes);
+
+ private:
+  struct Weight {
+    const ModelTensor* entry;
+    at::Tensor stored;  // the master where there is one, else what the model has
+    bool trained;
+  };
+  /// `flats`: the buckets' weights or masters, whole. `to_write`: for take_weights().
+  std::vector<Weight> weights(const std::vector<at::Tensor>& flats, bool to_write) const;
+  void take_weights(const std::vector<at::Tensor>& flats, const std::vector<Weight>& written);
+  void visit_weights(StateArchive& archive);
+  void visit_scaler(StateArchive& archive);
+  void visit_section(const std::string& section, StateArchive& archive);
+  /// Of the step (local), then of moments, averages and weights (collective if sharded).
+  std::vector<StateVisit> visits();
+  /// The states of the loss scalers as bytes, also the counters of one that is disabled.
+  std::vector<at::Tensor> scalers();
+  /// Of this rank alone.
+  void add_own(snapshot::Content& content);
+  void load_residuals(const Snapshot& saved, std::vector<std::string>& notes);
+  void load_random(const Snapshot& saved, std::vector<std::string>& notes);
+
+  const Trainable& trainable() const { return parts_.storage.trainable(); }
+  Arena& arena() const { return parts_.storage.arena(); }
+  ExactValues& exact() const { return parts_.storage.exact(); }
+
+  TrainingParts parts_;
+  bool with_scaler_ = true;
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,24 @@
+#include <lockstep/runtime/load_weights.h>
+#include <lockstep/runtime/saving/impl/snapshot_search.h>
+#include <lockstep/runtime/storage/impl/flat.h>
+#include <lockstep/runtime/storage/impl/versions.h>
+#include <lockstep/runtime/storage/impl/weight_targets.h>
+
+namespace lockstep {
+
+snapshot::LoadReport load_weights(const Model& model, const std::string& path,
+                                  const snapshot::LoadOptions& options) {
+  const auto source = detail::open_weights(path, Communicator::solo()).weights;
+  std::vector<detail::NamedWeight> weights;
+  for (const auto* list : {&model.parameters(), &model.buffers()}) {
+    for (const ModelTensor& entry : *list) {
+      weights.push_back({&entry, detail::storable_view(entry.tensor)});
+    }
+  }
+  snapshot::LoadReport report =
+      snapshot::load_tensors(*source, detail::weight_targets(*source, weights, options), options);
+  detail::note_writes({});  // LibTorch knows of them
+  return report;
+}
+
+}  // namespace lockstep

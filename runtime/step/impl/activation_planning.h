@@ -1,0 +1,49 @@
+#pragma once
+
+static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
+
+#include <lockstep/amp/model.h>
+#include <lockstep/checkpointing/activation/planned_chain.h>
+#include <lockstep/runtime/trainer_options.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace lockstep::detail {
+
+class PlannedSequential;
+
+/// Keeps a Trainer's model within TrainerOptions::activation_budget: gives the budget to the chain,
+/// watches the first micro-batches after the plan is made, and compares their peak with what was
+/// predicted.
+///
+/// The chain is options.activation_chain() or, without one, the model's only torch::nn::Sequential
+/// (itself, or inside it), as a PlannedSequential for the life of this object.
+/// Ranks: no communication. Throws Error where there is no such chain, or more than one.
+class ActivationPlanning {
+ public:
+  ActivationPlanning(const TrainerOptions& options, const Model& model);
+  ~ActivationPlanning();
+  ActivationPlanning(const ActivationPlanning&) = delete;
+  ActivationPlanning& operator=(const ActivationPlanning&) = delete;
+
+  /// Runs one micro-batch. True if the figures are complete with it.
+  bool watch(c10::DeviceType device, const std::function<void()>& micro_batch);
+
+  /// One line: the plan, and predicted against measured peak. Empty before the first micro-batch.
+  std::string report() const;
+
+ private:
+  std::unique_ptr<PlannedSequential> sequential_;
+  PlannedChain chain_;
+  ActivationBudget budget_;
+  int64_t watched_ = 0;
+  int64_t measured_peak_ = 0;
+};
+
+/// Throws Error unless ActivationPlanning can be made.
+void require_activation_chain(const TrainerOptions& options, const Model& model);
+
+}  // namespace lockstep::detail

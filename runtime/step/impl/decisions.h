@@ -1,0 +1,117 @@
+#pragma once
+
+static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
+#include <lockstep/amp/impl/decision.h>
+#include <lockstep/amp/loss_scaler.h>
+#include <lockstep/amp/schedule.h>
+#include <lockstep/runtime/data/impl/state_archive.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace lockstep::detail {
+
+/// A copy of a Decision, as it was when the copy was made. Threads: any.
+class DecisionCopy {
+ public:
+  /// Returns the Decision. Does not wait if the copy was made on the host; waits for a copy from a
+  /// device.
+  const amp::Decision& read() const;
+
+ private:
+  friend class Decisions;
+  at::Tensor bytes_;  // host memory
+  std::optional<c10::Event> copied_;
+  /// The event was waited for. During the capture of a CUDA graph nothing may wait, so a copy that
+  /// has arrived is read without the event.
+  mutable std::atomic<bool> arrived_{false};
+};
+
+/// When the host acts on a decision.
+enum class HostActs {
+  at_once,          // decisions are made in host memory
+  one_window_late,  // made on a device: the host never waits for the window just enqueued
+};
+
+/// Holds the Decision of the current window in memory of the model's device, and copies of earlier
+/// Decisions. From begin() to conclude() only the device works, so this part can be captured and
+/// launched. Only reading a copy and step_on_host() make the host wait.
+/// Threads: one. Ranks: local.
+class Decisions {
+ public:
+  Decisions(c10::Device device, HostActs acts, const amp::DecisionRule& rule,
+            amp::LossScaler& scaler);
+
+  /// For a schedule that is a function: calls it for the coming window. Throws Error if that call
+  /// fails.
+  void plan(const Schedule& schedule);
+  /// The factors from the last plan().
+  const amp::PlannedFactors& planned() const { return planned_; }
+  /// Starts a window: clears the measurements and the failure flag. `loss_sum`: of this rank, one
+  /// fp64 element; undefined if it had no loss.
+  void begin(const at::Tensor& loss_sum = {});
+  /// The tensor for amp::measure_into().
+  const at::Tensor& totals() const { return totals_; }
+  /// Three fp64 elements: overflows, failures and the sum of the losses. Sums over all ranks once
+  /// they are shared.
+  const at::Tensor& flags() const { return flags_; }
+  /// This rank failed, so that its losses are not known: NaN.
+  void mark_failed();
+  /// Notes the loss of a micro-batch, before the first update. True if the host knows of a NaN: in
+  /// this loss, or on a device in the last one of an earlier window.
+  bool note_loss(const at::Tensor& loss);
+  /// With several losses: records how often a loss overflowed, on all ranks.
+  void note_loss_overflow(const at::Tensor& overflows) const { loss_overflow_.copy_(overflows); }
+  /// One fp64 element on the device: number of ranks that failed in this window.
+  at::Tensor failed() const { return flags_.select(0, 1); }
+  void decide();
+  /// The step state that update kernels read, in device memory.
+  const amp::StepState* step() const;
+  /// A host copy of the step state. Waits for the device.
+  amp::StepState step_on_host() const;
+  /// StepState::gradient_factor in fp64, for fp64 parameters. Waits for the device.
+  double gradient_factor_on_host() const;
+  /// One byte in device memory: 1 if the update is skipped.
+  const at::Tensor& skipped() const { return skipped_; }
+  /// Error-feedback state that the packing kernels read (device memory).
+  const amp::FeedbackState* feedback() const;
+  /// Call after the update: counts it, and advances loss scale and error-feedback state.
+  void conclude();
+  /// Copies the concluded Decision, for reports and for the host.
+  void publish();
+
+  /// The last published Decision.
+  const std::shared_ptr<const DecisionCopy>& latest() const { return latest_; }
+  /// The newest Decision that the host may act on. The same one on every rank.
+  const amp::Decision& known() const;
+
+  /// Continues from a saved state with `updates` real updates. The residuals are in the first of
+  /// their two rows and have the loss scale `residual_scale`. The scaler keeps its present state.
+  void restart(int64_t updates, float residual_scale = 1.0F);
+  /// The count of updates and, with error feedback, the unit of the residuals.
+  void visit_state(StateArchive& archive, bool feeds_errors_back);
+  /// Of each bucket's two arrays of residuals, the one that is kept. Waits for the device.
+  std::vector<at::Tensor> kept(const std::vector<at::Tensor>& residuals) const;
+
+ private:
+  amp::Decision* place() const;
+  std::shared_ptr<const DecisionCopy> copy() const;
+
+  c10::Device device_;
+  HostActs acts_;
+  amp::DecisionRule rule_;
+  amp::LossScaler& scaler_;
+  at::Tensor bytes_;
+  at::Tensor totals_, flags_, loss_sum_, loss_, loss_overflow_, measured_, planned_bytes_,
+      skipped_;  // views of bytes_
+  amp::PlannedFactors planned_;
+  std::shared_ptr<const DecisionCopy> latest_;
+  std::shared_ptr<const DecisionCopy> earlier_;
+};
+
+}  // namespace lockstep::detail

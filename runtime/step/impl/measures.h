@@ -1,0 +1,39 @@
+#pragma once
+
+static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
+
+#include <lockstep/collectives/communicator.h>
+#include <lockstep/runtime/step/impl/decisions.h>
+#include <lockstep/runtime/step/impl/reducer.h>
+
+#include <vector>
+
+namespace lockstep::detail {
+
+/// Steps 3 and 4 of the order: what the reduced buckets contain, and the flags of all ranks. If the
+/// reducer scatters, each rank measures its shard of each bucket, and the ranks share the sums with
+/// the flags. A bucket's sum of squares always adds the ranks' shards one by one, so it has the
+/// same bits in both cases. Nothing here waits for a device; all can be captured. Threads: one.
+class Measures {
+ public:
+  explicit Measures(Communicator devices) : devices_(std::move(devices)) {}
+
+  /// Waits for each bucket of the window and measures it.
+  void take(Reducer& reducer, const Decisions& decisions);
+  /// Afterwards the flags of the decisions are the sums over all ranks, and the totals are those of
+  /// all buckets. Collective, in every window.
+  void share();
+
+ private:
+  void begin(const Reducer& reducer, const Decisions& decisions);
+  void add(const Reducer& reducer, size_t bucket);
+
+  Communicator devices_;
+  at::Tensor totals_, flags_;  // of the window's decision
+  // If the reducer scatters: the sums of all buckets, the failure flag and the sum of the losses in
+  // one tensor, fp64.
+  at::Tensor shared_;
+  std::vector<at::Tensor> sums_;
+};
+
+}  // namespace lockstep::detail

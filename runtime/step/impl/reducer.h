@@ -1,0 +1,187 @@
+#pragma once
+
+static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
+
+#include <lockstep/amp/impl/decision.h>
+#include <lockstep/amp/impl/measured_parts.h>
+#include <lockstep/amp/model.h>
+#include <lockstep/collectives/communicator.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/runtime/step/impl/gradient_hooks.h>
+#include <lockstep/runtime/step/impl/leaf_sums.h>
+#include <lockstep/runtime/storage/impl/bucket_plan.h>
+#include <lockstep/runtime/storage/impl/shard.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep::detail {
+
+struct ReducerOptions {
+  /// With take_gradients the result is the mean: sum packs each gradient divided by the ranks.
+  ReduceOp op = ReduceOp::avg();
+  bool densify_sparse = false;
+  /// True (Trainer): the reducer takes the gradients of the backwards that take_from() runs. grad()
+  /// becomes undefined as soon as the gradient is packed or added to the fp32 accumulators. False
+  /// (DataParallel): the reducer sees every backward, and gradients stay in grad().
+  bool take_gradients = false;
+  /// True: keep accumulators, fp32 or of fp64 parameters fp64, for windows of several
+  /// micro-batches. Requires take_gradients.
+  bool accumulators = false;
+  /// True: add what a 16-bit wire dtype lost to the gradients of the next window
+  /// (Precision::error_feedback).
+  bool error_feedback = false;
+  /// True: a rank gets the reduced gradients of its Shard of each bucket alone, with a
+  /// reduce_scatter in place of an all_reduce.
+  bool scatter = false;
+  /// Not 0: gradients of all ranks are summed exactly, as those of this many leaves (LeafSums).
+  /// The arrays of LeafSums travel, and wire() is what they are read into. Requires take_gradients.
+  int64_t leaves = 0;
+};
+
+/// Allocates one flat tensor per bucket, in the wire dtype, in the memory in which `communicator`
+/// is fastest. `scatter`: padded to equal shards. Collective. If one rank runs out of memory,
+/// throws Error (exit code out_of_memory) on every rank.
+std::vector<at::Tensor> allocate_wires(Communicator& communicator,
+                                       const std::vector<BucketPlan>& plans, bool scatter = false);
+
+/// Packs gradients into flat buckets as backward produces them, complex ones as their real view.
+/// Starts the all-reduce of a bucket as soon as this bucket and all earlier ones are full, so
+/// always in bucket order.
+///
+/// A window has any number of collecting backwards and one synchronising backward, then
+/// launch_rest(), wait() for every bucket, and reset(). Ranks: every rank runs the same windows.
+/// Errors inside hooks are stored (see problem()), since only one rank may have them. The owner
+/// shares the errors and throws on all ranks. Exception: if DataParallel gets a gradient where
+/// finish() had to be called, the hook also throws, since that loop may never call finish().
+class Reducer {
+ public:
+  /// `wires`: the tensors from allocate_wires(). `leaf_sums`: with ReducerOptions::leaves, those
+  /// from LeafSums::allocate(). Local.
+  Reducer(Communicator communicator, std::vector<ModelTensor> parameters,
+          std::vector<BucketPlan> plans, std::vector<at::Tensor> wires, ReducerOptions options,
+          std::vector<at::Tensor> leaf_sums = {});
+
+  /// Replaces parameters and buckets. Call it between windows. Keeps the residuals of parameters
+  /// that stay.
+  void lay_out(std::vector<ModelTensor> parameters, std::vector<BucketPlan> plans,
+               std::vector<at::Tensor> wires, std::vector<at::Tensor> leaf_sums = {});
+
+  /// Selects what the next backwards do. collect(): only collect gradients. synchronise(): also
+  /// pack each gradient, multiplied by `factor`, and reduce it. With ReducerOptions::leaves,
+  /// `factor` multiplies the sum of all leaves.
+  void collect() { synchronising_ = false; }
+  void synchronise(double factor);
+
+  /// With take_gradients: runs `backward` and takes its gradients. First drops gradients that other
+  /// backwards left in grad(). The program itself may run other backwards: their gradients are
+  /// summed in grad(), as without a reducer. If a micro-batch has several backwards, pass `last` =
+  /// false for all but the last. `form` is applied to each gradient before it is taken.
+  using Form = std::function<at::Tensor(const at::Tensor&)>;
+  void take_from(const std::function<void()>& backward, const Form& form = {}, bool last = true);
+
+  /// Call after the synchronising backward. Fills missing gradients of a bucket with zeros, or with
+  /// what earlier backwards collected, and starts all remaining reductions. Afterwards unused()
+  /// lists the parameters that have no gradient at all.
+  void launch_rest();
+  const std::vector<int>& unused() const { return unused_; }
+  void wait(size_t bucket);
+  void wait_all();
+  /// Completes the collectives of a window that this rank gives up, so that the other ranks can
+  /// finish it: launch_rest() and wait_all().
+  void drain();
+  /// Ends the window and resets its state.
+  void reset();
+
+  /// The first error in a hook of this window.
+  const std::optional<Error>& problem() const { return problem_; }
+  /// True if any backward of this window reached a parameter.
+  bool touched() const { return touched_any_; }
+
+  const std::vector<ModelTensor>& parameters() const { return parameters_; }
+  const std::vector<BucketPlan>& plans() const { return plans_; }
+  size_t size() const { return plans_.size(); }
+  /// The flat gradients of a bucket in the wire dtype; after wait(bucket) the reduced ones, which
+  /// lie in own_shard() alone if the reducer scatters.
+  const at::Tensor& wire(size_t bucket) const { return wires_[bucket]; }
+  bool scatters() const { return options_.scatter; }
+  /// What of a bucket this rank gets reduced.
+  Shard own_shard(size_t bucket) const;
+  /// The parts in which a bucket is measured: the ranks' shards, whether it is scattered or not.
+  amp::MeasuredParts measured_parts(size_t bucket) const;
+  int64_t accumulator_bytes() const;
+  int64_t residual_bytes() const;
+  /// With error feedback: sets where packing finds the feedback state, in device memory. Call it
+  /// before the first window.
+  void follow(const amp::FeedbackState* feedback) { feedback_ = feedback; }
+  /// The residuals of each bucket, fp32 of shape {2, n}. amp::FeedbackState says which row is
+  /// current. Empty without error feedback.
+  const std::vector<at::Tensor>& residuals() const { return residuals_; }
+
+ private:
+  struct Place {
+    size_t bucket;
+    int64_t offset;
+    int64_t numel;  // real numbers: two of each complex one
+    size_t slot;
+  };
+  void on_gradient(int index);
+  void drop_gradients();
+  bool left_something(int index) const;
+  /// DataParallel: throws if a backward reaches a parameter again before finish().
+  void require_finished(int index);
+  void take(int index, const at::Tensor& gradient);
+  void take_leaf(int index, const at::Tensor& gradient, bool packs);
+  void pack(int index, const at::Tensor& gradient);
+  void pack_nothing(int index);
+  void pack_waiting(size_t bucket);
+  void pack_with_feedback(int index, const at::Tensor& gradient);
+  void accumulate(int index, const at::Tensor& gradient);
+  void pack_collected(int index);
+  void mark_ready(int index);
+  void launch_ready();
+  Work reduced(size_t bucket) const;
+  /// The real view of a complex one.
+  at::Tensor dense_gradient(int index);
+  at::Tensor slot(const std::vector<at::Tensor>& flats, int index) const;
+  at::Tensor residual_of(int index) const;
+
+  Communicator communicator_;
+  std::vector<ModelTensor> parameters_;
+  std::vector<BucketPlan> plans_;
+  ReducerOptions options_;
+  std::vector<Place> places_;
+  std::vector<at::Tensor> padded_wires_;
+  std::vector<at::Tensor> wires_;  // without their padding
+  std::vector<at::Tensor> accumulators_;
+  std::vector<at::Tensor> residuals_;
+  std::optional<LeafSums> leaf_sums_;
+  const amp::FeedbackState* feedback_ = nullptr;
+
+  bool taking_ = false;         // inside take_from()
+  bool last_backward_ = true;   // of the micro-batch
+  const Form* form_ = nullptr;  // of the current backward
+  bool synchronising_ = true;
+  double factor_ = 1.0;
+  bool touched_any_ = false;
+  std::vector<char> collected_;  // 1: an earlier backward of this window left a gradient
+  std::vector<char> ready_;      // 1: packed in the synchronising backward
+  std::vector<int64_t> pending_;
+  /// In device memory: where the gradients of each bucket go that are not packed yet. The last one
+  /// of a bucket packs them all, with one launch.
+  struct Waiting {
+    std::vector<at::Tensor> slots, gradients;
+  };
+  std::vector<Waiting> waiting_;
+  size_t next_bucket_ = 0;
+  std::vector<Work> works_;
+  std::vector<int> unused_;
+  std::optional<Error> problem_;
+
+  std::unique_ptr<GradientHooks> hooks_;  // last member: destroyed first
+};
+
+}  // namespace lockstep::detail

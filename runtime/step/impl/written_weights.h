@@ -1,0 +1,89 @@
+#pragma once
+
+static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
+
+#include <c10/core/TensorImpl.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/runtime/step/impl/trainable.h>
+#include <lockstep/runtime/storage/impl/arena.h>
+#include <lockstep/runtime/storage/impl/renormed_tables.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep::detail {
+
+/// What the program writes into weights that a Trainer trains: clamps, projections, noise, the
+/// max_norm of an embedding. Where weights have masters of their own, the next update starts from
+/// the master, so the master has to take what was written. A write through a parameter or a view of
+/// it advances LibTorch's version of the parameter. One through data() or a pointer does not: it is
+/// found by value, and refused.
+/// Ranks: take() is collective where the model has RenormedTables, the rest local. Threads: one.
+class WrittenWeights {
+ public:
+  /// `plans`: of `arena`.
+  WrittenWeights(const Trainable& trainable, const Arena& arena,
+                 const std::vector<BucketPlan>& plans, RenormedTables tables);
+
+  /// Merges the tables, then adopt(). Before an update, and before anything else reads masters.
+  void take();
+  /// Gives masters the elements that the program wrote: those where the weight is not the rounded
+  /// master. Others keep their low bits; with remainders, written elements do, too. In device
+  /// memory the host does not wait.
+  void adopt();
+
+  /// The first weight of this rank that is not its rounded master, though no write was seen. Waits
+  /// for the device.
+  std::optional<Error> hidden() const;
+  /// The same in host memory only: before each update, which would erase the trace.
+  std::optional<Error> hidden_on_host() const;
+  /// Throws Error if the program wrote, since adopt(), into a weight with a master of its own: a
+  /// captured graph would do it again where the host cannot see it.
+  void require_unwritten() const;
+
+  /// Names of the weights, frozen ones too, that the program wrote since forget().
+  std::vector<std::string> names() const;
+  /// Lockstep wrote all weights itself.
+  void forget();
+  /// True if forward may make this weight differ between ranks until the next take().
+  bool is_renormed(const std::string& name) const { return tables_.has(name); }
+
+  /// While the result lives, weights hold other values for a while (averages), and nothing is taken
+  /// or compared.
+  std::shared_ptr<const void> lend() const { return lent_; }
+
+ private:
+  /// Where a parameter lies.
+  struct Place {
+    size_t bucket = 0;
+    Shard::Part part;  // of this rank's masters
+  };
+  bool has_own_masters(size_t bucket) const;
+  bool is_lent() const { return lent_.use_count() > 1; }
+  /// The version of a trained parameter, less lockstep's own writes.
+  uint32_t version(size_t parameter) const {
+    return versions_[parameter].current_version() - arena_.writes();
+  }
+  template <typename Body>
+  bool any_part(size_t bucket, int64_t begin, int64_t numel, const Body& body) const;
+  void adopt(const Place& place) const;
+  std::optional<Error> hidden(size_t parameter) const;
+
+  const Trainable& trainable_;
+  const Arena& arena_;
+  RenormedTables tables_;
+  // By trained parameter:
+  std::vector<Place> places_;
+  std::vector<c10::VariableVersion> versions_;  // LibTorch's counters, beside each other: 20,000 of
+                                                // them are read at each update
+  std::vector<uint32_t> seen_;                  // version(), at the last adopt()
+  std::vector<char> wrote_;                     // the program did, since forget()
+
+  std::vector<uint32_t> frozen_;      // versions of frozen parameters, at forget()
+  std::shared_ptr<const char> lent_;  // those who hold it
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,233 @@
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <lockstep/amp/impl/storage_kernels.h>
+#include <lockstep/runtime/storage/impl/arena.h>
+#include <lockstep/runtime/storage/impl/flat.h>
+#include <lockstep/runtime/storage/impl/model_memory.h>
+
+namespace lockstep::detail {
+namespace {
+
+at::Tensor own_part(const at::Tensor& flat, const Shard& share) {
+  return flat.narrow(0, share.begin, share.numel);
+}
+
+/// Masters from weights and remainders, and back: by way of the host, since neither is part of a
+/// step.
+at::Tensor joined(const Arena::Bucket& bucket) {
+  const at::Tensor masters = at::empty({bucket.share.numel}, at::kFloat);
+  const at::Tensor weights = own_part(bucket.weights, bucket.share).cpu();
+  const at::Tensor remainders = bucket.remainders.cpu();
+  amp::join_masters(masters.mutable_data_ptr<float>(),
+                    static_cast<const uint16_t*>(weights.const_data_ptr()),
+                    remainders.const_data_ptr<int16_t>(), masters.numel());
+  return masters.to(bucket.weights.device());
+}
+
+void split(const at::Tensor& weights, const at::Tensor& remainders, const at::Tensor& masters) {
+  const at::Tensor host_masters = masters.cpu();
+  const at::Tensor host_weights = weights.cpu();
+  const at::Tensor host_remainders = remainders.cpu();
+  amp::split_masters(static_cast<uint16_t*>(host_weights.mutable_data_ptr()),
+                     host_remainders.mutable_data_ptr<int16_t>(),
+                     host_masters.const_data_ptr<float>(), host_masters.numel());
+  if (!weights.is_cpu()) {
+    weights.copy_(host_weights);
+    remainders.copy_(host_remainders);
+  }
+}
+
+bool has_own_masters(const Arena::Bucket& bucket) {
+  return bucket.masters.defined() && !bucket.masters.is_alias_of(bucket.weights);
+}
+
+}  // namespace
+
+Arena::Arena(const std::vector<ModelTensor>& parameters, const std::vector<BucketPlan>& plans,
+             const Precision& precision, Options options)
+    : parameters_(parameters), sharers_(std::move(options.sharers)) {
+  for (const BucketPlan& plan : plans) {
+    add_bucket(parameters, plan, precision, options.averages);
+  }
+  note_writes();
+}
+
+void Arena::add_bucket(const std::vector<ModelTensor>& parameters, const BucketPlan& plan,
+                       const Precision& precision, bool averages) {
+  const int ranks = sharded() ? sharers_->size() : 1;
+  const c10::Device device = parameters.front().tensor.device();
+  Bucket bucket;
+  bucket.share = Shard::of(plan.numel, sharded() ? sharers_->rank() : 0, ranks);
+  const auto on_device = at::TensorOptions().device(device);
+  bucket.storage = at::zeros({bucket.share.stride * ranks}, on_device.dtype(plan.weight_dtype));
+  bucket.weights = bucket.storage.narrow(0, 0, plan.numel);
+  const bool is_master = plan.weight_dtype == at::kFloat || plan.weight_dtype == at::kDouble;
+  const at::Tensor exact =
+      at::zeros({plan.numel}, on_device.dtype(is_master ? plan.weight_dtype : at::kFloat));
+  for (const Slot& slot : plan.slots) {
+    const ModelTensor& entry = parameters[static_cast<size_t>(slot.parameter)];
+    const at::Tensor values = real_view(flat_alias(entry.tensor, entry.name)).view({-1});
+    exact.narrow(0, slot.offset, slot.numel).copy_(values);
+    lay_into(bucket.weights, slot.offset, entry.tensor);
+  }
+  bucket.weights.copy_(exact);
+  const at::Tensor own = own_part(exact, bucket.share);
+  if (is_master) {
+    bucket.masters = sharded() ? own_part(bucket.weights, bucket.share) : bucket.weights;
+  } else if (precision.has_masters()) {
+    bucket.masters = own.clone();
+  } else if (precision.has_remainders()) {
+    const at::Tensor remainders = at::zeros({plan.numel}, on_device.dtype(at::kShort));
+    split(bucket.weights, remainders, exact);
+    bucket.remainders = own_part(remainders, bucket.share).clone();
+  }
+  if (averages) {
+    bucket.average = own.clone();
+  }
+  buckets_.push_back(std::move(bucket));
+}
+
+void Arena::take_back(const std::vector<BucketPlan>& plans) const {
+  for (size_t b = 0; b < plans.size(); ++b) {
+    for (const Slot& slot : plans[b].slots) {
+      lay_into(buckets_[b].weights, slot.offset,
+               parameters_[static_cast<size_t>(slot.parameter)].tensor);
+    }
+  }
+}
+
+Work Arena::share_weights(size_t b) {
+  if (!sharded()) {
+    return {};
+  }
+  const Bucket& bucket = buckets_[b];
+  const int64_t stride = bucket.share.stride;
+  return sharers_->all_gather(bucket.storage,
+                              bucket.storage.narrow(0, sharers_->rank() * stride, stride));
+}
+
+/// `own`: this rank's share of an array.
+at::Tensor Arena::whole(const at::Tensor& own, const Bucket& bucket) const {
+  if (!sharded()) {
+    return own;
+  }
+  Communicator sharers = *sharers_;
+  const at::Tensor padded = at::zeros({bucket.share.stride}, own.options());
+  padded.narrow(0, 0, own.numel()).copy_(own);
+  const at::Tensor all = at::empty({bucket.storage.numel()}, own.options());
+  sharers.all_gather(all, padded).wait();
+  return all.narrow(0, 0, bucket.weights.numel());
+}
+
+at::Tensor Arena::room(const at::Tensor& own, const Bucket& bucket) const {
+  return sharded() ? at::zeros({bucket.weights.numel()}, own.options()) : own;
+}
+
+std::vector<at::Tensor> Arena::whole_masters() const {
+  std::vector<at::Tensor> all;
+  for (const Bucket& bucket : buckets_) {
+    if (bucket.remainders.defined()) {
+      all.push_back(whole(joined(bucket), bucket));
+    } else {
+      all.push_back(has_own_masters(bucket) ? whole(bucket.masters, bucket) : bucket.weights);
+    }
+  }
+  return all;
+}
+
+std::vector<at::Tensor> Arena::room_for_masters() const {
+  std::vector<at::Tensor> all;
+  for (const Bucket& bucket : buckets_) {
+    if (bucket.remainders.defined()) {
+      all.push_back(
+          at::zeros({bucket.weights.numel()}, bucket.weights.options().dtype(at::kFloat)));
+    } else {
+      all.push_back(has_own_masters(bucket) ? room(bucket.masters, bucket) : bucket.weights);
+    }
+  }
+  return all;
+}
+
+void Arena::take_masters(const std::vector<at::Tensor>& whole) {
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    const Bucket& bucket = buckets_[b];
+    if (bucket.remainders.defined()) {
+      const at::Tensor remainders = at::empty({whole[b].numel()}, bucket.remainders.options());
+      split(bucket.weights, remainders, whole[b]);
+      bucket.remainders.copy_(own_part(remainders, bucket.share));
+    } else if (has_own_masters(bucket)) {
+      bucket.masters.copy_(own_part(whole[b], bucket.share));
+      bucket.weights.copy_(whole[b]);
+    }
+  }
+  note_writes();
+}
+
+/// What `form` makes of each bucket's average, if there is one.
+template <typename Form>
+std::vector<at::Tensor> Arena::averages(const Form& form) const {
+  std::vector<at::Tensor> all;
+  for (const Bucket& bucket : buckets_) {
+    if (bucket.average.defined()) {
+      all.push_back(form(bucket));
+    }
+  }
+  return all;
+}
+
+std::vector<at::Tensor> Arena::whole_averages() const {
+  return averages([&](const Bucket& bucket) { return whole(bucket.average, bucket); });
+}
+
+std::vector<at::Tensor> Arena::room_for_averages() const {
+  return averages([&](const Bucket& bucket) { return room(bucket.average, bucket); });
+}
+
+void Arena::take_averages(const std::vector<at::Tensor>& whole) {
+  for (size_t b = 0; b < whole.size(); ++b) {
+    buckets_[b].average.copy_(own_part(whole[b], buckets_[b].share));
+  }
+}
+
+int64_t Arena::weight_bytes() const {
+  int64_t bytes = 0;
+  for (const Bucket& bucket : buckets_) {
+    bytes += static_cast<int64_t>(bucket.storage.nbytes());
+  }
+  return bytes;
+}
+
+int64_t Arena::master_bytes() const {
+  int64_t bytes = 0;
+  for (const Bucket& bucket : buckets_) {
+    if (bucket.remainders.defined()) {
+      bytes += static_cast<int64_t>(bucket.remainders.nbytes());
+    } else if (has_own_masters(bucket)) {
+      bytes += static_cast<int64_t>(bucket.masters.nbytes());
+    }
+  }
+  return bytes;
+}
+
+int64_t Arena::average_bytes() const {
+  int64_t bytes = 0;
+  for (const Bucket& bucket : buckets_) {
+    bytes += bucket.average.defined() ? static_cast<int64_t>(bucket.average.nbytes()) : 0;
+  }
+  return bytes;
+}
+
+std::vector<at::Tensor> parameter_views(const std::vector<at::Tensor>& flats,
+                                        const std::vector<ModelTensor>& parameters,
+                                        const std::vector<BucketPlan>& plans) {
+  std::vector<at::Tensor> views(parameters.size());
+  for (size_t b = 0; b < plans.size(); ++b) {
+    for (const Slot& slot : plans[b].slots) {
+      const auto index = static_cast<size_t>(slot.parameter);
+      views[index] = shaped_view(flats[b], slot.offset, parameters[index].tensor).detach();
+    }
+  }
+  return views;
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,108 @@
+#pragma once
+
+static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
+
+#include <lockstep/amp/model.h>
+#include <lockstep/amp/precision.h>
+#include <lockstep/collectives/communicator.h>
+#include <lockstep/runtime/storage/impl/bucket_plan.h>
+#include <lockstep/runtime/storage/impl/shard.h>
+#include <lockstep/runtime/storage/impl/versions.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace lockstep::detail {
+
+/// Holds model weights, masters and averages in flat arrays, bucket by bucket, in the order and at
+/// the offsets of the bucket plan. Each parameter keeps a StorageImpl of its own, whose data
+/// pointer points into these arrays: the views of a parameter follow it. So an update is one pass
+/// over flat arrays, and a snapshot is a view.
+class Arena {
+ public:
+  struct Bucket {
+    at::Tensor weights;  // the whole bucket, in the plan's weight dtype
+    Shard share;         // this rank's part of the next arrays: all of it, unless sharded
+    at::Tensor masters;  // fp32; the weights themselves if they are fp32 or fp64; undefined at O3
+    at::Tensor remainders;  // int16; replace the masters of bf16 weights
+    at::Tensor average;     // the moving average of the masters, in their dtype, if it is kept
+    at::Tensor storage;     // the weights' memory, padded to equal shares
+  };
+
+  struct Options {
+    bool averages = false;
+    /// The ranks over which masters and averages are sharded. Unset: every rank has all of them.
+    std::optional<Communicator> sharers;
+  };
+
+  /// Moves `parameters` into flat storage on their device, in the plan's dtypes. `parameters` are
+  /// those of the plan, in the plan's order, all on one device, and equal on all ranks. Masters
+  /// take the present values, weights the values cast to the weight dtype, and averages the values
+  /// of the masters. Local.
+  Arena(const std::vector<ModelTensor>& parameters, const std::vector<BucketPlan>& plans,
+        const Precision& precision, Options options);
+
+  /// Lays the parameters into this arena again, after another one of `plans` took them.
+  void take_back(const std::vector<BucketPlan>& plans) const;
+
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+  bool sharded() const { return sharers_.has_value(); }
+  /// Gathers the weights that each rank updated in its shard to all ranks. Collective. Complete
+  /// once the Work is. Does nothing if the arena is not sharded.
+  Work share_weights(size_t bucket);
+
+  /// The whole masters (or the weights where there are none). Aliases if this rank holds them
+  /// whole, else copies. Collective if sharded.
+  std::vector<at::Tensor> whole_masters() const;
+  /// Tensors into which all masters can be written for take_masters(). Shaped as whole_masters(),
+  /// with any content.
+  std::vector<at::Tensor> room_for_masters() const;
+  /// Takes over the values of these tensors, which must be equal on every rank, and refreshes the
+  /// weights.
+  void take_masters(const std::vector<at::Tensor>& whole);
+  /// The whole averages, in the same way as whole_masters(). Empty if no averages are kept.
+  std::vector<at::Tensor> whole_averages() const;
+  std::vector<at::Tensor> room_for_averages() const;
+  void take_averages(const std::vector<at::Tensor>& whole);
+
+  /// To be called after the weights were, or may have been, `written` through `buckets()`: LibTorch
+  /// learns that the parameters changed. The verbs above that write weights call it.
+  void note_writes(bool written = true) const {
+    if (written) {
+      detail::note_writes(parameters_);
+      ++writes_;
+    }
+  }
+  /// How often note_writes() advanced the version of each parameter.
+  uint32_t writes() const { return writes_; }
+
+  /// The same on every rank, including ranks whose shards are all empty.
+  bool has_averages() const { return buckets_.front().average.defined(); }
+  int64_t weight_bytes() const;
+  /// Bytes of remainders, and of masters that are not the weights themselves.
+  int64_t master_bytes() const;
+  int64_t average_bytes() const;
+
+ private:
+  void add_bucket(const std::vector<ModelTensor>& parameters, const BucketPlan& plan,
+                  const Precision& precision, bool averages);
+  template <typename Form>
+  std::vector<at::Tensor> averages(const Form& form) const;
+  at::Tensor whole(const at::Tensor& own, const Bucket& bucket) const;
+  /// `own` if this rank holds the whole array.
+  at::Tensor room(const at::Tensor& own, const Bucket& bucket) const;
+
+  std::vector<ModelTensor> parameters_;
+  std::optional<Communicator> sharers_;
+  std::vector<Bucket> buckets_;
+  mutable uint32_t writes_ = 0;
+};
+
+/// One leaf tensor per parameter, in registration order. The tensors are views of flat arrays that
+/// are laid out as in `plans`.
+std::vector<at::Tensor> parameter_views(const std::vector<at::Tensor>& flats,
+                                        const std::vector<ModelTensor>& parameters,
+                                        const std::vector<BucketPlan>& plans);
+
+}  // namespace lockstep::detail

@@ -1,0 +1,46 @@
+#pragma once
+
+static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
+
+#include <ATen/core/Tensor.h>
+#include <lockstep/amp/model.h>
+#include <lockstep/collectives/communicator.h>
+
+#include <string>
+#include <vector>
+
+namespace lockstep::detail {
+
+/// The tables of nn::Embedding and nn::EmbeddingBag with max_norm. Their forward shrinks the rows
+/// that it reads, so each rank shrinks those of its own batch. Shrinking is the same on every rank
+/// and is never undone, so the element nearest to zero is that of one forward over all batches.
+/// Ranks: merge() is collective, the rest local. Threads: one.
+class RenormedTables {
+ public:
+  /// `devices`: of the model's device. A torch::jit model has no modules to be found.
+  RenormedTables(const Model& model, Communicator devices);
+
+  /// Makes the tables equal on all ranks: one all-reduce of each. Each rank calls it between the
+  /// last forward of a window and its update. LibTorch sees the change as an in-place write.
+  void merge();
+  bool has(const std::string& name) const;
+  /// A line for each table with its limit, to compare between ranks.
+  std::string describe() const;
+
+ private:
+  struct Table {
+    ModelTensor entry;
+    at::Tensor home;  // where it was; of a table that one rank's program gave another form since
+    double max_norm;
+  };
+  void note(const Model& model, const at::Tensor& weight, double max_norm);
+  bool merge(const at::Tensor& flat);
+
+  Communicator devices_;
+  std::vector<Table> tables_;
+};
+
+/// Throws Error that begins with `why` and names the first such table, if the model has one.
+void require_no_renormed_tables(const std::string& why, const Model& model);
+
+}  // namespace lockstep::detail

@@ -1,0 +1,88 @@
+#pragma once
+
+static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
+
+#include <lockstep/runtime/saving/impl/saving.h>
+#include <lockstep/runtime/step/impl/activation_planning.h>
+#include <lockstep/runtime/step/impl/plateau.h>
+#include <lockstep/runtime/step/impl/step.h>
+#include <lockstep/runtime/step/impl/training_storage.h>
+#include <lockstep/runtime/trainer/impl/captured_steps.h>
+#include <lockstep/runtime/trainer/impl/digest_log.h>
+#include <lockstep/runtime/trainer/impl/straggler_watch.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep::detail {
+
+/// The parts of a Trainer, and what several of its calls do with them. Trainer::impl() gives it to
+/// lockstep's other libraries. Ranks and threads: as Trainer.
+struct TrainerImpl {
+  /// `acts`, `make_graph` and `devices` (the communicator of the gradients) follow from the device
+  /// of `runtime`; tests give others. If one rank cannot make a part, every rank throws.
+  TrainerImpl(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
+              const TrainerOptions& options, HostActs acts, MakeStepGraph make_graph,
+              const Communicator& devices);
+  TrainerImpl(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
+              const TrainerOptions& options, HostActs acts, MakeStepGraph make_graph = nullptr)
+      : TrainerImpl(runtime, model, spec, options, acts, std::move(make_graph),
+                    runtime.communicator()) {}
+  TrainerImpl(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
+              const TrainerOptions& options);
+
+  /// Throws Error in the closure of a step, which only computes the loss.
+  void require_outside_closure(const char* call) const;
+  void require_between_windows(const char* call) const;
+  void require_no_graph() const;
+  /// All ranks have the votes of the last window here, so a pending snapshot may advance.
+  void begin_micro_batch();
+  StepReport micro_batch(const std::function<Loss()>& closure);
+  /// After a micro-batch: makes the update if its window is full.
+  StepReport report();
+  StepReport close_window();
+  void note_loss();
+  /// What this rank votes about its share of a pending snapshot.
+  Votes votes() const;
+  StepReport with_saved(StepReport report);
+  /// Waits for the last window, and takes what the program wrote to weights. False if a parameter
+  /// has left the arena on any rank: there is nothing to take then. Collective.
+  bool take_written();
+  /// The same; throws Error on every rank if a parameter has left the arena. Collective.
+  void require_written();
+  void adopt_trainable();
+
+  Runtime& runtime;
+  Agreement agreement;
+  TrainerOptions options;
+  std::string description;  // of the optimizer
+  ActivationPlanning activations;
+  TrainingStorage storage;
+  std::unique_ptr<Step> steps;
+  std::unique_ptr<Plateau> plateau;         // with TrainerOptions::reduce_on_plateau
+  std::unique_ptr<CapturedSteps> captured;  // with TrainerOptions::cuda_graph
+  std::unique_ptr<DigestLog> digests;       // with TrainerOptions::digest_log
+  LoopState loop;
+  StragglerWatch stragglers;
+  bool on_trial = false;           // updates that are taken back: KeptTraining
+  std::unique_ptr<Saving> saving;  // last: its destructor completes a pending snapshot
+
+ private:
+  /// `asked`: the program's options, which snapshots keep. The wire dtype and accumulate of
+  /// `options` may differ, since they may depend on the number of ranks.
+  TrainerImpl(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
+              const TrainerOptions& asked, HostActs acts, MakeStepGraph make_graph,
+              const Communicator& devices, Trainable trainable);
+  void advance_saving();
+  StepReport with_data_wait(StepReport report);
+  void watch_stragglers(const StepReport& closed);
+
+  double data_wait_ = 0.0;  // seconds, of the window
+  std::optional<std::chrono::steady_clock::time_point> window_start_;
+};
+
+}  // namespace lockstep::detail

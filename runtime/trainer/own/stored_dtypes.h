@@ -1,0 +1,15 @@
+#pragma once
+
+#include <lockstep/amp/model.h>
+#include <lockstep/amp/precision.h>
+#include <lockstep/runtime/storage/impl/exact_values.h>
+
+#include <string>
+
+namespace lockstep::detail {
+
+/// Lines of a summary: what a Trainer's model holds in 16 bits and why, and which classes count as
+/// norms. Local.
+std::string stored_dtypes(const Model& model, const Precision& precision, const ExactValues& exact);
+
+}  // namespace lockstep::detail

@@ -1,0 +1,2 @@
+#include <lockstep/lockstep.h>
+#include <lockstep/runtime/step/impl/step.h>
