@@ -4,6 +4,7 @@
 #include <lockstep/amp/impl/cuda_kernels.h>
 #include <lockstep/amp/optimizers.h>
 #include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/impl/device_world.h>
 #include <lockstep/runtime/data_parallel.h>
 #include <lockstep/runtime/process/impl/identity.h>
 #include <lockstep/runtime/trainer.h>
