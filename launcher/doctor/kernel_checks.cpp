@@ -5,6 +5,7 @@
 #include <hwy/targets.h>
 #include <lockstep/amp/impl/flat_kernels.h>
 #include <lockstep/amp/impl/flat_span.h>
+#include <lockstep/amp/impl/optimizer_list.h>
 #include <lockstep/amp/optimizers.h>
 
 #include <algorithm>
@@ -137,11 +138,10 @@ double fastest(double bytes, const Call& call) {
 
 std::vector<Kernel> update_kernels(int64_t size) {
   std::vector<Kernel> kernels;
-  add_update(kernels, AdamW(1e-2).weight_decay(0.1), "AdamW", size);
-  add_update(kernels, Adam(1e-2).weight_decay(0.1), "Adam", size);
-  add_update(kernels, LAMB(1e-2), "LAMB", size);
-  add_update(kernels, Lion(1e-3).weight_decay(0.1), "Lion", size);
-  add_update(kernels, SGD(1e-2).weight_decay(0.1), "SGD", size);
+#define LOCKSTEP_ADD(Optimizer) \
+  add_update(kernels, Optimizer(1e-2).weight_decay(0.1), #Optimizer, size);
+  LOCKSTEP_FOR_EACH_OPTIMIZER(LOCKSTEP_ADD)
+#undef LOCKSTEP_ADD
   add_update(kernels, SGD(1e-2).momentum(0.9).nesterov(true), "SGD with momentum", size);
   return kernels;
 }

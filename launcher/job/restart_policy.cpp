@@ -1,5 +1,7 @@
 #include "job/restart_policy.h"
 
+#include <lockstep/collectives/exit_code.h>
+
 #include <algorithm>
 #include <csignal>
 #include <ctime>
@@ -10,28 +12,26 @@ namespace {
 constexpr auto longest_wait = std::chrono::seconds(60);
 
 const char* why_useless(int code) {
-  switch (code) {
-    case 2:
+  switch (static_cast<ExitCode>(code)) {
+    case ExitCode::usage:
       return "wrong usage stays wrong";
-    case 3:
+    case ExitCode::environment:
       return "the environment has to be put right first";
-    case 10:
+    case ExitCode::data:
       return "the data would be the same";
-    case 11:
+    case ExitCode::snapshot:
       return "no snapshot can be used";
-    case 21:
+    case ExitCode::diverged:
       return "replicas differ: look at the named rank's host before going on";
-    case 22:
+    case ExitCode::non_finite:
       return "the same updates would be skipped again";
-    case 23:
+    case ExitCode::out_of_memory:
       return "the memory would be too small again";
-    case 75:
+    case ExitCode::preempted:
       return "the job was preempted: its scheduler starts it again";
-    case 126:
-    case 127:
-      return "the program cannot be run";
     default:
-      return nullptr;
+      // 126 and 127 are a shell's: no such program, or one that cannot be run.
+      return code == 126 || code == 127 ? "the program cannot be run" : nullptr;
   }
 }
 

@@ -7,9 +7,8 @@ foreach(target LibTorch::torch MPI::MPI_C)
     list(APPEND _includes -isystem "${directory}")
   endforeach()
 endforeach()
-# umbrella.cmake makes the folder with the link.
 add_test(NAME build.dropped COMMAND "${Python3_EXECUTABLE}" -B
   "${CMAKE_CURRENT_SOURCE_DIR}/dropped.py" "${CMAKE_CURRENT_SOURCE_DIR}/dropped.cpp"
   "${CMAKE_CXX_COMPILER}" "-std=${_standard}"
-  "-I${CMAKE_CURRENT_BINARY_DIR}/umbrella" ${_includes})
+  ${_lockstep_includes} ${_includes})  # of umbrella.cmake
 set_tests_properties(build.dropped PROPERTIES LABELS build TIMEOUT 300)

@@ -80,8 +80,12 @@ class Sources:
     def own(self, path, included):
         """lockstep's file that is meant, or None."""
         if included.startswith("lockstep/"):
-            found = self.root / included.removeprefix("lockstep/")
-            return found if found in self.texts else None
+            name = pathlib.PurePath(included.removeprefix("lockstep/"))
+            # A public header of runtime/ or inputs/ is included without the name of its library.
+            linked = [path for path in self.by_name.get(name.name, []) if len(name.parts) == 2
+                      and path.parent.parent in (self.root / name.parts[0], self.root / "bindings")]
+            found = [self.root / name] if self.root / name in self.texts else linked
+            return found[0] if found else None
         beside = pathlib.Path(os.path.normpath(path.parent / included))
         if beside in self.texts:
             return beside
@@ -129,6 +133,8 @@ def check_itself():
         "a/by_luck.cpp": "#include <functional>\nauto x = std::find_if(a, b, c);\n",
         "a/own.cpp": "#include <algorithm>\nauto x = std::find_if(a, b, c);\n",
         "a/by_header.cpp": '#include <lockstep/a/header.h>\n#include "other.h"\nauto x = std::sort(a, b);\n',
+        "a/by_link.cpp": "#include <lockstep/a/linked.h>\nauto x = std::sort(a, b);\n",
+        "a/one/linked.h": "#include <algorithm>\n",
         "a/header.h": '#include "sub/inner.h"\n',
         "a/sub/inner.h": "#include <algorithm>\n",
         "a/other.h": "",

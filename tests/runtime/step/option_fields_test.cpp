@@ -64,7 +64,7 @@ TEST(OptionLists, HaveEveryOptionThatAHeaderDeclares) {
                 "SnapshotOptions");
   expect_fields(fields, "snapshots.keep.", "checkpointing/snapshot/snapshot_options.h",
                 "KeepOptions");
-  expect_fields(fields, "buckets.", "runtime/storage/impl/bucket_plan.h", "BucketOptions");
+  expect_fields(fields, "buckets.", "runtime/storage/policies.h", "BucketOptions");
   expect_fields(fields, "local_updates.", "runtime/step/local_updates.h", "LocalUpdates");
   expect_fields(fields, "reduce_on_plateau.", "runtime/step/reduce_on_plateau.h",
                 "ReduceOnPlateau");
