@@ -1,5 +1,4 @@
 #include <lockstep/collectives/check.h>
-#include <lockstep/collectives/impl/option_list.h>
 #include <lockstep/runtime/loop/impl/epoch_loop.h>
 #include <lockstep/runtime/progress.h>
 #include <lockstep/runtime/step/impl/option_fields.h>
@@ -14,15 +13,6 @@
 
 namespace lockstep {
 namespace detail {
-
-LOCKSTEP_OPTION_LIST(EpochOptions) {
-  visit("folder", options.folder());
-  visit("epochs", options.epochs(), ">= 1");
-  visit("save_every", options.save_every(), ">= 0");
-  visit("validate_every", options.validate_every(), ">= 0");
-  visit("resume", options.resume());
-}
-
 namespace {
 
 double now() {

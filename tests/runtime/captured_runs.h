@@ -4,6 +4,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 #include <lockstep/amp/optimizers.h>
+#include <lockstep/runtime/trainer.h>
 #include <lockstep/runtime/trainer/impl/trainer_impl.h>
 
 #include <functional>
@@ -65,9 +66,9 @@ struct CapturedRun {
               const OptimizerSpec& optimizer = AdamW(1e-2),
               HostActs acts = HostActs::one_window_late)
       : model(made()),
-        trainer(
+        trainer(std::make_unique<detail::TrainerImpl>(
             runtime, model, optimizer, options.cuda_graph(graph), acts,
-            [this] { return std::make_unique<KeptWork>(calls); }, devices) {}
+            [this] { return std::make_unique<KeptWork>(calls); }, devices)) {}
 
   static std::shared_ptr<Mlp> made() {
     at::manual_seed(11);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <lockstep/runtime/trainer.h>
 #include <lockstep/runtime/trainer/impl/trainer_impl.h>
 
 #include <memory>

@@ -2,6 +2,7 @@
 
 static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
 
+#include <lockstep/collectives/impl/option_list.h>
 #include <lockstep/runtime/evaluate.h>
 #include <lockstep/runtime/run_log.h>
 #include <lockstep/runtime/step_report.h>
@@ -20,6 +21,14 @@ struct EpochOptions;
 }  // namespace lockstep
 
 namespace lockstep::detail {
+
+LOCKSTEP_OPTION_LIST(EpochOptions) {
+  visit("folder", options.folder());
+  visit("epochs", options.epochs(), ">= 1");
+  visit("save_every", options.save_every(), ">= 0");
+  visit("validate_every", options.validate_every(), ">= 0");
+  visit("resume", options.resume());
+}
 
 /// What train_epochs() does around the steps. Ranks: every rank makes the same calls.
 class EpochLoop {

@@ -5,6 +5,7 @@
 #include <lockstep/runtime/batch_size_finder.h>
 #include <lockstep/runtime/local_updates.h>
 #include <lockstep/runtime/storage/impl/state_copy.h>
+#include <lockstep/runtime/trainer.h>
 #include <lockstep/runtime/trainer/impl/kept_training.h>
 #include <lockstep/runtime/trainer/impl/trainer_impl.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -169,7 +170,7 @@ at::Tensor late_branch(bool sharded, Between between) {
   };
   for (int64_t i = 0; i < 7; ++i) {
     if (i == 4 && between == Between::trial) {
-      KeptTraining kept(training, "a search");
+      KeptTraining kept(trainer, "a search");
       step(true);
       step(false);
       kept.give_back();

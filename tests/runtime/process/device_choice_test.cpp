@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/exit_code.h>
+#include <lockstep/collectives/impl/device_world.h>
 #include <lockstep/collectives/impl/solo_transport.h>
 #include <lockstep/runtime/data_parallel.h>
 #include <lockstep/runtime/process/impl/device_arithmetic.h>

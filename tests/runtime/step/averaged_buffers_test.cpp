@@ -2,6 +2,7 @@
 #include <lockstep/checkpointing/snapshot/impl/writer.h>
 #include <lockstep/checkpointing/snapshot/safetensors_writer.h>
 #include <lockstep/runtime/evaluate.h>
+#include <lockstep/runtime/trainer.h>
 #include <lockstep/runtime/trainer/impl/kept_training.h>
 #include <lockstep/runtime/trainer/impl/trainer_impl.h>
 #include <torch/nn/modules/batchnorm.h>

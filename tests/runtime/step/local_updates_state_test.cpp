@@ -3,6 +3,7 @@
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/exit_code.h>
 #include <lockstep/runtime/storage/impl/state_copy.h>
+#include <lockstep/runtime/trainer.h>
 #include <lockstep/runtime/trainer/impl/trainer_impl.h>
 
 #include "error_of.h"

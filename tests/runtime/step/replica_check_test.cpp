@@ -1,6 +1,7 @@
 // Ranks whose replicas differ: flipped bits, and optimizers that were given other options.
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/exit_code.h>
+#include <lockstep/runtime/trainer.h>
 #include <lockstep/runtime/trainer/impl/trainer_impl.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
@@ -94,7 +95,7 @@ TEST(ReplicaCheck, ABitFlippedInAMomentOrWeightIsNamed) {
           runtime(), model, AdamW(1e-2), TrainerOptions().precision(half_precision()), acts));
       const auto step = [&] { trainer.step([&] { return scaled_loss(*model, 0); }); };
       step();
-      Arrays arrays = arrays_of(training);
+      Arrays arrays = arrays_of(trainer);
       arrays["second.bias"] = model->second->bias.detach();
       flip(arrays.at(where), 1);
       EXPECT_THAT(divergence([&] {

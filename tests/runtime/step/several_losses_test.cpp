@@ -1,5 +1,6 @@
 // Several losses of one Trainer, with a loss scale each.
 #include <lockstep/collectives/check.h>
+#include <lockstep/runtime/trainer.h>
 #include <lockstep/runtime/trainer/impl/trainer_impl.h>
 
 #include "error_of.h"

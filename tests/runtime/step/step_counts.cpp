@@ -3,6 +3,7 @@
 #include <ATen/record_function.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/impl/transport.h>
+#include <lockstep/runtime/trainer.h>
 #include <lockstep/runtime/trainer/impl/trainer_impl.h>
 
 #include <algorithm>
@@ -345,9 +346,9 @@ int main(int argc, char** argv) {
     if (runtime.is_main()) {
       std::cout << "[";
     }
-    count<testing::ResNet50Shape>(runtime, "ResNet-50", "");
-    count<testing::Gpt2Shape>(runtime, "GPT-2 124M", ",\n");
-    count<testing::BertShape>(runtime, "BERT-base", ",\n");
+    count<lockstep::testing::ResNet50Shape>(runtime, "ResNet-50", "");
+    count<lockstep::testing::Gpt2Shape>(runtime, "GPT-2 124M", ",\n");
+    count<lockstep::testing::BertShape>(runtime, "BERT-base", ",\n");
     if (runtime.is_main()) {
       std::cout << "]" << std::endl;
     }

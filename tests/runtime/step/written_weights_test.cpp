@@ -2,6 +2,7 @@
 // the Trainer says so by name (pytorch#37246, WGAN's clipping, weight noise).
 #include <lockstep/runtime/evaluation_scopes.h>
 #include <lockstep/runtime/load_weights.h>
+#include <lockstep/runtime/trainer.h>
 #include <lockstep/runtime/trainer/impl/kept_training.h>
 #include <lockstep/runtime/trainer/impl/trainer_impl.h>
 #include <torch/optim/sgd.h>
