@@ -6,6 +6,7 @@
 #include <lockstep/runtime/process/impl/stop_signals.h>
 #include <lockstep/runtime/saving/impl/averages.h>
 #include <lockstep/runtime/step/impl/gradient_statistics.h>
+#include <lockstep/runtime/step/impl/option_fields.h>
 #include <lockstep/runtime/storage/impl/bucket_plan.h>
 #include <lockstep/runtime/table.h>
 #include <lockstep/runtime/trainer.h>
@@ -136,6 +137,7 @@ ResumeReport Trainer::resume(const std::string& folder) {
   impl_->require_outside_closure("resume()");
   impl_->require_between_windows("resume()");
   impl_->steps->settle();
+  detail::require_same_fields("resume()", {{"folder", detail::text_of(folder)}}, impl_->agreement);
   impl_->agreement.raise_if_any(impl_->storage.watch().departure());
   return impl_->saving->resume(folder);
 }

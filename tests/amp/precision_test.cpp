@@ -225,8 +225,8 @@ TEST(Precision, ImpossibleCombinationsSayWhy) {
   refuses(Precision::O2().keep_fp32("wo."), "keep_fp32 pattern 'wo.'");
   refuses(Precision::O2().norms(""), "norms pattern ''");
   refuses(Precision::O2().norms(".ln"), "norms pattern '.ln'");
-  refuses(Precision::O2().predivide(0), "predivide is 0");
-  refuses(Precision::O2().predivide(-1), "predivide is -1");
+  refuses(Precision::O2().predivide(0), "Precision.predivide must be > 0 and < inf, is 0");
+  refuses(Precision::O2().predivide(-1), "Precision.predivide must be > 0 and < inf, is -1");
   refuses(Precision::O2().predivide(nan), "predivide");
   refuses(Precision::O2().loss_scale(LossScalerOptions().growth_factor(0.1)), "growth_factor");
 }

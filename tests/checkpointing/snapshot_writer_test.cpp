@@ -364,8 +364,10 @@ TEST(Writer, BadArgumentsAreNamed) {
     return rejection_of([&] { Writer(Communicator::solo(), folder.path(), options); });
   };
   EXPECT_THAT(refused(WriterOptions().run("../x")), HasSubstr("run must be"));
-  EXPECT_THAT(refused(WriterOptions().keep(KeepOptions().best(-1))), HasSubstr("keep.best"));
-  EXPECT_THAT(refused(WriterOptions().keep(KeepOptions().every(-1))), HasSubstr("keep.every"));
+  EXPECT_THAT(refused(WriterOptions().keep(KeepOptions().best(-1))),
+              HasSubstr("KeepOptions.best must be >= 0, is -1"));
+  EXPECT_THAT(refused(WriterOptions().keep(KeepOptions().every(-1))),
+              HasSubstr("KeepOptions.every must be >= 0, is -1"));
   EXPECT_THAT(refused(WriterOptions().min_shard_bytes(0)), HasSubstr("min_shard_bytes"));
   Writer writer(Communicator::solo(), folder.path());
   EXPECT_THAT(rejection_of([&] { save_alone(writer, -1); }), HasSubstr("the step -1"));
