@@ -33,7 +33,7 @@ for target in demo:  # whose own files are no inputs
 outputs = {pathlib.Path(BUILD, line.split(": ")[0]) for line in subprocess.run(
     [NINJA, "-C", BUILD, "-t", "targets", "all"], capture_output=True, text=True, check=True).stdout.splitlines()}
 installed = set(installed_from_build())
-assert any(path.name == "liblockstep_runtime.a" or ".so" in path.name for path in installed), installed
+assert any(path.name == "liblockstep_loop.a" or ".so" in path.name for path in installed), installed
 # A module of Fortran comes with the object of its library.
 modules = {path for path in installed if path.suffix == ".mod"}
 missing = {path for path in installed - built - modules if path in outputs or not path.exists()}
