@@ -180,8 +180,17 @@ void require_equal_ends(const std::vector<std::string>& names, const std::vector
                       ". Do not use these weights: go on from the last snapshot");
 }
 
-void tell_launcher(const detail::EndSign& sign) {
-  detail::give(detail::LifeSign::ends, detail::to_text(sign));
+/// Where no memory is left for the text, the launcher gets the code alone.
+void tell_launcher(int code, bool is_shared, const char* text) noexcept {
+  try {
+    if (detail::has_listener()) {
+      detail::give(detail::LifeSign::ends, detail::to_text(detail::EndSign{code, is_shared, text}));
+    }
+  } catch (const std::exception&) {
+    if (*text != '\0') {
+      tell_launcher(code, is_shared, "");
+    }
+  }
 }
 
 /// Prints why the program ends and returns its exit code, also where no memory is left for a
@@ -192,20 +201,20 @@ int code_of_failure(const std::string& who, const std::exception_ptr& failure) n
       std::rethrow_exception(failure);
     } catch (const Error& error) {
       const auto* agreed = dynamic_cast<const detail::SharedError*>(&error);
-      tell_launcher(
-          {static_cast<int>(error.code()), agreed != nullptr && !agreed->is_own(), error.what()});
+      tell_launcher(static_cast<int>(error.code()), agreed != nullptr && !agreed->is_own(),
+                    error.what());
       print_line(who, error.what());
       return static_cast<int>(error.code());
     } catch (const std::exception&) {
       const Error error = detail::as_error(failure);
       const int code = error.code() == ExitCode::usage ? 1 : static_cast<int>(error.code());
-      tell_launcher({code, false, error.what()});
+      tell_launcher(code, false, error.what());
       print_line(who, error.what(), mixes_dtypes(error.what()) ? kMixedAdvice : "");
       return code;
     }
   } catch (const std::exception&) {
     const int code = static_cast<int>(ExitCode::out_of_memory);
-    tell_launcher({code, false, ""});
+    tell_launcher(code, false, "");
     std::fprintf(stderr, "%s: out of memory, also for a message that says where\n", who.c_str());
     return code;
   }
