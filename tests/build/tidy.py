@@ -114,6 +114,10 @@ with tempfile.TemporaryDirectory() as folder:
     expect("what changed on the branch, in the tree and without git", tidy("--base"), 0,
            "base/host/old.cpp is left out", "base/host/alone.h is left out", "3 sources",
            files=["base/host/engine.cpp", "step/loss.cpp", "step/new.cpp"])
+    script = pathlib.Path("scripts/tidy").read_text(encoding="utf-8")
+    write("scripts/tidy", script.replace("MOST_IN_GATE = 60", "MOST_IN_GATE = 2"))
+    expect("a change that is too large for the gate", tidy("--base"), 0, "skipped: 3 sources changed since ", "more than 2; run ")
+    write("scripts/tidy", script)
     expect("since a commit", tidy("--base", "HEAD"), 0, "2 sources", files=["base/host/engine.cpp", "step/new.cpp"])
     expect("a header of two libraries", tidy("base/work.h"), 0, "1 sources", files=["base/host/engine.cpp"])
     expect("a file of another kind", tidy("README.md"), 1, "no source of a library or of launcher/: README.md")
