@@ -6,7 +6,7 @@ namespace lockstep::amp {
 
 namespace {
 
-// The device whose autocast key marks what is kept in fp32, see kept_fp32.h.
+// The device whose autocast key marks parameters that are kept in fp32 (kept_fp32.h).
 constexpr auto kKept = c10::kPrivateUse1;
 
 }  // namespace

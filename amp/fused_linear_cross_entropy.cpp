@@ -21,8 +21,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 constexpr const char* kName = "lockstep::fused_linear_cross_entropy";
-/// The classes of a block: 700 rows of fp32 logits are 5.6 MB. Constant, so that a row's bits do
-/// not depend on how many rows there are.
+/// Classes of a block: 700 rows of fp32 logits are 5.6 MB. Constant, so that the bits of a row do
+/// not depend on the number of rows.
 constexpr int64_t kClassesOfABlock = 2048;
 
 /// Calls body(first class, logits of the block) for each block. `logits` has one block after the
@@ -44,7 +44,7 @@ at::Tensor weights_of(const at::Tensor& targets, int64_t classes, int64_t ignore
       .masked_fill(targets == ignore_index, 0.0);
 }
 
-/// Products of operands that are already cast: none casts them again.
+/// Disables autocast for products whose operands are cast already.
 class WithoutAutocast {
  public:
   explicit WithoutAutocast(c10::DeviceType device)
@@ -128,14 +128,14 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
   }
 };
 
-/// What the layer multiplies.
+/// The operands of the layer's product.
 struct Operands {
   at::Tensor x;
   at::Tensor weight;
   at::Tensor bias;
 };
 
-/// As autocast casts the operands of at::linear, or into fp32 for weights that are kept in it.
+/// Casts the operands as autocast does for at::linear; to fp32 for weights that are kept in fp32.
 Operands cast(const Operands& given) {
   const c10::DeviceType device = given.x.device().type();
   if (!at::autocast::is_autocast_enabled(device)) {

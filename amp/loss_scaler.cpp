@@ -38,10 +38,10 @@ ScalerRule scaler_rule(const LossScalerOptions& options) {
 
 namespace {
 
-constexpr int64_t kSkipsAtRest = 20;                  // in a row, at a scale that falls no further
+constexpr int64_t kSkipsAtRest = 20;                  // consecutive skips at the lowest scale
 constexpr double kLowestUsefulScale = 1.0 / 65536.0;  // only gradients above 4e9 overflow fp16 here
 
-/// Whether an overflow still lowers the scale, or spends its hysteresis.
+/// Whether an overflow can still lower the scale (or use up hysteresis).
 bool still_falls(const LossScalerOptions& options, const ScalerState& state) {
   return options.enabled() && options.dynamic() && options.backoff_factor() < 1.0 &&
          state.scale > std::max(options.min_scale(), kLowestUsefulScale);

@@ -31,7 +31,7 @@ struct Owner {
 class TensorList {
  public:
   void add(const std::string& name, const at::Tensor& tensor, const Owner& owner);
-  /// The same where `registered`, under that name, is not what the module uses: `used` is.
+  /// The same if the module uses `used` in place of the tensor `registered` with this name.
   void add_tied(const std::string& name, const at::Tensor& used, const Owner& owner,
                 const at::Tensor& registered);
   /// The tensors in the order of their first names. Throws Error naming the two where different
@@ -98,7 +98,7 @@ bool is_any(const torch::nn::Module& module) {
   return ((dynamic_cast<const Norms*>(&module) != nullptr) || ...);
 }
 
-/// By class, so that classes derived from LibTorch's count, or by name.
+/// By class, which includes classes derived from LibTorch's, or by name.
 bool is_norm(const torch::nn::Module& module) {
   return is_any<torch::nn::BatchNorm1dImpl, torch::nn::BatchNorm2dImpl, torch::nn::BatchNorm3dImpl,
                 torch::nn::InstanceNorm1dImpl, torch::nn::InstanceNorm2dImpl,
@@ -127,7 +127,7 @@ void collect(const torch::nn::Module& module, const std::string& prefix, const I
       parameters.add_tied(prefix + parameter.key(), member, owner, parameter.value());
     }
   }
-  // The statistics of a norm without weights have no dtype to follow.
+  // Without weights there is no dtype for the statistics to follow.
   const Owner of_buffers = {
       owner.type, owner.is_norm && !module.named_parameters(/*recurse=*/false).is_empty()};
   for (const auto& buffer : module.named_buffers(/*recurse=*/false)) {

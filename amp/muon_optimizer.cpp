@@ -22,7 +22,7 @@ bool has_name(const ModelTensor& entry, const std::string& name) {
   return matches(entry.name) || std::any_of(entry.aliases.begin(), entry.aliases.end(), matches);
 }
 
-/// As torch.optim.Muon does. Those named in `rest_names` go with the rest, to AdamW.
+/// Throws for complex parameters, as torch.optim.Muon does, except for those in `rest_names`.
 void require_real(const std::vector<ModelTensor>& parameters,
                   const std::vector<std::string>& rest_names) {
   for (const ModelTensor& entry : parameters) {
@@ -36,7 +36,7 @@ void require_real(const std::vector<ModelTensor>& parameters,
   }
 }
 
-/// The nearest orthogonal matrix, roughly: singular values of 0.5 to 1.5.
+/// Approximates the nearest orthogonal matrix: singular values of 0.5 to 1.5.
 at::Tensor orthogonal(const at::Tensor& matrix, const MuonOptions& options) {
   const auto [a, b, c] = options.ns_coefficients();
   const bool tall = matrix.size(0) > matrix.size(1);

@@ -14,7 +14,7 @@
 namespace lockstep::amp {
 namespace {
 
-constexpr size_t kTrail = 6;  // operators kept before the find; those that only pass on are not
+constexpr size_t kTrail = 6;  // operators kept before the first find, without views and copies
 
 const void* storage_of(const at::Tensor& tensor) {
   return tensor.storage().unsafeGetStorageImpl();
@@ -71,7 +71,7 @@ class NonFiniteTracer::Watch final : public c10::DebugInfoBase {
     arguments->sequence = function.seqNr();
     if (function.scope() == at::RecordScope::BACKWARD_FUNCTION) {
       arguments->autograd_node = true;
-      // A node that is made by no operator follows those with lower numbers.
+      // A node that no operator made belongs to the module of the operator before it.
       const auto after = module_of_sequence_.upper_bound(function.seqNr());
       last_module_ =
           after == module_of_sequence_.begin() ? std::string() : std::prev(after)->second;
@@ -124,7 +124,7 @@ class NonFiniteTracer::Watch final : public c10::DebugInfoBase {
     }
   }
 
-  /// A copy inside another operator, mostly into memory without values: the outer one is judged.
+  /// A copy inside another operator, mostly to uninitialised memory: only the outer one is judged.
   bool is_part_of_a_cast(const TracedArguments& arguments) const {
     return depth_ > 0 && arguments.name == "aten::copy_";
   }
@@ -153,7 +153,7 @@ class NonFiniteTracer::Watch final : public c10::DebugInfoBase {
     }
   }
 
-  /// Nothing for a deliberate infinity and what follows from it.
+  /// Empty for a deliberate infinity and its consequences.
   std::optional<NonFinite::Origin> origin_of(const TracedArguments& arguments,
                                              const ValueSummary& values,
                                              std::string& parameter) const {
@@ -210,7 +210,7 @@ class NonFiniteTracer::Watch final : public c10::DebugInfoBase {
   std::optional<NonFinite> first_;
   std::deque<TracedOperator> trail_;
   bool backward_ = false;
-  int depth_ = 0;  // operators that run inside each other
+  int depth_ = 0;  // nesting depth of operators
   std::string last_module_;
   std::map<int64_t, std::string> module_of_sequence_;
   std::unordered_map<const c10::TensorImpl*, std::string> stands_for_;

@@ -14,7 +14,7 @@ namespace lockstep {
 
 namespace {
 
-/// "bias", "bias_hh_l0", "in_proj_bias": the last part of the name speaks of a bias.
+/// True if the last part of the name is like "bias", "bias_hh_l0" or "in_proj_bias".
 bool names_bias(const std::string& name) {
   const std::string last = name.substr(name.rfind('.') + 1);
   return last.rfind("bias", 0) == 0 ||

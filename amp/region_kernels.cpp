@@ -27,14 +27,14 @@ bool is_fp32(const MaybeTensor& tensor) {
   return tensor.has_value() && tensor->defined() && tensor->scalar_type() == at::kFloat;
 }
 
-/// The input and the parameters of a norm as LibTorch's kernels take them: a half input with fp32
-/// parameters or half ones, an fp32 input with fp32 ones.
+/// Converts the input of a norm so that LibTorch's kernels accept it: a half input with fp32 or
+/// half parameters, or an fp32 input with fp32 parameters.
 struct NormOperands {
   at::Tensor input;
   MaybeTensor weight;
   MaybeTensor bias;
 
-  /// `statistics`: running ones, which keep their dtype.
+  /// `statistics`: the running ones, which keep their dtype.
   template <typename... Statistics>
   NormOperands(const at::Tensor& x, const MaybeTensor& w, const MaybeTensor& b,
                const Statistics&... statistics)
@@ -94,7 +94,7 @@ bool is_floating(const c10::IValue& value) {
   return value.isTensor() && value.toTensor().defined() && value.toTensor().is_floating_point();
 }
 
-/// The widest floating dtype of an operator's operands, those of lists included.
+/// The widest floating dtype of an operator's operands, including lists.
 at::ScalarType widest_of(c10::ArrayRef<c10::IValue> arguments) {
   at::ScalarType widest = at::kBFloat16;
   bool any = false;
@@ -129,8 +129,8 @@ void cast(c10::IValue& value, at::ScalarType dtype) {
   }
 }
 
-/// An operator that refuses operands of several floating dtypes gets one: that of the tensor which
-/// it writes, or the widest.
+/// Converts the operands of an operator that refuses several floating dtypes: to the dtype of the
+/// tensor that it writes, else to the widest.
 void with_one_dtype(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                     torch::jit::Stack* stack) {
   const auto& arguments = op.schema().arguments();
@@ -157,7 +157,7 @@ TORCH_LIBRARY_IMPL(aten, AutocastIPU, library) {
   library.impl("instance_norm", &instance_norm);
   library.impl("layer_norm", &layer_norm);
   library.impl("group_norm", &group_norm);
-  // Those that compare the dtypes of their operands before a kernel sees them.
+  // Operators that compare the dtypes of their operands before a kernel runs.
   for (const char* name : {"dot",
                            "vdot",
                            "inner",

@@ -18,15 +18,15 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// The communicator that converted layers share, in a form that autograd can keep.
+/// The communicator of converted layers, in a form that autograd can store.
 struct Group : torch::CustomClassHolder {
   explicit Group(Communicator ranks) : communicator(std::move(ranks)) {}
   Communicator communicator;
 };
 using GroupPtr = c10::intrusive_ptr<Group>;
 
-/// Which running means belong to converted layers. Entries of tensors that are gone are dropped
-/// when their address is met again.
+/// Which running means belong to converted layers. Entries of freed tensors are dropped when their
+/// address is used again.
 class Registry {
  public:
   static Registry& instance() {
@@ -76,7 +76,7 @@ at::Tensor per_channel(const at::Tensor& values, const at::Tensor& x) {
   return values.view(sizes);
 }
 
-/// fp64, summed over all ranks, where the values are.
+/// The sum over all ranks, in fp64, on the device of `values`.
 at::Tensor summed(const at::Tensor& values, Communicator& communicator) {
   at::Tensor sum = values.to(at::kDouble).contiguous();
   communicator.all_reduce(sum).wait();
@@ -94,8 +94,8 @@ at::ScalarType computed_in(const at::Tensor& x) {
   return at::toOpMathType(x.scalar_type());
 }
 
-/// Each rank's mean and variance become sums of values and of squares, which add up over ranks. The
-/// host looks at the count where that costs no wait for a device.
+/// Turns each rank's mean and variance into sums of values and squares, and adds these over ranks.
+/// The host checks the count only if it need not wait for a device.
 Statistics statistics_of(const at::Tensor& x, Communicator& communicator) {
   const at::ScalarType dtype = computed_in(x);
   const int64_t channels = x.size(1);
@@ -117,7 +117,7 @@ Statistics statistics_of(const at::Tensor& x, Communicator& communicator) {
                  " elements a channel over all ranks; training needs at least 2");
   const at::Tensor mean = all.narrow(0, 0, channels) / total;
   at::Tensor variance = all.narrow(0, channels, channels) / total - mean.square();
-  if (dtype == at::kDouble) {  // that difference lost digits which fp64 has: sum about the mean
+  if (dtype == at::kDouble) {  // the difference above loses digits: sum again about the mean
     variance = summed((own_variance + (own_mean - mean).square()) * count, communicator) / total;
   }
   return {mean.to(dtype), variance.clamp_min(0).to(dtype), total};
@@ -183,7 +183,7 @@ std::optional<at::Tensor> if_defined(const std::optional<at::Tensor>& tensor) {
   return tensor.has_value() && tensor->defined() ? tensor : std::nullopt;
 }
 
-/// aten::batch_norm of every layer comes here; those that are not converted go on as they would.
+/// Called for aten::batch_norm of every layer; layers that are not converted run as usual.
 at::Tensor batch_norm(const at::Tensor& x, const std::optional<at::Tensor>& weight,
                       const std::optional<at::Tensor>& bias,
                       const std::optional<at::Tensor>& running_mean,

@@ -20,14 +20,14 @@ namespace lockstep::amp {
 namespace {
 
 struct WeightCast {
-  c10::weak_intrusive_ptr<c10::TensorImpl> weight;  // no other tensor gets its address meanwhile
+  c10::weak_intrusive_ptr<c10::TensorImpl> weight;  // keeps the address from being used again
   uint32_t version;
   bool in_window;
   at::Tensor cast;
   std::shared_ptr<std::atomic<bool>> had_backward = std::make_shared<std::atomic<bool>>(false);
 
-  /// Whether a graph goes through the cast and no backward has yet. What LibTorch's SGD writes
-  /// through data() has no version, but it comes after backward.
+  /// Whether a graph uses the cast and backward has not run. Writes through data(), as by
+  /// LibTorch's SGD, have no version, but they come after backward.
   bool is_in_use() const { return cast.grad_fn().use_count() > 1 && !*had_backward; }
 };
 
@@ -35,7 +35,7 @@ const at::TensorBase& weight_of(const at::Tensor& tensor) {
   return tensor.is_view() ? tensor._base() : tensor;
 }
 
-/// Where a weight begins. A view of other layout takes the place of the one before it.
+/// By the weight's address. A view with another layout replaces the entry.
 using Casts = std::unordered_map<const void*, WeightCast>;
 
 class ThreadCasts {
@@ -85,7 +85,7 @@ class ThreadCasts {
                        [&](const WeightSet* weights) { return weights->count(weight) > 0; });
   }
 
-  /// Weights that come and go within a region leave casts behind.
+  /// Drops casts of weights that no longer exist or are not in use.
   void forget_unused() {
     if (casts_.size() < limit_) {
       return;
@@ -108,8 +108,8 @@ class ThreadCasts {
 
 thread_local ThreadCasts thread_casts;
 
-/// Whether autocast asks for this cast, for one of its operators: it is switched off within them.
-/// What the program itself asks for is its own, to change as it likes.
+/// Whether autocast makes this cast for an operator: autocast is disabled there. A cast that the
+/// program makes is not shared, since the program may change it.
 bool is_by_autocast(const at::Tensor& tensor, at::ScalarType dtype) {
   const c10::DeviceType device = tensor.device().type();
   return (device == c10::kCPU || device == c10::kCUDA) &&

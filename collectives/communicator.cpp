@@ -76,8 +76,8 @@ class ArgumentCheck {
   detail::Verb verb_;
 };
 
-/// The memory that a collective writes in place of a tensor with LibTorch's lazy signs, and which
-/// then becomes the tensor's value.
+/// Memory that a collective writes in place of a lazy tensor (is_lazy()); its values then become
+/// those of the tensor.
 class CopiesBack : public Operation {
  public:
   CopiesBack(std::shared_ptr<Operation> operation, at::Tensor from, at::Tensor to)
@@ -107,7 +107,7 @@ class CopiesBack : public Operation {
   at::Tensor from_, to_;
 };
 
-/// Lets `collective` write `tensor`, or memory that takes its place.
+/// Runs `collective` on `tensor`, or on memory that takes the place of a lazy one.
 template <class Collective>
 Work written_to(const at::Tensor& tensor, const Collective& collective) {
   if (!detail::is_lazy(tensor)) {

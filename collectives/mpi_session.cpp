@@ -19,10 +19,10 @@ namespace lockstep {
 namespace {
 
 std::atomic<bool> session_exists{false};
-std::atomic<bool> session_failed{false};  // one that was not a guest
+std::atomic<bool> session_failed{false};  // a session that is not a guest's has failed
 
-/// Says which ranks are missing where all ranks wait in MPI; the launcher of `lockstep run` does so
-/// itself.
+/// Reports missing ranks while all ranks wait in MPI. Null under `lockstep run`, whose launcher
+/// reports them.
 std::unique_ptr<detail::RollCall> call_roll(const char* point) {
   if (std::getenv("LOCKSTEP_LIFE_SIGNS") != nullptr) {
     return nullptr;
@@ -36,7 +36,7 @@ std::unique_ptr<detail::RollCall> call_roll(const char* point) {
       });
 }
 
-/// MPI's life: initialised by us or by somebody else, to whom it then belongs.
+/// Initialises and finalises MPI, unless the program has initialised it.
 class MpiLife {
  public:
   MpiLife() {
@@ -61,10 +61,10 @@ class MpiLife {
   MpiLife(const MpiLife&) = delete;
   MpiLife& operator=(const MpiLife&) = delete;
 
-  /// Leaves MPI as it is: finalising would wait for ranks that do not come.
+  /// Does not finalise MPI: that would wait for ranks that do not come.
   void abandon() { is_ours_ = false; }
 
-  /// Throws on every rank if MPI allows too little on any.
+  /// Throws on every rank if the thread level of MPI is too low on one.
   void check_thread_level(const detail::MpiComm& world) const {
     const bool enough = thread_level_ >= MPI_THREAD_SERIALIZED;
     const std::string start =
@@ -103,7 +103,7 @@ bool mpi_is_up() {
   return initialized != 0;
 }
 
-/// Throws on every rank when the launcher and MPI disagree about the world on any.
+/// Throws on every rank if the launcher and MPI disagree about the world size on one.
 void check_world_size(const detail::LaunchEnvironment& launch, const detail::MpiComm& world) {
   const int size = world.size();
   const bool agrees = launch.world_size == 0 || launch.world_size == size;
@@ -141,7 +141,7 @@ struct MpiSession::Impl {
     }
   }
 
-  /// Makes `world` of the ranks of `comm`. `launch` says what the world must be.
+  /// Makes `world` of the ranks of `comm`; `launch` has the expected size.
   void join(MPI_Comm comm, const detail::LaunchEnvironment& launch, CommunicatorOptions options) {
     joined = comm;
     mpi.emplace();

@@ -82,7 +82,7 @@ void add_run_options(CLI::App& run, RunOptions& options, std::string& show_ranks
       ->allow_extra_args(false);
 }
 
-/// "0,4-7"; nothing for what is no such list. Empty: none.
+/// Parses a list such as "0,4-7"; empty text: no numbers. nullopt for other texts.
 std::optional<std::set<int>> numbers_in(const std::string& text) {
   std::set<int> numbers;
   std::istringstream parts(text);
@@ -114,7 +114,7 @@ int clean_leftovers(bool lists_only) {
   return 0;
 }
 
-/// Becomes a program that needs LibTorch; it lies beside this one.
+/// Replaces this process by a program that needs LibTorch, from the same folder.
 int exec_tool(const std::string& name, char** argv) {
   const auto libtorch = find_libtorch(LOCKSTEP_LIBTORCH_ROOT, LOCKSTEP_LIBTORCH_VERSION,
                                       [](const char* variable) { return std::getenv(variable); });
@@ -174,7 +174,7 @@ int main(int argc, char** argv) {
       "run", "Start a program on many ranks: lockstep run [options] [--] program [arguments]");
   std::string show_ranks;
   add_run_options(*run, options, show_ranks);
-  run->prefix_command();  // what follows the options is the program, with or without --
+  run->prefix_command();  // the program follows the options, with or without --
   app.add_subcommand("inspect", "Print what is in a snapshot, verify it, compare two");
   app.add_subcommand("export", "Write a snapshot's weights to one safetensors file");
   CLI::App* diff = app.add_subcommand(

@@ -50,8 +50,8 @@ double seconds_of(const Work& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// The fastest run of each, after one that chooses its kernels. The two take turns, so that what
-/// disturbs one disturbs the other. A slow pair is run once: no disturbance is that large.
+/// The fastest run of each, after one warm-up. The two alternate, so that a disturbance affects
+/// both. A slow pair is run once: no disturbance is that large.
 std::pair<double, double> fastest(const Work& work, const Work& fp32) {
   constexpr int kRuns = 5;
   constexpr double kEnough = 4e-3;

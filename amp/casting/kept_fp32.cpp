@@ -8,7 +8,7 @@ namespace lockstep::amp {
 
 namespace {
 
-// A key above those of autocast on CPU and CUDA, whose own device lockstep does not use.
+// A key above those of autocast on CPU and CUDA. lockstep does not use the device of this key.
 constexpr auto kKey = c10::DispatchKey::AutocastPrivateUse1;
 
 void widen(c10::IValue& value) {
@@ -64,8 +64,8 @@ TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, library) {
   library.fallback(torch::CppFunction::makeFallthrough());
 }
 
-// The low-precision lists of autocast on CPU and CUDA, and the layers that run these operators:
-// their operands must have one dtype.
+// The low-precision lists of autocast on CPU and CUDA, and the layers that run these operators; all
+// need operands of one dtype.
 TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, library) {
   for (const char* name : {"linear",
                            "matmul",

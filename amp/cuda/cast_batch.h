@@ -7,7 +7,7 @@ namespace lockstep::amp {
 /// Elements that one block of threads casts at a time.
 constexpr int64_t kCastChunk = 8192;
 
-/// Arrays that one launch casts. Chunk c of all belongs to the last array a with
+/// Arrays that one launch casts. Chunk c of the batch belongs to the last array a with
 /// arrays[a].first_chunk <= c.
 struct CastBatch {
   struct Array {
@@ -18,12 +18,12 @@ struct CastBatch {
     Element to_type = Element::none;
     Element from_type = Element::none;
   };
-  static constexpr int kArrays = 120;  // kernels take them by value: at most 4 KB
+  static constexpr int kArrays = 120;  // passed to kernels by value: at most 4 KB
   Array arrays[kArrays];
   int32_t count = 0;
   int32_t chunks = 0;
 
-  /// False if it is full. Takes arrays of at most 2^31 chunks together.
+  /// Adds an array; false if the batch is full. Takes arrays of at most 2^31 chunks together.
   bool add(const Elements& to, const Elements& from, int64_t size) {
     if (count == kArrays) {
       return false;
@@ -34,7 +34,7 @@ struct CastBatch {
   }
   LOCKSTEP_HOST_DEVICE int array_of(int32_t chunk) const {
     int first = 0;
-    int end = count;  // the array is one of [first, end)
+    int end = count;  // search in [first, end)
     while (end - first > 1) {
       const int middle = (first + end) / 2;
       if (arrays[middle].first_chunk <= chunk) {

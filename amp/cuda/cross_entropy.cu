@@ -4,14 +4,14 @@
 namespace lockstep::amp::cuda {
 namespace {
 
-/// The row's elements from `edges.head` on, in packs.
+/// The packs of a row, from element `edges.head` on.
 __device__ Elements packs_of_row(const Rows& rows, int64_t row, const RowEdges& edges) {
   const int64_t first = row * rows.size + edges.head;
   const int bytes = rows.data.type == Element::fp32 ? 4 : 2;
   return {static_cast<char*>(rows.data.data) + first * bytes, rows.data.type};
 }
 
-/// log(sum(e^x)) and the sum of x, to all threads of the block; one pass over the row.
+/// log(sum(e^x)) and the sum of x, for all threads of the block, in one pass over the row.
 __device__ RowSums sums_of(const Rows& logits, int64_t row, bool needs_plain) {
   const RowEdges edges = RowEdges::of(logits, logits, row);
   ExponentialSum own;
@@ -31,7 +31,7 @@ __device__ RowSums sums_of(const Rows& logits, int64_t row, bool needs_plain) {
   return {reference + log_of(sum), needs_plain ? team.joined(own.plain, Sum()) : 0.0F};
 }
 
-/// The row's loss, to all threads of the block; 0 for rows that do not count.
+/// The row's loss, for all threads of the block; 0 for rows that do not count.
 __device__ double loss_of(const CrossEntropyWork& work, int64_t row) {
   if (!work.counts(row)) {
     return 0.0;
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// The gradient of a row's elements before the target's is taken off; 0 in rows that do not count.
+/// The gradient of a row without the term of the target; 0 in rows that do not count.
 struct Slopes {
   float log_sum;
   float factor;

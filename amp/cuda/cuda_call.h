@@ -4,12 +4,12 @@
 
 namespace lockstep::amp {
 
-/// The cudaStream_t that work on `device` goes to.
+/// The current stream of `device` (cudaStream_t).
 void* current_stream(c10::Device device);
 
-/// Throws Error with the name of CUDA's error at the launch of `kernel`; null: all is well. Code:
-/// environment where the device has no such kernel, usage where it may not be recorded,
-/// out_of_memory, else peer_lost: a launch also says what has broken the device before.
+/// Throws Error with the kernel and `problem`, the name of a CUDA error at its launch (null: no
+/// error). Code: environment if the device has no such kernel, usage if it cannot be captured,
+/// out_of_memory, else peer_lost: a launch also reports an earlier failure of the device.
 void check_call(const char* problem, const char* kernel);
 
 }  // namespace lockstep::amp

@@ -163,7 +163,7 @@ at::Tensor bytes_beside(const FlatSpan& span, int64_t bytes) {
   return at::empty({bytes}, span.gradient.options().dtype(at::kByte));
 }
 
-/// The coefficients of the spans' updates, in device memory: computed once, read by every block.
+/// Computes the coefficients of all spans' updates once, in device memory; every block reads them.
 template <typename Update>
 class PreparedSpans {
  public:

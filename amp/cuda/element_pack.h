@@ -13,8 +13,8 @@
 
 namespace lockstep::amp {
 
-/// How device code reads and writes flat arrays: eight elements at a time, in accesses of 16 bytes,
-/// as fp32. Also host code: the tests run every kernel on an emulated device.
+/// Reads and writes of flat arrays in device code: eight elements at a time as fp32, in accesses of
+/// 16 bytes. Also compiled for hosts: tests run every kernel on an emulated device.
 constexpr int kPack = 8;
 
 LOCKSTEP_HOST_DEVICE float half_as_float(uint16_t bits) {
@@ -33,7 +33,7 @@ LOCKSTEP_HOST_DEVICE uint16_t float_as_half(float value) {
 #endif
 }
 
-/// To nearest even; NaN stays NaN.
+/// Rounds to nearest even; NaN stays NaN.
 LOCKSTEP_HOST_DEVICE uint16_t float_as_brain(float value) {
   const uint32_t bits = bits_of(value);
   if ((bits & 0x7fffffffU) > 0x7f800000U) {
@@ -65,13 +65,13 @@ LOCKSTEP_HOST_DEVICE void set_element(const Elements& array, int64_t index, floa
   }
 }
 
-/// Eight neighbours, as wide as one access or two.
+/// Eight adjacent elements: one access or two.
 template <typename T>
 struct alignas(kPack * sizeof(T) < 16 ? kPack * sizeof(T) : 16) Pack {
   T values[kPack];
 };
 
-/// Eight neighbours that begin at a multiple of 16 bytes.
+/// Loads eight adjacent elements from a multiple of 16 bytes.
 template <typename T>
 LOCKSTEP_HOST_DEVICE void load_whole(const T* first, T (&values)[kPack]) {
   const Pack<T> whole = *reinterpret_cast<const Pack<T>*>(first);
@@ -83,7 +83,7 @@ LOCKSTEP_HOST_DEVICE void load_whole(const T* first, T (&values)[kPack]) {
 template <typename T>
 LOCKSTEP_HOST_DEVICE void store_whole(T* first, const T (&values)[kPack]) {
 #ifdef __CUDA_ARCH__
-  // Of its own accord the compiler may store element by element.
+  // Written out because the compiler may store element by element.
   constexpr int kWords = kPack * sizeof(T) / 4;
   uint32_t words[kWords] = {};
   for (int k = 0; k < kPack; ++k) {
@@ -112,8 +112,8 @@ LOCKSTEP_HOST_DEVICE void store_whole(T* first, const T (&values)[kPack]) {
 #endif
 }
 
-/// Pack number `pack` of an array of `size` elements, which begins at a multiple of 16 bytes;
-/// beyond its end `values` becomes 0.
+/// Loads pack number `pack` of an array of `size` elements that begins at a multiple of 16 bytes; 0
+/// beyond the end.
 template <typename T>
 LOCKSTEP_HOST_DEVICE void load_pack(const T* array, int64_t pack, int64_t size,
                                     T (&values)[kPack]) {
@@ -127,7 +127,7 @@ LOCKSTEP_HOST_DEVICE void load_pack(const T* array, int64_t pack, int64_t size,
   }
 }
 
-/// Writes nothing beyond the end.
+/// Stores a pack; nothing beyond the end.
 template <typename T>
 LOCKSTEP_HOST_DEVICE void store_pack(T* array, int64_t pack, int64_t size,
                                      const T (&values)[kPack]) {
@@ -135,7 +135,7 @@ LOCKSTEP_HOST_DEVICE void store_pack(T* array, int64_t pack, int64_t size,
   if (first + kPack <= size) {
     store_whole(array + first, values);
   } else {
-    // A fixed number of rounds: a run-time index would put `values` into memory.
+    // A fixed number of iterations: a run-time index would move `values` from registers to memory.
     for (int k = 0; k < kPack; ++k) {
       if (first + k < size) {
         array[first + k] = values[k];
@@ -144,7 +144,7 @@ LOCKSTEP_HOST_DEVICE void store_pack(T* array, int64_t pack, int64_t size,
   }
 }
 
-/// Eight elements from `first` on as fp32, which begin at a multiple of 16 bytes.
+/// Loads or stores eight elements from `first` on, at a multiple of 16 bytes, as fp32.
 LOCKSTEP_HOST_DEVICE void load_whole(const Elements& array, int64_t first, float (&values)[kPack]) {
   if (array.type == Element::fp32) {
     load_whole(static_cast<const float*>(array.data) + first, values);
@@ -170,7 +170,7 @@ LOCKSTEP_HOST_DEVICE void store_whole(const Elements& array, int64_t first,
   store_whole(static_cast<uint16_t*>(array.data) + first, bits);
 }
 
-/// Pack number `pack` of a flat array, as fp32; stored values are rounded to nearest even.
+/// Loads or stores pack number `pack` of a flat array as fp32; stores round to nearest even.
 LOCKSTEP_HOST_DEVICE void load(const Elements& array, int64_t pack, int64_t size,
                                float (&values)[kPack]) {
   if (array.type == Element::fp32) {

@@ -12,7 +12,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// An empty array shares its first chunk with the next one, which array_of() finds.
+/// An empty array has the same first chunk as the next array; array_of() finds the latter.
 __global__ void __launch_bounds__(kThreads) casts_kernel(CastBatch batch, float factor) {
   for (int chunk = static_cast<int>(blockIdx.x); chunk < batch.chunks;
        chunk += static_cast<int>(gridDim.x)) {
@@ -150,7 +150,7 @@ int capability(int device) {
   int minor = 0;
   if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
       cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess) {
-    cudaGetLastError();  // is not left to the next launch
+    cudaGetLastError();  // clears the error for the next launch
     return 0;
   }
   return 10 * major + minor;

@@ -14,8 +14,8 @@ namespace lockstep::amp::cuda {
 
 constexpr int kThreads = 256;
 
-/// Blocks of this kernel that one processor of the device runs at once, by its registers and shared
-/// memory. The device is asked once for each kernel. Any thread.
+/// The number of blocks of this kernel that one multiprocessor runs at once, by registers and
+/// shared memory. Queried once for each kernel. Any thread.
 template <typename... Parameters>
 int blocks_at_once(void (*kernel)(Parameters...), int threads, int device) {
   static std::mutex mutex;
@@ -28,8 +28,8 @@ int blocks_at_once(void (*kernel)(Parameters...), int threads, int device) {
   return blocks;
 }
 
-/// Blocks for `wanted` blocks of work on the current device: no more than run at once, so that all
-/// of them start together and end together, and what is done once a block is done few times.
+/// The number of blocks for `wanted` blocks of work on the current device: at most as many as run
+/// at once, so that all start and end together and work per block is done few times.
 template <typename... Parameters>
 int one_wave(void (*kernel)(Parameters...), int threads, int64_t wanted) {
   int device = 0;
@@ -40,13 +40,13 @@ int one_wave(void (*kernel)(Parameters...), int threads, int64_t wanted) {
   return static_cast<int>(std::max<int64_t>(std::min(wanted, most), 1));
 }
 
-/// Blocks of kThreads for `packs` packs of work.
+/// The number of blocks of kThreads for `packs` packs of work.
 template <typename... Parameters>
 int blocks_for(void (*kernel)(Parameters...), int64_t packs) {
   return one_wave(kernel, kThreads, (packs + kThreads - 1) / kThreads);
 }
 
-/// Launches the kernel; last_problem() says whether that went well.
+/// Launches the kernel; last_problem() returns the error.
 template <typename... Parameters>
 void start(void (*kernel)(Parameters...), dim3 blocks, int threads, void* stream,
            std::decay_t<Parameters>... arguments) {
@@ -67,10 +67,10 @@ __device__ inline int64_t pack_stride() {
   return gridDim.x * int64_t{blockDim.x};
 }
 
-/// The sum over a block's threads, in all of them, always in the same order.
+/// The sum over a block's threads, always in the same order; all threads get it.
 __device__ inline double block_sum(double value) {
   __shared__ double sums[kThreads];
-  __syncthreads();  // the last call's sum has been read
+  __syncthreads();  // all threads have read the last call's sum
   sums[threadIdx.x] = value;
   for (unsigned half = kThreads / 2; half > 0; half /= 2) {
     __syncthreads();

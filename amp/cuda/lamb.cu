@@ -8,8 +8,8 @@ namespace {
 constexpr int kRounds = static_cast<int>(kLambChunk / kPack / kThreads);
 static_assert(kRounds * kPack * kThreads == kLambChunk);
 
-/// Moments move; the sums of each chunk are written. Threads take packs beyond the end too, whose
-/// elements are 0.
+/// Updates the moments and writes the sums of each chunk. Threads also process packs beyond the
+/// end, whose elements are 0.
 __global__ void __launch_bounds__(kThreads)
     lamb_directions(LambBatch batch, LambScratch scratch,
                     const Coefficients<LambUpdate>* coefficients, const StepState* state) {

@@ -6,20 +6,20 @@
 
 namespace lockstep::amp {
 
-/// Sums of squares over one parameter, or over a part of it.
+/// Sums of squares over a parameter or a part of it.
 struct LambSums {
   double weights = 0.0;
   double directions = 0.0;
 };
 
-/// Elements whose sums one block of threads makes: always the same additions, whatever the device.
+/// Elements that one block sums. Constant, so the additions are the same on every device.
 constexpr int64_t kLambChunk = 8192;
 
 LOCKSTEP_HOST_DEVICE int64_t lamb_chunks_of(int64_t size) {
   return (size + kLambChunk - 1) / kLambChunk;
 }
 
-/// LAMB's first pass over a pack: its moments move, its squares are added to `sums`.
+/// LAMB's first pass over a pack: updates the moments and adds the squares to `sums`.
 LOCKSTEP_HOST_DEVICE void lamb_direction_pack(const LambUpdate::Direction<float>& direction,
                                               PackValues& values, LambSums& sums) {
   sums.weights += squares_of(values.weight);
@@ -27,15 +27,15 @@ LOCKSTEP_HOST_DEVICE void lamb_direction_pack(const LambUpdate::Direction<float>
   sums.directions += squares_of(values.weight);
 }
 
-/// Parameters that one set of launches updates. Chunk c of all belongs to the last span s with
-/// first_chunk[s] <= c.
+/// Parameters that one set of launches updates. Chunk c of the batch belongs to the last span s
+/// with first_chunk[s] <= c.
 struct LambBatch {
-  static constexpr int kSpans = 16;  // kernels take them by value: at most 4 KB
+  static constexpr int kSpans = 16;  // passed to kernels by value: at most 4 KB
   UpdateArrays spans[kSpans];
   int64_t first_chunk[kSpans + 1] = {};
   int count = 0;
 
-  /// False if it is full.
+  /// Adds a parameter; false if the batch is full.
   bool add(const UpdateArrays& arrays) {
     if (count == kSpans) {
       return false;
@@ -55,7 +55,7 @@ struct LambBatch {
   }
 };
 
-/// What the launches pass to each other: one for each chunk, one for each span.
+/// Device memory between the launches: one element for each chunk, one for each span.
 struct LambScratch {
   LambSums* sums = nullptr;
   LambUpdate::Move<float>* moves = nullptr;

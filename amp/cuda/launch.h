@@ -8,12 +8,12 @@
 
 namespace lockstep::amp::cuda {
 
-/// The kernels, on the current device. `stream` is a cudaStream_t. One launch each unless it
-/// says otherwise, sized for the device. They return null, or the name of CUDA's error.
+/// Launch kernels on the current device. `stream`: a cudaStream_t. One launch each unless stated
+/// otherwise. They return null, or the name of the CUDA error.
 using Problem = const char*;
 
-/// The coefficients of the updates of these spans, one for each span, into device memory: one
-/// launch for every 128 spans. For the functors of optimizer_list.h and for LambUpdate.
+/// Writes the coefficients of each span's update to device memory: one launch for every 128 spans.
+/// For the functors of optimizer_list.h and for LambUpdate.
 template <typename Update>
 Problem launch_prepare(const Update& update, const UpdateArrays* spans, int64_t count,
                        Coefficients<Update>* coefficients, const StepState* state, void* stream);
@@ -26,7 +26,7 @@ Problem launch_update(const UpdateArrays& arrays, const Coefficients<Update>* co
 Problem launch_lamb(const LambUpdate& update, const LambBatch& batch, const LambScratch& scratch,
                     const Coefficients<LambUpdate>* coefficients, const StepState* state,
                     void* stream);
-/// Moves the average alone.
+/// Updates the moving average only.
 Problem launch_average(const UpdateArrays& arrays, const StepState* state, void* stream);
 
 Problem launch_cast(const Elements& to, const Elements& from, int64_t size, float factor,
@@ -37,14 +37,14 @@ Problem launch_casts(const CastBatch& batch, float factor, void* stream);
 Problem launch_feedback(const Elements& wire, const Elements& gradient, const Residuals& residuals,
                         int64_t size, float factor, const FeedbackState* state, void* stream);
 Problem launch_accumulate(const Elements& sum, const Elements& from, int64_t size, void* stream);
-/// How many blocks of threads measure a part, each for a sum of its own. It follows from the parts
-/// alone, so that the bits do not depend on the device.
+/// The number of blocks that measure a part, each with its own sum. Depends on the parts only, so
+/// the bits do not depend on the device.
 int measuring_blocks(const MeasuredParts& parts);
 /// Measures parts `first` to `first + count - 1` of `flat`. `partial` has measuring_blocks() sums
-/// for each of all parts; those of other parts are left as they are. parts.each is not 0.
+/// for each of all parts; those of other parts are not changed. parts.each is not 0.
 Problem launch_squares(const Elements& flat, int64_t size, const MeasuredParts& parts, int first,
                        int count, double* partial, void* stream);
-/// Adds one bucket to `totals`, from the `sums` elements of `partial`.
+/// Adds one bucket to `totals`: the `sums` elements of `partial`.
 Problem launch_totals(const double* partial, int sums, MeasureTotals* totals, void* stream);
 Problem launch_advance(ScalerState* state, const ScalerRule& rule, const float* overflow,
                        void* stream);
@@ -55,7 +55,7 @@ Problem launch_decide(Decision* decision, const ScalerState* scaler, const Decis
 Problem launch_conclude(Decision* decision, ScalerState* scaler, const DecisionRule& rule,
                         void* stream);
 
-/// 80 for compute capability 8.0; 0 where there is no such device.
+/// 80 for compute capability 8.0; 0: there is no such device.
 int capability(int device);
 
 }  // namespace lockstep::amp::cuda

@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(kRowLanes)
 constexpr int kStrips = 16;
 constexpr int kStripColumns = 32;
 
-/// 32 columns a block, 16 strips of parts; the sum of each strip first, then over the strips.
+/// A block sums 32 columns: first within each of 16 strips of the parts, then over the strips.
 __global__ void __launch_bounds__(kStrips* kStripColumns)
     join_parts_kernel(const float* parts, float* sums, int64_t size, int64_t count) {
   __shared__ float strips[kStrips][kStripColumns];

@@ -4,27 +4,26 @@
 
 namespace lockstep::amp::cuda {
 
-/// Before a loop over a thread's own values: an index of run time would put them into memory.
+/// Before a loop over a thread's own values: a run-time index would move them to memory.
 #ifdef __CUDACC__
 #define LOCKSTEP_UNROLL _Pragma("unroll")
 #else
 #define LOCKSTEP_UNROLL
 #endif
 
-/// Of a block with several rows, or columns of them.
+/// Threads of a block that processes several rows, or columns of rows.
 constexpr int kTeamThreads = 256;
 constexpr int kMostThreads = 384;
 
-/// How many threads take a row, or some columns of all rows, and how many rows a block takes at
-/// once.
+/// The number of threads for a row (or for columns of all rows), and of rows in a block.
 struct TeamShape {
   int threads;
   int groups;
   int block() const { return threads * groups; }
 };
 
-/// For rows of `packs` packs, of which a thread takes up to `each`, in blocks of up to `most`
-/// threads where a row needs no more.
+/// The shape for rows of `packs` packs. A thread takes up to `each` packs; a block has up to `most`
+/// threads unless a row needs more.
 inline TeamShape shape_of(int64_t packs, int each, int most = kTeamThreads) {
   const int64_t warps = std::max<int64_t>((packs + kWarp * each - 1) / (kWarp * each), 1);
   const auto threads = static_cast<int>(warps) * kWarp;
@@ -45,15 +44,15 @@ class PackTeam {
   /// The first element of this thread's p-th pack.
   __device__ int column(int p) const { return (lane + p * threads_) * kPack; }
 
-  /// The sum over the team, in all of its threads: over a warp's lanes by halves, then over the
-  /// warps in order. All threads of the block call this.
+  /// The sum over the team, for all of its threads: over a warp's lanes by halves, then over the
+  /// warps in order. All threads of the block must call it.
   __device__ float sum(float own) {
     __shared__ float warps[2][kMostWarps];
     own = joined_lanes(own, Sum());
     if (threads_ == kWarp) {
       return own;
     }
-    float* const all = warps[turn_];  // the other turn's sums may still be read
+    float* const all = warps[turn_];  // other threads may still read the last sums
     turn_ = 1 - turn_;
     if (threadIdx.x % kWarp == 0) {
       all[threadIdx.x / kWarp] = own;
@@ -67,11 +66,11 @@ class PackTeam {
     return sum;
   }
 
-  /// The sums over the groups of a block, in order, from the first one's threads to `to`.
+  /// Sums over the groups of a block, in order; the threads of the first group write to `to`.
   __device__ void add_groups(const float (&own)[kPack], float* to, bool has_pack) const {
     __shared__ float room[kPack][kMostThreads];
     if (groups > 1) {
-      __syncthreads();  // what was there has been read
+      __syncthreads();  // all threads have read the last values
       for (int k = 0; k < kPack; ++k) {
         room[k][threadIdx.x] = own[k];
       }
@@ -106,7 +105,7 @@ __device__ inline void fill(float (&values)[kPack], float value) {
   }
 }
 
-/// A pack of a weight or bias; `otherwise` where there is none.
+/// Loads a pack of a weight or bias; `otherwise` if there is none.
 __device__ inline void load_parameter(const float* parameter, int64_t first, float otherwise,
                                       float (&values)[kPack]) {
   if (parameter == nullptr) {
@@ -116,7 +115,7 @@ __device__ inline void load_parameter(const float* parameter, int64_t first, flo
   }
 }
 
-/// Two 16-bit elements that lie in a word.
+/// Converts the two 16-bit elements of a word.
 __device__ inline void widen_word(uint32_t word, Element type, float* values) {
   if (type == Element::bf16) {
     values[0] = float_of(word << 16U);
@@ -127,8 +126,8 @@ __device__ inline void widen_word(uint32_t word, Element type, float* values) {
   values[1] = half_as_float(static_cast<uint16_t>(word >> 16U));
 }
 
-/// The packs of a row that one thread has: `lane`, and every `threads`-th from there. load() starts
-/// the loads of all of them before widen() waits for the first.
+/// The packs of a row that one thread processes: `lane`, then every `threads`-th. load() starts all
+/// loads before widen() waits for the first.
 template <int kPacks>
 struct RowPacks {
   float values[kPacks][kPack];
@@ -176,7 +175,7 @@ struct RowPacks {
     }
   }
 
-  uint32_t words_[kPacks][kPack];  // of fp32 all eight, else the first four
+  uint32_t words_[kPacks][kPack];  // fp32 uses all eight, 16-bit dtypes the first four
 };
 
 }  // namespace lockstep::amp::cuda

@@ -5,8 +5,8 @@
 
 namespace lockstep::amp {
 
-/// What one thread does to one pack, for each kernel of this room. A kernel calls these for all
-/// packs, in no order.
+/// One thread's work on one pack, for each kernel. A kernel calls these for all packs, in any
+/// order.
 
 /// to = from * factor, multiplied in fp32 and rounded once.
 LOCKSTEP_HOST_DEVICE void cast_pack(const Elements& to, const Elements& from, int64_t size,
@@ -54,7 +54,7 @@ LOCKSTEP_HOST_DEVICE void accumulate_pack(const Elements& sum, const Elements& f
   store(sum, pack, size, total);
 }
 
-/// In fp64, so that finite elements have a finite sum.
+/// The sum of squares in fp64, so that finite elements have a finite sum.
 LOCKSTEP_HOST_DEVICE double squares_of(const float (&values)[kPack]) {
   double sum = 0.0;
   for (const float value : values) {

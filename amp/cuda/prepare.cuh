@@ -7,7 +7,7 @@
 
 namespace lockstep::amp::cuda {
 
-/// What spans have of their own that coefficients depend on; kernels take it by value.
+/// The properties of spans that coefficients depend on; passed to kernels by value.
 struct OwnSteps {
   static constexpr int kMost = 128;  // 2 KB
   const double* learning_rates[kMost];
@@ -15,8 +15,8 @@ struct OwnSteps {
   int count;
 };
 
-/// One thread for each span: two pow() in fp64 and what follows, which every thread of the update
-/// would else wait for.
+/// One thread for each span computes the coefficients (two pow() in fp64), so that the threads of
+/// the update need not.
 template <typename Update>
 __global__ void __launch_bounds__(OwnSteps::kMost)
     prepare_kernel(Update update, OwnSteps own, Coefficients<Update>* coefficients,

@@ -5,10 +5,10 @@
 
 namespace lockstep::amp::cuda {
 
-/// The kernels of the fused layers, on the current device: as in launch.h. `parts` is memory for
-/// row_parts() rows of sums, one after another for weight and bias.
+/// Launch the kernels of the fused layers, as in launch.h. `parts`: memory for row_parts() rows of
+/// sums for the weight, then as many for the bias.
 Problem launch_norm(const NormWork& work, const Rows& y, void* stream);
-/// `sums`: the gradients of weight and bias, one after another. `parts` and `sums` may be null.
+/// `sums`: the gradients of the weight, then of the bias. `parts` and `sums` may be null.
 Problem launch_norm_backward(const NormWork& work, const Rows& dx, const Rows& dy, float* parts,
                              float* sums, void* stream);
 
@@ -16,7 +16,7 @@ Problem launch_bias_gelu(const BiasGeluWork& work, const Rows& y, void* stream);
 Problem launch_bias_gelu_backward(const BiasGeluWork& work, const Rows& dx, const Rows& dy,
                                   float* parts, float* bias_sum, void* stream);
 
-/// The mean loss and the number of rows that count; `losses` is memory for one number a row.
+/// Writes the mean loss and the number of rows that count. `losses`: memory for one number a row.
 Problem launch_cross_entropy(const CrossEntropyWork& work, double* losses, float* loss,
                              double* counted, void* stream);
 /// `slope`: the gradient of the mean loss.

@@ -14,7 +14,7 @@ struct Sum {
 
 constexpr int kWarp = 32;
 
-/// In all lanes of the warp, by halves.
+/// Joins the values of a warp by halves; all lanes get the result.
 template <typename Join>
 __device__ float joined_lanes(float own, const Join& join) {
   for (int step = 1; step < kWarp; step *= 2) {
@@ -23,8 +23,8 @@ __device__ float joined_lanes(float own, const Join& join) {
   return own;
 }
 
-/// The kRowLanes threads of a block. What they sum is the same in all of them, always in the same
-/// order: over a warp's lanes by halves, then over the warps.
+/// The kRowLanes threads of a block. All get the same sums, always added in the same order: over a
+/// warp's lanes by halves, then over the warps.
 struct BlockTeam {
   __device__ bool first() const { return threadIdx.x == 0; }
 
@@ -44,7 +44,7 @@ struct BlockTeam {
   __device__ float joined(float own, const Join& join) const {
     __shared__ float warps[kRowLanes / kWarp];
     own = joined_lanes(own, join);
-    __syncthreads();  // the last call's result has been read
+    __syncthreads();  // all threads have read the last result
     if (threadIdx.x % kWarp == 0) {
       warps[threadIdx.x / kWarp] = own;
     }

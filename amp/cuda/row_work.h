@@ -12,14 +12,14 @@ namespace lockstep::amp {
 #define LOCKSTEP_ROW LOCKSTEP_HOST_DEVICE
 #include <lockstep/amp/layers/row_arithmetic-inl.h>
 
-/// What fused layers do to one row, by a team of threads, and to one column of a part of the rows,
-/// by one thread. A kernel calls these for all rows, or columns and parts, in no order. These take
-/// one element at a time and so rows of any size and place; wide_layers.cu takes packs.
+/// The work of fused layers: on one row by a team of threads, or on one column of a part of the
+/// rows by one thread. A kernel calls these for all rows, or columns and parts, in any order. They
+/// access single elements, so rows of any size and address; wide_layers.cu accesses packs.
 
-/// Threads of a team on a device.
+/// Threads of a team.
 constexpr int kRowLanes = 128;
 
-/// Rows with their contiguous elements, as fp32.
+/// Rows of contiguous elements, accessed as fp32.
 struct Rows {
   Elements data;
   int64_t rows = 0;
@@ -31,14 +31,14 @@ struct Rows {
   LOCKSTEP_HOST_DEVICE void set(int64_t row, int64_t i, float value) const {
     set_element(data, row * size + i, value);
   }
-  /// Whether rows are whole packs that begin at multiples of 16 bytes.
+  /// Whether all rows consist of whole packs at multiples of 16 bytes.
   bool in_packs() const {
     return size % kPack == 0 && reinterpret_cast<uintptr_t>(data.data) % 16 == 0;
   }
 };
 
-/// Parts of the rows that gradients of parameters are summed over first, whatever the device: of 32
-/// rows at least, so that the parts' sums are few beside the rows.
+/// Gradients of parameters are summed over parts of the rows first; the number of parts does not
+/// depend on the device. A part has at least 32 rows, so there are few sums of parts.
 constexpr int kMostRowParts = 256;
 inline int row_parts(int64_t rows) {
   const int64_t parts = (rows + 31) / 32;
@@ -79,7 +79,7 @@ struct NormWork {
         [&](int64_t i, float value) { dx.set(row, i, value); }, norms[row], centred);
   }
 
-  /// Sums of gradients over a part of the rows, for column i.
+  /// Sums the gradients of column i over a part of the rows.
   LOCKSTEP_HOST_DEVICE void sum_part(const Rows& dy, float* weight_part, float* bias_part, int part,
                                      int parts, int64_t i) const {
     float weights = 0.0F;
@@ -131,14 +131,13 @@ struct CrossEntropyWork {
   }
 };
 
-/// Where a row's elements begin at multiples of 16 bytes: `head` elements alone, whole packs, and
-/// the rest alone.
+/// Divides a row at multiples of 16 bytes: `head` single elements, whole packs, single elements.
 struct RowEdges {
   int64_t head = 0;
   int64_t packs = 0;
-  int64_t alone = 0;  // in head and tail
+  int64_t alone = 0;  // single elements of head and tail
 
-  /// If both rows can be read and written in the same packs; else all elements are alone.
+  /// Packs only if they are the same for both rows; else all elements are single.
   LOCKSTEP_HOST_DEVICE static RowEdges of(const Rows& a, const Rows& b, int64_t row) {
     const uintptr_t bytes = a.data.type == Element::fp32 ? 4 : 2;
     const auto first = reinterpret_cast<uintptr_t>(a.data.data);
@@ -153,15 +152,14 @@ struct RowEdges {
     }
     return edges;
   }
-  /// The row's element that is number `i` of those alone.
+  /// The index in the row of single element number `i`.
   LOCKSTEP_HOST_DEVICE int64_t alone_at(int64_t i) const {
     return i < head ? i : i + packs * kPack;
   }
 };
 
-/// The sum of e^x over the elements that one thread takes, in one pass: of e^(x - reference), where
-/// the reference is at most 1 below the largest of them. A thread that finds a larger one brings
-/// its sum to the new reference.
+/// One thread's sum of e^(x - reference) in one pass. The reference is at most 1 below the largest
+/// x so far; a larger x rescales the sum to a new reference.
 struct ExponentialSum {
   float reference = -INFINITY;
   float sum = 0.0F;

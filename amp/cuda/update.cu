@@ -6,7 +6,7 @@
 namespace lockstep::amp::cuda {
 namespace {
 
-/// Nothing is read but the state when the update is skipped.
+/// If the update is skipped, only the state is read.
 template <typename Update>
 __global__ void __launch_bounds__(kThreads)
     update_kernel(UpdateArrays arrays, const Coefficients<Update>* coefficients,

@@ -6,20 +6,20 @@
 
 namespace lockstep::amp {
 
-/// What one thread does to one pack of a span. A kernel does it for all packs, in no order.
+/// One thread's work on one pack of a span. A kernel does it for all packs, in any order.
 
 /// The coefficients of an update of one span.
 template <typename Update>
 using Coefficients = typename Update::template Prepared<float>;
 
-/// A pack between reading and writing.
+/// The values of a pack between load and store.
 struct PackValues {
   float weight[kPack];
   float gradient[kPack];
   float moments[2][kPack];
 };
 
-/// The functor on each element; weight becomes what it returns.
+/// Applies the functor to each element; its result is the new weight.
 template <typename Update, typename Prepared>
 LOCKSTEP_HOST_DEVICE void compute_pack(const Prepared& update, PackValues& values) {
   for (int k = 0; k < kPack; ++k) {
@@ -55,7 +55,7 @@ LOCKSTEP_HOST_DEVICE void update_pack(const Coefficients<Update>& update,
   }
 }
 
-/// Of arrays in any form.
+/// Loads the weight from arrays of any form.
 LOCKSTEP_HOST_DEVICE void load_weight(const UpdateArrays& arrays, int64_t pack,
                                       float (&weight)[kPack]) {
   if (arrays.remainder == nullptr) {
@@ -71,7 +71,7 @@ LOCKSTEP_HOST_DEVICE void load_weight(const UpdateArrays& arrays, int64_t pack,
   }
 }
 
-/// Random bf16 roundings of elements, of which the span's first has number `first_element`.
+/// Stores values as bf16 with random rounding. `first_element`: number of the span's first element.
 LOCKSTEP_HOST_DEVICE void store_randomly(void* array, int64_t pack, int64_t size,
                                          const float (&values)[kPack], const RandomBits& random,
                                          int64_t first_element) {
@@ -95,7 +95,7 @@ LOCKSTEP_HOST_DEVICE void move_average_pack(const UpdateArrays& arrays, int64_t 
   store_pack(arrays.average, pack, arrays.size, average);
 }
 
-/// Writes the updated weight in its form, its copy and its average.
+/// Stores the updated weight, its copy and its average.
 LOCKSTEP_HOST_DEVICE void store_weight(const UpdateArrays& arrays, int64_t pack,
                                        const float (&weight)[kPack], const RandomBits& random) {
   if (arrays.remainder != nullptr) {
@@ -121,7 +121,7 @@ LOCKSTEP_HOST_DEVICE void store_weight(const UpdateArrays& arrays, int64_t pack,
   }
 }
 
-/// The pack of arrays in any form.
+/// Loads the pack from arrays of any form.
 template <typename Update>
 LOCKSTEP_HOST_DEVICE void load_values(const UpdateArrays& arrays, int64_t pack,
                                       PackValues& values) {

@@ -16,7 +16,7 @@ constexpr int kNormPacks = 3;
 constexpr int kNormThreads = 352;
 static_assert(kNormThreads * kNormPacks * kPack >= kWideSize);
 
-/// Rows of up to 768 elements are a warp's.
+/// One warp processes a row of up to 768 elements.
 __global__ void __launch_bounds__(kNormThreads)
     wide_norm_kernel(NormWork work, Rows y, int threads) {
   PackTeam team(threads);
@@ -67,11 +67,11 @@ __global__ void __launch_bounds__(kNormThreads)
 }
 
 constexpr int kNormBackwardPacks = 3;  // of x, of dy, and of two sums over rows
-/// The most whose registers fit.
+/// The largest number that fits in the registers.
 constexpr int kNormBackwardThreads = kMostThreads;
 static_assert(kNormBackwardThreads * kNormBackwardPacks * kPack >= kWideSize);
 
-/// A block takes one part of the rows, so that what it has read for dx serves the sums over rows.
+/// A block processes one part of the rows, so that dx and the sums over rows share the reads.
 __global__ void __launch_bounds__(kNormBackwardThreads)
     wide_norm_backward_kernel(NormWork work, Rows dx, Rows dy, float* parts, int threads) {
   PackTeam team(threads);
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kNormBackwardThreads)
   }
 }
 
-/// The first column of this thread: blocks side by side take a row.
+/// The first column of this thread; several blocks side by side process a row.
 __device__ int64_t first_column(const PackTeam& team, int threads) {
   return (blockIdx.x * int64_t{threads} + team.lane) * kPack;
 }
@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(kTeamThreads)
   team.add_groups(sum, parts + blockIdx.y * size + first, has_pack);
 }
 
-/// Blocks side by side of at most kTeamThreads threads, each with as many columns.
+/// Blocks side by side of at most kTeamThreads threads, with equal numbers of columns.
 struct ColumnShape {
   unsigned blocks;
   TeamShape team;

@@ -4,10 +4,10 @@
 
 namespace lockstep::amp::cuda {
 
-/// Norms, and bias with GELU, of rows in whole packs: each thread takes one to three packs of a
-/// row, in accesses of 16 bytes, and reads them once. The launches of row_launch.h choose.
+/// Norms, and bias with GELU, for rows of whole packs: each thread reads one to three packs of a
+/// row once, in accesses of 16 bytes. The functions of row_launch.h choose these kernels.
 
-/// Columns of the longest row whose packs one block takes at once.
+/// The longest row, in elements, that one block can process.
 constexpr int64_t kWideSize = 8192;
 
 inline bool aligned(const float* parameter) {
@@ -24,8 +24,8 @@ inline bool in_wide_rows(const NormWork& work, const Rows& a, const Rows& b) {
 }
 
 void start_wide_norm(const NormWork& work, const Rows& y, void* stream);
-/// `parts` may be null: nobody asks for the gradients of weight and bias. Else for row_parts()
-/// parts those of the weight, then those of the bias.
+/// `parts`: null if no gradients of weight and bias are wanted; else row_parts() rows of sums for
+/// the weight, then as many for the bias.
 void start_wide_norm_backward(const NormWork& work, const Rows& dx, const Rows& dy, float* parts,
                               void* stream);
 void start_wide_bias_gelu(const BiasGeluWork& work, const Rows& y, void* stream);

@@ -16,14 +16,13 @@ struct AdamHyperparameters {
   double lr, beta1, beta2, eps, weight_decay;
 };
 
-/// The arithmetic of one element that all three share. Coefficients are computed in fp64 once per
+/// The arithmetic of one element, shared by all three. Coefficients are computed in fp64, once per
 /// span.
 template <typename T>
 struct AdamStep {
-  /// In fp64 square roots are LibTorch's own (at::sqrt), since those are not always rounded to
-  /// nearest. A functor with kTakesRoots therefore makes two passes: move_moments() moves the
-  /// moments of all elements, then the call operator gets the root of the second moment in the
-  /// place of the gradient.
+  /// In fp64 the square roots are those of at::sqrt, which does not always round to nearest. So a
+  /// functor with kTakesRoots makes two passes: move_moments() updates the moments of all elements;
+  /// then the call operator gets the root of the second moment in place of the gradient.
   static constexpr bool kTakesRoots = kIsDouble<T>;
   GradientScale<T> scaled;
   T beta1, rest1, beta2, rest2, step_size, root_correction, eps;
@@ -86,7 +85,7 @@ struct AdamFamilyUpdate {
   struct Prepared {
     static constexpr bool kTakesRoots = AdamStep<T>::kTakesRoots;
     AdamStep<T> step;
-    T decay;  // decoupled: 1 - lr * weight_decay; else weight_decay
+    T decay;  // 1 - lr * weight_decay if decoupled; else weight_decay
     /// Returns the decayed weight.
     LOCKSTEP_HOST_DEVICE T move_moments(T weight, T gradient, T& m, T& v) const {
       const T g = step.scaled(gradient);

@@ -9,12 +9,11 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::amp {
 
-// What the functors of the optimizers share, for T = float and, on fp64 parameters in host memory,
-// T = double. fp32 rounds every operation by itself, so host and device compute the same bits. In
-// fp64 AdamW, Adam and SGD do the operations of torch.optim in their order. Where LibTorch's
-// kernels fuse a product and a sum, so does this code, by std::fma: the bits are those of
-// torch.optim on every processor with fused multiply-add, and the same ones, slower, on a processor
-// without.
+// Functions shared by the functors of the optimizers, for T = float and, for fp64 parameters in
+// host memory, T = double. In fp32 every operation is rounded, so host and device compute the same
+// bits. In fp64 AdamW, Adam and SGD do the operations of torch.optim in the same order. Where
+// LibTorch's kernels fuse a product and a sum, this code uses std::fma: the bits are those of
+// torch.optim on processors with fused multiply-add, and the same bits, slower, on others.
 
 template <typename T>
 constexpr bool kIsDouble = std::is_same_v<T, double>;

@@ -6,9 +6,9 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::amp {
 
-/// Moves `span.average`, if there is one, towards the weights as they are: what an UpdateRule does
-/// in passing, for weights that are moved elsewhere or not at all; nothing when state->skip. Host
-/// or device memory, `state` where the span is.
+/// Moves `span.average`, if there is one, towards the present weights; does nothing if state->skip.
+/// For weights that no UpdateRule updates, since a rule does this itself. Host or device memory,
+/// `state` in the memory of the span.
 void move_average(const FlatSpan& span, const StepState* state);
 
 }  // namespace lockstep::amp

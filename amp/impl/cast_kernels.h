@@ -10,8 +10,8 @@ namespace lockstep::kernels {
 
 /// out[i] = in[i] * factor, rounded to nearest even. Any pair of float32, float16 and bfloat16,
 /// multiplied in fp32 (so a power-of-two factor means one rounding), or float64 to float64.
-/// `out` may be `in` where the types are equal; otherwise they must not overlap. Bits do not
-/// depend on the processor. Throws Error for other types. Any thread.
+/// `out` may be `in` if the types are equal; otherwise they must not overlap. Bits do not depend on
+/// the processor. Throws Error for other types. Any thread.
 void cast_scaled(void* out, c10::ScalarType out_type, const void* in, c10::ScalarType in_type,
                  int64_t n, double factor);
 

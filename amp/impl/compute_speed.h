@@ -22,17 +22,16 @@ struct ComputeSpeed {
   double slowdown() const;
 };
 
-/// A dtype that takes more than this many times as long as fp32 is called slow.
+/// A dtype whose slowdown() exceeds this is slow.
 constexpr double kSlowCompute = 5.0;
 
-/// Runs and times both in `dtype` and in fp32, some ten milliseconds where the dtype is fast.
-/// Random numbers and gradients of the program are left alone. Any rank, any thread.
+/// Runs and times both in `dtype` and in fp32: some ten milliseconds if the dtype is fast. Does not
+/// change random numbers and gradients of the program. Any rank, any thread.
 ComputeSpeed measure_compute_speed(c10::ScalarType dtype);
-/// The same, measured at the first call of the process for each dtype.
+/// The same, measured once in a process for each dtype.
 const ComputeSpeed& compute_speed(c10::ScalarType dtype);
 
-/// What to tell a user who computes in `dtype` on the host, in one line. Empty unless the dtype is
-/// slow.
+/// A line of advice for computing in `dtype` on the host; empty unless the dtype is slow.
 std::string slow_compute_advice(c10::ScalarType dtype, const ComputeSpeed& speed);
 
 /// bf16 or fp16, in this order, if the processor has instructions for it and the dtype is not slow.

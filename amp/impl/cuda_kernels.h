@@ -13,9 +13,8 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::amp {
 
-/// The kernels of this room for CUDA tensors. A build without CUDA has them throw Error.
-/// All run on the current stream of their tensors' device, or of `device`, and never make the host
-/// wait.
+/// The amp kernels for CUDA tensors. In a build without CUDA they throw Error.
+/// All run on the current stream of the device; the host never waits.
 bool cuda_kernels_available();
 
 /// 80 for compute capability 8.0.
@@ -37,7 +36,7 @@ void cast_on_cuda(const at::Tensor& to, const at::Tensor& from, double factor);
 /// cast_on_cuda() of to[i] and from[i] for each i, with one launch for every 120 of them.
 void cast_all_on_cuda(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from,
                       double factor);
-/// cast_with_feedback() of contiguous tensors, `gradient` may be undefined; `wire` and `residuals`
+/// cast_with_feedback() of contiguous tensors. `gradient` may be undefined; `wire` and `residuals`
 /// begin at multiples of 16 bytes.
 void cast_with_feedback_on_cuda(const at::Tensor& wire, const at::Tensor& gradient, double factor,
                                 const Residuals& residuals, const FeedbackState* state);
@@ -47,7 +46,7 @@ void accumulate_on_cuda(const at::Tensor& sum, const at::Tensor& from);
 /// of buckets with an element that is not finite.
 void measure_on_cuda(const at::Tensor& flat, const at::Tensor& totals,
                      const MeasuredParts& parts = {});
-/// The halves of it (flat_kernels.h); the bits depend on the parts, not on the device.
+/// Its two halves (flat_kernels.h). The bits depend on the parts, not on the device.
 int64_t measured_sums_on_cuda(const MeasuredParts& parts);
 void measure_part_on_cuda(const at::Tensor& flat, const MeasuredParts& parts, int part,
                           const at::Tensor& sums);

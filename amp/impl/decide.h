@@ -7,8 +7,8 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::amp {
 
-/// decide() and conclude() where the data are: at once in host memory, on the current stream in
-/// device memory, where the host never waits.
+/// decide() and conclude() in the memory of the data: at once for the host; for a device on the
+/// current stream, and the host does not wait.
 void decide_in_place(Decision* decision, const ScalerState* scaler, const DecisionRule& rule,
                      c10::Device device);
 void conclude_in_place(Decision* decision, ScalerState* scaler, const DecisionRule& rule,

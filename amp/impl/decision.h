@@ -12,10 +12,10 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::amp {
 
-/// What measuring adds to, one bucket after another.
+/// Totals of the measured buckets.
 struct MeasureTotals {
   double sum_squares = 0.0;
-  double not_finite = 0.0;  // buckets with an element that is not
+  double not_finite = 0.0;  // number of buckets with an element that is not finite
 };
 
 LOCKSTEP_HOST_DEVICE void add_bucket(MeasureTotals& totals, double sum_squares) {
@@ -24,14 +24,13 @@ LOCKSTEP_HOST_DEVICE void add_bucket(MeasureTotals& totals, double sum_squares) 
   totals.not_finite += finite ? 0.0 : 1.0;
 }
 
-/// The state of error feedback: plain data, in host or device memory. There are two arrays of
-/// residuals. Array `kept` holds the rounding errors of the last update that was made; the other
-/// array receives those of the present window. An update swaps the two, a skip does not: no copy,
-/// and no question to the host.
+/// The state of error feedback: plain data in host or device memory. There are two arrays of
+/// residuals: array `kept` has those of the last update, the other one receives those of the
+/// present window. An update swaps the two, a skip does not, without a copy and without the host.
 struct FeedbackState {
   int32_t kept = 0;
-  float scale = 1.0F;   // the loss scale of the kept ones, their unit
-  float factor = 1.0F;  // brings them to the unit of the coming window: its loss scale / `scale`
+  float scale = 1.0F;   // the loss scale of the kept residuals
+  float factor = 1.0F;  // for the coming window: its loss scale / `scale`
 };
 
 /// The two arrays, fp32, of the same span of a bucket.
@@ -46,7 +45,7 @@ struct Residuals {
   }
 };
 
-/// After the update of a window whose gradients had the loss scale `scale`.
+/// Call after the update of a window whose gradients had the loss scale `scale`.
 LOCKSTEP_HOST_DEVICE void advance(FeedbackState& state, bool skipped, float scale,
                                   float next_scale) {
   if (!skipped) {
@@ -56,41 +55,42 @@ LOCKSTEP_HOST_DEVICE void advance(FeedbackState& state, bool skipped, float scal
   state.factor = next_scale / state.scale;
 }
 
-/// What updates are decided by, as plain data for kernels.
+/// The options of a decision, as plain data for kernels.
 struct DecisionRule {
   ScalerRule scaler;
-  double clip_norm;  // infinity: nothing is clipped
+  double clip_norm;  // infinity: no clipping
   float clip_value;
   ScheduleFormula schedule;
 };
 
-/// One update, from what was measured to what became of it: plain data in host or device memory,
-/// the same bits on every rank but for `loss`.
+/// The inputs and the result of the decision on one update: plain data in host or device memory.
+/// The same bits on every rank, except for `loss`.
 struct Decision {
   // Inputs of decide(), in this order. All-reduced: totals.not_finite, failed and loss_sum.
   MeasureTotals totals;   // of the reduced gradients
   double failed = 0.0;    // ranks that failed in this window
-  double loss_sum = 0.0;  // over the micro-batches of the window, for reports alone
-  double loss = 0.0;      // of this rank, until the first update: to see whether it is NaN
+  double loss_sum = 0.0;  // over the micro-batches of the window; for reports only
+  double loss = 0.0;      // of this rank, until the first update, to detect NaN
 
-  // With several losses: how often one overflowed in its own gradients, before their sum travelled.
+  // With several losses: how often one overflowed in its own gradients, before the reduction.
   double loss_overflow = 0.0;
-  // From the host, before the window, where the schedule is a function.
+  // Written by the host before the window if the schedule is a function.
   PlannedFactors planned;
 
-  // What decide() makes of it.
+  // Outputs of decide().
   StepState step;
   bool skipped = false;
   float scale = 1.0F;      // the loss scale of these gradients
   double grad_norm = 0.0;  // of the unscaled gradient before clipping; NaN if skipped
 
-  // After conclude().
-  int64_t updates = 0;  // real ones so far
+  // Outputs of conclude().
+  int64_t updates = 0;  // updates so far, without skips
   ScalerState scaler;
   FeedbackState feedback;
 };
 
-/// Step 4 of the order, from the flags of all ranks: whether to update, and with which factors.
+/// Step 4 of the update: decides from the flags of all ranks whether to update, and computes the
+/// factors.
 LOCKSTEP_HOST_DEVICE void decide(Decision& decision, const ScalerState& scaler,
                                  const DecisionRule& rule) {
   decision.skipped =
@@ -109,9 +109,9 @@ LOCKSTEP_HOST_DEVICE void decide(Decision& decision, const ScalerState& scaler,
   decision.step.skip = decision.skipped;
 }
 
-/// Step 6, after the update: counts it, moves the scale and what is fed back. If a rank failed,
-/// neither the count nor the scale moves. If one of several losses overflowed by itself, only the
-/// scale of that loss moves.
+/// Step 6, after the update: advances the count, the loss scale and the error feedback. If a rank
+/// failed, count and scale stay. If one of several losses overflowed by itself, only the scale of
+/// that loss changes.
 LOCKSTEP_HOST_DEVICE void conclude(Decision& decision, ScalerState& scaler,
                                    const DecisionRule& rule) {
   if (!(decision.failed > 0.0)) {

@@ -17,12 +17,12 @@ struct FixedPoint {
 
   int fraction_bits = 0;
 
-  /// The finest steps with which `terms` terms cannot overflow the sum.
+  /// The most fraction bits with which a sum of `terms` terms cannot overflow.
   static FixedPoint for_terms(int64_t terms);
 
   /// sums = terms if `first`, else sums += terms. `sums`: int64. `terms`: dense fp32, fp16 or bf16,
   /// as many elements, taken in memory order. False if an element was not finite or not smaller
-  /// than kLimit; it counts as 0 then.
+  /// than kLimit; such an element counts as 0.
   bool add(const at::Tensor& sums, const at::Tensor& terms, bool first) const;
   /// to = sums * factor, rounded to fp32, then to the dtype of `to`: fp32, fp16 or bf16.
   void read(const at::Tensor& to, const at::Tensor& sums, double factor) const;

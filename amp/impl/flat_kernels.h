@@ -10,21 +10,21 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::amp {
 
-/// What a step does to flat arrays, on the device where they are. Tensors: dense, both on one
-/// device; elements are taken in memory order, so a channels_last gradient fits its flat slot. In
-/// device memory all is put on the current stream and the host never waits.
+/// Operations of a step on flat arrays. Tensors: dense, on one device; elements are taken in memory
+/// order, so a channels_last gradient fits its flat array. On a device they run on the current
+/// stream and the host never waits.
 
 /// to = from * factor, multiplied in fp32 and rounded once; fp32, fp16, bf16. If either is fp64,
 /// multiplied in fp64 and rounded once.
 void cast_flat(const at::Tensor& to, const at::Tensor& from, double factor);
 
-/// cast_flat() of to[i] and from[i] for each i. In device memory they share launches.
+/// cast_flat() of to[i] and from[i] for each i. On a device they share launches.
 void cast_all_flat(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from,
                    double factor);
 
 /// cast_with_feedback() (error_feedback.h) to a 16-bit `wire`; `gradient` may be undefined.
-/// `residuals`: fp32 of shape {2, n}, the arrays that change their parts. `state` lies in the
-/// memory of the device.
+/// `residuals`: fp32 of shape {2, n}, the two arrays of FeedbackState. `state`: in the memory of
+/// the device.
 void cast_with_feedback(const at::Tensor& wire, const at::Tensor& gradient, double factor,
                         const at::Tensor& residuals, const FeedbackState* state);
 
@@ -36,9 +36,9 @@ void accumulate_flat(const at::Tensor& sum, const at::Tensor& from);
 void measure_into(const at::Tensor& flat, const at::Tensor& totals,
                   const MeasuredParts& parts = {});
 
-/// The same in two halves, where each rank measures one part of a bucket. `sums`: fp64, of
-/// measured_sums() elements; measure_part() writes those of its part and leaves the others.
-/// add_measured() adds a bucket of which all sums are there; bits as of measure_into().
+/// The same in two halves, so that each rank can measure one part of a bucket. `sums`: fp64,
+/// measured_sums() elements; measure_part() writes only those of its part. add_measured() adds a
+/// bucket with complete sums; the bits are those of measure_into().
 int64_t measured_sums(const MeasuredParts& parts, c10::Device device);
 void measure_part(const at::Tensor& flat, const MeasuredParts& parts, int part,
                   const at::Tensor& sums);

@@ -12,31 +12,32 @@ namespace lockstep::amp {
 /// Throws Error naming the array of `span` that does not fit FlatSpan's description.
 void check_span(const FlatSpan& span, int moments);
 
-/// Throws Error naming an array that the kernels for device memory cannot reach 16 bytes at a time.
-/// `span` is one that check_span() has accepted.
+/// Throws Error that names an array which kernels cannot access 16 bytes at a time. `span` has
+/// passed check_span().
 void check_cuda_span(const FlatSpan& span);
 
-/// The array that the optimizer moves: the master, or the weight where there is none.
+/// The array that the optimizer updates: the master; without one, the weight.
 const at::Tensor& updated_array(const FlatSpan& span);
 
 /// True if the master is fp64.
 bool is_double(const FlatSpan& span);
 
-/// What `step` is for a span in host memory, with its own learning rate and number of updates.
+/// `step` with the learning rate and the number of updates of a span in host memory.
 StepState step_of(const FlatSpan& span, const StepState& step);
 
-/// A flat tensor as device code takes it. Throws Error for dtypes but Float, Half and BFloat16.
+/// A flat tensor as a pointer for device code. Throws Error for dtypes but Float, Half and
+/// BFloat16.
 Elements elements_of(const at::Tensor& flat);
 
-/// The arrays of a span that check_span() has accepted. T: double if is_double(span), else float.
+/// The arrays of a span that has passed check_span(). T: double if is_double(span), else float.
 template <typename T>
 SpanArrays<T> arrays_of(const FlatSpan& span);
 
 /// The elements from `begin` on, as aliases.
 FlatSpan narrowed(const FlatSpan& span, int64_t begin, int64_t size);
 
-/// Gives `span`, whose other arrays are set, the rule's moments, all zero. In host memory they
-/// begin at different places of a page.
+/// Adds the rule's moments, all zero, to `span`, whose other arrays are set. In host memory they
+/// begin at different offsets in a page.
 void add_moments(FlatSpan& span, const UpdateRule& rule);
 
 /// " moments bf16", empty for fp32.

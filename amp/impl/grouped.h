@@ -24,7 +24,7 @@ namespace amp {
 std::string shortest(double value);
 
 /// An option of an optimizer, as TORCH_ARG declares one: `name(value)` sets it, `name()` returns
-/// it. The optimizer remembers what was set, so that a group inherits the rest.
+/// it. The optimizer records which options were set, so that a group inherits the others.
 #define LOCKSTEP_OPTIMIZER_ARG(T, name)                                        \
  public:                                                                       \
   auto name(const T& value)->decltype(*this) { /* NOLINT */                    \
@@ -37,12 +37,12 @@ std::string shortest(double value);
  private:                                                                      \
   T name##_ /* NOLINT */
 
-/// Adds parameter groups to the optimizer `Spec`. Spec derives from Grouped<Spec>, declares its
-/// options with LOCKSTEP_OPTIMIZER_ARG and must provide lr(), weight_decay() and kName, and for its
-/// other options own_rule(), check_options() and describe_options().
+/// Adds parameter groups to an optimizer. `Spec` derives from Grouped<Spec>, declares its options
+/// with LOCKSTEP_OPTIMIZER_ARG and must provide lr(), weight_decay() and kName, and for its other
+/// options own_rule(), check_options() and describe_options().
 ///
-/// A group has the options of the optimizer, also those that are set after the group was added,
-/// except where it has its own: as in torch.optim.
+/// As in torch.optim, a group has the options of the optimizer, also those that are set later,
+/// except for its own.
 template <typename Spec>
 class Grouped : public FusedOptimizer {
  public:

@@ -6,9 +6,9 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::amp {
 
-/// LAMB in two passes over one parameter. The first moves the moments and gives each element's
-/// direction, for its norm; the second takes the direction again from the moments as they are now
-/// kept, and steps along it times the trust ratio.
+/// LAMB in two passes over one parameter. The first updates the moments and returns the directions,
+/// for their norm. The second computes the directions again from the stored moments and moves the
+/// weights along them, scaled by the trust ratio.
 struct LambUpdate {
   static constexpr int kMoments = 2;
   static constexpr std::array<const char*, kMoments> kMomentNames = {"exp_avg", "exp_avg_sq"};
@@ -48,7 +48,7 @@ struct LambUpdate {
 
   template <typename T>
   struct Move {
-    static constexpr bool kTakesRoots = false;  // the moments have moved
+    static constexpr bool kTakesRoots = false;  // the moments are updated already
     Direction<T> direction;
     T size;  // learning rate times trust ratio
     LOCKSTEP_HOST_DEVICE T operator()(T weight, T gradient_or_root, T& m, T& v) const {
@@ -67,7 +67,7 @@ struct LambUpdate {
             static_cast<T>(hyperparameters.weight_decay)};
   }
 
-  /// From the sums of squares of the weights and of the directions of the whole parameter.
+  /// `weights`, `directions`: sums of squares over the whole parameter.
   template <typename T>
   LOCKSTEP_HOST_DEVICE Move<T> prepare_move(const Direction<T>& direction, const StepState& state,
                                             double weights, double directions) const {

@@ -6,9 +6,9 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::amp {
 
-/// How the sum of squares of a flat array is made: each part of `each` elements is summed by
-/// itself, then the sums of the parts are added in their order. So the bits depend on the parts,
-/// and not on who measures which of them. The last parts may be short or empty.
+/// Divides a flat array for its sum of squares: each part of `each` elements is summed alone, then
+/// the sums are added in order. So the bits depend on the parts and not on which rank measures
+/// which part. The last parts may be short or empty.
 struct MeasuredParts {
   int64_t each = 0;  // a multiple of 8; 0: the whole array
   int count = 1;

@@ -8,8 +8,7 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// The bytes of a storage from a strided tensor's first element to its last; empty without
-/// elements.
+/// The byte range of a strided tensor in its storage, from first to last element; may be empty.
 struct MemoryExtent {
   explicit MemoryExtent(const at::Tensor& tensor);
   bool overlaps(const MemoryExtent& other) const {

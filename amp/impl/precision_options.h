@@ -7,7 +7,7 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 #include <string>
 
-/// The lists of the options of a Precision and of its loss scaler.
+/// The option lists of Precision and of its loss scaler.
 namespace lockstep::detail {
 
 LOCKSTEP_OPTION_NAMES(amp::GrowthRule, "clean_streak", "iterations_since_overflow");
@@ -33,7 +33,7 @@ std::string text_of(const c10::ScalarType& dtype);
 
 LOCKSTEP_OPTION_NAMES(Precision::Level, "O0", "O1", "O2", "O3");
 
-/// Of a Precision that cannot be changed, the values that follow from others are shown, too.
+/// Of a const Precision the list also shows values that follow from other options.
 template <>
 struct OptionList<Precision> {
   static constexpr const char* kName = "Precision";

@@ -9,13 +9,13 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 namespace lockstep::amp {
 
 /// Random bits as a function of (stream, update, element): the same on every rank and in a resumed
-/// run, with no state to save. A draw is two rounds of a 32-bit finaliser with a key before and
-/// between; it serves two neighbours with 16 bits each.
+/// run, without state to save. A draw is two rounds of a 32-bit finaliser, with a key before and
+/// between them; it has 16 bits for each of two adjacent elements.
 struct RandomBits {
   uint32_t before = 0;
   uint32_t between = 0;
 
-  /// `stream` tells arrays apart, `update` the times that they are rounded.
+  /// `stream`: number of the array. `update`: number of the update.
   LOCKSTEP_HOST_DEVICE static RandomBits of(uint64_t stream, int64_t update) {
     const uint64_t key = scrambled(scrambled(stream) + static_cast<uint64_t>(update));
     return {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32U)};
@@ -44,7 +44,7 @@ struct RandomBits {
   }
 };
 
-/// What one update of a span draws from: FlatSpan::stream numbers the arrays in fours.
+/// The random bits of one update of a span: streams 4 * FlatSpan::stream + 0, 1 and 2.
 struct SpanRandom {
   RandomBits weight;
   RandomBits moments[2];

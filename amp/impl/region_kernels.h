@@ -11,7 +11,7 @@ namespace lockstep::amp {
 /// dtype to the operands of operators that refuse several (dot, index_put, scatter, lerp, ...), and
 /// share autocast's casts of weights (weight_casts.h).
 ///
-/// The key is that of a device which lockstep does not use. A thread includes the key in all its
+/// It is the key of a device that lockstep does not use. A thread includes the key in all its
 /// dispatches while an amp::Autocast has autocast enabled. Operators without such a kernel fall
 /// through at no cost. Outside amp::Autocast the key is not included and nothing changes.
 constexpr c10::DispatchKey kRegionKey = c10::DispatchKey::AutocastIPU;

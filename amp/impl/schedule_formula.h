@@ -18,7 +18,7 @@ struct ScheduleFormula {
     step,
     one_cycle,
     multi_step,
-    function,  // not a formula: see PlannedFactors
+    function,  // no formula: see PlannedFactors
   };
   static constexpr int32_t kMostMilestones = 16;
 
@@ -26,14 +26,14 @@ struct ScheduleFormula {
   int32_t milestone_count = 0;
   int64_t warmup = 0;  // updates of linear warm-up
   int64_t total = 0;   // updates until the end; the period of Kind::step
-  int64_t decay = 0;   // warm-up schedules: the last updates of `total`, in which the factor falls
+  int64_t decay = 0;   // warm-up schedules: last updates of `total`, with falling factor
   double peak = 0.0;   // Kind::one_cycle: where the factor is 1, may lie between two updates
   double first = 1.0;  // Kind::one_cycle: the factor at update 0
   double last = 1.0;   // the factor at `total`; for step and multi_step: gamma
   int64_t milestones[kMostMilestones] = {};  // Kind::multi_step: ascending
 
-  /// The factor for the update that follows `updates` real ones. Warm-up schedules and one_cycle
-  /// stay constant after `total`.
+  /// The factor for the update after `updates` updates (skips not counted). Warm-up schedules and
+  /// one_cycle stay constant after `total`.
   LOCKSTEP_HOST_DEVICE float factor(int64_t updates) const;
 
  private:
@@ -41,9 +41,8 @@ struct ScheduleFormula {
   LOCKSTEP_HOST_DEVICE static double cosine(double from, double to, double progress);
 };
 
-/// The factors of a ScheduleFunction, which only the host can call: for the update after `first`
-/// real ones, and for the update after that. On a device the host does not yet know which of the
-/// two comes next.
+/// Two factors of a ScheduleFunction, which only the host can call: for the update after `first`
+/// updates, and for the one after that. With a device the host does not know yet which comes next.
 struct PlannedFactors {
   int64_t first = 0;
   float factors[2] = {1.0F, 1.0F};

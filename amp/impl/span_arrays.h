@@ -16,36 +16,36 @@ struct Elements {
   Element type = Element::none;
 };
 
-/// The arrays of a FlatSpan, as kernels for host and device memory take them: by value. T: the type
-/// of the arithmetic, double for an fp64 master.
+/// The arrays of a FlatSpan, passed to kernels by value. T: the type of the arithmetic, double for
+/// an fp64 master.
 template <typename T>
 struct SpanArrays {
   Elements gradient;
-  Elements updated;              // the master, or the weight where there is none
-  Elements copy;                 // the model's weight beside a master, or none
-  Elements moments[2];           // as many as the optimizer has: T, or bf16
-  int16_t* remainder = nullptr;  // beside `updated` in bf16
+  Elements updated;              // the master; without one, the weight
+  Elements copy;                 // the model's weight if there is a master
+  Elements moments[2];           // as many as the optimizer has; T or bf16
+  int16_t* remainder = nullptr;  // with `updated` in bf16
   T* average = nullptr;
   T average_rest = 0;
   bool rounds_randomly = false;
   uint64_t stream = 0;
   int64_t first_element = 0;
   int64_t size = 0;
-  const double* learning_rate = nullptr;  // one, or the rule's
-  const int64_t* missed = nullptr;        // one, or none
+  const double* learning_rate = nullptr;  // one element; null: the rule's
+  const int64_t* missed = nullptr;        // one element, or null
 
   LOCKSTEP_HOST_DEVICE StepState step(const StepState& all) const {
     return own_step(all, learning_rate, missed);
   }
 
-  /// Anything but fp32 moments and weights rounded to nearest.
+  /// True with a remainder, an average, random rounding or a bf16 moment.
   bool narrow() const {
     return remainder != nullptr || average != nullptr || rounds_randomly ||
            moments[0].type == Element::bf16 || moments[1].type == Element::bf16;
   }
 };
 
-/// As device code takes them.
+/// The type for device code.
 using UpdateArrays = SpanArrays<float>;
 
 }  // namespace lockstep::amp

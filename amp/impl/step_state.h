@@ -20,8 +20,8 @@ struct GradientScale {
   }
 };
 
-/// The parameters of one update, read by its kernels from the memory of their device. Written once
-/// per update by the decision (after consensus), never by the host in between.
+/// The parameters of one update, read by its kernels from the memory of their device. The decision
+/// writes it once per update (after consensus); the host does not.
 struct StepState {
   float gradient_factor = 1.0F;  // 1 / scale * clip coefficient; multiplies the wire gradient
   float gradient_limit = 3.4028234663852886e38F;  // then clip to [-limit, limit]
@@ -39,9 +39,9 @@ struct StepState {
   }
 };
 
-/// The step state for an array whose group has its own learning rate, or which `missed` that many
-/// real updates that other arrays had; bias corrections then use the number of updates of this
-/// array. A null argument leaves that value as in `step`.
+/// The step state for an array whose group has its own learning rate, or which `missed` updates
+/// that other arrays had: bias corrections use the number of updates of this array. A null argument
+/// keeps the value of `step`.
 LOCKSTEP_HOST_DEVICE StepState own_step(const StepState& step, const double* learning_rate,
                                         const int64_t* missed) {
   StepState own = step;

@@ -15,7 +15,7 @@ namespace lockstep::amp {
 void round_randomly(uint16_t* to, const float* from, int64_t size, RandomBits random,
                     int64_t first);
 
-/// fp32 masters as bf16 weights and 16-bit rests, see split_master(), and back.
+/// fp32 masters to bf16 weights and 16-bit remainders (split_master()), and back.
 void split_masters(uint16_t* weights, int16_t* rests, const float* masters, int64_t size);
 void join_masters(float* masters, const uint16_t* weights, const int16_t* rests, int64_t size);
 

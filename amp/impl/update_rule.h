@@ -15,7 +15,7 @@ namespace lockstep::amp {
 /// Consecutive elements of one bucket, with every array that an update of them needs. All arrays
 /// have the same length, are contiguous, start at a multiple of 64 bytes and are on one device.
 struct FlatSpan {
-  /// Wire dtype: fp32, fp16 or bf16; of an fp64 master fp64 or fp32.
+  /// Wire dtype: fp32, fp16 or bf16; for an fp64 master fp64 or fp32.
   at::Tensor gradient;
   /// fp32; undefined at O3: `weight` is then updated, in fp32. fp64: moments and average are fp64,
   /// too, and there is no `weight`.

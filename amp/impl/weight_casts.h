@@ -9,7 +9,7 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 namespace lockstep::amp {
 
 /// Shares the casts of fp32 weights that autocast makes on this thread. Replaces LibTorch's cache,
-/// which does not compare versions and so keeps using old weights after an update. A member of
+/// which does not compare versions and so returns old weights after an update. A member of
 /// amp::Autocast.
 ///
 /// A weight is cast once per graph, however often the graph uses it. The weight is cast again once

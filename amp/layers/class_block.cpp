@@ -63,7 +63,7 @@ void slope_on_cpu(const at::Tensor& gradient, const at::Tensor& logits, const Bl
   });
 }
 
-/// The column of each row's target, 0 where the block does not hold it, and whether it does.
+/// The column of each row's target, and whether it is in the block; column 0 if it is not.
 struct TargetColumns {
   TargetColumns(const BlockTargets& targets, int64_t classes)
       : held((targets.classes >= targets.first)

@@ -11,14 +11,14 @@ namespace lockstep::amp {
 
 namespace {
 
-constexpr int64_t kChunks = 16;  // partial sums of parameter gradients, whatever the threads
+constexpr int64_t kChunks = 16;  // partial sums of parameter gradients, for any number of threads
 
 const float* values_of(const at::Tensor& parameter) {
   return parameter.defined() ? parameter.const_data_ptr<float>() : nullptr;
 }
 
-/// Runs body(row, weight_part, bias_part) on all rows: chunks of rows in parallel, each with
-/// partial sums of its own, added in order at the end.
+/// Runs body(row, weight_part, bias_part) on all rows: chunks of rows in parallel, each with its
+/// own partial sums, which are added in order at the end.
 template <typename Body>
 at::Tensor sum_over_rows(const TensorRows& rows, const Body& body) {
   const int64_t size = rows.size();

@@ -6,13 +6,13 @@
 
 namespace lockstep::amp {
 
-// The passes of the fused layers, each once for host memory and once for device memory. Tensors are
-// contiguous and on one device: rows in fp32, fp16 or bf16 with the normalised (or class) dimension
-// last, weights and biases in fp32 or undefined, results allocated by the caller. Those for device
-// memory run on the current stream, never make the host wait, and throw Error in a build without
-// CUDA; weights' gradients have the same bits at every run. Any thread.
+// The passes of the fused layers, each for host memory and for CUDA. Tensors are contiguous and on
+// one device: rows in fp32, fp16 or bf16 with the normalised (or class) dimension last; weights and
+// biases in fp32 or undefined; results allocated by the caller. CUDA passes run on the current
+// stream, the host never waits, and a build without CUDA throws Error. Gradients of weights have
+// the same bits in every run. Any thread.
 
-/// Whether there are passes for this tensor's device in this build.
+/// Whether this build has passes for the tensor's device.
 bool has_passes(const at::Tensor& x);
 
 /// LayerNorm, or RMSNorm if not centred.
@@ -26,14 +26,14 @@ struct NormPass {
 };
 void norm_on_cpu(const NormPass& pass, const at::Tensor& y);
 void norm_on_cuda(const NormPass& pass, const at::Tensor& y);
-/// dx; returns the gradients of weight and bias, fp32 (2, size).
+/// Writes dx; returns the gradients of weight and bias, fp32 (2, size).
 at::Tensor norm_backward_on_cpu(const NormPass& pass, const at::Tensor& dx, const at::Tensor& dy);
 at::Tensor norm_backward_on_cuda(const NormPass& pass, const at::Tensor& dx, const at::Tensor& dy);
 
 /// y = gelu(x + bias).
 void bias_gelu_on_cpu(const at::Tensor& y, const at::Tensor& x, const at::Tensor& bias);
 void bias_gelu_on_cuda(const at::Tensor& y, const at::Tensor& x, const at::Tensor& bias);
-/// dx; returns the gradient of the bias.
+/// Writes dx; returns the gradient of the bias.
 at::Tensor bias_gelu_backward_on_cpu(const at::Tensor& dx, const at::Tensor& dy,
                                      const at::Tensor& x, const at::Tensor& bias);
 at::Tensor bias_gelu_backward_on_cuda(const at::Tensor& dx, const at::Tensor& dy,
@@ -43,7 +43,7 @@ struct CrossEntropyPass {
   at::Tensor logits;    // (rows, classes)
   at::Tensor targets;   // int64
   at::Tensor log_sums;  // fp32 (rows): written by forward, read by backward
-  at::Tensor counted;   // fp64, 0-dimensional: likewise, the number of rows that count
+  at::Tensor counted;   // fp64, 0-dimensional: likewise: the number of rows that count
   double smoothing = 0.0;
   int64_t ignore_index = -100;
 };

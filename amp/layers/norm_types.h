@@ -8,7 +8,7 @@ namespace lockstep::detail {
 std::string plain_type_name(const std::string& type_name);
 
 /// True for the type name of a normalisation layer: BatchNorm2d, LayerNormImpl, SyncBatchNorm,
-/// T5LayerNorm, LlamaRMSNorm, RmsNorm, Norm... Qualified names are read from their last part.
+/// T5LayerNorm, LlamaRMSNorm, RmsNorm, Norm... For a qualified name the last part decides.
 bool is_norm_type(const std::string& type_name);
 
 }  // namespace lockstep::detail

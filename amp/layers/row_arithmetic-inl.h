@@ -1,8 +1,8 @@
-// The arithmetic of one row, in terms of a team of lanes: team.sum(size, term) and team.max(size,
-// term) go over term(i) for i in 0..size, team.each(size, body) calls body(i); x(i) is an element,
-// store(i, value) takes a result. No include guard: row_kernels.cpp includes this file inside a
-// namespace for each instruction set, cuda/row_work.h once for devices. LOCKSTEP_ROW stands before
-// each function.
+// The arithmetic of one row, for a team of lanes. team.sum(size, term) and team.max(size, term)
+// join term(i) for i in [0, size); team.each(size, body) calls body(i); x(i) reads an element,
+// store(i, value) writes a result. No include guard: row_kernels.cpp includes this file in a
+// namespace for each instruction set, cuda/row_work.h once for devices. LOCKSTEP_ROW precedes each
+// function.
 
 LOCKSTEP_ROW float normed(float value, const RowNorm& norm) {
   return (value - norm.mean) * norm.inverse;

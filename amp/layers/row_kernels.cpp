@@ -17,7 +17,7 @@ namespace HWY_NAMESPACE {
 #define LOCKSTEP_ROW HWY_INLINE
 #include <lockstep/amp/layers/row_arithmetic-inl.h>
 
-/// Lanes of which the compiler makes vectors.
+/// Fixed lanes that the compiler turns into vectors.
 struct Lanes {
   static constexpr int64_t kLanes = 16;
 

@@ -7,7 +7,7 @@
 
 namespace lockstep::amp {
 
-/// The larger and the smaller of two numbers; `a` where `b` is not a number.
+/// The larger and the smaller of two numbers; `a` if `b` is NaN.
 LOCKSTEP_HOST_DEVICE float larger_of(float a, float b) {
 #ifdef __CUDA_ARCH__
   return fmaxf(a, b);  // one instruction; the compiler makes two of the comparison
@@ -23,7 +23,7 @@ LOCKSTEP_HOST_DEVICE float smaller_of(float a, float b) {
 #endif
 }
 
-/// 1.5 * 2^23: a sum with it is rounded to an integer, which its last bits hold.
+/// 1.5 * 2^23. Adding it rounds to an integer, which is in the low bits of the sum.
 constexpr float kToInteger = 12582912.0F;
 
 /// 2^n for n = shifted - kToInteger, from -127 (0) to 128 (infinity).

@@ -20,7 +20,7 @@ class TensorRows {
   int64_t rows() const { return rows_; }
   int64_t size() const { return size_; }
 
-  /// The row itself if it is fp32, else cast into `scratch`.
+  /// The row itself if it is fp32; else a copy of it in `scratch`.
   const float* read(int64_t row, std::vector<float>& scratch) const {
     if (dtype_ == at::kFloat) {
       return reinterpret_cast<const float*>(at(row));
@@ -29,7 +29,7 @@ class TensorRows {
     kernels::cast_scaled(scratch.data(), at::kFloat, at(row), dtype_, size_, 1.0);
     return scratch.data();
   }
-  /// Where to write the row; store() then brings it home.
+  /// Where to write the row; store() then copies it to the tensor.
   float* target(int64_t row, std::vector<float>& scratch) const {
     if (dtype_ == at::kFloat) {
       return reinterpret_cast<float*>(at(row));

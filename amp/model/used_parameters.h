@@ -13,16 +13,15 @@ class Module;
 
 namespace lockstep::detail {
 
-/// The parameters that forward() of a module uses: public members where the module is one of
-/// LibTorch's or this library's (or derived from one), which a program may have replaced, as in
-/// decoder->weight = encoder->weight. Not covered: layers of torch::nn::RNN, LSTM and GRU, which
-/// keep theirs in one block.
+/// The parameters that forward() of a module uses. For modules of LibTorch and this library (and
+/// derived ones) these are public members, which a program may have replaced, as in decoder->weight
+/// = encoder->weight. Not covered: torch::nn::RNN, LSTM and GRU, which use one block.
 class UsedParameters {
  public:
   explicit UsedParameters(const torch::nn::Module& module);
-  /// The member of this name, if that is a tensor to be trained or one of `parameters` (the
-  /// TensorImpls of all the model's); else `registered`. What a forward computes anew (weight norm)
-  /// is no parameter.
+  /// The member with this name if it is a trainable leaf or one of `parameters` (the TensorImpls of
+  /// the model's parameters); else `registered`. A value that forward computes (weight norm) does
+  /// not count.
   const at::Tensor& find(const std::string& name, const at::Tensor& registered,
                          const std::unordered_set<const void*>& parameters) const;
 

@@ -7,8 +7,8 @@
 
 namespace lockstep::amp {
 
-/// Runs `body`, which makes a tensor, as an operator of this name: profilers and the non-finite
-/// tracer see it with its inputs and its output.
+/// Runs `body` as an operator with this name: profilers and the non-finite tracer see it, with
+/// inputs and output.
 template <typename Body>
 at::Tensor observed(const char* name, std::initializer_list<at::Tensor> inputs, const Body& body) {
   at::RecordFunction guard(at::RecordScope::FUNCTION);

@@ -12,26 +12,26 @@
 
 namespace lockstep::amp {
 
-/// Makes memory without values in it.
+/// True for operators that return uninitialised memory.
 bool leaves_memory_unset(std::string_view name);
-/// The result is the argument seen or stored in another way, so it stands for the same parameter.
+/// True for views and copies: their result stands for the same parameter as the argument.
 bool passes_on(std::string_view name);
 bool changes_in_place(std::string_view name);
-/// Adds, multiplies or the like, so that a number among its arguments is no value to fill with.
+/// True for arithmetic operators: a number among their arguments is not a fill value.
 bool calculates(std::string_view name);
 
-/// A floating tensor in memory.
+/// True for a floating tensor with memory.
 bool has_values(const at::Tensor& tensor);
 
-/// The arguments of one observed operator, kept until it is done; or its results.
+/// The arguments of an observed operator, kept until it ends; or its results.
 struct TracedArguments final : at::ObserverContext {
   std::string name;
   std::vector<at::Tensor> tensors;
   bool infinite_scalar = false;
-  std::optional<double> faulty_number;  // NaN or +inf among the numbers; -inf is how masks are made
+  std::optional<double> faulty_number;  // a NaN or +inf argument; -inf is allowed, for masks
   bool autograd_node = false;
   int64_t sequence = -1;
-  ValueSummary summary;  // of all tensors; at the start for those changed in place, else later
+  ValueSummary summary;  // of all tensors; at the start for in-place operators, else later
   bool summarised = false;
 
   void read(const c10::IValue& value);

@@ -18,17 +18,17 @@ LOCKSTEP_HOST_DEVICE float float_of(uint32_t bits) {
   return value;
 }
 
-/// The bf16 neighbour of `value` above or below in magnitude, so that the mean over the low 16 bits
-/// of `random` is `value`. Infinities and NaN stay.
+/// Rounds `value` randomly to one of the two nearest bf16 numbers, so that the mean over the low 16
+/// bits of `random` is `value`. Infinities and NaN stay.
 LOCKSTEP_HOST_DEVICE uint16_t brain_randomly(float value, uint32_t random) {
   const uint32_t bits = bits_of(value);
   const bool finite = (bits & 0x7f800000U) != 0x7f800000U;
   return static_cast<uint16_t>((bits + (finite ? random & 0xffffU : 0U)) >> 16U);
 }
 
-/// An fp32 number as the nearest bf16 number and a 16-bit rest from which it comes back exactly.
-/// Half way between two bf16 numbers (one value in 65,536) the larger magnitude is taken, where
-/// rounding to nearest even would take either.
+/// An fp32 number as the nearest bf16 number and a 16-bit remainder that together give it exactly.
+/// Half way between two bf16 numbers (one value in 65,536) the larger magnitude is taken, unlike in
+/// rounding to nearest even.
 struct BrainAndRest {
   uint16_t brain;
   int16_t rest;

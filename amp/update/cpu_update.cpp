@@ -24,8 +24,8 @@ GradientScale<double> double_scale(const FlatSpan& span, const StepState& state)
   return {numbers[0], numbers[1]};
 }
 
-/// The blocks for the call operator of `update`. If that takes roots, the moments have moved, and
-/// `roots`, of the second ones, are in the place of the gradient.
+/// The blocks for the call operator of `update`. If it takes roots, the moments are updated
+/// already, and `roots` of the second moments replace the gradient.
 template <typename T, typename Prepared>
 SpanBlocks<T> ready(const Prepared& update, const FlatSpan& span, int64_t number,
                     at::Tensor& roots) {

@@ -22,7 +22,7 @@ using Narrow = hn::Rebind<float, Wide>;
 constexpr int64_t kMostLanes = 8;
 
 /// The limit is below 2^63 steps, and a float times a power of two is exact in fp64. A lane of
-/// `misfits` becomes 1 where a term is not below the limit.
+/// `misfits` becomes 1 if a term is not below the limit.
 HWY_INLINE hn::VFromD<Whole> steps(const float* from, hn::VFromD<Wide> scale,
                                    hn::VFromD<Wide> limit, hn::VFromD<Wide>& misfits) {
   const Wide d;

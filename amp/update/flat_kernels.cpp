@@ -12,7 +12,7 @@
 namespace lockstep::amp {
 namespace {
 
-/// The elements in memory order.
+/// The elements in memory order, as a vector.
 at::Tensor in_a_row(const at::Tensor& dense) {
   return !dense.defined() || dense.dim() == 1 ? dense : dense.as_strided({dense.numel()}, {1});
 }
@@ -29,13 +29,13 @@ Measure measured(const at::Tensor& flat, const MeasuredParts& parts, int part) {
   return measure(part_of(flat, parts, part));
 }
 
-/// On a device, where no kernel measures fp64.
+/// For fp64 on a device, which has no kernel for it.
 void measure_fp64_part(const at::Tensor& flat, const MeasuredParts& parts, int part,
                        const at::Tensor& sums) {
   const at::Tensor values = part_of(flat, parts, part);
   const int64_t slots = sums.numel() / parts.count;
   const at::Tensor mine = sums.narrow(0, part * slots, slots).zero_();
-  constexpr double kLargest = 1e300;  // stands for a sum of finite elements that is not finite
+  constexpr double kLargest = 1e300;  // replaces an infinite sum of finite elements
   const at::Tensor sum = values.square().sum().clamp_max_(kLargest);
   mine.select(0, 0).copy_(sum.masked_fill(values.isfinite().all().logical_not(),
                                           std::numeric_limits<double>::quiet_NaN()));
@@ -134,7 +134,7 @@ int64_t measured_sums(const MeasuredParts& parts, c10::Device device) {
   return device.is_cuda() ? measured_sums_on_cuda(parts) : parts.count;
 }
 
-/// The sum of a part that is not finite travels as NaN. Finite fp64 elements may have the sum inf.
+/// NaN marks a part that is not finite: finite fp64 elements may have the sum inf.
 void measure_part(const at::Tensor& flat, const MeasuredParts& parts, int part,
                   const at::Tensor& sums) {
   if (flat.is_cuda() && flat.scalar_type() == at::kDouble) {

@@ -20,9 +20,9 @@ Element element_of(c10::ScalarType dtype) {
   }
 }
 
-/// In bytes. Large arrays begin at nearly the same place of a page. Where such arrays are read and
-/// written side by side, a load waits for a store whose address has the same lower 12 bits ("4K
-/// aliasing"). So each moment begins this much later in its memory than the one before.
+/// Bytes by which the offset in a page grows from moment to moment. Large arrays begin at nearly
+/// the same offset; if they are read and written side by side, a load waits for a store whose
+/// address has the same lower 12 bits ("4K aliasing").
 constexpr int64_t kMomentOffset = 1088;
 
 bool is_wire_dtype(c10::ScalarType dtype) {
@@ -60,7 +60,7 @@ void check_number(const char* name, const at::Tensor& number, at::ScalarType dty
                  "FlatSpan: ", name, " must be one ", dtype, " element on ", like.device().str());
 }
 
-/// Of a span whose master is fp64.
+/// For a span with an fp64 master.
 void check_double_span(const FlatSpan& span, int moments) {
   const auto check = [&](const char* name, const at::Tensor& array) {
     check_array(name, array, span.gradient);

@@ -19,7 +19,7 @@ struct LaneSums {
   }
 };
 
-/// Adds the elements; all calls but the last one must have a multiple of 16.
+/// Adds elements; `size` must be a multiple of 16, except in the last call.
 void add_squares(const float* values, int64_t size, LaneSums& sums);
 void add_squares(const double* values, int64_t size, LaneSums& sums);
 

@@ -4,10 +4,10 @@
 
 namespace lockstep::amp {
 
-/// One pass over an arrived bucket: are all elements finite, and the sum of their squares.
+/// The result of one pass over a reduced bucket.
 struct Measure {
   bool finite = true;
-  double sum_squares = 0.0;  // meaningless where not finite
+  double sum_squares = 0.0;  // undefined if not finite
 };
 
 /// `flat`: contiguous, fp32, fp16, bf16 or fp64, CPU. Sums in double over 16 fixed lanes, so the

@@ -41,15 +41,14 @@ T* loaded(const Elements& array, int64_t begin, int64_t size, T* buffer) {
   return buffer;
 }
 
-/// A block that will be cast: the processor's prefetcher follows arrays that are read all the time,
-/// not one of which a block is read now and then.
+/// Prefetches a block that will be cast: the processor's prefetcher follows continuous reads only.
 void prefetch(const Elements& array, int64_t begin, int64_t size) {
   for (const char* line = at(array, begin); line < at(array, begin + size); line += kCacheLine) {
     __builtin_prefetch(line);
   }
 }
 
-/// Nothing where `from` already is the array.
+/// Does nothing if `from` is the array itself.
 template <typename T>
 void store(const Elements& array, int64_t begin, int64_t size, const T* from) {
   if (static_cast<const void*>(at(array, begin)) != from) {

@@ -9,14 +9,14 @@
 
 namespace lockstep::amp {
 
-/// The arrays of a span in host memory, read and written block by block as T. Arrays of this type
-/// are used where they are, the others pass through buffers that fit the L1 cache.
+/// The arrays of a span in host memory, read and written block by block as T. Arrays of type T are
+/// used in place, others pass through buffers that fit the L1 cache.
 /// Threads: const; any number of threads on different blocks.
 template <typename T>
 class SpanBlocks {
  public:
   static constexpr int64_t kBlock = 1024;        // elements
-  static constexpr int64_t kBlocksPerTask = 16;  // below that a thread costs more than it saves
+  static constexpr int64_t kBlocksPerTask = 16;  // with fewer a thread costs more than it saves
 
   SpanBlocks(const SpanArrays<T>& arrays, int64_t update)
       : arrays_(arrays), random_(SpanRandom::of(arrays.stream, update)) {}

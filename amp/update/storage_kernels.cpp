@@ -27,7 +27,7 @@ void random_brains(uint16_t* HWY_RESTRICT to, const float* HWY_RESTRICT from, in
     uint16_t bits[kGroup];  // the low half of a draw comes first
     std::memcpy(bits, draws, sizeof bits);
     const int64_t count = std::min(kGroup, size - begin);
-    // The caller reads the next block of this array soon, and this loop leaves the memory idle.
+    // Prefetch: the caller reads the next block soon, and this loop leaves the memory idle.
     for (int64_t i = 0; i < kGroup; i += kCacheLine) {
       __builtin_prefetch(to + size + begin + i, 1);
     }

@@ -7,7 +7,7 @@
 
 namespace lockstep::amp {
 
-/// A run of elements to update in place; arrays do not overlap.
+/// Adjacent elements to update in place; the arrays do not overlap.
 template <typename T>
 struct UpdateBlock {
   T* weight;
@@ -30,8 +30,8 @@ struct LambMovePass {
   LOCKSTEP_FOR_EACH_UPDATE(apply)             \
   apply(LambDirectionPass) apply(LambMovePass)
 
-/// update_block() applies the call operator to every element, move_moments() the first pass of a
-/// functor with kTakesRoots (nothing for others). Both with the widest vectors of the machine.
+/// update_block() applies the call operator to every element; move_moments() is the first pass of
+/// functors with kTakesRoots. Both use the widest vectors of the machine.
 #define LOCKSTEP_DECLARE(Update)                                                               \
   void update_block(const Update::Prepared<float>& update, const UpdateBlock<float>& block);   \
   void update_block(const Update::Prepared<double>& update, const UpdateBlock<double>& block); \

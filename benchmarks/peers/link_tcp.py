@@ -23,7 +23,7 @@ def own_address():
 
 
 def connected(rank, meeting):
-    """One connection; rank 0 tells in the file `meeting` where it listens."""
+    """One connection; rank 0 writes its address to the rendezvous file `meeting`."""
     if rank == 0:
         with socket.create_server((own_address(), 0)) as server:
             part = meeting.with_suffix(".part")

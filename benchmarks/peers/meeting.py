@@ -1,4 +1,4 @@
-"""Joins the processes that harness/launch.py started as a pair to one Gloo group."""
+"""Joins the processes that harness/launch.py started to one Gloo group, through a rendezvous file."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 @contextlib.contextmanager
 def gloo():
-    """Inside the block torch.distributed is up; yields this process's rank."""
+    """torch.distributed is initialised inside the block; yields the rank."""
     torch.set_num_threads(1)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     rank = int(os.environ["RANK"])

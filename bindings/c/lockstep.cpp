@@ -22,7 +22,7 @@ std::string text_of(const char* text) {
   return text == nullptr ? std::string() : std::string(text);
 }
 
-/// What a pointer points to, which must not be null.
+/// Dereferences a pointer. Throws Error for null.
 template <typename Pointed>
 Pointed& checked(Pointed* pointer, const char* what) {
   LOCKSTEP_CHECK(pointer != nullptr, what, " is NULL");
@@ -66,7 +66,7 @@ void infer(LoadedModel& model, c10::Device device, const lockstep_array* inputs,
         output_count);
 }
 
-/// The loss of tensors on the host; `target` may be undefined.
+/// The loss for tensors on the host; `target` may be undefined.
 at::Tensor loss_of_tensors(lockstep_trainer& handle, const std::vector<at::Tensor>& inputs,
                            const at::Tensor& target) {
   const c10::Device device = handle.trainer->device();
@@ -80,7 +80,7 @@ at::Tensor loss_of_arrays(lockstep_trainer& handle, const lockstep_array* inputs
                          target == nullptr ? at::Tensor() : borrowed(*target, "the target"));
 }
 
-/// The loss of a batch whose last part is the target, unless the model computes the loss.
+/// The loss of a batch. Its last tensor is the target, unless the model computes the loss.
 at::Tensor loss_of_batch(lockstep_trainer& handle, std::vector<at::Tensor> batch) {
   at::Tensor target;
   if (handle.loss != LossKind::output) {
@@ -169,7 +169,7 @@ int lockstep_trainer_destroy(lockstep_trainer* trainer) {
 int lockstep_trainer_step(lockstep_trainer* trainer, const lockstep_array* inputs, int input_count,
                           const lockstep_array* target) {
   return status_of([&] {
-    // Arrays are checked in the closure: what is wrong on one rank is then an error of all ranks.
+    // Arrays are checked in the closure, so an error of one rank becomes an Error of all ranks.
     checked(trainer, "the trainer").report = trainer_of(trainer).step(
         [&]() -> Loss { return loss_of_arrays(*trainer, inputs, input_count, target); });
   });
@@ -280,7 +280,7 @@ int lockstep_buffer_create(lockstep_buffer** buffer, lockstep_trainer* trainer, 
     auto made = std::make_unique<lockstep_buffer>();
     made->buffer = std::make_shared<SampleBuffer>(*trainer->runtime, tensors,
                                                   buffer_options(text_of(options)));
-    trainer->buffers.push_back(made->buffer);  // first: the Trainer keeps pointers into the buffer
+    trainer->buffers.push_back(made->buffer);  // first: the Trainer has pointers into the buffer
     made->buffer->save_in(owner, text_of(name));
     *buffer = made.release();
   });

@@ -318,7 +318,7 @@ module lockstep
 
 contains
 
-  !> Passes the outcome of a call on: to stat and errmsg, or to the end of the program.
+  !> Returns the result of a call in stat and errmsg; without stat, an error ends the program.
   subroutine conclude(code, stat, errmsg)
     integer(c_int), intent(in) :: code
     integer, intent(out), optional :: stat

@@ -53,7 +53,7 @@ class NoAutocastCache {
   const bool outer_ = at::autocast::is_autocast_cache_enabled();
 };
 
-/// The tensor as a stage gets it in a chain: nobody else holds it.
+/// The tensor as a stage of a chain gets it: with no other reference.
 at::Tensor handed_over(const at::Tensor& input) {
   return input.clone();
 }
@@ -71,7 +71,7 @@ at::Tensor measure_passing(const ChainStage& stage, const at::Tensor& input, Sta
   return output;
 }
 
-/// Lets go of weights' gradients as they come, as training does that adds them up or packs them.
+/// Drops the gradients of weights when they come, as training does that adds or packs them.
 class DroppedGradients {
  public:
   explicit DroppedGradients(std::vector<at::Tensor> weights) {
@@ -96,8 +96,8 @@ class DroppedGradients {
   std::vector<std::pair<at::Tensor, unsigned>> hooks_;
 };
 
-/// Backward of a graph whose output is gone. Gradients go to the result: no .grad is written and
-/// no parameter's hook fires.
+/// Backward of a graph whose output is freed. The gradients are dropped: no .grad is written and no
+/// hook of a parameter runs.
 void run_backward(const torch::autograd::Edge& root, const at::Tensor& gradient,
                   const std::vector<at::Tensor>& wanted) {
   torch::autograd::edge_list edges;
@@ -160,7 +160,7 @@ StageCosts measure(const ChainStage& stage, at::Tensor& input, int64_t repeats) 
   const activation::ScratchBuffers scratch(stage.buffers());
   const DroppedGradients dropped(stage.parameters());
   StageCosts costs;
-  measure_passing(stage, input, costs);  // the first runs allocate workspaces that stay
+  measure_passing(stage, input, costs);  // warm-up: the first runs allocate workspaces that stay
   const at::Tensor output = measure_passing(stage, input, costs);
   measure_once(stage, input, output, costs);
   std::vector<StageCosts> runs(repeats, costs);
@@ -185,7 +185,7 @@ ChainCosts profile_chain(const Chain& chain, const at::Tensor& sample, int64_t r
   LOCKSTEP_CHECK(repeats >= 1, "profile_chain: repeats is ", repeats, ", it must be at least 1");
   const activation::RngGuard rng(activation::RngState::current());
   const NoAutocastCache no_cache;
-  const activation::RecomputingScope no_state;  // the forwards that measure are no steps
+  const activation::RecomputingScope no_state;  // these forwards count as recompute
   at::Tensor input = sample.detach();
   if (sample.requires_grad()) {
     input.requires_grad_();

@@ -75,7 +75,7 @@ class Prediction {
  public:
   explicit Prediction(const ChainCosts& costs) : costs_(costs), memory_(costs) {}
 
-  /// The segment from piece `index`, whose first stage is `first`, to the last of these pieces.
+  /// The segment from piece `index` (first stage: `first`) to the last of these pieces.
   PlanCosts of(const std::vector<Piece>& pieces, std::size_t index, std::size_t first,
                Before before, Pass pass) const {
     const Piece& piece = pieces[index];

@@ -35,7 +35,7 @@ class HookedEngine final : public Engine {
     return policy != nullptr ? policy->make() : nullptr;
   }
 
-  // LibTorch starts threads once in a process, for the engine that first runs a backward.
+  // LibTorch starts its threads once in a process, for the engine that first runs a backward.
   void have_threads() {
     initialize_device_threads_pool();
     if (thread_pool_shared_ == nullptr) {

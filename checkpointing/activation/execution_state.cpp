@@ -27,7 +27,7 @@ std::optional<c10::Stream> current_stream() {
   return devices.getStream(device);
 }
 
-// Makes `to` current, with all that is queued on `from` before what comes next on it.
+// Makes `to` current; its later work starts after all work that is queued on `from`.
 void switch_stream(const std::optional<c10::Stream>& from, const std::optional<c10::Stream>& to) {
   if (!to || from == to) {
     return;
@@ -78,7 +78,7 @@ ExecutionGuard::~ExecutionGuard() {
   try {
     switch_stream(current_stream(), outer_.stream_);
   } catch (const c10::Error&) {
-    // the device has failed, of which the work under this guard throws
+    // the device has failed; the work under this guard throws that
   }
   at::autocast::decrement_nesting();
   at::autocast::set_autocast_cache_enabled(outer_cache_enabled_);

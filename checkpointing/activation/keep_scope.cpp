@@ -6,8 +6,8 @@
 
 namespace lockstep::activation {
 
-/// Holds what autograd saves inside the part: by the region's own hooks if it is an input, else by
-/// itself.
+/// Holds a tensor that autograd saves inside keep(): an input through the region's hooks, else the
+/// tensor itself.
 class KeepScope::Holder final : public torch::autograd::SavedVariableHooks {
  public:
   explicit Holder(KeepScope& scope) : scope_(scope) {}
@@ -27,7 +27,7 @@ class KeepScope::Holder final : public torch::autograd::SavedVariableHooks {
   }
 
  private:
-  KeepScope& scope_;  // only while the part runs
+  KeepScope& scope_;  // valid only during the call of keep()
   KeptTensor kept_;
   std::unique_ptr<torch::autograd::SavedVariableHooks> in_region_;
 };

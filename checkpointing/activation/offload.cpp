@@ -31,7 +31,7 @@ OffloadActivations::~OffloadActivations() {
   try {
     store_->between_operators();
   } catch (...) {
-    // What finds no memory on the host stays on its device.
+    // If the host has no memory for a tensor, the tensor stays on its device.
   }
 }
 

@@ -39,7 +39,7 @@ CheckpointPlan plan_checkpoints(const ChainCosts& costs, int64_t budget_bytes, i
                  "batch smaller, or divide the largest stage");
   const int64_t slot = (budget_bytes + slots - 1) / slots;
   std::optional<CheckpointPlan> plan = activation::fastest_plan(costs, slot, budget_bytes);
-  // Rounding up may lose the plans that only just fit.
+  // Rounding up may lose plans that just fit.
   return plan.has_value() ? *plan : least.plan;
 }
 

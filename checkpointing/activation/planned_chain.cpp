@@ -22,7 +22,7 @@ struct PlannedChain::Watch::Figures {
     forward_peak = std::max(forward_peak, meter.peak());
     valid = true;
   }
-  /// The activations of head and loss are not the chain's.
+  /// The activations of head and loss do not belong to the chain.
   void begin_backward() { meter.reset_peak(); }
 
   MemoryMeter meter;
@@ -96,7 +96,7 @@ at::Tensor PlannedChain::run_stage(std::size_t stage, at::Tensor input) const {
   return output;
 }
 
-/// Plans if need be. What plans is not measured.
+/// Makes the plan if there is none. Planning is not measured.
 void PlannedChain::begin(const at::Tensor& input) const {
   State& state = *state_;
   state.measuring.reset();

@@ -12,7 +12,7 @@
 
 namespace lockstep::activation {
 
-/// What a node of forward's graph holds in place of a saved tensor.
+/// Held by a node of forward's graph in place of a saved tensor.
 class Region::Holder final : public torch::autograd::SavedVariableHooks {
  public:
   explicit Holder(std::shared_ptr<Region> region) : region_(std::move(region)) {}

@@ -93,7 +93,7 @@ RngGuard::~RngGuard() {
   try {
     outer_.restore();
   } catch (const c10::Error&) {
-    // the device has failed, of which the work under this guard throws
+    // the device has failed; the work under this guard throws that
   }
 }
 

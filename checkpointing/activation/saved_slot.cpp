@@ -7,7 +7,7 @@ TensorIdentity::TensorIdentity(const at::Tensor& tensor)
     : impl_(tensor.getIntrusivePtr()),
       version_(tensor.defined() ? static_cast<uint32_t>(tensor._version()) : 0) {}
 
-// As in StorageIdentity, no other tensor can have this address.
+// The weak pointer keeps the address from being used again.
 bool TensorIdentity::is_of(const at::Tensor& tensor) const noexcept {
   return impl_._unsafe_get_target() == tensor.unsafeGetTensorImpl();
 }
@@ -22,7 +22,7 @@ StorageIdentity::StorageIdentity(const at::Tensor& tensor)
                                     : c10::weak_intrusive_ptr<c10::StorageImpl>(
                                           c10::intrusive_ptr<c10::StorageImpl>())) {}
 
-// The weak pointer keeps the address from being used again, so equal addresses are one storage.
+// Equal addresses are one storage: the weak pointer keeps the address from being used again.
 bool StorageIdentity::is_of(const at::Tensor& tensor) const noexcept {
   return tensor.has_storage() &&
          storage_._unsafe_get_target() == tensor.storage().unsafeGetStorageImpl();

@@ -17,8 +17,8 @@ constexpr char kFormat[] = "lockstep snapshot";
 constexpr std::array<std::pair<FileRole, const char*>, 3> kRoles = {
     {{FileRole::whole, "whole"}, {FileRole::slices, "slices"}, {FileRole::own, "own"}}};
 
-// The last bytes of a manifest: a comma in place of the closing brace, and the digest of all
-// before.
+// The last bytes of a manifest (the seal): a comma in place of the closing brace, then the digest
+// of all bytes before.
 constexpr std::string_view kSealStart = ",\n\"xxh3\":\"";
 constexpr std::string_view kSealEnd = "\"}\n";
 constexpr size_t kSealBytes = kSealStart.size() + 16 + kSealEnd.size();
@@ -111,7 +111,7 @@ FileRecords read_records(const JsonFields& fields) {
   return records;
 }
 
-/// Every tied name must lead to a stored tensor of the same section.
+/// Checks that every tied name leads to a stored tensor of the same section.
 void check_tied(const Manifest& manifest, const std::string& file) {
   for (const auto& [section, names] : manifest.tied) {
     for (const auto& [name, stored] : names) {

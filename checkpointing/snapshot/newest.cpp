@@ -12,7 +12,7 @@
 namespace lockstep::snapshot {
 namespace {
 
-/// What `latest` names; empty if there is none that can be read.
+/// The name in `latest`; empty if the file cannot be read.
 std::string read_latest(const std::string& folder) {
   try {
     const MappedFile file(folder + "/" + kLatestName);
@@ -23,7 +23,7 @@ std::string read_latest(const std::string& folder) {
   }
 }
 
-/// First line: latest. Then the snapshots, newest first. As rank 0 sees them.
+/// First line: the name in `latest`. Then the snapshots that rank 0 sees, newest first.
 std::string list(const std::string& folder) {
   std::string text = read_latest(folder) + "\n";
   const std::vector<SnapshotId> ids = ids_in(folder);

@@ -43,7 +43,7 @@ uint64_t header_length(std::string_view text, const std::string& file) {
   return length;
 }
 
-/// Reads one entry; every complaint names the tensor.
+/// Reads one entry; errors name the tensor.
 class EntryReader {
  public:
   EntryReader(const std::string& file, const std::string& name) : file_(file), name_(name) {}

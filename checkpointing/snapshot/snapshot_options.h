@@ -19,8 +19,8 @@ struct KeepOptions {
   /// Also keeps this many snapshots with the best metric, among those saved with one. Requires: not
   /// negative.
   TORCH_ARG(int64_t, best) = 1;
-  /// Whether the lower of two metrics is better. Unset: what the metric says, as those of
-  /// evaluate() do (Metric::lower_is_better); for a plain number the lower one.
+  /// Whether the lower of two metrics is better. Unset: Metric::lower_is_better() for results of
+  /// evaluate(), else the lower one.
   TORCH_ARG(std::optional<bool>, lower_is_better);
 };
 

@@ -14,7 +14,7 @@ namespace {
 constexpr char kDone = '+';
 constexpr char kFailed = '-';
 
-/// Empty if there is nothing to say, which costs no second collective.
+/// Empty for success without a text. If it is empty on all ranks, there is no second collective.
 std::string encode(const Outcome& outcome) {
   if (outcome.error.has_value()) {
     return std::string{kFailed, static_cast<char>(outcome.error->code())} + outcome.error->what();

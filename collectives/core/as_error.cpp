@@ -13,10 +13,10 @@
 namespace lockstep::detail {
 namespace {
 
-// Of the CUDA runtime.
+// Error codes of the CUDA runtime.
 constexpr int32_t cuda_memory_allocation = 2;
 constexpr int32_t cuda_assert = 710;
-constexpr int32_t first_capture_error = 900;  // what a stream refuses during capture
+constexpr int32_t first_capture_error = 900;  // errors of calls that a capture does not allow
 constexpr int32_t last_capture_error = 908;
 
 bool says_any(std::string_view text, std::initializer_list<std::string_view> signs) {
@@ -25,7 +25,7 @@ bool says_any(std::string_view text, std::initializer_list<std::string_view> sig
   });
 }
 
-/// Of errors that have no type of their own.
+/// The exit code of an error that is known by its text only.
 ExitCode code_of(std::string_view text) {
   if (says_any(text,
                {"DefaultCPUAllocator: can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED",
@@ -53,8 +53,7 @@ ExitCode code_of(const c10::AcceleratorError& error) {
   }
 }
 
-/// A thread that cannot be started says EAGAIN, most often because there is no memory for its
-/// stack.
+/// EAGAIN counts as out_of_memory: a thread could not be started, mostly for lack of memory.
 ExitCode code_of(const std::system_error& error) {
   return error.code() == std::errc::not_enough_memory ||
                  error.code() == std::errc::resource_unavailable_try_again
@@ -62,7 +61,7 @@ ExitCode code_of(const std::system_error& error) {
              : ExitCode::usage;
 }
 
-/// LibTorch's message, with its backtrace where the environment asks for that.
+/// LibTorch's message; with its backtrace only if LOCKSTEP_BACKTRACE is 1.
 std::string text_of(const c10::Error& error) {
   const char* asked = std::getenv("LOCKSTEP_BACKTRACE");
   const bool all = asked != nullptr && std::string_view(asked) == "1";

@@ -13,9 +13,9 @@ class Backoff {
   explicit Backoff(bool crowded) : crowded_(crowded) {}
 
   void pause();
-  /// Something moved: the wait starts anew.
+  /// Call after progress: the next pause is the shortest again.
   void reset() { pauses_ = 0; }
-  /// True about once a millisecond while waiting.
+  /// True about once a millisecond: time to look for failed peers.
   bool is_time_to_check();
   double seconds() const;
 

@@ -9,26 +9,26 @@
 
 namespace lockstep::detail {
 
-/// Throws Error when the ranks' calls (in rank order) are not all equal, with every rank's call.
-/// Every rank that compares the same calls throws the same text but for its own number.
+/// Throws Error with every rank's call unless all calls (in rank order) are equal. The text is the
+/// same on every rank, except for the rank's own number.
 void throw_if_calls_differ(int rank, const CollectiveCall& own,
                            const std::vector<CollectiveCall>& calls);
 
-/// Why a rank stopped waiting.
+/// Why a rank stops waiting for its peers.
 struct PeerTrouble {
   int rank = 0;
   int size = 1;
   double seconds = 0.0;
   bool some_are_gone = false;
-  std::string label;  // of the call: "bucket 4"; or empty
+  std::string label;  // of the call, such as "bucket 4"; may be empty
   std::vector<RankSign> late;
   std::vector<int> silent;  // ranks of other nodes that gave no sign of life
 
-  /// The first cause: what a rank found that left before this one, else who is late or gone.
+  /// The cause that a rank reported when it left; without one, the ranks that are late or gone.
   std::string cause() const;
 };
 
-/// The message of the CommunicationError: the call, the first cause, and the log's tail.
+/// The message of the CommunicationError: the call, the cause and the last calls of the log.
 std::string describe_trouble(const PeerTrouble& trouble, const CollectiveCall& call,
                              const CollectiveLog& log);
 

@@ -74,7 +74,7 @@ std::string render_flight_record(const CollectiveLog& log, int size) {
   const std::string json =
       c10::str(R"({"version":"2.10","pg_config":{"0":{"name":"0","desc":"lockstep","ranks":"[)",
                ranks, R"(]"}},"pg_status":{},"entries":[)", entries, "]}");
-  std::string pickle = "cjson\nloads\nX";  // the function, and a text of so many bytes
+  std::string pickle = "cjson\nloads\nX";  // the function, then the length of the text
   for (int byte = 0; byte < 4; ++byte) {
     pickle += static_cast<char>(json.size() >> (8 * byte) & 0xff);
   }

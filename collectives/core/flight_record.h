@@ -11,8 +11,8 @@ namespace lockstep::detail {
 ///   python -m torch.distributed.flight_recorder.fr_trace FOLDER --prefix NAME
 std::string render_flight_record(const CollectiveLog& log, int size);
 
-/// Writes the record to the file PREFIX<rank> if the environment variable LOCKSTEP_FLIGHT_RECORD
-/// names a PREFIX. Called when a communicator fails; the first one of a rank is kept. Threads: any.
+/// Writes the record to PREFIX<rank> if the environment variable LOCKSTEP_FLIGHT_RECORD is a
+/// PREFIX. Called when a communicator fails; the first file of a rank is kept. Threads: any.
 void write_flight_record(const CollectiveLog& log, int rank, int size) noexcept;
 
 }  // namespace lockstep::detail

@@ -19,7 +19,7 @@ int number_in(const char* variable) {
   return text == nullptr ? 0 : std::atoi(text);
 }
 
-/// Of MPI launchers only.
+/// Considers MPI launchers only.
 LaunchEnvironment find_launcher() {
   // The order matters: under mpirun inside a Slurm job the SLURM_ variables describe mpirun's own
   // daemons, not the ranks.

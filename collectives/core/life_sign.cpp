@@ -32,12 +32,12 @@ int launchers_socket() {
   return is_it ? descriptor : -1;
 }
 
-// Both together fit what a rank's wrapper hands on in one piece.
+// Limits of the two texts of a sign; a rank's wrapper forwards both in one piece.
 constexpr size_t most_ranks_text = 1024;
 constexpr size_t most_text = 1024;
 constexpr int rank_limit = 1 << 20;
 
-/// A number at the beginning of what is left of the text; -1: none.
+/// Reads a number at `at` and advances `at`; -1: there is none.
 int read_number(const char*& at, const char* end) {
   int number = -1;
   const auto read = std::from_chars(at, end, number);

@@ -7,7 +7,7 @@
 namespace lockstep::detail {
 namespace {
 
-/// Levenshtein's distance.
+/// The Levenshtein distance.
 size_t distance(const std::string& a, const std::string& b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});

@@ -6,18 +6,18 @@
 
 namespace lockstep::detail {
 
-/// What is known of a rank that others wait for.
+/// What a waiting rank knows about another rank.
 struct RankSign {
   int rank = 0;
-  uint64_t last_call = 0;  // that it has entered
+  uint64_t last_call = 0;  // sequence number of the last call that it entered
   bool gone = false;       // its process is dead, or it has closed the communicator
   bool stopped = false;    // by a signal or a debugger
-  double seconds = 0.0;    // of what it is doing
-  std::string activity;    // "forward of micro-batch 2"; empty if it is not known
-  std::string cause;       // why it has left, if it said so
+  double seconds = 0.0;    // since its present activity began
+  std::string activity;    // "forward of micro-batch 2"; empty: unknown
+  std::string cause;       // why it left; empty if it did not say
 };
 
-/// The signs as a text for the ranks of other nodes, and back.
+/// The signs as a text that ranks send to other nodes, and back.
 std::string render_signs(const std::vector<RankSign>& signs);
 std::vector<RankSign> parse_signs(const std::string& text);
 

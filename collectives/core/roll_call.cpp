@@ -27,7 +27,7 @@ int number_in(const char* name, int otherwise) {
   return text.empty() ? otherwise : std::atoi(text.c_str());
 }
 
-/// A job's name as a part of a file's name.
+/// A job's name in characters that file names allow.
 std::string file_name_of(std::string job) {
   std::replace_if(
       job.begin(), job.end(),
@@ -54,7 +54,7 @@ RollCallPlace RollCallPlace::of_environment() {
     place.rank = number_in("SLURM_PROCID", 0);
     place.size = number_in("SLURM_STEP_NUM_TASKS", 1);
     place.local_rank = number_in("SLURM_LOCALID", 0);
-    // For several nodes Slurm has only a list that has to be looked up.
+    // For several nodes Slurm gives only a compressed list, which is not read here.
     place.local_size = number_in("SLURM_STEP_NUM_NODES", 1) == 1 ? place.size : 0;
   } else {
     place.rank = number_in("PMI_RANK", 0);
@@ -81,7 +81,7 @@ RollCall::RollCall(RollCallPlace place, std::string point, std::chrono::millisec
   const BlockedSignals blocked;
   try {
     thread_ = std::thread([this, first] { watch(first); });
-  } catch (const std::system_error&) {  // then nobody is named, and the run goes on
+  } catch (const std::system_error&) {  // without a thread nothing is reported, and the run goes on
     remove_file();
   }
 }
@@ -151,7 +151,7 @@ std::string RollCall::report() const {
                : "all ranks of this node have arrived (" + rank_names(here) +
                      "): a rank of another node has not";
   }
-  // On a node of several, a rank that has not arrived is known by its number on the node alone.
+  // On one of several nodes only the local rank of a missing rank is known.
   const bool is_alone = place_.local_size == place_.size;
   return (is_alone ? "" : "on this node, local ") + rank_names(missing) + have(missing) +
          " not arrived (" + rank_names(here) + have(here) + ")";
@@ -171,7 +171,7 @@ void RollCall::watch(std::chrono::milliseconds first) {
              " s for the " + point_ + " of all ranks: " + text);
       }
     } catch (const std::exception&) {
-      continue;  // a message that cannot be made ends no run
+      continue;  // no memory for a message: the run goes on
     }
   }
 }

@@ -7,8 +7,8 @@
 
 namespace lockstep::detail {
 
-/// A transport for the tensors of one device. Who the ranks are is known by a communicator of the
-/// same ranks on the host, which also carries all tensors that are not on that device.
+/// Base class of a transport for the tensors of one device. `host`, a communicator of the same
+/// ranks, gives ranks and sizes and carries all tensors that are not on that device.
 class SingleDeviceTransport : public Transport {
  public:
   int rank() const final { return host_.rank(); }
@@ -36,7 +36,7 @@ class SingleDeviceTransport : public Transport {
                                                           const at::Tensor& input) = 0;
   virtual std::shared_ptr<Operation> broadcast_on_device(const at::Tensor& tensor, int root) = 0;
 
-  /// Throws where the host may not take part now.
+  /// Throws if collectives over `host` are not allowed now (during a graph capture).
   virtual void require_host() const {}
 
   bool on_device(const at::Tensor& tensor) const { return tensor.device() == device_; }

@@ -7,36 +7,36 @@
 
 namespace lockstep::detail {
 
-/// A point on a lane.
+/// A point in the work of a lane (a CUDA event).
 class LaneMark {
  public:
   virtual ~LaneMark() = default;
-  /// Whether the device is past it. Never waits. Any thread.
+  /// Whether the device has reached it. Never waits. Any thread.
   virtual bool passed() const = 0;
-  /// What the caller puts on its current stream from now on starts after it. Never waits.
+  /// Later work on the caller's current stream starts after this mark. The host never waits.
   virtual void hold_current() const = 0;
 };
 
-/// The stream that a communicator's device work runs on, apart from the streams that compute, and
-/// how the two hand over to each other. Nothing here makes the host wait but drain().
+/// The stream that runs the device work of a communicator, beside the streams that compute, and the
+/// ordering between them. Only drain() makes the host wait.
 ///
-/// Threads: one at a time, but for enter_thread() and marks.
+/// Threads: one at a time; any for enter_thread() and marks.
 class DeviceLane {
  public:
   virtual ~DeviceLane() = default;
 
   virtual c10::Device device() const = 0;
-  /// The stream as the device's own libraries take it (cudaStream_t).
+  /// The stream as the libraries of the device take it (cudaStream_t).
   virtual void* stream() const = 0;
   /// Makes the calling thread use this device.
   virtual void enter_thread() const = 0;
 
-  /// What is put on the lane from now on starts after all that the caller's current stream holds.
+  /// Later work on the lane starts after the work that is now on the caller's current stream.
   virtual void follow_current() = 0;
-  /// A mark behind all that is on the lane.
+  /// A mark after all work that is on the lane now.
   virtual std::shared_ptr<LaneMark> mark() = 0;
-  /// The memory of `tensor` is not given to anyone else before the lane has reached its present
-  /// end, whoever drops the tensor.
+  /// Keeps the allocator from reusing the memory of `tensor` until the lane has done its present
+  /// work.
   virtual void protect(const at::Tensor& tensor) = 0;
 
   /// tensor *= factor, on the lane.
@@ -44,20 +44,20 @@ class DeviceLane {
   /// to = from, on the lane; one of them may be host_memory().
   virtual void copy(const at::Tensor& to, const at::Tensor& from) = 0;
 
-  /// A one-dimensional tensor, zeroed on the caller's current stream, on device memory that
-  /// `release` gives back.
+  /// A one-dimensional tensor, zeroed on the caller's current stream, on `memory` of the device,
+  /// which `release` frees.
   virtual at::Tensor zeros_on(void* memory, int64_t numel, at::ScalarType dtype,
                               std::function<void(void*)> release) = 0;
   /// A one-dimensional zeroed tensor of the device.
   virtual at::Tensor zeros(int64_t numel, at::ScalarType dtype) = 0;
   /// Host memory that the device reads and writes without a copy in between (page-locked).
   virtual at::Tensor host_memory(int64_t numel, at::ScalarType dtype) = 0;
-  /// Returns once the device has nothing left to do.
+  /// Waits until the device has no work left.
   virtual void drain() = 0;
 };
 
-/// A lane on a stream of high priority of `device`. Needs no CUDA toolkit: it goes through the
-/// interface by which LibTorch's devices plug in.
+/// A lane on a stream of high priority of `device`. Needs no CUDA toolkit: it uses LibTorch's
+/// device-independent interface.
 std::shared_ptr<DeviceLane> make_device_lane(c10::Device device);
 
 }  // namespace lockstep::detail

@@ -7,7 +7,7 @@
 namespace lockstep::detail {
 namespace {
 
-/// So many steps come down and are summed at a time.
+/// How many steps may be copied to the host or summed at a time.
 constexpr size_t kAhead = 6;
 
 }  // namespace
@@ -84,7 +84,7 @@ bool StagedPipeline::move_once() {
   return moved;
 }
 
-/// One stage further, if that needs no waiting. `may_sum`: all earlier steps were issued.
+/// Moves to the next stage if it need not wait. `may_sum`: all earlier collectives were issued.
 bool StagedPipeline::move(Running& running, bool may_sum) {
   switch (running.stage) {
     case Stage::waiting:

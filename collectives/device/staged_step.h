@@ -23,10 +23,10 @@ struct StagedStep {
   std::vector<Copy> up;
 };
 
-/// Runs steps in the order of their arrival, several at a time in different stages. The host
-/// collectives are issued in that order, so ranks whose devices differ in speed still agree.
+/// Runs several steps at a time, in different stages: copy to the host, collective, copy back. Host
+/// collectives are issued in the order of add(), so it is the same on every rank.
 ///
-/// Threads: one. Once a step has failed, every call throws what it threw.
+/// Threads: one. Errors: after a step has failed, every call throws the same exception.
 class StagedPipeline {
  public:
   using Clock = std::chrono::steady_clock;
@@ -35,15 +35,15 @@ class StagedPipeline {
                  Communicator host, std::chrono::milliseconds timeout)
       : down_(std::move(down)), up_(std::move(up)), host_(std::move(host)), timeout_(timeout) {}
 
-  /// What is on the caller's current stream now happens before the step. Returns its number.
+  /// Adds a step that starts after the work on the caller's current stream. Returns its number.
   uint64_t add(StagedStep step);
-  /// Moves steps on without waiting.
+  /// Advances all steps without waiting.
   void advance();
-  /// Waits until the step's way up is queued, and gives the mark behind it.
+  /// Waits until the step's copy to the device is queued. Returns the mark after that copy.
   std::shared_ptr<LaneMark> wait_for(uint64_t number);
-  /// The mark behind the step's way up, or null while that is not queued.
+  /// The mark after the step's copy to the device; null until that is queued.
   std::shared_ptr<LaneMark> mark_of(uint64_t number) const;
-  /// Forgets the steps up to this number; their marks are not asked for again.
+  /// All steps up to this number are complete and forgotten.
   uint64_t finished() const { return first_ - 1; }
 
  private:

@@ -15,8 +15,8 @@
 namespace lockstep::detail {
 namespace {
 
-/// Elements [begin, begin + numel) of a dense tensor, as a vector in the tensor's own storage: the
-/// allocator knows whose memory is in use by that. Host memory is a vector, too.
+/// Elements [begin, begin + numel) of a dense tensor, as a vector in the tensor's own storage, so
+/// that the allocator knows which memory is in use.
 at::Tensor part_of(const at::Tensor& tensor, int64_t begin, int64_t numel) {
   at::Tensor part = at::detail::make_tensor<c10::TensorImpl>(
       c10::TensorImpl::VIEW, c10::Storage(tensor.storage()), tensor.key_set(), tensor.dtype());
@@ -100,7 +100,7 @@ StagedTransport::~StagedTransport() {
     try {
       pipeline_.wait_for(issued_.back().last_step);
     } catch (const std::exception&) {
-      // whoever waits for the collective has been told
+      // wait() of the collective has thrown it
     }
   }
 }
@@ -142,9 +142,9 @@ std::vector<at::Tensor> StagedTransport::chunks_of(const at::Tensor& tensor) con
   return chunks;
 }
 
-/// Runs `body`, which gets memory for `what` of this size, on all ranks or none. The ranks' flag
-/// is a step of the pipeline: what was issued before is complete then, and a rank that makes
-/// another call is found out.
+/// Runs `body`, which allocates memory for `what`; if it fails on one rank, every rank throws. The
+/// ranks' flag is a step of the pipeline, so all earlier steps are complete then, and a rank that
+/// makes another call is detected.
 template <typename Body>
 void StagedTransport::get_memory(const char* what, int64_t numel, at::ScalarType dtype,
                                  const Body& body) {
@@ -229,7 +229,7 @@ at::Tensor StagedTransport::allocate(int64_t numel, at::ScalarType dtype) {
   at::Tensor memory;
   get_memory("a bucket", numel, dtype, [&] {
     memory = parts_.up->zeros(numel, dtype);
-    std::vector<at::Tensor> copies;  // page-locked memory is kept for whoever asks next
+    std::vector<at::Tensor> copies;  // fills the cache of page-locked memory
     for (const at::Tensor& chunk : chunks_of(memory)) {
       copies.push_back(host_copy(chunk));
     }

@@ -6,10 +6,10 @@
 
 namespace lockstep::detail {
 
-/// What one rank does for one collective, chunk by chunk. The engine calls, for each chunk,
-/// copy_in, then reduce once every rank has copied in, then copy_out once every rank has reduced
-/// (or at once, where the step does not wait for that). Chunks may overlap in time: copy_in of the
-/// next chunk comes before copy_out of this one.
+/// One rank's work for one collective, chunk by chunk. For each chunk the engine calls copy_in;
+/// reduce once every rank has copied in; copy_out once every rank has reduced (or at once, if the
+/// step does not wait for peers). Chunks may overlap: copy_in of the next chunk may come before
+/// copy_out of this one.
 class CollectiveStep {
  public:
   struct MemoryRange {
@@ -23,9 +23,9 @@ class CollectiveStep {
   int64_t chunks() const { return chunks_; }
   /// Whether chunks go through the group's staging memory.
   bool staged() const { return staged_; }
-  /// Whether this rank's part ends only when every rank has reduced.
+  /// Whether a chunk ends on this rank only when every rank has reduced it.
   bool waits_for_peers() const { return waits_for_peers_; }
-  /// What this step reads and writes in this rank's tensors.
+  /// Whether the two steps use the same memory of this rank's tensors.
   bool overlaps(const CollectiveStep& other) const {
     for (const MemoryRange& own : ranges_) {
       for (const MemoryRange& theirs : other.ranges_) {
@@ -38,7 +38,7 @@ class CollectiveStep {
   }
 
   virtual void copy_in(int64_t chunk, int slot) {}
-  /// False while it waits for other nodes: the engine then calls it again.
+  /// False while data of other nodes is missing; the engine then calls it again.
   virtual bool reduce(int64_t chunk, int slot) = 0;
   virtual void copy_out(int64_t chunk, int slot) {}
 

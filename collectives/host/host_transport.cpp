@@ -4,9 +4,9 @@
 namespace lockstep::detail {
 namespace {
 
-/// Up to here one wait, copies and redundant sums are faster than two waits.
+/// Up to this size one wait with copies and redundant sums is faster than two waits.
 constexpr size_t kSmallBytes = NodeGroup::kSmallBytes;
-/// The same beside two waits without copies.
+/// The same for memory that needs no copies.
 constexpr size_t kSmallBufferBytes = size_t{2} << 10;
 
 CollectiveCall make_call(Verb verb, const Span& span) {

@@ -11,8 +11,8 @@
 
 namespace lockstep::detail {
 
-/// Collectives of host tensors through the memory that the ranks of a node share, and between
-/// nodes through the engine's InterNode. Subclasses say how ranks find each other's memory.
+/// Collectives of host tensors: within a node through shared memory, between nodes through the
+/// engine's InterNode. A subclass provides split_ranks() and share_memory().
 class HostTransport : public Transport {
  public:
   ~HostTransport() override;
@@ -38,15 +38,15 @@ class HostTransport : public Transport {
  protected:
   explicit HostTransport(std::shared_ptr<NodeEngine> engine);
 
-  /// What each rank of a communicator wants of a split.
+  /// The arguments of each rank in a call of split().
   struct SplitWish {
     int64_t color;
     int64_t key;
     int64_t rank;
   };
-  /// All ranks, in rank order, with nothing pending. Null for a negative color.
+  /// `wishes`: of all ranks, in rank order. No collective is pending. Null for a negative color.
   virtual std::shared_ptr<Transport> split_ranks(const std::vector<SplitWish>& wishes) = 0;
-  /// This node's ranks, with nothing pending.
+  /// New memory of each rank of this node, in their order. No collective is pending.
   virtual std::vector<std::shared_ptr<SharedMemory>> share_memory(size_t bytes) = 0;
 
   /// Blocking all_gather of raw bytes over all ranks, checked as a call of `call`'s verb.

@@ -12,26 +12,26 @@
 
 namespace lockstep::detail {
 
-/// What the collectives of one rank need of the ranks on other nodes: their calls, their part of a
-/// slice, their pieces, and whole collectives that the network carries. Ranks on one node have no
-/// InterNode. Threads: as the communicator.
+/// One rank's interface to the ranks on other nodes: exchange of calls, of slices to reduce and of
+/// pieces to gather, and whole collectives over the network. Does not exist on a single node.
+/// Threads: as the communicator.
 class InterNode {
  public:
   virtual ~InterNode() = default;
 
-  /// Starts with the first call for a collective; true once `all` holds every rank's call.
+  /// Starts at the first call for a collective. True once `all` holds the call of every rank.
   virtual bool gather_calls(const CollectiveCall& own, std::vector<CollectiveCall>& all) = 0;
-  /// Moves data on that this rank has sent or is to receive.
+  /// Advances sends and receives without waiting.
   virtual void progress() = 0;
 
   /// Sends a short text to every rank of the other nodes, without waiting.
   virtual void tell(const std::string& text) = 0;
-  /// The same as the last words of this rank: gives the text some time to leave.
+  /// As tell(), before this rank leaves: waits a moment so that the text can be sent.
   virtual void tell_at_last(const std::string& text) noexcept = 0;
-  /// The texts that have arrived, with their senders.
+  /// The texts that have arrived: (sender, text).
   virtual std::vector<std::pair<int, std::string>> heard() = 0;
 
-  /// This rank takes part in slices 0 ... lanes()-1, one for each rank of the smallest node.
+  /// The ranks of the smallest node. Local ranks 0 to lanes() - 1 of each node exchange data.
   virtual int lanes() const = 0;
   /// Reduces a slice over all ranks of all nodes, in rank order with one rounding, and writes it to
   /// `result`. `sources`: the slice of each rank of this node, of the result's dtype. One slice at
@@ -42,16 +42,16 @@ class InterNode {
 
   /// The ranks of other nodes whose pieces arrive at each lane of this node, in this order.
   virtual const std::vector<std::vector<int>>& arrivals() const = 0;
-  /// The most that arrive at any lane of any node.
+  /// The largest number of arrivals at any lane of any node.
   virtual size_t most_arrivals() const = 0;
-  /// Each rank that has a lane calls it with a piece of each rank of this node, all of `bytes`, and
-  /// room for those that arrive at its lane. One exchange at a time. All memory must stay until
-  /// pieces_have_arrived() has returned true.
+  /// Called by each rank that has a lane. `pieces`: one of each rank of this node, `bytes` long.
+  /// `arrived`: room for the pieces that arrive at its lane. One exchange at a time. All memory
+  /// must stay until pieces_have_arrived() has returned true.
   virtual void exchange_pieces(const std::vector<const void*>& pieces, int64_t bytes,
                                char* arrived) = 0;
   virtual bool pieces_have_arrived() = 0;
 
-  /// Whether reduce_scatter() sends fewer bytes between nodes than an all-reduce of such elements.
+  /// Whether reduce_scatter() sends fewer bytes between nodes than an all-reduce of this dtype.
   virtual bool scatters_cheaply(at::ScalarType dtype) const = 0;
   virtual std::unique_ptr<CollectiveStep> reduce_scatter(Span output, Span input,
                                                          const kernels::Reduction& reduction) = 0;

@@ -13,8 +13,8 @@ void copy_bytes(char* to, const char* from, int64_t bytes) {
   }
 }
 
-/// Each rank copies every piece from staging memory: from where the ranks of this node leave their
-/// own, and from where the lanes leave those that they receive.
+/// Each rank copies every piece from staging memory: those of this node's ranks from their slots,
+/// those of other nodes from the arrival slots of the lanes.
 class AllGather final : public CollectiveStep {
  public:
   AllGather(NodeGroup& group, const std::vector<int>& ranks, Span output, Span input,
@@ -76,7 +76,7 @@ class AllGather final : public CollectiveStep {
   }
 
  private:
-  /// The pieces that arrive at a lane share the room for one chunk.
+  /// The pieces that arrive at a lane share the memory of one chunk.
   static int64_t piece_bytes(const InterNode* inter_node) {
     return inter_node == nullptr ? kChunkBytes
                                  : kChunkBytes / static_cast<int64_t>(inter_node->most_arrivals());

@@ -13,13 +13,13 @@
 namespace lockstep::detail {
 namespace {
 
-/// So far may a rank run ahead of its own oldest unfinished call: half of what the group keeps.
+/// How many calls a rank may post ahead of its oldest unfinished one: half of what the group keeps.
 constexpr uint64_t kCallsAhead = NodeGroup::kCallsKept / 2;
-/// So long does a rank wait before its peers can read for what.
+/// After this time a waiting rank shows its peers what it waits for.
 constexpr double kSecondsUntilNoted = 0.1;
 
-/// MPI may still read and write the memory of calls that have not ended: they stay, with the engine
-/// that each of them keeps.
+/// Leaks unfinished calls of a communicator with MPI, which may still read and write their memory;
+/// each call keeps the engine alive.
 template <typename Calls>
 void let_go_of(Calls& calls, bool in_mpi) {
   if (in_mpi && !calls.empty()) {
@@ -32,7 +32,7 @@ double seconds_of(std::chrono::milliseconds time) {
   return std::chrono::duration<double>(time).count();
 }
 
-/// What the caller of a collective waits for: keeps the engine alive, and advances it.
+/// The handle of a caller: keeps the engine alive, and advances it.
 class EngineOperation final : public PendingOperation {
  public:
   EngineOperation(std::shared_ptr<NodeEngine> engine, const CollectiveCall& call,
@@ -269,7 +269,7 @@ void NodeEngine::wait_for(const PendingOperation& operation) {
 }
 
 std::vector<int> NodeEngine::late_ranks() const {
-  // What the oldest unfinished chunk waits for.
+  // The ranks that the oldest unfinished chunk waits for.
   const PendingOperation& operation = *pending_.front();
   const uint64_t tick = operation.tick(operation.finished);
   const bool all_posted = group_->all_posted(tick);
@@ -316,13 +316,13 @@ void NodeEngine::check_peers(const Backoff& backoff) {
       backoff.seconds() < seconds_of(options_.timeout)) {
     return;
   }
-  // A rank that found what is wrong leaves too, so look again before taking it for lost.
+  // A rank that found differing calls leaves, too; this rank may find them as well.
   if (move_once()) {
     return;
   }
   for (int k : late) {
     const RankSign sign = sign_of(k);
-    // A rank that has entered the call waits for another node, as this one does.
+    // A rank of this node that has entered the call is not late: it waits for another node, too.
     const bool waits_too =
         inter_node_ != nullptr && sign.last_call >= pending_.front()->call.sequence;
     if (!waits_too || sign.gone || sign.stopped) {

@@ -25,15 +25,15 @@ namespace lockstep::detail {
 
 class PendingOperation;
 
-/// Runs the collectives of one rank in the order of their issue, each as far as the peers allow,
-/// whenever somebody calls advance(), wait() or issue().
+/// Runs the collectives of one rank in the order of issue. All progress is made inside issue(),
+/// advance() and wait_for(); it stops where data of peers is missing.
 ///
-/// Threads: one at a time. Once a collective has failed, every later call throws what it threw.
+/// Threads: one at a time. After a collective has failed, every call throws the same exception.
 class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
  public:
-  /// `rank` and `size` are those of the communicator, of which the group's ranks are this node's
-  /// part: `node_ranks[k]` is the communicator's rank of the group's rank k. `job_ranks[k]` is what
-  /// the launcher calls the communicator's rank k; empty where ranks are threads.
+  /// This rank, and how ranks are numbered. `rank` and `size`: in the communicator.
+  /// `node_ranks[k]`: the communicator's rank of the group's rank k. `job_ranks[k]`: the launcher's
+  /// number of the communicator's rank k; empty if ranks are threads.
   struct World {
     int rank;
     int size;
@@ -49,9 +49,9 @@ class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
   void run(CollectiveCall call, std::unique_ptr<CollectiveStep> step);
   void advance();
   void wait_for(const PendingOperation& operation);
-  /// Waits for everything that was issued.
+  /// Waits for all pending collectives.
   void drain();
-  /// Drains, unless that is hopeless, and tells the peers that this rank leaves. Never throws.
+  /// Completes pending collectives (not after a failure), then announces that this rank leaves.
   void close() noexcept;
 
   /// Called once, when a collective fails.
@@ -75,7 +75,7 @@ class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
   std::vector<int> late_ranks() const;
   RankSign sign_of(int local_rank) const;
   void tell_launcher(const PeerTrouble& trouble) const;
-  /// `cause`: for the ranks that will miss this one.
+  /// `cause`: told to the peers when this rank leaves.
   [[noreturn]] void fail(std::exception_ptr error, const std::string& cause);
 
   World world_;
@@ -85,18 +85,18 @@ class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
   OtherNodes other_nodes_;
   CollectiveLog log_;
 
-  std::optional<bool> crowded_;  // known once every rank has set up its group
+  std::optional<bool> crowded_;  // set at the first wait: every rank has its group then
 
   std::deque<std::shared_ptr<PendingOperation>> pending_;
-  size_t to_post_ = 0;      // index in pending_ of the first operation with chunks left to post
-  size_t to_reduce_ = 0;    // and to reduce
-  uint64_t completed_ = 0;  // sequence number
+  size_t to_post_ = 0;      // index in pending_: the first with chunks left to post
+  size_t to_reduce_ = 0;    // and the first with chunks left to reduce
+  uint64_t completed_ = 0;  // sequence number of the last complete call
   uint64_t next_tick_ = 1;
-  uint64_t staged_issued_ = 0;  // chunks that go through staging memory
+  uint64_t staged_issued_ = 0;  // chunks in staging memory, of all calls
   uint64_t staged_finished_ = 0;
   std::array<uint64_t, NodeGroup::kSlots> slot_tick_ = {};
   std::vector<CollectiveCall> calls_;
-  std::thread::id shown_on_;  // the thread whose activity the peers see
+  std::thread::id shown_on_;  // the thread whose activity own_activity() shows
   std::exception_ptr failure_;
   std::function<void()> on_failure_ = [] {};
 };

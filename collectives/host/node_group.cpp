@@ -60,7 +60,7 @@ void NodeGroup::announce(const CollectiveCall& call) {
 bool NodeGroup::all_announced(const CollectiveCall& call) const {
   const uint64_t digest = call.digest();
   for (int k = 0; k < size(); ++k) {
-    // A rank that is ahead has newer digests here: then the calls themselves decide.
+    // If a rank is ahead, the digest may be of a newer call: then compare the calls.
     if (block(k).digests[call.sequence % kDigestsKept].load(std::memory_order_relaxed) != digest &&
         !(call_of(k, call.sequence) == call)) {
       return false;

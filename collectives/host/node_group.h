@@ -16,27 +16,27 @@
 
 namespace lockstep::detail {
 
-/// The shared state of the ranks of one node: how far each one is, what it called, and staging
-/// memory for chunks of tensors that the peers cannot reach.
+/// The shared memory of the ranks of one node: progress counters, announced calls, and staging
+/// memory for tensors that the peers cannot read directly.
 ///
-/// Work is counted in ticks, the same on every rank: one for each chunk of each collective, from 1.
-/// A rank posts a tick once its data may be read, and marks it reduced once it has read all that it
-/// needs. Both counters only grow, and nothing is ever reset. Threads: as the Communicator.
+/// Each chunk of each collective has a tick, a number from 1 that is the same on every rank. A rank
+/// posts a tick when its data may be read, and marks the tick reduced when it has read all that it
+/// needs. Both counters only grow. Threads: as the Communicator.
 class NodeGroup {
  public:
   static constexpr int kSlots = 2;
-  /// Room for one chunk of a tensor, and for one of what comes from other nodes, in each slot of
-  /// each rank.
+  /// Each slot of each rank has room for one chunk of a tensor, and as much for data of other
+  /// nodes.
   static constexpr size_t kChunkBytes = size_t{512} << 10;
-  /// Room for one small tensor that all ranks read, in each slot of each rank.
+  /// Each slot of each rank has room for one small tensor.
   static constexpr size_t kSmallBytes = size_t{8} << 10;
   static constexpr uint64_t kCallsKept = 64;
 
-  /// What share_among_threads() or share_among_processes() must be asked for.
+  /// The size to pass to share_among_threads() or share_among_processes().
   static size_t block_bytes();
 
   enum class Peers { threads, processes };
-  /// `blocks[k]` is rank k's. A group is used only after every rank has constructed its own.
+  /// `blocks[k]`: the block of rank k. Use the group only after every rank has constructed its own.
   NodeGroup(std::vector<std::shared_ptr<SharedMemory>> blocks, int rank, Peers peers);
   ~NodeGroup();
   NodeGroup(const NodeGroup&) = delete;
@@ -45,9 +45,9 @@ class NodeGroup {
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(blocks_.size()); }
 
-  /// Shows the peers what this rank calls. Visible to whoever sees the next post().
+  /// Writes this rank's call. A peer that sees the next post() sees it.
   void announce(const CollectiveCall& call);
-  /// What rank `rank` announced under a sequence number of the last kCallsKept.
+  /// The call of `rank` with this sequence number, which must be among its last kCallsKept.
   const CollectiveCall& call_of(int rank, uint64_t sequence) const;
   uint64_t last_announced(int rank) const;
   /// Whether every rank announced this call. Cheap: the digests travel with the counters.
@@ -65,33 +65,33 @@ class NodeGroup {
   bool all_reduced(uint64_t tick) const;
 
   char* contribution(int rank, int slot) const;
-  /// The same for all ranks.
+  /// contribution() of all ranks.
   const std::vector<const void*>& contributions(int slot) const {
     return contributions_[static_cast<size_t>(slot)];
   }
   char* arrival_slot(int rank, int slot) const;
-  /// Where each rank, in rank order, leaves a small tensor: in the block of the rank that is
-  /// `rotation` (from 0 to size() - 1) further on.
+  /// Element k: where rank k writes a small tensor, in the block of rank k + `rotation` (modulo
+  /// size(); 0 to size() - 1).
   void* const* small_contributions(int slot, int rotation) const {
     return small_contributions_[static_cast<size_t>(slot)].data() + rotation;
   }
 
-  /// This rank will never post again. Peers that wait for it can know.
+  /// Tells the peers that this rank will never post again.
   void leave() { own().left.store(1, std::memory_order_release); }
-  /// The same, with the cause, which the peers may still read afterwards.
+  /// As leave(), with the cause for cause_of().
   void leave_because(const std::string& cause);
-  /// Why a rank left; empty if it did not say so.
+  /// The cause that a rank gave when it left; may be empty.
   std::string cause_of(int rank) const;
-  /// What this rank does, as its peers see it.
+  /// The slot in which the peers see this rank's activity.
   std::shared_ptr<ActivitySlot> own_activity() const;
   const ActivitySlot& activity_of(int rank) const { return block(rank).activity; }
   /// Whether a signal or a debugger has stopped the rank's process. False for threads.
   bool is_stopped(int rank) const;
   /// Whether a rank has left, or its process is dead.
   bool is_gone(int rank) const;
-  /// From here on is_gone() notices processes that die. Once every rank has constructed its group.
+  /// From now on is_gone() detects dead processes. Call once every rank has constructed its group.
   void watch_peers();
-  /// Whether the ranks have fewer cores than they are.
+  /// Whether there are fewer cores than ranks.
   bool crowded() const;
 
  private:
@@ -124,7 +124,7 @@ class NodeGroup {
   int rank_;
   Block* own_;
   std::array<std::vector<const void*>, kSlots> contributions_;
-  std::array<std::vector<void*>, kSlots> small_contributions_;  // of all ranks, twice
+  std::array<std::vector<void*>, kSlots> small_contributions_;  // of all ranks, twice in a row
   std::vector<int> processes_;                                  // a pidfd for each rank, or -1
 };
 

@@ -9,14 +9,14 @@ namespace {
 
 constexpr int64_t kChunkBytes = static_cast<int64_t>(NodeGroup::kChunkBytes);
 
-/// A chunk of at most `bytes`, in whole cache lines.
+/// The number of elements in `bytes`, rounded down to whole cache lines.
 int64_t elements_in(int64_t bytes, int64_t element_size) {
   return bytes / 64 * 64 / element_size;
 }
 
-/// Each rank leaves its tensor where the next rank left one before, and sums all of them. So a rank
-/// of two writes lines that its core has read last, which takes a third of the time of lines that
-/// another core has read since.
+/// Each rank writes its tensor to the slot that the next rank used last, and sums all of them. With
+/// two ranks the core that writes a line was the last to read it, which takes a third of the time
+/// of a line that another core has read.
 class SmallAllReduce final : public CollectiveStep {
  public:
   SmallAllReduce(NodeGroup& group, Span tensor, const kernels::Reduction& reduction,
@@ -54,10 +54,10 @@ class SmallAllReduce final : public CollectiveStep {
   std::vector<const void*> sources_;
 };
 
-/// Each rank leaves the slices that others sum in its staging memory, sums its own slice of
-/// everybody's, writes it where everybody left theirs, and fetches the other results from its own
-/// staging memory. A core that has read a line writes it at once. To write a line that another core
-/// has read since takes several times as long.
+/// Each rank copies the slices that others sum to its staging memory, sums its own slice of all
+/// ranks, writes the result to the places of the terms, and copies the other results from its
+/// staging memory. So the core that writes a line was the last to read it; writing a line that
+/// another core has read takes several times as long.
 class StagedAllReduce final : public CollectiveStep {
  public:
   StagedAllReduce(NodeGroup& group, Span tensor, const kernels::Reduction& reduction,
@@ -129,7 +129,7 @@ class StagedAllReduce final : public CollectiveStep {
   std::vector<void*> destinations_;
 };
 
-/// Each rank sums its slice of everybody's tensor and writes it to everybody's tensor.
+/// Each rank sums its slice of all tensors and writes the result to all tensors.
 class SharedBufferAllReduce final : public CollectiveStep {
  public:
   SharedBufferAllReduce(NodeGroup& group, Span tensor, std::vector<char*> copies,
@@ -162,7 +162,7 @@ class SharedBufferAllReduce final : public CollectiveStep {
   }
 
  private:
-  /// One chunk where nothing travels; else pieces, so that the next one can be summed meanwhile.
+  /// One chunk on a single node; else pieces, so that sums and transfers overlap.
   static int64_t chunk_elements(const Span& tensor, const InterNode* inter_node) {
     constexpr int64_t kTravelling = int64_t{4} << 20;
     return inter_node == nullptr ? std::max<int64_t>(1, tensor.numel)
@@ -179,7 +179,7 @@ class SharedBufferAllReduce final : public CollectiveStep {
   std::vector<void*> destinations_;
 };
 
-/// Each rank sums its share of everybody's tensor and writes it to its own.
+/// Each rank sums its share of all tensors into its own.
 class SharedBufferReduceScatter final : public CollectiveStep {
  public:
   SharedBufferReduceScatter(NodeGroup& group, Span input, const std::vector<char*>& copies,
@@ -252,7 +252,7 @@ class ReduceScatter final : public CollectiveStep {
   static int64_t block_elements(const NodeGroup& group, const Span& output) {
     return elements_in(kChunkBytes / group.size(), output.element_size());
   }
-  /// Where rank `from` leaves what rank `to` sums.
+  /// Where rank `from` writes the share that rank `to` sums.
   char* block(int from, int slot, int to) const {
     return group_.contribution(from, slot) + to * block_elements_ * input_.element_size();
   }

@@ -12,7 +12,7 @@
 
 namespace lockstep::detail {
 
-/// Each rank sums all of a small tensor for itself: one wait instead of two.
+/// Each rank sums the whole of a small tensor: one wait instead of two.
 /// `sequence` is the number of the call, the same on all ranks.
 std::unique_ptr<CollectiveStep> make_small_all_reduce(NodeGroup& group, Span tensor,
                                                       const kernels::Reduction& reduction,
@@ -21,16 +21,15 @@ std::unique_ptr<CollectiveStep> make_small_all_reduce(NodeGroup& group, Span ten
 std::unique_ptr<CollectiveStep> make_staged_all_reduce(NodeGroup& group, Span tensor,
                                                        const kernels::Reduction& reduction,
                                                        InterNode* inter_node);
-/// The same on memory that all ranks of the node can reach, with nothing copied: `copies[k]` is
-/// rank k's tensor.
+/// The same in shared buffers, without copies. `copies[k]`: the tensor of rank k.
 std::unique_ptr<CollectiveStep> make_shared_buffer_all_reduce(NodeGroup& group, Span tensor,
                                                               std::vector<char*> copies,
                                                               const kernels::Reduction& reduction,
                                                               InterNode* inter_node);
 std::unique_ptr<CollectiveStep> make_reduce_scatter(NodeGroup& group, Span output, Span input,
                                                     const kernels::Reduction& reduction);
-/// In place on memory that all ranks of the node can reach, with nothing copied: each rank sums its
-/// own share of all copies, into its own. For a single node.
+/// In place in shared buffers, without copies: each rank sums its share of all copies into its own.
+/// For a single node.
 std::unique_ptr<CollectiveStep> make_shared_buffer_reduce_scatter(
     NodeGroup& group, Span input, const std::vector<char*>& copies,
     const kernels::Reduction& reduction);

@@ -7,9 +7,9 @@
 namespace lockstep::detail {
 namespace {
 
-/// So long may data of a rank that has left be on its way.
+/// How long data of a rank that has left may still be on its way.
 constexpr double kSecondsAfterLastWords = 1.0;
-/// Begins the last words of a rank.
+/// The first characters of the message of a rank that leaves.
 constexpr std::string_view kLeft = "left: ";
 
 }  // namespace
@@ -83,7 +83,7 @@ void OtherNodes::leave_because(const std::string& cause) noexcept {
       inter_node_->tell_at_last(std::string(kLeft) + cause);
     }
   } catch (const std::exception&) {
-    return;  // no memory for a message: the other nodes see that this rank is gone
+    return;  // no memory for a message: the other nodes detect later that this rank is gone
   }
 }
 

@@ -11,23 +11,23 @@
 
 namespace lockstep::detail {
 
-/// What a rank that waits hears from the ranks of other nodes, and tells them. At each quarter of
-/// the deadline it tells how far the ranks of its own node are, because a rank that is stopped
-/// cannot say so itself. Threads: as the communicator.
+/// Exchanges signs (RankSign) with the ranks of other nodes while this rank waits. At each quarter
+/// of the deadline it sends the signs of all ranks of its node, because a stopped rank cannot send
+/// its own. Threads: as the communicator.
 class OtherNodes {
  public:
-  /// `inter_node` may be null: then there are none.
+  /// `inter_node`: null on a single node.
   OtherNodes(InterNode* inter_node, std::vector<int> ranks_of_this_node, int size, double timeout);
 
-  /// What was told in an earlier wait counts no more, except that a rank has left.
+  /// Drops the signs of earlier waits, except those of ranks that have left.
   void begin_wait();
   /// Called while this rank waits, for `waited` seconds so far.
   void exchange(double waited, const std::function<std::vector<RankSign>()>& signs_of_this_node);
-  /// Whether a rank has left so long ago that its data must have arrived.
+  /// Whether a rank left so long ago that none of its data can still arrive.
   bool have_lost_a_rank(double waited) const;
-  /// Adds those that have not entered the call of this number, and those that said nothing.
+  /// Adds the ranks that left or have not entered the call `sequence`, and those that sent no sign.
   void add_to(PeerTrouble& trouble, uint64_t sequence) const;
-  /// The last words of this rank.
+  /// Tells the other nodes that this rank leaves.
   void leave_because(const std::string& cause) noexcept;
 
  private:

@@ -13,8 +13,8 @@
 
 namespace lockstep::detail {
 
-/// A collective that a NodeEngine has been given, and how far it is. It keeps the tensors alive.
-/// Threads: that of the engine.
+/// A collective issued to a NodeEngine, with its progress. Keeps the tensors alive. Threads: as the
+/// engine.
 class PendingOperation : public Operation {
  public:
   PendingOperation(const CollectiveCall& call, std::unique_ptr<CollectiveStep> step,
@@ -27,7 +27,7 @@ class PendingOperation : public Operation {
   std::unique_ptr<CollectiveStep> step;
   uint64_t first_tick = 0;
   uint64_t first_staged = 0;
-  uint64_t after = 0;  // the sequence number of the last call on the same memory
+  uint64_t after = 0;  // sequence number of the last earlier call on the same memory; 0: none
   int64_t posted = 0;  // chunks
   int64_t reduced = 0;
   int64_t finished = 0;

@@ -10,7 +10,7 @@ at::Tensor SharedBuffers::add(std::vector<std::shared_ptr<SharedMemory>> memory,
                               int64_t numel, at::ScalarType dtype) {
   auto buffer = std::make_shared<Buffer>(Buffer{next_id_++, rank, std::move(memory)});
   char* data = buffer->memory[static_cast<size_t>(rank)]->data();
-  // Addresses of buffers that are gone may lie inside the new one.
+  // Removes freed buffers, whose addresses may lie inside the new one.
   for (auto entry = buffers_.begin(); entry != buffers_.end();) {
     entry = entry->second.expired() ? buffers_.erase(entry) : std::next(entry);
   }

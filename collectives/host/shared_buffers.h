@@ -9,22 +9,22 @@
 
 namespace lockstep::detail {
 
-/// The memory that a communicator's ranks allocated together: finds, for a tensor of this rank,
-/// where the same place is in the peers' memory.
+/// The shared buffers of a communicator. Finds, for a tensor of this rank, the same place in the
+/// buffers of the other ranks of the node.
 class SharedBuffers {
  public:
-  /// Where a tensor lies. `copies[k]` is the node's rank k's address of the same offset.
+  /// Where a tensor lies. `copies[k]`: the same offset in the buffer of local rank k.
   struct Place {
     int64_t buffer;
     int64_t offset;  // bytes
     std::vector<char*> copies;
   };
 
-  /// A tensor on a new buffer; the memory lives as long as a tensor on it. `memory[k]` is rank
-  /// k's; the ranks add buffers in the same order.
+  /// A tensor on a new buffer, whose memory lives as long as a tensor uses it. `memory[k]`: of
+  /// local rank k. The ranks add buffers in the same order.
   at::Tensor add(std::vector<std::shared_ptr<SharedMemory>> memory, int rank, int64_t numel,
                  at::ScalarType dtype);
-  /// False when the bytes are not inside one living buffer.
+  /// False if the bytes are not inside one buffer.
   bool find(const char* data, size_t bytes, Place& place);
 
  private:

@@ -37,7 +37,7 @@ using Mappings = std::vector<std::shared_ptr<SharedMemory>>;
 /// another /dev/shm, may find another file under the rank's name: that of a third rank or its own.
 using Mark = std::array<uint64_t, 2>;
 
-/// Where a peer finds a rank's memory, and how it knows it. Without a path: there is none.
+/// Where peers find a rank's memory, and the bytes by which they recognise it. No path: no memory.
 struct Announcement {
   char path[96];
   Mark mark;
@@ -71,7 +71,7 @@ bool has_mark(const Descriptor& file, size_t bytes, const Mark& mark) {
          found == mark;
 }
 
-/// Tells the peers where its memory is and opens theirs; empty unless everybody succeeded.
+/// Tells the peers where its memory is and opens theirs; empty if a rank failed.
 template <class Open>
 Mappings map_peers(size_t bytes, const MemoryPeers& peers, const Descriptor& own_file,
                    const Announcement& own, Open open_path) {
@@ -159,7 +159,7 @@ std::vector<std::shared_ptr<SharedMemory>> share_among_threads(size_t bytes,
     mappings.push_back(*memory);
   }
   const bool succeeded = std::find(mappings.begin(), mappings.end(), nullptr) == mappings.end();
-  // Also keeps `own` where it is until everybody has copied it.
+  // Also keeps `own` in place until every rank has copied it.
   LOCKSTEP_CHECK_CODE(all_succeeded(peers, succeeded), ExitCode::out_of_memory, "rank ", peers.rank,
                       ": cannot share ", bytes, " bytes a rank among ", peers.size, " threads");
   return mappings;

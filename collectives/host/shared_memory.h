@@ -7,7 +7,7 @@
 
 namespace lockstep::detail {
 
-/// Zeroed memory that several ranks of one node can reach. Unmapped with the last reference.
+/// Zeroed memory that ranks of one node share. Unmapped with the last reference.
 class SharedMemory {
  public:
   /// For the threads of this process.
@@ -28,7 +28,7 @@ class SharedMemory {
   size_t bytes_;
 };
 
-/// The ranks that share memory, and a way to tell each other a few bytes.
+/// The ranks that share memory, and an all-gather of a few bytes among them.
 struct MemoryPeers {
   int rank;
   int size;
@@ -36,12 +36,12 @@ struct MemoryPeers {
   std::function<void(const void* own, size_t bytes, void* all)> gather;
 };
 
-/// Every rank gives `bytes` of memory and sees everybody's: element k belongs to rank k.
-/// Collective over the peers. Throws Error on every rank when it failed on any.
+/// Every rank provides `bytes` of memory and maps that of all: element k is that of rank k.
+/// Collective over the peers. Throws Error on every rank if one rank fails.
 std::vector<std::shared_ptr<SharedMemory>> share_among_threads(size_t bytes,
                                                                const MemoryPeers& peers);
-/// The same among processes. No name of the memory outlives the call, so that a killed job leaves
-/// nothing behind. Memory that is not that of the rank which named it is not used: in containers
+/// The same among processes. No name of the memory outlives the call, so a killed job leaves
+/// nothing behind. Checks that a name leads to the memory of the rank that gave it: in containers
 /// one name may stand for several files.
 std::vector<std::shared_ptr<SharedMemory>> share_among_processes(size_t bytes,
                                                                  const MemoryPeers& peers);

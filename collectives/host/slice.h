@@ -5,7 +5,7 @@
 
 namespace lockstep::detail {
 
-/// A run of elements.
+/// The elements [begin, end).
 struct Slice {
   int64_t begin = 0;
   int64_t end = 0;

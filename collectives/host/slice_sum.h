@@ -6,14 +6,14 @@
 
 namespace lockstep::detail {
 
-/// Sums one slice over all ranks, in rank order, those of other nodes included.
+/// Sums one slice over all ranks of all nodes, in rank order.
 class SliceSum {
  public:
-  /// `inter_node`: null where there are no other nodes.
+  /// `inter_node`: null on a single node.
   SliceSum(const kernels::Reduction& reduction, c10::ScalarType dtype, InterNode* inter_node)
       : reduction_(reduction), dtype_(dtype), inter_node_(inter_node) {}
 
-  /// True once all destinations are written. Until then called again with the same arguments.
+  /// True once all destinations are written; until then call it again with the same arguments.
   bool run(const std::vector<const void*>& sources, const std::vector<void*>& destinations,
            int64_t n);
 

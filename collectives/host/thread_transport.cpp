@@ -52,7 +52,7 @@ std::shared_ptr<Transport> ThreadTransport::split_ranks(const std::vector<SplitW
   std::sort(members.begin(), members.end(), [](const SplitWish& a, const SplitWish& b) {
     return std::tie(a.key, a.rank) < std::tie(b.key, b.rank);
   });
-  // Everybody shares a block with everybody; each group then uses those of its members.
+  // All ranks share blocks; each group then uses those of its members.
   const Blocks all =
       share_among_threads(NodeGroup::block_bytes(),
                           {rank(), size(), [this](const void* sent, size_t n, void* received) {

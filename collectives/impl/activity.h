@@ -10,9 +10,9 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// What a rank is doing and since when, in memory that its peers read at any time, also while the
-/// rank is stopped. Zeroed memory is an empty slot. Threads: one writes at a time; a reader may see
-/// parts of two texts, never anything else.
+/// A rank's current activity and its start time, in memory that its peers can read at any time,
+/// also while the rank is stopped. Zeroed memory is an empty slot. Threads: one writer at a time; a
+/// reader may see a mixture of the old and the new text.
 class ActivitySlot {
  public:
   static constexpr size_t kBytes = 96;
@@ -26,19 +26,19 @@ class ActivitySlot {
   std::atomic<double> since_;
 };
 
-/// Seconds of a clock that all processes of a host share.
+/// Seconds of a clock that is the same in all processes of a host.
 double activity_clock();
 
 // The functions below are about the rank that runs on the calling thread.
 
-/// Shows what the rank does in `slot`, too, from now on and as long as `slot` lives.
+/// From now on writes the rank's activity to `slot`, too, as long as `slot` exists.
 void show_activity_in(const std::shared_ptr<ActivitySlot>& slot);
 
-/// Notes what the rank does from now on: "forward of micro-batch", 2. Cheap.
+/// Sets the activity: "forward of micro-batch", 2. Cheap.
 void note_activity(const char* what, int64_t number);
 
-/// Notes that the rank waits, and takes that back at the end. The slots of other communicators than
-/// that of `own` say that the wait is on another communicator.
+/// Sets the activity to a wait; the destructor restores the previous one. `own`: the slot of the
+/// communicator that waits; all other slots say that the wait is on another communicator.
 class WaitingNote {
  public:
   [[nodiscard]] WaitingNote(const std::string& text, const std::shared_ptr<ActivitySlot>& own);
@@ -51,7 +51,7 @@ class WaitingNote {
   double since_;
 };
 
-/// Names the collectives that this thread calls while the object lives, in messages:
+/// While the object lives, messages name this thread's collectives with this label:
 /// "bucket 4".
 class CallLabel {
  public:
@@ -60,7 +60,7 @@ class CallLabel {
   CallLabel(const CallLabel&) = delete;
   CallLabel& operator=(const CallLabel&) = delete;
 
-  /// Empty if there is none.
+  /// Empty if no label is set.
   static const std::string& current();
 };
 

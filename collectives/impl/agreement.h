@@ -21,8 +21,8 @@ namespace lockstep::detail {
 
 struct Outcome;
 
-/// What each rank said, in rank order, empty for nothing, as one text: "rank 1: no disk". Ranks
-/// that said the same are named together: "ranks 0-3: no disk".
+/// One text of the messages of all ranks (in rank order; empty: no message): "rank 1: no disk".
+/// Ranks with the same message are named together: "ranks 0-3: no disk".
 std::string quoted(const std::vector<std::string>& messages);
 
 /// All ranks or none: if an action fails on any rank, every rank throws the same Error, with the
@@ -37,14 +37,15 @@ class Agreement {
   explicit Agreement(Communicator communicator);
   Agreement(Communicator communicator, ExitCode otherwise);
 
-  /// True on every rank if it is on one.
+  /// True on every rank if `mine` is true on one.
   bool any(bool mine) const;
 
   /// Runs `action` on every rank.
   void attempt(const std::function<void()>& action) const;
   /// The same; the Error begins with `doing`.
   void attempt(const std::string& doing, const std::function<void()>& action) const;
-  /// The same for an action that has a text for the others. Returns every rank's text.
+  /// The same for an action that returns a text for the other ranks. Returns the texts of all
+  /// ranks.
   std::vector<std::string> gather(const std::string& doing,
                                   const std::function<std::string()>& action) const;
 
@@ -52,14 +53,12 @@ class Agreement {
   void raise_if_any(const std::optional<Error>& mine) const;
   /// Throws the same Error on every rank. Called when all ranks know that one of them failed.
   [[noreturn]] void raise(const std::optional<Error>& mine) const;
-  /// The same on a rank that failed because of `cause`: that exception is nested in the Error that
-  /// this rank throws (std::rethrow_if_nested).
+  /// The same; the Error that this rank throws has `cause` nested in it (std::rethrow_if_nested).
   [[noreturn]] void raise(const Error& mine, const std::exception_ptr& cause) const;
 
-  /// The two halves of attempt() and gather(). Runs the action and keeps what it returns or why it
-  /// failed. Local.
+  /// First half of attempt() and gather(): runs the action, returns its text or its error. Local.
   Outcome outcome_of(const std::function<std::string()>& action) const;
-  /// Every rank's outcome, in rank order.
+  /// Second half: the outcomes of all ranks, in rank order.
   std::vector<Outcome> exchange(const Outcome& mine) const;
 
   const Communicator& communicator() const { return communicator_; }

@@ -7,11 +7,11 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// What an exception of any kind means for the run: an Error as it is; out_of_memory where memory
-/// of the host or of a device could not be had; peer_lost where a device failed, which this process
-/// cannot use again; usage with what() for everything else, a device-side assertion (an index out
-/// of range) and what cannot be captured, too. The text is without LibTorch's backtrace, unless the
-/// environment variable LOCKSTEP_BACKTRACE is 1.
+/// Converts any exception to an Error with an exit code. An Error stays as it is. out_of_memory:
+/// host or device memory could not be allocated. peer_lost: a device failed, and this process
+/// cannot use it again. usage: everything else, also a device-side assertion (an index out of
+/// range) and calls that a capture does not allow. The text has LibTorch's backtrace only if
+/// LOCKSTEP_BACKTRACE is 1.
 Error as_error(const std::exception_ptr& exception);
 
 }  // namespace lockstep::detail

@@ -6,8 +6,8 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// While an object of it lives, this thread blocks all signals but those of faults, and so do the
-/// threads that it starts: signals go to the program's own threads.
+/// While the object lives, this thread and the threads that it starts block all signals except
+/// faults, so that the program's own threads get them.
 class BlockedSignals {
  public:
   [[nodiscard]] BlockedSignals();

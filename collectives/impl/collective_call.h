@@ -23,10 +23,10 @@ enum class Verb : uint8_t {
 
 const char* verb_name(Verb verb);
 
-/// What one rank calls: everything that the ranks of a communicator must agree on.
+/// One rank's call, with everything that must be equal on all ranks of a communicator.
 /// Trivially copyable, so that ranks can compare it through shared memory.
 struct CollectiveCall {
-  static constexpr int64_t kPrivate = -1;  // buffer of a tensor that lies in none
+  static constexpr int64_t kPrivate = -1;  // `buffer` of a tensor outside of shared buffers
 
   Verb verb = Verb::barrier;
   c10::ScalarType dtype = c10::ScalarType::Byte;
@@ -39,7 +39,7 @@ struct CollectiveCall {
   uint64_t sequence = 0;      // counts the calls on a communicator from 1
 
   bool operator==(const CollectiveCall& other) const;
-  /// Equal for equal calls, and different for different ones but by a chance of 2^-64.
+  /// Equal for equal calls. Different calls have equal digests with probability 2^-64.
   uint64_t digest() const;
   /// Such as "all_reduce #12 of Half[4096], sum".
   std::string describe() const;

@@ -11,9 +11,9 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// The last 64 collectives of one rank on one communicator, and how far each one got.
+/// The last 64 collectives of one rank on one communicator, with the state of each.
 ///
-/// Sequence numbers start at 1 and grow by one with each call: equal numbers on two ranks are the
+/// Sequence numbers start at 1 and grow by one with each call: equal numbers on two ranks mean the
 /// same collective. Threads: as its Communicator.
 class CollectiveLog {
  public:
@@ -24,7 +24,7 @@ class CollectiveLog {
   uint64_t next_sequence() const { return next_; }
   /// Gives the call its sequence number and records it.
   void issue(CollectiveCall& call);
-  /// Does nothing for a call that has left the ring.
+  /// Does nothing for a call that is no longer among the last 64.
   void set_state(uint64_t sequence, State state);
   /// The newest `count` calls, oldest first, one a line: number, call, state, age in seconds.
   std::string render(uint64_t count = kCapacity) const;

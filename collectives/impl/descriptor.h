@@ -9,7 +9,7 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// An open file descriptor, closed with this object; errno stays. Threads: one.
+/// Owns an open file descriptor. The destructor closes it and keeps errno. Threads: one.
 class Descriptor {
  public:
   /// `number`: negative for one that could not be opened.
@@ -29,7 +29,7 @@ class Descriptor {
 
   bool is_open() const { return number_ >= 0; }
   int number() const { return number_; }
-  /// The number, which is the caller's to close.
+  /// Gives up ownership: the caller must close the descriptor.
   int release() { return std::exchange(number_, -1); }
 
  private:

@@ -10,7 +10,7 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep {
 
-/// The facts about one rank that decide between the transports.
+/// What choose_transport() must know about a rank.
 struct DeviceRank {
   int nccl_version = 0;        // 0: no NCCL on this rank
   bool may_share_gpu = false;  // NCCL_MULTI_RANK_GPU_ENABLE=1

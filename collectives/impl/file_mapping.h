@@ -8,8 +8,8 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// A regular file in memory, private to this process: changes never reach the file, which must not
-/// become shorter meanwhile. Threads: any.
+/// Maps a regular file into memory, private to this process: changes never reach the file. The file
+/// must not become shorter meanwhile. Threads: any.
 class FileMapping {
  public:
   enum class Result { mapped, not_regular, failed };
@@ -19,8 +19,8 @@ class FileMapping {
   FileMapping(const FileMapping&) = delete;
   FileMapping& operator=(const FileMapping&) = delete;
 
-  /// Once. The descriptor may be closed after. An empty file is mapped to no memory. `failed`:
-  /// errno says why.
+  /// Call once; the descriptor may be closed afterwards. An empty file has no memory. If the result
+  /// is `failed`, errno says why.
   Result map(const Descriptor& file);
 
   size_t size() const { return size_; }

@@ -7,7 +7,7 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::kernels {
 
-/// Storage of a binary16 and of a bfloat16 number, as plain bits.
+/// The bits of an fp16 (binary16) and of a bf16 number.
 struct HalfBits {
   uint16_t bits;
 };

@@ -4,20 +4,20 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// What the environment says about how this process was started. Reads only; MPI need not be up.
+/// How this process was started, by its environment variables. MPI need not be initialised.
 struct LaunchEnvironment {
   /// Whether an MPI launcher started this process: mpirun, srun with PMIx or PMI2, hydra, Flux,
   /// jsrun, or Cray PALS.
   bool by_launcher = false;
-  /// The number of ranks the launcher started, or 0 where it does not say.
+  /// The number of ranks that the launcher started; 0: unknown.
   int world_size = 0;
-  /// The variable that said so.
+  /// The variable that gave the number.
   const char* size_variable = "";
 };
 
-/// Throws Error (code environment) for a task of srun that MPI cannot join to the others, and for a
-/// program that a job of several tasks starts by itself, which is one rank by mistake. A rank that
-/// `lockstep run -n 1` starts in such a job is one on purpose.
+/// Throws Error (code environment) for a task of srun that MPI cannot connect to the others, and
+/// for a program that was started without a launcher in a job of several tasks (unless `lockstep
+/// run -n 1` started it), which would run as a single rank by mistake.
 LaunchEnvironment read_launch_environment();
 
 /// Whether neither an MPI launcher nor `lockstep run` started this process.

@@ -10,9 +10,8 @@ namespace lockstep::detail {
 /// The shared libraries of this process.
 std::vector<std::string> loaded_libraries();
 
-/// The one of `libraries` whose file is named `name` or `name`.something; empty where there is
-/// none. Throws Error (code environment) naming them where there are two: each would hold state of
-/// its own.
+/// The path in `libraries` whose file is `name` or `name`.SUFFIX; empty: there is none. Throws
+/// Error (code environment) that names them if there are two: each would have its own state.
 std::string one_library(const std::vector<std::string>& libraries, const std::string& name);
 
 }  // namespace lockstep::detail

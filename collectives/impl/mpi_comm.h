@@ -10,16 +10,16 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// Owns an MPI communicator, whose failures become CommunicationError. Only for .cpp files of
+/// Owns an MPI communicator; its errors are thrown as CommunicationError. Only for .cpp files of
 /// the libraries: MPI stays out of what users include.
 class MpiComm {
  public:
   MpiComm() = default;
-  /// A copy with its own message space. Collective over `comm`, whose error handler stays.
+  /// A duplicate of `comm` (MPI_Comm_dup). Collective; the error handler of `comm` stays.
   static MpiComm duplicate(MPI_Comm comm);
-  /// Those of `comm` that pass the same color (MPI_UNDEFINED: none), in the order of key, rank.
+  /// The ranks of `comm` with the same color (MPI_UNDEFINED: none), ordered by (key, rank).
   static MpiComm split(MPI_Comm comm, int color, int key);
-  /// The ranks of `comm` that share this rank's memory, in the order of rank.
+  /// The ranks of `comm` on this rank's node, in rank order.
   static MpiComm node_of(MPI_Comm comm);
 
   ~MpiComm();
@@ -30,8 +30,8 @@ class MpiComm {
   bool valid() const { return comm_ != MPI_COMM_NULL; }
   int rank() const;
   int size() const;
-  /// Of each rank, in the order of rank, its rank in MPI_COMM_WORLD, which is that of the launcher.
-  /// Empty if a rank has none, since the program has spawned it.
+  /// The launcher's number of each rank, in rank order: its rank in MPI_COMM_WORLD. Empty if a rank
+  /// has none because the program spawned it.
   std::vector<int> job_ranks() const;
 
   /// Throws unless `code` is MPI_SUCCESS; `call` is the function that returned it.
@@ -46,12 +46,12 @@ class MpiComm {
   MPI_Comm comm_ = MPI_COMM_NULL;
 };
 
-/// The communicator that a program passed. Throws Error (code usage) if the handle is of another
-/// MPI library than this one, or is MPI_COMM_NULL.
+/// The communicator in a handle of the program. Throws Error (code usage) if the handle is of
+/// another MPI library, or is MPI_COMM_NULL.
 MPI_Comm program_comm(const MpiCommHandle& handle);
 
-/// While an object of it lives, errors of calls on a communicator of the program are returned. Then
-/// the program's error handler is put back.
+/// While the object lives, MPI calls on a communicator of the program return their errors. The
+/// destructor restores the program's error handler.
 class ReturnedErrors {
  public:
   [[nodiscard]] explicit ReturnedErrors(MPI_Comm comm);
@@ -64,7 +64,7 @@ class ReturnedErrors {
   MPI_Errhandler before_ = MPI_ERRHANDLER_NULL;
 };
 
-/// Throws CommunicationError with MPI's words unless `code` is MPI_SUCCESS.
+/// Throws CommunicationError with MPI's error text unless `code` is MPI_SUCCESS.
 void check_mpi(int code, const char* call);
 
 }  // namespace lockstep::detail

@@ -28,42 +28,42 @@ enum class NcclStatus : uint8_t {
 /// "remote error", ...
 const char* status_name(NcclStatus status);
 
-/// What lockstep needs of NCCL, call by call, without its headers. Versions differ in here only.
+/// The NCCL functions that lockstep calls, without NCCL's headers. Hides differences of versions.
 ///
-/// Threads: as NCCL: any, but one at a time for one communicator, in poll() and abort() too.
-/// Communicators are non-blocking: a call may return in_progress, then poll() tells when it is
-/// done. Streams are cudaStream_t.
+/// Threads: any, but one at a time for each communicator, also in poll() and abort(). Communicators
+/// are non-blocking: after in_progress, poll() says when the call is done. Streams are
+/// cudaStream_t.
 class NcclApi {
  public:
   using Handle = void*;
   using Id = std::array<char, 128>;
-  /// The oldest version with all that is called here (ncclMemAlloc, ncclCommRegister).
+  /// The oldest version with all of these functions (ncclMemAlloc, ncclCommRegister).
   static constexpr int kOldest = 21903;
-  /// From here on NCCL_MULTI_RANK_GPU_ENABLE=1 lets ranks share a GPU.
+  /// The first version in which NCCL_MULTI_RANK_GPU_ENABLE=1 lets ranks share a GPU.
   static constexpr int kSharesGpu = 23003;
 
   enum class Sum : int { plain, max };
 
   virtual ~NcclApi() = default;
 
-  /// 22809 for 2.28.9, of the library that runs.
+  /// The version of the loaded library: 22809 for 2.28.9.
   virtual int version() = 0;
   virtual NcclStatus make_id(Id* id) = 0;
   /// Whether init() takes several ids (ncclCommInitRankScalable, since 2.23).
   virtual bool takes_several_ids() const = 0;
   /// `ids`: the same on every rank, made by ranks far apart.
   virtual NcclStatus init(Handle* comm, int ranks, const std::vector<Id>& ids, int rank) = 0;
-  /// color < 0: takes part, and gets null.
+  /// color < 0: the rank takes part and gets null.
   virtual NcclStatus split(Handle comm, int color, int key, Handle* part) = 0;
-  /// The state of a communicator: in_progress, success, or what it failed with.
+  /// The state of a communicator: in_progress, success, or an error.
   virtual NcclStatus poll(Handle comm) = 0;
   virtual NcclStatus finalize(Handle comm) = 0;
   virtual NcclStatus destroy(Handle comm) = 0;
   virtual NcclStatus abort(Handle comm) = 0;
-  /// NCCL's words on its last error.
+  /// NCCL's text for its last error.
   virtual std::string last_error(Handle comm) = 0;
 
-  /// Operators are numbers: plain sum and max are there, others belong to a communicator.
+  /// The number of a built-in operator. Other operators belong to a communicator.
   virtual int plain_operator(Sum sum) = 0;
   virtual NcclStatus make_premultiplied_sum(Handle comm, c10::ScalarType dtype, double factor,
                                             int* op) = 0;
@@ -84,15 +84,15 @@ class NcclApi {
   virtual NcclStatus deregister_memory(Handle comm, void* token) = 0;
 };
 
-/// NCCL can reduce this dtype: all that Communicator reduces but int16; bool as uint8.
+/// Whether NCCL reduces this dtype: all of Communicator's except int16; bool as uint8.
 bool nccl_reduces(c10::ScalarType dtype);
 
 /// "2.28.9" for 22809.
 std::string nccl_version_text(int version);
 
-/// The libnccl.so.2 that libtorch has loaded into this process, and no other. Throws Error (code
-/// environment) where there is none, where two copies are loaded, and where it is older than the
-/// header that lockstep was built with or than kOldest.
+/// Opens the libnccl.so.2 that libtorch has loaded into this process. Throws Error (code
+/// environment) if there is none or there are two, and if it is older than kOldest or than the
+/// header that lockstep was built with.
 std::shared_ptr<NcclApi> load_nccl();
 
 /// Whether this build has the NCCL transport.

@@ -7,8 +7,8 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// The names among `known` that are most like `name`, at most three, quoted, the most alike first:
-/// "accumulate", "autocast". For messages about a name that is not known.
+/// At most three names of `known` that are most similar to `name`, the most similar first, quoted:
+/// "accumulate", "autocast". For messages about an unknown name.
 std::string nearest_names(const std::string& name, const std::vector<std::string>& known);
 
 }  // namespace lockstep::detail

@@ -11,27 +11,27 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 #include <utility>
 #include <vector>
 
-/// One list for each struct of options. What ranks compare, what is described, which values are
-/// refused, what an option text sets and what docs/options.md shows are functions over the lists.
+/// Each struct of options has one list of its options. Functions over the lists compare the options
+/// of ranks, describe them, check ranges, read option texts and write docs/options.md.
 namespace lockstep::detail {
 
-/// What a list says of an option.
+/// Properties of an option in a list.
 struct OptionRule {
   constexpr OptionRule(const char* range = "", bool described = true,  // NOLINT
                        const char* differs = "")
       : range(range), described(described), differs(differs) {}
 
-  const char* range;         // of a number: ">= 0 and < 1". "": every number
+  const char* range;         // of a number: ">= 0 and < 1". "": any number
   bool described;            // false: the results do not depend on the option
-  std::string_view differs;  // why ranks may have different values. Empty: they must not
+  std::string_view differs;  // why ranks may have different values. Empty: they may not
 };
 inline constexpr OptionRule kNotDescribed = {"", false};
 
 template <typename Options>
 struct OptionList;
 
-/// The list of a struct, followed by its body: visit("name", options.name()) for each option, with
-/// an OptionRule as third argument where there is more to say.
+/// Defines the list of a struct. The body follows: visit("name", options.name()) for each option,
+/// with an OptionRule as optional third argument.
 #define LOCKSTEP_OPTION_LIST(Type)                          \
   template <>                                               \
   struct OptionList<Type> {                                 \
@@ -62,12 +62,12 @@ inline const std::vector<const char*> option_names;
 std::string joined(const std::vector<const char*>& names);
 /// The shortest text that reads back as this number.
 std::string shortest(double value);
-/// A limit that no fp32 number exceeds is "none".
+/// "none" for a limit that no fp32 number exceeds.
 std::string plain_text(double value);
 std::string plain_text(const std::string& value);
 std::string plain_text(const std::vector<std::string>& values);
 
-/// The text of an option. Equal texts mean equal values. Types of their own specialise this.
+/// The text of an option. Equal texts mean equal values. Specialise it for other types.
 template <typename Value>
 std::string text_of(const Value& value) {
   if constexpr (std::is_same_v<Value, bool>) {
@@ -90,8 +90,8 @@ std::string text_of(const std::optional<Value>& value) {
 }
 
 /// Calls visit(name, option, rule, owner) for the options of `options` and of all structs in it,
-/// with names as "snapshots.keep.last"; `owner` is the struct's name. Of a struct that may be
-/// unset, first the std::optional.
+/// with names as "snapshots.keep.last"; `owner` is the struct's name. For an optional struct it
+/// first visits the std::optional.
 template <typename Options, typename Visit>
 void for_each_option(Options& options, const Visit& visit, const std::string& prefix = "",
                      bool described = true) {
@@ -113,7 +113,7 @@ void for_each_option(Options& options, const Visit& visit, const std::string& pr
   });
 }
 
-/// An option, for those who read it.
+/// An option with its value as text, for messages and tables.
 struct OptionRow {
   std::string name;
   std::string value;
@@ -150,8 +150,8 @@ std::string described(const std::vector<OptionRow>& rows);
 /// Names and values as text: equal lists mean equal options.
 using OptionFields = std::vector<std::pair<std::string, std::string>>;
 
-/// The options that must be equal on all ranks. Functions, as that of a ScheduleFunction, have no
-/// text.
+/// The options that must be equal on all ranks. Functions, such as that of a ScheduleFunction, have
+/// no text.
 template <typename Options>
 OptionFields fields_of(const Options& options) {
   OptionFields fields;

@@ -1,5 +1,5 @@
-// Vectors of any element type, read and written in the type they are computed in. Included once
-// for each SIMD target by kernels that use Highway's run-time dispatch.
+// Loads and stores vectors of any element type, converted to the type of the computation. Kernels
+// with Highway's run-time dispatch include this file once for each SIMD target.
 static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
 
 #if defined(LOCKSTEP_COLLECTIVES_SIMD_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -55,7 +55,7 @@ HWY_INLINE hn::Vec<D> LoadLanes(D d, const T* from) {
   }
 }
 
-/// Rounds to nearest even. A NaN stays one.
+/// Rounds to nearest even. NaN stays NaN.
 template <class D, class T>
 HWY_INLINE void StoreLanes(hn::Vec<D> value, D d, T* to) {
   if constexpr (std::is_same_v<T, HalfBits>) {

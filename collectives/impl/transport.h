@@ -14,8 +14,8 @@ namespace lockstep::detail {
 
 class GraphCapture;
 
-/// What carries the collectives of one communicator: solo, thread, mpi (and, on GPUs, nccl and
-/// staged). Arguments were checked by Communicator; tensors are dense and contiguous.
+/// Implements the collectives of one communicator: solo, thread, mpi (and, on GPUs, nccl and
+/// staged). Communicator has checked the arguments; tensors are dense and contiguous.
 /// Operations are executed in the order in which they are issued, the same on every rank.
 class Transport {
  public:
@@ -24,7 +24,7 @@ class Transport {
   virtual const char* name() const = 0;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// Ranks that share this rank's memory, and this rank's place among them.
+  /// The ranks of this rank's node, and this rank's number among them.
   virtual int local_rank() const = 0;
   virtual int local_size() const = 0;
 
@@ -40,9 +40,9 @@ class Transport {
   /// Collective. Zeroed memory in which this transport is fastest.
   virtual at::Tensor allocate(int64_t numel, at::ScalarType dtype) = 0;
   virtual void progress() = 0;
-  /// Null where the host takes part in collectives, so that CUDA graphs cannot hold them.
+  /// Null if the host takes part in collectives, so that they cannot be captured.
   virtual GraphCapture* graph_capture() { return nullptr; }
-  /// What this rank has called so far.
+  /// The calls of this rank.
   virtual const CollectiveLog& log() const = 0;
 };
 

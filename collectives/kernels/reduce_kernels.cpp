@@ -63,7 +63,7 @@ struct SumOf {
   }
 };
 
-/// Divides by multiplying where that is exact, since division is slow.
+/// Multiplies by the reciprocal where that is exact, since division is slow.
 template <bool kDivide>
 struct ScaledSumOf {
   double before;

@@ -10,10 +10,10 @@
 namespace lockstep::detail {
 namespace {
 
-/// What all ranks together send or receive in one piece.
+/// The bytes of one piece, over all ranks.
 constexpr int64_t kPieceBytes = int64_t{8} << 20;
 
-/// A collective that MPI carries whole, piece by piece.
+/// A collective that MPI carries out over all ranks, piece by piece.
 class MpiStep : public CollectiveStep {
  public:
   bool reduce(int64_t chunk, int slot) final {
@@ -73,8 +73,8 @@ class MpiBroadcast final : public MpiStep {
   int root_;
 };
 
-/// Each rank receives its block of every rank and sums these in rank order, piece by piece. A byte
-/// travels once: between nodes that is as little as a sum in rank order allows.
+/// Each rank receives its block of every rank and sums these in rank order, piece by piece. Each
+/// byte is sent once: the least that a sum in rank order allows.
 class MpiReduceScatter final : public CollectiveStep {
  public:
   MpiReduceScatter(const MpiComm& comm, Span output, Span input,
@@ -221,7 +221,7 @@ class MpiInterNode final : public InterNode {
     const auto nodes = static_cast<int64_t>(layout_.nodes.size());
     const auto element = static_cast<int64_t>(c10::elementSize(dtype));
     const auto sum = static_cast<int64_t>(c10::elementSize(kernels::sum_dtype(dtype)));
-    // Of each element a node sends its ranks' to all nodes but its own; in a chain, sum and result.
+    // Per element a node sends its ranks' elements to all other nodes; in a chain, sum and result.
     return !layout_.in_rank_order() ||
            (nodes - 1) * layout_.largest() * element <= nodes * (sum + element);
   }

@@ -8,7 +8,7 @@
 
 namespace lockstep::detail {
 
-/// The InterNode that MPI carries. Collective over `all`, of which the result keeps copies.
+/// Makes an InterNode that uses MPI, with duplicates of `all`. Collective over `all`.
 std::unique_ptr<InterNode> make_mpi_inter_node(const MpiComm& all, const NodeLayout& layout);
 
 }  // namespace lockstep::detail

@@ -10,21 +10,21 @@
 
 namespace lockstep::detail {
 
-/// Short messages that a rank in trouble sends to the ranks of other nodes. They arrive while the
-/// receiver waits, too. Threads: as the communicator. Ranks: construction is collective.
+/// Short messages between nodes about ranks that are late or leave. A rank that waits in a
+/// collective gets them, too. Threads: as the communicator. Ranks: construction is collective.
 class MpiSigns {
  public:
   MpiSigns(const MpiComm& all, const NodeLayout& layout);
-  /// Messages that have not left stay in memory for ever: MPI may still read them.
+  /// Leaks messages that are not sent yet: MPI may still read them.
   ~MpiSigns();
   MpiSigns(const MpiSigns&) = delete;
   MpiSigns& operator=(const MpiSigns&) = delete;
 
   /// Sends `text` to every rank of the other nodes, without waiting.
   void tell(const std::string& text);
-  /// Moves messages on. True once all that were sent have left.
+  /// Advances the messages. True once all have been sent.
   bool progress();
-  /// The messages that have arrived, with their senders.
+  /// The messages that have arrived: (sender, text).
   std::vector<std::pair<int, std::string>> heard();
 
  private:

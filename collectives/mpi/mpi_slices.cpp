@@ -3,7 +3,7 @@
 namespace lockstep::detail {
 namespace {
 
-/// Up to here two rounds beat a walk along the nodes, whatever they carry.
+/// Up to this size the exchange is faster than the chain, even if it sends more.
 constexpr int64_t kSmallBytes = 64 << 10;
 
 }  // namespace

@@ -20,7 +20,7 @@ struct MpiRanks {
   MpiComm node;
   std::shared_ptr<std::atomic<bool>> failed;
 
-  /// Memory of this node's ranks. Throws on every rank of every node when it failed on any.
+  /// Memory of this node's ranks. Throws on every rank of every node if one rank fails.
   Blocks share_memory(size_t bytes) const {
     Blocks blocks;
     std::string reason;

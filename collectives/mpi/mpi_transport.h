@@ -9,11 +9,11 @@
 
 namespace lockstep::detail {
 
-/// The ranks of an MPI communicator of any size; solo where it has one rank. Collective.
-/// `failed` becomes true once this transport, or one split from it, has thrown.
+/// A transport for the ranks of `comm`; solo if there is one rank. Collective.
+/// `failed` is set when this transport, or one split from it, fails.
 std::shared_ptr<Transport> make_mpi_transport(MpiComm comm, CommunicatorOptions options,
                                               std::shared_ptr<std::atomic<bool>> failed);
-/// The same for ranks of `comm` of which `node`, in the order of `comm`, share this rank's memory.
+/// The same with known nodes: `node` has the ranks of this rank's node, in the order of `comm`.
 std::shared_ptr<Transport> make_mpi_transport(MpiComm comm, MpiComm node,
                                               CommunicatorOptions options,
                                               std::shared_ptr<std::atomic<bool>> failed);

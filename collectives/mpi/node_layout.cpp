@@ -40,7 +40,7 @@ bool NodeLayout::in_rank_order() const {
 }
 
 NodeLayout find_nodes(const MpiComm& all, const MpiComm& node) {
-  int first = all.rank();  // of this node: ranks of `node` are in the order of those of `all`
+  int first = all.rank();  // first rank of this node: `node` is ordered like `all`
   node.check(MPI_Bcast(&first, 1, MPI_INT, /*root=*/0, node.get()), "MPI_Bcast");
   std::vector<int> firsts(static_cast<size_t>(all.size()));
   all.all_gather(&first, sizeof first, firsts.data());

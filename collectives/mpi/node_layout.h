@@ -6,7 +6,7 @@
 
 namespace lockstep::detail {
 
-/// Which ranks share which node.
+/// The ranks of each node.
 struct NodeLayout {
   /// Communicator ranks, ascending; nodes in the order of their first rank.
   std::vector<std::vector<int>> nodes;
@@ -16,16 +16,16 @@ struct NodeLayout {
   const std::vector<int>& ranks_of_this_node() const {
     return nodes[static_cast<size_t>(own_node)];
   }
-  /// All ranks.
+  /// The number of ranks.
   int size() const;
-  /// The ranks of the smallest node, and of the largest.
+  /// The number of ranks of the smallest node and of the largest.
   int smallest() const;
   int largest() const;
   /// Whether each node has consecutive ranks.
   bool in_rank_order() const;
 };
 
-/// Collective over `all`; `node` is this rank's part of it.
+/// Collective over `all`; `node` has the ranks of this rank's node.
 NodeLayout find_nodes(const MpiComm& all, const MpiComm& node);
 
 }  // namespace lockstep::detail

@@ -63,7 +63,7 @@ void SliceChain::sum(const Slice& piece) {
   if (!is_first()) {
     summands.push_back(sum_.at(piece.begin));
   }
-  // The sum and the elements are one dtype for the kernel, and only elements are scaled.
+  // The kernel takes the sum and the elements in one dtype; only elements are scaled.
   const bool convert = sum_.dtype != result_.dtype || reduction_.before != 1.0;
   converted_.resize(convert ? sources_.size() : 0);
   for (size_t k = 0; k < sources_.size(); ++k) {

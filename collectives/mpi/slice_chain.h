@@ -10,12 +10,12 @@
 
 namespace lockstep::detail {
 
-/// Reduces a slice along the nodes, for layouts where each node has consecutive ranks: node 0 sums
-/// its ranks' elements, each next node adds those of its own ranks to the sum that it received, in
-/// rank order, and the last node rounds once and sends the result back the same way. The slice
-/// travels in pieces, so that all nodes work at the same time. A node sends the sums (fp32 for
-/// 16-bit elements) and the result once each. One slice at a time. Ranks: those of `lane`, one of
-/// each node, in node order.
+/// Reduces a slice along a chain of nodes, each with consecutive ranks. Node 0 sums its ranks'
+/// elements; each next node adds those of its ranks to the sum that it receives, in rank order; the
+/// last node rounds once and sends the result back along the chain. Each piece of the slice does so
+/// by itself, so that all nodes work at the same time. A node sends each sum (fp32 for 16-bit
+/// elements) and each result once. One slice at a time. Ranks: those of `lane`, one of each node,
+/// in node order.
 class SliceChain {
  public:
   SliceChain(const MpiComm& lane, const NodeLayout& layout);
@@ -24,7 +24,7 @@ class SliceChain {
   /// has returned true.
   void start(const kernels::Reduction& reduction, const std::vector<const void*>& sources,
              Span result);
-  /// True once the result is there.
+  /// True once the result is written.
   bool test();
 
  private:
@@ -45,13 +45,13 @@ class SliceChain {
   kernels::Reduction reduction_;
   std::vector<const void*> sources_;
   Span result_;
-  Span sum_;  // over the ranks up to those of this node
+  Span sum_;  // over the ranks of this node and those before
   int64_t pieces_ = 0;
   int64_t summed_ = 0;    // pieces
-  int64_t returned_ = 0;  // pieces whose result is here
+  int64_t returned_ = 0;  // pieces whose result is complete
   std::vector<char> sum_memory_;
   std::vector<std::vector<char>> converted_;  // a piece of each rank of this node
-  std::vector<MPI_Request> incoming_sums_;    // one for each piece, and so are results
+  std::vector<MPI_Request> incoming_sums_;    // one for each piece, like the results
   std::vector<MPI_Request> incoming_results_;
   std::vector<MPI_Request> sends_;
 };

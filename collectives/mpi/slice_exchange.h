@@ -10,12 +10,12 @@
 
 namespace lockstep::detail {
 
-/// Reduces a slice in two rounds: each node owns a share of the slice and receives this share of
-/// every rank's elements, sums them in rank order with one rounding, and sends the result to all.
-/// With n nodes of up to r ranks, a node sends (n - 1) / n * (r + 1) times the slice. For a few
-/// bytes, where only latency counts, one round: each node receives all elements of all ranks, and
-/// all nodes compute the same sum; a node sends (n - 1) * r times the slice. One slice at a time.
-/// Ranks: those of `lane`, one of each node, in node order.
+/// Reduces a slice in two rounds. First each node receives one share of the slice from all ranks
+/// and sums it in rank order with one rounding; then it sends the result to all nodes. With n nodes
+/// of up to r ranks, a node sends (n - 1) / n * (r + 1) times the slice. For a few bytes, where
+/// only latency matters, one round: each node receives all elements of all ranks, and all compute
+/// the same sum; a node sends (n - 1) * r times the slice. One slice at a time. Ranks: those of
+/// `lane`, one of each node, in node order.
 class SliceExchange {
  public:
   SliceExchange(const MpiComm& lane, const NodeLayout& layout);
@@ -24,11 +24,11 @@ class SliceExchange {
   /// has returned true.
   void start(const kernels::Reduction& reduction, const std::vector<const void*>& sources,
              Span result);
-  /// True once the result is there.
+  /// True once the result is written.
   bool test();
 
  private:
-  /// What a node sums.
+  /// The elements that a node sums.
   Slice share(int node) const {
     return one_round_ ? Slice{0, result_.numel}
                       : slice_of(result_.numel, node, nodes(), element_size());

@@ -8,17 +8,17 @@
 
 namespace lockstep::detail {
 
-/// Compares over the host what the ranks call on a device communicator, and lets them go on
-/// meanwhile. Per call one all-reduce of 16 bytes, whatever the number of ranks: the greatest and
-/// the least digest of the ranks' calls. Only where these differ, the ranks gather the calls
-/// themselves. Ranks: the constructor and announce() are collective. Errors: Error with every
-/// rank's call when they differ, on every rank; CommunicationError as the host's. Threads: one.
+/// Compares over the host the calls of all ranks on a device communicator, without blocking. Each
+/// call costs one all-reduce of 16 bytes: the largest and the smallest digest of the ranks' calls.
+/// Only if these differ, the ranks gather the calls. Ranks: the constructor and announce() are
+/// collective. Errors: on every rank Error with all calls if they differ; CommunicationError as the
+/// host's. Threads: one.
 class CallComparison {
  public:
   CallComparison(const Communicator& host, CollectiveCheck check);
 
   void announce(const CollectiveCall& call);
-  /// Looks at the calls that every rank has announced by now. Never waits.
+  /// Compares the calls that every rank has announced by now. Never waits.
   void look();
   /// Waits until every rank has announced all calls up to this number.
   void require(uint64_t sequence);
@@ -40,7 +40,7 @@ class CallComparison {
 
   bool on_;
   Communicator digests_;
-  std::optional<Communicator> calls_;  // apart: ranks notice a difference after different digests
+  std::optional<Communicator> calls_;  // separate: ranks detect a difference at different times
   std::deque<Pending> pending_;
   std::optional<Differing> differing_;
 };

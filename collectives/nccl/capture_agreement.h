@@ -14,15 +14,15 @@ namespace lockstep::detail {
 /// communicator's.
 class CaptureAgreement {
  public:
-  /// `host`: used by nobody else meanwhile.
+  /// `host`: not used for anything else meanwhile.
   explicit CaptureAgreement(Communicator host);
 
   /// Throws CommunicationError once a rank has failed. Never blocks. Called wherever this rank
   /// waits for its peers during capture.
   void poll();
-  /// Reports this rank's outcome (`error`: null if its capture succeeded) and waits until every
-  /// rank has reported one or some rank has failed. Then throws the same Error on every rank if one
-  /// failed; it quotes the ranks whose own capture failed.
+  /// Reports this rank's outcome (`error`: null for success) and waits until all ranks are done or
+  /// one has failed. If one failed, throws the same Error on every rank; it quotes those whose own
+  /// capture failed.
   void finish(const std::exception_ptr& error);
 
  private:
@@ -31,11 +31,11 @@ class CaptureAgreement {
   void read_round();
 
   Agreement host_;
-  at::Tensor count_;  // of the ranks that are still capturing, and of those that failed
+  at::Tensor count_;  // ranks that are still capturing; ranks that failed
   Work round_;
   bool all_done_ = false;
   bool one_failed_ = false;
-  bool saw_failure_ = false;  // this rank's own exception is only the consequence of another's
+  bool saw_failure_ = false;  // poll() threw: this rank's exception is a consequence
 };
 
 }  // namespace lockstep::detail

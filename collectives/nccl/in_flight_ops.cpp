@@ -79,7 +79,7 @@ void InFlightOps::end(const std::exception_ptr& error) {
   on_failure_();
 }
 
-/// On the watchdog's thread. False once there is nothing left to watch.
+/// One check by the watchdog's thread. False once the transport has failed.
 bool InFlightOps::watch() {
   constexpr uint64_t kLogTail = 8;
   std::string why = trouble();
@@ -99,8 +99,8 @@ bool InFlightOps::watch() {
   return false;
 }
 
-/// What has gone wrong by now, in NCCL, on the device or for lack of a peer. A thread begins on
-/// device 0, where a question would make a context of this process.
+/// A failure of NCCL or of the device, or a late peer; empty: none. enter_thread() first: a new
+/// thread is on device 0, and a query there would create a CUDA context.
 std::string InFlightOps::trouble() {
   try {
     lane_->enter_thread();
@@ -110,12 +110,12 @@ std::string InFlightOps::trouble() {
     }
     const std::lock_guard<std::mutex> lock(mutex_);
     return late_op();
-  } catch (const c10::Error& error) {  // marks of a device that has failed
+  } catch (const c10::Error& error) {  // the device has failed
     return c10::str("the device failed: ", error.what_without_backtrace());
   }
 }
 
-/// What is said of the oldest collective if it has been under way for too long.
+/// The message if the oldest collective is older than the deadline; else empty.
 std::string InFlightOps::late_op() const {
   for (const InFlightOp& op : ops_) {
     if (op.mark->passed()) {
@@ -125,7 +125,7 @@ std::string InFlightOps::late_op() const {
     if (age <= timeout_) {
       return {};
     }
-    give(LifeSign::waited, to_text(WaitSign{{}, op.call.describe()}));  // NCCL knows no ranks
+    give(LifeSign::waited, to_text(WaitSign{{}, op.call.describe()}));  // ranks are unknown
     return c10::str(op.call.describe(), " timed out: not complete ", age.count(),
                     " s after its issue; a rank did not arrive, or its device is stuck");
   }

@@ -16,10 +16,9 @@
 
 namespace lockstep::detail {
 
-/// The collectives of an NCCL transport that are in flight, and the watchdog that ends them: a
-/// thread polls NCCL for errors and looks for collectives older than the deadline. The first
-/// failure aborts the communicator; every later call throws that failure. Threads: the transport's
-/// thread, and the watchdog's.
+/// The in-flight collectives of an NCCL transport, and the watchdog: a thread that polls NCCL for
+/// errors and looks for collectives older than the deadline. The first failure aborts the
+/// communicator; every later call throws it. Threads: the transport's and the watchdog's.
 class InFlightOps {
  public:
   using Tensors = std::array<at::Tensor, 2>;
@@ -28,7 +27,7 @@ class InFlightOps {
 
   /// Gives the call its sequence number.
   void issue(CollectiveCall& call);
-  /// The call's work is on the lane up to `mark`; the tensors are kept alive until then.
+  /// The call's work on the lane ends at `mark`. Keeps the tensors alive until then.
   void start(const CollectiveCall& call, Tensors tensors, std::shared_ptr<LaneMark> mark);
   /// The call was captured into a graph.
   void note_captured(const CollectiveCall& call);
@@ -69,12 +68,12 @@ class InFlightOps {
   std::chrono::duration<double> timeout_;
   std::shared_ptr<DeviceLane> lane_;
   std::function<void()> on_failure_;
-  std::mutex mutex_;  // of what the watchdog reads too
+  std::mutex mutex_;  // protects log_, ops_ and failure_
   CollectiveLog log_;
   std::deque<InFlightOp> ops_;
   std::exception_ptr failure_;
-  std::shared_ptr<NcclComm> comm_;  // goes before the tensors: it waits for what is under way
-  Watchdog watchdog_;               // its thread ends first of all
+  std::shared_ptr<NcclComm> comm_;  // destroyed before ops_: it waits for work in flight
+  Watchdog watchdog_;               // destroyed first
 };
 
 }  // namespace lockstep::detail

@@ -24,8 +24,8 @@ NcclPeer decode(const std::string& text) {
   return {std::atoi(text.c_str()), text[sign] == '+', text.substr(sign + 1)};
 }
 
-/// The ids that ranks 0, ranks_per_id, 2 * ranks_per_id ... make, or an error on every rank if one
-/// could make none. Each of those ranks helps its share of the ranks to find each other.
+/// The ids made by ranks 0, ranks_per_id, 2 * ranks_per_id, ...; each connects its share of the
+/// ranks. Throws on every rank if one of them cannot make its id.
 std::vector<NcclApi::Id> shared_ids(const NcclParts& parts, const Communicator& host) {
   const int apart = parts.api->takes_several_ids() ? parts.ranks_per_id : host.size();
   const auto make = [&]() -> std::string {

@@ -9,14 +9,14 @@
 
 namespace lockstep::detail {
 
-/// What a rank tells the others before they make a communicator.
+/// What ranks tell each other before they make a communicator.
 struct NcclPeer {
   int version;
   bool may_share_gpu;  // NCCL_MULTI_RANK_GPU_ENABLE=1
   std::string device_id;
 };
 
-/// Why these ranks, in rank order, cannot use NCCL together; empty where they can.
+/// Why these ranks, in rank order, cannot use NCCL together; empty: they can.
 std::string nccl_refusal(const std::vector<NcclPeer>& peers);
 
 /// Makes the NCCL communicator of all ranks of parts.host: the ranks compare versions and devices,

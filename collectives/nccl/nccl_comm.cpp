@@ -47,14 +47,14 @@ NcclComm::~NcclComm() {
     call(
         "ncclCommFinalize",
         [](NcclApi& api, NcclApi::Handle handle) { return api.finalize(handle); }, [] {});
-    // It is gone whatever NCCL answers, and cannot be asked again.
+    // The handle is invalid after this call, whatever it returns.
     inside([](NcclApi& api, NcclApi::Handle handle) { return api.destroy(handle); });
   } catch (const std::exception& error) {
     std::fprintf(stderr, "lockstep: while closing a communicator: %s\n", error.what());
   }
 }
 
-/// Waits until NCCL has done what it answered `status` to.
+/// Waits until the call that returned `status` is done.
 void NcclComm::settle(const char* what, NcclStatus status, const Idle& idle) {
   Backoff backoff(/*crowded=*/true);
   while (status == NcclStatus::in_progress) {

@@ -16,66 +16,62 @@
 namespace lockstep::detail {
 
 struct NcclDeadlines {
-  /// For every call of NCCL, and for every collective from its issue on.
+  /// For each call of NCCL, and for each collective since its issue.
   std::chrono::milliseconds call = std::chrono::minutes(10);
-  /// For an abort, which NCCL itself may never return from.
+  /// For an abort, from which NCCL may never return.
   std::chrono::milliseconds abort = std::chrono::seconds(10);
 };
 
-/// One NCCL communicator from its birth to its end; waits for non-blocking calls, never for the
-/// device.
+/// Owns an NCCL communicator. Waits for non-blocking calls, never for the device.
 ///
 /// Errors: CommunicationError when NCCL fails or a deadline passes; the communicator is aborted
-/// before it is thrown. Threads: one at a time, but failure() and abort() may be called from any.
-/// One lock keeps every thread but one out of NCCL: since NCCL 2.26 even asking for the state
-/// (ncclCommGetAsyncError) ends the last call's thread and frees its record. Communicators are
-/// non-blocking, so no thread holds the lock while it waits for a peer, an abort always gets it,
-/// and nothing is freed while another thread is inside a call. The price: NCCL makes a thread for
-/// each call that is not part of a graph. Blocking calls make none, but ncclCommAbort waits for
-/// NCCL's own threads only and would free a communicator that a waiting call is inside
-/// (docs/gpu.md).
+/// first. Threads: one at a time, but failure() and abort() may be called from any. A lock lets one
+/// thread at a time into NCCL: since NCCL 2.26 even a query of the state (ncclCommGetAsyncError)
+/// joins the thread of the last call and frees its data. Communicators are non-blocking, so no
+/// thread holds the lock while it waits for a peer, and an abort always gets it. The cost: NCCL
+/// makes a thread for each call that is not part of a graph. Blocking calls need none, but
+/// ncclCommAbort would free the communicator while such a call still uses it (docs/gpu.md).
 class NcclComm {
  public:
   struct Place {
     int rank;
     int size;
   };
-  /// Called while a call is in progress; what it throws ends the wait and, since that call can
-  /// neither be finished nor forgotten, aborts the communicator.
+  /// Called again and again while a call is in progress. An exception ends the wait and aborts the
+  /// communicator, because the call cannot be completed any more.
   using Idle = std::function<void()>;
 
   static std::shared_ptr<NcclComm> init(std::shared_ptr<NcclApi> api,
                                         const std::vector<NcclApi::Id>& ids, Place place,
                                         NcclDeadlines deadlines, const Idle& idle);
-  /// Collective. Null for a negative color. `place` is this rank's in the part.
+  /// Collective. `place`: of this rank in the result. Null for a negative color.
   std::shared_ptr<NcclComm> split(int color, int key, Place place, const Idle& idle);
-  /// Finalizes and destroys, or aborts where that cannot succeed. Never throws. Graphs with its
-  /// collectives must be destroyed before.
+  /// Finalizes and destroys the communicator; aborts it after a failure. Never throws. Destroy
+  /// graphs with its collectives before.
   ~NcclComm();
   NcclComm(const NcclComm&) = delete;
   NcclComm& operator=(const NcclComm&) = delete;
 
-  /// Makes one call and waits until it is no longer in progress.
+  /// Makes a call and waits until it is done.
   template <typename Call>
   void call(const char* what, const Call& make_call, const Idle& idle) {
     settle(what, inside(make_call), idle);
   }
-  /// The operator that multiplies by `factor`, then sums. Made once for each pair.
+  /// The operator that multiplies by `factor`, then sums; cached for each (dtype, factor).
   int premultiplied_sum(c10::ScalarType dtype, double factor);
-  /// What NCCL says has gone wrong since, such as a peer's end; empty while all is well, and while
-  /// another thread is inside NCCL, which learns of it by itself. Never waits.
+  /// The error that NCCL reports, such as the end of a peer; empty: none. Also empty while another
+  /// thread is inside NCCL, which gets the error itself. Never waits.
   std::string failure();
-  /// From now on there may be graphs that captured its collectives.
+  /// From now on graphs may contain its collectives; see abort().
   void expect_graphs() { has_graphs_.store(true); }
   /// Aborts everything in flight, on a thread of its own, and waits at most until the abort
-  /// deadline. False if ncclCommAbort has not returned by then: the process should end soon. A
-  /// second call does nothing. ncclCommAbort does not return while graphs with its collectives
-  /// exist, and their owner learns of the failure only now. So where there may be graphs, the
-  /// destructor does the waiting.
+  /// deadline. False if ncclCommAbort has not returned by then: end the process soon. A second call
+  /// does nothing. ncclCommAbort does not return while graphs with its collectives exist, and their
+  /// owner must see the failure first: after expect_graphs() the destructor waits instead.
   bool abort() noexcept;
   bool aborted() const { return aborted_.load(); }
 
-  /// False where NCCL cannot, or no longer.
+  /// False if NCCL cannot register it, or after an abort.
   bool register_memory(void* memory, size_t bytes, void** token);
   void deregister_memory(void* token);
 
@@ -87,7 +83,7 @@ class NcclComm {
   NcclComm(std::shared_ptr<NcclApi> api, Place place, NcclDeadlines deadlines)
       : api_(std::move(api)), place_(place), deadlines_(deadlines) {}
 
-  /// What `use` makes of the handle, with no other thread inside NCCL; `unknown` after an abort.
+  /// The result of `use`, with no other thread inside NCCL; `unknown` after an abort.
   template <typename Use>
   NcclStatus inside(const Use& use) {
     const std::lock_guard<std::mutex> alone(inside_);

@@ -57,8 +57,8 @@ ncclDataType_t type_of(c10::ScalarType dtype) {
   }
 }
 
-/// Non-blocking (NcclComm says why). A communicator and its parts share NCCL's buffers: all their
-/// collectives run on one lane, one after the other, and the failure of one ends all.
+/// Non-blocking (NcclComm says why). A communicator and its parts share NCCL's buffers: their
+/// collectives run one after the other on one lane, and a failure of one ends all.
 ncclConfig_t configuration() {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
@@ -73,7 +73,7 @@ cudaStream_t stream_of(void* stream) {
   return static_cast<cudaStream_t>(stream);
 }
 
-/// A function of the loaded library, with the type that the header gives it.
+/// A function of the loaded library, with its type from the header.
 template <typename Function>
 Function* symbol(void* library, const char* name) {
   void* found = dlsym(library, name);

@@ -11,21 +11,21 @@
 
 namespace lockstep::detail {
 
-/// What an NCCL transport is made of.
+/// The parts of an NCCL transport.
 struct NcclParts {
   std::shared_ptr<NcclApi> api;
   std::shared_ptr<DeviceLane> lane;
-  /// The same ranks on the host, for nobody else: carries the id, the ranks' calls for comparison,
-  /// host tensors and barriers.
+  /// The same ranks on the host, for this transport only: for ids, comparison of calls, host
+  /// tensors and barriers.
   Communicator host;
-  /// What tells this device from all others of all nodes, such as its UUID.
+  /// Unique among the devices of all nodes, such as the UUID.
   std::string device_id;
   /// The call deadline, and whether ranks compare what they call.
   CommunicatorOptions options;
   std::chrono::milliseconds abort_deadline = std::chrono::seconds(10);
   /// How often a thread looks for failed and late collectives.
   std::chrono::milliseconds watch_interval = std::chrono::milliseconds(100);
-  /// One rank of so many makes an NCCL id, where NCCL takes several.
+  /// If NCCL takes several ids: one of this many ranks makes one.
   int ranks_per_id = 128;
   /// Called once, from any thread, when this transport or one split from it fails.
   std::function<void()> on_failure = [] {};

@@ -321,7 +321,7 @@ std::shared_ptr<Operation> NcclTransport::launch(CollectiveCall call, Tensors te
   std::shared_ptr<LaneMark> mark;
   const auto body = [&] { mark = enqueue_on_lane(call, tensors, enqueue); };
   if (capturing_.has_value()) {
-    body();  // an exception is shared when the capture ends
+    body();  // the end of the capture throws an exception on all ranks
   } else {
     in_flight_.guarded(body);
   }
@@ -333,7 +333,7 @@ std::shared_ptr<Operation> NcclTransport::launch(CollectiveCall call, Tensors te
   return std::make_shared<InFlightOperation>(shared_from_this(), call.sequence, std::move(mark));
 }
 
-/// `enqueue` gets the factors of an average and returns the tensor that takes the second one.
+/// `enqueue` gets the factors of an average; it returns the tensor to multiply by the second one.
 template <typename Enqueue>
 std::shared_ptr<LaneMark> NcclTransport::enqueue_on_lane(const CollectiveCall& call,
                                                          const Tensors& tensors,

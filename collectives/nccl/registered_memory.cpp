@@ -8,7 +8,7 @@
 namespace lockstep::detail {
 namespace {
 
-/// One rank's block; gives back what it holds.
+/// One rank's block; the destructor deregisters and frees it.
 class Block {
  public:
   Block(const std::shared_ptr<NcclComm>& comm, const std::shared_ptr<DeviceLane>& lane,

@@ -8,9 +8,9 @@
 
 namespace lockstep::detail {
 
-/// Zeroed device memory that NCCL has allocated and, where every rank could, registered with
-/// `comm`. It may outlive the communicator. Collective over `host`. Throws Error (out_of_memory)
-/// on every rank when one has no memory.
+/// Zeroed device memory allocated by NCCL and, if all ranks can, registered with `comm`. May
+/// outlive the communicator. Collective over `host`. Throws Error (out_of_memory) on every rank if
+/// one has no memory.
 at::Tensor registered_zeros(const std::shared_ptr<NcclComm>& comm,
                             const std::shared_ptr<DeviceLane>& lane, Communicator& host,
                             int64_t numel, at::ScalarType dtype);

@@ -10,7 +10,7 @@
 
 namespace lockstep::detail {
 
-/// A thread that calls `check` every `interval` until it answers false, or the Watchdog dies.
+/// A thread that calls `check` every `interval` until it returns false or the object is destroyed.
 class Watchdog {
  public:
   Watchdog(std::chrono::milliseconds interval, std::function<bool()> check) {

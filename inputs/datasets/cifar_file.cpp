@@ -18,7 +18,7 @@ void check_labels(const detail::FileBytes& file, const std::vector<int>& classes
   }
 }
 
-/// `classes`: how many there are for each label byte of a record; the last one is the label.
+/// `classes`: the number of classes of each label byte of a record; the last byte is the label.
 LabelledImages read_records(const std::vector<std::string>& paths,
                             const std::vector<int>& classes) {
   LOCKSTEP_CHECK_CODE(!paths.empty(), ExitCode::data, "no CIFAR file was given");

@@ -27,7 +27,7 @@ bool parse_number(std::string_view text, Number& number) {
     return false;
   }
   if constexpr (std::is_same_v<Number, float>) {
-    if (error == std::errc::result_out_of_range) {  // 1e-50 is 0 in fp32; 1e50 is no number of it
+    if (error == std::errc::result_out_of_range) {  // fp32: 1e-50 is 0; 1e50 is refused
       double wide = 0.0;
       const bool known = parse_number(text, wide) && std::abs(wide) < 1.0;
       number = static_cast<float>(wide);
@@ -52,7 +52,7 @@ CsvFile::CsvFile(const std::string& path, const CsvOptions& options) : path_(pat
   name_columns(options.header());
 }
 
-/// Fills fields_ and lines_; the first line is a row. Every line has as many fields as the first.
+/// Fills fields_ and lines_, including the first line. All lines must have as many fields as that.
 void CsvFile::parse(char separator, bool quotes) {
   const char* text = reinterpret_cast<const char*>(bytes_->data());
   const size_t size = bytes_->size();

@@ -28,7 +28,7 @@ at::Tensor random_crop(const at::Tensor& image, int64_t height, int64_t width, i
                  image.size(1), " x ", image.size(2), " with padding ", padding);
   const auto top = at::randint(rows - height + 1, {}, at::kLong).item<int64_t>();
   const auto left = at::randint(columns - width + 1, {}, at::kLong).item<int64_t>();
-  // Where the window and the image overlap, in rows and columns of the image.
+  // The overlap of the window and the image, in rows and columns of the image.
   const int64_t first_row = std::max<int64_t>(top - padding, 0);
   const int64_t last_row = std::min(top - padding + height, image.size(1));
   const int64_t first_column = std::max<int64_t>(left - padding, 0);

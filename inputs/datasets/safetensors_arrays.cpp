@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-/// The reader is that of snapshots; its errors are those of a data file here.
+/// Uses the reader of snapshots; its errors get the exit code data.
 std::vector<at::Tensor> read(const std::string& path, const std::vector<std::string>& names) {
   try {
     const snapshot::SafetensorsFile file(path);

@@ -46,7 +46,7 @@ void TarShards::add(const detail::MappedData& shard) {
     const size_t name = slash == std::string::npos ? 0 : slash + 1;
     const size_t dot = entry.name.find('.', name);
     if (dot == name) {
-      continue;  // hidden, such as those that macOS adds
+      continue;  // hidden files, such as those of macOS
     }
     shard.check(dot != std::string::npos, entry.begin, "the file ", entry.name,
                 " has no dot in its name, expected KEY.EXTENSION");

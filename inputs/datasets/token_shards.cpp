@@ -80,10 +80,10 @@ class ShardWriter {
   int64_t most_;
   std::vector<std::string> names_;
   std::ofstream file_;
-  int64_t tokens_ = 0;  // of the shard
+  int64_t tokens_ = 0;  // of the present shard
 };
 
-/// Of rank 0: it tells the others that it goes on after so many lines, or so long.
+/// On rank 0: how many lines, or how much time, between two messages to the other ranks.
 constexpr int64_t kLinesBetweenSigns = 1000;
 constexpr std::chrono::seconds kBetweenSigns(5);
 constexpr char kBetweenNames = '\0';
@@ -122,7 +122,7 @@ TokenShards::TokenShards(const std::vector<std::string>& paths, const TokenShard
                 "the file ends in the middle of a token of ", bytes, " bytes");
     const auto tokens = static_cast<int64_t>(file->size() / bytes);
     const int64_t first_too_many =
-        tokens - options_.window();  // a window needs one more, its target
+        tokens - options_.window();  // a window needs one more token, its target
     windows += first_too_many > 0 ? (first_too_many - 1) / options_.stride() + 1 : 0;
     tokens_ += tokens;
     files_.push_back(file);

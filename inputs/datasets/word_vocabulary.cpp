@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-/// In the "C" locale, whatever that of the program is.
+/// As in the "C" locale, whatever the program's locale is.
 bool is_blank(char c) {
   return c == ' ' || (c >= '\t' && c <= '\r');
 }

@@ -11,8 +11,8 @@ namespace {
 
 using exported::StoredTensor;
 
-/// The module of the prefix of `name`, made with its parents where it is missing. Leaves the last
-/// part of the name in `own`.
+/// The module with the prefix of `name`; makes it and its parents if missing. Writes the last part
+/// of the name to `own`.
 torch::nn::Module& owner_of(torch::nn::Module& root, const exported::Model& model,
                             const std::string& name, std::string& own) {
   torch::nn::Module* module = &root;
@@ -106,7 +106,7 @@ void ExportedModuleImpl::to(torch::Device device, torch::Dtype dtype, bool non_b
 }
 
 void ExportedModuleImpl::to(torch::Dtype dtype, bool non_blocking) {
-  // Python's to(dtype) leaves integers as they are, LibTorch's does not.
+  // As Python's to(dtype), and unlike LibTorch's, does not convert integers.
   std::vector<std::pair<at::Tensor, at::Tensor>> integers;
   for (const at::Tensor& buffer : buffers()) {
     if (!buffer.is_floating_point() && !buffer.is_complex()) {

@@ -16,19 +16,19 @@
 namespace lockstep {
 namespace {
 
-/// Epoch number of the random numbers of pushes; batches have their own numbers, from 0.
+/// The epoch number for random numbers of push(); batches use numbers from 0 on.
 constexpr int64_t kPushes = -1;
 
-/// Places in SampleBuffer::memory_, which consists of int64 numbers.
+/// Indices in SampleBuffer::memory_, an array of int64.
 constexpr int64_t kPushed = 0, kBatches = 1, kLayout = 2;
 
-/// Where a part may begin, in numbers of memory_: a multiple of the size of every dtype.
+/// Alignment of parts in elements of memory_: a multiple of the size of every dtype.
 int64_t aligned(int64_t place) {
   constexpr int64_t kAlignment = 8;
   return (place + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-/// From 0 to `end` - 1.
+/// A random number in [0, end).
 int64_t below(uint64_t random, int64_t end) {
   return static_cast<int64_t>(random % static_cast<uint64_t>(end));
 }
@@ -105,7 +105,7 @@ bool SampleBuffer::ready() const {
   return size() >= (options_.policy() == SamplePolicy::replay ? 1 : options_.batch_size());
 }
 
-/// A resumed Trainer replaces the memory by that of its snapshot.
+/// A resumed Trainer replaces memory_ by the one of its snapshot.
 void SampleBuffer::require_layout() const {
   const auto layout = static_cast<int64_t>(layout_.size());
   const bool fits =
@@ -141,7 +141,7 @@ at::Tensor SampleBuffer::samples(size_t part) const {
       .view(whole.sizes);
 }
 
-/// Where the next sample goes; -1: nowhere.
+/// The place of the next sample; -1: it is dropped.
 int64_t SampleBuffer::slot_of_next() {
   const int64_t number = memory_.mutable_data_ptr<int64_t>()[kPushed]++;
   if (number < capacity_ || options_.policy() != SamplePolicy::reservoir) {
@@ -173,7 +173,7 @@ void SampleBuffer::push(const std::vector<at::Tensor>& sample) {
   }
 }
 
-/// Floyd's algorithm draws different samples with one random number each.
+/// Floyd's algorithm draws distinct samples with one random number each.
 std::vector<int64_t> SampleBuffer::drawn() const {
   const SampleSeeds seeds{seed_, batches()};
   const int64_t count = options_.batch_size(), kept = size();

@@ -23,7 +23,7 @@ struct Message {
   std::vector<char> bytes;
 };
 
-/// What each rank tells the others at the start.
+/// Exchanged among all ranks at the start.
 struct Role {
   int64_t trains;
   int64_t bytes;  // of a sample
@@ -74,7 +74,7 @@ struct SampleLink::Impl {
 
   int64_t trainer_count() const { return static_cast<int64_t>(trainers.size()); }
 
-  /// The first sample of simulating rank i that is for this training rank.
+  /// The number of the first sample of simulating rank i for this training rank.
   int64_t first_of(int64_t i) const {
     const int64_t count = trainer_count();
     return ((number - i) % count + count) % count;
@@ -85,7 +85,7 @@ struct SampleLink::Impl {
     LOCKSTEP_CHECK(!finished, "SampleLink: finish() was called; there are no more samples");
   }
 
-  /// Drops the messages that were taken. Messages to different trainers may be taken in any order.
+  /// Drops messages that were received; different trainers may receive in any order.
   void drop_taken() {
     for (auto message = sent.begin(); message != sent.end();) {
       int is_taken = 0;
@@ -121,7 +121,7 @@ struct SampleLink::Impl {
     }
     const int to = trainers[static_cast<size_t>((number + count++) % trainer_count())];
     sent.push_back(std::move(message));
-    // Synchronous: it is complete when it was taken, however small it is.
+    // Synchronous: complete only when received, even if small.
     comm.check(MPI_Issend(sent.back().bytes.data(), static_cast<int>(bytes), MPI_BYTE, to, kSample,
                           comm.get(), &sent.back().request),
                "MPI_Issend");
@@ -197,14 +197,14 @@ struct SampleLink::Impl {
   size_t bytes = 0;
   MpiComm comm;
   std::vector<int> simulators, trainers;  // ranks of comm
-  int64_t number = 0;                     // of this rank among its kind
+  int64_t number = 0;                     // of this rank among the simulating or training ranks
 
-  std::deque<Message> sent;  // a simulating rank's samples that wait
+  std::deque<Message> sent;  // pending samples of a simulating rank
   int64_t count = 0;         // samples sent
   bool finished = false;
 
   std::vector<char> received;
-  std::vector<int64_t> taken;  // by source: number of its next sample that is for this rank
+  std::vector<int64_t> taken;  // by source: number of its next sample for this rank
   std::vector<bool> ended;
 };
 
@@ -214,7 +214,7 @@ SampleLink::SampleLink(MpiCommHandle comm, bool trains, const std::vector<at::Te
 
 SampleLink::~SampleLink() {
   if (!impl_->sent.empty()) {
-    // MPI still reads the memory of samples that wait.
+    // MPI still reads the memory of pending samples.
     new std::deque<Message>(std::move(impl_->sent));
   }
 }

@@ -33,7 +33,7 @@ Cause of(std::vector<int> ranks, const std::string& what, int code) {
   return cause;
 }
 
-/// The rank whose error this one has thrown with the others; itself if that is its own.
+/// The rank whose error this rank has thrown with the others; itself if it is its own error.
 int origin_of(int rank, const RankTable& ranks) {
   const LifeSigns& signs = ranks[rank].signs;
   const auto failed_itself = ranks.where([&](const RankRecord& record) {
@@ -42,8 +42,8 @@ int origin_of(int rank, const RankTable& ranks) {
   return signs.end().is_shared && !failed_itself.empty() ? failed_itself.front() : rank;
 }
 
-/// The first that failed and that nobody had asked to stop, if it did not only lose its peers. A
-/// rank of a job that was asked may save and leave before the request has come to its own host.
+/// The first rank that failed before it was asked to stop, and did not only lose its peers. In a
+/// job that was asked to stop, a rank may save and leave before the request reaches its host.
 std::optional<Cause> own_failure(const RankTable& ranks, bool was_asked) {
   for (const RankFailure& failure : ranks.failures()) {
     if (failure.stopped || (was_asked && failure.code == exit_preempted)) {
@@ -60,7 +60,8 @@ std::optional<Cause> own_failure(const RankTable& ranks, bool was_asked) {
   return std::nullopt;
 }
 
-/// The first that saved and left. Its snapshot is that of all ranks, however the others ended.
+/// The first rank that saved and left. The snapshot is complete for all ranks, however the others
+/// ended.
 std::optional<Cause> preempted(const RankTable& ranks) {
   for (const RankFailure& failure : ranks.failures()) {
     if (failure.code == exit_preempted) {
@@ -72,15 +73,14 @@ std::optional<Cause> preempted(const RankTable& ranks) {
   return std::nullopt;
 }
 
-/// All ranks, and none by a signal.
+/// Whether all ranks have ended, none by a signal.
 bool ended_by_themselves(const RankTable& ranks) {
   return ranks
       .where([](const RankRecord& record) { return !record.has_ended() || *record.code > 128; })
       .empty();
 }
 
-/// Ranks that ended with 0 and never made the runtime that others made, or that others had been
-/// ended for.
+/// Ranks that ended with 0 without making a runtime, when not all ranks did so.
 std::optional<Cause> ended_without_runtime(const RankTable& ranks) {
   const auto ended = ranks.where([](const RankRecord& record) {
     return record.has_ended() && *record.code == 0 && record.signs.stage() == Stage::none;
@@ -95,7 +95,7 @@ std::optional<Cause> ended_without_runtime(const RankTable& ranks) {
 
 std::optional<Cause> lost(const RankTable& ranks, const JobEnd& end) {
   const std::string here = host_name();
-  // On this host a report is also missing where mpirun killed a wrapper after another rank's end.
+  // A report of this host is also missing if mpirun killed a wrapper after another rank's end.
   const bool is_explained =
       end.mpirun_was_killed ||
       std::any_of(ranks.failures().begin(), ranks.failures().end(),
@@ -132,7 +132,7 @@ std::string waited_for(const RankTable& ranks, const std::vector<int>& late) {
   return text;
 }
 
-/// Whom this rank says it has waited for in vain.
+/// The ranks that this rank has waited for in vain.
 std::vector<int> missed_by(int rank, const RankTable& ranks) {
   std::vector<int> missed;
   if (const auto& waited = ranks[rank].signs.waited()) {
@@ -163,8 +163,7 @@ Cause waited_for_each_other(const RankTable& ranks, int said) {
   return cause;
 }
 
-/// Of the ranks that waited for others in vain: follows what they say to a rank that waited for
-/// nobody.
+/// Follows the reports of ranks that waited in vain to ranks that did not wait.
 std::optional<Cause> peer_lost(const RankTable& ranks) {
   const auto first =
       std::find_if(ranks.failures().begin(), ranks.failures().end(),
@@ -195,7 +194,7 @@ std::optional<Cause> peer_lost(const RankTable& ranks) {
 
 std::optional<Cause> find_cause(const RankTable& ranks, const JobEnd& end) {
   if (end.code == 0 && end.overdue.empty()) {
-    return std::nullopt;  // all ended well, whatever they said on the way
+    return std::nullopt;  // the job ended well, whatever ranks reported
   }
   if (auto cause = own_failure(ranks, end.was_asked)) {
     return cause;

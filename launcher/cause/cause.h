@@ -11,28 +11,27 @@ namespace lockstep::launcher {
 /// Why a job ended.
 struct Cause {
   std::string headline;     // "rank 1 was killed by SIGSEGV"
-  std::vector<int> ranks;   // to blame
+  std::vector<int> ranks;   // the ranks to blame
   int code = 0;             // the job's
-  bool stopped = false;     // no rank failed: they were asked to stop, and ended with this code
-  std::optional<int> said;  // the rank whose last lines tell more
+  bool stopped = false;     // no rank failed: the job was asked to stop and ended with this code
+  std::optional<int> said;  // the rank whose last lines to print
 };
 
-/// What the launcher itself knows about an end.
+/// What the launcher itself knows about the end of a job.
 struct JobEnd {
-  int code = 0;                    // mpirun's; of one rank: the rank's
-  std::string overdue;             // the deadline that passed, and whose; empty: none
+  int code = 0;                    // exit code of mpirun, or of a single rank
+  std::string overdue;             // which deadline has passed, and of whom; empty: none
   bool was_asked = false;          // somebody asked the job to stop
-  bool mpirun_was_killed = false;  // by the launcher: no report of a rank is complete
+  bool mpirun_was_killed = false;  // by the launcher: reports of ranks may be missing
 };
 
-/// The first cause of a job's end. Nothing if the job ended well, whatever ranks said on the way,
-/// or if nothing is known.
+/// The first cause of a job's end. Empty if the job ended well, whatever its ranks reported, or if
+/// nothing is known.
 ///
-/// In this order: the rank that failed first of its own accord, or whose error all have thrown; a
-/// rank that saved and left; a deadline; ranks that ended with 0 too early; ranks that were lost
-/// with their host; of ranks that waited in vain for others, the one that waited for nobody; what
-/// ranks ended with that were asked to stop. Decided by life signs and ends of processes alone:
-/// what ranks print counts for nothing.
+/// Tried in this order: the first rank that failed by itself, or whose error all ranks have thrown;
+/// a rank that saved and left; a deadline; ranks that ended with 0 too early; ranks that were lost
+/// with their host; the rank that others waited for in vain; the exit code of ranks that were asked
+/// to stop. Uses life signs and exit codes only, never what ranks print.
 std::optional<Cause> find_cause(const RankTable& ranks, const JobEnd& end);
 
 }  // namespace lockstep::launcher

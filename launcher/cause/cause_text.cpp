@@ -16,7 +16,7 @@ int code_of(const RankRecord& record) {
   return record.code.value_or(record.signs.end().code);
 }
 
-/// `said` and the ranks that failed as it did.
+/// `said` and the ranks that failed in the same way.
 std::vector<int> alike(int said, const RankTable& ranks) {
   const RankRecord& own = ranks[said];
   const auto ended_like_it = [&](const RankRecord& other) {
@@ -72,7 +72,7 @@ std::string last_lines_of(const Cause& cause, const std::vector<int>& group,
   return log.empty() ? text : text + "all of them: " + log + "\n";
 }
 
-/// What the rank had to do with its runtime; empty for a rank that had it.
+/// A line about a rank that failed outside of its runtime; empty for other ranks.
 std::string stage_of(int rank, const RankRecord& record) {
   const Stage stage = record.signs.stage();
   if (record.early) {

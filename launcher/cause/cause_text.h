@@ -8,9 +8,9 @@
 
 namespace lockstep::launcher {
 
-/// The cause with the last lines of its ranks, for the user. Ranks that said that they end because
-/// of the same error are named together, also one that was asked to stop meanwhile, unless a signal
-/// ended the others; so are ranks without such a sign that ended alike by themselves.
+/// The cause with the last lines of its ranks, for the user. Names ranks together that reported the
+/// same error (also a rank that was asked to stop meanwhile, unless a signal ended the others), and
+/// ranks without such a report that ended by themselves with the same code.
 std::string describe(const Cause& cause, const RankTable& ranks, const JobOutput& output);
 
 }  // namespace lockstep::launcher

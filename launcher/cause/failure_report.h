@@ -9,7 +9,7 @@
 
 namespace lockstep::launcher {
 
-/// What is known of an attempt that failed, for programs that read it.
+/// The report about a failed attempt, for other programs.
 struct FailureReport {
   int attempt = 0;  // 0 for the first
   Cause cause;
@@ -20,11 +20,11 @@ struct FailureReport {
 
   /// JSON: "attempt", "code", "cause", "ranks" to blame, "rank" (the first of them), "host" and
   /// "signal" of that rank, "last_lines", "snapshot" to resume from, "command", "time",
-  /// "restarted". What is not known is null.
+  /// "restarted". Unknown values are null.
   std::string render() const;
 };
 
-/// Writes the report to the file, whole or not at all; says so on standard error if that fails.
+/// Writes the report to the file atomically. A failure is reported on standard error.
 void write_report(const std::string& path, const FailureReport& report);
 
 }  // namespace lockstep::launcher

@@ -20,8 +20,8 @@ constexpr size_t kept_lines = 60;
 constexpr size_t kept_bytes = 1 << 16;  // of a line
 constexpr auto held_for = std::chrono::seconds(3);
 
-/// "frame #12: at::_ops::addmm::call(...) + 0x1b5 (0x7f... in libtorch_cpu.so)", and what LibTorch
-/// writes before the first.
+/// True for "frame #12: at::_ops::addmm::call(...) + 0x1b5 (0x7f... in libtorch_cpu.so)" and for
+/// the line that LibTorch writes before the first.
 bool is_of_backtrace(const std::string& line) {
   return line.rfind("frame #", 0) == 0 || line.rfind("Exception raised from ", 0) == 0;
 }
@@ -117,7 +117,7 @@ void JobOutput::print(const RankLine& line, const std::string& text, bool redraw
   clear_redrawn();
   const std::string tagged =
       (options_.tag ? "[" + std::to_string(line.rank) + "] " : std::string()) + text;
-  if (redraw) {  // in the last column of a terminal some begin a new line
+  if (redraw) {  // some terminals begin a new line after the last column
     out_ << (options_.columns ? fit_columns(tagged, options_.columns() - 1) : tagged) << std::flush;
   } else {
     (line.is_error ? error_ : out_) << tagged << "\n" << std::flush;

@@ -17,38 +17,38 @@
 namespace lockstep::launcher {
 
 struct OutputOptions {
-  bool terminal = false;              // `out` is one, so progress bars are redrawn
+  bool terminal = false;              // `out` is a terminal: progress bars are redrawn
   bool tag = true;                    // "[rank] " before each line
   std::string log_dir;                // empty: no log files
   std::set<int> shown_ranks;          // empty: all. Log files are written for all ranks
-  bool verbose = false;               // shows mpirun's own text at once, whatever it says
-  std::function<int()> columns = {};  // of the terminal, asked for each redrawn line; null: any
+  bool verbose = false;               // shows mpirun's own text at once
+  std::function<int()> columns = {};  // of the terminal, for each redrawn line; null: any
 };
 
-/// Merges what the ranks print: their standard output and standard error each become one stream;
-/// each rank has a log file; the last lines of each, of a long one its beginning, are kept for the
-/// case that it fails. Text that
-/// the next one overwrites is shown on the terminal only, cut to its columns.
+/// Merges the output of all ranks: their standard outputs become one stream, and so do their
+/// standard errors. Each rank also has a log file. Keeps the last lines of each rank (the beginning
+/// of a long line) for a report of its failure. Text that the next line overwrites is shown on a
+/// terminal only, cut to its columns.
 class JobOutput {
  public:
   using Clock = std::chrono::steady_clock;
-  /// Throws std::runtime_error when the log folder cannot be made or written to.
+  /// Throws std::runtime_error if the log folder cannot be made or written to.
   JobOutput(std::ostream& out, std::ostream& error, OutputOptions options);
 
-  /// Lines that are no output change nothing.
+  /// Ignores lines that are not output.
   void add(const RankLine& line);
-  /// A line of mpirun's own. Most of what mpirun writes to standard error is advice about a rank
-  /// that ended, and the report of that comes a moment later: such lines are held back.
+  /// Adds a line of mpirun. Most of its lines on standard error are advice about a rank that ended,
+  /// and a better report follows soon: they are held back.
   void add_other(const std::string& line, bool is_error);
-  /// Shows lines that were held back long enough; returns when to call again.
+  /// Shows lines that were held back long enough. Returns when to call it again.
   std::optional<Clock::time_point> tick();
   /// Shows the lines that are still held back, or drops them.
   void release(bool show);
 
-  /// What a rank printed last, without C++ backtraces: its last ten lines, or more if its last
-  /// message, from "rank R: " on, is longer.
+  /// The last lines of a rank, without C++ backtraces: ten, or more if its last message, from "rank
+  /// R: " on, is longer.
   std::vector<std::string> last_lines(int rank) const;
-  /// The same without "rank R: " before a line of that rank, so that ranks can be compared.
+  /// The same without "rank R: " at the start of lines, to compare ranks.
   std::vector<std::string> comparable_lines(int rank) const;
   /// Empty without log files.
   std::string log_path(int rank) const;

@@ -12,7 +12,7 @@ void RankTable::add(const RankLine& line) {
   if (line.rank < 0) {
     return;
   }
-  if (line.rank >= size()) {  // the launcher was told another number
+  if (line.rank >= size()) {  // more ranks than expected
     ranks_.resize(static_cast<size_t>(line.rank) + 1);
   }
   RankRecord& record = ranks_[static_cast<size_t>(line.rank)];
@@ -54,7 +54,7 @@ void RankTable::add(const RankLine& line) {
   last_change_ = Clock::now();
 }
 
-/// A rank that said that it fails keeps its place when it ends.
+/// A rank that reported its failure keeps its place when it ends.
 void RankTable::note(const RankFailure& failure) {
   const auto known = std::find_if(failures_.begin(), failures_.end(), [&](const RankFailure& each) {
     return each.rank == failure.rank;

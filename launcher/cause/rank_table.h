@@ -10,40 +10,40 @@
 
 namespace lockstep::launcher {
 
-/// What the launcher knows of one rank.
+/// What the launcher knows about a rank.
 struct RankRecord {
   LifeSigns signs;
-  std::string host;         // empty: it has not begun
-  int wrapper = 0;          // process number of exec-rank on that host
-  int halted_by = 0;        // the signal that has stopped it, such as SIGSTOP
-  bool early = false;       // ended with 0 before its runtime
-  bool stopped = false;     // it had been asked to stop
-  std::optional<int> code;  // how it ended: 128 + n for signal n
+  std::string host;         // empty: it has not started
+  int wrapper = 0;          // process number of its exec-rank on that host
+  int halted_by = 0;        // the signal that stopped it, such as SIGSTOP; 0: it runs
+  bool early = false;       // ended with 0 before its runtime had ended
+  bool stopped = false;     // it was asked to stop
+  std::optional<int> code;  // its exit code; 128 + n for signal n; empty: it runs
   bool has_ended() const { return code.has_value(); }
 };
 
-/// How a rank ended that did not end well.
+/// How a rank failed.
 struct RankFailure {
   int rank = 0;
   int code = 0;          // 128 + n for signal n
-  bool stopped = false;  // it had been asked to stop
+  bool stopped = false;  // it was asked to stop
 };
 
-/// All ranks of one attempt, as their wrappers report.
+/// All ranks of an attempt, by the reports of their wrappers.
 class RankTable {
  public:
   using Clock = std::chrono::steady_clock;
   using Stage = LifeSigns::Stage;
   explicit RankTable(int ranks) : ranks_(static_cast<size_t>(ranks)) {}
 
-  /// Lines of output change nothing.
+  /// Ignores lines of output.
   void add(const RankLine& line);
 
   int size() const { return static_cast<int>(ranks_.size()); }
   const RankRecord& operator[](int rank) const { return ranks_[static_cast<size_t>(rank)]; }
-  /// In the order in which they ended, or said that they fail.
+  /// In the order in which ranks ended or reported that they fail.
   const std::vector<RankFailure>& failures() const { return failures_; }
-  /// Whether a rank has failed, or is about to, or has ended without the runtime that others make.
+  /// Whether a rank has failed, reports that it fails, or ended without a runtime that others make.
   bool has_failure() const;
   /// The ranks for which `holds(record)`.
   template <typename Holds>
@@ -56,9 +56,9 @@ class RankTable {
     }
     return found;
   }
-  /// When a life sign or an end was reported last.
+  /// The time of the last life sign or end.
   Clock::time_point last_change() const { return last_change_; }
-  /// The newest snapshot that a rank has named; empty: none.
+  /// The newest snapshot that a rank reported; empty: none.
   const std::string& snapshot() const { return snapshot_; }
 
  private:

@@ -17,7 +17,7 @@ constexpr std::string_view hex_digits = "0123456789abcdef";
 constexpr std::string_view word_characters =
     "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz._";
 
-/// Reads a name from its beginning to its end.
+/// Reads a name from left to right.
 class NameReader {
  public:
   explicit NameReader(std::string_view name) : rest_(name) {}
@@ -27,14 +27,14 @@ class NameReader {
     rest_.remove_prefix(found ? expected.size() : 0);
     return found;
   }
-  /// One or more of these characters, as many as there are.
+  /// Reads as many of these characters as there are, at least one.
   std::string_view run_of(std::string_view characters) {
     const size_t size = std::min(rest_.find_first_not_of(characters), rest_.size());
     const std::string_view found = rest_.substr(0, size);
     rest_.remove_prefix(size);
     return found;
   }
-  /// A number as programs print it: without leading zeros. Nothing for one that is no int.
+  /// Reads a number without leading zeros; empty if it is not an int.
   std::optional<int> number() {
     const std::string_view text = run_of(digits);
     if (text.empty() || text.size() > 10 || (text.front() == '0' && text.size() > 1)) {

@@ -5,27 +5,27 @@
 
 namespace lockstep::launcher {
 
-// The names that lockstep and Open MPI give to what runs leave behind.
+// The names of files that runs of lockstep and Open MPI may leave behind.
 
-/// The process in a name that a rank gives to a file in shared memory; nothing for another name.
+/// The process number in the name of a rank's file in shared memory; empty for other names.
 /// collectives/host/shared_memory.cpp and collectives/core/roll_call.cpp make these names.
 std::optional<int> process_in_file(const std::string& name);
 
-/// "HOST.UID", as Open MPI names its files.
+/// "HOST.UID", a part of Open MPI's file names.
 std::string host_and_user();
 
-/// Whether Open MPI gives this name to its shared memory.
+/// Whether this is a name of Open MPI's shared memory.
 bool is_segment(const std::string& name);
 
-/// The process in the name of a session folder.
+/// The process number in the name of a session folder.
 std::optional<int> process_in_session(const std::string& name);
 
-/// A job's or a rank's folder in a session folder, or one in which PMIx keeps what ranks publish.
+/// Whether this is the folder of a job, a rank, or PMIx's published data in a session folder.
 bool is_folder_of_session(const std::string& name);
 
 bool is_file_of_session(const std::string& name);
 
-/// A whole name that is a number.
+/// The number, if the whole name is one.
 std::optional<int> number_in(const std::string& name);
 
 }  // namespace lockstep::launcher

@@ -21,12 +21,11 @@
 namespace lockstep::launcher {
 namespace {
 
-// Of the PID namespace that a machine starts with, whose /proc shows all processes: the kernel's
-// PROC_PID_INIT_INO.
+// Inode of the initial PID namespace, whose /proc shows all processes (PROC_PID_INIT_INO).
 constexpr const char* first_namespace = "pid:[4026531836]";
 constexpr int session_depth = 2;  // pid.N/JOB/RANK
 
-/// Whether all that is in this part of a session folder is Open MPI's; `removes`: and was removed.
+/// Whether all files in this part of a session folder are Open MPI's (`removes`: and were removed).
 bool walk_session(const Folder& folder, int depth, bool removes) {
   for (const std::string& name : names_in(folder)) {
     const auto info = own_entry(folder, name);
@@ -52,7 +51,7 @@ bool walk_session(const Folder& folder, int depth, bool removes) {
   return true;
 }
 
-/// The numbers of all processes, also those that they have in namespaces of containers.
+/// The numbers of all processes, including their numbers in namespaces of containers.
 std::set<int> living(const std::string& processes) {
   std::set<int> found;
   for (const std::string& name : names_in(open_folder(processes))) {
@@ -174,7 +173,7 @@ class Cleaner {
 
   const LeftoverPlaces& places_;
   const bool removes_;
-  std::set<int> living_;  // seen after the names: a process may begin at any time
+  std::set<int> living_;  // read after the names: a process may start at any time
   std::vector<std::string> found_;
 };
 

@@ -10,7 +10,7 @@
 
 namespace lockstep::launcher {
 
-// Folders and files of this user, opened one inside the other so that a link is never followed.
+// Folders and files of this user, opened level by level so that links are never followed.
 
 struct CloseFolder {
   void operator()(DIR* folder) const { closedir(folder); }
@@ -20,16 +20,16 @@ using Folder = std::unique_ptr<DIR, CloseFolder>;
 /// Null if it cannot be opened.
 Folder open_folder(const std::string& path);
 
-/// A folder of this user and no link; null for others.
+/// Null unless it is a folder of this user and no link.
 Folder open_own_folder(const Folder& parent, const std::string& name);
 
-/// All but "." and ".."; none of a null folder.
+/// All names except "." and ".."; empty for a null folder.
 std::vector<std::string> names_in(const Folder& folder);
 
-/// What is known of an entry itself, not of what it links to; nothing for one of another user.
+/// The status of the entry itself (links are not followed); empty if it is another user's.
 std::optional<struct stat> own_entry(const Folder& folder, const std::string& name);
 
-/// A regular file of this user that has no other name.
+/// The same; empty unless it is a regular file of this user without other names.
 std::optional<struct stat> own_file(const Folder& folder, const std::string& name);
 
 /// `flags`: AT_REMOVEDIR for a folder.

@@ -30,7 +30,7 @@ std::string log_of(const std::string& run) {
   return is_folder ? run + "/digests.jsonl" : run;
 }
 
-/// A last line that is not complete is left out: the run may still be writing it, or was killed.
+/// Ignores an incomplete last line: the run may still write it, or was killed.
 Updates read(const std::string& run) {
   const std::string path = log_of(run);
   std::ifstream file(path);
@@ -66,8 +66,8 @@ std::string loss_text(const std::string& bits) {
   return text.str();
 }
 
-/// In the order of a step: random numbers and loss of the first micro-batch, then gradient and
-/// weight of the first parameter. Empty if all is equal.
+/// The first difference in the order of a step: random numbers and loss of the first micro-batch,
+/// then gradient and weight of the first parameter. Empty if all are equal.
 std::string difference(const Json& a, const Json& b) {
   std::string text;
   const Json none = Json::array();
@@ -101,7 +101,7 @@ std::string difference(const Json& a, const Json& b) {
     const auto& ours_of = our_parameters.at(i).at(2);
     const auto& theirs_of = their_parameters.at(i).at(2);
     const bool known = !ours_of.get<std::string>().empty() && !theirs_of.get<std::string>().empty();
-    const bool gradient = known && ours_of != theirs_of;  // not known with sharded gradients
+    const bool gradient = known && ours_of != theirs_of;  // unknown with sharded gradients
     const bool weight = our_parameters.at(i).at(1) != their_parameters.at(i).at(1);
     if (gradient || weight) {
       const char* what = gradient && weight ? "gradient and weight"

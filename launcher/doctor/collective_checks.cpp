@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kPeriod = 1 << 16;
 
-/// What rank `rank` contributes: the same block again and again.
+/// The contribution of rank `rank`: one block, repeated.
 at::Tensor block_of(int rank, int64_t elements) {
   return at::rand({std::min(elements, kPeriod)},
                   at::detail::createCPUGenerator(static_cast<uint64_t>(rank) + 1)) -

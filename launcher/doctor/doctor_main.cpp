@@ -1,4 +1,4 @@
-// lockstep doctor: apart from the launcher, which starts without LibTorch.
+// lockstep doctor: a program of its own, since the launcher does not link LibTorch.
 #include <fcntl.h>
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/exceptions.h>
@@ -25,7 +25,7 @@ namespace {
 using launcher::exit_environment;
 using launcher::exit_usage;
 
-/// A launcher has started this process as one of its ranks.
+/// Whether a launcher has started this process as one of its ranks.
 bool is_a_rank() {
   const std::vector<const char*> names{"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK",
                                        "SLURM_STEP_NUM_TASKS"};
@@ -33,7 +33,7 @@ bool is_a_rank() {
                      [](const char* name) { return std::getenv(name) != nullptr; });
 }
 
-/// As many as lockstep run starts on GPUs; two on CPUs, where more show nothing else.
+/// Ranks to start: as many as `lockstep run` on GPUs; two on CPUs, where more find nothing else.
 int default_ranks() {
   const char* device = std::getenv("LOCKSTEP_DEVICE");
   const bool on_cpus = device != nullptr && std::string(device) == "cpu";
@@ -41,7 +41,7 @@ int default_ranks() {
   return gpus > 0 ? gpus : std::min(2, launcher::physical_cores());
 }
 
-/// A folder that is gone at the end.
+/// A temporary folder; the destructor removes it.
 class Folder {
  public:
   Folder() {
@@ -61,7 +61,7 @@ class Folder {
   std::string path_;
 };
 
-/// Runs a program to its end; 128 + n if it died of signal n.
+/// Runs a program and returns its exit code; 128 + n for signal n.
 int run(const std::vector<std::string>& arguments, bool silent) {
   std::vector<char*> argv;
   for (const std::string& argument : arguments) {
@@ -85,7 +85,7 @@ int run(const std::vector<std::string>& arguments, bool silent) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/// Starts the ranks: first two of which one stops, then those that examine.
+/// Starts the job of stop_a_rank(), then the ranks that run the checks.
 int start(int ranks, const ExaminationOptions& options) {
   const Folder folder;
   const std::string self = launcher::own_program();

@@ -42,7 +42,7 @@ std::string content_of(const std::string& path) {
   return text.str();
 }
 
-/// The rank before MPI runs.
+/// The rank by environment variables, before MPI is initialised.
 int rank_of_environment() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
     if (const char* text = std::getenv(name)) {
@@ -52,7 +52,7 @@ int rank_of_environment() {
   return 0;
 }
 
-/// Why the Runtime is on its device, from its summary.
+/// The reason for the Runtime's choice of device, from its summary.
 std::string device_reason(const Runtime& runtime) {
   std::istringstream lines(runtime.summary());
   for (std::string line; std::getline(lines, line);) {
@@ -90,7 +90,7 @@ Finding stopped_rank(const ExaminationOptions& options) {
   return {Status::ok, "rank 1 stopped, and rank 0 named it at its deadline", ""};
 }
 
-/// One rank's part of all checks.
+/// This rank's part of all checks.
 class Examination {
  public:
   Examination(const ExaminationOptions& options, RankFacts facts)

@@ -7,13 +7,13 @@
 
 namespace lockstep::doctor {
 
-/// A check of what the ranks know: `ranks` in rank order. Pure.
+/// A check of the facts of all ranks (in rank order). A pure function.
 struct FactCheck {
   const char* name;
   Finding (*run)(const std::vector<RankFacts>& ranks);
 };
 
-/// All of them, in the order of the table.
+/// All checks, in the order of the table.
 const std::vector<FactCheck>& fact_checks();
 
 }  // namespace lockstep::doctor

@@ -10,7 +10,7 @@
 #include "doctor/finding.h"
 #include "doctor/rank_facts.h"
 
-// What the checks of facts say and ask alike.
+// Helpers that the checks of facts share.
 
 namespace lockstep::doctor {
 
@@ -63,7 +63,7 @@ inline std::string who(const RankFacts& rank) {
   return text("rank ", rank.rank, " (", rank.host, ")");
 }
 
-/// The first rank whose value is not rank 0's; null if all have the same.
+/// The first rank whose value differs from rank 0's; null: all are equal.
 inline const RankFacts* different(const Ranks& ranks, std::string RankFacts::*value) {
   const auto found = std::find_if(ranks.begin(), ranks.end(), [&](const RankFacts& rank) {
     return rank.*value != ranks.front().*value;

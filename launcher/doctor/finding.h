@@ -6,10 +6,10 @@
 
 namespace lockstep::doctor {
 
-/// Sorted by weight. skipped: there is nothing to check here, or the user left it out.
+/// In ascending order of severity. skipped: not applicable, or left out by the user.
 enum class Status { ok, skipped, warning, failure };
 
-/// What a check found, one line, and what the user does about a warning or failure.
+/// The result of a check in one line, and what to do about a warning or failure.
 struct Finding {
   Status status = Status::ok;
   std::string what;

@@ -18,7 +18,7 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// Kernels of the host run the code for any processor while this lives.
+/// While the object lives, kernels on the host run the generic code.
 class NoInstructionSet {
  public:
   NoInstructionSet() { hwy::GetChosenTarget().Update(0); }
@@ -38,7 +38,7 @@ at::Tensor bytes_of(const void* data, size_t size, c10::Device device) {
   return bytes.to(device);
 }
 
-/// Waits until the device has made `result`.
+/// Waits until the device has computed `result`.
 void wait_for(const at::Tensor& result) {
   if (!result.is_cpu()) {
     result.narrow(0, 0, 1).cpu();
@@ -52,7 +52,7 @@ amp::StepState state_of(int64_t update) {
   return state;
 }
 
-/// After one update on the host, so that moments are not zero, and have the same bits everywhere.
+/// A span after one update on the host: the moments are not zero, and their bits are the same.
 amp::FlatSpan span_on(const amp::UpdateRule& rule, int64_t size, c10::Device device) {
   amp::FlatSpan span;
   span.gradient = values(size, 1).to(at::kHalf);

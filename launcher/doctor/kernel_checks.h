@@ -11,12 +11,12 @@
 
 namespace lockstep::doctor {
 
-/// A kernel of lockstep with inputs: run() makes them from a fixed seed, runs the kernel on
-/// `device` and returns its outputs.
+/// A kernel of lockstep. run() makes inputs from a fixed seed, runs the kernel on `device` and
+/// returns its outputs.
 struct Kernel {
   std::string name;
-  /// Relative. 0: equal bits. The coefficients of an update come from pow() in fp64, whose last bit
-  /// differs between host and device.
+  /// Relative. 0: equal bits. Updates need a tolerance: pow() in fp64 differs in the last bit
+  /// between host and device.
   double tolerance = 0.0;
   std::function<std::vector<at::Tensor>(c10::Device device)> run;
 };
@@ -26,15 +26,15 @@ std::vector<Kernel> update_kernels(int64_t size);
 /// Casts between the dtypes of gradients, error feedback, accumulation, measuring.
 std::vector<Kernel> cast_kernels(int64_t size);
 
-/// Compares each kernel on `device` with its twin on the host; for the CPU, the code for this
-/// machine's instruction set with the code for none. Names the kernels that differ.
+/// Compares each kernel on `device` with that on the host; for the CPU, the code for this machine's
+/// instruction set with the generic code. Names the kernels that differ.
 Finding check_kernels(const std::vector<Kernel>& kernels, c10::Device device);
 
-/// Bytes per second, in GB/s.
+/// Measured rates in GB/s.
 struct Speeds {
-  double copy = 0.0;    // read and written, within the memory of the device
-  double upload = 0.0;  // from page-locked host memory to the device; 0: there is no device
-  double update = 0.0;  // of AdamW: gradient, master, moments
+  double copy = 0.0;    // reads and writes, within the memory of the device
+  double upload = 0.0;  // from page-locked host memory; 0: there is no device
+  double update = 0.0;  // AdamW: gradient, master, moments
 };
 Speeds measure_speeds(c10::Device device, int64_t elements);
 Finding judge_speeds(const Speeds& speeds);

@@ -112,7 +112,7 @@ std::string thread_level() {
                                           : "MPI_THREAD_MULTIPLE";
 }
 
-/// How far this rank's clock is ahead of rank 0's: the smallest difference of a few meetings.
+/// How far this rank's clock is ahead of rank 0's: the smallest difference after several barriers.
 double clock_ahead(const Communicator& control) {
   double ahead = 0.0;
   for (int meeting = 0; meeting < 5; ++meeting) {

@@ -6,10 +6,10 @@
 
 namespace lockstep::doctor {
 
-/// Fills in what needs no other rank: build, LibTorch, driver, NCCL, the launcher's rank count.
+/// Fills in facts of this rank alone: build, LibTorch, driver, NCCL, the launcher's rank count.
 void read_libraries(RankFacts& facts);
 
-/// Fills in what a Runtime knows: ranks, device, transport, MPI, the clocks. Collective.
+/// Fills in facts of a Runtime: ranks, device, transport, MPI, clocks. Collective.
 void read_world(RankFacts& facts, const Runtime& runtime);
 
 }  // namespace lockstep::doctor

@@ -119,7 +119,7 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// Writes and syncs; returns whether the system took it.
+/// Writes and syncs; returns whether both succeeded.
 bool write_all(int file, const std::string& block, int64_t bytes) {
   for (int64_t written = 0; written < bytes;) {
     const ssize_t now = write(file, block.data(),
@@ -152,7 +152,7 @@ std::vector<Leftover> find_leftovers(const MachineFolders& folders) {
   if (!candidates.empty()) {
     const std::set<std::string> mapped = mapped_files(folders);
     for (const Leftover& candidate : candidates) {
-      // A job that was ending meanwhile has removed its own.
+      // A job that ended meanwhile has removed its files.
       if (mapped.count(candidate.path) == 0 && exists(candidate.path)) {
         found.push_back(candidate);
       }

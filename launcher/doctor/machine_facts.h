@@ -7,7 +7,7 @@
 
 namespace lockstep::doctor {
 
-/// Where the facts are read; tests name folders of their own.
+/// Where the facts are read; tests use other folders.
 struct MachineFolders {
   std::string shared_memory = "/dev/shm";
   std::string temporary = "/tmp";
@@ -16,19 +16,19 @@ struct MachineFolders {
   double youngest_leftover = 60.0;  // seconds: younger files may belong to a job that starts
 };
 
-/// Fills in what the machine says: host, cores, shared memory, limits, leftovers, fabric.
+/// Fills in facts of the machine: host, cores, shared memory, limits, leftovers, fabric.
 void read_machine(RankFacts& facts, const MachineFolders& folders = {});
 
-/// Files of Open MPI, NCCL and lockstep in shared memory that no process maps, and session folders
-/// of Open MPI whose process is dead; this user's only.
+/// This user's files of Open MPI, NCCL and lockstep in shared memory that no process maps, and
+/// session folders of Open MPI whose process is dead.
 std::vector<Leftover> find_leftovers(const MachineFolders& folders);
 
-/// The node of the machine's memory that is nearest to a PCI device; -1: unknown.
+/// The NUMA node of a PCI device; -1: unknown.
 int numa_of_device(const std::string& bus, const MachineFolders& folders = {});
 
-/// Writes `bytes` to a file of this rank in `folder`, and measures. remove_probe() removes it.
+/// Writes a file of `bytes` bytes in `folder` and measures that. remove_probe() removes the file.
 FolderFacts probe_folder(const std::string& folder, int rank, int64_t bytes);
-/// Whether the file of rank 0 is there.
+/// Whether this rank sees the file of rank 0.
 bool sees_probe(const std::string& folder, int rank);
 void remove_probe(const std::string& folder, int rank);
 

@@ -11,32 +11,32 @@ struct DeviceFacts {
   int index = 0;
   std::string uuid;
   std::string bus;   // PCI, "0000:41:00.0"; empty: unknown
-  int numa = -1;     // node of the machine's memory that is nearest; -1: unknown
+  int numa = -1;     // NUMA node; -1: unknown
   int nvlinks = -1;  // active ones; -1: unknown
 };
 
-/// A file or folder that a dead process has left.
+/// A file or folder of a dead process.
 struct Leftover {
   std::string path;
   int64_t bytes = 0;
 };
 
-/// What writing to the folder of snapshots showed.
+/// The result of writing to the folder of snapshots.
 struct FolderFacts {
-  std::string path;   // empty: the user named none
+  std::string path;   // empty: none was given
   std::string error;  // why it cannot be written to
   double megabytes_per_second = 0.0;
   double sync_seconds = 0.0;  // of a small file
-  bool sees_rank_0 = true;    // the file that rank 0 wrote
+  bool sees_rank_0 = true;    // this rank sees the file of rank 0
 };
 
-/// Everything that the checks of fact_checks.h look at, of one rank. Tests fill it in.
+/// The facts of one rank for the checks of fact_checks.h.
 struct RankFacts {
   int rank = 0;
   int size = 1;
   int local_rank = 0;
   int local_size = 1;
-  int launched = 0;  // ranks that the launcher says it started; 0: it does not say
+  int launched = 0;  // ranks that the launcher started; 0: unknown
   std::string host;
 
   std::string compiler;
@@ -52,10 +52,10 @@ struct RankFacts {
   std::vector<std::string> nccl_files;
   std::string mpi;
   std::string thread_level;  // "MPI_THREAD_MULTIPLE"; empty: MPI is not in use
-  std::string instructions;  // of LibTorch's operators, then of lockstep's kernels
+  std::string instructions;  // instruction sets of LibTorch's operators, of lockstep's kernels
 
   int gpus_present = 0;
-  std::string device;  // "cpu", "cuda:0": that of this rank
+  std::string device;  // of this rank: "cpu", "cuda:0"
   std::string device_reason;
   std::string device_uuid;
   std::string transport;
@@ -66,7 +66,7 @@ struct RankFacts {
   int cores = 0;
   int threads = 0;
   std::vector<int> cpus;  // that this rank may run on
-  std::vector<int> numa;  // their nodes
+  std::vector<int> numa;  // the NUMA nodes of these
 
   int64_t shm_bytes = 0;
   int64_t shm_free = 0;
@@ -75,7 +75,7 @@ struct RankFacts {
   int64_t memlock = -1;  // bytes; -1: unlimited
   int64_t open_files = -1;
   int64_t processes = -1;
-  double clock = 0.0;  // seconds after rank 0's at the same moment
+  double clock = 0.0;  // seconds by which it is ahead of rank 0's
   double start_seconds = 0.0;
   FolderFacts snapshots;
 };

@@ -10,11 +10,11 @@
 
 namespace lockstep::doctor {
 
-/// What an action on this rank found. An exception is a failure with its text.
+/// The finding of an action on this rank. An exception becomes a failure with its text.
 Finding finding_of(const std::function<Finding()>& action);
 
-/// The worst finding of all ranks, with the rank that made it unless all found the same kind: the
-/// first rank's, where several are equally bad. Collective.
+/// The worst finding of all ranks; the first of several equally bad ones. A warning or failure of a
+/// rank other than 0 names that rank. Collective.
 Finding worst_of(const Communicator& control, const Finding& mine);
 
 /// The ranks whose `bytes` differ from rank 0's. Collective.
@@ -23,7 +23,7 @@ std::vector<int> ranks_that_differ(const Communicator& control, const std::strin
 /// "rank 1", "ranks 1, 3"
 std::string names_of(const std::vector<int>& ranks);
 
-/// A digest of bytes of a tensor on any device.
+/// A digest of the bytes of tensors on any device.
 std::string digest_of(const std::vector<at::Tensor>& tensors);
 
 }  // namespace lockstep::doctor

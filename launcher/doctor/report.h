@@ -9,7 +9,7 @@
 
 namespace lockstep::doctor {
 
-/// Prints rows as they come, aligned, then one line of totals.
+/// Prints rows when they are added, aligned, then one line of totals.
 class Report {
  public:
   explicit Report(std::ostream& out) : out_(out) {}
@@ -18,10 +18,10 @@ class Report {
   void add(const Row& row);
   /// "23 ok, 1 warning, 0 failures, 4 not applicable, 12 s"
   void finish(double seconds);
-  /// Of the worst row: 3 for a failure, else 0.
+  /// 3 if a row is a failure, else 0.
   int exit_code() const;
 
-  /// Rows and facts, for machines.
+  /// Rows and facts as JSON.
   std::string json(const std::vector<RankFacts>& ranks, double seconds) const;
 
  private:

@@ -78,7 +78,7 @@ struct Training {
   double last_loss = 0.0;
 };
 
-/// True on every rank if it is on all.
+/// True on every rank if `mine` is true on all.
 bool on_all(const Runtime& runtime, bool mine) {
   for (const std::string& text : runtime.control().all_gather_bytes(mine ? "1" : "0")) {
     if (text != "1") {
@@ -168,7 +168,7 @@ Finding check_transports(Runtime& runtime) {
   for (size_t k = 0; k < over_nccl.size(); ++k) {
     close = close && at::allclose(over_nccl[k], over_host[k], 1e-3, 1e-4);
   }
-  // Two ranks add in one order only; with more NCCL's order is another.
+  // Two ranks have only one order of additions; with more, NCCL's order differs.
   if (!on_all(runtime, close) || (runtime.size() == 2 && !equal)) {
     return {Status::failure, "NCCL ends with other weights than the staged transport",
             "use LOCKSTEP_TRANSPORT=staged until the cause is found: NCCL_DEBUG=INFO, "
@@ -216,7 +216,7 @@ Finding check_exception(Runtime& runtime, const TrainingFault& fault) {
                             }
                             return loss_of(training.net, batch);
                           });
-    training.trainer.abandon();  // on a device the other ranks hear of it here
+    training.trainer.abandon();  // with a device the other ranks get the error here
   } catch (const Error& error) {
     text = error.what();
   }

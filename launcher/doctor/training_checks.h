@@ -9,17 +9,17 @@
 
 namespace lockstep::doctor {
 
-/// What a rank does wrong in a check of training: for tests.
+/// Faults that tests inject into a check of training.
 struct TrainingFault {
   /// Called after the last step, with the weights of the model.
   std::function<void(const std::vector<at::Tensor>&)> weights;
-  /// Called in place of planting an inf, or of throwing, on the last rank.
+  /// The last rank does not plant an inf, or does not throw.
   bool no_inf = false;
   bool no_exception = false;
 };
 
-// 40 steps of a small net by a Trainer, each check with a net of its own. Collective: the same
-// finding on every rank.
+// Each check trains its own small net with a Trainer, for 40 steps. Collective: the same finding on
+// every rank.
 
 /// All ranks end with the same weights, and the loss has fallen.
 Finding check_equal_weights(Runtime& runtime, const TrainingFault& fault = {});

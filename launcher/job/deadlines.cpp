@@ -17,7 +17,7 @@ std::string have(const std::vector<int>& ranks) {
 
 }  // namespace
 
-/// Ranks without a runtime, while others make or have theirs.
+/// Ranks without a runtime while others make or have one.
 std::optional<Deadlines::Wait> Deadlines::start_wait(const RankTable& ranks, int limit_seconds) {
   const auto late = ranks.where([](const RankRecord& record) {
     return record.signs.stage() == Stage::none && !record.has_ended();
@@ -33,7 +33,7 @@ std::optional<Deadlines::Wait> Deadlines::start_wait(const RankTable& ranks, int
               limit_seconds};
 }
 
-/// Ranks that still train, or whose process goes on, while others have ended.
+/// Ranks that still train, or whose process still runs, while others have ended.
 std::optional<Deadlines::Wait> Deadlines::end_wait(const RankTable& ranks, int limit_seconds) {
   const auto done = ranks.where([](const RankRecord& record) {
     return record.signs.stage() >= Stage::leaving || (record.has_ended() && *record.code == 0);

@@ -9,8 +9,8 @@
 
 namespace lockstep::launcher {
 
-/// Notices ranks that do not start while others wait for them, and ranks that do not end after
-/// others have.
+/// Detects ranks that do not start while others wait for them, and ranks that do not end after
+/// others have ended.
 class Deadlines {
  public:
   using Clock = RankTable::Clock;
@@ -18,9 +18,9 @@ class Deadlines {
 
   struct Finding {
     std::string text;         // "rank 2 has not made its runtime for 30 s; ranks 0-1 wait for it"
-    bool is_overdue = false;  // the job is to be ended
+    bool is_overdue = false;  // the job must be ended
   };
-  /// What is to be said now, if anything. Each time the wait has doubled it is said again.
+  /// A finding to report now, if any. It is repeated each time the wait has doubled.
   std::optional<Finding> look(const RankTable& ranks);
   /// When to look again.
   std::optional<Clock::time_point> next() const { return next_; }
@@ -28,9 +28,9 @@ class Deadlines {
  private:
   struct Wait {
     std::vector<int> late;
-    std::string what;  // they have not done
+    std::string what;  // what the late ranks have not done
     std::string others;
-    std::string option;     // that sets the limit
+    std::string option;     // the option that sets the limit
     int limit_seconds = 0;  // 0: none
     bool operator==(const Wait& other) const { return late == other.late && what == other.what; }
   };

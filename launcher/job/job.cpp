@@ -20,11 +20,11 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr size_t whole_line = 1 << 20;  // ranks have cut theirs already
-// What mpirun gets at most to end the other ranks of a job that has failed; about 2 s is usual.
+constexpr size_t whole_line = 1 << 20;  // wrappers have cut the lines of ranks already
+// The longest time for mpirun to end the other ranks of a failed job; usually 2 s are enough.
 constexpr int teardown_seconds = 10;
 
-/// One rank runs under the wrapper, too: the wrapper ends the rank when this process dies.
+/// A single rank has a wrapper, too, which ends the rank when this process dies.
 std::vector<std::string> wrapped(const JobCommand& command) {
   std::vector<std::string> arguments = command.arguments;
   if (!command.uses_mpirun()) {
@@ -101,7 +101,7 @@ void Job::take(int signal) {
   if (signal == SIGUSR1 || signal == SIGUSR2) {
     end_.was_asked = end_.was_asked || signal == SIGUSR1;
     const auto begun = ranks_.where([](const RankRecord& record) { return record.wrapper != 0; });
-    if (signal == SIGUSR1 || !begun.empty()) {  // before that, mpirun would die of SIGUSR2
+    if (signal == SIGUSR1 || !begun.empty()) {  // before that SIGUSR2 would kill mpirun
       send(signal);
     }
     return;
@@ -154,14 +154,14 @@ void Job::look_at_deadlines() {
   }
 }
 
-/// What the widest tag leaves; 0: the output is no terminal.
+/// The columns beside the widest tag; 0: the output is no terminal.
 int Job::columns_for_ranks() const {
   const int tag = options_.tag ? static_cast<int>(std::to_string(ranks_.size() - 1).size() + 3) : 0;
   return isatty(STDOUT_FILENO) == 1 ? std::clamp(columns_of_output() - tag, 1, USHRT_MAX) : 0;
 }
 
-/// mpirun ends its ranks, unless it was killed: then the wrappers of this host end theirs, in 1.2
-/// s.
+/// mpirun ends its ranks, unless it was killed: then the wrappers of this host end their ranks
+/// within 1.2 s.
 void Job::end_local_ranks() const {
   const std::string host = host_name();
   const auto running = [&] {

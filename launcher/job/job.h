@@ -16,19 +16,19 @@
 
 namespace lockstep::launcher {
 
-/// One start of all ranks, until the last has ended.
+/// One attempt: starts all ranks and waits until the last has ended.
 ///
-/// Somebody who asks us to stop makes the ranks save and leave, by `ladder`. A rank that failed,
-/// or a deadline that passed, ends the job: mpirun gets the grace time, 10 s at most, to end the
-/// others, then the launcher kills mpirun and the ranks of this host.
+/// A request to stop makes the ranks save and leave, by the signals of `ladder`. If a rank has
+/// failed or a deadline has passed, the job ends: mpirun has the grace time (at most 10 s) to end
+/// the other ranks; then the launcher kills mpirun and the ranks of this host.
 class Job {
  public:
   using Clock = StopLadder::Clock;
-  /// `deadline`: when --timeout has passed; none without.
+  /// `deadline`: the end of --timeout; empty: none.
   Job(const RunOptions& options, const JobCommand& command,
       std::optional<Clock::time_point> deadline, JobOutput& output, StopLadder& ladder);
 
-  /// Returns what is known about the end.
+  /// Runs the job; returns what is known about its end.
   JobEnd run();
   const RankTable& ranks() const { return ranks_; }
   Clock::time_point began() const { return began_; }
@@ -43,7 +43,7 @@ class Job {
   int columns_for_ranks() const;
 
   const RunOptions& options_;
-  std::optional<Clock::time_point> deadline_;  // until it was said that it has passed
+  std::optional<Clock::time_point> deadline_;  // reset once it was reported
   JobOutput& output_;
   StopLadder& ladder_;
   StopLadder teardown_;

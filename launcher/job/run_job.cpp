@@ -46,15 +46,15 @@ std::string output_of(const std::vector<std::string>& arguments) {
   return output;
 }
 
-/// mpirun passes SIGUSR1 on and keeps the ranks' exit code; after SIGTERM it gives them less than
-/// a second and returns 1.
+/// mpirun forwards SIGUSR1 and returns the ranks' exit code; after SIGTERM ranks have less than a
+/// second, and it returns 1.
 StopLadder polite_ladder(int grace_seconds) {
   return StopLadder(
       {{SIGUSR1, seconds(grace_seconds)}, {SIGTERM, seconds(5)}, {SIGKILL, seconds(1)}},
       /*same_request=*/seconds(2));
 }
 
-/// Says which rank did not listen to a request to stop, where others did.
+/// Reports the ranks that ignored a request to stop if others obeyed.
 void say_who_was_deaf(const RankTable& ranks) {
   const auto deaf = ranks.where([](const RankRecord& rank) { return rank.code == 128 + SIGUSR1; });
   if (!deaf.empty() && deaf.size() < static_cast<size_t>(ranks.size())) {
@@ -96,7 +96,7 @@ int say(const std::optional<Cause>& cause, const JobEnd& end, const StopLadder& 
 /// How long a host may take to answer before it is left out.
 constexpr auto answer_time = seconds(30);
 
-/// The GPUs of this host, if each rank has one of its own; else none.
+/// The number of GPUs of this host if each rank has its own; else 0.
 std::vector<std::string> own_devices(const RunOptions& options, int ranks) {
   const char* wanted = std::getenv("LOCKSTEP_DEVICE");
   if (options.has_hosts() || visible_gpus().count != ranks ||
@@ -258,16 +258,16 @@ class Attempts {
   const RunOptions& asked_;
   const std::optional<Clock::time_point> deadline_;
   const std::string version_;
-  RunOptions options_;  // of the attempt
+  RunOptions options_;  // of the present attempt
   JobCommand command_;
   RestartPolicy policy_;
   const std::vector<std::string> devices_;
-  std::optional<ElasticWorld> world_;  // if it may change
+  std::optional<ElasticWorld> world_;  // set if it may change
   std::optional<ElasticWorld::World> next_;
   int code_ = 0;
 };
 
-/// Tells this job from others: an attempt may take what an earlier one of the same job left locked.
+/// Identifies this job: an attempt may take over a lock of an earlier attempt of the same job.
 std::string drawn_word() {
   std::random_device random;
   return std::to_string(random()) + std::to_string(random());
@@ -286,7 +286,7 @@ int run_job(const RunOptions& options) {
     return exit_usage;
   }
   setenv("LOCKSTEP_PROGRESS", isatty(STDOUT_FILENO) == 1 ? "bar" : "plain", /*overwrite=*/0);
-  // Before the names for other hosts are listed.
+  // Must come before the environment for other hosts is listed.
   setenv("LOCKSTEP_LAUNCH", drawn_word().c_str(), /*overwrite=*/1);
   setenv("LOCKSTEP_ATTEMPT", "0", /*overwrite=*/1);
   const bool has_mpirun = !find_program(options.mpirun).empty();

@@ -4,9 +4,9 @@
 
 namespace lockstep::launcher {
 
-/// Runs the job, or prints its command, and returns the launcher's exit code: the failing rank's,
-/// 128 + n when signal n asked us to stop and the ranks obeyed by dying, 2 for a program that
-/// cannot be run, 3 without mpirun.
+/// Runs the job, or prints its command. Returns the launcher's exit code: that of the rank that
+/// failed; 128 + n if signal n asked to stop and the ranks died of it; 2 for a program that cannot
+/// be run; 3 without mpirun.
 int run_job(const RunOptions& options);
 
 }  // namespace lockstep::launcher

@@ -8,7 +8,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// "2.11.0" of "2.11.0+cu130", from the file that a wheel or a zip has. Empty: there is none.
+/// "2.11.0" of "2.11.0+cu130", from the version file of a wheel or a zip; empty: there is none.
 std::string version_in(const fs::path& root) {
   std::ifstream wheel(root / "version.py");
   for (std::string line; std::getline(wheel, line);) {

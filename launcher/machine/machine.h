@@ -4,13 +4,13 @@
 
 namespace lockstep::launcher {
 
-/// Of this host, as gethostname gives it.
+/// The name of this host, by gethostname.
 std::string host_name();
 /// Cores (not hardware threads) that this process may use.
 int physical_cores();
-/// The file that execvp would run, or empty if there is none that can be executed.
+/// The file that execvp would run; empty: there is none.
 std::string find_program(const std::string& name);
-/// The file of this very program.
+/// The path of this program.
 std::string own_program();
 
 }  // namespace lockstep::launcher

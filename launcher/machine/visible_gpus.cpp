@@ -17,7 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// What the child tells: a number of GPUs, or 0 and a text.
+/// The answer of the child: a number of GPUs, or 0 and a text.
 std::string answer_of(const std::string& library) {
   constexpr int no_device = 100;
   void* const driver = dlopen(library.c_str(), RTLD_NOW);
@@ -43,7 +43,7 @@ std::string answer_of(const std::string& library) {
          (known ? std::string(": ") + text : "");
 }
 
-/// What comes from `answers` until its end; nothing if that takes longer than the deadline.
+/// Reads `answers` to its end; empty if that takes longer than the deadline.
 std::optional<std::string> read_all(int answers, Clock::time_point deadline) {
   std::string text;
   for (;;) {

@@ -5,17 +5,17 @@
 
 namespace lockstep::launcher {
 
-/// What NVIDIA's driver says of the GPUs that ranks started from here would see: with
-/// CUDA_VISIBLE_DEVICES, in containers and of MIG slices as CUDA itself has it.
+/// The GPUs that ranks on this host would see, by NVIDIA's driver. Counts as CUDA does:
+/// CUDA_VISIBLE_DEVICES, containers, MIG slices.
 struct VisibleGpus {
   int count = 0;
-  std::string problem;  // why there is none although there is a driver; else empty
+  std::string problem;  // why there is no GPU although there is a driver; else empty
 };
 
-/// Asks the driver in a process of its own, once: a driver may crash, or hang, and who has asked it
-/// must not fork. Forks, so call it before there are threads.
+/// Asks the driver once, in a child process: a driver may crash or hang, and a process that has
+/// called it must not fork. Call it before there are threads, since it forks.
 const VisibleGpus& visible_gpus();
-/// The same, each time, of the driver in the file `library`.
+/// Asks the driver in the file `library`, at each call.
 VisibleGpus ask_driver(const std::string& library, std::chrono::milliseconds deadline);
 
 }  // namespace lockstep::launcher

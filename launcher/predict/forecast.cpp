@@ -9,7 +9,7 @@ constexpr double kFewPercent = 0.05;
 constexpr double kFirstBucket = 1 << 20;  // BucketOptions::first_bucket_bytes
 constexpr double kMebibyte = 1 << 20;
 constexpr int kMostAccumulated = 1024;
-// What every update exchanges after its buckets (docs/architecture.md, Votes and consensus).
+// The exchange of every update after its buckets (docs/architecture.md, Votes and consensus).
 constexpr double kFlags = 24;
 constexpr double kVotes = 128;
 
@@ -22,15 +22,15 @@ std::string limit_of(const Network::Cost& cost) {
 
 }  // namespace
 
-/// Buckets are reduced one after the other, in their order, each from when it is ready. What goes
-/// over the link during the backward takes its processor time from the backward.
+/// Buckets are reduced in order, each once it is ready. Transfers over the link during backward
+/// take processor time from backward.
 Forecast Forecast::of(const StepRecord& step, const Network& network, int ranks, int accumulate) {
   Forecast forecast;
   forecast.ranks = ranks;
   forecast.nodes = network.nodes(ranks);
   Network::Cost cost;
-  double free = 0.0;    // when the next bucket can start, after the start of the last backward
-  double longer = 0.0;  // what this backward takes more than the recorded one
+  double free = 0.0;    // start of the next reduction, after the start of the last backward
+  double longer = 0.0;  // by which this backward is longer than the recorded one
   for (const StepRecord::Bucket& bucket : step.buckets) {
     const Network::Cost one = network.all_reduce(bucket.bytes, step.element, ranks);
     const double start = std::max(free, bucket.ready + longer);

@@ -7,24 +7,24 @@
 
 namespace lockstep::launcher {
 
-/// What an update of a recorded step is predicted to take on a number of ranks.
+/// The predicted time of an update of a recorded step on a number of ranks.
 struct Forecast {
   int ranks = 1;
   int nodes = 1;
   double seconds = 0.0;     // of an update
-  double exposed = 0.0;     // of them, what communication adds
+  double exposed = 0.0;     // of which communication adds this
   double efficiency = 1.0;  // time of one rank alone / seconds
   std::string limit;        // "compute", "node", "link bandwidth" or "link latency"
 
-  /// The update with as many micro-batches as `accumulate`, its buckets as recorded.
+  /// Predicts an update of `accumulate` micro-batches with the recorded buckets.
   static Forecast of(const StepRecord& step, const Network& network, int ranks, int accumulate);
 };
 
-/// What to choose on a number of ranks.
+/// Recommended options for a number of ranks.
 struct Advice {
-  double bucket_bytes = 0.0;  // of BucketOptions::bucket_bytes: the shortest update
-  Forecast with_buckets;      // with these buckets
-  int accumulate = 1;         // the fewest micro-batches that wait for at most 5 % of an update; 0:
+  double bucket_bytes = 0.0;  // BucketOptions::bucket_bytes for the shortest update
+  Forecast with_buckets;      // the forecast with bucket_bytes
+  int accumulate = 1;         // the fewest micro-batches with at most 5 % of exposed time; 0:
                               // none up to 1024
 
   static Advice of(const StepRecord& step, const Network& network, int ranks);

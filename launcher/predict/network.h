@@ -5,15 +5,15 @@
 
 namespace lockstep::launcher {
 
-/// What an all-reduce costs between ranks of one node and between nodes, from measured figures.
-/// Times in seconds. The formulas are those of docs/predict.md. Threads: a plain value.
+/// The cost of an all-reduce within a node and between nodes, from measured rates. Times in
+/// seconds. docs/predict.md explains the formulas. Threads: a plain value.
 struct Network {
   int ranks_per_node = 1;
   double node_latency = 0.0;  // of one all-reduce of a few bytes among the ranks of a node
-  double node_rate = 0.0;     // bytes per second that a rank passes through an all-reduce there
+  double node_rate = 0.0;     // bytes per second that a rank all-reduces there
   double link_latency = 0.0;  // from node to node, one way
   double link_rate = 0.0;     // bytes per second that a node sends
-  // Seconds that a rank's core spends on a byte that the rank sends over the link.
+  // Seconds of a rank's core for each byte that the rank sends over the link.
   double link_processor = 0.0;
 
   /// Reads a file such as
@@ -35,7 +35,7 @@ struct Network {
     }
   };
   int nodes(int ranks) const { return (ranks + ranks_per_node - 1) / ranks_per_node; }
-  /// Of an all-reduce of `bytes`, in elements of `element` bytes, over `ranks` ranks.
+  /// The cost of an all-reduce of `bytes`, in elements of `element` bytes, over `ranks` ranks.
   Cost all_reduce(double bytes, int element, int ranks) const;
 };
 

@@ -38,7 +38,7 @@ bool is_span_of_the_step(const Json& event) {
          event.contains("ts") && event.contains("dur") && event.contains("name");
 }
 
-/// The whole updates of one rank, by its spans in the order of their beginnings.
+/// The complete updates of a rank, from its spans in order of their start.
 std::vector<Update> updates_of(std::vector<Json> spans) {
   std::sort(spans.begin(), spans.end(),
             [](const Json& a, const Json& b) { return a["ts"] < b["ts"]; });
@@ -121,7 +121,7 @@ StepRecord from_trace(const Json& json, const std::string& path) {
   return record_of(*std::max_element(medians.begin(), medians.end(), shorter), path);
 }
 
-/// A figure of `object`, or `otherwise` where there is none.
+/// A number of `object`; `otherwise` if there is none.
 double figure(const Json& object, const char* name, double most, double otherwise,
               const std::string& path) {
   const Json found = object.value(name, Json(otherwise));

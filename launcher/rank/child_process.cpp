@@ -43,7 +43,7 @@ struct Streams {
   int error = -1;
 };
 
-/// In the child; only async-signal-safe calls.
+/// Runs in the child; only async-signal-safe calls.
 [[noreturn]] void become(char* const* arguments, Streams streams, pid_t parent, int death_signal) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, death_signal);
@@ -130,7 +130,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments, int death_
   if (pid_ < 0 || signals_ < 0) {
     fail("cannot start " + arguments.front());
   }
-  setpgid(pid_, pid_);  // in both processes: whoever comes first
+  setpgid(pid_, pid_);  // in both processes, since either may run first
 }
 
 ChildProcess::~ChildProcess() {
@@ -165,13 +165,13 @@ int ChildProcess::run(const Events& events) {
     }
     code = reap(events);
   }
-  kill(-pid_, SIGKILL);  // what the program started and left behind
+  kill(-pid_, SIGKILL);  // processes that the program left behind
   drain(events);
   return *code;
 }
 
-/// Reads to the end of both streams. A terminal hands on the last bytes a moment after its writer
-/// is gone, and a process that left the group may hold a stream open for ever: hence the limit.
+/// Reads both streams to the end, within a time limit: a terminal delivers the last bytes a moment
+/// after its writer has ended, and a process that left the group may keep a stream open for ever.
 void ChildProcess::drain(const Events& events) {
   read_words(events);
   auto limit = std::chrono::steady_clock::now() + silence_limit;
@@ -189,7 +189,7 @@ void ChildProcess::drain(const Events& events) {
 
 void ChildProcess::set_columns(int columns) {
   const winsize size = {0, static_cast<unsigned short>(columns), 0, 0};
-  ioctl(out_, TIOCSWINSZ, &size);  // fails once the program is gone
+  ioctl(out_, TIOCSWINSZ, &size);  // fails once the program has ended
 }
 
 void ChildProcess::send(int signal, bool to_group) {

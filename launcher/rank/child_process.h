@@ -12,20 +12,20 @@
 
 namespace lockstep::launcher {
 
-/// Blocks the signals that a ChildProcess reports, so none is lost before it exists. Call first in
-/// main.
+/// Blocks the signals that a ChildProcess reports, so that none is lost before it exists. Call it
+/// first in main.
 void block_signals();
 
-/// A program in a process group of its own, with both its output streams in our hands.
+/// Runs a program in its own process group and reads its output streams.
 ///
-/// Its standard output is a terminal, as under mpirun, so that C programs write line by line; its
-/// standard input is ours unless that is a terminal.
+/// Its standard output is a pseudo-terminal, as under mpirun, so that C programs write line by
+/// line. It inherits standard input, unless that is a terminal.
 /// Threads: one.
 class ChildProcess {
  public:
-  /// `death_signal`: what the program gets when this process dies. `has_life_signs`: the program
-  /// can send words to us (collectives/impl/life_sign.h). Throws std::runtime_error when it cannot
-  /// be started. `columns`: of its terminal; 0: not known.
+  /// `death_signal`: sent to the program when this process dies. `has_life_signs`: the program can
+  /// send life signs (collectives/impl/life_sign.h). `columns`: of its terminal; 0: unknown. Throws
+  /// std::runtime_error if the program cannot be started.
   explicit ChildProcess(const std::vector<std::string>& arguments, int death_signal = SIGTERM,
                         bool has_life_signs = false, int columns = 0);
   ~ChildProcess();
@@ -35,17 +35,18 @@ class ChildProcess {
   using Bytes = std::function<void(bool is_error_stream, std::string_view bytes)>;
   struct Events {
     Bytes on_bytes;
-    /// Called for each SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 that we get.
+    /// Called for each SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2.
     std::function<void(int signal)> on_signal = [](int) {};
-    /// Called again and again; returns when to be called next at the latest.
+    /// Called repeatedly; returns the latest time of the next call.
     std::function<std::optional<std::chrono::steady_clock::time_point>()> tick = [] {
       return std::nullopt;
     };
     std::function<void(const std::string& word)> on_word = [](const std::string&) {};
-    /// The program was stopped by `signal`, such as SIGSTOP; 0: it goes on.
+    /// `signal`, such as SIGSTOP, has stopped the program; 0: it continues.
     std::function<void(int signal)> on_halt = [](int) {};
   };
-  /// Hands on what happens until the child has ended; returns its exit code, 128 + n for signal n.
+  /// Calls the functions of `events` until the program has ended; returns its exit code, 128 + n
+  /// for signal n.
   int run(const Events& events);
 
   pid_t pid() const { return pid_; }
@@ -53,7 +54,7 @@ class ChildProcess {
   /// Changes the columns of its terminal.
   void set_columns(int columns);
 
-  /// To the program, or to all of its process group.
+  /// Sends a signal to the program, or to its process group.
   void send(int signal, bool to_group);
 
  private:

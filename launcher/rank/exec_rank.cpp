@@ -27,7 +27,7 @@ bool reader_is_gone() {
   return poll(&standard_error, 1, 0) > 0 && (standard_error.revents & POLLERR) != 0;
 }
 
-/// Returns once the other side has read what was written to standard error, or is gone.
+/// Waits until the reader of standard error has read everything, or has ended.
 void wait_until_read() {
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   int waiting = 0;
@@ -37,14 +37,14 @@ void wait_until_read() {
   }
 }
 
-/// Writes to standard error in pieces that mpirun does not cut: it forwards what one read of at
-/// most 4096 bytes gives, so no more than that may wait in the pipe.
+/// Writes to standard error in pieces that mpirun does not cut: it forwards each read of at most
+/// 4096 bytes, so the pipe may hold no more than that.
 void write_piece(std::string_view piece) {
   wait_until_read();
   while (!piece.empty()) {
     const ssize_t written = write(STDERR_FILENO, piece.data(), piece.size());
     if (written < 0) {
-      return;  // the launcher is gone, and mpirun will end us
+      return;  // the launcher has ended, and mpirun will end this process
     }
     piece.remove_prefix(static_cast<size_t>(written));
   }
@@ -66,7 +66,7 @@ void write_lines(const std::vector<RankLine>& lines) {
 
 int exec_rank(const std::vector<std::string>& program) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (reader_is_gone()) {  // mpirun ended before the line above
+  if (reader_is_gone()) {  // mpirun has ended before the line above was read
     return 128 + SIGTERM;
   }
   StopLadder ladder({{SIGTERM, patience}, {SIGKILL, patience}});

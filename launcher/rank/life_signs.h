@@ -7,32 +7,32 @@
 
 namespace lockstep::launcher {
 
-/// How far one rank is, from the life signs of its program. A program without lockstep gives none.
+/// The state of a rank by the life signs of its program. A program without lockstep sends none.
 class LifeSigns {
  public:
   enum class Stage {
-    none,      // has made no runtime
-    starting,  // makes its runtime, which waits for all ranks
+    none,      // has not made a runtime
+    starting,  // makes its runtime; waits for all ranks
     up,        // has its runtime
-    leaving,   // has nothing left to do, and waits for all ranks
-    left,      // its runtime has ended with those of the other ranks
+    leaving,   // has finished its work; waits for all ranks
+    left,      // its runtime has ended on all ranks
   };
 
-  /// A word of collectives/impl/life_sign.h; another word changes nothing.
+  /// Adds a life sign as the program sent it; ignores unknown signs.
   void add(const std::string& word);
 
   Stage stage() const { return stage_; }
-  /// It leaves by itself without the other ranks.
+  /// Whether the rank leaves without the other ranks.
   bool fails() const { return fails_; }
-  /// Why it is about to end; code 0: it has not said.
+  /// Why the rank is about to end; code 0: not reported.
   const detail::EndSign& end() const { return end_; }
-  /// Whether both are about to end because of the same error.
+  /// Whether both ranks reported the same error.
   bool ends_like(const LifeSigns& other) const;
-  /// Whom it has waited for in vain; the first time counts, if it knew the ranks.
+  /// The ranks that it waited for in vain; the first report counts, if it names ranks.
   const std::optional<detail::WaitSign>& waited() const { return waited_; }
-  /// The other ranks cannot go on without it.
+  /// Whether the other ranks cannot continue without this rank.
   bool has_session() const { return stage_ != Stage::none && stage_ != Stage::left && !fails_; }
-  /// The newest snapshot that it knows to be whole; empty: none.
+  /// The newest complete snapshot that it reported; empty: none.
   const std::string& snapshot() const { return snapshot_; }
 
  private:

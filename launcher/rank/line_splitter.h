@@ -6,16 +6,16 @@
 
 namespace lockstep::launcher {
 
-/// Cuts a stream of bytes into lines.
+/// Divides a stream of bytes into lines.
 class LineSplitter {
  public:
   using OnLine = std::function<void(const std::string& text, char kind)>;
 
-  /// A longer line is handed on in parts.
+  /// A line of more than `max_bytes` is passed in parts.
   explicit LineSplitter(size_t max_bytes = 2048) : max_bytes_(max_bytes) {}
 
-  /// Calls on_line(text, kind) for each complete line (without its end), with '\n', or '\r' for
-  /// text that the next one overwrites, or '+' for the beginning of a line that is too long.
+  /// Calls on_line(text, kind) for each line (without its end). kind: '\n' for a complete line,
+  /// '\r' for text that the next line overwrites, '+' for the beginning of a line that is too long.
   template <typename OnLine>
   void add(std::string_view bytes, OnLine on_line) {
     for (const char c : bytes) {
@@ -33,7 +33,7 @@ class LineSplitter {
       }
     }
   }
-  /// The same for what has no line end.
+  /// The same for a last line without an end.
   template <typename OnLine>
   void finish(OnLine on_line) {
     if (!line_.empty()) {

@@ -20,7 +20,7 @@ namespace {
 
 using Clock = StopLadder::Clock;
 
-/// What a rank that fails by itself gets to say why, before it is asked to stop because of another.
+/// The time that a failing rank has to report why before it is asked to stop.
 constexpr auto last_words = std::chrono::milliseconds(400);
 
 RankLine::Kind kind_of(char line_end) {
@@ -29,7 +29,7 @@ RankLine::Kind kind_of(char line_end) {
                             : RankLine::Kind::partial;
 }
 
-/// The life of one program, from its first line to its status.
+/// Runs one program, from its first line to its status.
 class RankProcess {
  public:
   using OnLines = std::function<void(const std::vector<RankLine>&)>;
@@ -73,7 +73,7 @@ class RankProcess {
     streams_[is_error].add(bytes, keeper(is_error));
     if (std::any_of(lines_.begin(), lines_.end(),
                     [](const RankLine& line) { return line.kind == RankLine::Kind::redraw; })) {
-      child_.set_columns(columns_of_launcher());  // the user's terminal may have another size now
+      child_.set_columns(columns_of_launcher());  // the terminal may have been resized
     }
     on_lines_(std::exchange(lines_, {}));
   }
@@ -112,7 +112,7 @@ class RankProcess {
     Kind kind = stopped_ ? Kind::stopped : Kind::status;
     if (failed_first_ && stopped_) {
       kind = Kind::status;
-      // Killed before it could say more, it may as well have lost its peer.
+      // Killed before it reported its code: counts as a lost peer.
       code = signs_.end().code != 0 ? signs_.end().code : code > 128 ? exit_peer_lost : code;
     } else if (code == 0 && place_.has_peers && signs_.has_session()) {
       kind = Kind::early;

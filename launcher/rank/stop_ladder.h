@@ -6,7 +6,7 @@
 
 namespace lockstep::launcher {
 
-/// Signals of growing force, each sent when the one before did not end the program in time.
+/// Signals of increasing force; each is sent if the one before did not end the program in time.
 class StopLadder {
  public:
   using Clock = std::chrono::steady_clock;
@@ -20,11 +20,11 @@ class StopLadder {
   explicit StopLadder(std::vector<Rung> rungs, Clock::duration same_request = {})
       : rungs_(std::move(rungs)), same_request_(same_request) {}
 
-  /// The first signal that we were asked to stop with; 0 if none.
+  /// The signal of the first request to stop; 0: none.
   int asked() const { return asked_; }
   /// Whether the first signal of the ladder was not enough.
   bool is_forced() const { return next_ > 1; }
-  /// Somebody asks us to stop, with `signal`: sends the next one, now. False if this is the same
+  /// A request to stop by `signal`: sends the next signal at once. False if it counts as the same
   /// request as the one before.
   template <typename Send>
   bool ask(int signal, Send send) {
@@ -37,7 +37,7 @@ class StopLadder {
     }
     return !same;
   }
-  /// The next signal if its time has come. Returns when to call again.
+  /// Sends the next signal if it is due. Returns when to call it again.
   template <typename Send>
   std::optional<Clock::time_point> tick(Send send) {
     if (next_ > 0 && Clock::now() >= due_) {

@@ -74,8 +74,8 @@ int columns_of_launcher() {
   if (std::filesystem::equivalent("/proc/self/exe", parent + "/exe", error)) {
     return columns_of(STDOUT_FILENO);  // the launcher started us
   }
-  // mpirun did: its standard output is the launcher's pseudo-terminal. Ours is mpirun's, which has
-  // the size of that at the start.
+  // Started by mpirun, whose standard output is the launcher's pseudo-terminal. Ours is made by
+  // mpirun and keeps the size at the start.
   const std::string path = parent + "/fd/1";
   struct stat info = {};
   const bool may_be_terminal = stat(path.c_str(), &info) == 0 && S_ISCHR(info.st_mode);
@@ -108,7 +108,7 @@ std::string fit_columns(std::string_view line, int columns) {
              : character == L'\t' ? tab_columns - width % tab_columns
                                   : std::max(wcwidth(character), 0);
     if (width > columns) {
-      width = columns + 1;  // nothing that follows is kept
+      width = columns + 1;  // drops everything that follows
       continue;
     }
     kept += rest.substr(0, size);

@@ -124,7 +124,7 @@ std::string one_snapshot(const std::string& given) {
     try {
       Snapshot(found).verify();
       return found;
-    } catch (const Error& error) {  // an older one may be whole
+    } catch (const Error& error) {  // try an older one
       newest_problem = newest_problem.empty() ? std::string("; ") + error.what() : newest_problem;
     }
   }
@@ -133,7 +133,7 @@ std::string one_snapshot(const std::string& given) {
       ExitCode::snapshot);
 }
 
-/// What each tensor is and the digest of its bytes; parts and own tensors by rank.
+/// A description and a digest of each tensor; for slices and own tensors by rank.
 std::map<std::string, std::string> contents(const Manifest& manifest) {
   std::map<std::string, std::string> all;
   for (const auto& [name, text] : manifest.texts) {

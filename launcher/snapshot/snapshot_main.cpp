@@ -1,4 +1,4 @@
-// lockstep inspect and lockstep export: apart from the launcher, which starts without LibTorch.
+// lockstep inspect and export: a program of its own, since the launcher does not link LibTorch.
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/exit_code.h>
 #include <CLI/CLI.hpp>

@@ -23,7 +23,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// One host that is asked: its process, and what that has printed.
+/// The query of a host: its process and the output of that.
 struct Question {
   std::string host;
   pid_t process = -1;
@@ -72,7 +72,7 @@ bool read_some(Question& question) {
   return size > 0;
 }
 
-/// What the host calls itself: exec-rank says that first.
+/// The host's own name, in the first message of exec-rank.
 std::optional<std::string> answer_in(const std::string& text) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
@@ -84,7 +84,7 @@ std::optional<std::string> answer_in(const std::string& text) {
   return std::nullopt;
 }
 
-/// Signals are blocked in this process; one that waits for us is left to who reads them.
+/// Signals are blocked in this process; pending ones are left to their reader.
 bool is_asked_to_stop() {
   sigset_t waiting;
   sigpending(&waiting);
@@ -96,7 +96,7 @@ bool is_asked_to_stop() {
   return false;
 }
 
-/// Waits for a killed process, but not for ever: one that hangs in the system is left behind.
+/// Waits for a killed process for a limited time, since it may hang in the system.
 void reap(pid_t process) {
   const auto limit = Clock::now() + std::chrono::seconds(2);
   while (waitpid(process, nullptr, WNOHANG) == 0 && Clock::now() < limit) {

@@ -7,10 +7,9 @@
 
 namespace lockstep::launcher {
 
-/// Asks all hosts at once, each by `command(host)`, which starts a rank of any program under
-/// `lockstep exec-rank` there, and waits for them `seconds` at most. Returns how each host that
-/// answers calls itself, by the name it was asked with. Processes that do not end in time are
-/// killed.
+/// Asks all hosts at the same time by `command(host)`, which starts any program under `lockstep
+/// exec-rank` there, and waits at most `seconds`. Returns the own name of each host that answers,
+/// by the name in `hosts`. Kills processes that do not end in time.
 std::map<std::string, std::string> ask_hosts(
     const std::vector<std::string>& hosts,
     const std::function<std::vector<std::string>(const std::string& host)>& command, int seconds);

@@ -6,7 +6,7 @@
 namespace lockstep::launcher {
 namespace {
 
-/// Whether two names are those of one host: "node1" and "node1.cluster".
+/// Whether two names mean the same host, such as "node1" and "node1.cluster".
 bool is_same_host(const std::string& a, const std::string& b) {
   return !a.empty() && a.substr(0, a.find('.')) == b.substr(0, b.find('.'));
 }
@@ -55,7 +55,7 @@ void ElasticWorld::count_failures(const std::vector<Blamed>& blamed, bool is_sho
       failed.push_back(number);
     }
   }
-  const bool tells_apart = failed.size() < last_used_.size();  // else the program is to blame
+  const bool tells_apart = failed.size() < last_used_.size();  // else the program fails itself
   for (size_t number = 0; number < states_.size(); ++number) {
     State& state = states_[number];
     const bool is_blamed = std::find(failed.begin(), failed.end(), number) != failed.end();
@@ -82,7 +82,7 @@ void ElasticWorld::ask_hosts() {
   const auto answers = ask_(names);
   for (State& state : states_) {
     const auto answer = answers.find(state.place.name);
-    state.answers = answer != answers.end() || answers.empty();  // none: nothing can be told
+    state.answers = answer != answers.end() || answers.empty();  // no answer at all: cannot judge
     if (answer != answers.end()) {
       state.host = answer->second;
     }

@@ -9,21 +9,21 @@
 
 namespace lockstep::launcher {
 
-/// Which ranks start where, attempt after attempt, if a job may go on with fewer ranks
+/// Decides for each attempt which ranks start where, if a job may continue with fewer ranks
 /// (--min-ranks).
 ///
-/// A place is left out while its host does not answer, and when it is to blame for two attempts in
-/// a row of which the second was short: the same rank, or a rank of the same host. It is used again
-/// after an attempt that was not short; one more short attempt then leaves it out at once.
+/// A place is left out while its host does not answer, and if it is to blame (the same rank, or a
+/// rank of the same host) for two failed attempts in a row of which the second was short. It is
+/// used again after an attempt that was not short; then one short attempt leaves it out again.
 class ElasticWorld {
  public:
-  /// Asks hosts. Returns how each that answers calls itself, by the name it was asked with.
+  /// Asks hosts: ask_hosts() with its command.
   using Ask = std::function<std::map<std::string, std::string>(const std::vector<std::string>&)>;
 
-  /// `ranks`: of the whole job, on all places.
+  /// `ranks`: of the job with all places.
   ElasticWorld(std::vector<Place> places, int ranks, int min_ranks, Ask ask);
 
-  /// What an attempt that failed says of a rank: its number, and what its host calls itself.
+  /// A rank that a failed attempt is blamed on, with its host's own name.
   struct Blamed {
     int rank = 0;
     std::string host;
@@ -32,19 +32,19 @@ class ElasticWorld {
   /// The ranks of the next attempt.
   struct World {
     int ranks = 0;
-    std::vector<Place> places;  // those that are used
-    std::vector<int> numbers;   // of these places among all of the job, from 0 on
+    std::vector<Place> places;  // the places that are used
+    std::vector<int> numbers;   // indices of these among all places of the job
     bool is_whole = true;       // all places are used
-    std::string news;           // what changed since the last attempt, and why; empty: nothing
+    std::string news;           // changes since the last attempt and why; empty: none
   };
-  /// After an attempt that failed because of these ranks; `is_short`: it made no progress. Asks the
-  /// hosts. A world of fewer than min_ranks must not be started.
+  /// The world after a failed attempt. `blamed`: the ranks to blame. `is_short`: it made no
+  /// progress. Asks the hosts. Do not start a world of fewer than min_ranks.
   World after(const std::vector<Blamed>& blamed, bool is_short);
 
  private:
   struct State {
     Place place;
-    std::string host;  // how it calls itself; empty: unknown
+    std::string host;  // the host's own name; empty: unknown
     bool answers = true;
     bool left_out = false;  // because of its failures
     int failures = 0;       // attempts in a row that it is to blame for

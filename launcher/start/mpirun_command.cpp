@@ -18,8 +18,8 @@ std::string count_of(int count, const std::string& thing) {
   return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
 }
 
-/// One for each task of the allocation, else one for each device that the program's Runtime would
-/// choose.
+/// The default number of ranks: the tasks of the allocation, else the devices that a Runtime would
+/// use.
 int default_ranks(JobCommand& command, const std::optional<Allocation>& allocation) {
   if (allocation && allocation->ranks > 0) {
     command.notes.push_back(count_of(allocation->ranks, "rank") + ", as many as " +
@@ -55,7 +55,7 @@ bool root_is_refused() {
                              is_set_to_one("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"));
 }
 
-/// Remote ranks do not inherit our environment: -x for what matters to them.
+/// Remote ranks do not inherit this environment: passes the variables that they need by -x.
 void forward_environment(std::vector<std::string>& arguments) {
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;

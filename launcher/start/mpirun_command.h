@@ -7,7 +7,7 @@
 
 namespace lockstep::launcher {
 
-/// How a job is started, and what was decided for the user, a line each.
+/// The command that starts a job. `notes`: a line for each decision made for the user.
 struct JobCommand {
   int ranks = 1;
   std::vector<std::string> arguments;
@@ -17,8 +17,7 @@ struct JobCommand {
 };
 
 /// The command for these options: the program itself for one local rank, else mpirun with the
-/// wrapper. `version` is the output of `mpirun --version`: options that only Open MPI knows are
-/// left out for others.
+/// wrapper. `version`: the output of `mpirun --version`; only Open MPI gets its own options.
 JobCommand job_command(const RunOptions& options, const std::string& version);
 
 /// True if `version` is Open MPI's.

@@ -41,7 +41,7 @@ void add(std::vector<Place>& places, const std::string& name, int slots) {
   }
 }
 
-/// "b:2": the host and its slots, 1 unless said.
+/// Parses "b:2": the host and its slots; default: 1.
 void add_host(std::vector<Place>& places, const std::string& text) {
   const size_t colon = text.rfind(':');
   const int slots = colon == std::string::npos ? 1 : std::atoi(text.c_str() + colon + 1);

@@ -6,7 +6,7 @@
 
 namespace lockstep::launcher {
 
-/// What `lockstep run` was asked for.
+/// The options of `lockstep run`.
 struct RunOptions {
   int ranks = 0;  // 0: one for each GPU, or else for each core
   std::string hostfile;
@@ -21,7 +21,7 @@ struct RunOptions {
   int timeout_seconds = 0;  // of all attempts together; 0: none, also below
   int start_timeout_seconds = 600;
   int end_timeout_seconds = 0;
-  int report_seconds = 30;  // ranks that are late are named after this
+  int report_seconds = 30;  // when late ranks are reported
   int max_restarts = 0;
   int min_ranks = 0;  // 0: a restart has as many ranks as the first start
   int min_uptime_seconds = 60;

@@ -5,7 +5,7 @@
 
 namespace lockstep::launcher {
 
-/// The arguments as one line that a POSIX shell reads back as the same arguments.
+/// Quotes the arguments so that a POSIX shell reads the line back as the same arguments.
 std::string shell_quote(const std::vector<std::string>& arguments);
 
 }  // namespace lockstep::launcher

@@ -126,7 +126,7 @@ SamplerPosition LoaderPlaces::position_for(const Saved& saved, LoaderPlace& plac
   return position;
 }
 
-/// Ranks have samples of their own, and are not in batches as they were.
+/// True if the epoch starts again: ranks have samples of their own, and ranks or batches changed.
 bool LoaderPlaces::begins_again(const Saved& saved, LoaderPlace& place) {
   const Saved now = LoaderPlaces::saved(place);
   return now.sizes_digest != 0 && (now.ranks != saved.ranks || now.batch_size != saved.batch_size ||

@@ -38,7 +38,7 @@ std::vector<double> numbers_of(const std::string& bytes) {
   return numbers;
 }
 
-/// What to do where each rank has data of its own.
+/// What to do if each rank has data of its own.
 constexpr char kAdvice[] =
     ". runtime.loader() deals one dataset, the same on every rank, out to the ranks: each would "
     "train on a part of its data only. If each rank has samples of its own, call "

@@ -9,8 +9,8 @@
 namespace lockstep {
 namespace {
 
-// A key above those of devices, autograd and autocast. LibTorch itself registers nothing for it, so
-// that operators pass over it, but for the random ones below.
+// A key above those of devices, autograd and autocast. LibTorch itself registers nothing for it;
+// all operators pass over it except the random ones below.
 constexpr auto kKey = c10::DispatchKey::DeferredInit;
 
 thread_local SampleRandom* innermost = nullptr;
@@ -21,7 +21,7 @@ bool is_generator(const c10::Argument& argument) {
   return (optional ? optional->getElementType() : type)->kind() == c10::TypeKind::GeneratorType;
 }
 
-/// Operators that make their tensor fill it by another of these operators.
+/// False without a tensor: such an operator creates one and fills it by another of these operators.
 bool works_on_the_host(at::ArrayRef<c10::IValue> arguments) {
   for (const c10::IValue& argument : arguments) {
     if (argument.isTensor() && argument.toTensor().defined()) {
@@ -31,7 +31,7 @@ bool works_on_the_host(at::ArrayRef<c10::IValue> arguments) {
   return false;
 }
 
-/// Puts the sample's generator where the call names none.
+/// Passes the sample's generator to a call that names none.
 void draw_for_sample(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                      torch::jit::Stack* stack) {
   const std::vector<c10::Argument>& arguments = op.schema().arguments();

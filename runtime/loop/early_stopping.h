@@ -17,8 +17,8 @@ struct EarlyStoppingOptions {
   TORCH_ARG(int64_t, patience) = 3;
   /// A metric improves if it is better than the best one by more than this. Requires: >= 0.
   TORCH_ARG(double, min_delta) = 0.0;
-  /// Whether the lower of two metrics is better. Unset: what the metric says, as those of
-  /// evaluate() do; for a plain number the lower one.
+  /// Whether the lower of two metrics is better. Unset: Metric::lower_is_better() for results of
+  /// evaluate(), else the lower one.
   TORCH_ARG(std::optional<bool>, lower_is_better);
   /// Under which its state is in snapshots; a second EarlyStopping needs another name.
   TORCH_ARG(std::string, name) = "early_stopping";
@@ -40,8 +40,7 @@ struct EarlyStoppingOptions {
 ///   }
 ///
 /// Snapshots hold its state (Trainer::state()), so a resumed run stops where the whole run would. A
-/// resumed loop that comes to the end of the saved epoch again passes its metric again: the first
-/// metric of this object does not count if the resumed run took one after the same update.
+/// resumed loop may report the metric of the saved epoch a second time: that repeat is ignored.
 /// Ranks: local; every rank makes the same calls with the same metrics, such as those of
 /// evaluate(). Threads: one. It must live as long as the Trainer saves and resumes.
 class EarlyStopping {

@@ -9,8 +9,8 @@
 namespace lockstep::detail {
 namespace {
 
-// Word i counts multiples of 2^(32 i - 1074); 2^-1074 is the smallest double. Three words more
-// count the values that are no numbers.
+// Word i counts multiples of 2^(32 i - 1074); 2^-1074 is the smallest double. Three more words
+// count NaN and both infinities.
 constexpr int kLimbs = 68;
 constexpr int kNan = kLimbs;
 constexpr int kPositiveInfinity = kLimbs + 1;
@@ -22,7 +22,7 @@ constexpr uint64_t kLowHalf = 0xffffffffU;
 constexpr int64_t kLimbUnit = int64_t{1} << 32;
 constexpr int64_t kAddsBetweenCarries = 1 << 20;  // a limb may overflow after 2^29
 
-/// Brings every limb but the last into [0, 2^32): one form for each sum.
+/// Brings every limb but the last into [0, 2^32), so that equal sums have equal limbs.
 void carry(int64_t* words) {
   for (int i = 0; i + 1 < kLimbs; ++i) {
     int64_t up = words[i] / kLimbUnit;
@@ -55,8 +55,8 @@ void add_one(int64_t* words, double value) {
   limb[2] += sign * static_cast<int64_t>(high >> 32U);
 }
 
-/// Limbs as from carry(), not negative. The highest 64 bits become a double; the lowest of them is
-/// set if a bit below is, so that this is the only rounding.
+/// Converts limbs from carry(), not negative. Only the highest 64 bits are converted, with the
+/// lowest of them set if any bit below is: so there is one rounding.
 double rounded(const std::array<int64_t, kLimbs>& limbs) {
   int high = kLimbs - 1;
   while (high > 0 && limbs[static_cast<size_t>(high)] == 0) {

@@ -16,8 +16,8 @@
 namespace lockstep {
 namespace {
 
-/// What autograd passes on to the threads of a backward. Nobody else uses this place. A function,
-/// because the name is no constant expression from torch 2.15 on.
+/// A thread-local place that autograd passes on to the threads of a backward; nobody else uses it.
+/// A function, because the name is no constant expression from torch 2.15 on.
 c10::DebugInfoKind place() {
   return c10::DebugInfoKind::TEST_INFO;
 }
@@ -48,7 +48,7 @@ class FlopCounter::Count final : public c10::DebugInfoBase {
   std::atomic<int64_t> sum{0};
 
  private:
-  /// Operators that count, one within the other: the outermost counts.
+  /// Depth of nested operators that count; only the outermost is added.
   static thread_local int counted_;
 };
 

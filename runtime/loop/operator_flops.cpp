@@ -26,15 +26,14 @@ struct ConvolutionInputs {
   std::vector<int64_t> stride, padding, dilation;
   bool transposed = false;
 
-  /// `first`: the place of the stride.
+  /// `first`: the index of the stride.
   ConvolutionInputs(Inputs inputs, size_t first)
       : stride(inputs[first].toIntVector()),
         padding(inputs[first + 1].toIntVector()),
         dilation(inputs[first + 2].toIntVector()),
         transposed(inputs[first + 3].toBool()) {}
 
-  /// Each element of `image` that the kernel meets, once per element of the kernel. 0 for inputs
-  /// that the operator refuses.
+  /// Two for each place of the kernel and each of its elements. 0 for inputs that are refused.
   int64_t flops(const at::Tensor& image, const at::Tensor& weight) const {
     if (image.dim() < 2 || weight.dim() != image.dim() || !fits(image.dim() - 2)) {
       return 0;

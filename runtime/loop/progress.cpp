@@ -97,7 +97,7 @@ std::string cut(std::string text, size_t columns) {
   return text;
 }
 
-/// " [####....]" of at most `columns` columns, empty where it would tell nothing.
+/// " [####....]" of at most `columns` columns; empty if these are too few.
 std::string bar(double share, size_t columns) {
   const size_t frame = sizeof(" []") - 1;
   const size_t width = std::min(columns > frame ? columns - frame : 0, longest_bar);
@@ -233,7 +233,7 @@ std::string Progress::line(int64_t done, double seconds, const Values& values) c
   return cut(begin + bar(share, most > text ? most - text : 0) + end, most);
 }
 
-/// Columns of a line. In the last column of a terminal some begin a new line.
+/// Most columns of a line: one less than the terminal's, since some wrap in the last column.
 size_t Progress::limit() const {
   const int columns = output_.columns ? output_.columns() : usual_columns;
   return static_cast<size_t>(std::max(columns - 1, 1));

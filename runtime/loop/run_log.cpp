@@ -30,7 +30,7 @@ double mib(int64_t bytes) {
   return static_cast<double>(bytes) / (1 << 20);
 }
 
-/// Resident memory of this process; empty where the system does not tell.
+/// Resident memory of this process; empty if the system does not tell.
 std::optional<double> host_memory_mib() {
   std::FILE* status = std::fopen("/proc/self/status", "r");
   std::optional<double> found;
@@ -47,7 +47,7 @@ std::optional<double> host_memory_mib() {
   return found;
 }
 
-/// In the dtype in which the closure of a step multiplies matrices.
+/// In the dtype in which a step's closure multiplies matrices.
 double peak_flops_of(const Trainer& trainer) {
   const auto region = trainer.autocast();
   const at::Tensor one = at::ones({1, 1}, trainer.device());
@@ -105,14 +105,14 @@ struct RunLog::Writing {
   std::optional<detail::LogFile> json, csv;
   std::optional<detail::EventFile> events;
   std::function<double()> wait_seconds;
-  std::optional<FlopCounter> counter;  // of the first window
+  std::optional<FlopCounter> counter;  // counts in the first window
   double flops_per_update = 0.0;
   double peak_flops = 0.0;
 
   bool begun = false;
-  int64_t first_update = 0;          // that this program's rows may follow
-  int64_t windows = 0;               // the first update and the windows since
-  std::optional<StepReport> latest;  // of a window
+  int64_t first_update = 0;          // this program's rows come after it
+  int64_t windows = 0;               // first_update plus the windows since then
+  std::optional<StepReport> latest;  // the last closed window
   std::vector<Pending> pending;
 
   // since the last row
@@ -123,7 +123,7 @@ struct RunLog::Writing {
   int64_t comparisons_before = stragglers().comparisons();  // of the ranks' times
 };
 
-/// Continues the files behind the row of `update`.
+/// Continues the files after the row of `update`.
 void RunLog::Writing::begin(int64_t update) {
   begun = true;
   first_update = windows = update;
@@ -292,7 +292,7 @@ void RunLog::log(const std::string& name, double value) {
   }
   writing_->pending.push_back({writing_->latest, seconds_since_1970(), {{name, value}}});
   if (writing_->trainer.device().is_cpu()) {
-    writing_->write_pending();  // the host knows the update
+    writing_->write_pending();  // by now the host knows the update
   }
 }
 

@@ -84,7 +84,7 @@ void EpochLoop::after_step(const StepReport& report, const std::function<Evaluat
   --left_;
   log_.step(report);
   is_window_open_ = !report.closes_update();
-  // Asked only where it matters: on a device the answer waits for the window.
+  // Read only if needed: on a device report.update() waits for the window.
   const bool counts = options_->validate_every() > 0 || options_->save_every() > 0;
   const bool made_update =
       counts && !is_window_open_ && report.update() != std::exchange(updates_, report.update());
@@ -93,7 +93,7 @@ void EpochLoop::after_step(const StepReport& report, const std::function<Evaluat
     return Progress::Values{{"loss", report.loss()}, {"lr", report.learning_rate()}};
   });
   if (is_window_open_ || left_ < window_) {
-    return;  // after the last update of the epoch end() saves, with the metric
+    return;  // after the epoch's last update end() saves, with the metric
   }
   if (trainer_.stop_requested()) {
     trainer_.save_and_leave();

@@ -26,7 +26,7 @@ std::optional<uint64_t> unsigned_from(const char* name, uint64_t low, uint64_t h
   return value;
 }
 
-/// The choice whose name the variable has.
+/// The choice that the variable names.
 template <typename Choice>
 std::optional<Choice> choice_from(const char* name) {
   const char* text = std::getenv(name);

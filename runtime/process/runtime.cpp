@@ -42,7 +42,7 @@ CommunicatorOptions communicator_options(const RuntimeOptions& options) {
 /// Where the world comes from: MPI (or no launcher), a communicator of the program, or this process
 /// alone.
 struct Runtime::Session {
-  /// Only of a guest, and destroyed last.
+  /// Only for a guest; destroyed last.
   std::optional<detail::HostState> found;
   RuntimeOptions options;
   std::optional<MpiSession> mpi;
@@ -168,7 +168,7 @@ constexpr const char* kMixedAdvice =
     "\nA Trainer at O2 or O3 keeps the model's weights in 16 bits: use the model outside step() "
     "within `const auto region = trainer.autocast();`";
 
-/// The ranks may come hours apart, where one of them evaluates say: there is no deadline.
+/// Has no deadline: ranks may arrive hours apart, for example if one of them evaluates.
 void require_equal_ends(const std::vector<std::string>& names, const std::vector<uint64_t>& digests,
                         MpiSession& session) {
   const auto all = session.leave_with(std::string(reinterpret_cast<const char*>(digests.data()),
@@ -193,8 +193,7 @@ void tell_launcher(int code, bool is_shared, const char* text) noexcept {
   }
 }
 
-/// Prints why the program ends and returns its exit code, also where no memory is left for a
-/// message.
+/// Prints why the program ends and returns its exit code, even if no memory is left for a message.
 int code_of_failure(const std::string& who, const std::exception_ptr& failure) noexcept {
   try {
     try {
@@ -234,7 +233,7 @@ int run(int argc, char** argv, const RuntimeOptions& options,
     auto runtime = std::make_unique<Runtime>(argc, argv, options);
     who = c10::str("rank ", runtime->rank());
     body(*runtime);
-    // The run is complete: a request to stop must not make a failure of it.
+    // The run is complete: a stop signal must not turn it into a failure.
     const detail::StopSignals late({SIGTERM, SIGUSR1});
     std::cout << std::flush;
     const std::shared_ptr<Runtime::Ends> ends = runtime->ends_;

@@ -98,7 +98,7 @@ StopSignals::~StopSignals() {
 }
 
 void StopSignals::put_back() noexcept {
-  count();  // not for those who are asked again from now on
+  count();  // takes pending signals: the restored handlers must not see them
   for (auto entry = replaced_.rbegin(); entry != replaced_.rend(); ++entry) {
     if (are_kept && entry->first != SIGINT) {
       sigdelset(&blocked_here_, entry->first);

@@ -12,7 +12,8 @@ constexpr char kWeight[] = ".local";
 constexpr char kUpdatesOfRound[] = "round.updates";
 constexpr char kOuterMomentum[] = ".outer_momentum";
 
-/// For a run without local updates: counts what a snapshot has of their rounds as known.
+/// For a run without local updates: visits the state of rounds in a snapshot, so that check_state()
+/// does not report it as unexpected.
 void pass_over_rounds(const std::vector<ModelTensor>& parameters, StateArchive& archive) {
   if (archive.pass() != StateArchive::Pass::check || !archive.has(kUpdatesOfRound)) {
     return;
@@ -35,8 +36,7 @@ void visit_local(const TrainingStorage& storage, const std::vector<at::Tensor>& 
   storage.updater().visit_state(storage.reducer(), archive);
 }
 
-/// Names what `visit` names to an archive that saves, with the bits of rank 0's tensors on every
-/// rank. Collective.
+/// Passes the state of `visit` to `archive`, with rank 0's tensors on every rank. Collective.
 void visit_first_rank(const StateVisit& visit, const Runtime& runtime, StateArchive& archive) {
   StateArchive first(archive.pass(), [&](const StateEntry& entry) {
     require_no_part(entry);

@@ -29,7 +29,7 @@ bool is_number(const at::Tensor& value, at::ScalarType type) {
   return value.defined() && value.dim() == 0 && value.scalar_type() == type;
 }
 
-/// Throws Error where `value` is of another kind than the variable.
+/// Throws Error if `value` and the variable are of different kinds.
 void require_fit(const std::string& name, const LoopState::Place& place, const at::Tensor& value) {
   const bool is_real = std::holds_alternative<double*>(place);
   const bool fits = std::holds_alternative<at::Tensor*>(place) ||
@@ -94,7 +94,7 @@ void LoopState::save(snapshot::Content& content) const {
   }
 }
 
-/// On another number of ranks, what all of the saved ones had alike.
+/// The values of this rank. On another number of ranks, those that all saved ranks had in common.
 LoopState::Values LoopState::values_for(const Snapshot& saved, int rank, int ranks) {
   const int saved_ranks = static_cast<int>(saved.manifest().world_size);
   if (saved_ranks == ranks) {

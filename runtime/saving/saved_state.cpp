@@ -12,13 +12,13 @@
 namespace lockstep::detail {
 namespace {
 
-/// The sizes under which parts of a tensor are saved: its own if they are neighbours in row-major
-/// order, else the number of elements, in the order in which they lie in memory.
+/// The sizes under which a tensor is saved in parts: its own if it is contiguous, else the number
+/// of elements, in memory order.
 std::vector<int64_t> sizes_of_parts(const at::Tensor& like) {
   return like.is_contiguous() ? like.sizes().vec() : std::vector<int64_t>{like.numel()};
 }
 
-/// Whether what is saved is the memory of a tensor with other strides, which was saved in parts.
+/// True if the section has this tensor, which is not contiguous, in memory order: saved in parts.
 bool is_in_memory_order(const snapshot::SnapshotSection& section, const std::string& name,
                         const at::Tensor& like) {
   return !like.is_contiguous() &&

@@ -28,7 +28,7 @@ std::string on_the_disk_only(const std::string& reason) {
   return reason + "; from now on snapshots are saved on the disk only";
 }
 
-/// So that a further snapshot may have it too, also if this run compares metrics the other way.
+/// The metric of a snapshot, for a further snapshot of its update. `keep` decides its direction.
 std::optional<MetricValue> metric_of(const snapshot::Manifest& manifest, const KeepOptions& keep) {
   if (!manifest.metric) {
     return std::nullopt;
@@ -103,7 +103,7 @@ void Saving::save(int64_t update, std::optional<MetricValue> metric) {
     metric.reset();
   }
   if (is_saved(update)) {
-    note_end(writer_->wait());  // it may be lost on its way
+    note_end(writer_->wait());  // the pending save may fail
   }
   const snapshot::Content content = state_.content();
   if (is_saved(update)) {
@@ -152,7 +152,7 @@ bool Saving::is_memory_due() {
 void Saving::save_in_memory(int64_t update) {
   require_own_folder();
   if (is_saved(update) || memory_->has(update)) {
-    return;  // the updates since then were skipped
+    return;  // all updates since then were skipped
   }
   const snapshot::Content content = state_.content();
   try {

@@ -14,7 +14,7 @@
 namespace lockstep::detail {
 namespace {
 
-/// Calls the closure of a program. What it throws for want of a 16-bit kernel says what to do.
+/// Calls the closure of a program. If a 16-bit kernel is missing, the Error says what to do.
 Loss explained(const std::function<Loss()>& closure) {
   try {
     return closure();
@@ -84,7 +84,7 @@ Loss ForwardBackward::under_autocast(const std::function<Loss()>& closure) {
 void ForwardBackward::backward(const Loss& loss, Reducer& reducer) {
   const StepSpan span(kBackward);
   const auto end = c10::make_scope_exit([this] { in_closure_ = false; });
-  in_closure_ = true;  // for hooks of gradients
+  in_closure_ = true;  // gradient hooks count as closure
   try {
     run(loss, reducer);
   } catch (const CommunicationError&) {

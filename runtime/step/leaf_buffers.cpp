@@ -14,7 +14,7 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   return std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
 }
 
-/// Without a version that autograd sees.
+/// Writes without a change of the version that autograd sees.
 void put(const ModelTensor& buffer, const at::Tensor& value) {
   buffer.tensor.data().copy_(value);
 }
@@ -64,7 +64,7 @@ void LeafBuffers::abandon() {
   made_.clear();
 }
 
-/// Large buffers that are constants, such as masks, never travel.
+/// The buffers that a leaf changed: large constant buffers, such as masks, never travel.
 std::vector<char> LeafBuffers::changed_anywhere() const {
   const at::Tensor flags = at::zeros({static_cast<int64_t>(buffers_.size())}, at::kLong);
   for (const std::vector<at::Tensor>& made : made_) {
@@ -88,7 +88,7 @@ void LeafBuffers::merge() {
   }
   const c10::AutoGradMode no_grad(false);
   Group reals{at::kDouble, {}};
-  Group others{at::kByte, {}};  // as they are: those of leaf 0 are taken
+  Group others{at::kByte, {}};  // taken from leaf 0
   const std::vector<char> changed = changed_anywhere();
   for (size_t i = 0; i < changed.size(); ++i) {
     if (changed[i] != 0) {

@@ -35,7 +35,7 @@ void LearningRates::require_group(int group) const {
                  " of the optimizer, only 0 to ", groups() - 1);
 }
 
-/// After the updates that the device was given before, before those that it gets next.
+/// Copies the rates in stream order: the device uses them for updates that it gets from now on.
 void LearningRates::upload() {
   const bool pinned = !on_device_.is_cpu();
   const at::Tensor host =

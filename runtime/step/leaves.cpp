@@ -23,7 +23,7 @@ void require_fp32_at_most(const Model& model) {
   }
 }
 
-/// A fused update of an element does not depend on where the shard begins.
+/// Such an update of an element does not depend on where the shard begins.
 void require_updates_by_element(const Model& model, const OptimizerSpec& optimizer) {
   bool by_element = optimizer.fused() != nullptr;
   for (const ModelTensor& entry : model.parameters()) {
@@ -90,7 +90,7 @@ Leaves::Leaves(const TrainerOptions& options, uint64_t seed, const Communicator&
       ranks_(communicator.size()),
       buffers_(std::move(buffers), communicator, own_) {}
 
-/// Skipped windows count: their random numbers are used up.
+/// Skipped windows count too: their random numbers are used up.
 void Leaves::seed(const amp::Decision& known, int64_t micro_batch, Site site) const {
   uint64_t stream = mixed_seed(seed_, static_cast<uint64_t>(known.updates));
   for (const int64_t part :

@@ -93,7 +93,7 @@ void LocalRounds::restart() {
   updates_of_round_ = 0;
 }
 
-/// Of every format, by way of the values that a snapshot has.
+/// Handles every format of moments, because it averages the values that a snapshot has.
 void LocalRounds::average_moments() {
   const auto visit = [this](StateArchive& archive) { updater_.visit_state(reducer_, archive); };
   StateCopy moments;

@@ -46,7 +46,7 @@ void LossScales::backward(const Loss& loss, Reducer& reducer) {
   }
 }
 
-/// A gradient of this loss, fp32 or fp64, in the unit.
+/// Measures a gradient of this loss and returns it in the unit, as fp32 or fp64.
 at::Tensor LossScales::measured(size_t loss, const at::Tensor& gradient) {
   const at::Tensor wide =
       at::isReducedFloatingType(gradient.scalar_type()) ? gradient.to(at::kFloat) : gradient;

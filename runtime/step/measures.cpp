@@ -17,7 +17,7 @@ void Measures::begin(const Reducer& reducer, const Decisions& decisions) {
   totals_ = decisions.totals();
   flags_ = decisions.flags();
   shared_.reset();
-  sums_.clear();  // of a window that an error ended
+  sums_.clear();  // left from a window that ended with an error
   if (!reducer.scatters()) {
     return;
   }

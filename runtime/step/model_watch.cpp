@@ -18,8 +18,7 @@ bool is_at(const at::Tensor& home, const at::Tensor& parameter) {
          amp::computes_in_fp32(parameter) == amp::computes_in_fp32(home);
 }
 
-/// True if the memory that a parameter got since can be exchanged for that of `home` without
-/// leaving an alias behind.
+/// True if the parameter can go back to the memory of `home` with all its aliases.
 bool can_follow(const at::Tensor& home, const at::Tensor& parameter) {
   return parameter.scalar_type() == home.scalar_type() && parameter.device() == home.device() &&
          same_memory_order(parameter, home) && fills_its_storage(parameter);
@@ -31,8 +30,8 @@ void note_all(const torch::nn::Module& module, std::unordered_set<const void*>& 
   }
 }
 
-/// torch::load gives a tensor other memory but leaves it its dtype: fp32 values in a 16-bit tensor
-/// are then read as numbers that nobody wrote.
+/// True if a 16-bit tensor is over memory of fp32 size: torch::load replaces the memory and leaves
+/// the dtype, so that the numbers are wrong.
 bool holds_fp32_bytes(const at::Tensor& tensor) {
   return at::isReducedFloatingType(tensor.scalar_type()) && tensor.numel() > 0 &&
          tensor.storage_offset() == 0 &&

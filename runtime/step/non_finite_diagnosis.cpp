@@ -21,7 +21,7 @@ namespace {
 
 using amp::NonFinite;
 
-/// Buffers as they were, whatever a replay did to them.
+/// Restores the buffers that a replay changed.
 class KeptBuffers {
  public:
   explicit KeptBuffers(const Model& model) {
@@ -42,7 +42,7 @@ class KeptBuffers {
   std::vector<std::pair<at::Tensor, at::Tensor>> kept_;
 };
 
-/// What an operator at fault points to, given that it is so at scale 1 too.
+/// The advice for an operator whose result is not finite at scale 1 either.
 std::string advice(const NonFinite& found) {
   switch (found.origin) {
     case NonFinite::Origin::parameter:
@@ -163,7 +163,7 @@ NonFiniteDiagnosis::Replay NonFiniteDiagnosis::trace(const std::function<Loss()>
   return result;
 }
 
-/// What is to blame for a fault that scale 1 has too.
+/// The advice for a fault that occurs at scale 1 too.
 std::string NonFiniteDiagnosis::verdict(const Replay& replay) const {
   switch (replay.fault) {
     case Fault::op: {
@@ -268,7 +268,7 @@ void NonFiniteDiagnosis::conclude_window(const DecisionCopy& copy, const Reducer
 void NonFiniteDiagnosis::conclude(const Reducer& reducer, const Agreement& agreement,
                                   int64_t update, double scale) {
   const Communicator& control = agreement.communicator();
-  // A rank that found nothing says whether it looked.
+  // A rank that found nothing sends "-" if it replayed.
   std::string mine = replayed_ ? "-" : "";
   if (found_) {
     mine = c10::str("rank ", control.rank(), ", micro-batch ", found_->micro_batch, ": ",

@@ -89,7 +89,7 @@ void require_same_fields(const std::string& what, const OptionFields& fields,
 void require_same_options(const TrainerOptions& options, const OptimizerSpec& optimizer,
                           const std::vector<ModelTensor>& parameters, const Agreement& agreement) {
   OptionFields fields;
-  agreement.attempt([&] {  // predicates of groups are the program's, and may throw
+  agreement.attempt([&] {  // predicates of groups are code of the program, and may throw
     fields = fields_of(options);
     fields.emplace_back("optimizer", optimizer.describe());
     for (const ModelTensor& entry : parameters) {

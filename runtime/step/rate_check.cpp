@@ -5,7 +5,8 @@
 
 namespace lockstep::detail {
 
-/// 16 bits, so that the sum of their squares is exact; each window has other ones.
+/// The digest has 16 bits, so that sums of its square are exact. `update` is its seed, so that
+/// different rates differ in the next window if they collide in this one.
 void RateCheck::add_to(Votes& mine, const LearningRates& rates, const amp::PlannedFactors& planned,
                        int64_t update) {
   rates_ = rates.all();

@@ -92,7 +92,7 @@ void Reducer::lay_out(std::vector<ModelTensor> parameters, std::vector<BucketPla
   hooks_ = std::make_unique<GradientHooks>(parameters_, [this](int index) { on_gradient(index); });
 }
 
-/// Both rows.
+/// Both rows of a parameter's residual.
 at::Tensor Reducer::residual_of(int index) const {
   const Place& place = places_[static_cast<size_t>(index)];
   return residuals_[place.bucket].narrow(1, place.offset, place.numel);
@@ -273,7 +273,7 @@ void Reducer::pack_waiting(size_t bucket) {
   amp::cast_all_flat(waiting.slots, waiting.gradients, factor_);
 }
 
-/// No gradient: zeros are sent, and what was lost before stays to be fed back.
+/// For a parameter without gradient: sends zeros, and keeps the residual for the next window.
 void Reducer::pack_nothing(int index) {
   const auto i = static_cast<size_t>(index);
   if (leaf_sums_) {
@@ -294,7 +294,7 @@ void Reducer::pack_with_feedback(int index, const at::Tensor& gradient) {
 void Reducer::mark_ready(int index) {
   const size_t bucket = places_[static_cast<size_t>(index)].bucket;
   if (pending_[bucket] == 1) {
-    pack_waiting(bucket);  // may throw: then launch_rest() comes back here
+    pack_waiting(bucket);  // may throw: then launch_rest() calls this again
   }
   ready_[static_cast<size_t>(index)] = 1;
   --pending_[bucket];
@@ -339,7 +339,7 @@ amp::MeasuredParts Reducer::measured_parts(size_t bucket) const {
   return {Shard::of(plans_[bucket].numel, 0, ranks).stride, ranks};
 }
 
-/// Whether earlier backwards of this window did, unless zero_grad() dropped it.
+/// True if earlier backwards of this window left a gradient, unless zero_grad() dropped it.
 bool Reducer::left_something(int index) const {
   const auto i = static_cast<size_t>(index);
   return collected_[i] != 0 && (options_.take_gradients || parameters_[i].tensor.grad().defined());

@@ -26,7 +26,7 @@ at::Tensor in_memory_order(const at::Tensor& array) {
   return array.is_non_overlapping_and_dense() ? flat_alias(array, "") : array.contiguous();
 }
 
-/// What `form` makes of each bucket, by parameter name.
+/// Adds form(bucket) of each bucket, parameter by parameter.
 template <typename Form>
 void add_flats(std::vector<ReplicatedArray>& arrays, const Arena& arena, const Reducer& reducer,
                const char* kind, const Form& form) {
@@ -42,7 +42,7 @@ void add_flats(std::vector<ReplicatedArray>& arrays, const Arena& arena, const R
   }
 }
 
-/// Empty for a torch::optim optimizer whose state cannot be named; the masters tell of it.
+/// Empty for a torch::optim optimizer whose state cannot be visited; its masters are compared.
 std::vector<ReplicatedArray> moments(const Reducer& reducer, Updater& updater) {
   std::vector<ReplicatedArray> arrays;
   StateArchive archive(StateArchive::Pass::save, [&](const StateEntry& entry) {
@@ -259,7 +259,7 @@ void ReplicaCheck::raise(const Votes& all) {
   if (!digests_differ(all)) {
     agreement_.raise(hidden_);
   }
-  // A weight beside a master: the update wrote it again before this late host knew.
+  // The state is equal by now: the update wrote the weight from its master before the host knew.
   const std::vector<std::string> names = {
       c10::str("what the last update compared, from ", arrays_[last_array_].name, " on")};
   const std::vector<uint64_t> mine = {last_digest_};
@@ -310,7 +310,7 @@ void ReplicaCheck::hold_at_end(const Runtime& runtime) {
     return;
   }
   for (const ReplicatedArray& each : whole_state()) {
-    if (!written_.is_renormed(each.name)) {  // an evaluation may have shrunk other rows than a peer
+    if (!written_.is_renormed(each.name)) {  // an evaluation may have shrunk other rows on a peer
       runtime.hold_at_end(each.name, digest({in_memory_order(each.array)}));
     }
   }

@@ -43,8 +43,8 @@ Step::Step(StepParts parts)
   parts_.storage.reducer().follow(decisions_.feedback());
 }
 
-/// The one order, after the last backward of a window, whose hooks packed the gradients and started
-/// the all-reduce of each bucket that was full (Reducer). The numbers are those of
+/// The one order of an update. The hooks of the window's last backward have packed gradients and
+/// started the all-reduce of each full bucket (Reducer). The numbers are those of
 /// docs/architecture.md.
 void Step::update_weights(Pass pass, const Votes& votes) {
   const bool device = pass != Pass::launched;
@@ -91,7 +91,7 @@ void Step::update_weights(Pass pass, const Votes& votes) {
   }
 }
 
-/// Fails the window if a gradient is missing, or if a parameter is not where the optimizer writes.
+/// Fails the window if a gradient is missing, or if a parameter left the optimizer's memory.
 void Step::require_complete(Pass pass) {
   if (pass == Pass::failed) {
     return;
@@ -118,7 +118,7 @@ void Step::measure(Pass pass) {
   }
 }
 
-/// The hosts' half of step 4. Where the decision is in host memory, all ranks act on it now; else
+/// The hosts' half of step 4. All ranks act on the votes now if decisions are in host memory, else
 /// when the next window begins.
 void Step::vote(Pass pass, const Votes& votes) {
   Votes mine = own_votes(votes);
@@ -168,7 +168,7 @@ void Step::begin_window() {
   }
   settle();
   if (parts_.options.cuda_graph()) {
-    parts_.storage.written().adopt();  // a graph begins with the forward and ends with the update
+    parts_.storage.written().adopt();  // a graph, from forward to update, cannot do it
   }
   const amp::ScalerState& scaler = decisions_.known().scaler;
   skip_watch_.warn(scaler, parts_.communicator.rank() == 0);
@@ -185,7 +185,7 @@ void Step::plan_learning_rate() {  // a function may throw
   const Schedule schedule = follows_schedule_ ? parts_.options.schedule() : Schedule(Constant());
   const auto plan = [&] { decisions_.plan(schedule); };
   if (parts_.options.cuda_graph()) {
-    parts_.agreement.attempt(plan);  // there is no vote for an error once a graph is launched
+    parts_.agreement.attempt(plan);  // once a graph is launched there is no vote for an error
   } else {
     attempt(plan);
   }
@@ -206,7 +206,7 @@ void Step::micro_batch(const std::function<Loss()>& closure, bool under_autocast
   require_number([&] {
     if (under_autocast) {
       const activation::RngGuard same_numbers(*random);
-      passes_.drop_casts();  // so that the observers see where the weights are cast
+      passes_.drop_casts();  // so that observers see the casts of weights
       passes_.replay(closure, parts_.diagnosis, micro_batches_ + count_);
     }
   });
@@ -284,7 +284,7 @@ void Step::prepare_backward() {
   parts_.storage.reducer().synchronise(loss_weights_.packing_factor());
 }
 
-/// For the global weight, before gradients are packed: no bucket is in flight yet.
+/// For the global weight and NaN losses. Gradients are not packed yet, so no bucket is in flight.
 void Step::exchange_votes() {
   exchanged_ = exchange(parts_.agreement, own_votes({}));
   together([&] {
@@ -296,8 +296,8 @@ void Step::exchange_votes() {
 }
 
 /// A NaN loss before the first update is an Error on all ranks, on a device two windows later: no
-/// scale cures it, and nothing is learnt yet. All ranks run the closure of the current micro-batch
-/// again, because a forward may communicate, and those with such a loss say where it comes from.
+/// scale cures it, and nothing is learnt yet. All ranks run the closure of the micro-batch again,
+/// because a forward may communicate; those with a NaN loss say where it comes from.
 void Step::require_number(const std::function<void()>& replay) {
   if (!exchanged_.has_value() || exchanged_->nan_loss == 0) {
     return;
@@ -369,7 +369,7 @@ void Step::fail(const std::exception_ptr& error) {
   parts_.agreement.raise(parts_.storage.explained(mine, micro_batch), error);
 }
 
-/// Meets the other ranks in the collective that they come to next, with a vote for an error.
+/// Joins the collective that the other ranks call next, with a vote for an error.
 void Step::tell_of_failure() {
   if (exchanges_first() && !exchanged_.has_value()) {
     Votes mine = own_votes({});

@@ -13,14 +13,14 @@
 namespace lockstep::detail {
 namespace {
 
-/// What the device is given on `then` from now on starts after what `first` holds.
+/// Makes later work on `then` wait for the present work on `first`.
 void order(const c10::cuda::CUDAStream& first, const c10::cuda::CUDAStream& then) {
   at::cuda::CUDAEvent reached;
   reached.record(first);
   reached.block(then);
 }
 
-/// Where LibTorch's generators know of one capture only; newer ones forget it with their graph.
+/// For a LibTorch whose generators know one capture only; newer ones forget it with the graph.
 template <typename State>
 auto forget_capture(State& state, int) -> decltype(void(state.capturing_ = false)) {
   state.capturing_ = false;
@@ -28,8 +28,8 @@ auto forget_capture(State& state, int) -> decltype(void(state.capturing_ = false
 template <typename State>
 void forget_capture(State&, long) {}
 
-/// CUDA refuses to end a capture that something has broken, and LibTorch's capture_end() then
-/// leaves its allocators and random generators believing that it goes on.
+/// A CUDA graph whose broken capture can be dropped: CUDA refuses to end it, and LibTorch's
+/// capture_end() then leaves its allocators and random generators in capture mode.
 class Record final : public at::cuda::CUDAGraph {
  public:
   void drop_capture() {
@@ -51,9 +51,9 @@ class Record final : public at::cuda::CUDAGraph {
   }
 };
 
-/// The records that one thread makes for one device. They never run at the same time and leave
-/// nothing in their memory that another needs, so they share it, and the workspaces that libraries
-/// keep for each stream: a further shape costs no further activations.
+/// What the graphs that one thread captures for one device share. They never run at the same time,
+/// and none needs what another left in memory. So they share the memory, and the workspaces that
+/// libraries keep for each stream: a further shape costs no further activations.
 struct Family {
   explicit Family(c10::DeviceIndex device)
       : stream(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device)) {}
@@ -69,7 +69,7 @@ struct Family {
   }
 
   c10::cuda::CUDAStream stream;
-  c10::MempoolId_t memory;  // that of `records`; LibTorch takes none that nobody uses any more
+  c10::MempoolId_t memory;  // pool of the graphs; new if there are none, as LibTorch wants
   int records = 0;
   at::cuda::CUDAEvent last_run;
 };
@@ -119,7 +119,7 @@ class CudaStepGraph final : public StepGraph {
   }
 
  private:
-  /// Other threads may go on using CUDA meanwhile.
+  /// Other threads may use CUDA during the capture.
   void capture_in(Record& graph, const std::function<void()>& work) {
     if (family_->records == 0) {
       family_->memory = at::cuda::graph_pool_handle();
@@ -137,7 +137,7 @@ class CudaStepGraph final : public StepGraph {
     });
   }
 
-  /// What broke the capture is what the caller is told.
+  /// Ignores an error of its own: the caller throws what broke the capture.
   static void drop_capture(Record& graph) {
     try {
       graph.drop_capture();

@@ -38,7 +38,7 @@ std::string places(const std::vector<at::Tensor>& group, const std::vector<at::T
   return out.str();
 }
 
-/// By way of what torch::save would write, which every class of torch::optim has.
+/// Reads what torch::save would write, because every class of torch::optim can serialize.
 std::string values(const torch::optim::OptimizerOptions& options) {
   torch::serialize::OutputArchive written;
   options.serialize(written);

@@ -18,13 +18,13 @@
 namespace lockstep::detail {
 namespace {
 
-/// The state of one parameter, piece by piece.
+/// Visits the state of one parameter, piece by piece.
 class Pieces {
  public:
   Pieces(StateArchive& archive, std::string name, const OwnedMaster& master)
       : archive_(archive), name_(std::move(name)), master_(master) {}
 
-  /// One that is undefined until it is needed.
+  /// Visits a tensor; it may be undefined until it is needed.
   void tensor(const char* kind, at::Tensor& value) {
     const std::string name = name_ + "." + kind;
     if (archive_.saving() ? !value.defined() : !archive_.has(name)) {
@@ -84,8 +84,8 @@ void visit(torch::optim::RMSpropParamState& state, Pieces& pieces) {
   pieces.tensor("grad_avg", state.grad_avg());
 }
 
-/// Most optimizers make a state in its first step. Adagrad makes all of them in its constructor and
-/// needs them in a step; true if `state` is now as it was there.
+/// For Adagrad, which makes its states in the constructor and needs them in a step: resets `state`
+/// and returns true. Other optimizers make a state in their first step: returns false.
 template <typename State>
 bool is_made_beforehand(const torch::optim::Optimizer& optimizer, const OwnedMaster& master,
                         State& state) {
@@ -129,7 +129,7 @@ bool visit_if(torch::optim::Optimizer& optimizer, const OwnedMaster& master, con
   return true;
 }
 
-/// Exactly this class: a class derived from it may have another rule.
+/// True for exactly this class: a derived class may have another rule.
 template <typename Optimizer>
 bool is_a(const torch::optim::Optimizer& optimizer) {
   return typeid(optimizer) == typeid(Optimizer);

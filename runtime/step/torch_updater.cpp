@@ -33,7 +33,7 @@ class TorchUpdater final : public Updater {
         rates_(configured_rates(*optimizer_), c10::kCPU),
         written_(rates_.all()) {}
 
-  /// The optimizer runs on the host, which has to know whether to skip.
+  /// Waits for the device: the optimizer runs on the host, which must know whether to skip.
   void apply(const Reducer& reducer, const Decisions& decisions,
              const std::vector<char>& used) override {
     const StepSpan span(kUpdate);
@@ -54,7 +54,7 @@ class TorchUpdater final : public Updater {
         bucket.weights.narrow(0, bucket.share.begin, bucket.share.numel).copy_(bucket.masters);
       }
     }
-    for (const amp::FlatSpan& span : spans_) {  // an average reads weights: before they are shared
+    for (const amp::FlatSpan& span : spans_) {  // before weights are shared: averages read them
       if (amp::is_double(span) && span.average.defined()) {
         span.average.lerp_(span.master, span.average_rest);
       } else {
@@ -81,8 +81,8 @@ class TorchUpdater final : public Updater {
     }
   }
 
-  /// If every rank does all of a MuonOptimizer's matrix products on a CPU, also what their bits
-  /// depend on.
+  /// If every rank computes all matrix products of a MuonOptimizer on a CPU, also names what their
+  /// bits depend on.
   std::string describe() const override {
     std::vector<at::Tensor> elements;
     for (const OwnedMaster& master : masters_) {
@@ -101,7 +101,7 @@ class TorchUpdater final : public Updater {
 
   LearningRates& learning_rates() override { return rates_; }
 
-  /// What is read there is the rate with the schedule's factor, so that is what was edited.
+  /// The optimizer's options hold rates times the schedule's factor, and so do edited ones.
   void take_edited_rates() override {
     for (size_t g = 0; g < written_.size(); ++g) {
       const double found = optimizer_->param_groups()[g].options().get_lr();
@@ -196,7 +196,7 @@ std::vector<OwnedMaster> owned_masters(const Reducer& reducer, const Arena& aren
   return masters;
 }
 
-/// The master of a complex vector, its real view, looks like a matrix.
+/// Refuses complex parameters: the real view of a complex vector looks like a matrix to Muon.
 void require_real_matrices(const torch::optim::Optimizer& optimizer,
                            const std::vector<ModelTensor>& parameters,
                            const std::vector<at::Tensor>& masters) {

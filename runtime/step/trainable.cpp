@@ -13,15 +13,15 @@
 namespace lockstep::detail {
 namespace {
 
-/// Of a tensor of a model: also lockstep's own writes must be known to LibTorch.
+/// Why a model cannot keep this tensor; empty if it can. LibTorch must track lockstep's writes too.
 std::string why_not_kept(const at::Tensor& tensor) {
   return tensor.is_inference() ? "was made under InferenceMode, where LibTorch does not track "
                                  "writes: build the model outside of it"
                                : why_not_plain(tensor);
 }
 
-/// The door for the tensors of a model. LibTorch's lazy conjugation and minus are applied;
-/// what has other memory than its values is refused.
+/// All tensors of a model pass here. Applies LibTorch's lazy conjugations and minus signs; refuses
+/// a tensor whose memory is not its values.
 void make_plain(const Model& model) {
   const at::NoGradGuard no_grad;
   for (const auto* tensors : {&model.parameters(), &model.buffers()}) {
@@ -141,7 +141,7 @@ std::string with_groups(const std::string& description, const OptimizerSpec& opt
 
 void move_to(const Model& model, c10::Device device) {
   if (model.module() != nullptr) {
-    model.module()->to(device);  // modules of the user's may do more than to move their tensors
+    model.module()->to(device);  // a user's module may do more than move its tensors
   }
   const at::NoGradGuard no_grad;
   for (const auto* tensors : {&model.parameters(), &model.buffers()}) {

@@ -24,7 +24,7 @@ int shards(const TrainerOptions& options, const Communicator& communicator) {
   return options.shard_optimizer() ? communicator.size() : 1;
 }
 
-/// Exact sums are all-reduced, so that every rank measures the same numbers in the same order.
+/// Exact sums are all-reduced, so that every rank measures the same numbers in one order.
 bool scatters(const TrainerOptions& options, const Communicator& communicator) {
   return shards(options, communicator) > 1 && !options.reproducible();
 }
@@ -67,7 +67,7 @@ UpdaterOptions updater_options(const TrainerOptions& options, uint64_t seed) {
   return result;
 }
 
-/// Aliases: a reducer that gets them leaves the hooks of the parameters alone.
+/// Aliases of the parameters: a reducer of these adds no hooks to the parameters themselves.
 std::vector<ModelTensor> without_hooks(std::vector<ModelTensor> parameters) {
   for (ModelTensor& entry : parameters) {
     entry.tensor = entry.tensor.detach();
@@ -87,7 +87,7 @@ std::string names_of(const std::vector<ModelTensor>& parameters) {
   return names;
 }
 
-/// `master`: of any dtype; keeps its low bits where `weight` is what it is rounded to.
+/// Copies `weight` to `master`, unless `master` already rounds to it: then its low bits stay.
 void take_over(const at::Tensor& master, const at::Tensor& weight, c10::ScalarType rounded) {
   const at::Tensor given = weight.detach().to(master.device(), master.scalar_type());
   if (!at::equal(master.to(rounded).to(master.scalar_type()), given)) {
@@ -157,7 +157,7 @@ TrainingStorage::TrainingStorage(const Runtime& runtime, const Model& model,
   });
 }
 
-/// Runs `body`; if it gets no memory, the Error says who has it.
+/// Runs `body`; an Error of missing memory says what uses the memory.
 void TrainingStorage::explained(const std::function<void()>& body) const {
   try {
     body();
@@ -229,7 +229,7 @@ void TrainingStorage::refresh_model() const {
   show_ties(model_);
 }
 
-/// Call once everything is in its final place.
+/// Call it once everything is in its final place.
 void TrainingStorage::make_checks() {
   const int64_t every = options_.compare_replicas_every();
   watch_ = std::make_unique<ModelWatch>(
@@ -303,8 +303,8 @@ bool TrainingStorage::adopt_trainable() {
 }
 
 /// The arena and the reducer stay the same objects, because others refer to them. The user's
-/// factory of an optimizer is called before the reducer changes: if that fails on a rank, all ranks
-/// go back to the memory that they had.
+/// factory of an optimizer is called before the reducer changes: if it fails on a rank, all ranks
+/// return to their earlier memory.
 void TrainingStorage::move_into_new_layout(const Trainable& now) {
   const c10::AutoGradMode no_grad(false);
   StateCopy moments(
@@ -355,7 +355,7 @@ void TrainingStorage::move_into_new_layout(const Trainable& now) {
       *arena_ = std::move(*arena_before);
     }
     for (const ModelTensor& entry : before.frozen) {
-      if (entry.tensor.requires_grad()) {  // it may lie in the new layout
+      if (entry.tensor.requires_grad()) {  // it may be in the new layout
         give_own_memory(entry.tensor);
       }
     }
@@ -371,8 +371,8 @@ void TrainingStorage::move_into_new_layout(const Trainable& now) {
   });
 }
 
-/// Gives parameters that are frozen now their master's value, in memory of their own. Returns the
-/// values, fp32 or fp64, of parameters that are trainable now and have no master yet.
+/// Moves newly frozen parameters to memory of their own, with their masters' values. Returns the
+/// fp32 or fp64 values of newly trainable parameters, which have no master yet.
 TrainingStorage::Values TrainingStorage::freeze_and_thaw(const Trainable& now,
                                                          const Values& masters) {
   for (const ModelTensor& entry : now.frozen) {

@@ -101,9 +101,8 @@ class FusedUpdater final : public Updater {
   }
 
  private:
-  /// A device computes the coefficients of all buckets of a group at once. On the host, and with
-  /// sharded weights, each bucket has a call of its own: its weights travel while the next one is
-  /// updated.
+  /// On a device one call updates all buckets of a group. On the host, and with sharded weights,
+  /// each bucket has a call of its own: its weights travel while the next one is updated.
   void add_to_calls(const Reducer& reducer, size_t b) {
     const auto same_group = [&](const std::vector<size_t>& call) {
       return reducer.plans()[call.front()].group == reducer.plans()[b].group;
@@ -137,7 +136,7 @@ class FusedUpdater final : public Updater {
                         rates_.on_device().options().dtype(at::kLong));
   }
 
-  /// On the device, which alone knows whether this update is skipped.
+  /// Counts on the device, because only the device knows whether this update is skipped.
   void count_missed(const std::vector<char>& used, const Decisions& decisions) {
     if (!missed_.defined() || std::find(used.begin(), used.end(), 0) == used.end()) {
       return;
@@ -151,8 +150,7 @@ class FusedUpdater final : public Updater {
     missed_.add_(unused.to(missed_.device(), /*non_blocking=*/pinned).mul(counted));
   }
 
-  /// Only what was missed is named, so that a run without late parameters goes on from any
-  /// snapshot.
+  /// Visits only counts above 0, so that a run without missed updates can load any snapshot.
   void visit_missed(const std::vector<ModelTensor>& parameters, StateArchive& archive) {
     std::vector<int64_t> missed(parameters.size(), 0);
     if (missed_.defined()) {
@@ -186,7 +184,7 @@ class FusedUpdater final : public Updater {
     return {part.in_slot, amp::narrowed(spans_[b], part.in_shard, part.numel)};
   }
 
-  /// Adds the parameters of a bucket that move; averages of the others move at once.
+  /// Adds the used parameters of a bucket to `moving`; moves the averages of the others at once.
   void add_slots(std::vector<amp::FlatSpan>& moving, const BucketPlan& plan, size_t b,
                  const amp::StepState* state, const std::vector<char>& used) {
     for (const Slot& slot : plan.slots) {
@@ -217,7 +215,7 @@ class FusedUpdater final : public Updater {
     }
   }
 
-  /// Whole tensors where nothing is sharded, so that others read them in their own shape.
+  /// Visits whole tensors if nothing is sharded, so that other programs read them in their shape.
   void visit_part(StateArchive& archive, const std::string& name, const at::Tensor& elements,
                   int64_t begin, const at::Tensor& like) const {
     if (arena_.sharded()) {
@@ -229,7 +227,7 @@ class FusedUpdater final : public Updater {
 
   Arena& arena_;
   LearningRates rates_;
-  at::Tensor missed_;        // by parameter: real updates without it; undefined where nobody counts
+  at::Tensor missed_;        // by parameter: updates without it; undefined if not counted
   at::Tensor double_scale_;  // undefined without fp64 parameters
   std::vector<amp::FlatSpan> spans_;
   std::vector<std::shared_ptr<const amp::UpdateRule>> rules_;

@@ -21,8 +21,8 @@ namespace {
 constexpr uint32_t kExponent = 0x7f80'0000;
 constexpr int64_t kPart = int64_t{1} << 16;  // elements whose copies are held at once, in the cache
 
-/// Where a weight is not what its master rounds to. NaN is what NaN rounds to. Of a `split` master,
-/// which is the weight and a rest, that is so by itself, unless the rest makes it NaN.
+/// True where a weight is not its rounded master; NaN equals NaN. A `split` master is the weight
+/// plus a remainder: it rounds to the weight unless the remainder makes it NaN or inf.
 at::Tensor differences(const at::Tensor& master, const at::Tensor& weight, bool split) {
   if (split) {
     return master.isfinite().logical_not_().logical_and_(weight.isfinite());
@@ -32,7 +32,7 @@ at::Tensor differences(const at::Tensor& master, const at::Tensor& weight, bool 
   return rounded.ne(weight).logical_and_(both_nan.logical_not());
 }
 
-/// In host memory by bytes: no operator reads for the host, which may be late (HostActs).
+/// Compares bytes in host memory, so that no operator reads for a host that may be late (HostActs).
 bool differ(const at::Tensor& master, const at::Tensor& weight, bool split) {
   if (!weight.is_cpu()) {
     return differences(master, weight, split).any().item<bool>();
@@ -47,15 +47,15 @@ bool differ(const at::Tensor& master, const at::Tensor& weight, bool split) {
   return std::memchr(found.const_data_ptr(), 1, found.nbytes()) != nullptr;
 }
 
-/// In host memory, as fast as memory is read: true if no weight of the bucket is other than its own
-/// master. Says false, too, for NaN, which has many bits.
+/// For host memory, at its speed: true if each weight of the bucket is its rounded master. May be
+/// false for NaN, which has many bit patterns.
 bool are_rounded_masters(const Arena::Bucket& bucket) {
   const int64_t numel = bucket.share.numel;
   const auto* weights =
       static_cast<const uint16_t*>(bucket.weights.const_data_ptr()) + bucket.share.begin;
   if (bucket.remainders.defined()) {
     const auto* rests = bucket.remainders.const_data_ptr<int16_t>();
-    uint32_t broken = 0;  // finite weights whose rest makes them none
+    uint32_t broken = 0;  // finite weights that the remainder makes non-finite
     for (int64_t i = 0; i < numel; ++i) {
       const uint32_t weight = static_cast<uint32_t>(weights[i]) << 16U;
       const uint32_t master = weight + static_cast<uint32_t>(static_cast<int32_t>(rests[i]));
@@ -118,7 +118,7 @@ bool WrittenWeights::has_own_masters(size_t bucket) const {
 
 /// Calls body(weights, masters, begin) for parts of a bucket's own masters, until it returns true.
 /// With remainders the masters are a copy, as an update reads them: the bits of the weight plus a
-/// rest, which after a write may be those of NaN (zero and a negative rest).
+/// remainder. After a write these may be NaN (zero and a negative remainder).
 template <typename Body>
 bool WrittenWeights::any_part(size_t b, int64_t begin, int64_t numel, const Body& body) const {
   const Arena::Bucket& bucket = arena_.buckets()[b];

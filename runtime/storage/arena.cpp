@@ -12,8 +12,7 @@ at::Tensor own_part(const at::Tensor& flat, const Shard& share) {
   return flat.narrow(0, share.begin, share.numel);
 }
 
-/// Masters from weights and remainders, and back: by way of the host, since neither is part of a
-/// step.
+/// Joins weights and remainders to masters. Works on the host, as split() does: no step needs them.
 at::Tensor joined(const Arena::Bucket& bucket) {
   const at::Tensor masters = at::empty({bucket.share.numel}, at::kFloat);
   const at::Tensor weights = own_part(bucket.weights, bucket.share).cpu();
@@ -106,7 +105,7 @@ Work Arena::share_weights(size_t b) {
                               bucket.storage.narrow(0, sharers_->rank() * stride, stride));
 }
 
-/// `own`: this rank's share of an array.
+/// Gathers an array. `own`: this rank's share.
 at::Tensor Arena::whole(const at::Tensor& own, const Bucket& bucket) const {
   if (!sharded()) {
     return own;
@@ -163,7 +162,7 @@ void Arena::take_masters(const std::vector<at::Tensor>& whole) {
   note_writes();
 }
 
-/// What `form` makes of each bucket's average, if there is one.
+/// form(bucket) for each bucket that has an average.
 template <typename Form>
 std::vector<at::Tensor> Arena::averages(const Form& form) const {
   std::vector<at::Tensor> all;

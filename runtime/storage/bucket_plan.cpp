@@ -17,7 +17,7 @@ Key key_of(const PlannedParameter& parameter, int shards) {
           parameter.whole && shards > 1};
 }
 
-/// Of a bucket of whole parameters that takes no more of them.
+/// A full bucket of whole parameters is closed once its share of padding is not larger.
 constexpr double kMostPadding = 0.2;
 
 int64_t padded(int64_t numel) {
@@ -28,7 +28,7 @@ int64_t wire_bytes(const PlannedParameter& parameter, int64_t numel) {
   return numel * static_cast<int64_t>(c10::elementSize(parameter.wire_dtype));
 }
 
-/// A bucket being filled, and the turn of its last parameter.
+/// A bucket that is being filled, and the turn in which its last parameter came.
 struct OpenBucket {
   Key key;
   BucketPlan plan;
@@ -100,7 +100,7 @@ std::vector<BucketPlan> plan_buckets(const std::vector<PlannedParameter>& parame
     OpenBucket* bucket = &open_bucket(buckets, key_of(parameter, shards));
     if (!bucket->whole && wire_bytes(parameter, parameter.numel) >= bucket_bytes &&
         2 * wire_bytes(parameter, bucket->plan.numel) >= limit_of(*bucket)) {
-      bucket->closed = true;  // what is in it need not wait for the large gradient
+      bucket->closed = true;  // its gradients need not wait for the large one
       bucket = &open_bucket(buckets, key_of(parameter, shards));
     }
     bucket->plan.slots.push_back({index, bucket->plan.numel, parameter.numel});
@@ -129,7 +129,7 @@ std::string padding_note(const std::vector<BucketPlan>& plans) {
   for (const BucketPlan& plan : plans) {
     all += plan.numel;
     for (const Slot& slot : plan.slots) {
-      used += padded(slot.numel);  // alignment is no waste of sharding
+      used += padded(slot.numel);  // padding for alignment is not due to sharding
     }
   }
   const double padding =

@@ -10,7 +10,7 @@
 namespace lockstep::detail {
 namespace {
 
-/// Buffers that the program gave other data since, such as a conjugate.
+/// Applies lazy conjugations and minus signs of data that the program gave to buffers since.
 void apply_lazy_signs(const std::vector<ModelTensor>& buffers) {
   for (const ModelTensor& entry : buffers) {
     if (is_lazy(entry.tensor) || entry.tensor.is_meta()) {

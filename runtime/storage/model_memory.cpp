@@ -15,7 +15,7 @@ namespace lockstep::detail {
 
 namespace {
 
-/// The memory of `flat` from `offset` elements on, which stays allocated while this exists.
+/// A pointer to element `offset` of `flat` that keeps the memory allocated.
 at::DataPtr shared_memory(const at::Tensor& flat, int64_t offset) {
   auto owner = std::make_unique<c10::Storage>(flat.storage());
   auto* const first = static_cast<char*>(flat.mutable_data_ptr()) +
@@ -24,15 +24,15 @@ at::DataPtr shared_memory(const at::Tensor& flat, int64_t offset) {
           flat.device()};
 }
 
-/// A parameter or buffer that was made as a view, such as torch::randn({4}).view({2, 2}): the view
-/// keeps the tensor that it was made from alive, and shares its version.
+/// True for a parameter or buffer that was made as a view, such as torch::randn({4}).view({2, 2}):
+/// it keeps its base alive and shares the version of the base.
 bool is_registered_view(const at::Tensor& tensor) {
   return tensor.is_view() && !tensor.grad_fn() && !tensor.is_inference() &&
          torch::autograd::impl::hooks(tensor).empty() &&
          !torch::autograd::impl::try_get_grad_accumulator(tensor);
 }
 
-/// Autograd forgets of what `tensor` is a view; its memory stays.
+/// Makes autograd forget the base of the view `tensor`; the memory stays.
 void forget_origin(const at::Tensor& tensor) {
   const bool requires_grad = tensor.requires_grad();
   const at::Tensor gradient = tensor.grad();
@@ -146,7 +146,7 @@ void ModelMemory::require_movable(const Precision& precision, c10::Device device
       const bool trained = !buffers && tensor.requires_grad();
       const bool stays = tensor.device() == device && tensor.scalar_type() == wanted;
       if (stays && (!trained || fills_its_storage(tensor))) {
-        continue;  // or moves with all its aliases
+        continue;  // it stays, or moves with all its aliases
       }
       const std::string user = other_user(entry);
       if (user.empty()) {

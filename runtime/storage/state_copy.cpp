@@ -12,7 +12,7 @@
 namespace lockstep::detail {
 namespace {
 
-/// Of a tensor, on one rank. `is_there`: 0 where that rank could not take it.
+/// The part of a tensor on one rank. `is_there`: 0 if that rank could not copy it.
 struct Part {
   int64_t begin = 0, numel = 0, is_there = 0;
 };
@@ -46,7 +46,7 @@ void StateCopy::take(const StateVisit& visit) {
   visit(archive);
 }
 
-/// Nothing more once something failed.
+/// Runs `action` and catches its exception. Does nothing after a first exception.
 void StateCopy::attempt(const std::function<void()>& action) {
   if (problem_) {
     return;

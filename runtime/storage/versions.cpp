@@ -10,7 +10,7 @@ namespace lockstep::detail {
 
 namespace {
 
-/// Of this thread at its last note_writes(): nodes that it makes later have no smaller number.
+/// The sequence number at this thread's last note_writes(); its later nodes have no smaller one.
 thread_local uint64_t next_node = 0;
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kDirectWindows = 3;
 constexpr size_t kMostGraphs = 8;
 
-/// The fixed memory is dense; an input need not be.
+/// True if `fixed` was made for such an input. It is dense; the input need not be.
 bool fits(const at::Tensor& input, const at::Tensor& fixed) {
   return input.sizes() == fixed.sizes() && input.scalar_type() == fixed.scalar_type() &&
          input.device() == fixed.device() &&
@@ -78,8 +78,8 @@ StepReport CapturedSteps::run_directly(const std::vector<at::Tensor>& inputs,
   return steps_.close_window(votes);
 }
 
-/// The same on every rank; null if there are too many graphs already. Throws the same Error on
-/// every rank if one has a problem.
+/// The window of all ranks' inputs, the same on every rank; null if there are too many graphs
+/// already. Throws the same Error on every rank if one has a problem.
 CapturedSteps::Window* CapturedSteps::find(const std::vector<at::Tensor>& inputs,
                                            const std::optional<Error>& problem) {
   constexpr int64_t kProblem = -1;

@@ -32,8 +32,8 @@ KeptTraining::KeptTraining(Trainer& trainer, const std::string& call)
   trainer_.on_trial = true;
 }
 
-/// Buckets are in flight in a full window only, and on every rank. Votes in flight may stay: the
-/// next window begins with them.
+/// Buckets are in flight only in a full window, and then on every rank. Votes in flight may stay:
+/// the next window settles them.
 KeptTraining::~KeptTraining() {
   trainer_.on_trial = false;
   trainer_.steps->follow_schedule(true);
@@ -68,7 +68,7 @@ std::optional<Error> KeptTraining::attempt(const std::function<void()>& trial) {
   }
 }
 
-/// What the last window tells is no matter any more: it is taken back.
+/// Ignores an Error of the last window, because that window is undone.
 void KeptTraining::restore() {
   try {
     trainer_.steps->abandon();
@@ -80,7 +80,7 @@ void KeptTraining::restore() {
   trainer_.saving->state().give_back(state_);
 }
 
-/// A schedule that is a formula is part of the rule of each update; here its factor is taken out.
+/// Each update multiplies the rate by the factor of a schedule that is a formula, so divides by it.
 bool KeptTraining::set_learning_rate(double rate) {
   const Schedule& schedule = trainer_.options.schedule();
   const int64_t update = trainer_.steps->updates();

@@ -101,7 +101,7 @@ void LogFile::append(const std::string& record) {
     return;
   }
   const std::string reason = std::strerror(errno);
-  // Half a record would spoil the next one.
+  // A partial record would spoil the next one.
   const bool whole = end >= 0 && ftruncate(file_.number(), end) == 0;
   if (lost_++ == 0) {
     std::cerr << path_ << ": cannot be written: " << reason
@@ -152,7 +152,7 @@ std::string json_row(int64_t update, double time, const LogValues& values) {
   for (const auto& [name, value] : values) {
     row[name] = value;
   }
-  // A name that is no UTF-8 must not end training.
+  // A name that is not UTF-8 must not end training.
   return row.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

@@ -14,12 +14,11 @@
 namespace lockstep::detail {
 namespace {
 
-// A key below autograd, so that operators are seen as devices get them, those of backward passes
-// too. LibTorch itself registers nothing for it.
+// A key below autograd, so that this sees the operators that devices run, also those of backward.
+// LibTorch itself registers nothing for it.
 constexpr auto kKey = c10::DispatchKey::Fake;
 
-/// Memory of the host that holds nothing but numbers of closures. Shared by all threads, because
-/// a backward pass has threads of its own.
+/// Host memory that holds only numbers of closures. Shared by all threads: backward has its own.
 class Constants {
  public:
   static Constants& instance() {
@@ -56,7 +55,7 @@ class Constants {
   std::mutex mutex_;
   int users_ = 0;
   std::map<const c10::StorageImpl*, c10::Storage>
-      memory_;  // alive, so that no other takes its place
+      memory_;  // kept alive, so that no other gets its address
 };
 
 template <typename Function>
@@ -90,7 +89,7 @@ bool is_number(const at::Tensor& tensor) {
               ExitCode::usage);
 }
 
-/// What an operator's arguments bring from the host.
+/// The host tensors among an operator's arguments.
 struct HostArguments {
   explicit HostArguments(at::ArrayRef<c10::IValue> arguments) {
     for_each_tensor(arguments, [&](const at::Tensor& tensor) {

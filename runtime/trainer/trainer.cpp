@@ -51,7 +51,7 @@ Trainer::Trainer(Runtime& runtime, Model model, const OptimizerSpec& optimizer,
 
 Trainer::Trainer(std::unique_ptr<detail::TrainerImpl> impl) : impl_(std::move(impl)) {}
 
-/// An exception in flight is what the program ends with.
+/// While an exception unwinds, the program ends with that exception.
 Trainer::~Trainer() {
   if (std::uncaught_exceptions() == 0) {
     try {

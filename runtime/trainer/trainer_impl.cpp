@@ -28,7 +28,7 @@ void require_capturable(const OptimizerSpec& optimizer, c10::Device device,
                  "cuda_graph(false)");
 }
 
-/// Everything that can be wrong with the arguments, found before any rank communicates.
+/// Checks all arguments on each rank, then between ranks. Moves the model to the device.
 Trainable checked(const Model& model, const OptimizerSpec& optimizer, const TrainerOptions& options,
                   const Runtime& runtime, bool has_graphs, const Communicator& devices,
                   const Agreement& agreement) {
@@ -63,7 +63,7 @@ Trainable checked(const Model& model, const OptimizerSpec& optimizer, const Trai
   return trainable;
 }
 
-/// The options as this rank runs them. The default wire dtype depends on the number of ranks.
+/// The options that this rank runs with. The default wire dtype depends on the number of ranks.
 TrainerOptions as_run(const TrainerOptions& asked, const Communicator& devices) {
   if (asked.local_updates() && asked.precision().wire_dtype() != at::kFloat) {
     return TrainerOptions(asked).precision(asked.precision().wire(at::kFloat));
@@ -141,14 +141,14 @@ void TrainerImpl::begin_micro_batch() {
   LOCKSTEP_CHECK(!steps->window_full(), "the window is full: call update() before the next step()");
   const double waited = runtime.loaders().note_step();
   data_wait_ += waited;
-  if (!window_start_) {  // the first window begins with the wait for its batch
+  if (!window_start_) {  // the first window starts with the wait for its batch
     window_start_ = Clock::now() - std::chrono::duration_cast<Clock::duration>(
                                        std::chrono::duration<double>(waited));
   }
   steps->begin_window();
   advance_saving();
   if (steps->micro_batches_in_window() == 0) {
-    saving->require_own_folder();  // collective: a rank whose backward fails would not come later
+    saving->require_own_folder();  // collective: later, a rank may have failed
     if (digests != nullptr) {
       digests->begin_window();
     }
@@ -187,7 +187,7 @@ StepReport TrainerImpl::report() {
 StepReport TrainerImpl::close_window() {
   StepReport report = steps->close_window(votes());
   if (digests != nullptr) {
-    steps->settle();  // a rank that failed does not come to the digests
+    steps->settle();  // throws on all ranks if one failed and so lacks digests
     digests->write(steps->scaler().state(), storage.reducer());
   }
   return with_saved(std::move(report));
@@ -205,7 +205,7 @@ Votes TrainerImpl::votes() const {
   return votes;
 }
 
-/// Once the votes of all ranks say that their share of a snapshot is on the disk.
+/// Advances a pending snapshot once the votes of all ranks say that their share is on the disk.
 void TrainerImpl::advance_saving() {
   const auto all = steps->consensus().take();
   if (all && all->saved == runtime.size()) {

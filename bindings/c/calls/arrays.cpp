@@ -28,8 +28,8 @@ at::ScalarType type_of(const lockstep_array& array, const std::string& what) {
   }
 }
 
-/// Whether the array has a number of elements, and an end, that 64 bits can hold. from_blob() ends
-/// the process where its own sums overflow.
+/// Whether 64 bits can hold the number of elements and the end of the array. from_blob() ends the
+/// process if its sums overflow.
 bool fits_in_memory(const void* data, at::IntArrayRef shape, at::IntArrayRef strides,
                     int64_t element_bytes) {
   int64_t elements = 1;
@@ -47,11 +47,11 @@ bool fits_in_memory(const void* data, at::IntArrayRef shape, at::IntArrayRef str
   return !__builtin_add_overflow(reinterpret_cast<intptr_t>(data), bytes, &end);
 }
 
-/// The strides of the array where all of those given are 0.
+/// The strides of the array if all given strides are 0.
 std::vector<int64_t> row_major(at::IntArrayRef shape) {
   std::vector<int64_t> strides(shape.size(), 1);
   for (size_t i = shape.size(); i-- > 1;) {
-    // Saturates: fits_in_memory() refuses what is larger.
+    // Saturates; fits_in_memory() refuses larger sizes.
     if (__builtin_mul_overflow(strides[i], std::max<int64_t>(shape[i], 1), &strides[i - 1])) {
       strides[i - 1] = std::numeric_limits<int64_t>::max();
     }
@@ -95,7 +95,7 @@ std::vector<at::Tensor> borrowed(const lockstep_array* arrays, int count, const 
   return tensors;
 }
 
-/// The array as a tensor that `tensor` can be copied to.
+/// A tensor on the array, to which `tensor` can be copied.
 at::Tensor target_of(const at::Tensor& tensor, const lockstep_array& array,
                      const std::string& what) {
   const at::Tensor target = borrowed(array, what);

@@ -29,7 +29,7 @@ void BorrowedState::add(Trainer& trainer, const std::string& name, const at::Ten
 
 void BorrowedState::write_restored() {
   std::exception_ptr failure;
-  for (auto& [name, entry] : entries_) {  // all of them: a value that stays would be saved again
+  for (auto& [name, entry] : entries_) {  // all, even after an error: others would be saved again
     try {
       write_restored(name, entry);
     } catch (const Error&) {

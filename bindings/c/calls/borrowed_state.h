@@ -8,8 +8,8 @@
 
 namespace lockstep::c {
 
-/// Arrays of the program that are part of a Trainer's snapshots. A Trainer restores a variable as a
-/// new tensor; this object copies its values into the program's memory.
+/// Arrays of the program that are part of a Trainer's snapshots. A Trainer restores an array as a
+/// new tensor; this object copies its values to the program's memory.
 class BorrowedState {
  public:
   /// Registers `array` under `name`, and restores it if the Trainer has a saved value for it.
@@ -21,11 +21,11 @@ class BorrowedState {
  private:
   struct Entry {
     at::Tensor array;  // the program's memory
-    at::Tensor value;  // the same, until the Trainer restores it
+    at::Tensor value;  // the same until the Trainer restores it: then a new tensor
   };
   static void write_restored(const std::string& name, Entry& entry);
 
-  std::map<std::string, Entry> entries_;  // the Trainer points to the values
+  std::map<std::string, Entry> entries_;  // the Trainer has pointers to the values
 };
 
 }  // namespace lockstep::c

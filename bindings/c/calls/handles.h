@@ -26,13 +26,13 @@ struct lockstep_buffer {
   std::shared_ptr<lockstep::SampleBuffer> buffer;
 };
 
-/// The Trainer is destroyed first, the Runtime last.
+/// Order of members: the Trainer is destroyed first, the Runtime last.
 struct lockstep_trainer {
   std::shared_ptr<lockstep::Runtime> runtime;
   std::shared_ptr<lockstep::c::LoadedModel> model;
   lockstep::c::LossKind loss = lockstep::c::LossKind::output;
   lockstep::c::BorrowedState state;
-  std::vector<std::shared_ptr<lockstep::SampleBuffer>> buffers;  // part of its snapshots
+  std::vector<std::shared_ptr<lockstep::SampleBuffer>> buffers;  // part of the snapshots
   std::unique_ptr<lockstep::Trainer> trainer;
   std::optional<lockstep::StepReport> report;  // of the last step
 };

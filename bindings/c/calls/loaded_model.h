@@ -14,20 +14,20 @@ namespace lockstep::c {
 class LoadedModel {
  public:
   virtual ~LoadedModel() = default;
-  /// Reads a file *.pt2 of torch.export.save(), else a TorchScript file. In training mode. Throws
-  /// Error (exit code data), or LibTorch's error for a TorchScript file that cannot be read.
+  /// Reads a file *.pt2 of torch.export.save(), else a TorchScript file; the model is in training
+  /// mode. Throws Error (exit code data), or LibTorch's error for an invalid TorchScript file.
   static std::unique_ptr<LoadedModel> read(const std::string& path);
 
-  /// All tensors that the model returns, in the order of the containers.
+  /// Runs the model; returns all tensors of its output, in the order of the containers.
   virtual std::vector<at::Tensor> outputs(const std::vector<at::Tensor>& inputs) = 0;
   virtual Model model() = 0;
-  /// While it lives, the model is in eval mode.
+  /// While the result lives, the model is in eval mode.
   virtual std::unique_ptr<EvalMode> eval_mode() = 0;
-  /// The device of the parameters; the host for a model without.
+  /// The device of the parameters; the host if there are none.
   c10::Device device();
 
  private:
-  at::Tensor parameter_;  // any one of the model's
+  at::Tensor parameter_;  // any parameter of the model
 };
 
 }  // namespace lockstep::c

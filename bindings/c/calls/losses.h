@@ -7,9 +7,9 @@
 
 namespace lockstep::c {
 
-/// The loss of what a model returned. `target`: undefined for LossKind::output. Throws Error (exit
-/// code data) if there is not one output, if a target is missing or one too many, and for shapes
-/// that do not fit: no broadcasting.
+/// The loss of a model's outputs. `target`: undefined for LossKind::output. Throws Error (exit code
+/// data) unless there is one output, if a target is missing or not expected, and if shapes differ
+/// (no broadcasting).
 at::Tensor loss_of(LossKind kind, const std::vector<at::Tensor>& outputs, const at::Tensor& target);
 
 }  // namespace lockstep::c

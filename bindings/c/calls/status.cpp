@@ -10,7 +10,7 @@
 namespace lockstep::c {
 namespace {
 
-/// The texts end with the thread. A message that finds no memory is this one.
+/// Thread-local messages; the constant is used if there is no memory for a message.
 thread_local std::string message;
 thread_local bool has_no_text = false;
 

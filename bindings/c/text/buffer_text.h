@@ -6,7 +6,7 @@
 
 namespace lockstep::c {
 
-/// The SampleBufferOptions of an option text. Throws Error for what set_options() refuses.
+/// Parses an option text to SampleBufferOptions. Throws Error as set_options().
 SampleBufferOptions buffer_options(const std::string& text);
 
 }  // namespace lockstep::c

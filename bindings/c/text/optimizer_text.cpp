@@ -13,11 +13,11 @@ namespace {
 
 const char* const kNoDecay = "optimizer.no_decay_on_norms_and_biases";
 
-/// Which function sets which option of a Spec.
+/// The setter of each option of a Spec, by its name.
 template <typename Spec>
 using OptionTable = std::map<std::string, std::function<void(Spec&, const OptionValue&)>>;
 
-/// Enters the option if the optimizer has it, that is, if `set` can be called.
+/// Adds the option if the optimizer has it, that is, if `set` can be called.
 template <typename Spec, typename Set>
 void add(OptionTable<Spec>& options, const char* key, const Set& set) {
   if constexpr (std::is_invocable_v<Set, Spec&, const OptionValue&>) {
@@ -25,7 +25,7 @@ void add(OptionTable<Spec>& options, const char* key, const Set& set) {
   }
 }
 
-/// A call of the optimizer's setter of this name; there is none for an optimizer without it.
+/// A callable that calls the setter of this name; not callable for an optimizer without the setter.
 #define LOCKSTEP_SET(option, reader)                                                  \
   [](auto& spec, const OptionValue& value) -> decltype(spec.option(value.reader())) { \
     return spec.option(value.reader());                                               \
@@ -58,7 +58,7 @@ OptionTable<Spec> options_of() {
 
 using Options = std::vector<OptionValue>;
 
-/// An optimizer without a default learning rate needs the option.
+/// Constructs the optimizer; one without a default learning rate needs the option lr.
 template <typename Spec>
 Spec defaults(const Options& options) {
   if constexpr (std::is_default_constructible_v<Spec>) {

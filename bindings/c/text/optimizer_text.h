@@ -9,7 +9,7 @@
 
 namespace lockstep::c {
 
-/// The optimizer of this name with these options, whose keys begin with "optimizer.".
+/// Makes an optimizer. `options`: those with keys "optimizer.*".
 /// `name`: the option "optimizer". Throws Error for an unknown name or key.
 std::shared_ptr<const OptimizerSpec> make_optimizer(const OptionValue& name,
                                                     const std::vector<OptionValue>& options);

@@ -17,7 +17,7 @@ bool is_blank(char letter) {
   return std::isspace(static_cast<unsigned char>(letter)) != 0;
 }
 
-/// std::stod would obey the locale of the program. std::from_chars for double is not in GCC 10.
+/// std::stod depends on the program's locale, and GCC 10 has no std::from_chars for double.
 bool read_real(const std::string& text, double& value) {
   if (text.empty() || is_blank(text.front())) {
     return false;
@@ -39,7 +39,7 @@ bool read_integer(const std::string& text, Integer& value) {
   return !text.empty() && result.ec == std::errc() && result.ptr == end;
 }
 
-/// The value that begins at `at`, which moves behind it.
+/// Reads the value at `at` and advances `at` past it.
 std::string read_value(const std::string& text, size_t& at) {
   std::string value;
   bool quoted = false;

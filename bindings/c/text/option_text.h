@@ -23,13 +23,13 @@ class OptionValue {
   const std::string& text() const { return text_; }
   double real() const;
   int64_t integer() const;
-  /// The value of an option that must not be negative.
+  /// A value that must not be negative.
   uint64_t natural() const;
   /// "true" or "1", "false" or "0".
   bool boolean() const;
   /// The parts between commas.
   std::vector<std::string> list() const;
-  /// The value that `names` gives to the text.
+  /// The value of the text in `names`.
   template <typename T>
   const T& one_of(const std::map<std::string, T>& names) const {
     const auto found = names.find(text_);
@@ -58,11 +58,11 @@ struct OptionCall {
 };
 OptionCall read_call(const OptionValue& value);
 
-/// The options of a text, in its order: "accumulate=4 snapshots.folder=\"my runs\"". Throws Error
-/// for a part that is not key=value, and for a key that occurs twice.
+/// Parses a text such as "accumulate=4 snapshots.folder=\"my runs\"", in its order. Throws Error
+/// for a part that is not key=value and for a repeated key.
 std::vector<OptionValue> read_options(const std::string& text);
 
-/// Gives an option the value of a text. Types without a rule here overload this.
+/// Sets an option to the value of a text. Overload it for other types.
 template <typename Option>
 void read(Option& option, const OptionValue& value) {
   if constexpr (std::is_same_v<Option, bool>) {
@@ -94,12 +94,12 @@ void read(std::optional<Option>& option, const OptionValue& value) {
   }
 }
 
-/// Throws Error about a key that is no option of `what`; it names the nearest keys.
+/// Throws Error about an unknown key of `what`, with the most similar keys.
 [[noreturn]] void refuse_key(const std::string& key, const std::string& what,
                              const std::vector<std::string>& known);
 
-/// Sets the options that the list of Options has. `what`: whose options they are. `key_of`: the key
-/// of a name; empty if there is none. `others`: further keys, for the Error about an unknown one.
+/// Sets options that are in the list of Options. `what`: the class, for errors. `key_of`: the key
+/// for an option's name; empty: no key. `others`: further keys, for the Error about an unknown one.
 template <typename Options>
 void set_options(const std::vector<OptionValue>& values, Options& options, const std::string& what,
                  std::string (*key_of)(const std::string& name) = nullptr,

@@ -6,7 +6,7 @@
 
 namespace lockstep::c {
 
-/// The RuntimeOptions of an option text. Throws Error for what set_options() refuses.
+/// Parses an option text to RuntimeOptions. Throws Error as set_options().
 RuntimeOptions runtime_options(const std::string& text);
 
 }  // namespace lockstep::c

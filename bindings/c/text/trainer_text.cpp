@@ -15,7 +15,7 @@
 namespace lockstep::c {
 namespace {
 
-/// The numbers that a schedule has in brackets, and what it makes of them.
+/// For each schedule: how many numbers it has in brackets, and its constructor.
 struct ScheduleForm {
   size_t least;
   size_t most;
@@ -78,8 +78,8 @@ amp::LossScalerOptions scaler(const OptionValue& value) {
   return Options::fixed(number);
 }
 
-/// The names in `precision.loss_scale` and `buckets` stand alone. Options for which this interface
-/// has no calls have no key.
+/// The key of an option: its name; without prefix for `precision.loss_scale` and `buckets`; empty
+/// if this interface does not support the option.
 std::string key_of(const std::string& name) {
   for (const char* other : {"activation_chain", "cuda_graph", "losses", "local_updates",
                             "reduce_on_plateau", "precision.level"}) {

@@ -8,7 +8,7 @@
 
 namespace lockstep::c {
 
-/// What a step minimises: a loss of the model's output and the target, or the output itself.
+/// The quantity to minimise: a loss of the model's output and the target, or the output itself.
 enum class LossKind { mse, l1, cross_entropy, output };
 
 /// The arguments of a Trainer, and the loss.
@@ -18,8 +18,8 @@ struct TrainerText {
   LossKind loss;
 };
 
-/// Those of an option text. Throws Error for what set_options() refuses, for a text without a loss,
-/// and for options of another optimizer than the chosen one. Trainer checks the values.
+/// Parses an option text. Throws Error as set_options(), for a text without a loss, and for options
+/// that the chosen optimizer does not have. The Trainer checks the values.
 TrainerText trainer_text(const std::string& text);
 
 }  // namespace lockstep::c

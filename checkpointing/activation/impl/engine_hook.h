@@ -16,20 +16,19 @@ namespace lockstep::activation {
 /// make() may also be called for a tensor that LibTorch then keeps by other means: only
 /// call_pack_hook() means that the tensor is saved here.
 ///
-/// Some operators save a tensor first and fill it afterwards (rrelu its noise). So between
-/// call_pack_hook() and the end of the operator the tensor's data may still change, without a new
-/// version.
+/// Some operators save a tensor before they fill it (rrelu its noise). So until the end of the
+/// operator the data may still change, without a new version.
 class SavedTensorPolicy {
  public:
   virtual ~SavedTensorPolicy() = default;
   virtual std::unique_ptr<torch::autograd::SavedVariableHooks> make() = 0;
-  /// Called where no operator runs: what was saved so far is filled.
+  /// Called when no operator runs: all tensors saved so far have their final data.
   virtual void between_operators() {}
 };
 
 /// Pushes a policy on this thread's stack of policies; the destructor pops it. A null policy saves
-/// tensors as LibTorch does by default. Open it between operators, which the policy outside is
-/// told.
+/// tensors as LibTorch does by default. Open it between operators: it calls between_operators() of
+/// the enclosing policy.
 ///
 /// Threads: the stack is thread-local. Close scopes in reverse order, on the thread that opened
 /// them. Throws lockstep::Error if another library (such as Python's torch module) has replaced

@@ -15,9 +15,9 @@ namespace lockstep::activation {
 
 /// One call of keep(), inside the region whose policy is on top of this thread's stack.
 ///
-/// In forward it records the call. Inputs that autograd saves become slots of the region;
-/// everything else that autograd saves is kept. In recompute it fills those slots and returns the
-/// kept tensors.
+/// Forward: notes the call in a KeptCall. Inputs that autograd saves become slots of the region;
+/// other tensors that autograd saves are kept. Recompute: fills those slots and returns the kept
+/// tensors.
 class KeepScope : public SavedTensorPolicy {
  public:
   static bool wanted();
@@ -26,7 +26,7 @@ class KeepScope : public SavedTensorPolicy {
   KeepScope(const KeepScope&) = delete;
   KeepScope& operator=(const KeepScope&) = delete;
 
-  /// In recompute, the record that forward made of this call; otherwise null.
+  /// In recompute, the KeptCall that forward made of this call; otherwise null.
   const KeptCall* recorded() const noexcept { return recorded_; }
   at::Tensor take(const KeptTensor& kept) const;
 

@@ -42,7 +42,7 @@ struct InputView {
 std::optional<InputView> view_of_input(const std::vector<at::Tensor>& inputs,
                                        const at::Tensor& saved);
 
-/// One call of keep() in a region's forward, with all that recompute needs in its place.
+/// One call of keep() in a region's forward, with all that recompute needs to skip it.
 struct KeptCall {
   std::any result;                      // with its tensors removed
   std::vector<KeptTensor> tensors;      // the removed tensors

@@ -9,11 +9,10 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// Runs the modules of a Sequential by a plan, in the lifetime of the object, so that forwards that
-/// use the Sequential need not change. Each of its elements becomes one that is, to whoever asks,
-/// the module that it was, by any way that LibTorch has to reach it: at(), ptr(), iteration,
-/// clone(). Only a call of forward() of an element goes by PlannedChain::run_stage(). Elements that
-/// are added or exchanged meanwhile are left alone.
+/// While the object lives, the modules of a Sequential run by a plan, without changes to the code
+/// that calls the Sequential. Replaces each element so that forward() of the element calls
+/// PlannedChain::run_stage(). All other access (at(), ptr(), iteration, clone()) reaches the
+/// original module. Elements that are added or exchanged meanwhile are left alone.
 class PlannedSequential {
  public:
   explicit PlannedSequential(torch::nn::SequentialImpl& sequential);

@@ -27,10 +27,10 @@ namespace lockstep::activation {
 class SlotFiller;
 
 /// One forward of a checkpointed function. Each tensor that autograd saves inside the function is
-/// replaced by a numbered slot. The first slot that backward asks for runs the function again,
-/// which fills all slots. The tensor of a slot is released when backward takes it. Another graph
-/// task, or a slot that is asked for a second time, recomputes again. A region may retain its
-/// tensors instead, as autograd does: it is then not recomputed.
+/// replaced by a numbered slot. When backward first asks for a slot, the region runs the function
+/// again, which fills all slots. A slot releases its tensor when backward takes it. Another graph
+/// task, or a second request for a slot, recomputes again. A region may retain its tensors instead,
+/// as autograd does: it is then not recomputed.
 ///
 /// Lifetime: the slots that autograd holds share the region, so the region is destroyed with the
 /// graph.
@@ -56,14 +56,13 @@ class Region : public SavedTensorPolicy, public std::enable_shared_from_this<Reg
 
   std::unique_ptr<torch::autograd::SavedVariableHooks> make() override;
 
-  /// Adds the record of a keep() call in forward, for recompute.
+  /// Adds a keep() call of forward, for recompute.
   void add_kept(KeptCall call);
 
  protected:
   explicit Region(CheckpointOptions options);
 
-  /// Keeps an input in the way that autograd keeps a saved tensor, so that an enclosing region may
-  /// drop it.
+  /// Keeps an input as autograd saves tensors, so that an enclosing region may drop it.
   void save_input(const at::Tensor& input);
 
   /// Runs the function on the inputs that were passed to save_input(), in that order.
@@ -71,13 +70,13 @@ class Region : public SavedTensorPolicy, public std::enable_shared_from_this<Reg
   virtual std::vector<at::Tensor> module_buffers() const = 0;
   virtual const std::type_info& function_type() const = 0;
 
-  /// From now on slots hold their tensors, until drop_retained() if that comes.
+  /// From now on slots hold their tensors, until drop_retained().
   void retain() noexcept { retained_ = true; }
   bool retains() const noexcept { return retained_; }
   void drop_retained() noexcept;
 
   void check_inputs_unchanged(const char* when) const;
-  /// Whether all slots of forward are there.
+  /// Sets whether forward has added all slots.
   void set_forward_finished(bool finished) noexcept { forward_finished_ = finished; }
 
  private:
@@ -108,7 +107,7 @@ class Region : public SavedTensorPolicy, public std::enable_shared_from_this<Reg
   std::vector<KeptCall> kept_;
   bool forward_finished_ = false;
   bool retained_ = false;
-  std::recursive_mutex mutex_;  // recompute may drop an older graph of this region
+  std::recursive_mutex mutex_;  // recursive: recompute may drop an older graph of this region
   int graph_task_ = -1;
   std::vector<std::string> forward_operators_;
   std::vector<std::string> recompute_operators_;

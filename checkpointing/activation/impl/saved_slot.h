@@ -51,18 +51,18 @@ class TensorLayout {
   at::Device device_;
 };
 
-/// A save, by an operator that runs on this thread, of a tensor that the operator may fill later.
+/// Describes a tensor that an operator of this thread has saved and may fill later.
 class LateFill {
  public:
-  /// An operator fills nothing that has a gradient: that was computed before, or has a version for
-  /// each write.
+  /// False for a tensor that requires a gradient: it was computed before, or each write gives it a
+  /// new version.
   static bool is_possible(const at::Tensor& tensor) { return !tensor.requires_grad(); }
-  /// The tensor without its graph. What may be filled later may also be resized: it is held itself.
+  /// The tensor without its graph; itself if it may be filled later, since that may resize it.
   static at::Tensor detached(const at::Tensor& tensor) {
     return is_possible(tensor) ? tensor : tensor.detach();
   }
-  /// Whether the operator has ended. It took a number for its node before it saved; one in place
-  /// takes a second for a clone of its input.
+  /// Whether the operator has ended. Before the save it took a sequence number for its node; an
+  /// in-place operator takes a second one for a clone of its input.
   bool is_over() const { return at::sequence_number::peek() >= number_ + 2; }
 
  private:

@@ -9,8 +9,8 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::activation {
 
-/// Gives tensors a copy of their memory in the lifetime of the object: writes in that time, also
-/// those through a view of such a tensor, are discarded. The tensors, their storages and their
+/// While the object lives, gives tensors a copy of their memory. The destructor restores the
+/// original and so discards all writes, also through views. The tensors, their storages and their
 /// version counters stay. Threads: no other thread may use the tensors meanwhile.
 class ScratchBuffers {
  public:

@@ -26,7 +26,7 @@ c10::Stream copy_stream(c10::Device device) {
   return streams.emplace(device.index(), devices.getStreamFromGlobalPool(device)).first->second;
 }
 
-/// `then` starts after all that is queued on `first`.
+/// Later work on `then` starts after all work that is queued on `first`.
 void order(const c10::Stream& first, const c10::Stream& then) {
   c10::Event reached(first.device_type());
   reached.record(first);
@@ -37,7 +37,7 @@ c10::Stream current_stream(c10::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
 
-/// Outside LibTorch's allocator, so that a MemoryMeter sees what has left "the device".
+/// Not from LibTorch's allocator, so that a MemoryMeter does not count it as memory of the device.
 at::Tensor second_buffer(const at::Tensor& like) {
   void* memory = std::malloc(like.nbytes());
   if (memory == nullptr) {

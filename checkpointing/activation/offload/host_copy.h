@@ -7,21 +7,21 @@
 
 namespace lockstep::activation {
 
-/// A tensor's data in host memory: copied there at construction, back to its device by load(). For
-/// accelerators both copies run on a stream of their own and the memory is pinned; the host never
-/// waits. Threads: one at a time.
+/// A copy of a tensor's data in host memory, made by the constructor; load() copies it back to the
+/// device. For accelerators both copies run on a separate stream and the memory is pinned; the host
+/// never waits. Threads: one at a time.
 class HostCopy {
  public:
   /// tensor: dense, without overlaps.
   explicit HostCopy(const at::Tensor& tensor);
 
   bool is_like(const at::Tensor& tensor) const;
-  /// Starts to bring the data back, unless that is under way or done.
+  /// Starts the copy back to the device, unless it was started already.
   void load();
   bool is_loading() const noexcept { return loaded_.defined(); }
-  /// The data, for work on the current stream from now on. After load().
+  /// The data on the device, for later work on the current stream. Call after load().
   at::Tensor wait();
-  /// Forgets the loaded data; the host's stays.
+  /// Drops the loaded data; the host copy stays.
   void unload() noexcept { loaded_.reset(); }
 
  private:

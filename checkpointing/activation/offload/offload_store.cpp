@@ -18,7 +18,7 @@ void check_unchanged(const at::Tensor& tensor, uint32_t version) {
 
 }  // namespace
 
-/// What a node holds: a slot, or the tensor itself where it stays.
+/// Held by a node: a slot, or the tensor itself if it stays on the device.
 class OffloadStore::Holder final : public torch::autograd::SavedVariableHooks {
  public:
   explicit Holder(std::shared_ptr<OffloadStore> store) : store_(std::move(store)) {}
@@ -115,7 +115,7 @@ bool OffloadStore::Slot::holds(const at::Tensor& tensor) const {
          (copy.has_value() ? copy->is_like(tensor) : waiting.is_same(tensor));
 }
 
-/// A tensor that has another version by now stays, and backward refuses it.
+/// A tensor with another version by now is not copied; backward throws.
 void OffloadStore::move(Slot& slot) {
   if (!slot.copy.has_value() && static_cast<uint32_t>(slot.waiting._version()) == slot.version) {
     slot.copy.emplace(slot.waiting);

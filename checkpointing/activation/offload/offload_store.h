@@ -19,15 +19,15 @@ namespace lockstep::activation {
 
 /// The tensors of one OffloadActivations, in the order in which forward saved them.
 ///
-/// Lifetime: shared by what autograd holds; a tensor's host copy goes with the last node that saved
-/// it. Threads: forward on one, backward on any, by a lock.
+/// Lifetime: the nodes of autograd share the store; a host copy is freed with the last node that
+/// saved the tensor. Threads: forward on one, backward on any (a lock).
 class OffloadStore final : public SavedTensorPolicy,
                            public std::enable_shared_from_this<OffloadStore> {
  public:
   OffloadStore(const std::vector<at::Tensor>& parameters, OffloadOptions options);
 
   std::unique_ptr<torch::autograd::SavedVariableHooks> make() override;
-  /// Copies what waits for the end of the operator that saved it.
+  /// Copies the tensors that waited for the end of the operator that saved them.
   void between_operators() override;
   OffloadActivations::Figures figures() const;
 
@@ -43,14 +43,14 @@ class OffloadStore final : public SavedTensorPolicy,
     StorageIdentity source;
     uint32_t version;
     std::size_t index;
-    at::Tensor waiting;  // until there is a copy
+    at::Tensor waiting;  // the tensor, until there is a copy
     std::optional<HostCopy> copy;
     int64_t holders = 0;
     int64_t taken = 0;
   };
 
   bool moves(const at::Tensor& tensor) const;
-  /// The slot that holds the tensor's data, an earlier one if the same data is there already.
+  /// A slot with the tensor's data; an earlier slot if it has the same data.
   std::shared_ptr<Slot> add(const at::Tensor& tensor);
   void move(Slot& slot);
   void move_waiting(bool all);

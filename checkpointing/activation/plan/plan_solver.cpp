@@ -12,7 +12,7 @@ constexpr double infinite = std::numeric_limits<double>::infinity();
 
 constexpr std::array<Before, 3> befores = {Before::nothing, Before::kept_stage, Before::region};
 
-/// Plans never put the chain's last stage in a region: it would be needed at once.
+/// Plans never put the chain's last stage in a region: backward would recompute it at once.
 Pass pass_of(const SegmentMemory& memory, std::size_t last) {
   return last + 1 == memory.stages.size() ? Pass::first : Pass::recompute;
 }
@@ -21,8 +21,8 @@ std::size_t number_of(Before before) {
   return static_cast<std::size_t>(before);
 }
 
-/// Least times of all segments for 0..slots of memory, from short segments to long ones: of each
-/// for what may stand before it, whose share of the memory is paid from the same slots.
+/// The least times of all segments for 0..slots of memory, from short segments to long ones. A
+/// segment has one time for each `Before`, whose memory is taken from the same slots.
 class TimeTable {
  public:
   TimeTable(const ChainCosts& costs, const SegmentMemory& memory, int64_t slots)
@@ -65,7 +65,7 @@ class TimeTable {
     }
   }
 
-  /// The first stage kept, wherever that fits.
+  /// The times if the first stage keeps its activations; better() checks that they fit.
   std::vector<double> keeping(std::size_t first, std::size_t last) const {
     std::vector<double> result(width_, 0.0);
     if (first < last) {

@@ -9,12 +9,12 @@
 
 namespace lockstep::activation {
 
-/// What to do first with a segment first..last of a chain: keep runs stage `first` with all kept
-/// and goes on behind it; a number n runs first..n-1 as a region and goes on with n..last.
+/// The first step for a segment first..last of a chain. keep_first: stage `first` keeps its
+/// activations, then solve first+1..last. n: stages first..n-1 are a region, then solve n..last.
 using Decision = int16_t;
 constexpr Decision keep_first = 0;
 
-/// Numbers the segments of a chain of `stages` stages.
+/// The index of each segment of a chain of `stages` stages.
 class Segments {
  public:
   explicit Segments(std::size_t stages) : stages_(stages) {}
@@ -27,22 +27,21 @@ class Segments {
   std::size_t stages_;
 };
 
-/// The least time within the budget, of the plans that sizes rounded up to slots tell apart; none
-/// if no plan fits then. Rounding takes memory that a run does not: what up to an eighth more slots
-/// would allow is found with them, and taken where its bytes fit.
+/// The fastest plan within the budget, with sizes rounded up to slots; empty if no plan fits. A run
+/// needs less memory than rounded sizes say, so the search also tries up to an eighth more slots
+/// and takes such a plan if its exact bytes fit.
 std::optional<CheckpointPlan> fastest_plan(const ChainCosts& costs, int64_t slot,
                                            int64_t budget_bytes);
 
-/// The least memory, and a plan that needs no more.
+/// The least memory of all plans, and a plan that needs it.
 struct LeastMemory {
   int64_t memory;
   CheckpointPlan plan;
 };
 LeastMemory least_memory(const SegmentMemory& memory);
 
-/// The pieces that decisions add up to; decide(first, last, used, before) gives the decision for a
-/// segment when `used` of the memory is taken by what waits for backward, not counting what the
-/// piece before the segment holds.
+/// The pieces of a plan by its decisions. decide(first, last, used, before) returns the decision
+/// for a segment. `used`: memory held until backward, without that of the piece before the segment.
 template <class Decide>
 std::vector<CheckpointPlan::Piece> pieces_of(const SegmentMemory& memory, std::size_t first,
                                              std::size_t last, int64_t used, const Decide& decide) {

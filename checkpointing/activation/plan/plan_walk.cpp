@@ -34,7 +34,7 @@ void PlannedStages::add(const std::vector<CheckpointPlan::Piece>& pieces,
   }
 }
 
-/// The stages of one region of the plan that were run one after another.
+/// A region of the plan: those of its stages that run one after another.
 class PlanWalk::StagesRegion final : public Region {
  public:
   StagesRegion(std::shared_ptr<const PlannedStages> stages, std::size_t depth, std::size_t number,
@@ -134,7 +134,7 @@ at::Tensor PlanWalk::step(std::size_t stage, at::Tensor input) {
 }
 
 at::Tensor PlanWalk::advance(std::size_t stage, at::Tensor input) {
-  Regions open = std::exchange(open_, {});  // which a stage that throws leaves closed
+  Regions open = std::exchange(open_, {});  // stays empty if a stage throws
   const std::vector<std::size_t>& around = stages_->regions_of(stage);
   std::size_t stay = 0;
   while (stay < open.size() && depth_ + stay < around.size() &&

@@ -37,27 +37,26 @@ class PlannedStages {
   std::vector<std::size_t> last_stages_;
 };
 
-/// Runs the stages of a chain by its plan, a call for each stage. A region reaches as far as its
-/// stages are run one after another: what was run of it is recomputed from the input of the first
-/// of these stages.
+/// Runs the stages of a chain by its plan, one call for each stage. A region covers those of its
+/// stages that run one after another, and recomputes them from the input of the first one.
 ///
-/// A stage that changes the region's input in place could not be recomputed from it. What such
-/// stages save at the beginning of a region is kept, and the region begins behind them. Until it is
-/// known that a stage is none, the tensors that autograd saves in it stay in memory: no more than
-/// are there together in the region's own backward.
+/// A stage that changes the region's input in place cannot be recomputed from it. If a region
+/// begins with such stages, their saved tensors are kept and the region begins after them. Tensors
+/// of a stage stay in memory until it is known not to be such a stage: no more memory than the
+/// region's backward needs.
 ///
 /// Threads: one at a time.
 class PlanWalk {
  public:
   explicit PlanWalk(std::shared_ptr<const PlannedStages> stages) : PlanWalk(stages, 0) {}
 
-  /// Runs the whole chain; without autograd, its stages alone.
+  /// Runs the whole chain; without autograd, without regions.
   at::Tensor run(at::Tensor input);
-  /// Runs one stage, under autograd, wherever the caller stands. It goes on in the regions of the
-  /// stage before if that was the last call, in the same state of this thread and of the random
-  /// generators, and the input is what it returned.
+  /// Runs one stage, under autograd. Continues the regions of the last call if that was the stage
+  /// before, `input` is its output, and the state of this thread and of the random generators is
+  /// the same.
   at::Tensor step(std::size_t stage, at::Tensor input);
-  /// Ends the regions that step() might go on with.
+  /// Ends the regions that step() might continue.
   void close() noexcept { open_.clear(); }
 
  private:
@@ -76,17 +75,17 @@ class PlanWalk {
     RngState rng;
   };
 
-  /// For a region's recompute: its own regions are those behind the first `depth`.
+  /// For a region's recompute, which is inside `depth` regions.
   PlanWalk(std::shared_ptr<const PlannedStages> stages, std::size_t depth)
       : stages_(std::move(stages)), depth_(depth) {}
 
-  /// Runs a stage that follows the one before.
+  /// Runs the next stage and opens and ends regions.
   at::Tensor advance(std::size_t stage, at::Tensor input);
   at::Tensor run_inside(Regions& open, std::size_t level, std::size_t stage, at::Tensor input);
 
   std::shared_ptr<const PlannedStages> stages_;
   std::size_t depth_;
-  Regions open_;  // those that the next stage may lie in
+  Regions open_;  // regions that the next stage may lie in
   std::optional<Position> position_;
 };
 

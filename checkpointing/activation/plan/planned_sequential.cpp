@@ -37,7 +37,7 @@ struct Content {
 std::unique_ptr<AnyModulePlaceholder>& content(AnyModule& module);
 template struct Content<&AnyModule::content_>;
 
-/// A placeholder that at<T>() can read, for whatever T.
+/// A placeholder that at<T>() can read for any T.
 struct ReadableHolder : AnyModulePlaceholder {
   ReadableHolder(const std::type_info& type, std::shared_ptr<void> of_that_type)
       : AnyModulePlaceholder(type), module(std::move(of_that_type)) {}

@@ -8,20 +8,20 @@
 
 namespace lockstep::activation {
 
-/// What stands before a segment, and holds its input if need be.
+/// What precedes a segment; it may hold the segment's input.
 enum class Before { nothing, kept_stage, region };
 
-/// When a segment's stages run forward: with the whole chain, or again for a region's backward.
+/// Which forward: that of the whole chain, or a recompute for a region's backward.
 enum class Pass { first, recompute };
 
-/// The memory model that plans are predicted and solved with, in any unit of memory: that of rotor
-/// (Beaumont et al.), but an output is held only if its own stage, the next one, or a region that
-/// starts there needs it. Of the stages first..last as one segment it counts what is needed besides
-/// the segment's input: in recompute the gradient of its output, which is there by then, and
+/// The memory model of plans, in any unit: that of rotor (Beaumont et al.), except that an output
+/// is held only if its stage, the next one, or a region that starts there needs it. For a segment
+/// first..last it counts memory besides the segment's input: in recompute the gradient of its
+/// output, and
 ///   - while stages run forward with nothing kept, one stage's input, output and temporary;
 ///   - while a stage runs with all kept, its input, what it keeps and its temporary;
 ///   - while its backward runs, its output's gradient, what it keeps, and its temporary.
-/// No region begins with a stage that changes its input.
+/// A region cannot begin with a stage that changes its input.
 struct SegmentMemory {
   struct Stage {
     int64_t output;
@@ -36,7 +36,7 @@ struct SegmentMemory {
   };
   std::vector<Stage> stages;
 
-  /// In slots of `slot` bytes, each size rounded up; 1 is exact.
+  /// Sizes in slots of `slot` bytes, rounded up; 1: exact bytes.
   explicit SegmentMemory(const ChainCosts& costs, int64_t slot = 1) {
     const auto slots = [slot](int64_t bytes) { return (bytes + slot - 1) / slot; };
     for (const StageCosts& c : costs) {
@@ -50,8 +50,8 @@ struct SegmentMemory {
     return pass == Pass::recompute && stages[last].has_gradient ? stages[last].output : 0;
   }
 
-  /// What the piece before `first` holds until its own backward, if a region or a kept stage
-  /// starts there.
+  /// What the piece before `first` holds until its own backward. by_region: a region starts at
+  /// `first`.
   int64_t held(std::size_t first, Before before, bool by_region) const {
     if (before == Before::nothing) {
       return 0;
@@ -64,13 +64,13 @@ struct SegmentMemory {
     return previous.saved + (next_needs && !previous.keeps_output ? previous.output : 0);
   }
 
-  /// Forward of `stage`, the first or a later one of a segment that ends in `last`, nothing kept.
+  /// Forward of `stage` with nothing kept, in a segment that ends in `last`.
   int64_t passing(std::size_t stage, bool is_first, std::size_t last, Pass pass) const {
     const int64_t input = is_first ? 0 : stages[stage - 1].output;
     return gradient(last, pass) + input + stages[stage].output + stages[stage].passing_temporary;
   }
 
-  /// Forward, all kept, and backward of the first stage of a segment that ends in `last`.
+  /// Forward with all kept, and backward, of the first stage of a segment that ends in `last`.
   int64_t keeping(std::size_t first, std::size_t last, Before before, Pass pass) const {
     const Stage& s = stages[first];
     const bool input_is_held = before == Before::nothing || s.keeps_input ||

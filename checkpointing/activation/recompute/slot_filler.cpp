@@ -7,7 +7,7 @@ namespace lockstep::activation {
 
 namespace {
 
-// A std::exception, so that a backward inside the region ends in good order too.
+// A std::exception, so that a backward inside the region ends cleanly, too.
 class StopRecompute : public std::exception {
  public:
   const char* what() const noexcept override { return "recompute has all that backward needs"; }
@@ -15,8 +15,8 @@ class StopRecompute : public std::exception {
 
 }  // namespace
 
-/// What a node of recompute's own graph holds: the tensor, for a backward inside the region.
-/// Detached, for an output's node would otherwise own itself.
+/// Held by a node of recompute's graph: the tensor, for a backward inside the region. Detached,
+/// since the node of an output would otherwise own itself.
 class SlotFiller::Keeper final : public torch::autograd::SavedVariableHooks {
  public:
   explicit Keeper(SlotFiller& filler) : filler_(filler) {}
@@ -51,7 +51,7 @@ void SlotFiller::between_operators() {
   stop_if_complete();
 }
 
-// A tensor from outside the region, such as a frozen weight, keeps what forward left in it.
+// True for a tensor from outside the region, such as a frozen weight: it has its data from forward.
 bool SlotFiller::is_filled(const at::Tensor& saved) const {
   return !LateFill::is_possible(saved) ||
          (next_ <= slots_.size() && slots_[next_ - 1].storage.is_of(saved));
@@ -95,7 +95,7 @@ void SlotFiller::compare(const at::Tensor& saved) const {
   check_same_version(saved);
 }
 
-// Only tensors from outside the region use the same memory again: weights, captured inputs, masks.
+// Only tensors from outside the region have forward's memory: weights, captured inputs, masks.
 void SlotFiller::check_same_version(const at::Tensor& saved) const {
   const SavedSlot& slot = slots_[next_ - 1];
   if (slot.storage.is_of(saved) && saved._version() != slot.version) {

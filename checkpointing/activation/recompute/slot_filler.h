@@ -12,19 +12,19 @@
 
 namespace lockstep::activation {
 
-/// Recompute did not do what forward did; what() says where.
+/// Recompute differs from forward; what() says where.
 class Mismatch : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// Fills a region's slots, in order, with what autograd saves while the function runs again.
+/// Fills a region's slots, in order, with the tensors that autograd saves during recompute.
 class SlotFiller final : public SavedTensorPolicy {
  public:
   struct Rules {
     bool check;             // compare count and layouts
-    bool early_stop;        // leave the function by an exception once the needed slots are filled
-    bool forward_finished;  // forward's slots are complete: more are a mismatch
+    bool early_stop;        // stop by an exception once all needed slots are filled
+    bool forward_finished;  // forward has all its slots: more are a mismatch
   };
 
   SlotFiller(std::vector<SavedSlot>& slots, const std::vector<KeptCall>& kept, Rules rules);
@@ -32,10 +32,10 @@ class SlotFiller final : public SavedTensorPolicy {
   std::unique_ptr<torch::autograd::SavedVariableHooks> make() override;
   void between_operators() override;
 
-  /// What forward's call of keep() number 0, 1, ... left; null past the last one so far.
+  /// The KeptCall of forward's next call of keep(); null after the last one.
   const KeptCall* next_kept();
 
-  /// From a catch block around the function.
+  /// Call in a catch block around the function.
   void rethrow_unless_stopped() const;
   void check_count() const;
 
@@ -53,7 +53,7 @@ class SlotFiller final : public SavedTensorPolicy {
   std::size_t needed_;  // slots up to the last one that some node holds
   std::size_t next_ = 0;
   std::size_t next_kept_ = 0;
-  std::optional<LateFill> late_;  // the last one, unless it is over
+  std::optional<LateFill> late_;  // the last save, if its operator may still run
   bool stopped_ = false;
 };
 

@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Builds the document from the parser's events, and stops it at the first that is not allowed.
+/// Builds the document from the parser's events; stops at the first that is not allowed.
 class DocumentBuilder : public nlohmann::json_sax<json> {
  public:
   explicit DocumentBuilder(const JsonLimits& limits) : limits_(limits) {}

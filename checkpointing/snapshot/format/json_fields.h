@@ -11,8 +11,8 @@
 
 namespace lockstep::snapshot {
 
-/// Typed access to an object of a document; what is missing or of another type is an Error (exit
-/// code snapshot) that names file and place. Holds references to the document and the file name.
+/// Typed access to an object of a document. Throws Error (exit code snapshot) with file and place
+/// if a field is missing or of another type. Holds references to the document and the file name.
 class JsonFields {
  public:
   JsonFields(const nlohmann::json& value, const std::string& file, std::string place);
@@ -23,12 +23,12 @@ class JsonFields {
   int64_t integer(const std::string& key, int64_t least = 0,
                   int64_t most = std::numeric_limits<int64_t>::max()) const;
   std::vector<int64_t> integers(const std::string& key) const;
-  /// None where the field is null.
+  /// Empty if the field is null.
   std::optional<double> optional_number(const std::string& key) const;
-  /// `otherwise` where there is no such field.
+  /// `otherwise` if there is no such field.
   bool boolean(const std::string& key, bool otherwise) const;
   JsonFields object(const std::string& key) const;
-  /// Every field, each of which must be a text.
+  /// All fields; each must be a text.
   std::map<std::string, std::string> all_texts() const;
 
   [[noreturn]] void wrong(const std::string& key, const std::string& complaint) const;

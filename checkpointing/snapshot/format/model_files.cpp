@@ -59,7 +59,7 @@ bool is_link(const std::string& path) {
   return ::lstat(path.c_str(), &status) == 0 && S_ISLNK(status.st_mode);
 }
 
-/// `path`, a file in a folder of the user, or where it leads if that is allowed.
+/// `path`, or the target of its link if that is allowed (see ModelFiles).
 std::string followed(const std::string& path) {
   if (!is_link(path)) {
     return path;

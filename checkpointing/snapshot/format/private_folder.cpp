@@ -35,7 +35,7 @@ std::string octal(mode_t mode) {
   return text;
 }
 
-/// In a container without privileges the machine's root has the number of those who are unknown.
+/// In a rootless container the root of the machine has the number of unknown users.
 bool is_root(uid_t owner) {
   static const uid_t unknown = [] {
     uint64_t inside = 0;
@@ -58,7 +58,7 @@ void require_own(const std::string& path, const struct stat& status) {
   }
 }
 
-/// `folder`: an open folder, whose path this is.
+/// `folder`: descriptor of the open folder `path`.
 void require_own_content(int folder, const std::string& path) {
   const int readable = ::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR* entries = readable < 0 ? nullptr : ::fdopendir(readable);
@@ -90,7 +90,7 @@ void require_own_content(int folder, const std::string& path) {
 
 }  // namespace
 
-/// From the root down to the folder, one open folder at a time.
+/// Walks from the root to the folder and checks each level; one folder is open at a time.
 class PrivateFolder::Walk {
  public:
   explicit Walk(const PrivateFolder& folder)
@@ -100,7 +100,7 @@ class PrivateFolder::Walk {
 
   bool is_at_end() const { return depth_ == folder_.names_.size(); }
   int number() const { return at_.number(); }
-  /// False if the next folder is missing, and `makes` is.
+  /// Goes one level down. False if that folder is missing and `makes` is false.
   bool advance(bool makes) {
     const std::string& name = folder_.names_[depth_];
     path_ += "/" + name;
@@ -152,7 +152,7 @@ class PrivateFolder::Walk {
     if (!is_root(status.st_uid)) {
       require_own(path_ + "/", status);
     }
-    // A group is often the user's own; where nobody comes in it does not matter.
+    // Below a closed folder group rights do not matter; the group is often the user's own.
     const mode_t writes = is_closed_ ? S_IWOTH : S_IWGRP | S_IWOTH;
     if ((mode & writes) != 0 && (mode & S_ISVTX) == 0) {
       refuse(path_ + "/", "has the mode ", octal(mode),
@@ -165,10 +165,10 @@ class PrivateFolder::Walk {
   Descriptor at_;
   std::string path_;
   size_t depth_ = 0;
-  bool is_closed_ = false;  // others cannot come here
+  bool is_closed_ = false;  // a folder above is closed to other users
 };
 
-/// Everything inside the folder: nobody else can change it between the check and the call.
+/// Other users cannot change what is in the folder between the check and the call.
 class PrivateFolder::Files : public FileSystem {
  public:
   explicit Files(PrivateFolder folder) : folder_(std::move(folder)) {}
@@ -210,7 +210,7 @@ class PrivateFolder::Files : public FileSystem {
 };
 
 PrivateFolder::PrivateFolder(const std::string& shared, std::vector<std::string> levels) {
-  std::error_code unreachable;  // the check will say so
+  std::error_code unreachable;  // check() throws then
   const std::string given = absolute_path(shared);
   const std::filesystem::path real = std::filesystem::weakly_canonical(given, unreachable);
   path_ = unreachable ? given : absolute_path(real.string());

@@ -7,7 +7,7 @@
 
 namespace lockstep::snapshot {
 
-/// Throws Error with exit code snapshot. A NUL in a name from outside would end the message there.
+/// Throws Error with exit code snapshot. Replaces NUL, which would end the message.
 [[noreturn]] void reject_with(std::string message);
 
 /// Throws Error with exit code snapshot: "FILE, byte OFFSET: what is wrong".
@@ -16,7 +16,7 @@ template <typename... Parts>
   reject_with(c10::str(file, ", byte ", offset, ": ", parts...));
 }
 
-/// The same where no byte is to blame: "FILE: what is wrong".
+/// The same without an offset: "FILE: what is wrong".
 template <typename... Parts>
 [[noreturn]] void reject(const std::string& file, const Parts&... parts) {
   reject_with(c10::str(file, ": ", parts...));

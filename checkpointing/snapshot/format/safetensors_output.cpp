@@ -24,7 +24,7 @@ SafetensorsHeader describe(const NamedTensors& tensors,
   return header;
 }
 
-/// Passes the bytes of the file on, one piece after the other.
+/// Passes the bytes of the file to a function, piece by piece.
 WrittenFile render(const NamedTensors& tensors, const std::map<std::string, std::string>& metadata,
                    const std::function<void(const void*, size_t)>& write) {
   std::unordered_map<std::string, const at::Tensor*> by_name;

@@ -14,29 +14,30 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::snapshot {
 
-/// What one rank hands over to be saved. Holds references to the tensors, not copies.
+/// What one rank saves in a snapshot. Holds references to the tensors, not copies.
 ///
-/// A section becomes files of its own (`model` -> model.safetensors), so that a tool that wants the
-/// weights reads just these. Tensors: dense, any device and strides, dtypes of safetensors.
+/// Each section has its own files (`model` -> model.safetensors), so a tool can read the weights
+/// alone. Tensors: dense, any device and strides, dtypes of safetensors.
 /// Ranks: texts and add() must be the same on every rank (names, sizes, dtypes; the values are
-/// taken from whichever rank writes them); add_slice() and add_own() are this rank's.
-/// Errors: Error for a section that is no word of [a-z0-9_], an undefined tensor, a slice that does
-/// not fit, a name that a section has already. Threads: one.
+/// those of the rank that writes); add_slice() and add_own() may differ.
+/// Errors: Error for a section with characters outside of [a-z0-9_], an undefined tensor, a slice
+/// that does not fit, a name that the section has already. Threads: one.
 class Content {
  public:
-  /// Small data of any kind, such as the configuration: kept in the manifest. Must be UTF-8.
+  /// Adds small data, such as the configuration, to the manifest. Must be UTF-8.
   Content& text(const std::string& name, std::string value);
 
-  /// A tensor that every rank has: stored once. A second name for the same memory (tied weights)
-  /// is stored as a reference to the first.
+  /// Adds a tensor that every rank has; it is stored once. A second name for the same memory (tied
+  /// weights) is stored as a reference to the first.
   Content& add(const std::string& section, const std::string& name, const at::Tensor& tensor);
 
-  /// This rank's part of a tensor of `sizes` that is spread over ranks: `elements` (1-dimensional)
-  /// are those from `begin` on, in row-major order. Slices of all ranks must cover the tensor once.
+  /// Adds this rank's part of a tensor of `sizes` that is divided among ranks: `elements`
+  /// (1-dimensional) are those from `begin` on, in row-major order. The slices of all ranks must
+  /// cover each element once.
   Content& add_slice(const std::string& section, const std::string& name,
                      const at::Tensor& elements, int64_t begin, std::vector<int64_t> sizes);
 
-  /// A tensor that each rank has its own of, such as the state of its random numbers.
+  /// Adds a tensor of this rank alone, such as the state of its random numbers.
   Content& add_own(const std::string& section, const std::string& name, const at::Tensor& tensor);
 
   struct Slice {

@@ -28,7 +28,7 @@ class FileSystem {
  public:
   /// The file system of this machine.
   static std::shared_ptr<FileSystem> real();
-  /// That of the innermost FileSystemScope, else real().
+  /// The file system of the innermost FileSystemScope; without one, real().
   static std::shared_ptr<FileSystem> current();
   virtual ~FileSystem() = default;
 
@@ -57,17 +57,17 @@ class FileSystemScope {
   std::shared_ptr<FileSystem> before_;
 };
 
-/// The path from the root of the file system on, without `.`, `..` and slashes at its end: it names
-/// the same place after the program has gone to another working directory. Empty if `path` is.
+/// The absolute path, without `.`, `..` and trailing slashes: it stays valid when the program
+/// changes its working directory. Empty if `path` is.
 std::string absolute_path(const std::string& path);
 /// Whether a file, folder or link with this path exists.
 bool exists(const std::string& path);
 /// The names in a folder, sorted; empty if there is no such folder.
 std::vector<std::string> names_in(const std::string& folder);
-/// Removes a folder that holds only plain files, and those files. A file that cannot be removed
-/// keeps the folder, but no other file; the Error is that of the first such file.
+/// Removes a folder that holds only plain files, and those files. If a file cannot be removed, the
+/// other files are, and the folder stays; throws the Error of the first such file.
 void remove_folder_of_files(FileSystem& files, const std::string& folder);
-/// Writes a small file. Its content is then on the disk, but not its name (see sync_folder).
+/// Writes a small file. Its content is on the disk then; its name only after sync_folder().
 void write_file(FileSystem& files, const std::string& path, const std::string& content);
 
 }  // namespace lockstep::snapshot

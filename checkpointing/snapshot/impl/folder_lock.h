@@ -14,21 +14,21 @@ namespace lockstep::snapshot {
 /// Keeps other jobs out of the folder of a run as long as this object exists. The file `lock` in
 /// the folder names this job.
 ///
-/// The system drops the lock of a process that dies, so a job that was killed locks nobody out. A
-/// lock of another host, where this system sees no processes, holds while its file is touched
-/// (every 5 s), and 30 s longer; an earlier attempt of the same scheduler's job, or of the same
-/// `lockstep run`, does not count.
-/// Within a process several objects may hold the lock. Ranks: rank 0. Threads: any.
+/// The system drops the lock of a process that dies, so a killed job blocks nobody. A lock of
+/// another host, whose processes cannot be seen, is valid until its file has not been touched for
+/// 30 s (it is touched every 5 s). A lock of an earlier attempt of the same scheduler job or
+/// `lockstep run` does not count.
+/// Several objects of a process may hold the lock. Ranks: rank 0. Threads: any.
 class FolderLock {
  public:
-  /// Throws Error (exit code snapshot) with host, process, start and job of the one that holds the
-  /// lock, and changes nothing then.
+  /// Throws Error (exit code snapshot) with host, process, start time and job of the owner if
+  /// another job holds the lock.
   explicit FolderLock(const std::string& folder);
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
 
-  /// Throws Error if the file was removed or replaced: another job may write to the folder now.
+  /// Throws Error if the file was removed or replaced: another job may use the folder then.
   void require_held() const;
 
  private:

@@ -9,15 +9,15 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::snapshot {
 
-/// The names in the folder of a run. A snapshot is step-000000001200/ with a manifest.json, a
-/// further one of that step step-000000001200.1/; whatever ends in .<run>.tmp is unfinished and
-/// belongs to that run; `lock` names the job that writes there.
+/// The names in the folder of a run. A snapshot is step-000000001200/ with a manifest.json; a
+/// second one of the same step is step-000000001200.1/. A name that ends in .<run>.tmp is
+/// unfinished and belongs to that run. `lock` names the job that writes to the folder.
 constexpr char kManifestName[] = "manifest.json";
 constexpr char kLatestName[] = "latest";
 constexpr char kLockName[] = "lock";
 
-/// Which snapshot of a run. The first of a step has the number 0. If the state changes without a
-/// step and is saved again, that is a further snapshot with the next number. It counts in place of
+/// Identifies a snapshot of a run. The first of a step has the number 0. If the state changes
+/// without a step and is saved again, that snapshot has the next number and counts in place of
 /// those before it.
 struct SnapshotId {
   int64_t step;
@@ -32,7 +32,7 @@ inline bool operator<(const SnapshotId& a, const SnapshotId& b) {
 }
 
 std::string step_folder(const SnapshotId& id);
-/// None unless the name is that of a snapshot.
+/// Empty unless the name is that of a snapshot.
 std::optional<SnapshotId> id_of(const std::string& folder_name);
 std::optional<int64_t> step_of(const std::string& folder_name);
 /// The snapshots in the folder, the earliest first.

@@ -62,11 +62,11 @@ struct Manifest {
   static Manifest parse_unsealed(std::string_view text, const std::string& file);
 };
 
-/// The "files" part of a manifest alone: ranks exchange it to report the files that they wrote.
+/// The "files" part of a manifest, with which ranks report the files that they wrote.
 std::string render_records(const FileRecords& files);
 FileRecords parse_records(std::string_view text, const std::string& file);
 
-/// Whether this may be the name of a file in a snapshot: a plain name without a path.
+/// Whether a file in a snapshot may have this name: a plain name without a path.
 bool is_plain_name(const std::string& name);
 
 }  // namespace lockstep::snapshot

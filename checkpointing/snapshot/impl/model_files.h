@@ -12,13 +12,13 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::snapshot {
 
-/// The weights of a model in safetensors files from anywhere: one file, the several of an index
+/// The weights of a model in safetensors files of any program: one file, the files of an index
 /// (model.safetensors.index.json), or a folder with either of these.
 ///
-/// An index may name plain files beside it only, in no other folder. A link is followed if it is
-/// the path itself, or leads to a place inside its own folder or, in a Hugging Face cache
-/// (CACHE/snapshots/REVISION), inside CACHE. Memory is bounded: an index has at most 32 MiB and
-/// 500,000 values, and the headers of all its files together at most 100 MB.
+/// An index may name only files in its own folder. A link is followed if it is the path itself, or
+/// if it leads to a place inside its folder or, in a Hugging Face cache (CACHE/snapshots/REVISION),
+/// inside CACHE. Limits: an index has at most 32 MiB and 500,000 values; the headers of all its
+/// files have at most 100 MB together.
 /// Ranks: local. Threads: any. Errors: Error (exit code snapshot).
 class ModelFiles : public TensorSource {
  public:
@@ -32,7 +32,7 @@ class ModelFiles : public TensorSource {
   at::Tensor read(const std::string& name) const override;
 
  private:
-  /// `headers`: the bytes of all headers so far.
+  /// `headers`: the bytes of all headers so far; increased.
   void open_file(const std::string& path, size_t& headers);
   void open_index(const std::string& opened_path);
   const StoredTensor& stored(const std::string& name) const;

@@ -16,32 +16,30 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// Copies each node's files of a snapshot in memory to the next node, so that the loss of one node
-/// leaves all files somewhere. The first rank of each node sends and receives, in chunks: each
-/// advance() ends one chunk and begins the next, which is on its way until the call after. Memory
-/// beyond the files: one chunk of each node.
+/// Copies each node's files of a snapshot in memory to the next node, so that all files survive the
+/// loss of one node. The first rank of each node sends and receives in chunks: each advance()
+/// completes one chunk and starts the next. Memory beyond the files: one chunk of each node.
 /// Ranks: every call but exist() and is_ready() is collective. Threads: one.
 class NeighbourCopies {
  public:
   static constexpr size_t kChunkBytes = size_t{16} << 20;
 
-  /// `folder`: what the snapshots are in. `chunk_bytes`: of each node, on their way at a time.
+  /// `folder`: contains the snapshots. `chunk_bytes`: sent by each node at a time.
   NeighbourCopies(Agreement agreement, snapshot::PrivateFolder folder, size_t chunk_bytes);
   NeighbourCopies(const NeighbourCopies&) = delete;
   NeighbourCopies& operator=(const NeighbourCopies&) = delete;
 
-  /// Whether there is another node. The same on every rank.
+  /// Whether there is more than one node. The same on every rank.
   bool exist() const { return first_ranks_.size() > 1; }
-  /// Begins with the files of the snapshot at `path`, which every node has under this name. Errors
-  /// are those of the last advance().
+  /// Starts to copy the files of the snapshot at `path`, which is the same on every node. The last
+  /// advance() returns its errors.
   void start(const std::string& path);
   /// Whether advance() would not block.
   bool is_ready();
-  /// The next chunk. Returns at the end the empty text, or why the files are not with the next
-  /// node. The same on every rank.
+  /// Copies the next chunk. Empty: not finished. At the end returns an empty text for success, or
+  /// why the next node lacks the files. The same on every rank.
   std::optional<std::string> advance();
-  /// The files are no longer needed, and may be removed. What is on its way ends before the next
-  /// start().
+  /// Stops copying: the files may be removed. The next start() waits for chunks in flight.
   void abandon() noexcept;
 
  private:
@@ -52,7 +50,7 @@ class NeighbourCopies {
   /// What this rank sends to the next node, or receives from the one before.
   struct Stream {
     Communicator pair;  // rank 0 sends
-    size_t from;        // number of the node that sends
+    size_t from;        // index of the sending node
     std::vector<File> files = {};
     size_t file = 0;
     size_t done = 0;  // bytes of the file
@@ -75,10 +73,10 @@ class NeighbourCopies {
   Agreement agreement_;
   snapshot::PrivateFolder folder_;
   size_t chunk_bytes_;
-  std::vector<int> first_ranks_;  // of the nodes
-  std::vector<Stream> streams_;   // of the first rank of a node: one to send, one to receive
+  std::vector<int> first_ranks_;  // of each node
+  std::vector<Stream> streams_;   // on the first rank of a node: one to send, one to receive
   std::string path_;
-  size_t chunks_left_ = 0;  // of the node with the most
+  size_t chunks_left_ = 0;  // of the node with the most chunks
   std::string failure_;     // of start(), on every rank
   Outcome outcome_;         // of this rank, since start()
 };

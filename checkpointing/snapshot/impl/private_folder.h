@@ -10,41 +10,40 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::snapshot {
 
-/// A folder of this user alone, somewhere below a folder that users share, such as /dev/shm.
-/// Whoever else could change it would choose the weights with which a run goes on.
+/// A folder that only this user can use, below a folder that users share, such as /dev/shm. If
+/// others could change it, they could choose the weights with which a run resumes.
 ///
-/// Each check walks down from the root of the file system and follows no link. The shared folder,
-/// and all that it is in, must belong to root or to this user, and nobody else may write there,
-/// except where the sticky bit keeps users from renaming what is not theirs. Below it, each folder
-/// must belong to this user, with no right for others. Then nobody else can replace any of them.
-/// Ranks: local. Threads: any. Errors: Error (exit code snapshot) that names the first folder or
-/// file that is not as it must be, why, and what to do.
+/// Each check walks down from the root of the file system and follows no link. The shared folder
+/// and its parents must belong to root or to this user, and others may not write there, unless the
+/// sticky bit keeps them from renaming files of this user. Each folder below must belong to this
+/// user, without rights for others. Then nobody else can replace any of them. Ranks: local.
+/// Threads: any. Errors: Error (exit code snapshot) that names the first wrong folder or file, the
+/// reason, and what to do.
 class PrivateFolder {
  public:
-  /// `shared`: the folder that users share; links that lead to it are followed here and not again.
-  /// `levels`: the names of the folders below it, each in the one before.
+  /// `shared`: the folder that users share; links to it are followed here only. `levels`: the names
+  /// of the nested folders below it.
   PrivateFolder(const std::string& shared, std::vector<std::string> levels);
 
   const std::string& path() const { return path_; }
-  /// Makes what is missing, for this user alone whatever the umask is, and checks all of it.
+  /// Makes missing folders, for this user alone whatever the umask is, and checks all of them.
   void make() const;
-  /// Checks the folders that are there.
+  /// Checks the folders that exist.
   void check() const;
-  /// Checks also what is in the innermost one: folders and regular files of this user, nothing
-  /// else.
+  /// Also checks that the innermost folder has only folders and regular files of this user.
   void check_content() const;
-  /// Takes the rights of others from a file in the folder.
+  /// Removes the rights of other users on a file in the folder.
   void close_to_others(const std::string& file) const;
-  /// FileSystem::current() for what is in this folder: checks the folders before each change, and
-  /// makes folders and files for this user alone.
+  /// FileSystem::current() for use in this folder: checks the folders before each change, and makes
+  /// folders and files for this user alone.
   std::shared_ptr<FileSystem> files() const;
 
  private:
   class Files;
   class Walk;
 
-  std::vector<std::string> names_;  // of all folders from the root on
-  size_t shared_;                   // so many of them are not this user's alone
+  std::vector<std::string> names_;  // of all folders below the root
+  size_t shared_;                   // how many of them are not private
   std::string path_;
 };
 

@@ -14,17 +14,17 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::snapshot {
 
-/// Removes the snapshots of one run that are not to be kept. Ranks: one of them. Threads: one at a
-/// time.
+/// Removes the snapshots of a run that KeepOptions do not keep. Ranks: one of them. Threads: one at
+/// a time.
 class Rotation {
  public:
-  /// Finds the snapshots of options.run() that are in the folder already.
+  /// Finds the snapshots of options.run() in the folder.
   Rotation(std::string folder, const WriterOptions& options);
 
-  /// A snapshot of this run is complete. Removes what need not be kept, and returns one line for
-  /// each that could not be removed.
+  /// Call when a snapshot is complete. Removes snapshots that need not be kept; returns one line
+  /// for each that could not be removed.
   std::vector<std::string> committed(const SnapshotId& id, const Manifest& manifest);
-  /// A complete snapshot has this manifest now.
+  /// Call when the manifest of a complete snapshot was replaced.
   void note(const SnapshotId& id, const Manifest& manifest);
 
  private:
@@ -34,13 +34,13 @@ class Rotation {
 
   std::string folder_;
   WriterOptions options_;
-  std::map<SnapshotId, std::optional<double>> metrics_;  // of this run's snapshots
-  bool lower_is_better_ = true;                          // of the newest that has a metric
+  std::map<SnapshotId, std::optional<double>> metrics_;  // of all snapshots of this run
+  bool lower_is_better_ = true;                          // of the last noted one with a metric
 };
 
-/// Removes what this run left unfinished in the folder. Returns why something could not be removed:
-/// on NFS a file that some process has open stays as .nfsXXXX until that process closes it. It does
-/// no harm, and the next save tries again.
+/// Removes unfinished files of this run in the folder. Returns why files could not be removed: on
+/// NFS an open file stays as .nfsXXXX until its process closes it. It does no harm, and the next
+/// save tries again.
 std::vector<std::string> remove_leftovers(FileSystem& files, const std::string& folder,
                                           const std::string& run);
 

@@ -41,8 +41,8 @@ struct SafetensorsHeader {
   /// tensor.
   static SafetensorsHeader parse(std::string_view file_text, const std::string& file);
 
-  /// Why no tensor can have this name, or so many dimensions, in a file, as the rest of a sentence
-  /// about the tensor; empty if one can.
+  /// Why a tensor in a file cannot have this name or number of dimensions, as the rest of a
+  /// sentence about the tensor; empty if it can.
   static std::string why_unusable(const std::string& name, size_t dimensions);
 
   /// Assigns an offset to each tensor (largest element type first, then by name): sets begin, end

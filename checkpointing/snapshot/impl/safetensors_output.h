@@ -19,14 +19,14 @@ struct WrittenFile {
 };
 
 /// Why a safetensors file cannot hold the tensor under this name, and what to do; empty if it can.
-/// For the checks before anything is written.
+/// For checks before anything is written.
 std::string why_not_storable(const std::string& name, const at::Tensor& tensor);
-/// Throws Error (exit code snapshot) that says so.
+/// Throws Error (exit code snapshot) with why_not_storable().
 void require_storable(const std::string& name, const at::Tensor& tensor);
 
-/// Returns the elements of the tensor in row-major order in host memory, ready to be written. If
-/// the tensor has this form already, it is not copied. Throws Error with the name of the tensor if
-/// it is undefined or not dense.
+/// Returns the elements of the tensor in row-major order in host memory, ready to be written. A
+/// tensor that has this form already is not copied. Throws Error with the name of the tensor if it
+/// is undefined or not dense.
 at::Tensor host_elements(const std::string& name, const at::Tensor& tensor);
 
 /// Writes a new safetensors file. Its content is on the disk when the function returns.
@@ -36,7 +36,7 @@ WrittenFile write_safetensors(FileSystem& files, const std::string& path,
                               const NamedTensors& tensors,
                               const std::map<std::string, std::string>& metadata);
 
-/// What write_safetensors() would return; nothing is written.
+/// Returns what write_safetensors() would return, without writing.
 WrittenFile describe_safetensors(const NamedTensors& tensors,
                                  const std::map<std::string, std::string>& metadata);
 

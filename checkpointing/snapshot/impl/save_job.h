@@ -18,7 +18,7 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::snapshot {
 
-/// All digits, or "none".
+/// The value with all digits, or "none".
 std::string text_of_metric(const std::optional<MetricValue>& metric);
 
 /// One snapshot on its way to the disk, in the only order that survives a crash:
@@ -35,18 +35,18 @@ class SaveJob {
  public:
   SaveJob(RunFolder& folder, const Content& content, const SnapshotId& id,
           const std::optional<MetricValue>& metric);
-  /// Whether the finished snapshot `id` is what a save of this content would write, but for the
-  /// metric. Reads every tensor that this rank would write; no save may be pending. Collective.
+  /// Whether the finished snapshot `id` has exactly this content, except for the metric. Reads
+  /// every tensor that this rank would write; no save may be pending. Collective.
   static bool is_saved(RunFolder& folder, const Content& content, const SnapshotId& id);
 
-  /// What write() will write; a copy may take the place of each tensor before.
+  /// The files that write() writes. The caller may replace tensors by copies before.
   std::vector<PlannedFile>& planned() { return planned_; }
   void write();
-  /// write() or commit() could not end: memory for its outcome was missing. Local.
+  /// Call if write() or commit() has thrown, for lack of memory. Local.
   void note_failure(const std::exception_ptr& failure);
   /// True on every rank if commit() is next; else finish() is.
   bool agree();
-  /// Does nothing on ranks that do not complete the snapshot: see RunFolder::completes().
+  /// Does nothing unless RunFolder::completes().
   void commit();
   SaveReport finish();
 
@@ -54,22 +54,22 @@ class SaveJob {
   std::string final_path() const;
   std::string temporary_path() const;
   void refuse_existing() const;
-  /// Every rank's outcome of this phase; the report says so if a rank failed.
+  /// The outcomes of this phase of all ranks; a failure is written to the report.
   std::vector<detail::Outcome> exchange_outcomes();
   void compare_content(const std::vector<std::string>& lines,
                        const std::optional<MetricValue>& metric);
   std::string write_files();
-  /// Throws Error if the files of all ranks are not the whole content once.
+  /// Throws Error unless the files of all ranks have all content exactly once.
   void take_records(const std::vector<detail::Outcome>& outcomes);
   void put_in_place();
   std::string name_latest_and_rotate();
-  /// Returns what could not be removed and why; usually the empty text.
+  /// Returns what could not be removed and why; empty for success.
   std::string remove_temporary() const;
   void forget_tensors() { planned_.clear(); }
 
   RunFolder* folder_;
   SnapshotId id_;
-  Manifest manifest_;  // files: after agree()
+  Manifest manifest_;  // with files after agree()
   std::vector<PlannedFile> planned_;
   std::vector<std::pair<std::string, std::string>>
       to_be_saved_;          // section and tensor, of all ranks

@@ -23,17 +23,17 @@ struct PlannedFile {
   std::map<std::string, std::string> metadata;  // of the safetensors header
 };
 
-/// This rank's share of the content. Tensors that all ranks share are spread over them by bytes,
-/// largest first, each to the file and rank that has least; every rank computes the same spread.
+/// The files that this rank writes. Tensors that all ranks share are divided among ranks: largest
+/// first, each to the file with the fewest bytes; every rank computes the same plan.
 /// A section of less than `min_shard_bytes` for each rank gets fewer files than there are ranks.
 std::vector<PlannedFile> plan_files(const Content& content, int rank, int ranks,
                                     int64_t min_shard_bytes);
 
-/// One line for each thing that must be the same on every rank.
+/// A line for each property that must be the same on every rank.
 std::vector<std::string> shared_lines(const Content& content);
 
-/// For each section that has more than one file of whole tensors: the text of
-/// <section>.safetensors.index.json, by which other tools find the tensors.
+/// For each section with more than one file of whole tensors: name and text of
+/// <section>.safetensors.index.json, in which other tools find the tensors.
 std::map<std::string, std::string> index_files(const FileRecords& files);
 
 }  // namespace lockstep::snapshot

@@ -17,8 +17,8 @@ namespace lockstep::snapshot {
 /// one.
 class SnapshotFiles {
  public:
-  /// Reads the manifest and compares the sizes of the files with it. No file of a set may be
-  /// missing.
+  /// Reads the manifest, compares the sizes of the files with it, and checks that no file of a set
+  /// is missing.
   explicit SnapshotFiles(const std::string& folder);
 
   const std::string& folder() const { return folder_; }
@@ -30,8 +30,7 @@ class SnapshotFiles {
   /// digests of every `parts`-th tensor, starting with tensor number `part`. Uses all compute
   /// threads.
   void verify(int part, int parts) const;
-  /// Disables digest checks from now on, because other ranks have checked the tensors that this
-  /// rank has not.
+  /// Disables digest checks from now on: other ranks have checked the remaining tensors.
   void trust() const { trusted_ = true; }
 
  private:

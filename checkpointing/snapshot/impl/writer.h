@@ -18,12 +18,11 @@ namespace lockstep::snapshot {
 /// A snapshot is the folder FOLDER/step-000000001200/. If the job is killed at any moment, FOLDER
 /// holds the snapshots that were complete before, and perhaps the new one, but never a mix.
 ///
-/// save() waits for the disk. start() lets training go on: it costs this rank the copy of the
-/// tensors that it is to write into host memory (kept for the next save; pinned if they are on a
-/// GPU). A thread of each rank writes and calls no collective, so it needs nothing of MPI. The
-/// ranks agree, and rank 0 completes the snapshot, in advance(): call it once is_ready() is true on
-/// all ranks (sum the flag in a collective of the loop), or call poll() each update. At most one
-/// save is pending.
+/// save() waits for the disk. start() returns once this rank's tensors are copied to host memory
+/// (which is reused; pinned for tensors on a GPU); a thread of each rank then writes the copies,
+/// without any collective. In advance() the ranks agree and rank 0 completes the snapshot: call it
+/// once is_ready() is true on all ranks (sum the flag in a collective of the loop), or call poll()
+/// each update. At most one save is pending.
 /// Ranks: is_ready() and is_pending() are local, all other calls collective, with the same
 /// arguments on each rank except for slices and own tensors.
 /// Threads: one. A run must have only one writer at a time.
@@ -31,8 +30,8 @@ class Writer {
  public:
   /// Tests that the folder can be used; see RunFolder. Throws the same Error on every rank.
   Writer(Communicator ranks, std::string folder, WriterOptions options = {});
-  /// Completes what is pending, with all ranks; errors go to stderr. While an exception unwinds it
-  /// waits for the own thread only, and what is pending is left to the next start of the run.
+  /// Completes a pending save (collective); errors go to stderr. If an exception unwinds the stack,
+  /// it only waits for the thread; the next start of the run removes the unfinished files.
   ~Writer();
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
@@ -45,7 +44,7 @@ class Writer {
                   const std::optional<MetricValue>& metric = std::nullopt);
 
   struct Started {
-    /// How the save that was still pending ended, for which this one waited.
+    /// The report of a save that was still pending.
     std::optional<SaveReport> previous;
     double waited_seconds = 0;
     double copied_seconds = 0;
@@ -59,12 +58,12 @@ class Writer {
   bool is_pending() const;
   /// Whether advance() would not block on this rank's own disk. True when nothing is pending.
   bool is_ready() const;
-  /// The next phase of what is pending, waiting for this rank's thread if need be. Returns how the
-  /// save ended, once it has; errors are in the report and never thrown.
+  /// Runs the next phase of the pending save; waits for this rank's thread if necessary. Returns
+  /// the report once the save has ended. Errors are in the report and never thrown.
   std::optional<SaveReport> advance();
-  /// advance() if every rank is ready, else nothing: one small collective while a save is pending.
+  /// Calls advance() if every rank is ready. One small collective while a save is pending.
   std::optional<SaveReport> poll();
-  /// Completes what is pending.
+  /// Completes a pending save.
   std::optional<SaveReport> wait();
 
   /// Its set_metric() may be called while no save is pending.

@@ -17,7 +17,7 @@ namespace lockstep::snapshot {
 
 /// How the snapshots of a run are written. Ranks: the same values on every rank.
 struct WriterOptions {
-  /// Name of the run: marks the snapshots that rotation may remove. At most 64 characters of
+  /// Name of the run: rotation removes only snapshots with this name. At most 64 characters of
   /// [A-Za-z0-9_-]. Empty: rank 0 generates a name. A resumed run passes the name in the manifest.
   TORCH_ARG(std::string, run);
   TORCH_ARG(KeepOptions, keep);

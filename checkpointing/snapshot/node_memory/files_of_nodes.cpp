@@ -18,8 +18,8 @@ bool is_unfinished(const std::string& name) {
 
 }  // namespace
 
-/// What a node has of a snapshot and what it lacks, one file a line: "has NAME BYTES CONTENT", the
-/// content of the manifest only, or "lacks NAME".
+/// A line for each file: "has NAME BYTES CONTENT" (CONTENT: digest of the manifest, "-" for other
+/// files) or "lacks NAME".
 std::string FilesOfNodes::of_this_node(const std::string& path) {
   std::string text = "node\n";
   if (!snapshot::exists(path + "/" + snapshot::kManifestName)) {

@@ -8,7 +8,7 @@
 
 namespace lockstep::detail {
 
-/// Which node has which files of a snapshot in memory. The first rank of a node speaks for it.
+/// Which node has which files of a snapshot in memory. The first rank of a node reports for it.
 class FilesOfNodes {
  public:
   struct File {
@@ -17,15 +17,15 @@ class FilesOfNodes {
     int owner = 0;  // the first rank whose node has it
   };
 
-  /// What this node has of the snapshot at `path`, and what it lacks, for the other ranks.
+  /// The report of this node: the files that it has of the snapshot at `path`, and those it lacks.
   static std::string of_this_node(const std::string& path);
-  /// `texts`: of_this_node() of each rank that speaks, empty for the others. Throws Error if two
-  /// nodes have a file of different content, or if no node has a file that the snapshot needs.
+  /// `texts`: of_this_node() of each first rank; empty for the others. Throws Error if two nodes
+  /// have a file of different content, or if no node has a file that the snapshot needs.
   FilesOfNodes(const std::string& path, const std::vector<std::string>& texts);
 
-  /// The files that some node lacks. The manifest is last: a folder that has one is a snapshot.
+  /// The files that some node lacks. The manifest is last, since it makes a folder a snapshot.
   std::vector<std::string> wanted() const;
-  /// Whether `rank` speaks for a node that lacks this file.
+  /// Whether `rank` is the first of a node that lacks this file.
   bool lacks(size_t rank, const std::string& name) const;
   const File& file(const std::string& name) const { return files_.at(name); }
 

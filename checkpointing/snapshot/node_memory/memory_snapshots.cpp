@@ -27,7 +27,7 @@ namespace {
 
 constexpr char kMarkerName[] = "memory";
 constexpr char kTokenName[] = "token";
-constexpr size_t kChunk = size_t{64} << 20;  // bytes of a broadcast
+constexpr size_t kChunk = size_t{64} << 20;  // bytes of one broadcast
 
 std::string host_name() {
   std::array<char, 256> name = {};
@@ -59,7 +59,7 @@ void remove_if_there(snapshot::FileSystem& files, const std::string& path) {
   }
 }
 
-/// Replaces a small file at once.
+/// Replaces a small file atomically.
 void replace_file(snapshot::FileSystem& files, const std::string& path, const std::string& text) {
   const std::string temporary = path + ".part";
   remove_if_there(files, temporary);
@@ -122,7 +122,7 @@ void MemorySnapshots::remove_steps(const std::function<bool(int64_t)>& condition
   }
 }
 
-/// The newest first. A node with another token has none.
+/// The steps on all nodes with this token, newest first.
 std::vector<int64_t> MemorySnapshots::steps_of_nodes(const std::string& token) const {
   const std::vector<std::string> lists =
       agreement_.gather("looking for snapshots in " + folder(), [&] {
@@ -202,7 +202,7 @@ void MemorySnapshots::complete(const std::string& path, const std::string& token
   agreement_.raise_if_any(mine.error);
 }
 
-/// The snapshot is whole on every node: a node that was not there before belongs to the run now.
+/// The snapshot is complete on every node: a node that newly takes part gets the token.
 void MemorySnapshots::adopt(int64_t step, const std::string& token) const {
   if (!is_leader() || has_token(token)) {
     return;
@@ -270,7 +270,7 @@ void MemorySnapshots::open(const std::string& run, int64_t update, int64_t min_s
         const std::string path = folder() + "/" + snapshot::step_folder(step);
         return !belongs || step > update || Snapshot(path).manifest().run != run;
       } catch (const Error&) {
-        return true;  // incomplete: of a node that was lost
+        return true;  // incomplete: files of a lost node
       }
     });
     if (is_leader()) {
@@ -293,7 +293,7 @@ void MemorySnapshots::open(const std::string& run, int64_t update, int64_t min_s
           .files(files)
           .node_local(true)
           .min_shard_bytes(min_shard_bytes)
-          .keep(snapshot::KeepOptions().last(2)));  // nodes commit one after another
+          .keep(snapshot::KeepOptions().last(2)));  // nodes do not commit at the same time
   copies_ = std::make_unique<NeighbourCopies>(agreement_, folder_, chunk_bytes_);
   if (!copies_->exist()) {
     copies_.reset();
@@ -366,7 +366,7 @@ void MemorySnapshots::forget(int64_t first, int64_t last) noexcept {
   try {
     remove_steps([&](int64_t step) { return step >= first && step <= last; });
   } catch (const std::exception&) {
-    return;  // an old snapshot in memory does no harm: resume() takes the newest
+    return;  // an old snapshot does no harm: resume() takes the newest
   }
 }
 
@@ -388,7 +388,7 @@ void MemorySnapshots::remove() noexcept {
       folder_.check_content();
       std::filesystem::remove_all(folder());
     } catch (const std::exception&) {
-      // What is not this user's stays, and what does must not end the run.
+      // Files of other users stay; that must not end the run.
     }
   }
   lock_.reset();

@@ -34,9 +34,9 @@ NeighbourCopies::NeighbourCopies(Agreement agreement, snapshot::PrivateFolder fo
     }
   }
   const size_t nodes = first_ranks_.size();
-  // Node n sends to node n + 1. A rank is in one pair of each split: pairs whose numbers are even,
-  // those whose numbers are odd, and the last, which shares node 0 if its number is even, too.
-  std::optional<Error> mine;  // the other ranks are in the next split
+  // Node n sends to node n + 1. A first rank is in two pairs, but in at most one of each split:
+  // even n, odd n, and the last n if the number of nodes is odd.
+  std::optional<Error> mine;  // thrown later: the other ranks go on to the next split
   for (int turn = 0; nodes > 1 && turn < 3; ++turn) {
     int color = -1;
     bool sends = false;
@@ -77,7 +77,7 @@ void NeighbourCopies::attempt(const std::function<void()>& action) {
 
 void NeighbourCopies::start(const std::string& path) {
   for (Stream& stream : streams_) {
-    stream.work.wait();  // of what was abandoned
+    stream.work.wait();  // a chunk of an abandoned copy
     stream = Stream{stream.pair, stream.from};
   }
   path_ = path;
@@ -170,7 +170,7 @@ void NeighbourCopies::end_chunk(Stream& stream) {
 bool NeighbourCopies::is_ready() {
   bool ready = true;
   for (Stream& stream : streams_) {
-    ready = stream.work.test() && ready;  // a test moves the chunk on, so each has one
+    ready = stream.work.test() && ready;  // test() of every stream, since it makes progress
   }
   return ready;
 }
@@ -196,7 +196,7 @@ std::optional<std::string> NeighbourCopies::advance() {
   return failure_.empty() ? finish() : failure_;
 }
 
-/// Files get their names once all of them are whole: a wrong one never has one.
+/// Renames the files once all are complete on all nodes, so no incomplete file has its final name.
 std::string NeighbourCopies::finish() {
   const auto failure = failure_in(agreement_.exchange(std::exchange(outcome_, {})));
   for (const Stream& stream : streams_) {
@@ -230,7 +230,7 @@ void NeighbourCopies::remove_unfinished(const Stream& stream) const {
     try {
       folder_.files()->remove_file(path_ + "/" + file.name + ".part");
     } catch (const Error&) {
-      continue;  // whatever stays goes with the snapshot
+      continue;  // it is removed with the snapshot
     }
   }
 }

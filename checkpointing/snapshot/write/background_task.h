@@ -11,8 +11,8 @@
 
 namespace lockstep::snapshot {
 
-/// One action at a time on a thread of its own, which leaves the processor to others (nice 10
-/// more): ranks compute on every core. What the action throws, join() throws. Threads: one uses it.
+/// Runs one action at a time on a thread with lower priority (nice + 10), because ranks compute on
+/// every core. join() throws the exception of the action. Threads: one.
 class BackgroundTask {
  public:
   ~BackgroundTask() {
@@ -46,7 +46,7 @@ class BackgroundTask {
   }
 
  private:
-  /// Linux keeps a nice value for each thread. Without it the work is done all the same.
+  /// On Linux the nice value belongs to the thread. A failure does no harm.
   static void yield_to_others() {
     ::setpriority(PRIO_PROCESS, 0, ::getpriority(PRIO_PROCESS, 0) + 10);
   }

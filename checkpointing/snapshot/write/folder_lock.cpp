@@ -38,7 +38,7 @@ std::string environment(const char* variable) {
   return text == nullptr ? "" : text;
 }
 
-/// The scheduler's job, and which attempt of it; the same of `lockstep run`.
+/// The job and the attempt of the scheduler, or of `lockstep run`.
 void add_job(Holder& holder) {
   for (const char* variable : {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID"}) {
     if (holder["job"].empty()) {
@@ -96,7 +96,7 @@ bool is_on_this_host(Holder& holder, Holder& own) {
   return holder["host"] == own["host"] && holder["boot"] == own["boot"];
 }
 
-/// Whether a process of this host is alive, judged by its number.
+/// Whether a process with this number is alive on this host.
 bool is_alive(Holder& holder) {
   const int process = std::atoi(holder["process"].c_str());
   return process > 0 && (::kill(process, 0) == 0 || errno == EPERM);

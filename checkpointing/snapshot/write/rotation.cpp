@@ -37,7 +37,7 @@ Rotation::Rotation(std::string folder, const WriterOptions& options)
         note(id, manifest);
       }
     } catch (const Error&) {
-      continue;  // unreadable: not ours to judge, and never removed
+      continue;  // unreadable snapshots are never removed
     }
   }
 }
@@ -54,8 +54,8 @@ bool Rotation::is_loaded_from(const SnapshotId& id) const {
          is_same_folder(folder_ + "/" + step_folder(id), options_.loaded_from());
 }
 
-/// Of each step the last snapshot counts; for `best` the last that has a metric, since those after
-/// it may have other weights.
+/// Of each step the last snapshot counts; for `best` the last with a metric, since later ones may
+/// have other weights.
 std::vector<SnapshotId> Rotation::not_to_be_kept(const SnapshotId& newest) const {
   const KeepOptions& keep = options_.keep();
   std::set<SnapshotId> kept = {newest};
@@ -91,7 +91,7 @@ std::vector<SnapshotId> Rotation::not_to_be_kept(const SnapshotId& newest) const
   return others;
 }
 
-/// From here on it is no snapshot any more, however much of it a crash leaves behind.
+/// Renames the folder, so that it is no snapshot any more even if a crash leaves files behind.
 void Rotation::hide(const SnapshotId& id) {
   const std::string path = folder_ + "/" + step_folder(id);
   options_.files()->rename(path, temporary_name(path, options_.run()));
@@ -112,7 +112,7 @@ std::vector<std::string> Rotation::committed(const SnapshotId& id, const Manifes
   std::vector<SnapshotId> hidden;
   for (const SnapshotId& old : not_to_be_kept(id)) {
     if (!exists(folder_ + "/" + step_folder(old))) {
-      metrics_.erase(old);  // somebody else has removed it
+      metrics_.erase(old);  // another program has removed it
     } else if (attempt([&] { hide(old); })) {
       metrics_.erase(old);
       hidden.push_back(old);

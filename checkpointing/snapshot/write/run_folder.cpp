@@ -24,7 +24,7 @@ std::string parent_of(const std::string& path) {
   return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
 }
 
-/// Makes room for the snapshots after `resumed`.
+/// Renames the snapshots after `resumed` to NAME.aside.
 void set_aside_later(FileSystem& files, const std::string& folder, const SnapshotId& resumed) {
   bool moved = false;
   for (const SnapshotId& id : ids_in(folder)) {

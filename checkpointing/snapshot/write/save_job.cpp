@@ -22,7 +22,7 @@
 namespace lockstep::snapshot {
 namespace {
 
-/// One text of many, none of which has a line break after this.
+/// One text of all lines; line breaks inside of a line become spaces.
 std::string joined(const std::vector<std::string>& lines) {
   std::string text;
   for (std::string line : lines) {
@@ -49,7 +49,7 @@ std::string first_difference(const std::vector<std::string>& mine,
                   quoted(other, first.end()));
 }
 
-/// But for the metric and the files.
+/// Without the metric and the files.
 Manifest manifest_of(const RunFolder& folder, const Content& content, int64_t step) {
   Manifest manifest;
   manifest.run = folder.options().run();
@@ -69,7 +69,7 @@ std::vector<PlannedFile> files_of(const RunFolder& folder, const Content& conten
                     folder.options().min_shard_bytes());
 }
 
-/// What `describe` says about these files of this rank.
+/// The records of these files of this rank; `describe` gives sizes and digests.
 std::string records_of(const RunFolder& folder, const std::vector<PlannedFile>& files,
                        const std::function<WrittenFile(const PlannedFile&)>& describe) {
   FileRecords records;
@@ -82,7 +82,7 @@ std::string records_of(const RunFolder& folder, const std::vector<PlannedFile>& 
   return render_records(records);
 }
 
-/// How many elements each slice in these files has, in the order of their records.
+/// The number of elements of each slice in these files, in the order of their records.
 std::string lengths_of_slices(const std::vector<PlannedFile>& files) {
   std::map<std::string, std::map<std::string, int64_t>> lengths;
   for (const PlannedFile& file : files) {
@@ -148,7 +148,7 @@ bool SaveJob::is_saved(RunFolder& folder, const Content& content, const Snapshot
       manifest.lower_is_better = saved.lower_is_better;
       is_other = manifest.render() != saved.render();
     } catch (const Error&) {
-      is_other = true;  // somebody removed or changed it
+      is_other = true;  // a file was removed or changed
     }
   }
   return !folder.agreement().any(is_other);
@@ -234,7 +234,7 @@ std::vector<detail::Outcome> SaveJob::exchange_outcomes() {
   return outcomes;
 }
 
-/// All ranks have the same texts, and so the same verdict.
+/// All ranks have the same texts, so all come to the same result.
 void SaveJob::take_records(const std::vector<detail::Outcome>& outcomes) {
   std::map<std::string, std::map<std::string, int64_t>> lengths;
   for (const detail::Outcome& outcome : outcomes) {

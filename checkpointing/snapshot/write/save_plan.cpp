@@ -51,8 +51,8 @@ std::vector<Shard> spread(NamedTensors tensors, int ranks, int64_t min_shard_byt
   return shards;
 }
 
-/// The tied names of a section go where the tensor goes, as metadata that safetensors.torch's
-/// load_model understands.
+/// Tied names are metadata of the file with the tensor, in the form that load_model of
+/// safetensors.torch reads.
 std::map<std::string, std::string> metadata_of(const Shard& shard,
                                                const std::map<std::string, std::string>& tied) {
   std::map<std::string, std::string> metadata = {{"format", "pt"}};

@@ -8,11 +8,11 @@
 
 namespace lockstep::snapshot {
 
-/// Host memory that holds copies of tensors while they are written; used again for the next ones,
-/// so that only the first save pays for fresh pages. Threads: one; not while a copy is being read.
+/// Host memory for copies of tensors while they are written. It is reused, so only the first save
+/// allocates pages. Threads: one; not while a copy is being read.
 class ShadowMemory {
  public:
-  /// Puts a copy in the place of each tensor.
+  /// Replaces each tensor by a copy.
   void replace_by_copies(std::vector<PlannedFile>& files);
 
  private:

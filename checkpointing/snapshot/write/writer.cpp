@@ -27,7 +27,7 @@ struct Writer::Impl {
   ShadowMemory shadow;
   std::optional<SaveJob> job;
   Phase phase = Phase::writing;
-  BackgroundTask task;  // last: it ends before what it works on
+  BackgroundTask task;  // last: destroyed before the members that it uses
 
   void start(SaveJob planned) {
     job.emplace(std::move(planned));

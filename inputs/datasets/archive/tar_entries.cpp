@@ -14,7 +14,7 @@ struct Close {
   void operator()(archive* tar) const { archive_read_free(tar); }
 };
 
-/// Throws unless the archive ends at `end`, with a block of zeros, and so does the file.
+/// Throws unless the file has only zeros from `end`, the end of the entries, on: at least a block.
 void require_end(const MappedData& file, size_t end) {
   constexpr size_t kBlock = 512;
   const std::string_view rest = file.text().substr(std::min(end, file.size()));
@@ -40,7 +40,7 @@ std::vector<TarEntry> tar_entries(const MappedData& file) {
                  "; unpack a compressed one first");
     }
   };
-  archive_read_support_format_tar(tar.get());  // and no filter: the offsets are those of the file
+  archive_read_support_format_tar(tar.get());  // no filter, so offsets are those of the file
   check(archive_read_open_memory(tar.get(), file.data(), file.size()));
   std::vector<TarEntry> entries;
   archive_entry* entry = nullptr;

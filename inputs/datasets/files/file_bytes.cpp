@@ -23,8 +23,7 @@ std::string reason(gzFile file) {
   return code == Z_ERRNO ? std::strerror(errno) : std::string(text);
 }
 
-/// The format of a file that must be unpacked first, by the bytes that all files of the format
-/// have; empty for other files.
+/// The format of a packed file, by its magic bytes; empty for other files.
 std::string packed_as(const std::vector<uint8_t>& bytes) {
   struct Mark {
     const char* format;

@@ -14,14 +14,14 @@ namespace lockstep::detail {
 /// Offsets count unpacked bytes. Errors: Error with exit code data. Threads: any, when const.
 class FileBytes {
  public:
-  /// Throws when the file is missing, empty, not readable, a truncated or broken gzip, or packed in
-  /// another way (tar, zip, xz, bzip2, zstd), which the message names.
+  /// Throws if the file is missing, empty, not readable, a damaged gzip, or packed in another
+  /// format (tar, zip, xz, bzip2, zstd), which the message names.
   explicit FileBytes(std::string path);
 
   const std::string& path() const { return path_; }
   size_t size() const { return bytes_->size(); }
   const uint8_t* data() const { return bytes_->data(); }
-  /// The bytes themselves, to be kept alive by what is made of them.
+  /// Shared ownership of the bytes, for tensors that use them.
   std::shared_ptr<std::vector<uint8_t>> share() const { return bytes_; }
 
   /// Throws "FILE, byte OFFSET: " and the message.

@@ -15,7 +15,7 @@ namespace lockstep::detail {
 /// Errors: Error with exit code data. Threads: any.
 class MappedData {
  public:
-  /// Throws when the file is missing, empty, no regular file, or cannot be mapped.
+  /// Throws if the file is missing, empty, not a regular file, or cannot be mapped.
   explicit MappedData(std::string path);
 
   const std::string& path() const { return path_; }

@@ -9,7 +9,7 @@
 namespace lockstep::detail {
 namespace {
 
-constexpr size_t kMostDimensions = 32;  // of NumPy
+constexpr size_t kMostDimensions = 32;  // NumPy's limit
 constexpr std::string_view kMagic("\x93NUMPY", 6);
 
 constexpr std::pair<std::string_view, at::ScalarType> kTypes[] = {
@@ -18,7 +18,7 @@ constexpr std::pair<std::string_view, at::ScalarType> kTypes[] = {
     {"u8", at::kUInt64},       {"f2", at::kHalf},          {"f4", at::kFloat},  {"f8", at::kDouble},
     {"c8", at::kComplexFloat}, {"c16", at::kComplexDouble}};
 
-/// Reads the dictionary of the header, a literal of Python.
+/// Reads the dictionary of the header, a Python literal.
 class Literal {
  public:
   Literal(const MappedData& file, size_t begin, size_t end)
@@ -29,7 +29,7 @@ class Literal {
   void check(bool condition, const Message&... message) const {
     file_.check(condition, offset(), message...);
   }
-  /// Skips spaces; true if `token` comes next, and passes over it.
+  /// Skips spaces. If `token` follows, skips it and returns true.
   bool take(std::string_view token) {
     while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t')) {
       ++at_;
@@ -59,7 +59,7 @@ class Literal {
     const auto [end, error] = std::from_chars(first, text_.data() + text_.size(), value);
     check(error == std::errc() && value >= 0, "expected a dimension, 0 or more and below 2^63");
     at_ += static_cast<size_t>(end - first);
-    take("L");  // of Python 2
+    take("L");  // a suffix of Python 2
     return value;
   }
   bool at_end() {

@@ -8,7 +8,7 @@
 
 namespace lockstep::detail {
 
-/// Images of more pixels are refused.
+/// Images with more pixels are refused.
 constexpr int64_t kMostPixels = int64_t{1} << 26;
 
 /// Return uint8 [height, width, 3]. Throw Error (exit code data) that names `name`, or Error (exit

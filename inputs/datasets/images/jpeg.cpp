@@ -35,7 +35,7 @@ at::Tensor decode_jpeg(std::string_view bytes, const std::string& name) {
   const int result =
       tjDecompress2(decoder.get(), data, bytes.size(), pixels.mutable_data_ptr<uint8_t>(), width,
                     /*pitch=*/0, height, TJPF_RGB, TJFLAG_ACCURATEDCT);
-  // A warning, such as that of a truncated file, leaves grey pixels: it counts as an error.
+  // A warning, as for a truncated file, means missing pixels: it counts as an error.
   LOCKSTEP_CHECK_CODE(result == 0, ExitCode::data, name,
                       ": the JPEG data is damaged: ", tjGetErrorStr2(decoder.get()));
   return pixels;

@@ -11,7 +11,7 @@
 namespace lockstep::detail {
 namespace {
 
-/// libpng leaves a failed call by longjmp, so nothing below has a destructor.
+/// libpng leaves a failed call by longjmp, so the functions below have no objects with destructors.
 struct Input {
   const char* data;
   size_t left;
@@ -42,7 +42,7 @@ struct Reader {
   ~Reader() { png_destroy_read_struct(&png, &info, nullptr); }
 };
 
-/// Makes every image 8 bits of red, green and blue. False after a failure.
+/// Converts every image to 8-bit red, green and blue. False after a failure.
 bool read_header(Reader& reader) {
   if (setjmp(png_jmpbuf(reader.png))) {
     return false;

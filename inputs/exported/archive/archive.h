@@ -27,7 +27,7 @@ class Archive {
  public:
   explicit Archive(std::string path);
 
-  /// The programs in the archive, by name: of torch.export.save() the only one, "model".
+  /// The names of the programs in the archive; torch.export.save() writes one, "model".
   const std::vector<std::string>& programs() const { return programs_; }
   Record read(const std::string& name);
   std::string text(const std::string& name);
@@ -36,7 +36,7 @@ class Archive {
   const std::string& path() const { return path_; }
 
  private:
-  /// Reads the file through `action` and turns what LibTorch's reader throws into an Error.
+  /// Runs `action` and converts exceptions of LibTorch's reader to Error.
   template <typename Action>
   auto guarded(const Action& action) -> decltype(action());
   uint32_t stored_crc(const std::string& name, size_t size);

@@ -14,8 +14,8 @@
 
 namespace lockstep::exported {
 
-/// Thrown where a program is not what the schema of torch.export allows, or cannot be run.
-/// parsed() (archive/parsed.h) makes it an Error that names the file.
+/// Thrown for a program that violates the schema of torch.export or cannot be run.
+/// parsed() (archive/parsed.h) converts it to an Error with the file.
 class Malformed : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -26,8 +26,8 @@ template <typename... Parts>
   throw Malformed(c10::str(parts...));
 }
 
-/// Values of the schema of torch.export (torch/_export/serde/schema.py), checked. Each throws
-/// nlohmann::json::exception or Malformed for a value that the schema does not have.
+/// Read values of the schema of torch.export (torch/_export/serde/schema.py). Throw
+/// nlohmann::json::exception or Malformed for a value that the schema does not allow.
 int64_t integer(const nlohmann::json& value);
 /// A number, or "Infinity", "-Infinity", "NaN".
 double floating(const nlohmann::json& value);

@@ -9,8 +9,8 @@
 
 namespace lockstep::exported {
 
-/// Returns action(). Where the JSON that the action reads is not what it expects, throws Error
-/// (exit code data) with the file and `what` was read.
+/// Returns action(). If the action throws for unexpected JSON, throws Error (exit code data) with
+/// the file and `what` was read.
 template <typename Action>
 auto parsed(const std::string& path, const std::string& what, const Action& action)
     -> decltype(action()) {

@@ -23,7 +23,7 @@ std::vector<int64_t> integers(const Json& list) {
   return values;
 }
 
-/// Where a tensor lies in its record, counted in elements.
+/// The place of a tensor in its record, in elements.
 struct Layout {
   at::ScalarType dtype;
   std::vector<int64_t> sizes;
@@ -36,7 +36,7 @@ Layout layout_of(const Json& meta) {
           integer(meta.at("storage_offset").at("as_int"))};
 }
 
-/// True if each element of the layout lies in `elements`.
+/// True if all elements of the layout are within `elements`.
 bool fits(const Layout& layout, uint64_t elements) {
   if (layout.sizes.size() != layout.strides.size() || layout.offset < 0) {
     return false;
@@ -107,7 +107,7 @@ class PayloadReader {
     return bytes.slice(0, 0, whole)
         .view(layout.dtype)
         .as_strided(layout.sizes, layout.strides, layout.offset)
-        .variable_data();  // for autograd no view: with a version of its own
+        .variable_data();  // no view for autograd: it has its own version
   }
 
   at::Tensor bytes_of(const std::string& path) {

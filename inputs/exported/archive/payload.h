@@ -14,10 +14,10 @@ struct StoredTensor {
   std::string name;
   at::Tensor tensor;
   bool parameter = false;
-  c10::Device device = c10::kCPU;  // where it was at export; `tensor` is on the CPU
+  c10::Device device = c10::kCPU;  // device at export; `tensor` is on the CPU
 };
 
-/// The parameters and persistent buffers of a program. Names of one tensor hold the same
+/// The parameters and persistent buffers of a program. Several names of one tensor have the same
 /// at::Tensor; views of one storage share that storage.
 /// Throws Error (exit code data) for pickled tensors and for sizes outside of the stored bytes.
 std::vector<StoredTensor> read_weights(Archive& archive, const std::string& program);

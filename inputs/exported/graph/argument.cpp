@@ -41,7 +41,7 @@ Operand symbol(const Json& value, const Names& names) {
   malformed("unknown symbolic value '", kind, "'");
 }
 
-/// A number or the slot of one; nothing for any other kind of value.
+/// A number or its slot; empty for other kinds of values.
 std::optional<Operand> number(const std::string& kind, const Json& value, const Names& names) {
   if (kind == "as_int") {
     return literal(integer(value));
@@ -61,7 +61,7 @@ std::optional<Operand> number(const std::string& kind, const Json& value, const 
   return std::nullopt;
 }
 
-/// What the schema asks for, and what the archive gives.
+/// Describes the expected type and the given value, for errors.
 struct Given {
   const std::string& kind;
   const Json& value;
@@ -173,7 +173,7 @@ Argument tensor_list(const Given& given, bool optional) {
   given.refuse();
 }
 
-/// A number for a list of a fixed length stands for each element.
+/// A number in place of a list of fixed length stands for each element.
 Argument repeated(Kind kind, const Given& given, const Operand& operand) {
   return {kind, std::vector<Operand>(static_cast<size_t>(given.schema.N().value_or(1)), operand)};
 }

@@ -15,22 +15,22 @@ namespace lockstep::exported {
 /// The values of one run of a program, by slot.
 using Values = std::vector<c10::IValue>;
 
-/// Where the module is during one run.
+/// Device and dtype of the module in one run.
 struct Place {
   c10::Device device = c10::kCPU;
   at::ScalarType dtype = at::kFloat;
 };
 
-/// One value that an argument takes: a literal, or the value of a slot.
+/// One value of an argument: a literal, or the value of a slot.
 struct Operand {
-  int slot = -1;      // -1: the literal
-  bool last = false;  // no later operand reads the slot, so this one takes the value away
+  int slot = -1;      // -1: use the literal
+  bool last = false;  // the last read of the slot: moves the value out
   c10::IValue literal;
 
   c10::IValue take(Values& values) const;
 };
 
-/// How one argument of an operator is made at each call. Made once, when the archive is read.
+/// Makes one argument of an operator at each call. Compiled once, when the archive is read.
 struct Argument {
   enum class Kind : uint8_t {
     value,             // operands[0]
@@ -50,18 +50,18 @@ struct Argument {
   void push(Values& stack, Values& values, const Place& place) const;
 };
 
-/// What the compiler knows of names and of the module at export.
+/// Names of slots, and the module's device at export.
 struct Names {
   std::function<int(const std::string&)> slot;  // throws Malformed for an unknown name
   c10::Device device = c10::kCPU;               // of the parameters at export
 };
 
-/// The template of an argument of the schema, from its JSON. Throws Malformed if the value does
+/// Compiles an argument of an operator's schema from its JSON. Throws Malformed if the value does
 /// not fit the argument's type.
 Argument argument_of(const nlohmann::json& value, const c10::Argument& schema, const Names& names);
-/// The same for an argument without a schema: a number of shape arithmetic.
+/// The same for a number of shape arithmetic, which has no schema.
 Argument number_of(const nlohmann::json& value, const Names& names);
-/// A 0-dimensional tensor that promotes as the number does.
+/// A 0-dimensional tensor with the type promotion of the number.
 at::Tensor wrapped_number(const c10::IValue& number);
 
 }  // namespace lockstep::exported

@@ -136,7 +136,7 @@ void power(Stack& stack) {
   replace(stack, 2, result);
 }
 
-/// Of two booleans a boolean, else the bits of integers, as Python's & and |.
+/// As Python's & and |: a boolean for two booleans, else bitwise on integers.
 void both(Stack& stack) {
   const IValue a = stack[stack.size() - 2];
   const IValue b = stack[stack.size() - 1];

@@ -80,8 +80,8 @@ class Recomposer {
     }
   }
 
-  /// A norm whose running statistics are those of buffers, or of the norm before it that these
-  /// buffers belong to, and are read nowhere else.
+  /// Adds a norm whose running statistics are buffers, or results of an earlier norm on these
+  /// buffers, and are read nowhere else.
   void follow(Instruction& norm) {
     std::array<int, kResults> results{};
     for (size_t i = 0; i < kResults; ++i) {
@@ -116,8 +116,8 @@ class Recomposer {
   }
 
   Program& program_;
-  std::unordered_map<int, int> reads_;    // how often a slot is read
-  std::unordered_map<int, int> buffers_;  // the slot of the buffer whose value a slot holds
+  std::unordered_map<int, int> reads_;    // number of reads of a slot
+  std::unordered_map<int, int> buffers_;  // slot -> slot of the buffer with its value
   std::unordered_set<int> changed_;
   std::vector<Instruction*> norms_;
 };

@@ -27,8 +27,8 @@ bool counts_batches(const std::string& buffer) {
   return buffer == "num_batches_tracked" || ends_with(buffer, ".num_batches_tracked");
 }
 
-/// Whether fp16 and bf16 can hold the number that `values` fill a tensor with. They cannot hold
-/// finfo(float32).min, for example, which masks of attention have.
+/// Whether fp16 and bf16 can hold the fill number in `values`. They cannot hold finfo(float32).min,
+/// for example, which attention masks use.
 bool fits_16_bits(const std::unordered_map<std::string, const Json*>& values) {
   const auto fill = values.find("fill_value");
   if (fill == values.end()) {
@@ -41,8 +41,7 @@ bool fits_16_bits(const std::unordered_map<std::string, const Json*>& values) {
   return !std::isfinite(number) || std::abs(number) <= 65504.0;
 }
 
-/// The last line of the stack trace that is not torch's own: `File "model.py", line 13, in
-/// forward`.
+/// The last line of the stack trace outside of torch: `File "model.py", line 13, in forward`.
 std::string source_line(const Json& node) {
   const auto metadata = node.find("metadata");
   if (metadata == node.end() || !metadata->contains("stack_trace")) {
@@ -151,7 +150,7 @@ class Compiler {
     }
     note_modules(node);
     try {
-      if (target != "torch.ops.aten._assert_tensor_metadata.default") {  // follows no to()
+      if (target != "torch.ops.aten._assert_tensor_metadata.default") {  // would fail after to()
         add_instruction(node, target, origin);
       }
     } catch (const Malformed& error) {
@@ -272,7 +271,7 @@ class Compiler {
     }
   }
 
-  /// Of a loss_output: {"name": ...}.
+  /// The operand of a loss_output: {"name": ...}.
   Operand output_of(const Json& argument) {
     if (argument.contains("name")) {
       output_is_tensor_.push_back(true);
@@ -325,8 +324,8 @@ class Compiler {
     }
   }
 
-  /// The last reader of a slot takes the value away. What outputs and mutations name is read after
-  /// all instructions.
+  /// Marks the last read of each slot, which moves the value out. Outputs and mutations are read
+  /// after all instructions.
   void mark_last_uses() {
     std::vector<bool> read(static_cast<size_t>(next_slot_), false);
     const auto mark = [&](Operand& operand) {

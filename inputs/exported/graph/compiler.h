@@ -7,8 +7,8 @@
 namespace lockstep::exported {
 
 /// Compiles the JSON of a program. `home`: device and dtype of most parameters at export. Throws
-/// Malformed, or nlohmann::json::exception, for what the schema does not allow and for what cannot
-/// be run; the text says what to do.
+/// Malformed, or nlohmann::json::exception, for a program that violates the schema or cannot be
+/// run; the text says what to do.
 Program compile(const nlohmann::json& program, const Place& home);
 
 }  // namespace lockstep::exported

@@ -9,14 +9,13 @@
 
 namespace lockstep::exported {
 
-/// What an operator does otherwise after eval(): torch.export writes the mode of the model into the
-/// arguments.
+/// How an operator differs after eval(): torch.export stores the mode of the model in arguments.
 struct Evaluation {
   bool flag = false;  // the operator has a training flag
   bool on = false;    // ... that was on at export
   int argument = -1;  // the argument that takes `value`; -1: none
   c10::IValue value;
-  bool skip = false;  // the operator is left out: it counts batches
+  bool skip = false;  // do not run the operator: it counts batches
 };
 
 /// The rule of an operator, by the names of its arguments: train, training, use_input_stats,

@@ -11,14 +11,13 @@
 
 namespace lockstep::exported {
 
-/// What the caller's inputs must be: kinds of numbers, sizes, and equal sizes where the program
-/// names one dynamic dimension in several places.
+/// Checks the caller's inputs: dtypes, sizes, and equal sizes of dimensions that share a symbol.
 class InputRules {
  public:
-  /// Of the whole program: its range_constraints are read here.
+  /// Reads the range_constraints of the program.
   explicit InputRules(const nlohmann::json& program);
 
-  /// Adds the next input. Its sizes and dtype are those of `meta`; an integer has none.
+  /// Adds the next input. `meta`: its sizes and dtype; null for an integer.
   void add(std::string name, int slot, const nlohmann::json* meta);
 
   size_t size() const { return inputs_.size(); }

@@ -32,7 +32,7 @@ std::optional<at::ScalarType> common_dtype(const std::vector<StoredTensor>& tens
   return most == elements.end() ? std::nullopt : std::optional(most->first);
 }
 
-/// In the order in which the program names them, which is Python's; unused ones follow.
+/// In the order of the program, which is Python's; unused ones follow.
 std::vector<StoredTensor> in_order(std::vector<StoredTensor> stored, const Program& program) {
   std::unordered_map<std::string, size_t> places;
   for (size_t i = 0; i < program.state.size(); ++i) {

@@ -9,22 +9,22 @@
 
 namespace lockstep::exported {
 
-/// The programs of an archive and their tensors. The parameters and persistent buffers are those
-/// that the module registers: tensors keep their identity when a module moves or casts them.
+/// The programs of an archive and their tensors. Parameters and persistent buffers are the tensors
+/// that the module registers; they stay the same objects when the module moves or casts them.
 class Model {
  public:
   explicit Model(const std::string& path);
 
   /// Parameters and persistent buffers, in Python's order.
   const std::vector<StoredTensor>& registered() const { return registered_; }
-  /// Python's class of a module; empty if no operator ran in it.
+  /// The Python class of a module; empty if the program has no operator of it.
   std::string module_type(const std::string& module) const;
   const Program& program(bool training) const;
   const std::string& path() const { return path_; }
 
   /// The leaves of the output. Throws Error for inputs that do not fit.
   Values run(const std::vector<c10::IValue>& leaves, bool training) const;
-  /// Moves what the module does not register; casts buffers of floating-point numbers.
+  /// Moves tensors that the module does not register; casts floating-point buffers.
   void move(std::optional<c10::Device> device, std::optional<at::ScalarType> dtype,
             bool non_blocking);
 

@@ -10,8 +10,8 @@ namespace lockstep::exported {
 /// custom, higher-order and missing operators, and for those that open files.
 c10::OperatorHandle find_operator(const std::string& target);
 
-/// True for an operator that makes a tensor of one value. Its dtype= names the model's where they
-/// are equal.
+/// True for an operator that fills a tensor with one value. If its dtype= is that of the model, it
+/// follows the model's dtype.
 bool makes_a_constant(const c10::FunctionSchema& schema);
 
 }  // namespace lockstep::exported

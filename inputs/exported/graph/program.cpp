@@ -45,7 +45,7 @@ void Instruction::run(Values& stack, Values& values, const Place& place, bool tr
     argument.push(stack, values, place);
   }
   if (!training && evaluation.skip) {
-    stack.resize(1);  // the tensor that would have changed
+    stack.resize(1);  // the tensor that the operator would change
   } else {
     if (!training && evaluation.argument >= 0) {
       stack[static_cast<size_t>(evaluation.argument)] = evaluation.value;
@@ -73,7 +73,7 @@ Values Program::run(const std::vector<c10::IValue>& leaves, const Place& place,
                     bool training) const {
   Values values = initial;
   inputs.bind(leaves, values);
-  std::vector<at::Tensor> changed;  // backward needs the values that the program has read: copies
+  std::vector<at::Tensor> changed;  // backward needs the old values: run on copies
   for (const Mutation& mutation : mutations) {
     c10::IValue& target = values[static_cast<size_t>(mutation.target)];
     changed.push_back(target.toTensor());

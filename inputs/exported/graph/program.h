@@ -15,7 +15,7 @@
 
 namespace lockstep::exported {
 
-/// Where one result of an operator goes: a slot, or a slot for each element of a list. -1: nowhere.
+/// The slot of an operator's result, or a slot for each element of a list. -1: not stored.
 struct Result {
   bool list = false;
   std::vector<int> slots;
@@ -28,7 +28,7 @@ struct Instruction {
   std::vector<Argument> arguments;
   std::vector<Result> results;
   Evaluation evaluation;
-  std::string origin;  // the node, and Python's source line
+  std::string origin;  // the node and the line of Python source
 
   void run(Values& stack, Values& values, const Place& place, bool training) const;
 
@@ -36,7 +36,7 @@ struct Instruction {
   void call(Values& stack) const;
 };
 
-/// A value that the program returns for a buffer or an input, to be copied into that.
+/// A value that is copied to a buffer or an input after a run.
 struct Mutation {
   Operand value;
   int target = -1;       // the slot of the buffer or input
@@ -51,8 +51,8 @@ struct StateSlot {
   Kind kind;
 };
 
-/// A program of torch.export, compiled: each name is a slot, each argument a template. A run looks
-/// up no name. Const, so that runs may be nested (recomputation in backward).
+/// A compiled program of torch.export: names are slots, arguments are templates, so a run looks up
+/// no names. run() is const, so that runs may be nested (recompute in backward).
 struct Program {
   std::vector<Instruction> instructions;
   InputRules inputs;
@@ -61,7 +61,7 @@ struct Program {
   Tree tree;
   std::vector<Mutation> mutations;
   std::vector<StateSlot> state;
-  Values initial;                                             // all slots, with the state
+  Values initial;                                             // values of all slots before a run
   std::unordered_map<std::string, std::string> module_types;  // Python's class of each module
   bool has_training_flags = false;
   bool all_flags_off = true;  // exported after model.eval()

@@ -10,10 +10,10 @@
 
 namespace lockstep::exported {
 
-/// The containers around the values that a program returns: Python's pytree.
+/// The containers of a program's output (Python's pytree).
 class Tree {
  public:
-  /// From the text of a TreeSpec. Throws Malformed, or nlohmann::json::exception.
+  /// Parses the text of a TreeSpec. Throws Malformed, or nlohmann::json::exception.
   static Tree parse(const std::string& text);
 
   size_t leaves() const;

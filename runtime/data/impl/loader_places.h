@@ -39,7 +39,7 @@ class LoaderPlace {
     resumed_ = trains;
     trains_ = trains;
   }
-  /// What seek() and steps change.
+  /// The part of the state that seek() and steps change.
   struct Mark {
     SamplerPosition next;
     bool resumed;
@@ -57,7 +57,7 @@ class LoaderPlace {
            next_.start == 0;
   }
   void begin_loop() { resumed_ = false; }
-  /// Tells whether the loop has a current batch.
+  /// Notes whether the loop has a current batch.
   void hold(bool batch) { in_hand_ = batch; }
   /// Notes that the loop waited for a batch.
   void add_wait(double seconds) { waited_ += seconds; }
@@ -69,8 +69,8 @@ class LoaderPlace {
   }
   /// True if a Trainer made a step with a batch of this loader. Other loaders are for validation.
   bool trains() const { return trains_; }
-  /// Throws Error if the loop has a batch that is not that of micro-batch `micro_batch` of an
-  /// update of `leaves` leaves.
+  /// Throws Error if the loop's batch does not belong to micro-batch `micro_batch` of an update of
+  /// `leaves` leaves.
   void require_leaf(int64_t leaves, int64_t micro_batch) const;
   /// Number of seek() calls. Batches that were loaded ahead before a seek() are discarded.
   int64_t seeks() const { return seeks_; }

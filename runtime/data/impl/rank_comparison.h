@@ -85,9 +85,9 @@ std::vector<double> sample_numbers(Dataset& dataset, size_t index, const SampleS
 std::vector<int64_t> samples_of_each_rank(Communicator control, size_t mine,
                                           const LoaderOptions& options);
 
-/// The same for datasets that are divided among the ranks. Throws the same Error (exit code data)
-/// on every rank if the datasets of the ranks differ in size, in their first or last sample, or in
-/// any bit of LoaderOptions::weights, unless compare_ranks is false on every rank. A sample that
+/// Compares datasets that are divided among the ranks. Throws the same Error (exit code data) on
+/// every rank if the datasets of the ranks differ in size, in their first or last sample, or in any
+/// bit of LoaderOptions::weights, unless compare_ranks is false on every rank. A sample that
 /// changes when a rank reads it again is not compared. Floating-point numbers may differ by 0.1 %,
 /// since ranks may compute them on different processors. Collective.
 void require_same_data(Communicator control, size_t size, const LoaderOptions& options,

@@ -25,7 +25,7 @@ at::Tensor tensor_or_none(const Value& value) {
   }
 }
 
-/// What a batch holds for a model: its data, and the target, undefined if it is no tensor.
+/// The parts of a batch: the data for the model, and the target, undefined if it is no tensor.
 template <typename Batch, typename = void>
 struct BatchParts {
   static constexpr bool known = false;

@@ -30,7 +30,7 @@ LOCKSTEP_OPTION_LIST(EpochOptions) {
   visit("resume", options.resume());
 }
 
-/// What train_epochs() does around the steps. Ranks: every rank makes the same calls.
+/// What train_epochs() does around steps: log, progress, validation, saves. Ranks: the same calls.
 class EpochLoop {
  public:
   EpochLoop(Trainer& trainer, const EpochOptions& options);
@@ -39,7 +39,7 @@ class EpochLoop {
   EpochLoop& operator=(const EpochLoop&) = delete;
 
   RunLog& log() { return log_; }
-  /// `batches`: of the epoch. `left`: those that are to come.
+  /// `batches`: the number of the epoch. `left`: those of them that are to come.
   void begin(int64_t epoch, int64_t batches, int64_t left);
   void after_step(const StepReport& report, const std::function<Evaluation()>& validate);
   void end(const std::function<Evaluation()>& validate);
@@ -47,7 +47,7 @@ class EpochLoop {
  private:
   void show_progress();
   void stop_clock();
-  /// Saves with the metric. `when`: for the reader.
+  /// Validates, then saves with the metric. `when`: text for the printed line.
   void validate_and_save(const std::function<Evaluation()>& validate, const std::string& when);
 
   Trainer& trainer_;
@@ -57,13 +57,13 @@ class EpochLoop {
   int64_t window_;  // micro-batches of an update
   int64_t epoch_ = 0;
   int64_t batches_ = 0;
-  int64_t left_ = 0;     // of them, those to come
+  int64_t left_ = 0;     // of batches_, those to come
   int64_t steps_ = 0;    // of the epoch, in this process
-  int64_t windows_ = 0;  // of them, closed
+  int64_t windows_ = 0;  // closed windows of the epoch
   bool is_window_open_ = false;
   int64_t updates_ = 0;   // so far
-  double began_ = 0.0;    // the steps since the last validation
-  double seconds_ = 0.0;  // of the epoch's steps before
+  double began_ = 0.0;    // start of the steps since the last validation
+  double seconds_ = 0.0;  // of the epoch's steps before began_
 };
 
 }  // namespace lockstep::detail

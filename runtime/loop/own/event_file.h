@@ -16,7 +16,7 @@ class EventFile {
   /// TensorBoard reads them in that order. Throws Error with path and reason.
   explicit EventFile(const std::string& folder);
 
-  /// Lets TensorBoard drop what earlier files of the folder have for `step` and later steps.
+  /// Makes TensorBoard drop values of earlier files in the folder for `step` and later steps.
   void start_at(int64_t step, double time);
   void add(int64_t step, double time, const LogValues& values);
 

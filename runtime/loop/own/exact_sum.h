@@ -5,12 +5,12 @@
 
 namespace lockstep::detail {
 
-/// A sum of doubles without rounding (a Kulisch accumulator): the same bits in whatever order the
-/// values come, on however many ranks. It is kept as integers, zeros at first. The sums of two
-/// ranks' integers, one by one, are those of all their values.
+/// A sum of doubles without rounding (a Kulisch accumulator): its bits depend neither on the order
+/// of the values nor on the number of ranks. It is kExactSumWords integers, all 0 at first. Adding
+/// the integers of two ranks, one by one, gives the sum of all their values.
 constexpr size_t kExactSumWords = 71;
 
-/// Adds the values to a sum; NaN and infinite ones, too.
+/// Adds the values, including NaN and infinities, to a sum.
 void add_exactly(int64_t* words, const double* values, int64_t count);
 
 /// The sum, rounded to a double at the end. NaN if a value was NaN, or if both infinities occurred.

@@ -9,7 +9,7 @@
 
 namespace lockstep::detail {
 
-/// The floating-point operations of one call of an operator, from its inputs.
+/// Returns the number of floating-point operations of one call of an operator, given its inputs.
 using OperatorFlops = std::function<int64_t(c10::ArrayRef<const c10::IValue>)>;
 
 /// The function for an operator such as "aten::mm"; null for one that counts nothing.

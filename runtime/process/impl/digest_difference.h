@@ -9,12 +9,12 @@ namespace lockstep::detail {
 
 /// How the arrays of some ranks differ from those of the others.
 struct DigestDifference {
-  std::string text;   // which ranks, those that differ from more than half of them, and in what
+  std::string text;   // which ranks differ from the majority, and in what
   std::string first;  // name of the first array that differs
 };
 
-/// Compares the digests that each rank found of its arrays: 8 bytes an array, in the order of
-/// `names`. The digests of two ranks at least differ.
+/// Compares the ranks' digests of their arrays: 8 bytes an array, in the order of `names`. Requires
+/// that the digests of at least two ranks differ.
 DigestDifference difference_of(const std::vector<std::string>& names,
                                const std::vector<std::string>& digests_of_ranks);
 

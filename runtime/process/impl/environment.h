@@ -7,7 +7,7 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-// As variables of the environment and texts of options write them.
+// The names of the choices in environment variables and in texts of options.
 LOCKSTEP_OPTION_NAMES(DeviceKind, "cpu", "cuda", "automatic");
 LOCKSTEP_OPTION_NAMES(DeviceTransport, "automatic", "nccl", "staged");
 

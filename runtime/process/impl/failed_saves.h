@@ -8,13 +8,13 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-// Which saves of this process failed, so that a program whose last state is not on the disk does
-// not end with exit code 0. Threads: any.
+// The failed saves of this process, so that a program whose last state is not on the disk does not
+// end with exit code 0. Threads: any.
 
-/// Notes how a save to `folder` ended; no error if it succeeded, which makes good for earlier ones.
+/// Notes the end of a save to `folder`. A save without `error` clears earlier failures there.
 void note_save(const std::string& folder, const std::optional<Error>& error);
 
-/// The error of a folder whose last save failed, if there is one. Forgets all that was noted.
+/// Returns the error of a folder whose last save failed, if any, and forgets all notes.
 std::optional<Error> take_failed_save();
 
 }  // namespace lockstep::detail

@@ -14,10 +14,10 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// Remembers what a Runtime changes for the whole process: LibTorch's number of threads, random
-/// number generators and arithmetic. The destructor puts back what the constructor found.
+/// Saves the settings of LibTorch that a Runtime changes for the whole process: number of threads,
+/// random number generators and arithmetic. The destructor restores them.
 ///
-/// For a Runtime that is a guest in a program. Of several at a time the last made ends first.
+/// For a guest Runtime. Destroy several in reverse order of construction.
 class HostState {
  public:
   [[nodiscard]] HostState();
@@ -31,7 +31,7 @@ class HostState {
   ProcessGoesOn process_goes_on_;
   int threads_;
   at::Tensor host_generator_;
-  /// Of every device that at::manual_seed() reaches.
+  /// The states of all devices that at::manual_seed() seeds.
   std::vector<std::pair<c10::Device, at::Tensor>> device_generators_;
   bool deterministic_;
   bool deterministic_warns_;

@@ -17,13 +17,13 @@ int visible_devices();
 int gpus_present(const std::string& devices, bool has_driver);
 int gpus_present();
 
-/// What a process without a device has: CUDA versions as 1000 * major + 10 * minor.
+/// The facts that explain why a process has no device. CUDA versions: 1000 * major + 10 * minor.
 struct DriverVersions {
   bool libtorch_has_cuda = false;
   std::optional<int> driver;  // the newest that NVIDIA's driver supports; none: there is no driver
   int runtime = 0;            // LibTorch's; 0: unknown
 };
-/// This process's. Makes no context.
+/// The versions of this process. Makes no context.
 DriverVersions driver_versions();
 /// Why no device is visible, and what to do: a LibTorch for CPUs, no driver, one older than
 /// LibTorch's CUDA, or CUDA_VISIBLE_DEVICES.

@@ -4,12 +4,12 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// From now on no StopSignals of this process puts back what was done about its signals: they no
-/// longer end the process, which is leaving with its snapshot saved. Nothing happens while a
-/// ProcessGoesOn lives. Threads: any.
+/// Call when the process is about to leave with its snapshot saved. From then on destructors of
+/// StopSignals leave the signals blocked and counted (except SIGINT), so that a late one does not
+/// end the process. Does nothing while a ProcessGoesOn lives. Threads: any.
 void keep_stop_signals() noexcept;
 
-/// Says that the process goes on after lockstep, as a program does that has a guest.
+/// While it lives, the process counts as one that continues after lockstep (with a guest Runtime).
 class ProcessGoesOn {
  public:
   [[nodiscard]] ProcessGoesOn() noexcept;

@@ -6,10 +6,10 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// Gives each rank whose LibTorch generators were seeded as those of a lower rank's process are a
-/// stream of its own, of (that seed, rank): else dropout would be the same on both. Ranks that were
-/// seeded differently keep their streams, as do the lowest of those alike, and ranks that are
-/// threads of one process, which share its generators. Collective.
+/// Makes random numbers differ between ranks whose LibTorch generators have the same seed: else
+/// dropout would be the same on them. The lowest of these ranks keeps its stream; the others are
+/// seeded with (that seed, rank). Ranks that are threads of one process share its generators, and
+/// only the lowest of them seeds. Collective.
 void separate_random_streams(const Communicator& control);
 
 }  // namespace lockstep::detail

@@ -13,11 +13,11 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// SIGTERM and SIGUSR1, which Slurm, `lockstep run` and others send; and SIGINT (Ctrl-C) if no
-/// launcher started this process and the program does nothing else about SIGINT.
+/// SIGTERM and SIGUSR1, which Slurm, `lockstep run` and others send; also SIGINT (Ctrl-C) if no
+/// launcher started this process and the program neither handles nor ignores SIGINT.
 std::vector<int> usual_stop_signals();
 
-/// A thread that lets SIGINT through, which the threads that compute block, and sleeps.
+/// A sleeping thread that does not block SIGINT, so that the handler runs although others block it.
 class [[nodiscard]] InterruptThread {
  public:
   InterruptThread();
@@ -30,19 +30,17 @@ class [[nodiscard]] InterruptThread {
   std::thread thread_;
 };
 
-/// Notices signals while it lives; then what was done about them before is done again.
+/// Blocks and counts `signals` while it lives; the destructor restores the earlier handlers.
 ///
-/// The signals are blocked in the thread that makes this, and in those that this thread starts
-/// later: a signal waits until came() takes it, and interrupts no arithmetic. That matters: the
-/// LSTM backward of oneDNN, as in LibTorch 2.11 on processors with AVX-512, damages the heap if a
-/// signal handler interrupts it. A Runtime starts LibTorch's compute threads with blocked signals
-/// (start_compute_threads). Another thread that is older than this may get the signal in a handler,
-/// which counts it. Programs that the process starts inherit the blocked signals.
-/// A second SIGINT ends the process, also in the middle of a step: an InterruptThread takes the
-/// first.
+/// The signals are blocked in the thread that makes this object and in threads that it starts
+/// later. A signal stays pending until came() takes it, so no handler interrupts arithmetic: the
+/// LSTM backward of oneDNN, as in LibTorch 2.11 on processors with AVX-512, damages the heap if one
+/// does. A Runtime starts LibTorch's compute threads with blocked signals (start_compute_threads).
+/// An older thread may get the signal in a handler, which counts it. Child processes inherit the
+/// blocked signals. A second SIGINT ends the process, even within a step.
 ///
-/// One signal is for the whole process, so every StopSignals of it sees one that comes. Of several
-/// at a time the last made ends first, on the thread that made it.
+/// Signals are process-wide: every live StopSignals sees them. Destroy them in reverse order of
+/// construction, on the thread that made them.
 /// Threads: came() on any; a signal to one thread alone (std::raise) is seen on that thread.
 /// Errors: Error for a signal that cannot be caught.
 class StopSignals {
@@ -52,18 +50,18 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  /// Whether one came since this was made.
+  /// True if a signal came since construction.
   bool came() const noexcept;
 
  private:
   void put_back() noexcept;
-  int count() const noexcept;  // of all signals so far, with those that wait
+  int count() const noexcept;  // all signals so far, pending ones included
 
   std::optional<InterruptThread> interrupts_;  // where SIGINT is one of the signals
   sigset_t signals_;
-  sigset_t blocked_here_;  // those that were not blocked before
+  sigset_t blocked_here_;  // the signals that were not blocked before
   pthread_t maker_;
-  int before_ = 0;  // signals that had come to this process
+  int before_ = 0;  // count() at construction
   std::vector<std::pair<int, struct sigaction>> replaced_;
 };
 

@@ -15,24 +15,24 @@ namespace lockstep::detail {
 // The moving averages of the weights and the buffers, as "parameter.ema" and "buffer.ema". Without
 // TrainerOptions::ema the functions do nothing. Ranks: collective with a sharded optimizer.
 
-/// Those of the buffers are not asked for where the archive has none, as in older snapshots.
+/// Visits all averages. Skips those of buffers if the archive has none, as in older snapshots.
 void visit_averages(const TrainingStorage& storage, StateArchive& archive);
 
-/// After all sections of a snapshot were loaded. If its section `optimizer` has no averages of
-/// buffers, they start at the buffers, with a note. Local.
+/// Call it after all sections of a snapshot were loaded. If its section `optimizer` has no averages
+/// of buffers, they start at the buffers, with a note. Local.
 void start_missing_averages(const TrainingStorage& storage,
                             const snapshot::SnapshotSection& optimizer,
                             std::vector<std::string>& notes);
 
-/// Takes the averages from `optimizer`, a section of a snapshot, if it has those of all trainable
-/// parameters; else they start at `weights`, the whole flat arrays, and at the buffers among
-/// `loaded`. Those of buffers alone that `optimizer` lacks start at the buffers, with a note.
-/// `optimizer` may be null.
+/// Loads the averages from `optimizer` (a section of a snapshot, or null) if it has those of all
+/// trainable parameters. Else they start at `weights` (whole flat arrays), and those of the buffers
+/// named in `loaded` at the buffers. If only those of buffers are missing, they start at the
+/// buffers, with a note.
 void load_averages(const TrainingStorage& storage, const snapshot::SnapshotSection* optimizer,
                    const std::vector<at::Tensor>& weights, const std::vector<std::string>& loaded,
                    std::vector<std::string>& notes);
 
-/// For Trainer::averaged(); empty without TrainerOptions::ema.
+/// All averages, for Trainer::averaged(). Empty without TrainerOptions::ema.
 NamedTensors all_averages(const TrainingStorage& storage);
 
 }  // namespace lockstep::detail

@@ -14,7 +14,7 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// Variables of the training loop that snapshots hold: Trainer::state() says what that means.
+/// Variables of the training loop that snapshots hold; see Trainer::state().
 /// Ranks: local, each has its own. Threads: one.
 class LoopState {
  public:
@@ -22,20 +22,20 @@ class LoopState {
 
   explicit LoopState(c10::Device device) : device_(device) {}
 
-  /// Gives the variable what was loaded for it before it was added, if anything. Throws Error for
-  /// a name or a value that no snapshot can hold, or a value of another kind.
+  /// Adds a variable. If load() found a value for it earlier, the variable gets that value. Throws
+  /// Error for a name or a value that no snapshot can hold, or a loaded value of another kind.
   void add(const std::string& name, Place place);
   void save(snapshot::Content& content) const;
-  /// The variables as they are: copies. give_back() restores them.
+  /// Copies of all values, for give_back().
   std::map<std::string, at::Tensor> keep() const;
   void give_back(const std::map<std::string, at::Tensor>& kept) const;
-  /// Throws Error (exit code snapshot) where a variable is of another kind than what is saved.
+  /// Throws Error (exit code snapshot) if a variable and its saved value are of different kinds.
   void check(const Snapshot& saved, int rank, int ranks) const;
-  /// Returns what could not be given back, one line each.
+  /// Loads the saved values. Returns one line for each value that could not be restored.
   std::vector<std::string> load(const Snapshot& saved, int rank, int ranks);
 
  private:
-  using Values = std::map<std::string, at::Tensor>;  // undefined ones, too
+  using Values = std::map<std::string, at::Tensor>;  // may be undefined tensors
   static Values values_for(const Snapshot& saved, int rank, int ranks);
   void give(const Place& place, const at::Tensor& value) const;
 

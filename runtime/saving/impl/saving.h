@@ -19,29 +19,29 @@ namespace lockstep::detail {
 /// every call but is_ready() is collective. Threads: one.
 class Saving {
  public:
-  /// Tries the folder out, if the options name one.
+  /// If the options name a folder, tests that it can be used.
   Saving(TrainingState state, Communicator control, SnapshotOptions options);
-  /// Completes what is pending, except while an exception unwinds.
+  /// Completes pending saves, except while an exception unwinds.
   ~Saving();
   Saving(const Saving&) = delete;
   Saving& operator=(const Saving&) = delete;
 
-  /// The state after `update`; see Trainer::save().
+  /// Saves the state after `update`; see Trainer::save().
   void save(int64_t update, std::optional<MetricValue> metric);
-  /// The weights changed without an update: the metric of the last save() is not theirs.
+  /// Call it when weights changed without an update: the metric of the last save() is void then.
   void forget_metric() {
     if (saved_) {
       saved_->metric.reset();
     }
   }
-  /// At the end of a window: whether a snapshot in memory is due. The same on every rank.
+  /// Counts the end of a window. True if a snapshot in memory is due; the same on every rank.
   bool is_memory_due();
-  /// The state after `update`, in the memory of each node; see SnapshotOptions::memory_every.
+  /// Saves the state after `update` in node memory; see SnapshotOptions::memory_every.
   void save_in_memory(int64_t update);
   ResumeReport resume(const std::string& path);
   snapshot::LoadReport load_weights(const std::string& path, const snapshot::LoadOptions& options);
 
-  /// Before the first update: throws Error if the folder holds the snapshots of another run.
+  /// Throws Error if the folder holds snapshots of another run. Call it before the first update.
   void require_own_folder();
 
   /// The state that is saved.
@@ -49,23 +49,23 @@ class Saving {
 
   /// Votes::saved of this rank: its files of the pending snapshots are on disk, or in memory.
   bool is_ready() const;
-  /// The next phase of what is pending; called once every rank is ready.
+  /// Runs the next phase of pending saves. Call it once every rank is ready.
   void advance();
-  /// Completes what is pending.
+  /// Completes pending saves.
   void finish();
   /// Result of the last finished save, returned once; errors are on rank 0's stderr too.
   std::optional<snapshot::SaveReport> take_ended() { return std::exchange(ended_, std::nullopt); }
 
  private:
-  /// A snapshot that is saved, or on its way.
+  /// A snapshot that is complete or pending.
   struct Saved {
     snapshot::SnapshotId id;
     std::optional<MetricValue> metric;
   };
   bool is_saved(int64_t update) const { return saved_ && saved_->id.step == update; }
-  /// save() of a state that is saved already: the metric may be new.
+  /// Adds `metric` to the snapshot of the newest save, if it is new.
   void save_metric(const std::optional<MetricValue>& metric);
-  /// Before there is a folder: throws Error on every rank for a model that no snapshot can hold.
+  /// Throws Error on every rank for a model that no snapshot can hold.
   void require_storable();
   void write_to(const std::string& folder, snapshot::WriterOptions options);
   void note_end(std::optional<snapshot::SaveReport> report);
@@ -79,15 +79,15 @@ class Saving {
   bool prints() const { return agreement_.communicator().rank() == 0; }
 
   TrainingState state_;
-  Agreement agreement_;  // failures without an exit code of their own have that of snapshots
+  Agreement agreement_;  // its default exit code is that of snapshots
   SnapshotOptions options_;
-  std::string folder_;                 // that snapshots go to; may be empty
-  bool is_own_folder_ = false;         // resumed from, or found without snapshots
+  std::string folder_;                 // of the snapshots; empty: none is known
+  bool is_own_folder_ = false;         // this run resumed from it, or it had no snapshots
   std::optional<Saved> saved_;         // the newest
-  std::optional<Saved> saved_before_;  // the newest if that one is lost on its way
+  std::optional<Saved> saved_before_;  // the newest one if saving `saved_` fails
   std::optional<snapshot::SaveReport> ended_;
   std::unique_ptr<snapshot::Writer> writer_;  // to folder_
-  std::unique_ptr<MemorySnapshots> memory_;   // of folder_; none without memory_every
+  std::unique_ptr<MemorySnapshots> memory_;   // of folder_; null without memory_every
   int64_t windows_ = 0;                       // since the last snapshot in memory was due
 };
 

@@ -12,22 +12,21 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-// What a path names: a snapshot, the folder of a run, or weights from elsewhere. Rank 0 looks,
-// since ranks must not look at a folder at different times. Ranks: the functions with a
-// communicator are collective. Errors: the same Error on every rank.
+// Finds what a path names: a snapshot, the folder of a run, or weights from elsewhere. Only rank 0
+// lists a folder, so that all ranks use the same listing. Ranks: the functions with a communicator
+// are collective. Errors: the same Error on every rank.
 
-/// The lines, each below the one before and indented.
+/// All lines in one text, each on an indented line of its own.
 std::string joined(const std::vector<std::string>& lines);
 
 /// True if `folder` holds snapshots.
 bool has_snapshots(const std::string& folder, const Communicator& ranks);
 
-/// The snapshot at `path`, or the newest in that folder, with every byte checked; none if there is
-/// none.
+/// The snapshot at `path`, or the newest one in that folder, with every byte checked; may be none.
 snapshot::Newest find_snapshot(const std::string& path, const Communicator& ranks);
 
 /// The weights at `path`: of a snapshot, of the newest snapshot of a run, or in safetensors files.
-/// `optimizer`: of the snapshot, where the moving averages are; else null.
+/// `optimizer`: that section of the snapshot, which holds the moving averages; else null.
 struct OpenedWeights {
   std::unique_ptr<snapshot::TensorSource> weights;
   std::unique_ptr<snapshot::SnapshotSection> optimizer;

@@ -23,7 +23,7 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// What makes up the state of a run; owned by the Trainer.
+/// The objects that hold the state of a run; owned by the Trainer.
 struct TrainingParts {
   Runtime& runtime;
   TrainingStorage& storage;
@@ -36,9 +36,9 @@ struct TrainingParts {
   std::function<void()> adopt_trainable;
 };
 
-/// The state of a run in memory: what a snapshot holds, but for the positions of loaders.
+/// A copy of a run's state in host memory: what a snapshot holds, except the positions of loaders.
 struct StateInMemory {
-  std::vector<StateCopy> named;  // one of each of TrainingState::visits()
+  std::vector<StateCopy> named;  // one for each of TrainingState::visits()
   std::optional<Plateau> plateau;
   std::vector<at::Tensor> scalers, random, residuals;
   std::map<std::string, at::Tensor> loop;
@@ -51,15 +51,13 @@ struct StateInMemory {
 ///   "buffer.ema"
 /// - trainer: counters, loss scale and its counters, learning rates
 /// - data: where the loaders are
-/// - random, residuals, state: each rank's own, the state of its random numbers, of error feedback
-///   and of the loop's variables
+/// - random, residuals, state: each rank's own random generators, error feedback, loop variables
 /// - local: with LocalUpdates, each rank's own weights ("parameter.local") and moments. model then
 ///   has the weights at the start of the round, and optimizer the moments of rank 0 and the outer
 ///   momentum
-/// and texts: precision, configuration, versions, and the names of frozen parameters.
-/// Ranks: every rank makes one, and calls the same. content() is collective, and where the
-/// optimizer is sharded load_weights() begins with collectives; what can fail on one rank alone
-/// comes after.
+/// - texts: precision, configuration, versions, and the names of frozen parameters
+/// Ranks: every rank makes the same calls. content() is collective. With a sharded optimizer
+/// load_weights() begins with collectives; what can fail on one rank alone comes after them.
 class TrainingState {
  public:
   explicit TrainingState(TrainingParts parts) : parts_(std::move(parts)) {}
@@ -68,28 +66,28 @@ class TrainingState {
   /// hold. Local.
   void require_storable() const;
 
-  /// Throws the same Error on every rank (exit code diverged) where ranks hold different bits, and
-  /// where a rank's state cannot be saved.
+  /// The state, to be saved. Throws the same Error on every rank if ranks hold different bits (exit
+  /// code diverged), or if a rank's state cannot be saved.
   snapshot::Content content();
 
-  /// The state now, in memory of the host. Throws the same Error on every rank, which begins with
-  /// `doing`, where a rank cannot read its state; if that rank has no memory for the whole of a
-  /// sharded array, the others wait until their deadline. Collective.
+  /// Copies the state to host memory. Collective. If a rank cannot read its state, throws the same
+  /// Error, which begins with `doing`, on every rank. If a rank has no memory for the whole of a
+  /// sharded array, the others wait until their deadline.
   StateInMemory keep(const Agreement& agreement, const std::string& doing);
-  /// Goes on from there, bit for bit, with the same parameters trainable. Local; may be called
-  /// again.
+  /// Restores that state bit for bit; the same parameters must be trainable. Local; may be
+  /// repeated.
   void give_back(StateInMemory& kept);
 
-  /// Makes those parameters trainable that were so in the saved run. Returns what takes it back.
-  /// Collective.
+  /// Makes those parameters trainable that were so in the saved run. Returns a function that undoes
+  /// this. Collective.
   std::function<void()> match_trainable(const Snapshot& saved);
   /// Throws Error (exit code snapshot) that lists every name that is missing, left over or of other
   /// sizes, or (exit code data) says why a loader cannot go on. Changes nothing.
   void check(const Snapshot& saved);
-  /// Goes on from a snapshot that was checked. Returns what differs from the run that saved it, one
+  /// Loads a snapshot that passed check(). Returns the differences from the run that saved it, one
   /// line each.
   std::vector<std::string> load(const Snapshot& saved);
-  /// The weights, buffers and averages alone; see Trainer::load_weights(). Adds to `notes` which
+  /// Loads weights, buffers and averages alone; see Trainer::load_weights(). Adds to `notes` which
   /// averages start anew.
   snapshot::LoadReport load_weights(const OpenedWeights& source,
                                     const snapshot::LoadOptions& options,
@@ -107,11 +105,11 @@ class TrainingState {
   void visit_weights(StateArchive& archive);
   void visit_scaler(StateArchive& archive);
   void visit_section(const std::string& section, StateArchive& archive);
-  /// Of the step (local), then of moments, averages and weights (collective if sharded).
+  /// Visits of the step (local), then of moments, averages and weights (collective if sharded).
   std::vector<StateVisit> visits();
   /// The states of the loss scalers as bytes, also the counters of one that is disabled.
   std::vector<at::Tensor> scalers();
-  /// Of this rank alone.
+  /// Adds what each rank has of its own.
   void add_own(snapshot::Content& content);
   void load_residuals(const Snapshot& saved, std::vector<std::string>& notes);
   void load_random(const Snapshot& saved, std::vector<std::string>& notes);

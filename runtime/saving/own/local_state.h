@@ -11,28 +11,27 @@
 
 namespace lockstep::detail {
 
-/// The state of the optimizer. With LocalUpdates ranks have other moments than others: then those
-/// of rank 0 are saved for all, and the state of the rounds with them. Ranks: saving with
-/// LocalUpdates is collective.
+/// Visits the moments. With LocalUpdates they differ between ranks: then those of rank 0 are saved
+/// for all, together with the state of the rounds. Ranks: saving with LocalUpdates is collective.
 void visit_moments(const Runtime& runtime, TrainingStorage& storage, StateArchive& archive);
 
 /// With LocalUpdates: adds this rank's weights and moments, if they may differ between ranks.
 /// Local.
 void save_local(const TrainingStorage& storage, snapshot::Content& content);
 
-/// With LocalUpdates: goes on with this rank's weights and moments, or, on another number of ranks,
-/// with those of the last exchange, and says so in `notes`. Call it after the weights, the moments
-/// and the state of the rounds were loaded. Local.
+/// With LocalUpdates: loads this rank's weights and moments. On another number of ranks each rank
+/// has the weights of the last exchange, and `notes` says so. Call it after the weights, the
+/// moments and the state of the rounds were loaded. Local.
 void load_local(const Runtime& runtime, TrainingStorage& storage, const Snapshot& saved,
                 std::vector<std::string>& notes);
 
-/// With LocalUpdates: throws Error (exit code snapshot), because their trainable parameters cannot
-/// change to those of `saved`. The same on every rank.
+/// With LocalUpdates: throws Error (exit code snapshot), because such a run cannot change its
+/// trainable parameters to those of `saved`. The same on every rank.
 void require_no_rounds(const TrainingStorage& storage, const Snapshot& saved);
 
-/// Whole flat arrays that load_weights() writes to; what is not loaded stays. With LocalUpdates:
-/// copies of the weights at the start of the round, which are equal on all ranks. Collective with a
-/// sharded optimizer.
+/// The whole flat arrays that load_weights() writes to. Elements that are not loaded keep their
+/// values. With LocalUpdates: copies of the weights at the start of the round, which are equal on
+/// all ranks. Collective with a sharded optimizer.
 std::vector<at::Tensor> weights_to_replace(const TrainingStorage& storage);
 /// With LocalUpdates: starts a round from `weights`, which are equal on all ranks. Local.
 void start_round(const TrainingStorage& storage, const std::vector<at::Tensor>& weights);

@@ -7,11 +7,10 @@
 
 namespace lockstep::detail {
 
-/// One line for each two names that are one tied weight only here, or only in the snapshot.
+/// One line for each two names that are tied only in this model, or only in the snapshot.
 std::string other_ties(const Snapshot& saved, const Trainable& trainable);
 
-/// The items of a list that `other` has not, "without" if there is none. Items end with ", " or
-/// "; ".
+/// The items of `list`, separated by ", " or "; ", that `other` lacks; "without" if there are none.
 std::string items_without(const std::string& list, const std::string& other);
 
 }  // namespace lockstep::detail

@@ -10,12 +10,12 @@
 
 namespace lockstep::detail {
 
-/// Adds the state that `visit` names to a section of a snapshot that is about to be saved. Tensors
-/// are referred to, not copied.
+/// Adds the state that `visit` names to a section of a snapshot that is to be saved. Refers to
+/// tensors, does not copy them.
 void save_state(const StateVisit& visit, snapshot::Content& content, const std::string& section);
 
-/// Compares state with a section of a snapshot, and changes nothing. `unexpected` of the report:
-/// what `visit` did not name.
+/// Compares state with a section of a snapshot. Changes nothing. `unexpected` of the report: what
+/// the section has and `visit` did not name.
 snapshot::LoadReport check_state(const StateVisit& visit, const snapshot::SnapshotSection& section);
 
 /// Loads state from a section of a snapshot, after check_state() found nothing wrong.

@@ -29,7 +29,7 @@ class ActivationPlanning {
   ActivationPlanning(const ActivationPlanning&) = delete;
   ActivationPlanning& operator=(const ActivationPlanning&) = delete;
 
-  /// Runs one micro-batch. True if the figures are complete with it.
+  /// Runs one micro-batch. Returns true if it completes the figures of report().
   bool watch(c10::DeviceType device, const std::function<void()>& micro_batch);
 
   /// One line: the plan, and predicted against measured peak. Empty before the first micro-batch.
@@ -43,7 +43,7 @@ class ActivationPlanning {
   int64_t measured_peak_ = 0;
 };
 
-/// Throws Error unless ActivationPlanning can be made.
+/// Throws Error if ActivationPlanning cannot be made.
 void require_activation_chain(const TrainerOptions& options, const Model& model);
 
 }  // namespace lockstep::detail

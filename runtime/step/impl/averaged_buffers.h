@@ -14,30 +14,31 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 namespace lockstep::detail {
 
 /// Exponential moving averages of a model's floating-point buffers, such as the running statistics
-/// of batch norm: fp32, of fp64 buffers in host memory fp64. With other statistics than those of
-/// its own weights an averaged model is far off. Integer buffers have no average.
+/// of batch norm: fp32, of fp64 buffers in host memory fp64. An averaged model with the statistics
+/// of other weights would be far off. Integer buffers have no average.
 /// Ranks: local; the averages are equal where the buffers are. Threads: one.
 class AveragedBuffers {
  public:
-  /// Of no buffers.
+  /// Averages no buffers.
   AveragedBuffers() : AveragedBuffers({}, 0.0) {}
-  /// Starts at the buffers as they are. `decay`: TrainerOptions::ema; 0: of no buffers.
+  /// The averages start at the buffers. `decay`: TrainerOptions::ema; 0: averages no buffers.
   AveragedBuffers(const std::vector<ModelTensor>& buffers, double decay);
 
   /// Moves each average towards its buffer, or nothing if `state` says skip. `state`: in memory of
-  /// the buffers' device. Takes in that a buffer has other memory; one of other sizes starts anew.
+  /// the buffers' device. Buffers may have other memory; the average of one with other sizes starts
+  /// anew.
   void move(const amp::StepState* state);
-  /// The averages of buffers with one of these names start again at the buffers as they are.
+  /// Restarts the averages of buffers with one of these names at the buffers.
   void restart(const std::vector<std::string>& names);
   void restart();
-  /// By the buffers' names and with their sizes: views.
+  /// Views of the averages, with the buffers' names and sizes.
   NamedTensors named() const;
   int64_t bytes() const;
 
  private:
   struct Entry {
     ModelTensor buffer;
-    at::Tensor laid_out;  // an alias of the buffer, as it was
+    at::Tensor laid_out;  // an alias of the buffer, as of the last layout
     size_t group;
     int64_t offset;
   };

@@ -27,7 +27,7 @@ class Consensus {
         storage_(storage),
         acts_(acts) {}
   /// Settles the votes in flight, since a rank that failed in the last window waits until they are
-  /// read. Prints an error.
+  /// read. Prints an error instead of throwing it.
   ~Consensus();
   Consensus(const Consensus&) = delete;
   Consensus& operator=(const Consensus&) = delete;
@@ -43,17 +43,17 @@ class Consensus {
   /// Waits for the votes in flight and ignores them: this rank failed.
   void discard();
   bool in_flight() const { return posted_.has_value(); }
-  /// The votes of all ranks that were received last; none if they were taken before. Local.
+  /// The sums of the votes that settle() received last, returned once. Local.
   std::optional<Votes> take() { return std::exchange(received_, std::nullopt); }
 
   void request_stop() noexcept { stop_here_.store(true, std::memory_order_relaxed); }
-  /// Instead of the signals of an earlier call.
+  /// These signals request a stop from now on, in place of those of an earlier call.
   void stop_on_signals(const std::vector<int>& signals);
-  /// True on every rank after one was asked to stop.
+  /// True on every rank after any rank was asked to stop.
   bool stop_requested() const { return stop_everywhere_; }
   /// Asks all ranks to diagnose the first overflow after the next update.
   void diagnose_next_overflow() { diagnose_here_ = true; }
-  /// An update was decided, so this rank's request has reached the others.
+  /// Call it when an update was decided: this rank's request has reached the others.
   void forget_own_request() { diagnose_here_ = false; }
   /// True if a rank asked for a diagnosis; once.
   bool take_diagnosis() { return std::exchange(diagnose_everywhere_, false); }

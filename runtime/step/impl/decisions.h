@@ -27,8 +27,8 @@ class DecisionCopy {
   friend class Decisions;
   at::Tensor bytes_;  // host memory
   std::optional<c10::Event> copied_;
-  /// The event was waited for. During the capture of a CUDA graph nothing may wait, so a copy that
-  /// has arrived is read without the event.
+  /// True once the event was waited for. During the capture of a CUDA graph nothing may wait, so an
+  /// arrived copy is read without the event.
   mutable std::atomic<bool> arrived_{false};
 };
 
@@ -57,15 +57,15 @@ class Decisions {
   void begin(const at::Tensor& loss_sum = {});
   /// The tensor for amp::measure_into().
   const at::Tensor& totals() const { return totals_; }
-  /// Three fp64 elements: overflows, failures and the sum of the losses. Sums over all ranks once
-  /// they are shared.
+  /// Three fp64 elements: overflows, failures and the sum of the losses. After Measures::share()
+  /// they are sums over all ranks.
   const at::Tensor& flags() const { return flags_; }
-  /// This rank failed, so that its losses are not known: NaN.
+  /// Marks this rank as failed; its losses are unknown, so their sum becomes NaN.
   void mark_failed();
   /// Notes the loss of a micro-batch, before the first update. True if the host knows of a NaN: in
   /// this loss, or on a device in the last one of an earlier window.
   bool note_loss(const at::Tensor& loss);
-  /// With several losses: records how often a loss overflowed, on all ranks.
+  /// With several losses: notes how often a loss overflowed, on all ranks.
   void note_loss_overflow(const at::Tensor& overflows) const { loss_overflow_.copy_(overflows); }
   /// One fp64 element on the device: number of ranks that failed in this window.
   at::Tensor failed() const { return flags_.select(0, 1); }
@@ -93,9 +93,9 @@ class Decisions {
   /// Continues from a saved state with `updates` real updates. The residuals are in the first of
   /// their two rows and have the loss scale `residual_scale`. The scaler keeps its present state.
   void restart(int64_t updates, float residual_scale = 1.0F);
-  /// The count of updates and, with error feedback, the unit of the residuals.
+  /// Visits the count of updates and, with error feedback, the unit of the residuals.
   void visit_state(StateArchive& archive, bool feeds_errors_back);
-  /// Of each bucket's two arrays of residuals, the one that is kept. Waits for the device.
+  /// The current one of each bucket's two arrays of residuals. Waits for the device.
   std::vector<at::Tensor> kept(const std::vector<at::Tensor>& residuals) const;
 
  private:

@@ -23,19 +23,19 @@ namespace lockstep::detail {
 /// scaled loss. Ranks: local. Threads: one.
 class ForwardBackward {
  public:
-  /// `scaler`: of the loss; with several losses, of the unit in which their sum travels.
+  /// `scaler`: that of the loss; with several losses, of the unit in which their sum travels.
   ForwardBackward(const TrainerOptions& options, c10::Device device, amp::LossScaler& scaler,
                   const std::vector<ModelTensor>& parameters);
 
-  /// The first forward under autocast runs under `notice`; what it finds is printed.
+  /// Runs the first forward under autocast under `notice`, which prints what it finds.
   void watch_norms(NormNotice notice) { norm_notice_ = std::move(notice); }
   /// Casts each weight once for all forwards until drop_casts().
   void share_casts();
   void drop_casts() { weight_casts_.reset(); }
   /// Runs the closure, under autocast if asked, and checks its loss. Keeps a copy of the loss.
   Loss forward(const std::function<Loss()>& closure, bool under_autocast);
-  /// The only backward whose gradients `reducer` takes. The Error of a loss that is older than the
-  /// weights says so.
+  /// Runs the only backward whose gradients `reducer` takes. If weights were written after the loss
+  /// was computed, the Error says so.
   void backward(const Loss& loss, Reducer& reducer);
   /// Runs the closure and its backward for `diagnosis`, on copies: the real step is not changed.
   void replay(const std::function<Loss()>& closure, NonFiniteDiagnosis& diagnosis,

@@ -14,14 +14,14 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// Whether the frozen parameters that O2 or O3 lowered to 16 bits stay as they are. They have no
-/// masters: what a program adds to them in small steps (a momentum encoder, a teacher) is rounded
-/// away. What ExactValues writes (resume, load_weights, adopt_weights, ...) counts as their new
-/// values, and so does what the program writes before the first window ends.
-/// A write through the tensor, a view or detach() is seen by its version, other memory by its
-/// address. On the host the bits are compared, too, for what is written through data(): in the
-/// windows 2, 4, 8, ... and in each `period`-th, and by change_in_values(). On a device only
-/// change_in_values() looks at bits, of tensors whose fp32 values ExactValues keeps.
+/// Detects writes to frozen parameters that O2 or O3 lowered to 16 bits. They have no masters, so
+/// small changes by the program (a momentum encoder, a teacher) would be rounded away. Writes by
+/// ExactValues (resume, load_weights, adopt_weights, ...), and by the program before the first
+/// window ends, are allowed: they give the parameters new values. The version shows a write through
+/// the tensor, a view or detach(); the address shows other memory. Only the bits show a write
+/// through data(). On the host they are compared in windows 2, 4, 8, ..., in each `period`-th one
+/// and by change_in_values(); on a device only by change_in_values(), and only for tensors whose
+/// fp32 values ExactValues keeps.
 /// Ranks: local. Threads: one.
 class FrozenWatch {
  public:
@@ -29,11 +29,11 @@ class FrozenWatch {
   FrozenWatch(const std::vector<ModelTensor>& frozen, const ExactValues& exact,
               const Precision& precision, int64_t period);
 
-  /// The first parameter that was written since, and what to do. An integer comparison a parameter.
+  /// The Error of the first written parameter, with what to do. One comparison per parameter.
   std::optional<Error> change() const;
-  /// The same by bits. For save(): reads all of them.
+  /// change() that also compares the bits of all parameters. For save().
   std::optional<Error> change_in_values() const;
-  /// change(), with bits where they are due. After the last forward of a window.
+  /// change(), which compares bits if they are due. Call it after the last forward of a window.
   std::optional<Error> end_window();
 
  private:

@@ -17,12 +17,12 @@ struct GradientRange {
   amp::ValueSummary values;
 };
 
-/// Of every parameter, in the buckets' order: one pass over the flat buckets of the last window. If
-/// the reducer scatters, of what this rank has of each parameter.
+/// The ranges of all parameters, in the buckets' order: one pass over the flat buckets of the last
+/// window. If the reducer scatters, only of this rank's part of each parameter.
 std::vector<GradientRange> gradient_ranges(const Reducer& reducer);
 
 /// "a.weight, b.bias": the parameters whose reduced gradient is not finite on any rank. The same on
-/// every rank. Collective on `control`: with a reducer that scatters or of one rank, ranks differ.
+/// every rank. Collective on `control`: a reducer that scatters, or of one rank, differs.
 std::string non_finite_names(const Reducer& reducer, const Communicator& control);
 
 }  // namespace lockstep::detail

@@ -12,9 +12,9 @@ namespace lockstep::detail {
 /// bits (collectives/impl/wire_sum.h). Error feedback keeps the 16 bits that it is for. Local.
 Precision with_default_wire(const Precision& precision, const Communicator& devices);
 
-/// The operation that makes the mean of a Trainer's gradients (ReducerOptions::op). Over NCCL the
-/// sum of each rank's share of the mean, since NCCL's fastest kernels (NVLS, symmetric memory) know
-/// plain sums only; packing multiplies anyway. The mean elsewhere, with error feedback, whose
+/// The reduction that gives the mean of a Trainer's gradients (ReducerOptions::op). Over NCCL it is
+/// a sum, since NCCL's fastest kernels (NVLS, symmetric memory) know plain sums only; packing,
+/// which multiplies anyway, divides. Elsewhere it is the mean; also with error feedback, whose
 /// residuals are in the gradient's unit, and with Precision::predivide. Local.
 ReduceOp gradient_operation(const Precision& precision, const Communicator& devices);
 

@@ -9,23 +9,23 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// With TrainerOptions::reproducible: the buffers of a model, such as BatchNorm statistics. Each
-/// leaf starts with the buffers of the update before. Afterwards a floating-point buffer is the
-/// mean of what the leaves made of it, and any other buffer is what leaf 0 made of it. Ranks:
-/// merge() is collective, all else local. Threads: one.
+/// With TrainerOptions::reproducible: merges the buffers of a model, such as BatchNorm statistics.
+/// Each leaf starts with the buffers of the update before. At the end of the window a
+/// floating-point buffer becomes the mean over all leaves, and any other buffer becomes that of
+/// leaf 0. Ranks: merge() is collective, all else local. Threads: one.
 class LeafBuffers {
  public:
-  /// `leaves`: of this rank.
+  /// `leaves`: the number of leaves of this rank.
   LeafBuffers(std::vector<ModelTensor> buffers, Communicator communicator, int64_t leaves)
       : buffers_(std::move(buffers)), communicator_(std::move(communicator)), leaves_(leaves) {}
 
-  /// Before the first leaf of a window.
+  /// Saves the buffers. Call it before the first leaf of a window.
   void begin();
-  /// After each leaf: takes what the leaf made of the buffers, and puts back what they were.
+  /// Call it after each leaf: takes the buffers of the leaf, and restores the saved ones.
   void end_leaf();
-  /// After the last leaf of the window.
+  /// Merges the buffers of all leaves. Call it after the last leaf of the window.
   void merge();
-  /// Puts back what the buffers were, if a window is given up.
+  /// Restores the saved buffers of a window that is given up.
   void abandon();
 
  private:

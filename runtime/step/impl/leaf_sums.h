@@ -21,10 +21,10 @@ class LeafSums {
   static std::vector<at::Tensor> allocate(const Communicator& communicator,
                                           const std::vector<BucketPlan>& plans);
 
-  /// `sums`: from allocate(). `leaves`: terms of each sum.
+  /// `sums`: from allocate(). `leaves`: the number of terms of each sum.
   LeafSums(std::vector<at::Tensor> sums, std::vector<BucketPlan> plans, int64_t leaves);
 
-  /// Adds the gradient of slot `slot`; with `first` forgets what was there.
+  /// Adds the gradient to slot `slot`; `first`: replaces the sum.
   void add(size_t bucket, size_t slot, const at::Tensor& gradient, bool first);
   void clear(size_t bucket, size_t slot);
   const at::Tensor& of(size_t bucket) const { return sums_[bucket]; }

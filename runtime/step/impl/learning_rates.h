@@ -11,8 +11,8 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// The groups' own learning rates, which the schedule's factor multiplies: what the optimizer was
-/// configured with, until somebody sets another. Threads: one. Ranks: local; Step compares them.
+/// The learning rates of the groups without the schedule's factor: those that the optimizer was
+/// configured with, until set() changes them. Threads: one. Ranks: local; Step compares them.
 class LearningRates {
  public:
   /// `device`: where the updates read them.
@@ -21,15 +21,15 @@ class LearningRates {
   int groups() const { return static_cast<int>(rates_.size()); }
   /// Throws Error where there is no such group.
   double of(int group) const;
-  /// Of all groups, or of one, from the next update on. Throws Error for a rate that is negative,
-  /// infinite or NaN, and where there is no such group.
+  /// Sets the rate of all groups, or of one, from the next update on. Throws Error for a rate that
+  /// is negative, infinite or NaN, and where there is no such group.
   void set(double rate, std::optional<int> group = std::nullopt);
   /// fp64, one element for each group, always in the same memory.
   const at::Tensor& on_device() const { return on_device_; }
   const std::vector<double>& all() const { return rates_; }
 
-  /// Rates as they are and as they were configured. A group that this program configures otherwise
-  /// than the saved run did keeps its rate; note() then says so.
+  /// Visits present and configured rates. A group that this program configures with another rate
+  /// than the saved run did keeps this program's rate; note() then says so.
   void visit_state(StateArchive& archive);
   const std::string& note() const { return note_; }
 

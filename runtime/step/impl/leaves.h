@@ -21,14 +21,14 @@ namespace lockstep::detail {
 TrainerOptions with_own_leaves(TrainerOptions options, int ranks);
 /// The options as they are described: with reproducible the same text on any number of ranks.
 TrainerOptions with_all_leaves(TrainerOptions options, int ranks);
-/// With reproducible: throws Error, with the reason, for what cannot have the same bits on any
-/// number of ranks.
+/// With reproducible: throws Error, with the reason, for options, models and optimizers that cannot
+/// give the same bits on any number of ranks.
 void require_reproducible(const TrainerOptions& options, const Runtime& runtime, const Model& model,
                           const OptimizerSpec& optimizer);
 
-/// With TrainerOptions::reproducible: what belongs to a leaf (a micro-batch of the global batch),
-/// and not to the rank that runs it. Otherwise all calls do nothing. Ranks: merge_buffers() is
-/// collective, all else local. Threads: one.
+/// With TrainerOptions::reproducible: makes random numbers and buffers depend on the leaf (a
+/// micro-batch of the global batch), not on the rank that runs it. Otherwise all calls do nothing.
+/// Ranks: merge_buffers() is collective, all else local. Threads: one.
 class Leaves {
  public:
   Leaves(const TrainerOptions& options, uint64_t seed, const Communicator& communicator,
@@ -37,15 +37,15 @@ class Leaves {
   bool on() const { return on_; }
   int64_t count() const { return own_ * ranks_; }
 
-  /// Before the forward of a micro-batch: its random numbers, and the buffers before the window.
+  /// Call it before the forward of a micro-batch: seeds the generators; saves buffers in the first.
   void begin(const amp::Decision& known, int64_t micro_batch);
-  /// After its backward.
+  /// Call it after the backward of a micro-batch.
   void end(const amp::Decision& known, int64_t micro_batch);
   /// Throws Error for a weight of Loss::sum that cannot be added exactly.
   void require_exact(const Loss& loss) const;
   void merge_buffers();
-  /// The window is over, perhaps with an error. Random numbers that the training loop draws before
-  /// its next step belong to the first leaf of the next window.
+  /// Ends the window, also after an error. Seeds the generators for the training loop: what it
+  /// draws before its next step belongs to the first leaf of the next window.
   void end_window(const amp::Decision& known);
 
  private:

@@ -31,19 +31,18 @@ class LocalRounds {
   double end_update();
   /// Ends the round now; does nothing if no update was made since the last exchange.
   void finish();
-  /// Takes the weights of this rank, which must be equal on all ranks, as the start of a round. The
-  /// outer momentum stays.
+  /// Starts a round from the weights, which must be equal on all ranks. Outer momentum stays.
   void restart();
-  /// Says how many updates this rank's weights, which a snapshot gave back, are into the round.
+  /// After a resume: sets how many updates of the round this rank's weights contain.
   void go_on(int64_t updates) { updates_of_round_ = updates; }
-  /// Gives up what this rank did since the last exchange.
+  /// Drops this rank's updates since the last exchange.
   void go_back();
 
   /// One flat array for each bucket: fp32, or fp64. Equal on all ranks.
   const std::vector<at::Tensor>& anchors() const { return anchors_; }
   /// Updates since the last exchange.
   int64_t updates_of_round() const { return updates_of_round_; }
-  /// What all ranks hold with the same bits, by bucket.
+  /// The anchors and momenta by parameter: all ranks hold them with the same bits.
   std::vector<ReplicatedArray> shared() const;
   /// True if ranks may hold different weights or moments now.
   bool ranks_differ() const { return updates_of_round_ > 0 || !options_.average_moments(); }

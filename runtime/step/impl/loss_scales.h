@@ -11,12 +11,12 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// The loss scales of a step with several losses (TrainerOptions::losses): each loss has one, runs
-/// a backward of its own, and what that leaves is measured before it is added to the others. The
-/// sum travels in a unit of its own, which the step's scaler keeps; so a loss that overflows lowers
-/// its own scale alone, and a sum that overflows on the wire lowers the unit alone. With one loss
-/// there is nothing here, and the step's scaler is that loss's.
-/// All is done in the memory of the device; the host never waits but for state(). Threads: one.
+/// The loss scales of a step with several losses (TrainerOptions::losses). Each loss has a scale
+/// and a backward of its own, whose gradients are measured before they are added to those of the
+/// others. The sum travels at a common scale, the unit, which the step's scaler keeps. So a loss
+/// that overflows lowers only its own scale, and a sum that overflows on the wire only the unit.
+/// With one loss this object is empty, and the step's scaler is that of the loss. All work is in
+/// device memory; the host waits only for LossScaler::state(). Threads: one.
 class LossScales {
  public:
   /// `unit`: the step's scaler.
@@ -26,16 +26,15 @@ class LossScales {
   bool several() const { return !scalers_.empty(); }
   /// Throws Error unless `loss` has as many parts as there are losses.
   void check(const Loss& loss) const;
-  /// The backward of each part at its own scale; `reducer` takes the sum in the unit.
+  /// Runs the backward of each part at its own scale; `reducer` takes the sum in the unit.
   void backward(const Loss& loss, Reducer& reducer);
-  /// The sum of the parts that has, at the scale of the unit, what backward() computes.
+  /// The sum of the parts; scaled by the unit, each part has its own scale, as in backward().
   at::Tensor sum_in_unit(const Loss& loss) const;
-  /// After the last backward of a window: which losses overflowed on any rank. Collective.
+  /// After a window's last backward: shares which losses overflowed on any rank. Collective.
   void share(Communicator& devices, const Decisions& decisions);
-  /// After the update: moves each scale by its own overflow, but for a window in which a rank
-  /// failed.
+  /// After the update: changes each scale by its own overflow, unless a rank failed in the window.
   void conclude(const Decisions& decisions);
-  /// A new window: nothing measured.
+  /// Starts a window: clears the measurements.
   void begin();
 
   std::vector<amp::LossScaler>& scalers() { return scalers_; }

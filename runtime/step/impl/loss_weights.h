@@ -11,9 +11,9 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// The kind of the losses (mean or Loss::sum) and the weights of the micro-batches of one window:
-/// what a gradient is multiplied with when it is packed, so that the reduction gives the gradient
-/// of the mean over all samples of all ranks.
+/// The kind of the losses (mean or Loss::sum) and the weights of the micro-batches of one window.
+/// They give the factor on each packed gradient with which the reduction is the gradient of the
+/// mean over all samples of all ranks.
 /// Ranks: local; Step exchanges the votes. Threads: one.
 class LossWeights {
  public:
@@ -22,7 +22,7 @@ class LossWeights {
   LossWeights(bool uneven_data, int64_t accumulate, int ranks, bool exact)
       : uneven_data_(uneven_data), accumulate_(accumulate), ranks_(ranks), exact_(exact) {}
 
-  /// Counts one micro-batch with data. Throws Error for a loss of another kind than the losses
+  /// Counts one micro-batch with data. Throws Error if its loss is of another kind than the losses
   /// before it.
   void add(bool is_sum, double weight);
   /// True if ranks must exchange their votes before the window's last backward: for the global
@@ -36,8 +36,7 @@ class LossWeights {
   /// The factor on each gradient when it is packed; the reduction then averages over ranks. With
   /// `exact` the factor on the sum, rounded once.
   double packing_factor() const;
-  /// The weight of all micro-batches of all ranks, by which the sum of their losses is divided; 0
-  /// if nothing counted.
+  /// The weight of all micro-batches of all ranks, the divisor of the sum of losses. May be 0.
   double weight_of_window() const;
   /// True if the weight of all micro-batches of all ranks is 0: then there is no update.
   bool nothing_counted() const { return weighted() && weight_of_all_.value_or(1.0) == 0.0; }

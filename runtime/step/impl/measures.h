@@ -10,18 +10,18 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// Steps 3 and 4 of the order: what the reduced buckets contain, and the flags of all ranks. If the
-/// reducer scatters, each rank measures its shard of each bucket, and the ranks share the sums with
-/// the flags. A bucket's sum of squares always adds the ranks' shards one by one, so it has the
-/// same bits in both cases. Nothing here waits for a device; all can be captured. Threads: one.
+/// Steps 3 and 4 of the order: measures the reduced buckets and shares the flags of all ranks. If
+/// the reducer scatters, each rank measures its shard of each bucket, and the ranks share the sums
+/// with the flags. A bucket's sum of squares always adds the ranks' shards one by one, so it has
+/// the same bits in both cases. Nothing here waits for a device; all can be captured. Threads: one.
 class Measures {
  public:
   explicit Measures(Communicator devices) : devices_(std::move(devices)) {}
 
   /// Waits for each bucket of the window and measures it.
   void take(Reducer& reducer, const Decisions& decisions);
-  /// Afterwards the flags of the decisions are the sums over all ranks, and the totals are those of
-  /// all buckets. Collective, in every window.
+  /// Sums the decisions' flags over all ranks, and the totals over all buckets. Call it in every
+  /// window. Collective.
   void share();
 
  private:

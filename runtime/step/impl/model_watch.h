@@ -12,37 +12,37 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// Whether a Trainer's model still is what the Trainer was made of: each trained parameter in the
-/// arena's memory, and no parameter new. torch::load, Module::to(dtype) and set_data
-/// give a parameter memory of its own; the Trainer would go on to train memory that the model no
-/// longer computes with.
-/// Reads no element, so nothing waits for a device. Ranks: local. Threads: one.
+/// Detects changes of a Trainer's model: a trained parameter that left the arena's memory, or a new
+/// parameter. torch::load, Module::to(dtype) and set_data give a parameter memory of its own; the
+/// Trainer would then train memory that the model no longer computes with. Reads no element, so
+/// nothing waits for a device. Ranks: local. Threads: one.
 class ModelWatch {
  public:
-  /// Memory that a parameter had for a while, until bring_back(): aliases may still use it.
+  /// Memory that a parameter had until bring_back(). point() makes its aliases follow the
+  /// parameter.
   struct Follower {
     void point() const;
     at::Tensor parameter;
     c10::Storage storage;
   };
 
-  /// After the parameters moved into the arena. New parameters are looked for in the first window
-  /// and in every `period`-th: the walk through the modules takes a microsecond or two for each.
-  /// `followers`: of the watch before this one.
+  /// Construct it after the parameters moved into the arena. It looks for new parameters in the
+  /// first window and in every `period`-th one: the walk takes a microsecond or two per module.
+  /// `followers`: those of the watch before this one.
   ModelWatch(Model model, const Trainable& trainable, int64_t period,
              std::vector<Follower> followers = {});
 
-  /// The first parameter that left the arena, and what to call. Some nanoseconds a parameter.
+  /// The Error of the first parameter that left the arena. Takes some nanoseconds a parameter.
   std::optional<Error> departure() const;
-  /// The first parameter that was added since. Walks through all modules.
+  /// The Error of the first added parameter. Walks through all modules.
   std::optional<Error> addition() const;
-  /// Throws departure(), and where it is due addition(). Before each micro-batch.
+  /// Throws departure() and, if it is due, addition(). Call it before each micro-batch.
   void require_unchanged(bool window_begins);
 
-  /// Throws Error naming the first tensor whose values cannot be taken over: another size, no
-  /// floating dtype, fp32 bytes in a 16-bit tensor, an alias that cannot follow.
+  /// Throws Error naming the first tensor whose values adopt_weights() cannot take: another size,
+  /// no floating dtype, fp32 bytes in a 16-bit tensor, an alias that cannot follow.
   void require_adoptable() const;
-  /// Lays all parameters into the arena again, marks of Precision::keep_fp32 included.
+  /// Points all parameters into the arena again, and restores marks of Precision::keep_fp32.
   void bring_back();
   const std::vector<Follower>& followers() const { return followers_; }
 
@@ -50,7 +50,7 @@ class ModelWatch {
   struct Place {
     std::string name;
     at::Tensor parameter;
-    at::Tensor home;  // an alias of what the parameter was made
+    at::Tensor home;  // an alias of the parameter in the arena
   };
   Model model_;
   std::vector<Place> places_;

@@ -19,9 +19,9 @@ namespace lockstep::detail {
 
 /// Finds out where an overflow came from. Armed, it replays each micro-batch before the real one,
 /// with observers (amp::NonFiniteTracer): once at the loss scale in use and once at scale 1, on
-/// copies of the buffers and from the same random numbers, so that the real step is not changed.
-/// If the window's update is then skipped, the ranks put together what each of them found.
-/// Costs nothing while it is not armed.
+/// copies of the buffers and from the same random numbers, so that the real step is not changed. If
+/// the window's update is then skipped, the ranks share what they found. Costs nothing while it is
+/// not armed.
 class NonFiniteDiagnosis {
  public:
   /// `folder`: where rank r writes the batch of the bad micro-batch; empty: nowhere.
@@ -44,17 +44,17 @@ class NonFiniteDiagnosis {
                        const Agreement& agreement);
   /// Forgets the replays of a window.
   void forget();
-  /// What this rank can say of its NaN loss before the first update, after replay() of the
-  /// micro-batch at hand or, where that cannot be, without. Local. Forgets the replay.
+  /// Explains this rank's NaN loss before the first update. Calls `replay` first, which replays the
+  /// micro-batch at hand if that is possible. Local. Forgets the replay and disarms.
   std::string of_first_loss(const std::function<void()>& replay, int rank);
-  /// An Error that says it all: text() from now on. The same on every rank.
+  /// Makes `text`, that of an Error on all ranks, the conclusion. The same on every rank.
   void note(std::string text) { text_ = std::move(text); }
 
   /// The last conclusion, the same on every rank; empty if there was none.
   const std::string& text() const { return text_; }
 
  private:
-  /// What is not finite, or cannot travel.
+  /// What is not finite, too large for reproducible sums (limit), or too large for the wire.
   enum class Fault { none, op, loss, scaled_loss, gradient, limit, wire };
   /// One replayed forward and backward.
   struct Replay {

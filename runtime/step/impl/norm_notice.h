@@ -13,16 +13,15 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// Finds weights that the precision lowers to 16 bits because their class is not known as a norm's,
-/// but that the program gives to an operator of a norm: watches the operators of one forward on
-/// this thread. A norm that a program writes out in other operators is not found. Ranks: local.
+/// Finds weights that the precision lowers to 16 bits because their class is not known as a norm,
+/// although the program passes them to a norm operator. Watches the operators of one forward on
+/// this thread. Does not find a norm that a program writes out in other operators. Ranks: local.
 /// Threads: one.
 class NormNotice {
  public:
   NormNotice(const Model& model, const Precision& precision);
 
-  /// Runs the closure under an observer, which is gone afterwards. Prints a line on standard error
-  /// if such weights were found.
+  /// Runs the closure under an observer. Prints a line on standard error if it finds such weights.
   Loss observe(const std::function<Loss()>& closure);
 
  private:

@@ -111,9 +111,9 @@ LOCKSTEP_OPTION_LIST(DataParallelOptions) {
   visit("densify_sparse", options.densify_sparse());
 }
 
-/// Two options of a Trainer that exclude each other, or of which one needs the other. Refused if
-/// `option` is not the default and `with` has one of `values` (separated by blanks; "": any but the
-/// default). `why` ends the message; after a blank at its end follows the value of `with`.
+/// Two options of a Trainer that exclude each other, or of which one needs the other. They are
+/// refused if `option` is not the default and `with` has one of `values` (separated by blanks; "":
+/// any but the default). `why` ends the message; the value of `with` follows a blank at its end.
 struct RefusedPair {
   std::string option;
   std::string with;
@@ -123,11 +123,11 @@ struct RefusedPair {
 const std::vector<RefusedPair>& refused_pairs();
 
 /// Throws the same Error on every rank unless the fields are equal on all of them. The message
-/// names only the fields that differ, with the values and their ranks. `what` has the options: "the
-/// Trainer". Collective.
+/// names only the fields that differ, with the values and their ranks. `what`: the owner of the
+/// options, such as "the Trainer". Collective.
 void require_same_fields(const std::string& what, const OptionFields& fields,
                          const Agreement& agreement);
-/// The same for all that a Trainer is made with, the group of each parameter included. Collective.
+/// require_same_fields() for a Trainer's arguments, including parameters' groups. Collective.
 void require_same_options(const TrainerOptions& options, const OptimizerSpec& optimizer,
                           const std::vector<ModelTensor>& parameters, const Agreement& agreement);
 

@@ -10,17 +10,17 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// What a ReduceOnPlateau remembers. Threads: one. Ranks: local.
+/// Applies a ReduceOnPlateau and holds its state. Threads: one. Ranks: local.
 class Plateau {
  public:
   explicit Plateau(const ReduceOnPlateau& rule) : rule_(rule) {}
 
-  /// Takes one metric after `update` updates; returns whether it lowered a rate. NaN is no
-  /// improvement. The first metric after a resume does not count if the saved run took one after
-  /// the same update: a loop that validates after each epoch passes that of the last epoch again.
+  /// Takes one metric after `update` updates; returns true if it lowered a rate. NaN is no
+  /// improvement. A resumed loop may pass the metric of the saved epoch again: the first metric
+  /// after a resume does not count if the saved run took one after the same update.
   bool step(const MetricValue& metric, int64_t update, LearningRates& rates);
   void visit_state(StateArchive& archive);
-  /// For a Trainer without a rule: reads past what a snapshot has of one.
+  /// For a Trainer without a rule: visits and ignores the state of one in a snapshot.
   static void pass_over(StateArchive& archive);
 
  private:
@@ -30,9 +30,9 @@ class Plateau {
   ReduceOnPlateau rule_;
   double best_ = std::numeric_limits<double>::infinity();  // none yet
   int64_t bad_ = 0;                                        // metrics without improvement in a row
-  int64_t cooling_ = 0;                                    // metrics left that are not counted
-  int64_t update_ = -1;                                    // after which the last metric came
-  bool loaded_ = false;                                    // and no metric came since
+  int64_t cooling_ = 0;                                    // metrics to come that do not count
+  int64_t update_ = -1;                                    // updates before the last metric
+  bool loaded_ = false;                                    // loaded, and no metric came since
 };
 
 }  // namespace lockstep::detail

@@ -21,14 +21,14 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 namespace lockstep::detail {
 
 struct ReducerOptions {
-  /// With take_gradients the result is the mean: sum packs each gradient divided by the ranks.
+  /// With take_gradients the result is a mean also for sum: packing divides by the number of ranks.
   ReduceOp op = ReduceOp::avg();
   bool densify_sparse = false;
   /// True (Trainer): the reducer takes the gradients of the backwards that take_from() runs. grad()
   /// becomes undefined as soon as the gradient is packed or added to the fp32 accumulators. False
   /// (DataParallel): the reducer sees every backward, and gradients stay in grad().
   bool take_gradients = false;
-  /// True: keep accumulators, fp32 or of fp64 parameters fp64, for windows of several
+  /// True: keep accumulators (fp64 for fp64 parameters, else fp32) for windows of several
   /// micro-batches. Requires take_gradients.
   bool accumulators = false;
   /// True: add what a 16-bit wire dtype lost to the gradients of the next window
@@ -108,9 +108,9 @@ class Reducer {
   /// lie in own_shard() alone if the reducer scatters.
   const at::Tensor& wire(size_t bucket) const { return wires_[bucket]; }
   bool scatters() const { return options_.scatter; }
-  /// What of a bucket this rank gets reduced.
+  /// The part of a bucket that this rank gets reduced.
   Shard own_shard(size_t bucket) const;
-  /// The parts in which a bucket is measured: the ranks' shards, whether it is scattered or not.
+  /// The parts in which a bucket is measured: the ranks' shards, scattered or not.
   amp::MeasuredParts measured_parts(size_t bucket) const;
   int64_t accumulator_bytes() const;
   int64_t residual_bytes() const;
@@ -144,7 +144,7 @@ class Reducer {
   void mark_ready(int index);
   void launch_ready();
   Work reduced(size_t bucket) const;
-  /// The real view of a complex one.
+  /// The gradient as a dense tensor; if complex, its real view.
   at::Tensor dense_gradient(int index);
   at::Tensor slot(const std::vector<at::Tensor>& flats, int index) const;
   at::Tensor residual_of(int index) const;
@@ -170,8 +170,8 @@ class Reducer {
   std::vector<char> collected_;  // 1: an earlier backward of this window left a gradient
   std::vector<char> ready_;      // 1: packed in the synchronising backward
   std::vector<int64_t> pending_;
-  /// In device memory: where the gradients of each bucket go that are not packed yet. The last one
-  /// of a bucket packs them all, with one launch.
+  /// The gradients of a bucket in device memory that are not packed yet, and their slots. The last
+  /// gradient of the bucket packs them all, with one launch.
   struct Waiting {
     std::vector<at::Tensor> slots, gradients;
   };

@@ -30,21 +30,20 @@ struct ReplicatedArray {
   at::Tensor array;  // dense, of any strides and device
 };
 
-/// What is wrong where ranks hold other bits than others: which ranks (those that differ from more
-/// than half of them), and in which array first. None if all are equal. The same on every rank;
-/// collective.
+/// Describes the difference between the ranks' bits: which ranks differ from the majority, and in
+/// which array first. None if all are equal. The same on every rank; collective.
 std::optional<std::string> difference_between_ranks(const std::vector<ReplicatedArray>& arrays,
                                                     const Agreement& agreement);
 
-/// Compares what every rank keeps of the training state: weights, masters and moments (weights
-/// alone where the optimizer is sharded). A bit that flipped in one rank's memory, or weights that
-/// one rank alone wrote, are errors with exit code diverged. Also compares weights with their own
-/// masters (WrittenWeights::hidden), at updates in host memory only.
+/// Compares the training state that every rank keeps: weights, masters and moments (weights alone
+/// with a sharded optimizer). A bit that flipped in one rank's memory, or weights that one rank
+/// alone wrote, are errors with exit code diverged. Also compares weights with their own masters
+/// (WrittenWeights::hidden), at updates in host memory only.
 ///
-/// A part is compared at each update, and after `every` updates everything was compared. The digest
-/// of the part travels in the ranks' votes. In host memory a difference is found before the update.
-/// On a device the host must not wait for the device, so the digest of an update travels two
-/// updates later. Threads: one.
+/// Each update compares a part, so that `every` updates compare everything. The digest of the part
+/// travels in the ranks' votes. In host memory a difference is found before the update. On a device
+/// the host must not wait for the device, so the digest of an update travels two updates later.
+/// Threads: one.
 class ReplicaCheck {
  public:
   /// `every`: 0 compares nothing at updates. `shared`: with LocalUpdates, what every rank holds
@@ -57,17 +56,17 @@ class ReplicaCheck {
   /// Adds the digest of what is due at update number `update` to this rank's votes; on a device,
   /// of what was due two updates ago.
   void add_to(Votes& mine, int64_t update);
-  /// Whether the ranks' digests differ, or a weight from its master, according to the votes of all
-  /// ranks.
+  /// True if the votes of all ranks say that digests differ, or a weight from its master.
   bool differ(const Votes& all) const { return digests_differ(all) || all.hidden > 0; }
-  /// Finds out where, after differ(), and throws the same Error on every rank. Collective.
+  /// Call it after differ(): finds the difference, throws the same Error on every rank. Collective.
   [[noreturn]] void raise(const Votes& all);
 
-  /// Compares all of it. Throws the same Error on every rank. Collective.
+  /// Compares the whole state. Throws the same Error on every rank. Collective.
   void require_equal();
-  /// The same as an answer. `more`: what else is to be equal.
+  /// require_equal() as an answer. `more`: further arrays that are to be equal.
   bool are_equal(const std::vector<ReplicatedArray>& more);
-  /// Names and digests of what was not compared since the last update, if anything. Local.
+  /// If the state was not compared since the last update, passes names and digests of its arrays to
+  /// Runtime::hold_at_end(). Local.
   void hold_at_end(const Runtime& runtime);
 
  private:
@@ -92,13 +91,13 @@ class ReplicaCheck {
   const WrittenWeights& written_;
   Agreement agreement_;
   bool only_shared_;
-  std::vector<ReplicatedArray> arrays_;  // flat, and where they are for good
-  size_t without_moments_ = 0;           // so many of them
+  std::vector<ReplicatedArray> arrays_;  // flat, in memory that stays
+  size_t without_moments_ = 0;           // number of arrays before the moments
   std::vector<int64_t> begins_;          // bytes before each of them, and of all
   int64_t part_bytes_ = 0;               // of one update, in host memory; 0: none
   size_t part_arrays_ = 0;               // of one update, on a device; 0: none
   std::deque<Copied> copied_;
-  bool compared_ = true;         // whole, since the last update
+  bool compared_ = true;         // the whole state, since the last update
   std::optional<Error> hidden_;  // of this rank, as of the last update
   uint64_t last_digest_ = 0;
   size_t last_array_ = 0;  // where the part of the last update begins

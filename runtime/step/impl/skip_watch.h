@@ -10,7 +10,7 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// What the host does about updates that were skipped in a row: a warning, a diagnosis, an end.
+/// Reacts to updates that were skipped in a row: a warning, a diagnosis, the end of the run.
 /// Ranks: local; all ranks read the same state of the scaler, so all come to the same result.
 class SkipWatch {
  public:

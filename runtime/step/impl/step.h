@@ -25,7 +25,7 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// What the step works on; owned by Training.
+/// The parts that a Step works on.
 struct StepParts {
   TrainerOptions options;
   c10::Device device = c10::Device(c10::kCPU);
@@ -40,9 +40,9 @@ struct StepParts {
 };
 
 /// The one order of a step (docs/architecture.md): k micro-batches, which make a window, and their
-/// update. The order is the same on the host, on a device and in a CUDA graph. What differs is when
-/// the host acts on a decision: at once where the decision is in host memory; else at the beginning
-/// of the next window, so that the host never waits for the device (HostActs).
+/// update. The order is the same on the host, on a device and in a CUDA graph. Only the time
+/// differs at which the host acts on a decision: at once if the decision is in host memory, else at
+/// the beginning of the next window, so that the host never waits for the device (HostActs).
 /// Ranks: the same calls on every rank. A rank that fails still takes part in the collectives of
 /// the window, so that no rank hangs and all ranks throw.
 class Step {
@@ -88,7 +88,7 @@ class Step {
   /// Votes in flight, requests to stop and to diagnose.
   Consensus& consensus() { return consensus_; }
   const Consensus& consensus() const { return consensus_; }
-  /// True on every rank after one was asked to stop; only between windows, where ranks can save.
+  /// True on every rank after any was asked to stop; only between windows, where ranks can save.
   bool stop_requested() const { return consensus_.stop_requested() && count_ == 0; }
   const Leaves& leaves() const { return leaves_; }
   /// False: a ScheduleFunction is not called, and the learning rates are those of the groups. A
@@ -104,7 +104,7 @@ class Step {
   LossScales& loss_scales() { return passes_.scales(); }
   /// The scaler of one loss. Throws Error if there is no such loss.
   const amp::LossScaler& scaler_of(int64_t loss) const { return passes_.scaler_of(loss); }
-  /// Of this rank: TrainingStorage::change_of_model().
+  /// TrainingStorage::change_of_model() of this rank.
   std::optional<Error> change_of_model() const { return parts_.storage.change_of_model(); }
   /// Autocast as the precision wants it, until the returned region is destroyed.
   amp::Autocast autocast() const { return passes_.autocast(); }
@@ -112,8 +112,8 @@ class Step {
   std::vector<at::Tensor> residuals() const {
     return decisions_.kept(parts_.storage.reducer().residuals());
   }
-  /// Counters that outlive a window, the kind of the losses and the unit of the residuals. Load the
-  /// scaler's state before, the residuals after.
+  /// Visits counters that outlive a window, the kind of the losses, learning rates and the unit of
+  /// the residuals. Load the scaler's state before this and the residuals after it.
   void visit_state(StateArchive& archive);
 
  private:
@@ -122,8 +122,8 @@ class Step {
     whole,     // all of it
     captured,  // the device's work, while a CUDA graph is captured
     launched,  // the host's work, after a CUDA graph was launched
-    failed,    // the collectives of the window, on a rank that leaves it with an error; where the
-               // peers do not know at once, also an update that is skipped
+    failed,    // the collectives of the window, on a rank with an error; if its peers act one
+               // window late, also their update, which is skipped
   };
   void update_weights(Pass pass, const Votes& votes);
   void require_complete(Pass pass);
@@ -166,8 +166,8 @@ class Step {
 
   // the window
   int64_t count_ = 0;
-  bool nan_loss_ = false;           // of this rank, before the first update
-  std::optional<Votes> exchanged_;  // before the last backward
+  bool nan_loss_ = false;           // this rank's loss was NaN before the first update
+  std::optional<Votes> exchanged_;  // votes exchanged before the last backward
   double compute_seconds_ = 0.0;
   double communication_seconds_ = 0.0;
   double update_seconds_ = 0.0;

@@ -9,8 +9,8 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// A CUDA graph of one window: the device's work is captured once and launched again on the same
-/// memory, without the host's part. Threads: one. Ranks: local.
+/// A CUDA graph of one window: the device's work, without the host's, is captured once and launched
+/// any number of times on the same memory. Threads: one. Ranks: local.
 class StepGraph {
  public:
   virtual ~StepGraph() = default;

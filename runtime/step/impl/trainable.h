@@ -23,19 +23,18 @@ struct Trainable {
   std::vector<ModelTensor> frozen;
 };
 
-/// Of a model that is wrapped now. Applies LibTorch's lazy conjugations and minus signs to its
-/// tensors. Throws Error for a model without a trainable parameter, for integer and complex32
-/// parameters, for tensors whose memory is not their values (sparse, quantised, ...), and where
-/// another wrapper holds the model.
+/// The parameters of a model that is about to be wrapped. Applies LibTorch's lazy conjugations and
+/// minus signs to its tensors. Throws Error for a model without a trainable parameter, for integer
+/// and complex32 parameters, for tensors whose memory is not their values (sparse, quantised, ...),
+/// and where another wrapper holds the model.
 Trainable trainable_parameters(const Model& model);
 
-/// The same as `before`'s wrapper sees them now, to go on with. Throws Error as above, but lets
-/// that wrapper hold its parameters.
+/// trainable_parameters() for a model that is already wrapped: keeps the hooks of that wrapper,
+/// which has `before`.
 Trainable trainable_now(const Model& model, const Trainable& before);
 
-/// Throws Error naming the first fp64 or complex128 parameter that cannot be trained in this way:
-/// at O1 to O3, with a 16-bit wire, with moments in fewer bits, and by a fused optimizer on a
-/// device.
+/// Throws Error naming the first fp64 or complex128 parameter that cannot be trained so: at O1 to
+/// O3, with a 16-bit wire, with moments in fewer bits, or by a fused optimizer on a device.
 void require_trainable_doubles(const std::vector<ModelTensor>& parameters,
                                const Precision& precision, const OptimizerSpec& optimizer,
                                c10::Device device);
@@ -45,7 +44,7 @@ void require_trainable_doubles(const std::vector<ModelTensor>& parameters,
 std::string with_groups(const std::string& description, const OptimizerSpec& optimizer,
                         const std::vector<ModelTensor>& parameters);
 
-/// Parameters and buffers stay the tensors that the model uses.
+/// Moves the model. Its parameters and buffers stay the same tensors.
 void move_to(const Model& model, c10::Device device);
 
 /// Throws Error naming the first parameter or buffer that is not on `device`.
@@ -58,8 +57,8 @@ c10::ScalarType wire_dtype(c10::ScalarType parameter, std::optional<c10::ScalarT
 /// one's as fp64 unless the program chose a wire.
 c10::ScalarType wire_dtype(const ModelTensor& parameter, const Precision& precision);
 
-/// What is wrong with this rank's window, if anything: a hook's problem, parameters unused against
-/// the policy, or a change of requires_grad since construction. After Reducer::launch_rest().
+/// The Error of this rank's window, if any: a hook's problem, parameters unused against the policy,
+/// or a change of requires_grad since construction. Call it after Reducer::launch_rest().
 std::optional<Error> window_problem(const Reducer& reducer, const Trainable& trainable,
                                     UnusedParameters policy);
 

@@ -34,8 +34,8 @@ namespace lockstep::detail {
 
 /// The memory of a training run: weights and masters in the arena, gradients in the reducer's
 /// buckets, moments in the updater; all have the same layout (docs/architecture.md, Storage).
-/// Ranks: the constructor and the verbs adopt_… are collective. If one rank fails, all throw.
-/// Threads: one.
+/// Ranks: the constructor and adopt_...() are collective; if one rank fails, all throw. Threads:
+/// one.
 class TrainingStorage {
  public:
   using Named = std::vector<std::pair<std::string, at::Tensor>>;
@@ -60,32 +60,33 @@ class TrainingStorage {
   FrozenWatch& frozen_watch() const { return *frozen_watch_; }
   ReplicaCheck& replicas() const { return *replicas_; }
   WrittenWeights& written() const { return *written_; }
-  /// Of no buffers without TrainerOptions::ema.
+  /// Empty without TrainerOptions::ema.
   AveragedBuffers& averaged_buffers() const { return *averaged_buffers_; }
   const OptimizerSpec& optimizer() const { return *spec_; }
-  /// With TrainerOptions::local_updates, else null.
+  /// Null without TrainerOptions::local_updates.
   LocalRounds* rounds() const { return rounds_.get(); }
 
   /// Makes the masters equal to the weights of the model, and the weights views of the arena again.
   void adopt_weights();
-  /// Takes in which parameters are trainable now. True if that has changed: then everything lies in
-  /// new memory, with the state of the parameters that stay. Call between windows.
+  /// Follows changes of requires_grad. Returns true if there were any: then all is in new memory,
+  /// with the state of parameters that stay. Call it between windows.
   bool adopt_trainable();
 
-  /// Why this rank's window cannot be updated, if it cannot: missing gradients against `policy`, a
-  /// parameter that left the arena. After Reducer::launch_rest(). Local.
+  /// The Error if this rank's window allows no update: missing gradients against `policy`, a
+  /// parameter that left the arena, a frozen one that was written. Call it after
+  /// Reducer::launch_rest(). Local.
   std::optional<Error> problem_of_window(UnusedParameters policy) const;
 
   /// Throws Error if a parameter left the arena, came to the model, or is frozen and was written.
   void require_unchanged(bool window_begins) const;
-  /// The first parameter that left the arena, or is frozen and was written.
+  /// The Error of the first parameter that left the arena, or is frozen and was written.
   std::optional<Error> change_of_model() const;
 
   /// Views of flat arrays that are laid out as the buckets are, by parameter name.
   Named named(const std::vector<at::Tensor>& flats) const;
-  /// Of the parts that exist by now.
+  /// The memory of the parts that exist by now.
   ArenaMemory memory() const;
-  /// A table of who has the memory, for an Error with exit code out_of_memory.
+  /// A table of what uses memory, for an Error with exit code out_of_memory.
   std::string out_of_memory_advice() const;
   /// The Error of a micro-batch that failed, with advice if memory ran out or a device failed.
   Error explained(const Error& error, int64_t micro_batch) const;
@@ -108,7 +109,7 @@ class TrainingStorage {
   std::shared_ptr<const OptimizerSpec> spec_;
   TrainerOptions options_;
   Trainable trainable_;
-  std::string viewed_;  // names of trained parameters whose memory other tensors used before
+  std::string viewed_;  // names of trained parameters that had aliases at construction
   Communicator devices_;
   Communicator gradients_;  // with local_updates, this rank alone
   Agreement agreement_;

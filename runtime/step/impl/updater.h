@@ -41,8 +41,8 @@ class Updater {
   virtual ~Updater() = default;
   /// Updates the parameters for which `used` is 1; all parameters if `used` is empty. Averages are
   /// updated in any case. Changes nothing if decisions.step() says skip. For an unused parameter
-  /// the count of updates does not change either, as in torch.optim. Collective. Throws, on every
-  /// rank, what the code of others throws on one; `hosts`: of all ranks.
+  /// the count of updates does not change either, as in torch.optim. Collective. If a torch::optim
+  /// optimizer throws on one rank, every rank throws. `hosts`: the hosts of all ranks.
   void update(const Reducer& reducer, const Decisions& decisions, const std::vector<char>& used,
               const Agreement& hosts);
   /// Visits the state of each parameter as "name.kind". Where state is sharded, visits this rank's
@@ -61,10 +61,10 @@ class Updater {
   virtual void take_edited_rates() {}
   /// Writes the learning rates, with the schedule's last factor, to the optimizer's options.
   virtual void show_rates() {}
-  /// That factor. 1 where no rates are shown.
+  /// The schedule's factor in the shown rates; 1 if none are shown.
   virtual double shown_factor() const { return 1.0; }
   virtual void set_shown_factor(double) {}
-  /// Saves the learning rates, edited ones too, or loads and shows them.
+  /// Saves the learning rates, including edited ones, or loads and shows them.
   void visit_rates(StateArchive& archive);
 
   /// Makes an updater with the rules of a FusedOptimizer, or with a TorchOptimizer on the masters.
@@ -72,7 +72,7 @@ class Updater {
                                        Arena& arena, const UpdaterOptions& options);
 
  protected:
-  /// update() of this rank. Where the arena is sharded, collective unless may_throw().
+  /// update() of this rank. With a sharded arena, collective unless may_throw().
   virtual void apply(const Reducer& reducer, const Decisions& decisions,
                      const std::vector<char>& used) = 0;
   /// True for a torch::optim optimizer, which may find no memory for its state on one rank alone:
@@ -81,7 +81,7 @@ class Updater {
   virtual void share_weights() {}
 };
 
-/// In a separate file because of the headers that it includes.
+/// For a TorchOptimizer. In a file of its own because of the headers that it includes.
 std::unique_ptr<Updater> make_torch_updater(const TorchOptimizer& spec, const Reducer& reducer,
                                             Arena& arena, const UpdaterOptions& options);
 

@@ -16,29 +16,29 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// What the program writes into weights that a Trainer trains: clamps, projections, noise, the
-/// max_norm of an embedding. Where weights have masters of their own, the next update starts from
-/// the master, so the master has to take what was written. A write through a parameter or a view of
-/// it advances LibTorch's version of the parameter. One through data() or a pointer does not: it is
-/// found by value, and refused.
+/// Adopts what the program writes into trained weights: clamps, projections, noise, the max_norm of
+/// an embedding. If a weight has a master of its own, the next update starts from the master, so
+/// the master must take the written values. A write through a parameter or a view of it advances
+/// LibTorch's version of the parameter. One through data() or a pointer does not: it is found by
+/// comparing values, and refused.
 /// Ranks: take() is collective where the model has RenormedTables, the rest local. Threads: one.
 class WrittenWeights {
  public:
-  /// `plans`: of `arena`.
+  /// `plans`: those of `arena`.
   WrittenWeights(const Trainable& trainable, const Arena& arena,
                  const std::vector<BucketPlan>& plans, RenormedTables tables);
 
-  /// Merges the tables, then adopt(). Before an update, and before anything else reads masters.
+  /// Merges the tables, then adopts. Call it before an update or anything else reads masters.
   void take();
-  /// Gives masters the elements that the program wrote: those where the weight is not the rounded
-  /// master. Others keep their low bits; with remainders, written elements do, too. In device
-  /// memory the host does not wait.
+  /// Copies to masters the elements that the program wrote: those where the weight is not the
+  /// rounded master. Other elements keep their low bits; with remainders, written ones do too. The
+  /// host does not wait for a device.
   void adopt();
 
-  /// The first weight of this rank that is not its rounded master, though no write was seen. Waits
-  /// for the device.
+  /// The Error of the first weight of this rank that is not its rounded master, though no write was
+  /// seen. Waits for the device.
   std::optional<Error> hidden() const;
-  /// The same in host memory only: before each update, which would erase the trace.
+  /// hidden() in host memory only. For each update, which would overwrite the weight.
   std::optional<Error> hidden_on_host() const;
   /// Throws Error if the program wrote, since adopt(), into a weight with a master of its own: a
   /// captured graph would do it again where the host cannot see it.
@@ -46,13 +46,12 @@ class WrittenWeights {
 
   /// Names of the weights, frozen ones too, that the program wrote since forget().
   std::vector<std::string> names() const;
-  /// Lockstep wrote all weights itself.
+  /// Call it when lockstep wrote all weights: earlier writes of the program no longer count.
   void forget();
   /// True if forward may make this weight differ between ranks until the next take().
   bool is_renormed(const std::string& name) const { return tables_.has(name); }
 
-  /// While the result lives, weights hold other values for a while (averages), and nothing is taken
-  /// or compared.
+  /// While the result lives, weights hold other values (averages): nothing is adopted or compared.
   std::shared_ptr<const void> lend() const { return lent_; }
 
  private:
@@ -80,10 +79,10 @@ class WrittenWeights {
   std::vector<c10::VariableVersion> versions_;  // LibTorch's counters, beside each other: 20,000 of
                                                 // them are read at each update
   std::vector<uint32_t> seen_;                  // version(), at the last adopt()
-  std::vector<char> wrote_;                     // the program did, since forget()
+  std::vector<char> wrote_;                     // 1: the program wrote it, since forget()
 
   std::vector<uint32_t> frozen_;      // versions of frozen parameters, at forget()
-  std::shared_ptr<const char> lent_;  // those who hold it
+  std::shared_ptr<const char> lent_;  // its use count tells of lend()
 };
 
 }  // namespace lockstep::detail

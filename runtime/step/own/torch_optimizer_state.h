@@ -12,7 +12,7 @@ class Optimizer;
 
 namespace lockstep::detail {
 
-/// A master as the optimizer on this rank has it.
+/// A master as the optimizer of this rank sees it.
 struct OwnedMaster {
   at::Tensor elements;  // all of it, or this rank's shard, of as many dimensions: {1, 1, n}
   at::Tensor whole;     // has the sizes and strides of all of it
@@ -20,10 +20,10 @@ struct OwnedMaster {
   bool is_sharded = false;
 };
 
-/// What `optimizer` keeps for a parameter, under the names that torch.optim gives it in Python. It
-/// is made where the snapshot has it. Where that does not, it is dropped (an optimizer makes it in
-/// its first step), and that of an Adagrad is as its constructor made it. Throws Error for an
-/// optimizer that is not Adam, AdamW, SGD, Adagrad, RMSprop or Muon.
+/// Visits what `optimizer` keeps for a parameter, under the names of torch.optim in Python. Loading
+/// creates state that the snapshot has. It drops other state, which an optimizer makes in its first
+/// step; that of Adagrad is reset to what its constructor made. Throws Error for an optimizer that
+/// is not Adam, AdamW, SGD, Adagrad, RMSprop or Muon.
 void visit_torch_state(torch::optim::Optimizer& optimizer, const OwnedMaster& master,
                        const std::string& name, StateArchive& archive);
 

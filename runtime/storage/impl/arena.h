@@ -23,7 +23,7 @@ class Arena {
  public:
   struct Bucket {
     at::Tensor weights;  // the whole bucket, in the plan's weight dtype
-    Shard share;         // this rank's part of the next arrays: all of it, unless sharded
+    Shard share;         // this rank's part of the arrays below: all of it unless sharded
     at::Tensor masters;  // fp32; the weights themselves if they are fp32 or fp64; undefined at O3
     at::Tensor remainders;  // int16; replace the masters of bf16 weights
     at::Tensor average;     // the moving average of the masters, in their dtype, if it is kept
@@ -66,8 +66,8 @@ class Arena {
   std::vector<at::Tensor> room_for_averages() const;
   void take_averages(const std::vector<at::Tensor>& whole);
 
-  /// To be called after the weights were, or may have been, `written` through `buckets()`: LibTorch
-  /// learns that the parameters changed. The verbs above that write weights call it.
+  /// Tells LibTorch that the parameters changed. Call it after weights were, or may have been,
+  /// `written` through `buckets()`. The functions above that write weights call it.
   void note_writes(bool written = true) const {
     if (written) {
       detail::note_writes(parameters_);
@@ -77,7 +77,7 @@ class Arena {
   /// How often note_writes() advanced the version of each parameter.
   uint32_t writes() const { return writes_; }
 
-  /// The same on every rank, including ranks whose shards are all empty.
+  /// True if averages are kept: the same on every rank, even if all its shards are empty.
   bool has_averages() const { return buckets_.front().average.defined(); }
   int64_t weight_bytes() const;
   /// Bytes of remainders, and of masters that are not the weights themselves.
@@ -90,7 +90,7 @@ class Arena {
   template <typename Form>
   std::vector<at::Tensor> averages(const Form& form) const;
   at::Tensor whole(const at::Tensor& own, const Bucket& bucket) const;
-  /// `own` if this rank holds the whole array.
+  /// `own` unless sharded; else a new array of the whole bucket's size.
   at::Tensor room(const at::Tensor& own, const Bucket& bucket) const;
 
   std::vector<ModelTensor> parameters_;

@@ -20,7 +20,7 @@ struct PlannedParameter {
   c10::ScalarType wire_dtype = c10::ScalarType::Float;
   int group = 0;  // optimizer group
   c10::DeviceType device = c10::DeviceType::CPU;
-  /// Where the optimizer is sharded, one rank updates all of the parameter.
+  /// With a sharded optimizer, one rank updates the whole parameter.
   bool whole = false;
 };
 
@@ -43,18 +43,16 @@ struct BucketPlan {
 /// Slots start at multiples of this number of elements: 128 bytes of fp16, 256 bytes of fp32.
 constexpr int64_t slot_alignment = 64;
 
-/// Lays out the buckets. `shards`: among how many ranks the optimizer's state is divided. Each
-/// bucket is cut into as many equal shards. Whole parameters have buckets of their own, in which
-/// each lies in one shard: the largest first, each in the shard that has least so far. Such a
-/// bucket may grow beyond its limit of bytes, until padding is at most a fifth of it or no
-/// parameter is left.
+/// Lays out the buckets. `shards`: the number of ranks that share the optimizer's state; each
+/// bucket is cut into that many equal shards. Whole parameters have buckets of their own and are
+/// not cut: the largest is placed first, each in the emptiest shard. Such a bucket may exceed its
+/// limit of bytes, until at most a fifth of it is padding or no parameter is left.
 ///
-/// Parameters are placed in reverse registration order, which is roughly the
-/// order in which backward completes them. Buckets are ordered by the position of their last
-/// parameter in that order. A pure function of its arguments, with the same result on every rank.
-/// The layout never changes afterwards: another layout adds in another order, which changes low
-/// bits (pytorch #197890). Throws Error if first_bucket_bytes is not positive or bucket_bytes is
-/// negative.
+/// Parameters are placed in reverse registration order, which is roughly the order in which
+/// backward completes them. Buckets are ordered by the position of their last parameter in that
+/// order. A pure function of its arguments, with the same result on every rank. The layout never
+/// changes afterwards: another layout adds in another order, which changes low bits (pytorch
+/// #197890). Throws Error if first_bucket_bytes is not positive or bucket_bytes is negative.
 std::vector<BucketPlan> plan_buckets(const std::vector<PlannedParameter>& parameters,
                                      const BucketOptions& options, int shards = 1);
 

@@ -12,10 +12,10 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 namespace lockstep::detail {
 
 /// Makes the buffers of a model (for example BatchNorm statistics) equal on all ranks, by a
-/// BufferPolicy. All buffers that are treated alike travel in one array, so the number of
-/// collectives does not grow with the number of buffers: one broadcast of rank 0's bytes for
-/// BufferPolicy::broadcast; for BufferPolicy::average one all-reduce for each floating-point dtype
-/// and one broadcast for the other buffers.
+/// BufferPolicy. Buffers of one kind travel in one array, so the number of collectives does not
+/// grow with the number of buffers: one broadcast of rank 0's bytes for BufferPolicy::broadcast;
+/// for BufferPolicy::average one all-reduce for each floating-point dtype and one broadcast for the
+/// other buffers.
 /// Ranks: run() is collective, unless the policy is none or there is one rank. Threads: one.
 class BufferSync {
  public:
@@ -43,7 +43,7 @@ class BufferSync {
 
   BufferPolicy policy_;
   Communicator communicator_;
-  std::vector<at::Tensor> laid_out_;  // aliases of the buffers, as they were
+  std::vector<at::Tensor> laid_out_;  // aliases of the buffers, as of the last layout
   std::vector<Group> groups_;
 };
 

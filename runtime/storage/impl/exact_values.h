@@ -12,10 +12,10 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// The fp32 values of tensors that no update moves (frozen parameters, buffers) and that the model
-/// keeps in 16 bits: snapshots hold these bits, not the rounded ones. In host memory, 4 bytes an
-/// element, for tensors that lost something; others are not kept.
-/// What the program writes to such a tensor later counts: its exact values are then forgotten.
+/// Keeps the fp32 values of frozen parameters and buffers that the model stores in 16 bits:
+/// snapshots hold these exact values, not the rounded ones. Costs 4 bytes of host memory per
+/// element, only for tensors that rounding has changed. If the program writes to such a tensor
+/// later, its exact values no longer count (is_outdated).
 /// Ranks: local, alike on all ranks. Threads: one.
 class ExactValues {
  public:
@@ -24,21 +24,21 @@ class ExactValues {
   void convert_buffers(const std::vector<ModelTensor>& buffers, const Precision& precision);
   /// Adds a parameter that was trained until now; `master`: its exact values, in host memory.
   void add_frozen(const at::Tensor& weight, const at::Tensor& master);
-  /// The same again for tensors that got another dtype since, by torch::load say.
+  /// Converts again tensors that got another dtype since, for example from torch::load.
   void convert_again();
 
   /// The values of a tensor as a snapshot saves them: fp32 where they are kept, else the tensor.
   at::Tensor stored(const at::Tensor& tensor) const;
-  /// Where the values of a tensor may be written for take(): stored() before that.
+  /// A tensor to write new values to, for take(). Holds the values of stored() before that.
   at::Tensor room(const at::Tensor& tensor) const;
-  /// Takes over what was written to room().
+  /// Takes over the values that were written to room().
   void take(const at::Tensor& tensor, const at::Tensor& written);
 
-  /// True if the program gave this tensor more than its 16 bits, or trained it.
+  /// True if the program made this 16-bit tensor with more bits, or trained it.
   bool is_lowered(const at::Tensor& tensor) const;
-  /// True if the fp32 values are kept and the tensor no longer is what they are rounded to.
+  /// True if fp32 values are kept, but the tensor no longer equals them after rounding.
   bool is_outdated(const at::Tensor& tensor) const;
-  /// Grows with each call that may have written tensors.
+  /// Counts the calls that may have written tensors.
   int64_t writes() const { return writes_; }
 
  private:

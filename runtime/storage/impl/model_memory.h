@@ -16,35 +16,33 @@ namespace lockstep::detail {
 /// then be moved, and every view of the tensor follows.
 bool fills_its_storage(const at::Tensor& tensor);
 
-/// Makes `tensor` the elements of `flat` from `offset` on, in the memory order it has; a complex
-/// one the pairs of real numbers there. Where it
-/// fills its storage and keeps its dtype and device, the StorageImpl stays and its data pointer
-/// moves: every alias follows. Else the tensor gets another StorageImpl, and an alias keeps the old
-/// memory: ask ModelMemory before. `flat` lives as long as any alias.
+/// Makes `tensor` an alias of `flat` from element `offset` on, in the tensor's memory order; a
+/// complex tensor takes pairs of real elements. Copies nothing. If the tensor fills its storage and
+/// keeps its dtype and device, the StorageImpl stays and its data pointer moves: every alias
+/// follows. Else the tensor gets another StorageImpl and aliases keep the old memory: ask
+/// ModelMemory before. The memory of `flat` lives as long as any alias.
 void lay_into(const at::Tensor& flat, int64_t offset, const at::Tensor& tensor);
 
-/// Makes the aliases in `storage` see the memory of `tensor`, which has the same layout.
+/// Makes the tensors on `storage` aliases of `tensor`, which has the same layout.
 void share_memory(const at::Tensor& tensor, const c10::Storage& storage);
 
-/// Gives `tensor` memory of its own with the values it has. Aliases follow as with lay_into().
+/// Moves `tensor` with its values to memory of its own. Aliases follow as with lay_into().
 void give_own_memory(const at::Tensor& tensor);
 
-/// Parameters and buffers that were made as views (view(), chunk(), conj(), ...) become tensors of
-/// their own to autograd, in the memory that they have: what they were made from is no longer kept
-/// alive, and pieces of one tensor no longer share a version, unless something else uses the
-/// memory.
+/// Makes parameters and buffers that were created as views (view(), chunk(), conj(), ...)
+/// independent tensors to autograd, in the same memory. Their bases are no longer kept alive.
+/// Pieces of one base no longer share a version, unless something else uses the memory.
 void forget_origins(const Model& model);
 
-/// Who uses the memory of a model's tensors. A tensor that is not registered (a view kept as a
-/// member, a list of views for a penalty) shares the StorageImpl, so the count of its users tells
-/// of it.
+/// Finds out who else uses the memory of a model's tensors. An unregistered alias (a view kept as a
+/// member, a list of views for a penalty) shows in the use count of the StorageImpl.
 class ModelMemory {
  public:
   explicit ModelMemory(const Model& model);
 
-  /// Throws Error naming the first tensor of the model that will get memory which an alias of it
-  /// cannot follow: in another dtype (of `precision`), on another device, or as a part of a larger
-  /// tensor. Local; before anything moves.
+  /// Throws Error naming the first tensor that has an alias which cannot follow its move: to
+  /// another dtype (of `precision`), to another device, or out of a larger tensor. Local. Call it
+  /// before anything moves.
   void require_movable(const Precision& precision, c10::Device device) const;
 
   /// Who else uses the memory of this tensor: a registered name, or what an unregistered alias may
@@ -56,7 +54,7 @@ class ModelMemory {
     std::string name;
     at::Tensor tensor;
     bool is_buffer;
-    bool replaced;  // by a tie; follows the tensor that replaced it
+    bool replaced;  // by a tie; it follows the tensor that replaced it
   };
   void add(const std::string& name, const at::Tensor& tensor, bool is_buffer, bool replaced);
 

@@ -19,7 +19,7 @@ NamedTensors named_views(const std::vector<at::Tensor>& flats,
                          const std::vector<ModelTensor>& parameters,
                          const std::vector<BucketPlan>& plans);
 
-/// Writes to each tensor of `views` what `before` has of its name, else what `fresh` has.
+/// Copies to each tensor of `views` the tensor of the same name in `before`, else that in `fresh`.
 void write(const NamedTensors& views, const std::map<std::string, at::Tensor>& before,
            const std::map<std::string, at::Tensor>& fresh);
 

@@ -11,13 +11,14 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// The tables of nn::Embedding and nn::EmbeddingBag with max_norm. Their forward shrinks the rows
-/// that it reads, so each rank shrinks those of its own batch. Shrinking is the same on every rank
-/// and is never undone, so the element nearest to zero is that of one forward over all batches.
+/// Keeps the tables of nn::Embedding and nn::EmbeddingBag with max_norm equal on all ranks. Their
+/// forward shrinks the rows that it reads, so each rank shrinks the rows of its own batch. Ranks
+/// shrink a row to the same values and never undo it, so for each element the value nearest to zero
+/// is that of one forward over all batches.
 /// Ranks: merge() is collective, the rest local. Threads: one.
 class RenormedTables {
  public:
-  /// `devices`: of the model's device. A torch::jit model has no modules to be found.
+  /// `devices`: the communicator of the model's device. Finds no tables in a torch::jit model.
   RenormedTables(const Model& model, Communicator devices);
 
   /// Makes the tables equal on all ranks: one all-reduce of each. Each rank calls it between the
@@ -30,7 +31,7 @@ class RenormedTables {
  private:
   struct Table {
     ModelTensor entry;
-    at::Tensor home;  // where it was; of a table that one rank's program gave another form since
+    at::Tensor home;  // alias from construction, used if the table's form changed since
     double max_norm;
   };
   void note(const Model& model, const at::Tensor& weight, double max_norm);

@@ -23,7 +23,7 @@ void require_same_text(const std::string& what, const std::string& text,
 void broadcast_and_verify(const std::vector<ModelTensor>& tensors, Communicator& communicator,
                           const Agreement& agreement);
 
-/// One digest over the bits of all tensors.
+/// A digest of the bits of all tensors.
 uint64_t digest(const std::vector<at::Tensor>& flat_tensors);
 
 uint64_t digest_of(const void* data, size_t bytes, uint64_t seed = 0);

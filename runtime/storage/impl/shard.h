@@ -26,8 +26,8 @@ struct Shard {
 
   /// The elements of a slot that lie in this shard.
   struct Part {
-    int64_t in_slot = 0;   // of the first one, from the start of the slot
-    int64_t in_shard = 0;  // from the start of the shard
+    int64_t in_slot = 0;   // first element, counted from the start of the slot
+    int64_t in_shard = 0;  // first element, counted from the start of the shard
     int64_t numel = 0;
   };
   Part part_of(const Slot& slot) const {

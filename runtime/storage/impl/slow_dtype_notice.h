@@ -14,16 +14,15 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// Tells a user, once for each dtype, that the dtype that a Trainer computes in is slow on this
-/// processor: one line.
+/// Prints a line, once per dtype, if the dtype of a Trainer is slow on this processor.
 class SlowDtypeNotice {
  public:
   using Measure = std::function<amp::ComputeSpeed(c10::ScalarType)>;
   SlowDtypeNotice(Measure measure, std::ostream& out);
-  /// The one that the Trainers of rank 0 use: it measures and prints on standard error.
+  /// The instance that the Trainers of rank 0 use: it measures and prints on standard error.
   static SlowDtypeNotice& of_process();
 
-  /// Nothing is measured for a device other than the CPU, at O0, or for a dtype seen before.
+  /// Measures nothing on a device other than the CPU, at O0, or for a dtype seen before.
   void look_at(const Precision& precision, c10::Device device);
   /// Replaces how it measures and where it prints, and forgets what it has seen. For tests.
   void replace(Measure measure, std::ostream& out);

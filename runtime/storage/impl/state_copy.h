@@ -21,14 +21,14 @@ namespace lockstep::detail {
 /// require_taken(), so a rank without memory still joins the collectives. Threads: one.
 class StateCopy {
  public:
-  /// `sharers`: the hosts of the ranks over which the state is spread, if it is. `on_host`: it
-  /// takes no memory of a device.
+  /// `sharers`: the host communicator of the ranks over which the state is spread, if it is.
+  /// `on_host`: copies are in host memory.
   explicit StateCopy(std::optional<Communicator> sharers = {}, bool on_host = false)
       : sharers_(std::move(sharers)), on_host_(on_host) {}
 
   /// Copies what `visit` names. An exception of `visit` itself is not caught.
   void take(const StateVisit& visit);
-  /// Throws the first exception of what could not be copied. Local.
+  /// Throws the first exception that take() caught. Local.
   void require_taken() const;
   /// Writes the copies to what `visit` names. Local.
   void give_back(const StateVisit& visit) const;

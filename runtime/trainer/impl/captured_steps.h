@@ -48,13 +48,13 @@ class CapturedSteps {
   /// captured; no weight has moved then.
   StepReport run(const std::vector<at::Tensor>& inputs, const Closure& closure, const Votes& votes);
 
-  /// The number of graphs.
+  /// The number of captured graphs.
   int64_t captured() const;
-  /// Drops all graphs, because the memory that they use is gone. Every rank.
+  /// Drops all graphs. Call it on every rank after the memory that they use was replaced.
   void forget() { windows_.clear(); }
 
  private:
-  /// For each rank, the first of its shapes that its inputs have.
+  /// For each rank, the index of the first window that its inputs fit.
   using Shapes = std::vector<int64_t>;
   struct Window {
     Shapes shapes;
@@ -77,7 +77,7 @@ class CapturedSteps {
   Communicator devices_;
   Agreement agreement_;
   MakeStepGraph make_;
-  std::deque<Window> windows_;  // graphs refer to their places here; gone before devices_
+  std::deque<Window> windows_;  // graphs refer to elements; destroyed before devices_
 };
 
 }  // namespace lockstep::detail

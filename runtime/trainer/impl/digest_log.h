@@ -27,13 +27,13 @@ class DigestLog {
   /// Rank 0 opens the file. Throws Error with path and reason.
   DigestLog(const std::string& path, int64_t every, Communicator control);
 
-  /// Before the first micro-batch of a window.
+  /// Call it before the first micro-batch of a window.
   void begin_window() { micro_batches_.clear(); }
-  /// After the forward of a micro-batch.
+  /// Call it after the forward of a micro-batch.
   void note_random();
-  /// After its backward.
+  /// Call it after the backward of a micro-batch.
   void note_loss(double loss);
-  /// After the update, made or skipped.
+  /// Writes the line of a window. Call it after the update, made or skipped.
   void write(const amp::ScalerState& scaler, const Reducer& reducer);
 
  private:

@@ -12,17 +12,17 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// Trials with a Trainer whose updates are taken back: keeps the state of the training in memory of
-/// the host and gives it back bit for bit. Between the two a schedule that is a function is
-/// not called, and no snapshots in memory are saved. Ranks: every call is collective. Threads: one.
+/// Runs trials with a Trainer and undoes their updates: copies the training state to host memory
+/// and restores it bit for bit. While it lives, a schedule that is a function is not called and no
+/// snapshots in memory are saved. Ranks: every call is collective. Threads: one.
 class KeptTraining {
  public:
   /// `call`: the public function that makes trials, for errors. Throws the same Error on every rank
-  /// in the middle of a window, with TrainerOptions::digest_log or local_updates, and where the
-  /// state of a rank cannot be read.
+  /// within a window, with TrainerOptions::digest_log or local_updates, and if the state of a rank
+  /// cannot be read.
   KeptTraining(Trainer& trainer, const std::string& call);
-  /// Gives back, unless give_back() or forget() was called. Local: an exception of this rank alone
-  /// may lead here.
+  /// Restores the state unless give_back() or forget() was called. Local, since an exception of
+  /// this rank alone may lead here.
   ~KeptTraining();
   KeptTraining(const KeptTraining&) = delete;
   KeptTraining& operator=(const KeptTraining&) = delete;
@@ -33,16 +33,16 @@ class KeptTraining {
   /// Drops a window that is not complete, and restores the state. May be called again after more
   /// trials.
   void restore();
-  /// Gives all groups a rate with which the coming update is made, whatever the schedule says.
-  /// False where no rate can do that: the schedule's factor is 0.
+  /// Sets the rates of all groups so that the next update is made with `rate`, whatever the
+  /// schedule. False if no rate can do that, because the schedule's factor is 0.
   bool set_learning_rate(double rate);
   /// The last restore(): the Trainer goes on as if there had been no trials. Throws the same Error
   /// on every rank if a rank failed in the last window.
   void give_back();
-  /// A peer is lost: nothing can be restored. Local.
+  /// Call it when a peer is lost: then nothing can be restored. Local.
   void forget() { ended_ = true; }
 
-  /// Throws Error for options with which trials with other sizes of batches leave something behind.
+  /// Throws Error for options under which trials of other batch sizes cannot be undone.
   static void require_any_size(const TrainerOptions& options, const std::string& call);
   const TrainerOptions& options() const;
 

@@ -35,7 +35,7 @@ class LogFile {
 
   std::string path_;
   Descriptor file_;
-  int64_t lost_ = 0;  // records, since the last one that was written
+  int64_t lost_ = 0;  // records since the last one that was written
 };
 
 /// One line of CSV for each value: update,time,name,value. `time` in seconds since 1970.

@@ -12,16 +12,16 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// How one rank spent the time of some updates, in seconds.
+/// How one rank spent its time over some updates, in seconds.
 struct RankTimes {
-  double busy = 0;     // until it was at the all-reduce: data, forward, backward, the program
+  double busy = 0;     // until the all-reduce: data, forward, backward, the program
   double waiting = 0;  // for the other ranks
 };
 
 /// The rank that needed longest to reach the all-reduce.
 struct SlowestRank {
   int rank = 0;
-  double ratio = 1;  // its time in units of the median rank's
+  double ratio = 1;  // its time divided by that of the median rank
 };
 
 /// `times`: of all ranks, in rank order. Of ranks that needed equally long, the first. None for one
@@ -33,8 +33,8 @@ std::optional<SlowestRank> slowest_of(const std::vector<RankTimes>& times);
 /// `times`: of all ranks, in rank order, over `updates` updates.
 std::string describe_straggler(const std::vector<RankTimes>& times, int64_t updates);
 
-/// Compares once every 100 updates how long the ranks need to reach the all-reduce. For ranks that
-/// compute on the host: with a device, the host's clock says nothing of it.
+/// Compares once every 100 updates how long the ranks need to reach the all-reduce. Only for ranks
+/// that compute on the host: the host's clock does not show when a device works.
 class StragglerWatch {
  public:
   static constexpr int64_t kUpdates = 100;

@@ -39,20 +39,21 @@ struct TrainerImpl {
   void require_outside_closure(const char* call) const;
   void require_between_windows(const char* call) const;
   void require_no_graph() const;
-  /// All ranks have the votes of the last window here, so a pending snapshot may advance.
+  /// Call it before each micro-batch. Settles the votes of the last window on all ranks, so a
+  /// pending snapshot may advance.
   void begin_micro_batch();
   StepReport micro_batch(const std::function<Loss()>& closure);
-  /// After a micro-batch: makes the update if its window is full.
+  /// Call it after a micro-batch: makes the update if the window is full.
   StepReport report();
   StepReport close_window();
   void note_loss();
-  /// What this rank votes about its share of a pending snapshot.
+  /// This rank's vote about its share of a pending snapshot.
   Votes votes() const;
   StepReport with_saved(StepReport report);
-  /// Waits for the last window, and takes what the program wrote to weights. False if a parameter
-  /// has left the arena on any rank: there is nothing to take then. Collective.
+  /// Settles the last window and adopts what the program wrote to weights (WrittenWeights). False,
+  /// without adopting, if a parameter has left the arena on any rank. Collective.
   bool take_written();
-  /// The same; throws Error on every rank if a parameter has left the arena. Collective.
+  /// take_written(), but throws Error on every rank if a parameter has left the arena. Collective.
   void require_written();
   void adopt_trainable();
 
@@ -68,7 +69,7 @@ struct TrainerImpl {
   std::unique_ptr<DigestLog> digests;       // with TrainerOptions::digest_log
   LoopState loop;
   StragglerWatch stragglers;
-  bool on_trial = false;           // updates that are taken back: KeptTraining
+  bool on_trial = false;           // KeptTraining undoes the updates
   std::unique_ptr<Saving> saving;  // last: its destructor completes a pending snapshot
 
  private:

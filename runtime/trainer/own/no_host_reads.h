@@ -6,9 +6,9 @@ namespace lockstep::detail {
 
 /// While it lives, operators that bring values of the host to a device throw Error (usage): copies
 /// between host and device, and operators that take a tensor of the host beside one of the device.
-/// A captured graph would read them in the memory of its capture, or keep them, at each launch.
-/// A graph keeps numbers too, but says so: a tensor without dimensions that is made meanwhile, of
-/// numbers alone, is taken for a number.
+/// At each launch a captured graph would use those values, or the memory where they were at the
+/// capture. Numbers are allowed, although a graph keeps them too: a 0-dimensional tensor that is
+/// made from numbers alone while this object lives counts as a number.
 /// Threads: acts on the calling thread and on the backward passes that it starts. Ranks: local.
 class [[nodiscard]] NoHostReads {
  public:

@@ -7,8 +7,8 @@
 
 namespace lockstep::detail {
 
-/// The inputs of a step on its device. Tensors that are there stay as they are. One of the host
-/// goes through page-locked memory of its own: the program may write to it again at once.
+/// Copies the inputs of a step to its device, except tensors that are there. The program may write
+/// to a host tensor again at once: its values are in page-locked memory of lockstep.
 std::vector<at::Tensor> on_device(const std::vector<at::Tensor>& inputs, c10::Device device);
 
 }  // namespace lockstep::detail

@@ -8,8 +8,8 @@
 
 namespace lockstep::detail {
 
-/// Lines of a summary: what a Trainer's model holds in 16 bits and why, and which classes count as
-/// norms. Local.
+/// Lines for Trainer::summary(): what is stored in 16 bits and why, and the classes of norms.
+/// Local.
 std::string stored_dtypes(const Model& model, const Precision& precision, const ExactValues& exact);
 
 }  // namespace lockstep::detail
