@@ -24,7 +24,7 @@ void BatchSizeSearch::validate() const {
 int64_t find_batch_size(Trainer& trainer, const std::function<void(int64_t)>& try_size,
                         const BatchSizeSearch& search) {
   search.validate();
-  detail::KeptTraining kept(trainer, "find_batch_size");
+  detail::KeptTraining kept(trainer.impl(), "find_batch_size");
   detail::KeptTraining::require_any_size(kept.options(), "find_batch_size");
   const int64_t unit = search.smallest();
 

@@ -109,7 +109,7 @@ LearningRateCurve search_learning_rate(Trainer& trainer, const LearningRateSearc
                                        const std::function<void(const TakeReport&)>& run,
                                        const std::function<void()>& rewind) {
   search.validate();
-  KeptTraining kept(trainer, "find_learning_rate");
+  KeptTraining kept(trainer.impl(), "find_learning_rate");
   Ramp ramp(search);
   int64_t skips = 0;
   LOCKSTEP_CHECK(kept.set_learning_rate(ramp.rate()),

@@ -26,8 +26,8 @@ StateInMemory kept(TrainerImpl& trainer, const std::string& call) {
 
 }  // namespace
 
-KeptTraining::KeptTraining(Trainer& trainer, const std::string& call)
-    : trainer_(trainer.impl()), state_(kept(trainer_, call)) {
+KeptTraining::KeptTraining(TrainerImpl& trainer, const std::string& call)
+    : trainer_(trainer), state_(kept(trainer_, call)) {
   trainer_.steps->follow_schedule(false);
   trainer_.on_trial = true;
 }

@@ -4,13 +4,14 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/saving/impl/training_state.h>
-#include <lockstep/runtime/trainer.h>
 
 #include <functional>
 #include <optional>
 #include <string>
 
 namespace lockstep::detail {
+
+struct TrainerImpl;
 
 /// Runs trials with a Trainer and undoes their updates: copies the training state to host memory
 /// and restores it bit for bit. While it lives, a schedule that is a function is not called and no
@@ -20,7 +21,7 @@ class KeptTraining {
   /// `call`: the public function that makes trials, for errors. Throws the same Error on every rank
   /// within a window, with TrainerOptions::digest_log or local_updates, and if the state of a rank
   /// cannot be read.
-  KeptTraining(Trainer& trainer, const std::string& call);
+  KeptTraining(TrainerImpl& trainer, const std::string& call);
   /// Restores the state unless give_back() or forget() was called. Local, since an exception of
   /// this rank alone may lead here.
   ~KeptTraining();

@@ -48,7 +48,7 @@ TEST(KeptTraining, AFailureInTheLastWindowOfATrialReachesEveryRank) {
     run.step(0);
     const at::Tensor before = run.masters();
     EXPECT_THAT(error_of([&] {
-                  KeptTraining kept(run.trainer, "a search");
+                  KeptTraining kept(run.trainer.impl(), "a search");
                   run.step(1);
                   run.trainer.step([&]() -> Loss {
                     if (is_last()) {
@@ -77,7 +77,7 @@ TEST(KeptTraining, ATrialThatIsLeftEarlyGoesBackOnAnyHost) {
         undisturbed.step(step);
       }
       {
-        const KeptTraining kept(run.trainer, "a search");
+        const KeptTraining kept(run.trainer.impl(), "a search");
         for (int64_t step = 0; step < accumulate + 1; ++step) {
           run.step(7 + step);
         }
@@ -112,7 +112,7 @@ TEST(KeptTraining, StateThatARankCannotReadIsAnErrorOfEveryRank) {
       hidden = unreadable();
     }
     EXPECT_THAT(
-        error_of([&] { KeptTraining(run.trainer, "a search"); }),
+        error_of([&] { KeptTraining(run.trainer.impl(), "a search"); }),
         AllOf(HasSubstr("a search: keeping the state in memory"), HasSubstr(last_rank_says())));
     run.step(0);
   }
@@ -139,7 +139,7 @@ TEST(KeptTraining, CountersOfADisabledLossScalerGoBack) {
   run.step(0);
   const amp::ScalerState before = run.trainer.impl().steps->scaler().raw_state();
   {
-    KeptTraining kept(run.trainer, "a search");
+    KeptTraining kept(run.trainer.impl(), "a search");
     run.step(1);
     EXPECT_TRUE(run.step(2, overflow_factor).skipped());
     kept.give_back();
@@ -170,7 +170,7 @@ at::Tensor late_branch(bool sharded, Between between) {
   };
   for (int64_t i = 0; i < 7; ++i) {
     if (i == 4 && between == Between::trial) {
-      KeptTraining kept(trainer, "a search");
+      KeptTraining kept(trainer.impl(), "a search");
       step(true);
       step(false);
       kept.give_back();

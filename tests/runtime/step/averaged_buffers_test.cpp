@@ -311,7 +311,7 @@ TEST(AveragedBuffers, AreGivenBackAfterTrials) {
   Trainer trainer(runtime(), model, AdamW(1e-2), TrainerOptions().ema(kDecay));
   trainer.step([&] { return model->loss(0); });
   const Named before = averages_of(trainer, *model);
-  KeptTraining kept(trainer, "a trial");
+  KeptTraining kept(trainer.impl(), "a trial");
   trainer.step([&] { return model->loss(1); });
   kept.give_back();
   expect_same(averages_of(trainer, *model), before);

@@ -379,7 +379,7 @@ TEST(WrittenWeights, OfOtherParametersSurviveLoadFreezeRoundsAndTrials) {
     expect(0.125);
     write(0.375);
     {
-      KeptTraining trials(trainer, "a test");
+      KeptTraining trials(trainer.impl(), "a test");
       trials.give_back();
     }
     expect(0.375);
