@@ -35,7 +35,7 @@ void check_betas_and_eps(const Spec& spec) {
 
 /// " beta1 0.8", empty for the default.
 std::string unless_default(const char* name, double value, double usual) {
-  return value == usual ? std::string() : c10::str(" ", name, " ", amp::shortest(value));
+  return value == usual ? std::string() : c10::str(" ", name, " ", detail::shortest(value));
 }
 
 template <typename Spec>
@@ -47,7 +47,7 @@ std::string betas(const Spec& spec) {
 
 template <typename Spec>
 std::string decay_and_moments(const Spec& spec) {
-  return c10::str(" weight_decay ", amp::shortest(spec.weight_decay()),
+  return c10::str(" weight_decay ", detail::shortest(spec.weight_decay()),
                   amp::describe_moments(spec.moments()));
 }
 
@@ -74,10 +74,6 @@ void check_parameters(const torch::optim::Optimizer& optimizer,
 }
 
 }  // namespace
-
-std::string amp::shortest(double value) {
-  return detail::shortest(value);
-}
 
 bool is_norm_or_bias(const ModelTensor& parameter) {
   return parameter.in_norm || names_bias(parameter.name);
@@ -111,7 +107,7 @@ std::shared_ptr<const amp::UpdateRule> SGD::own_rule() const {
                         moments_);
 }
 std::string SGD::describe_options() const {
-  return c10::str(" momentum ", amp::shortest(momentum_),
+  return c10::str(" momentum ", detail::shortest(momentum_),
                   unless_default("dampening", dampening_, 0.0), nesterov_ ? " nesterov" : "",
                   decay_and_moments(*this));
 }

@@ -5,6 +5,7 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 #include <c10/util/StringUtil.h>
 #include <lockstep/amp/impl/hyperparameters.h>
 #include <lockstep/amp/optimizer.h>
+#include <lockstep/collectives/impl/option_list.h>
 
 #include <functional>
 #include <memory>
@@ -19,9 +20,6 @@ namespace lockstep {
 bool is_norm_or_bias(const ModelTensor& parameter);
 
 namespace amp {
-
-/// The shortest text that reads back as this number.
-std::string shortest(double value);
 
 /// An option of an optimizer, as TORCH_ARG declares one: `name(value)` sets it, `name()` returns
 /// it. The optimizer records which options were set, so that a group inherits the others.
@@ -77,7 +75,7 @@ class Grouped : public FusedOptimizer {
   double learning_rate(int group) const override { return options_of(group).lr(); }
   std::string describe_group(int group) const override {
     const Spec own = options_of(group);
-    return c10::str("lr ", shortest(own.lr()), own.describe_options());
+    return c10::str("lr ", detail::shortest(own.lr()), own.describe_options());
   }
   std::string describe() const override {
     std::string text = c10::str(Spec::kName, " ", describe_group(0), ", ", groups(),

@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <lockstep/collectives/core/roll_call.h>
 #include <lockstep/collectives/impl/blocked_signals.h>
+#include <lockstep/collectives/impl/descriptor.h>
 #include <lockstep/collectives/impl/rank_names.h>
 #include <unistd.h>
 
@@ -73,10 +74,7 @@ RollCall::RollCall(RollCallPlace place, std::string point, std::chrono::millisec
     file_ = place_.folder + "/lockstep_" + std::to_string(getpid()) + "-" + point_ + "-" +
             place_.job + "-" + std::to_string(place_.local_rank) + "-" +
             std::to_string(place_.rank);
-    const int descriptor = open(file_.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
-    if (descriptor >= 0) {
-      close(descriptor);
-    }
+    const Descriptor made(open(file_.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
   }
   const BlockedSignals blocked;
   try {

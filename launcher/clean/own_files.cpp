@@ -1,6 +1,7 @@
 #include "clean/own_files.h"
 
 #include <fcntl.h>
+#include <lockstep/collectives/impl/descriptor.h>
 #include <unistd.h>
 
 #include <utility>
@@ -8,26 +9,28 @@
 namespace lockstep::launcher {
 namespace {
 
-Folder opened(int descriptor) {
-  DIR* folder = descriptor < 0 ? nullptr : fdopendir(descriptor);
-  if (folder == nullptr && descriptor >= 0) {
-    close(descriptor);
+using detail::Descriptor;
+
+Folder opened(Descriptor descriptor) {
+  Folder folder(descriptor.is_open() ? fdopendir(descriptor.number()) : nullptr);
+  if (folder) {
+    descriptor.release();  // closedir() closes it
   }
-  return Folder(folder);
+  return folder;
 }
 
 }  // namespace
 
 Folder open_folder(const std::string& path) {
-  return opened(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  return opened(Descriptor(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
 }
 
 Folder open_own_folder(const Folder& parent, const std::string& name) {
   if (!parent) {
     return nullptr;
   }
-  Folder folder = opened(
-      openat(dirfd(parent.get()), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  Folder folder = opened(Descriptor(
+      openat(dirfd(parent.get()), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)));
   struct stat info = {};
   const bool is_own = folder && fstat(dirfd(folder.get()), &info) == 0 && info.st_uid == geteuid();
   return is_own ? std::move(folder) : nullptr;

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <locale.h>
+#include <lockstep/collectives/impl/descriptor.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -79,13 +80,9 @@ int columns_of_launcher() {
   const std::string path = parent + "/fd/1";
   struct stat info = {};
   const bool may_be_terminal = stat(path.c_str(), &info) == 0 && S_ISCHR(info.st_mode);
-  const int terminal =
-      may_be_terminal ? open(path.c_str(), O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC) : -1;
-  const int columns = columns_of(terminal);
-  if (terminal >= 0) {
-    close(terminal);
-  }
-  return columns;
+  const detail::Descriptor terminal(
+      may_be_terminal ? open(path.c_str(), O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC) : -1);
+  return columns_of(terminal.number());
 }
 
 std::string fit_columns(std::string_view line, int columns) {

@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <lockstep/collectives/check.h>
+#include <lockstep/collectives/impl/descriptor.h>
 #include <lockstep/runtime/progress.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -59,12 +60,9 @@ int columns_of_mpirun() {
       !launcher_prints_to_terminal()) {
     return 0;
   }
-  const int terminal = open(output_of_launcher().c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC);
-  const int columns = terminal >= 0 ? columns_of(terminal) : 0;
-  if (terminal >= 0) {
-    close(terminal);
-  }
-  return columns;
+  const detail::Descriptor terminal(
+      open(output_of_launcher().c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC));
+  return columns_of(terminal.number());
 }
 
 int columns_of_terminal() {

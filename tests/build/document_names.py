@@ -11,6 +11,11 @@ import pathlib
 import re
 import sys
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(sys.argv[1]) / "scripts"))
+
+from include_graph import read_graph  # noqa: E402
+
 ROOMS = "collectives amp checkpointing runtime inputs bindings launcher benchmarks precision build examples cluster"
 SOURCES = ("*.h", "*.hpp", "*.cpp", "*.cu", "*.py", "*.cmake", "*.json", "*.sh", "*.txt", "*.c", "*.f90")
 # Names of other programs and libraries.
@@ -25,6 +30,7 @@ FOREIGN = set("""
 """.split())
 
 root = pathlib.Path(sys.argv[1])
+graph = read_graph()
 # Not the build folder, which differs by machine.
 folders = [*(room for room in ROOMS.split() if room != "build"), "cmake", "scripts", "tests"]
 sources = [root / "CMakeLists.txt", root / "CMakePresets.json", root / "lockstep.h",
@@ -86,12 +92,6 @@ def problem_of(code):
     return None
 
 
-def is_linked(path):
-    """Whether <lockstep/PATH> is a public header that is included without the name of its library."""
-    top, _, name = path.partition("/")
-    return len(list((root / top).glob(f"*/{name}"))) == 1 or (root / "bindings" / path).exists()
-
-
 def check(document):
     text = document.read_text(encoding="utf-8")
     prose = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
@@ -110,7 +110,7 @@ def check(document):
             if word not in words and not word.isdigit():
                 wrong.append(f"{document.relative_to(root)}: {word} in a C++ block is in no source")
     for path in re.findall(r"^#include <lockstep/(.*)>$", text, re.M):
-        if not (root / path).exists() and not is_linked(path):
+        if not any(header.is_public for header in graph.paths.get(path, [])):
             wrong.append(f"{document.relative_to(root)}: includes {path}, which is not there")
 
 

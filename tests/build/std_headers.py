@@ -13,6 +13,11 @@ import re
 import subprocess
 import sys
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(sys.argv[1]) / "scripts"))
+
+from include_graph import read_graph  # noqa: E402
+
 # What a name needs. Left out are names that every standard library brings in many ways, such as std::string, std::pair
 # and std::move.
 NAMES = {
@@ -71,8 +76,9 @@ USE = re.compile(r"\bstd::((?:chrono|filesystem|this_thread)::|\w+)")
 class Sources:
     """Files and their texts; `lacking` says what each needs and does not get."""
 
-    def __init__(self, root, texts):
-        self.root, self.texts = root, texts
+    def __init__(self, root, texts, linked):
+        """`linked`: the files that <lockstep/PATH> includes under another path than their own."""
+        self.root, self.texts, self.linked = root, texts, linked
         self.by_name = {}
         for path in texts:
             self.by_name.setdefault(path.name, []).append(path)
@@ -80,12 +86,9 @@ class Sources:
     def own(self, path, included):
         """lockstep's file that is meant, or None."""
         if included.startswith("lockstep/"):
-            name = pathlib.PurePath(included.removeprefix("lockstep/"))
-            # A public header of runtime/ or inputs/ is included without the name of its library.
-            linked = [path for path in self.by_name.get(name.name, []) if len(name.parts) == 2
-                      and path.parent.parent in (self.root / name.parts[0], self.root / "bindings")]
-            found = [self.root / name] if self.root / name in self.texts else linked
-            return found[0] if found else None
+            name = included.removeprefix("lockstep/")
+            found = self.linked.get(name, self.root / name)
+            return found if found in self.texts else None
         beside = pathlib.Path(os.path.normpath(path.parent / included))
         if beside in self.texts:
             return beside
@@ -123,7 +126,8 @@ def read_repository(root):
     listed = subprocess.run(["git", "-C", root, "ls-files", "-z", "-co", "--exclude-standard", "*.h", "*.cpp", "*.cu",
                              "*.cuh"], capture_output=True, text=True, check=True).stdout.split("\0")
     paths = [root / name for name in listed if name and (root / name).exists()]
-    return Sources(root, {path: path.read_text(encoding="utf-8") for path in paths})
+    linked = {path: found[0].path for path, found in read_graph().paths.items()}
+    return Sources(root, {path: path.read_text(encoding="utf-8") for path in paths}, linked)
 
 
 def check_itself():
@@ -146,7 +150,8 @@ def check_itself():
         "a/clock.cpp": "std::chrono::seconds x(1); std::this_thread::yield();\n",
         "a/commented.cpp": "// #include <vector>\n//\n#include <map>\nstd::map<int, int> x; std::unique_ptr<int> y;\n",
     }
-    sources = Sources(root, {root / name: text for name, text in texts.items()})
+    sources = Sources(root, {root / name: text for name, text in texts.items()},
+                      {"a/linked.h": root / "a/one/linked.h"})
     found = [line for path in sources.texts for line in sources.lacking(path)]
     expected = ["a/by_luck.cpp: uses std::find_if and includes no <algorithm>",
                 "a/foreign.cpp: uses std::max and includes no <algorithm>",

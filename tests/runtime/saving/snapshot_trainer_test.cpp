@@ -263,9 +263,6 @@ TEST(TrainerSnapshots, MisuseIsNamedOnEveryRank) {
 }
 
 TEST(TrainerSnapshots, FoldersOfResumeThatDifferBetweenRanksAreNamed) {
-  if (runtime().size() == 1) {
-    GTEST_SKIP() << "there is no other rank";
-  }
   const SharedFolder folder;
   for (const bool names_folder : {false, true}) {
     Recipe recipe;
