@@ -117,9 +117,6 @@ Precision Precision::remainders(bool on) const {
 Precision Precision::stochastic_rounding(bool on) const {
   return with(*this, &Precision::stochastic_rounding_, on);
 }
-Precision Precision::error_feedback(bool on) const {
-  return with(*this, &Precision::error_feedback_, on);
-}
 
 Precision Precision::keep_fp32(std::string pattern) const {
   Precision changed = *this;
@@ -204,8 +201,7 @@ std::string Precision::describe() const {
   }
   return c10::str(text_of(level_), " (", model, ", ", text_of(wire_dtype()), " wire",
                   remainders_ ? ", remainders for masters" : "",
-                  stochastic_rounding_ ? ", stochastic rounding" : "",
-                  error_feedback_ ? ", error feedback" : "", ")");
+                  stochastic_rounding_ ? ", stochastic rounding" : "", ")");
 }
 
 std::vector<std::pair<std::string, std::string>> Precision::fields() const {
@@ -238,9 +234,6 @@ void Precision::validate() const {
                  text_of(compute_),
                  ": it is for bf16 weights without masters; use "
                  "O3(kBFloat16), which alone has them");
-  LOCKSTEP_CHECK(!error_feedback_ || is_half(wire_dtype()),
-                 "Precision: error_feedback(true) is impossible with an fp32 wire: it loses "
-                 "nothing that could be fed back; use wire(kHalf) or wire(kBFloat16)");
   detail::require_ranges(detail::rows_of(*this));
   loss_scaler_options().validate();
 }

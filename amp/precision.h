@@ -60,7 +60,7 @@ class Precision {
 
   /// The dtype in which gradients travel between ranks: fp32, fp16 or bf16. Without this call it is
   /// the level's; but over NCCL, which rounds a sum at each rank, a Trainer sends bf16 above 8
-  /// ranks and fp16 above 64 as fp32 (not with error_feedback).
+  /// ranks and fp16 above 64 as fp32.
   Precision wire(c10::ScalarType dtype) const;
   /// O2 keeps norms in fp32 unless `keep` is false; O3 converts norms unless `keep` is true. At O0
   /// and O1 norms are always fp32: true is accepted, and validate() refuses false.
@@ -88,11 +88,6 @@ class Precision {
   /// only on the Runtime's seed, the update and the element, so they are the same on all ranks and
   /// after a resume.
   Precision stochastic_rounding(bool on = true) const;
-  /// 16-bit wires only: each rank keeps, in fp32, what a gradient lost when it was rounded to the
-  /// wire dtype, and adds it to the gradient of the next update (error feedback: Seide et al.,
-  /// 2014; Karimireddy et al., 2019). A skipped update leaves these residuals unchanged. Costs 8
-  /// bytes per element. Rounding of the sum over ranks is not compensated.
-  Precision error_feedback(bool on = true) const;
   /// See ReduceOp::predivide. Default 1.
   Precision predivide(double factor) const;
 
@@ -113,7 +108,6 @@ class Precision {
   /// True if 16-bit remainders make the bf16 weights fp32 masters.
   bool has_remainders() const { return level_ == Level::O2 && remainders_; }
   bool rounds_randomly() const { return stochastic_rounding_; }
-  bool feeds_errors_back() const { return error_feedback_; }
   /// The dtype in which this parameter is stored; integers, fp64 and fp8 keep their own.
   c10::ScalarType storage_dtype(const ModelTensor& parameter) const;
   /// The dtype in which this buffer is stored: its own, but for the statistics of norms.
@@ -145,7 +139,6 @@ class Precision {
   double predivide_ = 1.0;
   bool remainders_ = false;
   bool stochastic_rounding_ = false;
-  bool error_feedback_ = false;
 };
 
 }  // namespace lockstep

@@ -96,17 +96,6 @@ void cast_all_on_cuda(const std::vector<at::Tensor>& to, const std::vector<at::T
   launch(batch);
 }
 
-void cast_with_feedback_on_cuda(const at::Tensor& wire, const at::Tensor& gradient, double factor,
-                                const Residuals& residuals, const FeedbackState* state) {
-  const c10::DeviceGuard on(wire.device());
-  const bool given = gradient.defined();
-  const at::Tensor from = given && !aligned(gradient) ? gradient.clone() : gradient;
-  check_call(cuda::launch_feedback(elements_of(wire), given ? elements_of(from) : Elements{},
-                                   residuals, wire.numel(), static_cast<float>(factor), state,
-                                   current_stream(wire.device())),
-             "the error feedback kernel");
-}
-
 void accumulate_on_cuda(const at::Tensor& sum, const at::Tensor& from) {
   const c10::DeviceGuard on(sum.device());
   if (!aligned(sum) || !aligned(from)) {

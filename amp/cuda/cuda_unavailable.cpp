@@ -36,10 +36,6 @@ void cast_on_cuda(const at::Tensor&, const at::Tensor&, double) {
 void cast_all_on_cuda(const std::vector<at::Tensor>&, const std::vector<at::Tensor>&, double) {
   refuse();
 }
-void cast_with_feedback_on_cuda(const at::Tensor&, const at::Tensor&, double, const Residuals&,
-                                const FeedbackState*) {
-  refuse();
-}
 void accumulate_on_cuda(const at::Tensor&, const at::Tensor&) {
   refuse();
 }

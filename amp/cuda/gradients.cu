@@ -29,16 +29,6 @@ __global__ void __launch_bounds__(kThreads) casts_kernel(CastBatch batch, float 
 }
 
 __global__ void __launch_bounds__(kThreads)
-    feedback_kernel(Elements wire, Elements gradient, Residuals residuals, int64_t size,
-                    float factor, const FeedbackState* state) {
-  const FeedbackState fed = *state;
-  const int64_t packs = packs_of(size);
-  for (int64_t pack = first_pack(); pack < packs; pack += pack_stride()) {
-    feedback_pack(wire, gradient, residuals, size, factor, fed, pack);
-  }
-}
-
-__global__ void __launch_bounds__(kThreads)
     accumulate_kernel(Elements sum, Elements from, int64_t size) {
   const int64_t packs = packs_of(size);
   for (int64_t pack = first_pack(); pack < packs; pack += pack_stride()) {
@@ -98,16 +88,6 @@ Problem launch_casts(const CastBatch& batch, float factor, void* stream) {
   }
   start(casts_kernel, one_wave(casts_kernel, kThreads, batch.chunks), kThreads, stream, batch,
         factor);
-  return last_problem();
-}
-
-Problem launch_feedback(const Elements& wire, const Elements& gradient, const Residuals& residuals,
-                        int64_t size, float factor, const FeedbackState* state, void* stream) {
-  if (size == 0) {
-    return nullptr;
-  }
-  start(feedback_kernel, blocks_for(feedback_kernel, packs_of(size)), kThreads, stream, wire,
-        gradient, residuals, size, factor, state);
   return last_problem();
 }
 

@@ -33,9 +33,6 @@ Problem launch_cast(const Elements& to, const Elements& from, int64_t size, floa
                     void* stream);
 /// All arrays of the batch.
 Problem launch_casts(const CastBatch& batch, float factor, void* stream);
-/// `gradient` may be empty; `state` lies in device memory.
-Problem launch_feedback(const Elements& wire, const Elements& gradient, const Residuals& residuals,
-                        int64_t size, float factor, const FeedbackState* state, void* stream);
 Problem launch_accumulate(const Elements& sum, const Elements& from, int64_t size, void* stream);
 /// The number of blocks that measure a part, each with its own sum. Depends on the parts only, so
 /// the bits do not depend on the device.

@@ -19,28 +19,6 @@ LOCKSTEP_HOST_DEVICE void cast_pack(const Elements& to, const Elements& from, in
   store(to, pack, size, values);
 }
 
-/// cast_with_feedback() of one pack.
-LOCKSTEP_HOST_DEVICE void feedback_pack(const Elements& wire, const Elements& gradient,
-                                        const Residuals& residuals, int64_t size, float factor,
-                                        const FeedbackState& state, int64_t pack) {
-  float sum[kPack] = {};
-  float rest[kPack];
-  const bool given = gradient.type != Element::none;
-  if (given) {
-    load(gradient, pack, size, sum);
-  }
-  load_pack(residuals.kept(state), pack, size, rest);
-  for (int k = 0; k < kPack; ++k) {
-    rest[k] *= state.factor;
-    if (given) {
-      sum[k] = sum[k] * factor + rest[k];
-      rest[k] = sum[k] - widened(narrowed_to(sum[k], wire.type), wire.type);
-    }
-  }
-  store(wire, pack, size, sum);
-  store_pack(residuals.next(state), pack, size, rest);
-}
-
 /// sum += from.
 LOCKSTEP_HOST_DEVICE void accumulate_pack(const Elements& sum, const Elements& from, int64_t size,
                                           int64_t pack) {

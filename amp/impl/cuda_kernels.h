@@ -36,10 +36,6 @@ void cast_on_cuda(const at::Tensor& to, const at::Tensor& from, double factor);
 /// cast_on_cuda() of to[i] and from[i] for each i, with one launch for every 120 of them.
 void cast_all_on_cuda(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from,
                       double factor);
-/// cast_with_feedback() of contiguous tensors. `gradient` may be undefined; `wire` and `residuals`
-/// begin at multiples of 16 bytes.
-void cast_with_feedback_on_cuda(const at::Tensor& wire, const at::Tensor& gradient, double factor,
-                                const Residuals& residuals, const FeedbackState* state);
 /// sum += from, in fp32; `sum` is fp32.
 void accumulate_on_cuda(const at::Tensor& sum, const at::Tensor& from);
 /// Adds a bucket to `totals`, two fp64 elements of the device: the sum of squares, and the number

@@ -24,37 +24,6 @@ LOCKSTEP_HOST_DEVICE void add_bucket(MeasureTotals& totals, double sum_squares) 
   totals.not_finite += finite ? 0.0 : 1.0;
 }
 
-/// The state of error feedback: plain data in host or device memory. There are two arrays of
-/// residuals: array `kept` has those of the last update, the other one receives those of the
-/// present window. An update swaps the two, a skip does not, without a copy and without the host.
-struct FeedbackState {
-  int32_t kept = 0;
-  float scale = 1.0F;   // the loss scale of the kept residuals
-  float factor = 1.0F;  // for the coming window: its loss scale / `scale`
-};
-
-/// The two arrays, fp32, of the same span of a bucket.
-struct Residuals {
-  float* arrays[2];
-
-  LOCKSTEP_HOST_DEVICE const float* kept(const FeedbackState& state) const {
-    return state.kept == 0 ? arrays[0] : arrays[1];
-  }
-  LOCKSTEP_HOST_DEVICE float* next(const FeedbackState& state) const {
-    return state.kept == 0 ? arrays[1] : arrays[0];
-  }
-};
-
-/// Call after the update of a window whose gradients had the loss scale `scale`.
-LOCKSTEP_HOST_DEVICE void advance(FeedbackState& state, bool skipped, float scale,
-                                  float next_scale) {
-  if (!skipped) {
-    state.kept = 1 - state.kept;
-    state.scale = scale;
-  }
-  state.factor = next_scale / state.scale;
-}
-
 /// The options of a decision, as plain data for kernels.
 struct DecisionRule {
   ScalerRule scaler;
@@ -86,7 +55,6 @@ struct Decision {
   // Outputs of conclude().
   int64_t updates = 0;  // updates so far, without skips
   ScalerState scaler;
-  FeedbackState feedback;
 };
 
 /// Step 4 of the update: decides from the flags of all ranks whether to update, and computes the
@@ -109,9 +77,8 @@ LOCKSTEP_HOST_DEVICE void decide(Decision& decision, const ScalerState& scaler,
   decision.step.skip = decision.skipped;
 }
 
-/// Step 6, after the update: advances the count, the loss scale and the error feedback. If a rank
-/// failed, count and scale stay. If one of several losses overflowed by itself, only the scale of
-/// that loss changes.
+/// Step 6, after the update: advances the count and the loss scale. If a rank failed, count and
+/// scale stay. If one of several losses overflowed by itself, only the scale of that loss changes.
 LOCKSTEP_HOST_DEVICE void conclude(Decision& decision, ScalerState& scaler,
                                    const DecisionRule& rule) {
   if (!(decision.failed > 0.0)) {
@@ -121,7 +88,6 @@ LOCKSTEP_HOST_DEVICE void conclude(Decision& decision, ScalerState& scaler,
     advance(scaler, moved, decision.skipped);
   }
   decision.scaler = scaler;
-  advance(decision.feedback, decision.skipped, decision.scale, scaler.scale);
 }
 
 }  // namespace lockstep::amp

@@ -22,12 +22,6 @@ void cast_flat(const at::Tensor& to, const at::Tensor& from, double factor);
 void cast_all_flat(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from,
                    double factor);
 
-/// cast_with_feedback() (error_feedback.h) to a 16-bit `wire`; `gradient` may be undefined.
-/// `residuals`: fp32 of shape {2, n}, the two arrays of FeedbackState. `state`: in the memory of
-/// the device.
-void cast_with_feedback(const at::Tensor& wire, const at::Tensor& gradient, double factor,
-                        const at::Tensor& residuals, const FeedbackState* state);
-
 /// sum += from, in the dtype of `sum`: fp32, or fp64.
 void accumulate_flat(const at::Tensor& sum, const at::Tensor& from);
 

@@ -49,7 +49,6 @@ struct OptionList<Precision> {
     visit("predivide", precision.predivide_, "> 0 and < inf");
     visit("remainders", precision.remainders_);
     visit("stochastic_rounding", precision.stochastic_rounding_);
-    visit("error_feedback", precision.error_feedback_);
     visit("loss_scale", precision.loss_scale_);
   }
   template <typename Visit>

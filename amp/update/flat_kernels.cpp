@@ -2,7 +2,6 @@
 #include <lockstep/amp/impl/cast_kernels.h>
 #include <lockstep/amp/impl/cuda_kernels.h>
 #include <lockstep/amp/impl/flat_kernels.h>
-#include <lockstep/amp/update/error_feedback.h>
 #include <lockstep/amp/update/measure.h>
 
 #include <algorithm>
@@ -79,20 +78,6 @@ void cast_all_flat(const std::vector<at::Tensor>& to, const std::vector<at::Tens
     sources.push_back(in_a_row(from[i]));
   }
   cast_all_on_cuda(targets, sources, factor);
-}
-
-void cast_with_feedback(const at::Tensor& wire, const at::Tensor& gradient, double factor,
-                        const at::Tensor& residuals, const FeedbackState* state) {
-  const Residuals arrays{
-      {residuals[0].mutable_data_ptr<float>(), residuals[1].mutable_data_ptr<float>()}};
-  if (wire.is_cuda()) {
-    cast_with_feedback_on_cuda(wire, in_a_row(gradient), factor, arrays, state);
-    return;
-  }
-  const bool given = gradient.defined();
-  cast_with_feedback(
-      wire.mutable_data_ptr(), wire.scalar_type(), given ? gradient.const_data_ptr() : nullptr,
-      given ? gradient.scalar_type() : at::kFloat, wire.numel(), factor, arrays, *state);
 }
 
 void accumulate_flat(const at::Tensor& sum, const at::Tensor& from) {

@@ -179,22 +179,6 @@ std::vector<Kernel> cast_kernels(int64_t size) {
                          return Tensors{totals};
                        }});
   }
-  for (const at::ScalarType wire : {at::kHalf, at::kBFloat16}) {
-    kernels.push_back(
-        {c10::str("error feedback ", wire), 0.0, [=](c10::Device device) {
-           const int64_t padded = (size + 63) / 64 * 64;
-           const amp::FeedbackState state{/*kept=*/1, /*scale=*/2.0F, /*factor=*/1.7F};
-           const at::Tensor there = bytes_of(&state, sizeof state, device);
-           const at::Tensor residuals = values(2 * padded, 7).view({2, padded}).to(device);
-           const at::Tensor target =
-               at::empty({size}, at::TensorOptions().dtype(wire).device(device));
-           amp::cast_with_feedback(target, values(size, 8).to(device), 0.5,
-                                   residuals.narrow(1, 0, size),
-                                   static_cast<const amp::FeedbackState*>(there.const_data_ptr()));
-           wait_for(target);
-           return Tensors{target, residuals};
-         }});
-  }
   return kernels;
 }
 

@@ -23,7 +23,7 @@ struct Kernel {
 
 /// Updates of each optimizer with moments in fp32 and bf16; on `size` elements.
 std::vector<Kernel> update_kernels(int64_t size);
-/// Casts between the dtypes of gradients, error feedback, accumulation, measuring.
+/// Casts between the dtypes of gradients, accumulation, measuring.
 std::vector<Kernel> cast_kernels(int64_t size);
 
 /// Compares each kernel on `device` with that on the host; for the CPU, the code for this machine's

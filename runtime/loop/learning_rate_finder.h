@@ -80,7 +80,7 @@ LearningRateCurve search_learning_rate(Trainer& trainer, const LearningRateSearc
 /// schedule's factor becomes 0 (the run would be complete), and if a rank asks to stop.
 ///
 /// Afterwards the Trainer is as before, bit for bit: weights, masters, moments, averages, buffers,
-/// loss scale, counters, learning rates, random numbers, error feedback, variables of
+/// loss scale, counters, learning rates, random numbers, variables of
 /// Trainer::state(), and the position of `loader`. Also if an exception leaves, unless a peer is
 /// lost; a rank that fails alone outside of a step leaves its peers waiting in theirs. The state is
 /// kept in memory of the host meanwhile. The search saves no snapshots.

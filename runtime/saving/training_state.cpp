@@ -70,7 +70,6 @@ void write(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>
 }
 
 constexpr char kRandom[] = "random";
-constexpr char kResiduals[] = "residuals";
 
 }  // namespace
 
@@ -223,7 +222,6 @@ StateInMemory TrainingState::keep(const Agreement& agreement, const std::string&
       kept.plateau = *parts_.plateau;
     }
     kept.random = states_of_generators(parts_.runtime.device());
-    kept.residuals = host_copies(parts_.step.residuals());
     if (!sharded) {
       take_tensors();
     }
@@ -249,7 +247,6 @@ void TrainingState::give_back(StateInMemory& kept) {
     *parts_.plateau = *kept.plateau;
   }
   set_states_of_generators(parts_.runtime.device(), kept.random);
-  write(parts_.step.residuals(), kept.residuals);
   parts_.loop.give_back(kept.loop);
   parts_.step.seed_leaves();
 }
@@ -343,7 +340,6 @@ std::vector<std::string> TrainingState::load(const Snapshot& saved) {
   }
   load_local(parts_.runtime, parts_.storage, saved, notes);
   load_random(saved, notes);
-  load_residuals(saved, notes);
   for (const std::vector<std::string>& more :
        {parts_.runtime.loaders().take_notes(),
         parts_.loop.load(saved, parts_.runtime.rank(), parts_.runtime.size())}) {
@@ -375,10 +371,6 @@ void TrainingState::add_own(snapshot::Content& content) {
   for (const auto& [name, generator] : generators(parts_.runtime.device())) {
     content.add_own(kRandom, name, generator.get_state());
   }
-  const std::vector<at::Tensor> residuals = parts_.step.residuals();
-  for (size_t b = 0; b < residuals.size(); ++b) {
-    content.add_own(kResiduals, std::to_string(b), residuals[b]);
-  }
   save_local(parts_.storage, content);
   parts_.loop.save(content);
 }
@@ -403,25 +395,6 @@ void TrainingState::load_random(const Snapshot& saved, std::vector<std::string>&
     } else {
       notes.push_back("the random numbers of " + name + " start anew; none were saved");
     }
-  }
-}
-
-void TrainingState::load_residuals(const Snapshot& saved, std::vector<std::string>& notes) {
-  const std::vector<at::Tensor> residuals = parts_.step.residuals();
-  if (residuals.empty()) {
-    return;
-  }
-  const bool same_ranks = saved.manifest().world_size == parts_.runtime.size();
-  const size_t there = same_ranks ? saved.own_names(kResiduals, parts_.runtime.rank()).size() : 0;
-  for (size_t b = 0; b < residuals.size(); ++b) {
-    if (there == residuals.size()) {
-      residuals[b].copy_(saved.read_own(kResiduals, parts_.runtime.rank(), std::to_string(b)));
-    } else {
-      residuals[b].zero_();
-    }
-  }
-  if (there != residuals.size()) {
-    notes.emplace_back("error feedback starts anew: there is none of as many ranks and buckets");
   }
 }
 

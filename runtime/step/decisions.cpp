@@ -47,11 +47,10 @@ Decisions::Decisions(c10::Device device, HostActs acts, const amp::DecisionRule&
   restart(0);
 }
 
-void Decisions::restart(int64_t updates, float residual_scale) {
+void Decisions::restart(int64_t updates) {
   Decision decision;
   decision.updates = updates;
   decision.scaler = scaler_.raw_state();
-  decision.feedback = {0, residual_scale, decision.scaler.scale / residual_scale};
   const at::Tensor host = at::empty({kBytes}, at::kByte);
   std::memcpy(host.mutable_data_ptr(), &decision, sizeof(decision));
   bytes_.copy_(host);
@@ -67,25 +66,12 @@ bool Decisions::note_loss(const at::Tensor& loss) {
   return std::isnan(known().loss);
 }
 
-void Decisions::visit_state(StateArchive& archive, bool feeds_errors_back) {
-  const Decision& decision = latest_->read();
-  int64_t updates = decision.updates;
-  double residual_scale = decision.feedback.scale;
+void Decisions::visit_state(StateArchive& archive) {
+  int64_t updates = latest_->read().updates;
   archive.number("updates", updates);
-  if (feeds_errors_back) {
-    archive.real("residual_scale", residual_scale);
-  }
   if (archive.loading()) {
-    restart(updates, static_cast<float>(residual_scale));
+    restart(updates);
   }
-}
-
-std::vector<at::Tensor> Decisions::kept(const std::vector<at::Tensor>& residuals) const {
-  std::vector<at::Tensor> result;
-  for (const at::Tensor& both : residuals) {
-    result.push_back(both[latest_->read().feedback.kept]);
-  }
-  return result;
 }
 
 void Decisions::plan(const Schedule& schedule) {
@@ -131,10 +117,6 @@ const Decision& Decisions::known() const {
 
 const amp::StepState* Decisions::step() const {
   return &place()->step;
-}
-
-const amp::FeedbackState* Decisions::feedback() const {
-  return &place()->feedback;
 }
 
 amp::StepState Decisions::step_on_host() const {

@@ -4,7 +4,7 @@
 namespace lockstep::detail {
 
 Precision with_default_wire(const Precision& precision, const Communicator& devices) {
-  if (precision.names_wire() || precision.feeds_errors_back() || !rounds_at_each_rank(devices)) {
+  if (precision.names_wire() || !rounds_at_each_rank(devices)) {
     return precision;
   }
   const c10::ScalarType wire = dtype_for_sums(precision.wire_dtype(), devices.size());
@@ -13,9 +13,7 @@ Precision with_default_wire(const Precision& precision, const Communicator& devi
 
 ReduceOp gradient_operation(const Precision& precision, const Communicator& devices) {
   const ReduceOp mean = ReduceOp::avg().predivide(precision.predivide_factor());
-  const bool shares =
-      rounds_at_each_rank(devices) && mean == ReduceOp::avg() && !precision.feeds_errors_back();
-  return shares ? ReduceOp::sum() : mean;
+  return rounds_at_each_rank(devices) && mean == ReduceOp::avg() ? ReduceOp::sum() : mean;
 }
 
 }  // namespace lockstep::detail

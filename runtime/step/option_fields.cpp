@@ -23,8 +23,6 @@ const std::vector<RefusedPair>& refused_pairs() {
       {"reproducible", "uneven_data", "",
        "with uneven_data ranks run out of data by themselves; deal the samples with "
        "LoaderOptions().leaves(), which also shares out the end of an epoch"},
-      {"reproducible", "precision.error_feedback", "",
-       "the residuals of error feedback belong to ranks; use error_feedback(false)"},
       {"reproducible", "precision.predivide", "",
        "the sum is exact and knows no predivide; use predivide(1)"},
       {"reproducible", "buffers", "none",
@@ -38,8 +36,6 @@ const std::vector<RefusedPair>& refused_pairs() {
        "reproducible(false)"},
       {"local_updates", "losses", "", "losses must be 1, is "},
       {"local_updates", "ema", "", "each rank would average its own weights; use ema(0)"},
-      {"local_updates", "precision.error_feedback", "",
-       "gradients do not travel; use error_feedback(false)"},
       {"local_updates", "digest_log", "",
        "at the end of a round the memory of the gradients has differences of weights; leave "
        "digest_log out"},

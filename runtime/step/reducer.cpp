@@ -11,7 +11,6 @@
 #include <lockstep/runtime/step/impl/span.h>
 #include <lockstep/runtime/storage/impl/flat.h>
 
-#include <map>
 #include <utility>
 
 namespace lockstep::detail {
@@ -52,10 +51,6 @@ Reducer::Reducer(Communicator communicator, std::vector<ModelTensor> parameters,
 
 void Reducer::lay_out(std::vector<ModelTensor> parameters, std::vector<BucketPlan> plans,
                       std::vector<at::Tensor> wires, std::vector<at::Tensor> leaf_sums) {
-  std::map<std::string, at::Tensor> kept;
-  for (size_t i = 0; i < parameters_.size() && options_.error_feedback; ++i) {
-    kept[parameters_[i].name] = residual_of(static_cast<int>(i)).clone();
-  }
   hooks_.reset();
   parameters_ = std::move(parameters);
   plans_ = std::move(plans);
@@ -63,7 +58,6 @@ void Reducer::lay_out(std::vector<ModelTensor> parameters, std::vector<BucketPla
   wires_.clear();
   places_.assign(parameters_.size(), {});
   accumulators_.clear();
-  residuals_.clear();
   if (options_.leaves > 0) {
     leaf_sums_.emplace(std::move(leaf_sums), plans_, options_.leaves);
   }
@@ -75,27 +69,13 @@ void Reducer::lay_out(std::vector<ModelTensor> parameters, std::vector<BucketPla
       const bool wide = plan.weight_dtype == at::kDouble;
       accumulators_.push_back(at::zeros({plan.numel}, wide ? fp32.dtype(at::kDouble) : fp32));
     }
-    if (options_.error_feedback) {
-      residuals_.push_back(at::zeros({2, plan.numel}, fp32));
-    }
     for (size_t s = 0; s < plan.slots.size(); ++s) {
       const Slot& slot = plan.slots[s];
       places_[static_cast<size_t>(slot.parameter)] = {b, slot.offset, slot.numel, s};
     }
   }
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (const auto found = kept.find(parameters_[i].name); found != kept.end()) {
-      residual_of(static_cast<int>(i)).copy_(found->second);
-    }
-  }
   reset();
   hooks_ = std::make_unique<GradientHooks>(parameters_, [this](int index) { on_gradient(index); });
-}
-
-/// Both rows of a parameter's residual.
-at::Tensor Reducer::residual_of(int index) const {
-  const Place& place = places_[static_cast<size_t>(index)];
-  return residuals_[place.bucket].narrow(1, place.offset, place.numel);
 }
 
 void Reducer::reset() {
@@ -256,9 +236,7 @@ void Reducer::pack(int index, const at::Tensor& gradient) {
   LOCKSTEP_CHECK(ready_[i] == 0, "parameter ", parameters_[i].name, kTwiceInABackward);
   const at::Tensor target = slot(wires_, index);
   const bool in_place = gradient.const_data_ptr() == target.const_data_ptr();
-  if (options_.error_feedback) {
-    pack_with_feedback(index, gradient);
-  } else if ((!in_place || factor_ != 1.0) && target.is_cuda()) {
+  if ((!in_place || factor_ != 1.0) && target.is_cuda()) {
     Waiting& waiting = waiting_[places_[i].bucket];
     waiting.slots.push_back(target);
     waiting.gradients.push_back(gradient);
@@ -273,22 +251,15 @@ void Reducer::pack_waiting(size_t bucket) {
   amp::cast_all_flat(waiting.slots, waiting.gradients, factor_);
 }
 
-/// For a parameter without gradient: sends zeros, and keeps the residual for the next window.
+/// For a parameter without gradient: sends zeros.
 void Reducer::pack_nothing(int index) {
   const auto i = static_cast<size_t>(index);
   if (leaf_sums_) {
     leaf_sums_->clear(places_[i].bucket, places_[i].slot);
-  } else if (options_.error_feedback) {
-    pack_with_feedback(index, {});
   } else {
     slot(wires_, index).zero_();
   }
   mark_ready(index);
-}
-
-void Reducer::pack_with_feedback(int index, const at::Tensor& gradient) {
-  const at::Tensor target = slot(wires_, index);
-  amp::cast_with_feedback(target, gradient, factor_, residual_of(index), feedback_);
 }
 
 void Reducer::mark_ready(int index) {
@@ -380,24 +351,12 @@ void Reducer::drain() {
   wait_all();
 }
 
-namespace {
-
-int64_t bytes_of(const std::vector<at::Tensor>& flats) {
-  int64_t bytes = 0;
-  for (const at::Tensor& flat : flats) {
+int64_t Reducer::accumulator_bytes() const {
+  int64_t bytes = leaf_sums_ ? leaf_sums_->bytes() : 0;
+  for (const at::Tensor& flat : accumulators_) {
     bytes += static_cast<int64_t>(flat.nbytes());
   }
   return bytes;
-}
-
-}  // namespace
-
-int64_t Reducer::accumulator_bytes() const {
-  return bytes_of(accumulators_) + (leaf_sums_ ? leaf_sums_->bytes() : 0);
-}
-
-int64_t Reducer::residual_bytes() const {
-  return bytes_of(residuals_);
 }
 
 }  // namespace lockstep::detail

@@ -40,7 +40,6 @@ Step::Step(StepParts parts)
   if (parts_.communicator.rank() == 0) {
     passes_.watch_norms({parts_.storage.model(), parts_.options.precision()});
   }
-  parts_.storage.reducer().follow(decisions_.feedback());
 }
 
 /// The one order of an update. The hooks of the window's last backward have packed gradients and
@@ -403,7 +402,7 @@ void Step::visit_state(StateArchive& archive) {
   archive.number("micro_batches", micro_batches_);
   loss_weights_.visit_state(archive);
   parts_.storage.updater().visit_rates(archive);
-  decisions_.visit_state(archive, parts_.options.precision().feeds_errors_back());
+  decisions_.visit_state(archive);
   if (archive.loading()) {
     windows_ = updates();
   }

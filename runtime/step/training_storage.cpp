@@ -37,7 +37,6 @@ ReducerOptions reducer_options(const TrainerOptions& options, const Communicator
   result.leaves =
       options.reproducible() ? options.accumulate() * devices.size() * options.losses() : 0;
   result.accumulators = result.leaves == 0 && (options.accumulate() > 1 || options.losses() > 1);
-  result.error_feedback = options.precision().feeds_errors_back();
   result.scatter = scatters(options, devices);
   return result;
 }
@@ -427,7 +426,6 @@ ArenaMemory TrainingStorage::memory() const {
       result.gradients += static_cast<int64_t>(reducer_->wire(b).nbytes());
     }
     result.accumulators = reducer_->accumulator_bytes();
-    result.residuals = reducer_->residual_bytes();
   }
   if (updater_ != nullptr) {
     result.moments = updater_->moment_bytes();

@@ -10,14 +10,13 @@ namespace {
 
 using NamedBytes = std::pair<const char*, int64_t>;
 
-std::array<NamedBytes, 8> named(const ArenaMemory& arena) {
+std::array<NamedBytes, 7> named(const ArenaMemory& arena) {
   return {{{"weights", arena.weights},
            {"masters", arena.masters},
            {"gradients", arena.gradients},
            {"accumulators", arena.accumulators},
            {"moments", arena.moments},
            {"averages", arena.averages},
-           {"residuals", arena.residuals},
            {"rounds", arena.rounds}}};
 }
 

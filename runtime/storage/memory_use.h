@@ -10,11 +10,10 @@ namespace lockstep {
 
 /// Bytes of the arena of one rank: weights; masters that are not the weights themselves; gradients
 /// in the wire dtype; fp32 accumulators (only with accumulate > 1 or several losses); moments;
-/// averages; residuals of error feedback. With shard_optimizer, masters, moments and averages count
-/// only this rank's shards.
+/// averages. With shard_optimizer, masters, moments and averages count only this rank's shards.
 struct ArenaMemory {
   int64_t weights = 0, masters = 0, gradients = 0, accumulators = 0, moments = 0;
-  int64_t averages = 0, residuals = 0;
+  int64_t averages = 0;
   int64_t rounds = 0;  // of LocalUpdates: weights at the start of the round, outer momentum
 };
 

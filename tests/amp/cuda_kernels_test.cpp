@@ -153,27 +153,6 @@ TEST(CudaKernels, CastAndAccumulateAtEveryAlignment) {
   }
 }
 
-TEST(CudaKernels, FeedErrorsBackAsTheHostDoesAtEveryAlignmentOfAGradient) {
-  const at::Tensor gradient = at::randn({1005});
-  amp::FeedbackState state{/*kept=*/1, /*scale=*/2.0F, /*factor=*/1.7F};
-  const at::Tensor bytes =
-      at::from_blob(&state, {static_cast<int64_t>(sizeof(state))}, at::kByte).to(kGpu);
-  const auto* const state_there = static_cast<const amp::FeedbackState*>(bytes.const_data_ptr());
-  for (const int64_t skip : {0, 3, -1}) {  // -1: no gradient
-    const at::Tensor from = skip < 0 ? at::Tensor() : gradient.narrow(0, skip, 900);
-    const at::Tensor wire = at::ones({900}, at::kHalf);
-    const at::Tensor residuals = at::randn({2, 960});
-    const at::Tensor wire_there = wire.to(kGpu);
-    const at::Tensor residuals_there = residuals.to(kGpu);
-    amp::cast_with_feedback(wire, from, 0.5, residuals.narrow(1, 0, 900), &state);
-    amp::cast_with_feedback(wire_there,
-                            skip < 0 ? at::Tensor() : gradient.to(kGpu).narrow(0, skip, 900), 0.5,
-                            residuals_there.narrow(1, 0, 900), state_there);
-    EXPECT_TRUE(at::equal(wire_there.cpu(), wire)) << skip;
-    EXPECT_TRUE(at::equal(residuals_there.cpu(), residuals)) << skip;
-  }
-}
-
 TEST(CudaKernels, MeasureAsTheHostDoesAndAlwaysTheSame) {
   for (const at::ScalarType dtype : {at::kFloat, at::kHalf, at::kBFloat16}) {
     const at::Tensor flat = at::randn({3000001}).to(dtype);

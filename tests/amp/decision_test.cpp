@@ -74,22 +74,6 @@ TEST(Decision, MovesTheScaleAsTheLossScalerDoes) {
   }
 }
 
-TEST(Decision, FeedsBackWhatTheLastUpdateLostInTheUnitOfTheNextWindow) {
-  Windows run;  // the scale doubles after two updates and halves at an overflow
-  float unit = 1.0F;
-  int32_t kept = 0;
-  for (const bool overflow : {false, true, true, false, false, false, true, false}) {
-    const FeedbackState& feedback = run.window(1.0, overflow ? 1.0 : 0.0).feedback;
-    unit = overflow ? unit : run.decision.scale;
-    kept = overflow ? kept : 1 - kept;
-    EXPECT_EQ(feedback.kept, kept);
-    EXPECT_EQ(feedback.scale, unit);
-    EXPECT_EQ(feedback.factor, run.scaler.scale / unit);
-  }
-  run.window(1.0, 0, /*failed=*/1.0);
-  EXPECT_EQ(run.decision.feedback.kept, kept);
-}
-
 TEST(Decision, AFailedWindowIsSkippedAndLeavesScaleAndCountersAlone) {
   Windows run;
   run.window(1.0, 0);

@@ -212,41 +212,6 @@ TEST(EmulatedKernels, CastsHaveTheBitsOfTheHost) {
   }
 }
 
-void expect_equal_feedback(const at::Tensor& gradient, int64_t size, at::ScalarType wire,
-                           int32_t kept) {
-  const amp::FeedbackState state{kept, /*scale=*/2.0F, /*factor=*/1.7F};
-  const at::Tensor host = at::ones({size}, wire);
-  const at::Tensor before[2] = {at::randn({size}), at::randn({size})};
-  const at::Tensor host_residuals = at::stack({before[0], before[1]});
-  amp::cast_with_feedback(host, gradient, 0.37, host_residuals, &state);
-  for_each_device([&] {
-    const at::Tensor found = guarded({size}, wire);
-    const at::Tensor residuals[2] = {guarded_copy(before[0]), guarded_copy(before[1])};
-    const auto from = gradient.defined() ? amp::elements_of(gradient) : amp::Elements{};
-    expect_well(amp::cuda::launch_feedback(
-        amp::elements_of(found), from,
-        {{residuals[0].mutable_data_ptr<float>(), residuals[1].mutable_data_ptr<float>()}}, size,
-        0.37F, &state, nullptr));
-    EXPECT_TRUE(same_bits(host, found)) << "size " << size;
-    EXPECT_TRUE(same_bits(host_residuals, at::stack({residuals[0], residuals[1]})))
-        << "size " << size;
-  });
-}
-
-TEST(EmulatedKernels, ErrorFeedbackHasTheBitsOfTheHost) {
-  for (const at::ScalarType wire : {at::kHalf, at::kBFloat16}) {
-    for (const int64_t size : sizes()) {
-      for (const int32_t kept : {0, 1}) {
-        expect_equal_feedback({}, size, wire, kept);
-        for (const at::ScalarType from : {at::kFloat, at::kHalf, at::kBFloat16}) {
-          SCOPED_TRACE(c10::str(from, " to ", wire));
-          expect_equal_feedback(guarded_copy((at::randn({size}) * 100).to(from)), size, wire, kept);
-        }
-      }
-    }
-  }
-}
-
 TEST(EmulatedKernels, AccumulationHasTheBitsOfTheHost) {
   for (const at::ScalarType from : {at::kFloat, at::kHalf, at::kBFloat16}) {
     for (const int64_t size : sizes()) {

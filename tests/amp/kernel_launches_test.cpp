@@ -137,16 +137,12 @@ TEST_F(KernelLaunches, Gradients) {
     const Array<float> floats(size);
     const Array<float> others(size);
     const Array<uint16_t> brains(size);
-    const FeedbackState fed{1, 2.0F, 1.7F};
     expect_well(
         cuda::launch_cast(brains.elements(), floats.elements(), size, /*factor=*/0.5F, nullptr));
     CastBatch batch;
     batch.add(brains.elements(), floats.elements(), size);
     batch.add(others.elements(), floats.elements(), size);
     expect_well(cuda::launch_casts(batch, /*factor=*/0.5F, nullptr));
-    expect_well(cuda::launch_feedback(brains.elements(), brains.elements(),
-                                      {{floats.data(), others.data()}}, size, /*factor=*/0.5F, &fed,
-                                      nullptr));
     expect_well(cuda::launch_accumulate(floats.elements(), brains.elements(), size, nullptr));
   }
 }

@@ -36,9 +36,9 @@ TEST(Precision, SaysHowWeightsAndWiresAreRounded) {
   EXPECT_FALSE(rests.has_masters());
   EXPECT_TRUE(rests.has_remainders());
   EXPECT_THAT(rests.describe(), ::testing::HasSubstr("remainders for masters"));
-  const auto random = Precision::O3(at::kBFloat16).stochastic_rounding().error_feedback();
+  const auto random = Precision::O3(at::kBFloat16).stochastic_rounding();
   EXPECT_NO_THROW(random.validate());
-  EXPECT_THAT(random.describe(), ::testing::HasSubstr("stochastic rounding, error feedback"));
+  EXPECT_THAT(random.describe(), ::testing::HasSubstr("stochastic rounding"));
 }
 
 TEST(Precision, TableOfLevels) {
@@ -220,7 +220,6 @@ TEST(Precision, ImpossibleCombinationsSayWhy) {
   refuses(Precision::O3(at::kBFloat16).remainders(), "only O2 has masters");
   refuses(Precision::O3().stochastic_rounding(), "impossible at O3 with fp16");
   refuses(Precision::O2(at::kBFloat16).stochastic_rounding(), "use O3(kBFloat16)");
-  refuses(Precision::O0().error_feedback(), "impossible with an fp32 wire");
   refuses(Precision::O2().keep_fp32(""), "keep_fp32 pattern ''");
   refuses(Precision::O2().keep_fp32("wo."), "keep_fp32 pattern 'wo.'");
   refuses(Precision::O2().norms(""), "norms pattern ''");

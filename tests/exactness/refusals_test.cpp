@@ -52,9 +52,6 @@ TEST(ReproducibleRefusals, NameTheOptionAndWhatToDo) {
               HasSubstr("BufferPolicy::broadcast"));
   EXPECT_THAT(refusal(reproducible().precision(Precision::O0().predivide(2.0))),
               HasSubstr("predivide(1)"));
-  EXPECT_THAT(
-      refusal(reproducible().precision(Precision::O0().wire(at::kHalf).error_feedback(true))),
-      HasSubstr("error_feedback(false)"));
   EXPECT_THAT(refusal(reproducible().cuda_graph(true)), HasSubstr("cuda_graph(false)"));
   EXPECT_THAT(refusal(reproducible(4 * runtime().size()).accumulate(3)),
               HasSubstr("leave accumulate out"));

@@ -23,7 +23,7 @@ FAULTS = [
     ("an exchange with another lane", "norm_kernel", r"(shfl\.sync\.bfly\.b32 [^,]*, [^,]*), [^,]*,", r"\1, 2,"),
     ("a comparison that is off by one", "average_kernel", r"(?s)((?:setp\.ge\.s64.*?){2}setp)\.ge\.s64", r"\1.gt.s64"),
     ("a wrong place", "squares_kernel", r"(ld\.global\.v4\.f32 [^;]*)\+16\]", r"\1+32]"),
-    ("an access that is not aligned", "feedback_kernel", r"(ld\.global\.v4\.f32 [^;]*)\+16\]", r"\1+20]"),
+    ("an access that is not aligned", "accumulate_kernel", r"(ld\.global\.v4\.f32 [^;]*)\+16\]", r"\1+20]"),
     ("a sum in another order", "totals_kernel", r"(ld\.shared\.f64 [^;]*)\+1024\]", r"\1+512]"),
     ("a lost result of pow", "prepare_kernel<AdamWUpdate>", r"ld\.param\.f64 (%\w+), \[retval0\+0\]", r"mov.f64 \1, 0d3FE0000000000000"),
     ("a wrong quotient", "cross_entropy_backward_kernel", r"div\.rn\.f64", "mul.rn.f64"),

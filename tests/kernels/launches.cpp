@@ -103,18 +103,6 @@ void gradients(Recording& record) {
       auto* const totals = record.one(MeasureTotals{});
       measure(record, flat, kManyBlocks, {packs_of(kManyBlocks) * kPack}, totals);
     }
-    for (const Element gradient : {Element::none, Element::fp32, Element::fp16, Element::bf16}) {
-      for (const Element wire : {Element::fp16, Element::bf16}) {
-        const bool counts = size == kBulk && gradient == Element::fp32 && wire == Element::fp16;
-        record.begin("feedback", counts ? size : 0);
-        const Residuals residuals{{record.floats(size, -1.0F, 1.0F),  //
-                                   record.floats(size, -1.0F, 1.0F)}};
-        const Elements to = record.elements(wire, size);
-        const Elements from = record.elements(gradient, size);
-        auto* const fed = record.one(FeedbackState{wire == Element::fp16 ? 1 : 0, 2.0F, 1.7F});
-        well(cuda::launch_feedback(to, from, residuals, size, 0.37F, fed, nullptr));
-      }
-    }
   }
 }
 
@@ -267,7 +255,6 @@ void decisions(Recording& record) {
     record.begin("decision");
     Decision first;
     first.planned = {1, {0.25F, 0.75F}};
-    first.feedback.factor = 3.0F;
     Decision* const decision = record.one(first);
     ScalerState* const scaler = record.one(ScalerState{1024.0F});
     const float* const overflow = record.one(kind == 3 ? 1.0F : 0.0F);

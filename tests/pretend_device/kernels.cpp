@@ -187,17 +187,6 @@ Problem launch_casts(const CastBatch& batch, float factor, void* stream) {
   return launch.run([=] { return emulated::launch_casts(own, factor, stream); });
 }
 
-Problem launch_feedback(const Elements& wire, const Elements& gradient, const Residuals& residuals,
-                        int64_t size, float factor, const FeedbackState* state, void* stream) {
-  const Launch launch(stream);
-  const Residuals rests{
-      {launch.writes(residuals.arrays[0], size), launch.writes(residuals.arrays[1], size)}};
-  return launch.run([=, source = launch.reads(gradient, size), target = launch.writes(wire, size),
-                     kept = launch.reads(state)] {
-    return emulated::launch_feedback(target, source, rests, size, factor, kept, stream);
-  });
-}
-
 Problem launch_accumulate(const Elements& sum, const Elements& from, int64_t size, void* stream) {
   const Launch launch(stream);
   return launch.run([=, source = launch.reads(from, size), target = launch.writes(sum, size)] {

@@ -40,7 +40,7 @@ struct TrainingParts {
 struct StateInMemory {
   std::vector<StateCopy> named;  // one for each of TrainingState::visits()
   std::optional<Plateau> plateau;
-  std::vector<at::Tensor> scalers, random, residuals;
+  std::vector<at::Tensor> scalers, random;
   std::map<std::string, at::Tensor> loop;
 };
 
@@ -51,7 +51,7 @@ struct StateInMemory {
 ///   "buffer.ema"
 /// - trainer: counters, loss scale and its counters, learning rates
 /// - data: where the loaders are
-/// - random, residuals, state: each rank's own random generators, error feedback, loop variables
+/// - random, state: each rank's own, the state of its random numbers and of the loop's variables
 /// - local: with LocalUpdates, each rank's own weights ("parameter.local") and moments. model then
 ///   has the weights at the start of the round, and optimizer the moments of rank 0 and the outer
 ///   momentum
@@ -111,7 +111,6 @@ class TrainingState {
   std::vector<at::Tensor> scalers();
   /// Adds what each rank has of its own.
   void add_own(snapshot::Content& content);
-  void load_residuals(const Snapshot& saved, std::vector<std::string>& notes);
   void load_random(const Snapshot& saved, std::vector<std::string>& notes);
 
   const Trainable& trainable() const { return parts_.storage.trainable(); }

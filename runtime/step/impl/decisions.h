@@ -78,9 +78,7 @@ class Decisions {
   double gradient_factor_on_host() const;
   /// One byte in device memory: 1 if the update is skipped.
   const at::Tensor& skipped() const { return skipped_; }
-  /// Error-feedback state that the packing kernels read (device memory).
-  const amp::FeedbackState* feedback() const;
-  /// Call after the update: counts it, and advances loss scale and error-feedback state.
+  /// Call after the update: counts it, and advances the loss scale.
   void conclude();
   /// Copies the concluded Decision, for reports and for the host.
   void publish();
@@ -90,13 +88,10 @@ class Decisions {
   /// The newest Decision that the host may act on. The same one on every rank.
   const amp::Decision& known() const;
 
-  /// Continues from a saved state with `updates` real updates. The residuals are in the first of
-  /// their two rows and have the loss scale `residual_scale`. The scaler keeps its present state.
-  void restart(int64_t updates, float residual_scale = 1.0F);
-  /// Visits the count of updates and, with error feedback, the unit of the residuals.
-  void visit_state(StateArchive& archive, bool feeds_errors_back);
-  /// The current one of each bucket's two arrays of residuals. Waits for the device.
-  std::vector<at::Tensor> kept(const std::vector<at::Tensor>& residuals) const;
+  /// Continues from a saved state with `updates` real updates. The scaler keeps its present state.
+  void restart(int64_t updates);
+  /// Visits the count of updates.
+  void visit_state(StateArchive& archive);
 
  private:
   amp::Decision* place() const;

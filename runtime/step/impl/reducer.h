@@ -2,7 +2,6 @@
 
 static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
 
-#include <lockstep/amp/impl/decision.h>
 #include <lockstep/amp/impl/measured_parts.h>
 #include <lockstep/amp/model.h>
 #include <lockstep/collectives/communicator.h>
@@ -31,9 +30,6 @@ struct ReducerOptions {
   /// True: keep accumulators (fp64 for fp64 parameters, else fp32) for windows of several
   /// micro-batches. Requires take_gradients.
   bool accumulators = false;
-  /// True: add what a 16-bit wire dtype lost to the gradients of the next window
-  /// (Precision::error_feedback).
-  bool error_feedback = false;
   /// True: a rank gets the reduced gradients of its Shard of each bucket alone, with a
   /// reduce_scatter in place of an all_reduce.
   bool scatter = false;
@@ -65,8 +61,7 @@ class Reducer {
           std::vector<BucketPlan> plans, std::vector<at::Tensor> wires, ReducerOptions options,
           std::vector<at::Tensor> leaf_sums = {});
 
-  /// Replaces parameters and buckets. Call it between windows. Keeps the residuals of parameters
-  /// that stay.
+  /// Replaces parameters and buckets. Call it between windows.
   void lay_out(std::vector<ModelTensor> parameters, std::vector<BucketPlan> plans,
                std::vector<at::Tensor> wires, std::vector<at::Tensor> leaf_sums = {});
 
@@ -113,13 +108,6 @@ class Reducer {
   /// The parts in which a bucket is measured: the ranks' shards, scattered or not.
   amp::MeasuredParts measured_parts(size_t bucket) const;
   int64_t accumulator_bytes() const;
-  int64_t residual_bytes() const;
-  /// With error feedback: sets where packing finds the feedback state, in device memory. Call it
-  /// before the first window.
-  void follow(const amp::FeedbackState* feedback) { feedback_ = feedback; }
-  /// The residuals of each bucket, fp32 of shape {2, n}. amp::FeedbackState says which row is
-  /// current. Empty without error feedback.
-  const std::vector<at::Tensor>& residuals() const { return residuals_; }
 
  private:
   struct Place {
@@ -138,7 +126,6 @@ class Reducer {
   void pack(int index, const at::Tensor& gradient);
   void pack_nothing(int index);
   void pack_waiting(size_t bucket);
-  void pack_with_feedback(int index, const at::Tensor& gradient);
   void accumulate(int index, const at::Tensor& gradient);
   void pack_collected(int index);
   void mark_ready(int index);
@@ -147,7 +134,6 @@ class Reducer {
   /// The gradient as a dense tensor; if complex, its real view.
   at::Tensor dense_gradient(int index);
   at::Tensor slot(const std::vector<at::Tensor>& flats, int index) const;
-  at::Tensor residual_of(int index) const;
 
   Communicator communicator_;
   std::vector<ModelTensor> parameters_;
@@ -157,9 +143,7 @@ class Reducer {
   std::vector<at::Tensor> padded_wires_;
   std::vector<at::Tensor> wires_;  // without their padding
   std::vector<at::Tensor> accumulators_;
-  std::vector<at::Tensor> residuals_;
   std::optional<LeafSums> leaf_sums_;
-  const amp::FeedbackState* feedback_ = nullptr;
 
   bool taking_ = false;         // inside take_from()
   bool last_backward_ = true;   // of the micro-batch

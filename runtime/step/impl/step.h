@@ -108,12 +108,8 @@ class Step {
   std::optional<Error> change_of_model() const { return parts_.storage.change_of_model(); }
   /// Autocast as the precision wants it, until the returned region is destroyed.
   amp::Autocast autocast() const { return passes_.autocast(); }
-  /// Error feedback, bucket by bucket, fp32; empty without error feedback. Waits for the device.
-  std::vector<at::Tensor> residuals() const {
-    return decisions_.kept(parts_.storage.reducer().residuals());
-  }
-  /// Visits counters that outlive a window, the kind of the losses, learning rates and the unit of
-  /// the residuals. Load the scaler's state before this and the residuals after it.
+  /// Visits counters that outlive a window, the kind of the losses and learning rates. Load the
+  /// scaler's state before this.
   void visit_state(StateArchive& archive);
 
  private:

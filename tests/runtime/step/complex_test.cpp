@@ -261,8 +261,8 @@ TEST(ComplexParameters, HaveTheBitsOfTheirRealViewAtEveryLevel) {
   for (const Precision& precision :
        {P::O0(), P::O0().wire(fp16).loss_scale(scale), P::O1(bf16), P::O1(fp16).loss_scale(scale),
         P::O2(bf16), P::O2(fp16).loss_scale(scale), P::O2(bf16).remainders(),
-        P::O2(bf16).error_feedback(), P::O2(bf16).wire(at::kFloat), P::O2(bf16).keep_fp32("w0"),
-        P::O3(bf16), P::O3(bf16).stochastic_rounding(), P::O3(fp16)}) {
+        P::O2(bf16).wire(at::kFloat), P::O2(bf16).keep_fp32("w0"), P::O3(bf16),
+        P::O3(bf16).stochastic_rounding(), P::O3(fp16)}) {
     for (const bool shard : {false, true}) {
       expect_twins(AdamW(1e-2), TrainerOptions().precision(precision).shard_optimizer(shard),
                    c10::str(precision.describe(), shard ? ", sharded" : ""));

@@ -68,35 +68,6 @@ TEST(StepRules, ALateHostGetsTheBitsOfAPromptOneAndItsReports) {
   }
 }
 
-TEST(ErrorFeedback, OfALateHostHasTheBitsOfAPromptOne) {
-  constexpr int64_t steps = 200;
-  const Precision plain = Precision::O0().wire(at::kHalf).loss_scale(
-      amp::LossScalerOptions().init_scale(256).growth_interval(20));
-  for (const int64_t accumulate : {1, 2}) {
-    const auto options = dynamic_half(accumulate).precision(plain.error_feedback());
-    Trained prompt(options, HostActs::at_once);
-    Trained late(options, HostActs::one_window_late);
-    Trained without(dynamic_half(accumulate).precision(plain));
-    for (int64_t step = 0; step < steps; ++step) {
-      const auto expected = prompt.step(step, planted_factor(step));
-      without.step(step, planted_factor(step));
-      const ReadWatch watch;
-      const auto found = late.step(step, planted_factor(step));
-      ASSERT_EQ(watch.count(), 0) << step;
-      ASSERT_TRUE(at::equal(late.masters(), prompt.masters())) << step;
-      expect_same_report(found, expected, step);
-    }
-    EXPECT_LT(late.trainer.impl().steps->updates(), steps / accumulate - 2);
-    EXPECT_FALSE(at::equal(late.masters(), without.masters()));
-    const auto expected = prompt.trainer.impl().steps->residuals();
-    const auto found = late.trainer.impl().steps->residuals();
-    for (size_t b = 0; b < expected.size(); ++b) {
-      EXPECT_TRUE(at::equal(found[b], expected[b])) << b;
-      EXPECT_GT(found[b].abs().max().item<float>(), 0.0F) << b;
-    }
-  }
-}
-
 TEST(StepRules, NoStepOfALateHostReadsWhatMayLieOnADevice) {
   for (const int64_t accumulate : {1, 2}) {
     Trained late(dynamic_half(accumulate));

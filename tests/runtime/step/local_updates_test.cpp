@@ -295,8 +295,6 @@ TEST(LocalUpdatesRanks, RefusesWhatItCannotBeCombinedWith) {
   EXPECT_THAT(refusal(with().digest_log("digests")), HasSubstr("leave digest_log out"));
   EXPECT_THAT(refusal(with().losses(2)), HasSubstr("losses must be 1, is 2"));
   EXPECT_THAT(refusal(with().ema(0.9)), HasSubstr("use ema(0)"));
-  EXPECT_THAT(refusal(with().precision(Precision::O0().wire(at::kHalf).error_feedback(true))),
-              HasSubstr("use error_feedback(false)"));
   EXPECT_THAT(refusal(with().precision(Precision::O0().wire(at::kHalf))),
               HasSubstr("leave Precision::wire() out"));
   EXPECT_THAT(refusal(with().precision(Precision::O3(at::kBFloat16))),

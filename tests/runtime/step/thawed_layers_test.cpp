@@ -93,8 +93,7 @@ Precision small_scale(Precision precision) {
 
 std::vector<Precision> precisions_to_thaw() {
   return {Precision::O0(), small_scale(Precision::O2()),
-          small_scale(Precision::O2(at::kBFloat16).remainders()),
-          small_scale(Precision::O2().error_feedback()), Precision::O3(at::kBFloat16)};
+          small_scale(Precision::O2(at::kBFloat16).remainders()), Precision::O3(at::kBFloat16)};
 }
 
 TEST(ThawedLayers, ThawingKeepsMomentsMastersAndAveragesOfTheRest) {

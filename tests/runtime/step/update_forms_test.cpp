@@ -1,4 +1,4 @@
-// The forms of an update: averaged, with remainders, random rounding and error feedback.
+// The forms of an update: averaged, with remainders and random rounding.
 #include <torch/optim/sgd.h>
 
 #include "error_of.h"
@@ -154,69 +154,6 @@ TEST(Average, MustBeAskedFor) {
   const auto model = std::make_shared<Mlp>();
   const Trainer trainer(runtime(), model, SGD(0.1));
   EXPECT_THAT(error_of([&] { trainer.averaged(); }), HasSubstr("TrainerOptions().ema("));
-}
-
-TEST(ErrorFeedback, KeepsWhatIsBelowTheSmallestWireNumber) {
-  const auto moved = [](const Precision& precision) {
-    const auto model = std::make_shared<OneWeight>(at::zeros({70}));
-    Trainer trainer(runtime(), model, SGD(1.0), TrainerOptions().precision(precision));
-    for (int i = 0; i < 64; ++i) {
-      trainer.step([&]() -> Loss { return model->weight.sum() * 1e-8; });
-    }
-    EXPECT_TRUE(trainer.replicas_agree());
-    return -model->weight.mean().item<double>();
-  };
-  const auto fp16_wire =
-      Precision::O0().wire(at::kHalf).loss_scale(amp::LossScalerOptions::fixed(1.0));
-  EXPECT_EQ(moved(fp16_wire), 0.0);
-  EXPECT_NEAR(moved(fp16_wire.error_feedback()), 64e-8, 6e-8);  // one wire number at most
-}
-
-TEST(ErrorFeedback, BringsTheTrajectoryNearerToThatOfAnFp32Wire) {
-  const auto masters = [](const Precision& precision) {
-    return run(SGD(0.05), TrainerOptions().precision(precision), 60, false).masters;
-  };
-  const at::Tensor exact = masters(Precision::O0());
-  const auto brain = Precision::O0().wire(at::kBFloat16);
-  const double plain = testing::relative_distance(masters(brain), exact);
-  const double fed_back = testing::relative_distance(masters(brain.error_feedback()), exact);
-  ::testing::Test::RecordProperty("plain", std::to_string(plain));
-  ::testing::Test::RecordProperty("fed_back", std::to_string(fed_back));
-  if (runtime().size() == 1) {  // nothing but this rank's own rounding
-    EXPECT_LT(fed_back, plain / 3) << plain;
-  } else {
-    EXPECT_LT(fed_back, plain) << plain;
-  }
-}
-
-TEST(ErrorFeedback, ASkipChangesNothingOfIt) {
-  for (const int64_t accumulate : {1, 2}) {
-    const auto options =
-        TrainerOptions()
-            .precision(
-                Precision::O2().loss_scale(amp::LossScalerOptions::fixed(256)).error_feedback())
-            .accumulate(accumulate);
-    const Outcome skipped = run(AdamW(1e-2), options);
-    Outcome clean = run(AdamW(1e-2), options, 12, false);
-    clean.norms = skipped.norms;
-    expect_same(skipped, clean, "");
-    EXPECT_GT(skipped.memory.residuals, 0);
-  }
-}
-
-TEST(ErrorFeedback, FollowsTheLossScale) {
-  // With growth after every update, the residual of one scale is fed back at the next.
-  const auto model = std::make_shared<OneWeight>(at::zeros({64}));
-  const auto growing = amp::LossScalerOptions().init_scale(1).growth_interval(1).max_scale(64);
-  Trainer trainer(runtime(), model, SGD(1.0),
-                  TrainerOptions().precision(
-                      Precision::O0().wire(at::kHalf).loss_scale(growing).error_feedback()));
-  const double gradient = 1.0 + 0x1p-12;  // a quarter of fp16's last place is lost
-  for (int i = 1; i <= 16; ++i) {
-    trainer.step([&]() -> Loss { return model->weight.sum() * gradient; });
-    EXPECT_NEAR(-model->weight.mean().item<double>(), i * gradient, 0x1p-11 * 1.01) << i;
-  }
-  EXPECT_EQ(trainer.loss_scale(), 64);
 }
 
 }  // namespace

@@ -28,12 +28,9 @@ struct Trained : OwnRuntime, testing::CapturedRun {
 
 TEST(CapturedSteps, HaveTheBitsAndReportsOfTheHostAndOfALateHostAlsoWhereUpdatesAreSkipped) {
   constexpr int64_t steps = 150;
-  const auto fed_back =
-      Precision::O0()
-          .wire(at::kHalf)
-          .loss_scale(amp::LossScalerOptions().init_scale(256).growth_interval(20))
-          .error_feedback();
-  for (const auto& options : {dynamic_half(), dynamic_half().precision(fed_back)}) {
+  const auto half_wire = Precision::O0().wire(at::kHalf).loss_scale(
+      amp::LossScalerOptions().init_scale(256).growth_interval(20));
+  for (const auto& options : {dynamic_half(), dynamic_half().precision(half_wire)}) {
     Trained prompt(options, false, AdamW(1e-2), HostActs::at_once);
     Trained plain(options, false);
     Trained captured(options, true);

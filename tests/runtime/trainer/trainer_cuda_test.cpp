@@ -41,8 +41,8 @@ Precision half() {
   return Precision::O2().loss_scale(amp::LossScalerOptions().init_scale(256).growth_interval(7));
 }
 
-Precision fed_back() {
-  return Precision::O0().wire(at::kHalf).loss_scale(half().loss_scaler_options()).error_feedback();
+Precision half_wire() {
+  return Precision::O0().wire(at::kHalf).loss_scale(half().loss_scaler_options());
 }
 
 constexpr float kOverflow = std::numeric_limits<float>::infinity();
@@ -50,7 +50,7 @@ constexpr float kOverflow = std::numeric_limits<float>::infinity();
 TEST(TrainerOnCuda, HasTheHostsLossCurveWithinABound) {
   for (const auto& [precision, bound] :
        {std::make_pair(Precision::O0(), 1e-4), std::make_pair(half(), 5e-2),
-        std::make_pair(fed_back(), 1e-3)}) {
+        std::make_pair(half_wire(), 1e-3)}) {
     Trained host(DeviceKind::cpu, options_of(precision));
     Trained device(DeviceKind::cuda, options_of(precision));
     for (int64_t step = 0; step < 60; ++step) {
@@ -77,7 +77,7 @@ TEST(TrainerOnCuda, RecordedStepsHaveTheBitsOfPlainOnes) {
     }
     return reports;
   };
-  for (const Precision& precision : {half(), fed_back()}) {
+  for (const Precision& precision : {half(), half_wire()}) {
     const auto options = TrainerOptions().precision(precision).schedule(WarmupCosine(5, 100));
     Trained plain(DeviceKind::cuda, options);
     Trained recorded(DeviceKind::cuda, TrainerOptions(options).cuda_graph(true));
