@@ -129,20 +129,15 @@ void LossScaler::update(bool overflow) {
   advance_by(at::full({}, overflow ? 1.0F : 0.0F, storage_.options().dtype(at::kFloat)));
 }
 
-void LossScaler::update(const at::Tensor& overflow, const at::Tensor& unless) {
-  const at::Tensor before = storage_.clone();
-  update(overflow);
-  storage_.copy_(at::where(unless != 0, before, storage_));
-}
-
 void LossScaler::advance_by(const at::Tensor& overflow) {
   scaled_ = false;
   rounds_.clear();
   const ScalerRule rule = scaler_rule(options_);
+  auto* state = static_cast<ScalerState*>(storage_.mutable_data_ptr());
   if (storage_.is_cuda()) {
-    advance_on_cuda(device_state(), rule, overflow.const_data_ptr<float>(), storage_.device());
+    advance_on_cuda(state, rule, overflow.const_data_ptr<float>(), storage_.device());
   } else {
-    advance(*device_state(), rule, !(overflow.item<float>() == 0.0F));
+    advance(*state, rule, !(overflow.item<float>() == 0.0F));
   }
 }
 
@@ -151,18 +146,12 @@ double LossScaler::value() const {
 }
 
 ScalerState LossScaler::state() const {
-  if (!options_.enabled()) {
-    ScalerState none;
-    none.scale = 0.0F;
-    return none;
-  }
-  return raw_state();
-}
-
-ScalerState LossScaler::raw_state() const {
-  const at::Tensor host = storage_.cpu();
   ScalerState state;
-  std::memcpy(&state, host.const_data_ptr(), sizeof(state));
+  if (options_.enabled()) {
+    std::memcpy(&state, storage_.cpu().const_data_ptr(), sizeof(state));
+  } else {
+    state.scale = 0.0F;
+  }
   return state;
 }
 
@@ -193,8 +182,8 @@ void LossScaler::store(const ScalerState& state) {
   storage_.copy_(host);
 }
 
-ScalerState* LossScaler::device_state() {
-  return static_cast<ScalerState*>(storage_.mutable_data_ptr());
+at::Tensor state_bytes(LossScaler& scaler) {
+  return scaler.storage_;
 }
 
 namespace {

@@ -91,8 +91,6 @@ class LossScaler {
   /// overflow.
   void update(const at::Tensor& overflow);
   void update(bool overflow);
-  /// As above, but leaves the state unchanged if `unless`, one element on the device, is not 0.
-  void update(const at::Tensor& overflow, const at::Tensor& unless);
 
   /// The current scale. Waits for the device.
   double value() const;
@@ -103,10 +101,6 @@ class LossScaler {
   void load(const ScalerState& state);
 
   const LossScalerOptions& options() const { return options_; }
-  /// The state in device memory, for kernels.
-  ScalerState* device_state();
-  /// The stored state, also for a disabled scaler. Waits for the device.
-  ScalerState raw_state() const;
 
  private:
   enum class Stage { unscaled, stepped };
@@ -118,6 +112,8 @@ class LossScaler {
   Round* find(const torch::optim::Optimizer& optimizer);
   /// Divides the gradients of the optimizer by the scale; true if one is not finite on some rank.
   bool unscale_gradients(torch::optim::Optimizer& optimizer);
+  /// The ScalerState on the device, which a Trainer's step advances itself.
+  friend at::Tensor state_bytes(LossScaler& scaler);
   void store(const ScalerState& state);
   void advance_by(const at::Tensor& overflow);
 

@@ -4,16 +4,6 @@
 
 namespace lockstep {
 
-namespace {
-
-struct FusedOnly final : amp::OptimizerVisitor {
-  const FusedOptimizer* found = nullptr;
-  void visit(const FusedOptimizer& optimizer) override { found = &optimizer; }
-  void visit(const TorchOptimizer&) override {}
-};
-
-}  // namespace
-
 int OptimizerSpec::group_of(const ModelTensor& parameter) const {
   for (size_t i = predicates_.size(); i > 0; --i) {
     if (predicates_[i - 1](parameter)) {
@@ -21,12 +11,6 @@ int OptimizerSpec::group_of(const ModelTensor& parameter) const {
     }
   }
   return 0;
-}
-
-const FusedOptimizer* OptimizerSpec::fused() const {
-  FusedOnly visitor;
-  accept(visitor);
-  return visitor.found;
 }
 
 bool FusedOptimizer::needs_whole(const ModelTensor& parameter) const {

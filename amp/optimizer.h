@@ -12,18 +12,8 @@ class FusedOptimizer;
 class TorchOptimizer;
 
 namespace amp {
-
 class UpdateRule;
-
-/// Called with the optimizer as what it is: makes what updates with it.
-class OptimizerVisitor {
- public:
-  virtual ~OptimizerVisitor() = default;
-  virtual void visit(const FusedOptimizer& optimizer) = 0;
-  virtual void visit(const TorchOptimizer& optimizer) = 0;
-};
-
-}  // namespace amp
+}
 
 /// Base class of all optimizers; holds the parameter groups. A group applies its own options to the
 /// parameters that its predicate selects. If several groups match, the last one is used; a
@@ -34,10 +24,9 @@ class OptimizerSpec {
   /// Index of the group of this parameter: 0 for the base options, i for the i-th group().
   int group_of(const ModelTensor& parameter) const;
   int groups() const { return 1 + static_cast<int>(predicates_.size()); }
-  /// Calls the visit() of its kind: a FusedOptimizer or a TorchOptimizer.
-  virtual void accept(amp::OptimizerVisitor& visitor) const = 0;
-  /// This optimizer, null for a TorchOptimizer.
-  const FusedOptimizer* fused() const;
+  /// This optimizer as its kind; the other one is null.
+  virtual const FusedOptimizer* fused() const { return nullptr; }
+  virtual const TorchOptimizer* by_torch() const { return nullptr; }
   /// True if a rank must have all elements of the parameter to update one of them.
   virtual bool needs_whole(const ModelTensor& parameter) const = 0;
   /// "AdamW lr 0.0003 weight_decay 0.1, 2 groups; group 1 lr 0.0003 weight_decay 0". Options
@@ -60,7 +49,7 @@ class FusedOptimizer : public OptimizerSpec {
   /// The arithmetic of a group.
   virtual std::shared_ptr<const amp::UpdateRule> rule(int group) const = 0;
   virtual double learning_rate(int group) const = 0;
-  void accept(amp::OptimizerVisitor& visitor) const override { visitor.visit(*this); }
+  const FusedOptimizer* fused() const override { return this; }
   bool needs_whole(const ModelTensor& parameter) const override;
 };
 

@@ -153,7 +153,7 @@ class TorchOptimizer final : public OptimizerSpec {
   explicit TorchOptimizer(Factory factory, std::function<bool(const ModelTensor&)> whole = nullptr)
       : factory_(std::move(factory)), whole_(std::move(whole)) {}
 
-  void accept(amp::OptimizerVisitor& visitor) const override { visitor.visit(*this); }
+  const TorchOptimizer* by_torch() const override { return this; }
   bool needs_whole(const ModelTensor& parameter) const override;
   std::string describe() const override;
   void validate() const override;

@@ -7,7 +7,6 @@
 #include <c10/core/InferenceMode.h>
 #include <lockstep/collectives/host/thread_transport.h>
 #include <lockstep/collectives/impl/plain_tensor.h>
-#include <lockstep/collectives/impl/solo_transport.h>
 #include <lockstep/collectives/impl/transport.h>
 
 #include <algorithm>

@@ -18,6 +18,7 @@ class GraphCapture;
 class Transport;
 std::string graph_capture_refusal(const Communicator& communicator);
 GraphCapture& graph_capture(const Communicator& communicator);
+bool rounds_at_each_rank(const Communicator& communicator);
 }  // namespace detail
 
 /// A group of ranks, and the collectives among them.
@@ -85,6 +86,7 @@ class Communicator {
  private:
   friend std::string detail::graph_capture_refusal(const Communicator& communicator);
   friend detail::GraphCapture& detail::graph_capture(const Communicator& communicator);
+  friend bool detail::rounds_at_each_rank(const Communicator& communicator);
 
   Communicator() = default;
   detail::Transport& transport() const;

@@ -3,7 +3,7 @@
 #include <lockstep/collectives/impl/device_world.h>
 
 #include <lockstep/collectives/device/staged_transport.h>
-#include <lockstep/collectives/impl/solo_transport.h>
+#include <lockstep/collectives/impl/transport.h>
 #include <lockstep/collectives/nccl/nccl_bootstrap.h>
 #include <lockstep/collectives/nccl/nccl_transport.h>
 
@@ -74,15 +74,22 @@ Communicator make_device_world(Communicator host, c10::Device device, const std:
     ranks.push_back(decode(text));
   }
   const DeviceChoice choice = choose_transport(asked, ranks);
-  if (choice.transport == DeviceTransport::staged) {
-    detail::StagedParts parts{detail::make_device_lane(device), detail::make_device_lane(device),
-                              host, options.timeout};
-    return Communicator(detail::make_staged_transport(std::move(parts)));
+  switch (choice.transport) {
+    case DeviceTransport::staged: {
+      detail::StagedParts parts{detail::make_device_lane(device), detail::make_device_lane(device),
+                                host, options.timeout};
+      return Communicator(detail::make_staged_transport(std::move(parts)));
+    }
+    case DeviceTransport::nccl: {
+      detail::NcclParts parts{detail::load_nccl(), detail::make_device_lane(device), host,
+                              device_id, options};
+      parts.on_failure = std::move(on_failure);
+      return Communicator(detail::make_nccl_transport(std::move(parts)));
+    }
+    case DeviceTransport::automatic:
+      break;
   }
-  detail::NcclParts parts{detail::load_nccl(), detail::make_device_lane(device), host, device_id,
-                          options};
-  parts.on_failure = std::move(on_failure);
-  return Communicator(detail::make_nccl_transport(std::move(parts)));
+  throw Error("choose_transport() chose no transport");
 }
 
 }  // namespace lockstep

@@ -6,11 +6,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <iostream>
+#include <memory>
 #include <optional>
 #include <set>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "clean/leftovers.h"
@@ -21,8 +24,8 @@
 #include "machine/visible_gpus.h"
 #include "predict/predict.h"
 #include "rank/child_process.h"
-#include "rank/exec_rank.h"
 #include "rank/exit_codes.h"
+#include "rank/rank_process.h"
 
 namespace lockstep::launcher {
 namespace {
@@ -141,24 +144,118 @@ int exec_tool(const std::string& name, char** argv) {
   return exit_environment;
 }
 
+int wrong_usage(const std::string& what) {
+  std::cerr << "lockstep: " << what << "\n";
+  return exit_usage;
+}
+
+/// What follows -- on the command line; empty: there is no --.
+using Program = std::optional<std::vector<std::string>>;
+/// Runs a sub-command once the command line is parsed; returns the exit code.
+using Run = std::function<int()>;
+
+Run prepare_run(CLI::App& run, const Program& program) {
+  const auto asked = std::make_shared<std::pair<RunOptions, std::string>>();
+  add_run_options(run, asked->first, asked->second);
+  run.prefix_command();  // the program follows the options, with or without --
+  return [&run, &program, asked] {
+    auto& [options, show_ranks] = *asked;
+    const auto shown = numbers_in(show_ranks);
+    if (!shown) {
+      return wrong_usage("--show-ranks " + show_ranks + " is no list of ranks such as 0,4-7");
+    }
+    options.shown_ranks = *shown;
+    options.program = run.remaining();
+    if (!options.program.empty() && options.program.front().front() == '-') {
+      return wrong_usage("run has no option " + options.program.front() +
+                         "; see lockstep run --help");
+    }
+    if (program) {
+      if (!options.program.empty()) {
+        options.program.emplace_back("--");  // the program's own
+      }
+      options.program.insert(options.program.end(), program->begin(), program->end());
+    }
+    if (options.min_ranks > 0 && options.max_restarts == 0) {
+      return wrong_usage("--min-ranks is for restarts: give --max-restarts, too");
+    }
+    return options.program.empty()
+               ? wrong_usage(
+                     "no program to run; expected: lockstep run [options] -- program [arguments]")
+               : run_job(options);
+  };
+}
+
+Run prepare_diff(CLI::App& diff, const Program&) {
+  const auto runs = std::make_shared<std::pair<std::string, std::string>>();
+  diff.add_option("run-a", runs->first,
+                  "A file of TrainerOptions::digest_log, or a folder with a digests.jsonl")
+      ->required();
+  diff.add_option("run-b", runs->second,
+                  "The other one. Exit code 0: equal, 1: different, 2: unreadable")
+      ->required();
+  return [runs] { return diff_runs(runs->first, runs->second, std::cout, std::cerr); };
+}
+
+Run prepare_predict(CLI::App& forecast, const Program&) {
+  struct Asked {
+    std::string ranks = "2..64";
+    std::string network;
+    std::string record;
+  };
+  const auto asked = std::make_shared<Asked>();
+  forecast.add_option("--ranks", asked->ranks, "A range such as 2..64 (default), or 2,3,4");
+  forecast.add_option("--network", asked->network, "JSON file with the figures of node and link")
+      ->required();
+  forecast
+      .add_option("record", asked->record, "The trace of lockstep::StepTrace, or a file of figures")
+      ->required();
+  return [asked] {
+    return predict(asked->ranks, asked->network, asked->record, std::cout, std::cerr);
+  };
+}
+
+Run prepare_clean(CLI::App& clean, const Program&) {
+  const CLI::Option* list =
+      clean.add_flag("--list", "Print what would be removed, one path a line, and remove nothing");
+  return [list] { return clean_leftovers(list->as<bool>()); };
+}
+
+struct SubCommand {
+  const char* name;
+  const char* help;
+  Run (*prepare)(CLI::App& command, const Program& program);  // adds the options
+  const char* tool = nullptr;  // the program that runs it, if not this one
+};
+
+constexpr SubCommand commands[] = {
+    {"run", "Start a program on many ranks: lockstep run [options] [--] program [arguments]",
+     prepare_run},
+    {"inspect", "Print what is in a snapshot, verify it, compare two", nullptr,
+     "lockstep-snapshot"},
+    {"export", "Write a snapshot's weights to one safetensors file", nullptr, "lockstep-snapshot"},
+    {"diff", "Find the first update, micro-batch and parameter at which two runs differ",
+     prepare_diff},
+    {"predict", "Say what an update would take on more ranks, from one recorded step",
+     prepare_predict},
+    {"clean", "Remove what killed runs of this user left on this machine, and print it",
+     prepare_clean},
+    {"doctor", "Check this machine, its devices and this build, within a minute", nullptr,
+     "lockstep-doctor"}};
+
 int main(int argc, char** argv) {
-  const std::string command = argc > 1 ? argv[1] : "";
-  if (command == "inspect" || command == "export") {
-    return exec_tool("lockstep-snapshot", argv);
-  }
-  if (command == "doctor") {
-    return exec_tool("lockstep-doctor", argv);
+  const std::vector<std::string> all(argv + 1, argv + argc);
+  for (const SubCommand& command : commands) {
+    if (command.tool != nullptr && !all.empty() && all.front() == command.name) {
+      return exec_tool(command.tool, argv);
+    }
   }
   block_signals();
-  const std::vector<std::string> all(argv + 1, argv + argc);
   const auto dashes = std::find(all.begin(), all.end(), "--");
   std::vector<std::string> own(all.begin(), dashes);
-  RunOptions options;
-  if (dashes != all.end()) {
-    options.program.assign(dashes + 1, all.end());
-  }
-  if (own == std::vector<std::string>{"exec-rank"} && !options.program.empty()) {
-    return exec_rank(options.program);
+  const Program program = dashes == all.end() ? Program() : Program({dashes + 1, all.end()});
+  if (own == std::vector<std::string>{"exec-rank"} && program && !program->empty()) {
+    return exec_rank(*program);
   }
   if (own == std::vector<std::string>{"count-gpus"}) {
     const VisibleGpus& gpus = visible_gpus();
@@ -166,82 +263,23 @@ int main(int argc, char** argv) {
     std::cerr << (gpus.problem.empty() ? "" : "lockstep: " + gpus.problem + "\n");
     return 0;
   }
-
   CLI::App app("Trains LibTorch models on many ranks.", "lockstep");
   app.set_version_flag("--version", "lockstep " LOCKSTEP_VERSION);
   app.require_subcommand(1);
-  CLI::App* run = app.add_subcommand(
-      "run", "Start a program on many ranks: lockstep run [options] [--] program [arguments]");
-  std::string show_ranks;
-  add_run_options(*run, options, show_ranks);
-  run->prefix_command();  // the program follows the options, with or without --
-  app.add_subcommand("inspect", "Print what is in a snapshot, verify it, compare two");
-  app.add_subcommand("export", "Write a snapshot's weights to one safetensors file");
-  CLI::App* diff = app.add_subcommand(
-      "diff", "Find the first update, micro-batch and parameter at which two runs differ");
-  std::string run_a;
-  std::string run_b;
-  diff->add_option("run-a", run_a,
-                   "A file of TrainerOptions::digest_log, or a folder with a digests.jsonl")
-      ->required();
-  diff->add_option("run-b", run_b, "The other one. Exit code 0: equal, 1: different, 2: unreadable")
-      ->required();
-  CLI::App* forecast = app.add_subcommand(
-      "predict", "Say what an update would take on more ranks, from one recorded step");
-  std::string forecast_ranks = "2..64";
-  std::string network;
-  std::string record;
-  forecast->add_option("--ranks", forecast_ranks, "A range such as 2..64 (default), or 2,3,4");
-  forecast->add_option("--network", network, "JSON file with the figures of node and link")
-      ->required();
-  forecast->add_option("record", record, "The trace of lockstep::StepTrace, or a file of figures")
-      ->required();
-  CLI::App* clean = app.add_subcommand(
-      "clean", "Remove what killed runs of this user left on this machine, and print it");
-  bool lists_only = false;
-  clean->add_flag("--list", lists_only,
-                  "Print what would be removed, one path a line, and remove nothing");
-  app.add_subcommand("doctor", "Check this machine, its devices and this build, within a minute");
+  int code = 0;
+  for (const SubCommand& command : commands) {
+    CLI::App* added = app.add_subcommand(command.name, command.help);
+    if (command.prepare != nullptr) {
+      added->callback([&code, run = command.prepare(*added, program)] { code = run(); });
+    }
+  }
   try {
     std::reverse(own.begin(), own.end());  // the order that CLI11 takes
     app.parse(own);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : exit_usage;
   }
-  if (clean->parsed()) {
-    return clean_leftovers(lists_only);
-  }
-  if (diff->parsed()) {
-    return diff_runs(run_a, run_b, std::cout, std::cerr);
-  }
-  if (forecast->parsed()) {
-    return predict(forecast_ranks, network, record, std::cout, std::cerr);
-  }
-  if (const auto shown = numbers_in(show_ranks)) {
-    options.shown_ranks = *shown;
-  } else {
-    std::cerr << "lockstep: --show-ranks " << show_ranks << " is no list of ranks such as 0,4-7\n";
-    return exit_usage;
-  }
-  std::vector<std::string> rest = run->remaining();
-  if (!rest.empty() && rest.front().front() == '-') {
-    std::cerr << "lockstep: run has no option " << rest.front() << "; see lockstep run --help\n";
-    return exit_usage;
-  }
-  if (!rest.empty() && dashes != all.end()) {
-    rest.emplace_back("--");  // the program's own
-  }
-  options.program.insert(options.program.begin(), rest.begin(), rest.end());
-  if (options.min_ranks > 0 && options.max_restarts == 0) {
-    std::cerr << "lockstep: --min-ranks is for restarts: give --max-restarts, too\n";
-    return exit_usage;
-  }
-  if (options.program.empty()) {
-    std::cerr << "lockstep: no program to run; expected: lockstep run [options] -- program "
-                 "[arguments]\n";
-    return exit_usage;
-  }
-  return run_job(options);
+  return code;
 }
 
 }  // namespace

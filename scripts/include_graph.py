@@ -188,8 +188,24 @@ class IncludeGraph:
                     yield (f"{source.name}: includes {found.name}, which is neither public"
                            f"{' nor in impl/' if may else ''}")
 
+    def needless_impl(self):
+        """Headers of impl/ that no other library, no program and no public header reaches."""
+        taken = [found for source in self.sources for found in self.includes[source]
+                 if source.is_public or source.library is None
+                 or found.library is not source.library and PROGRAMS.get(source.library.name) != "own"]
+        reached = set()
+        while taken:
+            header = taken.pop()
+            if header not in reached:
+                reached.add(header)
+                taken += self.includes[header]
+        for source in self.sources:
+            if source.is_impl and source not in reached:
+                yield f"{source.name}: in impl/, but nothing outside {source.library.name} reaches it"
+
     def breaks(self):
-        return [*sorted(set(self.lost)), *self.loops(), *self.two_way_folders(), *self.arrows(), *self.levels()]
+        return [*sorted(set(self.lost)), *self.loops(), *self.two_way_folders(), *self.arrows(), *self.levels(),
+                *self.needless_impl()]
 
     def taken_by_sisters(self):
         """Headers that are not public and that another library includes."""

@@ -3,7 +3,6 @@
 #include <lockstep/amp/cuda/cast_batch.h>
 #include <lockstep/amp/cuda/lamb_pack.h>
 #include <lockstep/amp/impl/decision.h>
-#include <lockstep/amp/impl/measured_parts.h>
 #include <lockstep/amp/impl/scaler_state.h>
 
 namespace lockstep::amp::cuda {

@@ -1,11 +1,9 @@
 #pragma once
-
 static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
 
 #include <c10/core/Device.h>
 #include <lockstep/amp/impl/decision.h>
 #include <lockstep/amp/impl/lamb_update.h>
-#include <lockstep/amp/impl/measured_parts.h>
 #include <lockstep/amp/impl/scaler_state.h>
 #include <lockstep/amp/impl/update_rule.h>
 

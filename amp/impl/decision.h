@@ -1,5 +1,4 @@
 #pragma once
-
 static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
 
 #include <lockstep/amp/impl/host_device.h>
@@ -10,12 +9,24 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 #include <cmath>
 #include <cstdint>
 
+namespace c10 {
+struct Device;
+}
+
 namespace lockstep::amp {
+
+/// Divides a flat array for its sum of squares: each part of `each` elements is summed alone, then
+/// the sums are added in order. So the bits depend on the parts and not on which rank measures
+/// which part. The last parts may be short or empty.
+struct MeasuredParts {
+  int64_t each = 0;  // a multiple of 8; 0: the whole array
+  int count = 1;
+};
 
 /// Totals of the measured buckets.
 struct MeasureTotals {
   double sum_squares = 0.0;
-  double not_finite = 0.0;  // number of buckets with an element that is not finite
+  double not_finite = 0.0;  // buckets with an element that is not finite
 };
 
 LOCKSTEP_HOST_DEVICE void add_bucket(MeasureTotals& totals, double sum_squares) {
@@ -35,7 +46,8 @@ struct DecisionRule {
 /// The inputs and the result of the decision on one update: plain data in host or device memory.
 /// The same bits on every rank, except for `loss`.
 struct Decision {
-  // Inputs of decide(), in this order. All-reduced: totals.not_finite, failed and loss_sum.
+  // Inputs of decide(), in this order; failed and loss_sum are all-reduced. Without shards so is
+  // totals.not_finite, which then counts a bucket once for each rank.
   MeasureTotals totals;   // of the reduced gradients
   double failed = 0.0;    // ranks that failed in this window
   double loss_sum = 0.0;  // over the micro-batches of the window; for reports only
@@ -47,7 +59,7 @@ struct Decision {
   PlannedFactors planned;
 
   // Outputs of decide().
-  StepState step;
+  StepState step;  // coefficients of the update
   bool skipped = false;
   float scale = 1.0F;      // the loss scale of these gradients
   double grad_norm = 0.0;  // of the unscaled gradient before clipping; NaN if skipped
@@ -57,8 +69,8 @@ struct Decision {
   ScalerState scaler;
 };
 
-/// Step 4 of the update: decides from the flags of all ranks whether to update, and computes the
-/// factors.
+/// No. 4 in the order of a step (docs/architecture.md): decides from the flags of all ranks whether
+/// to update, and computes the factors.
 LOCKSTEP_HOST_DEVICE void decide(Decision& decision, const ScalerState& scaler,
                                  const DecisionRule& rule) {
   decision.skipped =
@@ -77,7 +89,7 @@ LOCKSTEP_HOST_DEVICE void decide(Decision& decision, const ScalerState& scaler,
   decision.step.skip = decision.skipped;
 }
 
-/// Step 6, after the update: advances the count and the loss scale. If a rank failed, count and
+/// No. 6, after the update: advances the count and the loss scale. If a rank failed, count and
 /// scale stay. If one of several losses overflowed by itself, only the scale of that loss changes.
 LOCKSTEP_HOST_DEVICE void conclude(Decision& decision, ScalerState& scaler,
                                    const DecisionRule& rule) {
@@ -89,5 +101,12 @@ LOCKSTEP_HOST_DEVICE void conclude(Decision& decision, ScalerState& scaler,
   }
   decision.scaler = scaler;
 }
+
+/// decide() and conclude() in the memory of the data: at once for the host; for a device on the
+/// current stream, and the host does not wait.
+void decide_in_place(Decision* decision, const ScalerState* scaler, const DecisionRule& rule,
+                     c10::Device device);
+void conclude_in_place(Decision* decision, ScalerState* scaler, const DecisionRule& rule,
+                       c10::Device device);
 
 }  // namespace lockstep::amp

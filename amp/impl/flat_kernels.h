@@ -1,10 +1,8 @@
 #pragma once
-
 static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
 
 #include <ATen/core/Tensor.h>
 #include <lockstep/amp/impl/decision.h>
-#include <lockstep/amp/impl/measured_parts.h>
 
 #include <vector>
 

@@ -1,5 +1,4 @@
 #pragma once
-
 static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
 
 #include <lockstep/amp/impl/span_arrays.h>
@@ -32,6 +31,11 @@ Elements elements_of(const at::Tensor& flat);
 /// The arrays of a span that has passed check_span(). T: double if is_double(span), else float.
 template <typename T>
 SpanArrays<T> arrays_of(const FlatSpan& span);
+
+/// Moves `span.average`, if there is one, towards the present weights; does nothing if state->skip.
+/// For weights that no UpdateRule updates, since a rule does this itself. Host or device memory,
+/// `state` in the memory of the span.
+void move_average(const FlatSpan& span, const StepState* state);
 
 /// The elements from `begin` on, as aliases.
 FlatSpan narrowed(const FlatSpan& span, int64_t begin, int64_t size);

@@ -1,5 +1,4 @@
 #pragma once
-
 static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
 
 #include <lockstep/amp/impl/host_device.h>
@@ -77,7 +76,7 @@ LOCKSTEP_HOST_DEVICE void advance_clean(ScalerState& state, const ScalerRule& ru
 }
 
 /// The only function that changes a loss scale. Called once per update, made or skipped, with the
-/// overflow flag of the consensus.
+/// overflow flag that all ranks share.
 LOCKSTEP_HOST_DEVICE void advance(ScalerState& state, const ScalerRule& rule, bool overflow) {
   if (overflow) {
     advance_overflow(state, rule);

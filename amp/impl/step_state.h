@@ -1,5 +1,4 @@
 #pragma once
-
 static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
 
 #include <lockstep/amp/impl/host_device.h>
@@ -20,8 +19,8 @@ struct GradientScale {
   }
 };
 
-/// The parameters of one update, read by its kernels from the memory of their device. The decision
-/// writes it once per update (after consensus); the host does not.
+/// The coefficients of one update (of an optimizer's step, not of a Trainer::step), which its
+/// kernels read from the memory of their device. decide() writes them once; the host does not.
 struct StepState {
   float gradient_factor = 1.0F;  // 1 / scale * clip coefficient; multiplies the wire gradient
   float gradient_limit = 3.4028234663852886e38F;  // then clip to [-limit, limit]

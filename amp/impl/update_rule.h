@@ -1,5 +1,4 @@
 #pragma once
-
 static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
 
 #include <ATen/core/Tensor.h>
@@ -23,7 +22,7 @@ struct FlatSpan {
   at::Tensor weight;                // the model's dtype; undefined if the master is the weight
   std::vector<at::Tensor> moments;  // UpdateRule::moments() arrays: fp32 or bf16
   /// int16, for a bf16 `weight` without master: the remainder that makes the weight an exact fp32
-  /// master (split_master in amp/brain_rounding.h).
+  /// master (split_master in amp/update/brain_rounding.h).
   at::Tensor remainder;
   /// fp32: an exponential moving average of the updated array. The update advances it in the same
   /// pass: average += average_rest * (updated - average).

@@ -1,4 +1,3 @@
-#include <lockstep/amp/impl/average.h>
 #include <lockstep/amp/impl/cuda_kernels.h>
 #include <lockstep/amp/impl/flat_span.h>
 #include <lockstep/amp/update/span_blocks.h>

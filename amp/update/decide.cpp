@@ -1,5 +1,5 @@
 #include <lockstep/amp/impl/cuda_kernels.h>
-#include <lockstep/amp/impl/decide.h>
+#include <lockstep/amp/impl/decision.h>
 
 namespace lockstep::amp {
 

@@ -70,7 +70,7 @@ void read_slices(const JsonFields& fields, FileRecord& record) {
   const JsonFields slices = fields.object("slices");
   for (const auto& [name, digest] : record.tensors) {
     const JsonFields slice = slices.object(name);
-    record.slices[name] = {slice.integers("sizes"), slice.integer("begin")};
+    record.slices[name] = {slice.integers("sizes"), slice.integer("begin"), 0};
     int64_t elements = 1;
     for (const int64_t size : record.slices[name].sizes) {
       if (__builtin_mul_overflow(elements, size, &elements)) {
@@ -192,12 +192,25 @@ Manifest Manifest::parse_unsealed(std::string_view text, const std::string& file
 }
 
 std::string render_records(const FileRecords& files) {
-  return render_json(to_json(files), "the records of files");
+  json value = to_json(files);
+  for (const auto& [name, file] : files) {
+    for (const auto& [tensor, slice] : file.slices) {
+      value[name]["slices"][tensor]["elements"] = slice.elements;
+    }
+  }
+  return render_json(value, "the records of files");
 }
 
 FileRecords parse_records(std::string_view text, const std::string& file) {
   const json document = parse_json(text, file, 0, manifest_limits());
-  return read_records(JsonFields(document, file, ""));
+  const JsonFields fields(document, file, "");
+  FileRecords records = read_records(fields);
+  for (auto& [name, record] : records) {
+    for (auto& [tensor, slice] : record.slices) {
+      slice.elements = fields.object(name).object("slices").object(tensor).integer("elements");
+    }
+  }
+  return records;
 }
 
 bool is_plain_name(const std::string& name) {

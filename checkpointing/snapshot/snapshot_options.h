@@ -42,7 +42,7 @@ struct SnapshotOptions {
   TORCH_ARG(KeepOptions, keep);
   /// Tensors are divided into files of at least this many bytes. Requires: >= 1.
   TORCH_ARG(int64_t, min_shard_bytes) = int64_t{4} << 20;
-  /// Every this many updates the Trainer also saves a snapshot in the memory of each node, and then
+  /// Every this many windows the Trainer also saves a snapshot in the memory of each node, and then
   /// copies each node's files to the next node. 0: none. After a rank was killed, or a node lost,
   /// resume(folder) goes on from memory if that snapshot is newer than the one on the disk. The
   /// snapshots in memory are removed when one on the disk is as new, and when the Trainer is

@@ -1,4 +1,4 @@
-#include <lockstep/collectives/impl/solo_transport.h>
+#include <lockstep/collectives/impl/transport.h>
 
 #include <ATen/ops/zeros.h>
 #include <lockstep/collectives/impl/graph_capture.h>

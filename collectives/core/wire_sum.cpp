@@ -1,4 +1,5 @@
 #include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/impl/transport.h>
 #include <lockstep/collectives/impl/wire_sum.h>
 
 #include <cmath>
@@ -26,7 +27,7 @@ double unit_roundoff(c10::ScalarType dtype) {
 }  // namespace
 
 bool rounds_at_each_rank(const Communicator& communicator) {
-  return communicator.transport_name() == "nccl";
+  return communicator.transport().rounds_at_each_rank();
 }
 
 double sum_error_bound(c10::ScalarType dtype, int ranks) {

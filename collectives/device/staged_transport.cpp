@@ -3,11 +3,11 @@
 #include <lockstep/collectives/impl/outcome.h>
 
 #include <ATen/ops/full.h>
-#include <lockstep/collectives/device/device_transport.h>
+#include <lockstep/collectives/device/single_device_transport.h>
 #include <lockstep/collectives/device/staged_step.h>
 #include <lockstep/collectives/impl/agreement.h>
 #include <lockstep/collectives/impl/as_error.h>
-#include <lockstep/collectives/impl/solo_transport.h>
+#include <lockstep/collectives/impl/transport.h>
 
 #include <algorithm>
 #include <deque>

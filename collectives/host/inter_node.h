@@ -1,7 +1,7 @@
 #pragma once
 
 #include <lockstep/collectives/host/collective_step.h>
-#include <lockstep/collectives/host/span.h>
+#include <lockstep/collectives/host/slice.h>
 #include <lockstep/collectives/impl/collective_call.h>
 #include <lockstep/collectives/kernels/reduce_kernels.h>
 
@@ -31,8 +31,9 @@ class InterNode {
   /// The texts that have arrived: (sender, text).
   virtual std::vector<std::pair<int, std::string>> heard() = 0;
 
-  /// The ranks of the smallest node. Local ranks 0 to lanes() - 1 of each node exchange data.
-  virtual int lanes() const = 0;
+  /// The ranks of the smallest node. Local ranks 0 to columns() - 1 of each node exchange data: a
+  /// column is one rank of each node, with the same local rank.
+  virtual int columns() const = 0;
   /// Reduces a slice over all ranks of all nodes, in rank order with one rounding, and writes it to
   /// `result`. `sources`: the slice of each rank of this node, of the result's dtype. One slice at
   /// a time. All memory must stay until slice_is_reduced() has returned true.
@@ -40,12 +41,12 @@ class InterNode {
                             const std::vector<const void*>& sources, Span result) = 0;
   virtual bool slice_is_reduced() = 0;
 
-  /// The ranks of other nodes whose pieces arrive at each lane of this node, in this order.
+  /// The ranks of other nodes whose pieces arrive at each column of this node, in this order.
   virtual const std::vector<std::vector<int>>& arrivals() const = 0;
-  /// The largest number of arrivals at any lane of any node.
+  /// The largest number of arrivals at any column of any node.
   virtual size_t most_arrivals() const = 0;
-  /// Called by each rank that has a lane. `pieces`: one of each rank of this node, `bytes` long.
-  /// `arrived`: room for the pieces that arrive at its lane. One exchange at a time. All memory
+  /// Called by each rank that has a column. `pieces`: one of each rank of this node, `bytes` long.
+  /// `arrived`: room for the pieces that arrive at its column. One exchange at a time. All memory
   /// must stay until pieces_have_arrived() has returned true.
   virtual void exchange_pieces(const std::vector<const void*>& pieces, int64_t bytes,
                                char* arrived) = 0;

@@ -14,7 +14,7 @@ void copy_bytes(char* to, const char* from, int64_t bytes) {
 }
 
 /// Each rank copies every piece from staging memory: those of this node's ranks from their slots,
-/// those of other nodes from the arrival slots of the lanes.
+/// those of other nodes from the arrival slots of the columns.
 class AllGather final : public CollectiveStep {
  public:
   AllGather(NodeGroup& group, const std::vector<int>& ranks, Span output, Span input,
@@ -41,9 +41,9 @@ class AllGather final : public CollectiveStep {
 
   bool reduce(int64_t chunk, int slot) override {
     const Slice part = part_of(chunk);
-    const bool has_lane = inter_node_ != nullptr && group_.rank() < inter_node_->lanes();
+    const bool has_column = inter_node_ != nullptr && group_.rank() < inter_node_->columns();
     if (!started_) {
-      if (has_lane) {
+      if (has_column) {
         inter_node_->exchange_pieces(group_.contributions(slot), part.size(),
                                      group_.arrival_slot(group_.rank(), slot));
       }
@@ -54,7 +54,7 @@ class AllGather final : public CollectiveStep {
       }
       started_ = true;
     }
-    if (has_lane && !inter_node_->pieces_have_arrived()) {
+    if (has_column && !inter_node_->pieces_have_arrived()) {
       return false;
     }
     started_ = false;
@@ -66,9 +66,9 @@ class AllGather final : public CollectiveStep {
       return;
     }
     const Slice part = part_of(chunk);
-    for (int lane = 0; lane < inter_node_->lanes(); ++lane) {
-      const char* arrived = group_.arrival_slot(lane, slot);
-      for (int rank : inter_node_->arrivals()[static_cast<size_t>(lane)]) {
+    for (int column = 0; column < inter_node_->columns(); ++column) {
+      const char* arrived = group_.arrival_slot(column, slot);
+      for (int rank : inter_node_->arrivals()[static_cast<size_t>(column)]) {
         copy_to_output(rank, part, arrived);
         arrived += part.size();
       }
@@ -76,7 +76,7 @@ class AllGather final : public CollectiveStep {
   }
 
  private:
-  /// The pieces that arrive at a lane share the memory of one chunk.
+  /// The pieces that arrive at a column share the memory of one chunk.
   static int64_t piece_bytes(const InterNode* inter_node) {
     return inter_node == nullptr ? kChunkBytes
                                  : kChunkBytes / static_cast<int64_t>(inter_node->most_arrivals());

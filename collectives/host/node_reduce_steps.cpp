@@ -66,7 +66,7 @@ class StagedAllReduce final : public CollectiveStep {
                        /*staged=*/true, /*waits_for_peers=*/true),
         group_(group),
         tensor_(tensor),
-        lanes_(inter_node == nullptr ? group.size() : inter_node->lanes()),
+        columns_(inter_node == nullptr ? group.size() : inter_node->columns()),
         sum_(reduction, tensor.dtype, inter_node),
         sources_(static_cast<size_t>(group.size())),
         destinations_(static_cast<size_t>(group.size())) {
@@ -75,9 +75,9 @@ class StagedAllReduce final : public CollectiveStep {
 
   void copy_in(int64_t chunk, int slot) override {
     const Slice part = part_of(chunk);
-    for (int lane = 0; lane < lanes_; ++lane) {
-      const Slice slice = slice_of(part.size(), lane, lanes_, tensor_.element_size());
-      if (lane != group_.rank()) {
+    for (int column = 0; column < columns_; ++column) {
+      const Slice slice = slice_of(part.size(), column, columns_, tensor_.element_size());
+      if (column != group_.rank()) {
         copy(at(group_.contribution(group_.rank(), slot), slice.begin),
              tensor_.at(part.begin + slice.begin), slice);
       }
@@ -85,11 +85,11 @@ class StagedAllReduce final : public CollectiveStep {
   }
 
   bool reduce(int64_t chunk, int slot) override {
-    if (group_.rank() >= lanes_) {
+    if (group_.rank() >= columns_) {
       return true;
     }
     const Slice part = part_of(chunk);
-    const Slice slice = slice_of(part.size(), group_.rank(), lanes_, tensor_.element_size());
+    const Slice slice = slice_of(part.size(), group_.rank(), columns_, tensor_.element_size());
     for (int k = 0; k < group_.size(); ++k) {
       char* const of_rank = k == group_.rank() ? tensor_.at(part.begin + slice.begin)
                                                : at(group_.contribution(k, slot), slice.begin);
@@ -101,9 +101,9 @@ class StagedAllReduce final : public CollectiveStep {
 
   void copy_out(int64_t chunk, int slot) override {
     const Slice part = part_of(chunk);
-    for (int lane = 0; lane < lanes_; ++lane) {
-      const Slice slice = slice_of(part.size(), lane, lanes_, tensor_.element_size());
-      if (lane != group_.rank()) {
+    for (int column = 0; column < columns_; ++column) {
+      const Slice slice = slice_of(part.size(), column, columns_, tensor_.element_size());
+      if (column != group_.rank()) {
         copy(tensor_.at(part.begin + slice.begin),
              at(group_.contribution(group_.rank(), slot), slice.begin), slice);
       }
@@ -123,7 +123,7 @@ class StagedAllReduce final : public CollectiveStep {
 
   NodeGroup& group_;
   Span tensor_;
-  int lanes_;
+  int columns_;
   SliceSum sum_;
   std::vector<const void*> sources_;
   std::vector<void*> destinations_;
@@ -140,7 +140,7 @@ class SharedBufferAllReduce final : public CollectiveStep {
         tensor_(tensor),
         copies_(std::move(copies)),
         chunk_elements_(chunk_elements(tensor, inter_node)),
-        lanes_(inter_node == nullptr ? group.size() : inter_node->lanes()),
+        columns_(inter_node == nullptr ? group.size() : inter_node->columns()),
         sum_(reduction, tensor.dtype, inter_node),
         sources_(copies_.size()),
         destinations_(copies_.size()) {
@@ -148,11 +148,11 @@ class SharedBufferAllReduce final : public CollectiveStep {
   }
 
   bool reduce(int64_t chunk, int slot) override {
-    if (rank_ >= lanes_) {
+    if (rank_ >= columns_) {
       return true;
     }
     const Slice part = chunk_of(tensor_.numel, chunk, chunk_elements_);
-    const Slice slice = slice_of(part.size(), rank_, lanes_, tensor_.element_size());
+    const Slice slice = slice_of(part.size(), rank_, columns_, tensor_.element_size());
     const int64_t offset = (part.begin + slice.begin) * tensor_.element_size();
     for (size_t k = 0; k < copies_.size(); ++k) {
       sources_[k] = copies_[k] + offset;
@@ -173,7 +173,7 @@ class SharedBufferAllReduce final : public CollectiveStep {
   Span tensor_;
   std::vector<char*> copies_;
   int64_t chunk_elements_;
-  int lanes_;
+  int columns_;
   SliceSum sum_;
   std::vector<const void*> sources_;
   std::vector<void*> destinations_;

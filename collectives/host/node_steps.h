@@ -4,7 +4,6 @@
 #include <lockstep/collectives/host/inter_node.h>
 #include <lockstep/collectives/host/node_group.h>
 #include <lockstep/collectives/host/slice.h>
-#include <lockstep/collectives/host/span.h>
 #include <lockstep/collectives/kernels/reduce_kernels.h>
 
 #include <memory>

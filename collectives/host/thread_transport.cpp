@@ -2,7 +2,7 @@
 #include <lockstep/collectives/host/thread_transport.h>
 
 #include <lockstep/collectives/host/host_transport.h>
-#include <lockstep/collectives/impl/solo_transport.h>
+#include <lockstep/collectives/impl/transport.h>
 
 #include <algorithm>
 #include <numeric>

@@ -1,5 +1,4 @@
 #pragma once
-
 static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
 
 #include <ATen/core/Tensor.h>
@@ -42,8 +41,14 @@ class Transport {
   virtual void progress() = 0;
   /// Null if the host takes part in collectives, so that they cannot be captured.
   virtual GraphCapture* graph_capture() { return nullptr; }
+  /// Whether a sum is rounded to the tensor's dtype at each rank on its way. False: it is computed
+  /// in fp32 and rounded once.
+  virtual bool rounds_at_each_rank() const { return false; }
   /// The calls of this rank.
   virtual const CollectiveLog& log() const = 0;
 };
+
+/// A world of one rank: every collective is complete when it returns. Tensors on any device.
+std::shared_ptr<Transport> make_solo_transport(c10::Device device = c10::kCPU);
 
 }  // namespace lockstep::detail

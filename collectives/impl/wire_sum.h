@@ -1,13 +1,12 @@
 #pragma once
-
 static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
 
 #include <lockstep/collectives/communicator.h>
 
 namespace lockstep::detail {
 
-/// Whether a sum is rounded to the tensor's dtype at each rank on its way (NCCL). False: it is
-/// computed in fp32 and rounded once (on hosts, also for device tensors).
+/// Transport::rounds_at_each_rank(): true over NCCL; false where hosts compute the sum, also that
+/// of device tensors.
 bool rounds_at_each_rank(const Communicator& communicator);
 
 /// The worst error of such a sum over `ranks` ranks of one floating dtype, relative to the sum of

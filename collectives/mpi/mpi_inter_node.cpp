@@ -152,11 +152,11 @@ class MpiInterNode final : public InterNode {
         calls_(static_cast<size_t>(all.size())),
         signs_(all, layout),
         layout_(layout),
-        lane_(MpiComm::split(
+        column_(MpiComm::split(
             all.get(), layout.local_rank < layout.smallest() ? layout.local_rank : MPI_UNDEFINED,
             /*key=*/layout.own_node)),
-        slices_(lane_, layout_),
-        pieces_(lane_, layout_) {}
+        slices_(column_, layout_),
+        pieces_(column_, layout_) {}
   MpiInterNode(const MpiInterNode&) = delete;
   MpiInterNode& operator=(const MpiInterNode&) = delete;
 
@@ -202,7 +202,7 @@ class MpiInterNode final : public InterNode {
     return signs_.heard();
   }
 
-  int lanes() const override { return layout_.smallest(); }
+  int columns() const override { return layout_.smallest(); }
   void reduce_slice(const kernels::Reduction& reduction, const std::vector<const void*>& sources,
                     Span result) override {
     slices_.start(reduction, sources, result);
@@ -243,7 +243,7 @@ class MpiInterNode final : public InterNode {
   bool gathering_ = false;
   MpiSigns signs_;
   const NodeLayout layout_;
-  const MpiComm lane_;
+  const MpiComm column_;
   MpiSlices slices_;
   PieceExchange pieces_;
 };

@@ -8,8 +8,8 @@ constexpr int64_t kSmallBytes = 64 << 10;
 
 }  // namespace
 
-MpiSlices::MpiSlices(const MpiComm& lane, const NodeLayout& layout)
-    : layout_(layout), exchange_(lane, layout), chain_(lane, layout) {}
+MpiSlices::MpiSlices(const MpiComm& column, const NodeLayout& layout)
+    : layout_(layout), exchange_(column, layout), chain_(column, layout) {}
 
 void MpiSlices::start(const kernels::Reduction& reduction, const std::vector<const void*>& sources,
                       Span result) {

@@ -10,12 +10,12 @@ namespace lockstep::detail {
 /// Reduces slices over the nodes: by SliceChain, which sends less, if each node has consecutive
 /// ranks whose elements are more bytes than a sum, and the slice is not small; else by
 /// SliceExchange. Both sum in rank order with one rounding, so the bits do not depend on the
-/// layout. One slice at a time. Ranks: a lane is one rank of each node, with the same local rank;
+/// layout. One slice at a time. Ranks: a column (InterNode::columns) is one rank of each node;
 /// local ranks beyond the smallest node have none.
 class MpiSlices {
  public:
-  /// `lane`: the ranks of this rank's lane; may be invalid.
-  MpiSlices(const MpiComm& lane, const NodeLayout& layout);
+  /// `column`: the ranks of this rank's column; may be invalid.
+  MpiSlices(const MpiComm& column, const NodeLayout& layout);
 
   /// `sources`: the elements of this node's ranks, in rank order. All memory must stay until test()
   /// has returned true.

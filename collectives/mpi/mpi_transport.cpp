@@ -3,7 +3,7 @@
 #include <lockstep/collectives/mpi/mpi_transport.h>
 
 #include <lockstep/collectives/host/host_transport.h>
-#include <lockstep/collectives/impl/solo_transport.h>
+#include <lockstep/collectives/impl/transport.h>
 #include <lockstep/collectives/mpi/mpi_inter_node.h>
 
 #include <algorithm>

@@ -8,8 +8,8 @@ constexpr int kResultTag = 4;
 
 }  // namespace
 
-SliceChain::SliceChain(const MpiComm& lane, const NodeLayout& layout)
-    : lane_(lane), node_(layout.own_node), nodes_(static_cast<int>(layout.nodes.size())) {}
+SliceChain::SliceChain(const MpiComm& column, const NodeLayout& layout)
+    : column_(column), node_(layout.own_node), nodes_(static_cast<int>(layout.nodes.size())) {}
 
 void SliceChain::start(const kernels::Reduction& reduction, const std::vector<const void*>& sources,
                        Span result) {
@@ -49,7 +49,7 @@ bool SliceChain::test() {
     }
   }
   int sent = 0;
-  lane_.check(
+  column_.check(
       MPI_Testall(static_cast<int>(sends_.size()), sends_.data(), &sent, MPI_STATUSES_IGNORE),
       "MPI_Testall");
   if (sent != 0) {
@@ -87,24 +87,25 @@ void SliceChain::sum(const Slice& piece) {
 
 void SliceChain::send(const Span& from, const Slice& piece, int node, int tag) {
   sends_.emplace_back();
-  lane_.check(MPI_Isend(from.at(piece.begin), static_cast<int>(piece.size() * from.element_size()),
-                        MPI_BYTE, node, tag, lane_.get(), &sends_.back()),
-              "MPI_Isend");
+  column_.check(
+      MPI_Isend(from.at(piece.begin), static_cast<int>(piece.size() * from.element_size()),
+                MPI_BYTE, node, tag, column_.get(), &sends_.back()),
+      "MPI_Isend");
 }
 
 void SliceChain::receive(std::vector<MPI_Request>& requests, const Span& to, int node, int tag) {
   requests.assign(static_cast<size_t>(pieces_), MPI_REQUEST_NULL);
   for (int64_t k = 0; k < pieces_; ++k) {
-    lane_.check(
+    column_.check(
         MPI_Irecv(to.at(piece(k).begin), static_cast<int>(piece(k).size() * to.element_size()),
-                  MPI_BYTE, node, tag, lane_.get(), &requests[static_cast<size_t>(k)]),
+                  MPI_BYTE, node, tag, column_.get(), &requests[static_cast<size_t>(k)]),
         "MPI_Irecv");
   }
 }
 
 bool SliceChain::has_arrived(MPI_Request& request) const {
   int complete = 0;
-  lane_.check(MPI_Test(&request, &complete, MPI_STATUS_IGNORE), "MPI_Test");
+  column_.check(MPI_Test(&request, &complete, MPI_STATUS_IGNORE), "MPI_Test");
   return complete != 0;
 }
 

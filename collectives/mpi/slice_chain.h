@@ -1,7 +1,6 @@
 #pragma once
 
 #include <lockstep/collectives/host/slice.h>
-#include <lockstep/collectives/host/span.h>
 #include <lockstep/collectives/kernels/reduce_kernels.h>
 #include <lockstep/collectives/mpi/eager_messages.h>
 #include <lockstep/collectives/mpi/node_layout.h>
@@ -14,11 +13,11 @@ namespace lockstep::detail {
 /// elements; each next node adds those of its ranks to the sum that it receives, in rank order; the
 /// last node rounds once and sends the result back along the chain. Each piece of the slice does so
 /// by itself, so that all nodes work at the same time. A node sends each sum (fp32 for 16-bit
-/// elements) and each result once. One slice at a time. Ranks: those of `lane`, one of each node,
+/// elements) and each result once. One slice at a time. Ranks: those of `column`, one of each node,
 /// in node order.
 class SliceChain {
  public:
-  SliceChain(const MpiComm& lane, const NodeLayout& layout);
+  SliceChain(const MpiComm& column, const NodeLayout& layout);
 
   /// `sources`: the elements of this node's ranks, in rank order. All memory must stay until test()
   /// has returned true.
@@ -39,7 +38,7 @@ class SliceChain {
   void receive(std::vector<MPI_Request>& requests, const Span& to, int node, int tag);
   bool has_arrived(MPI_Request& request) const;
 
-  const MpiComm& lane_;
+  const MpiComm& column_;
   const int node_;
   const int nodes_;
   kernels::Reduction reduction_;

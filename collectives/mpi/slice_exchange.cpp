@@ -10,8 +10,8 @@ constexpr int64_t kOneRoundBytes = 4 << 10;  // of a slice
 
 }  // namespace
 
-SliceExchange::SliceExchange(const MpiComm& lane, const NodeLayout& layout)
-    : layout_(layout), inboxes_(static_cast<size_t>(layout.size())), messages_(lane) {}
+SliceExchange::SliceExchange(const MpiComm& column, const NodeLayout& layout)
+    : layout_(layout), inboxes_(static_cast<size_t>(layout.size())), messages_(column) {}
 
 void SliceExchange::start(const kernels::Reduction& reduction,
                           const std::vector<const void*>& sources, Span result) {

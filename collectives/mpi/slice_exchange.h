@@ -1,7 +1,6 @@
 #pragma once
 
 #include <lockstep/collectives/host/slice.h>
-#include <lockstep/collectives/host/span.h>
 #include <lockstep/collectives/kernels/reduce_kernels.h>
 #include <lockstep/collectives/mpi/eager_messages.h>
 #include <lockstep/collectives/mpi/node_layout.h>
@@ -15,10 +14,10 @@ namespace lockstep::detail {
 /// of up to r ranks, a node sends (n - 1) / n * (r + 1) times the slice. For a few bytes, where
 /// only latency matters, one round: each node receives all elements of all ranks, and all compute
 /// the same sum; a node sends (n - 1) * r times the slice. One slice at a time. Ranks: those of
-/// `lane`, one of each node, in node order.
+/// `column`, one of each node, in node order.
 class SliceExchange {
  public:
-  SliceExchange(const MpiComm& lane, const NodeLayout& layout);
+  SliceExchange(const MpiComm& column, const NodeLayout& layout);
 
   /// `sources`: the elements of this node's ranks, in rank order. All memory must stay until test()
   /// has returned true.

@@ -1,9 +1,9 @@
 #include <c10/util/ScopeExit.h>
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/core/backoff.h>
-#include <lockstep/collectives/device/device_transport.h>
+#include <lockstep/collectives/device/single_device_transport.h>
 #include <lockstep/collectives/impl/graph_capture.h>
-#include <lockstep/collectives/impl/solo_transport.h>
+#include <lockstep/collectives/impl/transport.h>
 #include <lockstep/collectives/nccl/averaging.h>
 #include <lockstep/collectives/nccl/call_comparison.h>
 #include <lockstep/collectives/nccl/capture_agreement.h>
@@ -45,6 +45,7 @@ class NcclTransport final : public SingleDeviceTransport,
         comparison_(parts_.host, parts_.options.check) {}
 
   const char* name() const override { return "nccl"; }
+  bool rounds_at_each_rank() const override { return true; }
   std::shared_ptr<Operation> barrier() override;
   std::shared_ptr<Transport> split(int color, int key) override;
   at::Tensor allocate(int64_t numel, at::ScalarType dtype) override;

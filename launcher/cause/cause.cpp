@@ -46,7 +46,7 @@ int origin_of(int rank, const RankTable& ranks) {
 /// job that was asked to stop, a rank may save and leave before the request reaches its host.
 std::optional<Cause> own_failure(const RankTable& ranks, bool was_asked) {
   for (const RankFailure& failure : ranks.failures()) {
-    if (failure.stopped || (was_asked && failure.code == exit_preempted)) {
+    if (failure.was_asked || (was_asked && failure.code == exit_preempted)) {
       continue;
     }
     if (ranks[failure.rank].early) {
@@ -66,7 +66,7 @@ std::optional<Cause> preempted(const RankTable& ranks) {
   for (const RankFailure& failure : ranks.failures()) {
     if (failure.code == exit_preempted) {
       Cause cause = of({failure.rank}, describe_code(exit_preempted), exit_preempted);
-      cause.stopped = true;
+      cause.ended_as_asked = true;
       return cause;
     }
   }
@@ -99,7 +99,7 @@ std::optional<Cause> lost(const RankTable& ranks, const JobEnd& end) {
   const bool is_explained =
       end.mpirun_was_killed ||
       std::any_of(ranks.failures().begin(), ranks.failures().end(),
-                  [](const RankFailure& failure) { return !failure.stopped; });
+                  [](const RankFailure& failure) { return !failure.was_asked; });
   const auto gone = ranks.where([&](const RankRecord& record) {
     return !record.host.empty() && !record.has_ended() && !(is_explained && record.host == here);
   });
@@ -124,7 +124,7 @@ std::optional<Cause> lost(const RankTable& ranks, const JobEnd& end) {
 std::string waited_for(const RankTable& ranks, const std::vector<int>& late) {
   std::string text = "did not arrive at a collective of all ranks";
   for (const int rank : late) {
-    if (const int signal = ranks[rank].halted_by; signal != 0) {
+    if (const int signal = ranks[rank].suspended_by; signal != 0) {
       const char* name = sigabbrev_np(signal);
       text += "; rank " + std::to_string(rank) + " was stopped by SIG" + (name ? name : "?");
     }
@@ -226,7 +226,7 @@ std::optional<Cause> find_cause(const RankTable& ranks, const JobEnd& end) {
   }
   const RankFailure& first = ranks.failures().front();
   Cause cause = of({first.rank}, describe_code(first.code), first.code);
-  cause.stopped = true;
+  cause.ended_as_asked = true;
   return cause;
 }
 

@@ -10,11 +10,11 @@ namespace lockstep::launcher {
 
 /// Why a job ended.
 struct Cause {
-  std::string headline;     // "rank 1 was killed by SIGSEGV"
-  std::vector<int> ranks;   // the ranks to blame
-  int code = 0;             // the job's
-  bool stopped = false;     // no rank failed: the job was asked to stop and ended with this code
-  std::optional<int> said;  // the rank whose last lines to print
+  std::string headline;         // "rank 1 was killed by SIGSEGV"
+  std::vector<int> ranks;       // the ranks to blame
+  int code = 0;                 // the job's
+  bool ended_as_asked = false;  // no rank failed: it was asked to stop and ended with this code
+  std::optional<int> said;      // the rank whose last lines to print
 };
 
 /// What the launcher itself knows about the end of a job.

@@ -23,10 +23,10 @@ std::vector<int> alike(int said, const RankTable& ranks) {
     const bool same_code = code_of(other) == code_of(own);
     if (own.signs.end().code == 0) {
       return same_code && other.signs.end().code == 0 && other.early == own.early &&
-             !other.stopped && !own.stopped;
+             !other.was_asked && !own.was_asked;
     }
     return other.signs.ends_like(own.signs) &&
-           (same_code || (other.stopped && code_of(own) <= 128));
+           (same_code || (other.was_asked && code_of(own) <= 128));
   };
   std::vector<int> found = {said};
   for (const RankFailure& failure : ranks.failures()) {

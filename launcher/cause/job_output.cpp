@@ -12,7 +12,6 @@
 #include "rank/terminal_columns.h"
 
 namespace lockstep::launcher {
-
 namespace {
 
 constexpr size_t shown_lines = 10;
@@ -30,6 +29,12 @@ bool begins_message(const std::string& line, int rank) {
   const std::string name = "rank " + std::to_string(rank);
   return line.rfind(name + ": ", 0) == 0 || line.rfind(name + " of ", 0) == 0 ||
          line.rfind("terminate called", 0) == 0;
+}
+
+bool is_ours(const std::string& name) {
+  const bool is_log = name.rfind("rank-", 0) == 0 && name.size() > 9 &&
+                      name.compare(name.size() - 4, 4, ".log") == 0;
+  return is_log || name == "failure.json";
 }
 
 }  // namespace
@@ -184,6 +189,38 @@ void JobOutput::log(int rank, const std::string& text) {
     error_ << "lockstep: cannot write " << log_path(rank)
            << (reason != 0 ? std::string(": ") + std::strerror(reason) : "")
            << "; the log files are cut here, the job goes on" << std::endl;
+  }
+}
+
+void set_old_logs_aside(const std::string& log_dir) {
+  if (log_dir.empty() || !std::filesystem::is_directory(log_dir)) {
+    return;
+  }
+  std::vector<std::filesystem::path> old;
+  for (const auto& entry : std::filesystem::directory_iterator(log_dir)) {
+    if (is_ours(entry.path().filename().string())) {
+      old.push_back(entry.path());
+    }
+  }
+  if (old.empty()) {
+    return;
+  }
+  int number = 1;
+  std::filesystem::path aside;
+  while (std::filesystem::exists(aside = std::filesystem::path(log_dir) /
+                                         ("attempt-" + std::to_string(number)))) {
+    ++number;
+  }
+  std::error_code error;
+  std::filesystem::create_directory(aside, error);
+  for (const std::filesystem::path& path : old) {
+    if (!error) {
+      std::filesystem::rename(path, aside / path.filename(), error);
+    }
+  }
+  if (error) {
+    throw std::runtime_error("cannot move the logs of the attempt before to " + aside.string() +
+                             ": " + error.message() + "; give another --log-dir");
   }
 }
 

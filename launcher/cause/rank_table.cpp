@@ -33,17 +33,17 @@ void RankTable::add(const RankLine& line) {
         snapshot_ = record.signs.snapshot();
       }
       break;
-    case Kind::halted:
-      record.halted_by = std::atoi(line.text.c_str());
+    case Kind::suspended:
+      record.suspended_by = std::atoi(line.text.c_str());
       return;
     case Kind::status:
-    case Kind::stopped:
+    case Kind::ended_after_request:
     case Kind::early:
       record.code = std::atoi(line.text.c_str());
-      record.stopped = line.kind == Kind::stopped;
+      record.was_asked = line.kind == Kind::ended_after_request;
       record.early = line.kind == Kind::early;
       if (*record.code != 0) {
-        note({line.rank, *record.code, record.stopped});
+        note({line.rank, *record.code, record.was_asked});
       }
       break;
     case Kind::line:
@@ -78,7 +78,7 @@ bool RankTable::has_failure() const {
   };
   return any([](const RankRecord& record) {
            return record.signs.fails() ||
-                  (record.has_ended() && *record.code != 0 && !record.stopped);
+                  (record.has_ended() && *record.code != 0 && !record.was_asked);
          }) ||
          (any(is_without_runtime) && any(waits));
 }

@@ -15,9 +15,9 @@ struct RankRecord {
   LifeSigns signs;
   std::string host;         // empty: it has not started
   int wrapper = 0;          // process number of its exec-rank on that host
-  int halted_by = 0;        // the signal that stopped it, such as SIGSTOP; 0: it runs
+  int suspended_by = 0;     // a signal such as SIGSTOP; 0: it runs
   bool early = false;       // ended with 0 before its runtime had ended
-  bool stopped = false;     // it was asked to stop
+  bool was_asked = false;   // to stop
   std::optional<int> code;  // its exit code; 128 + n for signal n; empty: it runs
   bool has_ended() const { return code.has_value(); }
 };
@@ -25,8 +25,8 @@ struct RankRecord {
 /// How a rank failed.
 struct RankFailure {
   int rank = 0;
-  int code = 0;          // 128 + n for signal n
-  bool stopped = false;  // it was asked to stop
+  int code = 0;            // 128 + n for signal n
+  bool was_asked = false;  // to stop
 };
 
 /// All ranks of an attempt, by the reports of their wrappers.

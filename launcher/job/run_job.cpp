@@ -17,7 +17,6 @@
 #include "cause/cause.h"
 #include "cause/cause_text.h"
 #include "cause/failure_report.h"
-#include "cause/log_folder.h"
 #include "clean/leftovers.h"
 #include "job/job.h"
 #include "job/restart_policy.h"
@@ -72,7 +71,7 @@ int say(const std::optional<Cause>& cause, const JobEnd& end, const StopLadder& 
   const bool all_ended_well =
       ranks.where([](const RankRecord& rank) { return rank.code == 0; }).size() ==
       static_cast<size_t>(ranks.size());
-  const bool is_killed = cause ? cause->stopped && cause->code > 128 : !all_ended_well;
+  const bool is_killed = cause ? cause->ended_as_asked && cause->code > 128 : !all_ended_well;
   if (stop_signal != 0 && ladder.is_forced() && end.code != 0 && is_killed) {
     std::cerr << "lockstep: the ranks were ended before they stopped by themselves; what they had "
                  "not saved is lost; --grace SECONDS gives them longer\n";
@@ -85,7 +84,7 @@ int say(const std::optional<Cause>& cause, const JobEnd& end, const StopLadder& 
     }
     return end.code;
   }
-  if (cause->stopped) {
+  if (cause->ended_as_asked) {
     say_who_was_deaf(ranks);
     return cause->code > 128 && stop_signal != 0 ? 128 + stop_signal : cause->code;
   }
@@ -96,7 +95,7 @@ int say(const std::optional<Cause>& cause, const JobEnd& end, const StopLadder& 
 /// How long a host may take to answer before it is left out.
 constexpr auto answer_time = seconds(30);
 
-/// The number of GPUs of this host if each rank has its own; else 0.
+/// The names of the GPUs of this host, one a rank, if each rank has its own; else none.
 std::vector<std::string> own_devices(const RunOptions& options, int ranks) {
   const char* wanted = std::getenv("LOCKSTEP_DEVICE");
   if (options.has_hosts() || visible_gpus().count != ranks ||
@@ -191,7 +190,7 @@ class Attempts {
         decision = {false, seconds(0), "not started again: " + next_->news};
       }
     }
-    if (cause && !cause->stopped) {
+    if (cause && !cause->ended_as_asked) {
       report(attempt, *cause, job.ranks(), output, decision.restarts);
     }
     return decision;
@@ -212,7 +211,7 @@ class Attempts {
       return false;
     }
     std::vector<ElasticWorld::Blamed> blamed;
-    if (cause && !cause->stopped) {
+    if (cause && !cause->ended_as_asked) {
       for (const int rank : cause->ranks) {
         blamed.push_back({rank, ranks[rank].host});
       }

@@ -237,7 +237,7 @@ std::optional<int> ChildProcess::reap(const Events& events) {
     return std::nullopt;
   }
   if (WIFSTOPPED(status) || WIFCONTINUED(status)) {
-    events.on_halt(WIFSTOPPED(status) ? WSTOPSIG(status) : 0);
+    events.on_suspend(WIFSTOPPED(status) ? WSTOPSIG(status) : 0);
     return std::nullopt;
   }
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);

@@ -42,8 +42,8 @@ class ChildProcess {
       return std::nullopt;
     };
     std::function<void(const std::string& word)> on_word = [](const std::string&) {};
-    /// `signal`, such as SIGSTOP, has stopped the program; 0: it continues.
-    std::function<void(int signal)> on_halt = [](int) {};
+    /// `signal`, such as SIGSTOP, has suspended the program; 0: it continues.
+    std::function<void(int signal)> on_suspend = [](int) {};
   };
   /// Calls the functions of `events` until the program has ended; returns its exit code, 128 + n
   /// for signal n.

@@ -7,16 +7,16 @@ namespace lockstep::launcher {
 
 /// A message of a rank's wrapper to the launcher, through mpirun: output, a life sign or an end.
 struct RankLine {
-  enum class Kind : char {
-    line = '.',     // a whole line, or the end of one
-    partial = '+',  // the beginning of a long line
-    redraw = 'r',   // a line that ends with a carriage return: a progress bar
-    status = 'x',   // text is the exit code
-    stopped = 's',  // the same for a rank that was asked to stop
-    began = 'b',    // text is the process number of the rank's wrapper and the host's name
-    word = 'w',     // a life sign of the program (collectives/impl/life_sign.h)
-    halted = 'h',   // text is the signal that stopped it, such as SIGSTOP; 0: it continues
-    early = 'e',    // ended with code 0 before its runtime; text is the code to return
+  enum class Kind : char {      // capital letters: those of LifeSign, within a word, are small
+    line = '.',                 // a whole line, or the end of one
+    partial = '+',              // the beginning of a long line
+    redraw = 'R',               // a line that ends with a carriage return: a progress bar
+    status = 'X',               // text is the exit code
+    ended_after_request = 'A',  // the same for a rank that was asked to stop
+    began = 'B',      // text is the process number of the rank's wrapper and the host's name
+    word = 'W',       // a life sign of the program (collectives/impl/life_sign.h)
+    suspended = 'S',  // text is the signal, such as SIGSTOP; 0: it continues
+    early = 'E',      // ended with code 0 before its runtime; text is the code to return
   };
   int rank = 0;
   Kind kind = Kind::line;

@@ -1,27 +1,80 @@
 #include "rank/rank_process.h"
 
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <csignal>
-#include <cstdlib>
+#include <functional>
 #include <optional>
+#include <string_view>
+#include <thread>
 #include <utility>
 
+#include "machine/allocation.h"
 #include "machine/machine.h"
+#include "rank/child_process.h"
 #include "rank/exit_codes.h"
 #include "rank/life_signs.h"
 #include "rank/line_splitter.h"
+#include "rank/rank_line.h"
+#include "rank/stop_ladder.h"
 #include "rank/terminal_columns.h"
 
 namespace lockstep::launcher {
 namespace {
 
 using Clock = StopLadder::Clock;
+using std::chrono::milliseconds;
 
 /// The time that a failing rank has to report why before it is asked to stop.
-constexpr auto last_words = std::chrono::milliseconds(400);
+constexpr auto last_words = milliseconds(400);
+// mpirun ends ranks with SIGTERM, and SIGKILL 0.9 s later.
+constexpr auto patience = milliseconds(600);
+
+bool reader_is_gone() {
+  pollfd standard_error = {STDERR_FILENO, 0, 0};
+  return poll(&standard_error, 1, 0) > 0 && (standard_error.revents & POLLERR) != 0;
+}
+
+/// Waits until the reader of standard error has read everything, or has ended.
+void wait_until_read() {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  int waiting = 0;
+  while (ioctl(STDERR_FILENO, FIONREAD, &waiting) == 0 && waiting > 0 && !reader_is_gone() &&
+         std::chrono::steady_clock::now() < limit) {
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
+
+/// Writes to standard error in pieces that mpirun does not cut: it forwards each read of at most
+/// 4096 bytes, so the pipe may hold no more than that.
+void write_piece(std::string_view piece) {
+  wait_until_read();
+  while (!piece.empty()) {
+    const ssize_t written = write(STDERR_FILENO, piece.data(), piece.size());
+    if (written < 0) {
+      return;  // the launcher has ended, and mpirun will end this process
+    }
+    piece.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+void write_lines(const std::vector<RankLine>& lines) {
+  std::string piece;
+  for (const RankLine& line : lines) {
+    const std::string text = encode(line);
+    if (piece.size() + text.size() > 4096) {
+      write_piece(std::exchange(piece, {}));
+    }
+    piece += text;
+  }
+  write_piece(piece);
+}
 
 RankLine::Kind kind_of(char line_end) {
   return line_end == '\n'   ? RankLine::Kind::line
@@ -32,13 +85,8 @@ RankLine::Kind kind_of(char line_end) {
 /// Runs one program, from its first line to its status.
 class RankProcess {
  public:
-  using OnLines = std::function<void(const std::vector<RankLine>&)>;
-  RankProcess(RankPlace place, const std::vector<std::string>& program, StopLadder& ladder,
-              const OnLines& on_lines)
-      : place_(place),
-        ladder_(ladder),
-        on_lines_(on_lines),
-        child_(program, SIGKILL, /*has_life_signs=*/true, columns_of_launcher()) {}
+  explicit RankProcess(const std::vector<std::string>& program)
+      : child_(program, SIGKILL, /*has_life_signs=*/true, columns_of_launcher()) {}
 
   int run() {
     ChildProcess::Events events;
@@ -47,10 +95,10 @@ class RankProcess {
     events.tick = [&] { return tick(); };
     events.on_word = [&](const std::string& word) {
       signs_.add(word);
-      failed_first_ = failed_first_ || (signs_.fails() && !stopped_);
+      failed_first_ = failed_first_ || (signs_.fails() && !was_asked_);
       say(RankLine::Kind::word, word);
     };
-    events.on_halt = [&](int signal) { say(RankLine::Kind::halted, std::to_string(signal)); };
+    events.on_suspend = [&](int signal) { say(RankLine::Kind::suspended, std::to_string(signal)); };
     const int code = child_.run(events);
     for (const bool is_error : {false, true}) {
       streams_[is_error].finish(keeper(is_error));
@@ -59,13 +107,11 @@ class RankProcess {
   }
 
  private:
-  void say(RankLine::Kind kind, std::string text) {
-    on_lines_({{place_.rank, kind, std::move(text)}});
-  }
+  void say(RankLine::Kind kind, std::string text) { write_lines({{rank_, kind, std::move(text)}}); }
 
   LineSplitter::OnLine keeper(bool is_error) {
     return [this, is_error](const std::string& text, char line_end) {
-      lines_.push_back({place_.rank, kind_of(line_end), text, is_error});
+      lines_.push_back({rank_, kind_of(line_end), text, is_error});
     };
   }
 
@@ -75,14 +121,14 @@ class RankProcess {
                     [](const RankLine& line) { return line.kind == RankLine::Kind::redraw; })) {
       child_.set_columns(columns_of_launcher());  // the terminal may have been resized
     }
-    on_lines_(std::exchange(lines_, {}));
+    write_lines(std::exchange(lines_, {}));
   }
 
   void take(int signal) {
     if (signal == SIGUSR1 || signal == SIGUSR2) {
-      stopped_ = stopped_ || signal == SIGUSR1;
+      was_asked_ = was_asked_ || signal == SIGUSR1;
       child_.send(signal, false);
-    } else if (signs_.fails() && !stopped_ && !ask_at_) {
+    } else if (signs_.fails() && !was_asked_ && !ask_at_) {
       ask_at_ = Clock::now() + last_words;
       asked_with_ = signal;
     } else {
@@ -91,7 +137,7 @@ class RankProcess {
   }
 
   void ask(int signal) {
-    stopped_ = true;
+    was_asked_ = true;
     ask_at_.reset();
     ladder_.ask(signal, sender());
   }
@@ -109,28 +155,27 @@ class RankProcess {
 
   int end_with(int code) {
     using Kind = RankLine::Kind;
-    Kind kind = stopped_ ? Kind::stopped : Kind::status;
-    if (failed_first_ && stopped_) {
+    Kind kind = was_asked_ ? Kind::ended_after_request : Kind::status;
+    if (failed_first_ && was_asked_) {
       kind = Kind::status;
       // Killed before it reported its code: counts as a lost peer.
       code = signs_.end().code != 0 ? signs_.end().code : code > 128 ? exit_peer_lost : code;
-    } else if (code == 0 && place_.has_peers && signs_.has_session()) {
+    } else if (code == 0 && ranks_in_environment() > 1 && signs_.has_session()) {
       kind = Kind::early;
       code = exit_peer_lost;
     }
-    lines_.push_back({place_.rank, kind, std::to_string(code)});
-    on_lines_(lines_);
+    lines_.push_back({rank_, kind, std::to_string(code)});
+    write_lines(lines_);
     return code;
   }
 
-  RankPlace place_;
-  StopLadder& ladder_;
-  OnLines on_lines_;
+  const int rank_ = rank_in_environment();
+  StopLadder ladder_{{{SIGTERM, patience}, {SIGKILL, patience}}};
   ChildProcess child_;
   std::array<LineSplitter, 2> streams_;
   std::vector<RankLine> lines_;
   LifeSigns signs_;
-  bool stopped_ = false;
+  bool was_asked_ = false;
   bool failed_first_ = false;  // before it was asked to stop
   int asked_with_ = 0;
   std::optional<Clock::time_point> ask_at_;
@@ -138,10 +183,16 @@ class RankProcess {
 
 }  // namespace
 
-int run_rank(RankPlace place, const std::vector<std::string>& program, StopLadder& ladder,
-             const std::function<void(const std::vector<RankLine>&)>& on_lines) {
-  on_lines({{place.rank, RankLine::Kind::began, std::to_string(getpid()) + " " + host_name()}});
-  return RankProcess(place, program, ladder, on_lines).run();
+int exec_rank(const std::vector<std::string>& program) {
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (reader_is_gone()) {  // mpirun has ended before the line above was read
+    return 128 + SIGTERM;
+  }
+  write_lines({{rank_in_environment(), RankLine::Kind::began,
+                std::to_string(getpid()) + " " + host_name()}});
+  const int code = RankProcess(program).run();
+  wait_until_read();
+  return code;
 }
 
 }  // namespace lockstep::launcher

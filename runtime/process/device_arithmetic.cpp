@@ -1,5 +1,5 @@
 #include <ATen/Context.h>
-#include <lockstep/runtime/process/impl/device_arithmetic.h>
+#include <lockstep/runtime/process/own/device_arithmetic.h>
 
 #include <cstdlib>
 

@@ -1,14 +1,14 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/impl/agreement.h>
-#include <lockstep/runtime/process/impl/device_choice.h>
 #include <lockstep/runtime/process/impl/identity.h>
+#include <lockstep/runtime/process/own/device_choice.h>
 
 #include <algorithm>
 #include <map>
 #include <sstream>
 
-namespace lockstep {
+namespace lockstep::detail {
 namespace {
 
 /// What one rank knows about GPUs.
@@ -60,8 +60,8 @@ BoundDevice choose_kind(const std::vector<Sight>& sights) {
   const std::string seen = visible > 0   ? gpus(visible) + " visible to some ranks; "
                            : present > 0 ? gpus(present) + " in the machine; "
                                          : "";
-  return {c10::Device(c10::kCPU), "",
-          seen + "this run is on CPUs because " + detail::quoted(reasons), visible + present > 0};
+  return {c10::Device(c10::kCPU), "", seen + "this run is on CPUs because " + quoted(reasons),
+          visible + present > 0};
 }
 
 }  // namespace
@@ -97,15 +97,14 @@ std::string shared_device(const std::vector<std::string>& identities) {
 }
 
 DeviceDriver cuda_driver() {
-  return {detail::visible_devices, detail::device_identity,
+  return {visible_devices, device_identity,
           [](c10::Device device) { c10::impl::VirtualGuardImpl(device.type()).setDevice(device); },
-          [] { return detail::why_no_device(detail::driver_versions()); },
-          [] { return detail::gpus_present(); }};
+          [] { return why_no_device(driver_versions()); }, [] { return gpus_present(); }};
 }
 
 BoundDevice bind_device(DeviceKind kind, bool may_share, Communicator& control,
                         const DeviceDriver& driver) {
-  const detail::Agreement agreement(control);
+  const Agreement agreement(control);
   BoundDevice bound{c10::Device(kind == DeviceKind::cpu ? c10::kCPU : c10::kCUDA), "",
                     "as RuntimeOptions::device or LOCKSTEP_DEVICE asks"};
   if (kind == DeviceKind::automatic) {
@@ -128,4 +127,4 @@ BoundDevice bind_device(DeviceKind kind, bool may_share, Communicator& control,
   return bound;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

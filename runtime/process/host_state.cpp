@@ -1,7 +1,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/Parallel.h>
-#include <lockstep/runtime/process/impl/host_state.h>
+#include <lockstep/runtime/process/own/host_state.h>
 
 #include <cstdlib>
 #include <mutex>

@@ -9,14 +9,14 @@
 #include <lockstep/collectives/impl/outcome.h>
 #include <lockstep/collectives/mpi_session.h>
 #include <lockstep/runtime/data/impl/mixed_seed.h>
-#include <lockstep/runtime/process/impl/device_arithmetic.h>
-#include <lockstep/runtime/process/impl/device_choice.h>
 #include <lockstep/runtime/process/impl/digest_difference.h>
 #include <lockstep/runtime/process/impl/environment.h>
 #include <lockstep/runtime/process/impl/failed_saves.h>
-#include <lockstep/runtime/process/impl/host_state.h>
 #include <lockstep/runtime/process/impl/host_threads.h>
 #include <lockstep/runtime/process/impl/stop_signals.h>
+#include <lockstep/runtime/process/own/device_arithmetic.h>
+#include <lockstep/runtime/process/own/device_choice.h>
+#include <lockstep/runtime/process/own/host_state.h>
 #include <lockstep/runtime/runtime.h>
 
 #include <algorithm>
@@ -84,8 +84,8 @@ Runtime::Runtime(std::string program, std::unique_ptr<Session> session)
       world_(session_->world),
       control_(world_.split(0, world_.rank())),
       device_(c10::kCPU) {
-  const BoundDevice bound =
-      bind_device(options_.device(), options_.share_device(), control_, cuda_driver());
+  const detail::BoundDevice bound = detail::bind_device(options_.device(), options_.share_device(),
+                                                        control_, detail::cuda_driver());
   device_ = bound.device;
   session_->device_reason = bound.reason;
   if (bound.notable && session_->mpi && is_main()) {

@@ -46,7 +46,7 @@ Saving::Saving(TrainingState state, Communicator control, SnapshotOptions option
   options_.memory_folder(snapshot::absolute_path(options_.memory_folder()));
   if (!options_.folder().empty()) {
     require_storable();
-    write_to(options_.folder(), writer_options(options_));
+    open_writers(options_.folder(), writer_options(options_));
   }
 }
 
@@ -68,12 +68,13 @@ void Saving::require_storable() {
   agreement_.attempt("snapshots of this model", [&] { state_.require_storable(); });
 }
 
-void Saving::write_to(const std::string& folder, snapshot::WriterOptions options) {
+void Saving::open_writers(const std::string& folder, snapshot::WriterOptions options) {
   writer_.reset();
   memory_.reset();
   folder_ = folder;
   if (options_.memory_every() > 0) {
-    memory_ = std::make_unique<MemorySnapshots>(agreement_, options_.memory_folder(), folder);
+    memory_ =
+        std::make_unique<snapshot::MemorySnapshots>(agreement_, options_.memory_folder(), folder);
   }
   writer_ =
       std::make_unique<snapshot::Writer>(agreement_.communicator(), folder, std::move(options));
@@ -102,16 +103,14 @@ void Saving::save(int64_t update, std::optional<MetricValue> metric) {
     }
     metric.reset();
   }
-  if (is_saved(update)) {
-    note_end(writer_->wait());  // the pending save may fail
-  }
+  const bool is_further = completes_save_of(update);
   const snapshot::Content content = state_.content();
-  if (is_saved(update)) {
-    if (snapshot::SaveJob::is_saved(writer_->folder(), content, saved_->id)) {
-      save_metric(metric);
-      return;
-    }
-    metric = metric ? metric : saved_->metric;
+  if (is_further && snapshot::SaveJob::matches_finished(writer_->folder(), content, saved_->id)) {
+    save_metric(metric);
+    return;
+  }
+  if (is_further && !metric) {
+    metric = saved_->metric;
   }
   const snapshot::SnapshotId id = writer_->folder().next_of(update);
   if (options_.asynchronous()) {
@@ -125,6 +124,14 @@ void Saving::save(int64_t update, std::optional<MetricValue> metric) {
     }
   }
   saved_before_ = std::exchange(saved_, Saved{id, metric});
+}
+
+bool Saving::completes_save_of(int64_t update) {
+  if (!newest_is_of(update)) {
+    return false;
+  }
+  note_end(writer_->wait());
+  return newest_is_of(update);
 }
 
 void Saving::save_metric(const std::optional<MetricValue>& metric) {
@@ -151,7 +158,7 @@ bool Saving::is_memory_due() {
 
 void Saving::save_in_memory(int64_t update) {
   require_own_folder();
-  if (is_saved(update) || memory_->has(update)) {
+  if (newest_is_of(update) || memory_->has(update)) {
     return;  // all updates since then were skipped
   }
   const snapshot::Content content = state_.content();
@@ -245,20 +252,31 @@ ResumeReport Saving::resume(const std::string& given) {
     require_storable();
   }
   finish();
-  snapshot::Newest newest = find_snapshot(path, agreement_.communicator());
   ResumeReport report;
-  report.notes = newest.notes;
-  const bool names_folder = options_.folder().empty() || options_.folder() == path;
+  const auto [saved, is_in_memory] = choose_source(path, report.notes);
+  if (saved) {
+    load(*saved, report);
+    reopen_writers(*saved, is_in_memory ? path : parent_of(saved->path()), is_in_memory);
+  } else if (may_write_to(path) && folder_ != path) {
+    open_writers(path, writer_options(options_));
+  }
+  print(report.notes);
+  return report;
+}
+
+Saving::Source Saving::choose_source(const std::string& path, std::vector<std::string>& notes) {
+  snapshot::Newest newest = find_snapshot(path, agreement_.communicator());
+  notes = newest.notes;
   bool is_in_memory = false;
-  if (options_.memory_every() > 0 && names_folder) {
+  if (options_.memory_every() > 0 && may_write_to(path)) {
     const int64_t on_disk = newest.snapshot ? newest.snapshot->manifest().step : -1;
-    const MemorySnapshots memory(agreement_, options_.memory_folder(), path);
+    const snapshot::MemorySnapshots memory(agreement_, options_.memory_folder(), path);
     if (const std::string reason = memory.why_not_private(); !reason.empty()) {
-      report.notes.push_back(on_the_disk_only(reason));
-      MemorySnapshots::forget_all_of(path, agreement_);
+      notes.push_back(on_the_disk_only(reason));
+      snapshot::MemorySnapshots::forget_all_of(path, agreement_);
       drop_memory();
       options_.memory_every(0);
-    } else if (auto found = memory.newest(on_disk, report.notes)) {
+    } else if (auto found = memory.newest(on_disk, notes)) {
       newest.snapshot = std::move(found);
       is_in_memory = true;
     }
@@ -266,14 +284,10 @@ ResumeReport Saving::resume(const std::string& given) {
   LOCKSTEP_CHECK_CODE(
       newest.snapshot || newest.notes.empty(), ExitCode::snapshot, "none of the snapshots in ",
       path, " can be used; move them away to start from the beginning:", joined(newest.notes));
-  if (!newest.snapshot) {
-    if (names_folder && folder_ != path) {
-      write_to(path, writer_options(options_));
-    }
-    print(report.notes);
-    return report;
-  }
-  const Snapshot& saved = *newest.snapshot;
+  return {std::move(newest.snapshot), is_in_memory};
+}
+
+void Saving::load(const Snapshot& saved, ResumeReport& report) {
   const std::function<void()> take_back = state_.match_trainable(saved);
   try {
     agreement_.attempt("resuming from " + saved.path(), [&] { state_.check(saved); });
@@ -288,32 +302,35 @@ ResumeReport Saving::resume(const std::string& given) {
   report.resumed = true;
   report.update = saved.manifest().step;
   report.path = saved.path();
-  const std::string run_folder = is_in_memory ? path : parent_of(saved.path());
-  if (options_.folder().empty() || options_.folder() == run_folder) {
-    const auto id = snapshot::id_of(saved.path().substr(saved.path().rfind('/') + 1));
-    const snapshot::SnapshotId before_all(report.update, -1);
-    const snapshot::SnapshotId after_all(report.update, std::numeric_limits<int64_t>::max());
-    write_to(run_folder, writer_options(options_)
-                             .run(saved.manifest().run)
-                             .loaded_from(is_in_memory ? "" : saved.path())
-                             .resumed(is_in_memory ? before_all : id.value_or(after_all)));
-    is_own_folder_ = true;
-    saved_.reset();
-    saved_before_.reset();
-    if (is_in_memory) {  // save() still has to bring this update to the disk
-      memory_->resume_from(report.update);
-    } else {
-      if (id) {
-        saved_ = Saved{*id, metric_of(saved.manifest(), options_.keep())};
-      }
-      MemorySnapshots::forget_all_of(run_folder, agreement_);
-      if (memory_) {
-        memory_->remove();
-      }
-    }
+}
+
+void Saving::reopen_writers(const Snapshot& saved, const std::string& run_folder,
+                            bool is_in_memory) {
+  if (!may_write_to(run_folder)) {
+    return;
   }
-  print(report.notes);
-  return report;
+  const int64_t update = saved.manifest().step;
+  const auto id = snapshot::id_of(saved.path().substr(saved.path().rfind('/') + 1));
+  const snapshot::SnapshotId before_all(update, -1);
+  const snapshot::SnapshotId after_all(update, std::numeric_limits<int64_t>::max());
+  open_writers(run_folder, writer_options(options_)
+                               .run(saved.manifest().run)
+                               .loaded_from(is_in_memory ? "" : saved.path())
+                               .resumed(is_in_memory ? before_all : id.value_or(after_all)));
+  is_own_folder_ = true;
+  saved_.reset();
+  saved_before_.reset();
+  if (is_in_memory) {  // save() still has to bring this update to the disk
+    memory_->resume_from(update);
+    return;
+  }
+  if (id) {
+    saved_ = Saved{*id, metric_of(saved.manifest(), options_.keep())};
+  }
+  snapshot::MemorySnapshots::forget_all_of(run_folder, agreement_);
+  if (memory_) {
+    memory_->remove();
+  }
 }
 
 snapshot::LoadReport Saving::load_weights(const std::string& given,

@@ -1,4 +1,3 @@
-#include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
 #include <lockstep/collectives/check.h>
 #include <lockstep/runtime/saving/impl/averages.h>
@@ -140,13 +139,9 @@ void TrainingState::visit_scaler(StateArchive& archive) {
 }
 
 std::vector<at::Tensor> TrainingState::scalers() {
-  const auto bytes = [](amp::LossScaler& scaler) {
-    return at::from_blob(scaler.device_state(), {sizeof(amp::ScalerState)},
-                         scaler.scale_tensor().options().dtype(at::kByte));
-  };
-  std::vector<at::Tensor> all = {bytes(parts_.step.scaler())};
+  std::vector<at::Tensor> all = {state_bytes(parts_.step.scaler())};
   for (amp::LossScaler& scaler : parts_.step.loss_scales().scalers()) {
-    all.push_back(bytes(scaler));
+    all.push_back(state_bytes(scaler));
   }
   return all;
 }

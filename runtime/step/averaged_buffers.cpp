@@ -1,7 +1,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
-#include <lockstep/amp/impl/average.h>
+#include <lockstep/amp/impl/flat_span.h>
 #include <lockstep/runtime/step/impl/averaged_buffers.h>
 #include <lockstep/runtime/storage/impl/flat.h>
 

@@ -1,7 +1,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <lockstep/amp/impl/decide.h>
 #include <lockstep/runtime/step/impl/decisions.h>
 
 #include <cmath>
@@ -21,6 +20,10 @@ static_assert(offsetof(Decision, totals) == 0 && offsetof(Decision, failed) == 1
 
 constexpr auto kBytes = static_cast<int64_t>(sizeof(Decision));
 
+amp::ScalerState* state_of(const at::Tensor& bytes) {
+  return static_cast<amp::ScalerState*>(bytes.mutable_data_ptr());
+}
+
 }  // namespace
 
 const Decision& DecisionCopy::read() const {
@@ -38,7 +41,7 @@ Decisions::Decisions(c10::Device device, HostActs acts, const amp::DecisionRule&
   const at::Tensor numbers = bytes_.narrow(0, 0, 6 * sizeof(double)).view(at::kDouble);
   measured_ = numbers.narrow(0, 0, 4);
   totals_ = numbers.narrow(0, 0, 2);
-  flags_ = numbers.narrow(0, 1, 3);
+  rank_sums_ = numbers.narrow(0, 1, 3);
   loss_sum_ = numbers.select(0, 3);
   loss_ = numbers.select(0, 4);
   loss_overflow_ = numbers.select(0, 5);
@@ -50,7 +53,8 @@ Decisions::Decisions(c10::Device device, HostActs acts, const amp::DecisionRule&
 void Decisions::restart(int64_t updates) {
   Decision decision;
   decision.updates = updates;
-  decision.scaler = scaler_.raw_state();
+  const at::Tensor scaler = state_bytes(scaler_).cpu();
+  decision.scaler = *state_of(scaler);
   const at::Tensor host = at::empty({kBytes}, at::kByte);
   std::memcpy(host.mutable_data_ptr(), &decision, sizeof(decision));
   bytes_.copy_(host);
@@ -94,16 +98,16 @@ void Decisions::begin(const at::Tensor& loss_sum) {
 }
 
 void Decisions::mark_failed() {
-  flags_.select(0, 1).fill_(1.0);
+  rank_sums_.select(0, 1).fill_(1.0);
   loss_sum_.fill_(std::nan(""));
 }
 
 void Decisions::decide() {
-  amp::decide_in_place(place(), scaler_.device_state(), rule_, device_);
+  amp::decide_in_place(place(), state_of(state_bytes(scaler_)), rule_, device_);
 }
 
 void Decisions::conclude() {
-  amp::conclude_in_place(place(), scaler_.device_state(), rule_, device_);
+  amp::conclude_in_place(place(), state_of(state_bytes(scaler_)), rule_, device_);
 }
 
 void Decisions::publish() {

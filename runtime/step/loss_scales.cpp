@@ -78,7 +78,10 @@ void LossScales::share(Communicator& devices, const Decisions& decisions) {
 void LossScales::conclude(const Decisions& decisions) {
   for (size_t i = 0; i < scalers_.size(); ++i) {
     const at::Tensor flag = overflows_[static_cast<int64_t>(i)].to(at::kFloat);
-    scalers_[i].update(flag, /*unless=*/decisions.failed());
+    const at::Tensor state = state_bytes(scalers_[i]);
+    const at::Tensor before = state.clone();
+    scalers_[i].update(flag);
+    state.copy_(at::where(decisions.failed() != 0, before, state));
   }
 }
 

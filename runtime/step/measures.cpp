@@ -15,9 +15,9 @@ void Measures::take(Reducer& reducer, const Decisions& decisions) {
 
 void Measures::begin(const Reducer& reducer, const Decisions& decisions) {
   totals_ = decisions.totals();
-  flags_ = decisions.flags();
+  rank_sums_ = decisions.rank_sums();
   shared_.reset();
-  sums_.clear();  // left from a window that ended with an error
+  bucket_sums_.clear();  // left from a window that ended with an error
   if (!reducer.scatters()) {
     return;
   }
@@ -27,14 +27,14 @@ void Measures::begin(const Reducer& reducer, const Decisions& decisions) {
   }
   shared_ = at::zeros({ends.back() + 2}, totals_.options());
   for (size_t b = 0; b < reducer.size(); ++b) {
-    sums_.push_back(shared_.narrow(0, ends[b], ends[b + 1] - ends[b]));
+    bucket_sums_.push_back(shared_.narrow(0, ends[b], ends[b + 1] - ends[b]));
   }
 }
 
 void Measures::add(const Reducer& reducer, size_t bucket) {
   const amp::MeasuredParts parts = reducer.measured_parts(bucket);
   if (reducer.scatters()) {
-    amp::measure_part(reducer.wire(bucket), parts, devices_.rank(), sums_[bucket]);
+    amp::measure_part(reducer.wire(bucket), parts, devices_.rank(), bucket_sums_[bucket]);
   } else {
     amp::measure_into(reducer.wire(bucket), totals_, parts);
   }
@@ -42,18 +42,18 @@ void Measures::add(const Reducer& reducer, size_t bucket) {
 
 void Measures::share() {
   if (!shared_.defined()) {
-    devices_.all_reduce(flags_).wait();
+    devices_.all_reduce(rank_sums_).wait();
     return;
   }
-  const at::Tensor failed_and_loss = flags_.narrow(0, 1, 2);
+  const at::Tensor failed_and_loss = rank_sums_.narrow(0, 1, 2);
   const at::Tensor shared = shared_.narrow(0, shared_.numel() - 2, 2);
   shared.copy_(failed_and_loss);
   devices_.all_reduce(shared_).wait();  // of each sum, all ranks but one bring 0
   failed_and_loss.copy_(shared);
-  for (const at::Tensor& sums : sums_) {
+  for (const at::Tensor& sums : bucket_sums_) {
     amp::add_measured(sums, totals_);
   }
-  sums_.clear();
+  bucket_sums_.clear();
   shared_.reset();
 }
 

@@ -28,7 +28,8 @@ amp::DecisionRule decision_rule(const TrainerOptions& options) {
 
 Step::Step(StepParts parts)
     : parts_(std::move(parts)),
-      passes_(parts_.options, parts_.device, parts_.scaler, parts_.storage.trainable().parameters),
+      forward_backward_(parts_.options, parts_.device, parts_.scaler,
+                        parts_.storage.trainable().parameters),
       loss_weights_(parts_.options.uneven_data(), parts_.options.accumulate(),
                     parts_.communicator.size(), parts_.options.reproducible()),
       decisions_(parts_.device, parts_.host_acts, decision_rule(parts_.options), parts_.scaler),
@@ -38,32 +39,32 @@ Step::Step(StepParts parts)
       leaves_(parts_.options, parts_.seed, parts_.communicator, parts_.buffers),
       skip_watch_(parts_.scaler.options(), parts_.options.diagnose_after_skips()) {
   if (parts_.communicator.rank() == 0) {
-    passes_.watch_norms({parts_.storage.model(), parts_.options.precision()});
+    forward_backward_.watch_norms({parts_.storage.model(), parts_.options.precision()});
   }
 }
 
 /// The one order of an update. The hooks of the window's last backward have packed gradients and
 /// started the all-reduce of each full bucket (Reducer). The numbers are those of
 /// docs/architecture.md.
-void Step::update_weights(Pass pass, const Votes& votes) {
-  const bool device = pass != Pass::launched;
-  const bool host = pass != Pass::captured;
+void Step::update_weights(UpdateMode mode, const Votes& votes) {
+  const bool device = mode != UpdateMode::launched;
+  const bool host = mode != UpdateMode::captured;
   const auto start = Clock::now();
   update_seconds_ = 0.0;
   if (device) {
     parts_.storage.reducer().launch_rest();  // 2. the buckets that are not in flight yet
-    require_complete(pass);
-    if (pass != Pass::captured) {
+    require_complete(mode);
+    if (mode != UpdateMode::captured) {
       parts_.storage.written().take();  // what the program wrote into weights
     }
-    measure(pass);      // 3. each bucket: non-finite values, sum of squares
+    measure(mode);      // 3. each bucket: non-finite values, sum of squares
     measures_.share();  // 4. did any rank overflow or fail?
   }
   if (host) {
-    vote(pass, votes);  // 4. stop, error, data, replicas
+    vote(mode, votes);  // 4. stop, error, data, replicas
   }
   communication_seconds_ = seconds_since(start);
-  if (loss_weights_.nothing_counted() || (pass == Pass::failed && decides_at_once())) {
+  if (loss_weights_.nothing_counted() || (mode == UpdateMode::failed && decides_at_once())) {
     return;  // no rank had data, or the hosts know of the failure: nothing to decide
   }
   const auto update_start = Clock::now();
@@ -71,7 +72,7 @@ void Step::update_weights(Pass pass, const Votes& votes) {
     decisions_.decide();    // 4. update or skip, clip factor, learning rate
     apply();                // 5. optimizer, masters, weights; nothing on a skip
     decisions_.conclude();  // 6. the count of updates and the loss scale
-    passes_.scales().conclude(decisions_);
+    forward_backward_.scales().conclude(decisions_);
     leaves_.on() ? leaves_.merge_buffers() : buffer_sync_.run(parts_.buffers);
     parts_.storage.averaged_buffers().move(decisions_.step());
   }
@@ -91,16 +92,16 @@ void Step::update_weights(Pass pass, const Votes& votes) {
 }
 
 /// Fails the window if a gradient is missing, or if a parameter left the optimizer's memory.
-void Step::require_complete(Pass pass) {
-  if (pass == Pass::failed) {
+void Step::require_complete(UpdateMode mode) {
+  if (mode == UpdateMode::failed) {
     return;
   }
-  if (pass == Pass::whole) {
-    attempt([&] { parts_.storage.updater().take_edited_rates(); });
+  if (mode == UpdateMode::whole) {
+    fail_on_error([&] { parts_.storage.updater().take_edited_rates(); });
   }
   const auto problem = parts_.storage.problem_of_window(
       loss_weights_.rank_has_data() ? parts_.options.unused() : UnusedParameters::zeros);
-  if (problem && pass == Pass::captured) {
+  if (problem && mode == UpdateMode::captured) {
     throw *problem;  // the ranks agree on it after the capture (CapturedSteps)
   }
   if (problem) {
@@ -108,22 +109,22 @@ void Step::require_complete(Pass pass) {
   }
 }
 
-void Step::measure(Pass pass) {
-  decisions_.begin(passes_.loss_sum());
+void Step::measure(UpdateMode mode) {
+  decisions_.begin(forward_backward_.loss_sum());
   measures_.take(parts_.storage.reducer(), decisions_);
-  passes_.scales().share(parts_.communicator, decisions_);
-  if (pass == Pass::failed) {
+  forward_backward_.scales().share(parts_.communicator, decisions_);
+  if (mode == UpdateMode::failed) {
     decisions_.mark_failed();
   }
 }
 
-/// The hosts' half of step 4. All ranks act on the votes now if decisions are in host memory, else
+/// The hosts' half of no. 4. All ranks act on the votes now if decisions are in host memory, else
 /// when the next window begins.
-void Step::vote(Pass pass, const Votes& votes) {
+void Step::vote(UpdateMode mode, const Votes& votes) {
   Votes mine = own_votes(votes);
-  mine.error = pass == Pass::failed ? 1 : 0;
+  mine.error = mode == UpdateMode::failed ? 1 : 0;
   consensus_.post(mine, windows_);
-  if (pass != Pass::failed && decides_at_once()) {
+  if (mode != UpdateMode::failed && decides_at_once()) {
     settle();
   }
 }
@@ -134,9 +135,9 @@ Votes Step::own_votes(Votes votes) {
   return consensus_.complete(votes, decisions_, windows_);
 }
 
-/// Runs `body`, which throws on all ranks or on none.
+/// Runs `body`, which throws on all ranks or on none. An Error ends the window.
 template <typename Body>
-void Step::together(const Body& body) {
+void Step::end_window_on_error(const Body& body) {
   try {
     body();
   } catch (const CommunicationError&) {
@@ -148,7 +149,7 @@ void Step::together(const Body& body) {
 }
 
 void Step::settle() {
-  together([&] { consensus_.settle(); });
+  end_window_on_error([&] { consensus_.settle(); });
 }
 
 void Step::apply() {
@@ -156,7 +157,7 @@ void Step::apply() {
   if (parts_.options.unused() == UnusedParameters::detect) {
     used = used_anywhere(parts_.storage.reducer(), parts_.agreement.communicator());
   }
-  together([&] {
+  end_window_on_error([&] {
     parts_.storage.updater().update(parts_.storage.reducer(), decisions_, used, parts_.agreement);
   });
 }
@@ -186,37 +187,38 @@ void Step::plan_learning_rate() {  // a function may throw
   if (parts_.options.cuda_graph()) {
     parts_.agreement.attempt(plan);  // once a graph is launched there is no vote for an error
   } else {
-    attempt(plan);
+    fail_on_error(plan);
   }
 }
 
 void Step::micro_batch(const std::function<Loss()>& closure, bool under_autocast) {
-  attempt([&] { parts_.storage.require_unchanged(count_ == 0); });
-  attempt([&] { leaves_.begin(decisions_.known(), count_); });
+  fail_on_error([&] { parts_.storage.require_unchanged(count_ == 0); });
+  fail_on_error([&] { leaves_.begin(decisions_.known(), count_); });
   if (parts_.diagnosis.armed() && under_autocast) {
-    attempt([&] { passes_.replay(closure, parts_.diagnosis, micro_batches_ + count_); });
+    fail_on_error(
+        [&] { forward_backward_.replay(closure, parts_.diagnosis, micro_batches_ + count_); });
   }
-  passes_.share_casts();
+  forward_backward_.share_casts();
   const auto start = Clock::now();
   const auto random =
       before_first_update() ? std::optional(activation::RngState::current()) : std::nullopt;
-  const Loss loss = attempt([&] { return forward(closure, under_autocast); });
+  const Loss loss = fail_on_error([&] { return forward(closure, under_autocast); });
   prepare_backward();
   require_number([&] {
     if (under_autocast) {
       const activation::RngGuard same_numbers(*random);
-      passes_.drop_casts();  // so that observers see the casts of weights
-      passes_.replay(closure, parts_.diagnosis, micro_batches_ + count_);
+      forward_backward_.drop_casts();  // so that observers see the casts of weights
+      forward_backward_.replay(closure, parts_.diagnosis, micro_batches_ + count_);
     }
   });
-  attempt([&] { passes_.backward(loss, parts_.storage.reducer()); });
-  attempt([&] { leaves_.end(decisions_.known(), count_); });
+  fail_on_error([&] { forward_backward_.backward(loss, parts_.storage.reducer()); });
+  fail_on_error([&] { leaves_.end(decisions_.known(), count_); });
   note_activity("what follows micro-batch", micro_batches_ + count_++);
   compute_seconds_ += seconds_since(start);
 }
 
 void Step::empty_micro_batch() {
-  attempt([&] {
+  fail_on_error([&] {
     parts_.storage.require_unchanged(count_ == 0);
     LOCKSTEP_CHECK(parts_.options.uneven_data(),
                    "step_without_data() needs TrainerOptions().uneven_data(true) on every rank");
@@ -227,7 +229,7 @@ void Step::empty_micro_batch() {
 }
 
 StepReport Step::close_window(const Votes& votes) {
-  update_weights(Pass::whole, votes);
+  update_weights(UpdateMode::whole, votes);
   return report_closed_window();
 }
 
@@ -239,13 +241,13 @@ bool Step::can_be_captured() const {
 }
 
 void Step::capture_window(const std::function<Loss()>& closure, const at::Tensor& loss) {
-  passes_.share_casts();
+  forward_backward_.share_casts();
   const Loss mine = forward(closure, /*under_autocast=*/true);
-  loss.copy_(passes_.last_loss());
+  loss.copy_(forward_backward_.last_loss());
   parts_.storage.written().require_unwritten();
   prepare_backward();
-  passes_.backward(mine, parts_.storage.reducer());
-  update_weights(Pass::captured, {});
+  forward_backward_.backward(mine, parts_.storage.reducer());
+  update_weights(UpdateMode::captured, {});
   end_window();
 }
 
@@ -255,18 +257,18 @@ StepReport Step::launch_window(const std::function<void()>& launch, const at::Te
   launch();
   loss_weights_.add(/*is_sum=*/false, /*weight=*/1.0);
   count_ = 1;
-  passes_.set_last_loss(loss.clone());
+  forward_backward_.set_last_loss(loss.clone());
   compute_seconds_ = seconds_since(start);
-  update_weights(Pass::launched, votes);
+  update_weights(UpdateMode::launched, votes);
   return report_closed_window();
 }
 
 Loss Step::forward(const std::function<Loss()>& closure, bool under_autocast) {
   note_activity("forward of micro-batch", micro_batches_ + count_);
-  Loss loss = passes_.forward(closure, under_autocast);
+  Loss loss = forward_backward_.forward(closure, under_autocast);
   loss_weights_.add(loss.is_sum(), loss.weight());
   if (before_first_update()) {
-    nan_loss_ = decisions_.note_loss(passes_.last_loss()) || nan_loss_;
+    nan_loss_ = decisions_.note_loss(forward_backward_.last_loss()) || nan_loss_;
   }
   return loss;
 }
@@ -286,7 +288,7 @@ void Step::prepare_backward() {
 /// For the global weight and NaN losses. Gradients are not packed yet, so no bucket is in flight.
 void Step::exchange_votes() {
   exchanged_ = exchange(parts_.agreement, own_votes({}));
-  together([&] {
+  end_window_on_error([&] {
     if (exchanged_->error > 0) {
       parts_.agreement.raise(std::nullopt);
     }
@@ -319,7 +321,7 @@ StepReport Step::report_open_window() const {
   StepReport report;
   report.micro_batch_ = micro_batches_ + count_;
   report.decision_ = decisions_.latest();
-  report.loss_ = passes_.last_loss();
+  report.loss_ = forward_backward_.last_loss();
   report.base_learning_rate_ = parts_.storage.updater().learning_rates().of(0);
   report.schedule_ = parts_.options.schedule();
   report.compute_seconds_ = compute_seconds_;
@@ -338,9 +340,10 @@ StepReport Step::report_closed_window() {
   return report;
 }
 
-/// Runs `body`. If it throws, tells the other ranks; then every rank throws the same Error.
+/// Runs `body`, which may throw on some ranks only: a failure travels in the collectives of the
+/// window, where Agreement::attempt() makes its own; then every rank throws the same Error.
 template <typename Body>
-auto Step::attempt(const Body& body) -> decltype(body()) {
+auto Step::fail_on_error(const Body& body) -> decltype(body()) {
   std::exception_ptr error;
   try {
     return body();
@@ -375,7 +378,7 @@ void Step::tell_of_failure() {
     mine.error = 1;
     exchange(parts_.agreement, mine);
   } else {
-    update_weights(Pass::failed, {});
+    update_weights(UpdateMode::failed, {});
     consensus_.discard();
   }
   end_window();
@@ -394,7 +397,7 @@ void Step::end_window() {
   exchanged_.reset();
   compute_seconds_ = 0.0;
   loss_weights_.begin_window();
-  passes_.end_window();
+  forward_backward_.end_window();
   seed_leaves();
 }
 

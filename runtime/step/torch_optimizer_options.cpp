@@ -1,5 +1,5 @@
 #include <c10/util/Type.h>
-#include <lockstep/runtime/step/impl/torch_optimizer_options.h>
+#include <lockstep/runtime/step/own/torch_optimizer_options.h>
 #include <torch/optim/optimizer.h>
 #include <torch/serialize/archive.h>
 

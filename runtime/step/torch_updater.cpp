@@ -1,15 +1,14 @@
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <ATen/ops/empty.h>
-#include <lockstep/amp/impl/average.h>
 #include <lockstep/amp/impl/flat_kernels.h>
 #include <lockstep/amp/impl/flat_span.h>
 #include <lockstep/amp/muon_optimizer.h>
 #include <lockstep/amp/optimizers.h>
 #include <lockstep/collectives/check.h>
 #include <lockstep/runtime/step/impl/span.h>
-#include <lockstep/runtime/step/impl/torch_optimizer_options.h>
 #include <lockstep/runtime/step/impl/updater.h>
+#include <lockstep/runtime/step/own/torch_optimizer_options.h>
 #include <lockstep/runtime/step/own/torch_optimizer_state.h>
 #include <lockstep/runtime/storage/impl/flat.h>
 #include <torch/optim/optimizer.h>

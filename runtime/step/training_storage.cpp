@@ -4,7 +4,7 @@
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/impl/as_error.h>
-#include <lockstep/collectives/impl/solo_transport.h>
+#include <lockstep/collectives/impl/transport.h>
 #include <lockstep/runtime/memory_use.h>
 #include <lockstep/runtime/process/impl/environment.h>
 #include <lockstep/runtime/process/impl/host_threads.h>

@@ -1,8 +1,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
-#include <lockstep/amp/impl/average.h>
 #include <lockstep/amp/impl/flat_span.h>
+#include <lockstep/amp/optimizers.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/step/impl/span.h>
 #include <lockstep/runtime/step/impl/updater.h>
 #include <lockstep/runtime/storage/impl/flat.h>
@@ -234,26 +235,6 @@ class FusedUpdater final : public Updater {
   std::vector<std::vector<size_t>> calls_;  // buckets that one call updates
 };
 
-class UpdaterMaker final : public amp::OptimizerVisitor {
- public:
-  UpdaterMaker(const Reducer& reducer, Arena& arena, const UpdaterOptions& options)
-      : reducer_(reducer), arena_(arena), options_(options) {}
-
-  void visit(const FusedOptimizer& spec) override {
-    made_ = std::make_unique<FusedUpdater>(spec, reducer_, arena_, options_);
-  }
-  void visit(const TorchOptimizer& spec) override {
-    made_ = make_torch_updater(spec, reducer_, arena_, options_);
-  }
-  std::unique_ptr<Updater> take() { return std::move(made_); }
-
- private:
-  const Reducer& reducer_;
-  Arena& arena_;
-  const UpdaterOptions& options_;
-  std::unique_ptr<Updater> made_;
-};
-
 }  // namespace
 
 amp::FlatSpan span_of(const Reducer& reducer, const Arena& arena, size_t b,
@@ -286,9 +267,11 @@ void Updater::update(const Reducer& reducer, const Decisions& decisions,
 
 std::unique_ptr<Updater> Updater::make(const OptimizerSpec& spec, const Reducer& reducer,
                                        Arena& arena, const UpdaterOptions& options) {
-  UpdaterMaker maker(reducer, arena, options);
-  spec.accept(maker);
-  return maker.take();
+  if (const FusedOptimizer* fused = spec.fused()) {
+    return std::make_unique<FusedUpdater>(*fused, reducer, arena, options);
+  }
+  LOCKSTEP_CHECK(spec.by_torch() != nullptr, "no updater for the optimizer ", spec.describe());
+  return make_torch_updater(*spec.by_torch(), reducer, arena, options);
 }
 
 }  // namespace lockstep::detail

@@ -3,9 +3,9 @@
 #include <ATen/ops/full.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/impl/as_error.h>
+#include <lockstep/runtime/data/impl/to_device.h>
 #include <lockstep/runtime/trainer/impl/captured_steps.h>
 #include <lockstep/runtime/trainer/own/no_host_reads.h>
-#include <lockstep/runtime/trainer/own/step_inputs.h>
 
 #include <algorithm>
 
@@ -39,13 +39,30 @@ void explained(const Body& body) {
 
 }  // namespace
 
+std::vector<at::Tensor> on_device(const std::vector<at::Tensor>& inputs, c10::Device device) {
+  std::vector<at::Tensor> there;
+  there.reserve(inputs.size());
+  for (const at::Tensor& input : inputs) {
+    if (!input.defined()) {
+      there.push_back(input);
+      continue;
+    }
+    const bool is_read_later = device.is_cuda() && input.is_cpu() && input.is_pinned();
+    there.push_back(moved(
+        is_read_later ? at::empty_like(input, input.options().pinned_memory(true)).copy_(input)
+                      : input,
+        device));
+  }
+  return there;
+}
+
 StepReport CapturedSteps::run(const std::vector<at::Tensor>& inputs, const Closure& closure,
                               const Votes& votes) {
-  if (steps_.diagnosis().armed()) {
+  if (step_.diagnosis().armed()) {
     return run_directly(inputs, closure, votes);
   }
   std::vector<at::Tensor> there;
-  std::optional<Error> problem = steps_.change_of_model();
+  std::optional<Error> problem = step_.change_of_model();
   try {
     there = on_device(inputs, device_);
   } catch (...) {
@@ -58,7 +75,7 @@ StepReport CapturedSteps::run(const std::vector<at::Tensor>& inputs, const Closu
   for (size_t i = 0; i < there.size(); ++i) {
     window->inputs[i].copy_(there[i], /*non_blocking=*/true);
   }
-  if (window->runs++ < kDirectWindows || !steps_.can_be_captured()) {
+  if (window->runs++ < kDirectWindows || !step_.can_be_captured()) {
     StepReport report;
     window->graph->run_apart([&] { report = run_directly(window->inputs, closure, votes); });
     return report;
@@ -69,13 +86,13 @@ StepReport CapturedSteps::run(const std::vector<at::Tensor>& inputs, const Closu
   const auto launch = [&] {
     graph_capture(devices_).launch(window->collectives, [&] { window->graph->launch(); });
   };
-  return steps_.launch_window(launch, window->loss, votes);
+  return step_.launch_window(launch, window->loss, votes);
 }
 
 StepReport CapturedSteps::run_directly(const std::vector<at::Tensor>& inputs,
                                        const Closure& closure, const Votes& votes) {
-  steps_.micro_batch([&] { return closure(on_device(inputs, device_)); }, /*under_autocast=*/true);
-  return steps_.close_window(votes);
+  step_.micro_batch([&] { return closure(on_device(inputs, device_)); }, /*under_autocast=*/true);
+  return step_.close_window(votes);
 }
 
 /// The window of all ranks' inputs, the same on every rank; null if there are too many graphs
@@ -122,7 +139,7 @@ CapturedSteps::Window& CapturedSteps::add(const Shapes& shapes,
 
 void CapturedSteps::capture(Window& window, const Closure& closure) {
   try {
-    agreement_.attempt([&] { window.loss = steps_.loss_like(); });
+    agreement_.attempt([&] { window.loss = step_.loss_like(); });
     if (devices_.size() > 1) {
       agreement_.attempt([&] { capture(window, CaptureKind::rehearsal, closure); });
     }
@@ -131,15 +148,15 @@ void CapturedSteps::capture(Window& window, const Closure& closure) {
     window.loss = at::Tensor();
     window.graph = make_();
     window.runs = 0;
-    steps_.end_window();
+    step_.end_window();
     throw;
   }
 }
 
 void CapturedSteps::capture(Window& window, CaptureKind kind, const Closure& closure) {
-  const auto work = [&steps = steps_, &window, closure] {
+  const auto work = [&step = step_, &window, closure] {
     const NoHostReads guard;
-    steps.capture_window([&] { return closure(window.inputs); }, window.loss);
+    step.capture_window([&] { return closure(window.inputs); }, window.loss);
   };
   window.collectives =
       graph_capture(devices_).capture(kind, [&](const std::function<void()>& join) {

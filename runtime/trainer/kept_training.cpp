@@ -17,7 +17,7 @@ StateInMemory kept(TrainerImpl& trainer, const std::string& call) {
   LOCKSTEP_CHECK(trainer.storage.rounds() == nullptr, call,
                  ": with TrainerOptions.local_updates ranks have weights of their own; search in a "
                  "run without it");
-  LOCKSTEP_CHECK(trainer.steps->micro_batches_in_window() == 0, call,
+  LOCKSTEP_CHECK(trainer.step->micro_batches_in_window() == 0, call,
                  " in the middle of a window: call it when StepReport::closes_update(), or "
                  "abandon() first");
   trainer.require_written();
@@ -28,7 +28,7 @@ StateInMemory kept(TrainerImpl& trainer, const std::string& call) {
 
 KeptTraining::KeptTraining(TrainerImpl& trainer, const std::string& call)
     : trainer_(trainer), state_(kept(trainer_, call)) {
-  trainer_.steps->follow_schedule(false);
+  trainer_.step->follow_schedule(false);
   trainer_.on_trial = true;
 }
 
@@ -36,15 +36,15 @@ KeptTraining::KeptTraining(TrainerImpl& trainer, const std::string& call)
 /// the next window settles them.
 KeptTraining::~KeptTraining() {
   trainer_.on_trial = false;
-  trainer_.steps->follow_schedule(true);
+  trainer_.step->follow_schedule(true);
   if (ended_) {
     return;
   }
   try {
-    if (trainer_.steps->window_full()) {
+    if (trainer_.step->window_full()) {
       trainer_.storage.reducer().drain();
     }
-    trainer_.steps->end_window();
+    trainer_.step->end_window();
     trainer_.saving->state().give_back(state_);
   } catch (const std::exception& error) {
     std::cerr << "the state before the search was not restored: " << error.what() << std::endl;
@@ -56,7 +56,7 @@ std::optional<Error> KeptTraining::attempt(const std::function<void()>& trial) {
   try {
     const Outcome mine = trainer_.agreement.outcome_of([&] {
       trial();
-      trainer_.steps->settle();
+      trainer_.step->settle();
       return std::string();
     });
     const auto failure = failure_in(trainer_.agreement.exchange(mine));
@@ -71,11 +71,11 @@ std::optional<Error> KeptTraining::attempt(const std::function<void()>& trial) {
 /// Ignores an Error of the last window, because that window is undone.
 void KeptTraining::restore() {
   try {
-    trainer_.steps->abandon();
+    trainer_.step->abandon();
   } catch (const CommunicationError&) {
     throw;
   } catch (const Error&) {
-    trainer_.steps->abandon();
+    trainer_.step->abandon();
   }
   trainer_.saving->state().give_back(state_);
 }
@@ -83,7 +83,7 @@ void KeptTraining::restore() {
 /// Each update multiplies the rate by the factor of a schedule that is a formula, so divides by it.
 bool KeptTraining::set_learning_rate(double rate) {
   const Schedule& schedule = trainer_.options.schedule();
-  const int64_t update = trainer_.steps->updates();
+  const int64_t update = trainer_.step->updates();
   const double factor =
       schedule.kind == Schedule::Kind::function ? 1.0 : double{schedule.factor(update)};
   if (!(factor > 0.0)) {
@@ -97,7 +97,7 @@ bool KeptTraining::set_learning_rate(double rate) {
 /// On a device the peers of a rank that failed in the last window learn of that here.
 void KeptTraining::give_back() {
   try {
-    trainer_.steps->settle();
+    trainer_.step->settle();
     restore();
   } catch (const CommunicationError&) {
     forget();

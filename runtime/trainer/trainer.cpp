@@ -11,7 +11,6 @@
 #include <lockstep/runtime/table.h>
 #include <lockstep/runtime/trainer.h>
 #include <lockstep/runtime/trainer/impl/trainer_impl.h>
-#include <lockstep/runtime/trainer/own/step_inputs.h>
 #include <lockstep/runtime/trainer/own/stored_dtypes.h>
 
 #include <exception>
@@ -73,15 +72,18 @@ StepReport Trainer::step(const std::vector<at::Tensor>& inputs,
                          const std::function<Loss(const std::vector<at::Tensor>&)>& closure) {
   impl_->require_outside_closure("step()");
   impl_->begin_micro_batch();
-  return impl_->captured != nullptr
-             ? impl_->with_saved(impl_->captured->run(inputs, closure, impl_->votes()))
-             : impl_->micro_batch([&] { return closure(detail::on_device(inputs, device())); });
+  if (impl_->captured == nullptr) {
+    return impl_->micro_batch([&] { return closure(detail::on_device(inputs, device())); });
+  }
+  StepReport report = impl_->captured->run(inputs, closure, impl_->votes());
+  impl_->save_after_window();
+  return impl_->completed(std::move(report));
 }
 
 StepReport Trainer::step_without_data() {
   impl_->require_outside_closure("step_without_data()");
   impl_->begin_micro_batch();
-  impl_->steps->empty_micro_batch();
+  impl_->step->empty_micro_batch();
   return impl_->report();
 }
 
@@ -90,21 +92,21 @@ void Trainer::backward(const Loss& loss) {
   LOCKSTEP_CHECK(!impl_->options.reproducible(),
                  "TrainerOptions.reproducible: the forward of this loss has run with the random "
                  "numbers and buffers of a rank; call step(closure)");
-  LOCKSTEP_CHECK(!impl_->steps->window_full(),
+  LOCKSTEP_CHECK(!impl_->step->window_full(),
                  "backward() was called accumulate() times: call update() now");
   impl_->require_no_graph();
   impl_->begin_micro_batch();
   if (impl_->digests != nullptr) {
     impl_->digests->note_random();
   }
-  impl_->steps->micro_batch([&] { return loss; }, /*under_autocast=*/false);
+  impl_->step->micro_batch([&] { return loss; }, /*under_autocast=*/false);
   impl_->note_loss();
 }
 
 StepReport Trainer::update() {
   impl_->require_outside_closure("update()");
-  LOCKSTEP_CHECK(impl_->steps->window_full(), "update() before backward(): the window has ",
-                 impl_->steps->micro_batches_in_window(),
+  LOCKSTEP_CHECK(impl_->step->window_full(), "update() before backward(): the window has ",
+                 impl_->step->micro_batches_in_window(),
                  " micro-batches, fewer than accumulate(); call backward(loss) first");
   return impl_->close_window();
 }
@@ -119,7 +121,7 @@ void Trainer::save(std::optional<MetricValue> metric) {
 
 std::optional<snapshot::SaveReport> Trainer::finish_saving() {
   impl_->require_outside_closure("finish_saving()");
-  impl_->steps->settle();
+  impl_->step->settle();
   impl_->saving->finish();
   return impl_->saving->take_ended();
 }
@@ -136,7 +138,7 @@ void Trainer::save_and_leave() {
 ResumeReport Trainer::resume(const std::string& folder) {
   impl_->require_outside_closure("resume()");
   impl_->require_between_windows("resume()");
-  impl_->steps->settle();
+  impl_->step->settle();
   detail::require_same_fields("resume()", {{"folder", detail::text_of(folder)}}, impl_->agreement);
   impl_->agreement.raise_if_any(impl_->storage.watch().departure());
   return impl_->saving->resume(folder);
@@ -161,24 +163,24 @@ void Trainer::state(const std::string& name, int64_t& number) {
   impl_->loop.add(name, &number);
 }
 amp::Autocast Trainer::autocast() const {
-  return impl_->steps->autocast();
+  return impl_->step->autocast();
 }
 
 void Trainer::abandon() {
   impl_->require_outside_closure("abandon()");
-  impl_->steps->abandon();
+  impl_->step->abandon();
 }
 void Trainer::request_stop() noexcept {
-  impl_->steps->consensus().request_stop();
+  impl_->step->consensus().request_stop();
 }
 void Trainer::stop_on_signals() {
   stop_on_signals(detail::usual_stop_signals());
 }
 void Trainer::stop_on_signals(const std::vector<int>& signals) {
-  impl_->steps->consensus().stop_on_signals(signals);
+  impl_->step->consensus().stop_on_signals(signals);
 }
 bool Trainer::stop_requested() const {
-  return impl_->steps->stop_requested();
+  return impl_->step->stop_requested();
 }
 c10::Device Trainer::device() const {
   return impl_->runtime.device();
@@ -187,7 +189,7 @@ Runtime& Trainer::runtime() const {
   return impl_->runtime;
 }
 int64_t Trainer::updates() const {
-  return impl_->steps->updates();
+  return impl_->step->updates();
 }
 void Trainer::set_learning_rate(double rate, std::optional<int> group) {
   impl_->require_outside_closure("set_learning_rate()");
@@ -213,31 +215,31 @@ bool Trainer::reduce_on_plateau(const MetricValue& metric) {
   return is_lowered;
 }
 void Trainer::diagnose_next_overflow() {
-  impl_->steps->consensus().diagnose_next_overflow();
+  impl_->step->consensus().diagnose_next_overflow();
 }
 const std::string& Trainer::diagnosis() const {
-  return impl_->steps->diagnosis().text();
+  return impl_->step->diagnosis().text();
 }
 std::string Trainer::gradient_table() const {
   return table_of(detail::gradient_ranges(impl_->storage.reducer()));
 }
 double Trainer::loss_scale(int64_t loss) const {
-  return impl_->steps->scaler_of(loss).value();
+  return impl_->step->scaler_of(loss).value();
 }
 amp::ScalerState Trainer::scaler_state(int64_t loss) const {
-  return impl_->steps->scaler_of(loss).state();
+  return impl_->step->scaler_of(loss).state();
 }
 
 std::vector<std::pair<std::string, at::Tensor>> Trainer::masters() const {
   impl_->require_outside_closure("masters()");
-  impl_->steps->settle();
+  impl_->step->settle();
   impl_->storage.written().adopt();
   return impl_->storage.named(impl_->storage.arena().whole_masters());
 }
 
 std::vector<std::pair<std::string, at::Tensor>> Trainer::averaged() const {
   impl_->require_outside_closure("averaged()");
-  impl_->steps->settle();
+  impl_->step->settle();
   auto averages = detail::all_averages(impl_->storage);
   LOCKSTEP_CHECK(!averages.empty(),
                  "averaged(): no average is kept; ask for one with TrainerOptions().ema(0.999)");
@@ -274,7 +276,7 @@ bool Trainer::replicas_agree() const {
   std::vector<detail::ReplicatedArray> counters = {
       {"the loss scale", at::scalar_tensor(scaler.scale, at::kFloat)},
       {"the number of updates", at::scalar_tensor(updates(), at::kLong)}};
-  for (const amp::LossScaler& each : impl_->steps->loss_scales().scalers()) {
+  for (const amp::LossScaler& each : impl_->step->loss_scales().scalers()) {
     counters.push_back({"the scale of a loss", each.scale_tensor()});
   }
   const bool equal = impl_->storage.replicas().are_equal(counters);

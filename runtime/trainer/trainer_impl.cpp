@@ -12,6 +12,15 @@
 #include <iostream>
 
 namespace lockstep::detail {
+
+/// With what a Trainer is made; checked.
+struct TrainerImpl::Parts {
+  HostActs acts;
+  MakeStepGraph make_graph;
+  Communicator devices;  // of the gradients
+  Trainable trainable;
+};
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -29,11 +38,19 @@ void require_capturable(const OptimizerSpec& optimizer, c10::Device device,
 }
 
 /// Checks all arguments on each rank, then between ranks. Moves the model to the device.
-Trainable checked(const Model& model, const OptimizerSpec& optimizer, const TrainerOptions& options,
-                  const Runtime& runtime, bool has_graphs, const Communicator& devices,
-                  const Agreement& agreement) {
+TrainerImpl::Parts checked(const Runtime& runtime, const Model& model,
+                           const OptimizerSpec& optimizer, const TrainerOptions& options,
+                           std::optional<HostActs> acts, MakeStepGraph make_graph,
+                           const std::optional<Communicator>& devices) {
   const c10::Device device = runtime.device();
-  Trainable trainable;
+  if (!acts && !device.is_cpu()) {
+    make_graph = [device] { return make_cuda_graph(device); };
+  }
+  TrainerImpl::Parts parts = {
+      acts.value_or(device.is_cpu() ? HostActs::at_once : HostActs::one_window_late),
+      std::move(make_graph), devices.value_or(runtime.communicator()), Trainable()};
+  const Agreement agreement(runtime.control());
+  Trainable& trainable = parts.trainable;
   agreement.attempt([&] {
     options.validate();
     with_own_leaves(options, runtime.size());
@@ -54,13 +71,13 @@ Trainable checked(const Model& model, const OptimizerSpec& optimizer, const Trai
                    " belongs to a layer of convert_sync_batchnorm(), whose forward needs every "
                    "rank; give the ranks equal shares, or use plain BatchNorm");
     if (options.cuda_graph()) {
-      require_capturable(optimizer, device, devices, has_graphs);
+      require_capturable(optimizer, device, parts.devices, parts.make_graph != nullptr);
       require_no_renormed_tables("cuda_graph: ", model);
     }
   });
   require_same_structure(model, agreement);
   require_same_options(options, optimizer, trainable.parameters, agreement);
-  return trainable;
+  return parts;
 }
 
 /// The options that this rank runs with. The default wire dtype depends on the number of ranks.
@@ -75,45 +92,34 @@ TrainerOptions as_run(const TrainerOptions& asked, const Communicator& devices) 
 
 }  // namespace
 
-TrainerImpl::TrainerImpl(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
-                         const TrainerOptions& options)
-    : TrainerImpl(
-          runtime, model, spec, options,
-          runtime.device().is_cpu() ? HostActs::at_once : HostActs::one_window_late,
-          runtime.device().is_cpu() ? MakeStepGraph() : [device = runtime.device()] {
-            return make_cuda_graph(device);
-          }) {}
-
 /// The order is part of the contract of Trainer: check, copy rank 0's weights, lay out, then the
 /// parts that refer to the layout.
 TrainerImpl::TrainerImpl(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
-                         const TrainerOptions& options, HostActs acts, MakeStepGraph make_graph,
-                         const Communicator& devices)
-    : TrainerImpl(runtime, model, spec, options, acts, make_graph, devices,
-                  checked(model, spec, options, runtime, make_graph != nullptr, devices,
-                          Agreement(runtime.control()))) {}
+                         const TrainerOptions& options, std::optional<HostActs> acts,
+                         MakeStepGraph make_graph, std::optional<Communicator> devices)
+    : TrainerImpl(runtime, model, spec, options,
+                  checked(runtime, model, spec, options, acts, std::move(make_graph), devices)) {}
 
 TrainerImpl::TrainerImpl(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
-                         const TrainerOptions& asked, HostActs acts, MakeStepGraph make_graph,
-                         const Communicator& devices, Trainable trainable)
+                         const TrainerOptions& asked, Parts parts)
     : runtime(runtime),
       agreement(runtime.control()),
-      options(as_run(asked, devices)),
+      options(as_run(asked, parts.devices)),
       description(spec.describe()),
       activations(options, model),
-      storage(runtime, model, spec.clone(), options, std::move(trainable), devices, agreement,
-              activations),
+      storage(runtime, model, spec.clone(), options, std::move(parts.trainable), parts.devices,
+              agreement, activations),
       loop(runtime.device()) {
   agreement.attempt([&] {
-    steps = std::make_unique<Step>(StepParts{
-        options, runtime.device(), acts, model.buffers(), devices, agreement,
+    step = std::make_unique<Step>(StepParts{
+        options, runtime.device(), parts.acts, model.buffers(), parts.devices, agreement,
         amp::LossScaler(options.precision().loss_scaler_options(), runtime.device()), storage,
         NonFiniteDiagnosis(model, options.precision(), options.diagnosis_folder(),
                            options.reproducible()),
         runtime.seed()});
     if (options.cuda_graph()) {
-      captured = std::make_unique<CapturedSteps>(*steps, runtime.device(), devices, agreement,
-                                                 std::move(make_graph));
+      captured = std::make_unique<CapturedSteps>(*step, runtime.device(), parts.devices, agreement,
+                                                 std::move(parts.make_graph));
     }
     if (!options.digest_log().empty()) {
       digests = std::make_unique<DigestLog>(options.digest_log(), options.digest_every(),
@@ -128,26 +134,26 @@ TrainerImpl::TrainerImpl(Runtime& runtime, const Model& model, const OptimizerSp
     description = details;
   }
   saving = std::make_unique<Saving>(
-      TrainingState({runtime, storage, model.buffers(), *steps, loop, plateau.get(),
+      TrainingState({runtime, storage, model.buffers(), *step, loop, plateau.get(),
                      asked.precision().describe(),
                      description + "; " + with_all_leaves(asked, runtime.size()).describe(),
                      [this] { adopt_trainable(); }}),
       agreement.communicator(), options.snapshots());
   runtime.seed_ranks();
-  steps->seed_leaves();
+  step->seed_leaves();
 }
 
 void TrainerImpl::begin_micro_batch() {
-  LOCKSTEP_CHECK(!steps->window_full(), "the window is full: call update() before the next step()");
+  LOCKSTEP_CHECK(!step->window_full(), "the window is full: call update() before the next step()");
   const double waited = runtime.loaders().note_step();
   data_wait_ += waited;
   if (!window_start_) {  // the first window starts with the wait for its batch
     window_start_ = Clock::now() - std::chrono::duration_cast<Clock::duration>(
                                        std::chrono::duration<double>(waited));
   }
-  steps->begin_window();
+  step->begin_window();
   advance_saving();
-  if (steps->micro_batches_in_window() == 0) {
+  if (step->micro_batches_in_window() == 0) {
     saving->require_own_folder();  // collective: later, a rank may have failed
     if (digests != nullptr) {
       digests->begin_window();
@@ -156,13 +162,13 @@ void TrainerImpl::begin_micro_batch() {
 }
 
 StepReport TrainerImpl::micro_batch(const std::function<Loss()>& closure) {
-  const int64_t number = steps->micro_batches_in_window();
+  const int64_t number = step->micro_batches_in_window();
   const auto leaf = [&] {
     if (options.reproducible()) {
-      runtime.loaders().require_leaf(steps->leaves().count(), number);
+      runtime.loaders().require_leaf(step->leaves().count(), number);
     }
     Loss loss = closure();
-    steps->leaves().require_exact(loss);
+    step->leaves().require_exact(loss);
     if (digests != nullptr) {
       digests->note_random();
     }
@@ -170,8 +176,8 @@ StepReport TrainerImpl::micro_batch(const std::function<Loss()>& closure) {
   };
   const bool watched = options.reproducible() || digests != nullptr;
   const bool measured = activations.watch(runtime.device().type(), [&] {
-    steps->micro_batch(watched ? std::function<Loss()>(leaf) : closure,
-                       /*under_autocast=*/true);
+    step->micro_batch(watched ? std::function<Loss()>(leaf) : closure,
+                      /*under_autocast=*/true);
   });
   if (measured && runtime.is_main()) {
     std::cerr << activations.report() << std::endl;
@@ -181,21 +187,22 @@ StepReport TrainerImpl::micro_batch(const std::function<Loss()>& closure) {
 }
 
 StepReport TrainerImpl::report() {
-  return steps->window_full() ? close_window() : with_data_wait(steps->report_open_window());
+  return step->window_full() ? close_window() : completed(step->report_open_window());
 }
 
 StepReport TrainerImpl::close_window() {
-  StepReport report = steps->close_window(votes());
+  StepReport report = step->close_window(votes());
   if (digests != nullptr) {
-    steps->settle();  // throws on all ranks if one failed and so lacks digests
-    digests->write(steps->scaler().state(), storage.reducer());
+    step->settle();  // throws on all ranks if one failed and so lacks digests
+    digests->write(step->scaler().state(), storage.reducer());
   }
-  return with_saved(std::move(report));
+  save_after_window();
+  return completed(std::move(report));
 }
 
 void TrainerImpl::note_loss() {
   if (digests != nullptr) {
-    digests->note_loss(steps->report_open_window().loss());
+    digests->note_loss(step->report_open_window().loss());
   }
 }
 
@@ -207,29 +214,28 @@ Votes TrainerImpl::votes() const {
 
 /// Advances a pending snapshot once the votes of all ranks say that their share is on the disk.
 void TrainerImpl::advance_saving() {
-  const auto all = steps->consensus().take();
+  const auto all = step->consensus().take();
   if (all && all->saved == runtime.size()) {
     saving->advance();
   }
 }
 
-StepReport TrainerImpl::with_saved(StepReport report) {
+void TrainerImpl::save_after_window() {
   advance_saving();
-  if (report.closes_update() && !on_trial && saving->is_memory_due()) {
-    steps->settle();
-    saving->save_in_memory(steps->updates());
+  if (!on_trial && saving->is_memory_due()) {
+    step->settle();
+    saving->save_in_memory(step->updates());
   }
-  if (auto ended = saving->take_ended()) {
-    report.saved_ = std::make_shared<const snapshot::SaveReport>(std::move(*ended));
-  }
-  return with_data_wait(std::move(report));
 }
 
-StepReport TrainerImpl::with_data_wait(StepReport report) {
+StepReport TrainerImpl::completed(StepReport report) {
   const Clock::time_point now = Clock::now();
   report.data_wait_seconds_ = data_wait_;
   report.elapsed_seconds_ = std::chrono::duration<double>(now - *window_start_).count();
   if (report.closes_update()) {
+    if (auto ended = saving->take_ended()) {
+      report.saved_ = std::make_shared<const snapshot::SaveReport>(std::move(*ended));
+    }
     watch_stragglers(report);
     data_wait_ = 0.0;
     window_start_ = now;
@@ -254,7 +260,7 @@ void TrainerImpl::watch_stragglers(const StepReport& closed) {
 }
 
 void TrainerImpl::require_outside_closure(const char* call) const {
-  LOCKSTEP_CHECK(!steps->is_in_closure(), call,
+  LOCKSTEP_CHECK(!step->is_in_closure(), call,
                  " was called in the closure of step(), which only computes the loss; call it "
                  "after step() has returned");
 }
@@ -266,14 +272,14 @@ void TrainerImpl::require_no_graph() const {
 }
 
 void TrainerImpl::require_between_windows(const char* call) const {
-  LOCKSTEP_CHECK(steps->micro_batches_in_window() == 0, call, " in the middle of a window, after ",
-                 steps->micro_batches_in_window(),
+  LOCKSTEP_CHECK(step->micro_batches_in_window() == 0, call, " in the middle of a window, after ",
+                 step->micro_batches_in_window(),
                  " of its micro-batches: call it when StepReport::closes_update(), or abandon() "
                  "first");
 }
 
 bool TrainerImpl::take_written() {
-  steps->settle();
+  step->settle();
   const bool whole = !agreement.any(storage.watch().departure().has_value());
   if (whole) {
     storage.written().take();
@@ -282,7 +288,7 @@ bool TrainerImpl::take_written() {
 }
 
 void TrainerImpl::require_written() {
-  steps->settle();
+  step->settle();
   agreement.raise_if_any(storage.watch().departure());
   storage.written().take();
 }

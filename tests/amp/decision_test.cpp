@@ -1,6 +1,6 @@
 // What is decided about an update, from what all ranks have shared.
 #include <gtest/gtest.h>
-#include <lockstep/amp/impl/decide.h>
+#include <lockstep/amp/impl/decision.h>
 #include <lockstep/amp/loss_scaler.h>
 #include <lockstep/amp/schedule.h>
 

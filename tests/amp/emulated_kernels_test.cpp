@@ -8,9 +8,9 @@
 #include "update_samples.h"
 
 #include <lockstep/amp/cuda/launch.h>
-#include <lockstep/amp/impl/average.h>
 #include <lockstep/amp/impl/cast_kernels.h>
 #include <lockstep/amp/impl/flat_kernels.h>
+#include <lockstep/amp/impl/flat_span.h>
 #include <lockstep/amp/loss_scaler.h>
 #include <lockstep/amp/update/cpu_update.h>
 #include <lockstep/amp/update/measure.h>

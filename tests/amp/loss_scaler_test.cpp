@@ -148,9 +148,10 @@ TEST(LossScaler, RefusesAFlagOfWrongKind) {
 TEST(LossScaler, DeviceStateIsTheState) {
   LossScaler scaler;
   scaler.update(true);
-  EXPECT_EQ(scaler.device_state()->scale, 32768.0F);
-  EXPECT_EQ(scaler.device_state()->skipped, 1);
-  scaler.device_state()->scale = 5.0F;
+  auto* state = static_cast<amp::ScalerState*>(state_bytes(scaler).mutable_data_ptr());
+  EXPECT_EQ(state->scale, 32768.0F);
+  EXPECT_EQ(state->skipped, 1);
+  state->scale = 5.0F;
   EXPECT_EQ(scaler.value(), 5.0);
 }
 

@@ -118,6 +118,9 @@ FAULTS = {
     "a header of impl/ in an example": (
         {"examples/hello.cpp": included("base/impl/plain.h")},
         "examples/hello.cpp: includes base/impl/plain.h, which is neither public"),
+    "a header of impl/ that only its library includes": (
+        {"runtime/step/loss.cpp": included("runtime/step/impl/alone.h"), "runtime/step/impl/alone.h": ""},
+        "runtime/step/impl/alone.h: in impl/, but nothing outside runtime/step reaches it"),
     "an own header in a header of impl/": (
         {"runtime/step/impl/step.h": included("runtime/step/sums/sum.h")},
         "runtime/step/impl/step.h: a header of impl/ that includes runtime/step/sums/sum.h"),

@@ -62,8 +62,8 @@ TEST_F(CauseOfAJob, IsTheRankThatOtherRanksWaitFor) {
   report(0, Kind::word, waited_for({2}));
   report(0, Kind::line, "rank 0: gave up");
   report(0, Kind::status, "20");
-  report(2, Kind::halted, "19");
-  report(2, Kind::stopped, "137");
+  report(2, Kind::suspended, "19");
+  report(2, Kind::ended_after_request, "137");
   EXPECT_THAT(cause(20), AllOf(HasSubstr("rank 2 did not arrive"), HasSubstr("by SIGSTOP"),
                                HasSubstr("the last lines of rank 0:\n  | rank 0: ")));
 }
@@ -88,7 +88,7 @@ TEST_F(CauseOfAJob, OfRanksThatCannotReachEachOtherNamesTheirCollective) {
   report(0, Kind::status, "20");
   for (const int rank : {1, 2}) {
     report(rank, Kind::word, waited_for({0}));
-    report(rank, Kind::stopped, "143");
+    report(rank, Kind::ended_after_request, "143");
   }
   EXPECT_THAT(cause(20), HasSubstr("ranks 0-2 waited for each other in all_reduce #45"));
 }
@@ -97,8 +97,8 @@ TEST_F(CauseOfAJob, IsNoRankThatHasWaitedItselfHoweverItEnded) {
   report(0, Kind::word, waited_for({1, 2}));
   report(0, Kind::status, "20");
   report(1, Kind::word, waited_for({2}));
-  report(1, Kind::stopped, "137");
-  report(2, Kind::stopped, "137");
+  report(1, Kind::ended_after_request, "137");
+  report(2, Kind::ended_after_request, "137");
   cause(20);
   EXPECT_THAT(found->ranks, ElementsAre(2));
 }
@@ -119,7 +119,7 @@ TEST_F(CauseOfAJob, IsTheRankWhoseErrorTheOthersHaveThrown) {
     report(rank, Kind::line, "rank " + std::to_string(rank) + ": rank 1: no file");
   }
   report(0, Kind::status, "2");
-  report(2, Kind::stopped, "143");
+  report(2, Kind::ended_after_request, "143");
   report(1, Kind::status, "2");
   EXPECT_EQ(cause(2),
             "ranks 0-2 ended with exit code 2; the last lines of each:\n  | rank 1: no file\n"
@@ -176,8 +176,8 @@ TEST_F(CauseOfAJob, IsTheRankThatEndedWithoutARuntimeThoughWithCode0) {
   report(0, Kind::word, "s");
   report(1, Kind::status, "0");
   EXPECT_TRUE(table.has_failure());
-  report(0, Kind::stopped, "143");
-  report(2, Kind::stopped, "143");
+  report(0, Kind::ended_after_request, "143");
+  report(2, Kind::ended_after_request, "143");
   EXPECT_THAT(cause(20), HasSubstr("rank 1 ended with exit code 0 before making a runtime"));
 }
 
@@ -204,16 +204,16 @@ TEST_F(CauseOfAJob, OfAStopIsTheRankThatSavedHoweverTheOthersEnded) {
     report(rank, Kind::began, "200 b");
     report(rank, Kind::word, "u");
   }
-  report(0, Kind::stopped, "143");
+  report(0, Kind::ended_after_request, "143");
   report(1, Kind::word, waited_for({2}));
   report(1, Kind::status, "20");
-  report(2, Kind::stopped, "75");
+  report(2, Kind::ended_after_request, "75");
   const JobEnd by_usr1{143, "", false, false};
   const JobEnd by_launcher{143, "", true, false};
   const JobEnd by_timeout{143, "the job took longer than 9 s (--timeout)", true, false};
   for (const JobEnd& end : {by_usr1, by_launcher, by_timeout}) {
     cause(75, end);
-    EXPECT_TRUE(found->stopped);
+    EXPECT_TRUE(found->ended_as_asked);
   }
 }
 
@@ -225,7 +225,7 @@ TEST_F(CauseOfAJob, OfAStopIsNoFailureOfTheRankThatLeftBeforeItHeardOfIt) {
       report(1, Kind::status, "75");
     }
     cause(75, {75, "", true, false});
-    EXPECT_TRUE(found->stopped);
+    EXPECT_TRUE(found->ended_as_asked);
   }
   report(0, Kind::status, "139");
   EXPECT_THAT(cause(139, {75, "", true, false}), HasSubstr("rank 0 was killed by SIGSEGV"));
@@ -233,12 +233,12 @@ TEST_F(CauseOfAJob, OfAStopIsNoFailureOfTheRankThatLeftBeforeItHeardOfIt) {
 
 TEST_F(CauseOfAJob, NamesTheRankThatSavedAndLeftThoughNobodyAskedTheLauncher) {
   report(1, Kind::status, "75");
-  report(0, Kind::stopped, "137");
+  report(0, Kind::ended_after_request, "137");
   EXPECT_THAT(cause(75, {75, "", false, false}), HasSubstr("rank 1 ended with exit code 75"));
 }
 
 TEST_F(CauseOfAJob, IsADeadlineThatPassedBeforeTheRanksWereEnded) {
-  report(1, Kind::stopped, "75");
+  report(1, Kind::ended_after_request, "75");
   EXPECT_EQ(cause(20, {75, "rank 1 has not left its runtime for 9 s", false, true}),
             "rank 1 has not left its runtime for 9 s\n");
 }
@@ -275,8 +275,8 @@ TEST_F(CauseOfAJob, OfAKilledRankIsNotThatOfRanksThatTheLauncherEnded) {
     report(rank, Kind::line, "rank " + std::to_string(rank) + ": ready");
   }
   report(2, Kind::status, "137");
-  report(0, Kind::stopped, "143");
-  report(1, Kind::stopped, "137");
+  report(0, Kind::ended_after_request, "143");
+  report(1, Kind::ended_after_request, "137");
   EXPECT_THAT(cause(137), ::testing::StartsWith("rank 2 was killed by SIGKILL; its last lines"));
 }
 
@@ -285,7 +285,7 @@ TEST_F(CauseOfAJob, OfAProgramWithoutLockstepIsNotThatOfRanksThatPrintedTheSame)
     report(rank, Kind::line, "ready");
   }
   report(2, Kind::status, "7");
-  report(0, Kind::stopped, "143");
+  report(0, Kind::ended_after_request, "143");
   EXPECT_THAT(cause(7), ::testing::StartsWith("rank 2 ended with exit code 7; its last lines"));
 }
 

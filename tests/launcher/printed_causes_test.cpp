@@ -68,7 +68,7 @@ std::string describe(const std::vector<Ended>& ranks) {
 TEST(PrintedCauses, RanksThatSayTheSameAreNamedTogether) {
   const std::string error = "2oranks 0-2: sizes differ";
   EXPECT_EQ(
-      describe({{{0, Kind::stopped, "143"}, error, "rank 0: ranks 0-2: sizes differ"},
+      describe({{{0, Kind::ended_after_request, "143"}, error, "rank 0: ranks 0-2: sizes differ"},
                 {{1, Kind::status, "2"}, error, "rank 1: ranks 0-2: sizes differ"},
                 {{2, Kind::status, "2"}, error, "rank 2: ranks 0-2: sizes differ"},
                 {{3, Kind::status, "0"}, "", "rank 3: ranks 0-2: sizes differ"}}),

@@ -1,5 +1,4 @@
 #pragma once
-
 static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
 
 #include <cstdint>
@@ -22,6 +21,7 @@ enum class FileRole {
 struct SliceRecord {
   std::vector<int64_t> sizes;  // of the whole tensor
   int64_t begin = 0;           // index of the first element of the part, in row-major order
+  int64_t elements = 0;        // of the part; not in the manifest: the file's header has it
 };
 
 /// What the manifest says about one file.
@@ -62,7 +62,8 @@ struct Manifest {
   static Manifest parse_unsealed(std::string_view text, const std::string& file);
 };
 
-/// The "files" part of a manifest, with which ranks report the files that they wrote.
+/// The "files" part of a manifest with the elements of slices: the report of a rank about its
+/// files.
 std::string render_records(const FileRecords& files);
 FileRecords parse_records(std::string_view text, const std::string& file);
 

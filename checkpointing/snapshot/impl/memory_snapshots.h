@@ -1,5 +1,4 @@
 #pragma once
-
 static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
 
 #include <lockstep/checkpointing/snapshot/impl/folder_lock.h>
@@ -17,7 +16,7 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 #include <string>
 #include <vector>
 
-namespace lockstep::detail {
+namespace lockstep::snapshot {
 
 /// Snapshots in the memory of each node (tmpfs), from which a run resumes after a rank has died.
 /// The ranks of a node share a folder with the files that they wrote, a manifest of all ranks'
@@ -33,8 +32,8 @@ class MemorySnapshots {
  public:
   /// `memory`: a tmpfs folder. `run_folder`: the folder of the run, on the disk. `chunk_bytes`: see
   /// NeighbourCopies.
-  MemorySnapshots(Agreement agreement, const std::string& memory, const std::string& run_folder,
-                  size_t chunk_bytes = NeighbourCopies::kChunkBytes);
+  MemorySnapshots(detail::Agreement agreement, const std::string& memory,
+                  const std::string& run_folder, size_t chunk_bytes = NeighbourCopies::kChunkBytes);
 
   /// Why the folder cannot be used: other users could change it on some node. Empty: it can.
   /// Collective; the same on every rank.
@@ -50,13 +49,13 @@ class MemorySnapshots {
   /// nothing of that job is changed.
   void open(const std::string& run, int64_t update, int64_t min_shard_bytes);
   bool is_open() const { return writer_ != nullptr; }
-  /// As in snapshot::Writer, but a save ends once the next node has its copies, or with a warning
-  /// if it cannot get them. save() completes the previous save and returns its report.
-  std::optional<snapshot::SaveReport> save(const snapshot::Content& content, int64_t update);
+  /// As in Writer, but a save ends once the next node has its copies, or with a warning if it
+  /// cannot get them. save() completes the previous save and returns its report.
+  std::optional<SaveReport> save(const Content& content, int64_t update);
   bool is_pending() const { return is_open() && (writer_->is_pending() || copied_); }
   bool is_ready() const;
-  std::optional<snapshot::SaveReport> advance();
-  std::optional<snapshot::SaveReport> wait();
+  std::optional<SaveReport> advance();
+  std::optional<SaveReport> wait();
 
   /// Call when the run has resumed from the snapshot of `update`: removes those of later updates.
   void resume_from(int64_t update);
@@ -70,7 +69,7 @@ class MemorySnapshots {
   void forget(int64_t first, int64_t last) noexcept;
   /// Call before a run resumes from the disk: makes all snapshots in memory of `run_folder`
   /// invalid, on all nodes.
-  static void forget_all_of(const std::string& run_folder, const Agreement& agreement);
+  static void forget_all_of(const std::string& run_folder, const detail::Agreement& agreement);
   /// Removes the folder and all files in it.
   void remove() noexcept;
 
@@ -91,16 +90,16 @@ class MemorySnapshots {
   void complete(const std::string& path, const std::string& token) const;
   void adopt(int64_t step, const std::string& token) const;
 
-  Agreement agreement_;
+  detail::Agreement agreement_;
   std::string run_folder_;
-  snapshot::PrivateFolder folder_;  // of this node
+  PrivateFolder folder_;  // of this node
   size_t chunk_bytes_;
-  int64_t forgotten_ = -1;                      // snapshots up to this update are not kept
-  std::unique_ptr<snapshot::FolderLock> lock_;  // on the first rank of a node, while open
-  std::unique_ptr<snapshot::Writer> writer_;
-  std::optional<int64_t> newest_;               // update of the newest, complete or pending
-  std::unique_ptr<NeighbourCopies> copies_;     // null: one node, or a copy failed
-  std::optional<snapshot::SaveReport> copied_;  // of the save whose files are being copied
+  int64_t forgotten_ = -1;            // snapshots up to this update are not kept
+  std::unique_ptr<FolderLock> lock_;  // on the first rank of a node, while open
+  std::unique_ptr<Writer> writer_;
+  std::optional<int64_t> newest_;            // update of the newest, complete or pending
+  std::unique_ptr<NeighbourCopies> copies_;  // null: one node, or a copy failed
+  std::optional<SaveReport> copied_;         // of the save whose files are being copied
 };
 
-}  // namespace lockstep::detail
+}  // namespace lockstep::snapshot

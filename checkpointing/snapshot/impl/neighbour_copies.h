@@ -1,5 +1,4 @@
 #pragma once
-
 static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
 
 #include <lockstep/checkpointing/snapshot/impl/mapped_file.h>
@@ -14,7 +13,7 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 #include <string>
 #include <vector>
 
-namespace lockstep::detail {
+namespace lockstep::snapshot {
 
 /// Copies each node's files of a snapshot in memory to the next node, so that all files survive the
 /// loss of one node. The first rank of each node sends and receives in chunks: each advance()
@@ -25,7 +24,7 @@ class NeighbourCopies {
   static constexpr size_t kChunkBytes = size_t{16} << 20;
 
   /// `folder`: contains the snapshots. `chunk_bytes`: sent by each node at a time.
-  NeighbourCopies(Agreement agreement, snapshot::PrivateFolder folder, size_t chunk_bytes);
+  NeighbourCopies(detail::Agreement agreement, PrivateFolder folder, size_t chunk_bytes);
   NeighbourCopies(const NeighbourCopies&) = delete;
   NeighbourCopies& operator=(const NeighbourCopies&) = delete;
 
@@ -54,8 +53,8 @@ class NeighbourCopies {
     std::vector<File> files = {};
     size_t file = 0;
     size_t done = 0;  // bytes of the file
-    std::shared_ptr<snapshot::MappedFile> source = nullptr;
-    std::unique_ptr<snapshot::OutputFile> target = nullptr;
+    std::shared_ptr<MappedFile> source = nullptr;
+    std::unique_ptr<OutputFile> target = nullptr;
     at::Tensor chunk = {};
     Work work = {};
 
@@ -70,15 +69,15 @@ class NeighbourCopies {
 
   size_t chunks_of(size_t bytes) const { return (bytes + chunk_bytes_ - 1) / chunk_bytes_; }
 
-  Agreement agreement_;
-  snapshot::PrivateFolder folder_;
+  detail::Agreement agreement_;
+  PrivateFolder folder_;
   size_t chunk_bytes_;
   std::vector<int> first_ranks_;  // of each node
   std::vector<Stream> streams_;   // on the first rank of a node: one to send, one to receive
   std::string path_;
-  size_t chunks_left_ = 0;  // of the node with the most chunks
-  std::string failure_;     // of start(), on every rank
-  Outcome outcome_;         // of this rank, since start()
+  size_t chunks_left_ = 0;   // of the node with the most chunks
+  std::string failure_;      // of start(), on every rank
+  detail::Outcome outcome_;  // of this rank, since start()
 };
 
-}  // namespace lockstep::detail
+}  // namespace lockstep::snapshot

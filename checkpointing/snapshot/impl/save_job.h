@@ -1,5 +1,4 @@
 #pragma once
-
 static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
 
 #include <lockstep/checkpointing/snapshot/impl/manifest.h>
@@ -27,7 +26,7 @@ std::string text_of_metric(const std::optional<MetricValue>& metric);
 ///   agree    all ranks   one rank's failure ends it for all, and so does what is missing or twice
 ///                        in the files of all together; then the folder is removed
 ///   commit   rank 0 *    manifest, folder to disk, one rename, parent to disk; `latest`, rotation
-///   finish   all ranks   what rank 0 has to say
+///   finish   all ranks   what rank 0 * has to say
 /// * the first rank of each node, if the folder is in the memory of each node.
 /// write() and commit() touch the disk and speak to nobody, so a thread may run them; the others
 /// are collectives. Between these no two may run at the same time.
@@ -37,7 +36,7 @@ class SaveJob {
           const std::optional<MetricValue>& metric);
   /// Whether the finished snapshot `id` has exactly this content, except for the metric. Reads
   /// every tensor that this rank would write; no save may be pending. Collective.
-  static bool is_saved(RunFolder& folder, const Content& content, const SnapshotId& id);
+  static bool matches_finished(RunFolder& folder, const Content& content, const SnapshotId& id);
 
   /// The files that write() writes. The caller may replace tensors by copies before.
   std::vector<PlannedFile>& planned() { return planned_; }
@@ -58,6 +57,7 @@ class SaveJob {
   std::vector<detail::Outcome> exchange_outcomes();
   void compare_content(const std::vector<std::string>& lines,
                        const std::optional<MetricValue>& metric);
+  /// Returns the records of the files.
   std::string write_files();
   /// Throws Error unless the files of all ranks have all content exactly once.
   void take_records(const std::vector<detail::Outcome>& outcomes);

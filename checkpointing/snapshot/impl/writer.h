@@ -1,5 +1,4 @@
 #pragma once
-
 static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
 
 #include <lockstep/checkpointing/snapshot/impl/content.h>
@@ -20,9 +19,10 @@ namespace lockstep::snapshot {
 ///
 /// save() waits for the disk. start() returns once this rank's tensors are copied to host memory
 /// (which is reused; pinned for tensors on a GPU); a thread of each rank then writes the copies,
-/// without any collective. In advance() the ranks agree and rank 0 completes the snapshot: call it
-/// once is_ready() is true on all ranks (sum the flag in a collective of the loop), or call poll()
-/// each update. At most one save is pending.
+/// without any collective. In advance() the ranks agree, and a thread of rank 0 (in node memory:
+/// of the first rank of each node) completes the snapshot: call it once is_ready() is true on all
+/// ranks (sum the flag in a collective of the loop), or call poll() each update. At most one save
+/// is pending.
 /// Ranks: is_ready() and is_pending() are local, all other calls collective, with the same
 /// arguments on each rank except for slices and own tensors.
 /// Threads: one. A run must have only one writer at a time.

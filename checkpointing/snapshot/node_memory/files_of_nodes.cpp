@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <sstream>
 
-namespace lockstep::detail {
+namespace lockstep::snapshot {
 namespace {
 
 bool is_unfinished(const std::string& name) {
@@ -22,18 +22,18 @@ bool is_unfinished(const std::string& name) {
 /// files) or "lacks NAME".
 std::string FilesOfNodes::of_this_node(const std::string& path) {
   std::string text = "node\n";
-  if (!snapshot::exists(path + "/" + snapshot::kManifestName)) {
+  if (!exists(path + "/" + kManifestName)) {
     return text;
   }
-  const std::string manifest(snapshot::MappedFile(path + "/" + snapshot::kManifestName).text());
+  const std::string manifest(MappedFile(path + "/" + kManifestName).text());
   std::set<std::string> wanted;
-  for (const auto& [name, record] : snapshot::Manifest::parse(manifest, path).files) {
+  for (const auto& [name, record] : Manifest::parse(manifest, path).files) {
     wanted.insert(name);
   }
-  for (const std::string& name : snapshot::names_in(path)) {
+  for (const std::string& name : names_in(path)) {
     if (!is_unfinished(name)) {
       text += c10::str("has ", name, " ", std::filesystem::file_size(path + "/" + name), " ",
-                       name == snapshot::kManifestName ? snapshot::digest_of(manifest) : "-", "\n");
+                       name == kManifestName ? digest_of(manifest) : "-", "\n");
       wanted.erase(name);
     }
   }
@@ -86,14 +86,14 @@ bool FilesOfNodes::is_wanted(const std::string& name) const {
 std::vector<std::string> FilesOfNodes::wanted() const {
   std::vector<std::string> names;
   for (const auto& [name, file] : files_) {
-    if (name != snapshot::kManifestName && is_wanted(name)) {
+    if (name != kManifestName && is_wanted(name)) {
       names.push_back(name);
     }
   }
-  if (is_wanted(snapshot::kManifestName)) {
-    names.emplace_back(snapshot::kManifestName);
+  if (is_wanted(kManifestName)) {
+    names.emplace_back(kManifestName);
   }
   return names;
 }
 
-}  // namespace lockstep::detail
+}  // namespace lockstep::snapshot

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep::detail {
+namespace lockstep::snapshot {
 
 /// Which node has which files of a snapshot in memory. The first rank of a node reports for it.
 class FilesOfNodes {
@@ -37,4 +37,4 @@ class FilesOfNodes {
   std::vector<bool> speaks_;
 };
 
-}  // namespace lockstep::detail
+}  // namespace lockstep::snapshot

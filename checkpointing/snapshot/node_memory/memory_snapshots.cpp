@@ -22,7 +22,7 @@
 #include <sstream>
 #include <utility>
 
-namespace lockstep::detail {
+namespace lockstep::snapshot {
 namespace {
 
 constexpr char kMarkerName[] = "memory";
@@ -36,34 +36,34 @@ std::string host_name() {
 }
 
 std::string text_of(const std::string& path) {
-  if (!snapshot::exists(path)) {
+  if (!exists(path)) {
     return "";
   }
-  const snapshot::MappedFile file(path);
+  const MappedFile file(path);
   return std::string(file.text());
 }
 
 std::vector<int64_t> steps_in(const std::string& folder) {
   std::vector<int64_t> steps;
-  for (const std::string& name : snapshot::names_in(folder)) {
-    if (const auto step = snapshot::step_of(name)) {
+  for (const std::string& name : names_in(folder)) {
+    if (const auto step = step_of(name)) {
       steps.push_back(*step);
     }
   }
   return steps;
 }
 
-void remove_if_there(snapshot::FileSystem& files, const std::string& path) {
-  if (snapshot::exists(path)) {
+void remove_if_there(FileSystem& files, const std::string& path) {
+  if (exists(path)) {
     files.remove_file(path);
   }
 }
 
 /// Replaces a small file atomically.
-void replace_file(snapshot::FileSystem& files, const std::string& path, const std::string& text) {
+void replace_file(FileSystem& files, const std::string& path, const std::string& text) {
   const std::string temporary = path + ".part";
   remove_if_there(files, temporary);
-  snapshot::write_file(files, temporary, text);
+  write_file(files, temporary, text);
   files.rename(temporary, path);
 }
 
@@ -74,22 +74,22 @@ std::string random_token() {
 
 }  // namespace
 
-MemorySnapshots::MemorySnapshots(Agreement agreement, const std::string& memory,
+MemorySnapshots::MemorySnapshots(detail::Agreement agreement, const std::string& memory,
                                  const std::string& run_folder, size_t chunk_bytes)
     : agreement_(std::move(agreement)),
-      run_folder_(snapshot::absolute_path(run_folder)),
+      run_folder_(absolute_path(run_folder)),
       folder_(memory, {"lockstep.memory-" + std::to_string(geteuid()),
-                       snapshot::digest_of(run_folder_) + "-" + host_name()}),
+                       digest_of(run_folder_) + "-" + host_name()}),
       chunk_bytes_(chunk_bytes) {}
 
 std::string MemorySnapshots::why_not_private() const {
-  const Outcome mine = agreement_.outcome_of([&] {
+  const detail::Outcome mine = agreement_.outcome_of([&] {
     if (is_leader()) {
       folder_.check_content();
     }
     return "";
   });
-  const auto failure = failure_in(agreement_.exchange(mine));
+  const auto failure = detail::failure_in(agreement_.exchange(mine));
   return failure ? failure->what() : "";
 }
 
@@ -116,8 +116,7 @@ bool MemorySnapshots::has_token(const std::string& token) const {
 void MemorySnapshots::remove_steps(const std::function<bool(int64_t)>& condition) const {
   for (const int64_t step : is_leader() ? steps_in(folder()) : std::vector<int64_t>()) {
     if (condition(step)) {
-      snapshot::remove_folder_of_files(*folder_.files(),
-                                       folder() + "/" + snapshot::step_folder(step));
+      remove_folder_of_files(*folder_.files(), folder() + "/" + step_folder(step));
     }
   }
 }
@@ -152,13 +151,13 @@ void MemorySnapshots::complete(const std::string& path, const std::string& token
       return "";
     }
     folder_.check_content();
-    if (snapshot::exists(path) && !has_token(token)) {
-      snapshot::remove_folder_of_files(*system, path);
+    if (exists(path) && !has_token(token)) {
+      remove_folder_of_files(*system, path);
     }
     return FilesOfNodes::of_this_node(path);
   }));
   // A rank that fails here still takes part in every broadcast.
-  Outcome mine;
+  detail::Outcome mine;
   const auto attempt = [&](const std::function<void()>& action) {
     if (!mine.error) {
       mine = agreement_.outcome_of([&] {
@@ -170,15 +169,15 @@ void MemorySnapshots::complete(const std::string& path, const std::string& token
   for (const std::string& name : nodes.wanted()) {
     const FilesOfNodes::File& file = nodes.file(name);
     const std::string own = path + "/" + name;
-    std::unique_ptr<snapshot::OutputFile> out;
-    std::unique_ptr<snapshot::MappedFile> source;
+    std::unique_ptr<OutputFile> out;
+    std::unique_ptr<MappedFile> source;
     attempt([&] {
       if (nodes.lacks(static_cast<size_t>(ranks.rank()), name)) {
         system->make_folder(path);
         remove_if_there(*system, own + ".part");
         out = system->create_file(own + ".part");
       } else if (ranks.rank() == file.owner) {
-        source = std::make_unique<snapshot::MappedFile>(own);
+        source = std::make_unique<MappedFile>(own);
       }
     });
     for (size_t begin = 0; begin < file.bytes; begin += kChunk) {
@@ -226,7 +225,7 @@ std::optional<Snapshot> MemorySnapshots::newest(int64_t after,
     if (step <= after) {
       break;
     }
-    const std::string path = folder() + "/" + snapshot::step_folder(step);
+    const std::string path = folder() + "/" + step_folder(step);
     try {
       complete(path, token);
       std::optional<Snapshot> found;
@@ -259,15 +258,15 @@ void MemorySnapshots::open(const std::string& run, int64_t update, int64_t min_s
     if (is_leader()) {
       files->make_folder(folder());
       folder_.check_content();
-      lock_ = std::make_unique<snapshot::FolderLock>(folder());
-      folder_.close_to_others(snapshot::kLockName);
+      lock_ = std::make_unique<FolderLock>(folder());
+      folder_.close_to_others(kLockName);
     }
   });
   agreement_.attempt("snapshots in memory", [&] {
     const bool belongs = goes_on && has_token(before.token);
     remove_steps([&](int64_t step) {
       try {
-        const std::string path = folder() + "/" + snapshot::step_folder(step);
+        const std::string path = folder() + "/" + step_folder(step);
         return !belongs || step > update || Snapshot(path).manifest().run != run;
       } catch (const Error&) {
         return true;  // incomplete: files of a lost node
@@ -280,28 +279,27 @@ void MemorySnapshots::open(const std::string& run, int64_t update, int64_t min_s
   });
   agreement_.attempt("snapshots in memory", [&] {
     if (agreement_.communicator().rank() == 0) {
-      const auto disk = snapshot::FileSystem::current();
+      const auto disk = FileSystem::current();
       replace_file(*disk, run_folder_ + "/" + kMarkerName, run + " " + token);
       disk->sync_folder(run_folder_);
     }
   });
   forgotten_ = -1;
-  writer_ = std::make_unique<snapshot::Writer>(
+  writer_ = std::make_unique<Writer>(
       agreement_.communicator(), folder(),
-      snapshot::WriterOptions()
+      WriterOptions()
           .run(run)
           .files(files)
           .node_local(true)
           .min_shard_bytes(min_shard_bytes)
-          .keep(snapshot::KeepOptions().last(2)));  // nodes do not commit at the same time
+          .keep(KeepOptions().last(2)));  // nodes do not commit at the same time
   copies_ = std::make_unique<NeighbourCopies>(agreement_, folder_, chunk_bytes_);
   if (!copies_->exist()) {
     copies_.reset();
   }
 }
 
-std::optional<snapshot::SaveReport> MemorySnapshots::save(const snapshot::Content& content,
-                                                          int64_t update) {
+std::optional<SaveReport> MemorySnapshots::save(const Content& content, int64_t update) {
   auto before = wait();
   writer_->start(content, update);
   newest_ = update;
@@ -317,7 +315,7 @@ bool MemorySnapshots::is_ready() const {
   return is_open() && (copied_ ? copies_->is_ready() : writer_->is_ready());
 }
 
-std::optional<snapshot::SaveReport> MemorySnapshots::advance() {
+std::optional<SaveReport> MemorySnapshots::advance() {
   if (!copied_) {
     auto report = writer_->advance();
     if (!report || report->error) {
@@ -347,8 +345,8 @@ std::optional<snapshot::SaveReport> MemorySnapshots::advance() {
   return std::exchange(copied_, std::nullopt);
 }
 
-std::optional<snapshot::SaveReport> MemorySnapshots::wait() {
-  std::optional<snapshot::SaveReport> report;
+std::optional<SaveReport> MemorySnapshots::wait() {
+  std::optional<SaveReport> report;
   while (is_pending()) {
     report = advance();
   }
@@ -370,11 +368,12 @@ void MemorySnapshots::forget(int64_t first, int64_t last) noexcept {
   }
 }
 
-void MemorySnapshots::forget_all_of(const std::string& run_folder, const Agreement& agreement) {
+void MemorySnapshots::forget_all_of(const std::string& run_folder,
+                                    const detail::Agreement& agreement) {
   agreement.attempt("snapshots in memory", [&] {
     const std::string marker = run_folder + "/" + kMarkerName;
-    if (agreement.communicator().rank() == 0 && snapshot::exists(marker)) {
-      snapshot::FileSystem::current()->remove_file(marker);
+    if (agreement.communicator().rank() == 0 && exists(marker)) {
+      FileSystem::current()->remove_file(marker);
     }
   });
 }
@@ -394,4 +393,4 @@ void MemorySnapshots::remove() noexcept {
   lock_.reset();
 }
 
-}  // namespace lockstep::detail
+}  // namespace lockstep::snapshot

@@ -11,7 +11,7 @@
 #include <sstream>
 #include <utility>
 
-namespace lockstep::detail {
+namespace lockstep::snapshot {
 namespace {
 
 bool has_ending(const std::string& name, const std::string& ending) {
@@ -21,7 +21,7 @@ bool has_ending(const std::string& name, const std::string& ending) {
 
 }  // namespace
 
-NeighbourCopies::NeighbourCopies(Agreement agreement, snapshot::PrivateFolder folder,
+NeighbourCopies::NeighbourCopies(detail::Agreement agreement, PrivateFolder folder,
                                  size_t chunk_bytes)
     : agreement_(std::move(agreement)), folder_(std::move(folder)), chunk_bytes_(chunk_bytes) {
   const Communicator& ranks = agreement_.communicator();
@@ -86,18 +86,17 @@ void NeighbourCopies::start(const std::string& path) {
       folder_.check_content();
     }
     std::string text;
-    for (const std::string& name :
-         streams_.empty() ? std::vector<std::string>() : snapshot::names_in(path)) {
+    for (const std::string& name : streams_.empty() ? std::vector<std::string>() : names_in(path)) {
       if (has_ending(name, ".safetensors")) {
         text += name + " " + std::to_string(std::filesystem::file_size(path + "/" + name)) + "\n";
       }
     }
     return text;
   });
-  const std::vector<Outcome> lists = agreement_.exchange(std::exchange(outcome_, {}));
+  const std::vector<detail::Outcome> lists = agreement_.exchange(std::exchange(outcome_, {}));
   chunks_left_ = 0;
   failure_.clear();
-  if (const auto failure = failure_in(lists)) {
+  if (const auto failure = detail::failure_in(lists)) {
     failure_ = failure->what();
     return;
   }
@@ -129,7 +128,7 @@ void NeighbourCopies::begin_chunk(Stream& stream) {
       return;
     }
     if (stream.sends()) {
-      stream.source = std::make_shared<snapshot::MappedFile>(path);
+      stream.source = std::make_shared<MappedFile>(path);
     } else {
       stream.target = folder_.files()->create_file(path + ".part");
     }
@@ -198,7 +197,7 @@ std::optional<std::string> NeighbourCopies::advance() {
 
 /// Renames the files once all are complete on all nodes, so no incomplete file has its final name.
 std::string NeighbourCopies::finish() {
-  const auto failure = failure_in(agreement_.exchange(std::exchange(outcome_, {})));
+  const auto failure = detail::failure_in(agreement_.exchange(std::exchange(outcome_, {})));
   for (const Stream& stream : streams_) {
     if (!stream.sends() && failure) {
       remove_unfinished(stream);
@@ -209,7 +208,7 @@ std::string NeighbourCopies::finish() {
   if (failure) {
     return failure->what();
   }
-  const auto late = failure_in(agreement_.exchange(std::exchange(outcome_, {})));
+  const auto late = detail::failure_in(agreement_.exchange(std::exchange(outcome_, {})));
   for (const Stream& stream : streams_) {
     if (!stream.sends() && late) {
       remove_unfinished(stream);
@@ -235,4 +234,4 @@ void NeighbourCopies::remove_unfinished(const Stream& stream) const {
   }
 }
 
-}  // namespace lockstep::detail
+}  // namespace lockstep::snapshot

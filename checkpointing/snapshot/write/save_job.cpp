@@ -14,7 +14,6 @@
 #include <filesystem>
 #include <functional>
 #include <iomanip>
-#include <map>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -82,25 +81,6 @@ std::string records_of(const RunFolder& folder, const std::vector<PlannedFile>& 
   return render_records(records);
 }
 
-/// The number of elements of each slice in these files, in the order of their records.
-std::string lengths_of_slices(const std::vector<PlannedFile>& files) {
-  std::map<std::string, std::map<std::string, int64_t>> lengths;
-  for (const PlannedFile& file : files) {
-    for (const auto& [name, tensor] : file.tensors) {
-      if (file.slices.count(name) > 0) {
-        lengths[file.name][name] = tensor.numel();
-      }
-    }
-  }
-  std::string text;
-  for (const auto& [file, tensors] : lengths) {
-    for (const auto& [name, length] : tensors) {
-      text += " " + std::to_string(length);
-    }
-  }
-  return text;
-}
-
 }  // namespace
 
 std::string text_of_metric(const std::optional<MetricValue>& metric) {
@@ -128,7 +108,7 @@ SaveJob::SaveJob(RunFolder& folder, const Content& content, const SnapshotId& id
   planned_ = files_of(folder, content);
 }
 
-bool SaveJob::is_saved(RunFolder& folder, const Content& content, const SnapshotId& id) {
+bool SaveJob::matches_finished(RunFolder& folder, const Content& content, const SnapshotId& id) {
   const std::string path = folder.path() + "/" + step_folder(id) + "/" + kManifestName;
   Manifest manifest = manifest_of(folder, content, id.step);
   for (const std::string& records :
@@ -207,11 +187,10 @@ void SaveJob::compare_content(const std::vector<std::string>& lines,
 std::string SaveJob::write_files() {
   FileSystem& files = folder_->files();
   files.make_folder(temporary_path());
-  const std::string records = records_of(*folder_, planned_, [&](const PlannedFile& file) {
+  return records_of(*folder_, planned_, [&](const PlannedFile& file) {
     return write_safetensors(files, temporary_path() + "/" + file.name, file.tensors,
                              file.metadata);
   });
-  return records + "\n" + lengths_of_slices(planned_);
 }
 
 void SaveJob::write() {
@@ -236,14 +215,8 @@ std::vector<detail::Outcome> SaveJob::exchange_outcomes() {
 
 /// All ranks have the same texts, so all come to the same result.
 void SaveJob::take_records(const std::vector<detail::Outcome>& outcomes) {
-  std::map<std::string, std::map<std::string, int64_t>> lengths;
   for (const detail::Outcome& outcome : outcomes) {
-    const size_t end = outcome.text.find('\n');
-    std::istringstream numbers(outcome.text.substr(std::min(end, outcome.text.size())));
-    for (auto& [name, record] : parse_records(outcome.text.substr(0, end), "what a rank wrote")) {
-      for (const auto& [tensor, slice] : record.slices) {
-        numbers >> lengths[name][tensor];
-      }
+    for (auto& [name, record] : parse_records(outcome.text, "what a rank wrote")) {
       report_.bytes += record.bytes;
       if (!manifest_.files.emplace(name, record).second) {
         reject(name, "was written by two ranks");
@@ -253,7 +226,9 @@ void SaveJob::take_records(const std::vector<detail::Outcome>& outcomes) {
   check_cover(manifest_.files, temporary_path());
   check_slices(
       manifest_.files,
-      [&](const std::string& file, const std::string& tensor) { return lengths[file][tensor]; },
+      [&](const std::string& file, const std::string& tensor) {
+        return manifest_.files.at(file).slices.at(tensor).elements;
+      },
       temporary_path());
   std::set<std::pair<std::string, std::string>> saved;
   for (const auto& [name, record] : manifest_.files) {

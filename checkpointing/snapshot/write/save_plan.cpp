@@ -74,7 +74,7 @@ PlannedFile slices_file(const std::string& section, const Content::Section& cont
   file.metadata = {{"format", "pt"}};
   for (const auto& [name, slice] : content.slices) {
     file.tensors.emplace_back(name, slice.elements);
-    file.slices[name] = {slice.sizes, slice.begin};
+    file.slices[name] = {slice.sizes, slice.begin, slice.elements.numel()};
   }
   return file;
 }

@@ -1,5 +1,4 @@
 #pragma once
-
 static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
 
 #include <lockstep/collectives/impl/option_list.h>
@@ -11,7 +10,7 @@ namespace lockstep::detail {
 LOCKSTEP_OPTION_NAMES(DeviceKind, "cpu", "cuda", "automatic");
 LOCKSTEP_OPTION_NAMES(DeviceTransport, "automatic", "nccl", "staged");
 
-/// Every environment variable that lockstep itself reads, in one place:
+/// Applies the environment variables of a program's user:
 ///   LOCKSTEP_SEED     unsigned integer: RuntimeOptions::seed
 ///   LOCKSTEP_TIMEOUT  seconds, > 0: RuntimeOptions::timeout
 ///   LOCKSTEP_CHECK    0 or 1: RuntimeOptions::check_collectives
@@ -22,6 +21,8 @@ LOCKSTEP_OPTION_NAMES(DeviceTransport, "automatic", "nccl", "staged");
 ///   LOCKSTEP_PROBE_DTYPE  0 or 1: see dtype_is_probed()
 ///   LOCKSTEP_BACKTRACE 0 or 1: with 1 an Error that quotes a LibTorch error has its C++ backtrace
 ///                     too (as_error)
+/// collectives/ reads LOCKSTEP_REPORT_AFTER (mpi_session.cpp), LOCKSTEP_FLIGHT_RECORD
+/// (flight_record.h) and the launcher's LOCKSTEP_LIFE_SIGNS (life_sign.h).
 /// Returns the options with what is set applied. Throws Error that quotes a malformed value.
 RuntimeOptions with_environment(RuntimeOptions options);
 

@@ -1,5 +1,4 @@
 #pragma once
-
 static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
 
 #include <lockstep/checkpointing/snapshot/impl/memory_snapshots.h>
@@ -62,12 +61,27 @@ class Saving {
     snapshot::SnapshotId id;
     std::optional<MetricValue> metric;
   };
-  bool is_saved(int64_t update) const { return saved_ && saved_->id.step == update; }
+  bool newest_is_of(int64_t update) const { return saved_ && saved_->id.step == update; }
+  /// Completes the save of `update`, if it is the newest. False if it is not, or has failed.
+  bool completes_save_of(int64_t update);
   /// Adds `metric` to the snapshot of the newest save, if it is new.
   void save_metric(const std::optional<MetricValue>& metric);
   /// Throws Error on every rank for a model that no snapshot can hold.
   void require_storable();
-  void write_to(const std::string& folder, snapshot::WriterOptions options);
+  void open_writers(const std::string& folder, snapshot::WriterOptions options);
+  bool may_write_to(const std::string& folder) const {
+    return options_.folder().empty() || options_.folder() == folder;
+  }
+  /// The newest snapshot, on the disk or in node memory; none if the run starts from the beginning.
+  struct Source {
+    std::optional<Snapshot> snapshot;
+    bool is_in_memory = false;
+  };
+  Source choose_source(const std::string& path, std::vector<std::string>& notes);
+  /// If a rank cannot load it, throws before anything changes.
+  void load(const Snapshot& saved, ResumeReport& report);
+  /// The run goes on in the folder that it resumed from, unless the options name another.
+  void reopen_writers(const Snapshot& saved, const std::string& run_folder, bool is_in_memory);
   void note_end(std::optional<snapshot::SaveReport> report);
   void note_memory_end(const std::optional<snapshot::SaveReport>& report);
   void stop_saving_in_memory(const std::string& reason);
@@ -86,9 +100,9 @@ class Saving {
   std::optional<Saved> saved_;         // the newest
   std::optional<Saved> saved_before_;  // the newest one if saving `saved_` fails
   std::optional<snapshot::SaveReport> ended_;
-  std::unique_ptr<snapshot::Writer> writer_;  // to folder_
-  std::unique_ptr<MemorySnapshots> memory_;   // of folder_; null without memory_every
-  int64_t windows_ = 0;                       // since the last snapshot in memory was due
+  std::unique_ptr<snapshot::Writer> writer_;           // to folder_
+  std::unique_ptr<snapshot::MemorySnapshots> memory_;  // of folder_; null without memory_every
+  int64_t windows_ = 0;                                // since the last snapshot in memory was due
 };
 
 }  // namespace lockstep::detail

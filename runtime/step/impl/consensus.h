@@ -1,5 +1,4 @@
 #pragma once
-
 static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
 
 #include <lockstep/runtime/process/impl/stop_signals.h>
@@ -15,9 +14,9 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// Step 4 of the order: what the hosts know about a window. Their votes are all-reduced by the
-/// control communicator, without blocking; on a device they are read when the next window begins.
-/// (Measures shares the flags of overflow and failure on the model's devices.) Ranks: calls are
+/// The hosts' half of no. 4 in the order of a step (docs/architecture.md): their votes are
+/// all-reduced by the control communicator, without blocking; on a device they are read when the
+/// next window begins. The other half, overflow and failure, is that of Measures. Ranks: calls are
 /// collective unless they say "local". Threads: one; request_stop(): any.
 class Consensus {
  public:

@@ -1,5 +1,4 @@
 #pragma once
-
 static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
 
 #include <ATen/core/Tensor.h>
@@ -57,9 +56,9 @@ class Decisions {
   void begin(const at::Tensor& loss_sum = {});
   /// The tensor for amp::measure_into().
   const at::Tensor& totals() const { return totals_; }
-  /// Three fp64 elements: overflows, failures and the sum of the losses. After Measures::share()
-  /// they are sums over all ranks.
-  const at::Tensor& flags() const { return flags_; }
+  /// Three fp64 elements of this rank: overflows, failures and the sum of the losses. After
+  /// Measures::share() they are sums over all ranks.
+  const at::Tensor& rank_sums() const { return rank_sums_; }
   /// Marks this rank as failed; its losses are unknown, so their sum becomes NaN.
   void mark_failed();
   /// Notes the loss of a micro-batch, before the first update. True if the host knows of a NaN: in
@@ -68,11 +67,11 @@ class Decisions {
   /// With several losses: notes how often a loss overflowed, on all ranks.
   void note_loss_overflow(const at::Tensor& overflows) const { loss_overflow_.copy_(overflows); }
   /// One fp64 element on the device: number of ranks that failed in this window.
-  at::Tensor failed() const { return flags_.select(0, 1); }
+  at::Tensor failed() const { return rank_sums_.select(0, 1); }
   void decide();
-  /// The step state that update kernels read, in device memory.
+  /// The coefficients that update kernels read, in device memory.
   const amp::StepState* step() const;
-  /// A host copy of the step state. Waits for the device.
+  /// A host copy of them. Waits for the device.
   amp::StepState step_on_host() const;
   /// StepState::gradient_factor in fp64, for fp64 parameters. Waits for the device.
   double gradient_factor_on_host() const;
@@ -102,7 +101,7 @@ class Decisions {
   amp::DecisionRule rule_;
   amp::LossScaler& scaler_;
   at::Tensor bytes_;
-  at::Tensor totals_, flags_, loss_sum_, loss_, loss_overflow_, measured_, planned_bytes_,
+  at::Tensor totals_, rank_sums_, loss_sum_, loss_, loss_overflow_, measured_, planned_bytes_,
       skipped_;  // views of bytes_
   amp::PlannedFactors planned_;
   std::shared_ptr<const DecisionCopy> latest_;

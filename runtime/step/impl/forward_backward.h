@@ -1,5 +1,4 @@
 #pragma once
-
 static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
 
 #include <lockstep/amp/autocast.h>
@@ -19,8 +18,8 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// Step 1 of the order: the closure of one micro-batch under autocast, and the backward of its
-/// scaled loss. Ranks: local. Threads: one.
+/// No. 1 in the order of a step (docs/architecture.md): the closure of one micro-batch under
+/// autocast, and the backward of its scaled loss. Ranks: local. Threads: one.
 class ForwardBackward {
  public:
   /// `scaler`: that of the loss; with several losses, of the unit in which their sum travels.

@@ -1,5 +1,4 @@
 #pragma once
-
 static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
 
 #include <lockstep/amp/precision.h>
@@ -14,7 +13,8 @@ Precision with_default_wire(const Precision& precision, const Communicator& devi
 
 /// The reduction that gives the mean of a Trainer's gradients (ReducerOptions::op). Over NCCL it is
 /// a sum, since NCCL's fastest kernels (NVLS, symmetric memory) know plain sums only; packing,
-/// which multiplies anyway, divides. Elsewhere it is the mean; also with Precision::predivide. Local.
+/// which multiplies anyway, divides. Elsewhere it is the mean; also with Precision::predivide.
+/// Local.
 ReduceOp gradient_operation(const Precision& precision, const Communicator& devices);
 
 }  // namespace lockstep::detail

@@ -1,5 +1,4 @@
 #pragma once
-
 static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
 
 #include <lockstep/collectives/communicator.h>
@@ -10,7 +9,7 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// Steps 3 and 4 of the order: measures the reduced buckets and shares the flags of all ranks. If
+/// Nos. 3 and 4 of the order: measures the reduced buckets and shares the flags of all ranks. If
 /// the reducer scatters, each rank measures its shard of each bucket, and the ranks share the sums
 /// with the flags. A bucket's sum of squares always adds the ranks' shards one by one, so it has
 /// the same bits in both cases. Nothing here waits for a device; all can be captured. Threads: one.
@@ -29,11 +28,11 @@ class Measures {
   void add(const Reducer& reducer, size_t bucket);
 
   Communicator devices_;
-  at::Tensor totals_, flags_;  // of the window's decision
+  at::Tensor totals_, rank_sums_;  // of the window's decision
   // If the reducer scatters: the sums of all buckets, the failure flag and the sum of the losses in
   // one tensor, fp64.
   at::Tensor shared_;
-  std::vector<at::Tensor> sums_;
+  std::vector<at::Tensor> bucket_sums_;
 };
 
 }  // namespace lockstep::detail

@@ -1,8 +1,7 @@
 #pragma once
-
 static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
 
-#include <lockstep/amp/impl/measured_parts.h>
+#include <lockstep/amp/impl/decision.h>
 #include <lockstep/amp/model.h>
 #include <lockstep/collectives/communicator.h>
 #include <lockstep/collectives/exceptions.h>

@@ -1,5 +1,4 @@
 #pragma once
-
 static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
 
 #include <ATen/ops/empty_like.h>
@@ -59,7 +58,7 @@ class Step {
   /// Counts a micro-batch for which this rank has no data.
   void empty_micro_batch();
   /// True while the closure of a micro-batch runs, also where it runs again for a diagnosis.
-  bool is_in_closure() const { return passes_.is_in_closure(); }
+  bool is_in_closure() const { return forward_backward_.is_in_closure(); }
   bool window_full() const { return count_ == parts_.options.accumulate(); }
   int64_t micro_batches_in_window() const { return count_; }
   /// Runs the update of a full window and ends the window. `votes`: the votes of this rank that do
@@ -75,7 +74,7 @@ class Step {
   /// reads nor decides. The graph writes its loss to `loss`, a tensor like loss_like().
   /// Requires: can_be_captured().
   void capture_window(const std::function<Loss()>& closure, const at::Tensor& loss);
-  at::Tensor loss_like() const { return at::empty_like(passes_.last_loss()); }
+  at::Tensor loss_like() const { return at::empty_like(forward_backward_.last_loss()); }
   /// Runs a captured window: `launch` launches the graph, then the host does its part.
   StepReport launch_window(const std::function<void()>& launch, const at::Tensor& loss,
                            const Votes& votes);
@@ -101,37 +100,37 @@ class Step {
   const NonFiniteDiagnosis& diagnosis() const { return parts_.diagnosis; }
   /// The scaler of the loss; with several losses, the common scale in which their gradients travel.
   amp::LossScaler& scaler() { return parts_.scaler; }
-  LossScales& loss_scales() { return passes_.scales(); }
+  LossScales& loss_scales() { return forward_backward_.scales(); }
   /// The scaler of one loss. Throws Error if there is no such loss.
-  const amp::LossScaler& scaler_of(int64_t loss) const { return passes_.scaler_of(loss); }
+  const amp::LossScaler& scaler_of(int64_t loss) const { return forward_backward_.scaler_of(loss); }
   /// TrainingStorage::change_of_model() of this rank.
   std::optional<Error> change_of_model() const { return parts_.storage.change_of_model(); }
   /// Autocast as the precision wants it, until the returned region is destroyed.
-  amp::Autocast autocast() const { return passes_.autocast(); }
+  amp::Autocast autocast() const { return forward_backward_.autocast(); }
   /// Visits counters that outlive a window, the kind of the losses and learning rates. Load the
   /// scaler's state before this.
   void visit_state(StateArchive& archive);
 
  private:
-  /// Which part of the order update_weights() runs.
-  enum class Pass {
+  /// What update_weights() runs of the order.
+  enum class UpdateMode {
     whole,     // all of it
     captured,  // the device's work, while a CUDA graph is captured
     launched,  // the host's work, after a CUDA graph was launched
     failed,    // the collectives of the window, on a rank with an error; if its peers act one
                // window late, also their update, which is skipped
   };
-  void update_weights(Pass pass, const Votes& votes);
-  void require_complete(Pass pass);
-  void measure(Pass pass);
-  void vote(Pass pass, const Votes& votes);
+  void update_weights(UpdateMode mode, const Votes& votes);
+  void require_complete(UpdateMode mode);
+  void measure(UpdateMode mode);
+  void vote(UpdateMode mode, const Votes& votes);
   void apply();
   StepReport report_closed_window();
 
   template <typename Body>
-  auto attempt(const Body& body) -> decltype(body());
+  auto fail_on_error(const Body& body) -> decltype(body());
   template <typename Body>
-  void together(const Body& body);
+  void end_window_on_error(const Body& body);
   Loss forward(const std::function<Loss()>& closure, bool under_autocast);
   void require_number(const std::function<void()>& replay);
   void plan_learning_rate();
@@ -148,7 +147,7 @@ class Step {
   void tell_of_failure();
 
   StepParts parts_;
-  ForwardBackward passes_;
+  ForwardBackward forward_backward_;
   LossWeights loss_weights_;
   Decisions decisions_;
   Measures measures_;

@@ -1,5 +1,4 @@
 #pragma once
-
 static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
 
 #include <lockstep/collectives/exceptions.h>
@@ -13,6 +12,10 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 #include <vector>
 
 namespace lockstep::detail {
+
+/// Copies the inputs of a step to its device, except tensors that are there. The program may write
+/// to a host tensor again at once: its values are in page-locked memory of lockstep.
+std::vector<at::Tensor> on_device(const std::vector<at::Tensor>& inputs, c10::Device device);
 
 /// Captures whole windows (forward, backward, update) in CUDA graphs, one for each shape of the
 /// inputs, and launches them. The first three windows of a shape run directly, on the stream of the
@@ -35,9 +38,9 @@ class CapturedSteps {
   using Closure = std::function<Loss(const std::vector<at::Tensor>&)>;
 
   /// `device`: that of the model. `devices`: the communicator of all collectives of a window.
-  CapturedSteps(Step& steps, c10::Device device, Communicator devices, Agreement agreement,
+  CapturedSteps(Step& step, c10::Device device, Communicator devices, Agreement agreement,
                 MakeStepGraph make)
-      : steps_(steps),
+      : step_(step),
         device_(device),
         devices_(std::move(devices)),
         agreement_(std::move(agreement)),
@@ -72,7 +75,7 @@ class CapturedSteps {
   void capture(Window& window, const Closure& closure);
   void capture(Window& window, CaptureKind kind, const Closure& closure);
 
-  Step& steps_;
+  Step& step_;
   c10::Device device_;
   Communicator devices_;
   Agreement agreement_;

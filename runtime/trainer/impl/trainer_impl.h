@@ -1,5 +1,4 @@
 #pragma once
-
 static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
 
 #include <lockstep/runtime/saving/impl/saving.h>
@@ -23,17 +22,14 @@ namespace lockstep::detail {
 /// The parts of a Trainer, and what several of its calls do with them. Trainer::impl() gives it to
 /// lockstep's other libraries. Ranks and threads: as Trainer.
 struct TrainerImpl {
-  /// `acts`, `make_graph` and `devices` (the communicator of the gradients) follow from the device
-  /// of `runtime`; tests give others. If one rank cannot make a part, every rank throws.
+  struct Parts;
+  /// Without `acts`, `acts` and `make_graph` follow from the device of `runtime`; tests give
+  /// others. `devices`: the communicator of the gradients, by default that of `runtime`. If one
+  /// rank cannot make a part, every rank throws.
   TrainerImpl(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
-              const TrainerOptions& options, HostActs acts, MakeStepGraph make_graph,
-              const Communicator& devices);
-  TrainerImpl(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
-              const TrainerOptions& options, HostActs acts, MakeStepGraph make_graph = nullptr)
-      : TrainerImpl(runtime, model, spec, options, acts, std::move(make_graph),
-                    runtime.communicator()) {}
-  TrainerImpl(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
-              const TrainerOptions& options);
+              const TrainerOptions& options, std::optional<HostActs> acts = std::nullopt,
+              MakeStepGraph make_graph = nullptr,
+              std::optional<Communicator> devices = std::nullopt);
 
   /// Throws Error in the closure of a step, which only computes the loss.
   void require_outside_closure(const char* call) const;
@@ -49,7 +45,11 @@ struct TrainerImpl {
   void note_loss();
   /// This rank's vote about its share of a pending snapshot.
   Votes votes() const;
-  StepReport with_saved(StepReport report);
+  /// Call it after each window: advances pending snapshots, and takes one in node memory if it is
+  /// due. Collective.
+  void save_after_window();
+  /// The report with the times of the window and, at its end, the save that has ended.
+  StepReport completed(StepReport report);
   /// Settles the last window and adopts what the program wrote to weights (WrittenWeights). False,
   /// without adopting, if a parameter has left the arena on any rank. Collective.
   bool take_written();
@@ -63,7 +63,7 @@ struct TrainerImpl {
   std::string description;  // of the optimizer
   ActivationPlanning activations;
   TrainingStorage storage;
-  std::unique_ptr<Step> steps;
+  std::unique_ptr<Step> step;
   std::unique_ptr<Plateau> plateau;         // with TrainerOptions::reduce_on_plateau
   std::unique_ptr<CapturedSteps> captured;  // with TrainerOptions::cuda_graph
   std::unique_ptr<DigestLog> digests;       // with TrainerOptions::digest_log
@@ -76,10 +76,8 @@ struct TrainerImpl {
   /// `asked`: the program's options, which snapshots keep. The wire dtype and accumulate of
   /// `options` may differ, since they may depend on the number of ranks.
   TrainerImpl(Runtime& runtime, const Model& model, const OptimizerSpec& spec,
-              const TrainerOptions& asked, HostActs acts, MakeStepGraph make_graph,
-              const Communicator& devices, Trainable trainable);
+              const TrainerOptions& asked, Parts parts);
   void advance_saving();
-  StepReport with_data_wait(StepReport report);
   void watch_stragglers(const StepReport& closed);
 
   double data_wait_ = 0.0;  // seconds, of the window

@@ -60,9 +60,9 @@ TEST(KeptTraining, AFailureInTheLastWindowOfATrialReachesEveryRank) {
                 }),
                 HasSubstr("no such file: batch.bin"));
     EXPECT_TRUE(at::equal(run.masters(), before));
-    EXPECT_EQ(run.trainer.impl().steps->updates(), 1);
+    EXPECT_EQ(run.trainer.impl().step->updates(), 1);
     EXPECT_FALSE(run.step(1).skipped());
-    run.trainer.impl().steps->settle();
+    run.trainer.impl().step->settle();
     EXPECT_TRUE(run.trainer.replicas_agree());
   }
 }
@@ -87,7 +87,7 @@ TEST(KeptTraining, ATrialThatIsLeftEarlyGoesBackOnAnyHost) {
         undisturbed.step(step);
       }
       EXPECT_TRUE(at::equal(run.masters(), undisturbed.masters())) << accumulate;
-      EXPECT_EQ(run.trainer.impl().steps->updates(), 3);
+      EXPECT_EQ(run.trainer.impl().step->updates(), 3);
     }
   }
 }
@@ -137,18 +137,19 @@ TEST(KeptTraining, MomentsThatARankCannotReadAreAnErrorOfEveryRankThatGathers) {
 TEST(KeptTraining, CountersOfADisabledLossScalerGoBack) {
   Trained run;
   run.step(0);
-  const amp::ScalerState before = run.trainer.impl().steps->scaler().raw_state();
+  const at::Tensor bytes = state_bytes(run.trainer.impl().step->scaler());
+  const auto* state = static_cast<const amp::ScalerState*>(bytes.const_data_ptr());
+  const amp::ScalerState before = *state;
   {
     KeptTraining kept(run.trainer.impl(), "a search");
     run.step(1);
     EXPECT_TRUE(run.step(2, overflow_factor).skipped());
     kept.give_back();
   }
-  const amp::ScalerState after = run.trainer.impl().steps->scaler().raw_state();
-  EXPECT_EQ(after.iteration, before.iteration);
-  EXPECT_EQ(after.skipped, before.skipped);
-  EXPECT_EQ(after.consecutive_skips, before.consecutive_skips);
-  EXPECT_EQ(after.last_overflow, before.last_overflow);
+  EXPECT_EQ(state->iteration, before.iteration);
+  EXPECT_EQ(state->skipped, before.skipped);
+  EXPECT_EQ(state->consecutive_skips, before.consecutive_skips);
+  EXPECT_EQ(state->last_overflow, before.last_overflow);
 }
 
 enum class Between { nothing, trial, freezing };

@@ -3,12 +3,12 @@
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/exit_code.h>
 #include <lockstep/collectives/impl/device_world.h>
-#include <lockstep/collectives/impl/solo_transport.h>
+#include <lockstep/collectives/impl/transport.h>
 #include <lockstep/runtime/data_parallel.h>
-#include <lockstep/runtime/process/impl/device_arithmetic.h>
-#include <lockstep/runtime/process/impl/device_choice.h>
 #include <lockstep/runtime/process/impl/environment.h>
 #include <lockstep/runtime/process/impl/identity.h>
+#include <lockstep/runtime/process/own/device_arithmetic.h>
+#include <lockstep/runtime/process/own/device_choice.h>
 #include <lockstep/runtime/runtime.h>
 #include <torch/nn/modules/linear.h>
 

@@ -21,7 +21,7 @@
 namespace lockstep {
 namespace {
 
-using detail::MemorySnapshots;
+using snapshot::MemorySnapshots;
 
 /// The names of this process's open files.
 std::vector<std::string> open_files() {

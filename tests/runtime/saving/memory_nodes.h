@@ -32,18 +32,18 @@ class Nodes {
 
   std::string memory() const { return root + "/node" + std::to_string(node); }
   /// Files are copied in many chunks, whose number differs between nodes.
-  detail::MemorySnapshots snapshots(size_t chunk_bytes = 64) const {
-    return detail::MemorySnapshots(detail::Agreement(ranks, ExitCode::snapshot), memory(),
-                                   root + "/run", chunk_bytes);
+  snapshot::MemorySnapshots snapshots(size_t chunk_bytes = 64) const {
+    return snapshot::MemorySnapshots(detail::Agreement(ranks, ExitCode::snapshot), memory(),
+                                     root + "/run", chunk_bytes);
   }
   /// Saves what all ranks have, and what each has alone, as of `update`.
-  void save(detail::MemorySnapshots& snapshots, int64_t update, int64_t base = 10) const {
+  void save(snapshot::MemorySnapshots& snapshots, int64_t update, int64_t base = 10) const {
     begin_save(snapshots, update, base);
     const auto report = snapshots.wait();
     EXPECT_FALSE(report->error);
     EXPECT_THAT(report->warnings, ::testing::IsEmpty());
   }
-  void begin_save(detail::MemorySnapshots& snapshots, int64_t update, int64_t base = 10) const {
+  void begin_save(snapshot::MemorySnapshots& snapshots, int64_t update, int64_t base = 10) const {
     snapshot::Content content;
     for (int64_t k = 0; k < 4; ++k) {
       content.add("model", "weight" + std::to_string(k), at::arange(100) * update + k);

@@ -16,7 +16,7 @@
 namespace lockstep {
 namespace {
 
-using detail::MemorySnapshots;
+using snapshot::MemorySnapshots;
 
 TEST(MemoryNodes, EachNodeGetsTheFilesOfTheOthers) {
   for (const Layout& layout : all_layouts(world().size())) {

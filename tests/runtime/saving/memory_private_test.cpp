@@ -22,7 +22,7 @@
 namespace lockstep {
 namespace {
 
-using detail::MemorySnapshots;
+using snapshot::MemorySnapshots;
 
 constexpr uid_t kAnotherUser = 65534;
 

@@ -235,7 +235,7 @@ TEST(AveragedBuffers, GoOnFromASnapshotBitForBit) {
 /// Saves the run as it was done before buffers were averaged.
 void save_without(TrainingRun& run, const std::string& folder) {
   TrainerImpl& trainer = run.trainer.impl();
-  trainer.steps->settle();
+  trainer.step->settle();
   const snapshot::Content content = trainer.saving->state().content();
   const Named averages = averages_of(run.trainer, *run.model);
   snapshot::Content older;

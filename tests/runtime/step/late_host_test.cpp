@@ -59,8 +59,8 @@ TEST(StepRules, ALateHostGetsTheBitsOfAPromptOneAndItsReports) {
       expect_same_report(found[step], expected[step], static_cast<int64_t>(step));
       EXPECT_EQ(expected[step].scale(), scales[step]) << step;
     }
-    EXPECT_EQ(late.trainer.impl().steps->updates(), prompt.trainer.impl().steps->updates());
-    EXPECT_LT(late.trainer.impl().steps->updates(), steps / accumulate - 2);
+    EXPECT_EQ(late.trainer.impl().step->updates(), prompt.trainer.impl().step->updates());
+    EXPECT_LT(late.trainer.impl().step->updates(), steps / accumulate - 2);
     for (size_t b = 0; b < late.trainer.impl().storage.arena().buckets().size(); ++b) {
       EXPECT_TRUE(at::equal(late.trainer.impl().storage.arena().buckets()[b].average,
                             prompt.trainer.impl().storage.arena().buckets()[b].average));
@@ -87,7 +87,7 @@ TEST(StepRules, AFailureReachesLateHostsWhenTheNextWindowBegins) {
     late.step(step);
   }
   const at::Tensor before = late.masters();
-  const double scale = late.trainer.impl().steps->scaler().value();
+  const double scale = late.trainer.impl().step->scaler().value();
   const int failing = runtime().size() - 1;
   std::string message;
   bool closed = false;
@@ -107,10 +107,10 @@ TEST(StepRules, AFailureReachesLateHostsWhenTheNextWindowBegins) {
   EXPECT_EQ(closed, runtime().rank() != failing);
   EXPECT_THAT(message, HasSubstr("no such file: batch.bin"));
   EXPECT_TRUE(at::equal(late.masters(), before));
-  EXPECT_EQ(late.trainer.impl().steps->scaler().value(), scale);
-  EXPECT_EQ(late.trainer.impl().steps->updates(), 3);
+  EXPECT_EQ(late.trainer.impl().step->scaler().value(), scale);
+  EXPECT_EQ(late.trainer.impl().step->updates(), 3);
   EXPECT_FALSE(late.step(5).skipped());
-  EXPECT_EQ(late.trainer.impl().steps->updates(), 4);
+  EXPECT_EQ(late.trainer.impl().step->updates(), 4);
 }
 
 TEST(StepRules, LateHostsSpendTheSkipBudgetOneWindowLater) {
@@ -142,11 +142,11 @@ TEST(StepRules, LateHostsStopTogetherWhenTheNextWindowBegins) {
   Trained late(dynamic_half(1));
   late.step(0);
   if (runtime().rank() == 0) {
-    late.trainer.impl().steps->consensus().request_stop();
+    late.trainer.impl().step->consensus().request_stop();
   }
   late.step(1);
   late.step(2);
-  EXPECT_TRUE(late.trainer.impl().steps->stop_requested());
+  EXPECT_TRUE(late.trainer.impl().step->stop_requested());
 }
 
 /// In the middle of a window nothing can be saved.
@@ -154,10 +154,10 @@ TEST(StepRules, LateHostsAreAskedToStopBetweenWindowsOnly) {
   Trained late(dynamic_half(2));
   late.step(0);
   late.step(1);
-  late.trainer.impl().steps->consensus().request_stop();
+  late.trainer.impl().step->consensus().request_stop();
   for (int64_t step = 2; step < 8; ++step) {
     const StepReport report = late.step(step);
-    EXPECT_EQ(late.trainer.impl().steps->stop_requested(), step >= 5 && report.closes_update())
+    EXPECT_EQ(late.trainer.impl().step->stop_requested(), step >= 5 && report.closes_update())
         << step;
   }
 }
@@ -181,7 +181,7 @@ TEST(StepRules, MicroBatchesAreCountedAlikeOnAllRanksAlsoAfterAFailedWindow) {
               }),
               HasSubstr("no such file"));
   EXPECT_EQ(late.step(8).micro_batch(), 5);
-  late.trainer.impl().steps->abandon();
+  late.trainer.impl().step->abandon();
   EXPECT_EQ(late.step(9).micro_batch(), 5);
 }
 

@@ -258,7 +258,7 @@ TEST(LocalUpdatesState, ABitFlippedInTheWeightsAtTheStartOfARoundIsNamed) {
   }
   try {
     step();
-    trainer.impl().steps->settle();
+    trainer.impl().step->settle();
     ADD_FAILURE() << "no Error was thrown";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::diverged);

@@ -100,7 +100,7 @@ TEST(ReplicaCheck, ABitFlippedInAMomentOrWeightIsNamed) {
       flip(arrays.at(where), 1);
       EXPECT_THAT(divergence([&] {
                     step();
-                    trainer.impl().steps->settle();
+                    trainer.impl().step->settle();
                   }),
                   AllOf(HasSubstr(rank_1_differs()),
                         HasSubstr(acts == HostActs::at_once ? c10::str("first in ", where)

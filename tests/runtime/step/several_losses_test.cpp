@@ -174,8 +174,8 @@ TEST(SeveralLosses, ALateHostMovesTheScalesOfSeveralLossesAlike) {
   const auto expect_same = [&] {
     EXPECT_TRUE(at::equal(flat(models.first->parameters()), flat(models.second->parameters())));
     for (size_t i = 0; i < 2; ++i) {
-      EXPECT_EQ(prompt.impl().steps->loss_scales().scalers()[i].value(),
-                late.impl().steps->loss_scales().scalers()[i].value());
+      EXPECT_EQ(prompt.impl().step->loss_scales().scalers()[i].value(),
+                late.impl().step->loss_scales().scalers()[i].value());
     }
   };
   for (int64_t step = 0; step < 20; ++step) {
@@ -183,7 +183,7 @@ TEST(SeveralLosses, ALateHostMovesTheScalesOfSeveralLossesAlike) {
     expect_same();
   }
   // A window in which a rank fails never was.
-  const double scale = late.impl().steps->loss_scales().scalers()[1].value();
+  const double scale = late.impl().step->loss_scales().scalers()[1].value();
   const auto fail = [&](Trainer& trainer, TwoHeads& model) {
     for (int64_t k = 0; k < 3; ++k) {  // a late host hears of it in the next window
       trainer.step([&]() -> Loss {
@@ -194,7 +194,7 @@ TEST(SeveralLosses, ALateHostMovesTheScalesOfSeveralLossesAlike) {
   };
   EXPECT_THAT(error_of([&] { fail(prompt, *models.first); }), HasSubstr("planted"));
   EXPECT_THAT(error_of([&] { fail(late, *models.second); }), HasSubstr("planted"));
-  EXPECT_EQ(late.impl().steps->loss_scales().scalers()[1].value(), scale);
+  EXPECT_EQ(late.impl().step->loss_scales().scalers()[1].value(), scale);
   for (int64_t step = 40; step < 44; ++step) {
     step_both(step, 1);
   }

@@ -312,7 +312,7 @@ void count(Runtime& runtime, const char* name, const char* comma) {
   const auto forward_and_backward = [&] {
     at::Tensor loss;
     {
-      const amp::Autocast autocast = trainer.impl().steps->autocast();
+      const amp::Autocast autocast = trainer.impl().step->autocast();
       loss = loss_of_equal_ranks();
     }
     loss.backward();

@@ -201,11 +201,11 @@ TEST(CapturedRanks, StopTogether) {
     captured.step(own_batch(step));
   }
   if (is_last()) {
-    captured.trainer.impl().steps->consensus().request_stop();
+    captured.trainer.impl().step->consensus().request_stop();
   }
   captured.step(own_batch(5));
   captured.step(own_batch(6));
-  EXPECT_TRUE(captured.trainer.impl().steps->stop_requested());
+  EXPECT_TRUE(captured.trainer.impl().step->stop_requested());
 }
 
 TEST(CapturedRanks, ATransportThatGoesThroughTheHostIsRefused) {

@@ -126,12 +126,12 @@ TEST(CapturedSteps, ADiagnosedWindowRunsDirectly) {
     captured.step(batch(step));
   }
   const int launches = captured.calls.launches;
-  captured.trainer.impl().steps->consensus().diagnose_next_overflow();
+  captured.trainer.impl().step->consensus().diagnose_next_overflow();
   captured.step(batch(5));  // says so to all ranks
   EXPECT_EQ(captured.calls.launches, launches + 1);
   EXPECT_TRUE(captured.step(batch(7)).skipped());
   EXPECT_EQ(captured.calls.launches, launches + 1);
-  EXPECT_FALSE(captured.trainer.impl().steps->diagnosis().text().empty());
+  EXPECT_FALSE(captured.trainer.impl().step->diagnosis().text().empty());
   captured.step(batch(8));
   EXPECT_EQ(captured.calls.launches, launches + 2);
 }

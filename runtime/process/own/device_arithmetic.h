@@ -1,7 +1,5 @@
 #pragma once
 
-static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
-
 #include <lockstep/runtime/runtime.h>
 
 namespace lockstep::detail {

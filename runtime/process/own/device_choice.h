@@ -1,7 +1,5 @@
 #pragma once
 
-static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
-
 #include <c10/core/Device.h>
 #include <lockstep/collectives/communicator.h>
 #include <lockstep/runtime/runtime.h>
@@ -10,7 +8,7 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 #include <string>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::detail {
 
 /// Returns the index of this rank's CUDA device: the only visible one (the launcher has chosen it),
 /// else the one with number `local_rank`. `visible`: number of CUDA devices that this rank sees.
@@ -53,4 +51,4 @@ DeviceDriver cuda_driver();
 BoundDevice bind_device(DeviceKind kind, bool may_share, Communicator& control,
                         const DeviceDriver& driver);
 
-}  // namespace lockstep
+}  // namespace lockstep::detail

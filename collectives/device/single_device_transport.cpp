@@ -1,4 +1,4 @@
-#include <lockstep/collectives/device/device_transport.h>
+#include <lockstep/collectives/device/single_device_transport.h>
 
 #include <utility>
 
