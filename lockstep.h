@@ -44,6 +44,7 @@
 #include <lockstep/inputs/token_shards.h>
 #include <lockstep/inputs/transformed_dataset.h>
 #include <lockstep/inputs/word_vocabulary.h>
+#include <lockstep/runtime/batch.h>
 #include <lockstep/runtime/batch_size_finder.h>
 #include <lockstep/runtime/best_snapshot.h>
 #include <lockstep/runtime/data_parallel.h>

@@ -27,8 +27,8 @@ struct LossScalerOptions {
   static LossScalerOptions fixed(double scale);    // never changes; overflow still skips
   static LossScalerOptions disabled();             // GradScaler(enabled=False)
 
-  /// False: losses are not scaled, gradients are neither changed nor checked, and no step is
-  /// skipped.
+  /// False: losses are not scaled, and a LossScaler neither changes nor checks gradients and skips
+  /// no step. A Trainer checks and skips all the same.
   TORCH_ARG(bool, enabled) = true;
 
   /// False: the scale never changes. Overflow still skips the update.

@@ -15,6 +15,10 @@ namespace amp {
 class UpdateRule;
 }
 
+/// True for biases and for parameters of normalisation layers. These usually get no weight decay;
+/// PyTorch users put them in a separate parameter group.
+bool is_norm_or_bias(const ModelTensor& parameter);
+
 /// Base class of all optimizers; holds the parameter groups. A group applies its own options to the
 /// parameters that its predicate selects. If several groups match, the last one is used; a
 /// parameter that no group matches uses the options of the optimizer.

@@ -34,7 +34,7 @@ target_link_libraries(lockstep_internal INTERFACE lockstep_flags)
 #
 # Makes lockstep::name from the current folder. The folder of a header says who may include it:
 #   the library's folder   everybody; all of them are named in PUBLIC_HEADERS
-#   impl/                  lockstep's own libraries: in a program a static_assert fails
+#   impl/                  lockstep's own libraries: a program that includes one does not compile
 #   other sub-folders      this library (and tests and benchmarks)
 # <lockstep/INCLUDE_AS/NAME.h> includes a public header; by default INCLUDE_AS is the library's folder.
 # <lockstep/FOLDER/impl/NAME.h> and <lockstep/FOLDER/SUB/NAME.h> include the others.

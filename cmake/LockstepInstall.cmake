@@ -1,4 +1,4 @@
-# cmake --install: libraries, public headers under include/lockstep/<library>/, the lockstep command,
+# cmake --install: libraries, headers (public ones and those of impl/) under include/lockstep/, the lockstep command,
 # and what find_package(lockstep) and pkg-config read. cpack makes a .tar.gz and a .deb of it.
 include(CMakePackageConfigHelpers)
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/lockstep")

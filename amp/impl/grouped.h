@@ -14,10 +14,6 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep {
 
-/// True for biases and for parameters of normalisation layers. These usually get no weight decay;
-/// PyTorch users put them in a separate parameter group.
-bool is_norm_or_bias(const ModelTensor& parameter);
-
 namespace amp {
 
 /// An option of an optimizer, as TORCH_ARG declares one: `name(value)` sets it, `name()` returns

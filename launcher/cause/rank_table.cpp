@@ -23,7 +23,7 @@ void RankTable::add(const RankLine& line) {
       record.host = *end == ' ' ? end + 1 : end;
       break;
     }
-    case Kind::word:
+    case Kind::life_sign:
       record.signs.add(line.text);
       if (record.signs.fails() && !record.has_ended()) {
         const int code = record.signs.end().code;

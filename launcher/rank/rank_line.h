@@ -7,14 +7,14 @@ namespace lockstep::launcher {
 
 /// A message of a rank's wrapper to the launcher, through mpirun: output, a life sign or an end.
 struct RankLine {
-  enum class Kind : char {      // capital letters: those of LifeSign, within a word, are small
+  enum class Kind : char {      // capital letters: those of LifeSign, within a life sign, are small
     line = '.',                 // a whole line, or the end of one
     partial = '+',              // the beginning of a long line
     redraw = 'R',               // a line that ends with a carriage return: a progress bar
     status = 'X',               // text is the exit code
     ended_after_request = 'A',  // the same for a rank that was asked to stop
     began = 'B',      // text is the process number of the rank's wrapper and the host's name
-    word = 'W',       // a life sign of the program (collectives/impl/life_sign.h)
+    life_sign = 'W',  // of the program (collectives/impl/life_sign.h)
     suspended = 'S',  // text is the signal, such as SIGSTOP; 0: it continues
     early = 'E',      // ended with code 0 before its runtime; text is the code to return
   };

@@ -96,7 +96,7 @@ class RankProcess {
     events.on_word = [&](const std::string& word) {
       signs_.add(word);
       failed_first_ = failed_first_ || (signs_.fails() && !was_asked_);
-      say(RankLine::Kind::word, word);
+      say(RankLine::Kind::life_sign, word);
     };
     events.on_suspend = [&](int signal) { say(RankLine::Kind::suspended, std::to_string(signal)); };
     const int code = child_.run(events);

@@ -2,8 +2,8 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/impl/plain_tensor.h>
+#include <lockstep/runtime/batch.h>
 #include <lockstep/runtime/data/impl/device_copies.h>
-#include <lockstep/runtime/data/impl/to_device.h>
 
 namespace lockstep {
 

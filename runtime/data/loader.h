@@ -1,5 +1,6 @@
 #pragma once
 
+#include <lockstep/runtime/batch.h>
 #include <lockstep/runtime/distributed_sampler.h>
 #include <lockstep/runtime/loader_options.h>
 
@@ -8,7 +9,6 @@
 #include <lockstep/runtime/data/impl/dataset_access.h>
 #include <lockstep/runtime/data/impl/device_copies.h>
 #include <lockstep/runtime/data/impl/loader_places.h>
-#include <lockstep/runtime/data/impl/to_device.h>
 #include <lockstep/runtime/data/impl/worker_threads.h>
 #pragma pop_macro("LOCKSTEP_OWN_LIBRARY")
 

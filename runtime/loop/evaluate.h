@@ -5,13 +5,13 @@
 #include <lockstep/amp/precision.h>
 #include <lockstep/checkpointing/snapshot/metric_value.h>
 #include <lockstep/collectives/communicator.h>
+#include <lockstep/runtime/batch.h>
 #include <lockstep/runtime/evaluation_scopes.h>
 #include <lockstep/runtime/metrics.h>
 #include <lockstep/runtime/validation_loader.h>
 
 #pragma push_macro("LOCKSTEP_OWN_LIBRARY")
 #define LOCKSTEP_OWN_LIBRARY 1
-#include <lockstep/runtime/data/impl/to_device.h>
 #include <lockstep/runtime/loop/impl/batch_parts.h>
 #pragma pop_macro("LOCKSTEP_OWN_LIBRARY")
 

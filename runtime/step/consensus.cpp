@@ -26,8 +26,8 @@ Votes Consensus::complete(Votes mine, const Decisions& decisions, int64_t update
   const bool signalled = stop_signals_ && stop_signals_->came();
   mine.stop = signalled || stop_here_.load(std::memory_order_relaxed) ? 1 : 0;
   mine.diagnose = diagnose_here_ ? 1 : 0;
-  mine.update = static_cast<double>(update % kUpdates);
-  mine.update_squared = mine.update * mine.update;
+  mine.window = static_cast<double>(update % kUpdates);
+  mine.window_squared = mine.window * mine.window;
   rate_check_.add_to(mine, storage_.updater().learning_rates(), decisions.planned(), update);
   return mine;
 }

@@ -3,7 +3,7 @@
 #include <ATen/ops/full.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/impl/as_error.h>
-#include <lockstep/runtime/data/impl/to_device.h>
+#include <lockstep/runtime/batch.h>
 #include <lockstep/runtime/trainer/impl/captured_steps.h>
 #include <lockstep/runtime/trainer/own/no_host_reads.h>
 

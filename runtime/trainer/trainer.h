@@ -7,6 +7,7 @@
 #include <lockstep/checkpointing/snapshot/load.h>
 #include <lockstep/checkpointing/snapshot/metric_value.h>
 #include <lockstep/checkpointing/snapshot/save_report.h>
+#include <lockstep/runtime/batch.h>
 #include <lockstep/runtime/loss.h>
 #include <lockstep/runtime/memory_use.h>
 #include <lockstep/runtime/resume_report.h>
@@ -17,7 +18,6 @@
 #pragma push_macro("LOCKSTEP_OWN_LIBRARY")
 #define LOCKSTEP_OWN_LIBRARY 1
 #include <lockstep/amp/impl/scaler_state.h>
-#include <lockstep/runtime/data/impl/to_device.h>
 #pragma pop_macro("LOCKSTEP_OWN_LIBRARY")
 
 #include <csignal>

@@ -208,14 +208,14 @@ void TrainerImpl::note_loss() {
 
 Votes TrainerImpl::votes() const {
   Votes votes;
-  votes.saved = saving->is_ready() ? 1 : 0;
+  votes.save_ready = saving->is_ready() ? 1 : 0;
   return votes;
 }
 
 /// Advances a pending snapshot once the votes of all ranks say that their share is on the disk.
 void TrainerImpl::advance_saving() {
   const auto all = step->consensus().take();
-  if (all && all->saved == runtime.size()) {
+  if (all && all->save_ready == runtime.size()) {
     saving->advance();
   }
 }

@@ -57,9 +57,9 @@ std::string ends(int code, const std::string& error, bool is_shared = false) {
 }
 
 TEST_F(CauseOfAJob, IsTheRankThatOtherRanksWaitFor) {
-  report(1, Kind::word, waited_for({0}));
+  report(1, Kind::life_sign, waited_for({0}));
   report(1, Kind::status, "20");
-  report(0, Kind::word, waited_for({2}));
+  report(0, Kind::life_sign, waited_for({2}));
   report(0, Kind::line, "rank 0: gave up");
   report(0, Kind::status, "20");
   report(2, Kind::suspended, "19");
@@ -69,34 +69,34 @@ TEST_F(CauseOfAJob, IsTheRankThatOtherRanksWaitFor) {
 }
 
 TEST_F(CauseOfAJob, IsNothingIfAllEndedWellWhateverTheySaidOnTheWay) {
-  report(0, Kind::word, "f");
-  report(0, Kind::word, ends(23, "no memory"));
+  report(0, Kind::life_sign, "f");
+  report(0, Kind::life_sign, ends(23, "no memory"));
   report(0, Kind::status, "0");
   EXPECT_FALSE(find_cause(table, {0, "", false, false}).has_value());
 }
 
 TEST_F(CauseOfAJob, OfRanksThatWaitForEachOtherIsAllOfThem) {
   for (const int rank : {0, 1, 2}) {
-    report(rank, Kind::word, waited_for({(rank + 1) % 3}, "barrier #" + std::to_string(rank)));
+    report(rank, Kind::life_sign, waited_for({(rank + 1) % 3}, "barrier #" + std::to_string(rank)));
     report(rank, Kind::status, "20");
   }
   EXPECT_THAT(cause(20), HasSubstr("ranks 0-2 waited for each other, in different collectives"));
 }
 
 TEST_F(CauseOfAJob, OfRanksThatCannotReachEachOtherNamesTheirCollective) {
-  report(0, Kind::word, waited_for({1, 2}));
+  report(0, Kind::life_sign, waited_for({1, 2}));
   report(0, Kind::status, "20");
   for (const int rank : {1, 2}) {
-    report(rank, Kind::word, waited_for({0}));
+    report(rank, Kind::life_sign, waited_for({0}));
     report(rank, Kind::ended_after_request, "143");
   }
   EXPECT_THAT(cause(20), HasSubstr("ranks 0-2 waited for each other in all_reduce #45"));
 }
 
 TEST_F(CauseOfAJob, IsNoRankThatHasWaitedItselfHoweverItEnded) {
-  report(0, Kind::word, waited_for({1, 2}));
+  report(0, Kind::life_sign, waited_for({1, 2}));
   report(0, Kind::status, "20");
-  report(1, Kind::word, waited_for({2}));
+  report(1, Kind::life_sign, waited_for({2}));
   report(1, Kind::ended_after_request, "137");
   report(2, Kind::ended_after_request, "137");
   cause(20);
@@ -104,18 +104,18 @@ TEST_F(CauseOfAJob, IsNoRankThatHasWaitedItselfHoweverItEnded) {
 }
 
 TEST_F(CauseOfAJob, OfARankThatDoesNotKnowForWhomItWaitedIsThatRank) {
-  report(1, Kind::word, waited_for({}));
+  report(1, Kind::life_sign, waited_for({}));
   report(1, Kind::status, "20");
   EXPECT_THAT(cause(20), HasSubstr("rank 1 ended with exit code 20"));
-  report(1, Kind::word, waited_for({0}));
-  report(1, Kind::word, waited_for({2}));
+  report(1, Kind::life_sign, waited_for({0}));
+  report(1, Kind::life_sign, waited_for({2}));
   cause(20);
   EXPECT_THAT(found->ranks, ElementsAre(0));
 }
 
 TEST_F(CauseOfAJob, IsTheRankWhoseErrorTheOthersHaveThrown) {
   for (const int rank : {0, 2, 1}) {
-    report(rank, Kind::word, ends(2, "rank 1: no file", /*is_shared=*/rank != 1));
+    report(rank, Kind::life_sign, ends(2, "rank 1: no file", /*is_shared=*/rank != 1));
     report(rank, Kind::line, "rank " + std::to_string(rank) + ": rank 1: no file");
   }
   report(0, Kind::status, "2");
@@ -133,8 +133,8 @@ TEST_F(CauseOfAJob, IsTheSameInWhateverWordsItIsSaid) {
     JobOutput said(printed, printed, {});
     RankTable ranks(3);
     for (const int rank : {0, 1}) {
-      ranks.add({rank, Kind::word, waited_for({2})});
-      ranks.add({rank, Kind::word, ends(20, words)});
+      ranks.add({rank, Kind::life_sign, waited_for({2})});
+      ranks.add({rank, Kind::life_sign, ends(20, words)});
       said.add({rank, Kind::line, words});
       ranks.add({rank, Kind::status, "20"});
     }
@@ -146,9 +146,9 @@ TEST_F(CauseOfAJob, IsTheSameInWhateverWordsItIsSaid) {
 }
 
 TEST_F(CauseOfAJob, IsNeverARankThatOnlyLostItsPeer) {
-  report(1, Kind::word, waited_for({0}));
+  report(1, Kind::life_sign, waited_for({0}));
   report(1, Kind::status, "20");
-  report(0, Kind::word, "u");
+  report(0, Kind::life_sign, "u");
   report(0, Kind::line, "rank 0: no such file");
   report(0, Kind::status, "1");
   EXPECT_EQ(cause(1), "rank 0 ended with exit code 1; its last lines:\n  | rank 0: no such file\n");
@@ -161,19 +161,19 @@ TEST_F(CauseOfAJob, IsTheFirstOfSeveralFailures) {
 }
 
 TEST_F(CauseOfAJob, SaysHowFarTheRankWas) {
-  report(0, Kind::word, "s");
+  report(0, Kind::life_sign, "s");
   report(1, Kind::status, "139");
   EXPECT_THAT(cause(139), HasSubstr("rank 1 had not made a lockstep runtime\n"));
-  report(1, Kind::word, "s");
+  report(1, Kind::life_sign, "s");
   EXPECT_THAT(cause(139), HasSubstr("rank 1 was making its lockstep runtime\n"));
-  report(1, Kind::word, "u");
+  report(1, Kind::life_sign, "u");
   EXPECT_THAT(cause(139), Not(HasSubstr("runtime")));
-  report(1, Kind::word, "e");
+  report(1, Kind::life_sign, "e");
   EXPECT_THAT(cause(139), HasSubstr("rank 1 had left its lockstep runtime\n"));
 }
 
 TEST_F(CauseOfAJob, IsTheRankThatEndedWithoutARuntimeThoughWithCode0) {
-  report(0, Kind::word, "s");
+  report(0, Kind::life_sign, "s");
   report(1, Kind::status, "0");
   EXPECT_TRUE(table.has_failure());
   report(0, Kind::ended_after_request, "143");
@@ -184,9 +184,9 @@ TEST_F(CauseOfAJob, IsTheRankThatEndedWithoutARuntimeThoughWithCode0) {
 TEST_F(CauseOfAJob, AreTheRanksThatWereLostWithTheirHost) {
   for (const int rank : {0, 1, 2}) {
     report(rank, Kind::began, rank == 0 ? "100 a" : "200 b");
-    report(rank, Kind::word, "u");
+    report(rank, Kind::life_sign, "u");
   }
-  report(0, Kind::word, waited_for({1}));
+  report(0, Kind::life_sign, waited_for({1}));
   report(0, Kind::status, "20");
   EXPECT_THAT(cause(20, {205, "", false, true}),
               HasSubstr("ranks 1-2 on b ended without a report"));
@@ -202,10 +202,10 @@ TEST_F(CauseOfAJob, IsADeadlineUnlessARankFailed) {
 TEST_F(CauseOfAJob, OfAStopIsTheRankThatSavedHoweverTheOthersEnded) {
   for (const int rank : {0, 1, 2}) {
     report(rank, Kind::began, "200 b");
-    report(rank, Kind::word, "u");
+    report(rank, Kind::life_sign, "u");
   }
   report(0, Kind::ended_after_request, "143");
-  report(1, Kind::word, waited_for({2}));
+  report(1, Kind::life_sign, waited_for({2}));
   report(1, Kind::status, "20");
   report(2, Kind::ended_after_request, "75");
   const JobEnd by_usr1{143, "", false, false};
@@ -218,8 +218,8 @@ TEST_F(CauseOfAJob, OfAStopIsTheRankThatSavedHoweverTheOthersEnded) {
 }
 
 TEST_F(CauseOfAJob, OfAStopIsNoFailureOfTheRankThatLeftBeforeItHeardOfIt) {
-  report(1, Kind::word, "f");
-  report(1, Kind::word, ends(75, "saved"));
+  report(1, Kind::life_sign, "f");
+  report(1, Kind::life_sign, ends(75, "saved"));
   for (const bool has_ended : {false, true}) {
     if (has_ended) {
       report(1, Kind::status, "75");
@@ -245,7 +245,7 @@ TEST_F(CauseOfAJob, IsADeadlineThatPassedBeforeTheRanksWereEnded) {
 
 TEST_F(CauseOfAJob, KeepsTheFirstLineOfALongMessage) {
   report(0, Kind::line, "before");
-  report(0, Kind::word, waited_for({2}));
+  report(0, Kind::life_sign, waited_for({2}));
   report(0, Kind::line, "rank 0: all_reduce timed out");
   for (int call = 0; call < 30; ++call) {
     report(0, Kind::line, "  all_reduce #" + std::to_string(call));
@@ -257,7 +257,7 @@ TEST_F(CauseOfAJob, KeepsTheFirstLineOfALongMessage) {
 
 TEST_F(CauseOfAJob, IsWrittenAsJson) {
   report(1, Kind::began, "200 b");
-  report(0, Kind::word, "p/runs/step-2");
+  report(0, Kind::life_sign, "p/runs/step-2");
   report(1, Kind::line, "rank 1: \xff");
   report(1, Kind::status, "139");
   cause(139);
@@ -271,7 +271,7 @@ TEST_F(CauseOfAJob, IsWrittenAsJson) {
 
 TEST_F(CauseOfAJob, OfAKilledRankIsNotThatOfRanksThatTheLauncherEnded) {
   for (const int rank : {0, 1, 2}) {
-    report(rank, Kind::word, "u");
+    report(rank, Kind::life_sign, "u");
     report(rank, Kind::line, "rank " + std::to_string(rank) + ": ready");
   }
   report(2, Kind::status, "137");
@@ -346,7 +346,7 @@ TEST_F(CauseOfAJob, IsFoundWhateverProgramsPrintAboutRanks) {
   for (const std::string& line : strange_lines()) {
     report(0, Kind::line, line);
   }
-  report(0, Kind::word, waited_for({1}));
+  report(0, Kind::life_sign, waited_for({1}));
   report(0, Kind::status, "20");
   EXPECT_THAT(cause(20), HasSubstr("rank 1 did not arrive"));
   EXPECT_THAT(found->ranks, ElementsAre(1));

@@ -106,7 +106,7 @@ class DeadlinesOfAJob : public ::testing::Test {
   DeadlinesOfAJob() { options.report_seconds = 0; }
   void sign(int rank, const std::vector<std::string>& words) {
     for (const std::string& word : words) {
-      table.add({rank, RankLine::Kind::word, word});
+      table.add({rank, RankLine::Kind::life_sign, word});
     }
   }
   RunOptions options;

@@ -51,9 +51,9 @@ std::string describe(const std::vector<Ended>& ranks) {
   for (const Ended& each : ranks) {
     const int rank = each.status.rank;
     output.add({rank, Kind::line, each.line});
-    table.add({rank, Kind::word, "u"});
+    table.add({rank, Kind::life_sign, "u"});
     if (!each.error.empty()) {
-      table.add({rank, Kind::word, "x" + each.error});
+      table.add({rank, Kind::life_sign, "x" + each.error});
     }
   }
   for (const Ended& each : ranks) {

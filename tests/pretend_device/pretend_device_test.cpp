@@ -4,7 +4,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/runtime/data/impl/to_device.h>
+#include <lockstep/runtime/batch.h>
 
 #include <cstdlib>
 #include <functional>

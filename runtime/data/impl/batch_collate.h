@@ -1,7 +1,7 @@
 #pragma once
 static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
 
-#include <lockstep/runtime/collate.h>
+#include <lockstep/runtime/batch.h>
 
 #include <cstdint>
 #include <tuple>

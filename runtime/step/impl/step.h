@@ -62,7 +62,7 @@ class Step {
   bool window_full() const { return count_ == parts_.options.accumulate(); }
   int64_t micro_batches_in_window() const { return count_; }
   /// Runs the update of a full window and ends the window. `votes`: the votes of this rank that do
-  /// not come from the step (Votes::saved).
+  /// not come from the step (Votes::save_ready).
   StepReport close_window(const Votes& votes = {});
   /// The report of a micro-batch that does not close its window.
   StepReport report_open_window() const;

@@ -9,19 +9,19 @@ namespace lockstep::detail {
 /// different purpose have one form and ranks that took different paths still meet. A value and its
 /// square are equal on all ranks if and only if the variance over ranks is 0.
 struct Votes {
-  double error = 0;     // ranks that failed
-  double stop = 0;      // ranks asked to stop
-  double saved = 0;     // ranks whose share of a pending snapshot is on the disk
-  double data = 0;      // micro-batches with data in this window
-  double weight = 0;    // their weights
-  double sums = 0;      // ranks whose loss is a Loss::sum
-  double means = 0;     // ranks whose loss is a mean
-  double diagnose = 0;  // ranks that asked for a diagnosis of the next overflow
-  double rates = 0;     // a digest of the learning rates, and its square: equal on all ranks
+  double error = 0;       // ranks that failed
+  double stop = 0;        // ranks asked to stop
+  double save_ready = 0;  // ranks whose present phase of pending saves, disk and memory, is done
+  double data = 0;        // micro-batches with data in this window
+  double weight = 0;      // their weights
+  double sums = 0;        // ranks whose loss is a Loss::sum
+  double means = 0;       // ranks whose loss is a mean
+  double diagnose = 0;    // ranks that asked for a diagnosis of the next overflow
+  double rates = 0;       // a digest of the learning rates, and its square: equal on all ranks
   double rates_squared = 0;
   double nan_loss = 0;  // ranks whose loss is NaN before the first update
-  double update = 0;    // updates made so far, and its square: equal on all ranks or an Error
-  double update_squared = 0;
+  double window = 0;  // windows closed so far, skipped ones too, and its square: equal or an Error
+  double window_squared = 0;
   double digest = 0;  // of a part of the state, and its square: equal on all ranks (ReplicaCheck)
   double digest_squared = 0;
   double hidden = 0;  // ranks with a weight that is not its rounded master (WrittenWeights)
@@ -33,12 +33,12 @@ class PostedVotes {
  public:
   PostedVotes(const Agreement& agreement, const Votes& mine);
   /// Waits for the sums over all ranks; call once. Throws Error on every rank if ranks are at
-  /// different updates.
+  /// different windows.
   Votes collect();
 
  private:
   Agreement agreement_;
-  double update_;
+  double window_;
   at::Tensor sum_;
   Work work_;
 };

@@ -12,7 +12,7 @@
 #include <lockstep/checkpointing/snapshot/impl/safetensors_file.h>
 #include <lockstep/checkpointing/snapshot/safetensors_writer.h>
 #include <lockstep/collectives/exceptions.h>
-#include <lockstep/runtime/collate.h>
+#include <lockstep/runtime/batch.h>
 #include <lockstep/runtime/data/impl/rank_comparison.h>
 #include <lockstep/runtime/data_parallel.h>
 #include <lockstep/runtime/evaluate.h>

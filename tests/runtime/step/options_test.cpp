@@ -2,7 +2,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <lockstep/runtime/data/impl/to_device.h>
+#include <lockstep/runtime/batch.h>
 #include <lockstep/runtime/loss.h>
 #include <lockstep/runtime/storage/impl/flat.h>
 

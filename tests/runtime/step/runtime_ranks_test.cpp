@@ -66,8 +66,8 @@ TEST(Votes, AFailureOfOneRankIsKnownToAll) {
 TEST(Votes, RanksAtDifferentUpdatesAreNamed) {
   const Agreement agreement(runtime().control());
   Votes mine;
-  mine.update = runtime().rank() == 1 ? 8 : 7;
-  mine.update_squared = mine.update * mine.update;
+  mine.window = runtime().rank() == 1 ? 8 : 7;
+  mine.window_squared = mine.window * mine.window;
   const std::string message = error_of([&] { exchange(agreement, mine); });
   std::vector<int> others = {0};
   for (int rank = 2; rank < runtime().size(); ++rank) {

@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/impl/plain_tensor.h>
-#include <lockstep/runtime/collate.h>
+#include <lockstep/runtime/batch.h>
 
 namespace lockstep {
 

@@ -8,8 +8,7 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 #include <utility>
 #include <vector>
 
-namespace lockstep {
-namespace detail {
+namespace lockstep::detail {
 
 /// The tensors of a batch. map(batch, function) returns the batch with function(tensor) in place of
 /// each tensor; parts of other types stay as they are. `known`: the batch consists of tensors.
@@ -83,22 +82,4 @@ struct BatchTensors<Example, std::void_t<decltype(std::declval<Example&>().data)
   }
 };
 
-}  // namespace detail
-
-/// Moves the tensors of a batch to `device` without casting. A batch is a tensor, a pair, tuple or
-/// vector of batches, or a struct with `data` and `target` (torch::data::Example). Copies to a CUDA
-/// device go through page-locked memory: a copy from pageable memory would wait for earlier work on
-/// the stream. They may return before the data is there, for work that is queued behind them on the
-/// stream. Copies to the CPU return when the data is there. Tensors that are on `device` stay as
-/// they are.
-inline at::Tensor moved(const at::Tensor& tensor, c10::Device device) {
-  const bool pins = device.is_cuda() && tensor.is_cpu() && !tensor.is_pinned();
-  return (pins ? tensor.pin_memory() : tensor).to(device, /*non_blocking=*/!device.is_cpu());
-}
-template <typename Batch, typename = std::enable_if_t<detail::BatchTensors<Batch>::known>>
-Batch moved(const Batch& batch, c10::Device device) {
-  return detail::BatchTensors<Batch>::map(
-      batch, [&](const at::Tensor& tensor) { return moved(tensor, device); });
-}
-
-}  // namespace lockstep
+}  // namespace lockstep::detail
