@@ -14,13 +14,13 @@ from harness.measure import Measurement
 from harness.rows import as_text
 
 SUITES = ("allreduce", "step", "update", "layers", "exported", "c", "memory", "snapshot", "data", "startup", "nodes")
-GPU_SUITES = ("gpu",)  # only when asked for
+ASKED_FOR = ("gpu", "ranks")  # only when asked for
 ROUNDS_AGAIN = 3  # runs of what --check finds slow
 
 
 def _arguments():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("suites", nargs="*", metavar="SUITE", help=", ".join(SUITES + GPU_SUITES))
+    parser.add_argument("suites", nargs="*", metavar="SUITE", help=", ".join(SUITES + ASKED_FOR))
     parser.add_argument("--build", type=pathlib.Path, metavar="DIR", help="the build folder")
     parser.add_argument("--list-targets", action="store_true",
                         help="only name what the suites need built, for scripts/bench")
@@ -41,10 +41,10 @@ def _arguments():
                         help="compare the ratios with those stored for this processor family; measure what is below "
                         f"{stored.LEAST} of the stored once more, {ROUNDS_AGAIN} times, and exit with 1 if it still is")
     arguments = parser.parse_args()
-    unknown = set(arguments.suites) - set(SUITES + GPU_SUITES)
+    unknown = set(arguments.suites) - set(SUITES + ASKED_FOR)
     if unknown:
         parser.error(f"no suite is named {', '.join(sorted(unknown))}; there are "
-                     f"{', '.join(SUITES + GPU_SUITES)}")
+                     f"{', '.join(SUITES + ASKED_FOR)}")
     if arguments.dry_run and arguments.suites != ["gpu"]:
         parser.error("--dry-run is for the gpu suite")
     if arguments.check and (arguments.dry_run or arguments.markdown):

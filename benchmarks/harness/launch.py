@@ -13,6 +13,7 @@ from dataclasses import dataclass
 BENCHMARKS = pathlib.Path(__file__).resolve().parent.parent
 PEERS = BENCHMARKS / "peers"
 TIMEOUT_SECONDS = 600
+INSTALLED = ("PMIX_INSTALL_PREFIX", "PMIX_PKGLIBDIR")  # where an MPI lies that was moved, as that of a pack for GPUs
 VECTORS = "LOCKSTEP_BENCH_VECTORS"
 
 
@@ -32,8 +33,8 @@ class Job:
     """`launch`: "mpi" (ranks of MPI), "group" (processes that start together), "solo" (one process
     on one core), "free" (one on any) or "hosts" (ranks on two hosts, see hosts.sh).
 
-    `ranks` is for "mpi" and "group": rank 0 has the first of two cores, rank 1 the second, rank 2
-    the first, and so on. `mpiexec` is the command of another MPI than that of the build. `link`, for
+    `ranks` is for "mpi" and "group": rank 0 has the first of `cores`, rank 1 the second, and so on; where there are more
+    ranks than cores, they take them in turn. `mpiexec` is the command of another MPI than that of the build. `link`, for
     "hosts", is the rate between them, such as "1gbit"; the ranks of a host share one core. With
     `shares_core` all ranks of "mpi" do.
 
@@ -51,13 +52,30 @@ class Job:
     environment: tuple = ()
     link: str = ""
     shares_core: bool = False
+    cores: int = 2
 
 
-def cores():
-    found = sorted(os.sched_getaffinity(0))
-    if len(found) < 2:
-        raise Failed(f"these measurements need 2 cores, this process may use {len(found)}")
-    return found[:2]
+def _siblings(core):
+    """The threads of its physical core, as text."""
+    try:
+        return pathlib.Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list").read_text(encoding="ascii")
+    except OSError:
+        return str(core)
+
+
+def physical_cores():
+    """One thread of each core that this process may use."""
+    own = sorted(os.sched_getaffinity(0), reverse=True)
+    return sorted({_siblings(core): core for core in own}.values())
+
+
+def cores(count=2):
+    """Threads of `count` physical cores, if there are so many."""
+    found = physical_cores()
+    found += sorted(os.sched_getaffinity(0) - set(found))
+    if len(found) < count:
+        raise Failed(f"these measurements need {count} cores, this process may use {len(found)}")
+    return found[:count]
 
 
 def _pinned(core, command):
@@ -82,7 +100,7 @@ def _processes(job, build, scratch):
     """The command and the extra environment of each process to start."""
     if job.launch == "free":
         return [(list(map(str, job.command)), {})]
-    own = cores()[:1 if job.shares_core else 2]
+    own = cores(job.cores)[:1 if job.shares_core else job.cores]
     if job.launch == "solo":
         return [(_pinned(own[0], job.command), {})]
     if job.launch == "hosts":
@@ -106,7 +124,7 @@ def _compiled(build):
 
 def _environment(scratch, build):
     environment = {name: value for name, value in os.environ.items()
-                   if not name.startswith(("OMPI_", "PMI", "SLURM_", "I_MPI_", "CCL_"))}
+                   if name in INSTALLED or not name.startswith(("OMPI_", "PMI", "SLURM_", "I_MPI_", "CCL_"))}
     environment.update(OMP_NUM_THREADS="1", LOCKSTEP_BENCH_RECORDS=str(scratch / "records"),
                        LOCKSTEP_BENCH_BEGIN=str(time.clock_gettime(time.CLOCK_MONOTONIC)),
                        TORCHINDUCTOR_CACHE_DIR=str(_compiled(build)), OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
