@@ -1,5 +1,6 @@
 """The benchmark harness: what it computes, and what it does when a program fails."""
 
+import os
 import pathlib
 import re
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 
 from harness import cores, intel, launch, load, measure, rows
 from suites import allreduce, data, nodes, startup, step
@@ -140,6 +142,18 @@ class Launch(unittest.TestCase):
         records = launch.run(launch.Job("group", (sys.executable, "-c", RECORD), ranks=3), self.BUILD)
         self.assertEqual(sorted((one["rank"], one["core"], one["ranks"]) for one in records),
                          [("0", first, "3"), ("1", second, "3"), ("2", first, "3")])
+
+    def test_ranks_with_a_core_each_need_as_many_cores(self):
+        with self.assertRaisesRegex(launch.Failed, "need 99999 cores"):
+            launch.run(launch.Job("group", ("unused",), ranks=2, cores=99999), self.BUILD)
+        physical = launch.physical_cores()
+        self.assertEqual(launch.cores(len(physical)) if len(physical) >= 2 else physical, physical)
+
+    def test_an_mpi_that_lies_elsewhere_is_found_and_a_surrounding_one_is_not(self):
+        program = "import os; print(os.environ.get('PMIX_RANK'), os.environ.get('PMIX_PKGLIBDIR')); raise SystemExit(1)"
+        with unittest.mock.patch.dict(os.environ, {"PMIX_RANK": "7", "PMIX_PKGLIBDIR": "there"}):
+            with self.assertRaisesRegex(launch.Failed, "None there"):
+                launch.run(launch.Job("solo", (sys.executable, "-c", program)), self.BUILD)
 
     def test_another_mpiexec_starts_each_rank_on_its_core(self):
         first, second = launch.cores()

@@ -10,11 +10,13 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 
 ROOT = pathlib.Path(sys.argv[1])
 sys.path.insert(0, str(ROOT / "scripts/gpu"))
@@ -89,10 +91,11 @@ def packed(build, file):
 class Run:
     """One run of the pack, started; its report is in a folder of its own."""
 
-    def __init__(self, pack, torch, *arguments, report, before=(), **environment):
+    def __init__(self, pack, torch, *arguments, report, before=(), python=sys.executable, **environment):
         self.folder = report
+        given = ["--torch", torch] if torch else []
         self.process = subprocess.Popen(
-            [*before, sys.executable, pack / "run", "--torch", torch, "--report", report, *arguments], stdout=subprocess.PIPE,
+            [*before, python, pack / "run", *given, "--report", report, *arguments], stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, env={**os.environ, **environment})
 
     def end(self):
@@ -225,6 +228,13 @@ def made_up(folder, compiler):
     run = start("other", "--only", "tests/").end()
     expect(run.code == 3 and f"torch 1.0, the pack was made with {version}" in run.text and run.states()["amp.one.gpu"] == "skipped",
            f"another torch: code {run.code}: {run.text}")
+    with zipfile.ZipFile(folder / "torch-1-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("torch/version.py", f"__version__ = '{version}'\n")
+    run = start("wheel", "--only", "doctor", torch=folder / "torch-1-py3-none-any.whl", lockstep="0").end()
+    expect(run.code == 0 and run.states()["doctor"] == "ok", f"a wheel: code {run.code}: {run.text}")
+    shutil.rmtree(pack / "site")
+    run = start("pip", "--only", "doctor", torch=None, python=sys._base_executable, PIP_NO_INDEX="1").end()
+    expect(run.code == 3 and "Without network: run --torch" in run.text, f"no torch, no network: code {run.code}: {run.text}")
     run = start("none", "--only", "tests/", torch=folder / "there").end()
     expect(run.code == 3 and "nor a folder of wheels" in run.text, f"no torch: code {run.code}: {run.text}")
     run = start("nothing", "--only", "no such step").end()
