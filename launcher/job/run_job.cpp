@@ -65,8 +65,8 @@ void say_who_was_deaf(const RankTable& ranks) {
 }
 
 /// The job's exit code.
-int say(const std::optional<Cause>& cause, const JobEnd& end, const StopLadder& ladder,
-        const RankTable& ranks, const JobOutput& output) {
+int report_end(const std::optional<Cause>& cause, const JobEnd& end, const StopLadder& ladder,
+               const RankTable& ranks, const JobOutput& output) {
   const int stop_signal = ladder.asked();
   const bool all_ended_well =
       ranks.where([](const RankRecord& rank) { return rank.code == 0; }).size() ==
@@ -179,7 +179,7 @@ class Attempts {
     const JobEnd end = job.run();
     const auto cause = find_cause(job.ranks(), end);
     output.release(!cause);
-    code_ = say(cause, end, ladder, job.ranks(), output);
+    code_ = report_end(cause, end, ladder, job.ranks(), output);
     RestartPolicy::Decision decision;
     if (!end.was_asked) {
       const auto uptime = std::chrono::duration_cast<seconds>(Clock::now() - job.began());

@@ -174,7 +174,7 @@ void Saving::save_in_memory(int64_t update) {
   }
 }
 
-bool Saving::is_ready() const {
+bool Saving::has_done_phase() const {
   return (is_disk_pending() || is_memory_pending()) &&
          (!is_disk_pending() || writer_->is_ready()) &&
          (!is_memory_pending() || memory_->is_ready());

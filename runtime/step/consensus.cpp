@@ -8,7 +8,7 @@ namespace lockstep::detail {
 namespace {
 
 /// Updates are compared modulo this, so that sums of their squares over 8192 ranks are exact.
-constexpr int64_t kUpdates = int64_t{1} << 20;
+constexpr int64_t kWindows = int64_t{1} << 20;
 
 }  // namespace
 
@@ -22,13 +22,13 @@ Consensus::~Consensus() {
   }
 }
 
-Votes Consensus::complete(Votes mine, const Decisions& decisions, int64_t update) {
+Votes Consensus::complete(Votes mine, const Decisions& decisions, int64_t window) {
   const bool signalled = stop_signals_ && stop_signals_->came();
   mine.stop = signalled || stop_here_.load(std::memory_order_relaxed) ? 1 : 0;
   mine.diagnose = diagnose_here_ ? 1 : 0;
-  mine.window = static_cast<double>(update % kUpdates);
+  mine.window = static_cast<double>(window % kWindows);
   mine.window_squared = mine.window * mine.window;
-  rate_check_.add_to(mine, storage_.updater().learning_rates(), decisions.planned(), update);
+  rate_check_.add_to(mine, storage_.updater().learning_rates(), decisions.planned(), window);
   return mine;
 }
 
@@ -39,8 +39,8 @@ void Consensus::stop_on_signals(const std::vector<int>& signals) {
   stop_signals_.emplace(signals);
 }
 
-void Consensus::post(Votes mine, int64_t update) {
-  storage_.replicas().add_to(mine, update);
+void Consensus::post(Votes mine, int64_t window) {
+  storage_.replicas().add_to(mine, window);
   posted_.emplace(agreement_, mine);
 }
 

@@ -208,11 +208,11 @@ void TrainerImpl::note_loss() {
 
 Votes TrainerImpl::votes() const {
   Votes votes;
-  votes.save_ready = saving->is_ready() ? 1 : 0;
+  votes.save_ready = saving->has_done_phase() ? 1 : 0;
   return votes;
 }
 
-/// Advances a pending snapshot once the votes of all ranks say that their share is on the disk.
+/// Advances a pending snapshot once the votes of all ranks say that their phase of it is done.
 void TrainerImpl::advance_saving() {
   const auto all = step->consensus().take();
   if (all && all->save_ready == runtime.size()) {

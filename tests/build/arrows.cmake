@@ -33,7 +33,7 @@ check_arrow(loop c c/lockstep.h)
 check_arrow(amp collectives collectives/host/node_engine.h)
 
 # A program that includes a header of lockstep's own libraries reads why it fails.
-add_library(lockstep_arrow_program OBJECT EXCLUDE_FROM_ALL own_header.cpp)
+add_library(lockstep_arrow_program OBJECT EXCLUDE_FROM_ALL impl_header.cpp)
 target_link_libraries(lockstep_arrow_program PRIVATE lockstep::lockstep)
 build_and_check(arrows.program_sees_no_impl lockstep_arrow_program)
 set_tests_properties(build.arrows.program_sees_no_impl PROPERTIES

@@ -15,7 +15,7 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 namespace lockstep::detail {
 
 /// Writes, completes and resumes the snapshots of a Trainer, on disk and in node memory. Ranks:
-/// every call but is_ready() is collective. Threads: one.
+/// every call but has_done_phase() is collective. Threads: one.
 class Saving {
  public:
   /// If the options name a folder, tests that it can be used.
@@ -46,9 +46,9 @@ class Saving {
   /// The state that is saved.
   TrainingState& state() { return state_; }
 
-  /// Votes::saved of this rank: its files of the pending snapshots are on disk, or in memory.
-  bool is_ready() const;
-  /// Runs the next phase of pending saves. Call it once every rank is ready.
+  /// Votes::save_ready of this rank: its files of the pending snapshots are on disk, or in memory.
+  bool has_done_phase() const;
+  /// Runs the next phase of pending saves. Call it once every rank has done its phase.
   void advance();
   /// Completes pending saves.
   void finish();

@@ -31,11 +31,11 @@ class Consensus {
   Consensus(const Consensus&) = delete;
   Consensus& operator=(const Consensus&) = delete;
 
-  /// Completes the votes of this rank about update number `update`: stop, diagnosis, learning
-  /// rates. Local.
-  Votes complete(Votes mine, const Decisions& decisions, int64_t update);
+  /// Completes the votes of this rank in window number `window`, skipped ones included: stop,
+  /// diagnosis, learning rates. Local.
+  Votes complete(Votes mine, const Decisions& decisions, int64_t window);
   /// Adds the digest of the replicas and starts the all-reduce of the votes. One at a time.
-  void post(Votes mine, int64_t update);
+  void post(Votes mine, int64_t window);
   /// Waits for the votes in flight, if any, and acts on them. Throws the same Error on every rank
   /// if some rank failed, or if ranks differ in learning rates or weights.
   void settle();
