@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import sys
+import threading
 
 OK, FAILED, CUT, SKIPPED = "ok", "failed", "cut", "skipped"
 WORST = (FAILED, CUT, OK, SKIPPED)
@@ -25,8 +26,9 @@ class Step:
 
 
 class Part:
-    def __init__(self, name, minutes, steps, skip=""):
-        self.name, self.minutes, self.steps, self.skip = name, minutes, steps, skip
+    def __init__(self, name, minutes, steps, alone=False):
+        """`alone`: its steps run one after the other."""
+        self.name, self.minutes, self.steps, self.alone = name, minutes, steps, alone
 
     @property
     def state(self):
@@ -37,7 +39,7 @@ class Part:
     def reason(self):
         """Why it is not ok."""
         reasons = [step.reason for step in self.steps if step.state == self.state and step.reason]
-        return self.skip or ("" if self.state == OK else "; ".join(dict.fromkeys(reasons)))
+        return "" if self.state == OK else "; ".join(dict.fromkeys(reasons))
 
     @property
     def seconds(self):
@@ -71,6 +73,7 @@ class Report:
 
     def __init__(self, folder, facts):
         self.folder, self.facts, self.parts, self.rows = pathlib.Path(folder), facts, [], []
+        self._writing = threading.Lock()
         (self.folder / "logs").mkdir(parents=True)
         self._reserve()
 
@@ -97,13 +100,14 @@ class Report:
         return text
 
     def write(self):
-        """Never fails: where the disk is full, what was kept for this is given up, and long logs are shortened."""
-        for attempt in (self._put, self._make_room_and_put):
-            try:
-                attempt()
-                return
-            except OSError as error:
-                problem = error
+        """From any thread. Never fails: where the disk is full, what was kept for this is given up, and long logs are shortened."""
+        with self._writing:
+            for attempt in (self._put, self._make_room_and_put):
+                try:
+                    attempt()
+                    return
+                except OSError as error:
+                    problem = error
         print(f"the report could not be written to {self.folder}: {problem}\n{self.summary()}", file=sys.stderr, flush=True)
 
     def _put(self):
