@@ -2,6 +2,7 @@
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/exit_code.h>
 #include <lockstep/collectives/impl/as_error.h>
+#include <lockstep/collectives/impl/cuda_errors.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -12,12 +13,6 @@
 
 namespace lockstep::detail {
 namespace {
-
-// Error codes of the CUDA runtime.
-constexpr int32_t cuda_memory_allocation = 2;
-constexpr int32_t cuda_assert = 710;
-constexpr int32_t first_capture_error = 900;  // errors of calls that a capture does not allow
-constexpr int32_t last_capture_error = 908;
 
 bool says_any(std::string_view text, std::initializer_list<std::string_view> signs) {
   return std::any_of(signs.begin(), signs.end(), [&](std::string_view sign) {
@@ -36,21 +31,6 @@ ExitCode code_of(std::string_view text) {
   return says_any(text, {"CUBLAS_STATUS_EXECUTION_FAILED", "CUDNN_STATUS_EXECUTION_FAILED"})
              ? ExitCode::peer_lost
              : ExitCode::usage;
-}
-
-ExitCode code_of(const c10::AcceleratorError& error) {
-  const int32_t code = error.get_error_code();
-  if (code >= first_capture_error && code <= last_capture_error) {
-    return ExitCode::usage;
-  }
-  switch (code) {
-    case cuda_memory_allocation:
-      return ExitCode::out_of_memory;
-    case cuda_assert:
-      return ExitCode::usage;
-    default:
-      return ExitCode::peer_lost;
-  }
 }
 
 /// EAGAIN counts as out_of_memory: a thread could not be started, mostly for lack of memory.
@@ -78,7 +58,7 @@ Error as_error(const std::exception_ptr& exception) {
   } catch (const c10::OutOfMemoryError& error) {
     return Error(text_of(error), ExitCode::out_of_memory);
   } catch (const c10::AcceleratorError& error) {
-    return Error(text_of(error), code_of(error));
+    return Error(text_of(error), cuda_error(error.get_error_code()).code);
   } catch (const c10::Error& error) {
     return Error(text_of(error), code_of(error.what_without_backtrace()));
   } catch (const std::bad_alloc& error) {

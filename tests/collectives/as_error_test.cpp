@@ -66,6 +66,12 @@ TEST(AsError, IsUsageForWorkThatCannotBeRecorded) {
   EXPECT_EQ(as_error_of(device_error(909)).code(), ExitCode::peer_lost) << "a timeout";
 }
 
+TEST(AsError, IsTheEnvironmentWhereARestartCuresNothing) {
+  for (const int32_t code : {35, 46, 100, 209, 218, 222, 802, 803}) {
+    EXPECT_EQ(as_error_of(device_error(code)).code(), ExitCode::environment) << code;
+  }
+}
+
 TEST(AsError, IsUsageForTheRest) {
   EXPECT_EQ(as_error_of(std::runtime_error("sizes differ")).code(), ExitCode::usage);
   EXPECT_STREQ(as_error_of(std::runtime_error("sizes differ")).what(), "sizes differ");
