@@ -1,3 +1,4 @@
+#include <lockstep/collectives/impl/cuda_driver.h>
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 
@@ -260,7 +261,9 @@ int main(int argc, char** argv) {
   if (own == std::vector<std::string>{"count-gpus"}) {
     const VisibleGpus& gpus = visible_gpus();
     std::cout << gpus.count << "\n";
-    std::cerr << (gpus.problem.empty() ? "" : "lockstep: " + gpus.problem + "\n");
+    std::cerr << (gpus.problem.empty() ? ""
+                                       : "lockstep: " + gpus.problem + "; " +
+                                             detail::advice_for_driver(gpus.error) + "\n");
     return 0;
   }
   CLI::App app("Trains LibTorch models on many ranks.", "lockstep");

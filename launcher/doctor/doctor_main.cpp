@@ -25,12 +25,19 @@ namespace {
 using launcher::exit_environment;
 using launcher::exit_usage;
 
-/// Whether a launcher has started this process as one of its ranks.
+/// The number in a variable; -1: it is not set.
+int number_in(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? -1 : std::atoi(text);
+}
+
+/// Whether a launcher has started this process as one of its ranks. A step of one task is Slurm's
+/// interactive shell (srun --pty bash), which has PMIx's or PMI's variables of rank 0, too.
 bool is_a_rank() {
-  const std::vector<const char*> names{"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK",
-                                       "SLURM_STEP_NUM_TASKS"};
-  return std::any_of(names.begin(), names.end(),
-                     [](const char* name) { return std::getenv(name) != nullptr; });
+  const int rank = std::max(number_in("PMIX_RANK"), number_in("PMI_RANK"));
+  const int tasks = number_in("SLURM_STEP_NUM_TASKS");
+  return number_in("OMPI_COMM_WORLD_SIZE") > 0 || number_in("PMI_SIZE") > 1 || rank > 0 ||
+         tasks > 1 || (rank == 0 && tasks < 0);
 }
 
 /// Ranks to start: as many as `lockstep run` on GPUs; two on CPUs, where more find nothing else.

@@ -1,7 +1,7 @@
 #include "machine/visible_gpus.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
+#include <lockstep/collectives/impl/cuda_driver.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -17,30 +17,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// The answer of the child: a number of GPUs, or 0 and a text.
+/// The answer of the child: a number of GPUs, an error, and why there is no GPU. A driver that has
+/// none for this process is no problem.
 std::string answer_of(const std::string& library) {
   constexpr int no_device = 100;
-  void* const driver = dlopen(library.c_str(), RTLD_NOW);
-  if (driver == nullptr) {
-    return "0 ";
-  }
-  const auto init = reinterpret_cast<int (*)(unsigned)>(dlsym(driver, "cuInit"));
-  const auto get_count = reinterpret_cast<int (*)(int*)>(dlsym(driver, "cuDeviceGetCount"));
-  const auto text_of =
-      reinterpret_cast<int (*)(int, const char**)>(dlsym(driver, "cuGetErrorString"));
-  if (init == nullptr || get_count == nullptr) {
-    return "0 " + library + " is not NVIDIA's driver";
-  }
-  int count = 0;
-  int error = init(0);
-  error = error != 0 ? error : get_count(&count);
-  if (error == 0 || error == no_device) {
-    return std::to_string(error == 0 ? count : 0) + " ";
-  }
-  const char* text = nullptr;
-  const bool known = text_of != nullptr && text_of(error, &text) == 0 && text != nullptr;
-  return "0 NVIDIA's driver reports error " + std::to_string(error) +
-         (known ? std::string(": ") + text : "");
+  const detail::CudaDriver driver = detail::ask_cuda_driver(library);
+  std::ostringstream answer;
+  answer << driver.devices << " " << driver.error << " "
+         << (driver.error == no_device ? "" : driver.problem);
+  return answer.str();
 }
 
 /// Reads `answers` to its end; empty if that takes longer than the deadline.
@@ -101,7 +86,7 @@ VisibleGpus ask_driver(const std::string& library, std::chrono::milliseconds dea
   }
   VisibleGpus gpus;
   std::istringstream words(*answer);
-  words >> gpus.count;
+  words >> gpus.count >> gpus.error;
   words.get();
   std::getline(words, gpus.problem);
   return gpus;

@@ -10,6 +10,7 @@ namespace lockstep::launcher {
 struct VisibleGpus {
   int count = 0;
   std::string problem;  // why there is no GPU although there is a driver; else empty
+  int error = 0;        // the driver's, for detail::advice_for_driver()
 };
 
 /// Asks the driver once, in a child process: a driver may crash or hang, and a process that has

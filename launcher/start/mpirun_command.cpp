@@ -1,5 +1,6 @@
 #include "start/mpirun_command.h"
 
+#include <lockstep/collectives/impl/cuda_driver.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -19,15 +20,19 @@ std::string count_of(int count, const std::string& thing) {
 }
 
 /// The default number of ranks: the tasks of the allocation, else the devices that a Runtime would
-/// use.
+/// use. A shell that a batch system has opened (srun --pty bash) is one task with all the GPUs.
 int default_ranks(JobCommand& command, const std::optional<Allocation>& allocation) {
-  if (allocation && allocation->ranks > 0) {
-    command.notes.push_back(count_of(allocation->ranks, "rank") + ", as many as " +
-                            allocation->name + " has tasks");
-    return allocation->ranks;
-  }
   const char* device = std::getenv("LOCKSTEP_DEVICE");
-  if (device != nullptr && std::string(device) == "cpu") {
+  const bool on_cpus = device != nullptr && std::string(device) == "cpu";
+  const int tasks = allocation ? allocation->ranks : 0;
+  const bool is_shell =
+      tasks == 1 && allocation->hosts == 1 && !on_cpus && visible_gpus().count > 0;
+  if (tasks > 0 && !is_shell) {
+    command.notes.push_back(count_of(tasks, "rank") + ", as many as " + allocation->name +
+                            " has tasks");
+    return tasks;
+  }
+  if (on_cpus) {
     const int cores = physical_cores();
     command.notes.push_back(count_of(cores, "rank") +
                             ", one for each physical core (LOCKSTEP_DEVICE=cpu)");
@@ -39,9 +44,11 @@ int default_ranks(JobCommand& command, const std::optional<Allocation>& allocati
     return gpus.count;
   }
   const int cores = physical_cores();
+  const std::string why = gpus.problem.empty()
+                              ? ")"
+                              : ": " + gpus.problem + "); " + detail::advice_for_driver(gpus.error);
   command.notes.push_back(count_of(cores, "rank") +
-                          ", one for each physical core (no GPU is visible" +
-                          (gpus.problem.empty() ? "" : ": " + gpus.problem) + ")");
+                          ", one for each physical core (no GPU is visible" + why);
   return cores;
 }
 
@@ -55,11 +62,16 @@ bool root_is_refused() {
                              is_set_to_one("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"));
 }
 
-/// Remote ranks do not inherit this environment: passes the variables that they need by -x.
+/// Remote ranks do not inherit this environment: passes the variables that they need by -x. A batch
+/// system gives each node of its allocation a list of GPUs, which this node's must not replace.
 void forward_environment(std::vector<std::string>& arguments) {
+  const bool lists_differ = find_allocation().has_value();
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;
     const std::string name = text.substr(0, text.find('='));
+    if (lists_differ && (name == "CUDA_VISIBLE_DEVICES" || name == "NVIDIA_VISIBLE_DEVICES")) {
+      continue;
+    }
     for (const char* prefix :
          {"LOCKSTEP_",       "OMP_",      "KMP_",    "GOMP_",     "MKL_",           "OPENBLAS_",
           "DNNL_",           "ONEDNN_",   "ATEN_",   "MALLOC_",   "GLIBC_TUNABLES", "TORCH_",
@@ -74,16 +86,21 @@ void forward_environment(std::vector<std::string>& arguments) {
   }
 }
 
-void add_open_mpi_options(const RunOptions& options, JobCommand& command) {
+void add_open_mpi_options(const RunOptions& options, const std::optional<Allocation>& allocation,
+                          JobCommand& command) {
   auto& arguments = command.arguments;
   if (root_is_refused()) {
     arguments.emplace_back("--allow-run-as-root");
     command.notes.emplace_back("running as root: added --allow-run-as-root");
   }
-  if (!command.remote && command.ranks > physical_cores()) {
+  const int tasks = allocation ? allocation->ranks : 0;
+  const bool few_tasks = tasks > 0 && command.ranks > tasks;
+  if (!command.remote && (few_tasks || command.ranks > physical_cores())) {
     arguments.emplace_back("--oversubscribe");
-    command.notes.push_back(count_of(command.ranks, "rank") + " on " +
-                            count_of(physical_cores(), "core") + ": added --oversubscribe");
+    command.notes.push_back(
+        count_of(command.ranks, "rank") + " on " +
+        (few_tasks ? count_of(tasks, "task") : count_of(physical_cores(), "core")) +
+        ": added --oversubscribe");
   }
   arguments.insert(arguments.end(), {"--bind-to", options.bind});
   if (!options.hostfile.empty()) {
@@ -128,7 +145,7 @@ JobCommand job_command(const RunOptions& options, const std::string& version) {
   auto& arguments = command.arguments;
   arguments = {options.mpirun, "-n", std::to_string(command.ranks)};
   if (is_open_mpi(version)) {
-    add_open_mpi_options(options, command);
+    add_open_mpi_options(options, allocation, command);
   } else {
     add_hydra_options(options, command);
   }

@@ -137,11 +137,11 @@ TEST(LauncherStart, ADriverThatFailsIsNamedWithTheDefaultNumberOfRanks) {
   const MadeDriver driver("error 802");
   EXPECT_THAT(launch({"run", "--dry-run", "--", "/bin/true"}).error,
               HasSubstr("one for each physical core (no GPU is visible: NVIDIA's driver reports "
-                        "error 802: system not yet initialized)"));
+                        "error 802: system not yet initialized); start nvidia-fabricmanager"));
   const Launched counted = launch({"count-gpus"});
   EXPECT_EQ(counted.code, 0);
   EXPECT_EQ(counted.out, "0\n");
-  EXPECT_THAT(counted.error, HasSubstr("error 802"));
+  EXPECT_THAT(counted.error, HasSubstr("error 802: system not yet initialized; start nvidia-f"));
 }
 
 TEST(LauncherStart, ScriptsGetTheNumberOfVisibleGpus) {
@@ -207,6 +207,26 @@ TEST(LauncherStart, RemoteRanksGetTheVariablesThatMatter) {
   unsetenv("SECRET_TOKEN");
 }
 
+/// Sets variables for a scope.
+class Variables {
+ public:
+  explicit Variables(std::vector<std::pair<const char*, const char*>> all) : all_(std::move(all)) {
+    for (const auto& [name, value] : all_) {
+      setenv(name, value, 1);
+    }
+  }
+  ~Variables() {
+    for (const auto& [name, value] : all_) {
+      unsetenv(name);
+    }
+  }
+  Variables(const Variables&) = delete;
+  Variables& operator=(const Variables&) = delete;
+
+ private:
+  std::vector<std::pair<const char*, const char*>> all_;
+};
+
 /// What `lockstep run` would do in a job of a batch system.
 struct Job {
   std::vector<std::pair<std::string, std::string>> variables;
@@ -242,6 +262,41 @@ TEST(LauncherStart, TheNodesOfABatchSystemAreUsed) {
     }
   }
   unsetenv("NCCL_DEBUG");
+}
+
+TEST(LauncherStart, AShellOfABatchSystemIsOneTaskWithAllTheGpus) {
+  const Variables shell({{"SLURM_JOB_ID", "17"},
+                         {"SLURM_NTASKS", "1"},
+                         {"SLURM_STEP_NUM_TASKS", "1"},
+                         {"SLURM_PROCID", "0"},
+                         {"PMIX_RANK", "0"},
+                         {"SLURM_JOB_NUM_NODES", "1"}});
+  for (const char* count : {"1", "4"}) {
+    const MadeDriver driver(count);
+    const Launched result = launch({"run", "--dry-run", "--", "/bin/true"});
+    EXPECT_THAT(result.error, HasSubstr(std::string(count) + " rank"));
+    EXPECT_THAT(result.error, HasSubstr("one for each visible GPU"));
+    EXPECT_EQ(result.out.find("--oversubscribe") != std::string::npos, *count == '4')
+        << "Slurm has told mpirun of one slot: " << result.out;
+  }
+  const MadeDriver none("0");
+  EXPECT_THAT(launch({"run", "--dry-run", "--", "/bin/true"}).error,
+              HasSubstr("1 rank, as many as Slurm job 17 has tasks"));
+}
+
+TEST(LauncherStart, ANodesListOfGpusStaysOnIt) {
+  const Variables lists({{"CUDA_VISIBLE_DEVICES", "0,1"}, {"NVIDIA_VISIBLE_DEVICES", "all"}});
+  const std::vector<std::string> hosts = {"run", "-n",        "2",  "--host",
+                                          "a,b", "--dry-run", "--", "/bin/true"};
+  EXPECT_THAT(launch(hosts).out, HasSubstr("-x CUDA_VISIBLE_DEVICES"));
+  const Variables job({{"SLURM_JOB_ID", "17"},
+                       {"SLURM_NTASKS", "8"},
+                       {"SLURM_JOB_NUM_NODES", "2"},
+                       {"CUDA_DEVICE_ORDER", "PCI_BUS_ID"}});
+  for (const auto& command : {hosts, {"run", "--dry-run", "--", "/bin/true"}}) {
+    EXPECT_THAT(launch(command).out,
+                AllOf(HasSubstr("-x CUDA_DEVICE_ORDER"), Not(HasSubstr("VISIBLE_DEVICES"))));
+  }
 }
 
 TEST(LauncherStart, ARankIsThatOfItsLauncher) {

@@ -2,8 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <lockstep/collectives/impl/cuda_driver.h>
 
 #include <cstdlib>
+#include <utility>
 
 namespace lockstep::launcher {
 namespace {
@@ -64,6 +66,41 @@ TEST(VisibleGpus, AreNoneWithTheReasonWhereTheDriverFails) {
     EXPECT_EQ(gpus.count, 0) << made;
     EXPECT_THAT(gpus.problem, EndsWith(reason)) << made;
   }
+}
+
+TEST(VisibleGpus, ThatADriverCannotGiveComeWithWhatToDo) {
+  const std::pair<const char*, const char*> failures[] = {{"error 802", "nvidia-fabricmanager"},
+                                                          {"error 803", "reboot"},
+                                                          {"error 999", "nvidia_uvm"},
+                                                          {"error 34", "LD_LIBRARY_PATH"},
+                                                          {"error 46", "exclusive"},
+                                                          {"error 804", "cuda-compat"},
+                                                          {"error 217", "nvidia-smi and dmesg"},
+                                                          {"error 12345", "nvidia-smi and dmesg"}};
+  for (const auto& [made, advice] : failures) {
+    const VisibleGpus gpus = with_driver(made);
+    EXPECT_EQ(gpus.error, std::atoi(made + 6));
+    EXPECT_THAT(detail::advice_for_driver(gpus.error), HasSubstr(advice)) << made;
+  }
+  EXPECT_THAT(detail::advice_for_driver(0), HasSubstr("nvidia-smi and dmesg")) << "it crashed";
+}
+
+TEST(CudaDevice, HasTheIdentityAndTheCapabilityThatTheDriverGives) {
+  setenv("MADE_DRIVER", "3", 1);
+  const auto first = detail::cuda_device(0, LOCKSTEP_MADE_DRIVER);
+  const auto slice = detail::cuda_device(1, LOCKSTEP_MADE_DRIVER);
+  ASSERT_TRUE(first && slice);
+  EXPECT_EQ(first->uuid, "GPU-a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0");
+  EXPECT_NE(first->uuid, slice->uuid);
+  EXPECT_EQ(first->bus, "0000:c0:00.0");
+  EXPECT_EQ(first->bus, slice->bus);
+  EXPECT_EQ(std::pair(slice->major, slice->minor), std::pair(9, 1));
+  EXPECT_FALSE(detail::cuda_device(3, LOCKSTEP_MADE_DRIVER)) << "not visible";
+  setenv("MADE_DRIVER", "error 999", 1);
+  EXPECT_FALSE(detail::cuda_device(0, LOCKSTEP_MADE_DRIVER));
+  EXPECT_FALSE(detail::cuda_device(0, "lib_of_no_driver.so.1"));
+  EXPECT_FALSE(detail::cuda_device(0, "libutil.so.1"));
+  unsetenv("MADE_DRIVER");
 }
 
 TEST(VisibleGpus, AreNoneWithTheReasonWhereTheDriverHangs) {
