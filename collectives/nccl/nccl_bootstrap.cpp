@@ -47,6 +47,11 @@ std::vector<NcclApi::Id> shared_ids(const NcclParts& parts, const Communicator& 
   return ids;
 }
 
+/// The GPU of "UUID@bus/system": NCCL refuses two slices of one, too, although their UUIDs differ.
+std::string gpu_of(const std::string& device_id) {
+  return device_id.substr(device_id.find('@') + 1);
+}
+
 }  // namespace
 
 std::string nccl_refusal(const std::vector<NcclPeer>& peers) {
@@ -57,16 +62,18 @@ std::string nccl_refusal(const std::vector<NcclPeer>& peers) {
       return c10::str("rank 0 has NCCL ", nccl_version_text(peers[0].version), ", rank ", k, " ",
                       nccl_version_text(peer.version), "; install the same on all nodes");
     }
-    const auto place = owner.emplace(peer.device_id, k);
+    const std::string gpu = gpu_of(peer.device_id);
+    const std::string name = gpu.substr(0, gpu.find('/'));
+    const auto place = owner.emplace(gpu, k);
     const bool shares = !place.second;
     if (shares && peer.version < NcclApi::kSharesGpu) {
-      return c10::str("ranks ", place.first->second, " and ", k, " use one GPU (", peer.device_id,
+      return c10::str("ranks ", place.first->second, " and ", k, " use one GPU (", name,
                       "), which NCCL ", nccl_version_text(peer.version), " refuses and ",
                       nccl_version_text(NcclApi::kSharesGpu),
                       " allows; start fewer ranks on that node, or use the staged transport");
     }
     if (shares && !(peer.may_share_gpu && peers[place.first->second].may_share_gpu)) {
-      return c10::str("ranks ", place.first->second, " and ", k, " use one GPU (", peer.device_id,
+      return c10::str("ranks ", place.first->second, " and ", k, " use one GPU (", name,
                       "); start fewer ranks on that node, or set NCCL_MULTI_RANK_GPU_ENABLE=1 "
                       "for all of them, or use the staged transport");
     }

@@ -21,7 +21,7 @@ std::string nccl_refusal(const std::vector<NcclPeer>& peers);
 
 /// Makes the NCCL communicator of all ranks of parts.host: the ranks compare versions and devices,
 /// some of them make unique ids, all ranks initialise with these. Collective. Throws Error
-/// (environment) on every rank for nccl_refusal().
+/// (environment): on every rank for nccl_refusal(), else on those where NCCL fails.
 std::shared_ptr<NcclComm> bootstrap_nccl(const NcclParts& parts);
 
 }  // namespace lockstep::detail

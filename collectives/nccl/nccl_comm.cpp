@@ -1,5 +1,6 @@
 #include <lockstep/collectives/core/backoff.h>
 #include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 #include <lockstep/collectives/nccl/nccl_comm.h>
 
 #include <cstdio>
@@ -14,11 +15,13 @@ std::shared_ptr<NcclComm> NcclComm::init(std::shared_ptr<NcclApi> api,
   std::shared_ptr<NcclComm> comm(new NcclComm(std::move(api), place, deadlines));
   comm->settle("ncclCommInitRankConfig",
                comm->api_->init(&comm->handle_, place.size, ids, place.rank), idle);
+  comm->started_ = true;
   return comm;
 }
 
 std::shared_ptr<NcclComm> NcclComm::split(int color, int key, Place place, const Idle& idle) {
   std::shared_ptr<NcclComm> part(new NcclComm(api_, place, deadlines_));
+  part->started_ = true;
   call(
       "ncclCommSplit",
       [&](NcclApi& api, NcclApi::Handle handle) {
@@ -95,10 +98,13 @@ std::string NcclComm::words_on(NcclStatus status) {
 
 void NcclComm::fail(const char* what, const std::string& why) {
   const bool ended = abort();
-  throw CommunicationError(
+  const std::string text =
       c10::str("rank ", place_.rank, " of ", place_.size, ": ", what, ": ", why,
-               ended ? "" : "; ncclCommAbort has not returned, so this process should end",
-               ". Restart from the last snapshot."));
+               ended ? "" : "; ncclCommAbort has not returned, so this process should end");
+  if (!started_) {
+    throw Error(text, ExitCode::environment);  // a restart would meet the same machine
+  }
+  throw CommunicationError(text + ". Restart from the last snapshot.");
 }
 
 int NcclComm::premultiplied_sum(c10::ScalarType dtype, double factor) {

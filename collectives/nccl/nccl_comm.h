@@ -24,13 +24,14 @@ struct NcclDeadlines {
 
 /// Owns an NCCL communicator. Waits for non-blocking calls, never for the device.
 ///
-/// Errors: CommunicationError when NCCL fails or a deadline passes; the communicator is aborted
-/// first. Threads: one at a time, but failure() and abort() may be called from any. A lock lets one
-/// thread at a time into NCCL: since NCCL 2.26 even a query of the state (ncclCommGetAsyncError)
-/// joins the thread of the last call and frees its data. Communicators are non-blocking, so no
-/// thread holds the lock while it waits for a peer, and an abort always gets it. The cost: NCCL
-/// makes a thread for each call that is not part of a graph. Blocking calls need none, but
-/// ncclCommAbort would free the communicator while such a call still uses it (docs/gpu.md).
+/// Errors: when NCCL fails or a deadline passes, Error (environment) from init(), which a restart
+/// does not cure, later CommunicationError; the communicator is aborted first. Threads: one at a
+/// time, but failure() and abort() may be called from any. A lock lets one thread at a time into
+/// NCCL: since NCCL 2.26 even a query of the state (ncclCommGetAsyncError) joins the thread of the
+/// last call and frees its data. Communicators are non-blocking, so no thread holds the lock while
+/// it waits for a peer, and an abort always gets it. The cost: NCCL makes a thread for each call
+/// that is not part of a graph. Blocking calls need none, but ncclCommAbort would free the
+/// communicator while such a call still uses it (docs/gpu.md).
 class NcclComm {
  public:
   struct Place {
@@ -99,6 +100,7 @@ class NcclComm {
   NcclApi::Handle handle_ = nullptr;
   Place place_;
   NcclDeadlines deadlines_;
+  bool started_ = false;
   std::map<std::pair<c10::ScalarType, double>, int> operators_;
   std::mutex inside_;
   std::atomic<bool> aborted_{false};

@@ -53,6 +53,18 @@ TEST(NcclStart, TwoRanksOnOneGpuNeedNewNcclAndTheVariable) {
   EXPECT_NE(nccl_refusal(old).find("refuses"), std::string::npos);
 }
 
+TEST(NcclStart, TwoSlicesOfOneGpuAreOneGpuAndGpusOfTwoNodesAreNot) {
+  const std::vector<NcclPeer> slices{{22809, false, "GPU-a@0000:41:00.0/boot1"},
+                                     {22809, false, "GPU-b@0000:41:00.0/boot1"}};
+  EXPECT_NE(nccl_refusal(slices).find("ranks 0 and 1 use one GPU (0000:41:00.0), which"),
+            std::string::npos)
+      << nccl_refusal(slices);
+  const std::vector<NcclPeer> apart{{22809, false, "GPU-a@0000:41:00.0/boot1"},
+                                    {22809, false, "GPU-b@0000:41:00.0/boot2"},
+                                    {22809, false, "GPU-c@0000:42:00.0/boot1"}};
+  EXPECT_EQ(nccl_refusal(apart), "");
+}
+
 TEST(NcclStart, ARankThatCannotMakeTheIdStopsAll) {
   expect_all(nccl_outcomes(scripted(2, 0,
                                     [](FakeNccl::Script& script) {
@@ -80,8 +92,11 @@ TEST(NcclStart, ARankThatNeverInitialisesTimesOutEverywhere) {
   NcclCase test;
   test.script = [](int, FakeNccl::Script& script) { script.init_hangs = true; };
   test.timeout = std::chrono::milliseconds(200);
-  expect_all(nccl_outcomes(test, [](NcclRank&, Communicator&) {}), Kind::communication_error,
-             "ncclCommInitRankConfig: not done after");
+  const auto result = nccl_outcomes(test, [](NcclRank&, Communicator&) {});
+  expect_all(result, Kind::error, "ncclCommInitRankConfig: not done after");
+  for (const RankOutcome& rank : result) {
+    EXPECT_EQ(rank.code, ExitCode::environment);
+  }
 }
 
 TEST(NcclStart, AnInitThatFailsSaysWhatNcclSays) {
@@ -89,9 +104,12 @@ TEST(NcclStart, AnInitThatFailsSaysWhatNcclSays) {
       2, 1, [](FakeNccl::Script& script) { script.init_fails = NcclStatus::invalid_usage; });
   test.timeout = std::chrono::milliseconds(200);  // for the other rank
   const auto result = nccl_outcomes(test, [](NcclRank&, Communicator&) {});
-  EXPECT_EQ(result[1].kind, Kind::communication_error);
+  for (const RankOutcome& rank : result) {
+    EXPECT_EQ(rank.kind, Kind::error);
+    EXPECT_EQ(rank.code, ExitCode::environment) << "a restart would meet the same machine";
+    EXPECT_EQ(rank.message.find("estart"), std::string::npos) << rank.message;
+  }
   EXPECT_NE(result[1].message.find("invalid usage: the fake's last words"), std::string::npos);
-  EXPECT_EQ(result[0].kind, Kind::communication_error);
 }
 
 TEST(NcclStart, AnAbortedInitIsAborted) {
@@ -101,7 +119,7 @@ TEST(NcclStart, AnAbortedInitIsAborted) {
   const auto world = make_fake_nccl_world();
   outcomes(2, [&](Communicator& host) {
     NcclRank rank(test, world, host);
-    EXPECT_THROW(rank.start(), CommunicationError);
+    EXPECT_THROW(rank.start(), Error);
     EXPECT_EQ(rank.nccl->count("abort"), 1);
     EXPECT_EQ(rank.nccl->count("destroy"), 0);
   });

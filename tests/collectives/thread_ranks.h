@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <lockstep/collectives/communicator.h>
 #include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 
 #include <functional>
 #include <string>
@@ -16,6 +17,7 @@ struct RankOutcome {
   enum class Kind { returned, error, communication_error, other };
   Kind kind = Kind::returned;
   std::string message;
+  ExitCode code = ExitCode::ok;
 };
 
 /// Runs `body` on `size` ranks that are threads. Each rank's communicator dies when its body ends.
@@ -34,7 +36,7 @@ inline std::vector<RankOutcome> outcomes(int size, const std::function<void(Comm
       } catch (const CommunicationError& error) {
         result[k] = {Kind::communication_error, error.what()};
       } catch (const Error& error) {
-        result[k] = {Kind::error, error.what()};
+        result[k] = {Kind::error, error.what(), error.code()};
       } catch (const std::exception& error) {
         result[k] = {Kind::other, error.what()};
       }
