@@ -55,7 +55,7 @@ std::string refusal(const std::vector<DeviceRank>& ranks) {
 
 DeviceChoice choose_transport(DeviceTransport asked, const std::vector<DeviceRank>& ranks) {
   if (asked == DeviceTransport::staged) {
-    return {DeviceTransport::staged, "the staged transport was asked for"};
+    return {DeviceTransport::staged, ""};
   }
   const std::string reason = refusal(ranks);
   LOCKSTEP_CHECK_CODE(reason.empty() || asked == DeviceTransport::automatic, ExitCode::environment,
@@ -63,11 +63,11 @@ DeviceChoice choose_transport(DeviceTransport asked, const std::vector<DeviceRan
   return {reason.empty() ? DeviceTransport::nccl : DeviceTransport::staged, reason};
 }
 
-Communicator make_device_world(Communicator host, c10::Device device, const std::string& device_id,
-                               DeviceTransport asked, const CommunicatorOptions& options,
-                               std::function<void()> on_failure) {
+DeviceWorld make_device_world(Communicator host, c10::Device device, const std::string& device_id,
+                              DeviceTransport asked, const CommunicatorOptions& options,
+                              std::function<void()> on_failure) {
   if (host.size() == 1) {
-    return Communicator(detail::make_solo_transport(device));
+    return {Communicator(detail::make_solo_transport(device)), ""};
   }
   std::vector<DeviceRank> ranks;
   for (const std::string& text : host.all_gather_bytes(encode(this_rank(device_id)))) {
@@ -78,13 +78,13 @@ Communicator make_device_world(Communicator host, c10::Device device, const std:
     case DeviceTransport::staged: {
       detail::StagedParts parts{detail::make_device_lane(device), detail::make_device_lane(device),
                                 host, options.timeout};
-      return Communicator(detail::make_staged_transport(std::move(parts)));
+      return {Communicator(detail::make_staged_transport(std::move(parts))), choice.reason};
     }
     case DeviceTransport::nccl: {
       detail::NcclParts parts{detail::load_nccl(), detail::make_device_lane(device), host,
                               device_id, options};
       parts.on_failure = std::move(on_failure);
-      return Communicator(detail::make_nccl_transport(std::move(parts)));
+      return {Communicator(detail::make_nccl_transport(std::move(parts))), ""};
     }
     case DeviceTransport::automatic:
       break;

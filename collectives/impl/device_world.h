@@ -17,9 +17,9 @@ struct DeviceRank {
   std::string without_nccl;  // why this rank has no NCCL
 };
 
-/// Chooses one transport for all of these ranks. `reason` says why it is not NCCL, and is empty if
-/// it is. `automatic` chooses NCCL if all ranks can use it together. Throws Error (environment) if
-/// NCCL was asked for and cannot be used.
+/// Chooses one transport for all of these ranks. `reason` says why it is not NCCL; it is empty if
+/// it is, or if the staged one was asked for. `automatic` chooses NCCL if all ranks can use it
+/// together. Throws Error (environment) if NCCL was asked for and cannot be used.
 struct DeviceChoice {
   DeviceTransport transport;
   std::string reason;
@@ -28,10 +28,15 @@ DeviceChoice choose_transport(DeviceTransport asked, const std::vector<DeviceRan
 
 /// Makes a communicator of the ranks of `host` for tensors of `device`; it also takes host tensors.
 /// Collective. The new communicator then owns `host`: do not use `host` for anything else. If the
-/// new communicator fails, `on_failure` is called once, from any thread.
-/// Errors: those of choose_transport(), on every rank.
-Communicator make_device_world(Communicator host, c10::Device device, const std::string& device_id,
-                               DeviceTransport asked, const CommunicatorOptions& options,
-                               std::function<void()> on_failure);
+/// new communicator fails, `on_failure` is called once, from any thread. `without_nccl`: the reason
+/// of choose_transport(), the same on every rank.
+/// Errors: those of choose_transport(), on every rank; Error (environment) where NCCL cannot start.
+struct DeviceWorld {
+  Communicator communicator;
+  std::string without_nccl;
+};
+DeviceWorld make_device_world(Communicator host, c10::Device device, const std::string& device_id,
+                              DeviceTransport asked, const CommunicatorOptions& options,
+                              std::function<void()> on_failure);
 
 }  // namespace lockstep

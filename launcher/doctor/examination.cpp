@@ -52,13 +52,13 @@ int rank_of_environment() {
   return 0;
 }
 
-/// The reason for the Runtime's choice of device, from its summary.
-std::string device_reason(const Runtime& runtime) {
+/// What follows `sign` in the line of the Runtime's summary that begins with `name`.
+std::string in_summary(const Runtime& runtime, const char* name, const std::string& sign) {
   std::istringstream lines(runtime.summary());
   for (std::string line; std::getline(lines, line);) {
-    const size_t at = line.find(": ");
-    if (line.rfind("device", 0) == 0 && at != std::string::npos) {
-      return line.substr(at + 2);
+    const size_t at = line.find(sign);
+    if (line.rfind(name, 0) == 0 && at != std::string::npos) {
+      return line.substr(at + sign.size());
     }
   }
   return "";
@@ -112,7 +112,8 @@ class Examination {
   int with(Runtime& runtime, double start_seconds) {
     facts_.start_seconds = start_seconds;
     read_world(facts_, runtime);
-    facts_.device_reason = device_reason(runtime);
+    facts_.device_reason = in_summary(runtime, "device", ": ");
+    facts_.without_nccl = in_summary(runtime, "NCCL", "because ");
     if (!options_.snapshots.empty()) {
       facts_.snapshots = measure_folder(options_.snapshots, runtime);
     }

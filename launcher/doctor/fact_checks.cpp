@@ -105,6 +105,12 @@ Finding check_driver(const Ranks& ranks) {
                " at most, LibTorch is built for ", cuda_text(rank.cuda_runtime)),
           "install a newer driver, or a torch wheel for that CUDA and build again");
     }
+    if (!rank.no_device.empty()) {
+      return failure(
+          text(who(rank), " has ", count_of(static_cast<size_t>(rank.gpus_present), "GPU"),
+               " and can use none: ", rank.no_device),
+          rank.no_device_fix);
+    }
   }
   const RankFacts& first = ranks.front();
   return first.cuda_driver < 0 ? skipped("no GPU in this machine, no driver")
@@ -134,6 +140,11 @@ Finding check_nccl(const Ranks& ranks) {
     }
   }
   const RankFacts& first = ranks.front();
+  if (!first.without_nccl.empty()) {
+    return warning(
+        text("not in use, device tensors go through the host: ", first.without_nccl),
+        "NCCL on every rank and a GPU for each; LOCKSTEP_TRANSPORT=staged ends this warning");
+  }
   if (first.nccl_loaded == 0) {
     return skipped("not loaded");
   }

@@ -55,6 +55,12 @@ void read_nccl(RankFacts& facts) {
   }
 }
 
+/// UUID and bus.
+std::string identity_of(int device) {
+  const std::string identity = detail::device_identity(device);
+  return identity.substr(0, identity.find('/'));
+}
+
 /// Active NVLinks of a device; -1 where NVIDIA's library for that is missing.
 int nvlinks_of(const std::string& bus) {
   using Initialise = int();
@@ -82,17 +88,13 @@ int nvlinks_of(const std::string& bus) {
 }
 
 void read_devices(RankFacts& facts) {
-  using BusId = int(char*, int, int);
-  auto* bus_id = reinterpret_cast<BusId*>(dlsym(RTLD_DEFAULT, "cudaDeviceGetPCIBusId"));
   for (int index = 0; index < detail::visible_devices(); ++index) {
     DeviceFacts device;
     device.index = index;
-    device.uuid = detail::device_identity(index);
-    std::array<char, 32> text{};
-    if (bus_id != nullptr && bus_id(text.data(), static_cast<int>(text.size()), index) == 0) {
-      device.bus = text.data();
-      std::transform(device.bus.begin(), device.bus.end(), device.bus.begin(),
-                     [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    device.uuid = identity_of(index);
+    device.no_code = detail::why_no_code(index);
+    if (const auto found = detail::cuda_device(index)) {
+      device.bus = found->bus;
       device.numa = numa_of_device(device.bus);
       device.nvlinks = nvlinks_of(device.bus);
     }
@@ -143,6 +145,13 @@ void read_libraries(RankFacts& facts) {
   facts.cuda_driver = versions.driver.value_or(-1);
   facts.has_kernels = amp::cuda_kernels_available();
   facts.gpus_present = detail::gpus_present();
+  if (facts.gpus_present > 0 && detail::visible_devices() == 0 &&
+      !detail::wants_no_device(versions)) {
+    const detail::NoDevice why = detail::no_device(versions);
+    facts.no_device = why.what;
+    facts.no_device_fix = why.fix;
+  }
+  read_devices(facts);
   read_nccl(facts);
   facts.launched = detail::read_launch_environment().world_size;
 }
@@ -155,9 +164,8 @@ void read_world(RankFacts& facts, const Runtime& runtime) {
   facts.device = runtime.device().str();
   facts.threads = runtime.threads();
   facts.transport = runtime.communicator().transport_name();
-  read_devices(facts);
   if (runtime.device().is_cuda()) {
-    facts.device_uuid = detail::device_identity(runtime.device().index());
+    facts.device_uuid = identity_of(runtime.device().index());
   }
   facts.thread_level = thread_level();
   if (!facts.thread_level.empty()) {

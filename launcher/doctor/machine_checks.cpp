@@ -13,6 +13,13 @@ namespace lockstep::doctor {
 Finding check_device(const Ranks& ranks) {
   std::map<std::string, int> owners;
   for (const RankFacts& rank : ranks) {
+    for (const DeviceFacts& device : rank.devices) {
+      const bool in_use = rank.device.empty() || rank.device == text("cuda:", device.index);
+      if (in_use && !device.no_code.empty()) {
+        return failure(text(who(rank), " sees device ", device.index, ", and ", device.no_code),
+                       "LOCKSTEP_DEVICE=cpu chooses CPUs");
+      }
+    }
     if (rank.device.rfind("cuda", 0) != 0) {
       continue;
     }
@@ -23,6 +30,9 @@ Finding check_device(const Ranks& ranks) {
     }
   }
   const RankFacts& first = ranks.front();
+  if (first.device.empty()) {
+    return skipped("no rank has one: see the row of start");
+  }
   if (owners.empty()) {
     return any_gpu(ranks)
                ? warning("there is a GPU, the ranks are on CPUs: " + first.device_reason,

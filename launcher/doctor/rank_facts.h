@@ -10,9 +10,10 @@ namespace lockstep::doctor {
 struct DeviceFacts {
   int index = 0;
   std::string uuid;
-  std::string bus;   // PCI, "0000:41:00.0"; empty: unknown
-  int numa = -1;     // NUMA node; -1: unknown
-  int nvlinks = -1;  // active ones; -1: unknown
+  std::string bus;      // PCI, "0000:41:00.0"; empty: unknown
+  int numa = -1;        // NUMA node; -1: unknown
+  int nvlinks = -1;     // active ones; -1: unknown
+  std::string no_code;  // why it cannot run LibTorch's operators; empty: it can
 };
 
 /// A file or folder of a dead process.
@@ -43,8 +44,10 @@ struct RankFacts {
   std::string libtorch_built;
   std::string libtorch_loaded;
   bool libtorch_has_cuda = false;
-  int cuda_runtime = 0;  // LibTorch's: 1000 * major + 10 * minor; 0: unknown
-  int cuda_driver = -1;  // the newest CUDA that the driver supports; -1: there is no driver
+  int cuda_runtime = 0;   // LibTorch's: 1000 * major + 10 * minor; 0: unknown
+  int cuda_driver = -1;   // the newest CUDA that the driver supports; -1: there is no driver
+  std::string no_device;  // why the GPUs of this machine cannot be used; empty: they can
+  std::string no_device_fix;
   bool has_kernels = false;
   bool has_nccl = false;
   int nccl_built = 0;  // 22809 for 2.28.9; 0: without NCCL
@@ -59,6 +62,7 @@ struct RankFacts {
   std::string device_reason;
   std::string device_uuid;
   std::string transport;
+  std::string without_nccl;  // why several devices do without it; empty: they need not
   std::vector<DeviceFacts> devices;
   bool peer_memory = false;  // the kernel module nvidia_peermem
   int fabric_ports = 0;      // active InfiniBand or RoCE ports

@@ -158,11 +158,11 @@ Finding check_transports(Runtime& runtime) {
   if (runtime.size() == 1 || !runtime.device().is_cuda() || world.transport_name() == "staged") {
     return {Status::skipped, "needs several ranks over NCCL", ""};
   }
-  const Communicator staged = make_device_world(
+  const DeviceWorld staged = make_device_world(
       runtime.control().split(0, runtime.rank()), runtime.device(),
       detail::device_identity(runtime.device().index()), DeviceTransport::staged, {}, [] {});
   const auto over_nccl = weights_by(world, runtime.device());
-  const auto over_host = weights_by(staged, runtime.device());
+  const auto over_host = weights_by(staged.communicator, runtime.device());
   const bool equal = on_all(runtime, digest_of(over_nccl) == digest_of(over_host));
   bool close = true;
   for (size_t k = 0; k < over_nccl.size(); ++k) {

@@ -15,18 +15,23 @@ namespace {
 struct Sight {
   int visible = 0;
   int present = 0;
+  bool unwanted = false;
   std::string why_none;
 };
 
 std::vector<Sight> sights_of_all(const Communicator& control, const DeviceDriver& driver) {
-  const int visible = std::max(0, driver.visible());
+  Sight own;
+  own.visible = std::max(0, driver.visible());
+  if (own.visible == 0) {
+    own = {0, driver.present(), driver.unwanted(), driver.why_none()};
+  }
   const std::string mine =
-      c10::str(visible, " ", driver.present(), " ", visible > 0 ? "" : driver.why_none());
+      c10::str(own.visible, " ", own.present, " ", own.unwanted, " ", own.why_none);
   std::vector<Sight> sights;
   for (const std::string& text : control.all_gather_bytes(mine)) {
     std::istringstream words(text);
     Sight sight;
-    words >> sight.visible >> sight.present;
+    words >> sight.visible >> sight.present >> sight.unwanted;
     std::getline(words >> std::ws, sight.why_none);
     sights.push_back(std::move(sight));
   }
@@ -37,16 +42,18 @@ std::string gpus(int count) {
   return c10::str(count, count == 1 ? " GPU is" : " GPUs are");
 }
 
-/// All ranks compute on CUDA devices, or none.
+/// All ranks compute on CUDA devices, or none; none only where that can be no mistake.
 BoundDevice choose_kind(const std::vector<Sight>& sights) {
   std::vector<std::string> reasons;
   int visible = 0;
   int present = 0;
   bool all = true;
+  bool unwanted = false;
   for (const Sight& sight : sights) {
     visible = std::max(visible, sight.visible);
     present = std::max(present, sight.present);
     all = all && sight.visible > 0;
+    unwanted = unwanted || sight.unwanted;
     reasons.push_back(sight.visible > 0 ? ""
                                         : c10::str("sees no CUDA device (", sight.why_none, ")"));
   }
@@ -60,6 +67,9 @@ BoundDevice choose_kind(const std::vector<Sight>& sights) {
   const std::string seen = visible > 0   ? gpus(visible) + " visible to some ranks; "
                            : present > 0 ? gpus(present) + " in the machine; "
                                          : "";
+  LOCKSTEP_CHECK_CODE(seen.empty() || unwanted, ExitCode::environment, seen,
+                      "this run cannot use them because ", quoted(reasons),
+                      "; LOCKSTEP_DEVICE=cpu chooses CPUs");
   return {c10::Device(c10::kCPU), "", seen + "this run is on CPUs because " + quoted(reasons),
           visible + present > 0};
 }
@@ -86,7 +96,8 @@ std::string shared_device(const std::vector<std::string>& identities) {
     const auto place = owner.emplace(identities[k], k);
     if (!place.second) {
       return c10::str(
-          "ranks ", place.first->second, " and ", k, " have the same device ", identities[k],
+          "ranks ", place.first->second, " and ", k, " have the same device ",
+          identities[k].substr(0, identities[k].find('/')),
           ": they see only that one (look at CUDA_VISIBLE_DEVICES of each rank), or "
           "more ranks were started than there are devices; to share it on purpose, "
           "RuntimeOptions().share_device(true) or LOCKSTEP_SHARE_DEVICE=1; LOCKSTEP_DEVICE=cpu "
@@ -97,9 +108,13 @@ std::string shared_device(const std::vector<std::string>& identities) {
 }
 
 DeviceDriver cuda_driver() {
-  return {visible_devices, device_identity,
+  return {visible_devices,
+          device_identity,
           [](c10::Device device) { c10::impl::VirtualGuardImpl(device.type()).setDevice(device); },
-          [] { return why_no_device(driver_versions()); }, [] { return gpus_present(); }};
+          [] { return why_no_device(driver_versions()); },
+          [] { return gpus_present(); },
+          [] { return wants_no_device(driver_versions()); },
+          [](int index) { return detail::why_no_code(index); }};
 }
 
 BoundDevice bind_device(DeviceKind kind, bool may_share, Communicator& control,
@@ -118,6 +133,9 @@ BoundDevice bind_device(DeviceKind kind, bool may_share, Communicator& control,
     const int index = choose_device(control.local_rank(), control.local_size(), visible,
                                     visible > 0 ? "" : driver.why_none());
     bound.device = c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index));
+    const std::string why_no_code = driver.why_no_code(index);
+    LOCKSTEP_CHECK_CODE(why_no_code.empty(), ExitCode::environment, "device ", bound.device,
+                        " cannot run LibTorch: ", why_no_code);
     bound.identity = driver.identity(index);
   });
   const std::string shared = shared_device(control.all_gather_bytes(bound.identity));

@@ -48,6 +48,7 @@ struct Runtime::Session {
   std::optional<MpiSession> mpi;
   Communicator world = Communicator::solo();
   std::string device_reason;
+  std::string without_nccl;  // why device tensors go over another transport; empty: they need not
 
   std::function<void()> failure_mark() const {
     return mpi ? mpi->failure_mark() : [] {};
@@ -88,13 +89,22 @@ Runtime::Runtime(std::string program, std::unique_ptr<Session> session)
                                                         control_, detail::cuda_driver());
   device_ = bound.device;
   session_->device_reason = bound.reason;
-  if (bound.notable && session_->mpi && is_main()) {
-    std::cerr << "lockstep: " << bound.reason << std::endl;
-  }
-  detail::set_arithmetic(options_, device_);
+  const auto say = [this](const std::string& what) {
+    if (session_->mpi && is_main() && !what.empty()) {
+      std::cerr << "lockstep: " << what << std::endl;
+    }
+  };
+  say(bound.notable ? bound.reason : "");
+  say(detail::set_arithmetic(options_, device_));
   if (device_.is_cuda()) {
-    world_ = make_device_world(world_, device_, bound.identity, options_.transport(),
-                               communicator_options(options_), session_->failure_mark());
+    DeviceWorld made = make_device_world(world_, device_, bound.identity, options_.transport(),
+                                         communicator_options(options_), session_->failure_mark());
+    world_ = std::move(made.communicator);
+    session_->without_nccl = std::move(made.without_nccl);
+    say(session_->without_nccl.empty()
+            ? ""
+            : c10::str("device tensors go through the host, slower than over NCCL, because ",
+                       session_->without_nccl));
   }
   const bool is_guest = session_->found.has_value();
   if (!is_guest) {
@@ -146,6 +156,9 @@ std::string Runtime::summary() const {
       << "device     " << device_ << ", " << threads_ << (threads_ == 1 ? " thread" : " threads")
       << " a rank: " << session_->device_reason << "\n"
       << "seed       " << seed() << "\n";
+  if (!session_->without_nccl.empty()) {
+    out << "NCCL       not in use because " << session_->without_nccl << "\n";
+  }
   return out.str();
 }
 

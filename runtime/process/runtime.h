@@ -28,7 +28,7 @@ namespace lockstep {
 enum class DeviceKind {
   cpu,
   cuda,
-  automatic,  // cuda if every rank sees a CUDA device, else cpu
+  automatic,  // cuda; cpu where there is no GPU or none is wanted
 };
 
 struct RuntimeOptions {
@@ -43,8 +43,10 @@ struct RuntimeOptions {
   /// by its ranks; for a guest in a program with MPI, what the program has set.
   TORCH_ARG(int, threads) = 0;
   /// Kind of device that the ranks compute on. CUDA devices are bound by local rank. `automatic`:
-  /// CUDA devices if every rank sees one, else the CPU on all ranks. If a machine has a GPU, rank 0
-  /// prints one line on standard error that says what was chosen and why; summary() always says so.
+  /// CUDA devices; the CPU on all ranks where no rank has a GPU, LibTorch is for CPUs, or a rank's
+  /// CUDA_VISIBLE_DEVICES is empty. A GPU that cannot be used, or that one rank lacks, is an Error
+  /// (environment). If a machine has a GPU, rank 0 prints one line on standard error that says what
+  /// was chosen and why; summary() always says so.
   TORCH_ARG(DeviceKind, device) = DeviceKind::automatic;
   /// True: several ranks may use the same CUDA device.
   TORCH_ARG(bool, share_device) = false;

@@ -84,6 +84,23 @@ const std::vector<Fault>& faults() {
        "supports CUDA 12.4 at most, LibTorch is built for 13.0", "install a newer driver"},
       {"driver", [](Ranks& r) { r[1].cuda_driver = -1; }, Status::failure,
        "rank 1 (node1) has 2 GPUs and no driver", "install NVIDIA's driver"},
+      {"driver",
+       [](Ranks& r) {
+         r[1].no_device = "NVIDIA's driver reports error 802";
+         r[1].no_device_fix = "start nvidia-fabricmanager";
+       },
+       Status::failure, "rank 1 (node1) has 2 GPUs and can use none: NVIDIA's driver reports error",
+       "nvidia-fabricmanager"},
+      {"NCCL",
+       [](Ranks& r) {
+         r[0].transport = r[1].transport = "staged";
+         r[0].without_nccl = "ranks 0 and 1 use one GPU (0000:41:00.0)";
+       },
+       Status::warning, "not in use, device tensors go through the host: ranks 0 and 1 use one GPU",
+       "LOCKSTEP_TRANSPORT=staged"},
+      {"devices", [](Ranks& r) { r[1].devices[1].no_code = "its compute capability is 7.0"; },
+       Status::failure, "rank 1 (node1) sees device 1, and its compute capability is 7.0",
+       "LOCKSTEP_DEVICE=cpu"},
       {"build", [](Ranks& r) { r[0].has_kernels = false; }, Status::failure, "there is a GPU",
        "-DLOCKSTEP_CUDA=ON"},
       {"build", [](Ranks& r) { r[1].libtorch_loaded = "2.9.0"; }, Status::failure,

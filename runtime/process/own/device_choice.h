@@ -40,14 +40,19 @@ struct DeviceDriver {
   std::function<std::string()> why_none;
   /// GPUs in this machine, even if LibTorch or the driver cannot use them.
   std::function<int()> present;
+  /// Whether this rank sees no device because none is wanted: wants_no_device().
+  std::function<bool()> unwanted = [] { return false; };
+  /// Why a visible device cannot run LibTorch's operators; empty: it can.
+  std::function<std::string(int index)> why_no_code = [](int) { return std::string(); };
 };
 /// The CUDA driver of this machine.
 DeviceDriver cuda_driver();
 
 /// Chooses a device on every rank and makes it this thread's current device. Must run before
 /// anything else touches CUDA, so that no rank creates a context on another rank's device.
-/// Collective. Throws Error (exit code environment) on every rank if a rank has no device, or if
-/// two ranks have the same device and `may_share` is false.
+/// Collective. `automatic` chooses CPUs where there is no GPU, or a rank wants none. Throws Error
+/// (exit code environment) on every rank if GPUs are there and a rank sees none, if LibTorch has no
+/// code for a rank's device, or if two ranks have the same device and `may_share` is false.
 BoundDevice bind_device(DeviceKind kind, bool may_share, Communicator& control,
                         const DeviceDriver& driver);
 

@@ -61,13 +61,71 @@ TEST(DeviceChoice, SaysWhyNoDeviceIsVisible) {
   EXPECT_THAT(why_no_device({true, std::nullopt, 13000}), HasSubstr("no libcuda.so.1"));
   EXPECT_THAT(why_no_device({true, 12090, 13000}), HasSubstr("install a newer driver"));
   EXPECT_THAT(why_no_device({true, 13000, 13020}), HasSubstr("CUDA_VISIBLE_DEVICES hides all"));
+  for (const auto& [error, advice] :
+       {std::pair(802, "nvidia-fabricmanager"), {803, "reboot"}, {999, "nvidia_uvm"}}) {
+    DriverVersions broken{true, 13000, 13000};
+    broken.answer = {true, 13000, error, 0, c10::str("the driver reports error ", error)};
+    EXPECT_THAT(why_no_device(broken),
+                AllOf(HasSubstr(c10::str("the driver reports error ", error)), HasSubstr(advice)));
+    EXPECT_FALSE(wants_no_device(broken));
+    broken.list = "0,1";
+    EXPECT_THAT(why_no_device(broken), HasSubstr(advice)) << "the list is not the reason";
+  }
+  DriverVersions hidden{true, 12040, 13000};
+  hidden.list = "7";
+  hidden.answer = {true, 12040, 0, 2, ""};
+  EXPECT_THAT(why_no_device(hidden), HasSubstr("install a newer driver"));
+  hidden.answer = {true, 13000, 100, 0, "the driver reports error 100"};
+  EXPECT_THAT(why_no_device(hidden), HasSubstr("CUDA_VISIBLE_DEVICES=7 leaves none"));
   EXPECT_EQ(driver_versions().libtorch_has_cuda, driver_versions().runtime > 0);
+}
+
+TEST(DeviceChoice, NoDeviceIsWantedWhereTheListIsEmptyOrLibTorchIsForCpus) {
+  DriverVersions versions{true, 13000, 13000};
+  EXPECT_FALSE(wants_no_device(versions));
+  for (const auto& [list, empty] : {std::pair("", true),
+                                    {"-1", true},
+                                    {"NoDevFiles", true},
+                                    {"0", false},
+                                    {"17", false},
+                                    {"GPU-0123", false}}) {
+    versions.list = list;
+    EXPECT_EQ(wants_no_device(versions), empty) << list;
+  }
+  EXPECT_TRUE(wants_no_device({false, 13000, 0}));
+}
+
+TEST(DeviceCode, IsThereForADeviceOfAnArchitectureThatLibTorchIsBuiltFor) {
+  const std::string wheel =
+      "-gencode;arch=compute_75,code=sm_75;-gencode;arch=compute_80,code=sm_80;"
+      "-gencode;arch=compute_90,code=sm_90;-gencode;arch=compute_100,code=sm_100;"
+      "-gencode;arch=compute_120,code=sm_120";
+  for (const auto& [major, minor] :
+       {std::pair(7, 5), {8, 0}, {8, 6}, {8, 9}, {9, 0}, {10, 0}, {10, 3}, {12, 0}, {12, 1}}) {
+    EXPECT_EQ(why_no_code(major, minor, wheel), "") << major << "." << minor;
+  }
+  for (const auto& [major, minor] : {std::pair(3, 5), {6, 1}, {7, 0}, {7, 2}}) {
+    EXPECT_THAT(why_no_code(major, minor, wheel),
+                AllOf(HasSubstr(c10::str("is ", major, ".", minor,
+                                         ", this LibTorch has code for 7.5, 8.0")),
+                      HasSubstr("a torch wheel for an older CUDA")));
+  }
+  for (const auto& [major, minor] : {std::pair(11, 0), {13, 0}}) {
+    EXPECT_THAT(why_no_code(major, minor, wheel), HasSubstr("a torch wheel for a newer CUDA"));
+    EXPECT_EQ(why_no_code(major, minor, wheel + ";-gencode;arch=compute_90,code=compute_90"), "");
+  }
+  EXPECT_NE(why_no_code(9, 1, "-gencode;arch=compute_90a,code=sm_90a"), "");
+  EXPECT_EQ(why_no_code(9, 0, "-gencode;arch=compute_90a,code=sm_90a"), "");
+  EXPECT_EQ(why_no_code(10, 3, "-gencode;arch=compute_100f,code=sm_100f"), "");
+  EXPECT_NE(why_no_code(12, 0, "-gencode;arch=compute_100f,code=compute_100f"), "");
+  EXPECT_EQ(why_no_code(7, 0, ""), "") << "an unknown build";
 }
 
 TEST(DeviceChoice, NamesTheRanksThatHaveTheSameDevice) {
   EXPECT_EQ(shared_device({"a", "b", "c"}), "");
   EXPECT_THAT(shared_device({"a", "b", "c", "b"}),
               HasSubstr("ranks 1 and 3 have the same device b"));
+  EXPECT_EQ(shared_device({"GPU-a@0000:41:00.0/x", "GPU-b@0000:41:00.0/x"}), "") << "two slices";
 }
 
 TEST(DeviceArithmetic, IsPyTorchsByDefault) {
@@ -84,6 +142,22 @@ TEST(DeviceArithmetic, IsPyTorchsByDefault) {
     EXPECT_EQ(context.float32MatmulPrecision(), products);
     EXPECT_EQ(context.benchmarkCuDNN(), benchmark);
   }
+}
+
+TEST(DeviceArithmetic, SaysThatAVariableIsNotFollowed) {
+  const c10::Device device(c10::kCUDA, 0);
+  EXPECT_EQ(set_arithmetic({}, device), "");
+  for (const char* value : {"1", "0"}) {
+    ::setenv("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", value, 1);
+    const std::string notice = set_arithmetic({}, device);
+    EXPECT_EQ(notice.find("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1") == 0, *value == '1') << notice;
+    EXPECT_EQ(set_arithmetic({}, c10::kCPU), "");
+    for (const bool named : {false, true}) {
+      EXPECT_EQ(set_arithmetic(RuntimeOptions().tf32(named), device), "");
+    }
+  }
+  ::unsetenv("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE");
+  set_arithmetic({}, device);
 }
 
 TEST(DeviceArithmetic, FollowsTheOptionsOnADeviceOnly) {
@@ -189,14 +263,74 @@ TEST(BindDevice, VisibleOneOfEightIsFoundByItsIdentity) {
   EXPECT_EQ(bind_on_two_ranks(DeviceKind::cuda, false, own), errors);
 }
 
-TEST(BindDevice, AutomaticTakesTheCpuOnAllRanksIfOneHasNoDevice) {
+TEST(BindDevice, ADeviceThatCannotRunLibTorchIsAnErrorOnEveryRankBeforeItIsUsed) {
+  const auto errors = bind_on_two_ranks(DeviceKind::automatic, false, [](int rank) {
+    DeviceDriver made_up =
+        driver_with(2, "GPU-", [](c10::Device) { ADD_FAILURE() << "made current"; });
+    made_up.why_no_code = [rank](int index) {
+      EXPECT_EQ(index, rank);
+      return index == 1 ? why_no_code(7, 0, "code=sm_75") : "";
+    };
+    return made_up;
+  });
+  for (const std::string& error : errors) {
+    EXPECT_THAT(error,
+                HasSubstr("rank 1: device cuda:1 cannot run LibTorch: its compute capability "
+                          "is 7.0, this LibTorch has code for 7.5"));
+  }
+}
+
+DeviceDriver driver_without(int present, bool unwanted) {
+  DeviceDriver made_up = driver_with(0, "");
+  made_up.present = [present] { return present; };
+  made_up.unwanted = [unwanted] { return unwanted; };
+  return made_up;
+}
+
+TEST(AutomaticDevice, ARankWithoutAGpuWhereOthersHaveTheirsIsAnErrorThatNamesIt) {
+  for (const int present : {0, 1}) {
+    const auto errors = bind_on_two_ranks(DeviceKind::automatic, false, [present](int rank) {
+      return rank == 0 ? driver_with(8, "GPU-") : driver_without(present, false);
+    });
+    for (const std::string& error : errors) {
+      EXPECT_THAT(error, HasSubstr("8 GPUs are visible to some ranks; this run cannot use them "
+                                   "because rank 1: sees no CUDA device (the driver supports "
+                                   "CUDA 12.4"));
+      EXPECT_THAT(error, HasSubstr("LOCKSTEP_DEVICE=cpu"));
+    }
+  }
+}
+
+TEST(AutomaticDevice, GpusThatNoRankCanUseAreAnError) {
+  for (const std::string& error : bind_on_two_ranks(DeviceKind::automatic, false,
+                                                    [](int) { return driver_without(2, false); })) {
+    EXPECT_THAT(error, HasSubstr("2 GPUs are in the machine; this run cannot use them because "
+                                 "ranks 0-1: sees no CUDA device (the driver supports"));
+  }
+}
+
+TEST(AutomaticDevice, IsTheCpuWhereThereIsNoGpuOrARankWantsNone) {
+  for (const auto& [present, unwanted] : {std::pair(0, false), {0, true}, {2, true}}) {
+    const auto errors = bind_on_two_ranks(
+        DeviceKind::automatic, false,
+        [present = present, unwanted = unwanted](int rank) {
+          return driver_without(present, unwanted && rank == 1);
+        },
+        [present = present](int, const BoundDevice& bound) {
+          EXPECT_TRUE(bound.device.is_cpu());
+          EXPECT_EQ(bound.notable, present > 0);
+          EXPECT_EQ(bound.reason.rfind("2 GPUs are in the machine; ", 0) == 0, present > 0);
+          EXPECT_THAT(bound.reason, HasSubstr("because ranks 0-1: sees no CUDA"));
+        });
+    EXPECT_EQ(errors, (std::vector<std::string>{"", ""}));
+  }
   const auto errors = bind_on_two_ranks(
-      DeviceKind::automatic, false, [](int rank) { return driver_with(rank == 0 ? 2 : 0, "GPU-"); },
-      [](int, const BoundDevice& bound) { EXPECT_TRUE(bound.device.is_cpu()); });
+      DeviceKind::automatic, false,
+      [](int rank) { return rank == 0 ? driver_with(2, "GPU-") : driver_without(2, true); },
+      [](int, const BoundDevice& bound) {
+        EXPECT_TRUE(bound.device.is_cpu() && bound.notable) << bound.reason;
+      });
   EXPECT_EQ(errors, (std::vector<std::string>{"", ""}));
-  bind_on_two_ranks(
-      DeviceKind::automatic, false, [](int) { return driver_with(2, "GPU-"); },
-      [](int, const BoundDevice& bound) { EXPECT_TRUE(bound.device.is_cuda()); });
 }
 
 TEST(AutomaticDevice, IsTheDefaultAndSaysWhatItChoseAndWhyOnEveryRank) {
@@ -208,31 +342,6 @@ TEST(AutomaticDevice, IsTheDefaultAndSaysWhatItChoseAndWhyOnEveryRank) {
         EXPECT_THAT(bound.reason, HasSubstr("8 GPUs are visible; this run is on CUDA devices"));
         EXPECT_THAT(bound.reason, HasSubstr("LOCKSTEP_DEVICE=cpu"));
       });
-  bind_on_two_ranks(
-      DeviceKind::automatic, false, [](int rank) { return driver_with(rank == 0 ? 8 : 0, "GPU-"); },
-      [](int, const BoundDevice& bound) {
-        EXPECT_TRUE(bound.notable);
-        EXPECT_THAT(bound.reason, HasSubstr("8 GPUs are visible to some ranks; this run is on CPUs "
-                                            "because rank 1: sees no CUDA device (the driver "
-                                            "supports CUDA 12.4"));
-      });
-}
-
-TEST(AutomaticDevice, NamesGpusThatNoRankCanUseAndIsQuietWhereThereIsNone) {
-  for (const int present : {0, 2}) {
-    const auto driver = [present](int) {
-      DeviceDriver made_up = driver_with(0, "");
-      made_up.present = [present] { return present; };
-      return made_up;
-    };
-    bind_on_two_ranks(
-        DeviceKind::automatic, false, driver, [present](int, const BoundDevice& bound) {
-          EXPECT_TRUE(bound.device.is_cpu());
-          EXPECT_EQ(bound.notable, present > 0);
-          EXPECT_EQ(bound.reason.rfind("2 GPUs are in the machine; ", 0) == 0, present > 0);
-          EXPECT_THAT(bound.reason, HasSubstr("because ranks 0-1: sees no CUDA"));
-        });
-  }
 }
 
 TEST(AutomaticDevice, AKindThatWasAskedForIsNotNotable) {
@@ -247,27 +356,36 @@ TEST(AutomaticDevice, AKindThatWasAskedForIsNotNotable) {
   }
 }
 
-TEST(AutomaticDevice, GpusInTheMachineAreCountedByTheirFiles) {
-  const auto count = [](const std::vector<std::string>& names, bool has_driver) {
+TEST(AutomaticDevice, GpusInTheMachineAreCountedByTheDriverElseByTheirFiles) {
+  const auto count = [](const std::vector<std::string>& names, const CudaDriver& driver) {
     std::string folder = ::testing::TempDir() + "devices-XXXXXX";
     EXPECT_NE(mkdtemp(folder.data()), nullptr);
     for (const std::string& name : names) {
       std::ofstream(folder + "/" + name) << "";
     }
-    const int found = gpus_present(folder, has_driver);
+    const int found = gpus_present(folder, driver);
     std::filesystem::remove_all(folder);
     return found;
   };
-  for (const bool has_driver : {false, true}) {
-    EXPECT_EQ(count({}, has_driver), 0);
-    EXPECT_EQ(count({"nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"}, has_driver), 2);
-    EXPECT_EQ(count({"nvidia3", "nvidiactl", "nvidia-uvm"}, has_driver), 1);
-    EXPECT_EQ(count({"nvidia0", "nvidia2", "nvidia15", "nvidia-modeset"}, has_driver), 3);
-    EXPECT_EQ(count({"nvidiactl", "nvidia-caps", "nvidia", "nvidia0a"}, has_driver), 0);
-    EXPECT_EQ(count({"dxg"}, has_driver), has_driver ? 1 : 0);
-    EXPECT_EQ(count({"dxg", "nvidia0", "nvidia4"}, has_driver), 2);
+  const CudaDriver none;
+  const auto failing = [](int error) { return CudaDriver{true, 13000, error, 0, "made up"}; };
+  for (const CudaDriver& driver : {none, failing(100), failing(999)}) {
+    EXPECT_EQ(count({}, driver), 0);
+    EXPECT_EQ(count({"nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"}, driver), 2);
+    EXPECT_EQ(count({"nvidia3", "nvidiactl", "nvidia-uvm"}, driver), 1);
+    EXPECT_EQ(count({"nvidia0", "nvidia2", "nvidia15", "nvidia-modeset"}, driver), 3);
+    EXPECT_EQ(count({"nvidiactl", "nvidia-caps", "nvidia", "nvidia0a"}, driver), 0);
+    EXPECT_EQ(count({"dxg"}, driver), driver.error == 999 ? 1 : 0);
+    EXPECT_EQ(count({"dxg", "nvidia0", "nvidia4"}, driver), 2);
   }
-  EXPECT_EQ(gpus_present("/no/such/folder", true), 0);
+  const CudaDriver seven{true, 13000, 0, 7, ""};
+  EXPECT_EQ(count({"nvidia0"}, seven), 7) << "slices of a GPU";
+  EXPECT_EQ(count({"dxg"}, seven), 7);
+  for (const int error : {46, 802, 803, 804}) {
+    EXPECT_EQ(count({}, failing(error)), 1) << "only where there is a GPU: " << error;
+    EXPECT_EQ(count({"nvidia0", "nvidia3"}, failing(error)), 2);
+  }
+  EXPECT_EQ(gpus_present("/no/such/folder", none), 0);
 }
 
 TEST(AutomaticDevice, TheSummarySaysWhyTheRunIsOnItsDevice) {
@@ -283,6 +401,7 @@ TEST(DeviceTransportChoice, IsNcclWhereAllRanksCanUseItTogether) {
   const DeviceRank without{0, false, "c", "a build without NCCL"};
   EXPECT_EQ(choose_transport(DeviceTransport::automatic, {a, b}).transport, DeviceTransport::nccl);
   EXPECT_EQ(choose_transport(DeviceTransport::staged, {a, b}).transport, DeviceTransport::staged);
+  EXPECT_EQ(choose_transport(DeviceTransport::staged, {a, a}).reason, "") << "as asked for";
   const DeviceChoice missing = choose_transport(DeviceTransport::automatic, {a, without});
   EXPECT_EQ(missing.transport, DeviceTransport::staged);
   EXPECT_THAT(missing.reason, HasSubstr("rank 1 has none: a build without NCCL"));
