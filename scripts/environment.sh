@@ -15,6 +15,12 @@ die() {
   exit "$code"
 }
 
+# Whether this machine has a GPU of NVIDIA's, whatever CUDA_VISIBLE_DEVICES hides. WSL 2 shows any maker's as /dev/dxg.
+has_gpu() {
+  compgen -G '/dev/nvidia[0-9]*' >/dev/null || [ -e /dev/nvidiactl ] ||
+    { [ -e /dev/dxg ] && PATH="$PATH:/usr/sbin:/sbin" ldconfig -p | grep 'libcuda\.so\.1 ' >/dev/null; }
+}
+
 # configure PRESET [CMAKE-ARGUMENT...]
 configure() {
   local preset="$1"

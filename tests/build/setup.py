@@ -9,8 +9,10 @@ import subprocess
 import sys
 import tempfile
 
+from private_machine import on_machine, why_not
+
 ROOT = pathlib.Path(sys.argv[1])
-REAL = ("bash", "cat", "dirname", "env", "ls", "mkdir", "cp", "rm", "touch", "grep")
+REAL = ("bash", "cat", "dirname", "env", "ls", "mkdir", "cp", "rm", "touch", "grep", "sed")
 HEADERS = {"hwy/highway.h": "Highway", "CLI/CLI.hpp": "CLI11", "nlohmann/json.hpp": "nlohmann-json",
            "xxhash.h": "xxHash", "zlib.h": "zlib", "gtest/gtest.h": "GoogleTest", "gmock/gmock.h": "GoogleMock"}
 COMMANDS = {"c++": "compiler", "cmake": "CMake", "ninja": "Ninja", "pkg-config": "pkgconf", "mpicc": "MPI",
@@ -26,7 +28,11 @@ here="$(dirname "$0")"
 case "$*" in
   *"import ensurepip, venv"*) [ -e $STATE/ensurepip ] || grep -qs '^python3-venv$' $STATE/installed ;;
   "-m pip --version") [ -e "$here/has_pip" ] ;;
-  "-m pip "*) echo "$*" >>$STATE/pip; touch "$here/has_torch" ;;
+  "-m pip "*requirements-cuda.txt) echo "$*" >>$STATE/pip; [ ! -e $STATE/no_network ] && touch "$here/has_nvcc" ;;
+  "-m pip "*) echo "$*" >>$STATE/pip; touch "$here/has_torch"
+    echo "cuda: Optional[str] = ${TORCH_CUDA:-None}" >"$here/version.py" ;;
+  *find_spec*) echo "$here" ;;
+  *pinned.py*requirements-cuda.txt) [ -e "$here/has_nvcc" ] ;;
   *pinned.py*) [ -e "$here/has_torch" ] ;;
   "-m venv "*) for folder; do :; done
     case "$*" in *--clear*) rm -rf "$folder" ;; esac
@@ -51,7 +57,7 @@ class System:
         self.state, self.venv = folder / "state", folder / "lockstep" / ".venv"
         for made in (self.repository / "scripts", self.bin, self.state):
             made.mkdir(parents=True)
-        for name in ("scripts/setup", "scripts/environment.sh", "requirements.txt"):
+        for name in ("scripts/setup", "scripts/environment.sh", "requirements.txt", "requirements-cuda.txt"):
             shutil.copy(ROOT / name, self.repository / name)
         for name in REAL:
             (self.bin / name).symlink_to(shutil.which(name))
@@ -91,10 +97,20 @@ class System:
         shutil.copy(self.bin / "python3", folder / "bin" / "python")
         (folder / "left").touch()
 
-    def setup(self, *arguments, **variables):
+    def nvcc(self, version, folder="bin"):
+        (self.folder / folder).mkdir(parents=True, exist_ok=True)
+        self.command(f"../{folder}/nvcc", f"echo Cuda compilation tools, release {version}, V{version}.88")
+
+    def setup(self, *arguments, devices=None, **variables):
+        """`devices`: names in /dev of a machine without other devices and without this one's toolkits."""
         environment = {"PATH": str(self.bin), "STATE": str(self.state), "LOCKSTEP_CUDA": "OFF",
                        "LOCKSTEP_OS_RELEASE": str(self.os_release), **variables}
-        done = subprocess.run([self.repository / "scripts" / "setup", *arguments], env=environment, text=True,
+        command = [self.repository / "scripts" / "setup", *arguments]
+        if devices is not None:
+            (self.folder / "scratch").mkdir(exist_ok=True)
+            command = on_machine(self.folder / "scratch", devices, ["env", *(f"{k}={v}" for k, v in environment.items()), *command])
+            environment = None
+        done = subprocess.run(command, env=environment, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.code, self.text = done.returncode, done.stdout
         return self
@@ -192,6 +208,64 @@ def another_environment_of_the_user_is_never_cleared():
             expect(made.setup(LOCKSTEP_VENV=str(made.folder / "new")), 0, "making ")
 
 
+def fetched(made):
+    return (made.venv / "bin" / "has_nvcc").exists()
+
+
+def an_nvcc_of_torchs_cuda_is_taken_or_fetched():
+    cases = [
+        # nvcc in PATH, nvcc in CUDA_HOME, devices, whether the wheel's nvcc is fetched, what is said
+        (None, None, [], False, "no GPU and no nvcc here"),
+        ("13.0", None, [], False, "bin/nvcc"),
+        ("13.0", None, ["nvidia0", "nvidiactl"], False, "bin/nvcc"),
+        (None, None, ["nvidia0", "nvidiactl"], True, "nvcc of "),
+        (None, None, ["nvidia3"], True, "nvcc of "),
+        ("12.8", None, [], True, "is CUDA 12.8, torch is built for 13.0"),
+        ("12.8", None, ["nvidia0"], True, "is CUDA 12.8, torch is built for 13.0"),
+        ("12.8", "13.0", ["nvidia0"], False, "home/bin/nvcc"),
+        ("13.0", "11.8", ["nvidia0"], False, "bin/nvcc"),
+        ("13.2", None, ["nvidia0"], True, "is CUDA 13.2, torch is built for 13.0"),
+        ("12.8", "11.8", ["nvidia0"], True, "is CUDA 11.8, torch is built for 13.0"),
+        ("broken", None, ["nvidia0"], True, "torch is built for 13.0"),
+        (None, None, ["dxg"], True, "nvcc of "),
+        (None, None, ["dxg", "without driver"], False, "no GPU"),
+    ]
+    for path, home, devices, fetches, said in cases:
+        with system(ARCH) as made:
+            has_driver = "without driver" not in devices
+            made.command("ldconfig", f"echo '{'libcuda.so.1 (libc6,x86-64) => /usr/lib/wsl/lib/libcuda.so.1' if has_driver else ''}'")
+            if path:
+                made.nvcc(path)
+            if home:
+                made.nvcc(home, "home/bin")
+            variables = {"LOCKSTEP_CUDA": "AUTO", "TORCH_CUDA": "'13.0'", "CUDA_HOME": str(made.folder / "home")}
+            expect(made.setup(devices=devices, **variables), 0, said, "set-up is complete")
+            assert fetched(made) == fetches, (path, home, devices)
+            expect(made.setup(devices=devices, **{**variables, "LOCKSTEP_CUDA": "OFF"}), 0, "switched off")
+
+
+def an_nvcc_that_cannot_be_had_is_named():
+    with system(ARCH) as made:
+        variables = {"LOCKSTEP_CUDA": "AUTO", "TORCH_CUDA": "'13.0'"}
+        (made.state / "no_network").touch()
+        expect(made.setup(devices=["nvidia0"], **variables), 3, "LOCKSTEP_CUDA=OFF")
+    with system(ARCH) as made:
+        variables = {"LOCKSTEP_CUDA": "AUTO", "TORCH_CUDA": "'12.6'"}
+        expect(made.setup(devices=["nvidia0"], **variables), 0, "requirements-cuda.txt has no nvcc of CUDA 12.6")
+        assert not fetched(made)
+        made.nvcc("12.6")
+        expect(made.setup(devices=["nvidia0"], **variables), 0, "bin/nvcc")
+    for wanted, code in (("AUTO", 0), ("ON", 3)):
+        with system(ARCH) as made:
+            expect(made.setup(devices=["nvidia0"], LOCKSTEP_CUDA=wanted), code, "is for CPUs")
+            assert not fetched(made)
+
+
+with tempfile.TemporaryDirectory() as empty:
+    WHY = why_not(empty)
+if WHY:
+    print(f"skipped: which nvcc is taken, since no machine can be made here: {WHY}")
+    del an_nvcc_of_torchs_cuda_is_taken_or_fetched, an_nvcc_that_cannot_be_had_is_named
 for name, test in list(globals().items()):
     if callable(test) and getattr(test, "__module__", "") == "__main__" and "_" in name and name not in ("system", "expect"):
         print(name.replace("_", " "), flush=True)
