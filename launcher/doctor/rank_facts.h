@@ -10,10 +10,10 @@ namespace lockstep::doctor {
 struct DeviceFacts {
   int index = 0;
   std::string uuid;
-  std::string bus;      // PCI, "0000:41:00.0"; empty: unknown
-  int numa = -1;        // NUMA node; -1: unknown
-  int nvlinks = -1;     // active ones; -1: unknown
-  std::string no_code;  // why it cannot run LibTorch's operators; empty: it can
+  std::string bus;           // PCI, "0000:41:00.0"; empty: unknown
+  int numa = -1;             // NUMA node; -1: unknown
+  int nvlinks = -1;          // active ones; -1: unknown
+  std::string no_code = {};  // why it cannot run LibTorch's operators; empty: it can
 };
 
 /// A file or folder of a dead process.

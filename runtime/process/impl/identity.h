@@ -17,8 +17,8 @@ struct DriverVersions {
   bool libtorch_has_cuda = false;
   std::optional<int> driver;  // the newest that NVIDIA's driver supports; none: there is no driver
   int runtime = 0;            // LibTorch's; 0: unknown
-  CudaDriver answer;
-  std::optional<std::string> list;  // CUDA_VISIBLE_DEVICES; none: it is not set
+  CudaDriver answer = {};
+  std::optional<std::string> list = {};  // CUDA_VISIBLE_DEVICES; none: it is not set
 };
 /// Those of this process. Makes no context.
 DriverVersions driver_versions();
