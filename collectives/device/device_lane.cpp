@@ -1,11 +1,11 @@
 #include <lockstep/collectives/device/lane.h>
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <lockstep/collectives/impl/device_watch.h>
 
 namespace lockstep::detail {
 namespace {
@@ -65,7 +65,7 @@ class StreamLane final : public DeviceLane {
     return at::zeros({numel}, at::TensorOptions().dtype(dtype).device(device()));
   }
   at::Tensor host_memory(int64_t numel, at::ScalarType dtype) override {
-    return at::empty({numel}, at::TensorOptions().dtype(dtype).pinned_memory(true));
+    return host_memory_for(device(), {numel}, dtype);
   }
   void drain() override { guard_.synchronizeDevice(device().index()); }
 

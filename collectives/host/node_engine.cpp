@@ -1,9 +1,11 @@
 #include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 #include <lockstep/collectives/host/node_engine.h>
 
 #include <lockstep/collectives/core/call_mismatch.h>
 #include <lockstep/collectives/core/flight_record.h>
 #include <lockstep/collectives/host/pending_operation.h>
+#include <lockstep/collectives/impl/as_error.h>
 #include <lockstep/collectives/impl/life_sign.h>
 
 #include <algorithm>
@@ -263,9 +265,33 @@ void NodeEngine::wait_for(const PendingOperation& operation) {
       if (!note && backoff.seconds() >= kSecondsUntilNoted) {
         note.emplace("a wait for " + operation.call.describe(), group_->own_activity());
       }
+      check_device();
       check_peers(backoff);
     }
   }
+}
+
+/// A device that has failed does nothing of what the peers wait for.
+void NodeEngine::check_device() {
+  try {
+    look_at_device();
+  } catch (...) {
+    const Error found = as_error(std::current_exception());
+    const std::string text = c10::str("rank ", world_.rank, " of ", world_.size,
+                                      ": the device has failed: ", found.what());
+    leave_because(std::make_exception_ptr(Error(text)));
+    fail(found.code() == ExitCode::peer_lost ? std::make_exception_ptr(CommunicationError(text))
+                                             : std::make_exception_ptr(Error(text, found.code())),
+         text);
+  }
+}
+
+void NodeEngine::leave_with_the_process() {
+  leave_ = on_leaving([this](const std::exception_ptr& error, const std::string& cause) {
+    if (failure_ == nullptr) {
+      end(error, cause);
+    }
+  });
 }
 
 std::vector<int> NodeEngine::late_ranks() const {
@@ -355,7 +381,14 @@ void NodeEngine::tell_launcher(const PeerTrouble& trouble) const {
   give(LifeSign::waited, to_text(WaitSign{missed, pending_.front()->call.describe()}));
 }
 
-void NodeEngine::fail(std::exception_ptr error, const std::string& cause) {
+void NodeEngine::fail(const std::exception_ptr& error, const std::string& cause) {
+  if (failure_ == nullptr) {
+    end(error, cause);
+  }
+  std::rethrow_exception(error);
+}
+
+void NodeEngine::end(const std::exception_ptr& error, const std::string& cause) {
   failure_ = error;
   on_failure_();
   for (const auto& operation : pending_) {
@@ -365,7 +398,6 @@ void NodeEngine::fail(std::exception_ptr error, const std::string& cause) {
   group_->leave_because(cause);
   other_nodes_.leave_because(cause);
   let_go_of(pending_, inter_node_ != nullptr);
-  std::rethrow_exception(error);
 }
 
 }  // namespace lockstep::detail

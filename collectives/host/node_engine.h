@@ -9,6 +9,7 @@
 #include <lockstep/collectives/host/other_nodes.h>
 #include <lockstep/collectives/impl/activity.h>
 #include <lockstep/collectives/impl/collective_log.h>
+#include <lockstep/collectives/impl/device_watch.h>
 #include <lockstep/collectives/work.h>
 
 #include <array>
@@ -54,6 +55,8 @@ class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
   /// Completes pending collectives (not after a failure), then announces that this rank leaves.
   void close() noexcept;
 
+  /// Lets leave_because() end this engine.
+  void leave_with_the_process();
   /// Called once, when a collective fails.
   void on_failure(std::function<void()> callback) { on_failure_ = std::move(callback); }
 
@@ -75,8 +78,10 @@ class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
   std::vector<int> late_ranks() const;
   RankSign sign_of(int local_rank) const;
   void tell_launcher(const PeerTrouble& trouble) const;
+  void check_device();
   /// `cause`: told to the peers when this rank leaves.
-  [[noreturn]] void fail(std::exception_ptr error, const std::string& cause);
+  [[noreturn]] void fail(const std::exception_ptr& error, const std::string& cause);
+  void end(const std::exception_ptr& error, const std::string& cause);
 
   World world_;
   std::unique_ptr<NodeGroup> group_;
@@ -99,6 +104,7 @@ class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
   std::thread::id shown_on_;  // the thread whose activity own_activity() shows
   std::exception_ptr failure_;
   std::function<void()> on_failure_ = [] {};
+  std::shared_ptr<Leave> leave_;
 };
 
 }  // namespace lockstep::detail

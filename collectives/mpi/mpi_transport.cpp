@@ -91,6 +91,7 @@ std::shared_ptr<Transport> make_mpi_transport(MpiComm comm, MpiComm node,
   auto engine = std::make_shared<NodeEngine>(std::move(world), std::move(group), options,
                                              std::move(inter_node));
   engine->on_failure([failed] { failed->store(true); });
+  engine->leave_with_the_process();
   return std::make_shared<MpiTransport>(std::move(ranks), std::move(engine));
 }
 

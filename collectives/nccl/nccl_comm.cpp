@@ -22,12 +22,17 @@ std::shared_ptr<NcclComm> NcclComm::init(std::shared_ptr<NcclApi> api,
 std::shared_ptr<NcclComm> NcclComm::split(int color, int key, Place place, const Idle& idle) {
   std::shared_ptr<NcclComm> part(new NcclComm(api_, place, deadlines_));
   part->started_ = true;
-  call(
-      "ncclCommSplit",
-      [&](NcclApi& api, NcclApi::Handle handle) {
-        return api.split(handle, color, key, &part->handle_);
-      },
-      idle);
+  try {
+    call(
+        "ncclCommSplit",
+        [&](NcclApi& api, NcclApi::Handle handle) {
+          return api.split(handle, color, key, &part->handle_);
+        },
+        idle);
+  } catch (...) {
+    new std::shared_ptr<NcclComm>(part);  // NCCL writes to it until an abort ends, if one does
+    throw;
+  }
   if (color < 0) {
     return nullptr;
   }

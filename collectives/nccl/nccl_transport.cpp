@@ -2,6 +2,7 @@
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/core/backoff.h>
 #include <lockstep/collectives/device/single_device_transport.h>
+#include <lockstep/collectives/impl/device_watch.h>
 #include <lockstep/collectives/impl/graph_capture.h>
 #include <lockstep/collectives/impl/transport.h>
 #include <lockstep/collectives/nccl/averaging.h>
@@ -42,7 +43,10 @@ class NcclTransport final : public SingleDeviceTransport,
         parts_(std::move(parts)),
         in_flight_(parts_, comm),
         comm_(std::move(comm)),
-        comparison_(parts_.host, parts_.options.check) {}
+        comparison_(parts_.host, parts_.options.check),
+        leave_(on_leaving([this](const std::exception_ptr& error, const std::string& /*cause*/) {
+          in_flight_.end(error);
+        })) {}
 
   const char* name() const override { return "nccl"; }
   bool rounds_at_each_rank() const override { return true; }
@@ -88,6 +92,7 @@ class NcclTransport final : public SingleDeviceTransport,
   InFlightOps in_flight_;
   std::shared_ptr<NcclComm> comm_;
   CallComparison comparison_;
+  std::shared_ptr<Leave> leave_;
   std::optional<CaptureKind> capturing_;
   int64_t captured_ = 0;                       // collectives of the current capture
   std::optional<Communicator> capture_ranks_;  // the ranks on the host, for capture_agreement_
@@ -268,6 +273,7 @@ void NcclTransport::capture_on_this_rank(CaptureKind kind, const CaptureWith& bo
     look();
   }
   const auto end = c10::make_scope_exit([this] { capturing_.reset(); });
+  const DeviceUnwatched nobody_asks;
   capturing_ = kind;
   captured_ = 0;
   body([this] {

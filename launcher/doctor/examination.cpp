@@ -160,6 +160,9 @@ class Examination {
     const auto local = [&](const std::string& name, const std::function<Finding()>& check) {
       add(name, worst_of(control, finding_of(check)));
     };
+    const auto together = [&](const std::string& name, const std::function<Finding()>& check) {
+      local(name, [&] { return or_leave(check); });
+    };
     local("update kernels", [&] { return check_kernels(update_kernels(kElements), device); });
     local("cast kernels", [&] { return check_kernels(cast_kernels(kElements), device); });
     local("memory speed", [&] {
@@ -170,23 +173,23 @@ class Examination {
     for (const RankFacts& rank : ranks) {
       large = large && rank.memory_available > (int64_t{1} << 30) * rank.local_size;
     }
-    local("communicators", [&] { return check_start_up(world, facts_.start_seconds); });
+    together("communicators", [&] { return check_start_up(world, facts_.start_seconds); });
     const std::vector<std::pair<const char*, int64_t>> sizes{{"all-reduce 16 B", 16},
                                                              {"all-reduce 25 MB", 25'000'000},
                                                              {"all-reduce 256 MB", 256'000'000}};
     for (const auto& [name, bytes] : sizes) {
-      local(name, [&, size = bytes]() -> Finding {
+      together(name, [&, size = bytes]() -> Finding {
         if (size > 100'000'000 && !large) {
           return {Status::skipped, "needs 1 GiB of free host memory for each rank", ""};
         }
         return judge_all_reduce(all_reduce(world, control, device, size));
       });
     }
-    local("training", [&] { return check_equal_weights(runtime); });
-    local("transports", [&] { return check_transports(runtime); });
-    local("captured steps", [&] { return check_captured_steps(runtime); });
-    local("overflow", [&] { return check_overflow(runtime); });
-    local("exception", [&] { return check_exception(runtime); });
+    together("training", [&] { return check_equal_weights(runtime); });
+    together("transports", [&] { return check_transports(runtime); });
+    together("captured steps", [&] { return check_captured_steps(runtime); });
+    together("overflow", [&] { return check_overflow(runtime); });
+    together("exception", [&] { return check_exception(runtime); });
     add("stopped rank", stopped_rank(options_));
   }
 

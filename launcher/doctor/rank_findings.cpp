@@ -1,6 +1,7 @@
 #include "doctor/rank_findings.h"
 
 #include <ATen/ATen.h>
+#include <lockstep/collectives/impl/device_watch.h>
 #include <xxhash.h>
 
 #include <nlohmann/json.hpp>
@@ -14,6 +15,15 @@ Finding finding_of(const std::function<Finding()>& action) {
     const std::string text = error.what();
     return {Status::failure, text.substr(0, text.find('\n')),
             "the message says what to do; report it with the file of --json if it does not"};
+  }
+}
+
+Finding or_leave(const std::function<Finding()>& action) {
+  try {
+    return action();
+  } catch (const std::exception&) {
+    detail::leave_because(std::current_exception());
+    throw;
   }
 }
 

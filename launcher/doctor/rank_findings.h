@@ -13,6 +13,10 @@ namespace lockstep::doctor {
 /// The finding of an action on this rank. An exception becomes a failure with its text.
 Finding finding_of(const std::function<Finding()>& action);
 
+/// The finding of an action that all ranks take together. If an exception ends it on this rank
+/// alone, this rank leaves all communicators: the others learn why, instead of another call.
+Finding or_leave(const std::function<Finding()>& action);
+
 /// The worst finding of all ranks; the first of several equally bad ones. A warning or failure of a
 /// rank other than 0 names that rank. Collective.
 Finding worst_of(const Communicator& control, const Finding& mine);

@@ -8,6 +8,7 @@
 
 #pragma push_macro("LOCKSTEP_OWN_LIBRARY")
 #define LOCKSTEP_OWN_LIBRARY 1
+#include <lockstep/collectives/impl/device_watch.h>
 #include <lockstep/runtime/data/impl/batch_tensors.h>
 #pragma pop_macro("LOCKSTEP_OWN_LIBRARY")
 
@@ -27,7 +28,8 @@ at::Tensor stack_samples(const std::vector<float>& samples);
 /// they are.
 inline at::Tensor moved(const at::Tensor& tensor, c10::Device device) {
   const bool pins = device.is_cuda() && tensor.is_cpu() && !tensor.is_pinned();
-  return (pins ? tensor.pin_memory() : tensor).to(device, /*non_blocking=*/!device.is_cpu());
+  return (pins ? detail::released_quietly(tensor.pin_memory()) : tensor)
+      .to(device, /*non_blocking=*/!device.is_cpu());
 }
 template <typename Batch, typename = std::enable_if_t<detail::BatchTensors<Batch>::known>>
 Batch moved(const Batch& batch, c10::Device device) {

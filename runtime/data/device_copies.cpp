@@ -5,10 +5,21 @@
 #include <lockstep/runtime/batch.h>
 #include <lockstep/runtime/data/impl/device_copies.h>
 
+#include <map>
+#include <mutex>
+
 namespace lockstep {
 
-c10::Stream DeviceCopies::new_stream(c10::Device device) {
-  return c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+c10::Stream DeviceCopies::stream_of(c10::Device device) {
+  static std::mutex mutex;
+  static std::map<c10::DeviceIndex, c10::Stream> streams;
+  const std::lock_guard<std::mutex> locked(mutex);
+  const auto found = streams.find(device.index());
+  if (found != streams.end()) {
+    return found->second;
+  }
+  const c10::impl::VirtualGuardImpl devices(device.type());
+  return streams.emplace(device.index(), devices.getStreamFromGlobalPool(device)).first->second;
 }
 
 DeviceCopies::DeviceCopies(const c10::Stream& stream)

@@ -161,7 +161,7 @@ class Loader {
   void start_loop() {
     pending_.clear();
     if (options_.prefetch() > 0 && device_.is_cuda() && !copies_on_) {
-      copies_on_ = DeviceCopies::new_stream(device_);
+      copies_on_ = DeviceCopies::stream_of(device_);
     }
     workers_ =
         options_.threads() > 0 ? std::make_unique<WorkerThreads>(options_.threads()) : nullptr;

@@ -1,9 +1,11 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/impl/agreement.h>
 #include <lockstep/collectives/impl/as_error.h>
+#include <lockstep/collectives/impl/device_watch.h>
 #include <lockstep/collectives/impl/device_world.h>
 #include <lockstep/collectives/impl/life_sign.h>
 #include <lockstep/collectives/impl/outcome.h>
@@ -22,6 +24,8 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
 #include <iostream>
 #include <optional>
 #include <sstream>
@@ -97,6 +101,7 @@ Runtime::Runtime(std::string program, std::unique_ptr<Session> session)
   say(bound.notable ? bound.reason : "");
   say(detail::set_arithmetic(options_, device_));
   if (device_.is_cuda()) {
+    detail::watch_device(device_);
     DeviceWorld made = make_device_world(world_, device_, bound.identity, options_.transport(),
                                          communicator_options(options_), session_->failure_mark());
     world_ = std::move(made.communicator);
@@ -232,6 +237,35 @@ int code_of_failure(const std::string& who, const std::exception_ptr& failure) n
   }
 }
 
+/// While run() runs. Once a device has failed LibTorch's allocators throw where tensors are
+/// destroyed, which ends the process at once: then as run() would, with the device's words.
+class EndWithFailedDevice {
+ public:
+  explicit EndWithFailedDevice(const std::string& who) : before_(std::set_terminate(&end)) {
+    who_ = &who;
+  }
+  ~EndWithFailedDevice() { std::set_terminate(before_); }
+  EndWithFailedDevice(const EndWithFailedDevice&) = delete;
+  EndWithFailedDevice& operator=(const EndWithFailedDevice&) = delete;
+
+ private:
+  [[noreturn]] static void end() noexcept {
+    try {
+      throw;
+    } catch (const c10::AcceleratorError&) {
+      const std::exception_ptr failure = std::current_exception();
+      detail::leave_because(failure);
+      std::fflush(stdout);
+      std::_Exit(code_of_failure(*who_, failure));
+    } catch (...) {
+      std::abort();
+    }
+  }
+
+  static inline const std::string* who_ = nullptr;
+  std::terminate_handler before_;
+};
+
 }  // namespace
 
 int run(int argc, char** argv, const std::function<void(Runtime&)>& body) {
@@ -241,6 +275,7 @@ int run(int argc, char** argv, const std::function<void(Runtime&)>& body) {
 int run(int argc, char** argv, const RuntimeOptions& options,
         const std::function<void(Runtime&)>& body) {
   std::string who = "lockstep";
+  const EndWithFailedDevice otherwise(who);
   detail::take_failed_save();
   try {
     auto runtime = std::make_unique<Runtime>(argc, argv, options);

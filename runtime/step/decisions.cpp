@@ -1,6 +1,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <lockstep/collectives/impl/device_watch.h>
 #include <lockstep/runtime/step/impl/decisions.h>
 
 #include <cmath>
@@ -83,11 +84,9 @@ void Decisions::plan(const Schedule& schedule) {
   planned_.factors[0] = schedule.factor(planned_.first);
   planned_.factors[1] =
       acts_ == HostActs::at_once ? planned_.factors[0] : schedule.factor(planned_.first + 1);
-  const bool pinned = !device_.is_cpu();
-  const at::Tensor host = at::empty({planned_bytes_.numel()},
-                                    at::TensorOptions().dtype(at::kByte).pinned_memory(pinned));
+  const at::Tensor host = host_memory_for(device_, {planned_bytes_.numel()}, at::kByte);
   std::memcpy(host.mutable_data_ptr(), &planned_, sizeof(planned_));
-  planned_bytes_.copy_(host, /*non_blocking=*/pinned);
+  planned_bytes_.copy_(host, /*non_blocking=*/!device_.is_cpu());
 }
 
 void Decisions::begin(const at::Tensor& loss_sum) {
@@ -143,10 +142,8 @@ Decision* Decisions::place() const {
 
 std::shared_ptr<const DecisionCopy> Decisions::copy() const {
   auto result = std::make_shared<DecisionCopy>();
-  const bool on_device = !device_.is_cpu();
-  result->bytes_ =
-      at::empty({kBytes}, at::TensorOptions().dtype(at::kByte).pinned_memory(on_device));
-  if (!on_device) {
+  result->bytes_ = host_memory_for(device_, {kBytes}, at::kByte);
+  if (device_.is_cpu()) {
     std::memcpy(result->bytes_.mutable_data_ptr(), place(), sizeof(Decision));
     return result;
   }

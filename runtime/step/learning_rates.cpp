@@ -1,5 +1,6 @@
 #include <ATen/ops/empty.h>
 #include <lockstep/collectives/check.h>
+#include <lockstep/collectives/impl/device_watch.h>
 #include <lockstep/runtime/step/impl/learning_rates.h>
 
 #include <algorithm>
@@ -37,11 +38,9 @@ void LearningRates::require_group(int group) const {
 
 /// Copies the rates in stream order: the device uses them for updates that it gets from now on.
 void LearningRates::upload() {
-  const bool pinned = !on_device_.is_cpu();
-  const at::Tensor host =
-      at::empty({groups()}, at::TensorOptions().dtype(at::kDouble).pinned_memory(pinned));
+  const at::Tensor host = host_memory_for(on_device_.device(), {groups()}, at::kDouble);
   std::copy(rates_.begin(), rates_.end(), host.mutable_data_ptr<double>());
-  on_device_.copy_(host, /*non_blocking=*/pinned);
+  on_device_.copy_(host, /*non_blocking=*/!on_device_.is_cpu());
 }
 
 void LearningRates::visit_state(StateArchive& archive) {

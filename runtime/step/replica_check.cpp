@@ -4,6 +4,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/exit_code.h>
+#include <lockstep/collectives/impl/device_watch.h>
 #include <lockstep/collectives/impl/rank_names.h>
 #include <lockstep/runtime/runtime.h>
 #include <lockstep/runtime/step/impl/replica_check.h>
@@ -233,7 +234,7 @@ void ReplicaCheck::digest_on_device(int64_t update) {
       sum.mul_(31).add_(array.view(at::kByte).sum(at::kLong));
     }
   }
-  const at::Tensor host = at::empty({}, at::TensorOptions().dtype(at::kLong).pinned_memory(true));
+  const at::Tensor host = host_memory_for(device, {}, at::kLong);
   host.copy_(sum, /*non_blocking=*/true);
   const c10::impl::VirtualGuardImpl guard(device.type());
   copied_.push_back({host, c10::Event(device.type()), first});

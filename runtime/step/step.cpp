@@ -5,6 +5,7 @@
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/impl/activity.h>
 #include <lockstep/collectives/impl/as_error.h>
+#include <lockstep/collectives/impl/device_watch.h>
 #include <lockstep/runtime/step/impl/span.h>
 #include <lockstep/runtime/step/impl/step.h>
 
@@ -364,6 +365,7 @@ void Step::fail(const std::exception_ptr& error) {
   } catch (const CommunicationError&) {
     throw;
   } catch (const std::exception& second) {
+    leave_because(std::make_exception_ptr(mine));
     throw CommunicationError(c10::str("rank ", parts_.communicator.rank(), ": ", mine.what(),
                                       "; and then the buckets could not be sent: ", second.what(),
                                       "; restart from the last snapshot"));

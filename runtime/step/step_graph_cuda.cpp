@@ -9,6 +9,9 @@
 
 #include <exception>
 #include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
 
 namespace lockstep::detail {
 namespace {
@@ -45,18 +48,57 @@ class Record final : public at::cuda::CUDAGraph {
     for (const auto& generator : captured_generator_states_) {
       forget_capture(*generator.first, 0);
     }
+    // Throws if the capture broke before it had a pool.
     c10::cuda::CUDACachingAllocator::endAllocateToPool(capture_dev_, mempool_id_);
-    at::getHostAllocator(at::kCUDA)->end_allocate_to_pool(mempool_id_);
     capture_ended_ = true;  // the destructor gives the pools back
+    at::getHostAllocator(at::kCUDA)->end_allocate_to_pool(mempool_id_);
   }
+};
+
+/// A stream for captures alone. LibTorch's pool gives each of its 32 streams to several users,
+/// whose work a capture would take into the graph. Allocators remember streams, so none is ever
+/// destroyed.
+class CaptureStream {
+ public:
+  explicit CaptureStream(c10::DeviceIndex device) : device_(device) {
+    const std::lock_guard<std::mutex> locked(mutex());
+    std::vector<cudaStream_t>& free = spare()[device];
+    if (free.empty()) {
+      const c10::cuda::CUDAGuard guard(device);
+      C10_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    } else {
+      stream_ = free.back();
+      free.pop_back();
+    }
+  }
+  ~CaptureStream() {
+    const std::lock_guard<std::mutex> locked(mutex());
+    spare()[device_].push_back(stream_);
+  }
+  CaptureStream(const CaptureStream&) = delete;
+  CaptureStream& operator=(const CaptureStream&) = delete;
+
+  c10::cuda::CUDAStream get() const { return c10::cuda::getStreamFromExternal(stream_, device_); }
+
+ private:
+  static std::mutex& mutex() {
+    static auto* const all = new std::mutex;
+    return *all;
+  }
+  static std::map<c10::DeviceIndex, std::vector<cudaStream_t>>& spare() {
+    static auto* const all = new std::map<c10::DeviceIndex, std::vector<cudaStream_t>>;
+    return *all;
+  }
+
+  c10::DeviceIndex device_;
+  cudaStream_t stream_ = nullptr;
 };
 
 /// What the graphs that one thread captures for one device share. They never run at the same time,
 /// and none needs what another left in memory. So they share the memory, and the workspaces that
 /// libraries keep for each stream: a further shape costs no further activations.
 struct Family {
-  explicit Family(c10::DeviceIndex device)
-      : stream(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device)) {}
+  explicit Family(c10::DeviceIndex device) : own_stream(device), stream(own_stream.get()) {}
 
   static std::shared_ptr<Family> of(c10::DeviceIndex device) {
     thread_local std::map<c10::DeviceIndex, std::weak_ptr<Family>> families;
@@ -68,6 +110,7 @@ struct Family {
     return family;
   }
 
+  CaptureStream own_stream;
   c10::cuda::CUDAStream stream;
   c10::MempoolId_t memory;  // pool of the graphs; new if there are none, as LibTorch wants
   int records = 0;
@@ -101,14 +144,17 @@ class CudaStepGraph final : public StepGraph {
   }
 
   void rehearse(const std::function<void()>& work) override {
-    Record forgotten;
-    capture_in(forgotten, work);
+    auto rehearsed = std::make_unique<Record>();
+    capture_in(*rehearsed, work);
+    rehearsed_ = std::move(rehearsed);
   }
 
   void capture(const std::function<void()>& work) override {
     capture_in(graph_, work);
     recorded_ = true;
     ++family_->records;
+    rehearsed_.reset();
+    c10::cuda::CUDACachingAllocator::emptyCache();
   }
 
   void launch() override {
@@ -119,14 +165,17 @@ class CudaStepGraph final : public StepGraph {
   }
 
  private:
-  /// Other threads may use CUDA during the capture.
+  /// Other threads may use CUDA during the capture, in which LibTorch gives no memory back: what
+  /// direct windows have left is given back before. The capture after a rehearsal gets its memory.
   void capture_in(Record& graph, const std::function<void()>& work) {
-    if (family_->records == 0) {
+    if (family_->records == 0 && rehearsed_ == nullptr) {
       family_->memory = at::cuda::graph_pool_handle();
     }
     run_apart([&] {
-      graph.capture_begin(family_->memory, cudaStreamCaptureModeThreadLocal);
+      c10::cuda::device_synchronize();
+      c10::cuda::CUDACachingAllocator::emptyCache();
       try {
+        graph.capture_begin(family_->memory, cudaStreamCaptureModeThreadLocal);
         work();
         graph.capture_end();
       } catch (...) {
@@ -147,6 +196,7 @@ class CudaStepGraph final : public StepGraph {
   }
 
   std::shared_ptr<Family> family_;
+  std::unique_ptr<Record> rehearsed_;  // keeps its memory for the capture
   Record graph_;
   bool recorded_ = false;
 };

@@ -1,9 +1,9 @@
-#include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <lockstep/amp/impl/flat_span.h>
 #include <lockstep/amp/optimizers.h>
 #include <lockstep/collectives/check.h>
+#include <lockstep/collectives/impl/device_watch.h>
 #include <lockstep/runtime/step/impl/span.h>
 #include <lockstep/runtime/step/impl/updater.h>
 #include <lockstep/runtime/storage/impl/flat.h>
@@ -142,13 +142,11 @@ class FusedUpdater final : public Updater {
     if (!missed_.defined() || std::find(used.begin(), used.end(), 0) == used.end()) {
       return;
     }
-    const bool pinned = !missed_.is_cpu();
-    const at::Tensor unused =
-        at::empty({missed_.numel()}, at::TensorOptions().dtype(at::kLong).pinned_memory(pinned));
+    const at::Tensor unused = host_memory_for(missed_.device(), {missed_.numel()}, at::kLong);
     std::transform(used.begin(), used.end(), unused.mutable_data_ptr<int64_t>(),
                    [](char one) { return one == 0 ? 1 : 0; });
     const at::Tensor counted = decisions.skipped().to(at::kLong).neg().add(1);
-    missed_.add_(unused.to(missed_.device(), /*non_blocking=*/pinned).mul(counted));
+    missed_.add_(unused.to(missed_.device(), /*non_blocking=*/true).mul(counted));
   }
 
   /// Visits only counts above 0, so that a run without missed updates can load any snapshot.

@@ -3,6 +3,7 @@
 #include <ATen/ops/full.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/impl/as_error.h>
+#include <lockstep/collectives/impl/device_watch.h>
 #include <lockstep/runtime/batch.h>
 #include <lockstep/runtime/trainer/impl/captured_steps.h>
 #include <lockstep/runtime/trainer/own/no_host_reads.h>
@@ -49,7 +50,8 @@ std::vector<at::Tensor> on_device(const std::vector<at::Tensor>& inputs, c10::De
     }
     const bool is_read_later = device.is_cuda() && input.is_cpu() && input.is_pinned();
     there.push_back(moved(
-        is_read_later ? at::empty_like(input, input.options().pinned_memory(true)).copy_(input)
+        is_read_later ? released_quietly(at::empty_like(input, input.options().pinned_memory(true)))
+                            .copy_(input)
                       : input,
         device));
   }

@@ -64,27 +64,33 @@ Trainer::~Trainer() {
 StepReport Trainer::step(const std::function<Loss()>& closure) {
   impl_->require_outside_closure("step()");
   impl_->require_no_graph();
-  impl_->begin_micro_batch();
-  return impl_->micro_batch(closure);
+  return impl_->together([&] {
+    impl_->begin_micro_batch();
+    return impl_->micro_batch(closure);
+  });
 }
 
 StepReport Trainer::step(const std::vector<at::Tensor>& inputs,
                          const std::function<Loss(const std::vector<at::Tensor>&)>& closure) {
   impl_->require_outside_closure("step()");
-  impl_->begin_micro_batch();
-  if (impl_->captured == nullptr) {
-    return impl_->micro_batch([&] { return closure(detail::on_device(inputs, device())); });
-  }
-  StepReport report = impl_->captured->run(inputs, closure, impl_->votes());
-  impl_->save_after_window();
-  return impl_->completed(std::move(report));
+  return impl_->together([&] {
+    impl_->begin_micro_batch();
+    if (impl_->captured == nullptr) {
+      return impl_->micro_batch([&] { return closure(detail::on_device(inputs, device())); });
+    }
+    StepReport report = impl_->captured->run(inputs, closure, impl_->votes());
+    impl_->save_after_window();
+    return impl_->completed(std::move(report));
+  });
 }
 
 StepReport Trainer::step_without_data() {
   impl_->require_outside_closure("step_without_data()");
-  impl_->begin_micro_batch();
-  impl_->step->empty_micro_batch();
-  return impl_->report();
+  return impl_->together([&] {
+    impl_->begin_micro_batch();
+    impl_->step->empty_micro_batch();
+    return impl_->report();
+  });
 }
 
 void Trainer::backward(const Loss& loss) {
@@ -95,12 +101,14 @@ void Trainer::backward(const Loss& loss) {
   LOCKSTEP_CHECK(!impl_->step->window_full(),
                  "backward() was called accumulate() times: call update() now");
   impl_->require_no_graph();
-  impl_->begin_micro_batch();
-  if (impl_->digests != nullptr) {
-    impl_->digests->note_random();
-  }
-  impl_->step->micro_batch([&] { return loss; }, /*under_autocast=*/false);
-  impl_->note_loss();
+  impl_->together([&] {
+    impl_->begin_micro_batch();
+    if (impl_->digests != nullptr) {
+      impl_->digests->note_random();
+    }
+    impl_->step->micro_batch([&] { return loss; }, /*under_autocast=*/false);
+    impl_->note_loss();
+  });
 }
 
 StepReport Trainer::update() {
@@ -108,15 +116,17 @@ StepReport Trainer::update() {
   LOCKSTEP_CHECK(impl_->step->window_full(), "update() before backward(): the window has ",
                  impl_->step->micro_batches_in_window(),
                  " micro-batches, fewer than accumulate(); call backward(loss) first");
-  return impl_->close_window();
+  return impl_->together([&] { return impl_->close_window(); });
 }
 
 void Trainer::save(std::optional<MetricValue> metric) {
   impl_->require_outside_closure("save()");
   impl_->require_between_windows("save()");
-  impl_->require_written();
-  impl_->agreement.raise_if_any(impl_->storage.frozen_watch().change_in_values());
-  impl_->saving->save(updates(), metric);
+  impl_->together([&] {
+    impl_->require_written();
+    impl_->agreement.raise_if_any(impl_->storage.frozen_watch().change_in_values());
+    impl_->saving->save(updates(), metric);
+  });
 }
 
 std::optional<snapshot::SaveReport> Trainer::finish_saving() {

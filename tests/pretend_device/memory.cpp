@@ -14,6 +14,7 @@
 #include <tuple>
 #include <vector>
 
+#include "fault.h"
 #include "recording.h"
 
 namespace lockstep::pretend {
@@ -90,6 +91,9 @@ class Memory {
   void give_back(void* data) {
     const std::lock_guard<std::mutex> locked(mutex_);
     Block& block = blocks_.at(reinterpret_cast<uintptr_t>(data));
+    if (!block.kept_for.empty()) {
+      require_working();
+    }
     std::memset(on_host(data), kPoison, block.bytes);
     block.live = false;
     const auto waited_for = [&](const Use& use) {
@@ -253,6 +257,7 @@ class HostMemory final : public c10::Allocator {
 
  private:
   static void give_back(void* data) {
+    require_working();
     const std::lock_guard<std::mutex> locked(pinned().mutex);
     pinned().blocks.erase(reinterpret_cast<uintptr_t>(data));
     std::free(data);
@@ -296,6 +301,7 @@ SavedMemory::~SavedMemory() {
 
 void touch(const void* data, size_t bytes, Access access, c10::StreamId stream) {
   if (bytes > 0 && memory().holds(data)) {
+    begin_operation();
     memory().touch(data, bytes, access, stream);
     note([=] { memory().touch(data, bytes, access, current_stream()); });
   }

@@ -29,7 +29,7 @@ struct Rows {
 };
 
 TEST(PrefetchOnAPretendDevice, AnEventOrdersTheCopiesBeforeTheirUse) {
-  DeviceCopies copies(DeviceCopies::new_stream(kDevice));
+  DeviceCopies copies(DeviceCopies::stream_of(kDevice));
   const at::Tensor x = copies.add(at::arange(8).to(at::kFloat));
   copies.close();
   ASSERT_TRUE(x.is_cuda());
@@ -45,7 +45,7 @@ TEST(PrefetchOnAPretendDevice, AnEventOrdersTheCopiesBeforeTheirUse) {
 }
 
 TEST(PrefetchOnAPretendDevice, TensorsWithoutAMemoryOfTheirOwnAreNamed) {
-  DeviceCopies copies(DeviceCopies::new_stream(kDevice));
+  DeviceCopies copies(DeviceCopies::stream_of(kDevice));
   for (const at::Tensor& odd : {at::eye(4).to_sparse(), at::eye(4).to_sparse_csr()}) {
     EXPECT_THAT(testing::error_of([&] { copies.add(odd); }),
                 AllOf(HasSubstr("prefetched"), HasSubstr("the layout Sparse")));

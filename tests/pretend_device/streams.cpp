@@ -7,6 +7,7 @@
 #include <functional>
 #include <mutex>
 
+#include "fault.h"
 #include "memory.h"
 #include "recording.h"
 
@@ -99,6 +100,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
 
   void record(void** event, const c10::Stream& on, const c10::DeviceIndex /*device*/,
               const c10::EventFlag /*flag*/) const override {
+    require_working();
     const Locked locked(lock());
     if (*event == nullptr) {
       *event = new Event;
@@ -106,11 +108,13 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     *static_cast<Event*>(*event) = {clocks().cut(on.id()), false};
   }
   void block(void* event, const c10::Stream& on) const override {
+    require_working();
     const Locked locked(lock());
     merge(clocks().of(on.id()), recorded(event).clock);
   }
   /// Not the first time: whoever asks must be ready to ask again.
   bool queryEvent(void* event) const override {
+    require_working();
     const Locked locked(lock());
     refuse_to_wait();
     Event& asked = recorded(event);
@@ -124,6 +128,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     delete static_cast<Event*>(event);
   }
   void synchronizeEvent(void* event) const override {
+    require_working();
     const Locked locked(lock());
     host_reaches(recorded(event).clock);
   }
@@ -133,9 +138,11 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     return 1.0;
   }
 
-  bool queryStream(const c10::Stream& on) const override {
-    wait_for(on.id());
-    return true;
+  /// Whoever asks learns of errors, and never that the stream is idle.
+  bool queryStream(const c10::Stream& /*on*/) const override {
+    require_working();
+    refuse_to_wait();
+    return false;
   }
   void synchronizeStream(const c10::Stream& on) const override { wait_for(on.id()); }
   void synchronizeDevice(const c10::DeviceIndex /*device*/) const override {
@@ -193,6 +200,7 @@ bool ordered(const Moment& earlier, c10::StreamId stream) {
 }
 
 void wait_for(c10::StreamId stream) {
+  require_working();
   const Locked locked(lock());
   ++waits;
   host_reaches(clocks().cut(stream));

@@ -3,6 +3,7 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <lockstep/checkpointing/activation/offload/host_copy.h>
+#include <lockstep/collectives/impl/device_watch.h>
 
 #include <cstdlib>
 #include <map>
@@ -57,8 +58,8 @@ HostCopy::HostCopy(const at::Tensor& tensor) : device_(tensor.device()), is_neg_
   const c10::Stream side = copy_stream(device_);
   order(current_stream(device_), side);
   const c10::StreamGuard guard(side);
-  host_ = at::empty_strided(tensor.sizes(), tensor.strides(),
-                            tensor.options().device(at::kCPU).pinned_memory(true));
+  host_ = lockstep::detail::released_quietly(at::empty_strided(
+      tensor.sizes(), tensor.strides(), tensor.options().device(at::kCPU).pinned_memory(true)));
   host_.copy_(tensor, /*non_blocking=*/true);
   tensor.record_stream(side);
 }

@@ -1,6 +1,6 @@
 #include <lockstep/checkpointing/snapshot/write/shadow_memory.h>
 
-#include <ATen/ops/empty.h>
+#include <lockstep/collectives/impl/device_watch.h>
 
 namespace lockstep::snapshot {
 
@@ -22,8 +22,7 @@ at::Tensor ShadowMemory::copy_of(const at::Tensor& tensor, size_t place) {
   const bool pinned = !tensor.device().is_cpu();
   if (!copy.defined() || copy.scalar_type() != tensor.scalar_type() ||
       copy.sizes() != tensor.sizes() || copy.is_pinned() != pinned) {
-    copy = at::empty(tensor.sizes(),
-                     at::TensorOptions().dtype(tensor.scalar_type()).pinned_memory(pinned));
+    copy = lockstep::detail::host_memory_for(tensor.device(), tensor.sizes(), tensor.scalar_type());
   }
   copy.copy_(tensor.detach());
   return copy;

@@ -14,8 +14,9 @@ namespace lockstep {
 /// thread that computes then calls hand_over(). No call waits for the device.
 class DeviceCopies {
  public:
-  /// A stream of `device` for the copies of many batches.
-  static c10::Stream new_stream(c10::Device device);
+  /// The stream of `device` for all copies of this process: LibTorch has only 32 to give away, and
+  /// a loader made for each epoch would come to one that has another use.
+  static c10::Stream stream_of(c10::Device device);
 
   explicit DeviceCopies(const c10::Stream& stream);
 

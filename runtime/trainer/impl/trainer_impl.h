@@ -1,6 +1,7 @@
 #pragma once
 static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
 
+#include <lockstep/collectives/impl/device_watch.h>
 #include <lockstep/runtime/saving/impl/saving.h>
 #include <lockstep/runtime/step/impl/activation_planning.h>
 #include <lockstep/runtime/step/impl/plateau.h>
@@ -11,6 +12,7 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 #include <lockstep/runtime/trainer/impl/straggler_watch.h>
 
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -31,6 +33,17 @@ struct TrainerImpl {
               MakeStepGraph make_graph = nullptr,
               std::optional<Communicator> devices = std::nullopt);
 
+  /// Calls `body`, in which all ranks take part. If this rank's device fails outside of what ranks
+  /// agree on, the others are told.
+  template <typename Body>
+  static auto together(const Body& body) -> decltype(body()) {
+    try {
+      return body();
+    } catch (const std::exception&) {
+      leave_if_device_failed(std::current_exception());
+      throw;
+    }
+  }
   /// Throws Error in the closure of a step, which only computes the loss.
   void require_outside_closure(const char* call) const;
   void require_between_windows(const char* call) const;
