@@ -7,8 +7,6 @@
 #include <lockstep/collectives/nccl/nccl_bootstrap.h>
 #include <lockstep/collectives/nccl/nccl_transport.h>
 
-#include <cstdlib>
-#include <cstring>
 #include <sstream>
 
 namespace lockstep {
@@ -21,32 +19,32 @@ DeviceRank this_rank(const std::string& device_id) {
   } catch (const Error& error) {
     own.without_nccl = error.what();
   }
-  const char* share = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
-  own.may_share_gpu = share != nullptr && std::strcmp(share, "1") == 0;
+  const detail::NcclPeer peer = detail::own_peer(own.nccl_version, device_id);
+  own.may_share_gpu = peer.may_share_gpu;
+  own.blocks_nccl = peer.blocks;
   own.device_id = device_id;
   return own;
 }
 
 std::string encode(const DeviceRank& rank) {
-  return c10::str(rank.nccl_version, " ", rank.may_share_gpu, " ", rank.device_id, " ",
-                  rank.without_nccl);
+  return c10::str(rank.nccl_version, " ", rank.may_share_gpu, " ", rank.blocks_nccl, " ",
+                  rank.device_id, " ", rank.without_nccl);
 }
 
 DeviceRank decode(const std::string& text) {
   DeviceRank rank;
   std::istringstream in(text);
-  in >> rank.nccl_version >> rank.may_share_gpu >> rank.device_id;
+  in >> rank.nccl_version >> rank.may_share_gpu >> rank.blocks_nccl >> rank.device_id;
   std::getline(in >> std::ws, rank.without_nccl);
   return rank;
 }
 
-std::string refusal(const std::vector<DeviceRank>& ranks) {
-  std::vector<detail::NcclPeer> peers;
+std::string refusal(const std::vector<DeviceRank>& ranks,
+                    const std::vector<detail::NcclPeer>& peers) {
   for (size_t k = 0; k < ranks.size(); ++k) {
     if (ranks[k].nccl_version == 0) {
       return c10::str("rank ", k, " has none: ", ranks[k].without_nccl);
     }
-    peers.push_back({ranks[k].nccl_version, ranks[k].may_share_gpu, ranks[k].device_id});
   }
   return detail::nccl_refusal(peers);
 }
@@ -57,16 +55,23 @@ DeviceChoice choose_transport(DeviceTransport asked, const std::vector<DeviceRan
   if (asked == DeviceTransport::staged) {
     return {DeviceTransport::staged, ""};
   }
-  const std::string reason = refusal(ranks);
+  std::vector<detail::NcclPeer> peers;
+  for (const DeviceRank& rank : ranks) {
+    peers.push_back({rank.nccl_version, rank.may_share_gpu, rank.device_id, rank.blocks_nccl});
+  }
+  const std::string reason = refusal(ranks, peers);
   LOCKSTEP_CHECK_CODE(reason.empty() || asked == DeviceTransport::automatic, ExitCode::environment,
                       "NCCL was asked for, but ", reason);
+  if (reason.empty()) {
+    detail::require_non_blocking(peers);
+  }
   return {reason.empty() ? DeviceTransport::nccl : DeviceTransport::staged, reason};
 }
 
 DeviceWorld make_device_world(Communicator host, c10::Device device, const std::string& device_id,
                               DeviceTransport asked, const CommunicatorOptions& options,
                               std::function<void()> on_failure) {
-  if (host.size() == 1) {
+  if (host.size() == 1 && asked != DeviceTransport::nccl) {
     return {Communicator(detail::make_solo_transport(device)), ""};
   }
   std::vector<DeviceRank> ranks;

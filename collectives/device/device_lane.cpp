@@ -2,6 +2,7 @@
 
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -35,7 +36,9 @@ class StreamLane final : public DeviceLane {
 
   c10::Device device() const override { return stream_.device(); }
   void* stream() const override { return guard_.getStreamNativeHandle(stream_); }
-  void enter_thread() const override { guard_.setDevice(device()); }
+  std::shared_ptr<void> enter_thread() const override {
+    return std::make_shared<c10::DeviceGuard>(device());
+  }
 
   void follow_current() override {
     c10::Event reached(device().type());

@@ -28,8 +28,9 @@ class DeviceLane {
   virtual c10::Device device() const = 0;
   /// The stream as the libraries of the device take it (cudaStream_t).
   virtual void* stream() const = 0;
-  /// Makes the calling thread use this device.
-  virtual void enter_thread() const = 0;
+  /// The calling thread uses this device until the result is destroyed, on the same thread. For
+  /// calls of libraries that take the thread's current device: NCCL's, and a query of an event.
+  [[nodiscard]] virtual std::shared_ptr<void> enter_thread() const = 0;
 
   /// Later work on the lane starts after the work that is now on the caller's current stream.
   virtual void follow_current() = 0;

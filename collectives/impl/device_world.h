@@ -15,11 +15,13 @@ struct DeviceRank {
   bool may_share_gpu = false;  // NCCL_MULTI_RANK_GPU_ENABLE=1
   std::string device_id;
   std::string without_nccl;  // why this rank has no NCCL
+  bool blocks_nccl = false;  // NCCL_COMM_BLOCKING=1
 };
 
 /// Chooses one transport for all of these ranks. `reason` says why it is not NCCL; it is empty if
 /// it is, or if the staged one was asked for. `automatic` chooses NCCL if all ranks can use it
-/// together. Throws Error (environment) if NCCL was asked for and cannot be used.
+/// together. Throws Error (environment) if NCCL was asked for and cannot be used, or if
+/// NCCL_COMM_BLOCKING=1 would take its deadlines away.
 struct DeviceChoice {
   DeviceTransport transport;
   std::string reason;
@@ -27,6 +29,7 @@ struct DeviceChoice {
 DeviceChoice choose_transport(DeviceTransport asked, const std::vector<DeviceRank>& ranks);
 
 /// Makes a communicator of the ranks of `host` for tensors of `device`; it also takes host tensors.
+/// One rank alone makes NCCL's if `asked` says so, else a solo one.
 /// Collective. The new communicator then owns `host`: do not use `host` for anything else. If the
 /// new communicator fails, `on_failure` is called once, from any thread. `without_nccl`: the reason
 /// of choose_transport(), the same on every rank.

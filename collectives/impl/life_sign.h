@@ -17,6 +17,8 @@ enum class LifeSign : char {
   left = 'e',      // the session has ended on all ranks
   waited = 'w',    // a wait for other ranks has failed; a WaitSign follows
   ends = 'x',      // the program is about to end because of an error; an EndSign follows
+  stuck = 'k',     // an error came, and a call to the device does not return: end this process; an
+                   // EndSign follows
   snapshot = 'p',  // a snapshot is complete; its path follows
 };
 

@@ -3,18 +3,19 @@
 #include <lockstep/collectives/impl/life_sign.h>
 #include <lockstep/collectives/nccl/in_flight_ops.h>
 
-#include <cstdio>
-
 namespace lockstep::detail {
 
 InFlightOps::InFlightOps(const NcclParts& parts, std::shared_ptr<NcclComm> comm)
     : rank_(parts.host.rank()),
       size_(parts.host.size()),
       timeout_(parts.options.timeout),
+      abort_deadline_(parts.abort_deadline),
+      interval_(parts.watch_interval),
       lane_(parts.lane),
       on_failure_(parts.on_failure),
       comm_(std::move(comm)),
-      watchdog_(parts.watch_interval, [this] { return watch(); }) {}
+      watchdog_(parts.watch_interval, [this] { return watch(); }),
+      asks_(parts.watch_interval, [this] { return ask(); }) {}
 
 void InFlightOps::issue(CollectiveCall& call) {
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -35,17 +36,30 @@ void InFlightOps::note_captured(const CollectiveCall& call) {
 
 void InFlightOps::retire() {
   guarded([this] {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    while (!ops_.empty() && ops_.front().mark->passed()) {
-      log_.set_state(ops_.front().call.sequence, CollectiveLog::State::complete);
-      ops_.pop_front();
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (!ops_.empty()) {
+      if (!ops_.front().is_complete) {
+        const std::shared_ptr<LaneMark> mark = ops_.front().mark;
+        lock.unlock();
+        if (!mark->passed()) {
+          return;
+        }
+        lock.lock();
+      }
+      {
+        const InFlightOp complete = std::move(ops_.front());
+        ops_.pop_front();
+        log_.set_state(complete.call.sequence, CollectiveLog::State::complete);
+        lock.unlock();  // the tensors' memory goes back to the device's allocator
+      }
+      lock.lock();
     }
   });
 }
 
 bool InFlightOps::empty() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return ops_.empty();
+  return ops_.empty() && !asked_;
 }
 
 void InFlightOps::throw_if_failed() {
@@ -71,23 +85,87 @@ void InFlightOps::end(const std::exception_ptr& error) {
       return;
     }
     failure_ = error;
+    failed_ = Clock::now();
   }
   if (!comm_->abort()) {
-    std::fprintf(stderr, "lockstep: rank %d: ncclCommAbort has not returned; end this process\n",
-                 rank_);
+    ask_for_end(rank_, "ncclCommAbort has not returned");
   }
   on_failure_();
 }
 
-/// One check by the watchdog's thread. False once the transport has failed.
-bool InFlightOps::watch() {
-  constexpr uint64_t kLogTail = 8;
-  std::string why = trouble();
+/// One round of questions. False once the transport has failed.
+bool InFlightOps::ask() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (failure_ != nullptr) {
       return false;
     }
+    asked_ = Clock::now();
+  }
+  std::string said = ask_device();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  asked_.reset();
+  trouble_ = std::move(said);
+  return trouble_.empty();
+}
+
+/// A failure of NCCL or of the device; empty: none. enter_thread() first: a new thread is on device
+/// 0, and a query there would create a CUDA context.
+std::string InFlightOps::ask_device() {
+  try {
+    const auto on_device = lane_->enter_thread();
+    std::string failure = comm_->failure();
+    if (!failure.empty()) {
+      return failure;
+    }
+    while (const std::shared_ptr<LaneMark> mark = next_mark()) {
+      const bool is_complete = mark->passed();
+      note(*mark, is_complete);
+      if (!is_complete) {
+        break;
+      }
+    }
+    return {};
+  } catch (const c10::Error& error) {  // the device has failed
+    return c10::str("the device failed: ", error.what_without_backtrace());
+  }
+}
+
+/// Of the oldest collective that is not known to be complete; null: there is none.
+std::shared_ptr<LaneMark> InFlightOps::next_mark() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const InFlightOp& op : ops_) {
+    if (!op.is_complete) {
+      return op.mark;
+    }
+  }
+  return nullptr;
+}
+
+void InFlightOps::note(const LaneMark& mark, bool is_complete) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (InFlightOp& op : ops_) {
+    if (op.mark.get() == &mark) {
+      op.is_complete = is_complete;
+      op.denied = Clock::now();
+    }
+  }
+}
+
+/// One look at the clock. False once the transport has failed and nothing is left to wait for.
+bool InFlightOps::watch() {
+  constexpr uint64_t kLogTail = 8;
+  std::string why;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (failure_ != nullptr) {
+      if (asked_ && Clock::now() - failed_ > abort_deadline_) {
+        ask_for_end(rank_, "a call to the device has not returned");
+        return false;
+      }
+      return asked_.has_value();
+    }
+    why = trouble_.empty() ? late_op() : trouble_;
     if (why.empty()) {
       return true;
     }
@@ -96,38 +174,26 @@ bool InFlightOps::watch() {
                    "Look at the output of the other ranks first; restart from the last snapshot.");
   }
   end(std::make_exception_ptr(CommunicationError(why)));
-  return false;
+  return true;
 }
 
-/// A failure of NCCL or of the device, or a late peer; empty: none. enter_thread() first: a new
-/// thread is on device 0, and a query there would create a CUDA context.
-std::string InFlightOps::trouble() {
-  try {
-    lane_->enter_thread();
-    const std::string failure = comm_->failure();
-    if (!failure.empty()) {
-      return failure;
-    }
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return late_op();
-  } catch (const c10::Error& error) {  // the device has failed
-    return c10::str("the device failed: ", error.what_without_backtrace());
-  }
-}
-
-/// The message if the oldest collective is older than the deadline; else empty.
+/// The message if the oldest collective is older than the deadline, and the device has said since
+/// that it is not complete, or says nothing; else empty. So a process that was stopped for a while
+/// is not late.
 std::string InFlightOps::late_op() const {
   for (const InFlightOp& op : ops_) {
-    if (op.mark->passed()) {
+    if (op.is_complete) {
       continue;
     }
     const std::chrono::duration<double> age = Clock::now() - op.issued;
-    if (age <= timeout_) {
+    const bool is_mute = asked_ && Clock::now() - *asked_ > 10 * interval_;
+    if (age <= timeout_ || !(is_mute || op.denied - op.issued > timeout_)) {
       return {};
     }
     give(LifeSign::waited, to_text(WaitSign{{}, op.call.describe()}));  // ranks are unknown
     return c10::str(op.call.describe(), " timed out: not complete ", age.count(),
-                    " s after its issue; a rank did not arrive, or its device is stuck");
+                    " s after its issue; a rank did not arrive, or its device is stuck",
+                    is_mute ? ", and the driver of this rank's device does not answer" : "");
   }
   return {};
 }

@@ -12,13 +12,17 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 namespace lockstep::detail {
 
-/// The in-flight collectives of an NCCL transport, and the watchdog: a thread that polls NCCL for
-/// errors and looks for collectives older than the deadline. The first failure aborts the
-/// communicator; every later call throws it. Threads: the transport's and the watchdog's.
+/// The in-flight collectives of an NCCL transport, with two threads beside the transport's. One
+/// asks NCCL for errors and the device for complete collectives; the driver may keep it waiting for
+/// as long as another thread frees memory or waits behind a collective that hangs. The other calls
+/// neither: it keeps the deadlines. The first failure aborts the communicator; every later call
+/// throws it. Where the abort, or the device, has then not answered within the abort deadline, the
+/// process is asked to end (ask_for_end()). mutex_ is never held in a call of NCCL or the device.
 class InFlightOps {
  public:
   using Tensors = std::array<at::Tensor, 2>;
@@ -33,7 +37,7 @@ class InFlightOps {
   void note_captured(const CollectiveCall& call);
   /// Removes the collectives that are complete.
   void retire();
-  /// Whether the last retire() found every collective complete.
+  /// Whether the last retire() found every collective complete, and nobody asks the device.
   bool empty();
 
   void throw_if_failed();
@@ -57,23 +61,34 @@ class InFlightOps {
     Tensors tensors;
     std::shared_ptr<LaneMark> mark;
     Clock::time_point issued;
+    bool is_complete = false;    // the device has said so
+    Clock::time_point denied{};  // when it last said no
   };
   [[noreturn]] void fail(const std::exception_ptr& error);
+  bool ask();
+  std::string ask_device();
+  std::shared_ptr<LaneMark> next_mark();
+  void note(const LaneMark& mark, bool is_complete);
   bool watch();
-  std::string trouble();
   std::string late_op() const;
 
   int rank_;
   int size_;
   std::chrono::duration<double> timeout_;
+  std::chrono::milliseconds abort_deadline_;
+  std::chrono::milliseconds interval_;
   std::shared_ptr<DeviceLane> lane_;
   std::function<void()> on_failure_;
-  std::mutex mutex_;  // protects log_, ops_ and failure_
+  std::mutex mutex_;  // protects the following but comm_
   CollectiveLog log_;
   std::deque<InFlightOp> ops_;
+  std::string trouble_;                     // what NCCL or the device has said
+  std::optional<Clock::time_point> asked_;  // since then a round of questions is under way
   std::exception_ptr failure_;
+  Clock::time_point failed_;
   std::shared_ptr<NcclComm> comm_;  // destroyed before ops_: it waits for work in flight
-  Watchdog watchdog_;               // destroyed first
+  Watchdog watchdog_;
+  Watchdog asks_;  // destroyed first, while the watchdog still keeps the deadlines
 };
 
 }  // namespace lockstep::detail

@@ -4,24 +4,26 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <map>
 
 namespace lockstep::detail {
 namespace {
 
-NcclPeer this_peer(const NcclParts& parts) {
-  const char* share = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
-  return {parts.api->version(), share != nullptr && std::strcmp(share, "1") == 0, parts.device_id};
-}
-
 std::string encode(const NcclPeer& peer) {
-  return c10::str(peer.version, peer.may_share_gpu ? "+" : "-", peer.device_id);
+  return c10::str(peer.version, peer.may_share_gpu ? "+" : "-", peer.blocks ? "+" : "-",
+                  peer.device_id);
 }
 
 NcclPeer decode(const std::string& text) {
-  const size_t sign = text.find_first_of("+-");
-  return {std::atoi(text.c_str()), text[sign] == '+', text.substr(sign + 1)};
+  const size_t signs = text.find_first_of("+-");
+  return {std::atoi(text.c_str()), text[signs] == '+', text.substr(signs + 2),
+          text[signs + 1] == '+'};
+}
+
+/// Whether the variable is set to 1, as NCCL reads numbers.
+bool is_one(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text != nullptr && std::strtoll(text, nullptr, 0) == 1;
 }
 
 /// The ids made by ranks 0, ranks_per_id, 2 * ranks_per_id, ...; each connects its share of the
@@ -54,6 +56,19 @@ std::string gpu_of(const std::string& device_id) {
 
 }  // namespace
 
+NcclPeer own_peer(int version, const std::string& device_id) {
+  return {version, is_one("NCCL_MULTI_RANK_GPU_ENABLE"), device_id, is_one("NCCL_COMM_BLOCKING")};
+}
+
+void require_non_blocking(const std::vector<NcclPeer>& peers) {
+  for (size_t k = 0; k < peers.size(); ++k) {
+    LOCKSTEP_CHECK_CODE(!peers[k].blocks, ExitCode::environment, "rank ", k,
+                        " has NCCL_COMM_BLOCKING=1 in its environment: NCCL's calls would wait for "
+                        "other ranks, and no deadline would end that; unset it on every rank, or "
+                        "use LOCKSTEP_TRANSPORT=staged");
+  }
+}
+
 std::string nccl_refusal(const std::vector<NcclPeer>& peers) {
   std::map<std::string, size_t> owner;
   for (size_t k = 0; k < peers.size(); ++k) {
@@ -84,12 +99,15 @@ std::string nccl_refusal(const std::vector<NcclPeer>& peers) {
 std::shared_ptr<NcclComm> bootstrap_nccl(const NcclParts& parts) {
   Communicator host = parts.host;
   std::vector<NcclPeer> peers;
-  for (const std::string& text : host.all_gather_bytes(encode(this_peer(parts)))) {
+  for (const std::string& text :
+       host.all_gather_bytes(encode(own_peer(parts.api->version(), parts.device_id)))) {
     peers.push_back(decode(text));
   }
   const std::string refusal = nccl_refusal(peers);
   LOCKSTEP_CHECK_CODE(refusal.empty(), ExitCode::environment, "rank ", host.rank(), " of ",
                       host.size(), ": ", refusal);
+  require_non_blocking(peers);
+  const auto on_device = parts.lane->enter_thread();
   return NcclComm::init(parts.api, shared_ids(parts, host), {host.rank(), host.size()},
                         {parts.options.timeout, parts.abort_deadline}, [] {});
 }

@@ -1,6 +1,7 @@
 #include <lockstep/collectives/core/backoff.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/exit_code.h>
+#include <lockstep/collectives/impl/life_sign.h>
 #include <lockstep/collectives/nccl/nccl_comm.h>
 
 #include <cstdio>
@@ -46,8 +47,7 @@ NcclComm::~NcclComm() {
   }
   if (aborted_.load() || std::uncaught_exceptions() > 0) {
     if (abort() && !abort_returns()) {
-      std::fprintf(stderr, "lockstep: rank %d: ncclCommAbort has not returned; end this process\n",
-                   place_.rank);
+      ask_for_end(place_.rank, "ncclCommAbort has not returned");
     }
     return;
   }
@@ -139,7 +139,7 @@ void NcclComm::deregister_memory(void* token) {
 }
 
 std::string NcclComm::failure() {
-  const std::unique_lock<std::mutex> alone(inside_, std::try_to_lock);
+  const std::unique_lock<std::timed_mutex> alone(inside_, std::try_to_lock);
   if (!alone.owns_lock() || aborted_.load()) {
     return {};
   }
@@ -149,7 +149,10 @@ std::string NcclComm::failure() {
 }
 
 bool NcclComm::abort() noexcept {
-  const std::lock_guard<std::mutex> once(inside_);
+  const std::unique_lock<std::timed_mutex> once(inside_, deadlines_.abort);
+  if (!once.owns_lock()) {
+    return false;
+  }
   if (aborted_.exchange(true) || handle_ == nullptr) {
     return abort_returned_;
   }
@@ -170,6 +173,11 @@ bool NcclComm::abort() noexcept {
 
 bool NcclComm::abort_returns() const {
   return abort_.wait_for(deadlines_.abort) == std::future_status::ready;
+}
+
+void ask_for_end(int rank, const std::string& why) {
+  std::fprintf(stderr, "lockstep: rank %d: %s; end this process\n", rank, why.c_str());
+  give(LifeSign::stuck, to_text(EndSign{static_cast<int>(ExitCode::peer_lost), false, why}));
 }
 
 }  // namespace lockstep::detail

@@ -66,9 +66,10 @@ class NcclComm {
   /// From now on graphs may contain its collectives; see abort().
   void expect_graphs() { has_graphs_.store(true); }
   /// Aborts everything in flight, on a thread of its own, and waits at most until the abort
-  /// deadline. False if ncclCommAbort has not returned by then: end the process soon. A second call
-  /// does nothing. ncclCommAbort does not return while graphs with its collectives exist, and their
-  /// owner must see the failure first: after expect_graphs() the destructor waits instead.
+  /// deadline. False if ncclCommAbort has not returned by then, or another thread has not come back
+  /// from NCCL: ask_for_end(). A second call does nothing. ncclCommAbort does not return while
+  /// graphs with its collectives exist, and their owner must see the failure first: after
+  /// expect_graphs() the destructor waits instead.
   bool abort() noexcept;
   bool aborted() const { return aborted_.load(); }
 
@@ -87,7 +88,7 @@ class NcclComm {
   /// The result of `use`, with no other thread inside NCCL; `unknown` after an abort.
   template <typename Use>
   NcclStatus inside(const Use& use) {
-    const std::lock_guard<std::mutex> alone(inside_);
+    const std::lock_guard<std::timed_mutex> alone(inside_);
     return aborted_.load() ? NcclStatus::unknown : use(*api_, handle_);
   }
   void settle(const char* what, NcclStatus status, const Idle& idle);
@@ -102,11 +103,16 @@ class NcclComm {
   NcclDeadlines deadlines_;
   bool started_ = false;
   std::map<std::pair<c10::ScalarType, double>, int> operators_;
-  std::mutex inside_;
+  std::timed_mutex inside_;
   std::atomic<bool> aborted_{false};
   std::atomic<bool> has_graphs_{false};
   std::future<void> abort_;
   bool abort_returned_ = true;
 };
+
+/// Says on standard error that this process should end, and asks `lockstep run` to end it: a call
+/// to the device or to NCCL does not return, so an exception may never reach main. Library code
+/// does not end a process itself.
+void ask_for_end(int rank, const std::string& why);
 
 }  // namespace lockstep::detail

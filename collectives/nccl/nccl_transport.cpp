@@ -194,6 +194,7 @@ std::shared_ptr<Transport> NcclTransport::split(int color, int key) {
   std::shared_ptr<NcclComm> comm;
   in_flight_.guarded([&] {
     comparison_.require(call.sequence);
+    const auto on_device = parts_.lane->enter_thread();
     parts_.lane->drain();  // NCCL splits idle communicators only
     in_flight_.throw_if_failed();
     parts.host = parts_.host.split(color, key);
@@ -387,9 +388,6 @@ void NcclTransport::confirm(uint64_t sequence) {
 }  // namespace
 
 std::shared_ptr<Transport> make_nccl_transport(NcclParts parts) {
-  if (parts.host.size() == 1) {
-    return make_solo_transport(parts.lane->device());
-  }
   std::shared_ptr<NcclComm> comm = bootstrap_nccl(parts);
   return std::make_shared<NcclTransport>(std::move(parts), std::move(comm));
 }

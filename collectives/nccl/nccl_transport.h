@@ -24,7 +24,7 @@ namespace lockstep::detail {
 /// throws the same error. Since NCCL 2.26 ncclCommAbort returns only after every graph that
 /// captured its collectives is destroyed. So after a capture the error is thrown once the abort has
 /// started, the owner destroys the graphs, and the destructor waits for the abort.
-/// Ranks: collective. With one rank the result is the solo transport.
+/// Ranks: collective. One rank also makes a real communicator; a part of one rank is solo.
 /// Errors: Error (environment) on every rank when versions differ, or when two ranks share a GPU
 /// and NCCL cannot (before 2.30.3, or without NCCL_MULTI_RANK_GPU_ENABLE=1).
 std::shared_ptr<Transport> make_nccl_transport(NcclParts parts);

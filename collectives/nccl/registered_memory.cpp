@@ -14,6 +14,7 @@ class Block {
   Block(const std::shared_ptr<NcclComm>& comm, const std::shared_ptr<DeviceLane>& lane,
         size_t bytes)
       : api_(comm->shared_api()), comm_(comm), lane_(lane) {
+    const auto on_device = lane->enter_thread();
     if (api_->allocate(&memory_, bytes) != NcclStatus::success) {
       memory_ = nullptr;
       return;
@@ -24,7 +25,9 @@ class Block {
     if (memory_ == nullptr) {
       return;
     }
+    std::shared_ptr<void> on_device;
     try {
+      on_device = lane_->enter_thread();
       lane_->drain();
     } catch (const c10::Error&) {
       // the device has failed: nothing runs on it any more

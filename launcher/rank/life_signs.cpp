@@ -28,6 +28,9 @@ void LifeSigns::add(const std::string& word) {
         waited_ = detail::parse_wait_sign(word.substr(1));
       }
       return;
+    case LifeSign::stuck:
+      is_stuck_ = true;
+      [[fallthrough]];
     case LifeSign::ends:
       fails_ = true;
       end_ = detail::parse_end_sign(word.substr(1));

@@ -24,6 +24,8 @@ class LifeSigns {
   Stage stage() const { return stage_; }
   /// Whether the rank leaves without the other ranks.
   bool fails() const { return fails_; }
+  /// Whether it has failed and asks to be ended, since it may not be able to end itself.
+  bool is_stuck() const { return is_stuck_; }
   /// Why the rank is about to end; code 0: not reported.
   const detail::EndSign& end() const { return end_; }
   /// Whether both ranks reported the same error.
@@ -38,6 +40,7 @@ class LifeSigns {
  private:
   Stage stage_ = Stage::none;
   bool fails_ = false;
+  bool is_stuck_ = false;
   detail::EndSign end_;
   std::optional<detail::WaitSign> waited_;
   std::string snapshot_;

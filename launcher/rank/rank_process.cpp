@@ -33,6 +33,8 @@ using std::chrono::milliseconds;
 
 /// The time that a failing rank has to report why before it is asked to stop.
 constexpr auto last_words = milliseconds(400);
+/// The time that a rank has to end itself which said that it may be stuck.
+constexpr auto time_to_unwind = std::chrono::seconds(5);
 // mpirun ends ranks with SIGTERM, and SIGKILL 0.9 s later.
 constexpr auto patience = milliseconds(600);
 
@@ -96,6 +98,10 @@ class RankProcess {
     events.on_word = [&](const std::string& word) {
       signs_.add(word);
       failed_first_ = failed_first_ || (signs_.fails() && !was_asked_);
+      if (signs_.is_stuck() && !was_asked_ && !ask_at_) {
+        ask_at_ = Clock::now() + time_to_unwind;
+        asked_with_ = SIGTERM;
+      }
       say(RankLine::Kind::life_sign, word);
     };
     events.on_suspend = [&](int signal) { say(RankLine::Kind::suspended, std::to_string(signal)); };

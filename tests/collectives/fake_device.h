@@ -6,8 +6,6 @@
 #include <lockstep/collectives/device/lane.h>
 
 #include <cstring>
-#include <mutex>
-#include <set>
 #include <thread>
 
 namespace lockstep::testing {
@@ -40,6 +38,20 @@ inline at::Tensor on_fake_device(
       at::TensorOptions().dtype(values.scalar_type()).device(kFakeDevice), kFakeDevice);
 }
 
+/// The thread's stay on the fake device. Every thread begins on another one, also that of the test:
+/// it stands for one that has made its own device current.
+class OnFakeDevice {
+ public:
+  OnFakeDevice() { ++depth_; }
+  ~OnFakeDevice() { --depth_; }
+  OnFakeDevice(const OnFakeDevice&) = delete;
+  OnFakeDevice& operator=(const OnFakeDevice&) = delete;
+  static bool entered() { return depth_ > 0; }
+
+ private:
+  static inline thread_local int depth_ = 0;
+};
+
 /// A lane of the fake device beside the stream on which the test computes.
 class FakeLane final : public DeviceLane {
  public:
@@ -47,10 +59,10 @@ class FakeLane final : public DeviceLane {
 
   c10::Device device() const override { return kFakeDevice; }
   void* stream() const override { return &lane_; }
-  void enter_thread() const override { threads_->enter(); }
+  std::shared_ptr<void> enter_thread() const override { return std::make_shared<OnFakeDevice>(); }
   void follow_current() override { lane_.follow(current_.marker()); }
   std::shared_ptr<LaneMark> mark() override {
-    return std::make_shared<Mark>(lane_.marker(), current_, lost, threads_);
+    return std::make_shared<Mark>(lane_.marker(), current_, lost, busy);
   }
   void protect(const at::Tensor& tensor) override {
     protected_memory.push_back(tensor.storage().unsafeGetStorageImpl());
@@ -88,31 +100,14 @@ class FakeLane final : public DeviceLane {
 
   /// Whether whoever asks the device how far it is hears that it has failed.
   const std::shared_ptr<std::atomic<bool>> lost = std::make_shared<std::atomic<bool>>(false);
+  /// While it is set, the driver answers nobody.
+  const std::shared_ptr<std::atomic<bool>> busy = std::make_shared<std::atomic<bool>>(false);
   bool is_full = false;
   std::vector<double> scales;
   Storages protected_memory;
 
  private:
   using Flag = std::shared_ptr<std::atomic<bool>>;
-
-  /// Those that use this device. A thread begins on another one.
-  class Threads {
-   public:
-    Threads() { enter(); }
-    void enter() {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      here_.insert(std::this_thread::get_id());
-    }
-    void require_here() {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      TORCH_CHECK(here_.count(std::this_thread::get_id()) != 0,
-                  "a thread that has not entered the device asks it for an event");
-    }
-
-   private:
-    std::mutex mutex_;
-    std::set<std::thread::id> here_;
-  };
 
   static void require(const Flag& lost) {
     if (lost->load()) {
@@ -123,15 +118,18 @@ class FakeLane final : public DeviceLane {
 
   class Mark final : public LaneMark {
    public:
-    Mark(std::shared_ptr<FakeEvent> event, FakeStream& current, Flag lost,
-         std::shared_ptr<Threads> threads)
+    Mark(std::shared_ptr<FakeEvent> event, FakeStream& current, Flag lost, Flag busy)
         : event_(std::move(event)),
           current_(current),
           lost_(std::move(lost)),
-          threads_(std::move(threads)) {}
+          busy_(std::move(busy)) {}
     /// With the rules of a capture in global mode.
     bool passed() const override {
-      threads_->require_here();
+      TORCH_CHECK(OnFakeDevice::entered() || std::this_thread::get_id() == maker_,
+                  "a thread that has not entered the device asks it for an event");
+      while (busy_->load()) {
+        std::this_thread::yield();
+      }
       require(lost_);
       TORCH_CHECK(event_->graph == nullptr, "an event of a graph was queried");
       TORCH_CHECK(current_.graph() == nullptr, "an event was queried during a capture");
@@ -143,10 +141,10 @@ class FakeLane final : public DeviceLane {
     std::shared_ptr<FakeEvent> event_;
     FakeStream& current_;
     Flag lost_;
-    std::shared_ptr<Threads> threads_;
+    Flag busy_;
+    std::thread::id maker_ = std::this_thread::get_id();  // has recorded an event there
   };
 
-  const std::shared_ptr<Threads> threads_ = std::make_shared<Threads>();
   FakeStream& current_;
   mutable FakeStream lane_;
 };

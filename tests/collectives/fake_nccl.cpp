@@ -50,6 +50,13 @@ FakeNccl::FakeNccl(std::shared_ptr<FakeNcclWorld> world, Script script)
     : world_(std::move(world)), script_(std::move(script)) {}
 FakeNccl::~FakeNccl() = default;
 
+void FakeNccl::require_device(const char* call) {
+  if (!OnFakeDevice::entered()) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    misuse_.push_back(c10::str(call, " by a thread whose current device is another one"));
+  }
+}
+
 void FakeNccl::note(const std::string& call) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   calls_.push_back(call);
@@ -97,6 +104,7 @@ NcclStatus FakeNccl::make_id(Id* id) {
 
 NcclStatus FakeNccl::init(Handle* comm, int ranks, const std::vector<Id>& ids, int rank) {
   note(c10::str("init with ", ids.size(), " ids"));
+  require_device("init");
   if (script_.init_fails) {
     return *script_.init_fails;
   }
@@ -153,6 +161,7 @@ NcclStatus FakeNccl::poll(Handle handle) {
 NcclStatus FakeNccl::split(Handle handle, int color, int key, Handle* part) {
   const Inside inside(*this, handle, "split");
   note(c10::str("split ", color < 0 ? -1 : color));
+  require_device("split");
   if (script_.split_fails) {
     return *script_.split_fails;
   }
@@ -323,6 +332,7 @@ NcclStatus FakeNccl::broadcast(void* buffer, size_t bytes, int root, Handle comm
 
 NcclStatus FakeNccl::allocate(void** memory, size_t bytes) {
   note("allocate");
+  require_device("allocate");
   if (script_.no_memory) {
     return NcclStatus::cuda_error;
   }
@@ -342,6 +352,7 @@ NcclStatus FakeNccl::release(void* memory) {
 NcclStatus FakeNccl::register_memory(Handle comm, void* memory, size_t, void** token) {
   const Inside inside(*this, comm, "register");
   note("register");
+  require_device("register");
   *token = memory;
   return script_.no_registration ? NcclStatus::invalid_usage : NcclStatus::success;
 }

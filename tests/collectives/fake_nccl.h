@@ -63,7 +63,8 @@ class FakeNccl final : public NcclApi {
   /// What was called here, in order: "init", "all_reduce Half[4] op 2", ...
   std::vector<std::string> calls() const;
   int count(const std::string& begins_with) const;
-  /// Calls on a communicator that another thread was in, or that had been freed.
+  /// Calls on a communicator that another thread was in, or that had been freed; calls that take
+  /// the thread's current device and were made on another one.
   std::vector<std::string> misuse() const;
   /// Threads that calls have made so far.
   int threads() const { return threads_.load(); }
@@ -100,6 +101,7 @@ class FakeNccl final : public NcclApi {
  private:
   class Inside;
   void note(const std::string& call) const;
+  void require_device(const char* call);
   NcclStatus answer(FakeComm& comm);
   NcclStatus enqueue(FakeComm& comm, FakePlan plan, void* stream);
 

@@ -7,7 +7,13 @@
 #include <lockstep/collectives/impl/loaded_libraries.h>
 #include <lockstep/collectives/nccl/nccl_bootstrap.h>
 
+#include <c10/util/ScopeExit.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdlib>
 
 namespace lockstep {
 
@@ -125,6 +131,20 @@ TEST(NcclStart, AnAbortedInitIsAborted) {
   });
 }
 
+TEST(NcclStart, NcclsOwnVariableDoesNotTakeTheDeadlinesAway) {
+  for (const char* value : {"1", "0x1", "0", "2", ""}) {
+    setenv("NCCL_COMM_BLOCKING", value, 1);
+    const auto result = nccl_outcomes({2}, [](NcclRank&, Communicator&) {});
+    unsetenv("NCCL_COMM_BLOCKING");
+    if (std::strtol(value, nullptr, 0) == 1) {
+      expect_all(result, Kind::error, "rank 0 has NCCL_COMM_BLOCKING=1 in its environment");
+    } else {
+      expect_all(result, Kind::returned, "");
+    }
+  }
+  EXPECT_THROW(require_non_blocking({{22809, false, "a"}, {22809, false, "b", true}}), Error);
+}
+
 TEST(NcclErrors, AnAsynchronousErrorEndsTheCommunicator) {
   const auto result = nccl_outcomes(scripted(2, 1,
                                              [](FakeNccl::Script& script) {
@@ -194,6 +214,119 @@ TEST(NcclHangs, TheAbortFreesAHostThatWaitsForTheDevice) {
              Kind::communication_error, "timed out");
 }
 
+/// Two ranks whose first collective hangs on the last one.
+NcclCase hanging() {
+  NcclCase test = scripted(2, 1, [](FakeNccl::Script& script) { script.hangs_at = {1}; });
+  test.timeout = std::chrono::milliseconds(200);
+  return test;
+}
+
+void await_failure(const NcclRank& rank) {
+  while (rank.failures->load() == 0) {
+    std::this_thread::yield();
+  }
+}
+
+TEST(NcclHangs, ADriverThatAnswersNobodyHoldsUpNoDeadline) {
+  expect_all(nccl_outcomes(hanging(),
+                           [](NcclRank& rank, Communicator& nccl) {
+                             *rank.lane->busy = true;
+                             nccl.all_reduce(ones());
+                             await_failure(rank);
+                             *rank.lane->busy = false;
+                             nccl.progress();
+                           }),
+             Kind::communication_error, "all_reduce #1 of Float[4], sum timed out");
+}
+
+TEST(NcclHangs, ARankWhoseOwnQuestionIsNotAnsweredIsLateAllTheSame) {
+  expect_all(nccl_outcomes(hanging(),
+                           [](NcclRank& rank, Communicator& nccl) {
+                             nccl.all_reduce(ones());
+                             *rank.lane->busy = true;
+                             std::thread driver([&] {
+                               await_failure(rank);
+                               *rank.lane->busy = false;
+                             });
+                             const auto end = c10::make_scope_exit([&] { driver.join(); });
+                             go_on_until_it_throws(nccl);
+                           }),
+             Kind::communication_error, "timed out");
+}
+
+TEST(NcclHangs, AThreadThatDoesNotComeBackFromNcclHoldsUpNoDeadline) {
+  NcclCase test = hanging();
+  test.abort_deadline = std::chrono::milliseconds(50);
+  const auto inside = std::make_shared<std::atomic<bool>>(false);
+  const auto go = std::make_shared<std::atomic<bool>>(false);
+  test.script = [=, hang = test.script](int rank, FakeNccl::Script& script) {
+    hang(rank, script);
+    script.inside = [=, calls = std::make_shared<int>(0)](const std::string& call) {
+      while (call == "a collective" && rank == 0 && ++*calls > 1 && !go->load()) {
+        inside->store(true);
+        std::this_thread::yield();
+      }
+    };
+  };
+  const auto result = nccl_outcomes(test, [&](NcclRank& rank, Communicator& nccl) {
+    std::thread driver([&] {
+      await_failure(rank);
+      *go = true;
+    });
+    const auto end = c10::make_scope_exit([&] { driver.join(); });
+    nccl.all_reduce(ones());
+    nccl.all_reduce(ones());
+    go_on_until_it_throws(nccl);
+  });
+  EXPECT_TRUE(inside->load());
+  EXPECT_EQ(result[0].kind, Kind::communication_error) << result[0].message;
+}
+
+/// The signs that this process gives to a launcher.
+class Signs {
+ public:
+  Signs() {
+    socketpair(AF_UNIX, SOCK_STREAM, 0, ends_);
+    struct stat info = {};
+    fstat(ends_[1], &info);
+    setenv("LOCKSTEP_LIFE_SIGNS", c10::str(ends_[1], ":", info.st_ino).c_str(), 1);
+  }
+  ~Signs() {
+    unsetenv("LOCKSTEP_LIFE_SIGNS");
+    close(ends_[0]);
+    close(ends_[1]);
+  }
+  Signs(const Signs&) = delete;
+  Signs& operator=(const Signs&) = delete;
+  std::string read() const {
+    char bytes[4096];
+    const ssize_t size = recv(ends_[0], bytes, sizeof bytes, MSG_DONTWAIT);
+    return {bytes, static_cast<size_t>(std::max<ssize_t>(0, size))};
+  }
+
+ private:
+  int ends_[2] = {-1, -1};
+};
+
+TEST(NcclHangs, ADeviceThatStillDoesNotAnswerAfterTheAbortIsAReasonToEndTheProcess) {
+  const Signs signs;
+  NcclCase test = hanging();
+  test.ranks = 1;
+  test.script = [](int, FakeNccl::Script& script) { script.hangs_at = {1}; };
+  test.abort_deadline = std::chrono::milliseconds(50);
+  std::string seen;
+  nccl_outcomes(test, [&](NcclRank& rank, Communicator& nccl) {
+    *rank.lane->busy = true;
+    nccl.all_reduce(ones());
+    while (seen.find("\nk20o") == std::string::npos) {
+      seen += signs.read();
+      std::this_thread::yield();
+    }
+    *rank.lane->busy = false;
+  });
+  EXPECT_NE(seen.find("k20oa call to the device has not returned"), std::string::npos) << seen;
+}
+
 TEST(NcclHangs, ALateCollectiveIsNoErrorBeforeTheDeadline) {
   std::atomic<bool> go{false};
   run_nccl({2}, [&](NcclRank& rank, Communicator& nccl) {
@@ -217,6 +350,7 @@ TEST(NcclHangs, AnAbortThatHangsIsLeftBehindAfterItsDeadline) {
     script.collective_fails = NcclStatus::system_error;
   };
   test.abort_deadline = std::chrono::milliseconds(50);
+  const Signs signs;
   expect_all(nccl_outcomes(test,
                            [](NcclRank& rank, Communicator& nccl) {
                              try {
@@ -227,6 +361,7 @@ TEST(NcclHangs, AnAbortThatHangsIsLeftBehindAfterItsDeadline) {
                              }
                            }),
              Kind::communication_error, "ncclCommAbort has not returned");
+  EXPECT_NE(signs.read().find("k20oncclCommAbort has not returned"), std::string::npos);
 }
 
 TEST(NcclDevice, TheWatchdogOutlivesADeviceThatFails) {

@@ -1,4 +1,5 @@
 // The training thread and the watchdog's thread of one communicator: NCCL takes one at a time.
+#include "fake_device.h"
 #include "fake_nccl.h"
 #include "fake_stream.h"
 #include "test_names.h"
@@ -31,6 +32,7 @@ struct OneRank {
       : nccl(std::make_shared<FakeNccl>(make_fake_nccl_world(), std::move(script))) {
     NcclApi::Id id{};
     nccl->make_id(&id);
+    const OnFakeDevice on_device;
     comm = NcclComm::init(nccl, {id}, {0, 1}, {}, [] {});
   }
   void broadcast(std::optional<NcclStatus> answer = {}) {
@@ -140,6 +142,7 @@ TEST(NcclPrice, ABlockingCallThatWaitsForAPeerIsFreedByTheAbortThatEndsIt) {
   NcclApi::Id id{};
   nccl.make_id(&id);
   NcclApi::Handle handle = nullptr;
+  const OnFakeDevice on_device;
   nccl.init(&handle, 1, {id}, 0);
   FakeStream stream;
   float number = 1.0F;

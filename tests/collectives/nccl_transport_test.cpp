@@ -25,10 +25,22 @@ TEST(NcclTransport, KnowsItsPlaceAndName) {
   });
 }
 
-TEST(NcclTransport, OneRankNeedsNoNccl) {
+TEST(NcclTransport, OneRankHasACommunicatorOfItsOwn) {
   run_nccl({1}, [](NcclRank& rank, Communicator& nccl) {
-    EXPECT_EQ(nccl.transport_name(), "solo");
-    EXPECT_TRUE(rank.nccl->calls().empty());
+    EXPECT_EQ(nccl.transport_name(), "nccl");
+    const at::Tensor bucket = nccl.allocate(4, at::kFloat);
+    const at::Tensor sum = on_fake_device(full(4, 3.0));
+    nccl.all_reduce(sum, ReduceOp::avg()).wait();
+    nccl.broadcast(sum).wait();
+    nccl.all_gather(bucket, sum).wait();
+    nccl.reduce_scatter(sum, bucket).wait();
+    nccl.barrier().wait();
+    EXPECT_TRUE(at::equal(rank.read(sum), full(4, 3.0)));
+    for (const char* call : {"init", "allocate", "register", "all_reduce Float[4]", "broadcast",
+                             "all_gather", "reduce_scatter Float[4]"}) {
+      EXPECT_EQ(rank.nccl->count(call), 1) << call;
+    }
+    EXPECT_EQ(nccl.split(0).size(), 1);
   });
 }
 

@@ -44,6 +44,13 @@ TEST(LauncherStop, SigtermLetsEveryRankSaveAndKeepsTheirCode) {
   EXPECT_THAT(result.error, Not(HasSubstr("ended with exit code")));
 }
 
+TEST(LauncherStop, ARankThatSaysThatItIsStuckIsEndedAndKeepsItsCode) {
+  const Launched result = launch(
+      signing({"-n", "1"}, "trap '' TERM; sign s u k20othe-driver; while :; do sleep 0.05; done"));
+  EXPECT_EQ(result.code, 20);
+  EXPECT_GT(result.seconds, 5.0) << "it had the time to end itself";
+}
+
 TEST(LauncherStop, SigintAndSigquitDoTheSame) {
   for (const int signal : {SIGINT, SIGQUIT}) {
     const Launched result = launch(script({"-n", "1"}, saves_and_ends), when_ready(signal, 1));

@@ -414,6 +414,34 @@ TEST(DeviceTransportChoice, IsNcclWhereAllRanksCanUseItTogether) {
               HasSubstr("NCCL was asked for, but ranks 0 and 1 use one GPU"));
 }
 
+TEST(DeviceTransportChoice, IsAnErrorWhereNcclWouldWaitWithoutADeadline) {
+  const DeviceRank a{22809, false, "a", ""}, blocking{22809, false, "b", "", true};
+  const DeviceRank without{0, false, "c", "a build without NCCL"};
+  for (const DeviceTransport asked : {DeviceTransport::automatic, DeviceTransport::nccl}) {
+    EXPECT_THAT(environment_error([&] {
+                  choose_transport(asked, {a, blocking});
+                }),
+                HasSubstr("rank 1 has NCCL_COMM_BLOCKING=1"));
+  }
+  EXPECT_EQ(choose_transport(DeviceTransport::staged, {a, blocking}).transport,
+            DeviceTransport::staged);
+  EXPECT_EQ(choose_transport(DeviceTransport::automatic, {blocking, without}).transport,
+            DeviceTransport::staged);
+}
+
+TEST(DeviceTransportChoice, OneRankAloneIsSoloUnlessNcclIsAskedFor) {
+  for (const DeviceTransport asked : {DeviceTransport::automatic, DeviceTransport::staged}) {
+    EXPECT_EQ(
+        make_device_world(Communicator::solo(), c10::Device(c10::kCUDA, 0), "a", asked, {}, [] {})
+            .transport_name(),
+        "solo");
+  }
+  if (visible_devices() == 0) {  // else NcclTransport.OneRankHasACommunicatorOfItsOwn
+    EXPECT_ANY_THROW(make_device_world(Communicator::solo(), c10::Device(c10::kCUDA, 0), "a",
+                                       DeviceTransport::nccl, {}, [] {}));
+  }
+}
+
 class Variable {
  public:
   Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
