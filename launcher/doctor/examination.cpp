@@ -165,6 +165,7 @@ class Examination {
     };
     local("update kernels", [&] { return check_kernels(update_kernels(kElements), device); });
     local("cast kernels", [&] { return check_kernels(cast_kernels(kElements), device); });
+    local("step kernels", [&] { return check_kernels(step_kernels(kElements), device); });
     local("memory speed", [&] {
       return judge_speeds(measure_speeds(device, (device.is_cpu() ? 8 : 64) * kElements));
     });

@@ -23,8 +23,10 @@ struct Kernel {
 
 /// Updates of each optimizer with moments in fp32 and bf16; on `size` elements.
 std::vector<Kernel> update_kernels(int64_t size);
-/// Casts between the dtypes of gradients, accumulation, measuring.
+/// Casts between the dtypes of gradients, accumulation.
 std::vector<Kernel> cast_kernels(int64_t size);
+/// The other kernels of a step: norms, the decision on an update, the loss scale, averages.
+std::vector<Kernel> step_kernels(int64_t size);
 
 /// Compares each kernel on `device` with that on the host; for the CPU, the code for this machine's
 /// instruction set with the generic code. Names the kernels that differ.

@@ -21,7 +21,8 @@ struct TrainingFault {
 // Each check trains its own small net with a Trainer, for 40 steps. Collective: the same finding on
 // every rank.
 
-/// All ranks end with the same weights, and the loss has fallen.
+/// All ranks end with the same weights, and the losses, norms and decisions (clip factor, loss
+/// scale, skips) of each step are those of the same steps on the host, within a tolerance.
 Finding check_equal_weights(Runtime& runtime, const TrainingFault& fault = {});
 /// Captured steps (CUDA graphs) end with the bits of steps without capture.
 Finding check_captured_steps(Runtime& runtime);

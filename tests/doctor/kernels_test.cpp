@@ -16,8 +16,8 @@ const c10::Device kGpu(c10::DeviceType::CUDA, 0);
 
 std::vector<Kernel> all_kernels(int64_t size) {
   std::vector<Kernel> kernels = update_kernels(size);
-  for (Kernel& kernel : cast_kernels(size)) {
-    kernels.push_back(std::move(kernel));
+  for (const auto& more : {cast_kernels(size), step_kernels(size)}) {
+    kernels.insert(kernels.end(), more.begin(), more.end());
   }
   return kernels;
 }
@@ -26,12 +26,30 @@ TEST(DoctorKernels, OnTheDeviceHaveTheValuesOfTheHost) {
   for (const c10::Device device : {kGpu, c10::Device(c10::kCPU)}) {
     const Finding finding = check_kernels(all_kernels(5003), device);
     EXPECT_EQ(finding.status, Status::ok) << finding.what;
-    EXPECT_THAT(finding.what, HasSubstr("29 kernels"));
+    EXPECT_THAT(finding.what, HasSubstr("34 kernels"));
+  }
+}
+
+TEST(DoctorKernels, EachWrongNumberOfEachResultIsFound) {
+  for (const Kernel& kernel : all_kernels(1000)) {
+    const std::vector<at::Tensor> right = kernel.run(kGpu);
+    for (size_t output = 0; output < right.size(); ++output) {
+      Kernel wrong = kernel;
+      wrong.run = [&](c10::Device device) {
+        std::vector<at::Tensor> outputs = kernel.run(device);
+        if (!device.is_cpu()) {
+          const at::Tensor& last = outputs[output];
+          last.narrow(0, last.numel() - 1, 1).mul_(1.1).add_(1e-2);  // one element
+        }
+        return outputs;
+      };
+      EXPECT_EQ(check_kernels({wrong}, kGpu).status, Status::failure) << kernel.name << output;
+    }
   }
 }
 
 TEST(DoctorKernels, OneWithWrongArithmeticIsNamedAndNoOther) {
-  for (const char* name : {"AdamW", "Lion moments bf16", "cast Half to Float"}) {
+  for (const char* name : {"AdamW", "Lion moments bf16", "cast Half to Float", "average"}) {
     std::vector<Kernel> kernels = all_kernels(1000);
     bool planted = false;
     for (Kernel& kernel : kernels) {

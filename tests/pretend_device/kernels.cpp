@@ -1,5 +1,6 @@
 // lockstep's kernels for a pretend device: the emulated ones, on the bytes behind the pointers.
 // They are compiled in a namespace of their own, so that these can stand in their place.
+#include "faults.h"
 #include "memory.h"
 #include "recording.h"
 
@@ -10,6 +11,20 @@
 #include <lockstep/amp/impl/optimizer_list.h>
 
 #include <algorithm>
+
+namespace lockstep::pretend {
+
+std::set<std::string>& launches() {
+  static std::set<std::string> names;
+  return names;
+}
+
+std::function<void(amp::Decision&)>& wrong_decision() {
+  static std::function<void(amp::Decision&)> change;
+  return change;
+}
+
+}  // namespace lockstep::pretend
 
 namespace lockstep::amp::cuda {
 
@@ -22,7 +37,10 @@ using pretend::Access;
 /// One launch: says what it does to which memory and finds the bytes.
 class Launch {
  public:
-  explicit Launch(void* stream) : stream_(reinterpret_cast<c10::StreamId>(stream)) {}
+  explicit Launch(void* stream, const char* function)
+      : stream_(reinterpret_cast<c10::StreamId>(stream)) {
+    pretend::launches().insert(function);
+  }
 
   template <typename T>
   T* reads(T* data, int64_t count = 1) const {
@@ -113,7 +131,7 @@ class Launch {
 template <typename Update>
 Problem launch_prepare(const Update& update, const UpdateArrays* spans, int64_t count,
                        Coefficients<Update>* coefficients, const StepState* state, void* stream) {
-  const Launch launch(stream);
+  const Launch launch(stream, __func__);
   std::vector<UpdateArrays> own(spans, spans + count);
   for (UpdateArrays& each : own) {
     each.learning_rate = launch.reads(each.learning_rate);
@@ -127,7 +145,7 @@ Problem launch_prepare(const Update& update, const UpdateArrays* spans, int64_t 
 template <typename Update>
 Problem launch_update(const UpdateArrays& arrays, const Coefficients<Update>* coefficients,
                       const StepState* state, void* stream) {
-  const Launch launch(stream);
+  const Launch launch(stream, __func__);
   return launch.run([=, own = launch.moves(arrays), from = launch.reads(coefficients),
                      step = launch.reads(state)] {
     return emulated::launch_update<Update>(own, from, step, stream);
@@ -147,7 +165,7 @@ template Problem launch_prepare(const LambUpdate&, const UpdateArrays*, int64_t,
 Problem launch_lamb(const LambUpdate& rule, const LambBatch& batch, const LambScratch& scratch,
                     const Coefficients<LambUpdate>* coefficients, const StepState* state,
                     void* stream) {
-  const Launch launch(stream);
+  const Launch launch(stream, __func__);
   LambBatch own = batch;
   for (int k = 0; k < own.count; ++k) {
     own.spans[k] = launch.moves(own.spans[k]);
@@ -161,7 +179,7 @@ Problem launch_lamb(const LambUpdate& rule, const LambBatch& batch, const LambSc
 }
 
 Problem launch_average(const UpdateArrays& arrays, const StepState* state, void* stream) {
-  const Launch launch(stream);
+  const Launch launch(stream, __func__);
   return launch.run([=, own = launch.moves_average(arrays), step = launch.reads(state)] {
     return emulated::launch_average(own, step, stream);
   });
@@ -169,14 +187,14 @@ Problem launch_average(const UpdateArrays& arrays, const StepState* state, void*
 
 Problem launch_cast(const Elements& to, const Elements& from, int64_t size, float factor,
                     void* stream) {
-  const Launch launch(stream);
+  const Launch launch(stream, __func__);
   return launch.run([=, source = launch.reads(from, size), target = launch.writes(to, size)] {
     return emulated::launch_cast(target, source, size, factor, stream);
   });
 }
 
 Problem launch_casts(const CastBatch& batch, float factor, void* stream) {
-  const Launch launch(stream);
+  const Launch launch(stream, __func__);
   CastBatch own = batch;
   for (int k = 0; k < own.count; ++k) {
     CastBatch::Array& array = own.arrays[k];
@@ -188,7 +206,7 @@ Problem launch_casts(const CastBatch& batch, float factor, void* stream) {
 }
 
 Problem launch_accumulate(const Elements& sum, const Elements& from, int64_t size, void* stream) {
-  const Launch launch(stream);
+  const Launch launch(stream, __func__);
   return launch.run([=, source = launch.reads(from, size), target = launch.writes(sum, size)] {
     return emulated::launch_accumulate(target, source, size, stream);
   });
@@ -200,7 +218,7 @@ int measuring_blocks(const MeasuredParts& parts) {
 
 Problem launch_squares(const Elements& flat, int64_t size, const MeasuredParts& parts, int first,
                        int count, double* partial, void* stream) {
-  const Launch launch(stream);
+  const Launch launch(stream, __func__);
   const int blocks = emulated::measuring_blocks(parts);
   // Like the kernel, the launch reads and writes what belongs to its parts alone.
   const int64_t begin = std::min(first * parts.each, size);
@@ -217,7 +235,7 @@ Problem launch_squares(const Elements& flat, int64_t size, const MeasuredParts& 
 }
 
 Problem launch_totals(const double* partial, int sums, MeasureTotals* totals, void* stream) {
-  const Launch launch(stream);
+  const Launch launch(stream, __func__);
   return launch.run([=, source = launch.reads(partial, sums), own = launch.writes(totals)] {
     return emulated::launch_totals(source, sums, own, stream);
   });
@@ -225,7 +243,7 @@ Problem launch_totals(const double* partial, int sums, MeasureTotals* totals, vo
 
 Problem launch_advance(ScalerState* state, const ScalerRule& rule, const float* overflow,
                        void* stream) {
-  const Launch launch(stream);
+  const Launch launch(stream, __func__);
   return launch.run([=, own = launch.writes(state), flag = launch.reads(overflow)] {
     return emulated::launch_advance(own, rule, flag, stream);
   });
@@ -233,15 +251,19 @@ Problem launch_advance(ScalerState* state, const ScalerRule& rule, const float* 
 
 Problem launch_decide(Decision* decision, const ScalerState* scaler, const DecisionRule& rule,
                       void* stream) {
-  const Launch launch(stream);
+  const Launch launch(stream, __func__);
   return launch.run([=, own = launch.writes(decision), scale = launch.reads(scaler)] {
-    return emulated::launch_decide(own, scale, rule, stream);
+    const Problem problem = emulated::launch_decide(own, scale, rule, stream);
+    if (pretend::wrong_decision()) {
+      pretend::wrong_decision()(*own);
+    }
+    return problem;
   });
 }
 
 Problem launch_conclude(Decision* decision, ScalerState* scaler, const DecisionRule& rule,
                         void* stream) {
-  const Launch launch(stream);
+  const Launch launch(stream, __func__);
   return launch.run([=, own = launch.writes(decision), scale = launch.writes(scaler)] {
     return emulated::launch_conclude(own, scale, rule, stream);
   });
@@ -252,7 +274,7 @@ int capability(int device) {
 }
 
 Problem launch_norm(const NormWork& work, const Rows& y, void* stream) {
-  const Launch launch(stream);
+  const Launch launch(stream, __func__);
   return launch.run([=, own = launch.reads(work), to = launch.writes(y)] {
     return emulated::launch_norm(own, to, stream);
   });
@@ -260,7 +282,7 @@ Problem launch_norm(const NormWork& work, const Rows& y, void* stream) {
 
 Problem launch_norm_backward(const NormWork& work, const Rows& dx, const Rows& dy, float* parts,
                              float* sums, void* stream) {
-  const Launch launch(stream);
+  const Launch launch(stream, __func__);
   return launch.run([=, own = launch.reads(work), to = launch.writes(dx), from = launch.reads(dy),
                      room = launch.writes(parts, 2 * row_parts(dy.rows) * dy.size),
                      all = launch.writes(sums, 2 * dy.size)] {
@@ -269,7 +291,7 @@ Problem launch_norm_backward(const NormWork& work, const Rows& dx, const Rows& d
 }
 
 Problem launch_bias_gelu(const BiasGeluWork& work, const Rows& y, void* stream) {
-  const Launch launch(stream);
+  const Launch launch(stream, __func__);
   return launch.run([=, own = launch.reads(work), to = launch.writes(y)] {
     return emulated::launch_bias_gelu(own, to, stream);
   });
@@ -277,7 +299,7 @@ Problem launch_bias_gelu(const BiasGeluWork& work, const Rows& y, void* stream) 
 
 Problem launch_bias_gelu_backward(const BiasGeluWork& work, const Rows& dx, const Rows& dy,
                                   float* parts, float* bias_sum, void* stream) {
-  const Launch launch(stream);
+  const Launch launch(stream, __func__);
   return launch.run([=, own = launch.reads(work), to = launch.writes(dx), from = launch.reads(dy),
                      room = launch.writes(parts, row_parts(dx.rows) * dx.size),
                      sum = launch.writes(bias_sum, dx.size)] {
@@ -287,7 +309,7 @@ Problem launch_bias_gelu_backward(const BiasGeluWork& work, const Rows& dx, cons
 
 Problem launch_cross_entropy(const CrossEntropyWork& work, double* losses, float* loss,
                              double* counted, void* stream) {
-  const Launch launch(stream);
+  const Launch launch(stream, __func__);
   return launch.run([=, own = launch.reads(work), each = launch.writes(losses, work.logits.rows),
                      mean = launch.writes(loss), rows = launch.writes(counted)] {
     return emulated::launch_cross_entropy(own, each, mean, rows, stream);
@@ -296,7 +318,7 @@ Problem launch_cross_entropy(const CrossEntropyWork& work, double* losses, float
 
 Problem launch_cross_entropy_backward(const CrossEntropyWork& work, const Rows& gradient,
                                       const float* slope, const double* counted, void* stream) {
-  const Launch launch(stream);
+  const Launch launch(stream, __func__);
   return launch.run([=, own = launch.reads(work), to = launch.writes(gradient),
                      from = launch.reads(slope), rows = launch.reads(counted)] {
     return emulated::launch_cross_entropy_backward(own, to, from, rows, stream);
