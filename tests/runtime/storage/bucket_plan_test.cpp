@@ -76,6 +76,22 @@ TEST(BucketPlan, TheDefaultIsSmallerOnHostsThanInDeviceMemory) {
   EXPECT_EQ(plan_buckets(parameters, BucketOptions()).size(), 3U);
 }
 
+TEST(BucketPlan, AModelOf7BillionWeightsHas64BucketsInDeviceMemoryUnlessAskedOtherwise) {
+  PlannedParameter layer = fp32(7'000'000);
+  layer.wire_dtype = c10::ScalarType::BFloat16;
+  std::vector<PlannedParameter> parameters(1000, layer);
+  const auto size = [&](const BucketOptions& options) {
+    return plan_buckets(parameters, options).size();
+  };
+  EXPECT_EQ(size(BucketOptions()), 1000U) << "on hosts";
+  for (PlannedParameter& parameter : parameters) {
+    parameter.device = c10::DeviceType::CUDA;
+  }
+  EXPECT_LE(size(BucketOptions()), 65U);
+  EXPECT_GE(size(BucketOptions()), 60U);
+  EXPECT_GE(size(BucketOptions().bucket_bytes(kDeviceBucketBytes)), 500U);
+}
+
 TEST(BucketPlan, AHalfFullBucketDoesNotWaitForAGiantParameter) {
   const auto giant = fp32(1'000'000);
   const auto half_full = plan_buckets({giant, fp32(64), fp32(64)}, bytes(1024, 1024));
