@@ -10,7 +10,7 @@
 #include <lockstep/collectives/impl/as_error.h>
 #include <lockstep/collectives/impl/device_watch.h>
 #include <lockstep/runtime/data/impl/device_copies.h>
-#include <lockstep/runtime/data/impl/to_device.h>
+#include <lockstep/runtime/batch.h>
 #include <lockstep/runtime/trainer.h>
 
 #include <cstdlib>
