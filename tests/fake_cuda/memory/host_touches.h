@@ -21,6 +21,8 @@ uint64_t begin_pending(const void* memory, size_t bytes, bool writes, const char
                        uint32_t lane);
 /// Call when the piece is done, or will never run. No-op for 0.
 void end_pending(uint64_t pending);
+/// The memory is given back: memory.cpp calls it itself.
+void forget_pending(const void* memory, size_t bytes);
 
 /// While it lives, this thread does work of the device: it may touch all memory. Put one around
 /// each piece of work, whichever thread executes it, callbacks of the program included.

@@ -3,14 +3,13 @@
 #include <array>
 #include <atomic>
 #include <cstdio>
-#include <cstring>
-#include <memory>
 #include <mutex>
 #include <shared_mutex>
-#include <vector>
 
+#include "../runtime/faults.h"
 #include "allocations.h"
 #include "arena.h"
+#include "host_touches.h"
 #include "races.h"
 
 namespace fake_cuda {
@@ -54,7 +53,6 @@ class Memory {
   Arena variable_arena_;
   Allocations allocations_;
   size_t bytes_of_device_ = 0;
-  long failing_allocation_ = -1;
   long variables_ = 0;
   MemoryCounts counts_;
   std::atomic<uint64_t> version_{1};
@@ -62,7 +60,6 @@ class Memory {
 
 Memory::Memory() {
   bytes_of_device_ = static_cast<size_t>(setting("FAKE_CUDA_MIB", kDefaultMib)) << 20;
-  failing_allocation_ = setting("FAKE_CUDA_FAIL_MALLOC", -1L);
 }
 
 Arena* Memory::arena_of(int device) {
@@ -83,10 +80,8 @@ cudaError_t Memory::allocate(void** memory, size_t bytes, int device, bool is_ho
     return cudaSuccess;
   }
   const std::unique_lock lock(mutex_);
-  const long number = counts_.device_allocations + counts_.host_allocations;
   ++(is_host ? counts_.host_allocations : counts_.device_allocations);
-  if (number == failing_allocation_) {
-    std::fprintf(stderr, "fake cuda: allocation %ld (%zu bytes) fails, as asked\n", number, bytes);
+  if (fails_now(Planted::kFailedMalloc)) {
     return cudaErrorMemoryAllocation;
   }
   if (!is_host && bytes > bytes_of_device_ - used_[device]) {
@@ -110,8 +105,11 @@ cudaError_t Memory::release(void* memory, bool is_host) {
   if (memory == nullptr) {
     return cudaSuccess;
   }
-  const std::unique_lock lock(mutex_);
   const uintptr_t begin = reinterpret_cast<uintptr_t>(memory);
+  if (is_host) {
+    forget_pending(memory, find(begin).bytes);
+  }
+  std::unique_lock lock(mutex_);
   const Allocation allocation = allocations_.remove(begin, is_host, false);
   if (allocation.bytes == 0) {
     std::fprintf(stderr, "fake cuda: %s of %p, which is no allocation: %s\n",
@@ -125,6 +123,7 @@ cudaError_t Memory::release(void* memory, bool is_host) {
     used_[allocation.device] -= allocation.bytes;
   }
   (is_host ? &host_arena_ : arena_of(allocation.device))->give_back(memory, allocation.bytes);
+  lock.unlock();  // a race that is being printed asks for allocations
   forget_accesses(memory, allocation.bytes);
   return cudaSuccess;
 }
@@ -144,13 +143,15 @@ cudaError_t Memory::add_registered(void* memory, size_t bytes, int device) {
 }
 
 cudaError_t Memory::remove_registered(void* memory) {
-  const std::unique_lock lock(mutex_);
+  forget_pending(memory, find(reinterpret_cast<uintptr_t>(memory)).bytes);
+  std::unique_lock lock(mutex_);
   const Allocation allocation =
       allocations_.remove(reinterpret_cast<uintptr_t>(memory), true, true);
   if (allocation.bytes == 0) {
     return cudaErrorHostMemoryNotRegistered;
   }
   version_.fetch_add(1, std::memory_order_release);
+  lock.unlock();
   forget_accesses(memory, allocation.bytes);
   return cudaSuccess;
 }
