@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""Tests each instruction that the fake CUDA's machine knows, against exact arithmetic in Python.
+
+  run.py --machine PROGRAM [--arch sm_75] [--cache FOLDER] [GROUP...] [--only NAME]
+
+PROGRAM: machine/run_kernel. A group is a file of this folder with CASES; without any: all. Exit code 1: a kernel gives
+other numbers than the instruction defines, or has not the instruction that it should test, or the machine knows an
+opcode that no test covers.
+"""
+
+import argparse
+import importlib
+import pathlib
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+sys.dont_write_bytecode = True
+
+import kernels  # noqa: E402
+from kernels import machine_code  # noqa: E402
+
+GROUPS = ("integers",)
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--machine", required=True)
+    options.add_argument("--arch", default="sm_75")
+    options.add_argument("--cache", default=None)
+    options.add_argument("--only", default="")
+    options.add_argument("groups", nargs="*", default=GROUPS)
+    given = options.parse_args()
+    cache = given.cache or machine_code.cache_folder()
+    wrong, count, begin = 0, 0, time.time()
+    for group in given.groups:
+        cases = [case for case in importlib.import_module(group).CASES
+                 if given.only in case.name and int(given.arch[3:]) >= case.arch]
+        code = kernels.Code(cases, given.arch, cache)
+        machine = kernels.Machine(given.machine, code, cache, given.arch)
+        for case in cases:
+            count += 1
+            for line in kernels.failures(case, code, machine):
+                wrong += 1
+                print(f"{group} {case.name}: {line}")
+    print(f"{count} kernels, {wrong} problems, {time.time() - begin:.1f} s")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
