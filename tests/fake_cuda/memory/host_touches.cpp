@@ -236,7 +236,7 @@ void end_pending(uint64_t pending) {
 }
 
 void forget_pending(const void* memory, size_t bytes) {
-  if (races_are_checked()) {
+  if (races_are_checked() && bytes != 0) {
     const uintptr_t begin = reinterpret_cast<uintptr_t>(memory);
     HostTouches::instance().forget(begin, begin + bytes);
   }

@@ -44,6 +44,11 @@ class Races {
   void read(Cell& cell, uint32_t bytes, uintptr_t address);
   void write(Cell& cell, uint32_t bytes, uintptr_t address);
   bool is_ordered(uint32_t piece);
+  /// The uses of `number` and this piece's of the bytes, less those that covers(use) calls
+  /// needless.
+  template <typename Covers>
+  uint32_t added(uint32_t number, uint32_t bytes, Covers covers);
+  void compare_all(const char* how, uint32_t number, uint32_t bytes, uintptr_t address);
   void compare(const char* how, Use use, uint32_t bytes, uintptr_t address);
   std::string name_of(uint32_t lane) const;
   void print(const std::string& text);
@@ -53,7 +58,7 @@ class Races {
   std::vector<std::string> lanes_{"the host"};  // names
   std::vector<uint32_t> last_of_lane_{0};       // index of its last piece
   ShadowMemory shadow_;
-  ReaderSets sets_;
+  UseSets uses_;
   std::set<std::pair<uint32_t, uint32_t>> racing_;  // pieces that have raced
   std::set<std::tuple<std::string, uint32_t, std::string, uint32_t>> printed_;
   long found_ = 0;
@@ -116,45 +121,57 @@ bool Races::is_ordered(uint32_t piece) {
 }
 
 void Races::read(Cell& cell, uint32_t bytes, uintptr_t address) {
-  compare("wrote", cell.writer, bytes, address);
-  const Use mine(piece_, bytes);
-  const bool is_one = cell.readers != 0 && !ReaderSets::is_set(cell.readers);
-  if (cell.readers == 0 || (is_one && cell.readers == ReaderSets::number_of(mine))) {
-    cell.readers = ReaderSets::number_of(mine);
-    return;
-  }
+  compare_all("wrote", cell.writers, bytes, address);
   // A reader before this one needs no place of its own: who is ordered after this one is ordered
   // after that one too.
-  std::vector<Use> uses = sets_.uses_of(cell.readers);
+  cell.readers = added(cell.readers, bytes, [&](Use use) { return is_ordered(use.piece()); });
+}
+
+void Races::write(Cell& cell, uint32_t bytes, uintptr_t address) {
+  compare_all("wrote", cell.writers, bytes, address);
+  cell.writers = added(cell.writers, bytes, [](Use) { return true; });
+  if (cell.readers != 0) {
+    compare_all("read", cell.readers, bytes, address);
+    if (bytes == 15) {
+      cell.readers = 0;
+      return;
+    }
+    std::vector<Use> others = uses_.uses_of(cell.readers);
+    std::erase_if(others, [&](Use use) { return (use.bytes() & ~bytes) == 0; });
+    cell.readers = uses_.number_of(others);
+  }
+}
+
+template <typename Covers>
+uint32_t Races::added(uint32_t number, uint32_t bytes, Covers covers) {
+  const Use mine(piece_, bytes);
+  if (!UseSets::is_set(number)) {  // the usual case, without a list
+    const Use only = UseSets::use_of(number);
+    if ((only.bytes() & ~bytes) == 0 && (only.piece() == piece_ || covers(only))) {
+      return UseSets::number_of(mine);
+    }
+  }
+  std::vector<Use> uses = uses_.uses_of(number);
   uint32_t own_bytes = bytes;
   std::erase_if(uses, [&](Use use) {
     if (use.piece() == piece_) {
       own_bytes |= use.bytes();
       return true;
     }
-    return (use.bytes() & ~bytes) == 0 && is_ordered(use.piece());
+    return (use.bytes() & ~bytes) == 0 && covers(use);
   });
   uses.emplace_back(piece_, own_bytes);
-  cell.readers = sets_.number_of(uses);
+  return uses_.number_of(uses);
 }
 
-void Races::write(Cell& cell, uint32_t bytes, uintptr_t address) {
-  compare("wrote", cell.writer, bytes, address);
-  uint32_t written = bytes;
-  if (cell.writer.piece() == piece_) {
-    written |= cell.writer.bytes();
+void Races::compare_all(const char* how, uint32_t number, uint32_t bytes, uintptr_t address) {
+  if (!UseSets::is_set(number)) {
+    compare(how, UseSets::use_of(number), bytes, address);
+    return;
   }
-  if (cell.readers != 0) {
-    std::vector<Use> uses = sets_.uses_of(cell.readers);
-    for (const Use use : uses) {
-      compare("read", use, bytes, address);
-    }
-    std::erase_if(uses, [&](Use use) { return (use.bytes() & ~bytes) == 0; });
-    cell.readers = sets_.number_of(uses);
+  for (const Use use : uses_.set_of(number)) {
+    compare(how, use, bytes, address);
   }
-  // A cell has room for one writer: what another piece wrote to other bytes of the word is
-  // forgotten, which can hide a race but never invents one.
-  cell.writer = Use(piece_, written);
 }
 
 void Races::compare(const char* how, Use use, uint32_t bytes, uintptr_t address) {

@@ -3,31 +3,19 @@
 #include <algorithm>
 
 namespace fake_cuda {
-namespace {
-
-constexpr uint32_t kIsSet = 1u << 31;
-
-}  // namespace
-
-std::vector<Use> ReaderSets::uses_of(uint32_t readers) const {
-  if (readers == 0) {
+std::vector<Use> UseSets::uses_of(uint32_t number) const {
+  if (number == 0) {
     return {};
   }
-  if ((readers & kIsSet) != 0) {
-    return sets_[readers & ~kIsSet];
-  }
-  return {Use(readers >> 4, readers & 15)};
+  return is_set(number) ? set_of(number) : std::vector<Use>{use_of(number)};
 }
 
-uint32_t ReaderSets::number_of(const std::vector<Use>& uses) {
-  if (uses.empty()) {
-    return 0;
+uint32_t UseSets::number_of(const std::vector<Use>& uses) {
+  if (uses.size() <= 1) {
+    return uses.empty() ? 0 : number_of(uses[0]);
   }
-  if (uses.size() == 1) {
-    return uses[0].piece() << 4 | uses[0].bytes();
-  }
-  const auto [place, is_new] =
-      numbers_.try_emplace(uses, static_cast<uint32_t>(sets_.size()) | kIsSet);
+  const uint32_t next = static_cast<uint32_t>(sets_.size()) | 1u << 31;
+  const auto [place, is_new] = numbers_.try_emplace(uses, next);
   if (is_new) {
     sets_.push_back(uses);
   }

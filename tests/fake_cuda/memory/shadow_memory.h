@@ -10,36 +10,40 @@
 
 namespace fake_cuda {
 
-/// A use of a word (4 bytes): the piece of work, and which of the word's bytes. 0 is no use.
+/// A use of a word (4 bytes): the piece of work, and which of the word's bytes.
 class Use {
  public:
   Use() = default;
   Use(uint32_t piece, uint32_t bytes) : bits_(piece << 4 | bytes) {}
   uint32_t piece() const { return bits_ >> 4; }
   uint32_t bytes() const { return bits_ & 15; }  // a bit for each of the four
-  explicit operator bool() const { return bits_ != 0; }
+  uint32_t bits() const { return bits_; }
   auto operator<=>(const Use&) const = default;
 
  private:
   uint32_t bits_ = 0;
 };
 
-inline constexpr uint32_t kMostPieces = (1u << 27) - 1;  // a reader is told from a set by one bit
+inline constexpr uint32_t kMostPieces = (1u << 27) - 1;  // one bit tells a use from a set of uses
 
-/// What happened to a word: its last writer, and who has read it since.
+/// What happened to a word: who wrote its bytes last, and who has read them since. Both are numbers
+/// that UseSets gives.
 struct Cell {
-  Use writer;
-  uint32_t readers = 0;  // 0: none, ReaderSets says how to read the rest
+  uint32_t writers = 0;
+  uint32_t readers = 0;
   bool operator==(const Cell&) const = default;
 };
 
-/// Sets of readers as numbers: nearly all words of a buffer have the same few readers.
-class ReaderSets {
+/// Sets of uses as numbers: 0 is none, one use is its own number. Nearly all words have one writer,
+/// and those of a buffer have the same few readers.
+class UseSets {
  public:
-  static bool is_set(uint32_t readers) { return (readers >> 31) != 0; }
-  static uint32_t number_of(Use use) { return use.piece() << 4 | use.bytes(); }
-  /// The uses in such a number.
-  std::vector<Use> uses_of(uint32_t readers) const;
+  static bool is_set(uint32_t number) { return (number >> 31) != 0; }
+  static uint32_t number_of(Use use) { return use.bits(); }
+  static Use use_of(uint32_t number) { return Use(number >> 4, number & 15); }
+  /// A number that is_set().
+  const std::vector<Use>& set_of(uint32_t number) const { return sets_[number & ~(1u << 31)]; }
+  std::vector<Use> uses_of(uint32_t number) const;
   uint32_t number_of(const std::vector<Use>& uses);
 
  private:
