@@ -1,5 +1,7 @@
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -9,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "../memory/device_guard.h"
 #include "../memory/host_touches.h"
 #include "../memory/memory.h"
 #include "../memory/races.h"
@@ -364,6 +367,50 @@ void check_host_touches() {
          "other memory of the program is passed over");
 }
 
+/// Whether a child process ends by SIGSEGV when it does this.
+template <typename Function>
+bool is_killed(Function function) {
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGSEGV, SIG_DFL);  // not the handler that stands in for the program's
+    catch_touches();
+    function();
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV;
+}
+
+void check_device_memory() {
+  char* memory = device_memory(3 * kMib);
+  bool killed = false;
+  std::string printed = printed_by([&] { killed = is_killed([&] { sink = memory[100]; }); });
+  expect(killed && has(printed, "the host reads byte 100 of 3145728 bytes") &&
+             has(printed, "(device 0)"),
+         "the host may not read memory of a device: " + printed);
+  {
+    const DeviceScope scope;
+    std::memset(memory, 1, 3 * kMib);
+  }
+  close_device_memory();
+  expect(is_killed([&] { memory[0] = 1; }), "nor write it");
+  {
+    const DeviceScope scope;
+    expect(memory[0] == 1 && memory[3 * kMib - 1] == 1, "the device's thread may");
+  }
+  release_device(memory);
+  close_device_memory();
+  printed = printed_by([&] {
+    killed = is_killed([&] {
+      const DeviceScope scope;
+      memory[4] = 1;
+    });
+  });
+  expect(killed && has(printed, "a piece of work writes byte 4") && has(printed, "was freed"),
+         "freed memory is closed to the device, too: " + printed);
+}
+
 char* foreign = nullptr;
 int foreign_faults = 0;
 
@@ -406,6 +453,7 @@ int main() {
   check_host_clock();
   check_large_ranges();
   check_host_touches();
+  check_device_memory();
   check_other_handlers("before");
   install_foreign_handler();
   check_host_touches();

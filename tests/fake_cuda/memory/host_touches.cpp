@@ -1,12 +1,14 @@
 #include "host_touches.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <mutex>
 #include <string>
 #include <vector>
 
+#include "device_guard.h"
 #include "fault_handler.h"
 #include "memory.h"
 #include "races.h"
@@ -66,6 +68,16 @@ IN_HANDLERS Pages opened_for_device[8];
 IN_HANDLERS int opened_for_device_count = 0;
 IN_HANDLERS Pages opened_for_step[4];
 IN_HANDLERS int opened_for_step_count = 0;
+
+/// As on a real machine, the process ends then.
+void print_touch_of_closed_memory(uintptr_t address, bool is_write, bool by_device) {
+  const std::string line = std::string("fake cuda: ") +
+                           (by_device ? "a piece of work " : "the host ") +
+                           (is_write ? "writes " : "reads ") + describe_address(address) + "\n";
+  if (::write(STDERR_FILENO, line.data(), line.size()) < 0) {
+    return;
+  }
+}
 
 uint64_t HostTouches::begin(Pending pending) {
   const std::lock_guard lock(mutex_);
@@ -153,9 +165,15 @@ FaultAnswer HostTouches::on_fault(uintptr_t address, bool is_write, bool by_devi
     }
   }
   if (around.end == 0) {
-    // Another thread may have opened the page after the fault.
     lock.unlock();
-    return allocation_of(address).is_host ? FaultAnswer::kRetry : FaultAnswer::kNotMine;
+    // Another thread may have opened the page after the fault.
+    if (allocation_of(address).is_host || (by_device && open_device_memory(address))) {
+      return FaultAnswer::kRetry;
+    }
+    if (is_in_arena(address)) {
+      print_touch_of_closed_memory(address, is_write, by_device);
+    }
+    return FaultAnswer::kNotMine;
   }
   if (by_device) {
     open(around);
@@ -199,6 +217,10 @@ void after_step() {
 
 }  // namespace
 
+void catch_touches() {
+  catch_faults(on_fault, after_step);
+}
+
 uint64_t begin_pending(const void* memory, size_t bytes, bool writes, const char* what,
                        uint32_t lane) {
   if (!races_are_checked() || bytes == 0) {
@@ -225,7 +247,7 @@ uint64_t begin_pending(const void* memory, size_t bytes, bool writes, const char
       return 0;
     }
   }
-  catch_faults(on_fault, after_step);
+  catch_touches();
   return HostTouches::instance().begin(pending);
 }
 
@@ -247,12 +269,11 @@ DeviceScope::DeviceScope() {
 }
 
 DeviceScope::~DeviceScope() {
-  if (--device_scopes == 0) {
-    for (int i = 0; i < opened_for_device_count; ++i) {
-      HostTouches::instance().close_again(opened_for_device[i]);
-    }
-    opened_for_device_count = 0;
+  --device_scopes;
+  for (int i = 0; i < opened_for_device_count; ++i) {
+    HostTouches::instance().close_again(opened_for_device[i]);
   }
+  opened_for_device_count = 0;
 }
 
 }  // namespace fake_cuda

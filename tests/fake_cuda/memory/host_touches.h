@@ -19,6 +19,8 @@ namespace fake_cuda {
 /// if there is nothing to end. Threads: any.
 uint64_t begin_pending(const void* memory, size_t bytes, bool writes, const char* what,
                        uint32_t lane);
+/// Watches for touches of closed memory, also before there is pending work. No-op the second time.
+void catch_touches();
 /// Call when the piece is done, or will never run. No-op for 0.
 void end_pending(uint64_t pending);
 /// The memory is given back: memory.cpp calls it itself.

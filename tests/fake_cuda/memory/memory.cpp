@@ -9,6 +9,7 @@
 #include "../runtime/faults.h"
 #include "allocations.h"
 #include "arena.h"
+#include "device_guard.h"
 #include "host_touches.h"
 #include "races.h"
 
@@ -98,6 +99,10 @@ cudaError_t Memory::allocate(void** memory, size_t bytes, int device, bool is_ho
   allocations_.add({reinterpret_cast<uintptr_t>(begin), bytes, device, is_host, false});
   version_.fetch_add(1, std::memory_order_release);
   *memory = begin;
+  if (!is_host && races_are_checked()) {
+    guard_device_memory(begin, bytes);
+    catch_touches();
+  }
   return cudaSuccess;
 }
 
@@ -121,6 +126,7 @@ cudaError_t Memory::release(void* memory, bool is_host) {
   ++counts_.releases;
   if (!is_host) {
     used_[allocation.device] -= allocation.bytes;
+    forget_device_memory(memory);
   }
   (is_host ? &host_arena_ : arena_of(allocation.device))->give_back(memory, allocation.bytes);
   lock.unlock();  // a race that is being printed asks for allocations
