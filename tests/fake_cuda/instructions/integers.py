@@ -1,5 +1,6 @@
 """Instructions on integers and predicates."""
 
+import exact
 from kernels import Case
 
 MASK, MASK64 = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
@@ -96,17 +97,12 @@ def comparisons():
             if name not in ("eq", "ne") or kind == "u32":
                 check = compares(kind, name)
                 sign = ".U32" if kind == "u32" and name not in ("eq", "ne") else ""
-                yield Case(f"isetp_{name}_{kind}", "u32 u32", "u32", SETP.format(name, kind),
-                           f"ISETP.{opposite(name)}{sign}" if False else f"ISETP{sign}",
+                yield Case(f"isetp_{name}_{kind}", "u32 u32", "u32", SETP.format(name, kind), f"ISETP{sign}",
                            lambda a, b, check=check: int(check(a, b)))
         for kind in ("s64", "u64"):
             check = compares(kind, name)
             yield Case(f"isetp_{name}_{kind}", "u64 u64", "u32", SETP.format(name, kind), "ISETP.EX",
                        lambda a, b, check=check: int(check(a, b)), samples=NEAR)
-
-
-def opposite(name):
-    return name
 
 
 def combinations():
@@ -179,9 +175,14 @@ CASES = [
          lambda a, b: int(a & b != 0)),
     Case("predicates", "u32 u32 u32", "u32 u32",
          "setp.lt.s32 p0, a, 5; setp.eq.u32 p1, b, 7; setp.gt.s32 p2, c, 9; and.pred p3, p0, p1; xor.pred p4, p3, p2;"
-         "not.pred p5, p2; or.pred p6, p3, p5; selp.b32 x, 11, 22, p4; selp.b32 y, 33, 44, p6;", "PLOP3.LUT",
+         "not.pred p5, p2; or.pred p6, p3, p5; selp.b32 x, 11, 22, p4; selp.b32 y, 33, 44, p6;", "ISETP",
          lambda a, b, c: (11 if (signed(a) < 5 and b == 7) != (signed(c) > 9) else 22,
                           33 if signed(a) < 5 and b == 7 or signed(c) <= 9 else 44)),
+    Case("predicate_table", "f32 f32 f32", "u32 u32",
+         "setp.lt.f32 p0, a, 0f40A00000; setp.gt.f32 p1, b, 0f3F800000; setp.leu.f32 p2, c, 0f41100000;"
+         "@p0 add.f32 a, a, b; @p1 add.f32 b, b, c; @p2 add.f32 c, c, a; and.pred p3, p0, p1; not.pred p4, p0;"
+         "and.pred p4, p4, p2; or.pred p5, p3, p4; xor.pred p6, p5, p1; selp.b32 x, 5, 6, p5; selp.b32 y, 7, 8, p6;",
+         "PLOP3.LUT", lambda a, b, c: predicate_table(a, b, c)),
     Case("shift_left", "u32 u32", "u32", "shl.b32 x, a, b;", "SHF.L.U32", shifted_left),
     Case("shift_right", "u32 u32", "u32", "shr.u32 x, a, b;", "SHF.R.U32.HI", shifted_right),
     Case("shift_right_signed", "u32 u32", "u32", "shr.s32 x, a, b;", "SHF.R.S32.HI",
@@ -203,17 +204,19 @@ CASES = [
     Case("permute", "u32 u32 u32", "u32", "prmt.b32 x, a, b, c;", "PRMT", permuted),
     Case("permute_constant", "u32 u32", "u32", "prmt.b32 x, a, b, 0x9c53;", "PRMT",
          lambda a, b: permuted(a, b, 0x9C53)),
-    Case("select", "u32 u32 u32", "u32", "setp.gt.u32 p0, c, 77; selp.b32 x, a, b, p0;", "SEL",
-         lambda a, b, c: a if c > 77 else b),
+    Case("select", "u32 u32 u32", "u32", "setp.gt.u32 p0, c, 77; selp.b32 x, a, b, p0; not.b32 x, x;", "SEL|ISETP",
+         lambda a, b, c: ~(a if c > 77 else b)),
     Case("absolute", "u32", "u32", "abs.s32 x, a;", "IABS", lambda a: abs(signed(a))),
-    Case("absolute_64", "u64", "u64", "abs.s64 x, a;", "IADD3.X", lambda a: abs(signed(a, 64))),
+    Case("absolute_64", "u64", "u64", "abs.s64 x, a;", "IMAD.X|IADD3.X", lambda a: abs(signed(a, 64))),
     Case("scaled_add", "u32 u32", "u32", "shl.b32 t0, a, 5; add.u32 x, t0, b;", "LEA", lambda a, b: (a << 5) + b),
     Case("scaled_subtract", "u32 u32", "u32", "shl.b32 t0, a, 3; sub.u32 x, b, t0;", "", lambda a, b: b - (a << 3)),
     Case("scaled_add_64", "u64 u64", "u64", "shl.b64 w0, a, 3; add.u64 x, w0, b;", "LEA LEA.HI.X",
          lambda a, b: (a << 3) + b),
     Case("scaled_add_signed", "u32 u64", "u64", "cvt.s64.s32 w0, a; shl.b64 w0, w0, 2; add.u64 x, w0, b;",
-         "LEA.HI.X.SX32|IMAD.WIDE", lambda a, b: (signed(a) << 2) + b),
-    Case("divide_by_power", "u32", "u32", "div.s32 x, a, 8;", "LEA.HI", lambda a: trunc(signed(a), 8)),
+         "LEA.HI.X|LEA.HI.X.SX32|IMAD.WIDE", lambda a, b: (signed(a) << 2) + b),
+    Case("divide_by_power", "u32", "u32",
+         "shr.s32 t0, a, 31; shr.u32 t0, t0, 29; add.u32 t0, t0, a; shr.s32 x, t0, 3;", "LEA.HI",
+         lambda a: trunc(signed(a), 8)),
     Case("divide_by_power_64", "u64", "u64", "div.s64 x, a, 16;", "LEA.HI", lambda a: trunc(signed(a, 64), 16)),
     Case("add_top_bits", "u32 u32", "u32", "shr.u32 t0, a, 29; add.u32 x, t0, b;", "LEA.HI",
          lambda a, b: (a >> 29) + b),
@@ -247,6 +250,13 @@ CASES = [
     *comparisons(),
     *combinations(),
 ]
+
+
+def predicate_table(a, b, c):
+    less, greater, not_greater = (exact.compare(exact.F32, name, number, limit) for name, number, limit in
+                                  (("lt", a, 0x40A00000), ("gt", b, 0x3F800000), ("leu", c, 0x41100000)))
+    chosen = greater if less else not_greater
+    return 5 if chosen else 6, 7 if chosen != greater else 8
 
 
 def trunc(a, b):

@@ -9,7 +9,9 @@ opcode that no test covers.
 """
 
 import argparse
+import concurrent.futures
 import importlib
+import os
 import pathlib
 import sys
 import time
@@ -20,7 +22,7 @@ sys.dont_write_bytecode = True
 import kernels  # noqa: E402
 from kernels import machine_code  # noqa: E402
 
-GROUPS = ("integers",)
+GROUPS = ("integers", "floats", "memories", "controls")
 
 
 def main():
@@ -38,11 +40,12 @@ def main():
                  if given.only in case.name and int(given.arch[3:]) >= case.arch]
         code = kernels.Code(cases, given.arch, cache)
         machine = kernels.Machine(given.machine, code, cache, given.arch)
-        for case in cases:
-            count += 1
-            for line in kernels.failures(case, code, machine):
-                wrong += 1
-                print(f"{group} {case.name}: {line}")
+        count += len(cases)
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            for case, lines in zip(cases, pool.map(lambda case: kernels.failures(case, code, machine), cases)):
+                wrong += len(lines)
+                for line in lines:
+                    print(f"{group} {case.name}: {line}")
     print(f"{count} kernels, {wrong} problems, {time.time() - begin:.1f} s")
     return 1 if wrong else 0
 
