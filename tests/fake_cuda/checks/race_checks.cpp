@@ -340,6 +340,12 @@ void check_host_touches() {
               [&] { std::memset(memory, 5, 100); });
   end_pending(pending);
 
+  pending = begin_pending(memory + 64, 8192, true, "_ZN4some6kernelEPi", stream.lane());
+  expect_none("the first page of a large range may hold other things", [&] { sink = memory[64]; });
+  expect_race("its whole pages are closed", {"\"some::kernel(int*)\" (stream 1)"},
+              [&] { sink = memory[4096]; });
+  end_pending(pending);
+
   pending = begin_pending(memory, 12288, true, "download 3", stream.lane());
   const uint64_t second = begin_pending(memory + 4096, 4, false, "upload 2", stream.lane());
   expect_none("the device's own access", [&] {

@@ -9,7 +9,7 @@
 namespace fake_cuda {
 namespace {
 
-FaultAnswer (*fault_callback)(uintptr_t address, bool is_write) = nullptr;
+FaultAnswer (*fault_callback)(const Fault& fault) = nullptr;
 void (*step_callback)() = nullptr;
 
 // Whom our handlers pass signals on to. Written before our handler is installed.
@@ -34,6 +34,10 @@ bool is_write(const ucontext_t& context) {
   return (context.uc_mcontext.gregs[REG_ERR] & kWriteFault) != 0;
 }
 
+uintptr_t instruction_of(const ucontext_t& context) {
+  return static_cast<uintptr_t>(context.uc_mcontext.gregs[REG_RIP]);
+}
+
 bool step_once(ucontext_t& context) {
   context.uc_mcontext.gregs[REG_EFL] |= kTrapFlag;
   return true;
@@ -45,6 +49,9 @@ void stop_stepping(ucontext_t& context) {
 #else
 bool is_write(const ucontext_t&) {
   return true;
+}
+uintptr_t instruction_of(const ucontext_t&) {
+  return 0;
 }
 bool step_once(ucontext_t&) {
   return false;
@@ -77,7 +84,7 @@ void on_fault(int number, siginfo_t* info, void* raw_context) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(info->si_addr);
   FaultAnswer answer = FaultAnswer::kNotMine;
   if (info->si_code == SEGV_ACCERR) {
-    answer = fault_callback(address, is_write(context));
+    answer = fault_callback({address, is_write(context), instruction_of(context)});
   }
   if (answer == FaultAnswer::kRetry) {
     retries = address == last_address ? retries + 1 : 0;
@@ -119,8 +126,7 @@ void install(int number, void (*handler)(int, siginfo_t*, void*), struct sigacti
 
 }  // namespace
 
-void catch_faults(FaultAnswer (*on_fault_call)(uintptr_t address, bool is_write),
-                  void (*after_step)()) {
+void catch_faults(FaultAnswer (*on_fault_call)(const Fault& fault), void (*after_step)()) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   fault_callback = on_fault_call;

@@ -1,9 +1,11 @@
 #include "host_touches.h"
 
+#include <execinfo.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -48,7 +50,7 @@ class HostTouches {
   uint64_t begin(Pending pending);
   void end(uint64_t id);
   void forget(uintptr_t begin, uintptr_t end);
-  FaultAnswer on_fault(uintptr_t address, bool is_write, bool by_device);
+  FaultAnswer on_fault(const Fault& fault, bool by_device);
   void close_again(Pages pages);
 
  private:
@@ -69,14 +71,55 @@ IN_HANDLERS int opened_for_device_count = 0;
 IN_HANDLERS Pages opened_for_step[4];
 IN_HANDLERS int opened_for_step_count = 0;
 
-/// As on a real machine, the process ends then.
-void print_touch_of_closed_memory(uintptr_t address, bool is_write, bool by_device) {
-  const std::string line = std::string("fake cuda: ") +
-                           (by_device ? "a piece of work " : "the host ") +
-                           (is_write ? "writes " : "reads ") + describe_address(address) + "\n";
-  if (::write(STDERR_FILENO, line.data(), line.size()) < 0) {
+/// The calls of the program that lead to the instruction.
+void print_callers(uintptr_t instruction) {
+  constexpr int kMostFrames = 64;
+  constexpr int kMostPrinted = 12;
+  constexpr int kMostStacks = 5;  // of a process
+  static std::atomic<int> stacks{0};
+  if (stacks++ >= kMostStacks) {
     return;
   }
+  void* frames[kMostFrames];
+  const int count = backtrace(frames, kMostFrames);
+  void** const end = frames + count;
+  // The first ones are those of the handler.
+  void** const begin = std::find(frames, end, reinterpret_cast<void*>(instruction));
+  if (begin != end) {
+    backtrace_symbols_fd(begin, static_cast<int>(std::min<ptrdiff_t>(end - begin, kMostPrinted)),
+                         STDERR_FILENO);
+  }
+}
+
+uintptr_t page_at(uintptr_t address) {
+  return address / kPage * kPage;
+}
+
+uintptr_t page_after(uintptr_t address) {
+  return (address + kPage - 1) / kPage * kPage;
+}
+
+/// The pages to close. What begins or ends within a page shares it with other things of the
+/// program, which system calls may use: it is left open if there are whole pages.
+Pages pages_of(const Pending& pending, const Allocation& allocation) {
+  const uintptr_t allocation_end = allocation.begin + allocation.bytes;
+  Pages all = {page_at(pending.begin), page_after(pending.end)};
+  Pages whole = {
+      pending.begin == allocation.begin ? page_at(pending.begin) : page_after(pending.begin),
+      pending.end == allocation_end ? page_after(pending.end) : page_at(pending.end)};
+  if (allocation.is_registered) {  // pages of the program's heap
+    const Pages own = {page_after(allocation.begin), page_at(allocation_end)};
+    all = {std::max(all.begin, own.begin), std::min(all.end, own.end)};
+    whole = {std::max(whole.begin, own.begin), std::min(whole.end, own.end)};
+  }
+  return whole.begin < whole.end ? whole : all;
+}
+
+/// As on a real machine, the process ends then.
+void print_touch_of_closed_memory(const Fault& fault, bool by_device) {
+  print_line((by_device ? "a piece of work " : "the host ") +
+             std::string(fault.is_write ? "writes " : "reads ") + describe_address(fault.address));
+  print_callers(fault.instruction);
 }
 
 uint64_t HostTouches::begin(Pending pending) {
@@ -144,7 +187,8 @@ void HostTouches::close_again(Pages pages) {
   protect(pages);
 }
 
-FaultAnswer HostTouches::on_fault(uintptr_t address, bool is_write, bool by_device) {
+FaultAnswer HostTouches::on_fault(const Fault& fault, bool by_device) {
+  const uintptr_t address = fault.address;
   std::unique_lock lock(mutex_);
   const auto open = [](Pages pages) {
     mprotect(reinterpret_cast<void*>(pages.begin), pages.end - pages.begin, PROT_READ | PROT_WRITE);
@@ -159,7 +203,7 @@ FaultAnswer HostTouches::on_fault(uintptr_t address, bool is_write, bool by_devi
         around.end == 0 ? pending.pages.begin : std::min(around.begin, pending.pages.begin);
     around.end = std::max(around.end, pending.pages.end);
     const bool is_inside = address >= pending.begin && address < pending.end;
-    if (!by_device && is_inside && (is_write || pending.writes)) {
+    if (!by_device && is_inside && (fault.is_write || pending.writes)) {
       touched.push_back(pending);
       pending.is_closed = false;
     }
@@ -171,7 +215,7 @@ FaultAnswer HostTouches::on_fault(uintptr_t address, bool is_write, bool by_devi
       return FaultAnswer::kRetry;
     }
     if (is_in_arena(address)) {
-      print_touch_of_closed_memory(address, is_write, by_device);
+      print_touch_of_closed_memory(fault, by_device);
     }
     return FaultAnswer::kNotMine;
   }
@@ -184,7 +228,7 @@ FaultAnswer HostTouches::on_fault(uintptr_t address, bool is_write, bool by_devi
     return FaultAnswer::kRetry;
   }
   if (touched.empty()) {
-    const Pages page = {address / kPage * kPage, (address / kPage + 1) * kPage};
+    const Pages page = {page_at(address), page_at(address) + kPage};
     open(page);
     constexpr int kMost = sizeof opened_for_step / sizeof opened_for_step[0];
     if (opened_for_step_count < kMost) {
@@ -197,15 +241,17 @@ FaultAnswer HostTouches::on_fault(uintptr_t address, bool is_write, bool by_devi
   }
   lock.unlock();
   for (const Pending& pending : touched) {
-    report_race(std::string("the host ") + (is_write ? "writes" : "reads") + " memory that \"" +
-                pending.what + "\" (" + name_of_lane(pending.lane) + ") has still to " +
-                (pending.writes ? "write" : "read") + ": " + describe_address(address));
+    report_race(std::string("the host ") + (fault.is_write ? "writes" : "reads") +
+                " memory that \"" + readable(pending.what) + "\" (" + name_of_lane(pending.lane) +
+                ") has still to " + (pending.writes ? "write" : "read") + ": " +
+                describe_address(address));
   }
+  print_callers(fault.instruction);
   return FaultAnswer::kRetry;
 }
 
-FaultAnswer on_fault(uintptr_t address, bool is_write) {
-  return HostTouches::instance().on_fault(address, is_write, device_scopes > 0);
+FaultAnswer on_fault(const Fault& fault) {
+  return HostTouches::instance().on_fault(fault, device_scopes > 0);
 }
 
 void after_step() {
@@ -237,15 +283,9 @@ uint64_t begin_pending(const void* memory, size_t bytes, bool writes, const char
   pending.writes = writes;
   pending.what = what;
   pending.lane = lane;
-  pending.pages = {pending.begin / kPage * kPage, (pending.end + kPage - 1) / kPage * kPage};
-  if (allocation.is_registered) {
-    // The first and the last page may hold other things of the program.
-    pending.pages = {
-        std::max(pending.pages.begin, (allocation.begin + kPage - 1) / kPage * kPage),
-        std::min(pending.pages.end, (allocation.begin + allocation.bytes) / kPage * kPage)};
-    if (pending.pages.begin >= pending.pages.end) {
-      return 0;
-    }
+  pending.pages = pages_of(pending, allocation);
+  if (pending.pages.begin >= pending.pages.end) {
+    return 0;
   }
   catch_touches();
   return HostTouches::instance().begin(pending);

@@ -10,7 +10,8 @@
 /// While work is pending, its pages are closed to the host: PROT_READ if the work only reads, else
 /// PROT_NONE. The handler of SIGSEGV prints a race if the byte belongs to the work, and lets the
 /// access go on. (Memory protection keys would spare the device's thread its own faults, but few
-/// machines that test have them.) A system call of the program on such a page gets EFAULT.
+/// machines that test have them.) A system call of the program on such a page gets EFAULT; so a
+/// page that a large range only begins or ends in stays open, since it may hold other things.
 namespace fake_cuda {
 
 /// Call when a piece of work that touches host memory is enqueued, or when a graph with such a

@@ -1,8 +1,11 @@
 #include "races.h"
 
+#include <cxxabi.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <set>
 #include <tuple>
@@ -189,19 +192,15 @@ void Races::compare(const char* how, Use use, uint32_t bytes, uintptr_t address)
   }
   char place[32];
   std::snprintf(place, sizeof place, "0x%zx", static_cast<size_t>(address));
-  print("race: \"" + std::string(earlier.what) + "\" (" + name_of(earlier.lane) + ") " + how +
-        " and \"" + actor_->what + "\" (" + name_of(actor_->lane) + ") " +
+  print("race: \"" + readable(earlier.what) + "\" (" + name_of(earlier.lane) + ") " + how +
+        " and \"" + readable(actor_->what) + "\" (" + name_of(actor_->lane) + ") " +
         (writes_ ? "writes " : "reads ") + place +
         ", and no event orders them: " + describe_address(address));
 }
 
 void Races::print(const std::string& text) {
   ++lines_;
-  // Not through stdio: the program may have touched the memory within a function of it.
-  const std::string line = "fake cuda: " + text + "\n";
-  if (::write(STDERR_FILENO, line.data(), line.size()) < 0) {
-    return;
-  }
+  print_line(text);
 }
 
 void Races::report(const std::string& text) {
@@ -238,6 +237,26 @@ long Races::found() {
 }
 
 }  // namespace
+
+std::string readable(const char* what) {
+  constexpr size_t kMostLetters = 200;  // templates of LibTorch have thousands
+  int status = 0;
+  const bool is_mangled = std::strncmp(what, "_Z", 2) == 0;
+  char* name = is_mangled ? abi::__cxa_demangle(what, nullptr, nullptr, &status) : nullptr;
+  std::string text = name == nullptr || status != 0 ? what : name;
+  std::free(name);
+  if (text.size() > kMostLetters) {
+    text = text.substr(0, kMostLetters) + "...";
+  }
+  return text;
+}
+
+void print_line(const std::string& text) {
+  const std::string line = "fake cuda: " + text + "\n";
+  if (::write(STDERR_FILENO, line.data(), line.size()) < 0) {
+    return;  // nobody can be told
+  }
+}
 
 bool races_are_checked() {
   static const bool checked = setting("FAKE_CUDA_RACES", 0L) == 1;

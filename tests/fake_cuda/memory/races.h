@@ -24,7 +24,11 @@ inline constexpr uint32_t kHostLane = 0;
 /// all launches of its graph, with a higher number each time; a chain of nodes may share a lane.
 uint32_t new_lane(const std::string& name);
 std::string name_of_lane(uint32_t lane);
+/// The name of a piece for a message: C++ names are written out.
+std::string readable(const char* what);
 
+/// To the standard error, past stdio: the program may have touched memory within a function of it.
+void print_line(const std::string& text);
 /// Whether FAKE_CUDA_RACES=1.
 bool races_are_checked();
 /// Pieces of one lane are ordered by their numbers, also if `before` does not say so. Prints the
