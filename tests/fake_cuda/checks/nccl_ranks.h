@@ -105,6 +105,8 @@ class DeviceArray {
     require_cuda(
         cudaMemcpy(memory_, values.data(), size_ * sizeof(Element), cudaMemcpyHostToDevice),
         "cudaMemcpy");
+    // A copy from pageable memory may return before it ends, and other streams do not wait for it.
+    require_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   }
   DeviceArray(size_t size, Element value) : DeviceArray(std::vector<Element>(size, value)) {}
   ~DeviceArray() { cudaFree(memory_); }
