@@ -4,8 +4,8 @@
   stubs.py --soname libcudart.so.13 --torch TORCH_FOLDER --out FILE [--pattern REGEX] OBJECT...
 
 Python binds all symbols as it loads, so each must exist. FILE becomes C++ source; FILE with the ending .version
-becomes the linker's version script: LibTorch asks for names like cudaMalloc@libcudart.so.13. A symbol without a
-version belongs to the library if its name matches the pattern.
+becomes the linker's version script: LibTorch asks for names like cudaMalloc@libcudart.so.13. With a pattern, the
+library is one without versions (the driver, NCCL), whose symbols are those that match it.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import re
 import subprocess
 
 # What the fake libraries know of each other, and what C++ throws between them.
-OWN = 'extern "C++" { "fake_cuda::*"; "typeinfo*fake_cuda::*"; "vtable*fake_cuda::*"; };'
+OWN = 'extern "C++" { fake_cuda::*; typeinfo*fake_cuda::*; vtable*fake_cuda::*; };'
 
 
 def symbols(options, paths):
@@ -28,7 +28,7 @@ def wanted(torch, soname, pattern):
     found = set()
     for symbol in symbols(["-D", "--undefined-only"], libraries):
         name, _, version = symbol.partition("@")
-        if version == soname or (not version and pattern and re.match(pattern, name)):
+        if version == soname if not pattern else re.match(pattern, name) and not version:
             found.add(name)
     return found
 
@@ -50,7 +50,7 @@ def main():
     given.out.write_text("\n".join(lines) + "\n")
     exported = "; ".join(sorted(name for name in have | set(missing) if re.match(r"(__)?(cu|nccl)", name)))
     given.out.with_suffix(".version").write_text(
-        f"{given.soname} {{\n  global: {exported};\n    {OWN}\n  local: *;\n}};\n")
+        f"{'' if given.pattern else given.soname} {{\n  global: {exported};\n    {OWN}\n  local: *;\n}};\n")
 
 
 if __name__ == "__main__":

@@ -77,6 +77,7 @@ cudaError_t launch(const void* function, dim3 grid, dim3 block, void** parameter
   }
   Piece piece(interned(name));
   piece.is_kernel = true;
+  const WorkQueue::Preparation preparation;
   try {
     const cudaError_t error =
         check_configuration(function, attributes_of(name), grid, block, shared);

@@ -6,6 +6,7 @@
 #include <set>
 #include <thread>
 
+#include "../memory/device_guard.h"
 #include "../memory/host_touches.h"
 #include "errors.h"
 
@@ -143,7 +144,7 @@ bool WorkQueue::poll(Lock& lock, const ItemPtr& item) {
 /// Positions in ready_ of what may run now.
 std::vector<size_t> WorkQueue::choices() {
   // Also while the host waits: what it waits for may need another rank, which needs other streams.
-  const bool idle = steady_clock::now() - last_progress_ > idle_;
+  const bool idle = preparations_ == 0 && steady_clock::now() - last_progress_ > idle_;
   const bool any =
       order_ == Order::kEager || idle || (order_ == Order::kRandom && random_() % 2 == 0);
   std::vector<size_t> found;
@@ -156,12 +157,12 @@ std::vector<size_t> WorkQueue::choices() {
 }
 
 void WorkQueue::run() {
-  DeviceScope device;
   Lock lock(mutex_);
   size_t refused = 0;
   while (!stopping_) {
     const std::vector<size_t> found = choices();
     if (found.empty()) {
+      close_device_memory();
       changed_.wait_for(lock, pending_ == 0 ? microseconds(100000) : kPollsEvery);
       continue;
     }
@@ -196,6 +197,7 @@ bool WorkQueue::execute(Lock& lock, Item& item) {
   running = &item;
   bool done = true;
   try {
+    const DeviceScope device;
     done = item.piece.work();
   } catch (const DeviceFault& fault) {
     std::fprintf(stderr, "fake cuda: %s: %s\n", item.piece.what, fault.what());

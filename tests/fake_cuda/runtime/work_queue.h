@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <memory>
@@ -76,6 +77,16 @@ class WorkQueue {
   /// Whether the item is done. What is polled for is wanted from then on: a poll makes progress.
   bool poll(Lock& lock, const ItemPtr& item);
 
+  /// While it lives, the program is not idle: it prepares work, which may take longer than the idle
+  /// time. Without the lock.
+  class Preparation {
+   public:
+    Preparation() { ++get().preparations_; }
+    ~Preparation() { --get().preparations_; }
+    Preparation(const Preparation&) = delete;
+    Preparation& operator=(const Preparation&) = delete;
+  };
+
   /// Ends the device's thread after its current piece; for the end of the process.
   void stop();
 
@@ -90,6 +101,7 @@ class WorkQueue {
   Piece finish(const ItemPtr& item);
   static void want(const ItemPtr& item);
 
+  std::atomic<int> preparations_{0};
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<ItemPtr> ready_;
