@@ -112,17 +112,20 @@ void Collective::copy_in(char* slot, size_t offset, size_t count) {
 
 /// All ranks see the same calls here, so all find it if one differs.
 bool Collective::calls_are_equal(ncclComm& comm) {
-  for (int rank = 0; rank < comm.place().ranks; ++rank) {
-    const Signature& other = comm.board()->ranks[rank].signature;
-    if (other != signature_) {
-      comm.fail(ncclInvalidUsage, "the ranks do not make the same call: rank " +
-                                      std::to_string(comm.place().rank) + " calls " +
-                                      signature_.text() + "; rank " + std::to_string(rank) +
-                                      " calls " + other.text());
-      return false;
-    }
+  const int ranks = comm.place().ranks;
+  bool equal = true;
+  for (int rank = 0; rank < ranks; ++rank) {
+    equal = equal && comm.board()->ranks[rank].signature == signature_;
   }
-  return true;
+  if (!equal) {
+    std::string calls;
+    for (int rank = 0; rank < ranks; ++rank) {
+      calls += (rank == 0 ? ": rank " : "; rank ") + std::to_string(rank) + " calls " +
+               comm.board()->ranks[rank].signature.text();
+    }
+    comm.fail(ncclInvalidUsage, "the ranks do not make the same call" + calls);
+  }
+  return equal;
 }
 
 void Collective::take(ncclComm& comm, size_t count) {
