@@ -31,4 +31,7 @@ Work prepare_launch(const std::string& kernel, dim3 grid, dim3 block, void** par
 /// The memory of a `__device__` variable; `bytes` is at least its size. Made on the first call.
 void* variable_of(const std::string& name, size_t bytes);
 
+/// Instructions of warps that all kernels have executed so far.
+long instructions_executed();
+
 }  // namespace fake_cuda
