@@ -170,7 +170,10 @@ FAKE_CUDA_EXPORT cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 FAKE_CUDA_EXPORT cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* exec, cudaGraph_t graph,
                                                            unsigned long long flags) {
   FAKE_CUDA_ENTER();
-  if ((flags & ~static_cast<unsigned long long>(cudaGraphInstantiateFlagAutoFreeOnLaunch)) != 0) {
+  // Both mean nothing here: no memory is allocated by nodes, and the seed stands for priorities.
+  constexpr unsigned long long known =
+      cudaGraphInstantiateFlagAutoFreeOnLaunch | cudaGraphInstantiateFlagUseNodePriority;
+  if ((flags & ~known) != 0) {
     return refuse(cudaErrorNotSupported, "flags of cudaGraphInstantiate");
   }
   WorkQueue::Lock lock(WorkQueue::get().mutex());
