@@ -9,7 +9,9 @@ constexpr auto kGlobal = cudaStreamCaptureModeGlobal;
 constexpr auto kThreadLocal = cudaStreamCaptureModeThreadLocal;
 constexpr auto kRelaxed = cudaStreamCaptureModeRelaxed;
 
-void in_thread(const std::function<void()>& function) { std::thread(function).join(); }
+void in_thread(const std::function<void()>& function) {
+  std::thread(function).join();
+}
 
 /// Ends the capture and expects this error.
 void end(cudaStream_t stream, cudaError_t wanted, const std::string& what) {
@@ -77,9 +79,9 @@ void waits() {
   call_in_capture(kGlobal, false, query, cudaErrorStreamCaptureUnsupported,
                   "cudaEventQuery of a finished event");
   call_in_capture(kThreadLocal, true, query, cudaSuccess, "a watching thread asks for an event");
-  call_in_capture(kRelaxed, false, [] { return cudaDeviceSynchronize(); },
-                  cudaErrorStreamCaptureUnsupported,
-                  "manual: a wait for a device with a capture, also relaxed");
+  call_in_capture(
+      kRelaxed, false, [] { return cudaDeviceSynchronize(); }, cudaErrorStreamCaptureUnsupported,
+      "manual: a wait for a device with a capture, also relaxed");
   const Stream stream;
   must(cudaStreamBeginCapture(stream, kRelaxed));
   expect_error(cudaStreamSynchronize(stream), cudaErrorStreamCaptureUnsupported,

@@ -195,8 +195,9 @@ void rectangles() {
   must(cudaMemcpy2DAsync(a.get(), 100, host.data(), 2, 2, 3, cudaMemcpyHostToDevice, stream));
   std::vector<char> got(300);
   must(cudaMemcpyAsync(got.data(), a.get(), 300, cudaMemcpyDeviceToHost, stream));
-  expect(got[0] == 5 && got[1] == 5 && got[2] == 0 && got[100] == 5 && got[201] == 5 && got[99] == 0,
-         "a copy of three rows");
+  expect(
+      got[0] == 5 && got[1] == 5 && got[2] == 0 && got[100] == 5 && got[201] == 5 && got[99] == 0,
+      "a copy of three rows");
   expect_error(cudaMemcpy2DAsync(a.get(), 1, host.data(), 2, 2, 3, cudaMemcpyHostToDevice, stream),
                cudaErrorInvalidPitchValue, "manual: a row is no wider than its pitch");
 }

@@ -2,8 +2,8 @@
 
 #include <cuda_runtime_api.h>
 
-#include <cstring>
 #include <atomic>
+#include <cstring>
 #include <functional>
 #include <string>
 #include <thread>
@@ -23,7 +23,8 @@ inline void must(cudaError_t error) {
 }
 
 inline void expect_error(cudaError_t got, cudaError_t wanted, const std::string& what) {
-  expect(got == wanted, what + (got == wanted ? "" : std::string(": got ") + cudaGetErrorName(got)));
+  expect(got == wanted,
+         what + (got == wanted ? "" : std::string(": got ") + cudaGetErrorName(got)));
   cudaGetLastError();
 }
 
