@@ -22,7 +22,7 @@ sys.dont_write_bytecode = True
 import kernels  # noqa: E402
 from kernels import machine_code  # noqa: E402
 
-GROUPS = ("integers", "floats", "memories", "controls")
+GROUPS = ("integers", "floats", "memories", "controls", "uniforms", "refusals")
 
 
 def main():
