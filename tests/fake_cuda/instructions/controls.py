@@ -1,5 +1,7 @@
 """Branches, calls, barriers, and what the threads of a warp tell each other."""
 
+import functools
+import operator
 import random
 
 from integers import MASK, signed
@@ -54,6 +56,17 @@ def votes():
     yield Case("match_any_64", "u64", "u32", "match.any.sync.b64 x, a, -1;", "MATCH.ANY.U64",
                by_warp(lambda warp, lane: ballot(warp, lambda a: a == warp[lane][0])),
                samples=[(n % 3 << 40 | n % 2,) for n in range(BLOCK)], whole=True)
+
+
+def reductions():
+    def signed_min(numbers):
+        return min(numbers, key=signed)
+    for name, kind, function in (("add", "s32", sum), ("min", "s32", signed_min), ("max", "s32", lambda n: max(n, key=signed)),
+                                 ("min", "u32", min), ("max", "u32", max), ("and", "b32", lambda n: functools.reduce(operator.and_, n)),
+                                 ("or", "b32", lambda n: functools.reduce(operator.or_, n)),
+                                 ("xor", "b32", lambda n: functools.reduce(operator.xor, n))):
+        yield Case(f"reduce_{name}_{kind}", "u32", "u32", f"redux.sync.{name}.{kind} x, a, -1;", "REDUX",
+                   by_warp(lambda warp, lane, f=function: f([a for a, in warp])), samples=numbers(1), whole=True, arch=80)
 
 
 def shuffled(mode, lane, by, clamp, segment):
@@ -230,4 +243,4 @@ def special_registers():
                samples=[(0,)] * BLOCK, memory=[0], whole=True)
 
 
-CASES = [*votes(), *shuffles(), *branches(), *barriers(), *special_registers()]
+CASES = [*votes(), *reductions(), *shuffles(), *branches(), *barriers(), *special_registers()]

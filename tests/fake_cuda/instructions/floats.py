@@ -223,6 +223,10 @@ def conversions():
                lambda a: exact.converted(F16, F64, a & 0xFFFF), samples=range(0, 0x10000, 91), same=any_nan)
     yield Case("f2f_ftz", "f32", "u32", "cvt.rn.ftz.f16.f32 h0, a; cvt.u32.u16 x, h0;", "F2F.F16.F32",
                lambda a: exact.converted(F32, F16, exact.flushed(F32, a)))
+    yield Case("f2f_ftz_f64", "f32", "f64", "cvt.ftz.f64.f32 x, a;", "F2F.F64.F32",
+               lambda a: exact.converted(F32, F64, exact.flushed(F32, a)), same=any_nan)
+    yield Case("frnd_ftz", "f32", "f32", "cvt.rpi.ftz.f32.f32 x, a;", "FRND.FTZ.CEIL",
+               lambda a: exact.to_whole(F32, exact.flushed(F32, a), "rp"), same=which_nan(F32))
     yield Case("f2i_ftz", "f32", "u32", "cvt.rpi.ftz.s32.f32 x, a;", "F2I.FTZ.CEIL",
                lambda a: exact.to_integer(F32, exact.flushed(F32, a), 32, True, "rp"), samples=float_samples("f32"))
 
@@ -279,7 +283,19 @@ def halves():
     yield case("hset2", 2, "set.lt.f16x2.f16x2 x, a, b;", "HSET2.BF",
                both_halves(lambda a, b: 0x3C00 if exact.compare(F16, "lt", a, b) else 0))
     yield case("hmnmx2", 2, "min.f16x2 x, a, b;", "HMNMX2", both_halves(lambda a, b: exact.smaller(F16, a, b)), arch=80)
-    yield case("bf16_fma", 3, "fma.rn.bf16x2 x, a, b, c;", "HFMA2.BF16",
+    for suffix, change in (("ftz", exact.flushed), ("sat", exact.saturated)):
+        first = exact.flushed if suffix == "ftz" else lambda form, bits: bits
+        yield case(f"hmul2_{suffix}", 2, f"mul.rn{'.ftz' if suffix == 'ftz' else '.sat'}.f16x2 x, a, b;", f"HMUL2.{suffix.upper()}|HFMA2.{suffix.upper()}",
+                   both_halves(lambda a, b, i=first, o=change: o(F16, exact.multiply(F16, i(F16, a), i(F16, b)))))
+        yield case(f"hfma2_{suffix}", 3, f"fma.rn.{suffix}.f16x2 x, a, b, c;", f"HFMA2.{suffix.upper()}", both_halves(
+            lambda a, b, c, i=first, o=change: o(F16, exact.multiply_add(F16, i(F16, a), i(F16, b), i(F16, c)))))
+    yield case("bf16_minimum", 2, "min.bf16x2 x, a, b;", "HMNMX2.BF16_V2", both_halves(lambda a, b: exact.smaller(BF16, a, b)), arch=80)
+    yield Case("minimum_with_nan", "f32 f32", "f32 f32", "min.NaN.f32 x, a, b; max.NaN.f32 y, a, b;", "FMNMX.NAN",
+               lambda a, b: (F32.nan,) * 2 if exact.is_nan(F32, a) or exact.is_nan(F32, b) else
+               (exact.smaller(F32, a, b), exact.smaller(F32, a, b, True)), arch=80)
+    yield case("hmnmx2_nan", 2, "max.NaN.f16x2 x, a, b;", "HMNMX2.NAN", both_halves(
+        lambda a, b: F16.nan if exact.is_nan(F16, a) or exact.is_nan(F16, b) else exact.smaller(F16, a, b, True)), arch=80)
+    yield case("bf16_fma", 3, "fma.rn.bf16x2 x, a, b, c;", "HFMA2.BF16_V2",
                both_halves(lambda a, b, c: exact.multiply_add(BF16, a, b, c)), arch=80)
     for rounding in ("rn", "rz"):
         yield Case(f"f2fp_f16_{rounding}", "f32 f32", "u32", f"cvt.{rounding}.f16x2.f32 x, a, b;", "F2FP",

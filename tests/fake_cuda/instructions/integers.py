@@ -247,6 +247,8 @@ CASES = [
          lambda a, b, c: (dot(a, b, c, 8, False), dot(a, b, c, 8, True))),
     Case("pack_saturated", "u32 u32 u32", "u32", "cvt.pack.sat.s8.s32.b32 x, a, b, c;", "I2IP.S8.S32.SAT",
          lambda a, b, c: (byte(a) << 8 | byte(b)) | c << 16),
+    Case("pack_saturated_unsigned", "u32 u32 u32", "u32", "cvt.pack.sat.u8.s32.b32 x, a, b, c;", "I2IP.U8.S32.SAT",
+         lambda a, b, c: (min(max(signed(a), 0), 255) << 8 | min(max(signed(b), 0), 255)) | c << 16),
     *comparisons(),
     *combinations(),
 ]

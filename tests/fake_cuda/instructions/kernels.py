@@ -218,6 +218,13 @@ def lacks(case, instructions):
     return [wanted for wanted in case.covers.split() if not any(map(there, wanted.split("|")))]
 
 
+def tested(case, instructions):
+    """Those of a kernel that its results, or its refusal, depend on."""
+    if case.refused:
+        return [(words[0], set(words[1:])) for words in (one.split(".") for one in case.covers.split())]
+    return instructions
+
+
 # ---- runs
 
 class Machine:

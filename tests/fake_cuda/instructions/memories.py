@@ -101,11 +101,26 @@ def vectors():
                "ld.shared.v4.u32 {x, y, z, v}, [t1];", "STS.128 LDS.U.128|LDS.128",
                lambda samples: [samples[n ^ 3] for n in range(len(samples))], samples=sixteen, whole=True)
     yield Case("local_v4", "u32 u32 u32 u32", "u32 u32 u32 u32",
-               ".local .align 16 .b8 own[64]; mov.b64 w9, own; and.b32 t1, a, 3; mad.wide.u32 w8, t1, 16, w9;"
-               "st.local.v4.u32 [w9], {d, d, d, d}; st.local.v4.u32 [w9+16], {d, d, d, d}; st.local.v4.u32 [w9+32], {d, d, d, d};"
-               "st.local.v4.u32 [w9+48], {d, d, d, d}; st.local.v4.u32 [w8], {a, b, c, d}; xor.b32 t1, t1, 1; and.b32 t2, b, 1;"
-               "setp.eq.u32 p0, t2, 1; @p0 mad.wide.u32 w8, t1, 16, w9; ld.local.v4.u32 {x, y, z, v}, [w8];",
-               "STL LDL", lambda a, b, c, d: (d, d, d, d) if b & 1 else (a, b, c, d))
+               ".local .align 16 .b8 own[1024]; mov.b64 w9, own; and.b32 t1, a, 63; mad.wide.u32 w8, t1, 16, w9;"
+               "and.b32 t2, b, 63; mad.wide.u32 w7, t2, 16, w9; st.local.v4.u32 [w8], {d, d, d, d};"
+               "st.local.v4.u32 [w7], {a, b, c, d}; ld.local.v4.u32 {x, y, z, v}, [w8];",
+               "STL.128 LDL.128", lambda a, b, c, d: (d, d, d, d) if (a ^ b) & 63 else (a, b, c, d))
+    for kind in ("u8", "s8", "u16", "s16", "u32", "u64"):
+        size, wide = int(kind[1:]) // 8, kind == "u64"
+        register, move = ("x", "") if wide else ("t0", "mov.u32 x, t0;")
+        bits = f".{kind.upper()}" if size < 4 else ".64" if wide else ""
+        yield Case(f"generic_{kind}", "", "u64" if wide else "u32", "ld.param.u64 w9, [p_m];"
+                   f"mad.wide.u32 w8, thread, {size}, w9; ld.{kind} {register}, [w8];"
+                   f"{move} st.u{kind[1:]} [w8+512], {register};",
+                   f"LD.E{bits} ST.E{bits.replace('S', 'U')}",
+                   lambda samples, kind=kind, size=size: (
+                       [widened(part(WORDS, n * size, size), kind, size) for n in range(BLOCK)],
+                       WORDS[:128] + [part(WORDS, at, 4) for at in range(0, BLOCK * size, 4)] + [0] * (128 - BLOCK * size // 4)),
+                   samples=[()] * BLOCK, memory=WORDS[:128] + [0] * 128, whole=True)
+    yield Case("generic_v4", "", "u32 u32 u32 u32", "ld.param.u64 w9, [p_m]; mad.wide.u32 w8, thread, 16, w9;"
+               "ld.v4.u32 {x, y, z, v}, [w8]; st.v4.u32 [w8+1024], {v, z, y, x};", "LD.E.128 ST.E.128",
+               lambda samples: (sixteen, WORDS + [word for row in sixteen for word in row[::-1]]), samples=[()] * BLOCK,
+               memory=WORDS + WORDS, whole=True)
     yield Case("generic", "u32", "u32", SHARED + "mad.lo.u32 t1, tid, 4, t9; st.shared.u32 [t1], a; bar.sync 0;"
                "cvt.u64.u32 w0, t1; cvta.shared.u64 w0, w0;" + ADDRESS.format(4) + "cvta.global.u64 place, place;"
                "and.b32 t2, tid, 1; setp.eq.u32 p0, t2, 1; selp.b64 w1, w0, place, p0; ld.u32 x, [w1]; add.u32 t3, x, 1;"
@@ -231,10 +246,26 @@ def same_place():
     yield Case("sum_in_shared", "u32", "", SHARED + "setp.ne.u32 p0, tid, 0; @!p0 st.shared.u32 [t9], 0; bar.sync 0;"
                "atom.shared.add.u32 t0, [t9], a; bar.sync 0; ld.shared.u32 t1, [t9]; @!p0 st.global.u32 [m], t1;",
                "ATOMS.ADD|ATOMS.POPC.INC", total, memory=[0], whole=True, samples=[(n * n,) for n in range(BLOCK)])
+    yield Case("counted_in_shared", "u32", "", SHARED + "setp.ne.u32 p0, tid, 0; @!p0 st.shared.u32 [t9], 0; bar.sync 0;"
+               "setp.gt.u32 p1, a, 9; @p1 red.shared.add.u32 [t9], 1; bar.sync 0; ld.shared.u32 t1, [t9]; @!p0 st.global.u32 [m], t1;",
+               "ATOMS.POPC.INC", lambda samples: ([], [sum(a > 9 for a, in samples)]), memory=[0], whole=True,
+               samples=[(n % 13,) for n in range(BLOCK)])
+    yield Case("generic_atomics", "u32 u32", "u32 u32", "ld.param.u64 w9, [p_m]; mad.wide.u32 w8, thread, 8, w9;"
+               "atom.add.u32 x, [w8], a; atom.cas.b32 y, [w8+4], a, b;", "ATOM.E.ADD ATOM.E.CAS",
+               lambda samples: ([(n * 2, n * 2 + 1) for n in range(BLOCK)],
+                                [word for n, (a, b) in enumerate(samples) for word in
+                                 (n * 2 + a & MASK, b if a == n * 2 + 1 else n * 2 + 1)]),
+               samples=[(n * 2 + n % 3 % 2, n * 77) for n in range(BLOCK)], memory=list(range(2 * BLOCK)), whole=True)
     half = [exact.rounded(exact.F16, Fraction(n)) for n in (0.5, 1, 2, 3.25)]
-    yield Case("atomic_add_f16x2", "u32", "u32", ADDRESS.format(4) + "atom.global.add.noftz.f16x2 x, [place], a;",
-               "ATOMG.E.ADD.F16x2",
-               lambda samples: (WORDS_OF_HALVES, [
+    for name, covers in (("atom", "ATOMG.E.ADD.F16x2"), ("red", "RED.E.ADD.F16x2")):
+        yield halves_added(name, covers, half)
+
+
+def halves_added(name, covers, half):
+    """Each half of the word is a sum of its own."""
+    target, outputs = ("x, ", "u32") if name == "atom" else ("", "")
+    return Case(f"{name}_add_f16x2", "u32", outputs, ADDRESS.format(4) + f"{name}.global.add.noftz.f16x2 {target}[place], a;",
+               covers, lambda samples: (WORDS_OF_HALVES, [
                    exact.add(exact.F16, old >> 16, a >> 16) << 16 | exact.add(exact.F16, old & 0xFFFF, a & 0xFFFF)
                    for old, (a,) in zip(WORDS_OF_HALVES, samples)]),
                samples=[(half[n % 4] << 16 | half[n // 4 % 4],) for n in range(BLOCK)], memory=WORDS_OF_HALVES, whole=True)

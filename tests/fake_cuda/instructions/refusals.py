@@ -46,7 +46,7 @@ def assembled():
     yield Case("trap", "u32", "u32", "trap; mov.u32 x, a;", "BPT.TRAP", None, refused="trap")
     yield Case("clock_of_the_world", "u32", "u64", "mov.u64 x, %globaltimer;", "S2R|S2UR|CS2R", None, refused="SR_")
     yield Case("assertion", "u32 u32", "u32", "{ .reg .b64 no; mov.u64 no, 0; call.uni __assertfail, (no, no, a, no, no); } mov.u32 x, b;",
-               "CALL.ABS", None, refused="Assertion",
+               "CALL.ABS LEPC", None, refused="Assertion",
                declarations=".extern .func __assertfail(.param .b64 m, .param .b64 f, .param .b32 l, .param .b64 n, .param .b64 s);")
 
 

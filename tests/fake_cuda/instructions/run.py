@@ -19,10 +19,11 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.dont_write_bytecode = True
 
+import coverage  # noqa: E402
 import kernels  # noqa: E402
 from kernels import machine_code  # noqa: E402
 
-GROUPS = ("integers", "floats", "memories", "controls", "uniforms", "refusals")
+GROUPS = ("integers", "floats", "memories", "controls", "uniforms", "variants", "refusals")
 
 
 def main():
@@ -31,21 +32,26 @@ def main():
     options.add_argument("--arch", default="sm_75")
     options.add_argument("--cache", default=None)
     options.add_argument("--only", default="")
+    options.add_argument("--coverage", action="store_true", help="what of the machine's table no kernel has")
     options.add_argument("groups", nargs="*", default=GROUPS)
     given = options.parse_args()
     cache = given.cache or machine_code.cache_folder()
-    wrong, count, begin = 0, 0, time.time()
+    wrong, count, begin, instructions = 0, 0, time.time(), []
     for group in given.groups:
         cases = [case for case in importlib.import_module(group).CASES
                  if given.only in case.name and int(given.arch[3:]) >= case.arch]
         code = kernels.Code(cases, given.arch, cache)
         machine = kernels.Machine(given.machine, code, cache, given.arch)
         count += len(cases)
+        for case in cases:
+            instructions += kernels.tested(case, code.instructions[case.name])
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             for case, lines in zip(cases, pool.map(lambda case: kernels.failures(case, code, machine), cases)):
                 wrong += len(lines)
                 for line in lines:
                     print(f"{group} {case.name}: {line}")
+    if given.coverage:
+        print("no test has: " + " ".join(coverage.untested(instructions)))
     print(f"{count} kernels, {wrong} problems, {time.time() - begin:.1f} s")
     return 1 if wrong else 0
 

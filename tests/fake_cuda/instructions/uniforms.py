@@ -8,14 +8,15 @@ from kernels import Case, bits_of
 GENERAL = {"a": 10, "b": 12, "c": 14, "d": 16, "x": 20, "y": 22, "z": 24, "v": 26}
 UNIFORM = {"a": 4, "b": 6, "c": 8, "d": 10}
 # What is assembled in its place: needs as many registers.
+FOURS = [f"{{r{n}, r{n + 1}, r{n + 2}, r{n + 3}}}" for n in range(0, 40, 4)]
 CARRIER = (".reg .b32 r<40>; ld.param.u64 place, [p_x]; cvta.to.global.u64 place, place;" +
-           " ".join(f"ld.volatile.global.u32 r{n}, [place];" for n in range(40)) +
-           " ".join(f"st.volatile.global.u32 [place], r{n};" for n in range(40)))
+           " ".join(f"ld.volatile.global.v4.u32 {four}, [place];" for four in FOURS) +
+           " ".join(f"st.volatile.global.v4.u32 [place], {four};" for four in FOURS))
 
 
-def listing(inputs, outputs, body):
-    """The text of a kernel of one thread in each block: loads its inputs, runs the body, stores the results."""
-    lines = ["S2R R0, SR_CTAID.X"]
+def listing(inputs, outputs, body, block):
+    """The text of a kernel: a thread loads its inputs, runs the body, stores the results."""
+    lines = ["S2R R0, SR_CTAID.X", "S2R R1, SR_TID.X", f"IMAD R0, R0, {block:#x}, R1"]
     for number, (name, kind) in enumerate([*zip("abcd", inputs), *zip("xyzv", outputs)]):
         size, register = bits_of(kind) // 8, GENERAL[name]
         place = [f"MOV R1, {size:#x}", f"IMAD.WIDE.U32 R2, R0, R1, c[0x0][{0x160 + 8 * number:#x}]"]
@@ -36,9 +37,10 @@ def listing(inputs, outputs, body):
                      for n, line in enumerate(lines))
 
 
-def written(name, inputs, outputs, body, covers, expected, **options):
-    return Case(name, inputs, outputs, CARRIER, covers, expected, block=1,
-                listing=listing(inputs.split(), outputs.split(), body), **options)
+def written(name, inputs, outputs, body, covers, expected, block=1, **options):
+    """A case with a listing of its own. Uniform registers hold the inputs of a warp's first thread: so one thread."""
+    return Case(name, inputs, outputs, CARRIER, covers, expected, block=block,
+                listing=listing(inputs.split(), outputs.split(), body, block), **options)
 
 
 def cases():
@@ -130,7 +132,7 @@ def cases():
                   "SEL {x}, {a}, 0x5, P1;", "QSPC.E.S", lambda a: 5)
     yield written("reduce_warp", "u32", "u32", "REDUX.SUM UR12, {a}; MOV {x}, UR12;", "REDUX.SUM", lambda a: a)
     yield written("leave", "u32", "u32", "MOV {x}, 0x1; BSSY B0, {end}; ISETP.NE.AND P0, PT, {a}, 0x5, PT; @P0 BREAK B0; @P0 BRA {end};"
-                  "IADD3 {x}, {x}, 0x1, RZ; BSYNC B0;".replace("{end}", "0xc0"), "BREAK", lambda a: 2 if a == 5 else 1,
+                  "IADD3 {x}, {x}, 0x1, RZ; BSYNC B0;".replace("{end}", "0xe0"), "BREAK", lambda a: 2 if a == 5 else 1,
                   samples=[(5,), (6,), (0,)])
 
 
