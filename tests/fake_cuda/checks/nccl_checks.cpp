@@ -1,5 +1,6 @@
 /// Checks of the fake NCCL: sums and their order, captures, splits.
 #include <cmath>
+#include <memory>
 
 #include "nccl_ranks.h"
 
@@ -312,6 +313,37 @@ void captured_calls(Rank& rank) {
   require_nccl(ncclCommDestroy(comm), ncclSuccess, "ncclCommDestroy");
 }
 
+/// Three ranks of one process: their calls are in a group, since each waits for the others.
+void one_process(Rank&) {
+  ncclComm_t comms[3] = {};
+  require_nccl(ncclCommInitAll(comms, 3, nullptr), ncclSuccess, "ncclCommInitAll");
+  std::vector<std::unique_ptr<DeviceArray<int>>> arrays;
+  std::vector<std::unique_ptr<Stream>> streams;
+  for (int device = 0; device < 3; ++device) {
+    require_cuda(cudaSetDevice(device), "cudaSetDevice");
+    arrays.push_back(std::make_unique<DeviceArray<int>>(1, 1 << device));
+    streams.push_back(std::make_unique<Stream>());
+  }
+  require_nccl(ncclGroupStart(), ncclSuccess, "ncclGroupStart");
+  for (int rank = 0; rank < 3; ++rank) {
+    int* data = arrays[rank]->data();
+    require_nccl(ncclAllReduce(data, data, 1, ncclInt32, ncclSum, comms[rank], *streams[rank]),
+                 ncclSuccess, "ncclAllReduce");
+  }
+  require_nccl(ncclGroupEnd(), ncclSuccess, "ncclGroupEnd");
+  for (int rank = 0; rank < 3; ++rank) {
+    streams[rank]->synchronize();
+    require_cuda(cudaSetDevice(rank), "cudaSetDevice");
+    require(arrays[rank]->values()[0] == 7, "the sum of rank " + std::to_string(rank));
+  }
+  require_nccl(ncclAllReduce(arrays[0]->data(), arrays[0]->data(), 1, ncclInt32, ncclSum, comms[0],
+                             *streams[1]),
+               ncclUnhandledCudaError, "a stream of another device");
+  for (const ncclComm_t comm : comms) {
+    require_nccl(ncclCommDestroy(comm), ncclSuccess, "ncclCommDestroy");
+  }
+}
+
 void wrong_arguments(Rank& rank) {
   const ncclComm_t comm = rank.communicator();
   const Stream stream;
@@ -365,6 +397,7 @@ int main() {
   check("communicators that do not block", 2, calls_that_do_not_block);
   check("splits, also without a color", 5, splits);
   check("captured calls run at each launch, in the capture's order", 2, captured_calls);
+  check("one process with several devices", 1, one_process);
   check("wrong arguments are refused", 1, wrong_arguments);
   return failures == 0 ? 0 : 1;
 }
