@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -25,6 +26,11 @@ namespace fake_cuda::checks {
 
 constexpr int kMostRanks = 8;
 constexpr unsigned kSecondsForACheck = 120;
+
+/// Between two looks. A rank that spins would take the processor from the others.
+inline void pause_a_little() {
+  std::this_thread::sleep_for(std::chrono::microseconds(100));
+}
 
 /// Throws what did not hold; the rank ends with it.
 inline void require(bool holds, const std::string& what) {
@@ -62,7 +68,7 @@ class Rank {
       shared_->id_is_made = 1;
     }
     while (shared_->id_is_made == 0) {
-      std::this_thread::yield();
+      pause_a_little();
     }
     return shared_->id;
   }
@@ -79,7 +85,7 @@ class Rank {
   void reach(int stage) { shared_->stages[rank_] = stage; }
   void wait_for(int rank, int stage) {
     while (shared_->stages[rank] < stage) {
-      std::this_thread::yield();
+      pause_a_little();
     }
   }
   void meet(int stage) {
@@ -148,7 +154,7 @@ inline ncclResult_t settled(ncclComm_t comm) {
   ncclResult_t state = ncclInProgress;
   while (state == ncclInProgress) {
     require_nccl(ncclCommGetAsyncError(comm, &state), ncclSuccess, "ncclCommGetAsyncError");
-    std::this_thread::yield();
+    pause_a_little();
   }
   return state;
 }
@@ -158,7 +164,7 @@ inline ncclResult_t error_of(ncclComm_t comm) {
   ncclResult_t state = ncclSuccess;
   while (state == ncclSuccess || state == ncclInProgress) {
     require_nccl(ncclCommGetAsyncError(comm, &state), ncclSuccess, "ncclCommGetAsyncError");
-    std::this_thread::yield();
+    pause_a_little();
   }
   return state;
 }
