@@ -43,7 +43,7 @@ def votes():
     for name, check in (("any", lambda warp: count(warp) > 0), ("all", lambda warp: count(warp) == WARP),
                         ("uni", lambda warp: count(warp) in (0, WARP))):
         yield Case(f"vote_{name}", "u32", "u32", odd + f"vote.sync.{name}.pred p1, p0, -1; selp.b32 x, 1, 0, p1;",
-                   "VOTE.ANY|VOTEU.ANY",
+                   "VOTE|VOTEU",
                    by_warp(lambda warp, lane, check=check: int(check(warp))), samples=samples, whole=True)
     yield Case("vote_in_branch", "u32", "u32", odd + "mov.u32 x, 0; @!p0 bra over; activemask.b32 t1;"
                "vote.sync.ballot.b32 x, p0, t1;\nover:", "VOTE.ANY|VOTEU.ANY",

@@ -3,6 +3,10 @@
 import pathlib
 import re
 
+# Names of what is so anyway, which no listing has; and what nothing in torch 2.11's wheel uses.
+NEVER_WRITTEN = {"F2I.S32", "F2I.F32", "I2F.S32", "I2F.F32", "FRND.F32", "ATOMG.U32", "RED.U32", "ATOMS.U32", "ATOM.U32",
+                 *(f"{opcode}.32" for opcode in ("LDG", "LD", "LDS", "LDL", "STG", "ST", "STS", "STL", "LDC", "ULDC")),
+                 *(f"{opcode}.{kind}" for opcode in ("STG", "ST", "STS", "STL") for kind in ("S8", "S16"))}
 TABLE = pathlib.Path(__file__).resolve().parents[1] / "machine/opcodes.cpp"
 
 
@@ -28,4 +32,5 @@ def untested(instructions):
         if opcode not in seen:
             yield opcode
         else:
-            yield from (f"{opcode}.{modifier}" for modifier in modifiers if modifier not in seen[opcode])
+            missing = {f"{opcode}.{modifier}" for modifier in modifiers if modifier not in seen[opcode]}
+            yield from sorted(missing - NEVER_WRITTEN)

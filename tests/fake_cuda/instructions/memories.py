@@ -192,6 +192,10 @@ def atomics():
                    f"atom.global.{name}.{kind} {result}, [place], a;", f"ATOMG.E.{sass}|ATOM.E.{sass}|ATOMG.{sass}",
                    lambda samples, before=before, after=after: (before, after), samples=samples, memory=words,
                    whole=True)
+        yield Case(f"generic_{name}_{kind}", plain, plain, f"ld.param.u64 w9, [p_m]; mad.wide.u32 w8, thread, {size}, w9;"
+                   f"atom.{name}.{kind} x, [w8], a;", f"ATOM.E.{sass}",
+                   lambda samples, before=before, after=after: (before, after), samples=samples, memory=words,
+                   whole=True)
         if name != "exch":
             yield Case(f"reduction_{name}_{kind}", plain, "", ADDRESS.format(size) +
                        f"red.global.{name}.{kind} [place], a;", f"RED.E.{sass}",
@@ -248,7 +252,7 @@ def same_place():
                "ATOMS.ADD|ATOMS.POPC.INC", total, memory=[0], whole=True, samples=[(n * n,) for n in range(BLOCK)])
     yield Case("counted_in_shared", "u32", "", SHARED + "setp.ne.u32 p0, tid, 0; @!p0 st.shared.u32 [t9], 0; bar.sync 0;"
                "setp.gt.u32 p1, a, 9; @p1 red.shared.add.u32 [t9], 1; bar.sync 0; ld.shared.u32 t1, [t9]; @!p0 st.global.u32 [m], t1;",
-               "ATOMS.POPC.INC", lambda samples: ([], [sum(a > 9 for a, in samples)]), memory=[0], whole=True,
+               "ATOMS.ADD|ATOMS.POPC.INC", lambda samples: ([], [sum(a > 9 for a, in samples)]), memory=[0], whole=True,
                samples=[(n % 13,) for n in range(BLOCK)])
     yield Case("generic_atomics", "u32 u32", "u32 u32", "ld.param.u64 w9, [p_m]; mad.wide.u32 w8, thread, 8, w9;"
                "atom.add.u32 x, [w8], a; atom.cas.b32 y, [w8+4], a, b;", "ATOM.E.ADD ATOM.E.CAS",
