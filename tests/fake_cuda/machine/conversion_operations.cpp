@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include "elementwise.h"
 #include "half.h"
@@ -105,10 +107,9 @@ void write_floats(Warp& warp, const Instruction& i, uint32_t mask, Type type,
 
 /// A number as an integer of the type; what does not fit becomes the nearest that does.
 template <typename T>
-uint64_t clamped(double value) {
-  constexpr bool kIsWide = sizeof(T) == 8;
+uint64_t clamped(double value, bool from_double) {
   if (value != value) {
-    return kIsWide ? uint64_t(1) << 63 : 0;
+    return from_double || sizeof(T) == 8 ? uint64_t(1) << (8 * sizeof(T) - 1) : 0;
   }
   // 2 to the power of the bits: exact, unlike the greatest 64-bit number.
   const double end = std::ldexp(1.0, std::numeric_limits<T>::digits);
@@ -142,10 +143,11 @@ void round_float(Warp& warp, const Instruction& i, uint32_t mask) {
 void float_to_integer(Warp& warp, const Instruction& i, uint32_t mask) {
   const Type type = integer_type(i);
   const Doubles values = float_source_of(warp, i, float_type(i));
+  const bool from_double = float_type(i) == Type::kF64;
   const auto convert = [&](auto function) {
     WideLanes results;
     for (int lane = 0; lane < kLanes; ++lane) {
-      results.v[lane] = function(rounded(values.v[lane], i.mods));
+      results.v[lane] = function(rounded(values.v[lane], i.mods), from_double);
     }
     if (is_wide(type)) {
       warp.set_wide(i.to, results.v, mask);
@@ -206,9 +208,14 @@ void integer_to_float(Warp& warp, const Instruction& i, uint32_t mask) {
       warp.set_wide(i.to, reinterpret_cast<const uint64_t*>(values.v), mask);
     } else if (to == Type::kF32) {
       set_each(warp, i, mask, [&](int lane) { return bits_of(float(value_of(lane))); });
-    } else if (to == Type::kF16 && sizeof(T) < 8) {
+    } else if (to == Type::kF16) {
+      // Doubles hold all that is not far out of the range of halves.
+      constexpr T kFar = T(std::min<uint64_t>(1 << 20, uint64_t(std::numeric_limits<T>::max())));
+      constexpr T kNegative =
+          std::is_signed_v<T> && sizeof(T) > 2 ? T(-kFar) : std::numeric_limits<T>::min();
       set_each(warp, i, mask, [&](int lane) {
-        return float_to_half(odd_float(double(value_of(lane))), half_rounding(i.mods));
+        const double value = double(std::clamp(value_of(lane), kNegative, kFar));
+        return float_to_half(odd_float(value), half_rounding(i.mods));
       });
     } else {
       cannot_execute(warp, i);
@@ -239,6 +246,23 @@ void integer_to_float(Warp& warp, const Instruction& i, uint32_t mask) {
     default:
       convert(int32_t());
   }
+}
+
+/// Two integers to 8 bits each, below what c holds already; the first to the higher place.
+void pack_integers(Warp& warp, const Instruction& i, uint32_t mask) {
+  if ((i.to_type != Type::kS8 && i.to_type != Type::kU8) || i.from_type != Type::kS32 ||
+      !i.mods[Mod::kSAT]) {
+    cannot_execute(warp, i);
+  }
+  Lanes space_a, space_b, space_c;
+  const uint32_t *a = warp.integer(i.a, space_a), *b = warp.integer(i.b, space_b),
+                 *c = warp.integer(i.c, space_c);
+  const bool is_signed = i.to_type == Type::kS8;
+  const auto narrow = [&](uint32_t value) {
+    return uint32_t(std::clamp(int32_t(value), is_signed ? -128 : 0, is_signed ? 127 : 255)) & 0xff;
+  };
+  set_each(warp, i, mask,
+           [&](int lane) { return c[lane] << 16 | narrow(a[lane]) << 8 | narrow(b[lane]); });
 }
 
 /// Two floats to 16 bits each, the first to the high half.

@@ -12,6 +12,10 @@ constexpr uint32_t kNoBits = 8;  // a section without content
 constexpr int kObject = 1;       // a symbol of a variable
 constexpr int kSectionSymbol = 3;
 
+// Relocations: an address of 64 bits, of its own space or generic. They are the same here.
+constexpr uint32_t kAbsolute64 = 2;
+constexpr uint32_t kGeneric64 = 4;
+
 // Entries of .nv.info: a byte for the format, one for the attribute, then the payload.
 constexpr uint8_t kSized = 4;
 constexpr uint8_t kMaxThreads = 0x05;
@@ -117,6 +121,9 @@ Cubin::KernelInfo Cubin::kernel(const std::string& name) const {
   if (code == nullptr || attributes == nullptr) {
     throw DeviceFault(cudaErrorNoKernelImageForDevice, path_ + " has no kernel " + name);
   }
+  if (find(".rel.text." + name) != nullptr || find(".rela.text." + name) != nullptr) {
+    throw DeviceFault(cudaErrorNotSupported, "the code of " + name + " holds addresses");
+  }
   KernelInfo info;
   info.code = content(*code);
   info.attributes.registers = int(code->info >> 24);
@@ -179,7 +186,7 @@ std::vector<Cubin::Variable> Cubin::variables() const {
     if (!is_constant && section.name != ".nv.global" && section.name != ".nv.global.init") {
       continue;
     }
-    Variable variable{symbol.name, symbol.value, symbol.bytes, is_constant, {}};
+    Variable variable{symbol.name, symbol.section, symbol.value, symbol.bytes, is_constant, {}};
     if (section.type != kNoBits) {
       variable.content = content(section).substr(symbol.value, symbol.bytes);
     }
@@ -199,6 +206,50 @@ std::vector<char> Cubin::bank3() const {
   return bytes;
 }
 
+uint64_t Cubin::address_of(const Symbol& symbol, uint64_t addend, const Places& places) const {
+  if (symbol.section == 0) {
+    const std::vector<std::string> functions = driver_functions();
+    const auto function = std::find(functions.begin(), functions.end(), symbol.name);
+    return kDriverFunctions + uint64_t(function - functions.begin());
+  }
+  const uint64_t offset = symbol.value + addend;
+  const std::vector<Variable> known = variables();
+  for (size_t n = 0; n < known.size() && n < places.size(); ++n) {
+    const Variable& variable = known[n];
+    const bool is_inside = symbol.type == kSectionSymbol ? offset - variable.offset < variable.bytes
+                                                         : symbol.value == variable.offset;
+    if (is_inside && variable.section == symbol.section) {
+      return reinterpret_cast<uint64_t>(places[n]) + (offset - variable.offset);
+    }
+  }
+  throw DeviceFault(cudaErrorInvalidKernelImage,
+                    path_ + " takes the address of " + symbol.name + ", which is no variable");
+}
+
+template <typename Visit>
+void Cubin::visit_addresses(const std::string& section, const Places& places, Visit visit) const {
+  const Section *relocations = find(".rel" + section), *holder = find(section);
+  if (find(".rela" + section) != nullptr) {
+    throw DeviceFault(cudaErrorInvalidKernelImage, path_ + ": relocations of another kind");
+  }
+  if (relocations == nullptr || holder == nullptr) {
+    return;
+  }
+  const std::string_view bytes = content(*holder);
+  for (uint64_t entry = relocations->offset; entry + 16 <= relocations->offset + relocations->bytes;
+       entry += 16) {
+    const auto where = at<uint64_t>(entry);
+    const auto type = at<uint32_t>(entry + 8);
+    const auto number = at<uint32_t>(entry + 12);
+    if ((type != kAbsolute64 && type != kGeneric64) || where + 8 > bytes.size() ||
+        number >= symbols_.size()) {
+      throw DeviceFault(cudaErrorInvalidKernelImage,
+                        path_ + ": a relocation of type " + std::to_string(type));
+    }
+    visit(where, address_of(symbols_[number], value_in<uint64_t>(bytes, where), places));
+  }
+}
+
 std::vector<char> Cubin::bank4(const Places& places) const {
   const Section* section = find(".nv.constant4");
   if (section == nullptr) {
@@ -206,44 +257,26 @@ std::vector<char> Cubin::bank4(const Places& places) const {
   }
   const std::string_view from = content(*section);
   std::vector<char> bytes(from.begin(), from.end());
-  const Section* relocations = find(".rel.nv.constant4");
-  if (relocations == nullptr) {
-    return bytes;
-  }
-  const std::vector<Variable> known = variables();
-  const std::vector<std::string> functions = driver_functions();
-  const auto address_of = [&](const Symbol& symbol, uint64_t addend) -> uint64_t {
-    if (symbol.section == 0) {
-      const auto function = std::find(functions.begin(), functions.end(), symbol.name);
-      return kDriverFunctions + uint64_t(function - functions.begin());
-    }
-    const uint64_t offset = symbol.value + (symbol.type == kSectionSymbol ? addend : 0);
-    const bool is_constant = sections_[symbol.section].name == ".nv.constant3";
-    for (size_t n = 0; n < known.size() && n < places.size(); ++n) {
-      const Variable& variable = known[n];
-      const bool same = symbol.type == kSectionSymbol
-                            ? offset >= variable.offset && offset < variable.offset + variable.bytes
-                            : variable.name == symbol.name;
-      if (same && variable.is_constant == is_constant) {
-        return reinterpret_cast<uint64_t>(places[n]) + (offset - variable.offset);
-      }
-    }
-    throw DeviceFault(cudaErrorInvalidKernelImage,
-                      path_ + " takes the address of " + symbol.name + ", which is no variable");
-  };
-  for (uint64_t entry = relocations->offset; entry + 16 <= relocations->offset + relocations->bytes;
-       entry += 16) {
-    const auto where = at<uint64_t>(entry);
-    const auto number = at<uint32_t>(entry + 12);
-    if (where + 8 > bytes.size() || number >= symbols_.size()) {
-      throw DeviceFault(cudaErrorInvalidKernelImage, path_ + ": a bad relocation");
-    }
-    uint64_t addend = 0;
-    memcpy(&addend, bytes.data() + where, sizeof addend);
-    const uint64_t address = address_of(symbols_[number], addend);
+  visit_addresses(section->name, places, [&](uint64_t where, uint64_t address) {
     memcpy(bytes.data() + where, &address, sizeof address);
-  }
+  });
   return bytes;
+}
+
+void Cubin::write_addresses(const Places& places) const {
+  const std::vector<Variable> known = variables();
+  for (const std::string section : {".nv.global.init", ".nv.constant3"}) {
+    visit_addresses(section, places, [&](uint64_t where, uint64_t address) {
+      for (size_t n = 0; n < known.size() && n < places.size(); ++n) {
+        const Variable& variable = known[n];
+        if (sections_[size_t(variable.section)].name == section &&
+            where - variable.offset + sizeof address <= variable.bytes) {
+          memcpy(static_cast<char*>(places[n]) + (where - variable.offset), &address,
+                 sizeof address);
+        }
+      }
+    });
+  }
 }
 
 std::vector<std::string> Cubin::driver_functions() const {

@@ -34,6 +34,7 @@ class Cubin {
 
   struct Variable {
     std::string name;
+    int section = 0;
     uint64_t offset = 0;  // in its section
     size_t bytes = 0;
     bool is_constant = false;
@@ -44,6 +45,8 @@ class Cubin {
 
   /// Gives a variable (by its place in variables()) its memory, before constants() is called.
   using Places = std::vector<void*>;
+  /// Writes the addresses that variables hold at the begin.
+  void write_addresses(const Places& places) const;
   /// Constant banks 3 and 4: the program's constants, and addresses of variables and functions.
   std::vector<char> bank3() const;
   std::vector<char> bank4(const Places& places) const;
@@ -73,6 +76,10 @@ class Cubin {
   T at(uint64_t offset) const;
   std::string_view content(const Section& section) const;
   const Section* find(const std::string& name) const;
+  /// Calls visit(offset, address) for each address that a section holds.
+  template <typename Visit>
+  void visit_addresses(const std::string& section, const Places& places, Visit visit) const;
+  uint64_t address_of(const Symbol& symbol, uint64_t addend, const Places& places) const;
   void read_symbols();
   void read_attributes(const Section& section, KernelInfo& info) const;
   size_t stack_of(const std::string& kernel) const;

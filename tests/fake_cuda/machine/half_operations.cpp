@@ -13,6 +13,8 @@ struct Pairs {
   float high[kLanes];
 };
 
+constexpr float kLeastHalf = 0x1p-14f;  // that is not denormal
+
 bool is_bfloat(const Instruction& i) {
   return i.mods[Mod::kBF16_V2];
 }
@@ -35,8 +37,12 @@ Pairs source(Warp& warp, const Instruction& i, const Operand& o) {
       pairs.high[lane] = bfloat ? bfloat_to_float(high) : half_to_float(high);
     }
   }
+  const float least = i.mods[Mod::kFTZ] && !bfloat && o.part != Part::kFloat ? kLeastHalf : 0;
   for (float* numbers : {pairs.low, pairs.high}) {
     for (int lane = 0; lane < kLanes; ++lane) {
+      if (std::fabs(numbers[lane]) < least) {
+        numbers[lane] = std::copysign(0.0f, numbers[lane]);
+      }
       const float value = o.absolute ? std::fabs(numbers[lane]) : numbers[lane];
       numbers[lane] = o.negate ? -value : value;
     }
@@ -49,6 +55,7 @@ Pairs source(Warp& warp, const Instruction& i, const Operand& o) {
 template <typename Function>
 void finish(Warp& warp, const Instruction& i, uint32_t mask, Function function) {
   const bool bfloat = is_bfloat(i), saturates = i.mods[Mod::kSAT], clears = i.mods[Mod::kRELU];
+  const bool flushes = i.mods[Mod::kFTZ];
   const auto limited = [&](double value) {
     if (clears) {
       value = value > 0 ? value : value != value ? value : 0.0;
@@ -60,7 +67,11 @@ void finish(Warp& warp, const Instruction& i, uint32_t mask, Function function) 
     if (value != value) {
       return kHalfNan;
     }
-    return bfloat ? float_to_bfloat(odd_float(value)) : float_to_half(odd_float(value));
+    if (bfloat) {
+      return float_to_bfloat(odd_float(value));
+    }
+    const uint32_t half = float_to_half(odd_float(value));
+    return flushes && (half & 0x7c00) == 0 ? half & 0x8000 : half;
   };
   if (i.mods[Mod::kF32]) {
     set_each(warp, i, mask, [&](int lane) {

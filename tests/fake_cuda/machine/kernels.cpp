@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "../memory/host_touches.h"
 #include "../memory/memory.h"
 #include "launch.h"
 #include "machine_code.h"
@@ -62,6 +63,7 @@ const Kernels::LoadedFile& Kernels::load(const std::string& file) {
     return loaded;
   }
   loaded.cubin = &cubin_in(file);
+  const DeviceScope scope;  // writes memory of the device
   for (const Cubin::Variable& variable : loaded.cubin->variables()) {
     if (variable.name[0] == '$') {
       loaded.places.push_back(make_variable(variable));
@@ -73,6 +75,7 @@ const Kernels::LoadedFile& Kernels::load(const std::string& file) {
     }
     loaded.places.push_back(known->second);
   }
+  loaded.cubin->write_addresses(loaded.places);
   loaded.bank4 = loaded.cubin->bank4(loaded.places);
   return loaded;
 }

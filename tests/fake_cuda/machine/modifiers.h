@@ -12,7 +12,8 @@ namespace fake_cuda {
 // The enumerator and the text, once.
 #define FAKE_CUDA_MODIFIERS(M)                                                                     \
   M(U8)                                                                                            \
-  M(S8) M(U16) M(S16) M(U32) M(S32) M(U64) M(S64) M(F16) M(F32) M(F64) M(BF16) M(F16x2) M(BF16x2)  \
+  M(S8)                                                                                            \
+  M(U16) M(S16) M(U32) M(S32) M(U64) M(S64) M(F16) M(F32) M(F64) M(BF16) M(F16x2) M(BF16x2)        \
       M(BF16_V2) M(CAST) M(SPIN) M(X) M(HI) M(WIDE) M(EX) M(L) M(R) M(W) M(SX32) M(E) M(U) M(SH)   \
           M(BF) M(FTZ) M(SAT) M(RN) M(RM) M(RP) M(RZ) M(NTZ) M(RELU) M(TRUNC) M(FLOOR) M(CEIL)     \
               M(AND) M(OR) M(XOR) M(SUM) M(POPC) M(LT) M(EQ) M(LE) M(GT) M(NE) M(GE) M(NUM) M(NAN) \

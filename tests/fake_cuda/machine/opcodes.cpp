@@ -75,9 +75,9 @@ const std::vector<Opcode>& table() {
       {"DFMA", ROUNDINGS, "RN", "DABC", double_multiply_add},
       {"DSETP", COMPARISONS UNORDERED "MIN MAX AND OR XOR", "", "FGABP", double_compare},
       // Pairs of 16-bit floats. .MMA: by another unit, with the same result.
-      {"HADD2", "F32 SAT BF16_V2", "MMA", "DAB", half_add},
-      {"HMUL2", "F32 SAT BF16_V2", "MMA", "DAB", half_multiply},
-      {"HFMA2", "F32 SAT RELU BF16_V2", "MMA", "DABC", half_multiply_add},
+      {"HADD2", "F32 FTZ SAT BF16_V2", "MMA", "DAB", half_add},
+      {"HMUL2", "F32 FTZ SAT BF16_V2", "MMA", "DAB", half_multiply},
+      {"HFMA2", "F32 FTZ SAT RELU BF16_V2", "MMA", "DABC", half_multiply_add},
       {"HSETP2", COMPARISONS UNORDERED "AND OR XOR BF16_V2", "", "FGABP", half_compare},
       {"HSET2", COMPARISONS UNORDERED "BF AND OR XOR BF16_V2", "", "DABP", half_set},
       {"HMNMX2", "NAN BF16_V2", "", "DABP", half_minmax},
@@ -85,6 +85,7 @@ const std::vector<Opcode>& table() {
       {"F2F", ROUNDINGS "FTZ F16 F32 F64", "RN", "DA", float_to_float},
       {"F2I", INTEGERS "F16 F32 F64 FTZ TRUNC FLOOR CEIL", "NTZ", "DA", float_to_integer},
       {"I2F", INTEGERS ROUNDINGS "F16 F32 F64", "RN", "DA", integer_to_float},
+      {"I2IP", "U8 S8 S32 SAT", "", "DABC", pack_integers},
       {"FRND", "F16 F32 F64 FTZ TRUNC FLOOR CEIL", "", "DA", round_float},
       {"F2FP", "BF16 FTZ RZ RELU", "PACK_AB F16 F32", "DAB", pack_floats},
       // Memory.

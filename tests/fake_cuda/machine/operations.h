@@ -55,6 +55,7 @@ FAKE_CUDA_OPERATION(half_minmax)
 FAKE_CUDA_OPERATION(float_to_float)
 FAKE_CUDA_OPERATION(float_to_integer)
 FAKE_CUDA_OPERATION(integer_to_float)
+FAKE_CUDA_OPERATION(pack_integers)
 FAKE_CUDA_OPERATION(round_float)
 FAKE_CUDA_OPERATION(pack_floats)
 // memory_operations.cpp
