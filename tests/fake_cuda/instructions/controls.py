@@ -132,12 +132,10 @@ def branches():
     # A function that calls itself stays one, with a stack in local memory.
     yield Case("call", "u32 u32", "u32", "setp.gt.u32 p0, a, b; mov.u32 x, 5; @!p0 bra over;"
                "call (x), counted, (a);\nover: add.u32 x, x, 1;", "CALL.REL RET.REL STL LDL",
-               lambda a, b: 1 + (a.bit_count() if a > b else 5), declarations=COUNTED)
-    yield Case("call_by_address", "u32 u32", "u32", "and.b32 t0, a, 1; setp.eq.u32 p0, t0, 1; mov.u64 w0, first_choice;"
-               "mov.u64 w1, second_choice; selp.b64 w2, w0, w1, p0;\nkinds: .callprototype (.reg .b32 _) _ (.reg .b32 _);\n"
-               "call (x), w2, (b), kinds;", "BRX|CALL.REL|CALL.ABS", lambda a, b: b + 17 if a & 1 else b ^ 0xFF,
-               declarations=".func (.reg .b32 r) first_choice(.reg .b32 u) { add.u32 r, u, 17; ret; }\n"
-                            ".func (.reg .b32 r) second_choice(.reg .b32 u) { xor.b32 r, u, 255; ret; }")
+               lambda a, b: 1 + (a.bit_count() if a > b else 5), declarations=COUNTED,
+               samples=[(0x155 << n // 32, n // 32 % 2 * 5000) for n in range(4 * BLOCK)])
+    yield Case("call_at_several_depths", "u32", "u32", "call (x), counted, (a);", "CALL.REL RET.REL",
+               lambda a: a.bit_count(), declarations=COUNTED)
     many = " ".join(f"shr.u32 t0, a, {n}; and.b32 t0, t0, 1; setp.eq.u32 q{n}, t0, 1;" for n in range(16))
     uses = " ".join(f"@q{n} add.u32 x, x, {1 << n};" for n in range(16))
     back = " ".join(f"@q{n} xor.b32 x, x, {3 << n};" for n in range(16))
@@ -223,7 +221,7 @@ def barriers():
                "add.u32 x, x, 1;", "WARPSYNC", lambda samples: [1 + (samples[n ^ 3][0] if n & 16 else 9) for n in range(len(samples))],
                samples=[(n * 3,) for n in range(BLOCK)], whole=True)
     yield Case("memory_order", "u32", "u32", "st.global.u32 [m], 1; membar.cta; membar.gl; membar.sys; fence.acq_rel.gpu; nanosleep.u32 20;"
-               "prefetch.global.L2 [m]; mov.u32 x, a;", "MEMBAR NANOSLEEP", lambda samples: ([a for a, in samples], [1]),
+               "mov.u32 x, a;", "MEMBAR NANOSLEEP", lambda samples: ([a for a, in samples], [1]),
                samples=[(n,) for n in range(BLOCK)], memory=[0], whole=True)
 
 

@@ -1,5 +1,6 @@
 """What the machine must not run: it says which instruction, modifier, operand or address it is, and gives no result."""
 
+from controls import COUNTED
 from kernels import Case
 from uniforms import written
 
@@ -48,6 +49,16 @@ def assembled():
     yield Case("assertion", "u32 u32", "u32", "{ .reg .b64 no; mov.u64 no, 0; call.uni __assertfail, (no, no, a, no, no); } mov.u32 x, b;",
                "CALL.ABS LEPC", None, refused="Assertion",
                declarations=".extern .func __assertfail(.param .b64 m, .param .b64 f, .param .b32 l, .param .b64 n, .param .b64 s);")
+    yield Case("prefetch", "u32", "u32", "prefetch.global.L2 [m]; mov.u32 x, a;", "CCTL.E.PF2", None, refused="PF2", memory=[0])
+    # Two that real code may have and that this machine does not run: it says so.
+    yield Case("call_by_address", "u32 u32", "u32", "and.b32 t0, a, 1; setp.eq.u32 p0, t0, 1; mov.u64 w0, first_choice;"
+               "mov.u64 w1, second_choice; selp.b64 w2, w0, w1, p0;\nkinds: .callprototype (.reg .b32 _) _ (.reg .b32 _);\n"
+               "call (x), w2, (b), kinds;", "BRX|CALL.REL|CALL.ABS", None, refused="CALL.REL",
+               declarations=".func (.reg .b32 r) first_choice(.reg .b32 u) { add.u32 r, u, 17; ret; }\n"
+                            ".func (.reg .b32 r) second_choice(.reg .b32 u) { xor.b32 r, u, 255; ret; }")
+    yield Case("call_in_branch", "u32 u32", "u32", "setp.gt.u32 p0, a, b; mov.u32 x, 5; @!p0 bra over;"
+               "call (x), counted, (a);\nover: add.u32 x, x, 1;", "CALL.REL", None, refused="wait",
+               declarations=COUNTED)
 
 
 def accesses():
