@@ -131,16 +131,23 @@ void messages(Rank& rank) {
   const int last = (rank.rank() + rank.ranks() - 1) % rank.ranks();
   DeviceArray<int> sent(kCount, 100 + rank.rank());
   DeviceArray<int> received(kCount, 0);
+  DeviceArray<int> also_sent(2 * kCount, 200 + rank.rank());  // messages of a pair keep their order
+  DeviceArray<int> also_received(2 * kCount, 0);
   DeviceArray<int> sum(1, 1);
   require_nccl(ncclGroupStart(), ncclSuccess, "ncclGroupStart");
   require_nccl(ncclSend(sent.data(), kCount, ncclInt32, next, comm, stream), ncclSuccess,
                "ncclSend");
   require_nccl(ncclRecv(received.data(), kCount, ncclInt32, last, comm, stream), ncclSuccess,
                "ncclRecv");
+  require_nccl(ncclSend(also_sent.data(), 2 * kCount, ncclInt32, next, comm, stream), ncclSuccess,
+               "ncclSend");
+  require_nccl(ncclRecv(also_received.data(), 2 * kCount, ncclInt32, last, comm, stream),
+               ncclSuccess, "ncclRecv");
   require_nccl(ncclAllReduce(sum.data(), sum.data(), 1, ncclInt32, ncclSum, comm, stream),
                ncclSuccess, "ncclAllReduce");
   require_nccl(ncclGroupEnd(), ncclSuccess, "ncclGroupEnd");
   require(received.values()[kCount - 1] == 100 + last, "the ring's message");
+  require(also_received.values()[kCount] == 200 + last, "the ring's second message");
   require(sum.values()[0] == rank.ranks(), "a collective of the same group");
   std::vector<int> own;
   for (int i = 0; i < rank.ranks(); ++i) {
