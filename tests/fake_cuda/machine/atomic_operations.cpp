@@ -88,7 +88,8 @@ void update(Warp& warp, const Instruction& i, uint32_t mask, char** places) {
     memcpy(&old, places[lane], size_t(i.bytes));
     const uint64_t now = updated(warp, i, old, value_of(i.a, lane), value_of(i.b, lane));
     memcpy(places[lane], &now, size_t(i.bytes));
-    before.v[lane] = old;
+    // .CAST answers whether it has written, not what was there.
+    before.v[lane] = i.mods[Mod::kCAST] ? old == value_of(i.a, lane) : old;
   });
   if (i.to.is_present) {
     Lanes low;

@@ -109,11 +109,21 @@ void half_multiply(Warp& warp, const Instruction& i, uint32_t mask) {
          [&](int lane, bool high) { return part(a, lane, high) * part(b, lane, high); });
 }
 
-/// Doubles hold the product exactly, and of the sum enough that one more rounding is the right one.
+/// The sum, rounded to odd: a second rounding to 16 bits then is the only one that shows. (Of
+/// bfloat16 numbers a product may lie between two results and the addend far below it.)
+static double odd_sum(double a, double b) {
+  const double sum = a + b, from_b = sum - a;
+  const double lost = (a - (sum - from_b)) + (b - from_b);
+  if (!std::isfinite(sum) || lost == 0 || (bits_of(sum) & 1) != 0) {
+    return sum;
+  }
+  return std::nextafter(sum, lost > 0 ? HUGE_VAL : -HUGE_VAL);
+}
+
 void half_multiply_add(Warp& warp, const Instruction& i, uint32_t mask) {
   const Pairs a = source(warp, i, i.a), b = source(warp, i, i.b), c = source(warp, i, i.c);
   finish(warp, i, mask, [&](int lane, bool high) {
-    return part(a, lane, high) * part(b, lane, high) + part(c, lane, high);
+    return odd_sum(part(a, lane, high) * part(b, lane, high), part(c, lane, high));
   });
 }
 

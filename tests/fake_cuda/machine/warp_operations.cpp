@@ -118,9 +118,6 @@ void reduce(Warp& warp, const Instruction& i, uint32_t mask) {
     if (m[Mod::kOR]) {
       return x | y;
     }
-    if (m[Mod::kAND]) {
-      return x & y;
-    }
     if (m[Mod::kXOR]) {
       return x ^ y;
     }
@@ -131,7 +128,7 @@ void reduce(Warp& warp, const Instruction& i, uint32_t mask) {
       const bool less = m[Mod::kS32] ? int32_t(x) < int32_t(y) : x < y;
       return less == m[Mod::kMIN] ? x : y;
     }
-    cannot_execute(warp, i);
+    return x & y;  // without a name: AND
   };
   uint32_t all = a[__builtin_ctz(mask)];
   each_lane(mask & (mask - 1), [&](int lane) { all = join(all, a[lane]); });
