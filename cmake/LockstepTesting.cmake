@@ -212,9 +212,14 @@ function(lockstep_add_gpu_test library name)
     string(REPLACE "gpu" "staged" transport ${entry})
     set(test ${library}.${name}.${entry})
     add_test(NAME ${test} COMMAND ${start} $<TARGET_FILE:${target}_gpu> ${filter})
+    set(environment ${LOCKSTEP_GPU_TEST_ENVIRONMENT} LOCKSTEP_TEST_RANKS=${TEST_RANKS}
+      LOCKSTEP_TRANSPORT=${transport})
     set_tests_properties(${test} PROPERTIES LABELS gpu TIMEOUT ${TEST_TIMEOUT}
-      SKIP_RETURN_CODE 77 RESOURCE_LOCK gpu
-      ENVIRONMENT "${LOCKSTEP_GPU_TEST_ENVIRONMENT};LOCKSTEP_TEST_RANKS=${TEST_RANKS};LOCKSTEP_TRANSPORT=${transport}")
+      SKIP_RETURN_CODE 77 RESOURCE_LOCK gpu ENVIRONMENT "${environment}")
+    if(COMMAND fake_cuda_program)
+      fake_cuda_program(${test} RANKS ${TEST_RANKS} COMMAND ${start} $<TARGET_FILE:${target}_gpu>
+        LEFT_OUT ${TEST_ONLY_ON_THE_HOST} ENVIRONMENT ${environment})
+    endif()
   endforeach()
   if(NOT TARGET lockstep_pretend_device)
     return()

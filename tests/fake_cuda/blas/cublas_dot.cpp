@@ -1,7 +1,7 @@
 #include <cstring>
 #include <vector>
 
-#include "../runtime/work.h"
+#include "../common/work.h"
 #include "handle.h"
 #include "sums_of_products.h"
 

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "../runtime/work.h"
+#include "../common/work.h"
 #include "handle.h"
 
 /// cuBLAS's products of matrices: each entry point becomes a Product.

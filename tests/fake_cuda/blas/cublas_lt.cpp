@@ -1,6 +1,6 @@
 #include <cstring>
 
-#include "../runtime/work.h"
+#include "../common/work.h"
 #include "lt_descriptions.h"
 
 /// cublasLt: products that a program describes piece by piece, with epilogues.

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "../runtime/work.h"
+#include "../common/work.h"
 #include "numbers.h"
 
 namespace fake_cuda {

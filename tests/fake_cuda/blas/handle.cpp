@@ -4,7 +4,7 @@
 #include <set>
 #include <utility>
 
-#include "../runtime/work.h"
+#include "../common/work.h"
 
 namespace fake_cuda {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "../runtime/work.h"
+#include "../common/work.h"
 #include "sums_of_products.h"
 
 namespace fake_cuda {

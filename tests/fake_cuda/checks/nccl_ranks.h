@@ -25,7 +25,7 @@
 namespace fake_cuda::checks {
 
 constexpr int kMostRanks = 8;
-constexpr unsigned kSecondsForACheck = 120;
+constexpr unsigned kSecondsForACheck = 280;
 
 /// Between two looks. A rank that spins would take the processor from the others.
 inline void pause_a_little() {

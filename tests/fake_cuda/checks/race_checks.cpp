@@ -1,86 +1,18 @@
-#include <signal.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
+#include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <memory>
 #include <random>
 #include <string>
 #include <vector>
 
-#include "../memory/device_guard.h"
-#include "../memory/host_touches.h"
 #include "../memory/memory.h"
 #include "../memory/races.h"
-#include "expect.h"
+#include "race_expectations.h"
 
 /// Each missing order is named; the right program has none. Streams are played by clocks.
 namespace fake_cuda::checks {
 namespace {
-
-constexpr size_t kMib = 1 << 20;
-
-/// A lane of work: each access is a piece of its own, ordered after the earlier ones.
-class Stream {
- public:
-  explicit Stream(const std::string& name) : lane_(new_lane(name)) {}
-  void read(const char* what, const void* memory, size_t bytes) { use(what, memory, bytes, false); }
-  void write(const char* what, const void* memory, size_t bytes) { use(what, memory, bytes, true); }
-  /// What an event that is recorded now orders.
-  Clock event() const { return clock_; }
-  void wait(const Clock& event) { clock_.join(event); }
-  uint32_t lane() const { return lane_; }
-
- private:
-  void use(const char* what, const void* memory, size_t bytes, bool writes) {
-    const Clock before = clock_;
-    const Actor actor = {lane_, ++number_, &before, what};
-    check_access(actor, memory, bytes, writes);
-    clock_.set(lane_, number_);
-  }
-
-  uint32_t lane_;
-  uint64_t number_ = 0;
-  Clock clock_;
-};
-
-char* device_memory(size_t bytes) {
-  void* memory = nullptr;
-  if (allocate_device(&memory, bytes, 0) != cudaSuccess) {
-    std::abort();
-  }
-  return static_cast<char*>(memory);
-}
-
-char* host_memory(size_t bytes) {
-  void* memory = nullptr;
-  if (allocate_host(&memory, bytes, 0) != cudaSuccess) {
-    std::abort();
-  }
-  return static_cast<char*>(memory);
-}
-
-template <typename Function>
-void expect_none(const std::string& what, Function function) {
-  const long before = races_found();
-  const std::string printed = printed_by(function);
-  expect(races_found() == before && printed.empty(), what + ": no race " + printed);
-}
-
-/// One race, whose message has all the parts.
-template <typename Function>
-void expect_race(const std::string& what, const std::vector<std::string>& parts,
-                 Function function) {
-  const long before = races_found();
-  const std::string printed = printed_by(function);
-  expect(races_found() == before + 1, what + ": one race");
-  for (const std::string& part : parts) {
-    expect(has(printed, part), "  with \"" + part + "\" in: " + printed);
-  }
-}
 
 void check_waits() {
   Stream one("stream 1");
@@ -308,162 +240,18 @@ void check_random_programs() {
              " have a race: " + std::to_string(wrong) + " wrong answers");
 }
 
-volatile char sink = 0;
-
-void check_host_touches() {
-  Stream stream("stream 1");
-  char* memory = host_memory(3 * 4096);
-  std::memset(memory, 1, 3 * 4096);
-  uint64_t pending = begin_pending(memory + 64, 4096, true, "download", stream.lane());
-  expect_race("the host reads before the copy is done",
-              {"the host reads memory that \"download\" (stream 1) has still to write",
-               "byte 64 of 12288 bytes", "page-locked"},
-              [&] { sink = memory[64]; });
-  expect(sink == 1, "  and goes on");
-  end_pending(pending);
-  pending = begin_pending(memory + 64, 4096, true, "download 2", stream.lane());
-  expect_none("neighbours on the same pages", [&] {
-    sink = memory[63];
-    memory[64 + 4096] = 2;
-    std::memcpy(memory + 8000, memory, 64);
-  });
-  expect_race("the page is closed again after a neighbour", {"the host writes", "byte 4159"},
-              [&] { memory[63 + 4096] = 3; });
-  end_pending(pending);
-  expect_none("the host reads after it is done", [&] { sink = memory[64]; });
-  expect(memory[64 + 4096] == 2 && memory[63 + 4096] == 3, "what was written is there");
-
-  pending = begin_pending(memory, 100, false, "upload", stream.lane());
-  expect_none("the host reads what the work reads", [&] { sink = memory[5]; });
-  expect_race("the buffer is filled again before its upload ran",
-              {"the host writes memory that \"upload\" (stream 1) has still to read"},
-              [&] { std::memset(memory, 5, 100); });
-  end_pending(pending);
-
-  pending = begin_pending(memory + 64, 8192, true, "_ZN4some6kernelEPi", stream.lane());
-  expect_none("the first page of a large range may hold other things", [&] { sink = memory[64]; });
-  expect_race("its whole pages are closed", {"\"some::kernel(int*)\" (stream 1)"},
-              [&] { sink = memory[4096]; });
-  end_pending(pending);
-
-  pending = begin_pending(memory, 12288, true, "download 3", stream.lane());
-  const uint64_t second = begin_pending(memory + 4096, 4, false, "upload 2", stream.lane());
-  expect_none("the device's own access", [&] {
-    const DeviceScope scope;
-    std::memset(memory, 7, 12288);
-  });
-  end_pending(pending);
-  expect_race("another piece is still pending", {"\"upload 2\""}, [&] { memory[4096] = 1; });
-  end_pending(second);
-  expect_none("none is pending", [&] { std::memset(memory, 0, 12288); });
-  pending = begin_pending(memory, 64, true, "download 4", stream.lane());
-  release_host(memory);
-  end_pending(pending);
-  expect(allocation_of(reinterpret_cast<uintptr_t>(memory)).bytes == 0,
-         "memory can be freed while work is pending");
-
-  std::vector<char> own(20000);
-  register_host(own.data(), own.size(), 0);
-  pending = begin_pending(own.data(), own.size(), true, "download 5", stream.lane());
-  expect_race("registered memory", {"\"download 5\"", "registered"}, [&] { sink = own[10000]; });
-  unregister_host(own.data());
-  end_pending(pending);
-  expect_none("it is given back", [&] { std::memset(own.data(), 0, own.size()); });
-  expect(begin_pending(own.data(), 100, true, "pageable", stream.lane()) == 0,
-         "other memory of the program is passed over");
-}
-
-/// Whether a child process ends by SIGSEGV when it does this.
-template <typename Function>
-bool is_killed(Function function) {
-  const pid_t child = fork();
-  if (child == 0) {
-    signal(SIGSEGV, SIG_DFL);  // not the handler that stands in for the program's
-    catch_touches();
-    function();
-    _exit(0);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV;
-}
-
-void check_device_memory() {
-  char* memory = device_memory(3 * kMib);
-  bool killed = false;
-  std::string printed = printed_by([&] { killed = is_killed([&] { sink = memory[100]; }); });
-  expect(killed && has(printed, "the host reads byte 100 of 3145728 bytes") &&
-             has(printed, "(device 0)"),
-         "the host may not read memory of a device: " + printed);
-  {
-    const DeviceScope scope;
-    std::memset(memory, 1, 3 * kMib);
-  }
-  close_device_memory();
-  expect(is_killed([&] { memory[0] = 1; }), "nor write it");
-  {
-    const DeviceScope scope;
-    expect(memory[0] == 1 && memory[3 * kMib - 1] == 1, "the device's thread may");
-  }
-  release_device(memory);
-  close_device_memory();
-  printed = printed_by([&] {
-    killed = is_killed([&] {
-      const DeviceScope scope;
-      memory[4] = 1;
-    });
-  });
-  expect(killed && has(printed, "a piece of work writes byte 4") && has(printed, "was freed"),
-         "freed memory is closed to the device, too: " + printed);
-}
-
-char* foreign = nullptr;
-int foreign_faults = 0;
-
-void on_foreign_fault(int, siginfo_t* info, void*) {
-  foreign_faults += info->si_addr == foreign ? 1 : 100;
-  mprotect(foreign, 4096, PROT_READ | PROT_WRITE);
-}
-
-void touch_foreign_page() {
-  mprotect(foreign, 4096, PROT_NONE);
-  *foreign = 1;
-}
-
-void install_foreign_handler() {
-  struct sigaction action = {};
-  action.sa_sigaction = on_foreign_fault;
-  action.sa_flags = SA_SIGINFO;
-  sigaction(SIGSEGV, &action, nullptr);
-}
-
-void check_other_handlers(const char* when) {
-  foreign_faults = 0;
-  touch_foreign_page();
-  expect(foreign_faults == 1,
-         std::string("a handler of SIGSEGV that was installed ") + when + " still gets its faults");
-}
-
 }  // namespace
 }  // namespace fake_cuda::checks
 
 int main() {
   using namespace fake_cuda::checks;
   setenv("FAKE_CUDA_RACES", "1", 1);
-  foreign = static_cast<char*>(mmap(nullptr, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-  install_foreign_handler();
   check_waits();
   check_bytes();
   check_recycled_memory();
   check_graphs();
   check_host_clock();
   check_large_ranges();
-  check_host_touches();
-  check_device_memory();
-  check_other_handlers("before");
-  install_foreign_handler();
-  check_host_touches();
-  check_other_handlers("after");
   check_random_programs();
   std::printf("%d failures\n", failures);
   return failures == 0 ? 0 : 1;

@@ -209,16 +209,20 @@ def barriers():
             ("and.pred", "BAR.RED.AND", "selp.b32 x, 1, 0, p1;", lambda block: int(all(a == 3 for a, in block))),
             ("popc.u32", "BAR.RED.POPC", "", lambda block: sum(a == 3 for a, in block))):
         target = "x" if name.startswith("popc") else "p1"
-        yield Case(f"barrier_{name[:3].rstrip('.')}", "u32", "u32", f"setp.eq.u32 p0, a, 3; barrier.red.{name} {target}, 0, p0; {output}",
+        yield Case(f"barrier_{name[:3].rstrip('.')}", "u32", "u32", f"setp.eq.u32 p0, a, 3; barrier.red.{name} {target}, 0, "
+                                                                    f"p0; {output}",
                    covers + " B2R", lambda samples, check=check: [check(block_of(samples, n)) for n in range(len(samples))],
                    samples=counts, whole=True)
     yield Case("warp_barrier", "u32", "u32", SHARED + "and.b32 t0, a, 1; setp.eq.u32 p0, t0, 1; @p0 bra over; add.u32 a, a, 1;"
                "\nover:" + exchange + "bar.warp.sync -1; xor.b32 t2, tid, 7; mad.lo.u32 t1, t2, 4, t9; ld.shared.u32 x, [t1];",
                "", lambda samples: [samples[n ^ 7][0] | 1 for n in range(len(samples))],
                samples=[(n * 3,) for n in range(BLOCK)], whole=True)
-    yield Case("warp_barrier_of_some", "u32", "u32", SHARED + "mov.u32 x, 9; and.b32 t0, tid, 16; setp.eq.u32 p0, t0, 0; @p0 bra over;"
-               + exchange + "bar.warp.sync 0xffff0000; xor.b32 t2, tid, 3; mad.lo.u32 t1, t2, 4, t9; ld.shared.u32 x, [t1];\nover:"
-               "add.u32 x, x, 1;", "WARPSYNC", lambda samples: [1 + (samples[n ^ 3][0] if n & 16 else 9) for n in range(len(samples))],
+    yield Case("warp_barrier_of_some", "u32", "u32", SHARED + "mov.u32 x, 9; and.b32 t0, tid, 16; setp.eq.u32 p0, t0, 0; "
+                                                              "@p0 bra over;"
+               + exchange + "bar.warp.sync 0xffff0000; xor.b32 t2, tid, 3; mad.lo.u32 t1, t2, 4, t9; ld.shared.u32 x, "
+                            "[t1];\nover:"
+               "add.u32 x, x, "
+               "1;", "WARPSYNC", lambda samples: [1 + (samples[n ^ 3][0] if n & 16 else 9) for n in range(len(samples))],
                samples=[(n * 3,) for n in range(BLOCK)], whole=True)
     yield Case("memory_order", "u32", "u32", "st.global.u32 [m], 1; membar.cta; membar.gl; membar.sys; fence.acq_rel.gpu; nanosleep.u32 20;"
                "mov.u32 x, a;", "MEMBAR NANOSLEEP", lambda samples: ([a for a, in samples], [1]),

@@ -285,11 +285,13 @@ def halves():
     yield case("hmnmx2", 2, "min.f16x2 x, a, b;", "HMNMX2", both_halves(lambda a, b: exact.smaller(F16, a, b)), arch=80)
     for suffix, change in (("ftz", exact.flushed), ("sat", exact.saturated)):
         first = exact.flushed if suffix == "ftz" else lambda form, bits: bits
-        yield case(f"hmul2_{suffix}", 2, f"mul.rn{'.ftz' if suffix == 'ftz' else '.sat'}.f16x2 x, a, b;", f"HMUL2.{suffix.upper()}|HFMA2.{suffix.upper()}",
+        yield case(f"hmul2_{suffix}", 2, f"mul.rn{'.ftz' if suffix == 'ftz' else '.sat'}.f16x2 x, a, "
+                                         f"b;", f"HMUL2.{suffix.upper()}|HFMA2.{suffix.upper()}",
                    both_halves(lambda a, b, i=first, o=change: o(F16, exact.multiply(F16, i(F16, a), i(F16, b)))))
         yield case(f"hfma2_{suffix}", 3, f"fma.rn.{suffix}.f16x2 x, a, b, c;", f"HFMA2.{suffix.upper()}", both_halves(
             lambda a, b, c, i=first, o=change: o(F16, exact.multiply_add(F16, i(F16, a), i(F16, b), i(F16, c)))))
-    yield case("bf16_minimum", 2, "min.bf16x2 x, a, b;", "HMNMX2.BF16_V2", both_halves(lambda a, b: exact.smaller(BF16, a, b)), arch=80)
+    yield case("bf16_minimum", 2, "min.bf16x2 x, a, "
+                                  "b;", "HMNMX2.BF16_V2", both_halves(lambda a, b: exact.smaller(BF16, a, b)), arch=80)
     yield Case("minimum_with_nan", "f32 f32", "f32 f32", "min.NaN.f32 x, a, b; max.NaN.f32 y, a, b;", "FMNMX.NAN",
                lambda a, b: (F32.nan,) * 2 if exact.is_nan(F32, a) or exact.is_nan(F32, b) else
                (exact.smaller(F32, a, b), exact.smaller(F32, a, b, True)), arch=80)

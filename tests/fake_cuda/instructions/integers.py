@@ -210,6 +210,8 @@ CASES = [
     Case("absolute_64", "u64", "u64", "abs.s64 x, a;", "IMAD.X|IADD3.X", lambda a: abs(signed(a, 64))),
     Case("scaled_add", "u32 u32", "u32", "shl.b32 t0, a, 5; add.u32 x, t0, b;", "LEA|IMAD", lambda a, b: (a << 5) + b),
     Case("scaled_subtract", "u32 u32", "u32", "shl.b32 t0, a, 3; sub.u32 x, b, t0;", "", lambda a, b: b - (a << 3)),
+    Case("scaled_subtract_64", "u64 u64", "u64", "shl.b64 w0, a, 3; sub.u64 x, b, w0;", "LEA",
+         lambda a, b: b - (a << 3)),
     Case("scaled_add_64", "u64 u64", "u64", "shl.b64 w0, a, 3; add.u64 x, w0, b;", "LEA LEA.HI.X",
          lambda a, b: (a << 3) + b),
     Case("scaled_add_signed", "u32 u64", "u64", "cvt.s64.s32 w0, a; shl.b64 w0, w0, 2; add.u64 x, w0, b;",

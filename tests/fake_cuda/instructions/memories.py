@@ -251,7 +251,8 @@ def same_place():
                "atom.shared.add.u32 t0, [t9], a; bar.sync 0; ld.shared.u32 t1, [t9]; @!p0 st.global.u32 [m], t1;",
                "ATOMS.ADD|ATOMS.POPC.INC", total, memory=[0], whole=True, samples=[(n * n,) for n in range(BLOCK)])
     yield Case("counted_in_shared", "u32", "", SHARED + "setp.ne.u32 p0, tid, 0; @!p0 st.shared.u32 [t9], 0; bar.sync 0;"
-               "setp.gt.u32 p1, a, 9; @p1 red.shared.add.u32 [t9], 1; bar.sync 0; ld.shared.u32 t1, [t9]; @!p0 st.global.u32 [m], t1;",
+               "setp.gt.u32 p1, a, 9; @p1 red.shared.add.u32 [t9], 1; bar.sync 0; ld.shared.u32 t1, [t9]; "
+               "@!p0 st.global.u32 [m], t1;",
                "ATOMS.ADD|ATOMS.POPC.INC", lambda samples: ([], [sum(a > 9 for a, in samples)]), memory=[0], whole=True,
                samples=[(n % 13,) for n in range(BLOCK)])
     yield Case("generic_atomics", "u32 u32", "u32 u32", "ld.param.u64 w9, [p_m]; mad.wide.u32 w8, thread, 8, w9;"

@@ -46,9 +46,11 @@ def assembled():
                "mad.lo.u32 t8, t8, 16, t9; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {x}, [t8];", "LDSM", None, refused="LDSM")
     yield Case("trap", "u32", "u32", "trap; mov.u32 x, a;", "BPT.TRAP", None, refused="trap")
     yield Case("clock_of_the_world", "u32", "u64", "mov.u64 x, %globaltimer;", "S2R|S2UR|CS2R", None, refused="SR_")
-    yield Case("assertion", "u32 u32", "u32", "{ .reg .b64 no; mov.u64 no, 0; call.uni __assertfail, (no, no, a, no, no); } mov.u32 x, b;",
+    yield Case("assertion", "u32 u32", "u32", "{ .reg .b64 no; mov.u64 no, 0; call.uni __assertfail, (no, no, a, no, no); "
+                                              "} mov.u32 x, b;",
                "CALL.ABS LEPC", None, refused="Assertion",
-               declarations=".extern .func __assertfail(.param .b64 m, .param .b64 f, .param .b32 l, .param .b64 n, .param .b64 s);")
+               declarations=".extern .func __assertfail(.param .b64 m, .param .b64 f, .param .b32 l, .param .b64 n, "
+                            ".param .b64 s);")
     yield Case("prefetch", "u32", "u32", "prefetch.global.L2 [m]; mov.u32 x, a;", "CCTL.E.PF2", None, refused="PF2", memory=[0])
     # Two that real code may have and that this machine does not run: it says so.
     yield Case("call_by_address", "u32 u32", "u32", "and.b32 t0, a, 1; setp.eq.u32 p0, t0, 1; mov.u64 w0, first_choice;"
@@ -68,7 +70,8 @@ def accesses():
     yield Case("write_before", "u32", "u32", ADDRESS + "st.global.u32 [place+-8], a; mov.u32 x, a;", "", None,
                refused="illegal|700|write", **here)
     yield Case("read_null", "u32", "u32", "mov.b64 place, 0; ld.global.u32 x, [place];", "", None, refused="null|700", **here)
-    yield Case("not_aligned", "u32", "u32", ADDRESS + "ld.global.u32 x, [place+2];", "", None, refused="misaligned|716|aligned", **here)
+    yield Case("not_aligned", "u32", "u32", ADDRESS + "ld.global.u32 x, "
+                                                      "[place+2];", "", None, refused="misaligned|716|aligned", **here)
     yield Case("shared_beyond", "u32", "u32", ".shared .align 4 .b8 room[64]; mov.u32 t9, room; mad.lo.u32 t8, tid, 4, t9;"
                "st.shared.u32 [t8], a; bar.sync 0; ld.shared.u32 x, [t8];", "", None, refused="shared", **here)
     yield Case("atomic_beyond", "u32", "u32", ADDRESS + "atom.global.add.u32 x, [place+4], a;", "", None, refused="700", **here)

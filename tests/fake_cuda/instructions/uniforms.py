@@ -95,10 +95,12 @@ def cases():
                   "UISETP.GT.OR UP3, UP2, {ua}, {ub}, UP5; USEL UR13, {ub}, 0x9, UP2;" + choose, "UISETP.OR",
                   lambda a, b, c: (a if signed(a) > signed(b) or c < 127 else 77) |
                   (b if signed(a) <= signed(b) or c < 127 else 9) << 32, "u64")
-    yield uniform("compare_xor", "u32 u32 u32", "UISETP.GT.AND UP1, UP2, {ua}, {ub}, UPT; UISETP.LT.XOR UP3, UPT, {ua}, {uc}, UP2;"
+    yield uniform("compare_xor", "u32 u32 u32", "UISETP.GT.AND UP1, UP2, {ua}, {ub}, UPT; UISETP.LT.XOR UP3, UPT, {ua}, {uc}, "
+                                                "UP2;"
                   + choose, "UISETP.XOR",
                   lambda a, b, c: a if (signed(a) < signed(c)) != (signed(a) <= signed(b)) else 77)
-    yield uniform("predicate_table", "u32 u32 u32", "UISETP.GT.AND UP1, UPT, {ua}, {ub}, UPT; UISETP.LT.AND UP2, UPT, {ua}, {uc}, UPT;"
+    yield uniform("predicate_table", "u32 u32 u32", "UISETP.GT.AND UP1, UPT, {ua}, {ub}, UPT; UISETP.LT.AND UP2, UPT, {ua}, "
+                                                    "{uc}, UPT;"
                   "UPLOP3.LUT UP3, UP4, UP1, UP2, !UP1, 0x2a, 0xc0;" + choose + "USEL UR12, UR12, 0x9, UP4;", "UPLOP3.LUT",
                   plop_example)
     yield uniform("minimum", "u32 u32", "UIMNMX UR12, {ua}, {ub}, UPT; UIMNMX.U32 UR13, {ua}, {ub}, !UPT;", "UIMNMX UIMNMX.U32",
@@ -126,12 +128,14 @@ def cases():
                   "R2P PR, {b}.B1, 0x3; P2R {y}, PR, RZ, 0x7f;", "R2P P2R",
                   lambda a, b: (a & 0x5A | b & ~0x5A, a & 0x7C | b >> 8 & 3))
     yield written("add_two", "u32 u32", "u32", "VIADD {x}, {a}, {b};", "VIADD", lambda a, b: a + b)
-    yield written("mov_constant_bank", "u32", "u64", "MOV {x}, c[0x0][0x0]; IMAD.MOV.U32 {x1}, RZ, RZ, c[0x0][0x4];", "MOV IMAD.MOV",
+    yield written("mov_constant_bank", "u32", "u64", "MOV {x}, c[0x0][0x0]; IMAD.MOV.U32 {x1}, RZ, RZ, "
+                                                     "c[0x0][0x4];", "MOV IMAD.MOV",
                   lambda a: 1 | 1 << 32)
     yield written("spaces", "u32", "u32", "MOV R4, 0x160; MOV R4, c[0x0][0x160]; MOV R5, c[0x0][0x164]; QSPC.E.S P1, RZ, [R4];"
                   "SEL {x}, {a}, 0x5, P1;", "QSPC.E.S", lambda a: 5)
     yield written("reduce_warp", "u32", "u32", "REDUX.SUM UR12, {a}; MOV {x}, UR12;", "REDUX.SUM", lambda a: a)
-    yield written("leave", "u32", "u32", "MOV {x}, 0x1; BSSY B0, {end}; ISETP.NE.AND P0, PT, {a}, 0x5, PT; @P0 BREAK B0; @P0 BRA {end};"
+    yield written("leave", "u32", "u32", "MOV {x}, 0x1; BSSY B0, {end}; ISETP.NE.AND P0, PT, {a}, 0x5, PT; @P0 BREAK B0; "
+                                         "@P0 BRA {end};"
                   "IADD3 {x}, {x}, 0x1, RZ; BSYNC B0;".replace("{end}", "0xe0"), "BREAK", lambda a: 2 if a == 5 else 1,
                   samples=[(5,), (6,), (0,)])
 

@@ -47,9 +47,11 @@ def floating():
 
 def integers():
     for name, value in (("F", False), ("T", True)):
-        yield written(f"isetp_{name}", "u32 u32", "u32 u32", f"ISETP.{name}.AND P0, P1, {{a}}, {{b}}, PT; SEL {{x}}, RZ, 0x1, !P0;"
+        yield written(f"isetp_{name}", "u32 u32", "u32 u32", f"ISETP.{name}.AND P0, P1, {{a}}, {{b}}, PT; SEL {{x}}, RZ, 0x1, "
+                                                             f"!P0;"
                       "SEL {y}, RZ, 0x1, !P1;", f"ISETP.{name}", lambda a, b, v=value: (int(v), int(not v)))
-        yield written(f"uisetp_{name}", "u32 u32", "u32", f"UISETP.{name}.AND UP0, UPT, {{ua}}, {{ub}}, UPT; USEL UR12, URZ, 0x1, !UP0;"
+        yield written(f"uisetp_{name}", "u32 u32", "u32", f"UISETP.{name}.AND UP0, UPT, {{ua}}, {{ub}}, UPT; USEL UR12, URZ, "
+                                                          f"0x1, !UP0;"
                       "MOV {x}, UR12;", f"UISETP.{name}", lambda a, b, v=value: int(v))
     yield written("uimad_forms", "u32 u32 u32", "u32 u32 u32", "UIMAD.MOV.U32 UR12, URZ, URZ, {ua}; MOV {x}, UR12;"
                   "UIMAD.SHL.U32 UR12, {ub}, 0x10, URZ; MOV {y}, UR12; UIMAD.IADD UR12, {ua}, 0x1, {uc}; MOV {z}, UR12;",
@@ -59,7 +61,8 @@ def integers():
                   lambda a, b, c: (a * b >> 32, signed(a) * signed(b) >> 32))
     yield written("uimad_carry", "u32 u32 u32", "u32", "UIADD3 UR13, UP1, {ua}, {ub}, URZ; UIMAD.X UR12, {ua}, 0x3, {uc}, UP1;"
                   "MOV {x}, UR12;", "UIMAD.X", lambda a, b, c: a * 3 + c + (a + b >> 32))
-    yield written("uniform_wraps", "u32 u32", "u32 u32", "USHF.L.W.U32 UR12, {ua}, {ub}, URZ; MOV {x}, UR12; USGXT.W.U32 UR12, {ua}, {ub};"
+    yield written("uniform_wraps", "u32 u32", "u32 u32", "USHF.L.W.U32 UR12, {ua}, {ub}, URZ; MOV {x}, UR12; "
+                                                         "USGXT.W.U32 UR12, {ua}, {ub};"
                   "MOV {y}, UR12;", "USHF.W USGXT.W", lambda a, b: (a << b % 32, a & (1 << b % 32) - 1))
 
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "../runtime/work.h"
+#include "../common/work.h"
 #include "block.h"
 #include "instruction.h"
 #include "lanes.h"

@@ -109,11 +109,13 @@ void add2(Warp& warp, const Instruction& i, uint32_t mask) {
   set_each(warp, i, mask, [&](int lane) { return a[lane] + b[lane]; });
 }
 
-/// (a << shift) + b; with .HI the high half of (c:a << shift), plus b.
+/// (a << shift) + b, or b - (a << shift) with the carry of that; with .HI the high half of (c:a <<
+/// shift), plus b.
 void shifted_add(Warp& warp, const Instruction& i, uint32_t mask) {
   Lanes space;
   const bool is_high = i.mods[Mod::kHI], extends_sign = i.mods[Mod::kSX32];
-  if (i.c.is_present != (is_high && !extends_sign) || i.a.invert || i.c.negate || i.c.invert) {
+  if (i.c.is_present != (is_high && !extends_sign) || i.a.invert || i.c.negate || i.c.invert ||
+      (is_high && i.a.negate)) {
     cannot_execute(warp, i);
   }
   const uint32_t *a = warp.raw(i.a), *b = warp.raw(i.b), *c = warp.raw(i.c);
@@ -124,9 +126,9 @@ void shifted_add(Warp& warp, const Instruction& i, uint32_t mask) {
     uint64_t value = extends_sign     ? uint64_t(int64_t(int32_t(a[lane])))
                      : i.c.is_present ? uint64_t(c[lane]) << 32 | a[lane]
                                       : a[lane];
-    value = (i.a.negate ? -value : value) << shift;
-    const uint64_t sum =
-        (is_high ? value >> 32 : uint32_t(value)) + term(i.b, b[lane]) + (carry >> lane & 1);
+    value <<= shift;
+    const uint64_t sum = term(i.a, uint32_t(is_high ? value >> 32 : value)) + term(i.b, b[lane]) +
+                         (carry >> lane & 1);
     space.v[lane] = uint32_t(sum);
     carried |= uint32_t(sum >> 32 & 1) << lane;
   }

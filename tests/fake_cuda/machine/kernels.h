@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <string>
 
-#include "../runtime/work.h"
+#include "../common/work.h"
 
 /// Kernels by name: their machine code comes from the cubins in FAKE_CUDA_CODE (machine_code.py).
 namespace fake_cuda {

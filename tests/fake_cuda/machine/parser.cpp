@@ -3,108 +3,37 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <map>
-#include <optional>
 #include <sstream>
 #include <string_view>
-#include <unordered_map>
+#include <tuple>
 
-#include "../runtime/work.h"
+#include "../common/work.h"
 #include "opcodes.h"
+#include "tokens.h"
 
 namespace fake_cuda {
 namespace {
 
 constexpr int kBytesOfInstruction = 16;
 
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') {
-    text.remove_prefix(1);
-  }
-  while (!text.empty() && text.back() == ' ') {
-    text.remove_suffix(1);
-  }
-  return text;
-}
-
-bool take_prefix(std::string_view& text, std::string_view prefix) {
-  if (text.substr(0, prefix.size()) != prefix) {
-    return false;
-  }
-  text.remove_prefix(prefix.size());
-  return true;
-}
-
-bool take_suffix(std::string_view& text, std::string_view suffix) {
-  if (text.size() < suffix.size() || text.substr(text.size() - suffix.size()) != suffix) {
-    return false;
-  }
-  text.remove_suffix(suffix.size());
-  return true;
-}
-
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find(separator), text.size());
-    parts.push_back(trimmed(text.substr(0, end)));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return parts;
-}
-
-std::optional<int64_t> integer_in(std::string_view text) {
-  const std::string copy(text);
-  char* end = nullptr;
-  const int64_t value = strtoll(copy.c_str(), &end, 0);
-  return copy.empty() || *end != '\0' ? std::nullopt : std::optional(value);
-}
-
-/// One operand of the text; what it may be for is decided by the table of opcodes.
-struct Token {
-  enum class Kind {
-    kRegister,
-    kUniform,
-    kPredicate,
-    kBarrier,
-    kSpecial,
-    kAddress,
-    kConstant,
-    kImmediate,
-    kAllPredicates
-  };
-  Kind kind = Kind::kImmediate;
-  int index = 0;  // physical
-  bool negate = false;
-  bool invert = false;
-  bool absolute = false;
-  Part part = Part::kAll;
-  Address address;
-  bool has_register = false;  // of a constant
-  int64_t value = 0;
-};
-
 class Parser {
  public:
   Parser(const std::string& kernel, int registers) {
     program_.kernel = kernel;
     program_.registers = registers;
+    line_.kernel = kernel;
+    line_.registers = registers;
     literal(Literal{});
   }
   Program parse(const std::string& disassembly);
 
  private:
-  [[noreturn]] void refuse(const std::string& why) const {
-    throw DeviceFault(cudaErrorNotSupported, "the machine does not know " + why + " in \"" + line_ +
-                                                 "\" at " + std::to_string(pc_) +
-                                                 " of the kernel " + program_.kernel);
-  }
+  [[noreturn]] void refuse(const std::string& why) const { line_.refuse(why); }
   void parse_line(std::string_view body);
+  void check_signs(std::string_view name, const Token& token) const;
   void parse_modifiers(const Opcode& opcode, std::string_view dotted, Instruction& i) const;
-  Token parse_token(std::string_view text) const;
-  int register_in(std::string_view text) const;
-  Address parse_address(std::string_view inner) const;
-  void parse_constant(std::string_view text, Token& token) const;
   bool assign(const char* shape, const std::vector<Token>& tokens, Instruction& i);
   bool assign_one(char role, const Token& token, Instruction& i);
   bool assign_value(const Token& token, bool may_be_immediate, Operand& operand);
@@ -114,10 +43,7 @@ class Parser {
 
   Program program_;
   std::map<std::tuple<int, uint32_t, uint32_t, uint32_t>, uint16_t> literals_;
-  std::string line_;      // of the instruction at hand
-  uint32_t encoded_ = 0;  // its immediate, if it has one
-  bool is_double_ = false;
-  int pc_ = 0;
+  Line line_;
 };
 
 uint16_t Parser::literal(const Literal& wanted) {
@@ -131,185 +57,6 @@ uint16_t Parser::literal(const Literal& wanted) {
     program_.literals.push_back(wanted);
   }
   return place->second;
-}
-
-int Parser::register_in(std::string_view text) const {
-  if (text == "RZ" || text == "URZ") {
-    return kZero;
-  }
-  const bool is_uniform = take_prefix(text, "UR");
-  if (!is_uniform && !take_prefix(text, "R")) {
-    refuse("the register " + std::string(text));
-  }
-  const auto number = integer_in(text);
-  if (!number || *number < 0 || *number >= (is_uniform ? kUniforms : program_.registers)) {
-    refuse("the register " + std::string(text));
-  }
-  return int(*number) + (is_uniform ? kFirstUniform : kFirstGeneral);
-}
-
-/// "R2.64+UR4+0x10", "R0.X4", "UR4", "0x8", "R8+-0x2".
-Address Parser::parse_address(std::string_view inner) const {
-  Address address;
-  for (std::string_view part : split(inner, '+')) {
-    take_suffix(part, ".reuse");
-    if (part.empty()) {
-      refuse("an address");
-    }
-    if (part[0] == 'U') {
-      address.uniform = uint16_t(register_in(part));
-      address.uniform_is_wide = true;  // where the instruction's addresses are (finish())
-    } else if (part[0] == 'R') {
-      address.base_is_wide = true;
-      for (const auto& [suffix, scale] :
-           {std::pair(".X4", 4), {".X8", 8}, {".X16", 16}, {".U32", 1}, {".64", 1}}) {
-        if (take_suffix(part, suffix)) {
-          address.scale = uint8_t(scale);
-          address.base_is_wide = suffix != std::string_view(".U32");
-        }
-      }
-      address.base = uint16_t(register_in(part));
-    } else {
-      const auto offset = integer_in(part);
-      if (!offset) {
-        refuse("an address");
-      }
-      address.offset += *offset;
-    }
-  }
-  return address;
-}
-
-/// "c[0x0][0x160]", "c[0x0][R4+0x160]", "c[0x0] [UR4]".
-void Parser::parse_constant(std::string_view text, Token& token) const {
-  token.kind = Token::Kind::kConstant;
-  const size_t end_of_bank = text.find(']'), begin = text.find('[', end_of_bank);
-  if (begin == std::string_view::npos || text.back() != ']') {
-    refuse("a constant");
-  }
-  const auto bank = integer_in(text.substr(2, end_of_bank - 2));
-  if (!bank || (*bank != 0 && *bank != 2 && *bank != 3 && *bank != 4)) {
-    refuse("a constant bank");
-  }
-  token.address = parse_address(text.substr(begin + 1, text.size() - begin - 2));
-  token.address.bank = uint8_t(*bank);
-  token.has_register = token.address.base != kZero || token.address.uniform != kZero;
-  // The driver's part of bank 0: sizes of block and grid, the windows, the stack. The rest of it
-  // has meanings that nobody documents; 0x118 describes memory to loads of compute capability 8.0.
-  const int64_t offset = token.address.offset;
-  const bool is_known = offset < 0x30 || (offset >= 0x118 && offset < 0x120) || offset >= 0x160;
-  if (*bank == 0 && !token.has_register && !is_known) {
-    refuse("a constant of the driver");
-  }
-}
-
-std::optional<Special> special_of(std::string_view name) {
-  static const std::unordered_map<std::string_view, Special> all = {
-      {"SRZ", Special::kZero},
-      {"SR_TID.X", Special::kThreadX},
-      {"SR_TID.Y", Special::kThreadY},
-      {"SR_TID.Z", Special::kThreadZ},
-      {"SR_CTAID.X", Special::kBlockX},
-      {"SR_CTAID.Y", Special::kBlockY},
-      {"SR_CTAID.Z", Special::kBlockZ},
-      {"SR_LANEID", Special::kLane},
-      {"SR_EQMASK", Special::kEqualMask},
-      {"SR_LTMASK", Special::kLessMask},
-      {"SR_LEMASK", Special::kLessEqualMask},
-      {"SR_GTMASK", Special::kGreaterMask},
-      {"SR_GEMASK", Special::kGreaterEqualMask},
-      {"SR_CLOCKLO", Special::kClock}};
-  const auto found = all.find(name);
-  return found == all.end() ? std::nullopt : std::optional(found->second);
-}
-
-Token Parser::parse_token(std::string_view text) const {
-  const std::string whole(text);
-  Token token;
-  take_suffix(text, ".reuse");
-  if (take_prefix(text, "!")) {
-    token.invert = true;
-  } else if (take_prefix(text, "~")) {
-    token.invert = true;
-  }
-  // A sign before a register or a constant; that of a number is a part of it.
-  if (text.size() > 1 && text[0] == '-' && strchr("Rc|U", text[1]) != nullptr) {
-    token.negate = true;
-    text.remove_prefix(1);
-  }
-  for (const auto& [suffix, part] : {std::pair(".H0_H0", Part::kLowHalf),
-                                     {".H1_H1", Part::kHighHalf},
-                                     {".F32", Part::kFloat},
-                                     {".B0", Part::kByte0},
-                                     {".B1", Part::kByte1},
-                                     {".B2", Part::kByte2},
-                                     {".B3", Part::kByte3}}) {
-    if (take_suffix(text, suffix)) {
-      token.part = part;
-      break;
-    }
-  }
-  take_suffix(text, ".reuse");
-  if (take_prefix(text, "|")) {
-    token.absolute = true;
-    if (!take_suffix(text, "|")) {
-      refuse("the operand " + whole);
-    }
-  }
-  take_suffix(text, ".reuse");
-  if (text.empty()) {
-    refuse("the operand " + whole);
-  }
-  if (text.substr(0, 2) == "c[") {
-    parse_constant(text, token);
-  } else if (text[0] == '[') {
-    if (!take_suffix(text, "]")) {
-      refuse("the operand " + whole);
-    }
-    token.kind = Token::Kind::kAddress;
-    token.address = parse_address(text.substr(1));
-  } else if (text == "PR") {
-    token.kind = Token::Kind::kAllPredicates;
-  } else if (text.substr(0, 2) == "SR") {
-    const auto special = special_of(text);
-    if (!special) {
-      refuse("the special register " + whole);
-    }
-    token.kind = Token::Kind::kSpecial;
-    token.index = int(*special);
-  } else if (text[0] == 'R' || text.substr(0, 2) == "UR") {
-    take_suffix(text, ".64");
-    token.kind = text[0] == 'U' ? Token::Kind::kUniform : Token::Kind::kRegister;
-    token.index = register_in(text);
-  } else if (text[0] == 'P' || text.substr(0, 2) == "UP") {
-    const bool is_uniform = take_prefix(text, "U");
-    if (text.size() != 2 || (text[1] != 'T' && (text[1] < '0' || text[1] > '6'))) {
-      refuse("the predicate " + whole);
-    }
-    token.kind = Token::Kind::kPredicate;
-    token.index =
-        (text[1] == 'T' ? kTrue : text[1] - '0') + (is_uniform ? kFirstUniformPredicate : 0);
-  } else if (text[0] == 'B' && text.size() > 1 && isdigit(text[1])) {
-    token.kind = Token::Kind::kBarrier;
-    token.index = int(integer_in(text.substr(1)).value_or(99));
-    if (token.index > 15) {
-      refuse("the barrier " + whole);
-    }
-  } else {
-    // A decimal fraction stands for the bits in the encoding.
-    const bool is_hex = text.find("0x") != std::string_view::npos;
-    const std::optional<int64_t> number = is_hex ? integer_in(text) : std::nullopt;
-    const bool is_number = number || isdigit(text.back()) || text == "+INF" || text == "-INF" ||
-                           text == "+QNAN" || text == "-QNAN" || text == "+SNAN" || text == "-SNAN";
-    if ((is_hex && !number) || !is_number) {
-      refuse("the operand " + whole);
-    }
-    token.value = number ? *number : int64_t(encoded_);
-    if (!is_hex && is_double_) {
-      token.value = int64_t(uint64_t(encoded_) << 32);
-    }
-  }
-  return token;
 }
 
 bool Parser::assign_predicate(const Token& token, Predicate& predicate) {
@@ -446,14 +193,29 @@ void Parser::parse_modifiers(const Opcode& opcode, std::string_view dotted, Inst
   }
 }
 
+/// Only some instructions have -R, |R| and ~R; the functions of the others do not look for them.
+void Parser::check_signs(std::string_view name, const Token& token) const {
+  constexpr std::string_view kSums[] = {"IMAD", "UIMAD", "IADD3", "UIADD3", "LEA", "ULEA"};
+  constexpr std::string_view kInverts[] = {"FLO", "UFLO", "POPC", "UPOPC", "BREV", "UBREV"};
+  const bool is_real =
+      (strchr("FDH", name[0]) != nullptr && name != "FLO") || name == "MUFU" || name == "I2F";
+  const bool is_sum = std::find(std::begin(kSums), std::end(kSums), name) != std::end(kSums);
+  const bool inverts =
+      is_sum || std::find(std::begin(kInverts), std::end(kInverts), name) != std::end(kInverts);
+  if ((token.absolute && !is_real) || (token.negate && !is_real && !is_sum) ||
+      (token.invert && token.kind != Token::Kind::kPredicate && !inverts)) {
+    refuse("the sign of an operand of " + std::string(name));
+  }
+}
+
 void Parser::parse_line(std::string_view body) {
   Instruction i;
-  i.pc = pc_;
+  i.pc = line_.pc;
   i.text = body;
-  line_ = body;
+  line_.text = body;
   if (take_prefix(body, "@")) {
     const size_t end = std::min(body.find(' '), body.size());
-    const Token guard = parse_token(body.substr(0, end));
+    const Token guard = line_.token(body.substr(0, end));
     if (guard.kind != Token::Kind::kPredicate) {
       refuse("the guard");
     }
@@ -470,7 +232,7 @@ void Parser::parse_line(std::string_view body) {
   if (opcode == nullptr) {
     refuse("the instruction " + std::string(name));
   }
-  is_double_ = name == "DADD" || name == "DMUL" || name == "DFMA" || name == "DSETP";
+  line_.is_double = name == "DADD" || name == "DMUL" || name == "DFMA" || name == "DSETP";
   parse_modifiers(*opcode, mnemonic.substr(std::min(dot + 1, mnemonic.size())), i);
   i.execute = opcode->execute;
   i.is_uniform = name[0] == 'U';
@@ -482,14 +244,15 @@ void Parser::parse_line(std::string_view body) {
       std::replace(copy.begin(), copy.end(), ' ', ',');
     }
     for (const std::string_view text : split(copy, ',')) {
-      tokens.push_back(parse_token(text));
+      tokens.push_back(line_.token(text));
+      check_signs(name, tokens.back());
     }
     if (name[0] == 'H') {
       // A pair of 16-bit numbers is printed as two.
       for (size_t n = 0; n + 1 < tokens.size(); ++n) {
         if (tokens[n].kind == Token::Kind::kImmediate &&
             tokens[n + 1].kind == Token::Kind::kImmediate) {
-          tokens[n].value = encoded_;
+          tokens[n].value = line_.encoded;
           tokens.erase(tokens.begin() + long(n) + 1);
         }
       }
@@ -541,8 +304,8 @@ Program Parser::parse(const std::string& disassembly) {
     if (begin == std::string::npos || stop == std::string::npos || line[begin + 2] == ' ') {
       continue;
     }
-    pc_ = int(strtol(line.c_str() + begin + 2, nullptr, 16));
-    if (pc_ != int(program_.code.size()) * kBytesOfInstruction) {
+    line_.pc = int(strtol(line.c_str() + begin + 2, nullptr, 16));
+    if (line_.pc != int(program_.code.size()) * kBytesOfInstruction) {
       throw DeviceFault(cudaErrorNotSupported, "the listing of " + program_.kernel + " has holes");
     }
     const size_t encoding = line.find("/* 0x", stop);
@@ -550,7 +313,7 @@ Program Parser::parse(const std::string& disassembly) {
       throw DeviceFault(cudaErrorNotSupported,
                         "the listing of " + program_.kernel + " lacks encodings");
     }
-    encoded_ = uint32_t(strtoull(line.c_str() + encoding + 3, nullptr, 16) >> 32);
+    line_.encoded = uint32_t(strtoull(line.c_str() + encoding + 3, nullptr, 16) >> 32);
     std::string_view body = std::string_view(line).substr(end + 2, stop - end - 2);
     body = trimmed(body);
     take_prefix(body, "{");

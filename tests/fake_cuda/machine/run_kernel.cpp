@@ -15,8 +15,6 @@
 // --known: reads what "cuobjdump -sass" printed of whole files, and counts the kernels whose
 // instructions the machine knows.
 //
-// Build: g++ -std=c++20 -O3 -mavx2 -mfma -mf16c -frounding-math -ffp-contract=off machine/*.cpp
-// memory/*.cpp runtime/faults.cpp runtime/settings.cpp
 
 #include <algorithm>
 #include <chrono>

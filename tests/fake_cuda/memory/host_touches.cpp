@@ -26,7 +26,7 @@ struct Pages {
   bool contain(uintptr_t address) const { return address >= begin && address < end; }
 };
 
-/// What a piece of work that has not run does to host memory.
+/// What a piece of work that the host has not waited for does to host memory.
 struct Pending {
   uint64_t id = 0;
   uintptr_t begin = 0;
@@ -36,6 +36,8 @@ struct Pending {
   bool is_closed = true;  // until its race is printed
   const char* what = "";
   uint32_t lane = 0;
+  uint64_t number = 0;
+  bool is_done = false;
 };
 
 /// The pending pieces, and the protection of their pages. Its functions also run in the handler of
@@ -49,11 +51,14 @@ class HostTouches {
 
   uint64_t begin(Pending pending);
   void end(uint64_t id);
+  void learn(const Clock& host);
   void forget(uintptr_t begin, uintptr_t end);
   FaultAnswer on_fault(const Fault& fault, bool by_device);
   void close_again(Pages pages);
 
  private:
+  template <typename Condition>
+  void forget_if(Condition condition);
   void protect(Pages pages);
   int protection_of(uintptr_t page) const;
 
@@ -135,16 +140,25 @@ void HostTouches::end(uint64_t id) {
   const auto found = std::find_if(pending_.begin(), pending_.end(),
                                   [&](const Pending& pending) { return pending.id == id; });
   if (found != pending_.end()) {
-    const Pages pages = found->pages;
-    pending_.erase(found);
-    protect(pages);
+    found->is_done = true;
   }
 }
 
+void HostTouches::learn(const Clock& host) {
+  forget_if([&](const Pending& pending) {
+    return pending.is_done && host.knows(pending.lane, pending.number);
+  });
+}
+
 void HostTouches::forget(uintptr_t begin, uintptr_t end) {
+  forget_if([&](const Pending& pending) { return pending.begin < end && begin < pending.end; });
+}
+
+template <typename Condition>
+void HostTouches::forget_if(Condition condition) {
   const std::lock_guard lock(mutex_);
   for (size_t i = 0; i < pending_.size();) {
-    if (pending_[i].begin < end && begin < pending_[i].end) {
+    if (condition(pending_[i])) {
       const Pages pages = pending_[i].pages;
       pending_.erase(pending_.begin() + static_cast<ptrdiff_t>(i));
       protect(pages);
@@ -243,8 +257,8 @@ FaultAnswer HostTouches::on_fault(const Fault& fault, bool by_device) {
   for (const Pending& pending : touched) {
     report_race(std::string("the host ") + (fault.is_write ? "writes" : "reads") +
                 " memory that \"" + readable(pending.what) + "\" (" + name_of_lane(pending.lane) +
-                ") has still to " + (pending.writes ? "write" : "read") + ": " +
-                describe_address(address));
+                ") " + (pending.writes ? "writes" : "reads") +
+                ", without a wait for it: " + describe_address(address));
   }
   print_callers(fault.instruction);
   return FaultAnswer::kRetry;
@@ -268,7 +282,7 @@ void catch_touches() {
 }
 
 uint64_t begin_pending(const void* memory, size_t bytes, bool writes, const char* what,
-                       uint32_t lane) {
+                       uint32_t lane, uint64_t number) {
   if (!races_are_checked() || bytes == 0) {
     return 0;
   }
@@ -283,6 +297,7 @@ uint64_t begin_pending(const void* memory, size_t bytes, bool writes, const char
   pending.writes = writes;
   pending.what = what;
   pending.lane = lane;
+  pending.number = number;
   pending.pages = pages_of(pending, allocation);
   if (pending.pages.begin >= pending.pages.end) {
     return 0;
@@ -294,6 +309,12 @@ uint64_t begin_pending(const void* memory, size_t bytes, bool writes, const char
 void end_pending(uint64_t pending) {
   if (pending != 0) {
     HostTouches::instance().end(pending);
+  }
+}
+
+void host_learns(const Clock& host) {
+  if (races_are_checked()) {
+    HostTouches::instance().learn(host);
   }
 }
 

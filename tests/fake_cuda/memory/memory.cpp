@@ -6,7 +6,7 @@
 #include <mutex>
 #include <shared_mutex>
 
-#include "../runtime/faults.h"
+#include "../common/faults.h"
 #include "allocations.h"
 #include "arena.h"
 #include "device_guard.h"

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "../runtime/work.h"
+#include "../common/work.h"
 
 /// The memory of the fake devices and page-locked host memory.
 namespace fake_cuda {

@@ -3,8 +3,8 @@
 #include <set>
 #include <utility>
 
-#include "../runtime/faults.h"
-#include "../runtime/work.h"
+#include "../common/faults.h"
+#include "../common/work.h"
 
 namespace fake_cuda {
 namespace {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "collective.h"
+#include "live_communicators.h"
 #include "transfer.h"
 
 namespace fake_cuda {

@@ -144,8 +144,8 @@ void Board::forget_name() {
   OwnNames::get().remove(name_);
 }
 
-bool Board::maker_is_alive() const {
-  return is_alive(maker_of(name_));
+ProcessId Board::maker() const {
+  return maker_of(name_);
 }
 
 }  // namespace fake_cuda

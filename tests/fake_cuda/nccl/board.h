@@ -93,8 +93,8 @@ class Board {
   const std::string& name() const { return name_; }
   /// From now on nobody can open it.
   void forget_name();
-  /// Whether the process that made the name exists.
-  bool maker_is_alive() const;
+  /// The process that made the name.
+  ProcessId maker() const;
 
  private:
   Board(std::string name, BoardMemory* memory) : name_(std::move(name)), memory_(memory) {}

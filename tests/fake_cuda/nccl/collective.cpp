@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "../runtime/work.h"
+#include "../common/work.h"
 #include "reduction.h"
 
 namespace fake_cuda {

@@ -2,9 +2,12 @@
 
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <set>
+#include <utility>
 
-#include "../runtime/work.h"
+#include "../common/work.h"
+#include "live_communicators.h"
 
 using fake_cuda::Board;
 using fake_cuda::RankEntry;
@@ -103,19 +106,23 @@ ncclResult_t ncclComm::split(int color, int key, const std::shared_ptr<ncclComm>
   if (result != ncclSuccess) {
     return result;
   }
-  Place place{0, 0, place_.device};
+  std::set<std::pair<int, int>> members;  // by key, then by rank
   for (int rank = 0; rank < place_.ranks; ++rank) {
     const RankEntry& other = (*board_)->ranks[rank];
     if (other.color == color) {
-      ++place.ranks;
-      place.rank += other.key < key || (other.key == key && rank < place_.rank) ? 1 : 0;
+      members.emplace(other.key, rank);
     }
   }
   own.split.store(2 * round);
   if (part == nullptr) {
     return ncclSuccess;
   }
-  part->place_ = place;
+  part->place_.ranks = static_cast<int>(members.size());
+  part->place_.rank =
+      static_cast<int>(std::distance(members.begin(), members.find({key, place_.rank})));
+  for (const auto& [other_key, rank] : members) {
+    part->members_.push_back((*board_)->ranks[rank].process);
+  }
   const std::string name =
       board_->name() + "_" + std::to_string(round) + "." + std::to_string(color);
   result = part->join(name, Board::Open::existing_or_new);
@@ -194,6 +201,13 @@ void ncclComm::look_at_peers(const std::function<bool(const RankEntry&)>& is_wai
   }
   for (int rank = 0; rank < place_.ranks; ++rank) {
     const RankEntry& other = (*board_)->ranks[rank];
+    // Who has not come yet may come, and end, between two questions: its state is read last.
+    if (other.state < RankEntry::joined && !fake_cuda::is_alive(awaited_process(rank)) &&
+        other.state < RankEntry::joined) {
+      fail(ncclRemoteError, std::string(kPeerEnded) + ": " +
+                                (members_.empty() ? "the rank that made the unique id"
+                                                  : "the process of " + rank_text(rank)));
+    }
     const int32_t state = other.state.load();
     if (state == RankEntry::joined && !fake_cuda::is_alive(other.process) && is_waited_for(other)) {
       fail(ncclRemoteError, std::string(kPeerEnded) + ": the process of " + rank_text(rank) + " (" +
@@ -201,10 +215,12 @@ void ncclComm::look_at_peers(const std::function<bool(const RankEntry&)>& is_wai
     } else if (state == RankEntry::left && is_waited_for(other)) {
       fail(ncclRemoteError,
            std::string(kPeerEnded) + ": " + rank_text(rank) + " has destroyed the communicator");
-    } else if (state < RankEntry::joined && !board_->maker_is_alive()) {
-      fail(ncclRemoteError, std::string(kPeerEnded) + ": the rank that made the unique id");
     }
   }
+}
+
+fake_cuda::ProcessId ncclComm::awaited_process(int rank) const {
+  return members_.empty() ? board_->maker() : members_[rank];
 }
 
 bool ncclComm::patience_is_over() const {
@@ -380,57 +396,3 @@ bool ncclComm::remove_registration(void* token) {
   const std::lock_guard<std::mutex> lock(mutex_);
   return registrations_.erase(token) == 1;
 }
-
-namespace fake_cuda {
-namespace {
-
-struct LiveComms {
-  std::mutex mutex;
-  std::set<Comm> comms;
-  std::string last_error;
-};
-
-/// Never destroyed: other threads may use it to the end of the process.
-LiveComms& live_comms() {
-  static auto* const live = new LiveComms;
-  return *live;
-}
-
-}  // namespace
-
-Comm find_comm(ncclComm_t handle) {
-  LiveComms& live = live_comms();
-  const std::lock_guard<std::mutex> lock(live.mutex);
-  for (const Comm& comm : live.comms) {
-    if (comm.get() == handle) {
-      return comm;
-    }
-  }
-  return nullptr;
-}
-
-void add_comm(const Comm& comm) {
-  LiveComms& live = live_comms();
-  const std::lock_guard<std::mutex> lock(live.mutex);
-  live.comms.insert(comm);
-}
-
-void remove_comm(const Comm& comm) {
-  LiveComms& live = live_comms();
-  const std::lock_guard<std::mutex> lock(live.mutex);
-  live.comms.erase(comm);
-}
-
-void set_last_error(const std::string& text) {
-  LiveComms& live = live_comms();
-  const std::lock_guard<std::mutex> lock(live.mutex);
-  live.last_error = text;
-}
-
-std::string last_error() {
-  LiveComms& live = live_comms();
-  const std::lock_guard<std::mutex> lock(live.mutex);
-  return live.last_error;
-}
-
-}  // namespace fake_cuda

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "board.h"
 #include "lane.h"
@@ -108,12 +109,15 @@ class ncclComm : public std::enable_shared_from_this<ncclComm> {
  private:
   ncclResult_t wait_for_all(const std::function<bool(const fake_cuda::RankEntry&)>& has_come);
   ncclResult_t check_places();
+  /// Without this one, a rank that has not joined never will.
+  fake_cuda::ProcessId awaited_process(int rank) const;
   ncclResult_t keep(ncclResult_t error, const std::string& why);
 
   Place place_;
   bool is_blocking_;
   std::shared_ptr<fake_cuda::Lane> lane_;
   std::shared_ptr<fake_cuda::Board> board_;
+  std::vector<fake_cuda::ProcessId> members_;  // of a part: the processes of its ranks
   uint64_t splits_ = 0;
 
   mutable std::mutex mutex_;
@@ -133,18 +137,3 @@ class ncclComm : public std::enable_shared_from_this<ncclComm> {
   std::map<void*, void*> registrations_;  // by token
   uintptr_t last_registration_ = 0;
 };
-
-namespace fake_cuda {
-
-using Comm = std::shared_ptr<ncclComm>;
-
-/// The communicators that the program has.
-Comm find_comm(ncclComm_t handle);
-void add_comm(const Comm& comm);
-void remove_comm(const Comm& comm);
-
-/// The text of the last error of the process, for ncclGetLastError().
-void set_last_error(const std::string& text);
-std::string last_error();
-
-}  // namespace fake_cuda

@@ -1,7 +1,8 @@
 #include <nccl.h>
 
-#include "../runtime/work.h"
+#include "../common/work.h"
 #include "group.h"
+#include "live_communicators.h"
 #include "reduction.h"
 
 /// NCCL's calls on streams.

@@ -4,9 +4,10 @@
 #include <cstring>
 #include <system_error>
 
-#include "../runtime/work.h"
+#include "../common/work.h"
 #include "communicator.h"
 #include "group.h"
+#include "live_communicators.h"
 
 /// NCCL's communicators and what belongs to them.
 namespace fake_cuda {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "work.h"
+#include "../common/work.h"
 
 /// The devices of this process, the current one of each thread, and who made which context.
 namespace fake_cuda {

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "work.h"
+#include "../common/work.h"
 
 namespace fake_cuda {
 

@@ -6,9 +6,9 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "../common/faults.h"
 #include "contexts.h"
 #include "error_table.h"
-#include "faults.h"
 
 namespace fake_cuda {
 

@@ -2,7 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "work.h"
+#include "../common/work.h"
 
 /// What a call of the API answers.
 namespace fake_cuda {

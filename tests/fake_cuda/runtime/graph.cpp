@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "faults.h"
+#include "../common/faults.h"
 #include "report.h"
 
 using fake_cuda::ItemPtr;

@@ -1,11 +1,11 @@
 // Captures and graphs: what programs call.
 #include <cstdio>
 
+#include "../common/faults.h"
 #include "capture.h"
 #include "contexts.h"
 #include "enqueue.h"
 #include "errors.h"
-#include "faults.h"
 
 using namespace fake_cuda;
 

@@ -7,11 +7,11 @@
 #include <mutex>
 #include <sstream>
 
+#include "../common/faults.h"
 #include "../memory/memory.h"
 #include "../memory/races.h"
 #include "contexts.h"
 #include "errors.h"
-#include "faults.h"
 #include "work_queue.h"
 
 namespace fake_cuda {

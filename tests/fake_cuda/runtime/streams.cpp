@@ -26,7 +26,8 @@ CUstream_st* Streams::make(unsigned flags, int priority) {
 
 void Streams::remove(CUstream_st* stream) {
   forget_finished();
-  if (stream->last && !stream->last->done) {
+  // What is done counts for the check of races: a wait for the device orders it too.
+  if (stream->last && (!stream->last->done || races_are_checked())) {
     leftovers_.push_back({stream->device, stream->is_blocking(), stream->last});
   }
   streams_.erase(stream);
@@ -117,6 +118,9 @@ void Streams::wait_for_device(WorkQueue::Lock& lock, int device) {
   for (const ItemPtr& item : open) {
     WorkQueue::get().wait(lock, item);
   }
+  std::erase_if(leftovers_, [device](const Leftover& leftover) {
+    return leftover.device == device && leftover.last->done;
+  });
 }
 
 bool Streams::poll(WorkQueue::Lock& lock, const CUstream_st& stream) {
@@ -125,7 +129,9 @@ bool Streams::poll(WorkQueue::Lock& lock, const CUstream_st& stream) {
 }
 
 void Streams::forget_finished() {
-  std::erase_if(leftovers_, [](const Leftover& leftover) { return leftover.last->done; });
+  if (!races_are_checked()) {
+    std::erase_if(leftovers_, [](const Leftover& leftover) { return leftover.last->done; });
+  }
 }
 
 Events& Events::get() {

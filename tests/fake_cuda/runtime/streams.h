@@ -62,7 +62,6 @@ class Streams {
  private:
   CUstream_st& legacy(int device);
   CUstream_st& of_this_thread(int device);
-  /// The last pieces of destroyed streams of this device, which still run.
   void forget_finished();
 
   std::vector<std::unique_ptr<CUstream_st>> legacy_;
@@ -72,6 +71,7 @@ class Streams {
     bool was_blocking;
     ItemPtr last;
   };
+  /// The last pieces of destroyed streams: while they run, or until a wait for the device.
   std::vector<Leftover> leftovers_;
 };
 

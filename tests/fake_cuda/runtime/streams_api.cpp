@@ -1,10 +1,10 @@
 // cudaStream...: what programs call.
 #include <algorithm>
 
+#include "../common/faults.h"
 #include "capture.h"
 #include "contexts.h"
 #include "errors.h"
-#include "faults.h"
 
 using namespace fake_cuda;
 
@@ -170,6 +170,11 @@ FAKE_CUDA_EXPORT cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_
                                                 void* data) {
   // After an error the function is not called, as CUDA's manual says.
   return enqueue(stream, "host function", [function, data] {
+    {
+      // The function may tell the program that what comes before it is done.
+      const WorkQueue::Lock queue_lock(WorkQueue::get().mutex());
+      WorkQueue::get().host_has_waited_for(*running_item());
+    }
     HostFunctionScope scope;
     function(data);
     return true;

@@ -7,8 +7,8 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "../common/work.h"
 #include "../machine/kernels.h"
-#include "work.h"
 
 namespace fake_cuda {
 

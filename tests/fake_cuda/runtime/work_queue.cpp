@@ -80,7 +80,7 @@ ItemPtr WorkQueue::submit(Piece piece, uint32_t lane, uint64_t number,
   }
   for (const HostRange& range : item->piece.host_ranges) {
     item->pending_host.push_back(
-        begin_pending(range.memory, range.bytes, range.writes, item->piece.what, lane));
+        begin_pending(range.memory, range.bytes, range.writes, item->piece.what, lane, number));
   }
   ++pending_;
   last_progress_ = steady_clock::now();
@@ -121,8 +121,13 @@ void WorkQueue::wait(Lock& lock, const ItemPtr& item) {
     changed_.notify_all();
     changed_.wait(lock, [&] { return item->done || stopping_; });
   }
+  host_has_waited_for(*item);
+}
+
+void WorkQueue::host_has_waited_for(const Item& item) {
   if (races_are_checked()) {
-    host_.join(item->before);
+    host_.join(item.before);
+    host_learns(host_);
   }
 }
 
@@ -135,8 +140,8 @@ bool WorkQueue::poll(Lock& lock, const ItemPtr& item) {
     changed_.notify_all();
     changed_.wait_for(lock, kPollOfHost);
   }
-  if (item->done && races_are_checked()) {
-    host_.join(item->before);
+  if (item->done) {
+    host_has_waited_for(*item);
   }
   return item->done;
 }

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "../common/work.h"
 #include "../memory/races.h"
-#include "work.h"
 
 /// The work of all streams of all devices as a graph, and the one thread that executes it.
 namespace fake_cuda {
@@ -76,6 +76,9 @@ class WorkQueue {
   void wait(Lock& lock, const ItemPtr& item);
   /// Whether the item is done. What is polled for is wanted from then on: a poll makes progress.
   bool poll(Lock& lock, const ItemPtr& item);
+
+  /// The host knows that the work is done: what the item comes after, and itself.
+  void host_has_waited_for(const Item& item);
 
   /// While it lives, the program is not idle: it prepares work, which may take longer than the idle
   /// time. Without the lock.

@@ -7,8 +7,8 @@
 #include <stdexcept>
 #include <string>
 
-/// A CUDA without a device: libraries with the names of CUDA's, which LibTorch's CUDA build loads in
-/// their place. This header is what the parts know of each other: who enqueues work on a stream
+/// A CUDA without a device: libraries with the names of CUDA's, which LibTorch's CUDA build loads
+/// in their place. This header is what the parts know of each other: who enqueues work on a stream
 /// (copies, kernels, matrix products, collectives) and who executes it (runtime/work_queue.h).
 namespace fake_cuda {
 
@@ -37,9 +37,9 @@ FAKE_CUDA_EXPORT bool is_capturing(cudaStream_t stream);
 /// The device of a stream: of the current thread for the default streams.
 FAKE_CUDA_EXPORT int device_of(cudaStream_t stream);
 
-/// Call inside of Work, before the bytes are read or written: checks that they lie in one allocation
-/// (else throws DeviceFault, cudaErrorIllegalAddress) and, with FAKE_CUDA_RACES=1, that an event
-/// orders this access after each earlier conflicting one (else prints a race).
+/// Call inside of Work, before the bytes are read or written: checks that they lie in one
+/// allocation (else throws DeviceFault, cudaErrorIllegalAddress) and, with FAKE_CUDA_RACES=1, that
+/// an event orders this access after each earlier conflicting one (else prints a race).
 FAKE_CUDA_EXPORT void read_bytes(const void* memory, size_t bytes);
 FAKE_CUDA_EXPORT void write_bytes(const void* memory, size_t bytes);
 
