@@ -97,4 +97,11 @@ def warps():
                   block=32, samples=samples, whole=True)
 
 
-CASES: list[Case] = [*floating(), *integers(), *constants(), *warps()]
+def halves_of_registers():
+    """Integers of 16 bits in the high half."""
+    for kind, number in (("S16", lambda a: signed(a >> 16, 16)), ("U16", lambda a: a >> 16)):
+        yield written(f"i2f_high_{kind}", "u32", "u32", f"I2F.{kind} {{x}}, {{a}}.H1;", f"I2F.{kind}",
+                      lambda a, number=number: exact.from_integer(F32, number(a)))
+
+
+CASES: list[Case] = [*floating(), *integers(), *constants(), *warps(), *halves_of_registers()]

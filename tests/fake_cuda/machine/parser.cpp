@@ -193,7 +193,8 @@ void Parser::parse_modifiers(const Opcode& opcode, std::string_view dotted, Inst
   }
 }
 
-/// Only some instructions have -R, |R| and ~R; the functions of the others do not look for them.
+/// Only some instructions have -R, |R|, ~R and R.H1; the functions of the others do not look for
+/// them.
 void Parser::check_signs(std::string_view name, const Token& token) const {
   constexpr std::string_view kSums[] = {"IMAD", "UIMAD", "IADD3", "UIADD3", "LEA", "ULEA"};
   constexpr std::string_view kInverts[] = {"FLO", "UFLO", "POPC", "UPOPC", "BREV", "UBREV"};
@@ -202,9 +203,13 @@ void Parser::check_signs(std::string_view name, const Token& token) const {
   const bool is_sum = std::find(std::begin(kSums), std::end(kSums), name) != std::end(kSums);
   const bool inverts =
       is_sum || std::find(std::begin(kInverts), std::end(kInverts), name) != std::end(kInverts);
-  if ((token.absolute && !is_real) || (token.negate && !is_real && !is_sum) ||
+  constexpr std::string_view kParts[] = {"I2F", "F2F", "F2I", "FRND", "R2P", "P2R"};
+  const bool has_parts =
+      name[0] == 'H' || std::find(std::begin(kParts), std::end(kParts), name) != std::end(kParts);
+  if ((token.part != Part::kAll && !has_parts) || (token.absolute && !is_real) ||
+      (token.negate && !is_real && !is_sum) ||
       (token.invert && token.kind != Token::Kind::kPredicate && !inverts)) {
-    refuse("the sign of an operand of " + std::string(name));
+    refuse("the sign or part of an operand of " + std::string(name));
   }
 }
 

@@ -169,6 +169,7 @@ Token Line::token(std::string_view text) const {
   }
   for (const auto& [suffix, part] : {std::pair(".H0_H0", Part::kLowHalf),
                                      {".H1_H1", Part::kHighHalf},
+                                     {".H1", Part::kHighHalf},
                                      {".F32", Part::kFloat},
                                      {".B0", Part::kByte0},
                                      {".B1", Part::kByte1},
