@@ -75,6 +75,7 @@ void waits() {
   const Event done;
   const Stream other;
   must(cudaEventRecord(done, other));
+  must(cudaEventSynchronize(done));
   const auto query = [&] { return cudaEventQuery(done); };
   call_in_capture(kGlobal, false, query, cudaErrorStreamCaptureUnsupported,
                   "cudaEventQuery of a finished event");

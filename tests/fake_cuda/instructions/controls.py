@@ -62,7 +62,8 @@ def reductions():
     def signed_min(numbers):
         return min(numbers, key=signed)
     for name, kind, function in (("add", "s32", sum), ("min", "s32", signed_min), ("max", "s32", lambda n: max(n, key=signed)),
-                                 ("min", "u32", min), ("max", "u32", max), ("and", "b32", lambda n: functools.reduce(operator.and_, n)),
+                                 ("min", "u32", min), ("max", "u32", max),
+                                 ("and", "b32", lambda n: functools.reduce(operator.and_, n)),
                                  ("or", "b32", lambda n: functools.reduce(operator.or_, n)),
                                  ("xor", "b32", lambda n: functools.reduce(operator.xor, n))):
         yield Case(f"reduce_{name}_{kind}", "u32", "u32", f"redux.sync.{name}.{kind} x, a, -1;", "REDUX",
@@ -224,7 +225,8 @@ def barriers():
                "add.u32 x, x, "
                "1;", "WARPSYNC", lambda samples: [1 + (samples[n ^ 3][0] if n & 16 else 9) for n in range(len(samples))],
                samples=[(n * 3,) for n in range(BLOCK)], whole=True)
-    yield Case("memory_order", "u32", "u32", "st.global.u32 [m], 1; membar.cta; membar.gl; membar.sys; fence.acq_rel.gpu; nanosleep.u32 20;"
+    yield Case("memory_order", "u32", "u32", "st.global.u32 [m], 1; membar.cta; membar.gl; membar.sys; fence.acq_rel.gpu; "
+               "nanosleep.u32 20;"
                "mov.u32 x, a;", "MEMBAR NANOSLEEP", lambda samples: ([a for a, in samples], [1]),
                samples=[(n,) for n in range(BLOCK)], memory=[0], whole=True)
 
@@ -240,8 +242,10 @@ def special_registers():
         yield Case("special_" + name.replace(".", "_"), "u32", "u32", f"mov.u32 x, %{name};",
                    "" if name.startswith("n") else "S2R|S2UR", lambda samples, f=function: [f(n) for n in range(len(samples))],
                    samples=[(0,)] * 2 * BLOCK, whole=True)
-    yield Case("clock", "u32", "u32", "mov.u32 t0, %clock; st.volatile.global.u32 [m], t0; mov.u32 t1, %clock; sub.u32 t1, t1, t0;"
-               "setp.lt.u32 p0, t1, 0x40000000; selp.b32 x, 1, 0, p0;", "CS2R.32|S2R", lambda samples: ([1] * len(samples), [None]),
+    yield Case("clock", "u32", "u32", "mov.u32 t0, %clock; st.volatile.global.u32 [m], t0; mov.u32 t1, %clock; "
+               "sub.u32 t1, t1, t0;"
+               "setp.lt.u32 p0, t1, 0x40000000; selp.b32 x, 1, 0, p0;", "CS2R.32|S2R",
+               lambda samples: ([1] * len(samples), [None]),
                samples=[(0,)] * BLOCK, memory=[0], whole=True)
 
 

@@ -260,7 +260,7 @@ def halves():
     def case(name, count, body, covers, function, **options):
         return Case(name, " ".join(["u32"] * count), "u32", body, covers, function, samples=pairs(name, count), **options)
     yield case("hadd2", 2, "add.rn.f16x2 x, a, b;", "HADD2|HFMA2", both_halves(lambda a, b: exact.add(F16, a, b)))
-    yield case("hmul2", 2, "mul.rn.f16x2 x, a, b;", "HMUL2", both_halves(lambda a, b: exact.multiply(F16, a, b)))
+    yield case("hmul2", 2, "mul.rn.f16x2 x, a, b;", "HMUL2|HFMA2", both_halves(lambda a, b: exact.multiply(F16, a, b)))
     yield case("hfma2", 3, "fma.rn.f16x2 x, a, b, c;", "HFMA2",
                both_halves(lambda a, b, c: exact.multiply_add(F16, a, b, c)))
     yield case("hsub2", 2, "sub.rn.f16x2 x, a, b;", "HADD2|HFMA2",

@@ -245,7 +245,8 @@ def same_place():
         return [], [sum(a for a, in samples) & MASK]
     yield Case("sum_at_one_place", "u32", "", "red.global.add.u32 [m], a;", "RED.E.ADD", total, memory=[0], whole=True)
     yield Case("tickets", "u32", "", "atom.global.add.u32 t0, [m], 1; mad.wide.u32 place, t0, 4, m; st.global.u32 [place+4], 1;",
-               "ATOMG.E.ADD|ATOMG.ADD|ATOM.E.ADD", lambda samples: ([], [len(samples)] + [1] * len(samples)), memory=[0] * 129, whole=True,
+               "ATOMG.E.ADD|ATOMG.ADD|ATOM.E.ADD", lambda samples: ([], [len(samples)] + [1] * len(samples)),
+               memory=[0] * 129, whole=True,
                samples=[(n,) for n in range(128)])
     yield Case("sum_in_shared", "u32", "", SHARED + "setp.ne.u32 p0, tid, 0; @!p0 st.shared.u32 [t9], 0; bar.sync 0;"
                "atom.shared.add.u32 t0, [t9], a; bar.sync 0; ld.shared.u32 t1, [t9]; @!p0 st.global.u32 [m], t1;",

@@ -10,19 +10,17 @@
 namespace fake_cuda {
 
 // The enumerator and the text, once.
-#define FAKE_CUDA_MODIFIERS(M)                                                                     \
-  M(U8)                                                                                            \
-  M(S8)                                                                                            \
-  M(U16)                                                                                           \
-  M(S16) M(U32) M(S32) M(U64) M(S64) M(F16) M(F32) M(F64) M(BF16) M(F16x2) M(BF16x2) M(BF16_V2)    \
-      M(CAST) M(SPIN) M(X) M(HI) M(WIDE) M(EX) M(L) M(R) M(W) M(SX32) M(E) M(U) M(SH) M(BF) M(FTZ) \
-          M(SAT) M(RN) M(RM) M(RP) M(RZ) M(NTZ) M(RELU) M(TRUNC) M(FLOOR) M(CEIL) M(AND) M(OR)     \
-              M(XOR) M(SUM) M(POPC) M(LT) M(EQ) M(LE) M(GT) M(NE) M(GE) M(NUM) M(NAN) M(LTU)       \
-                  M(EQU) M(LEU) M(GTU) M(NEU) M(GEU) M(F) M(T) M(IDX) M(UP) M(DOWN) M(BFLY) M(ANY) \
-                      M(ALL) M(RCP) M(RSQ) M(EX2) M(LG2) M(SIN) M(COS) M(SQRT) M(RCP64H) M(RSQ64H) \
-                          M(TANH) M(ADD) M(MIN) M(MAX) M(CAS) M(EXCH) M(INC) M(DEC) M(ABS) M(REL)  \
-                              M(DIV) M(CONV) M(CLEAR) M(RED) M(SYNC) M(ARV) M(RESULT) M(S) M(G)    \
-                                  M(MOV) M(IADD) M(SHL)
+// clang-format off
+#define FAKE_CUDA_MODIFIERS(M) \
+  M(U8) M(S8) M(U16) M(S16) M(U32) M(S32) M(U64) M(S64) M(F16) M(F32) M(F64) M(BF16) M(F16x2) \
+  M(BF16x2) M(BF16_V2) M(CAST) M(SPIN) M(X) M(HI) M(WIDE) M(EX) M(L) M(R) M(W) M(SX32) M(E) \
+  M(U) M(SH) M(BF) M(FTZ) M(SAT) M(RN) M(RM) M(RP) M(RZ) M(NTZ) M(RELU) M(TRUNC) M(FLOOR) \
+  M(CEIL) M(AND) M(OR) M(XOR) M(SUM) M(POPC) M(LT) M(EQ) M(LE) M(GT) M(NE) M(GE) M(NUM) M(NAN) \
+  M(LTU) M(EQU) M(LEU) M(GTU) M(NEU) M(GEU) M(F) M(T) M(IDX) M(UP) M(DOWN) M(BFLY) M(ANY) \
+  M(ALL) M(RCP) M(RSQ) M(EX2) M(LG2) M(SIN) M(COS) M(SQRT) M(RCP64H) M(RSQ64H) M(TANH) M(ADD) \
+  M(MIN) M(MAX) M(CAS) M(EXCH) M(INC) M(DEC) M(ABS) M(REL) M(DIV) M(CONV) M(CLEAR) M(RED) \
+  M(SYNC) M(ARV) M(RESULT) M(S) M(G) M(MOV) M(IADD) M(SHL)
+// clang-format on
 
 enum class Mod : uint8_t {
 #define FAKE_CUDA_MODIFIER(name) k##name,
