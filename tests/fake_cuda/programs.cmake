@@ -10,11 +10,25 @@ set(fake_cuda_left_out_trainer.cuda TrainerOnCuda.AStepNeverWaitsForTheDevice)
 set(fake_cuda_left_out_step.written_weights RenormedTables.ThatDifferBetweenRanksAreNamed
   RenormedTables.OfTheFunctionAreNamedWhereRanksDiffer)
 
+# Over the staged transport, ranks use the device as one rank does: the quick entries are NCCL's.
+foreach(program checkpointing.activation_ranks runtime.ranks step.averaged_buffers
+    step.mixed_precision step.update_forms step.written_weights trainer.staged)
+  set(fake_cuda_long_${program} *)
+endforeach()
+
 set(fake_cuda_long_amp.kernels CudaKernels.UpdateAsTheHostDoes
-  CudaKernels.MoveManyParametersByLambAsTheHostDoes FusedLinearCrossEntropy.*)
+  CudaKernels.MoveManyParametersByLambAsTheHostDoes)
 set(fake_cuda_long_amp.mixed_precision NonFiniteValues.OneBadElementAtEveryPosition
   SharedCasts.ALoopInOneRegionTrainsAsWithARegionForEachForward)
 set(fake_cuda_long_checkpointing.activation
   PlanCheckpoints.PlanRunsAsPredictedOnAGpuWithThePlainGradients)
+set(fake_cuda_long_checkpointing.activation_ranks.nccl
+  ActivationBudget.EveryPrecisionEndsAtThePlainWeights)
+set(fake_cuda_long_runtime.ranks.nccl *)
+set(fake_cuda_long_step.averaged_buffers.nccl
+  AveragedBuffers.FollowTheBuffersAtEachRealUpdate)
+set(fake_cuda_long_step.update_forms.nccl StochasticRounding.TrainsWhereRoundingToNearestStalls)
+set(fake_cuda_long_step.written_weights.nccl RenormedTables.AreThoseOfTheJoinedBatch
+  WrittenWeights.LastAsInPlainLibTorchAndReachTheSnapshot)
 set(fake_cuda_long_trainer.cuda TrainerOnCuda.RecordedStepsHaveTheBitsOfPlainOnes
   TrainerOnCuda.HasTheHostsLossCurveWithinABound)
