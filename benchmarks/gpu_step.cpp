@@ -1,6 +1,7 @@
-// gpu_step GROUPS STEPS (fp16|bf16|fp16-graph|bf16-graph MODEL)...: after a group that warms up,
-// times groups of training steps at O2 on the Runtime's device (LOCKSTEP_DEVICE), which has
-// finished a group before its end is taken; "-graph" replays recorded steps. Images are
+// gpu_step GROUPS STEPS (FORM MODEL)...: after a group that warms up, times groups of training
+// steps on the Runtime's device (LOCKSTEP_DEVICE), which has finished a group before its end is
+// taken. Forms: fp16, bf16: a Trainer at O2; fp16-graph, bf16-graph: one that replays recorded
+// steps; libtorch-fp16, libtorch-bf16: plain LibTorch (gpu_libtorch_loop.h). Images are
 // channels_last. Notes: parameters, bytes of the device in use, and how long it waits for the host
 // in a step, in millionths of its time.
 #include <ATen/ops/zeros.h>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "device_clock.h"
+#include "gpu_libtorch_loop.h"
 #include "models.h"
 #include "recorder.h"
 
@@ -55,26 +57,25 @@ int64_t idle_millionths(c10::Device device, int count, const std::function<void(
   return std::max<int64_t>(0, static_cast<int64_t>(1e6 * (1.0 - ahead[tries / 2] / usual)));
 }
 
+bool begins_with(const std::string& text, const std::string& start) {
+  return text.rfind(start, 0) == 0;
+}
+
 TrainerOptions options_of(const std::string& form) {
-  const bool half = form.rfind("fp16", 0) == 0;
   return TrainerOptions()
-      .precision(Precision::O2(half ? at::kHalf : at::kBFloat16))
+      .precision(Precision::O2(begins_with(form, "fp16") ? at::kHalf : at::kBFloat16))
       .cuda_graph(form.find("-graph") != std::string::npos);
 }
 
-void measure(Runtime& runtime, const std::string& form, int groups, int steps_in_group,
-             const std::string& name) {
-  const c10::Device device = runtime.device();
-  at::manual_seed(0);
-  const Workload workload = make_workload(name, {device, /*channels_last=*/true});
-  Trainer trainer(runtime, workload.module, AdamW(1e-4), options_of(form));
-  workload.next_batch();
+/// `step` is called for each step; the loop is constructed and warmed up outside the time.
+void measure(const std::string& model, const std::string& variant, int groups, int steps_in_group,
+             const Workload& workload, c10::Device device, const std::function<void()>& step) {
   const auto steps = [&](int count) {
     for (int i = 0; i < count; ++i) {
-      trainer.step({}, [&](const std::vector<at::Tensor>&) { return Loss(workload.loss()); });
+      step();
     }
   };
-  Series series(name, "ours-" + form);
+  Series series(model, variant);
   series.note("parameters", count_parameters(*workload.module));
   steps(steps_in_group);
   for (int group = 0; group < groups; ++group) {
@@ -89,20 +90,36 @@ void measure(Runtime& runtime, const std::string& form, int groups, int steps_in
   series.write();
 }
 
+void measure(Runtime& runtime, const std::string& form, const std::string& model, int groups,
+             int steps_in_group) {
+  const c10::Device device = runtime.device();
+  at::manual_seed(0);
+  const Workload workload = make_workload(model, {device, /*channels_last=*/true});
+  workload.next_batch();
+  if (begins_with(form, "libtorch-")) {
+    GpuLibTorchLoop loop(workload, form == "libtorch-fp16" ? at::kHalf : at::kBFloat16, device);
+    measure(model, form, groups, steps_in_group, workload, device, [&] { loop.step(); });
+    return;
+  }
+  Trainer trainer(runtime, workload.module, AdamW(1e-4), options_of(form));
+  measure(model, "ours-" + form, groups, steps_in_group, workload, device, [&] {
+    trainer.step({}, [&](const std::vector<at::Tensor>&) { return Loss(workload.loss()); });
+  });
+}
+
 }  // namespace
 }  // namespace lockstep::benchmarks
 
 int main(int argc, char** argv) {
   if (argc < 5 || argc % 2 == 0) {
-    std::cerr << "usage: " << argv[0]
-              << " GROUPS STEPS (fp16|bf16|fp16-graph|bf16-graph MODEL)...\n";
+    std::cerr << "usage: " << argv[0] << " GROUPS STEPS (FORM MODEL)...\n";
     return 2;
   }
   try {
     lockstep::Runtime runtime(argc, argv, lockstep::RuntimeOptions().cudnn_benchmark(true));
     for (int i = 3; i < argc; i += 2) {
-      lockstep::benchmarks::measure(runtime, argv[i], std::stoi(argv[1]), std::stoi(argv[2]),
-                                    argv[i + 1]);
+      lockstep::benchmarks::measure(runtime, argv[i], argv[i + 1], std::stoi(argv[1]),
+                                    std::stoi(argv[2]));
     }
     return 0;
   } catch (const std::exception& error) {

@@ -1,5 +1,5 @@
-"""One GPU: ten fused AdamW updates beside the device's copy bandwidth and Python's fused AdamW, and
-ten training steps beside Python's, by eager autocast, torch.compile and accelerate."""
+"""One GPU: ten fused AdamW updates beside the device's copy bandwidth and Python's fused AdamW, ten passes of the
+fused layers beside copies of as many bytes and LibTorch's operators, and ten training steps beside plain LibTorch's and Python's, by eager autocast, torch.compile and accelerate."""
 
 import importlib.util
 import os
@@ -9,20 +9,22 @@ from harness import measure
 from harness.launch import Failed, Job, peer, program
 from harness.rows import absent, compare, counted
 
-PROGRAMS = ("gpu_step", "gpu_update")
+PROGRAMS = ("gpu_step", "gpu_update", "gpu_layers")
 
 GROUPS, STEPS_IN_GROUP = 10, 10
 UPDATES = {"124M": 124_000_000, "336M": 336_000_000}
 DRY_UPDATES = {"0.1M": 100_000}
 # Ratio that each peer must be beaten by.
 UPDATE_PEERS = {"bound": 0.9, "python-fused": 1.3}
-STEPS = {"resnet50": {"eager": 1.05, "compile": None, "accelerate": None},
-         "gpt2": {"eager": 1.15, "compile": 0.95, "accelerate": None},
-         "bert": {"eager": 1.1, "compile": None, "accelerate": None},
-         "mlp-small": {"eager": None, "compile": None, "accelerate": None},
-         "resnet18": {"eager": None, "compile": None, "accelerate": None}}
+LAYER_PEERS = {"bound": None, "libtorch": 1.0}
+LAYERS = 8192, 768, 50257  # rows, elements of a norm, classes: those of gpt2
+STEPS = {"resnet50": {"libtorch": None, "eager": 1.05, "compile": None, "accelerate": None},
+         "gpt2": {"libtorch": None, "eager": 1.15, "compile": 0.95, "accelerate": None},
+         "bert": {"libtorch": None, "eager": 1.1, "compile": None, "accelerate": None},
+         "mlp-small": {"libtorch": None, "eager": None, "compile": None, "accelerate": None},
+         "resnet18": {"libtorch": None, "eager": None, "compile": None, "accelerate": None}}
 # With recorded steps.
-GRAPHED = {"mlp-small": {"eager": 3.0}, "resnet18": {"eager": 3.0}}
+GRAPHED = {"mlp-small": {"libtorch": None, "eager": 3.0}, "resnet18": {"libtorch": None, "eager": 3.0}}
 # CPUs are slow at convolutions in fp16.
 DRY_CASES = [("fp16", "mlp-small"), ("fp16", "gpt2-tiny"), ("fp16", "bert-tiny"),
              ("bf16", "resnet18-tiny"), ("bf16", "resnet50-tiny")]
@@ -44,13 +46,25 @@ def _update_rows(measurement, device, name, count, groups):
             for variant, target in UPDATE_PEERS.items()]
 
 
+def _layer_rows(measurement, device, rows, width, columns, groups):
+    command = program(measurement.build, "gpu_layers", device, rows, width, columns, groups)
+    samples = measurement.alternate({"layers": Job("free", command)}, measure.each)
+    names = dict.fromkeys(name for name, _ in samples)
+    return [compare("gpu", f"10 passes {name}", samples[name, "ours"], samples[name, peer_name], peer_name, "ms", target)
+            for name in names for peer_name, target in LAYER_PEERS.items()]
+
+
+def _peer_name(variant):
+    return variant if variant == "libtorch" else f"python-{variant}"
+
+
 def _step_samples(measurement, cases_of, groups, steps):
-    """`cases_of`: what "ours" and each of Python's variants run, as (dtype, model); in one process,
-    one after the other."""
+    """`cases_of`: what "ours" and each peer run, as (dtype, model); in one process, one after the other."""
     jobs = {}
     for variant, cases in cases_of.items():
-        arguments = [groups, steps, *(word for case in cases for word in case)]
-        command = (program(measurement.build, "gpu_step", *arguments) if variant == "ours"
+        forms = [(f"libtorch-{dtype}" if variant == "libtorch" else dtype, model) for dtype, model in cases]
+        arguments = [groups, steps, *(word for form in forms for word in form)]
+        command = (program(measurement.build, "gpu_step", *arguments) if variant in ("ours", "libtorch")
                    else peer("gpu_step.py", variant, *arguments))
         names = ", ".join(f"{model} {dtype}" for dtype, model in cases)
         # Inductor needs a compiler, which a GPU machine may not have.
@@ -75,8 +89,8 @@ def _step_rows(samples, model, dtype, targets, form=""):
     ours = samples[model, f"ours-{dtype}{form}"]
     rows = []
     for variant, target in targets.items():
-        name, peer_name = f"{STEPS_IN_GROUP} steps {model} {dtype}{form}", f"python-{variant}"
-        theirs = samples.get((model, f"python-{variant}-{dtype}"))
+        name, peer_name = f"{STEPS_IN_GROUP} steps {model} {dtype}{form}", _peer_name(variant)
+        theirs = samples.get((model, f"{peer_name}-{dtype}"))
         if theirs is None:
             rows.append(absent("gpu", name, ours, peer_name, "ms", "does not run here"))
             continue
@@ -94,11 +108,12 @@ def _dry_rows(measurement):
     os.environ["LOCKSTEP_DEVICE"] = "cpu"
     rows = [row for name, count in DRY_UPDATES.items()
             for row in _update_rows(measurement, "cpu", name, count, 2)]
+    rows += _layer_rows(measurement, "cpu", 8, 16, 24, 1)
     compiled = DRY_CASES[:1]
-    samples = _step_samples(measurement, {"ours": DRY_CASES, "eager": DRY_CASES,
+    samples = _step_samples(measurement, {"ours": DRY_CASES, "libtorch": DRY_CASES, "eager": DRY_CASES,
                                           "compile": compiled}, 1, 2)
     for case in DRY_CASES:
-        targets = dict.fromkeys(["eager", "accelerate"] + ["compile"] * (case in compiled))
+        targets = dict.fromkeys(["libtorch", "eager", "accelerate"] + ["compile"] * (case in compiled))
         rows += _step_rows(samples, case[1], case[0], targets)
     for row in rows:
         row.target = None
@@ -124,6 +139,7 @@ def _rows(measurement, only):
     measured = {f"10 updates adamw {name}":
                 lambda name=name, count=count: _update_rows(measurement, "cuda", name, count, GROUPS)
                 for name, count in UPDATES.items()}
+    measured["10 passes"] = lambda: _layer_rows(measurement, "cuda", *LAYERS, GROUPS)
     for model in STEPS:
         for dtype in ("fp16", "bf16"):
             measured[f"{STEPS_IN_GROUP} steps {model} {dtype}"] = (
