@@ -26,11 +26,12 @@ struct Group : torch::CustomClassHolder {
 using GroupPtr = c10::intrusive_ptr<Group>;
 
 /// Which running means belong to converted layers. Entries of freed tensors are dropped when their
-/// address is used again.
+/// address is used again. Never destroyed: when a program ends, a communicator would use a device
+/// whose driver has ended before.
 class Registry {
  public:
   static Registry& instance() {
-    static Registry registry;
+    static Registry& registry = *new Registry;
     return registry;
   }
   void add(const at::Tensor& running_mean, const GroupPtr& group) {
@@ -137,6 +138,9 @@ struct SyncBatchNorm : torch::autograd::Function<SyncBatchNorm> {
         {x, weight.value_or(at::Tensor()), all.mean, (all.variance + eps).rsqrt(), all.count});
     context->saved_data["group"] = c10::IValue::make_capsule(group);
     context->saved_data["has_bias"] = bias.has_value();
+    if (x.numel() == 0) {  // LibTorch's kernels for CUDA refuse it
+      return at::empty_like(x);
+    }
     return std::get<0>(at::native_batch_norm(x, weight, bias, all.mean, all.variance,
                                              /*training=*/false, momentum, eps));
   }

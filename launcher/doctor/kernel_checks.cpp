@@ -408,7 +408,7 @@ Speeds measure_speeds(c10::Device device, int64_t elements) {
     wait_for(to);
   });
   if (!device.is_cpu()) {
-    const at::Tensor locked = at::empty({elements}, at::kFloat).pin_memory(device);
+    const at::Tensor locked = at::empty({elements}, at::kFloat).pin_memory();
     speeds.upload = fastest(bytes, [&] {
       to.copy_(locked, /*non_blocking=*/true);
       wait_for(to);

@@ -9,8 +9,8 @@
 #include <lockstep/collectives/exit_code.h>
 #include <lockstep/collectives/impl/as_error.h>
 #include <lockstep/collectives/impl/device_watch.h>
-#include <lockstep/runtime/data/impl/device_copies.h>
 #include <lockstep/runtime/batch.h>
+#include <lockstep/runtime/data/impl/device_copies.h>
 #include <lockstep/runtime/trainer.h>
 
 #include <cstdlib>

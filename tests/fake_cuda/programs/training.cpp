@@ -1,19 +1,24 @@
-// Trains a little on the device, while one fault is planted there. The rank whose device failed
-// must end with exit code 20 (or 23: no memory) and CUDA's words, never by a signal; its peers must
-// end soon and say which rank.
-//   device_fault direct|captured [wide]
-// wide: activations take most of what a small device has.
+// Trains a little model for seven steps on the device and prints each loss, and of each rank a digest
+// of its masters: the same for each order of the device's work, direct or captured, for each
+// transport. A rank whose device fails meanwhile must end with exit code 20 (or 23: no memory) and
+// CUDA's words, never by a signal; its peers must end soon and say which rank.
+//   training direct|captured O0|O1|O2 [wide]
+// O0 has an fp16 wire. wide: activations take most of what a small device has.
 #include <lockstep/lockstep.h>
 #include <torch/nn.h>
 #include <torch/nn/functional.h>
 
+#include <cinttypes>
 #include <cstdio>
 #include <string>
 
 namespace {
 
+using lockstep::Precision;
+
 bool captured = false;
 bool wide = false;
+Precision precision = Precision::O0().wire(at::kHalf);
 
 struct Samples {
   int64_t size() const { return 256; }
@@ -24,6 +29,17 @@ struct Samples {
   }
 };
 
+/// FNV-1a (Fowler, Noll and Vo) of the bits.
+uint64_t digest(const at::Tensor& values) {
+  const at::Tensor here = values.cpu().contiguous();
+  const auto* bytes = static_cast<const unsigned char*>(here.const_data_ptr());
+  uint64_t sum = 14695981039346656037ULL;
+  for (size_t i = 0; i < here.nbytes(); ++i) {
+    sum = (sum ^ bytes[i]) * 1099511628211ULL;
+  }
+  return sum;
+}
+
 void train(lockstep::Runtime& runtime) {
   torch::manual_seed(5);
   const int64_t width = wide ? 256 : 64;
@@ -33,7 +49,8 @@ void train(lockstep::Runtime& runtime) {
                               torch::nn::Linear(width, 10));
   lockstep::Trainer trainer(runtime, model, lockstep::AdamW(1e-2),
                             lockstep::TrainerOptions()
-                                .precision(lockstep::Precision::O0().wire(at::kHalf))
+                                .precision(precision)
+                                .ema(0.9)
                                 .compare_replicas_every(2)
                                 .cuda_graph(captured));
   auto loader = runtime.loader(
@@ -46,18 +63,29 @@ void train(lockstep::Runtime& runtime) {
           return torch::nn::functional::cross_entropy(model->forward(in[0]), in[1]);
         });
     if (runtime.is_main()) {
-      std::printf("step %ld loss %.9g\n", static_cast<long>(step), report.loss());
+      std::printf("step %" PRId64 " loss %.9g\n", step, report.loss());
     }
     if (++step == 7) {
       break;
     }
   }
+  std::string sums;
+  for (const auto& parameter : model->named_parameters()) {
+    char text[32];
+    std::snprintf(text, sizeof text, " %016" PRIx64, digest(parameter.value()));
+    sums += text;
+  }
+  std::printf("rank %d digests%s\n", runtime.rank(), sums.c_str());
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  const std::string level = argc > 2 ? argv[2] : "O0";
   captured = argc > 1 && std::string(argv[1]) == "captured";
-  wide = argc > 2 && std::string(argv[2]) == "wide";
+  wide = argc > 3 && std::string(argv[3]) == "wide";
+  if (level != "O0") {
+    precision = level == "O1" ? Precision::O1() : Precision::O2();
+  }
   return lockstep::run(argc, argv, train);
 }
