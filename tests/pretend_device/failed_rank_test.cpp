@@ -11,6 +11,7 @@
 #include "fault.h"
 #include "ranks.h"
 #include "runtime/cuda_runs.h"
+#include "test_device.h"
 #include "test_names.h"
 
 namespace lockstep::pretend {
@@ -48,6 +49,10 @@ TEST(ADeviceWithoutTheKernel, IsNamedWithCudasWordsOnEveryRank) {
 
 }  // namespace
 }  // namespace lockstep::pretend
+
+c10::Device lockstep::testing::device() {
+  return pretend::ranks->device();
+}
 
 int main(int argc, char** argv) {
   lockstep::testing::init_tests(&argc, argv);

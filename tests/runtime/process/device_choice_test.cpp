@@ -433,7 +433,7 @@ TEST(DeviceTransportChoice, OneRankAloneIsSoloUnlessNcclIsAskedFor) {
   for (const DeviceTransport asked : {DeviceTransport::automatic, DeviceTransport::staged}) {
     EXPECT_EQ(
         make_device_world(Communicator::solo(), c10::Device(c10::kCUDA, 0), "a", asked, {}, [] {})
-            .transport_name(),
+            .communicator.transport_name(),
         "solo");
   }
   if (visible_devices() == 0) {  // else NcclTransport.OneRankHasACommunicatorOfItsOwn
