@@ -4,6 +4,8 @@
 #include <ATen/autocast_mode.h>
 #include <torch/nn/module.h>
 
+#include <optional>
+
 namespace lockstep::benchmarks {
 
 GpuLibTorchLoop::GpuLibTorchLoop(const Workload& workload, at::ScalarType dtype, c10::Device device)

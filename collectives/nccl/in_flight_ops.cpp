@@ -3,6 +3,8 @@
 #include <lockstep/collectives/impl/life_sign.h>
 #include <lockstep/collectives/nccl/in_flight_ops.h>
 
+#include <exception>
+
 namespace lockstep::detail {
 
 InFlightOps::InFlightOps(const NcclParts& parts, std::shared_ptr<NcclComm> comm)
@@ -16,6 +18,21 @@ InFlightOps::InFlightOps(const NcclParts& parts, std::shared_ptr<NcclComm> comm)
       comm_(std::move(comm)),
       watchdog_(parts.watch_interval, [this] { return watch(); }),
       asks_(parts.watch_interval, [this] { return ask(); }) {}
+
+InFlightOps::~InFlightOps() {
+  if (std::uncaught_exceptions() == 0 || comm_->aborted()) {
+    return;
+  }
+  try {
+    retire();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (ops_.empty()) {
+      return;
+    }
+  } catch (const std::exception&) {  // the device has failed
+  }
+  comm_->abort();  // peers may never bring their part
+}
 
 void InFlightOps::issue(CollectiveCall& call) {
   const std::lock_guard<std::mutex> lock(mutex_);

@@ -28,6 +28,10 @@ class InFlightOps {
   using Tensors = std::array<at::Tensor, 2>;
 
   InFlightOps(const NcclParts& parts, std::shared_ptr<NcclComm> comm);
+  /// While an exception leaves: aborts what is in flight.
+  ~InFlightOps();
+  InFlightOps(const InFlightOps&) = delete;
+  InFlightOps& operator=(const InFlightOps&) = delete;
 
   /// Gives the call its sequence number.
   void issue(CollectiveCall& call);

@@ -4,7 +4,9 @@
 #include <lockstep/collectives/impl/life_sign.h>
 #include <lockstep/collectives/nccl/nccl_comm.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <exception>
 #include <future>
 #include <thread>
 
@@ -45,11 +47,14 @@ NcclComm::~NcclComm() {
   if (handle_ == nullptr) {
     return;
   }
-  if (aborted_.load() || std::uncaught_exceptions() > 0) {
+  if (aborted_.load()) {
     if (abort() && !abort_returns()) {
       ask_for_end(place_.rank, "ncclCommAbort has not returned");
     }
     return;
+  }
+  if (std::uncaught_exceptions() > 0) {
+    deadlines_.call = std::min(deadlines_.call, deadlines_.abort);
   }
   try {
     call(

@@ -47,16 +47,19 @@ class NcclComm {
                                         NcclDeadlines deadlines, const Idle& idle);
   /// Collective. `place`: of this rank in the result. Null for a negative color.
   std::shared_ptr<NcclComm> split(int color, int key, Place place, const Idle& idle);
-  /// Finalizes and destroys the communicator; aborts it after a failure. Never throws. Destroy
-  /// graphs with its collectives before.
+  /// Finalizes and destroys the communicator; aborts it after a failure, and where an exception
+  /// leaves and peers do not come to the end of their work within the abort deadline: an abort ends
+  /// what it was split from, too. Never throws. Destroy graphs with its collectives before.
   ~NcclComm();
   NcclComm(const NcclComm&) = delete;
   NcclComm& operator=(const NcclComm&) = delete;
 
-  /// Makes a call and waits until it is done.
+  /// Makes a call and waits until it is done. What the call returns tells of errors only: NCCL's
+  /// split returns success while it is in progress (2.28.9 and 2.30.7 do).
   template <typename Call>
   void call(const char* what, const Call& make_call, const Idle& idle) {
-    settle(what, inside(make_call), idle);
+    const NcclStatus status = inside(make_call);
+    settle(what, status == NcclStatus::success ? poll() : status, idle);
   }
   /// The operator that multiplies by `factor`, then sums; cached for each (dtype, factor).
   int premultiplied_sum(c10::ScalarType dtype, double factor);

@@ -155,7 +155,13 @@ NcclStatus FakeNccl::poll(Handle handle) {
       return status;
     }
   }
-  return comm.all_here() ? NcclStatus::success : NcclStatus::in_progress;
+  if (!comm.all_here()) {
+    return NcclStatus::in_progress;
+  }
+  if (comm.hand_out) {
+    std::exchange(comm.hand_out, nullptr)();
+  }
+  return NcclStatus::success;
 }
 
 NcclStatus FakeNccl::split(Handle handle, int color, int key, Handle* part) {
@@ -171,6 +177,7 @@ NcclStatus FakeNccl::split(Handle handle, int color, int key, Handle* part) {
     comm.group->splits[++comm.splits].wishes[comm.rank] = {color, key};
   }
   *part = nullptr;
+  FakeComm* handle_of_part = nullptr;
   if (color >= 0) {
     auto made = std::make_shared<FakeComm>();
     made->parent = comm.group;
@@ -178,9 +185,12 @@ NcclStatus FakeNccl::split(Handle handle, int color, int key, Handle* part) {
     made->color = color;
     made->parent_rank = comm.rank;
     comms_.push_back(made);
-    *part = made.get();
+    handle_of_part = made.get();
   }
-  return answer(comm);
+  comm.hand_out = [part, handle_of_part] { *part = handle_of_part; };
+  const NcclStatus status = answer(comm);
+  comm.polls_left = std::max(1, script_.polls);
+  return status == NcclStatus::in_progress ? NcclStatus::success : status;
 }
 
 NcclStatus FakeNccl::finalize(Handle comm) {

@@ -27,8 +27,9 @@ std::shared_ptr<FakeNcclWorld> make_fake_nccl_world();
 /// ranks that capture wait for each other, comes back from an abort once the graphs are gone,
 /// rounds each partial sum to the dtype, and refuses nothing that it does not notice. Each call
 /// makes a thread, which whoever asks for the state next joins and frees, without a lock
-/// (ThreadSanitizer sees a second thread); misuse() tells of it in every build. What goes wrong on
-/// this rank is set in `script`.
+/// (ThreadSanitizer sees a second thread); misuse() tells of it in every build. As seen on an H100
+/// a split says success while it is in progress, and the part's handle is written when the parent
+/// is ready. What goes wrong on this rank is set in `script`.
 class FakeNccl final : public NcclApi {
  public:
   struct Script {

@@ -65,6 +65,8 @@ struct FakeComm {
   std::shared_ptr<FakeGroup> parent;
   uint64_t split_number = 0;
   int color = -1, parent_rank = 0;
+  /// Writes the handle of a part to its place, which NCCL does on its own thread.
+  std::function<void()> hand_out;
   /// Who asks for the state of a call that is done joins its thread and frees it. As in NCCL
   /// nothing guards this against a second thread.
   FakeGroupJob* job = nullptr;

@@ -189,6 +189,36 @@ TEST(NcclErrors, AFailedSplitAborts) {
              Kind::communication_error, "ncclCommSplit: NCCL reports internal error");
 }
 
+/// An abort of a part ends what it was split from, too.
+TEST(NcclErrors, AnExceptionOfTheProgramEndsAPartWithoutAnAbort) {
+  nccl_outcomes(NcclCase{2}, [](NcclRank& rank, Communicator& nccl) {
+    try {
+      const Communicator part = nccl.split(0);
+      part.all_reduce(ones()).wait();
+      rank.current.finish();
+      throw std::runtime_error("of the program");
+    } catch (const std::runtime_error&) {
+      EXPECT_EQ(rank.nccl->count("abort"), 0);
+      EXPECT_EQ(rank.nccl->count("finalize"), 1);
+    }
+    nccl.all_reduce(ones()).wait();
+    rank.current.finish();
+  });
+}
+
+TEST(NcclErrors, AnExceptionOfTheProgramAbortsWhatIsInFlight) {
+  NcclCase test = scripted(2, 1, [](FakeNccl::Script& script) { script.hangs_at = {1}; });
+  nccl_outcomes(test, [](NcclRank& rank, Communicator& nccl) {
+    try {
+      const Communicator part = nccl.split(0);
+      part.all_reduce(ones()).wait();
+      throw std::runtime_error("of the program");
+    } catch (const std::runtime_error&) {
+      EXPECT_EQ(rank.nccl->count("abort"), 1);
+    }
+  });
+}
+
 TEST(NcclHangs, ACollectiveThatHangsTimesOutAndIsNamed) {
   NcclCase test = scripted(2, 1, [](FakeNccl::Script& script) { script.hangs_at = {2}; });
   test.timeout = std::chrono::milliseconds(200);

@@ -79,6 +79,13 @@ FAKE_CUDA_EXPORT CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
   return CUDA_SUCCESS;
 }
 
+FAKE_CUDA_EXPORT CUresult cuDeviceGetPCIBusId(char* bus, int size, CUdevice device) {
+  if (const CUresult error = check_device(device); error != CUDA_SUCCESS) {
+    return error;
+  }
+  return result_of(cudaDeviceGetPCIBusId(bus, size, device));
+}
+
 FAKE_CUDA_EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags,
                                                      int* active) {
   if (const CUresult error = check_device(device); error != CUDA_SUCCESS) {

@@ -215,9 +215,17 @@ extern "C" FAKE_CUDA_EXPORT ncclResult_t ncclCommSplit(ncclComm_t handle, int co
         ncclComm::Place{0, 1, comm->place().device}, options.is_blocking,
         options.shares_buffers ? comm->lane() : std::make_shared<Lane>());
   }
-  return start_making(part_handle, part, comm, [comm = comm.get(), color, key, part] {
-    return comm->split(color, key, part);
-  });
+  // As in NCCL 2.28.9 and 2.30.7 on an H100: the call says ncclSuccess while it is in progress, and
+  // the handle is there when the communicator is ready again.
+  ncclComm_t later = nullptr;
+  const ncclResult_t started =
+      start_making(&later, part, comm, [comm = comm.get(), color, key, part, part_handle] {
+        const ncclResult_t result = comm->split(color, key, part);
+        __atomic_store_n(part_handle, result == ncclSuccess ? part.get() : nullptr,
+                         __ATOMIC_RELEASE);
+        return result;
+      });
+  return started == ncclInProgress ? ncclSuccess : started;
 }
 
 extern "C" FAKE_CUDA_EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t handle,

@@ -1,5 +1,5 @@
-// Trains a little model for seven steps on the device and prints each loss, and of each rank a digest
-// of its masters: the same for each order of the device's work, direct or captured, for each
+// Trains a little model for seven steps on the device and prints each loss, and of each rank a
+// digest of its masters: the same for each order of the device's work, direct or captured, for each
 // transport. A rank whose device fails meanwhile must end with exit code 20 (or 23: no memory) and
 // CUDA's words, never by a signal; its peers must end soon and say which rank.
 //   training direct|captured O0|O1|O2 [wide]
@@ -47,12 +47,10 @@ void train(lockstep::Runtime& runtime) {
                               torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})),
                               torch::nn::Linear(width, width), torch::nn::ReLU(),
                               torch::nn::Linear(width, 10));
-  lockstep::Trainer trainer(runtime, model, lockstep::AdamW(1e-2),
-                            lockstep::TrainerOptions()
-                                .precision(precision)
-                                .ema(0.9)
-                                .compare_replicas_every(2)
-                                .cuda_graph(captured));
+  lockstep::Trainer trainer(
+      runtime, model, lockstep::AdamW(1e-2),
+      lockstep::TrainerOptions().precision(precision).ema(0.9).compare_replicas_every(2).cuda_graph(
+          captured));
   auto loader = runtime.loader(
       Samples(), lockstep::LoaderOptions().batch_size(wide ? 128 : 16).prefetch(2).epochs(8));
   int64_t step = 0;
