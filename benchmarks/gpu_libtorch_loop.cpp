@@ -56,7 +56,7 @@ void GpuLibTorchLoop::step() {
                     /*beta1=*/0.9, /*beta2=*/0.999, /*weight_decay=*/1e-2, /*eps=*/1e-8,
                     /*amsgrad=*/false, /*maximize=*/false, grad_scale, found_inf);
   if (scaled) {
-    at::_foreach_sub_(steps_, *found_inf);
+    at::_foreach_sub_(steps_, std::vector<at::Tensor>(steps_.size(), *found_inf));
     at::_amp_update_scale_(scale_, growth_, *found_inf, /*growth_factor=*/2.0,
                            /*backoff_factor=*/0.5, /*growth_interval=*/2000);
   }

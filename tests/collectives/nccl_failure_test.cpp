@@ -438,20 +438,6 @@ TEST(NcclPeers, ALostPeerEndsTheOthers) {
   }
 }
 
-TEST(NcclPeers, ARankThatUnwindsAbortsAndDoesNotWaitForTheOthers) {
-  const auto world = make_fake_nccl_world();
-  outcomes(2, [&](Communicator& host) {
-    NcclRank rank({2}, world, host);
-    try {
-      const Communicator nccl = rank.start();
-      throw std::runtime_error("out of data");
-    } catch (const std::runtime_error&) {
-    }
-    EXPECT_EQ(rank.nccl->count("abort"), 1);
-    EXPECT_EQ(rank.nccl->count("finalize"), 0);
-  });
-}
-
 TEST(NcclAfterwards, EveryCallThrowsTheFirstFailureAndAbortsOnce) {
   NcclCase test;
   test.script = [](int, FakeNccl::Script& script) {
