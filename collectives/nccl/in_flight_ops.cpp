@@ -1,8 +1,10 @@
 #include <c10/util/Exception.h>
 #include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/impl/as_error.h>
 #include <lockstep/collectives/impl/life_sign.h>
 #include <lockstep/collectives/nccl/in_flight_ops.h>
 
+#include <cstdio>
 #include <exception>
 
 namespace lockstep::detail {
@@ -20,6 +22,9 @@ InFlightOps::InFlightOps(const NcclParts& parts, std::shared_ptr<NcclComm> comm)
       asks_(parts.watch_interval, [this] { return ask(); }) {}
 
 InFlightOps::~InFlightOps() {
+  if (failure_ != nullptr && !is_told_) {
+    std::fprintf(stderr, "lockstep: %s\n", as_error(failure_).what());
+  }
   if (std::uncaught_exceptions() == 0 || comm_->aborted()) {
     return;
   }
@@ -82,6 +87,7 @@ bool InFlightOps::empty() {
 void InFlightOps::throw_if_failed() {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (failure_ != nullptr) {
+    is_told_ = true;
     for (const InFlightOp& op : ops_) {
       log_.set_state(op.call.sequence, CollectiveLog::State::failed);
     }

@@ -28,7 +28,7 @@ class InFlightOps {
   using Tensors = std::array<at::Tensor, 2>;
 
   InFlightOps(const NcclParts& parts, std::shared_ptr<NcclComm> comm);
-  /// While an exception leaves: aborts what is in flight.
+  /// Prints a failure that no call has thrown. While an exception leaves: aborts what is in flight.
   ~InFlightOps();
   InFlightOps(const InFlightOps&) = delete;
   InFlightOps& operator=(const InFlightOps&) = delete;
@@ -89,6 +89,7 @@ class InFlightOps {
   std::string trouble_;                     // what NCCL or the device has said
   std::optional<Clock::time_point> asked_;  // since then a round of questions is under way
   std::exception_ptr failure_;
+  bool is_told_ = false;  // a call has thrown it
   Clock::time_point failed_;
   std::shared_ptr<NcclComm> comm_;  // destroyed before ops_: it waits for work in flight
   Watchdog watchdog_;

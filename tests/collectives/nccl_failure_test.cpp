@@ -219,6 +219,21 @@ TEST(NcclErrors, AnExceptionOfTheProgramAbortsWhatIsInFlight) {
   });
 }
 
+TEST(NcclErrors, AFailureAfterTheLastCallIsPrinted) {
+  NcclCase test = scripted(2, 1, [](FakeNccl::Script& script) {
+    script.error_after = {{1, NcclStatus::remote_error}};
+  });
+  ::testing::internal::CaptureStderr();
+  nccl_outcomes(test, [](NcclRank& rank, Communicator& nccl) {
+    nccl.all_reduce(ones()).wait();
+    while (rank.rank() == 1 && rank.nccl->count("abort") == 0) {
+      std::this_thread::yield();
+    }
+  });
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("NCCL reports remote"),
+            std::string::npos);
+}
+
 TEST(NcclHangs, ACollectiveThatHangsTimesOutAndIsNamed) {
   NcclCase test = scripted(2, 1, [](FakeNccl::Script& script) { script.hangs_at = {2}; });
   test.timeout = std::chrono::milliseconds(200);
