@@ -3,7 +3,7 @@
   document_names.py ROOT
 
 Looked at are the words in `backticks` outside code blocks, the options in ```sh blocks, members and
-names of lockstep in ```cpp blocks, and the last column of the tables in docs/coverage.md, which must
+names of lockstep in ```cpp blocks, and the last column of the tables in tests/coverage.md, which must
 name a test or say why there is none.
 """
 
@@ -126,10 +126,11 @@ def check_coverage(document):
     return len(rows)
 
 
-documents = [*root.glob("*.md"), *root.glob("docs/*.md")]
+documents = [*root.glob("*.md"), *(path for folder in ("docs", "tests", "benchmarks", "template")
+                                    for path in root.glob(f"{folder}/**/*.md"))]
 for document in documents:
     check(document)
-rows = check_coverage(root / "docs/coverage.md")
+rows = check_coverage(root / "tests/coverage.md")
 print("\n".join(sorted(wrong)) or
       f"{len(documents)} documents name what is there; {rows} rows of coverage have a test or a reason")
 sys.exit(bool(wrong) or not rows)

@@ -7,7 +7,8 @@ import sys
 
 root = pathlib.Path(sys.argv[1])
 presets = {p["name"] for p in json.loads((root / "CMakePresets.json").read_text())["testPresets"]}
-documents = [*root.glob("*.md"), *root.glob("docs/**/*.md")]
+documents = [*root.glob("*.md"), *(path for folder in ("docs", "tests", "benchmarks", "template")
+                                    for path in root.glob(f"{folder}/**/*.md"))]
 wrong = []
 
 

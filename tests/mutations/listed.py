@@ -10,7 +10,7 @@ import tomllib
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 LIST = ROOT / "tests" / "mutations"
 RESULTS = LIST / "results.json"
-TABLE = ROOT / "docs" / "mutations.md"
+TABLE = LIST / "table.md"
 NOT_THE_LIBRARY = ("tests/", "docs/", "examples/", "benchmarks/", "scripts/", "cmake/")
 TEST = re.compile(r"^TEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\s*\)", re.M)
 
@@ -141,32 +141,3 @@ def render(breaks, exceptions, suites, pages, results):
         text += "".join(f"| `{name}` | {exceptions[name]} |\n" for name in sorted(exceptions))
         text += "\n"
     return text
-
-
-def quick(breaks, exceptions, suites, programs):
-    wrong, sources, covered, ids = [], library_sources(), set(), set()
-    for entry in breaks:
-        say = lambda what, entry=entry: wrong.append(f"{entry.origin}, {entry.id}: {what}")
-        if entry.id in ids:
-            say("the id is used twice")
-        ids.add(entry.id)
-        _, problem = source_of(entry, sources)
-        if problem:
-            say(problem)
-        for program, name in entry.pairs():
-            covered.add(name)
-            if program not in programs.entries:
-                say(f"ctest knows no entry or program {program}")
-            elif (there := programs.tests_of(program)) is None:
-                say(f"{program} is not built")
-            elif name not in there:
-                say(f"{program} has no test {name}")
-    wanted = to_be_covered(suites)
-    wrong += [f"{test}: no break is listed that makes it fail" for test in
-              sorted(wanted - covered - set(exceptions))]
-    wrong += [f"{test}: an exception of a test that is not there" for test in
-              sorted(set(exceptions) - wanted)]
-    if TABLE.read_text(encoding="utf-8") != render(breaks, exceptions, suites, read_results()):
-        wrong.append("docs/mutations.md is not that of the list: run scripts/mutations --table")
-    print("\n".join(wrong) or f"{len(breaks)} breaks, {len(covered)} tests: in order")
-    return not wrong
