@@ -8,6 +8,7 @@ import pathlib
 import re
 import sys
 
+import plot_steps
 from harness import cores, document, stored
 from harness.launch import Failed, limit_vectors
 from harness.measure import Measurement
@@ -32,9 +33,9 @@ def _arguments():
                         help="rows whose name matches")
     parser.add_argument("--dry-run", action="store_true",
                         help="the gpu suite: tiny, on the CPU, to check its programs")
-    parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE",
-                        help="also put the table between the markers of this document, and store "
-                        "the ratios of this processor family in benchmarks/results")
+    parser.add_argument("--store", action="store_true",
+                        help="also write the rows and the ratios of this processor family in benchmarks/results, and draw "
+                        "the chart of docs/performance.md")
     parser.add_argument("--vectors", choices=("avx2",),
                         help="measure as on a processor whose vectors are no wider; stored by themselves")
     parser.add_argument("--check", action="store_true",
@@ -47,8 +48,8 @@ def _arguments():
                      f"{', '.join(SUITES + ASKED_FOR)}")
     if arguments.dry_run and arguments.suites != ["gpu"]:
         parser.error("--dry-run is for the gpu suite")
-    if arguments.check and (arguments.dry_run or arguments.markdown):
-        parser.error("--check goes with neither --dry-run nor --markdown")
+    if arguments.check and (arguments.dry_run or arguments.store):
+        parser.error("--check goes with neither --dry-run nor --store")
     if arguments.list_targets:
         return arguments
     if arguments.build is None:
@@ -96,7 +97,7 @@ def main():
         compare = _comparison(arguments) if arguments.check else None
     except stored.NothingStored as error:
         sys.exit(f"run.py: {error}")
-    rows, remarks, names = [], [], list(arguments.suites or SUITES)
+    rows, remarks, names = [], {}, list(arguments.suites or SUITES)
     try:
         for name in list(names):
             print(f"suite {name}", file=sys.stderr)
@@ -108,20 +109,21 @@ def main():
             options = {"dry_run": True} if arguments.dry_run else {}
             rows += _suite(name).run(measurement, arguments.only, **options)
             if looks := measurement.cores.as_text():
-                remarks.append(f"{name}: {looks}")
+                remarks[name] = looks
     except Failed as error:
         sys.exit(f"run.py: {error}")
     print(as_text(rows))
     missed = [row for row in rows if row.missed]
-    print("\n".join([*remarks, f"{len(rows)} rows, {len(missed)} below their target"]))
+    print("\n".join([*map(": ".join, remarks.items()), f"{len(rows)} rows, {len(missed)} below their target"]))
     if arguments.dry_run:
         return
     table = json.dumps([row.as_json() for row in rows], indent=1)
     (arguments.build / "bench.json").write_text(table + "\n", encoding="utf-8")
     print(f"written to {arguments.build / 'bench.json'}")
-    if arguments.markdown:
-        document.update(arguments.markdown, rows, remarks)
+    if arguments.store:
+        document.update(stored.page(stored.own_family()), rows, remarks, arguments.only.pattern)
         stored.save(stored.own_family(), document.machine(), rows)
+        plot_steps.SVG.write_text(plot_steps.drawn(), encoding="utf-8")
     if arguments.check:
         sys.exit(0 if _check(rows, lambda rows: compare(rows, names), arguments) else 1)
 

@@ -1,4 +1,4 @@
-"""Puts a table, and where it was measured, between the markers of a Markdown document."""
+"""The page of a processor family, beside its stored ratios: a section for each suite, with when and where it was measured."""
 
 import datetime
 import importlib.metadata
@@ -10,7 +10,9 @@ import re
 from .launch import VECTORS
 from .rows import as_markdown
 
-BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+HEAD = """# Measured rows: {family}
+`./scripts/bench --store` writes this page. [What the rows mean](../README.md).
+"""
 INTERESTING = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "f16c")
 
 
@@ -35,10 +37,37 @@ def machine():
             f"Linux {platform.release()}, LibTorch {torch}.")
 
 
-def update(path, rows, remarks=()):
-    """Replaces what stands between the markers; the rest of the document is kept. `remarks` are lines of their own."""
-    text = path.read_text(encoding="utf-8")
-    before, rest = text.split(BEGIN)
-    after = rest.split(END)[1]
-    lines = "".join(f"- {remark}\n" for remark in remarks) + ("\n" if remarks else "")
-    path.write_text(f"{before}{BEGIN}\n{machine()}\n\n{lines}{as_markdown(rows)}\n{END}{after}", encoding="utf-8")
+def _sections(path):
+    """{suite: text below its heading} of the page."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return dict(part.split("\n", 1) for part in re.split(r"^## ", text, flags=re.M)[1:])
+
+
+def _with_rows(section, table, remark):
+    """The section with the rows of `table` in place of those with its names, and a remark that says so."""
+    old, new = ([line for line in text.splitlines() if line.startswith("| ")] for text in (section, table))
+
+    def names(line):
+        cells = line.split(" | ")
+        return cells[1], cells[3]  # row, peer
+
+    fresh = {names(line): line for line in new[1:]}
+    kept = [fresh.pop(names(line), line) for line in old[1:]]
+    above = section.split("\n| ", 1)[0].rstrip("\n")
+    return "\n".join([above, remark, "", new[0], table.splitlines()[1], *kept, *fresh.values()])
+
+
+def update(path, rows, remarks=None, only=None):
+    """Replaces the sections of the suites that `rows` are of, on the page `path`. `remarks`: {suite: a line of its own}.
+    With `only`, a pattern that chose rows, other rows of the section stay, and a line names the pattern."""
+    sections = _sections(path)
+    for suite in dict.fromkeys(row.suite for row in rows):
+        table = as_markdown([row for row in rows if row.suite == suite])
+        said = (remarks or {}).get(suite)
+        if only and suite in sections:
+            of = f"- Rows that match `{only}`: {machine()}" + (f" {said}" if said else "")
+            sections[suite] = _with_rows(sections[suite], table, of)
+        else:
+            sections[suite] = "\n".join([machine(), *([f"- {said}"] if said else []), "", table])
+    text = "\n".join(f"\n## {suite}\n{section.strip()}" for suite, section in sections.items())
+    path.write_text(HEAD.format(family=path.stem) + text + "\n", encoding="utf-8")

@@ -2,7 +2,7 @@
 Rows against a fixed limit have a target, and what is left of a small difference varies: they are neither stored nor
 compared.
 
-A file of benchmarks/results holds one family:
+A file of benchmarks/results holds one family, beside the page with all rows (document.py):
 {"machine": text, "ratios": {"suite / row / peer": ratio}, "fast_ratios": the same of the fastest tenths, where known}."""
 
 import json
@@ -57,6 +57,11 @@ def _file(name, folder):
     return (folder or RESULTS) / f"{name}.json"
 
 
+def page(name):
+    """The page with the rows of a family."""
+    return RESULTS / f"{name}.md"
+
+
 def load(name, folder=None):
     """The stored ratios of a family by key."""
     return _load(name, folder)["ratios"]
@@ -71,8 +76,7 @@ def _load(name, folder):
     path = _file(name, folder)
     if not path.exists():
         raise NothingStored(f"no results of a processor like this one ({name}) are stored in "
-                            f"{path.parent}; store this machine's: run.py --markdown "
-                            "docs/performance.md")
+                            f"{path.parent}; store this machine's: ./scripts/bench --store")
     return json.loads(path.read_text(encoding="utf-8"))
 
 

@@ -9,6 +9,7 @@ import tempfile
 import unittest
 import unittest.mock
 
+import plot_steps
 from harness import document, launch, measure, rows, stored
 
 
@@ -17,31 +18,48 @@ def sample(value):
 
 
 class Document(unittest.TestCase):
-    def test_the_table_replaces_only_what_is_between_the_markers(self):
-        row = rows.compare("s", "new row", sample(1.0), sample(1.0), "p", "ms")
-        with tempfile.TemporaryDirectory() as folder:
-            page = pathlib.Path(folder) / "page.md"
-            page.write_text(f"above\n{document.BEGIN}\nold\n{document.END}\nbelow\n",
-                            encoding="utf-8")
-            document.update(page, [row])
-            text = page.read_text(encoding="utf-8")
-        self.assertTrue(text.startswith("above\n") and text.endswith("\nbelow\n"))
-        self.assertIn("new row", text)
-        self.assertNotIn("old", text)
-        self.assertRegex(text, re.compile(r"Measured \d{4}-\d\d-\d\d on "))
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.page = pathlib.Path(folder.name) / "amd-1.md"
 
-    def test_remarks_stand_between_the_machine_and_the_table(self):
-        row = rows.compare("s", "new row", sample(1.0), sample(1.0), "p", "ms")
-        with tempfile.TemporaryDirectory() as folder:
-            page = pathlib.Path(folder) / "page.md"
-            page.write_text(f"{document.BEGIN}\n{document.END}\n", encoding="utf-8")
-            document.update(page, [row], ["step: near", "nodes: far"])
-            text = page.read_text(encoding="utf-8")
-        self.assertIn(f"{document.machine()}\n\n- step: near\n- nodes: far\n\n| suite |", text)
+    def update(self, *found, **options):
+        document.update(self.page, [made_up(*row) for row in found], **options)
+        return self.page.read_text(encoding="utf-8")
+
+    def test_a_suite_that_is_measured_again_replaces_its_section_alone(self):
+        self.update(("old", 1.0, "step"), ("kept", 1.0, "update"))
+        text = self.update(("new", 1.0, "step"))
+        self.assertTrue(text.startswith("# Measured rows: amd-1\n"))
+        self.assertEqual(re.findall(r"^## (.*)$", text, re.M), ["step", "update"])
+        self.assertIn("new", text)
+        self.assertIn("kept", text)
+        self.assertNotIn("old", text)
+        self.assertEqual(len(re.findall(r"^Measured \d{4}-\d\d-\d\d on ", text, re.M)), 2)
+        self.assertEqual(text, self.update(("new", 1.0, "step")))
+
+    def test_remarks_stand_between_the_machine_and_the_table_of_their_suite(self):
+        text = self.update(("a", 1.0, "step"), ("b", 1.0, "nodes"), remarks={"nodes": "far"})
+        self.assertIn(f"## nodes\n{document.machine()}\n- far\n\n| suite |", text)
+        self.assertIn(f"## step\n{document.machine()}\n\n| suite |", text)
+
+    def test_rows_that_a_pattern_chose_replace_their_own_and_no_others(self):
+        self.update(("gpt", 1.0), ("lstm", 1.0))
+        text = self.update(("gpt", 3.0), ("gpt two", 1.0), only="gpt")
+        cells = [line.split(" | ")[1:7:5] for line in text.splitlines() if line.startswith("| step")]
+        self.assertEqual(cells, [["gpt", "3.000"], ["lstm", "1.000"], ["gpt two", "1.000"]])
+        self.assertEqual(text.count("| suite |"), 1)
+        self.assertIn(f"- Rows that match `gpt`: {document.machine()}", text)
+        self.assertIn("gpt two", self.update(("gpt two", 1.0, "c"), only="gpt"))
 
 
 def made_up(name, ratio, suite="step", peer="ddp"):
     return rows.Row(suite, name, 1.0, ratio, peer, "ms", "lower", ratio, 1.0, 1.0, 3)
+
+
+class Chart(unittest.TestCase):
+    def test_that_of_the_manual_shows_the_stored_ratios(self):
+        self.assertEqual(plot_steps.SVG.read_text(encoding="utf-8"), plot_steps.drawn())
 
 
 class Stored(unittest.TestCase):
