@@ -122,7 +122,7 @@ def result_of(entry, results):
 def render(breaks, exceptions, suites, pages, results):
     run = sum(1 for entry in breaks if result_of(entry, results))
     text = INTRODUCTION.format(suites=", ".join(f"`{suite}`" for suite in suites), run=run,
-                               pages=" and ".join(f"`{page}`" for page in pages), all=len(breaks))
+                               pages=", ".join(f"`{page}`" for page in pages), all=len(breaks))
     rows = {}
     for entry in breaks:
         result = result_of(entry, results)

@@ -1,5 +1,5 @@
 """Compares docs/precision.md with what the programs and the tests say: its tables of casts, and
-that every test it names exists.
+that every test exists that it or the tables of facts and traps in TESTS/facts.md name.
 
   document.py DOCUMENT CAST_TABLE TESTS [--write]     --write puts the tables in
 """
@@ -26,10 +26,11 @@ sources = "\n".join(p.read_text(encoding="utf-8") for p in pathlib.Path(tests).r
 found = re.findall(r"TEST(?:_F)?\(\s*(\w+),\s*(\w+)\)", sources)
 names = {f"{suite}.{name}" for suite, name in found}
 suites = {suite for suite, _ in found}
-mentioned = {m for m in re.findall(r"`(\w+\.\w+)`", text) if m.split(".")[0] in suites}
+facts = (pathlib.Path(tests) / "facts.md").read_text(encoding="utf-8")
+mentioned = {m for m in re.findall(r"`(\w+\.\w+)`", text + facts) if m.split(".")[0] in suites}
 wrong += [f"names the test {name}, which is not there" for name in sorted(mentioned - names)]
 for kind, count in (("fact", 35), ("trap", 22)):
-    rows = re.search(rf"^\| {kind} \| test \|\n\|---\|---\|\n((?:\|.*\n)*)", text, re.M)[1].splitlines()
+    rows = re.search(rf"^\| {kind} \| test \|\n\|---\|---\|\n((?:\|.*\n)*)", facts, re.M)[1].splitlines()
     if len(rows) < count:
         wrong.append(f"the table of {kind}s has {len(rows)} rows, not {count}")
     wrong += [f"names no test that is there: {row}" for row in rows
