@@ -28,6 +28,7 @@ FOREIGN = set("""
     lr_find scale_batch_size FlopCounterMode
     snake_case CamelCase member_ ncclGroupJobAbort TORCH_NCCL_ASYNC_ERROR_HANDLING
 """.split())
+FROM_OTHERS = ("migration.md", "from-ddp.md", "from-accelerate.md")
 
 root = pathlib.Path(sys.argv[1])
 graph = read_graph()
@@ -95,7 +96,7 @@ def problem_of(code):
 def check(document):
     text = document.read_text(encoding="utf-8")
     prose = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
-    if document.name == "migration.md":  # only the last column of its tables speaks of lockstep
+    if document.name in FROM_OTHERS:  # only the last column of their tables speaks of lockstep
         prose = re.sub(r"^\|.*\|(?=[^|\n]*\|$)", "|", prose, flags=re.M)
     for code in re.findall(r"`([^`\n]+)`", prose):
         problem = problem_of(code)

@@ -1,4 +1,4 @@
-"""Fails when a document links to a file, or tells to run a script or preset, that is not there."""
+"""Fails when a document links to a file or heading, or tells to run a script or preset, that is not there."""
 
 import json
 import pathlib
@@ -16,11 +16,22 @@ def complain(document, what):
     wrong.append(f"{document.relative_to(root)}: {what}")
 
 
+def anchors(page):
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    titles = re.findall(r"^#+ (.*)$", prose, re.M)
+    return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", title.lower()).strip()) for title in titles}
+
+
 def check_links(document, text):
     prose = re.sub(r"^```.*?^```$|`[^`\n]*`", "", text, flags=re.M | re.S)
-    for target in re.findall(r"\]\(([^)#\s]+)", prose):
-        if "://" not in target and not (document.parent / target).exists():
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", prose):
+        place = document.parent / target if target else document
+        if "://" in target:
+            continue
+        if not place.exists():
             complain(document, f"links to {target}, which is not there")
+        elif anchor and place.suffix == ".md" and anchor not in anchors(place):
+            complain(document, f"links to {target}#{anchor}: no heading has this name")
 
 
 def check_commands(document, text):

@@ -1,5 +1,5 @@
-# build.readme, build.data: the blocks of the document in C++ are whole programs that compile and link. The pages whose
-# programs also run are in tests/consumer.
+# build.readme, build.first_hour, ...: the blocks of the document in C++ are whole programs that compile and link. The
+# pages whose programs also run are in tests/consumer.
 # build.documents: commands and links in the documents name things that exist.
 # build.document_names: so do the names of tests, files, identifiers and options.
 
@@ -24,6 +24,10 @@ function(document_compiles name file)
 endfunction()
 document_compiles(readme README.md)
 document_compiles(data docs/data.md)
+document_compiles(first_hour docs/first-hour.md)
+document_compiles(from_ddp docs/from-ddp.md)
+document_compiles(contrastive_losses docs/contrastive-losses.md)
+document_compiles(ema docs/ema.md)
 add_test(NAME build.documents
   COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/documents.py"
     "${PROJECT_SOURCE_DIR}")
