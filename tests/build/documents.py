@@ -1,4 +1,5 @@
-"""Fails when a document links to a file or heading, or tells to run a script or preset, that is not there."""
+"""Fails when a document links to a file or heading, or tells to run a script or preset, that is not there, and when the
+README or the manual is too long."""
 
 import json
 import pathlib
@@ -9,6 +10,8 @@ root = pathlib.Path(sys.argv[1])
 presets = {p["name"] for p in json.loads((root / "CMakePresets.json").read_text())["testPresets"]}
 documents = [*root.glob("*.md"), *(path for folder in ("docs", "tests", "benchmarks", "template")
                                     for path in root.glob(f"{folder}/**/*.md"))]
+MOST_LINES = {"README.md": 140, "docs/performance.md": 150}
+MOST_WORDS = 45_000  # of docs/
 wrong = []
 
 
@@ -49,5 +52,10 @@ for document in documents:
     text = document.read_text(encoding="utf-8")
     check_links(document, text)
     check_commands(document, text)
+for name, most in MOST_LINES.items():
+    if (count := len((root / name).read_text(encoding="utf-8").splitlines())) > most:
+        complain(root / name, f"{count} lines, of {most}")
+if (words := sum(len(page.read_text(encoding="utf-8").split()) for page in root.glob("docs/**/*.md"))) > MOST_WORDS:
+    complain(root / "docs", f"{words} words, of {MOST_WORDS}: say things once; lists of tests and measured rows lie beside them")
 print("\n".join(wrong) or f"{len(documents)} documents are in order")
 sys.exit(bool(wrong) or not documents)
