@@ -67,6 +67,9 @@ at::Tensor registered_zeros(const std::shared_ptr<NcclComm>& comm,
   std::shared_ptr<Block> block;
   agreement.attempt([&] {
     block = std::make_shared<Block>(comm, lane, bytes);
+    if (block->memory() == nullptr) {
+      lane->drain();  // throws CUDA's error if the device has failed: then memory is not the cause
+    }
     LOCKSTEP_CHECK_CODE(block->memory() != nullptr, ExitCode::out_of_memory, "this rank has no ",
                         bytes,
                         " bytes of device memory left for a bucket; use a smaller model, more "

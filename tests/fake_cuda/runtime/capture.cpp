@@ -1,6 +1,8 @@
 #include "capture.h"
 
 #include <algorithm>
+#include <set>
+#include <vector>
 
 namespace fake_cuda {
 
@@ -128,6 +130,25 @@ cudaError_t Captures::wait_for_event(CUstream_st& stream, CUevent_st& event) {
     }
   }
   return cudaSuccess;
+}
+
+bool Captures::comes_before(const CUevent_st& event, const CUstream_st& stream) const {
+  if (!stream.capture || stream.capture != event.capture) {
+    return false;
+  }
+  std::set<const CUgraphNode_st*> before(stream.tips.begin(), stream.tips.end());
+  std::vector<const CUgraphNode_st*> open(before.begin(), before.end());
+  while (!open.empty()) {
+    const CUgraphNode_st* node = open.back();
+    open.pop_back();
+    for (const CUgraphNode_st* earlier : node->after) {
+      if (before.insert(earlier).second) {
+        open.push_back(earlier);
+      }
+    }
+  }
+  return std::all_of(event.tips.begin(), event.tips.end(),
+                     [&](const CUgraphNode_st* tip) { return before.count(tip) > 0; });
 }
 
 void Captures::leave(CUstream_st& stream) {

@@ -34,6 +34,8 @@ class Captures {
   cudaError_t record(CUstream_st& stream, Piece piece);
   /// A stream that a capture holds, or a capture's event on another stream.
   cudaError_t wait_for_event(CUstream_st& stream, CUevent_st& event);
+  /// Whether what the event stands for comes before the stream's last node already.
+  bool comes_before(const CUevent_st& event, const CUstream_st& stream) const;
   void leave(CUstream_st& stream);
 
   /// For a call that could disturb a capture of this thread, or of any thread (the modes say

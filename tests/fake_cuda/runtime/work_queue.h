@@ -77,6 +77,12 @@ class WorkQueue {
   /// Whether the item is done. What is polled for is wanted from then on: a poll makes progress.
   bool poll(Lock& lock, const ItemPtr& item);
 
+  /// Whether `item` comes before all that is submitted after `last` (may be null), by what the host
+  /// and the streams have waited for. Only with FAKE_CUDA_RACES=1.
+  bool comes_before(const Item& item, const ItemPtr& last) const {
+    return host_.knows(item.lane, item.number) ||
+           (last && last->before.knows(item.lane, item.number));
+  }
   /// The host knows that the work is done: what the item comes after, and itself.
   void host_has_waited_for(const Item& item);
 
