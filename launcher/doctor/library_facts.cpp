@@ -7,6 +7,7 @@
 #include <lockstep/collectives/impl/launch_environment.h>
 #include <lockstep/collectives/impl/loaded_libraries.h>
 #include <lockstep/collectives/impl/nccl_api.h>
+#include <lockstep/runtime/process/impl/environment.h>
 #include <lockstep/runtime/process/impl/identity.h>
 #include <mpi.h>
 #include <torch/headeronly/version.h>
@@ -145,8 +146,9 @@ void read_libraries(RankFacts& facts) {
   facts.cuda_driver = versions.driver.value_or(-1);
   facts.has_kernels = amp::cuda_kernels_available();
   facts.gpus_present = detail::gpus_present();
-  if (facts.gpus_present > 0 && detail::visible_devices() == 0 &&
-      !detail::wants_no_device(versions)) {
+  const bool wants_cpu =
+      detail::wants_no_device(versions) || detail::with_environment({}).device() == DeviceKind::cpu;
+  if (facts.gpus_present > 0 && detail::visible_devices() == 0 && !wants_cpu) {
     const detail::NoDevice why = detail::no_device(versions);
     facts.no_device = why.what;
     facts.no_device_fix = why.fix;

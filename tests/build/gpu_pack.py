@@ -59,7 +59,7 @@ TESTS = [("amp.one.gpu", "", "tests/amp/one", "", "", "staged"),
          ("trainer.alone.gpu", "", "tests/trainer/alone", "--gtest_filter=A.B -n 5", "", "staged")]
 ON_THE_HOST = [("amp.unit", "", "tests/amp/unit", ""),
                ("runtime.ranks.np1", MPIRUN.format(1), "tests/runtime/ranks", "--gtest_filter=-TwoRanks.*")]
-OTHERS = ["benchmarks/gpu_step", "benchmarks/gpu_update", "benchmarks/allreduce", "benchmarks/step", "benchmarks/cores",
+OTHERS = ["benchmarks/gpu_step", "benchmarks/gpu_update", "benchmarks/gpu_layers", "benchmarks/allreduce", "benchmarks/step", "benchmarks/cores",
           "launcher/lockstep", "launcher/lockstep-doctor"]
 wrong = []
 

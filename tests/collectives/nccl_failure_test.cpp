@@ -8,6 +8,7 @@
 #include <lockstep/collectives/nccl/nccl_bootstrap.h>
 
 #include <c10/util/ScopeExit.h>
+#include <gmock/gmock.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -222,16 +223,20 @@ TEST(NcclErrors, AnExceptionOfTheProgramAbortsWhatIsInFlight) {
 TEST(NcclErrors, AFailureAfterTheLastCallIsPrinted) {
   NcclCase test = scripted(2, 1, [](FakeNccl::Script& script) {
     script.error_after = {{1, NcclStatus::remote_error}};
+    script.hangs_at = {1};
   });
   ::testing::internal::CaptureStderr();
   nccl_outcomes(test, [](NcclRank& rank, Communicator& nccl) {
     nccl.all_reduce(ones()).wait();
-    while (rank.rank() == 1 && rank.nccl->count("abort") == 0) {
+    if (rank.rank() == 0) {
+      throw std::runtime_error("its part hangs for ever");
+    }
+    while (rank.nccl->count("abort") == 0) {
       std::this_thread::yield();
     }
   });
-  EXPECT_NE(::testing::internal::GetCapturedStderr().find("NCCL reports remote"),
-            std::string::npos);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              ::testing::HasSubstr("lockstep: rank 1 of 2: NCCL reports remote error"));
 }
 
 TEST(NcclHangs, ACollectiveThatHangsTimesOutAndIsNamed) {
