@@ -110,6 +110,9 @@ int start(int ranks, const ExaminationOptions& options) {
   if (!options.json.empty()) {
     command.insert(command.end(), {"--json", options.json});
   }
+  if (options.is_small) {
+    command.emplace_back("--small");
+  }
   const int job = run(command, /*silent=*/false);
   int code = exit_environment;
   return std::ifstream(result) >> code ? code : std::max(job, exit_environment);
@@ -134,6 +137,8 @@ int main(int argc, char** argv) {
   doctor->add_option("--snapshots", options.snapshots,
                      "Measure writing to this folder, which is made if there is none");
   doctor->add_option("--json", options.json, "Also write rows and facts to this file");
+  doctor->add_flag("--small", options.is_small,
+                   "Few elements and no speeds, for a device that is simulated");
   doctor->add_option("--stop-a-rank", stop_file)->group("");
   doctor->add_option("--stopped", options.stopped)->group("");
   doctor->add_option("--result", options.result_file)->group("");

@@ -163,10 +163,15 @@ class Examination {
     const auto together = [&](const std::string& name, const std::function<Finding()>& check) {
       local(name, [&] { return or_leave(check); });
     };
-    local("update kernels", [&] { return check_kernels(update_kernels(kElements), device); });
-    local("cast kernels", [&] { return check_kernels(cast_kernels(kElements), device); });
-    local("step kernels", [&] { return check_kernels(step_kernels(kElements), device); });
+    const int64_t elements = options_.is_small ? kElements / 64 : kElements;
+    const Finding not_measured{Status::skipped, "--small", ""};
+    local("update kernels", [&] { return check_kernels(update_kernels(elements), device); });
+    local("cast kernels", [&] { return check_kernels(cast_kernels(elements), device); });
+    local("step kernels", [&] { return check_kernels(step_kernels(elements), device); });
     local("memory speed", [&] {
+      if (options_.is_small) {
+        return not_measured;
+      }
       return judge_speeds(measure_speeds(device, (device.is_cpu() ? 8 : 64) * kElements));
     });
 
@@ -180,6 +185,9 @@ class Examination {
                                                              {"all-reduce 256 MB", 256'000'000}};
     for (const auto& [name, bytes] : sizes) {
       together(name, [&, size = bytes]() -> Finding {
+        if (size > 1024 && options_.is_small) {
+          return not_measured;
+        }
         if (size > 100'000'000 && !large) {
           return {Status::skipped, "needs 1 GiB of free host memory for each rank", ""};
         }

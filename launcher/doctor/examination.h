@@ -9,6 +9,7 @@ struct ExaminationOptions {
   std::string json;         // the file to write; empty: none
   std::string stopped;      // the text that stop_a_rank() wrote; empty: not run
   std::string result_file;  // file for the exit code, which is then not returned; empty: none
+  bool is_small = false;    // few elements, no speeds: for a device that is interpreted
 };
 
 /// Runs all checks on the ranks that the launcher has started, or in this process alone. Rank 0
