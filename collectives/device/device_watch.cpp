@@ -63,15 +63,21 @@ void watch_device(c10::Device device) {
 }
 
 void look_at_device() {
+  if (watched.load(std::memory_order_relaxed) == kNone) {
+    return;
+  }
+  const Clock::rep now = Clock::now().time_since_epoch().count();
+  if (now >= next_look.load()) {
+    next_look = now + Clock::duration(kBetweenLooks).count();
+    look_at_device_now();
+  }
+}
+
+void look_at_device_now() {
   const int index = watched.load(std::memory_order_relaxed);
   if (index == kNone || unwatched.load() > 0) {
     return;
   }
-  const Clock::rep now = Clock::now().time_since_epoch().count();
-  if (now < next_look.load()) {
-    return;
-  }
-  next_look = now + Clock::duration(kBetweenLooks).count();
   const c10::Device device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(index));
   const c10::impl::VirtualGuardImpl guard(device.type());
   guard.queryStream(guard.getStream(device));

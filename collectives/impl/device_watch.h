@@ -19,6 +19,10 @@ void watch_device(c10::Device device);
 /// Throws what the watched device reports, about every 100 ms; never waits. Costs one load where no
 /// device is watched.
 void look_at_device();
+/// The same at once. To be called before LibTorch's allocator by threads beside the program's: the
+/// first call of the allocator that finds the device failed throws, the second one ends the process
+/// (LibTorch 2.11 has lost an event of it by then).
+void look_at_device_now();
 /// Stops look_at_device() while it exists: during a capture no device may be asked.
 class DeviceUnwatched {
  public:

@@ -1,6 +1,7 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <lockstep/collectives/check.h>
+#include <lockstep/collectives/impl/device_watch.h>
 #include <lockstep/collectives/impl/plain_tensor.h>
 #include <lockstep/runtime/batch.h>
 #include <lockstep/runtime/data/impl/device_copies.h>
@@ -33,6 +34,7 @@ at::Tensor DeviceCopies::add(const at::Tensor& tensor) {
                       stream_.device(), " has a tensor that ", detail::why_not_plain(tensor),
                       "; or leave LoaderOptions::prefetch out and move the batch with to_device()");
   const c10::StreamGuard on_stream(stream_);
+  detail::look_at_device_now();
   tensors_.push_back(moved(tensor, stream_.device()));
   return tensors_.back();
 }
