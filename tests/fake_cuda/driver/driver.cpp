@@ -1,6 +1,7 @@
 // libcuda.so.1: the functions of the driver that LibTorch and lockstep call themselves. The state
 // is libcudart's.
 #include <cuda.h>
+#include <cstdio>
 
 #include "../runtime/contexts.h"
 #include "../runtime/errors.h"
@@ -77,6 +78,24 @@ FAKE_CUDA_EXPORT CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
   *uuid = {};
   uuid->bytes[0] = static_cast<char>(device + 1);
   return CUDA_SUCCESS;
+}
+
+FAKE_CUDA_EXPORT CUresult cuDeviceGetName(char* name, int size, CUdevice device) {
+  if (const CUresult error = check_device(device); error != CUDA_SUCCESS) {
+    return error;
+  }
+  std::snprintf(name, static_cast<size_t>(size), "Fake CUDA");
+  return CUDA_SUCCESS;
+}
+
+FAKE_CUDA_EXPORT CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice device) {
+  if (const CUresult error = check_device(device); error != CUDA_SUCCESS) {
+    return error;
+  }
+  cudaDeviceProp properties{};
+  const cudaError_t error = cudaGetDeviceProperties(&properties, device);
+  *bytes = properties.totalGlobalMem;
+  return result_of(error);
 }
 
 FAKE_CUDA_EXPORT CUresult cuDeviceGetPCIBusId(char* bus, int size, CUdevice device) {
