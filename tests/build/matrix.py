@@ -12,6 +12,7 @@ import sys
 import tempfile
 
 script = pathlib.Path(sys.argv[1]) / "scripts" / "matrix"
+sys.path.insert(0, str(script.parent))
 sys.dont_write_bytecode = True
 loader = importlib.machinery.SourceFileLoader("matrix", str(script))
 matrix = importlib.util.module_from_spec(importlib.util.spec_from_loader("matrix", loader))
