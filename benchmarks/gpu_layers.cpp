@@ -26,24 +26,12 @@ int64_t rows_moved(const std::string& layer, bool backward) {
   return backward ? 3 : 2;
 }
 
-/// Times `groups` groups of ten passes of layers of one shape; `prepare` is outside the time.
-void measure(const std::string& name, const std::string& variant, c10::Device device, int groups,
-             const std::function<void()>& prepare, const std::function<void(int)>& pass) {
+/// Times groups of ten passes of layers of one shape.
+void measure(
+    const std::string& name, const std::string& variant, c10::Device device, int groups,
+    const std::function<void(int)>& pass, const std::function<void()>& prepare = [] {}) {
   Series series(name, variant);
-  for (int group = -1; group < groups; ++group) {  // the first one warms up
-    prepare();
-    wait_for(device);
-    if (group >= 0) {
-      series.begin();
-    }
-    for (int i = 0; i < passes_in_group; ++i) {
-      pass(i);
-    }
-    wait_for(device);
-    if (group >= 0) {
-      series.end();
-    }
-  }
+  time_groups(series, device, groups, passes_in_group, pass, prepare);
   series.write();
 }
 
@@ -54,19 +42,17 @@ void measure_layer(const LayerPair& pair, LayerInputs& inputs, c10::Device devic
        {std::pair<const char*, const LayerPair::Layer&>("ours", pair.ours),
         std::pair<const char*, const LayerPair::Layer&>("libtorch", pair.libtorch)}) {
     std::vector<at::Tensor> outputs(passes_in_group);
-    const auto run = [&, &layer = layer](int) { layer(inputs); };
-    measure(
-        forward, variant, device, groups, [] {}, run);
+    measure(forward, variant, device, groups, [&, &layer = layer](int) { layer(inputs); });
     measure(
         backward, variant, device, groups,
+        [&](int i) {
+          run_backward(outputs[i], inputs);
+          inputs.forget_gradients();
+        },
         [&, &layer = layer] {
           for (at::Tensor& output : outputs) {
             output = layer(inputs);
           }
-          inputs.forget_gradients();
-        },
-        [&](int i) {
-          run_backward(outputs[i], inputs);
           inputs.forget_gradients();
         });
   }
@@ -75,9 +61,8 @@ void measure_layer(const LayerPair& pair, LayerInputs& inputs, c10::Device devic
         inputs.x.numel() * element * rows_moved(pair.name, is_backward) / 2;  // each way
     const at::Tensor from = at::zeros({bytes}, inputs.x.options().dtype(at::kByte));
     at::Tensor to = at::empty_like(from);
-    measure(
-        is_backward ? backward : forward, "bound", device, groups, [] {},
-        [&](int) { to.copy_(from); });
+    measure(is_backward ? backward : forward, "bound", device, groups,
+            [&](int) { to.copy_(from); });
   }
 }
 
@@ -99,12 +84,9 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    c10::Device device(argv[1]);
-    if (!device.is_cpu() && !device.has_index()) {
-      device.set_index(0);
-    }
-    lockstep::benchmarks::measure_all(device, std::stoll(argv[2]), std::stoll(argv[3]),
-                                      std::stoll(argv[4]), std::stoi(argv[5]));
+    using namespace lockstep::benchmarks;
+    measure_all(device_named(argv[1]), std::stoll(argv[2]), std::stoll(argv[3]),
+                std::stoll(argv[4]), std::stoi(argv[5]));
     return 0;
   } catch (const std::exception& error) {
     std::cerr << argv[0] << ": " << error.what() << "\n";

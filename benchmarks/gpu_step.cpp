@@ -77,14 +77,7 @@ void measure(const std::string& model, const std::string& variant, int groups, i
   };
   Series series(model, variant);
   series.note("parameters", count_parameters(*workload.module));
-  steps(steps_in_group);
-  for (int group = 0; group < groups; ++group) {
-    wait_for(device);
-    series.begin();
-    steps(steps_in_group);
-    wait_for(device);
-    series.end();
-  }
+  time_groups(series, device, groups, steps_in_group, [&](int) { step(); });
   series.note("used_bytes", used_bytes(device));
   series.note("idle_millionths", idle_millionths(device, steps_in_group, steps));
   series.write();

@@ -35,19 +35,7 @@ void measure(c10::Device device, int64_t parameters, int groups) {
   const auto time = [&](const char* variant, const std::function<void()>& once) {
     Series series("adamw", variant);
     series.note("parameters", parameters);
-    for (int group = -1; group < groups; ++group) {  // the first one warms up
-      wait_for(device);
-      if (group >= 0) {
-        series.begin();
-      }
-      for (int i = 0; i < updates_in_group; ++i) {
-        once();
-      }
-      wait_for(device);
-      if (group >= 0) {
-        series.end();
-      }
-    }
+    time_groups(series, device, groups, updates_in_group, [&](int) { once(); });
     series.write();
   };
   time("ours",
@@ -64,11 +52,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    c10::Device device(argv[1]);
-    if (!device.is_cpu() && !device.has_index()) {
-      device.set_index(0);
-    }
-    lockstep::benchmarks::measure(device, std::stoll(argv[2]), std::stoi(argv[3]));
+    using namespace lockstep::benchmarks;
+    measure(device_named(argv[1]), std::stoll(argv[2]), std::stoi(argv[3]));
     return 0;
   } catch (const std::exception& error) {
     std::cerr << argv[0] << ": " << error.what() << "\n";
