@@ -3,24 +3,15 @@
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/impl/device_watch.h>
 #include <lockstep/collectives/impl/plain_tensor.h>
+#include <lockstep/collectives/impl/side_streams.h>
 #include <lockstep/runtime/batch.h>
 #include <lockstep/runtime/data/impl/device_copies.h>
-
-#include <map>
-#include <mutex>
 
 namespace lockstep {
 
 c10::Stream DeviceCopies::stream_of(c10::Device device) {
-  static std::mutex mutex;
-  static std::map<c10::DeviceIndex, c10::Stream> streams;
-  const std::lock_guard<std::mutex> locked(mutex);
-  const auto found = streams.find(device.index());
-  if (found != streams.end()) {
-    return found->second;
-  }
-  const c10::impl::VirtualGuardImpl devices(device.type());
-  return streams.emplace(device.index(), devices.getStreamFromGlobalPool(device)).first->second;
+  static detail::SideStreams streams;
+  return streams.of(device);
 }
 
 DeviceCopies::DeviceCopies(const c10::Stream& stream)

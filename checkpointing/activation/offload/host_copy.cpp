@@ -4,10 +4,9 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <lockstep/checkpointing/activation/offload/host_copy.h>
 #include <lockstep/collectives/impl/device_watch.h>
+#include <lockstep/collectives/impl/side_streams.h>
 
 #include <cstdlib>
-#include <map>
-#include <mutex>
 #include <new>
 
 namespace lockstep::activation {
@@ -16,15 +15,8 @@ namespace {
 
 /// The stream of a device that copies use.
 c10::Stream copy_stream(c10::Device device) {
-  static std::mutex mutex;
-  static std::map<c10::DeviceIndex, c10::Stream> streams;
-  const std::lock_guard<std::mutex> lock(mutex);
-  const auto found = streams.find(device.index());
-  if (found != streams.end()) {
-    return found->second;
-  }
-  const c10::impl::VirtualGuardImpl devices(device.type());
-  return streams.emplace(device.index(), devices.getStreamFromGlobalPool(device)).first->second;
+  static lockstep::detail::SideStreams streams;
+  return streams.of(device);
 }
 
 /// Later work on `then` starts after all work that is queued on `first`.
