@@ -4,6 +4,7 @@
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/impl/agreement.h>
 #include <lockstep/runtime/flop_counter.h>
+#include <lockstep/runtime/loop/impl/run_log_options.h>
 #include <lockstep/runtime/loop/own/event_file.h>
 #include <lockstep/runtime/memory_use.h>
 #include <lockstep/runtime/run_log.h>
@@ -57,12 +58,7 @@ double peak_flops_of(const Trainer& trainer) {
 }  // namespace
 
 void RunLogOptions::validate() const {
-  LOCKSTEP_CHECK(log_every_ >= 1, "RunLogOptions.log_every must be >= 1, is ", log_every_);
-  LOCKSTEP_CHECK(samples_per_update_ >= 0, "RunLogOptions.samples_per_update must be >= 0, is ",
-                 samples_per_update_);
-  LOCKSTEP_CHECK(flops_per_update_ >= 0.0, "RunLogOptions.flops_per_update must be >= 0, is ",
-                 flops_per_update_);
-  LOCKSTEP_CHECK(peak_flops_ >= 0.0, "RunLogOptions.peak_flops must be >= 0, is ", peak_flops_);
+  detail::require_ranges(detail::rows_of(*this));
 }
 
 /// The log of a rank that writes one.

@@ -172,6 +172,9 @@ void Trainer::state(const std::string& name, double& number) {
 void Trainer::state(const std::string& name, int64_t& number) {
   impl_->loop.add(name, &number);
 }
+void Trainer::state(const std::string& name, std::string& bytes) {
+  impl_->loop.add(name, &bytes);
+}
 amp::Autocast Trainer::autocast() const {
   return impl_->step->autocast();
 }

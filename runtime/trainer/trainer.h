@@ -174,20 +174,21 @@ class Trainer {
                                     const snapshot::LoadOptions& options = {});
 
   /// Adds a variable of the training loop to snapshots under `name`. Examples: a hidden state that
-  /// is carried from batch to batch, a counter, the best metric. save() stores the current value of
-  /// each rank. resume() restores it; if the variable is added after resume(), state() restores it.
-  /// The variable must exist at every save() and resume(). A second call with the same name
-  /// replaces the variable.
-  /// A restored tensor is a new tensor with the saved sizes, dtype and bits, and without gradient.
-  /// It is on the device of the tensor that the variable holds, or on device() if the variable
-  /// holds none. An undefined tensor is restored as undefined.
-  /// On another number of ranks, a value that was the same on all ranks is restored on all. Other
-  /// variables keep their present value, and ResumeReport lists them. ResumeReport also lists
-  /// variables that are missing in the snapshot. Ranks: local. Throws Error for an empty name, and
-  /// Error (exit code snapshot) if the snapshot has a variable of another type under this name.
+  /// is carried from batch to batch, a counter, the best metric, a generator written to a
+  /// std::string. save() stores the current value of each rank. resume() restores it; if the
+  /// variable is added after resume(), state() restores it. The variable must exist at every save()
+  /// and resume(). A second call with the same name replaces the variable. A restored tensor is a
+  /// new tensor with the saved sizes, dtype and bits, and without gradient. It is on the device of
+  /// the tensor that the variable holds, or on device() if the variable holds none. An undefined
+  /// tensor is restored as undefined. On another number of ranks, a value that was the same on all
+  /// ranks is restored on all. Other variables keep their present value, and ResumeReport lists
+  /// them. ResumeReport also lists variables that are missing in the snapshot. Ranks: local. Throws
+  /// Error for an empty name, and Error (exit code snapshot) if the snapshot has a variable of
+  /// another type under this name.
   void state(const std::string& name, at::Tensor& tensor);
   void state(const std::string& name, double& number);
   void state(const std::string& name, int64_t& number);
+  void state(const std::string& name, std::string& bytes);
 
   /// Asks all ranks to stop. Once any rank has asked, stop_requested() becomes true on all ranks
   /// after the same update; on a device one update later than on the host. It is true between

@@ -1,6 +1,9 @@
 // State of the loop that snapshots hold: carried hidden states, counters.
 #include <torch/nn/modules/rnn.h>
 
+#include <random>
+#include <sstream>
+#include <string>
 #include <tuple>
 
 #include "error_of.h"
@@ -150,6 +153,34 @@ TEST(SavedVariables, VariablesOfEveryFormComeBack) {
   EXPECT_EQ(as_half.scalar_type(), at::kHalf);
   EXPECT_FALSE(gone.defined());
   EXPECT_EQ(found, number);
+}
+
+TEST(SavedVariables, StringsComeBackByteByByte) {
+  const SharedFolder folder;
+  std::mt19937 generator(7);
+  std::ostringstream drawn;
+  drawn << generator;
+  std::string generator_state = drawn.str(), bytes("a\0\xff\n", 4), empty;
+  save_with(folder.file("run"), runtime(), [&](Trainer& trainer) {
+    trainer.state("generator", generator_state);
+    trainer.state("bytes", bytes);
+    trainer.state("empty", empty);
+  });
+  std::string found_generator, found_bytes = "longer than before", found_empty = "not empty";
+  resume_with(folder.file("run"), runtime(), [&](Trainer& trainer) {
+    trainer.state("generator", found_generator);
+    trainer.state("bytes", found_bytes);
+    trainer.state("empty", found_empty);
+  });
+  EXPECT_EQ(found_generator, drawn.str());
+  EXPECT_EQ(found_bytes, bytes);
+  EXPECT_EQ(found_empty, "");
+  double number = 0.0;
+  EXPECT_THAT(error_of([&] {
+                resume_with(folder.file("run"), runtime(),
+                            [&](Trainer& trainer) { trainer.state("bytes", number); });
+              }),
+              AllOf(HasSubstr("state(\"bytes\") is a double now"), HasSubstr("Byte [4]")));
 }
 
 TEST(SavedVariables, WhatCannotComeBackIsSaid) {
