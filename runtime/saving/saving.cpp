@@ -336,7 +336,7 @@ void Saving::reopen_writers(const Snapshot& saved, const std::string& run_folder
 snapshot::LoadReport Saving::load_weights(const std::string& given,
                                           const snapshot::LoadOptions& options) {
   const std::string path = snapshot::absolute_path(given);
-  const OpenedWeights source = open_weights(path, agreement_.communicator());
+  const OpenedWeights source = open_weights(path, agreement_.communicator(), options.averaged);
   snapshot::LoadReport report;
   std::vector<std::string> notes;
   agreement_.attempt("loading weights from " + path,
