@@ -47,8 +47,8 @@ TEST(LoadWeights, TakesTheMovingAveragesOfASnapshot) {
     const auto trained = std::make_shared<Awkward>();
     Trainer trainer(runtime(), trained, AdamW(0.1),
                     TrainerOptions().ema(0.9).shard_optimizer(shards));
-    for (int i = 0; i < 3; ++i) {
-      trainer.step([&] { return trained->loss(); });
+    for (const uint64_t i : {1, 2, 3}) {
+      trainer.step([&] { return trained->loss(drawn({3, 4}, i), drawn({3, 2}, 9 + i)); });
     }
     snapshot::NamedTensors averages;
     for (const auto& [name, value] : trainer.averaged()) {
