@@ -27,6 +27,7 @@
 #include "rank/child_process.h"
 #include "rank/exit_codes.h"
 #include "rank/rank_process.h"
+#include "start/nearest_name.h"
 
 namespace lockstep::launcher {
 namespace {
@@ -168,7 +169,15 @@ Run prepare_run(CLI::App& run, const Program& program) {
     options.shown_ranks = *shown;
     options.program = run.remaining();
     if (!options.program.empty() && options.program.front().front() == '-') {
-      return wrong_usage("run has no option " + options.program.front() +
+      const std::string option = options.program.front();
+      std::vector<std::string> names;
+      for (const CLI::Option* each : run.get_options()) {
+        for (const std::string& name : each->get_lnames()) {
+          names.push_back("--" + name);
+        }
+      }
+      return wrong_usage("run has no option " + option +
+                         did_you_mean(option.substr(0, option.find('=')), names) +
                          "; see lockstep run --help");
     }
     if (program) {
@@ -244,6 +253,14 @@ constexpr SubCommand commands[] = {
     {"doctor", "Check this machine, its devices and this build, within a minute", nullptr,
      "lockstep-doctor"}};
 
+std::vector<std::string> names_of_commands() {
+  std::vector<std::string> names;
+  for (const SubCommand& command : commands) {
+    names.emplace_back(command.name);
+  }
+  return names;
+}
+
 int main(int argc, char** argv) {
   const std::vector<std::string> all(argv + 1, argv + argc);
   for (const SubCommand& command : commands) {
@@ -265,6 +282,12 @@ int main(int argc, char** argv) {
                                        : "lockstep: " + gpus.problem + "; " +
                                              detail::advice_for_driver(gpus.error) + "\n");
     return 0;
+  }
+  const std::vector<std::string> names = names_of_commands();
+  if (!own.empty() && own.front().rfind('-', 0) != 0 &&
+      std::find(names.begin(), names.end(), own.front()) == names.end()) {
+    return wrong_usage("there is no command " + own.front() + did_you_mean(own.front(), names) +
+                       "; see lockstep --help");
   }
   CLI::App app("Trains LibTorch models on many ranks.", "lockstep");
   app.set_version_flag("--version", "lockstep " LOCKSTEP_VERSION);

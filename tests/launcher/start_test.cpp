@@ -37,6 +37,12 @@ TEST(LauncherStart, WrongUseEndsWithCode2AndSaysWhatWasWrong) {
   EXPECT_THAT(option.error, HasSubstr("--bogus"));
   const Launched command = launch({"ruN", "--", "/bin/true"});
   EXPECT_EQ(command.code, 2);
+  EXPECT_THAT(command.error, HasSubstr("there is no command ruN; did you mean run?"));
+  EXPECT_THAT(launch({"inspct", "runs"}).error, HasSubstr("inspct; did you mean inspect?"));
+  EXPECT_THAT(launch({"train", "x"}).error,
+              AllOf(HasSubstr("no command train; see lockstep --help"), Not(HasSubstr("mean"))));
+  EXPECT_THAT(launch({"run", "--max-restart=2", "--", "/bin/true"}).error,
+              HasSubstr("no option --max-restart=2; did you mean --max-restarts?"));
   const Launched ranks = launch({"run", "-n", "0", "--", "/bin/true"});
   EXPECT_EQ(ranks.code, 2);
   EXPECT_THAT(ranks.error, HasSubstr("--ranks"));
