@@ -19,9 +19,11 @@
 #include "cause/failure_report.h"
 #include "clean/leftovers.h"
 #include "job/job.h"
+#include "job/job_streams.h"
 #include "job/restart_policy.h"
 #include "machine/machine.h"
 #include "machine/visible_gpus.h"
+#include "rank/child_process.h"
 #include "rank/exit_codes.h"
 #include "rank/terminal_columns.h"
 #include "start/ask_hosts.h"
@@ -35,15 +37,6 @@ namespace {
 
 using std::chrono::seconds;
 using Clock = StopLadder::Clock;
-
-std::string output_of(const std::vector<std::string>& arguments) {
-  std::string output;
-  ChildProcess child(arguments);
-  ChildProcess::Events events;
-  events.on_bytes = [&](bool, std::string_view bytes) { output += bytes; };
-  child.run(events);
-  return output;
-}
 
 /// mpirun forwards SIGUSR1 and returns the ranks' exit code; after SIGTERM ranks have less than a
 /// second, and it returns 1.
@@ -309,7 +302,11 @@ int run_job(const RunOptions& options) {
               << command.ranks << " ranks\n";
     return exit_usage;
   }
-  return Attempts(options, command, version, deadline).run();
+  JobStreams streams;
+  const int code = Attempts(options, command, version, deadline).run();
+  // A reader may be as slow as it likes after a good end. After another one the nodes are needed.
+  streams.finish(code == 0 ? std::nullopt : std::make_optional(JobStreams::kPatience));
+  return code;
 }
 
 }  // namespace lockstep::launcher
