@@ -56,6 +56,13 @@ struct Streams {
   }
   dup2(streams.out, STDOUT_FILENO);
   dup2(streams.error, STDERR_FILENO);
+  // mpirun signals the group of its child. What came before setpgid() is for the parent alone.
+  for (const int each : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
+    struct sigaction ignored = {}, before = {};
+    ignored.sa_handler = SIG_IGN;  // which discards a pending signal
+    sigaction(each, &ignored, &before);
+    sigaction(each, &before, nullptr);
+  }
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);

@@ -9,6 +9,7 @@
 #include <array>
 #include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <optional>
@@ -44,9 +45,15 @@ constexpr auto patience = milliseconds(600);
 constexpr auto starts_within = std::chrono::seconds(3);
 constexpr auto looks_every = milliseconds(50);
 
-/// Whether the signal would end the process, which does not handle, ignore or block it.
+/// Whether the signal would end the program, which does not handle, ignore or block it. Between
+/// fork and exec the process is a copy of this one, with the signals that this one blocks.
 bool would_end(pid_t process, int signal) {
-  std::ifstream status("/proc/" + std::to_string(process) + "/status");
+  const std::string folder = "/proc/" + std::to_string(process);
+  std::error_code failure;
+  if (std::filesystem::equivalent(folder + "/exe", "/proc/self/exe", failure)) {
+    return true;
+  }
+  std::ifstream status(folder + "/status");
   for (std::string field, value; std::getline(status, field, ':') && std::getline(status, value);) {
     const bool is_mask = field == "SigBlk" || field == "SigIgn" || field == "SigCgt";
     if (is_mask && ((std::stoull(value, nullptr, 16) >> (signal - 1)) & 1U) != 0) {
