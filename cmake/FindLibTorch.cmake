@@ -6,7 +6,7 @@
 # Targets: LibTorch::torch (everything); of a LibTorch for CUDA LibTorch::cudart, and LibTorch::nccl, the headers of NCCL,
 #   if it has NCCL and a header fits.
 # Vars: LibTorch_VERSION, LibTorch_CUDA (13.0, or 13 where the minor version is not known; empty for CPUs),
-#   LibTorch_CUDA_ROOT (of the CUDA headers, may be empty), LibTorch_NCCL_HEADER (as 22809; 0: none),
+#   LibTorch_CUDA_ROOT (of the CUDA headers, may be empty), LibTorch_NCCL_HEADER (as 22809; 0: none), LibTorch_WITHOUT_NCCL (why),
 #   LibTorch_LIBRARY_DIRS (for the run-time paths of programs), LibTorch_CUDART_LINK (a link that belongs in these paths).
 foreach(_name IN ITEMS LibTorch CUDAToolkit NCCL)
   if(NOT ${_name}_ROOT)
@@ -95,7 +95,6 @@ function(_lt_find_header variable header macro least most)
     endif()
   endforeach()
   list(REMOVE_DUPLICATES unfit)
-  list(JOIN unfit ", " unfit)
   set(${variable} "${found}" PARENT_SCOPE)
   set(${variable}_NUMBER "${number}" PARENT_SCOPE)
   set(${variable}_UNFIT "${unfit}" PARENT_SCOPE)
@@ -163,6 +162,7 @@ set(LibTorch_CUDA)
 set(LibTorch_CUDA_ROOT)
 set(LibTorch_CUDART_LINK)
 set(LibTorch_NCCL_HEADER 0)
+set(LibTorch_WITHOUT_NCCL)
 if(EXISTS "${_lib}/libtorch_cuda.so")
   _lt_loaded(_cudart "libcudart")
   if(NOT _cudart)
@@ -219,7 +219,9 @@ if(EXISTS "${_lib}/libtorch_cuda.so")
   endif()
   execute_process(COMMAND grep -aoEm1 "NCCL version [0-9]+[.][0-9]+[.][0-9]+([+]cuda| compiled)" "${_nccl}"
     OUTPUT_VARIABLE _version ERROR_QUIET)
+  set(_unfit)
   if(_version MATCHES "([0-9]+)\\.([0-9]+)\\.([0-9]+)")
+    set(_version "${CMAKE_MATCH_0}")
     math(EXPR _newest "${CMAKE_MATCH_1} * 10000 + ${CMAKE_MATCH_2} * 100 + ${CMAKE_MATCH_3}")
     _lt_headers_of(_near "${_nccl}")
     _lt_find_header(_nccl_h nccl.h NCCL_VERSION_CODE 1 ${_newest} ${NCCL_ROOT}/include ${_near} ${_named} ${_others})
@@ -229,13 +231,22 @@ if(EXISTS "${_lib}/libtorch_cuda.so")
       target_link_libraries(LibTorch::nccl INTERFACE LibTorch::cudart)
       set(LibTorch_NCCL_HEADER ${_nccl_h_NUMBER})
     else()
-      message(STATUS "NCCL: none, LibTorch has ${CMAKE_MATCH_0}, but there is no nccl.h of that or an older version, or no "
-        "cuda_runtime_api.h of CUDA ${_major}. NCCL_ROOT and CUDAToolkit_ROOT name their places. ${_nccl_h_UNFIT} ${_cuda_h_UNFIT}")
+      set(LibTorch_WITHOUT_NCCL "there was no nccl.h of LibTorch's NCCL ${_version} or an older one, or no cuda_runtime_api.h of "
+        "CUDA ${_major}: name their places in NCCL_ROOT and CUDAToolkit_ROOT")
+      list(JOIN LibTorch_WITHOUT_NCCL "" LibTorch_WITHOUT_NCCL)
+      set(_unfit ${_nccl_h_UNFIT} ${_cuda_h_UNFIT})
     endif()
   else()
-    message(STATUS "NCCL: none, LibTorch was built without it")
+    set(LibTorch_WITHOUT_NCCL "its LibTorch for CUDA has none (USE_NCCL=0): take another")
   endif()
+  if(LibTorch_WITHOUT_NCCL)
+    list(JOIN _unfit ", " _unfit)
+    message(STATUS "NCCL: none, ${LibTorch_WITHOUT_NCCL} ${_unfit}")
+  endif()
+else()
+  set(LibTorch_WITHOUT_NCCL "its LibTorch is for CPUs: take one for CUDA")
 endif()
+set(LibTorch_CUDA_LIBRARY_DIRS ${_gaps})  # for those who look for LibTorch again, in an installed lockstep
 if(_gaps)
   # What LibTorch's libraries need is searched in DT_RPATH of the program, not in its DT_RUNPATH.
   list(APPEND LibTorch_LIBRARY_DIRS ${_gaps})

@@ -25,7 +25,6 @@ install(FILES "${PROJECT_SOURCE_DIR}/lockstep.h" DESTINATION "${CMAKE_INSTALL_IN
 install(TARGETS lockstep lockstep_runtime ${library_targets} EXPORT lockstepTargets)
 install(EXPORT lockstepTargets NAMESPACE lockstep:: DESTINATION "${package_dir}")
 
-lockstep_libtorch_folders(_libtorch_folders)
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/lockstepConfig.cmake.in"
   "${PROJECT_BINARY_DIR}/lockstepConfig.cmake" INSTALL_DESTINATION "${package_dir}")
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake"
@@ -50,10 +49,9 @@ foreach(library IN LISTS libraries)
   string(APPEND _libraries " -llockstep_${library}")
 endforeach()
 string(APPEND _libraries " -Wl,--end-group")
-set(_folders ${_libtorch_folders})
+lockstep_libtorch_folders(_folders)
 if(LibTorch_CUDART_LINK)
   list(PREPEND _folders "\${libdir}")
-  install(FILES "${LibTorch_CUDART_LINK}" DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 endif()
 foreach(_folder IN LISTS _folders)
   string(APPEND _libraries " -L${_folder} -Wl,-rpath,${_folder}")

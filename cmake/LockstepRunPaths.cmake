@@ -16,6 +16,10 @@ function(lockstep_libtorch_folders variable)
   set(${variable} ${folders} PARENT_SCOPE)
 endfunction()
 
+if(LibTorch_CUDART_LINK AND LOCKSTEP_INSTALL)
+  install(FILES "${LibTorch_CUDART_LINK}" DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+endif()
+
 # lockstep_installed_run_paths(variable [RELOCATABLE]): the list for INSTALL_RPATH. RELOCATABLE leaves part 3 out: what is
 # left is the beginning of the whole list, and names nothing of this machine.
 function(lockstep_installed_run_paths variable)

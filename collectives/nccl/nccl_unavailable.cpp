@@ -10,9 +10,8 @@ bool nccl_available() {
 
 std::shared_ptr<NcclApi> load_nccl() {
   throw Error(
-      "lockstep was built without NCCL, because its LibTorch has none or there was no CUDA "
-      "toolkit: "
-      "install a torch wheel with CUDA and nvcc and build again, or use the staged transport",
+      "lockstep was built without NCCL: " LOCKSTEP_WITHOUT_NCCL
+      ", and build again; or use the staged transport",
       ExitCode::environment);
 }
 
