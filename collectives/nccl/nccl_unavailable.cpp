@@ -9,10 +9,9 @@ bool nccl_available() {
 }
 
 std::shared_ptr<NcclApi> load_nccl() {
-  throw Error(
-      "lockstep was built without NCCL: " LOCKSTEP_WITHOUT_NCCL
-      ", and build again; or use the staged transport",
-      ExitCode::environment);
+  throw Error("lockstep was built without NCCL: " LOCKSTEP_WITHOUT_NCCL
+              ", and build again; or use the staged transport",
+              ExitCode::environment);
 }
 
 }  // namespace lockstep::detail

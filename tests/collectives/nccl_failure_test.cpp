@@ -529,7 +529,11 @@ TEST(NcclLibrary, IsFoundInsideLibtorchCuda) {
   ASSERT_NE(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL), nullptr) << dlerror();
   EXPECT_EQ(nccl_file({"/usr/lib/libc.so.6", path}), path);
   EXPECT_THAT(nccl_files({"/a/libnccl.so.2", path}), ElementsAre("/a/libnccl.so.2", path));
-  EXPECT_THAT([&] { nccl_file({"/a/libnccl.so.2", path}); }, ::testing::ThrowsMessage<Error>(HasSubstr(path)));
+  EXPECT_THAT(
+      [&] {
+        nccl_file({"/a/libnccl.so.2", path});
+      },
+      ::testing::ThrowsMessage<Error>(HasSubstr(path)));
 }
 
 TEST(NcclLibrary, WritesVersionsAsNcclDoes) {
