@@ -10,14 +10,7 @@ endif()
 
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
-# The wheel's libraries and its CUDA run-time, which programs need themselves, must be found at run
-# time, before and after install; $ORIGIN is for shared libraries of lockstep.
-set(CMAKE_BUILD_RPATH "${LibTorch_ROOT}/lib")
-file(RELATIVE_PATH _libraries_from_programs "/${CMAKE_INSTALL_BINDIR}" "/${CMAKE_INSTALL_LIBDIR}")
-set(CMAKE_INSTALL_RPATH "\$ORIGIN" "\$ORIGIN/${_libraries_from_programs}" "${LibTorch_ROOT}/lib")
-if(LibTorch_CUDA_ROOT)
-  list(APPEND CMAKE_INSTALL_RPATH "${LibTorch_CUDA_ROOT}/lib")
-endif()
+include(LockstepRunPaths)
 
 add_library(lockstep_flags INTERFACE)
 # GCC 14 warns wrongly of the bounds of vector<bool> in LibTorch's custom_function.h.

@@ -21,11 +21,16 @@ has_gpu() {
     { [ -e /dev/dxg ] && PATH="$PATH:/usr/sbin:/sbin" ldconfig -p | grep 'libcuda\.so\.1 ' >/dev/null; }
 }
 
+# The Python whose torch is LibTorch, if LibTorch_ROOT names no other.
+python_of_torch() {
+  if [ -x "$venv/bin/python" ]; then echo "$venv/bin/python"; else command -v python3; fi
+}
+
 # configure PRESET [CMAKE-ARGUMENT...]
 configure() {
   local preset="$1"
   shift
-  (cd "$root" && cmake --preset "$preset" -DPython3_EXECUTABLE="$venv/bin/python" "$@" >/dev/null) ||
+  (cd "$root" && cmake --preset "$preset" -DPython3_EXECUTABLE="$(python_of_torch)" "$@" >/dev/null) ||
     die 3 "cmake could not configure the preset $preset"
 }
 
