@@ -2,6 +2,7 @@
 #include <lockstep/checkpointing/snapshot/format/rejection.h>
 #include <lockstep/checkpointing/snapshot/impl/safetensors_header.h>
 #include <lockstep/collectives/check.h>
+#include <lockstep/collectives/impl/file_format.h>
 
 #include <nlohmann/json.hpp>
 
@@ -30,6 +31,10 @@ uint64_t header_length(std::string_view text, const std::string& file) {
   uint64_t length = 0;
   std::copy_n(text.data(), kLengthBytes, reinterpret_cast<char*>(&length));
   if (length > SafetensorsHeader::kMaxBytes) {
+    if (const auto* format = detail::known_format(text)) {
+      reject_at(file, 0, "this is a file of ", format->name, ", no safetensors file; ",
+                format->advice);
+    }
     reject_at(file, 0, "announces a header of ", length, " bytes; at most ",
               SafetensorsHeader::kMaxBytes, " are allowed: this is no safetensors file");
   }

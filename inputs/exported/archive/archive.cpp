@@ -1,3 +1,4 @@
+#include <lockstep/collectives/impl/bounded_json.h>
 #include <lockstep/inputs/exported/archive/archive.h>
 #include <zlib.h>
 
@@ -25,6 +26,14 @@ uint32_t little_endian(const std::string& bytes, size_t at, size_t count) {
 uint32_t crc_of(const Record& record) {
   return static_cast<uint32_t>(
       crc32_z(0, static_cast<const Bytef*>(record.data.get()), record.size));
+}
+
+/// A graph of 250,000 nodes, in as many nested graphs as torch.export writes.
+detail::JsonLimits program_limits() {
+  detail::JsonLimits limits;
+  limits.depth = 256;
+  limits.values = 50'000'000;
+  return limits;
 }
 
 /// "train" of "models/train.json"; empty for any other record.
@@ -135,8 +144,8 @@ std::string Archive::text(const std::string& name) {
 
 nlohmann::json Archive::json(const std::string& name) {
   try {
-    return nlohmann::json::parse(text(name));
-  } catch (const nlohmann::json::exception& error) {
+    return detail::bounded_json(text(name), program_limits());
+  } catch (const detail::BadJson& error) {
     refuse(path_, name, " is not JSON: ", error.what());
   }
 }
