@@ -34,7 +34,9 @@ constexpr Mark kMarks[] = {
     {0, "PAR1\x15"sv, {"Parquet", "save its columns as CSV or .npy"}},
     {0, "ARROW1\0\0"sv, {"Arrow (Feather)", "save its columns as CSV or .npy"}},
     {0, "\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"sv, {"Excel (.xls)", "save it as CSV in UTF-8"}},
-    {0, "version https://git-lfs.github.com/spec/"sv, {"Git LFS that is not fetched yet", "run git lfs pull"}},
+    {0,
+     "version https://git-lfs.github.com/spec/"sv,
+     {"Git LFS that is not fetched yet", "run git lfs pull"}},
     {0, "\xff\xfe\0\0"sv, {"text in UTF-32", kEncode}},
     {0, "\0\0\xfe\xff"sv, {"text in UTF-32", kEncode}},
     {0, "\xff\xfe"sv, {"text in UTF-16 (Excel's \"Unicode text\")", kEncode}},
@@ -50,11 +52,10 @@ constexpr FileFormat kWideText = {"text in UTF-16", kEncode};
 constexpr struct {
   std::string_view ending;
   FileFormat format;
-} kZips[] = {
-    {".npy", {"numpy.savez (.npz)", "save each array with numpy.save"}},
-    {"/data.pkl", {"torch.save", "save the tensors with safetensors.torch.save_file"}},
-    {"[Content_Types].xml", {"Excel (.xlsx)", "save it as CSV in UTF-8"}},
-    {"", {"zip", kUnpack}}};
+} kZips[] = {{".npy", {"numpy.savez (.npz)", "save each array with numpy.save"}},
+             {"/data.pkl", {"torch.save", "save the tensors with safetensors.torch.save_file"}},
+             {"[Content_Types].xml", {"Excel (.xlsx)", "save it as CSV in UTF-8"}},
+             {"", {"zip", kUnpack}}};
 
 // A text or a small file that begins like an archive is none.
 constexpr size_t kSmallest = 30;

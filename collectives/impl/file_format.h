@@ -11,8 +11,9 @@ struct FileFormat {
   const char* advice;  // what to do, "unpack it first"
 };
 
-/// The format of a file with this beginning, of which the first 512 bytes decide. Null if it is none
-/// that is known: texts, and files without a mark of their own. Standard library only. Threads: any.
+/// The format of a file with this beginning, of which the first 512 bytes decide. Null if it is
+/// none that is known: texts, and files without a mark of their own. Standard library only.
+/// Threads: any.
 const FileFormat* known_format(std::string_view beginning);
 
 }  // namespace lockstep::detail

@@ -18,7 +18,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // the byte order mark of UTF-8
-constexpr size_t kBetweenMarks = 64;                  // bytes; get() goes over at most so many
+constexpr size_t kBetweenMarks = 64;  // bytes; get() goes over at most so many
 
 /// True if all of `text` is a number of this type.
 template <typename Number>
@@ -57,7 +57,8 @@ CsvFile::CsvFile(const std::string& path, const CsvOptions& options)
       "CsvOptions: the separator is a quote or the end of a line");
   bytes_ = detail::FileBytes(path).share();
   const std::string_view text(reinterpret_cast<const char*>(bytes_->data()), bytes_->size());
-  detail::CsvRows rows = rows_from({0, text.substr(0, kByteOrderMark.size()) == kByteOrderMark ? kByteOrderMark.size() : 0, 1});
+  detail::CsvRows rows = rows_from(
+      {0, text.substr(0, kByteOrderMark.size()) == kByteOrderMark ? kByteOrderMark.size() : 0, 1});
   bool more = rows.next();
   LOCKSTEP_CHECK_CODE(more, ExitCode::data, path_, ": the file has no line");
   name_columns(rows);

@@ -32,12 +32,12 @@ struct CsvOptions {
 ///   std::string note = table.text(3, "note");
 ///
 /// Lines end with LF, CRLF or CR; empty lines and a byte order mark are skipped. Rows count from 0,
-/// without the header. A row has at most 2^20 fields. Can be used as a dataset for Loader: get() returns a row as text.
-/// Ranks: local. Threads: any.
-/// Throws Error (exit code data) that names file, line (from 1), column and what was expected:
-/// missing or empty file, text in UTF-16, a row with more or fewer fields than the first line, two columns of one
-/// name, a quote that does not end or is followed by text, a column that is not there, a field that
-/// is not a number of the dtype.
+/// without the header. A row has at most 2^20 fields. Can be used as a dataset for Loader: get()
+/// returns a row as text. Ranks: local. Threads: any. Throws Error (exit code data) that names
+/// file, line (from 1), column and what was expected: missing or empty file, text in UTF-16, a row
+/// with more or fewer fields than the first line, two columns of one name, a quote that does not
+/// end or is followed by text, a column that is not there, a field that is not a number of the
+/// dtype.
 class CsvFile {
  public:
   explicit CsvFile(const std::string& path, const CsvOptions& options = {});

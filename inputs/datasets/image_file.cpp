@@ -20,10 +20,14 @@ std::string other_format(std::string_view bytes) {
     size_t offset;
     std::string_view mark;
     const char* name;
-  } kFormats[] = {{0, "GIF8"sv, "GIF"},         {8, "WEBP"sv, "WebP"},
-                  {0, "BM"sv, "BMP"},           {0, "II*\0"sv, "TIFF"},
-                  {0, "MM\0*"sv, "TIFF"},       {4, "ftypavif"sv, "AVIF"},
-                  {4, "ftyphei"sv, "HEIF"},     {0, "\0\0\0\x0cjP  "sv, "JPEG 2000"},
+  } kFormats[] = {{0, "GIF8"sv, "GIF"},
+                  {8, "WEBP"sv, "WebP"},
+                  {0, "BM"sv, "BMP"},
+                  {0, "II*\0"sv, "TIFF"},
+                  {0, "MM\0*"sv, "TIFF"},
+                  {4, "ftypavif"sv, "AVIF"},
+                  {4, "ftyphei"sv, "HEIF"},
+                  {0, "\0\0\0\x0cjP  "sv, "JPEG 2000"},
                   {0, "\0\5\x16\7"sv, "AppleDouble (macOS's ._ files)"}};
   for (const auto& [offset, mark, name] : kFormats) {
     if (bytes.size() > offset && starts_with(bytes.substr(offset), mark)) {
@@ -53,8 +57,8 @@ at::Tensor grey(const at::Tensor& pixels) {
   const auto* from = pixels.const_data_ptr<uint8_t>();
   auto* to = result.mutable_data_ptr<uint8_t>();
   for (int64_t i = 0; i < result.numel(); ++i, from += 3) {
-    to[i] = static_cast<uint8_t>((19595U * from[0] + 38470U * from[1] + 7471U * from[2] + 0x8000U) >>
-                                 16U);
+    to[i] = static_cast<uint8_t>(
+        (19595U * from[0] + 38470U * from[1] + 7471U * from[2] + 0x8000U) >> 16U);
   }
   return result;
 }

@@ -9,8 +9,8 @@ namespace lockstep {
 
 /// Reads a JPEG or PNG image; the first bytes of the file decide which. Returns the pixels, uint8,
 /// [channels, height, width]. With 3 channels, grey images are repeated; with 1 channel, colours
-/// become grey with the weights 0.299, 0.587, 0.114. Transparency is dropped, 16 bits become 8, CMYK
-/// becomes RGB as Pillow does it, and colour profiles are ignored. What libjpeg only warns of
+/// become grey with the weights 0.299, 0.587, 0.114. Transparency is dropped, 16 bits become 8,
+/// CMYK becomes RGB as Pillow does it, and colour profiles are ignored. What libjpeg only warns of
 /// (extraneous bytes, unknown versions) is no damage, missing data is. An image has at most 2^26
 /// pixels, and a JPEG image at most 100 scans.
 /// Ranks: local. Threads: any.

@@ -12,8 +12,8 @@ namespace lockstep::snapshot {
 
 using detail::JsonLimits;
 
-/// bounded_json() of a file of a snapshot. Throws Error (exit code snapshot) with `file`, the byte (`first_byte` + place in the text) and
-/// what is wrong. Threads: any.
+/// bounded_json() of a file of a snapshot. Throws Error (exit code snapshot) with `file`, the byte
+/// (`first_byte` + place in the text) and what is wrong. Threads: any.
 nlohmann::json parse_json(std::string_view text, const std::string& file, size_t first_byte = 0,
                           const JsonLimits& limits = {});
 

@@ -7,8 +7,8 @@
 
 namespace lockstep::detail {
 
-/// Goes over the rows of a CSV text, one after another. Errors: Error with exit code data that names
-/// file and line. Threads: one.
+/// Goes over the rows of a CSV text, one after another. Errors: Error with exit code data that
+/// names file and line. Threads: one.
 class CsvRows {
  public:
   struct Field {
@@ -36,9 +36,7 @@ class CsvRows {
   std::string text(const Field& field) const;
 
  private:
-  bool ends_line() const {
-    return at_ == text_.size() || text_[at_] == '\n' || text_[at_] == '\r';
-  }
+  bool ends_line() const { return at_ == text_.size() || text_[at_] == '\n' || text_[at_] == '\r'; }
   void end_line();
   Field quoted_field();
   Field plain_field();

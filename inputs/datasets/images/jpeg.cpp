@@ -19,7 +19,8 @@ namespace {
 // A progressive image has 10; each one more goes over all pixels again.
 constexpr int kMostScans = 100;
 
-/// libjpeg leaves a failed call by longjmp, so the functions below have no objects with destructors.
+/// libjpeg leaves a failed call by longjmp, so the functions below have no objects with
+/// destructors.
 struct Decoder {
   jpeg_decompress_struct codec = {};
   jpeg_error_mgr errors = {};
