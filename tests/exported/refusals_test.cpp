@@ -105,6 +105,23 @@ TEST_F(ExportedRefusals, UnknownVersionsOfTheSchema) {
               HasSubstr("version 9 of torch.export's schema, and this library reads version 8"));
 }
 
+TEST_F(ExportedRefusals, ProgramsThatAreNestedDeeply) {
+  const auto nested = [](const std::string& text) {
+    return R"({"deep":)" + std::string(300'000, '[') + std::string(300'000, ']') + "," +
+           text.substr(1);
+  };
+  for (const char* record : {"models/model.json", "data/weights/model_weights_config.json"}) {
+    EXPECT_THAT(refusal_with(record, nested), HasSubstr("nested deeper than 256"));
+  }
+  EXPECT_THAT(
+      refusal_with_json("models/model.json",
+                        [](Json& json) {
+                          json["graph_module"]["module_call_graph"][0]["signature"]["out_spec"] =
+                              std::string(100'000, '[');
+                        }),
+      HasSubstr("the structure of the outputs is damaged: nested deeper"));
+}
+
 TEST_F(ExportedRefusals, PickledTensors) {
   EXPECT_THAT(
       refusal_with_json("data/weights/model_weights_config.json",
