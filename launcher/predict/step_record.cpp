@@ -42,7 +42,7 @@ struct Update {
 };
 
 bool is_span_of_the_step(const Json& event) {
-  return event.is_object() && event.value("ph", "") == "X" && event.value("tid", -1) == 0 &&
+  return event.is_object() && event.value("ph", "") == "X" && event.value("tid", -1.0) == 0.0 &&
          event.contains("ts") && event.contains("dur") && event.contains("name");
 }
 
@@ -103,10 +103,10 @@ StepRecord record_of(const Update& update, const std::string& path) {
 }
 
 StepRecord from_trace(const Json& json, const std::string& path) {
-  std::map<int, std::vector<Span>> ranks;
+  std::map<double, std::vector<Span>> ranks;
   for (const Json& event : json["traceEvents"]) {
     if (is_span_of_the_step(event)) {
-      ranks[event.value("pid", 0)].emplace_back(event, path);
+      ranks[event.value("pid", 0.0)].emplace_back(event, path);
     }
   }
   const auto shorter = [](const Update& a, const Update& b) { return a.compute < b.compute; };
