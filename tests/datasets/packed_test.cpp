@@ -6,6 +6,7 @@
 #include <lockstep/inputs/idx_file.h>
 #include <lockstep/inputs/npy_array.h>
 #include <lockstep/inputs/safetensors_arrays.h>
+#include <lockstep/inputs/token_shards.h>
 #include <lockstep/inputs/word_vocabulary.h>
 
 #include <filesystem>
@@ -62,7 +63,15 @@ TEST(ForeignFile, IsNamedAsWhatItIsByEveryReader) {
     EXPECT_THAT(data_error([&] { read_idx(path); }), named);
     EXPECT_THAT(data_error([&] { read_cifar10({path}); }), named);
     EXPECT_THAT(data_error([&] { SafetensorsArrays(path, {"x"}); }), named);
-    if (name != "numpy.save (.npy)") {
+    EXPECT_THAT(data_error([&] {
+                  write_token_shards({path}, folder.file("shard"),
+                                     [](const std::string&) { return std::vector<int64_t>{1}; });
+                }),
+                named);
+    if (name == "numpy.save (.npy)") {
+      EXPECT_THAT(data_error([&] { TokenShards({path}, TokenShardOptions().window(1)); }),
+                  HasSubstr("this is a file of numpy.save"));
+    } else {
       EXPECT_THAT(data_error([&] { NpyArray{path}; }), named);
     }
   }

@@ -93,6 +93,8 @@ TEST_F(ExportedRefusals, FilesThatAreNoExportedProgram) {
   EXPECT_THAT(refusal_of(folder_.file("missing.pt2")), HasSubstr("cannot open the file"));
   std::ofstream(folder_.file("text.pt2")) << "no archive";
   EXPECT_THAT(refusal_of(folder_.file("text.pt2")), HasSubstr("damaged"));
+  std::ofstream(folder_.file("pickle.pt2")) << "\x80\x02" << std::string(60, '.');
+  EXPECT_THAT(refusal_of(folder_.file("pickle.pt2")), HasSubstr("this is a file of pickle"));
   std::ofstream(folder_.file("empty.pt2")) << "";
   refusal_of(folder_.file("empty.pt2"));
   torch::save(at::ones({2}), folder_.file("tensor.pt"));

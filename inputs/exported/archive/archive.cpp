@@ -1,4 +1,5 @@
 #include <lockstep/collectives/impl/bounded_json.h>
+#include <lockstep/collectives/impl/file_format.h>
 #include <lockstep/inputs/exported/archive/archive.h>
 #include <zlib.h>
 
@@ -67,6 +68,12 @@ Archive::Archive(std::string path) : path_(std::move(path)) {
   }
   const auto end = static_cast<std::streamoff>(file_.tellg());
   file_size_ = end > 0 ? static_cast<size_t>(end) : 0;
+  const std::string beginning = bytes_at(0, std::min<size_t>(512, file_size_));
+  const auto* format = detail::known_format(beginning);
+  if (format != nullptr && beginning.substr(0, 2) != "PK") {
+    refuse(path_, "this is a file of ", format->name,
+           "; write the program in Python with torch.export.save(program, path)");
+  }
   guarded([&] { reader_ = std::make_unique<caffe2::serialize::PyTorchStreamReader>(path_); });
   const std::vector<std::string> records = guarded([&] { return reader_->getAllRecords(); });
   for (const std::string& record : records) {
