@@ -24,10 +24,9 @@ if(NOT TARGET PkgConfig::xxhash)
   pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET GLOBAL libxxhash)
 endif()
 # Readers of datasets/ that need one of these refuse by name where it is missing.
-foreach(_optional IN ITEMS turbojpeg libpng libarchive)
+foreach(_optional IN ITEMS libjpeg libpng libarchive)
   if(NOT TARGET PkgConfig::${_optional})
-    string(REPLACE "turbojpeg" "libturbojpeg" _module "${_optional}")
-    pkg_check_modules(${_optional} QUIET IMPORTED_TARGET GLOBAL ${_module})
+    pkg_check_modules(${_optional} QUIET IMPORTED_TARGET GLOBAL ${_optional})
   endif()
 endforeach()
 

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
+#include <set>
 #include <utility>
 
 namespace lockstep::detail {
@@ -76,6 +78,16 @@ bool same(const at::Tensor& a, const at::Tensor& b) {
          (!a.defined() || (a.scalar_type() == b.scalar_type() && at::equal(a, b)));
 }
 
+std::set<int> ranks_with_values(const Snapshot& saved) {
+  std::set<int> ranks;
+  for (const auto& [name, file] : saved.manifest().files) {
+    if (file.role == snapshot::FileRole::own && file.section == kSection) {
+      ranks.insert(file.rank);
+    }
+  }
+  return ranks;
+}
+
 std::map<std::string, at::Tensor> values_of_rank(const Snapshot& saved, int rank) {
   std::map<std::string, at::Tensor> values;
   for (const std::string& name : saved.own_names(kSection, rank)) {
@@ -130,8 +142,12 @@ LoopState::Values LoopState::values_for(const Snapshot& saved, int rank, int ran
   if (saved_ranks == ranks) {
     return values_of_rank(saved, rank);
   }
+  const std::set<int> saving = ranks_with_values(saved);
+  if (static_cast<int>(saving.size()) < saved_ranks) {
+    return {};
+  }
   Values values = values_of_rank(saved, 0);
-  for (int other = 1; other < saved_ranks; ++other) {
+  for (const int other : saving) {
     const Values theirs = values_of_rank(saved, other);
     for (auto value = values.begin(); value != values.end();) {
       const auto found = theirs.find(value->first);

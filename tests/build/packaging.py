@@ -22,7 +22,7 @@ NAMES = {
     "LibTorch": ("py-torch", "libtorch"), "MPI": ("mpi", "openmpi"), "Threads": (None, None),
     "ZLIB": ("zlib-api", "zlib"), "hwy": ("highway", "libhwy"), "PkgConfig": ("pkgconfig", "pkg-config"),
     "libxxhash": ("xxhash", "xxhash"), "nlohmann_json": ("nlohmann-json", "nlohmann_json"), "CLI11": ("cli11", "cli11"),
-    "libturbojpeg": ("libjpeg-turbo", "libjpeg-turbo"), "libpng": ("libpng", "libpng"),
+    "libjpeg": ("libjpeg-turbo", "libjpeg-turbo"), "libpng": ("libpng", "libpng"),
     "libarchive": ("libarchive", "libarchive"),
 }
 TOOLS = {"cmake", "ninja", "c", "cxx", "fortran"}
@@ -53,7 +53,7 @@ def looked_for():
             found |= set(re.findall(r"find_package\((\w+)", path.read_text(encoding="utf-8")))
     found |= set(re.findall(r"find_package\((\w+)", dependencies)) | {"libxxhash"}
     optional = re.search(r"foreach\(_optional IN ITEMS ([\w ]+)\)", dependencies)[1].split()
-    return found | {"libturbojpeg" if name == "turbojpeg" else name for name in optional}
+    return found | set(optional)
 
 
 class Spec(dict):
@@ -159,7 +159,7 @@ def main():
     same("conda", {line.split()[0] for line in build + host} - TOOLS, {conda for _, conda in names if conda})
     expect(set(run) <= set(host), "conda: run has what host has not")
     expect(set(host) - set(run) == {"cli11", "nlohmann_json"},
-           "conda: cli11 and nlohmann_json, which no installed header includes, are in host alone, and nothing else")
+           "conda: cli11 and nlohmann_json, which no public header includes, are in host alone, and nothing else")
     expect(f"cmake >={cmake}" in build, f"conda: cmake is not from {cmake} on")
     expect(f"libtorch >={oldest} cpu*" in run, f"conda: libtorch is not from {oldest} on, for CPUs")
     torch = re.search(r"__version__ = '([\d.]+)", (LIBTORCH / "version.py").read_text(encoding="utf-8"))[1]

@@ -93,6 +93,8 @@ TEST_F(ExportedRefusals, FilesThatAreNoExportedProgram) {
   EXPECT_THAT(refusal_of(folder_.file("missing.pt2")), HasSubstr("cannot open the file"));
   std::ofstream(folder_.file("text.pt2")) << "no archive";
   EXPECT_THAT(refusal_of(folder_.file("text.pt2")), HasSubstr("damaged"));
+  std::ofstream(folder_.file("pickle.pt2")) << "\x80\x02" << std::string(60, '.');
+  EXPECT_THAT(refusal_of(folder_.file("pickle.pt2")), HasSubstr("this is a file of pickle"));
   std::ofstream(folder_.file("empty.pt2")) << "";
   refusal_of(folder_.file("empty.pt2"));
   torch::save(at::ones({2}), folder_.file("tensor.pt"));
@@ -103,6 +105,23 @@ TEST_F(ExportedRefusals, UnknownVersionsOfTheSchema) {
   EXPECT_THAT(refusal_with_json("models/model.json",
                                 [](Json& json) { json["schema_version"]["major"] = 9; }),
               HasSubstr("version 9 of torch.export's schema, and this library reads version 8"));
+}
+
+TEST_F(ExportedRefusals, ProgramsThatAreNestedDeeply) {
+  const auto nested = [](const std::string& text) {
+    return R"({"deep":)" + std::string(300'000, '[') + std::string(300'000, ']') + "," +
+           text.substr(1);
+  };
+  for (const char* record : {"models/model.json", "data/weights/model_weights_config.json"}) {
+    EXPECT_THAT(refusal_with(record, nested), HasSubstr("nested deeper than 256"));
+  }
+  EXPECT_THAT(
+      refusal_with_json("models/model.json",
+                        [](Json& json) {
+                          json["graph_module"]["module_call_graph"][0]["signature"]["out_spec"] =
+                              std::string(100'000, '[');
+                        }),
+      HasSubstr("the structure of the outputs is damaged: nested deeper"));
 }
 
 TEST_F(ExportedRefusals, PickledTensors) {

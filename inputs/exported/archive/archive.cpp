@@ -1,3 +1,5 @@
+#include <lockstep/collectives/impl/bounded_json.h>
+#include <lockstep/collectives/impl/file_format.h>
 #include <lockstep/inputs/exported/archive/archive.h>
 #include <zlib.h>
 
@@ -25,6 +27,14 @@ uint32_t little_endian(const std::string& bytes, size_t at, size_t count) {
 uint32_t crc_of(const Record& record) {
   return static_cast<uint32_t>(
       crc32_z(0, static_cast<const Bytef*>(record.data.get()), record.size));
+}
+
+/// A graph of 250,000 nodes, in as many nested graphs as torch.export writes.
+detail::JsonLimits program_limits() {
+  detail::JsonLimits limits;
+  limits.depth = 256;
+  limits.values = 50'000'000;
+  return limits;
 }
 
 /// "train" of "models/train.json"; empty for any other record.
@@ -58,6 +68,12 @@ Archive::Archive(std::string path) : path_(std::move(path)) {
   }
   const auto end = static_cast<std::streamoff>(file_.tellg());
   file_size_ = end > 0 ? static_cast<size_t>(end) : 0;
+  const std::string beginning = bytes_at(0, std::min<size_t>(512, file_size_));
+  const auto* format = detail::known_format(beginning);
+  if (format != nullptr && beginning.substr(0, 2) != "PK") {
+    refuse(path_, "this is a file of ", format->name,
+           "; write the program in Python with torch.export.save(program, path)");
+  }
   guarded([&] { reader_ = std::make_unique<caffe2::serialize::PyTorchStreamReader>(path_); });
   const std::vector<std::string> records = guarded([&] { return reader_->getAllRecords(); });
   for (const std::string& record : records) {
@@ -135,8 +151,8 @@ std::string Archive::text(const std::string& name) {
 
 nlohmann::json Archive::json(const std::string& name) {
   try {
-    return nlohmann::json::parse(text(name));
-  } catch (const nlohmann::json::exception& error) {
+    return detail::bounded_json(text(name), program_limits());
+  } catch (const detail::BadJson& error) {
     refuse(path_, name, " is not JSON: ", error.what());
   }
 }

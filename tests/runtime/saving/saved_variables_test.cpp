@@ -1,6 +1,10 @@
 // State of the loop that snapshots hold: carried hidden states, counters.
+#include <lockstep/checkpointing/snapshot/impl/folder_names.h>
+#include <lockstep/checkpointing/snapshot/impl/manifest.h>
+#include <lockstep/checkpointing/snapshot/impl/mapped_file.h>
 #include <torch/nn/modules/rnn.h>
 
+#include <fstream>
 #include <random>
 #include <sstream>
 #include <string>
@@ -8,6 +12,7 @@
 
 #include "error_of.h"
 #include "runtime/snapshot_runs.h"
+#include "runtime/temporary_folder.h"
 #include "runtime/trainer_runs.h"
 #include "test_names.h"
 
@@ -233,6 +238,24 @@ TEST(SavedVariables, OnAnotherNumberOfRanksWhatAllHadAlikeComesBack) {
   EXPECT_TRUE(at::equal(own, testing::full({1}, 5)));
   EXPECT_THAT(report.notes, Contains(AllOf(HasSubstr("state(\"each\") stays as it is"),
                                            HasSubstr(c10::str(runtime().size(), " ranks")))));
+}
+
+TEST(SavedVariables, AreLookedForOnRanksThatHaveFilesAlone) {
+  if (!runtime().is_main()) {
+    return;
+  }
+  Runtime solo = testing::solo_runtime();
+  const testing::TemporaryFolder folder;
+  double value = 0.25, found = 1.0;
+  save_with(folder.path(), solo, [&](Trainer& trainer) { trainer.state("value", value); });
+  const std::string path = folder.file(snapshot::step_folder(1)) + "/" + snapshot::kManifestName;
+  auto manifest = snapshot::Manifest::parse(snapshot::MappedFile(path).text(), path);
+  manifest.world_size = 1 << 30;
+  std::ofstream(path, std::ios::trunc) << manifest.render();
+  const ResumeReport report =
+      resume_with(folder.path(), solo, [&](Trainer& trainer) { trainer.state("value", found); });
+  EXPECT_THAT(report.notes, Contains(HasSubstr("state(\"value\") stays as it is")));
+  EXPECT_EQ(found, 1.0);
 }
 
 }  // namespace
