@@ -48,7 +48,10 @@ typedef enum lockstep_dtype {
   LOCKSTEP_FLOAT32 = 1,
   LOCKSTEP_FLOAT64 = 2,
   LOCKSTEP_INT32 = 3,
-  LOCKSTEP_INT64 = 4
+  LOCKSTEP_INT64 = 4,
+  /* For bindings of other languages: `data` is a text that says why the array cannot be used; the
+   * call that gets the array returns it as its error. */
+  LOCKSTEP_REFUSED = -1
 } lockstep_dtype;
 
 enum { LOCKSTEP_MAX_RANK = 8 };
@@ -57,7 +60,8 @@ enum { LOCKSTEP_MAX_RANK = 8 };
  * to another device the call copies it.
  * `strides`: distances in elements. All 0: row-major, as C arrays are. Column-major (Fortran) with
  * the index order kept: 1, shape[0], shape[0] * shape[1], ... An array to be written must not have
- * a stride of 0 otherwise. */
+ * a stride of 0 otherwise. Negative: `data` is still the first element; the call copies the array.
+ */
 typedef struct lockstep_array {
   void* data;
   int dtype; /* lockstep_dtype */
@@ -72,9 +76,9 @@ typedef struct lockstep_runtime lockstep_runtime;
 typedef struct lockstep_model lockstep_model;
 typedef struct lockstep_trainer lockstep_trainer;
 
-/* Option texts: "key=value" separated by blanks; a value with blanks stands in double quotes. Keys
- * are the names of the C++ options. NULL or "": the defaults. An unknown key is refused
- * (LOCKSTEP_USAGE); the message names the nearest keys.
+/* Option texts: "key=value" separated by blanks; a value with blanks stands in double quotes, but
+ * for those after a comma. Keys are the names of the C++ options. NULL or "": the defaults. An
+ * unknown key is refused (LOCKSTEP_USAGE); the message names the nearest keys.
  * Runtime (RuntimeOptions): seed, timeout (seconds), check_collectives, threads, device (cpu, cuda,
  * automatic), share_device, transport (automatic, nccl, staged), tf32, cudnn_benchmark,
  * deterministic. */
@@ -126,7 +130,8 @@ int lockstep_trainer_create(lockstep_trainer** trainer, lockstep_runtime* runtim
 /* Completes a pending save. */
 int lockstep_trainer_destroy(lockstep_trainer* trainer);
 /* One micro-batch; every accumulate-th call makes the update. `target`: NULL with loss=output. For
- * cross_entropy it holds class numbers, or probabilities in the dtype of the output. Collective. */
+ * cross_entropy it holds class numbers from 0, of either integer dtype, or probabilities in the
+ * dtype of the output. Collective. */
 int lockstep_trainer_step(lockstep_trainer* trainer, const lockstep_array* inputs, int input_count,
                           const lockstep_array* target);
 /* With uneven_data: the step of a rank that has no micro-batch left. Collective. */
@@ -155,7 +160,8 @@ int lockstep_trainer_evaluate(lockstep_trainer* trainer, const lockstep_array* i
                               int input_count, const lockstep_array* target, double* loss);
 
 /* Registers an array of the program under `name`: saving stores its values, resuming writes them.
- * It is borrowed until the trainer is destroyed. Local, the same on every rank. */
+ * It is borrowed until the trainer is destroyed, and has no negative strides. Local, the same on
+ * every rank. */
 int lockstep_trainer_state(lockstep_trainer* trainer, const char* name,
                            const lockstep_array* array);
 /* Saves a snapshot into snapshots.folder, or the folder of resume(). Collective. */

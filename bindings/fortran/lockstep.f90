@@ -13,28 +13,30 @@
 !> The functions are those of the C interface (lockstep/c/lockstep.h), which says what they do, which
 !> ranks call them, and which options there are.
 !>
-!> Arrays: lockstep_array(x) is a view of x, of rank 1 to 5 and kind real32, real64 or int64; sections
-!> with positive strides are views, too. Element x(i, j) is element [i, j] of the tensor; with
-!> reversed=.true. it is element [j, i], so that x(features, samples) is a batch of samples that lies
-!> in memory as LibTorch's own. x has the attribute target, and lives as long as the view.
+!> Arrays: lockstep_array(x) is a view of x, of rank 0 to 8 and type real(real32), real(real64),
+!> integer(int32) or integer(int64). Sections with any stride and components of derived types are
+!> views, too. What would be a temporary copy does not compile: x(rows, :), reshape(x, ...), x * 2,
+!> (x), the result of a function. Nor does a dummy argument with intent(in): leave the intent out.
+!> Element x(i, j) is element [i, j] of the tensor; with reversed=.true. it is element [j, i], so that
+!> x(features, samples) is a batch of samples that lies in memory as LibTorch's own. x has the
+!> attribute target, and lives as long as the view.
 !> Errors: each subroutine has the optional arguments stat (0, or a code such as lockstep_data) and
 !> errmsg. Without stat, an error prints its message and stops the program with its code.
 !> Objects: destroy() or the end of their scope ends them; the main program calls destroy() before
 !> MPI_Finalize. Do not assign one to another.
 module lockstep
   use, intrinsic :: iso_c_binding
-  use, intrinsic :: iso_fortran_env, only: error_unit, int64, real32, real64
+  use, intrinsic :: iso_fortran_env, only: error_unit, int32, int64, real32, real64
   implicit none
   private
 
   integer, parameter, public :: lockstep_ok = 0, lockstep_usage = 2, lockstep_environment = 3, &
       lockstep_data = 10, lockstep_snapshot = 11, lockstep_peer_lost = 20, lockstep_diverged = 21, &
       lockstep_non_finite = 22, lockstep_out_of_memory = 23, lockstep_preempted = 75
-  public :: real32, real64, int64
+  public :: real32, real64, int32, int64
   public :: lockstep_array, lockstep_report, lockstep_runtime, lockstep_model, lockstep_trainer, &
       lockstep_buffer
 
-  integer(c_int), parameter :: LOCKSTEP_FLOAT32 = 1, LOCKSTEP_FLOAT64 = 2, LOCKSTEP_INT64 = 4
   integer, parameter :: MAX_RANK = 8
 
   !> A view of an array.
@@ -44,10 +46,13 @@ module lockstep
     integer(c_int64_t) :: shape(MAX_RANK) = 0, strides(MAX_RANK) = 0
   end type
 
-  interface lockstep_array
-    module procedure array_real32_1, array_real32_2, array_real32_3, array_real32_4, array_real32_5, &
-      array_real64_1, array_real64_2, array_real64_3, array_real64_4, array_real64_5, &
-      array_int64_1, array_int64_2, array_int64_3, array_int64_4, array_int64_5
+  interface lockstep_array  ! array.c
+    function view_of(x, reversed) bind(C, name="lockstep_fortran_array") result(array)
+      import
+      type(*), target, intent(inout) :: x(..)  ! inout: the compiler passes no temporary
+      logical, intent(in), optional :: reversed
+      type(lockstep_array) :: array
+    end function
   end interface
 
   !> The values of a step. The flags are 0 or 1.
@@ -350,269 +355,6 @@ contains
     character(len=:, kind=c_char), allocatable :: copy
     copy = c_null_char
     if (present(text)) copy = trim(text) // c_null_char
-  end function
-
-  function described(dtype, sizes, reversed) result(array)
-    integer(c_int), intent(in) :: dtype
-    integer(int64), intent(in) :: sizes(:)
-    logical, intent(in), optional :: reversed
-    type(lockstep_array) :: array
-    array%dtype = dtype
-    array%rank = size(sizes)
-    array%shape(:size(sizes)) = in_order(sizes, reversed)
-  end function
-
-  function place_of(address) result(place)
-    type(c_ptr), intent(in) :: address
-    integer(int64) :: place
-    place = transfer(address, place)
-  end function
-
-  !> From the places of the second elements of each dimension. A dimension of one element has none.
-  subroutine set_strides(array, places, bytes, reversed)
-    type(lockstep_array), intent(inout) :: array
-    integer(int64), intent(in) :: places(:)
-    integer, intent(in) :: bytes
-    logical, intent(in), optional :: reversed
-    integer(int64) :: strides(size(places))
-    strides = (places - place_of(array%data)) / bytes
-    where (strides == 0) strides = 1
-    array%strides(:size(places)) = in_order(strides, reversed)
-  end subroutine
-
-  function in_order(numbers, reversed) result(ordered)
-    integer(int64), intent(in) :: numbers(:)
-    logical, intent(in), optional :: reversed
-    integer(int64) :: ordered(size(numbers))
-    ordered = numbers
-    if (present(reversed)) then
-      if (reversed) ordered = numbers(size(numbers):1:-1)
-    end if
-  end function
-
-  function array_real32_1(x, reversed) result(array)
-    real(real32), target, intent(in) :: x(:)
-    logical, intent(in), optional :: reversed
-    type(lockstep_array) :: array
-    integer(int64) :: places(1)
-    array = described(LOCKSTEP_FLOAT32, shape(x, int64), reversed)
-    if (size(x) == 0) return
-    array%data = c_loc(x(1))
-    places = place_of(array%data)
-    if (size(x, 1) > 1) places(1) = place_of(c_loc(x(2)))
-    call set_strides(array, places, 4, reversed)
-  end function
-
-  function array_real32_2(x, reversed) result(array)
-    real(real32), target, intent(in) :: x(:,:)
-    logical, intent(in), optional :: reversed
-    type(lockstep_array) :: array
-    integer(int64) :: places(2)
-    array = described(LOCKSTEP_FLOAT32, shape(x, int64), reversed)
-    if (size(x) == 0) return
-    array%data = c_loc(x(1, 1))
-    places = place_of(array%data)
-    if (size(x, 1) > 1) places(1) = place_of(c_loc(x(2, 1)))
-    if (size(x, 2) > 1) places(2) = place_of(c_loc(x(1, 2)))
-    call set_strides(array, places, 4, reversed)
-  end function
-
-  function array_real32_3(x, reversed) result(array)
-    real(real32), target, intent(in) :: x(:,:,:)
-    logical, intent(in), optional :: reversed
-    type(lockstep_array) :: array
-    integer(int64) :: places(3)
-    array = described(LOCKSTEP_FLOAT32, shape(x, int64), reversed)
-    if (size(x) == 0) return
-    array%data = c_loc(x(1, 1, 1))
-    places = place_of(array%data)
-    if (size(x, 1) > 1) places(1) = place_of(c_loc(x(2, 1, 1)))
-    if (size(x, 2) > 1) places(2) = place_of(c_loc(x(1, 2, 1)))
-    if (size(x, 3) > 1) places(3) = place_of(c_loc(x(1, 1, 2)))
-    call set_strides(array, places, 4, reversed)
-  end function
-
-  function array_real32_4(x, reversed) result(array)
-    real(real32), target, intent(in) :: x(:,:,:,:)
-    logical, intent(in), optional :: reversed
-    type(lockstep_array) :: array
-    integer(int64) :: places(4)
-    array = described(LOCKSTEP_FLOAT32, shape(x, int64), reversed)
-    if (size(x) == 0) return
-    array%data = c_loc(x(1, 1, 1, 1))
-    places = place_of(array%data)
-    if (size(x, 1) > 1) places(1) = place_of(c_loc(x(2, 1, 1, 1)))
-    if (size(x, 2) > 1) places(2) = place_of(c_loc(x(1, 2, 1, 1)))
-    if (size(x, 3) > 1) places(3) = place_of(c_loc(x(1, 1, 2, 1)))
-    if (size(x, 4) > 1) places(4) = place_of(c_loc(x(1, 1, 1, 2)))
-    call set_strides(array, places, 4, reversed)
-  end function
-
-  function array_real32_5(x, reversed) result(array)
-    real(real32), target, intent(in) :: x(:,:,:,:,:)
-    logical, intent(in), optional :: reversed
-    type(lockstep_array) :: array
-    integer(int64) :: places(5)
-    array = described(LOCKSTEP_FLOAT32, shape(x, int64), reversed)
-    if (size(x) == 0) return
-    array%data = c_loc(x(1, 1, 1, 1, 1))
-    places = place_of(array%data)
-    if (size(x, 1) > 1) places(1) = place_of(c_loc(x(2, 1, 1, 1, 1)))
-    if (size(x, 2) > 1) places(2) = place_of(c_loc(x(1, 2, 1, 1, 1)))
-    if (size(x, 3) > 1) places(3) = place_of(c_loc(x(1, 1, 2, 1, 1)))
-    if (size(x, 4) > 1) places(4) = place_of(c_loc(x(1, 1, 1, 2, 1)))
-    if (size(x, 5) > 1) places(5) = place_of(c_loc(x(1, 1, 1, 1, 2)))
-    call set_strides(array, places, 4, reversed)
-  end function
-
-  function array_real64_1(x, reversed) result(array)
-    real(real64), target, intent(in) :: x(:)
-    logical, intent(in), optional :: reversed
-    type(lockstep_array) :: array
-    integer(int64) :: places(1)
-    array = described(LOCKSTEP_FLOAT64, shape(x, int64), reversed)
-    if (size(x) == 0) return
-    array%data = c_loc(x(1))
-    places = place_of(array%data)
-    if (size(x, 1) > 1) places(1) = place_of(c_loc(x(2)))
-    call set_strides(array, places, 8, reversed)
-  end function
-
-  function array_real64_2(x, reversed) result(array)
-    real(real64), target, intent(in) :: x(:,:)
-    logical, intent(in), optional :: reversed
-    type(lockstep_array) :: array
-    integer(int64) :: places(2)
-    array = described(LOCKSTEP_FLOAT64, shape(x, int64), reversed)
-    if (size(x) == 0) return
-    array%data = c_loc(x(1, 1))
-    places = place_of(array%data)
-    if (size(x, 1) > 1) places(1) = place_of(c_loc(x(2, 1)))
-    if (size(x, 2) > 1) places(2) = place_of(c_loc(x(1, 2)))
-    call set_strides(array, places, 8, reversed)
-  end function
-
-  function array_real64_3(x, reversed) result(array)
-    real(real64), target, intent(in) :: x(:,:,:)
-    logical, intent(in), optional :: reversed
-    type(lockstep_array) :: array
-    integer(int64) :: places(3)
-    array = described(LOCKSTEP_FLOAT64, shape(x, int64), reversed)
-    if (size(x) == 0) return
-    array%data = c_loc(x(1, 1, 1))
-    places = place_of(array%data)
-    if (size(x, 1) > 1) places(1) = place_of(c_loc(x(2, 1, 1)))
-    if (size(x, 2) > 1) places(2) = place_of(c_loc(x(1, 2, 1)))
-    if (size(x, 3) > 1) places(3) = place_of(c_loc(x(1, 1, 2)))
-    call set_strides(array, places, 8, reversed)
-  end function
-
-  function array_real64_4(x, reversed) result(array)
-    real(real64), target, intent(in) :: x(:,:,:,:)
-    logical, intent(in), optional :: reversed
-    type(lockstep_array) :: array
-    integer(int64) :: places(4)
-    array = described(LOCKSTEP_FLOAT64, shape(x, int64), reversed)
-    if (size(x) == 0) return
-    array%data = c_loc(x(1, 1, 1, 1))
-    places = place_of(array%data)
-    if (size(x, 1) > 1) places(1) = place_of(c_loc(x(2, 1, 1, 1)))
-    if (size(x, 2) > 1) places(2) = place_of(c_loc(x(1, 2, 1, 1)))
-    if (size(x, 3) > 1) places(3) = place_of(c_loc(x(1, 1, 2, 1)))
-    if (size(x, 4) > 1) places(4) = place_of(c_loc(x(1, 1, 1, 2)))
-    call set_strides(array, places, 8, reversed)
-  end function
-
-  function array_real64_5(x, reversed) result(array)
-    real(real64), target, intent(in) :: x(:,:,:,:,:)
-    logical, intent(in), optional :: reversed
-    type(lockstep_array) :: array
-    integer(int64) :: places(5)
-    array = described(LOCKSTEP_FLOAT64, shape(x, int64), reversed)
-    if (size(x) == 0) return
-    array%data = c_loc(x(1, 1, 1, 1, 1))
-    places = place_of(array%data)
-    if (size(x, 1) > 1) places(1) = place_of(c_loc(x(2, 1, 1, 1, 1)))
-    if (size(x, 2) > 1) places(2) = place_of(c_loc(x(1, 2, 1, 1, 1)))
-    if (size(x, 3) > 1) places(3) = place_of(c_loc(x(1, 1, 2, 1, 1)))
-    if (size(x, 4) > 1) places(4) = place_of(c_loc(x(1, 1, 1, 2, 1)))
-    if (size(x, 5) > 1) places(5) = place_of(c_loc(x(1, 1, 1, 1, 2)))
-    call set_strides(array, places, 8, reversed)
-  end function
-
-  function array_int64_1(x, reversed) result(array)
-    integer(int64), target, intent(in) :: x(:)
-    logical, intent(in), optional :: reversed
-    type(lockstep_array) :: array
-    integer(int64) :: places(1)
-    array = described(LOCKSTEP_INT64, shape(x, int64), reversed)
-    if (size(x) == 0) return
-    array%data = c_loc(x(1))
-    places = place_of(array%data)
-    if (size(x, 1) > 1) places(1) = place_of(c_loc(x(2)))
-    call set_strides(array, places, 8, reversed)
-  end function
-
-  function array_int64_2(x, reversed) result(array)
-    integer(int64), target, intent(in) :: x(:,:)
-    logical, intent(in), optional :: reversed
-    type(lockstep_array) :: array
-    integer(int64) :: places(2)
-    array = described(LOCKSTEP_INT64, shape(x, int64), reversed)
-    if (size(x) == 0) return
-    array%data = c_loc(x(1, 1))
-    places = place_of(array%data)
-    if (size(x, 1) > 1) places(1) = place_of(c_loc(x(2, 1)))
-    if (size(x, 2) > 1) places(2) = place_of(c_loc(x(1, 2)))
-    call set_strides(array, places, 8, reversed)
-  end function
-
-  function array_int64_3(x, reversed) result(array)
-    integer(int64), target, intent(in) :: x(:,:,:)
-    logical, intent(in), optional :: reversed
-    type(lockstep_array) :: array
-    integer(int64) :: places(3)
-    array = described(LOCKSTEP_INT64, shape(x, int64), reversed)
-    if (size(x) == 0) return
-    array%data = c_loc(x(1, 1, 1))
-    places = place_of(array%data)
-    if (size(x, 1) > 1) places(1) = place_of(c_loc(x(2, 1, 1)))
-    if (size(x, 2) > 1) places(2) = place_of(c_loc(x(1, 2, 1)))
-    if (size(x, 3) > 1) places(3) = place_of(c_loc(x(1, 1, 2)))
-    call set_strides(array, places, 8, reversed)
-  end function
-
-  function array_int64_4(x, reversed) result(array)
-    integer(int64), target, intent(in) :: x(:,:,:,:)
-    logical, intent(in), optional :: reversed
-    type(lockstep_array) :: array
-    integer(int64) :: places(4)
-    array = described(LOCKSTEP_INT64, shape(x, int64), reversed)
-    if (size(x) == 0) return
-    array%data = c_loc(x(1, 1, 1, 1))
-    places = place_of(array%data)
-    if (size(x, 1) > 1) places(1) = place_of(c_loc(x(2, 1, 1, 1)))
-    if (size(x, 2) > 1) places(2) = place_of(c_loc(x(1, 2, 1, 1)))
-    if (size(x, 3) > 1) places(3) = place_of(c_loc(x(1, 1, 2, 1)))
-    if (size(x, 4) > 1) places(4) = place_of(c_loc(x(1, 1, 1, 2)))
-    call set_strides(array, places, 8, reversed)
-  end function
-
-  function array_int64_5(x, reversed) result(array)
-    integer(int64), target, intent(in) :: x(:,:,:,:,:)
-    logical, intent(in), optional :: reversed
-    type(lockstep_array) :: array
-    integer(int64) :: places(5)
-    array = described(LOCKSTEP_INT64, shape(x, int64), reversed)
-    if (size(x) == 0) return
-    array%data = c_loc(x(1, 1, 1, 1, 1))
-    places = place_of(array%data)
-    if (size(x, 1) > 1) places(1) = place_of(c_loc(x(2, 1, 1, 1, 1)))
-    if (size(x, 2) > 1) places(2) = place_of(c_loc(x(1, 2, 1, 1, 1)))
-    if (size(x, 3) > 1) places(3) = place_of(c_loc(x(1, 1, 2, 1, 1)))
-    if (size(x, 4) > 1) places(4) = place_of(c_loc(x(1, 1, 1, 2, 1)))
-    if (size(x, 5) > 1) places(5) = place_of(c_loc(x(1, 1, 1, 1, 2)))
-    call set_strides(array, places, 8, reversed)
   end function
 
   subroutine runtime_create(self, options, comm, stat, errmsg)

@@ -1,6 +1,7 @@
 #include "job/deadlines.h"
 
 #include <lockstep/collectives/impl/rank_names.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 
@@ -15,10 +16,26 @@ std::string have(const std::vector<int>& ranks) {
   return rank_names(ranks) + (ranks.size() == 1 ? " has" : " have");
 }
 
+/// Open MPI's mpirun waits for ever for descriptors that it cannot open. Empty: there are enough.
+std::string low_limit_of_files() {
+  constexpr rlim_t kEnough = 256;
+  rlimit limit = {};
+  const bool is_low = getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < kEnough;
+  return is_low ? "the limit of open files is " + std::to_string(limit.rlim_cur) +
+                      ", which may be too low for it: ulimit -n 1024"
+                : "";
+}
+
 }  // namespace
 
-/// Ranks without a runtime while others make or have one.
+/// Ranks that mpirun has not started; else ranks without a runtime while others make or have one.
 std::optional<Deadlines::Wait> Deadlines::start_wait(const RankTable& ranks, int limit_seconds) {
+  const auto missing = ranks.where(
+      [](const RankRecord& record) { return record.wrapper == 0 && !record.has_ended(); });
+  if (!missing.empty()) {
+    return Wait{missing, "not been started by mpirun", low_limit_of_files(), "--start-timeout",
+                limit_seconds};
+  }
   const auto late = ranks.where([](const RankRecord& record) {
     return record.signs.stage() == Stage::none && !record.has_ended();
   });

@@ -27,7 +27,7 @@ class OptionValue {
   uint64_t natural() const;
   /// "true" or "1", "false" or "0".
   bool boolean() const;
-  /// The parts between commas.
+  /// The parts between commas, without blanks around them.
   std::vector<std::string> list() const;
   /// The value of the text in `names`.
   template <typename T>
@@ -58,8 +58,9 @@ struct OptionCall {
 };
 OptionCall read_call(const OptionValue& value);
 
-/// Parses a text such as "accumulate=4 snapshots.folder=\"my runs\"", in its order. Throws Error
-/// for a part that is not key=value and for a repeated key.
+/// Parses a text such as "accumulate=4 snapshots.folder=\"my runs\"", in its order. A value goes on
+/// behind a comma and blanks unless key=value follows. Throws Error for a part that is not
+/// key=value and for a repeated key.
 std::vector<OptionValue> read_options(const std::string& text);
 
 /// Sets an option to the value of a text. Overload it for other types.
