@@ -195,6 +195,51 @@ int lockstep_buffer_destroy(lockstep_buffer* buffer);
 /* lockstep_trainer_step() with a batch from the buffer. Collective. */
 int lockstep_trainer_step_from(lockstep_trainer* trainer, lockstep_buffer* buffer);
 
+/* Pieces for a loop of the program's own, which computes gradients of weights in its own arrays and
+ * updates them itself:
+ *   lockstep_scaler_state(scaler, &state);                   multiply the loss by state.scale
+ *   lockstep_data_parallel_average(parallel, gradients, n);
+ *   lockstep_scaler_unscale(scaler, gradients, n, &finite);  finite: update the weights
+ *   lockstep_scaler_update(scaler); */
+
+/* DataParallel over `weights`, which are borrowed until it is destroyed. The weights of rank 0 are
+ * copied to all ranks. Options: wire (fp32, fp16, bf16), reduce (avg, sum). Collective. */
+typedef struct lockstep_data_parallel lockstep_data_parallel;
+int lockstep_data_parallel_create(lockstep_data_parallel** parallel, lockstep_runtime* runtime,
+                                  const lockstep_array* weights, int count, const char* options);
+/* Replaces the gradients, one for each weight, by their averages over the ranks, which have the
+ * same bits on every rank. Collective. */
+int lockstep_data_parallel_average(lockstep_data_parallel* parallel,
+                                   const lockstep_array* gradients, int count);
+int lockstep_data_parallel_destroy(lockstep_data_parallel* parallel);
+
+/* amp::LossScaler. Options: policy (as loss_scale of a trainer), and the options of
+ * LossScalerOptions: init_scale, growth_interval and others. Collective. */
+typedef struct lockstep_scaler lockstep_scaler;
+int lockstep_scaler_create(lockstep_scaler** scaler, lockstep_runtime* runtime,
+                           const char* options);
+/* Divides the gradients, of dtype LOCKSTEP_FLOAT32, by the scale. `finite`: 0 if one is not finite
+ * on some rank: then no rank may update its weights. Once for each update. Collective. */
+int lockstep_scaler_unscale(lockstep_scaler* scaler, const lockstep_array* gradients, int count,
+                            int* finite);
+/* Moves the scale, after lockstep_scaler_unscale(). LOCKSTEP_NON_FINITE after too many overflows in
+ * a row. Collective. */
+int lockstep_scaler_update(lockstep_scaler* scaler);
+
+typedef struct lockstep_scale {
+  double scale;
+  int64_t growth_tracker;     /* clean updates since the last growth or overflow */
+  int64_t hysteresis_tracker; /* overflows until the scale backs off, that one included */
+  int64_t consecutive_skips;
+  int64_t iteration;     /* updates made or skipped */
+  int64_t last_overflow; /* iteration of the last overflow, or -1 */
+  int64_t skipped;       /* total of skipped updates */
+} lockstep_scale;
+/* The scale and all counters; to be saved, and loaded by a later run. Local. */
+int lockstep_scaler_state(const lockstep_scaler* scaler, lockstep_scale* state);
+int lockstep_scaler_load(lockstep_scaler* scaler, const lockstep_scale* state);
+int lockstep_scaler_destroy(lockstep_scaler* scaler);
+
 #ifdef __cplusplus
 }
 #endif

@@ -35,7 +35,7 @@ module lockstep
       lockstep_non_finite = 22, lockstep_out_of_memory = 23, lockstep_preempted = 75
   public :: real32, real64, int32, int64
   public :: lockstep_array, lockstep_report, lockstep_runtime, lockstep_model, lockstep_trainer, &
-      lockstep_buffer
+      lockstep_buffer, lockstep_data_parallel, lockstep_scaler, lockstep_scale
 
   integer, parameter :: MAX_RANK = 8
 
@@ -60,6 +60,13 @@ module lockstep
     integer(c_int) :: closes_update, skipped, all_out_of_data, stop_requested
     integer(c_int64_t) :: update, micro_batch
     real(c_double) :: loss, grad_norm, scale, learning_rate
+  end type
+
+  !> A loss scale and its counters.
+  type, bind(C) :: lockstep_scale
+    real(c_double) :: scale
+    integer(c_int64_t) :: growth_tracker, hysteresis_tracker, consecutive_skips, iteration, &
+        last_overflow, skipped
   end type
 
   type :: lockstep_runtime
@@ -116,6 +123,31 @@ module lockstep
     procedure :: size => buffer_size
     procedure :: destroy => buffer_destroy
     final :: buffer_final
+  end type
+
+  !> For a loop of the program's own: averages gradients over the ranks.
+  type :: lockstep_data_parallel
+    private
+    type(c_ptr) :: handle = c_null_ptr
+  contains
+    procedure :: create => data_parallel_create
+    procedure :: average => data_parallel_average
+    procedure :: destroy => data_parallel_destroy
+    final :: data_parallel_final
+  end type
+
+  !> For a loop of the program's own: a loss scale that all ranks share.
+  type :: lockstep_scaler
+    private
+    type(c_ptr) :: handle = c_null_ptr
+  contains
+    procedure :: create => scaler_create
+    procedure :: unscale => scaler_unscale
+    procedure :: update => scaler_update
+    procedure :: state => scaler_state
+    procedure :: load => scaler_load
+    procedure :: destroy => scaler_destroy
+    final :: scaler_final
   end type
 
   interface
@@ -317,6 +349,69 @@ module lockstep
       type(c_ptr), value :: trainer
       type(lockstep_array), intent(in) :: inputs(*), outputs(*)
       integer(c_int), value :: input_count, output_count
+      integer(c_int) :: code
+    end function
+    function c_data_parallel_create(parallel, runtime, weights, count, options) &
+        bind(C, name="lockstep_data_parallel_create") result(code)
+      import
+      type(c_ptr), intent(inout) :: parallel
+      type(c_ptr), value :: runtime
+      type(lockstep_array), intent(in) :: weights(*)
+      integer(c_int), value :: count
+      character(kind=c_char), intent(in) :: options(*)
+      integer(c_int) :: code
+    end function
+    function c_data_parallel_average(parallel, gradients, count) &
+        bind(C, name="lockstep_data_parallel_average") result(code)
+      import
+      type(c_ptr), value :: parallel
+      type(lockstep_array), intent(in) :: gradients(*)
+      integer(c_int), value :: count
+      integer(c_int) :: code
+    end function
+    function c_data_parallel_destroy(parallel) &
+        bind(C, name="lockstep_data_parallel_destroy") result(code)
+      import
+      type(c_ptr), value :: parallel
+      integer(c_int) :: code
+    end function
+    function c_scaler_create(scaler, runtime, options) &
+        bind(C, name="lockstep_scaler_create") result(code)
+      import
+      type(c_ptr), intent(inout) :: scaler
+      type(c_ptr), value :: runtime
+      character(kind=c_char), intent(in) :: options(*)
+      integer(c_int) :: code
+    end function
+    function c_scaler_unscale(scaler, gradients, count, finite) &
+        bind(C, name="lockstep_scaler_unscale") result(code)
+      import
+      type(c_ptr), value :: scaler
+      type(lockstep_array), intent(in) :: gradients(*)
+      integer(c_int), value :: count
+      integer(c_int), intent(inout) :: finite
+      integer(c_int) :: code
+    end function
+    function c_scaler_update(scaler) bind(C, name="lockstep_scaler_update") result(code)
+      import
+      type(c_ptr), value :: scaler
+      integer(c_int) :: code
+    end function
+    function c_scaler_state(scaler, state) bind(C, name="lockstep_scaler_state") result(code)
+      import
+      type(c_ptr), value :: scaler
+      type(lockstep_scale), intent(inout) :: state
+      integer(c_int) :: code
+    end function
+    function c_scaler_load(scaler, state) bind(C, name="lockstep_scaler_load") result(code)
+      import
+      type(c_ptr), value :: scaler
+      type(lockstep_scale), intent(in) :: state
+      integer(c_int) :: code
+    end function
+    function c_scaler_destroy(scaler) bind(C, name="lockstep_scaler_destroy") result(code)
+      import
+      type(c_ptr), value :: scaler
       integer(c_int) :: code
     end function
   end interface
@@ -629,6 +724,103 @@ contains
 
   subroutine buffer_final(self)
     type(lockstep_buffer), intent(inout) :: self
+    call self%destroy()
+  end subroutine
+
+  !> The arrays that `weights` views must have the attribute target, and live as long as the object.
+  subroutine data_parallel_create(self, runtime, weights, options, stat, errmsg)
+    class(lockstep_data_parallel), intent(inout) :: self
+    type(lockstep_runtime), intent(in) :: runtime
+    type(lockstep_array), intent(in) :: weights(:)
+    character(len=*), intent(in), optional :: options
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    call self%destroy()
+    call conclude(c_data_parallel_create(self%handle, runtime%handle, weights, size(weights), &
+        c_text(options)), stat, errmsg)
+  end subroutine
+
+  subroutine data_parallel_average(self, gradients, stat, errmsg)
+    class(lockstep_data_parallel), intent(in) :: self
+    type(lockstep_array), intent(in) :: gradients(:)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    call conclude(c_data_parallel_average(self%handle, gradients, size(gradients)), stat, errmsg)
+  end subroutine
+
+  subroutine data_parallel_destroy(self, stat, errmsg)
+    class(lockstep_data_parallel), intent(inout) :: self
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: handle
+    handle = self%handle
+    self%handle = c_null_ptr
+    call conclude(c_data_parallel_destroy(handle), stat, errmsg)
+  end subroutine
+
+  subroutine data_parallel_final(self)
+    type(lockstep_data_parallel), intent(inout) :: self
+    call self%destroy()
+  end subroutine
+
+  subroutine scaler_create(self, runtime, options, stat, errmsg)
+    class(lockstep_scaler), intent(inout) :: self
+    type(lockstep_runtime), intent(in) :: runtime
+    character(len=*), intent(in), optional :: options
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    call self%destroy()
+    call conclude(c_scaler_create(self%handle, runtime%handle, c_text(options)), stat, errmsg)
+  end subroutine
+
+  !> `finite`: .false. if a gradient is not finite on some rank; then no rank updates its weights.
+  subroutine scaler_unscale(self, gradients, finite, stat, errmsg)
+    class(lockstep_scaler), intent(in) :: self
+    type(lockstep_array), intent(in) :: gradients(:)
+    logical, intent(out) :: finite
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    integer(c_int) :: is_finite
+    is_finite = 0
+    call conclude(c_scaler_unscale(self%handle, gradients, size(gradients), is_finite), stat, errmsg)
+    finite = is_finite /= 0
+  end subroutine
+
+  subroutine scaler_update(self, stat, errmsg)
+    class(lockstep_scaler), intent(in) :: self
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    call conclude(c_scaler_update(self%handle), stat, errmsg)
+  end subroutine
+
+  subroutine scaler_state(self, state, stat, errmsg)
+    class(lockstep_scaler), intent(in) :: self
+    type(lockstep_scale), intent(inout) :: state
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    call conclude(c_scaler_state(self%handle, state), stat, errmsg)
+  end subroutine
+
+  subroutine scaler_load(self, state, stat, errmsg)
+    class(lockstep_scaler), intent(in) :: self
+    type(lockstep_scale), intent(in) :: state
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    call conclude(c_scaler_load(self%handle, state), stat, errmsg)
+  end subroutine
+
+  subroutine scaler_destroy(self, stat, errmsg)
+    class(lockstep_scaler), intent(inout) :: self
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: handle
+    handle = self%handle
+    self%handle = c_null_ptr
+    call conclude(c_scaler_destroy(handle), stat, errmsg)
+  end subroutine
+
+  subroutine scaler_final(self)
+    type(lockstep_scaler), intent(inout) :: self
     call self%destroy()
   end subroutine
 

@@ -130,6 +130,19 @@ std::string name_of(const std::string& what, int i, size_t count) {
   return count == 1 ? what : c10::str(what, " ", i);
 }
 
+template <typename Tensor>
+std::vector<at::Tensor> each_of(const lockstep_array* arrays, int count, const std::string& what,
+                                const Tensor& tensor_of) {
+  LOCKSTEP_CHECK_CODE(count >= 1 && arrays != nullptr, ExitCode::data, what, ": there are ", count,
+                      " arrays; expected at least 1");
+  std::vector<at::Tensor> tensors;
+  tensors.reserve(static_cast<size_t>(count));
+  for (int i = 0; i < count; ++i) {
+    tensors.push_back(tensor_of(arrays[i], name_of(what, i, static_cast<size_t>(count))));
+  }
+  return tensors;
+}
+
 }  // namespace
 
 at::Tensor borrowed(const lockstep_array& array, const std::string& what) {
@@ -145,14 +158,11 @@ at::Tensor kept(const lockstep_array& array, const std::string& what) {
 }
 
 std::vector<at::Tensor> borrowed(const lockstep_array* arrays, int count, const std::string& what) {
-  LOCKSTEP_CHECK_CODE(count >= 1 && arrays != nullptr, ExitCode::data, what, ": there are ", count,
-                      " arrays; expected at least 1");
-  std::vector<at::Tensor> tensors;
-  tensors.reserve(static_cast<size_t>(count));
-  for (int i = 0; i < count; ++i) {
-    tensors.push_back(borrowed(arrays[i], name_of(what, i, static_cast<size_t>(count))));
-  }
-  return tensors;
+  return each_of(arrays, count, what, [](const auto&... array) { return borrowed(array...); });
+}
+
+std::vector<at::Tensor> kept(const lockstep_array* arrays, int count, const std::string& what) {
+  return each_of(arrays, count, what, [](const auto&... array) { return kept(array...); });
 }
 
 std::string described(const std::vector<at::Tensor>& inputs, const at::Tensor& target) {

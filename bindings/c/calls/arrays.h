@@ -17,6 +17,7 @@ std::vector<at::Tensor> borrowed(const lockstep_array* arrays, int count, const 
 
 /// The same for an array that is used after the call. Throws Error for a negative stride.
 at::Tensor kept(const lockstep_array& array, const std::string& what);
+std::vector<at::Tensor> kept(const lockstep_array* arrays, int count, const std::string& what);
 
 /// "input: Float [6, 3], the target: Double [6, 1]", for errors. `target` may be undefined.
 std::string described(const std::vector<at::Tensor>& inputs, const at::Tensor& target);

@@ -127,6 +127,12 @@ std::vector<std::string> OptionValue::list() const {
   return parts;
 }
 
+c10::ScalarType floating_dtype(const OptionValue& value) {
+  return value.one_of<c10::ScalarType>({{"fp32", c10::ScalarType::Float},
+                                        {"fp16", c10::ScalarType::Half},
+                                        {"bf16", c10::ScalarType::BFloat16}});
+}
+
 OptionCall read_call(const OptionValue& value) {
   const std::string& text = value.text();
   const size_t bracket = text.find('(');

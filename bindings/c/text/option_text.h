@@ -1,5 +1,6 @@
 #pragma once
 
+#include <c10/core/ScalarType.h>
 #include <lockstep/collectives/impl/option_list.h>
 
 #include <cstdint>
@@ -50,6 +51,9 @@ class OptionValue {
   std::string key_;
   std::string text_;
 };
+
+/// fp32, fp16 or bf16.
+c10::ScalarType floating_dtype(const OptionValue& value);
 
 /// A value such as "WarmupCosine(500,20000)": a name, and numbers in brackets.
 struct OptionCall {
