@@ -17,8 +17,8 @@
 !> integer(int32) or integer(int64). Sections with any stride and components of derived types are
 !> views, too. What would be a temporary copy does not compile: x(rows, :), reshape(x, ...), x * 2,
 !> (x), the result of a function. Nor does a dummy argument with intent(in): leave the intent out.
-!> Element x(i, j) is element [i, j] of the tensor; with reversed=.true. it is element [j, i], so that
-!> x(features, samples) is a batch of samples that lies in memory as LibTorch's own. x has the
+!> Element x(i, j) is element [i, j] of the tensor; with reversed=.true. it is element [j, i], so
+!> that x(features, samples) is a batch of samples that lies in memory as LibTorch's own. x has the
 !> attribute target, and lives as long as the view.
 !> Errors: each subroutine has the optional arguments stat (0, or a code such as lockstep_data) and
 !> errmsg. Without stat, an error prints its message and stops the program with its code.
@@ -782,7 +782,8 @@ contains
     character(len=*), intent(inout), optional :: errmsg
     integer(c_int) :: is_finite
     is_finite = 0
-    call conclude(c_scaler_unscale(self%handle, gradients, size(gradients), is_finite), stat, errmsg)
+    call conclude(c_scaler_unscale(self%handle, gradients, size(gradients), is_finite), stat, &
+        errmsg)
     finite = is_finite /= 0
   end subroutine
 

@@ -28,7 +28,7 @@ program own_loop
   ranks = runtime%size()
   line(1) = neuron(real(rank), 1, real(7 - rank))
   call parallel%create(runtime, [lockstep_array(line%weight), lockstep_array(line%bias)])
-  call expect(line(1)%weight == 0 .and. line(1)%bias == 7 .and. line(1)%number == 1, "rank 0's weights")
+  call expect(line(1)%weight == 0 .and. line(1)%bias == 7 .and. line(1)%number == 1, "rank 0's line")
   call scaler%create(runtime, "policy=apex init_scale=1024")
   do step = 0, 11
     call scaler%state(scale)
@@ -65,7 +65,7 @@ program own_loop
   call scaler%state(scale)
   call expect(nint(scale%scale) == 4096, "a loaded scale")
   call parallel%average([lockstep_array(gradient%weight)], stat, message)
-  call expect(stat == lockstep_data .and. index(message, "1 gradients for 2 weights") > 0, "a gradient is missing")
+  call expect(stat == lockstep_data .and. index(message, "1 gradients for 2 weights") > 0, "one only")
   call scaler%destroy()
   call parallel%destroy()
   call runtime%destroy()

@@ -1,5 +1,5 @@
-! What lockstep_array(x) views, read back element by element. Stops with 1 at the first thing that is
-! not as expected.
+! What lockstep_array(x) views, read back element by element. Stops with 1 at the first thing that
+! is not as expected.
 program views
   use lockstep
   use iso_c_binding
@@ -57,11 +57,11 @@ program views
   call expect(lockstep_array(line), [4], dble(line), "line")
   call expect(lockstep_array(line(2:1)), [0], [real(real64) ::], "nothing of line")
   call expect(lockstep_array(table), [4, 3], flat(dble(table)), "table")
-  call expect(lockstep_array(table, reversed=.true.), [3, 4], flat(transpose(dble(table))), "reversed")
+  call expect(lockstep_array(table, reversed=.true.), [3, 4], flat(transpose(dble(table))), "turned")
   call expect(lockstep_array(table, reversed=.false.), [4, 3], flat(dble(table)), "not reversed")
   call expect(lockstep_array(table(2:4:2, :)), [2, 3], flat(dble(table(2:4:2, :))), "stride 2")
   call expect(lockstep_array(table(4:1:-2, :)), [2, 3], flat(dble(table(4:1:-2, :))), "stride -2")
-  call expect(lockstep_array(table(:, 3:1:-1)), [4, 3], flat(dble(table(:, 3:1:-1))), "columns back")
+  call expect(lockstep_array(table(:, 3:1:-1)), [4, 3], flat(dble(table(:, 3:1:-1))), "backward")
   call expect(lockstep_array(table(4:1:-1, 3:1:-2), reversed=.true.), [2, 4], &
       flat(transpose(dble(table(4:1:-1, 3:1:-2)))), "both back, reversed")
   call expect(lockstep_array(cube(2, :, :)), [3, 2], flat(dble(cube(2, :, :))), "slice")
@@ -74,9 +74,9 @@ program views
   call expect(lockstep_array(particles%kind), [6], dble(particles%kind), "particles%kind")
   call expect(lockstep_array(particles%mass), [6], particles%mass, "particles%mass")
   call expect(lockstep_array(particles%at%height), [6], particles%at%height, "particles%at%height")
-  call expect(lockstep_array(particles(6:1:-3)%y), [2], dble(particles(6:1:-3)%y), "particles(6:1:-3)%y")
+  call expect(lockstep_array(particles(6:1:-3)%y), [2], dble(particles(6:1:-3)%y), "some %y")
   call expect(lockstep_array(grid%z), [4, 3], flat(dble(grid%z)), "grid%z")
-  call expect(lockstep_array(grid(4:1:-1, 2)%mass), [4], grid(4:1:-1, 2)%mass, "a column of grid%mass")
+  call expect(lockstep_array(grid(4:1:-1, 2)%mass), [4], grid(4:1:-1, 2)%mass, "a column")
   call expect(lockstep_array(many%z), [6], dble(many%z), "many%z")
   call expect(lockstep_array(many%x), [6], dble(many%x), "many%x")
   call expect(lockstep_array(pointed%mass), [3], pointed%mass, "pointed%mass")
@@ -94,7 +94,7 @@ contains
     real(real32), target :: assumed(:, :)
     type(particle), target :: group(:)
     call expect(lockstep_array(assumed), [4, 3], flat(dble(assumed)), "assumed shape")
-    call expect(lockstep_array(assumed(:, 3:1:-2)), [4, 2], flat(dble(assumed(:, 3:1:-2))), "its section")
+    call expect(lockstep_array(assumed(:, 3:1:-2)), [4, 2], flat(dble(assumed(:, 3:1:-2))), "a part")
     call expect(lockstep_array(group%z), [6], dble(group%z), "a component of an assumed shape")
     call of_size(assumed, rows, columns)
     call of_section(assumed(::2, :), group(::2))
