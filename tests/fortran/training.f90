@@ -211,7 +211,7 @@ contains
     type(lockstep_model) :: model
     type(lockstep_trainer) :: trainer
     type(lockstep_report) :: report
-    character(len=400) :: message
+    character(len=3000) :: message
     real(real64), target :: other(2), wide(samples, inputs)
     logical, target :: flags(samples, inputs)
     integer(int8), target :: bytes(samples, inputs)
