@@ -1,5 +1,6 @@
 #include "job/run_job.h"
 
+#include <pwd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -265,6 +266,11 @@ std::string drawn_word() {
   return std::to_string(random()) + std::to_string(random());
 }
 
+/// Open MPI's mpirun crashes without.
+bool has_home() {
+  return std::getenv("HOME") != nullptr || getpwuid(geteuid()) != nullptr;
+}
+
 }  // namespace
 
 int run_job(const RunOptions& options) {
@@ -295,6 +301,12 @@ int run_job(const RunOptions& options) {
     std::cerr << "lockstep: cannot find " << options.mpirun
               << "; install Open MPI (Debian: apt install openmpi-bin), name it with --mpirun, or "
                  "run one rank with -n 1\n";
+    return exit_environment;
+  }
+  if (command.uses_mpirun() && is_open_mpi(version) && !has_home()) {
+    std::cerr << "lockstep: HOME is not set, and user " << geteuid()
+              << " has no entry in the list of users, so mpirun would crash; set HOME, for example "
+                 "HOME=/tmp\n";
     return exit_environment;
   }
   if (options.min_ranks > command.ranks) {

@@ -22,6 +22,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::MatchesRegex;
 using ::testing::Pair;
+using ::testing::StartsWith;
 using Lines = std::vector<std::pair<std::string, char>>;
 
 Lines split(const std::vector<std::string>& pieces) {
@@ -147,7 +148,9 @@ TEST(ShellQuote, QuotesWhatAShellWouldChange) {
 class DeadlinesOfAJob : public ::testing::Test {
  protected:
   DeadlinesOfAJob() { options.report_seconds = 0; }
+  void begin(int rank) { table.add({rank, RankLine::Kind::began, "17 host"}); }
   void sign(int rank, const std::vector<std::string>& words) {
+    begin(rank);
     for (const std::string& word : words) {
       table.add({rank, RankLine::Kind::life_sign, word});
     }
@@ -159,12 +162,30 @@ class DeadlinesOfAJob : public ::testing::Test {
 
 TEST_F(DeadlinesOfAJob, NameTheRankThatOthersWaitForAtTheStart) {
   sign(0, {"s"});
+  begin(1);
   sign(2, {"s"});
   const auto finding = deadlines.look(table);
   ASSERT_TRUE(finding.has_value());
   EXPECT_THAT(finding->text,
               MatchesRegex("rank 1 has not made its runtime for [0-9]+ s; ranks 0, 2 wait"));
   EXPECT_FALSE(finding->is_overdue);
+}
+
+TEST_F(DeadlinesOfAJob, NameTheRanksThatMpirunHasNotStarted) {
+  EXPECT_THAT(deadlines.look(table)->text,
+              StartsWith("ranks 0-2 have not been started by mpirun for "));
+  sign(1, {"s"});
+  EXPECT_THAT(deadlines.look(table)->text, StartsWith("ranks 0, 2 have not been started"));
+  begin(0);
+  begin(2);
+  EXPECT_THAT(deadlines.look(table)->text, StartsWith("ranks 0, 2 have not made their runtime"));
+}
+
+TEST_F(DeadlinesOfAJob, SayNothingOfProgramsThatMakeNoRuntime) {
+  for (const int rank : {0, 1, 2}) {
+    begin(rank);
+  }
+  EXPECT_FALSE(deadlines.look(table).has_value());
 }
 
 TEST_F(DeadlinesOfAJob, SayNothingOfRanksThatTrainHoweverLong) {

@@ -83,6 +83,25 @@ TEST(LauncherStart, AMissingMpirunEndsWithCode3AndSaysWhatToInstall) {
   EXPECT_THAT(result.error, AllOf(HasSubstr("cannot find no-mpirun"), HasSubstr("openmpi-bin")));
 }
 
+TEST(LauncherStart, AUserWithoutAHomeIsToldToSetIt) {
+  const char* home = std::getenv("HOME");
+  const std::string before = home == nullptr ? "" : home;
+  unsetenv("HOME");
+  setenv("LD_PRELOAD", LOCKSTEP_NO_USERS, 1);
+  setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 1);
+  const Launched two = launch({"run", "-n", "2", "--", "/bin/true"});
+  const Launched one = launch({"run", "-n", "1", "--", "/bin/true"});
+  setenv("HOME", "/tmp", 1);
+  const Launched set = launch({"run", "-n", "2", "--", "/bin/true"});
+  unsetenv("LD_PRELOAD");
+  unsetenv("ASAN_OPTIONS");
+  setenv("HOME", before.c_str(), 1);
+  EXPECT_EQ(two.code, 3);
+  EXPECT_THAT(two.error, HasSubstr("lockstep: HOME is not set, and user"));
+  EXPECT_EQ(one.code, 0) << one.error;
+  EXPECT_EQ(set.code, 0) << set.error;
+}
+
 TEST(LauncherStart, OneRankNeedsNoMpirun) {
   const Launched result = launch({"run", "-n", "1", "--mpirun", "no-mpirun", "--", "/bin/sh", "-c",
                                   "echo world ${OMPI_COMM_WORLD_SIZE:-none}"});
