@@ -2,6 +2,7 @@
 #include <lockstep/inputs/exported/graph/operators.h>
 #include <torch/version.h>
 
+#include <algorithm>
 #include <unordered_set>
 
 namespace lockstep::exported {
@@ -22,24 +23,28 @@ bool makes_a_constant(const c10::FunctionSchema& schema) {
   return names.count(schema.name()) > 0;
 }
 
-c10::OperatorHandle find_operator(const std::string& target) {
+c10::OperatorHandle find_operator(const std::string& target,
+                                  const std::vector<std::string>& namespaces) {
   const std::string prefix = "torch.ops.";
   const auto dot = target.find('.', prefix.size());
   const auto last = target.rfind('.');
   if (starts_with(target, "torch.ops.higher_order.")) {
     malformed(
-        "higher-order operators are not run: torch.cond, loops, and torch.no_grad() or "
-        "torch.autocast() inside forward(). Move them out of forward() and export again");
+        "of the higher-order operators, only torch.no_grad(), torch.enable_grad() and "
+        "torch.autocast() are run. Move this one out of forward() and export again");
   }
   if (!starts_with(target, prefix) || dot == std::string::npos || last <= dot) {
     malformed("this is no operator of LibTorch. Export a forward() of torch's operators only");
   }
   const std::string space = target.substr(prefix.size(), dot - prefix.size());
   const std::string name = space + "::" + target.substr(dot + 1, last - dot - 1);
-  if (space != "aten") {
+  const bool custom = space != "aten";
+  if (custom && std::find(namespaces.begin(), namespaces.end(), space) == namespaces.end()) {
     malformed(
         "custom operators are not run. Write this part of forward() with torch's own "
-        "operators, or decompose it (program.run_decompositions) before torch.export.save");
+        "operators, or register the operator in this process and name its namespace: "
+        "ExportedModuleOptions().operators({\"",
+        space, "\"})");
   }
   if (name == "aten::from_file") {
     malformed("operators that open files are not run");
@@ -47,6 +52,9 @@ c10::OperatorHandle find_operator(const std::string& target) {
   const std::string overload = target.substr(last + 1);
   const auto op = c10::Dispatcher::singleton().findSchema(
       {name, overload == "default" ? std::string() : overload});
+  if (!op.has_value() && custom) {
+    malformed("this process has not registered the operator. Link or load the library that does");
+  }
   if (!op.has_value()) {
     malformed("this LibTorch (" TORCH_VERSION
               ") does not have the operator. Export with the "

@@ -3,12 +3,15 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <string>
+#include <vector>
 
 namespace lockstep::exported {
 
-/// The operator of a node's target, such as "torch.ops.aten.add.Tensor". Throws Malformed for
+/// The operator of a node's target, such as "torch.ops.aten.add.Tensor". `namespaces`: those of
+/// registered operators that the program may call, besides "aten". Throws Malformed for other
 /// custom, higher-order and missing operators, and for those that open files.
-c10::OperatorHandle find_operator(const std::string& target);
+c10::OperatorHandle find_operator(const std::string& target,
+                                  const std::vector<std::string>& namespaces = {});
 
 /// True for an operator that fills a tensor with one value. If its dtype= is that of the model, it
 /// follows the model's dtype.
