@@ -41,11 +41,11 @@ torch::nn::Module& owner_of(torch::nn::Module& root, const exported::Model& mode
 
 ExportedModuleImpl::ExportedModuleImpl(const std::string& path,
                                        const ExportedModuleOptions& options)
-    : ExportedModuleImpl(exported::Model(path, options.operators(), options.without_no_grad())) {}
+    : ExportedModuleImpl(std::make_unique<exported::Model>(path, options.operators(),
+                                                           options.without_no_grad())) {}
 
-ExportedModuleImpl::ExportedModuleImpl(exported::Model model)
-    : torch::nn::Module("ExportedModule"),
-      model_(std::make_unique<exported::Model>(std::move(model))) {
+ExportedModuleImpl::ExportedModuleImpl(std::unique_ptr<exported::Model> model)
+    : torch::nn::Module("ExportedModule"), model_(std::move(model)) {
   for (const StoredTensor& stored : model_->registered()) {
     try {
       std::string own;
@@ -132,7 +132,8 @@ void ExportedModuleImpl::to(torch::Device device, bool non_blocking) {
 
 std::shared_ptr<torch::nn::Module> ExportedModuleImpl::clone(
     const std::optional<torch::Device>& device) const {
-  const std::shared_ptr<ExportedModuleImpl> made(new ExportedModuleImpl(model_->copy(device)));
+  const std::shared_ptr<ExportedModuleImpl> made(
+      new ExportedModuleImpl(std::make_unique<exported::Model>(model_->copy(device))));
   made->train(is_training());
   return made;
 }

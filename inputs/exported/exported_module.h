@@ -110,7 +110,7 @@ class ExportedModuleImpl : public torch::nn::Module {
                            {3, torch::nn::AnyValue(at::Tensor())})
 
  private:
-  explicit ExportedModuleImpl(exported::Model model);
+  explicit ExportedModuleImpl(std::unique_ptr<exported::Model> model);
   std::vector<c10::IValue> leaves(const std::vector<c10::IValue>& inputs);
 
   std::unique_ptr<exported::Model> model_;

@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from torch._export.serde import serialize
 from torch.export import Dim
 from torch.export.pt2_archive._package import package_pt2
+from torch.nn.utils.parametrizations import spectral_norm
 
 FOLDER = sys.argv[1]
 STEPS = 20
@@ -239,7 +240,7 @@ class Regions(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.turn, self.a, self.b = Rotary(), nn.Linear(6, 6), nn.Linear(6, 3)
+        self.turn, self.a, self.b = Rotary(), nn.Linear(6, 6), spectral_norm(nn.Linear(6, 3))
         self.register_buffer("mean", torch.zeros(6))
 
     def forward(self, x):

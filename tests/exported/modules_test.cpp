@@ -146,9 +146,15 @@ TEST(ExportedModules, DynamicSizesAreTakenAndOthersRefusedByName) {
               HasSubstr("fixed size 8. To run other sizes, export with dynamic_shapes"));
   ExportedModule masked(PythonModel::archive("masked"));
   EXPECT_THAT(masked->forward(at::ones({2, 4, 8})).sizes(), ElementsAre(2, 5));
-  const std::string odd = what_of([&] { masked->forward(at::ones({2, 5, 8})); });
-  EXPECT_THAT(odd, HasSubstr("ExportedModule: node '"));
-  EXPECT_THAT(odd, HasSubstr("export_models.py"));
+  EXPECT_THAT(what_of([&] { masked->forward(at::ones({2, 5, 8})); }),
+              HasSubstr("the sizes of the inputs do not fit: "));
+}
+
+TEST(ExportedModules, ErrorsOfOperatorsNameTheNodeAndPythonsLine) {
+  ExportedModule gpt(PythonModel::archive("gpt"));
+  const std::string unknown = what_of([&] { gpt->forward(at::full({3, 5}, 1000)); });
+  EXPECT_THAT(unknown, HasSubstr("ExportedModule: node '"));
+  EXPECT_THAT(unknown, HasSubstr("export_models.py"));
 }
 
 TEST(ExportedModules, RelationsBetweenSizesAreCheckedInEachRun) {

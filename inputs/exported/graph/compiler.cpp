@@ -9,7 +9,6 @@
 #include <torch/version.h>
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 #include <utility>
@@ -22,27 +21,8 @@ using Json = nlohmann::json;
 
 constexpr int64_t kSchemaMajor = 8;
 
-bool ends_with(const std::string& text, const std::string& ending) {
-  return text.size() >= ending.size() &&
-         text.compare(text.size() - ending.size(), ending.size(), ending) == 0;
-}
-
 bool counts_batches(const std::string& buffer) {
-  return buffer == "num_batches_tracked" || ends_with(buffer, ".num_batches_tracked");
-}
-
-/// Whether fp16 and bf16 can hold the fill number in `values`. They cannot hold finfo(float32).min,
-/// for example, which attention masks use.
-bool fits_16_bits(const std::unordered_map<std::string, const Json*>& values) {
-  const auto fill = values.find("fill_value");
-  if (fill == values.end()) {
-    return true;
-  }
-  const auto [kind, value] = alternative(*fill->second);
-  const double number = kind == "as_float" ? floating(*value)
-                        : kind == "as_int" ? static_cast<double>(integer(*value))
-                                           : 0.0;
-  return !std::isfinite(number) || std::abs(number) <= 65504.0;
+  return buffer.substr(buffer.rfind('.') + 1) == "num_batches_tracked";
 }
 
 class Compiler {
@@ -257,8 +237,8 @@ class Compiler {
               {{-1, false, argument.default_value().value_or(c10::IValue())}}};
     }
     Argument made = argument_of(*value->second, argument, names_);
-    if (argument.name() == "dtype" && makes_a_constant(schema) && fits_16_bits(values) &&
-        !made.operands.empty() && made.operands[0].literal.isInt() &&
+    if (argument.name() == "dtype" && makes_a_constant(schema, values) && !made.operands.empty() &&
+        made.operands[0].literal.isInt() &&
         made.operands[0].literal.toInt() == static_cast<int64_t>(home_.dtype)) {
       program_.uses_place_dtype = true;
       return {Argument::Kind::place_dtype, {}};

@@ -3,6 +3,8 @@
 #include <torch/version.h>
 
 #include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
 #include <unordered_set>
 
 namespace lockstep::exported {
@@ -13,14 +15,29 @@ bool starts_with(const std::string& text, const std::string& beginning) {
   return text.rfind(beginning, 0) == 0;
 }
 
+/// Whether fp16 and bf16 can hold the fill number in `values`. They cannot hold finfo(float32).min,
+/// for example, which attention masks use.
+bool fits_16_bits(const std::unordered_map<std::string, const nlohmann::json*>& values) {
+  const auto fill = values.find("fill_value");
+  if (fill == values.end()) {
+    return true;
+  }
+  const auto [kind, value] = alternative(*fill->second);
+  const double number = kind == "as_float" ? floating(*value)
+                        : kind == "as_int" ? static_cast<double>(integer(*value))
+                                           : 0.0;
+  return !std::isfinite(number) || std::abs(number) <= 65504.0;
+}
+
 }  // namespace
 
-bool makes_a_constant(const c10::FunctionSchema& schema) {
+bool makes_a_constant(const c10::FunctionSchema& schema,
+                      const std::unordered_map<std::string, const nlohmann::json*>& values) {
   static const std::unordered_set<std::string> names = {
       "aten::zeros",      "aten::ones",      "aten::full",      "aten::empty",
       "aten::new_zeros",  "aten::new_ones",  "aten::new_full",  "aten::new_empty",
       "aten::zeros_like", "aten::ones_like", "aten::full_like", "aten::empty_like"};
-  return names.count(schema.name()) > 0;
+  return names.count(schema.name()) > 0 && fits_16_bits(values);
 }
 
 c10::OperatorHandle find_operator(const std::string& target,

@@ -2,7 +2,9 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 namespace lockstep::exported {
@@ -13,8 +15,9 @@ namespace lockstep::exported {
 c10::OperatorHandle find_operator(const std::string& target,
                                   const std::vector<std::string>& namespaces = {});
 
-/// True for an operator that fills a tensor with one value. If its dtype= is that of the model, it
-/// follows the model's dtype.
-bool makes_a_constant(const c10::FunctionSchema& schema);
+/// True for an operator that fills a tensor with one value, which 16 bits can hold. If its dtype=
+/// is that of the model, it follows the model's dtype. `values`: of its arguments.
+bool makes_a_constant(const c10::FunctionSchema& schema,
+                      const std::unordered_map<std::string, const nlohmann::json*>& values);
 
 }  // namespace lockstep::exported

@@ -99,7 +99,7 @@ Source::Source(const Json& node) : trace_(trace_of(node)) {
   for (std::string line; std::getline(lines, line);) {
     const auto begin = line.find("File \"");
     if (begin == std::string::npos) {
-      code_ = in_torch ? "" : line;
+      code_ = in_torch || !code_.empty() ? code_ : line;
       continue;
     }
     in_torch = line.find("/torch/") != std::string::npos;
