@@ -74,23 +74,40 @@ Archive::Archive(std::string path) : path_(std::move(path)) {
     refuse(path_, "this is a file of ", format->name,
            "; write the program in Python with torch.export.save(program, path)");
   }
-  guarded([&] { reader_ = std::make_unique<caffe2::serialize::PyTorchStreamReader>(path_); });
-  const std::vector<std::string> records = guarded([&] { return reader_->getAllRecords(); });
-  for (const std::string& record : records) {
+  guarded([&] { open(); });
+  records_ = guarded([&] { return reader_->getAllRecords(); });
+  for (const std::string& record : records_) {
     if (const std::string name = program_name(record); !name.empty()) {
       programs_.push_back(name);
     }
   }
   if (programs_.empty()) {
-    const bool script = std::any_of(records.begin(), records.end(), [](const std::string& record) {
-      return record.rfind("code/", 0) == 0;
-    });
+    const bool script =
+        std::any_of(records_.begin(), records_.end(),
+                    [](const std::string& record) { return record.rfind("code/", 0) == 0; });
     refuse(path_, script ? "this is a TorchScript archive: read it with torch::jit::load"
                          : "the archive holds no program. Write it with torch.export.save, not "
                            "with torch.save");
   }
   if (has("byteorder") && text("byteorder") != "little") {
     refuse(path_, "the archive was written on a big-endian machine: export on another one");
+  }
+}
+
+/// Torch before 2.9 wrote records that lie in no folder, which LibTorch's reader does not open.
+void Archive::open() {
+  constexpr size_t directory = size_t{1} << 16;
+  try {
+    reader_ = std::make_unique<caffe2::serialize::PyTorchStreamReader>(path_);
+  } catch (const c10::Error&) {
+    const size_t count = std::min(directory, file_size_);
+    if (bytes_at(file_size_ - count, count).find("serialized_exported_program.json") !=
+        std::string::npos) {
+      refuse(path_,
+             "the archive has the layout of a torch before 2.9. Export the model again with "
+             "the torch that this program links");
+    }
+    throw;
   }
 }
 

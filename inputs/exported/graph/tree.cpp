@@ -103,6 +103,26 @@ void Tree::name(const std::string& prefix, std::vector<std::string>& names) cons
   }
 }
 
+std::vector<std::string> Tree::paths() const {
+  std::vector<std::string> paths;
+  path("", paths);
+  return paths;
+}
+
+void Tree::path(const std::string& prefix, std::vector<std::string>& paths) const {
+  if (is_leaf()) {
+    paths.push_back(prefix);
+    return;
+  }
+  for (size_t i = 0; i < children_.size(); ++i) {
+    const bool number =
+        kind_ != Kind::dict || keys_[i].find_first_not_of("0123456789") == std::string::npos;
+    const std::string key = kind_ == Kind::dict ? keys_[i] : std::to_string(i);
+    children_[i].path(number ? c10::str(prefix, "[", key, "]") : c10::str(prefix, "['", key, "']"),
+                      paths);
+  }
+}
+
 c10::IValue Tree::build(const std::vector<c10::IValue>& leaves) const {
   size_t next = 0;
   return build(leaves, next);
