@@ -185,7 +185,7 @@ TEST(AsynchronousSaves, SaveReturnsBeforeTheDiskDoesAnything) {
     Writer writer(ranks, fixture.folder.path(), fixture.options);
     fixture.disk->shut();
     writer.start(sample_content(1, 0, 1), 1);  // would wait for ever
-    EXPECT_FALSE(writer.is_ready());
+    EXPECT_FALSE(writer.is_phase_done());
     fixture.disk->open();
     std::optional<SaveReport> report;
     while (!report) {
