@@ -195,6 +195,7 @@ TEST(AsynchronousSaves, SaveReturnsBeforeTheDiskDoesAnything) {
     EXPECT_EQ(report->step, 1);
     EXPECT_GT(report->bytes, 0U);
     EXPECT_FALSE(writer.is_pending());
+    EXPECT_FALSE(writer.is_phase_done()) << "no save has a phase";
   });
   testing::expect_sample(fixture.open(1), 1);
 }
