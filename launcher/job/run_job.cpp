@@ -58,7 +58,18 @@ void say_who_was_deaf(const RankTable& ranks) {
   }
 }
 
-/// The job's exit code.
+/// The exit code of an attempt, which find_cause() decides. The first row that fits:
+///   0         mpirun ended with 0: all ranks ended well
+///   a rank's  a rank failed by itself: its code, 128 + n for signal n, 20 for a rank that ended
+///             with 0 before its runtime had
+///   75        a rank saved and left. No failure; it is named if nobody had asked the job to stop
+///   20        a deadline has passed (--timeout, --start-timeout, --end-timeout), and ranks were
+///             ended; or ranks were lost, or did not come where others waited for them
+///   128 + n   signal n asked the launcher to stop, and ranks died of the signals that it sent
+///   a rank's  after a request to stop: the first code other than 0
+///   mpirun's  no rank reported a failure: mpirun could not start the job
+/// run_job() itself adds 2 (the program is not there, or --min-ranks is too large) and 3 (there is
+/// no mpirun).
 int report_end(const std::optional<Cause>& cause, const JobEnd& end, const StopLadder& ladder,
                const RankTable& ranks, const JobOutput& output) {
   const int stop_signal = ladder.asked();

@@ -54,7 +54,7 @@ struct RunLogOptions {
 /// value per line: update,time,name,value.
 /// A row of step() has, of this rank unless stated otherwise: loss (of the last micro-batch),
 /// mean_loss (of all ranks and micro-batches of the update), learning_rate, loss_scale,
-/// skipped_updates (so far), gradient_norm (of all ranks; NaN after a skip), updates_per_second,
+/// skipped_updates (so far), gradient_norm (of StepReport; NaN after skips), updates_per_second,
 /// samples_per_second, data_wait_share (see watch()), exposed_communication_share, host_memory_mib
 /// (resident), device_memory_mib (most allocated to tensors), and with RunLogOptions::mfu
 /// flops_per_second and mfu (model FLOPs utilisation: flops_per_second / peak_flops). The rates and

@@ -47,7 +47,7 @@ Step::Step(StepParts parts)
 /// The one order of an update. The hooks of the window's last backward have packed gradients and
 /// started the all-reduce of each full bucket (Reducer). The numbers are those of
 /// docs/architecture.md.
-void Step::update_weights(UpdateMode mode, const Votes& votes) {
+void Step::reduce_and_update(UpdateMode mode, const Votes& votes) {
   const bool device = mode != UpdateMode::launched;
   const bool host = mode != UpdateMode::captured;
   const auto start = Clock::now();
@@ -230,7 +230,7 @@ void Step::empty_micro_batch() {
 }
 
 StepReport Step::close_window(const Votes& votes) {
-  update_weights(UpdateMode::whole, votes);
+  reduce_and_update(UpdateMode::whole, votes);
   return report_closed_window();
 }
 
@@ -248,7 +248,7 @@ void Step::capture_window(const std::function<Loss()>& closure, const at::Tensor
   parts_.storage.written().require_unwritten();
   prepare_backward();
   forward_backward_.backward(mine, parts_.storage.reducer());
-  update_weights(UpdateMode::captured, {});
+  reduce_and_update(UpdateMode::captured, {});
   end_window();
 }
 
@@ -260,7 +260,7 @@ StepReport Step::launch_window(const std::function<void()>& launch, const at::Te
   count_ = 1;
   forward_backward_.set_last_loss(loss.clone());
   compute_seconds_ = seconds_since(start);
-  update_weights(UpdateMode::launched, votes);
+  reduce_and_update(UpdateMode::launched, votes);
   return report_closed_window();
 }
 
@@ -380,7 +380,7 @@ void Step::tell_of_failure() {
     mine.error = 1;
     exchange(parts_.agreement, mine);
   } else {
-    update_weights(UpdateMode::failed, {});
+    reduce_and_update(UpdateMode::failed, {});
     consensus_.discard();
   }
   end_window();

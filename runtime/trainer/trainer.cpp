@@ -89,7 +89,7 @@ StepReport Trainer::step_without_data() {
   return impl_->together([&] {
     impl_->begin_micro_batch();
     impl_->step->empty_micro_batch();
-    return impl_->report();
+    return impl_->close_window_if_full();
   });
 }
 

@@ -62,7 +62,7 @@ class Step {
   bool window_full() const { return count_ == parts_.options.accumulate(); }
   int64_t micro_batches_in_window() const { return count_; }
   /// Runs the update of a full window and ends the window. `votes`: the votes of this rank that do
-  /// not come from the step (Votes::save_ready).
+  /// not come from the step (Votes::phase_done).
   StepReport close_window(const Votes& votes = {});
   /// The report of a micro-batch that does not close its window.
   StepReport report_open_window() const;
@@ -112,7 +112,7 @@ class Step {
   void visit_state(StateArchive& archive);
 
  private:
-  /// What update_weights() runs of the order.
+  /// What reduce_and_update() runs of the order.
   enum class UpdateMode {
     whole,     // all of it
     captured,  // the device's work, while a CUDA graph is captured
@@ -120,7 +120,7 @@ class Step {
     failed,    // the collectives of the window, on a rank with an error; if its peers act one
                // window late, also their update, which is skipped
   };
-  void update_weights(UpdateMode mode, const Votes& votes);
+  void reduce_and_update(UpdateMode mode, const Votes& votes);
   void require_complete(UpdateMode mode);
   void measure(UpdateMode mode);
   void vote(UpdateMode mode, const Votes& votes);

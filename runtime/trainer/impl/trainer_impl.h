@@ -52,11 +52,12 @@ struct TrainerImpl {
   /// pending snapshot may advance.
   void begin_micro_batch();
   StepReport micro_batch(const std::function<Loss()>& closure);
-  /// Call it after a micro-batch: makes the update if the window is full.
-  StepReport report();
+  /// Call it after a micro-batch: closes the window, with its update, if it is full. Returns the
+  /// report of the micro-batch.
+  StepReport close_window_if_full();
   StepReport close_window();
   void note_loss();
-  /// This rank's vote about its share of a pending snapshot.
+  /// This rank's vote about pending saves.
   Votes votes() const;
   /// Call it after each window: advances pending snapshots, and takes one in node memory if it is
   /// due. Collective.
