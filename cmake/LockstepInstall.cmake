@@ -30,10 +30,10 @@ install(FILES "${PROJECT_SOURCE_DIR}/lockstep.h" DESTINATION "${CMAKE_INSTALL_IN
 install(TARGETS lockstep lockstep_runtime ${library_targets} EXPORT lockstepTargets)
 install(EXPORT lockstepTargets NAMESPACE lockstep:: DESTINATION "${package_dir}")
 
-set(_readers)
-foreach(_reader IN ITEMS turbojpeg libpng libarchive)
-  if(TARGET PkgConfig::${_reader})
-    string(APPEND _readers " ${_reader}")
+set(_readers turbojpeg libpng libarchive)
+foreach(_reader IN LISTS _readers)
+  if(NOT TARGET PkgConfig::${_reader})
+    list(REMOVE_ITEM _readers ${_reader})
   endif()
 endforeach()
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/lockstepConfig.cmake.in"
@@ -103,6 +103,7 @@ foreach(library IN LISTS MPI_C_LIBRARIES)
   string(APPEND _libraries " ${library}")
 endforeach()
 set(_optional_packages)
+set(_reader_links)
 foreach(_part turbojpeg:libturbojpeg0-dev libpng:libpng-dev libarchive:libarchive-dev)
   string(REPLACE ":" ";" _part "${_part}")
   list(GET _part 0 _module)
@@ -111,10 +112,10 @@ foreach(_part turbojpeg:libturbojpeg0-dev libpng:libpng-dev libarchive:libarchiv
     string(APPEND _optional_packages ", ${_package}")
     get_target_property(_links PkgConfig::${_module} INTERFACE_LINK_LIBRARIES)
     list(JOIN _links " " _links)
-    string(APPEND _libraries " ${_links}")
+    string(APPEND _reader_links " ${_links}")
   endif()
 endforeach()
-string(APPEND _libraries " -lhwy -lxxhash -lz -ldl -lpthread")
+string(APPEND _libraries "${_reader_links} -lhwy -lxxhash -lz -ldl -lpthread")
 list(REMOVE_DUPLICATES _includes)
 list(TRANSFORM _includes PREPEND "-isystem ")
 list(JOIN _includes " " PKGCONFIG_INCLUDES)
@@ -162,6 +163,7 @@ file(GENERATE OUTPUT "${PROJECT_BINARY_DIR}/package.json" CONTENT "{
   \"version\": \"${PROJECT_VERSION}\", \"libtorch\": \"${LibTorch_VERSION}\", \"cuda\": \"${LibTorch_CUDA}\",
   \"processor\": \"${CMAKE_SYSTEM_PROCESSOR}\", \"compiler\": \"${CMAKE_CXX_COMPILER}\",
   \"libdir\": \"${CMAKE_INSTALL_LIBDIR}\", \"docdir\": \"${CMAKE_INSTALL_DOCDIR}\",
+  \"readers\": \"${_reader_links}\",
   \"brings\": [\"${_hwy}\", \"${_xxhash}\"]\n}\n")
 
 set(CPACK_INSTALL_CMAKE_PROJECTS)

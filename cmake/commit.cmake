@@ -1,5 +1,6 @@
 # cmake -DSOURCE=<repository> -DHEADER=<file> -P commit.cmake
 # Writes the commit of the sources, for `lockstep --version`; the file changes only if the commit does.
+cmake_minimum_required(VERSION 3.22)
 find_package(Git QUIET)
 set(commit)
 if(GIT_FOUND AND EXISTS "${SOURCE}/.git")
@@ -13,4 +14,4 @@ if(NOT commit)
 elseif(NOT changed EQUAL 0)
   string(APPEND commit " and changes")
 endif()
-file(CONFIGURE OUTPUT "${HEADER}" CONTENT "#pragma once\n#define LOCKSTEP_COMMIT \"@commit@\"\n" @ONLY)
+file(CONFIGURE OUTPUT "${HEADER}" CONTENT "#pragma once\n#define LOCKSTEP_COMMIT \"${commit}\"\n" @ONLY)

@@ -58,9 +58,10 @@ def licence_of(library):
 def bring(libraries, tree, facts):
     """Puts them beside lockstep's: a static one under its name, a shared one under that by which programs ask for it."""
     pc = tree / facts["libdir"] / "pkgconfig" / "lockstep.pc"
-    text = pc.read_text(encoding="utf-8")
+    # Programs that use a reader of images or tar files name its library themselves: it may not be there.
+    text = pc.read_text(encoding="utf-8").replace(facts["readers"], "").replace(" -lz ", " -l:libz.so.1 ")
     for library in map(pathlib.Path, libraries):
-        static = library.with_suffix(".a")
+        static = library.with_name(re.sub(r"\.so.*", ".a", library.name))
         library = static if static.is_file() else library
         name = library.name
         if library.suffix != ".a":
