@@ -8,7 +8,7 @@ private mount namespace, and LibTorch_ROOT names LibTorch. Then, for each in the
   no file names a folder of the builder, and the licence is there
   the template builds, trains on 2 ranks, and its snapshot is whole
   it trains without a compiler in PATH, and as another user
-  the installed tree works in another folder
+  the installed tree works in another folder, and says what is missing where there is no LibTorch
 --doctor: runs `lockstep doctor` instead. --seconds: only builds and trains the template, and prints how long that took since
 the package was there. Exit code 77: this package cannot be installed here; the last line says why.
 """
@@ -216,6 +216,16 @@ def move(installed, libtorch, folder):
     return place / "lockstep" / "bin" / "lockstep"
 
 
+def check_without_libtorch(command):
+    """The command says so where no LibTorch is beside it and none is in the environment."""
+    with tempfile.TemporaryDirectory() as nothing:
+        done = subprocess.run([command, "inspect", nothing], env={"PATH": nothing}, text=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT)
+    print(done.stdout)
+    if done.returncode != 3 or "needs LibTorch" not in done.stdout or "LibTorch_ROOT" not in done.stdout:
+        fail(f"without a LibTorch it ended with {done.returncode}")
+
+
 def build_by_pkg_config(installed, folder, libtorch, arguments):
     template = folder / "template"
     flags = ["pkg-config", f"--define-variable=libtorch={libtorch}"]
@@ -277,7 +287,11 @@ def main():
             build_by_pkg_config(installed, folder, libtorch, arguments)
         if package.suffix != ".deb":
             (folder / "installed").unlink()
-            inspect(installed, move(installed, libtorch, folder), template)
+            command = move(installed, libtorch, folder)
+            inspect(installed, command, template)
+            if package.suffix == ".whl":
+                (command.parents[2] / "torch").unlink()
+            check_without_libtorch(command)
     print(f"{package.name} is good")
 
 
