@@ -47,9 +47,9 @@ install(FILES
   "${PROJECT_SOURCE_DIR}/cmake/FindLibTorch.cmake"
   DESTINATION "${package_dir}")
 
-# Read by lockstepConfig.cmake and by the lockstep command: LibTorch's root, then its folders of libraries, one a line.
-lockstep_libtorch_folders(_libtorch_folders)
-list(JOIN _libtorch_folders "\n" _place)
+# Read by lockstepConfig.cmake and by the lockstep command: LibTorch's root, then the folders of what it does not find by
+# itself, one a line.
+list(JOIN LibTorch_CUDA_LIBRARY_DIRS "\n" _place)
 file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/share/lockstep/libtorch" CONTENT "@LibTorch_ROOT@\n@_place@\n" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/share/lockstep/libtorch" DESTINATION "${CMAKE_INSTALL_DATADIR}/lockstep"
   COMPONENT here)
