@@ -4,8 +4,8 @@
 
 namespace lockstep::launcher {
 
-/// What `lockstep --version` prints: lockstep and its commit, and the LibTorch, MPI and NCCL that it
-/// was built with, one a line.
+/// What `lockstep --version` prints: lockstep and its commit, and the LibTorch, MPI and NCCL that
+/// it was built with, one a line.
 std::string version_text();
 
 /// "Open MPI 4.1.4": the MPI that this build's programs need.

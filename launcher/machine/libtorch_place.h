@@ -17,9 +17,9 @@ struct LibTorchPlace {
 /// Where to look for LibTorch, in this order. Other versions than `version` are passed over.
 struct LibTorchSearch {
   std::string version;
-  /// Lockstep's own folder, which has bin/. Its file share/lockstep/libtorch names the LibTorch that
-  /// the programs were linked with on this machine: packages for other machines have none. A package
-  /// in site-packages has LibTorch beside it: ../torch.
+  /// Lockstep's own folder, which has bin/. Its file share/lockstep/libtorch names the LibTorch
+  /// that the programs were linked with on this machine: packages for other machines have none. A
+  /// package in site-packages has LibTorch beside it: ../torch.
   std::string prefix;
   /// Gives the value of an environment variable, or null. Asked for LibTorch_ROOT, then for the
   /// active Python environment (VIRTUAL_ENV, CONDA_PREFIX).
