@@ -17,7 +17,7 @@ function(lockstep_libtorch_folders variable)
 endfunction()
 
 if(LibTorch_CUDART_LINK AND LOCKSTEP_INSTALL)
-  install(FILES "${LibTorch_CUDART_LINK}" DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+  install(FILES "${LibTorch_CUDART_LINK}" DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT here)
 endif()
 
 # lockstep_installed_run_paths(variable [RELOCATABLE]): the list for INSTALL_RPATH. RELOCATABLE leaves part 3 out: what is

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -20,6 +21,7 @@
 #include "clean/leftovers.h"
 #include "diff/digest_diff.h"
 #include "job/run_job.h"
+#include "machine/built_with.h"
 #include "machine/libtorch_place.h"
 #include "machine/machine.h"
 #include "machine/visible_gpus.h"
@@ -119,16 +121,26 @@ int clean_leftovers(bool lists_only) {
   return 0;
 }
 
+/// The folder that has bin/lockstep.
+std::string own_prefix() {
+  return std::filesystem::path(own_program()).parent_path().parent_path().string();
+}
+
 /// Replaces this process by a program that needs LibTorch, from the same folder.
 int exec_tool(const std::string& name, char** argv) {
-  const auto libtorch = find_libtorch(LOCKSTEP_LIBTORCH_ROOT, LOCKSTEP_LIBTORCH_VERSION,
-                                      [](const char* variable) { return std::getenv(variable); });
+  const auto libtorch =
+      find_libtorch({LOCKSTEP_LIBTORCH_VERSION, own_prefix(),
+                     [](const char* variable) { return std::getenv(variable); }, torch_of_python});
   if (!libtorch) {
     std::cerr << "lockstep: " << name << " needs LibTorch " LOCKSTEP_LIBTORCH_VERSION
-              << ", which was in " LOCKSTEP_LIBTORCH_ROOT
-                 " when lockstep was built and is no longer "
-                 "there. Set LibTorch_ROOT to the torch folder of that version, or activate a "
-                 "Python environment with torch==" LOCKSTEP_LIBTORCH_VERSION "\n";
+              << ", and finds it neither beside " << own_prefix()
+              << " nor in the active Python environment. Set LibTorch_ROOT to the torch folder of "
+                 "that version, or activate an environment with torch==" LOCKSTEP_LIBTORCH_VERSION
+                 "\n";
+    return exit_environment;
+  }
+  if (const std::string problem = why_no_mpi(name); !problem.empty()) {
+    std::cerr << "lockstep: " << problem << "\n";
     return exit_environment;
   }
   std::string folders;
@@ -290,7 +302,10 @@ int main(int argc, char** argv) {
                        "; see lockstep --help");
   }
   CLI::App app("Trains LibTorch models on many ranks.", "lockstep");
-  app.set_version_flag("--version", "lockstep " LOCKSTEP_VERSION);
+  app.set_version_flag("--version", version_text());
+  app.add_flag_callback(
+      "--prefix", [] { throw CLI::CallForVersion(own_prefix(), 0); },
+      "Print the folder that CMAKE_PREFIX_PATH needs, and exit");
   app.require_subcommand(1);
   int code = 0;
   for (const SubCommand& command : commands) {

@@ -45,3 +45,17 @@ build() {
 build_dir() {
   if [ "$1" = release ]; then echo "$root/build"; else echo "$root/build-$1"; fi
 }
+
+# built_tree [--build FOLDER ...]: the folder of a build that can be installed: FOLDER as it is, else build, made now.
+built_tree() {
+  if [ "${1:-}" = --build ]; then
+    realpath "${2:?--build needs a folder}"
+    return
+  fi
+  {
+    "$root/scripts/setup"
+    configure release
+    build release lockstep_installed
+  } >&2
+  build_dir release
+}
