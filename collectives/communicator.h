@@ -14,8 +14,11 @@ namespace lockstep {
 class Communicator;
 
 namespace detail {
+class ClosureCalls;
 class GraphCapture;
 class Transport;
+std::shared_ptr<ClosureCalls> closure_calls(const Communicator& communicator);
+Communicator with_closure_calls(const Communicator& world);
 std::string graph_capture_refusal(const Communicator& communicator);
 GraphCapture& graph_capture(const Communicator& communicator);
 bool rounds_at_each_rank(const Communicator& communicator);
@@ -84,6 +87,8 @@ class Communicator {
   std::string collective_log() const;
 
  private:
+  friend std::shared_ptr<detail::ClosureCalls> detail::closure_calls(const Communicator&);
+  friend Communicator detail::with_closure_calls(const Communicator& world);
   friend std::string detail::graph_capture_refusal(const Communicator& communicator);
   friend detail::GraphCapture& detail::graph_capture(const Communicator& communicator);
   friend bool detail::rounds_at_each_rank(const Communicator& communicator);

@@ -34,6 +34,10 @@ class HostTransport : public Transport {
   at::Tensor allocate(int64_t numel, at::ScalarType dtype) override;
   void progress() override { engine_->advance(); }
   const CollectiveLog& log() const override { return engine_->log(); }
+  std::shared_ptr<ClosureCalls> closure_calls() const override { return engine_->closure_calls(); }
+  void share_closure_calls() override;
+  void take_closure_calls(const std::shared_ptr<ClosureCalls>& calls,
+                          const std::string& name) override;
 
  protected:
   explicit HostTransport(std::shared_ptr<NodeEngine> engine);
@@ -60,6 +64,7 @@ class HostTransport : public Transport {
 
   std::shared_ptr<NodeEngine> engine_;
   SharedBuffers shared_buffers_;
+  int splits_ = 0;
 };
 
 }  // namespace lockstep::detail

@@ -3,9 +3,11 @@
 #include <ATen/core/Tensor.h>
 #include <lockstep/collectives/communicator_options.h>
 #include <lockstep/collectives/core/backoff.h>
+#include <lockstep/collectives/exit_code.h>
 #include <lockstep/collectives/host/collective_step.h>
 #include <lockstep/collectives/host/inter_node.h>
 #include <lockstep/collectives/host/node_group.h>
+#include <lockstep/collectives/host/open_calls.h>
 #include <lockstep/collectives/host/other_nodes.h>
 #include <lockstep/collectives/impl/activity.h>
 #include <lockstep/collectives/impl/collective_log.h>
@@ -13,6 +15,7 @@
 #include <lockstep/collectives/work.h>
 
 #include <array>
+#include <cstdint>
 #include <deque>
 #include <exception>
 #include <functional>
@@ -24,6 +27,7 @@
 
 namespace lockstep::detail {
 
+class ClosureCalls;
 class PendingOperation;
 
 /// Runs the collectives of one rank in the order of issue. All progress is made inside issue(),
@@ -50,6 +54,8 @@ class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
   void run(CollectiveCall call, std::unique_ptr<CollectiveStep> step);
   void advance();
   void wait_for(const PendingOperation& operation);
+  /// Throws PeerStepFailed if a peer has left the step and does not make this call. Never waits.
+  void look_at_peers(const PendingOperation& operation);
   /// Waits for all pending collectives.
   void drain();
   /// Completes pending collectives (not after a failure), then announces that this rank leaves.
@@ -57,6 +63,19 @@ class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
 
   /// Lets leave_because() end this engine.
   void leave_with_the_process();
+  /// From now on ranks can leave the collectives of this communicator, whose name is `name`.
+  void take_closure_calls(std::shared_ptr<ClosureCalls> calls, std::string name);
+  const std::shared_ptr<ClosureCalls>& closure_calls() const { return closure_calls_; }
+  const std::string& name() const { return name_; }
+  /// Called again and again while this rank waits.
+  void on_idle(std::function<void()> callback) { on_idle_ = std::move(callback); }
+  /// For ClosureCalls. Tells the peers that this rank makes no further call in this round.
+  void leave_step(uint64_t round, const std::string& cause);
+  OpenCalls open_calls() const;
+  /// Completes the calls that all ranks have made, and abandons the others because of `why`.
+  void settle(const CallsOfRanks& calls, const std::exception_ptr& why);
+  bool has_failed() const { return failure_ != nullptr; }
+
   /// Called once, when a collective fails.
   void on_failure(std::function<void()> callback) { on_failure_ = std::move(callback); }
 
@@ -69,19 +88,23 @@ class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
 
  private:
   void throw_if_failed() const;
+  std::shared_ptr<PendingOperation> add(CollectiveCall call, std::unique_ptr<CollectiveStep> step,
+                                        std::array<at::Tensor, 2> tensors);
   bool move_once();
   bool post_next();
   bool reduce_next();
   bool finish_next();
   bool calls_agree(PendingOperation& operation);
-  void check_peers(const Backoff& backoff);
+  void follow_peers(const PendingOperation& operation);
+  void check_peers(const PendingOperation& operation, const Backoff& backoff);
   std::vector<int> late_ranks() const;
   RankSign sign_of(int local_rank) const;
   void tell_launcher(const PeerTrouble& trouble) const;
   void check_device();
-  /// `cause`: told to the peers when this rank leaves.
-  [[noreturn]] void fail(const std::exception_ptr& error, const std::string& cause);
-  void end(const std::exception_ptr& error, const std::string& cause);
+  /// `cause`, `code`: told to the peers when this rank leaves.
+  [[noreturn]] void fail(const std::exception_ptr& error, const std::string& cause,
+                         ExitCode code = ExitCode::peer_lost);
+  void end(const std::exception_ptr& error, const std::string& cause, ExitCode code);
 
   World world_;
   std::unique_ptr<NodeGroup> group_;
@@ -104,6 +127,9 @@ class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
   std::thread::id shown_on_;  // the thread whose activity own_activity() shows
   std::exception_ptr failure_;
   std::function<void()> on_failure_ = [] {};
+  std::function<void()> on_idle_;
+  std::shared_ptr<ClosureCalls> closure_calls_;  // null: ranks cannot leave collectives
+  std::string name_;
   std::shared_ptr<Leave> leave_;
 };
 

@@ -33,13 +33,24 @@ Cause of(std::vector<int> ranks, const std::string& what, int code) {
   return cause;
 }
 
-/// The rank whose error this rank has thrown with the others; itself if it is its own error.
+/// The rank whose error this rank has thrown with the others; itself if it is its own error. Where
+/// a peer of the failed rank waited for it, the texts differ, and the exit codes are equal.
 int origin_of(int rank, const RankTable& ranks) {
   const LifeSigns& signs = ranks[rank].signs;
-  const auto failed_itself = ranks.where([&](const RankRecord& record) {
-    return record.signs.ends_like(signs) && !record.signs.end().is_shared;
-  });
-  return signs.end().is_shared && !failed_itself.empty() ? failed_itself.front() : rank;
+  const auto own_errors = [&](bool same_text) {
+    return ranks.where([&](const RankRecord& record) {
+      const detail::EndSign& end = record.signs.end();
+      return !end.is_shared && (same_text ? record.signs.ends_like(signs)
+                                          : end.code != 0 && end.code == signs.end().code);
+    });
+  };
+  for (const bool same_text : {true, false}) {
+    const auto failed_itself = own_errors(same_text);
+    if (signs.end().is_shared && !failed_itself.empty()) {
+      return failed_itself.front();
+    }
+  }
+  return rank;
 }
 
 /// The first rank that failed before it was asked to stop, and did not only lose its peers. In a
