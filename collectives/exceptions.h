@@ -32,8 +32,8 @@ class CommunicationError : public Error {
 };
 
 /// Thrown by a collective that cannot be completed because another rank has failed in its step
-/// (Trainer::step). It has the exit code of that rank's error. Let it leave the closure: step() then
-/// throws the same Error on every rank, and communicators and Trainer work on.
+/// (Trainer::step). It has the exit code of that rank's error. Let it leave the closure: step()
+/// then throws the same Error on every rank, and communicators and Trainer work on.
 class PeerStepFailed : public Error {
  public:
   /// `rank`: the rank that failed, among those of the Runtime.

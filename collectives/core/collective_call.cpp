@@ -15,6 +15,8 @@ const char* op_name(ReduceOp::Kind op) {
       return "max";
     case ReduceOp::Kind::avg:
       return "avg";
+    case ReduceOp::Kind::min:
+      return "min";
   }
   return "unknown operation";
 }

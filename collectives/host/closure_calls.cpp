@@ -52,7 +52,9 @@ void ClosureCalls::leave(const StepCause& cause) {
   }
   cause_ = cause;
   for (const std::shared_ptr<NodeEngine>& engine : engines()) {
-    engine->leave_step(round_, to_text(cause));
+    if (!engine->has_failed()) {
+      engine->leave_step(round_, to_text(cause));
+    }
   }
 }
 

@@ -25,9 +25,9 @@ struct OpenCalls {
 /// What all ranks say of one communicator together.
 struct CallsOfRanks {
   int ranks = 0;
-  int found = 0;        // ranks that still have the communicator
-  uint64_t common = 0;  // calls that all of them have made
-  uint64_t last = 0;    // calls of the rank with most
+  int found = 0;                      // ranks that still have the communicator
+  uint64_t common = 0;                // calls that all of them have made
+  uint64_t last = 0;                  // calls of the rank with most
   std::vector<OpenCalls::Form> rest;  // of those from common + 1 to last
 };
 
