@@ -5,9 +5,9 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/InferenceMode.h>
+#include <lockstep/collectives/core/ragged_rows.h>
 #include <lockstep/collectives/host/thread_transport.h>
 #include <lockstep/collectives/impl/plain_tensor.h>
-#include <lockstep/collectives/impl/ragged_rows.h>
 #include <lockstep/collectives/impl/transport.h>
 
 #include <algorithm>
@@ -236,7 +236,8 @@ void Communicator::progress() const {
 }
 
 at::Tensor Communicator::all_gather_rows(const at::Tensor& rows) const {
-  return detail::gather_ragged_rows(*this, rows, [this](const at::Tensor& same_count) {
+  const auto counts = all_gather_numbers(detail::row_count(rows));
+  return detail::gather_ragged_rows(rows, counts, [this](const at::Tensor& same_count) {
     const at::Tensor all = detail::room_for_rows(same_count, same_count.size(0) * size());
     all_gather(all, same_count.contiguous()).wait();
     return all;

@@ -6,6 +6,7 @@
 #include <lockstep/collectives/work.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,7 @@ namespace detail {
 class ClosureCalls;
 class GraphCapture;
 class Transport;
-std::shared_ptr<ClosureCalls> closure_calls(const Communicator& communicator);
+std::optional<ClosureCalls> closure_calls(const Communicator& communicator);
 Communicator with_closure_calls(const Communicator& world);
 std::string graph_capture_refusal(const Communicator& communicator);
 GraphCapture& graph_capture(const Communicator& communicator);
@@ -100,7 +101,7 @@ class Communicator {
   std::string collective_log() const;
 
  private:
-  friend std::shared_ptr<detail::ClosureCalls> detail::closure_calls(const Communicator&);
+  friend std::optional<detail::ClosureCalls> detail::closure_calls(const Communicator&);
   friend Communicator detail::with_closure_calls(const Communicator& world);
   friend std::string detail::graph_capture_refusal(const Communicator& communicator);
   friend detail::GraphCapture& detail::graph_capture(const Communicator& communicator);

@@ -2,7 +2,7 @@
 #include <lockstep/collectives/with_gradients.h>
 
 #include <ATen/ops/zeros_like.h>
-#include <lockstep/collectives/impl/ragged_rows.h>
+#include <lockstep/collectives/core/ragged_rows.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <utility>
@@ -95,12 +95,6 @@ at::Tensor in_graph(const char* function, const at::Tensor& tensor) {
   return needs ? tensor.detach().requires_grad_(true) : tensor;
 }
 
-at::Tensor rows_in_graph(const char* function, const at::Tensor& rows) {
-  at::Tensor result = in_graph(function, rows);
-  LOCKSTEP_CHECK(rows.dim() > 0, function, ": a tensor without dimensions has no rows");
-  return result;
-}
-
 GroupPtr group_for(const Communicator& communicator) {
   return c10::make_intrusive<RanksOfGraph>(communicator);
 }
@@ -119,9 +113,10 @@ at::Tensor scaled(const at::Tensor& sum, double factor) {
 }  // namespace
 
 at::Tensor all_gather_with_gradients(const Communicator& communicator, const at::Tensor& rows) {
+  const at::Tensor own = in_graph("all_gather_with_gradients", rows);
   const auto group = group_for(communicator);
   return detail::gather_ragged_rows(
-      communicator, rows_in_graph("all_gather_with_gradients", rows),
+      own, communicator.all_gather_numbers(detail::row_count(own)),
       [&](const at::Tensor& same_count) { return RowsOfRanks::apply(same_count, group); });
 }
 
@@ -129,8 +124,8 @@ at::Tensor reduce_scatter_with_gradients(const Communicator& communicator, const
                                          ReduceOp op) {
   constexpr const char* kName = "reduce_scatter_with_gradients";
   const double factor = factor_of(kName, communicator, op);
-  const at::Tensor own = rows_in_graph(kName, rows);
-  LOCKSTEP_CHECK(own.size(0) % communicator.size() == 0, kName, ": ", own.size(0),
+  const at::Tensor own = in_graph(kName, rows);
+  LOCKSTEP_CHECK(detail::row_count(own) % communicator.size() == 0, kName, ": ", own.size(0),
                  " rows cannot be shared equally among ", communicator.size(), " ranks");
   return scaled(ShareOfSum::apply(own, group_for(communicator)), factor);
 }

@@ -1,5 +1,5 @@
 #include <lockstep/collectives/check.h>
-#include <lockstep/collectives/impl/ragged_rows.h>
+#include <lockstep/collectives/core/ragged_rows.h>
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/constant_pad_nd.h>
@@ -10,11 +10,14 @@
 
 namespace lockstep::detail {
 
-at::Tensor gather_ragged_rows(const Communicator& communicator, const at::Tensor& rows,
-                              const std::function<at::Tensor(const at::Tensor& rows)>& gather) {
+int64_t row_count(const at::Tensor& rows) {
   LOCKSTEP_CHECK(rows.defined() && rows.dim() > 0,
-                 "a gather of rows needs a tensor with at least one dimension on every rank");
-  const std::vector<int64_t> counts = communicator.all_gather_numbers(rows.size(0));
+                 "a collective of rows needs a tensor with at least one dimension on every rank");
+  return rows.size(0);
+}
+
+at::Tensor gather_ragged_rows(const at::Tensor& rows, const std::vector<int64_t>& counts,
+                              const std::function<at::Tensor(const at::Tensor& rows)>& gather) {
   const int64_t most = *std::max_element(counts.begin(), counts.end());
   if (*std::min_element(counts.begin(), counts.end()) == most) {
     return gather(rows);

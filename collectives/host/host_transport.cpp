@@ -1,7 +1,6 @@
 #include <ATen/ops/empty.h>
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/host/host_transport.h>
-#include <lockstep/collectives/impl/closure_calls.h>
 
 #include <cstring>
 
@@ -136,22 +135,6 @@ void HostTransport::gather(CollectiveCall call, const void* own, size_t bytes, v
   std::memcpy(all, output.const_data_ptr(), output.nbytes());
 }
 
-void HostTransport::share_closure_calls() {
-  const std::shared_ptr<Transport> meeting = split(0, rank());
-  const auto calls = std::make_shared<ClosureCalls>(Communicator(meeting));
-  static_cast<HostTransport&>(*meeting).engine_->on_idle([weak = std::weak_ptr(calls)] {
-    if (const auto living = weak.lock()) {
-      living->advance();
-    }
-  });
-  take_closure_calls(calls, "world");
-}
-
-void HostTransport::take_closure_calls(const std::shared_ptr<ClosureCalls>& calls,
-                                       const std::string& name) {
-  engine_->take_closure_calls(calls, name);
-}
-
 std::shared_ptr<Transport> HostTransport::split(int color, int key) {
   engine_->drain();
   std::vector<SplitWish> wishes(static_cast<size_t>(size()));
@@ -159,8 +142,8 @@ std::shared_ptr<Transport> HostTransport::split(int color, int key) {
   gather({Verb::split}, &own, sizeof own, wishes.data());
   std::shared_ptr<Transport> part = split_ranks(wishes);
   ++splits_;
-  if (part != nullptr && closure_calls() != nullptr) {
-    part->take_closure_calls(closure_calls(), c10::str(engine_->name(), '.', splits_, ':', color));
+  if (part != nullptr && attendance() != nullptr) {
+    part->attend(attendance(), c10::str(engine_->name(), '.', splits_, ':', color));
   }
   return part;
 }

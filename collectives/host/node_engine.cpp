@@ -6,7 +6,6 @@
 #include <lockstep/collectives/core/flight_record.h>
 #include <lockstep/collectives/host/pending_operation.h>
 #include <lockstep/collectives/impl/as_error.h>
-#include <lockstep/collectives/impl/closure_calls.h>
 #include <lockstep/collectives/impl/life_sign.h>
 
 #include <algorithm>
@@ -84,8 +83,8 @@ std::shared_ptr<Operation> NodeEngine::issue(CollectiveCall call,
                                              std::unique_ptr<CollectiveStep> step,
                                              std::array<at::Tensor, 2> tensors) {
   throw_if_failed();
-  if (closure_calls_ != nullptr) {
-    closure_calls_->require_present();
+  if (attendance_ != nullptr) {
+    attendance_->require_present();
   }
   if (shown_on_ != std::this_thread::get_id()) {
     shown_on_ = std::this_thread::get_id();
@@ -136,14 +135,14 @@ void NodeEngine::drain() {
 
 void NodeEngine::close() noexcept {
   const bool unwinds = std::uncaught_exceptions() > 0;
-  const bool is_away = closure_calls_ != nullptr && closure_calls_->is_away();
+  const bool is_away = attendance_ != nullptr && attendance_->is_away();
   try {
     if (failure_ == nullptr && !unwinds && !is_away) {
       drain();
-    } else if (unwinds && !is_away && closure_calls_ != nullptr) {
+    } else if (unwinds && !is_away && attendance_ != nullptr) {
       // A peer that waits here follows an exception, as everywhere else.
-      leave_step(closure_calls_->round(),
-                 to_text(StepCause{closure_calls_->rank(), ExitCode::usage, ""}));
+      leave_step(attendance_->round(),
+                 to_text(StepCause{attendance_->rank(), ExitCode::usage, ""}));
     }
   } catch (const std::exception& error) {
     std::fprintf(stderr, "lockstep: while closing a communicator: %s\n", error.what());
@@ -305,10 +304,10 @@ void NodeEngine::wait_for(const PendingOperation& operation) {
   }
 }
 
-void NodeEngine::take_closure_calls(std::shared_ptr<ClosureCalls> calls, std::string name) {
-  closure_calls_ = std::move(calls);
+void NodeEngine::attend(std::shared_ptr<Attendance> attendance, std::string name) {
+  attendance_ = std::move(attendance);
   name_ = std::move(name);
-  closure_calls_->add(shared_from_this());
+  attendance_->add(shared_from_this());
 }
 
 void NodeEngine::look_at_peers(const PendingOperation& operation) {
@@ -321,19 +320,19 @@ void NodeEngine::look_at_peers(const PendingOperation& operation) {
 }
 
 void NodeEngine::follow_peers(const PendingOperation& operation) {
-  if (closure_calls_ == nullptr || closure_calls_->meets()) {
+  if (attendance_ == nullptr || attendance_->meets()) {
     return;
   }
-  closure_calls_->require_present();
-  const uint64_t round = closure_calls_->round();
+  attendance_->require_present();
+  const uint64_t round = attendance_->round();
   const uint64_t sequence = operation.call.sequence;
   std::optional<std::string> cause = other_nodes_.left_step(round, sequence);
   for (int k = 0; k < group_->size() && !cause; ++k) {
     cause = group_->left_step(k, round, sequence);
   }
   if (cause) {
-    closure_calls_->leave(parse_step_cause(*cause));
-    closure_calls_->require_present();
+    attendance_->leave(parse_step_cause(*cause));
+    attendance_->require_present();
   }
 }
 

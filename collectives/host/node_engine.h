@@ -4,10 +4,10 @@
 #include <lockstep/collectives/communicator_options.h>
 #include <lockstep/collectives/core/backoff.h>
 #include <lockstep/collectives/exit_code.h>
+#include <lockstep/collectives/host/attendance.h>
 #include <lockstep/collectives/host/collective_step.h>
 #include <lockstep/collectives/host/inter_node.h>
 #include <lockstep/collectives/host/node_group.h>
-#include <lockstep/collectives/host/open_calls.h>
 #include <lockstep/collectives/host/other_nodes.h>
 #include <lockstep/collectives/impl/activity.h>
 #include <lockstep/collectives/impl/collective_log.h>
@@ -27,14 +27,13 @@
 
 namespace lockstep::detail {
 
-class ClosureCalls;
 class PendingOperation;
 
 /// Runs the collectives of one rank in the order of issue. All progress is made inside issue(),
 /// advance() and wait_for(); it stops where data of peers is missing.
 ///
 /// Threads: one at a time. After a collective has failed, every call throws the same exception.
-class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
+class NodeEngine final : public LeavableCalls, public std::enable_shared_from_this<NodeEngine> {
  public:
   /// This rank, and how ranks are numbered. `rank` and `size`: in the communicator.
   /// `node_ranks[k]`: the communicator's rank of the group's rank k. `job_ranks[k]`: the launcher's
@@ -52,7 +51,7 @@ class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
                                    std::array<at::Tensor, 2> tensors);
   /// Issues and waits.
   void run(CollectiveCall call, std::unique_ptr<CollectiveStep> step);
-  void advance();
+  void advance() override;
   void wait_for(const PendingOperation& operation);
   /// Throws PeerStepFailed if a peer has left the step and does not make this call. Never waits.
   void look_at_peers(const PendingOperation& operation);
@@ -63,18 +62,16 @@ class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
 
   /// Lets leave_because() end this engine.
   void leave_with_the_process();
-  /// From now on ranks can leave the collectives of this communicator, whose name is `name`.
-  void take_closure_calls(std::shared_ptr<ClosureCalls> calls, std::string name);
-  const std::shared_ptr<ClosureCalls>& closure_calls() const { return closure_calls_; }
-  const std::string& name() const { return name_; }
+  /// From now on this rank leaves collectives where `attendance` says so.
+  void attend(std::shared_ptr<Attendance> attendance, std::string name);
+  const std::shared_ptr<Attendance>& attendance() const { return attendance_; }
   /// Called again and again while this rank waits.
   void on_idle(std::function<void()> callback) { on_idle_ = std::move(callback); }
-  /// For ClosureCalls. Tells the peers that this rank makes no further call in this round.
-  void leave_step(uint64_t round, const std::string& cause);
-  OpenCalls open_calls() const;
-  /// Completes the calls that all ranks have made, and abandons the others because of `why`.
-  void settle(const CallsOfRanks& calls, const std::exception_ptr& why);
-  bool has_failed() const { return failure_ != nullptr; }
+  const std::string& name() const override { return name_; }
+  bool has_failed() const override { return failure_ != nullptr; }
+  void leave_step(uint64_t round, const std::string& cause) override;
+  OpenCalls open_calls() const override;
+  void settle(const CallsOfRanks& calls, const std::exception_ptr& why) override;
 
   /// Called once, when a collective fails.
   void on_failure(std::function<void()> callback) { on_failure_ = std::move(callback); }
@@ -128,7 +125,7 @@ class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
   std::exception_ptr failure_;
   std::function<void()> on_failure_ = [] {};
   std::function<void()> on_idle_;
-  std::shared_ptr<ClosureCalls> closure_calls_;  // null: ranks cannot leave collectives
+  std::shared_ptr<Attendance> attendance_;  // null: ranks do not leave collectives
   std::string name_;
   std::shared_ptr<Leave> leave_;
 };

@@ -334,7 +334,7 @@ Finding check_exception(Runtime& runtime, const TrainingFault& fault) {
 }
 
 Finding check_waiting_peers(Runtime& runtime, const TrainingFault& fault) {
-  if (detail::closure_calls(runtime.communicator()) == nullptr) {
+  if (!detail::closure_calls(runtime.communicator())) {
     return {Status::skipped,
             runtime.size() == 1 ? "one rank waits for nobody"
                                 : "device collectives wait until the deadline instead",

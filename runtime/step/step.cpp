@@ -20,11 +20,11 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// Null where the host learns of a window's end only later, or gradients travel in another way.
-std::shared_ptr<ClosureCalls> closure_calls_of(const StepParts& parts) {
+/// None where the host learns of a window's end only later, or gradients travel in another way.
+std::optional<ClosureCalls> closure_calls_of(const StepParts& parts) {
   const auto hosts = closure_calls(parts.agreement.communicator());
   const bool together = hosts == closure_calls(parts.communicator);
-  return together && parts.host_acts == HostActs::at_once ? hosts : nullptr;
+  return together && parts.host_acts == HostActs::at_once ? hosts : std::nullopt;
 }
 
 amp::DecisionRule decision_rule(const TrainerOptions& options) {
@@ -47,7 +47,7 @@ Step::Step(StepParts parts)
       leaves_(parts_.options, parts_.seed, parts_.communicator, parts_.buffers),
       skip_watch_(parts_.scaler.options(), parts_.options.diagnose_after_skips()),
       closure_calls_(closure_calls_of(parts_)),
-      round_(closure_calls_ != nullptr ? closure_calls_->round() : 0) {
+      round_(closure_calls_ ? closure_calls_->round() : 0) {
   if (parts_.communicator.rank() == 0) {
     forward_backward_.watch_norms({parts_.storage.model(), parts_.options.precision()});
   }
@@ -173,7 +173,7 @@ void Step::apply() {
 }
 
 void Step::begin_window() {
-  if (closure_calls_ != nullptr && round_ != closure_calls_->round()) {
+  if (closure_calls_ && round_ != closure_calls_->round()) {
     end_window();  // a step of another Trainer has failed since
   }
   if (count_ > 0) {
@@ -369,7 +369,7 @@ auto Step::fail_on_error(const Body& body) -> decltype(body()) {
 
 /// Every rank throws the same Error; on this rank its own exception is nested in it.
 void Step::fail(const std::exception_ptr& error) {
-  if (closure_calls_ != nullptr) {
+  if (closure_calls_) {
     meet(error);
   }
   const Error mine = as_error(error);
@@ -388,7 +388,7 @@ void Step::fail(const std::exception_ptr& error) {
 
 /// On a rank that knows that another one fails.
 void Step::fail_with_others() {
-  if (closure_calls_ != nullptr) {
+  if (closure_calls_) {
     meet(nullptr);
   }
   tell_of_failure();
@@ -414,7 +414,7 @@ void Step::meet(const std::exception_ptr& error) {
 }
 
 void Step::follow_peers() {
-  if (closure_calls_ != nullptr && closure_calls_->is_away()) {
+  if (closure_calls_ && closure_calls_->is_away()) {
     meet(nullptr);
   }
 }
@@ -447,7 +447,7 @@ void Step::end_window() {
   loss_weights_.begin_window();
   forward_backward_.end_window();
   seed_leaves();
-  round_ = closure_calls_ != nullptr ? closure_calls_->round() : 0;
+  round_ = closure_calls_ ? closure_calls_->round() : 0;
 }
 
 void Step::visit_state(StateArchive& archive) {

@@ -82,10 +82,11 @@ struct TrainerImpl;
 ///
 /// Collectives in a closure: every rank makes the same calls in the same order each time that the
 /// closure runs, on any communicator of the Runtime; best is one of their own, split off before the
-/// loop. If a rank fails, collectives in which others wait for it throw PeerStepFailed: let it leave
-/// the closure. step() throws the Error as above, and the communicators work on. On a device they do
-/// not: ranks that wait for it there throw CommunicationError at the deadline. step_without_data()
-/// calls no closure, so it does not go with collectives in the closures of other ranks.
+/// loop. If a rank fails, collectives in which others wait for it throw PeerStepFailed: let it
+/// leave the closure. step() throws the Error as above, and the communicators work on. On a device
+/// they do not: ranks that wait for it there throw CommunicationError at the deadline.
+/// step_without_data() calls no closure, so it does not go with collectives in the closures of
+/// other ranks.
 ///
 /// Non-finite values. All ranks skip an update if any gradient on any rank is not finite.
 /// Before the first update, a NaN loss on any rank throws an Error on every rank instead (exit code

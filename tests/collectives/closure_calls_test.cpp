@@ -28,20 +28,20 @@ struct Calls {
   explicit Calls(const Layout& nodes, const CommunicatorOptions& options = {})
       : world(with_closure_calls(on_nodes(nodes, options))),
         part(world.split(0)),
-        calls(closure_calls(world)),
+        calls(*closure_calls(world)),
         buffer(part.allocate(70001, at::kFloat)) {}
 
   bool is(int rank) const { return world.rank() == rank; }
   /// This rank fails; the others follow. The Error that each rank gets.
-  Error meet(int failing) const {
-    return calls->meet(is(failing)
-                           ? std::optional<Error>(Error("sample 17 is damaged", ExitCode::data))
-                           : std::nullopt);
+  Error meet(int failing) {
+    return calls.meet(is(failing)
+                          ? std::optional<Error>(Error("sample 17 is damaged", ExitCode::data))
+                          : std::nullopt);
   }
 
   Communicator world;
   Communicator part;
-  std::shared_ptr<ClosureCalls> calls;
+  ClosureCalls calls;
   at::Tensor buffer;
 };
 
@@ -199,7 +199,7 @@ TEST(ClosureCalls, SeveralRanksThatFailAreAllQuoted) {
       mine = Error(is_last ? "no memory" : "no file",
                    is_last ? ExitCode::out_of_memory : ExitCode::data);
     }
-    const Error all = ranks.calls->meet(mine);
+    const Error all = ranks.calls.meet(mine);
     EXPECT_EQ(all.what(), c10::str("rank 0: no file; rank ", world().size() - 1, ": no memory"));
     EXPECT_EQ(all.code(), ExitCode::data);
     expect_right_calls(ranks);

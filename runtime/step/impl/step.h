@@ -164,8 +164,8 @@ class Step {
   BufferSync buffer_sync_;
   Leaves leaves_;
   SkipWatch skip_watch_;
-  /// How ranks leave a window that has failed. Null: with UpdateMode::failed.
-  std::shared_ptr<ClosureCalls> closure_calls_;
+  /// How ranks leave a window that has failed. None: with UpdateMode::failed.
+  std::optional<ClosureCalls> closure_calls_;
   uint64_t round_ = 0;         // of closure_calls_, when this Step knew it last
   int64_t windows_ = 0;        // skipped ones included; a resumed run begins at its updates
   int64_t micro_batches_ = 0;  // of closed windows

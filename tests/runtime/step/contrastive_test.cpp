@@ -113,11 +113,9 @@ TEST(ContrastiveLosses, WithAnotherNumberOfSamplesOnEachRankSumTheirLosses) {
     Trainer trainer(of, net, SGD(0.5));
     const Communicator ranks = of.communicator().split(0);
     for (int64_t step = 0; step < kUpdates; ++step) {
-      const at::Tensor x =
-          drawn({kSamples, 4}, static_cast<uint64_t>(step)).narrow(0, first, rows);
-      trainer.step([&] {
-        return Loss::sum(loss_of(*net, ranks, x, first), static_cast<double>(rows));
-      });
+      const at::Tensor x = drawn({kSamples, 4}, static_cast<uint64_t>(step)).narrow(0, first, rows);
+      trainer.step(
+          [&] { return Loss::sum(loss_of(*net, ranks, x, first), static_cast<double>(rows)); });
     }
     return flat_masters(trainer);
   };
