@@ -40,7 +40,7 @@ std::vector<std::shared_ptr<LeavableCalls>> Attendance::all() {
 
 void Attendance::advance() {
   for (const std::shared_ptr<LeavableCalls>& calls : all()) {
-    if (calls->has_failed()) {
+    if (settles_ || calls->has_failed()) {
       continue;
     }
     try {
@@ -79,6 +79,7 @@ void Attendance::begin_meeting() {
 
 void Attendance::end_meeting() {
   meets_ = false;
+  settles_ = false;
   cause_.reset();
   ++round_;
 }

@@ -54,7 +54,7 @@ class Attendance {
   void add(const std::shared_ptr<LeavableCalls>& calls) { all_.push_back(calls); }
   /// Of the communicators that still exist, in the order of their making.
   std::vector<std::shared_ptr<LeavableCalls>> all();
-  /// Advances all communicators.
+  /// Advances all communicators, for peers that have not come to the meeting yet.
   void advance();
 
   /// Counts the meetings, from 1. Equal on all ranks.
@@ -71,6 +71,8 @@ class Attendance {
   void begin_meeting();
   void end_meeting();
   bool meets() const { return meets_; }
+  /// From now on until end_meeting() advance() does nothing: peers may abandon calls.
+  void begin_settling() { settles_ = true; }
   /// The ranks could not meet: every later call throws this.
   void lose(const CommunicationError& error);
 
@@ -82,6 +84,7 @@ class Attendance {
   std::optional<StepCause> cause_;
   std::optional<CommunicationError> lost_;
   bool meets_ = false;
+  bool settles_ = false;
 };
 
 }  // namespace lockstep::detail

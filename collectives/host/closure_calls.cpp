@@ -24,6 +24,7 @@ SharedError ClosureCalls::meet(const std::optional<Error>& mine) {
   const StepCause cause = attendance_->cause();
   try {
     const auto failure = failure_in(Agreement(meeting_).exchange({mine, ""}));
+    attendance_->begin_settling();
     settle();
     attendance_->end_meeting();
     return {failure.value_or(Error(failure_of(cause).what(), cause.code)), mine.has_value()};
