@@ -41,7 +41,7 @@ class NcclApi {
   /// The first version in which NCCL_MULTI_RANK_GPU_ENABLE=1 lets ranks share a GPU.
   static constexpr int kSharesGpu = 23003;
 
-  enum class Sum : int { plain, max };
+  enum class Sum : int { plain, max, min };
 
   virtual ~NcclApi() = default;
 

@@ -137,7 +137,9 @@ class NcclLibrary final : public NcclApi {
     return text == nullptr ? "" : text;
   }
 
-  int plain_operator(Sum sum) override { return sum == Sum::max ? ncclMax : ncclSum; }
+  int plain_operator(Sum sum) override {
+    return sum == Sum::max ? ncclMax : sum == Sum::min ? ncclMin : ncclSum;
+  }
 
   NcclStatus make_premultiplied_sum(Handle comm, c10::ScalarType dtype, double factor,
                                     int* op) override {

@@ -181,7 +181,7 @@ amp::Autocast Trainer::autocast() const {
 
 void Trainer::abandon() {
   impl_->require_outside_closure("abandon()");
-  impl_->step->abandon();
+  impl_->together([&] { impl_->step->abandon(); });
 }
 void Trainer::request_stop() noexcept {
   impl_->step->consensus().request_stop();

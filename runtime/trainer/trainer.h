@@ -80,6 +80,14 @@ struct TrainerImpl;
 /// throws, masters may be updated in part: go on from the last snapshot.
 /// A lost peer is a CommunicationError. After it, resume in a new process.
 ///
+/// Collectives in a closure: every rank makes the same calls in the same order each time that the
+/// closure runs, on any communicator of the Runtime; best is one of their own, split off before the
+/// loop. If a rank fails, collectives in which others wait for it throw PeerStepFailed: let it
+/// leave the closure. step() throws the Error as above, and the communicators work on. On a device
+/// they do not: ranks that wait for it there throw CommunicationError at the deadline.
+/// step_without_data() calls no closure, so it does not go with collectives in the closures of
+/// other ranks.
+///
 /// Non-finite values. All ranks skip an update if any gradient on any rank is not finite.
 /// Before the first update, a NaN loss on any rank throws an Error on every rank instead (exit code
 /// non_finite): no loss scale can correct a NaN loss, and no training is lost yet. All ranks first

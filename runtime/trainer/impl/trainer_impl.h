@@ -33,14 +33,17 @@ struct TrainerImpl {
               MakeStepGraph make_graph = nullptr,
               std::optional<Communicator> devices = std::nullopt);
 
-  /// Calls `body`, in which all ranks take part. If this rank's device fails outside of what ranks
-  /// agree on, the others are told.
+  /// Calls `body`, in which all ranks take part. If this rank has left a step with its peers, it
+  /// throws their common Error. If this rank's device fails outside of what ranks agree on, the
+  /// others are told.
   template <typename Body>
-  static auto together(const Body& body) -> decltype(body()) {
+  auto together(const Body& body) const -> decltype(body()) {
     try {
+      step->follow_peers();
       return body();
     } catch (const std::exception&) {
       leave_if_device_failed(std::current_exception());
+      step->follow_peers();
       throw;
     }
   }
