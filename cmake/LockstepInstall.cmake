@@ -30,7 +30,7 @@ install(FILES "${PROJECT_SOURCE_DIR}/lockstep.h" DESTINATION "${CMAKE_INSTALL_IN
 install(TARGETS lockstep lockstep_runtime ${library_targets} EXPORT lockstepTargets)
 install(EXPORT lockstepTargets NAMESPACE lockstep:: DESTINATION "${package_dir}")
 
-set(_readers turbojpeg libpng libarchive)
+set(_readers libjpeg libpng libarchive)
 foreach(_reader IN LISTS _readers)
   if(NOT TARGET PkgConfig::${_reader})
     list(REMOVE_ITEM _readers ${_reader})
