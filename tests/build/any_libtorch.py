@@ -113,12 +113,20 @@ def symbol(name):
 
 
 def cuda_library(folder, name, file=None, soname=None):
+    folder.mkdir(parents=True, exist_ok=True)
+    os.link(made_cuda_library(name, file or f"lib{name}", soname), folder / (file or f"lib{name}"))
+
+
+@functools.lru_cache(maxsize=None)
+def made_cuda_library(name, file, soname):
     text = f'extern "C" void uses_{symbol(name)}() {{}}\n'
     if symbol(name) == "cudart":
         text += 'extern "C" int cudaRuntimeGetVersion(int* version) { *version = 99000; return 0; }\n'
     if symbol(name) == "nccl":
         text += nccl()
-    library(folder / (file or f"lib{name}"), text, soname=soname)
+    path = FOLDER / "made" / str(soname) / file
+    library(path, text, soname=soname)
+    return path
 
 
 def nccl():
@@ -394,7 +402,7 @@ def check_lockstep(name, made, answer):
                      *(f"-DLOCKSTEP_{part}=OFF" for part in ("BUILD_TESTS", "BUILD_EXAMPLES", "BUILD_BENCHMARKS", "FORTRAN")),
                      *made.options, **made.variables)
     assert code == 0, said
-    text = (build / "lockstep.pc").read_text(encoding="utf-8")
+    text = (build / "pkgconfig/here/lockstep.pc").read_text(encoding="utf-8")
     libdir = build / "lib"
     libdir.mkdir()
     for link in (build / "libtorch").glob("*"):
