@@ -4,6 +4,7 @@ import re
 
 from docutils import nodes
 from sphinx import addnodes
+from sphinx.domains.cpp import CPPDomain
 
 project = "lockstep"
 root_doc = "README"
@@ -11,6 +12,7 @@ extensions = ["myst_parser"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 include_patterns = ["*.md", "docs/*.md", "tests/**.md", "benchmarks/**.md", "template/*.md", "api/**"]
 myst_heading_anchors = 4
+smartquotes = False
 add_function_parentheses = False
 cpp_maximum_signature_line_length = 80
 toc_object_entries = False
@@ -25,6 +27,13 @@ CONTENTS = {
     "Reference": "migration options glossary snapshot-format building dependencies architecture",
     "Evidence": "performance workloads exactness predict",
 }
+
+
+class Names(CPPDomain):
+    """C++, of which search does not list parameters."""
+
+    def get_objects(self):
+        return (found for found in super().get_objects() if not found[2].endswith("Param"))
 
 
 def toctree(caption, *pages):
@@ -51,6 +60,7 @@ def link_names(app, doctree):
 
 
 def setup(app):
+    app.add_domain(Names, override=True)
     app.connect("source-read", read_source)
     app.connect("doctree-read", link_names)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -137,7 +137,7 @@ def a_system_with_apt_gets_packages_and_a_version_that_is_not_tested_is_named():
     for release, name in ((DEBIAN_13, "Debian GNU/Linux 13 (trixie) is not tested"), (MINT, "Linux Mint 22 is not")):
         with system(release, apt=True) as made:
             expect(made.setup("--tests"), 0, name, "set-up is complete")
-            assert {"g++", "libhwy-dev", "libpng-dev", "slurmd", "gfortran"} <= set(made.has("installed"))
+            assert {"g++", "libhwy-dev", "libpng-dev", "slurmd", "gfortran", "doxygen"} <= set(made.has("installed"))
             assert (made.venv / "bin" / "has_torch").exists()
     with system(DEBIAN_12, apt=True) as made:
         expect(made.setup(), 0, "set-up is complete")
