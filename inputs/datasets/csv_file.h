@@ -15,7 +15,7 @@ class CsvRows;
 }  // namespace detail
 
 struct CsvOptions {
-  /// Between the fields of a line; '\t' for TSV.
+  /// Between the fields of a line; a tab for TSV.
   TORCH_ARG(char, separator) = ',';
   /// True: the first line has the names of the columns. False: the columns are named "0", "1", ...
   TORCH_ARG(bool, header) = true;

@@ -21,7 +21,7 @@ struct RunLogOptions {
   /// Samples of one update on all ranks. The log then has samples_per_second. Requires: >= 0.
   /// 0: unknown.
   TORCH_ARG(int64_t, samples_per_update) = 0;
-  /// True: each rank writes a log, rank r to FOLDER/rank<r>. False: rank 0 writes to FOLDER.
+  /// True: each rank writes a log, rank r to `FOLDER/rank<r>`. False: rank 0 writes to FOLDER.
   TORCH_ARG(bool, every_rank) = false;
   /// True: rows have flops_per_second and mfu.
   TORCH_ARG(bool, mfu) = false;

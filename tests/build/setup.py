@@ -145,7 +145,7 @@ def a_system_with_apt_gets_packages_and_a_version_that_is_not_tested_is_named():
                           (UBUNTU_26, "Ubuntu 26.04 LTS is not tested")):
         with system(release, apt=True) as made:
             expect(made.setup("--tests"), 0, name, "set-up is complete")
-            assert {"g++", "libhwy-dev", "libpng-dev", "slurmd", "gfortran"} <= set(made.has("installed"))
+            assert {"g++", "libhwy-dev", "libpng-dev", "slurmd", "gfortran", "doxygen"} <= set(made.has("installed"))
             assert (made.venv / "bin" / "has_torch").exists()
     with system(DEBIAN_12, apt=True) as made:
         expect(made.setup(), 0, "set-up is complete")
