@@ -14,10 +14,10 @@ namespace {
   LOCKSTEP_CHECK_CODE(condition, ExitCode::data, what, ": ", __VA_ARGS__)
 
 at::ScalarType type_of(const lockstep_array& array, const std::string& what) {
+  LOCKSTEP_CHECK_ARRAY(array.dtype != LOCKSTEP_REFUSED, array.data == nullptr
+                                                            ? "it was refused"
+                                                            : static_cast<const char*>(array.data));
   switch (array.dtype) {
-    case LOCKSTEP_REFUSED:
-      LOCKSTEP_CHECK_ARRAY(false, array.data == nullptr ? "no reason is given"
-                                                        : static_cast<const char*>(array.data));
     case LOCKSTEP_FLOAT32:
       return at::kFloat;
     case LOCKSTEP_FLOAT64:
@@ -34,7 +34,7 @@ at::ScalarType type_of(const lockstep_array& array, const std::string& what) {
 /// Whether 64 bits can hold the number of elements and both ends of the array. from_blob() ends the
 /// process if its sums overflow. `first` becomes the lowest address.
 bool fits_in_memory(at::IntArrayRef shape, at::IntArrayRef strides, int64_t element_bytes,
-                    int64_t& first) {
+                    intptr_t& first) {
   int64_t elements = 1;
   int64_t before = 0;  // bytes in front of element [0, 0, ...]
   int64_t behind = element_bytes;
@@ -50,7 +50,7 @@ bool fits_in_memory(at::IntArrayRef shape, at::IntArrayRef strides, int64_t elem
       return false;
     }
   }
-  int64_t last = 0;
+  intptr_t last = 0;
   return !__builtin_add_overflow(first, behind, &last) &&
          !__builtin_add_overflow(first, before, &first);
 }

@@ -17,11 +17,12 @@ void check(bool condition, const Parts&... parts) {
 
 /// LibTorch says "out of bounds" on the host; on a device the process cannot go on.
 void check_classes(const at::Tensor& target, int64_t classes) {
-  const at::Tensor wrong =
-      target.masked_select((target.lt(0) | target.ge(classes)) & target.ne(kIgnoredClass));
+  const at::Tensor wrong = target.masked_select(
+      target.lt(0).logical_or(target.ge(classes)).logical_and(target.ne(kIgnoredClass)));
   check(wrong.numel() == 0, "cross_entropy: the target has the class number ",
-        wrong.numel() == 0 ? 0 : wrong[0].item<int64_t>(), ", but the output has ", classes,
-        " classes, 0 to ", classes - 1, "; if the program counts classes from 1, subtract 1");
+        wrong.numel() == 0 ? 0 : wrong.select(0, 0).item<int64_t>(), ", but the output has ",
+        classes, " classes, 0 to ", classes - 1,
+        "; if the program counts classes from 1, subtract 1");
 }
 
 /// The dtype in which a loss computes: autocast makes 16 bits fp32.
