@@ -23,6 +23,7 @@ class Trainer;
 
 /// How long train_epochs() trains, and what it saves. Ranks: the same on every rank.
 struct EpochOptions {
+  using Stopping = EarlyStopping*;
   using StepHook = std::function<void(const StepReport& report, RunLog& log)>;
   using EpochHook = std::function<void(int64_t epoch, const Evaluation& found, RunLog& log)>;
 
@@ -38,7 +39,7 @@ struct EpochOptions {
   /// Ends the run when it stops(). train_epochs() gives it the metric of each validation, before
   /// the snapshot. Made with the same Trainer; it must live as long as that saves and resumes.
   /// Null: none.
-  TORCH_ARG(EarlyStopping*, early_stopping) = nullptr;
+  TORCH_ARG(Stopping, early_stopping) = nullptr;
   /// Also saves after this many updates. 0: only after each epoch. Requires: >= 0.
   TORCH_ARG(int64_t, save_every) = 0;
   /// Also validates, and saves with the metric, after this many updates: for long epochs. 0: only
