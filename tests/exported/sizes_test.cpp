@@ -1,6 +1,7 @@
 // Python's arithmetic on sizes, and the relations that torch.export writes with it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/inputs/exported/archive/json_values.h>
 #include <lockstep/inputs/exported/graph/arithmetic.h>
 #include <lockstep/inputs/exported/graph/linear_size.h>
