@@ -104,12 +104,14 @@ def least_tag(symbols):
 
 
 def report(symbols, tag):
-    newer = sorted({(kind, version, symbol, where) for kind, version, symbol, where in symbols
-                    if kind == "GLIBC" and version > (2, USUAL)
-                    or kind == "GLIBCXX" and version > (3, 4, CXX_OF_TAG[max(t for t in CXX_OF_TAG if t <= USUAL)])})
+    usual_cxx = CXX_OF_TAG[max(tag for tag in CXX_OF_TAG if tag <= USUAL)]
+    newer = {}
+    for kind, version, symbol, where in symbols:
+        if version > {"GLIBC": (2, USUAL), "GLIBCXX": (3, 4, usual_cxx)}[kind]:
+            newer.setdefault((kind, version, symbol), set()).add(where)
     print(f"symbols that are newer than those of manylinux_2_{USUAL}: {len(newer) or 'none'}")
-    for kind, version, symbol, where in newer:
-        print(f"  {kind}_{'.'.join(map(str, version))}  {symbol}  of {where}")
+    for (kind, version, symbol), files in sorted(newer.items()):
+        print(f"  {kind}_{'.'.join(map(str, version))}  {symbol}  of {', '.join(sorted(files))}")
     print(f"so the wheel is for manylinux_2_{tag} and newer")
 
 
