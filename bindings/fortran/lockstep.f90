@@ -17,6 +17,7 @@
 !> integer(int32) or integer(int64). Sections with any stride and components of derived types are
 !> views, too. What would be a temporary copy does not compile: x(rows, :), reshape(x, ...), x * 2,
 !> (x), the result of a function. Nor does a dummy argument with intent(in): leave the intent out.
+!> Write a(:)%mass, not a%mass, if a is allocatable or a pointer: gfortran 12 passes a wrong address.
 !> Element x(i, j) is element [i, j] of the tensor; with reversed=.true. it is element [j, i], so
 !> that x(features, samples) is a batch of samples that lies in memory as LibTorch's own. x has the
 !> attribute target, and lives as long as the view.

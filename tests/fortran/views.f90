@@ -26,7 +26,7 @@ program views
   integer, target :: labels(5)
   complex(real32), target :: waves(4, 3)
   complex(real64), target :: wide_waves(4)
-  integer :: i, j, k
+  integer :: i, j
 
   do j = 1, 3
     do i = 1, 4
@@ -48,8 +48,8 @@ program views
   do i = 1, 6
     particles(i) = particle(i, 10 * i, 100 * i, i, 0.5 * i, place(-i, 0.25 * i))
   end do
+  allocate (allocated(4, 3), many(6))
   allocated = table
-  allocate (many(6))
   many = particles
   pointed => particles(6:1:-2)
 
@@ -77,9 +77,9 @@ program views
   call expect(lockstep_array(particles(6:1:-3)%y), [2], dble(particles(6:1:-3)%y), "some %y")
   call expect(lockstep_array(grid%z), [4, 3], flat(dble(grid%z)), "grid%z")
   call expect(lockstep_array(grid(4:1:-1, 2)%mass), [4], grid(4:1:-1, 2)%mass, "a column")
-  call expect(lockstep_array(many%z), [6], dble(many%z), "many%z")
-  call expect(lockstep_array(many%x), [6], dble(many%x), "many%x")
-  call expect(lockstep_array(pointed%mass), [3], pointed%mass, "pointed%mass")
+  ! Not many%z: gfortran 12 passes the place of many%x.
+  call expect(lockstep_array(many(:)%z), [6], dble(many%z), "many(:)%z")
+  call expect(lockstep_array(pointed(:)%mass), [3], pointed%mass, "pointed(:)%mass")
   call expect(lockstep_array(waves%re), [4, 3], flat(dble(waves%re)), "waves%re")
   call expect(lockstep_array(waves(:, 2)%im), [4], dble(waves(:, 2)%im), "waves%im")
   call expect(lockstep_array(wide_waves%im), [4], wide_waves%im, "wide_waves%im")
