@@ -31,7 +31,7 @@ int lockstep_data_parallel_create(lockstep_data_parallel** parallel, lockstep_ru
     const Communicator& hosts = made->runtime->control();
     std::vector<at::Tensor> tensors;
     DataParallelOptions chosen;
-    lockstep::detail::Agreement(hosts, ExitCode::data).attempt([&] {
+    lockstep::detail::Agreement(hosts).attempt([&] {
       chosen = data_parallel_options(text_of(options));
       tensors = kept(weights, count, "weight");
       for (const at::Tensor& tensor : tensors) {
@@ -50,7 +50,7 @@ int lockstep_data_parallel_average(lockstep_data_parallel* parallel,
   return status_of([&] {
     BorrowedWeights& weights = *checked(parallel, "the data parallelism").weights;
     std::vector<at::Tensor> tensors;
-    lockstep::detail::Agreement(parallel->runtime->control(), ExitCode::data).attempt([&] {
+    lockstep::detail::Agreement(parallel->runtime->control()).attempt([&] {
       tensors = borrowed(gradients, count, "gradient");
       weights.require_fit(tensors);
     });
@@ -81,7 +81,7 @@ int lockstep_scaler_unscale(lockstep_scaler* scaler, const lockstep_array* gradi
   return status_of([&] {
     GradientScaler& own = *checked(scaler, "the scaler").scaler;
     std::vector<at::Tensor> tensors;
-    lockstep::detail::Agreement(scaler->runtime->control(), ExitCode::data).attempt([&] {
+    lockstep::detail::Agreement(scaler->runtime->control()).attempt([&] {
       checked(finite, "finite");
       for (const at::Tensor& tensor : borrowed(gradients, count, "gradient")) {
         tensors.push_back(tensor.clone());

@@ -1,11 +1,16 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <lockstep/bindings/c/calls/gradient_scaler.h>
+#include <lockstep/collectives/communicator.h>
 #include <torch/optim/sgd.h>
 
 #include <memory>
 
 namespace lockstep::c {
+
+GradientScaler::GradientScaler(const amp::LossScalerOptions& options,
+                               const Communicator& communicator)
+    : scaler_(options, communicator) {}
 
 GradientScaler::Gradients::Gradients()
     : Optimizer(std::vector<at::Tensor>(), std::make_unique<torch::optim::SGDOptions>(0.0)) {}

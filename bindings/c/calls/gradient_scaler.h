@@ -12,8 +12,7 @@ namespace lockstep::c {
 /// Ranks, errors: as LossScaler.
 class GradientScaler {
  public:
-  GradientScaler(const amp::LossScalerOptions& options, const Communicator& communicator)
-      : scaler_(options, communicator) {}
+  GradientScaler(const amp::LossScalerOptions& options, const Communicator& communicator);
 
   /// Divides the gradients by the scale, in place; false if one is not finite on some rank.
   bool unscale(const std::vector<at::Tensor>& gradients);

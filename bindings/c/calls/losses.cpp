@@ -3,7 +3,7 @@
 #include <ATen/ops/mse_loss.h>
 #include <lockstep/bindings/c/calls/losses.h>
 #include <lockstep/collectives/check.h>
-#include <lockstep/runtime/data/batch.h>
+#include <lockstep/runtime/batch.h>
 
 namespace lockstep::c {
 namespace {
