@@ -204,11 +204,13 @@ void write_all(Archive& archive, const Payload& payload, const std::vector<Named
     const at::NoGradGuard no_grad;
     PayloadReader reader(archive, payload.folder, json.at("config"));
     for (const NamedTensors& values : lists) {
+      size_t found = 0;
       for (auto& [name, entry] : json.at("config").items()) {
         const auto value = values.find(name);
         if (value == values.end()) {
           continue;
         }
+        ++found;
         const at::Tensor place = reader.read(name, entry).tensor;
         if (place.sizes() != value->second.sizes()) {
           malformed("'", name, "' has other sizes than the model: the archive has been replaced");
@@ -225,6 +227,9 @@ void write_all(Archive& archive, const Payload& payload, const std::vector<Named
         changed[payload.folder + entry.at("path_name").get<std::string>()] =
             whole.view({-1}).view(at::kByte);
         changed[payload.config] = bytes_of(json.dump());
+      }
+      if (found != values.size()) {
+        malformed("not all tensors of the model are here: the archive has been replaced");
       }
     }
     for (const auto& [path, bytes] : reader.records()) {

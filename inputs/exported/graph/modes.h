@@ -13,7 +13,6 @@ struct Autocast {
   std::optional<c10::DeviceType> device;  // empty: that of the module
   std::optional<at::ScalarType> dtype;    // empty: the device's default
   bool enabled = true;
-  bool cache = true;
 };
 
 /// What a region of forward() sets while it runs.
@@ -24,7 +23,8 @@ struct Modes {
 
 /// The settings of torch.set_grad_enabled(mode), or of torch.autocast(device, dtype, enabled,
 /// cache), from the inputs of their operators. `home`: the module's device at export. Throws
-/// Malformed for other settings.
+/// Malformed for other settings. The cache stays as it is outside, as in Python's forward():
+/// torch.export switches it off while it traces, and writes that down.
 Modes modes_of(const nlohmann::json& settings, c10::Device home);
 
 /// Sets the modes of a region as Python's context managers do, until the end of the scope.
@@ -42,7 +42,6 @@ class ModeGuard {
     c10::DeviceType device;
     bool enabled;
     at::ScalarType dtype;
-    bool cache;
   };
 
   std::optional<at::AutoGradMode> grad_;

@@ -102,7 +102,8 @@ Source::Source(const Json& node) : trace_(trace_of(node)) {
       code_ = in_torch || !code_.empty() ? code_ : line;
       continue;
     }
-    in_torch = line.find("/torch/") != std::string::npos;
+    in_torch = line.find("/torch/") != std::string::npos ||
+               line.find("\"<eval_with_key>") != std::string::npos;  // code that torch.fx wrote
     code_.clear();
     if (!in_torch) {
       line_ = line.substr(begin);
