@@ -181,7 +181,7 @@ def build_template(installed, folder, arguments):
 
 def train_without_compiler(installed, template):
     with tempfile.TemporaryDirectory() as tools:
-        for name in ("mpirun", "prterun", "sh"):
+        for name in ("mpirun", "prterun", "sh", "ssh", "rsh"):  # Open MPI may insist on one of the last two
             if found := shutil.which(name):
                 (pathlib.Path(tools) / name).symlink_to(found)
         if shutil.which("c++", path=tools) or shutil.which("cmake", path=tools):
