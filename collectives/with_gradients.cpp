@@ -1,7 +1,7 @@
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/with_gradients.h>
 
-#include <ATen/ops/zeros_like.h>
+#include <ATen/ops/ones.h>
 #include <lockstep/collectives/core/ragged_rows.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -82,7 +82,9 @@ struct OfRoot : Function<OfRoot> {
     const GroupPtr group = group_of(context);
     const at::Tensor sum = SumOfRanks::apply(gradients[0], group);
     const bool is_root = group->ranks.rank() == context->saved_data["root"].toInt();
-    return {is_root ? sum : at::zeros_like(sum), at::Tensor(), at::Tensor()};
+    // The zeros of the others belong to the graph, too: a second backward is collective as well.
+    const at::Tensor none = sum.masked_fill(at::ones({}, sum.options().dtype(at::kBool)), 0.0);
+    return {is_root ? sum : none, at::Tensor(), at::Tensor()};
   }
 };
 
