@@ -9,8 +9,8 @@ namespace lockstep::detail {
 /// The shared libraries of this process.
 std::vector<std::string> loaded_libraries();
 
-/// Those of `libraries` that hold an NCCL, each once: libnccl.so and libnccl.so.SUFFIX, and
-/// LibTorch's libtorch_cuda.so where NCCL is a part of it.
+/// The files of NCCL among `libraries`, each once: libnccl.so and libnccl.so.SUFFIX, and the one
+/// that LibTorch's libtorch_cuda.so calls, which is that library itself where NCCL is a part of it.
 std::vector<std::string> nccl_files(const std::vector<std::string>& libraries);
 
 /// The one of nccl_files(libraries); empty: there is none. Throws Error (code environment) that

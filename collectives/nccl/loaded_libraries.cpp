@@ -8,18 +8,18 @@
 namespace lockstep::detail {
 namespace {
 
-/// Whether NCCL is a part of this loaded library, not one that it needs.
-bool defines_nccl(const std::string& path) {
+/// The file of the NCCL that this loaded library calls: the library itself or one that it needs;
+/// empty: it calls none.
+std::string nccl_of(const std::string& path) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr) {
-    return false;
+    return "";
   }
   void* function = dlsym(library, "ncclGetVersion");
   Dl_info info{};
-  const bool defines =
-      function != nullptr && dladdr(function, &info) != 0 && path == info.dli_fname;
+  const bool found = function != nullptr && dladdr(function, &info) != 0;
   dlclose(library);
-  return defines;
+  return found ? info.dli_fname : "";
 }
 
 }  // namespace
@@ -37,11 +37,14 @@ std::vector<std::string> loaded_libraries() {
 
 std::vector<std::string> nccl_files(const std::vector<std::string>& libraries) {
   std::vector<std::string> found;
-  for (const std::string& path : libraries) {
+  for (std::string path : libraries) {
     const std::string file = path.substr(path.rfind('/') + 1);
-    const bool holds_nccl = file == "libnccl.so" || file.rfind("libnccl.so.", 0) == 0 ||
-                            (file == "libtorch_cuda.so" && defines_nccl(path));
-    if (holds_nccl && std::find(found.begin(), found.end(), path) == found.end()) {
+    if (file == "libtorch_cuda.so") {
+      path = nccl_of(path);
+    } else if (file != "libnccl.so" && file.rfind("libnccl.so.", 0) != 0) {
+      continue;
+    }
+    if (!path.empty() && std::find(found.begin(), found.end(), path) == found.end()) {
       found.push_back(path);
     }
   }

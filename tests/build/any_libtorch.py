@@ -130,7 +130,8 @@ def made_cuda_library(name, file, soname):
 
 
 def nccl():
-    return f'extern "C" int ncclGetVersion(int* version) {{ *version = 20009; return 0; }}\nextern const char nccl_says[] = "{NCCL_TEXT}";\n'
+    return f'extern "C" int ncclCommInitRankConfig() {{ return 0; }}\n' \
+           f'extern "C" int ncclGetVersion(int* version) {{ *version = 20009; return 0; }}\nextern const char nccl_says[] = "{NCCL_TEXT}";\n'
 
 
 def cuda_headers(folder, version=99000):
@@ -177,6 +178,8 @@ class Layout:
         cudart = [need for need in needs if "cudart" in need.name]
         library(self.lib / "libc10_cuda.so", "", [self.lib / "libc10.so", *cudart], run_path)
         calls = "".join(f'extern "C" void uses_{symbol(name)}();\n' for name in names)
+        if "nccl" not in without:
+            calls += 'extern "C" int ncclCommInitRankConfig();\nint call_nccl() { return ncclCommInitRankConfig(); }\n'
         calls += f"void call_all() {{ {''.join(f'uses_{symbol(name)}(); ' for name in names)} }}\n"
         library(self.lib / "libtorch_cuda.so", calls + own, [self.lib / "libc10_cuda.so", self.lib / "libtorch_cpu.so", *needs], run_path)
         library(self.lib / "libtorch.so", "", [self.lib / "libtorch_cpu.so", self.lib / "libtorch_cuda.so"], run_path)
