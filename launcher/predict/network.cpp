@@ -24,7 +24,7 @@ double number(const Json& from, const std::string& path, const char* part, const
   const double value = found ? from[part][name].get<double>() : 0.0;
   if (!(value > 0.0 && value <= kMostOfAFigure)) {
     throw std::runtime_error(path + ": needs {\"" + part + "\": {\"" + name +
-                             "\": a number above 0, at most 1e12}}");
+                             "\": a number above 0}}, at most 1e12");
   }
   return value;
 }

@@ -192,31 +192,35 @@ def add_to(tar, name, data):
     tar.addfile(entry, io.BytesIO(data))
 
 
-def sizes():
-    """Large files, and the same with twice the content."""
+def sizes(multiples=(1, 2)):
+    """Files, and the same with twice the content."""
     import gzip
     import numpy as np
     from PIL import Image
-    for k in (1, 2):
-        count = k * (8 << 20)
+    for k in multiples:
+        count = k * (2 << 20)
         (folder / f"pixels.{k}.idx.gz").write_bytes(gzip.compress(idx(8, count) + noisy(count), 1))
         (folder / f"numbers.{k}.idx").write_bytes(idx(13, count // 4) + noisy(count))
-        (folder / f"{k}.cifar").write_bytes(noisy(3073 * 2000 * k).translate(bytes(i % 10 for i in range(256))))
-        (folder / f"rows.{k}.csv").write_text("a,b,c\n" + "1.25,-7,31\n" * (k * 80_000))
-        (folder / f"short.{k}.csv").write_text("a\n" + "1\n" * (k * 500_000))
+        (folder / f"{k}.cifar").write_bytes(noisy(3073 * 500 * k).translate(bytes(i % 10 for i in range(256))))
+        (folder / f"rows.{k}.csv").write_text("a,b,c\n" + "1.25,-7,31\n" * (k * 20_000))
+        (folder / f"short.{k}.csv").write_text("a\n" + "1\n" * (k * 125_000))
         (folder / f"columns.{k}.csv").write_text(
-            ",".join(f"c{i}" for i in range(k * 20_000)) + "\n" + ",".join(["1"] * (k * 20_000)))
-        (folder / f"quotes.{k}.csv").write_text('a\n"' + '""' * (k << 20) + '"\n')
-        (folder / f"{k}.txt").write_text("the cat sat on a mat of a hat\n" * (k * 60_000))
+            ",".join(f"c{i}" for i in range(k * 5000)) + "\n" + ",".join(["1"] * (k * 5000)))
+        (folder / f"quotes.{k}.csv").write_text('a\n"' + '""' * (k << 18) + '"\n')
+        (folder / f"{k}.txt").write_text("the cat sat on a mat of a hat\n" * (k * 15_000))
         np.save(folder / f"bool.{k}.npy", np.frombuffer(noisy(count), np.uint8) > 7)
-        image = Image.fromarray(np.resize(pixels(64, 2048), (1024 * k, 2048, 3)))
+        image = Image.fromarray(np.resize(pixels(64, 2048), (256 * k, 2048, 3)))
         image.save(folder / f"{k}.png", compress_level=1)
         image.save(folder / f"{k}.jpg")
         image.save(folder / f"progressive.{k}.jpg", progressive=True)
         for name, form in (("samples", "{}.bin"), ("extensions", "a.{}")):
             with tarfile.open(folder / f"{name}.{k}.tar", "w") as tar:
-                for i in range(k * 5000):
+                for i in range(k * 1250):
                     add_to(tar, form.format(i), b"12345678")
+
+
+def large():
+    sizes((8,))
 
 
 def bombs():
