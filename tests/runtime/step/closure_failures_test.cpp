@@ -6,9 +6,11 @@
 
 #include <lockstep/amp/sync_batch_norm.h>
 #include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
 
 #include <functional>
 #include <new>
@@ -60,33 +62,26 @@ struct FailsInBackward : torch::autograd::Function<FailsInBackward> {
 
 /// A net with a collective in forward and one in backward.
 struct Net {
-  explicit Net(Call call) : layers(torch::nn::Linear(4, 8), torch::nn::BatchNorm1d(8)), last(8, 2) {
+  explicit Net(Call call) : first(4, 8), norm(8), last(8, 2), model(first, norm, last) {
     const at::NoGradGuard no_grad;
-    for (const at::Tensor& weight : model()->parameters()) {
+    for (const at::Tensor& weight : model->parameters()) {
       weight.copy_(drawn(weight.sizes(), static_cast<uint64_t>(weight.numel())) * 0.3);
     }
     if (call == Call::sync_batch_norm) {
-      convert_sync_batchnorm(model(), runtime().communicator());
+      convert_sync_batchnorm(model, runtime().communicator());
     } else {
-      layers[1]->eval();  // the same values on any rank
+      norm->eval();  // the same values on any rank
       ranks = call == Call::on_split          ? runtime().communicator().split(0)
               : call == Call::on_communicator ? runtime().communicator()
                                               : runtime().control();
     }
   }
 
-  torch::nn::Sequential model() {
-    if (!whole) {
-      whole = torch::nn::Sequential(layers, last);
-    }
-    return whole;
-  }
-
   at::Tensor loss(const Batch& batch, std::optional<Fault> here, Place place) {
     if (here && place == Place::closure) {
       fail(*here);
     }
-    at::Tensor hidden = layers->forward(batch.x);
+    at::Tensor hidden = norm->forward(first->forward(batch.x));
     if (ranks) {
       at::Tensor all = at::empty({hidden.size(0) * ranks->size(), hidden.size(1)});
       ranks->all_gather(all, hidden.detach()).wait();
@@ -107,9 +102,10 @@ struct Net {
     return (last->forward(result) - batch.y).square().mean();
   }
 
-  torch::nn::Sequential layers;
+  torch::nn::Linear first;
+  torch::nn::BatchNorm1d norm;
   torch::nn::Linear last;
-  torch::nn::Sequential whole = nullptr;
+  torch::nn::Sequential model;
   std::optional<Communicator> ranks;
 };
 
@@ -131,7 +127,7 @@ at::Tensor trained(Call call, std::optional<int> failing = std::nullopt,
                    Fault fault = Fault::exception, Place place = Place::closure,
                    bool before_first_update = false) {
   Net net(call);
-  Trainer trainer(runtime(), net.model(), SGD(0.1).momentum(0.9));
+  Trainer trainer(runtime(), net.model, SGD(0.1).momentum(0.9));
   const auto good = [&](int64_t step) {
     trainer.step(
         [&] { return net.loss(mlp_batch(step, runtime().rank()), std::nullopt, Place::closure); });
@@ -164,16 +160,25 @@ at::Tensor trained(Call call, std::optional<int> failing = std::nullopt,
   return flat_masters(trainer);
 }
 
+const char* name_of(Call call) {
+  switch (call) {
+    case Call::sync_batch_norm:
+      return "SyncBatchNorm";
+    case Call::on_split:
+      return "OnASplitCommunicator";
+    case Call::on_communicator:
+      return "OnTheCommunicator";
+    case Call::on_control:
+      break;
+  }
+  return "OnControl";
+}
+
 class ClosureFailures : public ::testing::TestWithParam<Call> {};
 INSTANTIATE_TEST_SUITE_P(, ClosureFailures,
                          ::testing::Values(Call::sync_batch_norm, Call::on_split,
                                            Call::on_communicator, Call::on_control),
-                         [](const auto& info) {
-                           const std::vector<const char*> names = {
-                               "SyncBatchNorm", "OnASplitCommunicator", "OnTheCommunicator",
-                               "OnControl"};
-                           return names[static_cast<size_t>(info.param)];
-                         });
+                         [](const auto& info) { return std::string(name_of(info.param)); });
 
 TEST_P(ClosureFailures, OfAnyRankReachAllRanksAndLeaveNoTrace) {
   const at::Tensor expected = trained(GetParam());
