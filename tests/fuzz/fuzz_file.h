@@ -1,6 +1,7 @@
 #pragma once
 
 #include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
