@@ -146,7 +146,9 @@ TEST(ExportedModules, DynamicSizesAreTakenAndOthersRefusedByName) {
               HasSubstr("fixed size 8. To run other sizes, export with dynamic_shapes"));
   ExportedModule masked(PythonModel::archive("masked"));
   EXPECT_THAT(masked->forward(at::ones({2, 4, 8})).sizes(), ElementsAre(2, 5));
-  EXPECT_THAT(what_of([&] { masked->forward(at::ones({2, 5, 8})); }),
+  EXPECT_THAT(what_of([&] {
+                masked->forward(at::ones({2, 5, 8}));
+              }),
               HasSubstr("the sizes of the inputs do not fit: "));
 }
 
