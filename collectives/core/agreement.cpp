@@ -70,7 +70,9 @@ std::string quoted(const std::vector<std::string>& messages) {
         ranks.push_back(static_cast<int>(other));
       }
     }
-    text += c10::str(text.empty() ? "" : "; ", rank_names(ranks), ": ", messages[rank]);
+    const std::string name = rank_names(ranks) + ": ";
+    const bool has_name = messages[rank].rfind(name, 0) == 0;
+    text += (text.empty() ? "" : "; ") + (has_name ? "" : name) + messages[rank];
   }
   return text;
 }
