@@ -20,6 +20,7 @@ TEST(ErrorsOfRanks, RanksAreNamedInRanges) {
 TEST(ErrorsOfRanks, RanksThatSayTheSameAreQuotedOnce) {
   EXPECT_EQ(quoted({"a", "", "b", "a"}), "ranks 0, 3: a; rank 2: b");
   EXPECT_EQ(quoted({"", "a"}), "rank 1: a");
+  EXPECT_EQ(quoted({"rank 0: a", "b"}), "rank 0: a; rank 1: b");
   EXPECT_EQ(quoted({"", ""}), "");
 }
 
