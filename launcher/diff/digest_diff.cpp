@@ -60,7 +60,8 @@ Updates read(const std::string& run) {
       throw std::runtime_error(path + ", line " + std::to_string(number) +
                                ": this is no line of a digest log");
     }
-    updates[entry["update"].get<int64_t>()] = std::move(entry);
+    const auto update = entry["update"].get<int64_t>();
+    updates[update] = std::move(entry);
   }
   return updates;
 }
