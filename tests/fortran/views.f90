@@ -84,6 +84,7 @@ program views
   call expect(lockstep_array(waves(:, 2)%im), [4], dble(waves(:, 2)%im), "waves%im")
   call expect(lockstep_array(wide_waves%im), [4], wide_waves%im, "wide_waves%im")
   call passed_on(table, particles, 4, 3)
+  deallocate (allocated, many)  ! or a leak sanitizer reports them
   print "(a)", "all as expected"
 
 contains
