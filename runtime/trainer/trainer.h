@@ -175,10 +175,10 @@ class Trainer {
   /// Loads only weights and buffers, for fine-tuning. `path` is the folder of a run, a snapshot, a
   /// safetensors file or folder, or model.safetensors.index.json. Moments, counters and loaders do
   /// not change. With TrainerOptions::ema the moving averages start at what was loaded, or are
-  /// loaded too: if `path` names a snapshot that has them all, and `options` map no names and take no
-  /// averages for weights. If names
-  /// or sizes do not match, throws the same Error on every rank, lists every mismatch and loads
-  /// nothing, unless LoadOptions::match is partial.
+  /// loaded too: if `path` names a snapshot that has them all, and `options` map no names and take
+  /// no averages for weights. If names or sizes do not match, throws the same Error on every rank,
+  /// lists every mismatch and loads nothing, unless LoadOptions::match is partial. Throws Error in
+  /// the closure of a step. Collective.
   snapshot::LoadReport load_weights(const std::string& path,
                                     const snapshot::LoadOptions& options = {});
 
