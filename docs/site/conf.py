@@ -19,7 +19,7 @@ toc_object_entries = False
 html_theme = "furo"
 html_title = "lockstep"
 html_static_path = html_css_files = ["site.css"]
-html_show_sphinx = html_show_copyright = html_copy_source = False
+html_use_index = html_show_sphinx = html_show_copyright = html_copy_source = False
 
 CONTENTS = {
     "Guides": "first-hour from-ddp from-accelerate data precision memory activation-checkpointing ema contrastive-losses "

@@ -30,7 +30,7 @@ def escaped(text):
 def inline(node):
     text = flat(node)
     if node.tag == "ref" and re.fullmatch(r"[\w:]+(\(\))?", text):
-        return f":cpp:any:`{text}`\\ "
+        return f":cpp:any:`{text} <{text.removesuffix('()')}>`\\ "
     return f"``{text}``\\ " if node.tag in ("computeroutput", "ref") else escaped(text)
 
 
