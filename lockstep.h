@@ -27,6 +27,7 @@
 #include <lockstep/collectives/communicator.h>
 #include <lockstep/collectives/error.h>
 #include <lockstep/collectives/mpi_session.h>
+#include <lockstep/collectives/with_gradients.h>
 #include <lockstep/inputs/cifar_file.h>
 #include <lockstep/inputs/csv_file.h>
 #include <lockstep/inputs/exported_module.h>

@@ -38,7 +38,7 @@ ScalerRule scaler_rule(const LossScalerOptions& options) {
 
 namespace {
 
-constexpr int64_t kSkipsAtRest = 20;                  // consecutive skips at the lowest scale
+constexpr int64_t kLeastSkips = 20;                   // in a row, before the run may end
 constexpr double kLowestUsefulScale = 1.0 / 65536.0;  // only gradients above 4e9 overflow fp16 here
 
 /// Whether an overflow can still lower the scale (or use up hysteresis).
@@ -51,7 +51,7 @@ bool budget_is_spent(const LossScalerOptions& options, const ScalerState& state)
   if (const auto& budget = options.max_consecutive_skips()) {
     return *budget > 0 && state.consecutive_skips >= *budget;
   }
-  return state.consecutive_skips >= kSkipsAtRest && !still_falls(options, state);
+  return state.consecutive_skips >= kLeastSkips && !still_falls(options, state);
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ contains
 
   subroutine steps(count, x, y) bind(c, name="fortran_step_run")
     integer(c_int), value :: count
-    real(c_float), target, intent(in) :: x(3, 16), y(1, 16)
+    real(c_float), target :: x(3, 16), y(1, 16)
     integer :: i
     do i = 1, count
       call trainer%step([lockstep_array(x, reversed=.true.)], lockstep_array(y, reversed=.true.))

@@ -15,7 +15,7 @@ from harness.measure import Measurement
 from harness.rows import as_text
 
 SUITES = ("allreduce", "step", "update", "layers", "exported", "c", "memory", "snapshot", "data", "startup", "nodes")
-ASKED_FOR = ("gpu", "ranks")  # only when asked for
+ASKED_FOR = ("gpu", "ranks", "wheel")  # only when asked for
 ROUNDS_AGAIN = 3  # runs of what --check finds slow
 
 

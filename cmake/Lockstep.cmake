@@ -10,19 +10,22 @@ endif()
 
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
-# The wheel's libraries and its CUDA run-time, which programs need themselves, must be found at run
-# time, before and after install; $ORIGIN is for shared libraries of lockstep.
-set(CMAKE_BUILD_RPATH "${LibTorch_ROOT}/lib")
-file(RELATIVE_PATH _libraries_from_programs "/${CMAKE_INSTALL_BINDIR}" "/${CMAKE_INSTALL_LIBDIR}")
-set(CMAKE_INSTALL_RPATH "\$ORIGIN" "\$ORIGIN/${_libraries_from_programs}" "${LibTorch_ROOT}/lib")
-if(LibTorch_CUDA_ROOT)
-  list(APPEND CMAKE_INSTALL_RPATH "${LibTorch_CUDA_ROOT}/lib")
-endif()
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME lockstep)
+include(LockstepRunPaths)
 
 add_library(lockstep_flags INTERFACE)
 # GCC 14 warns wrongly of the bounds of vector<bool> in LibTorch's custom_function.h.
 target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wno-unused-parameter
   "$<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<VERSION_GREATER_EQUAL:$<CXX_COMPILER_VERSION>,14>>:-Wno-array-bounds;-Wno-stringop-overflow>")
+
+# No file that is built names a folder of this machine. ccache makes paths below its CCACHE_BASEDIR relative by itself.
+if(NOT CCACHE_PROGRAM)
+  target_compile_options(lockstep_flags INTERFACE "-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=")
+endif()
+string(FIND "${LibTorch_ROOT}" "${PROJECT_SOURCE_DIR}/" _at)
+if(NOT _at EQUAL 0)
+  target_compile_options(lockstep_flags INTERFACE "-ffile-prefix-map=${LibTorch_ROOT}/=torch/")
+endif()
 
 # What tests and benchmarks link: they may include every header of every library.
 add_library(lockstep_internal INTERFACE)

@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/InferenceMode.h>
+#include <lockstep/collectives/core/ragged_rows.h>
 #include <lockstep/collectives/host/thread_transport.h>
 #include <lockstep/collectives/impl/plain_tensor.h>
 #include <lockstep/collectives/impl/transport.h>
@@ -35,6 +36,9 @@ class ArgumentCheck {
     that(tensor.defined(), what, " is undefined");
     const std::string why = detail::why_not_plain(tensor);
     that(why.empty(), what, " ", why);
+    that(!(c10::GradMode::is_enabled() && tensor.requires_grad()), what,
+         " needs a gradient, which would not pass through this collective: call lockstep::",
+         detail::verb_name(verb_), "_with_gradients(), or pass its detach()");
     that(tensor.is_contiguous(), what, " of sizes ", tensor.sizes(), " and strides ",
          tensor.strides(), " must be contiguous; call contiguous() first");
   }
@@ -54,6 +58,11 @@ class ArgumentCheck {
          input.device(), "; both must be on one device");
   }
 
+  void root(int root) const {
+    that(root >= 0 && root < transport_.size(), "root is ", root, ", expected 0 to ",
+         transport_.size() - 1);
+  }
+
   void reduction(at::ScalarType dtype, ReduceOp op) const {
     const bool is_float =
         dtype == at::kFloat || dtype == at::kDouble || dtype == at::kHalf || dtype == at::kBFloat16;
@@ -61,10 +70,11 @@ class ArgumentCheck {
                             at::elementSize(dtype) <= 8 && !at::isBarebonesUnsignedType(dtype);
     that(is_float || is_integer, "cannot reduce ", dtype,
          "; reducible are float32, float64, float16, bfloat16, int8 to int64, uint8 and bool");
-    that(dtype != at::kBool || op.kind() == ReduceOp::Kind::max,
-         "bool tensors know max only; convert to an integer type to count");
+    const bool is_extreme = op == ReduceOp::max() || op == ReduceOp::min();
+    that(dtype != at::kBool || is_extreme,
+         "bool tensors know max and min only; convert to an integer type to count");
     that(is_float || op.kind() != ReduceOp::Kind::avg, "avg of ", dtype,
-         " would truncate; integer types know sum and max only");
+         " would truncate; integer types know sum, max and min only");
     const double f = op.predivide_factor();
     that(op.kind() == ReduceOp::Kind::avg || f == 1.0, "predivide(", f, ") belongs to avg only");
     that(std::isfinite(f) && f > 0.0, "predivide factor must be positive and finite, found ", f);
@@ -200,7 +210,7 @@ Work Communicator::all_gather(const at::Tensor& output, const at::Tensor& input)
 Work Communicator::broadcast(const at::Tensor& tensor, int root) const {
   const ArgumentCheck check(transport(), detail::Verb::broadcast);
   check.written(tensor, "tensor");
-  check.that(root >= 0 && root < size(), "root is ", root, ", expected 0 to ", size() - 1);
+  check.root(root);
   return written_to(tensor,
                     [&](const at::Tensor& memory) { return transport_->broadcast(memory, root); });
 }
@@ -225,17 +235,30 @@ void Communicator::progress() const {
   transport().progress();
 }
 
-std::vector<std::string> Communicator::all_gather_bytes(const std::string& bytes) const {
-  const int64_t ranks = size();
-  at::Tensor own_length = at::empty({1}, at::kLong);
-  own_length.mutable_data_ptr<int64_t>()[0] = static_cast<int64_t>(bytes.size());
-  at::Tensor lengths = at::empty({ranks}, at::kLong);
-  all_gather(lengths, own_length).wait();
+at::Tensor Communicator::all_gather_rows(const at::Tensor& rows) const {
+  const auto counts = all_gather_numbers(detail::row_count(rows));
+  return detail::gather_ragged_rows(rows, counts, [this](const at::Tensor& same_count) {
+    const at::Tensor all = detail::room_for_rows(same_count, same_count.size(0) * size());
+    all_gather(all, same_count.contiguous()).wait();
+    return all;
+  });
+}
 
-  const int64_t* length = lengths.const_data_ptr<int64_t>();
-  const int64_t longest = *std::max_element(length, length + ranks);
+std::vector<int64_t> Communicator::all_gather_numbers(int64_t number) const {
+  const at::Tensor own = at::empty({1}, at::kLong);
+  own.mutable_data_ptr<int64_t>()[0] = number;
+  const at::Tensor all = at::empty({size()}, at::kLong);
+  all_gather(all, own).wait();
+  const int64_t* numbers = all.const_data_ptr<int64_t>();
+  return {numbers, numbers + size()};
+}
+
+std::vector<std::string> Communicator::all_gather_bytes(const std::string& bytes) const {
+  const std::vector<int64_t> lengths = all_gather_numbers(static_cast<int64_t>(bytes.size()));
+  const auto ranks = static_cast<int64_t>(lengths.size());
+  const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
   if (longest == 0) {
-    return std::vector<std::string>(static_cast<size_t>(ranks));
+    return std::vector<std::string>(lengths.size());
   }
   at::Tensor own = at::empty({longest}, at::kByte);
   std::memcpy(own.mutable_data_ptr(), bytes.data(), bytes.size());
@@ -246,9 +269,31 @@ std::vector<std::string> Communicator::all_gather_bytes(const std::string& bytes
 
   std::vector<std::string> result;
   const char* data = static_cast<const char*>(gathered.const_data_ptr());
-  for (int64_t rank = 0; rank < ranks; ++rank) {
-    result.emplace_back(data + rank * longest, static_cast<size_t>(length[rank]));
+  for (const int64_t length : lengths) {
+    result.emplace_back(data, static_cast<size_t>(length));
+    data += longest;
   }
+  return result;
+}
+
+std::vector<std::string> Communicator::gather_bytes(const std::string& bytes, int root) const {
+  const ArgumentCheck check(transport(), detail::Verb::all_gather);
+  check.root(root);
+  std::vector<std::string> all = all_gather_bytes(bytes);
+  return rank() == root ? all : std::vector<std::string>();
+}
+
+std::string Communicator::broadcast_bytes(const std::string& bytes, int root) const {
+  const at::Tensor length = at::empty({1}, at::kLong);
+  length.mutable_data_ptr<int64_t>()[0] = static_cast<int64_t>(bytes.size());
+  broadcast(length, root).wait();
+  std::string result(static_cast<size_t>(*length.const_data_ptr<int64_t>()), '\0');
+  const at::Tensor memory = at::empty({static_cast<int64_t>(result.size())}, at::kByte);
+  if (rank() == root) {
+    std::memcpy(memory.mutable_data_ptr(), bytes.data(), bytes.size());
+  }
+  broadcast(memory, root).wait();
+  std::memcpy(result.data(), memory.const_data_ptr(), result.size());
   return result;
 }
 

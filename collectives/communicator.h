@@ -6,6 +6,7 @@
 #include <lockstep/collectives/work.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,11 @@ namespace lockstep {
 class Communicator;
 
 namespace detail {
+class ClosureCalls;
 class GraphCapture;
 class Transport;
+std::optional<ClosureCalls> closure_calls(const Communicator& communicator);
+Communicator with_closure_calls(const Communicator& world);
 std::string graph_capture_refusal(const Communicator& communicator);
 GraphCapture& graph_capture(const Communicator& communicator);
 bool rounds_at_each_rank(const Communicator& communicator);
@@ -29,8 +33,10 @@ bool rounds_at_each_rank(const Communicator& communicator);
 /// round once; NCCL rounds at each rank. Results: the same bits on every rank and at any timing.
 /// A tensor from allocate() is reduced in place where the ranks share memory; any other tensor is
 /// copied in and out. With a world of size 1, collectives return at once and change no values.
-/// Errors: Error for misuse, CommunicationError for a lost or late peer. The message names the
-/// rank, the collective and its sequence number.
+/// Gradients: none. A tensor of autograd's graph is refused while grad mode is on: pass detach(),
+/// or call the functions of collectives/with_gradients.h. Errors: Error for misuse,
+/// CommunicationError for a lost or late peer. The message names the rank, the collective and its
+/// sequence number.
 class Communicator {
  public:
   /// A world of one rank.
@@ -77,13 +83,26 @@ class Communicator {
   /// Advances pending collectives without blocking.
   void progress() const;
 
-  /// Returns every rank's bytes, in rank order. Blocking; for small control messages such as names.
+  // Blocking calls of what ranks may have different amounts of. The bytes may be a text.
+
+  /// The rows (dimension 0) of all ranks, in rank order, in a new tensor. Ranks may have different
+  /// numbers of rows, also none; dtype and the other dimensions are equal. Any strides.
+  [[nodiscard]] at::Tensor all_gather_rows(const at::Tensor& rows) const;
+  /// Every rank's number, in rank order.
+  [[nodiscard]] std::vector<int64_t> all_gather_numbers(int64_t number) const;
+  /// Every rank's bytes, in rank order. For small messages such as names.
   [[nodiscard]] std::vector<std::string> all_gather_bytes(const std::string& bytes) const;
+  /// The same on rank `root`; empty on the others.
+  [[nodiscard]] std::vector<std::string> gather_bytes(const std::string& bytes, int root = 0) const;
+  /// The bytes of rank `root`; those of the others are not read.
+  [[nodiscard]] std::string broadcast_bytes(const std::string& bytes, int root = 0) const;
 
   /// The last collectives that this rank called here, one per line, with the state of each.
   std::string collective_log() const;
 
  private:
+  friend std::optional<detail::ClosureCalls> detail::closure_calls(const Communicator&);
+  friend Communicator detail::with_closure_calls(const Communicator& world);
   friend std::string detail::graph_capture_refusal(const Communicator& communicator);
   friend detail::GraphCapture& detail::graph_capture(const Communicator& communicator);
   friend bool detail::rounds_at_each_rank(const Communicator& communicator);

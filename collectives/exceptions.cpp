@@ -8,6 +8,12 @@ Error::Error(const std::string& message) : Error(message, ExitCode::usage) {}
 CommunicationError::CommunicationError(const std::string& message)
     : Error(message, ExitCode::peer_lost) {}
 
+PeerStepFailed::PeerStepFailed(int rank, const Error& cause)
+    : Error(c10::str("rank ", rank, " has failed in this step: ", cause.what(),
+                     "; let this exception leave the closure"),
+            cause.code()),
+      rank_(rank) {}
+
 namespace detail {
 
 void throw_error(const std::string& message) {

@@ -27,6 +27,21 @@ class CommunicationError : public Error {
  public:
   /// The code is `peer_lost`.
   explicit CommunicationError(const std::string& message);
+  /// `code`: that of the error because of which the peer left.
+  CommunicationError(const std::string& message, ExitCode code) : Error(message, code) {}
+};
+
+/// Thrown by a collective that cannot be completed because another rank has failed in its step
+/// (Trainer::step). It has the exit code of that rank's error. Let it leave the closure: step()
+/// then throws the same Error on every rank, and communicators and Trainer work on.
+class PeerStepFailed : public Error {
+ public:
+  /// `rank`: the rank that failed, among those of the Runtime.
+  PeerStepFailed(int rank, const Error& cause);
+  int rank() const noexcept { return rank_; }
+
+ private:
+  int rank_;
 };
 
 }  // namespace lockstep

@@ -12,7 +12,7 @@ enum class ExitCode : int {
   snapshot = 11,    // a snapshot cannot be used
   peer_lost = 20,   // a rank died or did not arrive in time; restart from the last snapshot
   diverged = 21,    // replicas differ that must be equal
-  non_finite = 22,  // too many updates in a row were skipped: the non-finite budget is spent
+  non_finite = 22,  // too many updates in a row were skipped: the skip budget is spent
   out_of_memory = 23,
   preempted = 75,  // stopped on request; a snapshot was saved
 };

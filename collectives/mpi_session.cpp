@@ -121,8 +121,10 @@ struct MpiSession::Impl {
   /// Marks this process as having a session.
   struct OnlyOne {
     OnlyOne() {
-      LOCKSTEP_CHECK(!session_exists.exchange(true),
-                     "MpiSession: this process already has one; copy its world() instead");
+      LOCKSTEP_CHECK(
+          !session_exists.exchange(true),
+          "MpiSession: this process already has one, perhaps of a Runtime; use that one, "
+          "or destroy it first");
     }
     ~OnlyOne() { session_exists = false; }
   };

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -20,6 +21,7 @@
 #include "clean/leftovers.h"
 #include "diff/digest_diff.h"
 #include "job/run_job.h"
+#include "machine/built_with.h"
 #include "machine/libtorch_place.h"
 #include "machine/machine.h"
 #include "machine/visible_gpus.h"
@@ -27,6 +29,7 @@
 #include "rank/child_process.h"
 #include "rank/exit_codes.h"
 #include "rank/rank_process.h"
+#include "start/nearest_name.h"
 
 namespace lockstep::launcher {
 namespace {
@@ -118,16 +121,26 @@ int clean_leftovers(bool lists_only) {
   return 0;
 }
 
+/// The folder that has bin/lockstep.
+std::string own_prefix() {
+  return std::filesystem::path(own_program()).parent_path().parent_path().string();
+}
+
 /// Replaces this process by a program that needs LibTorch, from the same folder.
 int exec_tool(const std::string& name, char** argv) {
-  const auto libtorch = find_libtorch(LOCKSTEP_LIBTORCH_ROOT, LOCKSTEP_LIBTORCH_VERSION,
-                                      [](const char* variable) { return std::getenv(variable); });
+  const auto libtorch =
+      find_libtorch({LOCKSTEP_LIBTORCH_VERSION, own_prefix(),
+                     [](const char* variable) { return std::getenv(variable); }, torch_of_python});
   if (!libtorch) {
     std::cerr << "lockstep: " << name << " needs LibTorch " LOCKSTEP_LIBTORCH_VERSION
-              << ", which was in " LOCKSTEP_LIBTORCH_ROOT
-                 " when lockstep was built and is no longer "
-                 "there. Set LibTorch_ROOT to the torch folder of that version, or activate a "
-                 "Python environment with torch==" LOCKSTEP_LIBTORCH_VERSION "\n";
+              << ", and finds it neither beside " << own_prefix()
+              << " nor in the active Python environment. Set LibTorch_ROOT to the torch folder of "
+                 "that version, or activate an environment with torch==" LOCKSTEP_LIBTORCH_VERSION
+                 "\n";
+    return exit_environment;
+  }
+  if (const std::string problem = why_no_mpi(name); !problem.empty()) {
+    std::cerr << "lockstep: " << problem << "\n";
     return exit_environment;
   }
   std::string folders;
@@ -168,7 +181,15 @@ Run prepare_run(CLI::App& run, const Program& program) {
     options.shown_ranks = *shown;
     options.program = run.remaining();
     if (!options.program.empty() && options.program.front().front() == '-') {
-      return wrong_usage("run has no option " + options.program.front() +
+      const std::string option = options.program.front();
+      std::vector<std::string> names;
+      for (const CLI::Option* each : run.get_options()) {
+        for (const std::string& name : each->get_lnames()) {
+          names.push_back("--" + name);
+        }
+      }
+      return wrong_usage("run has no option " + option +
+                         did_you_mean(option.substr(0, option.find('=')), names) +
                          "; see lockstep run --help");
     }
     if (program) {
@@ -244,6 +265,14 @@ constexpr SubCommand commands[] = {
     {"doctor", "Check this machine, its devices and this build, within a minute", nullptr,
      "lockstep-doctor"}};
 
+std::vector<std::string> names_of_commands() {
+  std::vector<std::string> names;
+  for (const SubCommand& command : commands) {
+    names.emplace_back(command.name);
+  }
+  return names;
+}
+
 int main(int argc, char** argv) {
   const std::vector<std::string> all(argv + 1, argv + argc);
   for (const SubCommand& command : commands) {
@@ -266,8 +295,17 @@ int main(int argc, char** argv) {
                                              detail::advice_for_driver(gpus.error) + "\n");
     return 0;
   }
+  const std::vector<std::string> names = names_of_commands();
+  if (!own.empty() && own.front().rfind('-', 0) != 0 &&
+      std::find(names.begin(), names.end(), own.front()) == names.end()) {
+    return wrong_usage("there is no command " + own.front() + did_you_mean(own.front(), names) +
+                       "; see lockstep --help");
+  }
   CLI::App app("Trains LibTorch models on many ranks.", "lockstep");
-  app.set_version_flag("--version", "lockstep " LOCKSTEP_VERSION);
+  app.set_version_flag("--version", version_text());
+  app.add_flag_callback(
+      "--prefix", [] { throw CLI::CallForVersion(own_prefix(), 0); },
+      "Print the folder that CMAKE_PREFIX_PATH needs, and exit");
   app.require_subcommand(1);
   int code = 0;
   for (const SubCommand& command : commands) {

@@ -21,11 +21,16 @@ has_gpu() {
     { [ -e /dev/dxg ] && PATH="$PATH:/usr/sbin:/sbin" ldconfig -p | grep 'libcuda\.so\.1 ' >/dev/null; }
 }
 
+# The Python whose torch is LibTorch, if LibTorch_ROOT names no other.
+python_of_torch() {
+  if [ -x "$venv/bin/python" ]; then echo "$venv/bin/python"; else command -v python3; fi
+}
+
 # configure PRESET [CMAKE-ARGUMENT...]
 configure() {
   local preset="$1"
   shift
-  (cd "$root" && cmake --preset "$preset" -DPython3_EXECUTABLE="$venv/bin/python" "$@" >/dev/null) ||
+  (cd "$root" && cmake --preset "$preset" -DPython3_EXECUTABLE="$(python_of_torch)" "$@" >/dev/null) ||
     die 3 "cmake could not configure the preset $preset"
 }
 
@@ -39,4 +44,18 @@ build() {
 
 build_dir() {
   if [ "$1" = release ]; then echo "$root/build"; else echo "$root/build-$1"; fi
+}
+
+# built_tree [--build FOLDER ...]: the folder of a build that can be installed: FOLDER as it is, else build, made now.
+built_tree() {
+  if [ "${1:-}" = --build ]; then
+    realpath "${2:?--build needs a folder}"
+    return
+  fi
+  {
+    "$root/scripts/setup"
+    configure release
+    build release lockstep_installed
+  } >&2
+  build_dir release
 }

@@ -44,7 +44,8 @@ struct DecisionRule {
 };
 
 /// The inputs and the result of the decision on one update: plain data in host or device memory.
-/// The same bits on every rank, except for `loss`.
+/// The same bits on every rank, except for `loss`; with local_updates also except for what follows
+/// from the gradients, which are each rank's own: totals.sum_squares, grad_norm, gradient_factor.
 struct Decision {
   // Inputs of decide(), in this order; failed and loss_sum are all-reduced. Without shards so is
   // totals.not_finite, which then counts a bucket once for each rank.
@@ -59,13 +60,13 @@ struct Decision {
   PlannedFactors planned;
 
   // Outputs of decide().
-  StepState step;  // coefficients of the update
-  bool skipped = false;
+  StepState step;          // coefficients of the update
+  bool skipped = false;    // an inf or NaN, or a rank failed
   float scale = 1.0F;      // the loss scale of these gradients
   double grad_norm = 0.0;  // of the unscaled gradient before clipping; NaN if skipped
 
   // Outputs of conclude().
-  int64_t updates = 0;  // updates so far, without skips
+  int64_t updates = 0;  // made so far; skipped ones do not count
   ScalerState scaler;
 };
 

@@ -32,7 +32,9 @@ namespace amp {
 
 /// Adds parameter groups to an optimizer. `Spec` derives from Grouped<Spec>, declares its options
 /// with LOCKSTEP_OPTIMIZER_ARG and must provide lr(), weight_decay() and kName, and for its other
-/// options own_rule(), check_options() and describe_options().
+/// options own_rule(), check_options() and describe_options(). For every optimizer of
+/// optimizer_list.h `doctor` and the C interface also compile a constructor from one double, the
+/// learning rate, and the option moments(MomentFormat).
 ///
 /// As in torch.optim, a group has the options of the optimizer, also those that are set later,
 /// except for its own.

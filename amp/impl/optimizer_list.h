@@ -12,6 +12,7 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
   apply(AdamWUpdate) apply(AdamUpdate) apply(LionUpdate) apply(SgdUpdate) apply(MomentumUpdate)
 
 /// The list of the optimizers of optimizers.h, which are classes in namespace lockstep. The C
-/// interface takes their names from it.
+/// interface takes their names from it, and `doctor` runs their kernels; what both expect of a
+/// class is said at Grouped.
 #define LOCKSTEP_FOR_EACH_OPTIMIZER(apply) \
   apply(AdamW) apply(Adam) apply(SGD) apply(LAMB) apply(Lion)

@@ -14,7 +14,7 @@ struct ScalerState {
   int32_t growth_tracker = 0;      // clean updates since the last growth or overflow
   int32_t hysteresis_tracker = 1;  // overflows until the scale backs off, that one included
   int32_t consecutive_skips = 0;
-  int64_t iteration = 0;       // updates made or skipped
+  int64_t iteration = 0;       // updates so far, made or skipped
   int64_t last_overflow = -1;  // iteration of the last overflow
   int64_t skipped = 0;         // total of skipped updates
 };

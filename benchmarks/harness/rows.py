@@ -41,7 +41,7 @@ class Row:
 
 LIMIT = "limit"  # the peer of against()
 MANY = 1e6  # the ratio of something to nothing
-SCALES = {"us": 1e6, "ms": 1e3, "MB": 1e-6}
+SCALES = {"s": 1.0, "us": 1e6, "ms": 1e3, "MB": 1e-6}
 
 
 def compare(suite, name, ours, peer, peer_name, unit, target=None):

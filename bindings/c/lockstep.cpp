@@ -1,4 +1,5 @@
 #include <c10/core/GradMode.h>
+#include <lockstep/bindings/c/calls/arguments.h>
 #include <lockstep/bindings/c/calls/arrays.h>
 #include <lockstep/bindings/c/calls/handles.h>
 #include <lockstep/bindings/c/calls/losses.h>
@@ -8,26 +9,17 @@
 #include <lockstep/bindings/c/text/runtime_text.h>
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/impl/agreement.h>
+#include <lockstep/collectives/impl/as_error.h>
 
 #include <cstring>
+#include <exception>
 
-// The functions of lockstep.h, in its order.
+// The functions of lockstep.h, in its order; those for loops of the program's own: own_loop.cpp.
 
 namespace {
 
 using namespace lockstep;
 using namespace lockstep::c;
-
-std::string text_of(const char* text) {
-  return text == nullptr ? std::string() : std::string(text);
-}
-
-/// Dereferences a pointer. Throws Error for null.
-template <typename Pointed>
-Pointed& checked(Pointed* pointer, const char* what) {
-  LOCKSTEP_CHECK(pointer != nullptr, what, " is NULL");
-  return *pointer;
-}
 
 /// The Trainer of a handle.
 Trainer& trainer_of(lockstep_trainer* handle) {
@@ -58,20 +50,38 @@ void make_runtime(lockstep_runtime** handle, const char* options, const Argument
   *handle = made.release();
 }
 
+/// Runs `body`; an error of LibTorch, which knows no names, gets those of the arrays.
+template <typename Body>
+auto with_names(const std::vector<at::Tensor>& inputs, const at::Tensor& target, const Body& body) {
+  try {
+    return body();
+  } catch (const Error&) {
+    throw;
+  } catch (...) {
+    const Error error = lockstep::detail::as_error(std::current_exception());
+    if (error.code() != ExitCode::usage) {
+      throw;
+    }
+    throw Error(c10::str(error.what(), "\nThe arrays of this call: ", described(inputs, target)));
+  }
+}
+
 void infer(LoadedModel& model, c10::Device device, const lockstep_array* inputs, int input_count,
            const lockstep_array* outputs, int output_count) {
   const c10::AutoGradMode no_grad(false);
   const auto mode = model.eval_mode();
-  write(model.outputs(moved(borrowed(inputs, input_count, "input"), device)), outputs,
+  const std::vector<at::Tensor> arrays = borrowed(inputs, input_count, "input");
+  write(with_names(arrays, {}, [&] { return model.outputs(moved(arrays, device)); }), outputs,
         output_count);
 }
 
 /// The loss for tensors on the host; `target` may be undefined.
 at::Tensor loss_of_tensors(lockstep_trainer& handle, const std::vector<at::Tensor>& inputs,
                            const at::Tensor& target) {
-  const c10::Device device = handle.trainer->device();
-  const std::vector<at::Tensor> outputs = handle.model->outputs(moved(inputs, device));
-  return loss_of(handle.loss, outputs, target.defined() ? moved(target, device) : target);
+  return with_names(inputs, target, [&] {
+    return loss_of(handle.loss, handle.model->outputs(moved(inputs, handle.trainer->device())),
+                   target);
+  });
 }
 
 at::Tensor loss_of_arrays(lockstep_trainer& handle, const lockstep_array* inputs, int input_count,
@@ -222,7 +232,7 @@ int lockstep_trainer_state(lockstep_trainer* trainer, const char* name,
   return status_of([&] {
     checked(trainer, "the trainer")
         .state.add(trainer_of(trainer), text_of(name),
-                   borrowed(checked(array, "the array"), "state " + text_of(name)));
+                   kept(checked(array, "the array"), "state " + text_of(name)));
   });
 }
 

@@ -48,7 +48,10 @@ typedef enum lockstep_dtype {
   LOCKSTEP_FLOAT32 = 1,
   LOCKSTEP_FLOAT64 = 2,
   LOCKSTEP_INT32 = 3,
-  LOCKSTEP_INT64 = 4
+  LOCKSTEP_INT64 = 4,
+  /* For bindings of other languages: `data` is a text that says why the array cannot be used; the
+   * call that gets the array returns it as its error. */
+  LOCKSTEP_REFUSED = -1
 } lockstep_dtype;
 
 enum { LOCKSTEP_MAX_RANK = 8 };
@@ -57,7 +60,8 @@ enum { LOCKSTEP_MAX_RANK = 8 };
  * to another device the call copies it.
  * `strides`: distances in elements. All 0: row-major, as C arrays are. Column-major (Fortran) with
  * the index order kept: 1, shape[0], shape[0] * shape[1], ... An array to be written must not have
- * a stride of 0 otherwise. */
+ * a stride of 0 otherwise. Negative: `data` is still the first element; the call copies the array.
+ */
 typedef struct lockstep_array {
   void* data;
   int dtype; /* lockstep_dtype */
@@ -72,9 +76,9 @@ typedef struct lockstep_runtime lockstep_runtime;
 typedef struct lockstep_model lockstep_model;
 typedef struct lockstep_trainer lockstep_trainer;
 
-/* Option texts: "key=value" separated by blanks; a value with blanks stands in double quotes. Keys
- * are the names of the C++ options. NULL or "": the defaults. An unknown key is refused
- * (LOCKSTEP_USAGE); the message names the nearest keys.
+/* Option texts: "key=value" separated by blanks; a value with blanks stands in double quotes, but
+ * for those after a comma. Keys are the names of the C++ options. NULL or "": the defaults. An
+ * unknown key is refused (LOCKSTEP_USAGE); the message names the nearest keys.
  * Runtime (RuntimeOptions): seed, timeout (seconds), check_collectives, threads, device (cpu, cuda,
  * automatic), share_device, transport (automatic, nccl, staged), tf32, cudnn_benchmark,
  * deterministic. */
@@ -126,7 +130,8 @@ int lockstep_trainer_create(lockstep_trainer** trainer, lockstep_runtime* runtim
 /* Completes a pending save. */
 int lockstep_trainer_destroy(lockstep_trainer* trainer);
 /* One micro-batch; every accumulate-th call makes the update. `target`: NULL with loss=output. For
- * cross_entropy it holds class numbers, or probabilities in the dtype of the output. Collective. */
+ * cross_entropy it holds class numbers from 0, of either integer dtype, or probabilities in the
+ * dtype of the output. Collective. */
 int lockstep_trainer_step(lockstep_trainer* trainer, const lockstep_array* inputs, int input_count,
                           const lockstep_array* target);
 /* With uneven_data: the step of a rank that has no micro-batch left. Collective. */
@@ -155,7 +160,8 @@ int lockstep_trainer_evaluate(lockstep_trainer* trainer, const lockstep_array* i
                               int input_count, const lockstep_array* target, double* loss);
 
 /* Registers an array of the program under `name`: saving stores its values, resuming writes them.
- * It is borrowed until the trainer is destroyed. Local, the same on every rank. */
+ * It is borrowed until the trainer is destroyed, and has no negative strides. Local, the same on
+ * every rank. */
 int lockstep_trainer_state(lockstep_trainer* trainer, const char* name,
                            const lockstep_array* array);
 /* Saves a snapshot into snapshots.folder, or the folder of resume(). Collective. */
@@ -188,6 +194,51 @@ int lockstep_buffer_size(const lockstep_buffer* buffer); /* -1 without a buffer 
 int lockstep_buffer_destroy(lockstep_buffer* buffer);
 /* lockstep_trainer_step() with a batch from the buffer. Collective. */
 int lockstep_trainer_step_from(lockstep_trainer* trainer, lockstep_buffer* buffer);
+
+/* Pieces for a loop of the program's own, which computes gradients of weights in its own arrays and
+ * updates them itself:
+ *   lockstep_scaler_state(scaler, &state);                   multiply the loss by state.scale
+ *   lockstep_data_parallel_average(parallel, gradients, n);
+ *   lockstep_scaler_unscale(scaler, gradients, n, &finite);  finite: update the weights
+ *   lockstep_scaler_update(scaler); */
+
+/* DataParallel over `weights`, which are borrowed until it is destroyed. The weights of rank 0 are
+ * copied to all ranks. Options: wire (fp32, fp16, bf16), reduce (avg, sum). Collective. */
+typedef struct lockstep_data_parallel lockstep_data_parallel;
+int lockstep_data_parallel_create(lockstep_data_parallel** parallel, lockstep_runtime* runtime,
+                                  const lockstep_array* weights, int count, const char* options);
+/* Replaces the gradients, one for each weight, by their averages over the ranks, which have the
+ * same bits on every rank. Collective. */
+int lockstep_data_parallel_average(lockstep_data_parallel* parallel,
+                                   const lockstep_array* gradients, int count);
+int lockstep_data_parallel_destroy(lockstep_data_parallel* parallel);
+
+/* amp::LossScaler. Options: policy (as loss_scale of a trainer), and the options of
+ * LossScalerOptions: init_scale, growth_interval and others. Collective. */
+typedef struct lockstep_scaler lockstep_scaler;
+int lockstep_scaler_create(lockstep_scaler** scaler, lockstep_runtime* runtime,
+                           const char* options);
+/* Divides the gradients, of dtype LOCKSTEP_FLOAT32, by the scale. `finite`: 0 if one is not finite
+ * on some rank: then no rank may update its weights. Once for each update. Collective. */
+int lockstep_scaler_unscale(lockstep_scaler* scaler, const lockstep_array* gradients, int count,
+                            int* finite);
+/* Moves the scale, after lockstep_scaler_unscale(). LOCKSTEP_NON_FINITE after too many overflows in
+ * a row. Collective. */
+int lockstep_scaler_update(lockstep_scaler* scaler);
+
+typedef struct lockstep_scale {
+  double scale;
+  int64_t growth_tracker;     /* clean updates since the last growth or overflow */
+  int64_t hysteresis_tracker; /* overflows until the scale backs off, that one included */
+  int64_t consecutive_skips;
+  int64_t iteration;     /* updates made or skipped */
+  int64_t last_overflow; /* iteration of the last overflow, or -1 */
+  int64_t skipped;       /* total of skipped updates */
+} lockstep_scale;
+/* The scale and all counters; to be saved, and loaded by a later run. Local. */
+int lockstep_scaler_state(const lockstep_scaler* scaler, lockstep_scale* state);
+int lockstep_scaler_load(lockstep_scaler* scaler, const lockstep_scale* state);
+int lockstep_scaler_destroy(lockstep_scaler* scaler);
 
 #ifdef __cplusplus
 }

@@ -13,28 +13,30 @@
 !> The functions are those of the C interface (lockstep/c/lockstep.h), which says what they do, which
 !> ranks call them, and which options there are.
 !>
-!> Arrays: lockstep_array(x) is a view of x, of rank 1 to 5 and kind real32, real64 or int64; sections
-!> with positive strides are views, too. Element x(i, j) is element [i, j] of the tensor; with
-!> reversed=.true. it is element [j, i], so that x(features, samples) is a batch of samples that lies
-!> in memory as LibTorch's own. x has the attribute target, and lives as long as the view.
+!> Arrays: lockstep_array(x) is a view of x, of rank 0 to 8 and type real(real32), real(real64),
+!> integer(int32) or integer(int64). Sections with any stride and components of derived types are
+!> views, too. What would be a temporary copy does not compile: x(rows, :), reshape(x, ...), x * 2,
+!> (x), the result of a function. Nor does a dummy argument with intent(in): leave the intent out.
+!> Element x(i, j) is element [i, j] of the tensor; with reversed=.true. it is element [j, i], so
+!> that x(features, samples) is a batch of samples that lies in memory as LibTorch's own. x has the
+!> attribute target, and lives as long as the view.
 !> Errors: each subroutine has the optional arguments stat (0, or a code such as lockstep_data) and
 !> errmsg. Without stat, an error prints its message and stops the program with its code.
 !> Objects: destroy() or the end of their scope ends them; the main program calls destroy() before
 !> MPI_Finalize. Do not assign one to another.
 module lockstep
   use, intrinsic :: iso_c_binding
-  use, intrinsic :: iso_fortran_env, only: error_unit, int64, real32, real64
+  use, intrinsic :: iso_fortran_env, only: error_unit, int32, int64, real32, real64
   implicit none
   private
 
   integer, parameter, public :: lockstep_ok = 0, lockstep_usage = 2, lockstep_environment = 3, &
       lockstep_data = 10, lockstep_snapshot = 11, lockstep_peer_lost = 20, lockstep_diverged = 21, &
       lockstep_non_finite = 22, lockstep_out_of_memory = 23, lockstep_preempted = 75
-  public :: real32, real64, int64
+  public :: real32, real64, int32, int64
   public :: lockstep_array, lockstep_report, lockstep_runtime, lockstep_model, lockstep_trainer, &
-      lockstep_buffer
+      lockstep_buffer, lockstep_data_parallel, lockstep_scaler, lockstep_scale
 
-  integer(c_int), parameter :: LOCKSTEP_FLOAT32 = 1, LOCKSTEP_FLOAT64 = 2, LOCKSTEP_INT64 = 4
   integer, parameter :: MAX_RANK = 8
 
   !> A view of an array.
@@ -44,10 +46,13 @@ module lockstep
     integer(c_int64_t) :: shape(MAX_RANK) = 0, strides(MAX_RANK) = 0
   end type
 
-  interface lockstep_array
-    module procedure array_real32_1, array_real32_2, array_real32_3, array_real32_4, array_real32_5, &
-      array_real64_1, array_real64_2, array_real64_3, array_real64_4, array_real64_5, &
-      array_int64_1, array_int64_2, array_int64_3, array_int64_4, array_int64_5
+  interface lockstep_array  ! array.c
+    function view_of(x, reversed) bind(C, name="lockstep_fortran_array") result(array)
+      import
+      type(*), target, intent(inout) :: x(..)  ! inout: the compiler passes no temporary
+      logical, intent(in), optional :: reversed
+      type(lockstep_array) :: array
+    end function
   end interface
 
   !> The values of a step. The flags are 0 or 1.
@@ -55,6 +60,13 @@ module lockstep
     integer(c_int) :: closes_update, skipped, all_out_of_data, stop_requested
     integer(c_int64_t) :: update, micro_batch
     real(c_double) :: loss, grad_norm, scale, learning_rate
+  end type
+
+  !> A loss scale and its counters.
+  type, bind(C) :: lockstep_scale
+    real(c_double) :: scale
+    integer(c_int64_t) :: growth_tracker, hysteresis_tracker, consecutive_skips, iteration, &
+        last_overflow, skipped
   end type
 
   type :: lockstep_runtime
@@ -111,6 +123,31 @@ module lockstep
     procedure :: size => buffer_size
     procedure :: destroy => buffer_destroy
     final :: buffer_final
+  end type
+
+  !> For a loop of the program's own: averages gradients over the ranks.
+  type :: lockstep_data_parallel
+    private
+    type(c_ptr) :: handle = c_null_ptr
+  contains
+    procedure :: create => data_parallel_create
+    procedure :: average => data_parallel_average
+    procedure :: destroy => data_parallel_destroy
+    final :: data_parallel_final
+  end type
+
+  !> For a loop of the program's own: a loss scale that all ranks share.
+  type :: lockstep_scaler
+    private
+    type(c_ptr) :: handle = c_null_ptr
+  contains
+    procedure :: create => scaler_create
+    procedure :: unscale => scaler_unscale
+    procedure :: update => scaler_update
+    procedure :: state => scaler_state
+    procedure :: load => scaler_load
+    procedure :: destroy => scaler_destroy
+    final :: scaler_final
   end type
 
   interface
@@ -314,6 +351,69 @@ module lockstep
       integer(c_int), value :: input_count, output_count
       integer(c_int) :: code
     end function
+    function c_data_parallel_create(parallel, runtime, weights, count, options) &
+        bind(C, name="lockstep_data_parallel_create") result(code)
+      import
+      type(c_ptr), intent(inout) :: parallel
+      type(c_ptr), value :: runtime
+      type(lockstep_array), intent(in) :: weights(*)
+      integer(c_int), value :: count
+      character(kind=c_char), intent(in) :: options(*)
+      integer(c_int) :: code
+    end function
+    function c_data_parallel_average(parallel, gradients, count) &
+        bind(C, name="lockstep_data_parallel_average") result(code)
+      import
+      type(c_ptr), value :: parallel
+      type(lockstep_array), intent(in) :: gradients(*)
+      integer(c_int), value :: count
+      integer(c_int) :: code
+    end function
+    function c_data_parallel_destroy(parallel) &
+        bind(C, name="lockstep_data_parallel_destroy") result(code)
+      import
+      type(c_ptr), value :: parallel
+      integer(c_int) :: code
+    end function
+    function c_scaler_create(scaler, runtime, options) &
+        bind(C, name="lockstep_scaler_create") result(code)
+      import
+      type(c_ptr), intent(inout) :: scaler
+      type(c_ptr), value :: runtime
+      character(kind=c_char), intent(in) :: options(*)
+      integer(c_int) :: code
+    end function
+    function c_scaler_unscale(scaler, gradients, count, finite) &
+        bind(C, name="lockstep_scaler_unscale") result(code)
+      import
+      type(c_ptr), value :: scaler
+      type(lockstep_array), intent(in) :: gradients(*)
+      integer(c_int), value :: count
+      integer(c_int), intent(inout) :: finite
+      integer(c_int) :: code
+    end function
+    function c_scaler_update(scaler) bind(C, name="lockstep_scaler_update") result(code)
+      import
+      type(c_ptr), value :: scaler
+      integer(c_int) :: code
+    end function
+    function c_scaler_state(scaler, state) bind(C, name="lockstep_scaler_state") result(code)
+      import
+      type(c_ptr), value :: scaler
+      type(lockstep_scale), intent(inout) :: state
+      integer(c_int) :: code
+    end function
+    function c_scaler_load(scaler, state) bind(C, name="lockstep_scaler_load") result(code)
+      import
+      type(c_ptr), value :: scaler
+      type(lockstep_scale), intent(in) :: state
+      integer(c_int) :: code
+    end function
+    function c_scaler_destroy(scaler) bind(C, name="lockstep_scaler_destroy") result(code)
+      import
+      type(c_ptr), value :: scaler
+      integer(c_int) :: code
+    end function
   end interface
 
 contains
@@ -350,269 +450,6 @@ contains
     character(len=:, kind=c_char), allocatable :: copy
     copy = c_null_char
     if (present(text)) copy = trim(text) // c_null_char
-  end function
-
-  function described(dtype, sizes, reversed) result(array)
-    integer(c_int), intent(in) :: dtype
-    integer(int64), intent(in) :: sizes(:)
-    logical, intent(in), optional :: reversed
-    type(lockstep_array) :: array
-    array%dtype = dtype
-    array%rank = size(sizes)
-    array%shape(:size(sizes)) = in_order(sizes, reversed)
-  end function
-
-  function place_of(address) result(place)
-    type(c_ptr), intent(in) :: address
-    integer(int64) :: place
-    place = transfer(address, place)
-  end function
-
-  !> From the places of the second elements of each dimension. A dimension of one element has none.
-  subroutine set_strides(array, places, bytes, reversed)
-    type(lockstep_array), intent(inout) :: array
-    integer(int64), intent(in) :: places(:)
-    integer, intent(in) :: bytes
-    logical, intent(in), optional :: reversed
-    integer(int64) :: strides(size(places))
-    strides = (places - place_of(array%data)) / bytes
-    where (strides == 0) strides = 1
-    array%strides(:size(places)) = in_order(strides, reversed)
-  end subroutine
-
-  function in_order(numbers, reversed) result(ordered)
-    integer(int64), intent(in) :: numbers(:)
-    logical, intent(in), optional :: reversed
-    integer(int64) :: ordered(size(numbers))
-    ordered = numbers
-    if (present(reversed)) then
-      if (reversed) ordered = numbers(size(numbers):1:-1)
-    end if
-  end function
-
-  function array_real32_1(x, reversed) result(array)
-    real(real32), target, intent(in) :: x(:)
-    logical, intent(in), optional :: reversed
-    type(lockstep_array) :: array
-    integer(int64) :: places(1)
-    array = described(LOCKSTEP_FLOAT32, shape(x, int64), reversed)
-    if (size(x) == 0) return
-    array%data = c_loc(x(1))
-    places = place_of(array%data)
-    if (size(x, 1) > 1) places(1) = place_of(c_loc(x(2)))
-    call set_strides(array, places, 4, reversed)
-  end function
-
-  function array_real32_2(x, reversed) result(array)
-    real(real32), target, intent(in) :: x(:,:)
-    logical, intent(in), optional :: reversed
-    type(lockstep_array) :: array
-    integer(int64) :: places(2)
-    array = described(LOCKSTEP_FLOAT32, shape(x, int64), reversed)
-    if (size(x) == 0) return
-    array%data = c_loc(x(1, 1))
-    places = place_of(array%data)
-    if (size(x, 1) > 1) places(1) = place_of(c_loc(x(2, 1)))
-    if (size(x, 2) > 1) places(2) = place_of(c_loc(x(1, 2)))
-    call set_strides(array, places, 4, reversed)
-  end function
-
-  function array_real32_3(x, reversed) result(array)
-    real(real32), target, intent(in) :: x(:,:,:)
-    logical, intent(in), optional :: reversed
-    type(lockstep_array) :: array
-    integer(int64) :: places(3)
-    array = described(LOCKSTEP_FLOAT32, shape(x, int64), reversed)
-    if (size(x) == 0) return
-    array%data = c_loc(x(1, 1, 1))
-    places = place_of(array%data)
-    if (size(x, 1) > 1) places(1) = place_of(c_loc(x(2, 1, 1)))
-    if (size(x, 2) > 1) places(2) = place_of(c_loc(x(1, 2, 1)))
-    if (size(x, 3) > 1) places(3) = place_of(c_loc(x(1, 1, 2)))
-    call set_strides(array, places, 4, reversed)
-  end function
-
-  function array_real32_4(x, reversed) result(array)
-    real(real32), target, intent(in) :: x(:,:,:,:)
-    logical, intent(in), optional :: reversed
-    type(lockstep_array) :: array
-    integer(int64) :: places(4)
-    array = described(LOCKSTEP_FLOAT32, shape(x, int64), reversed)
-    if (size(x) == 0) return
-    array%data = c_loc(x(1, 1, 1, 1))
-    places = place_of(array%data)
-    if (size(x, 1) > 1) places(1) = place_of(c_loc(x(2, 1, 1, 1)))
-    if (size(x, 2) > 1) places(2) = place_of(c_loc(x(1, 2, 1, 1)))
-    if (size(x, 3) > 1) places(3) = place_of(c_loc(x(1, 1, 2, 1)))
-    if (size(x, 4) > 1) places(4) = place_of(c_loc(x(1, 1, 1, 2)))
-    call set_strides(array, places, 4, reversed)
-  end function
-
-  function array_real32_5(x, reversed) result(array)
-    real(real32), target, intent(in) :: x(:,:,:,:,:)
-    logical, intent(in), optional :: reversed
-    type(lockstep_array) :: array
-    integer(int64) :: places(5)
-    array = described(LOCKSTEP_FLOAT32, shape(x, int64), reversed)
-    if (size(x) == 0) return
-    array%data = c_loc(x(1, 1, 1, 1, 1))
-    places = place_of(array%data)
-    if (size(x, 1) > 1) places(1) = place_of(c_loc(x(2, 1, 1, 1, 1)))
-    if (size(x, 2) > 1) places(2) = place_of(c_loc(x(1, 2, 1, 1, 1)))
-    if (size(x, 3) > 1) places(3) = place_of(c_loc(x(1, 1, 2, 1, 1)))
-    if (size(x, 4) > 1) places(4) = place_of(c_loc(x(1, 1, 1, 2, 1)))
-    if (size(x, 5) > 1) places(5) = place_of(c_loc(x(1, 1, 1, 1, 2)))
-    call set_strides(array, places, 4, reversed)
-  end function
-
-  function array_real64_1(x, reversed) result(array)
-    real(real64), target, intent(in) :: x(:)
-    logical, intent(in), optional :: reversed
-    type(lockstep_array) :: array
-    integer(int64) :: places(1)
-    array = described(LOCKSTEP_FLOAT64, shape(x, int64), reversed)
-    if (size(x) == 0) return
-    array%data = c_loc(x(1))
-    places = place_of(array%data)
-    if (size(x, 1) > 1) places(1) = place_of(c_loc(x(2)))
-    call set_strides(array, places, 8, reversed)
-  end function
-
-  function array_real64_2(x, reversed) result(array)
-    real(real64), target, intent(in) :: x(:,:)
-    logical, intent(in), optional :: reversed
-    type(lockstep_array) :: array
-    integer(int64) :: places(2)
-    array = described(LOCKSTEP_FLOAT64, shape(x, int64), reversed)
-    if (size(x) == 0) return
-    array%data = c_loc(x(1, 1))
-    places = place_of(array%data)
-    if (size(x, 1) > 1) places(1) = place_of(c_loc(x(2, 1)))
-    if (size(x, 2) > 1) places(2) = place_of(c_loc(x(1, 2)))
-    call set_strides(array, places, 8, reversed)
-  end function
-
-  function array_real64_3(x, reversed) result(array)
-    real(real64), target, intent(in) :: x(:,:,:)
-    logical, intent(in), optional :: reversed
-    type(lockstep_array) :: array
-    integer(int64) :: places(3)
-    array = described(LOCKSTEP_FLOAT64, shape(x, int64), reversed)
-    if (size(x) == 0) return
-    array%data = c_loc(x(1, 1, 1))
-    places = place_of(array%data)
-    if (size(x, 1) > 1) places(1) = place_of(c_loc(x(2, 1, 1)))
-    if (size(x, 2) > 1) places(2) = place_of(c_loc(x(1, 2, 1)))
-    if (size(x, 3) > 1) places(3) = place_of(c_loc(x(1, 1, 2)))
-    call set_strides(array, places, 8, reversed)
-  end function
-
-  function array_real64_4(x, reversed) result(array)
-    real(real64), target, intent(in) :: x(:,:,:,:)
-    logical, intent(in), optional :: reversed
-    type(lockstep_array) :: array
-    integer(int64) :: places(4)
-    array = described(LOCKSTEP_FLOAT64, shape(x, int64), reversed)
-    if (size(x) == 0) return
-    array%data = c_loc(x(1, 1, 1, 1))
-    places = place_of(array%data)
-    if (size(x, 1) > 1) places(1) = place_of(c_loc(x(2, 1, 1, 1)))
-    if (size(x, 2) > 1) places(2) = place_of(c_loc(x(1, 2, 1, 1)))
-    if (size(x, 3) > 1) places(3) = place_of(c_loc(x(1, 1, 2, 1)))
-    if (size(x, 4) > 1) places(4) = place_of(c_loc(x(1, 1, 1, 2)))
-    call set_strides(array, places, 8, reversed)
-  end function
-
-  function array_real64_5(x, reversed) result(array)
-    real(real64), target, intent(in) :: x(:,:,:,:,:)
-    logical, intent(in), optional :: reversed
-    type(lockstep_array) :: array
-    integer(int64) :: places(5)
-    array = described(LOCKSTEP_FLOAT64, shape(x, int64), reversed)
-    if (size(x) == 0) return
-    array%data = c_loc(x(1, 1, 1, 1, 1))
-    places = place_of(array%data)
-    if (size(x, 1) > 1) places(1) = place_of(c_loc(x(2, 1, 1, 1, 1)))
-    if (size(x, 2) > 1) places(2) = place_of(c_loc(x(1, 2, 1, 1, 1)))
-    if (size(x, 3) > 1) places(3) = place_of(c_loc(x(1, 1, 2, 1, 1)))
-    if (size(x, 4) > 1) places(4) = place_of(c_loc(x(1, 1, 1, 2, 1)))
-    if (size(x, 5) > 1) places(5) = place_of(c_loc(x(1, 1, 1, 1, 2)))
-    call set_strides(array, places, 8, reversed)
-  end function
-
-  function array_int64_1(x, reversed) result(array)
-    integer(int64), target, intent(in) :: x(:)
-    logical, intent(in), optional :: reversed
-    type(lockstep_array) :: array
-    integer(int64) :: places(1)
-    array = described(LOCKSTEP_INT64, shape(x, int64), reversed)
-    if (size(x) == 0) return
-    array%data = c_loc(x(1))
-    places = place_of(array%data)
-    if (size(x, 1) > 1) places(1) = place_of(c_loc(x(2)))
-    call set_strides(array, places, 8, reversed)
-  end function
-
-  function array_int64_2(x, reversed) result(array)
-    integer(int64), target, intent(in) :: x(:,:)
-    logical, intent(in), optional :: reversed
-    type(lockstep_array) :: array
-    integer(int64) :: places(2)
-    array = described(LOCKSTEP_INT64, shape(x, int64), reversed)
-    if (size(x) == 0) return
-    array%data = c_loc(x(1, 1))
-    places = place_of(array%data)
-    if (size(x, 1) > 1) places(1) = place_of(c_loc(x(2, 1)))
-    if (size(x, 2) > 1) places(2) = place_of(c_loc(x(1, 2)))
-    call set_strides(array, places, 8, reversed)
-  end function
-
-  function array_int64_3(x, reversed) result(array)
-    integer(int64), target, intent(in) :: x(:,:,:)
-    logical, intent(in), optional :: reversed
-    type(lockstep_array) :: array
-    integer(int64) :: places(3)
-    array = described(LOCKSTEP_INT64, shape(x, int64), reversed)
-    if (size(x) == 0) return
-    array%data = c_loc(x(1, 1, 1))
-    places = place_of(array%data)
-    if (size(x, 1) > 1) places(1) = place_of(c_loc(x(2, 1, 1)))
-    if (size(x, 2) > 1) places(2) = place_of(c_loc(x(1, 2, 1)))
-    if (size(x, 3) > 1) places(3) = place_of(c_loc(x(1, 1, 2)))
-    call set_strides(array, places, 8, reversed)
-  end function
-
-  function array_int64_4(x, reversed) result(array)
-    integer(int64), target, intent(in) :: x(:,:,:,:)
-    logical, intent(in), optional :: reversed
-    type(lockstep_array) :: array
-    integer(int64) :: places(4)
-    array = described(LOCKSTEP_INT64, shape(x, int64), reversed)
-    if (size(x) == 0) return
-    array%data = c_loc(x(1, 1, 1, 1))
-    places = place_of(array%data)
-    if (size(x, 1) > 1) places(1) = place_of(c_loc(x(2, 1, 1, 1)))
-    if (size(x, 2) > 1) places(2) = place_of(c_loc(x(1, 2, 1, 1)))
-    if (size(x, 3) > 1) places(3) = place_of(c_loc(x(1, 1, 2, 1)))
-    if (size(x, 4) > 1) places(4) = place_of(c_loc(x(1, 1, 1, 2)))
-    call set_strides(array, places, 8, reversed)
-  end function
-
-  function array_int64_5(x, reversed) result(array)
-    integer(int64), target, intent(in) :: x(:,:,:,:,:)
-    logical, intent(in), optional :: reversed
-    type(lockstep_array) :: array
-    integer(int64) :: places(5)
-    array = described(LOCKSTEP_INT64, shape(x, int64), reversed)
-    if (size(x) == 0) return
-    array%data = c_loc(x(1, 1, 1, 1, 1))
-    places = place_of(array%data)
-    if (size(x, 1) > 1) places(1) = place_of(c_loc(x(2, 1, 1, 1, 1)))
-    if (size(x, 2) > 1) places(2) = place_of(c_loc(x(1, 2, 1, 1, 1)))
-    if (size(x, 3) > 1) places(3) = place_of(c_loc(x(1, 1, 2, 1, 1)))
-    if (size(x, 4) > 1) places(4) = place_of(c_loc(x(1, 1, 1, 2, 1)))
-    if (size(x, 5) > 1) places(5) = place_of(c_loc(x(1, 1, 1, 1, 2)))
-    call set_strides(array, places, 8, reversed)
   end function
 
   subroutine runtime_create(self, options, comm, stat, errmsg)
@@ -887,6 +724,104 @@ contains
 
   subroutine buffer_final(self)
     type(lockstep_buffer), intent(inout) :: self
+    call self%destroy()
+  end subroutine
+
+  !> The arrays that `weights` views must have the attribute target, and live as long as the object.
+  subroutine data_parallel_create(self, runtime, weights, options, stat, errmsg)
+    class(lockstep_data_parallel), intent(inout) :: self
+    type(lockstep_runtime), intent(in) :: runtime
+    type(lockstep_array), intent(in) :: weights(:)
+    character(len=*), intent(in), optional :: options
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    call self%destroy()
+    call conclude(c_data_parallel_create(self%handle, runtime%handle, weights, size(weights), &
+        c_text(options)), stat, errmsg)
+  end subroutine
+
+  subroutine data_parallel_average(self, gradients, stat, errmsg)
+    class(lockstep_data_parallel), intent(in) :: self
+    type(lockstep_array), intent(in) :: gradients(:)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    call conclude(c_data_parallel_average(self%handle, gradients, size(gradients)), stat, errmsg)
+  end subroutine
+
+  subroutine data_parallel_destroy(self, stat, errmsg)
+    class(lockstep_data_parallel), intent(inout) :: self
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: handle
+    handle = self%handle
+    self%handle = c_null_ptr
+    call conclude(c_data_parallel_destroy(handle), stat, errmsg)
+  end subroutine
+
+  subroutine data_parallel_final(self)
+    type(lockstep_data_parallel), intent(inout) :: self
+    call self%destroy()
+  end subroutine
+
+  subroutine scaler_create(self, runtime, options, stat, errmsg)
+    class(lockstep_scaler), intent(inout) :: self
+    type(lockstep_runtime), intent(in) :: runtime
+    character(len=*), intent(in), optional :: options
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    call self%destroy()
+    call conclude(c_scaler_create(self%handle, runtime%handle, c_text(options)), stat, errmsg)
+  end subroutine
+
+  !> `finite`: .false. if a gradient is not finite on some rank; then no rank updates its weights.
+  subroutine scaler_unscale(self, gradients, finite, stat, errmsg)
+    class(lockstep_scaler), intent(in) :: self
+    type(lockstep_array), intent(in) :: gradients(:)
+    logical, intent(out) :: finite
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    integer(c_int) :: is_finite
+    is_finite = 0
+    call conclude(c_scaler_unscale(self%handle, gradients, size(gradients), is_finite), stat, &
+        errmsg)
+    finite = is_finite /= 0
+  end subroutine
+
+  subroutine scaler_update(self, stat, errmsg)
+    class(lockstep_scaler), intent(in) :: self
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    call conclude(c_scaler_update(self%handle), stat, errmsg)
+  end subroutine
+
+  subroutine scaler_state(self, state, stat, errmsg)
+    class(lockstep_scaler), intent(in) :: self
+    type(lockstep_scale), intent(inout) :: state
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    call conclude(c_scaler_state(self%handle, state), stat, errmsg)
+  end subroutine
+
+  subroutine scaler_load(self, state, stat, errmsg)
+    class(lockstep_scaler), intent(in) :: self
+    type(lockstep_scale), intent(in) :: state
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    call conclude(c_scaler_load(self%handle, state), stat, errmsg)
+  end subroutine
+
+  subroutine scaler_destroy(self, stat, errmsg)
+    class(lockstep_scaler), intent(inout) :: self
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: handle
+    handle = self%handle
+    self%handle = c_null_ptr
+    call conclude(c_scaler_destroy(handle), stat, errmsg)
+  end subroutine
+
+  subroutine scaler_final(self)
+    type(lockstep_scaler), intent(inout) :: self
     call self%destroy()
   end subroutine
 

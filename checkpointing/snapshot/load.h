@@ -27,6 +27,10 @@ struct LoadOptions {
   /// as the weight of a Conv1D of Hugging Face's GPT-2. Only matrices are transposed; other targets
   /// are loaded as they are. Default: none.
   std::function<bool(const std::string&)> transposed;
+  /// True: load_weights() takes the moving averages that a snapshot holds (TrainerOptions::ema) in
+  /// place of the weights and buffers that have one. Throws Error (exit code snapshot) if there are
+  /// none. load_tensors() has no use for it.
+  bool averaged = false;
 };
 
 /// The result of a load. Each list has one entry for each name.

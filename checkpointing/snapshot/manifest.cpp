@@ -6,6 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include <array>
+#include <map>
+#include <set>
+#include <string_view>
 #include <utility>
 
 namespace lockstep::snapshot {
@@ -113,14 +116,17 @@ FileRecords read_records(const JsonFields& fields) {
 
 /// Checks that every tied name leads to a stored tensor of the same section.
 void check_tied(const Manifest& manifest, const std::string& file) {
+  std::map<std::string_view, std::set<std::string_view>> whole;  // section -> tensors
+  for (const auto& [file_name, record] : manifest.files) {
+    for (const auto& [name, digest] : record.tensors) {
+      if (record.role == FileRole::whole) {
+        whole[record.section].insert(name);
+      }
+    }
+  }
   for (const auto& [section, names] : manifest.tied) {
     for (const auto& [name, stored] : names) {
-      bool found = false;
-      for (const auto& [file_name, record] : manifest.files) {
-        found = found || (record.section == section && record.role == FileRole::whole &&
-                          record.tensors.count(stored) > 0);
-      }
-      if (!found) {
+      if (whole[section].count(stored) == 0) {
         reject(file, "\"", name, "\" of section ", section, " is tied to \"", stored,
                "\", which is not stored");
       }
@@ -187,6 +193,12 @@ Manifest Manifest::parse_unsealed(std::string_view text, const std::string& file
     manifest.tied[section] = tied.object(section).all_texts();
   }
   manifest.files = read_records(fields.object("files"));
+  for (const auto& [name, record] : manifest.files) {
+    if (record.rank >= manifest.world_size) {
+      reject(file, "was written by ", manifest.world_size, " ranks, but has the file ", name,
+             " of rank ", record.rank);
+    }
+  }
   check_tied(manifest, file);
   return manifest;
 }

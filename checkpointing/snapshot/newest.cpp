@@ -66,7 +66,7 @@ Newest find_newest(const std::string& folder, const Communicator& ranks) {
       newest.notes.push_back("skipped " + folder + "/" + name + ": " + opened.failure);
     } else if (!latest.empty() && latest != name) {
       newest.notes.push_back("`latest` in " + folder + " names " + latest + ", but the newest " +
-                             "whole snapshot is " + name);
+                             "complete snapshot is " + name);
     }
   }
   return newest;

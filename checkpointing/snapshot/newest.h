@@ -30,7 +30,7 @@ struct Opened {
 Opened open_verified(const std::string& path, const Communicator& ranks);
 
 /// Finds the snapshot in `folder` from which a run resumes. Every byte of it is read and checked;
-/// the ranks divide the work. Names of unfinished snapshots and of other files are ignored.
+/// the ranks divide the work. Names of incomplete snapshots and of other files are ignored.
 /// Ranks: collective; the same result on each. Errors: the same Error on every rank.
 Newest find_newest(const std::string& folder, const Communicator& ranks);
 

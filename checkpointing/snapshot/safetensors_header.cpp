@@ -2,6 +2,7 @@
 #include <lockstep/checkpointing/snapshot/format/rejection.h>
 #include <lockstep/checkpointing/snapshot/impl/safetensors_header.h>
 #include <lockstep/collectives/check.h>
+#include <lockstep/collectives/impl/file_format.h>
 
 #include <nlohmann/json.hpp>
 
@@ -29,6 +30,11 @@ uint64_t header_length(std::string_view text, const std::string& file) {
   }
   uint64_t length = 0;
   std::copy_n(text.data(), kLengthBytes, reinterpret_cast<char*>(&length));
+  const auto* format = length > text.size() - kLengthBytes ? detail::known_format(text) : nullptr;
+  if (format != nullptr) {
+    reject_at(file, 0, "this is a file of ", format->name, ", no safetensors file; ",
+              format->advice);
+  }
   if (length > SafetensorsHeader::kMaxBytes) {
     reject_at(file, 0, "announces a header of ", length, " bytes; at most ",
               SafetensorsHeader::kMaxBytes, " are allowed: this is no safetensors file");

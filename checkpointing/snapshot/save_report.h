@@ -16,7 +16,7 @@ namespace lockstep::snapshot {
 /// The outcome of a save: the same on every rank.
 struct SaveReport {
   int64_t step = 0;
-  std::string path;    // path of the finished snapshot
+  std::string path;    // path of the complete snapshot
   uint64_t bytes = 0;  // total of the tensor files of all ranks
   /// Why there is no new snapshot; empty if there is one. Earlier snapshots are unharmed.
   std::optional<std::string> error;

@@ -14,7 +14,7 @@
 
 namespace lockstep::snapshot {
 
-/// Reads a finished snapshot: its manifest, texts and tensors.
+/// Reads a complete snapshot: its manifest, texts and tensors.
 ///
 /// Ranks: local; any number of ranks may open it, whatever the number that wrote it. Threads: one.
 /// Cheap to copy.

@@ -65,6 +65,12 @@ std::string PeerTrouble::cause() const {
   return text.empty() ? "all ranks have arrived, but data of another node has not" : text;
 }
 
+ExitCode PeerTrouble::code() const {
+  const auto said =
+      std::find_if(late.begin(), late.end(), [](const RankSign& sign) { return sign.code != 0; });
+  return said == late.end() ? ExitCode::peer_lost : static_cast<ExitCode>(said->code);
+}
+
 std::string describe_trouble(const PeerTrouble& trouble, const CollectiveCall& call,
                              const CollectiveLog& log) {
   char seconds[32];

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <lockstep/collectives/core/rank_sign.h>
+#include <lockstep/collectives/exit_code.h>
 #include <lockstep/collectives/impl/collective_call.h>
 #include <lockstep/collectives/impl/collective_log.h>
 
@@ -26,6 +27,8 @@ struct PeerTrouble {
 
   /// The cause that a rank reported when it left; without one, the ranks that are late or gone.
   std::string cause() const;
+  /// The exit code of the error that such a rank had; peer_lost if it did not say.
+  ExitCode code() const;
 };
 
 /// The message of the CommunicationError: the call, the cause and the last calls of the log.

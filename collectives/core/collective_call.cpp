@@ -15,6 +15,8 @@ const char* op_name(ReduceOp::Kind op) {
       return "max";
     case ReduceOp::Kind::avg:
       return "avg";
+    case ReduceOp::Kind::min:
+      return "min";
   }
   return "unknown operation";
 }
@@ -43,6 +45,8 @@ const char* verb_name(Verb verb) {
       return "allocate";
     case Verb::graph_launch:
       return "graph_launch";
+    case Verb::abandoned:
+      return "abandoned";
   }
   return "unknown verb";
 }
@@ -67,7 +71,7 @@ uint64_t CollectiveCall::digest() const {
 
 std::string CollectiveCall::describe() const {
   std::string text = c10::str(verb_name(verb), " #", sequence);
-  if (verb == Verb::barrier || verb == Verb::split) {
+  if (verb == Verb::barrier || verb == Verb::split || verb == Verb::abandoned) {
     return text;
   }
   if (verb == Verb::graph_launch) {

@@ -15,6 +15,7 @@ struct RankSign {
   double seconds = 0.0;    // since its present activity began
   std::string activity;    // "forward of micro-batch 2"; empty: unknown
   std::string cause;       // why it left; empty if it did not say
+  int code = 0;            // the exit code of the error because of which it left; 0: unknown
 };
 
 /// The signs as a text that ranks send to other nodes, and back.

@@ -1,5 +1,8 @@
+#include <ATen/ops/empty.h>
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/host/host_transport.h>
+
+#include <cstring>
 
 namespace lockstep::detail {
 namespace {
@@ -119,10 +122,17 @@ std::unique_ptr<CollectiveStep> HostTransport::barrier_step() {
   return engine_->inter_node() == nullptr ? make_barrier() : engine_->inter_node()->barrier();
 }
 
+/// In tensors, which the call keeps: this rank may leave it before it is complete.
 void HostTransport::gather(CollectiveCall call, const void* own, size_t bytes, void* all) {
-  const Span input{const_cast<char*>(static_cast<const char*>(own)), static_cast<int64_t>(bytes)};
-  const Span output{static_cast<char*>(all), static_cast<int64_t>(bytes) * size()};
-  engine_->run(call, all_gather_step(output, input));
+  const auto length = static_cast<int64_t>(bytes);
+  const at::Tensor input = at::empty({length}, at::kByte);
+  const at::Tensor output = at::empty({length * size()}, at::kByte);
+  std::memcpy(input.mutable_data_ptr(), own, bytes);
+  const auto span_of = [](const at::Tensor& tensor) {
+    return Span{static_cast<char*>(tensor.mutable_data_ptr()), tensor.numel()};
+  };
+  engine_->issue(call, all_gather_step(span_of(output), span_of(input)), {output, input})->wait();
+  std::memcpy(all, output.const_data_ptr(), output.nbytes());
 }
 
 std::shared_ptr<Transport> HostTransport::split(int color, int key) {
@@ -130,7 +140,12 @@ std::shared_ptr<Transport> HostTransport::split(int color, int key) {
   std::vector<SplitWish> wishes(static_cast<size_t>(size()));
   const SplitWish own{color, key, rank()};
   gather({Verb::split}, &own, sizeof own, wishes.data());
-  return split_ranks(wishes);
+  std::shared_ptr<Transport> part = split_ranks(wishes);
+  ++splits_;
+  if (part != nullptr && attendance() != nullptr) {
+    part->attend(attendance(), c10::str(engine_->name(), '.', splits_, ':', color));
+  }
+  return part;
 }
 
 at::Tensor HostTransport::allocate(int64_t numel, at::ScalarType dtype) {

@@ -5,6 +5,7 @@
 #include <lockstep/collectives/host/shared_buffers.h>
 #include <lockstep/collectives/impl/transport.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,6 +35,12 @@ class HostTransport : public Transport {
   at::Tensor allocate(int64_t numel, at::ScalarType dtype) override;
   void progress() override { engine_->advance(); }
   const CollectiveLog& log() const override { return engine_->log(); }
+  bool can_be_left() const override { return true; }
+  void attend(const std::shared_ptr<Attendance>& attendance, const std::string& name) override {
+    engine_->attend(attendance, name);
+  }
+  std::shared_ptr<Attendance> attendance() const override { return engine_->attendance(); }
+  void on_idle(std::function<void()> callback) override { engine_->on_idle(std::move(callback)); }
 
  protected:
   explicit HostTransport(std::shared_ptr<NodeEngine> engine);
@@ -60,6 +67,7 @@ class HostTransport : public Transport {
 
   std::shared_ptr<NodeEngine> engine_;
   SharedBuffers shared_buffers_;
+  int splits_ = 0;
 };
 
 }  // namespace lockstep::detail

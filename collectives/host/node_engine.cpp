@@ -45,15 +45,26 @@ class EngineOperation final : public PendingOperation {
     if (!done) {
       engine_->advance();
     }
+    if (!done) {
+      engine_->look_at_peers(*this);
+    }
+    throw_if_abandoned();
     return done;
   }
   void wait() override {
     if (!done) {
       engine_->wait_for(*this);
     }
+    throw_if_abandoned();
   }
 
  private:
+  void throw_if_abandoned() const {
+    if (abandoned != nullptr) {
+      std::rethrow_exception(abandoned);
+    }
+  }
+
   std::shared_ptr<NodeEngine> engine_;
 };
 
@@ -72,10 +83,21 @@ std::shared_ptr<Operation> NodeEngine::issue(CollectiveCall call,
                                              std::unique_ptr<CollectiveStep> step,
                                              std::array<at::Tensor, 2> tensors) {
   throw_if_failed();
+  if (attendance_ != nullptr) {
+    attendance_->require_present();
+  }
   if (shown_on_ != std::this_thread::get_id()) {
     shown_on_ = std::this_thread::get_id();
     show_activity_in(group_->own_activity());
   }
+  auto operation = add(call, std::move(step), std::move(tensors));
+  advance();
+  return operation;
+}
+
+std::shared_ptr<PendingOperation> NodeEngine::add(CollectiveCall call,
+                                                  std::unique_ptr<CollectiveStep> step,
+                                                  std::array<at::Tensor, 2> tensors) {
   log_.issue(call);
   auto operation = std::make_shared<EngineOperation>(shared_from_this(), call, std::move(step),
                                                      std::move(tensors));
@@ -91,7 +113,6 @@ std::shared_ptr<Operation> NodeEngine::issue(CollectiveCall call,
     }
   }
   pending_.push_back(operation);
-  advance();
   return operation;
 }
 
@@ -113,12 +134,18 @@ void NodeEngine::drain() {
 }
 
 void NodeEngine::close() noexcept {
-  if (failure_ == nullptr && std::uncaught_exceptions() == 0) {
-    try {
+  const bool unwinds = std::uncaught_exceptions() > 0;
+  const bool is_away = attendance_ != nullptr && attendance_->is_away();
+  try {
+    if (failure_ == nullptr && !unwinds && !is_away) {
       drain();
-    } catch (const std::exception& error) {
-      std::fprintf(stderr, "lockstep: while closing a communicator: %s\n", error.what());
+    } else if (unwinds && !is_away && attendance_ != nullptr) {
+      // A peer that waits here follows an exception, as everywhere else.
+      leave_step(attendance_->round(),
+                 to_text(StepCause{attendance_->rank(), ExitCode::usage, ""}));
     }
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "lockstep: while closing a communicator: %s\n", error.what());
   }
   group_->leave();
   if (failure_ == nullptr) {
@@ -217,7 +244,8 @@ bool NodeEngine::finish_next() {
   }
   if (++operation.finished == operation.step->chunks()) {
     completed_ = operation.call.sequence;
-    log_.set_state(completed_, CollectiveLog::State::complete);
+    log_.set_state(completed_, operation.abandoned != nullptr ? CollectiveLog::State::failed
+                                                              : CollectiveLog::State::complete);
     operation.complete();
     pending_.pop_front();
     --to_post_;
@@ -234,8 +262,10 @@ bool NodeEngine::calls_agree(PendingOperation& operation) {
     if (!inter_node_->gather_calls(operation.call, calls_)) {
       return false;
     }
-    throw_if_calls_differ(world_.rank, operation.call, calls_);
-  } else if (!group_->all_announced(operation.call)) {
+    if (operation.abandoned == nullptr) {
+      throw_if_calls_differ(world_.rank, operation.call, calls_);
+    }
+  } else if (operation.abandoned == nullptr && !group_->all_announced(operation.call)) {
     calls_.clear();
     for (int k = 0; k < group_->size(); ++k) {
       calls_.push_back(group_->call_of(k, operation.call.sequence));
@@ -261,14 +291,90 @@ void NodeEngine::wait_for(const PendingOperation& operation) {
       continue;
     }
     backoff.pause();
+    if (on_idle_) {
+      on_idle_();
+    }
     if (backoff.is_time_to_check()) {
       if (!note && backoff.seconds() >= kSecondsUntilNoted) {
         note.emplace("a wait for " + operation.call.describe(), group_->own_activity());
       }
       check_device();
-      check_peers(backoff);
+      check_peers(operation, backoff);
     }
   }
+}
+
+void NodeEngine::attend(std::shared_ptr<Attendance> attendance, std::string name) {
+  attendance_ = std::move(attendance);
+  name_ = std::move(name);
+  attendance_->add(shared_from_this());
+}
+
+void NodeEngine::look_at_peers(const PendingOperation& operation) {
+  try {
+    other_nodes_.hear(/*waited=*/0.0);
+  } catch (const std::exception& error) {
+    fail(std::current_exception(), error.what());
+  }
+  follow_peers(operation);
+}
+
+void NodeEngine::follow_peers(const PendingOperation& operation) {
+  if (attendance_ == nullptr || attendance_->meets()) {
+    return;
+  }
+  attendance_->require_present();
+  const uint64_t round = attendance_->round();
+  const uint64_t sequence = operation.call.sequence;
+  std::optional<std::string> cause = other_nodes_.left_step(round, sequence);
+  for (int k = 0; k < group_->size() && !cause; ++k) {
+    cause = group_->left_step(k, round, sequence);
+  }
+  if (cause) {
+    attendance_->leave(parse_step_cause(*cause));
+    attendance_->require_present();
+  }
+}
+
+void NodeEngine::leave_step(uint64_t round, const std::string& cause) {
+  const uint64_t last = log_.next_sequence() - 1;
+  group_->leave_step(round, last, cause);
+  other_nodes_.leave_step(round, last, cause);
+}
+
+OpenCalls NodeEngine::open_calls() const {
+  OpenCalls calls{name_, world_.size, log_.next_sequence() - 1, {}};
+  for (const auto& operation : pending_) {
+    calls.forms.push_back({operation->step->chunks(), operation->step->staged()});
+  }
+  return calls;
+}
+
+/// A call is complete on no rank, and none has begun to reduce it, unless all ranks have made it.
+void NodeEngine::settle(const CallsOfRanks& calls, const std::exception_ptr& why) {
+  const bool all_here = calls.found == calls.ranks;
+  const bool agree_on_calls = inter_node_ == nullptr || options_.check == CollectiveCheck::on;
+  if (!(all_here && agree_on_calls) && (calls.common != calls.last || !pending_.empty())) {
+    const std::string text = c10::str(
+        "rank ", world_.rank, " of ", world_.size, ": a step has failed, and this communicator ",
+        all_here ? "cannot abandon its calls between nodes without check_collectives"
+                 : "is no longer in use on every rank",
+        "; make another one with split()");
+    failure_ = std::make_exception_ptr(CommunicationError(text));
+    group_->leave_because(text, static_cast<int>(ExitCode::peer_lost));
+    let_go_of(pending_, inter_node_ != nullptr);
+    return;
+  }
+  for (const auto& operation : pending_) {
+    if (operation->call.sequence > calls.common) {
+      operation->abandon(why);
+    }
+  }
+  for (uint64_t made = log_.next_sequence() - 1; made < calls.last; ++made) {
+    const OpenCalls::Form& form = calls.rest[made - calls.common];
+    add({Verb::abandoned}, make_abandoned(form.chunks, form.staged), {})->abandoned = why;
+  }
+  drain();
 }
 
 /// A device that has failed does nothing of what the peers wait for.
@@ -289,7 +395,7 @@ void NodeEngine::check_device() {
 void NodeEngine::leave_with_the_process() {
   leave_ = on_leaving([this](const std::exception_ptr& error, const std::string& cause) {
     if (failure_ == nullptr) {
-      end(error, cause);
+      end(error, cause, as_error(error).code());
     }
   });
 }
@@ -318,10 +424,11 @@ RankSign NodeEngine::sign_of(int local_rank) const {
   sign.seconds = activity_clock() - activity.since();
   sign.activity = activity.text();
   sign.cause = group_->cause_of(local_rank);
+  sign.code = group_->code_of(local_rank);
   return sign;
 }
 
-void NodeEngine::check_peers(const Backoff& backoff) {
+void NodeEngine::check_peers(const PendingOperation& operation, const Backoff& backoff) {
   std::vector<int> late = late_ranks();
   late.erase(std::remove(late.begin(), late.end(), group_->rank()), late.end());
   PeerTrouble trouble;
@@ -338,6 +445,7 @@ void NodeEngine::check_peers(const Backoff& backoff) {
   } catch (const std::exception& error) {
     fail(std::current_exception(), error.what());
   }
+  follow_peers(operation);
   if (!trouble.some_are_gone && !other_nodes_.have_lost_a_rank(backoff.seconds()) &&
       backoff.seconds() < seconds_of(options_.timeout)) {
     return;
@@ -361,9 +469,9 @@ void NodeEngine::check_peers(const Backoff& backoff) {
   trouble.size = world_.size;
   trouble.seconds = backoff.seconds();
   tell_launcher(trouble);
-  fail(std::make_exception_ptr(
-           CommunicationError(describe_trouble(trouble, pending_.front()->call, log_))),
-       trouble.cause());
+  fail(std::make_exception_ptr(CommunicationError(
+           describe_trouble(trouble, pending_.front()->call, log_), trouble.code())),
+       trouble.cause(), trouble.code());
 }
 
 void NodeEngine::tell_launcher(const PeerTrouble& trouble) const {
@@ -381,22 +489,22 @@ void NodeEngine::tell_launcher(const PeerTrouble& trouble) const {
   give(LifeSign::waited, to_text(WaitSign{missed, pending_.front()->call.describe()}));
 }
 
-void NodeEngine::fail(const std::exception_ptr& error, const std::string& cause) {
+void NodeEngine::fail(const std::exception_ptr& error, const std::string& cause, ExitCode code) {
   if (failure_ == nullptr) {
-    end(error, cause);
+    end(error, cause, code);
   }
   std::rethrow_exception(error);
 }
 
-void NodeEngine::end(const std::exception_ptr& error, const std::string& cause) {
+void NodeEngine::end(const std::exception_ptr& error, const std::string& cause, ExitCode code) {
   failure_ = error;
   on_failure_();
   for (const auto& operation : pending_) {
     log_.set_state(operation->call.sequence, CollectiveLog::State::failed);
   }
   write_flight_record(log_, world_.rank, world_.size);
-  group_->leave_because(cause);
-  other_nodes_.leave_because(cause);
+  group_->leave_because(cause, static_cast<int>(code));
+  other_nodes_.leave_because(cause, static_cast<int>(code));
   let_go_of(pending_, inter_node_ != nullptr);
 }
 

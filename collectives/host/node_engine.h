@@ -3,6 +3,8 @@
 #include <ATen/core/Tensor.h>
 #include <lockstep/collectives/communicator_options.h>
 #include <lockstep/collectives/core/backoff.h>
+#include <lockstep/collectives/exit_code.h>
+#include <lockstep/collectives/host/attendance.h>
 #include <lockstep/collectives/host/collective_step.h>
 #include <lockstep/collectives/host/inter_node.h>
 #include <lockstep/collectives/host/node_group.h>
@@ -13,6 +15,7 @@
 #include <lockstep/collectives/work.h>
 
 #include <array>
+#include <cstdint>
 #include <deque>
 #include <exception>
 #include <functional>
@@ -30,7 +33,7 @@ class PendingOperation;
 /// advance() and wait_for(); it stops where data of peers is missing.
 ///
 /// Threads: one at a time. After a collective has failed, every call throws the same exception.
-class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
+class NodeEngine final : public LeavableCalls, public std::enable_shared_from_this<NodeEngine> {
  public:
   /// This rank, and how ranks are numbered. `rank` and `size`: in the communicator.
   /// `node_ranks[k]`: the communicator's rank of the group's rank k. `job_ranks[k]`: the launcher's
@@ -48,8 +51,10 @@ class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
                                    std::array<at::Tensor, 2> tensors);
   /// Issues and waits.
   void run(CollectiveCall call, std::unique_ptr<CollectiveStep> step);
-  void advance();
+  void advance() override;
   void wait_for(const PendingOperation& operation);
+  /// Throws PeerStepFailed if a peer has left the step and does not make this call. Never waits.
+  void look_at_peers(const PendingOperation& operation);
   /// Waits for all pending collectives.
   void drain();
   /// Completes pending collectives (not after a failure), then announces that this rank leaves.
@@ -57,6 +62,17 @@ class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
 
   /// Lets leave_because() end this engine.
   void leave_with_the_process();
+  /// From now on this rank leaves collectives where `attendance` says so.
+  void attend(std::shared_ptr<Attendance> attendance, std::string name);
+  const std::shared_ptr<Attendance>& attendance() const { return attendance_; }
+  /// Called again and again while this rank waits.
+  void on_idle(std::function<void()> callback) { on_idle_ = std::move(callback); }
+  const std::string& name() const override { return name_; }
+  bool has_failed() const override { return failure_ != nullptr; }
+  void leave_step(uint64_t round, const std::string& cause) override;
+  OpenCalls open_calls() const override;
+  void settle(const CallsOfRanks& calls, const std::exception_ptr& why) override;
+
   /// Called once, when a collective fails.
   void on_failure(std::function<void()> callback) { on_failure_ = std::move(callback); }
 
@@ -69,19 +85,23 @@ class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
 
  private:
   void throw_if_failed() const;
+  std::shared_ptr<PendingOperation> add(CollectiveCall call, std::unique_ptr<CollectiveStep> step,
+                                        std::array<at::Tensor, 2> tensors);
   bool move_once();
   bool post_next();
   bool reduce_next();
   bool finish_next();
   bool calls_agree(PendingOperation& operation);
-  void check_peers(const Backoff& backoff);
+  void follow_peers(const PendingOperation& operation);
+  void check_peers(const PendingOperation& operation, const Backoff& backoff);
   std::vector<int> late_ranks() const;
   RankSign sign_of(int local_rank) const;
   void tell_launcher(const PeerTrouble& trouble) const;
   void check_device();
-  /// `cause`: told to the peers when this rank leaves.
-  [[noreturn]] void fail(const std::exception_ptr& error, const std::string& cause);
-  void end(const std::exception_ptr& error, const std::string& cause);
+  /// `cause`, `code`: told to the peers when this rank leaves.
+  [[noreturn]] void fail(const std::exception_ptr& error, const std::string& cause,
+                         ExitCode code = ExitCode::peer_lost);
+  void end(const std::exception_ptr& error, const std::string& cause, ExitCode code);
 
   World world_;
   std::unique_ptr<NodeGroup> group_;
@@ -104,6 +124,9 @@ class NodeEngine : public std::enable_shared_from_this<NodeEngine> {
   std::thread::id shown_on_;  // the thread whose activity own_activity() shows
   std::exception_ptr failure_;
   std::function<void()> on_failure_ = [] {};
+  std::function<void()> on_idle_;
+  std::shared_ptr<Attendance> attendance_;  // null: ranks do not leave collectives
+  std::string name_;
   std::shared_ptr<Leave> leave_;
 };
 

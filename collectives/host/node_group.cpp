@@ -120,14 +120,35 @@ bool NodeGroup::is_gone(int rank) const {
   return poll(&ended, 1, /*timeout=*/0) > 0;
 }
 
-void NodeGroup::leave_because(const std::string& cause) {
+void NodeGroup::leave_because(const std::string& cause, int code) {
   std::memcpy(own().cause.data(), cause.data(), std::min(cause.size(), kCauseBytes - 1));
+  own().code = code;
   leave();
 }
 
 std::string NodeGroup::cause_of(int rank) const {
   const Block& theirs = block(rank);
   return theirs.left.load(std::memory_order_acquire) != 0 ? theirs.cause.data() : "";
+}
+
+int NodeGroup::code_of(int rank) const {
+  const Block& theirs = block(rank);
+  return theirs.left.load(std::memory_order_acquire) != 0 ? theirs.code : 0;
+}
+
+void NodeGroup::leave_step(uint64_t round, uint64_t last, const std::string& cause) {
+  own().last_call = last;
+  own().step_cause = {};
+  std::memcpy(own().step_cause.data(), cause.data(), std::min(cause.size(), kCauseBytes - 1));
+  own().left_round.store(round, std::memory_order_release);
+}
+
+std::optional<std::string> NodeGroup::left_step(int rank, uint64_t round, uint64_t sequence) const {
+  const Block& theirs = block(rank);
+  if (theirs.left_round.load(std::memory_order_acquire) != round || theirs.last_call >= sequence) {
+    return std::nullopt;
+  }
+  return theirs.step_cause.data();
 }
 
 std::shared_ptr<ActivitySlot> NodeGroup::own_activity() const {

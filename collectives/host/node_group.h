@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -78,10 +79,16 @@ class NodeGroup {
 
   /// Tells the peers that this rank will never post again.
   void leave() { own().left.store(1, std::memory_order_release); }
-  /// As leave(), with the cause for cause_of().
-  void leave_because(const std::string& cause);
-  /// The cause that a rank gave when it left; may be empty.
+  /// As leave(), with the cause for cause_of() and the exit code of the error.
+  void leave_because(const std::string& cause, int code);
+  /// The cause that a rank gave when it left, and its code; may be empty and 0.
   std::string cause_of(int rank) const;
+  int code_of(int rank) const;
+  /// Tells the peers that in this round of ClosureCalls this rank makes no call after number
+  /// `last`. At most once a round.
+  void leave_step(uint64_t round, uint64_t last, const std::string& cause);
+  /// The cause, if a rank makes no call `sequence` in this round.
+  std::optional<std::string> left_step(int rank, uint64_t round, uint64_t sequence) const;
   /// The slot in which the peers see this rank's activity.
   std::shared_ptr<ActivitySlot> own_activity() const;
   const ActivitySlot& activity_of(int rank) const { return block(rank).activity; }
@@ -109,7 +116,11 @@ class NodeGroup {
     pid_t process;
     cpu_set_t cores;
     ActivitySlot activity;
-    std::array<char, kCauseBytes> cause;  // read after `left`
+    std::array<char, kCauseBytes> cause;  // read after `left`, as is the code
+    int code;
+    std::atomic<uint64_t> left_round;
+    uint64_t last_call;                        // read after `left_round`
+    std::array<char, kCauseBytes> step_cause;  // and this
     std::array<CallSlot, kCallsKept> calls;
   };
   static constexpr size_t staging_offset();

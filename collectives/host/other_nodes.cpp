@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <sstream>
 #include <string_view>
 
 namespace lockstep::detail {
@@ -9,8 +10,22 @@ namespace {
 
 /// How long data of a rank that has left may still be on its way.
 constexpr double kSecondsAfterLastWords = 1.0;
-/// The first characters of the message of a rank that leaves.
+/// The first characters of the message of a rank that leaves: "left: CODE CAUSE".
 constexpr std::string_view kLeft = "left: ";
+/// And of one that leaves a step: "step: ROUND LAST CAUSE".
+constexpr std::string_view kLeftStep = "step: ";
+
+/// The rest of a message that begins with `what`; null if it does not.
+std::optional<std::istringstream> rest_of(const std::string& text, std::string_view what) {
+  if (text.compare(0, what.size(), what) != 0) {
+    return std::nullopt;
+  }
+  return std::istringstream(text.substr(what.size()));
+}
+
+std::string all_of(std::istringstream& in) {
+  return std::string(std::istreambuf_iterator<char>(in.ignore()), {});
+}
 
 }  // namespace
 
@@ -35,18 +50,24 @@ void OtherNodes::begin_wait() {
   }
 }
 
-void OtherNodes::exchange(double waited,
-                          const std::function<std::vector<RankSign>()>& signs_of_this_node) {
+void OtherNodes::hear(double waited) {
   if (inter_node_ == nullptr) {
     return;
   }
   for (const auto& [sender, text] : inter_node_->heard()) {
-    if (text.compare(0, kLeft.size(), kLeft) == 0) {
+    if (auto left = rest_of(text, kLeft)) {
       RankSign& sign = heard_[sender];
       sign.rank = sender;
       sign.gone = true;
-      sign.cause = text.substr(kLeft.size());
+      *left >> sign.code;
+      sign.cause = all_of(*left);
       left_at_ = left_at_.value_or(waited);
+      continue;
+    }
+    if (auto left = rest_of(text, kLeftStep)) {
+      LeftStep& step = left_steps_[sender];
+      *left >> step.round >> step.last;
+      step.cause = all_of(*left);
       continue;
     }
     for (const RankSign& sign : parse_signs(text)) {
@@ -55,7 +76,12 @@ void OtherNodes::exchange(double waited,
       }
     }
   }
-  if (waited >= next_) {
+}
+
+void OtherNodes::exchange(double waited,
+                          const std::function<std::vector<RankSign>()>& signs_of_this_node) {
+  hear(waited);
+  if (inter_node_ != nullptr && waited >= next_) {
     next_ += timeout_ / 4;
     inter_node_->tell(render_signs(signs_of_this_node()));
   }
@@ -77,10 +103,26 @@ void OtherNodes::add_to(PeerTrouble& trouble, uint64_t sequence) const {
   }
 }
 
-void OtherNodes::leave_because(const std::string& cause) noexcept {
+void OtherNodes::leave_step(uint64_t round, uint64_t last, const std::string& cause) {
+  if (inter_node_ != nullptr) {
+    inter_node_->tell(std::string(kLeftStep) + std::to_string(round) + ' ' + std::to_string(last) +
+                      ' ' + cause);
+  }
+}
+
+std::optional<std::string> OtherNodes::left_step(uint64_t round, uint64_t sequence) const {
+  for (const auto& [rank, step] : left_steps_) {
+    if (step.round == round && step.last < sequence) {
+      return step.cause;
+    }
+  }
+  return std::nullopt;
+}
+
+void OtherNodes::leave_because(const std::string& cause, int code) noexcept {
   try {
     if (inter_node_ != nullptr) {
-      inter_node_->tell_at_last(std::string(kLeft) + cause);
+      inter_node_->tell_at_last(std::string(kLeft) + std::to_string(code) + ' ' + cause);
     }
   } catch (const std::exception&) {
     return;  // no memory for a message: the other nodes detect later that this rank is gone

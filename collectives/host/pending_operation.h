@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
 
@@ -21,6 +22,8 @@ class PendingOperation : public Operation {
                    std::array<at::Tensor, 2> tensors);
 
   void complete();
+  /// Keeps the number of chunks, and does none of the work. wait() then throws `why`.
+  void abandon(const std::exception_ptr& why);
 
   const CollectiveCall call;
   const std::string label;
@@ -33,6 +36,7 @@ class PendingOperation : public Operation {
   int64_t finished = 0;
   bool agreed = false;
   bool done = false;
+  std::exception_ptr abandoned;  // why; null: the call is not abandoned
 
   uint64_t tick(int64_t chunk) const { return first_tick + static_cast<uint64_t>(chunk); }
   uint64_t staged_index(int64_t chunk) const { return first_staged + static_cast<uint64_t>(chunk); }
@@ -43,5 +47,8 @@ class PendingOperation : public Operation {
  private:
   std::array<at::Tensor, 2> tensors_;
 };
+
+/// The step of a call that is abandoned.
+std::unique_ptr<CollectiveStep> make_abandoned(int64_t chunks, bool staged);
 
 }  // namespace lockstep::detail

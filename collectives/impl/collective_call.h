@@ -18,6 +18,7 @@ enum class Verb : uint8_t {
   split,
   allocate,
   graph_launch,
+  abandoned,
 };
 
 const char* verb_name(Verb verb);

@@ -8,7 +8,8 @@ namespace lockstep::detail {
 
 /// Messages about a rank's state to the process of `lockstep run` that started it. From these
 /// signs, never from what ranks print, the launcher knows which ranks have not made or left their
-/// runtime, how far a rank was when it ended, and which ranks the others waited for.
+/// runtime, how far a rank was and why it ends, which ranks it waited for, whether it is stuck, and
+/// the newest complete snapshot.
 enum class LifeSign : char {
   starting = 's',  // makes its session; waits for all ranks
   up = 'u',        // has its session

@@ -41,7 +41,7 @@ class NcclApi {
   /// The first version in which NCCL_MULTI_RANK_GPU_ENABLE=1 lets ranks share a GPU.
   static constexpr int kSharesGpu = 23003;
 
-  enum class Sum : int { plain, max };
+  enum class Sum : int { plain, max, min };
 
   virtual ~NcclApi() = default;
 
@@ -89,7 +89,7 @@ bool nccl_reduces(c10::ScalarType dtype);
 /// "2.28.9" for 22809.
 std::string nccl_version_text(int version);
 
-/// Opens the libnccl.so.2 that libtorch has loaded into this process. Throws Error (code
+/// Opens the NCCL that LibTorch has loaded into this process. Throws Error (code
 /// environment) if there is none or there are two, and if it is older than kOldest or than the
 /// header that lockstep was built with.
 std::shared_ptr<NcclApi> load_nccl();

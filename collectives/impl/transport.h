@@ -6,11 +6,13 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 #include <lockstep/collectives/reduce_op.h>
 #include <lockstep/collectives/work.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 
 namespace lockstep::detail {
 
+class Attendance;
 class GraphCapture;
 
 /// Implements the collectives of one communicator: solo, thread, mpi (and, on GPUs, nccl and
@@ -41,6 +43,14 @@ class Transport {
   virtual void progress() = 0;
   /// Null if the host takes part in collectives, so that they cannot be captured.
   virtual GraphCapture* graph_capture() { return nullptr; }
+  /// Whether ranks can leave pending collectives together (ClosureCalls). Then attend() makes this
+  /// transport, and what is split from it later, follow `attendance`. `name`: equal on the ranks of
+  /// this transport; no other transport has it.
+  virtual bool can_be_left() const { return false; }
+  virtual void attend(const std::shared_ptr<Attendance>& attendance, const std::string& name) {}
+  virtual std::shared_ptr<Attendance> attendance() const { return nullptr; }
+  /// Calls `callback` again and again while this rank waits.
+  virtual void on_idle(std::function<void()> callback) {}
   /// Whether a sum is rounded to the tensor's dtype at each rank on its way. False: it is computed
   /// in fp32 and rounded once.
   virtual bool rounds_at_each_rank() const { return false; }

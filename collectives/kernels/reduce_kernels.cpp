@@ -27,19 +27,20 @@ struct Spans {
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::kernels::HWY_NAMESPACE {
 
-struct MaxOf {
+template <bool kMin>
+struct ExtremeOf {
   template <class D>
   HWY_INLINE hn::Vec<D> first(D, hn::Vec<D> value) const {
     return value;
   }
   template <class D>
   HWY_INLINE hn::Vec<D> combine(D, hn::Vec<D> sum, hn::Vec<D> value) const {
-    const auto larger = hn::Max(sum, value);
+    const auto extreme = kMin ? hn::Min(sum, value) : hn::Max(sum, value);
     if constexpr (std::is_floating_point_v<hn::TFromD<D>>) {
-      const auto or_value = hn::IfThenElse(hn::IsNaN(value), value, larger);
+      const auto or_value = hn::IfThenElse(hn::IsNaN(value), value, extreme);
       return hn::IfThenElse(hn::IsNaN(sum), sum, or_value);
     } else {
-      return larger;
+      return extreme;
     }
   }
   template <class D>
@@ -165,7 +166,9 @@ bool ReduceFloats(const Reduction& reduction, const Spans& spans) {
   int exponent;
   const bool exact_inverse = std::frexp(reduction.divisor, &exponent) == 0.5;
   if (reduction.kind == ReduceOp::Kind::max) {
-    ReduceSpans<In, Out>(MaxOf(), spans);
+    ReduceSpans<In, Out>(ExtremeOf<false>(), spans);
+  } else if (reduction.kind == ReduceOp::Kind::min) {
+    ReduceSpans<In, Out>(ExtremeOf<true>(), spans);
   } else if (reduction.before == 1.0 && reduction.divisor == 1.0) {
     ReduceSpans<In, Out>(SumOf(), spans);
   } else if (exact_inverse) {
@@ -179,7 +182,9 @@ bool ReduceFloats(const Reduction& reduction, const Spans& spans) {
 template <class T>
 bool ReduceIntegers(const Reduction& reduction, const Spans& spans) {
   if (reduction.kind == ReduceOp::Kind::max) {
-    ReduceSpans<T, T>(MaxOf(), spans);
+    ReduceSpans<T, T>(ExtremeOf<false>(), spans);
+  } else if (reduction.kind == ReduceOp::Kind::min) {
+    ReduceSpans<T, T>(ExtremeOf<true>(), spans);
   } else {
     ReduceSpans<T, T>(SumOf(), spans);
   }

@@ -26,7 +26,8 @@ inline c10::ScalarType sum_dtype(c10::ScalarType dtype) {
 
 /// Combines n elements of several sources, in the order of the sources, and writes the result to
 /// every destination. float16 and bfloat16 are accumulated in fp32 and rounded once; float32,
-/// float64 and integers are computed in their own type. The max of a NaN and a number is NaN.
+/// float64 and integers are computed in their own type. The max or min of a NaN and a number is
+/// NaN.
 /// `in` and `out` are equal, or one is Float and the other Half or BFloat16. A destination may be a
 /// source if the types are equal. Bits do not depend on the processor. Throws Error for other
 /// types. Any thread.

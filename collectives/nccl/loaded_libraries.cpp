@@ -1,8 +1,28 @@
+#include <dlfcn.h>
 #include <link.h>
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/impl/loaded_libraries.h>
 
+#include <algorithm>
+
 namespace lockstep::detail {
+namespace {
+
+/// Whether NCCL is a part of this loaded library, not one that it needs.
+bool defines_nccl(const std::string& path) {
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  if (library == nullptr) {
+    return false;
+  }
+  void* function = dlsym(library, "ncclGetVersion");
+  Dl_info info{};
+  const bool defines =
+      function != nullptr && dladdr(function, &info) != 0 && path == info.dli_fname;
+  dlclose(library);
+  return defines;
+}
+
+}  // namespace
 
 std::vector<std::string> loaded_libraries() {
   std::vector<std::string> names;
@@ -15,20 +35,26 @@ std::vector<std::string> loaded_libraries() {
   return names;
 }
 
-std::string one_library(const std::vector<std::string>& libraries, const std::string& name) {
-  std::string found;
+std::vector<std::string> nccl_files(const std::vector<std::string>& libraries) {
+  std::vector<std::string> found;
   for (const std::string& path : libraries) {
     const std::string file = path.substr(path.rfind('/') + 1);
-    if (file != name && file.compare(0, name.size() + 1, name + ".") != 0) {
-      continue;
+    const bool holds_nccl = file == "libnccl.so" || file.rfind("libnccl.so.", 0) == 0 ||
+                            (file == "libtorch_cuda.so" && defines_nccl(path));
+    if (holds_nccl && std::find(found.begin(), found.end(), path) == found.end()) {
+      found.push_back(path);
     }
-    LOCKSTEP_CHECK_CODE(found.empty() || found == path, ExitCode::environment,
-                        "two copies of NCCL are loaded, ", found, " and ", path,
-                        ": each would know only its own communicators; remove one from "
-                        "LD_LIBRARY_PATH or LD_PRELOAD, or let both be the same file");
-    found = path;
   }
   return found;
+}
+
+std::string nccl_file(const std::vector<std::string>& libraries) {
+  const std::vector<std::string> found = nccl_files(libraries);
+  LOCKSTEP_CHECK_CODE(found.size() < 2, ExitCode::environment, "two copies of NCCL are loaded, ",
+                      found[0], " and ", found[1],
+                      ": each would know only its own communicators; remove one from "
+                      "LD_LIBRARY_PATH or LD_PRELOAD, or let both be the same file");
+  return found.empty() ? "" : found.front();
 }
 
 }  // namespace lockstep::detail

@@ -1,3 +1,4 @@
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <dlfcn.h>
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/exceptions.h>
@@ -136,7 +137,9 @@ class NcclLibrary final : public NcclApi {
     return text == nullptr ? "" : text;
   }
 
-  int plain_operator(Sum sum) override { return sum == Sum::max ? ncclMax : ncclSum; }
+  int plain_operator(Sum sum) override {
+    return sum == Sum::max ? ncclMax : sum == Sum::min ? ncclMin : ncclSum;
+  }
 
   NcclStatus make_premultiplied_sum(Handle comm, c10::ScalarType dtype, double factor,
                                     int* op) override {
@@ -247,11 +250,13 @@ bool nccl_available() {
 }
 
 std::shared_ptr<NcclApi> load_nccl() {
-  const std::string path = one_library(loaded_libraries(), "libnccl.so");
+  const std::string path = nccl_file(loaded_libraries());
   void* library = path.empty() ? nullptr : dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
   LOCKSTEP_CHECK_CODE(library != nullptr, ExitCode::environment,
-                      "libtorch has not loaded libnccl.so.2: it is a build without CUDA; install a "
-                      "torch wheel with CUDA, or use the staged transport");
+                      c10::impl::hasDeviceGuardImpl(c10::DeviceType::CUDA)
+                          ? "this LibTorch for CUDA has no NCCL: it was built with USE_NCCL=0"
+                          : "this LibTorch is for CPUs",
+                      "; take a LibTorch that has NCCL, or use the staged transport");
   auto nccl = std::make_shared<NcclLibrary>(library);
   const int version = nccl->version();
   LOCKSTEP_CHECK_CODE(version >= NCCL_VERSION_CODE && version >= NcclApi::kOldest,

@@ -303,8 +303,9 @@ int NcclTransport::operator_for(ReduceOp op, at::ScalarType dtype, double before
   if (op.kind() == ReduceOp::Kind::avg && before != 1.0) {
     return comm_->premultiplied_sum(dtype, before);
   }
-  return comm_->api().plain_operator(op.kind() == ReduceOp::Kind::max ? NcclApi::Sum::max
-                                                                      : NcclApi::Sum::plain);
+  return comm_->api().plain_operator(op.kind() == ReduceOp::Kind::max   ? NcclApi::Sum::max
+                                     : op.kind() == ReduceOp::Kind::min ? NcclApi::Sum::min
+                                                                        : NcclApi::Sum::plain);
 }
 
 void NcclTransport::require_reducible(const CollectiveCall& call) const {

@@ -9,11 +9,9 @@ bool nccl_available() {
 }
 
 std::shared_ptr<NcclApi> load_nccl() {
-  throw Error(
-      "lockstep was built without NCCL, because its LibTorch has none or there was no CUDA "
-      "toolkit: "
-      "install a torch wheel with CUDA and nvcc and build again, or use the staged transport",
-      ExitCode::environment);
+  throw Error("lockstep was built without NCCL: " LOCKSTEP_WITHOUT_NCCL
+              ", and build again; or use the staged transport",
+              ExitCode::environment);
 }
 
 }  // namespace lockstep::detail

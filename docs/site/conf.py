@@ -23,7 +23,7 @@ html_use_index = html_show_sphinx = html_show_copyright = html_copy_source = Fal
 
 CONTENTS = {
     "Guides": "first-hour from-ddp from-accelerate data precision memory activation-checkpointing ema contrastive-losses "
-              "collectives-in-closures python-models embedding gpu slurm local-updates reliability troubleshooting",
+              "collectives-in-closures python-models embedding gpu slurm local-updates reliability security troubleshooting",
     "Reference": "migration options glossary snapshot-format building dependencies architecture",
     "Evidence": "performance workloads exactness predict",
 }

@@ -1,17 +1,24 @@
 #include <ATen/ops/empty.h>
 #include <lockstep/collectives/check.h>
 #include <lockstep/inputs/csv_file.h>
+#include <lockstep/inputs/datasets/files/csv_rows.h>
 #include <lockstep/inputs/datasets/files/file_bytes.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 #include <string_view>
 #include <system_error>
 #include <type_traits>
+#include <unordered_map>
+#include <unordered_set>
 
 namespace lockstep {
 namespace {
+
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // the byte order mark of UTF-8
+constexpr size_t kBetweenMarks = 64;  // bytes; get() goes over at most so many
 
 /// True if all of `text` is a number of this type.
 template <typename Number>
@@ -37,136 +44,98 @@ bool parse_number(std::string_view text, Number& number) {
   return error == std::errc();
 }
 
-std::string shortened(const std::string& text) {
-  return text.size() > 40 ? text.substr(0, 40) + "..." : text;
+std::string shortened(const std::string& text, size_t most) {
+  return text.size() > most ? text.substr(0, most) + "..." : text;
 }
 
 }  // namespace
 
-CsvFile::CsvFile(const std::string& path, const CsvOptions& options) : path_(path) {
+CsvFile::CsvFile(const std::string& path, const CsvOptions& options)
+    : path_(path), options_(options) {
   LOCKSTEP_CHECK(
       options.separator() != '"' && options.separator() != '\n' && options.separator() != '\r',
       "CsvOptions: the separator is a quote or the end of a line");
   bytes_ = detail::FileBytes(path).share();
-  parse(options.separator(), options.quotes());
-  name_columns(options.header());
+  const std::string_view text(reinterpret_cast<const char*>(bytes_->data()), bytes_->size());
+  detail::CsvRows rows = rows_from(
+      {0, text.substr(0, kByteOrderMark.size()) == kByteOrderMark ? kByteOrderMark.size() : 0, 1});
+  bool more = rows.next();
+  LOCKSTEP_CHECK_CODE(more, ExitCode::data, path_, ": the file has no line");
+  name_columns(rows);
+  for (more = !options.header() || rows.next(); more; more = rows.next()) {
+    LOCKSTEP_CHECK_CODE(rows.fields().size() == columns_.size(), ExitCode::data, path_, ", line ",
+                        rows.line(), ": ", rows.fields().size(), " fields, expected ",
+                        columns_.size(), " as in the first line");
+    if (marks_.empty() || rows.byte() >= marks_.back().byte + kBetweenMarks) {
+      marks_.push_back({rows_, rows.byte(), rows.line()});
+    }
+    ++rows_;
+  }
 }
 
-/// Fills fields_ and lines_, including the first line. All lines must have as many fields as that.
-void CsvFile::parse(char separator, bool quotes) {
-  const char* text = reinterpret_cast<const char*>(bytes_->data());
-  const size_t size = bytes_->size();
-  const bool marked = std::string_view(text, size).substr(0, 3) == "\xef\xbb\xbf";
-  size_t columns = 0;
-  size_t line = 1;
-  size_t at = marked ? 3 : 0;
-  const auto ends_line = [&] {
-    return at == size || text[at] == '\n' ||
-           (text[at] == '\r' && (at + 1 == size || text[at + 1] == '\n'));
-  };
-  while (at < size) {
-    const size_t row_line = line;
-    const size_t before = fields_.size();
-    const bool empty = ends_line();
-    for (bool more = !empty; more;) {
-      const bool quoted = quotes && text[at] == '"';
-      Field field = {at + (quoted ? 1 : 0), at, quoted};
-      if (quoted) {
-        const size_t opened = line;
-        for (++at; at < size && (text[at] != '"' || (at + 1 < size && text[at + 1] == '"')); ++at) {
-          line += text[at] == '\n' ? 1 : 0;
-          at += text[at] == '"' ? 1 : 0;
-        }
-        LOCKSTEP_CHECK_CODE(at < size, ExitCode::data, path_, ", line ", opened,
-                            ": a quote does not end; CsvOptions().quotes(false) reads quotes as "
-                            "text");
-        field.end = at++;
-        LOCKSTEP_CHECK_CODE(ends_line() || text[at] == separator, ExitCode::data, path_, ", line ",
-                            line, ": text after the end of a quote, expected a separator");
-      } else {
-        while (!ends_line() && text[at] != separator) {
-          ++at;
-        }
-        field.end = at;
-      }
-      fields_.push_back(field);
-      more = !ends_line();
-      at += more ? 1 : 0;
-      if (more && ends_line()) {  // the line ends with a separator: an empty field
-        fields_.push_back({at, at, false});
-        more = false;
-      }
-    }
-    at += at < size && text[at] == '\r' ? 1 : 0;
-    at += at < size ? 1 : 0;
-    ++line;
-    if (empty) {
-      continue;
-    }
-    const size_t found = fields_.size() - before;
-    columns = lines_.empty() ? found : columns;
-    LOCKSTEP_CHECK_CODE(found == columns, ExitCode::data, path_, ", line ", row_line, ": ", found,
-                        " fields, expected ", columns, " as in the first line");
-    lines_.push_back(row_line);
+void CsvFile::name_columns(const detail::CsvRows& first) {
+  for (const auto& field : first.fields()) {
+    columns_.push_back(options_.header() ? first.text(field) : std::to_string(columns_.size()));
   }
-  LOCKSTEP_CHECK_CODE(!lines_.empty(), ExitCode::data, path_, ": the file has no line");
-  columns_.resize(columns);
-}
-
-void CsvFile::name_columns(bool header) {
-  for (size_t c = 0; c < columns_.size(); ++c) {
-    columns_[c] = header ? text_of(fields_[c]) : std::to_string(c);
+  std::unordered_set<std::string_view> names;
+  for (const std::string& name : columns_) {
+    LOCKSTEP_CHECK_CODE(names.insert(name).second, ExitCode::data, path_, ", line ", first.line(),
+                        ": two columns have the name '", name,
+                        "'; CsvOptions().header(false) counts the columns");
   }
-  if (!header) {
-    return;
-  }
-  std::vector<std::string> sorted = columns_;
-  std::sort(sorted.begin(), sorted.end());
-  const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
-  LOCKSTEP_CHECK_CODE(twice == sorted.end(), ExitCode::data, path_, ", line ", lines_[0],
-                      ": two columns have the name '", *twice,
-                      "'; CsvOptions().header(false) counts the columns");
-  fields_.erase(fields_.begin(), fields_.begin() + static_cast<std::ptrdiff_t>(columns_.size()));
-  lines_.erase(lines_.begin());
-}
-
-std::string CsvFile::text_of(const Field& field) const {
-  std::string text(reinterpret_cast<const char*>(bytes_->data()) + field.begin,
-                   field.end - field.begin);
-  if (field.quoted) {
-    for (size_t at = text.find('"'); at != std::string::npos; at = text.find('"', at + 1)) {
-      text.erase(at, 1);
-    }
-  }
-  return text;
 }
 
 size_t CsvFile::column(const std::string& name) const {
   const auto found = std::find(columns_.begin(), columns_.end(), name);
   LOCKSTEP_CHECK_CODE(found != columns_.end(), ExitCode::data, path_, ": has no column '", name,
-                      "', its columns are ", c10::Join(", ", columns_));
+                      "', its columns are ", shortened(c10::Join(", ", columns_), 400));
   return static_cast<size_t>(found - columns_.begin());
 }
 
-std::vector<std::string> CsvFile::get(size_t row) const {
+detail::CsvRows CsvFile::rows_from(const Mark& mark) const {
+  return {{reinterpret_cast<const char*>(bytes_->data()), bytes_->size()},
+          options_.separator(),
+          options_.quotes(),
+          path_,
+          mark.byte,
+          mark.line};
+}
+
+detail::CsvRows CsvFile::row(size_t row) const {
   LOCKSTEP_CHECK(row < size(), path_, ": has no row ", row, ", it has ", size());
+  const auto after = std::upper_bound(marks_.begin(), marks_.end(), row,
+                                      [](size_t r, const Mark& mark) { return r < mark.row; });
+  const Mark& mark = *std::prev(after);
+  detail::CsvRows rows = rows_from(mark);
+  for (size_t at = mark.row; at <= row; ++at) {
+    rows.next();
+  }
+  return rows;
+}
+
+std::vector<std::string> CsvFile::get(size_t row) const {
+  const detail::CsvRows found = this->row(row);
   std::vector<std::string> texts;
-  for (size_t c = 0; c < columns_.size(); ++c) {
-    texts.push_back(text_of(field(row, c)));
+  texts.reserve(columns_.size());
+  for (const auto& field : found.fields()) {
+    texts.push_back(found.text(field));
   }
   return texts;
 }
 
 std::string CsvFile::text(size_t row, const std::string& column) const {
-  LOCKSTEP_CHECK(row < size(), path_, ": has no row ", row, ", it has ", size());
-  return text_of(field(row, this->column(column)));
+  const detail::CsvRows found = this->row(row);
+  return found.text(found.fields()[this->column(column)]);
 }
 
 std::vector<std::string> CsvFile::texts(const std::string& column) const {
   const size_t place = this->column(column);
   std::vector<std::string> texts;
-  for (size_t row = 0; row < size(); ++row) {
-    texts.push_back(text_of(field(row, place)));
+  texts.reserve(rows_);
+  if (rows_ > 0) {
+    for (detail::CsvRows rows = rows_from(marks_.front()); rows.next();) {
+      texts.push_back(rows.text(rows.fields()[place]));
+    }
   }
   return texts;
 }
@@ -174,22 +143,33 @@ std::vector<std::string> CsvFile::texts(const std::string& column) const {
 at::Tensor CsvFile::numbers(const std::vector<std::string>& columns, at::ScalarType dtype) const {
   LOCKSTEP_CHECK(dtype == at::kFloat || dtype == at::kDouble || dtype == at::kLong,
                  "CsvFile::numbers: to ", dtype, ", expected fp32, fp64 or int64");
+  std::unordered_map<std::string_view, size_t> by_name;
+  for (const std::string& name : columns_) {
+    by_name.emplace(name, by_name.size());
+  }
+  std::vector<size_t> places;
+  for (const std::string& name : columns) {
+    const auto found = by_name.find(name);
+    places.push_back(found != by_name.end() ? found->second : column(name));
+  }
   at::Tensor result = at::empty(
       {static_cast<int64_t>(size()), static_cast<int64_t>(columns.size())}, at::dtype(dtype));
   const auto fill = [&](auto* to) {
     using Number = std::remove_pointer_t<decltype(to)>;
-    for (size_t i = 0; i < columns.size(); ++i) {
-      const size_t place = column(columns[i]);
-      for (size_t row = 0; row < size(); ++row) {
-        const std::string text = text_of(field(row, place));
+    for (detail::CsvRows rows = rows_from(marks_.front()); rows.next();) {
+      for (size_t i = 0; i < places.size(); ++i, ++to) {
+        const std::string text = rows.text(rows.fields()[places[i]]);
         Number number = 0;
         LOCKSTEP_CHECK_CODE(parse_number(text, number), ExitCode::data, path_, ", line ",
-                            lines_[row], ", column '", columns[i], "': '", shortened(text),
+                            rows.line(), ", column '", columns[i], "': '", shortened(text, 40),
                             "', expected a number of ", dtype);
-        to[row * columns.size() + i] = number;
+        *to = number;
       }
     }
   };
+  if (rows_ == 0) {
+    return result;
+  }
   if (dtype == at::kFloat) {
     fill(result.mutable_data_ptr<float>());
   } else if (dtype == at::kDouble) {

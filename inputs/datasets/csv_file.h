@@ -10,6 +10,9 @@
 #include <vector>
 
 namespace lockstep {
+namespace detail {
+class CsvRows;
+}  // namespace detail
 
 struct CsvOptions {
   /// Between the fields of a line; a tab for TSV.
@@ -28,19 +31,19 @@ struct CsvOptions {
 ///   at::Tensor y = table.numbers({"price"}, at::kDouble);       // fp64 [rows, 1]
 ///   std::string note = table.text(3, "note");
 ///
-/// Lines end with LF or CRLF; empty lines and a byte order mark are skipped. Rows count from 0,
-/// without the header. Can be used as a dataset for Loader: get() returns a row as text.
-/// Ranks: local. Threads: any.
-/// Throws Error (exit code data) that names file, line (from 1), column and what was expected:
-/// missing or empty file, a row with more or fewer fields than the first line, two columns of one
-/// name, a quote that does not end or is followed by text, a column that is not there, a field that
-/// is not a number of the dtype.
+/// Lines end with LF, CRLF or CR; empty lines and a byte order mark are skipped. Rows count from 0,
+/// without the header. A row has at most 2^20 fields. Can be used as a dataset for Loader: get()
+/// returns a row as text. Ranks: local. Threads: any. Throws Error (exit code data) that names
+/// file, line (from 1), column and what was expected: missing or empty file, text in UTF-16, a row
+/// with more or fewer fields than the first line, two columns of one name, a quote that does not
+/// end or is followed by text, a column that is not there, a field that is not a number of the
+/// dtype.
 class CsvFile {
  public:
   explicit CsvFile(const std::string& path, const CsvOptions& options = {});
 
   /// Number of rows.
-  size_t size() const { return lines_.size(); }
+  size_t size() const { return rows_; }
   std::vector<std::string> get(size_t row) const;
   const std::vector<std::string>& columns() const { return columns_; }
   std::string text(size_t row, const std::string& column) const;
@@ -52,24 +55,23 @@ class CsvFile {
                      at::ScalarType dtype = at::kFloat) const;
 
  private:
-  struct Field {
-    size_t begin;
-    size_t end;
-    bool quoted;  // the bytes between the quotes, in which "" stands for one
+  /// Where a row begins.
+  struct Mark {
+    size_t row;
+    size_t byte;
+    size_t line;  // from 1
   };
   size_t column(const std::string& name) const;
-  std::string text_of(const Field& field) const;
-  const Field& field(size_t row, size_t column) const {
-    return fields_[row * columns_.size() + column];
-  }
-  void parse(char separator, bool quotes);
-  void name_columns(bool header);
+  detail::CsvRows rows_from(const Mark& mark) const;
+  detail::CsvRows row(size_t row) const;
+  void name_columns(const detail::CsvRows& first);
 
   std::string path_;
+  CsvOptions options_;
   std::shared_ptr<const std::vector<uint8_t>> bytes_;
   std::vector<std::string> columns_;
-  std::vector<Field> fields_;  // row by row
-  std::vector<size_t> lines_;  // where each row begins, from 1
+  std::vector<Mark> marks_;  // of the first row, and of further ones some bytes apart
+  size_t rows_ = 0;
 };
 
 }  // namespace lockstep

@@ -67,6 +67,24 @@ size_t data_bytes(const detail::FileBytes& file, const std::vector<int64_t>& sha
   return bytes;
 }
 
+struct Header {
+  Header() = default;
+  /// Throws unless the rest of the file is exactly the elements.
+  explicit Header(const detail::FileBytes& file)
+      : shape(read_shape(file)), type(element_type(file)), bytes(magic_bytes * (1 + shape.size())) {
+    const size_t expected = data_bytes(file, shape, c10::elementSize(type));
+    const size_t found = file.size() - bytes;
+    file.check(found >= expected, file.size(), "the file ends after ", found,
+               " bytes of data, expected ", expected, " for shape ", c10::IntArrayRef(shape));
+    file.check(found == expected, bytes + expected, found - expected,
+               " trailing bytes after the data of shape ", c10::IntArrayRef(shape));
+  }
+
+  std::vector<int64_t> shape;
+  c10::ScalarType type = at::kByte;
+  size_t bytes = 0;  // before the elements
+};
+
 void swap_bytes(uint8_t* data, size_t bytes, size_t element) {
   for (size_t i = 0; i < bytes; i += element) {
     std::reverse(data + i, data + i + element);
@@ -81,21 +99,14 @@ std::string plain_or_gzip(const std::string& path) {
 }  // namespace
 
 at::Tensor read_idx(const std::string& path) {
-  const detail::FileBytes file(path);
-  const std::vector<int64_t> shape = read_shape(file);
-  const c10::ScalarType type = element_type(file);
-  const size_t header = magic_bytes * (1 + shape.size());
-  const size_t element = c10::elementSize(type);
-  const size_t expected = data_bytes(file, shape, element);
-  const size_t found = file.size() - header;
-  file.check(found >= expected, file.size(), "the file ends after ", found,
-             " bytes of data, expected ", expected, " for shape ", c10::IntArrayRef(shape));
-  file.check(found == expected, header + expected, found - expected,
-             " trailing bytes after the data of shape ", c10::IntArrayRef(shape));
+  Header header;
+  const detail::FileBytes file(path, [&](const detail::FileBytes& of) { header = Header(of); });
   const auto bytes = file.share();
-  swap_bytes(bytes->data() + header, element > 1 ? expected : 0, element);
+  uint8_t* const data = bytes->data() + header.bytes;
+  const size_t element = c10::elementSize(header.type);
+  swap_bytes(data, element > 1 ? bytes->size() - header.bytes : 0, element);
   const at::Tensor raw = at::from_blob(
-      bytes->data() + header, shape, [bytes](void*) {}, at::dtype(type));
+      data, header.shape, [bytes](void*) {}, at::dtype(header.type));
   return element > 1 ? raw.clone() : raw;  // wider elements need not be aligned in the file
 }
 

@@ -9,8 +9,10 @@ namespace lockstep {
 
 /// Reads a JPEG or PNG image; the first bytes of the file decide which. Returns the pixels, uint8,
 /// [channels, height, width]. With 3 channels, grey images are repeated; with 1 channel, colours
-/// become grey with the weights 0.299, 0.587, 0.114. Transparency is dropped, 16 bits become 8, and
-/// colour profiles are ignored. An image has at most 2^26 pixels.
+/// become grey with the weights 0.299, 0.587, 0.114. Transparency is dropped, 16 bits become 8,
+/// CMYK becomes RGB as Pillow does it, and colour profiles are ignored. What libjpeg only warns of
+/// (extraneous bytes, unknown versions) is no damage, missing data is. An image has at most 2^26
+/// pixels, and a JPEG image at most 100 scans.
 /// Ranks: local. Threads: any.
 /// Throws Error (exit code data) that names the file: missing, neither JPEG nor PNG, truncated or
 /// damaged, too large. Throws Error (exit code environment) that names the package to install if

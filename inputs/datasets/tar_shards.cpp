@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <unordered_set>
 #include <vector>
 
 namespace lockstep {
@@ -41,6 +42,7 @@ TarShards::TarShards(const std::vector<std::string>& paths) {
 
 void TarShards::add(const detail::MappedData& shard) {
   const size_t before = samples_.size();
+  std::unordered_set<std::string> extensions;  // of the last sample
   for (const detail::TarEntry& entry : detail::tar_entries(shard)) {
     const size_t slash = entry.name.find_last_of('/');
     const size_t name = slash == std::string::npos ? 0 : slash + 1;
@@ -54,12 +56,11 @@ void TarShards::add(const detail::MappedData& shard) {
     const std::string extension = lower_case(entry.name.substr(dot + 1));
     if (samples_.size() == before || samples_.back().key != key) {
       samples_.push_back({key, {}});
+      extensions.clear();
     }
-    auto& files = samples_.back().files;
-    const bool twice = std::any_of(files.begin(), files.end(),
-                                   [&](const File& file) { return file.extension == extension; });
-    shard.check(!twice, entry.begin, "the file ", entry.name, " is there twice");
-    files.push_back({extension, shard.text().substr(entry.begin, entry.size)});
+    shard.check(extensions.insert(extension).second, entry.begin, "the file ", entry.name,
+                " is there twice");
+    samples_.back().files.push_back({extension, shard.text().substr(entry.begin, entry.size)});
   }
   LOCKSTEP_CHECK_CODE(samples_.size() > before, ExitCode::data, shard.path(),
                       ": has no file, expected samples");

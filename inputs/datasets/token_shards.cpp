@@ -2,6 +2,7 @@
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/impl/agreement.h>
+#include <lockstep/collectives/impl/file_format.h>
 #include <lockstep/collectives/impl/outcome.h>
 #include <lockstep/inputs/datasets/files/mapped_data.h>
 #include <lockstep/inputs/token_shards.h>
@@ -97,6 +98,21 @@ std::vector<std::string> split_names(const std::string& names) {
   return all;
 }
 
+/// Throws if the file is of a known format, packed or in UTF-16. Leaves it at its beginning.
+void require_text(std::ifstream& file, const std::string& path) {
+  if (file.tellg() != std::streampos(0)) {
+    return;  // a pipe cannot go back
+  }
+  char beginning[512];
+  file.read(beginning, sizeof(beginning));
+  const auto* format = detail::known_format({beginning, static_cast<size_t>(file.gcount())});
+  LOCKSTEP_CHECK_CODE(format == nullptr, ExitCode::data, path, ": this is a file of ",
+                      format != nullptr ? format->name : "", ", expected text; ",
+                      format != nullptr ? format->advice : "");
+  file.clear();
+  file.seekg(0);
+}
+
 }  // namespace
 
 void TokenShardOptions::validate() const {
@@ -118,6 +134,8 @@ TokenShards::TokenShards(const std::vector<std::string>& paths, const TokenShard
   int64_t windows = 0;
   for (const std::string& path : paths) {
     const auto file = std::make_shared<const detail::MappedData>(path);
+    file->check(file->text().substr(0, 6) != "\x93NUMPY", 0,
+                "this is a file of numpy.save; write the tokens alone, with tokens.tofile(path)");
     file->check(file->size() % bytes == 0, file->size(),
                 "the file ends in the middle of a token of ", bytes, " bytes");
     const auto tokens = static_cast<int64_t>(file->size() / bytes);
@@ -165,6 +183,7 @@ std::vector<std::string> write_token_shards(
     std::ifstream text(path, std::ios::binary);
     LOCKSTEP_CHECK_CODE(text.is_open(), ExitCode::data, path,
                         ": cannot be opened: ", std::strerror(errno));
+    require_text(text, path);
     std::string line;
     for (int64_t number = 1; std::getline(text, line); ++number) {
       line += text.eof() ? "" : "\n";

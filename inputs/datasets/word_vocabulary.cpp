@@ -1,4 +1,4 @@
-#include <ATen/ops/tensor.h>
+#include <ATen/ops/empty.h>
 #include <lockstep/collectives/check.h>
 #include <lockstep/inputs/datasets/files/file_bytes.h>
 #include <lockstep/inputs/word_vocabulary.h>
@@ -13,26 +13,35 @@ bool is_blank(char c) {
   return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
+template <typename Action>
+void for_each_word(std::string_view text, std::string_view line_end, const Action& action) {
+  const char* const end = text.data() + text.size();
+  for (const char* at = text.data(); at < end;) {
+    const char* const line = std::find(at, end, '\n');
+    while ((at = std::find_if_not(at, line, is_blank)) < line) {
+      const char* const after = std::find_if(at, line, is_blank);
+      action({at, static_cast<size_t>(after - at)});
+      at = after;
+    }
+    if (!line_end.empty()) {
+      action(line_end);
+    }
+    at = line < end ? line + 1 : end;
+  }
+}
+
 }  // namespace
 
 at::Tensor WordVocabulary::read(const std::string& path, std::string_view line_end) {
   const detail::FileBytes file(path);
-  const auto* const end = reinterpret_cast<const char*>(file.data()) + file.size();
-  std::vector<int64_t> text;
-  for (const char* at = end - file.size(); at < end;) {
-    const char* const line = std::find(at, end, '\n');
-    while ((at = std::find_if_not(at, line, is_blank)) < line) {
-      const char* const after = std::find_if(at, line, is_blank);
-      text.push_back(add({at, static_cast<size_t>(after - at)}));
-      at = after;
-    }
-    if (!line_end.empty()) {
-      text.push_back(add(line_end));
-    }
-    at = line < end ? line + 1 : end;
-  }
-  LOCKSTEP_CHECK_CODE(!text.empty(), ExitCode::data, path, ": has no word");
-  return at::tensor(text, at::kLong);
+  const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
+  int64_t words = 0;
+  for_each_word(text, line_end, [&](std::string_view) { ++words; });
+  LOCKSTEP_CHECK_CODE(words > 0, ExitCode::data, path, ": has no word");
+  at::Tensor numbers = at::empty({words}, at::kLong);
+  auto* to = numbers.mutable_data_ptr<int64_t>();
+  for_each_word(text, line_end, [&](std::string_view word) { *to++ = add(word); });
+  return numbers;
 }
 
 int64_t WordVocabulary::number(const std::string& word) const {

@@ -39,8 +39,13 @@ torch::nn::Module& owner_of(torch::nn::Module& root, const exported::Model& mode
 
 }  // namespace
 
-ExportedModuleImpl::ExportedModuleImpl(const std::string& path)
-    : torch::nn::Module("ExportedModule"), model_(std::make_unique<exported::Model>(path)) {
+ExportedModuleImpl::ExportedModuleImpl(const std::string& path,
+                                       const ExportedModuleOptions& options)
+    : ExportedModuleImpl(std::make_unique<exported::Model>(path, options.operators(),
+                                                           options.without_no_grad())) {}
+
+ExportedModuleImpl::ExportedModuleImpl(std::unique_ptr<exported::Model> model)
+    : torch::nn::Module("ExportedModule"), model_(std::move(model)) {
   for (const StoredTensor& stored : model_->registered()) {
     try {
       std::string own;
@@ -51,7 +56,7 @@ ExportedModuleImpl::ExportedModuleImpl(const std::string& path)
         owner.register_buffer(own, stored.tensor);
       }
     } catch (const c10::Error& error) {
-      exported::refuse(path, "the name '", stored.name,
+      exported::refuse(model_->path(), "the name '", stored.name,
                        "' is not one of a parameter or buffer: ", error.what_without_backtrace());
     }
   }
@@ -123,6 +128,19 @@ void ExportedModuleImpl::to(torch::Dtype dtype, bool non_blocking) {
 void ExportedModuleImpl::to(torch::Device device, bool non_blocking) {
   Module::to(device, non_blocking);
   model_->move(device, std::nullopt, non_blocking);
+}
+
+std::shared_ptr<torch::nn::Module> ExportedModuleImpl::clone(
+    const std::optional<torch::Device>& device) const {
+  const std::shared_ptr<ExportedModuleImpl> made(
+      new ExportedModuleImpl(std::make_unique<exported::Model>(model_->copy(device))));
+  made->train(is_training());
+  return made;
+}
+
+void ExportedModuleImpl::save(
+    const std::string& path, const std::vector<std::pair<std::string, at::Tensor>>& weights) const {
+  model_->save(path, weights);
 }
 
 void ExportedModuleImpl::pretty_print(std::ostream& stream) const {

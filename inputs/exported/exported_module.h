@@ -2,18 +2,31 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
+#include <torch/arg.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/common.h>
 #include <torch/nn/pimpl.h>
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
 namespace exported {
 class Model;
 }  // namespace exported
+
+struct ExportedModuleOptions {
+  /// Namespaces of operators that this process has registered (TORCH_LIBRARY) and that the model
+  /// may call: "mylib" for torch.ops.mylib. Operators of other namespaces but LibTorch's are
+  /// refused.
+  TORCH_ARG(std::vector<std::string>, operators) = {};
+  /// True: states that Python's forward() has no torch.no_grad() and no detach_(). An archive of
+  /// program.run_decompositions() does not say it, and has gradients only with this statement.
+  TORCH_ARG(bool, without_no_grad) = false;
+};
 
 /// A model that was written in Python, read from an archive of torch.export.save(). Neither Python
 /// nor pickle is needed to read and to run it.
@@ -35,8 +48,10 @@ class Model;
 /// train() and eval(). An archive holds one program, exported after model.train(), or two, "train"
 /// and "eval" (docs/python-models.md). With one program, eval() switches the training flags of its
 /// operators off: dropout, dropout_p of attention, batch norm, instance norm, recurrent layers,
-/// rrelu. num_batches_tracked is not counted then. What Python's forward() decides with
-/// `if self.training` needs two programs.
+/// rrelu. num_batches_tracked is not counted then. A call that passes a constant, such as
+/// F.dropout(x, 0.5), keeps it, as in Python. Where a program draws other random numbers or writes
+/// to other buffers, Python's forward() may have decided that with `if self.training`: forward()
+/// then throws Error after eval(), and the archive needs two programs.
 ///
 /// Devices and dtypes that the program names follow the module if they were the parameters' at
 /// export: each device, and the dtype of zeros, ones, full and empty tensors that 16 bits can hold.
@@ -50,7 +65,7 @@ class Model;
 /// reads the file. Threads: one at a time, as for every module.
 class ExportedModuleImpl : public torch::nn::Module {
  public:
-  explicit ExportedModuleImpl(const std::string& path);
+  explicit ExportedModuleImpl(const std::string& path, const ExportedModuleOptions& options = {});
   ~ExportedModuleImpl() override;
 
   /// Runs the program on tensors, in the order of input_names(). Returns its only output. Throws
@@ -75,6 +90,18 @@ class ExportedModuleImpl : public torch::nn::Module {
   void to(torch::Device device, torch::Dtype dtype, bool non_blocking = false) override;
   void to(torch::Dtype dtype, bool non_blocking = false) override;
   void to(torch::Device device, bool non_blocking = false) override;
+  /// A copy that shares no tensor: a target network. Throws nothing of its own.
+  std::shared_ptr<torch::nn::Module> clone(
+      const std::optional<torch::Device>& device = std::nullopt) const override;
+  /// Writes the archive that this module was read from again, with the weights and buffers of now,
+  /// in the dtypes that they were exported with: torch.export.load() reads it, and Python goes on
+  /// training. `weights`: by name, in place of the module's own, such as Trainer::masters() of a
+  /// model in 16 bits, or Trainer::averaged(). The file appears complete or not at all; `path` may
+  /// be the archive itself. Call it on one rank. Throws Error (exit code data) if the archive is
+  /// gone or another, or the file cannot be written, and Error for a name that the model does not
+  /// have.
+  void save(const std::string& path,
+            const std::vector<std::pair<std::string, at::Tensor>>& weights = {}) const;
   void pretty_print(std::ostream& stream) const override;
 
  protected:
@@ -83,6 +110,7 @@ class ExportedModuleImpl : public torch::nn::Module {
                            {3, torch::nn::AnyValue(at::Tensor())})
 
  private:
+  explicit ExportedModuleImpl(std::unique_ptr<exported::Model> model);
   std::vector<c10::IValue> leaves(const std::vector<c10::IValue>& inputs);
 
   std::unique_ptr<exported::Model> model_;

@@ -33,13 +33,21 @@ Cause of(std::vector<int> ranks, const std::string& what, int code) {
   return cause;
 }
 
-/// The rank whose error this rank has thrown with the others; itself if it is its own error.
+/// The rank whose error this rank has thrown with the others; itself if it is its own error. A peer
+/// that waited for the failed rank has a text of its own.
 int origin_of(int rank, const RankTable& ranks) {
   const LifeSigns& signs = ranks[rank].signs;
-  const auto failed_itself = ranks.where([&](const RankRecord& record) {
+  const auto same_error = ranks.where([&](const RankRecord& record) {
     return record.signs.ends_like(signs) && !record.signs.end().is_shared;
   });
-  return signs.end().is_shared && !failed_itself.empty() ? failed_itself.front() : rank;
+  const auto own_error = ranks.where([&](const RankRecord& record) {
+    const detail::EndSign& end = record.signs.end();
+    return !end.is_shared && end.code != 0 && end.code != exit_peer_lost;
+  });
+  if (!signs.end().is_shared) {
+    return rank;
+  }
+  return !same_error.empty() ? same_error.front() : !own_error.empty() ? own_error.front() : rank;
 }
 
 /// The first rank that failed before it was asked to stop, and did not only lose its peers. In a

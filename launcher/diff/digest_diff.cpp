@@ -1,5 +1,7 @@
 #include "diff/digest_diff.h"
 
+#include <lockstep/collectives/impl/bounded_json.h>
+
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -11,6 +13,7 @@
 #include <ostream>
 #include <sstream>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "rank/exit_codes.h"
@@ -43,15 +46,21 @@ Updates read(const std::string& run) {
   int64_t number = 0;
   for (std::string line; std::getline(file, line);) {
     ++number;
-    const Json entry = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (entry.is_discarded() && file.eof()) {
-      break;
+    Json entry;
+    try {
+      entry = detail::bounded_json(line);
+    } catch (const detail::BadJson& fault) {
+      if (file.eof() && fault.position() > 0) {
+        break;
+      }
+      throw std::runtime_error(path + ", line " + std::to_string(number) +
+                               ": this is no line of a digest log: " + fault.what());
     }
     if (!entry.is_object() || !entry.contains("update") || !entry["update"].is_number_integer()) {
       throw std::runtime_error(path + ", line " + std::to_string(number) +
                                ": this is no line of a digest log");
     }
-    updates[entry["update"].get<int64_t>()] = entry;
+    updates[entry["update"].get<int64_t>()] = std::move(entry);
   }
   return updates;
 }

@@ -199,6 +199,7 @@ class Examination {
     together("captured steps", [&] { return check_captured_steps(runtime); });
     together("overflow", [&] { return check_overflow(runtime); });
     together("exception", [&] { return check_exception(runtime); });
+    together("waiting peers", [&] { return check_waiting_peers(runtime); });
     add("stopped rank", stopped_rank(options_));
   }
 

@@ -12,7 +12,6 @@
 #include <mpi.h>
 #include <torch/headeronly/version.h>
 
-#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
@@ -36,14 +35,7 @@ std::string value_of(const std::string& text, const std::string& key) {
 void read_nccl(RankFacts& facts) {
   facts.has_nccl = detail::nccl_available();
   facts.nccl_built = LOCKSTEP_NCCL_BUILT;
-  for (const std::string& path : detail::loaded_libraries()) {
-    const std::string file = path.substr(path.rfind('/') + 1);
-    if (file.rfind("libnccl.so", 0) == 0 &&
-        std::find(facts.nccl_files.begin(), facts.nccl_files.end(), path) ==
-            facts.nccl_files.end()) {
-      facts.nccl_files.push_back(path);
-    }
-  }
+  facts.nccl_files = detail::nccl_files(detail::loaded_libraries());
   if (facts.nccl_files.empty()) {
     return;
   }
@@ -134,7 +126,7 @@ double clock_ahead(const Communicator& control) {
 }  // namespace
 
 void read_libraries(RankFacts& facts) {
-  facts.compiler = c10::str("g++ ", __GNUC__, ".", __GNUC_MINOR__, LOCKSTEP_DOCTOR_FLAGS);
+  facts.compiler = LOCKSTEP_DOCTOR_COMPILER;
   const std::string config = at::show_config();
   facts.libtorch_built = TORCH_VERSION;
   facts.libtorch_loaded = value_of(config, "TORCH_VERSION=");

@@ -4,6 +4,7 @@
 #include <lockstep/amp/impl/cuda_kernels.h>
 #include <lockstep/amp/optimizers.h>
 #include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/impl/closure_calls.h>
 #include <lockstep/collectives/impl/device_world.h>
 #include <lockstep/runtime/data_parallel.h>
 #include <lockstep/runtime/process/impl/identity.h>
@@ -290,10 +291,14 @@ Finding check_overflow(Runtime& runtime, const TrainingFault& fault) {
           ""};
 }
 
-Finding check_exception(Runtime& runtime, const TrainingFault& fault) {
+namespace {
+
+/// What every rank throws for an exception of the last rank in a step, and whether a step follows.
+/// `before_loss`: called in the closure of each rank that does not throw.
+Finding after_exception(Runtime& runtime, bool throws, const std::function<void()>& before_loss) {
   Training training(runtime);
   training.step(0).loss();
-  const bool here = runtime.rank() == runtime.size() - 1 && !fault.no_exception;
+  const bool here = runtime.rank() == runtime.size() - 1 && throws;
   std::string text;
   try {
     training.trainer.step(batch_of(runtime.rank(), 1, runtime.device()),
@@ -301,6 +306,7 @@ Finding check_exception(Runtime& runtime, const TrainingFault& fault) {
                             if (here) {
                               throw std::runtime_error(kPlanted);
                             }
+                            before_loss();
                             return loss_of(training.net, batch);
                           });
     training.trainer.abandon();  // with a device the other ranks get the error here
@@ -319,6 +325,30 @@ Finding check_exception(Runtime& runtime, const TrainingFault& fault) {
   }
   return {Status::ok,
           c10::str("an exception on ", rank, " was raised on every rank, with its name"), ""};
+}
+
+}  // namespace
+
+Finding check_exception(Runtime& runtime, const TrainingFault& fault) {
+  return after_exception(runtime, !fault.no_exception, [] {});
+}
+
+Finding check_waiting_peers(Runtime& runtime, const TrainingFault& fault) {
+  if (!detail::closure_calls(runtime.communicator())) {
+    return {Status::skipped,
+            runtime.size() == 1 ? "one rank waits for nobody"
+                                : "device collectives wait until the deadline instead",
+            ""};
+  }
+  const Communicator ranks = runtime.communicator().split(0);
+  runtime.control().barrier().wait();
+  Finding finding = after_exception(runtime, !fault.no_exception, [&] { ranks.barrier().wait(); });
+  runtime.control().barrier().wait();
+  if (finding.status == Status::ok) {
+    finding.what = c10::str("an exception on rank ", runtime.size() - 1,
+                            " reached the others, which waited in a collective");
+  }
+  return finding;
 }
 
 }  // namespace lockstep::doctor

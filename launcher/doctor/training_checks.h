@@ -32,5 +32,7 @@ Finding check_transports(Runtime& runtime);
 Finding check_overflow(Runtime& runtime, const TrainingFault& fault = {});
 /// An exception in the closure of one rank is an Error on every rank, and training goes on.
 Finding check_exception(Runtime& runtime, const TrainingFault& fault = {});
+/// The same while the other ranks wait for that rank in a collective of the closure.
+Finding check_waiting_peers(Runtime& runtime, const TrainingFault& fault = {});
 
 }  // namespace lockstep::doctor

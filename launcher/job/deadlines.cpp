@@ -1,6 +1,7 @@
 #include "job/deadlines.h"
 
 #include <lockstep/collectives/impl/rank_names.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 
@@ -15,10 +16,27 @@ std::string have(const std::vector<int>& ranks) {
   return rank_names(ranks) + (ranks.size() == 1 ? " has" : " have");
 }
 
+/// Open MPI's mpirun opens some 30 files and 4 for each rank; with fewer it waits for ever. Empty:
+/// there are enough.
+std::string low_limit_of_files(int ranks) {
+  rlimit limit = {};
+  const rlim_t enough = 64 + 8 * static_cast<rlim_t>(ranks);
+  return getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= enough
+             ? ""
+             : "the limit of open files is " + std::to_string(limit.rlim_cur) +
+                   ", which may be too low for it: ulimit -n " + std::to_string(enough);
+}
+
 }  // namespace
 
-/// Ranks without a runtime while others make or have one.
+/// Ranks that mpirun has not started; else ranks without a runtime while others make or have one.
 std::optional<Deadlines::Wait> Deadlines::start_wait(const RankTable& ranks, int limit_seconds) {
+  const auto missing = ranks.where(
+      [](const RankRecord& record) { return record.wrapper == 0 && !record.has_ended(); });
+  if (!missing.empty()) {
+    return Wait{missing, "not been started by mpirun", low_limit_of_files(ranks.size()),
+                "--start-timeout", limit_seconds};
+  }
   const auto late = ranks.where([](const RankRecord& record) {
     return record.signs.stage() == Stage::none && !record.has_ended();
   });

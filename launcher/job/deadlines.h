@@ -9,8 +9,8 @@
 
 namespace lockstep::launcher {
 
-/// Detects ranks that do not start while others wait for them, and ranks that do not end after
-/// others have ended.
+/// Detects ranks that mpirun does not start, ranks that do not start while others wait for them,
+/// and ranks that do not end after others have ended.
 class Deadlines {
  public:
   using Clock = RankTable::Clock;
@@ -28,8 +28,8 @@ class Deadlines {
  private:
   struct Wait {
     std::vector<int> late;
-    std::string what;  // what the late ranks have not done
-    std::string others;
+    std::string what;       // what the late ranks have not done
+    std::string others;     // who waits for them, or why they are late; may be empty
     std::string option;     // the option that sets the limit
     int limit_seconds = 0;  // 0: none
     bool operator==(const Wait& other) const { return late == other.late && what == other.what; }

@@ -88,6 +88,10 @@ void Job::take(const std::string& text, bool is_error) {
   if (const auto line = decode(text)) {
     ranks_.add(*line);
     output_.add(*line);
+    if (holds_request_ && has_begun()) {
+      holds_request_ = false;
+      child_.send(SIGUSR1, false);
+    }
     if (line->kind == RankLine::Kind::redraw) {
       child_.set_columns(columns_for_ranks());
     }
@@ -96,8 +100,20 @@ void Job::take(const std::string& text, bool is_error) {
   }
 }
 
+bool Job::has_begun() const {
+  return ranks_.where([](const RankRecord& record) { return record.wrapper == 0; }).empty();
+}
+
+void Job::send(int signal) {
+  if (signal == SIGUSR1 && !has_begun()) {
+    holds_request_ = true;
+  } else {
+    child_.send(signal, false);
+  }
+}
+
 void Job::take(int signal) {
-  const auto send = [&](int each) { child_.send(each, false); };
+  const auto send_it = [&](int each) { send(each); };
   if (signal == SIGUSR1 || signal == SIGUSR2) {
     end_.was_asked = end_.was_asked || signal == SIGUSR1;
     const auto begun = ranks_.where([](const RankRecord& record) { return record.wrapper != 0; });
@@ -107,24 +123,24 @@ void Job::take(int signal) {
     return;
   }
   const char* what = ladder_.asked() != 0 ? ": asking harder" : ": asking the ranks to stop";
-  if (ladder_.ask(signal, send)) {
+  if (ladder_.ask(signal, send_it)) {
     std::cerr << "lockstep: SIG" << sigabbrev_np(signal) << what << std::endl;
   }
 }
 
 std::optional<Job::Clock::time_point> Job::tick() {
-  const auto send = [&](int signal) { child_.send(signal, false); };
+  const auto send_it = [&](int signal) { send(signal); };
   look_at_failures();
   look_at_deadlines();
   std::optional<Clock::time_point> teardown = teardown_at_;
   if (teardown_at_ && Clock::now() >= *teardown_at_) {
     end_.mpirun_was_killed = true;
     if (teardown_.asked() == 0) {
-      teardown_.ask(SIGTERM, send);
+      teardown_.ask(SIGTERM, send_it);
     }
-    teardown = teardown_.tick(send);
+    teardown = teardown_.tick(send_it);
   }
-  return earliest(ladder_.tick(send), deadlines_.next(), teardown, deadline_, output_.tick());
+  return earliest(ladder_.tick(send_it), deadlines_.next(), teardown, deadline_, output_.tick());
 }
 
 void Job::look_at_failures() {
@@ -139,7 +155,7 @@ void Job::look_at_deadlines() {
     end_.overdue =
         "the job took longer than " + std::to_string(options_.timeout_seconds) + " s (--timeout)";
     std::cerr << "lockstep: " << end_.overdue << ": asking the ranks to stop" << std::endl;
-    ladder_.ask(SIGTERM, [&](int signal) { child_.send(signal, false); });
+    ladder_.ask(SIGTERM, [&](int signal) { send(signal); });
   }
   if (teardown_at_ || ladder_.asked() != 0) {
     return;

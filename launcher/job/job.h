@@ -37,6 +37,10 @@ class Job {
   void take(const std::string& text, bool is_error);
   void take(int signal);
   std::optional<Clock::time_point> tick();
+  /// Sends a signal to mpirun, or to the only rank. SIGUSR1, which mpirun forwards, is kept until
+  /// each rank has begun: before that it would reach none, or end mpirun.
+  void send(int signal);
+  bool has_begun() const;
   void look_at_deadlines();
   void look_at_failures();
   void end_local_ranks() const;
@@ -53,6 +57,7 @@ class Job {
   LineSplitter streams_[2];
   Clock::time_point began_ = Clock::now();
   std::optional<Clock::time_point> teardown_at_;
+  bool holds_request_ = false;
   JobEnd end_;
 };
 

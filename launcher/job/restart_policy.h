@@ -26,7 +26,7 @@ class RestartPolicy {
   ///
   /// A resumed run continues bit for bit, so there is no restart after failures that would happen
   /// again: wrong usage (2), environment (3), data (10), snapshots (11), replicas that differ (21:
-  /// look at the named rank's host first), the non-finite budget (22), too little memory (23), a
+  /// look at the named rank's host first), the skip budget (22), too little memory (23), a
   /// program that cannot be run (126, 127). A preempted job (75) is left to its scheduler. Two
   /// attempts in a row that were shorter than the minimum and saved nothing also end the restarts,
   /// unless `changes_world(is_short)`, which is called last, says that the next attempt has other

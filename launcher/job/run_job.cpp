@@ -1,5 +1,6 @@
 #include "job/run_job.h"
 
+#include <pwd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,9 +20,11 @@
 #include "cause/failure_report.h"
 #include "clean/leftovers.h"
 #include "job/job.h"
+#include "job/job_streams.h"
 #include "job/restart_policy.h"
 #include "machine/machine.h"
 #include "machine/visible_gpus.h"
+#include "rank/child_process.h"
 #include "rank/exit_codes.h"
 #include "rank/terminal_columns.h"
 #include "start/ask_hosts.h"
@@ -35,15 +38,6 @@ namespace {
 
 using std::chrono::seconds;
 using Clock = StopLadder::Clock;
-
-std::string output_of(const std::vector<std::string>& arguments) {
-  std::string output;
-  ChildProcess child(arguments);
-  ChildProcess::Events events;
-  events.on_bytes = [&](bool, std::string_view bytes) { output += bytes; };
-  child.run(events);
-  return output;
-}
 
 /// mpirun forwards SIGUSR1 and returns the ranks' exit code; after SIGTERM ranks have less than a
 /// second, and it returns 1.
@@ -64,7 +58,18 @@ void say_who_was_deaf(const RankTable& ranks) {
   }
 }
 
-/// The job's exit code.
+/// The exit code of an attempt, which find_cause() decides. The first row that fits:
+///   0         mpirun ended with 0: all ranks ended well
+///   a rank's  a rank failed by itself: its code, 128 + n for signal n, 20 for a rank that ended
+///             with 0 before its runtime had
+///   75        a rank saved and left. No failure; it is named if nobody had asked the job to stop
+///   20        a deadline has passed (--timeout, --start-timeout, --end-timeout), and ranks were
+///             ended; or ranks were lost, or did not come where others waited for them
+///   128 + n   signal n asked the launcher to stop, and ranks died of the signals that it sent
+///   a rank's  after a request to stop: the first code other than 0
+///   mpirun's  no rank reported a failure: mpirun could not start the job
+/// run_job() itself adds 2 (the program is not there, or --min-ranks is too large) and 3 (there is
+/// no mpirun).
 int report_end(const std::optional<Cause>& cause, const JobEnd& end, const StopLadder& ladder,
                const RankTable& ranks, const JobOutput& output) {
   const int stop_signal = ladder.asked();
@@ -272,6 +277,11 @@ std::string drawn_word() {
   return std::to_string(random()) + std::to_string(random());
 }
 
+/// Open MPI's mpirun crashes without.
+bool has_home() {
+  return std::getenv("HOME") != nullptr || getpwuid(geteuid()) != nullptr;
+}
+
 }  // namespace
 
 int run_job(const RunOptions& options) {
@@ -304,12 +314,22 @@ int run_job(const RunOptions& options) {
                  "run one rank with -n 1\n";
     return exit_environment;
   }
+  if (command.uses_mpirun() && is_open_mpi(version) && !has_home()) {
+    std::cerr << "lockstep: HOME is not set, and user " << geteuid()
+              << " has no entry in the list of users, so mpirun would crash; set HOME, for example "
+                 "HOME=/tmp\n";
+    return exit_environment;
+  }
   if (options.min_ranks > command.ranks) {
     std::cerr << "lockstep: --min-ranks " << options.min_ranks << " is more than the job's "
               << command.ranks << " ranks\n";
     return exit_usage;
   }
-  return Attempts(options, command, version, deadline).run();
+  JobStreams streams;
+  const int code = Attempts(options, command, version, deadline).run();
+  // A reader may be as slow as it likes after a good end. After another one the nodes are needed.
+  streams.finish(code == 0 ? std::nullopt : std::make_optional(JobStreams::kPatience));
+  return code;
 }
 
 }  // namespace lockstep::launcher

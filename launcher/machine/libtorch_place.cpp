@@ -1,5 +1,6 @@
 #include "machine/libtorch_place.h"
 
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 
@@ -48,32 +49,60 @@ std::vector<std::string> library_folders(const fs::path& root) {
   return folders;
 }
 
+/// The first line of the file; empty: there is none.
+std::string recorded_root(const fs::path& prefix) {
+  std::ifstream file(prefix / "share/lockstep/libtorch");
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
 }  // namespace
 
-std::optional<LibTorchPlace> find_libtorch(
-    const std::string& linked_root, const std::string& version,
-    const std::function<const char*(const char* name)>& variable) {
-  std::error_code none;
-  if (fs::exists(fs::path(linked_root) / "lib", none)) {
-    return LibTorchPlace{linked_root, {}};
+std::optional<LibTorchPlace> find_libtorch(const LibTorchSearch& search) {
+  // The programs' own run-time paths name these two.
+  for (const fs::path& root :
+       {fs::path(recorded_root(search.prefix)), fs::path(search.prefix) / "../torch"}) {
+    if (!root.empty() && version_in(root) == search.version) {
+      return LibTorchPlace{root.string(), {}};
+    }
   }
   std::vector<fs::path> candidates;
-  if (const char* root = variable("LibTorch_ROOT")) {
+  if (const char* root = search.variable("LibTorch_ROOT")) {
     candidates.emplace_back(root);
   }
   for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
-    if (const char* environment = variable(name)) {
+    if (const char* environment = search.variable(name)) {
       for (fs::path& torch : torch_folders(environment)) {
         candidates.push_back(std::move(torch));
       }
     }
   }
   for (const fs::path& root : candidates) {
-    if (version_in(root) == version) {
+    if (version_in(root) == search.version) {
       return LibTorchPlace{root.string(), library_folders(root)};
     }
   }
+  const fs::path root = search.ask_python();
+  if (!root.empty() && version_in(root) == search.version) {
+    return LibTorchPlace{root.string(), library_folders(root)};
+  }
   return std::nullopt;
+}
+
+std::string torch_of_python() {
+  FILE* output = popen(
+      "python3 -c 'import importlib.util as u; "
+      "print(u.find_spec(\"torch\").submodule_search_locations[0])' 2>/dev/null",
+      "r");
+  std::string line;
+  for (int byte = 0; output != nullptr && (byte = fgetc(output)) != EOF && byte != '\n';) {
+    line += static_cast<char>(byte);
+  }
+  if (output != nullptr) {
+    pclose(output);
+  }
+  return line;
 }
 
 }  // namespace lockstep::launcher

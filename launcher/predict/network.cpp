@@ -1,9 +1,10 @@
 #include "predict/network.h"
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+
+#include "predict/json_file.h"
 
 namespace lockstep::launcher {
 namespace {
@@ -13,15 +14,17 @@ using Json = nlohmann::json;
 constexpr double kFewBytes = 4 << 10;  // up to this each node sums all elements itself
 constexpr double kSmall = 64 << 10;    // bytes; up to this nodes exchange elements, not sums
 constexpr double kSum = 4;             // bytes of a partial sum of one element of up to 4 bytes
+constexpr double kMostRanks = 1 << 20;
+constexpr double kMostOfAFigure = 1e12;
 constexpr const char* kProcessor = "processor_us_per_megabyte";
 
 double number(const Json& from, const std::string& path, const char* part, const char* name) {
   const bool found = from.contains(part) && from[part].is_object() && from[part].contains(name) &&
                      from[part][name].is_number();
   const double value = found ? from[part][name].get<double>() : 0.0;
-  if (!(value > 0.0)) {
+  if (!(value > 0.0 && value <= kMostOfAFigure)) {
     throw std::runtime_error(path + ": needs {\"" + part + "\": {\"" + name +
-                             "\": a number above 0}}");
+                             "\": a number above 0, at most 1e12}}");
   }
   return value;
 }
@@ -29,14 +32,11 @@ double number(const Json& from, const std::string& path, const char* part, const
 }  // namespace
 
 Network Network::read(const std::string& path) {
-  std::ifstream file(path);
-  const Json json = Json::parse(file, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) {
-    throw std::runtime_error(path + ": cannot be read as a JSON object");
-  }
+  const Json json = json_object(path);
   Network network;
   try {
-    network.ranks_per_node = json.value("ranks_per_node", 0);
+    const double ranks = json.value("ranks_per_node", 0.0);
+    network.ranks_per_node = ranks >= 1.0 && ranks <= kMostRanks ? static_cast<int>(ranks) : 0;
   } catch (const Json::exception& error) {  // a value of another type
     throw std::runtime_error(path + ": " + error.what());
   }

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <stdexcept>
+#include <utility>
+
+#include "predict/json_file.h"
 
 namespace lockstep::launcher {
 namespace {
@@ -15,48 +16,54 @@ using Json = nlohmann::json;
 
 constexpr const char* kBucket = "launch bucket ";
 constexpr double kMostElementBytes = 16;
-constexpr double kMostBucketBytes = 1e12;
+constexpr double kMostBytes = 1e12;  // of all buckets
 constexpr double kMostMilliseconds = 1e9;
+constexpr double kMostMicroseconds = 1e18;  // also of a clock that counts from 1970
 constexpr double kMostAccumulate = 1e6;
 
+/// A span of the step; times in seconds.
+struct Span {
+  Span(const Json& event, const std::string& path)
+      : name(event["name"].get<std::string>()),
+        begin(figure(event, "ts", kMostMicroseconds, 0.0, path) * 1e-6),
+        duration(figure(event, "dur", kMostMicroseconds, 0.0, path) * 1e-6),
+        figures(event.contains("args") ? &event["args"] : nullptr) {}
+
+  std::string name;
+  double begin;
+  double duration;
+  const Json* figures;
+};
+
 struct Update {
-  std::vector<Json> forwards, backwards, buckets;
+  std::vector<Span> forwards, backwards, buckets;
   double seconds = 0.0;
-  double compute() const {
-    double sum = seconds;
-    for (const auto* spans : {&forwards, &backwards}) {
-      for (const Json& span : *spans) {
-        sum += span["dur"].get<double>() * 1e-6;
-      }
-    }
-    return sum;
-  }
+  double compute = 0.0;  // with forward and backward
 };
 
 bool is_span_of_the_step(const Json& event) {
-  return event.is_object() && event.value("ph", "") == "X" && event.value("tid", -1) == 0 &&
+  return event.is_object() && event.value("ph", "") == "X" && event.value("tid", -1.0) == 0.0 &&
          event.contains("ts") && event.contains("dur") && event.contains("name");
 }
 
-/// The complete updates of a rank, from its spans in order of their start.
-std::vector<Update> updates_of(std::vector<Json> spans) {
+/// The complete updates of a rank.
+std::vector<Update> updates_of(std::vector<Span> spans) {
   std::sort(spans.begin(), spans.end(),
-            [](const Json& a, const Json& b) { return a["ts"] < b["ts"]; });
+            [](const Span& a, const Span& b) { return a.begin < b.begin; });
   std::vector<Update> updates;
   Update open;
-  for (const Json& span : spans) {
-    const auto name = span["name"].get<std::string>();
-    if (name == "forward") {
-      open.forwards.push_back(span);
-    } else if (name == "backward") {
-      open.backwards.push_back(span);
-    } else if (name.rfind(kBucket, 0) == 0) {
-      open.buckets.push_back(span);
-    } else if (name == "update") {
-      open.seconds += span["dur"].get<double>() * 1e-6;
+  for (Span& span : spans) {
+    if (span.name.rfind(kBucket, 0) == 0) {
+      open.buckets.push_back(std::move(span));
+    } else if (span.name == "forward" || span.name == "backward") {
+      open.compute += span.duration;
+      (span.name == "forward" ? open.forwards : open.backwards).push_back(std::move(span));
+    } else if (span.name == "update") {
+      open.seconds = span.duration;
+      open.compute += span.duration;
       if (!open.forwards.empty() && open.forwards.size() == open.backwards.size() &&
           !open.buckets.empty()) {
-        updates.push_back(open);
+        updates.push_back(std::move(open));
       }
       open = {};
     }
@@ -75,41 +82,40 @@ StepRecord record_of(const Update& update, const std::string& path) {
   StepRecord record;
   record.accumulate = static_cast<int>(update.backwards.size());
   record.update = update.seconds;
-  for (const Json& span : update.forwards) {
-    record.forward += span["dur"].get<double>() * 1e-6 / record.accumulate;
+  for (const Span& span : update.forwards) {
+    record.forward += span.duration / record.accumulate;
   }
-  for (const Json& span : update.backwards) {
-    record.backward += span["dur"].get<double>() * 1e-6 / record.accumulate;
+  for (const Span& span : update.backwards) {
+    record.backward += span.duration / record.accumulate;
   }
-  const double start = update.backwards.back()["ts"].get<double>();
-  for (const Json& span : update.buckets) {
-    const Json& figures = span.value("args", Json::object());
-    if (!figures.contains("bytes") || !figures.contains("element_bytes")) {
+  for (const Span& span : update.buckets) {
+    if (span.figures == nullptr || !span.figures->contains("bytes") ||
+        !span.figures->contains("element_bytes")) {
       throw std::runtime_error(path +
                                ": the trace does not say how large its buckets are; record "
                                "it with a program of this version of lockstep");
     }
-    record.element = whole_bytes(figures["element_bytes"].get<double>(), path);
-    const double ready = (span["ts"].get<double>() - start) * 1e-6;
-    record.buckets.push_back({std::max(0.0, ready), figures["bytes"].get<double>()});
+    record.element = whole_bytes(span.figures->at("element_bytes").get<double>(), path);
+    record.buckets.push_back({std::max(0.0, span.begin - update.backwards.back().begin),
+                              figure(*span.figures, "bytes", kMostBytes, 0.0, path)});
   }
   return record;
 }
 
 StepRecord from_trace(const Json& json, const std::string& path) {
-  std::map<int, std::vector<Json>> ranks;
+  std::map<double, std::vector<Span>> ranks;
   for (const Json& event : json["traceEvents"]) {
     if (is_span_of_the_step(event)) {
-      ranks[event.value("pid", 0)].push_back(event);
+      ranks[event.value("pid", 0.0)].emplace_back(event, path);
     }
   }
-  const auto shorter = [](const Update& a, const Update& b) { return a.compute() < b.compute(); };
+  const auto shorter = [](const Update& a, const Update& b) { return a.compute < b.compute; };
   std::vector<Update> medians;
   for (auto& [rank, spans] : ranks) {
     std::vector<Update> updates = updates_of(std::move(spans));
     if (!updates.empty()) {
       std::sort(updates.begin(), updates.end(), shorter);
-      medians.push_back(updates[updates.size() / 2]);
+      medians.push_back(std::move(updates[updates.size() / 2]));
     }
   }
   if (medians.empty()) {
@@ -121,41 +127,28 @@ StepRecord from_trace(const Json& json, const std::string& path) {
   return record_of(*std::max_element(medians.begin(), medians.end(), shorter), path);
 }
 
-/// A number of `object`; `otherwise` if there is none.
-double figure(const Json& object, const char* name, double most, double otherwise,
-              const std::string& path) {
-  const Json found = object.value(name, Json(otherwise));
-  const double value = found.is_number() ? found.get<double>() : -1.0;
-  if (!(value >= 0.0 && value <= most)) {
-    std::ostringstream text;
-    text << path << ": \"" << name << "\" is " << found.dump() << ", expected a number from 0 to "
-         << most;
-    throw std::runtime_error(text.str());
-  }
-  return value;
-}
-
 StepRecord from_figures(const Json& json, const std::string& path) {
-  const auto positive = [&](const char* name) {
-    if (!json.contains(name) || !json[name].is_number() || !(json[name].get<double>() > 0.0)) {
+  const auto positive = [&](const char* name, double most) {
+    const double value = figure(json, name, most, 0.0, path);
+    if (value == 0.0) {
       throw std::runtime_error(path + ": needs {\"" + name + "\": a number above 0}");
     }
-    return json[name].get<double>();
+    return value;
   };
   StepRecord record;
-  record.forward = positive("forward_ms") * 1e-3;
-  record.backward = positive("backward_ms") * 1e-3;
-  record.update = positive("update_ms") * 1e-3;
+  record.forward = positive("forward_ms", kMostMilliseconds) * 1e-3;
+  record.backward = positive("backward_ms", kMostMilliseconds) * 1e-3;
+  record.update = positive("update_ms", kMostMilliseconds) * 1e-3;
   const double accumulate = figure(json, "accumulate", kMostAccumulate, 1.0, path);
   if (accumulate != std::floor(accumulate)) {
     throw std::runtime_error(path + ": \"accumulate\" is " + json["accumulate"].dump() +
                              ", expected a whole number");
   }
   record.accumulate = std::max(1, static_cast<int>(accumulate));
-  record.element = whole_bytes(positive("element_bytes"), path);
+  record.element = whole_bytes(positive("element_bytes", HUGE_VAL), path);
   for (const Json& bucket : json.value("buckets", Json::array())) {
     record.buckets.push_back({figure(bucket, "ready_ms", kMostMilliseconds, 0.0, path) * 1e-3,
-                              figure(bucket, "bytes", kMostBucketBytes, 0.0, path)});
+                              figure(bucket, "bytes", kMostBytes, 0.0, path)});
   }
   if (record.bytes() <= 0.0) {
     throw std::runtime_error(path +
@@ -167,13 +160,14 @@ StepRecord from_figures(const Json& json, const std::string& path) {
 }  // namespace
 
 StepRecord StepRecord::read(const std::string& path) {
-  std::ifstream file(path);
-  const Json json = Json::parse(file, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) {
-    throw std::runtime_error(path + ": cannot be read as a JSON object");
-  }
+  const Json json = json_object(path);
   try {
-    return json.contains("traceEvents") ? from_trace(json, path) : from_figures(json, path);
+    StepRecord record =
+        json.contains("traceEvents") ? from_trace(json, path) : from_figures(json, path);
+    if (record.bytes() > kMostBytes) {
+      throw std::runtime_error(path + ": its buckets have more than 1e12 bytes in all");
+    }
+    return record;
   } catch (const Json::exception& error) {  // a value of another type
     throw std::runtime_error(path + ": " + error.what());
   }
@@ -192,20 +186,17 @@ StepRecord StepRecord::with_buckets(double first_bytes, double bytes) const {
   result.buckets.clear();
   const double all = this->bytes();
   double done = 0.0;
-  while (done < all) {
+  double reached = 0.0;  // bytes before `bucket`, which were ready after `since`
+  double since = 0.0;
+  for (auto bucket = buckets.begin(); done < all;) {
     const double end = std::min(all, done + (result.buckets.empty() ? first_bytes : bytes));
-    double reached = 0.0;
-    double since = 0.0;
-    double ready = 0.0;
-    for (const Bucket& bucket : buckets) {
-      if (reached < end) {
-        const double part = std::min(1.0, (end - reached) / bucket.bytes);
-        ready = since + part * (bucket.ready - since);
-      }
-      reached += bucket.bytes;
-      since = bucket.ready;
+    while (reached + bucket->bytes < end) {
+      reached += bucket->bytes;
+      since = bucket->ready;
+      ++bucket;
     }
-    result.buckets.push_back({ready, end - done});
+    const double part = (end - reached) / bucket->bytes;
+    result.buckets.push_back({since + part * (bucket->ready - since), end - done});
     done = end;
   }
   return result;

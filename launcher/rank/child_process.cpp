@@ -56,6 +56,13 @@ struct Streams {
   }
   dup2(streams.out, STDOUT_FILENO);
   dup2(streams.error, STDERR_FILENO);
+  // mpirun signals the group of its child. What came before setpgid() is for the parent alone.
+  for (const int each : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
+    struct sigaction ignored = {}, before = {};
+    ignored.sa_handler = SIG_IGN;  // which discards a pending signal
+    sigaction(each, &ignored, &before);
+    sigaction(each, &before, nullptr);
+  }
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -241,6 +248,32 @@ std::optional<int> ChildProcess::reap(const Events& events) {
     return std::nullopt;
   }
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+std::string output_of(const std::vector<std::string>& arguments,
+                      std::optional<std::chrono::seconds> limit) {
+  using Clock = std::chrono::steady_clock;
+  std::string output;
+  std::vector<int> came;
+  ChildProcess child(arguments);
+  ChildProcess::Events events;
+  events.on_bytes = [&](bool is_error, std::string_view bytes) {
+    output += is_error ? "" : std::string(bytes);
+  };
+  events.on_signal = [&](int signal) { came.push_back(signal); };
+  const auto end = limit ? std::make_optional(Clock::now() + *limit) : std::nullopt;
+  events.tick = [&]() -> std::optional<Clock::time_point> {
+    if (end && Clock::now() >= *end) {
+      child.send(SIGKILL, true);
+      return std::nullopt;
+    }
+    return end;
+  };
+  child.run(events);
+  for (const int signal : came) {
+    kill(getpid(), signal);  // it is blocked, so it waits for its reader
+  }
+  return output;
 }
 
 }  // namespace lockstep::launcher

@@ -71,4 +71,9 @@ class ChildProcess {
   std::string word_;
 };
 
+/// Runs a program and returns its standard output. A signal that comes meanwhile is kept for the
+/// next ChildProcess. `limit`: the time after which the program is killed; empty: none.
+std::string output_of(const std::vector<std::string>& arguments,
+                      std::optional<std::chrono::seconds> limit = std::nullopt);
+
 }  // namespace lockstep::launcher

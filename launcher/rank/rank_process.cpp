@@ -9,8 +9,11 @@
 #include <array>
 #include <chrono>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -37,6 +40,28 @@ constexpr auto last_words = milliseconds(400);
 constexpr auto time_to_unwind = std::chrono::seconds(5);
 // mpirun ends ranks with SIGTERM, and SIGKILL 0.9 s later.
 constexpr auto patience = milliseconds(600);
+
+// A program that has given no life sign may be about to make its runtime this long.
+constexpr auto starts_within = std::chrono::seconds(3);
+constexpr auto looks_every = milliseconds(50);
+
+/// Whether the signal would end the program, which does not handle, ignore or block it. Between
+/// fork and exec the process is a copy of this one, with the signals that this one blocks.
+bool would_end(pid_t process, int signal) {
+  const std::string folder = "/proc/" + std::to_string(process);
+  std::error_code failure;
+  if (std::filesystem::equivalent(folder + "/exe", "/proc/self/exe", failure)) {
+    return true;
+  }
+  std::ifstream status(folder + "/status");
+  for (std::string field, value; std::getline(status, field, ':') && std::getline(status, value);) {
+    const bool is_mask = field == "SigBlk" || field == "SigIgn" || field == "SigCgt";
+    if (is_mask && ((std::stoull(value, nullptr, 16) >> (signal - 1)) & 1U) != 0) {
+      return false;
+    }
+  }
+  return true;
+}
 
 bool reader_is_gone() {
   pollfd standard_error = {STDERR_FILENO, 0, 0};
@@ -131,14 +156,27 @@ class RankProcess {
   }
 
   void take(int signal) {
-    if (signal == SIGUSR1 || signal == SIGUSR2) {
-      was_asked_ = was_asked_ || signal == SIGUSR1;
+    if (signal == SIGUSR1) {
+      was_asked_ = true;
+      holds_request_ = true;
+      hand_over_request();
+    } else if (signal == SIGUSR2) {
       child_.send(signal, false);
     } else if (signs_.fails() && !was_asked_ && !ask_at_) {
       ask_at_ = Clock::now() + last_words;
       asked_with_ = signal;
     } else {
       ask(signal);
+    }
+  }
+
+  /// Sends the request to save and leave. One that comes while the program starts, and would end
+  /// it, is kept until the program handles it (Trainer::stop_on_signals()).
+  void hand_over_request() {
+    const bool starts = signs_.has_session() || Clock::now() - began_ < starts_within;
+    if (holds_request_ && !(starts && would_end(child_.pid(), SIGUSR1))) {
+      holds_request_ = false;
+      child_.send(SIGUSR1, false);
     }
   }
 
@@ -152,7 +190,10 @@ class RankProcess {
     if (ask_at_ && Clock::now() >= *ask_at_) {
       ask(asked_with_);
     }
-    return ask_at_ ? ask_at_ : ladder_.tick(sender());
+    hand_over_request();
+    const auto next = ask_at_ ? ask_at_ : ladder_.tick(sender());
+    const auto look = Clock::now() + looks_every;
+    return holds_request_ && (!next || *next > look) ? look : next;
   }
 
   std::function<void(int)> sender() {
@@ -176,12 +217,14 @@ class RankProcess {
   }
 
   const int rank_ = rank_in_environment();
+  const Clock::time_point began_ = Clock::now();
   StopLadder ladder_{{{SIGTERM, patience}, {SIGKILL, patience}}};
   ChildProcess child_;
   std::array<LineSplitter, 2> streams_;
   std::vector<RankLine> lines_;
   LifeSigns signs_;
   bool was_asked_ = false;
+  bool holds_request_ = false;
   bool failed_first_ = false;  // before it was asked to stop
   int asked_with_ = 0;
   std::optional<Clock::time_point> ask_at_;

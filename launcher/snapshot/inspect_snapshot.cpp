@@ -1,5 +1,7 @@
 #include "snapshot/inspect_snapshot.h"
 
+#include <lockstep/checkpointing/snapshot/impl/averaged_model.h>
+#include <lockstep/checkpointing/snapshot/impl/best.h>
 #include <lockstep/checkpointing/snapshot/impl/file_system.h>
 #include <lockstep/checkpointing/snapshot/impl/folder_names.h>
 #include <lockstep/checkpointing/snapshot/safetensors_writer.h>
@@ -11,6 +13,7 @@
 #include <fstream>
 #include <iomanip>
 #include <map>
+#include <memory>
 #include <ostream>
 #include <sstream>
 #include <utility>
@@ -133,6 +136,13 @@ std::string one_snapshot(const std::string& given) {
       ExitCode::snapshot);
 }
 
+std::unique_ptr<snapshot::TensorSource> source_of(const Snapshot& saved, const Export& wanted) {
+  if (wanted.averaged) {
+    return std::make_unique<snapshot::AveragedModel>(saved);
+  }
+  return std::make_unique<snapshot::SnapshotSection>(saved.section(wanted.section));
+}
+
 /// A description and a digest of each tensor; for slices and own tensors by rank.
 std::map<std::string, std::string> contents(const Manifest& manifest) {
   std::map<std::string, std::string> all;
@@ -192,27 +202,29 @@ bool compare_snapshots(const std::string& path, const std::string& other, std::o
   return differences == 0;
 }
 
-void export_snapshot(const std::string& folder, const std::string& section, const std::string& file,
-                     std::ostream& out) {
-  const std::string path = one_snapshot(folder);
+void export_snapshot(const Export& wanted, std::ostream& out) {
+  const std::string path =
+      wanted.best ? snapshot::find_best(wanted.folder) : one_snapshot(wanted.folder);
   const Snapshot saved(path);
-  const snapshot::SnapshotSection source = saved.section(section);
+  const std::unique_ptr<snapshot::TensorSource> source = source_of(saved, wanted);
   std::map<std::string, std::string> tied;
-  if (const auto found = saved.manifest().tied.find(section);
+  if (const auto found = saved.manifest().tied.find(wanted.section);
       found != saved.manifest().tied.end()) {
     tied = found->second;
   }
   snapshot::NamedTensors tensors;
-  for (const std::string& name : source.names()) {
+  for (const std::string& name : source->names()) {
     if (tied.count(name) == 0) {
-      tensors.emplace_back(name, source.read(name));
+      tensors.emplace_back(name, source->read(name));
     }
   }
-  LOCKSTEP_CHECK_CODE(!tensors.empty(), ExitCode::snapshot, path, " has no section ", section);
+  LOCKSTEP_CHECK_CODE(!tensors.empty(), ExitCode::snapshot, path, " has no section ",
+                      wanted.section, "; it has: ", c10::Join(", ", saved.sections()));
   std::map<std::string, std::string> metadata = tied;
   metadata["format"] = "pt";
-  snapshot::save_safetensors(file, tensors, metadata);
-  out << tensors.size() << " tensors of " << path << " written to " << file << "\n";
+  snapshot::save_safetensors(wanted.file, tensors, metadata);
+  out << tensors.size() << (wanted.averaged ? " averaged tensors of " : " tensors of ") << path
+      << " written to " << wanted.file << "\n";
 }
 
 }  // namespace lockstep::launcher

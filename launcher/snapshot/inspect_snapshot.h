@@ -16,8 +16,15 @@ bool compare_snapshots(const std::string& path, const std::string& other, std::o
 
 /// Writes the tensors of a section that all ranks share to one safetensors file; tied names are in
 /// its metadata, for safetensors.torch.load_model. `folder`: a snapshot, or a run, of which it
-/// takes the newest undamaged snapshot and prints which one.
-void export_snapshot(const std::string& folder, const std::string& section, const std::string& file,
-                     std::ostream& out);
+/// takes the newest undamaged snapshot, or with `best` the one with the best metric, and prints
+/// which one. `averaged`: moving averages in place of the tensors of the section `model`.
+struct Export {
+  std::string folder;
+  std::string file;
+  std::string section = "model";
+  bool best = false;
+  bool averaged = false;
+};
+void export_snapshot(const Export& wanted, std::ostream& out);
 
 }  // namespace lockstep::launcher

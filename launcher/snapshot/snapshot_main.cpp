@@ -17,8 +17,7 @@ constexpr int exit_differs = 1;
 int main(int argc, char** argv) {
   std::string path;
   std::string other;
-  std::string file;
-  std::string section = "model";
+  Export wanted;
   bool tensors = false;
 
   CLI::App app("Looks into snapshots.", "lockstep");
@@ -30,17 +29,26 @@ int main(int argc, char** argv) {
                       "Print only in what this one differs; exit code 1 if it does");
   inspect->add_flag("--tensors", tensors, "Also print each tensor");
   CLI::App* write = app.add_subcommand("export", "Write a snapshot's weights to one file");
-  write->add_option("snapshot", path, "A snapshot; of the folder of a run, its newest whole one")
+  write
+      ->add_option("snapshot", wanted.folder,
+                   "A snapshot; of the folder of a run, its newest whole one")
       ->required();
-  write->add_option("file", file, "The safetensors file to write")->required();
-  write->add_option("--section", section, "The section to write; default: model");
+  write->add_option("file", wanted.file, "The safetensors file to write")->required();
+  CLI::Option* section =
+      write->add_option("--section", wanted.section, "The section to write; default: model");
+  write
+      ->add_flag("--averaged", wanted.averaged,
+                 "Moving averages in place of the weights and buffers that have one")
+      ->excludes(section);
+  write->add_flag("--best", wanted.best,
+                  "Of the folder of a run, the snapshot with the best metric");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::usage);
   }
   if (write->parsed()) {
-    export_snapshot(path, section, file, std::cout);
+    export_snapshot(wanted, std::cout);
   } else if (other.empty()) {
     inspect_snapshot(path, tensors, std::cout);
   } else if (!compare_snapshots(path, other, std::cout)) {

@@ -53,22 +53,9 @@ std::vector<Place> slurms_places() {
   if (names.empty() || find_program("scontrol").empty()) {
     return {};
   }
-  std::string output;
-  ChildProcess child({"scontrol", "show", "hostnames", names});
-  ChildProcess::Events events;
-  events.on_bytes = [&](bool is_error, std::string_view bytes) {
-    output += is_error ? "" : std::string(bytes);
-  };
   // slurmctld may not answer.
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  events.tick = [&]() -> std::optional<std::chrono::steady_clock::time_point> {
-    if (std::chrono::steady_clock::now() < limit) {
-      return limit;
-    }
-    kill(child.pid(), SIGKILL);
-    return std::nullopt;
-  };
-  child.run(events);
+  const std::string output =
+      output_of({"scontrol", "show", "hostnames", names}, std::chrono::seconds(10));
   const std::vector<int> counts = counts_in(text_in("SLURM_TASKS_PER_NODE"));
   std::vector<Place> places;
   std::istringstream lines(output);

@@ -1,17 +1,14 @@
 #!/usr/bin/env bash
-# Run by conda-build. conda-forge lays LibTorch out over the whole environment; lockstep looks for one folder that has
-# include/, lib/ and build-version, as an unpacked LibTorch does.
+# Run by conda-build, once for CPUs and once for each CUDA of conda_build_config.yaml.
 set -euo pipefail
-libtorch="$PREFIX/share/lockstep/libtorch"
-mkdir -p "$libtorch"
-ln -sfn ../../../include "$libtorch/include"
-ln -sfn ../../../lib "$libtorch/lib"
-awk '/^#define TORCH_VERSION_(MAJOR|MINOR|PATCH) / { version = version dot $3; dot = "." } END { print version }' \
-  "$PREFIX/include/torch/headeronly/version.h" >"$libtorch/build-version"
+cuda=OFF
+if [ "${cuda_compiler_version:-None}" != None ]; then
+  cuda=ON
+fi
 
 cmake -S . -B build -G Ninja $CMAKE_ARGS \
-  -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX="$PREFIX" -DLibTorch_ROOT="$libtorch" \
+  -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX="$PREFIX" -DLibTorch_ROOT="$PREFIX" \
   -DLOCKSTEP_BUILD_TESTS=OFF -DLOCKSTEP_BUILD_BENCHMARKS=OFF -DLOCKSTEP_BUILD_EXAMPLES=OFF \
-  -DLOCKSTEP_CUDA=OFF -DLOCKSTEP_FORTRAN=ON
+  -DLOCKSTEP_CUDA="$cuda" -DLOCKSTEP_FORTRAN=ON
 cmake --build build
 cmake --install build

@@ -12,6 +12,7 @@ class Lockstep(CMakePackage):
 
     version("0.1.0")
 
+    variant("cuda", default=False, description="Kernels for CUDA devices, and NCCL")
     variant("fortran", default=True, description="Build the Fortran module")
     variant("images", default=True, description="Read JPEG, PNG and tar files")
     variant("shared", default=False, description="Build shared libraries")
@@ -19,12 +20,15 @@ class Lockstep(CMakePackage):
     depends_on("c", type="build")
     depends_on("cxx", type="build")
     depends_on("fortran", type="build", when="+fortran")
-    depends_on("cmake@3.25:", type="build")
+    depends_on("cmake@3.22:", type="build")
     depends_on("ninja", type="build")
     depends_on("pkgconfig", type=("build", "link"))
 
-    # A LibTorch for CPUs: cmake/FindLibTorch.cmake knows the CUDA run-time and NCCL of the PyPI wheel only.
-    depends_on("py-torch@2.11: ~cuda~rocm", type=("build", "link", "run"))
+    depends_on("py-torch@2.11: ~rocm", type=("build", "link", "run"))
+    depends_on("py-torch~cuda", type=("build", "link", "run"), when="~cuda")
+    depends_on("py-torch+cuda+nccl", type=("build", "link", "run"), when="+cuda")
+    depends_on("cuda", type=("build", "link", "run"), when="+cuda")
+    depends_on("nccl", type=("build", "link", "run"), when="+cuda")
     depends_on("mpi", type=("build", "link", "run"))
     depends_on("highway", type=("build", "link"))
     depends_on("xxhash", type=("build", "link"))
@@ -40,13 +44,17 @@ class Lockstep(CMakePackage):
     def cmake_args(self):
         python = self.spec["python"]
         torch = join_path(self.spec["py-torch"].prefix, python.package.platlib, "torch")
-        return [
+        arguments = [
             self.define("LibTorch_ROOT", torch),
             self.define("Python3_EXECUTABLE", python.command.path),
             self.define("LOCKSTEP_BUILD_TESTS", False),
             self.define("LOCKSTEP_BUILD_BENCHMARKS", False),
             self.define("LOCKSTEP_BUILD_EXAMPLES", False),
-            self.define("LOCKSTEP_CUDA", False),
-            self.define("LOCKSTEP_FORTRAN", "ON" if self.spec.satisfies("+fortran") else "OFF"),
+            self.define_from_variant("LOCKSTEP_CUDA", "cuda"),
+            self.define_from_variant("LOCKSTEP_FORTRAN", "fortran"),
             self.define_from_variant("BUILD_SHARED_LIBS", "shared"),
         ]
+        if self.spec.satisfies("+cuda"):
+            arguments += [self.define("CUDAToolkit_ROOT", self.spec["cuda"].prefix),
+                          self.define("NCCL_ROOT", self.spec["nccl"].prefix)]
+        return arguments

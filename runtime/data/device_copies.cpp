@@ -4,7 +4,6 @@
 #include <lockstep/collectives/impl/device_watch.h>
 #include <lockstep/collectives/impl/plain_tensor.h>
 #include <lockstep/collectives/impl/side_streams.h>
-#include <lockstep/runtime/batch.h>
 #include <lockstep/runtime/data/impl/device_copies.h>
 
 namespace lockstep {
@@ -14,6 +13,20 @@ c10::Stream DeviceCopies::stream_of(c10::Device device) {
   return streams.of(device);
 }
 
+at::Tensor DeviceCopies::page_locked(const at::Tensor& tensor, c10::Device device) {
+  if (!tensor.defined() || !tensor.is_cpu()) {
+    return tensor;
+  }
+  LOCKSTEP_CHECK_CODE(tensor.has_storage(), ExitCode::data, "a batch that is prefetched to ",
+                      device, " has a tensor that ", detail::why_not_plain(tensor),
+                      "; or leave LoaderOptions::prefetch out and move the batch with to_device()");
+  if (tensor.is_pinned()) {
+    return tensor;
+  }
+  detail::look_at_device_now();
+  return detail::released_quietly(tensor.pin_memory());
+}
+
 DeviceCopies::DeviceCopies(const c10::Stream& stream)
     : stream_(stream), copied_(stream.device_type()) {}
 
@@ -21,12 +34,8 @@ at::Tensor DeviceCopies::add(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.is_cpu()) {
     return tensor;
   }
-  LOCKSTEP_CHECK_CODE(tensor.has_storage(), ExitCode::data, "a batch that is prefetched to ",
-                      stream_.device(), " has a tensor that ", detail::why_not_plain(tensor),
-                      "; or leave LoaderOptions::prefetch out and move the batch with to_device()");
   const c10::StreamGuard on_stream(stream_);
-  detail::look_at_device_now();
-  tensors_.push_back(moved(tensor, stream_.device()));
+  tensors_.push_back(tensor.to(stream_.device(), /*non_blocking=*/true));
   return tensors_.back();
 }
 

@@ -14,6 +14,7 @@
 
 #include <chrono>
 #include <deque>
+#include <exception>
 #include <future>
 #include <memory>
 #include <optional>
@@ -185,7 +186,7 @@ class Loader {
       return;
     }
     const auto start = std::chrono::steady_clock::now();
-    current_.emplace(workers_ ? take_ahead(at) : work()(at, place_->sampler().batch(at)).batch);
+    current_.emplace(workers_ ? take_ahead(at) : work()(at, place_->sampler().batch(at)));
     const double waited =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     wait_seconds_ += waited;
@@ -196,24 +197,61 @@ class Loader {
     place_->step();
   }
 
+  /// A batch that a worker loads ahead of the loop. The loop's thread takes it, and begins its
+  /// copies to the device.
+  struct Ahead {
+    std::future<Batch> loading;
+    std::optional<Batch> batch{};
+    std::exception_ptr failure{};            // of the load; of interest once the loop comes to it
+    std::unique_ptr<DeviceCopies> copies{};  // null: the batch is as the dataset made it
+
+    bool is_loaded() const {
+      return batch || failure ||
+             loading.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+    }
+    void take(const std::optional<c10::Stream>& copies_on) {
+      if (batch || failure) {
+        return;
+      }
+      try {
+        batch.emplace(loading.get());
+      } catch (...) {
+        failure = std::current_exception();
+        return;
+      }
+      if (copies_on) {
+        copies = std::make_unique<DeviceCopies>(*copies_on);
+        batch.emplace(detail::BatchTensors<Batch>::map(
+            std::move(*batch), [&](const at::Tensor& tensor) { return copies->add(tensor); }));
+        copies->close();
+      }
+    }
+  };
+
   Batch take_ahead(SamplerPosition at) {
     while (ahead_.epoch < end_epoch_ && pending_.size() <= options_.ahead()) {
-      auto job = std::make_shared<std::packaged_task<Loaded()>>(
+      auto job = std::make_shared<std::packaged_task<Batch()>>(
           [this_load = work(), at = ahead_, indices = place_->sampler().batch(ahead_)] {
             return this_load(at, indices);
           });
-      pending_.push_back(job->get_future());
+      pending_.push_back(Ahead{job->get_future()});
       workers_->add([job] { (*job)(); });
       ahead_ = place_->sampler().after(ahead_);
     }
-    std::future<Loaded> next = std::move(pending_.front());
-    pending_.pop_front();
     try {
-      Loaded loaded = next.get();
-      if (loaded.copies) {
-        loaded.copies->hand_over();
+      pending_.front().take(copies_on_);
+      for (size_t i = 1; copies_on_ && i < pending_.size() && pending_[i].is_loaded(); ++i) {
+        pending_[i].take(copies_on_);
       }
-      return std::move(loaded.batch);
+      Ahead next = std::move(pending_.front());
+      pending_.pop_front();
+      if (next.failure) {
+        std::rethrow_exception(next.failure);
+      }
+      if (next.copies) {
+        next.copies->hand_over();
+      }
+      return std::move(*next.batch);
     } catch (...) {
       pending_.clear();
       workers_.reset();  // first end the loads under way
@@ -223,41 +261,39 @@ class Loader {
     }
   }
 
-  struct Loaded {
-    Batch batch;
-    std::unique_ptr<DeviceCopies> copies;  // null: the batch is as the dataset made it
-  };
-
   /// The data that a worker needs. It does not refer to the Loader, which may be moved between
   /// loops.
   struct Load {
     int rank;
     uint64_t seed;
     std::shared_ptr<Dataset> dataset;  // a Loader that is assigned to has workers with the old one
-    std::optional<c10::Stream> copies_on;
-    Loaded operator()(SamplerPosition at, const std::vector<size_t>& indices) const {
+    std::optional<c10::Device> copied_to;
+    Batch operator()(SamplerPosition at, const std::vector<size_t>& indices) const {
       try {
         Batch batch = detail::load_batch(*dataset, indices, SampleSeeds{seed, at.epoch});
-        if (!copies_on) {
-          return {std::move(batch), nullptr};
+        if (!copied_to) {
+          return batch;
         }
-        auto copies = std::make_unique<DeviceCopies>(*copies_on);
-        batch = detail::BatchTensors<Batch>::map(
-            std::move(batch), [&](const at::Tensor& tensor) { return copies->add(tensor); });
-        copies->close();
-        return {std::move(batch), std::move(copies)};
+        return detail::BatchTensors<Batch>::map(std::move(batch), [&](const at::Tensor& tensor) {
+          return DeviceCopies::page_locked(tensor, *copied_to);
+        });
       } catch (const std::exception&) {
         detail::rethrow_as_data_error(
             c10::str("rank ", rank, ": loading batch ", at.batch, " of epoch ", at.epoch));
       }
     }
   };
-  Load work() const { return {rank_, place_->sampler().samples_seed(), dataset_, copies_on_}; }
+  Load work() const {
+    return {rank_, place_->sampler().samples_seed(), dataset_,
+            copies_on_ ? std::optional(copies_on_->device()) : std::nullopt};
+  }
 
   /// Waits for the batches that are being loaded ahead; they stay ready for the loop.
   void finish_ahead() const {
-    for (const std::future<Loaded>& next : pending_) {
-      next.wait();
+    for (const Ahead& next : pending_) {
+      if (next.loading.valid()) {
+        next.loading.wait();
+      }
     }
   }
 
@@ -277,7 +313,7 @@ class Loader {
   int64_t end_epoch_ = 0;
   double wait_seconds_ = 0.0;
   std::optional<Batch> current_;
-  std::deque<std::future<Loaded>> pending_;
+  std::deque<Ahead> pending_;
   std::unique_ptr<WorkerThreads> workers_;  // last: its threads use the dataset
 };
 

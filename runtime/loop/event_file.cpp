@@ -1,3 +1,4 @@
+#include <ATen/ATen.h>
 #include <lockstep/checkpointing/snapshot/impl/file_system.h>
 #include <lockstep/runtime/loop/own/event_file.h>
 #include <unistd.h>
@@ -59,6 +60,37 @@ std::string float_field(uint32_t field, float value) {
   return tag(field, 5) + little_endian(value);
 }
 
+std::string doubles_field(uint32_t field, const at::Tensor& numbers) {
+  const at::Tensor packed = numbers.to(at::kDouble).contiguous();
+  return bytes_field(field, {static_cast<const char*>(packed.const_data_ptr()), packed.nbytes()});
+}
+
+/// A Summary with one Summary.Value.
+std::string summary_of(const std::string& name, const std::string& content) {
+  return bytes_field(1, bytes_field(1, name) + content);
+}
+
+/// Three bytes a pixel, the lowest row first, each row padded to whole words.
+std::string as_bitmap(const at::Tensor& pixels) {
+  const int64_t height = pixels.size(0), width = pixels.size(1);
+  const auto row_bytes = static_cast<size_t>((3 * width + 3) / 4 * 4);
+  const uint32_t header_bytes = 14, info_bytes = 40;
+  const auto bytes = static_cast<uint32_t>(row_bytes * static_cast<size_t>(height));
+  std::string bitmap = "BM" + little_endian(header_bytes + info_bytes + bytes) +
+                       little_endian(uint32_t{0}) + little_endian(header_bytes + info_bytes) +
+                       little_endian(info_bytes) + little_endian(static_cast<int32_t>(width)) +
+                       little_endian(static_cast<int32_t>(height)) + little_endian(uint16_t{1}) +
+                       little_endian(uint16_t{24}) + little_endian(uint32_t{0}) +
+                       little_endian(bytes) + std::string(16, '\0');
+  const at::Tensor rows = pixels.flip({0, 2}).contiguous();  // blue comes first
+  for (int64_t row = 0; row < height; ++row) {
+    const auto* first = static_cast<const char*>(rows[row].const_data_ptr());
+    bitmap.append(first, static_cast<size_t>(3 * width));
+    bitmap.append(row_bytes - static_cast<size_t>(3 * width), '\0');
+  }
+  return bitmap;
+}
+
 std::string event(double time, int64_t step, const std::string& content) {
   return tf_record(double_field(1, time) + integer_field(2, step) + content);
 }
@@ -112,7 +144,46 @@ void EventFile::add(int64_t step, double time, const LogValues& values) {
   for (const auto& [name, value] : values) {
     summary += bytes_field(1, bytes_field(1, name) + float_field(2, static_cast<float>(value)));
   }
+  add(step, time, summary);
+}
+
+void EventFile::add(int64_t step, double time, const std::string& summary) {
   file_.append(event(time, step, bytes_field(5, summary)));
+}
+
+std::string text_summary(const std::string& name, const std::string& text) {
+  const int64_t string_type = 7, one = 1;
+  const std::string shape = bytes_field(2, integer_field(1, one));
+  const std::string tensor = integer_field(1, string_type) + bytes_field(2, shape);
+  const std::string plugin = bytes_field(1, bytes_field(1, "text"));
+  return summary_of(name, bytes_field(9, plugin) + bytes_field(8, tensor + bytes_field(8, text)));
+}
+
+std::string histogram_summary(const std::string& name, const at::Tensor& values) {
+  const at::Tensor all = values.to(at::kDouble).flatten();
+  const at::Tensor finite = all.masked_select(at::isfinite(all));
+  std::string histogram;
+  if (finite.numel() > 0) {
+    const double lowest = finite.min().item<double>(), highest = finite.max().item<double>();
+    const int64_t bins = highest > lowest ? 64 : 1;
+    const at::Tensor limits =
+        at::linspace(lowest, highest, bins + 1, at::kDouble).slice(0, 1).contiguous();
+    const at::Tensor counts =
+        bins > 1 ? at::histc(finite, bins, lowest, highest) : at::full({1}, finite.numel());
+    histogram = double_field(1, lowest) + double_field(2, highest) +
+                double_field(3, static_cast<double>(finite.numel())) +
+                double_field(4, finite.sum().item<double>()) +
+                double_field(5, finite.square().sum().item<double>()) + doubles_field(6, limits) +
+                doubles_field(7, counts);
+  }
+  return summary_of(name, bytes_field(5, histogram));
+}
+
+std::string image_summary(const std::string& name, const at::Tensor& pixels) {
+  const int64_t rgb = 3;
+  return summary_of(
+      name, bytes_field(4, integer_field(1, pixels.size(0)) + integer_field(2, pixels.size(1)) +
+                               integer_field(3, rgb) + bytes_field(4, as_bitmap(pixels))));
 }
 
 }  // namespace lockstep::detail

@@ -1,9 +1,11 @@
-#include <ATen/ops/mm.h>
-#include <ATen/ops/ones.h>
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 #include <lockstep/checkpointing/snapshot/impl/file_system.h>
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/impl/agreement.h>
+#include <lockstep/collectives/impl/plain_tensor.h>
 #include <lockstep/runtime/flop_counter.h>
+#include <lockstep/runtime/loop/impl/run_log_options.h>
 #include <lockstep/runtime/loop/own/event_file.h>
 #include <lockstep/runtime/memory_use.h>
 #include <lockstep/runtime/run_log.h>
@@ -57,12 +59,7 @@ double peak_flops_of(const Trainer& trainer) {
 }  // namespace
 
 void RunLogOptions::validate() const {
-  LOCKSTEP_CHECK(log_every_ >= 1, "RunLogOptions.log_every must be >= 1, is ", log_every_);
-  LOCKSTEP_CHECK(samples_per_update_ >= 0, "RunLogOptions.samples_per_update must be >= 0, is ",
-                 samples_per_update_);
-  LOCKSTEP_CHECK(flops_per_update_ >= 0.0, "RunLogOptions.flops_per_update must be >= 0, is ",
-                 flops_per_update_);
-  LOCKSTEP_CHECK(peak_flops_ >= 0.0, "RunLogOptions.peak_flops must be >= 0, is ", peak_flops_);
+  detail::require_ranges(detail::rows_of(*this));
 }
 
 /// The log of a rank that writes one.
@@ -90,12 +87,15 @@ struct RunLog::Writing {
     std::optional<StepReport> report;
     double time;
     detail::LogValues values;
+    std::string summary{};  // for TensorBoard alone, in place of values
   };
 
   void begin(int64_t update);
   void take(const StepReport& report);
   void write_row(const StepReport& report);
   void write(int64_t update, double time, const detail::LogValues& values);
+  /// Adds to the last update what the program logs.
+  void add(detail::LogValues values, std::string summary);
   void write_pending();
   detail::LogValues values_of(const StepReport& report);
   const detail::StragglerWatch& stragglers() const { return trainer.impl().stragglers; }
@@ -231,9 +231,24 @@ void RunLog::Writing::write(int64_t update, double time, const detail::LogValues
 
 void RunLog::Writing::write_pending() {
   for (const Pending& each : pending) {
-    write(each.report ? each.report->update() : first_update, each.time, each.values);
+    const int64_t update = each.report ? each.report->update() : first_update;
+    if (each.summary.empty()) {
+      write(update, each.time, each.values);
+    } else {
+      events->add(update, each.time, each.summary);
+    }
   }
   pending.clear();
+}
+
+void RunLog::Writing::add(detail::LogValues values, std::string summary) {
+  if (!begun) {
+    begin(trainer.updates());
+  }
+  pending.push_back({latest, seconds_since_1970(), std::move(values), std::move(summary)});
+  if (trainer.device().is_cpu()) {
+    write_pending();  // by now the host knows the update
+  }
 }
 
 RunLog::RunLog(const Trainer& trainer, const std::string& folder, const RunLogOptions& options) {
@@ -284,15 +299,48 @@ void RunLog::step(const StepReport& report) {
 void RunLog::log(const std::string& name, double value) {
   LOCKSTEP_CHECK(name != "update" && name != "time", "RunLog::log: each row has a \"", name,
                  "\" of its own; choose another name");
-  if (!writing_) {
-    return;
+  if (writing_) {
+    writing_->add({{name, value}}, "");
   }
-  if (!writing_->begun) {
-    writing_->begin(writing_->trainer.updates());
+}
+
+void RunLog::log_text(const std::string& name, const std::string& text) {
+  if (writing_ && writing_->events) {
+    writing_->add({}, detail::text_summary(name, text));
   }
-  writing_->pending.push_back({writing_->latest, seconds_since_1970(), {{name, value}}});
-  if (writing_->trainer.device().is_cpu()) {
-    writing_->write_pending();  // by now the host knows the update
+}
+
+void RunLog::log_histogram(const std::string& name, const at::Tensor& values) {
+  const std::string why = detail::why_not_plain(values);
+  LOCKSTEP_CHECK(why.empty() && !values.is_complex(), "RunLog::log_histogram(\"", name,
+                 "\"): expected a tensor of real numbers; this one ",
+                 why.empty() ? "is complex" : why);
+  if (writing_ && writing_->events) {
+    const c10::AutoGradMode no_grad(false);
+    writing_->add({}, detail::histogram_summary(name, values.detach().cpu()));
+  }
+}
+
+void RunLog::log_image(const std::string& name, const at::Tensor& image) {
+  const std::string why = detail::why_not_plain(image);
+  const bool fits =
+      why.empty() && image.numel() > 0 &&
+      (image.dim() == 2 || (image.dim() == 3 && (image.size(0) == 1 || image.size(0) == 3))) &&
+      (image.scalar_type() == at::kByte || image.is_floating_point());
+  LOCKSTEP_CHECK(
+      fits, "RunLog::log_image(\"", name,
+      "\"): expected [3, height, width], [1, height, width] or [height, width], uint8 or "
+      "floating-point numbers from 0 to 1; this tensor ",
+      why.empty() ? c10::str("is ", image.scalar_type(), " ", image.sizes()) : why);
+  if (writing_ && writing_->events) {
+    const c10::AutoGradMode no_grad(false);
+    at::Tensor pixels = image.detach().cpu();
+    if (pixels.is_floating_point()) {
+      pixels = pixels.to(at::kFloat).nan_to_num().clamp(0.0, 1.0).mul(255.0).round().to(at::kByte);
+    }
+    const at::Tensor colours = pixels.dim() == 2 ? pixels.unsqueeze(0) : pixels;
+    const auto rows = colours.expand({3, colours.size(1), colours.size(2)}).permute({1, 2, 0});
+    writing_->add({}, detail::image_summary(name, rows));
   }
 }
 

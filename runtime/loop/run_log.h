@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <lockstep/runtime/loader.h>
 #include <lockstep/runtime/step_report.h>
 #include <torch/arg.h>
@@ -53,7 +54,7 @@ struct RunLogOptions {
 /// value per line: update,time,name,value.
 /// A row of step() has, of this rank unless stated otherwise: loss (of the last micro-batch),
 /// mean_loss (of all ranks and micro-batches of the update), learning_rate, loss_scale,
-/// skipped_updates (so far), gradient_norm (of all ranks; NaN after a skip), updates_per_second,
+/// skipped_updates (so far), gradient_norm (of StepReport; NaN after skips), updates_per_second,
 /// samples_per_second, data_wait_share (see watch()), exposed_communication_share, host_memory_mib
 /// (resident), device_memory_mib (most allocated to tensors), and with RunLogOptions::mfu
 /// flops_per_second and mfu (model FLOPs utilisation: flops_per_second / peak_flops). The rates and
@@ -95,6 +96,13 @@ class RunLog {
   /// Adds a value at the last update. A slash groups names in TensorBoard. Throws Error for the
   /// names "update" and "time", which each row has itself.
   void log(const std::string& name, double value);
+  /// Adds a text, the distribution of a tensor's values (those that are finite), or a picture at
+  /// the last update, for TensorBoard alone. `image`: [3, height, width], [1, height, width] or
+  /// [height, width], uint8 or floating-point numbers from 0 to 1. A tensor on a device is read at
+  /// once, which waits for it. Throws Error for a tensor of another shape or dtype.
+  void log_text(const std::string& name, const std::string& text);
+  void log_histogram(const std::string& name, const at::Tensor& values);
+  void log_image(const std::string& name, const at::Tensor& image);
   /// Writes what is in memory. On a device it waits for the last step.
   void flush();
 

@@ -47,12 +47,15 @@ const EpochOptions& checked(const EpochOptions& options, const detail::TrainerIm
 EpochLoop::EpochLoop(Trainer& trainer, const EpochOptions& options)
     : trainer_(trainer),
       options_(std::make_unique<EpochOptions>(checked(options, trainer.impl()))),
-      log_(trainer, options.folder()),
+      log_(trainer, options.folder(), options.log()),
       window_(trainer.impl().options.accumulate()) {
   if (options_->resume()) {
     trainer_.resume(options_->folder());
   }
-  updates_ = trainer_.updates();
+  updates_ = most_updates_ = trainer_.updates();
+  const EarlyStopping* stopping = options_->early_stopping();
+  is_over_ = (options_->updates() > 0 && updates_ >= options_->updates()) ||
+             (stopping != nullptr && stopping->stops());
   trainer_.stop_on_signals();
 }
 
@@ -75,24 +78,33 @@ void EpochLoop::show_progress() {
 }
 
 void EpochLoop::stop_clock() {
-  progress_.reset();
-  seconds_ += now() - began_;
+  if (progress_) {
+    progress_.reset();
+    seconds_ += now() - began_;
+  }
 }
 
 void EpochLoop::after_step(const StepReport& report, const std::function<Evaluation()>& validate) {
   ++steps_;
   --left_;
+  is_validated_ = false;
   log_.step(report);
+  if (options_->on_step()) {
+    options_->on_step()(report, log_);
+  }
   is_window_open_ = !report.closes_update();
+  most_updates_ += is_window_open_ ? 0 : 1;
   // Read only if needed: on a device report.update() waits for the window.
-  const bool counts = options_->validate_every() > 0 || options_->save_every() > 0;
+  const bool may_be_last = options_->updates() > 0 && most_updates_ >= options_->updates();
+  const bool counts = options_->validate_every() > 0 || options_->save_every() > 0 || may_be_last;
   const bool made_update =
       counts && !is_window_open_ && report.update() != std::exchange(updates_, report.update());
   windows_ += is_window_open_ ? 0 : 1;
   progress_->show(batches_ - left_, [&] {
     return Progress::Values{{"loss", report.loss()}, {"lr", report.learning_rate()}};
   });
-  if (is_window_open_ || left_ < window_) {
+  is_over_ = may_be_last && !is_window_open_ && report.update() >= options_->updates();
+  if (is_window_open_ || left_ < window_ || is_over_) {
     return;  // after the epoch's last update end() saves, with the metric
   }
   if (trainer_.stop_requested()) {
@@ -103,8 +115,10 @@ void EpochLoop::after_step(const StepReport& report, const std::function<Evaluat
   };
   if (is_due(options_->validate_every())) {
     stop_clock();
-    validate_and_save(validate, ", update " + std::to_string(report.update()));
-    show_progress();
+    validate_and_save(validate, report.update());
+    if (!is_over_) {
+      show_progress();
+    }
   } else if (is_due(options_->save_every())) {
     trainer_.save();
   }
@@ -122,14 +136,16 @@ void EpochLoop::end(const std::function<Evaluation()>& validate) {
   if (steps_ > 0) {
     log_.log("epoch_seconds", seconds_);
   }
-  validate_and_save(validate, "");
+  if (!is_validated_) {
+    validate_and_save(validate);
+  }
   if (trainer_.stop_requested()) {
     trainer_.save_and_leave();
   }
 }
 
 void EpochLoop::validate_and_save(const std::function<Evaluation()>& validate,
-                                  const std::string& when) {
+                                  std::optional<int64_t> update) {
   trainer_.finish_round();
   const Evaluation found = validate();
   LOCKSTEP_CHECK(!found.values.empty(),
@@ -137,10 +153,23 @@ void EpochLoop::validate_and_save(const std::function<Evaluation()>& validate,
   for (const auto& [name, value] : found.values) {
     log_.log("validation/" + name, value);
   }
+  if (!update && options_->on_epoch()) {
+    options_->on_epoch()(epoch_, found, log_);
+  }
   log_.flush();
+  EarlyStopping* stopping = options_->early_stopping();
+  const bool stops = stopping != nullptr && stopping->update(found);
   trainer_.save(found);
+  is_over_ = is_over_ || stops;
+  is_validated_ = true;
   if (trainer_.runtime().is_main()) {
-    std::cout << "epoch " << epoch_ + 1 << when << ": " << found.text() << std::endl;
+    std::cout << "epoch " << epoch_ + 1
+              << (update ? ", update " + std::to_string(*update) : std::string()) << ": "
+              << found.text()
+              << (stops
+                      ? "; no longer better than " + plain_text(stopping->best()) + ", the run ends"
+                      : std::string())
+              << std::endl;
   }
 }
 

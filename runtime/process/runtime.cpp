@@ -5,6 +5,7 @@
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/impl/agreement.h>
 #include <lockstep/collectives/impl/as_error.h>
+#include <lockstep/collectives/impl/closure_calls.h>
 #include <lockstep/collectives/impl/device_watch.h>
 #include <lockstep/collectives/impl/device_world.h>
 #include <lockstep/collectives/impl/life_sign.h>
@@ -86,7 +87,7 @@ Runtime::Runtime(std::string program, std::unique_ptr<Session> session)
     : options_(session->options),
       program_(std::move(program)),
       session_(std::move(session)),
-      world_(session_->world),
+      world_(detail::with_closure_calls(session_->world)),
       control_(world_.split(0, world_.rank())),
       device_(c10::kCPU) {
   const detail::BoundDevice bound = detail::bind_device(options_.device(), options_.share_device(),
@@ -211,15 +212,30 @@ void tell_launcher(int code, bool is_shared, const char* text) noexcept {
   }
 }
 
+/// Peers that wait for this rank hear why it ends. All ranks stop together on request, so that no
+/// peer waits for one then.
+void tell_peers(const std::exception_ptr& failure) {
+  if (detail::as_error(failure).code() != ExitCode::preempted) {
+    detail::leave_because(failure);
+  }
+}
+
+/// Whether the error is only that of another rank.
+bool is_of_a_peer(const Error& error) {
+  const auto* agreed = dynamic_cast<const detail::SharedError*>(&error);
+  const bool left = dynamic_cast<const CommunicationError*>(&error) != nullptr &&
+                    error.code() != ExitCode::peer_lost;
+  return left || (agreed != nullptr && !agreed->is_own()) ||
+         dynamic_cast<const PeerStepFailed*>(&error) != nullptr;
+}
+
 /// Prints why the program ends and returns its exit code, even if no memory is left for a message.
 int code_of_failure(const std::string& who, const std::exception_ptr& failure) noexcept {
   try {
     try {
       std::rethrow_exception(failure);
     } catch (const Error& error) {
-      const auto* agreed = dynamic_cast<const detail::SharedError*>(&error);
-      tell_launcher(static_cast<int>(error.code()), agreed != nullptr && !agreed->is_own(),
-                    error.what());
+      tell_launcher(static_cast<int>(error.code()), is_of_a_peer(error), error.what());
       print_line(who, error.what());
       return static_cast<int>(error.code());
     } catch (const std::exception&) {
@@ -280,7 +296,12 @@ int run(int argc, char** argv, const RuntimeOptions& options,
   try {
     auto runtime = std::make_unique<Runtime>(argc, argv, options);
     who = c10::str("rank ", runtime->rank());
-    body(*runtime);
+    try {
+      body(*runtime);
+    } catch (...) {
+      tell_peers(std::current_exception());
+      throw;
+    }
     // The run is complete: a stop signal must not turn it into a failure.
     const detail::StopSignals late({SIGTERM, SIGUSR1});
     std::cout << std::flush;

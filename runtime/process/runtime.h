@@ -226,7 +226,8 @@ class Runtime {
 /// out_of_memory or peer_lost if it reports that memory or the device failed, else 1. The text
 /// of the exception is printed once, with the rank. The text of a LibTorch error is printed without
 /// its backtrace, unless LOCKSTEP_BACKTRACE=1.
-/// A rank that fails exits without waiting for the others; the launcher ends them. If no rank
+/// A rank that fails exits without waiting for the others. Those that wait for it in a collective
+/// throw a CommunicationError with its text and exit code; the launcher ends the others. If no rank
 /// failed, but the last Trainers left different weights or moments on some ranks, all ranks return
 /// diverged.
 int run(int argc, char** argv, const std::function<void(Runtime&)>& body);

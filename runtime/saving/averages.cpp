@@ -1,4 +1,5 @@
 #include <c10/core/GradMode.h>
+#include <lockstep/checkpointing/snapshot/impl/averaged_model.h>
 #include <lockstep/runtime/saving/impl/averages.h>
 #include <lockstep/runtime/saving/own/saved_state.h>
 #include <lockstep/runtime/storage/impl/flat.h>
@@ -8,7 +9,7 @@
 namespace lockstep::detail {
 namespace {
 
-constexpr char kKind[] = ".ema";
+constexpr const char* kKind = snapshot::kAverage;
 
 template <typename Source>
 bool has_any(const NamedTensors& averages, const Source& source) {

@@ -8,7 +8,7 @@ namespace lockstep {
 
 snapshot::LoadReport load_weights(const Model& model, const std::string& path,
                                   const snapshot::LoadOptions& options) {
-  const auto source = detail::open_weights(path, Communicator::solo()).weights;
+  const auto source = detail::open_weights(path, Communicator::solo(), options.averaged).weights;
   std::vector<detail::NamedWeight> weights;
   for (const auto* list : {&model.parameters(), &model.buffers()}) {
     for (const ModelTensor& entry : *list) {

@@ -11,7 +11,8 @@ namespace lockstep {
 /// Trainer is made. `path` is the folder of a run, a snapshot, a safetensors file or folder, or
 /// model.safetensors.index.json. In the folder of a run the newest undamaged snapshot is used.
 /// Values are converted to the dtype of the parameter; the parameter stays the same tensor. A tied
-/// weight is loaded under any of its names. A Trainer that already trains the model has its own
+/// weight is loaded under any of its names. LoadOptions::averaged takes the moving averages of the
+/// snapshot. A Trainer that already trains the model has its own
 /// load_weights(), which sets the masters too.
 ///
 ///   lockstep::snapshot::LoadOptions options;  // GPT-2 of Hugging Face: c_attn, c_proj, c_fc

@@ -5,7 +5,10 @@
 #include <lockstep/collectives/check.h>
 #include <lockstep/runtime/saving/impl/loop_state.h>
 
+#include <algorithm>
 #include <iterator>
+#include <map>
+#include <set>
 #include <utility>
 
 namespace lockstep::detail {
@@ -29,13 +32,41 @@ bool is_number(const at::Tensor& value, at::ScalarType type) {
   return value.defined() && value.dim() == 0 && value.scalar_type() == type;
 }
 
+at::Tensor bytes_of(const std::string& text) {
+  at::Tensor bytes = at::empty({static_cast<int64_t>(text.size())}, at::kByte);
+  std::copy(text.begin(), text.end(), bytes.data_ptr<uint8_t>());
+  return bytes;
+}
+
+std::string text_of(const at::Tensor& bytes) {
+  const at::Tensor here = bytes.cpu().contiguous();
+  const auto* first = here.const_data_ptr<uint8_t>();
+  return {first, first + here.numel()};
+}
+
+const char* kind_of(const LoopState::Place& place) {
+  return std::visit(
+      Visitor{[](const at::Tensor*) { return "a tensor"; },
+              [](const double*) { return "a double"; }, [](const int64_t*) { return "an int64_t"; },
+              [](const std::string*) { return "a std::string"; }},
+      place);
+}
+
+bool fits(const LoopState::Place& place, const at::Tensor& value) {
+  return std::visit(Visitor{[](const at::Tensor*) { return true; },
+                            [&](const double*) { return is_number(value, at::kDouble); },
+                            [&](const int64_t*) { return is_number(value, at::kLong); },
+                            [&](const std::string*) {
+                              return value.defined() && value.dim() == 1 &&
+                                     value.scalar_type() == at::kByte;
+                            }},
+                    place);
+}
+
 /// Throws Error if `value` and the variable are of different kinds.
 void require_fit(const std::string& name, const LoopState::Place& place, const at::Tensor& value) {
-  const bool is_real = std::holds_alternative<double*>(place);
-  const bool fits = std::holds_alternative<at::Tensor*>(place) ||
-                    is_number(value, is_real ? at::kDouble : at::kLong);
-  LOCKSTEP_CHECK_CODE(fits, ExitCode::snapshot, "state(\"", name, "\") is ",
-                      is_real ? "a double" : "an int64_t", " now, the snapshot has ",
+  LOCKSTEP_CHECK_CODE(fits(place, value), ExitCode::snapshot, "state(\"", name, "\") is ",
+                      kind_of(place), " now, the snapshot has ",
                       value.defined()
                           ? c10::str("a tensor ", value.scalar_type(), " ", value.sizes())
                           : std::string("an undefined tensor"),
@@ -45,6 +76,16 @@ void require_fit(const std::string& name, const LoopState::Place& place, const a
 bool same(const at::Tensor& a, const at::Tensor& b) {
   return a.defined() == b.defined() &&
          (!a.defined() || (a.scalar_type() == b.scalar_type() && at::equal(a, b)));
+}
+
+std::set<int> ranks_with_values(const Snapshot& saved) {
+  std::set<int> ranks;
+  for (const auto& [name, file] : saved.manifest().files) {
+    if (file.role == snapshot::FileRole::own && file.section == kSection) {
+      ranks.insert(file.rank);
+    }
+  }
+  return ranks;
 }
 
 std::map<std::string, at::Tensor> values_of_rank(const Snapshot& saved, int rank) {
@@ -89,7 +130,8 @@ void LoopState::save(snapshot::Content& content) const {
                          }
                        },
                        [&](const double* real) { add(at::scalar_tensor(*real, at::kDouble)); },
-                       [&](const int64_t* number) { add(at::scalar_tensor(*number, at::kLong)); }},
+                       [&](const int64_t* number) { add(at::scalar_tensor(*number, at::kLong)); },
+                       [&](const std::string* text) { add(bytes_of(*text)); }},
                place);
   }
 }
@@ -100,8 +142,12 @@ LoopState::Values LoopState::values_for(const Snapshot& saved, int rank, int ran
   if (saved_ranks == ranks) {
     return values_of_rank(saved, rank);
   }
+  const std::set<int> saving = ranks_with_values(saved);
+  if (static_cast<int>(saving.size()) < saved_ranks) {
+    return {};
+  }
   Values values = values_of_rank(saved, 0);
-  for (int other = 1; other < saved_ranks; ++other) {
+  for (const int other : saving) {
     const Values theirs = values_of_rank(saved, other);
     for (auto value = values.begin(); value != values.end();) {
       const auto found = theirs.find(value->first);
@@ -152,7 +198,8 @@ LoopState::Values LoopState::keep() const {
                   return tensor->defined() ? tensor->detach().clone() : at::Tensor();
                 },
                 [](const double* real) { return at::scalar_tensor(*real, at::kDouble); },
-                [](const int64_t* number) { return at::scalar_tensor(*number, at::kLong); }},
+                [](const int64_t* number) { return at::scalar_tensor(*number, at::kLong); },
+                [](const std::string* text) { return bytes_of(*text); }},
         place);
   }
   return values;
@@ -172,7 +219,8 @@ void LoopState::give(const Place& place, const at::Tensor& value) const {
                        *tensor = value.defined() ? value.to(device) : at::Tensor();
                      },
                      [&](double* real) { *real = value.item<double>(); },
-                     [&](int64_t* number) { *number = value.item<int64_t>(); }},
+                     [&](int64_t* number) { *number = value.item<int64_t>(); },
+                     [&](std::string* text) { *text = text_of(value); }},
              place);
 }
 

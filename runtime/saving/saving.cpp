@@ -105,7 +105,7 @@ void Saving::save(int64_t update, std::optional<MetricValue> metric) {
   }
   const bool is_further = completes_save_of(update);
   const snapshot::Content content = state_.content();
-  if (is_further && snapshot::SaveJob::matches_finished(writer_->folder(), content, saved_->id)) {
+  if (is_further && snapshot::SaveJob::matches_complete(writer_->folder(), content, saved_->id)) {
     save_metric(metric);
     return;
   }
@@ -174,10 +174,10 @@ void Saving::save_in_memory(int64_t update) {
   }
 }
 
-bool Saving::has_done_phase() const {
+bool Saving::is_phase_done() const {
   return (is_disk_pending() || is_memory_pending()) &&
-         (!is_disk_pending() || writer_->is_ready()) &&
-         (!is_memory_pending() || memory_->is_ready());
+         (!is_disk_pending() || writer_->is_phase_done()) &&
+         (!is_memory_pending() || memory_->is_phase_done());
 }
 
 void Saving::advance() {
@@ -336,7 +336,7 @@ void Saving::reopen_writers(const Snapshot& saved, const std::string& run_folder
 snapshot::LoadReport Saving::load_weights(const std::string& given,
                                           const snapshot::LoadOptions& options) {
   const std::string path = snapshot::absolute_path(given);
-  const OpenedWeights source = open_weights(path, agreement_.communicator());
+  const OpenedWeights source = open_weights(path, agreement_.communicator(), options.averaged);
   snapshot::LoadReport report;
   std::vector<std::string> notes;
   agreement_.attempt("loading weights from " + path,

@@ -1,3 +1,4 @@
+#include <lockstep/checkpointing/snapshot/impl/averaged_model.h>
 #include <lockstep/checkpointing/snapshot/impl/file_system.h>
 #include <lockstep/checkpointing/snapshot/impl/folder_names.h>
 #include <lockstep/checkpointing/snapshot/impl/model_files.h>
@@ -50,7 +51,7 @@ snapshot::Newest find_snapshot(const std::string& path, const Communicator& rank
   return {std::move(opened.snapshot), {}};
 }
 
-OpenedWeights open_weights(const std::string& given, const Communicator& ranks) {
+OpenedWeights open_weights(const std::string& given, const Communicator& ranks, bool averaged) {
   const std::string path = snapshot::absolute_path(given);
   std::optional<Snapshot> saved;
   if (as_rank_zero(ranks, path, is_snapshot) || has_snapshots(path, ranks)) {
@@ -61,10 +62,15 @@ OpenedWeights open_weights(const std::string& given, const Communicator& ranks) 
   }
   OpenedWeights opened;
   Agreement(ranks, ExitCode::snapshot).attempt("loading weights from " + path, [&] {
-    if (saved) {
+    if (saved && averaged) {
+      opened.weights = std::make_unique<snapshot::AveragedModel>(*saved);
+    } else if (saved) {
       opened.weights = std::make_unique<snapshot::SnapshotSection>(saved->section("model"));
       opened.optimizer = std::make_unique<snapshot::SnapshotSection>(saved->section("optimizer"));
     } else {
+      LOCKSTEP_CHECK_CODE(!averaged, ExitCode::snapshot, path,
+                          " is no snapshot and no folder of a run, so it holds no moving averages; "
+                          "leave LoadOptions::averaged out");
       opened.weights = std::make_unique<snapshot::ModelFiles>(path);
     }
   });

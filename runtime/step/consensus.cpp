@@ -7,7 +7,8 @@
 namespace lockstep::detail {
 namespace {
 
-/// Updates are compared modulo this, so that sums of their squares over 8192 ranks are exact.
+/// Numbers of windows are compared modulo this, so that sums of their squares over 8192 ranks are
+/// exact.
 constexpr int64_t kWindows = int64_t{1} << 20;
 
 }  // namespace

@@ -28,7 +28,7 @@ struct LocalUpdates {
     return LocalUpdates(updates).outer_lr(0.7).outer_momentum(0.9).outer_nesterov(true);
   }
 
-  /// Updates of a round; a skipped update counts. Requires: >= 1.
+  /// Updates of a round, made or skipped. Requires: >= 1.
   TORCH_ARG(int64_t, updates);
   /// Learning rate of the outer step. 1 without momentum: the average. Requires: > 0.
   TORCH_ARG(double, outer_lr) = 1.0;

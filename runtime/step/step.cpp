@@ -20,6 +20,13 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+/// None where the host learns of a window's end only later, or gradients travel in another way.
+std::optional<ClosureCalls> closure_calls_of(const StepParts& parts) {
+  const auto hosts = closure_calls(parts.agreement.communicator());
+  const bool together = hosts == closure_calls(parts.communicator);
+  return together && parts.host_acts == HostActs::at_once ? hosts : std::nullopt;
+}
+
 amp::DecisionRule decision_rule(const TrainerOptions& options) {
   return {amp::scaler_rule(options.precision().loss_scaler_options()), options.clip_grad_norm(),
           static_cast<float>(options.clip_grad_value()), options.schedule()};
@@ -38,7 +45,9 @@ Step::Step(StepParts parts)
       consensus_(parts_.communicator, parts_.agreement, parts_.storage, parts_.host_acts),
       buffer_sync_(parts_.options.buffers(), parts_.communicator),
       leaves_(parts_.options, parts_.seed, parts_.communicator, parts_.buffers),
-      skip_watch_(parts_.scaler.options(), parts_.options.diagnose_after_skips()) {
+      skip_watch_(parts_.scaler.options(), parts_.options.diagnose_after_skips()),
+      closure_calls_(closure_calls_of(parts_)),
+      round_(closure_calls_ ? closure_calls_->round() : 0) {
   if (parts_.communicator.rank() == 0) {
     forward_backward_.watch_norms({parts_.storage.model(), parts_.options.precision()});
   }
@@ -47,7 +56,7 @@ Step::Step(StepParts parts)
 /// The one order of an update. The hooks of the window's last backward have packed gradients and
 /// started the all-reduce of each full bucket (Reducer). The numbers are those of
 /// docs/architecture.md.
-void Step::update_weights(UpdateMode mode, const Votes& votes) {
+void Step::reduce_and_update(UpdateMode mode, const Votes& votes) {
   const bool device = mode != UpdateMode::launched;
   const bool host = mode != UpdateMode::captured;
   const auto start = Clock::now();
@@ -164,6 +173,9 @@ void Step::apply() {
 }
 
 void Step::begin_window() {
+  if (closure_calls_ && round_ != closure_calls_->round()) {
+    end_window();  // a step of another Trainer has failed since
+  }
   if (count_ > 0) {
     return;
   }
@@ -230,7 +242,7 @@ void Step::empty_micro_batch() {
 }
 
 StepReport Step::close_window(const Votes& votes) {
-  update_weights(UpdateMode::whole, votes);
+  reduce_and_update(UpdateMode::whole, votes);
   return report_closed_window();
 }
 
@@ -248,7 +260,7 @@ void Step::capture_window(const std::function<Loss()>& closure, const at::Tensor
   parts_.storage.written().require_unwritten();
   prepare_backward();
   forward_backward_.backward(mine, parts_.storage.reducer());
-  update_weights(UpdateMode::captured, {});
+  reduce_and_update(UpdateMode::captured, {});
   end_window();
 }
 
@@ -260,7 +272,7 @@ StepReport Step::launch_window(const std::function<void()>& launch, const at::Te
   count_ = 1;
   forward_backward_.set_last_loss(loss.clone());
   compute_seconds_ = seconds_since(start);
-  update_weights(UpdateMode::launched, votes);
+  reduce_and_update(UpdateMode::launched, votes);
   return report_closed_window();
 }
 
@@ -310,8 +322,7 @@ void Step::require_number(const std::function<void()>& replay) {
       fail(std::make_exception_ptr(
           Error("the loss is NaN before the first update: " + found, ExitCode::non_finite)));
     }
-    tell_of_failure();
-    parts_.agreement.raise(std::nullopt);
+    fail_with_others();
   } catch (const Error& error) {
     parts_.diagnosis.note(error.what());
     throw;
@@ -341,8 +352,8 @@ StepReport Step::report_closed_window() {
   return report;
 }
 
-/// Runs `body`, which may throw on some ranks only: a failure travels in the collectives of the
-/// window, where Agreement::attempt() makes its own; then every rank throws the same Error.
+/// Runs `body`, which may throw on some ranks only: the rank leaves the window, or its failure
+/// travels in the collectives of the window; then every rank throws the same Error.
 template <typename Body>
 auto Step::fail_on_error(const Body& body) -> decltype(body()) {
   std::exception_ptr error;
@@ -358,19 +369,54 @@ auto Step::fail_on_error(const Body& body) -> decltype(body()) {
 
 /// Every rank throws the same Error; on this rank its own exception is nested in it.
 void Step::fail(const std::exception_ptr& error) {
+  if (closure_calls_) {
+    meet(error);
+  }
   const Error mine = as_error(error);
   const int64_t micro_batch = micro_batches_ + count_;
   try {
     tell_of_failure();
-  } catch (const CommunicationError&) {
-    throw;
-  } catch (const std::exception& second) {
+  } catch (const std::exception& second) {  // such as a peer in a collective of its closure
     leave_because(std::make_exception_ptr(mine));
     throw CommunicationError(c10::str("rank ", parts_.communicator.rank(), ": ", mine.what(),
                                       "; and then the buckets could not be sent: ", second.what(),
-                                      "; restart from the last snapshot"));
+                                      "; restart from the last snapshot"),
+                             mine.code());
   }
   parts_.agreement.raise(parts_.storage.explained(mine, micro_batch), error);
+}
+
+/// On a rank that knows that another one fails.
+void Step::fail_with_others() {
+  if (closure_calls_) {
+    meet(nullptr);
+  }
+  tell_of_failure();
+  parts_.agreement.raise(std::nullopt);
+}
+
+/// This rank makes no further call of the window. Its peers hear of it wherever they wait.
+void Step::meet(const std::exception_ptr& error) {
+  std::optional<Error> mine;
+  if (error != nullptr && !closure_calls_->is_away()) {  // else the error follows a peer's
+    mine = parts_.storage.explained(as_error(error), micro_batches_ + count_);
+  }
+  const SharedError shared = closure_calls_->meet(mine);
+  end_window();
+  if (!mine) {
+    throw SharedError(shared);
+  }
+  try {
+    std::rethrow_exception(error);
+  } catch (...) {
+    std::throw_with_nested(shared);
+  }
+}
+
+void Step::follow_peers() {
+  if (closure_calls_ && closure_calls_->is_away()) {
+    meet(nullptr);
+  }
 }
 
 /// Joins the collective that the other ranks call next, with a vote for an error.
@@ -380,7 +426,7 @@ void Step::tell_of_failure() {
     mine.error = 1;
     exchange(parts_.agreement, mine);
   } else {
-    update_weights(UpdateMode::failed, {});
+    reduce_and_update(UpdateMode::failed, {});
     consensus_.discard();
   }
   end_window();
@@ -401,6 +447,7 @@ void Step::end_window() {
   loss_weights_.begin_window();
   forward_backward_.end_window();
   seed_leaves();
+  round_ = closure_calls_ ? closure_calls_->round() : 0;
 }
 
 void Step::visit_state(StateArchive& archive) {

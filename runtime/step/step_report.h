@@ -25,8 +25,9 @@ class StepReport {
   int64_t update() const;
   /// Number of micro-batches so far.
   int64_t micro_batch() const { return micro_batch_; }
-  /// D. True if all ranks skipped the update because a gradient was not finite on some rank. On a
-  /// device also true if a rank failed: the next step then throws that rank's error on all ranks.
+  /// D. True if all ranks skipped the update because the reduced gradient has an inf or NaN (with
+  /// several losses, or local_updates: because a gradient of some rank has). On a device also true
+  /// if a rank failed: the next step then throws that rank's error on all ranks.
   bool skipped() const;
   /// D. This rank's loss of the last micro-batch, unscaled: the mean, or sum / weight, or the sum
   /// of several losses. On a GPU this call waits for all work that is queued on the caller's
@@ -38,7 +39,8 @@ class StepReport {
   /// nothing counted in the window, or if a rank failed. The ranks share this number with their
   /// flags of overflow, so that it costs no collective.
   double mean_loss() const;
-  /// D. Norm of the averaged, unscaled gradient before clipping. NaN if not measured or skipped.
+  /// D. Norm of the averaged, unscaled gradient before clipping; with local_updates, of this rank's
+  /// own gradient. NaN if not measured or skipped.
   double grad_norm() const;
   /// D. The loss scale that this step used; with several losses, the scale of the sum of their
   /// gradients.

@@ -107,7 +107,7 @@ TrainingStorage::TrainingStorage(const Runtime& runtime, const Model& model,
       options_(options),
       trainable_(std::move(trainable)),
       devices_(devices),
-      gradients_(ranks_of_gradients(options, devices, runtime.device())),
+      gradient_ranks_(ranks_of_gradients(options, devices, runtime.device())),
       agreement_(agreement),
       activations_(activations) {
   explained([&] {
@@ -143,9 +143,9 @@ TrainingStorage::TrainingStorage(const Runtime& runtime, const Model& model,
   });
   agreement_.attempt([&] {
     explained([&] {
-      reducer_ =
-          std::make_unique<Reducer>(gradients_, trainable_.parameters, plans, std::move(wires),
-                                    reducer_options(options, gradients_), std::move(leaf_sums));
+      reducer_ = std::make_unique<Reducer>(
+          gradient_ranks_, trainable_.parameters, plans, std::move(wires),
+          reducer_options(options, gradient_ranks_), std::move(leaf_sums));
       updater_ = new_updater();
       if (options.local_updates()) {
         rounds_ = std::make_unique<LocalRounds>(*options.local_updates(), devices_, *arena_,
@@ -235,7 +235,7 @@ void TrainingStorage::make_checks() {
       model_, trainable_, every > 0 ? every : 100,
       watch_ != nullptr ? watch_->followers() : std::vector<ModelWatch::Follower>());
   written_ = std::make_unique<WrittenWeights>(trainable_, *arena_, reducer_->plans(),
-                                              RenormedTables(model_, gradients_));
+                                              RenormedTables(model_, gradient_ranks_));
   frozen_watch_ = std::make_unique<FrozenWatch>(trainable_.frozen, exact_, options_.precision(),
                                                 every > 0 ? every : 100);
   replicas_ = std::make_unique<ReplicaCheck>(
@@ -330,7 +330,7 @@ void TrainingStorage::move_into_new_layout(const Trainable& now) {
       trainable_ = now;
       arena_before = std::exchange(*arena_, new_arena(plans));
       refresh_model();
-      const Reducer layout(gradients_, without_hooks(now.parameters), plans, wires, {});
+      const Reducer layout(gradient_ranks_, without_hooks(now.parameters), plans, wires, {});
       const std::vector<at::Tensor> flats = arena_->room_for_masters();
       write(named_views(flats, now.parameters, plans), masters, fresh);
       arena_->take_masters(flats);

@@ -23,7 +23,7 @@ Votes PostedVotes::collect() {
       sum.window * sum.window == sum.window_squared * agreement_.communicator().size();
   if (!in_step && sum.error == 0) {
     agreement_.raise(Error(c10::str(
-        "is at update ", static_cast<int64_t>(window_),
+        "is at window ", static_cast<int64_t>(window_),
         " while others are not: ranks made different numbers of calls to step() or update()")));
   }
   return sum;

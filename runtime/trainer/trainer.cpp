@@ -89,7 +89,7 @@ StepReport Trainer::step_without_data() {
   return impl_->together([&] {
     impl_->begin_micro_batch();
     impl_->step->empty_micro_batch();
-    return impl_->report();
+    return impl_->close_window_if_full();
   });
 }
 
@@ -172,13 +172,16 @@ void Trainer::state(const std::string& name, double& number) {
 void Trainer::state(const std::string& name, int64_t& number) {
   impl_->loop.add(name, &number);
 }
+void Trainer::state(const std::string& name, std::string& bytes) {
+  impl_->loop.add(name, &bytes);
+}
 amp::Autocast Trainer::autocast() const {
   return impl_->step->autocast();
 }
 
 void Trainer::abandon() {
   impl_->require_outside_closure("abandon()");
-  impl_->step->abandon();
+  impl_->together([&] { impl_->step->abandon(); });
 }
 void Trainer::request_stop() noexcept {
   impl_->step->consensus().request_stop();

@@ -80,6 +80,14 @@ struct TrainerImpl;
 /// throws, masters may be updated in part: go on from the last snapshot.
 /// A lost peer is a CommunicationError. After it, resume in a new process.
 ///
+/// Collectives in a closure: every rank makes the same calls in the same order each time that the
+/// closure runs, on any communicator of the Runtime; best is one of their own, split off before the
+/// loop. If a rank fails, collectives in which others wait for it throw PeerStepFailed: let it
+/// leave the closure. step() throws the Error as above, and the communicators work on. On a device
+/// they do not: ranks that wait for it there throw CommunicationError at the deadline.
+/// step_without_data() calls no closure, so it does not go with collectives in the closures of
+/// other ranks.
+///
 /// Non-finite values. All ranks skip an update if any gradient on any rank is not finite.
 /// Before the first update, a NaN loss on any rank throws an Error on every rank instead (exit code
 /// non_finite): no loss scale can correct a NaN loss, and no training is lost yet. All ranks first
@@ -167,27 +175,29 @@ class Trainer {
   /// Loads only weights and buffers, for fine-tuning. `path` is the folder of a run, a snapshot, a
   /// safetensors file or folder, or model.safetensors.index.json. Moments, counters and loaders do
   /// not change. With TrainerOptions::ema the moving averages start at what was loaded, or are
-  /// loaded too: if `path` names a snapshot that has them all, and `options` map no names. If names
+  /// loaded too: if `path` names a snapshot that has them all, and `options` map no names and take no
+  /// averages for weights. If names
   /// or sizes do not match, throws the same Error on every rank, lists every mismatch and loads
   /// nothing, unless LoadOptions::match is partial.
   snapshot::LoadReport load_weights(const std::string& path,
                                     const snapshot::LoadOptions& options = {});
 
   /// Adds a variable of the training loop to snapshots under `name`. Examples: a hidden state that
-  /// is carried from batch to batch, a counter, the best metric. save() stores the current value of
-  /// each rank. resume() restores it; if the variable is added after resume(), state() restores it.
-  /// The variable must exist at every save() and resume(). A second call with the same name
-  /// replaces the variable.
-  /// A restored tensor is a new tensor with the saved sizes, dtype and bits, and without gradient.
-  /// It is on the device of the tensor that the variable holds, or on device() if the variable
-  /// holds none. An undefined tensor is restored as undefined.
-  /// On another number of ranks, a value that was the same on all ranks is restored on all. Other
-  /// variables keep their present value, and ResumeReport lists them. ResumeReport also lists
-  /// variables that are missing in the snapshot. Ranks: local. Throws Error for an empty name, and
-  /// Error (exit code snapshot) if the snapshot has a variable of another type under this name.
+  /// is carried from batch to batch, a counter, the best metric, a generator written to a
+  /// std::string. save() stores the current value of each rank. resume() restores it; if the
+  /// variable is added after resume(), state() restores it. The variable must exist at every save()
+  /// and resume(). A second call with the same name replaces the variable. A restored tensor is a
+  /// new tensor with the saved sizes, dtype and bits, and without gradient. It is on the device of
+  /// the tensor that the variable holds, or on device() if the variable holds none. An undefined
+  /// tensor is restored as undefined. On another number of ranks, a value that was the same on all
+  /// ranks is restored on all. Other variables keep their present value, and ResumeReport lists
+  /// them. ResumeReport also lists variables that are missing in the snapshot. Ranks: local. Throws
+  /// Error for an empty name, and Error (exit code snapshot) if the snapshot has a variable of
+  /// another type under this name.
   void state(const std::string& name, at::Tensor& tensor);
   void state(const std::string& name, double& number);
   void state(const std::string& name, int64_t& number);
+  void state(const std::string& name, std::string& bytes);
 
   /// Asks all ranks to stop. Once any rank has asked, stop_requested() becomes true on all ranks
   /// after the same update; on a device one update later than on the host. It is true between

@@ -183,10 +183,10 @@ StepReport TrainerImpl::micro_batch(const std::function<Loss()>& closure) {
     std::cerr << activations.report() << std::endl;
   }
   note_loss();
-  return report();
+  return close_window_if_full();
 }
 
-StepReport TrainerImpl::report() {
+StepReport TrainerImpl::close_window_if_full() {
   return step->window_full() ? close_window() : completed(step->report_open_window());
 }
 
@@ -208,14 +208,15 @@ void TrainerImpl::note_loss() {
 
 Votes TrainerImpl::votes() const {
   Votes votes;
-  votes.save_ready = saving->has_done_phase() ? 1 : 0;
+  votes.phase_done = saving->is_phase_done() ? 1 : 0;
   return votes;
 }
 
-/// Advances a pending snapshot once the votes of all ranks say that their phase of it is done.
+/// Advances a pending snapshot once the votes of all ranks say that their part of its phase is
+/// done.
 void TrainerImpl::advance_saving() {
   const auto all = step->consensus().take();
-  if (all && all->save_ready == runtime.size()) {
+  if (all && all->phase_done == runtime.size()) {
     saving->advance();
   }
 }

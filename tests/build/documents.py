@@ -1,5 +1,5 @@
-"""Fails when a document links to a file or heading, or tells to run a script or preset, that is not there, and when the
-README or the manual is too long."""
+"""Fails when a document links to a file or heading, or tells to run a script or preset, that is not there, or to install PyPI's
+package of lockstep's name, and when the README or the manual is too long."""
 
 import json
 import pathlib
@@ -48,10 +48,19 @@ def check_commands(document, text):
             complain(document, f"names the preset {preset}, which is not there")
 
 
+def check_installs(document, text):
+    """PyPI's `lockstep` is another project: only files are installed."""
+    for command in re.findall(r"\bpip3? +install\b([^\n`]*)", text):
+        for word in re.split(r"#|&&|[;|]", command)[0].split():
+            if re.fullmatch(r"""["']?lockstep(\[.*\])?([=<>~!].*)?["']?""", word):
+                complain(document, f"`pip install {word}` would install another project of that name: name the file, ./lockstep-….whl")
+
+
 for document in documents:
     text = document.read_text(encoding="utf-8")
     check_links(document, text)
     check_commands(document, text)
+    check_installs(document, text)
 for name, most in MOST_LINES.items():
     if (count := len((root / name).read_text(encoding="utf-8").splitlines())) > most:
         complain(root / name, f"{count} lines, of {most}")

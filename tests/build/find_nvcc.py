@@ -13,7 +13,7 @@ import tempfile
 from private_machine import on_machine, why_not
 
 ROOT, CMAKE = pathlib.Path(sys.argv[1]), sys.argv[2]
-PROJECT = f"""cmake_minimum_required(VERSION 3.25)
+PROJECT = f"""cmake_minimum_required(VERSION 3.22)
 project(made LANGUAGES NONE)
 set(LibTorch_CUDA 13.0)
 set(LibTorch_CUDA_ROOT "${{CMAKE_SOURCE_DIR}}/wheel")
@@ -87,6 +87,23 @@ def a_newer_minor_version_is_taken_only_where_there_is_no_other():
             made.toolkit(name, version)
         expect(made.configure(path="older newer"), ("newer", "newer"))
         expect(made.configure(path="older newer same"), ("same", "same"))
+
+
+def the_headers_of_condas_toolkit_lie_in_a_folder_of_its_target():
+    with case() as made:
+        made.toolkit("new", "13.0")
+        target = made.folder / "new/targets/x86_64-linux"
+        target.mkdir(parents=True)
+        (made.folder / "new/include").rename(target / "include")
+        expect(made.configure(path="new"), ("new", "new/targets/x86_64-linux"))
+
+
+def an_nvcc_that_does_not_run_is_named_with_what_it_says():
+    with case() as made:
+        made.toolkit("broken", "13.0")
+        (made.folder / "broken/bin/nvcc").write_text("#!/bin/sh\necho no cudafe++ >&2\nexit 3\n", encoding="utf-8")
+        expect(made.configure(path="broken")[0], "")
+        assert "broken/bin/nvcc does not run: 3 no cudafe++" in made.errors, made.errors
 
 
 def what_is_installed_later_is_found():

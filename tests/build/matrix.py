@@ -1,5 +1,5 @@
-"""scripts/matrix without a package index makes no empty table, and says which source of a tree a compiler refuses:
-matrix.py ROOT"""
+"""scripts/matrix without a package index makes no empty table, and says which source of a tree a compiler refuses and which
+tests of a system fail: matrix.py ROOT"""
 
 import contextlib
 import importlib.machinery
@@ -45,8 +45,21 @@ with tempfile.TemporaryDirectory() as folder:
         assert end_of("--parse", "--build", folder, "--compiler", "c++", "--quick") == 0
         matrix.shutil.which = lambda name: None
         assert end_of("--parse", "--build", folder) == 77
+        assert end_of("--system", "trixie", "--folder", folder) == 77
+        calls = []
+
+        def run(_, *command, **options):
+            calls.append(list(map(str, command)))
+            return int("launcher" in command)
+
+        matrix.System.why_not, matrix.System.run = staticmethod(lambda: ""), run
+        assert end_of("--system", "trixie", "--folder", folder) == 1
+        assert end_of("--system", "trixie", "--folder", folder, "--only", "doctor") == 0
     said = said.getvalue()
     assert "bad.cpp:1:" in said and "good.cpp:1:" not in said and "c++: 2 sources parsed" in said, said
+    for word in ("skipped: trixie: ", "trixie: collectives passes", "trixie: launcher fails with code 1", "trixie: doctor passes"):
+        assert word in said, said
+    assert calls[0][0] == "debootstrap" and ["/lockstep/scripts/test", "--only", "collectives"] in [call[-3:] for call in calls], calls
     assert "c++: 1 sources parsed" in said and "skipped: there is no g++-" in said, said
 
 subprocess.run = lambda command, **_: subprocess.CompletedProcess(command, 1, stdout="torch (2.11.0)")

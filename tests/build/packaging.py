@@ -1,8 +1,7 @@
-"""Checks the recipes of packaging/ without Spack and conda: packaging.py ROOT CMAKE LIBTORCH FOLDER
+"""Checks the recipes of packaging/ without Spack and conda: packaging.py ROOT FOLDER
 
 The version and the dependencies of each recipe are those of CMake. Spack's recipe runs with a stand-in for Spack, and
-asks only for options that CMake has. conda's build.sh runs in an environment that is laid out like conda-forge's, with
-a stand-in for cmake: FindLibTorch then finds LibTorch in the folder that build.sh made.
+asks only for options that CMake has. conda's build.sh runs with a stand-in for cmake. Both are read for CPUs and for CUDA.
 """
 
 import os
@@ -13,8 +12,7 @@ import subprocess
 import sys
 import types
 
-CMAKE = sys.argv[2]
-ROOT, LIBTORCH, FOLDER = (pathlib.Path(sys.argv[i]) for i in (1, 3, 4))
+ROOT, FOLDER = map(pathlib.Path, sys.argv[1:3])
 PACKAGING = ROOT / "packaging"
 
 # What find_package() and pkg_check_modules() look for: Spack's name, conda-forge's name.
@@ -22,10 +20,11 @@ NAMES = {
     "LibTorch": ("py-torch", "libtorch"), "MPI": ("mpi", "openmpi"), "Threads": (None, None),
     "ZLIB": ("zlib-api", "zlib"), "hwy": ("highway", "libhwy"), "PkgConfig": ("pkgconfig", "pkg-config"),
     "libxxhash": ("xxhash", "xxhash"), "nlohmann_json": ("nlohmann-json", "nlohmann_json"), "CLI11": ("cli11", "cli11"),
-    "libturbojpeg": ("libjpeg-turbo", "libjpeg-turbo"), "libpng": ("libpng", "libpng"),
+    "libjpeg": ("libjpeg-turbo", "libjpeg-turbo"), "libpng": ("libpng", "libpng"),
     "libarchive": ("libarchive", "libarchive"),
 }
 TOOLS = {"cmake", "ninja", "c", "cxx", "fortran"}
+OF_CUDA = {"spack": {"cuda", "nccl"}, "conda": {"cuda", "cuda-version", "cuda-cudart-dev", "nccl"}}
 wrong = []
 
 
@@ -48,42 +47,53 @@ def text_of(path):
 def looked_for():
     dependencies = text_of("cmake/LockstepDependencies.cmake")
     found = set()
-    for path in [*ROOT.glob("*/CMakeLists.txt"), *ROOT.glob("*/*/CMakeLists.txt")]:
+    for path in [ROOT / "CMakeLists.txt", *ROOT.glob("*/CMakeLists.txt"), *ROOT.glob("*/*/CMakeLists.txt")]:
         if path.relative_to(ROOT).parts[0] not in ("tests", "template", "build", "benchmarks", "examples"):
             found |= set(re.findall(r"find_package\((\w+)", path.read_text(encoding="utf-8")))
     found |= set(re.findall(r"find_package\((\w+)", dependencies)) | {"libxxhash"}
     optional = re.search(r"foreach\(_optional IN ITEMS ([\w ]+)\)", dependencies)[1].split()
-    return found | {"libturbojpeg" if name == "turbojpeg" else name for name in optional}
+    return (found | set(optional)) - {"GTest"}
 
 
-class Spec(dict):
+class Spec:
+    def __init__(self, with_cuda):
+        self.with_cuda = with_cuda
+
     def __getitem__(self, name):
         return types.SimpleNamespace(prefix=f"/prefix/{name}", command=types.SimpleNamespace(path="/bin/python3"),
                                      package=types.SimpleNamespace(platlib="lib/python3.11/site-packages"))
 
-    def satisfies(self, _):
-        return True
+    def satisfies(self, condition):
+        return self.with_cuda if condition == "+cuda" else not self.with_cuda if condition == "~cuda" else True
 
 
-def spack_recipe():
+def spack_recipe(with_cuda):
     """The class of the recipe, and what its directives said."""
     said = {"versions": [], "depends": {}, "variants": []}
+    spec = Spec(with_cuda)
     stand_in = types.ModuleType("spack.package")
     stand_in.license = stand_in.generator = lambda *_: None
     stand_in.version = said["versions"].append
     stand_in.variant = lambda name, **_: said["variants"].append(name)
-    stand_in.depends_on = lambda spec, **_: said["depends"].update({re.match(r"[\w-]+", spec)[0]: spec})
+
+    def depends_on(wanted, when="", **_):
+        if spec.satisfies(when):
+            name = re.match(r"[\w-]+", wanted)[0]
+            said["depends"][name] = said["depends"].get(name, "") + wanted.removeprefix(name)
+
+    stand_in.depends_on = depends_on
     stand_in.join_path = os.path.join
 
     class CMakePackage:
-        spec = Spec()
+        def __init__(self):
+            self.spec = spec
 
         def define(self, name, value):
             return f"-D{name}={'ON' if value is True else 'OFF' if value is False else value}"
 
         def define_from_variant(self, name, variant):
             expect(variant in said["variants"], f"spack: there is no variant {variant}")
-            return self.define(name, True)
+            return self.define(name, spec.satisfies(f"+{variant}"))
 
     stand_in.CMakePackage = CMakePackage
     sys.modules.update({"spack": types.ModuleType("spack"), "spack.package": stand_in})
@@ -95,7 +105,7 @@ def spack_recipe():
 def options_of_cmake():
     sources = "\n".join(path.read_text(encoding="utf-8") for path in
                         [ROOT / "CMakeLists.txt", *(ROOT / "cmake").glob("*.cmake")])
-    return {"LibTorch_ROOT", "Python3_EXECUTABLE", "BUILD_SHARED_LIBS",
+    return {"LibTorch_ROOT", "CUDAToolkit_ROOT", "NCCL_ROOT", "Python3_EXECUTABLE", "BUILD_SHARED_LIBS",
             *re.findall(r"option\((\w+)", sources), *re.findall(r"set\((\w+) AUTO CACHE", sources)}
 
 
@@ -104,37 +114,62 @@ def check_options(what, arguments):
         expect(name in options_of_cmake() or name.startswith("CMAKE_"), f"{what}: CMake has no option {name}")
 
 
-def conda_part(recipe, part):
+def conda_part(recipe, part, with_cuda):
     """The names of a list under requirements:."""
     found = re.search(rf"^  {part}:\n((?:    - .*\n)+)", recipe, re.M)
-    return [re.sub(r"\{\{ compiler\('(\w+)'\) \}\}", r"\1", line) for line in re.findall(r"- (.*)", found[1])]
+    kind = "==" if with_cuda else "!="
+    lines = [line for line in re.findall(r"- (.*)", found[1]) if f'{kind} "None"]' not in line]
+    return [re.sub(r"\{\{ compiler\('(\w+)'\) \}\}", r"\1", line.split("  # [")[0]) for line in lines]
 
 
-def run_conda_build(version):
-    """build.sh, where LibTorch lies as in conda-forge's environments. Returns what it gave to cmake."""
+def run_conda_build(cuda):
+    """What build.sh gives to cmake."""
     shutil.rmtree(FOLDER, ignore_errors=True)
-    prefix, stand_in = FOLDER / "prefix", FOLDER / "bin"
-    for folder in (prefix / "lib", stand_in):
-        folder.mkdir(parents=True)
-    (prefix / "include").symlink_to(LIBTORCH / "include")
-    for name in ("libtorch.so", "libtorch_cpu.so", "libc10.so"):
-        (prefix / "lib" / name).symlink_to(LIBTORCH / "lib" / name)
+    stand_in = FOLDER / "bin"
+    stand_in.mkdir(parents=True)
     (stand_in / "cmake").write_text('#!/bin/sh\necho "$@" >>"$CALLS"\n', encoding="ascii")
     (stand_in / "cmake").chmod(0o755)
     subprocess.run([PACKAGING / "conda/build.sh"], check=True, cwd=FOLDER, env={
-        **os.environ, "PREFIX": str(prefix), "CMAKE_ARGS": "", "CALLS": str(FOLDER / "calls"),
-        "PATH": f"{stand_in}:{os.environ['PATH']}"})
-    (FOLDER / "CMakeLists.txt").write_text(f'''cmake_minimum_required(VERSION 3.25)
-project(find LANGUAGES CXX)
-list(APPEND CMAKE_MODULE_PATH "{ROOT}/cmake")
-find_package(LibTorch {version} EXACT REQUIRED)
-message(STATUS "found ${{LibTorch_VERSION}} ${{LibTorch_CUDA}}.")
-''', encoding="ascii")
-    done = subprocess.run([CMAKE, "-S", FOLDER, "-B", FOLDER / "build",
-                           f"-DLibTorch_ROOT={prefix}/share/lockstep/libtorch"], capture_output=True, text=True)
-    expect(done.returncode == 0 and f"found {version} ." in done.stdout,
-           f"conda: FindLibTorch does not find what build.sh laid out: {done.stdout}{done.stderr}")
+        **os.environ, "PREFIX": "/environment", "CMAKE_ARGS": "", "CALLS": str(FOLDER / "calls"),
+        "cuda_compiler_version": cuda, "PATH": f"{stand_in}:{os.environ['PATH']}"})
     return (FOLDER / "calls").read_text(encoding="ascii").splitlines()
+
+
+def check_spack(with_cuda, version, oldest, cmake, names):
+    what = "spack +cuda" if with_cuda else "spack"
+    package, said = spack_recipe(with_cuda)
+    expect(said["versions"] == [version], f"{what}: the versions are {said['versions']}; CMake's is {version}")
+    more = OF_CUDA["spack"] if with_cuda else set()
+    same(what, set(said["depends"]) - TOOLS, {spack for spack, _ in names if spack} | more)
+    torch = said["depends"]["py-torch"]
+    expect(f"@{oldest}:" in torch, f"{what}: py-torch is not from {oldest} on")
+    expect(("+cuda+nccl" if with_cuda else "~cuda") in torch, f"{what}: py-torch is {torch}")
+    expect(f"@{cmake}:" in said["depends"]["cmake"], f"{what}: cmake is not from {cmake} on")
+    arguments = package.cmake_args()
+    check_options(what, arguments)
+    for option in (["CUDAToolkit_ROOT=/prefix/cuda", "NCCL_ROOT=/prefix/nccl", "LOCKSTEP_CUDA=ON"] if with_cuda
+                   else ["LOCKSTEP_CUDA=OFF"]):
+        expect(f"-D{option}" in arguments, f"{what}: no {option} in {arguments}")
+
+
+def check_conda(with_cuda, version, oldest, cmake, names):
+    what = "conda for CUDA" if with_cuda else "conda"
+    recipe = (PACKAGING / "conda/meta.yaml").read_text(encoding="utf-8")
+    expect(f"\n  version: {version}\n" in recipe, f"{what}: the version is not {version}")
+    build, host, run = (conda_part(recipe, part, with_cuda) for part in ("build", "host", "run"))
+    more = OF_CUDA["conda"] if with_cuda else set()
+    same(what, {line.split()[0] for line in build + host} - TOOLS, {conda for _, conda in names if conda} | more)
+    run = ["cuda-cudart-dev" if name == "cuda-cudart" else name for name in run]
+    expect(set(run) <= set(host), f"{what}: run has what host has not")
+    expect(set(host) - set(run) == {"cli11", "nlohmann_json"},
+           f"{what}: cli11 and nlohmann_json, which no public header includes, are in host alone, and nothing else")
+    expect(f"cmake >={cmake}" in build, f"{what}: cmake is not from {cmake} on")
+    expect(f"libtorch >={oldest} {'cuda' if with_cuda else 'cpu'}*" in run, f"{what}: libtorch is not from {oldest} on")
+    calls = run_conda_build("12.9" if with_cuda else "None")
+    check_options(what, calls)
+    expect([call.split()[0] for call in calls] == ["-S", "--build", "--install"], f"{what}: configure, build, install")
+    for option in ("LibTorch_ROOT=/environment", f"LOCKSTEP_CUDA={'ON' if with_cuda else 'OFF'}"):
+        expect(f"-D{option} " in calls[0], f"{what}: no {option} in {calls[0]}")
 
 
 def main():
@@ -146,27 +181,9 @@ def main():
     expect(pinned.startswith(oldest), f"requirements.txt pins torch {pinned}; CMake's oldest is {oldest}")
     names = [NAMES[name] for name in looked_for()]
 
-    package, said = spack_recipe()
-    expect(said["versions"] == [version], f"spack: the versions are {said['versions']}; CMake's is {version}")
-    same("spack", set(said["depends"]) - TOOLS, {spack for spack, _ in names if spack})
-    expect(f"@{oldest}:" in said["depends"]["py-torch"], f"spack: py-torch is not from {oldest} on")
-    expect(f"@{cmake}:" in said["depends"]["cmake"], f"spack: cmake is not from {cmake} on")
-    check_options("spack", package.cmake_args())
-
-    recipe = (PACKAGING / "conda/meta.yaml").read_text(encoding="utf-8")
-    expect(f"\n  version: {version}\n" in recipe, f"conda: the version is not {version}")
-    build, host, run = (conda_part(recipe, part) for part in ("build", "host", "run"))
-    same("conda", {line.split()[0] for line in build + host} - TOOLS, {conda for _, conda in names if conda})
-    expect(set(run) <= set(host), "conda: run has what host has not")
-    expect(set(host) - set(run) == {"cli11", "nlohmann_json"},
-           "conda: cli11 and nlohmann_json, which no installed header includes, are in host alone, and nothing else")
-    expect(f"cmake >={cmake}" in build, f"conda: cmake is not from {cmake} on")
-    expect(f"libtorch >={oldest} cpu*" in run, f"conda: libtorch is not from {oldest} on, for CPUs")
-    torch = re.search(r"__version__ = '([\d.]+)", (LIBTORCH / "version.py").read_text(encoding="utf-8"))[1]
-    calls = run_conda_build(torch)
-    check_options("conda", calls)
-    expect([call.split()[0] for call in calls] == ["-S", "--build", "--install"], "conda: configure, build, install")
-
+    for with_cuda in (False, True):
+        check_spack(with_cuda, version, oldest, cmake, names)
+        check_conda(with_cuda, version, oldest, cmake, names)
     print("\n".join(wrong) or "the recipes are those of CMake")
     sys.exit(bool(wrong))
 

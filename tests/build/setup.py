@@ -19,6 +19,8 @@ COMMANDS = {"c++": "compiler", "cmake": "CMake", "ninja": "Ninja", "pkg-config":
             "mpirun": "MPI"}
 DEBIAN_13 = 'PRETTY_NAME="Debian GNU/Linux 13 (trixie)"\nID=debian\nVERSION_ID="13"\n'
 DEBIAN_12 = 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nID=debian\nVERSION_ID="12"\n'
+UBUNTU_22 = 'PRETTY_NAME="Ubuntu 22.04.5 LTS"\nID=ubuntu\nID_LIKE=debian\nVERSION_ID="22.04"\n'
+UBUNTU_26 = 'PRETTY_NAME="Ubuntu 26.04 LTS"\nID=ubuntu\nID_LIKE=debian\nVERSION_ID="26.04"\n'
 MINT = 'PRETTY_NAME="Linux Mint 22"\nID=linuxmint\nID_LIKE="ubuntu debian"\nVERSION_ID="22"\n'
 ARCH = 'PRETTY_NAME="Arch Linux"\nID=arch\n'
 
@@ -26,7 +28,10 @@ ARCH = 'PRETTY_NAME="Arch Linux"\nID=arch\n'
 PYTHON = """
 here="$(dirname "$0")"
 case "$*" in
-  *"import ensurepip, venv"*) [ -e $STATE/ensurepip ] || grep -qs '^python3-venv$' $STATE/installed ;;
+  -) [ -e $STATE/torch ] && cat $STATE/torch ;;
+  *version_info*) case "${0##*/}" in
+      python3) [ ! -e $STATE/old_python ] ;; python3.11) grep -qsx python3.11 $STATE/installed ;; esac ;;
+  *"import ensurepip, venv"*) [ -e $STATE/ensurepip ] || grep -qs "^${0##*/}-venv$" $STATE/installed ;;
   "-m pip --version") [ -e "$here/has_pip" ] ;;
   "-m pip "*requirements-cuda.txt) echo "$*" >>$STATE/pip; [ ! -e $STATE/no_network ] && touch "$here/has_nvcc" ;;
   "-m pip "*) echo "$*" >>$STATE/pip; touch "$here/has_torch"
@@ -59,6 +64,8 @@ class System:
             made.mkdir(parents=True)
         for name in ("scripts/setup", "scripts/environment.sh", "requirements.txt", "requirements-cuda.txt"):
             shutil.copy(ROOT / name, self.repository / name)
+        script = self.repository / "scripts/setup"
+        script.write_text(script.read_text(encoding="utf-8").replace("/usr/bin/python3", f"{self.bin}/python3"), encoding="utf-8")
         for name in REAL:
             (self.bin / name).symlink_to(shutil.which(name))
         for header in HEADERS:
@@ -134,7 +141,8 @@ def expect(made, code, *words):
 
 
 def a_system_with_apt_gets_packages_and_a_version_that_is_not_tested_is_named():
-    for release, name in ((DEBIAN_13, "Debian GNU/Linux 13 (trixie) is not tested"), (MINT, "Linux Mint 22 is not")):
+    for release, name in ((DEBIAN_13, "Debian GNU/Linux 13 (trixie) is not tested"), (MINT, "Linux Mint 22 is not"),
+                          (UBUNTU_26, "Ubuntu 26.04 LTS is not tested")):
         with system(release, apt=True) as made:
             expect(made.setup("--tests"), 0, name, "set-up is complete")
             assert {"g++", "libhwy-dev", "libpng-dev", "slurmd", "gfortran", "doxygen"} <= set(made.has("installed"))
@@ -165,16 +173,19 @@ def an_unknown_system_that_has_everything_is_set_up():
             expect(made.setup(), 0, "set-up is complete")
 
 
-def what_an_unknown_system_lacks_is_named():
+def what_an_unknown_system_lacks_is_named_and_the_rest_is_set_up():
     for lacking, name in {**HEADERS, **COMMANDS}.items():
         with system(ARCH, lacks=[lacking]) as made:
-            expect(made.setup(), 3, "Arch Linux lacks what a build needs", name, lacking, "libhwy-dev")
+            code = 0 if lacking.startswith(("gtest", "gmock")) else 3
+            expect(made.setup(), code, "Arch Linux lacks what a build needs", name, lacking, "libhwy-dev",
+                   "set-up is complete" if code == 0 else "all is set up but what this system lacks")
             others = {other for other in {**HEADERS, **COMMANDS}.values() if other not in (name, "GoogleTest")}
             assert not [other for other in others if f"  {other}" in made.text], made.text
+            assert (made.venv / "bin" / "has_torch").exists()
     with system(ARCH) as made:
-        for version, code in (("3.24.9", 3), ("3.9.1", 3), ("3.25.0", 0), ("3.100.0", 0), ("4.0.1", 0), ("10.1", 0)):
+        for version, code in (("3.21.9", 3), ("3.9.1", 3), ("3.22.1", 0), ("3.100.0", 0), ("4.0.1", 0), ("10.1", 0)):
             made.command("cmake", f"echo cmake version {version}")
-            expect(made.setup(), code, *(["CMake 3.25"] if code else []))
+            expect(made.setup(), code, *(["CMake 3.22"] if code else []))
 
 
 def an_environment_that_was_left_half_made_is_made_anew():
@@ -194,6 +205,36 @@ def a_python_without_venv_gets_it_or_it_is_named():
         assert "python3-venv" in made.has("installed")
     with system(ARCH, ensurepip=False) as made:
         expect(made.setup(), 3, "ensurepip", "python3-venv")
+
+
+def ubuntu_22_gets_a_python_that_the_wheels_exist_for():
+    with system(UBUNTU_22, apt=True, ensurepip=False) as made:
+        (made.state / "old_python").touch()
+        made.command("python3.11", PYTHON)
+        expect(made.setup(), 0, "Ubuntu 22.04.5 LTS is not tested", "set-up is complete")
+        assert {"python3.11", "python3.11-venv"} <= set(made.has("installed"))
+        assert (made.venv / "bin" / "has_torch").exists()
+
+
+def a_libtorch_that_is_there_is_taken_and_no_second_one():
+    for given in (True, False):
+        for arguments, makes in (((), False), (("--tests",), True)):
+            with system(ARCH) as made:
+                torch = made.folder / "opt/torch"
+                (torch / "include/torch").mkdir(parents=True)
+                (torch / "build-version").write_text("2.12.0+cpu\n", encoding="ascii")
+                (made.state / "torch").write_text("" if given else f"{torch}\n", encoding="ascii")
+                made.setup(*arguments, LOCKSTEP_CUDA="AUTO", **({"LibTorch_ROOT": str(torch)} if given else {}))
+                expect(made, 0, "set-up is complete",
+                       *([] if makes else [f"LibTorch: {torch}, of {'LibTorch_ROOT' if given else 'python3'}", f"{torch} is for CPUs"]))
+                assert (made.venv / "bin" / "has_torch").exists() == makes and made.venv.exists() == makes
+    with system(ARCH) as made:
+        expect(made.setup(LibTorch_ROOT=str(made.folder)), 3, "has no include/torch")
+    with system(ARCH) as made:
+        made.setup()  # makes .venv, which is then the one
+        (made.state / "torch").write_text("/opt/torch\n", encoding="ascii")
+        expect(made.setup(), 0)
+        assert "/opt/torch" not in made.text
 
 
 def another_environment_of_the_user_is_never_cleared():

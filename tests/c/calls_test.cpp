@@ -84,9 +84,25 @@ TEST(CArrays, ThatNoTensorCanBeAreRefused) {
   EXPECT_THAT(refusal({&number, LOCKSTEP_FLOAT32, 9, {1}, {0}}), HasSubstr("rank is 9"));
   EXPECT_THAT(refusal({&number, LOCKSTEP_FLOAT32, -1, {1}, {0}}), HasSubstr("rank is -1"));
   EXPECT_THAT(refusal({&number, LOCKSTEP_FLOAT32, 1, {-1}, {0}}), HasSubstr("shape"));
-  EXPECT_THAT(refusal({&number, LOCKSTEP_FLOAT32, 1, {1}, {-1}}), HasSubstr("strides"));
+  char why[] = "the array is character";
+  EXPECT_THAT(refusal({why, LOCKSTEP_REFUSED, 1, {1}, {0}}),
+              HasSubstr("input 1: the array is character"));
   EXPECT_THAT(refusal({nullptr, LOCKSTEP_FLOAT32, 1, {1}, {0}}), HasSubstr("data is NULL"));
   EXPECT_THAT(error_of([] { borrowed(nullptr, 0, "input"); }), HasSubstr("at least 1"));
+}
+
+TEST(CArrays, RunBackwardInMemory) {
+  std::array<float, 6> numbers = {0, 1, 2, 3, 4, 5};
+  const lockstep_array turned = {&numbers[4], LOCKSTEP_FLOAT32, 2, {2, 3}, {1, -2}};
+  EXPECT_TRUE(
+      at::equal(borrowed(turned, "x"), at::tensor({4, 2, 0, 5, 3, 1}, at::kFloat).view({2, 3})));
+  write(at::arange(6, at::kFloat).view({2, 3}), turned, "y");
+  EXPECT_THAT(numbers, ::testing::ElementsAre(2, 5, 1, 4, 0, 3));
+  write({at::arange(6, at::kFloat)},
+        std::vector<lockstep_array>{{&numbers[5], LOCKSTEP_FLOAT32, 1, {6}, {-1}}}.data(), 1);
+  EXPECT_THAT(numbers, ::testing::ElementsAre(5, 4, 3, 2, 1, 0));
+  EXPECT_THAT(error_of([&] { kept(turned, "state heat"); }),
+              HasSubstr("state heat: an array that is kept has no negative strides"));
 }
 
 TEST(CArrays, OfASizeThatOverflowsAreRefused) {
@@ -97,6 +113,9 @@ TEST(CArrays, OfASizeThatOverflowsAreRefused) {
       {numbers.data(), LOCKSTEP_FLOAT32, 2, {8, 3}, {kLarge, kLarge}},
       {numbers.data(), LOCKSTEP_FLOAT32, 2, {8, 3}, {kLarge / 7, 1}},
       {numbers.data(), LOCKSTEP_INT64, 1, {2}, {kLarge / 8}},  // fits, but not from this address
+      {numbers.data(), LOCKSTEP_FLOAT32, 2, {8, 3}, {-(int64_t{1} << 61), 1}},
+      {numbers.data(), LOCKSTEP_FLOAT32, 1, {2}, {std::numeric_limits<int64_t>::min()}},
+      {numbers.data(), LOCKSTEP_FLOAT32, 2, {2, 2}, {-kLarge / 4, -kLarge / 4}},
       {numbers.data(), LOCKSTEP_FLOAT32, 2, {int64_t{1} << 40, int64_t{1} << 40}, {0}},
       {numbers.data(), LOCKSTEP_FLOAT32, 1, {kLarge}, {0}},
       {numbers.data(), LOCKSTEP_FLOAT64, 1, {kLarge / 8}, {0}},
@@ -112,6 +131,9 @@ TEST(CArrays, OfASizeThatOverflowsAreRefused) {
   // The stride of a dimension with one element says nothing.
   const lockstep_array row = {numbers.data(), LOCKSTEP_FLOAT32, 2, {1, 3}, {kLarge, 1}};
   EXPECT_TRUE(at::equal(borrowed(row, "input"), at::zeros({1, 3})));
+  const lockstep_array other = {
+      numbers.data(), LOCKSTEP_FLOAT32, 2, {1, 3}, {std::numeric_limits<int64_t>::min(), 1}};
+  EXPECT_TRUE(at::equal(borrowed(other, "input"), at::zeros({1, 3})));
 }
 
 TEST(CArrays, AreWrittenInTheirOwnOrderAndDtype) {
@@ -149,6 +171,9 @@ TEST(CLosses, AreLibTorchsByName) {
   EXPECT_TRUE(at::equal(loss_of(LossKind::cross_entropy, {output}, shares),
                         at::cross_entropy_loss(output, shares)));
   EXPECT_TRUE(loss_of(LossKind::output, {output}, {}).is_same(output));
+  const at::Tensor some = at::tensor({0, -100, 2, 1}, at::kInt);  // LibTorch leaves out -100
+  EXPECT_TRUE(at::equal(loss_of(LossKind::cross_entropy, {output}, some),
+                        at::cross_entropy_loss(output, some.to(at::kLong))));
 }
 
 TEST(CLosses, RefuseWhatDoesNotFit) {
@@ -164,6 +189,26 @@ TEST(CLosses, RefuseWhatDoesNotFit) {
   EXPECT_THAT(refusal(LossKind::output, {output}, output), HasSubstr("there is a target"));
   EXPECT_THAT(refusal(LossKind::cross_entropy, {output}, at::zeros({4, 1}, at::kLong)),
               HasSubstr("class numbers"));
+  EXPECT_THAT(refusal(LossKind::mse, {output}, at::randn({4, 1}, at::kDouble)),
+              HasSubstr("the target has the dtype Double, the output Float"));
+  EXPECT_THAT(refusal(LossKind::l1, {output}, at::ones({4, 1}, at::kInt)),
+              HasSubstr("the target has the dtype Int, the output Float"));
+  EXPECT_NO_THROW(loss_of(LossKind::mse, {output.to(at::kBFloat16)}, at::randn({4, 1})));
+}
+
+TEST(CLosses, NameWhatIsNoClass) {
+  const auto refusal = [&](const at::Tensor& output, const at::Tensor& target) {
+    return error_of([&] { loss_of(LossKind::cross_entropy, {output}, target); });
+  };
+  const at::Tensor rows = at::randn({4, 3});
+  EXPECT_THAT(refusal(rows, at::tensor({1, 2, 3, 1}, at::kInt)),
+              AllOf(HasSubstr("class number 3, but the output has 3 classes, 0 to 2"),
+                    HasSubstr("counts classes from 1, subtract 1")));
+  EXPECT_THAT(refusal(rows, at::tensor({0, -1, 2, -100}, at::kLong)), HasSubstr("class number -1"));
+  EXPECT_THAT(refusal(at::randn({2, 3, 5}), at::full({2, 5}, 4, at::kLong)),
+              HasSubstr("class number 4, but the output has 3"));
+  EXPECT_THAT(refusal(rows, at::ones({4})), HasSubstr("class numbers are integers"));
+  EXPECT_THAT(refusal(rows, at::ones({4, 3}, at::kDouble)), HasSubstr("dtype Double"));
 }
 
 }  // namespace

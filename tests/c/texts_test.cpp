@@ -27,6 +27,21 @@ TEST(OptionText, IsKeysAndValues) {
   EXPECT_THAT(error_of([] { read_options("a=1 b=2 a=1"); }), HasSubstr("a is given twice"));
 }
 
+TEST(OptionText, TakesABlankAfterAComma) {
+  const auto options = read_options("a=f(10, 0.5)  b=x,\ty c=\"x , y\" d=x, e=1 g=z,");
+  ASSERT_EQ(options.size(), 6U);
+  EXPECT_EQ(options[0].text(), "f(10,0.5)");
+  EXPECT_EQ(options[1].text(), "x,y");
+  EXPECT_THAT(options[2].list(), ElementsAre("x", "y"));
+  EXPECT_EQ(options[2].text(), "x , y") << "a folder may have such a name";
+  EXPECT_EQ(options[3].text(), "x,");
+  EXPECT_EQ(options[5].text(), "z,");
+  EXPECT_EQ(
+      trainer_text("loss=mse schedule=\"StepDecay( 10, 0.5 )\"").options.schedule().describe(),
+      StepDecay(10, 0.5).describe());
+  EXPECT_THAT(error_of([] { read_options("a=f(10 ,0.5)"); }), HasSubstr("expected key=value"));
+}
+
 TEST(OptionText, RefusesValuesOfAnotherKind) {
   const OptionValue value("accumulate", "4x");
   EXPECT_THAT(error_of([&] { value.integer(); }), HasSubstr("accumulate is \"4x\""));
@@ -35,6 +50,7 @@ TEST(OptionText, RefusesValuesOfAnotherKind) {
   EXPECT_THAT(error_of([] { OptionValue("seed", "-1").natural(); }), HasSubstr("not negative"));
   EXPECT_EQ(OptionValue("clip_grad_norm", "inf").real(), INFINITY);
   EXPECT_EQ(OptionValue("lr", "1e-3").real(), 1e-3);
+  EXPECT_EQ(OptionValue("lr", "1d-3").real(), 1e-3) << "as Fortran writes it";
 }
 
 TEST(OptionText, SetsRuntimeOptions) {

@@ -185,7 +185,7 @@ TEST(AsynchronousSaves, SaveReturnsBeforeTheDiskDoesAnything) {
     Writer writer(ranks, fixture.folder.path(), fixture.options);
     fixture.disk->shut();
     writer.start(sample_content(1, 0, 1), 1);  // would wait for ever
-    EXPECT_FALSE(writer.is_ready());
+    EXPECT_FALSE(writer.is_phase_done());
     fixture.disk->open();
     std::optional<SaveReport> report;
     while (!report) {
@@ -195,6 +195,7 @@ TEST(AsynchronousSaves, SaveReturnsBeforeTheDiskDoesAnything) {
     EXPECT_EQ(report->step, 1);
     EXPECT_GT(report->bytes, 0U);
     EXPECT_FALSE(writer.is_pending());
+    EXPECT_FALSE(writer.is_phase_done()) << "no save has a phase";
   });
   testing::expect_sample(fixture.open(1), 1);
 }

@@ -2,6 +2,7 @@
 #include "checkpointing/snapshot_rejected.h"
 #include "checkpointing/snapshot_sample.h"
 #include "collectives/thread_ranks.h"
+#include "least_time.h"
 #include "runtime/temporary_folder.h"
 #include "test_names.h"
 
@@ -115,6 +116,8 @@ TEST(SnapshotReading, SnapshotTruncatedAtEvery64thByteIsSkipped) {
 TEST(SnapshotReading, ManifestThatIsForeignOrInconsistentIsRejected) {
   const std::string file =
       R"({"section":"m","role":"whole","rank":0,"bytes":1,"header":"0123456789abcdef","tensors":{"w":"0123456789abcdef"}})";
+  const std::string of_rank_2 =
+      R"({"section":"m","role":"own","rank":2,"bytes":1,"header":"0123456789abcdef","tensors":{}})";
   const auto manifest = [&](const std::string& name, const std::string& value) {
     std::map<std::string, std::string> fields = {{"format", "\"lockstep snapshot\""},
                                                  {"schema", "1"},
@@ -158,6 +161,7 @@ TEST(SnapshotReading, ManifestThatIsForeignOrInconsistentIsRejected) {
       {"files", "{\"..\":" + file + "}", "no plain file name"},
       {"files", "{\"m\\u0000\":" + file + "}", "no plain file name"},
       {"files", "{\"m\":{}}", "is missing"},
+      {"files", "{\"m\":" + of_rank_2 + "}", "written by 2 ranks, but has the file m of rank 2"},
       {"files", "{\"m\":" + file + ",\"m\":" + file + "}", "duplicate key"},
       {"step", "[[[[[[[[[1]]]]]]]]]", "nested deeper"},
   };
@@ -166,6 +170,26 @@ TEST(SnapshotReading, ManifestThatIsForeignOrInconsistentIsRejected) {
                 HasSubstr(says))
         << field << " " << value;
   }
+}
+
+TEST(ManifestBounds, ManyTiedTensorsInManyFilesAreReadInLinearTime) {
+  const auto time_of = [](int count) {
+    std::string tied, files;
+    for (int i = 0; i < count; ++i) {
+      const std::string name = std::to_string(i);
+      tied += (i == 0 ? "\"t" : ",\"t") + name + "\":\"w\"";
+      files += (i == 0 ? "\"f" : ",\"f") + name +
+               R"(":{"section":"m","role":"whole","rank":0,"bytes":1,"header":"0123456789abcdef",)"
+               R"("tensors":{")" +
+               (i + 1 == count ? "w" : name) + R"(":"0123456789abcdef"}})";
+    }
+    const std::string text =
+        R"({"format":"lockstep snapshot","schema":1,"run":"r","step":3,"world_size":2,)"
+        R"("metric":null,"texts":{},"tied":{"m":{)" +
+        tied + R"(}},"files":{)" + files + "}";
+    return testing::least_time([&] { Manifest::parse_unsealed(text, "m"); });
+  };
+  EXPECT_LE(time_of(4000), 3 * time_of(2000));
 }
 
 TEST(SnapshotReading, StrictLoadListsEverythingAtOnceAndChangesNothing) {

@@ -12,7 +12,7 @@ using namespace detail;
 
 namespace {
 
-constexpr int kFirstFactor = 2;  // operators 0 and 1 are sum and max
+constexpr int kFirstFactor = 3;  // operators 0 to 2 are sum, max and min
 
 }  // namespace
 
@@ -284,6 +284,7 @@ at::Tensor reduced(const std::map<int, at::Tensor>& brought, int op,
         op >= kFirstFactor ? tensor * factors[static_cast<size_t>(op - kFirstFactor)] : tensor;
     result = !result.defined()                           ? term.clone()
              : op == static_cast<int>(NcclApi::Sum::max) ? at::maximum(result, term)
+             : op == static_cast<int>(NcclApi::Sum::min) ? at::minimum(result, term)
                                                          : (result + term).to(term.scalar_type());
   }
   return result;

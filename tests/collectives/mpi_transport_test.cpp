@@ -48,11 +48,12 @@ TEST(MpiTransport, AllReduceInWindows) {
   }
 }
 
-TEST(MpiTransport, AllReduceOfIntegersAndMaximum) {
+TEST(MpiTransport, AllReduceOfIntegersMaximumAndMinimum) {
   for (bool in_window : {false, true}) {
     for (at::ScalarType dtype : {at::kChar, at::kByte, at::kShort, at::kInt, at::kLong}) {
       check_all_reduce(world(), 9001, dtype, ReduceOp::sum(), in_window);
       check_all_reduce(world(), 9001, dtype, ReduceOp::max(), in_window);
+      check_all_reduce(world(), 9001, dtype, ReduceOp::min(), in_window);
     }
     check_all_reduce(world(), 9001, at::kHalf, ReduceOp::max(), in_window);
     check_all_reduce(world(), 9001, at::kHalf, ReduceOp::avg().predivide(2.0), in_window);

@@ -8,6 +8,7 @@
 #include <lockstep/collectives/nccl/nccl_bootstrap.h>
 
 #include <c10/util/ScopeExit.h>
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -502,10 +503,10 @@ TEST(NcclAfterwards, MemoryOfAnAbortedCommunicatorIsReleasedNotDeregistered) {
 TEST(NcclLibrary, TwoCopiesInOneProcessAreRefused) {
   const std::vector<std::string> loaded{"/usr/lib/libc.so.6", "/a/libnccl.so.2", "",
                                         "/a/libnccl.so.2", "/a/libnccl-net.so"};
-  EXPECT_EQ(one_library(loaded, "libnccl.so"), "/a/libnccl.so.2");
-  EXPECT_EQ(one_library({"/usr/lib/libc.so.6"}, "libnccl.so"), "");
+  EXPECT_EQ(nccl_file(loaded), "/a/libnccl.so.2");
+  EXPECT_EQ(nccl_file({"/usr/lib/libc.so.6", "/a/libnccl-net.so", "/a/libtorch_cuda.so"}), "");
   try {
-    one_library({"/a/libnccl.so.2", "/b/libnccl.so.2.28.9"}, "libnccl.so");
+    nccl_file({"/a/libnccl.so.2", "/b/libnccl.so.2.28.9"});
     ADD_FAILURE() << "two copies were taken";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::environment);
@@ -521,6 +522,18 @@ TEST(NcclLibrary, IsTheOneThatLibtorchHasLoaded) {
   const std::vector<std::string> before = loaded_libraries();
   EXPECT_GE(load_nccl()->version(), NcclApi::kOldest);
   EXPECT_EQ(loaded_libraries(), before) << "loading NCCL must not load a second one";
+}
+
+TEST(NcclLibrary, IsFoundInsideLibtorchCuda) {
+  const std::string path = NCCL_INSIDE;  // a libtorch_cuda.so that has NCCL, as in zips up to 2.11
+  ASSERT_NE(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL), nullptr) << dlerror();
+  EXPECT_EQ(nccl_file({"/usr/lib/libc.so.6", path}), path);
+  EXPECT_THAT(nccl_files({"/a/libnccl.so.2", path}), ElementsAre("/a/libnccl.so.2", path));
+  EXPECT_THAT(
+      [&] {
+        nccl_file({"/a/libnccl.so.2", path});
+      },
+      ::testing::ThrowsMessage<Error>(HasSubstr(path)));
 }
 
 TEST(NcclLibrary, WritesVersionsAsNcclDoes) {

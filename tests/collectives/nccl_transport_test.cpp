@@ -56,11 +56,13 @@ TEST(NcclTransport, AllReduceSumsEveryDtype) {
   });
 }
 
-TEST(NcclTransport, AllReduceFindsTheMaximum) {
+TEST(NcclTransport, AllReduceFindsTheMaximumOrTheMinimum) {
   run_nccl({2}, [](NcclRank& rank, Communicator& nccl) {
-    const at::Tensor tensor = on_fake_device(full(4, rank.rank() == 0 ? 7 : -7));
-    nccl.all_reduce(tensor, ReduceOp::max()).wait();
-    EXPECT_TRUE(at::equal(rank.read(tensor), full(4, 7)));
+    for (const ReduceOp op : {ReduceOp::max(), ReduceOp::min()}) {
+      const at::Tensor tensor = on_fake_device(full(4, rank.rank() == 0 ? 7 : -7));
+      nccl.all_reduce(tensor, op).wait();
+      EXPECT_TRUE(at::equal(rank.read(tensor), full(4, op == ReduceOp::max() ? 7 : -7)));
+    }
   });
 }
 

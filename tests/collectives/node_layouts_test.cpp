@@ -53,6 +53,7 @@ at::Tensor in_rank_order(int64_t numel, at::ScalarType dtype, ReduceOp op) {
     values = scales ? values * before : values;
     sum = rank == 0                          ? values
           : op.kind() == ReduceOp::Kind::max ? at::maximum(sum, values)
+          : op.kind() == ReduceOp::Kind::min ? at::minimum(sum, values)
                                              : sum + values;
   }
   if (scales) {
@@ -85,7 +86,7 @@ void expect_same_bits(const std::vector<int64_t>& sizes, const std::vector<at::S
 }
 
 const std::vector<ReduceOp> kOps = {ReduceOp::sum(), ReduceOp::avg(), ReduceOp::avg().predivide(3),
-                                    ReduceOp::max()};
+                                    ReduceOp::max(), ReduceOp::min()};
 
 TEST(NodeLayouts, SmallSumsHaveTheSameBitsWhereverTheRanksAre) {
   expect_same_bits({4097}, {at::kFloat, at::kHalf}, kOps);

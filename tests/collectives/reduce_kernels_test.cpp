@@ -74,6 +74,8 @@ class Ranks {
         const Wide<T> value = static_cast<Wide<T>>(inputs_[k][i]);
         if (op.kind() == ReduceOp::Kind::max) {
           sum = std::max(sum, value);
+        } else if (op.kind() == ReduceOp::Kind::min) {
+          sum = std::min(sum, value);
         } else if constexpr (std::is_floating_point_v<Wide<T>>) {
           const volatile Wide<T> scaled = avg ? value * before : value;
           sum = sum + scaled;
@@ -129,16 +131,18 @@ TEST_P(ReduceKernels, SumsIntegersAndWrapsAround) {
   check<int64_t>(ReduceOp::sum());
 }
 
-TEST_P(ReduceKernels, TakesTheMaximum) {
-  check<float>(ReduceOp::max());
-  check<double>(ReduceOp::max());
-  check<c10::Half>(ReduceOp::max());
-  check<c10::BFloat16>(ReduceOp::max());
-  check<int8_t>(ReduceOp::max());
-  check<uint8_t>(ReduceOp::max());
-  check<int16_t>(ReduceOp::max());
-  check<int32_t>(ReduceOp::max());
-  check<int64_t>(ReduceOp::max());
+TEST_P(ReduceKernels, TakesTheMaximumOrTheMinimum) {
+  for (const ReduceOp op : {ReduceOp::max(), ReduceOp::min()}) {
+    check<float>(op);
+    check<double>(op);
+    check<c10::Half>(op);
+    check<c10::BFloat16>(op);
+    check<int8_t>(op);
+    check<uint8_t>(op);
+    check<int16_t>(op);
+    check<int32_t>(op);
+    check<int64_t>(op);
+  }
 }
 
 TEST_P(ReduceKernels, AveragesDivideTheSum) {
@@ -194,7 +198,7 @@ void check_nan_wins() {
   for (bool nan_first : {true, false}) {
     const void* sources[] = {nan_first ? with.data() : without.data(),
                              nan_first ? without.data() : with.data()};
-    for (ReduceOp op : {ReduceOp::max(), ReduceOp::sum(), ReduceOp::avg()}) {
+    for (ReduceOp op : {ReduceOp::max(), ReduceOp::min(), ReduceOp::sum(), ReduceOp::avg()}) {
       std::vector<T> out(19);
       void* destination = out.data();
       kernels::reduce(make_reduction(op, 2), kType<T>, sources, 2, kType<T>, &destination, 1, 19);

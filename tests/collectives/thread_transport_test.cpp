@@ -58,23 +58,28 @@ TEST_P(ThreadTransport, AllReduceKnowsEveryDtypeAndOperation) {
         for (at::ScalarType dtype : kFloats) {
           check_all_reduce(ranks, numel, dtype, ReduceOp::sum(), in_window);
           check_all_reduce(ranks, numel, dtype, ReduceOp::max(), in_window);
+          check_all_reduce(ranks, numel, dtype, ReduceOp::min(), in_window);
           check_all_reduce(ranks, numel, dtype, ReduceOp::avg().predivide(2.0), in_window);
         }
         for (at::ScalarType dtype : kIntegers) {
           check_all_reduce(ranks, numel, dtype, ReduceOp::sum(), in_window);
           check_all_reduce(ranks, numel, dtype, ReduceOp::max(), in_window);
+          check_all_reduce(ranks, numel, dtype, ReduceOp::min(), in_window);
         }
       }
     }
   });
 }
 
-TEST_P(ThreadTransport, MaxOfBoolIsAnyRank) {
+TEST_P(ThreadTransport, MaxOfBoolIsAnyRankAndMinIsAllRanks) {
   run([](Communicator& ranks) {
     at::Tensor flags = at::zeros({ranks.size() + 1}, at::kBool);
     flags[ranks.rank()] = true;
+    const at::Tensor others = flags.logical_not();
     ranks.all_reduce(flags, ReduceOp::max()).wait();
     EXPECT_EQ(flags.sum().item<int64_t>(), ranks.size());
+    ranks.all_reduce(others, ReduceOp::min()).wait();
+    EXPECT_EQ(others.sum().item<int64_t>(), 1);
   });
 }
 

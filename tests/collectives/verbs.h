@@ -28,7 +28,9 @@ inline at::Tensor expected_reduction(int ranks, int64_t numel, at::ScalarType dt
   at::Tensor sum = input_of(0, numel, dtype).to(at::kDouble);
   for (int k = 1; k < ranks; ++k) {
     const at::Tensor next = input_of(k, numel, dtype).to(at::kDouble);
-    sum = op.kind() == ReduceOp::Kind::max ? at::maximum(sum, next) : sum + next;
+    sum = op == ReduceOp::max()   ? at::maximum(sum, next)
+          : op == ReduceOp::min() ? at::minimum(sum, next)
+                                  : sum + next;
   }
   if (op.kind() == ReduceOp::Kind::avg) {
     sum = sum / ranks;

@@ -4,13 +4,19 @@
 #include <lockstep/inputs/cifar_file.h>
 #include <lockstep/inputs/csv_file.h>
 #include <lockstep/inputs/idx_file.h>
+#include <lockstep/inputs/npy_array.h>
+#include <lockstep/inputs/safetensors_arrays.h>
+#include <lockstep/inputs/token_shards.h>
+#include <lockstep/inputs/word_vocabulary.h>
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "runtime/data_error.h"
 #include "runtime/temporary_folder.h"
 #include "test_names.h"
+#include "written_by_python.h"
 
 namespace lockstep {
 namespace {
@@ -42,6 +48,34 @@ TEST(PackedFile, IsNamedWithItsFormatByEveryReader) {
     EXPECT_THAT(data_error([&] { CsvFile{path}; }), named);
     EXPECT_THAT(data_error([&] { read_idx(path); }), named);
   }
+}
+
+TEST(ForeignFile, IsNamedAsWhatItIsByEveryReader) {
+  const WrittenByPython folder("formats");
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+    ++files;
+    const std::string path = entry.path().string();
+    const std::string name = entry.path().filename().string();
+    const auto named = HasSubstr("this is a file of " + name);
+    EXPECT_THAT(data_error([&] { CsvFile{path}; }), named);
+    EXPECT_THAT(data_error([&] { WordVocabulary().read(path); }), named);
+    EXPECT_THAT(data_error([&] { read_idx(path); }), named);
+    EXPECT_THAT(data_error([&] { read_cifar10({path}); }), named);
+    EXPECT_THAT(data_error([&] { SafetensorsArrays(path, {"x"}); }), named);
+    EXPECT_THAT(data_error([&] {
+                  write_token_shards({path}, folder.file("shard"),
+                                     [](const std::string&) { return std::vector<int64_t>{1}; });
+                }),
+                named);
+    if (name == "numpy.save (.npy)") {
+      EXPECT_THAT(data_error([&] { TokenShards({path}, TokenShardOptions().window(1)); }),
+                  HasSubstr("this is a file of numpy.save"));
+    } else {
+      EXPECT_THAT(data_error([&] { NpyArray{path}; }), named);
+    }
+  }
+  EXPECT_EQ(files, 13);
 }
 
 TEST(PackedFile, ShortFilesAndTextsThatBeginAlikeAreRead) {

@@ -58,7 +58,11 @@ TEST(TarShards, RefuseWhatIsNoPlainTar) {
   const auto message = [&](const char* name) {
     return data_error([&] { TarShards({folder.file(name)}); });
   };
-  EXPECT_THAT(message("packed.tar.gz"), HasSubstr("unpack a compressed one first"));
+  EXPECT_THAT(message("packed.tar.gz"),
+              HasSubstr("this is a file of gzip, no tar file; unpack it first"));
+  folder.write("a.npy.tar", {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+                             0,    0,   0,   0,   0,   0,   0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
+  EXPECT_THAT(message("a.npy.tar"), HasSubstr("this is a file of numpy.save (.npy), no tar file"));
   EXPECT_THAT(message("twice.tar"), HasSubstr("the file 0001.bin is there twice"));
   EXPECT_THAT(message("nodot.tar"), HasSubstr("a.b/README has no dot in its name"));
   EXPECT_THAT(message("none.tar"), HasSubstr("has no file, expected samples"));

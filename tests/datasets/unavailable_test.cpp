@@ -27,7 +27,7 @@ std::string environment_error(const Body& body) {
 TEST(WithoutALibrary, ReadersNameThePackageToInstall) {
   const TemporaryFolder folder;
   const std::string jpeg = folder.write("a.jpg", {0xff, 0xd8, 0xff, 0xe0});
-  EXPECT_THAT(environment_error([&] { read_image(jpeg); }), HasSubstr("libturbojpeg0-dev"));
+  EXPECT_THAT(environment_error([&] { read_image(jpeg); }), HasSubstr("libjpeg-dev"));
   const std::string png = folder.write("a.png", {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'});
   EXPECT_THAT(environment_error([&] { read_image(png); }), HasSubstr("libpng-dev"));
   const std::string tar = folder.write("a.tar", {0});

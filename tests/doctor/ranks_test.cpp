@@ -99,6 +99,16 @@ TEST(DoctorRanks, APlantedExceptionIsRaisedEverywhereAndItsAbsenceIsFound) {
   EXPECT_EQ(check_exception(runtime(), fault).status, Status::failure);
 }
 
+TEST(DoctorRanks, APlantedExceptionReachesRanksThatWaitAndItsAbsenceIsFound) {
+  const bool alone = runtime().size() == 1;
+  const Finding finding = check_waiting_peers(runtime());
+  EXPECT_EQ(finding.status, alone ? Status::skipped : Status::ok) << finding.what;
+  TrainingFault fault;
+  fault.no_exception = true;
+  EXPECT_EQ(check_waiting_peers(runtime(), fault).status,
+            alone ? Status::skipped : Status::failure);
+}
+
 TEST(DoctorRanks, CapturedStepsAndTransportsAreComparedOnlyWhereThereAreSuch) {
   const Finding captured = check_captured_steps(runtime());
   EXPECT_LE(captured.status, Status::skipped) << captured.what;

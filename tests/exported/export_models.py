@@ -2,17 +2,21 @@
 
 export_models.py FOLDER writes for each model NAME.pt2, and NAME.safetensors with the inputs
 (input.0, ...), the target, the losses of the steps, the parameters and buffers after them (state.*)
-and the output of the first input in evaluation mode (eval). For the model in fp64 also the parameters
+and the output of the first input in evaluation mode (eval), by the same seed as the training. For the model in fp64 also the parameters
 after as many steps of AdamW, on the batch (adamw.state.*) and on the mean of its halves (halves.state.*)."""
 import copy
+import math
 import sys
+import zipfile
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from safetensors.torch import save_file
+from torch._export.serde import serialize
 from torch.export import Dim
 from torch.export.pt2_archive._package import package_pt2
+from torch.nn.utils.parametrizations import spectral_norm
 
 FOLDER = sys.argv[1]
 STEPS = 20
@@ -190,10 +194,8 @@ class Norms(nn.Module):
     def __init__(self):
         super().__init__()
         self.a, self.norm, self.b = nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Linear(6, 3)
-        self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
 
     def forward(self, x):
-        self.seen += x.shape[0]
         return self.b(F.relu(self.norm(self.a(x))))
 
 
@@ -216,6 +218,129 @@ class NormKinds(nn.Module):
     def forward(self, x):
         x = self.shared(F.relu(self.shared(self.a(x))))
         return self.b(F.relu(self.batch(F.relu(self.frozen(x)))))
+
+
+class Rotary(nn.Module):
+    """Positions as in the Llama family: without gradients, and in fp32 under autocast."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("speeds", 0.5 ** torch.arange(3), persistent=False)
+
+    @torch.no_grad()
+    def forward(self, x):
+        places = torch.arange(x.shape[0], device=x.device)[:, None]
+        with torch.autocast(x.device.type, enabled=False):
+            angles = (places.float() @ self.speeds[None].float()).repeat(1, 2)
+            return angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+
+
+class Regions(nn.Module):
+    """Parts without gradients, with them inside of those, and in bf16 with a weight that is used twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.turn, self.a, self.b = Rotary(), nn.Linear(6, 6), spectral_norm(nn.Linear(6, 3))
+        self.register_buffer("mean", torch.zeros(6))
+
+    def forward(self, x):
+        cos, sin = self.turn(x)
+        x = x * cos + self.a(x) * sin
+        with torch.no_grad():
+            shift = self.a(x).mean(0)
+            with torch.enable_grad():
+                kept = self.a(x) * 0.5
+            self.mean.copy_(shift)
+        with torch.autocast("cpu", torch.bfloat16):
+            x = self.a(self.a(x - shift) + kept)
+        return self.b(x.float())
+
+
+class Kept(nn.Module):
+    """What model.eval() leaves as it is, beside what it switches off."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.drop, self.b = nn.Linear(6, 6), nn.Dropout(0.2), nn.Linear(6, 3)
+        self.register_buffer("mean", torch.zeros(6))
+        self.register_buffer("var", torch.ones(6))
+
+    def forward(self, x):
+        x = F.dropout(self.drop(self.a(x)), 0.5) + F.dropout(x, p=0.1, training=True)
+        x = F.batch_norm(x, self.mean, self.var, training=True)
+        x = F.dropout(x, 0.5, self.training) + F.dropout(x, training=self.training)
+        q = x[None, None]
+        x = x + F.scaled_dot_product_attention(q, q, q, dropout_p=0.25)[0, 0]
+        return self.b(x + F.scaled_dot_product_attention(
+            q, q, q, dropout_p=0.5 if self.training else 0.0)[0, 0])
+
+
+class Sizes(nn.Module):
+    """All of the exporter's arithmetic on sizes."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(6, 3)
+
+    def forward(self, x):
+        rows = x.shape[0]
+        value = (rows << 2) + (rows >> 1) + (rows & 5 | 2) + math.trunc(rows / 3) - -(-rows // 4) + rows % 4
+        value = value + rows**2 + max(rows, 4) + min(rows, 40) + torch.sym_int(torch.sym_float(rows) ** 0.5)
+        return self.a(x) * value / (rows << 5)
+
+
+class Related(nn.Module):
+    """Two inputs whose sizes have a relation that the graph does not check."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(6, 3)
+
+    def forward(self, x, pair):
+        return self.a(x)[: pair["y"].shape[0]] * pair["y"]
+
+
+class Detached(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(6, 6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        y = self.a(x)
+        hard = F.gumbel_softmax(y, hard=True)
+        return self.b(y - 2 * y.detach().mean(0) + hard - torch.detach(y).square())
+
+
+class Convolutions(nn.Module):
+    """Convolutions of each number of dimensions, as exported and transposed."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Conv1d(2, 4, 3, padding=1), nn.ConvTranspose1d(4, 2, 3, 2, 1, output_padding=1)
+        self.c, self.d = nn.Conv2d(2, 4, 3, stride=(2, 1), groups=2), nn.ConvTranspose2d(4, 2, 3)
+        self.e, self.f = nn.Conv3d(2, 2, (1, 3, 3), dilation=(1, 1, 2)), nn.ConvTranspose3d(2, 3, 1)
+
+    def forward(self, x):
+        x = torch.tanh(self.b(self.a(x)))
+        x = torch.tanh(self.d(self.c(x.unflatten(2, (6, -1)))))
+        return self.f(self.e(x[:, :, None])).mean((2, 3, 4))
+
+
+class Buffers(nn.Module):
+    """Buffers of other dtypes than fp32, and some whose elements have gaps or overlap."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(6, 3)
+        self.register_buffer("halves", torch.linspace(0, 1, 6).half())
+        self.register_buffer("eighths", torch.linspace(0, 1, 6).to(torch.float8_e4m3fn))
+        self.register_buffer("expanded", torch.randn(1, 6).expand(3, 6))
+        self.register_buffer("gapped", torch.randn(3, 12)[:, ::2])
+        self.register_buffer("turned", torch.randn(6, 3).t())
+
+    def forward(self, x):
+        shift = self.halves.float() + self.eighths.float() + self.expanded.sum(0) + self.gapped.sum(0)
+        return self.a(x + shift + self.turned.sum(0))
 
 
 def mlp(dtype=torch.float32):
@@ -260,9 +385,24 @@ CASES = {
     "norms": (NormKinds, lambda: (torch.randn(BATCH, 6),), lambda: classes(BATCH, count=3), ({0: B},)),
     "decomposed": (NormKinds, lambda: (torch.randn(BATCH, 6),), lambda: classes(BATCH, count=3),
                    ({0: B},)),
+    "regions": (Regions, lambda: (torch.randn(BATCH, 6),), lambda: classes(BATCH, count=3), ({0: B},)),
+    "kept": (Kept, lambda: (torch.randn(BATCH, 6),), lambda: classes(BATCH, count=3), ({0: B},)),
+    "sizes": (Sizes, lambda: (torch.randn(BATCH, 6),), lambda: classes(BATCH, count=3),
+              ({0: Dim.AUTO},)),
+    "related": (Related, lambda: (torch.randn(2 * BATCH, 6), {"y": torch.randn(BATCH, 3)}),
+                lambda: classes(BATCH, count=3), ({0: 2 * B}, {"y": {0: B}})),
+    "detached": (Detached, lambda: (torch.randn(BATCH, 6),), lambda: classes(BATCH, count=3),
+                 ({0: B},)),
+    "convolutions": (Convolutions, lambda: (torch.randn(BATCH, 2, 18),),
+                     lambda: classes(BATCH, count=3), ({0: B},)),
+    "buffers": (Buffers, lambda: (torch.randn(BATCH, 6),), lambda: classes(BATCH, count=3), ({0: B},)),
     "functional": (Norms, lambda: (torch.randn(BATCH, 6),), lambda: classes(BATCH, count=3),
                    ({0: B},)),
 }
+
+
+DECOMPOSED = ("functional", "decomposed", "detached", "convolutions")
+EVALUATED_TOO = ("modes", "regions", "detached")  # with a second program for evaluation
 
 
 def loss_of(name, model, inputs, target):
@@ -289,13 +429,15 @@ def leaves(value):
 def export(name, model, inputs, shapes):
     program = torch.export.export(model, inputs, dynamic_shapes=shapes, strict=False)
     path = f"{FOLDER}/{name}.pt2"
-    if name in ("functional", "decomposed"):
+    if name in DECOMPOSED:
         program = program.run_decompositions()
-    if name != "modes":
+    if name not in EVALUATED_TOO:
         return torch.export.save(program, path)
     model.eval()
     other = torch.export.export(model, inputs, dynamic_shapes=shapes, strict=False)
     model.train()
+    if name in DECOMPOSED:
+        other = other.run_decompositions()
     package_pt2(path, exported_programs={"train": program, "eval": other})
 
 
@@ -338,13 +480,87 @@ def main():
                 tensors.update({f"{kind}.state.{key}": value.detach() for key, value in state.items()})
         tensors["losses"] = train(name, model, inputs, target)
         for key, value in model.state_dict().items():
-            tensors["state." + key] = value.detach().clone()
+            tensors["state." + key] = value.detach().contiguous().clone()
         model.eval()
+        torch.manual_seed(1234)
         tensors["eval"] = leaves(model(*inputs))[0].detach().contiguous()
         save_file(tensors, f"{FOLDER}/{name}.safetensors")
     evaluated = Modes().eval()
     torch.export.save(torch.export.export(evaluated, (torch.randn(BATCH, 6),)),
                       f"{FOLDER}/evaluated.pt2")
+    for name, forward in ONE_PROGRAM.items():
+        export_one(name, forward)
+    old = serialize.serialize(torch.export.export(mlp(), (torch.randn(BATCH, 12),)))
+    with zipfile.ZipFile(f"{FOLDER}/old_layout.pt2", "w") as archive:
+        archive.writestr("version", "8.8")
+        archive.writestr("serialized_exported_program.json", old.exported_program)
+        archive.writestr("serialized_state_dict.pt", old.state_dict)
+    with open(f"{FOLDER}/size_arithmetic.txt", "w") as names:
+        for function in serialize._SYM_OPS:
+            names.write(serialize.GraphModuleSerializer.serialize_operator(None, function) + "\n")
+
+
+class Forward(nn.Module):
+    def __init__(self, forward):
+        super().__init__()
+        self.a, self.b, self.function = nn.Linear(6, 6), nn.Linear(6, 3), forward
+        self.register_buffer("mean", torch.zeros(6))
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+def draws(model, x):
+    return model.b(x * torch.empty(x.shape[0], 1).bernoulli_(0.5) if model.training else x)
+
+
+def writes(model, x):
+    if model.training:
+        model.mean = 0.9 * model.mean + 0.1 * x.mean(0)
+    return model.b(x - model.mean)
+
+
+def writes_to_view(model, x):
+    if model.training:
+        model.mean[1:].view(5).copy_(x.mean(0)[1:])
+    return model.b(x - model.mean)
+
+
+def without_gradient(model, x):
+    with torch.no_grad():
+        shift = model.a(x).mean(0)
+    return model.b(x - shift)
+
+
+def recomputes(model, x):
+    return model.b(torch.utils.checkpoint.checkpoint(model.a, x, use_reentrant=True))
+
+
+def branches(model, x):
+    return torch.cond(x.sum() > 0, lambda y: y.sin(), lambda y: y.cos(), (model.b(x),))
+
+
+def registered(model, x):
+    return model.b(torch.ops.lockstep_test.scaled(x, 2.0))
+
+
+ONE_PROGRAM = {
+    "draws": draws, "draws_decomposed": draws, "writes": writes, "writes_decomposed": writes,
+    "writes_to_view": writes_to_view, "no_grad_decomposed": without_gradient,
+    "recomputes": recomputes, "branches": branches, "registered": registered,
+}
+
+
+def export_one(name, forward):
+    torch.manual_seed(7)
+    program = torch.export.export(Forward(forward).train(), (torch.randn(BATCH, 6),), strict=False)
+    torch.export.save(program.run_decompositions() if name.endswith("_decomposed") else program,
+                      f"{FOLDER}/{name}.pt2")
+
+
+library = torch.library.Library("lockstep_test", "DEF")
+library.define("scaled(Tensor x, float factor) -> Tensor")
+library.impl("scaled", lambda x, factor: x * factor, "CompositeExplicitAutograd")
 
 
 main()

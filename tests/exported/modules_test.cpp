@@ -91,6 +91,28 @@ TEST(ExportedModules, ANormWithoutRunningStatisticsUsesTheBatchAfterEvalToo) {
   }
 }
 
+/// Where Python's forward() may have decided by `if self.training`.
+TEST(ExportedModules, EvalOfOneProgramRefusesWhatItCannotKnow) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"draws", "draws random numbers"},
+      {"draws_decomposed", "draws random numbers"},
+      {"writes", "writes to the buffer 'mean'"},
+      {"writes_decomposed", "writes to the buffer 'mean'"},
+      {"writes_to_view", "writes to the buffer 'mean'"}};
+  for (const auto& [name, what] : cases) {
+    SCOPED_TRACE(name);
+    ExportedModule model(PythonModel::archive(name));
+    const at::Tensor x = at::ones({6, 6});
+    EXPECT_THAT(model->forward(x).sizes(), ElementsAre(6, 3));
+    model->eval();
+    const std::string error = what_of([&] { model->forward(x); });
+    EXPECT_THAT(error, HasSubstr(what));
+    EXPECT_THAT(error, HasSubstr("node '"));
+    EXPECT_THAT(error, HasSubstr("export_models.py\", line "));
+    EXPECT_THAT(error, HasSubstr("Export a second program after model.eval()"));
+  }
+}
+
 TEST(ExportedModules, AProgramExportedAfterEvalRunsOnlyAfterEval) {
   ExportedModule model(PythonModel::archive("evaluated"));
   const at::Tensor x = at::ones({6, 6});
@@ -124,9 +146,27 @@ TEST(ExportedModules, DynamicSizesAreTakenAndOthersRefusedByName) {
               HasSubstr("fixed size 8. To run other sizes, export with dynamic_shapes"));
   ExportedModule masked(PythonModel::archive("masked"));
   EXPECT_THAT(masked->forward(at::ones({2, 4, 8})).sizes(), ElementsAre(2, 5));
-  const std::string odd = what_of([&] { masked->forward(at::ones({2, 5, 8})); });
-  EXPECT_THAT(odd, HasSubstr("ExportedModule: node '"));
-  EXPECT_THAT(odd, HasSubstr("export_models.py"));
+  EXPECT_THAT(what_of([&] { masked->forward(at::ones({2, 5, 8})); }),
+              HasSubstr("the sizes of the inputs do not fit: "));
+}
+
+TEST(ExportedModules, ErrorsOfOperatorsNameTheNodeAndPythonsLine) {
+  ExportedModule gpt(PythonModel::archive("gpt"));
+  const std::string unknown = what_of([&] { gpt->forward(at::full({3, 5}, 1000)); });
+  EXPECT_THAT(unknown, HasSubstr("ExportedModule: node '"));
+  EXPECT_THAT(unknown, HasSubstr("export_models.py"));
+}
+
+TEST(ExportedModules, RelationsBetweenSizesAreCheckedInEachRun) {
+  ExportedModule model(PythonModel::archive("related"));
+  EXPECT_THAT(model->outputs({at::ones({4, 6}), at::ones({2, 3})})[0].sizes(), ElementsAre(2, 3));
+  for (const int64_t rows : {1, 3, 4, 8}) {
+    EXPECT_THAT(what_of([&] {
+                  model->outputs({at::ones({4, 6}), at::ones({rows, 3})});
+                }),
+                HasSubstr("dimension 0 of the input 'pair_y' has size"))
+        << rows;
+  }
 }
 
 TEST(ExportedModules, ConstantsAndNewTensorsFollowACast) {

@@ -21,7 +21,9 @@ struct PythonModel {
 
   static std::string folder() { return LOCKSTEP_EXPORTED_MODELS; }
   static std::string archive(const std::string& name) { return folder() + "/" + name + ".pt2"; }
-  ExportedModule load() const { return ExportedModule(archive(name)); }
+  ExportedModule load() const {
+    return ExportedModule(archive(name), ExportedModuleOptions().without_no_grad(true));
+  }
   std::vector<c10::IValue> values() const { return {inputs.begin(), inputs.end()}; }
 
   /// The loss of export_models.py.

@@ -5,14 +5,17 @@
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/exit_code.h>
 #include <lockstep/inputs/exported_module.h>
+#include <torch/library.h>
 #include <torch/torch.h>
 
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "error_of.h"
 #include "runtime/temporary_folder.h"
 #include "test_names.h"
 
@@ -21,7 +24,11 @@ namespace {
 
 using Json = nlohmann::json;
 
-const std::string kArchive = std::string(LOCKSTEP_EXPORTED_MODELS) + "/functional.pt2";
+std::string archive(const std::string& name) {
+  return std::string(LOCKSTEP_EXPORTED_MODELS) + "/" + name + ".pt2";
+}
+
+const std::string kArchive = archive("functional");
 
 std::string bytes_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -42,9 +49,9 @@ std::string refusal_of(const std::string& path) {
 
 class ExportedRefusals : public ::testing::Test {
  protected:
-  /// The refusal of the archive with another text in one record.
-  std::string refusal_with(const std::string& record,
-                           const std::function<std::string(const std::string&)>& edit) {
+  /// The archive with another text in one record.
+  std::string edited(const std::string& record,
+                     const std::function<std::string(const std::string&)>& edit) {
     caffe2::serialize::PyTorchStreamReader reader(kArchive);
     const std::string path = folder_.file("edited.pt2");
     caffe2::serialize::PyTorchStreamWriter writer(path);
@@ -60,15 +67,24 @@ class ExportedRefusals : public ::testing::Test {
       writer.writeRecord(name, text.data(), text.size());
     }
     writer.writeEndOfFile();
-    return refusal_of(path);
+    return path;
   }
 
-  std::string refusal_with_json(const std::string& record, const std::function<void(Json&)>& edit) {
-    return refusal_with(record, [&](const std::string& text) {
+  std::string edited_json(const std::string& record, const std::function<void(Json&)>& edit) {
+    return edited(record, [&](const std::string& text) {
       Json json = Json::parse(text);
       edit(json);
       return json.dump();
     });
+  }
+
+  std::string refusal_with(const std::string& record,
+                           const std::function<std::string(const std::string&)>& edit) {
+    return refusal_of(edited(record, edit));
+  }
+
+  std::string refusal_with_json(const std::string& record, const std::function<void(Json&)>& edit) {
+    return refusal_of(edited_json(record, edit));
   }
 
   /// The refusal of the program with another first node.
@@ -93,6 +109,8 @@ TEST_F(ExportedRefusals, FilesThatAreNoExportedProgram) {
   EXPECT_THAT(refusal_of(folder_.file("missing.pt2")), HasSubstr("cannot open the file"));
   std::ofstream(folder_.file("text.pt2")) << "no archive";
   EXPECT_THAT(refusal_of(folder_.file("text.pt2")), HasSubstr("damaged"));
+  std::ofstream(folder_.file("pickle.pt2")) << "\x80\x02" << std::string(60, '.');
+  EXPECT_THAT(refusal_of(folder_.file("pickle.pt2")), HasSubstr("this is a file of pickle"));
   std::ofstream(folder_.file("empty.pt2")) << "";
   refusal_of(folder_.file("empty.pt2"));
   torch::save(at::ones({2}), folder_.file("tensor.pt"));
@@ -103,6 +121,23 @@ TEST_F(ExportedRefusals, UnknownVersionsOfTheSchema) {
   EXPECT_THAT(refusal_with_json("models/model.json",
                                 [](Json& json) { json["schema_version"]["major"] = 9; }),
               HasSubstr("version 9 of torch.export's schema, and this library reads version 8"));
+}
+
+TEST_F(ExportedRefusals, ProgramsThatAreNestedDeeply) {
+  const auto nested = [](const std::string& text) {
+    return R"({"deep":)" + std::string(300'000, '[') + std::string(300'000, ']') + "," +
+           text.substr(1);
+  };
+  for (const char* record : {"models/model.json", "data/weights/model_weights_config.json"}) {
+    EXPECT_THAT(refusal_with(record, nested), HasSubstr("nested deeper than 256"));
+  }
+  EXPECT_THAT(
+      refusal_with_json("models/model.json",
+                        [](Json& json) {
+                          json["graph_module"]["module_call_graph"][0]["signature"]["out_spec"] =
+                              std::string(100'000, '[');
+                        }),
+      HasSubstr("the structure of the outputs is damaged: nested deeper"));
 }
 
 TEST_F(ExportedRefusals, PickledTensors) {
@@ -116,13 +151,63 @@ TEST_F(ExportedRefusals, OperatorsThatAreNotRun) {
   EXPECT_THAT(refusal_of_target("torch.ops.mylib.relu.default"),
               HasSubstr("(torch.ops.mylib.relu.default)"));
   EXPECT_THAT(refusal_of_target("torch.ops.mylib.relu.default"),
-              HasSubstr("custom operators are not run. Write"));
-  EXPECT_THAT(refusal_of_target("torch.ops.higher_order.cond"),
-              HasSubstr("higher-order operators are not run"));
+              HasSubstr("ExportedModuleOptions().operators({\"mylib\"})"));
   EXPECT_THAT(refusal_of_target("torch.ops.aten.no_such_operator.default"),
               HasSubstr("does not have the operator"));
   EXPECT_THAT(refusal_of_target("os.system"), HasSubstr("no operator of LibTorch"));
   EXPECT_THAT(refusal_of_target("torch.ops.aten.from_file.default"), HasSubstr("open files"));
+}
+
+TEST_F(ExportedRefusals, HigherOrderOperatorsByTheirNamesAndLines) {
+  const std::string branches = refusal_of(archive("branches"));
+  EXPECT_THAT(branches, HasSubstr("torch.ops.higher_order.cond"));
+  EXPECT_THAT(branches, HasSubstr("export_models.py\", line "));
+  EXPECT_THAT(refusal_of(archive("recomputes")), HasSubstr("Pass use_reentrant=False"));
+}
+
+TEST_F(ExportedRefusals, TheLayoutOfAnOlderTorch) {
+  EXPECT_THAT(refusal_of(archive("old_layout")), HasSubstr("a torch before 2.9"));
+}
+
+TEST_F(ExportedRefusals, RegisteredOperatorsOfNamespacesThatTheProgramDoesNotName) {
+  EXPECT_THAT(refusal_of(archive("registered")), HasSubstr("operators({\"lockstep_test\"})"));
+  const auto options = ExportedModuleOptions().operators({"lockstep_test"});
+  EXPECT_THAT(error_of([&] { ExportedModule(archive("registered"), options); }),
+              HasSubstr("this process has not registered the operator"));
+  auto library = std::make_unique<torch::Library>(torch::Library::FRAGMENT, "lockstep_test",
+                                                  std::nullopt, __FILE__, __LINE__);
+  library->def("scaled(Tensor x, float factor) -> Tensor",
+               [](const at::Tensor& x, double factor) { return x * factor; });
+  ExportedModule model(archive("registered"), options);
+  const at::Tensor x = at::ones({6, 6}).requires_grad_(true);
+  const auto parameters = model->named_parameters();
+  const at::Tensor output = model->forward(x);
+  EXPECT_TRUE(at::equal(output, at::linear(x * 2.0, parameters["b.weight"], parameters["b.bias"])));
+  output.sum().backward();
+  EXPECT_TRUE(x.grad().defined());
+}
+
+TEST_F(ExportedRefusals, InputsThatDoNotFitARelationOfTheProgram) {
+  ExportedModule model(edited_json("models/model.json", [](Json& json) {
+    json["guards_code"] = {"L['x'].size()[0] % 2 == 0", "L['x'].size()[0] != 8"};
+  }));
+  EXPECT_EQ(model->forward(at::ones({4, 6})).size(0), 4);
+  EXPECT_THAT(error_of([&] {
+                model->forward(at::ones({3, 6}));
+              }),
+              HasSubstr("the sizes of the inputs do not fit: x.size()[0] % 2 == 0"));
+  EXPECT_THAT(error_of([&] { model->forward(at::ones({8, 6})); }), HasSubstr("x.size()[0] != 8"));
+}
+
+TEST_F(ExportedRefusals, RelationsThatAreNoArithmeticOnSizes) {
+  for (const char* relation : {"", "L['x'].size()[0] ==", "L['y'].size()[0] == 2", "open('file')",
+                               "L['x'].size()[0] < 2 < 3", "(L['x'].size()[0] == 2",
+                               "L['x'].size()[0] == 2)", "99999999999999999999 == 1", "1 1"}) {
+    EXPECT_THAT(refusal_with_json("models/model.json",
+                                  [&](Json& json) { json["guards_code"] = {relation}; }),
+                HasSubstr("the relation of sizes"))
+        << relation;
+  }
 }
 
 TEST_F(ExportedRefusals, ArgumentsThatDoNotFitTheOperator) {

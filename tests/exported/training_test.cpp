@@ -6,8 +6,11 @@
 #include <lockstep/runtime/load_weights.h>
 #include <lockstep/runtime/trainer.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <iostream>
 
+#include "error_of.h"
 #include "python_models.h"
 #include "runtime/flat_tensors.h"
 #include "runtime/temporary_folder.h"
@@ -56,6 +59,7 @@ void expect_pythons_state(const PythonModel& python, ExportedModule& model, Same
   }
   EXPECT_EQ(tensors.size(), stored);
   model->eval();
+  at::manual_seed(1234);
   EXPECT_TRUE(same(model->outputs(python.inputs).at(0), python.expected.tensor("eval")));
   model->train();
 }
@@ -108,6 +112,31 @@ TEST(ExportedTraining, OtherModelsHaveTheBitsOfPython) {
   }
 }
 
+TEST(ExportedTraining, PartsWithoutGradientsAndUnderAutocastHaveTheBitsOfPython) {
+  expect_pythons_training("regions");
+}
+
+TEST(ExportedTraining, WhatPythonsEvalLeavesOnStaysOn) {
+  expect_pythons_training("kept");
+}
+
+TEST(ExportedTraining, ArithmeticOnSizesHasTheBitsOfPython) {
+  expect_pythons_training("sizes");
+  expect_pythons_training("related");
+}
+
+TEST(ExportedTraining, DetachStaysInDecomposedPrograms) {
+  expect_pythons_training("detached");
+}
+
+TEST(ExportedTraining, DecomposedConvolutionsHaveTheBitsOfPython) {
+  expect_pythons_training("convolutions");
+}
+
+TEST(ExportedTraining, BuffersKeepTheirDtypesAndMayHaveGapsOrOverlap) {
+  expect_pythons_training("buffers");
+}
+
 void train(Trainer& trainer, const PythonModel& python, ExportedModule& model, int count) {
   for (int step = 0; step < count; ++step) {
     trainer.step([&] { return python.loss(model); });
@@ -116,7 +145,8 @@ void train(Trainer& trainer, const PythonModel& python, ExportedModule& model, i
 
 TEST(ExportedTraining, ATrainerAtO0HasTheBitsOfPython) {
   for (const char* name : {"mlp", "resnet18", "depthwise", "unet", "lstm", "gru", "bert", "gpt",
-                           "forces", "several", "modes", "functional", "norms", "decomposed"}) {
+                           "forces", "several", "modes", "functional", "norms", "decomposed",
+                           "regions", "kept", "detached", "convolutions", "buffers"}) {
     SCOPED_TRACE(name);
     const PythonModel python(name);
     ExportedModule model = python.load();
@@ -128,6 +158,31 @@ TEST(ExportedTraining, ATrainerAtO0HasTheBitsOfPython) {
     train(trainer, python, model, steps);
     expect_pythons_state(python, model);
   }
+}
+
+/// A decomposed program does not say whether Python blocked gradients.
+TEST(ExportedTraining, AGradientThatADecompositionMayHaveLostIsRefused) {
+  const at::Tensor x = at::ones({6, 6});
+  ExportedModule unstated(PythonModel::archive("functional"));
+  EXPECT_EQ(unstated->forward(x).sizes(), (std::vector<int64_t>{6, 3}));
+  EXPECT_THAT(error_of([&] { unstated->forward(x).sum().backward(); }),
+              HasSubstr("ExportedModuleOptions().without_no_grad(true)"));
+  unstated->eval();
+  EXPECT_THAT(error_of([&] {
+                torch::autograd::grad({unstated->forward(x).sum()}, unstated->parameters());
+              }),
+              HasSubstr("has no gradients: run_decompositions() loses torch.no_grad()"));
+  Runtime runtime = testing::solo_runtime(RuntimeOptions().threads(1));
+  unstated->train();
+  Trainer trainer(runtime, unstated, SGD(0.05));
+  EXPECT_THAT(error_of([&] { trainer.step([&] { return unstated->forward(x).sum(); }); }),
+              HasSubstr("without_no_grad"));
+  ExportedModule lost(PythonModel::archive("no_grad_decomposed"),
+                      ExportedModuleOptions().without_no_grad(true));
+  const std::string error = error_of([&] { lost->forward(x).sum().backward(); });
+  EXPECT_THAT(error, HasSubstr("node '"));
+  EXPECT_THAT(error, HasSubstr("was inside of torch.no_grad()"));
+  EXPECT_THAT(error, HasSubstr("export_models.py"));
 }
 
 TEST(ExportedTraining, FusedOptimizersHaveTheBitsOfPythonInFp64) {
@@ -225,6 +280,112 @@ TEST(ExportedTraining, CheckpointedForcesHaveTheSameBits) {
   expect_pythons_state(python, model, PythonModel::same);
 }
 
+/// What training_test saves and continue_training.py goes on with.
+std::vector<std::pair<std::string, at::Tensor>> trained(const PythonModel& python,
+                                                        ExportedModule& model, int count) {
+  torch::optim::SGD optimizer(trainable(model), 0.05);
+  at::manual_seed(99);
+  for (int step = 0; step < count; ++step) {
+    optimizer.zero_grad();
+    python.loss(model).backward();
+    optimizer.step();
+  }
+  std::vector<std::pair<std::string, at::Tensor>> tensors;
+  for (auto& [name, tensor] : state(model)) {
+    tensors.emplace_back(name, tensor.contiguous().clone());
+  }
+  return tensors;
+}
+
+TEST(ExportedTraining, PythonGoesOnTrainingASavedArchiveWithTheSameBits) {
+  const testing::TemporaryFolder folder;
+  std::string command = std::string("OMP_NUM_THREADS=1 " LOCKSTEP_TEST_PYTHON
+                                    " -B -W ignore " LOCKSTEP_CONTINUE_TRAINING " ") +
+                        folder.path();
+  for (const char* name : {"gpt", "resnet18", "modes", "buffers", "kept"}) {
+    SCOPED_TRACE(name);
+    const PythonModel python(name);
+    ExportedModule model = python.load();
+    std::vector<std::pair<std::string, at::Tensor>> tensors;
+    for (const auto& [key, tensor] : trained(python, model, 3)) {
+      tensors.emplace_back("saved." + key, tensor);
+    }
+    const std::string path = folder.file(std::string(name) + ".pt2");
+    model->save(path);
+    model->save(path);
+    ExportedModule again(path);
+    for (const auto& [key, tensor] : trained(python, model, 3)) {
+      tensors.emplace_back("later." + key, tensor);
+    }
+    EXPECT_TRUE(at::equal(testing::flat(trained(python, again, 3)),
+                          testing::flat(trained(python, model, 0))));
+    for (size_t i = 0; i < python.inputs.size(); ++i) {
+      tensors.emplace_back("input." + std::to_string(i), python.inputs[i]);
+    }
+    tensors.emplace_back("target", python.target);
+    snapshot::save_safetensors(folder.file(std::string(name) + ".safetensors"), tensors);
+    command += std::string(" ") + name;
+  }
+  EXPECT_EQ(std::system(command.c_str()), 0) << command;
+}
+
+TEST(ExportedTraining, MastersAreSavedInPlaceOfWeightsIn16Bits) {
+  const testing::TemporaryFolder folder;
+  const PythonModel python("gpt");
+  ExportedModule model = python.load();
+  Runtime runtime = testing::solo_runtime(RuntimeOptions().threads(1));
+  Trainer trainer(runtime, model, SGD(0.05),
+                  TrainerOptions().precision(Precision::O2(at::kBFloat16)));
+  train(trainer, python, model, 2);
+  model->save(folder.file("trained.pt2"), trainer.masters());
+  const auto saved = ExportedModule(folder.file("trained.pt2"))->named_parameters();
+  for (const auto& [name, master] : trainer.masters()) {
+    EXPECT_EQ(saved[name].scalar_type(), at::kFloat);
+    EXPECT_TRUE(at::equal(saved[name], master)) << name;
+  }
+  EXPECT_TRUE(saved["head.weight"].is_same(saved["words.weight"]));
+}
+
+TEST(ExportedTraining, AFileThatCannotBeSavedIsNamedAndNotLeftInPart) {
+  const testing::TemporaryFolder folder;
+  const PythonModel python("mlp");
+  ExportedModule model = python.load();
+  EXPECT_THAT(error_of([&] { model->save(folder.file("missing/trained.pt2")); }),
+              HasSubstr("missing/trained.pt2: cannot write the file"));
+  EXPECT_THAT(error_of([&] {
+                model->save(folder.file("t.pt2"), {{"other", at::ones({1})}});
+              }),
+              HasSubstr("a tensor 'other'"));
+  const std::string path = folder.file("replaced.pt2");
+  model->save(path);
+  ExportedModule from(path);
+  PythonModel("gpt").load()->save(path);
+  EXPECT_THAT(error_of([&] { from->save(path); }), HasSubstr("replaced.pt2"));
+  EXPECT_FALSE(std::filesystem::exists(path + ".partial"));
+}
+
+TEST(ExportedTraining, ACloneSharesNoTensorAndTrainsWithTheSameBits) {
+  for (const char* name : {"gpt", "modes", "regions"}) {
+    SCOPED_TRACE(name);
+    const PythonModel python(name);
+    ExportedModule model = python.load();
+    trained(python, model, 2);
+    const auto before = trained(python, model, 0);
+    ExportedModule target(std::dynamic_pointer_cast<ExportedModuleImpl>(model->clone()));
+    EXPECT_TRUE(at::equal(testing::flat(trained(python, target, 3)),
+                          testing::flat(trained(python, model, 3))));
+    ExportedModule old(std::dynamic_pointer_cast<ExportedModuleImpl>(target->clone()));
+    old->eval();
+    trained(python, model, 2);
+    EXPECT_TRUE(at::equal(testing::flat(state(old)), testing::flat(state(target))));
+    EXPECT_FALSE(at::equal(testing::flat(state(old)), testing::flat(before)));
+    EXPECT_EQ(target->parameters().size(), model->parameters().size());
+  }
+  ExportedModule gpt(PythonModel::archive("gpt"));
+  const auto copied = gpt->clone()->named_parameters();
+  EXPECT_TRUE(copied["head.weight"].is_same(copied["words.weight"]));
+}
+
 double distance(const PythonModel& python, const Precision& precision, const at::Tensor& expected,
                 at::Tensor* result) {
   ExportedModule model = python.load();
@@ -266,7 +427,7 @@ void expect_bounds(const std::vector<const char*>& names, bool has_fp16) {
 TEST(ExportedTraining, SixteenBitPrecisionsStayWithinTheirBounds) {
   expect_bounds({"mlp", "lstm", "gru", "bert", "gpt", "masked", "several"}, true);
   // convolutions in fp16 are slow on most CPUs
-  expect_bounds({"unet", "depthwise", "modes", "functional"}, false);
+  expect_bounds({"unet", "depthwise", "modes", "functional", "convolutions"}, false);
 }
 
 std::vector<double> losses_at(const PythonModel& python, const Precision& precision) {

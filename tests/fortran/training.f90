@@ -2,6 +2,7 @@
 ! first thing that is not as expected.
 program training
   use lockstep
+  use, intrinsic :: iso_fortran_env, only: int8
   use mpi
   implicit none
 
@@ -19,8 +20,9 @@ program training
   call MPI_Comm_size(MPI_COMM_WORLD, ranks, failure)
   call runtime%create("seed=5 threads=1 device=cpu", comm=MPI_COMM_WORLD)
   call expect(runtime%rank() == rank .and. runtime%size() == ranks, "rank and size")
-  call views_have_the_strides_of_their_arrays()
   call both_orders_train_alike()
+  call parts_of_arrays_are_the_same_as_copies()
+  call default_integers_are_class_numbers()
   call a_resumed_run_has_the_bits_of_an_unbroken_one()
   call errors_have_a_code_and_a_message_on_every_rank()
   call runtime%destroy()
@@ -37,32 +39,10 @@ contains
     error stop 1
   end subroutine
 
-  subroutine expect_view(view, dtype, sizes, strides, what)
-    type(lockstep_array), intent(in) :: view
-    integer, intent(in) :: dtype, sizes(:), strides(:)
-    character(len=*), intent(in) :: what
-    call expect(view%dtype == dtype .and. view%rank == size(sizes), what // ": dtype and rank")
-    call expect(all(view%shape(:size(sizes)) == sizes), what // ": shape")
-    call expect(all(view%strides(:size(sizes)) == strides), what // ": strides")
-  end subroutine
-
-  subroutine views_have_the_strides_of_their_arrays()
-    real(real32), target :: a1(4), a2(4, 3), a3(4, 3, 2), a4(4, 3, 2, 5), a5(4, 3, 2, 5, 2)
-    real(real64), target :: b2(4, 3), b5(2, 2, 2, 2, 2)
-    integer(int64), target :: c1(4), c3(4, 1, 2)
-    call expect_view(lockstep_array(a1), 1, [4], [1], "a1")
-    call expect_view(lockstep_array(a2), 1, [4, 3], [1, 4], "a2")
-    call expect_view(lockstep_array(a2, reversed=.true.), 1, [3, 4], [4, 1], "a2 reversed")
-    call expect_view(lockstep_array(a3), 1, [4, 3, 2], [1, 4, 12], "a3")
-    call expect_view(lockstep_array(a4), 1, [4, 3, 2, 5], [1, 4, 12, 24], "a4")
-    call expect_view(lockstep_array(a5), 1, [4, 3, 2, 5, 2], [1, 4, 12, 24, 120], "a5")
-    call expect_view(lockstep_array(a2(2:4:2, :)), 1, [2, 3], [2, 4], "section of a2")
-    call expect_view(lockstep_array(a3(1, :, :)), 1, [3, 2], [4, 12], "slice of a3")
-    call expect_view(lockstep_array(b2), 2, [4, 3], [1, 4], "b2")
-    call expect_view(lockstep_array(b5), 2, [2, 2, 2, 2, 2], [1, 2, 4, 8, 16], "b5")
-    call expect_view(lockstep_array(c1), 4, [4], [1], "c1")
-    call expect_view(lockstep_array(c3), 4, [4, 1, 2], [1, 1, 4], "c3")
-    call expect_view(lockstep_array(a1(2:1)), 1, [0], [0], "nothing of a1")
+  subroutine expect_refused(stat, message, part)
+    integer, intent(in) :: stat
+    character(len=*), intent(in) :: message, part
+    call expect(stat == lockstep_data .and. index(message, part) > 0, part // " in " // trim(message))
   end subroutine
 
   subroutine fill(step)
@@ -122,6 +102,72 @@ contains
     call model%destroy()
   end subroutine
 
+  !> Sections that run backward, and components, as inputs, targets and outputs.
+  subroutine parts_of_arrays_are_the_same_as_copies()
+    type :: sample
+      real(real32) :: output, other
+      integer :: number
+    end type
+    type(lockstep_model) :: model
+    type(lockstep_trainer) :: trainer
+    type(lockstep_buffer) :: buffer
+    type(sample), target :: made(samples, 1)
+    real(real32), target :: turned(samples, inputs), output(samples, 1), back(samples, 1)
+    complex(real32), target :: waves(samples, inputs)
+    real(real64) :: whole, part
+    integer :: stat
+    character(len=400) :: message
+    call create(model, trainer, "")
+    call fill(1)
+    turned = points(samples:1:-1, :)
+    waves = cmplx(turned, points)
+    call trainer%infer([lockstep_array(points)], [lockstep_array(output)])
+    call trainer%infer([lockstep_array(turned(samples:1:-1, :))], &
+        [lockstep_array(back(samples:1:-1, :))])
+    call expect(all(back(samples:1:-1, :) == output), "sections that run backward")
+    call trainer%infer([lockstep_array(waves%im)], [lockstep_array(made%output)])
+    call expect(all(made%output == output), "components")
+    made%other = values
+    call trainer%evaluate([lockstep_array(points)], lockstep_array(values), whole)
+    call trainer%evaluate([lockstep_array(waves%im)], lockstep_array(made%other), part)
+    call expect(part == whole, "the loss of components")
+    call trainer%step([lockstep_array(waves(samples:1:-1, :)%re)], lockstep_array(made%other), stat)
+    call expect(stat == lockstep_ok, "a step with components")
+    call buffer%create(trainer, "samples", &
+        [lockstep_array(points(1, :)), lockstep_array(values(1, :))], "capacity=4 batch_size=1")
+    call buffer%push([lockstep_array(points(1, inputs:1:-1)), lockstep_array(made(1, :)%other)])
+    call expect(buffer%size() == 1, "a sample of parts")
+    call trainer%state("kept", lockstep_array(points(samples:1:-1, :)), stat, message)
+    call expect_refused(stat, message, "state kept: an array that is kept has no negative strides")
+    call buffer%destroy()
+    call trainer%destroy()
+    call model%destroy()
+  end subroutine
+
+  subroutine default_integers_are_class_numbers()
+    type(lockstep_model) :: model
+    type(lockstep_trainer) :: trainer
+    integer, target :: classes(samples)
+    integer(int64), target :: long(samples)
+    real(real64) :: loss, loss_of_long
+    integer :: i, stat
+    character(len=400) :: message
+    call model%load(runtime, trim(models) // "/classes.pt2")
+    call trainer%create(runtime, model, &
+        "loss=cross_entropy optimizer.lr=1d-2 schedule=StepDecay(10, 0.5)")
+    call fill(1)
+    classes = [(mod(i, 4), i = 1, samples)]
+    long = classes
+    call trainer%evaluate([lockstep_array(points)], lockstep_array(classes), loss)
+    call trainer%evaluate([lockstep_array(points)], lockstep_array(long), loss_of_long)
+    call expect(loss == loss_of_long, "classes of both kinds")
+    classes = classes + 1
+    call trainer%step([lockstep_array(points)], lockstep_array(classes), stat, message)
+    call expect_refused(stat, message, "classes from 1, subtract 1")
+    call trainer%destroy()
+    call model%destroy()
+  end subroutine
+
   subroutine a_resumed_run_has_the_bits_of_an_unbroken_one()
     type(lockstep_model) :: model
     type(lockstep_trainer) :: trainer
@@ -165,8 +211,11 @@ contains
     type(lockstep_model) :: model
     type(lockstep_trainer) :: trainer
     type(lockstep_report) :: report
-    character(len=200) :: message
-    real(real64), target :: other(2)
+    character(len=3000) :: message
+    real(real64), target :: other(2), wide(samples, inputs)
+    logical, target :: flags(samples, inputs)
+    integer(int8), target :: bytes(samples, inputs)
+    real(real32), allocatable, target :: nothing(:, :)
     integer :: stat
     call model%load(runtime, "/nowhere.pt2", stat, message)
     call expect(stat == lockstep_data .and. index(message, "/nowhere.pt2") > 0, "no model")
@@ -179,6 +228,15 @@ contains
       call trainer%step([lockstep_array(points)], lockstep_array(values), stat, message)
     end if
     call expect(stat == lockstep_data .and. index(message, "the target [2]") > 0, "wrong target")
+    call trainer%step([lockstep_array(flags)], lockstep_array(values), stat, message)
+    call expect_refused(stat, message, "input: the array is logical")
+    call trainer%step([lockstep_array(points)], lockstep_array(bytes), stat, message)
+    call expect_refused(stat, message, "the target: the array is integer(int8)")
+    call trainer%step([lockstep_array(nothing)], lockstep_array(values), stat, message)
+    call expect_refused(stat, message, "input: the array is not allocated")
+    wide = points
+    call trainer%step([lockstep_array(wide)], lockstep_array(values), stat, message)
+    call expect(stat == lockstep_usage .and. index(message, "input: Double [6, 3]") > 0, "real64")
     call trainer%step([lockstep_array(points)], lockstep_array(values), stat)
     call expect(stat == lockstep_ok, "the trainer goes on")
   end subroutine

@@ -154,6 +154,14 @@ TEST_F(CauseOfAJob, IsNeverARankThatOnlyLostItsPeer) {
   EXPECT_EQ(cause(1), "rank 0 ended with exit code 1; its last lines:\n  | rank 0: no such file\n");
 }
 
+TEST_F(CauseOfAJob, IsTheRankWhoseErrorEndedThePeersThatWaitedForIt) {
+  report(2, Kind::life_sign, ends(10, "no file"));
+  report(0, Kind::life_sign, ends(10, "rank 0 of 3: barrier #4 failed: no file", true));
+  report(0, Kind::status, "10");
+  report(2, Kind::status, "10");
+  EXPECT_THAT(cause(10), HasSubstr("rank 2 ended with exit code 10"));
+}
+
 TEST_F(CauseOfAJob, IsTheFirstOfSeveralFailures) {
   report(2, Kind::status, "139");
   report(0, Kind::status, "1");

@@ -131,6 +131,11 @@ TEST_F(DiffRuns, WhatCannotBeReadEndsWith2AndIsNamed) {
   const Launched other = launch({"diff", a, path("b")});
   EXPECT_EQ(other.code, 2);
   EXPECT_THAT(other.error, HasSubstr("line 1"));
+  std::ofstream(path("b")) << R"({"update":1,"x":)" << std::string(300'000, '[')
+                           << std::string(300'000, ']') << "}\n";
+  const Launched deep = launch({"diff", path("b"), a});
+  EXPECT_EQ(deep.code, 2);
+  EXPECT_THAT(deep.error, HasSubstr("nested deeper"));
   EXPECT_EQ(launch({"diff", a}).code, 2);
 }
 

@@ -34,20 +34,41 @@ class LauncherLibTorch : public ::testing::Test {
     std::ofstream(folder_ / name / "build-version") << version << "\n";
     return (folder_ / name).string();
   }
-  std::optional<LibTorchPlace> find(const std::string& linked_root) const {
-    return find_libtorch(linked_root, "2.11.0", [this](const char* name) -> const char* {
-      const auto found = variables_.find(name);
-      return found == variables_.end() ? nullptr : found->second.c_str();
-    });
+  /// Lockstep's folder; `linked_root` is what its programs were linked with.
+  std::string installed(const std::string& prefix, const std::string& linked_root = "") {
+    std::filesystem::create_directories(folder_ / prefix / "share/lockstep");
+    if (!linked_root.empty()) {
+      std::ofstream(folder_ / prefix / "share/lockstep/libtorch") << linked_root << "\n";
+    }
+    return (folder_ / prefix).string();
+  }
+  std::optional<LibTorchPlace> find(const std::string& prefix) const {
+    return find_libtorch({"2.11.0", prefix,
+                          [this](const char* name) -> const char* {
+                            const auto found = variables_.find(name);
+                            return found == variables_.end() ? nullptr : found->second.c_str();
+                          },
+                          [this] { return python_; }});
   }
 
   std::filesystem::path folder_;
   std::map<std::string, std::string> variables_;
+  std::string python_;
 };
 
 TEST_F(LauncherLibTorch, ThatIsStillWhereItWasLinkedNeedsNoSearchPath) {
   variables_["LibTorch_ROOT"] = zip("other", "2.11.0");
-  const auto place = find(wheel("env", "2.11.0+cu130"));
+  const std::string root = wheel("env", "2.11.0+cu130");
+  const auto place = find(installed("prefix", root));
+  ASSERT_TRUE(place);
+  EXPECT_EQ(place->root, root);
+  EXPECT_THAT(place->library_folders, IsEmpty());
+}
+
+TEST_F(LauncherLibTorch, BesideAPackageInSitePackagesNeedsNoSearchPath) {
+  wheel("env", "2.11.0+cu130");
+  variables_["LibTorch_ROOT"] = zip("other", "2.11.0");
+  const auto place = find(installed("env/lib/python3.11/site-packages/lockstep"));
   ASSERT_TRUE(place);
   EXPECT_THAT(place->library_folders, IsEmpty());
 }
@@ -56,7 +77,7 @@ TEST_F(LauncherLibTorch, ThatHasMovedIsFoundByItsVariable) {
   variables_["LibTorch_ROOT"] = zip("moved", "2.11.0+cpu");
   variables_["VIRTUAL_ENV"] = folder_ / "env";
   wheel("env", "2.11.0");
-  const auto place = find(folder_ / "gone");
+  const auto place = find(installed("prefix", folder_ / "gone"));
   ASSERT_TRUE(place);
   EXPECT_THAT(place->library_folders, UnorderedElementsAre(folder_ / "moved/lib"));
 }
@@ -67,7 +88,7 @@ TEST_F(LauncherLibTorch, OfThePythonEnvironmentIsFoundWithItsCudaWheels) {
     const std::string root = wheel("env", "2.11.0+cu130");
     const auto packages = std::filesystem::path(root).parent_path();
     std::filesystem::create_directories(packages / "nvidia/cu13/lib");
-    const auto place = find(folder_ / "gone");
+    const auto place = find(installed("prefix"));
     ASSERT_TRUE(place) << variable;
     EXPECT_EQ(place->root, root);
     EXPECT_THAT(place->library_folders,
@@ -75,13 +96,22 @@ TEST_F(LauncherLibTorch, OfThePythonEnvironmentIsFoundWithItsCudaWheels) {
   }
 }
 
+TEST_F(LauncherLibTorch, OfThePythonInThePathIsFoundLast) {
+  python_ = wheel("python", "2.11.0");
+  ASSERT_TRUE(find(installed("prefix")));
+  EXPECT_EQ(find(installed("prefix"))->root, python_);
+  variables_["LibTorch_ROOT"] = zip("named", "2.11.0");
+  EXPECT_EQ(find(installed("prefix"))->root, folder_ / "named");
+}
+
 TEST_F(LauncherLibTorch, OfAnotherVersionIsPassedOver) {
+  python_ = wheel("python", "2.12.0");
   variables_["LibTorch_ROOT"] = zip("older", "2.10.0+cpu");
-  EXPECT_FALSE(find(folder_ / "gone"));
+  EXPECT_FALSE(find(installed("prefix", wheel("linked", "2.9.1"))));
   variables_["CONDA_PREFIX"] = folder_ / "env";
   const std::string root = wheel("env", "2.11.0");
-  ASSERT_TRUE(find(folder_ / "gone"));
-  EXPECT_EQ(find(folder_ / "gone")->root, root);
+  ASSERT_TRUE(find(installed("prefix")));
+  EXPECT_EQ(find(installed("prefix"))->root, root);
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
 // Ranks that do not start or do not end, jobs that are started again, and what is kept of them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 
 #include "launch.h"
 
@@ -16,12 +18,29 @@ using ::testing::Not;
 
 TEST(LauncherDeadlines, ARankThatDoesNotStartIsNamedAndEndsTheJob) {
   const std::string word = unique_word();
-  const Launched result = launch(signing({"-n", "2", "--report-after", "1", "--start-timeout", "2"},
+  const Launched result = launch(signing({"-n", "2", "--report-after", "1", "--start-timeout", "5"},
                                          "[ $RANK = 1 ] || sign s; sleep 600; : " + word));
   EXPECT_EQ(result.code, 20);
   EXPECT_THAT(result.error, HasSubstr("lockstep: rank 1 has not made its runtime for "));
   EXPECT_THAT(result.error, HasSubstr("s; rank 0 waits\n"));
   EXPECT_TRUE(all_gone(word));
+}
+
+TEST(LauncherDeadlines, AnMpirunThatStartsNoRankIsNamedWithALowLimitOfOpenFiles) {
+  const Folder folder;
+  const std::string mpirun = folder.path() + "/mpirun";
+  std::ofstream(mpirun) << "#!/bin/sh\n[ $1 = --version ] && echo Open MPI || exec sleep 600\n";
+  std::filesystem::permissions(mpirun, std::filesystem::perms::owner_all);
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit low = {32, before.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &low);
+  const Launched result = launch({"run", "-n", "2", "--mpirun", mpirun, "--report-after", "1",
+                                  "--start-timeout", "2", "--", "/bin/true"});
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(result.code, 20);
+  EXPECT_THAT(result.error, HasSubstr("lockstep: ranks 0-1 have not been started by mpirun for 1 "
+                                      "s; the limit of open files is 32"));
 }
 
 TEST(LauncherDeadlines, ARankThatDoesNotLeaveIsNamedAndEndsTheJob) {

@@ -1,10 +1,16 @@
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <chrono>
+#include <csignal>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "job/deadlines.h"
+#include "job/queued_writer.h"
 #include "rank/line_splitter.h"
 #include "rank/rank_line.h"
 #include "rank/stop_ladder.h"
@@ -16,6 +22,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::MatchesRegex;
 using ::testing::Pair;
+using ::testing::StartsWith;
 using Lines = std::vector<std::pair<std::string, char>>;
 
 Lines split(const std::vector<std::string>& pieces) {
@@ -48,6 +55,43 @@ TEST(LineSplitter, HandsOnLongLinesInParts) {
   EXPECT_EQ(lines[0].second, '+');
   EXPECT_EQ(lines[2].second, '\n');
   EXPECT_EQ(lines[0].first.size() + lines[1].first.size() + lines[2].first.size(), 5000U);
+}
+
+TEST(QueuedWriter, WritesInOrderAndSaysHowManyLinesDidNotFit) {
+  signal(SIGPIPE, SIG_IGN);  // as in the launcher
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const int room = fcntl(ends[1], F_SETPIPE_SZ, 4096);
+  ASSERT_GE(room, 4096);
+  QueuedWriter writer(ends[1], "the pipe", /*limit=*/static_cast<size_t>(room) + 300);
+  const std::string fills(static_cast<size_t>(room) + 100, 'x');
+  writer.add(fills + "\n");  // more than the pipe holds: the thread waits for the reader
+  writer.add("fits\n");
+  for (int i = 0; i < 3; ++i) {
+    writer.add(std::string(300, 'y') + "\nz\n");
+  }
+  EXPECT_FALSE(writer.wait(std::chrono::milliseconds(0)));
+  std::string text;
+  const auto read_all = [&](size_t size) {
+    while (text.size() < size) {
+      char bytes[4096];
+      const ssize_t count = read(ends[0], bytes, sizeof bytes);
+      ASSERT_GT(count, 0);
+      text.append(bytes, static_cast<size_t>(count));
+    }
+  };
+  read_all(fills.size() + 6);
+  EXPECT_TRUE(writer.wait(std::chrono::seconds(30)));
+  writer.add("after\n");
+  const std::string note =
+      "lockstep: 6 lines are left out here: who reads the pipe is too slow\nafter\n";
+  read_all(fills.size() + 6 + note.size());
+  EXPECT_EQ(text, fills + "\nfits\n" + note);
+  close(ends[0]);
+  writer.add("nobody reads this\n");
+  EXPECT_TRUE(writer.wait(std::chrono::seconds(30)));
+  EXPECT_THAT(writer.problem(), MatchesRegex("Broken pipe"));
+  close(ends[1]);
 }
 
 TEST(RankLine, ComesBackFromItsEncoding) {
@@ -104,7 +148,9 @@ TEST(ShellQuote, QuotesWhatAShellWouldChange) {
 class DeadlinesOfAJob : public ::testing::Test {
  protected:
   DeadlinesOfAJob() { options.report_seconds = 0; }
+  void begin(int rank) { table.add({rank, RankLine::Kind::began, "17 host"}); }
   void sign(int rank, const std::vector<std::string>& words) {
+    begin(rank);
     for (const std::string& word : words) {
       table.add({rank, RankLine::Kind::life_sign, word});
     }
@@ -116,12 +162,30 @@ class DeadlinesOfAJob : public ::testing::Test {
 
 TEST_F(DeadlinesOfAJob, NameTheRankThatOthersWaitForAtTheStart) {
   sign(0, {"s"});
+  begin(1);
   sign(2, {"s"});
   const auto finding = deadlines.look(table);
   ASSERT_TRUE(finding.has_value());
   EXPECT_THAT(finding->text,
               MatchesRegex("rank 1 has not made its runtime for [0-9]+ s; ranks 0, 2 wait"));
   EXPECT_FALSE(finding->is_overdue);
+}
+
+TEST_F(DeadlinesOfAJob, NameTheRanksThatMpirunHasNotStarted) {
+  EXPECT_THAT(deadlines.look(table)->text,
+              StartsWith("ranks 0-2 have not been started by mpirun for "));
+  sign(1, {"s"});
+  EXPECT_THAT(deadlines.look(table)->text, StartsWith("ranks 0, 2 have not been started"));
+  begin(0);
+  begin(2);
+  EXPECT_THAT(deadlines.look(table)->text, StartsWith("ranks 0, 2 have not made their runtime"));
+}
+
+TEST_F(DeadlinesOfAJob, SayNothingOfProgramsThatMakeNoRuntime) {
+  for (const int rank : {0, 1, 2}) {
+    begin(rank);
+  }
+  EXPECT_FALSE(deadlines.look(table).has_value());
 }
 
 TEST_F(DeadlinesOfAJob, SayNothingOfRanksThatTrainHoweverLong) {

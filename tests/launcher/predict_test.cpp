@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "least_time.h"
 #include "predict/forecast.h"
 
 namespace lockstep::launcher {
@@ -199,6 +200,15 @@ TEST(PredictedAdvice, CutsBucketsWhereGradientsComeEvenly) {
   EXPECT_EQ(cut.bytes(), step().bytes());
 }
 
+TEST(PredictedAdvice, CutsManyBucketsInLinearTime) {
+  const auto cut = [](int buckets) {
+    StepRecord record;
+    record.buckets.assign(static_cast<size_t>(buckets), {1e-3, kMillion});
+    return testing::least_time([&] { record.with_buckets(kMillion, kMillion); });
+  };
+  EXPECT_LE(cut(40'000), 3 * cut(20'000));
+}
+
 TEST(PredictedAdvice, TakesSmallBucketsWhereLatencyIsLowAndLargeOnesWhereItIsHigh) {
   StepRecord large = step();
   large.buckets = {{10e-3, 50 * kMillion}, {20e-3, 50 * kMillion}};
@@ -309,6 +319,22 @@ TEST_F(Predict, NamesAFigureThatIsOutOfRange) {
   EXPECT_THAT(read("1", R"({"bytes": 1e16})"), HasSubstr(R"("bytes" is 1e+16)"));
   EXPECT_THAT(read("2.5", R"({"bytes": 8})"), HasSubstr("expected a whole number"));
   EXPECT_THAT(read("-1", R"({"bytes": 8})"), HasSubstr(R"("accumulate" is -1)"));
+  EXPECT_THAT(read("1", R"({"bytes": 6e11}, {"bytes": 6e11})"),
+              HasSubstr("/record: its buckets have more than 1e12 bytes in all"));
+  std::string trace = R"({"traceEvents": [)" + spans(0, 0) + R"({"ph": "M"}]})";
+  trace.replace(trace.find("1000000"), 7, "1e300");
+  EXPECT_THAT(refusal([&] { StepRecord::read(write("record", trace)); }),
+              HasSubstr(R"(/record: "bytes" is 1e+300, expected a number from 0 to 1e+12)"));
+  EXPECT_THAT(refusal([&] { Network::read(write("network", R"({"ranks_per_node": 1e300})")); }),
+              HasSubstr(R"(/network: needs {"ranks_per_node": a number above 0)"));
+}
+
+TEST_F(Predict, RefusesWhatIsNestedDeeply) {
+  const std::string deep =
+      R"({"buckets": )" + std::string(200'000, '[') + std::string(200'000, ']') + "}";
+  EXPECT_THAT(refusal([&] { StepRecord::read(write("record", deep)); }),
+              HasSubstr("/record: cannot be read as a JSON object: nested deeper than 8"));
+  EXPECT_THAT(refusal([&] { Network::read(write("network", deep)); }), HasSubstr("nested deeper"));
 }
 
 TEST_F(Predict, ReadsTheProcessorTimeOfALinkIfItIsGiven) {

@@ -7,6 +7,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <string>
+#include <vector>
 
 #include "launch.h"
 #include "runtime/temporary_folder.h"
@@ -125,6 +127,39 @@ TEST(SnapshotTool, ExportOfARunTakesTheNewestWholeSnapshot) {
   const Launched none = launch({"export", run.folder.path(), file});
   EXPECT_EQ(none.code, 11);
   EXPECT_THAT(none.error, HasSubstr("nor the folder of a run"));
+}
+
+TEST(SnapshotTool, ExportTakesTheBestSnapshotAndTheMovingAverages) {
+  const TemporaryFolder folder;
+  const std::string run = folder.path() + "/run", file = folder.path() + "/weights.safetensors";
+  snapshot::Writer writer(Communicator::solo(), run, {});
+  for (int64_t step : {1, 2, 3}) {
+    const at::Tensor weight = at::full({2}, static_cast<double>(step), at::kFloat);
+    snapshot::Content content;
+    content.add("model", "embed.weight", weight);
+    content.add("model", "head.weight", weight);
+    content.add("model", "count", at::full({1}, 7, at::kLong));
+    if (step < 3) {
+      content.add("optimizer", "embed.weight.ema", weight + 0.5);
+    }
+    writer.save(content, step, step == 1 ? 0.25 : 0.5);
+  }
+  const auto exported = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"export", run, file});
+    const Launched done = launch(more);
+    EXPECT_EQ(done.code, 0) << done.error;
+    const snapshot::SafetensorsFile written(file);
+    EXPECT_EQ(written.tensor("count").item<int64_t>(), 7);
+    EXPECT_EQ(written.header().metadata.at("head.weight"), "embed.weight");
+    return written.tensor("embed.weight")[0].item<float>();
+  };
+  EXPECT_EQ(exported({}), 3.0F);
+  EXPECT_EQ(exported({"--best"}), 1.0F);
+  EXPECT_EQ(exported({"--best", "--averaged"}), 1.5F);
+  const Launched none = launch({"export", run, file, "--averaged"});
+  EXPECT_EQ(none.code, 11);
+  EXPECT_THAT(none.error, HasSubstr("step-000000000003 holds no moving averages"));
+  EXPECT_EQ(launch({"export", run, file, "--averaged", "--section", "model"}).code, 2);
 }
 
 TEST(SnapshotTool, InspectOfTwoNamesWhatDiffers) {

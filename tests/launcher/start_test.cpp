@@ -1,8 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <utility>
 
@@ -20,7 +22,11 @@ using ::testing::Not;
 TEST(LauncherStart, VersionAndHelpSucceed) {
   const Launched version = launch({"--version"});
   EXPECT_EQ(version.code, 0);
-  EXPECT_EQ(version.out, "lockstep " LOCKSTEP_VERSION "\n");
+  EXPECT_THAT(version.out,
+              MatchesRegex("lockstep " LOCKSTEP_VERSION
+                           "\ncommit +([0-9a-f]{12}( and changes)?|unknown)\nLibTorch +[0-9.]+ for "
+                           "(CPUs|CUDA [0-9.]+)\nMPI +[A-Za-z ]+[0-9.]+ "
+                           "\\(libmpi.so.[0-9]+\\)\nNCCL +(none|[0-9.]+)\n"));
   const Launched help = launch({"--help"});
   EXPECT_EQ(help.code, 0);
   EXPECT_THAT(help.out, HasSubstr("Start a program on many ranks"));
@@ -37,6 +43,12 @@ TEST(LauncherStart, WrongUseEndsWithCode2AndSaysWhatWasWrong) {
   EXPECT_THAT(option.error, HasSubstr("--bogus"));
   const Launched command = launch({"ruN", "--", "/bin/true"});
   EXPECT_EQ(command.code, 2);
+  EXPECT_THAT(command.error, HasSubstr("there is no command ruN; did you mean run?"));
+  EXPECT_THAT(launch({"inspct", "runs"}).error, HasSubstr("inspct; did you mean inspect?"));
+  EXPECT_THAT(launch({"train", "x"}).error,
+              AllOf(HasSubstr("no command train; see lockstep --help"), Not(HasSubstr("mean"))));
+  EXPECT_THAT(launch({"run", "--max-restart=2", "--", "/bin/true"}).error,
+              HasSubstr("no option --max-restart=2; did you mean --max-restarts?"));
   const Launched ranks = launch({"run", "-n", "0", "--", "/bin/true"});
   EXPECT_EQ(ranks.code, 2);
   EXPECT_THAT(ranks.error, HasSubstr("--ranks"));
@@ -75,6 +87,47 @@ TEST(LauncherStart, AMissingMpirunEndsWithCode3AndSaysWhatToInstall) {
   const Launched result = launch({"run", "-n", "2", "--mpirun", "no-mpirun", "--", "/bin/true"});
   EXPECT_EQ(result.code, 3);
   EXPECT_THAT(result.error, AllOf(HasSubstr("cannot find no-mpirun"), HasSubstr("openmpi-bin")));
+}
+
+TEST(LauncherStart, AUserWithoutAHomeIsToldToSetIt) {
+  const char* home = std::getenv("HOME");
+  const std::string before = home == nullptr ? "" : home;
+  unsetenv("HOME");
+  setenv("LD_PRELOAD", LOCKSTEP_NO_USERS, 1);
+  setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 1);
+  const Launched two = launch({"run", "-n", "2", "--", "/bin/true"});
+  const Launched one = launch({"run", "-n", "1", "--", "/bin/true"});
+  setenv("HOME", "/tmp", 1);
+  const Launched set = launch({"run", "-n", "2", "--", "/bin/true"});
+  unsetenv("LD_PRELOAD");
+  unsetenv("ASAN_OPTIONS");
+  setenv("HOME", before.c_str(), 1);
+  EXPECT_EQ(two.code, 3);
+  EXPECT_THAT(two.error, HasSubstr("lockstep: HOME is not set, and user"));
+  EXPECT_EQ(one.code, 0) << one.error;
+  EXPECT_EQ(set.code, 0) << set.error;
+}
+
+TEST(LauncherStart, AnMpirunOfAnotherMpiIsNamedInOneSentence) {
+  const Folder folder;
+  const std::string mpirun = folder.path() + "/mpirun";
+  std::ofstream(mpirun) << "#!/bin/sh\necho 'HYDRA build details:'\n";
+  chmod(mpirun.c_str(), 0755);
+  if (launch({"--version"}).out.find("Open MPI") == std::string::npos) {
+    GTEST_SKIP() << "built for the MPI that this mpirun stands for";
+  }
+  const Launched result =
+      launch({"run", "-n", "2", "--dry-run", "--mpirun", mpirun, "--", "/bin/true"});
+  EXPECT_THAT(result.error, MatchesRegex("(.*\n)?lockstep: .*/mpirun is not Open MPI's, but this "
+                                         "lockstep was built for Open MPI .*--mpirun\n(.*\n)?"));
+}
+
+TEST(LauncherStart, PrefixIsTheFolderThatHasBin) {
+  const Launched prefix = launch({"--prefix"});
+  EXPECT_EQ(prefix.code, 0);
+  const std::string command = LOCKSTEP_COMMAND;
+  EXPECT_EQ(prefix.out.substr(0, prefix.out.size() - 1),
+            std::filesystem::canonical(command).parent_path().parent_path());
 }
 
 TEST(LauncherStart, OneRankNeedsNoMpirun) {

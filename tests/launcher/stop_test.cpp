@@ -1,8 +1,14 @@
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <fstream>
 #include <thread>
 
@@ -33,6 +39,89 @@ auto when_ready(int signal, size_t times) {
   };
 }
 
+/// A `lockstep run` beside the test, whose standard output nobody reads before end() does.
+class Running {
+ public:
+  explicit Running(const std::vector<std::string>& arguments) {
+    int ends[2];
+    EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
+    std::vector<char*> argv = {const_cast<char*>(LOCKSTEP_COMMAND)};
+    for (const std::string& argument : arguments) {
+      argv.push_back(const_cast<char*>(argument.c_str()));
+    }
+    argv.push_back(nullptr);
+    pid_ = fork();
+    if (pid_ == 0) {
+      dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
+      dup2(ends[1], STDOUT_FILENO);
+      execv(argv[0], argv.data());
+      _exit(127);
+    }
+    close(ends[1]);
+    out_ = ends[0];
+  }
+  ~Running() {
+    close(out_);
+    if (pid_ > 0) {
+      kill(pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+  }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+  void signal(int number) const { kill(pid_, number); }
+  void wait_until_the_pipe_is_full() const {
+    const int size = fcntl(out_, F_GETPIPE_SZ);
+    EXPECT_TRUE(within_a_minute([&] {
+      int waiting = 0;
+      return ioctl(out_, FIONREAD, &waiting) == 0 && waiting > size - 4096;
+    }));
+  }
+  /// The exit code; -1 after a minute.
+  int end() {
+    int status = 0;
+    if (!within_a_minute([&] { return waitpid(pid_, &status, WNOHANG) == pid_; })) {
+      return -1;
+    }
+    pid_ = 0;
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  }
+
+  template <typename Holds>
+  static bool within_a_minute(const Holds& holds) {
+    for (int i = 0; i < 3000; ++i) {
+      if (holds()) {
+        return true;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    return false;
+  }
+
+ private:
+  pid_t pid_ = 0;
+  int out_ = -1;
+};
+
+void wait_for(const std::string& file) {
+  EXPECT_TRUE(Running::within_a_minute([&] { return std::ifstream(file).is_open(); })) << file;
+}
+
+void make(const std::string& file) {
+  std::ofstream made(file);
+}
+
+/// An mpirun that waits for the file `go` before it does what is asked for, if `when` holds of its
+/// arguments. It makes the file `waits` meanwhile.
+std::string slow_mpirun(const Folder& folder, const std::string& when) {
+  const std::string path = folder.path() + "/mpirun";
+  std::ofstream(path) << "#!/bin/sh\nif [ " << when << " ]; then touch " << folder.path()
+                      << "/waits; " << await({folder.path() + "/go"}) << "fi\nexec mpirun \"$@\"\n";
+  chmod(path.c_str(), 0755);
+  return path;
+}
+
 const char* const saves_and_ends =
     "trap 'echo saved; exit 75' USR1; echo ready; while :; do sleep 0.05; done";
 
@@ -42,6 +131,68 @@ TEST(LauncherStop, SigtermLetsEveryRankSaveAndKeepsTheirCode) {
   EXPECT_THAT(result.out, HasSubstr("[0] saved"));
   EXPECT_THAT(result.out, HasSubstr("[1] saved"));
   EXPECT_THAT(result.error, Not(HasSubstr("ended with exit code")));
+}
+
+TEST(LauncherStop, ARequestBeforeTheRanksHaveBegunReachesThem) {
+  for (const std::string when : {"\"$1\" = --version", "\"$1\" != --version"}) {
+    for (const int signal : {SIGTERM, SIGUSR1}) {
+      const Folder folder;
+      Running job(script({"-n", "2", "--mpirun", slow_mpirun(folder, when)}, saves_and_ends));
+      wait_for(folder.path() + "/waits");
+      job.signal(signal);
+      make(folder.path() + "/go");
+      EXPECT_EQ(job.end(), 75) << when << ", signal " << signal;
+    }
+  }
+}
+
+TEST(LauncherStop, AProgramThatStartsGetsTheRequestOnceItHandlesIt) {
+  for (const char* ranks : {"1", "2"}) {
+    const Folder folder;
+    Running job(signing({"-n", ranks}, "sign s; touch " + folder.path() + "/began-$RANK; " +
+                                           await({folder.path() + "/go"}) +
+                                           "trap 'exit 75' USR1; while :; do sleep 0.05; done"));
+    wait_for(folder.path() + "/began-0");
+    job.signal(SIGTERM);
+    make(folder.path() + "/go");
+    EXPECT_EQ(job.end(), 75);
+  }
+}
+
+TEST(LauncherStop, AProgramThatNeverHandlesTheRequestIsEndedAfterTheGraceTime) {
+  const Folder folder;
+  Running job(signing({"-n", "1", "--grace", "1"},
+                      "sign s; touch " + folder.path() + "/began; while :; do sleep 0.05; done"));
+  wait_for(folder.path() + "/began");
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.end(), 128 + SIGTERM);
+}
+
+TEST(LauncherStop, AReaderThatPausesHoldsUpNeitherARequestNorTheReportOfAFailure) {
+  const std::string prints = "while :; do echo 0123456789012345678901234567890123456789; done";
+  Running asked(script({"-n", "2"}, "trap 'exit 75' USR1; " + prints));
+  asked.wait_until_the_pipe_is_full();
+  asked.signal(SIGTERM);
+  EXPECT_EQ(asked.end(), 75);
+  const Folder folder;
+  Running failing(script({"-n", "2"}, "if [ $RANK = 1 ]; then " + await({folder.path() + "/go"}) +
+                                          "exit 7; fi; " + prints));
+  failing.wait_until_the_pipe_is_full();
+  make(folder.path() + "/go");
+  EXPECT_EQ(failing.end(), 7);
+}
+
+TEST(LauncherStop, AReaderThatHasGoneIsToldAndTheJobGoesOn) {
+  const Folder folder;
+  const std::string path = folder.path() + "/pipe";
+  std::ofstream(path) << "set -o pipefail\n"
+                      << LOCKSTEP_COMMAND << " run -n 1 -- sh -c 'echo first; "
+                      << await({folder.path() + "/gone"}) << "echo second; echo third; exit 3' 2>"
+                      << folder.path() << "/error | { read line; exec 0<&-; touch " << folder.path()
+                      << "/gone; }\n";
+  const int status = std::system(("/bin/bash " + path).c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 3);
+  EXPECT_THAT(folder.read("error"), HasSubstr("standard output cannot be written any more"));
 }
 
 TEST(LauncherStop, ARankThatSaysThatItIsStuckIsEndedAndKeepsItsCode) {

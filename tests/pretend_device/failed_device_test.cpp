@@ -107,7 +107,7 @@ TEST_F(FailedDevice, GivesNoPageLockedMemoryBack) {
 TEST(FailedDeviceDeathTest, EndsARunWithTheDevicesWordsAndCode) {
   const auto body = [](Runtime&) {
     DeviceCopies copies(DeviceCopies::stream_of(kDevice));
-    const at::Tensor x = copies.add(at::ones({8}));
+    const at::Tensor x = copies.add(DeviceCopies::page_locked(at::ones({8}), kDevice));
     copies.close();
     copies.hand_over();
     plant({0});

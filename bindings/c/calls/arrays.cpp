@@ -14,6 +14,9 @@ namespace {
   LOCKSTEP_CHECK_CODE(condition, ExitCode::data, what, ": ", __VA_ARGS__)
 
 at::ScalarType type_of(const lockstep_array& array, const std::string& what) {
+  LOCKSTEP_CHECK_ARRAY(array.dtype != LOCKSTEP_REFUSED, array.data == nullptr
+                                                            ? "it was refused"
+                                                            : static_cast<const char*>(array.data));
   switch (array.dtype) {
     case LOCKSTEP_FLOAT32:
       return at::kFloat;
@@ -28,23 +31,28 @@ at::ScalarType type_of(const lockstep_array& array, const std::string& what) {
   }
 }
 
-/// Whether 64 bits can hold the number of elements and the end of the array. from_blob() ends the
-/// process if its sums overflow.
-bool fits_in_memory(const void* data, at::IntArrayRef shape, at::IntArrayRef strides,
-                    int64_t element_bytes) {
+/// Whether 64 bits can hold the number of elements and both ends of the array. from_blob() ends the
+/// process if its sums overflow. `first` becomes the lowest address.
+bool fits_in_memory(at::IntArrayRef shape, at::IntArrayRef strides, int64_t element_bytes,
+                    intptr_t& first) {
   int64_t elements = 1;
-  int64_t bytes = element_bytes;  // up to the end of the last element
+  int64_t before = 0;  // bytes in front of element [0, 0, ...]
+  int64_t behind = element_bytes;
   for (size_t i = 0; i < shape.size(); ++i) {
-    int64_t step = 0;
+    int64_t reach = 0;
     if (__builtin_mul_overflow(elements, shape[i], &elements) ||
-        __builtin_mul_overflow(strides[i], std::max<int64_t>(shape[i] - 1, 0), &step) ||
-        __builtin_mul_overflow(step, element_bytes, &step) ||
-        __builtin_add_overflow(bytes, step, &bytes)) {
+        __builtin_mul_overflow(strides[i], std::max<int64_t>(shape[i] - 1, 0), &reach) ||
+        __builtin_mul_overflow(reach, element_bytes, &reach)) {
+      return false;
+    }
+    int64_t& end = reach < 0 ? before : behind;
+    if (__builtin_add_overflow(end, reach, &end)) {
       return false;
     }
   }
-  int64_t end = 0;
-  return !__builtin_add_overflow(reinterpret_cast<intptr_t>(data), bytes, &end);
+  intptr_t last = 0;
+  return !__builtin_add_overflow(first, behind, &last) &&
+         !__builtin_add_overflow(first, before, &first);
 }
 
 /// The strides of the array if all given strides are 0.
@@ -59,46 +67,51 @@ std::vector<int64_t> row_major(at::IntArrayRef shape) {
   return strides;
 }
 
-}  // namespace
+/// The memory of an array, as a tensor whose strides are not negative: LibTorch has no others.
+struct Memory {
+  at::Tensor tensor;
+  std::vector<int64_t> backward;  // dimensions in which the array runs the other way
 
-at::Tensor borrowed(const lockstep_array& array, const std::string& what) {
+  at::Tensor in_order(const at::Tensor& other) const {
+    return backward.empty() ? other : other.flip(backward);
+  }
+};
+
+Memory memory_of(const lockstep_array& array, const std::string& what) {
   const at::TensorOptions options = at::TensorOptions(type_of(array, what));
   LOCKSTEP_CHECK_ARRAY(array.rank >= 0 && array.rank <= LOCKSTEP_MAX_RANK, "rank is ", array.rank,
                        "; expected 0 to ", static_cast<int>(LOCKSTEP_MAX_RANK));
   const at::IntArrayRef shape(array.shape, static_cast<size_t>(array.rank));
   const at::IntArrayRef given(array.strides, static_cast<size_t>(array.rank));
-  const auto is_negative = [](int64_t number) { return number < 0; };
-  LOCKSTEP_CHECK_ARRAY(std::none_of(shape.begin(), shape.end(), is_negative), "shape is ", shape,
-                       "; expected no negative number");
-  LOCKSTEP_CHECK_ARRAY(std::none_of(given.begin(), given.end(), is_negative), "strides are ", given,
-                       "; expected no negative number");
+  LOCKSTEP_CHECK_ARRAY(
+      std::none_of(shape.begin(), shape.end(), [](int64_t size) { return size < 0; }), "shape is ",
+      shape, "; expected no negative number");
   const bool is_empty = std::find(shape.begin(), shape.end(), 0) != shape.end();
   LOCKSTEP_CHECK_ARRAY(array.data != nullptr || is_empty, "data is NULL");
   const bool is_row_major =
       std::all_of(given.begin(), given.end(), [](int64_t stride) { return stride == 0; });
-  const std::vector<int64_t> strides = is_row_major ? row_major(shape) : given.vec();
+  std::vector<int64_t> strides = is_row_major ? row_major(shape) : given.vec();
+  auto first = reinterpret_cast<intptr_t>(array.data);
   LOCKSTEP_CHECK_ARRAY(
-      fits_in_memory(array.data, shape, strides, static_cast<int64_t>(options.dtype().itemsize())),
+      fits_in_memory(shape, strides, static_cast<int64_t>(options.dtype().itemsize()), first),
       "shape ", shape, " with strides ", at::IntArrayRef(strides),
       " overflows; set every member of the lockstep_array, strides of 0 for a row-major array");
-  return at::from_blob(array.data, shape, strides, options);
-}
-
-std::vector<at::Tensor> borrowed(const lockstep_array* arrays, int count, const std::string& what) {
-  LOCKSTEP_CHECK_CODE(count >= 1 && arrays != nullptr, ExitCode::data, what, ": there are ", count,
-                      " arrays; expected at least 1");
-  std::vector<at::Tensor> tensors;
-  tensors.reserve(static_cast<size_t>(count));
-  for (int i = 0; i < count; ++i) {
-    tensors.push_back(borrowed(arrays[i], count == 1 ? what : c10::str(what, " ", i)));
+  Memory memory;
+  for (size_t i = 0; i < strides.size(); ++i) {
+    if (strides[i] < 0 && shape[i] > 1) {
+      memory.backward.push_back(static_cast<int64_t>(i));
+    }
+    // The stride of a dimension with fewer elements says nothing.
+    strides[i] = strides[i] >= 0 ? strides[i] : shape[i] > 1 ? -strides[i] : 1;
   }
-  return tensors;
+  memory.tensor = at::from_blob(reinterpret_cast<void*>(first), shape, strides, options);
+  return memory;
 }
 
-/// A tensor on the array, to which `tensor` can be copied.
-at::Tensor target_of(const at::Tensor& tensor, const lockstep_array& array,
-                     const std::string& what) {
-  const at::Tensor target = borrowed(array, what);
+/// The memory for a result: `tensor` can be copied to it.
+Memory target_of(const at::Tensor& tensor, const lockstep_array& array, const std::string& what) {
+  Memory memory = memory_of(array, what);
+  const at::Tensor& target = memory.tensor;
   const std::string why = detail::why_not_plain(tensor);
   LOCKSTEP_CHECK_ARRAY(why.empty(), "the result ", why);
   LOCKSTEP_CHECK_ARRAY(target.sizes() == tensor.sizes(), "the array has the shape ", target.sizes(),
@@ -110,24 +123,75 @@ at::Tensor target_of(const at::Tensor& tensor, const lockstep_array& array,
     LOCKSTEP_CHECK_ARRAY(target.size(i) < 2 || target.stride(i) > 0, "strides are ",
                          target.strides(), "; an array to be written has none of 0");
   }
-  return target;
+  return memory;
+}
+
+std::string name_of(const std::string& what, int i, size_t count) {
+  return count == 1 ? what : c10::str(what, " ", i);
+}
+
+template <typename Tensor>
+std::vector<at::Tensor> each_of(const lockstep_array* arrays, int count, const std::string& what,
+                                const Tensor& tensor_of) {
+  LOCKSTEP_CHECK_CODE(count >= 1 && arrays != nullptr, ExitCode::data, what, ": there are ", count,
+                      " arrays; expected at least 1");
+  std::vector<at::Tensor> tensors;
+  tensors.reserve(static_cast<size_t>(count));
+  for (int i = 0; i < count; ++i) {
+    tensors.push_back(tensor_of(arrays[i], name_of(what, i, static_cast<size_t>(count))));
+  }
+  return tensors;
+}
+
+}  // namespace
+
+at::Tensor borrowed(const lockstep_array& array, const std::string& what) {
+  const Memory memory = memory_of(array, what);
+  return memory.in_order(memory.tensor);
+}
+
+at::Tensor kept(const lockstep_array& array, const std::string& what) {
+  const Memory memory = memory_of(array, what);
+  LOCKSTEP_CHECK_ARRAY(memory.backward.empty(),
+                       "an array that is kept has no negative strides: pass the whole array");
+  return memory.tensor;
+}
+
+std::vector<at::Tensor> borrowed(const lockstep_array* arrays, int count, const std::string& what) {
+  return each_of(arrays, count, what, [](const auto&... array) { return borrowed(array...); });
+}
+
+std::vector<at::Tensor> kept(const lockstep_array* arrays, int count, const std::string& what) {
+  return each_of(arrays, count, what, [](const auto&... array) { return kept(array...); });
+}
+
+std::string described(const std::vector<at::Tensor>& inputs, const at::Tensor& target) {
+  std::string text;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    text += c10::str(i == 0 ? "" : ", ", name_of("input", static_cast<int>(i), inputs.size()), ": ",
+                     inputs[i].scalar_type(), " ", inputs[i].sizes());
+  }
+  return target.defined()
+             ? c10::str(text, ", the target: ", target.scalar_type(), " ", target.sizes())
+             : text;
 }
 
 void write(const at::Tensor& tensor, const lockstep_array& array, const std::string& what) {
-  target_of(tensor, array, what).copy_(tensor.detach());
+  const Memory memory = target_of(tensor, array, what);
+  memory.tensor.copy_(memory.in_order(tensor.detach()));
 }
 
 void write(const std::vector<at::Tensor>& tensors, const lockstep_array* arrays, int count) {
   LOCKSTEP_CHECK_CODE(tensors.size() == static_cast<size_t>(std::max(count, 0)), ExitCode::data,
                       "there are ", count, " output arrays, but the model returns ", tensors.size(),
                       " tensors");
-  std::vector<at::Tensor> targets;
+  std::vector<Memory> targets;
   for (int i = 0; i < count; ++i) {
     targets.push_back(target_of(tensors[static_cast<size_t>(i)], arrays[i],
                                 count == 1 ? std::string("the output") : c10::str("output ", i)));
   }
   for (size_t i = 0; i < targets.size(); ++i) {
-    targets[i].copy_(tensors[i].detach());
+    targets[i].tensor.copy_(targets[i].in_order(tensors[i].detach()));
   }
 }
 

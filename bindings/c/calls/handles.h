@@ -1,6 +1,8 @@
 #pragma once
 
 #include <lockstep/bindings/c/calls/borrowed_state.h>
+#include <lockstep/bindings/c/calls/borrowed_weights.h>
+#include <lockstep/bindings/c/calls/gradient_scaler.h>
 #include <lockstep/bindings/c/calls/loaded_model.h>
 #include <lockstep/bindings/c/lockstep.h>
 #include <lockstep/bindings/c/text/trainer_text.h>
@@ -35,4 +37,15 @@ struct lockstep_trainer {
   std::vector<std::shared_ptr<lockstep::SampleBuffer>> buffers;  // part of the snapshots
   std::unique_ptr<lockstep::Trainer> trainer;
   std::optional<lockstep::StepReport> report;  // of the last step
+};
+
+/// Order of members: the Runtime is destroyed last.
+struct lockstep_data_parallel {
+  std::shared_ptr<lockstep::Runtime> runtime;
+  std::unique_ptr<lockstep::c::BorrowedWeights> weights;
+};
+
+struct lockstep_scaler {
+  std::shared_ptr<lockstep::Runtime> runtime;
+  std::unique_ptr<lockstep::c::GradientScaler> scaler;
 };

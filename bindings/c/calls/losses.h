@@ -7,9 +7,9 @@
 
 namespace lockstep::c {
 
-/// The loss of a model's outputs. `target`: undefined for LossKind::output. Throws Error (exit code
-/// data) unless there is one output, if a target is missing or not expected, and if shapes differ
-/// (no broadcasting).
+/// The loss of a model's outputs. `target`: on the host; undefined for LossKind::output. Throws
+/// Error (exit code data) unless there is one output, if a target is missing or not expected, if
+/// shapes (no broadcasting) or dtypes differ, and for a number that is no class.
 at::Tensor loss_of(LossKind kind, const std::vector<at::Tensor>& outputs, const at::Tensor& target);
 
 }  // namespace lockstep::c

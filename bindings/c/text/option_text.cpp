@@ -3,6 +3,7 @@
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/impl/nearest_names.h>
 
+#include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <cmath>
@@ -17,8 +18,9 @@ bool is_blank(char letter) {
   return std::isspace(static_cast<unsigned char>(letter)) != 0;
 }
 
-/// std::stod depends on the program's locale, and GCC 10 has no std::from_chars for double.
-bool read_real(const std::string& text, double& value) {
+/// std::stod depends on the program's locale, and GCC 10 has no std::from_chars for double. Takes
+/// Fortran's 1d-3, too.
+bool read_real(std::string text, double& value) {
   if (text.empty() || is_blank(text.front())) {
     return false;
   }
@@ -26,6 +28,8 @@ bool read_real(const std::string& text, double& value) {
     value = INFINITY;
     return true;
   }
+  std::replace_if(
+      text.begin(), text.end(), [](char letter) { return letter == 'd' || letter == 'D'; }, 'e');
   std::istringstream stream(text);
   stream.imbue(std::locale::classic());
   stream >> value;
@@ -39,13 +43,30 @@ bool read_integer(const std::string& text, Integer& value) {
   return !text.empty() && result.ec == std::errc() && result.ptr == end;
 }
 
+/// Whether a value that ends in a comma goes on behind the blanks at `at`: the next word is no
+/// key=value.
+bool goes_on(const std::string& text, size_t at) {
+  while (at < text.size() && is_blank(text[at])) {
+    ++at;
+  }
+  const size_t begin = at;
+  while (at < text.size() && !is_blank(text[at]) && text[at] != '=') {
+    ++at;
+  }
+  return at > begin && (at == text.size() || text[at] != '=');
+}
+
 /// Reads the value at `at` and advances `at` past it.
 std::string read_value(const std::string& text, size_t& at) {
   std::string value;
   bool quoted = false;
-  for (; at < text.size() && (quoted || !is_blank(text[at])); ++at) {
+  for (; at < text.size(); ++at) {
     if (text[at] == '"') {
       quoted = !quoted;
+    } else if (!quoted && is_blank(text[at])) {
+      if (value.empty() || value.back() != ',' || !goes_on(text, at)) {
+        break;
+      }
     } else {
       value += text[at];
     }
@@ -100,9 +121,16 @@ std::vector<std::string> OptionValue::list() const {
   std::vector<std::string> parts;
   std::istringstream stream(text_);
   for (std::string part; std::getline(stream, part, ',');) {
-    parts.push_back(part);
+    part.erase(std::find_if_not(part.rbegin(), part.rend(), is_blank).base(), part.end());
+    parts.emplace_back(std::find_if_not(part.begin(), part.end(), is_blank), part.end());
   }
   return parts;
+}
+
+c10::ScalarType floating_dtype(const OptionValue& value) {
+  return value.one_of<c10::ScalarType>({{"fp32", c10::ScalarType::Float},
+                                        {"fp16", c10::ScalarType::Half},
+                                        {"bf16", c10::ScalarType::BFloat16}});
 }
 
 OptionCall read_call(const OptionValue& value) {
@@ -113,7 +141,7 @@ OptionCall read_call(const OptionValue& value) {
     return call;
   }
   if (text.back() != ')') {
-    value.refuse("a name and numbers in brackets, without blanks: WarmupCosine(500,20000)");
+    value.refuse("a name and numbers in brackets: WarmupCosine(500,20000)");
   }
   const std::string inside = text.substr(bracket + 1, text.size() - bracket - 2);
   for (const std::string& part : OptionValue(value.key(), inside).list()) {

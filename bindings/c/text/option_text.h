@@ -1,5 +1,6 @@
 #pragma once
 
+#include <c10/core/ScalarType.h>
 #include <lockstep/collectives/impl/option_list.h>
 
 #include <cstdint>
@@ -27,7 +28,7 @@ class OptionValue {
   uint64_t natural() const;
   /// "true" or "1", "false" or "0".
   bool boolean() const;
-  /// The parts between commas.
+  /// The parts between commas, without blanks around them.
   std::vector<std::string> list() const;
   /// The value of the text in `names`.
   template <typename T>
@@ -51,6 +52,9 @@ class OptionValue {
   std::string text_;
 };
 
+/// fp32, fp16 or bf16.
+c10::ScalarType floating_dtype(const OptionValue& value);
+
 /// A value such as "WarmupCosine(500,20000)": a name, and numbers in brackets.
 struct OptionCall {
   std::string name;
@@ -58,8 +62,9 @@ struct OptionCall {
 };
 OptionCall read_call(const OptionValue& value);
 
-/// Parses a text such as "accumulate=4 snapshots.folder=\"my runs\"", in its order. Throws Error
-/// for a part that is not key=value and for a repeated key.
+/// Parses a text such as "accumulate=4 snapshots.folder=\"my runs\"", in its order. A value goes on
+/// behind a comma and blanks unless key=value follows. Throws Error for a part that is not
+/// key=value and for a repeated key.
 std::vector<OptionValue> read_options(const std::string& text);
 
 /// Sets an option to the value of a text. Overload it for other types.

@@ -1,8 +1,8 @@
 #include <lockstep/bindings/c/text/optimizer_text.h>
 #include <lockstep/bindings/c/text/option_text.h>
+#include <lockstep/bindings/c/text/own_loop_text.h>
 #include <lockstep/bindings/c/text/trainer_text.h>
 #include <lockstep/collectives/check.h>
-#include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/step/impl/option_fields.h>
 
 #include <algorithm>
@@ -63,21 +63,6 @@ Schedule schedule(const OptionValue& value) {
   return form.make();
 }
 
-amp::LossScalerOptions scaler(const OptionValue& value) {
-  using Options = amp::LossScalerOptions;
-  double number = 0.0;
-  try {
-    number = value.real();
-  } catch (const Error&) {
-    return value.one_of<Options>({{"torch", Options::torch()},
-                                  {"apex", Options::apex()},
-                                  {"deepspeed", Options::deepspeed()},
-                                  {"megatron", Options::megatron()},
-                                  {"disabled", Options::disabled()}});
-  }
-  return Options::fixed(number);
-}
-
 /// The key of an option: its name; without prefix for `precision.loss_scale` and `buckets`; empty
 /// if this interface does not support the option.
 std::string key_of(const std::string& name) {
@@ -95,9 +80,7 @@ std::string key_of(const std::string& name) {
 }  // namespace
 
 static void read(c10::ScalarType& option, const OptionValue& value) {
-  option = value.one_of<c10::ScalarType>({{"fp32", c10::ScalarType::Float},
-                                          {"fp16", c10::ScalarType::Half},
-                                          {"bf16", c10::ScalarType::BFloat16}});
+  option = floating_dtype(value);
 }
 static void read(Schedule& option, const OptionValue& value) {
   option = schedule(value);
@@ -138,8 +121,8 @@ TrainerText trainer_text(const std::string& text) {
     scales = scales || option.key().rfind("loss_scale.", 0) == 0;
   }
   if (scale || scales) {
-    options.precision(
-        options.precision().loss_scale(scale ? scaler(*scale) : amp::LossScalerOptions::torch()));
+    options.precision(options.precision().loss_scale(scale ? scaler_policy(*scale)
+                                                           : amp::LossScalerOptions::torch()));
   }
   set_options(others, options, "a trainer", key_of,
               {"loss", "loss_scale", "optimizer", "precision"});

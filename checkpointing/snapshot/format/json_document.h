@@ -1,5 +1,7 @@
 #pragma once
 
+#include <lockstep/collectives/impl/bounded_json.h>
+
 #include <nlohmann/json_fwd.hpp>
 
 #include <cstddef>
@@ -8,16 +10,10 @@
 
 namespace lockstep::snapshot {
 
-struct JsonLimits {
-  size_t depth = 8;
-  size_t values = 2'000'000;
-  size_t key_bytes = 4096;
-};
+using detail::JsonLimits;
 
-/// Parses JSON from an untrusted file: strict UTF-8, no duplicate key, only white space after the
-/// document; the limits bound the memory.
-/// Throws Error (exit code snapshot) with `file`, the byte (`first_byte` + place in the text) and
-/// what is wrong. Threads: any.
+/// bounded_json() of a file of a snapshot. Throws Error (exit code snapshot) with `file`, the byte
+/// (`first_byte` + place in the text) and what is wrong. Threads: any.
 nlohmann::json parse_json(std::string_view text, const std::string& file, size_t first_byte = 0,
                           const JsonLimits& limits = {});
 

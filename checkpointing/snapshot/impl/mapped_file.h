@@ -11,7 +11,7 @@ namespace lockstep::snapshot {
 
 /// Maps a regular file into memory, private to this process. Symbolic links are not followed.
 ///
-/// The file must not become shorter while it is mapped (a finished snapshot never changes).
+/// The file must not become shorter while it is mapped (a complete snapshot never changes).
 /// Errors: Error (exit code snapshot) with the reason from the system. Threads: any.
 class MappedFile {
  public:

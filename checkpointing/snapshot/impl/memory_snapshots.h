@@ -26,8 +26,8 @@ namespace lockstep::snapshot {
 /// The folder on the disk has a file `memory` with the name of the run and a random token, renewed
 /// by open(). Each node keeps the token (and the previous one until the new one is on the disk), so
 /// memory of another run, or from before the run resumed from the disk, is never used. Memory that
-/// other users can read or change is not used either. Ranks: is_pending(), is_ready(), has() and
-/// belongs() are local, every other call is collective. Threads: one.
+/// other users can read or change is not used either. Ranks: is_pending(), is_phase_done(), has()
+/// and belongs() are local, every other call is collective. Threads: one.
 class MemorySnapshots {
  public:
   /// `memory`: a tmpfs folder. `run_folder`: the folder of the run, on the disk. `chunk_bytes`: see
@@ -53,7 +53,8 @@ class MemorySnapshots {
   /// cannot get them. save() completes the previous save and returns its report.
   std::optional<SaveReport> save(const Content& content, int64_t update);
   bool is_pending() const { return is_open() && (writer_->is_pending() || copied_); }
-  bool is_ready() const;
+  /// As in Writer; while files are copied to the next node: whether this rank's chunk is done.
+  bool is_phase_done() const;
   std::optional<SaveReport> advance();
   std::optional<SaveReport> wait();
 
@@ -76,7 +77,7 @@ class MemorySnapshots {
   const std::string& folder() const { return folder_.path(); }
 
  private:
-  bool is_leader() const { return agreement_.communicator().local_rank() == 0; }
+  bool is_first_of_node() const { return agreement_.communicator().local_rank() == 0; }
   /// The content of the file `memory`; empty: there is none.
   struct Mark {
     std::string run;

@@ -18,7 +18,7 @@ namespace lockstep::snapshot {
 /// Copies each node's files of a snapshot in memory to the next node, so that all files survive the
 /// loss of one node. The first rank of each node sends and receives in chunks: each advance()
 /// completes one chunk and starts the next. Memory beyond the files: one chunk of each node.
-/// Ranks: every call but exist() and is_ready() is collective. Threads: one.
+/// Ranks: every call but exist() and is_chunk_done() is collective. Threads: one.
 class NeighbourCopies {
  public:
   static constexpr size_t kChunkBytes = size_t{16} << 20;
@@ -33,8 +33,8 @@ class NeighbourCopies {
   /// Starts to copy the files of the snapshot at `path`, which is the same on every node. The last
   /// advance() returns its errors.
   void start(const std::string& path);
-  /// Whether advance() would not block.
-  bool is_ready();
+  /// Whether this rank's part of the present chunk is sent and received.
+  bool is_chunk_done();
   /// Copies the next chunk. Empty: not finished. At the end returns an empty text for success, or
   /// why the next node lacks the files. The same on every rank.
   std::optional<std::string> advance();

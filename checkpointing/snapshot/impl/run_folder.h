@@ -30,19 +30,19 @@ class RunFolder {
   const WriterOptions& options() const { return options_; }
   FileSystem& files() const { return *options_.files(); }
   /// Whether this rank commits snapshots: rank 0, or the first rank of each node.
-  bool completes() const {
+  bool commits() const {
     return (options_.node_local() ? ranks().local_rank() : ranks().rank()) == 0;
   }
   bool prefers_lower(const MetricValue& metric) const {
     return metric.prefers_lower(options_.keep().lower_is_better(), "KeepOptions::lower_is_better");
   }
-  /// Only if completes().
+  /// Only if commits().
   Rotation& rotation() { return *rotation_; }
   const FolderLock& lock() const { return *lock_; }
 
   /// The id of a new snapshot of this step, after those in the folder. Collective.
   SnapshotId next_of(int64_t step) const;
-  /// Sets or replaces the metric (finite) of a finished snapshot. Collective. If it fails, the
+  /// Sets or replaces the metric (finite) of a complete snapshot. Collective. If it fails, the
   /// snapshot is unchanged and every rank throws the same Error.
   void set_metric(const SnapshotId& id, const MetricValue& metric);
 

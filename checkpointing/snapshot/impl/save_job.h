@@ -34,9 +34,9 @@ class SaveJob {
  public:
   SaveJob(RunFolder& folder, const Content& content, const SnapshotId& id,
           const std::optional<MetricValue>& metric);
-  /// Whether the finished snapshot `id` has exactly this content, except for the metric. Reads
+  /// Whether the complete snapshot `id` has exactly this content, except for the metric. Reads
   /// every tensor that this rank would write; no save may be pending. Collective.
-  static bool matches_finished(RunFolder& folder, const Content& content, const SnapshotId& id);
+  static bool matches_complete(RunFolder& folder, const Content& content, const SnapshotId& id);
 
   /// The files that write() writes. The caller may replace tensors by copies before.
   std::vector<PlannedFile>& planned() { return planned_; }
@@ -45,7 +45,7 @@ class SaveJob {
   void note_failure(const std::exception_ptr& failure);
   /// True on every rank if commit() is next; else finish() is.
   bool agree();
-  /// Does nothing unless RunFolder::completes().
+  /// Does nothing unless RunFolder::commits().
   void commit();
   SaveReport finish();
 

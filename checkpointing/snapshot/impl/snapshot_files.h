@@ -11,7 +11,7 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::snapshot {
 
-/// The files of a finished snapshot. Each file is opened when it is first needed, and compared with
+/// The files of a complete snapshot. Each file is opened when it is first needed, and compared with
 /// the manifest. Errors: Error (exit code snapshot) with the file, byte offset and tensor. Threads:
 /// one.
 class SnapshotFiles {

@@ -19,11 +19,12 @@ namespace lockstep::snapshot {
 ///
 /// save() waits for the disk. start() returns once this rank's tensors are copied to host memory
 /// (which is reused; pinned for tensors on a GPU); a thread of each rank then writes the copies,
-/// without any collective. In advance() the ranks agree, and a thread of rank 0 (in node memory:
-/// of the first rank of each node) completes the snapshot: call it once is_ready() is true on all
-/// ranks (sum the flag in a collective of the loop), or call poll() each update. At most one save
-/// is pending.
-/// Ranks: is_ready() and is_pending() are local, all other calls collective, with the same
+/// without any collective. In advance() the ranks agree, and the thread starts again on every rank:
+/// that of rank 0 (in node memory: of the first rank of each node) commits the snapshot, the others
+/// have nothing to do. The next advance() ends the save. Call it once is_phase_done() is true on
+/// all ranks (sum the flag in a collective of the loop), or call poll() each update. At most one
+/// save is pending.
+/// Ranks: is_phase_done() and is_pending() are local, all other calls collective, with the same
 /// arguments on each rank except for slices and own tensors.
 /// Threads: one. A run must have only one writer at a time.
 class Writer {
@@ -56,8 +57,8 @@ class Writer {
 
   /// The same on every rank.
   bool is_pending() const;
-  /// Whether advance() would not block on this rank's own disk. True when nothing is pending.
-  bool is_ready() const;
+  /// Whether a save is pending, and this rank's thread of its present phase is done.
+  bool is_phase_done() const;
   /// Runs the next phase of the pending save; waits for this rank's thread if necessary. Returns
   /// the report once the save has ended. Errors are in the report and never thrown.
   std::optional<SaveReport> advance();

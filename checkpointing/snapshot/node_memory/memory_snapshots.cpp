@@ -84,7 +84,7 @@ MemorySnapshots::MemorySnapshots(detail::Agreement agreement, const std::string&
 
 std::string MemorySnapshots::why_not_private() const {
   const detail::Outcome mine = agreement_.outcome_of([&] {
-    if (is_leader()) {
+    if (is_first_of_node()) {
       folder_.check_content();
     }
     return "";
@@ -114,7 +114,7 @@ bool MemorySnapshots::has_token(const std::string& token) const {
 }
 
 void MemorySnapshots::remove_steps(const std::function<bool(int64_t)>& condition) const {
-  for (const int64_t step : is_leader() ? steps_in(folder()) : std::vector<int64_t>()) {
+  for (const int64_t step : is_first_of_node() ? steps_in(folder()) : std::vector<int64_t>()) {
     if (condition(step)) {
       remove_folder_of_files(*folder_.files(), folder() + "/" + step_folder(step));
     }
@@ -126,7 +126,7 @@ std::vector<int64_t> MemorySnapshots::steps_of_nodes(const std::string& token) c
   const std::vector<std::string> lists =
       agreement_.gather("looking for snapshots in " + folder(), [&] {
         std::string text;
-        const bool belongs = is_leader() && has_token(token);
+        const bool belongs = is_first_of_node() && has_token(token);
         for (const int64_t step : belongs ? steps_in(folder()) : std::vector<int64_t>()) {
           text += std::to_string(step) + " ";
         }
@@ -147,7 +147,7 @@ void MemorySnapshots::complete(const std::string& path, const std::string& token
   const Communicator& ranks = agreement_.communicator();
   const auto system = folder_.files();
   const FilesOfNodes nodes(path, agreement_.gather("reading " + path, [&]() -> std::string {
-    if (!is_leader()) {
+    if (!is_first_of_node()) {
       return "";
     }
     folder_.check_content();
@@ -203,7 +203,7 @@ void MemorySnapshots::complete(const std::string& path, const std::string& token
 
 /// The snapshot is complete on every node: a node that newly takes part gets the token.
 void MemorySnapshots::adopt(int64_t step, const std::string& token) const {
-  if (!is_leader() || has_token(token)) {
+  if (!is_first_of_node() || has_token(token)) {
     return;
   }
   remove_steps([&](int64_t other) { return other != step; });
@@ -255,7 +255,7 @@ void MemorySnapshots::open(const std::string& run, int64_t update, int64_t min_s
       agreement_.gather("snapshots in memory", [] { return random_token(); })[0];
   const auto files = folder_.files();
   agreement_.attempt("snapshots in memory", [&] {
-    if (is_leader()) {
+    if (is_first_of_node()) {
       files->make_folder(folder());
       folder_.check_content();
       lock_ = std::make_unique<FolderLock>(folder());
@@ -272,7 +272,7 @@ void MemorySnapshots::open(const std::string& run, int64_t update, int64_t min_s
         return true;  // incomplete: files of a lost node
       }
     });
-    if (is_leader()) {
+    if (is_first_of_node()) {
       replace_file(*files, folder() + "/" + kTokenName,
                    goes_on ? token + " " + before.token : token);
     }
@@ -311,8 +311,8 @@ void MemorySnapshots::resume_from(int64_t update) {
   forget(update + 1, std::numeric_limits<int64_t>::max());
 }
 
-bool MemorySnapshots::is_ready() const {
-  return is_open() && (copied_ ? copies_->is_ready() : writer_->is_ready());
+bool MemorySnapshots::is_phase_done() const {
+  return is_open() && (copied_ ? copies_->is_chunk_done() : writer_->is_phase_done());
 }
 
 std::optional<SaveReport> MemorySnapshots::advance() {
@@ -382,7 +382,7 @@ void MemorySnapshots::remove() noexcept {
   writer_.reset();
   newest_.reset();
   forget(0, std::numeric_limits<int64_t>::max());
-  if (is_leader()) {
+  if (is_first_of_node()) {
     try {
       folder_.check_content();
       std::filesystem::remove_all(folder());

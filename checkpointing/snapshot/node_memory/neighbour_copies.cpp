@@ -166,7 +166,7 @@ void NeighbourCopies::end_chunk(Stream& stream) {
   }
 }
 
-bool NeighbourCopies::is_ready() {
+bool NeighbourCopies::is_chunk_done() {
   bool ready = true;
   for (Stream& stream : streams_) {
     ready = stream.work.test() && ready;  // test() of every stream, since it makes progress

@@ -77,7 +77,7 @@ void RunFolder::try_out() {
     return path_ + "/" + temporary_name("probe-" + std::to_string(rank), options_.run());
   };
   agreement_.attempt(doing, [&] {
-    if (completes()) {
+    if (commits()) {
       const bool is_new = !exists(path_);
       files().make_folder(path_);
       if (is_new) {
@@ -101,13 +101,13 @@ void RunFolder::try_out() {
                  : "this rank does not see the file that rank 0 wrote there; all ranks must share "
                    "the folder, so name one on a file system that all nodes mount");
     }
-    if (!completes()) {
+    if (!commits()) {
       write_file(files(), probe_of(ranks().rank()), "0");
       files().remove_file(probe_of(ranks().rank()));
     }
   });
   agreement_.attempt(doing, [&] {
-    if (completes()) {
+    if (commits()) {
       files().rename(probe_of(0), probe_of(ranks().size()));
       files().remove_file(probe_of(ranks().size()));
       files().sync_folder(path_);
@@ -119,7 +119,7 @@ SnapshotId RunFolder::next_of(int64_t step) const {
   const std::vector<std::string> numbers =
       agreement_.gather("looking for snapshots in " + path_, [&] {
         int64_t number = 0;
-        for (const SnapshotId& id : completes() ? ids_in(path_) : std::vector<SnapshotId>()) {
+        for (const SnapshotId& id : commits() ? ids_in(path_) : std::vector<SnapshotId>()) {
           number = id.step == step ? id.number + 1 : number;
         }
         return std::to_string(number);
@@ -130,7 +130,7 @@ SnapshotId RunFolder::next_of(int64_t step) const {
 void RunFolder::set_metric(const SnapshotId& id, const MetricValue& metric) {
   const std::string folder = path_ + "/" + step_folder(id);
   agreement_.attempt("saving the metric of " + folder, [&] {
-    if (!completes()) {
+    if (!commits()) {
       return;
     }
     lock_->require_held();

@@ -108,7 +108,7 @@ SaveJob::SaveJob(RunFolder& folder, const Content& content, const SnapshotId& id
   planned_ = files_of(folder, content);
 }
 
-bool SaveJob::matches_finished(RunFolder& folder, const Content& content, const SnapshotId& id) {
+bool SaveJob::matches_complete(RunFolder& folder, const Content& content, const SnapshotId& id) {
   const std::string path = folder.path() + "/" + step_folder(id) + "/" + kManifestName;
   Manifest manifest = manifest_of(folder, content, id.step);
   for (const std::string& records :
@@ -120,7 +120,7 @@ bool SaveJob::matches_finished(RunFolder& folder, const Content& content, const 
     manifest.files.merge(parse_records(records, "what a rank would write"));
   }
   bool is_other = false;
-  if (folder.completes()) {
+  if (folder.commits()) {
     try {
       const MappedFile file(path);
       const Manifest saved = Manifest::parse(file.text(), path);
@@ -145,7 +145,7 @@ std::string SaveJob::temporary_path() const {
 void SaveJob::refuse_existing() const {
   if (exists(final_path())) {
     reject(final_path(),
-           "exists already, and a finished snapshot is never overwritten; move it "
+           "exists already, and a complete snapshot is never overwritten; move it "
            "away, or save under another step or folder");
   }
 }
@@ -162,7 +162,7 @@ void SaveJob::compare_content(const std::vector<std::string>& lines,
       manifest_.metric = metric->value;
       manifest_.lower_is_better = folder_->prefers_lower(*metric);
     }
-    if (folder_->completes()) {
+    if (folder_->commits()) {
       folder_->lock().require_held();
       refuse_existing();
       remove_leftovers(folder_->files(), folder_->path(), manifest_.run);
@@ -258,7 +258,7 @@ bool SaveJob::agree() {
     }
   }
   if (report_.error) {
-    outcome_.text = folder_->completes() ? remove_temporary() : "";
+    outcome_.text = folder_->commits() ? remove_temporary() : "";
     for (const detail::Outcome& outcome :
          folder_->agreement().exchange(std::exchange(outcome_, {}))) {
       *report_.error += outcome.text;
@@ -299,7 +299,7 @@ std::string SaveJob::name_latest_and_rotate() {
 }
 
 void SaveJob::commit() {
-  if (!folder_->completes()) {
+  if (!folder_->commits()) {
     return;
   }
   outcome_ = folder_->agreement().outcome_of([&] {

@@ -106,8 +106,8 @@ bool Writer::is_pending() const {
   return impl_->job.has_value();
 }
 
-bool Writer::is_ready() const {
-  return impl_->task.is_done();
+bool Writer::is_phase_done() const {
+  return is_pending() && impl_->task.is_done();
 }
 
 std::optional<SaveReport> Writer::advance() {
@@ -115,7 +115,7 @@ std::optional<SaveReport> Writer::advance() {
 }
 
 std::optional<SaveReport> Writer::poll() {
-  if (!is_pending() || impl_->folder.agreement().any(!is_ready())) {
+  if (!is_pending() || impl_->folder.agreement().any(!is_phase_done())) {
     return std::nullopt;
   }
   return advance();

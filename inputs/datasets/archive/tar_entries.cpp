@@ -1,6 +1,7 @@
 #include <archive.h>
 #include <archive_entry.h>
 #include <lockstep/collectives/check.h>
+#include <lockstep/collectives/impl/file_format.h>
 #include <lockstep/inputs/datasets/archive/tar_entries.h>
 
 #include <algorithm>
@@ -34,6 +35,10 @@ std::vector<TarEntry> tar_entries(const MappedData& file) {
   LOCKSTEP_CHECK(tar != nullptr, file.path(), ": libarchive cannot start");
   const auto check = [&](int result) {
     if (result != ARCHIVE_OK && result != ARCHIVE_WARN) {
+      const FileFormat* format = known_format(file.text());
+      const bool other = format != nullptr && std::string_view(format->name) != "tar";
+      file.check(!other, 0, "this is a file of ", other ? format->name : "", ", no tar file; ",
+                 other ? format->advice : "");
       const char* problem = archive_error_string(tar.get());
       file.check(false, static_cast<size_t>(archive_filter_bytes(tar.get(), 0)),
                  "is no plain tar file, or is damaged: ", problem != nullptr ? problem : "",

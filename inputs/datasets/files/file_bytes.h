@@ -3,6 +3,7 @@
 #include <lockstep/collectives/check.h>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,12 +15,19 @@ namespace lockstep::detail {
 /// Offsets count unpacked bytes. Errors: Error with exit code data. Threads: any, when const.
 class FileBytes {
  public:
-  /// Throws if the file is missing, empty, not readable, a damaged gzip, or packed in another
-  /// format (tar, zip, xz, bzip2, zstd), which the message names.
-  explicit FileBytes(std::string path);
+  /// What the beginning of a file says about its size: throws if that is not size(). Only the first
+  /// MiB is at data() then.
+  using HeaderCheck = std::function<void(const FileBytes&)>;
+
+  /// Throws if the file is missing, empty, not readable, a damaged gzip, or of another format that
+  /// has a mark (tar, zip, HDF5, UTF-16, ...), which the message names. A gzip file that unpacks to
+  /// more than 200 times its size is refused. No memory is taken for the whole file before all this
+  /// and `check_header` have passed.
+  explicit FileBytes(std::string path, const HeaderCheck& check_header = nullptr);
 
   const std::string& path() const { return path_; }
-  size_t size() const { return bytes_->size(); }
+  /// Of the whole file.
+  size_t size() const { return size_; }
   const uint8_t* data() const { return bytes_->data(); }
   /// Shared ownership of the bytes, for tensors that use them.
   std::shared_ptr<std::vector<uint8_t>> share() const { return bytes_; }
@@ -32,6 +40,7 @@ class FileBytes {
 
  private:
   std::string path_;
+  size_t size_ = 0;
   std::shared_ptr<std::vector<uint8_t>> bytes_;
 };
 

@@ -1,4 +1,5 @@
 #include <c10/util/ArrayRef.h>
+#include <lockstep/collectives/impl/file_format.h>
 #include <lockstep/inputs/datasets/files/npy_header.h>
 
 #include <charconv>
@@ -9,7 +10,7 @@
 namespace lockstep::detail {
 namespace {
 
-constexpr size_t kMostDimensions = 32;  // NumPy's limit
+constexpr size_t kMostDimensions = 64;  // NumPy's limit
 constexpr std::string_view kMagic("\x93NUMPY", 6);
 
 constexpr std::pair<std::string_view, at::ScalarType> kTypes[] = {
@@ -128,8 +129,12 @@ size_t data_bytes(const Literal& literal, const std::vector<int64_t>& shape, siz
 
 NpyHeader NpyHeader::parse(const MappedData& file) {
   const uint8_t* bytes = file.data();
-  file.check(file.text().substr(0, kMagic.size()) == kMagic, 0,
-             "bad magic number, expected that of a .npy file");
+  if (file.text().substr(0, kMagic.size()) != kMagic) {
+    const FileFormat* format = known_format(file.text());
+    file.check(format == nullptr, 0, "this is a file of ", format != nullptr ? format->name : "",
+               ", no .npy file; ", format != nullptr ? format->advice : "");
+    file.check(false, 0, "bad magic number, expected that of a .npy file");
+  }
   file.check(file.size() >= 12, file.size(), "the file ends in the header");
   const int version = bytes[6];
   file.check(version >= 1 && version <= 3, 6, "version ", version, ", expected 1 to 3");

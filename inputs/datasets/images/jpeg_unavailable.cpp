@@ -7,8 +7,7 @@ namespace lockstep::detail {
 at::Tensor decode_jpeg(std::string_view, const std::string& name) {
   throw Error(c10::str(name,
                        ": is a JPEG image, and lockstep was built without libjpeg-turbo; "
-                       "install libturbojpeg0-dev (Debian; libturbojpeg-dev on Ubuntu) and "
-                       "build lockstep again"),
+                       "install libjpeg-dev and build lockstep again"),
               ExitCode::environment);
 }
 

@@ -6,7 +6,6 @@
 #include <csetjmp>
 #include <cstring>
 #include <string>
-#include <vector>
 
 namespace lockstep::detail {
 namespace {
@@ -36,9 +35,15 @@ void read_bytes(png_structp png, png_bytep to, size_t count) {
 
 void ignore(png_structp, png_const_charp) {}
 
+constexpr size_t kChunkName = 5;
+constexpr png_byte kUnused[] =
+    "bKGD\0cHRM\0eXIf\0gAMA\0hIST\0iCCP\0iTXt\0oFFs\0pCAL\0pHYs\0sBIT\0sCAL\0sPLT\0sRGB\0tEXt\0"
+    "tIME\0zTXt";
+
 struct Reader {
   png_structp png = nullptr;
   png_infop info = nullptr;
+  int passes = 1;
   ~Reader() { png_destroy_read_struct(&png, &info, nullptr); }
 };
 
@@ -47,22 +52,28 @@ bool read_header(Reader& reader) {
   if (setjmp(png_jmpbuf(reader.png))) {
     return false;
   }
+  // What is not used is skipped: a packed text or profile could take any memory.
+  png_set_keep_unknown_chunks(reader.png, PNG_HANDLE_CHUNK_NEVER, kUnused,
+                              sizeof(kUnused) / kChunkName);
   png_read_info(reader.png, reader.info);
   png_set_expand(reader.png);
   png_set_scale_16(reader.png);
   png_set_strip_alpha(reader.png);
   png_set_gray_to_rgb(reader.png);
-  png_set_interlace_handling(reader.png);
+  reader.passes = png_set_interlace_handling(reader.png);
   png_read_update_info(reader.png, reader.info);
   return true;
 }
 
-/// `rows`: a pointer for each row.
-bool read_rows(Reader& reader, png_bytepp rows) {
+bool read_rows(Reader& reader, png_bytep pixels, size_t row_bytes, png_uint_32 height) {
   if (setjmp(png_jmpbuf(reader.png))) {
     return false;
   }
-  png_read_image(reader.png, rows);
+  for (int pass = 0; pass < reader.passes; ++pass) {
+    for (png_uint_32 y = 0; y < height; ++y) {
+      png_read_row(reader.png, pixels + y * row_bytes, nullptr);
+    }
+  }
   png_read_end(reader.png, nullptr);
   return true;
 }
@@ -86,12 +97,9 @@ at::Tensor decode_png(std::string_view bytes, const std::string& name) {
   LOCKSTEP_CHECK_CODE(row == 3 * width, ExitCode::data, name, ": has rows of ", row,
                       " bytes, expected ", 3 * width);
   at::Tensor pixels = at::empty({height, width, 3}, at::kByte);
-  std::vector<png_bytep> rows;
-  for (int64_t y = 0; y < height; ++y) {
-    rows.push_back(pixels.mutable_data_ptr<uint8_t>() + y * row);
-  }
-  LOCKSTEP_CHECK_CODE(read_rows(reader, rows.data()), ExitCode::data, name,
-                      ": the PNG data is damaged: ", input.problem);
+  LOCKSTEP_CHECK_CODE(read_rows(reader, pixels.mutable_data_ptr<uint8_t>(),
+                                static_cast<size_t>(row), static_cast<png_uint_32>(height)),
+                      ExitCode::data, name, ": the PNG data is damaged: ", input.problem);
   return pixels;
 }
 

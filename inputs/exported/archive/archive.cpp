@@ -1,3 +1,5 @@
+#include <lockstep/collectives/impl/bounded_json.h>
+#include <lockstep/collectives/impl/file_format.h>
 #include <lockstep/inputs/exported/archive/archive.h>
 #include <zlib.h>
 
@@ -25,6 +27,14 @@ uint32_t little_endian(const std::string& bytes, size_t at, size_t count) {
 uint32_t crc_of(const Record& record) {
   return static_cast<uint32_t>(
       crc32_z(0, static_cast<const Bytef*>(record.data.get()), record.size));
+}
+
+/// A graph of 250,000 nodes, in as many nested graphs as torch.export writes.
+detail::JsonLimits program_limits() {
+  detail::JsonLimits limits;
+  limits.depth = 256;
+  limits.values = 50'000'000;
+  return limits;
 }
 
 /// "train" of "models/train.json"; empty for any other record.
@@ -58,23 +68,46 @@ Archive::Archive(std::string path) : path_(std::move(path)) {
   }
   const auto end = static_cast<std::streamoff>(file_.tellg());
   file_size_ = end > 0 ? static_cast<size_t>(end) : 0;
-  guarded([&] { reader_ = std::make_unique<caffe2::serialize::PyTorchStreamReader>(path_); });
-  const std::vector<std::string> records = guarded([&] { return reader_->getAllRecords(); });
-  for (const std::string& record : records) {
+  const std::string beginning = bytes_at(0, std::min<size_t>(512, file_size_));
+  const auto* format = detail::known_format(beginning);
+  if (format != nullptr && beginning.substr(0, 2) != "PK") {
+    refuse(path_, "this is a file of ", format->name,
+           "; write the program in Python with torch.export.save(program, path)");
+  }
+  guarded([&] { open(); });
+  records_ = guarded([&] { return reader_->getAllRecords(); });
+  for (const std::string& record : records_) {
     if (const std::string name = program_name(record); !name.empty()) {
       programs_.push_back(name);
     }
   }
   if (programs_.empty()) {
-    const bool script = std::any_of(records.begin(), records.end(), [](const std::string& record) {
-      return record.rfind("code/", 0) == 0;
-    });
+    const bool script =
+        std::any_of(records_.begin(), records_.end(),
+                    [](const std::string& record) { return record.rfind("code/", 0) == 0; });
     refuse(path_, script ? "this is a TorchScript archive: read it with torch::jit::load"
                          : "the archive holds no program. Write it with torch.export.save, not "
                            "with torch.save");
   }
   if (has("byteorder") && text("byteorder") != "little") {
     refuse(path_, "the archive was written on a big-endian machine: export on another one");
+  }
+}
+
+/// Torch before 2.9 wrote records that lie in no folder, which LibTorch's reader does not open.
+void Archive::open() {
+  constexpr size_t directory = size_t{1} << 16;
+  try {
+    reader_ = std::make_unique<caffe2::serialize::PyTorchStreamReader>(path_);
+  } catch (const c10::Error&) {
+    const size_t count = std::min(directory, file_size_);
+    if (bytes_at(file_size_ - count, count).find("serialized_exported_program.json") !=
+        std::string::npos) {
+      refuse(path_,
+             "the archive has the layout of a torch before 2.9. Export the model again with "
+             "the torch that this program links");
+    }
+    throw;
   }
 }
 
@@ -135,8 +168,8 @@ std::string Archive::text(const std::string& name) {
 
 nlohmann::json Archive::json(const std::string& name) {
   try {
-    return nlohmann::json::parse(text(name));
-  } catch (const nlohmann::json::exception& error) {
+    return detail::bounded_json(text(name), program_limits());
+  } catch (const detail::BadJson& error) {
     refuse(path_, name, " is not JSON: ", error.what());
   }
 }

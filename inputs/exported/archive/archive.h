@@ -29,6 +29,8 @@ class Archive {
 
   /// The names of the programs in the archive; torch.export.save() writes one, "model".
   const std::vector<std::string>& programs() const { return programs_; }
+  /// The names of all records.
+  const std::vector<std::string>& records() const { return records_; }
   Record read(const std::string& name);
   std::string text(const std::string& name);
   nlohmann::json json(const std::string& name);
@@ -39,6 +41,7 @@ class Archive {
   /// Runs `action` and converts exceptions of LibTorch's reader to Error.
   template <typename Action>
   auto guarded(const Action& action) -> decltype(action());
+  void open();
   uint32_t stored_crc(const std::string& name, size_t size);
   std::string bytes_at(size_t offset, size_t count);
 
@@ -46,6 +49,7 @@ class Archive {
   std::ifstream file_;
   size_t file_size_ = 0;
   std::unique_ptr<caffe2::serialize::PyTorchStreamReader> reader_;
+  std::vector<std::string> records_;
   std::vector<std::string> programs_;
 };
 

@@ -1,9 +1,12 @@
 #include <ATen/Functions.h>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/util/safe_numerics.h>
 #include <lockstep/inputs/exported/archive/json_values.h>
 #include <lockstep/inputs/exported/archive/parsed.h>
 #include <lockstep/inputs/exported/archive/payload.h>
 
+#include <cstring>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -66,8 +69,19 @@ bool fits(const Layout& layout, uint64_t elements) {
 /// Reads the tensors of one payload configuration.
 class PayloadReader {
  public:
-  PayloadReader(Archive& archive, std::string folder)
-      : archive_(archive), folder_(std::move(folder)) {}
+  PayloadReader(Archive& archive, std::string folder, const Json& config)
+      : archive_(archive), folder_(std::move(folder)) {
+    for (const auto& [name, entry] : config.items()) {
+      users_[entry.at("path_name").get<std::string>()] += 1;
+    }
+  }
+
+  /// True if no other tensor lies in the record.
+  bool alone(const Json& entry) const {
+    return users_.at(entry.at("path_name").get<std::string>()) == 1;
+  }
+
+  const std::map<std::string, at::Tensor>& records() const { return records_; }
 
   StoredTensor read(const std::string& name, const Json& entry) {
     if (entry.at("use_pickle").get<bool>()) {
@@ -127,20 +141,95 @@ class PayloadReader {
                          std::vector<int64_t>, int64_t>;
   Archive& archive_;
   std::string folder_;
+  std::map<std::string, int> users_;  // tensors in each record
   std::map<std::string, at::Tensor> records_;
   std::map<Key, at::Tensor> tensors_;
 };
 
-std::vector<StoredTensor> read_all(Archive& archive, const std::string& folder,
-                                   const std::string& config_name) {
-  const Json config = archive.json(folder + config_name);
-  return parsed(archive.path(), folder + config_name, [&] {
-    PayloadReader reader(archive, folder);
+/// The folder of a kind of tensors and the record that describes them.
+struct Payload {
+  std::string folder;
+  std::string config;
+};
+
+Payload weights_of(const std::string& program) {
+  return {"data/weights/", "data/weights/" + program + "_weights_config.json"};
+}
+
+Payload constants_of(const std::string& program) {
+  return {"data/constants/", "data/constants/" + program + "_constants_config.json"};
+}
+
+std::vector<StoredTensor> read_all(Archive& archive, const Payload& payload) {
+  const Json json = archive.json(payload.config);
+  return parsed(archive.path(), payload.config, [&] {
+    const Json& config = json.at("config");
+    PayloadReader reader(archive, payload.folder, config);
     std::vector<StoredTensor> tensors;
-    for (const auto& [name, entry] : config.at("config").items()) {
+    for (const auto& [name, entry] : config.items()) {
       tensors.push_back(reader.read(name, entry));
+      at::Tensor& tensor = tensors.back().tensor;
+      if (!tensors.back().parameter && !tensor.is_non_overlapping_and_dense() &&
+          reader.alone(entry)) {
+        tensor = tensor.contiguous();
+      }
     }
     return tensors;
+  });
+}
+
+at::Tensor bytes_of(const std::string& text) {
+  at::Tensor bytes = at::empty({static_cast<int64_t>(text.size())}, at::kByte);
+  std::memcpy(bytes.mutable_data_ptr(), text.data(), text.size());
+  return bytes;
+}
+
+bool overlaps(const at::Tensor& tensor) {
+  return at::has_internal_overlap(tensor) == at::MemOverlap::Yes;
+}
+
+/// `entry` for a tensor that fills a record of its own.
+void make_contiguous(Json& entry, const at::Tensor& tensor) {
+  Json& meta = entry.at("tensor_meta");
+  for (size_t d = 0; d < meta.at("strides").size(); ++d) {
+    meta["strides"][d]["as_int"] = tensor.stride(static_cast<int64_t>(d));
+  }
+  meta["storage_offset"]["as_int"] = 0;
+}
+
+void write_all(Archive& archive, const Payload& payload, const std::vector<NamedTensors>& lists,
+               Records& changed) {
+  Json json = archive.json(payload.config);
+  parsed(archive.path(), payload.config, [&] {
+    const at::NoGradGuard no_grad;
+    PayloadReader reader(archive, payload.folder, json.at("config"));
+    for (const NamedTensors& values : lists) {
+      for (auto& [name, entry] : json.at("config").items()) {
+        const auto value = values.find(name);
+        if (value == values.end()) {
+          continue;
+        }
+        const at::Tensor place = reader.read(name, entry).tensor;
+        if (place.sizes() != value->second.sizes()) {
+          malformed("'", name, "' has other sizes than the model: the archive has been replaced");
+        }
+        if (!overlaps(place)) {
+          place.copy_(value->second);
+          continue;
+        }
+        if (!reader.alone(entry)) {
+          malformed("'", name, "' shares its elements with itself and with other tensors");
+        }
+        const at::Tensor whole = value->second.to(at::kCPU, place.scalar_type()).contiguous();
+        make_contiguous(entry, whole);
+        changed[payload.folder + entry.at("path_name").get<std::string>()] =
+            whole.view({-1}).view(at::kByte);
+        changed[payload.config] = bytes_of(json.dump());
+      }
+    }
+    for (const auto& [path, bytes] : reader.records()) {
+      changed.emplace(payload.folder + path, bytes);
+    }
   });
 }
 
@@ -152,11 +241,21 @@ std::vector<StoredTensor> read_weights(Archive& archive, const std::string& prog
            "the weights are pickled, as torch before 2.9 wrote them. Export the "
            "model again with the torch that this program links");
   }
-  return read_all(archive, "data/weights/", program + "_weights_config.json");
+  return read_all(archive, weights_of(program));
 }
 
 std::vector<StoredTensor> read_constants(Archive& archive, const std::string& program) {
-  return read_all(archive, "data/constants/", program + "_constants_config.json");
+  return read_all(archive, constants_of(program));
+}
+
+void write_weights(Archive& archive, const std::string& program,
+                   const std::vector<NamedTensors>& values, Records& changed) {
+  write_all(archive, weights_of(program), values, changed);
+}
+
+void write_constants(Archive& archive, const std::string& program, const NamedTensors& values,
+                     Records& changed) {
+  write_all(archive, constants_of(program), {values}, changed);
 }
 
 }  // namespace lockstep::exported

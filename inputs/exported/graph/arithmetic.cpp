@@ -2,6 +2,7 @@
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/inputs/exported/graph/arithmetic.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -157,6 +158,28 @@ void either(Stack& stack) {
   }
 }
 
+/// The operands of << and >>: integers, the second not negative.
+std::pair<int64_t, int64_t> shifted(const Stack& stack) {
+  const int64_t places = as_integer(stack[stack.size() - 1]);
+  LOCKSTEP_CHECK(places >= 0, "ExportedModule: the program shifts a size by ", places, " places");
+  return {as_integer(stack[stack.size() - 2]), places};
+}
+
+void shift_left(Stack& stack) {
+  auto [value, places] = shifted(stack);
+  for (; places > 0 && value != 0; --places) {
+    if (__builtin_mul_overflow(value, int64_t{2}, &value)) {
+      too_large();
+    }
+  }
+  replace(stack, 2, value);
+}
+
+void shift_right(Stack& stack) {
+  const auto [value, places] = shifted(stack);
+  replace(stack, 2, value >> std::min<int64_t>(places, 63));
+}
+
 void negation(Stack& stack) {
   replace(stack, 1, !truth(stack.back()));
 }
@@ -180,15 +203,22 @@ void to_float(Stack& stack) {
   replace(stack, 1, as_float(stack.back()));
 }
 
+template <double (*round)(double)>
 void to_integer(Stack& stack) {
   if (!is_float(stack.back())) {
     return replace(stack, 1, as_integer(stack.back()));
   }
-  const double value = stack.back().toDouble();
+  const double value = round(stack.back().toDouble());
   if (!(std::abs(value) < 9e18)) {
     too_large();
   }
   replace(stack, 1, static_cast<int64_t>(value));
+}
+
+void magnitude(Stack& stack) {
+  if (as_float(stack.back()) < 0) {
+    negative(stack);
+  }
 }
 
 void square_root(Stack& stack) {
@@ -219,11 +249,17 @@ Arithmetic arithmetic_of(const std::string& target, size_t& operands) {
       {"_operator.ge", {comparison<std::greater_equal>, 2}},
       {"_operator.and_", {both, 2}},
       {"_operator.or_", {either, 2}},
+      {"_operator.lshift", {shift_left, 2}},
+      {"_operator.rshift", {shift_right, 2}},
       {"_operator.neg", {negative, 1}},
       {"_operator.pos", {same, 1}},
-      {"math.trunc", {to_integer, 1}},
+      {"math.trunc", {to_integer<std::trunc>, 1}},
+      {"math.floor", {to_integer<std::floor>, 1}},
+      {"math.ceil", {to_integer<std::ceil>, 1}},
+      {"math.sqrt", {square_root, 1}},
+      {"abs", {magnitude, 1}},
       {"torch.sym_not", {negation, 1}},
-      {"torch.sym_int", {to_integer, 1}},
+      {"torch.sym_int", {to_integer<std::trunc>, 1}},
       {"torch.sym_float", {to_float, 1}},
       {"torch.sym_max", {extreme<true>, 2}},
       {"torch.sym_min", {extreme<false>, 2}},

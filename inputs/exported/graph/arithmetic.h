@@ -12,8 +12,8 @@ namespace lockstep::exported {
 /// of Python: // and % round down, / gives a float.
 using Arithmetic = void (*)(std::vector<c10::IValue>& stack);
 
-/// The function of a target such as "_operator.floordiv", or null. Sets `operands` to its number of
-/// operands.
+/// The function of a target such as "_operator.floordiv", or null: all of the exporter's list
+/// (_SYM_OPS), and those of its guards. Sets `operands` to its number of operands.
 Arithmetic arithmetic_of(const std::string& target, size_t& operands);
 
 }  // namespace lockstep::exported

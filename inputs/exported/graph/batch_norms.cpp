@@ -35,11 +35,7 @@ bool is_functional_norm(const Instruction& instruction) {
 class Recomposer {
  public:
   explicit Recomposer(Program& program) : program_(program) {
-    for (const Instruction& instruction : program.instructions) {
-      for (const Argument& argument : instruction.arguments) {
-        count(argument.operands);
-      }
-    }
+    count(program.instructions);
     count(program.outputs);
     for (const Mutation& mutation : program.mutations) {
       count({mutation.value});
@@ -74,6 +70,17 @@ class Recomposer {
   }
 
  private:
+  void count(const std::vector<Instruction>& instructions) {
+    for (const Instruction& instruction : instructions) {
+      for (const Argument& argument : instruction.arguments) {
+        count(argument.operands);
+      }
+      if (instruction.region != nullptr) {
+        count(instruction.region->instructions);
+      }
+    }
+  }
+
   void count(const std::vector<Operand>& operands) {
     for (const Operand& operand : operands) {
       reads_[operand.slot] += operand.slot < 0 ? 0 : 1;
@@ -111,8 +118,7 @@ class Recomposer {
       slot = buffers_.at(slot);
     }
     norm.arguments.push_back({Argument::Kind::value, {{-1, false, false}}});  // cudnn_enabled
-    norm.results.resize(1);
-    norm.evaluation = evaluation_of(norm.op->schema(), norm.arguments);
+    norm.results.resize(1);  // the training flag has the same place: norm.evaluation stays
   }
 
   Program& program_;

@@ -1,12 +1,15 @@
 #include <lockstep/inputs/exported/archive/json_values.h>
 #include <lockstep/inputs/exported/graph/batch_norms.h>
 #include <lockstep/inputs/exported/graph/compiler.h>
+#include <lockstep/inputs/exported/graph/decompositions.h>
 #include <lockstep/inputs/exported/graph/operators.h>
+#include <lockstep/inputs/exported/graph/region_node.h>
+#include <lockstep/inputs/exported/graph/source.h>
+#include <lockstep/inputs/exported/graph/unknown_modes.h>
 #include <torch/version.h>
 
-#include <cmath>
+#include <algorithm>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <unordered_set>
 #include <utility>
 
@@ -18,52 +21,18 @@ using Json = nlohmann::json;
 
 constexpr int64_t kSchemaMajor = 8;
 
-bool ends_with(const std::string& text, const std::string& ending) {
-  return text.size() >= ending.size() &&
-         text.compare(text.size() - ending.size(), ending.size(), ending) == 0;
-}
-
 bool counts_batches(const std::string& buffer) {
-  return buffer == "num_batches_tracked" || ends_with(buffer, ".num_batches_tracked");
-}
-
-/// Whether fp16 and bf16 can hold the fill number in `values`. They cannot hold finfo(float32).min,
-/// for example, which attention masks use.
-bool fits_16_bits(const std::unordered_map<std::string, const Json*>& values) {
-  const auto fill = values.find("fill_value");
-  if (fill == values.end()) {
-    return true;
-  }
-  const auto [kind, value] = alternative(*fill->second);
-  const double number = kind == "as_float" ? floating(*value)
-                        : kind == "as_int" ? static_cast<double>(integer(*value))
-                                           : 0.0;
-  return !std::isfinite(number) || std::abs(number) <= 65504.0;
-}
-
-/// The last line of the stack trace outside of torch: `File "model.py", line 13, in forward`.
-std::string source_line(const Json& node) {
-  const auto metadata = node.find("metadata");
-  if (metadata == node.end() || !metadata->contains("stack_trace")) {
-    return "";
-  }
-  std::istringstream lines(metadata->at("stack_trace").get<std::string>());
-  std::string found;
-  for (std::string line; std::getline(lines, line);) {
-    const auto begin = line.find("File \"");
-    if (begin != std::string::npos && line.find("/torch/") == std::string::npos) {
-      found = line.substr(begin);
-    }
-  }
-  return found;
+  return buffer.substr(buffer.rfind('.') + 1) == "num_batches_tracked";
 }
 
 class Compiler {
  public:
-  Compiler(const Json& json, const Place& home)
+  Compiler(const Json& json, const Place& home, const std::vector<std::string>& namespaces)
       : graph_(json.at("graph_module").at("graph")),
         signature_(json.at("graph_module").at("signature")),
         home_(home),
+        namespaces_(namespaces),
+        decompositions_(json),
         program_{{}, InputRules(json), {}, {}, {}, {}, {}, {}, {}, false, true, false} {
     names_.device = home.device;
     names_.slot = [this](const std::string& name) {
@@ -79,14 +48,16 @@ class Compiler {
     for (const Json& spec : signature_.at("input_specs")) {
       add_input(spec);
     }
-    for (const Json& node : graph_.at("nodes")) {
-      add_node(node);
-    }
+    program_.inputs.add_relations(json);
+    program_.instructions = instructions_of(graph_);
     for (const Json& spec : signature_.at("output_specs")) {
       add_output(spec);
     }
     add_tree(json.at("graph_module").at("module_call_graph"));
     recompose_batch_norms(program_);
+    program_.decomposed = decompositions_.any();
+    program_.lost_gradients = decompositions_.lost_gradients();
+    program_.of_unknown_mode = unknown_modes_.findings(program_.mutations);
     mark_last_uses();
     program_.initial.resize(static_cast<size_t>(next_slot_));
     return std::move(program_);
@@ -105,6 +76,8 @@ class Compiler {
     state_slots_[name] = slot;
     if (kind == StateSlot::Kind::buffer && counts_batches(name)) {
       counters_.insert(slot);
+    } else if (kind != StateSlot::Kind::parameter) {
+      unknown_modes_.add_buffer(slot, name);
     }
   }
 
@@ -118,7 +91,9 @@ class Compiler {
       add_state(*entry, "tensor_constant_name", StateSlot::Kind::constant);
     } else if (kind == "user_input") {
       add_user_input(entry->at("arg"));
-    } else if (kind != "constant_input") {
+    } else if (kind == "constant_input") {
+      program_.inputs.add_constant();
+    } else {
       malformed("inputs of the kind '", kind,
                 "' (custom objects, tokens of effects) are not run. "
                 "Export a forward() of tensors");
@@ -135,7 +110,21 @@ class Compiler {
       program_.inputs.add(name, define(name), nullptr);
     } else if (kind == "as_sym_float" || kind == "as_sym_bool" || kind == "as_custom_obj") {
       malformed("inputs of the kind '", kind, "' are not run. Pass a tensor");
+    } else {
+      program_.inputs.add_constant();
     }
+  }
+
+  std::vector<Instruction> instructions_of(const Json& graph) {
+    std::vector<Instruction> outer;
+    std::swap(outer, instructions_);
+    const Json* const tensors = std::exchange(tensors_, &graph.at("tensor_values"));
+    for (const Json& node : graph.at("nodes")) {
+      add_node(node);
+    }
+    tensors_ = tensors;
+    std::swap(outer, instructions_);
+    return outer;
   }
 
   void add_node(const Json& node) {
@@ -143,27 +132,32 @@ class Compiler {
     const Json unnamed = "?";
     const Json& name =
         node.contains("name") && node.at("name").is_string() ? node.at("name") : unnamed;
-    const std::string line = source_line(node);
-    std::string origin = "node '" + name.get<std::string>() + "' (" + target + ")";
-    if (!line.empty()) {
-      origin += ", " + line;
+    const Source source(node);
+    Instruction instruction;
+    instruction.origin = "node '" + name.get<std::string>() + "' (" + target + ")";
+    if (!source.line().empty()) {
+      instruction.origin += ", " + source.line();
     }
-    note_modules(node);
+    add_module_types(node, program_.module_types);
     try {
       if (target != "torch.ops.aten._assert_tensor_metadata.default") {  // would fail after to()
-        add_instruction(node, target, origin);
+        add_instruction(node, target, source, instruction);
+        instructions_.push_back(std::move(instruction));
       }
     } catch (const Malformed& error) {
-      malformed(origin, ": ", error.what());
+      malformed(instruction.origin, ": ", error.what());
     }
   }
 
-  void add_instruction(const Json& node, const std::string& target, const std::string& origin) {
-    Instruction instruction;
-    instruction.origin = origin;
+  void add_instruction(const Json& node, const std::string& target, const Source& source,
+                       Instruction& instruction) {
+    const Json& given = node.at("inputs");
+    if (target == "torch.ops.higher_order.wrap_with_set_grad_enabled" ||
+        target == "torch.ops.higher_order.wrap_with_autocast") {
+      return add_region(node, source, instruction);
+    }
     size_t operands = 0;
     instruction.arithmetic = arithmetic_of(target, operands);
-    const Json& given = node.at("inputs");
     if (instruction.arithmetic != nullptr) {
       for (const Json& argument : given) {
         instruction.arguments.push_back(number_of(argument.at("arg"), names_));
@@ -172,16 +166,44 @@ class Compiler {
         malformed("takes ", operands, " numbers, not ", instruction.arguments.size());
       }
     } else {
-      instruction.op = find_operator(target);
-      add_arguments(given, instruction);
+      const Call call = decompositions_.undone(node, source, instruction.origin, *tensors_);
+      instruction.op = find_operator(call.target, namespaces_);
+      add_arguments(call.inputs, source, instruction);
     }
     for (const Json& result : node.at("outputs")) {
       instruction.results.push_back(result_of(result));
     }
-    program_.instructions.push_back(std::move(instruction));
+    if (instruction.op.has_value()) {
+      unknown_modes_.add(instruction);
+    }
   }
 
-  void add_arguments(const Json& given, Instruction& instruction) {
+  void add_region(const Json& node, const Source& source, Instruction& instruction) {
+    if (source.comes_through("/torch/utils/checkpoint.py")) {
+      malformed(
+          "torch.export loses the gradients of torch.utils.checkpoint with use_reentrant=True. "
+          "Pass use_reentrant=False and export again");
+    }
+    const RegionNode region(node);
+    std::unordered_map<std::string, int> inner;
+    for (const auto& [inside, outside] : region.inputs) {
+      inner[inside] = names_.slot(outside);
+    }
+    std::swap(slots_, inner);
+    instruction.region = std::make_shared<Region>();
+    instruction.region->modes = modes_of(region.settings, home_.device);
+    instruction.region->instructions = instructions_of(region.graph);
+    std::unordered_map<std::string, int> results;
+    for (const auto& [outside, inside] : region.results) {
+      results[outside] = names_.slot(inside);
+    }
+    std::swap(slots_, inner);
+    for (const auto& [name, slot] : results) {
+      slots_[name] = slot;
+    }
+  }
+
+  void add_arguments(const Json& given, const Source& source, Instruction& instruction) {
     const c10::FunctionSchema& schema = instruction.op->schema();
     std::unordered_map<std::string, const Json*> values;
     for (const Json& argument : given) {
@@ -194,7 +216,7 @@ class Compiler {
     for (const c10::Argument& argument : schema.arguments()) {
       instruction.arguments.push_back(argument_for(argument, schema, values));
     }
-    instruction.evaluation = evaluation_of(schema, instruction.arguments);
+    instruction.evaluation = evaluation_of(schema, instruction.arguments, source);
     program_.has_training_flags = program_.has_training_flags || instruction.evaluation.flag;
     program_.all_flags_off = program_.all_flags_off && !instruction.evaluation.on;
     if (schema.name() == "aten::add_" &&
@@ -215,8 +237,8 @@ class Compiler {
               {{-1, false, argument.default_value().value_or(c10::IValue())}}};
     }
     Argument made = argument_of(*value->second, argument, names_);
-    if (argument.name() == "dtype" && makes_a_constant(schema) && fits_16_bits(values) &&
-        !made.operands.empty() && made.operands[0].literal.isInt() &&
+    if (argument.name() == "dtype" && makes_a_constant(schema, values) && !made.operands.empty() &&
+        made.operands[0].literal.isInt() &&
         made.operands[0].literal.toInt() == static_cast<int64_t>(home_.dtype)) {
       program_.uses_place_dtype = true;
       return {Argument::Kind::place_dtype, {}};
@@ -305,25 +327,6 @@ class Compiler {
     }
   }
 
-  /// Python's classes, from entries "key,path,class" of the nodes' module stacks.
-  void note_modules(const Json& node) {
-    const auto metadata = node.find("metadata");
-    if (metadata == node.end() || !metadata->contains("nn_module_stack")) {
-      return;
-    }
-    std::istringstream entries(metadata->at("nn_module_stack").get<std::string>());
-    for (std::string entry; std::getline(entries, entry, ';');) {
-      const auto first = entry.find(',');
-      const auto last = entry.rfind(',');
-      if (first < last && last != std::string::npos) {
-        const std::string path = entry.substr(first + 1, last - first - 1);
-        const auto dot = entry.rfind('.');
-        program_.module_types[path] =
-            entry.substr(dot != std::string::npos && dot > last ? dot + 1 : last + 1);
-      }
-    }
-  }
-
   /// Marks the last read of each slot, which moves the value out. Outputs and mutations are read
   /// after all instructions.
   void mark_last_uses() {
@@ -340,7 +343,15 @@ class Compiler {
     for (auto it = program_.mutations.rbegin(); it != program_.mutations.rend(); ++it) {
       mark(it->value);
     }
-    for (auto it = program_.instructions.rbegin(); it != program_.instructions.rend(); ++it) {
+    mark_last_uses(program_.instructions, mark);
+  }
+
+  template <typename Mark>
+  void mark_last_uses(std::vector<Instruction>& instructions, const Mark& mark) {
+    for (auto it = instructions.rbegin(); it != instructions.rend(); ++it) {
+      if (it->region != nullptr) {
+        mark_last_uses(it->region->instructions, mark);
+      }
       for (auto argument = it->arguments.rbegin(); argument != it->arguments.rend(); ++argument) {
         for (auto operand = argument->operands.rbegin(); operand != argument->operands.rend();
              ++operand) {
@@ -353,18 +364,24 @@ class Compiler {
   const Json& graph_;
   const Json& signature_;
   const Place home_;
+  const std::vector<std::string>& namespaces_;
+  Decompositions decompositions_;
   Program program_;
+  const Json* tensors_ = nullptr;          // sizes and dtypes of the graph that is being read
+  std::vector<Instruction> instructions_;  // of the graph that is being read
   Names names_;
   std::unordered_map<std::string, int> slots_;
   std::unordered_map<std::string, int> state_slots_;
   std::unordered_set<int> counters_;
+  UnknownModes unknown_modes_;
   std::vector<bool> output_is_tensor_;
   int next_slot_ = 0;
 };
 
 }  // namespace
 
-Program compile(const Json& program, const Place& home) {
+Program compile(const Json& program, const Place& home,
+                const std::vector<std::string>& namespaces) {
   const int64_t major = integer(program.at("schema_version").at("major"));
   if (major != kSchemaMajor) {
     const auto version = program.find("torch_version");
@@ -375,7 +392,7 @@ Program compile(const Json& program, const Place& home) {
               version != program.end() && version->is_string() ? version->get<std::string>() : "?",
               "; export with torch " TORCH_VERSION);
   }
-  return Compiler(program, home).compile(program);
+  return Compiler(program, home, namespaces).compile(program);
 }
 
 }  // namespace lockstep::exported

@@ -1,7 +1,10 @@
 #include <lockstep/collectives/check.h>
 #include <lockstep/inputs/exported/archive/json_values.h>
 #include <lockstep/inputs/exported/graph/input_rules.h>
+#include <lockstep/inputs/exported/graph/linear_size.h>
+#include <lockstep/inputs/exported/graph/tree.h>
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -14,15 +17,35 @@ using Json = nlohmann::json;
 
 constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
 
-/// "s13" of "Symbol('s13', positive=True, integer=True)"; empty for any other expression.
-std::string symbol_name(const std::string& expression) {
-  const std::string begin = "Symbol('";
-  const auto end = expression.find('\'', begin.size());
-  if (expression.rfind(begin, 0) != 0 || end == std::string::npos ||
-      expression.find(')') != expression.size() - 1) {
+/// The path of each argument of forward() in the text of a relation: "['x']", "['d']['a'][1]".
+std::vector<std::string> argument_paths(const Json& signature) {
+  std::vector<std::string> paths = Tree::parse(signature.at("in_spec").get<std::string>()).paths();
+  const Json& names = signature.at("forward_arg_names");
+  for (std::string& path : paths) {
+    const std::string positional = "[0][";
+    const bool keyword = path.rfind(positional, 0) != 0;
+    const size_t end = path.find(']', keyword ? 0 : positional.size());
+    if (end == std::string::npos) {
+      malformed("the arguments of forward() are not a tuple and a dict");
+    }
+    path = keyword
+               ? path.substr(end + 1)
+               : c10::str("['",
+                          names.at(std::stoul(path.substr(positional.size()))).get<std::string>(),
+                          "']", path.substr(end + 1));
+  }
+  return paths;
+}
+
+/// "['rest'][0]" of "['rest_0']": an element of Python's *rest. Empty for other paths.
+std::string numbered_path(const std::string& path) {
+  const size_t end = path.find("']");
+  const size_t digits = path.find_last_not_of("0123456789", end - 1) + 1;
+  if (digits == end || digits < 4 || path[digits - 1] != '_') {
     return "";
   }
-  return expression.substr(begin.size(), end - begin.size());
+  return c10::str(path.substr(0, digits - 1), "'][", path.substr(digits, end - digits), "]",
+                  path.substr(end + 2));
 }
 
 enum class Numbers : uint8_t { boolean, integral, floating };
@@ -50,19 +73,30 @@ InputRules::Dimension InputRules::dimension_of(const Json& size) {
   if (kind == "as_int") {
     return {integer(*value), -1};
   }
-  const std::string name = symbol_name(value->at("expr_str").get<std::string>());
-  if (name.empty()) {
+  const auto linear = LinearSize::parse(value->at("expr_str").get<std::string>());
+  if (!linear.has_value() || linear->factor < 1) {
     return {};  // an expression: the operators check it
   }
-  for (size_t i = 0; i < symbols_.size(); ++i) {
-    if (symbols_[i].name == name) {
-      return {-1, static_cast<int>(i)};
-    }
+  const auto known = std::find(symbols_.begin(), symbols_.end(), linear->symbol);
+  const auto symbol = static_cast<int>(known - symbols_.begin());
+  if (known == symbols_.end()) {
+    symbols_.push_back(linear->symbol);
   }
-  const auto range = ranges_.find(name);
+  const auto range = ranges_.find(linear->symbol);
   const auto [from, to] = range == ranges_.end() ? std::pair{int64_t{0}, kLargest} : range->second;
-  symbols_.push_back({name, from, to});
-  return {-1, static_cast<int>(symbols_.size()) - 1};
+  Dimension dimension{-1, symbol, linear->factor, linear->offset, 0, kLargest};
+  if (from > 0) {
+    dimension.smallest = linear->at(from).value_or(kLargest);
+  }
+  if (to < kLargest) {
+    dimension.largest = linear->at(to).value_or(kLargest);
+  }
+  return dimension;
+}
+
+std::string InputRules::describe(const Dimension& dimension) const {
+  const std::string& symbol = symbols_[static_cast<size_t>(dimension.symbol)];
+  return LinearSize{symbol, dimension.factor, dimension.offset}.text();
 }
 
 void InputRules::add(std::string name, int slot, const Json* meta) {
@@ -73,7 +107,38 @@ void InputRules::add(std::string name, int slot, const Json* meta) {
       input.dimensions.push_back(dimension_of(size));
     }
   }
+  leaves_.push_back(static_cast<int>(inputs_.size()));
   inputs_.push_back(std::move(input));
+}
+
+void InputRules::add_constant() {
+  leaves_.push_back(-1);
+}
+
+void InputRules::add_relations(const Json& program) {
+  const auto relations = program.find("guards_code");
+  if (relations == program.end() || relations->empty()) {
+    return;
+  }
+  const Json& signature = program.at("graph_module").at("module_call_graph").at(0).at("signature");
+  const std::vector<std::string> paths = argument_paths(signature);
+  if (paths.size() != leaves_.size()) {
+    malformed("forward() has ", paths.size(), " arguments, and the program ", leaves_.size());
+  }
+  std::unordered_map<std::string, size_t> places;
+  for (size_t i = 0; i < paths.size(); ++i) {
+    if (leaves_[i] >= 0) {
+      const auto input = static_cast<size_t>(leaves_[i]);
+      places.emplace(paths[i], input);
+      places.emplace(c10::str("['flat_args'][", i, "]"), input);
+      if (const std::string numbered = numbered_path(paths[i]); !numbered.empty()) {
+        places.emplace(numbered, input);
+      }
+    }
+  }
+  for (const Json& relation : *relations) {
+    relations_.emplace_back(relation.get<std::string>(), places);
+  }
 }
 
 std::vector<std::string> InputRules::names() const {
@@ -100,23 +165,33 @@ void InputRules::check(const Input& input, const at::Tensor& tensor,
                    " of the input '", input.name, "' has size ", size,
                    ", and was exported with the fixed size ", dimension.size,
                    ". To run other sizes, export with dynamic_shapes (torch.export.Dim)");
-    if (dimension.symbol < 0) {
-      continue;
+    if (dimension.symbol >= 0) {
+      check_symbol(input, d, size, bound[static_cast<size_t>(dimension.symbol)]);
     }
-    const Symbol& symbol = symbols_[static_cast<size_t>(dimension.symbol)];
-    LOCKSTEP_CHECK(size >= symbol.smallest && size <= symbol.largest, "ExportedModule: dimension ",
-                   d, " of the input '", input.name, "' has size ", size,
-                   ", and was exported for sizes from ", symbol.smallest, " to ", symbol.largest);
-    Bound& first = bound[static_cast<size_t>(dimension.symbol)];
-    const auto position = static_cast<size_t>(&input - inputs_.data());
-    if (first.size < 0) {
-      first = {size, position, d};
-    }
-    LOCKSTEP_CHECK(first.size == size, "ExportedModule: dimension ", d, " of the input '",
-                   input.name, "' has size ", size, ", and dimension ", first.dimension,
-                   " of the input '", inputs_[first.input].name, "' has size ", first.size,
-                   ": they were exported as one dynamic dimension");
   }
+}
+
+void InputRules::check_symbol(const Input& input, size_t d, int64_t size, Bound& first) const {
+  const Dimension& dimension = input.dimensions[d];
+  LOCKSTEP_CHECK(size >= dimension.smallest && size <= dimension.largest,
+                 "ExportedModule: dimension ", d, " of the input '", input.name, "' has size ",
+                 size, ", and was exported for sizes from ", dimension.smallest, " to ",
+                 dimension.largest);
+  if (first.size < 0) {
+    first = {size, static_cast<size_t>(&input - inputs_.data()), d};
+    return;
+  }
+  const Dimension& other = inputs_[first.input].dimensions[first.dimension];
+  int64_t mine = 0;
+  int64_t others = 0;
+  const bool same = !__builtin_mul_overflow(size - dimension.offset, other.factor, &mine) &&
+                    !__builtin_mul_overflow(first.size - other.offset, dimension.factor, &others) &&
+                    mine == others;
+  const bool alike = dimension.factor == other.factor && dimension.offset == other.offset;
+  LOCKSTEP_CHECK(same, "ExportedModule: dimension ", d, " of the input '", input.name,
+                 "' has size ", size, ", and dimension ", first.dimension, " of the input '",
+                 inputs_[first.input].name, "' has size ", first.size, ": they were exported as ",
+                 alike ? "one dynamic dimension" : describe(dimension) + " and " + describe(other));
 }
 
 void InputRules::bind(const std::vector<c10::IValue>& leaves, Values& values) const {
@@ -134,6 +209,11 @@ void InputRules::bind(const std::vector<c10::IValue>& leaves, Values& values) co
                      "' must be an int");
     }
     values[static_cast<size_t>(input.slot)] = leaves[i];
+  }
+  for (const Relation& relation : relations_) {
+    LOCKSTEP_CHECK(relation.holds(leaves),
+                   "ExportedModule: the sizes of the inputs do not fit: ", relation.text(),
+                   " was exported");
   }
 }
 

@@ -5,6 +5,8 @@
 
 #include <optional>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace lockstep::exported {
@@ -13,7 +15,11 @@ namespace lockstep::exported {
 /// that the module registers; they stay the same objects when the module moves or casts them.
 class Model {
  public:
-  explicit Model(const std::string& path);
+  /// `namespaces`: of registered operators that the programs may call. `without_no_grad`: what the
+  /// caller states of decomposed programs.
+  Model(const std::string& path, std::vector<std::string> namespaces, bool without_no_grad);
+  /// The same programs, with copies of their tensors on `device`, or where they are.
+  Model copy(std::optional<c10::Device> device) const;
 
   /// Parameters and persistent buffers, in Python's order.
   const std::vector<StoredTensor>& registered() const { return registered_; }
@@ -27,15 +33,23 @@ class Model {
   /// Moves tensors that the module does not register; casts floating-point buffers.
   void move(std::optional<c10::Device> device, std::optional<at::ScalarType> dtype,
             bool non_blocking);
+  /// Writes the archive again, with the tensors of now; those in `instead` replace the module's.
+  void save(const std::string& path,
+            const std::vector<std::pair<std::string, at::Tensor>>& instead) const;
 
  private:
   Program read(class Archive& archive, const std::string& name);
+  void check_mode(const Program& program, bool training) const;
+  void refuse_lost_gradients(const Program& program, const Values& results) const;
   Place place(const Program& program, const std::vector<c10::IValue>& leaves) const;
 
   std::string path_;
+  std::vector<std::string> namespaces_;
+  bool without_no_grad_;
   std::vector<StoredTensor> registered_;
   std::optional<Program> train_;
   std::optional<Program> eval_;
+  std::string train_name_;
 };
 
 }  // namespace lockstep::exported

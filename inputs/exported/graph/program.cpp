@@ -24,6 +24,14 @@ void store(const Result& result, c10::IValue value, Values& values) {
   }
 }
 
+void run_all(const std::vector<Instruction>& instructions, Values& values, const Place& place,
+             bool training) {
+  Values stack;
+  for (const Instruction& instruction : instructions) {
+    instruction.run(stack, values, place, training);
+  }
+}
+
 }  // namespace
 
 void Instruction::call(Values& stack) const {
@@ -40,6 +48,10 @@ void Instruction::call(Values& stack) const {
 }
 
 void Instruction::run(Values& stack, Values& values, const Place& place, bool training) const {
+  if (region != nullptr) {
+    const ModeGuard modes(region->modes, place);
+    return run_all(region->instructions, values, place, training);
+  }
   stack.clear();
   for (const Argument& argument : arguments) {
     argument.push(stack, values, place);
@@ -79,11 +91,7 @@ Values Program::run(const std::vector<c10::IValue>& leaves, const Place& place,
     changed.push_back(target.toTensor());
     target = changed.back().clone();
   }
-  Values stack;
-  for (const Instruction& instruction : instructions) {
-    instruction.run(stack, values, place, training);
-  }
-  stack.clear();
+  run_all(instructions, values, place, training);
   for (size_t i = 0; i < mutations.size(); ++i) {
     if (training || !mutations[i].counter) {
       const at::NoGradGuard no_grad;

@@ -5,9 +5,11 @@
 #include <lockstep/inputs/exported/graph/arithmetic.h>
 #include <lockstep/inputs/exported/graph/evaluation.h>
 #include <lockstep/inputs/exported/graph/input_rules.h>
+#include <lockstep/inputs/exported/graph/modes.h>
 #include <lockstep/inputs/exported/graph/tree.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -21,10 +23,14 @@ struct Result {
   std::vector<int> slots;
 };
 
-/// One operator of the dispatcher, or one function of shape arithmetic.
+struct Region;
+
+/// One operator of the dispatcher, one function of shape arithmetic, or a region with its own
+/// modes.
 struct Instruction {
   std::optional<c10::OperatorHandle> op;
   Arithmetic arithmetic = nullptr;
+  std::shared_ptr<Region> region;  // shared by copies of the program, and not changed any more
   std::vector<Argument> arguments;
   std::vector<Result> results;
   Evaluation evaluation;
@@ -36,11 +42,24 @@ struct Instruction {
   void call(Values& stack) const;
 };
 
+/// A part of the program that torch.no_grad() or torch.autocast() encloses. Its values have slots
+/// of the program.
+struct Region {
+  Modes modes;
+  std::vector<Instruction> instructions;
+};
+
 /// A value that is copied to a buffer or an input after a run.
 struct Mutation {
   Operand value;
   int target = -1;       // the slot of the buffer or input
   bool counter = false;  // num_batches_tracked
+};
+
+/// A node, and what it does.
+struct Finding {
+  std::string origin;
+  std::string what;
 };
 
 /// A parameter, buffer or constant of the program.
@@ -66,6 +85,11 @@ struct Program {
   bool has_training_flags = false;
   bool all_flags_off = true;  // exported after model.eval()
   bool uses_place_dtype = false;
+  bool decomposed = false;  // by run_decompositions(), which loses torch.no_grad()
+  // What may be another after eval(), while the program does not say whether it is.
+  std::vector<Finding> of_unknown_mode;
+  // What blocked gradients in Python, or may have.
+  std::vector<Finding> lost_gradients;
 
   /// Writes the tensors of the state to their slots. Throws Malformed for a name without a tensor.
   void bind(const std::unordered_map<std::string, at::Tensor>& tensors);

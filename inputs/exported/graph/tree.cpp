@@ -2,6 +2,7 @@
 #include <ATen/core/List.h>
 #include <ATen/core/ivalue_inl.h>
 #include <ATen/core/jit_type.h>
+#include <lockstep/collectives/impl/bounded_json.h>
 #include <lockstep/inputs/exported/archive/json_values.h>
 #include <lockstep/inputs/exported/graph/tree.h>
 
@@ -20,9 +21,12 @@ constexpr int kDeepest = 64;
 /// transformers). Empty if the context holds anything else.
 std::vector<std::string> keys_of(const Json& context, size_t children) {
   std::vector<std::string> keys;
-  const Json list = context.is_string()
-                        ? Json::parse(context.get<std::string>(), nullptr, /*exceptions=*/false)
-                        : Json();
+  Json list;
+  try {
+    list = context.is_string() ? detail::bounded_json(context.get<std::string>()) : Json();
+  } catch (const detail::BadJson&) {  // of a container that stores something else
+    return {};
+  }
   if (!list.is_array() || list.size() != children) {
     return {};
   }
@@ -38,7 +42,14 @@ std::vector<std::string> keys_of(const Json& context, size_t children) {
 }  // namespace
 
 Tree Tree::parse(const std::string& text) {
-  const Json spec = Json::parse(text);
+  detail::JsonLimits limits;
+  limits.depth = 4 * kDeepest;
+  Json spec;
+  try {
+    spec = detail::bounded_json(text, limits);
+  } catch (const detail::BadJson& error) {
+    malformed("the structure of the outputs is damaged: ", error.what());
+  }
   if (!spec.is_array() || spec.size() != 2 || spec.at(0) != 1) {
     malformed("the structure of the outputs has an unknown version");
   }
@@ -89,6 +100,26 @@ void Tree::name(const std::string& prefix, std::vector<std::string>& names) cons
   for (size_t i = 0; i < children_.size(); ++i) {
     const std::string key = kind_ == Kind::dict ? keys_[i] : std::to_string(i);
     children_[i].name(prefix.empty() ? key : c10::str(prefix, ".", key), names);
+  }
+}
+
+std::vector<std::string> Tree::paths() const {
+  std::vector<std::string> paths;
+  path("", paths);
+  return paths;
+}
+
+void Tree::path(const std::string& prefix, std::vector<std::string>& paths) const {
+  if (is_leaf()) {
+    paths.push_back(prefix);
+    return;
+  }
+  for (size_t i = 0; i < children_.size(); ++i) {
+    const bool number =
+        kind_ != Kind::dict || keys_[i].find_first_not_of("0123456789") == std::string::npos;
+    const std::string key = kind_ == Kind::dict ? keys_[i] : std::to_string(i);
+    children_[i].path(number ? c10::str(prefix, "[", key, "]") : c10::str(prefix, "['", key, "']"),
+                      paths);
   }
 }
 

@@ -20,6 +20,8 @@ class Tree {
   bool is_leaf() const { return kind_ == Kind::leaf; }
   /// The name of each leaf: keys and positions, joined by dots. Empty for a tree of one leaf.
   std::vector<std::string> names() const;
+  /// The place of each leaf in Python's notation: "[0]['key'][1]".
+  std::vector<std::string> paths() const;
   /// `leaves` in their containers: tuples, lists, dicts from str.
   c10::IValue build(const std::vector<c10::IValue>& leaves) const;
 
@@ -29,6 +31,7 @@ class Tree {
   static Tree parse(const nlohmann::json& spec, int depth);
   c10::IValue build(const std::vector<c10::IValue>& leaves, size_t& next) const;
   void name(const std::string& prefix, std::vector<std::string>& names) const;
+  void path(const std::string& prefix, std::vector<std::string>& paths) const;
 
   Kind kind_ = Kind::leaf;
   std::vector<std::string> keys_;  // of a dict

@@ -10,18 +10,25 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 namespace lockstep {
 
 /// The copies of one batch to a CUDA device, made ahead of their use, on a stream apart from the
-/// one that computes. A thread that loads batches calls add() for each tensor, then close(). The
-/// thread that computes then calls hand_over(). No call waits for the device.
+/// one that computes. Threads that load batches call page_locked() for each tensor. The program's
+/// thread calls add() for what they return, then close(), and hand_over() where the batch is used.
+/// No call waits for the device. Only the program's thread allocates memory of the device: once
+/// the device has failed, LibTorch's allocator throws at its next call, and ends the process if a
+/// second thread calls it, too.
 class DeviceCopies {
  public:
   /// The stream of `device` for all copies of this process: LibTorch has only 32 to give away, and
   /// a loader made for each epoch would come to one that has another use.
   static c10::Stream stream_of(c10::Device device);
 
+  /// The host tensor in page-locked memory, for add(). A tensor that is on `device` is returned as
+  /// it is. Throws Error for a tensor without a memory of its own. Threads: any.
+  static at::Tensor page_locked(const at::Tensor& tensor, c10::Device device);
+
   explicit DeviceCopies(const c10::Stream& stream);
 
-  /// Copies a host tensor to page-locked memory, and from there, on the stream, to the device.
-  /// Returns the tensor on the device. A tensor that is there already is returned as it is.
+  /// Copies a tensor of page_locked() on the stream to the device. Returns the tensor on the
+  /// device. A tensor that is there already is returned as it is.
   at::Tensor add(const at::Tensor& tensor);
   /// Marks the end of the copies.
   void close();

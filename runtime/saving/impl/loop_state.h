@@ -17,7 +17,7 @@ namespace lockstep::detail {
 /// Ranks: local, each has its own. Threads: one.
 class LoopState {
  public:
-  using Place = std::variant<at::Tensor*, double*, int64_t*>;
+  using Place = std::variant<at::Tensor*, double*, int64_t*, std::string*>;
 
   explicit LoopState(c10::Device device) : device_(device) {}
 

@@ -15,7 +15,7 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 namespace lockstep::detail {
 
 /// Writes, completes and resumes the snapshots of a Trainer, on disk and in node memory. Ranks:
-/// every call but has_done_phase() is collective. Threads: one.
+/// every call but is_phase_done() is collective. Threads: one.
 class Saving {
  public:
   /// If the options name a folder, tests that it can be used.
@@ -46,13 +46,14 @@ class Saving {
   /// The state that is saved.
   TrainingState& state() { return state_; }
 
-  /// Votes::save_ready of this rank: its files of the pending snapshots are on disk, or in memory.
-  bool has_done_phase() const;
+  /// Votes::phase_done of this rank: a save is pending, and this rank's thread (or chunk) of the
+  /// present phase is done, on disk and in memory. Local.
+  bool is_phase_done() const;
   /// Runs the next phase of pending saves. Call it once every rank has done its phase.
   void advance();
   /// Completes pending saves.
   void finish();
-  /// Result of the last finished save, returned once; errors are on rank 0's stderr too.
+  /// Result of the last save that ended, returned once; errors are on rank 0's stderr too.
   std::optional<snapshot::SaveReport> take_ended() { return std::exchange(ended_, std::nullopt); }
 
  private:

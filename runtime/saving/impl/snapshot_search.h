@@ -25,11 +25,13 @@ bool has_snapshots(const std::string& folder, const Communicator& ranks);
 snapshot::Newest find_snapshot(const std::string& path, const Communicator& ranks);
 
 /// The weights at `path`: of a snapshot, of the newest snapshot of a run, or in safetensors files.
-/// `optimizer`: that section of the snapshot, which holds the moving averages; else null.
+/// `optimizer`: that section of the snapshot, which holds the moving averages; else null. With
+/// `averaged`, the weights are the moving averages, and `optimizer` is null. Throws Error if there
+/// are none.
 struct OpenedWeights {
   std::unique_ptr<snapshot::TensorSource> weights;
   std::unique_ptr<snapshot::SnapshotSection> optimizer;
 };
-OpenedWeights open_weights(const std::string& path, const Communicator& ranks);
+OpenedWeights open_weights(const std::string& path, const Communicator& ranks, bool averaged);
 
 }  // namespace lockstep::detail

@@ -16,8 +16,13 @@ namespace lockstep::detail {
 
 /// The hosts' half of no. 4 in the order of a step (docs/architecture.md): their votes are
 /// all-reduced by the control communicator, without blocking; on a device they are read when the
-/// next window begins. The other half, overflow and failure, is that of Measures. Ranks: calls are
-/// collective unless they say "local". Threads: one; request_stop(): any.
+/// next window begins. The other half, overflow and failure, is that of Measures.
+///
+/// No vote enters Decisions::decide(). If a rank failed, or ranks differ in what must be equal, the
+/// votes end the window with an Error on every rank. What else they ask for (to stop, to diagnose,
+/// the next phase of a save) is done after the update.
+///
+/// Ranks: calls are collective unless they say "local". Threads: one; request_stop(): any.
 class Consensus {
  public:
   Consensus(Communicator devices, Agreement agreement, TrainingStorage& storage, HostActs acts)

@@ -54,10 +54,11 @@ class Decisions {
   /// Starts a window: clears the measurements and the failure flag. `loss_sum`: of this rank, one
   /// fp64 element; undefined if it had no loss.
   void begin(const at::Tensor& loss_sum = {});
-  /// The tensor for amp::measure_into().
+  /// Two fp64 elements, the memory of Decision::totals, for amp::measure_into().
   const at::Tensor& totals() const { return totals_; }
-  /// Three fp64 elements of this rank: overflows, failures and the sum of the losses. After
-  /// Measures::share() they are sums over all ranks.
+  /// Three fp64 elements: buckets not finite, as this rank sees them reduced (the second element of
+  /// totals() in the same memory); failure of this rank; sum of its losses. After Measures::share()
+  /// they are sums over all ranks, with shards only the last two.
   const at::Tensor& rank_sums() const { return rank_sums_; }
   /// Marks this rank as failed; its losses are unknown, so their sum becomes NaN.
   void mark_failed();

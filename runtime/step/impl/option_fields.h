@@ -16,7 +16,7 @@ namespace lockstep::detail {
 
 LOCKSTEP_OPTION_NAMES(UnusedParameters, "error", "zeros", "detect");
 LOCKSTEP_OPTION_NAMES(BufferPolicy, "none", "broadcast", "average");
-LOCKSTEP_OPTION_NAMES(ReduceOp::Kind, "sum", "max", "avg");
+LOCKSTEP_OPTION_NAMES(ReduceOp::Kind, "sum", "max", "avg", "min");
 LOCKSTEP_OPTION_NAMES(ReduceOnPlateau::Mode, "min", "max");
 LOCKSTEP_OPTION_NAMES(ReduceOnPlateau::Threshold, "rel", "abs");
 

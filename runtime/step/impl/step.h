@@ -4,6 +4,7 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 #include <ATen/ops/empty_like.h>
 #include <lockstep/amp/loss_scaler.h>
 #include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/impl/closure_calls.h>
 #include <lockstep/runtime/loss.h>
 #include <lockstep/runtime/step/impl/consensus.h>
 #include <lockstep/runtime/step/impl/decisions.h>
@@ -18,7 +19,9 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 #include <lockstep/runtime/storage/impl/buffer_sync.h>
 #include <lockstep/runtime/trainer_options.h>
 
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -62,7 +65,7 @@ class Step {
   bool window_full() const { return count_ == parts_.options.accumulate(); }
   int64_t micro_batches_in_window() const { return count_; }
   /// Runs the update of a full window and ends the window. `votes`: the votes of this rank that do
-  /// not come from the step (Votes::save_ready).
+  /// not come from the step (Votes::phase_done).
   StepReport close_window(const Votes& votes = {});
   /// The report of a micro-batch that does not close its window.
   StepReport report_open_window() const;
@@ -80,6 +83,9 @@ class Step {
                            const Votes& votes);
 
   void abandon();
+  /// If this rank has left a step because a peer failed: meets the others, ends the window and
+  /// throws the Error of all ranks. Else does nothing.
+  void follow_peers();
   /// Resets the state of the window. Local; no collective may be in flight.
   void end_window();
   /// Waits for the votes in flight, if any, and acts on them. Collective.
@@ -112,15 +118,16 @@ class Step {
   void visit_state(StateArchive& archive);
 
  private:
-  /// What update_weights() runs of the order.
+  /// What reduce_and_update() runs of the order.
   enum class UpdateMode {
     whole,     // all of it
     captured,  // the device's work, while a CUDA graph is captured
     launched,  // the host's work, after a CUDA graph was launched
-    failed,    // the collectives of the window, on a rank with an error; if its peers act one
-               // window late, also their update, which is skipped
+    failed,    // the collectives of the window, on a rank with an error, where ranks cannot leave
+               // them together; if its peers act one window late, also their update, which is
+               // skipped
   };
-  void update_weights(UpdateMode mode, const Votes& votes);
+  void reduce_and_update(UpdateMode mode, const Votes& votes);
   void require_complete(UpdateMode mode);
   void measure(UpdateMode mode);
   void vote(UpdateMode mode, const Votes& votes);
@@ -144,6 +151,8 @@ class Step {
   /// before the first update for a loss that is NaN.
   bool exchanges_first() const { return loss_weights_.need_exchange() || before_first_update(); }
   [[noreturn]] void fail(const std::exception_ptr& error);
+  [[noreturn]] void fail_with_others();
+  [[noreturn]] void meet(const std::exception_ptr& error);
   void tell_of_failure();
 
   StepParts parts_;
@@ -155,6 +164,9 @@ class Step {
   BufferSync buffer_sync_;
   Leaves leaves_;
   SkipWatch skip_watch_;
+  /// How ranks leave a window that has failed. None: with UpdateMode::failed.
+  std::optional<ClosureCalls> closure_calls_;
+  uint64_t round_ = 0;         // of closure_calls_, when this Step knew it last
   int64_t windows_ = 0;        // skipped ones included; a resumed run begins at its updates
   int64_t micro_batches_ = 0;  // of closed windows
   bool follows_schedule_ = true;

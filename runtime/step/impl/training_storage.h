@@ -110,7 +110,7 @@ class TrainingStorage {
   Trainable trainable_;
   std::string viewed_;  // names of trained parameters that had aliases at construction
   Communicator devices_;
-  Communicator gradients_;  // with local_updates, this rank alone
+  Communicator gradient_ranks_;  // that reduce gradients: with local_updates this rank alone
   Agreement agreement_;
   const ActivationPlanning& activations_;
   std::unique_ptr<Arena> arena_;

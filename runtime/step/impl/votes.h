@@ -5,13 +5,13 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// The votes of one rank about one update. Every field is summed over ranks, so that votes of
+/// The votes of one rank in one window. Every field is summed over ranks, so that votes of
 /// different purpose have one form and ranks that took different paths still meet. A value and its
 /// square are equal on all ranks if and only if the variance over ranks is 0.
 struct Votes {
   double error = 0;       // ranks that failed
   double stop = 0;        // ranks asked to stop
-  double save_ready = 0;  // ranks whose present phase of pending saves, disk and memory, is done
+  double phase_done = 0;  // ranks whose part in the present phase of a save is done (Saving)
   double data = 0;        // micro-batches with data in this window
   double weight = 0;      // their weights
   double sums = 0;        // ranks whose loss is a Loss::sum
@@ -20,7 +20,7 @@ struct Votes {
   double rates = 0;       // a digest of the learning rates, and its square: equal on all ranks
   double rates_squared = 0;
   double nan_loss = 0;  // ranks whose loss is NaN before the first update
-  double window = 0;  // windows closed so far, skipped ones too, and its square: equal or an Error
+  double window = 0;    // its number, which skipped updates advance too, and its square: equal
   double window_squared = 0;
   double digest = 0;  // of a part of the state, and its square: equal on all ranks (ReplicaCheck)
   double digest_squared = 0;

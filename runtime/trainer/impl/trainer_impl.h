@@ -33,14 +33,17 @@ struct TrainerImpl {
               MakeStepGraph make_graph = nullptr,
               std::optional<Communicator> devices = std::nullopt);
 
-  /// Calls `body`, in which all ranks take part. If this rank's device fails outside of what ranks
-  /// agree on, the others are told.
+  /// Calls `body`, in which all ranks take part. If this rank has left a step with its peers, it
+  /// throws their common Error. If this rank's device fails outside of what ranks agree on, the
+  /// others are told.
   template <typename Body>
-  static auto together(const Body& body) -> decltype(body()) {
+  auto together(const Body& body) const -> decltype(body()) {
     try {
+      step->follow_peers();
       return body();
     } catch (const std::exception&) {
       leave_if_device_failed(std::current_exception());
+      step->follow_peers();
       throw;
     }
   }
@@ -52,11 +55,12 @@ struct TrainerImpl {
   /// pending snapshot may advance.
   void begin_micro_batch();
   StepReport micro_batch(const std::function<Loss()>& closure);
-  /// Call it after a micro-batch: makes the update if the window is full.
-  StepReport report();
+  /// Call it after a micro-batch: closes the window, with its update, if it is full. Returns the
+  /// report of the micro-batch.
+  StepReport close_window_if_full();
   StepReport close_window();
   void note_loss();
-  /// This rank's vote about its share of a pending snapshot.
+  /// This rank's vote about pending saves.
   Votes votes() const;
   /// Call it after each window: advances pending snapshots, and takes one in node memory if it is
   /// due. Collective.

@@ -2,9 +2,8 @@
 // digest of its masters: the same for each order of the device's work, direct or captured, for each
 // transport. A rank whose device fails meanwhile must end with exit code 20 (or 23: no memory) and
 // CUDA's words, never by a signal; its peers must end soon and say which rank.
-//   training direct|captured O0|O1|O2 [wide|one-thread]
-// O0 has an fp16 wire. wide: activations take most of what a small device has. one-thread: no
-// thread of the loader uses the device.
+//   training direct|captured O0|O1|O2 [wide]
+// O0 has an fp16 wire. wide: activations take most of what a small device has.
 #include <lockstep/lockstep.h>
 #include <torch/nn.h>
 #include <torch/nn/functional.h>
@@ -19,7 +18,6 @@ using lockstep::Precision;
 
 bool captured = false;
 bool wide = false;
-bool one_thread = false;
 Precision precision = Precision::O0().wire(at::kHalf);
 
 struct Samples {
@@ -54,8 +52,7 @@ void train(lockstep::Runtime& runtime) {
       lockstep::TrainerOptions().precision(precision).ema(0.9).compare_replicas_every(2).cuda_graph(
           captured));
   auto loader = runtime.loader(
-      Samples(),
-      lockstep::LoaderOptions().batch_size(wide ? 128 : 16).prefetch(one_thread ? 0 : 2).epochs(8));
+      Samples(), lockstep::LoaderOptions().batch_size(wide ? 128 : 16).prefetch(2).epochs(8));
   int64_t step = 0;
   for (auto& [points, classes] : loader) {
     trainer.set_learning_rate(1e-2 / static_cast<double>(step + 1));
@@ -84,9 +81,7 @@ void train(lockstep::Runtime& runtime) {
 int main(int argc, char** argv) {
   const std::string level = argc > 2 ? argv[2] : "O0";
   captured = argc > 1 && std::string(argv[1]) == "captured";
-  const std::string form = argc > 3 ? argv[3] : "";
-  wide = form == "wide";
-  one_thread = form == "one-thread";
+  wide = argc > 3 && std::string(argv[3]) == "wide";
   if (level != "O0") {
     precision = level == "O1" ? Precision::O1() : Precision::O2();
   }

@@ -1,6 +1,7 @@
 """Reads the log of a run that had 5 updates and was resumed after update 3 until update 4.
 
-run_log_reader.py FOLDER    exit code 1 if a file does not hold what RunLog's header says
+run_log_reader.py FOLDER              exit code 1 if a file does not hold what RunLog's header says
+run_log_reader.py --figures FOLDER    the same for texts, histograms and images
 
 The event files are read twice: frame by frame, with each check sum computed here, and by TensorBoard
 where it is installed.
@@ -101,7 +102,68 @@ def check_scalars(found, how):
     assert found["loss_scale"] == {update: 1.0 for update in EXPECTED}, (how, found)
 
 
+def figures_by_frame(folder):
+    """name -> the fields of its Summary.Value."""
+    found = {}
+    for path in folder.glob("events.out.tfevents.*"):
+        for frame in frames(path):
+            event = dict(fields(frame))
+            for _, summary in fields(event.get(5, b"")):
+                value = dict(fields(summary))
+                found[value.pop(1).decode()] = value
+                assert event[2] == 1, "the update"
+    return found
+
+
+def doubles(packed):
+    return struct.unpack(f"<{len(packed) // 8}d", packed)
+
+
+def check_figures(folder):
+    found = figures_by_frame(folder)
+    tensor = dict(fields(found["sample"][8]))
+    assert (tensor[1], tensor[8]) == (7, b"two\nlines"), tensor
+    assert dict(fields(dict(fields(found["sample"][9]))[1]))[1] == b"text"
+
+    values = dict(fields(found["values"][5]))
+    assert [values[n] for n in (1, 2, 3, 4)] == [0, 126, 127, 126 * 127 / 2], values
+    limits, counts = doubles(values[6]), doubles(values[7])
+    assert len(limits) == len(counts) == 64 and sum(counts) == 127 and limits[-1] == 126, values
+    assert all(a < b for a, b in zip(limits, limits[1:])) and set(counts) <= {1, 2, 3}, values
+    equal = dict(fields(found["equal"][5]))
+    assert doubles(equal[6]) == (1,) and doubles(equal[7]) == (3,), equal
+    assert found["none"][5] == b""
+
+    for name, height, width, color in (("picture", 2, 5, bytes([128, 0, 255])), ("grey", 4, 3, bytes([7, 7, 7]))):
+        image = dict(fields(found[name][4]))
+        assert (image[1], image[2], image[3]) == (height, width, 3), image
+        data = image[4]
+        kind, size, _, start, _, seen_width, seen_height, _, bits = struct.unpack("<2sIIIIiiHH", data[:30])
+        assert (kind, size, seen_width, seen_height, bits) == (b"BM", len(data), width, height, 24), data
+        stride = (3 * width + 3) // 4 * 4
+        assert len(data) == start + stride * height
+        for row in range(height):
+            assert data[start + row * stride:][:3 * width] == color * width, data
+
+
+def check_figures_by_tensorboard(folder):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    accumulator = EventAccumulator(str(folder))
+    accumulator.Reload()
+    tags = accumulator.Tags()
+    assert tags["histograms"] == ["values", "equal", "none"] and tags["images"] == ["picture", "grey"], tags
+    assert tags["tensors"] == ["sample"], tags
+
+
 def main():
+    if sys.argv[1] == "--figures":
+        folder = pathlib.Path(sys.argv[2])
+        check_figures(folder)
+        try:
+            check_figures_by_tensorboard(folder)
+        except ModuleNotFoundError as missing:
+            print(f"tensorboard is not installed ({missing.name}): the event files are checked frame by frame only")
+        return
     folder = pathlib.Path(sys.argv[1])
     assert masked(b"123456789") == ((0xE3069283 >> 15 | 0xE3069283 << 17) + 0xA282EAD8) & 0xFFFFFFFF
 

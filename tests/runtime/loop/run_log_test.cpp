@@ -12,6 +12,7 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -275,6 +276,39 @@ TEST(RunLog, PythonReadsWhatAResumedRunWrote) {
     const int code = std::system(command.c_str());
     EXPECT_EQ(code, 0) << text_of(folder.file("said"));
     std::cout << text_of(folder.file("said"));
+  }
+  meet();
+}
+
+TEST(RunLog, TextsHistogramsAndImagesAreForTensorBoard) {
+  const SharedFolder folder;
+  LoggedRun run;
+  {
+    RunLog log(run.trainer, folder.file("log"));
+    log.step(run.step());
+    log.log_text("sample", "two\nlines");
+    at::Tensor values = at::arange(128, at::kFloat);
+    values[127] = std::numeric_limits<float>::infinity();
+    log.log_histogram("values", values.to(testing::device()));
+    log.log_histogram("equal", at::ones({3}, at::kLong));
+    log.log_histogram("none", at::empty({0}));
+    const at::Tensor red = at::stack({at::ones({2, 5}), at::zeros({2, 5}), at::full({2, 5}, 0.5)});
+    log.log_image("picture", red.to(testing::device()));
+    log.log_image("grey", at::full({4, 3}, 7, at::kByte));
+    EXPECT_THAT(
+        error_of([&] {
+          log.log_image("odd", at::ones({2, 4, 4}));
+        }),
+        AllOf(HasSubstr("\"odd\""), HasSubstr("[3, height, width]"), HasSubstr("[2, 4, 4]")));
+    EXPECT_THAT(error_of([&] { log.log_histogram("odd", at::ones({2}, at::kComplexFloat)); }),
+                HasSubstr("is complex"));
+  }
+  meet();
+  if (runtime().is_main()) {
+    const std::string command = std::string(LOCKSTEP_TEST_PYTHON) + " -B " + RUN_LOG_READER +
+                                " --figures " + folder.file("log") + " > " + folder.file("said") +
+                                " 2>&1";
+    EXPECT_EQ(std::system(command.c_str()), 0) << text_of(folder.file("said"));
   }
   meet();
 }

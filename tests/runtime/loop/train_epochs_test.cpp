@@ -3,12 +3,15 @@
 #include <gtest/gtest.h>
 #include <lockstep/collectives/check.h>
 #include <lockstep/runtime/best_snapshot.h>
+#include <lockstep/runtime/early_stopping.h>
 #include <lockstep/runtime/train_epochs.h>
 
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <sstream>
+#include <string>
+#include <utility>
 
 #include "epoch_runs.h"
 #include "error_of.h"
@@ -135,6 +138,107 @@ TEST(TrainEpochs, TheMetricSaysWhichValueIsTheBest) {
                     HasSubstr("KeepOptions::lower_is_better says the lowest")));
 }
 
+TEST(TrainEpochs, EndsAfterAsManyUpdatesInTheMiddleOfAnEpochToo) {
+  const SharedFolder folder;
+  EpochRun whole(folder.file("whole"));
+  whole.train(EpochOptions().epochs(2));
+  {
+    EpochRun run(folder.file("run"));
+    run.train(EpochOptions().epochs(9).updates(7));
+    EXPECT_EQ(run.trainer.updates(), 7);
+    EXPECT_THAT(run.validated, ElementsAre(5, 7));
+  }
+  meet();
+  EpochRun run(folder.file("run"));
+  run.train(EpochOptions().epochs(9).updates(7));
+  EXPECT_THAT(run.validated, IsEmpty()) << "it had ended";
+  run.train(EpochOptions().epochs(2).updates(100));
+  EXPECT_TRUE(at::equal(flat_masters(run.trainer), flat_masters(whole.trainer)));
+}
+
+TEST(TrainEpochs, TheUpdatesOfARunAreThoseThatWereMade) {
+  const SharedFolder folder;
+  EpochRun run(folder.file("run"), /*accumulate=*/2);
+  int windows = 0;
+  run.loss_factor = std::numeric_limits<double>::infinity();
+  run.after_step = [&](const StepReport& report) {  // the first window is skipped
+    windows += report.closes_update() ? 1 : 0;
+    run.loss_factor = windows == 0 ? std::numeric_limits<double>::infinity() : 1.0;
+  };
+  run.train(EpochOptions().epochs(9).updates(2));
+  EXPECT_EQ(run.trainer.updates(), 2);
+  EXPECT_EQ(windows, 3);
+}
+
+TEST(TrainEpochs, EndsWhenTheMetricNoLongerImproves) {
+  for (const int64_t every : {0, 2}) {  // validations at the end of epochs, and within them, too
+    const SharedFolder folder;
+    const auto options = EpochOptions().epochs(9).validate_every(every);
+    const auto patience = EarlyStoppingOptions().patience(1);
+    const auto metric = [&](int64_t updates) { return updates == (every > 0 ? 4 : 5) ? 1.0 : 2.0; };
+    const int64_t last = every > 0 ? 6 : 15;
+    {
+      EpochRun run(folder.file("run"));
+      run.metric = metric;
+      EarlyStopping stopping(run.trainer, patience);
+      run.train(EpochOptions(options).early_stopping(&stopping));
+      EXPECT_EQ(run.validated.back(), last);
+      EXPECT_EQ(run.trainer.updates(), last);
+      EXPECT_THAT(load_best(run.trainer, folder.file("run")),
+                  EndsWith(every > 0 ? "step-000000000004" : "step-000000000005"));
+    }
+    meet();
+    EpochRun again(folder.file("run"));
+    EarlyStopping stopping(again.trainer, patience);
+    again.train(EpochOptions(options).early_stopping(&stopping));
+    EXPECT_TRUE(stopping.stops());
+    EXPECT_THAT(again.validated, IsEmpty());
+    EXPECT_EQ(again.trainer.updates(), last);
+  }
+}
+
+TEST(TrainEpochs, HooksLogValuesAndWhatTheyChangeIsInTheSnapshot) {
+  const SharedFolder folder;
+  int64_t steps = 0, epochs = 0;
+  std::string last;
+  const auto options = EpochOptions()
+                           .epochs(2)
+                           .log(RunLogOptions().log_every(1).csv(false))
+                           .on_step([&](const StepReport& report, RunLog& log) {
+                             ++steps;
+                             log.log("own/loss", 2.0 * report.loss());
+                           })
+                           .on_epoch([&](int64_t epoch, const Evaluation& found, RunLog& log) {
+                             epochs = epoch + 1;
+                             last = found.text();
+                             log.log("own/epoch", static_cast<double>(epoch));
+                           });
+  {
+    EpochRun run(folder.file("run"));
+    run.trainer.state("epochs", epochs);
+    run.trainer.state("last", last);
+    run.train(options);
+  }
+  EXPECT_EQ(steps, 2 * kBatches);
+  const std::string said = std::exchange(last, "");
+  epochs = 0;
+  meet();
+  EpochRun run(folder.file("run"));
+  run.trainer.state("epochs", epochs);
+  run.trainer.state("last", last);
+  run.train(options);
+  EXPECT_EQ(epochs, 2);
+  EXPECT_EQ(last, said);
+  EXPECT_EQ(steps, 2 * kBatches);
+  if (runtime().is_main()) {
+    EXPECT_FALSE(std::filesystem::exists(folder.file("run") + "/log.csv"));
+    std::ifstream file(folder.file("run") + "/log.jsonl");
+    std::stringstream log;
+    log << file.rdbuf();
+    EXPECT_THAT(log.str(), AllOf(HasSubstr("\"own/loss\""), HasSubstr("\"own/epoch\"")));
+  }
+}
+
 TEST(TrainEpochs, WithoutResumeTheSnapshotsOfAnotherRunAreRefused) {
   const SharedFolder folder;
   {
@@ -167,6 +271,9 @@ TEST(TrainEpochs, NamesWhatIsWrong) {
               HasSubstr("EpochOptions.epochs must be >= 1, is 0"));
   EXPECT_THAT(error_with(EpochOptions().save_every(-1)),
               HasSubstr("save_every must be >= 0, is -1"));
+  EXPECT_THAT(error_with(EpochOptions().updates(-1)), HasSubstr("updates must be >= 0, is -1"));
+  EXPECT_THAT(error_with(EpochOptions().log(RunLogOptions().log_every(0))),
+              HasSubstr("RunLogOptions.log_every must be >= 1, is 0"));
   EXPECT_THAT(error_with(EpochOptions().validate_every(-1)),
               HasSubstr("validate_every must be >= 0, is -1"));
   run.folder = "";

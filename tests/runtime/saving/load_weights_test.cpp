@@ -40,6 +40,54 @@ TEST(LoadWeights, OfARunAndOfASnapshot) {
   }
 }
 
+TEST(LoadWeights, TakesTheMovingAveragesOfASnapshot) {
+  const SharedFolder folder;
+  for (const bool shards : {false, true}) {
+    const std::string run = folder.file(shards ? "sharded" : "run");
+    const auto trained = std::make_shared<Awkward>();
+    Trainer trainer(runtime(), trained, AdamW(0.1),
+                    TrainerOptions().ema(0.9).shard_optimizer(shards));
+    for (const uint64_t i : {1, 2, 3}) {
+      trainer.step([&] { return trained->loss(drawn({3, 4}, i), drawn({3, 2}, 9 + i)); });
+    }
+    snapshot::NamedTensors averages;
+    for (const auto& [name, value] : trainer.averaged()) {
+      averages.emplace_back(name, value.clone());
+    }
+    trainer.resume(run);
+    trainer.save();
+    trainer.finish_saving();
+    snapshot::LoadOptions options;
+    options.averaged = true;
+    const auto model = std::make_shared<Awkward>();
+    load_weights(model, run, options);
+    const auto parameters = model->named_parameters();
+    const auto buffers = model->named_buffers();
+    for (const auto& [name, value] : averages) {
+      const at::Tensor* parameter = parameters.find(name);
+      const at::Tensor& loaded = parameter != nullptr ? *parameter : buffers[name];
+      EXPECT_TRUE(at::equal(loaded, value.to(loaded.options()))) << name;
+    }
+    EXPECT_TRUE(at::equal(model->tied, model->middle->weight));
+    EXPECT_FALSE(at::equal(model->middle->weight, trained->middle->weight));
+    trainer.load_weights(run, options);
+    EXPECT_TRUE(at::equal(trained->middle->weight, model->middle->weight));
+  }
+}
+
+TEST(LoadWeights, WithoutMovingAveragesSaysSo) {
+  const SharedFolder folder;
+  save_each(folder.file("run"), 1);
+  const auto model = std::make_shared<Awkward>();
+  snapshot::LoadOptions options;
+  options.averaged = true;
+  EXPECT_THAT(error_of([&] { load_weights(model, folder.file("run"), options); }),
+              HasSubstr("trained without TrainerOptions::ema"));
+  snapshot::save_safetensors(folder.file("w.safetensors"), tensors_of(*model));
+  EXPECT_THAT(error_of([&] { load_weights(model, folder.file("w.safetensors"), options); }),
+              HasSubstr("holds no moving averages; leave LoadOptions::averaged out"));
+}
+
 TEST(LoadWeights, IntoTheSameTensorsOfAnyType) {
   const TemporaryFolder folder;
   const auto saved = std::make_shared<Mlp>();

@@ -1,10 +1,18 @@
 // State of the loop that snapshots hold: carried hidden states, counters.
+#include <lockstep/checkpointing/snapshot/impl/folder_names.h>
+#include <lockstep/checkpointing/snapshot/impl/manifest.h>
+#include <lockstep/checkpointing/snapshot/impl/mapped_file.h>
 #include <torch/nn/modules/rnn.h>
 
+#include <fstream>
+#include <random>
+#include <sstream>
+#include <string>
 #include <tuple>
 
 #include "error_of.h"
 #include "runtime/snapshot_runs.h"
+#include "runtime/temporary_folder.h"
 #include "runtime/trainer_runs.h"
 #include "test_names.h"
 
@@ -152,6 +160,34 @@ TEST(SavedVariables, VariablesOfEveryFormComeBack) {
   EXPECT_EQ(found, number);
 }
 
+TEST(SavedVariables, StringsComeBackByteByByte) {
+  const SharedFolder folder;
+  std::mt19937 generator(7);
+  std::ostringstream drawn;
+  drawn << generator;
+  std::string generator_state = drawn.str(), bytes("a\0\xff\n", 4), empty;
+  save_with(folder.file("run"), runtime(), [&](Trainer& trainer) {
+    trainer.state("generator", generator_state);
+    trainer.state("bytes", bytes);
+    trainer.state("empty", empty);
+  });
+  std::string found_generator, found_bytes = "longer than before", found_empty = "not empty";
+  resume_with(folder.file("run"), runtime(), [&](Trainer& trainer) {
+    trainer.state("generator", found_generator);
+    trainer.state("bytes", found_bytes);
+    trainer.state("empty", found_empty);
+  });
+  EXPECT_EQ(found_generator, drawn.str());
+  EXPECT_EQ(found_bytes, bytes);
+  EXPECT_EQ(found_empty, "");
+  double number = 0.0;
+  EXPECT_THAT(error_of([&] {
+                resume_with(folder.file("run"), runtime(),
+                            [&](Trainer& trainer) { trainer.state("bytes", number); });
+              }),
+              AllOf(HasSubstr("state(\"bytes\") is a double now"), HasSubstr("Byte [4]")));
+}
+
 TEST(SavedVariables, WhatCannotComeBackIsSaid) {
   const SharedFolder folder;
   double real = 0.5;
@@ -202,6 +238,24 @@ TEST(SavedVariables, OnAnotherNumberOfRanksWhatAllHadAlikeComesBack) {
   EXPECT_TRUE(at::equal(own, testing::full({1}, 5)));
   EXPECT_THAT(report.notes, Contains(AllOf(HasSubstr("state(\"each\") stays as it is"),
                                            HasSubstr(c10::str(runtime().size(), " ranks")))));
+}
+
+TEST(SavedVariables, AreLookedForOnRanksThatHaveFilesAlone) {
+  if (!runtime().is_main()) {
+    return;
+  }
+  Runtime solo = testing::solo_runtime();
+  const testing::TemporaryFolder folder;
+  double value = 0.25, found = 1.0;
+  save_with(folder.path(), solo, [&](Trainer& trainer) { trainer.state("value", value); });
+  const std::string path = folder.file(snapshot::step_folder(1)) + "/" + snapshot::kManifestName;
+  auto manifest = snapshot::Manifest::parse(snapshot::MappedFile(path).text(), path);
+  manifest.world_size = 1 << 30;
+  std::ofstream(path, std::ios::trunc) << manifest.render();
+  const ResumeReport report =
+      resume_with(folder.path(), solo, [&](Trainer& trainer) { trainer.state("value", found); });
+  EXPECT_THAT(report.notes, Contains(HasSubstr("state(\"value\") stays as it is")));
+  EXPECT_EQ(found, 1.0);
 }
 
 }  // namespace

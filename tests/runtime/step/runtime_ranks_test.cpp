@@ -73,8 +73,8 @@ TEST(Votes, RanksAtDifferentUpdatesAreNamed) {
   for (int rank = 2; rank < runtime().size(); ++rank) {
     others.push_back(rank);
   }
-  EXPECT_THAT(message, HasSubstr(rank_names(others) + ": is at update 7"));
-  EXPECT_THAT(message, HasSubstr("rank 1: is at update 8"));
+  EXPECT_THAT(message, HasSubstr(rank_names(others) + ": is at window 7"));
+  EXPECT_THAT(message, HasSubstr("rank 1: is at window 8"));
 }
 
 }  // namespace

@@ -1,0 +1,93 @@
+#include <lockstep/collectives/host/attendance.h>
+
+#include <c10/util/StringUtil.h>
+
+#include <iterator>
+#include <sstream>
+
+namespace lockstep::detail {
+
+std::string to_text(const StepCause& cause) {
+  return c10::str(cause.rank, ' ', static_cast<int>(cause.code), ' ', cause.text);
+}
+
+StepCause parse_step_cause(const std::string& text) {
+  StepCause cause;
+  int code = static_cast<int>(cause.code);
+  std::istringstream in(text);
+  in >> cause.rank >> code;
+  cause.code = static_cast<ExitCode>(code);
+  cause.text.assign(std::istreambuf_iterator<char>(in.ignore()), {});
+  return cause;
+}
+
+PeerStepFailed failure_of(const StepCause& cause) {
+  return {cause.rank, Error(cause.text.empty() ? "an exception" : cause.text, cause.code)};
+}
+
+std::vector<std::shared_ptr<LeavableCalls>> Attendance::all() {
+  std::vector<std::shared_ptr<LeavableCalls>> living;
+  for (auto calls = all_.begin(); calls != all_.end();) {
+    if (auto each = calls->lock()) {
+      living.push_back(std::move(each));
+      ++calls;
+    } else {
+      calls = all_.erase(calls);
+    }
+  }
+  return living;
+}
+
+void Attendance::advance() {
+  for (const std::shared_ptr<LeavableCalls>& calls : all()) {
+    if (settles_ || calls->has_failed()) {
+      continue;
+    }
+    try {
+      calls->advance();
+    } catch (const std::exception&) {
+      // The communicator keeps it for its next call.
+    }
+  }
+}
+
+void Attendance::require_present() const {
+  if (lost_) {
+    throw CommunicationError(*lost_);
+  }
+  if (cause_ && !meets_) {
+    throw failure_of(*cause_);
+  }
+}
+
+void Attendance::leave(const StepCause& cause) {
+  if (cause_) {
+    return;
+  }
+  cause_ = cause;
+  for (const std::shared_ptr<LeavableCalls>& calls : all()) {
+    if (!calls->has_failed()) {
+      calls->leave_step(round_, to_text(cause));
+    }
+  }
+}
+
+void Attendance::begin_meeting() {
+  meets_ = !lost_;
+  require_present();
+}
+
+void Attendance::end_meeting() {
+  meets_ = false;
+  settles_ = false;
+  cause_.reset();
+  ++round_;
+}
+
+void Attendance::lose(const CommunicationError& error) {
+  meets_ = false;
+  cause_.reset();
+  lost_ = error;
+}
+
+}  // namespace lockstep::detail

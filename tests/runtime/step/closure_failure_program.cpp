@@ -1,0 +1,53 @@
+// A program that ends with the exception of one rank while its peers wait for it in a collective.
+// The test looks at the exit code and at the text on every rank. Arguments: where it is thrown, and
+// a folder, in which each rank says that it has printed its text: mpirun kills the others as soon
+// as one ends.
+#include <ATen/ATen.h>
+#include <lockstep/amp/sync_batch_norm.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
+#include <lockstep/runtime/trainer.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+
+int main(int argc, char** argv) {
+  const std::string place = argv[1];
+  const std::filesystem::path folder = argv[2];
+  int rank = 0;
+  int ranks = 1;
+  const int code = lockstep::run(argc, argv, [&](lockstep::Runtime& runtime) {
+    rank = runtime.rank();
+    ranks = runtime.size();
+    torch::nn::Sequential model(torch::nn::Linear(4, 2), torch::nn::BatchNorm1d(2));
+    lockstep::convert_sync_batchnorm(model, runtime.communicator());
+    lockstep::Trainer trainer(runtime, model, lockstep::SGD(0.1));
+    const auto fail = [&](const char* here, int step) {
+      if (place == here && step == 2 && runtime.rank() == runtime.size() - 1) {
+        throw lockstep::Error("sample 17 is damaged", lockstep::ExitCode::data);
+      }
+    };
+    for (int step = 0; step < 4; ++step) {
+      fail("loader", step);  // the others are in the closure
+      trainer.step([&]() -> lockstep::Loss {
+        fail("closure", step);
+        return model->forward(at::randn({3, 4})).square().sum();
+      });
+      fail("between", step);  // the others wait here
+      runtime.control().barrier().wait();
+    }
+  });
+  std::ofstream(folder / std::to_string(rank)).flush();
+  for (int each = 0; each < ranks; ++each) {
+    while (!std::filesystem::exists(folder / std::to_string(each))) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  return code;
+}
