@@ -44,7 +44,7 @@ def read_source(app, docname, text):
     if docname == root_doc:
         for caption, names in CONTENTS.items():
             text[0] += toctree(caption, *(f"/docs/{name}" for name in names.split()))
-        text[0] += toctree("Public headers", "/api/**index") + toctree("Contributing", "/CONTRIBUTING")
+        text[0] += toctree("Public headers", "/api/**index") + toctree("Contributing", "/CONTRIBUTING", "/CHANGELOG")
     elif docname.startswith(("tests/", "benchmarks/", "template/")):  # what guides link to, and no search shall find
         text[0] = "---\norphan: true\nnosearch: true\n---\n" + text[0]
 

@@ -137,7 +137,7 @@ def check_faults(folder):
     (folder / "base").mkdir()
     (folder / "base/CMakeLists.txt").write_text("lockstep_add_library(base\n  PUBLIC_HEADERS work.h)\n", encoding="utf-8")
     header = "#pragma once\nnamespace lockstep {{\n/// What is done.{}\nvoid work(int count);\n}}  // namespace lockstep\n"
-    for name in ("README", "CONTRIBUTING", *(f"docs/{page.stem}" for page in ROOT.glob("docs/*.md"))):
+    for name in ("README", "CONTRIBUTING", "CHANGELOG", *(f"docs/{page.stem}" for page in ROOT.glob("docs/*.md"))):
         (folder / f"{name}.md").write_text(f"# {name}\n", encoding="utf-8")
 
     def expect(what, *words):
