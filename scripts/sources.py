@@ -14,7 +14,7 @@ TOKEN = re.compile(
     r"\bnamespace\s*(?P<space>[\w:]*)\s*\{"
     r"|\bextern\s*(?P<linkage>\{)"
     r"|(?<![<,]\s)(?<![<,])\b(?:class|struct|union|enum(?:\s+(?:class|struct))?)\s+(?:\[\[[^\]]*\]\]\s*)?(?:[A-Z][A-Z0-9_]+\s+)?"
-    r"(?P<type>\w+(?:::\w+)*)(?:\s+final)?\s*(?=(?P<next>:(?!:)|[{;]))"
+    r"(?P<type>(?!final\b)\w+(?:::\w+)*)(?:\s+final)?\s*(?=(?P<next>:(?!:)|[{;]))"
     r"|\busing\s+(?P<alias>\w+)\s*="
     r"|(?P<brace>[{}])")
 MEMBER = re.compile(r"^(?=\w)(?:[^()=\n]*?[\s*&])?((?:[A-Z]\w*(?:<[^<>()\n]*>)?::)+)(?:~?\w+|operator[^\w\s]+)\(", re.M)

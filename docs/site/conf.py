@@ -19,7 +19,7 @@ toc_object_entries = False
 html_theme = "furo"
 html_title = "lockstep"
 html_static_path = html_css_files = ["site.css"]
-html_show_sphinx = html_show_copyright = html_copy_source = False
+html_use_index = html_show_sphinx = html_show_copyright = html_copy_source = False
 
 CONTENTS = {
     "Guides": "first-hour from-ddp from-accelerate data precision memory activation-checkpointing ema contrastive-losses "
@@ -44,7 +44,7 @@ def read_source(app, docname, text):
     if docname == root_doc:
         for caption, names in CONTENTS.items():
             text[0] += toctree(caption, *(f"/docs/{name}" for name in names.split()))
-        text[0] += toctree("Public headers", "/api/**index") + toctree("Contributing", "/CONTRIBUTING")
+        text[0] += toctree("Public headers", "/api/**index") + toctree("Contributing", "/CONTRIBUTING", "/CHANGELOG")
     elif docname.startswith(("tests/", "benchmarks/", "template/")):  # what guides link to, and no search shall find
         text[0] = "---\norphan: true\nnosearch: true\n---\n" + text[0]
 

@@ -30,7 +30,7 @@ def escaped(text):
 def inline(node):
     text = flat(node)
     if node.tag == "ref" and re.fullmatch(r"[\w:]+(\(\))?", text):
-        return f":cpp:any:`{text}`\\ "
+        return f":cpp:any:`{text} <{text.removesuffix('()')}>`\\ "
     return f"``{text}``\\ " if node.tag in ("computeroutput", "ref") else escaped(text)
 
 
@@ -65,7 +65,8 @@ def description(node):
 
 
 def directive(kind, signature, node, inside=()):
-    return f".. cpp:{kind}:: {signature}\n\n" + textwrap.indent("\n\n".join([*description(node), *inside]), "   ")
+    domain = "c" if kind == "macro" else "cpp"
+    return f".. {domain}:{kind}:: {signature}\n\n" + textwrap.indent("\n\n".join([*description(node), *inside]), "   ")
 
 
 def template(node):
@@ -94,7 +95,7 @@ def member(node):
         return directive("function", " ".join([template(node) + " ".join(words), type_, name + arguments]), node)
     if kind == "define" and description(node):
         parameters = ", ".join(flat(part) for part in node.findall("param"))
-        return directive("macro", f"{name}({parameters})", node).replace("cpp", "c", 1)
+        return directive("macro", f"{name}({parameters})", node)
     return ""
 
 
