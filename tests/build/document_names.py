@@ -26,7 +26,7 @@ FOREIGN = set("""
     from_pretrained ncclCommWindowRegister SLURM_NTASKS CUDA_HOME MPI_HOME DMPI_HOME CMAKE_PREFIX_PATH xxhsum initialize
     --no-deps --no-index --find-links --tool --error-exitcode
     lr_find scale_batch_size FlopCounterMode
-    manylinux_2_34
+    manylinux_2_35
     snake_case CamelCase member_ ncclGroupJobAbort TORCH_NCCL_ASYNC_ERROR_HANDLING
 """.split())
 FROM_OTHERS = ("migration.md", "from-ddp.md", "from-accelerate.md")
