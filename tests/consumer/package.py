@@ -172,10 +172,9 @@ def build_template(installed, folder, arguments):
         (folder / "installed").symlink_to(prefix)
         place = [f"-DCMAKE_PREFIX_PATH={folder / 'installed'}"]
     shutil.copytree(prefix / "share" / "lockstep" / "template", folder / "template")
-    cache = {"CCACHE_BASEDIR": str(folder), "CCACHE_NOHASHDIR": "1"}
     installed.run("cmake", "-B", "build", "-G", arguments.generator, *place, f"-DCMAKE_CXX_COMPILER={arguments.compiler}",
                   f"-DCMAKE_CXX_COMPILER_LAUNCHER={arguments.launcher}", cwd=folder / "template")
-    installed.run("cmake", "--build", "build", cwd=folder / "template", **cache)
+    installed.run("cmake", "--build", "build", cwd=folder / "template")
     return folder / "template"
 
 
