@@ -3,6 +3,7 @@
 #include <lockstep/collectives/with_gradients.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>
