@@ -214,9 +214,13 @@ void tell_launcher(int code, bool is_shared, const char* text) noexcept {
 
 /// Peers that wait for this rank hear why it ends. All ranks stop together on request, so that no
 /// peer waits for one then.
-void tell_peers(const std::exception_ptr& failure) {
-  if (detail::as_error(failure).code() != ExitCode::preempted) {
-    detail::leave_because(failure);
+void tell_peers(const std::exception_ptr& failure) noexcept {
+  try {
+    if (detail::as_error(failure).code() != ExitCode::preempted) {
+      detail::leave_because(failure);
+    }
+  } catch (const std::exception&) {
+    // No memory is left for it: peers learn that this process has ended.
   }
 }
 
