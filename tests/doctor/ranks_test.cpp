@@ -100,13 +100,13 @@ TEST(DoctorRanks, APlantedExceptionIsRaisedEverywhereAndItsAbsenceIsFound) {
 }
 
 TEST(DoctorRanks, APlantedExceptionReachesRanksThatWaitAndItsAbsenceIsFound) {
-  const bool alone = runtime().size() == 1;
+  const bool waits = runtime().size() > 1 && runtime().device().is_cpu();
   const Finding finding = check_waiting_peers(runtime());
-  EXPECT_EQ(finding.status, alone ? Status::skipped : Status::ok) << finding.what;
+  EXPECT_EQ(finding.status, waits ? Status::ok : Status::skipped) << finding.what;
   TrainingFault fault;
   fault.no_exception = true;
   EXPECT_EQ(check_waiting_peers(runtime(), fault).status,
-            alone ? Status::skipped : Status::failure);
+            waits ? Status::failure : Status::skipped);
 }
 
 TEST(DoctorRanks, CapturedStepsAndTransportsAreComparedOnlyWhereThereAreSuch) {
