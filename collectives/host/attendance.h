@@ -18,7 +18,7 @@ class Transport;
 /// Why a rank calls no more collectives in this step.
 struct StepCause {
   int rank = 0;  // the rank that failed
-  ExitCode code = ExitCode::usage;
+  ExitCode code = ExitCode::peer_lost;
   std::string text;  // empty: an exception has destroyed a communicator of that rank
 };
 /// The cause as a text that ranks send to each other, and back.

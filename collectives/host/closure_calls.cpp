@@ -20,7 +20,7 @@ bool ClosureCalls::is_away() const {
 SharedError ClosureCalls::meet(const std::optional<Error>& mine) {
   attendance_->begin_meeting();
   attendance_->leave(mine ? StepCause{meeting_.rank(), mine->code(), mine->what()}
-                          : StepCause{meeting_.rank(), ExitCode::usage, ""});
+                          : StepCause{meeting_.rank(), ExitCode::peer_lost, ""});
   const StepCause cause = attendance_->cause();
   try {
     const auto failure = failure_in(Agreement(meeting_).exchange({mine, ""}));

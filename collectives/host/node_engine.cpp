@@ -142,7 +142,7 @@ void NodeEngine::close() noexcept {
     } else if (unwinds && !is_away && attendance_ != nullptr) {
       // A peer that waits here follows an exception, as everywhere else.
       leave_step(attendance_->round(),
-                 to_text(StepCause{attendance_->rank(), ExitCode::usage, ""}));
+                 to_text(StepCause{attendance_->rank(), ExitCode::peer_lost, ""}));
     }
   } catch (const std::exception& error) {
     std::fprintf(stderr, "lockstep: while closing a communicator: %s\n", error.what());
@@ -354,11 +354,13 @@ OpenCalls NodeEngine::open_calls() const {
 void NodeEngine::settle(const CallsOfRanks& calls, const std::exception_ptr& why) {
   const bool all_here = calls.found == calls.ranks;
   const bool agree_on_calls = inter_node_ == nullptr || options_.check == CollectiveCheck::on;
-  if (!(all_here && agree_on_calls) && (calls.common != calls.last || !pending_.empty())) {
+  if (!(all_here && agree_on_calls && calls.alike) &&
+      (calls.common != calls.last || !pending_.empty())) {
     const std::string text = c10::str(
         "rank ", world_.rank, " of ", world_.size, ": a step has failed, and this communicator ",
-        all_here ? "cannot abandon its calls between nodes without check_collectives"
-                 : "is no longer in use on every rank",
+        !all_here     ? "is no longer in use on every rank"
+        : calls.alike ? "cannot abandon its calls between nodes without check_collectives"
+                      : "got different calls from its ranks",
         "; make another one with split()");
     failure_ = std::make_exception_ptr(CommunicationError(text));
     group_->leave_because(text, static_cast<int>(ExitCode::peer_lost));

@@ -18,6 +18,7 @@ std::string OpenCalls::to_text() const {
 std::map<std::string, CallsOfRanks> compare_calls(const std::vector<std::string>& texts) {
   std::map<std::string, CallsOfRanks> all;
   std::map<std::string, OpenCalls> furthest;
+  std::map<std::string, std::map<uint64_t, OpenCalls::Form>> known;
   for (const std::string& text : texts) {
     std::istringstream in(text);
     OpenCalls calls;
@@ -27,6 +28,13 @@ std::map<std::string, CallsOfRanks> compare_calls(const std::vector<std::string>
         in >> form.chunks >> form.staged;
       }
       CallsOfRanks& together = all[calls.communicator];
+      uint64_t number = calls.issued - calls.forms.size();
+      for (const OpenCalls::Form& form : calls.forms) {
+        const OpenCalls::Form& first =
+            known[calls.communicator].try_emplace(++number, form).first->second;
+        together.alike =
+            together.alike && first.chunks == form.chunks && first.staged == form.staged;
+      }
       together.common =
           together.found == 0 ? calls.issued : std::min(together.common, calls.issued);
       together.last = std::max(together.last, calls.issued);

@@ -28,6 +28,7 @@ struct CallsOfRanks {
   int found = 0;                      // ranks that still have the communicator
   uint64_t common = 0;                // calls that all of them have made
   uint64_t last = 0;                  // calls of the rank with most
+  bool alike = true;                  // whether ranks that have made a call all made the same one
   std::vector<OpenCalls::Form> rest;  // of those from common + 1 to last
 };
 

@@ -145,7 +145,8 @@ TEST(ClosureCalls, WhatEveryRankHasCalledIsCompletedAndTheRestIsAbandoned) {
         works.emplace_back(sum, std::move(work));
       }
       if (!ranks.is(failing)) {
-        EXPECT_THROW(each->barrier().wait(), PeerStepFailed);
+        const at::Tensor next = at::ones({calls % 2 == 0 ? 5 : 300001});
+        EXPECT_THROW(each->all_reduce(next).wait(), PeerStepFailed);
       }
       ranks.meet(failing);
       for (size_t k = 0; k < works.size(); ++k) {
@@ -159,6 +160,22 @@ TEST(ClosureCalls, WhatEveryRankHasCalledIsCompletedAndTheRestIsAbandoned) {
     }
     expect_right_calls(ranks);
   });
+}
+
+TEST(ClosureCalls, ACommunicatorThatGotDifferentCallsFromItsRanksIsNotUsedAgain) {
+  if (world().size() < 3) {
+    GTEST_SKIP() << "two ranks that do not fail are needed";
+  }
+  Calls ranks(layouts().front());
+  if (ranks.world.rank() == 1) {
+    EXPECT_THROW(ranks.part.all_reduce(at::ones({600001})).wait(), PeerStepFailed);
+  } else if (ranks.world.rank() != 0) {
+    EXPECT_THROW(ranks.part.barrier().wait(), PeerStepFailed);
+  }
+  ranks.meet(0);
+  EXPECT_THAT(error_of([&] { ranks.part.barrier().wait(); }),
+              HasSubstr("got different calls from its ranks; make another one with split()"));
+  check_all_reduce(ranks.world, 9, at::kFloat, ReduceOp::sum(), /*in_window=*/false);
 }
 
 TEST(ClosureCalls, ARankThatHasLeftCallsNothingUntilAllHaveMet) {
