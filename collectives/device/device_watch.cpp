@@ -107,6 +107,8 @@ void leave_because(const std::exception_ptr& error) {
     return;
   } catch (const CommunicationError&) {
     return;
+  } catch (const PeerStepFailed&) {  // the peers have said it
+    return;
   } catch (...) {
   }
   const std::string text = as_error(error).what();

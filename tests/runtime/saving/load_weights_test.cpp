@@ -83,8 +83,9 @@ TEST(LoadWeights, WithoutMovingAveragesSaysSo) {
   options.averaged = true;
   EXPECT_THAT(error_of([&] { load_weights(model, folder.file("run"), options); }),
               HasSubstr("trained without TrainerOptions::ema"));
-  snapshot::save_safetensors(folder.file("w.safetensors"), tensors_of(*model));
-  EXPECT_THAT(error_of([&] { load_weights(model, folder.file("w.safetensors"), options); }),
+  const TemporaryFolder own;
+  snapshot::save_safetensors(own.file("w.safetensors"), tensors_of(*model));
+  EXPECT_THAT(error_of([&] { load_weights(model, own.file("w.safetensors"), options); }),
               HasSubstr("holds no moving averages; leave LoadOptions::averaged out"));
 }
 
