@@ -5,10 +5,8 @@
 #include <utility>
 
 namespace lockstep::detail {
-namespace {
 
-/// The Levenshtein distance.
-size_t distance(const std::string& a, const std::string& b) {
+size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
   for (size_t i = 0; i < a.size(); ++i) {
@@ -22,12 +20,10 @@ size_t distance(const std::string& a, const std::string& b) {
   return row.back();
 }
 
-}  // namespace
-
 std::string nearest_names(const std::string& name, const std::vector<std::string>& known) {
   std::vector<std::pair<size_t, std::string>> ranked;
   for (const std::string& other : known) {
-    ranked.emplace_back(distance(name, other), other);
+    ranked.emplace_back(edit_distance(name, other), other);
   }
   std::sort(ranked.begin(), ranked.end());
   std::string text;
