@@ -111,8 +111,9 @@ void leave_because(const std::exception_ptr& error) {
     return;
   } catch (...) {
   }
-  const std::string text = as_error(error).what();
-  const auto failure = std::make_exception_ptr(CommunicationError(text));
+  const Error found = as_error(error);
+  const std::string text = found.what();
+  const auto failure = std::make_exception_ptr(CommunicationError(text, found.code()));
   for (const std::shared_ptr<Leave>& leave : Leaves::of_process().present()) {
     (*leave)(failure, text.substr(0, text.find('\n')));
   }

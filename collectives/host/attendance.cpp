@@ -4,6 +4,7 @@
 
 #include <iterator>
 #include <sstream>
+#include <utility>
 
 namespace lockstep::detail {
 
@@ -51,7 +52,26 @@ void Attendance::advance() {
   }
 }
 
-void Attendance::require_present() const {
+void Attendance::add(const std::shared_ptr<LeavableCalls>& calls) {
+  world_ = world_ == nullptr ? calls.get() : world_;
+  all_.push_back(calls);
+}
+
+void Attendance::keep_destroyed(std::shared_ptr<LeavableCalls> calls) {
+  destroyed_.push_back(std::move(calls));
+}
+
+void Attendance::let_go_of_destroyed() {
+  for (const std::shared_ptr<LeavableCalls>& calls : std::exchange(destroyed_, {})) {
+    if (!calls->has_failed()) {
+      calls->leave_step(round_, to_text(StepCause{rank_, ExitCode::peer_lost, ""}));
+    }
+    calls->leave();
+  }
+}
+
+void Attendance::require_present() {
+  let_go_of_destroyed();
   if (lost_) {
     throw CommunicationError(*lost_);
   }

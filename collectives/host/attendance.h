@@ -37,6 +37,8 @@ class LeavableCalls {
   /// Tells the peers that this rank makes no further call in this round.
   virtual void leave_step(uint64_t round, const std::string& cause) = 0;
   virtual OpenCalls open_calls() const = 0;
+  /// Tells the peers that this rank makes no further call at all.
+  virtual void leave() noexcept = 0;
   /// Completes the calls that all ranks have made, and abandons the others because of `why`.
   virtual void settle(const CallsOfRanks& calls, const std::exception_ptr& why) = 0;
 };
@@ -51,7 +53,8 @@ class Attendance {
 
   const std::shared_ptr<Transport>& meeting() const { return meeting_; }
   int rank() const { return rank_; }
-  void add(const std::shared_ptr<LeavableCalls>& calls) { all_.push_back(calls); }
+  /// The first one is the communicator of all ranks.
+  void add(const std::shared_ptr<LeavableCalls>& calls);
   /// Of the communicators that still exist, in the order of their making.
   std::vector<std::shared_ptr<LeavableCalls>> all();
   /// Advances all communicators, for peers that have not come to the meeting yet.
@@ -63,7 +66,7 @@ class Attendance {
   /// Of the rank that is away.
   const StepCause& cause() const { return *cause_; }
   /// Throws PeerStepFailed if this rank has left, or what lose() has got.
-  void require_present() const;
+  void require_present();
   /// This rank leaves, and tells its peers. Does nothing if it has left.
   void leave(const StepCause& cause);
 
@@ -73,6 +76,13 @@ class Attendance {
   bool meets() const { return meets_; }
   /// From now on until end_meeting() advance() does nothing: peers may abandon calls.
   void begin_settling() { settles_ = true; }
+  /// A communicator that an exception destroys. Its peers hear of the exception from
+  /// leave_because() or, if a handler has it, with this rank's next call.
+  void keep_destroyed(std::shared_ptr<LeavableCalls> calls);
+  /// Tells them that there has been an exception.
+  void let_go_of_destroyed();
+  bool is_world(const LeavableCalls& calls) const { return &calls == world_; }
+
   /// The ranks could not meet: every later call throws this.
   void lose(const CommunicationError& error);
 
@@ -80,6 +90,8 @@ class Attendance {
   std::shared_ptr<Transport> meeting_;
   int rank_;
   std::vector<std::weak_ptr<LeavableCalls>> all_;
+  std::vector<std::shared_ptr<LeavableCalls>> destroyed_;
+  const LeavableCalls* world_ = nullptr;
   uint64_t round_ = 1;
   std::optional<StepCause> cause_;
   std::optional<CommunicationError> lost_;

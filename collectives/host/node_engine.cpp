@@ -135,18 +135,27 @@ void NodeEngine::drain() {
 
 void NodeEngine::close() noexcept {
   const bool unwinds = std::uncaught_exceptions() > 0;
-  const bool is_away = attendance_ != nullptr && attendance_->is_away();
+  const bool is_left = failure_ != nullptr || (attendance_ != nullptr && attendance_->is_away());
+  bool is_kept = false;
   try {
-    if (failure_ == nullptr && !unwinds && !is_away) {
+    if (!is_left && !unwinds) {
       drain();
-    } else if (unwinds && !is_away && attendance_ != nullptr) {
-      // A peer that waits here follows an exception, as everywhere else.
-      leave_step(attendance_->round(),
-                 to_text(StepCause{attendance_->rank(), ExitCode::peer_lost, ""}));
+    } else if (!is_left && attendance_ != nullptr) {
+      attendance_->keep_destroyed(shared_from_this());
+      is_kept = true;
+    }
+    if (attendance_ != nullptr && (!unwinds || attendance_->is_world(*this))) {
+      attendance_->let_go_of_destroyed();
     }
   } catch (const std::exception& error) {
     std::fprintf(stderr, "lockstep: while closing a communicator: %s\n", error.what());
   }
+  if (!is_kept) {
+    leave();
+  }
+}
+
+void NodeEngine::leave() noexcept {
   group_->leave();
   if (failure_ == nullptr) {
     try {
@@ -387,7 +396,7 @@ void NodeEngine::check_device() {
     const Error found = as_error(std::current_exception());
     const std::string text = c10::str("rank ", world_.rank, " of ", world_.size,
                                       ": the device has failed: ", found.what());
-    leave_because(std::make_exception_ptr(Error(text)));
+    leave_because(std::make_exception_ptr(Error(text, found.code())));
     fail(found.code() == ExitCode::peer_lost ? std::make_exception_ptr(CommunicationError(text))
                                              : std::make_exception_ptr(Error(text, found.code())),
          text);

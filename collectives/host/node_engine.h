@@ -58,7 +58,9 @@ class NodeEngine final : public LeavableCalls, public std::enable_shared_from_th
   /// Waits for all pending collectives.
   void drain();
   /// Completes pending collectives (not after a failure), then announces that this rank leaves.
+  /// While an exception is on its way Attendance keeps this engine, and announces it.
   void close() noexcept;
+  void leave() noexcept override;
 
   /// Lets leave_because() end this engine.
   void leave_with_the_process();

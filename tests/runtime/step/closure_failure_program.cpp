@@ -33,14 +33,17 @@ int main(int argc, char** argv) {
         throw lockstep::Error("sample 17 is damaged", lockstep::ExitCode::data);
       }
     };
+    const lockstep::Communicator pairs = runtime.communicator().split(0, runtime.rank());
     for (int step = 0; step < 4; ++step) {
       fail("loader", step);  // the others are in the closure
       trainer.step([&]() -> lockstep::Loss {
         fail("closure", step);
         return model->forward(at::randn({3, 4})).square().sum();
       });
-      fail("between", step);  // the others wait here
+      fail("between", step);
       runtime.control().barrier().wait();
+      fail("split", step);  // the communicator is destroyed before run() has the exception
+      pairs.barrier().wait();
     }
   });
   std::ofstream(folder / std::to_string(rank)).flush();
