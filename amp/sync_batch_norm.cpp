@@ -3,6 +3,7 @@
 #include <ATen/ops/batch_norm_native.h>
 #include <lockstep/amp/sync_batch_norm.h>
 #include <lockstep/collectives/check.h>
+#include <lockstep/collectives/impl/communicator_of_graph.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
@@ -18,12 +19,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// The communicator of converted layers, in a form that autograd can store.
-struct Group : torch::CustomClassHolder {
-  explicit Group(Communicator ranks) : communicator(std::move(ranks)) {}
-  Communicator communicator;
-};
-using GroupPtr = c10::intrusive_ptr<Group>;
+using GroupPtr = detail::CommunicatorOfGraphPtr;
 
 /// Which running means belong to converted layers. Entries of freed tensors are dropped when their
 /// address is used again. Never destroyed: when a program ends, a communicator would use a device
@@ -136,7 +132,7 @@ struct SyncBatchNorm : torch::autograd::Function<SyncBatchNorm> {
                       momentum);
     context->save_for_backward(
         {x, weight.value_or(at::Tensor()), all.mean, (all.variance + eps).rsqrt(), all.count});
-    context->saved_data["group"] = c10::IValue::make_capsule(group);
+    detail::save_communicator(*context, group);
     context->saved_data["has_bias"] = bias.has_value();
     if (x.numel() == 0) {  // LibTorch's kernels for CUDA refuse it
       return at::empty_like(x);
@@ -159,8 +155,7 @@ struct SyncBatchNorm : torch::autograd::Function<SyncBatchNorm> {
     const at::Tensor normed = (x.to(dtype) - per_channel(saved[2], x)) * per_channel(saved[3], x);
     const at::Tensor sum_dy = dy.sum(dimensions);
     const at::Tensor sum_dy_normed = (dy * normed).sum(dimensions);
-    const auto group =
-        c10::static_intrusive_pointer_cast<Group>(context->saved_data["group"].toCapsule());
+    const auto group = detail::saved_communicator(*context);
     const at::Tensor all =
         (summed(at::cat({sum_dy, sum_dy_normed}), group->communicator) / saved[4]).to(dtype);
     const at::Tensor mean_dy = per_channel(all.narrow(0, 0, x.size(1)), x);
@@ -216,7 +211,7 @@ c10::Device device_of(const Model& model) {
 }  // namespace
 
 int64_t convert_sync_batchnorm(const Model& model, Communicator communicator) {
-  const auto group = c10::make_intrusive<Group>(communicator.split(0));
+  const auto group = c10::make_intrusive<detail::CommunicatorOfGraph>(communicator.split(0));
   std::vector<at::Tensor> layers;
   for (const ModelTensor& buffer : model.buffers()) {
     if (is_running_mean(buffer.name)) {

@@ -3,6 +3,7 @@
 
 #include <ATen/ops/ones.h>
 #include <lockstep/collectives/core/ragged_rows.h>
+#include <lockstep/collectives/impl/communicator_of_graph.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <utility>
@@ -14,16 +15,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-/// The communicator in a form that autograd can store.
-struct RanksOfGraph : torch::CustomClassHolder {
-  explicit RanksOfGraph(Communicator ranks) : ranks(std::move(ranks)) {}
-  Communicator ranks;
-};
-using GroupPtr = c10::intrusive_ptr<RanksOfGraph>;
-
-GroupPtr group_of(AutogradContext* context) {
-  return c10::static_intrusive_pointer_cast<RanksOfGraph>(context->saved_data["group"].toCapsule());
-}
+using GroupPtr = detail::CommunicatorOfGraphPtr;
 
 // Each backward calls the function itself or its counterpart, so it can be differentiated again.
 // All of them sum: an average divides by the number of ranks outside of them.
@@ -31,22 +23,22 @@ GroupPtr group_of(AutogradContext* context) {
 struct SumOfRanks : Function<SumOfRanks> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& tensor,
                             const GroupPtr& group) {
-    context->saved_data["group"] = c10::IValue::make_capsule(group);
+    detail::save_communicator(*context, group);
     at::Tensor sum = tensor.clone(at::MemoryFormat::Contiguous);
-    group->ranks.all_reduce(sum).wait();
+    group->communicator.all_reduce(sum).wait();
     return sum;
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    return {SumOfRanks::apply(gradients[0], group_of(context)), at::Tensor()};
+    return {SumOfRanks::apply(gradients[0], detail::saved_communicator(*context)), at::Tensor()};
   }
 };
 
 struct RowsOfRanks : Function<RowsOfRanks> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& rows,
                             const GroupPtr& group) {
-    context->saved_data["group"] = c10::IValue::make_capsule(group);
-    at::Tensor all = detail::room_for_rows(rows, rows.size(0) * group->ranks.size());
-    group->ranks.all_gather(all, rows.contiguous()).wait();
+    detail::save_communicator(*context, group);
+    at::Tensor all = detail::room_for_rows(rows, rows.size(0) * group->communicator.size());
+    group->communicator.all_gather(all, rows.contiguous()).wait();
     return all;
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients);
@@ -55,33 +47,33 @@ struct RowsOfRanks : Function<RowsOfRanks> {
 struct ShareOfSum : Function<ShareOfSum> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& rows,
                             const GroupPtr& group) {
-    context->saved_data["group"] = c10::IValue::make_capsule(group);
-    at::Tensor share = detail::room_for_rows(rows, rows.size(0) / group->ranks.size());
-    group->ranks.reduce_scatter(share, rows.contiguous()).wait();
+    detail::save_communicator(*context, group);
+    at::Tensor share = detail::room_for_rows(rows, rows.size(0) / group->communicator.size());
+    group->communicator.reduce_scatter(share, rows.contiguous()).wait();
     return share;
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    return {RowsOfRanks::apply(gradients[0], group_of(context)), at::Tensor()};
+    return {RowsOfRanks::apply(gradients[0], detail::saved_communicator(*context)), at::Tensor()};
   }
 };
 
 variable_list RowsOfRanks::backward(AutogradContext* context, const variable_list& gradients) {
-  return {ShareOfSum::apply(gradients[0], group_of(context)), at::Tensor()};
+  return {ShareOfSum::apply(gradients[0], detail::saved_communicator(*context)), at::Tensor()};
 }
 
 struct OfRoot : Function<OfRoot> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& tensor,
                             const GroupPtr& group, int64_t root) {
-    context->saved_data["group"] = c10::IValue::make_capsule(group);
+    detail::save_communicator(*context, group);
     context->saved_data["root"] = root;
     at::Tensor copy = tensor.clone(at::MemoryFormat::Contiguous);
-    group->ranks.broadcast(copy, static_cast<int>(root)).wait();
+    group->communicator.broadcast(copy, static_cast<int>(root)).wait();
     return copy;
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const GroupPtr group = group_of(context);
+    const GroupPtr group = detail::saved_communicator(*context);
     const at::Tensor sum = SumOfRanks::apply(gradients[0], group);
-    const bool is_root = group->ranks.rank() == context->saved_data["root"].toInt();
+    const bool is_root = group->communicator.rank() == context->saved_data["root"].toInt();
     // The zeros of the others belong to the graph, too: a second backward is collective as well.
     const at::Tensor none = sum.masked_fill(at::ones({}, sum.options().dtype(at::kBool)), 0.0);
     return {is_root ? sum : none, at::Tensor(), at::Tensor()};
@@ -98,7 +90,7 @@ at::Tensor in_graph(const char* function, const at::Tensor& tensor) {
 }
 
 GroupPtr group_for(const Communicator& communicator) {
-  return c10::make_intrusive<RanksOfGraph>(communicator);
+  return c10::make_intrusive<detail::CommunicatorOfGraph>(communicator);
 }
 
 /// The factor of the sum.
