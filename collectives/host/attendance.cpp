@@ -92,6 +92,14 @@ void Attendance::leave(const StepCause& cause) {
   }
 }
 
+void Attendance::leave_all_but(const std::string& name, const StepCause& cause) {
+  for (const std::shared_ptr<LeavableCalls>& calls : all()) {
+    if (!calls->has_failed() && !is_world(*calls) && calls->name() != name) {
+      calls->leave_step(round_, to_text(cause));
+    }
+  }
+}
+
 void Attendance::begin_meeting() {
   meets_ = !lost_;
   require_present();
@@ -101,7 +109,7 @@ void Attendance::end_meeting() {
   meets_ = false;
   settles_ = false;
   cause_.reset();
-  ++round_;
+  end_round();
 }
 
 void Attendance::lose(const CommunicationError& error) {

@@ -6,8 +6,10 @@
 
 namespace lockstep::detail {
 
-ClosureCalls::ClosureCalls(std::shared_ptr<Attendance> attendance)
-    : attendance_(std::move(attendance)), meeting_(attendance_->meeting()) {}
+ClosureCalls::ClosureCalls(std::shared_ptr<Attendance> attendance, std::string name)
+    : attendance_(std::move(attendance)),
+      name_(std::move(name)),
+      meeting_(attendance_->meeting()) {}
 
 uint64_t ClosureCalls::round() const {
   return attendance_->round();
@@ -39,6 +41,22 @@ SharedError ClosureCalls::meet(const std::optional<Error>& mine) {
   }
 }
 
+void ClosureCalls::tell_peers(const Error& mine) {
+  attendance_->leave_all_but(name_, {meeting_.rank(), mine.code(), mine.what()});
+}
+
+void ClosureCalls::end_round() {
+  attendance_->end_round();
+}
+
+CommunicationError ClosureCalls::left_behind() const {
+  const StepCause& cause = attendance_->cause();
+  return {c10::str("rank ", meeting_.rank(), ": rank ", cause.rank, " has failed in this step: ",
+                   cause.text, "; it is missing in a collective of the closure, which cannot be ",
+                   "abandoned in device memory; restart from the last snapshot"),
+          cause.code};
+}
+
 void ClosureCalls::settle() const {
   std::string mine;
   const auto all = attendance_->all();
@@ -63,7 +81,10 @@ void ClosureCalls::settle() const {
 
 std::optional<ClosureCalls> closure_calls(const Communicator& communicator) {
   auto attendance = communicator.transport().attendance();
-  return attendance == nullptr ? std::nullopt : std::optional<ClosureCalls>(std::move(attendance));
+  return attendance == nullptr
+             ? std::nullopt
+             : std::optional<ClosureCalls>(std::in_place, std::move(attendance),
+                                           communicator.transport().attended_name());
 }
 
 Communicator with_closure_calls(const Communicator& world) {

@@ -40,6 +40,7 @@ class HostTransport : public Transport {
     engine_->attend(attendance, name);
   }
   std::shared_ptr<Attendance> attendance() const override { return engine_->attendance(); }
+  std::string attended_name() const override { return engine_->name(); }
   void on_idle(std::function<void()> callback) override { engine_->on_idle(std::move(callback)); }
 
  protected:

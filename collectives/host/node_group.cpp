@@ -137,6 +137,9 @@ int NodeGroup::code_of(int rank) const {
 }
 
 void NodeGroup::leave_step(uint64_t round, uint64_t last, const std::string& cause) {
+  if (own().left_round.load(std::memory_order_relaxed) == round) {
+    return;  // the first cause is the one
+  }
   own().last_call = last;
   own().step_cause = {};
   std::memcpy(own().step_cause.data(), cause.data(), std::min(cause.size(), kCauseBytes - 1));

@@ -85,7 +85,7 @@ class NodeGroup {
   std::string cause_of(int rank) const;
   int code_of(int rank) const;
   /// Tells the peers that in this round of ClosureCalls this rank makes no call after number
-  /// `last`. At most once a round.
+  /// `last`. Does nothing if it has said so in this round.
   void leave_step(uint64_t round, uint64_t last, const std::string& cause);
   /// The cause, if a rank makes no call `sequence` in this round.
   std::optional<std::string> left_step(int rank, uint64_t round, uint64_t sequence) const;

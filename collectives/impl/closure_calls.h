@@ -2,11 +2,13 @@
 static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
 
 #include <lockstep/collectives/communicator.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/impl/outcome.h>
 
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 namespace lockstep::detail {
 
@@ -24,7 +26,8 @@ class Attendance;
 /// as the communicators.
 class ClosureCalls {
  public:
-  explicit ClosureCalls(std::shared_ptr<Attendance> attendance);
+  /// `name`: attended_name() of the communicator.
+  ClosureCalls(std::shared_ptr<Attendance> attendance, std::string name);
 
   /// Counts the meetings, from 1. Equal on all ranks.
   uint64_t round() const;
@@ -35,12 +38,24 @@ class ClosureCalls {
   /// Throws CommunicationError with the cause and its code if a rank does not come. Collective.
   SharedError meet(const std::optional<Error>& mine);
 
+  // Where ranks cannot meet, because collectives in device memory cannot be abandoned: a failed
+  // rank goes on with the calls of the step, and its peers are told where they wait for it in vain.
+
+  /// This rank has failed in its step, and makes no further call but on this communicator and on
+  /// that of all ranks.
+  void tell_peers(const Error& mine);
+  /// All ranks know that the step has failed, and none waits in its closure.
+  void end_round();
+  /// For a rank that has followed a peer out of a collective.
+  CommunicationError left_behind() const;
+
   bool operator==(const ClosureCalls& other) const { return attendance_ == other.attendance_; }
 
  private:
   void settle() const;
 
   std::shared_ptr<Attendance> attendance_;
+  std::string name_;
   Communicator meeting_;
 };
 

@@ -49,6 +49,7 @@ class Transport {
   virtual bool can_be_left() const { return false; }
   virtual void attend(const std::shared_ptr<Attendance>& attendance, const std::string& name) {}
   virtual std::shared_ptr<Attendance> attendance() const { return nullptr; }
+  virtual std::string attended_name() const { return ""; }
   /// Calls `callback` again and again while this rank waits.
   virtual void on_idle(std::function<void()> callback) {}
   /// Whether a sum is rounded to the tensor's dtype at each rank on its way. False: it is computed

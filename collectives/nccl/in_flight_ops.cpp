@@ -4,10 +4,52 @@
 #include <lockstep/collectives/impl/life_sign.h>
 #include <lockstep/collectives/nccl/in_flight_ops.h>
 
+#include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
+#include <shared_mutex>
 
 namespace lockstep::detail {
+namespace {
+
+/// When a process exits LibTorch's CUDA library is gone before a communicator that a static object
+/// keeps (that of SyncBatchNorm layers): from then on nobody asks the device.
+class ProcessEnd {
+ public:
+  static ProcessEnd& instance() {
+    static ProcessEnd& end = *new ProcessEnd;
+    return end;
+  }
+  bool has_begun() const { return has_begun_; }
+  /// Calls `question`, which must not go on when the library is gone.
+  template <typename Question>
+  void ask(const Question& question) {
+    const std::shared_lock<std::shared_timed_mutex> asks(asks_);
+    if (!has_begun_) {
+      question();
+    }
+  }
+
+ private:
+  static constexpr std::chrono::seconds kPatience{1};  // with a device that does not answer
+
+  /// Handlers run before what was loaded earlier is destroyed.
+  ProcessEnd() {
+    std::atexit([] { instance().begin(); });
+  }
+  void begin() {
+    has_begun_ = true;
+    if (asks_.try_lock_for(kPatience)) {
+      asks_.unlock();
+    }
+  }
+
+  std::shared_timed_mutex asks_;
+  std::atomic<bool> has_begun_{false};
+};
+
+}  // namespace
 
 InFlightOps::InFlightOps(const NcclParts& parts, std::shared_ptr<NcclComm> comm)
     : rank_(parts.host.rank()),
@@ -116,7 +158,7 @@ void InFlightOps::end(const std::exception_ptr& error) {
   on_failure_();
 }
 
-/// One round of questions. False once the transport has failed.
+/// One round of questions. False once the transport has failed, or the process exits.
 bool InFlightOps::ask() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -125,11 +167,12 @@ bool InFlightOps::ask() {
     }
     asked_ = Clock::now();
   }
-  std::string said = ask_device();
+  std::string said;
+  ProcessEnd::instance().ask([&] { said = ask_device(); });
   const std::lock_guard<std::mutex> lock(mutex_);
   asked_.reset();
   trouble_ = std::move(said);
-  return trouble_.empty();
+  return trouble_.empty() && !ProcessEnd::instance().has_begun();
 }
 
 /// A failure of NCCL or of the device; empty: none. enter_thread() first: a new thread is on device

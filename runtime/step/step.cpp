@@ -20,11 +20,11 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// None where the host learns of a window's end only later, or gradients travel in another way.
-std::optional<ClosureCalls> closure_calls_of(const StepParts& parts) {
+/// Not where the host learns of a window's end only later, or gradients travel in another way.
+bool leave_together(const StepParts& parts) {
   const auto hosts = closure_calls(parts.agreement.communicator());
-  const bool together = hosts == closure_calls(parts.communicator);
-  return together && parts.host_acts == HostActs::at_once ? hosts : std::nullopt;
+  return hosts && hosts == closure_calls(parts.communicator) &&
+         parts.host_acts == HostActs::at_once;
 }
 
 amp::DecisionRule decision_rule(const TrainerOptions& options) {
@@ -46,7 +46,8 @@ Step::Step(StepParts parts)
       buffer_sync_(parts_.options.buffers(), parts_.communicator),
       leaves_(parts_.options, parts_.seed, parts_.communicator, parts_.buffers),
       skip_watch_(parts_.scaler.options(), parts_.options.diagnose_after_skips()),
-      closure_calls_(closure_calls_of(parts_)),
+      closure_calls_(closure_calls(parts_.agreement.communicator())),
+      leave_together_(leave_together(parts_)),
       round_(closure_calls_ ? closure_calls_->round() : 0) {
   if (parts_.communicator.rank() == 0) {
     forward_backward_.watch_norms({parts_.storage.model(), parts_.options.precision()});
@@ -159,7 +160,12 @@ void Step::end_window_on_error(const Body& body) {
 }
 
 void Step::settle() {
-  end_window_on_error([&] { consensus_.settle(); });
+  try {
+    end_window_on_error([&] { consensus_.settle(); });
+  } catch (const SharedError&) {
+    end_round();
+    throw;
+  }
 }
 
 void Step::apply() {
@@ -173,7 +179,7 @@ void Step::apply() {
 }
 
 void Step::begin_window() {
-  if (closure_calls_ && round_ != closure_calls_->round()) {
+  if (leave_together_ && round_ != closure_calls_->round()) {
     end_window();  // a step of another Trainer has failed since
   }
   if (count_ > 0) {
@@ -303,6 +309,7 @@ void Step::exchange_votes() {
   exchanged_ = exchange(parts_.agreement, own_votes({}));
   end_window_on_error([&] {
     if (exchanged_->error > 0) {
+      end_round();
       parts_.agreement.raise(std::nullopt);
     }
     loss_weights_.take(*exchanged_);
@@ -369,11 +376,15 @@ auto Step::fail_on_error(const Body& body) -> decltype(body()) {
 
 /// Every rank throws the same Error; on this rank its own exception is nested in it.
 void Step::fail(const std::exception_ptr& error) {
-  if (closure_calls_) {
+  if (leave_together_) {
     meet(error);
   }
+  follow_peers();
   const Error mine = as_error(error);
   const int64_t micro_batch = micro_batches_ + count_;
+  if (closure_calls_) {
+    closure_calls_->tell_peers(mine);
+  }
   try {
     tell_of_failure();
   } catch (const std::exception& second) {  // such as a peer in a collective of its closure
@@ -383,16 +394,24 @@ void Step::fail(const std::exception_ptr& error) {
                                       "; restart from the last snapshot"),
                              mine.code());
   }
+  end_round();
   parts_.agreement.raise(parts_.storage.explained(mine, micro_batch), error);
 }
 
 /// On a rank that knows that another one fails.
 void Step::fail_with_others() {
-  if (closure_calls_) {
+  if (leave_together_) {
     meet(nullptr);
   }
   tell_of_failure();
+  end_round();
   parts_.agreement.raise(std::nullopt);
+}
+
+void Step::end_round() {
+  if (closure_calls_ && !leave_together_) {
+    closure_calls_->end_round();
+  }
 }
 
 /// This rank makes no further call of the window. Its peers hear of it wherever they wait.
@@ -414,9 +433,13 @@ void Step::meet(const std::exception_ptr& error) {
 }
 
 void Step::follow_peers() {
-  if (closure_calls_ && closure_calls_->is_away()) {
-    meet(nullptr);
+  if (!closure_calls_ || !closure_calls_->is_away()) {
+    return;
   }
+  if (!leave_together_) {
+    throw CommunicationError(closure_calls_->left_behind());
+  }
+  meet(nullptr);
 }
 
 /// Joins the collective that the other ranks call next, with a vote for an error.

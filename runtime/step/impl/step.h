@@ -84,7 +84,7 @@ class Step {
 
   void abandon();
   /// If this rank has left a step because a peer failed: meets the others, ends the window and
-  /// throws the Error of all ranks. Else does nothing.
+  /// throws the Error of all ranks; CommunicationError where ranks cannot meet. Else nothing.
   void follow_peers();
   /// Resets the state of the window. Local; no collective may be in flight.
   void end_window();
@@ -154,6 +154,7 @@ class Step {
   [[noreturn]] void fail_with_others();
   [[noreturn]] void meet(const std::exception_ptr& error);
   void tell_of_failure();
+  void end_round();
 
   StepParts parts_;
   ForwardBackward forward_backward_;
@@ -164,8 +165,10 @@ class Step {
   BufferSync buffer_sync_;
   Leaves leaves_;
   SkipWatch skip_watch_;
-  /// How ranks leave a window that has failed. None: with UpdateMode::failed.
+  /// How ranks leave a window that has failed: together, or with UpdateMode::failed. None: on one
+  /// rank.
   std::optional<ClosureCalls> closure_calls_;
+  bool leave_together_ = false;
   uint64_t round_ = 0;         // of closure_calls_, when this Step knew it last
   int64_t windows_ = 0;        // skipped ones included; a resumed run begins at its updates
   int64_t micro_batches_ = 0;  // of closed windows

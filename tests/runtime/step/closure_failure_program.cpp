@@ -1,7 +1,7 @@
 // A program that ends with the exception of one rank while its peers wait for it in a collective.
-// The test looks at the exit code and at the text on every rank. Arguments: where it is thrown, and
-// a folder, in which each rank says that it has printed its text: mpirun kills the others as soon
-// as one ends.
+// The test looks at the exit code and at the text on every rank. Arguments: where it is thrown
+// (every_rank: by all of them in the closure), and a folder, in which each rank says that it has
+// printed its text: mpirun kills the others as soon as one ends.
 #include <ATen/ATen.h>
 #include <lockstep/amp/sync_batch_norm.h>
 #include <lockstep/collectives/exceptions.h>
@@ -26,10 +26,12 @@ int main(int argc, char** argv) {
     rank = runtime.rank();
     ranks = runtime.size();
     torch::nn::Sequential model(torch::nn::Linear(4, 2), torch::nn::BatchNorm1d(2));
+    model->to(runtime.device());
     lockstep::convert_sync_batchnorm(model, runtime.communicator());
     lockstep::Trainer trainer(runtime, model, lockstep::SGD(0.1));
     const auto fail = [&](const char* here, int step) {
-      if (place == here && step == 2 && runtime.rank() == runtime.size() - 1) {
+      const bool here_too = place == "every_rank" && here == std::string("closure");
+      if (step == 2 && (here_too || (place == here && runtime.rank() == runtime.size() - 1))) {
         throw lockstep::Error("sample 17 is damaged", lockstep::ExitCode::data);
       }
     };
@@ -38,7 +40,7 @@ int main(int argc, char** argv) {
       fail("loader", step);  // the others are in the closure
       trainer.step([&]() -> lockstep::Loss {
         fail("closure", step);
-        return model->forward(at::randn({3, 4})).square().sum();
+        return model->forward(at::randn({3, 4}).to(runtime.device())).square().sum();
       });
       fail("between", step);
       runtime.control().barrier().wait();
