@@ -147,13 +147,13 @@ TEST(FolderLock, OfAProcessWhoseNumberAnotherProcessHasNowLocksNobodyOut) {
   const TemporaryFolder folder;
   { const FolderLock lock(folder.path()); }
   OtherJob other(folder.path());
+  const std::string process = std::to_string(other.process());
   std::string text = lock_text(folder);
   other.kill();
   const std::string mark = text.substr(text.find("mark ") + 5);
   auto earlier = lockstep::detail::mark_of(1).value();
   earlier.start += 1;
   text.replace(text.find("mark "), 5 + mark.find('\n'), "mark " + to_text(earlier));
-  const std::string process = std::to_string(other.process());
   text.replace(text.find("process " + process), 8 + process.size(), "process 1");
   std::ofstream(folder.file(kLockName)) << text;
   const Stranger stranger(folder.file(kLockName));

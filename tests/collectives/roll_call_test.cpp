@@ -62,7 +62,7 @@ TEST_F(RollCalls, CountProcessesThatCannotBeSeenFromHere) {
   elsewhere.name_space += 1;
   elsewhere.process = 999999999;
   std::ofstream(folder_ + "/lockstep_" + to_text(elsewhere) + "-start-job.1-2-2") << "";
-  EXPECT_EQ(first->report(), "rank 1 has not arrived (ranks 0 and 2 have)");
+  EXPECT_EQ(first->report(), "rank 1 has not arrived (ranks 0, 2 have)");
 }
 
 TEST_F(RollCalls, FollowNoLinkThatSomebodyHasLaid) {
