@@ -114,10 +114,6 @@ int clean_leftovers(bool lists_only) {
   for (const std::string& path : lists_only ? find_leftovers(places) : remove_leftovers(places)) {
     std::cout << path << "\n";
   }
-  if (!sees_all_processes(places)) {
-    std::cerr << "lockstep: nothing is removed in a container, which does not see all processes "
-                 "that may use these folders: run lockstep clean outside of it\n";
-  }
   return 0;
 }
 

@@ -2,16 +2,17 @@
 #include <lockstep/collectives/core/roll_call.h>
 #include <lockstep/collectives/impl/blocked_signals.h>
 #include <lockstep/collectives/impl/descriptor.h>
+#include <lockstep/collectives/impl/process_mark.h>
 #include <lockstep/collectives/impl/rank_names.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -34,6 +35,14 @@ std::string file_name_of(std::string job) {
       job.begin(), job.end(),
       [](char c) { return !std::isalnum(static_cast<unsigned char>(c)) && c != '.'; }, '_');
   return job;
+}
+
+constexpr std::string_view file_beginning = "lockstep_";
+
+/// Whether the process that a file name begins with may live.
+bool may_live(const std::string& mark) {
+  const auto process = parse_process_mark(mark);
+  return !process || life_of(*process) != Life::dead;
 }
 
 std::string have(const std::vector<int>& ranks) {
@@ -71,10 +80,11 @@ RollCall::RollCall(RollCallPlace place, std::string point, std::chrono::millisec
     return;
   }
   if (!place_.job.empty()) {
-    file_ = place_.folder + "/lockstep_" + std::to_string(getpid()) + "-" + point_ + "-" +
+    file_ = place_.folder + "/" + std::string(file_beginning) + own_mark() + "-" + point_ + "-" +
             place_.job + "-" + std::to_string(place_.local_rank) + "-" +
             std::to_string(place_.rank);
-    const Descriptor made(open(file_.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    const int flags = O_CREAT | O_EXCL | O_NOFOLLOW | O_WRONLY | O_CLOEXEC;
+    const Descriptor made(open(file_.c_str(), flags, 0600));
   }
   const BlockedSignals blocked;
   try {
@@ -118,12 +128,11 @@ std::string RollCall::report() const {
   for (; !ignored && entry != std::filesystem::directory_iterator(); entry.increment(ignored)) {
     const std::string name = entry->path().filename().string();
     const size_t at = name.find(middle);
-    int process = 0;
     int local_rank = 0;
     int rank = 0;
-    if (at != std::string::npos && std::sscanf(name.c_str(), "lockstep_%d-", &process) == 1 &&
+    if (at != std::string::npos && name.rfind(file_beginning, 0) == 0 &&
         std::sscanf(name.c_str() + at + middle.size(), "%d-%d", &local_rank, &rank) == 2 &&
-        kill(process, 0) == 0) {
+        may_live(name.substr(file_beginning.size(), at - file_beginning.size()))) {
       arrived[local_rank] = rank;
     }
   }

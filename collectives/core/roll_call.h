@@ -26,8 +26,9 @@ struct RollCallPlace {
 /// counts as arrived while its RollCall object lives. For points where MPI cannot be asked: its
 /// start and its end. Under `lockstep run` the launcher does this for all nodes.
 ///
-/// Each rank makes a file in the shared folder: lockstep_PROCESS-POINT-JOB-LOCALRANK-RANK. Files of
-/// dead processes do not count. Threads: a thread of the object calls `say`.
+/// Each rank makes a file in the shared folder: lockstep_MARK-POINT-JOB-LOCALRANK-RANK, where MARK
+/// is that of its process (ProcessMark). Files of dead processes do not count. Threads: a thread of
+/// the object calls `say`.
 class RollCall {
  public:
   /// `point`: "start" or "end". Reports after `first`, then each time the wait has doubled.

@@ -4,8 +4,10 @@
 
 #include <fcntl.h>
 #include <lockstep/collectives/impl/descriptor.h>
+#include <lockstep/collectives/impl/process_mark.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -39,7 +41,7 @@ using Mark = std::array<uint64_t, 2>;
 
 /// Where peers find a rank's memory, and the bytes by which they recognise it. No path: no memory.
 struct Announcement {
-  char path[96];
+  char path[128];
   Mark mark;
 };
 
@@ -106,12 +108,21 @@ Mappings share_memfd(size_t bytes, const MemoryPeers& peers) {
                    [](const char* path) { return open(path, O_RDWR | O_CLOEXEC); });
 }
 
+/// Opens a named file, if it is a regular file that only this user may open.
+int open_own(const char* name) {
+  Descriptor file(shm_open(name, O_RDWR, 0600));  // follows no link
+  struct stat info = {};
+  const bool is_own = file.is_open() && fstat(file.number(), &info) == 0 && S_ISREG(info.st_mode) &&
+                      info.st_uid == geteuid() && (info.st_mode & 077) == 0;
+  return is_own ? file.release() : -1;
+}
+
 /// Named files in /dev/shm, for systems that hide /proc/PID from siblings.
 Mappings share_named(size_t bytes, const MemoryPeers& peers) {
   Announcement own = {};
   const bool drawn = draw(own.mark);
   char name[sizeof own.path];
-  std::snprintf(name, sizeof name, "/lockstep-%d-%016llx", static_cast<int>(getpid()),
+  std::snprintf(name, sizeof name, "/lockstep-%s-%016llx", own_mark().c_str(),
                 static_cast<unsigned long long>(own.mark[0]));
   const Descriptor file(shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600));
   if (drawn && resize(file, bytes) &&
@@ -119,8 +130,7 @@ Mappings share_named(size_t bytes, const MemoryPeers& peers) {
       write_mark(file, bytes, own.mark)) {
     std::memcpy(own.path, name, sizeof name);
   }
-  Mappings mappings = map_peers(bytes, peers, file, own,
-                                [](const char* path) { return shm_open(path, O_RDWR, 0600); });
+  Mappings mappings = map_peers(bytes, peers, file, own, open_own);
   if (file.is_open()) {
     shm_unlink(name);
   }

@@ -46,6 +46,7 @@ void RankTable::add(const RankLine& line) {
         note({line.rank, *record.code, record.was_asked});
       }
       break;
+    case Kind::job:
     case Kind::line:
     case Kind::partial:
     case Kind::redraw:

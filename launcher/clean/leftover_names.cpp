@@ -46,6 +46,18 @@ class NameReader {
     }
     return value <= INT_MAX ? std::make_optional(static_cast<int>(value)) : std::nullopt;
   }
+  /// Reads so many parts with hyphens between them.
+  std::string_view parts(int count) {
+    size_t size = 0;
+    for (int part = 0; part < count && size < rest_.size(); ++part) {
+      size = std::min(rest_.find('-', part == 0 ? 0 : size + 1), rest_.size());
+    }
+    const std::string_view found = rest_.substr(0, size);
+    rest_.remove_prefix(size);
+    return found;
+  }
+  /// Reads the mark of a process.
+  std::optional<detail::ProcessMark> mark() { return detail::parse_process_mark(parts(4)); }
   bool ended() const { return rest_.empty(); }
 
  private:
@@ -54,42 +66,62 @@ class NameReader {
 
 }  // namespace
 
-std::optional<int> process_in_file(const std::string& name) {
+std::optional<detail::ProcessMark> mark_in_file(const std::string& name) {
   NameReader memory(name);
   if (memory.word("lockstep-")) {
-    const auto process = memory.number();
+    const auto mark = memory.mark();
     const bool matches = memory.word("-") && memory.run_of(hex_digits).size() == 16;
-    return matches && memory.ended() ? process : std::nullopt;
+    return matches && memory.ended() ? mark : std::nullopt;
   }
   NameReader arrival(name);
   if (arrival.word("lockstep_")) {
-    const auto process = arrival.number();
+    const auto mark = arrival.mark();
     const bool matches = (arrival.word("-start-") || arrival.word("-end-")) &&
                          !arrival.run_of(word_characters).empty() && arrival.word("-") &&
                          arrival.number() && arrival.word("-") && arrival.number();
-    return matches && arrival.ended() ? process : std::nullopt;
+    return matches && arrival.ended() ? mark : std::nullopt;
   }
   return std::nullopt;
+}
+
+std::string JobNote::name() const {
+  return "lockstep_" + to_text(mpirun) + (job.empty() ? "-mpirun" : "-job-" + job);
+}
+
+std::optional<JobNote> note_in(const std::string& name) {
+  NameReader reader(name);
+  const auto mark = reader.word("lockstep_") ? reader.mark() : std::nullopt;
+  if (!mark) {
+    return std::nullopt;
+  }
+  JobNote note = {*mark, ""};
+  if (reader.word("-job-")) {
+    note.job = reader.run_of(hex_digits);
+    return reader.ended() && is_job(note.job) ? std::make_optional(note) : std::nullopt;
+  }
+  return reader.word("-mpirun") && reader.ended() ? std::make_optional(note) : std::nullopt;
 }
 
 std::string host_and_user() {
   return host_name() + "." + std::to_string(geteuid());
 }
 
-bool is_segment(const std::string& name) {
+std::string job_in_segment(const std::string& name) {
   NameReader reader(name);
   if (!reader.word("vader_segment." + host_and_user() + ".")) {
-    return false;
+    return "";
   }
-  const std::string_view job = reader.run_of(hex_digits);  // 32 bits, as "%x" prints them
-  return !job.empty() && job.size() <= 8 && (job.front() != '0' || job.size() == 1) &&
-         reader.word(".") && reader.number() && reader.ended();
+  const std::string job(reader.run_of(hex_digits));
+  return is_job(job) && reader.word(".") && reader.number() && reader.ended() ? job : "";
 }
 
-std::optional<int> process_in_session(const std::string& name) {
-  NameReader reader(name);
-  const auto process = reader.word("pid.") ? reader.number() : std::nullopt;
-  return reader.ended() ? process : std::nullopt;
+bool is_job(const std::string& text) {
+  return !text.empty() && text.size() <= 8 && (text.front() != '0' || text.size() == 1) &&
+         text.find_first_not_of(hex_digits) == std::string::npos;
+}
+
+std::string session_of(int process) {
+  return "pid." + std::to_string(process);
 }
 
 bool is_folder_of_session(const std::string& name) {

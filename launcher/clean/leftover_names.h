@@ -1,24 +1,42 @@
 #pragma once
 
+#include <lockstep/collectives/impl/process_mark.h>
+
 #include <optional>
 #include <string>
 
 namespace lockstep::launcher {
 
-// The names of files that runs of lockstep and Open MPI may leave behind.
+// The names of files that runs of lockstep and Open MPI may leave behind. lockstep's own carry the
+// mark of the process that made them.
 
-/// The process number in the name of a rank's file in shared memory; empty for other names.
+/// The mark in the name of a rank's file in shared memory; empty for other names.
 /// collectives/host/shared_memory.cpp and collectives/core/roll_call.cpp make these names.
-std::optional<int> process_in_file(const std::string& name);
+std::optional<detail::ProcessMark> mark_in_file(const std::string& name);
+
+/// The name of an empty file beside what it is about: the process, an mpirun of the launcher, has
+/// an Open MPI session here (`job` is empty), or its job, a number in hex, has Open MPI's shared
+/// memory here.
+struct JobNote {
+  detail::ProcessMark mpirun;
+  std::string job;
+
+  std::string name() const;
+};
+
+std::optional<JobNote> note_in(const std::string& name);
 
 /// "HOST.UID", a part of Open MPI's file names.
 std::string host_and_user();
 
-/// Whether this is a name of Open MPI's shared memory.
-bool is_segment(const std::string& name);
+/// The job, in hex, in the name of Open MPI's shared memory; empty for other names.
+std::string job_in_segment(const std::string& name);
 
-/// The process number in the name of a session folder.
-std::optional<int> process_in_session(const std::string& name);
+/// Whether this is the number of a job as Open MPI's names have it: 32 bits, as "%x" prints them.
+bool is_job(const std::string& text);
+
+/// The session folder of an mpirun.
+std::string session_of(int process);
 
 /// Whether this is the folder of a job, a rank, or PMIx's published data in a session folder.
 bool is_folder_of_session(const std::string& name);

@@ -1,19 +1,20 @@
 #include "clean/leftovers.h"
 
 #include <fcntl.h>
+#include <lockstep/collectives/impl/descriptor.h>
+#include <lockstep/collectives/impl/process_mark.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
-#include <optional>
 #include <set>
 #include <sstream>
-#include <string_view>
 
 #include "clean/leftover_names.h"
 #include "clean/own_files.h"
@@ -21,8 +22,6 @@
 namespace lockstep::launcher {
 namespace {
 
-// Inode of the initial PID namespace, whose /proc shows all processes (PROC_PID_INIT_INO).
-constexpr const char* first_namespace = "pid:[4026531836]";
 constexpr int session_depth = 2;  // pid.N/JOB/RANK
 
 /// Whether all files in this part of a session folder are Open MPI's (`removes`: and were removed).
@@ -49,29 +48,6 @@ bool walk_session(const Folder& folder, int depth, bool removes) {
     }
   }
   return true;
-}
-
-/// The numbers of all processes, including their numbers in namespaces of containers.
-std::set<int> living(const std::string& processes) {
-  std::set<int> found;
-  for (const std::string& name : names_in(open_folder(processes))) {
-    const auto process = number_in(name);
-    if (!process) {
-      continue;
-    }
-    found.insert(*process);
-    std::ifstream status(processes + "/" + name + "/status");
-    for (std::string line; std::getline(status, line);) {
-      std::istringstream words(line);
-      std::string key;
-      if (words >> key && key == "NSpid:") {
-        for (int number = 0; words >> number;) {
-          found.insert(number);
-        }
-      }
-    }
-  }
-  return found;
 }
 
 /// Paths of the files that processes map, and "DEVICE INODE" of each.
@@ -103,77 +79,119 @@ std::string device_and_inode(const struct stat& info) {
   return text.data();
 }
 
+std::string sessions_of(const LeftoverPlaces& places) {
+  return places.temporary + "/ompi." + host_and_user();
+}
+
 class Cleaner {
  public:
   Cleaner(const LeftoverPlaces& places, bool removes) : places_(places), removes_(removes) {}
 
   std::vector<std::string> clean() {
-    if (sees_all_processes(places_)) {
-      clean_shared_memory();
-      clean_sessions();
-    }
+    clean_shared_memory();
+    clean_sessions();
     return found_;
   }
 
  private:
-  void clean_shared_memory() {
-    const Folder folder = open_folder(places_.shared_memory);
-    std::vector<std::string> segments;
-    const std::vector<std::string> names = names_in(folder);
-    living_ = living(places_.processes);
+  struct Notes {
+    std::vector<JobNote> of_dead;
+    std::set<int> others;  // mpiruns that live or cannot be seen
+  };
+
+  bool is_dead(const detail::ProcessMark& mark) const {
+    return life_of(mark, places_.processes) == detail::Life::dead;
+  }
+
+  Notes notes_in(const Folder& folder, const std::vector<std::string>& names) const {
+    Notes notes;
     for (const std::string& name : names) {
-      if (const auto process = process_in_file(name)) {
-        if (own_file(folder, name) && is_dead(*process)) {
-          take(places_.shared_memory, name, !removes_ || unlink_in(folder, name));
-        }
-      } else if (is_segment(name)) {
-        segments.push_back(name);
+      const auto note = note_in(name);
+      if (note && own_file(folder, name) && is_dead(note->mpirun)) {
+        notes.of_dead.push_back(*note);
+      } else if (note) {
+        notes.others.insert(note->mpirun.process);
       }
     }
-    const std::set<std::string> mapped =
-        segments.empty() ? std::set<std::string>() : all_mapped(places_.processes);
-    for (const std::string& name : segments) {
-      const auto info = own_file(folder, name);
-      if (info && std::time(nullptr) - info->st_mtime >= places_.min_age_seconds &&
-          mapped.count(places_.shared_memory + "/" + name) == 0 &&
-          mapped.count(device_and_inode(*info)) == 0) {
+    return notes;
+  }
+
+  void clean_shared_memory() {
+    const Folder folder = open_folder(places_.shared_memory);
+    const std::vector<std::string> names = names_in(folder);
+    for (const std::string& name : names) {
+      const auto mark = mark_in_file(name);
+      if (mark && own_file(folder, name) && is_dead(*mark)) {
         take(places_.shared_memory, name, !removes_ || unlink_in(folder, name));
       }
     }
-  }
-
-  void clean_sessions() {
-    const std::string name_of_all = "ompi." + host_and_user();
-    const Folder sessions = open_own_folder(open_folder(places_.temporary), name_of_all);
-    const std::vector<std::string> names = names_in(sessions);
-    living_ = living(places_.processes);
-    for (const std::string& name : names) {
-      const auto process = process_in_session(name);
-      if (!process || !is_dead(*process)) {
-        continue;
+    const Notes notes = notes_in(folder, names);
+    if (notes.of_dead.empty()) {
+      return;
+    }
+    const std::set<std::string> mapped = all_mapped(places_.processes);
+    for (const JobNote& note : notes.of_dead) {
+      bool keeps_note = note.job.empty();  // not made here
+      for (const std::string& name : names) {
+        if (!note.job.empty() && job_in_segment(name) == note.job) {
+          keeps_note = !clean_segment(folder, name, mapped) || keeps_note;
+        }
       }
-      const Folder session = open_own_folder(sessions, name);
-      if (session && walk_session(session, session_depth, /*removes=*/false)) {
-        take(places_.temporary + "/" + name_of_all, name,
-             !removes_ || (walk_session(session, session_depth, /*removes=*/true) &&
-                           unlink_in(sessions, name, AT_REMOVEDIR)));
-      }
+      drop(folder, note, keeps_note);
     }
   }
 
-  bool is_dead(int process) const {
-    return process > 0 && !living_.empty() && living_.count(process) == 0;
+  /// Whether it is removed.
+  bool clean_segment(const Folder& folder, const std::string& name,
+                     const std::set<std::string>& mapped) {
+    const auto info = own_file(folder, name);
+    const bool is_left = info && std::time(nullptr) - info->st_mtime >= places_.min_age_seconds &&
+                         mapped.count(places_.shared_memory + "/" + name) == 0 &&
+                         mapped.count(device_and_inode(*info)) == 0;
+    return is_left && take(places_.shared_memory, name, !removes_ || unlink_in(folder, name));
   }
 
-  void take(const std::string& folder, const std::string& name, bool is_done) {
+  void clean_sessions() {
+    const Folder temporary = open_folder(places_.temporary);
+    const Folder sessions = open_own_folder(temporary, "ompi." + host_and_user());
+    const std::vector<std::string> names = names_in(sessions);
+    const Notes notes = notes_in(temporary, names_in(temporary));
+    for (const JobNote& note : notes.of_dead) {
+      const int process = note.mpirun.process;
+      const std::string name = session_of(process);
+      const bool is_there = std::find(names.begin(), names.end(), name) != names.end();
+      // The number may be that of another mpirun by now, or of one in a container.
+      const bool is_its_own = note.job.empty() && notes.others.count(process) == 0 &&
+                              !detail::mark_of(process, places_.processes);
+      const bool is_removed = is_there && is_its_own && clean_session(sessions, name);
+      drop(temporary, note, !note.job.empty() || (is_there && !is_removed));
+    }
+  }
+
+  /// Whether it is removed.
+  bool clean_session(const Folder& sessions, const std::string& name) {
+    const Folder session = open_own_folder(sessions, name);
+    return session && walk_session(session, session_depth, /*removes=*/false) &&
+           take(sessions_of(places_), name,
+                !removes_ || (walk_session(session, session_depth, /*removes=*/true) &&
+                              unlink_in(sessions, name, AT_REMOVEDIR)));
+  }
+
+  bool take(const std::string& folder, const std::string& name, bool is_done) {
     if (is_done) {
       found_.push_back(folder + "/" + name);
+    }
+    return is_done;
+  }
+
+  void drop(const Folder& folder, const JobNote& note, bool keeps) const {
+    if (removes_ && !keeps) {
+      unlink_in(folder, note.name());
     }
   }
 
   const LeftoverPlaces& places_;
   const bool removes_;
-  std::set<int> living_;  // read after the names: a process may start at any time
   std::vector<std::string> found_;
 };
 
@@ -186,11 +204,14 @@ LeftoverPlaces leftover_places() {
   return places;
 }
 
-bool sees_all_processes(const LeftoverPlaces& places) {
-  std::array<char, 64> name = {};
-  const std::string link = places.processes + "/self/ns/pid";
-  return readlink(link.c_str(), name.data(), name.size() - 1) > 0 &&
-         name.data() == std::string_view(first_namespace);
+void note_job(const LeftoverPlaces& places, int mpirun, const std::string& job) {
+  const auto mark = detail::mark_of(mpirun, places.processes);
+  const std::string& folder = job.empty() ? places.temporary : places.shared_memory;
+  if (mark && (job.empty() || is_job(job))) {
+    const std::string path = folder + "/" + JobNote{*mark, job}.name();
+    const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+    const detail::Descriptor file(open(path.c_str(), flags, 0600));
+  }
 }
 
 std::vector<std::string> find_leftovers(const LeftoverPlaces& places) {

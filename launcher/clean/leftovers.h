@@ -15,16 +15,18 @@ struct LeftoverPlaces {
 
 LeftoverPlaces leftover_places();
 
-/// Whether a process that is not found is dead. False in a container, which may share folders with
-/// processes that it cannot see.
-bool sees_all_processes(const LeftoverPlaces& places);
+/// Notes that this mpirun, a child of this process, is the launcher's, so that its session is
+/// removed if it is killed; `job` (in hex): that its job has shared memory. Does nothing if the
+/// note cannot be made. A note goes with the last of what it is about.
+void note_job(const LeftoverPlaces& places, int mpirun, const std::string& job = "");
 
 /// The paths that dead processes of this user on this host left: lockstep's files in shared memory,
-/// Open MPI's shared memory that no process maps, and its session folders.
+/// and of jobs that a note names Open MPI's shared memory that no process maps, and session
+/// folders.
 ///
 /// A file counts only if its whole name is one of lockstep or Open MPI and it is a regular file of
-/// this user without other names; a session folder only if all files in it are Open MPI's. Nothing
-/// counts if sees_all_processes() is false. Links are never followed.
+/// this user without other names; a session folder only if all files in it are Open MPI's. What a
+/// process of another PID namespace made is left. Links are never followed.
 std::vector<std::string> find_leftovers(const LeftoverPlaces& places);
 
 /// Removes the leftovers; returns the paths of those that were removed.

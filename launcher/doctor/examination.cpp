@@ -9,6 +9,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iostream>
@@ -17,6 +18,7 @@
 
 #include "doctor/collective_checks.h"
 #include "doctor/fact_checks.h"
+#include "doctor/folder_probe.h"
 #include "doctor/kernel_checks.h"
 #include "doctor/library_facts.h"
 #include "doctor/machine_facts.h"
@@ -65,11 +67,11 @@ std::string in_summary(const Runtime& runtime, const char* name, const std::stri
 }
 
 FolderFacts measure_folder(const std::string& folder, const Runtime& runtime) {
-  FolderFacts facts = probe_folder(folder, runtime.rank(), int64_t{32} << 20);
+  const FolderProbe probe(folder, int64_t{32} << 20);
+  FolderFacts facts = probe.facts();
+  const std::string of_rank_0 = runtime.control().all_gather_bytes(probe.path()).front();
+  facts.sees_rank_0 = std::filesystem::exists(of_rank_0);
   runtime.control().barrier().wait();
-  facts.sees_rank_0 = sees_probe(folder, 0);
-  runtime.control().barrier().wait();
-  remove_probe(folder, runtime.rank());
   return facts;
 }
 

@@ -1,6 +1,5 @@
 #include "doctor/machine_facts.h"
 
-#include <fcntl.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -8,15 +7,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <chrono>
 #include <cstdlib>
-#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <set>
 
+#include "clean/leftover_names.h"
 #include "machine/machine.h"
 
 namespace lockstep::doctor {
@@ -111,26 +108,13 @@ std::set<std::string> mapped_files(const MachineFolders& folders) {
   return mapped;
 }
 
-std::string probe_name(const std::string& folder, int rank) {
-  return folder + "/.lockstep-doctor-rank-" + std::to_string(rank);
-}
-
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-/// Writes and syncs; returns whether both succeeded.
-bool write_all(int file, const std::string& block, int64_t bytes) {
-  for (int64_t written = 0; written < bytes;) {
-    const ssize_t now = write(file, block.data(),
-                              static_cast<size_t>(std::min<int64_t>(
-                                  static_cast<int64_t>(block.size()), bytes - written)));
-    if (now <= 0) {
-      return false;
-    }
-    written += now;
+/// Whether it is a file of lockstep whose process is known to be dead.
+bool is_of_dead_process(const std::string& name, const MachineFolders& folders) {
+  auto mark = launcher::mark_in_file(name);
+  if (const auto note = launcher::note_in(name)) {
+    mark = note->mpirun;
   }
-  return fsync(file) == 0;
+  return mark && life_of(*mark, folders.processes) == detail::Life::dead;
 }
 
 }  // namespace
@@ -142,8 +126,7 @@ std::vector<Leftover> find_leftovers(const MachineFolders& folders) {
     const std::string path = folders.shared_memory + "/" + name;
     struct stat info {};
     const bool known = starts_with(name, "vader_segment.") || starts_with(name, "sm_segment.") ||
-                       starts_with(name, "nccl-") || starts_with(name, "lockstep-") ||
-                       starts_with(name, "lockstep_");
+                       starts_with(name, "nccl-") || is_of_dead_process(name, folders);
     if (known && stat(path.c_str(), &info) == 0 && info.st_uid == geteuid() &&
         static_cast<double>(std::time(nullptr) - info.st_mtime) >= folders.youngest_leftover) {
       candidates.push_back({path, static_cast<int64_t>(info.st_size)});
@@ -199,43 +182,6 @@ void read_machine(RankFacts& facts, const MachineFolders& folders) {
   facts.memlock = limit(RLIMIT_MEMLOCK);
   facts.open_files = limit(RLIMIT_NOFILE);
   facts.processes = limit(RLIMIT_NPROC);
-}
-
-FolderFacts probe_folder(const std::string& folder, int rank, int64_t bytes) {
-  FolderFacts facts;
-  facts.path = folder;
-  const std::string name = probe_name(folder, rank);
-  const std::string block(size_t{1} << 20, 'x');
-  std::error_code ignored;
-  fs::create_directories(folder, ignored);
-  for (const bool small : {false, true}) {
-    const auto begin = std::chrono::steady_clock::now();
-    const int file = open(name.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0600);
-    const int64_t size = small ? 4096 : bytes;
-    if (file < 0 || !write_all(file, block, size)) {
-      facts.error = std::strerror(errno);
-    }
-    if (file >= 0) {
-      close(file);
-    }
-    if (!facts.error.empty()) {
-      return facts;
-    }
-    if (small) {
-      facts.sync_seconds = seconds_since(begin);
-    } else {
-      facts.megabytes_per_second = static_cast<double>(size) * 1e-6 / seconds_since(begin);
-    }
-  }
-  return facts;
-}
-
-bool sees_probe(const std::string& folder, int rank) {
-  return exists(probe_name(folder, rank));
-}
-
-void remove_probe(const std::string& folder, int rank) {
-  unlink(probe_name(folder, rank).c_str());
 }
 
 }  // namespace lockstep::doctor

@@ -26,10 +26,4 @@ std::vector<Leftover> find_leftovers(const MachineFolders& folders);
 /// The NUMA node of a PCI device; -1: unknown.
 int numa_of_device(const std::string& bus, const MachineFolders& folders = {});
 
-/// Writes a file of `bytes` bytes in `folder` and measures that. remove_probe() removes the file.
-FolderFacts probe_folder(const std::string& folder, int rank, int64_t bytes);
-/// Whether this rank sees the file of rank 0.
-bool sees_probe(const std::string& folder, int rank);
-void remove_probe(const std::string& folder, int rank);
-
 }  // namespace lockstep::doctor

@@ -11,6 +11,7 @@
 #include <sstream>
 #include <thread>
 
+#include "clean/leftovers.h"
 #include "machine/machine.h"
 #include "rank/terminal_columns.h"
 
@@ -57,6 +58,7 @@ Job::Job(const RunOptions& options, const JobCommand& command,
          std::optional<Clock::time_point> deadline, JobOutput& output, StopLadder& ladder)
     : options_(options),
       deadline_(deadline),
+      uses_mpirun_(command.uses_mpirun()),
       output_(output),
       ladder_(ladder),
       teardown_({{SIGTERM, seconds(1)}, {SIGKILL, seconds(1)}}),
@@ -66,6 +68,9 @@ Job::Job(const RunOptions& options, const JobCommand& command,
       streams_{LineSplitter(whole_line), LineSplitter(whole_line)} {}
 
 JobEnd Job::run() {
+  if (uses_mpirun_) {
+    note_job(leftover_places(), child_.pid());
+  }
   ChildProcess::Events events;
   const auto reader = [&](bool is_error) {
     return [this, is_error](const std::string& text, char) { take(text, is_error); };
@@ -79,6 +84,9 @@ JobEnd Job::run() {
   for (const bool is_error : {false, true}) {
     streams_[is_error].finish(reader(is_error));
   }
+  if (end_.mpirun_was_killed && all_ranks([](const RankRecord& rank) { return rank.code == 0; })) {
+    end_.code = 0;
+  }
   end_local_ranks();
   end_.was_asked = end_.was_asked || ladder_.asked() != 0;
   return end_;
@@ -88,6 +96,10 @@ void Job::take(const std::string& text, bool is_error) {
   if (const auto line = decode(text)) {
     ranks_.add(*line);
     output_.add(*line);
+    if (line->kind == RankLine::Kind::job && !has_noted_job_) {
+      has_noted_job_ = true;
+      note_job(leftover_places(), child_.pid(), line->text);
+    }
     if (holds_request_ && has_begun()) {
       holds_request_ = false;
       child_.send(SIGUSR1, false);
@@ -101,7 +113,7 @@ void Job::take(const std::string& text, bool is_error) {
 }
 
 bool Job::has_begun() const {
-  return ranks_.where([](const RankRecord& record) { return record.wrapper == 0; }).empty();
+  return all_ranks([](const RankRecord& record) { return record.wrapper != 0; });
 }
 
 void Job::send(int signal) {
@@ -131,11 +143,17 @@ void Job::take(int signal) {
 std::optional<Job::Clock::time_point> Job::tick() {
   const auto send_it = [&](int signal) { send(signal); };
   look_at_failures();
+  look_at_mpirun();
   look_at_deadlines();
   std::optional<Clock::time_point> teardown = teardown_at_;
   if (teardown_at_ && Clock::now() >= *teardown_at_) {
     end_.mpirun_was_killed = true;
     if (teardown_.asked() == 0) {
+      if (is_only_mpirun_left_) {
+        std::cerr << "lockstep: all ranks have ended, but mpirun has not: ending it (a connection "
+                     "of another program to its port holds it)"
+                  << std::endl;
+      }
       teardown_.ask(SIGTERM, send_it);
     }
     teardown = teardown_.tick(send_it);
@@ -146,6 +164,15 @@ std::optional<Job::Clock::time_point> Job::tick() {
 void Job::look_at_failures() {
   if (!teardown_at_ && ladder_.asked() == 0 && ranks_.size() > 1 && ranks_.has_failure()) {
     teardown_at_ = Clock::now() + seconds(std::min(options_.grace_seconds, teardown_seconds));
+  }
+}
+
+/// A connection from outside of the job to one of its ports keeps Open MPI's mpirun from ending.
+void Job::look_at_mpirun() {
+  if (uses_mpirun_ && !teardown_at_ &&
+      all_ranks([](const RankRecord& rank) { return rank.has_ended(); })) {
+    teardown_at_ = Clock::now() + seconds(std::min(options_.grace_seconds, teardown_seconds));
+    is_only_mpirun_left_ = true;
   }
 }
 

@@ -41,13 +41,19 @@ class Job {
   /// each rank has begun: before that it would reach none, or end mpirun.
   void send(int signal);
   bool has_begun() const;
+  template <typename Holds>
+  bool all_ranks(Holds holds) const {
+    return ranks_.where([&](const RankRecord& rank) { return !holds(rank); }).empty();
+  }
   void look_at_deadlines();
   void look_at_failures();
+  void look_at_mpirun();
   void end_local_ranks() const;
   int columns_for_ranks() const;
 
   const RunOptions& options_;
   std::optional<Clock::time_point> deadline_;  // reset once it was reported
+  const bool uses_mpirun_;
   JobOutput& output_;
   StopLadder& ladder_;
   StopLadder teardown_;
@@ -58,6 +64,8 @@ class Job {
   Clock::time_point began_ = Clock::now();
   std::optional<Clock::time_point> teardown_at_;
   bool holds_request_ = false;
+  bool has_noted_job_ = false;
+  bool is_only_mpirun_left_ = false;
   JobEnd end_;
 };
 

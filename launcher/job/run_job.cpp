@@ -182,6 +182,7 @@ class Attempts {
     StopLadder ladder = polite_ladder(options_.grace_seconds);
     Job job(options_, command_, deadline_, output, ladder);
     const JobEnd end = job.run();
+    remove_leftovers(leftover_places());  // its notes, and what a killed mpirun left
     const auto cause = find_cause(job.ranks(), end);
     output.release(!cause);
     code_ = report_end(cause, end, ladder, job.ranks(), output);

@@ -14,6 +14,7 @@ struct RankLine {
     status = 'X',               // text is the exit code
     ended_after_request = 'A',  // the same for a rank that was asked to stop
     began = 'B',      // text is the process number of the rank's wrapper and the host's name
+    job = 'J',        // text is Open MPI's number of the job, in hex
     life_sign = 'W',  // of the program (collectives/impl/life_sign.h)
     suspended = 'S',  // text is the signal, such as SIGSTOP; 0: it continues
     early = 'E',      // ended with code 0 before its runtime; text is the code to return

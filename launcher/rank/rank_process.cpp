@@ -7,14 +7,19 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -107,6 +112,19 @@ RankLine::Kind kind_of(char line_end) {
   return line_end == '\n'   ? RankLine::Kind::line
          : line_end == '\r' ? RankLine::Kind::redraw
                             : RankLine::Kind::partial;
+}
+
+/// As the names of its shared memory have it; empty for other libraries and versions.
+std::string job_of_open_mpi() {
+  const char* text = std::getenv("PMIX_NAMESPACE");
+  uint32_t job = 0;
+  const char* end = text == nullptr ? nullptr : text + std::strlen(text);
+  const auto [rest, error] = std::from_chars(text, end, job);
+  std::array<char, 16> hex = {};
+  if (text != nullptr && error == std::errc() && rest == end) {
+    std::to_chars(hex.data(), hex.data() + hex.size(), job, 16);
+  }
+  return hex.data();
 }
 
 /// Runs one program, from its first line to its status.
@@ -239,6 +257,9 @@ int exec_rank(const std::vector<std::string>& program) {
   }
   write_lines({{rank_in_environment(), RankLine::Kind::began,
                 std::to_string(getpid()) + " " + host_name()}});
+  if (const std::string job = job_of_open_mpi(); !job.empty()) {
+    write_lines({{rank_in_environment(), RankLine::Kind::job, job}});
+  }
   const int code = RankProcess(program).run();
   wait_until_read();
   return code;

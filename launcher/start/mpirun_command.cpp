@@ -3,6 +3,7 @@
 #include <lockstep/collectives/impl/cuda_driver.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <optional>
 
@@ -87,8 +88,22 @@ void forward_environment(std::vector<std::string>& arguments) {
   }
 }
 
-void add_open_mpi_options(const RunOptions& options, const std::optional<Allocation>& allocation,
-                          JobCommand& command) {
+/// Whether the user has chosen by which components Open MPI sends messages.
+bool chooses_components(const RunOptions& options) {
+  for (const char* framework : {"btl", "pml", "mtl"}) {
+    const auto names_it = [&](const std::string& text) {
+      return text.find(framework) != std::string::npos;
+    };
+    if (std::getenv((std::string("OMPI_MCA_") + framework).c_str()) != nullptr ||
+        std::any_of(options.mpi_arguments.begin(), options.mpi_arguments.end(), names_it)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void add_open_mpi_options(const RunOptions& options, const std::string& version,
+                          const std::optional<Allocation>& allocation, JobCommand& command) {
   auto& arguments = command.arguments;
   if (root_is_refused()) {
     arguments.emplace_back("--allow-run-as-root");
@@ -102,6 +117,10 @@ void add_open_mpi_options(const RunOptions& options, const std::optional<Allocat
         count_of(command.ranks, "rank") + " on " +
         (few_tasks ? count_of(tasks, "task") : count_of(physical_cores(), "core")) +
         ": added --oversubscribe");
+  }
+  if (!command.remote && version.find(" 4.") != std::string::npos && !chooses_components(options)) {
+    // Ranks of one host need no network; by default they listen on all of its addresses.
+    arguments.insert(arguments.end(), {"--mca", "pml", "ob1", "--mca", "btl", "self,vader"});
   }
   arguments.insert(arguments.end(), {"--bind-to", options.bind});
   if (!options.hostfile.empty()) {
@@ -150,7 +169,7 @@ JobCommand job_command(const RunOptions& options, const std::string& version) {
   auto& arguments = command.arguments;
   arguments = {options.mpirun, "-n", std::to_string(command.ranks)};
   if (is_open_mpi(version)) {
-    add_open_mpi_options(options, allocation, command);
+    add_open_mpi_options(options, version, allocation, command);
   } else {
     add_hydra_options(options, command);
   }

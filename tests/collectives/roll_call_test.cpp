@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <lockstep/collectives/core/roll_call.h>
+#include <lockstep/collectives/impl/process_mark.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -48,8 +50,26 @@ TEST_F(RollCalls, OfOtherPointsAndJobsAndOfDeadProcessesDoNotCount) {
   RollCallPlace other = place(1);
   other.job = "job.2";
   const auto elsewhere = arrived(other);
-  std::ofstream(folder_ + "/lockstep_999999999-start-job.1-2-2") << "";
+  auto dead = mark_of(getpid()).value();
+  dead.start += 1;  // this number was another process's
+  std::ofstream(folder_ + "/lockstep_" + to_text(dead) + "-start-job.1-2-2") << "";
   EXPECT_EQ(first->report(), "ranks 1-2 have not arrived (rank 0 has)");
+}
+
+TEST_F(RollCalls, CountProcessesThatCannotBeSeenFromHere) {
+  const auto first = arrived(place(0));
+  auto elsewhere = mark_of(getpid()).value();
+  elsewhere.name_space += 1;
+  elsewhere.process = 999999999;
+  std::ofstream(folder_ + "/lockstep_" + to_text(elsewhere) + "-start-job.1-2-2") << "";
+  EXPECT_EQ(first->report(), "rank 1 has not arrived (ranks 0, 2 have)");
+}
+
+TEST_F(RollCalls, FollowNoLinkThatSomebodyHasLaid) {
+  const std::string victim = folder_ + "/victim";
+  std::filesystem::create_symlink(victim, folder_ + "/lockstep_" + own_mark() + "-start-job.1-0-0");
+  const auto first = arrived(place(0));
+  EXPECT_FALSE(std::filesystem::exists(victim));
 }
 
 TEST_F(RollCalls, KnowOnlyTheRanksOfTheirNode) {

@@ -1,7 +1,9 @@
 // The readers of lockstep doctor, on folders with planted files.
+#include <doctor/folder_probe.h>
 #include <doctor/machine_facts.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <lockstep/collectives/impl/process_mark.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -57,6 +59,20 @@ TEST_F(MachineFiles, ASegmentThatNoProcessMapsIsALeftover) {
   EXPECT_THAT(leftovers(), ::testing::IsEmpty()) << "they may belong to a job that starts";
 }
 
+TEST_F(MachineFiles, OfLockstepsNamesOnlyThoseOfDeadProcessesAreLeftovers) {
+  folders_.processes = "/proc";
+  auto mark = lockstep::detail::mark_of(getpid()).value();
+  const std::string shm = folders_.shared_memory + "/lockstep";
+  write(shm + "-" + to_text(mark) + "-0123456789abcdef", "lives");
+  write(shm + "_" + to_text(mark) + "-job-1", "");
+  write(shm + "-20260101-weights", "a week of work");
+  EXPECT_THAT(leftovers(), ::testing::IsEmpty());
+  mark.start += 1;
+  write(shm + "-" + to_text(mark) + "-0123456789abcdef", "dead");
+  write(shm + "_" + to_text(mark) + "-job-1", "");
+  EXPECT_EQ(leftovers().size(), 2u);
+}
+
 TEST_F(MachineFiles, ASessionFolderOfADeadProcessIsALeftover) {
   const std::string sessions = "/ompi.node." + std::to_string(geteuid());
   fs::create_directories(folders_.temporary + sessions + "/pid.17");
@@ -91,19 +107,29 @@ TEST_F(MachineFiles, ActivePortsAndThePeerMemoryModuleAreRead) {
 
 TEST_F(MachineFiles, ASnapshotFolderIsMadeMeasuredAndLeftEmpty) {
   const std::string folder = root_ + "/runs/new";
-  const FolderFacts facts = probe_folder(folder, 3, 100'000);
-  EXPECT_EQ(facts.error, "");
-  EXPECT_GT(facts.megabytes_per_second, 0.0);
-  EXPECT_GT(facts.sync_seconds, 0.0);
-  EXPECT_TRUE(sees_probe(folder, 3));
-  EXPECT_FALSE(sees_probe(folder, 0));
-  remove_probe(folder, 3);
+  {
+    const FolderProbe probe(folder, 100'000);
+    EXPECT_EQ(probe.facts().error, "");
+    EXPECT_GT(probe.facts().megabytes_per_second, 0.0);
+    EXPECT_GT(probe.facts().sync_seconds, 0.0);
+    EXPECT_TRUE(fs::exists(probe.path()));
+    EXPECT_EQ(fs::status(probe.path()).permissions(), fs::perms(0600));
+    EXPECT_NE(FolderProbe(folder, 1000).path(), probe.path());
+  }
   EXPECT_TRUE(fs::is_empty(folder));
+}
+
+TEST_F(MachineFiles, ALinkThatSomebodyHasLaidInASnapshotFolderIsNotFollowed) {
+  write(root_ + "/precious", "ten years");
+  fs::create_directories(root_ + "/shared");
+  fs::create_symlink("../precious", root_ + "/shared/.lockstep-doctor-rank-0");
+  EXPECT_EQ(FolderProbe(root_ + "/shared", 1000).facts().error, "");
+  EXPECT_EQ(fs::file_size(root_ + "/precious"), 9u);
 }
 
 TEST_F(MachineFiles, ASnapshotFolderThatCannotBeWrittenToSaysWhy) {
   write(root_ + "/file", "");
-  EXPECT_EQ(probe_folder(root_ + "/file/runs", 0, 1000).error, "Not a directory");
+  EXPECT_EQ(FolderProbe(root_ + "/file/runs", 1000).facts().error, "Not a directory");
 }
 
 }  // namespace

@@ -43,6 +43,28 @@ TEST(LauncherDeadlines, AnMpirunThatStartsNoRankIsNamedWithALowLimitOfOpenFiles)
                                       "s; the limit of open files is 32"));
 }
 
+TEST(LauncherDeadlines, AnMpirunThatDoesNotEndAfterItsRanksIsEnded) {
+  const Folder folder;
+  const std::string mpirun = folder.path() + "/mpirun";
+  const std::string word = unique_word();
+  std::ofstream(mpirun) << R"(#!/bin/bash
+[ "$1" = --version ] && { echo Open MPI; exit 0; }
+while [ "${1##*/}" != lockstep ]; do shift; done
+export OMPI_COMM_WORLD_SIZE=2
+OMPI_COMM_WORLD_RANK=0 "$@"
+OMPI_COMM_WORLD_RANK=1 "$@"
+exec -a )" << word << " sleep 600\n";
+  std::filesystem::permissions(mpirun, std::filesystem::perms::owner_all);
+  for (const int code : {0, 7}) {
+    const Launched result = launch(
+        script({"-n", "2", "--mpirun", mpirun, "--grace", "1"}, "exit " + std::to_string(code)));
+    EXPECT_EQ(result.code, code);
+    EXPECT_EQ(result.error.find("all ranks have ended, but mpirun has not") != std::string::npos,
+              code == 0);
+    EXPECT_TRUE(all_gone(word));
+  }
+}
+
 TEST(LauncherDeadlines, ARankThatDoesNotLeaveIsNamedAndEndsTheJob) {
   const Launched result = launch(signing({"-n", "2", "--report-after", "1", "--end-timeout", "2"},
                                          "sign s u; [ $RANK = 1 ] && sign l; sleep 600"));

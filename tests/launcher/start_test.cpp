@@ -148,6 +148,27 @@ TEST(LauncherStart, DryRunPrintsTheCommandAndRunsNothing) {
   EXPECT_NE(access((folder.path() + "/a file").c_str(), F_OK), 0);
 }
 
+TEST(LauncherStart, RanksOfOneHostListenOnNoNetwork) {
+  const Launched result = launch({"run", "-n", "2", "--", LOCKSTEP_LISTENING_PROGRAM});
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.out, AllOf(HasSubstr("[0] sum 1, listens on no network\n"),
+                                HasSubstr("[1] sum 1, listens on no network\n")));
+}
+
+TEST(LauncherStart, HowMessagesTravelIsTheUsersChoiceAndMpisOnSeveralHosts) {
+  const std::vector<std::vector<std::string>> options = {
+      {"--mpi-arg=--mca", "--mpi-arg=btl", "--mpi-arg=tcp,self"}, {"--host", "a:1,b:1"}};
+  for (std::vector<std::string> chosen : options) {
+    chosen.insert(chosen.begin(), {"run", "-n", "2", "--dry-run"});
+    chosen.insert(chosen.end(), {"--", "/bin/true"});
+    EXPECT_THAT(launch(chosen).out, Not(HasSubstr("vader")));
+  }
+  setenv("OMPI_MCA_pml", "ucx", 1);
+  EXPECT_THAT(launch({"run", "-n", "2", "--dry-run", "--", "/bin/true"}).out,
+              Not(HasSubstr("vader")));
+  unsetenv("OMPI_MCA_pml");
+}
+
 TEST(LauncherStart, DryRunOfOneRankIsTheProgramItself) {
   EXPECT_EQ(launch({"run", "-n", "1", "--dry-run", "--", "/bin/echo", "$HOME"}).out,
             "/bin/echo '$HOME'\n");

@@ -3,6 +3,7 @@
 #include <lockstep/checkpointing/snapshot/impl/folder_lock.h>
 #include <lockstep/checkpointing/snapshot/impl/folder_names.h>
 #include <lockstep/collectives/impl/blocked_signals.h>
+#include <lockstep/collectives/impl/process_mark.h>
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -26,6 +27,8 @@ constexpr std::chrono::seconds kBetweenTouches(5);
 constexpr int64_t kSecondsWithoutTouch = 30;
 
 using Holder = std::map<std::string, std::string>;
+using lockstep::detail::Descriptor;
+using lockstep::detail::Life;
 
 std::string first_line_of(const char* file) {
   std::string line;
@@ -57,6 +60,7 @@ Holder this_process() {
   holder["host"] = host;
   holder["boot"] = first_line_of("/proc/sys/kernel/random/boot_id");
   holder["process"] = std::to_string(::getpid());
+  holder["mark"] = lockstep::detail::own_mark();
   char now[32] = {};
   const std::time_t time = std::time(nullptr);
   std::tm utc{};
@@ -96,21 +100,78 @@ bool is_on_this_host(Holder& holder, Holder& own) {
   return holder["host"] == own["host"] && holder["boot"] == own["boot"];
 }
 
-/// Whether a process with this number is alive on this host.
-bool is_alive(Holder& holder) {
+/// Whether the process that a lock of this host names lives.
+Life life_of(Holder& holder) {
+  if (const auto mark = lockstep::detail::parse_process_mark(holder["mark"])) {
+    return lockstep::detail::life_of(*mark);
+  }
   const int process = std::atoi(holder["process"].c_str());
-  return process > 0 && (::kill(process, 0) == 0 || errno == EPERM);
+  return process > 0 && (::kill(process, 0) == 0 || errno == EPERM) ? Life::alive : Life::dead;
 }
 
-bool may_live_elsewhere(Holder& holder, Holder& own, int descriptor) {
-  struct stat file {};
-  const bool touched =
-      ::fstat(descriptor, &file) == 0 && std::time(nullptr) - file.st_mtime < kSecondsWithoutTouch;
+/// Whether it is an earlier start of the scheduler job, or of the `lockstep run`, that this is. Its
+/// ranks have ended; processes that they left may still have the file open.
+bool is_earlier_attempt(Holder& holder, Holder& own) {
   const auto is_other_attempt = [&](const char* job, const char* attempt) {
     return !own[job].empty() && holder[job] == own[job] && holder[attempt] != own[attempt];
   };
-  return touched && !is_other_attempt("job", "attempt") &&
-         !is_other_attempt("launch", "launch-attempt");
+  return is_other_attempt("job", "attempt") || is_other_attempt("launch", "launch-attempt");
+}
+
+bool is_touched(int descriptor) {
+  struct stat file {};
+  return ::fstat(descriptor, &file) == 0 &&
+         std::time(nullptr) - file.st_mtime < kSecondsWithoutTouch;
+}
+
+enum class Kernel { grants, refuses, unable };
+
+Kernel ask_kernel(int descriptor) {
+  return ::flock(descriptor, LOCK_EX | LOCK_NB) == 0 ? Kernel::grants
+         : errno == EWOULDBLOCK                      ? Kernel::refuses
+                                                     : Kernel::unable;
+}
+
+/// Whether the job that the file names may write. Also a child of its dead rank, or anybody who may
+/// read the file, can make the kernel refuse: what the file says of the holder decides.
+bool may_write(Holder& holder, Holder& own, Kernel kernel, int descriptor) {
+  if (holder["host"].empty()) {  // another job has just made the file
+    return kernel == Kernel::refuses;
+  }
+  if (is_earlier_attempt(holder, own)) {
+    return false;
+  }
+  if (!is_on_this_host(holder, own)) {
+    return kernel == Kernel::refuses || is_touched(descriptor);
+  }
+  const Life life = life_of(holder);
+  return kernel == Kernel::refuses ? life != Life::dead
+                                   : kernel == Kernel::unable && life == Life::alive;
+}
+
+/// Opens the file, or makes it: then nobody else can open, and so lock, it before its maker has.
+/// Closed if another job was faster.
+Descriptor opened(const std::string& path, bool& is_new) {
+  const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW;
+  Descriptor file(::open(path.c_str(), flags));
+  is_new = !file.is_open() && errno == ENOENT;
+  if (is_new) {
+    file = Descriptor(::open(path.c_str(), flags | O_CREAT | O_EXCL, 0600));
+  }
+  if (!file.is_open() && !(is_new && errno == EEXIST)) {
+    reject(path, "cannot create the file: ", std::strerror(errno));
+  }
+  return file;
+}
+
+mode_t umask_of_process() {
+  std::ifstream status("/proc/self/status");
+  for (std::string key, value; std::getline(status, key, ':') && std::getline(status, value);) {
+    if (key == "Umask") {
+      return static_cast<mode_t>(std::strtoul(value.c_str(), nullptr, 8));
+    }
+  }
+  return 077;
 }
 
 }  // namespace
@@ -146,36 +207,42 @@ FolderLock::~FolderLock() {
 
 /// False if the file was removed meanwhile.
 bool FolderLock::try_open() {
-  file_ = lockstep::detail::Descriptor(
-      ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
+  bool is_new = false;
+  file_ = opened(path_, is_new);
   if (!file_.is_open()) {
-    reject(path_, "cannot create the file: ", std::strerror(errno));
+    return false;
   }
-  const bool kernel_refuses = ::flock(file_.number(), LOCK_EX | LOCK_NB) != 0;
-  const bool kernel_decides = !kernel_refuses || errno == EWOULDBLOCK;
-  if (!kernel_refuses && !is_in_place()) {
+  const Kernel kernel = ask_kernel(file_.number());
+  if (is_new) {
+    ::fchmod(file_.number(), 0666 & ~umask_of_process());
+  }
+  if (kernel == Kernel::grants && !is_in_place()) {
     return false;
   }
   Holder holder = parsed(text_in(file_.number()));
   Holder own = this_process();
-  const bool here_too = is_on_this_host(holder, own);
-  is_shared_ = kernel_refuses && here_too && holder["process"] == own["process"];
-  const auto lives = [&] {
-    if (is_shared_ || (!kernel_refuses && holder["host"].empty())) {
-      return false;
-    }
-    if (kernel_decides && (kernel_refuses || here_too)) {
-      return kernel_refuses;
-    }
-    return here_too ? is_alive(holder) : may_live_elsewhere(holder, own, file_.number());
-  };
-  if (lives()) {
-    reject(path_, "another job writes its snapshots to this folder: process ", holder["process"],
-           " on ", holder["host"], ", which started ", holder["start"],
-           holder["job"].empty() ? "" : " as job " + holder["job"],
+  is_shared_ = kernel == Kernel::refuses && is_on_this_host(holder, own) &&
+               holder["process"] == own["process"] && life_of(holder) != Life::dead;
+  if (is_shared_) {
+    return true;
+  }
+  if (may_write(holder, own, kernel, file_.number())) {
+    reject(path_, "another job writes its snapshots to this folder: ",
+           holder["host"].empty()
+               ? "it is just starting, and has not written its name"
+               : "process " + holder["process"] + " on " + holder["host"] + ", which started " +
+                     holder["start"] + (holder["job"].empty() ? "" : " as job " + holder["job"]),
            ". Stop that job, or name another folder. Nothing was changed. (The lock of a job that "
            "died on another host runs out ",
            kSecondsWithoutTouch, " s after the job's end.)");
+  }
+  if (kernel == Kernel::refuses) {
+    // Others keep the file of a dead job locked. Of two jobs that replace it at the same moment,
+    // one sees in require_held() that it lost.
+    if (is_in_place() && ::unlink(path_.c_str()) != 0 && errno != ENOENT) {
+      reject(path_, "cannot remove the lock of a job that has died: ", std::strerror(errno));
+    }
+    return false;
   }
   return true;
 }
