@@ -53,10 +53,11 @@ MetricValue Evaluation::metric(const std::string& name) const {
   std::string names;
   for (size_t i = 0; i < values.size(); ++i) {
     if (values[i].first == name) {
-      const bool is_known = i == 0 || i <= others_lower_is_better.size();
-      return {values[i].second, i == 0      ? lower_is_better
-                                : is_known  ? others_lower_is_better[i - 1]
-                                            : std::nullopt};
+      if (i == 0) {
+        return {values[i].second, lower_is_better};
+      }
+      const bool is_known = i <= others_lower_is_better.size();
+      return {values[i].second, is_known ? others_lower_is_better[i - 1] : std::nullopt};
     }
     names += (names.empty() ? "" : ", ") + values[i].first;
   }

@@ -83,9 +83,9 @@ struct EpochOptions {
 /// again trains no more. For each batch it calls `step(batch)`, which returns the StepReport of
 /// Trainer::step(); at the end of an epoch it drops micro-batches that make no whole update
 /// (Trainer::abandon()), ends a round of LocalUpdates early (Trainer::finish_round()), calls
-/// `validate()`, and saves with EpochOptions::metric of the Evaluation. EpochOptions::validate_every
-/// does the same within an epoch. That metric also says whether the lowest or the highest value is
-/// the best (Metric::lower_is_better). `validate` is the place for
+/// `validate()`, and saves with EpochOptions::metric of the Evaluation.
+/// EpochOptions::validate_every does the same within an epoch. That metric also says whether the
+/// lowest or the highest value is the best (Metric::lower_is_better). `validate` is the place for
 /// Trainer::reduce_on_plateau() too. A run that resumes at the end of an epoch validates this epoch
 /// once more; ReduceOnPlateau and EarlyStopping do not count its metric twice. Variables of the
 /// program that `step` or `validate` changes are in the snapshots only if Trainer::state() adds

@@ -44,7 +44,8 @@ struct EpochRun {
         [&] {
           validated.push_back(trainer.updates());
           Evaluation found;
-          found.values = {{"metric", metric(trainer.updates())}, {"other", other(trainer.updates())}};
+          found.values = {{"metric", metric(trainer.updates())},
+                          {"other", other(trainer.updates())}};
           found.lower_is_better = lower_is_better;
           found.others_lower_is_better = others_lower_is_better;
           return found;

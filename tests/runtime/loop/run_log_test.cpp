@@ -199,8 +199,7 @@ TEST(RunLog, NormsOfGradientsThatNoRankHasAreRefused) {
   const SharedFolder folder;
   const auto error_with = [&](const TrainerOptions& options) {
     LoggedRun run(options);
-    return error_of(
-        [&] { RunLog(run.trainer, folder.file("log"), RunLogOptions().layers(true)); });
+    return error_of([&] { RunLog(run.trainer, folder.file("log"), RunLogOptions().layers(true)); });
   };
   EXPECT_THAT(error_with(TrainerOptions().shard_optimizer(true)),
               HasSubstr("layers(true) does not go with TrainerOptions::shard_optimizer"));
