@@ -46,12 +46,20 @@ EvaluateOptions& EvaluateOptions::progress(std::string label) {
 }
 
 double Evaluation::operator[](const std::string& name) const {
+  return metric(name).value;
+}
+
+MetricValue Evaluation::metric(const std::string& name) const {
   std::string names;
-  for (const auto& [other, value] : values) {
-    if (other == name) {
-      return value;
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (values[i].first == name) {
+      if (i == 0) {
+        return {values[i].second, lower_is_better};
+      }
+      const bool is_known = i <= others_lower_is_better.size();
+      return {values[i].second, is_known ? others_lower_is_better[i - 1] : std::nullopt};
     }
-    names += (names.empty() ? "" : ", ") + other;
+    names += (names.empty() ? "" : ", ") + values[i].first;
   }
   throw Error(c10::str("evaluate() computed no metric ", name, ", but ", names));
 }
@@ -156,6 +164,9 @@ Evaluation evaluate_batches(const EvaluateOptions& options, int64_t batches,
     result.values.emplace_back(metric->name(), metric->value());
   }
   result.lower_is_better = metrics.at(0)->lower_is_better();
+  for (size_t i = 1; i < metrics.size(); ++i) {
+    result.others_lower_is_better.push_back(metrics[i]->lower_is_better());
+  }
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }

@@ -73,9 +73,14 @@ struct Evaluation {
   std::vector<std::pair<std::string, double>> values;
   /// Of the first value: Metric::lower_is_better().
   std::optional<bool> lower_is_better;
+  /// The same of the other values, from the second on.
+  std::vector<std::optional<bool>> others_lower_is_better;
 
   /// The value of the metric `name`. Throws Error that lists the names if there is none.
   double operator[](const std::string& name) const;
+  /// The same with its direction, where another value than the first is to say which weights are
+  /// the best: trainer.save(found.metric("accuracy")).
+  MetricValue metric(const std::string& name) const;
   /// The first value, for Trainer::save(), Trainer::reduce_on_plateau() and EarlyStopping. Throws
   /// Error if there is none.
   operator MetricValue() const;  // NOLINT(google-explicit-constructor)

@@ -7,6 +7,7 @@
 #include <lockstep/runtime/flop_counter.h>
 #include <lockstep/runtime/loop/impl/run_log_options.h>
 #include <lockstep/runtime/loop/own/event_file.h>
+#include <lockstep/runtime/loop/own/layer_norms.h>
 #include <lockstep/runtime/memory_use.h>
 #include <lockstep/runtime/run_log.h>
 #include <lockstep/runtime/trainer.h>
@@ -198,6 +199,9 @@ detail::LogValues RunLog::Writing::values_of(const StepReport& report) {
     values.emplace_back("slowest_rank", stragglers().slowest()->rank);
     values.emplace_back("slowest_rank_ratio", stragglers().slowest()->ratio);
   }
+  if (options.layers()) {
+    detail::add_layer_norms(trainer, report, values);
+  }
   if (const auto host = host_memory_mib()) {
     values.emplace_back("host_memory_mib", *host);
   }
@@ -263,6 +267,12 @@ RunLog::RunLog(const Trainer& trainer, const std::string& folder, const RunLogOp
   agreement.attempt("opening the log in " + folder, [&] {
     options.validate();
     LOCKSTEP_CHECK(!folder.empty(), "RunLog: the folder has no name");
+    const TrainerOptions& training = trainer.impl().options;
+    LOCKSTEP_CHECK(
+        !options.layers() || !(training.shard_optimizer() || training.local_updates()),
+        "RunLogOptions::layers(true) does not go with TrainerOptions::",
+        training.shard_optimizer() ? "shard_optimizer" : "local_updates",
+        ", where no rank has the averaged gradient of a whole parameter; leave one of them out");
     if (options.every_rank()) {
       writing_ = std::make_unique<Writing>(
           trainer, folder + "/rank" + std::to_string(runtime.rank()), options);

@@ -32,6 +32,11 @@ struct RunLogOptions {
   /// FLOPs per second that this rank's processor can do, for example 989e12. Requires: >= 0.
   /// 0: measure_peak_flops() in the dtype of the Trainer's matrix products, when the log is made.
   TORCH_ARG(double, peak_flops) = 0.0;
+  /// True: rows also have gradient_norm/NAME and weight_norm/NAME of each parameter that trains: of
+  /// its averaged, unscaled gradient before clipping, and of the weight after the update. Costs one
+  /// pass over both for each row. Refused with shard_optimizer and local_updates, where no rank has
+  /// these gradients.
+  TORCH_ARG(bool, layers) = false;
   TORCH_ARG(bool, tensorboard) = true;
   TORCH_ARG(bool, jsonl) = true;
   TORCH_ARG(bool, csv) = true;

@@ -48,6 +48,7 @@ EpochLoop::EpochLoop(Trainer& trainer, const EpochOptions& options)
     : trainer_(trainer),
       options_(std::make_unique<EpochOptions>(checked(options, trainer.impl()))),
       log_(trainer, options.folder(), options.log()),
+      save_timer_(trainer.runtime().control(), 60.0 * options.save_every_minutes()),
       window_(trainer.impl().options.accumulate()) {
   if (options_->resume()) {
     trainer_.resume(options_->folder());
@@ -119,9 +120,14 @@ void EpochLoop::after_step(const StepReport& report, const std::function<Evaluat
     if (!is_over_) {
       show_progress();
     }
-  } else if (is_due(options_->save_every())) {
-    trainer_.save();
+  } else if (const bool is_time = save_timer_.is_due(); is_time || is_due(options_->save_every())) {
+    save();
   }
+}
+
+void EpochLoop::save(std::optional<MetricValue> metric) {
+  trainer_.save(metric);
+  save_timer_.restart();
 }
 
 void EpochLoop::end(const std::function<Evaluation()>& validate) {
@@ -157,9 +163,10 @@ void EpochLoop::validate_and_save(const std::function<Evaluation()>& validate,
     options_->on_epoch()(epoch_, found, log_);
   }
   log_.flush();
+  const MetricValue metric = options_->metric().empty() ? found : found.metric(options_->metric());
   EarlyStopping* stopping = options_->early_stopping();
-  const bool stops = stopping != nullptr && stopping->update(found);
-  trainer_.save(found);
+  const bool stops = stopping != nullptr && stopping->update(metric);
+  save(metric);
   is_over_ = is_over_ || stops;
   is_validated_ = true;
   if (trainer_.runtime().is_main()) {

@@ -42,9 +42,15 @@ struct EpochOptions {
   TORCH_ARG(Stopping, early_stopping) = nullptr;
   /// Also saves after this many updates. 0: only after each epoch. Requires: >= 0.
   TORCH_ARG(int64_t, save_every) = 0;
+  /// Also saves at the end of an update if the last snapshot is at least this old, by the clock of
+  /// rank 0. 0: none by time. Costs one small broadcast after each update. Requires: >= 0.
+  TORCH_ARG(double, save_every_minutes) = 0.0;
   /// Also validates, and saves with the metric, after this many updates: for long epochs. 0: only
   /// after each epoch. Requires: >= 0.
   TORCH_ARG(int64_t, validate_every) = 0;
+  /// Which value of the Evaluation is the metric of snapshots and of early_stopping, by its name.
+  /// Empty: the first.
+  TORCH_ARG(std::string, metric);
   /// True: goes on from the newest snapshot in `folder`, if there is one. False: the folder must
   /// have no snapshots, and SnapshotOptions::folder of the Trainer must name it. It must name no
   /// other folder in any case.
@@ -77,7 +83,7 @@ struct EpochOptions {
 /// again trains no more. For each batch it calls `step(batch)`, which returns the StepReport of
 /// Trainer::step(); at the end of an epoch it drops micro-batches that make no whole update
 /// (Trainer::abandon()), ends a round of LocalUpdates early (Trainer::finish_round()), calls
-/// `validate()`, and saves with the first value of the Evaluation as the metric.
+/// `validate()`, and saves with EpochOptions::metric of the Evaluation.
 /// EpochOptions::validate_every does the same within an epoch. That metric also says whether the
 /// lowest or the highest value is the best (Metric::lower_is_better). `validate` is the place for
 /// Trainer::reduce_on_plateau() too. A run that resumes at the end of an epoch validates this epoch

@@ -4,6 +4,7 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 #include <lockstep/collectives/impl/option_list.h>
 #include <lockstep/runtime/evaluate.h>
 #include <lockstep/runtime/loop/impl/run_log_options.h>
+#include <lockstep/runtime/loop/impl/save_timer.h>
 #include <lockstep/runtime/run_log.h>
 #include <lockstep/runtime/step_report.h>
 
@@ -44,7 +45,9 @@ LOCKSTEP_OPTION_LIST(EpochOptions) {
   visit("updates", options.updates(), ">= 0");
   visit("early_stopping", options.early_stopping());
   visit("save_every", options.save_every(), ">= 0");
+  visit("save_every_minutes", options.save_every_minutes(), ">= 0");
   visit("validate_every", options.validate_every(), ">= 0");
+  visit("metric", options.metric());
   visit("resume", options.resume());
   visit("log", options.log());
   visit("on_step", options.on_step());
@@ -71,6 +74,7 @@ class EpochLoop {
  private:
   void show_progress();
   void stop_clock();
+  void save(std::optional<MetricValue> metric = std::nullopt);
   /// Validates, then saves with the metric. `update`: that of a validation within an epoch.
   void validate_and_save(const std::function<Evaluation()>& validate,
                          std::optional<int64_t> update = std::nullopt);
@@ -79,6 +83,7 @@ class EpochLoop {
   std::unique_ptr<const EpochOptions> options_;
   RunLog log_;
   std::unique_ptr<Progress> progress_;
+  SaveTimer save_timer_;
   int64_t window_;  // micro-batches of an update
   int64_t epoch_ = 0;
   int64_t batches_ = 0;

@@ -13,6 +13,7 @@ LOCKSTEP_OPTION_LIST(RunLogOptions) {
   visit("mfu", options.mfu());
   visit("flops_per_update", options.flops_per_update(), ">= 0");
   visit("peak_flops", options.peak_flops(), ">= 0");
+  visit("layers", options.layers());
   visit("tensorboard", options.tensorboard());
   visit("jsonl", options.jsonl());
   visit("csv", options.csv());

@@ -44,8 +44,10 @@ struct EpochRun {
         [&] {
           validated.push_back(trainer.updates());
           Evaluation found;
-          found.values = {{"metric", metric(trainer.updates())}, {"other", 7.0}};
+          found.values = {{"metric", metric(trainer.updates())},
+                          {"other", other(trainer.updates())}};
           found.lower_is_better = lower_is_better;
+          found.others_lower_is_better = others_lower_is_better;
           return found;
         });
   }
@@ -75,9 +77,11 @@ struct EpochRun {
   Loader<Numbered> loader;
   std::vector<int64_t> validated;  // after these updates
   std::optional<bool> lower_is_better;
+  std::vector<std::optional<bool>> others_lower_is_better;
   double loss_factor = 1.0;
   std::function<void(const StepReport&)> after_step = [](const StepReport&) {};
   std::function<double(int64_t)> metric = [](int64_t updates) { return 1.0 / updates; };
+  std::function<double(int64_t)> other = [](int64_t) { return 7.0; };
 };
 
 }  // namespace lockstep::testing

@@ -51,6 +51,9 @@ TEST(EvaluateOnRanks, HasTheBitsOfOneRank) {
         evaluate(runtime(), model, loader, Accuracy(), MeanLoss(), ConfusionMatrix(3));
     EXPECT_EQ(found.samples, samples);
     EXPECT_EQ(MetricValue(found).lower_is_better, false) << "the accuracy";
+    EXPECT_EQ(found.metric("accuracy").lower_is_better, false);
+    EXPECT_EQ(found.metric("loss").lower_is_better, true);
+    EXPECT_EQ(found.metric("loss").value, found["loss"]);
     EXPECT_EQ(MetricValue(found).value, found["accuracy"]);
     EXPECT_EQ(bits(found), bits(alone(model, samples))) << samples << " samples";
   }

@@ -157,6 +157,56 @@ TEST(RunLog, ValuesOfTheProgramBelongToTheLastUpdate) {
   EXPECT_EQ(rows[1]["validation/loss"], 0.5);
 }
 
+TEST(RunLog, HasTheNormsOfEachParameterIfAsked) {
+  const auto options = {TrainerOptions(), TrainerOptions().accumulate(2),
+                        TrainerOptions().precision(testing::half_precision()),
+                        TrainerOptions().precision(Precision::O1(at::kBFloat16))};
+  for (const TrainerOptions& each : options) {
+    const SharedFolder folder;
+    LoggedRun run(each);
+    {
+      RunLog log(run.trainer, folder.file("log"), RunLogOptions().log_every(1).layers(true));
+      for (int64_t step = 0; step < each.accumulate(); ++step) {
+        log.step(run.step());
+      }
+    }
+    meet();
+    const auto row = rows_of(folder.file("log")).at(0);
+    double squares = 0.0;
+    for (const auto& [name, weight] : run.model->named_parameters().pairs()) {
+      squares += std::pow(row["gradient_norm/" + name].get<double>(), 2);
+      EXPECT_DOUBLE_EQ(row["weight_norm/" + name], weight.to(at::kDouble).norm().item<double>());
+    }
+    EXPECT_NEAR(std::sqrt(squares) / row["gradient_norm"].get<double>(), 1.0, 1e-6);
+  }
+}
+
+TEST(RunLog, GradientNormsOfASkippedUpdateAreNoNumbers) {
+  const SharedFolder folder;
+  LoggedRun run(TrainerOptions().precision(testing::half_precision()));
+  {
+    RunLog log(run.trainer, folder.file("log"), RunLogOptions().log_every(1).layers(true));
+    log.step(run.step());
+    log.step(run.step(testing::overflow_factor));
+  }
+  meet();
+  const auto row = rows_of(folder.file("log")).at(1);
+  EXPECT_TRUE(row["gradient_norm/first.weight"].is_null());
+  EXPECT_GT(row["weight_norm/first.weight"], 0.0);
+}
+
+TEST(RunLog, NormsOfGradientsThatNoRankHasAreRefused) {
+  const SharedFolder folder;
+  const auto error_with = [&](const TrainerOptions& options) {
+    LoggedRun run(options);
+    return error_of([&] { RunLog(run.trainer, folder.file("log"), RunLogOptions().layers(true)); });
+  };
+  EXPECT_THAT(error_with(TrainerOptions().shard_optimizer(true)),
+              HasSubstr("layers(true) does not go with TrainerOptions::shard_optimizer"));
+  EXPECT_THAT(error_with(TrainerOptions().local_updates(LocalUpdates(2))),
+              HasSubstr("layers(true) does not go with TrainerOptions::local_updates"));
+}
+
 TEST(RunLog, TellsHowMuchOfTheTimeTheLoopWaitedForData) {
   const SharedFolder folder;
   LoggedRun run;

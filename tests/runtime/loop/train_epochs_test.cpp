@@ -106,6 +106,38 @@ TEST(TrainEpochs, SavesAfterEveryFewUpdates) {
   run.train(EpochOptions().save_every(2));
 }
 
+TEST(TrainEpochs, SavesByTime) {
+  for (const bool is_due : {false, true}) {
+    const SharedFolder folder;
+    EpochRun run(folder.file("run"));
+    run.after_step = [&](const StepReport& report) {
+      run.trainer.finish_saving();
+      if (runtime().is_main() && report.update() == 4) {
+        const std::string third = testing::step_path(folder.file("run"), 3) + "/manifest.json";
+        EXPECT_EQ(std::filesystem::exists(third), is_due);
+      }
+    };
+    // Less than any update takes, and more than any test.
+    run.train(EpochOptions().save_every_minutes(is_due ? 1e-300 : 1e9));
+    EXPECT_THAT(run.validated, ElementsAre(kBatches));
+  }
+}
+
+TEST(TrainEpochs, ANamedMetricSaysWhichWeightsAreTheBestAndWhenToStop) {
+  const SharedFolder folder;
+  EpochRun run(folder.file("run"));
+  run.lower_is_better = true;
+  run.metric = [](int64_t updates) { return 100.0 - updates; };  // improves for ever
+  run.other = [](int64_t updates) { return updates == 10 ? 2.0 : 1.0; };
+  run.others_lower_is_better = {false};
+  EarlyStopping stopping(run.trainer, EarlyStoppingOptions().patience(1));
+  run.train(EpochOptions().epochs(9).metric("other").early_stopping(&stopping));
+  EXPECT_EQ(run.validated.back(), 20);
+  EXPECT_THAT(load_best(run.trainer, folder.file("run")), EndsWith("step-000000000010"));
+  EXPECT_THAT(error_of([&] { run.train(EpochOptions().epochs(12).metric("accuracy")); }),
+              HasSubstr("no metric accuracy, but metric, other"));
+}
+
 TEST(TrainEpochs, ValidatesWithinAnEpoch) {
   const SharedFolder folder;
   EpochRun whole(folder.file("whole"));
