@@ -6,6 +6,7 @@
 #include <lockstep/bindings/c/calls/status.h>
 #include <lockstep/bindings/c/lockstep.h>
 #include <lockstep/bindings/c/text/buffer_text.h>
+#include <lockstep/bindings/c/text/model_text.h>
 #include <lockstep/bindings/c/text/runtime_text.h>
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/impl/agreement.h>
@@ -132,12 +133,25 @@ int lockstep_runtime_destroy(lockstep_runtime* runtime) {
 }
 
 int lockstep_model_load(lockstep_model** model, lockstep_runtime* runtime, const char* path) {
+  return lockstep_model_load_with(model, runtime, path, nullptr);
+}
+
+int lockstep_model_load_with(lockstep_model** model, lockstep_runtime* runtime, const char* path,
+                             const char* options) {
   return status_of([&] {
     checked(model, "the place of the model");
     auto made = std::make_unique<lockstep_model>();
     made->runtime = checked(runtime, "the runtime").runtime;
+    ExportedModuleOptions read_options;
+    lockstep::detail::Agreement(made->runtime->control()).attempt([&] {
+      read_options = model_options(text_of(options));
+      LOCKSTEP_CHECK(text_of(options).empty() || LoadedModel::is_exported(text_of(path)),
+                     "a TorchScript file such as ", text_of(path), " has no options; \"", options,
+                     "\" is for a file *.pt2 of torch.export.save()");
+    });
     const lockstep::detail::Agreement agreement(made->runtime->control(), ExitCode::data);
-    agreement.attempt("loading the model", [&] { made->model = LoadedModel::read(text_of(path)); });
+    agreement.attempt("loading the model",
+                      [&] { made->model = LoadedModel::read(text_of(path), read_options); });
     *model = made.release();
   });
 }

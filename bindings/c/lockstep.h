@@ -100,6 +100,11 @@ int lockstep_runtime_destroy(lockstep_runtime* runtime);
 
 /* Reads a model: a file *.pt2 of torch.export.save(), else a TorchScript file. Collective. */
 int lockstep_model_load(lockstep_model** model, lockstep_runtime* runtime, const char* path);
+/* The same with options of ExportedModuleOptions, which a TorchScript file does not have: operators
+ * (namespaces, separated by commas), without_no_grad (true: an archive of run_decompositions() may
+ * have gradients). Collective. */
+int lockstep_model_load_with(lockstep_model** model, lockstep_runtime* runtime, const char* path,
+                             const char* options);
 /* Runs the model in eval mode without gradients. `outputs` has one array of the right shape for
  * each tensor that the model returns, in the order of ExportedModule::output_names();
  * floating-point values are converted to the dtype of the array. Local. */

@@ -185,11 +185,12 @@ module lockstep
       type(c_ptr), value :: runtime
       integer(c_int) :: size
     end function
-    function c_model_load(model, runtime, path) bind(C, name="lockstep_model_load") result(code)
+    function c_model_load(model, runtime, path, options) &
+        bind(C, name="lockstep_model_load_with") result(code)
       import
       type(c_ptr), intent(inout) :: model
       type(c_ptr), value :: runtime
-      character(kind=c_char), intent(in) :: path(*)
+      character(kind=c_char), intent(in) :: path(*), options(*)
       integer(c_int) :: code
     end function
     function c_trainer_create(trainer, runtime, model, options) &
@@ -478,14 +479,17 @@ contains
     runtime_size = c_runtime_size(self%handle)
   end function
 
-  subroutine model_load(self, runtime, path, stat, errmsg)
+  !> Options: those of lockstep_model_load_with(), as in options="without_no_grad=true".
+  subroutine model_load(self, runtime, path, stat, errmsg, options)
     class(lockstep_model), intent(inout) :: self
     type(lockstep_runtime), intent(in) :: runtime
     character(len=*), intent(in) :: path
     integer, intent(out), optional :: stat
     character(len=*), intent(inout), optional :: errmsg
+    character(len=*), intent(in), optional :: options
     call self%destroy()
-    call conclude(c_model_load(self%handle, runtime%handle, c_text(path)), stat, errmsg)
+    call conclude(c_model_load(self%handle, runtime%handle, c_text(path), c_text(options)), &
+        stat, errmsg)
   end subroutine
 
   subroutine trainer_create(self, runtime, model, options, stat, errmsg)

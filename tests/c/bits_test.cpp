@@ -22,10 +22,12 @@ std::string model_file(const std::string& name) {
 /// The handles of a C program on all ranks.
 class CProgram {
  public:
-  CProgram(const std::string& model, const std::string& options) {
+  CProgram(const std::string& model, const std::string& options,
+           const char* model_options = nullptr) {
     MPI_Comm all = MPI_COMM_WORLD;
     expect_ok(lockstep_runtime_create_on(&runtime, &all, sizeof all, "device=cpu"));
-    expect_ok(lockstep_model_load(&this->model, runtime, model_file(model).c_str()));
+    expect_ok(
+        lockstep_model_load_with(&this->model, runtime, model_file(model).c_str(), model_options));
     expect_ok(lockstep_trainer_create(&trainer, runtime, this->model, options.c_str()));
   }
   /// In the order in which a careless program would do it.
@@ -171,6 +173,26 @@ TEST(CBits, AModelMayReturnItsLossOrSeveralTensors) {
   CProgram::expect_ok(lockstep_model_infer(program.model, both.data(), 1, outputs.data(), 2));
   EXPECT_TRUE(at::equal(2 * once, twice));
   EXPECT_EQ(lockstep_model_infer(program.model, both.data(), 1, outputs.data(), 1), LOCKSTEP_DATA);
+}
+
+TEST(CBits, AModelHasTheOptionsOfItsText) {
+  const at::Tensor x = at::randn({6, 3}), y = x.sum(1, true);
+  const lockstep_array input = array_of(x), target = array_of(y);
+  const CProgram unstated("decomposed.pt2", "loss=mse");
+  EXPECT_EQ(lockstep_trainer_step(unstated.trainer, &input, 1, &target), LOCKSTEP_USAGE);
+  EXPECT_THAT(lockstep_last_error(), HasSubstr("without_no_grad"));
+  const CProgram stated("decomposed.pt2", "loss=mse", "without_no_grad=true operators=a,b");
+  CProgram::expect_ok(lockstep_trainer_step(stated.trainer, &input, 1, &target));
+  lockstep_model* other = nullptr;
+  EXPECT_EQ(lockstep_model_load_with(&other, stated.runtime, model_file("net.pt2").c_str(),
+                                     "without_nograd=true"),
+            LOCKSTEP_USAGE);
+  EXPECT_THAT(lockstep_last_error(), HasSubstr("without_no_grad"));
+  EXPECT_EQ(lockstep_model_load_with(&other, stated.runtime, model_file("net.pt").c_str(),
+                                     "without_no_grad=true"),
+            LOCKSTEP_USAGE);
+  EXPECT_THAT(lockstep_last_error(), HasSubstr("TorchScript"));
+  EXPECT_EQ(other, nullptr);
 }
 
 TEST(CBits, ABufferDrawsTheBatchesOfCpp) {

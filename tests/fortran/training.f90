@@ -219,6 +219,10 @@ contains
     integer :: stat
     call model%load(runtime, "/nowhere.pt2", stat, message)
     call expect(stat == lockstep_data .and. index(message, "/nowhere.pt2") > 0, "no model")
+    call model%load(runtime, trim(models) // "/net.pt2", stat, message, options="without=true")
+    call expect(stat == lockstep_usage .and. index(message, "without_no_grad") > 0, "no option")
+    call model%load(runtime, trim(models) // "/decomposed.pt2", stat, options="without_no_grad=true")
+    call expect(stat == lockstep_ok, "an option of a model")
     call create(model, trainer, "")
     call trainer%report(report, stat)
     call expect(stat == lockstep_usage, "no report")

@@ -1,6 +1,5 @@
 #include <lockstep/bindings/c/calls/loaded_model.h>
 #include <lockstep/collectives/check.h>
-#include <lockstep/inputs/exported_module.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/serialization/import.h>
 
@@ -12,7 +11,8 @@ namespace {
 
 class FromExport final : public LoadedModel {
  public:
-  explicit FromExport(const std::string& path) : module_(path) {}
+  FromExport(const std::string& path, const ExportedModuleOptions& options)
+      : module_(path, options) {}
 
   std::vector<at::Tensor> outputs(const std::vector<at::Tensor>& inputs) override {
     return module_->outputs(inputs);
@@ -62,12 +62,16 @@ class FromTorchScript final : public LoadedModel {
 
 }  // namespace
 
-std::unique_ptr<LoadedModel> LoadedModel::read(const std::string& path) {
-  const std::filesystem::path file(path);
-  if (file.extension() == ".pt2") {
-    return std::make_unique<FromExport>(path);
+bool LoadedModel::is_exported(const std::string& path) {
+  return std::filesystem::path(path).extension() == ".pt2";
+}
+
+std::unique_ptr<LoadedModel> LoadedModel::read(const std::string& path,
+                                               const ExportedModuleOptions& options) {
+  if (is_exported(path)) {
+    return std::make_unique<FromExport>(path, options);
   }
-  LOCKSTEP_CHECK_CODE(std::filesystem::is_regular_file(file), ExitCode::data, path,
+  LOCKSTEP_CHECK_CODE(std::filesystem::is_regular_file(path), ExitCode::data, path,
                       ": there is no such file");
   return std::make_unique<FromTorchScript>(path);
 }

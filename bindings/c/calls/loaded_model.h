@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <lockstep/amp/model.h>
+#include <lockstep/inputs/exported_module.h>
 #include <lockstep/runtime/evaluation_scopes.h>
 
 #include <memory>
@@ -14,9 +15,13 @@ namespace lockstep::c {
 class LoadedModel {
  public:
   virtual ~LoadedModel() = default;
-  /// Reads a file *.pt2 of torch.export.save(), else a TorchScript file; the model is in training
-  /// mode. Throws Error (exit code data), or LibTorch's error for an invalid TorchScript file.
-  static std::unique_ptr<LoadedModel> read(const std::string& path);
+  /// Whether a file is read as one of torch.export.save(): *.pt2.
+  static bool is_exported(const std::string& path);
+  /// Reads a file of torch.export.save(), else a TorchScript file, which has no options; the model
+  /// is in training mode. Throws Error (exit code data), or LibTorch's error for an invalid
+  /// TorchScript file.
+  static std::unique_ptr<LoadedModel> read(const std::string& path,
+                                           const ExportedModuleOptions& options);
 
   /// Runs the model; returns all tensors of its output, in the order of the containers.
   virtual std::vector<at::Tensor> outputs(const std::vector<at::Tensor>& inputs) = 0;
