@@ -27,14 +27,20 @@ inline std::vector<Precision> levels() {
           at_scale(Precision::O3(at::kBFloat16).stochastic_rounding())};
 }
 
-/// A model of 4 MiB, most of it in one weight.
+/// With masters that are the weights, masters beside them, and none.
+inline std::vector<Precision> kinds_of_masters() {
+  return {at_scale(Precision::O0()), at_scale(Precision::O2(at::kBFloat16)),
+          at_scale(Precision::O3(at::kBFloat16))};
+}
+
+/// A model of 1 MiB, most of it in one weight.
 struct Wide : torch::nn::Module {
-  Wide() : layer(register_module("layer", torch::nn::Linear(1024, 1024))) {
+  Wide() : layer(register_module("layer", torch::nn::Linear(512, 512))) {
     last = register_parameter("last", at::ones({8}));
   }
   at::Tensor loss(int64_t step) {
     const auto seed = static_cast<uint64_t>(step * 64 + runtime().rank());
-    const at::Tensor x = drawn({2, 1024}, seed);
+    const at::Tensor x = drawn({2, 512}, seed);
     return layer->forward(x).to(at::kFloat).square().mean() + last.to(at::kFloat).square().sum();
   }
   torch::nn::Linear layer;

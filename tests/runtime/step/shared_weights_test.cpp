@@ -118,7 +118,7 @@ TEST(SharedWeights, AreOneCopyForAllRanks) {
   if (runtime().size() == 1) {
     return;
   }
-  for (const Precision& level : levels()) {
+  for (const Precision& level : kinds_of_masters()) {
     WideRun run(shared(TrainerOptions().precision(level)));
     run.train(3);
     for (const at::Tensor& weight : {run.model->layer->weight, run.model->last}) {
@@ -163,7 +163,7 @@ TEST(SharedWeights, AWriteOnOneRankIsAnErrorOnAllThatNamesTheWeight) {
   const auto by_pointer = [](const at::Tensor& weight) {
     static_cast<unsigned char*>(weight.mutable_data_ptr())[weight.nbytes() - 1] ^= 0x10U;
   };
-  for (const Precision& level : levels()) {
+  for (const Precision& level : kinds_of_masters()) {
     for (const bool is_pointer : {false, true}) {
       for (const int writer : {0, runtime().size() - 1}) {
         WideRun run(shared(TrainerOptions().precision(level)));
