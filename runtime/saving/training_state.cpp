@@ -233,6 +233,7 @@ StateInMemory TrainingState::keep(const Agreement& agreement, const std::string&
 }
 
 void TrainingState::give_back(StateInMemory& kept) {
+  arena().wait_for_node();  // a rank may still read the weights
   write(scalers(), kept.scalers);
   const std::vector<StateVisit> visits = this->visits();
   for (size_t i = 0; i < visits.size(); ++i) {
@@ -244,6 +245,7 @@ void TrainingState::give_back(StateInMemory& kept) {
   set_states_of_generators(parts_.runtime.device(), kept.random);
   parts_.loop.give_back(kept.loop);
   parts_.step.seed_leaves();
+  arena().wait_for_node();
 }
 
 std::function<void()> TrainingState::match_trainable(const Snapshot& saved) {

@@ -10,6 +10,8 @@ namespace lockstep::detail {
 const std::vector<RefusedPair>& refused_pairs() {
   static const std::vector<RefusedPair> pairs = {
       {"leaves", "reproducible", "false", "needs reproducible(true); without it, use accumulate"},
+      {"share_weights", "shard_optimizer", "false",
+       "needs shard_optimizer(true): each rank updates its shard of the one copy"},
       {"activation_chain", "activation_budget", "unlimited", "needs an activation_budget"},
       {"cuda_graph", "accumulate", "", "a window is captured whole; accumulate must be 1, is "},
       {"cuda_graph", "losses", "", "a window is captured whole; losses must be 1, is "},

@@ -148,6 +148,7 @@ ReplicaCheck::ReplicaCheck(const Trainable& trainable, const Arena& arena, const
       reducer_(reducer),
       updater_(updater),
       written_(written),
+      has_one_copy_(arena.shared()),
       agreement_(std::move(agreement)),
       only_shared_(!shared.empty()),
       arrays_(std::move(shared)),
@@ -256,6 +257,9 @@ bool ReplicaCheck::digests_differ(const Votes& all) const {
 }
 
 void ReplicaCheck::raise(const Votes& all) {
+  if (has_one_copy_ && all.hidden > 0) {
+    agreement_.raise(hidden_);
+  }
   require_equal_state();
   if (!digests_differ(all)) {
     agreement_.raise(hidden_);
@@ -301,6 +305,9 @@ void ReplicaCheck::require_equal_state() {
 }
 
 void ReplicaCheck::require_equal() {
+  if (has_one_copy_) {
+    agreement_.raise_if_any(written_.hidden());
+  }
   require_equal_state();
   agreement_.raise_if_any(written_.hidden());
   compared_ = true;

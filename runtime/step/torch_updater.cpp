@@ -49,8 +49,8 @@ class TorchUpdater final : public Updater {
     optimizer_->step();
     optimizer_->zero_grad();
     for (const Arena::Bucket& bucket : arena_.buckets()) {
-      if (!bucket.masters.is_alias_of(bucket.weights)) {
-        bucket.weights.narrow(0, bucket.share.begin, bucket.share.numel).copy_(bucket.masters);
+      if (!bucket.masters.is_alias_of(bucket.published)) {
+        bucket.published.narrow(0, bucket.share.begin, bucket.share.numel).copy_(bucket.masters);
       }
     }
     for (const amp::FlatSpan& span : spans_) {  // before weights are shared: averages read them
@@ -182,9 +182,10 @@ std::vector<OwnedMaster> owned_masters(const Reducer& reducer, const Arena& aren
   std::vector<OwnedMaster> masters(reducer.parameters().size());
   for (size_t b = 0; b < reducer.size(); ++b) {
     const Arena::Bucket& bucket = arena.buckets()[b];
-    const at::Tensor flat = bucket.masters.defined()
-                                ? bucket.masters
-                                : bucket.weights.narrow(0, bucket.share.begin, bucket.share.numel);
+    const at::Tensor flat =
+        bucket.masters.defined()
+            ? bucket.masters
+            : bucket.published.narrow(0, bucket.share.begin, bucket.share.numel);
     for (const Slot& slot : reducer.plans()[b].slots) {
       const auto index = static_cast<size_t>(slot.parameter);
       masters[index] =

@@ -86,6 +86,14 @@ struct TrainerOptions {
   /// more than sharding saves. Trainer::summary() says so. See TorchOptimizer for those of
   /// torch::optim.
   TORCH_ARG(bool, shard_optimizer) = false;
+  /// With shard_optimizer, on hosts: the ranks of a node have one copy of the trained weights, in
+  /// shared memory, and need no gather. Frozen weights and buffers are not shared. The bits are
+  /// those of a run without. A write of the program to a weight stays with its rank until
+  /// Trainer::adopt_weights(), where every rank must have written the same; the next update or
+  /// snapshot without that throws Error on every rank and names the weight. If the memory cannot be
+  /// shared, each rank has its own copy, and rank 0 says so. Refused, with the reason: devices
+  /// other than the CPU, and embeddings with max_norm.
+  TORCH_ARG(bool, share_weights) = false;
   TORCH_ARG(BucketOptions, buckets) = {};
   /// Maximum bytes that the activations of a chain may use in one micro-batch, for example "8 GiB".
   /// The first micro-batch measures the chain and plans what to recompute. Three micro-batches

@@ -17,6 +17,9 @@
 #include <lockstep/runtime/storage/impl/slow_dtype_notice.h>
 #include <lockstep/runtime/storage/impl/state_copy.h>
 
+#include <algorithm>
+#include <iostream>
+
 namespace lockstep::detail {
 namespace {
 
@@ -46,8 +49,30 @@ Communicator ranks_of_gradients(const TrainerOptions& options, const Communicato
   return options.local_updates() ? Communicator(make_solo_transport(device)) : devices;
 }
 
-Arena::Options arena_options(const TrainerOptions& options, const Communicator& communicator) {
-  Arena::Options result{options.ema() > 0.0, std::nullopt};
+/// Null if the options ask for none, or if this machine has none. Collective.
+std::shared_ptr<NodeMemory> node_memory(const TrainerOptions& options,
+                                        const Communicator& communicator,
+                                        const std::vector<BucketPlan>& plans) {
+  if (!options.share_weights() || shards(options, communicator) == 1) {
+    return nullptr;
+  }
+  std::string why;
+  auto memory = NodeMemory::make(communicator, Arena::node_bytes(plans, communicator.size()), why);
+  if (memory == nullptr) {
+    const std::vector<std::string> reasons = communicator.all_gather_bytes(why);
+    const auto first = std::find_if(reasons.begin(), reasons.end(),
+                                    [](const std::string& each) { return !each.empty(); });
+    if (communicator.rank() == 0) {
+      std::cerr << "lockstep: share_weights: rank " << first - reasons.begin() << " cannot have "
+                << *first << "; each rank keeps its own copy of the weights" << std::endl;
+    }
+  }
+  return memory;
+}
+
+Arena::Options arena_options(const TrainerOptions& options, const Communicator& communicator,
+                             std::shared_ptr<NodeMemory> node) {
+  Arena::Options result{options.ema() > 0.0, std::nullopt, std::move(node)};
   if (shards(options, communicator) > 1) {
     result.sharers = communicator;
   }
@@ -124,11 +149,19 @@ TrainingStorage::TrainingStorage(const Runtime& runtime, const Model& model,
   }
   const auto plans = plans_for(trainable_.parameters);
   agreement_.attempt([&] {
+    if (options.share_weights()) {
+      LOCKSTEP_CHECK(runtime.device().is_cpu(), "share_weights: the model is on ", runtime.device(),
+                     ", and only host memory can be shared; use share_weights(false)");
+      require_no_renormed_tables("share_weights: ", model);
+    }
+  });
+  std::shared_ptr<NodeMemory> node = node_memory(options, devices_, plans);
+  agreement_.attempt([&] {
     if (dtype_is_probed() && runtime.is_main()) {
       SlowDtypeNotice::of_process().look_at(options.precision(), runtime.device());
     }
     explained([&] {
-      arena_ = std::make_unique<Arena>(new_arena(plans));
+      arena_ = std::make_unique<Arena>(new_arena(plans, std::move(node)));
       exact_.convert_frozen(trainable_.frozen, options.precision());
       exact_.convert_buffers(model.buffers(), options.precision());
       averaged_buffers_ = std::make_unique<AveragedBuffers>(model.buffers(), options.ema());
@@ -209,8 +242,10 @@ std::vector<at::Tensor> TrainingStorage::allocate_leaf_sums(
   return options_.reproducible() ? LeafSums::allocate(devices_, plans) : std::vector<at::Tensor>();
 }
 
-Arena TrainingStorage::new_arena(const std::vector<BucketPlan>& plans) const {
-  return {trainable_.parameters, plans, options_.precision(), arena_options(options_, devices_)};
+Arena TrainingStorage::new_arena(const std::vector<BucketPlan>& plans,
+                                 std::shared_ptr<NodeMemory> node) const {
+  return {trainable_.parameters, plans, options_.precision(),
+          arena_options(options_, devices_, std::move(node))};
 }
 
 std::unique_ptr<Updater> TrainingStorage::new_updater() {
@@ -276,6 +311,7 @@ void TrainingStorage::adopt_weights() {
     }
   }
   arena_->take_masters(flats);
+  arena_->wait_for_node();
   if (rounds_) {
     rounds_->restart();
   }
@@ -320,6 +356,7 @@ void TrainingStorage::move_into_new_layout(const Trainable& now) {
   const auto plans = plans_for(now.parameters);
   std::vector<at::Tensor> wires = allocate_wires(devices_, plans, scatters(options_, devices_));
   std::vector<at::Tensor> leaf_sums = allocate_leaf_sums(plans);
+  std::shared_ptr<NodeMemory> node = node_memory(options_, devices_, plans);
   const Trainable before = trainable_;
   const ExactValues exact_before = exact_;
   std::optional<Arena> arena_before;
@@ -328,7 +365,7 @@ void TrainingStorage::move_into_new_layout(const Trainable& now) {
     agreement_.attempt([&] {
       const Values fresh = freeze_and_thaw(now, masters);
       trainable_ = now;
-      arena_before = std::exchange(*arena_, new_arena(plans));
+      arena_before = std::exchange(*arena_, new_arena(plans, std::move(node)));
       refresh_model();
       const Reducer layout(gradient_ranks_, without_hooks(now.parameters), plans, wires, {});
       const std::vector<at::Tensor> flats = arena_->room_for_masters();

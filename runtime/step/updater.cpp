@@ -241,8 +241,8 @@ amp::FlatSpan span_of(const Reducer& reducer, const Arena& arena, size_t b,
   amp::FlatSpan span;
   span.gradient = reducer.wire(b).narrow(0, bucket.share.begin, bucket.share.numel);
   span.master = bucket.masters;
-  if (!bucket.masters.defined() || !bucket.masters.is_alias_of(bucket.weights)) {
-    span.weight = bucket.weights.narrow(0, bucket.share.begin, bucket.share.numel);
+  if (!bucket.masters.defined() || !bucket.masters.is_alias_of(bucket.published)) {
+    span.weight = bucket.published.narrow(0, bucket.share.begin, bucket.share.numel);
   }
   span.remainder = bucket.remainders;
   span.average = bucket.average;

@@ -158,8 +158,8 @@ void WrittenWeights::adopt() {
 }
 
 void WrittenWeights::adopt(const Place& place) const {
-  if (!has_own_masters(place.bucket)) {
-    return;
+  if (!has_own_masters(place.bucket) || arena_.shared()) {
+    return;  // what is shared only adopt_weights() may write
   }
   const c10::AutoGradMode no_grad(false);
   const at::Tensor& remainders = arena_.buckets()[place.bucket].remainders;
@@ -179,7 +179,30 @@ void WrittenWeights::adopt(const Place& place) const {
            });
 }
 
+std::optional<Error> WrittenWeights::unshared() const {
+  if (const auto changed = arena_.changed_weight()) {
+    return Error(
+        c10::str("weight ", *changed,
+                 " changed in the memory that the ranks of this node share, and no rank wrote it: "
+                 "memory is faulty. Go on from the last snapshot with trainer.resume(folder) on "
+                 "every rank"),
+        ExitCode::diverged);
+  }
+  const auto name = is_lent() ? std::nullopt : arena_.written_weight();
+  if (!name) {
+    return std::nullopt;
+  }
+  return Error(c10::str(
+      "weight ", *name,
+      " was written by the program, and with share_weights the ranks of a node "
+      "have one copy, to which a write does not go: nothing was updated or saved. Write the same "
+      "values on every rank and call trainer.adopt_weights() there, or use share_weights(false)"));
+}
+
 std::optional<Error> WrittenWeights::hidden() const {
+  if (auto found = unshared()) {
+    return found;
+  }
   for (size_t i = 0; !is_lent() && i < places_.size(); ++i) {
     if (auto found = hidden(i)) {
       return found;
@@ -217,6 +240,9 @@ std::optional<Error> WrittenWeights::hidden(size_t parameter) const {
 }
 
 std::optional<Error> WrittenWeights::hidden_on_host() const {
+  if (auto found = unshared()) {
+    return found;
+  }
   const std::vector<Arena::Bucket>& buckets = arena_.buckets();
   for (size_t b = 0; !is_lent() && b < buckets.size(); ++b) {
     if (has_own_masters(b) && buckets[b].weights.is_cpu() && !are_rounded_masters(buckets[b])) {

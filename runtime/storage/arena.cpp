@@ -1,9 +1,13 @@
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <lockstep/amp/impl/storage_kernels.h>
 #include <lockstep/runtime/storage/impl/arena.h>
 #include <lockstep/runtime/storage/impl/flat.h>
 #include <lockstep/runtime/storage/impl/model_memory.h>
+#include <lockstep/runtime/storage/impl/replicas.h>
+
+#include <algorithm>
 
 namespace lockstep::detail {
 namespace {
@@ -37,14 +41,27 @@ void split(const at::Tensor& weights, const at::Tensor& remainders, const at::Te
 }
 
 bool has_own_masters(const Arena::Bucket& bucket) {
-  return bucket.masters.defined() && !bucket.masters.is_alias_of(bucket.weights);
+  return bucket.masters.defined() && !bucket.masters.is_alias_of(bucket.published);
+}
+
+/// Buckets in a NodeMemory start at pages of their own.
+size_t whole_pages(size_t bytes) {
+  constexpr size_t kPage = size_t{1} << 16;  // the largest of the usual processors
+  return (bytes + kPage - 1) / kPage * kPage;
+}
+
+size_t bucket_bytes(const BucketPlan& plan, int ranks) {
+  return whole_pages(static_cast<size_t>(Shard::of(plan.numel, 0, ranks).stride * ranks) *
+                     c10::elementSize(plan.weight_dtype));
 }
 
 }  // namespace
 
 Arena::Arena(const std::vector<ModelTensor>& parameters, const std::vector<BucketPlan>& plans,
              const Precision& precision, Options options)
-    : parameters_(parameters), sharers_(std::move(options.sharers)) {
+    : parameters_(parameters),
+      sharers_(std::move(options.sharers)),
+      node_(std::move(options.node)) {
   for (const BucketPlan& plan : plans) {
     add_bucket(parameters, plan, precision, options.averages);
   }
@@ -58,8 +75,17 @@ void Arena::add_bucket(const std::vector<ModelTensor>& parameters, const BucketP
   Bucket bucket;
   bucket.share = Shard::of(plan.numel, sharded() ? sharers_->rank() : 0, ranks);
   const auto on_device = at::TensorOptions().device(device);
-  bucket.storage = at::zeros({bucket.share.stride * ranks}, on_device.dtype(plan.weight_dtype));
-  bucket.weights = bucket.storage.narrow(0, 0, plan.numel);
+  const int64_t padded = bucket.share.stride * ranks;
+  if (shared()) {
+    bucket.storage = node_->published(node_begin_, padded, plan.weight_dtype);
+    bucket.weights = node_->own(node_begin_, plan.numel, plan.weight_dtype);
+    node_begin_ += bucket_bytes(plan, ranks);
+  } else {
+    bucket.storage = at::zeros({padded}, on_device.dtype(plan.weight_dtype));
+    bucket.weights = bucket.storage.narrow(0, 0, plan.numel);
+  }
+  bucket.published = bucket.storage.narrow(0, 0, plan.numel);
+  bucket.slots = plan.slots;
   const bool is_master = plan.weight_dtype == at::kFloat || plan.weight_dtype == at::kDouble;
   const at::Tensor exact =
       at::zeros({plan.numel}, on_device.dtype(is_master ? plan.weight_dtype : at::kFloat));
@@ -69,21 +95,110 @@ void Arena::add_bucket(const std::vector<ModelTensor>& parameters, const BucketP
     exact.narrow(0, slot.offset, slot.numel).copy_(values);
     lay_into(bucket.weights, slot.offset, entry.tensor);
   }
-  bucket.weights.copy_(exact);
+  at::Tensor rounded = shared() ? exact.to(plan.weight_dtype) : bucket.weights.copy_(exact);
   const at::Tensor own = own_part(exact, bucket.share);
   if (is_master) {
-    bucket.masters = sharded() ? own_part(bucket.weights, bucket.share) : bucket.weights;
+    bucket.masters = sharded() ? own_part(bucket.published, bucket.share) : bucket.weights;
   } else if (precision.has_masters()) {
     bucket.masters = own.clone();
   } else if (precision.has_remainders()) {
     const at::Tensor remainders = at::zeros({plan.numel}, on_device.dtype(at::kShort));
-    split(bucket.weights, remainders, exact);
+    split(rounded, remainders, exact);
     bucket.remainders = own_part(remainders, bucket.share).clone();
   }
+  publish(bucket, rounded);
   if (averages) {
     bucket.average = own.clone();
   }
   buckets_.push_back(std::move(bucket));
+}
+
+size_t Arena::node_bytes(const std::vector<BucketPlan>& plans, int ranks) {
+  size_t bytes = 0;
+  for (const BucketPlan& plan : plans) {
+    bytes += bucket_bytes(plan, ranks);
+  }
+  return bytes;
+}
+
+/// Writes the weights, which all ranks have in `values`. If shared, this rank's part: its own
+/// shard, and its turn of those whose rank is on another node.
+void Arena::publish(const Bucket& bucket, const at::Tensor& values) const {
+  if (!shared()) {
+    if (!values.is_same(bucket.weights)) {
+      bucket.weights.copy_(values);
+    }
+    return;
+  }
+  const std::vector<int>& here = node_->ranks();
+  for (int rank = 0; rank < sharers_->size(); ++rank) {
+    const bool is_here = std::binary_search(here.begin(), here.end(), rank);
+    const int writer = is_here ? rank : here[static_cast<size_t>(rank) % here.size()];
+    if (writer == sharers_->rank()) {
+      const Shard part = Shard::of(values.numel(), rank, sharers_->size());
+      own_part(bucket.published, part).copy_(own_part(values, part));
+    }
+  }
+}
+
+std::optional<std::string> Arena::written_weight() const {
+  const auto byte = shared() ? node_->find_written() : std::nullopt;
+  if (!byte) {
+    return std::nullopt;
+  }
+  size_t begin = 0;            // of the bucket
+  size_t nearest = 0;          // the last byte up to this one at which a slot starts
+  const Slot* slot = nullptr;  // that slot
+  for (const Bucket& bucket : buckets_) {
+    for (const Slot& each : bucket.slots) {
+      const size_t at = begin + static_cast<size_t>(each.offset) * bucket.weights.element_size();
+      if (at <= *byte && (slot == nullptr || at > nearest)) {
+        nearest = at;
+        slot = &each;
+      }
+    }
+    begin += whole_pages(bucket.storage.nbytes());
+  }
+  return parameters_[static_cast<size_t>(slot->parameter)].name;
+}
+
+/// The digest of this rank's part of each weight, and the parameter that it is of.
+template <typename Form>
+void Arena::each_digest(const Form& form) const {
+  for (const Bucket& bucket : buckets_) {
+    for (const Slot& slot : bucket.slots) {
+      const Shard::Part part = bucket.share.part_of(slot);
+      const at::Tensor own = own_part(bucket.published, bucket.share);
+      const at::Tensor bytes = own.narrow(0, part.in_shard, part.numel);
+      form(slot.parameter, digest_of(bytes.const_data_ptr(), bytes.nbytes()));
+    }
+  }
+}
+
+void Arena::note_digests() const {
+  digests_.clear();
+  if (shared()) {
+    each_digest([&](int, uint64_t digest) { digests_.push_back(digest); });
+  }
+}
+
+std::optional<std::string> Arena::changed_weight() const {
+  std::optional<std::string> found;
+  size_t next = 0;
+  if (shared()) {
+    each_digest([&](int parameter, uint64_t digest) {
+      if (digests_[next++] != digest && !found) {
+        found = parameters_[static_cast<size_t>(parameter)].name;
+      }
+    });
+  }
+  return found;
+}
+
+void Arena::wait_for_node() const {
+  if (shared()) {
+    sharers_->barrier().wait();
+  }
 }
 
 void Arena::take_back(const std::vector<BucketPlan>& plans) const {
@@ -98,6 +213,9 @@ void Arena::take_back(const std::vector<BucketPlan>& plans) const {
 Work Arena::share_weights(size_t b) {
   if (!sharded()) {
     return {};
+  }
+  if (shared() && node_->ranks().size() == static_cast<size_t>(sharers_->size())) {
+    return b + 1 < buckets_.size() ? Work() : sharers_->barrier();
   }
   const Bucket& bucket = buckets_[b];
   const int64_t stride = bucket.share.stride;
@@ -152,12 +270,19 @@ void Arena::take_masters(const std::vector<at::Tensor>& whole) {
     const Bucket& bucket = buckets_[b];
     if (bucket.remainders.defined()) {
       const at::Tensor remainders = at::empty({whole[b].numel()}, bucket.remainders.options());
-      split(bucket.weights, remainders, whole[b]);
+      const at::Tensor rounded = shared() ? at::empty_like(bucket.weights) : bucket.weights;
+      split(rounded, remainders, whole[b]);
       bucket.remainders.copy_(own_part(remainders, bucket.share));
+      publish(bucket, rounded);
     } else if (has_own_masters(bucket)) {
       bucket.masters.copy_(own_part(whole[b], bucket.share));
-      bucket.weights.copy_(whole[b]);
+      publish(bucket, whole[b]);
+    } else if (shared()) {
+      publish(bucket, whole[b]);
     }
+  }
+  if (shared()) {
+    node_->restore();
   }
   note_writes();
 }
@@ -193,7 +318,7 @@ int64_t Arena::weight_bytes() const {
   for (const Bucket& bucket : buckets_) {
     bytes += static_cast<int64_t>(bucket.storage.nbytes());
   }
-  return bytes;
+  return shared() ? bytes / static_cast<int64_t>(node_->ranks().size()) : bytes;
 }
 
 int64_t Arena::master_bytes() const {

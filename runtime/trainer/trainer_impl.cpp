@@ -292,11 +292,20 @@ void TrainerImpl::require_written() {
   step->settle();
   agreement.raise_if_any(storage.watch().departure());
   storage.written().take();
+  require_one_copy();
+}
+
+/// What a rank wrote into weights that its node shares cannot be taken over.
+void TrainerImpl::require_one_copy() {
+  if (storage.arena().shared()) {
+    agreement.raise_if_any(storage.written().hidden());
+  }
 }
 
 void TrainerImpl::adopt_trainable() {
   require_between_windows("adopt_trainable()");
   take_written();
+  require_one_copy();
   if (storage.adopt_trainable() && captured != nullptr) {
     captured->forget();
   }

@@ -88,6 +88,7 @@ LOCKSTEP_OPTION_LIST(TrainerOptions) {
   visit("leaves", options.leaves(), ">= 0");
   visit("local_updates", options.local_updates());
   visit("shard_optimizer", options.shard_optimizer());
+  visit("share_weights", options.share_weights());
   visit("buckets", options.buckets());
   visit("activation_budget", options.activation_budget());
   visit("activation_chain", options.activation_chain(), kNotDescribed);

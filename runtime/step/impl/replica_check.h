@@ -88,6 +88,7 @@ class ReplicaCheck {
   const Reducer& reducer_;
   Updater& updater_;
   const WrittenWeights& written_;
+  bool has_one_copy_;  // of the weights on each node
   Agreement agreement_;
   bool only_shared_;
   std::vector<ReplicatedArray> arrays_;  // flat, in memory that stays

@@ -35,7 +35,7 @@ class WrittenWeights {
   void adopt();
 
   /// The Error of the first weight of this rank that is not its rounded master, though no write was
-  /// seen. Waits for the device.
+  /// seen, or that it wrote though the ranks of a node share it. Waits for the device.
   std::optional<Error> hidden() const;
   /// hidden() in host memory only. For each update, which would overwrite the weight.
   std::optional<Error> hidden_on_host() const;
@@ -69,6 +69,7 @@ class WrittenWeights {
   bool any_part(size_t bucket, int64_t begin, int64_t numel, const Body& body) const;
   void adopt(const Place& place) const;
   std::optional<Error> hidden(size_t parameter) const;
+  std::optional<Error> unshared() const;
 
   const Trainable& trainable_;
   const Arena& arena_;

@@ -4,12 +4,15 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 #include <lockstep/amp/model.h>
 #include <lockstep/amp/precision.h>
 #include <lockstep/collectives/communicator.h>
+#include <lockstep/collectives/impl/node_memory.h>
 #include <lockstep/runtime/storage/impl/bucket_plan.h>
 #include <lockstep/runtime/storage/impl/shard.h>
 #include <lockstep/runtime/storage/impl/versions.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace lockstep::detail {
@@ -21,24 +24,31 @@ namespace lockstep::detail {
 class Arena {
  public:
   struct Bucket {
-    at::Tensor weights;  // the whole bucket, in the plan's weight dtype
+    at::Tensor weights;  // the whole bucket, in the plan's weight dtype, as the model sees it
+    /// The same memory for lockstep's writes. With Options::node another view: a write through it
+    /// reaches all ranks of the node, one through `weights` stays with this rank.
+    at::Tensor published;
     Shard share;         // this rank's part of the arrays below: all of it unless sharded
     at::Tensor masters;  // fp32; the weights themselves if they are fp32 or fp64; undefined at O3
     at::Tensor remainders;  // int16; replace the masters of bf16 weights
     at::Tensor average;     // the moving average of the masters, in their dtype, if it is kept
-    at::Tensor storage;     // the weights' memory, padded to equal shares
+    at::Tensor storage;     // the memory of `published`, padded to equal shares
+    std::vector<Slot> slots;
   };
 
   struct Options {
     bool averages = false;
     /// The ranks over which masters and averages are sharded. Unset: every rank has all of them.
     std::optional<Communicator> sharers;
+    /// The memory of the weights, of node_bytes(), for all ranks of a node together. Null: each
+    /// rank has its own.
+    std::shared_ptr<NodeMemory> node;
   };
 
   /// Moves `parameters` into flat storage on their device, in the plan's dtypes. `parameters` are
   /// those of the plan, in the plan's order, all on one device, and equal on all ranks. Masters
   /// take the present values, weights the values cast to the weight dtype, and averages the values
-  /// of the masters. Local.
+  /// of the masters. Local; with Options::node, weights are whole after the next collective.
   Arena(const std::vector<ModelTensor>& parameters, const std::vector<BucketPlan>& plans,
         const Precision& precision, Options options);
 
@@ -47,9 +57,21 @@ class Arena {
 
   const std::vector<Bucket>& buckets() const { return buckets_; }
   bool sharded() const { return sharers_.has_value(); }
+  /// True if the ranks of a node have one copy of the weights.
+  bool shared() const { return node_ != nullptr; }
+  /// The bytes of Options::node.
+  static size_t node_bytes(const std::vector<BucketPlan>& plans, int ranks);
   /// Gathers the weights that each rank updated in its shard to all ranks. Collective. Complete
-  /// once the Work is. Does nothing if the arena is not sharded.
+  /// once the Work is; if all ranks have one copy, once that of the last bucket is. Does nothing if
+  /// the arena is not sharded.
   Work share_weights(size_t bucket);
+  /// The name of the first weight that the program of this rank wrote, if the arena is shared.
+  std::optional<std::string> written_weight() const;
+  /// The name of the first weight of this rank's shard that changed since note_writes(), if the
+  /// arena is shared: there is no second copy to compare with.
+  std::optional<std::string> changed_weight() const;
+  /// Waits until every rank has written its part in take_masters(). Collective if shared.
+  void wait_for_node() const;
 
   /// The whole masters (or the weights where there are none). Aliases if this rank holds them
   /// whole, else copies. Collective if sharded.
@@ -58,7 +80,8 @@ class Arena {
   /// with any content.
   std::vector<at::Tensor> room_for_masters() const;
   /// Takes over the values of these tensors, which must be equal on every rank, and refreshes the
-  /// weights.
+  /// weights. Local; if shared, no rank may read weights meanwhile, and a collective must follow
+  /// before one does: wait_for_node(), if there is no other.
   void take_masters(const std::vector<at::Tensor>& whole);
   /// The whole averages, in the same way as whole_masters(). Empty if no averages are kept.
   std::vector<at::Tensor> whole_averages() const;
@@ -71,6 +94,7 @@ class Arena {
     if (written) {
       detail::note_writes(parameters_);
       ++writes_;
+      note_digests();
     }
   }
   /// How often note_writes() advanced the version of each parameter.
@@ -78,6 +102,7 @@ class Arena {
 
   /// True if averages are kept: the same on every rank, even if all its shards are empty.
   bool has_averages() const { return buckets_.front().average.defined(); }
+  /// Of a copy that ranks share, this rank's part.
   int64_t weight_bytes() const;
   /// Bytes of remainders, and of masters that are not the weights themselves.
   int64_t master_bytes() const;
@@ -88,14 +113,21 @@ class Arena {
                   const Precision& precision, bool averages);
   template <typename Form>
   std::vector<at::Tensor> averages(const Form& form) const;
+  template <typename Form>
+  void each_digest(const Form& form) const;
+  void note_digests() const;
+  void publish(const Bucket& bucket, const at::Tensor& values) const;
   at::Tensor whole(const at::Tensor& own, const Bucket& bucket) const;
   /// `own` unless sharded; else a new array of the whole bucket's size.
   at::Tensor room(const at::Tensor& own, const Bucket& bucket) const;
 
   std::vector<ModelTensor> parameters_;
   std::optional<Communicator> sharers_;
+  std::shared_ptr<NodeMemory> node_;
+  size_t node_begin_ = 0;  // bytes of node_ that buckets have by now
   std::vector<Bucket> buckets_;
   mutable uint32_t writes_ = 0;
+  mutable std::vector<uint64_t> digests_;  // of this rank's part of each weight, if shared
 };
 
 /// One leaf tensor per parameter, in registration order. The tensors are views of flat arrays that

@@ -72,6 +72,7 @@ struct TrainerImpl {
   bool take_written();
   /// take_written(), but throws Error on every rank if a parameter has left the arena. Collective.
   void require_written();
+  void require_one_copy();
   void adopt_trainable();
 
   Runtime& runtime;

@@ -1,0 +1,195 @@
+// What saves, loads, moves or replaces weights that the ranks of a node share.
+#include <lockstep/runtime/evaluation_scopes.h>
+#include <lockstep/runtime/learning_rate_finder.h>
+
+#include "error_of.h"
+#include "runtime/snapshot_runs.h"
+#include "shared_runs.h"
+#include "test_names.h"
+
+namespace lockstep {
+
+using namespace detail;
+
+namespace {
+
+using testing::Recipe;
+using testing::SharedFolder;
+using testing::TrainingRun;
+using testing::WideRun;
+
+/// A run of eight micro-batches, of which some may be run by a program before.
+struct Ended {
+  at::Tensor state;                             // as bytes: averages may be NaN
+  std::map<std::string, std::string> snapshot;  // digests
+};
+
+Ended run_of_eight(const TrainerOptions& options, const std::string& folder, int64_t from = 0,
+                   int64_t to = 8) {
+  Recipe recipe;
+  recipe.options = options;
+  recipe.overflows = [](int64_t micro_batch) { return micro_batch == 2; };
+  TrainingRun run(runtime(), recipe);
+  run.trainer.resume(folder);
+  run.done = from;
+  run.train_to(to);
+  run.trainer.save();
+  run.trainer.finish_saving();
+  return {at::cat({testing::flat(run.trainer.masters()), testing::flat(run.trainer.averaged())})
+              .view(at::kByte),
+          testing::digests(testing::step_path(folder, run.trainer.updates()))};
+}
+
+TEST(SharedWeights, SnapshotsAreThoseOfAShardedRunAndGoOnInAnyRun) {
+  for (const Precision& level :
+       {at_scale(Precision::O2(at::kBFloat16)), at_scale(Precision::O0())}) {
+    const SharedFolder folder;
+    const auto plain = TrainerOptions().precision(level).ema(0.9);
+    const auto sharded = TrainerOptions(plain).shard_optimizer(true);
+    const at::Tensor whole = run_of_eight(plain, folder.file("plain")).state;
+    const auto one = run_of_eight(shared(plain), folder.file("shared"));
+    EXPECT_TRUE(at::equal(one.state, whole)) << level.describe();
+    EXPECT_EQ(one.snapshot, run_of_eight(sharded, folder.file("sharded")).snapshot);
+    int runs = 0;
+    for (const TrainerOptions& other : {plain, shared(plain)}) {
+      const std::string there = folder.file("to" + std::to_string(++runs));
+      run_of_eight(shared(plain), there, 0, 4);
+      EXPECT_TRUE(at::equal(run_of_eight(other, there, 4).state, whole)) << level.describe();
+      const std::string back = folder.file("from" + std::to_string(runs));
+      run_of_eight(other, back, 0, 4);
+      EXPECT_TRUE(at::equal(run_of_eight(shared(plain), back, 4).state, whole)) << level.describe();
+    }
+  }
+}
+
+TEST(SharedWeights, LoadedWeightsHaveTheBitsOfAPlainRun) {
+  const SharedFolder folder;
+  testing::save_each(folder.file("source"), 3);
+  const auto trained = [&](const TrainerOptions& options) {
+    Recipe recipe;
+    recipe.options = options;
+    TrainingRun run(runtime(), recipe);
+    run.train_to(2);
+    run.trainer.load_weights(folder.file("source"));
+    run.train_to(5);
+    EXPECT_TRUE(run.trainer.replicas_agree());
+    return testing::flat(run.trainer.masters());
+  };
+  for (const Precision& level : kinds_of_masters()) {
+    const auto options = TrainerOptions().precision(level).ema(0.9);
+    EXPECT_TRUE(at::equal(trained(shared(options)), trained(options))) << level.describe();
+  }
+}
+
+TEST(SharedWeights, AWriteIsAnErrorBeforeASnapshot) {
+  if (runtime().size() == 1) {
+    return;
+  }
+  const SharedFolder folder;
+  WideRun run(shared());
+  run.trainer.resume(folder.file("run"));
+  run.train(2);
+  run.trainer.save();
+  const at::Tensor before = testing::flat(run.model->parameters());
+  if (runtime().rank() == 0) {
+    run.model->last.mutable_data_ptr<float>()[3] = 5.0F;
+  }
+  EXPECT_THAT(error_of([&] { run.trainer.save(); }), HasSubstr("weight last was written"));
+  EXPECT_THAT(error_of([&] { run.trainer.load_weights(folder.file("run")); }),
+              HasSubstr("weight last was written"));
+  EXPECT_THAT(error_of([&] { run.trainer.adopt_weights(); }), HasSubstr("last"));
+  EXPECT_TRUE(run.trainer.resume(folder.file("run")).resumed);
+  EXPECT_TRUE(at::equal(testing::flat(run.model->parameters()), before));
+  run.train(2);
+  EXPECT_TRUE(run.trainer.replicas_agree());
+}
+
+TEST(SharedWeights, AveragesAreSwappedInAndBack) {
+  for (const Precision& level :
+       {at_scale(Precision::O2(at::kBFloat16)), at_scale(Precision::O0())}) {
+    const auto trained = [&](const TrainerOptions& options) {
+      at::manual_seed(5);
+      const auto model = std::make_shared<testing::Mlp>(40);
+      Trainer trainer(runtime(), model, AdamW(1e-2), options);
+      at::Tensor averages;
+      for (int64_t step = 0; step < 4; ++step) {
+        trainer.step([&] { return testing::scaled_loss(*model, step); });
+        const at::Tensor before = testing::flat(model->parameters());
+        {
+          const AveragedWeights averaged(trainer, *model);
+          averages = testing::flat(model->parameters());
+        }
+        EXPECT_TRUE(at::equal(testing::flat(model->parameters()), before));
+      }
+      return at::cat({averages, testing::flat(model->parameters())});
+    };
+    const auto options = TrainerOptions().precision(level).ema(0.9);
+    EXPECT_TRUE(at::equal(trained(shared(options)), trained(options))) << level.describe();
+  }
+}
+
+TEST(SharedWeights, AFinderLeavesTheRunAsItWas) {
+  const auto trained = [](bool searches) {
+    Recipe recipe;
+    recipe.options = shared(TrainerOptions().ema(0.9).accumulate(2));
+    TrainingRun run(runtime(), recipe);
+    run.train_to(4);
+    if (searches) {
+      static_cast<void>(find_learning_rate(
+          run.trainer, run.loader,
+          [&](auto& on_host) {
+            const auto batch = run.trainer.to_device(on_host);
+            return run.trainer.step([&] { return run.model->loss(batch.first, batch.second); });
+          },
+          LearningRateSearch().lowest(1e-3).updates(8)));
+    }
+    run.train_to(8);
+    return testing::flat(run.trainer.masters());
+  };
+  EXPECT_TRUE(at::equal(trained(true), trained(false)));
+}
+
+TEST(SharedWeights, ThawedLayersHaveTheBitsOfAPlainRun) {
+  const auto trained = [](const TrainerOptions& options) {
+    at::manual_seed(5);
+    const auto model = std::make_shared<testing::Mlp>(40);
+    model->first->weight.set_requires_grad(false);
+    Trainer trainer(runtime(), model, AdamW(1e-2), options);
+    for (int64_t step = 0; step < 9; ++step) {
+      if (step % 3 == 0) {
+        model->first->weight.set_requires_grad(step == 3);
+        trainer.adopt_trainable();
+      }
+      trainer.step([&] { return testing::scaled_loss(*model, step); });
+    }
+    EXPECT_TRUE(trainer.replicas_agree());
+    return testing::flat(model->parameters());
+  };
+  for (const Precision& level : kinds_of_masters()) {
+    const auto options = TrainerOptions().precision(level).ema(0.9).buckets(small_buckets());
+    const at::Tensor plain = trained(options);
+    EXPECT_TRUE(at::equal(trained(shared(options)), plain)) << level.describe();
+  }
+}
+
+TEST(SharedWeights, ADiagnosisNamesTheSameAsInAPlainRun) {
+  const auto diagnosed = [](const TrainerOptions& options) {
+    at::manual_seed(5);
+    const auto model = std::make_shared<testing::Mlp>(40);
+    Trainer trainer(runtime(), model, AdamW(1e-2), options);
+    for (int64_t step = 0; step < 3; ++step) {
+      trainer.diagnose_next_overflow();
+      trainer.step([&] {
+        return testing::scaled_loss(*model, step, step == 1 ? testing::overflow_factor : 1.0F);
+      });
+    }
+    return trainer.diagnosis();
+  };
+  const auto options = TrainerOptions().precision(testing::half_precision());
+  const std::string found = diagnosed(shared(options));
+  EXPECT_FALSE(found.empty());
+  EXPECT_EQ(found, diagnosed(options));
+}
+
+}  // namespace
+}  // namespace lockstep
