@@ -17,6 +17,7 @@
 #include <fstream>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -215,12 +216,21 @@ class RankProcess {
   }
 
   std::function<void(int)> sender() {
-    return [this](int signal) { child_.send(signal, signal != SIGUSR1); };
+    return [this](int signal) {
+      was_killed_ = was_killed_ || signal == SIGKILL;
+      child_.send(signal, signal != SIGUSR1);
+    };
+  }
+
+  /// Whether it died of a signal that is no request to stop: a crash, or the system killed it.
+  bool died_by_itself(int code) const {
+    const std::set<int> requests = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
+    return code > 128 && requests.count(code - 128) == 0 && !(was_killed_ && code == 128 + SIGKILL);
   }
 
   int end_with(int code) {
     using Kind = RankLine::Kind;
-    Kind kind = was_asked_ ? Kind::ended_after_request : Kind::status;
+    Kind kind = was_asked_ && !died_by_itself(code) ? Kind::ended_after_request : Kind::status;
     if (failed_first_ && was_asked_) {
       kind = Kind::status;
       // Killed before it reported its code: counts as a lost peer.
@@ -242,6 +252,7 @@ class RankProcess {
   std::vector<RankLine> lines_;
   LifeSigns signs_;
   bool was_asked_ = false;
+  bool was_killed_ = false;  // by this wrapper
   bool holds_request_ = false;
   bool failed_first_ = false;  // before it was asked to stop
   int asked_with_ = 0;

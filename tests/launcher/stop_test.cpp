@@ -133,6 +133,18 @@ TEST(LauncherStop, SigtermLetsEveryRankSaveAndKeepsTheirCode) {
   EXPECT_THAT(result.error, Not(HasSubstr("ended with exit code")));
 }
 
+TEST(LauncherStop, ARankThatDiesWhileItSavesIsNamedAndItsCodeIsTheJobs) {
+  for (const std::string name : {"KILL", "SEGV"}) {
+    const Launched result = launch(
+        script({"-n", "2"}, "trap 'if [ $RANK = 1 ]; then kill -" + name +
+                                " $$; fi; exit 20' USR1; echo ready; while :; do sleep 0.05; done"),
+        when_ready(SIGTERM, 2));
+    EXPECT_EQ(result.code, name == "KILL" ? 137 : 139);
+    EXPECT_THAT(result.error, HasSubstr("lockstep: rank 1 was killed by SIG" + name));
+    EXPECT_THAT(result.error, Not(HasSubstr("rank 0")));
+  }
+}
+
 TEST(LauncherStop, ARequestBeforeTheRanksHaveBegunReachesThem) {
   for (const std::string when : {"\"$1\" = --version", "\"$1\" != --version"}) {
     for (const int signal : {SIGTERM, SIGUSR1}) {
