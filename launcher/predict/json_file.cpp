@@ -3,7 +3,9 @@
 #include <lockstep/collectives/impl/bounded_json.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
+#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -25,7 +27,10 @@ detail::JsonLimits trace_limits() {
 
 std::string text_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
-  const std::streamoff size = file ? static_cast<std::streamoff>(file.tellg()) : -1;
+  if (!file) {
+    throw std::runtime_error(path + ": " + std::strerror(errno));
+  }
+  const std::streamoff size = file.tellg();
   if (size > kMostBytes) {
     throw std::runtime_error(path + ": is larger than 1 GiB, expected figures or a trace");
   }

@@ -171,8 +171,11 @@ std::string Runtime::summary() const {
 namespace {
 
 /// In one piece, so that the lines of several ranks do not mix, and without allocating memory.
+/// The name once, where the text begins with it.
 void print_line(const std::string& who, const char* what, const char* advice = "") {
-  std::fprintf(stderr, "%s: %s%s\n", who.c_str(), what, advice);
+  const bool is_named = std::string_view(what).substr(0, who.size() + 2) == who + ": ";
+  std::fprintf(stderr, "%s%s%s%s\n", is_named ? "" : who.c_str(), is_named ? "" : ": ", what,
+               advice);
 }
 
 /// LibTorch's ways to say that a 16-bit weight met an fp32 input.
