@@ -3,7 +3,7 @@
 #include <ATen/ops/view_as_real.h>
 #include <c10/core/GradMode.h>
 #include <lockstep/runtime/loop/own/layer_norms.h>
-#include <lockstep/runtime/trainer/impl/trainer_impl.h>
+#include <lockstep/runtime/step/impl/reducer.h>
 
 #include <limits>
 #include <string>
@@ -19,9 +19,8 @@ at::Tensor norm_of(const at::Tensor& values) {
 
 }  // namespace
 
-void add_layer_norms(const Trainer& trainer, const StepReport& report, LogValues& values) {
+void add_layer_norms(const Reducer& reducer, const StepReport& report, LogValues& values) {
   const c10::AutoGradMode no_grad(false);
-  const Reducer& reducer = trainer.impl().storage.reducer();
   std::vector<std::string> names;
   std::vector<at::Tensor> norms;
   for (size_t bucket = 0; bucket < reducer.size(); ++bucket) {

@@ -200,7 +200,7 @@ detail::LogValues RunLog::Writing::values_of(const StepReport& report) {
     values.emplace_back("slowest_rank_ratio", stragglers().slowest()->ratio);
   }
   if (options.layers()) {
-    detail::add_layer_norms(trainer, report, values);
+    detail::add_layer_norms(trainer.impl().storage.reducer(), report, values);
   }
   if (const auto host = host_memory_mib()) {
     values.emplace_back("host_memory_mib", *host);
