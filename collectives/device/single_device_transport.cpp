@@ -1,4 +1,5 @@
 #include <lockstep/collectives/device/single_device_transport.h>
+#include <lockstep/collectives/impl/closure_calls.h>
 
 #include <utility>
 
@@ -51,6 +52,16 @@ std::shared_ptr<Operation> SingleDeviceTransport::broadcast(const at::Tensor& te
 
 std::shared_ptr<Operation> SingleDeviceTransport::barrier() {
   return std::make_shared<OnHost>(host().barrier());
+}
+
+std::shared_ptr<Attendance> SingleDeviceTransport::attendance() const {
+  const auto calls = closure_calls(host_);
+  return calls ? calls->attendance() : nullptr;
+}
+
+std::string SingleDeviceTransport::attended_name() const {
+  const auto calls = closure_calls(host_);
+  return calls ? calls->name() : "";
 }
 
 }  // namespace lockstep::detail

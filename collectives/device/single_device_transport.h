@@ -22,6 +22,8 @@ class SingleDeviceTransport : public Transport {
   std::shared_ptr<Operation> all_gather(const at::Tensor& output, const at::Tensor& input) final;
   std::shared_ptr<Operation> broadcast(const at::Tensor& tensor, int root) final;
   std::shared_ptr<Operation> barrier() override;
+  std::shared_ptr<Attendance> attendance() const final;
+  std::string attended_name() const override;
 
  protected:
   SingleDeviceTransport(Communicator host, c10::Device device);

@@ -7,6 +7,7 @@
 #include <lockstep/collectives/device/staged_step.h>
 #include <lockstep/collectives/impl/agreement.h>
 #include <lockstep/collectives/impl/as_error.h>
+#include <lockstep/collectives/impl/closure_calls.h>
 #include <lockstep/collectives/impl/transport.h>
 
 #include <algorithm>
@@ -36,8 +37,8 @@ class StagedTransport final : public SingleDeviceTransport,
   explicit StagedTransport(StagedParts parts)
       : SingleDeviceTransport(parts.host, parts.down->device()),
         parts_(std::move(parts)),
-        pipeline_(parts_.down, parts_.up, parts_.host.split(0, parts_.host.rank()),
-                  parts_.timeout) {}
+        ranks_(parts_.host.split(0, parts_.host.rank())),
+        pipeline_(parts_.down, parts_.up, ranks_, parts_.timeout) {}
   ~StagedTransport() override;
 
   const char* name() const override { return "staged"; }
@@ -45,6 +46,10 @@ class StagedTransport final : public SingleDeviceTransport,
   at::Tensor allocate(int64_t numel, at::ScalarType dtype) override;
   void progress() override;
   const CollectiveLog& log() const override { return log_; }
+  std::string attended_name() const override {
+    const auto calls = closure_calls(ranks_);
+    return calls ? calls->name() : "";
+  }
 
  private:
   class StagedOperation;
@@ -71,6 +76,7 @@ class StagedTransport final : public SingleDeviceTransport,
   std::shared_ptr<Operation> operation(const CollectiveCall& call, uint64_t last_step);
 
   StagedParts parts_;
+  Communicator ranks_;  // of pipeline_
   StagedPipeline pipeline_;
   CollectiveLog log_;
   std::deque<Issued> issued_;

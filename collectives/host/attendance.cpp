@@ -2,6 +2,7 @@
 
 #include <c10/util/StringUtil.h>
 
+#include <algorithm>
 #include <iterator>
 #include <sstream>
 #include <utility>
@@ -92,9 +93,11 @@ void Attendance::leave(const StepCause& cause) {
   }
 }
 
-void Attendance::leave_all_but(const std::string& name, const StepCause& cause) {
+void Attendance::leave_all_but(const std::vector<std::string>& names, const StepCause& cause) {
   for (const std::shared_ptr<LeavableCalls>& calls : all()) {
-    if (!calls->has_failed() && !is_world(*calls) && calls->name() != name) {
+    const bool stays =
+        is_world(*calls) || std::find(names.begin(), names.end(), calls->name()) != names.end();
+    if (!calls->has_failed() && !stays) {
       calls->leave_step(round_, to_text(cause));
     }
   }

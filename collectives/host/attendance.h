@@ -70,8 +70,8 @@ class Attendance {
   /// This rank leaves, and tells its peers. Does nothing if it has left.
   void leave(const StepCause& cause);
   /// Tells the peers that this rank makes no further call in this round, but on the communicator
-  /// of all ranks and on the one with this name.
-  void leave_all_but(const std::string& name, const StepCause& cause);
+  /// of all ranks and on those with these names.
+  void leave_all_but(const std::vector<std::string>& names, const StepCause& cause);
   void end_round() { ++round_; }
 
   /// Between these two the ranks meet, and calls are completed although this rank is away.

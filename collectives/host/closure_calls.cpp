@@ -6,9 +6,10 @@
 
 namespace lockstep::detail {
 
-ClosureCalls::ClosureCalls(std::shared_ptr<Attendance> attendance, std::string name)
+ClosureCalls::ClosureCalls(std::shared_ptr<Attendance> attendance, std::string name, bool can_meet)
     : attendance_(std::move(attendance)),
       name_(std::move(name)),
+      can_meet_(can_meet),
       meeting_(attendance_->meeting()) {}
 
 uint64_t ClosureCalls::round() const {
@@ -41,8 +42,8 @@ SharedError ClosureCalls::meet(const std::optional<Error>& mine) {
   }
 }
 
-void ClosureCalls::tell_peers(const Error& mine) {
-  attendance_->leave_all_but(name_, {meeting_.rank(), mine.code(), mine.what()});
+void ClosureCalls::tell_peers(const Error& mine, const ClosureCalls& devices) {
+  attendance_->leave_all_but({name_, devices.name_}, {meeting_.rank(), mine.code(), mine.what()});
 }
 
 void ClosureCalls::end_round() {
@@ -84,7 +85,8 @@ std::optional<ClosureCalls> closure_calls(const Communicator& communicator) {
   return attendance == nullptr
              ? std::nullopt
              : std::optional<ClosureCalls>(std::in_place, std::move(attendance),
-                                           communicator.transport().attended_name());
+                                           communicator.transport().attended_name(),
+                                           communicator.transport().can_be_left());
 }
 
 Communicator with_closure_calls(const Communicator& world) {

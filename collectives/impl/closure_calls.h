@@ -27,7 +27,12 @@ class Attendance;
 class ClosureCalls {
  public:
   /// `name`: attended_name() of the communicator.
-  ClosureCalls(std::shared_ptr<Attendance> attendance, std::string name);
+  ClosureCalls(std::shared_ptr<Attendance> attendance, std::string name, bool can_meet);
+
+  const std::shared_ptr<Attendance>& attendance() const { return attendance_; }
+  const std::string& name() const { return name_; }
+  /// Whether the communicator's collectives can be abandoned: not those in device memory.
+  bool can_meet() const { return can_meet_; }
 
   /// Counts the meetings, from 1. Equal on all ranks.
   uint64_t round() const;
@@ -41,9 +46,9 @@ class ClosureCalls {
   // Where ranks cannot meet, because collectives in device memory cannot be abandoned: a failed
   // rank goes on with the calls of the step, and its peers are told where they wait for it in vain.
 
-  /// This rank has failed in its step, and makes no further call but on this communicator and on
-  /// that of all ranks.
-  void tell_peers(const Error& mine);
+  /// This rank has failed in its step, and makes no further call but on this communicator, on that
+  /// of all ranks, and on `devices`.
+  void tell_peers(const Error& mine, const ClosureCalls& devices);
   /// All ranks know that the step has failed, and none waits in its closure.
   void end_round();
   /// For a rank that has followed a peer out of a collective.
@@ -56,10 +61,11 @@ class ClosureCalls {
 
   std::shared_ptr<Attendance> attendance_;
   std::string name_;
+  bool can_meet_;
   Communicator meeting_;
 };
 
-/// Those of the communicator; none where ranks cannot leave collectives together, as over NCCL.
+/// Those of the communicator; none on one rank.
 std::optional<ClosureCalls> closure_calls(const Communicator& communicator);
 /// Makes them for `world` and what is split from it later. Returns `world`. Collective.
 Communicator with_closure_calls(const Communicator& world);

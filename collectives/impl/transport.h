@@ -48,6 +48,7 @@ class Transport {
   /// this transport; no other transport has it.
   virtual bool can_be_left() const { return false; }
   virtual void attend(const std::shared_ptr<Attendance>& attendance, const std::string& name) {}
+  /// That of the host's communicator which carries the collectives, or goes with them.
   virtual std::shared_ptr<Attendance> attendance() const { return nullptr; }
   virtual std::string attended_name() const { return ""; }
   /// Calls `callback` again and again while this rank waits.

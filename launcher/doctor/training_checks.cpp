@@ -334,10 +334,11 @@ Finding check_exception(Runtime& runtime, const TrainingFault& fault) {
 }
 
 Finding check_waiting_peers(Runtime& runtime, const TrainingFault& fault) {
-  if (!detail::closure_calls(runtime.communicator())) {
+  const auto calls = detail::closure_calls(runtime.communicator());
+  if (!calls || !calls->can_meet()) {
     return {Status::skipped,
             runtime.size() == 1 ? "one rank waits for nobody"
-                                : "device collectives wait until the deadline instead",
+                                : "what waits in device memory ends with the run",
             ""};
   }
   const Communicator ranks = runtime.communicator().split(0);

@@ -22,8 +22,9 @@ double seconds_since(Clock::time_point start) {
 
 /// Not where the host learns of a window's end only later, or gradients travel in another way.
 bool leave_together(const StepParts& parts) {
-  const auto hosts = closure_calls(parts.agreement.communicator());
-  return hosts && hosts == closure_calls(parts.communicator) &&
+  const auto devices = closure_calls(parts.communicator);
+  return devices && devices->can_meet() &&
+         devices == closure_calls(parts.agreement.communicator()) &&
          parts.host_acts == HostActs::at_once;
 }
 
@@ -383,7 +384,7 @@ void Step::fail(const std::exception_ptr& error) {
   const Error mine = as_error(error);
   const int64_t micro_batch = micro_batches_ + count_;
   if (closure_calls_) {
-    closure_calls_->tell_peers(mine);
+    closure_calls_->tell_peers(mine, closure_calls(parts_.communicator).value_or(*closure_calls_));
   }
   try {
     tell_of_failure();
