@@ -14,9 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <atomic>
-
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 
 namespace lockstep {
