@@ -2,9 +2,9 @@
 #include <fcntl.h>
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/host/announced_file.h>
 #include <lockstep/collectives/impl/node_memory.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,15 +14,6 @@
 
 namespace lockstep::detail {
 namespace {
-
-/// Behind the memory: by it a peer knows that it opened the right file. In another PID namespace
-/// the same name may lead to another one.
-using Mark = std::array<uint64_t, 2>;
-
-struct Announcement {
-  char path[64];
-  Mark mark;
-};
 
 /// Bits of an entry of /proc/self/pagemap.
 constexpr uint64_t kPresent = uint64_t{1} << 63U;
@@ -37,34 +28,17 @@ size_t page_bytes() {
 /// An anonymous file with all of its memory. Not open if that cannot be had; errno says why.
 Descriptor new_file(size_t bytes) {
   Descriptor file(memfd_create("lockstep-weights", MFD_CLOEXEC));
-  if (!file.is_open() || ftruncate(file.number(), static_cast<off_t>(bytes + sizeof(Mark))) != 0) {
+  if (!file.is_open() ||
+      ftruncate(file.number(), static_cast<off_t>(bytes + sizeof(AnnouncedFile::mark))) != 0) {
     return Descriptor();
   }
   errno = posix_fallocate(file.number(), 0, static_cast<off_t>(bytes));
   return errno == 0 ? std::move(file) : Descriptor();
 }
 
-bool write_mark(const Descriptor& file, size_t bytes, Mark& mark) {
-  return getrandom(mark.data(), sizeof mark, /*flags=*/0) == ssize_t{sizeof mark} &&
-         pwrite(file.number(), mark.data(), sizeof mark, static_cast<off_t>(bytes)) ==
-             ssize_t{sizeof mark};
-}
-
-bool has_mark(const Descriptor& file, size_t bytes, const Mark& mark) {
-  Mark found = {};
-  return file.is_open() &&
-         pread(file.number(), found.data(), sizeof found, static_cast<off_t>(bytes)) ==
-             ssize_t{sizeof found} &&
-         found == mark;
-}
-
 /// The file of a first rank of a node, announced to all.
 std::string announce(const Descriptor& file, size_t bytes) {
-  Announcement own = {};
-  if (file.is_open() && write_mark(file, bytes, own.mark)) {
-    std::snprintf(own.path, sizeof own.path, "/proc/%d/fd/%d", static_cast<int>(getpid()),
-                  file.number());
-  }
+  const AnnouncedFile own = announce_anonymous(file, bytes);
   return {reinterpret_cast<const char*>(&own), sizeof own};
 }
 
@@ -73,13 +47,13 @@ std::pair<Descriptor, int> open_any(const std::vector<std::string>& all, int ran
   const int ranks = static_cast<int>(all.size());
   for (int k = 0; k < ranks; ++k) {
     const int owner = (rank - k + ranks) % ranks;
-    Announcement theirs;
+    AnnouncedFile theirs;
     std::memcpy(&theirs, all[static_cast<size_t>(owner)].data(), sizeof theirs);
     if (theirs.path[0] == '\0') {
       continue;
     }
     Descriptor file(open(theirs.path, O_RDWR | O_CLOEXEC));
-    if (has_mark(file, bytes, theirs.mark)) {
+    if (has_mark(file, bytes, theirs)) {
       return {std::move(file), owner};
     }
   }

@@ -3,17 +3,15 @@
 #include <lockstep/collectives/host/shared_memory.h>
 
 #include <fcntl.h>
+#include <lockstep/collectives/host/announced_file.h>
 #include <lockstep/collectives/impl/descriptor.h>
 #include <lockstep/collectives/impl/process_mark.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cstdint>
 #include <cstdio>
 #include <cstring>
 
@@ -35,16 +33,6 @@ char* map(size_t bytes, int flags, int descriptor) {
 
 using Mappings = std::vector<std::shared_ptr<SharedMemory>>;
 
-/// Random bytes that a rank writes behind its memory. A peer in another PID namespace, or with
-/// another /dev/shm, may find another file under the rank's name: that of a third rank or its own.
-using Mark = std::array<uint64_t, 2>;
-
-/// Where peers find a rank's memory, and the bytes by which they recognise it. No path: no memory.
-struct Announcement {
-  char path[128];
-  Mark mark;
-};
-
 bool all_succeeded(const MemoryPeers& peers, bool succeeded) {
   const char own = succeeded ? 1 : 0;
   std::vector<char> all(static_cast<size_t>(peers.size));
@@ -56,36 +44,19 @@ bool resize(const Descriptor& file, size_t bytes) {
   return file.is_open() && ftruncate(file.number(), static_cast<off_t>(bytes)) == 0;
 }
 
-bool draw(Mark& mark) {
-  return getrandom(mark.data(), sizeof mark, /*flags=*/0) == ssize_t{sizeof mark};
-}
-
-bool write_mark(const Descriptor& file, size_t bytes, const Mark& mark) {
-  return pwrite(file.number(), mark.data(), sizeof mark, static_cast<off_t>(bytes)) ==
-         ssize_t{sizeof mark};
-}
-
-bool has_mark(const Descriptor& file, size_t bytes, const Mark& mark) {
-  Mark found = {};
-  return file.is_open() &&
-         pread(file.number(), found.data(), sizeof found, static_cast<off_t>(bytes)) ==
-             ssize_t{sizeof found} &&
-         found == mark;
-}
-
 /// Tells the peers where its memory is and opens theirs; empty if a rank failed.
 template <class Open>
 Mappings map_peers(size_t bytes, const MemoryPeers& peers, const Descriptor& own_file,
-                   const Announcement& own, Open open_path) {
-  std::vector<Announcement> all(static_cast<size_t>(peers.size));
+                   const AnnouncedFile& own, Open open_path) {
+  std::vector<AnnouncedFile> all(static_cast<size_t>(peers.size));
   peers.gather(&own, sizeof own, all.data());
   Mappings mappings;
   try {
     for (int k = 0; k < peers.size; ++k) {
-      const Announcement& theirs = all[static_cast<size_t>(k)];
+      const AnnouncedFile& theirs = all[static_cast<size_t>(k)];
       const Descriptor opened(k == peers.rank ? -1 : open_path(theirs.path));
       const Descriptor& file = k == peers.rank ? own_file : opened;
-      if (!has_mark(file, bytes, theirs.mark)) {
+      if (!has_mark(file, bytes, theirs)) {
         break;
       }
       mappings.push_back(SharedMemory::of_file(file.number(), bytes));
@@ -99,11 +70,7 @@ Mappings map_peers(size_t bytes, const MemoryPeers& peers, const Descriptor& own
 /// Anonymous files, which peers open through /proc. No limit but the machine's memory.
 Mappings share_memfd(size_t bytes, const MemoryPeers& peers) {
   const Descriptor file(memfd_create("lockstep", MFD_CLOEXEC));
-  Announcement own = {};
-  if (resize(file, bytes) && draw(own.mark) && write_mark(file, bytes, own.mark)) {
-    std::snprintf(own.path, sizeof own.path, "/proc/%d/fd/%d", static_cast<int>(getpid()),
-                  file.number());
-  }
+  const AnnouncedFile own = resize(file, bytes) ? announce_anonymous(file, bytes) : AnnouncedFile{};
   return map_peers(bytes, peers, file, own,
                    [](const char* path) { return open(path, O_RDWR | O_CLOEXEC); });
 }
@@ -119,15 +86,15 @@ int open_own(const char* name) {
 
 /// Named files in /dev/shm, for systems that hide /proc/PID from siblings.
 Mappings share_named(size_t bytes, const MemoryPeers& peers) {
-  Announcement own = {};
-  const bool drawn = draw(own.mark);
+  AnnouncedFile own = {};
+  const bool drawn = draw_mark(own);
   char name[sizeof own.path];
   std::snprintf(name, sizeof name, "/lockstep-%s-%016llx", own_mark().c_str(),
                 static_cast<unsigned long long>(own.mark[0]));
   const Descriptor file(shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600));
   if (drawn && resize(file, bytes) &&
       posix_fallocate(file.number(), 0, static_cast<off_t>(bytes)) == 0 &&
-      write_mark(file, bytes, own.mark)) {
+      write_mark(file, bytes, own)) {
     std::memcpy(own.path, name, sizeof name);
   }
   Mappings mappings = map_peers(bytes, peers, file, own, open_own);
