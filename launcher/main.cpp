@@ -276,7 +276,7 @@ int main(int argc, char** argv) {
       return exec_tool(command.tool, argv);
     }
   }
-  block_signals();
+  block_signals(!all.empty() && (all.front() == "run" || all.front() == "exec-rank"));
   const auto dashes = std::find(all.begin(), all.end(), "--");
   std::vector<std::string> own(all.begin(), dashes);
   const Program program = dashes == all.end() ? Program() : Program({dashes + 1, all.end()});

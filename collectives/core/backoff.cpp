@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <thread>
+#include <utility>
 
 namespace lockstep::detail {
 namespace {
@@ -14,6 +15,8 @@ constexpr int kSpins = 400;  // with the pause between; longer hurts ranks that 
 constexpr std::chrono::milliseconds kBeforeSleep(50);
 constexpr std::chrono::milliseconds kBetweenChecks(1);
 constexpr int64_t kLongestSleepUs = 1000;
+// More between two pauses is no wait for peers: this process was suspended, or had no core.
+constexpr std::chrono::seconds kLongestPause(1);
 
 }  // namespace
 
@@ -26,7 +29,10 @@ void Backoff::pause() {
     return;
   }
   const bool first = pauses_ == (crowded_ ? 1 : kSpins + 1);
-  now_ = Clock::now();
+  const Clock::time_point before = std::exchange(now_, Clock::now());
+  if (!first && now_ - before > kLongestPause) {
+    start_ += now_ - before - kLongestPause;
+  }
   if (first) {
     start_ = now_;
     next_check_ = now_ + kBetweenChecks;

@@ -17,6 +17,7 @@ class Backoff {
   void reset() { pauses_ = 0; }
   /// True about once a millisecond: time to look for failed peers.
   bool is_time_to_check();
+  /// How long it waits. The time in which this process was suspended does not count.
   double seconds() const;
 
  private:

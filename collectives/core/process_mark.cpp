@@ -93,6 +93,11 @@ Life life_of(const ProcessMark& mark, const std::string& processes) {
   return lives ? Life::alive : Life::dead;
 }
 
+bool is_stopped(int process, const std::string& processes) {
+  const auto status = status_of(processes + "/" + std::to_string(process));
+  return status && (status->state == 'T' || status->state == 't');
+}
+
 std::string to_text(const ProcessMark& mark) {
   return mark.boot + "-" + std::to_string(mark.name_space) + "-" + std::to_string(mark.process) +
          "-" + std::to_string(mark.start);

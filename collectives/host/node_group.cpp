@@ -1,12 +1,12 @@
 #include <lockstep/collectives/host/node_group.h>
 
+#include <lockstep/collectives/impl/process_mark.h>
 #include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 
 namespace lockstep::detail {
 
@@ -159,15 +159,7 @@ std::shared_ptr<ActivitySlot> NodeGroup::own_activity() const {
 }
 
 bool NodeGroup::is_stopped(int rank) const {
-  if (block(rank).process == 0) {
-    return false;
-  }
-  std::ifstream file("/proc/" + std::to_string(block(rank).process) + "/stat");
-  std::string text;
-  std::getline(file, text);
-  const size_t name_end = text.rfind(')');  // the state comes after the name, which may hold any
-  const char state = name_end + 2 < text.size() ? text[name_end + 2] : ' ';
-  return name_end != std::string::npos && (state == 'T' || state == 't');
+  return detail::is_stopped(block(rank).process);  // no process has the number 0
 }
 
 bool NodeGroup::crowded() const {

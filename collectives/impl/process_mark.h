@@ -29,6 +29,9 @@ std::optional<ProcessMark> mark_of(int process, const std::string& processes = "
 
 Life life_of(const ProcessMark& mark, const std::string& processes = "/proc");
 
+/// Whether a signal or a debugger has stopped a process of this PID namespace.
+bool is_stopped(int process, const std::string& processes = "/proc");
+
 /// "BOOT-NAMESPACE-PROCESS-START", for use in a file's name.
 std::string to_text(const ProcessMark& mark);
 

@@ -78,6 +78,11 @@ std::optional<Deadlines::Wait> Deadlines::end_wait(const RankTable& ranks, int l
               "", "--end-timeout", limit_seconds};
 }
 
+void Deadlines::begin_again() {
+  wait_.reset();
+  not_before_ = Clock::now();
+}
+
 std::optional<Deadlines::Finding> Deadlines::look(const RankTable& ranks) {
   next_.reset();
   auto wait = start_wait(ranks, options_.start_timeout_seconds);
@@ -88,7 +93,7 @@ std::optional<Deadlines::Finding> Deadlines::look(const RankTable& ranks) {
   }
   if (!wait_ || !(*wait_ == *wait)) {
     wait_ = wait;
-    since_ = ranks.last_change();
+    since_ = std::max(ranks.last_change(), not_before_);
     say_after_ = options_.report_seconds;
   }
   const auto waited = std::chrono::duration_cast<seconds>(Clock::now() - since_).count();

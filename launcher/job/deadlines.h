@@ -22,6 +22,8 @@ class Deadlines {
   };
   /// A finding to report now, if any. It is repeated each time the wait has doubled.
   std::optional<Finding> look(const RankTable& ranks);
+  /// Begins all waits anew, after the job was suspended.
+  void begin_again();
   /// When to look again.
   std::optional<Clock::time_point> next() const { return next_; }
 
@@ -40,7 +42,8 @@ class Deadlines {
   const RunOptions& options_;
   std::optional<Wait> wait_;
   Clock::time_point since_;
-  int say_after_ = 0;  // seconds
+  Clock::time_point not_before_;  // no wait has begun earlier
+  int say_after_ = 0;             // seconds
   std::optional<Clock::time_point> next_;
 };
 

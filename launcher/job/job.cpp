@@ -24,6 +24,8 @@ using std::chrono::seconds;
 constexpr size_t whole_line = 1 << 20;  // wrappers have cut the lines of ranks already
 // The longest time for mpirun to end the other ranks of a failed job; usually 2 s are enough.
 constexpr int teardown_seconds = 10;
+// A rank that waits for a disk or a device is suspended later.
+constexpr auto longest_suspending = seconds(1);
 
 /// A single rank has a wrapper, too, which ends the rank when this process dies.
 std::vector<std::string> wrapped(const JobCommand& command) {
@@ -134,6 +136,12 @@ void Job::take(int signal) {
     }
     return;
   }
+  if (signal == SIGTSTP) {
+    suspend();
+  }
+  if (signal == SIGTSTP || signal == SIGCONT) {
+    return;
+  }
   const char* what = ladder_.asked() != 0 ? ": asking harder" : ": asking the ranks to stop";
   if (ladder_.ask(signal, send_it)) {
     std::cerr << "lockstep: SIG" << sigabbrev_np(signal) << what << std::endl;
@@ -145,6 +153,9 @@ std::optional<Job::Clock::time_point> Job::tick() {
   look_at_failures();
   look_at_mpirun();
   look_at_deadlines();
+  look_at_suspension();
+  const auto suspension =
+      suspended_at_ ? std::make_optional(*suspended_at_ + longest_suspending) : std::nullopt;
   std::optional<Clock::time_point> teardown = teardown_at_;
   if (teardown_at_ && Clock::now() >= *teardown_at_) {
     end_.mpirun_was_killed = true;
@@ -158,7 +169,8 @@ std::optional<Job::Clock::time_point> Job::tick() {
     }
     teardown = teardown_.tick(send_it);
   }
-  return earliest(ladder_.tick(send_it), deadlines_.next(), teardown, deadline_, output_.tick());
+  return earliest(ladder_.tick(send_it), deadlines_.next(), teardown, deadline_, output_.tick(),
+                  suspension);
 }
 
 void Job::look_at_failures() {
@@ -203,21 +215,63 @@ int Job::columns_for_ranks() const {
   return isatty(STDOUT_FILENO) == 1 ? std::clamp(columns_of_output() - tag, 1, USHRT_MAX) : 0;
 }
 
+std::vector<int> Job::running_here() const {
+  const std::string host = host_name();
+  return ranks_.where([&](const RankRecord& record) {
+    return record.host == host && !record.has_ended() && is_wrapper(record.wrapper);
+  });
+}
+
+void Job::suspend() {
+  if (suspended_at_) {
+    return;
+  }
+  const bool is_asked = ladder_.asked() != 0 || teardown_at_;
+  if (is_asked || !has_begun() || !all_ranks([host = host_name()](const RankRecord& rank) {
+        return rank.has_ended() || rank.host == host;
+      })) {
+    std::cerr << "lockstep: the job is not suspended: "
+              << (is_asked       ? "it is being ended"
+                  : !has_begun() ? "its ranks are being started"
+                                 : "some of its ranks are on other hosts")
+              << std::endl;
+    return;
+  }
+  std::cerr << "lockstep: suspended with its ranks, which keep their memory; fg or bg lets them go "
+               "on"
+            << std::endl;
+  suspended_at_ = Clock::now();
+  for (const int rank : running_here()) {
+    kill(ranks_[rank].wrapper, SIGTSTP);
+  }
+}
+
+void Job::look_at_suspension() {
+  const bool are_suspended =
+      all_ranks([](const RankRecord& rank) { return rank.has_ended() || rank.suspended_by != 0; });
+  if (!suspended_at_ || !(are_suspended || Clock::now() >= *suspended_at_ + longest_suspending)) {
+    return;
+  }
+  kill(getpid(), SIGSTOP);  // returns when somebody continues the launcher
+  for (const int rank : running_here()) {
+    kill(ranks_[rank].wrapper, SIGCONT);
+  }
+  deadlines_.begin_again();
+  if (deadline_) {
+    *deadline_ += Clock::now() - *suspended_at_;
+  }
+  suspended_at_.reset();
+}
+
 /// mpirun ends its ranks, unless it was killed: then the wrappers of this host end their ranks
 /// within 1.2 s.
 void Job::end_local_ranks() const {
-  const std::string host = host_name();
-  const auto running = [&] {
-    return ranks_.where([&](const RankRecord& record) {
-      return record.host == host && !record.has_ended() && is_wrapper(record.wrapper);
-    });
-  };
   for (const int signal : {SIGTERM, SIGKILL}) {
     const auto limit = Clock::now() + seconds(2);
-    for (const int rank : running()) {
+    for (const int rank : running_here()) {
       kill(ranks_[rank].wrapper, signal);
     }
-    while (!running().empty() && Clock::now() < limit) {
+    while (!running_here().empty() && Clock::now() < limit) {
       std::this_thread::sleep_for(milliseconds(20));
     }
   }

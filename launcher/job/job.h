@@ -48,6 +48,12 @@ class Job {
   void look_at_deadlines();
   void look_at_failures();
   void look_at_mpirun();
+  /// Ctrl-Z: suspends the ranks of a job of this host; once they are, look_at_suspension() suspends
+  /// the launcher, and continues the ranks after it.
+  void suspend();
+  void look_at_suspension();
+  /// The ranks of this host that run, by their wrappers.
+  std::vector<int> running_here() const;
   void end_local_ranks() const;
   int columns_for_ranks() const;
 
@@ -63,6 +69,7 @@ class Job {
   LineSplitter streams_[2];
   Clock::time_point began_ = Clock::now();
   std::optional<Clock::time_point> teardown_at_;
+  std::optional<Clock::time_point> suspended_at_;
   bool holds_request_ = false;
   bool has_noted_job_ = false;
   bool is_only_mpirun_left_ = false;

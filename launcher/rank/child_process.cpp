@@ -28,7 +28,8 @@ constexpr auto silence_limit = std::chrono::milliseconds(500);
 sigset_t reported_signals() {
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
+  for (const int signal :
+       {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT}) {
     sigaddset(&signals, signal);
   }
   return signals;
@@ -57,7 +58,7 @@ struct Streams {
   dup2(streams.out, STDOUT_FILENO);
   dup2(streams.error, STDERR_FILENO);
   // mpirun signals the group of its child. What came before setpgid() is for the parent alone.
-  for (const int each : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
+  for (const int each : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP}) {
     struct sigaction ignored = {}, before = {};
     ignored.sa_handler = SIG_IGN;  // which discards a pending signal
     sigaction(each, &ignored, &before);
@@ -80,8 +81,12 @@ struct Streams {
 
 }  // namespace
 
-void block_signals() {
-  const sigset_t signals = reported_signals();
+void block_signals(bool runs_job) {
+  sigset_t signals = reported_signals();
+  if (!runs_job) {
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGCHLD);
+  }
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
 }

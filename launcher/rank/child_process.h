@@ -13,8 +13,9 @@
 namespace lockstep::launcher {
 
 /// Blocks the signals that a ChildProcess reports, so that none is lost before it exists. Call it
-/// first in main.
-void block_signals();
+/// first in main. `runs_job`: without a job only SIGCHLD is blocked, so that Ctrl-C ends the
+/// command.
+void block_signals(bool runs_job);
 
 /// Runs a program in its own process group and reads its output streams.
 ///
@@ -35,7 +36,7 @@ class ChildProcess {
   using Bytes = std::function<void(bool is_error_stream, std::string_view bytes)>;
   struct Events {
     Bytes on_bytes;
-    /// Called for each SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2.
+    /// Called for each SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP and SIGCONT.
     std::function<void(int signal)> on_signal = [](int) {};
     /// Called repeatedly; returns the latest time of the next call.
     std::function<std::optional<std::chrono::steady_clock::time_point>()> tick = [] {

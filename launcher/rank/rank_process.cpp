@@ -181,6 +181,8 @@ class RankProcess {
       hand_over_request();
     } else if (signal == SIGUSR2) {
       child_.send(signal, false);
+    } else if (signal == SIGTSTP || signal == SIGCONT) {
+      child_.send(signal == SIGTSTP ? SIGSTOP : SIGCONT, true);
     } else if (signs_.fails() && !was_asked_ && !ask_at_) {
       ask_at_ = Clock::now() + last_words;
       asked_with_ = signal;

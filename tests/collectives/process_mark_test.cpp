@@ -55,6 +55,25 @@ TEST(ProcessMark, OfAnEndedProcessIsDeadAlsoBeforeItsParentNotices) {
   EXPECT_EQ(life_of(mark), Life::dead);
 }
 
+TEST(ProcessMark, AStoppedProcessIsToldFromOneThatWaits) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    for (;;) {
+      pause();
+    }
+  }
+  EXPECT_FALSE(is_stopped(child));
+  kill(child, SIGSTOP);
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, WUNTRACED), child);
+  EXPECT_TRUE(is_stopped(child));
+  kill(child, SIGKILL);
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_FALSE(is_stopped(child));
+  EXPECT_FALSE(is_stopped(0));
+}
+
 TEST(ProcessMark, OfAnEarlierProcessWithTheSameNumberIsDead) {
   ProcessMark earlier = own();
   earlier.start -= 1;

@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <lockstep/collectives/impl/process_mark.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -9,6 +10,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -78,6 +80,7 @@ class Running {
       return ioctl(out_, FIONREAD, &waiting) == 0 && waiting > size - 4096;
     }));
   }
+  bool is_suspended() const { return detail::is_stopped(pid_); }
   /// The exit code; -1 after a minute.
   int end() {
     int status = 0;
@@ -205,6 +208,45 @@ TEST(LauncherStop, AReaderThatHasGoneIsToldAndTheJobGoesOn) {
   const int status = std::system(("/bin/bash " + path).c_str());
   EXPECT_EQ(WEXITSTATUS(status), 3);
   EXPECT_THAT(folder.read("error"), HasSubstr("standard output cannot be written any more"));
+}
+
+TEST(LauncherStop, CtrlZSuspendsTheCommandWithItsRanksAndTheyGoOnWithIt) {
+  const Folder folder;
+  const std::string pid = folder.path() + "/pid.";
+  for (const char* ranks : {"1", "2"}) {
+    Running job(script({"-n", ranks, "--timeout", "600"},
+                       "echo $$ > " + pid + "new.$RANK; mv " + pid + "new.$RANK " + pid +
+                           "$RANK; " + await({folder.path() + "/go"}) + "exit 6"));
+    std::vector<int> processes;
+    for (int rank = 0; rank < std::stoi(ranks); ++rank) {
+      wait_for(pid + std::to_string(rank));
+      processes.push_back(std::stoi(folder.read("pid." + std::to_string(rank))));
+      std::filesystem::remove(pid + std::to_string(rank));
+    }
+    job.signal(SIGTSTP);
+    EXPECT_TRUE(Running::within_a_minute([&] { return job.is_suspended(); }));
+    for (const int process : processes) {
+      EXPECT_TRUE(detail::is_stopped(process));
+    }
+    job.signal(SIGCONT);
+    for (const int process : processes) {
+      EXPECT_TRUE(Running::within_a_minute([&] { return !detail::is_stopped(process); }));
+    }
+    make(folder.path() + "/go");
+    EXPECT_EQ(job.end(), 6);
+    std::filesystem::remove(folder.path() + "/go");
+  }
+}
+
+TEST(LauncherStop, CtrlCEndsACommandThatRunsNoJob) {
+  const Folder folder;
+  const std::string pipe = folder.path() + "/pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  Running diff({"diff", pipe, pipe});
+  const int writer = open(pipe.c_str(), O_WRONLY);  // once it reads
+  diff.signal(SIGINT);
+  EXPECT_EQ(diff.end(), 128 + SIGINT);
+  close(writer);
 }
 
 TEST(LauncherStop, ARankThatSaysThatItIsStuckIsEndedAndKeepsItsCode) {
