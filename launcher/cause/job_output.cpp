@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <ostream>
 #include <stdexcept>
+#include <utility>
 
 #include "rank/terminal_columns.h"
 
@@ -16,7 +17,8 @@ namespace {
 
 constexpr size_t shown_lines = 10;
 constexpr size_t kept_lines = 60;
-constexpr size_t kept_bytes = 1 << 16;  // of a line
+constexpr size_t kept_bytes = 1 << 16;    // of a line
+constexpr size_t longest_line = 1 << 20;  // bytes; a longer one is shown and kept in pieces
 constexpr auto held_for = std::chrono::seconds(3);
 
 /// True for "frame #12: at::_ops::addmm::call(...) + 0x1b5 (0x7f... in libtorch_cpu.so)" and for
@@ -57,26 +59,21 @@ JobOutput::JobOutput(std::ostream& out, std::ostream& error, OutputOptions optio
 }
 
 void JobOutput::add(const RankLine& line) {
+  using Kind = RankLine::Kind;
+  if (line.kind != Kind::line && line.kind != Kind::partial && line.kind != Kind::redraw) {
+    return;
+  }
   std::string& beginning = beginnings_[{line.rank, line.is_error}];
-  switch (line.kind) {
-    case RankLine::Kind::partial:
-      beginning += line.text;
-      return;
-    case RankLine::Kind::redraw:
-      if (options_.terminal) {
-        print(line, beginning + line.text, true);
-      }
-      beginning.clear();
-      return;
-    case RankLine::Kind::line: {
-      const std::string text = beginning + line.text;
-      beginning.clear();
-      print(line, text, false);
-      keep(line.rank, text);
-      return;
-    }
-    default:
-      return;
+  beginning += line.text;
+  if (line.kind == Kind::partial && beginning.size() < longest_line) {
+    return;
+  }
+  const std::string text = std::exchange(beginning, {});
+  if (line.kind != Kind::redraw) {
+    print(line, text, false);
+    keep(line.rank, text);
+  } else if (options_.terminal) {
+    print(line, text, true);
   }
 }
 

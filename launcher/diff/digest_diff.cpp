@@ -33,6 +33,12 @@ std::string log_of(const std::string& run) {
   return is_folder ? run + "/digests.jsonl" : run;
 }
 
+bool is_line_of_digests(const Json& entry) {
+  return entry.is_object() && entry.contains("update") && entry["update"].is_number_integer() &&
+         entry.contains("micro_batches") && entry["micro_batches"].is_array() &&
+         !entry["micro_batches"].empty();
+}
+
 /// Ignores an incomplete last line: the run may still write it, or was killed.
 Updates read(const std::string& run) {
   const std::string path = log_of(run);
@@ -56,7 +62,7 @@ Updates read(const std::string& run) {
       throw std::runtime_error(path + ", line " + std::to_string(number) +
                                ": this is no line of a digest log: " + fault.what());
     }
-    if (!entry.is_object() || !entry.contains("update") || !entry["update"].is_number_integer()) {
+    if (!is_line_of_digests(entry)) {
       throw std::runtime_error(path + ", line " + std::to_string(number) +
                                ": this is no line of a digest log");
     }
@@ -135,6 +141,7 @@ int diff_runs(const std::string& a, const std::string& b, std::ostream& out, std
     const Updates ours = read(a);
     const Updates theirs = read(b);
     int64_t compared = 0;
+    int64_t hashed = 0;
     for (const auto& [update, entry] : ours) {
       const auto found = theirs.find(update);
       if (found == theirs.end()) {
@@ -145,13 +152,17 @@ int diff_runs(const std::string& a, const std::string& b, std::ostream& out, std
         out << "update " << update << " is the first that differs\n" << text;
         return exit_differs;
       }
+      hashed += entry.contains("parameters") && found->second.contains("parameters") ? 1 : 0;
     }
     if (compared == 0) {
       error << "lockstep: the logs of " << a << " and " << b << " have no update in common\n";
       return exit_usage;
     }
-    out << "equal: " << compared << " updates, of " << ours.size() << " and " << theirs.size()
-        << "\n";
+    out << "equal: " << compared << " updates, of " << ours.size() << " and " << theirs.size();
+    if (hashed < compared) {
+      out << "; gradients and weights are in both logs for " << hashed << " of them";
+    }
+    out << "\n";
     return exit_equal;
   } catch (const std::exception& problem) {
     error << "lockstep: " << problem.what() << "\n";

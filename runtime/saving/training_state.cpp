@@ -294,7 +294,8 @@ void TrainingState::check(const Snapshot& saved) {
   }
   LOCKSTEP_CHECK_CODE(wrong.empty(), ExitCode::snapshot, saved.path(),
                       ": does not fit this model and optimizer; nothing was loaded. Resume with "
-                      "those of the saved run, or take over its weights with load_weights()",
+                      "those of the saved run, take over its weights with load_weights(), or "
+                      "remove the snapshot",
                       wrong);
   const std::string ties = other_ties(saved, trainable());
   LOCKSTEP_CHECK_CODE(

@@ -108,6 +108,24 @@ TEST_F(DiffRuns, RandomNumbersThatDifferAreNamedWithTheirMicroBatch) {
   EXPECT_THAT(ended.out, HasSubstr("micro-batch 1: the random numbers differ"));
 }
 
+TEST_F(DiffRuns, UpdatesWithoutGradientsAndWeightsAreCounted) {
+  Line loss_alone{2};
+  loss_alone.hashed = false;
+  EXPECT_THAT(diff({{1}, loss_alone}, {{1}, {2}}).out,
+              HasSubstr("gradients and weights are in both logs for 1 of them"));
+  EXPECT_THAT(diff({{1}}, {{1}}).out, Not(HasSubstr("of them")));
+}
+
+TEST_F(DiffRuns, ALogWithoutDigestsIsNone) {
+  for (const char* line : {R"({"update":1})", R"({"update":1,"micro_batches":[]})",
+                           R"({"update":1,"micro_batches":7})"}) {
+    std::ofstream(path("a")) << line << "\n";
+    const Launched ended = launch({"diff", path("a"), path("a")});
+    EXPECT_EQ(ended.code, 2) << line;
+    EXPECT_THAT(ended.error, HasSubstr("no line of a digest log")) << line;
+  }
+}
+
 TEST_F(DiffRuns, ALineThatWasCutOffAtTheEndIsLeftOut) {
   const std::string a = write("a", {{1}, {2}});
   const std::string b = write("b", {{1}});

@@ -82,6 +82,17 @@ TEST(LauncherOutput, ALongLineStaysOne) {
   EXPECT_TRUE(lines[1] == "[1] " + std::string(10000, '1'));
 }
 
+TEST(LauncherOutput, ALineOfMoreThanAMegabyteIsShownInPieces) {
+  const Launched result = launch(script({"-n", "1"}, "head -c 3000000 /dev/zero | tr '\\0' x"));
+  size_t letters = 0;
+  for (const std::string& line : lines_of(result.out)) {
+    EXPECT_THAT(line.substr(0, 5), "[0] x");
+    EXPECT_LT(line.size(), 1100000U);
+    letters += line.size() - 4;
+  }
+  EXPECT_EQ(letters, 3000000U);
+}
+
 TEST(LauncherOutput, TextWithoutALineEndIsNotLost) {
   EXPECT_EQ(launch(script({"-n", "1"}, "printf end")).out, "[0] end\n");
 }
