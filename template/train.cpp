@@ -31,7 +31,7 @@ void train(lockstep::Runtime& runtime) {
       runtime, model, lockstep::AdamW(3e-3),
       lockstep::TrainerOptions().precision(lockstep::Precision::O0().wire(torch::kHalf)));
   auto loader =
-      runtime.loader(Points(), lockstep::LoaderOptions().batch_size(32).shuffle(true).epochs(10));
+      runtime.loader(Points(), lockstep::LoaderOptions().batch_size(32).shuffle(true).epochs(50));
   trainer.resume("runs/template");  // goes on after a kill
   trainer.stop_on_signals();        // Ctrl-C saves and leaves, a second one just leaves
   for (auto& batch : loader) {

@@ -291,8 +291,12 @@ int run_job(const RunOptions& options) {
     deadline = Clock::now() + seconds(options.timeout_seconds);
   }
   if (find_program(options.program.front()).empty()) {
-    std::cerr << "lockstep: cannot run " << options.program.front()
-              << ": there is no such program, or it is not executable; check the path\n";
+    const std::string name = options.program.front();
+    const bool is_here = name.find('/') == std::string::npos && !find_program("./" + name).empty();
+    std::cerr << "lockstep: cannot run " << name
+              << (is_here
+                      ? ": no folder of PATH has it; write ./" + name + "\n"
+                      : ": there is no such program, or it is not executable; check the path\n");
     return exit_usage;
   }
   setenv("LOCKSTEP_PROGRESS", isatty(STDOUT_FILENO) == 1 ? "bar" : "plain", /*overwrite=*/0);

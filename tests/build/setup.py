@@ -163,8 +163,12 @@ def a_package_that_apt_does_not_know_matters_only_if_a_build_needs_it():
 
 def without_root_the_command_is_named():
     with system(DEBIAN_13, apt=True, root_user=False) as made:
-        expect(made.setup(), 3, "sudo apt-get install -y --no-install-recommends g++ ", "dataset-fashion-mnist")
+        expect(made.setup(), 3, "sudo apt-get update && sudo apt-get install -y --no-install-recommends g++ ",
+               "dataset-fashion-mnist", "libjpeg-dev")
         assert not made.has("installed")
+        assert "gfortran" not in made.text and "venv" not in made.text, made.text
+    with system(DEBIAN_13, apt=True, root_user=False, ensurepip=False) as made:
+        expect(made.setup("--tests"), 3, "libjpeg-dev", "slurmd", "gfortran", "doxygen", "python3-venv")
 
 
 def an_unknown_system_that_has_everything_is_set_up():

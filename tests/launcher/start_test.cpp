@@ -83,6 +83,18 @@ TEST(LauncherStart, AMissingProgramEndsWithCode2) {
   EXPECT_EQ(folder.code, 2);
 }
 
+TEST(LauncherStart, AProgramOfThisFolderIsNamedWithItsFolder) {
+  const Folder folder;
+  std::ofstream(folder.path() + "/train") << "#!/bin/sh\n";
+  std::filesystem::permissions(folder.path() + "/train", std::filesystem::perms::owner_all);
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder.path());
+  const Launched result = launch({"run", "-n", "2", "--", "train"});
+  std::filesystem::current_path(before);
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.error, HasSubstr("write ./train"));
+}
+
 TEST(LauncherStart, AMissingMpirunEndsWithCode3AndSaysWhatToInstall) {
   const Launched result = launch({"run", "-n", "2", "--mpirun", "no-mpirun", "--", "/bin/true"});
   EXPECT_EQ(result.code, 3);
