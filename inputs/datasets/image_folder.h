@@ -27,13 +27,13 @@ struct ImageFolderOptions {
 ///   lockstep::ImageFolder images("train", lockstep::ImageFolderOptions().side(224));
 ///
 /// Classes are the names of the sub-folders in the order of their bytes, labels their numbers from
-/// 0. The images of a class are the files *.jpg, *.jpeg and *.png, in upper or lower case, directly
-/// in its folder, in the order of their names; other files, and what has a hidden name (.git,
-/// .ipynb_checkpoints, ._1.jpg), are ignored. Only the names are read by the constructor. Can be
-/// used as a dataset for Loader. Ranks: local. Threads: several threads may call get at the same
+/// 0. The images of a class are the files *.jpg, *.jpeg and *.png, in upper or lower case, in its
+/// folder and in folders below it, sorted by folder, then by name; other files, and what has a
+/// hidden name (.git, .ipynb_checkpoints, ._1.jpg), are ignored. The constructor reads only names.
+/// Can be used as a dataset for Loader. Ranks: local. Threads: several may call get at the same
 /// time. Throws Error (exit code data) that names the folder if it cannot be read, has no
-/// sub-folder, or if a class has no image, and one that names a class or an image that is a broken
-/// link; get() throws as read_image().
+/// sub-folder, or if a class has no image, and one that names a broken link or an image of another
+/// format (*.webp, *.bmp, *.tif, *.ppm, *.pgm); get() throws as read_image().
 class ImageFolder {
  public:
   explicit ImageFolder(const std::string& folder, const ImageFolderOptions& options = {});

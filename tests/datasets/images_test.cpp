@@ -115,6 +115,36 @@ TEST(ImageFolder, NamesALinkToWhatIsNotThere) {
   EXPECT_THAT(data_error([&] { ImageFolder(folder.path()); }), HasSubstr("/bird: is a link to"));
 }
 
+TEST(ImageFolder, ReadsFoldersInAClassInTheOrderOfTorchvision) {
+  const WrittenByPython folder("images");
+  std::filesystem::create_directories(folder.file("cat/b/.git"));
+  std::filesystem::create_directory(folder.file("cat/b-c"));
+  for (const char* name : {"b/2.png", "b/10.png", "b-c/1.png", "b/.git/1.png"}) {
+    std::filesystem::copy(folder.file("cat/a.png"), folder.file(std::string("cat/") + name));
+  }
+  const ImageFolder images(folder.path());
+  std::vector<std::string> cats;
+  for (size_t i = 0; i < images.size(); ++i) {
+    if (images.label(i) == 0) {
+      cats.push_back(std::filesystem::relative(images.path(i), folder.file("cat")));
+    }
+  }
+  EXPECT_THAT(cats, ElementsAre("a.png", "b.JPG", "b/10.png", "b/2.png", "b-c/1.png"));
+  std::filesystem::create_symlink("../b", folder.file("cat/b/again"));
+  EXPECT_THAT(data_error([&] { ImageFolder(folder.path()); }),
+              HasSubstr("/cat/b/again: is a link to a folder above it"));
+}
+
+TEST(ImageFolder, NamesAnImageThatOnlyPythonReads) {
+  const WrittenByPython folder("images");
+  for (const char* name : {"1.webp", "1.BMP", "1.tiff", "1.pgm"}) {
+    const std::string path = folder.write(std::string("cat/") + name, {0});
+    EXPECT_THAT(data_error([&] { ImageFolder(folder.path()); }),
+                HasSubstr(path + ": is neither JPEG nor PNG"));
+    std::filesystem::remove(path);
+  }
+}
+
 TEST(ImageFolder, RefusesFoldersWithoutClassesOrImages) {
   const WrittenByPython folder("images");
   EXPECT_THAT(data_error([] { ImageFolder("/no/such/folder"); }),

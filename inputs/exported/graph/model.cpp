@@ -190,7 +190,8 @@ void Model::refuse_lost_gradients(const Program& program, const Values& results)
   const std::string reason =
       lost.empty()
           ? "if Python's forward() has no torch.no_grad() and no detach_(), say so: "
-            "ExportedModuleOptions().without_no_grad(true). Else export without it"
+            "ExportedModuleOptions().without_no_grad(true), in C and Fortran "
+            "\"without_no_grad=true\". Else export without it"
           : c10::str(lost[0].origin, " ", lost[0].what, ". Export without run_decompositions()");
   const std::string text =
       c10::str("ExportedModule: ", path_,

@@ -61,7 +61,7 @@ c10::OperatorHandle find_operator(const std::string& target,
         "custom operators are not run. Write this part of forward() with torch's own "
         "operators, or register the operator in this process and name its namespace: "
         "ExportedModuleOptions().operators({\"",
-        space, "\"})");
+        space, "\"}), in C and Fortran \"operators=", space, "\"");
   }
   if (name == "aten::from_file") {
     malformed("operators that open files are not run");
