@@ -1,5 +1,5 @@
-#include <lockstep/collectives/core/shortened.h>
 #include <lockstep/collectives/impl/life_sign.h>
+#include <lockstep/collectives/impl/shortened.h>
 
 #include <fcntl.h>
 #include <sys/socket.h>
