@@ -77,9 +77,9 @@ FAULTS = [
     Fault("exception-hook", 2, says="the fault of this test, in a hook"),
     Fault("exception-destructor", 1, says="the fault of this test, in a destructor"),
     # The same while the other ranks wait in a collective of the closure (tests/launcher/waiting_peers.h).
-    *[Fault(f"waiting-{kind}-{place}-{call}", code, says=f"rank {{rank}}: {text}", worlds=(2, 3), report=True,
+    *[Fault(f"waiting-{kind}-{place}-{call}", code, says=("rank {rank}: ", text), worlds=(2, 3), report=True,
             quick=(kind, place, call) in WAITING_QUICK)
-      for kind, code, text in (("exception", 10, "sample 17 is damaged"), ("memory", 23, "out of memory"))
+      for kind, code, text in (("exception", 10, "sample 17 is damaged"), ("memory", 23, "memory"))
       for place in ("closure", "hook", "loader", "backward")
       for call in ("batchnorm", "split", "communicator", "control")],
     # Ranks that do different things.

@@ -1,5 +1,5 @@
+#include <lockstep/collectives/core/shortened.h>
 #include <lockstep/collectives/impl/activity.h>
-#include <lockstep/collectives/impl/shortened.h>
 
 #include <algorithm>
 #include <chrono>

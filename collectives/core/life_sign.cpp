@@ -1,5 +1,4 @@
 #include <lockstep/collectives/impl/life_sign.h>
-#include <lockstep/collectives/impl/shortened.h>
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -59,7 +58,7 @@ std::string to_text(const WaitSign& sign) {
             (last > first ? "-" + std::to_string(sign.ranks[last]) : "");
     first = last + 1;
   }
-  return text + " " + shortened(sign.collective, most_text);
+  return text + " " + sign.collective.substr(0, most_text);
 }
 
 WaitSign parse_wait_sign(const std::string& text) {
@@ -83,7 +82,7 @@ WaitSign parse_wait_sign(const std::string& text) {
 }
 
 std::string to_text(const EndSign& sign) {
-  return std::to_string(sign.code) + (sign.is_shared ? "s" : "o") + shortened(sign.text, most_text);
+  return std::to_string(sign.code) + (sign.is_shared ? "s" : "o") + sign.text.substr(0, most_text);
 }
 
 EndSign parse_end_sign(const std::string& text) {

@@ -20,7 +20,6 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::MatchesRegex;
 using ::testing::Not;
 using Kind = RankLine::Kind;
 
@@ -401,16 +400,6 @@ TEST(LifeSigns, OfManyRanksFitOnePieceOfOutput) {
   EXPECT_LT(text.size(), 2048U);
   EXPECT_THAT(detail::parse_wait_sign(text).ranks.size(), ::testing::Gt(100U));
   EXPECT_LT(to_text(detail::EndSign{2, false, std::string(100000, 'x')}).size(), 2048U);
-}
-
-TEST(LifeSigns, CutALongTextBetweenWords) {
-  std::string words;
-  for (int word = 0; word < 1000; ++word) {
-    words += "several words ";
-  }
-  EXPECT_THAT(to_text(detail::EndSign{2, false, words}),
-              MatchesRegex("2o.*(several|words) \\.\\.\\."));
-  EXPECT_THAT(to_text(detail::WaitSign{{1}, words}), MatchesRegex("1 .*(several|words) \\.\\.\\."));
 }
 
 TEST(LifeSigns, TakeAnyTextOfAnEnd) {

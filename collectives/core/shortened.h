@@ -1,5 +1,4 @@
 #pragma once
-static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
 
 #include <string>
 
