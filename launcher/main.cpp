@@ -30,6 +30,7 @@
 #include "rank/exit_codes.h"
 #include "rank/rank_process.h"
 #include "start/nearest_name.h"
+#include "start/refusal.h"
 
 namespace lockstep::launcher {
 namespace {
@@ -177,15 +178,7 @@ Run prepare_run(CLI::App& run, const Program& program) {
     options.shown_ranks = *shown;
     options.program = run.remaining();
     if (!options.program.empty() && options.program.front().front() == '-') {
-      const std::string option = options.program.front();
-      std::vector<std::string> names;
-      for (const CLI::Option* each : run.get_options()) {
-        for (const std::string& name : each->get_lnames()) {
-          names.push_back("--" + name);
-        }
-      }
-      return wrong_usage("run has no option " + option +
-                         did_you_mean(option.substr(0, option.find('=')), names) +
+      return wrong_usage(no_such_option(run, options.program.front()) +
                          "; see lockstep run --help");
     }
     if (program) {
@@ -222,7 +215,7 @@ Run prepare_predict(CLI::App& forecast, const Program&) {
     std::string record;
   };
   const auto asked = std::make_shared<Asked>();
-  forecast.add_option("--ranks", asked->ranks, "A range such as 2..64 (default), or 2,3,4");
+  forecast.add_option("-n,--ranks", asked->ranks, "A range such as 2..64 (default), or 2,3,4");
   forecast.add_option("--network", asked->network, "JSON file with the figures of node and link")
       ->required();
   forecast
@@ -278,7 +271,7 @@ int main(int argc, char** argv) {
   }
   block_signals(!all.empty() && (all.front() == "run" || all.front() == "exec-rank"));
   const auto dashes = std::find(all.begin(), all.end(), "--");
-  std::vector<std::string> own(all.begin(), dashes);
+  const std::vector<std::string> own(all.begin(), dashes);
   const Program program = dashes == all.end() ? Program() : Program({dashes + 1, all.end()});
   if (own == std::vector<std::string>{"exec-rank"} && program && !program->empty()) {
     return exec_rank(*program);
@@ -311,10 +304,10 @@ int main(int argc, char** argv) {
     }
   }
   try {
-    std::reverse(own.begin(), own.end());  // the order that CLI11 takes
-    app.parse(own);
+    std::vector<std::string> reversed(own.rbegin(), own.rend());  // the order that CLI11 takes
+    app.parse(reversed);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : exit_usage;
+    return end_of_parsing(app, error, own);
   }
   return code;
 }

@@ -13,13 +13,15 @@ class Fault:
     `says`: must be in the output, one text or several, {rank} in it is the rank; `options` of lockstep run; `one`: the
     fault is of the whole job and not of a rank; `worlds`: numbers of ranks; `silent`: seconds until the
     fault is noticed; `calls`: injected_calls.cpp makes it; `same`: the weights are those of an undisturbed run; `wrap`: a
-    command before that of the launcher; `hosts`: the ranks are on two hosts."""
+    command before that of the launcher; `hosts`: the ranks are on two hosts; `report`: the launcher's report of the failure
+    must have the exit code and `says`."""
 
     def __init__(self, name, code, named=True, says="", options=(), one=False, worlds=WORLDS, silent=0, calls=False,
-                 same=False, wrap=None, hosts=False, quick=False):
+                 same=False, wrap=None, hosts=False, quick=False, report=False):
         self.name, self.code, self.named, self.says = name, code, named, says
         self.options, self.one, self.worlds, self.silent = list(options), one, worlds, silent
         self.calls, self.same, self.wrap, self.hosts, self.quick = calls, same, wrap, hosts, quick
+        self.report = report
 
     def on(self, world):
         return [0] if self.one else list(range(world))
@@ -37,6 +39,8 @@ START = ["--start-timeout", str(DEADLINE), "--report-after", "2"]
 END = ["--end-timeout", str(DEADLINE), "--report-after", "2"]
 LATE = TIMEOUT  # a rank does not arrive
 BUDGET = 10     # 20 updates are skipped before the job ends
+WAITING_QUICK = (("exception", "closure", "batchnorm"), ("memory", "hook", "split"), ("exception", "loader", "communicator"),
+                 ("memory", "backward", "control"))
 
 FAULTS = [
     Fault("none", 0, named=None, one=True),
@@ -72,6 +76,12 @@ FAULTS = [
     Fault("exception-loader", 10, says="the fault of this test, in the data set"),
     Fault("exception-hook", 2, says="the fault of this test, in a hook"),
     Fault("exception-destructor", 1, says="the fault of this test, in a destructor"),
+    # The same while the other ranks wait in a collective of the closure (tests/launcher/waiting_peers.h).
+    *[Fault(f"waiting-{kind}-{place}-{call}", code, says=("rank {rank}: ", text), worlds=(2, 3), report=True,
+            quick=(kind, place, call) in WAITING_QUICK)
+      for kind, code, text in (("exception", 10, "sample 17 is damaged"), ("memory", 23, "memory"))
+      for place in ("closure", "hook", "loader", "backward")
+      for call in ("batchnorm", "split", "communicator", "control")],
     # Ranks that do different things.
     Fault("wrong-order", 20, silent=LATE),
     Fault("wrong-shapes", 2),

@@ -1,3 +1,4 @@
+#include <lockstep/collectives/core/shortened.h>
 #include <lockstep/collectives/impl/activity.h>
 
 #include <algorithm>
@@ -45,7 +46,8 @@ std::string& label() {
 
 void ActivitySlot::write(const std::string& text, double since) {
   std::array<char, kBytes> bytes = {};
-  std::memcpy(bytes.data(), text.data(), std::min(text.size(), bytes.size() - 1));
+  const std::string shown = shortened(text, bytes.size() - 1);
+  std::memcpy(bytes.data(), shown.data(), shown.size());
   for (size_t word = 0; word < words_.size(); ++word) {
     uint64_t value;
     std::memcpy(&value, bytes.data() + 8 * word, sizeof value);

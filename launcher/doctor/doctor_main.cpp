@@ -18,6 +18,7 @@
 #include "machine/machine.h"
 #include "machine/visible_gpus.h"
 #include "rank/exit_codes.h"
+#include "start/refusal.h"
 
 namespace lockstep::doctor {
 namespace {
@@ -145,7 +146,7 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : exit_usage;
+    return launcher::end_of_parsing(app, error, {argv + 1, argv + argc});
   }
   if (!stop_file.empty()) {
     return stop_a_rank(stop_file);

@@ -39,9 +39,8 @@ std::set<int> numbers_of_ranks(const std::string& text) {
     }
   }
   if (numbers.empty()) {
-    throw std::runtime_error("--ranks " + text +
-                             " is no range such as 2..64 and no list such as "
-                             "2,3,4");
+    throw std::runtime_error("ranks: " + text +
+                             " is no range such as 2..64 and no list such as 2,3,4");
   }
   return numbers;
 }

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "snapshot/inspect_snapshot.h"
+#include "start/refusal.h"
 
 namespace lockstep::launcher {
 namespace {
@@ -45,7 +46,7 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::usage);
+    return end_of_parsing(app, error, {argv + 1, argv + argc});
   }
   if (write->parsed()) {
     export_snapshot(wanted, std::cout);

@@ -245,7 +245,7 @@ int code_of_failure(const std::string& who, const std::exception_ptr& failure) n
       tell_launcher(static_cast<int>(error.code()), is_of_a_peer(error), error.what());
       print_line(who, error.what());
       return static_cast<int>(error.code());
-    } catch (const std::exception&) {
+    } catch (...) {
       const Error error = detail::as_error(failure);
       const int code = error.code() == ExitCode::usage ? 1 : static_cast<int>(error.code());
       tell_launcher(code, false, error.what());
@@ -325,7 +325,7 @@ int run(int argc, char** argv, const RuntimeOptions& options,
           failed->code());
     }
     return static_cast<int>(ExitCode::ok);
-  } catch (const std::exception&) {
+  } catch (...) {
     return code_of_failure(who, std::current_exception());
   }
 }

@@ -58,6 +58,15 @@ test_a_killed_rank_ends_the_step() {
   says 'node2: task 1: Killed'
 }
 
+# The peer of the rank that throws waits in a collective of the closure, on the other node.
+test_an_exception_in_a_closure_ends_both_ranks() {
+  on_cluster timeout 120 srun --mpi=pmix --nodes=2 --ntasks=2 "$@" closure "$state" >"$out" 2>&1
+  local code=$?
+  [ "$code" = 10 ] || fail "the exit code is $code: $(cat "$out")"
+  says 'rank 0: .*sample 17 is damaged'
+  says 'rank 1: .*sample 17 is damaged'
+}
+
 job_says() { grep -q -- "$1" "$state/job.out" 2>/dev/null; }
 job_restarts() { on_cluster scontrol show job "$job" | grep -o 'Restarts=[0-9]*'; }
 

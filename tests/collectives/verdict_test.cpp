@@ -133,14 +133,31 @@ TEST(ActivitySlot, ShowsTheRankOfItsThreadAndWhatItWaitedForLast) {
   const double since = slot->since();
   {
     const auto own = std::make_shared<ActivitySlot>();
-    const detail::WaitingNote note(std::string(200, 'w'), own);
-    EXPECT_EQ(slot->text(), std::string(ActivitySlot::kBytes - 1, 'w'));
-    EXPECT_EQ(own->text(), slot->text());
+    const detail::WaitingNote note("a wait", own);
+    EXPECT_EQ(slot->text(), "a wait on another communicator");
+    EXPECT_EQ(own->text(), "a wait");
   }
   EXPECT_EQ(slot->text(), "forward of micro-batch 0");
   EXPECT_EQ(slot->since(), since);
   std::thread([] { note_activity("work of another rank", 1); }).join();
   EXPECT_EQ(slot->text(), "forward of micro-batch 0");
+}
+
+TEST(ActivitySlot, CutsALongTextBetweenWords) {
+  const size_t limit = ActivitySlot::kBytes - 1;
+  ActivitySlot slot = {};
+  for (size_t letters = 1; letters <= 2 * limit; ++letters) {
+    const std::string text = std::string(letters, 'w') + " on another communicator";
+    slot.write(text, 0.0);
+    const std::string shown = slot.text();
+    EXPECT_LE(shown.size(), limit);
+    if (text.size() <= limit) {
+      EXPECT_EQ(shown, text);
+    } else {
+      EXPECT_THAT(shown, letters + 4 <= limit ? MatchesRegex("w+( on)?( another)? \\.\\.\\.")
+                                              : MatchesRegex("w+\\.\\.\\."));
+    }
+  }
 }
 
 TEST(RankSign, TravelsAsText) {

@@ -6,6 +6,8 @@
 // faults serve the script's
 // counts: `cycle` ends RANK in each attempt, and `steps-N` trains N updates and prints what memory
 // and descriptors each rank holds after a tenth of them and at the end.
+#include "waiting_peers.h"
+
 #include <ATen/ATen.h>
 #include <dlfcn.h>
 #include <lockstep/lockstep.h>
@@ -161,10 +163,14 @@ void disturb(const std::string& when) {
 
 struct Numbers {
   size_t count = 240;
+  const lockstep::testing::WaitingPeers* peers = nullptr;
   size_t size() const { return count; }
   std::pair<at::Tensor, at::Tensor> get(size_t index) const {
     if (index > 60 && has("exception-loader")) {
       throw_fault("the data set");
+    }
+    if (index > 60 && peers != nullptr) {
+      peers->fail_in("loader");
     }
     at::Tensor x = at::arange(8, at::kFloat) * (static_cast<double>(index % 17) / 100.0) + 0.1;
     return {x, at::full({2}, static_cast<double>(index % 3))};
@@ -176,11 +182,15 @@ class Training {
   Training(Runtime& runtime, std::string folder)
       : runtime_(runtime),
         folder_(std::move(folder)),
-        model_(Linear(8, has("wrong-model") ? 20 : 16), Linear(has("wrong-model") ? 20 : 16, 2)) {}
+        model_(Linear(8, has("wrong-model") ? 20 : 16), Linear(has("wrong-model") ? 20 : 16, 2)),
+        peers_(fault, own_rank == faulty_rank ? begin_fault : std::function<void()>()) {}
 
   void run() {
+    if (peers_.is_on()) {
+      peers_.add_collective(runtime_, model_);
+    }
     auto loader = runtime_.loader(
-        has("wrong-data") ? Numbers{200} : Numbers(),
+        has("wrong-data") ? Numbers{200} : Numbers{240, &peers_},
         lockstep::LoaderOptions().batch_size(has("wrong-batch") ? 5 : 4).epochs(1000));
     Trainer trainer(runtime_, model_, optimizer(), options());
     hook();
@@ -269,7 +279,11 @@ class Training {
     if (at_fault_ && has("exception-closure")) {
       throw_fault("the closure");
     }
-    at::Tensor loss = (model_->forward(inputs) - targets).square().mean();
+    if (at_fault_) {
+      peers_.fail_in("closure");
+    }
+    const at::Tensor values = peers_.values_of(model_->forward(inputs), at_fault_);
+    at::Tensor loss = (values - targets).square().mean();
     const bool now = at_fault_ || trainer_is_past_fault();
     for (const auto& [name, value] : {std::pair<const char*, double>{"inf", INFINITY},
                                       {"nan", std::numeric_limits<double>::quiet_NaN()}}) {
@@ -326,6 +340,7 @@ class Training {
   Runtime& runtime_;
   std::string folder_;
   torch::nn::Sequential model_;
+  lockstep::testing::WaitingPeers peers_;
   torch::optim::SGD* sgd_ = nullptr;
   int64_t steps_ = 0;
   bool at_fault_ = false;

@@ -6,7 +6,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "launch.h"
 #include "made_driver.h"
@@ -15,9 +17,11 @@ namespace lockstep::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 TEST(LauncherStart, VersionAndHelpSucceed) {
   const Launched version = launch({"--version"});
@@ -49,12 +53,31 @@ TEST(LauncherStart, WrongUseEndsWithCode2AndSaysWhatWasWrong) {
               AllOf(HasSubstr("no command train; see lockstep --help"), Not(HasSubstr("mean"))));
   EXPECT_THAT(launch({"run", "--max-restart=2", "--", "/bin/true"}).error,
               HasSubstr("no option --max-restart=2; did you mean --max-restarts?"));
-  const Launched ranks = launch({"run", "-n", "0", "--", "/bin/true"});
-  EXPECT_EQ(ranks.code, 2);
-  EXPECT_THAT(ranks.error, HasSubstr("--ranks"));
   const Launched bind = launch({"run", "--bind", "socket", "--", "/bin/true"});
   EXPECT_EQ(bind.code, 2);
   EXPECT_THAT(bind.error, HasSubstr("--bind"));
+}
+
+TEST(LauncherStart, AWrongOptionIsNamedAsItWasTypedInEveryCommand) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> lines{
+      {{"run", "-n", "0", "--", "/bin/true"}, "run: -n: "},
+      {{"run", "--ranks", "0", "--", "/bin/true"}, "run: --ranks: "},
+      {{"run", "-n0", "--", "/bin/true"}, "run: -n: "},
+      {{"doctor", "-n", "0"}, "doctor: -n: "},
+      {{"doctor", "--jsn", "x"}, "doctor has no option --jsn; did you mean --json?"},
+      {{"predict", "-n", "2", "a"}, "predict: --network is required"},
+      {{"clean", "--lst"}, "clean has no option --lst; did you mean --list?"},
+      {{"clean", "all"}, "clean takes no argument all"},
+      {{"export", "--bset", "run"}, "export has no option --bset; did you mean --best?"},
+      {{"export", "run"}, "export: file is required"},
+      {{"inspect", "--tensor", "run"}, "inspect has no option --tensor; did you mean --tensors?"},
+      {{"diff", "a"}, "diff: run-b is required"}};
+  for (const auto& [words, text] : lines) {
+    const Launched refused = launch(words);
+    EXPECT_EQ(refused.code, 2) << text;
+    EXPECT_THAT(refused.error, AllOf(StartsWith("lockstep: " + text),
+                                     EndsWith("; see lockstep " + words[0] + " --help\n")));
+  }
 }
 
 TEST(LauncherStart, NoProgramEndsWithCode2AndShowsTheForm) {

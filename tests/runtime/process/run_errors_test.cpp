@@ -36,6 +36,11 @@ TEST(RunErrors, RunPrintsALibTorchErrorInOneLine) {
   unsetenv("LOCKSTEP_BACKTRACE");
 }
 
+TEST(RunErrors, AnExceptionOfAnyTypeEndsTheRunWithTheRanksName) {
+  EXPECT_EQ(printed([] { throw 42; }), "rank 0: an exception that is no std::exception\n");
+  EXPECT_EQ(printed([] { throw "no data"; }), "rank 0: an exception that is no std::exception\n");
+}
+
 TEST(RunErrors, AModelIn16BitsOutsideAutocastIsToldWhatToDo) {
   torch::nn::Linear linear(4, 2);
   torch::nn::Conv2d convolution(torch::nn::Conv2dOptions(3, 2, 1));
