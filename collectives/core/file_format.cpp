@@ -31,6 +31,9 @@ constexpr Mark kMarks[] = {
     {0, "CDF\1"sv, {"NetCDF", kConvert}},
     {0, "CDF\2"sv, {"NetCDF", kConvert}},
     {0, "CDF\5"sv, {"NetCDF", kConvert}},
+    {0,
+     "MATLAB 5.0 MAT-file"sv,
+     {"MATLAB", "save its arrays with scipy.io.loadmat and numpy.save"}},
     {0, "PAR1\x15"sv, {"Parquet", "save its columns as CSV or .npy"}},
     {0, "ARROW1\0\0"sv, {"Arrow (Feather)", "save its columns as CSV or .npy"}},
     {0, "\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"sv, {"Excel (.xls)", "save it as CSV in UTF-8"}},
@@ -94,7 +97,8 @@ bool is_wide_text(std::string_view file) {
 
 const FileFormat* known_format(std::string_view beginning) {
   for (const auto& [offset, bytes, format] : kMarks) {
-    const size_t smallest = bytes.size() == 2 ? 2 : kSmallest;
+    // A byte order mark is enough.
+    const size_t smallest = format.advice == kEncode ? bytes.size() : kSmallest;
     if (beginning.size() >= std::max(smallest, offset) &&
         beginning.substr(offset, bytes.size()) == bytes) {
       return &format;

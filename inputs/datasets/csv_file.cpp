@@ -57,6 +57,10 @@ CsvFile::CsvFile(const std::string& path, const CsvOptions& options)
       "CsvOptions: the separator is a quote or the end of a line");
   bytes_ = detail::FileBytes(path).share();
   const std::string_view text(reinterpret_cast<const char*>(bytes_->data()), bytes_->size());
+  const size_t zero = text.find('\0');
+  LOCKSTEP_CHECK_CODE(zero == std::string_view::npos, ExitCode::data, path_, ", byte ", zero,
+                      ": a byte of 0, which no text in UTF-8 has; is this another format, or text "
+                      "in UTF-16?");
   detail::CsvRows rows = rows_from(
       {0, text.substr(0, kByteOrderMark.size()) == kByteOrderMark ? kByteOrderMark.size() : 0, 1});
   bool more = rows.next();

@@ -82,6 +82,13 @@ TEST(CsvFile, EndsLinesWithACarriageReturnAlone) {
   EXPECT_THAT(refusal("a\r1\r\n2\n\"x\ry\r\nz\"\r3,4\r"), HasSubstr("line 7: 2 fields"));
 }
 
+TEST(CsvFile, HasNoByteOfZero) {
+  using namespace std::string_literals;
+  EXPECT_THAT(refusal("a,b\n1,\0\n"s), HasSubstr("byte 6: a byte of 0"));
+  EXPECT_THAT(refusal("a\0,\0b\0\n\0"s), HasSubstr("UTF-16"));  // too short to be known
+  EXPECT_THAT(refusal("\xff\xfe\0\0a\0\0\0"s), HasSubstr("UTF-32"));
+}
+
 TEST(CsvFile, FindsEachRowOfManyAndItsLine) {
   std::string text = "number,note\n";
   for (int i = 0; i < 1000; ++i) {

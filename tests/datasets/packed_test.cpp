@@ -75,7 +75,7 @@ TEST(ForeignFile, IsNamedAsWhatItIsByEveryReader) {
       EXPECT_THAT(data_error([&] { NpyArray{path}; }), named);
     }
   }
-  EXPECT_EQ(files, 13);
+  EXPECT_EQ(files, 14);
 }
 
 TEST(PackedFile, ShortFilesAndTextsThatBeginAlikeAreRead) {

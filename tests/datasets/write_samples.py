@@ -123,6 +123,7 @@ def formats():
         (folder / name).write_bytes(table.encode(encoding))
     (folder / "HDF5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(99))
     (folder / "NetCDF").write_bytes(b"CDF\x01" + bytes(99))
+    (folder / "MATLAB").write_bytes(b"MATLAB 5.0 MAT-file, Platform: GLNXA64".ljust(124) + b"\0\1IM" + bytes(99))
     (folder / "Parquet").write_bytes(b"PAR1\x15" + bytes(99))
     (folder / "Git LFS").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n")
 
