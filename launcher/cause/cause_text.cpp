@@ -48,12 +48,20 @@ std::string headline_of(const Cause& cause, const std::vector<int>& ranks) {
   return rank_names(ranks) + text;
 }
 
-std::string last_lines_of(const Cause& cause, const std::vector<int>& group,
+/// What a rank whose output was lost has reported by its life signs.
+std::string reported_by(int rank, const RankRecord& record) {
+  const std::string& error = record.signs.end().text;
+  return error.empty() ? " and printed nothing\n"
+                       : "; rank " + std::to_string(rank) +
+                             " printed nothing, but reported:\n  | " + error + "\n";
+}
+
+std::string last_lines_of(const Cause& cause, const std::vector<int>& group, const RankTable& ranks,
                           const JobOutput& output) {
   const int said = *cause.said;
   const auto lines = output.comparable_lines(said);
   if (lines.empty()) {
-    return " and printed nothing\n";
+    return reported_by(said, ranks[said]);
   }
   const bool alone = group.size() <= 1;
   const bool is_own = cause.ranks == std::vector<int>{said};
@@ -96,7 +104,7 @@ std::string describe(const Cause& cause, const RankTable& ranks, const JobOutput
   const auto group = alike(*cause.said, ranks);
   const bool is_group = cause.ranks == std::vector<int>{*cause.said} && group.size() > 1;
   std::string text = is_group ? headline_of(cause, group) : cause.headline;
-  text += last_lines_of(cause, group, output);
+  text += last_lines_of(cause, group, ranks, output);
   for (const int rank : cause.ranks) {
     text += stage_of(rank, ranks[rank]);
   }

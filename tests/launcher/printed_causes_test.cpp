@@ -40,7 +40,7 @@ using Kind = RankLine::Kind;
 struct Ended {
   RankLine status;
   std::string error;  // that it said it ends because of; empty: it said nothing
-  std::string line;   // that it printed
+  std::string line;   // that it printed; empty: nothing
 };
 
 /// What is said of ranks that ended so.
@@ -50,7 +50,9 @@ std::string describe(const std::vector<Ended>& ranks) {
   launcher::RankTable table(static_cast<int>(ranks.size()));
   for (const Ended& each : ranks) {
     const int rank = each.status.rank;
-    output.add({rank, Kind::line, each.line});
+    if (!each.line.empty()) {
+      output.add({rank, Kind::line, each.line});
+    }
     table.add({rank, Kind::life_sign, "u"});
     if (!each.error.empty()) {
       table.add({rank, Kind::life_sign, "x" + each.error});
@@ -77,6 +79,15 @@ TEST(PrintedCauses, RanksThatSayTheSameAreNamedTogether) {
                       {{1, Kind::status, "2"}, error, "ranks 0-1: sizes differ"}}),
             "ranks 0-1 ended with exit code 2; the last lines of rank 0:\n  | rank 0: other "
             "words\n");
+}
+
+TEST(PrintedCauses, AnErrorWhoseLineWasLostIsThatOfTheLifeSign) {
+  EXPECT_EQ(describe({{{0, Kind::status, "10"}, "10orank 0: sample 17 is damaged", ""},
+                      {{1, Kind::status, "10"},
+                       "10srank 0: sample 17 is damaged",
+                       "rank 1: rank 0: sample 17 is damaged"}}),
+            "ranks 0-1 ended with exit code 10; rank 0 printed nothing, but reported:\n"
+            "  | rank 0: sample 17 is damaged\n");
 }
 
 TEST(PrintedCauses, RanksThatSayOtherThingsOrEndOtherwiseAreNotNamedTogether) {
