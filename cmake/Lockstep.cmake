@@ -18,6 +18,10 @@ add_library(lockstep_flags INTERFACE)
 target_compile_options(lockstep_flags INTERFACE -Wall -Wextra -Wno-unused-parameter
   "$<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<VERSION_GREATER_EQUAL:$<CXX_COMPILER_VERSION>,14>>:-Wno-array-bounds;-Wno-stringop-overflow>")
 
+# LibTorch's libraries are built with NDEBUG. Without it its headers give at::RecordFunction one more member, which the
+# libraries do not set, and check it.
+target_compile_definitions(lockstep_flags INTERFACE "$<$<NOT:$<CONFIG:Release,RelWithDebInfo,MinSizeRel>>:NDEBUG>")
+
 # No file that is built names a folder of this machine. ccache makes paths below its CCACHE_BASEDIR relative by itself.
 if(NOT CCACHE_PROGRAM)
   target_compile_options(lockstep_flags INTERFACE "-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=")

@@ -10,6 +10,10 @@
 #include <string_view>
 #include <utility>
 
+#ifndef NDEBUG
+#error "LibTorch is built with NDEBUG: without it at::RecordFunction has another layout here"
+#endif
+
 namespace lockstep::detail {
 namespace {
 
