@@ -544,7 +544,15 @@ def registered(model, x):
     return model.b(torch.ops.lockstep_test.scaled(x, 2.0))
 
 
+normalized = lambda x: F.batch_norm(x, torch.zeros(6), torch.ones(6), training=True)  # has no line in the archive
+
+
+def makes_statistics(model, x):
+    return model.b(normalized(model.a(x)))
+
+
 ONE_PROGRAM = {
+    "makes_statistics": makes_statistics,
     "draws": draws, "draws_decomposed": draws, "writes": writes, "writes_decomposed": writes,
     "writes_to_view": writes_to_view, "no_grad_decomposed": without_gradient,
     "recomputes": recomputes, "branches": branches, "registered": registered,

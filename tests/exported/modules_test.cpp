@@ -96,6 +96,7 @@ TEST(ExportedModules, EvalOfOneProgramRefusesWhatItCannotKnow) {
   const std::pair<const char*, const char*> cases[] = {
       {"draws", "draws random numbers"},
       {"draws_decomposed", "draws random numbers"},
+      {"makes_statistics", "is a norm by statistics that are no buffers"},
       {"writes", "writes to the buffer 'mean'"},
       {"writes_decomposed", "writes to the buffer 'mean'"},
       {"writes_to_view", "writes to the buffer 'mean'"}};

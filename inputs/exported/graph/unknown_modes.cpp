@@ -23,6 +23,9 @@ void UnknownModes::add(const Instruction& instruction) {
   if (!mode && instruction.op->hasTag(at::Tag::nondeterministic_seeded)) {
     findings_.push_back({instruction.origin, "draws random numbers"});
   }
+  if (instruction.evaluation.argument >= 0 && makes_statistics(instruction)) {
+    findings_.push_back({instruction.origin, "is a norm by statistics that are no buffers"});
+  }
   std::string viewed;
   for (size_t i = 0; i < instruction.arguments.size(); ++i) {
     const c10::AliasInfo* const alias = schema.arguments()[i].alias_info();
@@ -47,6 +50,19 @@ void UnknownModes::add(const Instruction& instruction) {
       }
     }
   }
+}
+
+/// Whether it is a norm whose running statistics the program itself makes: no torch.nn module does.
+bool UnknownModes::makes_statistics(const Instruction& instruction) const {
+  const auto position = instruction.op->schema().argumentIndexWithName("running_mean");
+  if (!position.has_value()) {
+    return false;
+  }
+  const std::vector<Operand>& given =
+      instruction.arguments[static_cast<size_t>(*position)].operands;
+  const auto producer = given.empty() ? producers_.end() : producers_.find(given[0].slot);
+  return producer != producers_.end() && !producer->second.mode &&  // the norm before it made them
+         buffers_.count(given[0].slot) == 0;
 }
 
 std::vector<Finding> UnknownModes::findings(const std::vector<Mutation>& mutations) const {

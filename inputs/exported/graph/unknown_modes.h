@@ -9,8 +9,8 @@
 namespace lockstep::exported {
 
 /// Finds what Python's forward() may have decided by `if self.training`, of which a program keeps
-/// only what it did at export: random numbers of operators without an argument for the mode, and
-/// writes to buffers other than those of norms.
+/// only what it did at export: random numbers of operators without an argument for the mode, norms
+/// by statistics that are no buffers, and writes to buffers other than those of norms.
 class UnknownModes {
  public:
   void add_buffer(int slot, const std::string& name);
@@ -20,6 +20,8 @@ class UnknownModes {
   std::vector<Finding> findings(const std::vector<Mutation>& mutations) const;
 
  private:
+  bool makes_statistics(const Instruction& instruction) const;
+
   /// The node that computed a value.
   struct Producer {
     std::string origin;
