@@ -14,8 +14,9 @@ done
 newest() { ls -d "$snapshots"/step-* 2>/dev/null | tail -n 1; }
 newest_before=$(newest)
 
-# srun takes no --cpus-per-task from sbatch. With --kill-on-bad-exit=1 the first rank that leaves with 75 would have the others killed.
-srun --mpi=pmix --kill-on-bad-exit=0 --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" "$@"
+# srun takes no --cpus-per-task from sbatch. With --kill-on-bad-exit=1 the first rank that leaves
+# with 75 would have the others killed.
+srun --mpi=pmix --kill-on-bad-exit=0 ${SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"} "$@"
 code=$?
 
 # 75: saved after a stop signal. 143 and 137: srun had ranks killed, perhaps while they left.

@@ -226,7 +226,7 @@ TEST(LauncherStop, CtrlZSuspendsTheCommandWithItsRanksAndTheyGoOnWithIt) {
     job.signal(SIGTSTP);
     EXPECT_TRUE(Running::within_a_minute([&] { return job.is_suspended(); }));
     for (const int process : processes) {
-      EXPECT_TRUE(detail::is_stopped(process));
+      EXPECT_TRUE(Running::within_a_minute([&] { return detail::is_stopped(process); }));
     }
     job.signal(SIGCONT);
     for (const int process : processes) {
