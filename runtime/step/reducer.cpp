@@ -284,8 +284,7 @@ bool Reducer::take_wire(size_t bucket, bool waits) {
   while (ring_.ring != 0 && wires_taken_ <= bucket) {
     if (wires_taken_ >= ring_.ring) {
       const size_t before = wires_taken_ - ring_.ring;
-      const bool on_device = wires_[before].is_cuda();
-      if (before >= next_bucket_ || !(waits || on_device || works_[before].test())) {
+      if (before >= next_bucket_ || !(waits || works_[before].test())) {
         return false;
       }
       keep_shards(before);
@@ -299,10 +298,6 @@ bool Reducer::take_wire(size_t bucket, bool waits) {
 /// Slots have gaps between them, which are measured, too. Here another bucket has written there.
 void Reducer::clear_gaps(size_t bucket) {
   const at::Tensor& all = ring_.buckets[bucket];
-  if (all.is_cuda()) {
-    all.zero_();  // one launch
-    return;
-  }
   std::vector<Slot> slots = plans_[bucket].slots;
   std::sort(slots.begin(), slots.end(),
             [](const Slot& a, const Slot& b) { return a.offset < b.offset; });

@@ -32,6 +32,14 @@ bool scatters(const TrainerOptions& options, const Communicator& communicator) {
   return shards(options, communicator) > 1 && !options.reproducible();
 }
 
+WireLayout wire_layout(const TrainerOptions& options, const Communicator& communicator,
+                       c10::Device device) {
+  if (!scatters(options, communicator)) {
+    return WireLayout::whole;
+  }
+  return device.is_cpu() ? WireLayout::ring : WireLayout::padded;
+}
+
 ReducerOptions reducer_options(const TrainerOptions& options, const Communicator& devices) {
   ReducerOptions result;
   result.op = gradient_operation(options.precision(), devices);
@@ -172,7 +180,7 @@ TrainingStorage::TrainingStorage(const Runtime& runtime, const Model& model,
   Wires wires;
   std::vector<at::Tensor> leaf_sums;
   explained([&] {
-    wires = allocate_wires(devices_, plans, scatters(options_, devices_));
+    wires = allocate_wires(devices_, plans, wire_layout(options_, devices_, runtime.device()));
     leaf_sums = allocate_leaf_sums(plans);
   });
   agreement_.attempt([&] {
@@ -355,7 +363,7 @@ void TrainingStorage::move_into_new_layout(const Trainable& now) {
   const std::vector<double> rates = updater_->learning_rates().all();
 
   const auto plans = plans_for(now.parameters);
-  Wires wires = allocate_wires(devices_, plans, scatters(options_, devices_));
+  Wires wires = allocate_wires(devices_, plans, wire_layout(options_, devices_, runtime_.device()));
   std::vector<at::Tensor> leaf_sums = allocate_leaf_sums(plans);
   std::shared_ptr<NodeMemory> node = node_memory(options_, devices_, plans);
   const Trainable before = trainable_;

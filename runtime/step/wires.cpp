@@ -65,13 +65,13 @@ Wires allocate_ring(Communicator& communicator, const std::vector<BucketPlan>& p
 }  // namespace
 
 Wires allocate_wires(Communicator& communicator, const std::vector<BucketPlan>& plans,
-                     bool scatter) {
+                     WireLayout layout) {
   Wires result;
   for (const BucketPlan& plan : plans) {
     result.bytes += bytes_of(plan.numel, plan.wire_dtype);
   }
   const int ranks = communicator.size();
-  if (scatter) {
+  if (layout == WireLayout::ring) {
     const RingSizes ring(plans, ranks);
     if (ring.bytes < result.bytes) {
       return allocate_ring(communicator, plans, ring);
@@ -79,7 +79,8 @@ Wires allocate_wires(Communicator& communicator, const std::vector<BucketPlan>& 
   }
   for (const BucketPlan& plan : plans) {
     const int64_t padded = Shard::of(plan.numel, 0, ranks).stride * ranks;
-    result.buckets.push_back(communicator.allocate(scatter ? padded : plan.numel, plan.wire_dtype));
+    const int64_t numel = layout == WireLayout::whole ? plan.numel : padded;
+    result.buckets.push_back(communicator.allocate(numel, plan.wire_dtype));
   }
   return result;
 }

@@ -43,9 +43,8 @@ struct ReducerOptions {
 /// always in bucket order.
 ///
 /// With a ring of wires (Wires) a bucket gets its wire once the bucket `ring` before it is reduced;
-/// until then its gradients stay alive. A hook on a host never waits for that, since other ranks
-/// may not come so far before this one goes on (a collective in backward, unused parameters); on a
-/// device the stream waits.
+/// until then its gradients stay alive. A hook never waits for that: other ranks may not come so
+/// far before this one goes on (a collective in backward, unused parameters). launch_rest() waits.
 ///
 /// A window has any number of collecting backwards and one synchronising backward, then
 /// launch_rest(), wait() for every bucket, and reset(). Ranks: every rank runs the same windows.

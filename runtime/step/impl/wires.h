@@ -11,9 +11,9 @@ namespace lockstep::detail {
 
 /// The memory in which gradients travel: of each bucket one flat tensor in the wire dtype.
 ///
-/// Where buckets are scattered and it takes fewer bytes, they share a ring of kWiresOfRing wires
-/// (ZeRO stage 2): a bucket that is reduced leaves this rank's shard in `shards`, and gives its
-/// wire to the bucket that comes `ring` later.
+/// Scattered buckets may share a ring of kWiresOfRing wires (ZeRO stage 2): a bucket that is
+/// reduced leaves this rank's shard in `shards`, and gives its wire to the bucket that comes `ring`
+/// later.
 struct Wires {
   static constexpr size_t kWiresOfRing = 3;
 
@@ -23,10 +23,17 @@ struct Wires {
   int64_t bytes = 0;                // of all of them
 };
 
-/// Allocates in the memory in which `communicator` is fastest. `scatter`: padded to equal shards.
-/// Collective. If one rank runs out of memory, throws Error (exit code out_of_memory) on every
-/// rank.
+enum class WireLayout {
+  whole,   // for all-reduces
+  padded,  // to equal shards, to be scattered
+  // Scattered, and shared if that takes fewer bytes. For hosts: a bucket may have to wait for its
+  // wire, and in device memory that wait could be one for a rank that waits for this one.
+  ring
+};
+
+/// Allocates in the memory in which `communicator` is fastest. Collective. If one rank runs out of
+/// memory, throws Error (exit code out_of_memory) on every rank.
 Wires allocate_wires(Communicator& communicator, const std::vector<BucketPlan>& plans,
-                     bool scatter = false);
+                     WireLayout layout = WireLayout::whole);
 
 }  // namespace lockstep::detail

@@ -1,5 +1,9 @@
-// Buckets that share a ring of wires (Wires), as they do with shard_optimizer: bits and bytes.
+// Buckets that share a ring of wires (Wires), as they do with shard_optimizer on hosts: bits and
+// bytes.
 #include <lockstep/checkpointing/activation/checkpoint.h>
+#include <lockstep/collectives/with_gradients.h>
+#include <lockstep/runtime/step/impl/gradient_statistics.h>
+#include <lockstep/runtime/trainer/impl/trainer_impl.h>
 #include <torch/nn/modules/linear.h>
 
 #include "shared_runs.h"
@@ -20,13 +24,14 @@ struct Deep : torch::nn::Module {
       layers.push_back(register_module("layer" + std::to_string(i), torch::nn::Linear(48, 48)));
     }
     layers.push_back(register_module("head", torch::nn::Linear(48, 2)));
-    to(testing::device());
   }
-  /// Without the layer `left_out`.
-  at::Tensor forward(at::Tensor x, size_t left_out = 100) {
+  /// Without the layer `left_out`. `after_first` gets the output of the first layer.
+  using Change = std::function<at::Tensor(const at::Tensor&)>;
+  at::Tensor forward(at::Tensor x, size_t left_out = 100, const Change& after_first = {}) {
     x = body->forward(x);
     for (size_t i = 0; i < layers.size(); ++i) {
       x = i == left_out ? x : layers[i]->forward(at::tanh(x));
+      x = i == 0 && after_first ? after_first(x) : x;
     }
     return x;
   }
@@ -39,16 +44,48 @@ struct Deep : torch::nn::Module {
   std::vector<torch::nn::Linear> layers;
 };
 
-enum class Kind { plain, checkpointed, thawed, unused };
+enum class Kind {
+  plain,
+  checkpointed,
+  thawed,
+  unused,      // ranks leave layers out, in turn
+  collective,  // beside that, a collective in backward after most layers
+  failed       // the last rank's backward fails there once
+};
+
+struct RingOutcome : Outcome {
+  std::vector<std::string> non_finite;  // the parameters, of each update
+};
+
+/// Ends the window with an Error in the last rank's backward, after most of the layers.
+void fail(Trainer& trainer, Deep& model, const testing::Batch& batch) {
+  const auto plant = [](const at::Tensor& x) {
+    if (runtime().rank() == runtime().size() - 1) {
+      x.register_hook([](const at::Tensor& gradient) -> at::Tensor { throw Error("planted"); });
+    }
+    return x;
+  };
+  try {
+    trainer.step([&] { return Loss(model.forward(batch.x, 100, plant).square().mean()); });
+    ADD_FAILURE() << "the step did not fail";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("planted"), std::string::npos) << error.what();
+  }
+}
 
 /// Five updates; the last rank overflows in the fourth.
-Outcome run_of(Kind kind, const TrainerOptions& options) {
+RingOutcome run_of(Kind kind, const TrainerOptions& options) {
   at::manual_seed(17);
+  const Communicator ranks = runtime().communicator().split(0);
+  const Deep::Change mean = [&](const at::Tensor& x) {
+    return x + all_reduce_with_gradients(ranks, x, ReduceOp::avg()) * 0.1;
+  };
+  const bool leaves_out = kind == Kind::unused || kind == Kind::collective;
   const auto model = std::make_shared<Deep>();
   model->thaw(kind != Kind::thawed);
   Trainer trainer(runtime(), model, AdamW(1e-2), options);
   const int rank = runtime().rank();
-  Outcome outcome;
+  RingOutcome outcome;
   for (int64_t step = 0; step < 5; ++step) {
     if (kind == Kind::thawed && step == 2) {
       model->thaw(true);
@@ -58,9 +95,16 @@ Outcome run_of(Kind kind, const TrainerOptions& options) {
         step == 3 && rank == runtime().size() - 1 ? testing::overflow_factor : 1.0F;
     for (int64_t k = 0; k < options.accumulate(); ++k) {
       const testing::Batch batch = testing::mlp_batch(step * 10 + k, rank);
+      if (kind == Kind::failed && options.shard_optimizer() && step % 2 == 0 && k == 0) {
+        for (int64_t open = 1; open < options.accumulate(); ++open) {
+          trainer.step([&] { return Loss(model->forward(batch.x).square().mean()); });
+        }
+        fail(trainer, *model, batch);
+      }
       const auto report = trainer.step([&] {
         const auto forward = [&](const at::Tensor& x) {
-          return model->forward(x, kind == Kind::unused && (step + rank) % 2 == 1 ? 5 : 100);
+          return model->forward(x, leaves_out && (step + rank) % 2 == 1 ? 5 : 100,
+                                kind == Kind::collective ? mean : Deep::Change());
         };
         const at::Tensor y =
             kind == Kind::checkpointed ? checkpoint(forward, batch.x) : forward(batch.x);
@@ -69,6 +113,8 @@ Outcome run_of(Kind kind, const TrainerOptions& options) {
       if (report.closes_update()) {
         EXPECT_EQ(report.skipped(), step == 3);
         outcome.norms.push_back(report.skipped() ? 0.0 : report.grad_norm());
+        outcome.non_finite.push_back(
+            non_finite_names(trainer.impl().storage.reducer(), runtime().control()));
       }
     }
     EXPECT_TRUE(trainer.replicas_agree()) << step;
@@ -82,8 +128,15 @@ Outcome run_of(Kind kind, const TrainerOptions& options) {
   return outcome;
 }
 
-void expect_the_bits_of_a_plain_run(Kind kind, const TrainerOptions& given) {
-  for (const Precision& level : testing::levels()) {
+void expect_equal(const RingOutcome& a, const RingOutcome& b, const std::string& what) {
+  expect_same(a, b, what);
+  EXPECT_EQ(a.non_finite, b.non_finite) << what;
+}
+
+void expect_the_bits_of_a_plain_run(
+    Kind kind, const TrainerOptions& given,
+    const std::vector<Precision>& levels = testing::kinds_of_masters()) {
+  for (const Precision& level : levels) {
     for (const int64_t accumulate : {1, 2}) {
       const auto options = TrainerOptions(given)
                                .precision(level)
@@ -92,12 +145,11 @@ void expect_the_bits_of_a_plain_run(Kind kind, const TrainerOptions& given) {
                                .ema(0.9)
                                .buckets(testing::small_buckets());
       SCOPED_TRACE(c10::str(level.describe(), " accumulate ", accumulate));
-      const Outcome plain = run_of(kind, options);
-      const Outcome ring = run_of(kind, TrainerOptions(options).shard_optimizer(true));
-      expect_same(ring, plain, "sharded");
-      if (testing::device().is_cpu()) {
-        expect_same(run_of(kind, testing::shared(options)), plain, "and with shared weights");
-      }
+      const RingOutcome plain = run_of(kind, options);
+      const RingOutcome ring = run_of(kind, TrainerOptions(options).shard_optimizer(true));
+      EXPECT_FALSE(plain.non_finite[3].empty());
+      expect_equal(ring, plain, "sharded");
+      expect_equal(run_of(kind, testing::shared(options)), plain, "and with shared weights");
       if (runtime().size() > 1) {
         EXPECT_LT(ring.memory.gradients, plain.memory.gradients);
       }
@@ -106,7 +158,7 @@ void expect_the_bits_of_a_plain_run(Kind kind, const TrainerOptions& given) {
 }
 
 TEST(RingOfWires, HasTheBitsOfAPlainRun) {
-  expect_the_bits_of_a_plain_run(Kind::plain, {});
+  expect_the_bits_of_a_plain_run(Kind::plain, {}, testing::levels());
 }
 
 TEST(RingOfWires, HasTheBitsOfAPlainRunUnderCheckpoint) {
@@ -119,6 +171,15 @@ TEST(RingOfWires, HasTheBitsOfAPlainRunWhereLayersAreThawed) {
 
 TEST(RingOfWires, HasTheBitsOfAPlainRunWhereRanksUseDifferentLayers) {
   expect_the_bits_of_a_plain_run(Kind::unused, TrainerOptions().unused(UnusedParameters::detect));
+}
+
+TEST(RingOfWires, HasTheBitsOfAPlainRunWhereTheyMeetInACollectiveOfBackward) {
+  expect_the_bits_of_a_plain_run(Kind::collective,
+                                 TrainerOptions().unused(UnusedParameters::detect));
+}
+
+TEST(RingOfWires, HasTheBitsOfAPlainRunAfterABackwardThatFails) {
+  expect_the_bits_of_a_plain_run(Kind::failed, {});
 }
 
 TEST(RingOfWires, ReplacesTheWiresByThreeAndAShard) {
