@@ -29,10 +29,10 @@ void measure_into(const at::Tensor& flat, const at::Tensor& totals,
                   const MeasuredParts& parts = {});
 
 /// The same in two halves, so that each rank can measure one part of a bucket. `sums`: fp64,
-/// measured_sums() elements; measure_part() writes only those of its part. add_measured() adds a
-/// bucket with complete sums; the bits are those of measure_into().
+/// measured_sums() elements; measure_part() writes only those of its part, whose elements are
+/// `own`. add_measured() adds a bucket with complete sums; the bits are those of measure_into().
 int64_t measured_sums(const MeasuredParts& parts, c10::Device device);
-void measure_part(const at::Tensor& flat, const MeasuredParts& parts, int part,
+void measure_part(const at::Tensor& own, const MeasuredParts& parts, int part,
                   const at::Tensor& sums);
 void add_measured(const at::Tensor& sums, const at::Tensor& totals);
 

@@ -29,9 +29,8 @@ Measure measured(const at::Tensor& flat, const MeasuredParts& parts, int part) {
 }
 
 /// For fp64 on a device, which has no kernel for it.
-void measure_fp64_part(const at::Tensor& flat, const MeasuredParts& parts, int part,
+void measure_fp64_part(const at::Tensor& values, const MeasuredParts& parts, int part,
                        const at::Tensor& sums) {
-  const at::Tensor values = part_of(flat, parts, part);
   const int64_t slots = sums.numel() / parts.count;
   const at::Tensor mine = sums.narrow(0, part * slots, slots).zero_();
   constexpr double kLargest = 1e300;  // replaces an infinite sum of finite elements
@@ -97,7 +96,7 @@ void measure_into(const at::Tensor& flat, const at::Tensor& totals, const Measur
   if (flat.is_cuda() && flat.scalar_type() == at::kDouble) {
     const at::Tensor sums = at::empty({parts.count}, totals.options());
     for (int part = 0; part < parts.count; ++part) {
-      measure_fp64_part(flat, parts, part, sums);
+      measure_fp64_part(part_of(flat, parts, part), parts, part, sums);
     }
     add_measured_on_cuda(sums, totals);
     return;
@@ -120,17 +119,18 @@ int64_t measured_sums(const MeasuredParts& parts, c10::Device device) {
 }
 
 /// NaN marks a part that is not finite: finite fp64 elements may have the sum inf.
-void measure_part(const at::Tensor& flat, const MeasuredParts& parts, int part,
+void measure_part(const at::Tensor& own, const MeasuredParts& parts, int part,
                   const at::Tensor& sums) {
-  if (flat.is_cuda() && flat.scalar_type() == at::kDouble) {
-    measure_fp64_part(flat, parts, part, sums);
+  if (own.is_cuda() && own.scalar_type() == at::kDouble) {
+    measure_fp64_part(own, parts, part, sums);
     return;
   }
-  if (flat.is_cuda()) {
-    measure_part_on_cuda(flat, parts, part, sums);
+  if (own.is_cuda()) {
+    const int64_t each = sums.numel() / parts.count;
+    measure_part_on_cuda(own, parts, /*part=*/0, sums.narrow(0, part * each, each));
     return;
   }
-  const Measure one = measured(flat, parts, part);
+  const Measure one = measure(own);
   sums.mutable_data_ptr<double>()[part] =
       one.finite ? one.sum_squares : std::numeric_limits<double>::quiet_NaN();
 }

@@ -13,7 +13,7 @@ std::vector<GradientRange> gradient_ranges(const Reducer& reducer) {
       const Shard::Part part = own.part_of(slot);
       ranges.push_back(
           {reducer.parameters()[static_cast<size_t>(slot.parameter)].name, plan.wire_dtype,
-           amp::summarise(reducer.wire(b).narrow(0, own.begin + part.in_shard, part.numel))});
+           amp::summarise(reducer.gradient(b, own).narrow(0, part.in_shard, part.numel))});
     }
   }
   return ranges;

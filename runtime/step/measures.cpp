@@ -34,7 +34,8 @@ void Measures::begin(const Reducer& reducer, const Decisions& decisions) {
 void Measures::add(const Reducer& reducer, size_t bucket) {
   const amp::MeasuredParts parts = reducer.measured_parts(bucket);
   if (reducer.scatters()) {
-    amp::measure_part(reducer.wire(bucket), parts, devices_.rank(), bucket_sums_[bucket]);
+    const at::Tensor own = reducer.gradient(bucket, reducer.own_shard(bucket));
+    amp::measure_part(own, parts, devices_.rank(), bucket_sums_[bucket]);
   } else {
     amp::measure_into(reducer.wire(bucket), totals_, parts);
   }

@@ -11,21 +11,10 @@
 #include <lockstep/runtime/step/impl/span.h>
 #include <lockstep/runtime/storage/impl/flat.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace lockstep::detail {
-
-std::vector<at::Tensor> allocate_wires(Communicator& communicator,
-                                       const std::vector<BucketPlan>& plans, bool scatter) {
-  const int ranks = communicator.size();
-  std::vector<at::Tensor> wires;
-  wires.reserve(plans.size());
-  for (const BucketPlan& plan : plans) {
-    const int64_t padded = Shard::of(plan.numel, 0, ranks).stride * ranks;
-    wires.push_back(communicator.allocate(scatter ? padded : plan.numel, plan.wire_dtype));
-  }
-  return wires;
-}
 
 namespace {
 
@@ -43,18 +32,18 @@ constexpr const char* kTwiceBeforeFinish =
 }  // namespace
 
 Reducer::Reducer(Communicator communicator, std::vector<ModelTensor> parameters,
-                 std::vector<BucketPlan> plans, std::vector<at::Tensor> wires,
-                 ReducerOptions options, std::vector<at::Tensor> leaf_sums)
+                 std::vector<BucketPlan> plans, Wires wires, ReducerOptions options,
+                 std::vector<at::Tensor> leaf_sums)
     : communicator_(std::move(communicator)), options_(options) {
   lay_out(std::move(parameters), std::move(plans), std::move(wires), std::move(leaf_sums));
 }
 
 void Reducer::lay_out(std::vector<ModelTensor> parameters, std::vector<BucketPlan> plans,
-                      std::vector<at::Tensor> wires, std::vector<at::Tensor> leaf_sums) {
+                      Wires wires, std::vector<at::Tensor> leaf_sums) {
   hooks_.reset();
   parameters_ = std::move(parameters);
   plans_ = std::move(plans);
-  padded_wires_ = std::move(wires);
+  ring_ = std::move(wires);
   wires_.clear();
   places_.assign(parameters_.size(), {});
   accumulators_.clear();
@@ -63,7 +52,7 @@ void Reducer::lay_out(std::vector<ModelTensor> parameters, std::vector<BucketPla
   }
   for (size_t b = 0; b < plans_.size(); ++b) {
     const BucketPlan& plan = plans_[b];
-    wires_.push_back(padded_wires_[b].narrow(0, 0, plan.numel));
+    wires_.push_back(ring_.buckets[b].narrow(0, 0, plan.numel));
     const at::TensorOptions fp32 = wires_[b].options().dtype(at::kFloat);
     if (options_.accumulators) {
       const bool wide = plan.weight_dtype == at::kDouble;
@@ -89,6 +78,8 @@ void Reducer::reset() {
     pending_.push_back(static_cast<int64_t>(plan.slots.size()));
   }
   next_bucket_ = 0;
+  wires_taken_ = 0;
+  shards_kept_ = 0;
   waiting_.assign(plans_.size(), {});
   works_.assign(plans_.size(), Work());
   unused_.clear();
@@ -236,7 +227,8 @@ void Reducer::pack(int index, const at::Tensor& gradient) {
   LOCKSTEP_CHECK(ready_[i] == 0, "parameter ", parameters_[i].name, kTwiceInABackward);
   const at::Tensor target = slot(wires_, index);
   const bool in_place = gradient.const_data_ptr() == target.const_data_ptr();
-  if ((!in_place || factor_ != 1.0) && target.is_cuda()) {
+  const bool later = target.is_cuda() || !take_wire(places_[i].bucket, /*waits=*/false);
+  if ((!in_place || factor_ != 1.0) && later) {
     Waiting& waiting = waiting_[places_[i].bucket];
     waiting.slots.push_back(target);
     waiting.gradients.push_back(gradient);
@@ -248,6 +240,9 @@ void Reducer::pack(int index, const at::Tensor& gradient) {
 
 void Reducer::pack_waiting(size_t bucket) {
   const Waiting waiting = std::exchange(waiting_[bucket], {});
+  for (const at::Tensor& slot : waiting.zeros) {
+    slot.zero_();
+  }
   amp::cast_all_flat(waiting.slots, waiting.gradients, factor_);
 }
 
@@ -257,14 +252,14 @@ void Reducer::pack_nothing(int index) {
   if (leaf_sums_) {
     leaf_sums_->clear(places_[i].bucket, places_[i].slot);
   } else {
-    slot(wires_, index).zero_();
+    waiting_[places_[i].bucket].zeros.push_back(slot(wires_, index));
   }
   mark_ready(index);
 }
 
 void Reducer::mark_ready(int index) {
   const size_t bucket = places_[static_cast<size_t>(index)].bucket;
-  if (pending_[bucket] == 1) {
+  if (pending_[bucket] == 1 && take_wire(bucket, /*waits=*/false)) {
     pack_waiting(bucket);  // may throw: then launch_rest() calls this again
   }
   ready_[static_cast<size_t>(index)] = 1;
@@ -272,8 +267,10 @@ void Reducer::mark_ready(int index) {
   launch_ready();
 }
 
-void Reducer::launch_ready() {
-  while (next_bucket_ < plans_.size() && pending_[next_bucket_] == 0) {
+void Reducer::launch_ready(bool waits) {
+  while (next_bucket_ < plans_.size() && pending_[next_bucket_] == 0 &&
+         take_wire(next_bucket_, waits)) {
+    pack_waiting(next_bucket_);  // what had no wire when it came
     const at::Tensor& wire = wires_[next_bucket_];
     const StepSpan span(kLaunchBucket, next_bucket_, wire.numel(), wire.element_size());
     const CallLabel label("bucket", static_cast<int64_t>(next_bucket_));
@@ -281,6 +278,44 @@ void Reducer::launch_ready() {
     ++next_bucket_;
   }
   communicator_.progress();
+}
+
+bool Reducer::take_wire(size_t bucket, bool waits) {
+  while (ring_.ring != 0 && wires_taken_ <= bucket) {
+    if (wires_taken_ >= ring_.ring) {
+      const size_t before = wires_taken_ - ring_.ring;
+      if (before >= next_bucket_ || !(waits || works_[before].test())) {
+        return false;
+      }
+      keep_shards(before);
+    }
+    clear_gaps(wires_taken_);
+    ++wires_taken_;
+  }
+  return true;
+}
+
+/// Slots have gaps between them, which are measured, too. Here another bucket has written there.
+void Reducer::clear_gaps(size_t bucket) {
+  const at::Tensor& all = ring_.buckets[bucket];
+  std::vector<Slot> slots = plans_[bucket].slots;
+  std::sort(slots.begin(), slots.end(),
+            [](const Slot& a, const Slot& b) { return a.offset < b.offset; });
+  int64_t end = 0;
+  for (const Slot& slot : slots) {
+    all.narrow(0, end, slot.offset - end).zero_();
+    end = slot.offset + slot.numel;
+  }
+  all.narrow(0, end, all.numel() - end).zero_();
+}
+
+/// With a ring: waits for the buckets up to `last`, and copies this rank's shards from their wires.
+void Reducer::keep_shards(size_t last) {
+  for (; ring_.ring != 0 && shards_kept_ <= last; ++shards_kept_) {
+    works_[shards_kept_].wait();
+    const Shard own = own_shard(shards_kept_);
+    ring_.shards[shards_kept_].copy_(wires_[shards_kept_].narrow(0, own.begin, own.numel));
+  }
 }
 
 Work Reducer::reduced(size_t bucket) const {
@@ -291,7 +326,7 @@ Work Reducer::reduced(size_t bucket) const {
     return communicator_.all_reduce(wires_[bucket], options_.op);
   }
   const int64_t stride = own_shard(bucket).stride;
-  const at::Tensor& all = padded_wires_[bucket];
+  const at::Tensor& all = ring_.buckets[bucket];
   return communicator_.reduce_scatter(all.narrow(0, communicator_.rank() * stride, stride), all,
                                       options_.op);
 }
@@ -300,6 +335,10 @@ Shard Reducer::own_shard(size_t bucket) const {
   return options_.scatter
              ? Shard::of(plans_[bucket].numel, communicator_.rank(), communicator_.size())
              : Shard::of(plans_[bucket].numel, 0, 1);
+}
+
+at::Tensor Reducer::gradient(size_t bucket, const Shard& part) const {
+  return ring_.ring != 0 ? ring_.shards[bucket] : wires_[bucket].narrow(0, part.begin, part.numel);
 }
 
 amp::MeasuredParts Reducer::measured_parts(size_t bucket) const {
@@ -331,10 +370,12 @@ void Reducer::launch_rest() {
     }
     pack_nothing(index);
   }
+  launch_ready(/*waits=*/true);
 }
 
 void Reducer::wait(size_t bucket) {
   works_[bucket].wait();
+  keep_shards(bucket);
   if (leaf_sums_) {
     leaf_sums_->read(bucket, wires_[bucket], factor_);
   }

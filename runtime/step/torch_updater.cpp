@@ -136,7 +136,7 @@ class TorchUpdater final : public Updater {
   void unscale(const Reducer& reducer, size_t b, const amp::StepState& state, double factor,
                const std::vector<char>& used) {
     const Shard& share = arena_.buckets()[b].share;
-    const at::Tensor wire = reducer.wire(b).narrow(0, share.begin, share.numel);
+    const at::Tensor wire = reducer.gradient(b, share);
     const bool wide = amp::is_double(spans_[b]);
     const at::ScalarType dtype = wide ? at::kDouble : at::kFloat;
     const at::Tensor gradient =

@@ -77,9 +77,9 @@ struct TrainerOptions {
   TORCH_ARG(std::optional<LocalUpdates>, local_updates) = std::nullopt;
 
   // What it costs in time and memory.
-  /// True: masters, moments and averages are sharded over the ranks (ZeRO stage 1). Each rank gets
-  /// the gradients of its shard and updates it, then all ranks gather the weights. Where hosts sum,
-  /// these have the same bits as without sharding. LAMB and the matrices of MuonOptimizer are
+  /// True: masters, moments, averages and, on hosts, gradients are sharded over the ranks (ZeRO
+  /// stage 2; on devices 1). Each rank updates its shard, then all gather the weights. Where hosts
+  /// sum, these have the same bits as without sharding. LAMB and the matrices of MuonOptimizer are
   /// updated whole, each parameter by one rank: with them, clip_grad_norm adds the squares in
   /// another order than without sharding. A bucket of such parameters is the ranks times the
   /// largest of them, in memory and on the wire: a large embedding under LAMB on many ranks costs

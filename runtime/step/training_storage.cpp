@@ -32,6 +32,14 @@ bool scatters(const TrainerOptions& options, const Communicator& communicator) {
   return shards(options, communicator) > 1 && !options.reproducible();
 }
 
+WireLayout wire_layout(const TrainerOptions& options, const Communicator& communicator,
+                       c10::Device device) {
+  if (!scatters(options, communicator)) {
+    return WireLayout::whole;
+  }
+  return device.is_cpu() ? WireLayout::ring : WireLayout::padded;
+}
+
 ReducerOptions reducer_options(const TrainerOptions& options, const Communicator& devices) {
   ReducerOptions result;
   result.op = gradient_operation(options.precision(), devices);
@@ -169,9 +177,10 @@ TrainingStorage::TrainingStorage(const Runtime& runtime, const Model& model,
       release_freed_memory(runtime.device());
     });
   });
-  std::vector<at::Tensor> wires, leaf_sums;
+  Wires wires;
+  std::vector<at::Tensor> leaf_sums;
   explained([&] {
-    wires = allocate_wires(devices_, plans, scatters(options_, devices_));
+    wires = allocate_wires(devices_, plans, wire_layout(options_, devices_, runtime.device()));
     leaf_sums = allocate_leaf_sums(plans);
   });
   agreement_.attempt([&] {
@@ -354,7 +363,7 @@ void TrainingStorage::move_into_new_layout(const Trainable& now) {
   const std::vector<double> rates = updater_->learning_rates().all();
 
   const auto plans = plans_for(now.parameters);
-  std::vector<at::Tensor> wires = allocate_wires(devices_, plans, scatters(options_, devices_));
+  Wires wires = allocate_wires(devices_, plans, wire_layout(options_, devices_, runtime_.device()));
   std::vector<at::Tensor> leaf_sums = allocate_leaf_sums(plans);
   std::shared_ptr<NodeMemory> node = node_memory(options_, devices_, plans);
   const Trainable before = trainable_;
@@ -459,9 +468,7 @@ ArenaMemory TrainingStorage::memory() const {
     result.averages = arena_->average_bytes() + averaged_buffers_->bytes();
   }
   if (reducer_ != nullptr) {
-    for (size_t b = 0; b < reducer_->size(); ++b) {
-      result.gradients += static_cast<int64_t>(reducer_->wire(b).nbytes());
-    }
+    result.gradients = reducer_->wire_bytes();
     result.accumulators = reducer_->accumulator_bytes();
   }
   if (updater_ != nullptr) {

@@ -239,7 +239,7 @@ amp::FlatSpan span_of(const Reducer& reducer, const Arena& arena, size_t b,
                       const UpdaterOptions& options) {
   const Arena::Bucket& bucket = arena.buckets()[b];
   amp::FlatSpan span;
-  span.gradient = reducer.wire(b).narrow(0, bucket.share.begin, bucket.share.numel);
+  span.gradient = reducer.gradient(b, bucket.share);
   span.master = bucket.masters;
   if (!bucket.masters.defined() || !bucket.masters.is_alias_of(bucket.published)) {
     span.weight = bucket.published.narrow(0, bucket.share.begin, bucket.share.numel);

@@ -7,6 +7,7 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/step/impl/gradient_hooks.h>
 #include <lockstep/runtime/step/impl/leaf_sums.h>
+#include <lockstep/runtime/step/impl/wires.h>
 #include <lockstep/runtime/storage/impl/bucket_plan.h>
 #include <lockstep/runtime/storage/impl/shard.h>
 
@@ -37,15 +38,13 @@ struct ReducerOptions {
   int64_t leaves = 0;
 };
 
-/// Allocates one flat tensor per bucket, in the wire dtype, in the memory in which `communicator`
-/// is fastest. `scatter`: padded to equal shards. Collective. If one rank runs out of memory,
-/// throws Error (exit code out_of_memory) on every rank.
-std::vector<at::Tensor> allocate_wires(Communicator& communicator,
-                                       const std::vector<BucketPlan>& plans, bool scatter = false);
-
 /// Packs gradients into flat buckets as backward produces them, complex ones as their real view.
 /// Starts the all-reduce of a bucket as soon as this bucket and all earlier ones are full, so
 /// always in bucket order.
+///
+/// With a ring of wires (Wires) a bucket gets its wire once the bucket `ring` before it is reduced;
+/// until then its gradients stay alive. A hook never waits for that: other ranks may not come so
+/// far before this one goes on (a collective in backward, unused parameters). launch_rest() waits.
 ///
 /// A window has any number of collecting backwards and one synchronising backward, then
 /// launch_rest(), wait() for every bucket, and reset(). Ranks: every rank runs the same windows.
@@ -57,12 +56,12 @@ class Reducer {
   /// `wires`: the tensors from allocate_wires(). `leaf_sums`: with ReducerOptions::leaves, those
   /// from LeafSums::allocate(). Local.
   Reducer(Communicator communicator, std::vector<ModelTensor> parameters,
-          std::vector<BucketPlan> plans, std::vector<at::Tensor> wires, ReducerOptions options,
+          std::vector<BucketPlan> plans, Wires wires, ReducerOptions options,
           std::vector<at::Tensor> leaf_sums = {});
 
   /// Replaces parameters and buckets. Call it between windows.
-  void lay_out(std::vector<ModelTensor> parameters, std::vector<BucketPlan> plans,
-               std::vector<at::Tensor> wires, std::vector<at::Tensor> leaf_sums = {});
+  void lay_out(std::vector<ModelTensor> parameters, std::vector<BucketPlan> plans, Wires wires,
+               std::vector<at::Tensor> leaf_sums = {});
 
   /// Selects what the next backwards do. collect(): only collect gradients. synchronise(): also
   /// pack each gradient, multiplied by `factor`, and reduce it. With ReducerOptions::leaves,
@@ -98,14 +97,18 @@ class Reducer {
   const std::vector<ModelTensor>& parameters() const { return parameters_; }
   const std::vector<BucketPlan>& plans() const { return plans_; }
   size_t size() const { return plans_.size(); }
-  /// The flat gradients of a bucket in the wire dtype; after wait(bucket) the reduced ones, which
-  /// lie in own_shard() alone if the reducer scatters.
+  /// The flat gradients of a bucket in the wire dtype; after wait(bucket) the reduced ones. Not for
+  /// a reducer that scatters: there gradient() alone has them.
   const at::Tensor& wire(size_t bucket) const { return wires_[bucket]; }
+  /// The reduced gradients of `part`, after wait(bucket). If the reducer scatters, `part` is
+  /// own_shard(). Always the same memory.
+  at::Tensor gradient(size_t bucket, const Shard& part) const;
   bool scatters() const { return options_.scatter; }
   /// The part of a bucket that this rank gets reduced.
   Shard own_shard(size_t bucket) const;
   /// The parts in which a bucket is measured: the ranks' shards, scattered or not.
   amp::MeasuredParts measured_parts(size_t bucket) const;
+  int64_t wire_bytes() const { return ring_.bytes; }
   int64_t accumulator_bytes() const;
 
  private:
@@ -128,7 +131,12 @@ class Reducer {
   void accumulate(int index, const at::Tensor& gradient);
   void pack_collected(int index);
   void mark_ready(int index);
-  void launch_ready();
+  /// `waits`: for the wires of full buckets.
+  void launch_ready(bool waits = false);
+  /// Gives a bucket its wire if the bucket that had it is reduced. False: not yet.
+  bool take_wire(size_t bucket, bool waits);
+  void clear_gaps(size_t bucket);
+  void keep_shards(size_t last);
   Work reduced(size_t bucket) const;
   /// The gradient as a dense tensor; if complex, its real view.
   at::Tensor dense_gradient(int index);
@@ -139,8 +147,10 @@ class Reducer {
   std::vector<BucketPlan> plans_;
   ReducerOptions options_;
   std::vector<Place> places_;
-  std::vector<at::Tensor> padded_wires_;
-  std::vector<at::Tensor> wires_;  // without their padding
+  Wires ring_;
+  std::vector<at::Tensor> wires_;  // those of ring_ without their padding
+  size_t wires_taken_ = 0;         // with a ring: buckets that have or had their wire
+  size_t shards_kept_ = 0;         // and those whose shards have left it
   std::vector<at::Tensor> accumulators_;
   std::optional<LeafSums> leaf_sums_;
 
@@ -153,10 +163,11 @@ class Reducer {
   std::vector<char> collected_;  // 1: an earlier backward of this window left a gradient
   std::vector<char> ready_;      // 1: packed in the synchronising backward
   std::vector<int64_t> pending_;
-  /// The gradients of a bucket in device memory that are not packed yet, and their slots. The last
-  /// gradient of the bucket packs them all, with one launch.
+  /// The gradients of a bucket in device memory, or without a wire, that are not packed yet, and
+  /// their slots. The last gradient of the bucket packs them all, on a device with one launch.
   struct Waiting {
     std::vector<at::Tensor> slots, gradients;
+    std::vector<at::Tensor> zeros;  // slots of parameters without gradient
   };
   std::vector<Waiting> waiting_;
   size_t next_bucket_ = 0;

@@ -4,6 +4,8 @@
 #include <lockstep/runtime/step/impl/gradient_sums.h>
 #include <lockstep/runtime/step/impl/reducer.h>
 
+#include <optional>
+
 namespace lockstep {
 
 using namespace detail;
@@ -30,7 +32,8 @@ class Recorder final : public Transport {
     operations.push_back(op);
     shares.push_back(output);
     scattered.push_back(input);
-    return nullptr;
+    sent.push_back(input.clone());
+    return in_flight;
   }
   std::shared_ptr<Operation> all_gather(const at::Tensor&, const at::Tensor&) override {
     return nullptr;
@@ -46,7 +49,8 @@ class Recorder final : public Transport {
 
   std::vector<ReduceOp> operations;
   std::vector<at::Tensor> reduced;
-  std::vector<at::Tensor> shares, scattered;
+  std::vector<at::Tensor> shares, scattered, sent;
+  std::shared_ptr<Operation> in_flight;  // of each reduce_scatter; null: complete
 
  private:
   const char* name_;
@@ -138,7 +142,7 @@ TEST(ScatteredSums, GoToTheRankThatUpdatesTheShareAndNowhereElse) {
   options.scatter = true;
   const auto plans = plan_buckets({{500, at::kFloat, at::kFloat, 0}}, {});
   Reducer reducer(devices, {{"weight", {}, weight}}, plans,
-                  allocate_wires(devices, plans, /*scatter=*/true), options);
+                  allocate_wires(devices, plans, WireLayout::padded), options);
   reducer.synchronise(3.0);  // shares of the mean of three ranks
   reducer.take_from([&] { (weight * at::arange(500)).sum().backward(); });
   reducer.launch_rest();
@@ -154,6 +158,90 @@ TEST(ScatteredSums, GoToTheRankThatUpdatesTheShareAndNowhereElse) {
   EXPECT_TRUE(at::equal(sent.narrow(0, 0, 500), at::arange(500, at::kFloat)));
   EXPECT_EQ(sent.narrow(0, 500, sent.numel() - 500).count_nonzero().item<int64_t>(), 0);
   EXPECT_EQ(reducer.own_shard(0).numel, own.numel);
+}
+
+/// A reducer of 8 parameters, each in a bucket of its own, of 512 and of 450 elements in turn.
+/// Parameter i has the gradient i + 1.
+struct RingRun {
+  explicit RingRun(std::shared_ptr<Operation> in_flight = nullptr)
+      : recorder(std::make_shared<Recorder>("nccl", 4)), devices(recorder) {
+    recorder->in_flight = std::move(in_flight);
+    std::vector<PlannedParameter> planned;
+    for (int i = 0; i < 8; ++i) {
+      weights.push_back(at::ones({i % 2 == 0 ? 512 : 450}).set_requires_grad(true));
+      parameters.push_back({"weight" + std::to_string(i), {}, weights.back()});
+      planned.push_back({weights.back().numel(), at::kFloat, at::kFloat, 0});
+    }
+    plans = plan_buckets(planned, BucketOptions().first_bucket_bytes(16).bucket_bytes(100));
+    ReducerOptions options;
+    options.take_gradients = true;
+    options.scatter = true;
+    reducer.emplace(devices, parameters, plans, allocate_wires(devices, plans, WireLayout::ring),
+                    options);
+  }
+  void backward() {
+    reducer->synchronise(1.0);
+    reducer->take_from([&] {
+      at::Tensor loss = at::zeros({});
+      for (size_t i = 0; i < weights.size(); ++i) {
+        loss = loss + weights[i].sum() * static_cast<double>(i + 1);
+      }
+      loss.backward();
+    });
+  }
+  void expect_all_sent() const {
+    ASSERT_EQ(recorder->sent.size(), 8U);
+    for (size_t b = 0; b < 8; ++b) {
+      const Slot& slot = plans[b].slots.front();
+      at::Tensor expected = at::zeros({512});
+      expected.narrow(0, 0, slot.numel).fill_(slot.parameter + 1);
+      EXPECT_TRUE(at::equal(recorder->sent[b], expected)) << "bucket " << b;
+    }
+  }
+  std::shared_ptr<Recorder> recorder;
+  Communicator devices;
+  std::vector<at::Tensor> weights;
+  std::vector<ModelTensor> parameters;
+  std::vector<BucketPlan> plans;
+  std::optional<Reducer> reducer;
+};
+
+TEST(ScatteredSums, LeaveAShardAndGiveTheirWireToTheThirdBucketAfterThem) {
+  RingRun run;
+  for (int window = 0; window < 2; ++window) {
+    run.recorder->sent.clear();
+    run.backward();
+    run.reducer->launch_rest();
+    run.expect_all_sent();
+    for (size_t b = 0; b < 8; ++b) {
+      run.reducer->wait(b);
+    }
+    for (size_t b = 0; b < 8; ++b) {
+      const at::Tensor own = run.reducer->gradient(b, run.reducer->own_shard(b));
+      EXPECT_TRUE(at::equal(own, run.recorder->sent[b].narrow(0, 0, 128))) << "bucket " << b;
+      EXPECT_EQ(run.recorder->scattered[b].const_data_ptr(),
+                run.recorder->scattered[b % 3].const_data_ptr());
+    }
+    run.reducer->reset();
+  }
+  EXPECT_EQ(run.reducer->wire_bytes(), 3 * 512 * 4 + 8 * 128 * 4);
+}
+
+/// A collective that is complete only for a rank that waits.
+struct Late final : Operation {
+  bool test() override { return false; }
+  void wait() override { ++waits; }
+  int waits = 0;
+};
+
+TEST(ScatteredSums, AHookDoesNotWaitForAWire) {
+  const auto late = std::make_shared<Late>();
+  RingRun run(late);
+  run.backward();
+  EXPECT_EQ(run.recorder->sent.size(), 3U);
+  EXPECT_EQ(late->waits, 0);
+  run.reducer->launch_rest();
+  run.expect_all_sent();
 }
 
 }  // namespace
