@@ -142,4 +142,8 @@ at::Tensor host_memory_for(c10::Device device, at::IntArrayRef sizes, at::Scalar
                          : released_quietly(at::empty(sizes, options.pinned_memory(true)));
 }
 
+at::Tensor copy_on_host(const at::Tensor& tensor) {
+  return host_memory_for(tensor.device(), tensor.sizes(), tensor.scalar_type()).copy_(tensor);
+}
+
 }  // namespace lockstep::detail

@@ -11,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <iostream>
 
 namespace lockstep::detail {
 namespace {
@@ -69,8 +70,8 @@ char* map(const Descriptor& file, size_t bytes, int flags) {
 
 }  // namespace
 
-std::shared_ptr<NodeMemory> NodeMemory::make(const Communicator& ranks, size_t bytes,
-                                             std::string& why) {
+std::shared_ptr<NodeMemory> NodeMemory::make_if_possible(const Communicator& ranks, size_t bytes,
+                                                         std::string& why) {
   bytes = (std::max<size_t>(bytes, 1) + page_bytes() - 1) / page_bytes() * page_bytes();
   Descriptor mine;
   if (ranks.local_rank() == 0) {
@@ -100,6 +101,22 @@ std::shared_ptr<NodeMemory> NodeMemory::make(const Communicator& ranks, size_t b
   }
   const std::vector<int64_t> mapped = ranks.all_gather_numbers(memory != nullptr ? 1 : 0);
   return std::count(mapped.begin(), mapped.end(), 0) == 0 ? memory : nullptr;
+}
+
+std::shared_ptr<NodeMemory> NodeMemory::make(const Communicator& ranks, size_t bytes,
+                                             const std::string& user, const std::string& instead) {
+  std::string why;
+  auto memory = make_if_possible(ranks, bytes, why);
+  if (memory == nullptr) {
+    const std::vector<std::string> reasons = ranks.all_gather_bytes(why);
+    const auto first = std::find_if(reasons.begin(), reasons.end(),
+                                    [](const std::string& each) { return !each.empty(); });
+    if (ranks.rank() == 0) {
+      std::cerr << "lockstep: " << user << ": rank " << first - reasons.begin() << " cannot have "
+                << *first << "; " << instead << std::endl;
+    }
+  }
+  return memory;
 }
 
 NodeMemory::NodeMemory(const Descriptor& file, size_t bytes, std::vector<int> ranks)

@@ -49,5 +49,7 @@ void leave_if_device_failed(const std::exception_ptr& error);
 at::Tensor released_quietly(at::Tensor page_locked);
 /// Host memory for copies to or from `device`: page-locked, unless it is the CPU.
 at::Tensor host_memory_for(c10::Device device, at::IntArrayRef sizes, at::ScalarType dtype);
+/// A copy in host_memory_for() the tensor's device, complete when this returns.
+at::Tensor copy_on_host(const at::Tensor& tensor);
 
 }  // namespace lockstep::detail

@@ -22,10 +22,11 @@ namespace lockstep::detail {
 /// Threads: one. Tensors over it keep it alive.
 class NodeMemory : public std::enable_shared_from_this<NodeMemory> {
  public:
-  /// Collective. Null on every rank, with the reason in `why` on at least one, if the memory cannot
-  /// be had or cannot be mapped by every rank.
+  /// Collective. Null on every rank if the memory cannot be had or cannot be mapped by every rank.
+  /// Then rank 0 prints one line with the reason, which begins with `user` ("share_weights") and
+  /// ends with `instead` ("each rank keeps its own copy of the weights").
   static std::shared_ptr<NodeMemory> make(const Communicator& ranks, size_t bytes,
-                                          std::string& why);
+                                          const std::string& user, const std::string& instead);
   ~NodeMemory();
   NodeMemory(const NodeMemory&) = delete;
   NodeMemory& operator=(const NodeMemory&) = delete;
@@ -45,6 +46,8 @@ class NodeMemory : public std::enable_shared_from_this<NodeMemory> {
   void restore() const;
 
  private:
+  static std::shared_ptr<NodeMemory> make_if_possible(const Communicator& ranks, size_t bytes,
+                                                      std::string& why);
   NodeMemory(const Descriptor& file, size_t bytes, std::vector<int> ranks);
   at::Tensor tensor(char* data, int64_t numel, at::ScalarType dtype);
   std::optional<size_t> check_page(size_t offset) const;

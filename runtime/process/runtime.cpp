@@ -17,6 +17,7 @@
 #include <lockstep/runtime/process/impl/failed_saves.h>
 #include <lockstep/runtime/process/impl/host_threads.h>
 #include <lockstep/runtime/process/impl/stop_signals.h>
+#include <lockstep/runtime/process/own/construction.h>
 #include <lockstep/runtime/process/own/device_arithmetic.h>
 #include <lockstep/runtime/process/own/device_choice.h>
 #include <lockstep/runtime/process/own/host_state.h>
@@ -139,6 +140,10 @@ Runtime Runtime::solo(RuntimeOptions options) {
 }
 
 Runtime::~Runtime() = default;
+
+void Runtime::construct_in_turns(const std::function<torch::nn::Module&()>& make) const {
+  detail::Construction(control_, device_).run(make);
+}
 
 void Runtime::seed_ranks(int64_t update) const {
   const uint64_t run =

@@ -22,6 +22,10 @@
 #include <utility>
 #include <vector>
 
+namespace torch::nn {
+class Module;
+}
+
 namespace lockstep {
 
 /// Which kind of device the ranks compute on.
@@ -126,6 +130,24 @@ class Runtime {
   /// start in the middle of a run.
   void seed_ranks(int64_t update = 0) const;
 
+  /// Makes a model without one whole copy per rank: `make` runs on one rank of a node at a time. It
+  /// returns a module holder or a pointer to a module, and must not communicate with other ranks.
+  ///   auto net = runtime.construct([&] { return Net(config); });
+  /// On hosts the ranks of a node then have one copy of the parameters in shared memory, so that a
+  /// node needs at most that and the private copy of one rank. A rank that writes a parameter gets
+  /// a private copy of the pages it writes. A parameter stays private if its bits differ between
+  /// the ranks, if another tensor has its memory, and if the node has no room for shared memory
+  /// (rank 0 then prints one line). Buffers stay private. On devices a rank's model is moved to
+  /// device() before the next rank begins. Values and random numbers are those of a plain make().
+  /// Every rank must call it. If `make` throws on one rank, every rank throws the same Error. A
+  /// rank waits for the one before it, at most RuntimeOptions::timeout.
+  template <typename Make>
+  auto construct(const Make& make) const {
+    std::optional<decltype(make())> model;
+    construct_in_turns([&]() -> torch::nn::Module& { return *model.emplace(make()); });
+    return std::move(*model);
+  }
+
   /// Returns this rank's share of `dataset`, in batches. `dataset` is a torch::data dataset, or any
   /// type with `size()` and `get(index)`. It must be the same dataset on every rank; its samples
   /// are divided among the ranks. Snapshots hold the position of the loader. Every rank must call
@@ -188,6 +210,7 @@ class Runtime {
  private:
   struct Session;
   Runtime(std::string program, std::unique_ptr<Session> session);
+  void construct_in_turns(const std::function<torch::nn::Module&()>& make) const;
 
   template <typename Dataset>
   void compare(Dataset& dataset, const LoaderOptions& options) const {

@@ -149,6 +149,7 @@ ReplicaCheck::ReplicaCheck(const Trainable& trainable, const Arena& arena, const
       updater_(updater),
       written_(written),
       has_one_copy_(arena.shared()),
+      device_(arena.buckets().front().weights.device()),
       agreement_(std::move(agreement)),
       only_shared_(!shared.empty()),
       arrays_(std::move(shared)),
@@ -163,7 +164,7 @@ ReplicaCheck::ReplicaCheck(const Trainable& trainable, const Arena& arena, const
   if (every == 0 || agreement_.communicator().size() == 1) {
     return;
   }
-  if (arrays_.front().array.is_cpu()) {
+  if (device_.is_cpu()) {
     part_bytes_ = std::max(kLeastPart, (begins_.back() + every - 1) / every);
   } else {
     const auto updates = static_cast<size_t>(every);
@@ -227,25 +228,27 @@ void ReplicaCheck::digest_on_host(int64_t update) {
 void ReplicaCheck::digest_on_device(int64_t update) {
   const size_t parts = (arrays_.size() + part_arrays_ - 1) / part_arrays_;
   const size_t first = static_cast<size_t>(update) % parts * part_arrays_;
-  const c10::Device device = arrays_.front().array.device();
-  const at::Tensor sum = at::zeros({}, at::TensorOptions().dtype(at::kLong).device(device));
+  const at::Tensor sum = at::zeros({}, at::TensorOptions().dtype(at::kLong).device(device_));
+  uint64_t on_host = 0;
   for (size_t i = first; i < std::min(first + part_arrays_, arrays_.size()); ++i) {
     const at::Tensor& array = arrays_[i].array;
-    if (array.device() == device) {  // counters of moments are in host memory
+    if (array.is_cpu()) {  // counters of moments, and states that are kept there
+      on_host = digest_of(array.const_data_ptr(), array.nbytes(), on_host);
+    } else {
       sum.mul_(31).add_(array.view(at::kByte).sum(at::kLong));
     }
   }
-  const at::Tensor host = host_memory_for(device, {}, at::kLong);
+  const at::Tensor host = host_memory_for(device_, {}, at::kLong);
   host.copy_(sum, /*non_blocking=*/true);
-  const c10::impl::VirtualGuardImpl guard(device.type());
-  copied_.push_back({host, c10::Event(device.type()), first});
-  copied_.back().event.record(guard.getStream(device));
+  const c10::impl::VirtualGuardImpl guard(device_.type());
+  copied_.push_back({host, c10::Event(device_.type()), first, on_host});
+  copied_.back().event.record(guard.getStream(device_));
   if (copied_.size() > 2) {
     const Copied& earlier = copied_.front();
     earlier.event.synchronize();
     last_array_ = earlier.first_array;
     const int64_t value = *earlier.sum.const_data_ptr<int64_t>();
-    last_digest_ = XXH3_64bits(&value, sizeof(value));
+    last_digest_ = digest_of(&value, sizeof value, earlier.on_host);
     copied_.pop_front();
   }
 }

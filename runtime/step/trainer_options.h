@@ -94,6 +94,13 @@ struct TrainerOptions {
   /// shared, each rank has its own copy, and rank 0 says so. Refused, with the reason: devices
   /// other than the CPU, and embeddings with max_norm.
   TORCH_ARG(bool, share_weights) = false;
+  /// On devices: masters, remainders, averages and moments are in page-locked host memory, and
+  /// travel to the device and back in each update, bucket by bucket, while others are updated. The
+  /// device then holds weights, gradients and two buckets of states. The bits are those of a run
+  /// without. Trainer::masters() and averaged() return tensors of the host. The host waits for each
+  /// update. Refused, with the reason: the CPU, whose memory has the states in any case, and
+  /// TorchOptimizer.
+  TORCH_ARG(bool, offload_states) = false;
   TORCH_ARG(BucketOptions, buckets) = {};
   /// Maximum bytes that the activations of a chain may use in one micro-batch, for example "8 GiB".
   /// The first micro-batch measures the chain and plans what to recompute. Three micro-batches

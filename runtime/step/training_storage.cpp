@@ -18,7 +18,6 @@
 #include <lockstep/runtime/storage/impl/state_copy.h>
 
 #include <algorithm>
-#include <iostream>
 
 namespace lockstep::detail {
 namespace {
@@ -64,23 +63,14 @@ std::shared_ptr<NodeMemory> node_memory(const TrainerOptions& options,
   if (!options.share_weights() || shards(options, communicator) == 1) {
     return nullptr;
   }
-  std::string why;
-  auto memory = NodeMemory::make(communicator, Arena::node_bytes(plans, communicator.size()), why);
-  if (memory == nullptr) {
-    const std::vector<std::string> reasons = communicator.all_gather_bytes(why);
-    const auto first = std::find_if(reasons.begin(), reasons.end(),
-                                    [](const std::string& each) { return !each.empty(); });
-    if (communicator.rank() == 0) {
-      std::cerr << "lockstep: share_weights: rank " << first - reasons.begin() << " cannot have "
-                << *first << "; each rank keeps its own copy of the weights" << std::endl;
-    }
-  }
-  return memory;
+  return NodeMemory::make(communicator, Arena::node_bytes(plans, communicator.size()),
+                          "share_weights", "each rank keeps its own copy of the weights");
 }
 
 Arena::Options arena_options(const TrainerOptions& options, const Communicator& communicator,
                              std::shared_ptr<NodeMemory> node) {
-  Arena::Options result{options.ema() > 0.0, std::nullopt, std::move(node)};
+  Arena::Options result{options.ema() > 0.0, std::nullopt, std::move(node),
+                        options.offload_states()};
   if (shards(options, communicator) > 1) {
     result.sharers = communicator;
   }
@@ -96,6 +86,7 @@ UpdaterOptions updater_options(const TrainerOptions& options, uint64_t seed) {
     result.clip_value = options.clip_grad_value();
   }
   result.counts_by_parameter = options.unused() == UnusedParameters::detect;
+  result.offloads = options.offload_states();
   return result;
 }
 
@@ -161,6 +152,14 @@ TrainingStorage::TrainingStorage(const Runtime& runtime, const Model& model,
       LOCKSTEP_CHECK(runtime.device().is_cpu(), "share_weights: the model is on ", runtime.device(),
                      ", and only host memory can be shared; use share_weights(false)");
       require_no_renormed_tables("share_weights: ", model);
+    }
+    if (options.offload_states()) {
+      LOCKSTEP_CHECK(!runtime.device().is_cpu(),
+                     "offload_states: the model is on the CPU, whose memory has the states in any "
+                     "case; use offload_states(false)");
+      LOCKSTEP_CHECK(spec_->fused() != nullptr,
+                     "offload_states: a TorchOptimizer updates where its state is; use a fused "
+                     "optimizer, such as AdamW, or offload_states(false)");
     }
   });
   std::shared_ptr<NodeMemory> node = node_memory(options, devices_, plans);
@@ -476,6 +475,9 @@ ArenaMemory TrainingStorage::memory() const {
   }
   if (rounds_ != nullptr) {
     result.rounds = rounds_->bytes();
+  }
+  if (options_.offload_states() && arena_ != nullptr) {
+    result.on_host = result.masters + arena_->average_bytes() + result.moments;
   }
   return result;
 }

@@ -6,10 +6,12 @@
 #include <lockstep/collectives/impl/device_watch.h>
 #include <lockstep/runtime/step/impl/span.h>
 #include <lockstep/runtime/step/impl/updater.h>
+#include <lockstep/runtime/step/own/state_stream.h>
 #include <lockstep/runtime/storage/impl/flat.h>
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 
 namespace lockstep::detail {
@@ -44,11 +46,19 @@ class FusedUpdater final : public Updater {
       rules_.push_back(spec.rule(reducer.plans()[b].group));
       spans_.push_back(span_of(reducer, arena, b, options));
       amp::add_moments(spans_.back(), *rules_.back());
+      if (options.offloads) {
+        for (at::Tensor& moment : spans_.back().moments) {
+          moment = copy_on_host(moment);
+        }
+      }
       if (amp::is_double(spans_.back())) {
         spans_.back().gradient_scale = double_scale(options);
       }
       spans_.back().learning_rate = rates_.on_device().narrow(0, reducer.plans()[b].group, 1);
-      add_to_calls(reducer, b);
+      add_to_calls(reducer, b, options.offloads);
+    }
+    if (options.offloads) {
+      states_.emplace(spans_, spans_.front().gradient.device());
     }
   }
 
@@ -63,16 +73,23 @@ class FusedUpdater final : public Updater {
     for (const std::vector<size_t>& call : calls_) {
       std::vector<amp::FlatSpan> moving;
       for (const size_t b : call) {
+        const amp::FlatSpan& whole = states_ ? states_->fetch(spans_[b]) : spans_[b];
         if (used.empty() && !missed_.defined() && !rules_[b]->whole_parameters()) {
-          moving.push_back(spans_[b]);
+          moving.push_back(whole);
         } else {
-          add_slots(moving, reducer.plans()[b], b, state, used);
+          add_slots(moving, reducer.plans()[b], b, whole, state, used);
         }
       }
       rules_[call.front()]->apply_all(moving, state);
+      if (states_) {
+        states_->give_back();
+      }
       for (const size_t b : call) {
         shared.push_back(arena_.share_weights(b));
       }
+    }
+    if (states_) {
+      states_->finish();
     }
     count_missed(used, decisions);
     for (Work& work : shared) {
@@ -102,14 +119,15 @@ class FusedUpdater final : public Updater {
   }
 
  private:
-  /// On a device one call updates all buckets of a group. On the host, and with sharded weights,
-  /// each bucket has a call of its own: its weights travel while the next one is updated.
-  void add_to_calls(const Reducer& reducer, size_t b) {
+  /// On a device one call updates all buckets of a group. On the host, with sharded weights, and
+  /// with states on the host, each bucket has a call of its own: its weights or states travel while
+  /// the next one is updated.
+  void add_to_calls(const Reducer& reducer, size_t b, bool offloads) {
     const auto same_group = [&](const std::vector<size_t>& call) {
       return reducer.plans()[call.front()].group == reducer.plans()[b].group;
     };
     const auto call = std::find_if(calls_.begin(), calls_.end(), same_group);
-    if (spans_[b].gradient.is_cpu() || arena_.sharded() || call == calls_.end()) {
+    if (spans_[b].gradient.is_cpu() || arena_.sharded() || offloads || call == calls_.end()) {
       calls_.push_back({b});
     } else {
       call->push_back(b);
@@ -178,16 +196,18 @@ class FusedUpdater final : public Updater {
     amp::FlatSpan span;
     bool empty() const { return span.gradient.numel() == 0; }
   };
-  Part part_of(size_t b, const Slot& slot) const {
+  Part part_of(size_t b, const Slot& slot, const amp::FlatSpan& whole) const {
     const Shard::Part part = arena_.buckets()[b].share.part_of(slot);
-    return {part.in_slot, amp::narrowed(spans_[b], part.in_shard, part.numel)};
+    return {part.in_slot, amp::narrowed(whole, part.in_shard, part.numel)};
   }
 
-  /// Adds the used parameters of a bucket to `moving`; moves the averages of the others at once.
+  /// Adds the used parameters of a bucket, which is `whole`, to `moving`; moves the averages of the
+  /// others at once.
   void add_slots(std::vector<amp::FlatSpan>& moving, const BucketPlan& plan, size_t b,
-                 const amp::StepState* state, const std::vector<char>& used) {
+                 const amp::FlatSpan& whole, const amp::StepState* state,
+                 const std::vector<char>& used) {
     for (const Slot& slot : plan.slots) {
-      const Part part = part_of(b, slot);
+      const Part part = part_of(b, slot, whole);
       if (part.empty()) {
         continue;
       }
@@ -203,7 +223,7 @@ class FusedUpdater final : public Updater {
   }
 
   void visit_slot(size_t b, const Slot& slot, const ModelTensor& entry, StateArchive& archive) {
-    const Part part = part_of(b, slot);
+    const Part part = part_of(b, slot, spans_[b]);
     if (part.empty() && archive.loading()) {
       return;
     }
@@ -231,6 +251,7 @@ class FusedUpdater final : public Updater {
   std::vector<amp::FlatSpan> spans_;
   std::vector<std::shared_ptr<const amp::UpdateRule>> rules_;
   std::vector<std::vector<size_t>> calls_;  // buckets that one call updates
+  std::optional<StateStream> states_;       // if they are in host memory
 };
 
 }  // namespace

@@ -117,19 +117,21 @@ bool WrittenWeights::has_own_masters(size_t bucket) const {
 }
 
 /// Calls body(weights, masters, begin) for parts of a bucket's own masters, until it returns true.
-/// With remainders the masters are a copy, as an update reads them: the bits of the weight plus a
-/// remainder. After a write these may be NaN (zero and a negative remainder).
+/// Masters in other memory than the weights are copied. With remainders the masters are a copy, as
+/// an update reads them: the bits of the weight plus a remainder. After a write these may be NaN
+/// (zero and a negative remainder).
 template <typename Body>
 bool WrittenWeights::any_part(size_t b, int64_t begin, int64_t numel, const Body& body) const {
   const Arena::Bucket& bucket = arena_.buckets()[b];
   for (const int64_t end = begin + numel; begin < end; begin += kPart) {
     const int64_t length = std::min(kPart, end - begin);
     const at::Tensor weights = bucket.weights.narrow(0, bucket.share.begin + begin, length);
-    const at::Tensor masters = bucket.remainders.defined()
-                                   ? (weights.view(at::kShort).to(at::kInt).bitwise_left_shift(16) +
-                                      bucket.remainders.narrow(0, begin, length))
-                                         .view(at::kFloat)
-                                   : bucket.masters.narrow(0, begin, length);
+    const at::Tensor masters =
+        bucket.remainders.defined()
+            ? (weights.view(at::kShort).to(at::kInt).bitwise_left_shift(16) +
+               bucket.remainders.narrow(0, begin, length).to(weights.device()))
+                  .view(at::kFloat)
+            : bucket.masters.narrow(0, begin, length).to(weights.device());
     if (body(weights, masters, begin)) {
       return true;
     }
@@ -162,18 +164,22 @@ void WrittenWeights::adopt(const Place& place) const {
     return;  // what is shared only adopt_weights() may write
   }
   const c10::AutoGradMode no_grad(false);
-  const at::Tensor& remainders = arena_.buckets()[place.bucket].remainders;
-  const bool split = remainders.defined();
+  const Arena::Bucket& bucket = arena_.buckets()[place.bucket];
+  const bool split = bucket.remainders.defined();
   any_part(place.bucket, place.part.in_shard, place.part.numel,
            [&](const at::Tensor& weights, const at::Tensor& masters, int64_t begin) {
              if (weights.is_cpu() && !differ(masters, weights, split)) {
                return false;
              }
              const at::Tensor changed = differences(masters, weights, split);
+             const auto kept = [&](const at::Tensor& state) {
+               return state.narrow(0, begin, weights.numel());
+             };
              if (split) {
-               remainders.narrow(0, begin, weights.numel()).masked_fill_(changed, 0);
+               kept(bucket.remainders).masked_fill_(changed.to(bucket.remainders.device()), 0);
              } else {
-               masters.copy_(at::where(changed, weights.to(masters.scalar_type()), masters));
+               kept(bucket.masters)
+                   .copy_(at::where(changed, weights.to(masters.scalar_type()), masters));
              }
              return false;
            });

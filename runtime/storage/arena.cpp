@@ -2,6 +2,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <lockstep/amp/impl/storage_kernels.h>
+#include <lockstep/collectives/impl/device_watch.h>
 #include <lockstep/runtime/storage/impl/arena.h>
 #include <lockstep/runtime/storage/impl/flat.h>
 #include <lockstep/runtime/storage/impl/model_memory.h>
@@ -24,7 +25,7 @@ at::Tensor joined(const Arena::Bucket& bucket) {
   amp::join_masters(masters.mutable_data_ptr<float>(),
                     static_cast<const uint16_t*>(weights.const_data_ptr()),
                     remainders.const_data_ptr<int16_t>(), masters.numel());
-  return masters.to(bucket.weights.device());
+  return masters.to(bucket.remainders.device());
 }
 
 void split(const at::Tensor& weights, const at::Tensor& remainders, const at::Tensor& masters) {
@@ -61,7 +62,8 @@ Arena::Arena(const std::vector<ModelTensor>& parameters, const std::vector<Bucke
              const Precision& precision, Options options)
     : parameters_(parameters),
       sharers_(std::move(options.sharers)),
-      node_(std::move(options.node)) {
+      node_(std::move(options.node)),
+      offloads_(options.offloads) {
   for (const BucketPlan& plan : plans) {
     add_bucket(parameters, plan, precision, options.averages);
   }
@@ -100,17 +102,21 @@ void Arena::add_bucket(const std::vector<ModelTensor>& parameters, const BucketP
   if (is_master) {
     bucket.masters = sharded() ? own_part(bucket.published, bucket.share) : bucket.weights;
   } else if (precision.has_masters()) {
-    bucket.masters = own.clone();
+    bucket.masters = kept(own);
   } else if (precision.has_remainders()) {
     const at::Tensor remainders = at::zeros({plan.numel}, on_device.dtype(at::kShort));
     split(rounded, remainders, exact);
-    bucket.remainders = own_part(remainders, bucket.share).clone();
+    bucket.remainders = kept(own_part(remainders, bucket.share));
   }
   publish(bucket, rounded);
   if (averages) {
-    bucket.average = own.clone();
+    bucket.average = kept(own);
   }
   buckets_.push_back(std::move(bucket));
+}
+
+at::Tensor Arena::kept(const at::Tensor& state) const {
+  return offloads_ ? copy_on_host(state) : state.clone();
 }
 
 size_t Arena::node_bytes(const std::vector<BucketPlan>& plans, int ranks) {
@@ -229,11 +235,12 @@ at::Tensor Arena::whole(const at::Tensor& own, const Bucket& bucket) const {
     return own;
   }
   Communicator sharers = *sharers_;
-  const at::Tensor padded = at::zeros({bucket.share.stride}, own.options());
+  const at::TensorOptions travels = own.options().device(bucket.storage.device());
+  const at::Tensor padded = at::zeros({bucket.share.stride}, travels);
   padded.narrow(0, 0, own.numel()).copy_(own);
-  const at::Tensor all = at::empty({bucket.storage.numel()}, own.options());
+  const at::Tensor all = at::empty({bucket.storage.numel()}, travels);
   sharers.all_gather(all, padded).wait();
-  return all.narrow(0, 0, bucket.weights.numel());
+  return all.narrow(0, 0, bucket.weights.numel()).to(own.device());
 }
 
 at::Tensor Arena::room(const at::Tensor& own, const Bucket& bucket) const {
@@ -257,7 +264,7 @@ std::vector<at::Tensor> Arena::room_for_masters() const {
   for (const Bucket& bucket : buckets_) {
     if (bucket.remainders.defined()) {
       all.push_back(
-          at::zeros({bucket.weights.numel()}, bucket.weights.options().dtype(at::kFloat)));
+          at::zeros({bucket.weights.numel()}, bucket.remainders.options().dtype(at::kFloat)));
     } else {
       all.push_back(has_own_masters(bucket) ? room(bucket.masters, bucket) : bucket.weights);
     }

@@ -54,7 +54,7 @@ std::string memory_line(const ArenaMemory& arena) {
       line += (line.empty() ? "" : ", ") + std::string(name) + " " + bytes_text(bytes);
     }
   }
-  return line;
+  return arena.on_host > 0 ? line + " (on the host: " + bytes_text(arena.on_host) + ")" : line;
 }
 
 std::string out_of_memory_advice(const ArenaMemory& arena,
@@ -75,7 +75,8 @@ std::string out_of_memory_advice(const ArenaMemory& arena,
   return text +
          "\n  nothing was updated. What needs less: smaller micro-batches and more of them "
          "(accumulate), an activation_budget, shard_optimizer(true), moments(MomentFormat::bf16), "
-         "Precision::O2()";
+         "Precision::O2()" +
+         (device.has_value() ? ", offload_states(true)" : "");
 }
 
 }  // namespace lockstep

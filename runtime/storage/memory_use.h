@@ -14,7 +14,8 @@ namespace lockstep {
 struct ArenaMemory {
   int64_t weights = 0, masters = 0, gradients = 0, accumulators = 0, moments = 0;
   int64_t averages = 0;
-  int64_t rounds = 0;  // of LocalUpdates: weights at the start of the round, outer momentum
+  int64_t rounds = 0;   // of LocalUpdates: weights at the start of the round, outer momentum
+  int64_t on_host = 0;  // of masters, moments and averages: what offload_states keeps there
 };
 
 /// Bytes of a device (free, total) and of LibTorch's allocator there: allocated to tensors now,

@@ -45,6 +45,13 @@ std::string first_difference(const std::vector<std::string>& reference,
                   line(other), ". Build the same model, in the same order, on every rank");
 }
 
+void note_digests(const std::vector<at::Tensor>& flats, const at::Tensor& digests) {
+  auto* values = digests.mutable_data_ptr<int64_t>();
+  for (const at::Tensor& flat : flats) {
+    *values++ = static_cast<int64_t>(digest({flat}));
+  }
+}
+
 }  // namespace
 
 uint64_t digest(const std::vector<at::Tensor>& flat_tensors) {
@@ -101,15 +108,33 @@ void require_same_text(const std::string& what, const std::string& text,
 
 void broadcast_and_verify(const std::vector<ModelTensor>& tensors, Communicator& communicator,
                           const Agreement& agreement) {
-  std::vector<at::Tensor> flats;
-  for (const ModelTensor& entry : tensors) {
-    flats.push_back(flat_alias(entry.tensor, entry.name));
-    communicator.broadcast(flats.back()).wait();
+  if (tensors.empty()) {
+    return;
   }
-  uint64_t mine = 0;
-  agreement.attempt([&] { mine = digest(flats); });
-  LOCKSTEP_CHECK_CODE(same_on_all_ranks(mine, agreement.communicator()), ExitCode::diverged,
-                      "rank ", communicator.rank(),
+  const Communicator& ranks = agreement.communicator();
+  std::vector<at::Tensor> flats;
+  const at::Tensor mine = at::empty({static_cast<int64_t>(tensors.size())}, at::kLong);
+  agreement.attempt([&] {
+    for (const ModelTensor& entry : tensors) {
+      flats.push_back(flat_alias(entry.tensor, entry.name));
+    }
+    note_digests(flats, mine);
+  });
+  const at::Tensor all = at::empty({ranks.size(), mine.numel()}, at::kLong);
+  ranks.all_gather(all.view({-1}), mine).wait();
+  const at::Tensor same = all.eq(all[0]).all(0);
+  if (same.all().item<bool>()) {
+    return;
+  }
+  for (size_t i = 0; i < flats.size(); ++i) {
+    if (!same[static_cast<int64_t>(i)].item<bool>()) {
+      communicator.broadcast(flats[i]).wait();
+    }
+  }
+  uint64_t after = 0;
+  agreement.attempt([&] { after = digest(flats); });
+  LOCKSTEP_CHECK_CODE(same_on_all_ranks(after, ranks), ExitCode::diverged, "rank ",
+                      communicator.rank(),
                       ": after the start-up broadcast parameters and buffers are not equal on all "
                       "ranks; memory or transport is faulty");
 }

@@ -1,4 +1,4 @@
-"""13_serving: a model is exported, trained in C++, compiled by the wheel's AOTInductor and served in C++.
+"""14_serving: a model is exported, trained in C++, compiled by the wheel's AOTInductor and served in C++.
 
 serving_processes.py PROGRAM MODEL_PY -- LAUNCHER..."""
 import os

@@ -1,4 +1,4 @@
-"""What the machine code of every kernel must keep to, and the table of docs/gpu.md. scripts/kernels runs it."""
+"""What the machine code of every kernel must keep to, and the table of benchmarks/results/kernels.md. scripts/kernels runs it."""
 
 import re
 
@@ -7,7 +7,7 @@ from cuda_tools import skip
 from machine_code import codes_of
 from replay import replay
 
-PAGE = "docs/gpu.md"
+PAGE = "benchmarks/results/kernels.md"
 BEGIN = "<!-- scripts/kernels writes from here -->"
 END = "<!-- to here -->"
 ARCHITECTURES = ("sm_80", "sm_90")

@@ -89,6 +89,7 @@ LOCKSTEP_OPTION_LIST(TrainerOptions) {
   visit("local_updates", options.local_updates());
   visit("shard_optimizer", options.shard_optimizer());
   visit("share_weights", options.share_weights());
+  visit("offload_states", options.offload_states());
   visit("buckets", options.buckets());
   visit("activation_budget", options.activation_budget());
   visit("activation_chain", options.activation_chain(), kNotDescribed);

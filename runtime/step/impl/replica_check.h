@@ -74,6 +74,7 @@ class ReplicaCheck {
     at::Tensor sum;  // int64, 0-dimensional, in pinned memory
     c10::Event event;
     size_t first_array;
+    uint64_t on_host;  // digest of the arrays that are in host memory
   };
   bool digests_differ(const Votes& all) const;
   /// `array`: the first one that differs. Collective.
@@ -89,6 +90,7 @@ class ReplicaCheck {
   Updater& updater_;
   const WrittenWeights& written_;
   bool has_one_copy_;  // of the weights on each node
+  c10::Device device_;
   Agreement agreement_;
   bool only_shared_;
   std::vector<ReplicatedArray> arrays_;  // flat, in memory that stays

@@ -31,6 +31,9 @@ struct UpdaterOptions {
   double clip_value = std::numeric_limits<double>::infinity();
   /// Updates are counted per parameter, since some parameters may miss updates.
   bool counts_by_parameter = false;
+  /// Moments are in host memory, and travel to the device for each update; the arena's states are
+  /// there, too (Arena::Options::offloads).
+  bool offloads = false;
 };
 
 /// Updates the weights: one pass per bucket over reduced gradients, masters, moments and weights.

@@ -43,6 +43,8 @@ class Arena {
     /// The memory of the weights, of node_bytes(), for all ranks of a node together. Null: each
     /// rank has its own.
     std::shared_ptr<NodeMemory> node;
+    /// True: masters, remainders and averages of weights on a device are in host memory.
+    bool offloads = false;
   };
 
   /// Moves `parameters` into flat storage on their device, in the plan's dtypes. `parameters` are
@@ -73,8 +75,8 @@ class Arena {
   /// Waits until every rank has written its part in take_masters(). Collective if shared.
   void wait_for_node() const;
 
-  /// The whole masters (or the weights where there are none). Aliases if this rank holds them
-  /// whole, else copies. Collective if sharded.
+  /// The whole masters (or the weights where there are none), in the memory in which this rank
+  /// keeps them. Aliases if it holds them whole, else copies. Collective if sharded.
   std::vector<at::Tensor> whole_masters() const;
   /// Tensors into which all masters can be written for take_masters(). Shaped as whole_masters(),
   /// with any content.
@@ -111,6 +113,8 @@ class Arena {
  private:
   void add_bucket(const std::vector<ModelTensor>& parameters, const BucketPlan& plan,
                   const Precision& precision, bool averages);
+  /// A copy of what this rank keeps of a state.
+  at::Tensor kept(const at::Tensor& state) const;
   template <typename Form>
   std::vector<at::Tensor> averages(const Form& form) const;
   template <typename Form>
@@ -124,6 +128,7 @@ class Arena {
   std::vector<ModelTensor> parameters_;
   std::optional<Communicator> sharers_;
   std::shared_ptr<NodeMemory> node_;
+  bool offloads_;
   size_t node_begin_ = 0;  // bytes of node_ that buckets have by now
   std::vector<Bucket> buckets_;
   mutable uint32_t writes_ = 0;

@@ -18,7 +18,8 @@ void require_same_structure(const Model& model, const Agreement& agreement);
 void require_same_text(const std::string& what, const std::string& text,
                        const Agreement& agreement);
 
-/// Copies rank 0's tensors to all ranks, then verifies by hash that all hold the same bits.
+/// Gives all ranks rank 0's bits. Compares them by hash; copies only the tensors that differ, and
+/// then compares again: memory that ranks share by construct() is not written without need.
 void broadcast_and_verify(const std::vector<ModelTensor>& tensors, Communicator& communicator,
                           const Agreement& agreement);
 

@@ -5,6 +5,7 @@
 
 #include <new>
 
+#include "error_of.h"
 #include "runtime/trainer_runs.h"
 #include "test_names.h"
 
@@ -70,6 +71,14 @@ class FailingSgd final : public torch::optim::SGD {
  private:
   bool has_failed_ = false;
 };
+
+TEST(TrainerMaking, WithOffloadedStatesOnTheHostIsRefused) {
+  const auto model = std::make_shared<Mlp>();
+  const std::string text = testing::error_of([&] {
+    Trainer trainer(runtime(), model, AdamW(1e-3), TrainerOptions().offload_states(true));
+  });
+  EXPECT_THAT(text, ::testing::HasSubstr("offload_states: the model is on the CPU"));
+}
 
 TEST(TorchOptimizerStep, ThatThrowsOnOneRankIsOneErrorOnEveryRank) {
   const TorchOptimizer optimizer([](std::vector<at::Tensor> masters) {

@@ -37,6 +37,7 @@ inline std::vector<Precision> kinds_of_masters() {
 struct Wide : torch::nn::Module {
   Wide() : layer(register_module("layer", torch::nn::Linear(512, 512))) {
     last = register_parameter("last", at::ones({8}));
+    to(device());
   }
   at::Tensor loss(int64_t step) {
     const auto seed = static_cast<uint64_t>(step * 64 + runtime().rank());

@@ -31,9 +31,8 @@ std::vector<Layout> layouts() {
 }
 
 std::shared_ptr<NodeMemory> made(const Communicator& ranks) {
-  std::string why;
-  auto memory = NodeMemory::make(ranks, kElements * sizeof(float), why);
-  EXPECT_NE(memory, nullptr) << why;
+  auto memory = NodeMemory::make(ranks, kElements * sizeof(float), "test", "");
+  EXPECT_NE(memory, nullptr);
   return memory;
 }
 
@@ -111,10 +110,9 @@ struct Shared {
     }
     plans =
         plan_buckets(planned, BucketOptions().first_bucket_bytes(1).bucket_bytes(1), ranks.size());
-    std::string why;
-    Arena::Options options{false, ranks,
-                           NodeMemory::make(ranks, Arena::node_bytes(plans, ranks.size()), why)};
-    EXPECT_NE(options.node, nullptr) << why;
+    const size_t bytes = Arena::node_bytes(plans, ranks.size());
+    Arena::Options options{false, ranks, NodeMemory::make(ranks, bytes, "test", "")};
+    EXPECT_NE(options.node, nullptr);
     arena = std::make_unique<Arena>(parameters, plans, precision, std::move(options));
     ranks.barrier().wait();
   }

@@ -1,7 +1,7 @@
-"""Exports the model of 13_serving.cpp, and compiles it when it is trained:
+"""Exports the model of 14_serving.cpp, and compiles it when it is trained:
 
-  13_serving_model.py export model.pt2
-  13_serving_model.py compile trained.pt2 served.pt2"""
+  14_serving_model.py export model.pt2
+  14_serving_model.py compile trained.pt2 served.pt2"""
 
 import sys
 

@@ -1,9 +1,9 @@
 // Trains a model that Python exported, and serves what AOTInductor compiled of the trained model.
 //
-//   python3 13_serving_model.py export model.pt2
-//   lockstep run -n 2 -- build/examples/13_serving train model.pt2 trained.pt2
-//   python3 13_serving_model.py compile trained.pt2 served.pt2
-//   build/examples/13_serving serve served.pt2
+//   python3 14_serving_model.py export model.pt2
+//   lockstep run -n 2 -- build/examples/14_serving train model.pt2 trained.pt2
+//   python3 14_serving_model.py compile trained.pt2 served.pt2
+//   build/examples/14_serving serve served.pt2
 //
 // The model learns sin(x) cos(y). The server reads a request, two numbers, from each line of its
 // input and answers it with a line. It needs LibTorch alone: no Python, no MPI and no lockstep.
