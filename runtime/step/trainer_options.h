@@ -97,9 +97,9 @@ struct TrainerOptions {
   /// On devices: masters, remainders, averages and moments are in page-locked host memory, and
   /// travel to the device and back in each update, bucket by bucket, while others are updated. The
   /// device then holds weights, gradients and two buckets of states. The bits are those of a run
-  /// without. Trainer::masters() and averaged() return tensors of the host. The host waits for each
-  /// update. Refused, with the reason: the CPU, whose memory has the states in any case, and
-  /// TorchOptimizer.
+  /// without. Trainer::masters() and the averages of weights are tensors of the host. The host
+  /// waits for each update. Refused, with the reason: the CPU, whose memory has the states in any
+  /// case, and TorchOptimizer.
   TORCH_ARG(bool, offload_states) = false;
   TORCH_ARG(BucketOptions, buckets) = {};
   /// Maximum bytes that the activations of a chain may use in one micro-batch, for example "8 GiB".

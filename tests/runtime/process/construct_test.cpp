@@ -1,6 +1,7 @@
 // Runtime::construct(): models that are made by one rank of a node at a time.
 #include <ATen/CPUGeneratorImpl.h>
 #include <fcntl.h>
+#include <lockstep/collectives/check.h>
 #include <lockstep/runtime/data_parallel.h>
 #include <lockstep/runtime/trainer.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -11,10 +12,10 @@
 #include <string>
 #include <thread>
 
-#include "across_ranks.h"
 #include "error_of.h"
 #include "mapped_memory.h"
-#include "temporary_folder.h"
+#include "runtime/across_ranks.h"
+#include "runtime/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -29,7 +30,8 @@ struct NetImpl : torch::nn::Module {
   explicit NetImpl(int64_t width = 64) {
     first = register_module("first", torch::nn::Linear(width, width));
     norm = register_module("norm", torch::nn::BatchNorm1d(width));
-    last = register_parameter("last", at::randn({width, 4}).t());
+    last = register_parameter("last",
+                              at::empty_strided({4, width}, {1, 4}).copy_(at::randn({4, width})));
     register_parameter("none", at::empty({0}));
   }
   at::Tensor forward(const at::Tensor& x) {
@@ -212,7 +214,9 @@ TEST(Construct, WrappersLeaveEqualWeightsShared) {
 
 TEST(Construct, TrainsWithTheBitsOfPlainConstruction) {
   const auto trained = [](Net net, bool share) {
-    const auto options = TrainerOptions().shard_optimizer(share).share_weights(share).ema(0.5);
+    const auto options =
+        TrainerOptions().shard_optimizer(share).share_weights(share).ema(0.5).unused(
+            UnusedParameters::zeros);
     Trainer trainer(testing::runtime(), net, AdamW(1e-2), options);
     for (uint64_t step = 0; step < 3; ++step) {
       trainer.step([&] {
