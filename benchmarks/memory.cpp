@@ -1,5 +1,6 @@
-// memory WIRE ACCUMULATE: the most memory that a Trainer takes on this rank, beside what its arena
-// must hold, for a model that is all parameters and hardly any activations. WIRE: fp16 or fp32.
+// memory WIRE ACCUMULATE [MODE]: the most memory that a Trainer takes on this rank, beside what its
+// arena must hold, for a model that is all parameters and hardly any activations. WIRE: fp16 or
+// fp32. MODE: sharded (shard_optimizer) or shared (with share_weights and construct() too).
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/trainer.h>
 
@@ -63,14 +64,24 @@ class Peak {
 };
 
 /// Builds and trains the model and returns what it took.
-Series train(Runtime& runtime, const std::string& model, const std::string& wire, int accumulate) {
+Series train(Runtime& runtime, const std::string& model, const std::string& wire, int accumulate,
+             const std::string& mode) {
   const auto dtype = wire == "fp16" ? c10::ScalarType::Half : c10::ScalarType::Float;
   Series series(model, wire);
   Peak peak;
   peak.begin();
-  Workload workload = make_workload(model);
+  Workload workload;
+  const auto make = [&] {
+    workload = make_workload(model);
+    return workload.module;
+  };
+  mode == "shared" ? runtime.construct(make) : make();
   Trainer trainer(runtime, workload.module, AdamW(1e-4),
-                  TrainerOptions().precision(Precision::O0().wire(dtype)).accumulate(accumulate));
+                  TrainerOptions()
+                      .precision(Precision::O0().wire(dtype))
+                      .accumulate(accumulate)
+                      .shard_optimizer(!mode.empty())
+                      .share_weights(mode == "shared"));
   for (int i = 0; i < 3 * accumulate; ++i) {
     workload.next_batch();
     trainer.step([&] { return Loss(workload.loss()); });
@@ -88,13 +99,15 @@ Series train(Runtime& runtime, const std::string& model, const std::string& wire
 }  // namespace lockstep::benchmarks
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::cerr << "usage: " << argv[0] << " fp16|fp32 ACCUMULATE\n";
+  if (argc != 3 && argc != 4) {
+    std::cerr << "usage: " << argv[0] << " fp16|fp32 ACCUMULATE [sharded|shared]\n";
     return 2;
   }
   return lockstep::run(argc, argv, [&](lockstep::Runtime& runtime) {
     using lockstep::benchmarks::train;
-    train(runtime, "mlp-small", argv[1], std::stoi(argv[2]));  // brings the libraries' pages in
-    train(runtime, "mlp", argv[1], std::stoi(argv[2])).write();
+    const std::string mode = argc == 4 ? argv[3] : "";
+    train(runtime, "mlp-small", argv[1], std::stoi(argv[2]),
+          mode);  // brings the libraries' pages in
+    train(runtime, "mlp", argv[1], std::stoi(argv[2]), mode).write();
   });
 }

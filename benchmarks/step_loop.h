@@ -33,7 +33,8 @@ class StepLoop {
 /// "accumulate-N", "reproducible-N": N micro-batches on each rank, fp16 wire, without and with
 /// TrainerOptions::reproducible. "layers-fused", "layers-channels-last": fp16 wire, and a model
 /// with lockstep's fused layers, or with images and convolutions channels_last. "muon",
-/// "muon-sharded": with MuonOptimizer, fp16 wire; model gpt.
+/// "muon-sharded": with MuonOptimizer, fp16 wire; model gpt. "sharded-fp16", "shared-fp16": with
+/// shard_optimizer, and with share_weights too.
 std::unique_ptr<StepLoop> make_trainer_loop(const std::string& variant, const std::string& model,
                                             int argc, char** argv);
 

@@ -34,6 +34,9 @@ TrainerOptions options_of(const std::string& variant, int ranks) {
   if (kind == "accumulate") {
     return options.accumulate(std::stoll(rest));
   }
+  if (kind == "sharded" || kind == "shared") {
+    return options.shard_optimizer(true).share_weights(kind == "shared");
+  }
   if (kind == "muon") {
     return options.shard_optimizer(rest == "sharded");
   }

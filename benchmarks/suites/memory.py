@@ -24,4 +24,16 @@ def run(measurement, only):
                          in zip(sample.notes["arena"], sample.notes["bucket"])]
                 rows.append(compare("memory", name, sample.noted("peak"), Sample.of(bound),
                                     "bound", "MB", 1.0))
-    return rows + activation.run(measurement, only)
+    return rows + _modes(measurement, only) + activation.run(measurement, only)
+
+
+def _modes(measurement, only):
+    """The bytes of a rank beside those of a plain run."""
+    if not only.search("2-rank fp32 sharded shared"):
+        return []
+    jobs = {mode: Job("mpi", program(measurement.build, "memory", "fp32", 1, *([mode] if mode else [])), mode)
+            for mode in ("", "sharded", "shared")}
+    samples = {variant: sample for (_, variant), sample in measurement.alternate(jobs, measure.each).items()}
+    plain = samples["fp32"].noted("peak")
+    return [compare("memory", f"2-rank fp32 {mode}", samples[mode].noted("peak"), plain, "plain", "MB")
+            for mode in ("sharded", "shared")]

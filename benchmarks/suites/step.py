@@ -34,7 +34,9 @@ LAYERS = {"lstm": ("fused layers", "layers-fused", {"ours-fp16": 1.0, **TUNED_PE
 # Of two ranks: row, models, variant, the variant without the option, micro-batches, ratio.
 OPTIONS = (("reproducible", MODELS, "reproducible-1", "accumulate-1", 1, 0.87),
            ("reproducible accumulate 4", MODELS, "reproducible-4", "accumulate-4", 4, 0.87),
-           ("muon sharded", ("gpt",), "muon-sharded", "muon", 1, 1.0))
+           ("muon sharded", ("gpt",), "muon-sharded", "muon", 1, 1.0),
+           ("sharded", ("gpt", "resnet18"), "sharded-fp16", "ours-fp16", 1, None),
+           ("shared weights", ("gpt", "resnet18"), "shared-fp16", "sharded-fp16", 1, 0.98))
 
 # glibc keeps freed memory, as a Runtime that owns its program asks of it (mallopt).
 MALLOC = (("MALLOC_MMAP_THRESHOLD_", str(1 << 30)), ("MALLOC_TRIM_THRESHOLD_", str(1 << 30)))
