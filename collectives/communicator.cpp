@@ -288,6 +288,9 @@ std::string Communicator::broadcast_bytes(const std::string& bytes, int root) co
   length.mutable_data_ptr<int64_t>()[0] = static_cast<int64_t>(bytes.size());
   broadcast(length, root).wait();
   std::string result(static_cast<size_t>(*length.const_data_ptr<int64_t>()), '\0');
+  if (result.empty()) {
+    return result;
+  }
   const at::Tensor memory = at::empty({static_cast<int64_t>(result.size())}, at::kByte);
   if (rank() == root) {
     std::memcpy(memory.mutable_data_ptr(), bytes.data(), bytes.size());

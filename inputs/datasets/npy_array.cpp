@@ -22,7 +22,9 @@ at::Tensor elements(const std::shared_ptr<detail::MappedData>& file,
         data, shape, [file](void*) {}, at::dtype(header.dtype));
   }
   at::Tensor copy = at::empty(shape, at::dtype(header.dtype));
-  std::memcpy(copy.mutable_data_ptr(), data, copy.nbytes());
+  if (copy.nbytes() != 0) {
+    std::memcpy(copy.mutable_data_ptr(), data, copy.nbytes());
+  }
   return copy;
 }
 

@@ -29,6 +29,13 @@ struct Role {
   int64_t bytes;  // of a sample
 };
 
+/// A tensor of no elements may have no memory.
+void copy_bytes(void* to, const void* from, size_t bytes) {
+  if (bytes != 0) {
+    std::memcpy(to, from, bytes);
+  }
+}
+
 }  // namespace
 
 struct SampleLink::Impl {
@@ -116,7 +123,7 @@ struct SampleLink::Impl {
                           sample[i].toString(), " ", sample[i].sizes(), "; expected ",
                           like[i].toString(), " ", like[i].sizes());
       const at::Tensor part = detail::applied(sample[i].detach()).cpu().contiguous();
-      std::memcpy(message.bytes.data() + at, part.data_ptr(), part.nbytes());
+      copy_bytes(message.bytes.data() + at, part.data_ptr(), part.nbytes());
       at += part.nbytes();
     }
     const int to = trainers[static_cast<size_t>((number + count++) % trainer_count())];
@@ -170,7 +177,7 @@ struct SampleLink::Impl {
     }
     size_t at = 0;
     for (const at::Tensor& part : like) {
-      std::memcpy(part.data_ptr(), received.data() + at, part.nbytes());
+      copy_bytes(part.data_ptr(), received.data() + at, part.nbytes());
       at += part.nbytes();
     }
     buffer.push(like);

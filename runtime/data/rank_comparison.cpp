@@ -34,7 +34,9 @@ std::string bytes_of(const std::vector<double>& numbers) {
 
 std::vector<double> numbers_of(const std::string& bytes) {
   std::vector<double> numbers(bytes.size() / sizeof(double));
-  std::memcpy(numbers.data(), bytes.data(), bytes.size());
+  if (!numbers.empty()) {
+    std::memcpy(numbers.data(), bytes.data(), bytes.size());
+  }
   return numbers;
 }
 

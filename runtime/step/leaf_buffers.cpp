@@ -11,7 +11,8 @@ namespace lockstep::detail {
 namespace {
 
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
-  return std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
+  return a.nbytes() == 0 ||  // then there may be no memory
+         std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
 }
 
 /// Writes without a change of the version that autograd sees.

@@ -180,7 +180,9 @@ std::vector<StoredTensor> read_all(Archive& archive, const Payload& payload) {
 
 at::Tensor bytes_of(const std::string& text) {
   at::Tensor bytes = at::empty({static_cast<int64_t>(text.size())}, at::kByte);
-  std::memcpy(bytes.mutable_data_ptr(), text.data(), text.size());
+  if (!text.empty()) {
+    std::memcpy(bytes.mutable_data_ptr(), text.data(), text.size());
+  }
   return bytes;
 }
 
