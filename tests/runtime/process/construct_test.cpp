@@ -9,10 +9,12 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <thread>
 
 #include "error_of.h"
+#include "file_limit.h"
 #include "mapped_memory.h"
 #include "runtime/across_ranks.h"
 #include "runtime/temporary_folder.h"
@@ -189,6 +191,25 @@ TEST(Construct, ParametersThatShareMemoryStillDo) {
   const auto parameters = net->named_parameters();
   EXPECT_TRUE(parameters["row"].is_alias_of(parameters["whole"]));
   EXPECT_TRUE(parameters["tied"].is_same(parameters["again"]));
+}
+
+TEST(Construct, WithoutRoomInSharedMemoryEachRankHasACopyAndOneLineSaysSo) {
+  if (testing::runtime().size() == 1) {
+    return;
+  }
+  at::manual_seed(5);
+  const Net plain;
+  at::manual_seed(5);
+  ::testing::internal::CaptureStderr();
+  std::optional<Net> net;
+  {
+    const testing::FileLimit limit(4096);
+    net = testing::runtime().construct([] { return Net(); });
+  }
+  const std::string line = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(line.find("construct(): ") != std::string::npos, testing::runtime().is_main()) << line;
+  EXPECT_FALSE(is_shared((*net)->last));
+  expect_same(**net, *plain);
 }
 
 TEST(Construct, AFailureOfOneRankIsOneOfAll) {

@@ -2,13 +2,11 @@
 // and what the program writes.
 #include <lockstep/checkpointing/activation/checkpoint.h>
 #include <lockstep/checkpointing/activation/memory_meter.h>
-#include <sys/resource.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/optim/adamw.h>
 
-#include <csignal>
-
 #include "error_of.h"
+#include "file_limit.h"
 #include "mapped_memory.h"
 #include "shared_runs.h"
 #include "test_names.h"
@@ -19,6 +17,7 @@ using namespace detail;
 
 namespace {
 
+using testing::FileLimit;
 using testing::Mapped;
 using testing::mapped_at;
 using testing::WideRun;
@@ -211,24 +210,6 @@ TEST(SharedWeights, AreRefusedByNameWhereTheyCannotWork) {
   EXPECT_THAT(error_of([&] { Trainer(runtime(), table, AdamW(1e-2), shared()); }),
               AllOf(HasSubstr("share_weights: "), HasSubstr("max_norm")));
 }
-
-/// No file may grow beyond `bytes` meanwhile.
-class FileLimit {
- public:
-  explicit FileLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit = {bytes, before_.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~FileLimit() {
-    setrlimit(RLIMIT_FSIZE, &before_);
-    static_cast<void>(std::signal(SIGXFSZ, handler_));
-  }
-
- private:
-  void (*handler_)(int);
-  rlimit before_ = {};
-};
 
 TEST(SharedWeights, WithoutRoomInSharedMemoryEachRankHasACopyAndOneLineSaysSo) {
   if (runtime().size() == 1) {
