@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <lockstep/collectives/check.h>
 #include <lockstep/runtime/data_parallel.h>
-#include <lockstep/runtime/trainer.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
 #include <unistd.h>
@@ -231,29 +230,6 @@ TEST(Construct, WrappersLeaveEqualWeightsShared) {
   const DataParallel wrapped(testing::runtime().communicator(), net);
   EXPECT_EQ(is_shared(net->last), testing::runtime().size() > 1);
   EXPECT_NE(has_private_pages(net->last), testing::runtime().size() > 1);
-}
-
-TEST(Construct, TrainsWithTheBitsOfPlainConstruction) {
-  const auto trained = [](Net net, bool share) {
-    const auto options =
-        TrainerOptions().shard_optimizer(share).share_weights(share).ema(0.5).unused(
-            UnusedParameters::zeros);
-    Trainer trainer(testing::runtime(), net, AdamW(1e-2), options);
-    for (uint64_t step = 0; step < 3; ++step) {
-      trainer.step([&] {
-        const uint64_t seed = step * 64 + static_cast<uint64_t>(testing::runtime().rank());
-        return Loss(net->forward(testing::drawn({8, 64}, seed)).square().mean());
-      });
-    }
-    return at::cat({net->first->weight.detach().flatten(), net->last.detach().flatten()});
-  };
-  at::manual_seed(5);
-  const at::Tensor expected = trained(Net(), false);
-  for (const bool share : {false, true}) {
-    at::manual_seed(5);
-    EXPECT_TRUE(
-        at::equal(trained(testing::runtime().construct([] { return Net(); }), share), expected));
-  }
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <lockstep/runtime/trainer/impl/trainer_impl.h>
 
 #include "error_of.h"
+#include "local_runs.h"
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
 
@@ -15,6 +16,11 @@ namespace lockstep {
 using namespace detail;
 
 namespace {
+
+using testing::kRound;
+using testing::local;
+using testing::several_ranks;
+using testing::Trained;
 
 using ::testing::AllOf;
 using ::testing::Contains;
@@ -32,33 +38,8 @@ using testing::scaled_loss;
 using testing::SharedFolder;
 using testing::step_path;
 
-constexpr int64_t kRound = 3;
-
-struct Trained {
-  explicit Trained(const TrainerOptions& options, const OptimizerSpec& optimizer = AdamW(1e-2),
-                   Runtime& ranks = runtime())
-      : model((at::manual_seed(11), std::make_shared<Mlp>())),
-        trainer(ranks, model, optimizer, options) {}
-  void steps(int64_t number) {
-    for (int64_t i = 0; i < number; ++i) {
-      trainer.step([&] { return scaled_loss(*model, count++); });
-    }
-  }
-  int64_t count = 0;
-  std::shared_ptr<Mlp> model;
-  Trainer trainer;
-};
-
-TrainerOptions local(LocalUpdates updates) {
-  return TrainerOptions().local_updates(updates);
-}
-
 SnapshotOptions saved_at_once(const std::string& folder) {
   return SnapshotOptions().folder(folder).asynchronous(false);
-}
-
-bool several_ranks() {
-  return runtime().size() > 1;
 }
 
 /// Trains `updates` updates and saves the last one.

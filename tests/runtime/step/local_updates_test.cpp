@@ -4,6 +4,7 @@
 #include <torch/optim/adamw.h>
 
 #include "error_of.h"
+#include "local_runs.h"
 #include "runtime/snapshot_runs.h"
 #include "runtime/trainer_runs.h"
 #include "test_names.h"
@@ -11,36 +12,14 @@
 namespace lockstep {
 namespace {
 
-constexpr int64_t kRound = 3;
-
-struct Trained {
-  explicit Trained(const TrainerOptions& options, const OptimizerSpec& optimizer = AdamW(1e-2))
-      : model((at::manual_seed(11), std::make_shared<Mlp>())),
-        trainer(runtime(), model, optimizer, options) {}
-  StepReport step(float factor = 1.0F) {
-    return trainer.step([&] { return scaled_loss(*model, count++, factor); });
-  }
-  void steps(int64_t number) {
-    for (int64_t i = 0; i < number; ++i) {
-      step();
-    }
-  }
-  int64_t count = 0;
-  std::shared_ptr<Mlp> model;
-  Trainer trainer;
-};
-
-TrainerOptions local(LocalUpdates updates) {
-  return TrainerOptions().local_updates(updates);
-}
+using testing::kRound;
+using testing::local;
+using testing::several_ranks;
+using testing::Trained;
 
 /// True on every rank if the weights have the same bits on all.
 bool ranks_agree(const Trainer& trainer) {
   return equal_on_all_ranks(flat_masters(trainer));
-}
-
-bool several_ranks() {
-  return runtime().size() > 1;
 }
 
 TEST(LocalUpdatesRanks, OuterStepIsThatOfPythonsSgd) {

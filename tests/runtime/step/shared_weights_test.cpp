@@ -202,6 +202,24 @@ TEST(SharedWeights, OfATrainerThatIsGoneStayAndCanBeTrainedAgain) {
   EXPECT_TRUE(at::equal(trained(shared()), trained({})));
 }
 
+TEST(SharedWeights, OfAConstructedModelHaveTheBitsOfAPlainRun) {
+  const auto trained = [](const std::shared_ptr<testing::Mlp>& model, bool share) {
+    const auto options = TrainerOptions().ema(0.5);
+    Trainer trainer(runtime(), model, AdamW(1e-2), share ? shared(options) : options);
+    for (int64_t step = 0; step < 3; ++step) {
+      trainer.step([&] { return testing::scaled_loss(*model, step); });
+    }
+    return testing::flat(model->parameters());
+  };
+  const auto make = [] { return std::make_shared<testing::Mlp>(/*hidden=*/37); };
+  at::manual_seed(17);
+  const at::Tensor expected = trained(make(), false);
+  for (const bool share : {false, true}) {
+    at::manual_seed(17);
+    EXPECT_TRUE(at::equal(trained(runtime().construct(make), share), expected)) << share;
+  }
+}
+
 TEST(SharedWeights, AreRefusedByNameWhereTheyCannotWork) {
   EXPECT_THAT(error_of([] { TrainerOptions().share_weights(true).validate(); }),
               HasSubstr("share_weights needs shard_optimizer(true)"));
