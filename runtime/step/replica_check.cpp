@@ -61,6 +61,7 @@ std::vector<ReplicatedArray> moments(const Reducer& reducer, Updater& updater) {
 
 std::vector<uint64_t> digests(const std::vector<ReplicatedArray>& arrays) {
   std::vector<uint64_t> all;
+  all.reserve(arrays.size());
   for (const ReplicatedArray& each : arrays) {
     all.push_back(digest({in_memory_order(each.array)}));
   }
@@ -73,6 +74,7 @@ std::string bytes_of(const std::vector<uint64_t>& values) {
 
 std::vector<std::string> names_of(const std::vector<ReplicatedArray>& arrays) {
   std::vector<std::string> names;
+  names.reserve(arrays.size());
   for (const ReplicatedArray& each : arrays) {
     names.push_back(each.name);
   }

@@ -236,6 +236,7 @@ Error TrainingStorage::explained(const Error& error, int64_t micro_batch) const 
 std::vector<BucketPlan> TrainingStorage::plans_for(
     const std::vector<ModelTensor>& parameters) const {
   std::vector<PlannedParameter> planned;
+  planned.reserve(parameters.size());
   for (const ModelTensor& entry : parameters) {
     planned.push_back({real_view(entry.tensor.detach()).numel(),
                        c10::toRealValueType(options_.precision().storage_dtype(entry)),

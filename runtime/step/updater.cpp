@@ -136,6 +136,7 @@ class FusedUpdater final : public Updater {
 
   static std::vector<double> configured_rates(const FusedOptimizer& spec) {
     std::vector<double> rates;
+    rates.reserve(static_cast<size_t>(spec.groups()));
     for (int group = 0; group < spec.groups(); ++group) {
       rates.push_back(spec.learning_rate(group));
     }
