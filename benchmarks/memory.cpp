@@ -40,7 +40,8 @@ int64_t bytes_of_others() {
     std::string first, second;
     words >> first >> second;
     if (first.find('-') != std::string::npos) {  // a mapping: addresses, then permissions
-      shared = second.back() == 's';
+      // A view of the node's weights is private until it is written.
+      shared = second.back() == 's' || line.find("memfd:") != std::string::npos;
     } else if (shared && first == "Rss:") {
       kilobytes += std::stoll(second);
     } else if (shared && first == "Pss:") {
