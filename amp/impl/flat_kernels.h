@@ -28,9 +28,13 @@ void accumulate_flat(const at::Tensor& sum, const at::Tensor& from);
 void measure_into(const at::Tensor& flat, const at::Tensor& totals,
                   const MeasuredParts& parts = {});
 
+/// One of the parts of a flat array, which may be empty.
+at::Tensor part_of(const at::Tensor& flat, const MeasuredParts& parts, int part);
+
 /// The same in two halves, so that each rank can measure one part of a bucket. `sums`: fp64,
-/// measured_sums() elements; measure_part() writes only those of its part, whose elements are
-/// `own`. add_measured() adds a bucket with complete sums; the bits are those of measure_into().
+/// measured_sums() elements; measure_part() writes only those of its part, `own`, which is
+/// part_of() the bucket. add_measured() adds a bucket with complete sums; the bits are those of
+/// measure_into().
 int64_t measured_sums(const MeasuredParts& parts, c10::Device device);
 void measure_part(const at::Tensor& own, const MeasuredParts& parts, int part,
                   const at::Tensor& sums);

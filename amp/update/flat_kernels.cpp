@@ -16,14 +16,6 @@ at::Tensor in_a_row(const at::Tensor& dense) {
   return !dense.defined() || dense.dim() == 1 ? dense : dense.as_strided({dense.numel()}, {1});
 }
 
-at::Tensor part_of(const at::Tensor& flat, const MeasuredParts& parts, int part) {
-  if (parts.each == 0) {
-    return flat;
-  }
-  const int64_t begin = std::min(part * parts.each, flat.numel());
-  return flat.narrow(0, begin, std::min(parts.each, flat.numel() - begin));
-}
-
 Measure measured(const at::Tensor& flat, const MeasuredParts& parts, int part) {
   return measure(part_of(flat, parts, part));
 }
@@ -46,6 +38,14 @@ void add(const Measure& bucket, const at::Tensor& totals) {
 }
 
 }  // namespace
+
+at::Tensor part_of(const at::Tensor& flat, const MeasuredParts& parts, int part) {
+  if (parts.each == 0) {
+    return flat;
+  }
+  const int64_t begin = std::min(part * parts.each, flat.numel());
+  return flat.narrow(0, begin, std::min(parts.each, flat.numel() - begin));
+}
 
 void cast_flat(const at::Tensor& to, const at::Tensor& from, double factor) {
   const bool any_double = to.scalar_type() == at::kDouble || from.scalar_type() == at::kDouble;

@@ -104,7 +104,7 @@ std::shared_ptr<NodeMemory> NodeMemory::make_if_possible(const Communicator& ran
 }
 
 std::shared_ptr<NodeMemory> NodeMemory::make(const Communicator& ranks, size_t bytes,
-                                             const std::string& user, const std::string& instead) {
+                                             const std::string& user) {
   std::string why;
   auto memory = make_if_possible(ranks, bytes, why);
   if (memory == nullptr) {
@@ -113,7 +113,7 @@ std::shared_ptr<NodeMemory> NodeMemory::make(const Communicator& ranks, size_t b
                                     [](const std::string& each) { return !each.empty(); });
     if (ranks.rank() == 0) {
       std::cerr << "lockstep: " << user << ": rank " << first - reasons.begin() << " cannot have "
-                << *first << "; " << instead << std::endl;
+                << *first << "; each rank keeps its own copy of the weights" << std::endl;
     }
   }
   return memory;

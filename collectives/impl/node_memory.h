@@ -23,10 +23,10 @@ namespace lockstep::detail {
 class NodeMemory : public std::enable_shared_from_this<NodeMemory> {
  public:
   /// Collective. Null on every rank if the memory cannot be had or cannot be mapped by every rank.
-  /// Then rank 0 prints one line with the reason, which begins with `user` ("share_weights") and
-  /// ends with `instead` ("each rank keeps its own copy of the weights").
+  /// Then rank 0 prints one line with the reason, which begins with `user` ("share_weights"): each
+  /// rank keeps its own copy of the weights.
   static std::shared_ptr<NodeMemory> make(const Communicator& ranks, size_t bytes,
-                                          const std::string& user, const std::string& instead);
+                                          const std::string& user);
   ~NodeMemory();
   NodeMemory(const NodeMemory&) = delete;
   NodeMemory& operator=(const NodeMemory&) = delete;

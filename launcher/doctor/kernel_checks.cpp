@@ -257,8 +257,7 @@ Tensors measures_in_parts(c10::Device device, int64_t size) {
   const amp::MeasuredParts parts{(size / 3 + 7) / 8 * 8, 3};
   const at::Tensor sums = at::zeros({amp::measured_sums(parts, device)}, totals.options());
   for (int part = 0; part < parts.count; ++part) {
-    const int64_t begin = std::min(part * parts.each, size);
-    amp::measure_part(flat.narrow(0, begin, std::min(parts.each, size - begin)), parts, part, sums);
+    amp::measure_part(amp::part_of(flat, parts, part), parts, part, sums);
   }
   amp::add_measured(sums, totals);
   const at::Tensor broken = no_totals(device);

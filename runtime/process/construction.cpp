@@ -52,9 +52,8 @@ void Construction::run(const std::function<torch::nn::Module&()>& make) {
     });
     if (turn == 0 && turns > 1 && device_.is_cpu()) {
       const auto bytes = static_cast<int64_t>(mine ? bytes_of(parameters_) : 0);
-      node_ =
-          NodeMemory::make(ranks_, static_cast<size_t>(largest(ranks_.all_gather_numbers(bytes))),
-                           "construct()", "each rank keeps its own copy of the weights");
+      const int64_t most = largest(ranks_.all_gather_numbers(bytes));
+      node_ = NodeMemory::make(ranks_, static_cast<size_t>(most), "construct()");
       agreement.attempt("construct()", [&] {
         if (mine) {
           publish();

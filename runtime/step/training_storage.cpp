@@ -64,7 +64,7 @@ std::shared_ptr<NodeMemory> node_memory(const TrainerOptions& options,
     return nullptr;
   }
   return NodeMemory::make(communicator, Arena::node_bytes(plans, communicator.size()),
-                          "share_weights", "each rank keeps its own copy of the weights");
+                          "share_weights");
 }
 
 Arena::Options arena_options(const TrainerOptions& options, const Communicator& communicator,

@@ -117,9 +117,7 @@ std::vector<double> measured_by_parts(const at::Tensor& flat, const amp::Measure
       testing::zeros({amp::measured_sums(parts, testing::device().type())}, at::kDouble);
   for (int part = 0; part < parts.count; ++part) {
     const at::Tensor own = at::zeros_like(sums);
-    const int64_t begin = std::min(part * parts.each, flat.numel());
-    const int64_t numel = std::min(parts.each, flat.numel() - begin);
-    amp::measure_part(flat.narrow(0, begin, numel), parts, part, own);
+    amp::measure_part(amp::part_of(flat, parts, part), parts, part, own);
     sums.add_(own);  // as an all-reduce of what the ranks have measured
   }
   const at::Tensor totals = testing::zeros({2}, at::kDouble);

@@ -31,7 +31,7 @@ std::vector<Layout> layouts() {
 }
 
 std::shared_ptr<NodeMemory> made(const Communicator& ranks) {
-  auto memory = NodeMemory::make(ranks, kElements * sizeof(float), "test", "");
+  auto memory = NodeMemory::make(ranks, kElements * sizeof(float), "test");
   EXPECT_NE(memory, nullptr);
   return memory;
 }
@@ -111,7 +111,7 @@ struct Shared {
     plans =
         plan_buckets(planned, BucketOptions().first_bucket_bytes(1).bucket_bytes(1), ranks.size());
     const size_t bytes = Arena::node_bytes(plans, ranks.size());
-    Arena::Options options{false, ranks, NodeMemory::make(ranks, bytes, "test", "")};
+    Arena::Options options{false, ranks, NodeMemory::make(ranks, bytes, "test")};
     EXPECT_NE(options.node, nullptr);
     arena = std::make_unique<Arena>(parameters, plans, precision, std::move(options));
     ranks.barrier().wait();
