@@ -16,10 +16,6 @@ at::Tensor in_a_row(const at::Tensor& dense) {
   return !dense.defined() || dense.dim() == 1 ? dense : dense.as_strided({dense.numel()}, {1});
 }
 
-Measure measured(const at::Tensor& flat, const MeasuredParts& parts, int part) {
-  return measure(part_of(flat, parts, part));
-}
-
 /// For fp64 on a device, which has no kernel for it.
 void measure_fp64_part(const at::Tensor& values, const MeasuredParts& parts, int part,
                        const at::Tensor& sums) {
@@ -107,7 +103,7 @@ void measure_into(const at::Tensor& flat, const at::Tensor& totals, const Measur
   }
   Measure bucket;
   for (int part = 0; part < parts.count; ++part) {
-    const Measure one = measured(flat, parts, part);
+    const Measure one = measure(part_of(flat, parts, part));
     bucket.finite = bucket.finite && one.finite;
     bucket.sum_squares += one.sum_squares;
   }
