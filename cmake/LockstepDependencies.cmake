@@ -13,7 +13,7 @@ foreach(_mpi IN LISTS MPI_C_LIBRARIES)
   endif()
 endforeach()
 find_package(Threads REQUIRED)
-# A package may bring these three (lockstepConfig.cmake): then neither they nor pkg-config are looked for.
+# A package may bring these four (lockstepConfig.cmake): then neither they nor pkg-config are looked for.
 find_package(PkgConfig)
 if(NOT TARGET ZLIB::ZLIB)
   find_package(ZLIB REQUIRED)
@@ -32,6 +32,9 @@ if(NOT TARGET PkgConfig::xxhash)
   if(EXISTS "${_static}" AND NOT BUILD_SHARED_LIBS)
     set_property(TARGET PkgConfig::xxhash PROPERTY INTERFACE_LINK_LIBRARIES "${_static}")
   endif()
+endif()
+if(NOT TARGET PkgConfig::sodium)
+  pkg_check_modules(sodium REQUIRED IMPORTED_TARGET GLOBAL libsodium)
 endif()
 # Readers of datasets/ that need one of these refuse by name where it is missing.
 foreach(_optional IN ITEMS libjpeg libpng libarchive)

@@ -115,7 +115,7 @@ foreach(_part libjpeg:libjpeg-dev libpng:libpng-dev libarchive:libarchive-dev)
     string(APPEND _reader_links " ${_links}")
   endif()
 endforeach()
-string(APPEND _libraries "${_reader_links} -lhwy -lxxhash -lz -ldl -lpthread")
+string(APPEND _libraries "${_reader_links} -lhwy -lxxhash -lsodium -lz -ldl -lpthread")
 list(REMOVE_DUPLICATES _includes)
 list(TRANSFORM _includes PREPEND "-isystem ")
 list(JOIN _includes " " PKGCONFIG_INCLUDES)
@@ -159,12 +159,13 @@ if(_type STREQUAL "INTERFACE_LIBRARY")
   get_target_property(_hwy hwy::hwy INTERFACE_LINK_LIBRARIES)
 endif()
 get_target_property(_xxhash PkgConfig::xxhash INTERFACE_LINK_LIBRARIES)
+get_target_property(_sodium PkgConfig::sodium INTERFACE_LINK_LIBRARIES)
 file(GENERATE OUTPUT "${PROJECT_BINARY_DIR}/package.json" CONTENT "{
   \"version\": \"${PROJECT_VERSION}\", \"libtorch\": \"${LibTorch_VERSION}\", \"cuda\": \"${LibTorch_CUDA}\",
   \"processor\": \"${CMAKE_SYSTEM_PROCESSOR}\", \"compiler\": \"${CMAKE_CXX_COMPILER}\",
   \"libdir\": \"${CMAKE_INSTALL_LIBDIR}\", \"docdir\": \"${CMAKE_INSTALL_DOCDIR}\",
   \"readers\": \"${_reader_links}\",
-  \"brings\": [\"${_hwy}\", \"${_xxhash}\"]\n}\n")
+  \"brings\": [\"${_hwy}\", \"${_xxhash}\", \"${_sodium}\"]\n}\n")
 
 set(CPACK_INSTALL_CMAKE_PROJECTS)
 foreach(_component IN ITEMS lockstep documents relocated)
@@ -179,6 +180,6 @@ set(CPACK_GENERATOR TGZ DEB)
 # LibTorch is a wheel, which no package names; the rest is what a program needs to link.
 set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_PACKAGE_DEPENDS
-  "libopenmpi-dev, openmpi-bin, libhwy-dev, libxxhash-dev, zlib1g-dev, pkgconf${_optional_packages}")
+  "libopenmpi-dev, openmpi-bin, libhwy-dev, libxxhash-dev, libsodium-dev, zlib1g-dev, pkgconf${_optional_packages}")
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 include(CPack)

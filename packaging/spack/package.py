@@ -32,6 +32,7 @@ class Lockstep(CMakePackage):
     depends_on("mpi", type=("build", "link", "run"))
     depends_on("highway", type=("build", "link"))
     depends_on("xxhash", type=("build", "link"))
+    depends_on("libsodium", type=("build", "link"))
     depends_on("zlib-api", type=("build", "link"))
     depends_on("cli11", type="build")
     depends_on("nlohmann-json", type="build")

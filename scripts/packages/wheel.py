@@ -1,7 +1,7 @@
 """Makes the wheel file of a build: wheel.py BUILD-FOLDER FOLDER
 
 The wheel has the installed tree as the Python package `lockstep`, which lies beside `torch` in site-packages, and a console
-script `lockstep`. It brings Highway and xxHash, which no Python package has; LibTorch, MPI and zlib are those of the machine.
+script `lockstep`. It brings Highway, xxHash and libsodium, which no Python package has; LibTorch, MPI and zlib are those of the machine.
 Its name says what it fits: the minor version of torch, its CUDA, and the oldest C library that has all symbols.
 """
 
@@ -61,8 +61,6 @@ def bring(libraries, tree, facts):
     # Programs that use a reader of images or tar files name its library themselves: it may not be there.
     text = pc.read_text(encoding="utf-8").replace(facts["readers"], "").replace(" -lz ", " -l:libz.so.1 ")
     for library in map(pathlib.Path, libraries):
-        static = library.with_name(re.sub(r"\.so.*", ".a", library.name))
-        library = static if static.is_file() else library
         name = library.name
         if library.suffix != ".a":
             name = re.search(r"\(SONAME\).*\[(.*)\]", run("readelf", "-dW", library))[1]

@@ -19,7 +19,8 @@ PACKAGING = ROOT / "packaging"
 NAMES = {
     "LibTorch": ("py-torch", "libtorch"), "MPI": ("mpi", "openmpi"), "Threads": (None, None),
     "ZLIB": ("zlib-api", "zlib"), "hwy": ("highway", "libhwy"), "PkgConfig": ("pkgconfig", "pkg-config"),
-    "libxxhash": ("xxhash", "xxhash"), "nlohmann_json": ("nlohmann-json", "nlohmann_json"), "CLI11": ("cli11", "cli11"),
+    "libxxhash": ("xxhash", "xxhash"), "libsodium": ("libsodium", "libsodium"),
+    "nlohmann_json": ("nlohmann-json", "nlohmann_json"), "CLI11": ("cli11", "cli11"),
     "libjpeg": ("libjpeg-turbo", "libjpeg-turbo"), "libpng": ("libpng", "libpng"),
     "libarchive": ("libarchive", "libarchive"),
 }
@@ -50,7 +51,7 @@ def looked_for():
     for path in [ROOT / "CMakeLists.txt", *ROOT.glob("*/CMakeLists.txt"), *ROOT.glob("*/*/CMakeLists.txt")]:
         if path.relative_to(ROOT).parts[0] not in ("tests", "template", "build", "benchmarks", "examples"):
             found |= set(re.findall(r"find_package\((\w+)", path.read_text(encoding="utf-8")))
-    found |= set(re.findall(r"find_package\((\w+)", dependencies)) | {"libxxhash"}
+    found |= set(re.findall(r"find_package\((\w+)", dependencies)) | {"libxxhash", "libsodium"}
     optional = re.search(r"foreach\(_optional IN ITEMS ([\w ]+)\)", dependencies)[1].split()
     return (found | set(optional)) - {"GTest"}
 

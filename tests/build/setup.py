@@ -14,7 +14,7 @@ from private_machine import on_machine, why_not
 ROOT = pathlib.Path(sys.argv[1])
 REAL = ("bash", "cat", "dirname", "env", "ls", "mkdir", "cp", "rm", "touch", "grep", "sed")
 HEADERS = {"hwy/highway.h": "Highway", "CLI/CLI.hpp": "CLI11", "nlohmann/json.hpp": "nlohmann-json",
-           "xxhash.h": "xxHash", "zlib.h": "zlib", "gtest/gtest.h": "GoogleTest", "gmock/gmock.h": "GoogleMock"}
+           "xxhash.h": "xxHash", "sodium.h": "libsodium", "zlib.h": "zlib", "gtest/gtest.h": "GoogleTest", "gmock/gmock.h": "GoogleMock"}
 COMMANDS = {"c++": "compiler", "cmake": "CMake", "ninja": "Ninja", "pkg-config": "pkgconf", "mpicc": "MPI",
             "mpirun": "MPI"}
 DEBIAN_13 = 'PRETTY_NAME="Debian GNU/Linux 13 (trixie)"\nID=debian\nVERSION_ID="13"\n'

@@ -30,11 +30,11 @@ class GatedFileSystem : public FaultFileSystem {
   void shut() { set(false); }
   void open() { set(true); }
 
-  std::unique_ptr<OutputFile> create_file(const std::string& path) override {
+  std::unique_ptr<OutputFile> create_file(const std::string& path, mode_t mode) override {
     std::unique_lock lock(gate_);
     changed_.wait(lock, [&] { return is_open_; });
     lock.unlock();
-    return FaultFileSystem::create_file(path);
+    return FaultFileSystem::create_file(path, mode);
   }
 
  private:
@@ -110,11 +110,11 @@ TEST(FailedSaves, MemoryThatTheCopyOfOneRankDidNotGetIsCode23OnEveryRank) {
 
 /// A disk that no file can be made on; with the error that this throws.
 struct FailingFileSystem : FaultFileSystem {
-  std::unique_ptr<OutputFile> create_file(const std::string& path) override {
+  std::unique_ptr<OutputFile> create_file(const std::string& path, mode_t mode) override {
     if (fail && path.find("random.rank") != std::string::npos) {
       fail(path);
     }
-    return FaultFileSystem::create_file(path);
+    return FaultFileSystem::create_file(path, mode);
   }
   std::function<void(const std::string& path)> fail;
 };

@@ -130,10 +130,10 @@ void FaultFileSystem::make_folder(const std::string& path) {
   });
 }
 
-std::unique_ptr<OutputFile> FaultFileSystem::create_file(const std::string& path) {
+std::unique_ptr<OutputFile> FaultFileSystem::create_file(const std::string& path, mode_t mode) {
   std::unique_ptr<OutputFile> file;
   run(Call::create, path, [&] {
-    file = std::make_unique<File>(shared_from_this(), path, real_->create_file(path));
+    file = std::make_unique<File>(shared_from_this(), path, real_->create_file(path, mode));
     unsynced_files_.push_back(path);
     unsynced_names_.push_back({Call::create, path, "", "", false});
   });

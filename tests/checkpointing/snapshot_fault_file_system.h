@@ -42,7 +42,7 @@ class FaultFileSystem : public snapshot::FileSystem,
   void crash(Loss loss);
 
   void make_folder(const std::string& path) override;
-  std::unique_ptr<snapshot::OutputFile> create_file(const std::string& path) override;
+  std::unique_ptr<snapshot::OutputFile> create_file(const std::string& path, mode_t mode) override;
   void rename(const std::string& from, const std::string& to) override;
   void sync_folder(const std::string& path) override;
   void remove_file(const std::string& path) override;

@@ -28,17 +28,21 @@ namespace {
 
 using lockstep::detail::Descriptor;
 
-Descriptor open_new_file(const std::string& path) {
-  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+Descriptor open_new_file(const std::string& path, mode_t mode) {
+  Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
   if (!file.is_open()) {
     fail(path, "create the file");
+  }
+  if (mode == kPrivateFileMode && ::fchmod(file.number(), mode) != 0) {
+    fail(path, "set the mode of the file");
   }
   return file;
 }
 
 class RealFile : public OutputFile {
  public:
-  explicit RealFile(std::string path) : path_(std::move(path)), file_(open_new_file(path_)) {}
+  RealFile(std::string path, mode_t mode)
+      : path_(std::move(path)), file_(open_new_file(path_, mode)) {}
 
   void write(const void* data, size_t bytes) override {
     constexpr size_t kLargestCall = size_t{1} << 30;
@@ -86,8 +90,8 @@ class RealFileSystem : public FileSystem {
     }
   }
 
-  std::unique_ptr<OutputFile> create_file(const std::string& path) override {
-    return std::make_unique<RealFile>(path);
+  std::unique_ptr<OutputFile> create_file(const std::string& path, mode_t mode) override {
+    return std::make_unique<RealFile>(path, mode);
   }
 
   void rename(const std::string& from, const std::string& to) override {
@@ -201,11 +205,26 @@ void remove_folder_of_files(FileSystem& files, const std::string& folder) {
   files.remove_folder(folder);
 }
 
-void write_file(FileSystem& files, const std::string& path, const std::string& content) {
-  const auto file = files.create_file(path);
+void write_file(FileSystem& files, const std::string& path, const std::string& content,
+                mode_t mode) {
+  const auto file = files.create_file(path, mode);
   file->write(content.data(), content.size());
   file->sync();
   file->close();
+}
+
+void replace_file(FileSystem& files, const std::string& path, const std::string& content,
+                  mode_t mode) {
+  const std::string temporary = path + ".part";
+  remove_if_there(files, temporary);
+  write_file(files, temporary, content, mode);
+  files.rename(temporary, path);
+}
+
+void remove_if_there(FileSystem& files, const std::string& path) {
+  if (exists(path)) {
+    files.remove_file(path);
+  }
 }
 
 }  // namespace lockstep::snapshot

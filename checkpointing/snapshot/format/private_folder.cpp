@@ -19,7 +19,6 @@ namespace lockstep::snapshot {
 namespace {
 
 constexpr mode_t kFolderMode = 0700;
-constexpr mode_t kFileMode = 0600;
 constexpr mode_t kOfOthers = 0077;
 
 template <typename... Parts>
@@ -178,11 +177,9 @@ class PrivateFolder::Files : public FileSystem {
     inner_->make_folder(path);
     close_to_others(path, kFolderMode);
   }
-  std::unique_ptr<OutputFile> create_file(const std::string& path) override {
+  std::unique_ptr<OutputFile> create_file(const std::string& path, mode_t mode) override {
     folder_.check();
-    auto file = inner_->create_file(path);
-    close_to_others(path, kFileMode);
-    return file;
+    return inner_->create_file(path, mode & kPrivateFileMode);
   }
   void rename(const std::string& from, const std::string& to) override {
     folder_.check();
@@ -248,7 +245,7 @@ void PrivateFolder::check_content() const {
 }
 
 void PrivateFolder::close_to_others(const std::string& file) const {
-  Files::close_to_others(path_ + "/" + file, kFileMode);
+  Files::close_to_others(path_ + "/" + file, kPrivateFileMode);
 }
 
 std::shared_ptr<FileSystem> PrivateFolder::files() const {

@@ -88,7 +88,7 @@ WrittenFile write_safetensors(FileSystem& files, const std::string& path,
   std::unique_ptr<OutputFile> file;
   const WrittenFile written = render(tensors, metadata, [&](const void* data, size_t bytes) {
     if (!file) {
-      file = files.create_file(path);
+      file = files.create_file(path, kFileMode);
     }
     file->write(data, bytes);
   });

@@ -1,6 +1,8 @@
 #pragma once
 static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -33,8 +35,8 @@ class FileSystem {
 
   /// Creates the folder and its parents; no error if it exists.
   virtual void make_folder(const std::string& path) = 0;
-  /// Creates a new file; an error if `path` exists.
-  virtual std::unique_ptr<OutputFile> create_file(const std::string& path) = 0;
+  /// Creates a new file with this mode; an error if `path` exists.
+  virtual std::unique_ptr<OutputFile> create_file(const std::string& path, mode_t mode) = 0;
   /// Renames atomically; replaces a file at `to`.
   virtual void rename(const std::string& from, const std::string& to) = 0;
   /// Returns once the entries of the folder (new, renamed and removed names) are on the disk.
@@ -42,6 +44,9 @@ class FileSystem {
   virtual void remove_file(const std::string& path) = 0;
   virtual void remove_folder(const std::string& path) = 0;
 };
+
+constexpr mode_t kFileMode = 0666;         // less the umask
+constexpr mode_t kPrivateFileMode = 0600;  // whatever the umask is
 
 /// Makes `files` the current file system of this process until the scope is destroyed. For tests
 /// that inject faults. Threads: no other thread may make a writer meanwhile.
@@ -67,6 +72,13 @@ std::vector<std::string> names_in(const std::string& folder);
 /// other files are, and the folder stays; throws the Error of the first such file.
 void remove_folder_of_files(FileSystem& files, const std::string& folder);
 /// Writes a small file. Its content is on the disk then; its name only after sync_folder().
-void write_file(FileSystem& files, const std::string& path, const std::string& content);
+void write_file(FileSystem& files, const std::string& path, const std::string& content,
+                mode_t mode = kFileMode);
+/// The same, in place of the file of this name, if there is one: a reader sees the old content or
+/// the new one.
+void replace_file(FileSystem& files, const std::string& path, const std::string& content,
+                  mode_t mode = kFileMode);
+/// No error if there is no such file.
+void remove_if_there(FileSystem& files, const std::string& path);
 
 }  // namespace lockstep::snapshot

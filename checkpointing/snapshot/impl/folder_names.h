@@ -12,6 +12,7 @@ namespace lockstep::snapshot {
 /// second one of the same step is step-000000001200.1/. A name that ends in .<run>.tmp is
 /// unfinished and belongs to that run. `lock` names the job that writes to the folder.
 constexpr char kManifestName[] = "manifest.json";
+constexpr char kSignatureName[] = "manifest.signature";  // of snapshots in memory
 constexpr char kLatestName[] = "latest";
 constexpr char kLockName[] = "lock";
 

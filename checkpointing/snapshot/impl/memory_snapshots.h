@@ -4,6 +4,7 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 #include <lockstep/checkpointing/snapshot/impl/folder_lock.h>
 #include <lockstep/checkpointing/snapshot/impl/neighbour_copies.h>
 #include <lockstep/checkpointing/snapshot/impl/private_folder.h>
+#include <lockstep/checkpointing/snapshot/impl/run_key.h>
 #include <lockstep/checkpointing/snapshot/impl/writer.h>
 #include <lockstep/checkpointing/snapshot/snapshot.h>
 #include <lockstep/collectives/impl/agreement.h>
@@ -26,7 +27,8 @@ namespace lockstep::snapshot {
 /// The folder on the disk has a file `memory` with the name of the run and a random token, renewed
 /// by open(). Each node keeps the token (and the previous one until the new one is on the disk), so
 /// memory of another run, or from before the run resumed from the disk, is never used. Memory that
-/// other users can read or change is not used either. Ranks: is_pending(), is_phase_done(), has()
+/// other users can read or change is not used either, nor is a snapshot whose manifest has no
+/// signature by the key of the run folder (RunKey). Ranks: is_pending(), is_phase_done(), has()
 /// and belongs() are local, every other call is collective. Threads: one.
 class MemorySnapshots {
  public:
@@ -35,7 +37,8 @@ class MemorySnapshots {
   MemorySnapshots(detail::Agreement agreement, const std::string& memory,
                   const std::string& run_folder, size_t chunk_bytes = NeighbourCopies::kChunkBytes);
 
-  /// Why the folder cannot be used: other users could change it on some node. Empty: it can.
+  /// Why the folder cannot be used: other users could change it on some node, or know the key of
+  /// the run folder. Empty: it can.
   /// Collective; the same on every rank.
   std::string why_not_private() const;
 
@@ -78,10 +81,11 @@ class MemorySnapshots {
 
  private:
   bool is_first_of_node() const { return agreement_.communicator().local_rank() == 0; }
-  /// The content of the file `memory`; empty: there is none.
+  /// The content of the file `memory`, empty if there is none, and the key beside it.
   struct Mark {
     std::string run;
     std::string token;
+    std::optional<RunKey> key;
   };
   Mark mark() const;
   /// Whether this node's snapshots belong to this token.

@@ -3,6 +3,7 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 #include <lockstep/checkpointing/snapshot/impl/file_system.h>
 #include <lockstep/checkpointing/snapshot/impl/folder_names.h>
+#include <lockstep/checkpointing/snapshot/impl/run_key.h>
 #include <lockstep/checkpointing/snapshot/snapshot_options.h>
 #include <lockstep/collectives/impl/option_list.h>
 #include <torch/arg.h>
@@ -32,6 +33,8 @@ struct WriterOptions {
   /// True: the folder is in the memory of each node (tmpfs). Each node then has the files of its
   /// own ranks, and its first rank completes the snapshot there.
   TORCH_ARG(bool, node_local) = false;
+  /// Signs the manifest. Empty: it has no signature.
+  TORCH_ARG(std::optional<RunKey>, key);
   /// File system to write to. Requires: not null.
   TORCH_ARG(std::shared_ptr<FileSystem>, files) = FileSystem::current();
 

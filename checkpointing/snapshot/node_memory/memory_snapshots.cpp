@@ -53,20 +53,6 @@ std::vector<int64_t> steps_in(const std::string& folder) {
   return steps;
 }
 
-void remove_if_there(FileSystem& files, const std::string& path) {
-  if (exists(path)) {
-    files.remove_file(path);
-  }
-}
-
-/// Replaces a small file atomically.
-void replace_file(FileSystem& files, const std::string& path, const std::string& text) {
-  const std::string temporary = path + ".part";
-  remove_if_there(files, temporary);
-  write_file(files, temporary, text);
-  files.rename(temporary, path);
-}
-
 std::string random_token() {
   std::random_device random;
   return std::to_string(random()) + std::to_string(random());
@@ -87,6 +73,9 @@ std::string MemorySnapshots::why_not_private() const {
     if (is_first_of_node()) {
       folder_.check_content();
     }
+    if (agreement_.communicator().rank() == 0 && RunKey::is_in(run_folder_)) {
+      RunKey::of(run_folder_);
+    }
     return "";
   });
   const auto failure = detail::failure_in(agreement_.exchange(mine));
@@ -96,10 +85,17 @@ std::string MemorySnapshots::why_not_private() const {
 MemorySnapshots::Mark MemorySnapshots::mark() const {
   const Communicator& ranks = agreement_.communicator();
   std::istringstream words(agreement_.gather("looking for snapshots in memory", [&] {
-    return ranks.rank() == 0 ? text_of(run_folder_ + "/" + kMarkerName) : "";
+    if (ranks.rank() != 0) {
+      return std::string();
+    }
+    const std::string text = text_of(run_folder_ + "/" + kMarkerName);
+    return RunKey::is_in(run_folder_) ? text + " " + RunKey::of(run_folder_).text() : text;
   })[0]);
   Mark mark;
   words >> mark.run >> mark.token;
+  if (std::string key; words >> key) {
+    mark.key.emplace(key, run_folder_);
+  }
   return mark;
 }
 
@@ -175,7 +171,7 @@ void MemorySnapshots::complete(const std::string& path, const std::string& token
       if (nodes.lacks(static_cast<size_t>(ranks.rank()), name)) {
         system->make_folder(path);
         remove_if_there(*system, own + ".part");
-        out = system->create_file(own + ".part");
+        out = system->create_file(own + ".part", kPrivateFileMode);
       } else if (ranks.rank() == file.owner) {
         source = std::make_unique<MappedFile>(own);
       }
@@ -216,7 +212,7 @@ std::optional<Snapshot> MemorySnapshots::newest(int64_t after,
     notes.push_back(reason);
     return std::nullopt;
   }
-  const auto [run, token] = mark();
+  const auto [run, token, key] = mark();
   if (run.empty()) {
     return std::nullopt;
   }
@@ -229,7 +225,9 @@ std::optional<Snapshot> MemorySnapshots::newest(int64_t after,
     try {
       complete(path, token);
       std::optional<Snapshot> found;
-      agreement_.attempt("reading " + path, [&, &expected = run] {
+      agreement_.attempt("reading " + path, [&, &expected = run, &signer = key] {
+        LOCKSTEP_CHECK_CODE(signer, ExitCode::snapshot, "the key in ", run_folder_, " is gone");
+        signer->check(path);
         found.emplace(path);
         const std::string& of = found->manifest().run;
         LOCKSTEP_CHECK_CODE(of == expected, ExitCode::snapshot, "it belongs to the run ", of,
@@ -277,13 +275,16 @@ void MemorySnapshots::open(const std::string& run, int64_t update, int64_t min_s
                    goes_on ? token + " " + before.token : token);
     }
   });
-  agreement_.attempt("snapshots in memory", [&] {
-    if (agreement_.communicator().rank() == 0) {
-      const auto disk = FileSystem::current();
-      replace_file(*disk, run_folder_ + "/" + kMarkerName, run + " " + token);
-      disk->sync_folder(run_folder_);
+  const std::string key = agreement_.gather("snapshots in memory", [&] {
+    if (agreement_.communicator().rank() != 0) {
+      return std::string();
     }
-  });
+    const auto disk = FileSystem::current();
+    const std::string own = RunKey::made_in(*disk, run_folder_).text();
+    replace_file(*disk, run_folder_ + "/" + kMarkerName, run + " " + token);
+    disk->sync_folder(run_folder_);
+    return own;
+  })[0];
   forgotten_ = -1;
   writer_ = std::make_unique<Writer>(
       agreement_.communicator(), folder(),
@@ -291,6 +292,7 @@ void MemorySnapshots::open(const std::string& run, int64_t update, int64_t min_s
           .run(run)
           .files(files)
           .node_local(true)
+          .key(RunKey(key, run_folder_))
           .min_shard_bytes(min_shard_bytes)
           .keep(KeepOptions().last(2)));  // nodes do not commit at the same time
   copies_ = std::make_unique<NeighbourCopies>(agreement_, folder_, chunk_bytes_);

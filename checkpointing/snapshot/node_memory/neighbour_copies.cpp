@@ -130,7 +130,7 @@ void NeighbourCopies::begin_chunk(Stream& stream) {
     if (stream.sends()) {
       stream.source = std::make_shared<MappedFile>(path);
     } else {
-      stream.target = folder_.files()->create_file(path + ".part");
+      stream.target = folder_.files()->create_file(path + ".part", kPrivateFileMode);
     }
   });
   const auto count = static_cast<int64_t>(std::min(chunk_bytes_, file.bytes - stream.done));

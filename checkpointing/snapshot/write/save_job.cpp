@@ -274,7 +274,11 @@ void SaveJob::put_in_place() {
   for (const auto& [name, text] : index_files(manifest_.files)) {
     write_file(files, temporary + "/" + name, text);
   }
-  write_file(files, temporary + "/" + kManifestName, manifest_.render());
+  const std::string manifest = manifest_.render();
+  write_file(files, temporary + "/" + kManifestName, manifest);
+  if (const auto& key = folder_->options().key()) {
+    write_file(files, temporary + "/" + kSignatureName, key->signature_of(manifest));
+  }
   files.sync_folder(temporary);
   refuse_existing();
   files.rename(temporary, final_path());

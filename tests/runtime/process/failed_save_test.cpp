@@ -22,9 +22,9 @@ class Disk final : public snapshot::FileSystem {
   bool full = false;
 
   void make_folder(const std::string& path) override { real_->make_folder(path); }
-  std::unique_ptr<snapshot::OutputFile> create_file(const std::string& path) override {
+  std::unique_ptr<snapshot::OutputFile> create_file(const std::string& path, mode_t mode) override {
     LOCKSTEP_CHECK_CODE(!full, ExitCode::snapshot, path, ": ", std::strerror(ENOSPC));
-    return real_->create_file(path);
+    return real_->create_file(path, mode);
   }
   void rename(const std::string& from, const std::string& to) override { real_->rename(from, to); }
   void sync_folder(const std::string& path) override { real_->sync_folder(path); }

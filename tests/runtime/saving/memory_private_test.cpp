@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "error_of.h"
 #include "memory_nodes.h"
 #include "test_names.h"
 
@@ -90,6 +91,7 @@ TEST(PrivateMemory, IsForItsUserAloneWhateverTheUmask) {
     nodes.save(snapshots, 5);
     ::umask(before);
     EXPECT_EQ(mode_of(of_user(nodes)), 0700);
+    EXPECT_EQ(mode_of(nodes.root + "/run/memory.key"), 0600);
     int files = 0;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(of_user(nodes))) {
       EXPECT_EQ(mode_of(entry.path()), entry.is_directory() ? 0700 : 0600) << entry.path();
@@ -222,6 +224,83 @@ TEST(PrivateMemory, FilesThatAreLinksOrOfAnotherUserAreNotRead) {
       EXPECT_THAT(notes, ElementsAre(HasSubstr("lockstep.memory-")));
     }
   }
+}
+
+/// A run of the same name in another folder saved update 6 with other values. `attack` puts it in
+/// the place of this run's.
+TEST(PrivateMemory, ASnapshotThatTheRunDidNotSignIsNotUsed) {
+  const auto exchange = [](const std::string& own, const std::string& foreign) {
+    std::filesystem::remove_all(own);
+    std::filesystem::copy(foreign, own, std::filesystem::copy_options::recursive);
+  };
+  const std::vector<std::function<void(const std::string& own, const std::string& foreign)>>
+      attacks = {exchange,
+                 [&](const std::string& own, const std::string& foreign) {
+                   exchange(own, foreign);
+                   std::filesystem::remove(own + "/manifest.signature");
+                 },
+                 [&](const std::string& own, const std::string& foreign) {
+                   std::filesystem::rename(own + "/manifest.signature", own + ".kept");
+                   exchange(own, foreign);
+                   std::filesystem::remove(own + "/manifest.signature");
+                   std::filesystem::rename(own + ".kept", own + "/manifest.signature");
+                 }};
+  for (const bool on_all_nodes : {false, true}) {
+    for (const auto& attack : attacks) {
+      const Nodes nodes(apart());
+      MemorySnapshots own = nodes.snapshots();
+      own.open("run-a", 0, /*min_shard_bytes=*/1);
+      nodes.save(own, 5);
+      nodes.save(own, 6);
+      std::filesystem::create_directories(nodes.root + "/other");
+      MemorySnapshots foreign(detail::Agreement(nodes.ranks, ExitCode::snapshot), nodes.memory(),
+                              nodes.root + "/other");
+      foreign.open("run-a", 0, /*min_shard_bytes=*/1);
+      nodes.save(foreign, 6, /*base=*/77);
+      nodes.ranks.barrier().wait();
+      if (on_all_nodes || is_odd(nodes)) {
+        const std::string name = "/step-000000000006";
+        attack(own.folder() + name, foreign.folder() + name);
+      }
+      nodes.ranks.barrier().wait();
+      std::vector<std::string> notes;
+      const auto found = nodes.snapshots().newest(-1, notes);
+      ASSERT_TRUE(found);
+      expect_whole(nodes, *found, 5);
+      EXPECT_THAT(notes, ElementsAre(HasSubstr("step-000000000006")));
+      if (on_all_nodes) {
+        EXPECT_THAT(notes, ElementsAre(HasSubstr("manifest.signature")));
+      }
+    }
+  }
+}
+
+TEST(PrivateMemory, ARunFolderWhoseKeyIsGoneHasNoSnapshotsInMemory) {
+  const Nodes nodes(apart());
+  save_one(nodes, 5);
+  change(nodes, [&] { std::filesystem::remove(nodes.root + "/run/memory.key"); });
+  std::vector<std::string> notes;
+  EXPECT_FALSE(nodes.snapshots().newest(-1, notes));
+  EXPECT_THAT(notes, ElementsAre(HasSubstr("the key in " + nodes.root + "/run is gone")));
+  save_one(nodes, 6);
+  notes.clear();
+  const auto found = nodes.snapshots().newest(-1, notes);
+  ASSERT_TRUE(found);
+  expect_whole(nodes, *found, 6);
+}
+
+TEST(PrivateMemory, AKeyThatOthersCouldReadEndsThem) {
+  const Nodes nodes(apart());
+  save_one(nodes, 5);
+  const std::string key = nodes.root + "/run/memory.key";
+  change(nodes, [&] { ::chmod(key.c_str(), 0644); });
+  std::vector<std::string> notes;
+  EXPECT_FALSE(nodes.snapshots().newest(-1, notes));
+  EXPECT_THAT(notes, ElementsAre(HasSubstr(key)));
+  MemorySnapshots snapshots = nodes.snapshots();
+  const std::string text = error_of([&] { snapshots.open("run-a", 100, /*min_shard_bytes=*/1); });
+  EXPECT_THAT(text, HasSubstr(key));
+  EXPECT_EQ(nodes.ranks.all_gather_bytes(text)[0], text);
 }
 
 TEST(PrivateMemory, APlaceThatOthersCanRenameIsRefused) {

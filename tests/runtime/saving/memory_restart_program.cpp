@@ -1,6 +1,8 @@
 // Trains 40 updates with snapshots in memory and one on the disk, after update 10, and prints where
 // it began and how it ended. In the first attempt rank RANK kills itself after update 20. With
-// `wait` it makes the file FOLDER/begin instead, and waits to be killed.
+// `wait` it makes the file FOLDER/begin instead, and waits to be killed. FOLDER/killed and
+// FOLDER/again have the seconds since the start of the machine at which it killed itself, and at
+// which the first update of the next attempt was done.
 //
 //   memory_restart_program FOLDER RANK [wait]
 
@@ -8,11 +10,21 @@
 #include <torch/nn.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <string>
+
+namespace {
+
+void write_time(const std::string& path) {
+  const std::chrono::duration<double> now = std::chrono::steady_clock::now().time_since_epoch();
+  std::ofstream(path) << std::fixed << now.count() << std::endl;
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   return lockstep::run(argc, argv, [&](lockstep::Runtime& runtime) {
@@ -36,6 +48,9 @@ int main(int argc, char** argv) {
         const at::Tensor x = at::ones({8, 16}) * (trainer.updates() + 1 + runtime.rank());
         return model->forward(x).square().mean();
       });
+      if (!first_attempt && runtime.is_main() && trainer.updates() == resumed.update + 1) {
+        write_time(folder + "/again");
+      }
       if (trainer.updates() == 10) {
         trainer.save();
       }
@@ -48,6 +63,7 @@ int main(int argc, char** argv) {
           }
         }
         if (runtime.rank() == dies) {
+          write_time(folder + "/killed");
           std::raise(SIGKILL);
         }
       }

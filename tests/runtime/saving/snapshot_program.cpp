@@ -30,9 +30,9 @@ class DeadlyFileSystem : public FileSystem {
     count();
     real_->make_folder(path);
   }
-  std::unique_ptr<OutputFile> create_file(const std::string& path) override {
+  std::unique_ptr<OutputFile> create_file(const std::string& path, mode_t mode) override {
     count();
-    return std::make_unique<File>(*this, real_->create_file(path));
+    return std::make_unique<File>(*this, real_->create_file(path, mode));
   }
   void rename(const std::string& from, const std::string& to) override {
     count();

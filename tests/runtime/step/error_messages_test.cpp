@@ -232,11 +232,11 @@ TEST(ErrorMessages, WeightsThatDoNotFitAreCode11) {
 /// A disk on which no file can be made once `fail` is set.
 struct FailingFiles : snapshot::FileSystem {
   void make_folder(const std::string& path) override { real->make_folder(path); }
-  std::unique_ptr<snapshot::OutputFile> create_file(const std::string& path) override {
+  std::unique_ptr<snapshot::OutputFile> create_file(const std::string& path, mode_t mode) override {
     if (fail) {
       fail();
     }
-    return real->create_file(path);
+    return real->create_file(path, mode);
   }
   void rename(const std::string& from, const std::string& to) override { real->rename(from, to); }
   void sync_folder(const std::string& path) override { real->sync_folder(path); }
