@@ -5,8 +5,6 @@
 namespace lockstep::detail {
 namespace {
 
-constexpr int64_t kChunkBytes = static_cast<int64_t>(NodeGroup::kChunkBytes);
-
 void copy_bytes(char* to, const char* from, int64_t bytes) {
   if (bytes > 0 && to != from) {
     std::memmove(to, from, static_cast<size_t>(bytes));
@@ -78,8 +76,9 @@ class AllGather final : public CollectiveStep {
  private:
   /// The pieces that arrive at a column share the memory of one chunk.
   static int64_t piece_bytes(const InterNode* inter_node) {
-    return inter_node == nullptr ? kChunkBytes
-                                 : kChunkBytes / static_cast<int64_t>(inter_node->most_arrivals());
+    return inter_node == nullptr
+               ? NodeGroup::kChunkBytes
+               : NodeGroup::kChunkBytes / static_cast<int64_t>(inter_node->most_arrivals());
   }
 
   Slice part_of(int64_t chunk) const { return chunk_of(bytes_, chunk, piece_bytes_); }
@@ -100,7 +99,7 @@ class AllGather final : public CollectiveStep {
 class Broadcast final : public CollectiveStep {
  public:
   Broadcast(NodeGroup& group, Span tensor, int root)
-      : CollectiveStep(chunk_count(static_cast<int64_t>(tensor.bytes()), kChunkBytes),
+      : CollectiveStep(chunk_count(static_cast<int64_t>(tensor.bytes()), NodeGroup::kChunkBytes),
                        /*staged=*/true, /*waits_for_peers=*/false),
         group_(group),
         data_(tensor.data),
@@ -111,14 +110,14 @@ class Broadcast final : public CollectiveStep {
 
   void copy_in(int64_t chunk, int slot) override {
     if (group_.rank() == root_) {
-      const Slice part = chunk_of(bytes_, chunk, kChunkBytes);
+      const Slice part = chunk_of(bytes_, chunk, NodeGroup::kChunkBytes);
       copy_bytes(group_.contribution(root_, slot), data_ + part.begin, part.size());
     }
   }
 
   bool reduce(int64_t chunk, int slot) override {
     if (group_.rank() != root_) {
-      const Slice part = chunk_of(bytes_, chunk, kChunkBytes);
+      const Slice part = chunk_of(bytes_, chunk, NodeGroup::kChunkBytes);
       copy_bytes(data_ + part.begin, group_.contribution(root_, slot), part.size());
     }
     return true;

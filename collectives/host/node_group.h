@@ -28,7 +28,7 @@ class NodeGroup {
   static constexpr int kSlots = 2;
   /// Each slot of each rank has room for one chunk of a tensor, and as much for data of other
   /// nodes.
-  static constexpr size_t kChunkBytes = size_t{512} << 10;
+  static constexpr int64_t kChunkBytes = int64_t{512} << 10;
   /// Each slot of each rank has room for one small tensor.
   static constexpr size_t kSmallBytes = size_t{8} << 10;
   static constexpr uint64_t kCallsKept = 64;

@@ -7,8 +7,6 @@
 namespace lockstep::detail {
 namespace {
 
-constexpr int64_t kChunkBytes = static_cast<int64_t>(NodeGroup::kChunkBytes);
-
 /// The number of elements in `bytes`, rounded down to whole cache lines.
 int64_t elements_in(int64_t bytes, int64_t element_size) {
   return bytes / 64 * 64 / element_size;
@@ -62,8 +60,9 @@ class StagedAllReduce final : public CollectiveStep {
  public:
   StagedAllReduce(NodeGroup& group, Span tensor, const kernels::Reduction& reduction,
                   InterNode* inter_node)
-      : CollectiveStep(chunk_count(tensor.numel, elements_in(kChunkBytes, tensor.element_size())),
-                       /*staged=*/true, /*waits_for_peers=*/true),
+      : CollectiveStep(
+            chunk_count(tensor.numel, elements_in(NodeGroup::kChunkBytes, tensor.element_size())),
+            /*staged=*/true, /*waits_for_peers=*/true),
         group_(group),
         tensor_(tensor),
         columns_(inter_node == nullptr ? group.size() : inter_node->columns()),
@@ -112,7 +111,8 @@ class StagedAllReduce final : public CollectiveStep {
 
  private:
   Slice part_of(int64_t chunk) const {
-    return chunk_of(tensor_.numel, chunk, elements_in(kChunkBytes, tensor_.element_size()));
+    return chunk_of(tensor_.numel, chunk,
+                    elements_in(NodeGroup::kChunkBytes, tensor_.element_size()));
   }
   char* at(char* base, int64_t element) const { return base + element * tensor_.element_size(); }
   void copy(char* to, const char* from, const Slice& slice) const {
@@ -250,7 +250,7 @@ class ReduceScatter final : public CollectiveStep {
 
  private:
   static int64_t block_elements(const NodeGroup& group, const Span& output) {
-    return elements_in(kChunkBytes / group.size(), output.element_size());
+    return elements_in(NodeGroup::kChunkBytes / group.size(), output.element_size());
   }
   /// Where rank `from` writes the share that rank `to` sums.
   char* block(int from, int slot, int to) const {

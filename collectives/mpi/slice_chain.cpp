@@ -4,7 +4,7 @@ namespace lockstep::detail {
 namespace {
 
 constexpr int kSumTag = 3;
-constexpr int kResultTag = 4;
+constexpr int kTotalTag = 4;
 
 }  // namespace
 
@@ -26,7 +26,7 @@ void SliceChain::start(const kernels::Reduction& reduction, const std::vector<co
     receive(incoming_sums_, sum_, node_ - 1, kSumTag);
   }
   if (!is_last()) {
-    receive(incoming_results_, result_, node_ + 1, kResultTag);
+    receive(incoming_results_, result_, node_ + 1, kTotalTag);
   }
 }
 
@@ -45,7 +45,7 @@ bool SliceChain::test() {
       break;
     }
     if (!is_first()) {
-      send(result_, piece(returned_), node_ - 1, kResultTag);
+      send(result_, piece(returned_), node_ - 1, kTotalTag);
     }
   }
   int sent = 0;

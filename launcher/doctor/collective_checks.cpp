@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <lockstep/collectives/impl/seconds_since.h>
 
 #include <algorithm>
 #include <chrono>
@@ -26,10 +27,6 @@ void repeat_block(const at::Tensor& flat, const at::Tensor& block) {
   const int64_t whole = flat.numel() / block.numel() * block.numel();
   flat.narrow(0, 0, whole).view({-1, block.numel()}).copy_(block);
   flat.narrow(0, whole, flat.numel() - whole).copy_(block.narrow(0, 0, flat.numel() - whole));
-}
-
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 double largest_of_ranks(const Communicator& control, double mine) {
@@ -58,7 +55,7 @@ AllReduceResult all_reduce(const Communicator& world, const Communicator& contro
     if (!device.is_cpu()) {
       flat.narrow(0, 0, 1).cpu();  // the device is done
     }
-    const double seconds = seconds_since(begin);
+    const double seconds = lockstep::detail::seconds_since(begin);
     best = run == 0 ? seconds : std::min(best, seconds);
   }
   if (fault) {
@@ -115,7 +112,7 @@ Finding check_start_up(const Communicator& world, double runtime_seconds) {
   const auto begin = std::chrono::steady_clock::now();
   const Communicator part = world.split(0, world.rank());
   part.barrier().wait();
-  const double milliseconds = std::round(seconds_since(begin) * 1e4) * 0.1;
+  const double milliseconds = std::round(lockstep::detail::seconds_since(begin) * 1e4) * 0.1;
   return {Status::ok,
           c10::str("Runtime ", std::round(runtime_seconds * 100.0) * 0.01, " s, one more ",
                    world.transport_name(), " communicator ", milliseconds, " ms"),

@@ -3,6 +3,7 @@
 #include <ATen/ops/ones.h>
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/impl/seconds_since.h>
 #include <lockstep/collectives/mpi_session.h>
 #include <lockstep/runtime/runtime.h>
 
@@ -32,10 +33,6 @@ namespace {
 constexpr int64_t kElements = 1 << 20;
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 std::string content_of(const std::string& path) {
   std::ifstream file(path);
@@ -206,7 +203,7 @@ class Examination {
   }
 
   void finish(const std::vector<RankFacts>& ranks) {
-    const double seconds = seconds_since(begin_);
+    const double seconds = detail::seconds_since(begin_);
     report_.finish(seconds);
     if (!options_.json.empty()) {
       std::ofstream file(options_.json);
@@ -233,7 +230,7 @@ int examined(int argc, char** argv, const ExaminationOptions& options) {
   } catch (const Error& error) {
     return Examination(options, facts).without_runtime(error);
   }
-  return Examination(options, facts).with(*runtime, seconds_since(begin));
+  return Examination(options, facts).with(*runtime, detail::seconds_since(begin));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <lockstep/collectives/impl/descriptor.h>
+#include <lockstep/collectives/impl/seconds_since.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -16,10 +17,6 @@ namespace lockstep::doctor {
 namespace {
 
 constexpr int64_t kSmall = 4096;
-
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
 
 /// Empties the file, then writes and syncs so many bytes; returns whether all succeeded.
 bool fill(int file, int64_t bytes) {
@@ -60,9 +57,9 @@ FolderProbe::FolderProbe(const std::string& folder, int64_t bytes) {
       return;
     }
     if (is_small) {
-      facts_.sync_seconds = seconds_since(begin);
+      facts_.sync_seconds = detail::seconds_since(begin);
     } else {
-      facts_.megabytes_per_second = static_cast<double>(size) * 1e-6 / seconds_since(begin);
+      facts_.megabytes_per_second = static_cast<double>(size) * 1e-6 / detail::seconds_since(begin);
     }
   }
 }

@@ -7,7 +7,7 @@
 namespace lockstep::detail {
 namespace {
 
-constexpr char kSection[] = "local";
+constexpr char kLocalSection[] = "local";
 constexpr char kWeight[] = ".local";
 constexpr char kUpdatesOfRound[] = "round.updates";
 constexpr char kOuterMomentum[] = ".outer_momentum";
@@ -81,14 +81,14 @@ void save_local(const TrainingStorage& storage, snapshot::Content& content) {
   }
   const std::vector<at::Tensor> flats = storage.arena().whole_masters();
   save_own_state([&](StateArchive& archive) { visit_local(storage, flats, archive); }, content,
-                 kSection);
+                 kLocalSection);
 }
 
 void load_local(const Runtime& runtime, TrainingStorage& storage, const Snapshot& saved,
                 std::vector<std::string>& notes) {
   LocalRounds* rounds = storage.rounds();
   if (rounds == nullptr) {
-    if (!saved.own_names(kSection, 0).empty()) {
+    if (!saved.own_names(kLocalSection, 0).empty()) {
       notes.emplace_back(
           "local updates: the saved run had them, this one has not: each rank has the weights of "
           "the last exchange and the moments of rank 0");
@@ -97,7 +97,7 @@ void load_local(const Runtime& runtime, TrainingStorage& storage, const Snapshot
   }
   const int64_t updates_of_round = rounds->updates_of_round();
   rounds->restart();
-  if (saved.own_names(kSection, 0).empty()) {
+  if (saved.own_names(kLocalSection, 0).empty()) {
     return;  // all ranks were equal
   }
   if (saved.manifest().world_size != runtime.size()) {
@@ -110,7 +110,7 @@ void load_local(const Runtime& runtime, TrainingStorage& storage, const Snapshot
   const c10::AutoGradMode no_grad(false);
   const std::vector<at::Tensor> flats = storage.arena().room_for_masters();
   load_own_state([&](StateArchive& archive) { visit_local(storage, flats, archive); }, saved,
-                 kSection, runtime.rank());
+                 kLocalSection, runtime.rank());
   storage.arena().take_masters(flats);
   rounds->go_on(updates_of_round);
 }

@@ -14,7 +14,7 @@
 namespace lockstep::detail {
 namespace {
 
-constexpr char kSection[] = "state";
+constexpr char kStateSection[] = "state";
 constexpr char kUndefined[] = ".undefined";  // the name's ending where there was no tensor
 
 template <typename... Cases>
@@ -81,7 +81,7 @@ bool same(const at::Tensor& a, const at::Tensor& b) {
 std::set<int> ranks_with_values(const Snapshot& saved) {
   std::set<int> ranks;
   for (const auto& [name, file] : saved.manifest().files) {
-    if (file.role == snapshot::FileRole::own && file.section == kSection) {
+    if (file.role == snapshot::FileRole::own && file.section == kStateSection) {
       ranks.insert(file.rank);
     }
   }
@@ -90,11 +90,11 @@ std::set<int> ranks_with_values(const Snapshot& saved) {
 
 std::map<std::string, at::Tensor> values_of_rank(const Snapshot& saved, int rank) {
   std::map<std::string, at::Tensor> values;
-  for (const std::string& name : saved.own_names(kSection, rank)) {
+  for (const std::string& name : saved.own_names(kStateSection, rank)) {
     if (ends_with(name, kUndefined)) {
       values[name.substr(0, name.size() - sizeof(kUndefined) + 1)] = at::Tensor();
     } else {
-      values[name] = saved.read_own(kSection, rank, name).clone();
+      values[name] = saved.read_own(kStateSection, rank, name).clone();
     }
   }
   return values;
@@ -119,14 +119,15 @@ void LoopState::add(const std::string& name, Place place) {
 void LoopState::save(snapshot::Content& content) const {
   for (const auto& [name, place] : places_) {
     const auto add = [&, &name = name](const at::Tensor& value) {
-      content.add_own(kSection, name, value);
+      content.add_own(kStateSection, name, value);
     };
     std::visit(Visitor{[&, &name = name](const at::Tensor* tensor) {
                          if (tensor->defined()) {
                            snapshot::require_storable(name, *tensor);
                            add(tensor->detach().contiguous());
                          } else {
-                           content.add_own(kSection, name + kUndefined, at::empty({0}, at::kByte));
+                           content.add_own(kStateSection, name + kUndefined,
+                                           at::empty({0}, at::kByte));
                          }
                        },
                        [&](const double* real) { add(at::scalar_tensor(*real, at::kDouble)); },

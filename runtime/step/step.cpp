@@ -6,6 +6,7 @@
 #include <lockstep/collectives/impl/activity.h>
 #include <lockstep/collectives/impl/as_error.h>
 #include <lockstep/collectives/impl/device_watch.h>
+#include <lockstep/collectives/impl/seconds_since.h>
 #include <lockstep/runtime/step/impl/span.h>
 #include <lockstep/runtime/step/impl/step.h>
 
@@ -15,10 +16,6 @@ namespace lockstep::detail {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 /// Not where the host learns of a window's end only later, or gradients travel in another way.
 bool leave_together(const StepParts& parts) {

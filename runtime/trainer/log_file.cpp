@@ -62,7 +62,7 @@ std::string printed(const char* format, double value) {
 
 bool write_all(int descriptor, const std::string& record) {
   for (size_t done = 0; done < record.size();) {
-    const ssize_t wrote = write(descriptor, record.data() + done, record.size() - done);
+    const ssize_t wrote = ::write(descriptor, record.data() + done, record.size() - done);
     if (wrote < 0 && errno == EINTR) {
       continue;
     }

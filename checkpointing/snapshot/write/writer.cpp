@@ -3,6 +3,7 @@
 #include <lockstep/checkpointing/snapshot/write/background_task.h>
 #include <lockstep/checkpointing/snapshot/write/shadow_memory.h>
 #include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/impl/seconds_since.h>
 
 #include <chrono>
 #include <exception>
@@ -13,10 +14,6 @@ namespace lockstep::snapshot {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 }  // namespace
 
@@ -92,12 +89,12 @@ Writer::Started Writer::start(const Content& content, const SnapshotId& id,
   Started started;
   const auto begin = Clock::now();
   started.previous = wait();
-  started.waited_seconds = seconds_since(begin);
+  started.waited_seconds = lockstep::detail::seconds_since(begin);
   SaveJob job(impl_->folder, content, id, metric);
   const auto planned = Clock::now();
   impl_->folder.agreement().attempt("copying what is to be saved",
                                     [&] { impl_->shadow.replace_by_copies(job.planned()); });
-  started.copied_seconds = seconds_since(planned);
+  started.copied_seconds = lockstep::detail::seconds_since(planned);
   impl_->start(std::move(job));
   return started;
 }

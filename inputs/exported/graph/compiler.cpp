@@ -33,7 +33,8 @@ class Compiler {
         home_(home),
         namespaces_(namespaces),
         decompositions_(json),
-        program_{{}, InputRules(json), {}, {}, {}, {}, {}, {}, {}, false, true, false} {
+        program_{{}, InputRules(json), {}, {}, {}, {}, {}, {}, {}, false, true, false, false, {},
+                 {}} {
     names_.device = home.device;
     names_.slot = [this](const std::string& name) {
       const auto found = slots_.find(name);

@@ -18,7 +18,7 @@ namespace lockstep::exported {
 
 namespace {
 
-bool floating(const StoredTensor& stored) {
+bool is_floating_parameter(const StoredTensor& stored) {
   return stored.parameter && at::isFloatingType(stored.tensor.scalar_type());
 }
 
@@ -26,7 +26,7 @@ bool floating(const StoredTensor& stored) {
 std::optional<at::ScalarType> common_dtype(const std::vector<StoredTensor>& tensors) {
   std::map<at::ScalarType, int64_t> elements;
   for (const StoredTensor& stored : tensors) {
-    if (floating(stored)) {
+    if (is_floating_parameter(stored)) {
       elements[stored.tensor.scalar_type()] += stored.tensor.numel();
     }
   }

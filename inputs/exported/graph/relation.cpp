@@ -11,7 +11,7 @@ namespace lockstep::exported {
 
 namespace {
 
-constexpr int kDeepest = 200;
+constexpr int kDeepestRelation = 200;
 
 struct BinaryOperator {
   const char* token;
@@ -44,11 +44,11 @@ constexpr int kComparison = 4;
 constexpr int kSign = 10;
 constexpr int kPower = 11;
 
-bool is_name(char c) {
-  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
-}
-
 }  // namespace
+
+bool is_name(char character) {
+  return std::isalnum(static_cast<unsigned char>(character)) != 0 || character == '_';
+}
 
 /// Recursive descent over Python's expressions; the steps come out in the order of a stack.
 class Relation::Parser {
@@ -130,7 +130,7 @@ class Relation::Parser {
   }
 
   void expression(int lowest) {
-    if (++depth_ > kDeepest) {
+    if (++depth_ > kDeepestRelation) {
       fail();
     }
     prefixed();

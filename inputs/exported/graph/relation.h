@@ -9,6 +9,9 @@
 
 namespace lockstep::exported {
 
+/// Whether Python allows this character in a name.
+bool is_name(char character);
+
 /// A relation between the inputs' sizes that torch.export keeps as text (guards_code), such as
 /// "L['x'].size()[0] == (2*L['y'].size()[0])".
 class Relation {

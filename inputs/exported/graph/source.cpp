@@ -1,6 +1,6 @@
+#include <lockstep/inputs/exported/graph/relation.h>
 #include <lockstep/inputs/exported/graph/source.h>
 
-#include <cctype>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -32,10 +32,6 @@ std::string trace_of(const Json& node) {
     }
   }
   return trace;
-}
-
-bool is_name(char c) {
-  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
 }
 
 /// The texts of a call's arguments, without spaces; empty if its parenthesis does not close.

@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kDeepest = 64;
+constexpr int kDeepestTree = 64;
 
 /// The keys of a dict, or of another container that stores them as one (a ModelOutput of
 /// transformers). Empty if the context holds anything else.
@@ -43,7 +43,7 @@ std::vector<std::string> keys_of(const Json& context, size_t children) {
 
 Tree Tree::parse(const std::string& text) {
   detail::JsonLimits limits;
-  limits.depth = 4 * kDeepest;
+  limits.depth = 4 * kDeepestTree;
   Json spec;
   try {
     spec = detail::bounded_json(text, limits);
@@ -57,8 +57,8 @@ Tree Tree::parse(const std::string& text) {
 }
 
 Tree Tree::parse(const Json& spec, int depth) {
-  if (depth > kDeepest) {
-    malformed("the outputs are nested deeper than ", kDeepest, " containers");
+  if (depth > kDeepestTree) {
+    malformed("the outputs are nested deeper than ", kDeepestTree, " containers");
   }
   Tree tree;
   if (spec.at("type").is_null()) {
