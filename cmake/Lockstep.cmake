@@ -101,8 +101,9 @@ function(lockstep_link target link)
   file(CREATE_LINK "${target}" "${link}" SYMBOLIC)
 endfunction()
 
-# Eight sources are compiled as one, which halves the time of a whole build. Highway includes a source with kernels again
-# for each instruction set, so such a source stays alone.
+# Eight sources are compiled as one, which halves the time of a whole build. A source stays alone
+#   - with kernels: Highway includes it again for each instruction set;
+#   - if programs may leave it out or replace it, since a linker takes one object as a whole (SKIP_UNITY_BUILD_INCLUSION).
 function(lockstep_compile_together target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${LOCKSTEP_UNITY} UNITY_BUILD_BATCH_SIZE 8)
   if(LOCKSTEP_UNITY)  # GCC takes a source for a header, in which a type of one source alone would be wrong
@@ -110,9 +111,11 @@ function(lockstep_compile_together target)
   endif()
   get_target_property(sources ${target} SOURCES)
   foreach(source IN LISTS sources)
-    file(STRINGS "${source}" kernels REGEX "define HWY_TARGET_INCLUDE" LIMIT_COUNT 1)
-    if(kernels)
-      set_source_files_properties("${source}" PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    if(source MATCHES "[.]cpp$")
+      file(STRINGS "${source}" kernels REGEX "define HWY_TARGET_INCLUDE" LIMIT_COUNT 1)
+      if(kernels)
+        set_source_files_properties("${source}" PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+      endif()
     endif()
   endforeach()
 endfunction()

@@ -12,7 +12,7 @@
 namespace lockstep::launcher {
 namespace {
 
-constexpr int kMostRanks = 1 << 20;
+constexpr int kMostRanksAsked = 1 << 20;
 
 std::set<int> numbers_of_ranks(const std::string& text) {
   int low = 0;
@@ -20,7 +20,7 @@ std::set<int> numbers_of_ranks(const std::string& text) {
   char rest = 0;
   std::set<int> numbers;
   if (std::sscanf(text.c_str(), "%d..%d%c", &low, &high, &rest) == 2) {
-    if (low >= 1 && low <= high && high <= kMostRanks) {
+    if (low >= 1 && low <= high && high <= kMostRanksAsked) {
       numbers = {low, high};
       for (int power = 1; power < high; power *= 2) {
         if (power > low) {
@@ -31,7 +31,7 @@ std::set<int> numbers_of_ranks(const std::string& text) {
   } else {
     std::istringstream parts(text);
     for (std::string part; std::getline(parts, part, ',');) {
-      if (std::sscanf(part.c_str(), "%d%c", &low, &rest) != 1 || low < 1 || low > kMostRanks) {
+      if (std::sscanf(part.c_str(), "%d%c", &low, &rest) != 1 || low < 1 || low > kMostRanksAsked) {
         numbers.clear();
         break;
       }
