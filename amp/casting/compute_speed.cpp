@@ -6,6 +6,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/StringUtil.h>
 #include <lockstep/amp/impl/compute_speed.h>
+#include <lockstep/collectives/impl/seconds_since.h>
 
 #include <algorithm>
 #include <array>
@@ -47,7 +48,7 @@ Work convolution_work(c10::ScalarType dtype) {
 double seconds_of(const Work& work) {
   const auto begin = std::chrono::steady_clock::now();
   work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return lockstep::detail::seconds_since(begin);
 }
 
 /// The fastest run of each, after one warm-up. The two alternate, so that a disturbance affects

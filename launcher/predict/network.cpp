@@ -14,7 +14,6 @@ using Json = nlohmann::json;
 constexpr double kFewBytes = 4 << 10;  // up to this each node sums all elements itself
 constexpr double kSmall = 64 << 10;    // bytes; up to this nodes exchange elements, not sums
 constexpr double kSum = 4;             // bytes of a partial sum of one element of up to 4 bytes
-constexpr double kMostRanks = 1 << 20;
 constexpr double kMostOfAFigure = 1e12;
 constexpr const char* kProcessor = "processor_us_per_megabyte";
 

@@ -5,6 +5,8 @@
 
 namespace lockstep::launcher {
 
+constexpr int kMostRanks = 1 << 20;  // that a file or a command line may name
+
 /// The cost of an all-reduce within a node and between nodes, from measured rates. Times in
 /// seconds. docs/predict.md explains the formulas. Threads: a plain value.
 struct Network {

@@ -7,12 +7,11 @@
 #include <stdexcept>
 
 #include "predict/forecast.h"
+#include "predict/network.h"
 #include "rank/exit_codes.h"
 
 namespace lockstep::launcher {
 namespace {
-
-constexpr int kMostRanksAsked = 1 << 20;
 
 std::set<int> numbers_of_ranks(const std::string& text) {
   int low = 0;
@@ -20,7 +19,7 @@ std::set<int> numbers_of_ranks(const std::string& text) {
   char rest = 0;
   std::set<int> numbers;
   if (std::sscanf(text.c_str(), "%d..%d%c", &low, &high, &rest) == 2) {
-    if (low >= 1 && low <= high && high <= kMostRanksAsked) {
+    if (low >= 1 && low <= high && high <= kMostRanks) {
       numbers = {low, high};
       for (int power = 1; power < high; power *= 2) {
         if (power > low) {
@@ -31,7 +30,7 @@ std::set<int> numbers_of_ranks(const std::string& text) {
   } else {
     std::istringstream parts(text);
     for (std::string part; std::getline(parts, part, ',');) {
-      if (std::sscanf(part.c_str(), "%d%c", &low, &rest) != 1 || low < 1 || low > kMostRanksAsked) {
+      if (std::sscanf(part.c_str(), "%d%c", &low, &rest) != 1 || low < 1 || low > kMostRanks) {
         numbers.clear();
         break;
       }

@@ -3,6 +3,7 @@
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/impl/agreement.h>
+#include <lockstep/collectives/impl/seconds_since.h>
 #include <lockstep/runtime/data/impl/sample_random.h>
 #include <lockstep/runtime/evaluate.h>
 #include <lockstep/runtime/progress.h>
@@ -167,7 +168,7 @@ Evaluation evaluate_batches(const EvaluateOptions& options, int64_t batches,
   for (size_t i = 1; i < metrics.size(); ++i) {
     result.others_lower_is_better.push_back(metrics[i]->lower_is_better());
   }
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  result.seconds = detail::seconds_since(start);
   return result;
 }
 

@@ -2,6 +2,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 #include <lockstep/collectives/check.h>
+#include <lockstep/collectives/impl/seconds_since.h>
 #include <lockstep/runtime/step/impl/local_rounds.h>
 #include <lockstep/runtime/storage/impl/flat.h>
 #include <lockstep/runtime/storage/impl/state_copy.h>
@@ -32,12 +33,11 @@ LocalRounds::LocalRounds(LocalUpdates options, Communicator devices, Arena& aren
 }
 
 double LocalRounds::end_update() {
-  using Clock = std::chrono::steady_clock;
-  const auto start = Clock::now();
+  const auto start = std::chrono::steady_clock::now();
   if (++updates_of_round_ >= options_.updates()) {
     finish();
   }
-  return std::chrono::duration<double>(Clock::now() - start).count();
+  return seconds_since(start);
 }
 
 void LocalRounds::finish() {
