@@ -19,7 +19,7 @@ struct Cause {
 
 /// What the launcher itself knows about the end of a job.
 struct JobEnd {
-  int code = 0;                    // exit code of mpirun, or of a single rank
+  int code = 0;                    // of mpirun, or of a rank if mpirun does not tell
   std::string overdue;             // which deadline has passed, and of whom; empty: none
   bool was_asked = false;          // somebody asked the job to stop
   bool mpirun_was_killed = false;  // by the launcher: reports of ranks may be missing

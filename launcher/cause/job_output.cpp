@@ -27,6 +27,13 @@ bool is_of_backtrace(const std::string& line) {
   return line.rfind("frame #", 0) == 0 || line.rfind("Exception raised from ", 0) == 0;
 }
 
+/// True for "[node1][[123,1],0][btl_tcp_proc.c:266:...] ...", which Open MPI's library writes into
+/// the output of its rank.
+bool is_of_open_mpi(const std::string& line) {
+  const size_t end = line.find_first_of(" ]");
+  return line.rfind('[', 0) == 0 && end != std::string::npos && line.compare(end, 3, "][[") == 0;
+}
+
 bool begins_message(const std::string& line, int rank) {
   const std::string name = "rank " + std::to_string(rank);
   return line.rfind(name + ": ", 0) == 0 || line.rfind(name + " of ", 0) == 0 ||
@@ -160,7 +167,7 @@ std::string JobOutput::log_path(int rank) const {
 }
 
 void JobOutput::keep(int rank, const std::string& text) {
-  if (!is_of_backtrace(text)) {
+  if (!is_of_backtrace(text) && !is_of_open_mpi(text)) {
     std::deque<std::string>& lines = kept_[rank];
     lines.push_back(text.size() <= kept_bytes ? text : text.substr(0, kept_bytes) + " ...");
     if (lines.size() > kept_lines) {

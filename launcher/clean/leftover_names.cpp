@@ -108,7 +108,8 @@ std::string host_and_user() {
 
 std::string job_in_segment(const std::string& name) {
   NameReader reader(name);
-  if (!reader.word("vader_segment." + host_and_user() + ".")) {
+  if (!(reader.word("vader_segment.") || reader.word("sm_segment.")) ||
+      !reader.word(host_and_user() + ".")) {
     return "";
   }
   const std::string job(reader.run_of(hex_digits));
@@ -120,8 +121,22 @@ bool is_job(const std::string& text) {
          text.find_first_not_of(hex_digits) == std::string::npos;
 }
 
-std::string session_of(int process) {
-  return "pid." + std::to_string(process);
+std::vector<SessionName> sessions_of(int process) {
+  const std::string number = std::to_string(process);
+  return {{"ompi." + host_and_user(), "pid." + number},  // Open MPI 4
+          {"", "prterun." + host_name() + "." + number + "." + std::to_string(geteuid())},
+          {"", "ompi." + number}};  // from 5.0.8 on
+}
+
+std::optional<int> mpirun_of_session(const std::string& name) {
+  NameReader own(name);
+  if (own.word("ompi.")) {
+    const auto number = own.number();
+    return own.ended() ? number : std::nullopt;
+  }
+  NameReader reader(name);
+  const auto number = reader.word("prterun." + host_name() + ".") ? reader.number() : std::nullopt;
+  return reader.word("." + std::to_string(geteuid())) && reader.ended() ? number : std::nullopt;
 }
 
 bool is_folder_of_session(const std::string& name) {
@@ -137,10 +152,11 @@ bool is_file_of_session(const std::string& name) {
       return true;
     }
   }
-  for (const char* beginning : {"initial-pmix_shared-segment-", "smdataseg-", "smlockseg-",
-                                "smseg-", "vader_segment.", "osc_rdma.", "osc_sm.", "pmix."}) {
+  for (const char* beginning :
+       {"initial-pmix_shared-segment-", "smdataseg-", "smlockseg-", "smseg-", "vader_segment.",
+        "osc_rdma.", "osc_sm.", "pmix.", "pmix-gds-shmem2."}) {
     NameReader reader(name);
-    if (reader.word(beginning) && !reader.run_of(std::string(word_characters) + "-").empty() &&
+    if (reader.word(beginning) && !reader.run_of(std::string(word_characters) + "-@").empty() &&
         reader.ended()) {
       return true;
     }

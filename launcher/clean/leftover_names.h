@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace lockstep::launcher {
 
@@ -35,8 +36,17 @@ std::string job_in_segment(const std::string& name);
 /// Whether this is the number of a job as Open MPI's names have it: 32 bits, as "%x" prints them.
 bool is_job(const std::string& text);
 
-/// The session folder of an mpirun.
-std::string session_of(int process);
+/// A folder in the one for temporary files. `parent`: in which folder of this user; empty: in none.
+struct SessionName {
+  std::string parent;
+  std::string name;
+};
+
+/// The names that the session folder of an mpirun may have, by the version of Open MPI.
+std::vector<SessionName> sessions_of(int process);
+
+/// The mpirun of a session folder of Open MPI 5, whose name has no parent.
+std::optional<int> mpirun_of_session(const std::string& name);
 
 /// Whether this is the folder of a job, a rank, or PMIx's published data in a session folder.
 bool is_folder_of_session(const std::string& name);

@@ -79,10 +79,6 @@ std::string device_and_inode(const struct stat& info) {
   return text.data();
 }
 
-std::string sessions_of(const LeftoverPlaces& places) {
-  return places.temporary + "/ompi." + host_and_user();
-}
-
 class Cleaner {
  public:
   Cleaner(const LeftoverPlaces& places, bool removes) : places_(places), removes_(removes) {}
@@ -153,28 +149,33 @@ class Cleaner {
 
   void clean_sessions() {
     const Folder temporary = open_folder(places_.temporary);
-    const Folder sessions = open_own_folder(temporary, "ompi." + host_and_user());
-    const std::vector<std::string> names = names_in(sessions);
     const Notes notes = notes_in(temporary, names_in(temporary));
     for (const JobNote& note : notes.of_dead) {
       const int process = note.mpirun.process;
-      const std::string name = session_of(process);
-      const bool is_there = std::find(names.begin(), names.end(), name) != names.end();
       // The number may be that of another mpirun by now, or of one in a container.
       const bool is_its_own = note.job.empty() && notes.others.count(process) == 0 &&
                               !detail::mark_of(process, places_.processes);
-      const bool is_removed = is_there && is_its_own && clean_session(sessions, name);
-      drop(temporary, note, !note.job.empty() || (is_there && !is_removed));
+      bool keeps_note = !note.job.empty();  // not made here
+      for (const auto& [parent, name] : sessions_of(process)) {
+        const std::string path = places_.temporary + (parent.empty() ? "" : "/" + parent);
+        const Folder folder =
+            parent.empty() ? open_folder(path) : open_own_folder(temporary, parent);
+        const std::vector<std::string> names = names_in(folder);
+        const bool is_there = std::find(names.begin(), names.end(), name) != names.end();
+        const bool is_removed = is_there && is_its_own && clean_session(folder, path, name);
+        keeps_note = keeps_note || (is_there && !is_removed);
+      }
+      drop(temporary, note, keeps_note);
     }
   }
 
-  /// Whether it is removed.
-  bool clean_session(const Folder& sessions, const std::string& name) {
-    const Folder session = open_own_folder(sessions, name);
+  /// Whether it is removed. `path`: of the folder.
+  bool clean_session(const Folder& folder, const std::string& path, const std::string& name) {
+    const Folder session = open_own_folder(folder, name);
     return session && walk_session(session, session_depth, /*removes=*/false) &&
-           take(sessions_of(places_), name,
+           take(path, name,
                 !removes_ || (walk_session(session, session_depth, /*removes=*/true) &&
-                              unlink_in(sessions, name, AT_REMOVEDIR)));
+                              unlink_in(folder, name, AT_REMOVEDIR)));
   }
 
   bool take(const std::string& folder, const std::string& name, bool is_done) {

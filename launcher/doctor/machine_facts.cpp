@@ -143,12 +143,19 @@ std::vector<Leftover> find_leftovers(const MachineFolders& folders) {
   }
   const std::string own = "." + std::to_string(geteuid());
   for (const std::string& sessions : names_in(folders.temporary)) {
+    const std::string folder = folders.temporary + "/" + sessions;
+    struct stat info {};
+    if (const auto mpirun = launcher::mpirun_of_session(sessions);
+        mpirun && stat(folder.c_str(), &info) == 0 && info.st_uid == geteuid() &&
+        !exists(folders.processes + "/" + std::to_string(*mpirun))) {
+      found.push_back({folder, 0});
+    }
     if (!starts_with(sessions, "ompi.") || sessions.size() < own.size() ||
         sessions.compare(sessions.size() - own.size(), own.size(), own) != 0) {
       continue;
     }
-    for (const std::string& session : names_in(folders.temporary + "/" + sessions)) {
-      const std::string path = folders.temporary + "/" + sessions + "/" + session;
+    for (const std::string& session : names_in(folder)) {
+      const std::string path = folder + "/" + session;
       if (starts_with(session, "pid.") && is_number(session.substr(4)) &&
           !exists(folders.processes + "/" + session.substr(4)) && exists(path)) {
         found.push_back({path, 0});

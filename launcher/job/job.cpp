@@ -13,6 +13,7 @@
 
 #include "clean/leftovers.h"
 #include "machine/machine.h"
+#include "rank/exit_codes.h"
 #include "rank/terminal_columns.h"
 
 namespace lockstep::launcher {
@@ -24,6 +25,9 @@ using std::chrono::seconds;
 constexpr size_t whole_line = 1 << 20;  // wrappers have cut the lines of ranks already
 // The longest time for mpirun to end the other ranks of a failed job; usually 2 s are enough.
 constexpr int teardown_seconds = 10;
+// How long the other ranks may go on after one has ended, if mpirun does not end them. Open MPI 4's
+// does within this time.
+constexpr auto lets_others_be = seconds(2);
 // A rank that waits for a disk or a device is suspended later.
 constexpr auto longest_suspending = seconds(1);
 
@@ -41,6 +45,14 @@ bool is_wrapper(int process) {
   std::ostringstream text;
   text << file.rdbuf();
   return process > 0 && text.str().find(std::string("\0exec-rank\0", 11)) != std::string::npos;
+}
+
+std::vector<StopLadder::Rung> teardown_of(const JobCommand& command) {
+  std::vector<StopLadder::Rung> rungs = {{SIGTERM, seconds(1)}, {SIGKILL, seconds(1)}};
+  if (command.launcher_ends_ranks) {
+    rungs.insert(rungs.begin(), {command.end_signal(), seconds(2)});
+  }
+  return rungs;
 }
 
 template <typename... Times>
@@ -61,9 +73,10 @@ Job::Job(const RunOptions& options, const JobCommand& command,
     : options_(options),
       deadline_(deadline),
       uses_mpirun_(command.uses_mpirun()),
+      ends_ranks_(command.launcher_ends_ranks),
       output_(output),
       ladder_(ladder),
-      teardown_({{SIGTERM, seconds(1)}, {SIGKILL, seconds(1)}}),
+      teardown_(teardown_of(command)),
       ranks_(command.ranks),
       deadlines_(options),
       child_(wrapped(command), SIGTERM, /*has_life_signs=*/false, columns_for_ranks()),
@@ -82,16 +95,27 @@ JobEnd Job::run() {
   };
   events.on_signal = [&](int signal) { take(signal); };
   events.tick = [&] { return tick(); };
-  end_.code = child_.run(events);
+  const int code = child_.run(events);
   for (const bool is_error : {false, true}) {
     streams_[is_error].finish(reader(is_error));
   }
+  end_.code = code_of(code);
   if (end_.mpirun_was_killed && all_ranks([](const RankRecord& rank) { return rank.code == 0; })) {
     end_.code = 0;
   }
   end_local_ranks();
   end_.was_asked = end_.was_asked || ladder_.asked() != 0;
   return end_;
+}
+
+int Job::code_of(int mpirun) const {
+  if (mpirun != 0 || !ends_ranks_) {
+    return mpirun;
+  }
+  if (!ranks_.failures().empty()) {
+    return ranks_.failures().front().code;
+  }
+  return all_ranks([](const RankRecord& rank) { return rank.has_ended(); }) ? 0 : exit_peer_lost;
 }
 
 void Job::take(const std::string& text, bool is_error) {
@@ -150,6 +174,10 @@ void Job::take(int signal) {
 
 std::optional<Job::Clock::time_point> Job::tick() {
   const auto send_it = [&](int signal) { send(signal); };
+  const auto tear_down = [&](int signal) {
+    end_.mpirun_was_killed = end_.mpirun_was_killed || signal != SIGALRM;
+    send(signal);
+  };
   look_at_failures();
   look_at_mpirun();
   look_at_deadlines();
@@ -158,24 +186,31 @@ std::optional<Job::Clock::time_point> Job::tick() {
       suspended_at_ ? std::make_optional(*suspended_at_ + longest_suspending) : std::nullopt;
   std::optional<Clock::time_point> teardown = teardown_at_;
   if (teardown_at_ && Clock::now() >= *teardown_at_) {
-    end_.mpirun_was_killed = true;
     if (teardown_.asked() == 0) {
       if (is_only_mpirun_left_) {
         std::cerr << "lockstep: all ranks have ended, but mpirun has not: ending it (a connection "
                      "of another program to its port holds it)"
                   << std::endl;
       }
-      teardown_.ask(SIGTERM, send_it);
+      teardown_.ask(SIGTERM, tear_down);
     }
-    teardown = teardown_.tick(send_it);
+    teardown = teardown_.tick(tear_down);
   }
   return earliest(ladder_.tick(send_it), deadlines_.next(), teardown, deadline_, output_.tick(),
                   suspension);
 }
 
+void Job::tear_down_in(Clock::duration time) {
+  const auto at = Clock::now() + time;
+  teardown_at_ = teardown_at_ ? std::min(*teardown_at_, at) : at;
+}
+
 void Job::look_at_failures() {
-  if (!teardown_at_ && ladder_.asked() == 0 && ranks_.size() > 1 && ranks_.has_failure()) {
-    teardown_at_ = Clock::now() + seconds(std::min(options_.grace_seconds, teardown_seconds));
+  const auto has_failed = [](const RankRecord& rank) { return rank.code.value_or(0) != 0; };
+  if (ends_ranks_ && !ranks_.where(has_failed).empty()) {
+    tear_down_in(lets_others_be);
+  } else if (ladder_.asked() == 0 && ranks_.size() > 1 && ranks_.has_failure()) {
+    tear_down_in(seconds(std::min(options_.grace_seconds, teardown_seconds)));
   }
 }
 
@@ -183,7 +218,7 @@ void Job::look_at_failures() {
 void Job::look_at_mpirun() {
   if (uses_mpirun_ && !teardown_at_ &&
       all_ranks([](const RankRecord& rank) { return rank.has_ended(); })) {
-    teardown_at_ = Clock::now() + seconds(std::min(options_.grace_seconds, teardown_seconds));
+    tear_down_in(seconds(std::min(options_.grace_seconds, teardown_seconds)));
     is_only_mpirun_left_ = true;
   }
 }
@@ -202,7 +237,7 @@ void Job::look_at_deadlines() {
   if (const auto finding = deadlines_.look(ranks_)) {
     if (finding->is_overdue) {
       end_.overdue = finding->text;
-      teardown_at_ = Clock::now();
+      tear_down_in({});
     } else {
       std::cerr << "lockstep: " << finding->text << std::endl;
     }

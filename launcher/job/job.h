@@ -20,7 +20,8 @@ namespace lockstep::launcher {
 ///
 /// A request to stop makes the ranks save and leave, by the signals of `ladder`. If a rank has
 /// failed or a deadline has passed, the job ends: mpirun has the grace time (at most 10 s) to end
-/// the other ranks; then the launcher kills mpirun and the ranks of this host.
+/// the other ranks; then the launcher kills mpirun and the ranks of this host. Of an mpirun that
+/// leaves that to the launcher, the wrappers end the ranks 2 s after the first has ended.
 class Job {
  public:
   using Clock = StopLadder::Clock;
@@ -47,6 +48,9 @@ class Job {
   }
   void look_at_deadlines();
   void look_at_failures();
+  void tear_down_in(Clock::duration time);
+  /// mpirun's exit code if that tells how the ranks ended, else theirs.
+  int code_of(int mpirun) const;
   void look_at_mpirun();
   /// Ctrl-Z: suspends the ranks of a job of this host; once they are, look_at_suspension() suspends
   /// the launcher, and continues the ranks after it.
@@ -60,6 +64,7 @@ class Job {
   const RunOptions& options_;
   std::optional<Clock::time_point> deadline_;  // reset once it was reported
   const bool uses_mpirun_;
+  const bool ends_ranks_;  // and not mpirun
   JobOutput& output_;
   StopLadder& ladder_;
   StopLadder teardown_;

@@ -41,9 +41,9 @@ using Clock = StopLadder::Clock;
 
 /// mpirun forwards SIGUSR1 and returns the ranks' exit code; after SIGTERM ranks have less than a
 /// second, and it returns 1.
-StopLadder polite_ladder(int grace_seconds) {
+StopLadder polite_ladder(int grace_seconds, int end_signal) {
   return StopLadder(
-      {{SIGUSR1, seconds(grace_seconds)}, {SIGTERM, seconds(5)}, {SIGKILL, seconds(1)}},
+      {{SIGUSR1, seconds(grace_seconds)}, {end_signal, seconds(5)}, {SIGKILL, seconds(1)}},
       /*same_request=*/seconds(2));
 }
 
@@ -59,7 +59,7 @@ void say_who_was_deaf(const RankTable& ranks) {
 }
 
 /// The exit code of an attempt, which find_cause() decides. The first row that fits:
-///   0         mpirun ended with 0: all ranks ended well
+///   0         all ranks ended well: mpirun ended with 0, or each rank if mpirun does not tell
 ///   a rank's  a rank failed by itself: its code, 128 + n for signal n, 20 for a rank that ended
 ///             with 0 before its runtime had
 ///   75        a rank saved and left. No failure; it is named if nobody had asked the job to stop
@@ -68,8 +68,9 @@ void say_who_was_deaf(const RankTable& ranks) {
 ///   128 + n   signal n asked the launcher to stop, and ranks died of the signals that it sent
 ///   a rank's  after a request to stop: the first code other than 0
 ///   mpirun's  no rank reported a failure: mpirun could not start the job
-/// run_job() itself adds 2 (the program is not there, or --min-ranks is too large) and 3 (there is
-/// no mpirun).
+/// A request to stop that comes between two attempts ends the job with the code of the first of
+/// them. run_job() itself adds 2 (the program is not there, or --min-ranks is too large) and 3
+/// (there is no mpirun).
 int report_end(const std::optional<Cause>& cause, const JobEnd& end, const StopLadder& ladder,
                const RankTable& ranks, const JobOutput& output) {
   const int stop_signal = ladder.asked();
@@ -179,7 +180,7 @@ class Attempts {
     JobOutput output(std::cout, std::cerr,
                      {terminal, options_.tag, options_.log_dir, options_.shown_ranks,
                       options_.verbose, columns_of_output});
-    StopLadder ladder = polite_ladder(options_.grace_seconds);
+    StopLadder ladder = polite_ladder(options_.grace_seconds, command_.end_signal());
     Job job(options_, command_, deadline_, output, ladder);
     const JobEnd end = job.run();
     remove_leftovers(leftover_places());  // its notes, and what a killed mpirun left
@@ -283,6 +284,12 @@ bool has_home() {
   return std::getenv("HOME") != nullptr || getpwuid(geteuid()) != nullptr;
 }
 
+/// What mpirun says of its version; without a home that of Open MPI 5 says nothing.
+std::string version_of(const std::string& mpirun) {
+  const std::string text = output_of({mpirun, "--version"});
+  return text.empty() && !has_home() ? "(Open MPI) 5" : text;
+}
+
 }  // namespace
 
 int run_job(const RunOptions& options) {
@@ -304,7 +311,7 @@ int run_job(const RunOptions& options) {
   setenv("LOCKSTEP_LAUNCH", drawn_word().c_str(), /*overwrite=*/1);
   setenv("LOCKSTEP_ATTEMPT", "0", /*overwrite=*/1);
   const bool has_mpirun = !find_program(options.mpirun).empty();
-  const std::string version = has_mpirun ? output_of({options.mpirun, "--version"}) : "Open MPI";
+  const std::string version = has_mpirun ? version_of(options.mpirun) : "(Open MPI) 4";
   const JobCommand command = job_command(options, version);
   for (const std::string& note : command.notes) {
     std::cerr << "lockstep: " << note << "\n";
@@ -319,7 +326,7 @@ int run_job(const RunOptions& options) {
                  "run one rank with -n 1\n";
     return exit_environment;
   }
-  if (command.uses_mpirun() && is_open_mpi(version) && !has_home()) {
+  if (command.uses_mpirun() && open_mpi_version(version) > 0 && !has_home()) {
     std::cerr << "lockstep: HOME is not set, and user " << geteuid()
               << " has no entry in the list of users, so mpirun would crash; set HOME, for example "
                  "HOME=/tmp\n";

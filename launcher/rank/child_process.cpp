@@ -29,7 +29,7 @@ sigset_t reported_signals() {
   sigset_t signals;
   sigemptyset(&signals);
   for (const int signal :
-       {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT}) {
+       {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGTSTP, SIGCONT}) {
     sigaddset(&signals, signal);
   }
   return signals;
@@ -58,7 +58,7 @@ struct Streams {
   dup2(streams.out, STDOUT_FILENO);
   dup2(streams.error, STDERR_FILENO);
   // mpirun signals the group of its child. What came before setpgid() is for the parent alone.
-  for (const int each : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP}) {
+  for (const int each : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGTSTP}) {
     struct sigaction ignored = {}, before = {};
     ignored.sa_handler = SIG_IGN;  // which discards a pending signal
     sigaction(each, &ignored, &before);

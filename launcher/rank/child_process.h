@@ -36,7 +36,8 @@ class ChildProcess {
   using Bytes = std::function<void(bool is_error_stream, std::string_view bytes)>;
   struct Events {
     Bytes on_bytes;
-    /// Called for each SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP and SIGCONT.
+    /// Called for each SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGALRM, SIGUSR1, SIGUSR2, SIGTSTP and
+    /// SIGCONT.
     std::function<void(int signal)> on_signal = [](int) {};
     /// Called repeatedly; returns the latest time of the next call.
     std::function<std::optional<std::chrono::steady_clock::time_point>()> tick = [] {

@@ -24,6 +24,8 @@
 #include <thread>
 #include <utility>
 
+#include "clean/leftover_names.h"
+#include "clean/own_files.h"
 #include "machine/allocation.h"
 #include "machine/machine.h"
 #include "rank/child_process.h"
@@ -115,8 +117,9 @@ RankLine::Kind kind_of(char line_end) {
                             : RankLine::Kind::partial;
 }
 
-/// As the names of its shared memory have it; empty for other libraries and versions.
-std::string job_of_open_mpi() {
+/// As the names of its shared memory have it; empty for other libraries, and for Open MPI 5, whose
+/// jobs have no numbers.
+std::string job_of_open_mpi_4() {
   const char* text = std::getenv("PMIX_NAMESPACE");
   uint32_t job = 0;
   const char* end = text == nullptr ? nullptr : text + std::strlen(text);
@@ -128,6 +131,27 @@ std::string job_of_open_mpi() {
   return hex.data();
 }
 
+/// The same, by the shared memory that a process of this group maps.
+std::string job_mapped_by(pid_t group) {
+  for (const std::string& name : names_in(open_folder("/proc"))) {
+    const auto process = number_in(name);
+    if (!process || getpgid(*process) != group) {
+      continue;
+    }
+    std::ifstream maps("/proc/" + name + "/maps");
+    for (std::string line; std::getline(maps, line);) {
+      const size_t at = line.find("/dev/shm/");
+      if (at == std::string::npos) {
+        continue;
+      }
+      if (const std::string job = job_in_segment(line.substr(line.rfind('/') + 1)); !job.empty()) {
+        return job;
+      }
+    }
+  }
+  return "";
+}
+
 /// Runs one program, from its first line to its status.
 class RankProcess {
  public:
@@ -135,6 +159,7 @@ class RankProcess {
       : child_(program, SIGKILL, /*has_life_signs=*/true, columns_of_launcher()) {}
 
   int run() {
+    tell_job(job_of_open_mpi_4());
     ChildProcess::Events events;
     events.on_bytes = [&](bool is_error, std::string_view bytes) { print(is_error, bytes); };
     events.on_signal = [&](int signal) { take(signal); };
@@ -147,6 +172,9 @@ class RankProcess {
         asked_with_ = SIGTERM;
       }
       say(RankLine::Kind::life_sign, word);
+      if (!has_told_job_ && signs_.stage() == LifeSigns::Stage::up) {
+        tell_job(job_mapped_by(child_.pid()));
+      }
     };
     events.on_suspend = [&](int signal) { say(RankLine::Kind::suspended, std::to_string(signal)); };
     const int code = child_.run(events);
@@ -158,6 +186,13 @@ class RankProcess {
 
  private:
   void say(RankLine::Kind kind, std::string text) { write_lines({{rank_, kind, std::move(text)}}); }
+
+  void tell_job(const std::string& job) {
+    if (!job.empty()) {
+      has_told_job_ = true;
+      say(RankLine::Kind::job, job);
+    }
+  }
 
   LineSplitter::OnLine keeper(bool is_error) {
     return [this, is_error](const std::string& text, char line_end) {
@@ -253,6 +288,7 @@ class RankProcess {
   std::array<LineSplitter, 2> streams_;
   std::vector<RankLine> lines_;
   LifeSigns signs_;
+  bool has_told_job_ = false;
   bool was_asked_ = false;
   bool was_killed_ = false;  // by this wrapper
   bool holds_request_ = false;
@@ -270,9 +306,6 @@ int exec_rank(const std::vector<std::string>& program) {
   }
   write_lines({{rank_in_environment(), RankLine::Kind::began,
                 std::to_string(getpid()) + " " + host_name()}});
-  if (const std::string job = job_of_open_mpi(); !job.empty()) {
-    write_lines({{rank_in_environment(), RankLine::Kind::job, job}});
-  }
   const int code = RankProcess(program).run();
   wait_until_read();
   return code;

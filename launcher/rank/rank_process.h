@@ -9,8 +9,9 @@ namespace lockstep::launcher {
 /// program. Runs the program of one rank until it ends. Sends its lines (all available ones at a
 /// time), its life signs and last its status to the launcher over standard error.
 ///
-/// On SIGTERM, SIGINT, SIGHUP or SIGQUIT the program gets SIGTERM, later SIGKILL; a program that is
-/// already failing first gets a moment to report why. A program that says it is stuck
+/// On SIGTERM, SIGINT, SIGHUP, SIGQUIT or SIGALRM (the launcher's request to end, which Open MPI 5
+/// forwards) the program gets SIGTERM, later SIGKILL; a program that is already failing first gets
+/// a moment to report why. A program that says it is stuck
 /// (LifeSign::stuck) gets the same signals 5 s later, if it has not ended. SIGUSR1 (the launcher's
 /// request to stop) and SIGUSR2 (for the program, no request) are forwarded. Processes that the
 /// program leaves in its process group are killed, and so is the program when this process dies.

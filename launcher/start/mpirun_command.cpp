@@ -88,21 +88,33 @@ void forward_environment(std::vector<std::string>& arguments) {
   }
 }
 
+/// Whether the user passes mpirun an argument that contains this text.
+bool passes(const RunOptions& options, const std::string& part) {
+  return std::any_of(
+      options.mpi_arguments.begin(), options.mpi_arguments.end(),
+      [&](const std::string& argument) { return argument.find(part) != std::string::npos; });
+}
+
 /// Whether the user has chosen by which components Open MPI sends messages.
 bool chooses_components(const RunOptions& options) {
-  for (const char* framework : {"btl", "pml", "mtl"}) {
-    const auto names_it = [&](const std::string& text) {
-      return text.find(framework) != std::string::npos;
-    };
-    if (std::getenv((std::string("OMPI_MCA_") + framework).c_str()) != nullptr ||
-        std::any_of(options.mpi_arguments.begin(), options.mpi_arguments.end(), names_it)) {
+  for (const std::string framework : {"btl", "pml", "mtl"}) {
+    if (std::getenv(("OMPI_MCA_" + framework).c_str()) != nullptr || passes(options, framework)) {
       return true;
     }
   }
   return false;
 }
 
-void add_open_mpi_options(const RunOptions& options, const std::string& version,
+/// Ranks of one host need no network; by default they listen on all of its addresses.
+void keep_to_this_host(const RunOptions& options, int version,
+                       std::vector<std::string>& arguments) {
+  if (!chooses_components(options)) {
+    const char* components = version >= 5 ? "self,sm" : "self,vader";
+    arguments.insert(arguments.end(), {"--mca", "pml", "ob1", "--mca", "btl", components});
+  }
+}
+
+void add_open_mpi_options(const RunOptions& options, int version,
                           const std::optional<Allocation>& allocation, JobCommand& command) {
   auto& arguments = command.arguments;
   if (root_is_refused()) {
@@ -118,9 +130,12 @@ void add_open_mpi_options(const RunOptions& options, const std::string& version,
         (few_tasks ? count_of(tasks, "task") : count_of(physical_cores(), "core")) +
         ": added --oversubscribe");
   }
-  if (!command.remote && version.find(" 4.") != std::string::npos && !chooses_components(options)) {
-    // Ranks of one host need no network; by default they listen on all of its addresses.
-    arguments.insert(arguments.end(), {"--mca", "pml", "ob1", "--mca", "btl", "self,vader"});
+  if (!command.remote && version >= 4) {
+    keep_to_this_host(options, version, arguments);
+  }
+  if (version >= 5 && !passes(options, "runtime-options")) {
+    command.launcher_ends_ranks = true;
+    arguments.insert(arguments.end(), {"--runtime-options", "error-nonzero-status=0"});
   }
   arguments.insert(arguments.end(), {"--bind-to", options.bind});
   if (!options.hostfile.empty()) {
@@ -151,9 +166,17 @@ void add_hydra_options(const RunOptions& options, JobCommand& command) {
 
 }  // namespace
 
-bool is_open_mpi(const std::string& version) {
-  return version.find("Open MPI") != std::string::npos ||
-         version.find("OpenRTE") != std::string::npos || version.find("PRRTE") != std::string::npos;
+int open_mpi_version(const std::string& version) {
+  if (version.find("PRRTE") != std::string::npos) {  // prterun, which is the mpirun of version 5
+    return 5;
+  }
+  for (const std::string name : {"Open MPI", "OpenRTE"}) {  // "mpirun (Open MPI) 4.1.4"
+    if (const size_t at = version.find(name); at != std::string::npos) {
+      const size_t number = version.find_first_of("0123456789", at);
+      return number == std::string::npos ? 1 : std::max(1, std::atoi(&version[number]));
+    }
+  }
+  return 0;
 }
 
 JobCommand job_command(const RunOptions& options, const std::string& version) {
@@ -168,8 +191,8 @@ JobCommand job_command(const RunOptions& options, const std::string& version) {
   }
   auto& arguments = command.arguments;
   arguments = {options.mpirun, "-n", std::to_string(command.ranks)};
-  if (is_open_mpi(version)) {
-    add_open_mpi_options(options, version, allocation, command);
+  if (const int open_mpi = open_mpi_version(version); open_mpi > 0) {
+    add_open_mpi_options(options, open_mpi, allocation, command);
   } else {
     add_hydra_options(options, command);
   }

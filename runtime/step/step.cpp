@@ -67,7 +67,7 @@ void Step::reduce_and_update(UpdateMode mode, const Votes& votes) {
       parts_.storage.written().take();  // what the program wrote into weights
     }
     measure(mode);      // 3. each bucket: non-finite values, sum of squares
-    measures_.share();  // 4. did any rank overflow or fail?
+    measures_.share();  // 4. failures and losses of all ranks; with local updates overflows, too
   }
   if (host) {
     vote(mode, votes);  // 4. stop, error, data, replicas

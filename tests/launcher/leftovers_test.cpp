@@ -150,6 +150,37 @@ TEST_F(Leftovers, OfDeadProcessesAreListedThenRemoved) {
   EXPECT_THAT(names_in(open_folder(tmp())), ElementsAre("ompi." + host_and_user()));
 }
 
+TEST_F(Leftovers, OfOpenMpi5AreListedThenRemoved) {
+  const std::string of_user = host_and_user().substr(host_and_user().rfind('.'));
+  const std::string host = host_and_user().substr(0, host_and_user().rfind('.'));
+  const std::string segment = shm() / ("sm_segment." + host_and_user() + ".26900001.1");
+  std::vector<std::string> left = {segment};
+  write(segment);
+  note_memory(mark(99), "26900001");
+  int process = 98;
+  for (const std::string& name :
+       std::vector<std::string>{"ompi.98", "prterun." + host + ".97" + of_user}) {
+    const fs::path made = tmp() / name;
+    note_session(mark(process--));
+    fs::create_directories(made / "0/0");
+    fs::create_directories(made / "1/1");
+    for (const char* file : {"hwloc.sm", "pmix.node1.tool", "pmix.node1.tool.prterun-node1-98@0",
+                             "1/pmix-gds-shmem2.node1-prterun-node1-98@1.jobdata.98",
+                             "1/pmix-gds-shmem2.node1-prterun-node1-98@1.session.ffffffff.98"}) {
+      write(made / file);
+    }
+    left.push_back(made);
+  }
+  fs::create_directories(tmp() / "ompi.96");  // no note names it
+  const auto before = everything();
+  EXPECT_THAT(find_leftovers(places), UnorderedElementsAreArray(left));
+  EXPECT_THAT(everything(), UnorderedElementsAreArray(before));
+  EXPECT_THAT(remove_leftovers(places), UnorderedElementsAreArray(left));
+  EXPECT_TRUE(fs::is_empty(shm()));
+  EXPECT_THAT(names_in(open_folder(tmp())),
+              UnorderedElementsAre("ompi." + host_and_user(), "ompi.96"));
+}
+
 TEST_F(Leftovers, AreThoseOfAProcessWhoseNumberAnotherOneHasNow) {
   const std::string left = shm() / memory(mark(100, 499));
   write(left);
