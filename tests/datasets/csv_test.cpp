@@ -178,7 +178,7 @@ TEST(CsvFile, SurvivesDamage) {
     for (size_t row = 0; row < read.size(); ++row) {
       read.get(row);
     }
-    read.numbers({read.columns()[1]});
+    read.numbers({read.columns().back()});
   });
 }
 
