@@ -60,7 +60,8 @@ inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor first = a.cpu();
   const at::Tensor second = b.cpu();
   return first.nbytes() == second.nbytes() &&
-         std::memcmp(first.const_data_ptr(), second.const_data_ptr(), first.nbytes()) == 0;
+         (first.nbytes() == 0 ||
+          std::memcmp(first.const_data_ptr(), second.const_data_ptr(), first.nbytes()) == 0);
 }
 
 inline bool same_bits(const amp::FlatSpan& a, const amp::FlatSpan& b) {
