@@ -49,6 +49,9 @@ TREE = {
 }
 
 
+GUARD = 'static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs");\n'  # each header of impl/ begins with it
+
+
 def included(path):
     return f"#include <lockstep/{path}>\n"
 
@@ -120,6 +123,9 @@ FAULTS = {
     "a header of impl/ in an example": (
         {"examples/hello.cpp": included("base/impl/plain.h")},
         "examples/hello.cpp: includes base/impl/plain.h, which is neither public"),
+    "a header of impl/ that programs can include": (
+        {"base/impl/open.h": "", "runtime/step/loss.h": included("base/impl/open.h")},
+        "base/impl/open.h: a header in impl/ without static_assert(LOCKSTEP_OWN_LIBRARY, ...)"),
     "a header of impl/ that only its library includes": (
         {"runtime/step/loss.cpp": included("runtime/step/impl/alone.h"), "runtime/step/impl/alone.h": ""},
         "runtime/step/impl/alone.h: in impl/, but nothing outside runtime/step reaches it"),
@@ -188,7 +194,7 @@ def make(folder, planted):
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        path.write_text((GUARD if "/impl/" in name and path.name != "open.h" else "") + text, encoding="utf-8")
     (folder / "scripts").mkdir(exist_ok=True)
     for script in ("structure", "include_graph.py", "sources.py"):
         shutil.copy(ROOT / "scripts" / script, folder / "scripts" / script)
