@@ -23,7 +23,8 @@ constexpr std::array<std::pair<const char*, double>, 10> units = {{{"", 1.0},
                                                                    {"GiB", 1073741824.0},
                                                                    {"TiB", 1099511627776.0}}};
 
-int64_t parse(const std::string& text) {
+/// `what`: for the message; `others`: what else the text may be.
+int64_t parse(const char* what, const std::string& text, const char* others) {
   char* end = nullptr;
   const double number = std::strtod(text.c_str(), &end);
   std::string unit(end);
@@ -33,9 +34,10 @@ int64_t parse(const std::string& text) {
       return static_cast<int64_t>(number * bytes);
     }
   }
-  throw Error("activation budget '" + text +
-              "': expected a positive number of bytes such as \"8 GiB\", \"900 MB\" or "
-              "\"1048576\", or \"automatic\"");
+  throw Error(c10::str(what, " '", text,
+                       "': expected a positive number of bytes such as \"8 GiB\", \"900 MB\" or "
+                       "\"1048576\"",
+                       others));
 }
 
 }  // namespace
@@ -45,12 +47,30 @@ ActivationBudget::ActivationBudget(int64_t bytes) : bytes_(bytes) {
 }
 
 ActivationBudget::ActivationBudget(const std::string& text)
-    : bytes_(text == "automatic" ? automatic : parse(text)) {}
+    : bytes_(text == "automatic" ? automatic
+             : text == "least"
+                 ? least
+                 : parse("activation budget", text, ", or \"automatic\" or \"least\"")) {}
 
 ActivationBudget::ActivationBudget(const char* text) : ActivationBudget(std::string(text)) {}
 
 std::string ActivationBudget::text() const {
-  return is_unlimited() ? "unlimited" : is_automatic() ? "automatic" : bytes_text(bytes_);
+  return is_unlimited()   ? "unlimited"
+         : is_automatic() ? "automatic"
+         : is_least()     ? "least"
+                          : bytes_text(bytes_);
+}
+
+MemoryBudget::MemoryBudget(int64_t bytes) : bytes_(bytes) {
+  LOCKSTEP_CHECK(bytes >= 1, "memory budget ", bytes, ": it must be at least one byte");
+}
+
+MemoryBudget::MemoryBudget(const std::string& text) : bytes_(parse("memory budget", text, "")) {}
+
+MemoryBudget::MemoryBudget(const char* text) : MemoryBudget(std::string(text)) {}
+
+std::string MemoryBudget::text() const {
+  return is_unlimited() ? "unlimited" : bytes_text(bytes_);
 }
 
 std::string bytes_text(int64_t bytes) {

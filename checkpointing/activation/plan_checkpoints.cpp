@@ -3,8 +3,10 @@
 #include <lockstep/checkpointing/activation/recompute/segment_memory.h>
 #include <lockstep/collectives/check.h>
 
+#include <algorithm>
 #include <limits>
 #include <optional>
+#include <utility>
 
 namespace lockstep {
 
@@ -24,6 +26,17 @@ void check_costs(const ChainCosts& costs) {
                    "plan_checkpoints: stage '", c.name,
                    "' has a negative cost, or keeps its output in less than its bytes");
   }
+}
+
+/// The pieces without the last stage. A plan never gains by a region that ends with the last stage.
+std::vector<CheckpointPlan::Piece> without_last_stage(std::vector<CheckpointPlan::Piece> pieces) {
+  if (pieces.back().is_region()) {
+    pieces.back().pieces = without_last_stage(std::move(pieces.back().pieces));
+  }
+  if (pieces.back().pieces.empty()) {
+    pieces.pop_back();
+  }
+  return pieces;
 }
 
 }  // namespace
@@ -51,6 +64,20 @@ CheckpointPlan plan_checkpoints(const Chain& chain, const at::Tensor& sample,
 int64_t least_activation_bytes(const ChainCosts& costs) {
   check_costs(costs);
   return activation::least_memory(SegmentMemory(costs)).memory;
+}
+
+FollowedPlan plan_followed_checkpoints(const ChainCosts& costs, int64_t following_bytes,
+                                       int64_t budget_bytes, int64_t slots) {
+  ChainCosts all = costs;  // what follows is a last stage, which keeps nothing
+  all.emplace_back();
+  all.back().name = "what follows the chain";
+  all.back().keeps_output = false;
+  all.back().forward_temporary_bytes = following_bytes;
+  all.back().passing_temporary_bytes = following_bytes;
+  all.back().backward_temporary_bytes = following_bytes;
+  const CheckpointPlan plan =
+      plan_checkpoints(all, std::max(budget_bytes, least_activation_bytes(all)), slots);
+  return {CheckpointPlan(without_last_stage(plan.pieces())), plan.predict(all).peak_bytes};
 }
 
 }  // namespace lockstep

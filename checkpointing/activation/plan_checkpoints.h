@@ -38,4 +38,16 @@ CheckpointPlan plan_checkpoints(Sequential& sequential, const at::Tensor& sample
 /// The smallest number of activation bytes that any plan needs; exact, not rounded to slots.
 int64_t least_activation_bytes(const ChainCosts& costs);
 
+/// A plan with the peak of the chain and of what the model computes after it.
+struct FollowedPlan {
+  CheckpointPlan plan;
+  int64_t peak_bytes = 0;
+};
+
+/// As plan_checkpoints(), for a chain that a computation follows, such as head and loss, which
+/// needs `following_bytes` while the activations of the chain are kept. The budget is that of both;
+/// if no plan meets it, the plan with the smallest peak is returned.
+FollowedPlan plan_followed_checkpoints(const ChainCosts& costs, int64_t following_bytes,
+                                       int64_t budget_bytes, int64_t slots = 500);
+
 }  // namespace lockstep

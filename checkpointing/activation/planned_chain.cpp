@@ -15,19 +15,29 @@ struct PlannedChain::Watch::Figures {
   explicit Figures(c10::DeviceType device) : meter(device) {}
 
   void begin_forward() {
+    outside_peak = std::max(outside_peak, meter.peak());
     before = meter.live();
     meter.reset_peak();
   }
   void end_forward() {
     forward_peak = std::max(forward_peak, meter.peak());
+    kept = meter.live() - before;
+    meter.reset_peak();
     valid = true;
   }
   /// The activations of head and loss do not belong to the chain.
-  void begin_backward() { meter.reset_peak(); }
+  void begin_backward() {
+    between_peak = meter.peak();
+    outside_peak = std::max(outside_peak, between_peak);
+    meter.reset_peak();
+  }
 
   MemoryMeter meter;
   int64_t before = 0;
+  int64_t kept = 0;
   int64_t forward_peak = 0;
+  int64_t between_peak = 0;
+  int64_t outside_peak = 0;
   bool valid = false;
 };
 
@@ -37,7 +47,6 @@ struct PlannedChain::State {
   std::optional<Planned> planned;
   std::shared_ptr<const activation::PlannedStages> stages;  // of the plan
   std::optional<activation::PlanWalk> walk;                 // of run_stage()
-  std::size_t planned_bytes = 0;
   std::weak_ptr<Watch::Figures> watch;
   std::weak_ptr<Watch::Figures> measuring;  // the watch of the call that runs
 };
@@ -52,6 +61,20 @@ void PlannedChain::set_budget(const ActivationBudget& budget) const {
   state_->planned.reset();
   state_->stages.reset();
   state_->walk.reset();
+}
+
+void PlannedChain::use(const CheckpointPlan& plan) const {
+  State& state = *state_;
+  LOCKSTEP_CHECK(state.planned.has_value(), "PlannedChain: there is no plan to replace yet");
+  LOCKSTEP_CHECK(plan.stages() == static_cast<int64_t>(state.chain->size()),
+                 "PlannedChain: the plan is for ", plan.stages(), " stages, the chain has ",
+                 state.chain->size());
+  state.planned->plan = plan;
+  if (!state.planned->costs.empty()) {
+    state.planned->predicted = plan.predict(state.planned->costs);
+  }
+  state.stages = std::make_shared<const activation::PlannedStages>(state.chain, plan.pieces());
+  state.walk.emplace(state.stages);
 }
 
 const ActivationBudget& PlannedChain::budget() const {
@@ -100,7 +123,7 @@ at::Tensor PlannedChain::run_stage(std::size_t stage, at::Tensor input) const {
 void PlannedChain::begin(const at::Tensor& input) const {
   State& state = *state_;
   state.measuring.reset();
-  if (!state.planned.has_value() || input.nbytes() > state.planned_bytes) {
+  if (!state.planned.has_value() || input.nbytes() > state.planned->input_bytes) {
     plan_for(input);
   } else if (const auto watch = state.watch.lock()) {
     state.measuring = watch;
@@ -133,19 +156,20 @@ void PlannedChain::plan_for(const at::Tensor& input) const {
     state.planned = std::move(planned);
   };
   state.planned.reset();
-  state.planned_bytes = input.nbytes();
   if (state.budget.is_automatic()) {
-    take({CheckpointPlan::automatic(stages), std::nullopt, std::nullopt});
+    take({CheckpointPlan::automatic(stages), input.nbytes(), {}, std::nullopt, std::nullopt});
     return;
   }
-  const ChainCosts costs = [&] {
+  ChainCosts costs = [&] {
     const at::DisableRecordFunctionGuard not_part_of_the_step;  // for FlopCounter
     const activation::HookScope not_part_of_a_region(nullptr);
     return profile_chain(*state.chain, input);
   }();
-  CheckpointPlan plan = plan_checkpoints(costs, state.budget.bytes());
+  CheckpointPlan plan = plan_checkpoints(
+      costs, state.budget.is_least() ? least_activation_bytes(costs) : state.budget.bytes());
   const PlanCosts predicted = plan.predict(costs);
-  take({std::move(plan), predicted, CheckpointPlan::uniform(stages, 1).predict(costs)});
+  const PlanCosts plain = CheckpointPlan::uniform(stages, 1).predict(costs);
+  take({std::move(plan), input.nbytes(), std::move(costs), predicted, plain});
 }
 
 PlannedChain::Watch::Watch(const PlannedChain& chain, c10::DeviceType device)
@@ -159,6 +183,19 @@ std::optional<int64_t> PlannedChain::Watch::peak_bytes() const {
     return std::nullopt;
   }
   return std::max(figures.forward_peak, figures.meter.peak()) - figures.before;
+}
+
+PlannedChain::Watch::Peaks PlannedChain::Watch::peaks() const {
+  const Figures& figures = *figures_;
+  Peaks peaks;
+  peaks.whole = std::max({figures.outside_peak, figures.forward_peak, figures.meter.peak()});
+  if (figures.valid) {
+    peaks.has_chain = true;
+    peaks.before = figures.before;
+    peaks.kept = figures.kept;
+    peaks.between = std::max<int64_t>(0, figures.between_peak - figures.before - figures.kept);
+  }
+  return peaks;
 }
 
 }  // namespace lockstep

@@ -47,6 +47,9 @@ class PlannedChain {
   /// the budget is automatic.
   at::Tensor run_stage(std::size_t stage, at::Tensor input) const;
   void set_budget(const ActivationBudget& budget) const;
+  /// Runs by another plan of the stages from the next call on. An input with more bytes than the
+  /// one that was measured leads to a plan by the budget again. Requires: there is a plan.
+  void use(const CheckpointPlan& plan) const;
   const ActivationBudget& budget() const;
   bool is_empty() const noexcept { return state_ == nullptr; }
   bool is_same(const PlannedChain& other) const noexcept { return state_ == other.state_; }
@@ -56,6 +59,8 @@ class PlannedChain {
   /// The plan for the largest input so far.
   struct Planned {
     CheckpointPlan plan;
+    std::size_t input_bytes = 0;         // of the chain's input
+    ChainCosts costs;                    // of each stage; empty if nothing was measured
     std::optional<PlanCosts> predicted;  // empty if nothing was measured
     std::optional<PlanCosts> plain;      // the prediction without checkpoints
   };
@@ -69,6 +74,16 @@ class PlannedChain {
     Watch(const PlannedChain& chain, c10::DeviceType device);
     /// Empty if the chain has not run. A call that makes a plan is not measured.
     std::optional<int64_t> peak_bytes() const;
+    /// Bytes since the object was made. Those of the chain are of its last call.
+    struct Peaks {
+      bool has_chain = false;  // the chain has run, by a plan that it had
+      int64_t whole = 0;       // the most that there were
+      int64_t before = 0;      // when the chain began
+      int64_t kept = 0;        // when its forward ended, beyond `before`
+      int64_t between = 0;     // the most after that until its backward began, beyond the two
+    };
+    /// `whole` alone if the chain has not run.
+    Peaks peaks() const;
 
    private:
     friend class PlannedChain;

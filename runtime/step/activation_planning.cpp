@@ -26,6 +26,15 @@ void find_sequentials(torch::nn::Module& module, const std::string& name,
   }
 }
 
+/// Null if there is none, or several.
+SequentialImpl* sequential_if_only(const Model& model) {
+  std::vector<std::pair<std::string, SequentialImpl*>> found;
+  if (model.module() != nullptr) {
+    find_sequentials(*model.module(), "", found);
+  }
+  return found.size() == 1 && !found[0].second->is_empty() ? found[0].second : nullptr;
+}
+
 SequentialImpl* only_sequential(const Model& model) {
   constexpr const char* advice =
       "; list its blocks as a PlannedChain that forward() calls, and give that to "
@@ -46,6 +55,11 @@ SequentialImpl* only_sequential(const Model& model) {
   return found[0].second;
 }
 
+/// Each rank plans by its own clock, so what is recomputed must not communicate.
+bool has_collectives(const Model& model) {
+  return !name_of_sync_batchnorm(model).empty();
+}
+
 }  // namespace
 
 void require_activation_chain(const TrainerOptions& options, const Model& model) {
@@ -62,14 +76,20 @@ void require_activation_chain(const TrainerOptions& options, const Model& model)
 
 ActivationPlanning::ActivationPlanning(const TrainerOptions& options, const Model& model)
     : chain_(options.activation_chain()), budget_(options.activation_budget()) {
-  if (budget_.is_unlimited()) {
+  const bool is_planned = !options.memory().is_unlimited();
+  if (budget_.is_unlimited() && !is_planned) {
     return;
   }
-  if (chain_.is_empty()) {
-    sequential_ = std::make_unique<PlannedSequential>(*only_sequential(model));
+  SequentialImpl* const sequential = !chain_.is_empty() ? nullptr
+                                     : is_planned       ? sequential_if_only(model)
+                                                        : only_sequential(model);
+  if (sequential != nullptr && !(is_planned && has_collectives(model))) {
+    sequential_ = std::make_unique<PlannedSequential>(*sequential);
     chain_ = sequential_->chain();
   }
-  chain_.set_budget(budget_);
+  if (!chain_.is_empty()) {
+    chain_.set_budget(is_planned ? ActivationBudget("least") : budget_);
+  }
 }
 
 ActivationPlanning::~ActivationPlanning() {
@@ -91,6 +111,24 @@ bool ActivationPlanning::watch(c10::DeviceType device, const std::function<void(
   }
   measured_peak_ = std::max(measured_peak_, peak.value_or(0));
   return ++watched_ == watched_micro_batches;
+}
+
+ActivationPlanning::Peaks ActivationPlanning::measure(
+    c10::DeviceType device, const std::function<void()>& micro_batch) const {
+  if (chain_.is_empty()) {
+    const MemoryMeter meter(device);
+    micro_batch();
+    Peaks peaks;
+    peaks.whole = meter.peak();
+    return peaks;
+  }
+  const PlannedChain::Watch watch(chain_, device);
+  micro_batch();
+  return watch.peaks();
+}
+
+std::optional<PlannedChain::Planned> ActivationPlanning::planned() const {
+  return chain_.is_empty() ? std::nullopt : chain_.planned();
 }
 
 std::string ActivationPlanning::report() const {

@@ -12,7 +12,9 @@ const std::vector<RefusedPair>& refused_pairs() {
       {"leaves", "reproducible", "false", "needs reproducible(true); without it, use accumulate"},
       {"share_weights", "shard_optimizer", "false",
        "needs shard_optimizer(true): each rank updates its shard of the one copy"},
-      {"activation_chain", "activation_budget", "unlimited", "needs an activation_budget"},
+      {"memory", "activation_budget", "",
+       "a memory budget plans the activations too; leave activation_budget out"},
+      {"memory", "cuda_graph", "", "a memory budget measures on the host; use cuda_graph(false)"},
       {"cuda_graph", "accumulate", "", "a window is captured whole; accumulate must be 1, is "},
       {"cuda_graph", "losses", "", "a window is captured whole; losses must be 1, is "},
       {"cuda_graph", "digest_log", "", "a digest_log reads every loss"},
@@ -131,6 +133,9 @@ void TrainerOptions::validate() const {
   if (local_updates_) {
     local_updates_->validate();
   }
+  LOCKSTEP_CHECK(
+      activation_chain_.is_empty() || !activation_budget_.is_unlimited() || !memory_.is_unlimited(),
+      "TrainerOptions.activation_chain needs an activation_budget, or a memory budget");
   LOCKSTEP_CHECK(!snapshots_.memory_folder().empty() || snapshots_.memory_every() == 0,
                  "SnapshotOptions.memory_folder is empty; name a folder in memory, as /dev/shm");
   const auto values_of = [](const TrainerOptions& options) {

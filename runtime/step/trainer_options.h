@@ -101,14 +101,25 @@ struct TrainerOptions {
   /// waits for each update. Refused, with the reason: the CPU, whose memory has the states in any
   /// case, and TorchOptimizer.
   TORCH_ARG(bool, offload_states) = false;
+  /// Maximum bytes of the training on this rank's device; on hosts, of all ranks of a node
+  /// together, with memory that they share counted once. For example "20 GiB". It counts tensors:
+  /// weights, gradients, states and activations, not the process itself. Several ranks then use
+  /// shard_optimizer, on hosts share_weights, and devices offload_states, until it is measured what
+  /// fits. The first two updates keep as few activations as possible and are measured; then the
+  /// fastest plan within the budget is chosen: what is recomputed, and whether the states stay on
+  /// the device. Rank 0 prints it, and the memory that the next micro-batches use; see
+  /// Trainer::memory_report(). The bits are those of a run without. A budget that is too
+  /// small is an Error on every rank that names the smallest one that works. A model without an
+  /// activation_chain and without a torch::nn::Sequential recomputes nothing.
+  TORCH_ARG(MemoryBudget, memory) = {};
   TORCH_ARG(BucketOptions, buckets) = {};
   /// Maximum bytes that the activations of a chain may use in one micro-batch, for example "8 GiB".
   /// The first micro-batch measures the chain and plans what to recompute. Three micro-batches
   /// later, rank 0 prints the predicted and the measured peak on standard error. "automatic"
-  /// measures nothing and recomputes in sqrt(n) segments for n stages. The weights have the same
-  /// bits as without a budget.
+  /// measures nothing and recomputes in sqrt(n) segments for n stages; "least" keeps as few bytes
+  /// as any plan. The weights have the same bits as without a budget.
   TORCH_ARG(ActivationBudget, activation_budget) = {};
-  /// The chain that the budget applies to. The model's forward must call this chain. Unset: the
+  /// The chain that a budget applies to. The model's forward must call this chain. Unset: the
   /// model's only torch::nn::Sequential. A forward that calls the modules of the Sequential itself
   /// is recomputed as far as it calls them one after another; see PlannedChain::run_stage().
   TORCH_ARG(PlannedChain, activation_chain) = {};

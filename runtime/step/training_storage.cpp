@@ -346,6 +346,16 @@ bool TrainingStorage::adopt_trainable() {
   return true;
 }
 
+void TrainingStorage::take_states_to_device() {
+  options_.offload_states(false);
+  try {
+    explained([&] { move_into_new_layout(trainable_); });
+  } catch (...) {
+    options_.offload_states(true);
+    throw;
+  }
+}
+
 /// The arena and the reducer stay the same objects, because others refer to them. The user's
 /// factory of an optimizer is called before the reducer changes: if it fails on a rank, all ranks
 /// return to their earlier memory.
@@ -458,6 +468,18 @@ std::optional<Error> TrainingStorage::change_of_model() const {
 
 TrainingStorage::Named TrainingStorage::named(const std::vector<at::Tensor>& flats) const {
   return named_views(flats, reducer_->parameters(), reducer_->plans());
+}
+
+int64_t TrainingStorage::staging_bytes() const {
+  int64_t all = 0;
+  int64_t largest = 0;
+  for (const BucketPlan& plan : reducer_->plans()) {
+    all += plan.numel;
+    largest = std::max(largest, plan.numel);
+  }
+  const double share =
+      static_cast<double>(largest) / static_cast<double>(std::max<int64_t>(1, all));
+  return static_cast<int64_t>(2.0 * share * static_cast<double>(memory().on_host));
 }
 
 ArenaMemory TrainingStorage::memory() const {

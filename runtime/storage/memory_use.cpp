@@ -20,6 +20,8 @@ std::array<NamedBytes, 7> named(const ArenaMemory& arena) {
            {"rounds", arena.rounds}}};
 }
 
+}  // namespace
+
 int64_t total(const ArenaMemory& arena) {
   int64_t bytes = 0;
   for (const NamedBytes& part : named(arena)) {
@@ -27,8 +29,6 @@ int64_t total(const ArenaMemory& arena) {
   }
   return bytes;
 }
-
-}  // namespace
 
 std::optional<DeviceMemory> device_memory(c10::Device device) {
   if (device.is_cpu()) {

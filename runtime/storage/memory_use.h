@@ -28,6 +28,9 @@ struct DeviceMemory {
 /// Memory of `device` as this process sees it. Empty for the CPU.
 std::optional<DeviceMemory> device_memory(c10::Device device);
 
+/// All of these bytes, on the device and on the host.
+int64_t total(const ArenaMemory& arena);
+
 /// One line such as "weights 1.5 GiB, masters 3 GiB, ...". Parts of 0 bytes are left out.
 std::string memory_line(const ArenaMemory& arena);
 

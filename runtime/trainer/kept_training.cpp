@@ -110,6 +110,9 @@ void KeptTraining::require_any_size(const TrainerOptions& options, const std::st
   LOCKSTEP_CHECK(!options.cuda_graph(), call,
                  ": with TrainerOptions.cuda_graph each size that is tried would take the place of "
                  "a captured window; search in a run without it");
+  LOCKSTEP_CHECK(options.memory().is_unlimited(), call, ": with TrainerOptions.memory(",
+                 options.memory().text(),
+                 ") the plan of the largest size that is tried would stay; search without it");
   const ActivationBudget& budget = options.activation_budget();
   LOCKSTEP_CHECK(budget.is_unlimited() || budget.is_automatic(), call,
                  ": with TrainerOptions.activation_budget(", budget.text(),

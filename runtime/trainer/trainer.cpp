@@ -299,6 +299,9 @@ bool Trainer::replicas_agree() const {
 std::string Trainer::activation_report() const {
   return impl_->activations.report();
 }
+std::string Trainer::memory_report() const {
+  return impl_->memory.report();
+}
 Trainer::Memory Trainer::memory() const {
   return impl_->storage.memory();
 }

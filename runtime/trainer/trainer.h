@@ -307,6 +307,10 @@ class Trainer {
   /// The result of the activation budget in one line: predicted and measured peak, and the plan.
   /// Empty without a budget and before the first step. Of this rank.
   std::string activation_report() const;
+  /// The result of TrainerOptions::memory as a table: what is held, where the states are, what is
+  /// recomputed, the predicted and the measured peak. Empty without a budget and before there is a
+  /// plan. Of this rank.
+  std::string memory_report() const;
   /// A summary of one screen: model, precision, buckets, optimizer, memory. Empty on all ranks but
   /// rank 0.
   std::string summary() const;

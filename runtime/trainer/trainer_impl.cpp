@@ -80,8 +80,8 @@ TrainerImpl::Parts checked(const Runtime& runtime, const Model& model,
   return parts;
 }
 
-/// The options that this rank runs with. The default wire dtype depends on the number of ranks.
-TrainerOptions as_run(const TrainerOptions& asked, const Communicator& devices) {
+/// The default wire dtype depends on the number of ranks.
+TrainerOptions with_own_wire(const TrainerOptions& asked, const Communicator& devices) {
   if (asked.local_updates() && asked.precision().wire_dtype() != at::kFloat) {
     return TrainerOptions(asked).precision(asked.precision().wire(at::kFloat));
   }
@@ -104,11 +104,13 @@ TrainerImpl::TrainerImpl(Runtime& runtime, const Model& model, const OptimizerSp
                          const TrainerOptions& asked, Parts parts)
     : runtime(runtime),
       agreement(runtime.control()),
-      options(as_run(asked, parts.devices)),
+      options(MemoryPlanning::smallest(with_own_wire(asked, parts.devices), model, spec,
+                                       runtime.device(), parts.devices.size())),
       description(spec.describe()),
       activations(options, model),
       storage(runtime, model, spec.clone(), options, std::move(parts.trainable), parts.devices,
               agreement, activations),
+      memory(options, runtime.device(), agreement, activations, storage),
       loop(runtime.device()) {
   agreement.attempt([&] {
     step = std::make_unique<Step>(StepParts{
@@ -139,6 +141,7 @@ TrainerImpl::TrainerImpl(Runtime& runtime, const Model& model, const OptimizerSp
                      description + "; " + with_all_leaves(asked, runtime.size()).describe(),
                      [this] { adopt_trainable(); }}),
       agreement.communicator(), options.snapshots());
+  memory.begin();
   runtime.seed_ranks();
   step->seed_leaves();
 }
@@ -154,6 +157,7 @@ void TrainerImpl::begin_micro_batch() {
   step->begin_window();
   advance_saving();
   if (step->micro_batches_in_window() == 0) {
+    memory.begin_window();
     saving->require_own_folder();  // collective: later, a rank may have failed
     if (digests != nullptr) {
       digests->begin_window();
@@ -174,13 +178,19 @@ StepReport TrainerImpl::micro_batch(const std::function<Loss()>& closure) {
     }
     return loss;
   };
-  const bool watched = options.reproducible() || digests != nullptr;
-  const bool measured = activations.watch(runtime.device().type(), [&] {
-    step->micro_batch(watched ? std::function<Loss()>(leaf) : closure,
+  const auto planned = [&] {
+    memory.plan();
+    return leaf();
+  };
+  const bool watched = options.reproducible() || digests != nullptr || memory.is_active();
+  const auto run = [&] {
+    step->micro_batch(watched ? std::function<Loss()>(planned) : closure,
                       /*under_autocast=*/true);
-  });
+  };
+  const bool measured =
+      memory.is_active() ? memory.run(run) : activations.watch(runtime.device().type(), run);
   if (measured && runtime.is_main()) {
-    std::cerr << activations.report() << std::endl;
+    std::cerr << (memory.is_active() ? memory.report() : activations.report()) << std::endl;
   }
   note_loss();
   return close_window_if_full();

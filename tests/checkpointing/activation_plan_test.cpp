@@ -252,6 +252,37 @@ TEST(PlanCheckpoints, NoPlanOfAShortChainIsBetter) {
   }
 }
 
+TEST(PlanCheckpoints, NoPlanOfAShortChainThatIsFollowedIsBetter) {
+  std::mt19937 random(2025);
+  for (int trial = 0; trial < 100; ++trial) {
+    ChainCosts costs = random_chain(random);
+    const auto stages = static_cast<int64_t>(costs.size());
+    const int64_t following = std::uniform_int_distribution<int64_t>(0, 60)(random);
+    ChainCosts followed = costs;
+    followed.emplace_back();
+    followed.back().keeps_output = false;
+    followed.back().forward_temporary_bytes = followed.back().backward_temporary_bytes = following;
+    std::vector<PlanCosts> all;
+    int64_t least = std::numeric_limits<int64_t>::max();
+    for (const Pieces& pieces : all_plans(0, stages)) {
+      if (!pieces.back().is_region()) {  // what follows is not computed again
+        all.push_back(Simulation(followed).run(pieces));
+        least = std::min(least, all.back().peak_bytes);
+      }
+    }
+    EXPECT_EQ(plan_followed_checkpoints(costs, following, 0).peak_bytes, least);
+    for (int64_t budget = least; budget < least + 40; budget += 3) {
+      double best = std::numeric_limits<double>::infinity();
+      for (const PlanCosts& plan : all) {
+        best = plan.peak_bytes <= budget ? std::min(best, plan.seconds) : best;
+      }
+      const FollowedPlan ours = plan_followed_checkpoints(costs, following, budget, budget);
+      EXPECT_EQ(ours.plan.predict(costs).seconds, best) << "trial " << trial << ", " << budget;
+      EXPECT_LE(ours.peak_bytes, budget);
+    }
+  }
+}
+
 TEST(PlanCheckpoints, BudgetThatIsTooSmallNamesTheLeastThatWorks) {
   const ChainCosts costs = equal_stages(12, 1000, 4000, 1, 2);
   EXPECT_THAT([&] { plan_checkpoints(costs, 5999); },

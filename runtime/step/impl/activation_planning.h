@@ -16,13 +16,17 @@ class PlannedSequential;
 
 /// Keeps a Trainer's model within TrainerOptions::activation_budget: gives the budget to the chain,
 /// watches the first micro-batches after the plan is made, and compares their peak with what was
-/// predicted.
+/// predicted. With TrainerOptions::memory the chain begins with the least budget, and
+/// MemoryPlanning replaces the plan.
 ///
 /// The chain is options.activation_chain() or, without one, the model's only torch::nn::Sequential
 /// (itself, or inside it), as a PlannedSequential for the life of this object.
-/// Ranks: no communication. Throws Error where there is no such chain, or more than one.
+/// Ranks: no communication. Throws Error where there is no such chain, or more than one; with
+/// TrainerOptions::memory nothing is planned then.
 class ActivationPlanning {
  public:
+  using Peaks = PlannedChain::Watch::Peaks;
+
   ActivationPlanning(const TrainerOptions& options, const Model& model);
   ~ActivationPlanning();
   ActivationPlanning(const ActivationPlanning&) = delete;
@@ -30,6 +34,13 @@ class ActivationPlanning {
 
   /// Runs one micro-batch. Returns true if it completes the figures of report().
   bool watch(c10::DeviceType device, const std::function<void()>& micro_batch);
+  /// Runs one micro-batch and measures it.
+  Peaks measure(c10::DeviceType device, const std::function<void()>& micro_batch) const;
+
+  /// Empty if there is no chain, or none that has run.
+  std::optional<PlannedChain::Planned> planned() const;
+  /// Runs by this plan from the next micro-batch on. Requires: planned().
+  void use(const CheckpointPlan& plan) const { chain_.use(plan); }
 
   /// One line: the plan, and predicted against measured peak. Empty before the first micro-batch.
   std::string report() const;

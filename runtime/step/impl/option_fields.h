@@ -26,8 +26,12 @@ inline std::string text_of(const Schedule& schedule) {
 }
 template <>
 inline std::string text_of(const ActivationBudget& budget) {
-  const bool is_rule = budget.is_unlimited() || budget.is_automatic();
+  const bool is_rule = budget.is_unlimited() || budget.is_automatic() || budget.is_least();
   return is_rule ? budget.text() : c10::str(budget.bytes(), " B");  // text() rounds
+}
+template <>
+inline std::string text_of(const MemoryBudget& budget) {
+  return budget.is_unlimited() ? budget.text() : c10::str(budget.bytes(), " B");
 }
 template <>
 inline std::string text_of(const PlannedChain& chain) {
@@ -90,6 +94,7 @@ LOCKSTEP_OPTION_LIST(TrainerOptions) {
   visit("shard_optimizer", options.shard_optimizer());
   visit("share_weights", options.share_weights());
   visit("offload_states", options.offload_states());
+  visit("memory", options.memory(), kNotDescribed);
   visit("buckets", options.buckets());
   visit("activation_budget", options.activation_budget());
   visit("activation_chain", options.activation_chain(), kNotDescribed);

@@ -85,6 +85,11 @@ class TrainingStorage {
   Named named(const std::vector<at::Tensor>& flats) const;
   /// The memory of the parts that exist by now.
   ArenaMemory memory() const;
+  /// Bytes of the device through which states on the host pass: two buckets'.
+  int64_t staging_bytes() const;
+  /// Ends TrainerOptions::offload_states: everything moves to new memory, with the same bits.
+  /// Collective; call it between windows.
+  void take_states_to_device();
   /// A table of what uses memory, for an Error with exit code out_of_memory.
   std::string out_of_memory_advice() const;
   /// The Error of a micro-batch that failed, with advice if memory ran out or a device failed.

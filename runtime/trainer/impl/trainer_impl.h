@@ -9,6 +9,7 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 #include <lockstep/runtime/step/impl/training_storage.h>
 #include <lockstep/runtime/trainer/impl/captured_steps.h>
 #include <lockstep/runtime/trainer/impl/digest_log.h>
+#include <lockstep/runtime/trainer/impl/memory_planning.h>
 #include <lockstep/runtime/trainer/impl/straggler_watch.h>
 
 #include <chrono>
@@ -81,6 +82,7 @@ struct TrainerImpl {
   std::string description;  // of the optimizer
   ActivationPlanning activations;
   TrainingStorage storage;
+  MemoryPlanning memory;
   std::unique_ptr<Step> step;
   std::unique_ptr<Plateau> plateau;         // with TrainerOptions::reduce_on_plateau
   std::unique_ptr<CapturedSteps> captured;  // with TrainerOptions::cuda_graph

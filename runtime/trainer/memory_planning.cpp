@@ -1,0 +1,298 @@
+#include <ATen/ops/empty.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <lockstep/checkpointing/activation/plan_checkpoints.h>
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/impl/seconds_since.h>
+#include <lockstep/runtime/memory_use.h>
+#include <lockstep/runtime/storage/impl/renormed_tables.h>
+#include <lockstep/runtime/trainer/impl/memory_planning.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace lockstep::detail {
+namespace {
+
+constexpr int64_t watched_micro_batches = 3;
+// By then each rank that has data has a plan.
+constexpr int64_t window_of_states = 4;
+
+bool has_renormed_tables(const Model& model) {
+  try {
+    require_no_renormed_tables("", model);
+    return false;
+  } catch (const Error&) {
+    return true;
+  }
+}
+
+/// Whether the options are those of a Trainer that can be made.
+bool are_valid(const TrainerOptions& options) {
+  try {
+    options.validate();
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+ActivationPlanning::Peaks larger(const ActivationPlanning::Peaks& a,
+                                 const ActivationPlanning::Peaks& b) {
+  ActivationPlanning::Peaks result = a;
+  result.whole = std::max(a.whole, b.whole);
+  result.before = std::max(a.before, b.before);
+  result.kept = std::max(a.kept, b.kept);
+  result.between = std::max(a.between, b.between);
+  return result;
+}
+
+int64_t total_bytes(const std::vector<ModelTensor>& tensors) {
+  int64_t bytes = 0;
+  for (const ModelTensor& entry : tensors) {
+    bytes += static_cast<int64_t>(entry.tensor.nbytes());
+  }
+  return bytes;
+}
+
+}  // namespace
+
+TrainerOptions MemoryPlanning::smallest(const TrainerOptions& asked, const Model& model,
+                                        const OptimizerSpec& optimizer, c10::Device device,
+                                        int ranks) {
+  TrainerOptions options = asked;
+  if (asked.memory().is_unlimited()) {
+    return options;
+  }
+  const auto take = [&](const TrainerOptions& other) {
+    options = are_valid(other) ? other : options;
+  };
+  if (ranks > 1 && optimizer.fused() != nullptr && !asked.reproducible()) {
+    take(TrainerOptions(options).shard_optimizer(true));
+  }
+  if (device.is_cpu() && options.shard_optimizer() && !has_renormed_tables(model)) {
+    take(TrainerOptions(options).share_weights(true));
+  }
+  if (!device.is_cpu() && optimizer.fused() != nullptr) {
+    take(TrainerOptions(options).offload_states(true));
+  }
+  return options;
+}
+
+MemoryPlanning::MemoryPlanning(const TrainerOptions& options, c10::Device device,
+                               const Agreement& agreement, const ActivationPlanning& activations,
+                               TrainingStorage& storage)
+    : options_(options),
+      device_(device),
+      agreement_(agreement),
+      activations_(activations),
+      storage_(storage) {}
+
+int64_t MemoryPlanning::budget() const {
+  const int ranks = device_.is_cpu() ? agreement_.communicator().local_size() : 1;
+  return options_.memory().bytes() / ranks;
+}
+
+int64_t MemoryPlanning::model_bytes() const {
+  return total_bytes(storage_.trainable().frozen) + total_bytes(storage_.model().buffers());
+}
+
+int64_t MemoryPlanning::state_bytes(bool offloads) const {
+  const ArenaMemory memory = storage_.memory();
+  const int64_t all = total(memory) + model_bytes();
+  return offloads ? all - memory.on_host + storage_.staging_bytes() : all;
+}
+
+Error MemoryPlanning::too_small(int64_t needed, const std::string& what) const {
+  const int ranks = device_.is_cpu() ? agreement_.communicator().local_size() : 1;
+  return Error(
+      c10::str("TrainerOptions.memory(", options_.memory().text(), ") is too small: ", what,
+               " needs ", bytes_text(needed * ranks), " (", needed * ranks, " bytes)",
+               ranks > 1 ? c10::str(" for the ", ranks, " ranks of a node") : "",
+               "; give more, use smaller micro-batches and more of them (accumulate), or "
+               "more ranks"),
+      ExitCode::out_of_memory);
+}
+
+void MemoryPlanning::begin() {
+  if (!is_active()) {
+    return;
+  }
+  // With one or two buckets the states pass through as much memory as they need.
+  if (options_.offload_states() &&
+      agreement_.any(state_bytes(/*offloads=*/false) <= state_bytes(/*offloads=*/true))) {
+    take_states_to_device();
+  }
+  agreement_.attempt([&] {
+    if (const int64_t held = state_bytes(options_.offload_states()); held > budget()) {
+      throw too_small(held, "what a Trainer holds between two micro-batches");
+    }
+  });
+}
+
+void MemoryPlanning::take_states_to_device() {
+  storage_.take_states_to_device();
+  options_.offload_states(false);
+}
+
+void MemoryPlanning::begin_window() {
+  if (window_ && is_whole_) {
+    least_ = std::exchange(window_, std::nullopt);
+    excess_ = 0;
+    is_due_ = true;
+  }
+  window_.reset();
+  is_whole_ = true;
+  if (is_active() && windows_ < window_of_states && ++windows_ == window_of_states &&
+      options_.offload_states() && !agreement_.any(!gains_on_device())) {
+    take_states_to_device();
+    is_due_ = true;
+  }
+}
+
+/// The move needs the new weights beside the old ones.
+bool MemoryPlanning::gains_on_device() const {
+  if (!chosen_) {
+    return false;
+  }
+  const int64_t moving =
+      state_bytes(/*offloads=*/true) + storage_.memory().weights + storage_.memory().on_host;
+  const Choice there = choose(/*offloads=*/false);
+  return there.fits && moving <= budget() && there.seconds < chosen_->seconds + copy_seconds();
+}
+
+double MemoryPlanning::copy_seconds() const {
+  const int64_t bytes = storage_.memory().on_host;
+  const int64_t sample = std::clamp<int64_t>(bytes, 1, int64_t{64} << 20);
+  const auto host = at::empty({sample}, at::TensorOptions().dtype(at::kByte).pinned_memory(true));
+  const auto there = at::empty({sample}, at::TensorOptions().dtype(at::kByte).device(device_));
+  const c10::impl::VirtualGuardImpl device(device_.type());
+  device.synchronizeDevice(device_.index());
+  const auto start = std::chrono::steady_clock::now();
+  there.copy_(host, /*non_blocking=*/true);
+  device.synchronizeDevice(device_.index());
+  return seconds_since(start) * 2.0 * static_cast<double>(bytes) / static_cast<double>(sample);
+}
+
+bool MemoryPlanning::run(const std::function<void()>& micro_batch) {
+  if (!is_active()) {
+    micro_batch();
+    return false;
+  }
+  const auto planned = activations_.planned();
+  if (chosen_ && watched_ == watched_micro_batches &&
+      (!planned || planned->input_bytes == input_bytes_)) {
+    micro_batch();
+    return false;
+  }
+  const ActivationPlanning::Peaks peaks = activations_.measure(device_.type(), micro_batch);
+  const auto now = activations_.planned();
+  const std::size_t bytes = now ? now->input_bytes : 0;
+  if ((now && !peaks.has_chain) || bytes != input_bytes_) {
+    is_whole_ = false;  // this micro-batch has measured the stages of the chain
+    input_bytes_ = bytes;
+    chosen_.reset();
+    return false;
+  }
+  if (!chosen_) {
+    window_ = window_ ? larger(*window_, peaks) : peaks;
+    return false;
+  }
+  measured_peak_ = std::max(measured_peak_, peaks.whole);
+  if (peaks.whole > chosen_->peak_bytes) {
+    excess_ += peaks.whole - chosen_->peak_bytes;
+    is_due_ = chosen_->plan.has_value() &&
+              peaks.whole > budget() - state_bytes(options_.offload_states());
+  }
+  return ++watched_ == watched_micro_batches;
+}
+
+MemoryPlanning::Choice MemoryPlanning::choose(bool offloads) const {
+  Choice choice;
+  const int64_t room = budget() - state_bytes(offloads);
+  choice.peak_bytes = least_->whole;
+  choice.fits = least_->whole <= room;
+  const auto planned = activations_.planned();
+  if (!planned || planned->costs.empty()) {
+    return choice;
+  }
+  const auto micro_batches = static_cast<double>(options_.accumulate());
+  const int64_t following = least_->between;
+  const int64_t least = plan_followed_checkpoints(planned->costs, following, 0).peak_bytes;
+  // Of the model before the chain, and what the prediction misses.
+  const int64_t beside =
+      least_->before + std::max<int64_t>(0, least_->whole - least_->before - least) + excess_;
+  FollowedPlan best = plan_followed_checkpoints(planned->costs, following, room - beside);
+  choice.seconds = micro_batches * best.plan.predict(planned->costs).seconds;
+  choice.peak_bytes = beside + best.peak_bytes;
+  choice.plan = std::move(best.plan);
+  return choice;
+}
+
+void MemoryPlanning::plan() {
+  if (!std::exchange(is_due_, false)) {
+    return;
+  }
+  chosen_ = choose(options_.offload_states());
+  if (!chosen_->fits) {
+    throw too_small(state_bytes(options_.offload_states()) + least_->whole,
+                    "a step that keeps as few activations as possible");
+  }
+  if (chosen_->plan) {
+    activations_.use(*chosen_->plan);
+  }
+  measured_peak_ = 0;
+  watched_ = 0;
+  write_plan_file();
+}
+
+/// Best effort: the plan is made anew by each run.
+void MemoryPlanning::write_plan_file() const {
+  const std::string& folder = options_.snapshots().folder();
+  if (!folder.empty() && agreement_.communicator().rank() == 0 &&
+      std::filesystem::is_directory(folder)) {
+    std::ofstream(std::filesystem::path(folder) / "memory_plan.txt") << report() << "\n";
+  }
+}
+
+std::string MemoryPlanning::report() const {
+  if (!chosen_) {
+    return {};
+  }
+  const int64_t state = state_bytes(options_.offload_states());
+  std::ostringstream out;
+  out << "memory  budget " << options_.memory().text();
+  if (device_.is_cpu() && agreement_.communicator().local_size() > 1) {
+    out << " for the " << agreement_.communicator().local_size() << " ranks of a node, "
+        << bytes_text(budget()) << " each";
+  }
+  out << "\n  held       " << bytes_text(state) << ": " << memory_line(storage_.memory());
+  if (model_bytes() > 0) {
+    out << ", frozen and buffers " << bytes_text(model_bytes());
+  }
+  out << "\n  states     "
+      << (options_.offload_states()    ? "on the host"
+          : options_.shard_optimizer() ? "sharded over the ranks"
+                                       : "on each rank")
+      << (options_.share_weights() ? ", one copy of the weights for a node" : "");
+  const auto planned = activations_.planned();
+  out << "\n  recompute  ";
+  if (!chosen_->plan || !planned || !planned->plain) {
+    out << "nothing: the model has no chain that could be planned";
+  } else {
+    out.precision(3);
+    out << "plan " << chosen_->plan->text() << ", "
+        << 100 * (planned->predicted->seconds / planned->plain->seconds - 1)
+        << " % of the chain's time";
+  }
+  out << "\n  peak       predicted " << bytes_text(state + chosen_->peak_bytes);
+  if (watched_ > 0) {
+    out << ", measured " << bytes_text(state + measured_peak_);
+  }
+  out << ", of at least " << bytes_text(state + least_->whole) << " with this place of the states";
+  return out.str();
+}
+
+}  // namespace lockstep::detail
