@@ -13,7 +13,8 @@ namespace lockstep::launcher {
 /// forwards) the program gets SIGTERM, later SIGKILL; a program that is already failing first gets
 /// a moment to report why. A program that says it is stuck
 /// (LifeSign::stuck) gets the same signals 5 s later, if it has not ended. SIGUSR1 (the launcher's
-/// request to stop) and SIGUSR2 (for the program, no request) are forwarded. Processes that the
+/// request to stop) is handed over once it would not end a program that has a runtime or has just
+/// started. SIGUSR2 (for the program, no request) is forwarded. Processes that the
 /// program leaves in its process group are killed, and so is the program when this process dies.
 /// Returns the exit code, 128 + n for signal n; peer_lost for a rank with peers that ends with 0
 /// before its runtime.

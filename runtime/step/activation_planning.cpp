@@ -72,6 +72,11 @@ void require_activation_chain(const TrainerOptions& options, const Model& model)
                  "activation_budget(", budget.text(), "): the buffer ", synchronised,
                  " belongs to a layer of convert_sync_batchnorm(), which communicates when it is "
                  "recomputed, and each rank plans by its own clock; use the budget \"automatic\"");
+  LOCKSTEP_CHECK(options.memory().is_unlimited() || options.activation_chain().is_empty() ||
+                     synchronised.empty(),
+                 "memory(", options.memory().text(), "): the buffer ", synchronised,
+                 " belongs to a layer of convert_sync_batchnorm(), which communicates when it is "
+                 "recomputed, and each rank plans by its own clock; leave activation_chain out");
 }
 
 ActivationPlanning::ActivationPlanning(const TrainerOptions& options, const Model& model)

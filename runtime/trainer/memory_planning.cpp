@@ -145,8 +145,13 @@ void MemoryPlanning::begin_window() {
   }
   window_.reset();
   is_whole_ = true;
-  if (is_active() && windows_ < window_of_states && ++windows_ == window_of_states &&
-      options_.offload_states() && !agreement_.any(!gains_on_device())) {
+  if (!is_active() || windows_ == window_of_states || ++windows_ < window_of_states ||
+      !options_.offload_states()) {
+    return;
+  }
+  bool gains = false;
+  agreement_.attempt([&] { gains = gains_on_device(); });
+  if (!agreement_.any(!gains)) {
     take_states_to_device();
     is_due_ = true;
   }
@@ -276,7 +281,7 @@ std::string MemoryPlanning::report() const {
       << (options_.offload_states()    ? "on the host"
           : options_.shard_optimizer() ? "sharded over the ranks"
                                        : "on each rank")
-      << (options_.share_weights() ? ", one copy of the weights for a node" : "");
+      << (storage_.arena().shared() ? ", one copy of the weights for a node" : "");
   const auto planned = activations_.planned();
   out << "\n  recompute  ";
   if (!chosen_->plan || !planned || !planned->plain) {

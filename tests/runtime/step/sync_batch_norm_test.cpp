@@ -262,6 +262,10 @@ TEST(SyncBatchNorm, ATrainerRefusesWhatWouldHangOrDependOnAClock) {
               ::testing::HasSubstr("use the budget \"automatic\""));
   EXPECT_NO_THROW(
       Trainer(runtime(), model, SGD(0.1), TrainerOptions().activation_budget("automatic")));
+  const PlannedChain chain({{"same", [](at::Tensor x) { return x; }}});
+  EXPECT_THAT(refusal(TrainerOptions().memory("1 GiB").activation_chain(chain)),
+              ::testing::HasSubstr("leave activation_chain out"));
+  EXPECT_NO_THROW(Trainer(runtime(), model, SGD(0.1), TrainerOptions().memory("1 GiB")));
 }
 
 }  // namespace
