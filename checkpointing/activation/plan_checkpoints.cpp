@@ -39,6 +39,17 @@ std::vector<CheckpointPlan::Piece> without_last_stage(std::vector<CheckpointPlan
   return pieces;
 }
 
+/// The chain with a last stage for what follows it, which keeps nothing.
+ChainCosts followed(ChainCosts costs, int64_t bytes) {
+  StageCosts& rest = costs.emplace_back();
+  rest.name = "what follows the chain";
+  rest.keeps_output = false;
+  rest.forward_temporary_bytes = bytes;
+  rest.passing_temporary_bytes = bytes;
+  rest.backward_temporary_bytes = bytes;
+  return costs;
+}
+
 }  // namespace
 
 CheckpointPlan plan_checkpoints(const ChainCosts& costs, int64_t budget_bytes, int64_t slots) {
@@ -66,15 +77,13 @@ int64_t least_activation_bytes(const ChainCosts& costs) {
   return activation::least_memory(SegmentMemory(costs)).memory;
 }
 
+int64_t least_activation_bytes(const ChainCosts& costs, int64_t following_bytes) {
+  return least_activation_bytes(followed(costs, following_bytes));
+}
+
 FollowedPlan plan_followed_checkpoints(const ChainCosts& costs, int64_t following_bytes,
                                        int64_t budget_bytes, int64_t slots) {
-  ChainCosts all = costs;  // what follows is a last stage, which keeps nothing
-  all.emplace_back();
-  all.back().name = "what follows the chain";
-  all.back().keeps_output = false;
-  all.back().forward_temporary_bytes = following_bytes;
-  all.back().passing_temporary_bytes = following_bytes;
-  all.back().backward_temporary_bytes = following_bytes;
+  const ChainCosts all = followed(costs, following_bytes);
   const CheckpointPlan plan =
       plan_checkpoints(all, std::max(budget_bytes, least_activation_bytes(all)), slots);
   return {CheckpointPlan(without_last_stage(plan.pieces())), plan.predict(all).peak_bytes};

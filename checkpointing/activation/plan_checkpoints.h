@@ -37,6 +37,8 @@ CheckpointPlan plan_checkpoints(Sequential& sequential, const at::Tensor& sample
 
 /// The smallest number of activation bytes that any plan needs; exact, not rounded to slots.
 int64_t least_activation_bytes(const ChainCosts& costs);
+/// The same of a chain that a computation follows: plan_followed_checkpoints().
+int64_t least_activation_bytes(const ChainCosts& costs, int64_t following_bytes);
 
 /// A plan with the peak of the chain and of what the model computes after it.
 struct FollowedPlan {

@@ -49,6 +49,12 @@ struct PlannedChain::State {
   std::optional<activation::PlanWalk> walk;                 // of run_stage()
   std::weak_ptr<Watch::Figures> watch;
   std::weak_ptr<Watch::Figures> measuring;  // the watch of the call that runs
+
+  void take(Planned next) {
+    stages = std::make_shared<const activation::PlannedStages>(chain, next.plan.pieces());
+    walk.emplace(stages);
+    planned = std::move(next);
+  }
 };
 
 PlannedChain::PlannedChain(Chain chain) : state_(std::make_shared<State>()) {
@@ -69,12 +75,12 @@ void PlannedChain::use(const CheckpointPlan& plan) const {
   LOCKSTEP_CHECK(plan.stages() == static_cast<int64_t>(state.chain->size()),
                  "PlannedChain: the plan is for ", plan.stages(), " stages, the chain has ",
                  state.chain->size());
-  state.planned->plan = plan;
-  if (!state.planned->costs.empty()) {
-    state.planned->predicted = plan.predict(state.planned->costs);
+  Planned next = *state.planned;
+  next.plan = plan;
+  if (!next.costs.empty()) {
+    next.predicted = plan.predict(next.costs);
   }
-  state.stages = std::make_shared<const activation::PlannedStages>(state.chain, plan.pieces());
-  state.walk.emplace(state.stages);
+  state.take(std::move(next));
 }
 
 const ActivationBudget& PlannedChain::budget() const {
@@ -149,15 +155,9 @@ void PlannedChain::end(const at::Tensor& output) const {
 void PlannedChain::plan_for(const at::Tensor& input) const {
   State& state = *state_;
   const auto stages = static_cast<int64_t>(state.chain->size());
-  const auto take = [&](Planned planned) {
-    state.stages =
-        std::make_shared<const activation::PlannedStages>(state.chain, planned.plan.pieces());
-    state.walk.emplace(state.stages);
-    state.planned = std::move(planned);
-  };
   state.planned.reset();
   if (state.budget.is_automatic()) {
-    take({CheckpointPlan::automatic(stages), input.nbytes(), {}, std::nullopt, std::nullopt});
+    state.take({CheckpointPlan::automatic(stages), input.nbytes(), {}, std::nullopt, std::nullopt});
     return;
   }
   ChainCosts costs = [&] {
@@ -169,7 +169,7 @@ void PlannedChain::plan_for(const at::Tensor& input) const {
       costs, state.budget.is_least() ? least_activation_bytes(costs) : state.budget.bytes());
   const PlanCosts predicted = plan.predict(costs);
   const PlanCosts plain = CheckpointPlan::uniform(stages, 1).predict(costs);
-  take({std::move(plan), input.nbytes(), std::move(costs), predicted, plain});
+  state.take({std::move(plan), input.nbytes(), std::move(costs), predicted, plain});
 }
 
 PlannedChain::Watch::Watch(const PlannedChain& chain, c10::DeviceType device)
@@ -192,7 +192,6 @@ PlannedChain::Watch::Peaks PlannedChain::Watch::peaks() const {
   if (figures.valid) {
     peaks.has_chain = true;
     peaks.before = figures.before;
-    peaks.kept = figures.kept;
     peaks.between = std::max<int64_t>(0, figures.between_peak - figures.before - figures.kept);
   }
   return peaks;

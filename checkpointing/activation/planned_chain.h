@@ -79,8 +79,8 @@ class PlannedChain {
       bool has_chain = false;  // the chain has run, by a plan that it had
       int64_t whole = 0;       // the most that there were
       int64_t before = 0;      // when the chain began
-      int64_t kept = 0;        // when its forward ended, beyond `before`
-      int64_t between = 0;     // the most after that until its backward began, beyond the two
+      int64_t between = 0;     // the most from the end of its forward to the begin of its backward,
+                               // beyond what there was at that end
     };
     /// `whole` alone if the chain has not run.
     Peaks peaks() const;

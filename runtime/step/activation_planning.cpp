@@ -132,8 +132,8 @@ ActivationPlanning::Peaks ActivationPlanning::measure(
   return watch.peaks();
 }
 
-std::optional<PlannedChain::Planned> ActivationPlanning::planned() const {
-  return chain_.is_empty() ? std::nullopt : chain_.planned();
+const PlannedChain::Planned* ActivationPlanning::planned() const {
+  return chain_.is_empty() || !chain_.planned() ? nullptr : &*chain_.planned();
 }
 
 std::string ActivationPlanning::report() const {

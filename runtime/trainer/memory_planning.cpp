@@ -44,7 +44,6 @@ ActivationPlanning::Peaks larger(const ActivationPlanning::Peaks& a,
   ActivationPlanning::Peaks result = a;
   result.whole = std::max(a.whole, b.whole);
   result.before = std::max(a.before, b.before);
-  result.kept = std::max(a.kept, b.kept);
   result.between = std::max(a.between, b.between);
   return result;
 }
@@ -90,9 +89,12 @@ MemoryPlanning::MemoryPlanning(const TrainerOptions& options, c10::Device device
       activations_(activations),
       storage_(storage) {}
 
+int MemoryPlanning::ranks() const {
+  return device_.is_cpu() ? agreement_.communicator().local_size() : 1;
+}
+
 int64_t MemoryPlanning::budget() const {
-  const int ranks = device_.is_cpu() ? agreement_.communicator().local_size() : 1;
-  return options_.memory().bytes() / ranks;
+  return options_.memory().bytes() / ranks();
 }
 
 int64_t MemoryPlanning::model_bytes() const {
@@ -106,11 +108,10 @@ int64_t MemoryPlanning::state_bytes(bool offloads) const {
 }
 
 Error MemoryPlanning::too_small(int64_t needed, const std::string& what) const {
-  const int ranks = device_.is_cpu() ? agreement_.communicator().local_size() : 1;
   return Error(
       c10::str("TrainerOptions.memory(", options_.memory().text(), ") is too small: ", what,
-               " needs ", bytes_text(needed * ranks), " (", needed * ranks, " bytes)",
-               ranks > 1 ? c10::str(" for the ", ranks, " ranks of a node") : "",
+               " needs ", bytes_text(needed * ranks()), " (", needed * ranks(), " bytes)",
+               ranks() > 1 ? c10::str(" for the ", ranks(), " ranks of a node") : "",
                "; give more, use smaller micro-batches and more of them (accumulate), or "
                "more ranks"),
       ExitCode::out_of_memory);
@@ -186,16 +187,17 @@ bool MemoryPlanning::run(const std::function<void()>& micro_batch) {
     micro_batch();
     return false;
   }
-  const auto planned = activations_.planned();
-  if (chosen_ && watched_ == watched_micro_batches &&
-      (!planned || planned->input_bytes == input_bytes_)) {
+  const auto bytes_of_input = [this] {
+    const PlannedChain::Planned* planned = activations_.planned();
+    return planned != nullptr ? planned->input_bytes : 0;
+  };
+  if (chosen_ && watched_ == watched_micro_batches && bytes_of_input() == input_bytes_) {
     micro_batch();
     return false;
   }
   const ActivationPlanning::Peaks peaks = activations_.measure(device_.type(), micro_batch);
-  const auto now = activations_.planned();
-  const std::size_t bytes = now ? now->input_bytes : 0;
-  if ((now && !peaks.has_chain) || bytes != input_bytes_) {
+  const std::size_t bytes = bytes_of_input();
+  if ((activations_.planned() != nullptr && !peaks.has_chain) || bytes != input_bytes_) {
     is_whole_ = false;  // this micro-batch has measured the stages of the chain
     input_bytes_ = bytes;
     chosen_.reset();
@@ -219,13 +221,13 @@ MemoryPlanning::Choice MemoryPlanning::choose(bool offloads) const {
   const int64_t room = budget() - state_bytes(offloads);
   choice.peak_bytes = least_->whole;
   choice.fits = least_->whole <= room;
-  const auto planned = activations_.planned();
-  if (!planned || planned->costs.empty()) {
+  const PlannedChain::Planned* planned = activations_.planned();
+  if (planned == nullptr || planned->costs.empty()) {
     return choice;
   }
   const auto micro_batches = static_cast<double>(options_.accumulate());
   const int64_t following = least_->between;
-  const int64_t least = plan_followed_checkpoints(planned->costs, following, 0).peak_bytes;
+  const int64_t least = least_activation_bytes(planned->costs, following);
   // Of the model before the chain, and what the prediction misses.
   const int64_t beside =
       least_->before + std::max<int64_t>(0, least_->whole - least_->before - least) + excess_;
@@ -269,9 +271,8 @@ std::string MemoryPlanning::report() const {
   const int64_t state = state_bytes(options_.offload_states());
   std::ostringstream out;
   out << "memory  budget " << options_.memory().text();
-  if (device_.is_cpu() && agreement_.communicator().local_size() > 1) {
-    out << " for the " << agreement_.communicator().local_size() << " ranks of a node, "
-        << bytes_text(budget()) << " each";
+  if (ranks() > 1) {
+    out << " for the " << ranks() << " ranks of a node, " << bytes_text(budget()) << " each";
   }
   out << "\n  held       " << bytes_text(state) << ": " << memory_line(storage_.memory());
   if (model_bytes() > 0) {
@@ -282,9 +283,9 @@ std::string MemoryPlanning::report() const {
           : options_.shard_optimizer() ? "sharded over the ranks"
                                        : "on each rank")
       << (storage_.arena().shared() ? ", one copy of the weights for a node" : "");
-  const auto planned = activations_.planned();
+  const PlannedChain::Planned* planned = activations_.planned();
   out << "\n  recompute  ";
-  if (!chosen_->plan || !planned || !planned->plain) {
+  if (!chosen_->plan || planned == nullptr || !planned->plain) {
     out << "nothing: the model has no chain that could be planned";
   } else {
     out.precision(3);

@@ -37,8 +37,8 @@ class ActivationPlanning {
   /// Runs one micro-batch and measures it.
   Peaks measure(c10::DeviceType device, const std::function<void()>& micro_batch) const;
 
-  /// Empty if there is no chain, or none that has run.
-  std::optional<PlannedChain::Planned> planned() const;
+  /// Null if there is no chain, or none that has run. Valid until the next micro-batch or use().
+  const PlannedChain::Planned* planned() const;
   /// Runs by this plan from the next micro-batch on. Requires: planned().
   void use(const CheckpointPlan& plan) const { chain_.use(plan); }
 

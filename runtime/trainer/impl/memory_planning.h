@@ -57,7 +57,9 @@ class MemoryPlanning {
     bool fits = false;
   };
 
-  /// Of this rank.
+  /// How many ranks share the budget in equal parts.
+  int ranks() const;
+  /// The part of this rank.
   int64_t budget() const;
   /// What this rank holds between micro-batches, with the states on the host or on the device.
   int64_t state_bytes(bool offloads) const;
