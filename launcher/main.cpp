@@ -209,21 +209,22 @@ Run prepare_diff(CLI::App& diff, const Program&) {
 }
 
 Run prepare_predict(CLI::App& forecast, const Program&) {
-  struct Asked {
-    std::string ranks = "2..64";
-    std::string network;
-    std::string record;
-  };
-  const auto asked = std::make_shared<Asked>();
+  const auto asked = std::make_shared<Question>();
   forecast.add_option("-n,--ranks", asked->ranks, "A range such as 2..64 (default), or 2,3,4");
   forecast.add_option("--network", asked->network, "JSON file with the figures of node and link")
       ->required();
   forecast
       .add_option("record", asked->record, "The trace of lockstep::StepTrace, or a file of figures")
       ->required();
-  return [asked] {
-    return predict(asked->ranks, asked->network, asked->record, std::cout, std::cerr);
-  };
+  forecast.add_flag("--shard-optimizer", asked->sharding.optimizer,
+                    "With TrainerOptions::shard_optimizer");
+  forecast.add_flag("--share-weights", asked->sharding.weights,
+                    "With TrainerOptions::share_weights beside it");
+  forecast
+      .add_option("--weight-bytes", asked->sharding.weight_element,
+                  "Bytes of an element of the weights: 4 (default), or 2 with O2 and O3")
+      ->check(CLI::Range(1, 16));
+  return [asked] { return predict(*asked, std::cout, std::cerr); };
 }
 
 Run prepare_clean(CLI::App& clean, const Program&) {

@@ -62,7 +62,10 @@ std::optional<Cause> own_failure(const RankTable& ranks, bool was_asked) {
                 failure.code);
     }
     if (failure.code != exit_peer_lost) {
-      return of({origin_of(failure.rank, ranks)}, describe_code(failure.code), failure.code);
+      const int origin = origin_of(failure.rank, ranks);
+      // A rank that threw the error of another may have ended first, and with a code of its own.
+      const int code = origin == failure.rank ? failure.code : ranks[origin].signs.end().code;
+      return of({origin}, describe_code(code), code);
     }
   }
   return std::nullopt;
@@ -215,6 +218,7 @@ std::optional<Cause> find_cause(const RankTable& ranks, const JobEnd& end) {
   if (!end.overdue.empty() && !(end.was_asked && ended_by_themselves(ranks))) {
     Cause cause;
     cause.headline = end.overdue;
+    cause.ranks = end.late;
     cause.code = exit_peer_lost;
     return cause;
   }

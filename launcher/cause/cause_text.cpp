@@ -111,4 +111,12 @@ std::string describe(const Cause& cause, const RankTable& ranks, const JobOutput
   return text;
 }
 
+bool is_known_to_mpirun_alone(const Cause& cause, const RankTable& ranks) {
+  if (!cause.said || cause.code > 128) {
+    return false;
+  }
+  const LifeSigns& signs = ranks[*cause.said].signs;
+  return signs.stage() == Stage::starting && signs.end().text.empty();
+}
+
 }  // namespace lockstep::launcher

@@ -13,4 +13,8 @@ namespace lockstep::launcher {
 /// ranks without such a report that ended by themselves with the same code.
 std::string describe(const Cause& cause, const RankTable& ranks, const JobOutput& output);
 
+/// Whether only mpirun may know why: a rank ended while it was making its runtime, by no signal,
+/// and reported no error.
+bool is_known_to_mpirun_alone(const Cause& cause, const RankTable& ranks);
+
 }  // namespace lockstep::launcher

@@ -35,10 +35,11 @@ std::string FailureReport::render() const {
   json["signal"] = nullptr;
   if (!cause.ranks.empty()) {
     const int rank = cause.ranks.front();
-    const int code = (*ranks)[rank].code.value_or(0);
+    const RankRecord& record = (*ranks)[rank];
+    const int code = record.was_asked ? 0 : record.code.value_or(0);  // not the launcher's signal
     const char* signal = code > 128 ? sigabbrev_np(code - 128) : nullptr;
     json["rank"] = rank;
-    json["host"] = text_or_null((*ranks)[rank].host);
+    json["host"] = text_or_null(record.host);
     json["signal"] = text_or_null(signal == nullptr ? "" : std::string("SIG") + signal);
   }
   json["last_lines"] = cause.said ? output->last_lines(*cause.said) : std::vector<std::string>();

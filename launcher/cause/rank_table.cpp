@@ -34,7 +34,10 @@ void RankTable::add(const RankLine& line) {
       }
       break;
     case Kind::suspended:
-      record.suspended_by = std::atoi(line.text.c_str());
+      // After a failure it is the launcher that lets a suspended rank go on, to end it.
+      if (const int signal = std::atoi(line.text.c_str()); signal != 0 || !has_failure()) {
+        record.suspended_by = signal;
+      }
       return;
     case Kind::status:
     case Kind::ended_after_request:

@@ -15,7 +15,7 @@ struct RankRecord {
   LifeSigns signs;
   std::string host;         // empty: it has not started
   int wrapper = 0;          // process number of its exec-rank on that host
-  int suspended_by = 0;     // a signal such as SIGSTOP; 0: it runs
+  int suspended_by = 0;     // a signal such as SIGSTOP; 0: it runs, or ran until a rank failed
   bool early = false;       // ended with 0 before its runtime had ended
   bool was_asked = false;   // to stop
   std::optional<int> code;  // its exit code; 128 + n for signal n; empty: it runs

@@ -85,7 +85,7 @@ std::optional<detail::ProcessMark> mark_in_file(const std::string& name) {
 }
 
 std::string JobNote::name() const {
-  return "lockstep_" + to_text(mpirun) + (job.empty() ? "-mpirun" : "-job-" + job);
+  return "lockstep_" + to_text(mpirun) + (job.empty() ? "-mpirun" : "-job-" + job) + "." + host;
 }
 
 std::optional<JobNote> note_in(const std::string& name) {
@@ -94,12 +94,19 @@ std::optional<JobNote> note_in(const std::string& name) {
   if (!mark) {
     return std::nullopt;
   }
-  JobNote note = {*mark, ""};
+  JobNote note = {*mark, "", ""};
   if (reader.word("-job-")) {
     note.job = reader.run_of(hex_digits);
-    return reader.ended() && is_job(note.job) ? std::make_optional(note) : std::nullopt;
+    if (!is_job(note.job)) {
+      return std::nullopt;
+    }
+  } else if (!reader.word("-mpirun")) {
+    return std::nullopt;
   }
-  return reader.word("-mpirun") && reader.ended() ? std::make_optional(note) : std::nullopt;
+  if (reader.word(".")) {
+    note.host = reader.run_of(std::string(word_characters) + "-.");
+  }
+  return reader.ended() && !note.host.empty() ? std::make_optional(note) : std::nullopt;
 }
 
 std::string host_and_user() {

@@ -17,10 +17,12 @@ std::optional<detail::ProcessMark> mark_in_file(const std::string& name);
 
 /// The name of an empty file beside what it is about: the process, an mpirun of the launcher, has
 /// an Open MPI session here (`job` is empty), or its job, a number in hex, has Open MPI's shared
-/// memory here.
+/// memory here. `host`: of whose name Open MPI made its own names; processes of one machine may
+/// have several, in namespaces.
 struct JobNote {
   detail::ProcessMark mpirun;
   std::string job;
+  std::string host;
 
   std::string name() const;
 };

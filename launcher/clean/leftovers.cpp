@@ -18,6 +18,7 @@
 
 #include "clean/leftover_names.h"
 #include "clean/own_files.h"
+#include "machine/machine.h"
 
 namespace lockstep::launcher {
 namespace {
@@ -103,7 +104,8 @@ class Cleaner {
     Notes notes;
     for (const std::string& name : names) {
       const auto note = note_in(name);
-      if (note && own_file(folder, name) && is_dead(note->mpirun)) {
+      const bool is_here = note && note->host == host_name();
+      if (is_here && own_file(folder, name) && is_dead(note->mpirun)) {
         notes.of_dead.push_back(*note);
       } else if (note) {
         notes.others.insert(note->mpirun.process);
@@ -209,7 +211,7 @@ void note_job(const LeftoverPlaces& places, int mpirun, const std::string& job) 
   const auto mark = detail::mark_of(mpirun, places.processes);
   const std::string& folder = job.empty() ? places.temporary : places.shared_memory;
   if (mark && (job.empty() || is_job(job))) {
-    const std::string path = folder + "/" + JobNote{*mark, job}.name();
+    const std::string path = folder + "/" + JobNote{*mark, job, host_name()}.name();
     const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     const detail::Descriptor file(open(path.c_str(), flags, 0600));
   }

@@ -106,7 +106,7 @@ std::optional<Deadlines::Finding> Deadlines::look(const RankTable& ranks) {
     if (!wait->others.empty()) {
       text += "; " + wait->others;
     }
-    finding = Finding{is_overdue ? text + " (" + wait->option + ")" : text, is_overdue};
+    finding = Finding{is_overdue ? text + " (" + wait->option + ")" : text, is_overdue, wait->late};
     say_after_ = static_cast<int>(std::max<int64_t>(1, 2 * waited));
   }
   if (!is_overdue) {

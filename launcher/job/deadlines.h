@@ -3,6 +3,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cause/rank_table.h"
 #include "start/run_options.h"
@@ -19,6 +20,7 @@ class Deadlines {
   struct Finding {
     std::string text;         // "rank 2 has not made its runtime for 30 s; ranks 0-1 wait for it"
     bool is_overdue = false;  // the job must be ended
+    std::vector<int> late;
   };
   /// A finding to report now, if any. It is repeated each time the wait has doubled.
   std::optional<Finding> look(const RankTable& ranks);

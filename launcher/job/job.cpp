@@ -237,6 +237,7 @@ void Job::look_at_deadlines() {
   if (const auto finding = deadlines_.look(ranks_)) {
     if (finding->is_overdue) {
       end_.overdue = finding->text;
+      end_.late = finding->late;
       tear_down_in({});
     } else {
       std::cerr << "lockstep: " << finding->text << std::endl;

@@ -71,6 +71,15 @@ void say_who_was_deaf(const RankTable& ranks) {
 /// A request to stop that comes between two attempts ends the job with the code of the first of
 /// them. run_job() itself adds 2 (the program is not there, or --min-ranks is too large) and 3
 /// (there is no mpirun).
+/// Removes what killed runs left.
+void say_removed() {
+  if (const size_t count = remove_leftovers(leftover_places()).size(); count > 0) {
+    std::cerr << "lockstep: removed " << count
+              << (count == 1 ? " file or folder" : " files and folders")
+              << " that killed runs left in /dev/shm and in the folder for temporary files\n";
+  }
+}
+
 int report_end(const std::optional<Cause>& cause, const JobEnd& end, const StopLadder& ladder,
                const RankTable& ranks, const JobOutput& output) {
   const int stop_signal = ladder.asked();
@@ -170,11 +179,7 @@ class Attempts {
 
  private:
   RestartPolicy::Decision run_once(int attempt) {
-    if (const size_t count = remove_leftovers(leftover_places()).size(); count > 0) {
-      std::cerr << "lockstep: removed " << count
-                << (count == 1 ? " file or folder" : " files and folders")
-                << " that killed runs left in /dev/shm and in the folder for temporary files\n";
-    }
+    say_removed();
     set_old_logs_aside(options_.log_dir);
     const bool terminal = isatty(STDOUT_FILENO) == 1;
     JobOutput output(std::cout, std::cerr,
@@ -185,7 +190,7 @@ class Attempts {
     const JobEnd end = job.run();
     remove_leftovers(leftover_places());  // its notes, and what a killed mpirun left
     const auto cause = find_cause(job.ranks(), end);
-    output.release(!cause);
+    output.release(!cause || is_known_to_mpirun_alone(*cause, job.ranks()));
     code_ = report_end(cause, end, ladder, job.ranks(), output);
     RestartPolicy::Decision decision;
     if (!end.was_asked) {
@@ -312,6 +317,9 @@ int run_job(const RunOptions& options) {
   setenv("LOCKSTEP_ATTEMPT", "0", /*overwrite=*/1);
   const bool has_mpirun = !find_program(options.mpirun).empty();
   const std::string version = has_mpirun ? version_of(options.mpirun) : "(Open MPI) 4";
+  if (!options.dry_run) {
+    say_removed();  // job_command() asks how much room /dev/shm has
+  }
   const JobCommand command = job_command(options, version);
   for (const std::string& note : command.notes) {
     std::cerr << "lockstep: " << note << "\n";

@@ -7,6 +7,16 @@
 
 namespace lockstep::launcher {
 
+/// What the ranks share out (TrainerOptions).
+struct Sharding {
+  bool optimizer = false;     // shard_optimizer
+  bool weights = false;       // share_weights beside it
+  double weight_element = 4;  // bytes of an element of the weights
+
+  /// The recorded step, of whose update each rank makes its shard.
+  StepRecord of(StepRecord step, int ranks) const;
+};
+
 /// The predicted time of an update of a recorded step on a number of ranks.
 struct Forecast {
   int ranks = 1;
@@ -17,7 +27,8 @@ struct Forecast {
   std::string limit;        // "compute", "node", "link bandwidth" or "link latency"
 
   /// Predicts an update of `accumulate` micro-batches with the recorded buckets.
-  static Forecast of(const StepRecord& step, const Network& network, int ranks, int accumulate);
+  static Forecast of(const StepRecord& step, const Network& network, int ranks, int accumulate,
+                     const Sharding& sharding = {});
 };
 
 /// Recommended options for a number of ranks.
@@ -27,7 +38,8 @@ struct Advice {
   int accumulate = 1;         // the fewest micro-batches with at most 5 % of exposed time; 0:
                               // none up to 1024
 
-  static Advice of(const StepRecord& step, const Network& network, int ranks);
+  static Advice of(const StepRecord& step, const Network& network, int ranks,
+                   const Sharding& sharding = {});
 };
 
 }  // namespace lockstep::launcher

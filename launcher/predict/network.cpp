@@ -78,9 +78,46 @@ Network::Cost Network::all_reduce(double bytes, int element, int ranks) const {
     cost.latency = 2 * (count - 1) * link_latency;
     sent = elements * (sum + element);
   }
-  cost.processor = sent / local * link_processor;  // each rank of a node sends its part
-  cost.transfer = std::max(sent / link_rate, cost.processor);
+  add_sent(sent, local, cost);
   return cost;
+}
+
+/// Between nodes an exchange of shares, where that takes fewer bytes than the sums of a chain.
+Network::Cost Network::reduce_scatter(double bytes, int element, int ranks) const {
+  const int count = nodes(ranks);
+  const double local = std::min(ranks, ranks_per_node);
+  const double sum = std::max<double>(kSum, element);
+  if (count > 1 && (count - 1) * local * element > count * (sum + element)) {
+    return all_reduce(bytes, element, ranks);
+  }
+  Cost cost;
+  if (local > 1) {
+    cost.node = node_latency + (local - 1) / local * bytes / node_rate;
+  }
+  if (count > 1) {
+    cost.latency = link_latency;
+    add_sent((count - 1) * local * bytes / count, local, cost);
+  }
+  return cost;
+}
+
+Network::Cost Network::all_gather(double bytes, int ranks, bool to_nodes) const {
+  Cost cost;
+  const int count = nodes(ranks);
+  const double local = std::min(ranks, ranks_per_node);
+  if (local > 1) {
+    cost.node = node_latency + (to_nodes ? 0.0 : (local - 1) / local * bytes / node_rate);
+  }
+  if (count > 1) {
+    cost.latency = link_latency;
+    add_sent((count - 1) * bytes / count, local, cost);
+  }
+  return cost;
+}
+
+void Network::add_sent(double bytes, double ranks_of_node, Cost& cost) const {
+  cost.processor = bytes / ranks_of_node * link_processor;  // each rank of a node sends its part
+  cost.transfer = std::max(bytes / link_rate, cost.processor);
 }
 
 }  // namespace lockstep::launcher

@@ -7,7 +7,7 @@ namespace lockstep::launcher {
 
 constexpr int kMostRanks = 1 << 20;  // that a file or a command line may name
 
-/// The cost of an all-reduce within a node and between nodes, from measured rates. Times in
+/// The cost of collectives within a node and between nodes, from measured rates. Times in
 /// seconds. docs/predict.md explains the formulas. Threads: a plain value.
 struct Network {
   int ranks_per_node = 1;
@@ -39,6 +39,13 @@ struct Network {
   int nodes(int ranks) const { return (ranks + ranks_per_node - 1) / ranks_per_node; }
   /// The cost of an all-reduce of `bytes`, in elements of `element` bytes, over `ranks` ranks.
   Cost all_reduce(double bytes, int element, int ranks) const;
+  /// The same, if each rank gets its shard alone.
+  Cost reduce_scatter(double bytes, int element, int ranks) const;
+  /// Of shards of all ranks that are `bytes` together. `to_nodes`: a node gets them once.
+  Cost all_gather(double bytes, int ranks, bool to_nodes) const;
+
+ private:
+  void add_sent(double bytes, double ranks_of_node, Cost& cost) const;
 };
 
 }  // namespace lockstep::launcher

@@ -6,7 +6,6 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "predict/forecast.h"
 #include "predict/network.h"
 #include "rank/exit_codes.h"
 
@@ -58,12 +57,15 @@ void print(const Forecast& as_recorded, const Advice& advice, std::ostream& out)
 
 }  // namespace
 
-int predict(const std::string& ranks, const std::string& network_file, const std::string& record,
-            std::ostream& out, std::ostream& error) {
+int predict(const Question& question, std::ostream& out, std::ostream& error) {
   try {
-    const std::set<int> numbers = numbers_of_ranks(ranks);
-    const Network network = Network::read(network_file);
-    const StepRecord step = StepRecord::read(record);
+    const std::set<int> numbers = numbers_of_ranks(question.ranks);
+    const Network network = Network::read(question.network);
+    const StepRecord step = StepRecord::read(question.record);
+    const Sharding& sharding = question.sharding;
+    if (sharding.weights && !sharding.optimizer) {
+      throw std::runtime_error("--share-weights needs --shard-optimizer");
+    }
     char line[256];
     std::snprintf(line, sizeof(line),
                   "recorded: %d x (forward %.2f ms + backward %.2f ms) + update %.2f ms, %.2f MiB "
@@ -71,11 +73,15 @@ int predict(const std::string& ranks, const std::string& network_file, const std
                   step.accumulate, step.forward * 1e3, step.backward * 1e3, step.update * 1e3,
                   step.bytes() / (1 << 20), step.buckets.size());
     out << line;
+    if (sharding.optimizer) {
+      out << "the states are sharded over the ranks"
+          << (sharding.weights ? ", and a node has one copy of the weights\n" : "\n");
+    }
     out << " ranks  nodes    update ms   exposed ms   efficiency  limited by      best MiB   "
            "then ms  accumulate\n";
     for (const int number : numbers) {
-      print(Forecast::of(step, network, number, step.accumulate), Advice::of(step, network, number),
-            out);
+      print(Forecast::of(step, network, number, step.accumulate, sharding),
+            Advice::of(step, network, number, sharding), out);
     }
     return 0;
   } catch (const std::exception& problem) {

@@ -1,9 +1,11 @@
 #include "start/mpirun_command.h"
 
 #include <lockstep/collectives/impl/cuda_driver.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <optional>
 
@@ -16,6 +18,9 @@ extern char** environ;
 
 namespace lockstep::launcher {
 namespace {
+
+// Bytes of Open MPI 4 and 5, with what lockstep has there for each rank.
+constexpr uint64_t kRankSegment = 5 << 20, kRankSegment5 = 17 << 20;
 
 std::string count_of(int count, const std::string& thing) {
   return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
@@ -105,13 +110,28 @@ bool chooses_components(const RunOptions& options) {
   return false;
 }
 
+/// Whether Open MPI's segments fit, one for each rank.
+bool shared_memory_has_room(int ranks, int version) {
+  struct statvfs room {};
+  return statvfs("/dev/shm", &room) == 0 &&
+         room.f_bavail * room.f_frsize >=
+             static_cast<uint64_t>(ranks) * (version >= 5 ? kRankSegment5 : kRankSegment);
+}
+
 /// Ranks of one host need no network; by default they listen on all of its addresses.
-void keep_to_this_host(const RunOptions& options, int version,
-                       std::vector<std::string>& arguments) {
-  if (!chooses_components(options)) {
-    const char* components = version >= 5 ? "self,sm" : "self,vader";
-    arguments.insert(arguments.end(), {"--mca", "pml", "ob1", "--mca", "btl", components});
+void keep_to_this_host(const RunOptions& options, int version, JobCommand& command) {
+  if (chooses_components(options)) {
+    return;
   }
+  auto& arguments = command.arguments;
+  arguments.insert(arguments.end(), {"--mca", "pml", "ob1", "--mca", "btl"});
+  if (shared_memory_has_room(command.ranks, version)) {
+    arguments.emplace_back(version >= 5 ? "self,sm" : "self,vader");
+    return;
+  }
+  arguments.insert(arguments.end(), {"self,tcp", "--mca", "btl_tcp_if_include", "lo"});
+  command.notes.push_back("/dev/shm has no room for " + count_of(command.ranks, "rank") +
+                          ": messages take the loopback device, which is slower");
 }
 
 void add_open_mpi_options(const RunOptions& options, int version,
@@ -131,7 +151,7 @@ void add_open_mpi_options(const RunOptions& options, int version,
         ": added --oversubscribe");
   }
   if (!command.remote && version >= 4) {
-    keep_to_this_host(options, version, arguments);
+    keep_to_this_host(options, version, command);
   }
   if (version >= 5 && !passes(options, "runtime-options")) {
     command.launcher_ends_ranks = true;

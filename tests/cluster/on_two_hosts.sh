@@ -46,5 +46,5 @@ export LOCKSTEP_HOSTS_GONE=/tmp/$LOCKSTEP_HOSTS.gone
 disturb &
 trap 'kill $! 2>/dev/null; remove_hosts; rm -f "$LOCKSTEP_HOSTS_GONE"' EXIT
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export OMPI_MCA_plm_rsh_agent="$self rsh"
+export OMPI_MCA_plm_rsh_agent="$self rsh" PRTE_MCA_plm_ssh_agent="$self rsh" # Open MPI 4, 5
 (enter 1 "$@")

@@ -64,12 +64,12 @@ TEST_F(MachineFiles, OfLockstepsNamesOnlyThoseOfDeadProcessesAreLeftovers) {
   auto mark = lockstep::detail::mark_of(getpid()).value();
   const std::string shm = folders_.shared_memory + "/lockstep";
   write(shm + "-" + to_text(mark) + "-0123456789abcdef", "lives");
-  write(shm + "_" + to_text(mark) + "-job-1", "");
+  write(shm + "_" + to_text(mark) + "-job-1.node", "");
   write(shm + "-20260101-weights", "a week of work");
   EXPECT_THAT(leftovers(), ::testing::IsEmpty());
   mark.start += 1;
   write(shm + "-" + to_text(mark) + "-0123456789abcdef", "dead");
-  write(shm + "_" + to_text(mark) + "-job-1", "");
+  write(shm + "_" + to_text(mark) + "-job-1.node", "");
   EXPECT_EQ(leftovers().size(), 2u);
 }
 

@@ -63,6 +63,7 @@ TEST_F(CauseOfAJob, IsTheRankThatOtherRanksWaitFor) {
   report(0, Kind::line, "rank 0: gave up");
   report(0, Kind::status, "20");
   report(2, Kind::suspended, "19");
+  report(2, Kind::suspended, "0");  // the launcher lets it go on, to end it
   report(2, Kind::ended_after_request, "137");
   EXPECT_THAT(cause(20), AllOf(HasSubstr("rank 2 did not arrive"), HasSubstr("by SIGSTOP"),
                                HasSubstr("the last lines of rank 0:\n  | rank 0: ")));
@@ -125,6 +126,33 @@ TEST_F(CauseOfAJob, IsTheRankWhoseErrorTheOthersHaveThrown) {
             "ranks 0-2 ended with exit code 2; the last lines of each:\n  | rank 1: no file\n"
             "rank 1 had not made a lockstep runtime\n");
   EXPECT_THAT(found->ranks, ElementsAre(1));
+}
+
+TEST_F(CauseOfAJob, IsKnownToMpirunAloneIfARankEndsWithoutAWordWhileItMakesItsRuntime) {
+  report(0, Kind::status, "1");
+  cause(1);
+  EXPECT_FALSE(is_known_to_mpirun_alone(*found, table));  // a program of its own
+  report(0, Kind::life_sign, "s");
+  EXPECT_TRUE(is_known_to_mpirun_alone(*found, table));
+  report(0, Kind::life_sign, ends(3, "no device"));
+  EXPECT_FALSE(is_known_to_mpirun_alone(*found, table));
+}
+
+TEST_F(CauseOfAJob, OfADeadlineIsTheRankThatMissedIt) {
+  report(1, Kind::ended_after_request, "137");
+  const JobEnd end = {137, "rank 1 has not made its runtime for 6 s", false, false, {1}};
+  EXPECT_EQ(cause(20, end), "rank 1 has not made its runtime for 6 s\n");
+  EXPECT_THAT(found->ranks, ElementsAre(1));
+}
+
+TEST_F(CauseOfAJob, HasTheCodeOfTheRankWhoseErrorItIsNotOfThoseThatThrewItFirst) {
+  report(1, Kind::life_sign, ends(1, "an exception of the program"));
+  report(0, Kind::life_sign, ends(2, "rank 1: an exception of the program", /*is_shared=*/true));
+  report(0, Kind::status, "2");
+  const auto found = find_cause(table, {2, "", false, false});
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->headline, "rank 1 ended with exit code 1");
+  EXPECT_EQ(found->code, 1);
 }
 
 TEST_F(CauseOfAJob, IsTheSameInWhateverWordsItIsSaid) {

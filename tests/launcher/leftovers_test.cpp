@@ -21,6 +21,7 @@
 #include "clean/leftovers.h"
 #include "clean/own_files.h"
 #include "launch.h"
+#include "machine/machine.h"
 
 namespace lockstep::launcher {
 namespace {
@@ -73,13 +74,14 @@ class Leftovers : public ::testing::Test {
   }
   /// A name as lockstep gives it.
   static std::string memory(const std::string& mark) { return "lockstep-" + mark + random_part; }
-  std::string note_session(const std::string& mark) const {
-    write(tmp() / ("lockstep_" + mark + "-mpirun"), "");
-    return tmp() / ("lockstep_" + mark + "-mpirun");
+  std::string note_session(const std::string& mark, const std::string& host = host_name()) const {
+    write(tmp() / ("lockstep_" + mark + "-mpirun." + host), "");
+    return tmp() / ("lockstep_" + mark + "-mpirun." + host);
   }
-  std::string note_memory(const std::string& mark, const std::string& job) const {
-    write(shm() / ("lockstep_" + mark + "-job-" + job), "");
-    return shm() / ("lockstep_" + mark + "-job-" + job);
+  std::string note_memory(const std::string& mark, const std::string& job,
+                          const std::string& host = host_name()) const {
+    write(shm() / ("lockstep_" + mark + "-job-" + job + "." + host), "");
+    return shm() / ("lockstep_" + mark + "-job-" + job + "." + host);
   }
   fs::path root() const { return folder_.path(); }
   fs::path shm() const { return root() / "shm"; }
@@ -250,6 +252,16 @@ TEST_F(Leftovers, KeepTheirNoteAsLongAsTheyAreThere) {
   places.min_age_seconds = 0;
   EXPECT_THAT(remove_leftovers(places), ElementsAre(segment));
   EXPECT_FALSE(fs::exists(note));
+}
+
+TEST_F(Leftovers, AreThoseOfThisHostNameAlone) {
+  const std::string segment = shm() / "vader_segment.other.0.1.0";
+  write(segment);
+  make_session("pid.99");
+  const std::string session = note_session(mark(99), "other");
+  const std::string memory = note_memory(mark(99), "1", "other");
+  expect_nothing_is_removed();
+  EXPECT_TRUE(fs::exists(session) && fs::exists(memory));  // for a launcher of that name
 }
 
 TEST_F(Leftovers, AreNotSegmentsThatAreYoungOrMappedByNameOrUnderAnotherName) {
@@ -494,7 +506,7 @@ TEST_F(LauncherClean, ARunLeavesNoNotes) {
   const testing::Launched result = testing::launch(
       testing::script({"-n", "2"}, "[ $RANK = 1 ] || ls -R $TMPDIR /dev/shm; exit 0"));
   EXPECT_EQ(result.code, 0);
-  EXPECT_THAT(result.out, HasSubstr("-mpirun\n"));
+  EXPECT_THAT(result.out, HasSubstr("-mpirun."));
   EXPECT_THAT(others(), IsEmpty());
 }
 

@@ -134,6 +134,45 @@ TEST(PredictedCost, ARankSendsNoFasterThanItsCoreCan) {
   EXPECT_DOUBLE_EQ(busy.all_reduce(kMillion, 4, 12).transfer, 4e-3);
 }
 
+TEST(PredictedCost, OfShardsIsHalfOfARingAndAnExchangeBetweenNodes) {
+  const Network::Cost node = network().reduce_scatter(kMillion, 4, 4);
+  EXPECT_DOUBLE_EQ(node.node, 10e-6 + 0.75 * 1e-4);
+  EXPECT_EQ(node.latency + node.transfer, 0.0);
+  Network pairs = network();
+  pairs.ranks_per_node = 2;
+  // Per element a node sends 2 x 4 bytes to one other node; sums of a chain would be 2 x (4 + 4).
+  const Network::Cost near = pairs.reduce_scatter(kMillion, 4, 4);
+  EXPECT_DOUBLE_EQ(near.latency, 100e-6);
+  EXPECT_DOUBLE_EQ(near.transfer, 0.5 * 2 * kMillion / 1e9);
+  // 3 nodes of 4 ranks would send 2 x 4 x 4 bytes, a chain 3 x 8: that of an all-reduce is taken.
+  EXPECT_DOUBLE_EQ(network().reduce_scatter(kMillion, 4, 12).total(),
+                   network().all_reduce(kMillion, 4, 12).total());
+}
+
+TEST(PredictedCost, OfAGatherIsWhatOthersHaveOnceForANodeThatSharesTheWeights) {
+  const Network::Cost all = network().all_gather(kMillion, 8, /*to_nodes=*/false);
+  EXPECT_DOUBLE_EQ(all.node, 10e-6 + 0.75 * 1e-4);
+  EXPECT_DOUBLE_EQ(all.latency, 100e-6);
+  EXPECT_DOUBLE_EQ(all.transfer, 0.5e-3);
+  const Network::Cost shared = network().all_gather(kMillion, 8, /*to_nodes=*/true);
+  EXPECT_DOUBLE_EQ(shared.node, 10e-6);
+  EXPECT_DOUBLE_EQ(shared.transfer, 0.5e-3);
+  EXPECT_DOUBLE_EQ(network().all_gather(kMillion, 4, true).total(), 10e-6);
+}
+
+TEST(PredictedStep, OfShardedStatesHasAShareOfTheUpdateAndAGatherAfterIt) {
+  const double bucket = 10e-6 + 0.75 * 1e-4;  // one node; the last one is exposed
+  const double small =
+      network().all_reduce(24, 8, 4).total() + network().all_reduce(128, 8, 4).total();
+  const double gather = network().all_gather(kMillion, 4, false).total();  // 2 bytes an element
+  const Forecast sharded = Forecast::of(step(), network(), 4, 1, {true, false, 2});
+  EXPECT_NEAR(sharded.exposed, bucket + small + gather, 1e-12);
+  EXPECT_NEAR(sharded.seconds, 30e-3 + 2e-3 / 4 + sharded.exposed, 1e-12);
+  const Forecast shared = Forecast::of(step(), network(), 4, 1, {true, true, 2});
+  EXPECT_NEAR(sharded.seconds - shared.seconds, 0.75 * 1e-4, 1e-12);
+  EXPECT_EQ(Forecast::of(step(), network(), 1, 1, {true, true, 4}).seconds, 32e-3);
+}
+
 TEST(PredictedStep, WaitsForWhatBackwardDoesNotHide) {
   // Bucket 0: 10 -> 12.36 ms, hidden. Bucket 1: 20 -> 22.36 ms. Two nodes; flags and votes after.
   const double bucket = (10e-6 + 1.5e-4) + 2 * 100e-6 + 2e-3;
@@ -355,7 +394,7 @@ TEST_F(Predict, PrintsALineForEachNumberOfRanks) {
     {"ready_ms": 20, "bytes": 1000000}]})");
   std::ostringstream out;
   std::ostringstream error;
-  EXPECT_EQ(predict("2..12", network_file(), record, out, error), 0);
+  EXPECT_EQ(predict({"2..12", network_file(), record, {}}, out, error), 0);
   EXPECT_EQ(error.str(), "");
   const std::string text = out.str();
   EXPECT_THAT(text, AllOf(HasSubstr("recorded: 1 x (forward 10.00 ms + backward 20.00 ms)"),
@@ -371,7 +410,7 @@ TEST_F(Predict, NamesWhatItCannotUse) {
   const auto refused = [&](const std::string& ranks, const std::string& figures) {
     std::ostringstream out;
     std::ostringstream error;
-    EXPECT_EQ(predict(ranks, write("network", figures), record, out, error), 2);
+    EXPECT_EQ(predict({ranks, write("network", figures), record, {}}, out, error), 2);
     return error.str();
   };
   for (const char* ranks : {"", "0..4", "4..2", "2..", "2,x", "-1", "2.5"}) {
