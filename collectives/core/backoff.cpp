@@ -1,4 +1,4 @@
-#include <lockstep/collectives/core/backoff.h>
+#include <lockstep/collectives/impl/backoff.h>
 
 #include <hwy/cache_control.h>
 #include <sched.h>

@@ -1,6 +1,6 @@
-#include <lockstep/collectives/core/backoff.h>
 #include <lockstep/collectives/device/staged_step.h>
 #include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/impl/backoff.h>
 
 #include <algorithm>
 
@@ -64,6 +64,7 @@ std::shared_ptr<LaneMark> StagedPipeline::wait_for(uint64_t number) {
 bool StagedPipeline::move_once() {
   bool moved = false;
   bool all_before_sum = true;
+  bool all_before_rise = true;
   size_t ahead = 0;
   for (Running& running : steps_) {
     if (running.stage == Stage::going_up) {
@@ -72,8 +73,9 @@ bool StagedPipeline::move_once() {
     if (++ahead > kAhead) {
       break;
     }
-    moved = move(running, all_before_sum) || moved;
+    moved = move(running, all_before_sum, all_before_rise) || moved;
     all_before_sum = all_before_sum && running.stage >= Stage::summing;
+    all_before_rise = all_before_rise && running.stage == Stage::going_up;
   }
   while (!steps_.empty() && steps_.front().stage == Stage::going_up &&
          steps_.front().mark->passed()) {
@@ -85,7 +87,9 @@ bool StagedPipeline::move_once() {
 }
 
 /// Moves to the next stage if it need not wait. `may_sum`: all earlier collectives were issued.
-bool StagedPipeline::move(Running& running, bool may_sum) {
+/// `may_rise`: the results of all earlier ones are on their way up, so that the mark after this one
+/// is after theirs.
+bool StagedPipeline::move(Running& running, bool may_sum, bool may_rise) {
   switch (running.stage) {
     case Stage::waiting:
       start(running);
@@ -98,7 +102,7 @@ bool StagedPipeline::move(Running& running, bool may_sum) {
       running.stage = Stage::summing;
       return true;
     case Stage::summing:
-      if (!running.work.test()) {
+      if (!may_rise || !running.work.test()) {
         return false;
       }
       raise(running);

@@ -57,7 +57,7 @@ class StagedPipeline {
   };
 
   bool move_once();
-  bool move(Running& running, bool first_to_sum);
+  bool move(Running& running, bool may_sum, bool may_rise);
   void start(Running& running);
   void raise(Running& running);
   template <typename Body>

@@ -2,6 +2,7 @@
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/impl/outcome.h>
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <lockstep/collectives/device/single_device_transport.h>
 #include <lockstep/collectives/device/staged_step.h>
@@ -66,10 +67,27 @@ class StagedTransport final : public SingleDeviceTransport,
                                                   const at::Tensor& input) override;
   std::shared_ptr<Operation> broadcast_on_device(const at::Tensor& tensor, int root) override;
 
+  /// Page-locked; where there is no more of it, memory that the device reads through a copy. So a
+  /// rank without it needs no agreement with the others, which would have to wait for this call.
+  at::Tensor host_memory(int64_t numel, at::ScalarType dtype) const {
+    try {
+      return parts_.down->host_memory(numel, dtype);
+    } catch (const std::exception&) {
+      return at::empty({numel}, dtype);
+    }
+  }
   at::Tensor host_copy(const at::Tensor& tensor) const {
     return parts_.down->host_memory(tensor.numel(), tensor.scalar_type());
   }
   std::vector<at::Tensor> chunks_of(const at::Tensor& tensor) const;
+  /// A chunk of a tensor with a share for each rank.
+  struct Piece {
+    int64_t begin = 0;                  // of the chunk in each share
+    at::Tensor host;                    // the chunk of all shares
+    std::vector<StagedStep::Copy> all;  // its place on the host and on the device, for each share
+    StagedStep::Copy own;
+  };
+  std::vector<Piece> pieces_of(int64_t share, const at::Tensor& all) const;
   template <typename Body>
   void get_memory(const char* what, int64_t numel, at::ScalarType dtype, const Body& body);
   CollectiveCall record(Verb verb, const at::Tensor& tensor, ReduceOp op = ReduceOp::sum());
@@ -131,7 +149,7 @@ std::shared_ptr<Operation> StagedTransport::all_reduce_on_device(const at::Tenso
   const CollectiveCall call = record(Verb::all_reduce, tensor, op);
   uint64_t last = 0;
   for (const at::Tensor& device : chunks_of(tensor)) {
-    const at::Tensor host = host_copy(device);
+    const at::Tensor host = host_memory(device.numel(), device.scalar_type());
     last = pipeline_.add({{{host, device}},
                           [host, op](Communicator& ranks) { return ranks.all_reduce(host, op); },
                           {{host, device}}});
@@ -173,34 +191,57 @@ void StagedTransport::get_memory(const char* what, int64_t numel, at::ScalarType
   }
 }
 
+/// Of each chunk the host has the same elements of all ranks' shares, one rank after the other;
+/// the result is in this rank's.
 std::shared_ptr<Operation> StagedTransport::reduce_scatter_on_device(const at::Tensor& output,
                                                                      const at::Tensor& input,
                                                                      ReduceOp op) {
-  at::Tensor from, to;
-  get_memory("a reduce_scatter", input.numel(), input.scalar_type(), [&] {
-    from = host_copy(input);
-    to = host_copy(output);
-  });
   const CollectiveCall call = record(Verb::reduce_scatter, input, op);
-  return operation(call, pipeline_.add({{{from, whole(input)}},
-                                        [from, to, op](Communicator& ranks) {
-                                          return ranks.reduce_scatter(to, from, op);
-                                        },
-                                        {{to, whole(output)}}}));
+  uint64_t last = 0;
+  for (const Piece& piece : pieces_of(output.numel(), input)) {
+    last =
+        pipeline_.add({piece.all,
+                       [own = piece.own.host, all = piece.host, op](Communicator& ranks) {
+                         return ranks.reduce_scatter(own, all, op);
+                       },
+                       {{piece.own.host, part_of(output, piece.begin, piece.own.host.numel())}}});
+  }
+  return operation(call, last);
 }
 
 std::shared_ptr<Operation> StagedTransport::all_gather_on_device(const at::Tensor& output,
                                                                  const at::Tensor& input) {
-  at::Tensor from, to;
-  get_memory("an all_gather", output.numel(), output.scalar_type(), [&] {
-    from = host_copy(input);
-    to = host_copy(output);
-  });
   const CollectiveCall call = record(Verb::all_gather, input);
-  return operation(
-      call, pipeline_.add({{{from, whole(input)}},
-                           [from, to](Communicator& ranks) { return ranks.all_gather(to, from); },
-                           {{to, whole(output)}}}));
+  uint64_t last = 0;
+  for (const Piece& piece : pieces_of(input.numel(), output)) {
+    last = pipeline_.add({{{piece.own.host, part_of(input, piece.begin, piece.own.host.numel())}},
+                          [own = piece.own.host, all = piece.host](Communicator& ranks) {
+                            return ranks.all_gather(all, own);
+                          },
+                          piece.all});
+  }
+  return operation(call, last);
+}
+
+/// `share`: elements of each rank in `all`.
+std::vector<StagedTransport::Piece> StagedTransport::pieces_of(int64_t share,
+                                                               const at::Tensor& all) const {
+  const int64_t most =
+      std::max<int64_t>(1, parts_.chunk_bytes / all.element_size() / ranks_.size());
+  std::vector<Piece> pieces;
+  for (int64_t begin = 0; begin == 0 || begin < share; begin += most) {
+    const int64_t numel = std::min(most, share - begin);
+    Piece piece;
+    piece.begin = begin;
+    piece.host = host_memory(ranks_.size() * numel, all.scalar_type());
+    for (int rank = 0; rank < ranks_.size(); ++rank) {
+      piece.all.push_back(
+          {piece.host.narrow(0, rank * numel, numel), part_of(all, rank * share + begin, numel)});
+    }
+    piece.own = piece.all[static_cast<size_t>(ranks_.rank())];
+    pieces.push_back(std::move(piece));
+  }
+  return pieces;
 }
 
 std::shared_ptr<Operation> StagedTransport::broadcast_on_device(const at::Tensor& tensor,

@@ -2,7 +2,6 @@
 
 #include <ATen/core/Tensor.h>
 #include <lockstep/collectives/communicator_options.h>
-#include <lockstep/collectives/core/backoff.h>
 #include <lockstep/collectives/exit_code.h>
 #include <lockstep/collectives/host/attendance.h>
 #include <lockstep/collectives/host/collective_step.h>
@@ -10,6 +9,7 @@
 #include <lockstep/collectives/host/node_group.h>
 #include <lockstep/collectives/host/other_nodes.h>
 #include <lockstep/collectives/impl/activity.h>
+#include <lockstep/collectives/impl/backoff.h>
 #include <lockstep/collectives/impl/collective_log.h>
 #include <lockstep/collectives/impl/device_watch.h>
 #include <lockstep/collectives/work.h>

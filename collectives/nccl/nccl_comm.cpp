@@ -1,6 +1,6 @@
-#include <lockstep/collectives/core/backoff.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/exit_code.h>
+#include <lockstep/collectives/impl/backoff.h>
 #include <lockstep/collectives/impl/life_sign.h>
 #include <lockstep/collectives/nccl/nccl_comm.h>
 

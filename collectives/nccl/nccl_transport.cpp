@@ -1,7 +1,7 @@
 #include <c10/util/ScopeExit.h>
 #include <lockstep/collectives/check.h>
-#include <lockstep/collectives/core/backoff.h>
 #include <lockstep/collectives/device/single_device_transport.h>
+#include <lockstep/collectives/impl/backoff.h>
 #include <lockstep/collectives/impl/device_watch.h>
 #include <lockstep/collectives/impl/graph_capture.h>
 #include <lockstep/collectives/impl/transport.h>

@@ -1,5 +1,5 @@
 #include <gtest/gtest.h>
-#include <lockstep/collectives/core/backoff.h>
+#include <lockstep/collectives/impl/backoff.h>
 
 #include <chrono>
 #include <thread>

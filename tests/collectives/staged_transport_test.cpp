@@ -6,6 +6,7 @@
 #include "thread_ranks.h"
 #include "verbs.h"
 
+#include <lockstep/collectives/device/staged_step.h>
 #include <lockstep/collectives/device/staged_transport.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/exit_code.h>
@@ -243,8 +244,6 @@ TEST(StagedTransport, ARankWithoutPageLockedMemoryIsAnErrorOnEveryRankAndAllCanG
     Work earlier = staged.all_reduce(two);
     for (const auto& [what, call] : std::vector<std::pair<std::string, std::function<Work()>>>{
              {"a broadcast of 4", [&] { return staged.broadcast(four, 1); }},
-             {"an all_gather of 4", [&] { return staged.all_gather(four, two); }},
-             {"a reduce_scatter of 4", [&] { return staged.reduce_scatter(two, four); }},
              {"a bucket of 9", [&] { return staged.allocate(9, at::kFloat), Work(); }}}) {
       rank.down->is_full = rank.rank() == 1;
       try {
@@ -258,7 +257,81 @@ TEST(StagedTransport, ARankWithoutPageLockedMemoryIsAnErrorOnEveryRankAndAllCanG
       call().wait();
     }
     earlier.wait();
+    EXPECT_TRUE(at::equal(rank.read(two), at::full({2}, 2.0F)));
+  });
+}
+
+/// A host collective that is complete when it is asked for the second time.
+struct CompleteLater final : Operation {
+  explicit CompleteLater(int asked) : left(asked) {}
+  bool test() override { return left-- <= 0; }
+  void wait() override { left = 0; }
+  int left;
+};
+
+TEST(StagedTransport, NothingGoesUpBeforeWhatWasIssuedEarlier) {
+  run_staged(1, [](StagedRank& rank, Communicator&) {
+    StagedPipeline pipeline(rank.down, rank.up, rank.host, std::chrono::seconds(20));
+    const auto add = [&](int asked) {
+      const at::Tensor device = on_fake_device(at::ones({4}));
+      const at::Tensor host = at::zeros({4});
+      return pipeline.add(
+          {{{host, device}},
+           [asked](Communicator&) { return Work(std::make_shared<CompleteLater>(asked)); },
+           {{host, device}}});
+    };
+    const uint64_t first = add(3), second = add(0);
+    while (pipeline.mark_of(first) == nullptr && pipeline.finished() < first) {
+      EXPECT_EQ(pipeline.mark_of(second), nullptr) << "its mark would not be after the first";
+      rank.current.finish();
+      pipeline.advance();
+    }
+    pipeline.wait_for(second);
+  });
+}
+
+TEST(StagedTransport, SumsAndGathersGoOnWithoutPageLockedMemory) {
+  run_staged(2, [](StagedRank& rank, Communicator& staged) {
+    rank.down->is_full = rank.rank() == 1;
+    const at::Tensor two = on_fake_device(at::ones({2})), four = on_fake_device(at::ones({4}));
+    staged.all_reduce(two).wait();
+    staged.reduce_scatter(two, four).wait();
+    EXPECT_TRUE(at::equal(rank.read(two), at::full({2}, 2.0F)));
+    staged.all_gather(four, two).wait();
     EXPECT_TRUE(at::equal(rank.read(four), at::full({4}, 2.0F)));
+  });
+}
+
+/// Shares of 100 elements with chunks of 64 bytes: 5 or 8 of each share at a time.
+TEST(StagedTransport, SharesTravelInChunksWithTheBitsOfWholeSums) {
+  for (const int ranks : {2, 3}) {
+    run_staged(ranks, [&](StagedRank& rank, Communicator& staged) {
+      const auto values = [&](int r) { return at::arange(100 * ranks, at::kFloat) * 0.1 + r; };
+      const at::Tensor all = on_fake_device(values(rank.rank()));
+      const at::Tensor own = on_fake_device(at::zeros({100}));
+      staged.reduce_scatter(own, all).wait();
+      at::Tensor sum = values(0);
+      for (int r = 1; r < ranks; ++r) {
+        sum = sum + values(r);
+      }
+      EXPECT_TRUE(at::allclose(rank.read(own), sum.narrow(0, 100 * rank.rank(), 100)));
+      staged.all_gather(all, own).wait();
+      EXPECT_TRUE(at::allclose(rank.read(all), sum));
+    });
+  }
+}
+
+TEST(StagedTransport, ReduceScatterAndGatherWaitForNobodyBeforeTheirResultIsAsked) {
+  run_staged(2, [](StagedRank& rank, Communicator& staged) {
+    Communicator others = staged.split(0);
+    const at::Tensor two = on_fake_device(at::ones({2})), four = on_fake_device(at::ones({4}));
+    const auto scatter = [&] { return staged.reduce_scatter(two, four); };
+    Work early = rank.rank() == 0 ? scatter() : Work();
+    others.barrier().wait();  // rank 1 comes to its call after this alone
+    Work late = rank.rank() == 1 ? scatter() : Work();
+    early.wait();
+    late.wait();
+    EXPECT_TRUE(at::equal(rank.read(two), at::full({2}, 2.0F)));
   });
 }
 

@@ -1,4 +1,5 @@
 #pragma once
+static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
 
 #include <hwy/base.h>
 
