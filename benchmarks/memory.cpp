@@ -1,6 +1,7 @@
-// memory WIRE ACCUMULATE [MODE]: the most memory that a Trainer takes on this rank, beside what its
-// arena must hold, for a model that is all parameters and hardly any activations. WIRE: fp16 or
-// fp32. MODE: sharded (shard_optimizer) or shared (with share_weights and construct() too).
+// memory WIRE ACCUMULATE [MODE [MODEL]]: the most memory that a Trainer takes on this rank, beside
+// what its arena must hold. WIRE: fp16 or fp32. MODE: plain, sharded (shard_optimizer) or shared
+// (with share_weights and construct() too). MODEL: mlp, which is all parameters and has hardly any
+// activations, or another workload.
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/runtime/trainer.h>
 
@@ -81,7 +82,7 @@ Series train(Runtime& runtime, const std::string& model, const std::string& wire
                   TrainerOptions()
                       .precision(Precision::O0().wire(dtype))
                       .accumulate(accumulate)
-                      .shard_optimizer(!mode.empty())
+                      .shard_optimizer(mode != "plain")
                       .share_weights(mode == "shared"));
   for (int i = 0; i < 3 * accumulate; ++i) {
     workload.next_batch();
@@ -100,15 +101,15 @@ Series train(Runtime& runtime, const std::string& model, const std::string& wire
 }  // namespace lockstep::benchmarks
 
 int main(int argc, char** argv) {
-  if (argc != 3 && argc != 4) {
-    std::cerr << "usage: " << argv[0] << " fp16|fp32 ACCUMULATE [sharded|shared]\n";
+  if (argc < 3 || argc > 5) {
+    std::cerr << "usage: " << argv[0] << " fp16|fp32 ACCUMULATE [plain|sharded|shared [MODEL]]\n";
     return 2;
   }
   return lockstep::run(argc, argv, [&](lockstep::Runtime& runtime) {
     using lockstep::benchmarks::train;
-    const std::string mode = argc == 4 ? argv[3] : "";
+    const std::string mode = argc > 3 ? argv[3] : "plain";
     train(runtime, "mlp-small", argv[1], std::stoi(argv[2]),
           mode);  // brings the libraries' pages in
-    train(runtime, "mlp", argv[1], std::stoi(argv[2]), mode).write();
+    train(runtime, argc > 4 ? argv[4] : "mlp", argv[1], std::stoi(argv[2]), mode).write();
   });
 }

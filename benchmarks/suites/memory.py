@@ -1,13 +1,14 @@
 """Peak memory of a Trainer against what its arena must hold and one bucket; activations."""
 
 from harness import measure
-from harness.launch import Job, program
+from harness.launch import Job, peer, program
 from harness.measure import Sample
 from harness.rows import compare
 
 from . import activation
 
 PROGRAMS = ("memory", "activation")
+MODELS = ("mlp", "gpt", "resnet18")
 
 
 def run(measurement, only):
@@ -28,12 +29,22 @@ def run(measurement, only):
 
 
 def _modes(measurement, only):
-    """The bytes of a rank beside those of a plain run."""
-    if not only.search("2-rank fp32 sharded shared"):
-        return []
-    jobs = {mode: Job("mpi", program(measurement.build, "memory", "fp32", 1, *([mode] if mode else [])), mode)
-            for mode in ("", "sharded", "shared")}
-    samples = {variant: sample for (_, variant), sample in measurement.alternate(jobs, measure.each).items()}
-    plain = samples["fp32"].noted("peak")
-    return [compare("memory", f"2-rank fp32 {mode}", samples[mode].noted("peak"), plain, "plain", "MB")
-            for mode in ("sharded", "shared")]
+    """The bytes of a rank, memory that ranks share by halves, beside those of a plain run."""
+    rows = []
+    for model in MODELS:
+        names = {mode: f"2-rank fp32 {mode}" + ("" if model == "mlp" else f" {model}") for mode in ("sharded", "shared")}
+        if not any(map(only.search, names.values())):
+            continue
+        jobs = {f"{model} {mode}": Job("mpi", program(measurement.build, "memory", "fp32", 1, mode, model), mode)
+                for mode in ("plain", *names)}
+        if model != "mlp":
+            jobs[f"{model} python-fsdp2"] = Job("group", peer("step_ddp.py", "python-fsdp2", model, 3), "python-fsdp2",
+                                                optional=True)
+        samples = {variant: sample for (_, variant), sample in measurement.alternate(jobs, measure.each).items()}
+        plain = samples["plain"].noted("peak")
+        rows += [compare("memory", name, samples[mode].noted("peak"), plain, "plain", "MB")
+                 for mode, name in names.items()]
+        if "python-fsdp2" in samples:
+            rows.append(compare("memory", names["shared"], samples["shared"].noted("peak"),
+                                samples["python-fsdp2"].noted("peak"), "python-fsdp2", "MB"))
+    return rows

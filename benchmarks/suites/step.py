@@ -159,6 +159,24 @@ def _option_rows(measurement, only):
             if only.search(f"{model} {row}")]
 
 
+def _sharding_rows(measurement, only):
+    """Weights that the ranks of a host share, beside weights that are sharded over them."""
+    rows = []
+    for model in ("gpt", "resnet18"):
+        name = f"{model} shared weights fp32-wire"
+        if not only.search(name):
+            continue
+        jobs = {f"{model} shared-fp32": Job("mpi", program(measurement.build, "step", "shared-fp32", model, STEPS),
+                                            "shared-fp32"),
+                f"{model} python-fsdp2": Job("group", peer("step_ddp.py", "python-fsdp2", model, STEPS), "python-fsdp2",
+                                             optional=True, environment=MALLOC)}
+        measured = measurement.alternate(jobs, measure.each)
+        if (model, "python-fsdp2") in measured:
+            rows.append(compare("step", name, measured[model, "shared-fp32"], measured[model, "python-fsdp2"],
+                                "python-fsdp2", "ms"))
+    return rows
+
+
 def _version_row(measurement, only):
     """Advancing the versions of 20,000 parameters beside the step that does it: at most 0.3 %."""
     name = "versions of 20,000 parameters"
@@ -176,4 +194,4 @@ def run(measurement, only):
         for ranks in (2, *CROWDED.get(model, ())):
             if any(map(only.search, _names(model, ranks).values())):
                 rows += _rows(measurement, model, ranks)
-    return [row for row in rows if only.search(row.name)] + _option_rows(measurement, only)
+    return [row for row in rows if only.search(row.name)] + _option_rows(measurement, only) + _sharding_rows(measurement, only)

@@ -13,6 +13,10 @@ void StateArchive::tensor(const std::string& name, const at::Tensor& tensor) {
   each_({name, StateEntry::Kind::tensor, tensor.detach(), 0, {}});
 }
 
+void StateArchive::passing(const std::string& name, const at::Tensor& tensor) {
+  each_({name, StateEntry::Kind::passing, tensor.detach(), 0, {}});
+}
+
 void StateArchive::part(const std::string& name, const at::Tensor& elements, int64_t begin,
                         const at::Tensor& like) {
   each_({name, StateEntry::Kind::part, elements.detach(), begin, like});

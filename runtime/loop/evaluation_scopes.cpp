@@ -2,6 +2,7 @@
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/impl/agreement.h>
 #include <lockstep/runtime/evaluation_scopes.h>
+#include <lockstep/runtime/storage/impl/flat.h>
 #include <lockstep/runtime/storage/impl/versions.h>
 #include <lockstep/runtime/trainer.h>
 #include <lockstep/runtime/trainer/impl/trainer_impl.h>
@@ -51,9 +52,13 @@ EvalMode::~EvalMode() {
   restore_();
 }
 
+/// Of averages that are sharded, no rank has more than one whole bucket at a time.
 AveragedWeights::AveragedWeights(const Trainer& trainer, const Model& model) {
-  const auto averages = trainer.averaged();
+  trainer.impl().require_averages("AveragedWeights");
   const c10::AutoGradMode no_grad(false);
+  const detail::TrainingStorage& storage = trainer.impl().storage;
+  const std::vector<ModelTensor>& trained = storage.trainable().parameters;
+  const detail::NamedTensors buffers = storage.averaged_buffers().named();
   const detail::Agreement agreement(trainer.runtime().control());
   agreement.attempt("using the averaged weights", [&] {
     std::map<std::string, at::Tensor> weights;
@@ -62,23 +67,46 @@ AveragedWeights::AveragedWeights(const Trainer& trainer, const Model& model) {
         weights.emplace(entry.name, entry.tensor.detach());
       }
     }
-    for (const auto& [name, average] : averages) {
+    const auto save = [&](const std::string& name, at::IntArrayRef sizes) {
       const auto weight = weights.find(name);
       LOCKSTEP_CHECK(
-          weight != weights.end() && weight->second.sizes() == average.sizes(), name,
+          weight != weights.end() && weight->second.sizes() == sizes, name,
           " is averaged by the Trainer, but the model has nothing of this name and size; "
           "pass the model of the Trainer");
       saved_.emplace_back(weight->second, weight->second.clone());
+    };
+    for (const ModelTensor& entry : trained) {
+      save(entry.name, entry.tensor.sizes());
+    }
+    for (const auto& [name, average] : buffers) {
+      save(name, average.sizes());
     }
   });
-  lent_ = trainer.impl().storage.written().lend();
-  for (size_t i = 0; i < averages.size(); ++i) {
-    saved_[i].first.copy_(averages[i].second);
+  lent_ = storage.written().lend();
+  const std::vector<BucketPlan>& plans = storage.reducer().plans();
+  try {
+    for (size_t b = 0; b < plans.size(); ++b) {
+      const at::Tensor flat = storage.arena().whole(detail::Arena::State::averages, b);
+      for (const Slot& slot : plans[b].slots) {
+        const auto i = static_cast<size_t>(slot.parameter);
+        saved_[i].first.copy_(detail::shaped_view(flat, slot.offset, trained[i].tensor));
+      }
+    }
+  } catch (...) {
+    restore();
+    throw;
+  }
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    saved_[trained.size() + i].first.copy_(buffers[i].second);
   }
   detail::note_writes({});  // LibTorch knows of them
 }
 
 AveragedWeights::~AveragedWeights() {
+  restore();
+}
+
+void AveragedWeights::restore() {
   const c10::AutoGradMode no_grad(false);
   for (const auto& [weight, copy] : saved_) {
     weight.copy_(copy);

@@ -52,6 +52,8 @@ class AveragedWeights {
   AveragedWeights& operator=(const AveragedWeights&) = delete;
 
  private:
+  void restore();
+
   std::vector<std::pair<at::Tensor, at::Tensor>> saved_;  // weight or buffer, its copy
   std::shared_ptr<const void> lent_;                      // tells the Trainer that it lives
 };

@@ -14,7 +14,6 @@
 #include <lockstep/runtime/trainer/impl/trainer_impl.h>
 
 #include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <iostream>
 #include <optional>
@@ -31,23 +30,6 @@ double seconds_since_1970() {
 
 double mib(int64_t bytes) {
   return static_cast<double>(bytes) / (1 << 20);
-}
-
-/// Resident memory of this process; empty if the system does not tell.
-std::optional<double> host_memory_mib() {
-  std::FILE* status = std::fopen("/proc/self/status", "r");
-  std::optional<double> found;
-  char line[256];
-  long long kib = 0;
-  while (status != nullptr && !found && std::fgets(line, sizeof(line), status) != nullptr) {
-    if (std::sscanf(line, "VmRSS: %lld kB", &kib) == 1) {
-      found = mib(kib * 1024);
-    }
-  }
-  if (status != nullptr) {
-    std::fclose(status);
-  }
-  return found;
 }
 
 /// In the dtype in which a step's closure multiplies matrices.
@@ -202,8 +184,8 @@ detail::LogValues RunLog::Writing::values_of(const StepReport& report) {
   if (options.layers()) {
     detail::add_layer_norms(trainer.impl().storage.reducer(), report, values);
   }
-  if (const auto host = host_memory_mib()) {
-    values.emplace_back("host_memory_mib", *host);
+  if (const auto host = resident_memory()) {
+    values.emplace_back("host_memory_mib", mib(*host));
   }
   if (const auto device = device_memory(trainer.device())) {
     values.emplace_back("device_memory_mib", mib(device->most_allocated));

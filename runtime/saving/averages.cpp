@@ -2,7 +2,7 @@
 #include <lockstep/checkpointing/snapshot/impl/averaged_model.h>
 #include <lockstep/runtime/saving/impl/averages.h>
 #include <lockstep/runtime/saving/own/saved_state.h>
-#include <lockstep/runtime/storage/impl/flat.h>
+#include <lockstep/runtime/saving/own/visit_tensors.h>
 
 #include <algorithm>
 
@@ -20,20 +20,17 @@ bool has_any(const NamedTensors& averages, const Source& source) {
 }  // namespace
 
 void visit_averages(const TrainingStorage& storage, StateArchive& archive) {
-  Arena& arena = storage.arena();
-  if (!arena.has_averages()) {
+  if (!storage.arena().has_averages()) {
     return;
   }
-  const std::vector<at::Tensor> flats =
-      archive.saving() ? arena.whole_averages() : arena.room_for_averages();
-  const std::vector<at::Tensor> views =
-      parameter_views(flats, storage.reducer().parameters(), storage.reducer().plans());
-  for (size_t i = 0; i < views.size(); ++i) {
-    archive.tensor(storage.trainable().parameters[i].name + kKind, storable_view(views[i]));
-  }
-  if (archive.loading()) {
-    arena.take_averages(flats);
-  }
+  visit_trained(
+      storage, Arena::State::averages,
+      [](const ModelTensor& entry) { return std::vector<std::string>{entry.name + kKind}; },
+      archive);
+  visit_averaged_buffers(storage, archive);
+}
+
+void visit_averaged_buffers(const TrainingStorage& storage, StateArchive& archive) {
   const NamedTensors buffers = storage.averaged_buffers().named();
   if (archive.saving() || has_any(buffers, archive)) {
     for (const auto& [name, average] : buffers) {

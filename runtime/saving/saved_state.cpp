@@ -42,14 +42,28 @@ using Pass = StateArchive::Pass;
 }  // namespace
 
 void save_state(const StateVisit& visit, snapshot::Content& content, const std::string& section) {
-  StateArchive archive(Pass::save, [&](const StateEntry& entry) {
-    if (!entry.is_part()) {
+  bool any_passes = false;
+  StateArchive archive(Pass::list, [&](const StateEntry& entry) {
+    if (entry.kind == StateEntry::Kind::passing) {
+      content.add_later(section, entry.name, entry.place);
+      any_passes = true;
+    } else if (!entry.is_part()) {
       content.add(section, entry.name, entry.place);
     } else if (entry.place.numel() > 0 || entry.like.numel() == 0) {
       content.add_slice(section, entry.name, entry.place, entry.begin, sizes_of_parts(entry.like));
     }
   });
   visit(archive);
+  if (any_passes) {
+    content.fetch_by(section, [visit](const snapshot::Content::Take& take) {
+      StateArchive values(Pass::save, [&](const StateEntry& entry) {
+        if (entry.kind == StateEntry::Kind::passing) {
+          take(entry.name, entry.place);
+        }
+      });
+      visit(values);
+    });
+  }
 }
 
 snapshot::LoadReport check_state(const StateVisit& visit,

@@ -6,6 +6,7 @@
 #include <lockstep/runtime/saving/own/local_state.h>
 #include <lockstep/runtime/saving/own/saved_differences.h>
 #include <lockstep/runtime/saving/own/saved_state.h>
+#include <lockstep/runtime/saving/own/visit_tensors.h>
 #include <lockstep/runtime/storage/impl/flat.h>
 #include <lockstep/runtime/storage/impl/weight_targets.h>
 #include <torch/version.h>
@@ -21,10 +22,6 @@ constexpr std::array<const char*, 4> kSections = {"data", "trainer", "optimizer"
 
 std::string versions() {
   return "lockstep " LOCKSTEP_VERSION ", LibTorch " TORCH_VERSION;
-}
-
-at::Tensor widened(const at::Tensor& tensor) {
-  return at::isReducedFloatingType(tensor.scalar_type()) ? tensor.to(at::kFloat) : tensor;
 }
 
 constexpr char kSeparator[] = ", ";
@@ -72,8 +69,8 @@ constexpr char kRandom[] = "random";
 
 }  // namespace
 
-std::vector<TrainingState::Weight> TrainingState::weights(const std::vector<at::Tensor>& flats,
-                                                          bool to_write) const {
+std::vector<TrainingState::Weight> TrainingState::weights(
+    const std::vector<at::Tensor>& flats) const {
   const std::vector<at::Tensor> masters = parameter_views(
       flats, parts_.storage.reducer().parameters(), parts_.storage.reducer().plans());
   std::vector<Weight> all;
@@ -82,9 +79,7 @@ std::vector<TrainingState::Weight> TrainingState::weights(const std::vector<at::
   }
   for (const auto* list : {&trainable().frozen, &parts_.buffers}) {
     for (const ModelTensor& entry : *list) {
-      const at::Tensor& tensor = entry.tensor;
-      const at::Tensor stored = to_write ? exact().room(tensor) : exact().stored(tensor);
-      all.push_back({&entry, storable_view(stored), false});
+      all.push_back({&entry, storable_view(exact().room(entry.tensor)), false});
     }
   }
   return all;
@@ -104,20 +99,18 @@ void TrainingState::take_weights(const std::vector<at::Tensor>& flats,
 
 void TrainingState::visit_weights(StateArchive& archive) {
   const LocalRounds* rounds = parts_.storage.rounds();
-  const std::vector<at::Tensor> flats = !archive.saving()   ? arena().room_for_masters()
-                                        : rounds != nullptr ? rounds->anchors()
-                                                            : arena().whole_masters();
-  const std::vector<Weight> all = weights(flats, /*to_write=*/archive.loading());
-  for (const Weight& weight : all) {
-    const at::Tensor tensor = archive.saving() ? widened(weight.stored) : weight.stored;
-    archive.tensor(weight.entry->name, tensor);
-    for (const std::string& alias : weight.entry->aliases) {
-      archive.tensor(alias, tensor);
-    }
-  }
+  const std::vector<at::Tensor> anchors = rounds ? rounds->anchors() : std::vector<at::Tensor>();
+  visit_trained(parts_.storage, Arena::State::masters, all_names, archive,
+                rounds ? &anchors : nullptr);
+  visit_untrained(archive);
   if (archive.loading()) {
-    take_weights(flats, all);
+    parts_.storage.written().forget();
   }
+}
+
+void TrainingState::visit_untrained(StateArchive& archive) {
+  detail::visit_untrained(trainable().frozen, exact(), archive);
+  detail::visit_untrained(parts_.buffers, exact(), archive);
 }
 
 void TrainingState::visit_scaler(StateArchive& archive) {
@@ -181,7 +174,8 @@ snapshot::Content TrainingState::content() {
   const Agreement agreement(parts_.runtime.control(), ExitCode::snapshot);
   agreement.attempt("the state of this run", [&] {
     for (const char* section : kSections) {
-      save_state([&](StateArchive& archive) { visit_section(section, archive); }, content, section);
+      save_state([this, section](StateArchive& archive) { visit_section(section, archive); },
+                 content, section);
     }
     add_own(content);
   });
@@ -193,52 +187,40 @@ std::vector<StateVisit> TrainingState::visits() {
           [this](StateArchive& archive) {
             parts_.storage.updater().visit_state(parts_.storage.reducer(), archive);
           },
-          [this](StateArchive& archive) { visit_averages(parts_.storage, archive); },
-          [this](StateArchive& archive) { visit_weights(archive); }};
+          [this](StateArchive& archive) { visit_averaged_buffers(parts_.storage, archive); },
+          [this](StateArchive& archive) { visit_untrained(archive); }};
 }
 
 StateInMemory TrainingState::keep(const Agreement& agreement, const std::string& doing) {
-  const bool sharded = arena().sharded();
-  const auto sharers =
-      sharded ? std::make_optional(Communicator(parts_.runtime.control())) : std::nullopt;
-  const std::vector<StateVisit> visits = this->visits();
   StateInMemory kept;
-  kept.named.assign(visits.size(), StateCopy(sharers, /*on_host=*/true));
-  const auto take_tensors = [&] {
-    for (size_t i = 1; i < visits.size(); ++i) {
-      kept.named[i].take(visits[i]);
-    }
-  };
   agreement.attempt(doing, [&] {
     kept.loop = parts_.loop.keep();
     kept.scalers = host_copies(scalers());
-    kept.named[0].take(visits[0]);
+    kept.arrays = host_copies(arena().own_arrays());
+    for (const StateVisit& visit : visits()) {
+      StateCopy& copy = kept.named.emplace_back(std::nullopt, /*on_host=*/true);
+      copy.take(visit);
+      copy.require_taken();
+    }
     if (parts_.plateau != nullptr) {
       kept.plateau = *parts_.plateau;
     }
     kept.random = states_of_generators(parts_.runtime.device());
-    if (!sharded) {
-      take_tensors();
-    }
-  });
-  if (sharded) {
-    take_tensors();  // collective
-  }
-  agreement.attempt(doing, [&] {
-    for (const StateCopy& copy : kept.named) {
-      copy.require_taken();
-    }
   });
   return kept;
 }
 
 void TrainingState::give_back(StateInMemory& kept) {
+  const c10::AutoGradMode no_grad(false);
   arena().wait_for_node();  // a rank may still read the weights
   write(scalers(), kept.scalers);
+  write(arena().own_arrays(), kept.arrays);
+  arena().end_taking();
   const std::vector<StateVisit> visits = this->visits();
   for (size_t i = 0; i < visits.size(); ++i) {
     kept.named[i].give_back(visits[i]);
   }
+  parts_.storage.written().forget();
   if (kept.plateau) {
     *parts_.plateau = *kept.plateau;
   }
@@ -350,7 +332,7 @@ snapshot::LoadReport TrainingState::load_weights(const OpenedWeights& source,
                                                  const snapshot::LoadOptions& options,
                                                  std::vector<std::string>& notes) {
   const std::vector<at::Tensor> flats = weights_to_replace(parts_.storage);
-  const std::vector<Weight> all = weights(flats, /*to_write=*/true);
+  const std::vector<Weight> all = weights(flats);
   std::vector<NamedWeight> named;
   for (const Weight& weight : all) {
     named.push_back({weight.entry, weight.stored});

@@ -1,11 +1,16 @@
+#include <ATen/ops/_foreach_zero.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/ScopeExit.h>
 #include <lockstep/amp/impl/flat_kernels.h>
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/impl/activity.h>
 #include <lockstep/collectives/impl/as_error.h>
+#include <lockstep/collectives/impl/backoff.h>
+#include <lockstep/collectives/impl/graph_capture.h>
 #include <lockstep/collectives/impl/plain_tensor.h>
 #include <lockstep/runtime/step/impl/reducer.h>
 #include <lockstep/runtime/step/impl/span.h>
@@ -28,6 +33,34 @@ constexpr const char* kTwiceBeforeFinish =
     "backward, or run the earlier ones under no_sync(). If the second is of another network's loss "
     "that runs through this model, run it under no_sync() and drop what it leaves here with "
     "zero_grad(), or set requires_grad_(false) on this model's parameters for that time";
+constexpr int kImpatientWindows = 100;
+
+/// Where `device` is in its current stream.
+c10::Event event_of(c10::Device device) {
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  c10::Event event(device.type());
+  event.record(guard.getStream(device));
+  return event;
+}
+
+/// Slots have gaps between them, which are measured, too.
+std::vector<at::Tensor> gaps_of(const at::Tensor& wire, std::vector<Slot> slots) {
+  std::sort(slots.begin(), slots.end(),
+            [](const Slot& a, const Slot& b) { return a.offset < b.offset; });
+  std::vector<at::Tensor> gaps;
+  int64_t end = 0;
+  const auto add = [&](int64_t begin) {
+    if (begin > end) {
+      gaps.push_back(wire.narrow(0, end, begin - end));
+    }
+  };
+  for (const Slot& slot : slots) {
+    add(slot.offset);
+    end = slot.offset + slot.numel;
+  }
+  add(wire.numel());
+  return gaps;
+}
 
 }  // namespace
 
@@ -41,10 +74,15 @@ Reducer::Reducer(Communicator communicator, std::vector<ModelTensor> parameters,
 void Reducer::lay_out(std::vector<ModelTensor> parameters, std::vector<BucketPlan> plans,
                       Wires wires, std::vector<at::Tensor> leaf_sums) {
   hooks_.reset();
+  device_waits_ = !wires.buckets.empty() && !wires.buckets.front().is_cpu() &&
+                  graph_capture_refusal(communicator_).empty();
+  vain_before_ = false;
+  impatient_windows_ = 0;
   parameters_ = std::move(parameters);
   plans_ = std::move(plans);
   ring_ = std::move(wires);
   wires_.clear();
+  gaps_.clear();
   places_.assign(parameters_.size(), {});
   accumulators_.clear();
   if (options_.leaves > 0) {
@@ -53,6 +91,9 @@ void Reducer::lay_out(std::vector<ModelTensor> parameters, std::vector<BucketPla
   for (size_t b = 0; b < plans_.size(); ++b) {
     const BucketPlan& plan = plans_[b];
     wires_.push_back(ring_.buckets[b].narrow(0, 0, plan.numel));
+    if (ring_.ring != 0) {
+      gaps_.push_back(gaps_of(ring_.buckets[b], plan.slots));
+    }
     const at::TensorOptions fp32 = wires_[b].options().dtype(at::kFloat);
     if (options_.accumulators) {
       const bool wide = plan.weight_dtype == at::kDouble;
@@ -80,6 +121,7 @@ void Reducer::reset() {
   next_bucket_ = 0;
   wires_taken_ = 0;
   shards_kept_ = 0;
+  note_patience();
   waiting_.assign(plans_.size(), {});
   works_.assign(plans_.size(), Work());
   unused_.clear();
@@ -227,7 +269,7 @@ void Reducer::pack(int index, const at::Tensor& gradient) {
   LOCKSTEP_CHECK(ready_[i] == 0, "parameter ", parameters_[i].name, kTwiceInABackward);
   const at::Tensor target = slot(wires_, index);
   const bool in_place = gradient.const_data_ptr() == target.const_data_ptr();
-  const bool later = target.is_cuda() || !take_wire(places_[i].bucket, /*waits=*/false);
+  const bool later = !target.is_cpu() || !take_wire(places_[i].bucket, /*waits=*/false);
   if ((!in_place || factor_ != 1.0) && later) {
     Waiting& waiting = waiting_[places_[i].bucket];
     waiting.slots.push_back(target);
@@ -284,7 +326,7 @@ bool Reducer::take_wire(size_t bucket, bool waits) {
   while (ring_.ring != 0 && wires_taken_ <= bucket) {
     if (wires_taken_ >= ring_.ring) {
       const size_t before = wires_taken_ - ring_.ring;
-      if (before >= next_bucket_ || !(waits || works_[before].test())) {
+      if (before >= next_bucket_ || !(waits || device_waits_ || comes_soon(works_[before]))) {
         return false;
       }
       keep_shards(before);
@@ -295,18 +337,46 @@ bool Reducer::take_wire(size_t bucket, bool waits) {
   return true;
 }
 
-/// Slots have gaps between them, which are measured, too. Here another bucket has written there.
-void Reducer::clear_gaps(size_t bucket) {
-  const at::Tensor& all = ring_.buckets[bucket];
-  std::vector<Slot> slots = plans_[bucket].slots;
-  std::sort(slots.begin(), slots.end(),
-            [](const Slot& a, const Slot& b) { return a.offset < b.offset; });
-  int64_t end = 0;
-  for (const Slot& slot : slots) {
-    all.narrow(0, end, slot.offset - end).zero_();
-    end = slot.offset + slot.numel;
+bool Reducer::comes_soon(Work& work) {
+  const c10::Device device = ring_.buckets.front().device();
+  const bool is_patient = !device.is_cpu() && !waited_in_vain_ && impatient_windows_ == 0;
+  if (!is_patient) {
+    return work.test();
   }
-  all.narrow(0, end, all.numel() - end).zero_();
+  const c10::Event own_part = event_of(device);
+  bool is_done = false;
+  Backoff backoff(/*crowded=*/true);
+  while (!work.test()) {
+    if (!is_done && own_part.query()) {
+      is_done = true;
+      backoff = Backoff(/*crowded=*/true);
+    }
+    if (is_done && backoff.seconds() > kPatience) {
+      waited_in_vain_ = true;
+      return false;
+    }
+    backoff.pause();
+  }
+  return true;
+}
+
+void Reducer::note_patience() {
+  if (waited_in_vain_) {
+    impatient_windows_ = vain_before_ ? kImpatientWindows : 0;
+    vain_before_ = true;
+  } else if (impatient_windows_ > 0) {
+    --impatient_windows_;
+  } else {
+    vain_before_ = false;
+  }
+  waited_in_vain_ = false;
+}
+
+/// Another bucket has written there.
+void Reducer::clear_gaps(size_t bucket) {
+  if (!gaps_[bucket].empty()) {
+    at::_foreach_zero_(gaps_[bucket]);
+  }
 }
 
 /// With a ring: waits for the buckets up to `last`, and copies this rank's shards from their wires.

@@ -77,14 +77,14 @@ struct TrainerOptions {
   TORCH_ARG(std::optional<LocalUpdates>, local_updates) = std::nullopt;
 
   // What it costs in time and memory.
-  /// True: masters, moments, averages and, on hosts, gradients are sharded over the ranks (ZeRO
-  /// stage 2; on devices 1). Each rank updates its shard, then all gather the weights. Where hosts
-  /// sum, these have the same bits as without sharding. LAMB and the matrices of MuonOptimizer are
-  /// updated whole, each parameter by one rank: with them, clip_grad_norm adds the squares in
-  /// another order than without sharding. A bucket of such parameters is the ranks times the
-  /// largest of them, in memory and on the wire: a large embedding under LAMB on many ranks costs
-  /// more than sharding saves. Trainer::summary() says so. See TorchOptimizer for those of
-  /// torch::optim.
+  /// True: masters, moments, averages and gradients are sharded over the ranks (ZeRO stage 2; the
+  /// accumulators of accumulate, losses and reproducible are whole). Each rank updates its shard,
+  /// then all gather the weights. Where hosts sum, these have the same bits as without sharding.
+  /// LAMB and the matrices of MuonOptimizer are updated whole, each parameter by one rank: with
+  /// them, clip_grad_norm adds the squares in another order than without sharding. A bucket of such
+  /// parameters is the ranks times the largest of them, in memory and on the wire: a large
+  /// embedding under LAMB on many ranks costs more than sharding saves. Trainer::summary() says so.
+  /// See TorchOptimizer for those of torch::optim.
   TORCH_ARG(bool, shard_optimizer) = false;
   /// With shard_optimizer, on hosts: the ranks of a node have one copy of the trained weights, in
   /// shared memory, and need no gather. Frozen weights and buffers are not shared. The bits are

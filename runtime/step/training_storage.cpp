@@ -31,12 +31,8 @@ bool scatters(const TrainerOptions& options, const Communicator& communicator) {
   return shards(options, communicator) > 1 && !options.reproducible();
 }
 
-WireLayout wire_layout(const TrainerOptions& options, const Communicator& communicator,
-                       c10::Device device) {
-  if (!scatters(options, communicator)) {
-    return WireLayout::whole;
-  }
-  return device.is_cpu() ? WireLayout::ring : WireLayout::padded;
+WireLayout wire_layout(const TrainerOptions& options, const Communicator& communicator) {
+  return scatters(options, communicator) ? WireLayout::scattered : WireLayout::whole;
 }
 
 ReducerOptions reducer_options(const TrainerOptions& options, const Communicator& devices) {
@@ -179,7 +175,7 @@ TrainingStorage::TrainingStorage(const Runtime& runtime, const Model& model,
   Wires wires;
   std::vector<at::Tensor> leaf_sums;
   explained([&] {
-    wires = allocate_wires(devices_, plans, wire_layout(options_, devices_, runtime.device()));
+    wires = allocate_wires(devices_, plans, wire_layout(options_, devices_));
     leaf_sums = allocate_leaf_sums(plans);
   });
   agreement_.attempt([&] {
@@ -373,7 +369,7 @@ void TrainingStorage::move_into_new_layout(const Trainable& now) {
   const std::vector<double> rates = updater_->learning_rates().all();
 
   const auto plans = plans_for(now.parameters);
-  Wires wires = allocate_wires(devices_, plans, wire_layout(options_, devices_, runtime_.device()));
+  Wires wires = allocate_wires(devices_, plans, wire_layout(options_, devices_));
   std::vector<at::Tensor> leaf_sums = allocate_leaf_sums(plans);
   std::shared_ptr<NodeMemory> node = node_memory(options_, devices_, plans);
   const Trainable before = trainable_;

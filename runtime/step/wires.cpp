@@ -71,7 +71,7 @@ Wires allocate_wires(Communicator& communicator, const std::vector<BucketPlan>& 
     result.bytes += bytes_of(plan.numel, plan.wire_dtype);
   }
   const int ranks = communicator.size();
-  if (layout == WireLayout::ring) {
+  if (layout == WireLayout::scattered) {
     const RingSizes ring(plans, ranks);
     if (ring.bytes < result.bytes) {
       return allocate_ring(communicator, plans, ring);

@@ -127,8 +127,21 @@ size_t Arena::node_bytes(const std::vector<BucketPlan>& plans, int ranks) {
   return bytes;
 }
 
-/// Writes the weights, which all ranks have in `values`. If shared, this rank's part: its own
-/// shard, and its turn of those whose rank is on another node.
+/// This rank's own shard, and its turn of those whose rank is on another node.
+std::vector<Shard> Arena::published_parts(int64_t numel) const {
+  std::vector<Shard> parts;
+  const std::vector<int>& here = node_->ranks();
+  for (int rank = 0; rank < sharers_->size(); ++rank) {
+    const bool is_here = std::binary_search(here.begin(), here.end(), rank);
+    const int writer = is_here ? rank : here[static_cast<size_t>(rank) % here.size()];
+    if (writer == sharers_->rank()) {
+      parts.push_back(Shard::of(numel, rank, sharers_->size()));
+    }
+  }
+  return parts;
+}
+
+/// Writes the weights, which all ranks have in `values`.
 void Arena::publish(const Bucket& bucket, const at::Tensor& values) const {
   if (!shared()) {
     if (!values.is_same(bucket.weights)) {
@@ -136,14 +149,8 @@ void Arena::publish(const Bucket& bucket, const at::Tensor& values) const {
     }
     return;
   }
-  const std::vector<int>& here = node_->ranks();
-  for (int rank = 0; rank < sharers_->size(); ++rank) {
-    const bool is_here = std::binary_search(here.begin(), here.end(), rank);
-    const int writer = is_here ? rank : here[static_cast<size_t>(rank) % here.size()];
-    if (writer == sharers_->rank()) {
-      const Shard part = Shard::of(values.numel(), rank, sharers_->size());
-      own_part(bucket.published, part).copy_(own_part(values, part));
-    }
+  for (const Shard& part : published_parts(values.numel())) {
+    own_part(bucket.published, part).copy_(own_part(values, part));
   }
 }
 
@@ -229,8 +236,8 @@ Work Arena::share_weights(size_t b) {
                               bucket.storage.narrow(0, sharers_->rank() * stride, stride));
 }
 
-/// Gathers an array. `own`: this rank's share.
-at::Tensor Arena::whole(const at::Tensor& own, const Bucket& bucket) const {
+/// `own`: this rank's share.
+at::Tensor Arena::gathered(const at::Tensor& own, const Bucket& bucket) const {
   if (!sharded()) {
     return own;
   }
@@ -243,81 +250,123 @@ at::Tensor Arena::whole(const at::Tensor& own, const Bucket& bucket) const {
   return all.narrow(0, 0, bucket.weights.numel()).to(own.device());
 }
 
-at::Tensor Arena::room(const at::Tensor& own, const Bucket& bucket) const {
-  return sharded() ? at::zeros({bucket.weights.numel()}, own.options()) : own;
+bool Arena::holds(State state, size_t b) const {
+  const Bucket& bucket = buckets_[b];
+  if (state == State::averages) {
+    return !sharded();
+  }
+  return !bucket.remainders.defined() && (!sharded() || !has_own_masters(bucket));
 }
 
-std::vector<at::Tensor> Arena::whole_masters() const {
-  std::vector<at::Tensor> all;
-  for (const Bucket& bucket : buckets_) {
-    if (bucket.remainders.defined()) {
-      all.push_back(whole(joined(bucket), bucket));
-    } else {
-      all.push_back(has_own_masters(bucket) ? whole(bucket.masters, bucket) : bucket.weights);
-    }
+at::Tensor Arena::whole(State state, size_t b) const {
+  const Bucket& bucket = buckets_[b];
+  if (state == State::averages) {
+    return gathered(bucket.average, bucket);
   }
-  return all;
+  if (bucket.remainders.defined()) {
+    return gathered(joined(bucket), bucket);
+  }
+  return has_own_masters(bucket) ? gathered(bucket.masters, bucket) : bucket.weights;
 }
 
-std::vector<at::Tensor> Arena::room_for_masters() const {
-  std::vector<at::Tensor> all;
-  for (const Bucket& bucket : buckets_) {
-    if (bucket.remainders.defined()) {
-      all.push_back(
-          at::zeros({bucket.weights.numel()}, bucket.remainders.options().dtype(at::kFloat)));
-    } else {
-      all.push_back(has_own_masters(bucket) ? room(bucket.masters, bucket) : bucket.weights);
-    }
-  }
-  return all;
+at::Tensor Arena::outline(State state, size_t b) const {
+  const Bucket& bucket = buckets_[b];
+  const at::ScalarType dtype = state == State::averages      ? bucket.average.scalar_type()
+                               : bucket.remainders.defined() ? at::kFloat
+                               : has_own_masters(bucket)     ? bucket.masters.scalar_type()
+                                                             : bucket.weights.scalar_type();
+  return at::empty({bucket.weights.numel()}, at::TensorOptions().device(at::kMeta).dtype(dtype));
 }
 
-void Arena::take_masters(const std::vector<at::Tensor>& whole) {
-  for (size_t b = 0; b < buckets_.size(); ++b) {
-    const Bucket& bucket = buckets_[b];
-    if (bucket.remainders.defined()) {
-      const at::Tensor remainders = at::empty({whole[b].numel()}, bucket.remainders.options());
-      const at::Tensor rounded = shared() ? at::empty_like(bucket.weights) : bucket.weights;
-      split(rounded, remainders, whole[b]);
-      bucket.remainders.copy_(own_part(remainders, bucket.share));
-      publish(bucket, rounded);
-    } else if (has_own_masters(bucket)) {
-      bucket.masters.copy_(own_part(whole[b], bucket.share));
-      publish(bucket, whole[b]);
-    } else if (shared()) {
-      publish(bucket, whole[b]);
-    }
+/// What a rank writes into shared weights would be its private copy.
+at::Tensor Arena::room(State state, size_t b) const {
+  const Bucket& bucket = buckets_[b];
+  if (holds(state, b) && !(shared() && state == State::masters)) {
+    return whole(state, b);
   }
+  const at::Tensor outlined = outline(state, b);
+  const c10::Device device = state == State::averages      ? bucket.average.device()
+                             : bucket.remainders.defined() ? bucket.remainders.device()
+                             : has_own_masters(bucket)     ? bucket.masters.device()
+                                                           : bucket.weights.device();
+  return at::zeros(outlined.sizes(), outlined.options().device(device));
+}
+
+void Arena::take(State state, size_t b, const at::Tensor& values) {
+  const Bucket& bucket = buckets_[b];
+  if (state == State::averages) {
+    bucket.average.copy_(own_part(values, bucket.share));
+  } else if (bucket.remainders.defined()) {
+    const at::Tensor remainders = at::empty({values.numel()}, bucket.remainders.options());
+    const at::Tensor rounded = shared() ? at::empty_like(bucket.weights) : bucket.weights;
+    split(rounded, remainders, values);
+    bucket.remainders.copy_(own_part(remainders, bucket.share));
+    publish(bucket, rounded);
+  } else if (has_own_masters(bucket)) {
+    bucket.masters.copy_(own_part(values, bucket.share));
+    publish(bucket, values);
+  } else if (shared()) {
+    publish(bucket, values);
+  }
+}
+
+void Arena::end_taking() {
   if (shared()) {
     node_->restore();
   }
   note_writes();
 }
 
-/// form(bucket) for each bucket that has an average.
-template <typename Form>
-std::vector<at::Tensor> Arena::averages(const Form& form) const {
+size_t Arena::buckets_with(State state) const {
+  return state == State::masters || has_averages() ? buckets_.size() : 0;
+}
+
+std::vector<at::Tensor> Arena::whole(State state) const {
   std::vector<at::Tensor> all;
-  for (const Bucket& bucket : buckets_) {
-    if (bucket.average.defined()) {
-      all.push_back(form(bucket));
-    }
+  for (size_t b = 0; b < buckets_with(state); ++b) {
+    all.push_back(whole(state, b));
   }
   return all;
 }
 
-std::vector<at::Tensor> Arena::whole_averages() const {
-  return averages([&](const Bucket& bucket) { return whole(bucket.average, bucket); });
+std::vector<at::Tensor> Arena::room(State state) const {
+  std::vector<at::Tensor> all;
+  for (size_t b = 0; b < buckets_with(state); ++b) {
+    all.push_back(room(state, b));
+  }
+  return all;
 }
 
-std::vector<at::Tensor> Arena::room_for_averages() const {
-  return averages([&](const Bucket& bucket) { return room(bucket.average, bucket); });
+void Arena::take_masters(const std::vector<at::Tensor>& whole) {
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    take(State::masters, b, whole[b]);
+  }
+  end_taking();
 }
 
 void Arena::take_averages(const std::vector<at::Tensor>& whole) {
   for (size_t b = 0; b < whole.size(); ++b) {
-    buckets_[b].average.copy_(own_part(whole[b], buckets_[b].share));
+    take(State::averages, b, whole[b]);
   }
+}
+
+std::vector<at::Tensor> Arena::own_arrays() const {
+  std::vector<at::Tensor> arrays;
+  for (const Bucket& bucket : buckets_) {
+    if (shared()) {
+      for (const Shard& part : published_parts(bucket.published.numel())) {
+        arrays.push_back(own_part(bucket.published, part));
+      }
+    } else {
+      arrays.push_back(bucket.storage);
+    }
+    for (const at::Tensor& state : {bucket.masters, bucket.remainders, bucket.average}) {
+      if (state.defined() && !state.is_alias_of(bucket.storage)) {
+        arrays.push_back(state);
+      }
+    }
+  }
+  return arrays;
 }
 
 int64_t Arena::weight_bytes() const {

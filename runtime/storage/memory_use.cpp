@@ -3,6 +3,8 @@
 #include <lockstep/runtime/memory_use.h>
 
 #include <array>
+#include <cstdio>
+#include <fstream>
 #include <utility>
 
 namespace lockstep {
@@ -45,6 +47,17 @@ std::optional<DeviceMemory> device_memory(c10::Device device) {
   memory.most_allocated = stats.allocated_bytes[all].peak;
   memory.reserved = stats.reserved_bytes[all].current;
   return memory;
+}
+
+std::optional<int64_t> resident_memory() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    long long kib = 0;
+    if (std::sscanf(line.c_str(), "VmRSS: %lld kB", &kib) == 1) {
+      return kib * 1024;
+    }
+  }
+  return std::nullopt;
 }
 
 std::string memory_line(const ArenaMemory& arena) {

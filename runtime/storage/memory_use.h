@@ -28,6 +28,10 @@ struct DeviceMemory {
 /// Memory of `device` as this process sees it. Empty for the CPU.
 std::optional<DeviceMemory> device_memory(c10::Device device);
 
+/// Resident bytes of this process, with libraries, and memory that it shares. Empty if the system
+/// does not tell.
+std::optional<int64_t> resident_memory();
+
 /// All of these bytes, on the device and on the host.
 int64_t total(const ArenaMemory& arena);
 

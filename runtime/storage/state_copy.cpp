@@ -37,7 +37,7 @@ void StateCopy::require_taken() const {
 void StateCopy::take(const StateVisit& visit) {
   StateArchive archive(StateArchive::Pass::save, [this](const StateEntry& entry) {
     const c10::AutoGradMode no_grad(false);
-    if (entry.is_part()) {
+    if (entry.is_part() && sharers_) {
       gather(entry);
     } else {
       attempt([&] { copy(entry); });
@@ -59,7 +59,7 @@ void StateCopy::attempt(const std::function<void()>& action) {
 }
 
 void StateCopy::copy(const StateEntry& entry) {
-  if (entry.kind == StateEntry::Kind::tensor) {
+  if (entry.kind != StateEntry::Kind::number && entry.kind != StateEntry::Kind::real) {
     const bool moves = on_host_ && !entry.place.is_cpu();
     tensors_[entry.name] = moves ? entry.place.cpu() : entry.place.clone();
   } else {
@@ -108,7 +108,8 @@ void StateCopy::give_back(const StateVisit& visit) const {
   const auto write = [this](const StateEntry& entry) {
     const c10::AutoGradMode no_grad(false);
     if (const at::Tensor copy = copy_of(entry.name); copy.defined()) {
-      entry.place.copy_(entry.is_part() ? copy.narrow(0, entry.begin, entry.place.numel()) : copy);
+      const bool is_whole = entry.is_part() && sharers_;
+      entry.place.copy_(is_whole ? copy.narrow(0, entry.begin, entry.place.numel()) : copy);
     }
   };
   StateArchive archive(StateArchive::Pass::load, write,

@@ -298,6 +298,9 @@ std::string MemoryPlanning::report() const {
     out << ", measured " << bytes_text(state + measured_peak_);
   }
   out << ", of at least " << bytes_text(state + least_->whole) << " with this place of the states";
+  if (const auto resident = resident_memory()) {
+    out << "\n  process    " << bytes_text(*resident) << " resident, with its libraries";
+  }
   return out.str();
 }
 

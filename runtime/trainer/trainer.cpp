@@ -251,12 +251,8 @@ std::vector<std::pair<std::string, at::Tensor>> Trainer::masters() const {
 }
 
 std::vector<std::pair<std::string, at::Tensor>> Trainer::averaged() const {
-  impl_->require_outside_closure("averaged()");
-  impl_->step->settle();
-  auto averages = detail::all_averages(impl_->storage);
-  LOCKSTEP_CHECK(!averages.empty(),
-                 "averaged(): no average is kept; ask for one with TrainerOptions().ema(0.999)");
-  return averages;
+  impl_->require_averages("averaged()");
+  return detail::all_averages(impl_->storage);
 }
 
 void Trainer::adopt_weights() {

@@ -276,6 +276,13 @@ void TrainerImpl::require_outside_closure(const char* call) const {
                  "after step() has returned");
 }
 
+void TrainerImpl::require_averages(const char* call) {
+  require_outside_closure(call);
+  step->settle();
+  LOCKSTEP_CHECK(storage.arena().has_averages(), call,
+                 ": no average is kept; ask for one with TrainerOptions().ema(0.999)");
+}
+
 void TrainerImpl::require_no_graph() const {
   LOCKSTEP_CHECK(captured == nullptr,
                  "with cuda_graph only step(inputs, closure) can be called: the "

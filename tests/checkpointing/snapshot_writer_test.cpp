@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 #include <lockstep/checkpointing/snapshot/impl/folder_names.h>
 #include <lockstep/checkpointing/snapshot/impl/safetensors_file.h>
+#include <lockstep/checkpointing/snapshot/impl/save_job.h>
 #include <lockstep/checkpointing/snapshot/impl/writer.h>
 #include <lockstep/checkpointing/snapshot/newest.h>
 #include <lockstep/collectives/exceptions.h>
@@ -17,6 +18,7 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
@@ -99,6 +101,62 @@ TEST(SnapshotWriting, TensorsOfAllRanksAreWrittenOnceAndSpreadByBytes) {
   }
   for (const auto& [name, weight] : weights) {
     EXPECT_TRUE(at::equal(saved.section("model").read(name), weight));
+  }
+}
+
+/// Two tensors of one size, of which the second has a second name, and one of another dtype.
+Content content_of(bool later, std::vector<std::string>* fetched = nullptr) {
+  const auto values = [](int i) { return at::full({6, 4}, i, at::kFloat).t(); };
+  const at::Tensor outline = at::empty({2, 6, 4}, at::TensorOptions().device(at::kMeta));
+  Content content;
+  content.text("config", "equal");
+  for (const auto& [name, i] :
+       std::vector<std::pair<std::string, int>>{{"a", 0}, {"b", 1}, {"tied", 1}}) {
+    static const std::vector<at::Tensor> made = {values(0), values(1)};
+    later ? content.add_later("model", name, outline[i].t())
+          : content.add("model", name, made[static_cast<size_t>(i)]);
+  }
+  content.add("model", "here", at::arange(5));
+  if (later) {
+    content.fetch_by("model", [=](const Content::Take& take) {
+      for (const auto& [name, i] :
+           std::vector<std::pair<std::string, int>>{{"a", 0}, {"b", 1}, {"tied", 1}}) {
+        at::Tensor passing = values(i).clone();
+        take(name, passing);
+        passing.fill_(-1);
+        if (fetched != nullptr) {
+          fetched->push_back(name);
+        }
+      }
+    });
+  }
+  return content;
+}
+
+TEST(SnapshotWriting, TensorsWhoseValuesComeLaterMakeTheSameFiles) {
+  for (const bool asynchronous : {false, true}) {
+    std::map<std::string, std::string> manifests;
+    for (const bool later : {false, true}) {
+      const TemporaryFolder folder;
+      run_ranks(3, [&](Communicator& ranks) {
+        Writer writer(ranks, folder.path(), WriterOptions().min_shard_bytes(1).run("same"));
+        std::vector<std::string> fetched;
+        const Content content = content_of(later, &fetched);
+        if (asynchronous) {
+          writer.start(content, 1);
+          writer.wait();
+        } else {
+          writer.save(content, 1);
+        }
+        EXPECT_EQ(fetched.size(), later ? 3U : 0U);  // once, on each rank
+        EXPECT_TRUE(SaveJob::matches_complete(writer.folder(), content_of(later), 1));
+      });
+      std::ifstream file(folder.path() + "/" + step_folder(1) + "/" + kManifestName);
+      const std::string text((std::istreambuf_iterator<char>(file)), {});
+      manifests[text] = folder.path();
+      EXPECT_THAT(text, HasSubstr("tied"));
+    }
+    EXPECT_EQ(manifests.size(), 1U);
   }
 }
 

@@ -12,7 +12,7 @@ set(fake_cuda_left_out_step.written_weights RenormedTables.ThatDifferBetweenRank
 
 # Over the staged transport, ranks use the device as one rank does: the quick entries are NCCL's.
 foreach(program checkpointing.activation_ranks runtime.ranks step.averaged_buffers
-    step.mixed_precision step.offloaded_states step.update_forms step.written_weights trainer.staged)
+    step.mixed_precision step.device_memory step.update_forms step.written_weights trainer.staged)
   set(fake_cuda_long_${program} *)
 endforeach()
 

@@ -4,6 +4,7 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -30,6 +31,16 @@ class Content {
   /// weights) is stored as a reference to the first.
   Content& add(const std::string& section, const std::string& name, const at::Tensor& tensor);
 
+  /// The same for a tensor that has no memory yet: `outline`, on the meta device, has its sizes,
+  /// strides and dtype. Its values come by the section's fetch_by().
+  Content& add_later(const std::string& section, const std::string& name,
+                     const at::Tensor& outline);
+  /// `fetch` passes the name and the values of each tensor of add_later() to `take`; their memory
+  /// may go when `take` returns. Called on every rank by a save, or a comparison with a snapshot,
+  /// so it may be collective. `take` throws nothing.
+  using Take = std::function<void(const std::string& name, const at::Tensor& values)>;
+  Content& fetch_by(const std::string& section, std::function<void(const Take& take)> fetch);
+
   /// Adds this rank's part of a tensor of `sizes` that is divided among ranks: `elements`
   /// (1-dimensional) are those from `begin` on, in row-major order. The slices of all ranks must
   /// cover each element once.
@@ -45,7 +56,8 @@ class Content {
     std::vector<int64_t> sizes;
   };
   struct Section {
-    std::vector<std::pair<std::string, at::Tensor>> whole;
+    std::vector<std::pair<std::string, at::Tensor>> whole;  // on the meta device: of add_later()
+    std::function<void(const Take&)> fetch;
     std::map<std::string, std::string> tied;  // name -> the name it is stored under
     std::vector<std::pair<std::string, Slice>> slices;
     std::vector<std::pair<std::string, at::Tensor>> own;
@@ -59,6 +71,7 @@ class Content {
   Section& section(const std::string& name, const std::string& tensor_name,
                    const at::Tensor& tensor);
   static void take_name(Section& section, const std::string& name);
+  static void add_whole(Section& section, const std::string& name, const at::Tensor& tensor);
 
   std::map<std::string, Section> sections_;
   std::map<std::string, std::string> texts_;

@@ -6,7 +6,9 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 #include <lockstep/checkpointing/snapshot/impl/safetensors_output.h>
 
 #include <cstdint>
+#include <exception>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,6 +20,7 @@ struct PlannedFile {
   std::string section;
   FileRole role = FileRole::whole;
   NamedTensors tensors;
+  std::set<std::string> fetched;  // of them those that are copies for this file
   std::map<std::string, SliceRecord> slices;
   std::map<std::string, std::string> metadata;  // of the safetensors header
 };
@@ -27,6 +30,12 @@ struct PlannedFile {
 /// A section of less than `min_shard_bytes` for each rank gets fewer files than there are ranks.
 std::vector<PlannedFile> plan_files(const Content& content, int rank, int ranks,
                                     int64_t min_shard_bytes);
+
+/// Fills the tensors of Content::add_later() that these files hold with copies in host memory,
+/// page-locked for those of a GPU. All ranks must call it, because the fetch may be collective.
+/// Returns why this rank has no memory for them, if so; a rank that fails within a collective fetch
+/// leaves the others waiting until their deadline.
+std::exception_ptr fetch_values(const Content& content, std::vector<PlannedFile>& files);
 
 /// A line for each property that must be the same on every rank.
 std::vector<std::string> shared_lines(const Content& content);

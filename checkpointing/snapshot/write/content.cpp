@@ -1,17 +1,25 @@
+#include <ATen/ops/empty.h>
 #include <lockstep/checkpointing/snapshot/impl/content.h>
 #include <lockstep/checkpointing/snapshot/impl/safetensors_output.h>
 #include <lockstep/collectives/check.h>
 
 #include <functional>
 #include <numeric>
+#include <utility>
 
 namespace lockstep::snapshot {
 namespace {
 
+/// An address that tensors of one memory have in common.
+const void* place_of(const at::Tensor& tensor) {
+  return tensor.is_meta() ? tensor.storage().unsafeGetStorageImpl() : tensor.const_data_ptr();
+}
+
 bool same_memory(const at::Tensor& a, const at::Tensor& b) {
-  return a.numel() > 0 && a.const_data_ptr() == b.const_data_ptr() && a.sizes() == b.sizes() &&
-         a.strides() == b.strides() && a.scalar_type() == b.scalar_type() &&
-         a.device() == b.device() && a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg();
+  return a.numel() > 0 && place_of(a) == place_of(b) && a.sizes() == b.sizes() &&
+         (!a.is_meta() || a.storage_offset() == b.storage_offset()) && a.strides() == b.strides() &&
+         a.scalar_type() == b.scalar_type() && a.device() == b.device() &&
+         a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg();
 }
 
 }  // namespace
@@ -38,20 +46,37 @@ void Content::take_name(Section& section, const std::string& name) {
 
 Content& Content::add(const std::string& section_name, const std::string& name,
                       const at::Tensor& tensor) {
-  Section& target = section(section_name, name, tensor);
-  take_name(target, name);
-  const void* memory = tensor.const_data_ptr();
-  const auto [first, last] = target.places.equal_range(memory);
+  add_whole(section(section_name, name, tensor), name, tensor);
+  return *this;
+}
+
+Content& Content::add_later(const std::string& section_name, const std::string& name,
+                            const at::Tensor& outline) {
+  LOCKSTEP_CHECK(outline.is_meta(), "the outline of \"", name, "\" has memory; use add()");
+  const std::vector<int64_t> empty(static_cast<size_t>(outline.dim()), 0);
+  add_whole(section(section_name, name, at::empty(empty, outline.scalar_type())), name, outline);
+  return *this;
+}
+
+Content& Content::fetch_by(const std::string& section_name,
+                           std::function<void(const Take& take)> fetch) {
+  sections_[section_name].fetch = std::move(fetch);
+  return *this;
+}
+
+void Content::add_whole(Section& section, const std::string& name, const at::Tensor& tensor) {
+  take_name(section, name);
+  const void* memory = place_of(tensor);
+  const auto [first, last] = section.places.equal_range(memory);
   for (auto place = first; place != last; ++place) {
-    const auto& [stored_name, stored] = target.whole[place->second];
+    const auto& [stored_name, stored] = section.whole[place->second];
     if (same_memory(stored, tensor)) {
-      target.tied.emplace(name, stored_name);
-      return *this;
+      section.tied.emplace(name, stored_name);
+      return;
     }
   }
-  target.places.emplace(memory, target.whole.size());
-  target.whole.emplace_back(name, tensor);
-  return *this;
+  section.places.emplace(memory, section.whole.size());
+  section.whole.emplace_back(name, tensor);
 }
 
 Content& Content::add_slice(const std::string& section_name, const std::string& name,

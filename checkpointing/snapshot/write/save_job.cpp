@@ -63,9 +63,17 @@ Manifest manifest_of(const RunFolder& folder, const Content& content, int64_t st
   return manifest;
 }
 
+/// Collective: throws Error on every rank if one has no memory for what it writes.
 std::vector<PlannedFile> files_of(const RunFolder& folder, const Content& content) {
-  return plan_files(content, folder.ranks().rank(), folder.ranks().size(),
-                    folder.options().min_shard_bytes());
+  std::vector<PlannedFile> files = plan_files(content, folder.ranks().rank(), folder.ranks().size(),
+                                              folder.options().min_shard_bytes());
+  const std::exception_ptr problem = fetch_values(content, files);
+  folder.agreement().attempt("copying what is to be saved", [&] {
+    if (problem) {
+      std::rethrow_exception(problem);
+    }
+  });
+  return files;
 }
 
 /// The records of these files of this rank; `describe` gives sizes and digests.
@@ -111,9 +119,10 @@ SaveJob::SaveJob(RunFolder& folder, const Content& content, const SnapshotId& id
 bool SaveJob::matches_complete(RunFolder& folder, const Content& content, const SnapshotId& id) {
   const std::string path = folder.path() + "/" + step_folder(id) + "/" + kManifestName;
   Manifest manifest = manifest_of(folder, content, id.step);
+  const std::vector<PlannedFile> files = files_of(folder, content);
   for (const std::string& records :
        folder.agreement().gather("comparing the state with " + path, [&] {
-         return records_of(folder, files_of(folder, content), [](const PlannedFile& file) {
+         return records_of(folder, files, [](const PlannedFile& file) {
            return describe_safetensors(file.tensors, file.metadata);
          });
        })) {

@@ -1,6 +1,8 @@
 #include <lockstep/checkpointing/snapshot/format/digest.h>
 #include <lockstep/checkpointing/snapshot/format/json_document.h>
 #include <lockstep/checkpointing/snapshot/impl/save_plan.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/impl/device_watch.h>
 
 #include <nlohmann/json.hpp>
 
@@ -97,6 +99,7 @@ std::vector<PlannedFile> plan_files(const Content& content, int rank, int ranks,
                           FileRole::whole,
                           shards[shard].tensors,
                           {},
+                          {},
                           metadata_of(shards[shard], tensors.tied)});
         }
       }
@@ -110,10 +113,51 @@ std::vector<PlannedFile> plan_files(const Content& content, int rank, int ranks,
                       FileRole::own,
                       tensors.own,
                       {},
+                      {},
                       {{"format", "pt"}}});
     }
   }
   return mine;
+}
+
+std::exception_ptr fetch_values(const Content& content, std::vector<PlannedFile>& files) {
+  std::exception_ptr problem;
+  for (const auto& [section, tensors] : content.sections()) {
+    if (!tensors.fetch) {
+      continue;
+    }
+    std::map<std::string, std::pair<PlannedFile*, at::Tensor*>> wanted;
+    for (PlannedFile& file : files) {
+      for (auto& [name, tensor] : file.tensors) {
+        if (file.section == section && tensor.is_meta()) {
+          wanted[name] = {&file, &tensor};
+        }
+      }
+    }
+    const auto take = [&](const std::string& name, const at::Tensor& values) {
+      const auto found = wanted.find(name);
+      if (found == wanted.end() || problem) {
+        return;
+      }
+      try {
+        auto& [file, tensor] = found->second;
+        *tensor = lockstep::detail::host_memory_for(values.device(), values.sizes(),
+                                                    values.scalar_type());
+        tensor->copy_(values);
+        file->fetched.insert(name);
+      } catch (...) {
+        problem = std::current_exception();
+      }
+    };
+    try {
+      tensors.fetch(take);
+    } catch (const CommunicationError&) {
+      throw;
+    } catch (...) {
+      problem = std::current_exception();
+    }
+  }
+  return problem;
 }
 
 std::vector<std::string> shared_lines(const Content& content) {

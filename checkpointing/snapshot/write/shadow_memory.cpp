@@ -8,7 +8,9 @@ void ShadowMemory::replace_by_copies(std::vector<PlannedFile>& files) {
   size_t place = 0;
   for (PlannedFile& file : files) {
     for (auto& [name, tensor] : file.tensors) {
-      tensor = copy_of(tensor, place++);
+      if (file.fetched.count(name) == 0) {
+        tensor = copy_of(tensor, place++);
+      }
     }
   }
   copies_.resize(place);

@@ -9,10 +9,11 @@
 namespace lockstep::snapshot {
 
 /// Host memory for copies of tensors while they are written. It is reused, so only the first save
-/// allocates pages. Threads: one; not while a copy is being read.
+/// allocates pages for them; what was fetched is a copy already. Threads: one; not while a copy is
+/// being read.
 class ShadowMemory {
  public:
-  /// Replaces each tensor by a copy.
+  /// Replaces each tensor by a copy, unless it is one.
   void replace_by_copies(std::vector<PlannedFile>& files);
 
  private:

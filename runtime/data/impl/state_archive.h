@@ -11,11 +11,18 @@ namespace lockstep {
 
 /// A piece of the state of a component.
 struct StateEntry {
-  enum class Kind { tensor, part, number, real };
+  enum class Kind {
+    tensor,
+    passing,  // a tensor whose memory is there during the call alone
+    part,
+    number,
+    real
+  };
 
   std::string name;
   Kind kind;
-  /// Where the value is. Of a number: a copy, 0-dimensional on the host, int64 or double.
+  /// Where the value is. Of a number: a copy, 0-dimensional on the host, int64 or double. On the
+  /// meta device, if the pass only names.
   at::Tensor place;
   int64_t begin = 0;  // of a part: index of its first element, in the memory order of `like`
   at::Tensor like;    // of a part: has the sizes and strides of the whole tensor
@@ -38,6 +45,7 @@ struct StateEntry {
 class StateArchive {
  public:
   enum class Pass {
+    list,   // calls name what save will read; passing() tensors need no memory
     save,   // calls read the values
     check,  // calls compare names and sizes with the saved ones; no value changes
     load,   // calls write the values
@@ -49,8 +57,10 @@ class StateArchive {
                std::function<bool(const std::string&)> has = {});
 
   Pass pass() const { return pass_; }
-  bool saving() const { return pass_ == Pass::save; }
+  bool saving() const { return pass_ == Pass::list || pass_ == Pass::save; }
   bool loading() const { return pass_ == Pass::load; }
+  /// True if passing() may get tensors of the meta device.
+  bool only_names() const { return pass_ == Pass::list || pass_ == Pass::check; }
 
   /// True if a value of this name is saved. Must not be called while saving.
   bool has(const std::string& name) const { return has_ && has_(name); }
@@ -58,6 +68,10 @@ class StateArchive {
   /// A tensor that is equal on all ranks, of any dense strides. On loading, floating-point types
   /// are converted to the tensor's dtype.
   void tensor(const std::string& name, const at::Tensor& tensor);
+  /// The same for a tensor that is made for this call and goes with it, such as the whole of a
+  /// sharded array: so that no rank has all of them at once. Collective while saving, if making it
+  /// is.
+  void passing(const std::string& name, const at::Tensor& tensor);
 
   /// This rank's part of a tensor that is distributed over ranks. `elements` (1-dimensional) are
   /// the elements from index `begin` on of a tensor with the sizes and strides of `like`, in the

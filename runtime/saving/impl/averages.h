@@ -16,6 +16,8 @@ namespace lockstep::detail {
 
 /// Visits all averages. Skips those of buffers if the archive has none, as in older snapshots.
 void visit_averages(const TrainingStorage& storage, StateArchive& archive);
+/// Visits those of buffers alone. Local.
+void visit_averaged_buffers(const TrainingStorage& storage, StateArchive& archive);
 
 /// Call it after all sections of a snapshot were loaded. If its section `optimizer` has no averages
 /// of buffers, they start at the buffers, with a note. Local.

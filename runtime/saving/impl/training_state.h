@@ -35,10 +35,12 @@ struct TrainingParts {
   std::function<void()> adopt_trainable;
 };
 
-/// A copy of a run's state in host memory: what a snapshot holds, except the positions of loaders.
+/// A copy of what this rank has of a run's state, in host memory: what a snapshot holds, except the
+/// positions of loaders.
 struct StateInMemory {
   std::vector<StateCopy> named;  // one for each of TrainingState::visits()
   std::optional<Plateau> plateau;
+  std::vector<at::Tensor> arrays;  // of the arena
   std::vector<at::Tensor> scalers, random;
   std::map<std::string, at::Tensor> loop;
 };
@@ -70,11 +72,10 @@ class TrainingState {
   snapshot::Content content();
 
   /// Copies the state to host memory. Collective. If a rank cannot read its state, throws the same
-  /// Error, which begins with `doing`, on every rank. If a rank has no memory for the whole of a
-  /// sharded array, the others wait until their deadline.
+  /// Error, which begins with `doing`, on every rank.
   StateInMemory keep(const Agreement& agreement, const std::string& doing);
-  /// Restores that state bit for bit; the same parameters must be trainable. Local; may be
-  /// repeated.
+  /// Restores that state bit for bit; the same parameters must be trainable. May be
+  /// repeated. Local; with shared weights the ranks of a node wait for each other.
   void give_back(StateInMemory& kept);
 
   /// Makes those parameters trainable that were so in the saved run. Returns a function that undoes
@@ -98,13 +99,14 @@ class TrainingState {
     at::Tensor stored;  // the master where there is one, else what the model has
     bool trained;
   };
-  /// `flats`: the buckets' weights or masters, whole. `to_write`: for take_weights().
-  std::vector<Weight> weights(const std::vector<at::Tensor>& flats, bool to_write) const;
+  /// What load_weights() writes to, for take_weights(). `flats`: the buckets' masters, whole.
+  std::vector<Weight> weights(const std::vector<at::Tensor>& flats) const;
   void take_weights(const std::vector<at::Tensor>& flats, const std::vector<Weight>& written);
   void visit_weights(StateArchive& archive);
   void visit_scaler(StateArchive& archive);
   void visit_section(const std::string& section, StateArchive& archive);
-  /// Visits of the step (local), then of moments, averages and weights (collective if sharded).
+  void visit_untrained(StateArchive& archive);
+  /// Visits of what is not in the arrays of the arena. Local.
   std::vector<StateVisit> visits();
   /// The states of the loss scalers as bytes, also the counters of one that is disabled.
   std::vector<at::Tensor> scalers();

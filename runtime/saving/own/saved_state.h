@@ -11,7 +11,7 @@
 namespace lockstep::detail {
 
 /// Adds the state that `visit` names to a section of a snapshot that is to be saved. Refers to
-/// tensors, does not copy them.
+/// tensors, does not copy them; `content` has a copy of `visit` for those that pass.
 void save_state(const StateVisit& visit, snapshot::Content& content, const std::string& section);
 
 /// Compares state with a section of a snapshot. Changes nothing. `unexpected` of the report: what

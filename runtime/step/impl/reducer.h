@@ -43,8 +43,15 @@ struct ReducerOptions {
 /// always in bucket order.
 ///
 /// With a ring of wires (Wires) a bucket gets its wire once the bucket `ring` before it is reduced;
-/// until then its gradients stay alive. A hook never waits for that: other ranks may not come so
-/// far before this one goes on (a collective in backward, unused parameters). launch_rest() waits.
+/// until then its gradients stay alive. launch_rest() waits for that. Whether a hook does depends
+/// on who waits:
+/// - where the device does (NCCL), a hook waits always, so that the ranks issue the collectives of
+///   all communicators in the order of their hooks
+/// - on hosts it does not: other ranks may not come so far before this one goes on (a collective in
+///   backward, unused parameters)
+/// - for a device whose collectives go over the host, which is a whole backward ahead, it waits up
+///   to kPatience seconds after the device has done its part. If that is in vain in two windows one
+///   after the other, the next hundred windows do without.
 ///
 /// A window has any number of collecting backwards and one synchronising backward, then
 /// launch_rest(), wait() for every bucket, and reset(). Ranks: every rank runs the same windows.
@@ -53,6 +60,8 @@ struct ReducerOptions {
 /// finish() had to be called, the hook also throws, since that loop may never call finish().
 class Reducer {
  public:
+  static constexpr double kPatience = 1.0;
+
   /// `wires`: the tensors from allocate_wires(). `leaf_sums`: with ReducerOptions::leaves, those
   /// from LeafSums::allocate(). Local.
   Reducer(Communicator communicator, std::vector<ModelTensor> parameters,
@@ -135,6 +144,8 @@ class Reducer {
   void launch_ready(bool waits = false);
   /// Gives a bucket its wire if the bucket that had it is reduced. False: not yet.
   bool take_wire(size_t bucket, bool waits);
+  bool comes_soon(Work& work);
+  void note_patience();
   void clear_gaps(size_t bucket);
   void keep_shards(size_t last);
   Work reduced(size_t bucket) const;
@@ -148,9 +159,14 @@ class Reducer {
   ReducerOptions options_;
   std::vector<Place> places_;
   Wires ring_;
-  std::vector<at::Tensor> wires_;  // those of ring_ without their padding
-  size_t wires_taken_ = 0;         // with a ring: buckets that have or had their wire
-  size_t shards_kept_ = 0;         // and those whose shards have left it
+  std::vector<at::Tensor> wires_;              // those of ring_ without their padding
+  std::vector<std::vector<at::Tensor>> gaps_;  // with a ring: what no slot of a bucket covers
+  size_t wires_taken_ = 0;                     // with a ring: buckets that have or had their wire
+  size_t shards_kept_ = 0;                     // and those whose shards have left it
+  bool device_waits_ = false;                  // for a collective, not the host
+  bool waited_in_vain_ = false;                // in this window
+  bool vain_before_ = false;                   // in the last window that waited
+  int impatient_windows_ = 0;                  // that are left
   std::vector<at::Tensor> accumulators_;
   std::optional<LeafSums> leaf_sums_;
 

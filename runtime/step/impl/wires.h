@@ -24,11 +24,8 @@ struct Wires {
 };
 
 enum class WireLayout {
-  whole,   // for all-reduces
-  padded,  // to equal shards, to be scattered
-  // Scattered, and shared if that takes fewer bytes. For hosts: a bucket may have to wait for its
-  // wire, and in device memory that wait could be one for a rank that waits for this one.
-  ring
+  whole,     // for all-reduces
+  scattered  // padded to equal shards; a ring, if that takes fewer bytes
 };
 
 /// Allocates in the memory in which `communicator` is fastest. Collective. If one rank runs out of

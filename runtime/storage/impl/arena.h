@@ -75,20 +75,33 @@ class Arena {
   /// Waits until every rank has written its part in take_masters(). Collective if shared.
   void wait_for_node() const;
 
-  /// The whole masters (or the weights where there are none), in the memory in which this rank
-  /// keeps them. Aliases if it holds them whole, else copies. Collective if sharded.
-  std::vector<at::Tensor> whole_masters() const;
-  /// Tensors into which all masters can be written for take_masters(). Shaped as whole_masters(),
-  /// with any content.
-  std::vector<at::Tensor> room_for_masters() const;
-  /// Takes over the values of these tensors, which must be equal on every rank, and refreshes the
-  /// weights. Local; if shared, no rank may read weights meanwhile, and a collective must follow
-  /// before one does: wait_for_node(), if there is no other.
+  /// What is saved of a bucket: the masters (or the weights where there are none), or the averages.
+  enum class State { masters, averages };
+  /// Whether this rank has the array whole.
+  bool holds(State state, size_t bucket) const;
+  /// The whole array, in the memory in which this rank keeps it. An alias if this rank holds it,
+  /// else a copy. Collective if sharded.
+  at::Tensor whole(State state, size_t bucket) const;
+  /// A tensor of its size and dtype on the meta device.
+  at::Tensor outline(State state, size_t bucket) const;
+  /// A tensor into which the array can be written for take(), with any content.
+  at::Tensor room(State state, size_t bucket) const;
+  /// Takes over the values of a tensor from room(), which must be equal on every rank; of masters,
+  /// refreshes the weights. Local; if shared, no rank may read weights meanwhile, and a collective
+  /// must follow before one does: wait_for_node(), if there is no other.
+  void take(State state, size_t bucket, const at::Tensor& values);
+  /// Call it after the masters of all buckets were taken.
+  void end_taking();
+  /// The same for all buckets. Averages: empty if none are kept.
+  std::vector<at::Tensor> whole_masters() const { return whole(State::masters); }
+  std::vector<at::Tensor> room_for_masters() const { return room(State::masters); }
   void take_masters(const std::vector<at::Tensor>& whole);
-  /// The whole averages, in the same way as whole_masters(). Empty if no averages are kept.
-  std::vector<at::Tensor> whole_averages() const;
-  std::vector<at::Tensor> room_for_averages() const;
+  std::vector<at::Tensor> whole_averages() const { return whole(State::averages); }
+  std::vector<at::Tensor> room_for_averages() const { return room(State::averages); }
   void take_averages(const std::vector<at::Tensor>& whole);
+  /// The arrays that this rank writes in an update or in take(): weights, masters, averages. Who
+  /// writes into them calls end_taking().
+  std::vector<at::Tensor> own_arrays() const;
 
   /// Tells LibTorch that the parameters changed. Call it after weights were, or may have been,
   /// `written` through `buckets()`. The functions above that write weights call it.
@@ -116,14 +129,15 @@ class Arena {
   /// A copy of what this rank keeps of a state.
   at::Tensor kept(const at::Tensor& state) const;
   template <typename Form>
-  std::vector<at::Tensor> averages(const Form& form) const;
-  template <typename Form>
   void each_digest(const Form& form) const;
   void note_digests() const;
   void publish(const Bucket& bucket, const at::Tensor& values) const;
-  at::Tensor whole(const at::Tensor& own, const Bucket& bucket) const;
-  /// `own` unless sharded; else a new array of the whole bucket's size.
-  at::Tensor room(const at::Tensor& own, const Bucket& bucket) const;
+  /// The parts of a bucket's weights that this rank writes in publish(), if shared.
+  std::vector<Shard> published_parts(int64_t numel) const;
+  at::Tensor gathered(const at::Tensor& own, const Bucket& bucket) const;
+  size_t buckets_with(State state) const;
+  std::vector<at::Tensor> whole(State state) const;
+  std::vector<at::Tensor> room(State state) const;
 
   std::vector<ModelTensor> parameters_;
   std::optional<Communicator> sharers_;

@@ -14,14 +14,14 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 namespace lockstep::detail {
 
-/// Copies named state to memory, then writes it into another bucket layout. What was not copied
-/// stays as it is.
+/// Copies named state to memory, then writes it back: with `sharers` into any bucket layout, else
+/// into the same. What was not copied stays as it is.
 /// Ranks: take() is collective where the state is spread over ranks. Its errors are thrown by
 /// require_taken(), so a rank without memory still joins the collectives. Threads: one.
 class StateCopy {
  public:
-  /// `sharers`: the host communicator of the ranks over which the state is spread, if it is.
-  /// `on_host`: copies are in host memory.
+  /// `sharers`: the host communicator of the ranks over which the state is spread, whose parts are
+  /// gathered. Unset: each rank copies its parts. `on_host`: copies are in host memory.
   explicit StateCopy(std::optional<Communicator> sharers = {}, bool on_host = false)
       : sharers_(std::move(sharers)), on_host_(on_host) {}
 
@@ -32,7 +32,7 @@ class StateCopy {
   /// Writes the copies to what `visit` names. Local.
   void give_back(const StateVisit& visit) const;
 
-  /// The copied tensors by name; parts whole, 1-dimensional, on the host.
+  /// The copied tensors by name; gathered parts whole, 1-dimensional, on the host.
   const std::map<std::string, at::Tensor>& tensors() const { return tensors_; }
 
  private:

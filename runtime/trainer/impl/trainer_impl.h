@@ -52,6 +52,8 @@ struct TrainerImpl {
   void require_outside_closure(const char* call) const;
   void require_between_windows(const char* call) const;
   void require_no_graph() const;
+  /// Settles the votes of the last window. Throws Error without TrainerOptions::ema.
+  void require_averages(const char* call);
   /// Call it before each micro-batch. Settles the votes of the last window on all ranks, so a
   /// pending snapshot may advance.
   void begin_micro_batch();

@@ -18,6 +18,8 @@ import torch
 from snapshot_reader import read_snapshot
 
 SAMPLES = 120
+# The mode in which a rank has the least of the state.
+LEAN = "sharded offloaded" if os.environ.get("LOCKSTEP_DEVICE") == "cuda" else "shared"
 
 
 def start(ranks, *arguments):
@@ -43,14 +45,13 @@ class Processes(unittest.TestCase):
     def test_elastic(self):
         """Other numbers of ranks take over the same state, and each sample is used once an epoch.
 
-        (ranks, micro-batches until the end, sharded): 24 + 6 + 12 + 18 samples, then the last 60.
+        (ranks, micro-batches until the end, mode): 24 + 6 + 12 + 18 samples, then the last 60.
         """
-        stages = [(4, 3, "sharded"), (1, 6, ""), (2, 9, "sharded"), (3, 12, "sharded"),
-                  (8, 16, "sharded")]
+        stages = [(4, 3, LEAN), (1, 6, ""), (2, 9, "sharded"), (3, 12, LEAN), (8, 16, LEAN)]
         before, seen = self.folder / "none", collections.Counter()
-        for number, (ranks, end, sharded) in enumerate(stages):
+        for number, (ranks, end, mode) in enumerate(stages):
             run = self.folder / f"run{number}"
-            self.train(ranks, before, run, end, *sharded.split())
+            self.train(ranks, before, run, end, *mode.split())
             if number > 0:
                 step = f"step-{stages[number - 1][1]:012}"
                 _, expected, _ = read_snapshot(before / step)
@@ -91,19 +92,20 @@ class Processes(unittest.TestCase):
     def test_kill(self):
         """kill -9 of one of two ranks in the middle of a save, five times, ends bit-equal."""
         end = 12
+        modes = [LEAN, "sharded"]
         self.train(2, self.folder / "unbroken", self.folder / "unbroken", end, "sharded")
         seed = int.from_bytes(os.urandom(4), "little")
         draw = random.Random(seed)
         # A save takes more than 16 calls on each rank: two runs together complete at most 5 of the 6.
         run, kills = self.folder / "run", 0
-        for _ in range(5):
+        for number in range(5):
             point = f"kill={draw.randrange(2)}:{draw.randrange(15, 50)}"
-            ended = start(2, run, run, end, "sharded", point)
+            ended = start(2, run, run, end, *modes[number % 2].split(), point)
             kills += ended.returncode != 0
             if ended.returncode != 0:
                 self.assertIn(f"signal {int(signal.SIGKILL)}", ended.stdout + ended.stderr)
         self.assertGreater(kills, 1, f"seed {seed}")
-        self.train(2, run, run, end, "sharded")
+        self.train(2, run, run, end, *LEAN.split())
         _, expected, expected_own = read_snapshot(self.folder / "unbroken" / f"step-{end:012}")
         _, ours, own = read_snapshot(run / f"step-{end:012}")
         for section in expected:

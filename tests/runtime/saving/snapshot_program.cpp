@@ -1,5 +1,6 @@
 // A training program for tests that start, kill and resume whole processes:
-//   snapshot_program RUN-FOLDER NEXT-FOLDER MICRO-BATCHES [sharded] [fp32-moments] [kill=RANK:CALL]
+//   snapshot_program RUN-FOLDER NEXT-FOLDER MICRO-BATCHES [sharded|shared] [offloaded]
+//       [fp32-moments] [kill=RANK:CALL]
 // Resumes from RUN-FOLDER and trains until the run has had so many micro-batches, saving each
 // second update. With a NEXT-FOLDER other than RUN-FOLDER it saves there, also at once after
 // resuming. kill=RANK:CALL ends that rank's process with SIGKILL in the middle of its CALL-th
@@ -88,6 +89,8 @@ struct Arguments {
   std::string next;
   int64_t micro_batches = 0;
   bool sharded = false;
+  bool shared = false;     // share_weights too
+  bool offloaded = false;  // offload_states
   MomentFormat moments = MomentFormat::bf16;
   int victim = -1;
   int64_t call = 0;
@@ -98,6 +101,10 @@ struct Arguments {
     for (int i = 4; i < argc; ++i) {
       if (std::string(argv[i]) == "sharded") {
         arguments.sharded = true;
+      } else if (std::string(argv[i]) == "shared") {
+        arguments.sharded = arguments.shared = true;
+      } else if (std::string(argv[i]) == "offloaded") {
+        arguments.offloaded = true;
       } else if (std::string(argv[i]) == "fp32-moments") {
         arguments.moments = MomentFormat::fp32;
       } else if (long long call = 0;
@@ -119,6 +126,8 @@ testing::Recipe recipe(const Arguments& arguments) {
   recipe.options.precision(Precision::O2(at::kBFloat16).remainders())
       .ema(0.9)
       .shard_optimizer(arguments.sharded)
+      .share_weights(arguments.shared)
+      .offload_states(arguments.offloaded)
       .snapshots(SnapshotOptions().folder(arguments.next).min_shard_bytes(1));
   return recipe;
 }

@@ -142,7 +142,7 @@ TEST(ScatteredSums, GoToTheRankThatUpdatesTheShareAndNowhereElse) {
   options.scatter = true;
   const auto plans = plan_buckets({{500, at::kFloat, at::kFloat, 0}}, {});
   Reducer reducer(devices, {{"weight", {}, weight}}, plans,
-                  allocate_wires(devices, plans, WireLayout::padded), options);
+                  allocate_wires(devices, plans, WireLayout::scattered), options);
   reducer.synchronise(3.0);  // shares of the mean of three ranks
   reducer.take_from([&] { (weight * at::arange(500)).sum().backward(); });
   reducer.launch_rest();
@@ -176,8 +176,8 @@ struct RingRun {
     ReducerOptions options;
     options.take_gradients = true;
     options.scatter = true;
-    reducer.emplace(devices, parameters, plans, allocate_wires(devices, plans, WireLayout::ring),
-                    options);
+    reducer.emplace(devices, parameters, plans,
+                    allocate_wires(devices, plans, WireLayout::scattered), options);
   }
   void backward() {
     reducer->synchronise(1.0);

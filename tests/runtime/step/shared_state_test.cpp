@@ -1,6 +1,9 @@
 // What saves, loads, moves or replaces weights that the ranks of a node share.
+#include <lockstep/checkpointing/activation/memory_meter.h>
 #include <lockstep/runtime/evaluation_scopes.h>
 #include <lockstep/runtime/learning_rate_finder.h>
+#include <lockstep/runtime/trainer/impl/kept_training.h>
+#include <lockstep/runtime/trainer/impl/trainer_impl.h>
 
 #include "error_of.h"
 #include "runtime/snapshot_runs.h"
@@ -147,6 +150,77 @@ TEST(SharedWeights, AFinderLeavesTheRunAsItWas) {
     return testing::flat(run.trainer.masters());
   };
   EXPECT_TRUE(at::equal(trained(true), trained(false)));
+}
+
+/// Twelve layers of 64 KiB in fp32, each a bucket of its own.
+struct Layers : torch::nn::Module {
+  Layers() {
+    for (int i = 0; i < 12; ++i) {
+      layers.push_back(register_module("layer" + std::to_string(i), torch::nn::Linear(128, 128)));
+    }
+  }
+  at::Tensor forward(at::Tensor x) {
+    for (auto& layer : layers) {
+      x = at::tanh(layer->forward(x));
+    }
+    return x;
+  }
+  std::vector<torch::nn::Linear> layers;
+};
+
+TEST(ShardedStates, AreSavedResumedAndKeptWithoutAWholeCopyOnAnyRank) {
+  const int64_t ranks = runtime().size();
+  const int64_t bucket = 128 * 129 * 4;
+  const int64_t state = 12 * bucket;  // of all masters, or averages
+  for (const Precision& level :
+       {at_scale(Precision::O2(at::kBFloat16)), at_scale(Precision::O2(at::kBFloat16).remainders()),
+        at_scale(Precision::O3(at::kBFloat16)), at_scale(Precision::O0())}) {
+    SCOPED_TRACE(level.describe());
+    const SharedFolder folder;
+    const auto options =
+        shared(TrainerOptions()
+                   .precision(level)
+                   .ema(0.9)
+                   .buckets(testing::small_buckets())
+                   .snapshots(SnapshotOptions().folder(folder.file("run")).asynchronous(false)));
+    const auto made = [&] {
+      at::manual_seed(9);
+      return std::make_shared<Layers>();
+    };
+    const auto model = made();
+    Trainer trainer(runtime(), model, AdamW(1e-2), options);
+    const auto step = [&](Trainer& each, Layers& layers) {
+      const at::Tensor x = testing::drawn({2, 128}, static_cast<uint64_t>(runtime().rank()));
+      each.step([&] { return Loss(layers.forward(x).to(at::kFloat).square().mean()); });
+    };
+    step(trainer, *model);
+    const auto peak_of = [](const std::function<void()>& action) {
+      const MemoryMeter meter;
+      action();
+      return meter.peak();
+    };
+    // What a rank writes of masters and averages, and a few buckets.
+    EXPECT_LT(peak_of([&] { trainer.save(); }), 2 * state / ranks + 6 * bucket);
+    const auto other = made();
+    Trainer again(runtime(), other, AdamW(1e-2), options);
+    EXPECT_LT(peak_of([&] { EXPECT_TRUE(again.resume().resumed); }), 6 * bucket);
+    EXPECT_TRUE(at::equal(testing::flat(again.masters()), testing::flat(trainer.masters())));
+    EXPECT_TRUE(at::equal(testing::flat(again.averaged()), testing::flat(trainer.averaged())));
+    step(trainer, *model);
+    step(again, *other);
+    EXPECT_TRUE(at::equal(testing::flat(again.masters()), testing::flat(trainer.masters())));
+    // Weights, masters, averages and two moments.
+    const int64_t kept = peak_of([&] {
+      const KeptTraining copy(again.impl(), "a search");
+      step(again, *other);
+    });
+    EXPECT_LT(kept, 5 * state / ranks + 6 * bucket);
+    EXPECT_TRUE(at::equal(testing::flat(again.masters()), testing::flat(trainer.masters())));
+    EXPECT_TRUE(at::equal(testing::flat(other->parameters()), testing::flat(model->parameters())));
+    step(trainer, *model);
+    step(again, *other);
+    EXPECT_TRUE(at::equal(testing::flat(again.masters()), testing::flat(trainer.masters())));
+  }
 }
 
 TEST(SharedWeights, ThawedLayersHaveTheBitsOfAPlainRun) {
