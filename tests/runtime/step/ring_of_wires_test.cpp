@@ -6,6 +6,9 @@
 #include <lockstep/runtime/trainer/impl/trainer_impl.h>
 #include <torch/nn/modules/linear.h>
 
+#include <chrono>
+#include <thread>
+
 #include "shared_runs.h"
 #include "test_device.h"
 #include "test_names.h"
@@ -223,7 +226,16 @@ TEST(RingOfWires, KeepsFewGradientsOfADeviceWhoseHostIsAhead) {
       TrainerOptions().buckets(testing::small_buckets()).shard_optimizer(true).accumulate(1));
   const auto step = [&](int64_t number) {
     const testing::Batch batch = batch_of(number, runtime().rank());
-    trainer.step([&] { return Loss((model->forward(batch.x) - batch.y).square().mean()); });
+    trainer.step([&] {
+      const at::Tensor y = model->forward(batch.x);
+      if (number > 0 && runtime().rank() == runtime().size() - 1) {
+        y.register_hook([](const at::Tensor& gradient) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the others are ahead
+          return gradient;
+        });
+      }
+      return Loss((y - batch.y).square().mean());
+    });
   };
   step(0);
   const MemoryMeter meter(testing::device().type());
