@@ -58,6 +58,15 @@ void say_who_was_deaf(const RankTable& ranks) {
   }
 }
 
+/// Removes what killed runs left.
+void say_removed() {
+  if (const size_t count = remove_leftovers(leftover_places()).size(); count > 0) {
+    std::cerr << "lockstep: removed " << count
+              << (count == 1 ? " file or folder" : " files and folders")
+              << " that killed runs left in /dev/shm and in the folder for temporary files\n";
+  }
+}
+
 /// The exit code of an attempt, which find_cause() decides. The first row that fits:
 ///   0         all ranks ended well: mpirun ended with 0, or each rank if mpirun does not tell
 ///   a rank's  a rank failed by itself: its code, 128 + n for signal n, 20 for a rank that ended
@@ -71,15 +80,6 @@ void say_who_was_deaf(const RankTable& ranks) {
 /// A request to stop that comes between two attempts ends the job with the code of the first of
 /// them. run_job() itself adds 2 (the program is not there, or --min-ranks is too large) and 3
 /// (there is no mpirun).
-/// Removes what killed runs left.
-void say_removed() {
-  if (const size_t count = remove_leftovers(leftover_places()).size(); count > 0) {
-    std::cerr << "lockstep: removed " << count
-              << (count == 1 ? " file or folder" : " files and folders")
-              << " that killed runs left in /dev/shm and in the folder for temporary files\n";
-  }
-}
-
 int report_end(const std::optional<Cause>& cause, const JobEnd& end, const StopLadder& ladder,
                const RankTable& ranks, const JobOutput& output) {
   const int stop_signal = ladder.asked();
@@ -179,7 +179,9 @@ class Attempts {
 
  private:
   RestartPolicy::Decision run_once(int attempt) {
-    say_removed();
+    if (attempt > 0) {  // before the first run_job() did
+      say_removed();
+    }
     set_old_logs_aside(options_.log_dir);
     const bool terminal = isatty(STDOUT_FILENO) == 1;
     JobOutput output(std::cout, std::cerr,

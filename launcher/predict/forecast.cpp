@@ -80,9 +80,10 @@ Advice Advice::of(const StepRecord& step, const Network& network, int ranks,
     }
   }
   const double exposed = advice.with_buckets.exposed;
+  const StepRecord own = sharding.of(step, ranks);
   advice.accumulate = 0;
   for (int k = 1; k <= kMostAccumulated; ++k) {
-    if (exposed <= kFewPercent * (sharding.of(step, ranks).compute(k) + exposed)) {
+    if (exposed <= kFewPercent * (own.compute(k) + exposed)) {
       advice.accumulate = k;
       break;
     }

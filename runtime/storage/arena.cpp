@@ -45,6 +45,14 @@ bool has_own_masters(const Arena::Bucket& bucket) {
   return bucket.masters.defined() && !bucket.masters.is_alias_of(bucket.published);
 }
 
+/// The array in which this rank keeps its part of a state.
+const at::Tensor& own_state(Arena::State state, const Arena::Bucket& bucket) {
+  return state == Arena::State::averages ? bucket.average
+         : bucket.remainders.defined()   ? bucket.remainders
+         : has_own_masters(bucket)       ? bucket.masters
+                                         : bucket.weights;
+}
+
 /// Buckets in a NodeMemory start at pages of their own.
 size_t whole_pages(size_t bytes) {
   constexpr size_t kPage = size_t{1} << 16;  // the largest of the usual processors
@@ -271,25 +279,19 @@ at::Tensor Arena::whole(State state, size_t b) const {
 
 at::Tensor Arena::outline(State state, size_t b) const {
   const Bucket& bucket = buckets_[b];
-  const at::ScalarType dtype = state == State::averages      ? bucket.average.scalar_type()
-                               : bucket.remainders.defined() ? at::kFloat
-                               : has_own_masters(bucket)     ? bucket.masters.scalar_type()
-                                                             : bucket.weights.scalar_type();
+  const at::Tensor& own = own_state(state, bucket);
+  const at::ScalarType dtype = own.is_same(bucket.remainders) ? at::kFloat : own.scalar_type();
   return at::empty({bucket.weights.numel()}, at::TensorOptions().device(at::kMeta).dtype(dtype));
 }
 
 /// What a rank writes into shared weights would be its private copy.
 at::Tensor Arena::room(State state, size_t b) const {
-  const Bucket& bucket = buckets_[b];
   if (holds(state, b) && !(shared() && state == State::masters)) {
     return whole(state, b);
   }
   const at::Tensor outlined = outline(state, b);
-  const c10::Device device = state == State::averages      ? bucket.average.device()
-                             : bucket.remainders.defined() ? bucket.remainders.device()
-                             : has_own_masters(bucket)     ? bucket.masters.device()
-                                                           : bucket.weights.device();
-  return at::zeros(outlined.sizes(), outlined.options().device(device));
+  return at::zeros(outlined.sizes(),
+                   outlined.options().device(own_state(state, buckets_[b]).device()));
 }
 
 void Arena::take(State state, size_t b, const at::Tensor& values) {

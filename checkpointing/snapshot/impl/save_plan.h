@@ -20,9 +20,9 @@ struct PlannedFile {
   std::string section;
   FileRole role = FileRole::whole;
   NamedTensors tensors;
-  std::set<std::string> fetched;  // of them those that are copies for this file
   std::map<std::string, SliceRecord> slices;
   std::map<std::string, std::string> metadata;  // of the safetensors header
+  std::set<std::string> fetched;  // of the tensors those that are copies for this file
 };
 
 /// The files that this rank writes. Tensors that all ranks share are divided among ranks: largest

@@ -99,8 +99,8 @@ std::vector<PlannedFile> plan_files(const Content& content, int rank, int ranks,
                           FileRole::whole,
                           shards[shard].tensors,
                           {},
-                          {},
-                          metadata_of(shards[shard], tensors.tied)});
+                          metadata_of(shards[shard], tensors.tied),
+                          {}});
         }
       }
     }
@@ -113,8 +113,8 @@ std::vector<PlannedFile> plan_files(const Content& content, int rank, int ranks,
                       FileRole::own,
                       tensors.own,
                       {},
-                      {},
-                      {{"format", "pt"}}});
+                      {{"format", "pt"}},
+                      {}});
     }
   }
   return mine;

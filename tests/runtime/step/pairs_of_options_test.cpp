@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/trainer_runs.h"
+#include "shared_runs.h"
 #include "test_device.h"
 
 namespace lockstep {
@@ -26,13 +26,10 @@ struct Choice {
   bool changes_no_bits = false;
 };
 
-Precision at_scale(const Precision& precision) {
-  return precision.loss_scale(amp::LossScalerOptions().init_scale(256));
-}
-
 std::vector<Choice> choices() {
   const auto level = [](const std::string& name, const Precision& precision) {
-    return Choice{name, [=](TrainerOptions& o) { o.precision(at_scale(precision)); }, false};
+    return Choice{name, [=](TrainerOptions& o) { o.precision(testing::at_scale(precision)); },
+                  false};
   };
   return {
       {"shard_optimizer", [](TrainerOptions& o) { o.shard_optimizer(true); }, true},
@@ -98,7 +95,7 @@ at::Tensor on_host(const at::Tensor& tensor) {
 
 /// Four updates.
 Trained train(const std::vector<const Choice*>& chosen) {
-  auto options = TrainerOptions().buckets(BucketOptions().first_bucket_bytes(16).bucket_bytes(100));
+  auto options = TrainerOptions().buckets(testing::small_buckets());
   for (const Choice* choice : chosen) {
     choice->set(options);
   }
