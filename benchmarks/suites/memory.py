@@ -6,6 +6,7 @@ from harness.measure import Sample
 from harness.rows import compare
 
 from . import activation
+from .step import SHARDING_PEERS
 
 PROGRAMS = ("memory", "activation")
 MODELS = ("mlp", "gpt", "resnet18")
@@ -38,13 +39,12 @@ def _modes(measurement, only):
         jobs = {f"{model} {mode}": Job("mpi", program(measurement.build, "memory", "fp32", 1, mode, model), mode)
                 for mode in ("plain", *names)}
         if model != "mlp":
-            jobs[f"{model} python-fsdp2"] = Job("group", peer("step_ddp.py", "python-fsdp2", model, 3), "python-fsdp2",
-                                                optional=True)
+            jobs |= {f"{model} {variant}": Job("group", peer("step_ddp.py", variant, model, 3), variant, optional=True)
+                     for variant in SHARDING_PEERS}
         samples = {variant: sample for (_, variant), sample in measurement.alternate(jobs, measure.each).items()}
         plain = samples["plain"].noted("peak")
         rows += [compare("memory", name, samples[mode].noted("peak"), plain, "plain", "MB")
                  for mode, name in names.items()]
-        if "python-fsdp2" in samples:
-            rows.append(compare("memory", names["shared"], samples["shared"].noted("peak"),
-                                samples["python-fsdp2"].noted("peak"), "python-fsdp2", "MB"))
+        rows += [compare("memory", names["shared"], samples["shared"].noted("peak"), samples[variant].noted("peak"), variant, "MB")
+                 for variant in SHARDING_PEERS if variant in samples]
     return rows

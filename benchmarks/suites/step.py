@@ -159,6 +159,9 @@ def _option_rows(measurement, only):
             if only.search(f"{model} {row}")]
 
 
+SHARDING_PEERS = ("python-fsdp2", "python-deepspeed")  # the second: pip install --no-build-isolation deepspeed
+
+
 def _sharding_rows(measurement, only):
     """Weights that the ranks of a host share, beside weights that are sharded over them."""
     rows = []
@@ -168,12 +171,12 @@ def _sharding_rows(measurement, only):
             continue
         jobs = {f"{model} shared-fp32": Job("mpi", program(measurement.build, "step", "shared-fp32", model, STEPS),
                                             "shared-fp32"),
-                f"{model} python-fsdp2": Job("group", peer("step_ddp.py", "python-fsdp2", model, STEPS), "python-fsdp2",
-                                             optional=True, environment=MALLOC)}
+                **{f"{model} {variant}": Job("group", peer("step_ddp.py", variant, model, STEPS), variant, optional=True,
+                                             environment=MALLOC)
+                   for variant in SHARDING_PEERS}}
         measured = measurement.alternate(jobs, measure.each)
-        if (model, "python-fsdp2") in measured:
-            rows.append(compare("step", name, measured[model, "shared-fp32"], measured[model, "python-fsdp2"],
-                                "python-fsdp2", "ms"))
+        rows += [compare("step", name, measured[model, "shared-fp32"], measured[model, variant], variant, "ms")
+                 for variant in SHARDING_PEERS if (model, variant) in measured]
     return rows
 
 
