@@ -205,8 +205,22 @@ TEST_F(Processes, TellTheLauncherWhichRankOfTheJobTheyMissWithoutItsWords) {
   struct stat info = {};
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets.data()), 0);
   ASSERT_EQ(fstat(sockets[1], &info), 0);
+  std::array<int, 2> arrivals = {};  // of rank 1, for each of the others
+  ASSERT_EQ(pipe(arrivals.data()), 0);
   run([&](Communicator& ranks) {
     ranks.barrier().wait();
+    const at::Tensor tensor = at::zeros({50000});
+    const auto reduce = [&] {
+      Work work = ranks.all_reduce(tensor);
+      if (ranks.rank() == 1) {
+        EXPECT_EQ(write(arrivals[1], "12", 2), 2);
+      }
+      work.wait();
+    };
+    char arrival = 0;
+    if (ranks.rank() != 1) {
+      EXPECT_EQ(read(arrivals[0], &arrival, 1), 1);
+    }
     if (ranks.rank() == 2) {
       raise(SIGKILL);
     }
@@ -214,7 +228,7 @@ TEST_F(Processes, TellTheLauncherWhichRankOfTheJobTheyMissWithoutItsWords) {
       const std::string name = std::to_string(sockets[1]) + ":" + std::to_string(info.st_ino);
       setenv("LOCKSTEP_LIFE_SIGNS", name.c_str(), /*overwrite=*/1);
     }
-    EXPECT_THROW(ranks.all_reduce(at::zeros({50000})).wait(), CommunicationError);
+    EXPECT_THROW(reduce(), CommunicationError);
     if (ranks.rank() == 1 && !HasFailure()) {
       pause();  // a rank that is gone would be named, too
     }
@@ -229,8 +243,9 @@ TEST_F(Processes, TellTheLauncherWhichRankOfTheJobTheyMissWithoutItsWords) {
   EXPECT_EQ(sign.collective, "all_reduce #2 of Float[50000], sum\n");
   EXPECT_EQ(WTERMSIG(status_of(1)), SIGKILL);
   EXPECT_EQ(WTERMSIG(status_of(2)), SIGKILL);
-  close(sockets[0]);
-  close(sockets[1]);
+  for (const int descriptor : {sockets[0], sockets[1], arrivals[0], arrivals[1]}) {
+    close(descriptor);
+  }
 }
 
 }  // namespace

@@ -29,7 +29,11 @@ for name in names:
     for other in programs.values():
         compare(name, "saved.", other.state_dict, expected)
     model = program.module()
-    inputs = [expected[f"input.{i}"] for i in range(sum(key.startswith("input.") for key in expected))]
+    # MKL's sums depend on where a tensor begins, and files put it anywhere. Tied weights stay tied.
+    copies = {}
+    for tensor in [*model.parameters(), *model.buffers()]:
+        tensor.data = copies.setdefault(tensor.data_ptr(), tensor.data.clone())
+    inputs = [expected[f"input.{i}"].clone() for i in range(sum(key.startswith("input.") for key in expected))]
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], 0.05)
     torch.manual_seed(99)
     for _ in range(3):
