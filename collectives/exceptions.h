@@ -1,7 +1,9 @@
 #pragma once
 
+#include <memory>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace lockstep {
 
@@ -14,10 +16,18 @@ class Error : public std::runtime_error {
   /// The code is `usage`.
   explicit Error(const std::string& message);
   Error(const std::string& message, ExitCode code) : std::runtime_error(message), code_(code) {}
+  /// `ranks`: see ranks().
+  Error(const std::string& message, ExitCode code, std::vector<int> ranks);
   ExitCode code() const noexcept { return code_; }
+  /// Where ranks were compared: those that differ from more than half of the ranks, ascending; all
+  /// ranks if no value has such a majority. Where gradients are not finite: the ranks whose are
+  /// not. Where a rank failed in its step or its part of a save: that rank. Of other errors empty.
+  /// `lockstep run` blames these ranks.
+  const std::vector<int>& ranks() const noexcept;
 
  private:
   ExitCode code_;
+  std::shared_ptr<const std::vector<int>> ranks_;  // copying an exception must not throw
 };
 
 /// Thrown when a peer is gone or did not arrive in time. The communicator that threw it is

@@ -17,14 +17,14 @@ class Fault:
     fault is of the whole job and not of a rank; `worlds`: numbers of ranks; `silent`: seconds until the
     fault is noticed; `calls`: injected_calls.cpp makes it; `same`: the weights are those of an undisturbed run; `wrap`: a
     command before that of the launcher; `hosts`: the ranks are on two hosts; `report`: the launcher's report of the failure
-    must have the exit code and `says`."""
+    must have the exit code and `says`; `compared`: the ranks are compared, and of two nobody can tell which is right."""
 
     def __init__(self, name, code, named=True, says="", options=(), one=False, worlds=WORLDS, silent=0, calls=False,
-                 same=False, wrap=None, hosts=False, quick=False, report=False):
+                 same=False, wrap=None, hosts=False, quick=False, report=False, compared=False):
         self.name, self.code, self.named, self.says = name, code, named, says
         self.options, self.one, self.worlds, self.silent = list(options), one, worlds, silent
         self.calls, self.same, self.wrap, self.hosts, self.quick = calls, same, wrap, hosts, quick
-        self.report = report
+        self.report, self.compared = report, compared
 
     def on(self, world):
         return [0] if self.one else list(range(world))
@@ -86,20 +86,20 @@ FAULTS = [
       for place in ("closure", "hook", "loader", "backward")
       for call in ("batchnorm", "split", "communicator", "control")],
     # Ranks that do different things.
-    Fault("wrong-order", 20, silent=LATE),
-    Fault("wrong-shapes", 2),
-    Fault("wrong-model", 2),
-    Fault("wrong-config", 2),
-    Fault("wrong-data", 10),
-    Fault("wrong-batch", 2, says="batch_size is"),
+    Fault("wrong-order", 20, silent=LATE, compared=True),
+    Fault("wrong-shapes", 2, compared=True),
+    Fault("wrong-model", 2, compared=True),
+    Fault("wrong-config", 2, compared=True),
+    Fault("wrong-data", 10, compared=True),
+    Fault("wrong-batch", 2, says="batch_size is", compared=True),
     # Numbers.
     Fault("inf-once", 0, named=None),
     Fault("nan-once", 0, named=None),
     Fault("inf-forever", 22, silent=BUDGET),
     Fault("nan-forever", 22, silent=BUDGET),
-    Fault("flip-weight", 21),
-    Fault("flip-master", 21),
-    Fault("flip-moment", 21),
+    Fault("flip-weight", 21, compared=True),
+    Fault("flip-master", 21, compared=True),
+    Fault("flip-moment", 21, compared=True),
     Fault("flip-gradient", 0, named=None),
     # Memory and disks.
     Fault("no-memory", 23),

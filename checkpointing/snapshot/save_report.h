@@ -22,6 +22,7 @@ struct SaveReport {
   std::optional<std::string> error;
   /// The exit code of the error of the first rank that failed; ok without an error.
   ExitCode code{};
+  std::vector<int> ranks;  // those that failed, ascending
   /// Other problems: `latest` was not updated, old snapshots were not removed.
   std::vector<std::string> warnings;
 };

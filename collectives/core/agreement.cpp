@@ -3,6 +3,7 @@
 #include <lockstep/collectives/exit_code.h>
 #include <lockstep/collectives/impl/agreement.h>
 #include <lockstep/collectives/impl/as_error.h>
+#include <lockstep/collectives/impl/life_sign.h>
 #include <lockstep/collectives/impl/outcome.h>
 #include <lockstep/collectives/impl/rank_names.h>
 
@@ -13,11 +14,13 @@ namespace {
 
 constexpr char kDone = '+';
 constexpr char kFailed = '-';
+constexpr char kEnd = '\0';  // of what precedes a message
 
 /// Empty for success without a text. If it is empty on all ranks, there is no second collective.
 std::string encode(const Outcome& outcome) {
   if (outcome.error.has_value()) {
-    return std::string{kFailed, static_cast<char>(outcome.error->code())} + outcome.error->what();
+    const EndSign sign{static_cast<int>(outcome.error->code()), false, "", outcome.error->ranks()};
+    return kFailed + to_text(sign) + kEnd + outcome.error->what();
   }
   return outcome.text.empty() ? "" : kDone + outcome.text;
 }
@@ -29,7 +32,9 @@ Outcome decode(const std::string& bytes) {
   if (bytes[0] == kDone) {
     return {std::nullopt, bytes.substr(1)};
   }
-  return {Error(bytes.substr(2), static_cast<ExitCode>(bytes[1])), ""};
+  const size_t end = bytes.find(kEnd);
+  const EndSign sign = parse_end_sign(bytes.substr(1, end - 1));
+  return {Error(bytes.substr(end + 1), static_cast<ExitCode>(sign.code), sign.ranks), ""};
 }
 
 /// Called when a rank is known to have failed.
@@ -53,7 +58,7 @@ std::optional<Error> failure_in(const std::vector<Outcome>& outcomes) {
       messages.back() = "no message";
     }
   }
-  return Error(quoted(messages), first->error->code());
+  return Error(quoted(messages), first->error->code(), first->error->ranks());
 }
 
 std::string quoted(const std::vector<std::string>& messages) {
@@ -106,9 +111,9 @@ std::vector<std::string> Agreement::gather(const std::string& doing,
   std::vector<Outcome> outcomes = exchange(outcome_of(action));
   if (const auto failure = failure_in(outcomes)) {
     const auto own = static_cast<size_t>(communicator_.rank());
-    throw SharedError(
-        Error(doing.empty() ? failure->what() : doing + ": " + failure->what(), failure->code()),
-        outcomes[own].error.has_value());
+    throw SharedError(Error(doing.empty() ? failure->what() : doing + ": " + failure->what(),
+                            failure->code(), failure->ranks()),
+                      outcomes[own].error.has_value());
   }
   std::vector<std::string> texts;
   for (Outcome& outcome : outcomes) {
@@ -144,7 +149,7 @@ Outcome Agreement::outcome_of(const std::function<std::string()>& action) const 
   } catch (...) {
     const Error error = as_error(std::current_exception());
     const bool has_code = error.code() != ExitCode::usage;
-    return {Error(error.what(), has_code ? error.code() : otherwise_), ""};
+    return {Error(error.what(), has_code ? error.code() : otherwise_, error.ranks()), ""};
   }
 }
 

@@ -1,6 +1,7 @@
 #include <lockstep/collectives/core/call_mismatch.h>
 #include <lockstep/collectives/exceptions.h>
 
+#include <lockstep/collectives/impl/odd_ranks.h>
 #include <lockstep/collectives/impl/rank_names.h>
 
 #include <algorithm>
@@ -28,24 +29,35 @@ std::string list_ranks(const std::vector<size_t>& ranks) {
 }  // namespace
 
 void throw_if_calls_differ(int rank, const CollectiveCall& own,
-                           const std::vector<CollectiveCall>& calls) {
+                           const std::vector<CollectiveCall>& calls,
+                           const std::vector<int>& job_ranks) {
   const bool equal = std::all_of(calls.begin(), calls.end(),
                                  [&](const CollectiveCall& call) { return call == calls[0]; });
   if (equal) {
     return;
   }
   std::map<std::string, std::vector<size_t>> callers;
+  std::vector<std::string> texts;
   for (size_t k = 0; k < calls.size(); ++k) {
-    callers[calls[k].describe()].push_back(k);
+    texts.push_back(calls[k].describe());
+    callers[texts.back()].push_back(k);
   }
   std::string text = c10::str("rank ", rank, " of ", calls.size(),
                               ": the ranks do not make the same call #", own.sequence, ":");
   for (const auto& entry : callers) {
     text += "\n  " + list_ranks(entry.second) + ": " + entry.first;
   }
+  // Calls of equal texts differ where a host's memory is faulty.
+  const auto found = odd_ranks(texts);
+  std::vector<int> odd = found ? found->ranks : std::vector<int>();
+  for (int& each : odd) {
+    each = job_ranks.empty() ? each : job_ranks[static_cast<size_t>(each)];
+  }
+  std::sort(odd.begin(), odd.end());
   throw Error(text +
-              "\nEvery rank must make the same collective calls in the same order, with the same "
-              "dtype, size, operation and root.");
+                  "\nEvery rank must make the same collective calls in the same order, with the "
+                  "same dtype, size, operation and root.",
+              ExitCode::usage, odd);
 }
 
 std::string PeerTrouble::cause() const {

@@ -11,9 +11,11 @@
 namespace lockstep::detail {
 
 /// Throws Error with every rank's call unless all calls (in rank order) are equal. The text is the
-/// same on every rank, except for the rank's own number.
+/// same on every rank, except for the rank's own number. `job_ranks[k]`: what Error::ranks() calls
+/// rank k; empty: k.
 void throw_if_calls_differ(int rank, const CollectiveCall& own,
-                           const std::vector<CollectiveCall>& calls);
+                           const std::vector<CollectiveCall>& calls,
+                           const std::vector<int>& job_ranks = {});
 
 /// Why a rank stops waiting for its peers.
 struct PeerTrouble {

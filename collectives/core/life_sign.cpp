@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <system_error>
 
@@ -45,44 +46,60 @@ int read_number(const char*& at, const char* end) {
   return read.ec == std::errc() ? number : -1;
 }
 
-}  // namespace
-
-std::string to_text(const WaitSign& sign) {
+/// "0-2,5".
+std::string list_of(const std::vector<int>& ranks) {
   std::string text;
-  for (size_t first = 0; first < sign.ranks.size() && text.size() < most_ranks_text;) {
+  for (size_t first = 0; first < ranks.size() && text.size() < most_ranks_text;) {
     size_t last = first;
-    while (last + 1 < sign.ranks.size() && sign.ranks[last + 1] == sign.ranks[last] + 1) {
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) {
       ++last;
     }
-    text += (first == 0 ? "" : ",") + std::to_string(sign.ranks[first]) +
-            (last > first ? "-" + std::to_string(sign.ranks[last]) : "");
+    text += (first == 0 ? "" : ",") + std::to_string(ranks[first]) +
+            (last > first ? "-" + std::to_string(ranks[last]) : "");
     first = last + 1;
   }
-  return text + " " + sign.collective.substr(0, most_text);
+  return text;
 }
 
-WaitSign parse_wait_sign(const std::string& text) {
-  WaitSign sign;
-  const char* at = text.data();
-  const char* const end = at + text.size();
+/// Reads such a list, up to a space or the end. Nothing if it is none.
+std::optional<std::vector<int>> read_ranks(const char*& at, const char* end) {
+  std::vector<int> ranks;
   while (at != end && *at != ' ') {
     const int first = read_number(at, end);
     const int last = at != end && *at == '-' ? read_number(++at, end) : first;
-    const int least = sign.ranks.empty() ? 0 : sign.ranks.back() + 1;
+    const int least = ranks.empty() ? 0 : ranks.back() + 1;
     if (first < least || last < first || last >= rank_limit) {
-      return {};
+      return std::nullopt;
     }
     for (int rank = first; rank <= last; ++rank) {
-      sign.ranks.push_back(rank);
+      ranks.push_back(rank);
     }
     at += at != end && *at == ',' ? 1 : 0;
   }
-  sign.collective.assign(at == end ? at : at + 1, end);
+  return ranks;
+}
+
+}  // namespace
+
+std::string to_text(const WaitSign& sign) {
+  return list_of(sign.ranks) + " " + sign.collective.substr(0, most_text);
+}
+
+WaitSign parse_wait_sign(const std::string& text) {
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  WaitSign sign;
+  const auto ranks = read_ranks(at, end);
+  if (ranks) {
+    sign.ranks = *ranks;
+    sign.collective.assign(at == end ? at : at + 1, end);
+  }
   return sign;
 }
 
 std::string to_text(const EndSign& sign) {
-  return std::to_string(sign.code) + (sign.is_shared ? "s" : "o") + sign.text.substr(0, most_text);
+  return std::to_string(sign.code) + (sign.is_shared ? "s" : "o") + list_of(sign.ranks) + " " +
+         sign.text.substr(0, most_text);
 }
 
 EndSign parse_end_sign(const std::string& text) {
@@ -91,7 +108,14 @@ EndSign parse_end_sign(const std::string& text) {
   EndSign sign;
   sign.code = std::max(0, read_number(at, end));
   sign.is_shared = at != end && *at == 's';
-  sign.text.assign(at == end ? at : at + 1, end);
+  at += at == end ? 0 : 1;
+  const char* const begin = at;
+  if (const auto ranks = read_ranks(at, end)) {
+    sign.ranks = *ranks;
+    sign.text.assign(at == end ? at : at + 1, end);
+  } else {
+    sign.text.assign(begin, end);
+  }
   return sign;
 }
 

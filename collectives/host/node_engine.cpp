@@ -272,14 +272,14 @@ bool NodeEngine::calls_agree(PendingOperation& operation) {
       return false;
     }
     if (operation.abandoned == nullptr) {
-      throw_if_calls_differ(world_.rank, operation.call, calls_);
+      throw_if_calls_differ(world_.rank, operation.call, calls_, world_.job_ranks);
     }
   } else if (operation.abandoned == nullptr && !group_->all_announced(operation.call)) {
     calls_.clear();
     for (int k = 0; k < group_->size(); ++k) {
       calls_.push_back(group_->call_of(k, operation.call.sequence));
     }
-    throw_if_calls_differ(world_.rank, operation.call, calls_);
+    throw_if_calls_differ(world_.rank, operation.call, calls_, world_.job_ranks);
   }
   operation.agreed = true;
   return true;

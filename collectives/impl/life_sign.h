@@ -31,9 +31,10 @@ struct WaitSign {
 
 /// Why a program is about to end.
 struct EndSign {
-  int code = 0;            // the exit code, which is not 0
-  bool is_shared = false;  // the error of other ranks, which this rank throws with them
-  std::string text;        // of the error: equal on ranks that throw the same one
+  int code = 0;                 // the exit code, which is not 0
+  bool is_shared = false;       // the error of other ranks, which this rank throws with them
+  std::string text;             // of the error: equal on ranks that throw the same one
+  std::vector<int> ranks = {};  // Error::ranks()
 };
 
 /// The texts that follow the signs. A long text or list is cut. Parsing accepts any text.

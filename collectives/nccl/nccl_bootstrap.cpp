@@ -1,5 +1,7 @@
 #include <lockstep/collectives/check.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/impl/agreement.h>
+#include <lockstep/collectives/impl/rank_names.h>
 #include <lockstep/collectives/nccl/nccl_bootstrap.h>
 
 #include <algorithm>
@@ -61,11 +63,18 @@ NcclPeer own_peer(int version, const std::string& device_id) {
 }
 
 void require_non_blocking(const std::vector<NcclPeer>& peers) {
+  std::vector<int> blocking;
   for (size_t k = 0; k < peers.size(); ++k) {
-    LOCKSTEP_CHECK_CODE(!peers[k].blocks, ExitCode::environment, "rank ", k,
-                        " has NCCL_COMM_BLOCKING=1 in its environment: NCCL's calls would wait for "
-                        "other ranks, and no deadline would end that; unset it on every rank, or "
-                        "use LOCKSTEP_TRANSPORT=staged");
+    if (peers[k].blocks) {
+      blocking.push_back(static_cast<int>(k));
+    }
+  }
+  if (!blocking.empty()) {
+    throw Error(rank_names(blocking) + (blocking.size() == 1 ? " has" : " have") +
+                    " NCCL_COMM_BLOCKING=1 in its environment: NCCL's calls would wait for other "
+                    "ranks, and no deadline would end that; unset it on every rank, or use "
+                    "LOCKSTEP_TRANSPORT=staged",
+                ExitCode::environment, blocking);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstring>
 #include <iterator>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -50,6 +51,30 @@ int origin_of(int rank, const RankTable& ranks) {
   return !same_error.empty() ? same_error.front() : !own_error.empty() ? own_error.front() : rank;
 }
 
+/// `cause`, that this rank ended. To blame are the ranks that its error is about, else all that
+/// have the same error of their own.
+Cause found_by(int rank, Cause cause, const RankTable& ranks) {
+  const LifeSigns& signs = ranks[rank].signs;
+  const auto alike =
+      ranks.where([&](const RankRecord& record) { return record.signs.ends_like(signs); });
+  std::vector<int> about = signs.end().ranks;
+  about.erase(
+      std::remove_if(about.begin(), about.end(), [&](int each) { return each >= ranks.size(); }),
+      about.end());
+  if (about.empty()) {
+    std::copy_if(alike.begin(), alike.end(), std::back_inserter(about),
+                 [&](int each) { return !ranks[each].signs.end().is_shared; });
+    if (about.size() < 2) {
+      return cause;
+    }
+  } else if (about != alike) {
+    cause.headline += " because of " + rank_names(about);
+  }
+  cause.ranks = std::move(about);
+  cause.is_found = true;
+  return cause;
+}
+
 /// The first rank that failed before it was asked to stop, and did not only lose its peers. In a
 /// job that was asked to stop, a rank may save and leave before the request reaches its host.
 std::optional<Cause> own_failure(const RankTable& ranks, bool was_asked) {
@@ -65,7 +90,7 @@ std::optional<Cause> own_failure(const RankTable& ranks, bool was_asked) {
       const int origin = origin_of(failure.rank, ranks);
       // A rank that threw the error of another may have ended first, and with a code of its own.
       const int code = origin == failure.rank ? failure.code : ranks[origin].signs.end().code;
-      return of({origin}, describe_code(code), code);
+      return found_by(origin, of({origin}, describe_code(code), code), ranks);
     }
   }
   return std::nullopt;
@@ -143,13 +168,19 @@ std::string waited_for(const RankTable& ranks, const std::vector<int>& late) {
   return text;
 }
 
-/// The ranks that this rank has waited for in vain.
+/// Whether it did not wait in vain itself, but left because of a rank that did.
+bool left_with_another(const RankRecord& record) {
+  const detail::EndSign& end = record.signs.end();
+  return !record.signs.waited() && end.code == exit_peer_lost && !end.ranks.empty();
+}
+
+/// The ranks that this rank has waited for in vain, or because of which it left.
 std::vector<int> missed_by(int rank, const RankTable& ranks) {
   std::vector<int> missed;
-  if (const auto& waited = ranks[rank].signs.waited()) {
-    std::copy_if(waited->ranks.begin(), waited->ranks.end(), std::back_inserter(missed),
-                 [&](int each) { return each != rank && each < ranks.size(); });
-  }
+  const auto& waited = ranks[rank].signs.waited();
+  const std::vector<int>& all = waited ? waited->ranks : ranks[rank].signs.end().ranks;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(missed),
+               [&](int each) { return each != rank && each < ranks.size(); });
   return missed;
 }
 
@@ -158,18 +189,50 @@ bool waited(const RankRecord& record) {
          record.code.value_or(record.signs.end().code) == exit_peer_lost;
 }
 
+/// The smaller part of the ranks, of those that this rank missed and of the others; all if the
+/// parts are equal.
+std::vector<int> smaller_part(int rank, const RankTable& ranks) {
+  std::vector<int> all(static_cast<size_t>(ranks.size()));
+  std::iota(all.begin(), all.end(), 0);
+  const std::vector<int> missed = missed_by(rank, ranks);
+  std::vector<int> others;
+  std::set_difference(all.begin(), all.end(), missed.begin(), missed.end(),
+                      std::back_inserter(others));
+  return others.size() == missed.size() ? all : others.size() < missed.size() ? others : missed;
+}
+
+/// Ranks that waited in vain missed ranks that were in another collective, or left with them. If
+/// all saw the same small part of the ranks apart from the others, that part is to blame.
 Cause waited_for_each_other(const RankTable& ranks, int said) {
-  std::set<std::string> collectives;
-  const auto circle = ranks.where(waited);
-  for (const int rank : circle) {
-    if (const auto& sign = ranks[rank].signs.waited()) {
-      collectives.insert(sign->collective);
-    }
+  const auto circle = ranks.where([](const RankRecord& record) {
+    return record.signs.waited() && !record.signs.waited()->ranks.empty();
+  });
+  const auto collective = [&](int rank) { return ranks[rank].signs.waited()->collective; };
+  const auto all_have = [&](const auto& value) {
+    return std::all_of(circle.begin(), circle.end(),
+                       [&](int rank) { return value(rank) == value(circle.front()); });
+  };
+  const std::vector<int> missed = missed_by(circle.front(), ranks);
+  const bool missed_wait =
+      std::includes(circle.begin(), circle.end(), missed.begin(), missed.end());
+  Cause cause;
+  if (missed_wait && all_have(collective)) {
+    cause = of(circle, "waited for each other in " + collective(circle.front()), exit_peer_lost);
+  } else if (const auto part = [&](int rank) { return smaller_part(rank, ranks); };
+             all_have(part) && static_cast<int>(part(circle.front()).size()) < ranks.size()) {
+    const std::vector<int> apart = part(circle.front());
+    const auto witness = std::find_if(circle.begin(), circle.end(), [&](int rank) {
+      return !std::binary_search(apart.begin(), apart.end(), rank);
+    });
+    cause = of(apart,
+               witness != circle.end() ? "did not arrive at " + collective(*witness)
+                                       : "waited in " + collective(circle.front()) +
+                                             ", where the others did not arrive",
+               exit_peer_lost);
+  } else {
+    cause = of(all_have(part) ? part(circle.front()) : circle,
+               "waited for each other, in different collectives", exit_peer_lost);
   }
-  Cause cause = of(circle,
-                   collectives.size() == 1 ? "waited for each other in " + *collectives.begin()
-                                           : "waited for each other, in different collectives",
-                   exit_peer_lost);
   cause.said = said;
   return cause;
 }
@@ -187,6 +250,11 @@ std::optional<Cause> peer_lost(const RankTable& ranks) {
     const std::vector<int> missed = missed_by(next, ranks);
     if (missed.empty()) {
       return of({next}, describe_code(exit_peer_lost), exit_peer_lost);
+    }
+    if (ranks[next].signs.waited() && std::all_of(missed.begin(), missed.end(), [&](int rank) {
+          return left_with_another(ranks[rank]);
+        })) {
+      return waited_for_each_other(ranks, next);
     }
     std::vector<int> late;
     std::copy_if(missed.begin(), missed.end(), std::back_inserter(late),

@@ -40,7 +40,7 @@ std::vector<int> alike(int said, const RankTable& ranks) {
 
 /// "rank 1 was killed" as "ranks 1-2 were killed".
 std::string headline_of(const Cause& cause, const std::vector<int>& ranks) {
-  std::string text = cause.headline.substr(rank_names(cause.ranks).size());
+  std::string text = cause.headline.substr(rank_names({*cause.said}).size());
   const std::string_view singular = " was ";
   if (text.compare(0, singular.size(), singular) == 0) {
     text.replace(0, singular.size(), " were ");
@@ -64,7 +64,7 @@ std::string last_lines_of(const Cause& cause, const std::vector<int>& group, con
     return reported_by(said, ranks[said]);
   }
   const bool alone = group.size() <= 1;
-  const bool is_own = cause.ranks == std::vector<int>{said};
+  const bool is_own = cause.ranks == (cause.is_found ? group : std::vector<int>{said});
   const bool all_equal = std::all_of(
       group.begin(), group.end(), [&](int rank) { return output.comparable_lines(rank) == lines; });
   std::string text =
@@ -102,10 +102,10 @@ std::string describe(const Cause& cause, const RankTable& ranks, const JobOutput
     return cause.headline + "\n";
   }
   const auto group = alike(*cause.said, ranks);
-  const bool is_group = cause.ranks == std::vector<int>{*cause.said} && group.size() > 1;
-  std::string text = is_group ? headline_of(cause, group) : cause.headline;
+  const bool is_of_said = cause.is_found || cause.ranks == std::vector<int>{*cause.said};
+  std::string text = is_of_said && group.size() > 1 ? headline_of(cause, group) : cause.headline;
   text += last_lines_of(cause, group, ranks, output);
-  for (const int rank : cause.ranks) {
+  for (const int rank : cause.is_found ? std::vector<int>{*cause.said} : cause.ranks) {
     text += stage_of(rank, ranks[rank]);
   }
   return text;

@@ -4,6 +4,7 @@
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/impl/agreement.h>
+#include <lockstep/collectives/impl/odd_ranks.h>
 #include <lockstep/collectives/impl/plain_tensor.h>
 #include <lockstep/runtime/data/impl/mixed_seed.h>
 #include <lockstep/runtime/data/impl/rank_comparison.h>
@@ -58,9 +59,11 @@ void require_same_weights(const Communicator& control, const at::Tensor& weights
     }
   }
   const std::vector<std::string> all = control.all_gather_bytes(std::to_string(digest));
-  for (size_t rank = 1; rank < all.size(); ++rank) {
-    LOCKSTEP_CHECK_CODE(all[rank] == all[0], ExitCode::data, "the LoaderOptions::weights of rank ",
-                        rank, " are not those of rank 0; pass the same weights on every rank");
+  if (const auto odd = odd_ranks(all)) {
+    throw Error(
+        c10::str("the LoaderOptions::weights of rank ", odd->first, " are not those of rank ",
+                 odd->reference, "; pass the same weights on every rank"),
+        ExitCode::data, odd->ranks);
   }
 }
 
@@ -111,14 +114,21 @@ std::vector<int64_t> samples_of_each_rank(Communicator control, size_t mine,
     samples.push_back(of_rank(rank, 0));
     compares = compares || of_rank(rank, kColumns - 1) != 0;
   }
-  for (int rank = 1; compares && rank < control.size(); ++rank) {
-    for (int64_t column = 1; column < kColumns; ++column) {
-      LOCKSTEP_CHECK(of_rank(rank, column) == of_rank(0, column), "the LoaderOptions of rank ",
-                     rank, " are not those of rank 0: ", kNames[static_cast<size_t>(column) - 1],
-                     " is ", of_rank(rank, column), " on rank ", rank, " and ", of_rank(0, column),
-                     " on rank 0. Pass the same options on every rank. If ranks get different "
-                     "batches on purpose, switch LoaderOptions().compare_ranks(false) and "
-                     "TrainerOptions().uneven_data(true) on every rank");
+  for (int64_t column = 1; compares && column < kColumns; ++column) {
+    std::vector<std::string> values;
+    values.reserve(static_cast<size_t>(control.size()));
+    for (int rank = 0; rank < control.size(); ++rank) {
+      values.push_back(std::to_string(of_rank(rank, column)));
+    }
+    if (const auto odd = odd_ranks(values)) {
+      throw Error(c10::str("the LoaderOptions of rank ", odd->first, " are not those of rank ",
+                           odd->reference, ": ", kNames[static_cast<size_t>(column) - 1], " is ",
+                           values[odd->first], " on rank ", odd->first, " and ",
+                           values[odd->reference], " on rank ", odd->reference,
+                           ". Pass the same options on every rank. If ranks get different "
+                           "batches on purpose, switch LoaderOptions().compare_ranks(false) and "
+                           "TrainerOptions().uneven_data(true) on every rank"),
+                  ExitCode::usage, odd->ranks);
     }
   }
   return samples;
@@ -130,9 +140,16 @@ void require_same_data(Communicator control, size_t size, const LoaderOptions& o
   if (!options.compare_ranks()) {  // on no rank
     return;
   }
-  for (size_t rank = 1; rank < sizes.size(); ++rank) {
-    LOCKSTEP_CHECK_CODE(sizes[rank] == sizes[0], ExitCode::data, "the dataset of rank ", rank,
-                        " has ", sizes[rank], " samples, that of rank 0 has ", sizes[0], kAdvice);
+  std::vector<std::string> counts;
+  counts.reserve(sizes.size());
+  for (const int64_t samples : sizes) {
+    counts.push_back(std::to_string(samples));
+  }
+  if (const auto odd = odd_ranks(counts)) {
+    throw Error(c10::str("the dataset of rank ", odd->first, " has ", counts[odd->first],
+                         " samples, that of rank ", odd->reference, " has ", counts[odd->reference],
+                         kAdvice),
+                ExitCode::data, odd->ranks);
   }
   const detail::Agreement agreement(control);
   const std::vector<size_t> indices =
@@ -141,10 +158,15 @@ void require_same_data(Communicator control, size_t size, const LoaderOptions& o
     std::vector<double> mine;
     agreement.attempt([&] { mine = sample(index); });
     const std::vector<std::string> all = control.all_gather_bytes(bytes_of(mine));
-    const auto other = std::find_if(all.begin(), all.end(), [&](const std::string& bytes) {
-      return !are_close(numbers_of(bytes), numbers_of(all[0]));
-    });
-    if (other == all.end()) {
+    std::vector<std::string> like;  // each rank's numbers, as those of the first rank near them
+    like.reserve(all.size());
+    for (const std::string& bytes : all) {
+      like.push_back(*std::find_if(all.begin(), all.end(), [&](const std::string& first) {
+        return are_close(numbers_of(bytes), numbers_of(first));
+      }));
+    }
+    const auto odd = odd_ranks(like);
+    if (!odd) {
       continue;
     }
     bool changes = false;
@@ -152,11 +174,11 @@ void require_same_data(Communicator control, size_t size, const LoaderOptions& o
     if (agreement.any(changes)) {
       continue;
     }
-    throw Error(c10::str("sample ", index, " of rank ", other - all.begin(),
-                         " is not that of rank 0", kAdvice,
+    throw Error(c10::str("sample ", index, " of rank ", odd->first, " is not that of rank ",
+                         odd->reference, kAdvice,
                          "; if it is one dataset and yet differs, switch "
                          "LoaderOptions().compare_ranks(false) on every rank"),
-                ExitCode::data);
+                ExitCode::data, odd->ranks);
   }
   require_same_weights(control, options.weights());
 }

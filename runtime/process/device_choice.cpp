@@ -1,5 +1,6 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <lockstep/collectives/check.h>
+#include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/impl/agreement.h>
 #include <lockstep/runtime/process/impl/identity.h>
 #include <lockstep/runtime/process/own/device_choice.h>
@@ -67,9 +68,17 @@ BoundDevice choose_kind(const std::vector<Sight>& sights) {
   const std::string seen = visible > 0   ? gpus(visible) + " visible to some ranks; "
                            : present > 0 ? gpus(present) + " in the machine; "
                                          : "";
-  LOCKSTEP_CHECK_CODE(seen.empty() || unwanted, ExitCode::environment, seen,
-                      "this run cannot use them because ", quoted(reasons),
-                      "; LOCKSTEP_DEVICE=cpu chooses CPUs");
+  if (!seen.empty() && !unwanted) {
+    std::vector<int> blind;
+    for (size_t rank = 0; rank < sights.size(); ++rank) {
+      if (sights[rank].visible == 0) {
+        blind.push_back(static_cast<int>(rank));
+      }
+    }
+    throw Error(seen + "this run cannot use them because " + quoted(reasons) +
+                    "; LOCKSTEP_DEVICE=cpu chooses CPUs",
+                ExitCode::environment, blind);
+  }
   return {c10::Device(c10::kCPU), "", seen + "this run is on CPUs because " + quoted(reasons),
           visible + present > 0};
 }

@@ -1,11 +1,11 @@
 #include <c10/util/StringUtil.h>
+#include <lockstep/collectives/impl/odd_ranks.h>
 #include <lockstep/collectives/impl/rank_names.h>
 #include <lockstep/runtime/process/impl/digest_difference.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <optional>
 
 namespace lockstep::detail {
 namespace {
@@ -18,33 +18,15 @@ uint64_t value_at(const std::string& bytes, size_t index) {
   return value;
 }
 
-/// A rank that holds what more than half of the ranks hold, if there is one.
-std::optional<size_t> of_the_majority(const std::vector<std::string>& all) {
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    if (2 * std::count(all.begin(), all.end(), all[rank]) > static_cast<int64_t>(all.size())) {
-      return rank;
-    }
+std::string who_differs(const OddRanks& odd, size_t ranks) {
+  if (!odd.has_majority) {
+    return ranks == 2 ? std::string(
+                            "ranks 0 and 1 hold different bits (of two ranks, nobody "
+                            "can tell which is right)")
+                      : c10::str("no majority of the ", ranks, " ranks holds the same bits");
   }
-  return std::nullopt;
-}
-
-std::string who_differs(const std::vector<std::string>& all) {
-  const auto right = of_the_majority(all);
-  if (!right.has_value()) {
-    return all.size() == 2
-               ? std::string(
-                     "ranks 0 and 1 hold different bits (of two ranks, nobody "
-                     "can tell which is right)")
-               : c10::str("no majority of the ", all.size(), " ranks holds the same bits");
-  }
-  std::vector<int> wrong;
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank] != all[*right]) {
-      wrong.push_back(static_cast<int>(rank));
-    }
-  }
-  return c10::str(rank_names(wrong), wrong.size() == 1 ? " holds" : " hold",
-                  " other bits than the ", all.size() - wrong.size(), " others");
+  return c10::str(rank_names(odd.ranks), odd.ranks.size() == 1 ? " holds" : " hold",
+                  " other bits than the ", ranks - odd.ranks.size(), " others");
 }
 
 }  // namespace
@@ -61,10 +43,11 @@ DigestDifference difference_of(const std::vector<std::string>& names,
       first = names[i];
     }
   }
-  return {
-      c10::str(who_differs(all), ", first in ", first.empty() ? "their number of arrays" : first,
-               " (", count, " of ", names.size(), " arrays)"),
-      first};
+  const OddRanks odd = odd_ranks(all).value_or(OddRanks());
+  return {c10::str(who_differs(odd, all.size()), ", first in ",
+                   first.empty() ? "their number of arrays" : first, " (", count, " of ",
+                   names.size(), " arrays)"),
+          first, odd.ranks};
 }
 
 }  // namespace lockstep::detail

@@ -202,20 +202,25 @@ void require_equal_ends(const std::vector<std::string>& names, const std::vector
                                                   digests.size() * sizeof(uint64_t)));
   const bool equal = std::all_of(all.begin(), all.end(),
                                  [&](const std::string& each) { return each == all.front(); });
-  LOCKSTEP_CHECK_CODE(equal, ExitCode::diverged, "the program ended with replicas that differ: ",
-                      detail::difference_of(names, all).text,
-                      ". Do not use these weights: go on from the last snapshot");
+  if (!equal) {
+    const detail::DigestDifference difference = detail::difference_of(names, all);
+    throw Error("the program ended with replicas that differ: " + difference.text +
+                    ". Do not use these weights: go on from the last snapshot",
+                ExitCode::diverged, difference.ranks);
+  }
 }
 
 /// Where no memory is left for the text, the launcher gets the code alone.
-void tell_launcher(int code, bool is_shared, const char* text) noexcept {
+void tell_launcher(int code, bool is_shared, const char* text,
+                   const std::vector<int>& ranks) noexcept {
   try {
     if (detail::has_listener()) {
-      detail::give(detail::LifeSign::ends, detail::to_text(detail::EndSign{code, is_shared, text}));
+      detail::give(detail::LifeSign::ends,
+                   detail::to_text(detail::EndSign{code, is_shared, text, ranks}));
     }
   } catch (const std::exception&) {
     if (*text != '\0') {
-      tell_launcher(code, is_shared, "");
+      tell_launcher(code, is_shared, "", {});
     }
   }
 }
@@ -247,19 +252,20 @@ int code_of_failure(const std::string& who, const std::exception_ptr& failure) n
     try {
       std::rethrow_exception(failure);
     } catch (const Error& error) {
-      tell_launcher(static_cast<int>(error.code()), is_of_a_peer(error), error.what());
+      tell_launcher(static_cast<int>(error.code()), is_of_a_peer(error), error.what(),
+                    error.ranks());
       print_line(who, error.what());
       return static_cast<int>(error.code());
     } catch (...) {
       const Error error = detail::as_error(failure);
       const int code = error.code() == ExitCode::usage ? 1 : static_cast<int>(error.code());
-      tell_launcher(code, false, error.what());
+      tell_launcher(code, false, error.what(), {});
       print_line(who, error.what(), mixes_dtypes(error.what()) ? kMixedAdvice : "");
       return code;
     }
   } catch (const std::exception&) {
     const int code = static_cast<int>(ExitCode::out_of_memory);
-    tell_launcher(code, false, "");
+    tell_launcher(code, false, "", {});
     std::fprintf(stderr, "%s: out of memory, also for a message that says where\n", who.c_str());
     return code;
   }
@@ -327,7 +333,7 @@ int run(int argc, char** argv, const RuntimeOptions& options,
     if (const auto failed = detail::take_failed_save()) {
       throw Error(
           c10::str("the program ended, but its last snapshot is not on the disk: ", failed->what()),
-          failed->code());
+          failed->code(), failed->ranks());
     }
     return static_cast<int>(ExitCode::ok);
   } catch (...) {

@@ -49,24 +49,16 @@ void start_missing_averages(const TrainingStorage& storage,
   }
 }
 
-void load_averages(const TrainingStorage& storage, const snapshot::SnapshotSection* optimizer,
-                   const std::vector<at::Tensor>& weights, const std::vector<std::string>& loaded,
+bool has_averages(const TrainingStorage& storage, const snapshot::SnapshotSection& optimizer) {
+  const snapshot::LoadReport found =
+      check_state([&](StateArchive& archive) { visit_averages(storage, archive); }, optimizer);
+  return found.missing.empty() && found.misshapen.empty();
+}
+
+void load_averages(const TrainingStorage& storage, const snapshot::SnapshotSection& optimizer,
                    std::vector<std::string>& notes) {
-  if (!storage.arena().has_averages()) {
-    return;
-  }
-  const c10::AutoGradMode no_grad(false);
-  if (optimizer != nullptr) {
-    const auto visit = [&](StateArchive& archive) { visit_averages(storage, archive); };
-    const snapshot::LoadReport found = check_state(visit, *optimizer);
-    if (found.missing.empty() && found.misshapen.empty()) {
-      load_state(visit, *optimizer);
-      start_missing_averages(storage, *optimizer, notes);
-      return;
-    }
-  }
-  storage.arena().take_averages(weights);
-  storage.averaged_buffers().restart(loaded);
+  load_state([&](StateArchive& archive) { visit_averages(storage, archive); }, optimizer);
+  start_missing_averages(storage, optimizer, notes);
 }
 
 NamedTensors all_averages(const TrainingStorage& storage) {

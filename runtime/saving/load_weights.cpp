@@ -9,14 +9,15 @@ namespace lockstep {
 snapshot::LoadReport load_weights(const Model& model, const std::string& path,
                                   const snapshot::LoadOptions& options) {
   const auto source = detail::open_weights(path, Communicator::solo(), options.averaged).weights;
-  std::vector<detail::NamedWeight> weights;
+  std::vector<std::pair<std::string, at::Tensor>> targets;
   for (const auto* list : {&model.parameters(), &model.buffers()}) {
     for (const ModelTensor& entry : *list) {
-      weights.push_back({&entry, detail::storable_view(entry.tensor)});
+      for (const std::string& name : detail::target_names(*source, entry, options)) {
+        targets.emplace_back(name, detail::storable_view(entry.tensor));
+      }
     }
   }
-  snapshot::LoadReport report =
-      snapshot::load_tensors(*source, detail::weight_targets(*source, weights, options), options);
+  snapshot::LoadReport report = snapshot::load_tensors(*source, targets, options);
   detail::note_writes({});  // LibTorch knows of them
   return report;
 }

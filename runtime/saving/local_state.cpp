@@ -123,30 +123,4 @@ void require_no_rounds(const TrainingStorage& storage, const Snapshot& saved) {
                       saved.text("frozen"), "), or take over its weights with load_weights()");
 }
 
-std::vector<at::Tensor> weights_to_replace(const TrainingStorage& storage) {
-  const LocalRounds* rounds = storage.rounds();
-  if (rounds == nullptr) {
-    return storage.arena().whole_masters();
-  }
-  std::vector<at::Tensor> flats;
-  for (const at::Tensor& anchor : rounds->anchors()) {
-    flats.push_back(anchor.clone());
-  }
-  return flats;
-}
-
-void start_round(const TrainingStorage& storage, const std::vector<at::Tensor>& weights) {
-  LocalRounds* rounds = storage.rounds();
-  if (rounds == nullptr) {
-    return;
-  }
-  const c10::AutoGradMode no_grad(false);
-  const std::vector<at::Tensor> flats = storage.arena().room_for_masters();
-  for (size_t b = 0; b < flats.size(); ++b) {
-    flats[b].copy_(weights[b]);
-  }
-  storage.arena().take_masters(flats);
-  rounds->restart();
-}
-
 }  // namespace lockstep::detail

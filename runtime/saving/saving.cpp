@@ -2,6 +2,7 @@
 #include <lockstep/checkpointing/snapshot/impl/save_job.h>
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/impl/odd_ranks.h>
 #include <lockstep/runtime/process/impl/failed_saves.h>
 #include <lockstep/runtime/saving/impl/saving.h>
 #include <lockstep/runtime/saving/impl/snapshot_search.h>
@@ -137,10 +138,11 @@ bool Saving::completes_save_of(int64_t update) {
 void Saving::save_metric(const std::optional<MetricValue>& metric) {
   const std::vector<std::string> metrics =
       agreement_.gather("saving a metric", [&] { return snapshot::text_of_metric(metric); });
-  for (size_t rank = 1; rank < metrics.size(); ++rank) {
-    LOCKSTEP_CHECK(metrics[rank] == metrics[0], "save(): the metric of rank ", rank, " is ",
-                   metrics[rank], ", that of rank 0 is ", metrics[0],
-                   "; pass the same metric on every rank");
+  if (const auto odd = odd_ranks(metrics)) {
+    throw Error(c10::str("save(): the metric of rank ", odd->first, " is ", metrics[odd->first],
+                         ", that of rank ", odd->reference, " is ", metrics[odd->reference],
+                         "; pass the same metric on every rank"),
+                ExitCode::usage, odd->ranks);
   }
   if (metric && (!saved_->metric || saved_->metric->value != metric->value)) {
     writer_->folder().set_metric(saved_->id, *metric);
@@ -231,7 +233,7 @@ void Saving::note_end(std::optional<snapshot::SaveReport> report) {
   }
   if (report->error) {
     saved_ = std::exchange(saved_before_, std::nullopt);
-    note_save(folder_, Error(*report->error, report->code));
+    note_save(folder_, Error(*report->error, report->code, report->ranks));
   } else {
     note_save(folder_, std::nullopt);
     if (memory_) {
@@ -337,12 +339,16 @@ snapshot::LoadReport Saving::load_weights(const std::string& given,
                                           const snapshot::LoadOptions& options) {
   const std::string path = snapshot::absolute_path(given);
   const OpenedWeights source = open_weights(path, agreement_.communicator(), options.averaged);
-  snapshot::LoadReport report;
+  const std::string doing = "loading weights from " + path;
+  std::optional<snapshot::TensorLoad> load;
+  agreement_.attempt(doing, [&] { load.emplace(state_.match(source, options)); });
   std::vector<std::string> notes;
-  agreement_.attempt("loading weights from " + path,
-                     [&] { report = state_.load_weights(source, options, notes); });
+  const bool has_names = !options.name_in_source && !options.transposed;
+  agreement_.attempt(doing, [&] {
+    state_.load_weights(*load, has_names ? source.optimizer.get() : nullptr, notes);
+  });
   print(notes);
-  return report;
+  return load->report();
 }
 
 }  // namespace lockstep::detail

@@ -1,5 +1,6 @@
 #include <c10/core/GradMode.h>
 #include <lockstep/collectives/check.h>
+#include <lockstep/collectives/impl/plain_tensor.h>
 #include <lockstep/runtime/saving/impl/averages.h>
 #include <lockstep/runtime/saving/impl/training_state.h>
 #include <lockstep/runtime/saving/own/generators.h>
@@ -68,34 +69,6 @@ void write(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>
 constexpr char kRandom[] = "random";
 
 }  // namespace
-
-std::vector<TrainingState::Weight> TrainingState::weights(
-    const std::vector<at::Tensor>& flats) const {
-  const std::vector<at::Tensor> masters = parameter_views(
-      flats, parts_.storage.reducer().parameters(), parts_.storage.reducer().plans());
-  std::vector<Weight> all;
-  for (size_t i = 0; i < masters.size(); ++i) {
-    all.push_back({&trainable().parameters[i], storable_view(masters[i]), true});
-  }
-  for (const auto* list : {&trainable().frozen, &parts_.buffers}) {
-    for (const ModelTensor& entry : *list) {
-      all.push_back({&entry, storable_view(exact().room(entry.tensor)), false});
-    }
-  }
-  return all;
-}
-
-void TrainingState::take_weights(const std::vector<at::Tensor>& flats,
-                                 const std::vector<Weight>& written) {
-  const c10::AutoGradMode no_grad(false);
-  arena().take_masters(flats);
-  for (const Weight& weight : written) {
-    if (!weight.trained) {
-      exact().take(weight.entry->tensor, weight.stored);
-    }
-  }
-  parts_.storage.written().forget();
-}
 
 void TrainingState::visit_weights(StateArchive& archive) {
   const LocalRounds* rounds = parts_.storage.rounds();
@@ -328,23 +301,82 @@ std::vector<std::string> TrainingState::load(const Snapshot& saved) {
   return notes;
 }
 
-snapshot::LoadReport TrainingState::load_weights(const OpenedWeights& source,
-                                                 const snapshot::LoadOptions& options,
-                                                 std::vector<std::string>& notes) {
-  const std::vector<at::Tensor> flats = weights_to_replace(parts_.storage);
-  const std::vector<Weight> all = weights(flats);
-  std::vector<NamedWeight> named;
-  for (const Weight& weight : all) {
-    named.push_back({weight.entry, weight.stored});
+snapshot::TensorLoad TrainingState::match(const OpenedWeights& source,
+                                          const snapshot::LoadOptions& options) const {
+  std::vector<snapshot::TensorLoad::Target> targets;
+  const auto add = [&](const ModelTensor& entry, at::IntArrayRef sizes, at::ScalarType dtype,
+                       const std::string& odd) {
+    for (const std::string& name : target_names(*source.weights, entry, options)) {
+      targets.push_back({name, sizes.vec(), dtype, odd});
+    }
+  };
+  std::vector<at::Tensor> outlines;
+  for (size_t b = 0; b < parts_.storage.reducer().plans().size(); ++b) {
+    outlines.push_back(arena().outline(Arena::State::masters, b));
   }
-  snapshot::LoadReport report = snapshot::load_tensors(
-      *source.weights, weight_targets(*source.weights, named, options), options);
-  take_weights(flats, all);
-  start_round(parts_.storage, flats);
-  const bool has_names = !options.name_in_source && !options.transposed;
-  load_averages(parts_.storage, has_names ? source.optimizer.get() : nullptr, flats, report.loaded,
-                notes);
-  return report;
+  const std::vector<at::Tensor> masters = parameter_views(
+      outlines, parts_.storage.reducer().parameters(), parts_.storage.reducer().plans());
+  for (size_t i = 0; i < masters.size(); ++i) {
+    const at::Tensor stored = storable_view(masters[i]);
+    add(trainable().parameters[i], stored.sizes(), stored.scalar_type(), "");
+  }
+  for (const auto* list : {&trainable().frozen, &parts_.buffers}) {
+    for (const ModelTensor& entry : *list) {
+      const std::string odd = why_not_plain(entry.tensor);
+      const at::Tensor stored = odd.empty() ? storable_view(entry.tensor) : entry.tensor;
+      add(entry, odd.empty() ? stored.sizes() : at::IntArrayRef(),
+          at::isReducedFloatingType(stored.scalar_type()) ? at::kFloat : stored.scalar_type(), odd);
+    }
+  }
+  return {*source.weights, targets, options};
+}
+
+void TrainingState::load_weights(const snapshot::TensorLoad& load,
+                                 const snapshot::SnapshotSection* optimizer,
+                                 std::vector<std::string>& notes) {
+  const c10::AutoGradMode no_grad(false);
+  const auto fill = [&](const ModelTensor& entry, const at::Tensor& values) {
+    for (const std::string& alias : entry.aliases) {
+      load.copy(alias, storable_view(values));
+    }
+    load.copy(entry.name, storable_view(values));
+  };
+  const bool averages = arena().has_averages();
+  const bool averages_are_saved =
+      averages && optimizer != nullptr && has_averages(parts_.storage, *optimizer);
+  LocalRounds* rounds = parts_.storage.rounds();
+  const std::vector<BucketPlan>& plans = parts_.storage.reducer().plans();
+  for (size_t b = 0; b < plans.size(); ++b) {
+    const at::Tensor flat = arena().filled_room(b);
+    if (rounds != nullptr) {
+      flat.copy_(rounds->anchors()[b]);
+    }
+    for (const Slot& slot : plans[b].slots) {
+      const ModelTensor& entry = trainable().parameters[static_cast<size_t>(slot.parameter)];
+      fill(entry, shaped_view(flat, slot.offset, entry.tensor).detach());
+    }
+    arena().take(Arena::State::masters, b, flat);
+    if (averages && !averages_are_saved) {
+      arena().take(Arena::State::averages, b, flat);
+    }
+  }
+  arena().end_taking();
+  for (const auto* list : {&trainable().frozen, &std::as_const(parts_.buffers)}) {
+    for (const ModelTensor& entry : *list) {
+      const at::Tensor values = exact().room(entry.tensor);
+      fill(entry, values);
+      exact().take(entry.tensor, values);
+    }
+  }
+  parts_.storage.written().forget();
+  if (rounds != nullptr) {
+    rounds->restart();
+  }
+  if (averages_are_saved) {
+    load_averages(parts_.storage, *optimizer, notes);
+  } else if (averages) {
+    parts_.storage.averaged_buffers().restart(load.report().loaded);
+  }
 }
 
 void TrainingState::add_own(snapshot::Content& content) {

@@ -275,13 +275,17 @@ void NonFiniteDiagnosis::conclude(const Reducer& reducer, const Agreement& agree
                     found_->text, save_batch(control.rank(), update));
   }
   text_ = c10::str("the update after ", update, " was skipped at loss scale ", scale, ". ");
+  ranks_.clear();
   bool looked = false;
   std::string finds;
+  int rank = 0;
   for (const std::string& word : control.all_gather_bytes(mine)) {
     looked = looked || !word.empty();
     if (word.size() > 1) {
       finds += (finds.empty() ? "" : "\n") + word;
+      ranks_.push_back(rank);
     }
+    ++rank;
   }
   if (!finds.empty()) {
     text_ += finds;

@@ -1,4 +1,7 @@
 #include <lockstep/collectives/check.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/exit_code.h>
+#include <lockstep/collectives/impl/odd_ranks.h>
 #include <lockstep/collectives/impl/rank_names.h>
 #include <lockstep/runtime/step/impl/option_fields.h>
 #include <lockstep/runtime/storage/impl/replicas.h>
@@ -86,8 +89,9 @@ void require_same_fields(const std::string& what, const OptionFields& fields,
       separator = ", ";
     }
   }
-  LOCKSTEP_CHECK(false, "the options of ", what, " differ between ranks:", differences,
-                 "\nPass the same options on every rank");
+  throw Error(c10::str("the options of ", what, " differ between ranks:", differences,
+                       "\nPass the same options on every rank"),
+              ExitCode::usage, odd_ranks(texts)->ranks);
 }
 
 void require_same_options(const TrainerOptions& options, const OptimizerSpec& optimizer,

@@ -81,17 +81,6 @@ std::vector<std::string> names_of(const std::vector<ReplicatedArray>& arrays) {
   return names;
 }
 
-std::optional<DigestDifference> difference_in(const std::vector<ReplicatedArray>& arrays,
-                                              const Agreement& agreement) {
-  std::vector<uint64_t> mine;
-  agreement.attempt([&] { mine = digests(arrays); });
-  const std::string bytes = bytes_of(mine);
-  if (same_on_all_ranks(XXH3_64bits(bytes.data(), bytes.size()), agreement.communicator())) {
-    return std::nullopt;
-  }
-  return difference_of(names_of(arrays), agreement.communicator().all_gather_bytes(bytes));
-}
-
 /// The weight of an array: "a.weight" of "a.weight (master)".
 std::string weight_of(const std::string& array) {
   return array.substr(0, array.find(" ("));
@@ -136,10 +125,15 @@ std::string cause_of(const std::string& weight, const WrittenWeights& written,
 
 }  // namespace
 
-std::optional<std::string> difference_between_ranks(const std::vector<ReplicatedArray>& arrays,
-                                                    const Agreement& agreement) {
-  const auto found = difference_in(arrays, agreement);
-  return found ? std::make_optional(found->text) : std::nullopt;
+std::optional<DigestDifference> difference_between_ranks(const std::vector<ReplicatedArray>& arrays,
+                                                         const Agreement& agreement) {
+  std::vector<uint64_t> mine;
+  agreement.attempt([&] { mine = digests(arrays); });
+  const std::string bytes = bytes_of(mine);
+  if (same_on_all_ranks(XXH3_64bits(bytes.data(), bytes.size()), agreement.communicator())) {
+    return std::nullopt;
+  }
+  return difference_of(names_of(arrays), agreement.communicator().all_gather_bytes(bytes));
 }
 
 ReplicaCheck::ReplicaCheck(const Trainable& trainable, const Arena& arena, const Reducer& reducer,
@@ -273,8 +267,8 @@ void ReplicaCheck::raise(const Votes& all) {
   const std::vector<std::string> names = {
       c10::str("what the last update compared, from ", arrays_[last_array_].name, " on")};
   const std::vector<uint64_t> mine = {last_digest_};
-  const std::string difference =
-      difference_of(names, agreement_.communicator().all_gather_bytes(bytes_of(mine))).text;
+  const DigestDifference difference =
+      difference_of(names, agreement_.communicator().all_gather_bytes(bytes_of(mine)));
   const auto part = arrays_.begin() + static_cast<std::ptrdiff_t>(last_array_);
   const auto left = static_cast<size_t>(arrays_.end() - part);
   const std::vector<ReplicatedArray> compared(
@@ -282,11 +276,12 @@ void ReplicaCheck::raise(const Votes& all) {
   throw diverged(difference, first_written(compared, written_, agreement_.communicator()));
 }
 
-Error ReplicaCheck::diverged(const std::string& difference, const std::string& array) const {
-  return Error(c10::str("replicas have diverged: ", difference, ". Nothing was updated or saved. ",
-                        cause_of(weight_of(array), written_, agreement_.communicator()),
-                        " from the last snapshot with trainer.resume(folder) on every rank"),
-               ExitCode::diverged);
+Error ReplicaCheck::diverged(const DigestDifference& difference, const std::string& array) const {
+  return Error(
+      c10::str("replicas have diverged: ", difference.text, ". Nothing was updated or saved. ",
+               cause_of(weight_of(array), written_, agreement_.communicator()),
+               " from the last snapshot with trainer.resume(folder) on every rank"),
+      ExitCode::diverged, difference.ranks);
 }
 
 std::vector<ReplicatedArray> ReplicaCheck::whole_state() {
@@ -304,8 +299,8 @@ std::vector<ReplicatedArray> ReplicaCheck::whole_state() {
 }
 
 void ReplicaCheck::require_equal_state() {
-  if (const auto found = difference_in(whole_state(), agreement_)) {
-    throw diverged(found->text, found->first);
+  if (const auto found = difference_between_ranks(whole_state(), agreement_)) {
+    throw diverged(*found, found->first);
   }
 }
 
@@ -332,7 +327,7 @@ void ReplicaCheck::hold_at_end(const Runtime& runtime) {
 bool ReplicaCheck::are_equal(const std::vector<ReplicatedArray>& more) {
   std::vector<ReplicatedArray> state = whole_state();
   state.insert(state.end(), more.begin(), more.end());
-  const bool equal = !difference_in(state, agreement_).has_value();
+  const bool equal = !difference_between_ranks(state, agreement_).has_value();
   return !agreement_.any(written_.hidden().has_value()) && equal;
 }
 

@@ -25,7 +25,8 @@ void SkipWatch::warn(const amp::ScalerState& scaler, bool prints) {
   warned_of_ = skips;
 }
 
-void SkipWatch::require_budget(const amp::ScalerState& scaler, const std::string& diagnosis) const {
+void SkipWatch::require_budget(const amp::ScalerState& scaler, const std::string& diagnosis,
+                               const std::vector<int>& ranks) const {
   try {
     amp::check_skip_budget(options_, scaler);
   } catch (const Error& error) {
@@ -35,7 +36,7 @@ void SkipWatch::require_budget(const amp::ScalerState& scaler, const std::string
     throw Error(
         c10::str(scaler.consecutive_skips, " updates in a row were skipped, the loss scale is ",
                  scaler.scale, ": ", diagnosis),
-        error.code());
+        error.code(), ranks);
   }
 }
 

@@ -189,7 +189,7 @@ void Step::begin_window() {
   }
   const amp::ScalerState& scaler = decisions_.known().scaler;
   skip_watch_.warn(scaler, parts_.communicator.rank() == 0);
-  skip_watch_.require_budget(scaler, parts_.diagnosis.text());
+  skip_watch_.require_budget(scaler, parts_.diagnosis.text(), parts_.diagnosis.ranks());
   if (consensus_.take_diagnosis() || skip_watch_.wants_diagnosis(scaler)) {
     parts_.diagnosis.arm();
   }

@@ -295,9 +295,11 @@ void TrainingStorage::adopt_weights() {
       given.push_back({entry.name, entry.tensor.detach()});
     }
   }
-  const auto difference = difference_between_ranks(given, agreement_);
-  LOCKSTEP_CHECK_CODE(!difference, ExitCode::diverged, "adopt_weights(): ", *difference,
-                      ". Nothing was adopted. Give the model the same weights on every rank");
+  if (const auto difference = difference_between_ranks(given, agreement_)) {
+    throw Error("adopt_weights(): " + difference->text +
+                    ". Nothing was adopted. Give the model the same weights on every rank",
+                ExitCode::diverged, difference->ranks);
+  }
   const c10::AutoGradMode no_grad(false);
   const std::vector<at::Tensor> flats = arena_->whole_masters();
   const std::vector<at::Tensor> masters =

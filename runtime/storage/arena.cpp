@@ -294,6 +294,22 @@ at::Tensor Arena::room(State state, size_t b) const {
                    outlined.options().device(own_state(state, buckets_[b]).device()));
 }
 
+at::Tensor Arena::filled_room(size_t b) const {
+  const Bucket& bucket = buckets_[b];
+  const at::Tensor values = room(State::masters, b);
+  if (values.is_same(bucket.masters) || values.is_same(bucket.weights)) {
+    return values;
+  }
+  values.copy_(bucket.weights);
+  const at::Tensor own = own_part(values, bucket.share);
+  if (bucket.remainders.defined()) {
+    own.copy_(joined(bucket));
+  } else if (has_own_masters(bucket)) {
+    own.copy_(bucket.masters);
+  }
+  return values;
+}
+
 void Arena::take(State state, size_t b, const at::Tensor& values) {
   const Bucket& bucket = buckets_[b];
   if (state == State::averages) {

@@ -1,5 +1,7 @@
 #include <ATen/ops/empty.h>
 #include <lockstep/collectives/check.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/impl/odd_ranks.h>
 #include <lockstep/runtime/storage/impl/flat.h>
 #include <lockstep/runtime/storage/impl/renormed_tables.h>
 #include <lockstep/runtime/storage/impl/replicas.h>
@@ -29,9 +31,10 @@ std::vector<std::string> lines(const std::string& text) {
   return result;
 }
 
-/// What differs first between rank 0's lines and those of `rank`.
-std::string first_difference(const std::vector<std::string>& reference,
-                             const std::vector<std::string>& other, size_t rank) {
+/// What differs first between the lines of two ranks.
+std::string first_difference(const std::vector<std::string>& texts, size_t right, size_t rank) {
+  const std::vector<std::string> reference = lines(texts[right]);
+  const std::vector<std::string> other = lines(texts[rank]);
   size_t at = 0;
   while (at < reference.size() && at < other.size() && reference[at] == other[at]) {
     ++at;
@@ -40,9 +43,10 @@ std::string first_difference(const std::vector<std::string>& reference,
     return at < all.size() ? all[at] : std::string("nothing more");
   };
   return c10::str("the model of rank ", rank, " (", other.size(),
-                  " parameters and buffers) differs from that of rank 0 (", reference.size(),
-                  "); first difference: rank 0 has ", line(reference), ", rank ", rank, " has ",
-                  line(other), ". Build the same model, in the same order, on every rank");
+                  " parameters and buffers) differs from that of rank ", right, " (",
+                  reference.size(), "); first difference: rank ", right, " has ", line(reference),
+                  ", rank ", rank, " has ", line(other),
+                  ". Build the same model, in the same order, on every rank");
 }
 
 void note_digests(const std::vector<at::Tensor>& flats, const at::Tensor& digests) {
@@ -89,8 +93,8 @@ void require_same_structure(const Model& model, const Agreement& agreement) {
     return;
   }
   const auto all = agreement.communicator().all_gather_bytes(mine);
-  for (size_t rank = 1; rank < all.size(); ++rank) {
-    LOCKSTEP_CHECK(all[rank] == all[0], first_difference(lines(all[0]), lines(all[rank]), rank));
+  if (const auto odd = odd_ranks(all)) {
+    throw Error(first_difference(all, odd->reference, odd->first), ExitCode::usage, odd->ranks);
   }
 }
 
@@ -100,9 +104,11 @@ void require_same_text(const std::string& what, const std::string& text,
     return;
   }
   const auto all = agreement.communicator().all_gather_bytes(text);
-  for (size_t rank = 1; rank < all.size(); ++rank) {
-    LOCKSTEP_CHECK(all[rank] == all[0], what, " differs between ranks: rank 0 has ", all[0],
-                   "; rank ", rank, " has ", all[rank], ". Pass the same on every rank");
+  if (const auto odd = odd_ranks(all)) {
+    const auto [one, other] = std::minmax(odd->first, odd->reference);
+    throw Error(c10::str(what, " differs between ranks: rank ", one, " has ", all[one], "; rank ",
+                         other, " has ", all[other], ". Pass the same on every rank"),
+                ExitCode::usage, odd->ranks);
   }
 }
 

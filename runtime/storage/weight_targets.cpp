@@ -2,6 +2,9 @@
 #include <lockstep/runtime/storage/impl/flat.h>
 #include <lockstep/runtime/storage/impl/weight_targets.h>
 
+#include <algorithm>
+#include <iterator>
+
 namespace lockstep::detail {
 
 void require_storable(const std::vector<ModelTensor>& entries, bool are_parameters) {
@@ -17,25 +20,18 @@ void require_storable(const std::vector<ModelTensor>& entries, bool are_paramete
   }
 }
 
-std::vector<std::pair<std::string, at::Tensor>> weight_targets(
-    const snapshot::TensorSource& source, const std::vector<NamedWeight>& weights,
-    const snapshot::LoadOptions& options) {
+std::vector<std::string> target_names(const snapshot::TensorSource& source,
+                                      const ModelTensor& entry,
+                                      const snapshot::LoadOptions& options) {
   const auto is_there = [&](const std::string& name) {
     return source.has(options.name_in_source ? options.name_in_source(name) : name);
   };
-  std::vector<std::pair<std::string, at::Tensor>> targets;
-  for (const NamedWeight& weight : weights) {
-    const size_t before = targets.size();
-    for (const std::string& alias : weight.entry->aliases) {
-      if (is_there(alias)) {
-        targets.emplace_back(alias, weight.stored);
-      }
-    }
-    if (targets.size() == before || is_there(weight.entry->name)) {
-      targets.emplace_back(weight.entry->name, weight.stored);
-    }
+  std::vector<std::string> names;
+  std::copy_if(entry.aliases.begin(), entry.aliases.end(), std::back_inserter(names), is_there);
+  if (names.empty() || is_there(entry.name)) {
+    names.push_back(entry.name);
   }
-  return targets;
+  return names;
 }
 
 }  // namespace lockstep::detail

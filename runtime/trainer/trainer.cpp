@@ -139,7 +139,9 @@ std::optional<snapshot::SaveReport> Trainer::finish_saving() {
 void Trainer::save_and_leave() {
   save();
   const auto report = finish_saving();
-  LOCKSTEP_CHECK_CODE(!report || !report->error, report->code, *report->error);
+  if (report && report->error) {
+    throw Error(*report->error, report->code, report->ranks);
+  }
   detail::keep_stop_signals();
   throw Error(c10::str("stopped on request at update ", updates(), "; its snapshot is saved"),
               ExitCode::preempted);

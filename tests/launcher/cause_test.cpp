@@ -51,9 +51,10 @@ std::string waited_for(const std::vector<int>& ranks, const std::string& in = "a
 }
 
 /// The word of a rank that is about to end because of an error.
-std::string ends(int code, const std::string& error, bool is_shared = false) {
+std::string ends(int code, const std::string& error, bool is_shared = false,
+                 const std::vector<int>& about = {}) {
   return static_cast<char>(detail::LifeSign::ends) +
-         to_text(detail::EndSign{code, is_shared, error});
+         to_text(detail::EndSign{code, is_shared, error, about});
 }
 
 TEST_F(CauseOfAJob, IsTheRankThatOtherRanksWaitFor) {
@@ -125,6 +126,113 @@ TEST_F(CauseOfAJob, IsTheRankWhoseErrorTheOthersHaveThrown) {
   EXPECT_EQ(cause(2),
             "ranks 0-2 ended with exit code 2; the last lines of each:\n  | rank 1: no file\n"
             "rank 1 had not made a lockstep runtime\n");
+  EXPECT_THAT(found->ranks, ElementsAre(1));
+}
+
+TEST_F(CauseOfAJob, IsTheRankThatAnErrorOfAllRanksIsAbout) {
+  for (const int rank : {2, 0, 1}) {
+    report(rank, Kind::life_sign, ends(2, "rank 1 has another model", false, {1, 7}));
+    report(rank, Kind::line, "rank " + std::to_string(rank) + ": rank 1 has another model");
+    report(rank, Kind::status, "2");
+  }
+  EXPECT_THAT(cause(2), HasSubstr("ranks 0-2 ended with exit code 2 because of rank 1; the last "
+                                  "lines of ranks 0-2:\n  | rank 1 has another model\n"));
+  EXPECT_THAT(found->ranks, ElementsAre(1));
+  EXPECT_EQ(found->headline, "rank 2 ended with exit code 2 because of rank 1");
+}
+
+TEST_F(CauseOfAJob, IsTheRankThatAnErrorIsAboutWhereEachRankHasWordsOfItsOwn) {
+  for (const int rank : {2, 1}) {
+    const std::string words = "rank " + std::to_string(rank) + ": other calls";
+    report(rank, Kind::life_sign, ends(2, words, false, {1}));
+    report(rank, Kind::line, words);
+    report(rank, Kind::status, "2");
+  }
+  report(0, Kind::ended_after_request, "143");
+  EXPECT_THAT(cause(2), ::testing::StartsWith("rank 2 ended with exit code 2 because of rank 1; "
+                                              "the last lines of rank 2:\n"));
+  EXPECT_THAT(found->ranks, ElementsAre(1));
+}
+
+TEST_F(CauseOfAJob, IsEachRankThatHasTheSameErrorOfItsOwn) {
+  for (const int rank : {2, 0}) {
+    report(rank, Kind::life_sign, ends(2, "no such file"));
+    report(rank, Kind::line, "rank " + std::to_string(rank) + ": no such file");
+    report(rank, Kind::status, "2");
+  }
+  report(1, Kind::ended_after_request, "143");
+  EXPECT_THAT(cause(2), ::testing::StartsWith("ranks 0, 2 ended with exit code 2; the last lines "
+                                              "of each:\n  | no such file\n"));
+  EXPECT_THAT(found->ranks, ElementsAre(0, 2));
+}
+
+TEST_F(CauseOfAJob, IsEachRankOfAnErrorThatBlamesNoneOfThem) {
+  for (const int rank : {0, 1, 2}) {
+    report(rank, Kind::life_sign, ends(2, "three models", false, {0, 1, 2}));
+    report(rank, Kind::line, "rank " + std::to_string(rank) + ": three models");
+    report(rank, Kind::status, "2");
+  }
+  EXPECT_THAT(cause(2), ::testing::StartsWith("ranks 0-2 ended with exit code 2; the last lines "
+                                              "of each:\n  | three models\n"));
+  EXPECT_THAT(found->ranks, ElementsAre(0, 1, 2));
+}
+
+TEST_F(CauseOfAJob, OfRanksThatWaitForEachOtherIsTheOneThatWaitsElsewhere) {
+  for (const int rank : {0, 2}) {
+    report(rank, Kind::life_sign, waited_for({1}, "all_reduce #12"));
+    report(rank, Kind::status, "20");
+  }
+  report(1, Kind::life_sign, waited_for({0, 2}, "barrier #61"));
+  report(1, Kind::status, "20");
+  EXPECT_THAT(cause(20), ::testing::StartsWith("rank 1 did not arrive at all_reduce #12"));
+  EXPECT_THAT(found->ranks, ElementsAre(1));
+}
+
+TEST_F(CauseOfAJob, OfRanksThatWaitForEachOtherIsTheOneThatWaitsElsewhereIfOneLeftWithIt) {
+  report(0, Kind::life_sign, waited_for({2}, "all_reduce #12"));
+  report(0, Kind::status, "20");
+  report(1, Kind::life_sign, ends(20, "rank 2 has failed", true, {2}));
+  report(1, Kind::status, "20");
+  report(2, Kind::life_sign, waited_for({0, 1}, "barrier #61"));
+  report(2, Kind::status, "20");
+  EXPECT_THAT(cause(20), ::testing::StartsWith("rank 2 did not arrive at all_reduce #12"));
+  EXPECT_THAT(found->ranks, ElementsAre(2));
+}
+
+TEST_F(CauseOfAJob, IsTheRankThatLeftWithTheOthersThatWaitedForIt) {
+  for (const int rank : {1, 2}) {
+    report(rank, Kind::life_sign, waited_for({0}, "all_reduce #12"));
+    report(rank, Kind::status, "20");
+  }
+  report(0, Kind::life_sign, ends(20, "rank 1 has failed", true, {1}));
+  report(0, Kind::status, "20");
+  EXPECT_THAT(cause(20), ::testing::StartsWith("rank 0 did not arrive at all_reduce #12"));
+  EXPECT_THAT(found->ranks, ElementsAre(0));
+}
+
+/// A rank has waited in vain for `missed` and left the step; the others left with it.
+class CauseOfAJobThatLeftAStep : public CauseOfAJob {
+ protected:
+  std::string cause_of(int waits, const std::vector<int>& missed) {
+    for (int rank = 0; rank < table.size(); ++rank) {
+      if (rank == waits) {
+        report(rank, Kind::life_sign, waited_for(missed, "barrier #61"));
+      } else {
+        report(rank, Kind::life_sign, ends(20, "another rank has failed", true, {waits}));
+      }
+      report(rank, Kind::status, "20");
+    }
+    return cause(20);
+  }
+};
+
+TEST_F(CauseOfAJobThatLeftAStep, IsTheRankThatWaitedWhereMostDidNotArrive) {
+  EXPECT_THAT(cause_of(1, {0, 2}), HasSubstr("rank 1 waited in barrier #61, where the others"));
+  EXPECT_THAT(found->ranks, ElementsAre(1));
+}
+
+TEST_F(CauseOfAJobThatLeftAStep, IsTheRankThatDidNotArriveWhereMostWaited) {
+  EXPECT_THAT(cause_of(0, {1}), HasSubstr("rank 1 did not arrive at barrier #61"));
   EXPECT_THAT(found->ranks, ElementsAre(1));
 }
 
@@ -435,6 +543,11 @@ TEST(LifeSigns, TakeAnyTextOfAnEnd) {
   EXPECT_EQ(sign.code, 23);
   EXPECT_TRUE(sign.is_shared);
   EXPECT_EQ(sign.text, "no memory");
+  EXPECT_THAT(sign.ranks, IsEmpty());
+  const auto about =
+      detail::parse_end_sign(to_text(detail::EndSign{2, false, "3 of 4", {0, 2, 3}}));
+  EXPECT_EQ(about.text, "3 of 4");
+  EXPECT_THAT(about.ranks, ElementsAre(0, 2, 3));
   for (const char* strange : {"", "x", "-3o", "99999999999999oX", "s"}) {
     EXPECT_EQ(detail::parse_end_sign(strange).code, 0) << strange;
   }

@@ -191,7 +191,7 @@ class Training {
     }
     auto loader = runtime_.loader(
         has("wrong-data") ? Numbers{200} : Numbers{240, &peers_},
-        lockstep::LoaderOptions().batch_size(has("wrong-batch") ? 5 : 4).epochs(1000));
+        lockstep::LoaderOptions().batch_size(has("wrong-batch") ? 5 : 4).epochs(100000));
     Trainer trainer(runtime_, model_, optimizer(), options());
     hook();
     const auto found = trainer.resume(folder_);
@@ -225,7 +225,8 @@ class Training {
       }
     }
     if (const auto saved = trainer.finish_saving(); saved && saved->error) {
-      throw lockstep::Error("the last snapshot was not saved: " + *saved->error, saved->code);
+      throw lockstep::Error("the last snapshot was not saved: " + *saved->error, saved->code,
+                            saved->ranks);
     }
     if (runtime_.is_main()) {
       double sum = 0.0;

@@ -217,6 +217,11 @@ std::vector<detail::Outcome> SaveJob::exchange_outcomes() {
   if (const auto failure = detail::failure_in(outcomes)) {
     report_.error = failure->what();
     report_.code = failure->code();
+    for (size_t rank = 0; rank < outcomes.size(); ++rank) {
+      if (outcomes[rank].error) {
+        report_.ranks.push_back(static_cast<int>(rank));
+      }
+    }
   }
   outcome_ = {};
   return outcomes;

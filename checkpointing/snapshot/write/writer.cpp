@@ -79,7 +79,7 @@ SaveReport Writer::save(const Content& content, const SnapshotId& id,
   }
   SaveReport report = job.finish();
   if (report.error) {
-    throw Error(*report.error, report.code);
+    throw Error(*report.error, report.code, report.ranks);
   }
   return report;
 }

@@ -8,8 +8,9 @@ namespace lockstep::detail {
 
 /// How the arrays of some ranks differ from those of the others.
 struct DigestDifference {
-  std::string text;   // which ranks differ from the majority, and in what
-  std::string first;  // name of the first array that differs
+  std::string text;        // which ranks differ from the majority, and in what
+  std::string first;       // name of the first array that differs
+  std::vector<int> ranks;  // Error::ranks()
 };
 
 /// Compares the ranks' digests of their arrays: 8 bytes an array, in the order of `names`. Requires

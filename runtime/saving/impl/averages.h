@@ -25,12 +25,11 @@ void start_missing_averages(const TrainingStorage& storage,
                             const snapshot::SnapshotSection& optimizer,
                             std::vector<std::string>& notes);
 
-/// Loads the averages from `optimizer` (a section of a snapshot, or null) if it has those of all
-/// trainable parameters. Else they start at `weights` (whole flat arrays), and those of the buffers
-/// named in `loaded` at the buffers. If only those of buffers are missing, they start at the
-/// buffers, with a note.
-void load_averages(const TrainingStorage& storage, const snapshot::SnapshotSection* optimizer,
-                   const std::vector<at::Tensor>& weights, const std::vector<std::string>& loaded,
+/// True if `optimizer` (a section of a snapshot) has the averages of all trainable parameters.
+/// Local.
+bool has_averages(const TrainingStorage& storage, const snapshot::SnapshotSection& optimizer);
+/// Loads them. If those of buffers are missing, these start at the buffers, with a note. Local.
+void load_averages(const TrainingStorage& storage, const snapshot::SnapshotSection& optimizer,
                    std::vector<std::string>& notes);
 
 /// All averages, for Trainer::averaged(). Empty without TrainerOptions::ema.

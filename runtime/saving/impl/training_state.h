@@ -2,7 +2,7 @@
 static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
 
 #include <lockstep/checkpointing/snapshot/impl/content.h>
-#include <lockstep/checkpointing/snapshot/load.h>
+#include <lockstep/checkpointing/snapshot/impl/tensor_load.h>
 #include <lockstep/checkpointing/snapshot/snapshot.h>
 #include <lockstep/runtime/data/impl/state_archive.h>
 #include <lockstep/runtime/runtime.h>
@@ -57,8 +57,7 @@ struct StateInMemory {
 ///   has the weights at the start of the round, and optimizer the moments of rank 0 and the outer
 ///   momentum
 /// - texts: precision, configuration, versions, and the names of frozen parameters
-/// Ranks: every rank makes the same calls. content() is collective. With a sharded optimizer
-/// load_weights() begins with collectives; what can fail on one rank alone comes after them.
+/// Ranks: every rank makes the same calls. content() is collective.
 class TrainingState {
  public:
   explicit TrainingState(TrainingParts parts) : parts_(std::move(parts)) {}
@@ -87,21 +86,17 @@ class TrainingState {
   /// Loads a snapshot that passed check(). Returns the differences from the run that saved it, one
   /// line each.
   std::vector<std::string> load(const Snapshot& saved);
-  /// Loads weights, buffers and averages alone; see Trainer::load_weights(). Adds to `notes` which
-  /// averages start anew.
-  snapshot::LoadReport load_weights(const OpenedWeights& source,
-                                    const snapshot::LoadOptions& options,
-                                    std::vector<std::string>& notes);
+  /// What Trainer::load_weights() loads of the weights and buffers. Throws Error if they do not
+  /// match. Changes nothing.
+  snapshot::TensorLoad match(const OpenedWeights& source,
+                             const snapshot::LoadOptions& options) const;
+  /// Loads them bucket by bucket, and averages. `optimizer`: the section of a snapshot from which
+  /// these may come, or null. Adds to `notes` which start anew. With shared weights, a collective
+  /// must come before and after.
+  void load_weights(const snapshot::TensorLoad& load, const snapshot::SnapshotSection* optimizer,
+                    std::vector<std::string>& notes);
 
  private:
-  struct Weight {
-    const ModelTensor* entry;
-    at::Tensor stored;  // the master where there is one, else what the model has
-    bool trained;
-  };
-  /// What load_weights() writes to, for take_weights(). `flats`: the buckets' masters, whole.
-  std::vector<Weight> weights(const std::vector<at::Tensor>& flats) const;
-  void take_weights(const std::vector<at::Tensor>& flats, const std::vector<Weight>& written);
   void visit_weights(StateArchive& archive);
   void visit_scaler(StateArchive& archive);
   void visit_section(const std::string& section, StateArchive& archive);

@@ -29,11 +29,4 @@ void load_local(const Runtime& runtime, TrainingStorage& storage, const Snapshot
 /// trainable parameters to those of `saved`. The same on every rank.
 void require_no_rounds(const TrainingStorage& storage, const Snapshot& saved);
 
-/// The whole flat arrays that load_weights() writes to. Elements that are not loaded keep their
-/// values. With LocalUpdates: copies of the weights at the start of the round, which are equal on
-/// all ranks. Collective with a sharded optimizer.
-std::vector<at::Tensor> weights_to_replace(const TrainingStorage& storage);
-/// With LocalUpdates: starts a round from `weights`, which are equal on all ranks. Local.
-void start_round(const TrainingStorage& storage, const std::vector<at::Tensor>& weights);
-
 }  // namespace lockstep::detail

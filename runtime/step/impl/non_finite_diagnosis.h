@@ -47,10 +47,15 @@ class NonFiniteDiagnosis {
   /// micro-batch at hand if that is possible. Local. Forgets the replay and disarms.
   std::string of_first_loss(const std::function<void()>& replay, int rank);
   /// Makes `text`, that of an Error on all ranks, the conclusion. The same on every rank.
-  void note(std::string text) { text_ = std::move(text); }
+  void note(std::string text) {
+    text_ = std::move(text);
+    ranks_.clear();
+  }
 
   /// The last conclusion, the same on every rank; empty if there was none.
   const std::string& text() const { return text_; }
+  /// The ranks that found something of their own; may be none.
+  const std::vector<int>& ranks() const { return ranks_; }
 
  private:
   /// What is not finite, too large for reproducible sums (limit), or too large for the wire.
@@ -83,6 +88,7 @@ class NonFiniteDiagnosis {
   bool replayed_ = false;
   std::optional<Found> found_;
   std::string text_;
+  std::vector<int> ranks_;
 };
 
 }  // namespace lockstep::detail

@@ -31,8 +31,8 @@ struct ReplicatedArray {
 
 /// Describes the difference between the ranks' bits: which ranks differ from the majority, and in
 /// which array first. None if all are equal. The same on every rank; collective.
-std::optional<std::string> difference_between_ranks(const std::vector<ReplicatedArray>& arrays,
-                                                    const Agreement& agreement);
+std::optional<DigestDifference> difference_between_ranks(const std::vector<ReplicatedArray>& arrays,
+                                                         const Agreement& agreement);
 
 /// Compares the training state that every rank keeps: weights, masters and moments (weights alone
 /// with a sharded optimizer). A bit that flipped in one rank's memory, or weights that one rank
@@ -77,8 +77,8 @@ class ReplicaCheck {
     uint64_t on_host;  // digest of the arrays that are in host memory
   };
   bool digests_differ(const Votes& all) const;
-  /// `array`: the first one that differs. Collective.
-  Error diverged(const std::string& difference, const std::string& array) const;
+  /// `array`: the one to look at. Collective.
+  Error diverged(const DigestDifference& difference, const std::string& array) const;
   void require_equal_state();
   void note_arrays(const Arena& arena, const NamedTensors& averages);
   std::vector<ReplicatedArray> whole_state();

@@ -6,6 +6,7 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace lockstep::detail {
 
@@ -19,8 +20,10 @@ class SkipWatch {
 
   /// Warns on stderr when 10, 20, 40, ... updates in a row were skipped, if `prints`.
   void warn(const amp::ScalerState& scaler, bool prints);
-  /// Throws Error (exit code non_finite) with `diagnosis` once the budget of skips is spent.
-  void require_budget(const amp::ScalerState& scaler, const std::string& diagnosis) const;
+  /// Throws Error (exit code non_finite) with `diagnosis`, and the ranks that it blames, once the
+  /// budget of skips is spent.
+  void require_budget(const amp::ScalerState& scaler, const std::string& diagnosis,
+                      const std::vector<int>& ranks) const;
   /// True if the next overflow should be diagnosed.
   bool wants_diagnosis(const amp::ScalerState& scaler) const;
 

@@ -86,6 +86,9 @@ class Arena {
   at::Tensor outline(State state, size_t bucket) const;
   /// A tensor into which the array can be written for take(), with any content.
   at::Tensor room(State state, size_t bucket) const;
+  /// The same of masters, with their present values; of what other ranks hold, with the weights'.
+  /// The memory of the masters themselves, if this rank holds them.
+  at::Tensor filled_room(size_t bucket) const;
   /// Takes over the values of a tensor from room(), which must be equal on every rank; of masters,
   /// refreshes the weights. Local; if shared, no rank may read weights meanwhile, and a collective
   /// must follow before one does: wait_for_node(), if there is no other.

@@ -68,19 +68,29 @@ TEST(SharedWeights, SnapshotsAreThoseOfAShardedRunAndGoOnInAnyRun) {
 TEST(SharedWeights, LoadedWeightsHaveTheBitsOfAPlainRun) {
   const SharedFolder folder;
   testing::save_each(folder.file("source"), 3);
-  const auto trained = [&](const TrainerOptions& options) {
+  const auto trained = [&](const TrainerOptions& options, const snapshot::LoadOptions& load) {
     Recipe recipe;
     recipe.options = options;
     TrainingRun run(runtime(), recipe);
     run.train_to(2);
-    run.trainer.load_weights(folder.file("source"));
+    run.trainer.load_weights(folder.file("source"), load);
     run.train_to(5);
     EXPECT_TRUE(run.trainer.replicas_agree());
-    return testing::flat(run.trainer.masters());
+    return at::cat({testing::flat(run.trainer.masters()), testing::flat(run.trainer.averaged())});
+  };
+  snapshot::LoadOptions without_weights;  // these keep what they have
+  without_weights.match = snapshot::Match::partial;
+  without_weights.name_in_source = [](const std::string& name) {
+    return name.find("weight") == std::string::npos ? name : "";
   };
   for (const Precision& level : kinds_of_masters()) {
-    const auto options = TrainerOptions().precision(level).ema(0.9);
-    EXPECT_TRUE(at::equal(trained(shared(options)), trained(options))) << level.describe();
+    for (const auto& load : {snapshot::LoadOptions(), without_weights}) {
+      SCOPED_TRACE(level.describe());
+      const auto options = TrainerOptions().precision(level).ema(0.9);
+      const at::Tensor whole = trained(options, load);
+      EXPECT_TRUE(at::equal(trained(TrainerOptions(options).shard_optimizer(true), load), whole));
+      EXPECT_TRUE(at::equal(trained(shared(options), load), whole));
+    }
   }
 }
 
@@ -201,6 +211,8 @@ TEST(ShardedStates, AreSavedResumedAndKeptWithoutAWholeCopyOnAnyRank) {
     };
     // What a rank writes of masters and averages, and a few buckets.
     EXPECT_LT(peak_of([&] { trainer.save(); }), 2 * state / ranks + 6 * bucket);
+    const at::Tensor saved = testing::flat(trainer.masters()).clone();
+    const at::Tensor saved_averages = testing::flat(trainer.averaged()).clone();
     const auto other = made();
     Trainer again(runtime(), other, AdamW(1e-2), options);
     EXPECT_LT(peak_of([&] { EXPECT_TRUE(again.resume().resumed); }), 6 * bucket);
@@ -220,6 +232,9 @@ TEST(ShardedStates, AreSavedResumedAndKeptWithoutAWholeCopyOnAnyRank) {
     step(trainer, *model);
     step(again, *other);
     EXPECT_TRUE(at::equal(testing::flat(again.masters()), testing::flat(trainer.masters())));
+    EXPECT_LT(peak_of([&] { again.load_weights(folder.file("run")); }), 6 * bucket);
+    EXPECT_TRUE(at::equal(testing::flat(again.masters()), saved));
+    EXPECT_TRUE(at::equal(testing::flat(again.averaged()), saved_averages));
   }
 }
 
