@@ -207,31 +207,33 @@ Cause waited_for_each_other(const RankTable& ranks, int said) {
   const auto circle = ranks.where([](const RankRecord& record) {
     return record.signs.waited() && !record.signs.waited()->ranks.empty();
   });
-  const auto collective = [&](int rank) { return ranks[rank].signs.waited()->collective; };
-  const auto all_have = [&](const auto& value) {
-    return std::all_of(circle.begin(), circle.end(),
-                       [&](int rank) { return value(rank) == value(circle.front()); });
+  if (circle.empty()) {  // each left because of another
+    return of({said}, describe_code(exit_peer_lost), exit_peer_lost);
+  }
+  const auto all_of_circle = [&](const auto& holds) {
+    return std::all_of(circle.begin(), circle.end(), holds);
   };
+  const auto collective = [&](int rank) { return ranks[rank].signs.waited()->collective; };
+  const std::string first = collective(circle.front());
   const std::vector<int> missed = missed_by(circle.front(), ranks);
   const bool missed_wait =
       std::includes(circle.begin(), circle.end(), missed.begin(), missed.end());
+  const std::vector<int> apart = smaller_part(circle.front(), ranks);
+  const bool agree = all_of_circle([&](int rank) { return smaller_part(rank, ranks) == apart; });
   Cause cause;
-  if (missed_wait && all_have(collective)) {
-    cause = of(circle, "waited for each other in " + collective(circle.front()), exit_peer_lost);
-  } else if (const auto part = [&](int rank) { return smaller_part(rank, ranks); };
-             all_have(part) && static_cast<int>(part(circle.front()).size()) < ranks.size()) {
-    const std::vector<int> apart = part(circle.front());
+  if (missed_wait && all_of_circle([&](int rank) { return collective(rank) == first; })) {
+    cause = of(circle, "waited for each other in " + first, exit_peer_lost);
+  } else if (agree && static_cast<int>(apart.size()) < ranks.size()) {
     const auto witness = std::find_if(circle.begin(), circle.end(), [&](int rank) {
       return !std::binary_search(apart.begin(), apart.end(), rank);
     });
     cause = of(apart,
                witness != circle.end() ? "did not arrive at " + collective(*witness)
-                                       : "waited in " + collective(circle.front()) +
-                                             ", where the others did not arrive",
+                                       : "waited in " + first + ", where the others did not arrive",
                exit_peer_lost);
   } else {
-    cause = of(all_have(part) ? part(circle.front()) : circle,
-               "waited for each other, in different collectives", exit_peer_lost);
+    cause = of(agree ? apart : circle, "waited for each other, in different collectives",
+               exit_peer_lost);
   }
   cause.said = said;
   return cause;

@@ -32,10 +32,10 @@ struct JobEnd {
 ///
 /// Tried in this order: the first rank that failed by itself, or whose error all ranks have thrown
 /// (if the error is about ranks, Error::ranks(), these are to blame; if several ranks have it as
-/// their own, all of them); a rank that saved and left; a
-/// deadline; ranks that ended with 0 too early; ranks that were lost with their host; the rank that
-/// others waited for in vain; the exit code of ranks that were asked to stop. Uses life signs and
-/// exit codes only, never what ranks print.
+/// their own, all of them); a rank that saved and left; a deadline; ranks that ended with 0 too
+/// early; ranks that were lost with their host; the rank that others waited for in vain; the exit
+/// code of ranks that were asked to stop. Uses life signs and exit codes only, never what ranks
+/// print.
 std::optional<Cause> find_cause(const RankTable& ranks, const JobEnd& end);
 
 }  // namespace lockstep::launcher

@@ -210,6 +210,15 @@ TEST_F(CauseOfAJob, IsTheRankThatLeftWithTheOthersThatWaitedForIt) {
   EXPECT_THAT(found->ranks, ElementsAre(0));
 }
 
+TEST_F(CauseOfAJob, OfRanksThatLeftBecauseOfEachOtherIsTheFirst) {
+  for (const int rank : {1, 0}) {
+    report(rank, Kind::life_sign, ends(20, "another rank has failed", true, {1 - rank}));
+    report(rank, Kind::status, "20");
+  }
+  EXPECT_THAT(cause(20), HasSubstr("ended with exit code 20"));
+  EXPECT_THAT(found->ranks, ElementsAre(1));
+}
+
 /// A rank has waited in vain for `missed` and left the step; the others left with it.
 class CauseOfAJobThatLeftAStep : public CauseOfAJob {
  protected:
