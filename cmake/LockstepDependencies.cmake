@@ -1,17 +1,6 @@
 # What lockstep's libraries link to: found in the same way by its own build and, after install, by
 # the projects that use it.
 find_package(LibTorch 2.11 REQUIRED)
-find_package(MPI REQUIRED COMPONENTS C)
-foreach(_mpi IN LISTS MPI_C_LIBRARIES)
-  if(LibTorch_MPI_LIBRARY AND _mpi MATCHES "/libmpi\\.so")
-    file(REAL_PATH "${_mpi}" _ours)
-    file(REAL_PATH "${LibTorch_MPI_LIBRARY}" _theirs)
-    if(NOT _ours STREQUAL _theirs)
-      message(FATAL_ERROR "LibTorch was built with the MPI of ${_theirs}, and this build would take ${_ours}: two in one "
-        "process do not work. Name LibTorch's: -DMPI_HOME=DIR, where DIR has bin/mpicc")
-    endif()
-  endif()
-endforeach()
 find_package(Threads REQUIRED)
 # A package may bring these four (lockstepConfig.cmake): then neither they nor pkg-config are looked for.
 find_package(PkgConfig)
@@ -42,7 +31,3 @@ foreach(_optional IN ITEMS libjpeg libpng libarchive)
     pkg_check_modules(${_optional} QUIET IMPORTED_TARGET GLOBAL ${_optional})
   endif()
 endforeach()
-
-# Only MPI's C interface is used; without these its headers ask for the C++ library too.
-set_property(TARGET MPI::MPI_C APPEND PROPERTY
-  INTERFACE_COMPILE_DEFINITIONS OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)

@@ -23,7 +23,7 @@ foreach(library IN LISTS libraries)
       DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/lockstep/${folder}/impl" FILES_MATCHING PATTERN "*.h")
   endif()
 endforeach()
-# A program that calls find_package(MPI) itself takes the definitions of LockstepDependencies off MPI::MPI_C.
+# For a program that has MPI code of its own: without these MPI's header asks for the C++ library too.
 target_compile_definitions(lockstep_collectives INTERFACE
   $<INSTALL_INTERFACE:OMPI_SKIP_MPICXX> $<INSTALL_INTERFACE:MPICH_SKIP_MPICXX>)
 install(FILES "${PROJECT_SOURCE_DIR}/lockstep.h" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/lockstep")
@@ -67,7 +67,7 @@ install(CODE "
   endforeach()" COMPONENT relocated EXCLUDE_FROM_ALL)
 
 # lockstep.pc, for programs that are built without CMake. The order is that of a static link: the
-# compiler's C++ library first (see FindLibTorch), lockstep's libraries, LibTorch, MPI, the rest.
+# compiler's C++ library first (see FindLibTorch), lockstep's libraries, LibTorch, the rest.
 file(RELATIVE_PATH _up "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
 set(PKGCONFIG_PREFIX "\${pcfiledir}/${_up}")
 string(REGEX REPLACE "/$" "" PKGCONFIG_PREFIX "${PKGCONFIG_PREFIX}")
@@ -99,9 +99,6 @@ get_target_property(_options LibTorch::torch INTERFACE_LINK_OPTIONS)
 if(_options MATCHES "--disable-new-dtags")
   string(APPEND _libraries " -Wl,--disable-new-dtags")
 endif()
-foreach(library IN LISTS MPI_C_LIBRARIES)
-  string(APPEND _libraries " ${library}")
-endforeach()
 set(_optional_packages)
 set(_reader_links)
 foreach(_part libjpeg:libjpeg-dev libpng:libpng-dev libarchive:libarchive-dev)
@@ -180,6 +177,6 @@ set(CPACK_GENERATOR TGZ DEB)
 # LibTorch is a wheel, which no package names; the rest is what a program needs to link.
 set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_PACKAGE_DEPENDS
-  "libopenmpi-dev, openmpi-bin, libhwy-dev, libxxhash-dev, libsodium-dev, zlib1g-dev, pkgconf${_optional_packages}")
+  "openmpi-bin | mpich, libhwy-dev, libxxhash-dev, libsodium-dev, zlib1g-dev, pkgconf${_optional_packages}")
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 include(CPack)

@@ -11,6 +11,12 @@ if(_mpiexec_version MATCHES "Open MPI|OpenRTE|PRRTE")
   list(APPEND LOCKSTEP_MPIEXEC --oversubscribe --bind-to none)
 endif()
 
+# The same programs run under MPICH too, where Open MPI is the first and this is here.
+find_program(LOCKSTEP_MPICH_MPIEXEC NAMES mpiexec.mpich)
+if(LOCKSTEP_MPICH_MPIEXEC AND _mpiexec_version MATCHES "Open MPI|OpenRTE|PRRTE")
+  set(LOCKSTEP_MPICH "${LOCKSTEP_MPICH_MPIEXEC}")
+endif()
+
 set(LOCKSTEP_GPU_TEST_ENVIRONMENT OMP_NUM_THREADS=1
   OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1)
 # The other tests run on CPUs, also where there are GPUs, which a Runtime would choose.
@@ -40,7 +46,7 @@ target_link_libraries(lockstep_test_unit_main PUBLIC lockstep_test_seeds PRIVATE
 add_library(lockstep_test_ranks STATIC EXCLUDE_FROM_ALL "${PROJECT_SOURCE_DIR}/tests/ranks.cpp")
 target_include_directories(lockstep_test_ranks PUBLIC "${PROJECT_SOURCE_DIR}/tests")
 target_link_libraries(lockstep_test_ranks
-  PUBLIC GTest::gtest PRIVATE MPI::MPI_C lockstep_internal)
+  PUBLIC GTest::gtest lockstep::collectives PRIVATE lockstep_internal)
 add_library(lockstep_test_mpi_main STATIC EXCLUDE_FROM_ALL
   "${PROJECT_SOURCE_DIR}/tests/mpi_main.cpp")
 target_link_libraries(lockstep_test_mpi_main
@@ -107,16 +113,17 @@ function(lockstep_add_unit_test library name)
 endfunction()
 
 # lockstep_add_mpi_test(library name RANKS n... SOURCES file... [LIBRARIES target...]
-#                       [TIMEOUT seconds] [RUNTIME_MAIN | OWN_MAIN] [FROM_2_RANKS test...])
+#                       [TIMEOUT seconds] [RUNTIME_MAIN | OWN_MAIN] [FROM_2_RANKS test...] [MPICH])
 #
 # One program, and one ctest entry library.name.npN for each N in RANKS. Label: mpi.
+# MPICH: also library.name.mpich, the same program on two ranks of MPICH, where that is installed beside Open MPI.
 #   default        tests/mpi_main.cpp: lockstep::testing::world() of mpi_world.h
 #   RUNTIME_MAIN   tests/runtime_main.cpp: lockstep::testing::runtime() of test_runtime.h
 #   OWN_MAIN       the sources bring a main; it ends with lockstep::testing::run_tests() of ranks.h
 # FROM_2_RANKS: tests (patterns of GoogleTest) that say something of several ranks only; np1 leaves
 # them out.
 function(lockstep_add_mpi_test library name)
-  cmake_parse_arguments(TEST "RUNTIME_MAIN;OWN_MAIN" "TIMEOUT"
+  cmake_parse_arguments(TEST "RUNTIME_MAIN;OWN_MAIN;MPICH" "TIMEOUT"
     "RANKS;SOURCES;LIBRARIES;FROM_2_RANKS" ${ARGN})
   if(NOT TEST_TIMEOUT)
     set(TEST_TIMEOUT 180)
@@ -144,7 +151,13 @@ function(lockstep_add_mpi_test library name)
     add_test(NAME ${library}.${name}.np${ranks}
       COMMAND ${LOCKSTEP_MPIEXEC} ${MPIEXEC_NUMPROC_FLAG} ${ranks} $<TARGET_FILE:${target}>
         ${filter})
-    set_tests_properties(${library}.${name}.np${ranks} PROPERTIES
+    set(entries ${library}.${name}.np${ranks})
+    if(TEST_MPICH AND LOCKSTEP_MPICH AND ranks EQUAL 2)
+      list(APPEND entries ${library}.${name}.mpich)
+      add_test(NAME ${library}.${name}.mpich
+        COMMAND "${LOCKSTEP_MPICH}" -n ${ranks} $<TARGET_FILE:${target}>)
+    endif()
+    set_tests_properties(${entries} PROPERTIES
       LABELS mpi TIMEOUT ${TEST_TIMEOUT} PROCESSORS ${processors}
       ENVIRONMENT "${LOCKSTEP_TEST_ENVIRONMENT};LOCKSTEP_TEST_RANKS=${ranks}")
   endforeach()

@@ -5,6 +5,7 @@
 #include <lockstep/collectives/core/roll_call.h>
 #include <lockstep/collectives/impl/launch_environment.h>
 #include <lockstep/collectives/impl/life_sign.h>
+#include <lockstep/collectives/mpi/mpi_library.h>
 #include <lockstep/collectives/mpi/mpi_transport.h>
 
 #include <atomic>
@@ -17,6 +18,8 @@
 
 namespace lockstep {
 namespace {
+
+using detail::MpiConstants;
 
 std::atomic<bool> session_exists{false};
 std::atomic<bool> session_failed{false};  // a session that is not a guest's has failed
@@ -41,21 +44,21 @@ class MpiLife {
  public:
   MpiLife() {
     int initialized = 0;
-    detail::check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
+    detail::check_mpi(mpi_.initialized(&initialized), "MPI_Initialized");
     if (initialized == 0) {
       const auto roll = call_roll("start");
-      detail::check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &thread_level_),
+      detail::check_mpi(mpi_.init_thread(MpiConstants::kThreadMultiple, &thread_level_),
                         "MPI_Init_thread");
       is_ours_ = true;
-      detail::check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
+      detail::check_mpi(mpi_.set_errhandler(mpi_.world(), mpi_.errors_return()),
                         "MPI_Comm_set_errhandler");
     } else {
-      detail::check_mpi(MPI_Query_thread(&thread_level_), "MPI_Query_thread");
+      detail::check_mpi(mpi_.query_thread(&thread_level_), "MPI_Query_thread");
     }
   }
   ~MpiLife() {
     if (is_ours_) {
-      MPI_Finalize();
+      mpi_.finalize();
     }
   }
   MpiLife(const MpiLife&) = delete;
@@ -66,14 +69,14 @@ class MpiLife {
 
   /// Throws on every rank if the thread level of MPI is too low on one.
   void check_thread_level(const detail::MpiComm& world) const {
-    const bool enough = thread_level_ >= MPI_THREAD_SERIALIZED;
+    const bool enough = thread_level_ >= MpiConstants::kThreadSerialized;
     const std::string start =
         is_ours_ ? "; MPI offers no more: use an MPI library that is built with support for threads"
                  : "; start MPI with MPI_Init_thread(..., MPI_THREAD_SERIALIZED, ...) or "
                    "MPI_THREAD_MULTIPLE in place of MPI_Init, or let lockstep start MPI";
     LOCKSTEP_CHECK_CODE(
         world.all_agree(enough), ExitCode::environment, "rank ", world.rank(),
-        ": MPI's thread level is ", level_name(thread_level_),
+        ": MPI's thread level is ", detail::thread_level_name(thread_level_),
         enough ? " here, but too low on another rank" : "",
         "; lockstep needs MPI_THREAD_SERIALIZED: the hooks of gradients on a device call MPI from "
         "a thread of autograd",
@@ -81,22 +84,21 @@ class MpiLife {
   }
 
  private:
-  static const char* level_name(int level) {
-    return level == MPI_THREAD_SINGLE       ? "MPI_THREAD_SINGLE"
-           : level == MPI_THREAD_FUNNELED   ? "MPI_THREAD_FUNNELED"
-           : level == MPI_THREAD_SERIALIZED ? "MPI_THREAD_SERIALIZED"
-                                            : "MPI_THREAD_MULTIPLE";
-  }
-
+  const detail::MpiLibrary& mpi_ = detail::MpiLibrary::load();
   bool is_ours_ = false;
-  int thread_level_ = MPI_THREAD_SINGLE;
+  int thread_level_ = MpiConstants::kThreadSingle;
 };
 
+/// Loads no MPI library: a process that is alone needs none.
 bool mpi_is_up() {
+  const detail::MpiLibrary* mpi = detail::MpiLibrary::loaded();
+  if (mpi == nullptr) {
+    return false;
+  }
   int initialized = 0;
   int finalized = 0;
-  detail::check_mpi(MPI_Initialized(&initialized), "MPI_Initialized");
-  detail::check_mpi(MPI_Finalized(&finalized), "MPI_Finalized");
+  detail::check_mpi(mpi->initialized(&initialized), "MPI_Initialized");
+  detail::check_mpi(mpi->finalized(&finalized), "MPI_Finalized");
   LOCKSTEP_CHECK(finalized == 0,
                  "MpiSession: MPI was finalised in this process, most likely with an earlier "
                  "session or Runtime, and cannot start again; keep one for the whole program");
@@ -110,9 +112,10 @@ void check_world_size(const detail::LaunchEnvironment& launch, const detail::Mpi
   LOCKSTEP_CHECK_CODE(
       world.all_agree(agrees), ExitCode::environment, "rank ", world.rank(),
       ": the launcher started ", launch.world_size, " ranks (", launch.size_variable,
-      "), but MPI sees a world of ", size,
-      "; start the program with the mpirun of the MPI library it is linked to, or with srun "
-      "--mpi=pmix");
+      "), but MPI sees a world of ", size, ": the library of this process is ",
+      detail::mpi_facts().library,
+      "; start the program with the mpirun of that library, or with srun --mpi=pmix, or name the "
+      "launcher's library in LOCKSTEP_MPI");
 }
 
 }  // namespace
@@ -135,7 +138,7 @@ struct MpiSession::Impl {
   std::shared_ptr<std::atomic<bool>> failed = std::make_shared<std::atomic<bool>>(false);
   std::optional<MpiLife> mpi;
   Communicator world = Communicator::solo();
-  MPI_Comm joined = MPI_COMM_WORLD;
+  detail::MpiHandle joined = 0;
 
   ~Impl() {
     if (only_one && mpi && failed->load()) {
@@ -144,7 +147,8 @@ struct MpiSession::Impl {
   }
 
   /// Makes `world` of the ranks of `comm`; `launch` has the expected size.
-  void join(MPI_Comm comm, const detail::LaunchEnvironment& launch, CommunicatorOptions options) {
+  void join(detail::MpiHandle comm, const detail::LaunchEnvironment& launch,
+            CommunicatorOptions options) {
     joined = comm;
     mpi.emplace();
     try {
@@ -168,13 +172,13 @@ MpiSession::MpiSession(CommunicatorOptions options) : impl_(std::make_unique<Imp
                       "ranks again from the last snapshot");
   detail::give(detail::LifeSign::starting);
   if (mpi_is_up()) {
-    impl_->join(MPI_COMM_WORLD, {}, options);
+    impl_->join(detail::MpiLibrary::load().world(), {}, options);
     detail::give(detail::LifeSign::up);
     return;
   }
   const detail::LaunchEnvironment launch = detail::read_launch_environment();
   if (launch.by_launcher) {
-    impl_->join(MPI_COMM_WORLD, launch, options);
+    impl_->join(detail::MpiLibrary::load().world(), launch, options);
   }
   detail::give(detail::LifeSign::up);
 }
@@ -224,17 +228,17 @@ std::vector<std::string> MpiSession::leave_with(const std::string& bytes) {
   impl_->world = Communicator::solo();
   const detail::ReturnedErrors returned(impl_->joined);
   const auto check = [&](int code, const char* call) {
-    impl_->failed->store(code != MPI_SUCCESS);
+    impl_->failed->store(code != MpiConstants::kSuccess);
     detail::check_mpi(code, call);
   };
+  const detail::MpiLibrary& mpi = detail::MpiLibrary::load();
   const int mine = static_cast<int>(bytes.size());
   std::vector<int> sizes(ranks);
-  check(MPI_Allgather(&mine, 1, MPI_INT, sizes.data(), 1, MPI_INT, impl_->joined), "MPI_Allgather");
+  check(mpi.allgather(&mine, sizeof mine, sizes.data(), impl_->joined), "MPI_Allgather");
   std::vector<int> begins(ranks + 1);
   std::partial_sum(sizes.begin(), sizes.end(), begins.begin() + 1);
   std::string all(static_cast<size_t>(begins.back()), '\0');
-  check(MPI_Allgatherv(bytes.data(), mine, MPI_BYTE, all.data(), sizes.data(), begins.data(),
-                       MPI_BYTE, impl_->joined),
+  check(mpi.allgatherv(bytes.data(), mine, all.data(), sizes.data(), begins.data(), impl_->joined),
         "MPI_Allgatherv");
   std::vector<std::string> result;
   for (size_t rank = 0; rank < ranks; ++rank) {
@@ -245,13 +249,7 @@ std::vector<std::string> MpiSession::leave_with(const std::string& bytes) {
 }
 
 std::string MpiSession::library_version() const {
-  if (!impl_->mpi) {
-    return "";
-  }
-  char version[MPI_MAX_LIBRARY_VERSION_STRING] = {};
-  int length = 0;
-  detail::check_mpi(MPI_Get_library_version(version, &length), "MPI_Get_library_version");
-  return std::string(version, static_cast<size_t>(length));
+  return impl_->mpi ? detail::MpiLibrary::load().version() : "";
 }
 
 }  // namespace lockstep

@@ -136,10 +136,6 @@ int exec_tool(const std::string& name, char** argv) {
                  "\n";
     return exit_environment;
   }
-  if (const std::string problem = why_no_mpi(name); !problem.empty()) {
-    std::cerr << "lockstep: " << problem << "\n";
-    return exit_environment;
-  }
   std::string folders;
   for (const std::string& folder : libtorch->library_folders) {
     folders += (folders.empty() ? "" : ":") + folder;

@@ -1,7 +1,8 @@
 #include "ranks.h"
 
 #include <gtest/gtest.h>
-#include <mpi.h>
+#include <lockstep/collectives/impl/mpi_comm.h>
+#include <lockstep/collectives/mpi/mpi_library.h>
 
 #include <cstdlib>
 #include <iostream>
@@ -50,15 +51,15 @@ class RankPrinter : public EmptyTestEventListener {
 /// Fails a test on every rank when it failed on any.
 class RanksAgree : public EmptyTestEventListener {
  public:
-  RanksAgree(int rank, int size) : rank_(rank), failed_(size) {
-    MPI_Comm_dup(MPI_COMM_WORLD, &ranks_);
-  }
-  ~RanksAgree() override { MPI_Comm_free(&ranks_); }
+  RanksAgree(int rank, int size)
+      : rank_(rank),
+        failed_(size),
+        ranks_(detail::MpiComm::duplicate(detail::MpiLibrary::load().world())) {}
 
  private:
   void OnTestEnd(const TestInfo& test) override {
     const int failed = test.result()->Failed() ? 1 : 0;
-    MPI_Allgather(&failed, 1, MPI_INT, failed_.data(), 1, MPI_INT, ranks_);
+    ranks_.all_gather(&failed, sizeof failed, failed_.data());
     std::string others;
     for (size_t rank = 0; rank < failed_.size(); ++rank) {
       if (failed_[rank]) {
@@ -72,7 +73,7 @@ class RanksAgree : public EmptyTestEventListener {
 
   const int rank_;
   std::vector<int> failed_;
-  MPI_Comm ranks_ = MPI_COMM_NULL;
+  const detail::MpiComm ranks_;
 };
 
 bool started_as_asked(int rank, int world_size) {

@@ -17,31 +17,24 @@ void for_each_message(int64_t bytes, const Pass& pass) {
 
 void EagerMessages::send(const void* from, int64_t bytes, int to, int tag) {
   for_each_message(bytes, [&](int64_t begin, int count) {
-    requests_.emplace_back(MPI_REQUEST_NULL);
-    comm_.check(MPI_Isend(static_cast<const char*>(from) + begin, count, MPI_BYTE, to, tag,
-                          comm_.get(), &requests_.back()),
-                "MPI_Isend");
+    requests_.emplace_back();
+    comm_.isend(static_cast<const char*>(from) + begin, count, to, tag, requests_.back());
   });
 }
 
 void EagerMessages::receive(void* to, int64_t bytes, int from, int tag) {
   for_each_message(bytes, [&](int64_t begin, int count) {
-    requests_.emplace_back(MPI_REQUEST_NULL);
-    comm_.check(MPI_Irecv(static_cast<char*>(to) + begin, count, MPI_BYTE, from, tag, comm_.get(),
-                          &requests_.back()),
-                "MPI_Irecv");
+    requests_.emplace_back();
+    comm_.irecv(static_cast<char*>(to) + begin, count, from, tag, requests_.back());
   });
 }
 
 bool EagerMessages::are_complete() {
-  int complete = 0;
-  comm_.check(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &complete,
-                          MPI_STATUSES_IGNORE),
-              "MPI_Testall");
-  if (complete != 0) {
-    requests_.clear();
+  if (!comm_.test_all(requests_)) {
+    return false;
   }
-  return complete != 0;
+  requests_.clear();
+  return true;
 }
 
 }  // namespace lockstep::detail

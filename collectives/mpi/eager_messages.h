@@ -25,7 +25,7 @@ class EagerMessages {
 
  private:
   const MpiComm& comm_;
-  std::vector<MPI_Request> requests_;
+  std::vector<MpiRequest> requests_;
 };
 
 }  // namespace lockstep::detail

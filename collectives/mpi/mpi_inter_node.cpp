@@ -18,27 +18,22 @@ class MpiStep : public CollectiveStep {
  public:
   bool reduce(int64_t chunk, int slot) final {
     if (!running_) {
-      start(chunk, &request_);
+      start(chunk, request_);
       running_ = true;
     }
-    int complete = 0;
-    comm_.check(MPI_Test(&request_, &complete, MPI_STATUS_IGNORE), "MPI_Test");
-    if (complete == 0) {
-      return false;
-    }
-    running_ = false;
-    return true;
+    running_ = !comm_.test(request_);
+    return !running_;
   }
 
  protected:
   MpiStep(const MpiComm& comm, int64_t chunks)
       : CollectiveStep(chunks, /*staged=*/false, /*waits_for_peers=*/false), comm_(comm) {}
-  virtual void start(int64_t chunk, MPI_Request* request) = 0;
+  virtual void start(int64_t chunk, MpiRequest& request) = 0;
 
   const MpiComm& comm_;
 
  private:
-  MPI_Request request_ = MPI_REQUEST_NULL;
+  MpiRequest request_ = 0;
   bool running_ = false;
 };
 
@@ -47,9 +42,7 @@ class MpiBarrier final : public MpiStep {
   explicit MpiBarrier(const MpiComm& comm) : MpiStep(comm, /*chunks=*/1) {}
 
  private:
-  void start(int64_t chunk, MPI_Request* request) override {
-    comm_.check(MPI_Ibarrier(comm_.get(), request), "MPI_Ibarrier");
-  }
+  void start(int64_t chunk, MpiRequest& request) override { comm_.ibarrier(request); }
 };
 
 class MpiBroadcast final : public MpiStep {
@@ -62,11 +55,9 @@ class MpiBroadcast final : public MpiStep {
   }
 
  private:
-  void start(int64_t chunk, MPI_Request* request) override {
+  void start(int64_t chunk, MpiRequest& request) override {
     const Slice part = chunk_of(static_cast<int64_t>(tensor_.bytes()), chunk, kPieceBytes);
-    comm_.check(MPI_Ibcast(tensor_.data + part.begin, static_cast<int>(part.size()), MPI_BYTE,
-                           root_, comm_.get(), request),
-                "MPI_Ibcast");
+    comm_.ibroadcast(tensor_.data + part.begin, static_cast<int>(part.size()), root_, request);
   }
 
   Span tensor_;
@@ -153,7 +144,8 @@ class MpiInterNode final : public InterNode {
         signs_(all, layout),
         layout_(layout),
         column_(MpiComm::split(
-            all.get(), layout.local_rank < layout.smallest() ? layout.local_rank : MPI_UNDEFINED,
+            all.get(),
+            layout.local_rank < layout.smallest() ? layout.local_rank : MpiComm::kNoColor,
             /*key=*/layout.own_node)),
         slices_(column_, layout_),
         pieces_(column_, layout_) {}
@@ -161,29 +153,21 @@ class MpiInterNode final : public InterNode {
   MpiInterNode& operator=(const MpiInterNode&) = delete;
 
   bool gather_calls(const CollectiveCall& own, std::vector<CollectiveCall>& all) override {
-    constexpr int kBytes = static_cast<int>(sizeof(CollectiveCall));
     if (!gathering_) {
       own_call_ = own;
-      calls_comm_.check(MPI_Iallgather(&own_call_, kBytes, MPI_BYTE, calls_.data(), kBytes,
-                                       MPI_BYTE, calls_comm_.get(), &request_),
-                        "MPI_Iallgather");
+      calls_comm_.iall_gather(&own_call_, static_cast<int>(sizeof own_call_), calls_.data(),
+                              request_);
       gathering_ = true;
     }
-    int complete = 0;
-    calls_comm_.check(MPI_Test(&request_, &complete, MPI_STATUS_IGNORE), "MPI_Test");
-    if (complete != 0) {
-      gathering_ = false;
-      all = calls_;
+    if (!calls_comm_.test(request_)) {
+      return false;
     }
-    return complete != 0;
+    gathering_ = false;
+    all = calls_;
+    return true;
   }
 
-  void progress() override {
-    int found = 0;
-    calls_comm_.check(
-        MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, calls_comm_.get(), &found, MPI_STATUS_IGNORE),
-        "MPI_Iprobe");
-  }
+  void progress() override { calls_comm_.arrived(); }
 
   void tell(const std::string& text) override { signs_.tell(text); }
   void tell_at_last(const std::string& text) noexcept override {
@@ -239,7 +223,7 @@ class MpiInterNode final : public InterNode {
   MpiComm calls_comm_;
   CollectiveCall own_call_;
   std::vector<CollectiveCall> calls_;
-  MPI_Request request_ = MPI_REQUEST_NULL;
+  MpiRequest request_ = 0;
   bool gathering_ = false;
   MpiSigns signs_;
   const NodeLayout layout_;

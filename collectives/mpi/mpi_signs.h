@@ -30,7 +30,7 @@ class MpiSigns {
  private:
   struct Message {
     std::string text;
-    MPI_Request request;
+    MpiRequest request = 0;
   };
 
   MpiComm comm_;

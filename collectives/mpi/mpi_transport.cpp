@@ -50,7 +50,7 @@ class MpiTransport final : public HostTransport {
   std::shared_ptr<Transport> split_ranks(const std::vector<SplitWish>& wishes) override {
     const SplitWish& own = wishes[static_cast<size_t>(rank())];
     MpiComm part = MpiComm::split(ranks_.all.get(),
-                                  own.color < 0 ? MPI_UNDEFINED : static_cast<int>(own.color),
+                                  own.color < 0 ? MpiComm::kNoColor : static_cast<int>(own.color),
                                   static_cast<int>(own.key));
     return part.valid() ? make_mpi_transport(std::move(part), engine().options(), ranks_.failed)
                         : nullptr;
@@ -63,7 +63,7 @@ class MpiTransport final : public HostTransport {
 std::unique_ptr<NodeGroup> make_group(const MpiRanks& ranks) {
   auto group = std::make_unique<NodeGroup>(ranks.share_memory(NodeGroup::block_bytes()),
                                            ranks.node.rank(), NodeGroup::Peers::processes);
-  ranks.node.check(MPI_Barrier(ranks.node.get()), "MPI_Barrier");
+  ranks.node.barrier();
   group->watch_peers();
   return group;
 }

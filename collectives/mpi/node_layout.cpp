@@ -41,7 +41,7 @@ bool NodeLayout::in_rank_order() const {
 
 NodeLayout find_nodes(const MpiComm& all, const MpiComm& node) {
   int first = all.rank();  // first rank of this node: `node` is ordered like `all`
-  node.check(MPI_Bcast(&first, 1, MPI_INT, /*root=*/0, node.get()), "MPI_Bcast");
+  node.broadcast(&first, sizeof first, /*root=*/0);
   std::vector<int> firsts(static_cast<size_t>(all.size()));
   all.all_gather(&first, sizeof first, firsts.data());
 

@@ -32,7 +32,7 @@ void SliceChain::start(const kernels::Reduction& reduction, const std::vector<co
 
 bool SliceChain::test() {
   for (; summed_ < pieces_; ++summed_) {
-    if (!is_first() && !has_arrived(incoming_sums_[static_cast<size_t>(summed_)])) {
+    if (!is_first() && !column_.test(incoming_sums_[static_cast<size_t>(summed_)])) {
       break;
     }
     sum(piece(summed_));
@@ -41,21 +41,18 @@ bool SliceChain::test() {
     }
   }
   for (; returned_ < summed_; ++returned_) {
-    if (!is_last() && !has_arrived(incoming_results_[static_cast<size_t>(returned_)])) {
+    if (!is_last() && !column_.test(incoming_results_[static_cast<size_t>(returned_)])) {
       break;
     }
     if (!is_first()) {
       send(result_, piece(returned_), node_ - 1, kTotalTag);
     }
   }
-  int sent = 0;
-  column_.check(
-      MPI_Testall(static_cast<int>(sends_.size()), sends_.data(), &sent, MPI_STATUSES_IGNORE),
-      "MPI_Testall");
-  if (sent != 0) {
+  const bool all_sent = column_.test_all(sends_);
+  if (all_sent) {
     sends_.clear();
   }
-  return returned_ == pieces_ && sent != 0;
+  return returned_ == pieces_ && all_sent;
 }
 
 void SliceChain::sum(const Slice& piece) {
@@ -87,26 +84,16 @@ void SliceChain::sum(const Slice& piece) {
 
 void SliceChain::send(const Span& from, const Slice& piece, int node, int tag) {
   sends_.emplace_back();
-  column_.check(
-      MPI_Isend(from.at(piece.begin), static_cast<int>(piece.size() * from.element_size()),
-                MPI_BYTE, node, tag, column_.get(), &sends_.back()),
-      "MPI_Isend");
+  column_.isend(from.at(piece.begin), static_cast<int>(piece.size() * from.element_size()), node,
+                tag, sends_.back());
 }
 
-void SliceChain::receive(std::vector<MPI_Request>& requests, const Span& to, int node, int tag) {
-  requests.assign(static_cast<size_t>(pieces_), MPI_REQUEST_NULL);
+void SliceChain::receive(std::vector<MpiRequest>& requests, const Span& to, int node, int tag) {
+  requests.assign(static_cast<size_t>(pieces_), MpiRequest{0});
   for (int64_t k = 0; k < pieces_; ++k) {
-    column_.check(
-        MPI_Irecv(to.at(piece(k).begin), static_cast<int>(piece(k).size() * to.element_size()),
-                  MPI_BYTE, node, tag, column_.get(), &requests[static_cast<size_t>(k)]),
-        "MPI_Irecv");
+    column_.irecv(to.at(piece(k).begin), static_cast<int>(piece(k).size() * to.element_size()),
+                  node, tag, requests[static_cast<size_t>(k)]);
   }
-}
-
-bool SliceChain::has_arrived(MPI_Request& request) const {
-  int complete = 0;
-  column_.check(MPI_Test(&request, &complete, MPI_STATUS_IGNORE), "MPI_Test");
-  return complete != 0;
 }
 
 }  // namespace lockstep::detail

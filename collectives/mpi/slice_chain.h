@@ -35,8 +35,7 @@ class SliceChain {
   Slice piece(int64_t index) const { return chunk_of(result_.numel, index, kPieceElements); }
   void sum(const Slice& piece);
   void send(const Span& from, const Slice& piece, int node, int tag);
-  void receive(std::vector<MPI_Request>& requests, const Span& to, int node, int tag);
-  bool has_arrived(MPI_Request& request) const;
+  void receive(std::vector<MpiRequest>& requests, const Span& to, int node, int tag);
 
   const MpiComm& column_;
   const int node_;
@@ -50,9 +49,9 @@ class SliceChain {
   int64_t returned_ = 0;  // pieces whose result is complete
   std::vector<char> sum_memory_;
   std::vector<std::vector<char>> converted_;  // a piece of each rank of this node
-  std::vector<MPI_Request> incoming_sums_;    // one for each piece, like the results
-  std::vector<MPI_Request> incoming_results_;
-  std::vector<MPI_Request> sends_;
+  std::vector<MpiRequest> incoming_sums_;     // one for each piece, like the results
+  std::vector<MpiRequest> incoming_results_;
+  std::vector<MpiRequest> sends_;
 };
 
 }  // namespace lockstep::detail

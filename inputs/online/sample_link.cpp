@@ -19,7 +19,7 @@ using detail::MpiComm;
 enum Tag : int { kSample = 1, kEnd = 2 };
 
 struct Message {
-  MPI_Request request = MPI_REQUEST_NULL;
+  detail::MpiRequest request = 0;
   std::vector<char> bytes;
 };
 
@@ -95,14 +95,12 @@ struct SampleLink::Impl {
   /// Drops messages that were received; different trainers may receive in any order.
   void drop_taken() {
     for (auto message = sent.begin(); message != sent.end();) {
-      int is_taken = 0;
-      comm.check(MPI_Test(&message->request, &is_taken, MPI_STATUS_IGNORE), "MPI_Test");
-      message = is_taken != 0 ? sent.erase(message) : message + 1;
+      message = comm.test(message->request) ? sent.erase(message) : message + 1;
     }
   }
 
   void wait_for_first() {
-    comm.check(MPI_Wait(&sent.front().request, MPI_STATUS_IGNORE), "MPI_Wait");
+    comm.wait(sent.front().request);
     sent.pop_front();
   }
 
@@ -129,9 +127,8 @@ struct SampleLink::Impl {
     const int to = trainers[static_cast<size_t>((number + count++) % trainer_count())];
     sent.push_back(std::move(message));
     // Synchronous: complete only when received, even if small.
-    comm.check(MPI_Issend(sent.back().bytes.data(), static_cast<int>(bytes), MPI_BYTE, to, kSample,
-                          comm.get(), &sent.back().request),
-               "MPI_Issend");
+    comm.issend(sent.back().bytes.data(), static_cast<int>(bytes), to, kSample,
+                sent.back().request);
   }
 
   void finish() {
@@ -139,7 +136,7 @@ struct SampleLink::Impl {
       wait_for_first();
     }
     for (const int trainer : trainers) {
-      comm.check(MPI_Send(nullptr, 0, MPI_BYTE, trainer, kEnd, comm.get()), "MPI_Send");
+      comm.send(nullptr, 0, trainer, kEnd);
     }
     finished = true;
   }
@@ -157,21 +154,13 @@ struct SampleLink::Impl {
 
   /// Receives the next sample or the end of the next source. Returns false if it has not arrived.
   bool take(size_t source, bool may_wait, SampleBuffer& buffer, int64_t& samples) {
-    MPI_Status status;
     const int from = simulators[source];
-    int is_there = 1;
-    if (may_wait) {
-      comm.check(MPI_Probe(from, MPI_ANY_TAG, comm.get(), &status), "MPI_Probe");
-    } else {
-      comm.check(MPI_Iprobe(from, MPI_ANY_TAG, comm.get(), &is_there, &status), "MPI_Iprobe");
-    }
-    if (is_there == 0) {
+    const auto message = may_wait ? comm.next_from(from) : comm.arrived(from);
+    if (!message) {
       return false;
     }
-    comm.check(MPI_Recv(received.data(), static_cast<int>(bytes), MPI_BYTE, from, status.MPI_TAG,
-                        comm.get(), MPI_STATUS_IGNORE),
-               "MPI_Recv");
-    if (status.MPI_TAG == kEnd) {
+    comm.receive(received.data(), static_cast<int>(bytes), from, message->tag);
+    if (message->tag == kEnd) {
       ended[source] = true;
       return true;
     }

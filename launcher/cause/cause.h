@@ -24,7 +24,7 @@ struct JobEnd {
   std::string overdue;             // which deadline has passed, and of whom; empty: none
   bool was_asked = false;          // somebody asked the job to stop
   bool mpirun_was_killed = false;  // by the launcher: reports of ranks may be missing
-  std::vector<int> late;           // the ranks that have missed the deadline
+  std::vector<int> late = {};      // the ranks that have missed the deadline
 };
 
 /// The first cause of a job's end. Empty if the job ended well, whatever its ranks reported, or if

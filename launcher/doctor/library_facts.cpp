@@ -6,13 +6,12 @@
 #include <lockstep/amp/impl/cuda_kernels.h>
 #include <lockstep/collectives/impl/launch_environment.h>
 #include <lockstep/collectives/impl/loaded_libraries.h>
+#include <lockstep/collectives/impl/mpi_comm.h>
 #include <lockstep/collectives/impl/nccl_api.h>
 #include <lockstep/runtime/process/impl/environment.h>
 #include <lockstep/runtime/process/impl/identity.h>
-#include <mpi.h>
 #include <torch/headeronly/version.h>
 
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -95,18 +94,6 @@ void read_devices(RankFacts& facts) {
   }
 }
 
-std::string thread_level() {
-  int up = 0;
-  int level = 0;
-  if (MPI_Initialized(&up) != MPI_SUCCESS || up == 0 || MPI_Query_thread(&level) != MPI_SUCCESS) {
-    return "";
-  }
-  return level == MPI_THREAD_SINGLE       ? "MPI_THREAD_SINGLE"
-         : level == MPI_THREAD_FUNNELED   ? "MPI_THREAD_FUNNELED"
-         : level == MPI_THREAD_SERIALIZED ? "MPI_THREAD_SERIALIZED"
-                                          : "MPI_THREAD_MULTIPLE";
-}
-
 /// How far this rank's clock is ahead of rank 0's: the smallest difference after several barriers.
 double clock_ahead(const Communicator& control) {
   double ahead = 0.0;
@@ -161,14 +148,9 @@ void read_world(RankFacts& facts, const Runtime& runtime) {
   if (runtime.device().is_cuda()) {
     facts.device_uuid = identity_of(runtime.device().index());
   }
-  facts.thread_level = thread_level();
-  if (!facts.thread_level.empty()) {
-    std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
-    int length = 0;
-    MPI_Get_library_version(text.data(), &length);
-    const std::string version(text.data(), static_cast<size_t>(length));
-    facts.mpi = version.substr(0, version.find_first_of(",\n"));
-  }
+  const detail::MpiFacts mpi = detail::mpi_facts();
+  facts.thread_level = mpi.thread_level;
+  facts.mpi = mpi.library;
   facts.clock = clock_ahead(runtime.control());
 }
 

@@ -10,7 +10,6 @@
 #include <optional>
 
 #include "machine/allocation.h"
-#include "machine/built_with.h"
 #include "machine/machine.h"
 #include "machine/visible_gpus.h"
 
@@ -171,11 +170,7 @@ void add_open_mpi_options(const RunOptions& options, int version,
 
 void add_hydra_options(const RunOptions& options, JobCommand& command) {
   auto& arguments = command.arguments;
-  command.notes.emplace_back(
-      is_built_for_open_mpi()
-          ? options.mpirun + " is not Open MPI's, but this lockstep was built for " +
-                built_for_mpi() + ", so each rank would be alone: name its mpirun with --mpirun"
-          : "mpirun is not Open MPI's: only -n, -f and -hosts are passed to it");
+  command.notes.emplace_back("mpirun is not Open MPI's: only -n, -f and -hosts are passed to it");
   if (!options.hostfile.empty()) {
     arguments.insert(arguments.end(), {"-f", options.hostfile});
   }

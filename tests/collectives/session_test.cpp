@@ -1,40 +1,18 @@
 #include <gtest/gtest.h>
 #include <lockstep/collectives/exit_code.h>
-#include <sys/wait.h>
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <set>
 #include <string>
 
+#include "finished.h"
+
 namespace lockstep {
 namespace {
-
-struct Finished {
-  int code = -1;
-  std::string output;
-  std::chrono::duration<double> time{};
-};
-
-/// Runs a shell command line; PROBE_PROGRAM and MPIEXEC come from CMake.
-Finished shell(const std::string& command) {
-  Finished run;
-  const auto start = std::chrono::steady_clock::now();
-  FILE* pipe = popen(("(" + command + ") 2>&1").c_str(), "r");
-  std::array<char, 4096> buffer;
-  for (size_t n; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) {
-    run.output.append(buffer.data(), n);
-  }
-  const int status = pclose(pipe);
-  run.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  run.time = std::chrono::steady_clock::now() - start;
-  return run;
-}
 
 /// The probe without any launcher, whatever started this test.
 Finished alone(const std::string& environment, const std::string& mode = "size") {

@@ -175,6 +175,8 @@ def build_template(installed, folder, arguments):
     installed.run("cmake", "-B", "build", "-G", arguments.generator, *place, f"-DCMAKE_CXX_COMPILER={arguments.compiler}",
                   f"-DCMAKE_CXX_COMPILER_LAUNCHER={arguments.launcher}", cwd=folder / "template")
     installed.run("cmake", "--build", "build", cwd=folder / "template")
+    if "MPI_C_" in (folder / "template" / "build" / "CMakeCache.txt").read_text(encoding="utf-8"):
+        fail("a program without MPI code of its own looks for an MPI to be built")
     return folder / "template"
 
 
@@ -186,6 +188,17 @@ def train_without_compiler(installed, template):
         if shutil.which("c++", path=tools) or shutil.which("cmake", path=tools):
             fail("there is a compiler")
         train(installed, template, PATH=tools)
+
+
+def train_under_mpich(installed, template):
+    """The program that ran under Open MPI, as it is."""
+    if not shutil.which("mpiexec.mpich"):
+        print("skipped: training under MPICH, which is not here")
+        return
+    shutil.rmtree(template / "runs")
+    text = installed.run(installed.command, "run", "--mpirun", "mpiexec.mpich", "-n", "2", "--", template / "build" / "train", cwd=template)
+    if "accuracy 0.9" not in text:
+        fail("the template did not train under MPICH")
 
 
 def train_as_another_user(installed, template, libtorch):
@@ -281,6 +294,7 @@ def main():
         train(installed, template)
         inspect(installed, installed.command, template)
         train_without_compiler(installed, template)
+        train_under_mpich(installed, template)
         train_as_another_user(installed, template, libtorch)
         if arguments.pkg_config:
             build_by_pkg_config(installed, folder, libtorch, arguments)

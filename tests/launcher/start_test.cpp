@@ -29,8 +29,8 @@ TEST(LauncherStart, VersionAndHelpSucceed) {
   EXPECT_THAT(version.out,
               MatchesRegex("lockstep " LOCKSTEP_VERSION
                            "\ncommit +([0-9a-f]{12}( and changes)?|unknown)\nLibTorch +[0-9.]+ for "
-                           "(CPUs|CUDA [0-9.]+)\nMPI +[A-Za-z ]+[0-9.]+ "
-                           "\\(libmpi.so.[0-9]+\\)\nNCCL +(none|[0-9.]+)\n"));
+                           "(CPUs|CUDA [0-9.]+)\nNCCL +(none|[0-9.]+)\n"
+                           "MPI +/.*libmpi(ch)?\\.so\\.(40|12)\n"));
   const Launched help = launch({"--help"});
   EXPECT_EQ(help.code, 0);
   EXPECT_THAT(help.out, HasSubstr("Start a program on many ranks"));
@@ -143,18 +143,15 @@ TEST(LauncherStart, AUserWithoutAHomeIsToldToSetIt) {
   EXPECT_EQ(set.code, 0) << set.error;
 }
 
-TEST(LauncherStart, AnMpirunOfAnotherMpiIsNamedInOneSentence) {
+TEST(LauncherStart, AnMpirunThatIsNotOpenMpisGetsTheOptionsOfHydra) {
   const Folder folder;
   const std::string mpirun = folder.path() + "/mpirun";
   std::ofstream(mpirun) << "#!/bin/sh\necho 'HYDRA build details:'\n";
   chmod(mpirun.c_str(), 0755);
-  if (launch({"--version"}).out.find("Open MPI") == std::string::npos) {
-    GTEST_SKIP() << "built for the MPI that this mpirun stands for";
-  }
-  const Launched result =
-      launch({"run", "-n", "2", "--dry-run", "--mpirun", mpirun, "--", "/bin/true"});
-  EXPECT_THAT(result.error, MatchesRegex("(.*\n)?lockstep: .*/mpirun is not Open MPI's, but this "
-                                         "lockstep was built for Open MPI .*--mpirun\n(.*\n)?"));
+  const Launched result = launch(
+      {"run", "-n", "2", "--dry-run", "--host", "a,b", "--mpirun", mpirun, "--", "/bin/true"});
+  EXPECT_THAT(result.error, HasSubstr("mpirun is not Open MPI's: only -n, -f and -hosts"));
+  EXPECT_THAT(result.out, HasSubstr(mpirun + " -n 2 -hosts a,b "));
 }
 
 TEST(LauncherStart, PrefixIsTheFolderThatHasBin) {

@@ -1,0 +1,103 @@
+#include <dlfcn.h>
+#include <lockstep/collectives/check.h>
+#include <lockstep/collectives/exceptions.h>
+#include <lockstep/collectives/impl/loaded_libraries.h>
+#include <lockstep/collectives/impl/mpi_files.h>
+#include <lockstep/collectives/mpi/mpi_functions.h>
+#include <lockstep/collectives/mpi/mpi_library.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace lockstep::detail {
+namespace {
+
+std::atomic<MpiLibrary*> the_library{nullptr};
+
+std::string name_of(const std::string& path) {
+  return path.substr(path.rfind('/') + 1);
+}
+
+/// The files of this process that have MPI's functions, each once. A profiler's functions have the
+/// names MPI_…, those with PMPI_… are the library's own.
+std::vector<std::string> libraries_of_process() {
+  std::vector<std::string> found;
+  for (const std::string& path : loaded_libraries()) {
+    if (name_of(path).rfind("libmp", 0) != 0) {
+      continue;
+    }
+    void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+    void* function = library == nullptr ? nullptr : dlsym(library, "PMPI_Init_thread");
+    Dl_info info{};
+    if (function != nullptr && dladdr(function, &info) != 0 &&
+        std::find(found.begin(), found.end(), info.dli_fname) == found.end()) {
+      found.emplace_back(info.dli_fname);
+    }
+    if (library != nullptr) {
+      dlclose(library);
+    }
+  }
+  return found;
+}
+
+/// The functions of a file of this process.
+std::unique_ptr<MpiLibrary> functions_of(const std::string& path) {
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  LOCKSTEP_CHECK_CODE(library != nullptr, ExitCode::environment, "cannot use the MPI library ",
+                      path, ": ", dlerror());
+  if (dlsym(library, "ompi_mpi_comm_world") != nullptr) {
+    return std::make_unique<MpiFunctions<OpenMpiAbi>>(library);
+  }
+  LOCKSTEP_CHECK_CODE(
+      name_of(path).find(".so.12") != std::string::npos, ExitCode::environment,
+      "the MPI library of this process is ", path,
+      ", which has neither the binary interface of Open MPI (libmpi.so.40) nor that of MPICH and "
+      "its relatives (libmpi.so.12); use one of these");
+  return std::make_unique<MpiFunctions<MpichAbi>>(library);
+}
+
+}  // namespace
+
+MpiLibrary* MpiLibrary::loaded() {
+  if (MpiLibrary* found = the_library.load(std::memory_order_acquire)) {
+    return found;
+  }
+  static std::mutex mutex;
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (the_library.load() == nullptr) {
+    const std::vector<std::string> paths = libraries_of_process();
+    LOCKSTEP_CHECK_CODE(paths.size() < 2, ExitCode::environment, "two MPI libraries are loaded, ",
+                        paths[0], " and ", paths[1],
+                        ": ranks of one do not see those of the other; link the program, and the "
+                        "libraries that it uses, to the same one");
+    if (!paths.empty()) {
+      the_library.store(functions_of(paths.front()).release(), std::memory_order_release);
+    }
+  }
+  return the_library.load();
+}
+
+MpiLibrary& MpiLibrary::load() {
+  std::string tried;
+  for (const std::string& file : loaded() == nullptr ? mpi_files() : std::vector<std::string>()) {
+    // Open MPI's plugins take its functions from the process.
+    if (dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr) {
+      LOCKSTEP_CHECK_CODE(loaded() != nullptr, ExitCode::environment, file,
+                          " is no MPI library; name one in LOCKSTEP_MPI");
+      break;
+    }
+    tried += "\n  " + std::string(dlerror());
+  }
+  LOCKSTEP_CHECK_CODE(loaded() != nullptr, ExitCode::environment,
+                      "a launcher started this rank, but the dynamic linker finds no MPI library; "
+                      "install that of the launcher (Debian: libopenmpi3 or libmpich12), or name "
+                      "its file in LOCKSTEP_MPI. Tried:",
+                      tried);
+  return *loaded();
+}
+
+}  // namespace lockstep::detail
