@@ -1,5 +1,5 @@
 # An MPI library, with mpi.h, for tests and benchmarks that call it themselves. lockstep's own libraries take the one that
-# they find when ranks start (collectives/mpi/mpi_library.h).
+# they find when ranks start (collectives/mpi/find_mpi.h).
 find_package(MPI REQUIRED COMPONENTS C)
 foreach(_mpi IN LISTS MPI_C_LIBRARIES)
   if(NOT _mpi MATCHES "/libmp[a-z]*\\.so")

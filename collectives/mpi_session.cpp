@@ -5,7 +5,7 @@
 #include <lockstep/collectives/core/roll_call.h>
 #include <lockstep/collectives/impl/launch_environment.h>
 #include <lockstep/collectives/impl/life_sign.h>
-#include <lockstep/collectives/mpi/mpi_library.h>
+#include <lockstep/collectives/mpi/find_mpi.h>
 #include <lockstep/collectives/mpi/mpi_transport.h>
 
 #include <atomic>
@@ -84,14 +84,14 @@ class MpiLife {
   }
 
  private:
-  const detail::MpiLibrary& mpi_ = detail::MpiLibrary::load();
+  const detail::MpiLibrary& mpi_ = detail::load_mpi();
   bool is_ours_ = false;
   int thread_level_ = MpiConstants::kThreadSingle;
 };
 
 /// Loads no MPI library: a process that is alone needs none.
 bool mpi_is_up() {
-  const detail::MpiLibrary* mpi = detail::MpiLibrary::loaded();
+  const detail::MpiLibrary* mpi = detail::loaded_mpi();
   if (mpi == nullptr) {
     return false;
   }
@@ -172,13 +172,13 @@ MpiSession::MpiSession(CommunicatorOptions options) : impl_(std::make_unique<Imp
                       "ranks again from the last snapshot");
   detail::give(detail::LifeSign::starting);
   if (mpi_is_up()) {
-    impl_->join(detail::MpiLibrary::load().world(), {}, options);
+    impl_->join(detail::load_mpi().world(), {}, options);
     detail::give(detail::LifeSign::up);
     return;
   }
   const detail::LaunchEnvironment launch = detail::read_launch_environment();
   if (launch.by_launcher) {
-    impl_->join(detail::MpiLibrary::load().world(), launch, options);
+    impl_->join(detail::load_mpi().world(), launch, options);
   }
   detail::give(detail::LifeSign::up);
 }
@@ -231,7 +231,7 @@ std::vector<std::string> MpiSession::leave_with(const std::string& bytes) {
     impl_->failed->store(code != MpiConstants::kSuccess);
     detail::check_mpi(code, call);
   };
-  const detail::MpiLibrary& mpi = detail::MpiLibrary::load();
+  const detail::MpiLibrary& mpi = detail::load_mpi();
   const int mine = static_cast<int>(bytes.size());
   std::vector<int> sizes(ranks);
   check(mpi.allgather(&mine, sizeof mine, sizes.data(), impl_->joined), "MPI_Allgather");
@@ -249,7 +249,7 @@ std::vector<std::string> MpiSession::leave_with(const std::string& bytes) {
 }
 
 std::string MpiSession::library_version() const {
-  return impl_->mpi ? detail::MpiLibrary::load().version() : "";
+  return impl_->mpi ? detail::load_mpi().version() : "";
 }
 
 }  // namespace lockstep

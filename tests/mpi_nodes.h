@@ -1,6 +1,6 @@
 #pragma once
 
-#include <lockstep/collectives/mpi/mpi_library.h>
+#include <lockstep/collectives/mpi/find_mpi.h>
 #include <lockstep/collectives/mpi/mpi_transport.h>
 
 #include <algorithm>
@@ -47,7 +47,7 @@ inline std::string text_of(const Layout& layout) {
 /// All ranks, as if they were on these nodes.
 inline Communicator on_nodes(const Layout& layout, const CommunicatorOptions& options = {}) {
   const int node = layout[static_cast<size_t>(world().rank())];
-  const detail::MpiHandle all = detail::MpiLibrary::load().world();
+  const detail::MpiHandle all = detail::load_mpi().world();
   return Communicator(detail::make_mpi_transport(
       detail::MpiComm::duplicate(all), detail::MpiComm::split(all, node, world().rank()), options,
       std::make_shared<std::atomic<bool>>(false)));

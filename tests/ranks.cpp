@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <lockstep/collectives/impl/mpi_comm.h>
-#include <lockstep/collectives/mpi/mpi_library.h>
+#include <lockstep/collectives/mpi/find_mpi.h>
 
 #include <cstdlib>
 #include <iostream>
@@ -54,7 +54,7 @@ class RanksAgree : public EmptyTestEventListener {
   RanksAgree(int rank, int size)
       : rank_(rank),
         failed_(size),
-        ranks_(detail::MpiComm::duplicate(detail::MpiLibrary::load().world())) {}
+        ranks_(detail::MpiComm::duplicate(detail::load_mpi().world())) {}
 
  private:
   void OnTestEnd(const TestInfo& test) override {

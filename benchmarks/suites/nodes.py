@@ -22,6 +22,9 @@ LAYOUTS = {"2 x 1": 2, "2 x 2": 4}  # hosts x ranks of each: ranks
 SIZES = {"1MB": (1 << 20, "us"), "32MB": (32 << 20, "ms")}
 MPI = {"fp16": "mpi-custom-op", "fp32": "mpi"}
 SHARES = {"reduce_scatter": MPI, "all_gather": {"fp16": "mpi", "fp32": "mpi"}}  # the peers
+# What ranks share out: the variant, and the options of `lockstep predict`.
+FORECASTS = {"prediction": ("ours-fp16", ()), "sharded prediction": ("sharded-fp16", ("--shard-optimizer",)),
+             "shared prediction": ("shared-fp16", ("--shard-optimizer", "--share-weights"))}
 STEPS = 16  # a round of local-16
 STEP_PEERS = ("libtorch-mpi-fused", "python-ddp-fp16")
 LINK_TARGET, PREDICTION_TARGET = 0.9, 0.93
@@ -106,7 +109,16 @@ class Place:
         measured = self.measurement.alternate({f"{self.name} {model} {job.variant}": job for job in jobs}, seconds_of)
         return {variant: sample for (_, variant), sample in measured.items()}
 
-    def step_rows(self, model, forecast):
+    def forecast_rows(self, model, samples, forecasts):
+        """One for each of `forecasts`: {name: seconds}; `samples` has the variants that were measured already."""
+        rows = []
+        for name, seconds in forecasts.items():
+            variant = FORECASTS[name][0]
+            measured = samples if variant in samples else self.alternate(model, [self.ours(variant, model)], measure.each)
+            rows.append(predicted("nodes", f"{self.name} {model} {name}", measured[variant], seconds, "ms", PREDICTION_TARGET))
+        return rows
+
+    def step_rows(self, model, forecasts):
         name, samples = f"{self.name} {model}", self.steps(model)
         rows = [compare("nodes", name, samples["ours-fp16"], samples[variant], variant, "ms", 1.0)
                 for variant in STEP_PEERS if variant in samples]
@@ -114,7 +126,7 @@ class Place:
             rounds = self.rounds(model)
             rows.append(compare("nodes", f"{name} local-16", rounds["local-16"], rounds["ours-fp16"], "synchronous", "ms",
                                 1.0))
-        return [*rows, predicted("nodes", f"{name} prediction", samples["ours-fp16"], forecast, "ms", PREDICTION_TARGET)]
+        return [*rows, *self.forecast_rows(model, samples, forecasts)]
 
     def network(self, reductions, on_a_core, unlimited):
         """The file that `lockstep predict` reads. The rate of the link is nominal, the rest is measured."""
@@ -131,13 +143,13 @@ class Place:
         return found
 
 
-def forecast_of(build, record, network, ranks):
+def forecast_of(build, record, network, ranks, options=()):
     """Seconds of an update, by `lockstep predict`."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(network, file)
         file.flush()
         done = subprocess.run([build / "launcher" / "lockstep", "predict", "--ranks", str(ranks), "--network", file.name,
-                               record], capture_output=True, text=True, check=False)
+                               *options, record], capture_output=True, text=True, check=False)
     row = re.search(rf"^ *{ranks} +\d+ +([\d.]+) ", done.stdout, re.MULTILINE)
     if done.returncode != 0 or row is None:
         raise Failed(f"lockstep predict: {done.stdout}{done.stderr}")
@@ -163,7 +175,7 @@ def run(measurement, only):
             if any(map(only.search, place.share_names())):
                 rows += place.share_rows()
             models = [model for model in MODELS
-                      if any(only.search(f"{place.name} {model}{row}") for row in ("", " local-16", " prediction"))]
+                      if any(only.search(f"{place.name} {model}{row}") for row in ("", " local-16", *(f" {name}" for name in FORECASTS)))]
             if not models and not any(only.search(f"{place.name} {dtype} {size}") for dtype in MPI for size in SIZES):
                 continue
             reductions = place.reductions()
@@ -179,6 +191,7 @@ def run(measurement, only):
                 for model in models:
                     records = records_of(measurement, model, ranks, folder)
                     network = place.network(reductions, on_a_core, unlimited)
-                    forecast = max(forecast_of(measurement.build, one, network, ranks) for one in records)
-                    rows += place.step_rows(model, forecast)
+                    forecasts = {name: max(forecast_of(measurement.build, one, network, ranks, options) for one in records)
+                                 for name, (_, options) in FORECASTS.items() if place.is_crowded or name != "shared prediction"}
+                    rows += place.step_rows(model, forecasts)
     return [row for row in rows if only.search(row.name)]

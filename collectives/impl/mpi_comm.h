@@ -1,22 +1,15 @@
 #pragma once
 static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockstep.h> instead");
 
+#include <lockstep/collectives/impl/mpi_handle.h>
 #include <lockstep/collectives/mpi_comm_handle.h>
 
 #include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace lockstep::detail {
-
-/// A handle of the MPI library of this process, whichever that is: a pointer in Open MPI, an int in
-/// MPICH. 0 is the null handle of its kind.
-using MpiHandle = std::uintptr_t;
-
-/// A message or a collective under way; its memory must stay until MpiComm::test() returned true.
-using MpiRequest = MpiHandle;
 
 /// Owns an MPI communicator. Its errors are thrown as CommunicationError, which names the rank and
 /// MPI's function. All data are bytes.
@@ -54,17 +47,12 @@ class MpiComm {
   bool test(MpiRequest& request) const;
   bool test_all(std::vector<MpiRequest>& requests) const;
 
-  struct Envelope {
-    int source = 0;
-    int tag = 0;
-    int bytes = 0;
-  };
   /// The next message of `source`, or of any rank, if one has arrived.
-  std::optional<Envelope> arrived(int source = kAnySource) const;
+  std::optional<MpiEnvelope> arrived(int source = kAnyMpiSource) const;
 
   /// These wait.
   void wait(MpiRequest& request) const;
-  Envelope next_from(int source) const;
+  MpiEnvelope next_from(int source) const;
   void send(const void* from, int bytes, int to, int tag) const;
   void receive(void* to, int bytes, int from, int tag) const;
   void barrier() const;
@@ -74,7 +62,6 @@ class MpiComm {
   /// Whether `own` holds on every rank.
   bool all_agree(bool own) const;
 
-  static constexpr int kAnySource = -1;
   static constexpr int kNoColor = -32766;  // MPI_UNDEFINED
 
  private:

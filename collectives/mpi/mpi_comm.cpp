@@ -2,7 +2,7 @@
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/impl/mpi_comm.h>
 
-#include <lockstep/collectives/mpi/mpi_library.h>
+#include <lockstep/collectives/mpi/find_mpi.h>
 
 #include <algorithm>
 #include <string>
@@ -15,7 +15,7 @@ static_assert(MpiComm::kNoColor == MpiConstants::kUndefined);
 
 /// Who has a handle of a communicator has MPI.
 const MpiLibrary& mpi() {
-  return *MpiLibrary::loaded();
+  return *loaded_mpi();
 }
 
 }  // namespace
@@ -45,7 +45,7 @@ MpiHandle program_comm(const MpiCommHandle& handle) {
 }
 
 MpiFacts mpi_facts() {
-  const MpiLibrary* library = MpiLibrary::loaded();
+  const MpiLibrary* library = loaded_mpi();
   int up = 0;
   int level = 0;
   if (library == nullptr || library->initialized(&up) != MpiConstants::kSuccess || up == 0 ||
@@ -183,19 +183,19 @@ bool MpiComm::test_all(std::vector<MpiRequest>& requests) const {
   return complete != 0;
 }
 
-std::optional<MpiComm::Envelope> MpiComm::arrived(int source) const {
+std::optional<MpiEnvelope> MpiComm::arrived(int source) const {
   int found = 0;
-  Envelope message;
+  MpiEnvelope message;
   check(mpi().iprobe(source, comm_, &found, &message), "MPI_Iprobe");
-  return found != 0 ? std::optional<Envelope>(message) : std::nullopt;
+  return found != 0 ? std::optional<MpiEnvelope>(message) : std::nullopt;
 }
 
 void MpiComm::wait(MpiRequest& request) const {
   check(mpi().wait(&request), "MPI_Wait");
 }
 
-MpiComm::Envelope MpiComm::next_from(int source) const {
-  Envelope message;
+MpiEnvelope MpiComm::next_from(int source) const {
+  MpiEnvelope message;
   check(mpi().probe(source, comm_, &message), "MPI_Probe");
   return message;
 }

@@ -33,13 +33,13 @@ class MpiFunctions final : public MpiLibrary {
     std::array<char, MpiConstants::kLongestText> text{};
     int length = 0;
     get_library_version_(text.data(), &length);
-    return {text.data(), static_cast<size_t>(length)};
+    return text.data();  // the length of Open MPI counts the end
   }
   std::string error_text(int code) const override {
     std::array<char, MpiConstants::kLongestText> text{};
     int length = 0;
     error_string_(code, text.data(), &length);
-    return {text.data(), static_cast<size_t>(length)};
+    return text.data();
   }
   int initialized(int* flag) const override { return initialized_(flag); }
   int finalized(int* flag) const override { return finalized_(flag); }
@@ -145,13 +145,13 @@ class MpiFunctions final : public MpiLibrary {
     Status status;
     return recv_(to, bytes, abi_.byte, from, tag, comm_in(comm), &status);
   }
-  int iprobe(int source, MpiHandle comm, int* found, MpiComm::Envelope* message) const override {
+  int iprobe(int source, MpiHandle comm, int* found, MpiEnvelope* message) const override {
     Status status;
     const int code =
         iprobe_(source_in(source), MpiConstants::kAnyTag, comm_in(comm), found, &status);
     return code == MpiConstants::kSuccess && *found != 0 ? read(status, message) : code;
   }
-  int probe(int source, MpiHandle comm, MpiComm::Envelope* message) const override {
+  int probe(int source, MpiHandle comm, MpiEnvelope* message) const override {
     Status status;
     const int code = probe_(source_in(source), MpiConstants::kAnyTag, comm_in(comm), &status);
     return code == MpiConstants::kSuccess ? read(status, message) : code;
@@ -251,9 +251,7 @@ class MpiFunctions final : public MpiLibrary {
   Request request_in(MpiHandle request) const {
     return request == 0 ? abi_.request_null : own<Request>(request);
   }
-  static int source_in(int source) {
-    return source == MpiComm::kAnySource ? Abi::kAnySource : source;
-  }
+  static int source_in(int source) { return source == kAnyMpiSource ? Abi::kAnySource : source; }
 
   /// Calls a function that returns its request last.
   template <typename Start, typename... Arguments>
@@ -263,7 +261,7 @@ class MpiFunctions final : public MpiLibrary {
     *request = request_out(made);
     return code;
   }
-  int read(const Status& status, MpiComm::Envelope* message) const {
+  int read(const Status& status, MpiEnvelope* message) const {
     message->source = status.source;
     message->tag = status.tag;
     return get_count_(&status, abi_.byte, &message->bytes);

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <lockstep/collectives/impl/mpi_comm.h>
+#include <lockstep/collectives/impl/mpi_handle.h>
 #include <lockstep/collectives/mpi/mpi_abi.h>
 
 #include <cstddef>
@@ -17,14 +17,6 @@ namespace lockstep::detail {
 /// Threads: as MPI's own. Lives until the process ends.
 class MpiLibrary {
  public:
-  /// The library that the program is linked to or has loaded, or that load() has; null: none.
-  /// Throws Error (code environment) for two libraries, and for one that is neither Open MPI nor of
-  /// MPICH's binary interface.
-  static MpiLibrary* loaded();
-  /// loaded(), else the first of mpi_files() that the dynamic linker finds. Throws Error (code
-  /// environment) that says what was tried.
-  static MpiLibrary& load();
-
   virtual ~MpiLibrary() = default;
   MpiLibrary(const MpiLibrary&) = delete;
   MpiLibrary& operator=(const MpiLibrary&) = delete;
@@ -66,9 +58,9 @@ class MpiLibrary {
                     MpiHandle* request) const = 0;
   virtual int send(const void* from, int bytes, int to, int tag, MpiHandle comm) const = 0;
   virtual int recv(void* to, int bytes, int from, int tag, MpiHandle comm) const = 0;
-  /// A message from `source`, or from MpiComm::kAnySource, with any tag.
-  virtual int iprobe(int source, MpiHandle comm, int* found, MpiComm::Envelope* message) const = 0;
-  virtual int probe(int source, MpiHandle comm, MpiComm::Envelope* message) const = 0;
+  /// A message from `source`, or from kAnyMpiSource, with any tag.
+  virtual int iprobe(int source, MpiHandle comm, int* found, MpiEnvelope* message) const = 0;
+  virtual int probe(int source, MpiHandle comm, MpiEnvelope* message) const = 0;
   virtual int test(MpiHandle* request, int* complete) const = 0;
   virtual int test_all(std::vector<MpiHandle>* requests, int* complete) const = 0;
   virtual int wait(MpiHandle* request) const = 0;

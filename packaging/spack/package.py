@@ -29,7 +29,7 @@ class Lockstep(CMakePackage):
     depends_on("py-torch+cuda+nccl", type=("build", "link", "run"), when="+cuda")
     depends_on("cuda", type=("build", "link", "run"), when="+cuda")
     depends_on("nccl", type=("build", "link", "run"), when="+cuda")
-    depends_on("mpi", type=("build", "link", "run"))
+    depends_on("mpi", type="run")
     depends_on("highway", type=("build", "link"))
     depends_on("xxhash", type=("build", "link"))
     depends_on("libsodium", type=("build", "link"))

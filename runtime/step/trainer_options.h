@@ -104,13 +104,14 @@ struct TrainerOptions {
   /// Maximum bytes of the training on this rank's device; on hosts, of all ranks of a node
   /// together, with memory that they share counted once. For example "20 GiB". It counts tensors:
   /// weights, gradients, states and activations, not the process itself. Several ranks then use
-  /// shard_optimizer, on hosts share_weights, and devices offload_states, until it is measured what
-  /// fits. The first two updates keep as few activations as possible and are measured; then the
-  /// fastest plan within the budget is chosen: what is recomputed, and whether the states stay on
-  /// the device. Rank 0 prints it, and the memory that the next micro-batches use; see
-  /// Trainer::memory_report(). The bits are those of a run without. A budget that is too
-  /// small is an Error on every rank that names the smallest one that works. A model without an
-  /// activation_chain and without a torch::nn::Sequential recomputes nothing.
+  /// shard_optimizer, on hosts share_weights, and devices offload_states and OffloadActivations,
+  /// until it is measured what fits. The first two updates, on devices three, keep as few
+  /// activations as possible and are measured; then the fastest plan within the budget is chosen:
+  /// what is recomputed, and whether activations and states stay on the device. Rank 0 prints it,
+  /// and the memory that the next micro-batches use; see Trainer::memory_report(). The bits are
+  /// those of a run without. A budget that is too small is an Error on every rank that names the
+  /// smallest one that works. A model without an activation_chain and without a
+  /// torch::nn::Sequential recomputes nothing.
   TORCH_ARG(MemoryBudget, memory) = {};
   TORCH_ARG(BucketOptions, buckets) = {};
   /// Maximum bytes that the activations of a chain may use in one micro-batch, for example "8 GiB".

@@ -1,5 +1,6 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <lockstep/checkpointing/activation/offload.h>
 #include <lockstep/checkpointing/activation/plan_checkpoints.h>
 #include <lockstep/collectives/check.h>
 #include <lockstep/collectives/impl/seconds_since.h>
@@ -18,7 +19,7 @@ namespace {
 
 constexpr int64_t watched_micro_batches = 3;
 // By then each rank that has data has a plan.
-constexpr int64_t window_of_states = 4;
+constexpr int64_t window_of_states = 5;
 
 bool has_renormed_tables(const Model& model) {
   try {
@@ -56,6 +57,37 @@ int64_t total_bytes(const std::vector<ModelTensor>& tensors) {
   return bytes;
 }
 
+/// Whether the inputs of all regions would move to the host; smaller ones stay on the device.
+bool all_move(const ChainCosts& costs) {
+  return std::all_of(costs.begin(), costs.end(), [](const StageCosts& stage) {
+    return stage.output_bytes >= OffloadOptions().min_bytes();
+  });
+}
+
+/// The plan of a chain whose activations are on the host: each stage is a region, so that backward
+/// has the activations of one on the device, and recomputes each once.
+CheckpointPlan one_stage_at_a_time(const ChainCosts& costs) {
+  using Piece = CheckpointPlan::Piece;
+  std::vector<Piece> pieces;
+  for (size_t index = 0; index < costs.size(); ++index) {
+    const Piece stage{static_cast<int64_t>(index), {}};
+    const bool joins = costs[index].changes_input;  // no region begins with it
+    if (!costs[index].has_gradient || (joins && (pieces.empty() || !pieces.back().is_region()))) {
+      pieces.push_back(stage);
+    } else if (joins) {
+      pieces.back().pieces.push_back(stage);
+    } else {
+      pieces.push_back({-1, {stage}});
+    }
+  }
+  if (pieces.back().is_region()) {  // backward begins with it: nothing would be gained
+    const std::vector<Piece> last = std::move(pieces.back().pieces);
+    pieces.pop_back();
+    pieces.insert(pieces.end(), last.begin(), last.end());
+  }
+  return CheckpointPlan(std::move(pieces));
+}
+
 }  // namespace
 
 TrainerOptions MemoryPlanning::smallest(const TrainerOptions& asked, const Model& model,
@@ -87,7 +119,8 @@ MemoryPlanning::MemoryPlanning(const TrainerOptions& options, c10::Device device
       device_(device),
       agreement_(agreement),
       activations_(activations),
-      storage_(storage) {}
+      storage_(storage),
+      moves_activations_(is_active() && !device.is_cpu()) {}
 
 int MemoryPlanning::ranks() const {
   return device_.is_cpu() ? agreement_.communicator().local_size() : 1;
@@ -142,7 +175,14 @@ void MemoryPlanning::begin_window() {
   if (window_ && is_whole_) {
     least_ = std::exchange(window_, std::nullopt);
     excess_ = 0;
-    is_due_ = true;
+    if (moves_activations_ && have_activations_room()) {
+      moves_activations_ = false;  // the next window measures how much they need
+      if (const PlannedChain::Planned* planned = activations_.planned()) {
+        activations_.use(plan_checkpoints(planned->costs, least_activation_bytes(planned->costs)));
+      }
+    } else {
+      is_due_ = true;
+    }
   }
   window_.reset();
   is_whole_ = true;
@@ -158,9 +198,14 @@ void MemoryPlanning::begin_window() {
   }
 }
 
+/// At most all that a micro-batch has moved was there at the same time.
+bool MemoryPlanning::have_activations_room() const {
+  return least_->whole + moved_bytes_ <= budget() - state_bytes(options_.offload_states());
+}
+
 /// The move needs the new weights beside the old ones.
 bool MemoryPlanning::gains_on_device() const {
-  if (!chosen_) {
+  if (!chosen_ || moves_activations_) {
     return false;
   }
   const int64_t moving =
@@ -182,6 +227,31 @@ double MemoryPlanning::copy_seconds() const {
   return seconds_since(start) * 2.0 * static_cast<double>(bytes) / static_cast<double>(sample);
 }
 
+int64_t MemoryPlanning::least_peak() const {
+  return std::max(least_->whole, first_peak_);
+}
+
+std::vector<at::Tensor> MemoryPlanning::model_tensors() const {
+  std::vector<at::Tensor> tensors;
+  for (const auto& entries :
+       {storage_.trainable().parameters, storage_.trainable().frozen, storage_.model().buffers()}) {
+    for (const ModelTensor& entry : entries) {
+      tensors.push_back(entry.tensor);
+    }
+  }
+  return tensors;
+}
+
+void MemoryPlanning::run_here(const std::function<void()>& micro_batch) {
+  if (!moves_activations_) {
+    micro_batch();
+    return;
+  }
+  const OffloadActivations offload(model_tensors());
+  micro_batch();
+  moved_bytes_ = std::max(moved_bytes_, offload.figures().bytes);
+}
+
 bool MemoryPlanning::run(const std::function<void()>& micro_batch) {
   if (!is_active()) {
     micro_batch();
@@ -192,15 +262,21 @@ bool MemoryPlanning::run(const std::function<void()>& micro_batch) {
     return planned != nullptr ? planned->input_bytes : 0;
   };
   if (chosen_ && watched_ == watched_micro_batches && bytes_of_input() == input_bytes_) {
-    micro_batch();
+    run_here(micro_batch);
     return false;
   }
-  const ActivationPlanning::Peaks peaks = activations_.measure(device_.type(), micro_batch);
+  const ActivationPlanning::Peaks peaks =
+      activations_.measure(device_.type(), [&] { run_here(micro_batch); });
   const std::size_t bytes = bytes_of_input();
   if ((activations_.planned() != nullptr && !peaks.has_chain) || bytes != input_bytes_) {
     is_whole_ = false;  // this micro-batch has measured the stages of the chain
     input_bytes_ = bytes;
+    first_peak_ = std::max(first_peak_, peaks.whole);
     chosen_.reset();
+    const PlannedChain::Planned* planned = activations_.planned();
+    if (moves_activations_ && planned != nullptr && all_move(planned->costs)) {
+      activations_.use(one_stage_at_a_time(planned->costs));
+    }
     return false;
   }
   if (!chosen_) {
@@ -220,9 +296,13 @@ MemoryPlanning::Choice MemoryPlanning::choose(bool offloads) const {
   Choice choice;
   const int64_t room = budget() - state_bytes(offloads);
   choice.peak_bytes = least_->whole;
-  choice.fits = least_->whole <= room;
+  choice.fits = least_peak() <= room;
   const PlannedChain::Planned* planned = activations_.planned();
   if (planned == nullptr || planned->costs.empty()) {
+    return choice;
+  }
+  if (moves_activations_) {  // on the device nothing is left to keep instead of recomputing it
+    choice.plan = planned->plan;
     return choice;
   }
   const auto micro_batches = static_cast<double>(options_.accumulate());
@@ -244,7 +324,7 @@ void MemoryPlanning::plan() {
   }
   chosen_ = choose(options_.offload_states());
   if (!chosen_->fits) {
-    throw too_small(state_bytes(options_.offload_states()) + least_->whole,
+    throw too_small(state_bytes(options_.offload_states()) + least_peak(),
                     "a step that keeps as few activations as possible");
   }
   if (chosen_->plan) {
@@ -293,11 +373,15 @@ std::string MemoryPlanning::report() const {
         << 100 * (planned->predicted->seconds / planned->plain->seconds - 1)
         << " % of the chain's time";
   }
+  if (moves_activations_) {
+    out << "\n  moved      " << bytes_text(moved_bytes_)
+        << " of activations to the host in each micro-batch";
+  }
   out << "\n  peak       predicted " << bytes_text(state + chosen_->peak_bytes);
   if (watched_ > 0) {
     out << ", measured " << bytes_text(state + measured_peak_);
   }
-  out << ", of at least " << bytes_text(state + least_->whole) << " with this place of the states";
+  out << ", of at least " << bytes_text(state + least_peak()) << " with this place of the states";
   if (const auto resident = resident_memory()) {
     out << "\n  process    " << bytes_text(*resident) << " resident, with its libraries";
   }

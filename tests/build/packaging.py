@@ -17,13 +17,14 @@ PACKAGING = ROOT / "packaging"
 
 # What find_package() and pkg_check_modules() look for: Spack's name, conda-forge's name.
 NAMES = {
-    "LibTorch": ("py-torch", "libtorch"), "MPI": ("mpi", "openmpi"), "Threads": (None, None),
+    "LibTorch": ("py-torch", "libtorch"), "Threads": (None, None),
     "ZLIB": ("zlib-api", "zlib"), "hwy": ("highway", "libhwy"), "PkgConfig": ("pkgconfig", "pkg-config"),
     "libxxhash": ("xxhash", "xxhash"), "libsodium": ("libsodium", "libsodium"),
     "nlohmann_json": ("nlohmann-json", "nlohmann_json"), "CLI11": ("cli11", "cli11"),
     "libjpeg": ("libjpeg-turbo", "libjpeg-turbo"), "libpng": ("libpng", "libpng"),
     "libarchive": ("libarchive", "libarchive"),
 }
+FOUND_BY_RANKS = {"spack": "mpi", "conda": "openmpi"}  # not looked for when lockstep is built
 TOOLS = {"cmake", "ninja", "c", "cxx", "fortran"}
 OF_CUDA = {"spack": {"cuda", "nccl"}, "conda": {"cuda", "cuda-version", "cuda-cudart-dev", "nccl"}}
 wrong = []
@@ -70,16 +71,17 @@ class Spec:
 
 def spack_recipe(with_cuda):
     """The class of the recipe, and what its directives said."""
-    said = {"versions": [], "depends": {}, "variants": []}
+    said = {"versions": [], "depends": {}, "types": {}, "variants": []}
     spec = Spec(with_cuda)
     stand_in = types.ModuleType("spack.package")
     stand_in.license = stand_in.generator = lambda *_: None
     stand_in.version = said["versions"].append
     stand_in.variant = lambda name, **_: said["variants"].append(name)
 
-    def depends_on(wanted, when="", **_):
+    def depends_on(wanted, when="", type="", **_):
         if spec.satisfies(when):
             name = re.match(r"[\w-]+", wanted)[0]
+            said["types"][name] = type
             said["depends"][name] = said["depends"].get(name, "") + wanted.removeprefix(name)
 
     stand_in.depends_on = depends_on
@@ -141,7 +143,8 @@ def check_spack(with_cuda, version, oldest, cmake, names):
     package, said = spack_recipe(with_cuda)
     expect(said["versions"] == [version], f"{what}: the versions are {said['versions']}; CMake's is {version}")
     more = OF_CUDA["spack"] if with_cuda else set()
-    same(what, set(said["depends"]) - TOOLS, {spack for spack, _ in names if spack} | more)
+    same(what, set(said["depends"]) - TOOLS, {spack for spack, _ in names if spack} | more | {FOUND_BY_RANKS["spack"]})
+    expect(said["types"][FOUND_BY_RANKS["spack"]] == "run", f"{what}: MPI is needed where ranks run, and only there")
     torch = said["depends"]["py-torch"]
     expect(f"@{oldest}:" in torch, f"{what}: py-torch is not from {oldest} on")
     expect(("+cuda+nccl" if with_cuda else "~cuda") in torch, f"{what}: py-torch is {torch}")
@@ -161,6 +164,8 @@ def check_conda(with_cuda, version, oldest, cmake, names):
     more = OF_CUDA["conda"] if with_cuda else set()
     same(what, {line.split()[0] for line in build + host} - TOOLS, {conda for _, conda in names if conda} | more)
     run = ["cuda-cudart-dev" if name == "cuda-cudart" else name for name in run]
+    expect(FOUND_BY_RANKS["conda"] in run, f"{what}: run has no {FOUND_BY_RANKS['conda']}")
+    run = [name for name in run if name != FOUND_BY_RANKS["conda"]]
     expect(set(run) <= set(host), f"{what}: run has what host has not")
     expect(set(host) - set(run) == {"cli11", "nlohmann_json"},
            f"{what}: cli11 and nlohmann_json, which no public header includes, are in host alone, and nothing else")

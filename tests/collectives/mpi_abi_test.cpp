@@ -1,8 +1,8 @@
 // The types and constants of mpi_abi.h are those of the mpi.h of this build.
 #include <gtest/gtest.h>
 #include <lockstep/collectives/impl/mpi_comm.h>
+#include <lockstep/collectives/mpi/find_mpi.h>
 #include <lockstep/collectives/mpi/mpi_abi.h>
-#include <lockstep/collectives/mpi/mpi_library.h>
 #include <mpi.h>
 
 #include <cstddef>
@@ -71,10 +71,10 @@ TEST(MpiAbi, TheLibraryThatTheProgramIsLinkedToIsTaken) {
   char version[MPI_MAX_LIBRARY_VERSION_STRING] = {};
   int length = 0;
   MPI_Get_library_version(version, &length);
-  ASSERT_NE(detail::MpiLibrary::loaded(), nullptr);
-  EXPECT_EQ(detail::MpiLibrary::loaded()->version(), std::string(version));
-  EXPECT_EQ(&detail::MpiLibrary::load(), detail::MpiLibrary::loaded());
-  EXPECT_EQ(detail::program_comm(MPI_COMM_WORLD), detail::MpiLibrary::load().world());
+  ASSERT_NE(detail::loaded_mpi(), nullptr);
+  EXPECT_EQ(detail::loaded_mpi()->version(), std::string(version));
+  EXPECT_EQ(&detail::load_mpi(), detail::loaded_mpi());
+  EXPECT_EQ(detail::program_comm(MPI_COMM_WORLD), detail::load_mpi().world());
 }
 
 }  // namespace

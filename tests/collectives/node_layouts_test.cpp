@@ -179,9 +179,9 @@ TEST(NodeLayouts, RanksOfAPartKnowTheirNumbersInTheJob) {
   const int last = world().size() - 1;
   std::vector<int> expected(static_cast<size_t>(last) + 1);
   std::iota(expected.rbegin(), expected.rend(), 0);
-  EXPECT_EQ(detail::MpiComm::split(detail::MpiLibrary::load().world(), 0, last - world().rank())
-                .job_ranks(),
-            expected);
+  EXPECT_EQ(
+      detail::MpiComm::split(detail::load_mpi().world(), 0, last - world().rank()).job_ranks(),
+      expected);
 }
 
 TEST(NodeLayouts, ASilentRankOfAnotherNodeIsNamed) {

@@ -5,17 +5,21 @@ static_assert(LOCKSTEP_OWN_LIBRARY, "not for programs: include <lockstep/lockste
 #include <lockstep/runtime/step/impl/activation_planning.h>
 #include <lockstep/runtime/step/impl/training_storage.h>
 
+#include <ATen/core/Tensor.h>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace lockstep::detail {
 
 /// Keeps a Trainer within TrainerOptions::memory. The Trainer begins with the options and the plan
-/// of activations that need the least memory. The first window measures the stages of the chain,
-/// the next one its micro-batches as a whole. From then on the fastest plan that fits is used. On
+/// of activations that need the least memory; on devices the activations move to the host
+/// (OffloadActivations). The first window measures the stages of the chain, the next one its
+/// micro-batches as a whole. If the activations that were moved have room on the device, they stay
+/// there from then on, and one more window is measured. Then the fastest plan that fits is used. On
 /// devices the states move from the host to the device a window later, if all ranks have room and
 /// gain by it. Micro-batches are measured until the figures of report() are complete; if one needs
 /// more than was predicted, the next plan gets less.
@@ -66,6 +70,14 @@ class MemoryPlanning {
   /// Bytes of frozen parameters and buffers.
   int64_t model_bytes() const;
   Choice choose(bool offloads) const;
+  /// What must stay on the device although autograd saves it.
+  std::vector<at::Tensor> model_tensors() const;
+  /// Runs a micro-batch, with its activations on the host or on the device.
+  void run_here(const std::function<void()>& micro_batch);
+  /// What a micro-batch needs at least: one that measures the stages, or any later one.
+  int64_t least_peak() const;
+  /// Whether the activations that move to the host would fit on the device.
+  bool have_activations_room() const;
   Error too_small(int64_t needed, const std::string& what) const;
   /// Seconds that the states take to the device and back.
   double copy_seconds() const;
@@ -78,11 +90,14 @@ class MemoryPlanning {
   Agreement agreement_;
   const ActivationPlanning& activations_;
   TrainingStorage& storage_;
+  bool moves_activations_;   // to the host
+  int64_t moved_bytes_ = 0;  // of a micro-batch, the most of those so far
   int64_t windows_ = 0;
   std::optional<ActivationPlanning::Peaks> window_;  // of the open window, so far
   bool is_whole_ = true;                             // all of its micro-batches were measured
   std::optional<ActivationPlanning::Peaks> least_;   // of a window under the least plan
   std::size_t input_bytes_ = 0;                      // of the chain, in that window
+  int64_t first_peak_ = 0;                           // of a micro-batch that measures the stages
   int64_t excess_ = 0;                               // of measured peaks over predicted ones
   std::optional<Choice> chosen_;
   bool is_due_ = false;

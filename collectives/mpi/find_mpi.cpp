@@ -3,8 +3,8 @@
 #include <lockstep/collectives/exceptions.h>
 #include <lockstep/collectives/impl/loaded_libraries.h>
 #include <lockstep/collectives/impl/mpi_files.h>
+#include <lockstep/collectives/mpi/find_mpi.h>
 #include <lockstep/collectives/mpi/mpi_functions.h>
-#include <lockstep/collectives/mpi/mpi_library.h>
 
 #include <algorithm>
 #include <atomic>
@@ -16,7 +16,7 @@
 namespace lockstep::detail {
 namespace {
 
-std::atomic<MpiLibrary*> the_library{nullptr};
+std::atomic<const MpiLibrary*> the_library{nullptr};
 
 std::string name_of(const std::string& path) {
   return path.substr(path.rfind('/') + 1);
@@ -62,8 +62,8 @@ std::unique_ptr<MpiLibrary> functions_of(const std::string& path) {
 
 }  // namespace
 
-MpiLibrary* MpiLibrary::loaded() {
-  if (MpiLibrary* found = the_library.load(std::memory_order_acquire)) {
+const MpiLibrary* loaded_mpi() {
+  if (const MpiLibrary* found = the_library.load(std::memory_order_acquire)) {
     return found;
   }
   static std::mutex mutex;
@@ -81,23 +81,24 @@ MpiLibrary* MpiLibrary::loaded() {
   return the_library.load();
 }
 
-MpiLibrary& MpiLibrary::load() {
+const MpiLibrary& load_mpi() {
   std::string tried;
-  for (const std::string& file : loaded() == nullptr ? mpi_files() : std::vector<std::string>()) {
+  for (const std::string& file :
+       loaded_mpi() == nullptr ? mpi_files() : std::vector<std::string>()) {
     // Open MPI's plugins take its functions from the process.
     if (dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr) {
-      LOCKSTEP_CHECK_CODE(loaded() != nullptr, ExitCode::environment, file,
+      LOCKSTEP_CHECK_CODE(loaded_mpi() != nullptr, ExitCode::environment, file,
                           " is no MPI library; name one in LOCKSTEP_MPI");
       break;
     }
     tried += "\n  " + std::string(dlerror());
   }
-  LOCKSTEP_CHECK_CODE(loaded() != nullptr, ExitCode::environment,
+  LOCKSTEP_CHECK_CODE(loaded_mpi() != nullptr, ExitCode::environment,
                       "a launcher started this rank, but the dynamic linker finds no MPI library; "
                       "install that of the launcher (Debian: libopenmpi3 or libmpich12), or name "
                       "its file in LOCKSTEP_MPI. Tried:",
                       tried);
-  return *loaded();
+  return *loaded_mpi();
 }
 
 }  // namespace lockstep::detail
